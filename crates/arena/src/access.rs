@@ -1,0 +1,171 @@
+//! Bounds-checked access to objects: the only place where handles become references.
+//!
+//! Relies on bytes below the arena's `limit` being mapped readable and writable for the arena's life, on `&self` and
+//! `&mut self` for exclusion, and on plain-data types, for which any bytes are a value.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::arena::Arena;
+use crate::error::ArenaError;
+use crate::handle::{GRANULE, Handle};
+
+impl Arena {
+    /// Offset of the first byte if all `len` bytes lie in the arena.
+    #[inline]
+    fn locate(&self, handle: Handle, offset: usize, len: usize) -> Result<usize, ArenaError> {
+        let start = handle.offset().wrapping_add(offset);
+        if handle.is_null() || offset > self.limit || len > self.limit || start + len > self.limit {
+            return Err(ArenaError::BadHandle { handle, offset, len });
+        }
+        Ok(start)
+    }
+
+    #[inline]
+    pub(crate) fn raw_bytes(&self, start: usize, len: usize) -> &[u8] {
+        debug_assert!(start + len <= self.limit);
+        // SAFETY: callers have checked start + len <= limit, so the bytes are mapped for as long as `self` lives;
+        // writers need `&mut self`; another thread (the reader of a snapshot) only reads.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(start), len) }
+    }
+
+    #[inline]
+    pub(crate) fn raw_bytes_mut(&mut self, start: usize, len: usize) -> &mut [u8] {
+        debug_assert!(start + len <= self.limit);
+        self.barrier.before_write(start, len);
+        // SAFETY: as in `raw_bytes`, and `&mut self` makes this the only reference; the reader of a snapshot keeps off
+        // pages that have passed the barrier, until the next cut, which needs `&mut self` too.
+        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().add(start), len) }
+    }
+
+    /// `len` bytes of an object from `offset`.
+    ///
+    /// # Errors
+    /// [`ArenaError::BadHandle`] if they don't lie in the arena.
+    #[inline]
+    pub fn bytes(&self, handle: Handle, offset: usize, len: usize) -> Result<&[u8], ArenaError> {
+        let start = self.locate(handle, offset, len)?;
+        Ok(self.raw_bytes(start, len))
+    }
+
+    /// `len` bytes of an object from `offset`, to be changed. Passes the barrier.
+    ///
+    /// # Errors
+    /// [`ArenaError::BadHandle`] if they don't lie in the arena.
+    #[inline]
+    pub fn bytes_mut(&mut self, handle: Handle, offset: usize, len: usize) -> Result<&mut [u8], ArenaError> {
+        let start = self.locate(handle, offset, len)?;
+        Ok(self.raw_bytes_mut(start, len))
+    }
+
+    /// The object at `handle`.
+    ///
+    /// # Errors
+    /// [`ArenaError::BadHandle`] if it doesn't lie in the arena.
+    #[inline]
+    pub fn get<T: FromBytes + KnownLayout + Immutable>(&self, handle: Handle) -> Result<&T, ArenaError> {
+        let len = size_of::<T>();
+        T::ref_from_bytes(self.bytes(handle, 0, len)?).map_err(|_| ArenaError::BadHandle { handle, offset: 0, len })
+    }
+
+    /// The object at `handle`, to be changed. Passes the barrier.
+    ///
+    /// # Errors
+    /// [`ArenaError::BadHandle`] if it doesn't lie in the arena.
+    #[inline]
+    pub fn get_mut<T: FromBytes + IntoBytes + KnownLayout>(&mut self, handle: Handle) -> Result<&mut T, ArenaError> {
+        let len = size_of::<T>();
+        T::mut_from_bytes(self.bytes_mut(handle, 0, len)?).map_err(|_| ArenaError::BadHandle { handle, offset: 0, len })
+    }
+
+    /// `count` values from `offset_bytes` into an object.
+    ///
+    /// # Errors
+    /// [`ArenaError::BadHandle`] if they don't lie in the arena, or the offset isn't aligned for `T`.
+    #[inline]
+    pub fn slice<T: FromBytes + KnownLayout + Immutable>(
+        &self,
+        handle: Handle,
+        offset_bytes: usize,
+        count: usize,
+    ) -> Result<&[T], ArenaError> {
+        let len = count.saturating_mul(size_of::<T>());
+        let bytes = self.bytes(handle, offset_bytes, len)?;
+        <[T]>::ref_from_bytes_with_elems(bytes, count).map_err(|_| ArenaError::BadHandle {
+            handle,
+            offset: offset_bytes,
+            len,
+        })
+    }
+
+    /// `count` values from `offset_bytes` into an object, to be changed. Passes the barrier.
+    ///
+    /// # Errors
+    /// As [`Arena::slice`].
+    #[inline]
+    pub fn slice_mut<T: FromBytes + IntoBytes + KnownLayout + Immutable>(
+        &mut self,
+        handle: Handle,
+        offset_bytes: usize,
+        count: usize,
+    ) -> Result<&mut [T], ArenaError> {
+        let len = count.saturating_mul(size_of::<T>());
+        let bytes = self.bytes_mut(handle, offset_bytes, len)?;
+        <[T]>::mut_from_bytes_with_elems(bytes, count).map_err(|_| ArenaError::BadHandle {
+            handle,
+            offset: offset_bytes,
+            len,
+        })
+    }
+
+    /// Copies `len` bytes between objects (or within one; the ranges may overlap). Passes the barrier.
+    ///
+    /// # Errors
+    /// [`ArenaError::BadHandle`] if either range doesn't lie in the arena.
+    pub fn copy(
+        &mut self,
+        from: Handle,
+        from_offset: usize,
+        to: Handle,
+        to_offset: usize,
+        len: usize,
+    ) -> Result<(), ArenaError> {
+        let source = self.locate(from, from_offset, len)?;
+        let target = self.locate(to, to_offset, len)?;
+        self.barrier.before_write(target, len);
+        // SAFETY: both ranges were located below the limit; `&mut self` excludes other references; `copy` allows
+        // overlap; the target passed the barrier.
+        unsafe { std::ptr::copy(self.base.as_ptr().add(source), self.base.as_ptr().add(target), len) };
+        Ok(())
+    }
+
+    /// The object at `handle` for a change that may be lost (an access clock): `None` while a snapshot is open or memory
+    /// is being restored, and if there is no such object. Doesn't mark the page as written.
+    #[inline]
+    pub fn hint_mut<T: FromBytes + IntoBytes + KnownLayout>(&mut self, handle: Handle) -> Option<&mut T> {
+        if self.barrier.is_open() || self.barrier.is_restoring() {
+            return None;
+        }
+        let start = self.locate(handle, 0, size_of::<T>()).ok()?;
+        // SAFETY: as in `raw_bytes_mut`; the barrier may be left out since no snapshot is open (so nobody else reads)
+        // and no region is going to be exchanged.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().add(start), size_of::<T>()) };
+        T::mut_from_bytes(bytes).ok()
+    }
+
+    /// Starts loading the object's first cache line; any handle may be given.
+    #[inline]
+    pub fn prefetch(&self, handle: Handle) {
+        let offset = handle.offset();
+        if offset < self.limit {
+            #[cfg(target_arch = "x86_64")]
+            {
+                use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+                // SAFETY: a prefetch of a mapped address; it reads nothing as far as the program can tell.
+                unsafe { _mm_prefetch::<_MM_HINT_T0>(self.base.as_ptr().add(offset).cast()) };
+            }
+        }
+    }
+}
+
+// Handles are multiples of a granule, so any type up to this alignment can lie at one.
+const _: () = assert!(GRANULE >= align_of::<u128>());

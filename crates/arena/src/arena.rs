@@ -1,0 +1,331 @@
+//! The arena: allocation by size, the root, statistics, snapshots.
+//!
+//! Relies on the barrier for every write and on slabs and runs for space. A new arena and one from an image are the same
+//! bytes; nothing that matters is kept outside them.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use quire_snapshot::{Barrier, BarrierConfig, BarrierStats, PAGE_SIZE, REGION_SIZE, Snapshot};
+use quire_sys::mem::Reservation;
+use zerocopy::{FromBytes, FromZeros};
+
+use crate::classes::{Class, SLAB_MAX};
+use crate::descriptor::{CHUNK_PAGES, Descriptor, LARGE, META_PAGES, NONE, SLAB_BODY, SLAB_HEAD, descriptor_offset};
+use crate::error::ArenaError;
+use crate::handle::{GRANULE, Handle};
+use crate::runs::RUN_MAX_PAGES;
+use crate::stats::ArenaStats;
+use crate::superblock::{MAGIC, Superblock, VERSION};
+
+/// Bytes that handles can name.
+const MAX_BYTES: u64 = (1 << 32) * GRANULE as u64;
+
+/// Settings of a new arena.
+#[derive(Clone, Copy, Debug)]
+pub struct ArenaConfig {
+    /// Most bytes to span, at most 64 GiB. Only addresses are claimed at once, no memory.
+    pub max_bytes: u64,
+    /// Most memory for pre-images of a snapshot, in bytes.
+    pub budget_bytes: usize,
+}
+
+impl Default for ArenaConfig {
+    fn default() -> Self {
+        Self { max_bytes: MAX_BYTES, budget_bytes: BarrierConfig::default().budget_bytes }
+    }
+}
+
+/// Position-independent memory with one owner.
+#[derive(Debug)]
+pub struct Arena {
+    pub(crate) barrier: Barrier,
+    pub(crate) base: NonNull<u8>,
+    /// Bytes from the base that are mapped readable and writable.
+    pub(crate) limit: usize,
+    pub(crate) max_bytes: usize,
+    /// Pages of free runs that aren't backed: never used, given back to the system, or absent from the image.
+    pub(crate) released_pages: u64,
+}
+
+// SAFETY: `base` points into the reservation that `barrier` keeps alive; the arena is its only user apart from the
+// reader of a snapshot, which keeps to the barrier's protocol from whatever thread.
+unsafe impl Send for Arena {}
+
+impl Arena {
+    /// An empty arena.
+    ///
+    /// # Errors
+    /// The system has no memory or no addresses.
+    pub fn create(config: ArenaConfig) -> Result<Self, ArenaError> {
+        let max_bytes = config.max_bytes.clamp(4 * REGION_SIZE as u64, MAX_BYTES) as usize;
+        let memory = Arc::new(Reservation::new(max_bytes)?);
+        let barrier = Barrier::new(memory, BarrierConfig { budget_bytes: config.budget_bytes })?;
+        let mut arena = Self::over(barrier, 0)?;
+        let meta_bytes = META_PAGES as usize * PAGE_SIZE;
+        arena.barrier.memory().commit(0..meta_bytes)?;
+        arena.limit = meta_bytes;
+        arena.barrier.mark_present(0..1);
+        let mut superblock = Superblock::new_zeroed();
+        superblock.magic = MAGIC;
+        superblock.version = VERSION;
+        superblock.page_count = META_PAGES;
+        *arena.superblock_mut() = superblock;
+        Ok(arena)
+    }
+
+    /// The arena that a restore has put behind `barrier`, of which `committed_bytes` are mapped.
+    ///
+    /// # Errors
+    /// [`ArenaError::BadSuperblock`] if the memory holds no arena of this version or one that reaches further than the
+    /// memory does.
+    pub fn open(barrier: Barrier, committed_bytes: usize) -> Result<Self, ArenaError> {
+        let mut arena = Self::over(barrier, committed_bytes)?;
+        let bad = |what: String| Err(ArenaError::BadSuperblock { what });
+        if committed_bytes < META_PAGES as usize * PAGE_SIZE || committed_bytes > arena.max_bytes {
+            return bad(format!("{committed_bytes} bytes of memory"));
+        }
+        let superblock = *arena.superblock();
+        if superblock.magic != MAGIC {
+            return bad("its first bytes are not an arena's".into());
+        }
+        if superblock.version != VERSION {
+            return bad(format!("layout version {}, this program reads {VERSION}", superblock.version));
+        }
+        let reach = superblock.page_count as usize * PAGE_SIZE;
+        if superblock.page_count < META_PAGES || reach > committed_bytes {
+            return bad(format!("it spans {} pages but {committed_bytes} bytes are there", superblock.page_count));
+        }
+        arena.released_pages = arena.count_released();
+        Ok(arena)
+    }
+
+    fn over(barrier: Barrier, limit: usize) -> Result<Self, ArenaError> {
+        let base =
+            NonNull::new(barrier.memory().base()).ok_or(ArenaError::BadSuperblock { what: "no memory".into() })?;
+        let max_bytes = barrier.memory().len().min(MAX_BYTES as usize);
+        Ok(Self { barrier, base, limit, max_bytes, released_pages: 0 })
+    }
+
+    /// Free pages of an image that weren't in it, so aren't backed.
+    fn count_released(&self) -> u64 {
+        let pages = self.superblock().page_count;
+        let absent =
+            (0..pages).filter(|&page| page % CHUNK_PAGES >= META_PAGES && !self.barrier.is_present(page)).count();
+        absent as u64
+    }
+
+    /// Space for `bytes` bytes (at least 1), of unspecified content.
+    ///
+    /// Aligned to 16 bytes, or to 64 if `bytes` is a multiple of 64 up to 4096.
+    ///
+    /// # Errors
+    /// [`ArenaError::OutOfMemory`], or [`ArenaError::Damaged`] if the allocator's data is.
+    pub fn alloc(&mut self, bytes: usize) -> Result<Handle, ArenaError> {
+        let (handle, taken) = if bytes <= SLAB_MAX {
+            let class = Class::of(bytes);
+            (self.take_slot(class)?, class.size())
+        } else {
+            self.alloc_large(bytes)?
+        };
+        let superblock = self.superblock_mut();
+        superblock.allocated_bytes = superblock.allocated_bytes.wrapping_add(taken as u64);
+        superblock.objects = superblock.objects.wrapping_add(1);
+        Ok(handle)
+    }
+
+    fn alloc_large(&mut self, bytes: usize) -> Result<(Handle, usize), ArenaError> {
+        if bytes > RUN_MAX_PAGES as usize * PAGE_SIZE {
+            return Err(self.out_of_memory(bytes as u64));
+        }
+        let pages = bytes.div_ceil(PAGE_SIZE) as u32;
+        let page = self.take_run(pages)?;
+        // Neighbours look at the last page when they are freed: it must not be taken for a free run's.
+        self.descriptor_mut(page + pages - 1)?.kind = NONE;
+        *self.descriptor_mut(page)? = Descriptor { kind: LARGE, len: pages, ..Descriptor::default() };
+        Ok((Handle::at(page as usize * PAGE_SIZE), pages as usize * PAGE_SIZE))
+    }
+
+    /// As [`Arena::alloc`], with every byte zero.
+    ///
+    /// # Errors
+    /// As [`Arena::alloc`].
+    pub fn alloc_zeroed(&mut self, bytes: usize) -> Result<Handle, ArenaError> {
+        let handle = self.alloc(bytes)?;
+        self.bytes_mut(handle, 0, bytes)?.fill(0);
+        Ok(handle)
+    }
+
+    /// Gives an object's space back.
+    ///
+    /// # Errors
+    /// [`ArenaError::BadHandle`] if no object starts there, as far as can be told.
+    pub fn free(&mut self, handle: Handle) -> Result<(), ArenaError> {
+        let offset = handle.offset();
+        let freed = match self.owner(handle)? {
+            (page, descriptor) if descriptor.kind == LARGE => {
+                self.descriptor_mut(page)?.kind = NONE;
+                self.give_run(page, descriptor.len)?;
+                descriptor.len as usize * PAGE_SIZE
+            }
+            (page, _) => self.give_slot(page, offset)?,
+        };
+        let superblock = self.superblock_mut();
+        superblock.allocated_bytes = superblock.allocated_bytes.saturating_sub(freed as u64);
+        superblock.objects = superblock.objects.saturating_sub(1);
+        Ok(())
+    }
+
+    /// First page and descriptor of the slab or large object that `handle` lies in.
+    fn owner(&self, handle: Handle) -> Result<(u32, Descriptor), ArenaError> {
+        let bad = ArenaError::BadHandle { handle, offset: 0, len: 1 };
+        let page = (handle.offset() / PAGE_SIZE) as u32;
+        if page % CHUNK_PAGES < META_PAGES || page >= self.superblock().page_count {
+            return Err(bad);
+        }
+        let descriptor = *self.descriptor(page)?;
+        match descriptor.kind {
+            LARGE => {
+                let end = u64::from(page % CHUNK_PAGES) + u64::from(descriptor.len);
+                let sound =
+                    handle.offset().is_multiple_of(PAGE_SIZE) && descriptor.len > 0 && end <= u64::from(CHUNK_PAGES);
+                if sound { Ok((page, descriptor)) } else { Err(bad) }
+            }
+            SLAB_HEAD => Ok((page, descriptor)),
+            SLAB_BODY if u32::from(descriptor.used) <= page % CHUNK_PAGES => {
+                let head = page - u32::from(descriptor.used);
+                Ok((head, self.slab(head)?))
+            }
+            _ => Err(bad),
+        }
+    }
+
+    /// Bytes that the object at `handle` may use, at least what was asked for.
+    ///
+    /// # Errors
+    /// [`ArenaError::BadHandle`] if no object lies there.
+    pub fn usable_size(&self, handle: Handle) -> Result<usize, ArenaError> {
+        let (page, descriptor) = self.owner(handle)?;
+        if descriptor.kind == LARGE {
+            return Ok(descriptor.len as usize * PAGE_SIZE);
+        }
+        Ok(Class(self.slab(page)?.class).size())
+    }
+
+    /// Bytes that [`Arena::alloc`] of `bytes` takes.
+    pub fn class_size(bytes: usize) -> usize {
+        if bytes <= SLAB_MAX { Class::of(bytes).size() } else { bytes.next_multiple_of(PAGE_SIZE) }
+    }
+
+    #[inline]
+    pub(crate) fn descriptor(&self, page: u32) -> Result<&Descriptor, ArenaError> {
+        let offset = self.descriptor_at(page)?;
+        Descriptor::ref_from_bytes(self.raw_bytes(offset, size_of::<Descriptor>()))
+            .map_err(|_| ArenaError::Damaged { page, what: "misplaced" })
+    }
+
+    #[inline]
+    pub(crate) fn descriptor_mut(&mut self, page: u32) -> Result<&mut Descriptor, ArenaError> {
+        let offset = self.descriptor_at(page)?;
+        Descriptor::mut_from_bytes(self.raw_bytes_mut(offset, size_of::<Descriptor>()))
+            .map_err(|_| ArenaError::Damaged { page, what: "misplaced" })
+    }
+
+    #[inline]
+    fn descriptor_at(&self, page: u32) -> Result<usize, ArenaError> {
+        let offset = descriptor_offset(page);
+        if page % CHUNK_PAGES < META_PAGES || offset + size_of::<Descriptor>() > self.limit {
+            return Err(ArenaError::Damaged { page, what: "a page number beyond the arena" });
+        }
+        Ok(offset)
+    }
+
+    #[inline]
+    pub(crate) fn superblock(&self) -> &Superblock {
+        Superblock::ref_from_bytes(self.raw_bytes(0, size_of::<Superblock>()))
+            .expect("the first page is mapped and aligned")
+    }
+
+    #[inline]
+    pub(crate) fn superblock_mut(&mut self) -> &mut Superblock {
+        Superblock::mut_from_bytes(self.raw_bytes_mut(0, size_of::<Superblock>()))
+            .expect("the first page is mapped and aligned")
+    }
+
+    /// The owner's root object; null in a new arena.
+    pub fn root(&self) -> Handle {
+        self.superblock().root
+    }
+
+    /// Sets the owner's root object.
+    pub fn set_root(&mut self, root: Handle) {
+        self.superblock_mut().root = root;
+    }
+
+    /// Fixes the arena's content as it is now; see [`Barrier::cut`]. Constant time.
+    ///
+    /// # Errors
+    /// While another snapshot is open.
+    pub fn cut(&mut self) -> Result<Snapshot, ArenaError> {
+        let pages = self.superblock().page_count;
+        Ok(self.barrier.cut(pages)?)
+    }
+
+    /// Closes the snapshot if its reader is done; returns whether none is open.
+    pub fn try_finish(&mut self) -> bool {
+        self.barrier.try_finish()
+    }
+
+    /// Whether a snapshot is open.
+    pub fn snapshot_open(&self) -> bool {
+        self.barrier.is_open()
+    }
+
+    /// Gives memory of unused pre-image buffers back to the system, a little at a time; returns the bytes.
+    pub fn trim_buffers(&mut self) -> usize {
+        self.barrier.trim()
+    }
+
+    /// Exchanges a region that is mapped from an image for the same region in memory; see [`Barrier::adopt_region`].
+    ///
+    /// # Errors
+    /// If there is no such region or the system refuses.
+    pub fn adopt_region(&mut self, region: u32, staging: &Reservation) -> Result<u32, ArenaError> {
+        Ok(self.barrier.adopt_region(region, staging)?)
+    }
+
+    /// Says whether regions are still going to be adopted.
+    pub fn set_restoring(&mut self, restoring: bool) {
+        self.barrier.set_restoring(restoring);
+    }
+
+    /// Figures of the barrier.
+    pub fn barrier_stats(&self) -> BarrierStats {
+        self.barrier.stats()
+    }
+
+    /// Changes the most memory for pre-images, in bytes, from the next snapshot on.
+    ///
+    /// # Errors
+    /// While a snapshot is open.
+    pub fn set_budget(&mut self, budget_bytes: usize) -> Result<(), ArenaError> {
+        Ok(self.barrier.set_budget(budget_bytes)?)
+    }
+
+    /// How the memory is used.
+    pub fn stats(&self) -> ArenaStats {
+        let superblock = self.superblock();
+        let chunks = superblock.page_count.div_ceil(CHUNK_PAGES);
+        let data_pages = superblock.page_count.saturating_sub(chunks * META_PAGES);
+        let page = PAGE_SIZE as u64;
+        ArenaStats {
+            allocated_bytes: superblock.allocated_bytes,
+            objects: superblock.objects,
+            used_bytes: u64::from(data_pages.saturating_sub(superblock.free_pages)) * page,
+            free_bytes: u64::from(superblock.free_pages) * page,
+            committed_bytes: u64::from(superblock.page_count) * page,
+            max_bytes: self.max_bytes as u64,
+            released_bytes: self.released_pages * page,
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Slabs: pages cut into slots of one size class.
+//!
+//! Relies on runs of pages. A slab with free slots is in the list of its class; a slab without is in none; a slab
+//! that becomes empty goes back to the runs, unless it is the last of its class with free slots.
+
+use quire_snapshot::PAGE_SIZE;
+
+use crate::arena::Arena;
+use crate::classes::{CLASSES, Class};
+use crate::descriptor::{Descriptor, SLAB_BODY, SLAB_HEAD};
+use crate::error::ArenaError;
+use crate::handle::Handle;
+
+impl Arena {
+    /// A slot of `class`.
+    pub(crate) fn take_slot(&mut self, class: Class) -> Result<Handle, ArenaError> {
+        let listed = self.superblock().partial[class.0 as usize];
+        let page = if listed != 0 { listed } else { self.new_slab(class)? };
+        let mut slab = self.slab(page)?;
+        if slab.class != class.0 {
+            return Err(ArenaError::Damaged { page, what: "a slab in the list of another class" });
+        }
+        let (free_head, bump) = (slab.free_head(), slab.bump());
+        let slot = if free_head != 0 {
+            let slot = free_head - 1;
+            let offset = slot_offset(page, class, slot)?;
+            let link = u16::from_le_bytes(self.raw_bytes(offset, 2).try_into().unwrap_or_default());
+            slab.set_slots(link, bump);
+            slot
+        } else if usize::from(bump) < class.slots() {
+            slab.set_slots(0, bump + 1);
+            bump
+        } else {
+            return Err(ArenaError::Damaged { page, what: "a full slab in a list of slabs with free slots" });
+        };
+        slab.used = slab.used.saturating_add(1);
+        *self.descriptor_mut(page)? = slab;
+        if slab.free_head() == 0 && usize::from(slab.bump()) >= class.slots() {
+            self.unlist_slab(page, &slab)?;
+        }
+        slot_offset(page, class, slot).map(Handle::at)
+    }
+
+    /// Frees the slot at `offset` of the slab that starts at `page`; returns its bytes.
+    pub(crate) fn give_slot(&mut self, page: u32, offset: usize) -> Result<usize, ArenaError> {
+        let mut slab = self.slab(page)?;
+        let class = Class(slab.class);
+        let within = offset - page as usize * PAGE_SIZE;
+        let (slot, rest) = (within / class.size(), within % class.size());
+        if rest != 0 || slot >= usize::from(slab.bump()) || slab.used == 0 {
+            let handle = Handle::at(offset);
+            return Err(ArenaError::BadHandle { handle, offset: 0, len: class.size() });
+        }
+        let was_full = slab.free_head() == 0 && usize::from(slab.bump()) >= class.slots();
+        let link = slab.free_head().to_le_bytes();
+        self.raw_bytes_mut(offset, 2).copy_from_slice(&link);
+        slab.used -= 1;
+        slab.set_slots(slot as u16 + 1, slab.bump());
+        *self.descriptor_mut(page)? = slab;
+        if was_full {
+            self.list_slab(page)?;
+        } else if slab.used == 0 && (slab.prev != 0 || slab.next != 0) {
+            self.unlist_slab(page, &slab)?;
+            self.give_run(page, class.pages() as u32)?;
+        }
+        Ok(class.size())
+    }
+
+    /// The descriptor of a slab's first page, checked.
+    pub(crate) fn slab(&self, page: u32) -> Result<Descriptor, ArenaError> {
+        let slab = *self.descriptor(page)?;
+        let sound = slab.kind == SLAB_HEAD && usize::from(slab.class) < CLASSES;
+        let class = Class(slab.class);
+        let end = (page as usize + class_pages(class)) * PAGE_SIZE;
+        if !sound || end > self.limit {
+            return Err(ArenaError::Damaged { page, what: "not a slab where one is expected" });
+        }
+        let slots = class.slots();
+        if usize::from(slab.bump()) > slots || usize::from(slab.free_head()) > slots {
+            return Err(ArenaError::Damaged { page, what: "a slab with more slots than fit" });
+        }
+        Ok(slab)
+    }
+
+    fn new_slab(&mut self, class: Class) -> Result<u32, ArenaError> {
+        let pages = class.pages() as u32;
+        let page = self.take_run(pages)?;
+        *self.descriptor_mut(page)? = Descriptor { kind: SLAB_HEAD, class: class.0, ..Descriptor::default() };
+        for distance in 1..pages {
+            *self.descriptor_mut(page + distance)? =
+                Descriptor { kind: SLAB_BODY, class: class.0, used: distance as u16, ..Descriptor::default() };
+        }
+        self.list_slab(page)?;
+        Ok(page)
+    }
+
+    fn list_slab(&mut self, page: u32) -> Result<(), ArenaError> {
+        let class = self.descriptor(page)?.class as usize;
+        let next = self.superblock().partial[class];
+        let slab = self.descriptor_mut(page)?;
+        slab.prev = 0;
+        slab.next = next;
+        if next != 0 {
+            self.descriptor_mut(next)?.prev = page;
+        }
+        self.superblock_mut().partial[class] = page;
+        Ok(())
+    }
+
+    fn unlist_slab(&mut self, page: u32, slab: &Descriptor) -> Result<(), ArenaError> {
+        if slab.next != 0 {
+            self.descriptor_mut(slab.next)?.prev = slab.prev;
+        }
+        if slab.prev != 0 {
+            self.descriptor_mut(slab.prev)?.next = slab.next;
+        } else {
+            self.superblock_mut().partial[slab.class as usize] = slab.next;
+        }
+        let slab = self.descriptor_mut(page)?;
+        slab.prev = 0;
+        slab.next = 0;
+        Ok(())
+    }
+}
+
+fn class_pages(class: Class) -> usize {
+    if usize::from(class.0) < CLASSES { class.pages() } else { 1 }
+}
+
+fn slot_offset(page: u32, class: Class, slot: u16) -> Result<usize, ArenaError> {
+    if usize::from(slot) >= class.slots() {
+        return Err(ArenaError::Damaged { page, what: "a slot beyond its slab" });
+    }
+    Ok(page as usize * PAGE_SIZE + usize::from(slot) * class.size())
+}

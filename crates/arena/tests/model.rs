@@ -1,0 +1,251 @@
+//! The arena against a simple model: objects keep their content, never overlap, and all space comes back.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use quire_arena::{Arena, ArenaConfig, ArenaError, GRANULE, Handle};
+use quire_snapshot::{Barrier, BarrierConfig, PAGE_SIZE, Take};
+use quire_sys::mem::Reservation;
+
+fn arena() -> Arena {
+    Arena::create(ArenaConfig { max_bytes: 512 << 20, budget_bytes: 1 << 20 }).unwrap()
+}
+
+fn fill(arena: &mut Arena, handle: Handle, len: usize, value: u8) {
+    arena.bytes_mut(handle, 0, len).unwrap().fill(value);
+}
+
+fn holds(arena: &Arena, handle: Handle, len: usize, value: u8) -> bool {
+    arena.bytes(handle, 0, len).unwrap().iter().all(|&byte| byte == value)
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Alloc(usize, u8),
+    Free(usize),
+    Rewrite(usize, u8),
+}
+
+fn size() -> impl Strategy<Value = usize> {
+    prop_oneof![6 => 1..600usize, 3 => 600..40_000usize, 1 => 40_000..3_000_000usize]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        3 => (size(), any::<u8>()).prop_map(|(size, value)| Step::Alloc(size, value)),
+        2 => any::<usize>().prop_map(Step::Free),
+        1 => (any::<usize>(), any::<u8>()).prop_map(|(at, value)| Step::Rewrite(at, value)),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn objects_keep_their_content_and_all_space_comes_back(steps in prop::collection::vec(step(), 1..300)) {
+        let mut arena = arena();
+        let mut model: BTreeMap<Handle, (usize, u8)> = BTreeMap::new();
+        for step in steps {
+            match step {
+                Step::Alloc(size, value) => {
+                    let handle = arena.alloc(size).unwrap();
+                    let usable = arena.usable_size(handle).unwrap();
+                    prop_assert!(usable >= size && usable == Arena::class_size(size));
+                    fill(&mut arena, handle, usable, value);
+                    prop_assert!(model.insert(handle, (usable, value)).is_none());
+                }
+                Step::Free(at) if !model.is_empty() => {
+                    let handle = *model.keys().nth(at % model.len()).unwrap();
+                    let (len, value) = model.remove(&handle).unwrap();
+                    prop_assert!(holds(&arena, handle, len, value));
+                    arena.free(handle).unwrap();
+                }
+                Step::Rewrite(at, new) if !model.is_empty() => {
+                    let handle = *model.keys().nth(at % model.len()).unwrap();
+                    let entry = model.get_mut(&handle).unwrap();
+                    entry.1 = new;
+                    fill(&mut arena, handle, entry.0, new);
+                }
+                _ => {}
+            }
+            let stats = arena.stats();
+            prop_assert_eq!(stats.allocated_bytes, model.values().map(|(len, _)| *len as u64).sum::<u64>());
+            prop_assert_eq!(stats.objects, model.len() as u64);
+            prop_assert!(stats.used_bytes >= stats.allocated_bytes);
+        }
+        for (handle, (len, value)) in &model {
+            prop_assert!(holds(&arena, *handle, *len, *value));
+        }
+        for handle in model.keys() {
+            arena.free(*handle).unwrap();
+        }
+        let stats = arena.stats();
+        prop_assert_eq!(stats.allocated_bytes, 0);
+        // What is left are slabs kept for their classes, at most one each.
+        prop_assert!(stats.used_bytes <= 128 * 128 * 1024);
+        while arena.trim(64) > 0 {}
+        prop_assert!(arena.stats().backed_bytes() <= stats.used_bytes + (2 << 20) * 128);
+    }
+
+    #[test]
+    fn damaged_allocator_data_gives_errors_never_panics(
+        damage in prop::collection::vec((0..5000usize, any::<u8>()), 1..40),
+        steps in prop::collection::vec(step(), 1..120),
+    ) {
+        let mut memory = arena();
+        let handles: Vec<Handle> = (1..200).map(|size| memory.alloc(size * 37).unwrap()).collect();
+        for handle in handles.iter().step_by(3) {
+            memory.free(*handle).unwrap();
+        }
+        let mut bytes = image(&mut memory);
+        // Descriptors in use start behind those of the metadata pages.
+        for (at, value) in damage {
+            let at = if at < 1000 { at + 16 } else { 16 * 1024 + (at - 1000) };
+            bytes.insert(at, value);
+        }
+        let Ok(mut broken) = reopen(&bytes) else { return Ok(()) };
+        for step in steps {
+            match step {
+                Step::Alloc(size, value) => if let Ok(handle) = broken.alloc(size)
+                    && let Ok(bytes) = broken.bytes_mut(handle, 0, size) { bytes.fill(value) },
+                Step::Free(at) => { let _ = broken.free(handles[at % handles.len()]); }
+                Step::Rewrite(at, _) => {
+                    let _ = broken.free(Handle::from_raw(at as u32));
+                    let _ = broken.usable_size(Handle::from_raw(at as u32));
+                    let _ = broken.trim(2);
+                }
+            }
+        }
+    }
+}
+
+/// Bytes of an arena by offset, as a snapshot gives them.
+struct Image {
+    pages: BTreeMap<u32, Vec<u8>>,
+    page_count: u32,
+}
+
+impl Image {
+    fn insert(&mut self, at: usize, value: u8) {
+        if let Some(page) = self.pages.get_mut(&((at / PAGE_SIZE) as u32)) {
+            page[at % PAGE_SIZE] = value;
+        }
+    }
+}
+
+fn image(arena: &mut Arena) -> Image {
+    let mut snapshot = arena.cut().unwrap();
+    let mut pages = BTreeMap::new();
+    for number in 0..snapshot.page_count() {
+        let mut page = vec![0; PAGE_SIZE];
+        if snapshot.take(number, &mut page) == Take::Copied {
+            pages.insert(number, page);
+        }
+    }
+    let page_count = snapshot.page_count();
+    drop(snapshot);
+    assert!(arena.try_finish());
+    Image { pages, page_count }
+}
+
+fn reopen(image: &Image) -> Result<Arena, ArenaError> {
+    let memory = Arc::new(Reservation::new(512 << 20)?);
+    let committed = image.page_count as usize * PAGE_SIZE;
+    memory.commit(0..committed)?;
+    let mut barrier = Barrier::new(Arc::clone(&memory), BarrierConfig::default())?;
+    for (number, page) in &image.pages {
+        // SAFETY: committed above, not shared yet.
+        unsafe { std::ptr::copy(page.as_ptr(), memory.base().add(*number as usize * PAGE_SIZE), PAGE_SIZE) };
+        barrier.mark_present(*number..*number + 1);
+    }
+    Arena::open(barrier, committed)
+}
+
+#[test]
+fn an_image_opens_as_the_same_arena_and_goes_on_growing() {
+    let mut first = arena();
+    let handles: Vec<Handle> = (0..3000)
+        .map(|at| {
+            let handle = first.alloc(at % 2000 + 1).unwrap();
+            fill(&mut first, handle, at % 2000 + 1, at as u8);
+            handle
+        })
+        .collect();
+    let big = first.alloc(5 << 20).unwrap();
+    fill(&mut first, big, 5 << 20, 77);
+    first.set_root(big);
+    let mut second = reopen(&image(&mut first)).unwrap();
+    assert_eq!(second.root(), big);
+    assert_eq!(second.stats(), first.stats());
+    for (at, handle) in handles.iter().enumerate() {
+        assert!(holds(&second, *handle, at % 2000 + 1, at as u8));
+    }
+    assert!(holds(&second, big, 5 << 20, 77));
+    second.free(big).unwrap();
+    let more = second.alloc(30 << 20).unwrap();
+    fill(&mut second, more, 30 << 20, 1);
+    assert!(holds(&second, handles[17], 18, 17));
+}
+
+#[test]
+fn free_regions_go_back_to_the_system_but_not_under_a_snapshot() {
+    let mut arena = arena();
+    let big = arena.alloc(64 << 20).unwrap();
+    fill(&mut arena, big, 64 << 20, 1);
+    arena.free(big).unwrap();
+    let backed = arena.stats().backed_bytes();
+    let snapshot = arena.cut().unwrap();
+    assert_eq!(arena.trim(100), 0);
+    drop(snapshot);
+    assert!(arena.try_finish());
+    assert!(arena.trim(4) == 4 && arena.trim(100) >= 26);
+    assert!(arena.stats().backed_bytes() + (60 << 20) <= backed);
+    let again = arena.alloc(64 << 20).unwrap();
+    assert!(holds(&arena, again, 64 << 20, 0), "released pages read as zero");
+}
+
+#[test]
+fn handles_that_name_nothing_are_refused() {
+    let mut arena = arena();
+    let handle = arena.alloc(100).unwrap();
+    assert!(arena.bytes(Handle::NULL, 0, 1).is_err());
+    assert!(arena.bytes(handle, 0, usize::MAX).is_err());
+    assert!(arena.bytes(handle, usize::MAX, 1).is_err());
+    assert!(arena.get::<[u8; 64]>(Handle::from_raw(u32::MAX)).is_err());
+    assert!(arena.free(Handle::from_raw(handle.raw() + 1)).is_err(), "not a slot's start");
+    assert!(arena.free(Handle::from_raw(1)).is_err(), "metadata");
+    arena.free(handle).unwrap();
+}
+
+#[test]
+fn a_full_arena_says_so_and_works_on() {
+    let mut arena = Arena::create(ArenaConfig { max_bytes: 16 << 20, budget_bytes: 1 << 20 }).unwrap();
+    let mut handles = Vec::new();
+    let error = loop {
+        match arena.alloc(10_000) {
+            Ok(handle) => handles.push(handle),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, ArenaError::OutOfMemory { .. }));
+    assert!(handles.len() > 1000);
+    arena.free(handles.pop().unwrap()).unwrap();
+    arena.alloc(10_000).unwrap();
+    assert!(matches!(arena.alloc(2 << 30), Err(ArenaError::OutOfMemory { .. })));
+}
+
+#[test]
+fn objects_beyond_the_first_chunk_work() {
+    let mut arena = Arena::create(ArenaConfig { max_bytes: 3 << 30, budget_bytes: 1 << 20 }).unwrap();
+    // Large objects that are never touched cost no memory.
+    let first = arena.alloc(900 << 20).unwrap();
+    let second = arena.alloc(900 << 20).unwrap();
+    assert!(second.raw() as usize * GRANULE > 1 << 30);
+    fill(&mut arena, second, 10, 4);
+    let small = arena.alloc(64).unwrap();
+    fill(&mut arena, small, 64, 5);
+    arena.free(first).unwrap();
+    arena.free(second).unwrap();
+    assert!(holds(&arena, small, 64, 5));
+}

@@ -1,0 +1,178 @@
+//! The reader's side: a snapshot, read page by page by one thread while the writer goes on.
+//!
+//! Relies on the protocol of [`crate::words`]: a page is claimed before it is copied, so the writer never changes bytes
+//! that are being read here.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use quire_sys::thread::{self, ThreadId};
+
+use crate::barrier::Shared;
+use crate::page::{PAGE_SIZE, PAGES_PER_REGION};
+use crate::pool::Pool;
+use crate::words::{self, Number, State};
+
+/// What [`Snapshot::take`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Take {
+    /// The page as it was at the cut is in the buffer.
+    Copied,
+    /// The page had no content.
+    Absent,
+    /// The page was taken before.
+    AlreadyTaken,
+}
+
+/// Memory as it was at a cut.
+///
+/// Dropping it before all pages are taken abandons it: the writer stops keeping pre-images.
+pub struct Snapshot {
+    shared: Arc<Shared>,
+    pool: Arc<Pool>,
+    number: Number,
+    pages: usize,
+    taken: u64,
+    /// Where [`Snapshot::next_preimage`] goes on looking.
+    cursor: usize,
+}
+
+impl std::fmt::Debug for Snapshot {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Snapshot").field("pages", &self.pages).field("taken", &self.taken).finish_non_exhaustive()
+    }
+}
+
+/// How many pages are taken between two looks at the writer's buffers.
+const WARM_EVERY: u64 = 64;
+
+impl Snapshot {
+    pub(crate) fn new(shared: Arc<Shared>, pool: Arc<Pool>, number: Number, pages: usize) -> Self {
+        Self { shared, pool, number, pages, taken: 0, cursor: 0 }
+    }
+
+    /// Pages of the snapshot, absent ones counted.
+    pub fn page_count(&self) -> u32 {
+        self.pages as u32
+    }
+
+    /// Whether `page` may have had content at the cut. (Pages that got content since may be reported too.)
+    pub fn is_present(&self, page: u32) -> bool {
+        (page as usize) < self.pages && self.shared.is_present(page as usize)
+    }
+
+    /// Copies `page` as it was at the cut. Every page can be taken once.
+    ///
+    /// # Panics
+    /// If `to` isn't [`PAGE_SIZE`] bytes long.
+    pub fn take(&mut self, page: u32, to: &mut [u8]) -> Take {
+        assert_eq!(to.len(), PAGE_SIZE, "a page is taken into a buffer of a page");
+        if !self.is_present(page) {
+            return Take::Absent;
+        }
+        if self.taken.is_multiple_of(WARM_EVERY) {
+            self.pool.warm_ahead();
+        }
+        let index = page as usize;
+        let word = self.shared.word(index);
+        match words::try_take(word, self.number) {
+            Ok(()) => {
+                let from = self.shared.memory.base().wrapping_add(index * PAGE_SIZE);
+                // SAFETY: a present page is committed; while it is claimed the writer doesn't change it; `to` is a
+                // distinct buffer of the right length.
+                unsafe { std::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), PAGE_SIZE) };
+                words::finish_take(word, self.number);
+                self.pool.wake();
+            }
+            Err(State::Held(buffer)) => self.collect(index, buffer, to),
+            Err(_) => return Take::AlreadyTaken,
+        }
+        self.taken += 1;
+        Take::Copied
+    }
+
+    /// Copies a pre-image out of its buffer and gives the buffer back.
+    fn collect(&self, page: usize, buffer: u32, to: &mut [u8]) {
+        let from = self.pool.buffer(buffer).as_ptr();
+        // SAFETY: the word named the buffer as holding this page, read with Acquire after the writer's copy; the writer
+        // touches it again only after `give_back`.
+        unsafe { std::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), PAGE_SIZE) };
+        words::finish_take(self.shared.word(page), self.number);
+        self.shared.held[page / PAGES_PER_REGION].fetch_sub(1, Ordering::Relaxed);
+        self.pool.give_back(buffer);
+    }
+
+    /// Whether more than half of the writer's buffers are in use: free some soon, or it will wait.
+    pub fn pressure(&self) -> bool {
+        self.pool.held() * 2 > self.pool.total()
+    }
+
+    /// Pre-images held for `region`.
+    pub fn held_in(&self, region: u32) -> u32 {
+        self.shared.held.get(region as usize).map_or(0, |held| held.load(Ordering::Relaxed))
+    }
+
+    /// The region that holds most pre-images: taking all its pages frees most buffers. `None` if none holds any.
+    pub fn fullest_region(&mut self) -> Option<u32> {
+        let regions = self.pages.div_ceil(PAGES_PER_REGION);
+        let held = |region: &usize| self.shared.held[*region].load(Ordering::Relaxed);
+        (0..regions).max_by_key(held).filter(|region| held(region) > 0).map(|region| region as u32)
+    }
+
+    /// Takes one held pre-image, wherever it is, and returns its page. Successive calls go through the pages in rising
+    /// order and start again at the end, so that neighbours can be written together.
+    ///
+    /// # Panics
+    /// If `to` isn't [`PAGE_SIZE`] bytes long.
+    pub fn next_preimage(&mut self, to: &mut [u8]) -> Option<u32> {
+        assert_eq!(to.len(), PAGE_SIZE, "a page is taken into a buffer of a page");
+        let regions = self.pages.div_ceil(PAGES_PER_REGION);
+        // One more than all, since the region of the cursor is looked at from its middle first.
+        for _ in 0..=regions {
+            let region = self.cursor / PAGES_PER_REGION;
+            let end = ((region + 1) * PAGES_PER_REGION).min(self.pages);
+            if self.held_in(region as u32) > 0 {
+                for page in self.cursor..end {
+                    if let State::Held(buffer) = words::state(self.shared.word(page), self.number) {
+                        self.collect(page, buffer, to);
+                        self.taken += 1;
+                        self.cursor = if page + 1 == self.pages { 0 } else { page + 1 };
+                        return Some(page as u32);
+                    }
+                }
+            }
+            self.cursor = if end >= self.pages { 0 } else { end };
+        }
+        None
+    }
+
+    /// Lets the calling thread run at nice value `nice`, until the writer comes to depend on it: then the writer raises
+    /// it again, where the system allows.
+    pub fn run_in_background(&self, nice: i32) {
+        if thread::set_nice(thread::current(), nice) {
+            self.shared.set_background_thread(thread::current());
+        }
+    }
+
+    /// Pages taken so far.
+    pub fn taken(&self) -> u64 {
+        self.taken
+    }
+}
+
+impl Drop for Snapshot {
+    fn drop(&mut self) {
+        self.shared.closed.store(true, Ordering::SeqCst);
+        self.pool.wake();
+    }
+}
+
+impl Shared {
+    fn set_background_thread(&self, thread: ThreadId) {
+        self.background.store(thread.raw(), Ordering::Release);
+    }
+
+    pub(crate) fn background_thread(&self) -> Option<ThreadId> {
+        ThreadId::from_raw(self.background.load(Ordering::Acquire))
+    }
+}

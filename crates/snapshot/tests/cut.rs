@@ -1,0 +1,222 @@
+//! A snapshot equals the memory at its cut, whatever is written and taken in between.
+#![cfg(not(loom))]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use proptest::prelude::*;
+use quire_snapshot::{Barrier, BarrierConfig, PAGE_SIZE, REGION_SIZE, Snapshot, SnapshotError, Take};
+use quire_sys::mem::Reservation;
+
+const PAGES: usize = 40;
+
+/// Memory behind a barrier, written the way an owner must.
+struct Writer {
+    barrier: Barrier,
+    memory: Arc<Reservation>,
+}
+
+impl Writer {
+    fn new(pages: usize, budget_pages: usize) -> Self {
+        let memory = Arc::new(Reservation::new(pages * PAGE_SIZE).unwrap());
+        memory.commit(0..memory.len()).unwrap();
+        let config = BarrierConfig { budget_bytes: budget_pages * PAGE_SIZE };
+        Self { barrier: Barrier::new(Arc::clone(&memory), config).unwrap(), memory }
+    }
+
+    fn write(&mut self, page: usize, value: u8) {
+        self.barrier.mark_present(page as u32..page as u32 + 1);
+        self.barrier.before_write(page * PAGE_SIZE + 7, PAGE_SIZE - 7);
+        // SAFETY: committed, passed the barrier, and this is the only writer.
+        unsafe { self.memory.base().add(page * PAGE_SIZE + 7).write_bytes(value, PAGE_SIZE - 7) };
+    }
+
+    fn copy(&self, pages: usize) -> Vec<u8> {
+        // SAFETY: committed, and the only writer is this struct, borrowed here.
+        unsafe { std::slice::from_raw_parts(self.memory.base(), pages * PAGE_SIZE) }.to_vec()
+    }
+}
+
+/// Takes what is left and puts it over a model of zeros.
+fn drain(snapshot: &mut Snapshot, image: &mut [u8]) {
+    let mut page = vec![0; PAGE_SIZE];
+    for number in 0..snapshot.page_count() {
+        if snapshot.take(number, &mut page) == Take::Copied {
+            image[number as usize * PAGE_SIZE..][..PAGE_SIZE].copy_from_slice(&page);
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Write(usize, u8),
+    Take(usize),
+    Preimage,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (0..PAGES, any::<u8>()).prop_map(|(page, value)| Step::Write(page, value)),
+        2 => (0..PAGES).prop_map(Step::Take),
+        1 => Just(Step::Preimage),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn any_order_of_writes_and_takes_gives_the_memory_at_the_cut(
+        before in prop::collection::vec((0..PAGES, any::<u8>()), 0..60),
+        epochs in prop::collection::vec(prop::collection::vec(step(), 0..80), 1..4),
+        pages in 1..PAGES,
+    ) {
+        let mut writer = Writer::new(PAGES, PAGES);
+        for (page, value) in before {
+            writer.write(page, value);
+        }
+        for steps in epochs {
+            let expected = writer.copy(pages);
+            let mut snapshot = writer.barrier.cut(pages as u32).unwrap();
+            let mut image = vec![0; pages * PAGE_SIZE];
+            let mut page = vec![0; PAGE_SIZE];
+            for step in steps {
+                match step {
+                    Step::Write(at, value) => writer.write(at, value),
+                    Step::Take(at) => {
+                        if snapshot.take(at as u32, &mut page) == Take::Copied {
+                            image[at * PAGE_SIZE..][..PAGE_SIZE].copy_from_slice(&page);
+                        }
+                    }
+                    Step::Preimage => {
+                        if let Some(at) = snapshot.next_preimage(&mut page) {
+                            image[at as usize * PAGE_SIZE..][..PAGE_SIZE].copy_from_slice(&page);
+                        }
+                    }
+                }
+            }
+            drain(&mut snapshot, &mut image);
+            prop_assert!(image == expected);
+            prop_assert!(snapshot.next_preimage(&mut page).is_none());
+            drop(snapshot);
+            prop_assert!(writer.barrier.try_finish());
+        }
+    }
+}
+
+#[test]
+fn a_reader_beside_a_busy_writer_sees_the_cut_within_a_tiny_budget() {
+    let pages = 3 * REGION_SIZE / PAGE_SIZE;
+    let mut writer = Writer::new(pages, 8);
+    for page in 0..pages {
+        writer.write(page, page as u8);
+    }
+    for round in 0..12u8 {
+        let expected = writer.copy(pages);
+        let mut snapshot = writer.barrier.cut(pages as u32).unwrap();
+        let reader = std::thread::spawn(move || {
+            let mut image = vec![0; pages * PAGE_SIZE];
+            let mut page = vec![0; PAGE_SIZE];
+            for number in 0..pages {
+                while snapshot.pressure() {
+                    let Some(at) = snapshot.next_preimage(&mut page) else {
+                        break;
+                    };
+                    image[at as usize * PAGE_SIZE..][..PAGE_SIZE].copy_from_slice(&page);
+                }
+                if snapshot.take(number as u32, &mut page) == Take::Copied {
+                    image[number * PAGE_SIZE..][..PAGE_SIZE].copy_from_slice(&page);
+                }
+            }
+            image
+        });
+        let mut state = u64::from(round) + 1;
+        for _ in 0..4 * pages {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            writer.write((state >> 33) as usize % pages, (state >> 20) as u8);
+        }
+        assert!(reader.join().unwrap() == expected, "round {round}");
+        assert!(writer.barrier.try_finish());
+    }
+    let stats = writer.barrier.stats();
+    assert_eq!(stats.cuts, 12);
+    assert!(stats.preimage_pages > 0);
+    assert!(stats.preimage_bytes_peak <= stats.budget_bytes);
+}
+
+#[test]
+fn an_abandoned_snapshot_frees_a_waiting_writer() {
+    let mut writer = Writer::new(PAGES, 1);
+    for page in 0..PAGES {
+        writer.write(page, 1);
+    }
+    let snapshot = writer.barrier.cut(PAGES as u32).unwrap();
+    assert!(matches!(writer.barrier.cut(PAGES as u32), Err(SnapshotError::Busy)));
+    let dropped = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&dropped);
+    let dropper = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        flag.store(true, Ordering::SeqCst);
+        drop(snapshot);
+    });
+    for page in 0..PAGES {
+        writer.write(page, 2);
+    }
+    assert!(dropped.load(Ordering::SeqCst), "the second write had to wait for a buffer");
+    dropper.join().unwrap();
+    assert!(writer.barrier.try_finish());
+    assert_eq!(writer.barrier.stats().budget_waits, 1);
+}
+
+#[test]
+fn snapshots_stay_right_when_their_numbers_start_again() {
+    let mut writer = Writer::new(PAGES, PAGES);
+    for round in 0..600usize {
+        writer.write(round % PAGES, round as u8);
+        let expected = writer.copy(PAGES);
+        let mut snapshot = writer.barrier.cut(PAGES as u32).unwrap();
+        writer.write(round % PAGES, !(round as u8));
+        let mut image = vec![0; PAGES * PAGE_SIZE];
+        if round % 3 > 0 {
+            drain(&mut snapshot, &mut image);
+            assert!(image == expected, "round {round}");
+        }
+        drop(snapshot);
+        assert!(writer.barrier.try_finish());
+    }
+}
+
+#[test]
+fn released_pages_read_as_zero_and_leave_later_snapshots() {
+    let mut writer = Writer::new(PAGES, PAGES);
+    writer.write(3, 9);
+    writer.write(4, 9);
+    let snapshot = writer.barrier.cut(PAGES as u32).unwrap();
+    assert!(!writer.barrier.release_pages(3..4), "an open snapshot may still need the page");
+    drop(snapshot);
+    assert!(writer.barrier.try_finish());
+    assert!(writer.barrier.release_pages(3..4));
+    let mut snapshot = writer.barrier.cut(PAGES as u32).unwrap();
+    let mut page = vec![0; PAGE_SIZE];
+    assert_eq!(snapshot.take(3, &mut page), Take::Absent);
+    assert_eq!(snapshot.take(4, &mut page), Take::Copied);
+    assert_eq!(snapshot.take(4, &mut page), Take::AlreadyTaken);
+}
+
+#[test]
+fn an_adopted_region_keeps_what_was_written_since_the_restore() {
+    let mut writer = Writer::new(2 * REGION_SIZE / PAGE_SIZE, 8);
+    let staging = Reservation::new(2 * REGION_SIZE).unwrap();
+    staging.commit(0..2 * REGION_SIZE).unwrap();
+    // SAFETY: committed above and used by this thread only.
+    unsafe { staging.base().write_bytes(5, 2 * REGION_SIZE) };
+    writer.barrier.set_restoring(true);
+    writer.write(1, 77);
+    assert_eq!(writer.barrier.adopt_region(0, &staging).unwrap(), 1);
+    let now = writer.copy(512);
+    assert_eq!(now[0], 5);
+    assert_eq!(now[PAGE_SIZE], 0);
+    assert_eq!(now[PAGE_SIZE + 7], 77);
+    assert_eq!(now[2 * PAGE_SIZE], 5);
+    assert!(writer.barrier.adopt_region(2, &staging).is_err());
+}

@@ -1,0 +1,31 @@
+//! Limits that the system sets on the process.
+//!
+//! Relies on `getrlimit` and `setrlimit`.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Raises the number of files that may be open to `wanted` if the hard limit allows; returns what holds now.
+pub fn raise_open_files(wanted: u64) -> u64 {
+    let now = getrlimit(Resource::Nofile);
+    let current = now.current.unwrap_or(u64::MAX);
+    if current >= wanted {
+        return current;
+    }
+    // The hard limit can be raised by a privileged process, so the whole wish is tried before the allowed part of it.
+    let whole = Rlimit { current: Some(wanted), maximum: now.maximum.map(|maximum| maximum.max(wanted)) };
+    let allowed =
+        Rlimit { current: Some(now.maximum.map_or(wanted, |maximum| maximum.min(wanted))), maximum: now.maximum };
+    if setrlimit(Resource::Nofile, whole).is_ok() || setrlimit(Resource::Nofile, allowed).is_ok() {
+        return getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    }
+    current
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn raising_to_less_than_now_changes_nothing() {
+        let now = super::raise_open_files(1);
+        assert_eq!(super::raise_open_files(1), now);
+    }
+}

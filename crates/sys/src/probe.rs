@@ -1,0 +1,141 @@
+//! What the running kernel (or the container around us) allows, found out by trying.
+//!
+//! Relies on each probe being harmless: it opens, asks and closes. `quire doctor` prints the list; engines ask before
+//! they build on a feature.
+
+use std::fs;
+
+/// Whether a feature can be used here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Works.
+    Works,
+    /// Works, but not as well as it could.
+    Limited,
+    /// Refused or missing; the named fallback is taken.
+    Missing,
+}
+
+/// One probed feature.
+#[derive(Clone, Debug)]
+pub struct Feature {
+    /// Its name as kernel documentation has it.
+    pub name: &'static str,
+    /// What was found.
+    pub state: State,
+    /// Details of what was found.
+    pub detail: String,
+    /// What Quire does instead, or what the operator can do; empty if nothing.
+    pub advice: &'static str,
+}
+
+/// Probes everything that Quire uses or will use.
+pub fn all() -> Vec<Feature> {
+    vec![kernel(), huge_pages(), overcommit(), io_uring(), userfaultfd(), populate_write(), open_files(), map_count()]
+}
+
+fn kernel() -> Feature {
+    let release = crate::proc::kernel_release();
+    let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    let state = if version >= (6, 1) { State::Works } else { State::Limited };
+    Feature { name: "kernel", state, detail: release, advice: "Quire is tested on Linux 6.1 and later" }
+}
+
+fn huge_pages() -> Feature {
+    let text = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
+    let choice = text.split('[').nth(1).and_then(|rest| rest.split(']').next()).unwrap_or("absent");
+    let state = match choice {
+        "always" | "madvise" => State::Works,
+        _ => State::Limited,
+    };
+    Feature {
+        name: "transparent huge pages",
+        state,
+        detail: choice.to_owned(),
+        advice: "without them memory works in 4 KiB pages, slower: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
+    }
+}
+
+fn overcommit() -> Feature {
+    let mode = fs::read_to_string("/proc/sys/vm/overcommit_memory").unwrap_or_default().trim().to_owned();
+    let state = if mode == "2" { State::Limited } else { State::Works };
+    Feature {
+        name: "overcommit",
+        state,
+        detail: format!("vm.overcommit_memory = {mode}"),
+        advice: "mode 2 counts committed memory strictly; Quire commits in steps and needs no mode 1, since it never forks",
+    }
+}
+
+fn io_uring() -> Feature {
+    let result = io_uring::IoUring::new(2);
+    let (state, detail) = match result {
+        Ok(_) => (State::Works, "a ring could be made".to_owned()),
+        Err(error) => (State::Missing, error.to_string()),
+    };
+    Feature { name: "io_uring", state, detail, advice: "fallback: a pool of threads with preadv and pwritev" }
+}
+
+fn userfaultfd() -> Feature {
+    // SAFETY: the call takes flags only and returns a descriptor or an error.
+    let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | libc::O_NONBLOCK | 1) };
+    let (state, detail) = if fd >= 0 {
+        // SAFETY: the descriptor was just made here and nobody else has it.
+        unsafe { libc::close(fd as i32) };
+        (State::Works, "user-mode faults can be handled".to_owned())
+    } else {
+        (State::Missing, std::io::Error::last_os_error().to_string())
+    };
+    Feature {
+        name: "userfaultfd",
+        state,
+        detail,
+        advice: "not used by the server (its barrier needs no faults); containers: allow the system call in seccomp",
+    }
+}
+
+fn populate_write() -> Feature {
+    let works = crate::mem::Reservation::new(crate::mem::HUGE_PAGE_SIZE).and_then(|memory| {
+        memory.commit(0..crate::mem::PAGE_SIZE)?;
+        memory.populate(0..crate::mem::PAGE_SIZE)
+    });
+    let (state, detail) = match works {
+        Ok(()) => (State::Works, "memory can be backed ahead of use".to_owned()),
+        Err(error) => (State::Missing, error.to_string()),
+    };
+    Feature { name: "MADV_POPULATE_WRITE", state, detail, advice: "fallback: pages are backed at first touch" }
+}
+
+fn open_files() -> Feature {
+    let allowed = crate::limits::raise_open_files(10_064);
+    let state = if allowed >= 10_064 { State::Works } else { State::Limited };
+    Feature {
+        name: "open files",
+        state,
+        detail: format!("{allowed} allowed"),
+        advice: "10,000 clients need 10,064: ulimit -n, or LimitNOFILE= in the unit file",
+    }
+}
+
+fn map_count() -> Feature {
+    let count = fs::read_to_string("/proc/sys/vm/max_map_count").ok().and_then(|text| text.trim().parse::<u64>().ok());
+    let state = if count.unwrap_or(0) >= 65_530 { State::Works } else { State::Limited };
+    Feature {
+        name: "mappings",
+        state,
+        detail: count.map_or_else(|| "unknown".into(), |count| format!("vm.max_map_count = {count}")),
+        advice: "restores of many GiB need a few per region for a short while: sysctl vm.max_map_count=262144",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_probe_answers_and_says_what_to_do() {
+        for feature in super::all() {
+            assert!(!feature.detail.is_empty(), "{}", feature.name);
+            assert!(!feature.advice.is_empty(), "{}", feature.name);
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! What the kernel reports of processes and of the machine under `/proc`.
+//!
+//! Relies on procfs being mounted; where it isn't, every figure is absent rather than wrong.
+
+use std::fs;
+
+fn field_kib(text: &str, name: &str) -> Option<u64> {
+    text.lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+        .and_then(|rest| rest.split_whitespace().next()?.parse().ok())
+}
+
+/// Bytes of memory that the process holds, shared pages counted whole.
+pub fn resident_bytes(pid: Option<u32>) -> Option<u64> {
+    let text = fs::read_to_string(path(pid, "statm")).ok()?;
+    let pages: u64 = text.split_whitespace().nth(1)?.parse().ok()?;
+    Some(pages * 4096)
+}
+
+/// Bytes of memory that the process holds, shared pages counted by share. Walks page tables: slow.
+pub fn proportional_bytes(pid: Option<u32>) -> Option<u64> {
+    let text = fs::read_to_string(path(pid, "smaps_rollup")).ok()?;
+    Some(field_kib(&text, "Pss")? * 1024)
+}
+
+/// Highest resident size since the process started, in bytes.
+pub fn resident_peak_bytes(pid: Option<u32>) -> Option<u64> {
+    let text = fs::read_to_string(path(pid, "status")).ok()?;
+    Some(field_kib(&text, "VmHWM")? * 1024)
+}
+
+/// A figure of `/proc/meminfo` in bytes, such as `MemTotal` or `MemAvailable`.
+pub fn meminfo_bytes(name: &str) -> Option<u64> {
+    Some(field_kib(&fs::read_to_string("/proc/meminfo").ok()?, name)? * 1024)
+}
+
+/// The kernel's release, such as `6.18.0`.
+pub fn kernel_release() -> String {
+    fs::read_to_string("/proc/sys/kernel/osrelease").map_or_else(|_| "unknown".into(), |text| text.trim().to_owned())
+}
+
+/// The name of the processor.
+pub fn processor() -> String {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    text.lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(':'))
+        .map_or_else(|| "unknown".into(), |(_, name)| name.trim().to_owned())
+}
+
+fn path(pid: Option<u32>, file: &str) -> String {
+    pid.map_or_else(|| format!("/proc/self/{file}"), |pid| format!("/proc/{pid}/{file}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_holds_memory_and_the_machine_has_more() {
+        let resident = resident_bytes(None).unwrap();
+        assert!(resident > 0);
+        assert!(proportional_bytes(None).unwrap() > 0);
+        assert!(resident_peak_bytes(None).unwrap() > 0);
+        assert!(meminfo_bytes("MemTotal").unwrap() > resident);
+        assert_eq!(meminfo_bytes("NoSuchFigure"), None);
+    }
+}
