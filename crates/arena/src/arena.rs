@@ -17,6 +17,7 @@ use crate::handle::{GRANULE, Handle};
 use crate::runs::RUN_MAX_PAGES;
 use crate::stats::ArenaStats;
 use crate::superblock::{MAGIC, Superblock, VERSION};
+use crate::warm::Warmer;
 
 /// Bytes that handles can name.
 const MAX_BYTES: u64 = (1 << 32) * GRANULE as u64;
@@ -46,6 +47,7 @@ pub struct Arena {
     pub(crate) max_bytes: usize,
     /// Pages of free runs that aren't backed: never used, given back to the system, or absent from the image.
     pub(crate) released_pages: u64,
+    pub(crate) warmer: Warmer,
 }
 
 // SAFETY: `base` points into the reservation that `barrier` keeps alive; the arena is its only user apart from the
@@ -104,7 +106,8 @@ impl Arena {
         let base =
             NonNull::new(barrier.memory().base()).ok_or(ArenaError::BadSuperblock { what: "no memory".into() })?;
         let max_bytes = barrier.memory().len().min(MAX_BYTES as usize);
-        Ok(Self { barrier, base, limit, max_bytes, released_pages: 0 })
+        let warmer = Warmer::start(barrier.memory());
+        Ok(Self { barrier, base, limit, max_bytes, released_pages: 0, warmer })
     }
 
     /// Free pages of an image that weren't in it, so aren't backed.

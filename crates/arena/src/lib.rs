@@ -23,6 +23,7 @@ mod runs;
 mod slabs;
 mod stats;
 mod superblock;
+mod warm;
 
 pub use arena::{Arena, ArenaConfig};
 pub use error::ArenaError;

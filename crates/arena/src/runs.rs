@@ -3,7 +3,7 @@
 //! Relies on descriptors. Free runs lie in lists by length (bins: each length below 32, then four to a doubling); a run
 //! never crosses a chunk.
 
-use quire_snapshot::{PAGE_SIZE, PAGES_PER_REGION};
+use quire_snapshot::{PAGE_SIZE, PAGES_PER_REGION, REGION_SIZE};
 
 use crate::arena::Arena;
 use crate::descriptor::{CHUNK_PAGES, Descriptor, FREE_HEAD, FREE_TAIL, META_PAGES, NONE};
@@ -14,8 +14,10 @@ use crate::superblock::BINS;
 pub(crate) const RUN_MAX_PAGES: u32 = CHUNK_PAGES - META_PAGES;
 /// How many runs of one bin are looked at before a longer one is cut.
 const LOOKS: usize = 16;
-/// How far access to memory is opened at once, in pages.
-const COMMIT_PAGES: u32 = 16 << 10;
+/// How far access to memory is opened at once, in pages: seldom, since it waits for whoever is backing memory.
+const COMMIT_PAGES: u32 = CHUNK_PAGES;
+/// How much memory is backed ahead of growth, in bytes.
+const WARM_BYTES: usize = 2 * REGION_SIZE;
 
 /// The bin of runs of `len` pages: no run of a later bin is shorter.
 fn bin_of(len: u32) -> usize {
@@ -192,8 +194,17 @@ impl Arena {
         }
         if end_bytes > self.limit {
             let ahead = (end.next_multiple_of(COMMIT_PAGES) as usize * PAGE_SIZE).min(self.max_bytes);
-            self.barrier.memory().commit(self.limit..ahead)?;
-            self.limit = ahead;
+            // Where commitments are counted strictly, only what is needed may be had.
+            if self.barrier.memory().commit(self.limit..ahead).is_ok() {
+                self.limit = ahead;
+            } else {
+                self.barrier.memory().commit(self.limit..end_bytes)?;
+                self.limit = end_bytes;
+            }
+        }
+        let warm = end_bytes..(end_bytes + WARM_BYTES).min(self.limit);
+        if !warm.is_empty() {
+            self.warmer.warm(warm);
         }
         Ok(())
     }

@@ -26,6 +26,8 @@ mod page;
 mod pool;
 #[cfg(not(loom))]
 mod reader;
+#[doc(hidden)]
+pub mod ring;
 #[cfg(not(loom))]
 mod stats;
 #[doc(hidden)]

@@ -12,6 +12,7 @@ use std::time::Duration;
 use quire_sys::mem::{MemError, Reservation};
 
 use crate::page::{PAGE_SIZE, REGION_SIZE};
+use crate::ring::Ring;
 use crate::words::MAX_BUFFERS;
 
 /// How long a wait lasts before the waiter looks again by itself; a backstop, not the way it is woken.
@@ -20,10 +21,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(1);
 pub(crate) struct Pool {
     memory: Reservation,
     total: u32,
-    /// Ring of free buffers; `head` is moved by the writer, `tail` by the reader.
-    ring: Box<[AtomicU32]>,
-    head: AtomicU32,
-    tail: AtomicU32,
+    /// Buffers that the reader has freed.
+    free: Ring,
     /// Buffers from here on were never used since the last trim: their memory may not be backed.
     fresh: AtomicU32,
     /// Bytes from the start that the reader has backed ahead of use.
@@ -42,9 +41,7 @@ impl Pool {
         Ok(Self {
             memory,
             total,
-            ring: (0..total.next_power_of_two()).map(|_| AtomicU32::new(0)).collect(),
-            head: AtomicU32::new(0),
-            tail: AtomicU32::new(0),
+            free: Ring::new(total),
             fresh: AtomicU32::new(0),
             populated_bytes: AtomicUsize::new(0),
             held: AtomicU32::new(0),
@@ -71,18 +68,16 @@ impl Pool {
 
     /// Writer: a free buffer, if there is one.
     pub(crate) fn take(&self) -> Option<u32> {
-        let head = self.head.load(Ordering::Relaxed);
-        let index = if head == self.tail.load(Ordering::Acquire) {
-            let fresh = self.fresh.load(Ordering::Relaxed);
-            if fresh == self.total {
-                return None;
+        let index = match self.free.take() {
+            Some(index) => index,
+            None => {
+                let fresh = self.fresh.load(Ordering::Relaxed);
+                if fresh == self.total {
+                    return None;
+                }
+                self.fresh.store(fresh + 1, Ordering::Relaxed);
+                fresh
             }
-            self.fresh.store(fresh + 1, Ordering::Relaxed);
-            fresh
-        } else {
-            let index = self.slot(head).load(Ordering::Relaxed);
-            self.head.store(head.wrapping_add(1), Ordering::Release);
-            index
         };
         self.held.fetch_add(1, Ordering::Relaxed);
         Some(index)
@@ -90,15 +85,9 @@ impl Pool {
 
     /// Reader: the buffer's content has been collected.
     pub(crate) fn give_back(&self, index: u32) {
-        let tail = self.tail.load(Ordering::Relaxed);
-        self.slot(tail).store(index, Ordering::Relaxed);
         self.held.fetch_sub(1, Ordering::Relaxed);
-        self.tail.store(tail.wrapping_add(1), Ordering::SeqCst);
+        self.free.give(index);
         self.wake();
-    }
-
-    fn slot(&self, position: u32) -> &AtomicU32 {
-        &self.ring[position as usize & (self.ring.len() - 1)]
     }
 
     /// Wakes the writer if it waits, for a buffer or for a page.
@@ -143,8 +132,7 @@ impl Pool {
     ///
     /// Call only when no snapshot is open.
     pub(crate) fn reset(&self) {
-        self.head.store(0, Ordering::Relaxed);
-        self.tail.store(0, Ordering::Relaxed);
+        self.free.clear();
         self.fresh.store(0, Ordering::Relaxed);
         self.held.store(0, Ordering::Relaxed);
     }

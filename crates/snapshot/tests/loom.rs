@@ -6,6 +6,7 @@
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
+use quire_snapshot::ring::Ring;
 use quire_snapshot::sync::AtomicU32;
 use quire_snapshot::words::{self, Number, State};
 
@@ -123,5 +124,33 @@ fn a_page_without_content_is_either_taken_or_skipped_never_both() {
             words::finish_take(&memory.words[0], Number(3));
         }
         assert_ne!(writer.join().unwrap(), taken);
+    });
+}
+
+#[test]
+fn a_freed_buffer_is_never_written_while_it_is_read() {
+    loom::model(|| {
+        let memory = memory();
+        let ring = Arc::new(Ring::new(PAGES as u32));
+        let reader = {
+            let (memory, ring) = (Arc::clone(&memory), Arc::clone(&ring));
+            thread::spawn(move || {
+                for buffer in 0..PAGES {
+                    assert_eq!(read(&memory.buffers[buffer]), 0);
+                    ring.give(buffer as u32);
+                }
+            })
+        };
+        for expected in 0..PAGES as u32 {
+            let buffer = loop {
+                match ring.take() {
+                    Some(buffer) => break buffer,
+                    None => thread::yield_now(),
+                }
+            };
+            assert_eq!(buffer, expected);
+            write(&memory.buffers[buffer as usize], NEW);
+        }
+        reader.join().unwrap();
     });
 }
