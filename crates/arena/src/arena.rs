@@ -11,10 +11,11 @@ use quire_sys::mem::Reservation;
 use zerocopy::{FromBytes, FromZeros};
 
 use crate::classes::{Class, SLAB_MAX};
-use crate::descriptor::{CHUNK_PAGES, Descriptor, LARGE, META_PAGES, NONE, SLAB_BODY, SLAB_HEAD, descriptor_offset};
+use crate::descriptor::{
+    CHUNK_PAGES, Descriptor, LARGE, META_PAGES, NONE, RUN_MAX_PAGES, SLAB_BODY, SLAB_HEAD, descriptor_offset,
+};
 use crate::error::ArenaError;
 use crate::handle::{GRANULE, Handle};
-use crate::runs::RUN_MAX_PAGES;
 use crate::stats::ArenaStats;
 use crate::superblock::{MAGIC, Superblock, VERSION};
 use crate::warm::Warmer;

@@ -16,6 +16,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub(crate) const CHUNK_PAGES: u32 = 1 << 18;
 /// Pages at the start of each chunk that hold its descriptors.
 pub(crate) const META_PAGES: u32 = (CHUNK_PAGES as usize * size_of::<Descriptor>() / PAGE_SIZE) as u32;
+/// Most pages of a run: what is left of a chunk.
+pub(crate) const RUN_MAX_PAGES: u32 = CHUNK_PAGES - META_PAGES;
 
 /// The page has no role of its own.
 pub(crate) const NONE: u8 = 0;

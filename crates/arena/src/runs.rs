@@ -6,12 +6,10 @@
 use quire_snapshot::{PAGE_SIZE, PAGES_PER_REGION, REGION_SIZE};
 
 use crate::arena::Arena;
-use crate::descriptor::{CHUNK_PAGES, Descriptor, FREE_HEAD, FREE_TAIL, META_PAGES, NONE};
+use crate::descriptor::{CHUNK_PAGES, Descriptor, FREE_HEAD, FREE_TAIL, META_PAGES, NONE, RUN_MAX_PAGES};
 use crate::error::ArenaError;
 use crate::superblock::BINS;
 
-/// Most pages of a run.
-pub(crate) const RUN_MAX_PAGES: u32 = CHUNK_PAGES - META_PAGES;
 /// How many runs of one bin are looked at before a longer one is cut.
 const LOOKS: usize = 16;
 /// How far access to memory is opened at once, in pages: seldom, since it waits for whoever is backing memory.

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use quire_sys::mem::{MemError, Reservation};
@@ -15,6 +15,7 @@ use crate::coverage::Coverage;
 use crate::page::{PAGE_SIZE, PAGES_PER_REGION, REGION_SIZE, page_of};
 use crate::pool::Pool;
 use crate::reader::Snapshot;
+use crate::shared::Shared;
 use crate::stats::BarrierStats;
 use crate::words::{self, Number, State};
 
@@ -53,52 +54,6 @@ pub enum SnapshotError {
     },
 }
 
-/// What writer and reader share.
-pub(crate) struct Shared {
-    pub(crate) memory: Arc<Reservation>,
-    /// One word a page, see [`words`].
-    words: Reservation,
-    /// One bit a page: it may have content.
-    present: Box<[AtomicU64]>,
-    /// Pre-images held per region.
-    pub(crate) held: Box<[AtomicU32]>,
-    /// The reader is gone: the writer need not keep anything any more.
-    pub(crate) closed: AtomicBool,
-    /// Kernel thread of the reader and its wish for a low priority, see [`Snapshot::run_in_background`].
-    pub(crate) background: AtomicI32,
-    pages: usize,
-}
-
-impl Shared {
-    pub(crate) fn word(&self, page: usize) -> &AtomicU32 {
-        assert!(page < self.pages);
-        // SAFETY: `words` is committed for 4 bytes a page, page-aligned, zeroed, accessed only as AtomicU32, and lives
-        // as long as `self`.
-        unsafe { &*self.words.base().cast::<AtomicU32>().add(page) }
-    }
-
-    pub(crate) fn is_present(&self, page: usize) -> bool {
-        self.present[page / 64].load(Ordering::Relaxed) & (1 << (page % 64)) != 0
-    }
-
-    /// Sets or clears the bits of `pages`; returns how many changed.
-    fn set_present(&self, pages: Range<usize>, present: bool) -> u32 {
-        let mut page = pages.start;
-        let mut changed = 0;
-        while page < pages.end {
-            let last = pages.end.min((page / 64 + 1) * 64);
-            let mask = (u64::MAX >> (64 - (last - page))) << (page % 64);
-            changed += if present {
-                (mask & !self.present[page / 64].fetch_or(mask, Ordering::Relaxed)).count_ones()
-            } else {
-                (mask & self.present[page / 64].fetch_and(!mask, Ordering::Relaxed)).count_ones()
-            };
-            page = last;
-        }
-        changed
-    }
-}
-
 /// The writer's side of snapshots of one range of memory.
 pub struct Barrier {
     shared: Arc<Shared>,
@@ -135,15 +90,7 @@ impl Barrier {
         written.commit(0..written.len())?;
         let regions = pages.div_ceil(PAGES_PER_REGION);
         let pool = Arc::new(Pool::new(config.budget_bytes)?);
-        let shared = Shared {
-            memory,
-            words,
-            present: (0..pages.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
-            held: (0..regions).map(|_| AtomicU32::new(0)).collect(),
-            closed: AtomicBool::new(false),
-            background: AtomicI32::new(0),
-            pages,
-        };
+        let shared = Shared::new(memory, words);
         let budget_bytes = u64::from(pool.total()) * PAGE_SIZE as u64;
         Ok(Self {
             shared: Arc::new(shared),
@@ -343,7 +290,7 @@ impl Barrier {
         self.coverage.next_epoch();
         self.pool.reset();
         self.shared.closed.store(false, Ordering::Relaxed);
-        self.shared.background.store(0, Ordering::Relaxed);
+        self.shared.set_background_thread(None);
         self.boosted = false;
         let number = Number(self.epoch);
         self.open = Some((number, pages));

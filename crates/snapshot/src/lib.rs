@@ -29,6 +29,8 @@ mod reader;
 #[doc(hidden)]
 pub mod ring;
 #[cfg(not(loom))]
+mod shared;
+#[cfg(not(loom))]
 mod stats;
 #[doc(hidden)]
 pub mod sync;

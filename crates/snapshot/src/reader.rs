@@ -6,11 +6,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use quire_sys::thread::{self, ThreadId};
+use quire_sys::thread;
 
-use crate::barrier::Shared;
 use crate::page::{PAGE_SIZE, PAGES_PER_REGION};
 use crate::pool::Pool;
+use crate::shared::Shared;
 use crate::words::{self, Number, State};
 
 /// What [`Snapshot::take`] found.
@@ -59,6 +59,11 @@ impl Snapshot {
     /// Whether `page` may have had content at the cut. (Pages that got content since may be reported too.)
     pub fn is_present(&self, page: u32) -> bool {
         (page as usize) < self.pages && self.shared.is_present(page as usize)
+    }
+
+    /// Pages that may have had content at the cut.
+    pub fn present_count(&self) -> u64 {
+        self.shared.count_present(self.pages)
     }
 
     /// Copies `page` as it was at the cut. Every page can be taken once.
@@ -150,7 +155,7 @@ impl Snapshot {
     /// it again, where the system allows.
     pub fn run_in_background(&self, nice: i32) {
         if thread::set_nice(thread::current(), nice) {
-            self.shared.set_background_thread(thread::current());
+            self.shared.set_background_thread(Some(thread::current()));
         }
     }
 
@@ -164,15 +169,5 @@ impl Drop for Snapshot {
     fn drop(&mut self) {
         self.shared.closed.store(true, Ordering::SeqCst);
         self.pool.wake();
-    }
-}
-
-impl Shared {
-    fn set_background_thread(&self, thread: ThreadId) {
-        self.background.store(thread.raw(), Ordering::Release);
-    }
-
-    pub(crate) fn background_thread(&self) -> Option<ThreadId> {
-        ThreadId::from_raw(self.background.load(Ordering::Acquire))
     }
 }

@@ -3,8 +3,13 @@
 //! Relies on Linux; every interface newer than 6.1 or refused in containers is probed by [`probe`] before anybody
 //! builds on it. Must not know what the memory, files and threads are used for.
 
+pub mod buffer;
+pub mod file;
 pub mod limits;
 pub mod mem;
+pub mod net;
 pub mod probe;
 pub mod proc;
 pub mod thread;
+pub mod transfer;
+pub mod uring;

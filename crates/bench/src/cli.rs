@@ -1,0 +1,55 @@
+//! The arguments of `quire bench NAME`, shared by every experiment.
+//!
+//! Relies on clap. Defaults are the full-size experiment; `--quick` shrinks it to something that a test can wait for.
+
+use std::path::PathBuf;
+
+/// What to run, at what size, and where the figures go.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    /// The experiment (`list` names them)
+    pub name: String,
+    /// A smaller data set and fewer rounds: ends within 45 s
+    #[arg(long)]
+    pub quick: bool,
+    /// Write the figures to this file as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Draw latency over time during a save into this directory (SVG) and keep the samples there
+    #[arg(long, value_name = "DIR")]
+    pub plot: Option<PathBuf>,
+    /// Where the servers keep their data; the disk under it is the one measured [default: a directory in ./]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Keys in the data set [default: 3000000, quick: 300000]
+    #[arg(long)]
+    pub keys: Option<u64>,
+    /// Bytes in each value
+    #[arg(long, default_value_t = 1000)]
+    pub value_bytes: usize,
+    /// Rounds of everything that is repeated [default: 5, quick: 2]
+    #[arg(long)]
+    pub rounds: Option<usize>,
+    /// Requests per second of the steady load during which saves are timed
+    #[arg(long, default_value_t = 10_000)]
+    pub rate: u64,
+    /// Parts to run, comma separated: throughput,save,latency,restart,footprint,sizes [default: all]
+    #[arg(long, value_delimiter = ',')]
+    pub parts: Vec<String>,
+    /// The Quire binary to start [default: this one]
+    #[arg(long, value_name = "FILE", env = "QUIRE_BENCH_BINARY")]
+    pub quire: Option<PathBuf>,
+    /// A Valkey binary to set beside Quire and Redis
+    #[arg(long, value_name = "FILE", env = "VALKEY_SERVER")]
+    pub valkey: Option<PathBuf>,
+    /// First of the ports to use
+    #[arg(long, default_value_t = 23_500)]
+    pub port: u16,
+}
+
+impl Args {
+    /// Whether the part called `name` was asked for.
+    pub fn wants(&self, name: &str) -> bool {
+        self.parts.is_empty() || self.parts.iter().any(|part| part == name)
+    }
+}

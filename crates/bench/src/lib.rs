@@ -1,0 +1,44 @@
+//! Experiments that set Quire beside real peers on the same machine in the same run, and say the figures with their goals.
+//!
+//! Relies on Quire and its peers being separate processes that are reached over loopback sockets and watched through
+//! `/proc`: the experiments see what a user would see. Every experiment ends in a [`report::Report`], whose JSON form is
+//! the contract that later experiments keep.
+
+#![forbid(unsafe_code)]
+
+pub mod cli;
+pub mod disk;
+pub mod info;
+pub mod load;
+pub mod machine;
+pub mod memory;
+pub mod plot;
+pub mod process;
+pub mod redis_benchmark;
+pub mod report;
+pub mod resp;
+pub mod server;
+pub mod stats;
+pub mod words;
+
+use anyhow::{Context, bail};
+
+/// Runs the experiment that `args` names, prints its table and writes what was asked for.
+///
+/// # Errors
+/// When the name is unknown or the experiment could not be carried out. A figure that misses its goal is no error.
+pub fn run(args: cli::Args) -> anyhow::Result<()> {
+    let report = match args.name.as_str() {
+        "server" => server::run(&args)?,
+        "list" => {
+            println!("server   Quire beside redis-server: throughput, saves, restarts, memory");
+            return Ok(());
+        }
+        other => bail!("no experiment is called {other:?}; `quire bench list` names them"),
+    };
+    print!("{}", report.table());
+    if let Some(path) = &args.json {
+        std::fs::write(path, report.json()).with_context(|| format!("writing the figures to {}", path.display()))?;
+    }
+    Ok(())
+}

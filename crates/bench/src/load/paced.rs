@@ -1,0 +1,88 @@
+//! An open loop: requests are due at fixed instants, and latency counts from the instant a request was due.
+//!
+//! Relies on enough connections that one late reply does not hold up the others for long. A request that could not be
+//! sent in time because the server was stalled still counts from when it was due, so a stall weighs as it would on users
+//! who do not coordinate with it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+
+use super::closed::micros;
+use crate::resp::Connection;
+use crate::words::{self, Dice, Values};
+
+/// A steady load: half GET, half SET of random keys.
+#[derive(Debug, Clone, Copy)]
+pub struct Paced {
+    /// The server's port.
+    pub port: u16,
+    /// Keys, from 0.
+    pub keys: u64,
+    /// Bytes in each value.
+    pub value_bytes: usize,
+    /// Requests a second, over all connections.
+    pub rate: u64,
+    /// Connections, one thread each.
+    pub connections: u32,
+}
+
+/// One request: when it was due since the origin, and how long after that its reply was there, in microseconds.
+pub type Sample = (u32, u32);
+
+/// Runs the load until `stop` is set; returns all samples in order of their due time.
+///
+/// # Errors
+/// When a connection fails.
+pub fn run(plan: Paced, origin: Instant, stop: &AtomicBool) -> anyhow::Result<Vec<Sample>> {
+    let mut samples: Vec<Sample> = std::thread::scope(|scope| {
+        let workers: Vec<_> =
+            (0..plan.connections).map(|worker| scope.spawn(move || run_one(plan, worker, origin, stop))).collect();
+        let mut all = Vec::new();
+        for worker in workers {
+            all.extend(worker.join().expect("a load thread does not panic").context("the steady load")?);
+        }
+        anyhow::Ok(all)
+    })?;
+    samples.sort_unstable();
+    Ok(samples)
+}
+
+fn run_one(plan: Paced, worker: u32, origin: Instant, stop: &AtomicBool) -> anyhow::Result<Vec<Sample>> {
+    sharpen_timer();
+    let mut connection = Connection::open(plan.port)?;
+    let values = Values::new(plan.value_bytes, u64::from(worker) + 900);
+    let mut dice = Dice::new(u64::from(worker) + 31);
+    let interval = Duration::from_secs_f64(f64::from(plan.connections) / plan.rate as f64);
+    let mut due = Instant::now() + interval.mul_f64(f64::from(worker) / f64::from(plan.connections));
+    let mut samples = Vec::new();
+    let mut request = Vec::new();
+    while !stop.load(Ordering::Relaxed) {
+        let key = dice.below(plan.keys);
+        request.clear();
+        if dice.roll() & 1 == 0 {
+            words::push_get(&mut request, key);
+        } else {
+            words::push_set(&mut request, key, values.pick(&mut dice));
+        }
+        let now = Instant::now();
+        if due > now {
+            std::thread::sleep(due - now);
+        }
+        connection.send(&request)?;
+        connection.skip(1)?;
+        samples.push((micros(due - origin), micros(due.elapsed())));
+        due += interval;
+    }
+    Ok(samples)
+}
+
+/// Asks for wake-ups without the usual 50 µs of slack; where that is refused, both sides carry the slack alike.
+fn sharpen_timer() {
+    if let Ok(thread) = std::fs::read_link("/proc/thread-self")
+        && let Some(id) = thread.file_name()
+    {
+        let _ = std::fs::write(std::path::Path::new("/proc").join(id).join("timerslack_ns"), "1000");
+    }
+}

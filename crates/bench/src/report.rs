@@ -1,0 +1,202 @@
+//! Figures with their goals: the table for people and the JSON that is the contract for every experiment.
+//!
+//! Relies on [`Figure`] names being stable: other tools find figures by name. Contract:
+//! `{"experiment", "machine": {…}, "results": [{"name", "value", "unit", "goal", "better", "peer": {name: value}}]}`;
+//! what goes beyond it (`spread`, `note`, `scale`, `info`) may change.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::stats::Spread;
+
+/// Which direction is good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Better {
+    /// Larger values are better.
+    Higher,
+    /// Smaller values are better.
+    Lower,
+}
+
+/// One figure.
+#[derive(Debug, Clone, Serialize)]
+pub struct Figure {
+    /// Its stable name.
+    pub name: String,
+    /// What was measured.
+    pub value: f64,
+    /// The unit, `x` for ratios.
+    pub unit: &'static str,
+    /// What it should reach; absent for figures that only inform.
+    pub goal: Option<f64>,
+    /// Which direction is good.
+    pub better: Better,
+    /// The peers' values behind it, and ours where `value` is a ratio.
+    pub peer: Map<String, Value>,
+    /// Least and most of the repeated measurements.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spread: Option<[f64; 2]>,
+    /// How it was measured, where that is not plain.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub note: String,
+}
+
+impl Figure {
+    /// A figure without goal, peers or note.
+    pub fn new(name: impl Into<String>, value: f64, unit: &'static str, better: Better) -> Self {
+        Self {
+            name: name.into(),
+            value: rounded(value),
+            unit,
+            goal: None,
+            better,
+            peer: Map::new(),
+            spread: None,
+            note: String::new(),
+        }
+    }
+
+    /// The figure with a goal.
+    pub fn goal(mut self, goal: f64) -> Self {
+        self.goal = Some(goal);
+        self
+    }
+
+    /// The figure with one more named value behind it.
+    pub fn peer(mut self, name: &str, value: f64) -> Self {
+        self.peer.insert(name.to_owned(), Value::from(rounded(value)));
+        self
+    }
+
+    /// The figure with the spread of its measurements.
+    pub fn spread(mut self, spread: Spread) -> Self {
+        self.spread = Some([rounded(spread.least), rounded(spread.most)]);
+        self
+    }
+
+    /// The figure with a remark.
+    pub fn note(mut self, note: impl Into<String>) -> Self {
+        self.note = note.into();
+        self
+    }
+
+    /// Whether the goal is reached; `None` without a goal.
+    pub fn reached(&self) -> Option<bool> {
+        self.goal.map(|goal| match self.better {
+            Better::Higher => self.value >= goal,
+            Better::Lower => self.value <= goal,
+        })
+    }
+}
+
+/// Everything that one run of an experiment found.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// The experiment's name.
+    pub experiment: &'static str,
+    /// Where it ran.
+    pub machine: Map<String, Value>,
+    /// At what size it ran.
+    pub scale: Map<String, Value>,
+    /// The figures with goals.
+    pub results: Vec<Figure>,
+    /// Further figures, to understand the others by.
+    pub info: Vec<Figure>,
+}
+
+impl Report {
+    /// The JSON form, ending in a newline.
+    pub fn json(&self) -> String {
+        let mut text = serde_json::to_string_pretty(self).expect("names are strings and values numbers");
+        text.push('\n');
+        text
+    }
+
+    /// The table for people.
+    pub fn table(&self) -> String {
+        let mut text = String::new();
+        let scale: Vec<String> = self.scale.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let _ = writeln!(text, "\nquire bench {}   {}", self.experiment, scale.join(" "));
+        let _ = writeln!(text, "{:<34} {:>12} {:<6} {:>10}  {:<6} behind it", "figure", "value", "unit", "goal", "");
+        for figure in &self.results {
+            write_row(&mut text, figure);
+        }
+        if !self.info.is_empty() {
+            let _ = writeln!(text, "for information");
+        }
+        for figure in &self.info {
+            write_row(&mut text, figure);
+        }
+        let reached = self.results.iter().filter(|figure| figure.reached() == Some(true)).count();
+        let with_goal = self.results.iter().filter(|figure| figure.goal.is_some()).count();
+        let _ = writeln!(text, "{reached} of {with_goal} goals reached");
+        text
+    }
+}
+
+fn write_row(text: &mut String, figure: &Figure) {
+    let sign = if figure.better == Better::Higher { "≥" } else { "≤" };
+    let goal = figure.goal.map_or(String::new(), |goal| format!("{sign} {goal}"));
+    let verdict = match figure.reached() {
+        Some(true) => "ok",
+        Some(false) => "MISSED",
+        None => "",
+    };
+    let mut behind: Vec<String> = figure.peer.iter().map(|(name, value)| format!("{name} {value}")).collect();
+    if let Some([least, most]) = figure.spread {
+        behind.push(format!("({least} … {most})"));
+    }
+    if !figure.note.is_empty() {
+        behind.push(format!("[{}]", figure.note));
+    }
+    let _ = writeln!(
+        text,
+        "{:<34} {:>12} {:<6} {goal:>10}  {verdict:<6} {}",
+        figure.name,
+        figure.value,
+        figure.unit,
+        behind.join("  ")
+    );
+}
+
+/// Four significant digits are more than any of these measurements deserves.
+fn rounded(value: f64) -> f64 {
+    if value == 0.0 || !value.is_finite() {
+        return value;
+    }
+    let scale = 10_f64.powf((3.0 - value.abs().log10().floor()).max(0.0));
+    (value * scale).round() / scale
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report() -> Report {
+        let ratio = Figure::new("set_p1_ratio", 1.23456, "x", Better::Higher).goal(1.0).peer("redis-server", 85_000.0);
+        let stall = Figure::new("cut_stall_us", 250.0, "µs", Better::Lower).goal(200.0);
+        let (machine, scale) = (Map::new(), Map::new());
+        Report { experiment: "server", machine, scale, results: vec![ratio, stall], info: vec![] }
+    }
+
+    #[test]
+    fn the_json_keeps_the_contract() {
+        let value: Value = serde_json::from_str(&report().json()).unwrap();
+        assert_eq!(value["experiment"], "server");
+        assert!(value["machine"].is_object());
+        let first = &value["results"][0];
+        assert_eq!(first["name"], "set_p1_ratio");
+        assert_eq!(first["value"], 1.235);
+        assert_eq!((first["unit"].as_str(), first["better"].as_str()), (Some("x"), Some("higher")));
+        assert_eq!((first["goal"].as_f64(), first["peer"]["redis-server"].as_f64()), (Some(1.0), Some(85_000.0)));
+    }
+
+    #[test]
+    fn the_table_says_what_was_missed() {
+        let table = report().table();
+        assert!(table.contains("MISSED") && table.contains("1 of 2 goals reached"), "{table}");
+    }
+}

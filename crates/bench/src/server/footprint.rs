@@ -1,0 +1,33 @@
+//! Part `footprint`: what a small key costs in memory.
+//!
+//! Relies on fresh servers; counts what each process grew by, as the system sees it.
+
+use super::setup::{PEER, Setup};
+use crate::load::closed;
+use crate::memory;
+use crate::report::{Better, Figure, Report};
+
+const KEYS: u64 = 1_000_000;
+const VALUE_BYTES: usize = 32;
+
+/// Adds `memory_per_key_ratio`.
+pub fn measure(setup: &Setup, report: &mut Report) -> anyhow::Result<()> {
+    let mut per_key = Vec::new();
+    for (index, program) in setup.programs().iter().enumerate() {
+        setup.say(&format!("memory per key: {}", program.name));
+        let side = setup.start(index, "footprint")?;
+        let before = memory::proportional_bytes(side.server.pid())?;
+        closed::fill(side.server.port(), 0..KEYS, VALUE_BYTES, 2)?;
+        let after = memory::proportional_bytes(side.server.pid())?;
+        per_key.push((program.name.clone(), after.saturating_sub(before) as f64 / KEYS as f64));
+        side.server.kill();
+    }
+    let ours = per_key[0].1;
+    let theirs = per_key.iter().find(|(name, _)| name == PEER).map_or(f64::NAN, |(_, bytes)| *bytes);
+    let mut figure = Figure::new("memory_per_key_ratio", ours / theirs, "x", Better::Lower).goal(0.8);
+    for (name, bytes) in &per_key {
+        figure = figure.peer(name, *bytes);
+    }
+    report.results.push(figure.note("bytes a key by growth of the set size; 1M keys of 16 B, values of 32 B"));
+    Ok(())
+}

@@ -1,0 +1,183 @@
+//! Part `latency`: the 99.9th percentile while a save runs against the same without, under a steady load.
+//!
+//! Relies on an open loop (see [`crate::load::paced`]) at a fixed moderate rate; saves and rests alternate within one
+//! run, so that both percentiles come from the same minutes. What happens up to 100 ms after a save counts as during it.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use super::setup::{PEER, Setup, Side};
+use crate::load::closed::{self, Update, micros};
+use crate::load::paced::{self, Paced, Sample};
+use crate::plot::{self, Picture};
+use crate::process::{Flavor, background_save};
+use crate::report::{Better, Figure, Report};
+use crate::stats;
+
+/// Connections of the steady load.
+const CONNECTIONS: u32 = 8;
+const TAIL_US: u32 = 100_000;
+const WARM_UP_US: u32 = 300_000;
+
+/// Samples of one run and when its saves ran.
+struct Timeline {
+    samples: Vec<Sample>,
+    saves: Vec<(u32, u32)>,
+}
+
+/// The 99.9th percentiles of a timeline.
+#[derive(Debug, Clone, Copy)]
+struct Tails {
+    without_us: f64,
+    during_us: f64,
+    worst_during_us: f64,
+}
+
+/// Adds `p999_during_save_ratio`, and in the long run the same at saturation.
+pub fn measure(setup: &Setup, sides: &mut [Side], report: &mut Report) -> anyhow::Result<()> {
+    let mut tails = Vec::new();
+    let mut timelines = Vec::new();
+    for side in sides.iter_mut() {
+        setup.say(&format!("{} under {} requests/s, with and without saves", side.server.name(), setup.rate));
+        let plan = Paced {
+            port: side.server.port(),
+            keys: setup.keys,
+            value_bytes: setup.value_bytes,
+            rate: setup.rate,
+            connections: CONNECTIONS,
+        };
+        let timeline = around_saves(setup, side, |origin, stop| paced::run(plan, origin, stop))?;
+        tails.push((side.server.name().to_owned(), timeline.tails()?));
+        timelines.push((side.server.name().to_owned(), timeline));
+    }
+    let note = format!(
+        "open loop, {} requests/s over {CONNECTIONS} connections, half SET; latencies count from when requests were due",
+        setup.rate
+    );
+    report.results.push(ratio_figure("p999_during_save_ratio", &tails).goal(1.5).note(note));
+    let ours = tails[0].1;
+    let theirs = tails.iter().find(|(name, _)| name == PEER).map_or(ours, |(_, tails)| *tails);
+    for (name, pick) in [
+        ("p999_without_save_us", (|tails: &Tails| tails.without_us) as fn(&Tails) -> f64),
+        ("p999_during_save_us", |tails| tails.during_us),
+        ("worst_during_save_us", |tails| tails.worst_during_us),
+    ] {
+        report.info.push(Figure::new(name, pick(&ours), "us", Better::Lower).peer(PEER, pick(&theirs)));
+    }
+    if let Some(dir) = &setup.plot {
+        draw_all(dir, &timelines)?;
+    }
+    if setup.quick { Ok(()) } else { at_saturation(setup, sides, report) }
+}
+
+fn at_saturation(setup: &Setup, sides: &mut [Side], report: &mut Report) -> anyhow::Result<()> {
+    let mut tails = Vec::new();
+    for side in sides.iter_mut() {
+        setup.say(&format!("{} at saturation, with and without saves", side.server.name()));
+        let plan = Update {
+            port: side.server.port(),
+            keys: setup.keys,
+            value_bytes: setup.value_bytes,
+            connections: 4,
+            pipeline: 1,
+        };
+        let done = AtomicU64::new(0);
+        let load = |origin, stop: &AtomicBool| Ok(closed::update(plan, origin, stop, &done)?.samples);
+        tails.push((side.server.name().to_owned(), around_saves(setup, side, load)?.tails()?));
+    }
+    let figure = ratio_figure("p999_during_save_saturated_ratio", &tails);
+    report.info.push(figure.note("closed loop, 4 connections that only SET, as fast as the server answers"));
+    Ok(())
+}
+
+/// Runs `load` on another thread while saves and rests alternate.
+fn around_saves(
+    setup: &Setup,
+    side: &mut Side,
+    load: impl FnOnce(Instant, &AtomicBool) -> anyhow::Result<Vec<Sample>> + Send,
+) -> anyhow::Result<Timeline> {
+    let ours = side.server.flavor() == Flavor::Quire;
+    let count = match (ours, setup.quick) {
+        (true, true) => 5,
+        (true, false) => 8,
+        (false, true) => 1,
+        (false, false) => 2,
+    };
+    let rest = Duration::from_millis(if ours { 500 } else { 1800 } * if setup.quick { 1 } else { 3 });
+    setup.settle();
+    let (origin, stop) = (Instant::now(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let loading = scope.spawn(|| load(origin, &stop));
+        let mut saves = Vec::new();
+        let mut failed = None;
+        std::thread::sleep(Duration::from_micros(u64::from(WARM_UP_US)));
+        for _ in 0..count {
+            std::thread::sleep(rest);
+            match background_save(&mut side.control, Duration::from_millis(10)) {
+                Ok(save) => {
+                    let from = save.began - origin;
+                    saves.push((micros(from), micros(from + save.took)));
+                }
+                Err(error) => {
+                    failed = Some(error);
+                    break;
+                }
+            }
+        }
+        std::thread::sleep(rest.min(Duration::from_secs(1)));
+        stop.store(true, Ordering::Relaxed);
+        let samples = loading.join().expect("the load does not panic")?;
+        match failed {
+            Some(error) => Err(error),
+            None => Ok(Timeline { samples, saves }),
+        }
+    })
+}
+
+impl Timeline {
+    fn tails(&self) -> anyhow::Result<Tails> {
+        let (mut without, mut during) = (stats::latency_histogram(), stats::latency_histogram());
+        for &(due, latency) in self.samples.iter().filter(|sample| sample.0 >= WARM_UP_US) {
+            let in_save = self.saves.iter().any(|&(from, to)| due >= from.saturating_sub(1000) && due <= to + TAIL_US);
+            let histogram = if in_save { &mut during } else { &mut without };
+            histogram.saturating_record(u64::from(latency).max(1));
+        }
+        let enough = || anyhow::anyhow!("too few requests for a 99.9th percentile; raise --rate or --keys");
+        Ok(Tails {
+            without_us: stats::p999_us(&without).ok_or_else(enough)?,
+            during_us: stats::p999_us(&during).ok_or_else(enough)?,
+            worst_during_us: during.max() as f64,
+        })
+    }
+}
+
+fn ratio_figure(name: &str, tails: &[(String, Tails)]) -> Figure {
+    let ratio = |tails: &Tails| tails.during_us / tails.without_us.max(1.0);
+    let mut figure = Figure::new(name, ratio(&tails[0].1), "x", Better::Lower);
+    for (name, tails) in &tails[1..] {
+        figure = figure.peer(name, ratio(tails));
+    }
+    figure
+}
+
+fn draw_all(dir: &std::path::Path, timelines: &[(String, Timeline)]) -> anyhow::Result<()> {
+    let top_us = timelines.iter().flat_map(|(_, line)| line.samples.iter().map(|sample| sample.1)).max().unwrap_or(1);
+    for (server, line) in timelines {
+        plot::draw(dir, Picture { server, samples: &line.samples, saves: &line.saves, top_us })?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn latencies_in_and_shortly_after_a_save_count_as_during_it() {
+        let mut samples: Vec<Sample> = (0..4000).map(|index| (400_000 + index * 100, 50)).collect();
+        samples.extend((0..2000).map(|index| (1_000_000 + index * 100, 400)));
+        let timeline = Timeline { samples, saves: vec![(1_000_000, 1_100_000)] };
+        let tails = timeline.tails().unwrap();
+        assert_eq!((tails.without_us, tails.during_us), (50.0, 400.0));
+    }
+}

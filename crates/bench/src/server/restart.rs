@@ -1,0 +1,132 @@
+//! Part `restart`: how soon a server that was killed answers its first read, and how soon it is at full speed.
+//!
+//! Relies on the last save lying on the disk; the page cache is dropped first when we may (root), for all servers alike.
+//! Full speed is when the server says that nothing of the restore is left to do.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+
+use super::setup::{PEER, Setup, Side};
+use crate::info::Info;
+use crate::process::{Flavor, Server, background_save};
+use crate::report::{Better, Figure, Report};
+use crate::resp::{Connection, Value};
+use crate::stats::Spread;
+
+/// Restarts of one server.
+#[derive(Debug, Default)]
+struct Restarts {
+    first_read_ms: Vec<f64>,
+    full_s: Vec<f64>,
+}
+
+/// Adds the figures of restarts; the servers are ended by it.
+pub fn measure(setup: &Setup, sides: Vec<Side>, report: &mut Report) -> anyhow::Result<()> {
+    let mut all = Vec::new();
+    let mut cold = true;
+    for side in sides {
+        let name = side.server.name().to_owned();
+        let ours = side.server.flavor() == Flavor::Quire;
+        let rounds = if ours { setup.rounds.max(3) } else { 1 };
+        let mut restarts = Restarts::default();
+        let mut next = side;
+        if ours || !setup.quick || next.server.saved_file().is_err() {
+            setup.say(&format!("saving {name} for its restarts"));
+            background_save(&mut next.control, Duration::from_millis(10))?;
+        }
+        for round in 0..rounds {
+            setup.say(&format!("restart of {name}, {} of {rounds}", round + 1));
+            let (server, was_cold) = restart(setup, next, &mut restarts)?;
+            cold &= was_cold;
+            next = server;
+        }
+        next.server.kill();
+        all.push((name, restarts));
+    }
+    add_figures(&all, cold, report);
+    Ok(())
+}
+
+fn restart(setup: &Setup, side: Side, restarts: &mut Restarts) -> anyhow::Result<(Side, bool)> {
+    let (program, port, dir) = (side.server.program().clone(), side.server.port(), side.server.dir().to_owned());
+    drop(side.control);
+    let file = side.server.saved_file()?;
+    side.server.kill();
+    let cold = drop_page_cache(&file);
+    setup.settle();
+    let mut server = Server::start(&program, port, &dir)?;
+    let mut control = server.connect()?;
+    first_read(&mut control, setup.keys / 2, setup.value_bytes)?;
+    restarts.first_read_ms.push(server.started().elapsed().as_secs_f64() * 1000.0);
+    wait_restored(&mut control, server.flavor())?;
+    restarts.full_s.push(server.started().elapsed().as_secs_f64());
+    Ok((Side { server, control }, cold))
+}
+
+/// Asks for a key in the middle of the data set until it is there.
+fn first_read(control: &mut Connection, key: u64, value_bytes: usize) -> anyhow::Result<()> {
+    let began = Instant::now();
+    let mut name = [0; crate::words::KEY_BYTES];
+    crate::words::write_key(key, &mut name);
+    loop {
+        match control.call(&[b"GET", &name])? {
+            Value::Bulk(Some(value)) if value.len() == value_bytes => return Ok(()),
+            Value::Error(text) if text.starts_with("LOADING") => std::thread::sleep(Duration::from_micros(500)),
+            other => bail!("after the restart a key of the data set read as {other:?}"),
+        }
+        if began.elapsed() > Duration::from_secs(300) {
+            bail!("no read succeeded within five minutes of the restart");
+        }
+    }
+}
+
+fn wait_restored(control: &mut Connection, flavor: Flavor) -> anyhow::Result<()> {
+    let began = Instant::now();
+    loop {
+        let info = Info::ask(control, "persistence")?;
+        let done = match flavor {
+            Flavor::Redis => !info.flag("loading"),
+            // Asked for as a number: were the field missing, "no" would flatter us.
+            Flavor::Quire => !info.flag("loading") && info.number("restore_in_progress")? == 0.0,
+        };
+        if done {
+            return Ok(());
+        }
+        if began.elapsed() > Duration::from_secs(300) {
+            bail!("the restore is not done after five minutes");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Drops the page cache so that the restart reads from the disk; false when we may not.
+fn drop_page_cache(file: &std::path::Path) -> bool {
+    let synced = std::fs::File::open(file).and_then(|file| file.sync_all());
+    synced.is_ok() && std::fs::write("/proc/sys/vm/drop_caches", "3").is_ok()
+}
+
+fn add_figures(all: &[(String, Restarts)], cold: bool, report: &mut Report) {
+    let cache = if cold { "page cache dropped" } else { "page cache warm: dropping it needs root" };
+    let of = |values: &[f64]| Spread::of(values).context("no restart").expect("every server was restarted");
+    let ours = &all[0].1;
+    let theirs = all.iter().find(|(name, _)| name == PEER).map_or(ours, |(_, restarts)| restarts);
+    let (first, full) = (of(&ours.first_read_ms), of(&ours.full_s));
+    let (peer_first, peer_full) = (of(&theirs.first_read_ms).median, of(&theirs.full_s).median);
+    report.results.push(
+        Figure::new("restart_first_read_ms", first.median, "ms", Better::Lower)
+            .goal(100.0)
+            .spread(first)
+            .peer(PEER, peer_first)
+            .note(format!("from starting the process; {cache}")),
+    );
+    report.results.push(
+        Figure::new("restart_full_s", full.median, "s", Better::Lower)
+            .spread(full)
+            .peer(PEER, peer_full)
+            .note("until the server says that the restore is complete"),
+    );
+    report.results.push(
+        Figure::new("restart_ratio", peer_full / full.median, "x", Better::Higher).goal(8.0).peer(PEER, peer_full),
+    );
+}

@@ -1,0 +1,170 @@
+//! Part `save`: how long a save stalls commands, how fast it writes, and how much memory it takes.
+//!
+//! Relies on the servers' own account of their stalls, checked from outside by a connection that never stops asking; on
+//! the set sizes in `/proc` for memory; and on a raw write of the same amount between the saves for the disk's rate.
+
+use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use super::setup::{PEER, Setup, Side};
+use crate::disk;
+use crate::load::closed::{self, Update};
+use crate::memory;
+use crate::process::{Flavor, background_save};
+use crate::report::{Better, Figure, Report};
+use crate::resp::Connection;
+use crate::stats::Spread;
+
+/// What the saves of one server showed.
+#[derive(Debug, Default)]
+struct Saves {
+    stalls_us: Vec<f64>,
+    probes_us: Vec<f64>,
+    took_s: Vec<f64>,
+    rates: Vec<f64>,
+    raw_rates: Vec<f64>,
+    extra_mib: f64,
+    updated_share: f64,
+}
+
+/// Adds the figures of cut stalls, dump rate and memory during a save.
+pub fn measure(setup: &Setup, sides: &mut [Side], report: &mut Report) -> anyhow::Result<()> {
+    let mut all = Vec::new();
+    for side in sides.iter_mut() {
+        let mut saves = Saves::default();
+        idle_saves(setup, side, &mut saves)?;
+        save_under_updates(setup, side, &mut saves)?;
+        all.push((side.server.name().to_owned(), saves));
+    }
+    add_figures(&all, report);
+    Ok(())
+}
+
+fn idle_saves(setup: &Setup, side: &mut Side, saves: &mut Saves) -> anyhow::Result<()> {
+    let ours = side.server.flavor() == Flavor::Quire;
+    // A peer's save takes seconds even in the quick run, and its rate is not in question.
+    let rounds = if ours { setup.rounds.max(3) } else { 1 };
+    for round in 0..rounds {
+        setup.say(&format!("saves of {} at rest, {} of {rounds}", side.server.name(), round + 1));
+        setup.settle();
+        let mut asking = Connection::open(side.server.port())?;
+        let stop = AtomicBool::new(false);
+        let (save, worst_us) = std::thread::scope(|scope| {
+            let probe = scope.spawn(|| worst_round_trip_us(&mut asking, &stop));
+            std::thread::sleep(Duration::from_millis(20));
+            let save = background_save(&mut side.control, Duration::from_millis(2));
+            stop.store(true, Ordering::Relaxed);
+            (save, probe.join().expect("the probe does not panic"))
+        });
+        let save = save?;
+        saves.probes_us.push(worst_us?.min(save.reply.as_micros() as f64));
+        saves.stalls_us.push(side.server.save_stall_us(&mut side.control)?);
+        saves.took_s.push(save.took.as_secs_f64());
+        let bytes = side.server.saved_file()?.metadata()?.blocks() * 512;
+        saves.rates.push(bytes as f64 / save.took.as_secs_f64());
+        if ours {
+            saves.raw_rates.push(disk::raw_write_bytes_per_s(setup.dir(), bytes)?);
+        }
+    }
+    Ok(())
+}
+
+/// The longest of the round trips of PING until `stop`, in the quarter of a second around the cut.
+fn worst_round_trip_us(connection: &mut Connection, stop: &AtomicBool) -> anyhow::Result<f64> {
+    let began = Instant::now();
+    let mut worst = Duration::ZERO;
+    while !stop.load(Ordering::Relaxed) && began.elapsed() < Duration::from_millis(250) {
+        let sent = Instant::now();
+        connection.send(b"*1\r\n$4\r\nPING\r\n")?;
+        connection.skip(1)?;
+        worst = worst.max(sent.elapsed());
+    }
+    Ok(worst.as_micros() as f64)
+}
+
+fn save_under_updates(setup: &Setup, side: &mut Side, saves: &mut Saves) -> anyhow::Result<()> {
+    setup.say(&format!("save of {} while 4 clients update every key", side.server.name()));
+    let plan = Update {
+        port: side.server.port(),
+        keys: setup.keys,
+        value_bytes: setup.value_bytes,
+        connections: 4,
+        pipeline: 16,
+    };
+    let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
+    let pid = side.server.pid();
+    // A walk over the peer's small pages holds up its page faults, so it is looked at less often.
+    let interval = Duration::from_millis(if side.server.flavor() == Flavor::Quire { 10 } else { 100 });
+    std::thread::scope(|scope| -> anyhow::Result<()> {
+        let updates = scope.spawn(|| closed::update(plan, Instant::now(), &stop, &done));
+        // One round of updates first, so that buffers and fragments that the load itself causes count as data.
+        let lead = if setup.quick { Duration::from_millis(500) } else { Duration::from_secs(5) };
+        std::thread::sleep(lead);
+        let before = memory::proportional_bytes(pid)?;
+        let updates_before = done.load(Ordering::Relaxed);
+        let watching = AtomicBool::new(false);
+        let (save, peak) = std::thread::scope(|inner| {
+            let watch = inner.spawn(|| memory::watch_peak(pid, interval, &watching));
+            let save = background_save(&mut side.control, Duration::from_millis(10));
+            watching.store(true, Ordering::Relaxed);
+            (save, watch.join().expect("the watcher does not panic").0)
+        });
+        let updates_during = done.load(Ordering::Relaxed) - updates_before;
+        stop.store(true, Ordering::Relaxed);
+        updates.join().expect("the updates do not panic")?;
+        save?;
+        saves.extra_mib = peak.saturating_sub(before) as f64 / f64::from(1 << 20);
+        saves.updated_share = updates_during as f64 / setup.keys as f64;
+        saves.stalls_us.push(side.server.save_stall_us(&mut side.control)?);
+        Ok(())
+    })
+}
+
+fn add_figures(all: &[(String, Saves)], report: &mut Report) {
+    let ours = &all[0].1;
+    let theirs = all.iter().find(|(name, _)| name == PEER).map_or(ours, |(_, saves)| saves);
+    let stall = Spread::of(&ours.stalls_us).expect("there was a save");
+    let peer_stall = Spread::of(&theirs.stalls_us).expect("there was a save");
+    let mut figure = Figure::new("cut_stall_us", stall.median, "us", Better::Lower).goal(200.0).spread(stall);
+    for (name, saves) in &all[1..] {
+        figure = figure.peer(name, Spread::of(&saves.stalls_us).map_or(0.0, |spread| spread.median));
+    }
+    report.results.push(figure.note("by INFO, at rest and under updates"));
+    report.results.push(
+        Figure::new("cut_stall_ratio", peer_stall.median / stall.median.max(1.0), "x", Better::Higher)
+            .peer(PEER, peer_stall.median)
+            .note("the peer's fork stall over our cut stall"),
+    );
+    let mut figure = Figure::new("save_extra_memory_mib", ours.extra_mib, "MiB", Better::Lower).goal(80.0);
+    for (name, saves) in &all[1..] {
+        figure = figure.peer(name, saves.extra_mib);
+    }
+    report.results.push(figure.note(format!(
+        "peak of the proportional set size (with children) above just before; updates during the save: {:.0} % of keys, {PEER} {:.0} %",
+        ours.updated_share * 100.0,
+        theirs.updated_share * 100.0
+    )));
+    let ratios: Vec<f64> = ours.rates.iter().zip(&ours.raw_rates).map(|(dump, raw)| dump / raw).collect();
+    let ratio = Spread::of(&ratios).expect("there was a save");
+    let mib = |rates: &[f64]| Spread::of(rates).map_or(0.0, |spread| (spread.median / f64::from(1 << 20)).round());
+    report.results.push(
+        Figure::new("save_vs_disk_ratio", ratio.median, "x", Better::Higher)
+            .goal(0.7)
+            .spread(ratio)
+            .peer("raw direct write MiB/s", mib(&ours.raw_rates))
+            .peer("quire MiB/s", mib(&ours.rates))
+            .peer("redis-server MiB/s", mib(&theirs.rates))
+            .note("bytes on disk over the time from BGSAVE to done, at rest"),
+    );
+    let seconds = |saves: &Saves| Spread::of(&saves.took_s).map_or(0.0, |spread| spread.median);
+    report.info.push(Figure::new("save_s", seconds(ours), "s", Better::Lower).peer(PEER, seconds(theirs)));
+    let probe = Spread::of(&ours.probes_us).expect("there was a save");
+    let peer_probe = Spread::of(&theirs.probes_us).map_or(0.0, |spread| spread.median);
+    report.info.push(
+        Figure::new("cut_stall_outside_us", probe.median, "us", Better::Lower)
+            .spread(probe)
+            .peer(PEER, peer_probe)
+            .note("the stall as other clients saw it: the lesser of BGSAVE's reply time and the longest PING then"),
+    );
+}

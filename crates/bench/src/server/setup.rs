@@ -1,0 +1,163 @@
+//! What every part of the experiment shares: the programs, the scale, the directory and the progress line.
+//!
+//! Relies on Quire being the first program, so that parts can tell our side from the peers'.
+
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use serde_json::{Map, Value, json};
+
+use crate::cli::Args;
+use crate::load::closed;
+use crate::process::{Flavor, Program, Server, find_on_path};
+use crate::resp::Connection;
+
+/// A started server with a connection for control.
+#[derive(Debug)]
+pub struct Side {
+    /// The process.
+    pub server: Server,
+    /// The connection that asks and orders.
+    pub control: Connection,
+}
+
+/// The experiment's fixed conditions.
+#[derive(Debug)]
+pub struct Setup {
+    /// Keys in the data set.
+    pub keys: u64,
+    /// Bytes of a value.
+    pub value_bytes: usize,
+    /// Rounds of what is repeated.
+    pub rounds: usize,
+    /// Requests a second of the steady load.
+    pub rate: u64,
+    /// Whether this is the small run.
+    pub quick: bool,
+    /// Where pictures go.
+    pub plot: Option<PathBuf>,
+    programs: Vec<Program>,
+    first_port: u16,
+    dir: tempfile::TempDir,
+    began: std::time::Instant,
+}
+
+/// The peer that ratios are taken against.
+pub const PEER: &str = "redis-server";
+
+impl Setup {
+    /// Finds the programs and makes the directory.
+    pub fn new(args: &Args) -> anyhow::Result<Self> {
+        let quire = match &args.quire {
+            Some(path) => path.clone(),
+            None => std::env::current_exe().context("finding the quire binary")?,
+        };
+        let mut programs = vec![Program { name: "quire".into(), flavor: Flavor::Quire, binary: quire }];
+        match find_on_path(PEER) {
+            Some(binary) => programs.push(Program { name: PEER.into(), flavor: Flavor::Redis, binary }),
+            None => bail!("redis-server is not on the PATH (Debian package redis-server): ratios need the peer"),
+        }
+        if let Some(binary) = &args.valkey {
+            programs.push(Program { name: "valkey-server".into(), flavor: Flavor::Redis, binary: binary.clone() });
+        }
+        if args.value_bytes == 0 || args.value_bytes > 512 << 10 {
+            bail!("--value-bytes must be between 1 and 524288");
+        }
+        let parent = args.dir.clone().unwrap_or_else(|| PathBuf::from("."));
+        let dir = tempfile::Builder::new()
+            .prefix("quire-bench-")
+            .tempdir_in(&parent)
+            .with_context(|| format!("making a directory in {}", parent.display()))?;
+        Ok(Self {
+            keys: args.keys.unwrap_or(if args.quick { 300_000 } else { 3_000_000 }).max(1000),
+            value_bytes: args.value_bytes,
+            rounds: args.rounds.unwrap_or(if args.quick { 2 } else { 5 }).max(1),
+            rate: args.rate.max(100),
+            quick: args.quick,
+            plot: args.plot.clone(),
+            programs,
+            first_port: args.port,
+            dir,
+            began: std::time::Instant::now(),
+        })
+    }
+
+    /// The scale, for the report.
+    pub fn facts(&self) -> Map<String, Value> {
+        let mut facts = Map::new();
+        facts.insert("quick".into(), json!(self.quick));
+        facts.insert("keys".into(), json!(self.keys));
+        facts.insert("value_bytes".into(), json!(self.value_bytes));
+        facts.insert("rounds".into(), json!(self.rounds));
+        facts.insert("steady_rate_per_s".into(), json!(self.rate));
+        facts
+    }
+
+    /// The directory under which every server has its own.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// The programs, Quire first.
+    pub fn programs(&self) -> &[Program] {
+        &self.programs
+    }
+
+    /// Bytes of keys and values in the data set.
+    pub fn data_bytes(&self) -> u64 {
+        self.keys * (self.value_bytes as u64 + 16)
+    }
+
+    /// What all servers together may need at their peak.
+    pub fn memory_bytes(&self) -> u64 {
+        self.data_bytes() * (self.programs.len() as u64 * 3 + 1) / 2
+    }
+
+    /// Starts one program on an empty directory called `label`.
+    pub fn start(&self, index: usize, label: &str) -> anyhow::Result<Side> {
+        let program = &self.programs[index];
+        let dir = self.dir.path().join(format!("{}-{label}", program.name));
+        let mut server = Server::start(program, self.first_port + index as u16, &dir)?;
+        let control = server.ready()?;
+        Ok(Side { server, control })
+    }
+
+    /// Starts every program and fills it with the data set.
+    pub fn start_filled(&self) -> anyhow::Result<Vec<Side>> {
+        let mut sides = Vec::new();
+        for (index, program) in self.programs.iter().enumerate() {
+            self.say(&format!("filling {} with {} keys", program.name, self.keys));
+            let side = self.start(index, "data")?;
+            closed::fill(side.server.port(), 0..self.keys, self.value_bytes, 2)?;
+            sides.push(side);
+        }
+        Ok(sides)
+    }
+
+    /// Lets what a previous part left behind (background work, disk caches) come to rest.
+    pub fn settle(&self) {
+        std::thread::sleep(Duration::from_millis(if self.quick { 150 } else { 1500 }));
+    }
+
+    /// Says on standard error what is being done.
+    pub fn say(&self, what: &str) {
+        let mut err = std::io::stderr().lock();
+        let at_s = self.began.elapsed().as_secs_f64();
+        // Progress that cannot be shown is no reason to stop.
+        let _ = if err.is_terminal() {
+            write!(err, "\r\x1b[K{at_s:6.1} s  {what}").and_then(|()| err.flush())
+        } else {
+            writeln!(err, "{at_s:6.1} s  {what}")
+        };
+    }
+
+    /// Takes the progress line away.
+    pub fn clear_line(&self) {
+        let mut err = std::io::stderr().lock();
+        if err.is_terminal() {
+            let _ = write!(err, "\r\x1b[K").and_then(|()| err.flush());
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! Part `sizes`: whether the cut takes the same time at a tenth and at twice the data set (long run only).
+//!
+//! Relies on a fresh Quire that grows from one size to the next; the peers are left out, their fork is known to grow.
+
+use std::time::Duration;
+
+use super::setup::Setup;
+use crate::load::closed;
+use crate::process::background_save;
+use crate::report::{Better, Figure, Report};
+use crate::stats::Spread;
+
+/// Adds a cut stall for each size.
+pub fn measure(setup: &Setup, report: &mut Report) -> anyhow::Result<()> {
+    let mut side = setup.start(0, "sizes")?;
+    let mut filled = 0;
+    for keys in [setup.keys / 10, setup.keys * 2] {
+        setup.say(&format!("cuts with {keys} keys"));
+        closed::fill(side.server.port(), filled..keys, setup.value_bytes, 2)?;
+        filled = keys;
+        let mut stalls = Vec::new();
+        for _ in 0..3 {
+            setup.settle();
+            background_save(&mut side.control, Duration::from_millis(10))?;
+            stalls.push(side.server.save_stall_us(&mut side.control)?);
+        }
+        let stall = Spread::of(&stalls).expect("there were three saves");
+        let megabytes = keys * (setup.value_bytes as u64 + 16) / 1_000_000;
+        report.info.push(
+            Figure::new(format!("cut_stall_us_at_{megabytes}_mb"), stall.median, "us", Better::Lower)
+                .goal(200.0)
+                .spread(stall),
+        );
+    }
+    side.server.kill();
+    Ok(())
+}

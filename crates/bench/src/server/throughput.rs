@@ -1,0 +1,64 @@
+//! Part `throughput`: SET and GET by redis-benchmark, alone and pipelined, rounds alternating between the servers.
+//!
+//! Relies on all servers holding the data set already; the one that is not measured idles.
+
+use super::setup::{PEER, Setup, Side};
+use crate::redis_benchmark::{self, Run};
+use crate::report::{Better, Figure, Report};
+use crate::stats::Spread;
+
+/// Adds the throughput ratios, and in the long run those for small values.
+pub fn measure(setup: &Setup, sides: &mut [Side], report: &mut Report) -> anyhow::Result<()> {
+    for (name, test, pipeline, goal) in [
+        ("set_p1_ratio", "set", 1, 1.0),
+        ("get_p1_ratio", "get", 1, 1.0),
+        ("set_p16_ratio", "set", 16, 1.2),
+        ("get_p16_ratio", "get", 16, 1.2),
+    ] {
+        let figure = compare(setup, sides, name, test, pipeline, setup.value_bytes)?;
+        report.results.push(figure.goal(goal));
+    }
+    if setup.quick {
+        return Ok(());
+    }
+    // Small values last: they overwrite some of the data set, which is then filled again.
+    for (name, test) in [("set_p16_small_ratio", "set"), ("get_p16_small_ratio", "get")] {
+        report.info.push(compare(setup, sides, name, test, 16, 3)?.note("values of 3 B, the tool's default"));
+    }
+    for side in sides {
+        setup.say(&format!("filling {} again", side.server.name()));
+        crate::load::closed::fill(side.server.port(), 0..setup.keys, setup.value_bytes, 2)?;
+    }
+    Ok(())
+}
+
+fn compare(
+    setup: &Setup,
+    sides: &[Side],
+    name: &str,
+    test: &'static str,
+    pipeline: u32,
+    value_bytes: usize,
+) -> anyhow::Result<Figure> {
+    let per_batch = if setup.quick { 30_000 } else { 400_000 };
+    let requests = per_batch * if pipeline > 1 { 6 } else { 1 };
+    let mut rates = vec![Vec::new(); sides.len()];
+    for round in 0..setup.rounds {
+        setup.say(&format!("{test} at pipeline {pipeline}, round {} of {}", round + 1, setup.rounds));
+        for turn in 0..sides.len() {
+            // Every other round goes backwards, so that nobody is always first.
+            let index = if round % 2 == 0 { turn } else { sides.len() - 1 - turn };
+            let port = sides[index].server.port();
+            let run = Run { port, test, pipeline, requests, keys: setup.keys, value_bytes };
+            rates[index].push(redis_benchmark::requests_per_s(run)?);
+        }
+    }
+    let peer = sides.iter().position(|side| side.server.name() == PEER).unwrap_or(0);
+    let ratios: Vec<f64> = rates[0].iter().zip(&rates[peer]).map(|(ours, theirs)| ours / theirs).collect();
+    let spread = Spread::of(&ratios).expect("there is at least one round");
+    let mut figure = Figure::new(name, spread.median, "x", Better::Higher).spread(spread);
+    for (side, rates) in sides.iter().zip(&rates) {
+        figure = figure.peer(side.server.name(), Spread::of(rates).map_or(0.0, |spread| spread.median.round()));
+    }
+    Ok(figure)
+}

@@ -1,0 +1,112 @@
+//! The keys and values that every load uses: 16-byte keys as `redis-benchmark -r` spells them, and random values.
+//!
+//! Relies on a small generator of its own, so that a run can be repeated from its seed.
+
+/// Bytes in every key.
+pub const KEY_BYTES: usize = 16;
+
+/// Writes key number `index` (`key:` and twelve digits) to `to`.
+pub fn write_key(index: u64, to: &mut [u8; KEY_BYTES]) {
+    to[..4].copy_from_slice(b"key:");
+    let mut rest = index;
+    for digit in to[4..].iter_mut().rev() {
+        *digit = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+}
+
+/// A small, fast generator of numbers that are random enough for loads (splitmix64).
+#[derive(Debug, Clone)]
+pub struct Dice(u64);
+
+impl Dice {
+    /// A generator whose whole sequence follows from `seed`.
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next number.
+    pub fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `bound`, which must not be zero.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        ((u128::from(self.roll()) * u128::from(bound)) >> 64) as u64
+    }
+}
+
+/// Random bytes from which values are cut, so that making a value costs one copy.
+#[derive(Debug)]
+pub struct Values {
+    pool: Vec<u8>,
+    value_bytes: usize,
+}
+
+impl Values {
+    /// Values of `value_bytes` each.
+    pub fn new(value_bytes: usize, seed: u64) -> Self {
+        let mut dice = Dice::new(seed);
+        let mut pool = Vec::with_capacity((1 << 20) + value_bytes);
+        while pool.len() < (1 << 20) + value_bytes {
+            pool.extend_from_slice(&dice.roll().to_le_bytes());
+        }
+        Self { pool, value_bytes }
+    }
+
+    /// One value, chosen by `dice`.
+    pub fn pick(&self, dice: &mut Dice) -> &[u8] {
+        let start = dice.below((self.pool.len() - self.value_bytes) as u64) as usize;
+        &self.pool[start..start + self.value_bytes]
+    }
+}
+
+/// Appends `SET key value` to `to`.
+pub fn push_set(to: &mut Vec<u8>, key: u64, value: &[u8]) {
+    let mut name = [0; KEY_BYTES];
+    write_key(key, &mut name);
+    to.extend_from_slice(b"*3\r\n$3\r\nSET\r\n$16\r\n");
+    to.extend_from_slice(&name);
+    to.extend_from_slice(format!("\r\n${}\r\n", value.len()).as_bytes());
+    to.extend_from_slice(value);
+    to.extend_from_slice(b"\r\n");
+}
+
+/// Appends `GET key` to `to`.
+pub fn push_get(to: &mut Vec<u8>, key: u64) {
+    let mut name = [0; KEY_BYTES];
+    write_key(key, &mut name);
+    to.extend_from_slice(b"*2\r\n$3\r\nGET\r\n$16\r\n");
+    to.extend_from_slice(&name);
+    to.extend_from_slice(b"\r\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_spelled_as_redis_benchmark_spells_them() {
+        let mut key = [0; KEY_BYTES];
+        write_key(2_999_999, &mut key);
+        assert_eq!(&key, b"key:000002999999");
+    }
+
+    #[test]
+    fn numbers_stay_below_their_bound_and_reach_both_ends() {
+        let mut dice = Dice::new(1);
+        let rolls: Vec<u64> = (0..1000).map(|_| dice.below(3)).collect();
+        assert!(rolls.iter().all(|&roll| roll < 3) && rolls.contains(&0) && rolls.contains(&2));
+    }
+
+    #[test]
+    fn a_set_request_is_a_resp_array_of_three_bulks() {
+        let mut request = Vec::new();
+        push_set(&mut request, 7, b"ab");
+        assert_eq!(request, b"*3\r\n$3\r\nSET\r\n$16\r\nkey:000000000007\r\n$2\r\nab\r\n");
+    }
+}

@@ -1,0 +1,142 @@
+//! What can be wrong with an image or with writing one.
+
+use std::fmt;
+
+use quire_device::{Action, DeviceError};
+
+/// A part of an image file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// The first page.
+    Header,
+    /// The unused bytes between header and data.
+    Gap,
+    /// Pages of this region.
+    Region(u32),
+    /// Which pages are present, and the checksums of the regions.
+    Table,
+    /// The last page.
+    Footer,
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Header => out.write_str("header"),
+            Self::Gap => out.write_str("gap after the header"),
+            Self::Region(region) => write!(out, "region {region}"),
+            Self::Table => out.write_str("table"),
+            Self::Footer => out.write_str("footer"),
+        }
+    }
+}
+
+/// Why an image can't be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ImageError {
+    /// There is no such file.
+    #[error("there is no image {file}")]
+    Missing {
+        /// Path of the image.
+        file: String,
+    },
+    /// The file is something else.
+    #[error("{file} is not a Quire image: it starts with {found:02x?}")]
+    Foreign {
+        /// Path of the image.
+        file: String,
+        /// Its first bytes.
+        found: [u8; 8],
+    },
+    /// The image was written in another version of the format.
+    #[error("{file} is an image of format version {found}, this program reads version {known} (header, byte 8)")]
+    Version {
+        /// Path of the image.
+        file: String,
+        /// Version in the file.
+        found: u32,
+        /// Version of this program.
+        known: u32,
+    },
+    /// The image isn't what was written.
+    #[error("{file} is damaged in its {part}, at byte {offset}: {what}")]
+    Damaged {
+        /// Path of the image.
+        file: String,
+        /// Where.
+        part: Part,
+        /// First byte concerned.
+        offset: u64,
+        /// What doesn't fit.
+        what: String,
+    },
+    /// The image holds more than may be used.
+    #[error("{file} needs {needed_bytes} bytes of memory, allowed are {max_bytes}: raise `maxmemory`")]
+    TooLarge {
+        /// Path of the image.
+        file: String,
+        /// Bytes that its pages span.
+        needed_bytes: u64,
+        /// Bytes allowed.
+        max_bytes: u64,
+    },
+    /// The image isn't a file of the system, or not one that can be mapped.
+    #[error("{file} can't be mapped: {why}")]
+    NotMappable {
+        /// Path of the image.
+        file: String,
+        /// What the system said.
+        why: String,
+    },
+    /// No memory for the restored pages.
+    #[error("no memory to restore {file}: {why}")]
+    Memory {
+        /// Path of the image.
+        file: String,
+        /// What the system said.
+        why: String,
+    },
+    /// The device failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+}
+
+impl ImageError {
+    /// Whether the bytes of the image are at fault, rather than the device or this machine.
+    pub fn is_damage(&self) -> bool {
+        matches!(self, Self::Damaged { .. } | Self::Foreign { .. } | Self::Version { .. })
+    }
+}
+
+/// Why a dump failed. Unless said otherwise, the previous image is untouched and nothing is left of the new one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DumpError {
+    /// The device failed or is full.
+    #[error("saving {file} failed: {source}")]
+    Device {
+        /// Path of the image.
+        file: String,
+        /// What failed.
+        source: DeviceError,
+    },
+    /// It was cancelled.
+    #[error("saving {file} was cancelled")]
+    Cancelled {
+        /// Path of the image.
+        file: String,
+    },
+    /// The new image is complete and in place of the previous one, but its name may be lost if the power goes; then
+    /// the previous image is found again.
+    #[error("{file} is saved, but the directory could not be flushed: {source}")]
+    NotDurable {
+        /// Path of the image.
+        file: String,
+        /// What failed.
+        source: DeviceError,
+    },
+}
+
+/// A device error for memory that the system refused.
+pub(crate) fn no_buffers(file: &str) -> DeviceError {
+    DeviceError::new(Action::Buffers, file, &std::io::ErrorKind::OutOfMemory.into())
+}

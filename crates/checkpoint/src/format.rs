@@ -1,0 +1,311 @@
+//! The bytes of an image file; `docs/format.md` is the same in words.
+//!
+//! ```text
+//! 0          header, 4096 bytes
+//! 4096       zeros
+//! 2 MiB      data: page n at 2 MiB + n * 4096; pages that aren't present are holes
+//! …          table: present bits, region checksums, zeros up to a multiple of 4096
+//! …          footer, 4096 bytes, the last of the file
+//! ```
+//! Valid is a file whose header, table and footer carry their own checksums, agree with each other and with the length of
+//! the file, and whose present pages have the checksums in the table. All numbers are little-endian.
+//!
+//! Relies on XXH3 (64 bits) to find accidents; it is no defence against forgery, so a reader bounds-checks everything
+//! even if all checksums are right.
+
+use quire_snapshot::{PAGE_SIZE, PAGES_PER_REGION, REGION_SIZE};
+use twox_hash::XxHash3_64;
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::error::Part;
+
+/// First bytes of an image.
+pub const MAGIC: [u8; 8] = *b"QUIREIMG";
+/// Last bytes of an image.
+pub const END_MAGIC: [u8; 8] = *b"QUIREEND";
+/// Version of the format. Any change raises it.
+pub const VERSION: u32 = 1;
+/// Where page 0 lies: on a huge page of the file, so that it can be mapped with huge pages.
+pub const DATA_OFFSET: u64 = REGION_SIZE as u64;
+/// Most pages of an image: 64 GiB, what handles can name.
+pub const MAX_PAGES: u32 = 1 << 24;
+
+const PAGE_BYTES: u64 = PAGE_SIZE as u64;
+
+/// What the writer of an image says about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImageMeta {
+    /// Counts the images of one history.
+    pub epoch: u64,
+    /// Time of the cut, in milliseconds since 1970.
+    pub created_unix_ms: u64,
+    /// The arena's root handle, for information: the arena's own is in its pages.
+    pub root: u32,
+    /// Free text, filled up with zeros.
+    pub note: [u8; 64],
+}
+
+/// The first page.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct Header {
+    /// [`MAGIC`].
+    pub magic: [u8; 8],
+    /// [`VERSION`].
+    pub version: U32,
+    /// Bytes of a page.
+    pub page_bytes: U32,
+    /// Bytes of a region.
+    pub region_bytes: U32,
+    /// Zero.
+    pub flags: U32,
+    /// [`ImageMeta::epoch`].
+    pub epoch: U64,
+    /// [`ImageMeta::created_unix_ms`].
+    pub created_unix_ms: U64,
+    /// [`ImageMeta::root`].
+    pub root: U32,
+    /// Pages, absent ones counted.
+    pub page_count: U32,
+    /// [`DATA_OFFSET`].
+    pub data_offset: U64,
+    /// Zero.
+    pub reserved: U64,
+    /// [`ImageMeta::note`].
+    pub note: [u8; 64],
+    /// Zero.
+    pub unused: [u8; 3960],
+    /// XXH3 of all bytes before.
+    pub checksum: U64,
+}
+
+/// The last page.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct Footer {
+    /// Where the table starts.
+    pub table_offset: U64,
+    /// Bytes of the table.
+    pub table_bytes: U64,
+    /// XXH3 of the table.
+    pub table_checksum: U64,
+    /// The header's epoch again.
+    pub epoch: U64,
+    /// The header's checksum again.
+    pub header_checksum: U64,
+    /// Bits set in the table.
+    pub present_pages: U64,
+    /// The header's page count again.
+    pub page_count: U32,
+    /// Regions, the last one perhaps not full.
+    pub region_count: U32,
+    /// Zero.
+    pub unused: [u8; 4024],
+    /// XXH3 of all bytes before.
+    pub checksum: U64,
+    /// [`END_MAGIC`].
+    pub end_magic: [u8; 8],
+}
+
+// The layout in docs/format.md, held fast.
+const _: () = {
+    use std::mem::offset_of;
+    assert!(size_of::<Header>() == PAGE_SIZE && size_of::<Footer>() == PAGE_SIZE);
+    assert!(offset_of!(Header, version) == 8 && offset_of!(Header, page_bytes) == 12);
+    assert!(offset_of!(Header, region_bytes) == 16 && offset_of!(Header, flags) == 20);
+    assert!(offset_of!(Header, epoch) == 24 && offset_of!(Header, created_unix_ms) == 32);
+    assert!(offset_of!(Header, root) == 40 && offset_of!(Header, page_count) == 44);
+    assert!(offset_of!(Header, data_offset) == 48 && offset_of!(Header, reserved) == 56);
+    assert!(offset_of!(Header, note) == 64 && offset_of!(Header, unused) == 128);
+    assert!(offset_of!(Header, checksum) == 4088);
+    assert!(offset_of!(Footer, table_offset) == 0 && offset_of!(Footer, table_bytes) == 8);
+    assert!(offset_of!(Footer, table_checksum) == 16 && offset_of!(Footer, epoch) == 24);
+    assert!(offset_of!(Footer, header_checksum) == 32 && offset_of!(Footer, present_pages) == 40);
+    assert!(offset_of!(Footer, page_count) == 48 && offset_of!(Footer, region_count) == 52);
+    assert!(offset_of!(Footer, unused) == 56 && offset_of!(Footer, checksum) == 4080);
+    assert!(offset_of!(Footer, end_magic) == 4088);
+    assert!(PAGE_SIZE == 4096 && REGION_SIZE == 2 << 20 && PAGES_PER_REGION == 512);
+};
+
+/// Checksum of header, table and footer.
+pub fn checksum(bytes: &[u8]) -> u64 {
+    XxHash3_64::oneshot(bytes)
+}
+
+/// What a page adds to the checksum of its region. Sums don't depend on the order; the page number as seed makes them
+/// depend on the place.
+#[inline]
+pub fn page_sum(page: u32, bytes: &[u8]) -> u64 {
+    XxHash3_64::oneshot_with_seed(u64::from(page), bytes)
+}
+
+impl Header {
+    /// The header of an image of `page_count` pages.
+    pub fn new(meta: &ImageMeta, page_count: u32) -> Self {
+        let mut header = Self {
+            magic: MAGIC,
+            version: VERSION.into(),
+            page_bytes: (PAGE_SIZE as u32).into(),
+            region_bytes: (REGION_SIZE as u32).into(),
+            flags: 0.into(),
+            epoch: meta.epoch.into(),
+            created_unix_ms: meta.created_unix_ms.into(),
+            root: meta.root.into(),
+            page_count: page_count.into(),
+            data_offset: DATA_OFFSET.into(),
+            reserved: 0.into(),
+            note: meta.note,
+            unused: [0; 3960],
+            checksum: 0.into(),
+        };
+        header.checksum = header.own_checksum().into();
+        header
+    }
+
+    /// What [`Header::checksum`] should be.
+    pub fn own_checksum(&self) -> u64 {
+        checksum(&self.as_bytes()[..std::mem::offset_of!(Self, checksum)])
+    }
+
+    /// What the writer said.
+    pub fn meta(&self) -> ImageMeta {
+        ImageMeta {
+            epoch: self.epoch.get(),
+            created_unix_ms: self.created_unix_ms.get(),
+            root: self.root.get(),
+            note: self.note,
+        }
+    }
+}
+
+impl Footer {
+    /// The footer that goes with `header` and a table.
+    pub fn new(header: &Header, table: &[u8], present_pages: u64) -> Self {
+        let layout = Layout::new(header.page_count.get());
+        let mut footer = Self {
+            table_offset: layout.table_offset().into(),
+            table_bytes: (table.len() as u64).into(),
+            table_checksum: checksum(table).into(),
+            epoch: header.epoch,
+            header_checksum: header.checksum,
+            present_pages: present_pages.into(),
+            page_count: header.page_count,
+            region_count: layout.region_count().into(),
+            unused: [0; 4024],
+            checksum: 0.into(),
+            end_magic: END_MAGIC,
+        };
+        footer.checksum = footer.own_checksum().into();
+        footer
+    }
+
+    /// What [`Footer::checksum`] should be.
+    pub fn own_checksum(&self) -> u64 {
+        checksum(&self.as_bytes()[..std::mem::offset_of!(Self, checksum)])
+    }
+}
+
+/// Where everything lies in an image of so many pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    page_count: u32,
+}
+
+impl Layout {
+    /// The layout for `page_count` pages.
+    pub fn new(page_count: u32) -> Self {
+        Self { page_count }
+    }
+
+    /// Pages, absent ones counted.
+    pub fn page_count(self) -> u32 {
+        self.page_count
+    }
+
+    /// Regions, the last one perhaps not full.
+    pub fn region_count(self) -> u32 {
+        self.page_count.div_ceil(PAGES_PER_REGION as u32)
+    }
+
+    /// Bytes of all pages.
+    pub fn data_bytes(self) -> u64 {
+        u64::from(self.page_count) * PAGE_BYTES
+    }
+
+    /// Offset of a page in the file.
+    pub fn page_offset(self, page: u32) -> u64 {
+        DATA_OFFSET + u64::from(page) * PAGE_BYTES
+    }
+
+    /// Pages of `region`.
+    pub fn pages_of(self, region: u32) -> std::ops::Range<u32> {
+        let start = region.saturating_mul(PAGES_PER_REGION as u32).min(self.page_count);
+        start..start.saturating_add(PAGES_PER_REGION as u32).min(self.page_count)
+    }
+
+    /// 64-bit words of present bits.
+    pub fn present_words(self) -> usize {
+        self.page_count.div_ceil(64) as usize
+    }
+
+    /// Offset of the table.
+    pub fn table_offset(self) -> u64 {
+        DATA_OFFSET + self.data_bytes()
+    }
+
+    /// Bytes of the table, a multiple of a page.
+    pub fn table_bytes(self) -> usize {
+        ((self.present_words() + self.region_count() as usize) * 8).next_multiple_of(PAGE_SIZE)
+    }
+
+    /// Offset of the footer.
+    pub fn footer_offset(self) -> u64 {
+        self.table_offset() + self.table_bytes() as u64
+    }
+
+    /// Bytes of the file.
+    pub fn file_bytes(self) -> u64 {
+        self.footer_offset() + PAGE_BYTES
+    }
+
+    /// The part that byte `offset` belongs to.
+    pub fn part_at(self, offset: u64) -> Part {
+        match offset {
+            _ if offset < PAGE_BYTES => Part::Header,
+            _ if offset < DATA_OFFSET => Part::Gap,
+            _ if offset < self.table_offset() => Part::Region(((offset - DATA_OFFSET) / REGION_SIZE as u64) as u32),
+            _ if offset < self.footer_offset() => Part::Table,
+            _ => Part::Footer,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_follow_each_other_without_gaps() {
+        for pages in [0, 1, 63, 64, 65, 511, 512, 513, 40_000, MAX_PAGES] {
+            let layout = Layout::new(pages);
+            assert_eq!(layout.page_offset(pages), layout.table_offset());
+            assert_eq!(
+                layout.part_at(layout.table_offset().wrapping_sub(1)),
+                match pages {
+                    0 => Part::Gap,
+                    _ => Part::Region(layout.region_count() - 1),
+                }
+            );
+            assert_eq!(layout.part_at(layout.footer_offset()), Part::Footer);
+            let covered: u64 = (0..layout.region_count()).map(|region| layout.pages_of(region).len() as u64).sum();
+            assert_eq!(covered, u64::from(pages));
+        }
+    }
+
+    #[test]
+    fn the_same_page_elsewhere_has_another_sum() {
+        let page = [7; PAGE_SIZE];
+        assert_ne!(page_sum(1, &page), page_sum(2, &page));
+    }
+}

@@ -1,0 +1,220 @@
+//! An image file, opened and checked: everything but the bytes of its pages.
+//!
+//! Relies on [`crate::format`] for what must be true of a file. The file stays open as long as the [`Image`], so that a new
+//! image may take its name meanwhile.
+
+use std::sync::Arc;
+
+use quire_device::{Device, Directory};
+use quire_snapshot::{PAGE_SIZE, REGION_SIZE};
+use zerocopy::FromBytes;
+
+use crate::error::{ImageError, Part};
+use crate::format::{DATA_OFFSET, END_MAGIC, Footer, Header, Layout, MAGIC, MAX_PAGES, VERSION, checksum};
+use crate::table::Table;
+
+/// An image whose header, table and footer are sound.
+pub struct Image {
+    device: Arc<dyn Device>,
+    header: Header,
+    table: Table,
+}
+
+/// What an image says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageInfo {
+    /// Path of the image.
+    pub file: String,
+    /// Version of the format.
+    pub version: u32,
+    /// Counts the images of one history.
+    pub epoch: u64,
+    /// Time of the cut, in milliseconds since 1970.
+    pub created_unix_ms: u64,
+    /// The arena's root handle.
+    pub root: u32,
+    /// What the writer noted.
+    pub note: String,
+    /// Pages, absent ones counted.
+    pub page_count: u32,
+    /// Pages in the image.
+    pub present_pages: u64,
+    /// Regions, the last one perhaps not full.
+    pub region_count: u32,
+    /// Where page 0 lies.
+    pub data_offset: u64,
+    /// Length of the file, holes counted.
+    pub file_bytes: u64,
+}
+
+impl ImageInfo {
+    /// Bytes of the pages in the image.
+    pub fn present_bytes(&self) -> u64 {
+        self.present_pages * PAGE_SIZE as u64
+    }
+}
+
+impl std::fmt::Debug for Image {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Image").field("file", &self.device.name()).finish_non_exhaustive()
+    }
+}
+
+impl Image {
+    /// Opens the image `name` and checks its header, table, footer and length.
+    ///
+    /// # Errors
+    /// [`ImageError::Missing`], or what is wrong with it, and where.
+    pub fn open(directory: &dyn Directory, name: &str) -> Result<Self, ImageError> {
+        let device = directory.open(name).map_err(|error| match error.is_missing() {
+            true => ImageError::Missing { file: directory.path_of(name) },
+            false => ImageError::Device(error),
+        })?;
+        let file = Reading { device: &*device };
+        let header = file.header()?;
+        let layout = Layout::new(header.page_count.get());
+        let file_bytes = device.len()?;
+        if file_bytes != layout.file_bytes() {
+            let wanted = layout.file_bytes();
+            let offset = file_bytes.min(wanted);
+            let what = format!("the file has {file_bytes} bytes instead of {wanted}");
+            return Err(file.damaged(layout.part_at(offset), offset, what));
+        }
+        let footer = file.footer(layout, &header)?;
+        let table = file.table(layout, &footer)?;
+        Ok(Self { device, header, table })
+    }
+
+    /// What the image says of itself.
+    pub fn info(&self) -> ImageInfo {
+        let (layout, meta) = (self.layout(), self.header.meta());
+        let note = meta.note.split(|&byte| byte == 0).next().unwrap_or_default();
+        ImageInfo {
+            file: self.device.name().to_owned(),
+            version: VERSION,
+            epoch: meta.epoch,
+            created_unix_ms: meta.created_unix_ms,
+            root: meta.root,
+            note: String::from_utf8_lossy(note).into_owned(),
+            page_count: layout.page_count(),
+            present_pages: self.table.present_pages(),
+            region_count: layout.region_count(),
+            data_offset: DATA_OFFSET,
+            file_bytes: layout.file_bytes(),
+        }
+    }
+
+    pub(crate) fn layout(&self) -> Layout {
+        self.table.layout()
+    }
+
+    pub(crate) fn table(&self) -> &Table {
+        &self.table
+    }
+
+    pub(crate) fn device(&self) -> &dyn Device {
+        &*self.device
+    }
+
+    pub(crate) fn damaged(&self, part: Part, offset: u64, what: String) -> ImageError {
+        Reading { device: &*self.device }.damaged(part, offset, what)
+    }
+}
+
+/// A file whose parts are being read and checked.
+struct Reading<'a> {
+    device: &'a dyn Device,
+}
+
+impl Reading<'_> {
+    fn damaged(&self, part: Part, offset: u64, what: String) -> ImageError {
+        ImageError::Damaged { file: self.device.name().to_owned(), part, offset, what }
+    }
+
+    fn read(&self, part: Part, offset: u64, len: usize) -> Result<Vec<u8>, ImageError> {
+        let mut bytes = vec![0; len];
+        let read = self.device.read_at(offset, &mut bytes)?;
+        if read < len {
+            return Err(self.damaged(part, offset + read as u64, "the file ends here".into()));
+        }
+        Ok(bytes)
+    }
+
+    fn header(&self) -> Result<Header, ImageError> {
+        let mut bytes = vec![0; PAGE_SIZE];
+        let read = self.device.read_at(0, &mut bytes)?;
+        let header = Header::read_from_bytes(&bytes).expect("a header is a page");
+        if header.magic != MAGIC {
+            let file = self.device.name().to_owned();
+            return Err(ImageError::Foreign { file, found: header.magic });
+        }
+        if read < PAGE_SIZE {
+            return Err(self.damaged(Part::Header, read as u64, "the file ends here".into()));
+        }
+        if header.version.get() != VERSION {
+            let file = self.device.name().to_owned();
+            return Err(ImageError::Version { file, found: header.version.get(), known: VERSION });
+        }
+        let wrong = |offset: u64, what: String| Err(self.damaged(Part::Header, offset, what));
+        if header.checksum.get() != header.own_checksum() {
+            return wrong(4088, "the header's checksum doesn't fit its bytes".into());
+        }
+        if header.page_bytes.get() as usize != PAGE_SIZE {
+            return wrong(12, format!("pages of {} bytes, this program has {PAGE_SIZE}", header.page_bytes));
+        }
+        if header.region_bytes.get() as usize != REGION_SIZE {
+            return wrong(16, format!("regions of {} bytes, this program has {REGION_SIZE}", header.region_bytes));
+        }
+        if header.flags.get() != 0 {
+            return wrong(20, format!("unknown flags {:#x}", header.flags.get()));
+        }
+        if header.page_count.get() > MAX_PAGES {
+            return wrong(44, format!("{} pages, more than {MAX_PAGES}", header.page_count));
+        }
+        if header.data_offset.get() != DATA_OFFSET {
+            return wrong(48, format!("data at {}, not at {DATA_OFFSET}", header.data_offset));
+        }
+        Ok(header)
+    }
+
+    fn footer(&self, layout: Layout, header: &Header) -> Result<Footer, ImageError> {
+        let start = layout.footer_offset();
+        let bytes = self.read(Part::Footer, start, PAGE_SIZE)?;
+        let footer = Footer::read_from_bytes(&bytes).expect("a footer is a page");
+        let wrong = |offset: u64, what: &str| Err(self.damaged(Part::Footer, start + offset, what.into()));
+        if footer.end_magic != END_MAGIC {
+            return wrong(4088, "the mark at the end is missing: the image was not completed");
+        }
+        if footer.checksum.get() != footer.own_checksum() {
+            return wrong(4080, "the footer's checksum doesn't fit its bytes");
+        }
+        if footer.table_offset.get() != layout.table_offset() {
+            return wrong(0, "the table is said to lie elsewhere");
+        }
+        if footer.table_bytes.get() != layout.table_bytes() as u64 {
+            return wrong(8, "the table is said to have another length");
+        }
+        if footer.epoch != header.epoch || footer.header_checksum != header.checksum {
+            return wrong(24, "header and footer belong to different images");
+        }
+        if footer.page_count != header.page_count || footer.region_count.get() != layout.region_count() {
+            return wrong(48, "the footer counts other pages than the header");
+        }
+        Ok(footer)
+    }
+
+    fn table(&self, layout: Layout, footer: &Footer) -> Result<Table, ImageError> {
+        let start = layout.table_offset();
+        let bytes = self.read(Part::Table, start, layout.table_bytes())?;
+        if checksum(&bytes) != footer.table_checksum.get() {
+            return Err(self.damaged(Part::Table, start, "the table's checksum doesn't fit its bytes".into()));
+        }
+        let table =
+            Table::decode(layout, &bytes).map_err(|(offset, what)| self.damaged(Part::Table, start + offset, what))?;
+        if table.present_pages() != footer.present_pages.get() {
+            let what = "the footer counts other present pages than the table".into();
+            return Err(self.damaged(Part::Footer, layout.footer_offset() + 40, what));
+        }
+        Ok(table)
+    }
+}

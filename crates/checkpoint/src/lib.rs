@@ -1,0 +1,39 @@
+//! Image files of snapshots: dump, verify, restore.
+//!
+//! An image is the memory itself: page *n* lies at a fixed place of the file, so pages are written in any order and the
+//! file maps straight back. The format is in `docs/format.md` and in [`format`](mod@format).
+//!
+//! - [`dump()`] writes a snapshot beside the previous image and publishes it by a rename.
+//! - [`Image::open`] checks everything but the data; [`Image::verify`] checks the data too.
+//! - [`load()`] reads all into memory; [`map()`] maps the file, serves at once and replaces the mapping
+//!   by verified memory in the background.
+//!
+//! Relies on `quire-snapshot` for pages as they were at a cut and on `quire-device` for files. Must not know what lies
+//! in the pages.
+
+#![forbid(unsafe_code)]
+
+mod dump;
+mod error;
+pub mod format;
+mod fuzz;
+mod image;
+mod load;
+mod map;
+mod pages;
+mod progress;
+mod publish;
+mod regions;
+mod table;
+mod verify;
+
+pub use dump::{DumpOptions, DumpSummary, dump};
+pub use error::{DumpError, ImageError, Part};
+pub use format::ImageMeta;
+pub use fuzz::fuzz_open;
+pub use image::{Image, ImageInfo};
+pub use load::{LoadSummary, Loaded, RestoreOptions, load};
+pub use map::{Mapped, Restore, RestoreStatus, map};
+pub use progress::{Phase, Progress};
+pub use publish::remove_stale;
+pub use verify::VerifySummary;

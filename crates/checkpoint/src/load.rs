@@ -1,0 +1,114 @@
+//! Restoring by reading everything first.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use quire_device::{Buffer, Carver};
+use quire_snapshot::{Barrier, BarrierConfig, PAGE_SIZE, REGION_SIZE};
+use quire_sys::mem::{MemError, Reservation};
+
+use crate::error::ImageError;
+use crate::image::Image;
+use crate::regions::RegionReader;
+
+/// How to restore.
+#[derive(Clone, Copy, Debug)]
+pub struct RestoreOptions {
+    /// Most bytes that the memory may ever span.
+    pub max_bytes: u64,
+    /// Settings of the barrier before the memory.
+    pub barrier: BarrierConfig,
+    /// Use regions even if their bytes are not what was written.
+    pub accept_damaged: bool,
+}
+
+/// What a load has done.
+#[derive(Clone, Debug)]
+pub struct LoadSummary {
+    /// Bytes of the pages read.
+    pub bytes: u64,
+    /// Regions that are used although damaged.
+    pub damage: Vec<ImageError>,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// Memory that an image has been loaded to.
+pub struct Loaded {
+    /// The memory, behind its barrier.
+    pub barrier: Barrier,
+    /// Bytes of it that are mapped.
+    pub committed_bytes: usize,
+    /// What was done.
+    pub summary: LoadSummary,
+}
+
+/// Addresses for an image and for what it may grow to.
+pub(crate) fn reserve(image: &Image, options: &RestoreOptions) -> Result<Reservation, ImageError> {
+    let needed_bytes = image.layout().data_bytes();
+    if needed_bytes > options.max_bytes {
+        let file = image.device().name().to_owned();
+        return Err(ImageError::TooLarge { file, needed_bytes, max_bytes: options.max_bytes });
+    }
+    // At least whole regions, as they are exchanged whole.
+    let bytes = (options.max_bytes as usize).next_multiple_of(REGION_SIZE);
+    Reservation::new(bytes).map_err(|error| no_memory(image, &error))
+}
+
+pub(crate) fn no_memory(image: &Image, error: &impl std::fmt::Display) -> ImageError {
+    ImageError::Memory { file: image.device().name().to_owned(), why: error.to_string() }
+}
+
+/// A barrier that knows which pages have content.
+pub(crate) fn guard(image: &Image, memory: Arc<Reservation>, options: &RestoreOptions) -> Result<Barrier, ImageError> {
+    let mut barrier = Barrier::new(memory, options.barrier).map_err(|error| no_memory(image, &error))?;
+    for run in image.table().present_runs() {
+        barrier.mark_present(run);
+    }
+    Ok(barrier)
+}
+
+/// The bytes of `region` as a buffer.
+pub(crate) fn carve(carver: &mut Carver, region: u32) -> Result<Buffer, MemError> {
+    let start = region as usize * REGION_SIZE;
+    carver.carve(start..start + REGION_SIZE)
+}
+
+/// Reads all pages of an image into memory of its own, on huge pages where the system has them, and checks them.
+/// `on_progress` is told regions done and in all.
+///
+/// # Errors
+/// The image is damaged (unless that is accepted), needs more than allowed, or the device fails.
+pub fn load(
+    image: &Image,
+    options: &RestoreOptions,
+    mut on_progress: impl FnMut(u64, u64),
+) -> Result<Loaded, ImageError> {
+    let start = Instant::now();
+    let mut carver = Carver::new(reserve(image, options)?);
+    let committed_bytes = image.layout().data_bytes() as usize;
+    carver.memory().commit(0..committed_bytes).map_err(|error| no_memory(image, &error))?;
+    let total = RegionReader::regions(image).count() as u64;
+    let mut regions = RegionReader::regions(image).peekable();
+    let mut reader = RegionReader::new(image)?;
+    let (mut damage, mut done) = (Vec::new(), 0);
+    loop {
+        while reader.has_room()
+            && let Some(region) = regions.next()
+        {
+            reader.submit(region, carve(&mut carver, region).map_err(|error| no_memory(image, &error))?);
+        }
+        let Some(read) = reader.next() else { break };
+        match read?.damage {
+            Some(error) if options.accept_damaged => damage.push(error),
+            Some(error) => return Err(error),
+            None => {}
+        }
+        done += 1;
+        on_progress(done, total);
+    }
+    drop(reader);
+    let barrier = guard(image, Arc::clone(carver.memory()), options)?;
+    let bytes = image.table().present_pages() * PAGE_SIZE as u64;
+    Ok(Loaded { barrier, committed_bytes, summary: LoadSummary { bytes, damage, took: start.elapsed() } })
+}

@@ -1,0 +1,192 @@
+//! Restoring by mapping: the file serves as memory at once, and is replaced by verified memory region by region.
+//!
+//! ```text
+//! file ──map, privately──▶ memory ◀──remap, between commands── staging ◀──direct reads, checked── file
+//! ```
+//! Relies on the file not being cut short by others while it is mapped (the system would end the process); a new image
+//! comes by rename, which leaves this one alone. What is read before its region was verified comes from the file as it is.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use quire_device::Carver;
+use quire_snapshot::{Barrier, REGION_SIZE};
+use quire_sys::mem::Reservation;
+
+use crate::error::ImageError;
+use crate::format::DATA_OFFSET;
+use crate::image::Image;
+use crate::load::{RestoreOptions, carve, guard, no_memory, reserve};
+use crate::regions::RegionReader;
+
+/// Regions that may be staged and not taken over yet: 64 MiB of memory beside the data.
+const STAGED_MAX: usize = 32;
+
+/// A restore by mapping that goes on in the background. Dropping it ends that.
+pub struct Restore {
+    ready: Receiver<u32>,
+    shared: Arc<Shared>,
+    staging: Arc<Reservation>,
+    thread: Option<JoinHandle<()>>,
+    regions_total: u32,
+    adopted: u32,
+}
+
+/// How far a restore has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RestoreStatus {
+    /// Regions to be exchanged.
+    pub regions_total: u32,
+    /// Regions read and verified.
+    pub staged: u32,
+    /// Regions exchanged.
+    pub adopted: u32,
+    /// What ended it early.
+    pub failed: Option<ImageError>,
+    /// Every region has been exchanged.
+    pub done: bool,
+}
+
+#[derive(Default)]
+struct Shared {
+    staged: AtomicU32,
+    stop: AtomicBool,
+    failed: Mutex<Option<ImageError>>,
+}
+
+/// Memory that an image has been mapped to.
+pub struct Mapped {
+    /// The memory, behind its barrier.
+    pub barrier: Barrier,
+    /// Bytes of it that are mapped.
+    pub committed_bytes: usize,
+    /// What goes on in the background.
+    pub restore: Restore,
+}
+
+impl std::fmt::Debug for Restore {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Restore").field("status", &self.status()).finish_non_exhaustive()
+    }
+}
+
+/// Maps the pages of an image as memory, copy on write, and starts to read and verify them in the background.
+///
+/// # Errors
+/// The image needs more than allowed, or isn't a file that can be mapped.
+pub fn map(image: Image, options: &RestoreOptions) -> Result<Mapped, ImageError> {
+    let committed_bytes = image.layout().data_bytes() as usize;
+    let memory = Arc::new(reserve(&image, options)?);
+    let not_mappable = |why: String| ImageError::NotMappable { file: image.device().name().to_owned(), why };
+    let Some(file) = image.device().as_file() else { return Err(not_mappable("it isn't a file".into())) };
+    if committed_bytes > 0 {
+        memory
+            .map_file_private(0..committed_bytes, file, DATA_OFFSET)
+            .map_err(|error| not_mappable(error.to_string()))?;
+    }
+    let barrier = guard(&image, memory, options)?;
+    let restore = Restore::start(image, options.accept_damaged)?;
+    Ok(Mapped { barrier, committed_bytes, restore })
+}
+
+impl Restore {
+    fn start(image: Image, accept_damaged: bool) -> Result<Self, ImageError> {
+        let bytes = (image.layout().data_bytes() as usize).next_multiple_of(REGION_SIZE).max(REGION_SIZE);
+        let carver = Carver::new(Reservation::new(bytes).map_err(|error| no_memory(&image, &error))?);
+        let staging = Arc::clone(carver.memory());
+        let regions_total = RegionReader::regions(&image).count() as u32;
+        let shared = Arc::new(Shared::default());
+        let (announce, ready) = sync_channel(STAGED_MAX);
+        let stager = Stager { shared: Arc::clone(&shared), announce, accept_damaged };
+        let file = image.device().name().to_owned();
+        let thread = std::thread::Builder::new()
+            .name("quire-restore".into())
+            .spawn(move || stager.run(&image, carver))
+            .map_err(|error| ImageError::Memory { file, why: format!("no thread: {error}") })?;
+        Ok(Self { ready, shared, staging, thread: Some(thread), regions_total, adopted: 0 })
+    }
+
+    /// A region that is staged, to be exchanged and then reported by [`Restore::adopted`]. `None` if none is just now.
+    pub fn next_ready(&mut self) -> Option<u32> {
+        self.ready.try_recv().ok()
+    }
+
+    /// Where staged regions lie, each at its offset in the memory.
+    pub fn staging(&self) -> &Reservation {
+        &self.staging
+    }
+
+    /// A region that was staged has been exchanged.
+    pub fn adopted(&mut self) {
+        self.adopted += 1;
+    }
+
+    /// How far it has come.
+    pub fn status(&self) -> RestoreStatus {
+        RestoreStatus {
+            regions_total: self.regions_total,
+            staged: self.shared.staged.load(Ordering::Acquire),
+            adopted: self.adopted,
+            failed: self.shared.failed.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            done: self.adopted == self.regions_total,
+        }
+    }
+}
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        // Whoever waits for room must find that there is nobody any more.
+        while self.ready.try_recv().is_ok() {}
+        let (_, closed) = sync_channel(0);
+        drop(std::mem::replace(&mut self.ready, closed));
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been printed, and the regions that it leaves are noticed by their absence.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The background's side.
+struct Stager {
+    shared: Arc<Shared>,
+    announce: SyncSender<u32>,
+    accept_damaged: bool,
+}
+
+impl Stager {
+    fn run(self, image: &Image, mut carver: Carver) {
+        if let Err(error) = self.stage_all(image, &mut carver) {
+            *self.shared.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+        }
+    }
+
+    fn stage_all(&self, image: &Image, carver: &mut Carver) -> Result<(), ImageError> {
+        let mut regions = RegionReader::regions(image);
+        let mut reader = RegionReader::new(image)?;
+        loop {
+            while reader.has_room()
+                && !self.shared.stop.load(Ordering::Acquire)
+                && let Some(region) = regions.next()
+            {
+                reader.submit(region, carve(carver, region).map_err(|error| no_memory(image, &error))?);
+            }
+            let Some(read) = reader.next() else { return Ok(()) };
+            let read = read?;
+            match read.damage {
+                Some(error) if self.accept_damaged => {
+                    tracing::warn!(%error, "used all the same, as it was told to");
+                }
+                Some(error) => return Err(error),
+                None => {}
+            }
+            drop(read.buffer);
+            self.shared.staged.fetch_add(1, Ordering::Release);
+            if self.announce.send(read.region).is_err() {
+                return Ok(());
+            }
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! How a new image takes the place of the previous one.
+//!
+//! Order: the new file is written and flushed under a temporary name, renamed over the old name, and the directory is
+//! flushed. Whenever the power goes, the name leads to the whole old image or to the whole new one:
+//! - before the rename is durable it leads to the old file, which nobody has touched;
+//! - afterwards to the new file, all bytes of which were durable before the rename was asked for.
+//!
+//! Relies on [`Directory`]'s promises of rename and flush.
+
+use quire_device::{DeviceError, Directory};
+
+const MARK: &str = ".tmp-";
+
+/// Name of the file that this process writes a new image `name` to.
+pub(crate) fn temporary_name(name: &str) -> String {
+    format!("{name}{MARK}{}", std::process::id())
+}
+
+/// Removes what dumps of `name` that were interrupted (a crash, a power cut) have left. Returns how many files.
+///
+/// Call it when nobody is dumping to this name, such as when a server starts.
+///
+/// # Errors
+/// The directory can't be listed, or a file not be removed.
+pub fn remove_stale(directory: &dyn Directory, name: &str) -> Result<usize, DeviceError> {
+    let mut removed = 0;
+    for found in directory.list()? {
+        let number = found.strip_prefix(name).and_then(|rest| rest.strip_prefix(MARK));
+        if number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())) {
+            directory.remove(&found)?;
+            tracing::info!(file = directory.path_of(&found), "removed what an interrupted save had left");
+            removed += 1;
+        }
+    }
+    Ok(removed)
+}
+
+/// A file under its temporary name; removed again unless it is published.
+pub(crate) struct Temporary<'a> {
+    directory: &'a dyn Directory,
+    temporary: String,
+    published: bool,
+}
+
+impl<'a> Temporary<'a> {
+    /// Makes sure that the temporary name is free.
+    pub(crate) fn new(directory: &'a dyn Directory, name: &str) -> Self {
+        let temporary = temporary_name(name);
+        // Left by a failed removal, or by a process of the same number. Creating says it if it can't be removed.
+        let _ = directory.remove(&temporary);
+        Self { directory, temporary, published: false }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.temporary
+    }
+
+    /// Puts the (flushed) file in place of `name`.
+    pub(crate) fn publish(mut self, name: &str) -> Result<(), DeviceError> {
+        self.directory.rename(&self.temporary, name)?;
+        self.published = true;
+        Ok(())
+    }
+}
+
+impl Drop for Temporary<'_> {
+    fn drop(&mut self) {
+        if self.published {
+            return;
+        }
+        match self.directory.remove(&self.temporary) {
+            Ok(()) => {}
+            Err(error) if error.is_missing() => {}
+            Err(error) => tracing::warn!(%error, "an unfinished image could not be removed"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quire_device::Memory;
+
+    #[test]
+    fn only_leftovers_of_this_image_are_removed() {
+        let memory = Memory::new();
+        for name in ["a", "a.tmp-", "a.tmp-12", "a.tmp-12x", "b.tmp-3", "a.tmp-7"] {
+            memory.put(name, b"x");
+        }
+        assert_eq!(remove_stale(&memory, "a").unwrap(), 2);
+        let mut left = memory.list().unwrap();
+        left.sort();
+        assert_eq!(left, ["a", "a.tmp-", "a.tmp-12x", "b.tmp-3"]);
+    }
+}

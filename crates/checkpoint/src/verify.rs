@@ -1,0 +1,59 @@
+//! Reading a whole image to find damage.
+
+use std::time::{Duration, Instant};
+
+use quire_device::Buffer;
+use quire_snapshot::{PAGE_SIZE, REGION_SIZE};
+
+use crate::error::{ImageError, no_buffers};
+use crate::image::Image;
+use crate::regions::{DEPTH, RegionReader};
+
+/// What a verification found.
+#[derive(Clone, Debug)]
+pub struct VerifySummary {
+    /// Regions read.
+    pub regions: u64,
+    /// Bytes of the pages in them.
+    pub bytes: u64,
+    /// Every region whose bytes are not what was written.
+    pub damage: Vec<ImageError>,
+    /// How long it took.
+    pub took: Duration,
+}
+
+impl Image {
+    /// Reads all pages and checks them; `on_progress` is told regions done and in all. Goes on after damage, so that
+    /// all of it is found.
+    ///
+    /// # Errors
+    /// The device fails, or there is no memory for buffers.
+    pub fn verify(&self, mut on_progress: impl FnMut(u64, u64)) -> Result<VerifySummary, ImageError> {
+        let start = Instant::now();
+        let total = RegionReader::regions(self).count() as u64;
+        let mut reader = RegionReader::new(self)?;
+        let mut free = Buffer::several(DEPTH, REGION_SIZE).map_err(|_| no_buffers(self.device().name()))?;
+        let mut regions = RegionReader::regions(self);
+        let mut damage = Vec::new();
+        let mut done = 0;
+        on_progress(0, total);
+        loop {
+            while reader.has_room()
+                && let Some(buffer) = free.pop()
+            {
+                match regions.next() {
+                    Some(region) => reader.submit(region, buffer),
+                    None => break,
+                }
+            }
+            let Some(read) = reader.next() else { break };
+            let read = read?;
+            damage.extend(read.damage);
+            free.push(read.buffer);
+            done += 1;
+            on_progress(done, total);
+        }
+        let bytes = self.table().present_pages() * PAGE_SIZE as u64;
+        Ok(VerifySummary { regions: total, bytes, damage, took: start.elapsed() })
+    }
+}

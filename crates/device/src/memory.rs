@@ -1,0 +1,386 @@
+//! Files in memory that remember what is durable, so that a power cut can be tried at any step.
+//!
+//! Relies on the rules that a careful program may count on, and on nothing more:
+//! - a write is durable after a later flush of its file; before that any part of it (in sectors of 512 bytes) may be;
+//! - a name is durable after a later sync of the directory; before that any of the changes may be;
+//! - a rename happens whole or not at all.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use quire_sys::transfer::{Direction, Transfer};
+
+use crate::device::{Device, Finished, Queue};
+use crate::directory::{Directory, check_name};
+use crate::error::{Action, DeviceError};
+use crate::errno;
+use crate::memory::content::{Change, Content};
+
+mod content;
+
+/// A directory in memory. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Memory {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    files: Vec<Stored>,
+    names: BTreeMap<String, usize>,
+    durable_names: BTreeMap<String, usize>,
+    /// Changes of names since the last sync.
+    renamed: Vec<NameChange>,
+    /// Changes made or tried so far.
+    steps: u64,
+    /// The step at which the power goes.
+    off_at: Option<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Stored {
+    now: Content,
+    durable: Content,
+    /// Changes since the last flush.
+    changes: Vec<Change>,
+}
+
+#[derive(Clone, Debug)]
+enum NameChange {
+    Link(String, usize),
+    Unlink(String),
+    Move(String, String, usize),
+}
+
+impl NameChange {
+    fn apply(&self, names: &mut BTreeMap<String, usize>) {
+        match self {
+            Self::Link(name, file) => {
+                names.insert(name.clone(), *file);
+            }
+            Self::Unlink(name) => {
+                names.remove(name);
+            }
+            Self::Move(from, to, file) => {
+                names.remove(from);
+                names.insert(to.clone(), *file);
+            }
+        }
+    }
+}
+
+/// What of the unsynced changes survives when the power goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PowerCut {
+    /// Nothing.
+    LoseAll,
+    /// Everything.
+    KeepAll,
+    /// Some of them, whole or torn; which ones, the number decides.
+    KeepSome(u64),
+}
+
+impl State {
+    /// Counts a change. An error if the power is off; then `true` says that this very step was the one in progress when
+    /// it went, so its effect may still be found afterwards.
+    fn step(&mut self) -> Result<(), bool> {
+        let step = self.steps;
+        self.steps += 1;
+        match self.off_at {
+            Some(off) if step >= off => Err(step == off),
+            _ => Ok(()),
+        }
+    }
+
+    fn rename(&mut self, change: NameChange) -> Result<(), i32> {
+        match self.step() {
+            Ok(()) => {
+                change.apply(&mut self.names);
+                self.renamed.push(change);
+                Ok(())
+            }
+            Err(in_progress) => {
+                if in_progress {
+                    self.renamed.push(change);
+                }
+                Err(errno::EIO)
+            }
+        }
+    }
+
+    fn change(&mut self, file: usize, change: Change) -> Result<(), i32> {
+        match self.step() {
+            Ok(()) => {
+                self.files[file].now.apply(&change);
+                self.files[file].changes.push(change);
+                Ok(())
+            }
+            Err(in_progress) => {
+                if in_progress {
+                    self.files[file].changes.push(change);
+                }
+                Err(errno::EIO)
+            }
+        }
+    }
+}
+
+impl Memory {
+    /// An empty directory.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A directory with one durable file.
+    pub fn with_file(name: &str, bytes: &[u8]) -> Self {
+        let memory = Self::new();
+        memory.put(name, bytes);
+        memory
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts a durable file of these bytes in place of whatever has the name.
+    pub fn put(&self, name: &str, bytes: &[u8]) {
+        let content = Content::from_bytes(bytes);
+        let mut state = self.state();
+        let file = state.files.len();
+        state.files.push(Stored { now: content.clone(), durable: content, changes: Vec::new() });
+        state.names.insert(name.to_owned(), file);
+        state.durable_names.insert(name.to_owned(), file);
+    }
+
+    /// All bytes of a file, if there is one.
+    pub fn bytes(&self, name: &str) -> Option<Vec<u8>> {
+        let state = self.state();
+        let file = *state.names.get(name)?;
+        Some(state.files[file].now.to_bytes())
+    }
+
+    /// Changes made or tried so far: writes, flushes, lengths, names.
+    pub fn steps(&self) -> u64 {
+        self.state().steps
+    }
+
+    /// Lets the power go at step number `step` (counted from the start): it and everything after it fails.
+    pub fn power_off_at(&self, step: u64) {
+        self.state().off_at = Some(step);
+    }
+
+    /// What is found when the power is back.
+    pub fn after_power_cut(&self, cut: PowerCut) -> Memory {
+        let state = self.state();
+        let mut dice = Dice::new(cut);
+        let mut names = state.durable_names.clone();
+        for change in &state.renamed {
+            if dice.keeps() {
+                change.apply(&mut names);
+            }
+        }
+        let files = state.files.iter().map(|file| {
+            let mut found = file.durable.clone();
+            for change in &file.changes {
+                if dice.keeps() {
+                    found.apply(change);
+                } else if dice.tears() {
+                    found.apply_torn(change, |_| dice.keeps());
+                }
+            }
+            Stored { now: found.clone(), durable: found, changes: Vec::new() }
+        });
+        let files = files.collect();
+        let found = State { files, durable_names: names.clone(), names, ..State::default() };
+        Memory { state: Arc::new(Mutex::new(found)) }
+    }
+}
+
+/// Decides what survives.
+struct Dice {
+    cut: PowerCut,
+    state: u64,
+}
+
+impl Dice {
+    fn new(cut: PowerCut) -> Self {
+        let seed = if let PowerCut::KeepSome(seed) = cut { seed } else { 0 };
+        Self { cut, state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1 }
+    }
+
+    fn roll(&mut self) -> u64 {
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        self.state >> 33
+    }
+
+    fn keeps(&mut self) -> bool {
+        match self.cut {
+            PowerCut::LoseAll => false,
+            PowerCut::KeepAll => true,
+            PowerCut::KeepSome(_) => self.roll().is_multiple_of(2),
+        }
+    }
+
+    fn tears(&mut self) -> bool {
+        matches!(self.cut, PowerCut::KeepSome(_)) && self.roll().is_multiple_of(2)
+    }
+}
+
+impl Directory for Memory {
+    fn path_of(&self, name: &str) -> String {
+        format!("memory:{name}")
+    }
+
+    fn create(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
+        check_name(Action::Create, name)?;
+        let failed = |errno| DeviceError::from_errno(Action::Create, self.path_of(name), errno);
+        let mut state = self.state();
+        if state.names.contains_key(name) {
+            return Err(failed(errno::EEXIST));
+        }
+        let file = state.files.len();
+        state.files.push(Stored::default());
+        state.rename(NameChange::Link(name.to_owned(), file)).map_err(failed)?;
+        Ok(Arc::new(MemoryFile { memory: self.clone(), file, name: self.path_of(name) }))
+    }
+
+    fn open(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
+        check_name(Action::Open, name)?;
+        match self.state().names.get(name) {
+            Some(&file) => Ok(Arc::new(MemoryFile { memory: self.clone(), file, name: self.path_of(name) })),
+            None => Err(DeviceError::from_errno(Action::Open, self.path_of(name), errno::ENOENT)),
+        }
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), DeviceError> {
+        check_name(Action::Rename, from)?;
+        check_name(Action::Rename, to)?;
+        let failed = |errno| DeviceError::from_errno(Action::Rename, self.path_of(from), errno);
+        let mut state = self.state();
+        let file = *state.names.get(from).ok_or_else(|| failed(errno::ENOENT))?;
+        state.rename(NameChange::Move(from.to_owned(), to.to_owned(), file)).map_err(failed)
+    }
+
+    fn remove(&self, name: &str) -> Result<(), DeviceError> {
+        check_name(Action::Remove, name)?;
+        let failed = |errno| DeviceError::from_errno(Action::Remove, self.path_of(name), errno);
+        let mut state = self.state();
+        if !state.names.contains_key(name) {
+            return Err(failed(errno::ENOENT));
+        }
+        state.rename(NameChange::Unlink(name.to_owned())).map_err(failed)
+    }
+
+    fn sync(&self) -> Result<(), DeviceError> {
+        let mut state = self.state();
+        if state.step().is_err() {
+            return Err(DeviceError::from_errno(Action::SyncDirectory, self.path_of(""), errno::EIO));
+        }
+        state.durable_names = state.names.clone();
+        state.renamed.clear();
+        Ok(())
+    }
+
+    fn list(&self) -> Result<Vec<String>, DeviceError> {
+        Ok(self.state().names.keys().cloned().collect())
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        None
+    }
+}
+
+#[derive(Clone)]
+struct MemoryFile {
+    memory: Memory,
+    file: usize,
+    name: String,
+}
+
+impl MemoryFile {
+    fn carry_out(&self, transfer: &mut Transfer) -> Result<(), DeviceError> {
+        transfer.check();
+        for index in 0..transfer.extents.len() {
+            let extent = transfer.extents[index];
+            let bytes = &mut transfer.buffer[extent.start..extent.start + extent.len];
+            match transfer.direction {
+                Direction::Read => {
+                    if self.read_at(extent.offset, bytes)? < extent.len {
+                        let end = std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
+                        let error = DeviceError::new(Action::Read, &self.name, &end);
+                        return Err(error.at(extent.offset, extent.len as u64));
+                    }
+                }
+                Direction::Write => {
+                    let change = Change::Write { offset: extent.offset, bytes: bytes.to_vec() };
+                    self.memory.state().change(self.file, change).map_err(|errno| {
+                        DeviceError::from_errno(Action::Write, &self.name, errno).at(extent.offset, extent.len as u64)
+                    })?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Device for MemoryFile {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn len(&self) -> Result<u64, DeviceError> {
+        Ok(self.memory.state().files[self.file].now.len())
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), DeviceError> {
+        let mut state = self.memory.state();
+        state
+            .change(self.file, Change::Len(len))
+            .map_err(|errno| DeviceError::from_errno(Action::Length, &self.name, errno))
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize, DeviceError> {
+        Ok(self.memory.state().files[self.file].now.read(offset, into))
+    }
+
+    fn queue(&self, _depth: usize) -> Result<Box<dyn Queue>, DeviceError> {
+        Ok(Box::new(MemoryQueue { file: self.clone(), finished: VecDeque::new() }))
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        let mut state = self.memory.state();
+        if state.step().is_err() {
+            return Err(DeviceError::from_errno(Action::Flush, &self.name, errno::EIO));
+        }
+        let file = &mut state.files[self.file];
+        file.durable = file.now.clone();
+        file.changes.clear();
+        Ok(())
+    }
+
+    fn mode(&self) -> &'static str {
+        "memory"
+    }
+}
+
+struct MemoryQueue {
+    file: MemoryFile,
+    finished: VecDeque<Finished>,
+}
+
+impl Queue for MemoryQueue {
+    fn submit(&mut self, mut transfer: Transfer) {
+        let result = self.file.carry_out(&mut transfer);
+        self.finished.push_back(Finished { transfer, result });
+    }
+
+    fn complete(&mut self) -> Option<Finished> {
+        self.finished.pop_front()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.finished.len()
+    }
+}

@@ -1,0 +1,253 @@
+//! All connections: their sockets, their buffers, and how to find them. Relies on mio for the sockets.
+//!
+//! While a client's commands run its connection is taken out of its slot, so that a command can reach every other
+//! client through [`Clients`] and its own through the context.
+
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, RawFd};
+
+use mio::event::Source;
+use mio::net::{TcpStream, UnixStream};
+use mio::{Interest, Registry, Token};
+
+use crate::client::{Client, Closing};
+use crate::resp::Partial;
+
+/// Either kind of socket.
+#[derive(Debug)]
+#[allow(missing_docs)]
+pub enum Socket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Socket {
+    /// Reads what has come.
+    #[inline]
+    pub fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Socket::Tcp(socket) => socket.read(to),
+            Socket::Unix(socket) => socket.read(to),
+        }
+    }
+
+    /// Writes what fits.
+    #[inline]
+    pub fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        match self {
+            Socket::Tcp(socket) => socket.write(from),
+            Socket::Unix(socket) => socket.write(from),
+        }
+    }
+
+    /// The socket's number.
+    pub fn fd(&self) -> RawFd {
+        match self {
+            Socket::Tcp(socket) => socket.as_raw_fd(),
+            Socket::Unix(socket) => socket.as_raw_fd(),
+        }
+    }
+
+    fn source(&mut self) -> &mut dyn Source {
+        match self {
+            Socket::Tcp(socket) => socket,
+            Socket::Unix(socket) => socket,
+        }
+    }
+
+    /// Asks for the events that matter for the first time.
+    pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
+        registry.register(self.source(), token, Interest::READABLE)
+    }
+
+    /// Changes whether the loop is told when more can be written.
+    pub fn watch_writing(&mut self, registry: &Registry, token: Token, writing: bool) -> io::Result<()> {
+        let interest = if writing { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
+        registry.reregister(self.source(), token, interest)
+    }
+
+    /// Forgets the socket.
+    pub fn deregister(&mut self, registry: &Registry) {
+        // A socket that cannot be deregistered is closed right after, which does the same.
+        let _ = registry.deregister(self.source());
+    }
+}
+
+/// Replies that the socket did not take yet.
+#[derive(Default, Debug)]
+pub struct Output {
+    bytes: Vec<u8>,
+    sent: usize,
+    /// Since when it has been above the soft limit.
+    pub above_soft_since_ms: Option<u64>,
+}
+
+impl Output {
+    /// How much waits.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.bytes.len() - self.sent
+    }
+
+    /// True when nothing waits.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.bytes.len() == self.sent
+    }
+
+    /// What waits.
+    pub fn waiting(&self) -> &[u8] {
+        &self.bytes[self.sent..]
+    }
+
+    /// Adds a copy of `bytes`.
+    pub fn push(&mut self, bytes: &[u8]) {
+        // What was sent is dropped before the buffer would grow because of it.
+        if self.sent > 0 && self.sent >= self.bytes.len() / 2 {
+            self.bytes.drain(..self.sent);
+            self.sent = 0;
+        }
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// `count` bytes of what waits were sent.
+    pub fn advance(&mut self, count: usize) {
+        self.sent = (self.sent + count).min(self.bytes.len());
+        if self.is_empty() {
+            // An idle connection holds no buffer.
+            *self = Output::default();
+        }
+    }
+}
+
+/// One client with its socket and buffers.
+#[derive(Debug)]
+pub struct Connection {
+    /// Who it is.
+    pub client: Client,
+    /// Its socket.
+    pub socket: Socket,
+    /// Requests that are not complete or may not run yet.
+    pub input: Vec<u8>,
+    /// What is known of the request at the start of `input`.
+    pub partial: Option<Box<Partial>>,
+    /// Replies that wait.
+    pub output: Output,
+    /// The loop is told when more can be written.
+    pub watches_writing: bool,
+    /// Requests wait because clients are paused, or because too many replies wait.
+    pub held: bool,
+}
+
+/// Where a connection is.
+pub type Slot = usize;
+
+/// All connections.
+#[derive(Default, Debug)]
+pub struct Clients {
+    slots: Vec<Option<Box<Connection>>>,
+    free: Vec<Slot>,
+    by_id: HashMap<u64, Slot>,
+    last_id: u64,
+    /// Slots whose connection must be closed at the end of the turn.
+    pub doomed: Vec<Slot>,
+    /// Slots that can be used again from the next turn on, when no event for them can be under way any more.
+    leaving: Vec<Slot>,
+}
+
+impl Clients {
+    /// A number for a new client.
+    pub fn next_id(&mut self) -> u64 {
+        self.last_id += 1;
+        self.last_id
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    /// True when there are none.
+    pub fn is_empty(&self) -> bool {
+        self.by_id.is_empty()
+    }
+
+    /// Adds a connection; `make` is told its slot.
+    pub fn insert(&mut self, id: u64, make: impl FnOnce(Slot) -> io::Result<Connection>) -> io::Result<Slot> {
+        let slot = self.free.last().copied().unwrap_or(self.slots.len());
+        let connection = Box::new(make(slot)?);
+        if slot == self.slots.len() {
+            self.slots.push(None);
+        } else {
+            self.free.pop();
+        }
+        self.slots[slot] = Some(connection);
+        self.by_id.insert(id, slot);
+        Ok(slot)
+    }
+
+    /// Takes a connection out while its commands run.
+    #[inline]
+    pub fn take(&mut self, slot: Slot) -> Option<Box<Connection>> {
+        self.slots.get_mut(slot)?.take()
+    }
+
+    /// Puts it back.
+    #[inline]
+    pub fn put_back(&mut self, slot: Slot, connection: Box<Connection>) {
+        self.slots[slot] = Some(connection);
+    }
+
+    /// Gives up the slot of a connection that was taken out for good.
+    pub fn forget(&mut self, slot: Slot, id: u64) {
+        self.by_id.remove(&id);
+        self.leaving.push(slot);
+    }
+
+    /// Makes slots usable again.
+    pub fn end_turn(&mut self) {
+        self.free.append(&mut self.leaving);
+    }
+
+    /// The connections in their slots: all but the one whose command is running.
+    pub fn iter(&self) -> impl Iterator<Item = (Slot, &Connection)> {
+        self.slots.iter().enumerate().filter_map(|(slot, connection)| Some((slot, connection.as_deref()?)))
+    }
+
+    /// The same, to change them.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (Slot, &mut Connection)> {
+        self.slots.iter_mut().enumerate().filter_map(|(slot, connection)| Some((slot, connection.as_deref_mut()?)))
+    }
+
+    /// The client of this number, unless it is the one whose command is running.
+    pub fn by_id_mut(&mut self, id: u64) -> Option<&mut Client> {
+        let slot = *self.by_id.get(&id)?;
+        Some(&mut self.slots.get_mut(slot)?.as_deref_mut()?.client)
+    }
+
+    /// Has a connection closed at the end of the turn.
+    pub fn doom(&mut self, slot: Slot) {
+        if let Some(Some(connection)) = self.slots.get_mut(slot) {
+            connection.client.closing = Closing::Now;
+            self.doomed.push(slot);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_keeps_order_and_gives_its_memory_back() {
+        let mut output = Output::default();
+        output.push(b"abcdef");
+        output.advance(4);
+        output.push(b"gh");
+        assert_eq!((output.waiting(), output.len()), (&b"efgh"[..], 4));
+        output.advance(4);
+        assert!(output.is_empty());
+        assert_eq!(output.bytes.capacity(), 0);
+    }
+}

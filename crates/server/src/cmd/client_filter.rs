@@ -1,0 +1,71 @@
+//! Which clients CLIENT KILL means.
+
+use super::clients::is_normal;
+use crate::client::Client;
+use crate::ctx::{Args, CmdError};
+
+/// The conditions that a client must all meet.
+#[derive(Default, Debug)]
+pub(super) struct Filter<'a> {
+    id: Option<u64>,
+    address: Option<&'a [u8]>,
+    local_address: Option<&'a [u8]>,
+    /// Another type than the ordinary one: nobody is meant.
+    nobody: bool,
+    min_age_s: Option<u64>,
+    skip_me: bool,
+}
+
+impl<'a> Filter<'a> {
+    /// The old form: one address, the caller's own included.
+    pub fn address(address: &'a [u8]) -> Self {
+        Self { address: Some(address), ..Self::default() }
+    }
+
+    /// The new form: pairs of a condition and its value, from the third word on.
+    pub fn parse(args: Args<'a>) -> Result<Self, CmdError> {
+        let mut filter = Self { skip_me: true, ..Self::default() };
+        let mut at = 2;
+        while at < args.len() {
+            let value = args.get(at + 1).ok_or(CmdError::SYNTAX)?;
+            if args.is(at, "ID") {
+                let id = args.int(at + 1).ok().filter(|id| *id > 0);
+                filter.id = Some(id.ok_or(CmdError::fixed("ERR client-id should be greater than 0"))? as u64);
+            } else if args.is(at, "TYPE") {
+                filter.nobody |= !is_normal(value)?;
+            } else if args.is(at, "ADDR") {
+                filter.address = Some(value);
+            } else if args.is(at, "LADDR") {
+                filter.local_address = Some(value);
+            } else if args.is(at, "USER") {
+                if value != b"default" {
+                    return Err(CmdError::owned(format!("ERR No such user '{}'", args.text(at + 1))));
+                }
+            } else if args.is(at, "MAXAGE") {
+                let age = args.int(at + 1).ok().and_then(|age| u64::try_from(age).ok());
+                filter.min_age_s = Some(age.ok_or(CmdError::fixed("ERR maxage is not an integer or out of range"))?);
+            } else if args.is(at, "SKIPME") {
+                filter.skip_me = match (args.is(at + 1, "YES"), args.is(at + 1, "NO")) {
+                    (true, _) => true,
+                    (_, true) => false,
+                    _ => return Err(CmdError::SYNTAX),
+                };
+            } else {
+                return Err(CmdError::SYNTAX);
+            }
+            at += 2;
+        }
+        Ok(filter)
+    }
+
+    /// Whether a client is meant; `me` tells that it is the caller.
+    pub fn matches(&self, client: &Client, me: bool, now_ms: u64) -> bool {
+        let age_s = now_ms.saturating_sub(client.since_ms) / 1000;
+        !(self.nobody
+            || me && self.skip_me
+            || self.id.is_some_and(|id| id != client.id)
+            || self.address.is_some_and(|address| address != client.address.as_bytes())
+            || self.local_address.is_some_and(|address| address != client.local_address.as_bytes())
+            || self.min_age_s.is_some_and(|min_s| age_s < min_s))
+    }
+}

@@ -1,0 +1,161 @@
+//! CONFIG and its subcommands.
+
+use std::collections::BTreeSet;
+
+use crate::config::table::{self, DIRECTIVES, Directive};
+use crate::config::{Config, ConfigError};
+use crate::ctx::{CmdError, Ctx};
+use crate::glob;
+use crate::persistence;
+
+/// CONFIG GET pattern …
+pub fn get(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    let mut pairs = Vec::new();
+    for directive in DIRECTIVES {
+        for name in std::iter::once(&directive.name).chain(directive.aliases) {
+            if ctx.args.from(2).iter().any(|pattern| glob::matches(pattern, name.as_bytes(), true)) {
+                pairs.push((*name, (directive.get)(&ctx.server.config)));
+            }
+        }
+    }
+    ctx.reply.map(pairs.len());
+    for (name, value) in pairs {
+        ctx.reply.bulk_str(name);
+        ctx.reply.bulk_str(&value);
+    }
+    Ok(())
+}
+
+/// CONFIG SET directive value …
+pub fn set(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    if ctx.args.len() % 2 != 0 {
+        return Err(CmdError::wrong_args("config|set"));
+    }
+    // All or nothing: the settings are tried on a copy.
+    let mut config = ctx.server.config.clone();
+    let mut seen = BTreeSet::new();
+    let mut changed = Vec::new();
+    for index in (2..ctx.args.len()).step_by(2) {
+        let name = ctx.args.text(index);
+        let Some(directive) = table::find(&name) else {
+            let text = format!("ERR Unknown option or number of arguments for CONFIG SET - '{name}'");
+            return Err(CmdError::owned(text));
+        };
+        if !seen.insert(directive.name) {
+            return Err(refused(&name, "duplicate parameter"));
+        }
+        check_allowed(ctx, directive, &name)?;
+        let value = ctx.args.text(index + 1);
+        (directive.set)(&mut config, &value).map_err(|reason| refused(&name, &reason))?;
+        changed.push(directive.name);
+    }
+    check_dir(&config, &changed)?;
+    ctx.server.config = config;
+    take_effect(ctx, &changed);
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn refused(name: &str, reason: &str) -> CmdError {
+    CmdError::owned(format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {reason}"))
+}
+
+fn check_allowed(ctx: &Ctx<'_>, directive: &Directive, name: &str) -> Result<(), CmdError> {
+    if !directive.mutable {
+        return Err(refused(name, "can't set immutable config"));
+    }
+    // Whoever may choose where a file is written can do much harm, so that needs a permission of its own.
+    let guarded = matches!(directive.name, "dir" | "dbfilename");
+    let allowed = match ctx.server.config.enable_protected_configs.as_str() {
+        "yes" => true,
+        "local" => ctx.client.is_local,
+        _ => false,
+    };
+    if guarded && !allowed {
+        return Err(refused(name, "can't set protected config"));
+    }
+    Ok(())
+}
+
+fn check_dir(config: &Config, changed: &[&str]) -> Result<(), CmdError> {
+    if !changed.contains(&"dir") {
+        return Ok(());
+    }
+    match std::fs::metadata(&config.dir) {
+        Ok(meta) if meta.is_dir() => Ok(()),
+        Ok(_) => Err(refused("dir", "Not a directory")),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(refused("dir", "No such file or directory")),
+        Err(error) => Err(refused("dir", &error.to_string())),
+    }
+}
+
+/// Makes settings hold that are kept elsewhere too.
+fn take_effect(ctx: &mut Ctx<'_>, changed: &[&str]) {
+    let server = &mut *ctx.server;
+    for name in changed {
+        match *name {
+            "hash-max-listpack-entries" | "hash-max-listpack-value" => {
+                let (entries, value) = (server.config.hash_max_packed_entries, server.config.hash_max_packed_value);
+                ctx.store.set_hash_limits(entries as usize, value as usize);
+            }
+            "checkpoint-max-extra-memory" => {
+                ctx.store.arena_mut().set_budget(server.config.checkpoint_budget_bytes as usize);
+            }
+            "slowlog-max-len" => server.slowlog.shorten(server.config.slowlog_max_len as usize),
+            "loglevel" => {
+                if let Some(set) = &server.hooks.set_log_level {
+                    set(server.config.loglevel);
+                }
+            }
+            "maxmemory" => server.used_memory_bytes = ctx.store.arena().stats().allocated_bytes,
+            "maxclients" => {
+                quire_sys::limits::raise_open_files(u64::from(server.config.maxclients) + 64);
+            }
+            "requirepass" if server.config.requirepass.is_empty() => {
+                ctx.client.authenticated = true;
+                for (_, connection) in server.clients.iter_mut() {
+                    connection.client.authenticated = true;
+                }
+            }
+            _ => {}
+        }
+    }
+    persistence::judge_writes(server);
+}
+
+/// CONFIG RESETSTAT
+pub fn resetstat(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    ctx.server.stats.reset();
+    ctx.store.reset_stats();
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// CONFIG REWRITE
+pub fn rewrite(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    let Some(path) = ctx.server.config.file.clone() else {
+        return Err(CmdError::fixed("ERR The server is running without a config file"));
+    };
+    let result = std::fs::read_to_string(&path).or_else(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => Ok(String::new()),
+        _ => Err(error),
+    });
+    let written = result.and_then(|text| {
+        // Beside the file and then over it, so that a crash leaves one of the two.
+        let beside = path.with_extension("rewrite-tmp");
+        std::fs::write(&beside, ctx.server.config.rewritten(&text))?;
+        std::fs::rename(&beside, &path)
+    });
+    match written {
+        Ok(()) => {
+            tracing::info!(file = %path.display(), "configuration rewritten");
+            ctx.reply.ok();
+            Ok(())
+        }
+        Err(error) => {
+            let reason = ConfigError::File { file: path.display().to_string(), reason: error.to_string() };
+            tracing::warn!(%reason, "CONFIG REWRITE failed");
+            Err(CmdError::owned(format!("ERR Rewriting config file: {error}")))
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! DEBUG: what tests and people hunting a fault need. Off unless `enable-debug-command` allows it.
+
+use std::time::Duration;
+
+use quire_store::Expiry;
+
+use crate::ctx::{CmdError, Ctx};
+use crate::{persistence, saving};
+
+const NOT_ALLOWED: CmdError = CmdError::fixed(
+    "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it from a local \
+     connection, otherwise you need to set this option in the configuration file, and then restart the server.",
+);
+/// Longer sleeps are cut to this: a typo must not cost a restart.
+const LONGEST_SLEEP_S: f64 = 3600.0;
+
+/// DEBUG subcommand …
+pub fn debug(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    let allowed = match ctx.server.config.enable_debug_command.as_str() {
+        "yes" => true,
+        "local" => ctx.client.is_local,
+        _ => false,
+    };
+    if !allowed {
+        return Err(NOT_ALLOWED);
+    }
+    let (args, words) = (ctx.args, ctx.args.len());
+    if args.is(1, "HELP") && words == 2 {
+        help(ctx)
+    } else if args.is(1, "SLEEP") && words == 3 {
+        sleep(ctx)
+    } else if args.is(1, "POPULATE") && (3..=5).contains(&words) {
+        populate(ctx)
+    } else if args.is(1, "RELOAD") && words == 2 {
+        reload(ctx)
+    } else if args.is(1, "DIGEST") && words == 2 {
+        let digest = ctx.store.digest()?;
+        ctx.reply.simple(&hex(&digest));
+        Ok(())
+    } else if args.is(1, "DIGEST-VALUE") && words >= 2 {
+        digest_values(ctx)
+    } else if args.is(1, "OBJECT") && words == 3 {
+        object(ctx)
+    } else {
+        let text = format!(
+            "ERR unknown subcommand or wrong number of arguments for '{}'. Try DEBUG HELP.",
+            String::from_utf8_lossy(&args.at(1)[..args.at(1).len().min(128)])
+        );
+        Err(CmdError::owned(text))
+    }
+}
+
+fn help(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    let lines = [
+        "DEBUG <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+        "DIGEST",
+        "    Tell a digest of all data.",
+        "DIGEST-VALUE <key> [<key> ...]",
+        "    Tell digests of the values of keys.",
+        "OBJECT <key>",
+        "    Tell how a key is stored.",
+        "POPULATE <count> [<prefix>] [<size>]",
+        "    Make <count> string keys named <prefix>:<number>, with values of <size> bytes.",
+        "RELOAD",
+        "    Save the data and bring it back from the image.",
+        "SLEEP <seconds>",
+        "    Do nothing for so long.",
+        "HELP",
+        "    Prints this help.",
+    ];
+    ctx.reply.array(lines.len());
+    for line in lines {
+        ctx.reply.simple(line);
+    }
+    Ok(())
+}
+
+fn sleep(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    let seconds: f64 = ctx.args.text(2).parse().unwrap_or(0.0);
+    if seconds > 0.0 {
+        std::thread::sleep(Duration::from_secs_f64(seconds.min(LONGEST_SLEEP_S)));
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn positive(ctx: &Ctx<'_>, index: usize) -> Result<usize, CmdError> {
+    let number = ctx.args.int(index).ok().and_then(|number| usize::try_from(number).ok());
+    number.ok_or(CmdError::fixed("ERR value is out of range, must be positive"))
+}
+
+fn populate(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    let count = positive(ctx, 2)?;
+    let prefix = ctx.args.get(3).unwrap_or(b"key");
+    let size = if ctx.args.len() == 5 { Some(positive(ctx, 4)?) } else { None };
+    let limit = ctx.server.config.proto_max_bulk_len as usize;
+    if size.is_some_and(|size| size > limit) {
+        return Err(CmdError::fixed("ERR value is out of range"));
+    }
+    let db = ctx.client.db;
+    let (mut key, mut value) = (Vec::new(), Vec::new());
+    for number in 0..count {
+        let digits = number.to_string();
+        key.clear();
+        key.extend_from_slice(prefix);
+        key.push(b':');
+        key.extend_from_slice(digits.as_bytes());
+        if ctx.store.exists(db, &key)? {
+            continue;
+        }
+        value.clear();
+        value.extend_from_slice(b"value:");
+        value.extend_from_slice(digits.as_bytes());
+        if let Some(size) = size {
+            value.resize(size, 0);
+        }
+        ctx.store.set(db, &key, &value, Expiry::Clear)?;
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn reload(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    persistence::cancel(ctx.store, ctx.server);
+    persistence::save_now(ctx.store, ctx.server).map_err(|reason| CmdError::owned(format!("ERR {reason}")))?;
+    let (store, restored) = saving::open(&ctx.server.config)
+        .map_err(|reason| CmdError::owned(format!("ERR Error trying to load the image: {reason}")))?;
+    *ctx.store = store;
+    ctx.server.saves.restored = restored;
+    ctx.store.set_now_ms(ctx.server.now_unix_ms);
+    ctx.server.saves.changes_at_last_save = ctx.store.changes();
+    // What they watched is gone with the old store.
+    for (_, connection) in ctx.server.clients.iter_mut() {
+        connection.client.touched |= connection.client.watched > 0;
+    }
+    ctx.client.touched |= ctx.client.watched > 0;
+    tracing::info!("reloaded");
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn digest_values(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    let keys = ctx.args.from(2);
+    let mut digests = Vec::with_capacity(keys.len());
+    for key in keys.iter() {
+        digests.push(ctx.store.digest_value(ctx.client.db, key)?.unwrap_or_default());
+    }
+    ctx.reply.array(digests.len());
+    for digest in digests {
+        ctx.reply.simple(&hex(&digest));
+    }
+    Ok(())
+}
+
+fn object(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    let (db, key) = (ctx.client.db, ctx.args.at(2));
+    let encoding = ctx.store.encoding(db, key)?.ok_or(CmdError::NO_SUCH_KEY)?;
+    let bytes = ctx.store.memory_usage(db, key)?.unwrap_or(0);
+    let idle_s = ctx.store.idle_seconds(db, key)?.unwrap_or(0);
+    let clock = (ctx.server.unix_s() - idle_s as i64) & 0xFF_FFFF;
+    ctx.reply.simple(&format!(
+        "Value at:0x0 refcount:1 encoding:{encoding} serializedlength:{bytes} lru:{clock} lru_seconds_idle:{idle_s}"
+    ));
+    Ok(())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

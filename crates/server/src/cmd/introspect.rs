@@ -1,0 +1,327 @@
+//! COMMAND and its subcommands: the table of facts, told to clients.
+
+use crate::ctx::{Args, CmdError, Ctx};
+use crate::glob;
+use crate::registry::{Command, registry};
+use crate::resp::Reply;
+use crate::table::*;
+
+const NO_KEYS: CmdError = CmdError::fixed("ERR The command has no key arguments");
+
+const FLAG_NAMES: &[(Flags, &str)] = &[
+    (WRITE, "write"),
+    (READONLY, "readonly"),
+    (DENYOOM, "denyoom"),
+    (ADMIN, "admin"),
+    (PUBSUB, "pubsub"),
+    (NOSCRIPT, "noscript"),
+    (BLOCKING, "blocking"),
+    (LOADING, "loading"),
+    (STALE, "stale"),
+    (SKIP_MONITOR, "skip_monitor"),
+    (SKIP_SLOWLOG, "skip_slowlog"),
+    (FAST, "fast"),
+    (NO_AUTH, "no_auth"),
+    (NO_ASYNC_LOADING, "no_async_loading"),
+    (NO_MULTI, "no_multi"),
+    (ALLOW_BUSY, "allow_busy"),
+];
+
+const USAGE_NAMES: &[(KeyUse, &str)] = &[
+    (RO, "RO"),
+    (RW, "RW"),
+    (OW, "OW"),
+    (RM, "RM"),
+    (ACCESS, "access"),
+    (UPDATE, "update"),
+    (INSERT, "insert"),
+    (DELETE, "delete"),
+    (VARIABLE, "variable_flags"),
+];
+
+/// COMMAND
+pub fn command(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    let commands: Vec<&Command> = registry().tops().collect();
+    ctx.reply.array(commands.len());
+    for command in commands {
+        write_info(ctx.reply, command);
+    }
+    Ok(())
+}
+
+/// COMMAND COUNT
+pub fn count(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    ctx.reply.int(registry().tops().count() as i64);
+    Ok(())
+}
+
+/// COMMAND INFO [name …]
+pub fn info(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    if ctx.args.len() == 2 {
+        return command(ctx);
+    }
+    ctx.reply.array(ctx.args.len() - 2);
+    for name in ctx.args.from(2).iter() {
+        match registry().find_full(name) {
+            Some(command) => write_info(ctx.reply, command),
+            None => ctx.reply.null(),
+        }
+    }
+    Ok(())
+}
+
+/// COMMAND DOCS [name …]
+pub fn docs(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    let commands: Vec<&Command> = if ctx.args.len() == 2 {
+        registry().tops().collect()
+    } else {
+        ctx.args.from(2).iter().filter_map(|name| registry().find_full(name)).collect()
+    };
+    ctx.reply.map(commands.len());
+    for command in commands {
+        ctx.reply.bulk_str(command.name);
+        write_docs(ctx.reply, command);
+    }
+    Ok(())
+}
+
+/// COMMAND LIST [FILTERBY MODULE name | ACLCAT category | PATTERN pattern]
+pub fn list(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    let args = ctx.args;
+    let mut names: Vec<&str> = Vec::new();
+    let every = registry().all().iter().filter(|command| command.container.is_none());
+    match args.len() {
+        2 => names.extend(every.map(|command| command.name)),
+        5 if args.is(2, "FILTERBY") => {
+            let wanted = args.at(4);
+            if args.is(3, "PATTERN") {
+                let all = registry().all().iter();
+                names.extend(all.map(|c| c.name).filter(|name| glob::matches(wanted, name.as_bytes(), true)));
+            } else if args.is(3, "ACLCAT") {
+                let has = |command: &Command| {
+                    categories(command.facts).iter().any(|name| name[1..].as_bytes().eq_ignore_ascii_case(wanted))
+                };
+                names.extend(registry().all().iter().filter(|command| has(command)).map(|command| command.name));
+            } else if !args.is(3, "MODULE") {
+                return Err(CmdError::SYNTAX);
+            }
+        }
+        _ => return Err(CmdError::SYNTAX),
+    }
+    ctx.reply.array(names.len());
+    for name in names {
+        ctx.reply.bulk_str(name);
+    }
+    Ok(())
+}
+
+/// COMMAND GETKEYS command …
+pub fn getkeys(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    let (request, positions, _) = keys_of(ctx.args)?;
+    ctx.reply.array(positions.len());
+    for position in positions {
+        ctx.reply.bulk(request.at(position));
+    }
+    Ok(())
+}
+
+/// COMMAND GETKEYSANDFLAGS command …
+pub fn getkeysandflags(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    let (request, positions, command) = keys_of(ctx.args)?;
+    ctx.reply.array(positions.len());
+    for position in positions {
+        ctx.reply.array(2);
+        ctx.reply.bulk(request.at(position));
+        let holds = |spec: &&KeySpec| {
+            let last = if spec.last < 0 { request.len() as i16 + spec.last } else { spec.last };
+            (spec.first..=last).contains(&(position as i16))
+        };
+        write_usage(ctx.reply, command.facts.key_specs.iter().find(holds).map_or(0, |spec| spec.usage));
+    }
+    Ok(())
+}
+
+fn keys_of<'a>(args: Args<'a>) -> Result<(Args<'a>, Vec<usize>, &'static Command), CmdError> {
+    let request = args.from(2);
+    let mut command = registry().find(request.at(0)).ok_or(CmdError::fixed("ERR Invalid command specified"))?;
+    if !command.subcommands.is_empty() {
+        let sub = request.get(1).and_then(|name| registry().find_sub(command, name));
+        command = sub.ok_or(CmdError::fixed("ERR Invalid command specified"))?;
+    }
+    if command.facts.key_specs.is_empty() {
+        return Err(NO_KEYS);
+    }
+    if !command.facts.takes(request.len()) {
+        return Err(CmdError::fixed("ERR Invalid number of arguments specified for command"));
+    }
+    let positions = command.facts.key_positions(request.len());
+    if positions.is_empty() {
+        return Err(CmdError::fixed("ERR Invalid arguments specified for command"));
+    }
+    Ok((request, positions, command))
+}
+
+fn write_info(reply: &mut Reply, command: &Command) {
+    let facts = command.facts;
+    let (first, last, step) = facts.key_range();
+    reply.array(10);
+    reply.bulk_str(command.name);
+    reply.int(i64::from(facts.arity));
+    let flags: Vec<_> = FLAG_NAMES.iter().filter(|(flag, _)| facts.flags & flag != 0).collect();
+    reply.set(flags.len());
+    for (_, name) in flags {
+        reply.simple(name);
+    }
+    reply.int(i64::from(first));
+    reply.int(i64::from(last));
+    reply.int(i64::from(step));
+    let categories = categories(facts);
+    reply.set(categories.len());
+    for name in categories {
+        reply.simple(name);
+    }
+    reply.array(facts.tips.len());
+    for tip in facts.tips {
+        reply.bulk_str(tip);
+    }
+    reply.array(facts.key_specs.len());
+    for spec in facts.key_specs {
+        write_key_spec(reply, spec);
+    }
+    reply.array(command.subcommands.len());
+    for id in &command.subcommands {
+        write_info(reply, registry().command(*id));
+    }
+}
+
+fn write_usage(reply: &mut Reply, usage: KeyUse) {
+    let names: Vec<_> = USAGE_NAMES.iter().filter(|(flag, _)| usage & flag != 0).collect();
+    reply.set(names.len());
+    for (_, name) in names {
+        reply.simple(name);
+    }
+}
+
+fn write_key_spec(reply: &mut Reply, spec: &KeySpec) {
+    reply.map(3);
+    reply.bulk_str("flags");
+    write_usage(reply, spec.usage);
+    reply.bulk_str("begin_search");
+    reply.map(2);
+    reply.bulk_str("type");
+    reply.bulk_str("index");
+    reply.bulk_str("spec");
+    reply.map(1);
+    reply.bulk_str("index");
+    reply.int(i64::from(spec.first));
+    reply.bulk_str("find_keys");
+    reply.map(2);
+    reply.bulk_str("type");
+    reply.bulk_str("range");
+    reply.bulk_str("spec");
+    reply.map(3);
+    reply.bulk_str("lastkey");
+    // Counted from the first key, unless it counts from the end.
+    reply.int(i64::from(if spec.last < 0 { spec.last } else { spec.last - spec.first }));
+    reply.bulk_str("keystep");
+    reply.int(i64::from(spec.step));
+    reply.bulk_str("limit");
+    reply.int(0);
+}
+
+/// The ACL categories, which follow from flags and family.
+fn categories(facts: &CommandFacts) -> Vec<&'static str> {
+    let mut names = Vec::new();
+    if facts.has(WRITE) {
+        names.push("@write");
+    }
+    // As in Redis: what reads no keys of its own is not in the category of readers.
+    if facts.has(READONLY) {
+        names.push("@read");
+    }
+    match facts.group {
+        Group::Generic => names.push("@keyspace"),
+        Group::String => names.push("@string"),
+        Group::Bitmap => names.push("@bitmap"),
+        Group::Hash => names.push("@hash"),
+        Group::Transactions => names.push("@transaction"),
+        Group::Connection => names.push("@connection"),
+        Group::Server => {}
+    }
+    if facts.has(ADMIN) {
+        names.push("@admin");
+    }
+    if facts.has(ADMIN) || facts.has(DANGEROUS) {
+        names.push("@dangerous");
+    }
+    names.push(if facts.has(FAST) { "@fast" } else { "@slow" });
+    names
+}
+
+fn write_docs(reply: &mut Reply, command: &Command) {
+    let facts = command.facts;
+    let fields = 4 + usize::from(!facts.arguments.is_empty()) + usize::from(!command.subcommands.is_empty());
+    reply.map(fields);
+    for (name, value) in [
+        ("summary", facts.summary),
+        ("since", facts.since),
+        ("group", facts.group.name()),
+        ("complexity", facts.complexity),
+    ] {
+        reply.bulk_str(name);
+        reply.bulk_str(value);
+    }
+    if !facts.arguments.is_empty() {
+        reply.bulk_str("arguments");
+        write_arguments(reply, facts.arguments);
+    }
+    if !command.subcommands.is_empty() {
+        reply.bulk_str("subcommands");
+        reply.map(command.subcommands.len());
+        for id in &command.subcommands {
+            let sub = registry().command(*id);
+            reply.bulk_str(sub.name);
+            write_docs(reply, sub);
+        }
+    }
+}
+
+fn write_arguments(reply: &mut Reply, arguments: &[Arg]) {
+    reply.array(arguments.len());
+    for arg in arguments {
+        let flags: Vec<&str> = [(arg.optional, "optional"), (arg.multiple, "multiple")]
+            .iter()
+            .filter_map(|(set, name)| set.then_some(*name))
+            .collect();
+        let is_key = arg.kind == ArgKind::Key;
+        let optional_fields = [is_key, arg.token.is_some(), arg.since.is_some(), !flags.is_empty(), !arg.parts.is_empty()];
+        reply.map(2 + optional_fields.iter().filter(|present| **present).count());
+        reply.bulk_str("name");
+        reply.bulk_str(arg.name);
+        reply.bulk_str("type");
+        reply.bulk_str(arg.kind.name());
+        if is_key {
+            reply.bulk_str("key_spec_index");
+            reply.int(0);
+        }
+        if let Some(token) = arg.token {
+            reply.bulk_str("token");
+            reply.bulk_str(token);
+        }
+        if let Some(since) = arg.since {
+            reply.bulk_str("since");
+            reply.bulk_str(since);
+        }
+        if !flags.is_empty() {
+            reply.bulk_str("flags");
+            reply.set(flags.len());
+            for flag in flags {
+                reply.simple(flag);
+            }
+        }
+        if !arg.parts.is_empty() {
+            reply.bulk_str("arguments");
+            write_arguments(reply, arg.parts);
+        }
+    }
+}

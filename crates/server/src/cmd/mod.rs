@@ -1,0 +1,23 @@
+//! The commands, one file per family. A handler gets a [`crate::ctx::Ctx`], checks its words, calls the store and writes the
+//! reply; what holds for every command (arity, authentication, transactions, statistics) is in `dispatch`.
+
+pub mod bits;
+mod client_filter;
+pub mod clients;
+pub mod config;
+pub mod connection;
+pub mod databases;
+pub mod debug;
+pub mod expire;
+pub mod hashes;
+pub mod help;
+pub mod info;
+pub mod introspect;
+pub mod keys;
+pub mod latency;
+pub mod lcs;
+pub mod memory;
+pub mod persistence;
+pub mod slowlog;
+pub mod strings;
+pub mod transactions;

@@ -1,0 +1,97 @@
+//! SAVE, BGSAVE, LASTSAVE and SHUTDOWN.
+
+use crate::ctx::{CmdError, Ctx};
+use crate::persistence;
+use crate::state::Shutdown;
+
+const IN_PROGRESS: CmdError = CmdError::fixed("ERR Background save already in progress");
+const NOT_IN_PROGRESS: CmdError = CmdError::fixed("ERR Background saving is currently not in progress or scheduled");
+
+/// SAVE
+pub fn save(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    persistence::poll(ctx.store, ctx.server);
+    if ctx.server.saves.running_since.is_some() {
+        return Err(IN_PROGRESS);
+    }
+    persistence::save_now(ctx.store, ctx.server).map_err(|reason| CmdError::owned(format!("ERR {reason}")))?;
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// BGSAVE [SCHEDULE | CANCEL]
+pub fn bgsave(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    let mut schedule = false;
+    match ctx.args.len() {
+        1 => {}
+        2 if ctx.args.is(1, "SCHEDULE") => schedule = true,
+        2 if ctx.args.is(1, "CANCEL") => return cancel(ctx),
+        _ => return Err(CmdError::SYNTAX),
+    }
+    persistence::poll(ctx.store, ctx.server);
+    if ctx.server.saves.running_since.is_some() {
+        return Err(IN_PROGRESS);
+    }
+    match persistence::begin(ctx.store, ctx.server) {
+        Ok(()) => ctx.reply.simple("Background saving started"),
+        Err(_) if schedule => {
+            ctx.server.saves.scheduled = true;
+            ctx.reply.simple("Background saving scheduled");
+        }
+        Err(reason) => return Err(CmdError::owned(format!("ERR {reason}"))),
+    }
+    Ok(())
+}
+
+fn cancel(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    if persistence::cancel(ctx.store, ctx.server) {
+        ctx.reply.simple("Background saving cancelled");
+    } else if std::mem::take(&mut ctx.server.saves.scheduled) {
+        ctx.reply.simple("Scheduled background saving cancelled");
+    } else {
+        return Err(NOT_IN_PROGRESS);
+    }
+    Ok(())
+}
+
+/// LASTSAVE
+pub fn lastsave(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    ctx.reply.int(ctx.server.saves.last_save_unix_s);
+    Ok(())
+}
+
+/// SHUTDOWN [NOSAVE | SAVE] [NOW] [FORCE] [ABORT]
+pub fn shutdown(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    let mut shutdown = Shutdown::default();
+    let (mut abort, mut others) = (false, false);
+    for index in 1..ctx.args.len() {
+        if ctx.args.is(index, "ABORT") {
+            abort = true;
+            continue;
+        }
+        others = true;
+        if ctx.args.is(index, "SAVE") {
+            shutdown.save = true;
+        } else if ctx.args.is(index, "NOSAVE") {
+            shutdown.no_save = true;
+        } else if ctx.args.is(index, "FORCE") {
+            shutdown.force = true;
+        } else if !ctx.args.is(index, "NOW") {
+            return Err(CmdError::SYNTAX);
+        }
+    }
+    if abort && others || shutdown.save && shutdown.no_save {
+        return Err(CmdError::SYNTAX);
+    }
+    if abort {
+        // Without replicas to wait for, the end never takes long enough to be called off.
+        return Err(CmdError::fixed("ERR No shutdown in progress."));
+    }
+    tracing::info!(client = %ctx.client.address, "SHUTDOWN");
+    if !persistence::shut_down(ctx.store, ctx.server, shutdown) {
+        return Err(CmdError::fixed("ERR Errors trying to SHUTDOWN. Check logs."));
+    }
+    // All is saved that should be; the loop ends after this command, without a reply.
+    ctx.server.shutdown = Some(Shutdown { no_save: true, force: true, ..Shutdown::default() });
+    ctx.client.closing = crate::client::Closing::Now;
+    Ok(())
+}

@@ -1,0 +1,106 @@
+//! MULTI, EXEC, DISCARD, WATCH and UNWATCH.
+
+use crate::client::Multi;
+use crate::ctx::{CmdError, Ctx};
+use crate::dispatch;
+use crate::registry::registry;
+
+/// MULTI
+pub fn multi(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    if ctx.client.multi.is_some() {
+        return Err(CmdError::fixed("ERR MULTI calls can not be nested"));
+    }
+    ctx.client.multi = Some(Box::default());
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// DISCARD
+pub fn discard(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    if ctx.client.multi.take().is_none() {
+        return Err(CmdError::fixed("ERR DISCARD without MULTI"));
+    }
+    forget_watched(ctx);
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// WATCH key …
+pub fn watch(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    if ctx.client.multi.is_some() {
+        return Err(CmdError::fixed("ERR WATCH inside MULTI is not allowed"));
+    }
+    // Nothing that follows can make a transaction valid that has failed already.
+    if !ctx.client.touched {
+        for key in ctx.args.from(1).iter() {
+            ctx.store.watch(ctx.client.id, ctx.client.db, key);
+            ctx.client.watched += 1;
+        }
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// UNWATCH
+pub fn unwatch(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    forget_watched(ctx);
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn forget_watched(ctx: &mut Ctx<'_>) {
+    if ctx.client.watched > 0 {
+        ctx.store.unwatch_all(ctx.client.id);
+        ctx.client.watched = 0;
+    }
+    ctx.client.touched = false;
+}
+
+/// Whether a key that the client watches was changed, or has expired, since WATCH.
+fn is_touched(ctx: &mut Ctx<'_>) -> Result<bool, CmdError> {
+    if ctx.client.watched == 0 {
+        return Ok(false);
+    }
+    let touched = ctx.store.take_touched();
+    if ctx.server.mark_touched(&touched, ctx.client.id) {
+        ctx.client.touched = true;
+    }
+    Ok(ctx.client.touched || ctx.store.watched_expired(ctx.client.id)?)
+}
+
+/// EXEC
+pub fn exec(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    let Some(multi) = ctx.client.multi.take() else {
+        return Err(CmdError::fixed("ERR EXEC without MULTI"));
+    };
+    let touched = is_touched(ctx);
+    forget_watched(ctx);
+    if multi.failed {
+        return Err(CmdError::fixed("EXECABORT Transaction discarded because of previous errors."));
+    }
+    if touched? {
+        ctx.reply.null_array();
+        return Ok(());
+    }
+    if let Some(error) = dispatch::refuse_write(ctx, multi.flags) {
+        return Err(CmdError::owned(format!("EXECABORT Transaction discarded because of: {}", error.line())));
+    }
+    ctx.reply.array(multi.commands.len());
+    run_all(ctx, &multi);
+    Ok(())
+}
+
+fn run_all(ctx: &mut Ctx<'_>, multi: &Multi) {
+    ctx.client.in_exec = true;
+    for queued in &multi.commands {
+        let mut inner = Ctx {
+            store: &mut *ctx.store,
+            server: &mut *ctx.server,
+            client: &mut *ctx.client,
+            args: multi.args(queued),
+            reply: &mut *ctx.reply,
+        };
+        dispatch::call(registry().command(queued.command), &mut inner);
+    }
+    ctx.client.in_exec = false;
+}

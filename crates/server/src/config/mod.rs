@@ -1,0 +1,239 @@
+//! The configuration: one typed struct, one table of directives ([`table`]) from which the file, the flags, the
+//! environment, CONFIG GET, CONFIG SET and CONFIG REWRITE all work. Knows nothing of clients or commands.
+
+use std::path::PathBuf;
+
+pub mod file;
+pub mod table;
+pub mod value;
+
+pub use value::{LogFormat, LogLevel, OutputLimit, OutputLimits, RestoreMode, SaveRule};
+
+/// Why a setting was refused.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// No directive has this name.
+    #[error("unknown directive '{name}'{}", .suggestion.map(|known| format!("; did you mean '{known}'?")).unwrap_or_default())]
+    Unknown {
+        /// As it was written.
+        name: String,
+        /// The directive that looks most like it.
+        suggestion: Option<&'static str>,
+    },
+    /// The directive does not take this value.
+    #[error("directive '{name}' with value '{value}': {reason}")]
+    BadValue {
+        /// The directive.
+        name: &'static str,
+        /// The value.
+        value: String,
+        /// What is wrong with it, in Redis' words where Redis has such a directive.
+        reason: String,
+    },
+    /// A line of a configuration file cannot be read.
+    #[error("{file}, line {line}: {reason}")]
+    Line {
+        /// The file.
+        file: String,
+        /// Counted from 1.
+        line: usize,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A configuration file cannot be read.
+    #[error("cannot read the configuration file {file}: {reason}")]
+    File {
+        /// The file.
+        file: String,
+        /// The system's reason.
+        reason: String,
+    },
+}
+
+/// All settings.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)] // every field is described by its directive in the table
+pub struct Config {
+    pub bind: Vec<String>,
+    pub port: u16,
+    pub unixsocket: String,
+    pub unixsocketperm: u32,
+    pub tcp_backlog: u32,
+    pub tcp_keepalive_s: u32,
+    pub timeout_s: u64,
+    pub protected_mode: bool,
+    pub requirepass: String,
+    pub maxclients: u32,
+    pub client_query_buffer_limit: u64,
+    pub output_limits: OutputLimits,
+    pub proto_max_bulk_len: u64,
+    pub io_threads: u32,
+    pub databases: u8,
+    pub hz: u32,
+    pub dynamic_hz: bool,
+    pub dir: PathBuf,
+    pub dbfilename: String,
+    pub save: Vec<SaveRule>,
+    pub stop_writes_on_save_error: bool,
+    pub checkpoint_budget_bytes: u64,
+    pub restore_mode: RestoreMode,
+    pub accept_damaged_image: bool,
+    pub appendonly: bool,
+    pub maxmemory_bytes: u64,
+    pub maxmemory_policy: String,
+    pub hash_max_packed_entries: u64,
+    pub hash_max_packed_value: u64,
+    pub lazyfree_user_flush: bool,
+    pub lazyfree_user_del: bool,
+    pub lazyfree_server_del: bool,
+    pub lazyfree_expire: bool,
+    pub lazyfree_eviction: bool,
+    pub slowlog_slower_than_us: i64,
+    pub slowlog_max_len: u64,
+    pub latency_threshold_ms: u64,
+    pub loglevel: LogLevel,
+    pub logfile: String,
+    pub log_format: LogFormat,
+    pub enable_debug_command: String,
+    pub enable_protected_configs: String,
+    pub pidfile: String,
+    pub daemonize: bool,
+    /// The file that it was read from, for CONFIG REWRITE.
+    pub file: Option<PathBuf>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let mut config = Config::blank();
+        for directive in table::DIRECTIVES {
+            // A test below checks that every default is accepted.
+            let _ = (directive.set)(&mut config, directive.default);
+        }
+        config
+    }
+}
+
+impl Config {
+    fn blank() -> Self {
+        Config {
+            bind: Vec::new(),
+            port: 0,
+            unixsocket: String::new(),
+            unixsocketperm: 0,
+            tcp_backlog: 0,
+            tcp_keepalive_s: 0,
+            timeout_s: 0,
+            protected_mode: true,
+            requirepass: String::new(),
+            maxclients: 0,
+            client_query_buffer_limit: 0,
+            output_limits: OutputLimits::default(),
+            proto_max_bulk_len: 0,
+            io_threads: 1,
+            databases: 16,
+            hz: 10,
+            dynamic_hz: true,
+            dir: PathBuf::new(),
+            dbfilename: String::new(),
+            save: Vec::new(),
+            stop_writes_on_save_error: true,
+            checkpoint_budget_bytes: 0,
+            restore_mode: RestoreMode::Map,
+            accept_damaged_image: false,
+            appendonly: false,
+            maxmemory_bytes: 0,
+            maxmemory_policy: String::new(),
+            hash_max_packed_entries: 0,
+            hash_max_packed_value: 0,
+            lazyfree_user_flush: false,
+            lazyfree_user_del: false,
+            lazyfree_server_del: false,
+            lazyfree_expire: false,
+            lazyfree_eviction: false,
+            slowlog_slower_than_us: 0,
+            slowlog_max_len: 0,
+            latency_threshold_ms: 0,
+            loglevel: LogLevel::Notice,
+            logfile: String::new(),
+            log_format: LogFormat::Text,
+            enable_debug_command: String::new(),
+            enable_protected_configs: String::new(),
+            pidfile: String::new(),
+            daemonize: false,
+            file: None,
+        }
+    }
+
+    /// Sets one directive by its name or an alias, whatever the case of its letters.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), ConfigError> {
+        let directive = table::find(name)
+            .ok_or_else(|| ConfigError::Unknown { name: name.to_owned(), suggestion: table::closest(name) })?;
+        (directive.set)(self, value).map_err(|reason| ConfigError::BadValue {
+            name: directive.name,
+            value: value.to_owned(),
+            reason: reason.into_owned(),
+        })
+    }
+
+    /// Takes the settings of the environment: `QUIRE_` and the directive's name in capitals, `_` for `-`.
+    pub fn apply_env(&mut self, lookup: impl Fn(&str) -> Option<String>) -> Result<(), ConfigError> {
+        for directive in table::DIRECTIVES {
+            if let Some(value) = lookup(&env_name(directive.name)) {
+                self.set(directive.name, &value)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the image lies.
+    pub fn image_path(&self) -> PathBuf {
+        self.dir.join(&self.dbfilename)
+    }
+}
+
+/// The environment variable of a directive.
+pub fn env_name(directive: &str) -> String {
+    format!("QUIRE_{}", directive.to_ascii_uppercase().replace('-', "_"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_default_is_accepted_and_reads_back() {
+        let mut config = Config::blank();
+        for directive in table::DIRECTIVES {
+            (directive.set)(&mut config, directive.default).unwrap_or_else(|e| panic!("{}: {e}", directive.name));
+            let text = (directive.get)(&config);
+            (directive.set)(&mut config, &text).unwrap_or_else(|e| panic!("{} = {text}: {e}", directive.name));
+            assert_eq!((directive.get)(&config), text, "{}", directive.name);
+        }
+        assert_eq!((config.port, config.maxclients, config.save.len()), (6379, 10_000, 3));
+    }
+
+    #[test]
+    fn an_unknown_name_brings_a_suggestion() {
+        let error = Config::default().set("maxclient", "3").unwrap_err();
+        assert_eq!(error.to_string(), "unknown directive 'maxclient'; did you mean 'maxclients'?");
+        assert!(!Config::default().set("zzzzzzzzzz", "3").unwrap_err().to_string().contains("mean"));
+    }
+
+    #[test]
+    fn the_environment_sets_directives() {
+        let mut config = Config::default();
+        config.apply_env(|name| (name == "QUIRE_TCP_KEEPALIVE").then(|| "7".to_owned())).unwrap();
+        assert_eq!(config.tcp_keepalive_s, 7);
+        let error = config.apply_env(|name| (name == "QUIRE_PORT").then(|| "x".to_owned())).unwrap_err();
+        assert!(error.to_string().contains("'port' with value 'x'"), "{error}");
+    }
+
+    #[test]
+    fn what_is_not_there_yet_is_said() {
+        let mut config = Config::default();
+        for (name, value) in [("appendonly", "yes"), ("io-threads", "4"), ("maxmemory-policy", "allkeys-lru"), ("daemonize", "yes")] {
+            let error = config.set(name, value).unwrap_err().to_string();
+            assert!(error.contains("not"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! What a command handler is given. Relies on the store, on the server's state and on the sender's.
+
+use quire_store::Store;
+
+pub use crate::args::{ArgRange, Args};
+use crate::client::Client;
+pub use crate::error::CmdError;
+use crate::resp::Reply;
+use crate::state::ServerState;
+
+/// All that a command may touch while it runs.
+pub struct Ctx<'a> {
+    /// The data.
+    pub store: &'a mut Store,
+    /// Everything of the server but the data: configuration, statistics, the other clients.
+    pub server: &'a mut ServerState,
+    /// Who sent the command.
+    pub client: &'a mut Client,
+    /// The request's words.
+    pub args: Args<'a>,
+    /// Where the reply goes.
+    pub reply: &'a mut Reply,
+}
+
+/// The function that runs a command. An error that it returns is sent as the reply; it must not have begun one.
+pub type Handler = fn(&mut Ctx<'_>) -> Result<(), CmdError>;

@@ -1,0 +1,208 @@
+//! What holds for every command: look-up, arity, authentication, memory and disk checks, queueing in a transaction,
+//! the call itself, its time and its statistics. Knows no particular command.
+
+use std::time::Instant;
+
+use crate::client::{Closing, CommandId, Multi, ReplyMode};
+use crate::ctx::{Args, CmdError, Ctx};
+use crate::registry::{Command, Registry};
+use crate::table::{DENYOOM, FAST, NO_AUTH, NO_MULTI, SKIP_SLOWLOG, WRITE};
+
+/// Words of an unknown command that its error shows.
+const UNKNOWN_SHOWN_BYTES: usize = 128;
+const NOAUTH: &str = "NOAUTH Authentication required.";
+const IN_TRANSACTION: &str = "ERR Command not allowed inside a transaction";
+/// Why writes are refused after a background save failed; clients know this text.
+pub const MISCONF: &str = "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to \
+    disk. Commands that may modify the data set are disabled, because this instance is configured to report errors \
+    during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the Redis logs for \
+    details about the RDB error.";
+
+/// The command that a request names, its subcommand if it has any; `found` is what its first word names.
+pub fn resolve<'r>(registry: &'r Registry, found: Option<CommandId>, args: Args<'_>) -> Result<&'r Command, CmdError> {
+    let Some(id) = found else {
+        return Err(unknown_command(args));
+    };
+    let command = registry.command(id);
+    if command.subcommands.is_empty() {
+        return Ok(command);
+    }
+    match args.get(1) {
+        None if command.facts.arity == -1 => Ok(command),
+        None => Err(CmdError::wrong_args(command.name)),
+        Some(name) => registry.find_sub(command, name).ok_or_else(|| unknown_subcommand(command, name)),
+    }
+}
+
+fn unknown_command(args: Args<'_>) -> CmdError {
+    let shown = |word: &[u8], limit: usize| {
+        String::from_utf8_lossy(&word[..word.len().min(limit)]).into_owned()
+    };
+    let mut words = String::new();
+    for word in args.from(1).iter() {
+        if words.len() >= UNKNOWN_SHOWN_BYTES {
+            break;
+        }
+        words.push_str(&format!("'{}' ", shown(word, UNKNOWN_SHOWN_BYTES - words.len())));
+    }
+    CmdError::owned(format!(
+        "ERR unknown command '{}', with args beginning with: {words}",
+        shown(args.at(0), UNKNOWN_SHOWN_BYTES)
+    ))
+}
+
+fn unknown_subcommand(command: &Command, name: &[u8]) -> CmdError {
+    CmdError::owned(format!(
+        "ERR unknown subcommand '{}'. Try {} HELP.",
+        String::from_utf8_lossy(&name[..name.len().min(128)]),
+        command.name.to_ascii_uppercase()
+    ))
+}
+
+/// Runs one request: checks it, then queues or calls it. The reply is written, statistics are kept. `found` is the
+/// command that the request's first word names.
+#[inline]
+pub fn run(registry: &Registry, found: Option<CommandId>, ctx: &mut Ctx<'_>) {
+    let before = ctx.reply.len();
+    match check(registry, found, ctx) {
+        Ok(Some(command)) => call(command, ctx),
+        Ok(None) => ctx.reply.raw(b"+QUEUED\r\n"),
+        Err(error) => reject(ctx, &error),
+    }
+    ctx.client.commands += 1;
+    if ctx.client.reply_mode != ReplyMode::On {
+        apply_reply_mode(ctx, before);
+    }
+}
+
+fn reject(ctx: &mut Ctx<'_>, error: &CmdError) {
+    if let Some(multi) = &mut ctx.client.multi {
+        multi.failed = true;
+    }
+    let line = error.line();
+    ctx.reply.error(&line);
+    ctx.server.stats.count_error(line.as_bytes());
+}
+
+#[cold]
+fn apply_reply_mode(ctx: &mut Ctx<'_>, before: usize) {
+    match ctx.client.reply_mode {
+        ReplyMode::On => {}
+        ReplyMode::Off => ctx.reply.truncate(before),
+        ReplyMode::SkipNext => ctx.client.reply_mode = ReplyMode::Skip,
+        ReplyMode::Skip => {
+            ctx.reply.truncate(before);
+            ctx.client.reply_mode = ReplyMode::On;
+        }
+    }
+}
+
+/// The command to call now; `None` when it was queued.
+#[inline]
+fn check<'r>(registry: &'r Registry, found: Option<CommandId>, ctx: &mut Ctx<'_>) -> Result<Option<&'r Command>, CmdError> {
+    let command = resolve(registry, found, ctx.args)?;
+    let facts = command.facts;
+    ctx.client.last_command = command.name;
+    let refused = if !facts.takes(ctx.args.len()) {
+        Some(CmdError::wrong_args(command.name))
+    } else if !ctx.client.authenticated && !facts.has(NO_AUTH) {
+        Some(CmdError::fixed(NOAUTH))
+    } else if ctx.client.multi.is_some() && facts.has(NO_MULTI) {
+        Some(CmdError::fixed(IN_TRANSACTION))
+    } else if facts.flags & (DENYOOM | WRITE) != 0 {
+        refuse_write(ctx, facts.flags)
+    } else if ctx.server.writes_stopped && command.name == "ping" {
+        Some(CmdError::fixed(MISCONF))
+    } else {
+        None
+    };
+    if let Some(error) = refused {
+        ctx.server.stats.command(command.id).rejected += 1;
+        return Err(error);
+    }
+    if let Some(multi) = &mut ctx.client.multi
+        && !runs_inside_multi(command.name)
+    {
+        return queue(multi, command, ctx.args, ctx.server.config.client_query_buffer_limit, &mut ctx.client.closing);
+    }
+    Ok(Some(command))
+}
+
+/// Why a command with these properties may not change data now.
+pub fn refuse_write(ctx: &Ctx<'_>, flags: u32) -> Option<CmdError> {
+    let limit = ctx.server.config.maxmemory_bytes;
+    if limit > 0 && flags & DENYOOM != 0 && ctx.server.used_memory_bytes > limit {
+        return Some(CmdError::OUT_OF_MEMORY);
+    }
+    (ctx.server.writes_stopped && flags & WRITE != 0).then(|| CmdError::fixed(MISCONF))
+}
+
+fn runs_inside_multi(name: &str) -> bool {
+    matches!(name, "exec" | "discard" | "multi" | "watch" | "quit" | "reset")
+}
+
+fn queue<'r>(
+    multi: &mut Multi,
+    command: &'r Command,
+    args: Args<'_>,
+    limit_bytes: u64,
+    closing: &mut Closing,
+) -> Result<Option<&'r Command>, CmdError> {
+    // A transaction that was refused already is only checked, not kept.
+    if !multi.failed {
+        multi.push(command.id, command.facts.flags, args);
+    }
+    if multi.bytes() as u64 > limit_bytes {
+        tracing::warn!(bytes = multi.bytes(), limit_bytes, "closing a client whose transaction is too large");
+        *closing = Closing::Now;
+    }
+    Ok(None)
+}
+
+/// Calls a command that has passed the checks, and keeps its time.
+#[inline]
+pub fn call(command: &Command, ctx: &mut Ctx<'_>) {
+    let before = ctx.reply.len();
+    let result = (command.facts.handler)(ctx);
+    let mut failed = false;
+    if let Err(error) = result {
+        ctx.reply.error(&error.line());
+    }
+    if ctx.reply.as_bytes().get(before) == Some(&b'-') {
+        failed = true;
+        ctx.server.stats.count_error(&ctx.reply.as_bytes()[before + 1..]);
+    }
+    // The end of one command is the start of the next, so that one look at the clock per command is enough.
+    let end = Instant::now();
+    let duration = end.saturating_duration_since(ctx.server.command_clock);
+    ctx.server.command_clock = end;
+    let duration_ns = duration.as_nanos() as u64;
+    let stats = ctx.server.stats.command(command.id);
+    stats.calls += 1;
+    stats.total_ns += duration_ns;
+    stats.failed += u64::from(failed);
+    ctx.server.stats.commands_processed += 1;
+    // No limit below a microsecond matters, so that most commands are done here.
+    let limit_us = ctx.server.config.slowlog_slower_than_us;
+    if limit_us >= 0 && duration_ns >= limit_us as u64 * 1000 || duration_ns >= 1_000_000 {
+        note_slow(command, ctx, duration_ns / 1000);
+    }
+}
+
+#[cold]
+fn note_slow(command: &Command, ctx: &mut Ctx<'_>, duration_us: u64) {
+    let threshold_ms = ctx.server.config.latency_threshold_ms;
+    let duration_ms = duration_us / 1000;
+    if threshold_ms > 0 && duration_ms >= threshold_ms {
+        let event = if command.facts.has(FAST) { "fast-command" } else { "command" };
+        let unix_s = ctx.server.unix_s();
+        ctx.server.latency.record(event, unix_s, duration_ms);
+    }
+    let limit_us = ctx.server.config.slowlog_slower_than_us;
+    if limit_us < 0 || duration_us < limit_us as u64 || command.facts.has(SKIP_SLOWLOG) {
+        return;
+    }
+    let max = ctx.server.config.slowlog_max_len as usize;
+    let unix_s = ctx.server.unix_s();
+    ctx.server.slowlog.push(max, unix_s, duration_us, ctx.args, &ctx.client.address, &ctx.client.name);
+}

@@ -1,0 +1,167 @@
+//! Facts of the connection commands.
+
+use crate::cmd::help::help;
+use crate::cmd::{clients, connection};
+use crate::table::*;
+
+const HANDSHAKE: Flags = NOSCRIPT | LOADING | STALE | FAST | NO_AUTH | ALLOW_BUSY;
+const QUIET: Flags = NOSCRIPT | LOADING | STALE;
+const O_1: &str = "O(1)";
+const O_N_CLIENTS: &str = "O(N) where N is the number of client connections";
+
+/// The facts.
+pub static FACTS: &[CommandFacts] = &[
+    CommandFacts::new("auth", -2, connection::auth)
+        .flags(HANDSHAKE)
+        .group(Group::Connection, "1.0.0", O_1)
+        .summary("Gives the password.")
+        .args(&[Arg::string("username").optional().since("6.0.0"), Arg::string("password")])
+        .differs("The only user is `default`."),
+    CommandFacts::container("client", CLIENT)
+        .group(Group::Connection, "2.4.0", "Depends on subcommand.")
+        .summary("Container of commands about client connections."),
+    CommandFacts::new("echo", 2, connection::echo)
+        .flags(LOADING | STALE | FAST)
+        .group(Group::Connection, "1.0.0", O_1)
+        .summary("Returns the message.")
+        .args(&[Arg::string("message")]),
+    CommandFacts::new("hello", -1, connection::hello)
+        .flags(HANDSHAKE)
+        .group(Group::Connection, "6.0.0", O_1)
+        .summary("Chooses the protocol and, if asked to, logs in and names the connection.")
+        .args(HELLO),
+    CommandFacts::new("ping", -1, connection::ping)
+        .flags(FAST)
+        .group(Group::Connection, "1.0.0", O_1)
+        .summary("Answers PONG, or with the message.")
+        .args(&[Arg::string("message").optional()])
+        .tips(&["request_policy:all_shards", "response_policy:all_succeeded"]),
+    CommandFacts::new("quit", -1, connection::quit)
+        .flags(HANDSHAKE)
+        .group(Group::Connection, "1.0.0", O_1)
+        .summary("Closes the connection."),
+    CommandFacts::new("reset", 1, connection::reset)
+        .flags(HANDSHAKE)
+        .group(Group::Connection, "6.2.0", O_1)
+        .summary("Puts the connection into the state that it had at its start."),
+];
+
+static HELLO: &[Arg] = &[Arg::block(
+    "arguments",
+    &[
+        Arg::int("protover"),
+        Arg::block("username_password", &[Arg::string("username"), Arg::string("password")]).token("AUTH").optional(),
+        Arg::string("clientname").token("SETNAME").optional(),
+    ],
+)
+.optional()];
+
+static CLIENT: &[CommandFacts] = &[
+    CommandFacts::new("getname", 2, clients::getname)
+        .flags(QUIET)
+        .group(Group::Connection, "2.6.9", O_1)
+        .summary("Tells the connection's name."),
+    CommandFacts::new("help", 2, help)
+        .flags(LOADING | STALE)
+        .group(Group::Connection, "5.0.0", O_1)
+        .summary("Tells what the subcommands are."),
+    CommandFacts::new("id", 2, clients::id)
+        .flags(QUIET)
+        .group(Group::Connection, "5.0.0", O_1)
+        .summary("Tells the connection's number."),
+    CommandFacts::new("info", 2, clients::info)
+        .flags(QUIET)
+        .group(Group::Connection, "6.2.0", O_1)
+        .summary("Tells about the connection.")
+        .tips(&["nondeterministic_output"]),
+    CommandFacts::new("kill", -3, clients::kill)
+        .flags(ADMIN | QUIET)
+        .group(Group::Connection, "2.4.0", O_N_CLIENTS)
+        .summary("Closes connections.")
+        .args(KILL)
+        .differs("Of the types only `normal` has clients; MAXAGE as in Redis 7.4."),
+    CommandFacts::new("list", -2, clients::list)
+        .flags(ADMIN | QUIET)
+        .group(Group::Connection, "2.4.0", O_N_CLIENTS)
+        .summary("Tells about all connections.")
+        .args(&[
+            Arg::one_of("client-type", CLIENT_TYPES).token("TYPE").optional().since("5.0.0"),
+            Arg::int("client-id").multiple().token("ID").optional().since("6.2.0"),
+        ])
+        .tips(&["nondeterministic_output"])
+        .differs("`lib-name` and `lib-ver` as in Redis 7.2."),
+    CommandFacts::new("no-evict", 3, clients::no_evict)
+        .flags(ADMIN | QUIET)
+        .group(Group::Connection, "7.0.0", O_1)
+        .summary("Excepts the connection from being closed for want of memory.")
+        .args(ON_OFF)
+        .differs("No connection is closed for want of memory, so it changes nothing but CLIENT LIST."),
+    CommandFacts::new("no-touch", 3, clients::no_touch)
+        .flags(QUIET)
+        .group(Group::Connection, "7.2.0", O_1)
+        .summary("Chooses whether the connection's reads count as accesses.")
+        .args(ON_OFF),
+    CommandFacts::new("pause", -3, clients::pause)
+        .flags(ADMIN | QUIET)
+        .group(Group::Connection, "2.9.50", O_1)
+        .summary("Makes commands of clients wait.")
+        .args(&[
+            Arg::int("timeout"),
+            Arg::one_of("mode", &[Arg::word("write", "WRITE"), Arg::word("all", "ALL")]).optional().since("6.2.0"),
+        ])
+        .differs("CLIENT itself is never paused, so that CLIENT UNPAUSE always works."),
+    CommandFacts::new("reply", 3, clients::reply)
+        .flags(QUIET)
+        .group(Group::Connection, "3.2.0", O_1)
+        .summary("Chooses whether commands are replied to.")
+        .args(&[Arg::one_of(
+            "on_off_skip",
+            &[Arg::word("on", "ON"), Arg::word("off", "OFF"), Arg::word("skip", "SKIP")],
+        )]),
+    CommandFacts::new("setinfo", 4, clients::setinfo)
+        .flags(QUIET)
+        .group(Group::Connection, "7.2.0", O_1)
+        .summary("Tells the server which library the client uses.")
+        .args(&[Arg::one_of(
+            "attr",
+            &[Arg::string("libname").token("LIB-NAME"), Arg::string("libver").token("LIB-VER")],
+        )]),
+    CommandFacts::new("setname", 3, clients::setname)
+        .flags(QUIET)
+        .group(Group::Connection, "2.6.9", O_1)
+        .summary("Names the connection.")
+        .args(&[Arg::string("connection-name")]),
+    CommandFacts::new("unpause", 2, clients::unpause)
+        .flags(ADMIN | QUIET)
+        .group(Group::Connection, "6.2.0", O_N_CLIENTS)
+        .summary("Lets paused clients go on."),
+];
+
+static ON_OFF: &[Arg] = &[Arg::one_of("enabled", &[Arg::word("on", "ON"), Arg::word("off", "OFF")])];
+
+static CLIENT_TYPES: &[Arg] = &[
+    Arg::word("normal", "NORMAL"),
+    Arg::word("master", "MASTER"),
+    Arg::word("replica", "REPLICA"),
+    Arg::word("pubsub", "PUBSUB"),
+];
+
+static KILL: &[Arg] = &[Arg::one_of(
+    "filter",
+    &[
+        Arg::string("ip:port"),
+        Arg::one_of(
+            "new-format",
+            &[
+                Arg::int("client-id").token("ID").optional(),
+                Arg::one_of("client-type", CLIENT_TYPES).token("TYPE").optional(),
+                Arg::string("username").token("USER").optional(),
+                Arg::string("ip:port").token("ADDR").optional(),
+                Arg::string("ip:port").token("LADDR").optional(),
+                Arg::one_of("skipme", &[Arg::word("yes", "YES"), Arg::word("no", "NO")]).token("SKIPME").optional(),
+                Arg::int("maxage").token("MAXAGE").optional(),
+            ],
+        )
+        .multiple(),
+    ],
+)];

@@ -1,0 +1,6 @@
+//! Facts of the keys commands.
+
+use crate::table::*;
+
+/// The facts.
+pub static FACTS: &[CommandFacts] = &[];

@@ -1,0 +1,165 @@
+//! Facts of the server commands: configuration, figures, persistence, logs.
+
+use crate::cmd::help::help;
+use crate::cmd::{config, debug, info, introspect, latency, persistence, slowlog};
+use crate::table::*;
+
+const OPERATOR: Flags = ADMIN | NOSCRIPT | LOADING | STALE;
+const O_1: &str = "O(1)";
+
+const fn server(facts: CommandFacts, since: &'static str, complexity: &'static str) -> CommandFacts {
+    facts.group(Group::Server, since, complexity)
+}
+
+const fn helps(since: &'static str) -> CommandFacts {
+    server(CommandFacts::new("help", 2, help).flags(LOADING | STALE), since, O_1)
+        .summary("Tells what the subcommands are.")
+}
+
+/// The facts.
+pub static FACTS: &[CommandFacts] = &[
+    server(CommandFacts::new("bgsave", -1, persistence::bgsave), "1.0.0", O_1)
+        .flags(NO_ASYNC_LOADING | ADMIN | NOSCRIPT)
+        .summary("Saves an image in the background.")
+        .args(&[Arg::one_of(
+            "operation",
+            &[Arg::word("schedule", "SCHEDULE").since("3.2.2"), Arg::word("cancel", "CANCEL").since("8.1.0")],
+        )
+        .optional()])
+        .differs("The cut takes constant time, so it is made at once even inside MULTI. CANCEL as in Valkey 8.1."),
+    server(CommandFacts::container("command", COMMAND), "2.8.13", "O(N) where N is the total number of commands")
+        .bare(introspect::command)
+        .flags(LOADING | STALE)
+        .summary("Tells about all commands."),
+    server(CommandFacts::container("config", CONFIG), "2.0.0", "Depends on subcommand.")
+        .summary("Container of commands about the configuration."),
+    server(CommandFacts::new("debug", -2, debug::debug), "1.0.0", "Depends on subcommand.")
+        .flags(OPERATOR)
+        .summary("Helps to test the server and to find faults.")
+        .args(&[Arg::string("subcommand"), Arg::string("argument").multiple().optional()])
+        .differs("Has DIGEST, DIGEST-VALUE, OBJECT, POPULATE, RELOAD and SLEEP."),
+    server(CommandFacts::new("info", -1, info::info), "1.0.0", O_1)
+        .flags(LOADING | STALE)
+        .summary("Tells figures of the server.")
+        .args(&[Arg::string("section").multiple().optional()])
+        .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])
+        .differs("Has fields of its own, see the manual; has no latencystats."),
+    server(CommandFacts::new("lastsave", 1, persistence::lastsave), "1.0.0", O_1)
+        .flags(LOADING | STALE | FAST | DANGEROUS)
+        .summary("Tells when the data was last saved.")
+        .tips(&["nondeterministic_output"]),
+    server(CommandFacts::container("latency", LATENCY), "2.8.13", "Depends on subcommand.")
+        .summary("Container of commands about latency spikes."),
+    server(CommandFacts::new("save", 1, persistence::save), "1.0.0", "O(N) where N is the size of the data")
+        .flags(NO_ASYNC_LOADING | ADMIN | NOSCRIPT | NO_MULTI)
+        .summary("Saves an image while clients wait."),
+    server(CommandFacts::new("shutdown", -1, persistence::shutdown), "1.0.0", "O(N) when saving, where N is the size of the data, otherwise O(1)")
+        .flags(OPERATOR | NO_MULTI | ALLOW_BUSY)
+        .summary("Ends the server, after a save if there are save rules.")
+        .args(&[
+            Arg::one_of("save-selector", &[Arg::word("nosave", "NOSAVE"), Arg::word("save", "SAVE")]).optional(),
+            Arg::word("now", "NOW").optional().since("7.0.0"),
+            Arg::word("force", "FORCE").optional().since("7.0.0"),
+            Arg::word("abort", "ABORT").optional().since("7.0.0"),
+        ])
+        .differs("There are no replicas to wait for, so NOW changes nothing and ABORT finds nothing to abort."),
+    server(CommandFacts::container("slowlog", SLOWLOG), "2.2.12", "Depends on subcommand.")
+        .summary("Container of commands about the log of slow commands."),
+    server(CommandFacts::new("time", 1, info::time), "2.6.0", O_1)
+        .flags(LOADING | STALE | FAST)
+        .summary("Tells the server's time.")
+        .tips(&["nondeterministic_output"]),
+];
+
+static COMMAND: &[CommandFacts] = &[
+    server(CommandFacts::new("count", 2, introspect::count), "2.8.13", O_1)
+        .flags(LOADING | STALE)
+        .summary("Tells how many commands there are."),
+    server(CommandFacts::new("docs", -2, introspect::docs), "7.0.0", "O(N) where N is the number of commands to look up")
+        .flags(LOADING | STALE)
+        .summary("Tells what commands do and take.")
+        .args(&[Arg::string("command-name").multiple().optional()]),
+    server(CommandFacts::new("getkeys", -3, introspect::getkeys), "2.8.13", "O(N) where N is the number of arguments to the command")
+        .flags(LOADING | STALE)
+        .summary("Tells which words of a command are keys.")
+        .args(FULL_COMMAND),
+    server(CommandFacts::new("getkeysandflags", -3, introspect::getkeysandflags), "7.0.0", "O(N) where N is the number of arguments to the command")
+        .flags(LOADING | STALE)
+        .summary("Tells which words of a command are keys, and what is done with them.")
+        .args(FULL_COMMAND),
+    helps("5.0.0"),
+    server(CommandFacts::new("info", -2, introspect::info), "2.8.13", "O(N) where N is the number of commands to look up")
+        .flags(LOADING | STALE)
+        .summary("Tells about commands in the form of COMMAND.")
+        .args(&[Arg::string("command-name").multiple().optional()]),
+    server(CommandFacts::new("list", -2, introspect::list), "7.0.0", "O(N) where N is the total number of commands")
+        .flags(LOADING | STALE)
+        .summary("Tells the names of commands.")
+        .args(&[Arg::one_of(
+            "filterby",
+            &[
+                Arg::string("module-name").token("MODULE"),
+                Arg::string("category").token("ACLCAT"),
+                Arg::pattern("pattern").token("PATTERN"),
+            ],
+        )
+        .token("FILTERBY")
+        .optional()]),
+];
+
+static FULL_COMMAND: &[Arg] = &[Arg::string("command"), Arg::string("arg").multiple().optional()];
+
+static CONFIG: &[CommandFacts] = &[
+    server(CommandFacts::new("get", -3, config::get), "2.0.0", "O(N) when N is the number of configuration parameters provided")
+        .flags(OPERATOR)
+        .summary("Tells the values of directives.")
+        .args(&[Arg::pattern("parameter").multiple()]),
+    helps("5.0.0"),
+    server(CommandFacts::new("resetstat", 2, config::resetstat), "2.0.0", O_1)
+        .flags(OPERATOR)
+        .summary("Sets the counters of INFO to zero.")
+        .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
+    server(CommandFacts::new("rewrite", 2, config::rewrite), "2.8.0", O_1)
+        .flags(OPERATOR)
+        .summary("Writes the configuration to its file."),
+    server(CommandFacts::new("set", -4, config::set), "2.0.0", "O(N) when N is the number of configuration parameters provided")
+        .flags(OPERATOR)
+        .summary("Changes directives, all of them or none.")
+        .args(&[Arg::block("data", &[Arg::string("parameter"), Arg::string("value")]).multiple()])
+        .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
+];
+
+static LATENCY: &[CommandFacts] = &[
+    helps("2.8.13"),
+    server(CommandFacts::new("history", 3, latency::history), "2.8.13", O_1)
+        .flags(OPERATOR)
+        .summary("Tells the last spikes of an event.")
+        .args(&[Arg::string("event")])
+        .tips(&["nondeterministic_output"]),
+    server(CommandFacts::new("latest", 2, latency::latest), "2.8.13", O_1)
+        .flags(OPERATOR)
+        .summary("Tells the last and the worst spike of every event.")
+        .tips(&["nondeterministic_output"])
+        .differs("Events: `command`, `fast-command`, `expire-cycle` and `cut`."),
+    server(CommandFacts::new("reset", -2, latency::reset), "2.8.13", O_1)
+        .flags(OPERATOR)
+        .summary("Forgets spikes.")
+        .args(&[Arg::string("event").multiple().optional()]),
+];
+
+static SLOWLOG: &[CommandFacts] = &[
+    server(CommandFacts::new("get", -2, slowlog::get), "2.2.12", "O(N) where N is the number of entries returned")
+        .flags(ADMIN | LOADING | STALE)
+        .summary("Tells the last slow commands.")
+        .args(&[Arg::int("count").optional()])
+        .tips(&["request_policy:all_nodes", "nondeterministic_output"]),
+    helps("6.2.0"),
+    server(CommandFacts::new("len", 2, slowlog::len), "2.2.12", O_1)
+        .flags(ADMIN | LOADING | STALE)
+        .summary("Tells how many slow commands are kept.")
+        .tips(&["request_policy:all_nodes", "response_policy:agg_sum", "nondeterministic_output"]),
+    server(CommandFacts::new("reset", 2, slowlog::reset), "2.2.12", "O(N) where N is the number of entries in the slowlog")
+        .flags(ADMIN | LOADING | STALE)
+        .summary("Forgets slow commands.")
+        .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
+];

@@ -1,0 +1,291 @@
+//! What INFO tells, section by section, in Redis' field names and Quire's own beside them.
+
+use std::fmt::{Display, Write as _};
+
+use quire_store::Store;
+
+use crate::client::{Client, CommandId};
+use crate::numbers::human_bytes;
+use crate::registry::registry;
+use crate::state::ServerState;
+use crate::version::{COMPATIBLE_VERSION, VERSION};
+
+/// What the sections are made from.
+pub struct Source<'a> {
+    /// The data.
+    pub store: &'a Store,
+    /// The rest of the server.
+    pub server: &'a ServerState,
+    /// Who asks; not among the server's clients while its command runs.
+    pub client: &'a Client,
+}
+
+type Section = fn(&Source<'_>, &mut Text);
+
+/// All sections in their order; the flag tells whether plain INFO shows them.
+const SECTIONS: &[(&str, bool, Section)] = &[
+    ("Server", true, server),
+    ("Clients", true, clients),
+    ("Memory", true, memory),
+    ("Persistence", true, persistence),
+    ("Stats", true, stats),
+    ("Replication", true, replication),
+    ("CPU", true, cpu),
+    ("Modules", true, |_, _| {}),
+    ("Commandstats", false, command_stats),
+    ("Errorstats", true, error_stats),
+    ("Cluster", true, |_, text| text.field("cluster_enabled", 0)),
+    ("Keyspace", true, keyspace),
+];
+
+/// Lines of `name:value`.
+#[derive(Default)]
+struct Text(String);
+
+impl Text {
+    fn field(&mut self, name: &str, value: impl Display) {
+        let _ = write!(self.0, "{name}:{value}\r\n");
+    }
+
+    fn bytes(&mut self, name: &str, bytes: u64) {
+        self.field(name, bytes);
+        self.field(&format!("{name}_human"), human_bytes(bytes));
+    }
+}
+
+/// The sections that `wanted` says; none named means the usual ones.
+pub fn text(source: &Source<'_>, wanted: &[&[u8]]) -> String {
+    let named = |name: &str| wanted.iter().any(|word| word.eq_ignore_ascii_case(name.as_bytes()));
+    let every = named("all") || named("everything");
+    let usual = wanted.is_empty() || named("default");
+    let mut text = Text::default();
+    for (name, is_usual, write) in SECTIONS {
+        if every || usual && *is_usual || named(name) {
+            if !text.0.is_empty() {
+                text.0.push_str("\r\n");
+            }
+            let _ = write!(text.0, "# {name}\r\n");
+            write(source, &mut text);
+        }
+    }
+    text.0
+}
+
+fn server(source: &Source<'_>, text: &mut Text) {
+    let server = source.server;
+    let uptime_s = server.now.duration_since(server.started).as_secs();
+    text.field("redis_version", COMPATIBLE_VERSION);
+    text.field("quire_version", VERSION);
+    text.field("server_name", "quire");
+    text.field("redis_mode", "standalone");
+    text.field("os", format_args!("Linux {} {}", quire_sys::proc::kernel_release(), std::env::consts::ARCH));
+    text.field("arch_bits", usize::BITS);
+    text.field("multiplexing_api", "epoll");
+    text.field("process_id", std::process::id());
+    text.field("run_id", &server.run_id);
+    text.field("tcp_port", server.port);
+    text.field("server_time_usec", server.now_unix_ms * 1000);
+    text.field("uptime_in_seconds", uptime_s);
+    text.field("uptime_in_days", uptime_s / 86_400);
+    text.field("hz", server.config.hz);
+    text.field("configured_hz", server.config.hz);
+    text.field("lru_clock", server.unix_s() & 0xFF_FFFF);
+    let executable = std::env::current_exe().map(|path| path.display().to_string()).unwrap_or_default();
+    text.field("executable", executable);
+    let file = server.config.file.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
+    text.field("config_file", file);
+    text.field("io_threads_active", 0);
+}
+
+fn clients(source: &Source<'_>, text: &mut Text) {
+    let every = || {
+        let others = source.server.clients.iter().map(|(_, connection)| &connection.client);
+        others.chain(std::iter::once(source.client))
+    };
+    text.field("connected_clients", source.server.clients.len());
+    text.field("cluster_connections", 0);
+    text.field("maxclients", source.server.config.maxclients);
+    text.field("client_recent_max_input_buffer", every().map(|client| client.input_bytes).max().unwrap_or(0));
+    text.field("client_recent_max_output_buffer", every().map(|client| client.output_bytes).max().unwrap_or(0));
+    text.field("blocked_clients", 0);
+    text.field("tracking_clients", 0);
+    text.field("paused_clients", source.server.clients.iter().filter(|(_, connection)| connection.held).count());
+    text.field("watching_clients", every().filter(|client| client.watched > 0).count());
+}
+
+fn memory(source: &Source<'_>, text: &mut Text) {
+    let stats = source.store.stats();
+    let arena = &stats.arena;
+    let resident = quire_sys::proc::resident_bytes(None).unwrap_or(0);
+    let peak = source.server.stats.used_memory_peak_bytes.max(arena.allocated_bytes);
+    let buffers = source.server.clients.iter();
+    let buffers: u64 = buffers.map(|(_, c)| (c.client.input_bytes + c.client.output_bytes) as u64).sum();
+    let dataset = arena.allocated_bytes.saturating_sub(stats.overhead_bytes);
+    let percent = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 };
+    text.bytes("used_memory", arena.allocated_bytes);
+    text.bytes("used_memory_rss", resident);
+    text.bytes("used_memory_peak", peak);
+    text.field("used_memory_peak_perc", format_args!("{:.2}%", percent(arena.allocated_bytes, peak)));
+    text.field("used_memory_overhead", stats.overhead_bytes);
+    text.field("used_memory_dataset", dataset);
+    text.field("used_memory_dataset_perc", format_args!("{:.2}%", percent(dataset, arena.allocated_bytes)));
+    text.field("allocator_allocated", arena.allocated_bytes);
+    text.field("allocator_active", arena.used_bytes);
+    text.field("allocator_resident", arena.backed_bytes());
+    text.field("arena_objects", arena.objects);
+    text.field("arena_committed_bytes", arena.committed_bytes);
+    text.field("arena_free_bytes", arena.free_bytes);
+    text.field("arena_released_bytes", arena.released_bytes);
+    text.field("arena_max_bytes", arena.max_bytes);
+    let total = quire_sys::proc::meminfo_bytes("MemTotal").unwrap_or(0);
+    text.bytes("total_system_memory", total);
+    text.bytes("maxmemory", source.server.config.maxmemory_bytes);
+    text.field("maxmemory_policy", &source.server.config.maxmemory_policy);
+    text.field("mem_fragmentation_ratio", format_args!("{:.2}", arena.fragmentation()));
+    text.field("mem_fragmentation_bytes", arena.backed_bytes().saturating_sub(arena.allocated_bytes));
+    text.field("mem_clients_slaves", 0);
+    text.field("mem_clients_normal", buffers);
+    text.field("mem_aof_buffer", 0);
+    text.field("mem_allocator", "quire-arena");
+    text.field("active_defrag_running", 0);
+    text.field("lazyfree_pending_objects", stats.reclaim_pending);
+}
+
+fn persistence(source: &Source<'_>, text: &mut Text) {
+    let server = source.server;
+    let (saves, restored) = (&server.saves, &server.saves.restored);
+    let figures = source.store.save_stats();
+    let restoring = source.store.restore_progress().is_some();
+    text.field("loading", 0);
+    text.field("async_loading", 0);
+    text.field("current_cow_peak", figures.preimage_bytes_peak);
+    text.field("current_cow_size", figures.preimage_bytes_now);
+    let (done, total) = source.store.save_progress().map_or((0, 0), |save| (save.pages_done, save.pages_total));
+    let percent = if total == 0 { 0.0 } else { done as f64 * 100.0 / total as f64 };
+    text.field("current_fork_perc", format_args!("{percent:.2}"));
+    text.field("current_save_pages_done", done);
+    text.field("current_save_pages_total", total);
+    text.field("rdb_changes_since_last_save", saves.unsaved(source.store.changes()));
+    text.field("rdb_bgsave_in_progress", u8::from(saves.running_since.is_some()));
+    text.field("rdb_bgsave_scheduled", u8::from(saves.scheduled));
+    text.field("rdb_last_save_time", saves.last_save_unix_s);
+    text.field("rdb_last_bgsave_status", if saves.last_ok { "ok" } else { "err" });
+    text.field("rdb_last_bgsave_error", saves.last_error.replace(['\r', '\n'], " "));
+    text.field("rdb_last_bgsave_time_sec", saves.last_duration_s.map_or(-1, |seconds| seconds as i64));
+    text.field("rdb_current_bgsave_time_sec", saves.running_since.map_or(-1, |since| since.elapsed().as_secs() as i64));
+    text.field("rdb_saves", saves.saves);
+    text.field("rdb_last_cow_size", figures.preimage_bytes_peak);
+    text.field("rdb_last_load_keys_expired", 0);
+    text.field("rdb_last_load_keys_loaded", restored.keys);
+    text.field("last_cut_stall_us", format_args!("{:.1}", figures.last_cut_ns as f64 / 1000.0));
+    text.field("preimage_bytes_now", figures.preimage_bytes_now);
+    text.field("preimage_bytes_peak", figures.preimage_bytes_peak);
+    text.field("preimage_budget_bytes", figures.budget_bytes);
+    text.field("writer_waits", figures.waits);
+    text.field("writer_wait_total_us", figures.wait_total_ns / 1000);
+    text.field("writer_wait_longest_us", figures.wait_longest_ns / 1000);
+    text.field("dump_bytes_per_sec", figures.dump_bytes_per_s);
+    text.field("last_image_bytes", saves.last_bytes);
+    text.field("restore_mode", restored.mode);
+    text.field("restore_in_progress", u8::from(restoring));
+    text.field("restore_image_bytes", restored.image_bytes);
+    text.field("restore_first_read_us", restored.first_read_us);
+    text.field("restore_full_us", restored.full_us.map_or(-1, |us| us as i64));
+    text.field("aof_enabled", 0);
+    text.field("aof_rewrite_in_progress", 0);
+    text.field("aof_last_bgrewrite_status", "ok");
+    text.field("aof_last_write_status", "ok");
+}
+
+fn stats(source: &Source<'_>, text: &mut Text) {
+    let stats = &source.server.stats;
+    let store = source.store.stats();
+    let kilobytes = |bytes: u64| format!("{:.2}", bytes as f64 / 1024.0);
+    text.field("total_connections_received", stats.connections_received);
+    text.field("total_commands_processed", stats.commands_processed);
+    text.field("instantaneous_ops_per_sec", stats.command_rate.per_second());
+    text.field("total_net_input_bytes", stats.input_bytes);
+    text.field("total_net_output_bytes", stats.output_bytes);
+    text.field("instantaneous_input_kbps", kilobytes(stats.input_rate.per_second()));
+    text.field("instantaneous_output_kbps", kilobytes(stats.output_rate.per_second()));
+    text.field("rejected_connections", stats.connections_rejected);
+    text.field("sync_full", 0);
+    text.field("sync_partial_ok", 0);
+    text.field("sync_partial_err", 0);
+    text.field("expired_keys", store.expired);
+    text.field("expire_cycle_cpu_milliseconds", stats.expire_cycle_us / 1000);
+    text.field("evicted_keys", 0);
+    text.field("evicted_clients", 0);
+    text.field("keyspace_hits", store.hits);
+    text.field("keyspace_misses", store.misses);
+    text.field("pubsub_channels", 0);
+    text.field("pubsub_patterns", 0);
+    text.field("latest_fork_usec", 0);
+    text.field("total_forks", 0);
+    text.field("total_error_replies", stats.error_replies);
+    text.field("total_reads_processed", stats.reads);
+    text.field("total_writes_processed", stats.writes);
+    text.field("client_query_buffer_limit_disconnections", stats.query_limit_closed);
+    text.field("client_output_buffer_limit_disconnections", stats.output_limit_closed);
+}
+
+fn replication(source: &Source<'_>, text: &mut Text) {
+    text.field("role", "master");
+    text.field("connected_slaves", 0);
+    text.field("master_failover_state", "no-failover");
+    text.field("master_replid", &source.server.run_id);
+    text.field("master_replid2", "0".repeat(40));
+    text.field("master_repl_offset", 0);
+    text.field("second_repl_offset", -1);
+    text.field("repl_backlog_active", 0);
+}
+
+fn cpu(_: &Source<'_>, text: &mut Text) {
+    let (user_s, system_s) = cpu_seconds().unwrap_or((0.0, 0.0));
+    text.field("used_cpu_sys", format_args!("{system_s:.6}"));
+    text.field("used_cpu_user", format_args!("{user_s:.6}"));
+    text.field("used_cpu_sys_children", "0.000000");
+    text.field("used_cpu_user_children", "0.000000");
+    text.field("used_cpu_engine_thread", format_args!("{:.6}", quire_sys::thread::cpu_time_ns() as f64 / 1e9));
+}
+
+/// Seconds that the process spent in user code and in the kernel. The kernel counts them in hundredths.
+fn cpu_seconds() -> Option<(f64, f64)> {
+    let text = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // The name in parentheses may hold spaces; the figures begin behind it.
+    let mut fields = text.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
+    let mut next = || fields.next()?.parse::<f64>().ok().map(|ticks| ticks / 100.0);
+    Some((next()?, next()?))
+}
+
+fn command_stats(source: &Source<'_>, text: &mut Text) {
+    for (index, stats) in source.server.stats.commands.iter().enumerate() {
+        if stats.calls == 0 && stats.rejected == 0 && stats.failed == 0 {
+            continue;
+        }
+        let usec = stats.total_ns as f64 / 1000.0;
+        let per_call = if stats.calls == 0 { 0.0 } else { usec / stats.calls as f64 };
+        text.field(
+            &format!("cmdstat_{}", registry().command(CommandId(index as u16)).name),
+            format_args!(
+                "calls={},usec={usec:.0},usec_per_call={per_call:.2},rejected_calls={},failed_calls={}",
+                stats.calls, stats.rejected, stats.failed
+            ),
+        );
+    }
+}
+
+fn error_stats(source: &Source<'_>, text: &mut Text) {
+    for (code, count) in &source.server.stats.errors {
+        text.field(&format!("errorstat_{code}"), format_args!("count={count}"));
+    }
+}
+
+fn keyspace(source: &Source<'_>, text: &mut Text) {
+    for (number, db) in source.store.stats().databases.iter().enumerate() {
+        if db.keys > 0 {
+            let value = format_args!("keys={},expires={},avg_ttl={}", db.keys, db.expires, db.avg_ttl_ms).to_string();
+            text.field(&format!("db{number}"), value);
+        }
+    }
+}

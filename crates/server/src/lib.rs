@@ -1,0 +1,35 @@
+//! The Redis-compatible server: RESP sockets over the store.
+//!
+//! One engine thread owns the [`quire_store::Store`] and runs every command; the same thread runs the event loop
+//! ([`net`]). A request is parsed in place ([`resp`]), looked up in the one table of command facts ([`table`]),
+//! checked and timed ([`dispatch`]) and run by its family's file ([`cmd`]).
+#![forbid(unsafe_code)]
+
+pub mod args;
+pub mod client;
+pub mod clients;
+pub mod cmd;
+pub mod compat;
+pub mod config;
+pub mod ctx;
+pub mod dispatch;
+pub mod error;
+pub mod facts;
+pub mod glob;
+pub mod info;
+pub mod latency;
+pub mod net;
+pub mod numbers;
+pub mod persistence;
+pub mod registry;
+pub mod resp;
+pub mod save_state;
+pub mod saving;
+pub mod slowlog;
+pub mod state;
+pub mod stats;
+pub mod table;
+pub mod usage;
+pub mod version;
+
+pub use compat::compat_markdown;

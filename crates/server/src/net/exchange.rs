@@ -1,0 +1,215 @@
+//! A connection's life: it is accepted, read from, written to, held back, closed.
+
+use std::io::ErrorKind;
+
+use mio::{Registry as Polled, Token};
+
+use super::engine::{Engine, token_of};
+use super::listen::Caller;
+use super::worker::Worker;
+use crate::client::{Client, Closing};
+use crate::clients::{Connection, Output, Slot};
+
+const TOO_MANY: &str = "ERR max number of clients reached";
+const PROTECTED: &str = "DENIED Quire is running in protected mode because protected mode is enabled and no password \
+    is set. In this mode connections are only accepted from the machine itself. To connect from elsewhere, set a \
+    password (requirepass), or turn protected mode off (protected-mode no) if nobody else can reach the server.";
+
+impl Engine {
+    /// Takes in everybody who is waiting at a listener.
+    pub(super) fn accept(&mut self, listener: usize) {
+        loop {
+            let keepalive_s = self.worker.state.config.tcp_keepalive_s;
+            match self.listeners[listener].accept(keepalive_s) {
+                Ok(caller) => self.welcome(caller),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
+                Err(error) => {
+                    // Out of files, most likely: those who wait are looked after again at the next tick.
+                    tracing::warn!(%error, "cannot accept a connection");
+                    self.retry_accept = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn welcome(&mut self, caller: Caller) {
+        let state = &mut self.worker.state;
+        state.stats.connections_received += 1;
+        let refusal = if state.clients.len() >= state.config.maxclients as usize {
+            Some(TOO_MANY)
+        } else if state.config.protected_mode && state.config.requirepass.is_empty() && !caller.is_local {
+            Some(PROTECTED)
+        } else {
+            None
+        };
+        if let Some(line) = refusal {
+            state.stats.connections_rejected += 1;
+            let mut socket = caller.socket;
+            // A caller that does not take the line is refused without it.
+            let _ = socket.write(format!("-{line}\r\n").as_bytes());
+            return;
+        }
+        let id = state.clients.next_id();
+        let mut client = Client::new(id, caller.address, caller.local_address, state.clock_ms());
+        client.authenticated = state.config.requirepass.is_empty();
+        client.is_local = caller.is_local;
+        client.is_unix = matches!(caller.socket, crate::clients::Socket::Unix(_));
+        client.fd = caller.socket.fd();
+        let polled = self.poll.registry();
+        let mut socket = caller.socket;
+        let inserted = state.clients.insert(id, |slot| {
+            socket.register(polled, token_of(slot))?;
+            Ok(Connection {
+                client,
+                socket,
+                input: Vec::new(),
+                partial: None,
+                output: Output::default(),
+                watches_writing: false,
+                held: false,
+            })
+        });
+        if let Err(error) = inserted {
+            tracing::warn!(%error, "cannot wait for a connection's requests");
+        }
+    }
+
+    /// A socket has bytes, or has been closed by its client.
+    pub(super) fn readable(&mut self, slot: Slot, closed: bool) {
+        let Some(mut connection) = self.worker.state.clients.take(slot) else { return };
+        if !self.read_once(&mut connection) || closed {
+            // There may be more: the rest of a long request, or the end after the last bytes.
+            self.again.push(slot);
+        }
+        self.finish(slot, connection);
+    }
+
+    /// A socket takes more bytes.
+    pub(super) fn writable(&mut self, slot: Slot) {
+        let Some(mut connection) = self.worker.state.clients.take(slot) else { return };
+        self.worker.write_waiting(&mut connection);
+        if connection.held && connection.output.len() <= self.worker.held_output_bytes() / 2 {
+            run_waiting(&mut self.worker, &mut connection);
+        }
+        self.finish(slot, connection);
+    }
+
+    /// Runs requests that had to wait.
+    pub(super) fn resume(&mut self, slot: Slot) {
+        let Some(mut connection) = self.worker.state.clients.take(slot) else { return };
+        if connection.held {
+            run_waiting(&mut self.worker, &mut connection);
+        }
+        self.finish(slot, connection);
+    }
+
+    /// One read and the requests that it completes; true when the socket is drained.
+    fn read_once(&mut self, connection: &mut Connection) -> bool {
+        let count = match connection.socket.read(&mut self.scratch) {
+            Ok(0) => {
+                connection.client.closing = Closing::Now;
+                return true;
+            }
+            Ok(count) => count,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
+            Err(error) if error.kind() == ErrorKind::Interrupted => return false,
+            Err(error) => {
+                tracing::debug!(client = connection.client.id, %error, "cannot read");
+                connection.client.closing = Closing::Now;
+                return true;
+            }
+        };
+        let worker = &mut self.worker;
+        worker.state.stats.input_bytes += count as u64;
+        worker.state.stats.reads += 1;
+        connection.client.input_total_bytes += count as u64;
+        connection.client.active_ms = worker.state.clock_ms();
+        if connection.client.closing != Closing::No {
+            // Only its last replies matter; what else it says is dropped.
+        } else if connection.input.is_empty() && !connection.held {
+            let done = worker.run(&self.scratch[..count], connection);
+            connection.input.extend_from_slice(&self.scratch[done..count]);
+        } else {
+            connection.input.extend_from_slice(&self.scratch[..count]);
+            if !connection.held {
+                run_waiting(worker, connection);
+            }
+        }
+        check_input(worker, connection);
+        count < self.scratch.len()
+    }
+
+    /// Puts a connection back, or closes it if its time has come.
+    fn finish(&mut self, slot: Slot, mut connection: Box<Connection>) {
+        let closing = connection.client.closing;
+        if closing == Closing::Now || closing == Closing::AfterReply && connection.output.is_empty() {
+            self.close(slot, connection);
+            return;
+        }
+        let wants_writing = !connection.output.is_empty();
+        if wants_writing != connection.watches_writing {
+            watch_writing(self.poll.registry(), slot, &mut connection, wants_writing);
+        }
+        self.worker.state.clients.put_back(slot, connection);
+    }
+
+    /// Closes a connection that was taken out of its slot.
+    fn close(&mut self, slot: Slot, mut connection: Box<Connection>) {
+        let client = &connection.client;
+        if client.watched > 0 {
+            self.worker.store.unwatch_all(client.id);
+        }
+        tracing::debug!(client = client.id, address = %client.address, "client left");
+        connection.socket.deregister(self.poll.registry());
+        self.worker.state.clients.forget(slot, connection.client.id);
+    }
+
+    /// Closes a connection in its slot.
+    pub(super) fn close_slot(&mut self, slot: Slot) {
+        if let Some(connection) = self.worker.state.clients.take(slot) {
+            self.close(slot, connection);
+        }
+    }
+}
+
+fn watch_writing(polled: &Polled, slot: Slot, connection: &mut Connection, writing: bool) {
+    let token: Token = token_of(slot);
+    match connection.socket.watch_writing(polled, token, writing) {
+        Ok(()) => connection.watches_writing = writing,
+        Err(error) => {
+            tracing::warn!(%error, "cannot wait for a socket to take more");
+            connection.client.closing = Closing::Now;
+        }
+    }
+}
+
+/// Runs what can be run of the requests that wait in a connection.
+fn run_waiting(worker: &mut Worker, connection: &mut Connection) {
+    let mut input = std::mem::take(&mut connection.input);
+    let done = worker.run(&input, connection);
+    if done == input.len() {
+        // An idle connection holds no buffer.
+        return;
+    }
+    input.drain(..done);
+    connection.input = input;
+    connection.client.input_bytes = connection.input.len();
+}
+
+/// Closes a client that sends more than it may leave unprocessed.
+fn check_input(worker: &mut Worker, connection: &mut Connection) {
+    connection.client.input_bytes = connection.input.len();
+    let limit = worker.state.config.client_query_buffer_limit;
+    if connection.input.len() as u64 > limit {
+        tracing::warn!(
+            client = connection.client.id,
+            address = %connection.client.address,
+            limit_bytes = limit,
+            "closing a client that reached its query buffer limit"
+        );
+        worker.state.stats.query_limit_closed += 1;
+        connection.client.closing = Closing::Now;
+    }
+}

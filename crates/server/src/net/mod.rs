@@ -1,0 +1,12 @@
+//! Sockets and the event loop. One thread waits for sockets, runs the commands and writes the replies.
+
+mod engine;
+mod exchange;
+mod listen;
+mod server;
+mod signals;
+mod tick;
+mod worker;
+
+pub use listen::ListenError;
+pub use server::{Handle, Server, ServerError};

@@ -1,0 +1,108 @@
+//! The server as a program or a test starts it.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use mio::{Poll, Waker};
+use quire_store::Store;
+
+use super::engine::Engine;
+use super::listen::{self, ListenError};
+use super::worker::Worker;
+use crate::config::Config;
+use crate::facts;
+use crate::registry;
+use crate::save_state::Restored;
+use crate::state::{Hooks, ServerState};
+
+/// Files that the server needs besides its clients' sockets.
+const FILES_BESIDES: u64 = 64;
+
+/// Why the server could not start or had to end.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// No socket to listen on.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// The system refused what the event loop needs.
+    #[error("the event loop failed: {0}")]
+    Loop(#[from] io::Error),
+    /// What the server itself can't go on with.
+    #[error("{0}")]
+    Fault(String),
+}
+
+/// A server that listens and has not begun to serve.
+pub struct Server {
+    engine: Engine,
+    handle: Handle,
+}
+
+/// Ends a running server from another thread.
+#[derive(Clone)]
+pub struct Handle {
+    stop: Arc<AtomicBool>,
+    waker: Arc<Waker>,
+}
+
+impl Handle {
+    /// Ends it without a save.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+        // If the loop is gone already there is nobody to wake.
+        let _ = self.waker.wake();
+    }
+}
+
+impl Server {
+    /// Opens the sockets.
+    pub fn start(config: Config, store: Store, restored: Restored, hooks: Hooks) -> Result<Server, ServerError> {
+        let registry = registry::install(facts::ALL);
+        let files = quire_sys::limits::raise_open_files(u64::from(config.maxclients) + FILES_BESIDES);
+        let mut state = ServerState::new(config);
+        let room = files.saturating_sub(FILES_BESIDES).max(1);
+        if room < u64::from(state.config.maxclients) {
+            tracing::warn!(maxclients = room, "the limit on open files allows fewer clients than maxclients");
+            state.config.maxclients = u32::try_from(room).unwrap_or(u32::MAX);
+        }
+        let listeners = listen::open(&state.config)?;
+        state.addresses = listeners.iter().map(|listener| listener.address().0).collect();
+        state.port = listeners.iter().find_map(|listener| listener.address().1).unwrap_or(0);
+        state.saves.restored = restored;
+        state.saves.changes_at_last_save = store.changes();
+        state.hooks = hooks;
+        let poll = Poll::new()?;
+        let waker = Arc::new(Waker::new(poll.registry(), Engine::wake_token())?);
+        let stop = Arc::new(AtomicBool::new(false));
+        let worker = Worker::new(store, state, registry);
+        let engine = Engine::new(poll, listeners, worker, Arc::clone(&stop))?;
+        Ok(Server { engine, handle: Handle { stop, waker } })
+    }
+
+    /// Has SIGTERM and SIGINT end the server.
+    pub fn watch_signals(&mut self) -> Result<(), ServerError> {
+        Ok(self.engine.watch_signals()?)
+    }
+
+    /// Where it listens.
+    pub fn addresses(&self) -> &[String] {
+        &self.engine.worker.state.addresses
+    }
+
+    /// Its TCP port; 0 if it has none.
+    pub fn port(&self) -> u16 {
+        self.engine.worker.state.port
+    }
+
+    /// Ends it from another thread.
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    /// Serves until it is asked to end.
+    pub fn run(mut self) -> Result<(), ServerError> {
+        self.engine.run()?;
+        self.engine.worker.state.fault.take().map_or(Ok(()), |reason| Err(ServerError::Fault(reason)))
+    }
+}

@@ -1,0 +1,123 @@
+//! What is looked after from time to time: expired keys, memory to give back, idle clients, saves, figures. Work that
+//! could take long is done in steps between requests, each of them short.
+
+use std::time::{Duration, Instant};
+
+use super::engine::Engine;
+use super::worker::check_output;
+use crate::clients::Slot;
+use crate::persistence;
+
+/// Keys that are looked at in one step.
+const EXPIRE_BUDGET: usize = 200;
+/// Objects that are freed in one step.
+const RECLAIM_BUDGET: usize = 512;
+/// Regions that are brought back in one step.
+const RESTORE_BUDGET: usize = 4;
+/// Regions that are given back to the system in one tick.
+const TRIM_REGIONS: usize = 8;
+/// How often the end of a save is looked for.
+const SAVE_POLL: Duration = Duration::from_millis(5);
+/// How often regions that have been read are looked for.
+const RESTORE_POLL: Duration = Duration::from_millis(2);
+/// Nobody is connected and nothing is to be done: how long the loop sleeps.
+const IDLE_TICK: Duration = Duration::from_millis(500);
+
+impl Engine {
+    pub(super) fn tick(&mut self, now: Instant) {
+        let state = &mut self.worker.state;
+        let stats = self.worker.store.arena().stats();
+        state.used_memory_bytes = stats.allocated_bytes;
+        state.stats.used_memory_peak_bytes = state.stats.used_memory_peak_bytes.max(stats.allocated_bytes);
+        let now_ms = state.clock_ms();
+        let (commands, input, output) =
+            (state.stats.commands_processed, state.stats.input_bytes, state.stats.output_bytes);
+        state.stats.command_rate.sample(commands, now_ms);
+        state.stats.input_rate.sample(input, now_ms);
+        state.stats.output_rate.sample(output, now_ms);
+        let touched = self.worker.store.take_touched();
+        state.mark_touched(&touched, 0);
+        self.steps_left = true;
+        self.step(now);
+        self.worker.store.arena_mut().trim(TRIM_REGIONS);
+        self.look_after_clients();
+        if std::mem::take(&mut self.retry_accept) {
+            for listener in 0..self.listeners.len() {
+                self.accept(listener);
+            }
+        }
+        persistence::tick(&mut self.worker.store, &mut self.worker.state);
+        self.next_tick = now + self.tick_every();
+    }
+
+    fn tick_every(&self) -> Duration {
+        let state = &self.worker.state;
+        if self.worker.store.restore_progress().is_some() {
+            return RESTORE_POLL;
+        }
+        if state.saves.running_since.is_some() {
+            return SAVE_POLL;
+        }
+        let every = Duration::from_secs(1) / state.config.hz;
+        if state.clients.is_empty() { every.max(IDLE_TICK) } else { every }
+    }
+
+    /// One step of everything that is done in steps; notes whether more is left.
+    pub(super) fn step(&mut self, began: Instant) {
+        let store = &mut self.worker.store;
+        let mut more = match store.expire_step(EXPIRE_BUDGET) {
+            Ok(summary) => summary.more,
+            Err(error) => {
+                tracing::error!(%error, "cannot look for expired keys");
+                false
+            }
+        };
+        match store.reclaim_step(RECLAIM_BUDGET) {
+            Ok(freed) => more |= freed > 0,
+            Err(error) => tracing::error!(%error, "cannot free deleted data"),
+        }
+        more |= persistence::restore_step(store, &mut self.worker.state, RESTORE_BUDGET);
+        self.steps_left = more;
+        let state = &mut self.worker.state;
+        let took = began.elapsed();
+        state.stats.expire_cycle_us += took.as_micros() as u64;
+        let took_ms = took.as_millis() as u64;
+        if state.config.latency_threshold_ms > 0 && took_ms >= state.config.latency_threshold_ms {
+            let unix_s = state.unix_s();
+            state.latency.record("expire-cycle", unix_s, took_ms);
+        }
+    }
+
+    /// Closes clients that were silent too long or leave too much unread for too long.
+    fn look_after_clients(&mut self) {
+        let state = &mut self.worker.state;
+        let limited = state.config.output_limits.normal.soft_bytes > 0;
+        if state.config.timeout_s == 0 && !limited {
+            return;
+        }
+        let (timeout_ms, now_ms) = (state.config.timeout_s * 1000, state.clock_ms());
+        let mut waiting: Vec<Slot> = Vec::new();
+        let mut idle: Vec<Slot> = Vec::new();
+        for (slot, connection) in state.clients.iter() {
+            if timeout_ms > 0 && now_ms.saturating_sub(connection.client.active_ms) > timeout_ms {
+                idle.push(slot);
+            } else if limited && !connection.output.is_empty() {
+                waiting.push(slot);
+            }
+        }
+        for slot in idle {
+            tracing::debug!(slot, "closing an idle client");
+            state.clients.doom(slot);
+        }
+        for slot in waiting {
+            if let Some(mut connection) = state.clients.take(slot) {
+                check_output(&mut connection, state);
+                let ends = connection.client.closing == crate::client::Closing::Now;
+                state.clients.put_back(slot, connection);
+                if ends {
+                    state.clients.doom(slot);
+                }
+            }
+        }
+    }
+}

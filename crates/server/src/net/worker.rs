@@ -1,0 +1,273 @@
+//! Runs the requests of one connection: reads a batch of them ahead, starts loading what they will need, runs them in
+//! order, and hands the replies to the socket. Everything that it uses between requests is reused.
+
+use std::io::ErrorKind;
+use std::time::Instant;
+
+use quire_store::{Prefetched, Store};
+
+use crate::client::{Closing, CommandId};
+use crate::clients::Connection;
+use crate::ctx::Ctx;
+use crate::dispatch;
+use crate::registry::Registry;
+use crate::resp::parser::{Parsed, ProtocolError};
+use crate::resp::{Batch, Limits, Reply, parse};
+use crate::state::ServerState;
+use crate::table::WRITE;
+
+/// Requests that are read ahead.
+const BATCH: usize = 64;
+/// Replies beyond this go to the socket before the batch is done.
+const FLUSH_BYTES: usize = 64 * 1024;
+/// Memory of the reply buffer that is kept between turns.
+const KEPT_REPLY_BYTES: usize = 256 * 1024;
+/// A client that leaves more replies than this unread gets no further command run until it has read half of them.
+const HELD_OUTPUT_BYTES: usize = 32 << 20;
+
+/// What running commands needs.
+pub(super) struct Worker {
+    pub store: Store,
+    pub state: ServerState,
+    pub registry: &'static Registry,
+    reply: Reply,
+    batch: Batch,
+    commands: Vec<Option<CommandId>>,
+    tokens: Vec<Prefetched>,
+}
+
+impl Worker {
+    pub fn new(store: Store, state: ServerState, registry: &'static Registry) -> Self {
+        let (reply, batch) = (Reply::default(), Batch::default());
+        Self { store, state, registry, reply, batch, commands: Vec::new(), tokens: Vec::with_capacity(BATCH) }
+    }
+
+    /// Runs the complete requests of `input`; returns how many bytes of it are done with.
+    pub fn run(&mut self, input: &[u8], connection: &mut Connection) -> usize {
+        self.reply.set_protocol(connection.client.protocol);
+        self.store.set_touching(!connection.client.no_touch);
+        connection.held = false;
+        let mut done = 0;
+        loop {
+            let (parsed_to, error) = self.collect(input, done, connection);
+            self.load_ahead(input, connection);
+            let whole_batch = self.run_batch(input, &mut done, connection);
+            if !whole_batch {
+                // The requests that were not run are read again later, the incomplete one behind them too.
+                connection.partial = None;
+                break;
+            }
+            done = parsed_to;
+            if let Some(error) = error {
+                self.refuse(&error, connection);
+                done = input.len();
+                break;
+            }
+            if self.batch.len() < self.batch_limit(connection) {
+                break;
+            }
+        }
+        if connection.client.closing != Closing::No {
+            done = input.len();
+        }
+        self.flush(connection);
+        self.reply.clear(KEPT_REPLY_BYTES);
+        done
+    }
+
+    /// Strangers' requests are read one by one: what they may send changes when they give the password.
+    fn batch_limit(&self, connection: &Connection) -> usize {
+        if connection.client.authenticated { BATCH } else { 1 }
+    }
+
+    /// Reads requests ahead; returns where the first one begins that was not read.
+    fn collect(&mut self, input: &[u8], start: usize, connection: &mut Connection) -> (usize, Option<ProtocolError>) {
+        let limits = Limits {
+            max_bulk_bytes: self.state.config.proto_max_bulk_len,
+            authenticated: connection.client.authenticated,
+        };
+        let most = self.batch_limit(connection);
+        let mut at = start;
+        self.batch.clear();
+        while self.batch.len() < most {
+            match parse(input, at, &limits, &mut connection.partial, &mut self.batch) {
+                Ok(Parsed::Request) => at = self.batch.request(self.batch.len() - 1).end,
+                Ok(Parsed::Skipped(next)) => at = next,
+                Ok(Parsed::Incomplete) => break,
+                Err(error) => return (at, Some(error)),
+            }
+        }
+        (at, None)
+    }
+
+    /// Looks the commands up and starts loading the keys that they name: first every bucket, then every entry, so
+    /// that the memory of one key comes while the next is looked at.
+    fn load_ahead(&mut self, input: &[u8], connection: &Connection) {
+        self.commands.clear();
+        self.tokens.clear();
+        let several = self.batch.len() > 1;
+        for index in 0..self.batch.len() {
+            let args = self.batch.args(index, input);
+            let command = self.registry.find(args.at(0));
+            self.commands.push(command.map(|command| command.id));
+            if several
+                && let Some(command) = command
+                && command.first_key > 0
+                && let Some(key) = args.get(command.first_key)
+            {
+                self.tokens.push(self.store.prefetch(connection.client.db, key));
+            }
+        }
+        for token in self.tokens.drain(..) {
+            self.store.prefetch_entry(token);
+        }
+    }
+
+    /// Runs the batch; false if it stopped before the end. `done` moves behind every request that was run.
+    fn run_batch(&mut self, input: &[u8], done: &mut usize, connection: &mut Connection) -> bool {
+        self.state.command_clock = Instant::now();
+        for index in 0..self.batch.len() {
+            let found = self.commands[index];
+            if self.must_wait(found, connection) {
+                connection.held = true;
+                return false;
+            }
+            let mut ctx = Ctx {
+                store: &mut self.store,
+                server: &mut self.state,
+                client: &mut connection.client,
+                args: self.batch.args(index, input),
+                reply: &mut self.reply,
+            };
+            dispatch::run(self.registry, found, &mut ctx);
+            *done = self.batch.request(index).end;
+            if connection.client.closing != Closing::No {
+                return false;
+            }
+            if self.reply.len() >= FLUSH_BYTES {
+                self.flush(connection);
+                if connection.client.closing != Closing::No {
+                    return false;
+                }
+                self.state.command_clock = Instant::now();
+            }
+        }
+        true
+    }
+
+    /// True when the command may not run yet: clients are paused, or too many replies wait.
+    fn must_wait(&self, command: Option<CommandId>, connection: &Connection) -> bool {
+        if self.state.pause.is_some() {
+            let facts = command.map(|id| self.registry.command(id).facts);
+            let writes = facts.is_some_and(|facts| facts.has(WRITE))
+                || connection.client.multi.as_ref().is_some_and(|multi| multi.flags & WRITE != 0)
+                    && facts.is_some_and(|facts| facts.name == "exec");
+            let exempt = facts.is_some_and(|facts| facts.name == "client");
+            if self.state.is_paused(writes) && !exempt {
+                return true;
+            }
+        }
+        connection.output.len() > self.held_output_bytes()
+    }
+
+    /// How many unread replies a client may have before it is made to wait.
+    pub fn held_output_bytes(&self) -> usize {
+        let limit = self.state.config.output_limits.normal;
+        HELD_OUTPUT_BYTES.max(limit.hard_bytes.max(limit.soft_bytes) as usize)
+    }
+
+    fn refuse(&mut self, error: &ProtocolError, connection: &mut Connection) {
+        tracing::debug!(client = connection.client.id, address = %connection.client.address, %error, "protocol error");
+        let line = format!("ERR Protocol error: {error}");
+        self.state.stats.count_error(line.as_bytes());
+        self.reply.error(&line);
+        connection.client.closing = Closing::AfterReply;
+    }
+
+    /// Adds a line of its own to a connection's output: what the server says unasked before it closes it.
+    pub fn say(&mut self, line: &str, connection: &mut Connection) {
+        self.reply.error(line);
+        self.flush(connection);
+        self.reply.clear(KEPT_REPLY_BYTES);
+    }
+
+    /// Hands the replies to the socket; what it does not take waits in the connection.
+    fn flush(&mut self, connection: &mut Connection) {
+        if self.reply.is_empty() {
+            return;
+        }
+        let bytes = self.reply.as_bytes();
+        let mut sent = 0;
+        if connection.output.is_empty() {
+            sent = write_once(bytes, connection, &mut self.state);
+        }
+        if sent < bytes.len() {
+            connection.output.push(&bytes[sent..]);
+        }
+        self.reply.truncate(0);
+        connection.client.output_bytes = connection.output.len();
+        if !connection.output.is_empty() {
+            check_output(connection, &mut self.state);
+        }
+    }
+
+    /// Writes what waits, as far as the socket takes it.
+    pub fn write_waiting(&mut self, connection: &mut Connection) {
+        while !connection.output.is_empty() {
+            let Connection { output, socket, client, .. } = connection;
+            match socket.write(output.waiting()) {
+                Ok(count) => {
+                    output.advance(count);
+                    client.output_total_bytes += count as u64;
+                    self.state.stats.output_bytes += count as u64;
+                    self.state.stats.writes += 1;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => {
+                    client.closing = Closing::Now;
+                    break;
+                }
+            }
+        }
+        connection.client.output_bytes = connection.output.len();
+        check_output(connection, &mut self.state);
+    }
+}
+
+/// One write; how much was taken. A socket that is gone takes everything, and its connection is marked.
+fn write_once(bytes: &[u8], connection: &mut Connection, state: &mut ServerState) -> usize {
+    let count = match connection.socket.write(bytes) {
+        Ok(count) => count,
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => 0,
+        Err(_) => {
+            connection.client.closing = Closing::Now;
+            return bytes.len();
+        }
+    };
+    connection.client.output_total_bytes += count as u64;
+    state.stats.output_bytes += count as u64;
+    state.stats.writes += 1;
+    count
+}
+
+/// Closes a client that leaves too much unread.
+pub(super) fn check_output(connection: &mut Connection, state: &mut ServerState) {
+    let limit = state.config.output_limits.normal;
+    let waiting = connection.output.len() as u64;
+    let now_ms = state.clock_ms();
+    let above_soft = limit.soft_bytes > 0 && waiting > limit.soft_bytes;
+    let since = if above_soft { Some(connection.output.above_soft_since_ms.unwrap_or(now_ms)) } else { None };
+    connection.output.above_soft_since_ms = since;
+    let too_long = since.is_some_and(|since| now_ms - since > limit.soft_seconds * 1000);
+    if too_long || limit.hard_bytes > 0 && waiting > limit.hard_bytes {
+        tracing::warn!(
+            client = connection.client.id,
+            address = %connection.client.address,
+            waiting_bytes = waiting,
+            "closing a client that does not read its replies"
+        );
+        state.stats.output_limit_closed += 1;
+        connection.client.closing = Closing::Now;
+    }
+}

@@ -1,0 +1,182 @@
+//! When to save: the rules, BGSAVE, the end of a background save, the last save at shutdown; and going on with what a
+//! start has left to restore. How these are done is the store's business.
+
+use std::time::Instant;
+
+use quire_store::{RestoreStep, SaveSummary, Store};
+
+use crate::saving;
+use crate::state::{ServerState, Shutdown};
+
+/// Starts a background save.
+///
+/// # Errors
+/// In words for the client.
+pub fn begin(store: &mut Store, state: &mut ServerState) -> Result<(), String> {
+    let place = saving::place(&state.config);
+    state.saves.scheduled = false;
+    state.saves.last_attempt_unix_s = state.unix_s();
+    state.saves.changes_at_cut = store.changes();
+    if let Err(error) = store.begin_save(&place) {
+        let reason = error.to_string();
+        failed(state, &reason);
+        return Err(reason);
+    }
+    state.saves.running_since = Some(Instant::now());
+    let cut_us = store.save_stats().last_cut_ns / 1000;
+    note_cut(state, cut_us);
+    tracing::info!(cut_us, file = place.path(), "background save started");
+    Ok(())
+}
+
+fn note_cut(state: &mut ServerState, cut_us: u64) {
+    let threshold_ms = state.config.latency_threshold_ms;
+    if threshold_ms > 0 && cut_us >= threshold_ms * 1000 {
+        let unix_s = state.unix_s();
+        state.latency.record("cut", unix_s, cut_us / 1000);
+    }
+}
+
+fn failed(state: &mut ServerState, reason: &str) {
+    tracing::error!(%reason, "the save failed; the last image stays as it was");
+    state.saves.last_ok = false;
+    state.saves.last_error = reason.to_owned();
+    judge_writes(state);
+}
+
+fn succeeded(state: &mut ServerState, summary: &SaveSummary, changes_at_cut: u64) {
+    let (image, cut_us) = (&summary.image, summary.cut_ns / 1000);
+    state.saves.last_ok = true;
+    state.saves.last_error.clear();
+    state.saves.changes_at_last_save = changes_at_cut;
+    state.saves.last_save_unix_s = state.unix_s();
+    state.saves.last_bytes = image.bytes_written;
+    state.saves.saves += 1;
+    judge_writes(state);
+    tracing::info!(
+        bytes = image.bytes_written,
+        duration_ms = image.total_time.as_millis() as u64,
+        sync_ms = image.sync_time.as_millis() as u64,
+        bytes_per_s = summary.bytes_per_s(),
+        cut_us,
+        io = image.mode,
+        "saved"
+    );
+}
+
+/// Decides whether writes are refused.
+pub fn judge_writes(state: &mut ServerState) {
+    state.writes_stopped =
+        state.config.stop_writes_on_save_error && !state.saves.last_ok && !state.config.save.is_empty();
+}
+
+/// Looks whether the background save has ended.
+pub fn poll(store: &mut Store, state: &mut ServerState) {
+    let Some(since) = state.saves.running_since else { return };
+    let Some(result) = store.poll_save() else { return };
+    state.saves.running_since = None;
+    match result {
+        Ok(summary) => {
+            state.saves.last_duration_s = Some(since.elapsed().as_secs());
+            let changes = state.saves.changes_at_cut;
+            succeeded(state, &summary, changes);
+        }
+        Err(error) if error.is_cancelled() => {
+            state.saves.last_duration_s = None;
+            tracing::info!("background save cancelled");
+        }
+        Err(error) => {
+            state.saves.last_duration_s = Some(since.elapsed().as_secs());
+            failed(state, &error.to_string());
+        }
+    }
+}
+
+/// Looks for the end of a save, and whether one is due.
+pub fn tick(store: &mut Store, state: &mut ServerState) {
+    poll(store, state);
+    judge_writes(state);
+    if state.saves.running_since.is_some() {
+        return;
+    }
+    let due = state.saves.due(&state.config.save, store.changes(), state.unix_s());
+    if let Some(rule) = due {
+        tracing::info!(changes = rule.changes, seconds = rule.seconds, "a save rule asks for a save");
+    }
+    if due.is_some() || state.saves.scheduled {
+        // A failure is in the log and in INFO; the rules try again later.
+        let _ = begin(store, state);
+    }
+}
+
+/// Tells the background save to stop; false if there is none. It has stopped when [`poll`] sees it.
+pub fn cancel(store: &mut Store, state: &mut ServerState) -> bool {
+    let running = state.saves.running_since.is_some();
+    if running {
+        store.cancel_save();
+    }
+    running
+}
+
+/// Saves and waits for it. A save in the background that was told to stop is waited for first.
+///
+/// # Errors
+/// In words for the client.
+pub fn save_now(store: &mut Store, state: &mut ServerState) -> Result<(), String> {
+    let changes = store.changes();
+    match store.save_blocking(&saving::place(&state.config)) {
+        Ok(summary) => {
+            state.saves.running_since = None;
+            succeeded(state, &summary, changes);
+            Ok(())
+        }
+        Err(error) => {
+            let reason = error.to_string();
+            failed(state, &reason);
+            Err(reason)
+        }
+    }
+}
+
+/// Goes on bringing back the image; true while more is ready.
+pub fn restore_step(store: &mut Store, state: &mut ServerState, regions: usize) -> bool {
+    match store.restore_step(regions) {
+        Ok(RestoreStep::More) => return true,
+        Ok(RestoreStep::Idle | RestoreStep::Waiting) => {}
+        Ok(RestoreStep::Finished) => {
+            let took = state.started.elapsed();
+            state.saves.restored.full_us = Some(state.saves.restored.first_read_us + took.as_micros() as u64);
+            tracing::info!(took_ms = took.as_millis() as u64, "the whole image is in memory and verified");
+        }
+        Err(error) => {
+            // Whoever goes on could only spread the damage: into replies, and into the next image.
+            let reason = if error.is_damage() { saving::advice(&error) } else { error.to_string() };
+            tracing::error!(%reason, "the image can't be brought back; ending without a save");
+            state.fault = Some(reason);
+            state.shutdown = Some(Shutdown { no_save: true, force: true, ..Shutdown::default() });
+        }
+    }
+    false
+}
+
+/// Ends the server; false if the save that should come first failed.
+pub fn shut_down(store: &mut Store, state: &mut ServerState, shutdown: Shutdown) -> bool {
+    cancel(store, state);
+    let wanted = shutdown.save || !state.config.save.is_empty() && !shutdown.no_save;
+    if wanted {
+        tracing::info!("saving before the end");
+        if let Err(reason) = save_now(store, state) {
+            if !shutdown.force {
+                tracing::error!(%reason, "cannot save before the end, so the server stays; SHUTDOWN NOSAVE ends it");
+                return false;
+            }
+            tracing::warn!(%reason, "ending without a save, as asked");
+        }
+    }
+    if !state.config.unixsocket.is_empty() {
+        // Somebody may have removed it already.
+        let _ = std::fs::remove_file(&state.config.unixsocket);
+    }
+    tracing::info!("goodbye");
+    true
+}

@@ -1,0 +1,126 @@
+//! Splits a line of text into words, with quotes and escapes. Serves inline commands and the configuration file.
+
+/// Quotes that are not closed, or closed and followed by something else than a space.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Unbalanced;
+
+/// Appends the words of `line` to `out` one after the other and calls `word` with the place of each in `out`.
+pub fn split(line: &[u8], out: &mut Vec<u8>, mut word: impl FnMut(usize, usize)) -> Result<(), Unbalanced> {
+    let mut at = 0;
+    loop {
+        while line.get(at).is_some_and(|byte| is_space(*byte)) {
+            at += 1;
+        }
+        if at >= line.len() || line[at] == 0 {
+            return Ok(());
+        }
+        let start = out.len();
+        at = one_word(line, at, out)?;
+        word(start, out.len() - start);
+    }
+}
+
+fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c)
+}
+
+/// Appends the word that begins at `at`; returns where it ended.
+fn one_word(line: &[u8], mut at: usize, out: &mut Vec<u8>) -> Result<usize, Unbalanced> {
+    while let Some(&byte) = line.get(at) {
+        match byte {
+            b'"' => return double_quoted(line, at + 1, out),
+            b'\'' => return single_quoted(line, at + 1, out),
+            0 => return Ok(at),
+            byte if is_space(byte) => return Ok(at),
+            byte => out.push(byte),
+        }
+        at += 1;
+    }
+    Ok(at)
+}
+
+fn double_quoted(line: &[u8], mut at: usize, out: &mut Vec<u8>) -> Result<usize, Unbalanced> {
+    loop {
+        match line.get(at..).unwrap_or_default() {
+            [b'\\', b'x', high, low, ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
+                out.push(hex(*high) << 4 | hex(*low));
+                at += 4;
+            }
+            [b'\\', escaped, ..] => {
+                out.push(match escaped {
+                    b'n' => b'\n',
+                    b'r' => b'\r',
+                    b't' => b'\t',
+                    b'b' => 8,
+                    b'a' => 7,
+                    other => *other,
+                });
+                at += 2;
+            }
+            [b'"', rest @ ..] => return closed(rest, at + 1),
+            [0, ..] | [] => return Err(Unbalanced),
+            [byte, ..] => {
+                out.push(*byte);
+                at += 1;
+            }
+        }
+    }
+}
+
+fn single_quoted(line: &[u8], mut at: usize, out: &mut Vec<u8>) -> Result<usize, Unbalanced> {
+    loop {
+        match line.get(at..).unwrap_or_default() {
+            [b'\\', b'\'', ..] => {
+                out.push(b'\'');
+                at += 2;
+            }
+            [b'\'', rest @ ..] => return closed(rest, at + 1),
+            [0, ..] | [] => return Err(Unbalanced),
+            [byte, ..] => {
+                out.push(*byte);
+                at += 1;
+            }
+        }
+    }
+}
+
+fn closed(rest: &[u8], at: usize) -> Result<usize, Unbalanced> {
+    match rest.first() {
+        Some(byte) if !is_space(*byte) => Err(Unbalanced),
+        _ => Ok(at),
+    }
+}
+
+fn hex(digit: u8) -> u8 {
+    match digit {
+        b'0'..=b'9' => digit - b'0',
+        b'a'..=b'f' => digit - b'a' + 10,
+        _ => digit.to_ascii_uppercase().wrapping_sub(b'A').wrapping_add(10),
+    }
+}
+
+/// The words of a line of text as strings, for configuration files.
+pub fn words(line: &str) -> Result<Vec<String>, Unbalanced> {
+    let mut bytes = Vec::new();
+    let mut places = Vec::new();
+    split(line.as_bytes(), &mut bytes, |start, len| places.push((start, len)))?;
+    Ok(places.iter().map(|&(start, len)| String::from_utf8_lossy(&bytes[start..start + len]).into_owned()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotes_and_escapes_are_understood() {
+        assert_eq!(words(r#"  set  "a b" 'c\'d' "\x41\n\q" "" "#).unwrap(), ["set", "a b", "c'd", "A\nq", ""]);
+        assert_eq!(words("").unwrap(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn open_quotes_are_refused() {
+        for line in ["\"abc", "'abc", "\"a\"b", "'a'b", "\"a\\"] {
+            assert_eq!(words(line), Err(Unbalanced), "{line}");
+        }
+    }
+}

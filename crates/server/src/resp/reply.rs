@@ -1,0 +1,364 @@
+//! Writes replies in RESP2 or RESP3 straight into an output buffer. Relies only on `itoa` for integers.
+//!
+//! Types that RESP2 lacks are written as what Redis sends to RESP2 clients instead: a map as a flat array, a set as
+//! an array, a double as a bulk string, a boolean as 0 or 1.
+
+use std::fmt::Write as _;
+
+/// The protocol that a client speaks; RESP2 until `HELLO 3`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Protocol {
+    /// The classic protocol.
+    #[default]
+    Resp2,
+    /// Adds maps, sets, doubles, booleans, verbatim strings, big numbers and pushes.
+    Resp3,
+}
+
+/// Where an array of yet unknown length began; hand it back to [`Reply::end_array`].
+#[derive(Debug)]
+#[must_use = "an array that is begun must be ended"]
+pub struct ArrayMark(usize);
+
+/// Room kept for the header of an array of unknown length: marker, ten digits, CR LF.
+const DEFERRED_HEADER_BYTES: usize = 13;
+
+/// An output buffer with the calls that append one reply element each.
+#[derive(Debug, Default)]
+pub struct Reply {
+    buffer: Vec<u8>,
+    protocol: Protocol,
+}
+
+impl Reply {
+    /// An empty buffer.
+    pub fn new(protocol: Protocol) -> Self {
+        Self { buffer: Vec::new(), protocol }
+    }
+
+    /// The protocol in which replies are written.
+    #[inline]
+    pub fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
+    /// True when RESP3 types may be sent as such.
+    #[inline]
+    pub fn is_resp3(&self) -> bool {
+        self.protocol == Protocol::Resp3
+    }
+
+    /// Changes the protocol of what is written from here on.
+    #[inline]
+    pub fn set_protocol(&mut self, protocol: Protocol) {
+        self.protocol = protocol;
+    }
+
+    /// What has been written and not yet taken away.
+    #[inline]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.buffer
+    }
+
+    /// Bytes written so far.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// True when nothing is written.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.buffer.is_empty()
+    }
+
+    /// Forgets everything written after `len` bytes.
+    #[inline]
+    pub fn truncate(&mut self, len: usize) {
+        self.buffer.truncate(len);
+    }
+
+    /// Empties the buffer; memory beyond `keep_bytes` is given back.
+    pub fn clear(&mut self, keep_bytes: usize) {
+        self.buffer.clear();
+        if self.buffer.capacity() > keep_bytes {
+            self.buffer.shrink_to(keep_bytes);
+        }
+    }
+
+    /// Appends bytes that are already RESP.
+    #[inline]
+    pub fn raw(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// `+OK`.
+    #[inline]
+    pub fn ok(&mut self) {
+        self.raw(b"+OK\r\n");
+    }
+
+    /// A simple string; it must not contain line ends.
+    pub fn simple(&mut self, text: &str) {
+        self.line(b'+', text.as_bytes());
+    }
+
+    /// An error line, with its code in front (`ERR …`). Line ends inside become spaces.
+    pub fn error(&mut self, text: &str) {
+        self.buffer.reserve(text.len() + 3);
+        self.buffer.push(b'-');
+        let start = self.buffer.len();
+        self.raw(text.as_bytes());
+        for byte in &mut self.buffer[start..] {
+            if matches!(*byte, b'\r' | b'\n') {
+                *byte = b' ';
+            }
+        }
+        self.raw(b"\r\n");
+    }
+
+    /// An integer.
+    #[inline]
+    pub fn int(&mut self, value: i64) {
+        match value {
+            0 => self.raw(b":0\r\n"),
+            1 => self.raw(b":1\r\n"),
+            _ => self.number(b':', value),
+        }
+    }
+
+    /// A bulk string.
+    #[inline]
+    pub fn bulk(&mut self, bytes: &[u8]) {
+        self.buffer.reserve(bytes.len() + 16);
+        self.number(b'$', bytes.len() as i64);
+        self.raw(bytes);
+        self.raw(b"\r\n");
+    }
+
+    /// A bulk string of text.
+    #[inline]
+    pub fn bulk_str(&mut self, text: &str) {
+        self.bulk(text.as_bytes());
+    }
+
+    /// A bulk string holding an integer in decimal.
+    pub fn bulk_int(&mut self, value: i64) {
+        let mut digits = itoa::Buffer::new();
+        self.bulk(digits.format(value).as_bytes());
+    }
+
+    /// The null of a missing value.
+    #[inline]
+    pub fn null(&mut self) {
+        self.raw(if self.is_resp3() { b"_\r\n" } else { b"$-1\r\n" });
+    }
+
+    /// The null of a missing array.
+    pub fn null_array(&mut self) {
+        self.raw(if self.is_resp3() { b"_\r\n" } else { b"*-1\r\n" });
+    }
+
+    /// The header of an array of `len` elements, which follow.
+    #[inline]
+    pub fn array(&mut self, len: usize) {
+        self.number(b'*', len as i64);
+    }
+
+    /// The header of a map of `len` pairs, which follow.
+    pub fn map(&mut self, len: usize) {
+        if self.is_resp3() {
+            self.number(b'%', len as i64);
+        } else {
+            self.number(b'*', 2 * len as i64);
+        }
+    }
+
+    /// The header of a set of `len` elements, which follow.
+    pub fn set(&mut self, len: usize) {
+        self.number(if self.is_resp3() { b'~' } else { b'*' }, len as i64);
+    }
+
+    /// The header of an out-of-band push of `len` elements.
+    pub fn push(&mut self, len: usize) {
+        self.number(if self.is_resp3() { b'>' } else { b'*' }, len as i64);
+    }
+
+    /// A double.
+    pub fn double(&mut self, value: f64) {
+        let mut text = String::with_capacity(24);
+        if value.is_nan() {
+            text.push_str("nan");
+        } else if value.is_infinite() {
+            text.push_str(if value > 0.0 { "inf" } else { "-inf" });
+        } else {
+            // The shortest text that reads back as the same number.
+            let _ = write!(text, "{value}");
+        }
+        if self.is_resp3() {
+            self.line(b',', text.as_bytes());
+        } else {
+            self.bulk_str(&text);
+        }
+    }
+
+    /// A boolean; 1 or 0 to RESP2 clients.
+    pub fn boolean(&mut self, value: bool) {
+        match (self.is_resp3(), value) {
+            (true, true) => self.raw(b"#t\r\n"),
+            (true, false) => self.raw(b"#f\r\n"),
+            (false, value) => self.int(i64::from(value)),
+        }
+    }
+
+    /// A verbatim string with its three-letter format; a bulk string to RESP2 clients.
+    pub fn verbatim(&mut self, format: &str, bytes: &[u8]) {
+        if !self.is_resp3() {
+            return self.bulk(bytes);
+        }
+        self.number(b'=', bytes.len() as i64 + 4);
+        self.raw(format.as_bytes());
+        self.raw(b":");
+        self.raw(bytes);
+        self.raw(b"\r\n");
+    }
+
+    /// A number of any size in decimal; a bulk string to RESP2 clients.
+    pub fn bignum(&mut self, digits: &str) {
+        if self.is_resp3() {
+            self.line(b'(', digits.as_bytes());
+        } else {
+            self.bulk_str(digits);
+        }
+    }
+
+    /// Begins an array whose length is not known yet. Arrays of this kind may nest.
+    pub fn begin_array(&mut self) -> ArrayMark {
+        let mark = ArrayMark(self.buffer.len());
+        self.raw(&[0; DEFERRED_HEADER_BYTES]);
+        mark
+    }
+
+    /// Ends what [`Reply::begin_array`] began: `len` elements were written.
+    pub fn end_array(&mut self, mark: ArrayMark, len: usize) {
+        self.end_deferred(mark, b'*', len);
+    }
+
+    /// Ends as a map of `pairs` pairs what [`Reply::begin_array`] began.
+    pub fn end_map(&mut self, mark: ArrayMark, pairs: usize) {
+        if self.is_resp3() {
+            self.end_deferred(mark, b'%', pairs);
+        } else {
+            self.end_deferred(mark, b'*', 2 * pairs);
+        }
+    }
+
+    /// Ends as a set of `len` elements what [`Reply::begin_array`] began.
+    pub fn end_set(&mut self, mark: ArrayMark, len: usize) {
+        self.end_deferred(mark, if self.is_resp3() { b'~' } else { b'*' }, len);
+    }
+
+    /// Takes back an array that was begun and everything written since.
+    pub fn abandon_array(&mut self, mark: ArrayMark) {
+        self.buffer.truncate(mark.0);
+    }
+
+    fn end_deferred(&mut self, mark: ArrayMark, marker: u8, len: usize) {
+        let mut digits = itoa::Buffer::new();
+        let digits = digits.format(len as u64).as_bytes();
+        let header_bytes = 1 + digits.len() + 2;
+        let header = &mut self.buffer[mark.0..];
+        if header_bytes <= DEFERRED_HEADER_BYTES {
+            header[0] = marker;
+            header[1..=digits.len()].copy_from_slice(digits);
+            header[digits.len() + 1..header_bytes].copy_from_slice(b"\r\n");
+        }
+        // The room that the header did not need is closed by moving the elements down.
+        let end = self.buffer.len();
+        self.buffer.copy_within(mark.0 + DEFERRED_HEADER_BYTES..end, mark.0 + header_bytes);
+        self.buffer.truncate(end - (DEFERRED_HEADER_BYTES - header_bytes));
+    }
+
+    #[inline]
+    fn number(&mut self, marker: u8, value: i64) {
+        let mut digits = itoa::Buffer::new();
+        self.line(marker, digits.format(value).as_bytes());
+    }
+
+    #[inline]
+    fn line(&mut self, marker: u8, text: &[u8]) {
+        self.buffer.reserve(text.len() + 3);
+        self.buffer.push(marker);
+        self.buffer.extend_from_slice(text);
+        self.buffer.extend_from_slice(b"\r\n");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(protocol: Protocol, write: impl FnOnce(&mut Reply)) -> String {
+        let mut reply = Reply::new(protocol);
+        write(&mut reply);
+        String::from_utf8(reply.as_bytes().to_vec()).unwrap()
+    }
+
+    #[test]
+    fn scalars_are_the_same_in_both_protocols() {
+        for protocol in [Protocol::Resp2, Protocol::Resp3] {
+            assert_eq!(written(protocol, |r| r.ok()), "+OK\r\n");
+            assert_eq!(written(protocol, |r| r.int(-42)), ":-42\r\n");
+            assert_eq!(written(protocol, |r| r.bulk(b"a\r\nb")), "$4\r\na\r\nb\r\n");
+            assert_eq!(written(protocol, |r| r.bulk(b"")), "$0\r\n\r\n");
+        }
+    }
+
+    #[test]
+    fn types_of_resp3_fall_back_for_resp2() {
+        let two = |w: fn(&mut Reply)| written(Protocol::Resp2, w);
+        let three = |w: fn(&mut Reply)| written(Protocol::Resp3, w);
+        assert_eq!((two(|r| r.null()), three(|r| r.null())), ("$-1\r\n".into(), "_\r\n".into()));
+        assert_eq!((two(|r| r.null_array()), three(|r| r.null_array())), ("*-1\r\n".into(), "_\r\n".into()));
+        assert_eq!((two(|r| r.map(2)), three(|r| r.map(2))), ("*4\r\n".into(), "%2\r\n".into()));
+        assert_eq!((two(|r| r.set(2)), three(|r| r.set(2))), ("*2\r\n".into(), "~2\r\n".into()));
+        assert_eq!((two(|r| r.double(1.5)), three(|r| r.double(1.5))), ("$3\r\n1.5\r\n".into(), ",1.5\r\n".into()));
+        assert_eq!((two(|r| r.boolean(true)), three(|r| r.boolean(true))), (":1\r\n".into(), "#t\r\n".into()));
+        assert_eq!(three(|r| r.verbatim("txt", b"hi")), "=6\r\ntxt:hi\r\n");
+        assert_eq!(two(|r| r.verbatim("txt", b"hi")), "$2\r\nhi\r\n");
+        assert_eq!(three(|r| r.bignum("123")), "(123\r\n");
+    }
+
+    #[test]
+    fn an_error_stays_on_one_line() {
+        assert_eq!(written(Protocol::Resp2, |r| r.error("ERR a\r\nb")), "-ERR a  b\r\n");
+    }
+
+    #[test]
+    fn deferred_arrays_nest() {
+        let text = written(Protocol::Resp2, |r| {
+            let outer = r.begin_array();
+            r.int(7);
+            let inner = r.begin_array();
+            for i in 0..12 {
+                r.int(i);
+            }
+            r.end_array(inner, 12);
+            r.end_array(outer, 2);
+        });
+        assert!(text.starts_with("*2\r\n:7\r\n*12\r\n:0\r\n:1\r\n"));
+        assert!(text.ends_with(":11\r\n"));
+        assert_eq!(written(Protocol::Resp3, |r| { let m = r.begin_array(); r.int(1); r.int(2); r.end_map(m, 1); }), "%1\r\n:1\r\n:2\r\n");
+    }
+
+    #[test]
+    fn abandoning_an_array_leaves_no_trace() {
+        let text = written(Protocol::Resp2, |r| {
+            r.int(1);
+            let mark = r.begin_array();
+            r.int(2);
+            r.abandon_array(mark);
+        });
+        assert_eq!(text, ":1\r\n");
+    }
+}

@@ -1,0 +1,161 @@
+//! Everything of the server but the data.
+
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use crate::clients::Clients;
+use crate::config::{Config, LogLevel};
+use crate::latency::Latency;
+use crate::save_state::SaveState;
+use crate::slowlog::SlowLog;
+use crate::stats::Stats;
+
+/// Clients may not run commands for a while.
+#[derive(Clone, Copy, Debug)]
+pub struct Pause {
+    /// Until then, on the server's monotonic clock.
+    pub until_ms: u64,
+    /// All commands, not only those that write.
+    pub all: bool,
+}
+
+/// How the server is to end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Shutdown {
+    /// Save first, whatever the rules say.
+    pub save: bool,
+    /// Do not save, whatever the rules say.
+    pub no_save: bool,
+    /// End even if the save fails.
+    pub force: bool,
+}
+
+/// What the program around the server offers it.
+#[derive(Default)]
+pub struct Hooks {
+    /// Changes how much is logged.
+    pub set_log_level: Option<Box<dyn Fn(LogLevel) + Send>>,
+}
+
+impl std::fmt::Debug for Hooks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Hooks").field("set_log_level", &self.set_log_level.is_some()).finish()
+    }
+}
+
+/// Configuration, statistics and the other clients.
+#[derive(Debug)]
+pub struct ServerState {
+    /// All settings.
+    pub config: Config,
+    /// All connections but the one whose command is running.
+    pub clients: Clients,
+    /// Counters.
+    pub stats: Stats,
+    /// Slow commands.
+    pub slowlog: SlowLog,
+    /// Latency spikes.
+    pub latency: Latency,
+    /// Saves.
+    pub saves: SaveState,
+    /// CLIENT PAUSE.
+    pub pause: Option<Pause>,
+    /// The server is to end.
+    pub shutdown: Option<Shutdown>,
+    /// Why it must end, if not because somebody wants it to.
+    pub fault: Option<String>,
+    /// What the program around offers.
+    pub hooks: Hooks,
+    /// Forty random hexadecimal digits that name this run.
+    pub run_id: String,
+    /// Where the server listens, for people.
+    pub addresses: Vec<String>,
+    /// The TCP port that it really listens on.
+    pub port: u16,
+    /// When it started.
+    pub started: Instant,
+    /// When it started, Unix milliseconds.
+    pub started_unix_ms: i64,
+    /// Now, taken once per turn of the event loop.
+    pub now: Instant,
+    /// Now, Unix milliseconds, taken at the same moment.
+    pub now_unix_ms: i64,
+    /// When the last command ended: the next one's start.
+    pub command_clock: Instant,
+    /// Memory that the data takes, looked at once per turn when `maxmemory` is set, else at each tick.
+    pub used_memory_bytes: u64,
+    /// Writes are refused because the last background save failed; decided once per turn.
+    pub writes_stopped: bool,
+}
+
+impl ServerState {
+    /// The state at the start.
+    pub fn new(config: Config) -> Self {
+        let now = Instant::now();
+        let now_unix_ms = unix_ms();
+        let mut random = [0u8; 20];
+        // Without randomness the id is merely not unique.
+        let _ = getrandom::fill(&mut random);
+        Self {
+            config,
+            clients: Clients::default(),
+            stats: Stats::default(),
+            slowlog: SlowLog::default(),
+            latency: Latency::default(),
+            saves: SaveState::new(now_unix_ms / 1000, 0),
+            pause: None,
+            shutdown: None,
+            fault: None,
+            hooks: Hooks::default(),
+            run_id: random.iter().map(|byte| format!("{byte:02x}")).collect(),
+            addresses: Vec::new(),
+            port: 0,
+            started: now,
+            started_unix_ms: now_unix_ms,
+            now,
+            now_unix_ms,
+            command_clock: now,
+            used_memory_bytes: 0,
+            writes_stopped: false,
+        }
+    }
+
+    /// Looks at the clocks.
+    pub fn take_time(&mut self) {
+        self.now = Instant::now();
+        self.command_clock = self.now;
+        self.now_unix_ms = unix_ms();
+    }
+
+    /// The monotonic clock: milliseconds since the start.
+    #[inline]
+    pub fn clock_ms(&self) -> u64 {
+        self.now.duration_since(self.started).as_millis() as u64
+    }
+
+    /// Now, Unix seconds.
+    pub fn unix_s(&self) -> i64 {
+        self.now_unix_ms.div_euclid(1000)
+    }
+
+    /// True when a command may not run now because clients are paused.
+    #[inline]
+    pub fn is_paused(&self, writes: bool) -> bool {
+        self.pause.is_some_and(|pause| pause.all || writes)
+    }
+
+    /// Marks clients whose watched keys were changed. The one whose command is running is not among them; true when
+    /// it should have been.
+    pub fn mark_touched(&mut self, touched: &[u64], running: u64) -> bool {
+        for id in touched {
+            if let Some(client) = self.clients.by_id_mut(*id) {
+                client.touched = true;
+            }
+        }
+        touched.contains(&running)
+    }
+}
+
+/// The wall clock, Unix milliseconds.
+pub fn unix_ms() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |passed| passed.as_millis() as i64)
+}

@@ -1,0 +1,378 @@
+//! The one table of command facts: what each command is called, takes, touches and does. `COMMAND`, the generated
+//! `COMPAT.md`, the checks before a command runs and the look-up of its handler all read it. The facts themselves
+//! are in [`crate::facts`], one file per family.
+//!
+//! Facts are written with `const` builders, so that an entry names only what differs from the default:
+//! `CommandFacts::new("strlen", 2, cmd::strings::strlen).flags(READONLY | FAST).keys(&[KeySpec::one(1, RO)])…`.
+
+use crate::ctx::{CmdError, Ctx, Handler};
+
+/// Properties of a command, a set of bits.
+pub type Flags = u32;
+
+/// Changes data.
+pub const WRITE: Flags = 1 << 0;
+/// Only reads data.
+pub const READONLY: Flags = 1 << 1;
+/// Refused when `maxmemory` is reached.
+pub const DENYOOM: Flags = 1 << 2;
+/// For operators.
+pub const ADMIN: Flags = 1 << 3;
+/// Not allowed in scripts.
+pub const NOSCRIPT: Flags = 1 << 4;
+/// Allowed while data is being loaded.
+pub const LOADING: Flags = 1 << 5;
+/// Allowed on a stale replica.
+pub const STALE: Flags = 1 << 6;
+/// Hidden from MONITOR.
+pub const SKIP_MONITOR: Flags = 1 << 7;
+/// Not recorded in the slow log.
+pub const SKIP_SLOWLOG: Flags = 1 << 8;
+/// Constant or logarithmic time.
+pub const FAST: Flags = 1 << 9;
+/// Allowed before authentication.
+pub const NO_AUTH: Flags = 1 << 10;
+/// Not allowed inside MULTI.
+pub const NO_MULTI: Flags = 1 << 11;
+/// Allowed while the server is kept busy by a script.
+pub const ALLOW_BUSY: Flags = 1 << 12;
+/// Not allowed while data is loaded in the background.
+pub const NO_ASYNC_LOADING: Flags = 1 << 13;
+/// May wait.
+pub const BLOCKING: Flags = 1 << 14;
+/// Concerns publish/subscribe.
+pub const PUBSUB: Flags = 1 << 15;
+/// Counted as dangerous by ACL categories.
+pub const DANGEROUS: Flags = 1 << 16;
+/// Its key positions may hold no key at all.
+pub const NO_MANDATORY_KEYS: Flags = 1 << 17;
+
+/// What a command does with a key, a set of bits.
+pub type KeyUse = u16;
+
+/// Reads the key.
+pub const RO: KeyUse = 1 << 0;
+/// Reads and writes the key.
+pub const RW: KeyUse = 1 << 1;
+/// Overwrites the key.
+pub const OW: KeyUse = 1 << 2;
+/// Removes the key.
+pub const RM: KeyUse = 1 << 3;
+/// Returns or copies the value.
+pub const ACCESS: KeyUse = 1 << 4;
+/// Changes the value depending on what it was.
+pub const UPDATE: KeyUse = 1 << 5;
+/// Adds data.
+pub const INSERT: KeyUse = 1 << 6;
+/// Takes data away.
+pub const DELETE: KeyUse = 1 << 7;
+/// What is done depends on the words of the request.
+pub const VARIABLE: KeyUse = 1 << 8;
+
+/// Where keys stand among the words of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct KeySpec {
+    /// Index of the first key.
+    pub first: i16,
+    /// Index of the last key; negative ones count from the end.
+    pub last: i16,
+    /// Distance between keys.
+    pub step: i16,
+    /// What is done with them.
+    pub usage: KeyUse,
+}
+
+impl KeySpec {
+    /// One key at `index`.
+    pub const fn one(index: i16, usage: KeyUse) -> Self {
+        Self { first: index, last: index, step: 1, usage }
+    }
+
+    /// Keys from `first` to `last`, every `step` words.
+    pub const fn range(first: i16, last: i16, step: i16, usage: KeyUse) -> Self {
+        Self { first, last, step, usage }
+    }
+}
+
+/// The family of a command.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[allow(missing_docs)]
+pub enum Group {
+    Generic,
+    String,
+    Bitmap,
+    Hash,
+    Transactions,
+    Connection,
+    Server,
+}
+
+impl Group {
+    /// The name that COMMAND DOCS gives the family.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Group::Generic => "generic",
+            Group::String => "string",
+            Group::Bitmap => "bitmap",
+            Group::Hash => "hash",
+            Group::Transactions => "transactions",
+            Group::Connection => "connection",
+            Group::Server => "server",
+        }
+    }
+}
+
+/// What kind of word an argument is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub enum ArgKind {
+    Key,
+    String,
+    Integer,
+    Double,
+    Pattern,
+    UnixTime,
+    PureToken,
+    OneOf,
+    Block,
+}
+
+impl ArgKind {
+    /// The name that COMMAND DOCS gives the kind.
+    pub const fn name(self) -> &'static str {
+        match self {
+            ArgKind::Key => "key",
+            ArgKind::String => "string",
+            ArgKind::Integer => "integer",
+            ArgKind::Double => "double",
+            ArgKind::Pattern => "pattern",
+            ArgKind::UnixTime => "unix-time",
+            ArgKind::PureToken => "pure-token",
+            ArgKind::OneOf => "oneof",
+            ArgKind::Block => "block",
+        }
+    }
+}
+
+/// One argument of a command, for COMMAND DOCS and COMPAT.md.
+#[derive(Clone, Copy, Debug)]
+pub struct Arg {
+    /// Its name in texts.
+    pub name: &'static str,
+    /// Its kind.
+    pub kind: ArgKind,
+    /// The word that must stand before it, or that it is.
+    pub token: Option<&'static str>,
+    /// May be left out.
+    pub optional: bool,
+    /// May be repeated.
+    pub multiple: bool,
+    /// Its parts (`Block`) or alternatives (`OneOf`).
+    pub parts: &'static [Arg],
+    /// The version of Redis that brought it, if later than the command.
+    pub since: Option<&'static str>,
+}
+
+impl Arg {
+    const fn of(name: &'static str, kind: ArgKind) -> Self {
+        Self { name, kind, token: None, optional: false, multiple: false, parts: &[], since: None }
+    }
+    /// A key.
+    pub const fn key(name: &'static str) -> Self {
+        Self::of(name, ArgKind::Key)
+    }
+    /// Any bytes.
+    pub const fn string(name: &'static str) -> Self {
+        Self::of(name, ArgKind::String)
+    }
+    /// An integer.
+    pub const fn int(name: &'static str) -> Self {
+        Self::of(name, ArgKind::Integer)
+    }
+    /// A floating-point number.
+    pub const fn double(name: &'static str) -> Self {
+        Self::of(name, ArgKind::Double)
+    }
+    /// A glob pattern.
+    pub const fn pattern(name: &'static str) -> Self {
+        Self::of(name, ArgKind::Pattern)
+    }
+    /// A point in time.
+    pub const fn unix_time(name: &'static str) -> Self {
+        Self::of(name, ArgKind::UnixTime)
+    }
+    /// A fixed word.
+    pub const fn word(name: &'static str, token: &'static str) -> Self {
+        Self::of(name, ArgKind::PureToken).token(token)
+    }
+    /// One of several alternatives.
+    pub const fn one_of(name: &'static str, parts: &'static [Arg]) -> Self {
+        let mut arg = Self::of(name, ArgKind::OneOf);
+        arg.parts = parts;
+        arg
+    }
+    /// Several arguments that belong together.
+    pub const fn block(name: &'static str, parts: &'static [Arg]) -> Self {
+        let mut arg = Self::of(name, ArgKind::Block);
+        arg.parts = parts;
+        arg
+    }
+    /// The word that must stand before it.
+    pub const fn token(mut self, token: &'static str) -> Self {
+        self.token = Some(token);
+        self
+    }
+    /// It may be left out.
+    pub const fn optional(mut self) -> Self {
+        self.optional = true;
+        self
+    }
+    /// It may be repeated.
+    pub const fn multiple(mut self) -> Self {
+        self.multiple = true;
+        self
+    }
+    /// The version of Redis that brought it.
+    pub const fn since(mut self, version: &'static str) -> Self {
+        self.since = Some(version);
+        self
+    }
+}
+
+/// Everything that is known about a command.
+#[derive(Debug)]
+pub struct CommandFacts {
+    /// Lower-case name; of a subcommand only its own part (`get` of `config get`).
+    pub name: &'static str,
+    /// Exact number of words, or at least so many if negative; a subcommand counts its container's name too.
+    pub arity: i16,
+    /// Properties.
+    pub flags: Flags,
+    /// Where its keys stand.
+    pub key_specs: &'static [KeySpec],
+    /// Its family.
+    pub group: Group,
+    /// The version of Redis that brought it.
+    pub since: &'static str,
+    /// Its cost.
+    pub complexity: &'static str,
+    /// What it does, in a line.
+    pub summary: &'static str,
+    /// Its arguments.
+    pub arguments: &'static [Arg],
+    /// Its subcommands; a command that has any is a container, and its own handler is not called.
+    pub subcommands: &'static [CommandFacts],
+    /// Request and response policies that proxies of a cluster ask for.
+    pub tips: &'static [&'static str],
+    /// How it differs from Redis, for COMPAT.md; empty when it does not.
+    pub differs: &'static str,
+    /// Runs it.
+    pub handler: Handler,
+}
+
+impl CommandFacts {
+    /// A command that has a name, an arity and a handler; the builders below add the rest.
+    pub const fn new(name: &'static str, arity: i16, handler: Handler) -> Self {
+        Self {
+            name,
+            arity,
+            flags: 0,
+            key_specs: &[],
+            group: Group::Generic,
+            since: "1.0.0",
+            complexity: "O(1)",
+            summary: "",
+            arguments: &[],
+            subcommands: &[],
+            tips: &[],
+            differs: "",
+            handler,
+        }
+    }
+    /// A container: it only has subcommands.
+    pub const fn container(name: &'static str, subcommands: &'static [CommandFacts]) -> Self {
+        let mut facts = Self::new(name, -2, container);
+        facts.subcommands = subcommands;
+        facts.complexity = "Depends on subcommand.";
+        facts
+    }
+    /// A container that is also a command when no subcommand is named.
+    pub const fn bare(mut self, handler: Handler) -> Self {
+        self.arity = -1;
+        self.handler = handler;
+        self
+    }
+    /// Sets the properties.
+    pub const fn flags(mut self, flags: Flags) -> Self {
+        self.flags = flags;
+        self
+    }
+    /// Sets where the keys stand.
+    pub const fn keys(mut self, key_specs: &'static [KeySpec]) -> Self {
+        self.key_specs = key_specs;
+        self
+    }
+    /// Sets family, version and cost.
+    pub const fn group(mut self, group: Group, since: &'static str, complexity: &'static str) -> Self {
+        self.group = group;
+        self.since = since;
+        self.complexity = complexity;
+        self
+    }
+    /// Says what it does, in a line.
+    pub const fn summary(mut self, summary: &'static str) -> Self {
+        self.summary = summary;
+        self
+    }
+    /// Sets the arguments.
+    pub const fn args(mut self, arguments: &'static [Arg]) -> Self {
+        self.arguments = arguments;
+        self
+    }
+    /// Sets the tips.
+    pub const fn tips(mut self, tips: &'static [&'static str]) -> Self {
+        self.tips = tips;
+        self
+    }
+    /// Says how it differs from Redis.
+    pub const fn differs(mut self, differs: &'static str) -> Self {
+        self.differs = differs;
+        self
+    }
+    /// True when it has all of `flags`.
+    #[inline]
+    pub const fn has(&self, flags: Flags) -> bool {
+        self.flags & flags == flags
+    }
+    /// True when a request of `words` words is long enough and not too long.
+    #[inline]
+    pub const fn takes(&self, words: usize) -> bool {
+        if self.arity >= 0 { words == self.arity as usize } else { words >= self.arity.unsigned_abs() as usize }
+    }
+    /// First key, last key and step as COMMAND reports them: the span of all key specs.
+    pub fn key_range(&self) -> (i16, i16, i16) {
+        match self.key_specs {
+            [] => (0, 0, 0),
+            [only] => (only.first, only.last, only.step),
+            [first, .., last] => (first.first, last.last, last.step),
+        }
+    }
+    /// The indices of all keys among `words` words.
+    pub fn key_positions(&self, words: usize) -> Vec<usize> {
+        let mut positions = Vec::new();
+        for spec in self.key_specs {
+            let last = if spec.last < 0 { words as i64 + i64::from(spec.last) } else { i64::from(spec.last) };
+            let mut at = i64::from(spec.first);
+            while at <= last && (at as usize) < words {
+                positions.push(at as usize);
+                at += i64::from(spec.step.max(1));
+            }
+        }
+        positions
+    }
+}
+
+/// Stands in for the handler of a command that only has subcommands; the look-up never lets it run.
+fn container(_: &mut Ctx<'_>) -> Result<(), CmdError> {
+    Err(CmdError::SYNTAX)
+}

@@ -1,0 +1,89 @@
+//! What the writer's side and the reader's side share.
+//!
+//! Relies on [`crate::words`] for who may touch a page when.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+
+use quire_sys::mem::Reservation;
+use quire_sys::thread::ThreadId;
+
+use crate::page::{PAGE_SIZE, PAGES_PER_REGION};
+
+/// What writer and reader share.
+pub(crate) struct Shared {
+    pub(crate) memory: Arc<Reservation>,
+    /// One word a page, see [`crate::words`].
+    pub(crate) words: Reservation,
+    /// One bit a page: it may have content.
+    present: Box<[AtomicU64]>,
+    /// Pre-images held per region.
+    pub(crate) held: Box<[AtomicU32]>,
+    /// The reader is gone: the writer need not keep anything any more.
+    pub(crate) closed: AtomicBool,
+    /// Kernel thread of the reader and its wish for a low priority, see [`crate::Snapshot::run_in_background`].
+    background: AtomicI32,
+    pub(crate) pages: usize,
+}
+
+impl Shared {
+    /// Of `memory`, with a committed table of words for it.
+    pub(crate) fn new(memory: Arc<Reservation>, words: Reservation) -> Self {
+        let pages = memory.len() / PAGE_SIZE;
+        Self {
+            memory,
+            words,
+            present: (0..pages.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
+            held: (0..pages.div_ceil(PAGES_PER_REGION)).map(|_| AtomicU32::new(0)).collect(),
+            closed: AtomicBool::new(false),
+            background: AtomicI32::new(0),
+            pages,
+        }
+    }
+
+    pub(crate) fn word(&self, page: usize) -> &AtomicU32 {
+        assert!(page < self.pages);
+        // SAFETY: `words` is committed for 4 bytes a page, page-aligned, zeroed, accessed only as AtomicU32, and lives
+        // as long as `self`.
+        unsafe { &*self.words.base().cast::<AtomicU32>().add(page) }
+    }
+
+    pub(crate) fn is_present(&self, page: usize) -> bool {
+        self.present[page / 64].load(Ordering::Relaxed) & (1 << (page % 64)) != 0
+    }
+
+    /// How many of the first `pages` pages may have content.
+    pub(crate) fn count_present(&self, pages: usize) -> u64 {
+        let whole: u64 =
+            self.present[..pages / 64].iter().map(|word| u64::from(word.load(Ordering::Relaxed).count_ones())).sum();
+        let rest = (pages / 64 * 64..pages).filter(|&page| self.is_present(page)).count();
+        whole + rest as u64
+    }
+
+    /// Sets or clears the bits of `pages`; returns how many changed.
+    pub(crate) fn set_present(&self, pages: Range<usize>, present: bool) -> u32 {
+        let mut page = pages.start;
+        let mut changed = 0;
+        while page < pages.end {
+            let last = pages.end.min((page / 64 + 1) * 64);
+            let mask = (u64::MAX >> (64 - (last - page))) << (page % 64);
+            changed += if present {
+                (mask & !self.present[page / 64].fetch_or(mask, Ordering::Relaxed)).count_ones()
+            } else {
+                (mask & self.present[page / 64].fetch_and(!mask, Ordering::Relaxed)).count_ones()
+            };
+            page = last;
+        }
+        changed
+    }
+
+    /// Notes the reader's thread, which runs behind everything else; `None` when there is no reader yet.
+    pub(crate) fn set_background_thread(&self, thread: Option<ThreadId>) {
+        self.background.store(thread.map_or(0, ThreadId::raw), Ordering::Release);
+    }
+
+    pub(crate) fn background_thread(&self) -> Option<ThreadId> {
+        ThreadId::from_raw(self.background.load(Ordering::Acquire))
+    }
+}

@@ -1,0 +1,28 @@
+//! Settings of a store.
+
+/// Settings of a store.
+#[derive(Clone, Debug)]
+pub struct StoreConfig {
+    /// Most bytes that the arena may span, at most 64 GiB.
+    pub max_memory_bytes: u64,
+    /// Most memory for pre-images of a snapshot, in bytes.
+    pub budget_bytes: usize,
+    /// A hash of more fields becomes a table (`hash-max-listpack-entries`).
+    pub hash_max_packed_entries: usize,
+    /// A hash with a longer field or value becomes a table (`hash-max-listpack-value`).
+    pub hash_max_packed_value: usize,
+    /// Databases, at most 16.
+    pub databases: u8,
+}
+
+impl Default for StoreConfig {
+    fn default() -> Self {
+        StoreConfig {
+            max_memory_bytes: 64 << 30,
+            budget_bytes: 64 << 20,
+            hash_max_packed_entries: 128,
+            hash_max_packed_value: 64,
+            databases: 16,
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Why an operation on the store failed. The server words these as Redis does.
+
+use quire_arena::ArenaError;
+
+/// What operations on the store return.
+pub type Result<T, E = StoreError> = std::result::Result<T, E>;
+
+/// What went wrong, without the wording a client sees.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The key holds a value of another type.
+    #[error("the key holds a value of another type")]
+    WrongType,
+    /// The string is not a 64-bit integer.
+    #[error("the value is not an integer or out of range")]
+    NotInteger,
+    /// The string is not a floating-point number.
+    #[error("the value is not a valid float")]
+    NotFloat,
+    /// The sum leaves the range of a 64-bit integer.
+    #[error("the increment or decrement would overflow")]
+    Overflow,
+    /// The sum is not a finite number.
+    #[error("the increment would produce NaN or infinity")]
+    NanOrInfinity,
+    /// The field's value is not a 64-bit integer.
+    #[error("the hash value is not an integer")]
+    HashValueNotInteger,
+    /// The field's value is not a floating-point number.
+    #[error("the hash value is not a float")]
+    HashValueNotFloat,
+    /// A string would exceed the largest allowed length.
+    #[error("the string of {len} bytes exceeds the largest allowed length")]
+    TooLarge {
+        /// The length that was asked for.
+        len: u64,
+    },
+    /// An offset lies outside the range that the operation allows.
+    #[error("offset {offset} is out of range")]
+    OutOfRange {
+        /// The offset that was asked for.
+        offset: u64,
+    },
+    /// The arena has no room left.
+    #[error("out of memory: {detail}")]
+    OutOfMemory {
+        /// What the arena says about it.
+        detail: String,
+    },
+    /// The key that the operation needs does not exist.
+    #[error("no such key")]
+    NoSuchKey,
+    /// The database number is out of range.
+    #[error("database {db} does not exist")]
+    NoSuchDb {
+        /// The number that was asked for.
+        db: u8,
+    },
+    /// The arena's contents contradict themselves: a damaged or hostile image.
+    #[error("the data is damaged: {what}")]
+    Damaged {
+        /// What was found.
+        what: String,
+    },
+    /// The arena refused for a reason of the system's.
+    #[error("memory: {detail}")]
+    System {
+        /// What the arena says about it.
+        detail: String,
+    },
+    /// The random seed could not be had from the system.
+    #[error("no random seed: {detail}")]
+    NoSeed {
+        /// What the system says about it.
+        detail: String,
+    },
+}
+
+impl StoreError {
+    /// A [`StoreError::Damaged`] that says what was found.
+    pub(crate) fn damaged(what: impl Into<String>) -> StoreError {
+        StoreError::Damaged { what: what.into() }
+    }
+}
+
+impl From<ArenaError> for StoreError {
+    fn from(error: ArenaError) -> StoreError {
+        match error {
+            ArenaError::OutOfMemory { .. } => StoreError::OutOfMemory { detail: error.to_string() },
+            ArenaError::System(..) | ArenaError::Snapshot(..) => StoreError::System { detail: error.to_string() },
+            other => StoreError::damaged(other.to_string()),
+        }
+    }
+}

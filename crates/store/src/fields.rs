@@ -1,0 +1,117 @@
+//! The fields of a hash that is a table: one arena object each.
+//!
+//! ```text
+//! 0  hash u32 · field length u32 · value length u32
+//! 12 field bytes · value bytes
+//! ```
+//!
+//! Functions on the table's head; the caller writes it back to the entry.
+
+use quire_arena::{Arena, Handle};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::error::{Result, StoreError};
+use crate::table::{Hash, TableHead};
+
+const HEADER_BYTES: usize = 12;
+
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct FieldHeader {
+    hash: u32,
+    field_len: u32,
+    value_len: u32,
+}
+
+const _: () = assert!(size_of::<FieldHeader>() == HEADER_BYTES);
+
+/// A field's object and header.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Field {
+    handle: Handle,
+    header: FieldHeader,
+}
+
+impl Field {
+    #[inline]
+    pub(crate) fn read(arena: &Arena, handle: Handle) -> Result<Field> {
+        Ok(Field { handle, header: *arena.get::<FieldHeader>(handle)? })
+    }
+
+    #[inline]
+    pub(crate) fn name<'a>(&self, arena: &'a Arena) -> Result<&'a [u8]> {
+        Ok(arena.bytes(self.handle, HEADER_BYTES, self.header.field_len as usize)?)
+    }
+
+    #[inline]
+    pub(crate) fn value<'a>(&self, arena: &'a Arena) -> Result<&'a [u8]> {
+        let offset = HEADER_BYTES + self.header.field_len as usize;
+        Ok(arena.bytes(self.handle, offset, self.header.value_len as usize)?)
+    }
+
+    fn size(&self) -> usize {
+        Arena::class_size(HEADER_BYTES + self.header.field_len as usize + self.header.value_len as usize)
+    }
+}
+
+/// Finds a field.
+#[inline]
+pub(crate) fn find(arena: &Arena, head: &TableHead, hash: Hash, name: &[u8]) -> Result<Option<Field>> {
+    let found = head.find(arena, hash, |item| {
+        let field = Field::read(arena, item)?;
+        Ok(field.header.hash == hash.low && field.name(arena)? == name)
+    })?;
+    found.map(|handle| Field::read(arena, handle)).transpose()
+}
+
+fn create(arena: &mut Arena, hash: Hash, name: &[u8], value: &[u8]) -> Result<Field> {
+    let total = HEADER_BYTES + name.len() + value.len();
+    let handle = arena.alloc(total)?;
+    let header = FieldHeader { hash: hash.low, field_len: name.len() as u32, value_len: value.len() as u32 };
+    let bytes = arena.bytes_mut(handle, 0, total)?;
+    bytes[..HEADER_BYTES].copy_from_slice(header.as_bytes());
+    bytes[HEADER_BYTES..][..name.len()].copy_from_slice(name);
+    bytes[HEADER_BYTES + name.len()..].copy_from_slice(value);
+    Ok(Field { handle, header })
+}
+
+/// Adds a field that the table doesn't have. Nothing has changed if this fails.
+pub(crate) fn insert(arena: &mut Arena, head: &mut TableHead, hash: Hash, name: &[u8], value: &[u8]) -> Result<()> {
+    let field = create(arena, hash, name, value)?;
+    if let Err(error) = head.insert(arena, hash, field.handle) {
+        arena.free(field.handle)?;
+        return Err(error);
+    }
+    head.item_bytes = head.item_bytes.saturating_add(field.size() as u64);
+    Ok(())
+}
+
+/// Gives a field another value. Nothing has changed if this fails.
+pub(crate) fn set_value(arena: &mut Arena, head: &mut TableHead, field: Field, hash: Hash, value: &[u8]) -> Result<()> {
+    let mut new = field;
+    new.header.value_len = value.len() as u32;
+    if new.size() == field.size() {
+        let offset = HEADER_BYTES + field.header.field_len as usize;
+        let bytes = arena.bytes_mut(field.handle, 0, offset + value.len())?;
+        bytes[..HEADER_BYTES].copy_from_slice(new.header.as_bytes());
+        bytes[offset..].copy_from_slice(value);
+        return Ok(());
+    }
+    let name = field.name(arena)?.to_vec();
+    let new = create(arena, hash, &name, value)?;
+    if !head.replace(arena, hash.low, field.handle, new.handle)? {
+        return Err(StoreError::damaged("a field is not in its table"));
+    }
+    arena.free(field.handle)?;
+    head.item_bytes = head.item_bytes.saturating_sub(field.size() as u64).saturating_add(new.size() as u64);
+    Ok(())
+}
+
+/// Takes a field out and frees it.
+pub(crate) fn remove(arena: &mut Arena, head: &mut TableHead, field: Field) -> Result<()> {
+    if !head.remove(arena, field.header.hash, field.handle)? {
+        return Err(StoreError::damaged("a field is not in its table"));
+    }
+    head.item_bytes = head.item_bytes.saturating_sub(field.size() as u64);
+    Ok(arena.free(field.handle)?)
+}

@@ -1,0 +1,209 @@
+//! Bringing the data back from an image: at the start, and in the background afterwards.
+//!
+//! Relies on `quire-checkpoint` for reading and checking, on the arena for taking over what was read. In the mode
+//! [`RestoreMode::Map`] commands are served from the mapped file at once, while [`Store::restore_step`] exchanges it for
+//! verified memory, region by region, between commands.
+
+use std::time::{Duration, Instant};
+
+use quire_arena::{Arena, ArenaConfig, ArenaError};
+use quire_checkpoint::{Image, ImageError, RestoreOptions, load, map, remove_stale};
+use quire_device::DeviceError;
+use quire_snapshot::BarrierConfig;
+
+use crate::config::StoreConfig;
+use crate::error::StoreError;
+use crate::place::ImagePlace;
+use crate::store::Store;
+
+/// How an image is brought back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RestoreMode {
+    /// Map the file, serve at once, read and verify in the background.
+    Map,
+    /// Read and verify everything first.
+    Load,
+}
+
+/// What was brought back.
+#[derive(Clone, Debug)]
+pub struct RestoreReport {
+    /// How; `None` if there was no image, so that the store is empty.
+    pub mode: Option<RestoreMode>,
+    /// Keys, expired ones counted.
+    pub keys: u64,
+    /// Bytes of the image's pages.
+    pub image_bytes: u64,
+    /// When the image was cut.
+    pub created_unix_ms: u64,
+    /// Time until the first command can be served.
+    pub took: Duration,
+    /// What is wrong with the image that is used all the same.
+    pub damage: Vec<String>,
+}
+
+/// Why there is no store.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The image can't be used.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    /// The directory can't.
+    #[error(transparent)]
+    Directory(#[from] DeviceError),
+    /// The image is whole, but what it holds isn't a keyspace.
+    #[error("{file} holds no data of this program: {source}")]
+    Content {
+        /// Path of the image.
+        file: String,
+        /// What was found.
+        source: StoreError,
+    },
+    /// No memory for an empty store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl OpenError {
+    /// Whether the bytes of the image are at fault, rather than the disk or this machine.
+    pub fn is_damage(&self) -> bool {
+        match self {
+            Self::Image(error) => error.is_damage(),
+            Self::Content { source, .. } => matches!(source, StoreError::Damaged { .. }),
+            Self::Directory(_) | Self::Store(_) => false,
+        }
+    }
+}
+
+/// What [`Store::restore_step`] found to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RestoreStep {
+    /// Nothing is being brought back.
+    Idle,
+    /// Regions were taken over, and more are ready.
+    More,
+    /// The next region isn't read yet.
+    Waiting,
+    /// That was the last one: everything is in memory and verified.
+    Finished,
+}
+
+impl Store {
+    /// The store whose image lies at `place`; an empty one if there is none. Removes what interrupted saves have left.
+    ///
+    /// With `accept_damaged`, regions whose bytes are not what was written are used all the same: every access is
+    /// checked, so commands may fail on what is damaged, but nothing worse happens.
+    ///
+    /// # Errors
+    /// The image can't be read, is damaged (a mapped one's data may prove so only later, in [`Store::restore_step`]), or
+    /// needs more memory than allowed.
+    pub fn open(
+        config: StoreConfig,
+        place: &ImagePlace,
+        mode: RestoreMode,
+        accept_damaged: bool,
+    ) -> Result<(Store, RestoreReport), OpenError> {
+        let start = Instant::now();
+        remove_stale(place.directory(), place.file())?;
+        let image = match Image::open(place.directory(), place.file()) {
+            Ok(image) => image,
+            Err(ImageError::Missing { .. }) => return Ok((Store::create(config)?, RestoreReport::none(start))),
+            Err(error) => return Err(error.into()),
+        };
+        let info = image.info();
+        let max_bytes = config.max_memory_bytes.min(ArenaConfig::default().max_bytes);
+        let options =
+            RestoreOptions { max_bytes, barrier: BarrierConfig { budget_bytes: config.budget_bytes }, accept_damaged };
+        let (barrier, committed_bytes, restore, damage) = match mode {
+            RestoreMode::Map => {
+                let mapped = map(image, &options)?;
+                (mapped.barrier, mapped.committed_bytes, Some(mapped.restore), Vec::new())
+            }
+            RestoreMode::Load => {
+                let loaded = load(&image, &options, |_, _| {})?;
+                (loaded.barrier, loaded.committed_bytes, None, loaded.summary.damage)
+            }
+        };
+        let content = |source: StoreError| OpenError::Content { file: place.path(), source };
+        let mut arena = Arena::open(barrier, committed_bytes).map_err(|error| content(error.into()))?;
+        arena.set_restoring(restore.is_some());
+        let mut store = Store::from_image(arena, config).map_err(content)?;
+        store.restore = restore;
+        store.saves.epoch = info.epoch;
+        let report = RestoreReport {
+            mode: Some(mode),
+            keys: store.stats().databases.iter().map(|db| db.keys).sum(),
+            image_bytes: info.present_bytes(),
+            created_unix_ms: info.created_unix_ms,
+            took: start.elapsed(),
+            damage: damage.iter().map(ToString::to_string).collect(),
+        };
+        Ok((store, report))
+    }
+
+    /// An image without a root is nobody's.
+    fn from_image(arena: Arena, config: StoreConfig) -> Result<Store, StoreError> {
+        if arena.root().is_null() {
+            return Err(StoreError::damaged("its memory has no root"));
+        }
+        Store::from_arena(arena, config)
+    }
+
+    /// Takes over up to `max_regions` regions that have been read and verified.
+    ///
+    /// # Errors
+    /// The image proves damaged, or can't be read: what was not taken over yet comes from the file, unverified.
+    pub fn restore_step(&mut self, max_regions: usize) -> Result<RestoreStep, OpenError> {
+        let Some(restore) = &mut self.restore else { return Ok(RestoreStep::Idle) };
+        for _ in 0..max_regions {
+            let Some(region) = restore.next_ready() else {
+                let status = restore.status();
+                if let Some(error) = status.failed {
+                    return Err(error.into());
+                }
+                if !status.done {
+                    return Ok(RestoreStep::Waiting);
+                }
+                self.end_restore();
+                return Ok(RestoreStep::Finished);
+            };
+            let adopted = self.arena.adopt_region(region, restore.staging());
+            adopted.map_err(|error: ArenaError| OpenError::Store(error.into()))?;
+            restore.adopted();
+        }
+        Ok(RestoreStep::More)
+    }
+
+    fn end_restore(&mut self) {
+        self.restore = None;
+        self.arena.set_restoring(false);
+    }
+
+    /// Regions taken over and to be taken over, while an image is being brought back in the background.
+    pub fn restore_progress(&self) -> Option<(u64, u64)> {
+        self.restore.as_ref().map(|restore| {
+            let status = restore.status();
+            (u64::from(status.adopted), u64::from(status.regions_total))
+        })
+    }
+
+    /// Takes over everything that is still to be read, and waits for it.
+    ///
+    /// # Errors
+    /// As [`Store::restore_step`].
+    pub fn finish_restore(&mut self) -> Result<(), OpenError> {
+        loop {
+            match self.restore_step(usize::MAX)? {
+                RestoreStep::Idle | RestoreStep::Finished => return Ok(()),
+                RestoreStep::More => {}
+                RestoreStep::Waiting => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+    }
+}
+
+impl RestoreReport {
+    fn none(start: Instant) -> Self {
+        Self { mode: None, keys: 0, image_bytes: 0, created_unix_ms: 0, took: start.elapsed(), damage: Vec::new() }
+    }
+}

@@ -1,0 +1,105 @@
+//! The root object: where everything in the arena is found from.
+//!
+//! Plain data that `Arena::root` points to. The store works on a copy of its tables' heads and writes them through.
+
+use quire_arena::{Arena, Handle};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+use crate::error::{Result, StoreError};
+use crate::table::TableHead;
+
+/// Databases that a root has room for.
+pub(crate) const DATABASES: usize = 16;
+const MAGIC: [u8; 8] = *b"QUIREKV\0";
+const VERSION: u32 = 1;
+
+/// The tables of one database.
+#[derive(Clone, Copy, Debug, Default, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct DbRoot {
+    /// All entries.
+    pub(crate) keys: TableHead,
+    /// The entries that have a time to live, by the same hash.
+    pub(crate) expires: TableHead,
+}
+
+/// The lists of what is being freed little by little.
+#[derive(Clone, Copy, Debug, Default, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct ReclaimRoot {
+    /// First node of the list.
+    pub(crate) first: Handle,
+    /// Nodes in it.
+    pub(crate) nodes: u32,
+}
+
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Root {
+    magic: [u8; 8],
+    version: u32,
+    databases: u32,
+    seed: [u64; 2],
+    reclaim: ReclaimRoot,
+    dbs: [DbRoot; DATABASES],
+}
+
+const RECLAIM_OFFSET: usize = 32;
+const DBS_OFFSET: usize = 40;
+const _: () = assert!(size_of::<DbRoot>() == 80 && size_of::<Root>() == DBS_OFFSET + DATABASES * 80);
+const _: () = assert!(std::mem::offset_of!(Root, reclaim) == RECLAIM_OFFSET);
+const _: () = assert!(std::mem::offset_of!(Root, dbs) == DBS_OFFSET);
+
+/// What the root says when a store starts on it.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) handle: Handle,
+    pub(crate) seed: [u64; 2],
+    pub(crate) reclaim: ReclaimRoot,
+    pub(crate) dbs: Box<[DbRoot; DATABASES]>,
+}
+
+/// Makes the root of an empty store.
+pub(crate) fn create(arena: &mut Arena, seed: [u64; 2]) -> Result<Opened> {
+    let handle = arena.alloc(size_of::<Root>())?;
+    let root = arena.get_mut::<Root>(handle)?;
+    *root = Root::new_zeroed();
+    root.magic = MAGIC;
+    root.version = VERSION;
+    root.databases = DATABASES as u32;
+    root.seed = seed;
+    arena.set_root(handle);
+    open(arena)
+}
+
+/// Reads and checks the root of a store.
+pub(crate) fn open(arena: &Arena) -> Result<Opened> {
+    let handle = arena.root();
+    let root = arena.get::<Root>(handle)?;
+    if root.magic != MAGIC {
+        return Err(StoreError::damaged("the root object is not a keyspace's"));
+    }
+    if root.version != VERSION || root.databases as usize != DATABASES {
+        let (version, databases) = (root.version, root.databases);
+        let what = format!("a keyspace of version {version} with {databases} databases, this program reads {VERSION}");
+        return Err(StoreError::damaged(what));
+    }
+    for db in &root.dbs {
+        db.keys.check(arena)?;
+        db.expires.check(arena)?;
+    }
+    Ok(Opened { handle, seed: root.seed, reclaim: root.reclaim, dbs: Box::new(root.dbs) })
+}
+
+/// Writes one database's heads through.
+pub(crate) fn set_db(arena: &mut Arena, root: Handle, db: usize, value: &DbRoot) -> Result<()> {
+    let offset = DBS_OFFSET + db * size_of::<DbRoot>();
+    arena.bytes_mut(root, offset, size_of::<DbRoot>())?.copy_from_slice(value.as_bytes());
+    Ok(())
+}
+
+/// Writes the reclaim list's head through.
+pub(crate) fn set_reclaim(arena: &mut Arena, root: Handle, value: &ReclaimRoot) -> Result<()> {
+    arena.bytes_mut(root, RECLAIM_OFFSET, size_of::<ReclaimRoot>())?.copy_from_slice(value.as_bytes());
+    Ok(())
+}

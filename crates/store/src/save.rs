@@ -1,0 +1,132 @@
+//! Saving: a cut at a command boundary, and a thread that writes what was cut to an image while commands go on.
+//!
+//! Relies on the arena for the cut and on `quire-checkpoint` for everything about images. One save at a time; how it went
+//! is learnt by asking ([`Store::poll_save`]), so the thread that runs commands never waits for a disk.
+
+use std::sync::Arc;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use quire_checkpoint::{DumpOptions, ImageMeta, Progress, dump};
+use quire_snapshot::Snapshot;
+
+use crate::place::ImagePlace;
+use crate::saves::{Running, SaveError, SaveProgress, SaveStats, SaveSummary};
+use crate::store::Store;
+
+/// Nice value of a background save: commands come first, until they have to wait for it.
+const NICE: i32 = 10;
+
+impl Store {
+    /// Fixes the data as it is now and starts to save it. Commands may go on at once.
+    ///
+    /// # Errors
+    /// [`SaveError::Busy`], or the cut or the thread is refused. What fails later is told by [`Store::poll_save`].
+    pub fn begin_save(&mut self, place: &ImagePlace) -> Result<(), SaveError> {
+        if self.saves.running.is_some() {
+            return Err(SaveError::Busy);
+        }
+        let (snapshot, meta, cut_ns) = self.cut()?;
+        let progress = Arc::new(Progress::new());
+        let (place, shared) = (place.clone(), Arc::clone(&progress));
+        let options = DumpOptions { nice: Some(NICE), ..DumpOptions::default() };
+        let thread = std::thread::Builder::new()
+            .name("quire-save".into())
+            .spawn(move || dump(snapshot, &meta, place.directory(), place.file(), &shared, &options))
+            .map_err(SaveError::Thread)?;
+        self.saves.running = Some(Running { thread, progress, cut_ns, since: Instant::now() });
+        Ok(())
+    }
+
+    fn cut(&mut self) -> Result<(Snapshot, ImageMeta, u64), SaveError> {
+        let start = Instant::now();
+        if !self.arena.try_finish() {
+            return Err(SaveError::Busy);
+        }
+        let snapshot = self.arena.cut().map_err(SaveError::Cut)?;
+        let cut_ns = start.elapsed().as_nanos() as u64;
+        self.saves.last_cut_ns = cut_ns;
+        self.saves.epoch += 1;
+        let created_unix_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+        let meta = ImageMeta { epoch: self.saves.epoch, created_unix_ms, root: self.root.raw(), note: note() };
+        Ok((snapshot, meta, cut_ns))
+    }
+
+    /// How the save ended, once it has; `None` while it runs and when there is none. To be asked from time to time.
+    pub fn poll_save(&mut self) -> Option<Result<SaveSummary, SaveError>> {
+        // As soon as the last page is taken, writing costs nothing any more, though the disk is still busy.
+        self.arena.try_finish();
+        if self.saves.running.as_ref()?.thread.is_finished() { self.join_save() } else { None }
+    }
+
+    fn join_save(&mut self) -> Option<Result<SaveSummary, SaveError>> {
+        let Running { thread, cut_ns, .. } = self.saves.running.take()?;
+        let result = match thread.join() {
+            Ok(Ok(image)) => Ok(SaveSummary { cut_ns, image }),
+            Ok(Err(error)) => Err(SaveError::Dump(error)),
+            Err(_) => Err(SaveError::Crashed),
+        };
+        self.arena.try_finish();
+        Some(self.note_save(result))
+    }
+
+    fn note_save(&mut self, result: Result<SaveSummary, SaveError>) -> Result<SaveSummary, SaveError> {
+        if let Ok(summary) = &result {
+            self.saves.last_bytes_per_s = summary.bytes_per_s();
+        }
+        result
+    }
+
+    /// Tells the running save to stop; [`Store::poll_save`] says when it has. An image that is complete already may
+    /// still be published.
+    pub fn cancel_save(&mut self) {
+        if let Some(running) = &self.saves.running {
+            running.progress.cancel();
+        }
+    }
+
+    /// Saves the data as it is now, and waits for it. A save in the background that was cancelled is waited for first.
+    ///
+    /// # Errors
+    /// [`SaveError::Busy`] while a save in the background runs, and as [`Store::begin_save`] and [`dump`] have it.
+    pub fn save_blocking(&mut self, place: &ImagePlace) -> Result<SaveSummary, SaveError> {
+        match &self.saves.running {
+            Some(running) if !running.progress.is_cancelled() => return Err(SaveError::Busy),
+            Some(_) => drop(self.join_save()),
+            None => {}
+        }
+        let (snapshot, meta, cut_ns) = self.cut()?;
+        let options = DumpOptions::default();
+        let result = dump(snapshot, &meta, place.directory(), place.file(), &Progress::new(), &options);
+        self.arena.try_finish();
+        self.note_save(result.map(|image| SaveSummary { cut_ns, image }).map_err(SaveError::Dump))
+    }
+
+    /// How far the running save has come.
+    pub fn save_progress(&self) -> Option<SaveProgress> {
+        self.saves.running.as_ref().map(Running::progress)
+    }
+
+    /// Figures of the last saves.
+    pub fn save_stats(&self) -> SaveStats {
+        let barrier = self.arena.barrier_stats();
+        let running = self.save_progress().map(|now| now.bytes_written as f64 / now.elapsed.as_secs_f64().max(1e-3));
+        SaveStats {
+            last_cut_ns: self.saves.last_cut_ns,
+            preimage_bytes_now: barrier.preimage_bytes_now,
+            preimage_bytes_peak: barrier.preimage_bytes_peak,
+            budget_bytes: barrier.budget_bytes,
+            waits: barrier.waits,
+            wait_total_ns: barrier.wait_total_ns,
+            wait_longest_ns: barrier.wait_longest_ns,
+            dump_bytes_per_s: running.map_or(self.saves.last_bytes_per_s, |rate| rate as u64),
+        }
+    }
+}
+
+/// What an image says of its origin.
+fn note() -> [u8; 64] {
+    let mut note = [0; 64];
+    let text = concat!("quire ", env!("CARGO_PKG_VERSION"));
+    note[..text.len()].copy_from_slice(text.as_bytes());
+    note
+}

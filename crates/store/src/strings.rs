@@ -1,0 +1,233 @@
+//! Strings: reading, writing, appending, counting, single bits.
+
+use quire_arena::Arena;
+use zerocopy::IntoBytes;
+
+use crate::db::{DbId, Expiry};
+use crate::entry::{EXPIRES, EXTERNAL, Entry, EntryHeader, Form, HEADER_BYTES, INLINE_MAX, Kind, RAW, ROOMY};
+use crate::error::{Result, StoreError};
+use crate::long_double::LongDouble;
+use crate::numbers::parse_i64;
+use crate::reclaim::Items;
+use crate::shape::{Shape, check_len};
+use crate::store::{STRING_MAX_BYTES, Store};
+
+/// Most bytes that a growing string gets in reserve.
+const RESERVE_MAX: usize = 1 << 20;
+
+impl Store {
+    /// The string of a key. Counts a hit or a miss and sets the access clock.
+    ///
+    /// # Errors
+    /// As all operations here: [`StoreError::WrongType`], [`StoreError::Damaged`], [`StoreError::NoSuchDb`]; those that
+    /// write also [`StoreError::OutOfMemory`] and [`StoreError::TooLarge`].
+    #[inline]
+    pub fn get(&mut self, db: DbId, key: &[u8]) -> Result<Option<&[u8]>> {
+        match self.find_kind_to_read(db, key, Kind::String)? {
+            Some(entry) => Ok(Some(entry.value(&self.arena)?)),
+            None => Ok(None),
+        }
+    }
+
+    /// The string of a key; counts nothing.
+    ///
+    /// # Errors
+    /// As [`Store::get`].
+    pub fn peek(&self, db: DbId, key: &[u8]) -> Result<Option<&[u8]>> {
+        match crate::store::check_kind(self.peek_entry(db, key)?, Kind::String)? {
+            Some(entry) => Ok(Some(entry.value(&self.arena)?)),
+            None => Ok(None),
+        }
+    }
+
+    /// The length of a key's string, 0 if there is no such key.
+    ///
+    /// # Errors
+    /// As [`Store::get`].
+    pub fn strlen(&mut self, db: DbId, key: &[u8]) -> Result<usize> {
+        let found = self.find_kind_to_read(db, key, Kind::String)?;
+        Ok(found.map_or(0, |entry| entry.header.value_len as usize))
+    }
+
+    /// Gives a key a string, whatever it held before.
+    ///
+    /// # Errors
+    /// As [`Store::get`].
+    #[inline]
+    pub fn set(&mut self, db: DbId, key: &[u8], value: &[u8], expiry: Expiry) -> Result<()> {
+        let hash = self.hash(key);
+        let found = self.find(db, key, hash)?;
+        match found {
+            Some(entry) if self.overwrite(&entry, value, expiry)? => {}
+            Some(entry) => self.replace_value(db, entry, value, expiry)?,
+            None => {
+                let expiry = if let Expiry::At(at_ms) = expiry { Some(at_ms) } else { None };
+                let shape = Shape::new(Form::String, value.len(), expiry);
+                let entry = self.create_entry(db, key, hash, shape)?;
+                entry.value_mut(&mut self.arena, 0, value.len())?.copy_from_slice(value);
+            }
+        }
+        self.changed(db, key, true);
+        Ok(())
+    }
+
+    /// The common case: the new string has the old one's size class and no time to live changes, so the entry is
+    /// written over with one pass of the barrier. False if that isn't so.
+    #[inline]
+    fn overwrite(&mut self, entry: &Entry, value: &[u8], expiry: Expiry) -> Result<bool> {
+        // Any flag but LONG_KEY stands for something that must be looked after.
+        let header = entry.header;
+        if header.form != Form::String as u8
+            || entry.has(EXTERNAL | ROOMY | RAW | EXPIRES)
+            || matches!(expiry, Expiry::At(_))
+        {
+            return Ok(false);
+        }
+        let offset = entry.value_offset();
+        let total = offset + value.len();
+        if header.value_len as usize != value.len()
+            && (total > INLINE_MAX || Arena::class_size(total) != Arena::class_size(entry.len()))
+        {
+            return Ok(false);
+        }
+        let header = EntryHeader { value_len: value.len() as u32, clock: self.clock, ..header };
+        let bytes = self.arena.bytes_mut(entry.handle, 0, total)?;
+        bytes[..HEADER_BYTES].copy_from_slice(header.as_bytes());
+        bytes[offset..].copy_from_slice(value);
+        Ok(true)
+    }
+
+    /// The other cases of SET on a key that exists.
+    fn replace_value(&mut self, db: DbId, entry: Entry, value: &[u8], expiry: Expiry) -> Result<()> {
+        let expiry = match expiry {
+            Expiry::Keep => entry.expiry(&self.arena)?,
+            Expiry::Clear => None,
+            Expiry::At(at_ms) => Some(at_ms),
+        };
+        let table = match entry.form()? {
+            Form::TableHash => Some(entry.table(&self.arena)?),
+            Form::String | Form::PackedHash => None,
+        };
+        let entry = self.reshape(db, entry, Shape::new(Form::String, value.len(), expiry))?;
+        entry.value_mut(&mut self.arena, 0, value.len())?.copy_from_slice(value);
+        if let Some(head) = table {
+            self.reclaim.retire(&mut self.arena, head, Items::Fields)?;
+            self.sync_reclaim()?;
+        }
+        Ok(())
+    }
+
+    /// Appends to a key's string, which is created if need be; returns the new length.
+    ///
+    /// # Errors
+    /// As [`Store::get`].
+    pub fn append(&mut self, db: DbId, key: &[u8], value: &[u8]) -> Result<usize> {
+        let (entry, old_len) = self.grow_string(db, key, |old_len| old_len + value.len())?;
+        if old_len > 0 {
+            self.mark_raw(&entry)?;
+        }
+        entry.value_mut(&mut self.arena, old_len, value.len())?.copy_from_slice(value);
+        self.changed(db, key, true);
+        Ok(entry.header.value_len as usize)
+    }
+
+    /// Writes over a key's string from `offset`, which is padded with zeros if need be; returns the length afterwards.
+    ///
+    /// # Errors
+    /// As [`Store::get`].
+    pub fn set_range(&mut self, db: DbId, key: &[u8], offset: u64, value: &[u8]) -> Result<usize> {
+        if value.is_empty() {
+            return self.strlen(db, key);
+        }
+        let end = offset.saturating_add(value.len() as u64);
+        if end > STRING_MAX_BYTES as u64 {
+            return Err(StoreError::TooLarge { len: end });
+        }
+        let entry = self.pad_string(db, key, end as usize)?;
+        entry.value_mut(&mut self.arena, offset as usize, value.len())?.copy_from_slice(value);
+        self.changed(db, key, true);
+        Ok(entry.header.value_len as usize)
+    }
+
+    /// Sets a bit of a key's string, counted from the first byte's highest bit; returns what it was.
+    ///
+    /// # Errors
+    /// As [`Store::get`], and [`StoreError::OutOfRange`].
+    pub fn set_bit(&mut self, db: DbId, key: &[u8], bit_offset: u64, bit: bool) -> Result<bool> {
+        if bit_offset / 8 >= STRING_MAX_BYTES as u64 {
+            return Err(StoreError::OutOfRange { offset: bit_offset });
+        }
+        let byte_offset = (bit_offset / 8) as usize;
+        let entry = self.pad_string(db, key, byte_offset + 1)?;
+        let mask = 0x80 >> (bit_offset % 8);
+        let byte = &mut entry.value_mut(&mut self.arena, byte_offset, 1)?[0];
+        let old = *byte & mask != 0;
+        *byte = if bit { *byte | mask } else { *byte & !mask };
+        self.changed(db, key, true);
+        Ok(old)
+    }
+
+    /// The entry of a string of at least `len` bytes, padded with zeros.
+    fn pad_string(&mut self, db: DbId, key: &[u8], len: usize) -> Result<Entry> {
+        let (entry, old_len) = self.grow_string(db, key, |old_len| old_len.max(len))?;
+        self.mark_raw(&entry)?;
+        let new_len = entry.header.value_len as usize;
+        entry.value_mut(&mut self.arena, old_len, new_len - old_len)?.fill(0);
+        Ok(entry)
+    }
+
+    /// Notes that a string was changed in part.
+    fn mark_raw(&mut self, entry: &Entry) -> Result<()> {
+        if !entry.has(RAW) {
+            self.arena.get_mut::<EntryHeader>(entry.handle)?.flags |= RAW;
+        }
+        Ok(())
+    }
+
+    /// The entry of a string whose length becomes what `new_len` makes of the old one, which is returned too.
+    fn grow_string(&mut self, db: DbId, key: &[u8], new_len: impl Fn(usize) -> usize) -> Result<(Entry, usize)> {
+        let hash = self.hash(key);
+        let Some(entry) = self.find_kind(db, key, hash, Kind::String)? else {
+            return Ok((self.create_entry(db, key, hash, Shape::new(Form::String, new_len(0), None))?, 0));
+        };
+        let old_len = entry.header.value_len as usize;
+        let value_len = new_len(old_len);
+        if value_len == old_len {
+            return Ok((entry, old_len));
+        }
+        check_len(value_len)?;
+        let expiry = entry.expiry(&self.arena)?;
+        let reserve = value_len.min(RESERVE_MAX);
+        let shape = Shape { form: Form::String, value_len, keep: old_len, expiry, reserve };
+        Ok((self.reshape(db, entry, shape)?, old_len))
+    }
+
+    /// Adds to the integer that a key's string is, 0 if there is no such key; returns the sum.
+    ///
+    /// # Errors
+    /// As [`Store::get`], [`StoreError::NotInteger`], [`StoreError::Overflow`].
+    pub fn incr_by(&mut self, db: DbId, key: &[u8], by: i64) -> Result<i64> {
+        let old = match self.find_kind(db, key, self.hash(key), Kind::String)? {
+            Some(entry) => parse_i64(entry.value(&self.arena)?).ok_or(StoreError::NotInteger)?,
+            None => 0,
+        };
+        let sum = old.checked_add(by).ok_or(StoreError::Overflow)?;
+        self.set(db, key, itoa::Buffer::new().format(sum).as_bytes(), Expiry::Keep)?;
+        Ok(sum)
+    }
+
+    /// Adds to the number that a key's string is, 0 if there is no such key; returns the sum as it is now stored.
+    ///
+    /// # Errors
+    /// As [`Store::get`], [`StoreError::NotFloat`], [`StoreError::NanOrInfinity`].
+    pub fn incr_by_float(&mut self, db: DbId, key: &[u8], by: impl Into<LongDouble>) -> Result<String> {
+        let old = match self.find_kind(db, key, self.hash(key), Kind::String)? {
+            Some(entry) => LongDouble::parse(entry.value(&self.arena)?).ok_or(StoreError::NotFloat)?,
+            None => LongDouble::ZERO,
+        };
+        let sum = old.plus(by.into()).filter(|sum| sum.is_finite()).ok_or(StoreError::NanOrInfinity)?;
+        let text = sum.format();
+        self.set(db, key, text.as_bytes(), Expiry::Keep)?;
+        Ok(text)
+    }
+}

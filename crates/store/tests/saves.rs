@@ -1,0 +1,225 @@
+//! Saving and bringing back, end to end: real files, writes during saves, failing directories, damaged images.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quire_device::{Action, Disk, Fault, Faulty, Pace, Throttled, Trigger, errno};
+use quire_store::{
+    DbId, Expiry, ImagePlace, OpenError, RestoreMode, RestoreStep, SaveError, SaveSummary, Store, StoreConfig,
+};
+
+const DB: DbId = DbId(0);
+const FILE: &str = "dump.quire";
+const MODES: [RestoreMode; 2] = [RestoreMode::Map, RestoreMode::Load];
+
+fn config() -> StoreConfig {
+    StoreConfig { max_memory_bytes: 64 << 20, budget_bytes: 1 << 20, ..StoreConfig::default() }
+}
+
+/// Some MiB of strings of many sizes, a large hash, and pages that were used and freed again.
+fn filled(keys: u32) -> Store {
+    let mut store = Store::create(config()).unwrap();
+    for number in 0..keys {
+        write(&mut store, number, 1);
+        store.hash_set(DB, b"hash", format!("field:{number}").as_bytes(), b"value").unwrap();
+    }
+    for number in (0..keys).step_by(7) {
+        store.remove(DB, format!("key:{number}").as_bytes()).unwrap();
+    }
+    store
+}
+
+fn write(store: &mut Store, number: u32, version: u32) {
+    let len = (number * 37 % 1500 + version) as usize;
+    let value = vec![(number + version) as u8; len];
+    store.set(DB, format!("key:{number}").as_bytes(), &value, Expiry::Clear).unwrap();
+}
+
+fn wait(store: &mut Store) -> Result<SaveSummary, SaveError> {
+    loop {
+        match store.poll_save() {
+            Some(result) => return result,
+            None => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+}
+
+fn reopened(place: &ImagePlace, mode: RestoreMode) -> Store {
+    let (mut store, report) = Store::open(config(), place, mode, false).unwrap();
+    assert_eq!(report.mode, Some(mode));
+    store.finish_restore().unwrap();
+    store
+}
+
+#[test]
+fn an_image_is_the_data_as_it_was_at_the_cut() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = ImagePlace::new(dir.path(), FILE);
+    let mut store = filled(8000);
+    for round in 1..4 {
+        let digest = store.digest().unwrap();
+        store.begin_save(&place).unwrap();
+        assert!(matches!(store.begin_save(&place), Err(SaveError::Busy)));
+        assert!(matches!(store.save_blocking(&place), Err(SaveError::Busy)));
+        for number in 0..8000 {
+            write(&mut store, number, round);
+        }
+        store.flush(DbId(1)).unwrap();
+        let summary = wait(&mut store).unwrap();
+        assert!(summary.image.pages > 1000 && summary.cut_ns > 0, "{summary:?}");
+        assert!(store.poll_save().is_none() && store.save_progress().is_none());
+        for mode in MODES {
+            assert_eq!(reopened(&place, mode).digest().unwrap(), digest, "round {round} {mode:?}");
+        }
+    }
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "only the image is left");
+}
+
+#[test]
+fn writes_before_during_and_after_a_mapped_restore_are_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = ImagePlace::new(dir.path(), FILE);
+    let mut model = filled(8000);
+    model.save_blocking(&place).unwrap();
+    let (mut store, _) = Store::open(config(), &place, RestoreMode::Map, false).unwrap();
+    let mut number = 0;
+    loop {
+        for _ in 0..100 {
+            write(&mut store, number % 8000, 9);
+            write(&mut model, number % 8000, 9);
+            number += 13;
+        }
+        match store.restore_step(1).unwrap() {
+            RestoreStep::Finished => break,
+            RestoreStep::Waiting => std::thread::sleep(Duration::from_millis(1)),
+            RestoreStep::More => {}
+            RestoreStep::Idle => panic!("it was never finished"),
+        }
+    }
+    assert_eq!(store.restore_step(1).unwrap(), RestoreStep::Idle);
+    write(&mut store, 1, 77);
+    write(&mut model, 1, 77);
+    assert_eq!(store.digest().unwrap(), model.digest().unwrap());
+}
+
+#[test]
+fn a_save_during_a_mapped_restore_is_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = ImagePlace::new(dir.path(), FILE);
+    filled(8000).save_blocking(&place).unwrap();
+    let (mut store, _) = Store::open(config(), &place, RestoreMode::Map, false).unwrap();
+    for number in 0..500 {
+        write(&mut store, number * 16, 5);
+    }
+    store.restore_step(1).unwrap();
+    let digest = store.digest().unwrap();
+    store.begin_save(&place).unwrap();
+    for number in 0..500 {
+        write(&mut store, number * 11, 6);
+        store.restore_step(1).unwrap();
+    }
+    store.finish_restore().unwrap();
+    wait(&mut store).unwrap();
+    let after = store.digest().unwrap();
+    assert_ne!(after, digest);
+    assert_eq!(reopened(&place, RestoreMode::Load).digest().unwrap(), digest);
+    store.save_blocking(&place).unwrap();
+    assert_eq!(reopened(&place, RestoreMode::Map).digest().unwrap(), after);
+}
+
+#[test]
+fn a_failed_save_leaves_the_old_image_and_the_next_one_works() {
+    let dir = tempfile::tempdir().unwrap();
+    let good = ImagePlace::new(dir.path(), FILE);
+    let mut store = filled(4000);
+    store.save_blocking(&good).unwrap();
+    let digest = store.digest().unwrap();
+    let full = Fault::Error(errno::ENOSPC);
+    for trigger in [Trigger::Nth(Action::Create, 0), Trigger::Beyond(1 << 20), Trigger::Nth(Action::Flush, 0)] {
+        let bad =
+            ImagePlace::within(Arc::new(Faulty::new(Arc::new(Disk::new(dir.path())), vec![(trigger, full)])), FILE);
+        store.begin_save(&bad).unwrap();
+        write(&mut store, 3, 40);
+        let error = wait(&mut store).unwrap_err();
+        assert!(error.to_string().contains("No space left"), "{error}");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "{trigger:?}");
+        assert_eq!(reopened(&good, RestoreMode::Load).digest().unwrap(), digest);
+    }
+    store.begin_save(&good).unwrap();
+    wait(&mut store).unwrap();
+    assert_eq!(reopened(&good, RestoreMode::Map).digest().unwrap(), store.digest().unwrap());
+}
+
+#[test]
+fn a_cancelled_save_ends_soon_and_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let pace = Pace { bytes_per_s: 1 << 20, operation_ns: 0 };
+    let slow = ImagePlace::within(Arc::new(Throttled::new(Arc::new(Disk::new(dir.path())), pace)), FILE);
+    let mut store = filled(8000);
+    store.begin_save(&slow).unwrap();
+    assert!(store.save_progress().is_some());
+    store.cancel_save();
+    assert!(wait(&mut store).unwrap_err().is_cancelled());
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    store.begin_save(&slow).unwrap();
+    drop(store);
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "dropping the store cancels too");
+}
+
+#[test]
+fn a_store_without_an_image_is_empty_and_leftovers_go() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join(format!("{FILE}.tmp-123")), b"half an image").unwrap();
+    let (store, report) = Store::open(config(), &ImagePlace::new(dir.path(), FILE), RestoreMode::Map, false).unwrap();
+    assert_eq!((report.mode, report.keys, store.len(DB)), (None, 0, 0));
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+/// Changes a byte in the middle of the page that lies furthest back in the data.
+fn damage(path: &Path) {
+    let file = fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
+    let mut at = file.metadata().unwrap().len() - (64 << 10);
+    let mut byte = [0];
+    while byte[0] == 0 {
+        at -= 512;
+        file.read_exact_at(&mut byte, at).unwrap();
+    }
+    file.write_all_at(&[byte[0] ^ 0x10], at).unwrap();
+}
+
+#[test]
+fn a_damaged_region_is_named_and_used_only_when_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = ImagePlace::new(dir.path(), FILE);
+    filled(8000).save_blocking(&place).unwrap();
+    damage(&dir.path().join(FILE));
+    let error = Store::open(config(), &place, RestoreMode::Load, false).unwrap_err();
+    assert!(error.is_damage() && error.to_string().contains("region"), "{error}");
+    let (mut mapped, _) = Store::open(config(), &place, RestoreMode::Map, false).unwrap();
+    let error: OpenError = mapped.finish_restore().unwrap_err();
+    assert!(error.is_damage() && error.to_string().contains("region"), "{error}");
+    for mode in MODES {
+        let (mut store, _) = Store::open(config(), &place, mode, true).unwrap();
+        store.finish_restore().unwrap();
+        // What is damaged may give errors, but nothing worse.
+        for number in 0..8000 {
+            let _ = store.get(DB, format!("key:{number}").as_bytes());
+        }
+        let _ = store.digest();
+    }
+}
+
+#[test]
+fn an_image_that_needs_more_memory_than_allowed_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = ImagePlace::new(dir.path(), FILE);
+    filled(8000).save_blocking(&place).unwrap();
+    for mode in MODES {
+        let small = StoreConfig { max_memory_bytes: 8 << 20, ..config() };
+        let error = Store::open(small, &place, mode, false).unwrap_err();
+        assert!(!error.is_damage() && error.to_string().contains("memory"), "{error}");
+    }
+}

@@ -1,0 +1,176 @@
+//! What files need beyond the standard library: direct I/O, its alignment, free space, durable directories.
+//!
+//! Relies on `fcntl`, `statx`, `statvfs` and `fsync`. Direct I/O is asked for and verified, never assumed: some file
+//! systems refuse it at once, some only at the first transfer.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+use rustix::fs::{AtFlags, OFlags, StatxFlags};
+
+use crate::buffer::Buffer;
+
+/// Error numbers that back ends without a real device answer with.
+pub mod errno {
+    /// Input or output failed.
+    pub const EIO: i32 = libc::EIO;
+    /// No space left on the device.
+    pub const ENOSPC: i32 = libc::ENOSPC;
+    /// No such file.
+    pub const ENOENT: i32 = libc::ENOENT;
+    /// The file exists.
+    pub const EEXIST: i32 = libc::EEXIST;
+    /// Permission denied.
+    pub const EACCES: i32 = libc::EACCES;
+    /// Invalid argument.
+    pub const EINVAL: i32 = libc::EINVAL;
+}
+
+/// How large and how aligned direct transfers must be.
+pub const DIRECT_ALIGN: usize = 4096;
+
+/// Creates a file that must not exist yet, for reading and writing.
+///
+/// # Errors
+/// What the system says.
+pub fn create_new(path: &Path) -> io::Result<File> {
+    File::options().read(true).write(true).create_new(true).mode(0o644).open(path)
+}
+
+/// Opens a regular file for reading. Anything else (a pipe would block for ever) is refused.
+///
+/// # Errors
+/// What the system says; [`io::ErrorKind::InvalidInput`] if the path names no regular file.
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    let file = File::options().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+    }
+    Ok(file)
+}
+
+/// Turns direct I/O on for `file` if its file system really does it in units of [`DIRECT_ALIGN`]; returns whether.
+///
+/// With `may_write` the first block of the (new) file is written with zeros to find out.
+pub fn try_direct(file: &File, may_write: bool) -> bool {
+    let aligned = match rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) {
+        Ok(facts) if StatxFlags::from_bits_retain(facts.stx_mask).contains(StatxFlags::DIOALIGN) => {
+            let unit = facts.stx_dio_offset_align.max(facts.stx_dio_mem_align) as usize;
+            unit > 0 && DIRECT_ALIGN.is_multiple_of(unit)
+        }
+        // Before Linux 6.1, and for file systems that don't tell: the probe below finds out.
+        _ => true,
+    };
+    if !aligned || set_direct(file, true).is_err() {
+        return false;
+    }
+    let works = Buffer::new(DIRECT_ALIGN).is_ok_and(|mut block| {
+        let result = if may_write { file.write_at(&block, 0) } else { file.read_at(&mut block, 0) };
+        // Other errors (a full or failing disk) are for the real transfers to meet and to report.
+        !matches!(result, Err(error) if error.kind() == io::ErrorKind::InvalidInput)
+    });
+    if !works {
+        let _ = set_direct(file, false);
+    }
+    works
+}
+
+fn set_direct(file: &File, direct: bool) -> io::Result<()> {
+    let mut flags = rustix::fs::fcntl_getfl(file)?;
+    flags.set(OFlags::DIRECT, direct);
+    Ok(rustix::fs::fcntl_setfl(file, flags)?)
+}
+
+/// Bytes that an ordinary user may still write to the file system of `path`.
+///
+/// # Errors
+/// What the system says.
+pub fn free_bytes(path: &Path) -> io::Result<u64> {
+    let facts = rustix::fs::statvfs(path)?;
+    Ok(facts.f_bavail.saturating_mul(facts.f_frsize))
+}
+
+/// Makes the entries of a directory durable: files created, renamed and removed in it.
+///
+/// # Errors
+/// What the system says.
+pub fn sync_directory(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
+/// Asks the system to forget cached pages of `file`, so that the next read comes from the device. A wish.
+pub fn drop_cache(file: &File) {
+    let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A new file under a directory of its own that goes away with the struct.
+    pub(crate) struct Scratch {
+        path: std::path::PathBuf,
+    }
+
+    impl Scratch {
+        pub(crate) fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("quire-sys-{name}-{}", std::process::id()));
+            std::fs::create_dir_all(&path).unwrap();
+            Self { path }
+        }
+
+        pub(crate) fn file(&self, name: &str) -> File {
+            create_new(&self.path.join(name)).unwrap()
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.path);
+        }
+    }
+
+    #[test]
+    fn direct_or_not_whole_blocks_come_back_as_written() {
+        let scratch = Scratch::new("direct");
+        let file = scratch.file("a");
+        let direct = try_direct(&file, true);
+        let mut block = Buffer::new(DIRECT_ALIGN).unwrap();
+        block.fill(3);
+        file.write_all_at(&block, DIRECT_ALIGN as u64).unwrap();
+        let mut back = Buffer::new(2 * DIRECT_ALIGN).unwrap();
+        file.read_exact_at(&mut back, 0).unwrap();
+        assert_eq!(back[DIRECT_ALIGN..], block[..], "direct: {direct}");
+    }
+
+    #[test]
+    fn memory_file_systems_are_used_directly_or_refused_but_never_fail_later() {
+        let shm = Path::new("/dev/shm");
+        if !shm.is_dir() {
+            return;
+        }
+        let path = shm.join(format!("quire-sys-file-{}", std::process::id()));
+        let file = create_new(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        try_direct(&file, true);
+        let block = Buffer::new(DIRECT_ALIGN).unwrap();
+        file.write_all_at(&block, 0).unwrap();
+    }
+
+    #[test]
+    fn only_regular_files_are_opened() {
+        assert!(open_regular(Path::new("/dev/null")).is_err());
+        assert!(open_regular(Path::new("/")).is_err());
+        assert!(open_regular(Path::new("/proc/self/stat")).is_ok());
+        assert!(open_regular(Path::new("/no/such/file")).is_err());
+    }
+
+    #[test]
+    fn free_space_is_told_and_directories_are_synced() {
+        assert!(free_bytes(&std::env::temp_dir()).unwrap() > 0);
+        sync_directory(&std::env::temp_dir()).unwrap();
+        assert!(sync_directory(Path::new("/no/such/directory")).is_err());
+    }
+}

@@ -1,0 +1,353 @@
+//! A ring of reads and writes that the kernel works on while the caller goes on.
+//!
+//! Relies on `io_uring` (Linux 5.6 for these operations). Everything that the kernel uses belongs to the [`Ring`] until
+//! it has finished: buffers go in by value and come out by value, and dropping a ring waits for the kernel.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+use io_uring::{IoUring, opcode, types};
+
+use crate::transfer::{Direction, Transfer, TransferError};
+
+/// Pieces that the kernel holds at once, whatever the number of transfers.
+const ENTRIES: u32 = 128;
+
+/// A transfer that has ended, with its buffer.
+#[derive(Debug)]
+pub struct Ended {
+    /// What was asked for.
+    pub transfer: Transfer,
+    /// How it ended.
+    pub result: Result<(), TransferError>,
+}
+
+struct Slot {
+    file: Arc<File>,
+    transfer: Transfer,
+    /// Pieces that haven't ended.
+    left: usize,
+    error: Option<TransferError>,
+}
+
+/// An extent of a slot's transfer, and how much of it is done.
+#[derive(Clone, Copy)]
+struct Piece {
+    slot: usize,
+    extent: usize,
+    done: usize,
+}
+
+/// Transfers in flight, driven by one thread.
+pub struct Ring {
+    ring: IoUring,
+    slots: Vec<Option<Slot>>,
+    /// Pieces that the kernel doesn't have yet.
+    waiting: VecDeque<Piece>,
+    /// Pieces that the kernel has, by the number that comes back with its answer.
+    given: Vec<Option<Piece>>,
+    given_count: usize,
+    ended: VecDeque<Ended>,
+}
+
+impl std::fmt::Debug for Ring {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Ring").field("given", &self.given_count).field("waiting", &self.waiting.len()).finish()
+    }
+}
+
+impl Ring {
+    /// A new ring.
+    ///
+    /// # Errors
+    /// The system has no `io_uring` or forbids it: use threads instead.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self {
+            ring: IoUring::new(ENTRIES)?,
+            slots: Vec::new(),
+            waiting: VecDeque::new(),
+            given: vec![None; ENTRIES as usize],
+            given_count: 0,
+            ended: VecDeque::new(),
+        })
+    }
+
+    /// Starts `transfer` on `file`. It comes back from [`Ring::wait`], whatever becomes of it.
+    ///
+    /// # Panics
+    /// If a part of the transfer is empty or reaches outside its buffer.
+    pub fn submit(&mut self, file: &Arc<File>, transfer: Transfer) {
+        transfer.check();
+        let count = transfer.extents.len();
+        if count == 0 {
+            self.ended.push_back(Ended { transfer, result: Ok(()) });
+            return;
+        }
+        let slot = self.slots.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() - 1
+        });
+        self.slots[slot] = Some(Slot { file: Arc::clone(file), transfer, left: count, error: None });
+        self.waiting.extend((0..count).map(|extent| Piece { slot, extent, done: 0 }));
+        self.give();
+    }
+
+    /// Transfers that haven't been returned by [`Ring::wait`].
+    pub fn in_flight(&self) -> usize {
+        self.slots.iter().flatten().count() + self.ended.len()
+    }
+
+    /// The next transfer that has ended; sleeps until there is one. `None` if none is in flight.
+    pub fn wait(&mut self) -> Option<Ended> {
+        self.advance(true);
+        self.ended.pop_front()
+    }
+
+    /// The next transfer that has ended, if there is one.
+    pub fn poll(&mut self) -> Option<Ended> {
+        self.advance(false);
+        self.ended.pop_front()
+    }
+
+    fn advance(&mut self, sleep: bool) {
+        self.collect();
+        while self.ended.is_empty() && (self.given_count > 0 || !self.waiting.is_empty()) {
+            self.give();
+            if !sleep || !self.ended.is_empty() {
+                break;
+            }
+            if self.given_count > 0
+                && let Err(error) = self.ring.submit_and_wait(1)
+                && !passing(&error)
+            {
+                self.abandon(&error);
+                break;
+            }
+            self.collect();
+        }
+    }
+
+    /// Hands waiting pieces to the kernel as far as there is room.
+    fn give(&mut self) {
+        let mut pushed = false;
+        while self.given_count < self.given.len() {
+            let Some(piece) = self.waiting.pop_front() else { break };
+            let slot = self.slots[piece.slot].as_ref().expect("a waiting piece has a slot");
+            if slot.error.is_some() {
+                self.end_piece(piece.slot);
+                continue;
+            }
+            let number = self.given.iter().position(Option::is_none).expect("fewer pieces are given than there is room");
+            let entry = Self::entry(slot, piece).user_data(number as u64);
+            // SAFETY: the entry points into the slot's buffer, within its bounds (checked at submission), and names the
+            // slot's file. Both stay in the slot until the kernel has answered for every piece given (`collect`); a
+            // ring that is dropped earlier waits for the answers, or leaks the slots if it can't.
+            if unsafe { self.ring.submission().push(&entry) }.is_err() {
+                self.waiting.push_front(piece);
+                break;
+            }
+            self.given[number] = Some(piece);
+            self.given_count += 1;
+            pushed = true;
+        }
+        if pushed {
+            // What isn't accepted now stays in the ring and goes with the next call.
+            let _ = self.ring.submit();
+        }
+    }
+
+    fn entry(slot: &Slot, piece: Piece) -> io_uring::squeue::Entry {
+        let extent = slot.transfer.extents[piece.extent];
+        let fd = types::Fd(slot.file.as_raw_fd());
+        let at = slot.transfer.buffer.address().wrapping_add(extent.start + piece.done);
+        let len = (extent.len - piece.done).min(1 << 30) as u32;
+        let offset = extent.offset + piece.done as u64;
+        match slot.transfer.direction {
+            Direction::Read => opcode::Read::new(fd, at, len).offset(offset).build(),
+            Direction::Write => opcode::Write::new(fd, at, len).offset(offset).build(),
+        }
+    }
+
+    /// Takes the kernel's answers.
+    fn collect(&mut self) {
+        loop {
+            let Some(answer) = self.ring.completion().next() else { return };
+            let number = answer.user_data() as usize;
+            let Some(mut piece) = self.given.get_mut(number).and_then(Option::take) else { continue };
+            self.given_count -= 1;
+            let slot = self.slots[piece.slot].as_mut().expect("a given piece has a slot");
+            let extent = slot.transfer.extents[piece.extent];
+            let failure = match answer.result() {
+                moved if moved > 0 => {
+                    piece.done += moved as usize;
+                    if piece.done < extent.len {
+                        self.waiting.push_back(piece);
+                        continue;
+                    }
+                    None
+                }
+                0 => Some(io::Error::from(match slot.transfer.direction {
+                    Direction::Read => io::ErrorKind::UnexpectedEof,
+                    Direction::Write => io::ErrorKind::WriteZero,
+                })),
+                refused => Some(io::Error::from_raw_os_error(-refused)),
+            };
+            match failure {
+                Some(error) if passing(&error) => {
+                    self.waiting.push_back(piece);
+                    continue;
+                }
+                Some(source) => {
+                    let (offset, len) = (extent.offset + piece.done as u64, extent.len - piece.done);
+                    slot.error.get_or_insert(TransferError { offset, len, source });
+                }
+                None => {}
+            }
+            self.end_piece(piece.slot);
+        }
+    }
+
+    fn end_piece(&mut self, number: usize) {
+        let slot = self.slots[number].as_mut().expect("the piece's slot");
+        slot.left -= 1;
+        if slot.left == 0
+            && let Some(slot) = self.slots[number].take()
+        {
+            let result = slot.error.map_or(Ok(()), Err);
+            self.ended.push_back(Ended { transfer: slot.transfer, result });
+        }
+    }
+
+    /// The ring itself failed: every transfer ends with its error. Those that the kernel has keep their memory for ever,
+    /// since it may still be used; they come back with a buffer of no bytes.
+    fn abandon(&mut self, error: &io::Error) {
+        let same = || error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error);
+        let mut held = vec![false; self.slots.len()];
+        for piece in self.given.iter().flatten() {
+            held[piece.slot] = true;
+        }
+        self.waiting.clear();
+        for (slot, held) in self.slots.iter_mut().zip(held) {
+            let Some(mut slot) = slot.take() else { continue };
+            if held {
+                let hollow = slot.transfer.buffer.hollow();
+                std::mem::forget(std::mem::replace(&mut slot.transfer.buffer, hollow));
+                std::mem::forget(slot.file);
+            }
+            let offset = slot.transfer.extents.first().map_or(0, |extent| extent.offset);
+            let len = slot.transfer.bytes() as usize;
+            let result = Err(TransferError { offset, len, source: same() });
+            self.ended.push_back(Ended { transfer: slot.transfer, result });
+        }
+        self.given.fill(None);
+        self.given_count = 0;
+    }
+}
+
+/// Whether asking again is the right answer.
+fn passing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock)
+        || error.raw_os_error() == Some(libc::EBUSY)
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // Nothing new is started; what the kernel has, it must finish before the memory goes.
+        self.waiting.clear();
+        while self.given_count > 0 {
+            match self.ring.submit_and_wait(1) {
+                Err(error) if !passing(&error) => {
+                    for slot in self.slots.drain(..) {
+                        std::mem::forget(slot);
+                    }
+                    return;
+                }
+                _ => {}
+            }
+            while let Some(answer) = self.ring.completion().next() {
+                if self.given.get_mut(answer.user_data() as usize).and_then(Option::take).is_some() {
+                    self.given_count -= 1;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::buffer::Buffer;
+    use crate::file::tests::Scratch;
+    use crate::transfer::Extent;
+
+    fn ring() -> Option<Ring> {
+        let ring = Ring::new();
+        if let Err(error) = &ring {
+            eprintln!("io_uring can't be used here, its tests are passed over: {error}");
+        }
+        ring.ok()
+    }
+
+    fn transfer(direction: Direction, len: usize, offset: u64, tag: u64) -> Transfer {
+        let buffer = Buffer::new(len).unwrap();
+        Transfer { direction, buffer, extents: vec![Extent { offset, start: 0, len }], tag }
+    }
+
+    #[test]
+    fn more_pieces_than_the_ring_holds_all_arrive() {
+        let Some(mut ring) = ring() else { return };
+        let scratch = Scratch::new("uring-many");
+        let file = Arc::new(scratch.file("a"));
+        let pieces = 3 * ENTRIES as usize;
+        let mut write = transfer(Direction::Write, pieces * 4096, 0, 9);
+        for (index, page) in write.buffer.chunks_mut(4096).enumerate() {
+            page.fill(index as u8);
+        }
+        // Backwards in the file, so that a mix-up would show.
+        write.extents = (0..pieces)
+            .map(|index| Extent { offset: ((pieces - 1 - index) * 4096) as u64, start: index * 4096, len: 4096 })
+            .collect();
+        ring.submit(&file, write);
+        let ended = ring.wait().unwrap();
+        ended.result.unwrap();
+        assert_eq!(ended.transfer.tag, 9);
+        assert!(ring.wait().is_none());
+
+        ring.submit(&file, transfer(Direction::Read, pieces * 4096, 0, 1));
+        let read = ring.wait().unwrap().transfer.buffer;
+        for (index, page) in read.chunks(4096).enumerate() {
+            assert!(page.iter().all(|&byte| byte == (pieces - 1 - index) as u8));
+        }
+    }
+
+    #[test]
+    fn errors_come_back_with_the_buffer_and_the_place() {
+        let Some(mut ring) = ring() else { return };
+        let scratch = Scratch::new("uring-errors");
+        let file = Arc::new(scratch.file("a"));
+        ring.submit(&file, transfer(Direction::Read, 4096, 8192, 5));
+        let ended = ring.wait().unwrap();
+        let error = ended.result.unwrap_err();
+        assert_eq!((error.offset, error.len, error.source.kind()), (8192, 4096, io::ErrorKind::UnexpectedEof));
+        assert_eq!(ended.transfer.buffer.len(), 4096);
+
+        let closed_for_writing = Arc::new(File::open("/dev/null").unwrap());
+        ring.submit(&closed_for_writing, transfer(Direction::Write, 4096, 0, 6));
+        assert!(ring.wait().unwrap().result.is_err());
+        assert_eq!(ring.in_flight(), 0);
+    }
+
+    #[test]
+    fn a_ring_dropped_with_work_in_flight_waits_for_it() {
+        let Some(mut ring) = ring() else { return };
+        let scratch = Scratch::new("uring-drop");
+        let file = Arc::new(scratch.file("a"));
+        for number in 0..16 {
+            ring.submit(&file, transfer(Direction::Write, 1 << 20, number << 20, number));
+        }
+        drop(ring);
+    }
+}

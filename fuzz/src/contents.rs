@@ -1,0 +1,195 @@
+//! Target `image_contents`: an image whose checksums are right but whose contents are hostile.
+//!
+//! Relies on a small valid store, whose pages the input patches, as somebody would who writes an image of his own. The
+//! promise: opening it and every command on it give an answer or an error, without panic, and come to an end. The store
+//! below the patches has a hash seed of its own in each process, so a kept input may need several tries to hit again.
+
+use std::sync::{Arc, OnceLock};
+
+use quire_arena::Arena;
+use quire_snapshot::{Barrier, BarrierConfig, PAGE_SIZE, Take};
+use quire_store::{DbId, Expiry, Store, StoreConfig};
+use quire_sys::buffer::Carver;
+use quire_sys::mem::Reservation;
+
+use crate::mutate::Dice;
+
+const MAX_BYTES: usize = 64 << 20;
+/// Commands are tried on so many of the keys that the damaged store lists.
+const MOST_KEYS: usize = 400;
+const ZERO: DbId = DbId(0);
+
+/// The pages of the valid store.
+struct Base {
+    page_count: u32,
+    pages: Vec<(u32, Vec<u8>)>,
+    digest: [u8; 20],
+}
+
+/// Patches the valid store with `data`, opens it and uses all of it. Each patch is a page (two bytes), an offset (two),
+/// a length (one, up to 16) and the bytes.
+pub fn run(data: &[u8]) {
+    let base = base();
+    let mut pages = base.pages.clone();
+    let mut rest = data;
+    while let [page_low, page_high, at_low, at_high, len, tail @ ..] = rest {
+        let page = usize::from(u16::from_le_bytes([*page_low, *page_high])) % pages.len();
+        let at = usize::from(u16::from_le_bytes([*at_low, *at_high])) % PAGE_SIZE;
+        let len = (usize::from(*len) % 17).min(tail.len()).min(PAGE_SIZE - at);
+        pages[page].1[at..at + len].copy_from_slice(&tail[..len]);
+        rest = &tail[len..];
+    }
+    if let Some(mut store) = open(base.page_count, &pages) {
+        if data.is_empty() {
+            assert_eq!(store.digest().ok(), Some(base.digest), "the valid store changed by being opened");
+        }
+        use_all_of(&mut store);
+    }
+}
+
+fn open(page_count: u32, pages: &[(u32, Vec<u8>)]) -> Option<Store> {
+    let mut carver = Carver::new(Reservation::new(MAX_BYTES).ok()?);
+    let committed = page_count as usize * PAGE_SIZE;
+    let mut memory = carver.carve(0..committed).ok()?;
+    for (number, page) in pages {
+        let start = *number as usize * PAGE_SIZE;
+        memory[start..start + PAGE_SIZE].copy_from_slice(page);
+    }
+    drop(memory);
+    let config = BarrierConfig { budget_bytes: 1 << 20 };
+    let mut barrier = Barrier::new(Arc::clone(carver.memory()), config).ok()?;
+    for (number, _) in pages {
+        barrier.mark_present(*number..*number + 1);
+    }
+    let arena = Arena::open(barrier, committed).ok()?;
+    Store::from_arena(arena, store_config()).ok()
+}
+
+fn store_config() -> StoreConfig {
+    StoreConfig { max_memory_bytes: MAX_BYTES as u64, budget_bytes: 1 << 20, ..StoreConfig::default() }
+}
+
+/// Every kind of command on whatever the store says that it holds. Errors are fine, so results are dropped.
+fn use_all_of(store: &mut Store) {
+    store.set_now_ms(2_000_000);
+    let mut keys = Vec::new();
+    let _ = store.for_each_key(ZERO, &mut |key, _| {
+        if keys.len() < MOST_KEYS {
+            keys.push(key.to_vec());
+        }
+    });
+    let _ = store.digest();
+    let (mut cursor, mut turns) = (0, 0);
+    while let Ok(next) = store.scan(ZERO, cursor, 50, &mut |_, _| {}) {
+        (cursor, turns) = (next, turns + 1);
+        if cursor == 0 || turns > 10_000 {
+            break;
+        }
+    }
+    for key in &keys {
+        read(store, key);
+    }
+    for (number, key) in keys.iter().enumerate() {
+        write(store, key, number);
+    }
+    let _ = store.random_key(ZERO);
+    let _ = store.expire_step(1000);
+    let _ = store.swap(ZERO, DbId(1));
+    let _ = store.flush_all();
+    for _ in 0..200 {
+        if !matches!(store.reclaim_step(1000), Ok(done) if done > 0) {
+            break;
+        }
+    }
+    let _ = store.set(ZERO, b"after", &[7; 3000], Expiry::Clear);
+    let _ = store.arena_mut().trim(8);
+    let _ = store.stats();
+}
+
+fn read(store: &mut Store, key: &[u8]) {
+    let _ = store.get(ZERO, key).map(|value| value.map(<[u8]>::len));
+    let _ = store.kind(ZERO, key);
+    let _ = store.encoding(ZERO, key);
+    let _ = store.memory_usage(ZERO, key);
+    let _ = store.expiry(ZERO, key);
+    let _ = store.digest_value(ZERO, key);
+    let _ = store.hash_len(ZERO, key);
+    let _ = store.hash_get(ZERO, key, b"field-3").map(|value| value.map(<[u8]>::len));
+    let _ = store.hash_for_each(ZERO, key, &mut |_, _| {});
+    let _ = store.hash_scan(ZERO, key, 0, 10, &mut |_, _| {});
+    let _ = store.hash_random_fields(ZERO, key, 5, true, &mut |_, _| {});
+}
+
+fn write(store: &mut Store, key: &[u8], number: usize) {
+    match number % 10 {
+        0 => drop(store.append(ZERO, key, &[1; 100])),
+        1 => drop(store.set(ZERO, key, &[2; 700], Expiry::At(9_000_000))),
+        2 => drop(store.set_range(ZERO, key, 50, b"range")),
+        3 => drop(store.incr_by(ZERO, key, 3)),
+        4 => drop(store.remove(ZERO, key)),
+        5 => drop(store.rename(ZERO, key, b"renamed")),
+        6 => drop(store.copy(ZERO, key, DbId(2), b"copied", true)),
+        7 => drop(store.move_key(ZERO, key, DbId(3))),
+        8 => drop(store.set_expiry(ZERO, key, Some(1))),
+        _ => drop(store.set_bit(ZERO, key, 77, true)),
+    }
+    let _ = store.hash_set(ZERO, key, b"field-new", &[3; 90]);
+    let _ = store.hash_del(ZERO, key, b"field-3");
+}
+
+fn base() -> &'static Base {
+    static BASE: OnceLock<Base> = OnceLock::new();
+    BASE.get_or_init(|| {
+        let mut store = Store::create(store_config()).expect("an empty store");
+        fill(&mut store).expect("a small store fits");
+        let digest = store.digest().expect("a valid store has a digest");
+        let mut snapshot = store.arena_mut().cut().expect("a first cut");
+        let mut pages = Vec::new();
+        for number in 0..snapshot.page_count() {
+            let mut page = vec![0; PAGE_SIZE];
+            if snapshot.take(number, &mut page) == Take::Copied {
+                pages.push((number, page));
+            }
+        }
+        Base { page_count: snapshot.page_count(), pages, digest }
+    })
+}
+
+/// Something of every shape: strings inline and outside, packed and tabled hashes, times to live, space to reclaim.
+fn fill(store: &mut Store) -> quire_store::Result<()> {
+    store.set_now_ms(1_000_000);
+    for number in 0..150_usize {
+        let expiry = if number % 5 == 0 { Expiry::At(1_500_000 + number as i64 * 10_000) } else { Expiry::Clear };
+        let value = vec![number as u8; [0, 3, 30, 300, 3000][number % 5]];
+        store.set(ZERO, format!("string:{number}").as_bytes(), &value, expiry)?;
+    }
+    store.set(ZERO, b"long", &vec![9; 40_000], Expiry::Clear)?;
+    store.set(ZERO, b"number", b"41", Expiry::Clear)?;
+    store.set(ZERO, &[b'k'; 500], b"long key", Expiry::Clear)?;
+    for number in 0..600 {
+        let field = format!("field-{number}");
+        store.hash_set(ZERO, b"large", field.as_bytes(), b"value")?;
+        store.hash_set(DbId(4), b"doomed", field.as_bytes(), b"value")?;
+        if number < 20 {
+            store.hash_set(ZERO, b"small", field.as_bytes(), b"value")?;
+        }
+    }
+    store.flush(DbId(4))?;
+    Ok(())
+}
+
+/// The valid store, and patches of one to three places all over it.
+pub fn seeds() -> Vec<Vec<u8>> {
+    let mut dice = Dice::new(404);
+    let patch = |dice: &mut Dice| {
+        let mut patch: Vec<u8> = (0..5).map(|_| dice.roll() as u8).collect();
+        let len = 1 << dice.below(4);
+        patch[4] = len;
+        // Most of what matters is small numbers and other objects' handles.
+        let bytes = (dice.roll() >> (8 * dice.below(8))).to_le_bytes();
+        patch.extend(bytes.iter().cycle().take(usize::from(len)));
+        patch
+    };
+    let patched = (0..200).map(|_| (0..=dice.below(3)).flat_map(|_| patch(&mut dice)).collect());
+    std::iter::once(Vec::new()).chain(patched.collect::<Vec<_>>()).collect()
+}

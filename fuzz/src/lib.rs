@@ -1,0 +1,27 @@
+//! Fuzz targets: each takes any bytes and panics only when Quire breaks a promise.
+//!
+//! Relies on the public interfaces of the crates under test. [`smoke`] drives the targets without any fuzzing engine.
+
+#![forbid(unsafe_code)]
+
+pub mod contents;
+pub mod mutate;
+pub mod resp;
+pub mod smoke;
+
+/// A fuzz target: its name, its function, and valid inputs to start from.
+#[derive(Clone, Copy)]
+pub struct Target {
+    /// The name, as `fuzz_targets/` has it.
+    pub name: &'static str,
+    /// Takes any bytes; panics when a promise is broken.
+    pub run: fn(&[u8]),
+    /// Makes the inputs that mutation starts from.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+}
+
+/// All targets.
+pub const TARGETS: &[Target] = &[
+    Target { name: "resp_parser", run: resp::run, seeds: resp::seeds },
+    Target { name: "image_contents", run: contents::run, seeds: contents::seeds },
+];

@@ -1,0 +1,73 @@
+//! The plain loop: mutates seeds and runs a target until a count or a time is reached.
+//!
+//! Relies on nothing but stable Rust. An input that breaks a target is written to `fuzz/artifacts/NAME-ITERATION`, and
+//! the panic goes on; `cargo run -p quire-fuzz --bin smoke -- NAME --input FILE` repeats it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::Target;
+use crate::mutate::{Dice, mutate};
+
+/// Longest input.
+const MOST_BYTES: usize = 16 << 20;
+
+/// An input that takes longer has found a walk that does not end, or nearly so.
+const LONGEST_RUN: Duration = Duration::from_secs(20);
+
+/// When to stop.
+#[derive(Debug, Clone, Copy)]
+pub struct Until {
+    /// After so many inputs.
+    pub iterations: u64,
+    /// Or after so long.
+    pub time: Duration,
+}
+
+/// Runs `target` on mutated seeds; returns how many inputs were tried.
+pub fn drive(target: &Target, seed: u64, until: Until) -> u64 {
+    let seeds = (target.seeds)();
+    let mut dice = Dice::new(seed);
+    let began = Instant::now();
+    for whole in &seeds {
+        (target.run)(whole);
+    }
+    let mut iteration = 0;
+    while iteration < until.iterations && began.elapsed() < until.time {
+        let mut input = seeds[dice.below(seeds.len())].clone();
+        mutate(&mut input, MOST_BYTES, &mut dice);
+        let timed = || {
+            let started = Instant::now();
+            (target.run)(&input);
+            assert!(started.elapsed() < LONGEST_RUN, "{} took {:?} on one input", target.name, started.elapsed());
+        };
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(timed)) {
+            keep(target.name, iteration, &input);
+            resume_unwind(panic);
+        }
+        iteration += 1;
+    }
+    iteration
+}
+
+/// Writes the seeds of `target` into `folder`, for engines that keep their inputs in files.
+///
+/// # Errors
+/// What the system says.
+pub fn write_seeds(target: &Target, folder: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(folder)?;
+    for (number, seed) in (target.seeds)().iter().enumerate() {
+        std::fs::write(folder.join(format!("seed-{number}")), seed)?;
+    }
+    Ok(())
+}
+
+fn keep(name: &str, iteration: u64, input: &[u8]) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("artifacts");
+    let path = folder.join(format!("{name}-{iteration}"));
+    match std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(&path, input)) {
+        Ok(()) => eprintln!("the input that broke {name} is in {}", path.display()),
+        Err(error) => eprintln!("the input that broke {name} could not be kept in {}: {error}", path.display()),
+    }
+}

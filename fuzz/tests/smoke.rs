@@ -1,0 +1,24 @@
+//! A short run of every fuzz target from a fixed seed, as part of `cargo test`.
+//!
+//! Relies on a count of inputs, not on time, so that the same inputs are tried everywhere.
+
+use std::time::Duration;
+
+use quire_fuzz::smoke::{Until, drive};
+use quire_fuzz::{TARGETS, Target};
+
+fn short_run(name: &str, iterations: u64) {
+    let target: &Target = TARGETS.iter().find(|target| target.name == name).expect("the target exists");
+    let tried = drive(target, 2026, Until { iterations, time: Duration::from_secs(120) });
+    assert!(tried > 0);
+}
+
+#[test]
+fn resp_parser_reads_mutated_requests_alike_in_any_pieces() {
+    short_run("resp_parser", 20_000);
+}
+
+#[test]
+fn image_contents_are_used_without_panic_however_damaged() {
+    short_run("image_contents", 1_000);
+}

@@ -1,0 +1,174 @@
+"""kill -9 at random instants during saves: a restart gives exactly the last complete image.
+
+Each round restarts the server on what the round before left, checks the digest, then has four clients update keys
+while a save runs, and kills the server at a random instant. The digest is recorded in the same transaction as the cut,
+so that it describes the image and nothing else. Which image counts is not asked of the server: the file has a new
+identity exactly when the rename of the new image has happened.
+"""
+
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+
+import harness
+
+BATCH = 64
+
+
+class Values:
+    """Random values, cut from a pool: making one costs a slice."""
+
+    def __init__(self, size, seed):
+        self.size = size
+        self.dice = random.Random(seed)
+        self.pool = self.dice.randbytes((1 << 20) + size)
+
+    def pick(self):
+        start = self.dice.randrange(1 << 20)
+        return self.pool[start : start + self.size]
+
+
+def request(key, value):
+    return b"*3\r\n$3\r\nSET\r\n$16\r\nkey:%012d\r\n$%d\r\n%s\r\n" % (key, len(value), value)
+
+
+def load(port, keys, values):
+    connection = harness.Raw(port)
+    for first in range(0, keys, 500):
+        count = min(500, keys - first)
+        connection.send(b"".join(request(key, values.pick()) for key in range(first, first + count)))
+        for _ in range(count):
+            assert connection.reply() == "OK"
+    # A hash much larger than a page, and expiring keys that outlive the test.
+    for first in range(0, 20_000, 1000):
+        fields = [word for n in range(first, first + 1000) for word in (f"field-{n}", values.pick()[:20])]
+        connection.call("HSET", "large", *fields)
+    connection.call("SET", "expiring", "later", "EX", "100000")
+    connection.close()
+
+
+def update(port, keys, values, stop):
+    """Overwrites keys, sometimes with another length, deletes some and changes hash fields, until killed."""
+    try:
+        connection = harness.Raw(port)
+        dice = values.dice
+        while not stop.is_set():
+            batch = []
+            for _ in range(BATCH - 2):
+                value = values.pick()
+                batch.append(request(dice.randrange(keys), value if dice.random() < 0.9 else value[: dice.randrange(len(value))]))
+            batch.append(harness.Raw.encode("DEL", "key:%012d" % dice.randrange(keys)))
+            batch.append(harness.Raw.encode("HSET", "large", f"field-{dice.randrange(20_000)}", values.pick()[:30]))
+            connection.send(b"".join(batch))
+            for _ in range(BATCH):
+                connection.reply()
+    except (ConnectionError, OSError, ValueError):
+        pass  # The server was killed: that is the test.
+
+
+def identity(path):
+    try:
+        stat = os.stat(path)
+        return (stat.st_ino, stat.st_mtime_ns, stat.st_size)
+    except FileNotFoundError:
+        return None
+
+
+def cut_with_digest(connection):
+    """Digest and cut in one transaction; returns the digest."""
+    for words in (["MULTI"], ["DEBUG", "DIGEST"], ["BGSAVE"]):
+        connection.call(*words)
+    digest, started = connection.call("EXEC")
+    assert not isinstance(started, harness.ReplyError), started
+    return digest if isinstance(digest, str) else digest.decode()
+
+
+def time_of_a_save(connection):
+    began = time.monotonic()
+    connection.call("BGSAVE")
+    info = connection.wait_saved()
+    assert info["rdb_last_bgsave_status"] == "ok", info
+    return time.monotonic() - began
+
+
+def campaign(options):
+    dice = random.Random(options.seed)
+    outcome = {"old image": 0, "new image": 0, "save still running": 0}
+    with harness.scratch() as directory:
+        with harness.Quire(options.quire, directory) as server:
+            connection = server.ready()
+            load(server.port, options.keys, Values(options.value_bytes, options.seed))
+            save_s = time_of_a_save(connection)
+            path = harness.image_path(server)
+            expected = connection.digest()
+            server.kill9()
+        for number in range(options.rounds):
+            expected, kind, running = one_round(options, directory, path, expected, save_s, dice, number)
+            outcome[kind] += 1
+            outcome["save still running"] += running
+        with harness.Quire(options.quire, directory) as server:
+            check(server.ready(), expected, "after the last round")
+        leftovers = [name for name in os.listdir(directory) if ".tmp" in name]
+        assert not leftovers, f"temporary files stay: {leftovers}"
+        verify(options.quire, path)
+    assert outcome["save still running"] > 0 or options.rounds < 5, f"no kill fell into a save: {outcome}"
+    return f"{options.rounds} rounds of {options.keys} keys: {outcome}, a save takes {save_s:.2f} s, seed {options.seed}"
+
+
+def check(connection, expected, when):
+    digest = connection.digest()
+    assert digest == expected, f"{when}: digest {digest}, the image's is {expected}"
+
+
+def one_round(options, directory, path, expected, save_s, dice, number):
+    with harness.Quire(options.quire, directory) as server:
+        connection = server.ready()
+        check(connection, expected, f"round {number}")
+        stop = threading.Event()
+        writers = [
+            threading.Thread(target=update, args=(server.port, options.keys, Values(options.value_bytes, number * 10 + n), stop))
+            for n in range(4)
+        ]
+        for writer in writers:
+            writer.start()
+        try:
+            time.sleep(dice.uniform(0.05, 0.3))
+            before = identity(path)
+            at_cut = cut_with_digest(connection)
+            # With four writers a save takes longer than at rest.
+            time.sleep(dice.uniform(0.0, 1.6) * save_s)
+            server.kill9()
+        finally:
+            stop.set()
+            for writer in writers:
+                writer.join(30)
+        published = identity(path) != before
+        temporary = any(".tmp" in name for name in os.listdir(directory))
+    if published:
+        return at_cut, "new image", 0
+    return expected, "old image", int(temporary)
+
+
+def verify(quire, path):
+    done = subprocess.run([quire, "image", "verify", path], capture_output=True, timeout=600)
+    assert done.returncode == 0, done
+
+
+def kill_9_during_saves(options):
+    return campaign(options)
+
+
+def more_arguments(parser):
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--keys", type=int, default=150_000)
+    parser.add_argument("--value-bytes", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=int(time.time()), help="repeats a run as far as timing allows")
+
+
+if __name__ == "__main__":
+    harness.run([kill_9_during_saves], harness.arguments(__doc__, more_arguments))

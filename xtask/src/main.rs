@@ -1,0 +1,96 @@
+//! Tasks of the workspace: `cargo xtask help` lists them.
+//!
+//! Relies on cargo having started it, so that `CARGO_MANIFEST_DIR` tells where the workspace lies; every task runs from
+//! the workspace's root.
+
+mod deps;
+mod docs;
+mod fuzz;
+mod layers;
+mod packages;
+mod peers;
+mod rows;
+mod sources;
+mod steps;
+mod test;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Tasks of the Quire workspace.
+#[derive(Parser)]
+#[command(name = "cargo xtask", disable_help_subcommand = false)]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Everything: packages, format, clippy, layers, tidy, all tests, peers, crashes, bench shape, fuzz smoke
+    Test {
+        /// Only the steps whose name contains this
+        #[arg(long)]
+        only: Option<String>,
+    },
+    /// Check that crates depend on lower rows only and that modules have no cycles
+    Layers,
+    /// Check the house rules of the source: headers, sizes, SAFETY, system calls, licence, READMEs
+    Tidy,
+    /// Build the release binary and run `quire bench` with the arguments given
+    Bench {
+        /// Arguments of `quire bench`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// Write COMPAT.md anew from the table of command facts
+    Docs {
+        /// Only check that it is up to date
+        #[arg(long)]
+        check: bool,
+    },
+    /// Fuzz every target: with cargo-fuzz where it is installed, else with the plain mutation loop
+    Fuzz {
+        /// Seconds for each target
+        #[arg(long, default_value_t = 60)]
+        seconds: u64,
+    },
+    /// Run the kill -9 campaign at full size: 50 rounds of 3M keys
+    Crash {
+        /// Rounds
+        #[arg(long, default_value_t = 50)]
+        rounds: u32,
+    },
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let root = workspace_root();
+    if let Err(error) = std::env::set_current_dir(&root) {
+        eprintln!("cannot enter {}: {error}", root.display());
+        return ExitCode::FAILURE;
+    }
+    let done = match cli.task {
+        Task::Test { only } => test::run(only.as_deref()),
+        Task::Layers => layers::run(),
+        Task::Tidy => tidy::run(),
+        Task::Bench { args } => steps::release_binary().and_then(|quire| steps::bench(&quire, &args)),
+        Task::Docs { check } => docs::run(check),
+        Task::Fuzz { seconds } => fuzz::run(seconds),
+        Task::Crash { rounds } => steps::release_binary().and_then(|quire| peers::full_crash_campaign(&quire, rounds)),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn workspace_root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map_or_else(|| PathBuf::from("."), Path::to_owned)
+}

@@ -1,0 +1,119 @@
+//! The peer tests: other people's clients against the real binary, crashes, and the shape of the bench's JSON.
+//!
+//! Relies on the packages of [`crate::packages`] and on the release binary. The Python files close with
+//! `N passed, N failed` and end every server that they start.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use serde_json::Value;
+
+use crate::packages::PYTHON;
+use crate::steps::{self, Tally};
+
+/// The Python files of `folder`, sorted; those that begin with `_` are shared code.
+pub fn python_files(folder: &str) -> anyhow::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    if Path::new(folder).is_dir() {
+        for entry in std::fs::read_dir(folder)? {
+            let path = entry?.path();
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            if name.ends_with(".py") && !name.starts_with('_') {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Runs one Python file against `quire`.
+pub fn python(file: &Path, quire: &Path, limit: Duration) -> anyhow::Result<Tally> {
+    let mut command = Command::new(PYTHON);
+    command.arg("-B").arg(file).arg("--quire").arg(quire);
+    steps::run(command, limit)
+}
+
+/// The whole kill -9 campaign of the first milestone: 3M keys of 1000 B.
+pub fn full_crash_campaign(quire: &Path, rounds: u32) -> anyhow::Result<()> {
+    let mut command = Command::new(PYTHON);
+    command.args(["-B", "tests/crash/kill9.py", "--quire"]).arg(quire);
+    command.args(["--rounds", &rounds.to_string(), "--keys", "3000000", "--value-bytes", "1000"]);
+    let tally = steps::run(command, Duration::from_secs(4 * 3600))?;
+    if tally.failed > 0 { bail!("the campaign failed") } else { Ok(()) }
+}
+
+/// Runs the quick bench and checks that its JSON keeps the contract; the figures themselves are not judged.
+pub fn bench_shape(quire: &Path) -> anyhow::Result<Tally> {
+    let dir = steps::target_dir()?.join("xtask");
+    std::fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
+    let file = dir.join("bench-server.json");
+    let mut command = Command::new(quire);
+    command.args(["bench", "server", "--quick", "--json"]).arg(&file).arg("--dir").arg(&dir);
+    let mut tally = steps::run(command, Duration::from_secs(300))?;
+    if tally.failed == 0 {
+        let text = std::fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
+        match check_contract(&text) {
+            Ok(()) => tally.passed += 1,
+            Err(error) => {
+                println!("bench: {error:#}");
+                tally.failed += 1;
+            }
+        }
+    }
+    Ok(tally)
+}
+
+/// Result names that later experiments and people look for.
+const NAMES: &[&str] = &[
+    "set_p1_ratio",
+    "get_p1_ratio",
+    "set_p16_ratio",
+    "get_p16_ratio",
+    "cut_stall_us",
+    "cut_stall_ratio",
+    "save_extra_memory_mib",
+    "save_vs_disk_ratio",
+    "p999_during_save_ratio",
+    "restart_first_read_ms",
+    "restart_full_s",
+    "restart_ratio",
+    "memory_per_key_ratio",
+];
+
+fn check_contract(text: &str) -> anyhow::Result<()> {
+    let report: Value = serde_json::from_str(text).context("the figures are not JSON")?;
+    ensure!(report["experiment"] == "server", "the experiment is not named");
+    ensure!(report["machine"].is_object(), "the machine is not described");
+    let results = report["results"].as_array().context("there are no results")?;
+    for name in NAMES {
+        let figure = results.iter().find(|figure| figure["name"] == *name);
+        let figure = figure.with_context(|| format!("{name} is missing"))?;
+        ensure!(figure["value"].is_number(), "{name} has no value");
+        ensure!(figure["unit"].is_string(), "{name} has no unit");
+        ensure!(figure["goal"].is_number() || figure["goal"].is_null(), "the goal of {name} is no number");
+        ensure!(matches!(figure["better"].as_str(), Some("higher" | "lower")), "{name} has no direction");
+        let peers = figure["peer"].as_object().with_context(|| format!("{name} has no peers"))?;
+        ensure!(peers.values().all(Value::is_number), "a peer of {name} has no number");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_contract_is_checked_for_shape_and_names() {
+        let figure =
+            |name: &&str| json!({"name": name, "value": 1.0, "unit": "x", "goal": null, "better": "lower", "peer": {}});
+        let results: Vec<Value> = NAMES.iter().map(figure).collect();
+        let report = |results: &[Value]| json!({"experiment": "server", "machine": {}, "results": results}).to_string();
+        check_contract(&report(&results)).unwrap();
+        assert!(check_contract(&report(&results[1..])).unwrap_err().to_string().contains("set_p1_ratio"));
+        assert!(check_contract("no").is_err());
+    }
+}
