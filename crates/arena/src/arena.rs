@@ -3,6 +3,7 @@
 //! Relies on the barrier for every write and on slabs and runs for space. A new arena and one from an image are the same
 //! bytes; nothing that matters is kept outside them.
 
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -290,12 +291,12 @@ impl Arena {
         self.barrier.trim()
     }
 
-    /// Exchanges a region that is mapped from an image for the same region in memory; see [`Barrier::adopt_region`].
+    /// Exchanges regions that are mapped from an image for the same in memory; see [`Barrier::adopt_regions`].
     ///
     /// # Errors
-    /// If there is no such region or the system refuses.
-    pub fn adopt_region(&mut self, region: u32, staging: &Reservation) -> Result<u32, ArenaError> {
-        Ok(self.barrier.adopt_region(region, staging)?)
+    /// If there are no such regions or the system refuses.
+    pub fn adopt_regions(&mut self, regions: Range<u32>, staging: &Reservation) -> Result<u32, ArenaError> {
+        Ok(self.barrier.adopt_regions(regions, staging)?)
     }
 
     /// Says whether regions are still going to be adopted.

@@ -6,6 +6,7 @@
 //!
 //! Relies on [`crate::pages`] for the writing and on [`crate::publish`] for the order that survives a crash.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quire_device::{Device, DeviceError, Directory};
@@ -64,6 +65,18 @@ pub struct DumpSummary {
     pub mode: &'static str,
 }
 
+/// An image that a newer one has replaced, held open. Its space is given back when this is dropped; for a large file that
+/// takes the system a while, so drop it where nobody waits.
+pub struct Replaced {
+    _device: Option<Arc<dyn Device>>,
+}
+
+impl std::fmt::Debug for Replaced {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("Replaced")
+    }
+}
+
 /// Writes `snapshot` to the image `name` in `directory`, in place of the previous one. To be called on its own thread.
 ///
 /// # Errors
@@ -76,7 +89,7 @@ pub fn dump(
     name: &str,
     progress: &Progress,
     options: &DumpOptions,
-) -> Result<DumpSummary, DumpError> {
+) -> Result<(DumpSummary, Replaced), DumpError> {
     let result = Dump { meta, directory, name, progress, options, started: Instant::now() }.run(snapshot);
     progress.enter(if result.is_ok() { Phase::Done } else { Phase::Failed });
     result
@@ -104,7 +117,7 @@ impl From<DeviceError> for Stop {
 }
 
 impl Dump<'_> {
-    fn run(&self, snapshot: Snapshot) -> Result<DumpSummary, DumpError> {
+    fn run(&self, snapshot: Snapshot) -> Result<(DumpSummary, Replaced), DumpError> {
         if let Some(nice) = self.options.nice {
             snapshot.run_in_background(nice);
         }
@@ -127,9 +140,10 @@ impl Dump<'_> {
             return Err(DumpError::Cancelled { file: self.path() });
         }
         self.progress.enter(Phase::Publish);
+        let replaced = Replaced { _device: self.directory.open(self.name).ok() };
         temporary.publish(self.name).map_err(|error| self.failed(error))?;
         self.directory.sync().map_err(|source| DumpError::NotDurable { file: self.path(), source })?;
-        Ok(DumpSummary {
+        let summary = DumpSummary {
             epoch: self.meta.epoch,
             pages,
             bytes_written: self.progress.bytes_written(),
@@ -140,7 +154,8 @@ impl Dump<'_> {
             sync_time,
             total_time: self.started.elapsed(),
             mode: device.mode(),
-        })
+        };
+        Ok((summary, replaced))
     }
 
     fn path(&self) -> String {

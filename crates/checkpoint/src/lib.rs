@@ -27,7 +27,7 @@ mod regions;
 mod table;
 mod verify;
 
-pub use dump::{DumpOptions, DumpSummary, dump};
+pub use dump::{DumpOptions, DumpSummary, Replaced, dump};
 pub use error::{DumpError, ImageError, Part};
 pub use format::ImageMeta;
 pub use fuzz::fuzz_open;

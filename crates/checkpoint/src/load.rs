@@ -71,7 +71,11 @@ pub(crate) fn guard(image: &Image, memory: Arc<Reservation>, options: &RestoreOp
 /// The bytes of `region` as a buffer.
 pub(crate) fn carve(carver: &mut Carver, region: u32) -> Result<Buffer, MemError> {
     let start = region as usize * REGION_SIZE;
-    carver.carve(start..start + REGION_SIZE)
+    let mut buffer = carver.carve(start..start + REGION_SIZE)?;
+    // Has its memory backed by an ordinary page fault. The read itself would fault under a lock that keeps whoever
+    // remaps regions waiting meanwhile.
+    buffer[0] = 0;
+    Ok(buffer)
 }
 
 /// Reads all pages of an image into memory of its own, on huge pages where the system has them, and checks them.

@@ -6,6 +6,7 @@
 //! Relies on the file not being cut short by others while it is mapped (the system would end the process); a new image
 //! comes by rename, which leaves this one alone. What is read before its region was verified comes from the file as it is.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,6 +28,8 @@ const STAGED_MAX: usize = 32;
 /// A restore by mapping that goes on in the background. Dropping it ends that.
 pub struct Restore {
     ready: Receiver<u32>,
+    /// Taken from `ready`, but not a neighbour of what was given out.
+    next: Option<u32>,
     shared: Arc<Shared>,
     staging: Arc<Reservation>,
     thread: Option<JoinHandle<()>>,
@@ -105,12 +108,25 @@ impl Restore {
             .name("quire-restore".into())
             .spawn(move || stager.run(&image, carver))
             .map_err(|error| ImageError::Memory { file, why: format!("no thread: {error}") })?;
-        Ok(Self { ready, shared, staging, thread: Some(thread), regions_total, adopted: 0 })
+        Ok(Self { ready, next: None, shared, staging, thread: Some(thread), regions_total, adopted: 0 })
     }
 
-    /// A region that is staged, to be exchanged and then reported by [`Restore::adopted`]. `None` if none is just now.
-    pub fn next_ready(&mut self) -> Option<u32> {
-        self.ready.try_recv().ok()
+    /// Neighbouring regions that are staged, `most` at most, to be exchanged and then reported by
+    /// [`Restore::adopted`]. `None` if none are just now.
+    pub fn next_ready(&mut self, most: u32) -> Option<Range<u32>> {
+        let first = self.next.take().or_else(|| self.ready.try_recv().ok())?;
+        let mut regions = first..first + 1;
+        while (regions.len() as u32) < most {
+            match self.ready.try_recv() {
+                Ok(region) if region == regions.end => regions.end += 1,
+                Ok(region) => {
+                    self.next = Some(region);
+                    break;
+                }
+                Err(_) => break,
+            }
+        }
+        Some(regions)
     }
 
     /// Where staged regions lie, each at its offset in the memory.
@@ -118,9 +134,9 @@ impl Restore {
         &self.staging
     }
 
-    /// A region that was staged has been exchanged.
-    pub fn adopted(&mut self) {
-        self.adopted += 1;
+    /// Regions that were staged have been exchanged.
+    pub fn adopted(&mut self, regions: Range<u32>) {
+        self.adopted += regions.len() as u32;
     }
 
     /// How far it has come.

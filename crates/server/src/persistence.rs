@@ -139,7 +139,7 @@ pub fn save_now(store: &mut Store, state: &mut ServerState) -> Result<(), String
 }
 
 /// Goes on bringing back the image; true while more is ready.
-pub fn restore_step(store: &mut Store, state: &mut ServerState, regions: usize) -> bool {
+pub fn restore_step(store: &mut Store, state: &mut ServerState, regions: u32) -> bool {
     match store.restore_step(regions) {
         Ok(RestoreStep::More) => return true,
         Ok(RestoreStep::Idle | RestoreStep::Waiting) => {}

@@ -327,7 +327,7 @@ impl Barrier {
         if self.open.is_some() { 0 } else { self.pool.trim() }
     }
 
-    /// Says whether regions are still going to be [adopted](Barrier::adopt_region).
+    /// Says whether regions are still going to be [adopted](Barrier::adopt_regions).
     pub fn set_restoring(&mut self, restoring: bool) {
         self.restoring = restoring;
     }
@@ -337,21 +337,20 @@ impl Barrier {
         self.restoring
     }
 
-    /// Replaces `region` by the one at the same offset of `staging`, which holds what the region held when it was
-    /// restored: pages written since are copied over first. Returns how many these were.
+    /// Replaces `regions` by those at the same offsets of `staging`, which hold what they held when they were restored:
+    /// pages written since are copied over first. Returns how many these were.
     ///
-    /// The region then no longer depends on the file that it was mapped from. `staging` is empty there afterwards.
+    /// The regions then no longer depend on the file that they were mapped from. `staging` is empty there afterwards.
     ///
     /// # Errors
-    /// [`SnapshotError::Page`] if there is no such region in both, or the system refuses to remap.
-    pub fn adopt_region(&mut self, region: u32, staging: &Reservation) -> Result<u32, SnapshotError> {
-        let start = region as usize * REGION_SIZE;
-        let end = start + REGION_SIZE;
-        if end > self.shared.memory.len() || end > staging.len() {
+    /// [`SnapshotError::Page`] if there are no such regions in both, or the system refuses to remap.
+    pub fn adopt_regions(&mut self, regions: Range<u32>, staging: &Reservation) -> Result<u32, SnapshotError> {
+        let (start, end) = (regions.start as usize * REGION_SIZE, regions.end as usize * REGION_SIZE);
+        if start > end || end > self.shared.memory.len() || end > staging.len() {
             let pages = self.shared.pages.min(staging.len() / PAGE_SIZE) as u64;
             return Err(SnapshotError::Page { page: (start / PAGE_SIZE) as u64, pages });
         }
-        staging.commit(start..end)?;
+        staging.ensure_committed(start..end)?;
         let mut merged = 0;
         for page in start / PAGE_SIZE..end / PAGE_SIZE {
             // SAFETY: as in `before_write`.
@@ -365,7 +364,7 @@ impl Barrier {
                 merged += 1;
             }
         }
-        // SAFETY: both sides are equal now; no reference into the region exists, since references come from `&self` or
+        // SAFETY: both sides are equal now; no reference into the regions exists, since references come from `&self` or
         // `&mut self` of the owner of this barrier. A reader of a snapshot may be copying a page: the kernel exchanges
         // the mapping at once as far as accesses can tell, and either side shows the same bytes.
         unsafe { self.shared.memory.move_from(staging, start..end)? };

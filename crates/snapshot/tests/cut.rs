@@ -212,11 +212,11 @@ fn an_adopted_region_keeps_what_was_written_since_the_restore() {
     unsafe { staging.base().write_bytes(5, 2 * REGION_SIZE) };
     writer.barrier.set_restoring(true);
     writer.write(1, 77);
-    assert_eq!(writer.barrier.adopt_region(0, &staging).unwrap(), 1);
+    assert_eq!(writer.barrier.adopt_regions(0..1, &staging).unwrap(), 1);
     let now = writer.copy(512);
     assert_eq!(now[0], 5);
     assert_eq!(now[PAGE_SIZE], 0);
     assert_eq!(now[PAGE_SIZE + 7], 77);
     assert_eq!(now[2 * PAGE_SIZE], 5);
-    assert!(writer.barrier.adopt_region(2, &staging).is_err());
+    assert!(writer.barrier.adopt_regions(2..3, &staging).is_err());
 }

@@ -149,28 +149,26 @@ impl Store {
         Store::from_arena(arena, config)
     }
 
-    /// Takes over up to `max_regions` regions that have been read and verified.
+    /// Takes over up to `max_regions` neighbouring regions that have been read and verified.
     ///
     /// # Errors
     /// The image proves damaged, or can't be read: what was not taken over yet comes from the file, unverified.
-    pub fn restore_step(&mut self, max_regions: usize) -> Result<RestoreStep, OpenError> {
+    pub fn restore_step(&mut self, max_regions: u32) -> Result<RestoreStep, OpenError> {
         let Some(restore) = &mut self.restore else { return Ok(RestoreStep::Idle) };
-        for _ in 0..max_regions {
-            let Some(region) = restore.next_ready() else {
-                let status = restore.status();
-                if let Some(error) = status.failed {
-                    return Err(error.into());
-                }
-                if !status.done {
-                    return Ok(RestoreStep::Waiting);
-                }
-                self.end_restore();
-                return Ok(RestoreStep::Finished);
-            };
-            let adopted = self.arena.adopt_region(region, restore.staging());
-            adopted.map_err(|error: ArenaError| OpenError::Store(error.into()))?;
-            restore.adopted();
-        }
+        let Some(regions) = restore.next_ready(max_regions) else {
+            let status = restore.status();
+            if let Some(error) = status.failed {
+                return Err(error.into());
+            }
+            if !status.done {
+                return Ok(RestoreStep::Waiting);
+            }
+            self.end_restore();
+            return Ok(RestoreStep::Finished);
+        };
+        let adopted = self.arena.adopt_regions(regions.clone(), restore.staging());
+        adopted.map_err(|error: ArenaError| OpenError::Store(error.into()))?;
+        restore.adopted(regions);
         Ok(RestoreStep::More)
     }
 
@@ -193,7 +191,7 @@ impl Store {
     /// As [`Store::restore_step`].
     pub fn finish_restore(&mut self) -> Result<(), OpenError> {
         loop {
-            match self.restore_step(usize::MAX)? {
+            match self.restore_step(16)? {
                 RestoreStep::Idle | RestoreStep::Finished => return Ok(()),
                 RestoreStep::More => {}
                 RestoreStep::Waiting => std::thread::sleep(Duration::from_millis(1)),

@@ -4,9 +4,11 @@
 //! is learnt by asking ([`Store::poll_save`]), so the thread that runs commands never waits for a disk.
 
 use std::sync::Arc;
+use std::sync::mpsc::{RecvError, TryRecvError, sync_channel};
+use std::thread::JoinHandle;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use quire_checkpoint::{DumpOptions, ImageMeta, Progress, dump};
+use quire_checkpoint::{DumpError, DumpOptions, DumpSummary, ImageMeta, Progress, Replaced, dump};
 use quire_snapshot::Snapshot;
 
 use crate::place::ImagePlace;
@@ -29,11 +31,18 @@ impl Store {
         let progress = Arc::new(Progress::new());
         let (place, shared) = (place.clone(), Arc::clone(&progress));
         let options = DumpOptions { nice: Some(NICE), ..DumpOptions::default() };
-        let thread = std::thread::Builder::new()
-            .name("quire-save".into())
-            .spawn(move || dump(snapshot, &meta, place.directory(), place.file(), &shared, &options))
-            .map_err(SaveError::Thread)?;
-        self.saves.running = Some(Running { thread, progress, cut_ns, since: Instant::now() });
+        let earlier = self.saves.retiring.take();
+        let (tell, result) = sync_channel(1);
+        let save = move || {
+            let (result, replaced) = split(dump(snapshot, &meta, place.directory(), place.file(), &shared, &options));
+            // Only one old image at a time is on its way out.
+            let _ = earlier.map(JoinHandle::join);
+            // If nobody listens, the store is gone.
+            let _ = tell.send(result);
+            drop(replaced);
+        };
+        let thread = std::thread::Builder::new().name("quire-save".into()).spawn(save).map_err(SaveError::Thread)?;
+        self.saves.running = Some(Running { thread, result, progress, cut_ns, since: Instant::now() });
         Ok(())
     }
 
@@ -55,18 +64,28 @@ impl Store {
     pub fn poll_save(&mut self) -> Option<Result<SaveSummary, SaveError>> {
         // As soon as the last page is taken, writing costs nothing any more, though the disk is still busy.
         self.arena.try_finish();
-        if self.saves.running.as_ref()?.thread.is_finished() { self.join_save() } else { None }
+        let result = match self.saves.running.as_ref()?.result.try_recv() {
+            Err(TryRecvError::Empty) => return None,
+            Ok(result) => result.map_err(SaveError::Dump),
+            Err(TryRecvError::Disconnected) => Err(SaveError::Crashed),
+        };
+        self.end_save(result)
     }
 
+    /// Waits for the running save.
     fn join_save(&mut self) -> Option<Result<SaveSummary, SaveError>> {
-        let Running { thread, cut_ns, .. } = self.saves.running.take()?;
-        let result = match thread.join() {
-            Ok(Ok(image)) => Ok(SaveSummary { cut_ns, image }),
-            Ok(Err(error)) => Err(SaveError::Dump(error)),
-            Err(_) => Err(SaveError::Crashed),
+        let result = match self.saves.running.as_ref()?.result.recv() {
+            Ok(result) => result.map_err(SaveError::Dump),
+            Err(RecvError) => Err(SaveError::Crashed),
         };
+        self.end_save(result)
+    }
+
+    fn end_save(&mut self, result: Result<DumpSummary, SaveError>) -> Option<Result<SaveSummary, SaveError>> {
+        let Running { thread, cut_ns, .. } = self.saves.running.take()?;
+        self.saves.retiring = Some(thread);
         self.arena.try_finish();
-        Some(self.note_save(result))
+        Some(self.note_save(result.map(|image| SaveSummary { cut_ns, image })))
     }
 
     fn note_save(&mut self, result: Result<SaveSummary, SaveError>) -> Result<SaveSummary, SaveError> {
@@ -96,7 +115,7 @@ impl Store {
         }
         let (snapshot, meta, cut_ns) = self.cut()?;
         let options = DumpOptions::default();
-        let result = dump(snapshot, &meta, place.directory(), place.file(), &Progress::new(), &options);
+        let (result, _) = split(dump(snapshot, &meta, place.directory(), place.file(), &Progress::new(), &options));
         self.arena.try_finish();
         self.note_save(result.map(|image| SaveSummary { cut_ns, image }).map_err(SaveError::Dump))
     }
@@ -129,4 +148,14 @@ fn note() -> [u8; 64] {
     let text = concat!("quire ", env!("CARGO_PKG_VERSION"));
     note[..text.len()].copy_from_slice(text.as_bytes());
     note
+}
+
+type Dumped = Result<(DumpSummary, Replaced), DumpError>;
+
+/// The result without the old image, and the old image.
+fn split(dumped: Dumped) -> (Result<DumpSummary, DumpError>, Option<Replaced>) {
+    match dumped {
+        Ok((summary, replaced)) => (Ok(summary), Some(replaced)),
+        Err(error) => (Err(error), None),
+    }
 }

@@ -3,6 +3,7 @@
 //! Relies on the dump's [`Progress`] for figures and for telling it to stop.
 
 use std::sync::Arc;
+use std::sync::mpsc::Receiver;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -90,6 +91,8 @@ pub struct SaveStats {
 #[derive(Default)]
 pub(crate) struct Saves {
     pub(crate) running: Option<Running>,
+    /// Gives the space of the image before the last one back.
+    pub(crate) retiring: Option<JoinHandle<()>>,
     /// The last image's.
     pub(crate) epoch: u64,
     pub(crate) last_cut_ns: u64,
@@ -98,7 +101,9 @@ pub(crate) struct Saves {
 
 /// A save in the background.
 pub(crate) struct Running {
-    pub(crate) thread: JoinHandle<Result<DumpSummary, DumpError>>,
+    pub(crate) thread: JoinHandle<()>,
+    /// How it ended; the thread goes on a little longer.
+    pub(crate) result: Receiver<Result<DumpSummary, DumpError>>,
     pub(crate) progress: Arc<Progress>,
     pub(crate) cut_ns: u64,
     pub(crate) since: Instant,
@@ -121,6 +126,9 @@ impl Drop for Saves {
         if let Some(running) = self.running.take() {
             running.progress.cancel();
             let _ = running.thread.join();
+        }
+        if let Some(thread) = self.retiring.take() {
+            let _ = thread.join();
         }
     }
 }

@@ -64,6 +64,9 @@ impl DerefMut for Buffer {
     }
 }
 
+/// How far ahead of what is given out access to memory is opened, in bytes.
+const COMMIT_AHEAD: usize = 1 << 30;
+
 /// Gives out parts of one reservation as buffers, each part at most once and in rising order.
 ///
 /// It takes the reservation by value, so nobody else reaches those bytes while they are filled.
@@ -71,12 +74,13 @@ impl DerefMut for Buffer {
 pub struct Carver {
     memory: Arc<Reservation>,
     next: usize,
+    committed: usize,
 }
 
 impl Carver {
     /// Starts at the first byte of `memory`.
     pub fn new(memory: Reservation) -> Self {
-        Self { memory: Arc::new(memory), next: 0 }
+        Self { memory: Arc::new(memory), next: 0, committed: 0 }
     }
 
     /// The bytes of `range`, committed, as a buffer.
@@ -88,7 +92,12 @@ impl Carver {
         if range.start < self.next || range.end < range.start {
             return Err(MemError::Range { start: range.start, end: range.end, len: self.memory.len() });
         }
-        self.memory.commit(range.clone())?;
+        if range.end > self.committed {
+            // Far ahead at once: access is opened under a lock that everybody's page faults need too.
+            let ahead = range.end.saturating_add(COMMIT_AHEAD).min(self.memory.len()).max(range.end);
+            self.memory.commit(self.committed.max(range.start)..ahead)?;
+            self.committed = ahead;
+        }
         self.next = range.end;
         Ok(Buffer { memory: Arc::clone(&self.memory), range })
     }

@@ -6,6 +6,7 @@
 use std::fs::File;
 use std::ops::Range;
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::io::Errno;
 use rustix::mm::{self, Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags};
@@ -63,6 +64,8 @@ fn failed(call: &'static str, range: &Range<usize>, errno: Errno) -> MemError {
 pub struct Reservation {
     base: *mut u8,
     len: usize,
+    /// One bit a huge page: all of it was committed.
+    committed: Box<[AtomicU64]>,
 }
 
 // SAFETY: the struct is an address and a length; it gives no access to the bytes without `unsafe`, and the system calls
@@ -102,7 +105,8 @@ impl Reservation {
                 let _ = mm::munmap(base.wrapping_add(len).cast(), tail);
             }
         }
-        Ok(Self { base, len })
+        let committed = (0..(len / HUGE_PAGE_SIZE).div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        Ok(Self { base, len, committed })
     }
 
     /// First address of the range.
@@ -144,7 +148,21 @@ impl Reservation {
         // Huge pages are a wish: without them everything works, only slower.
         // SAFETY: advice about memory of this reservation; contents are unchanged.
         let _ = unsafe { mm::madvise(at, range.len(), Advice::LinuxHugepage) };
+        for huge in range.start.div_ceil(HUGE_PAGE_SIZE)..range.end / HUGE_PAGE_SIZE {
+            self.committed[huge / 64].fetch_or(1 << (huge % 64), Ordering::Release);
+        }
         Ok(())
+    }
+
+    /// As [`Reservation::commit`], without a system call if every huge page of `range` was committed whole before.
+    ///
+    /// # Errors
+    /// As [`Reservation::commit`].
+    pub fn ensure_committed(&self, range: Range<usize>) -> Result<(), MemError> {
+        self.check(&range)?;
+        let mut huge_pages = range.start / HUGE_PAGE_SIZE..range.end.div_ceil(HUGE_PAGE_SIZE);
+        let is_committed = |huge: usize| self.committed[huge / 64].load(Ordering::Acquire) >> (huge % 64) & 1 == 1;
+        if huge_pages.all(is_committed) { Ok(()) } else { self.commit(range) }
     }
 
     /// Gives the pages of `range` back to the system; they read as zero afterwards.

@@ -140,7 +140,8 @@ impl Ring {
                 self.end_piece(piece.slot);
                 continue;
             }
-            let number = self.given.iter().position(Option::is_none).expect("fewer pieces are given than there is room");
+            let number =
+                self.given.iter().position(Option::is_none).expect("fewer pieces are given than there is room");
             let entry = Self::entry(slot, piece).user_data(number as u64);
             // SAFETY: the entry points into the slot's buffer, within its bounds (checked at submission), and names the
             // slot's file. Both stay in the slot until the kernel has answered for every piece given (`collect`); a

@@ -13,7 +13,7 @@ const EXPIRE_BUDGET: usize = 200;
 /// Objects that are freed in one step.
 const RECLAIM_BUDGET: usize = 512;
 /// Regions that are brought back in one step.
-const RESTORE_BUDGET: usize = 4;
+const RESTORE_BUDGET: u32 = 4;
 /// Regions that are given back to the system in one tick.
 const TRIM_REGIONS: usize = 8;
 /// How often the end of a save is looked for.
