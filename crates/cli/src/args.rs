@@ -1,0 +1,154 @@
+//! The arguments of `quire`. Those of `serve` are made from the server's table of directives, so that a setting exists in
+//! the file, as a flag and in the environment by being in that table.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::builder::ValueParser;
+use clap::{Arg, ArgAction, Args as _, Command, value_parser};
+use quire_server::config::{env_name, table};
+
+const ABOUT: &str = "A Redis-compatible server that saves without stalling and restarts at once";
+
+const SERVE_HELP: &str = "\
+Settings are taken from the configuration file, then from the environment (QUIRE_PORT for port), then from flags; the \
+last one wins.
+
+Examples:
+  quire serve                                   127.0.0.1:6379, data in ./data
+  quire serve --port 7000 --dir /var/lib/quire
+  quire serve --save \"900 1\" --save \"60 10000\"    save after 900 s with a change, or 60 s with 10000
+  quire serve --save \"\"                         save only when told to (SAVE, BGSAVE)
+  quire serve quire.conf --requirepass secret
+  QUIRE_PORT=7000 quire serve";
+
+/// Directives whose flag may be given several times or with several words.
+const LISTS: &[&str] = &["save", "bind", "client-output-buffer-limit"];
+
+/// All commands.
+pub fn command() -> Command {
+    Command::new("quire")
+        .about(ABOUT)
+        .long_about(format!("{ABOUT}.\n\nWithout a command, `quire` is `quire serve`."))
+        .version(env!("CARGO_PKG_VERSION"))
+        .subcommand_required(true)
+        .subcommand(serve())
+        .subcommand(image())
+        .subcommand(doctor())
+        .subcommand(quire_bench::cli::Args::augment_args(
+            Command::new("bench").about("Set Quire beside redis-server on this machine, figures beside goals"),
+        ))
+        .subcommand(
+            Command::new("docs")
+                .about("Print documents that are made from the program's own tables")
+                .arg(Arg::new("document").required(true).value_parser(["compat"])),
+        )
+}
+
+/// `quire --port 7000` and plain `quire` mean `serve`.
+pub fn with_default_command(mut words: Vec<OsString>) -> Vec<OsString> {
+    let own = ["--help", "-h", "--version", "-V"];
+    let serves = match words.get(1).map(|word| word.to_string_lossy()) {
+        None => true,
+        Some(word) => word.starts_with('-') && !own.contains(&&*word),
+    };
+    if serves {
+        words.insert(1.min(words.len()), "serve".into());
+    }
+    words
+}
+
+fn serve() -> Command {
+    let mut command = Command::new("serve").about("Start the server").after_help(SERVE_HELP).arg(
+        Arg::new("config")
+            .value_name("FILE")
+            .value_parser(value_parser!(PathBuf))
+            .help("Configuration file, in the syntax of redis.conf"),
+    );
+    for directive in table::DIRECTIVES {
+        let default = if directive.default.is_empty() { "\"\"" } else { directive.default };
+        let mut arg = Arg::new(directive.name)
+            .long(directive.name)
+            .value_name("VALUE")
+            .allow_hyphen_values(true)
+            .value_parser(ValueParser::string())
+            .action(ArgAction::Append)
+            .help(format!("{} [default: {default}] [env: {}]", directive.doc, env_name(directive.name)));
+        if LISTS.contains(&directive.name) {
+            arg = arg.num_args(1..);
+        }
+        for alias in directive.aliases {
+            arg = arg.alias(*alias);
+        }
+        command = command.arg(arg);
+    }
+    command
+}
+
+fn file() -> Arg {
+    Arg::new("file").value_name("FILE").required(true).value_parser(value_parser!(PathBuf)).help("The image")
+}
+
+fn image() -> Command {
+    Command::new("image")
+        .about("Look at an image that a save has written")
+        .subcommand_required(true)
+        .subcommand(
+            Command::new("info")
+                .about("Say what an image holds (reads its header, table and footer)")
+                .arg(file())
+                .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("As JSON")),
+        )
+        .subcommand(
+            Command::new("verify")
+                .about("Read all of an image; exit code 1 and the places if it is not what was written")
+                .arg(file()),
+        )
+}
+
+fn doctor() -> Command {
+    Command::new("doctor")
+        .about("Probe the kernel features that Quire uses, and say what it does without")
+        .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("As JSON"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<OsString> {
+        text.split(' ').map(OsString::from).collect()
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn serve_is_what_quire_does_without_a_command() {
+        assert_eq!(with_default_command(words("quire")), words("quire serve"));
+        assert_eq!(with_default_command(words("quire --port 7")), words("quire serve --port 7"));
+        assert_eq!(with_default_command(words("quire --help")), words("quire --help"));
+        assert_eq!(with_default_command(words("quire doctor")), words("quire doctor"));
+    }
+
+    #[test]
+    fn every_directive_is_a_flag() {
+        let matches = command().get_matches_from([
+            "quire",
+            "serve",
+            "--save",
+            "",
+            "--port",
+            "1",
+            "--slowlog-log-slower-than",
+            "-1",
+        ]);
+        let serve = matches.subcommand_matches("serve").unwrap();
+        for directive in table::DIRECTIVES {
+            assert!(serve.try_contains_id(directive.name).is_ok(), "{}", directive.name);
+        }
+        assert_eq!(serve.get_one::<String>("save").unwrap(), "");
+    }
+}

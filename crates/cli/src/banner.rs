@@ -1,0 +1,75 @@
+//! What the server says when it starts: how to connect, where the data lies, what was restored and how fast.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+
+use quire_server::config::Config;
+use quire_server::save_state::Restored;
+
+/// The lines about the data.
+pub fn text(config: &Config, restored: &Restored) -> String {
+    let path = config.image_path();
+    let path = std::path::absolute(&path).unwrap_or(path);
+    let mut text = String::new();
+    let _ = writeln!(text, "  data       {}", path.display());
+    let took_ms = restored.first_read_us as f64 / 1000.0;
+    let gib = restored.image_bytes as f64 / f64::from(1 << 30);
+    let _ = match restored.mode {
+        "map" => writeln!(
+            text,
+            "  restored   {} keys, {gib:.2} GiB, in {took_ms:.1} ms; reading and verifying goes on in the background",
+            restored.keys
+        ),
+        "load" => {
+            writeln!(text, "  restored   {} keys, {gib:.2} GiB, read and verified in {took_ms:.1} ms", restored.keys)
+        }
+        _ => writeln!(text, "  restored   nothing: there is no image yet, the server starts empty"),
+    };
+    let _ = match config.save.as_slice() {
+        [] => writeln!(text, "  saves      when told to: BGSAVE, SAVE, SHUTDOWN SAVE"),
+        rules => {
+            let rules: Vec<String> =
+                rules.iter().map(|rule| format!("{} s and {} changes", rule.seconds, rule.changes)).collect();
+            writeln!(text, "  saves      after {}", rules.join(", or "))
+        }
+    };
+    text
+}
+
+/// Writes the banner to standard output.
+pub fn print(data: &str, addresses: &[String]) {
+    let mut text = format!("\nQuire {} (pid {})\n\n", env!("CARGO_PKG_VERSION"), std::process::id());
+    let _ = writeln!(text, "  listens    {}", addresses.join(", "));
+    if let Some(how) = addresses.iter().find_map(|address| connect(address)) {
+        let _ = writeln!(text, "  connect    {how}");
+    }
+    text.push_str(data);
+    let _ = writeln!(text, "  stop       Ctrl-C, or SHUTDOWN\n");
+    // Nobody may be listening there.
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}
+
+/// The command line that connects to an address.
+fn connect(address: &str) -> Option<String> {
+    if address.starts_with('/') || address.starts_with("unix:") {
+        return Some(format!("redis-cli -s {}", address.trim_start_matches("unix:")));
+    }
+    let (host, port) = address.rsplit_once(':')?;
+    let host = host.trim_matches(['[', ']']);
+    Some(match host {
+        "127.0.0.1" | "0.0.0.0" => format!("redis-cli -p {port}"),
+        _ => format!("redis-cli -h {host} -p {port}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_become_command_lines() {
+        assert_eq!(connect("127.0.0.1:6379").unwrap(), "redis-cli -p 6379");
+        assert_eq!(connect("[::1]:7000").unwrap(), "redis-cli -h ::1 -p 7000");
+        assert_eq!(connect("/run/quire.sock").unwrap(), "redis-cli -s /run/quire.sock");
+    }
+}
