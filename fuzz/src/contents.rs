@@ -65,12 +65,12 @@ fn open(page_count: u32, pages: &[(u32, Vec<u8>)]) -> Option<Store> {
     Store::from_arena(arena, store_config()).ok()
 }
 
-fn store_config() -> StoreConfig {
+pub(crate) fn store_config() -> StoreConfig {
     StoreConfig { max_memory_bytes: MAX_BYTES as u64, budget_bytes: 1 << 20, ..StoreConfig::default() }
 }
 
 /// Every kind of command on whatever the store says that it holds. Errors are fine, so results are dropped.
-fn use_all_of(store: &mut Store) {
+pub(crate) fn use_all_of(store: &mut Store) {
     store.set_now_ms(2_000_000);
     let mut keys = Vec::new();
     let _ = store.for_each_key(ZERO, &mut |key, _| {
@@ -140,8 +140,7 @@ fn write(store: &mut Store, key: &[u8], number: usize) {
 fn base() -> &'static Base {
     static BASE: OnceLock<Base> = OnceLock::new();
     BASE.get_or_init(|| {
-        let mut store = Store::create(store_config()).expect("an empty store");
-        fill(&mut store).expect("a small store fits");
+        let mut store = filled_store();
         let digest = store.digest().expect("a valid store has a digest");
         let mut snapshot = store.arena_mut().cut().expect("a first cut");
         let mut pages = Vec::new();
@@ -153,6 +152,13 @@ fn base() -> &'static Base {
         }
         Base { page_count: snapshot.page_count(), pages, digest }
     })
+}
+
+/// A valid store.
+pub(crate) fn filled_store() -> Store {
+    let mut store = Store::create(store_config()).expect("an empty store");
+    fill(&mut store).expect("a small store fits");
+    store
 }
 
 /// Something of every shape: strings inline and outside, packed and tabled hashes, times to live, space to reclaim.

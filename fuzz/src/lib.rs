@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod contents;
+pub mod image;
 pub mod mutate;
 pub mod resp;
 pub mod smoke;
@@ -23,5 +24,6 @@ pub struct Target {
 /// All targets.
 pub const TARGETS: &[Target] = &[
     Target { name: "resp_parser", run: resp::run, seeds: resp::seeds },
+    Target { name: "image_reader", run: image::run, seeds: image::seeds },
     Target { name: "image_contents", run: contents::run, seeds: contents::seeds },
 ];

@@ -19,6 +19,11 @@ fn resp_parser_reads_mutated_requests_alike_in_any_pieces() {
 }
 
 #[test]
+fn image_files_are_refused_or_read_however_damaged() {
+    short_run("image_reader", 300);
+}
+
+#[test]
 fn image_contents_are_used_without_panic_however_damaged() {
     short_run("image_contents", 1_000);
 }

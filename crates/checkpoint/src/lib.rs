@@ -16,7 +16,6 @@
 mod dump;
 mod error;
 pub mod format;
-mod fuzz;
 mod image;
 mod load;
 mod map;
@@ -30,7 +29,6 @@ mod verify;
 pub use dump::{DumpOptions, DumpSummary, Replaced, dump};
 pub use error::{DumpError, ImageError, Part};
 pub use format::ImageMeta;
-pub use fuzz::fuzz_open;
 pub use image::{Image, ImageInfo};
 pub use load::{LoadSummary, Loaded, RestoreOptions, load};
 pub use map::{Mapped, Restore, RestoreStatus, map};

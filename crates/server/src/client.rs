@@ -65,9 +65,7 @@ impl Multi {
 
     /// Memory that the queue holds.
     pub fn bytes(&self) -> usize {
-        self.buffer.len()
-            + self.ranges.len() * size_of::<ArgRange>()
-            + self.commands.len() * size_of::<Queued>()
+        self.buffer.len() + self.ranges.len() * size_of::<ArgRange>() + self.commands.len() * size_of::<Queued>()
     }
 }
 

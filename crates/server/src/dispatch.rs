@@ -35,9 +35,7 @@ pub fn resolve<'r>(registry: &'r Registry, found: Option<CommandId>, args: Args<
 }
 
 fn unknown_command(args: Args<'_>) -> CmdError {
-    let shown = |word: &[u8], limit: usize| {
-        String::from_utf8_lossy(&word[..word.len().min(limit)]).into_owned()
-    };
+    let shown = |word: &[u8], limit: usize| String::from_utf8_lossy(&word[..word.len().min(limit)]).into_owned();
     let mut words = String::new();
     for word in args.from(1).iter() {
         if words.len() >= UNKNOWN_SHOWN_BYTES {
@@ -99,7 +97,11 @@ fn apply_reply_mode(ctx: &mut Ctx<'_>, before: usize) {
 
 /// The command to call now; `None` when it was queued.
 #[inline]
-fn check<'r>(registry: &'r Registry, found: Option<CommandId>, ctx: &mut Ctx<'_>) -> Result<Option<&'r Command>, CmdError> {
+fn check<'r>(
+    registry: &'r Registry,
+    found: Option<CommandId>,
+    ctx: &mut Ctx<'_>,
+) -> Result<Option<&'r Command>, CmdError> {
     let command = resolve(registry, found, ctx.args)?;
     let facts = command.facts;
     ctx.client.last_command = command.name;

@@ -23,8 +23,7 @@ impl CmdError {
     /// A word that should have been a number.
     pub const NOT_FLOAT: CmdError = Self::fixed("ERR value is not a valid float");
     /// The key holds another type of value.
-    pub const WRONG_TYPE: CmdError =
-        Self::fixed("WRONGTYPE Operation against a key holding the wrong kind of value");
+    pub const WRONG_TYPE: CmdError = Self::fixed("WRONGTYPE Operation against a key holding the wrong kind of value");
     /// The key is missing where it may not be.
     pub const NO_SUCH_KEY: CmdError = Self::fixed("ERR no such key");
     /// A number outside of what the command takes.
@@ -36,8 +35,7 @@ impl CmdError {
     /// A SCAN cursor that is not a number.
     pub const INVALID_CURSOR: CmdError = Self::fixed("ERR invalid cursor");
     /// `maxmemory` is reached and the command would use more.
-    pub const OUT_OF_MEMORY: CmdError =
-        Self::fixed("OOM command not allowed when used memory > 'maxmemory'.");
+    pub const OUT_OF_MEMORY: CmdError = Self::fixed("OOM command not allowed when used memory > 'maxmemory'.");
 
     /// An error whose whole line is known beforehand.
     pub const fn fixed(line: &'static str) -> CmdError {

@@ -40,8 +40,7 @@ mod tests {
     #[test]
     fn arguments_are_written_as_in_the_manual() {
         static EXPIRY: [Arg; 2] = [Arg::int("seconds").token("EX"), Arg::word("keepttl", "KEEPTTL")];
-        let arguments =
-            [Arg::key("key"), Arg::string("value").multiple(), Arg::one_of("expiry", &EXPIRY).optional()];
+        let arguments = [Arg::key("key"), Arg::string("value").multiple(), Arg::one_of("expiry", &EXPIRY).optional()];
         assert_eq!(usage(&arguments), "key value [value ...] [EX seconds | KEEPTTL]");
     }
 }

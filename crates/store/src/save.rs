@@ -46,10 +46,18 @@ impl Store {
         Ok(())
     }
 
+    /// Changes the most memory that a save may use beyond the data, from the next save on.
+    pub fn set_save_budget(&mut self, budget_bytes: usize) {
+        self.saves.new_budget_bytes = Some(budget_bytes);
+    }
+
     fn cut(&mut self) -> Result<(Snapshot, ImageMeta, u64), SaveError> {
         let start = Instant::now();
         if !self.arena.try_finish() {
             return Err(SaveError::Busy);
+        }
+        if let Some(budget_bytes) = self.saves.new_budget_bytes.take() {
+            self.arena.set_budget(budget_bytes).map_err(SaveError::Cut)?;
         }
         let snapshot = self.arena.cut().map_err(SaveError::Cut)?;
         let cut_ns = start.elapsed().as_nanos() as u64;

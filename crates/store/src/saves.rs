@@ -93,6 +93,8 @@ pub(crate) struct Saves {
     pub(crate) running: Option<Running>,
     /// Gives the space of the image before the last one back.
     pub(crate) retiring: Option<JoinHandle<()>>,
+    /// Memory for pre-images, to hold from the next cut on.
+    pub(crate) new_budget_bytes: Option<usize>,
     /// The last image's.
     pub(crate) epoch: u64,
     pub(crate) last_cut_ns: u64,

@@ -28,7 +28,7 @@ pub fn get(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 
 /// CONFIG SET directive value …
 pub fn set(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    if ctx.args.len() % 2 != 0 {
+    if !ctx.args.len().is_multiple_of(2) {
         return Err(CmdError::wrong_args("config|set"));
     }
     // All or nothing: the settings are tried on a copy.
@@ -99,7 +99,7 @@ fn take_effect(ctx: &mut Ctx<'_>, changed: &[&str]) {
                 ctx.store.set_hash_limits(entries as usize, value as usize);
             }
             "checkpoint-max-extra-memory" => {
-                ctx.store.arena_mut().set_budget(server.config.checkpoint_budget_bytes as usize);
+                ctx.store.set_save_budget(server.config.checkpoint_budget_bytes as usize);
             }
             "slowlog-max-len" => server.slowlog.shorten(server.config.slowlog_max_len as usize),
             "loglevel" => {

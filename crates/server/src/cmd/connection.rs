@@ -8,8 +8,7 @@ use crate::numbers::parse_i64;
 use crate::resp::Protocol;
 use crate::version::COMPATIBLE_VERSION;
 
-const BAD_NAME: CmdError =
-    CmdError::fixed("ERR Client names cannot contain spaces, newlines or special characters.");
+const BAD_NAME: CmdError = CmdError::fixed("ERR Client names cannot contain spaces, newlines or special characters.");
 const WRONG_PASSWORD: CmdError = CmdError::fixed("WRONGPASS invalid username-password pair or user is disabled.");
 const NO_PASSWORD_SET: CmdError = CmdError::fixed(
     "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration \

@@ -14,7 +14,9 @@ pub fn help(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     )];
     let subcommands = container.subcommands.iter().map(|id| registry.command(*id));
     for sub in subcommands.filter(|sub| sub.facts.name != "help") {
-        lines.push(format!("{} {}", sub.facts.name.to_ascii_uppercase(), usage(sub.facts.arguments)).trim_end().to_owned());
+        lines.push(
+            format!("{} {}", sub.facts.name.to_ascii_uppercase(), usage(sub.facts.arguments)).trim_end().to_owned(),
+        );
         lines.push(format!("    {}", sub.facts.summary));
     }
     lines.push("HELP".to_owned());

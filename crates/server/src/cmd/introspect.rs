@@ -99,7 +99,7 @@ pub fn list(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
                 names.extend(all.map(|c| c.name).filter(|name| glob::matches(wanted, name.as_bytes(), true)));
             } else if args.is(3, "ACLCAT") {
                 let has = |command: &Command| {
-                    categories(command.facts).iter().any(|name| name[1..].as_bytes().eq_ignore_ascii_case(wanted))
+                    categories(command.facts).iter().any(|name| name.as_bytes()[1..].eq_ignore_ascii_case(wanted))
                 };
                 names.extend(registry().all().iter().filter(|command| has(command)).map(|command| command.name));
             } else if !args.is(3, "MODULE") {
@@ -294,7 +294,8 @@ fn write_arguments(reply: &mut Reply, arguments: &[Arg]) {
             .filter_map(|(set, name)| set.then_some(*name))
             .collect();
         let is_key = arg.kind == ArgKind::Key;
-        let optional_fields = [is_key, arg.token.is_some(), arg.since.is_some(), !flags.is_empty(), !arg.parts.is_empty()];
+        let optional_fields =
+            [is_key, arg.token.is_some(), arg.since.is_some(), !flags.is_empty(), !arg.parts.is_empty()];
         reply.map(2 + optional_fields.iter().filter(|present| **present).count());
         reply.bulk_str("name");
         reply.bulk_str(arg.name);

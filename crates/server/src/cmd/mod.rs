@@ -18,6 +18,8 @@ pub mod latency;
 pub mod lcs;
 pub mod memory;
 pub mod persistence;
+mod range;
+mod set_options;
 pub mod slowlog;
 pub mod strings;
 pub mod transactions;

@@ -74,8 +74,7 @@ fn apply(
     seen: &mut BTreeSet<&'static str>,
 ) -> Result<(), ConfigError> {
     for (index, line) in text.lines().enumerate() {
-        let failed =
-            |reason: String| ConfigError::Line { file: path.display().to_string(), line: index + 1, reason };
+        let failed = |reason: String| ConfigError::Line { file: path.display().to_string(), line: index + 1, reason };
         if line.trim_start().starts_with('#') {
             continue;
         }

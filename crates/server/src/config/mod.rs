@@ -231,7 +231,9 @@ mod tests {
     #[test]
     fn what_is_not_there_yet_is_said() {
         let mut config = Config::default();
-        for (name, value) in [("appendonly", "yes"), ("io-threads", "4"), ("maxmemory-policy", "allkeys-lru"), ("daemonize", "yes")] {
+        for (name, value) in
+            [("appendonly", "yes"), ("io-threads", "4"), ("maxmemory-policy", "allkeys-lru"), ("daemonize", "yes")]
+        {
             let error = config.set(name, value).unwrap_err().to_string();
             assert!(error.contains("not"), "{error}");
         }

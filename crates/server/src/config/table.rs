@@ -55,86 +55,336 @@ macro_rules! memory {
 
 macro_rules! text {
     ($name:literal, $default:literal, $mutable:expr, $doc:literal, $field:ident) => {
-        directive!($name, $default, $mutable, $doc, |c| c.$field.clone(), |c, v| { c.$field = v.to_owned(); Ok(()) })
+        directive!($name, $default, $mutable, $doc, |c| c.$field.clone(), |c, v| {
+            c.$field = v.to_owned();
+            Ok(())
+        })
     };
 }
 
 /// All directives.
 pub static DIRECTIVES: &[Directive] = &[
-    directive!("bind", "127.0.0.1 ::1", FIXED, "Addresses to listen on; a leading '-' means: skip it if the machine lacks it.",
-        |c| c.bind.join(" "), |c, v| { c.bind = v.split_ascii_whitespace().map(str::to_owned).collect(); Ok(()) }),
+    directive!(
+        "bind",
+        "127.0.0.1 ::1",
+        FIXED,
+        "Addresses to listen on; a leading '-' means: skip it if the machine lacks it.",
+        |c| c.bind.join(" "),
+        |c, v| {
+            c.bind = v.split_ascii_whitespace().map(str::to_owned).collect();
+            Ok(())
+        }
+    ),
     integer!("port", "6379", FIXED, 0, 65535, "TCP port to listen on; 0 means none.", port),
     text!("unixsocket", "", FIXED, "Path of a Unix socket to listen on.", unixsocket),
-    directive!("unixsocketperm", "0", FIXED, "Permission bits of the Unix socket, in octal; 0 leaves them alone.",
-        |c| format!("{:o}", c.unixsocketperm), |c, v| { c.unixsocketperm = u32::from_str_radix(v, 8).ok().filter(|bits| *bits <= 0o777).ok_or("argument must be an octal mode")?; Ok(()) }),
+    directive!(
+        "unixsocketperm",
+        "0",
+        FIXED,
+        "Permission bits of the Unix socket, in octal; 0 leaves them alone.",
+        |c| format!("{:o}", c.unixsocketperm),
+        |c, v| {
+            c.unixsocketperm =
+                u32::from_str_radix(v, 8).ok().filter(|bits| *bits <= 0o777).ok_or("argument must be an octal mode")?;
+            Ok(())
+        }
+    ),
     integer!("tcp-backlog", "511", FIXED, 0, MAX_INT, "Connections that may wait to be accepted.", tcp_backlog),
-    integer!("tcp-keepalive", "300", MUTABLE, 0, MAX_INT, "Seconds of silence after which a connection is probed; 0 means never.", tcp_keepalive_s),
-    integer!("timeout", "0", MUTABLE, 0, MAX_INT, "Seconds after which an idle client is closed; 0 means never.", timeout_s),
+    integer!(
+        "tcp-keepalive",
+        "300",
+        MUTABLE,
+        0,
+        MAX_INT,
+        "Seconds of silence after which a connection is probed; 0 means never.",
+        tcp_keepalive_s
+    ),
+    integer!(
+        "timeout",
+        "0",
+        MUTABLE,
+        0,
+        MAX_INT,
+        "Seconds after which an idle client is closed; 0 means never.",
+        timeout_s
+    ),
     flag!("protected-mode", "yes", "Refuse clients of other machines while no password is set.", protected_mode),
     text!("requirepass", "", MUTABLE, "The password that clients must give; empty means none.", requirepass),
     integer!("maxclients", "10000", MUTABLE, 1, 1_000_000, "Clients that may be connected at once.", maxclients),
-    memory!("client-query-buffer-limit", "1gb", 1 << 20, MAX_QUERY_BYTES, "Bytes of requests that a client may leave unprocessed.", client_query_buffer_limit),
-    directive!("client-output-buffer-limit", "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60", MUTABLE,
+    memory!(
+        "client-query-buffer-limit",
+        "1gb",
+        1 << 20,
+        MAX_QUERY_BYTES,
+        "Bytes of requests that a client may leave unprocessed.",
+        client_query_buffer_limit
+    ),
+    directive!(
+        "client-output-buffer-limit",
+        "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60",
+        MUTABLE,
         "Bytes of replies that a client may leave unread: class, hard limit, soft limit, seconds.",
-        |c| value::output_limits_text(&c.output_limits), |c, v| value::output_limits(&mut c.output_limits, v)),
+        |c| value::output_limits_text(&c.output_limits),
+        |c, v| value::output_limits(&mut c.output_limits, v)
+    ),
     memory!("proto-max-bulk-len", "512mb", 1 << 20, 512 << 20, "Longest word of a request.", proto_max_bulk_len),
-    directive!("io-threads", "1", FIXED, "Threads that serve sockets; only 1 for now.",
-        |c| c.io_threads.to_string(), |c, v| { match value::integer(v, 1, 128)? { 1 => { c.io_threads = 1; Ok(()) }, _ => Err("more than one I/O thread is not supported yet".into()) } }),
+    directive!(
+        "io-threads",
+        "1",
+        FIXED,
+        "Threads that serve sockets; only 1 for now.",
+        |c| c.io_threads.to_string(),
+        |c, v| {
+            match value::integer(v, 1, 128)? {
+                1 => {
+                    c.io_threads = 1;
+                    Ok(())
+                }
+                _ => Err("more than one I/O thread is not supported yet".into()),
+            }
+        }
+    ),
     integer!("databases", "16", FIXED, 1, 16, "Number of databases.", databases),
-    integer!("hz", "10", MUTABLE, 1, 500, "How often per second expired keys, timeouts and save rules are looked at.", hz),
+    integer!(
+        "hz",
+        "10",
+        MUTABLE,
+        1,
+        500,
+        "How often per second expired keys, timeouts and save rules are looked at.",
+        hz
+    ),
     flag!("dynamic-hz", "yes", "Accepted for compatibility; has no effect.", dynamic_hz),
-    directive!("dir", "./data", MUTABLE, "Directory of the image.",
-        |c| c.dir.display().to_string(), |c, v| { if v.is_empty() { return Err("argument must be a directory".into()); } c.dir = PathBuf::from(v); Ok(()) }),
-    directive!("dbfilename", "dump.quire", MUTABLE, "Name of the image in its directory.",
-        |c| c.dbfilename.clone(), |c, v| { if v.is_empty() || v.contains('/') { return Err("dbfilename can't be a path, just a filename".into()); } c.dbfilename = v.to_owned(); Ok(()) }),
-    directive!("save", "3600 1 300 100 60 10000", MUTABLE, "Save rules, pairs of seconds and changes; \"\" means none.",
-        |c| value::save_rules_text(&c.save), |c, v| { c.save = value::save_rules(v)?; Ok(()) }),
-    flag!("stop-writes-on-bgsave-error", "yes", "Refuse writes after a background save failed.", stop_writes_on_save_error),
-    memory!("checkpoint-max-extra-memory", "64mb", 1 << 20, 1 << 36, "Memory that a save may use beyond the data.", checkpoint_budget_bytes),
-    directive!("restore-mode", "map", MUTABLE, "How the image is brought back: map (serve at once) or load (read all first).",
-        |c| value::choice_name(&c.restore_mode, value::RESTORE_MODES), |c, v| { c.restore_mode = value::choice(v, value::RESTORE_MODES)?; Ok(()) }),
-    directive!("accept-damaged-image", "no", FIXED, "Start on a damaged image with what is left of it.",
-        |c| value::yes_no(c.accept_damaged_image), |c, v| { c.accept_damaged_image = value::boolean(v)?; Ok(()) }),
-    directive!("appendonly", "no", MUTABLE, "A log of writes; not there yet.",
-        |c| value::yes_no(c.appendonly), |_, v| { if value::boolean(v)? { return Err("the append-only log is not there yet; use save rules or BGSAVE".into()); } Ok(()) }),
-    memory!("maxmemory", "0", 0, u64::MAX, "Bytes of data beyond which writes that need memory are refused; 0 means no limit.", maxmemory_bytes),
-    directive!("maxmemory-policy", "noeviction", MUTABLE, "What to do at maxmemory; only noeviction.",
-        |c| c.maxmemory_policy.clone(), |c, v| { if !v.eq_ignore_ascii_case("noeviction") { return Err("evicting keys is not supported yet, only noeviction is".into()); } c.maxmemory_policy = "noeviction".to_owned(); Ok(()) }),
-    integer!("hash-max-listpack-entries" | "hash-max-ziplist-entries", "128", MUTABLE, 0, i64::MAX, "Fields up to which a hash is stored packed.", hash_max_packed_entries),
-    integer!("hash-max-listpack-value" | "hash-max-ziplist-value", "64", MUTABLE, 0, i64::MAX, "Length up to which a field or value may be stored packed.", hash_max_packed_value),
-    flag!("lazyfree-lazy-user-flush", "no", "Accepted for compatibility: flushing never waits for memory to be freed.", lazyfree_user_flush),
-    flag!("lazyfree-lazy-user-del", "no", "Accepted for compatibility: deleting never waits for memory to be freed.", lazyfree_user_del),
+    directive!("dir", "./data", MUTABLE, "Directory of the image.", |c| c.dir.display().to_string(), |c, v| {
+        if v.is_empty() {
+            return Err("argument must be a directory".into());
+        }
+        c.dir = PathBuf::from(v);
+        Ok(())
+    }),
+    directive!(
+        "dbfilename",
+        "dump.quire",
+        MUTABLE,
+        "Name of the image in its directory.",
+        |c| c.dbfilename.clone(),
+        |c, v| {
+            if v.is_empty() || v.contains('/') {
+                return Err("dbfilename can't be a path, just a filename".into());
+            }
+            c.dbfilename = v.to_owned();
+            Ok(())
+        }
+    ),
+    directive!(
+        "save",
+        "3600 1 300 100 60 10000",
+        MUTABLE,
+        "Save rules, pairs of seconds and changes; \"\" means none.",
+        |c| value::save_rules_text(&c.save),
+        |c, v| {
+            c.save = value::save_rules(v)?;
+            Ok(())
+        }
+    ),
+    flag!(
+        "stop-writes-on-bgsave-error",
+        "yes",
+        "Refuse writes after a background save failed.",
+        stop_writes_on_save_error
+    ),
+    memory!(
+        "checkpoint-max-extra-memory",
+        "64mb",
+        1 << 20,
+        1 << 36,
+        "Memory that a save may use beyond the data.",
+        checkpoint_budget_bytes
+    ),
+    directive!(
+        "restore-mode",
+        "map",
+        MUTABLE,
+        "How the image is brought back: map (serve at once) or load (read all first).",
+        |c| value::choice_name(&c.restore_mode, value::RESTORE_MODES),
+        |c, v| {
+            c.restore_mode = value::choice(v, value::RESTORE_MODES)?;
+            Ok(())
+        }
+    ),
+    directive!(
+        "accept-damaged-image",
+        "no",
+        FIXED,
+        "Start on a damaged image with what is left of it.",
+        |c| value::yes_no(c.accept_damaged_image),
+        |c, v| {
+            c.accept_damaged_image = value::boolean(v)?;
+            Ok(())
+        }
+    ),
+    directive!(
+        "appendonly",
+        "no",
+        MUTABLE,
+        "A log of writes; not there yet.",
+        |c| value::yes_no(c.appendonly),
+        |_, v| {
+            if value::boolean(v)? {
+                return Err("the append-only log is not there yet; use save rules or BGSAVE".into());
+            }
+            Ok(())
+        }
+    ),
+    memory!(
+        "maxmemory",
+        "0",
+        0,
+        u64::MAX,
+        "Bytes of data beyond which writes that need memory are refused; 0 means no limit.",
+        maxmemory_bytes
+    ),
+    directive!(
+        "maxmemory-policy",
+        "noeviction",
+        MUTABLE,
+        "What to do at maxmemory; only noeviction.",
+        |c| c.maxmemory_policy.clone(),
+        |c, v| {
+            if !v.eq_ignore_ascii_case("noeviction") {
+                return Err("evicting keys is not supported yet, only noeviction is".into());
+            }
+            c.maxmemory_policy = "noeviction".to_owned();
+            Ok(())
+        }
+    ),
+    integer!(
+        "hash-max-listpack-entries" | "hash-max-ziplist-entries",
+        "128",
+        MUTABLE,
+        0,
+        i64::MAX,
+        "Fields up to which a hash is stored packed.",
+        hash_max_packed_entries
+    ),
+    integer!(
+        "hash-max-listpack-value" | "hash-max-ziplist-value",
+        "64",
+        MUTABLE,
+        0,
+        i64::MAX,
+        "Length up to which a field or value may be stored packed.",
+        hash_max_packed_value
+    ),
+    flag!(
+        "lazyfree-lazy-user-flush",
+        "no",
+        "Accepted for compatibility: flushing never waits for memory to be freed.",
+        lazyfree_user_flush
+    ),
+    flag!(
+        "lazyfree-lazy-user-del",
+        "no",
+        "Accepted for compatibility: deleting never waits for memory to be freed.",
+        lazyfree_user_del
+    ),
     flag!("lazyfree-lazy-server-del", "no", "Accepted for compatibility.", lazyfree_server_del),
     flag!("lazyfree-lazy-expire", "no", "Accepted for compatibility.", lazyfree_expire),
     flag!("lazyfree-lazy-eviction", "no", "Accepted for compatibility.", lazyfree_eviction),
-    integer!("slowlog-log-slower-than", "10000", MUTABLE, -1, i64::MAX, "Microseconds from which a command is logged as slow; negative means never.", slowlog_slower_than_us),
+    integer!(
+        "slowlog-log-slower-than",
+        "10000",
+        MUTABLE,
+        -1,
+        i64::MAX,
+        "Microseconds from which a command is logged as slow; negative means never.",
+        slowlog_slower_than_us
+    ),
     integer!("slowlog-max-len", "128", MUTABLE, 0, 1_000_000, "Entries that the slow log keeps.", slowlog_max_len),
-    integer!("latency-monitor-threshold", "0", MUTABLE, 0, i64::MAX, "Milliseconds from which an event is recorded; 0 means never.", latency_threshold_ms),
-    directive!("loglevel", "notice", MUTABLE, "How much to log: debug, verbose, notice, warning or nothing.",
-        |c| value::choice_name(&c.loglevel, value::LOG_LEVELS), |c, v| { c.loglevel = value::choice(v, value::LOG_LEVELS)?; Ok(()) }),
+    integer!(
+        "latency-monitor-threshold",
+        "0",
+        MUTABLE,
+        0,
+        i64::MAX,
+        "Milliseconds from which an event is recorded; 0 means never.",
+        latency_threshold_ms
+    ),
+    directive!(
+        "loglevel",
+        "notice",
+        MUTABLE,
+        "How much to log: debug, verbose, notice, warning or nothing.",
+        |c| value::choice_name(&c.loglevel, value::LOG_LEVELS),
+        |c, v| {
+            c.loglevel = value::choice(v, value::LOG_LEVELS)?;
+            Ok(())
+        }
+    ),
     text!("logfile", "", FIXED, "File to log to; empty means standard error.", logfile),
-    directive!("log-format", "text", FIXED, "How log lines look: text or json.",
-        |c| value::choice_name(&c.log_format, value::LOG_FORMATS), |c, v| { c.log_format = value::choice(v, value::LOG_FORMATS)?; Ok(()) }),
-    directive!("enable-debug-command", "no", FIXED, "Who may use DEBUG: no, local or yes.",
-        |c| c.enable_debug_command.clone(), |c, v| { c.enable_debug_command = value::choice(v, &[("no", "no"), ("yes", "yes"), ("local", "local")])?.to_owned(); Ok(()) }),
-    directive!("enable-protected-configs", "no", FIXED, "Who may change dir and dbfilename with CONFIG SET: no, local or yes.",
-        |c| c.enable_protected_configs.clone(), |c, v| { c.enable_protected_configs = value::choice(v, &[("no", "no"), ("yes", "yes"), ("local", "local")])?.to_owned(); Ok(()) }),
+    directive!(
+        "log-format",
+        "text",
+        FIXED,
+        "How log lines look: text or json.",
+        |c| value::choice_name(&c.log_format, value::LOG_FORMATS),
+        |c, v| {
+            c.log_format = value::choice(v, value::LOG_FORMATS)?;
+            Ok(())
+        }
+    ),
+    directive!(
+        "enable-debug-command",
+        "no",
+        FIXED,
+        "Who may use DEBUG: no, local or yes.",
+        |c| c.enable_debug_command.clone(),
+        |c, v| {
+            c.enable_debug_command = value::choice(v, &[("no", "no"), ("yes", "yes"), ("local", "local")])?.to_owned();
+            Ok(())
+        }
+    ),
+    directive!(
+        "enable-protected-configs",
+        "no",
+        FIXED,
+        "Who may change dir and dbfilename with CONFIG SET: no, local or yes.",
+        |c| c.enable_protected_configs.clone(),
+        |c, v| {
+            c.enable_protected_configs =
+                value::choice(v, &[("no", "no"), ("yes", "yes"), ("local", "local")])?.to_owned();
+            Ok(())
+        }
+    ),
     text!("pidfile", "", FIXED, "File to write the process id to.", pidfile),
-    directive!("daemonize", "no", FIXED, "Only no: let a service manager put the server into the background.",
-        |c| value::yes_no(c.daemonize), |_, v| { if value::boolean(v)? { return Err("not supported; let a service manager start the server".into()); } Ok(()) }),
+    directive!(
+        "daemonize",
+        "no",
+        FIXED,
+        "Only no: let a service manager put the server into the background.",
+        |c| value::yes_no(c.daemonize),
+        |_, v| {
+            if value::boolean(v)? {
+                return Err("not supported; let a service manager start the server".into());
+            }
+            Ok(())
+        }
+    ),
 ];
 
 /// The directive of this name or alias.
 pub fn find(name: &str) -> Option<&'static Directive> {
     DIRECTIVES.iter().find(|directive| {
-        directive.name.eq_ignore_ascii_case(name) || directive.aliases.iter().any(|alias| alias.eq_ignore_ascii_case(name))
+        directive.name.eq_ignore_ascii_case(name)
+            || directive.aliases.iter().any(|alias| alias.eq_ignore_ascii_case(name))
     })
 }
 
 /// The directive whose name differs least from `name`, if it is close enough to be meant.
 pub fn closest(name: &str) -> Option<&'static str> {
     let name = name.to_ascii_lowercase().replace('_', "-");
-    let (distance, closest) = DIRECTIVES.iter().map(|directive| (distance(&name, directive.name), directive.name)).min()?;
+    let (distance, closest) =
+        DIRECTIVES.iter().map(|directive| (distance(&name, directive.name), directive.name)).min()?;
     (distance <= 1 + name.len() / 4).then_some(closest)
 }
 

@@ -160,8 +160,7 @@ pub fn output_limits(limits: &mut OutputLimits, text: &str) -> Result<(), Reason
     }
     let mut changed = *limits;
     for group in words.chunks_exact(4) {
-        const BAD: &str =
-            "Error in hard, soft or soft_seconds setting in buffer limit configuration.";
+        const BAD: &str = "Error in hard, soft or soft_seconds setting in buffer limit configuration.";
         let limit = OutputLimit {
             hard_bytes: numbers::parse_memory(group[1]).ok_or(BAD)?,
             soft_bytes: numbers::parse_memory(group[2]).ok_or(BAD)?,

@@ -53,16 +53,20 @@ pub static FACTS: &[CommandFacts] = &[
     server(CommandFacts::new("save", 1, persistence::save), "1.0.0", "O(N) where N is the size of the data")
         .flags(NO_ASYNC_LOADING | ADMIN | NOSCRIPT | NO_MULTI)
         .summary("Saves an image while clients wait."),
-    server(CommandFacts::new("shutdown", -1, persistence::shutdown), "1.0.0", "O(N) when saving, where N is the size of the data, otherwise O(1)")
-        .flags(OPERATOR | NO_MULTI | ALLOW_BUSY)
-        .summary("Ends the server, after a save if there are save rules.")
-        .args(&[
-            Arg::one_of("save-selector", &[Arg::word("nosave", "NOSAVE"), Arg::word("save", "SAVE")]).optional(),
-            Arg::word("now", "NOW").optional().since("7.0.0"),
-            Arg::word("force", "FORCE").optional().since("7.0.0"),
-            Arg::word("abort", "ABORT").optional().since("7.0.0"),
-        ])
-        .differs("There are no replicas to wait for, so NOW changes nothing and ABORT finds nothing to abort."),
+    server(
+        CommandFacts::new("shutdown", -1, persistence::shutdown),
+        "1.0.0",
+        "O(N) when saving, where N is the size of the data, otherwise O(1)",
+    )
+    .flags(OPERATOR | NO_MULTI | ALLOW_BUSY)
+    .summary("Ends the server, after a save if there are save rules.")
+    .args(&[
+        Arg::one_of("save-selector", &[Arg::word("nosave", "NOSAVE"), Arg::word("save", "SAVE")]).optional(),
+        Arg::word("now", "NOW").optional().since("7.0.0"),
+        Arg::word("force", "FORCE").optional().since("7.0.0"),
+        Arg::word("abort", "ABORT").optional().since("7.0.0"),
+    ])
+    .differs("There are no replicas to wait for, so NOW changes nothing and ABORT finds nothing to abort."),
     server(CommandFacts::container("slowlog", SLOWLOG), "2.2.12", "Depends on subcommand.")
         .summary("Container of commands about the log of slow commands."),
     server(CommandFacts::new("time", 1, info::time), "2.6.0", O_1)
@@ -75,23 +79,39 @@ static COMMAND: &[CommandFacts] = &[
     server(CommandFacts::new("count", 2, introspect::count), "2.8.13", O_1)
         .flags(LOADING | STALE)
         .summary("Tells how many commands there are."),
-    server(CommandFacts::new("docs", -2, introspect::docs), "7.0.0", "O(N) where N is the number of commands to look up")
-        .flags(LOADING | STALE)
-        .summary("Tells what commands do and take.")
-        .args(&[Arg::string("command-name").multiple().optional()]),
-    server(CommandFacts::new("getkeys", -3, introspect::getkeys), "2.8.13", "O(N) where N is the number of arguments to the command")
-        .flags(LOADING | STALE)
-        .summary("Tells which words of a command are keys.")
-        .args(FULL_COMMAND),
-    server(CommandFacts::new("getkeysandflags", -3, introspect::getkeysandflags), "7.0.0", "O(N) where N is the number of arguments to the command")
-        .flags(LOADING | STALE)
-        .summary("Tells which words of a command are keys, and what is done with them.")
-        .args(FULL_COMMAND),
+    server(
+        CommandFacts::new("docs", -2, introspect::docs),
+        "7.0.0",
+        "O(N) where N is the number of commands to look up",
+    )
+    .flags(LOADING | STALE)
+    .summary("Tells what commands do and take.")
+    .args(&[Arg::string("command-name").multiple().optional()]),
+    server(
+        CommandFacts::new("getkeys", -3, introspect::getkeys),
+        "2.8.13",
+        "O(N) where N is the number of arguments to the command",
+    )
+    .flags(LOADING | STALE)
+    .summary("Tells which words of a command are keys.")
+    .args(FULL_COMMAND),
+    server(
+        CommandFacts::new("getkeysandflags", -3, introspect::getkeysandflags),
+        "7.0.0",
+        "O(N) where N is the number of arguments to the command",
+    )
+    .flags(LOADING | STALE)
+    .summary("Tells which words of a command are keys, and what is done with them.")
+    .args(FULL_COMMAND),
     helps("5.0.0"),
-    server(CommandFacts::new("info", -2, introspect::info), "2.8.13", "O(N) where N is the number of commands to look up")
-        .flags(LOADING | STALE)
-        .summary("Tells about commands in the form of COMMAND.")
-        .args(&[Arg::string("command-name").multiple().optional()]),
+    server(
+        CommandFacts::new("info", -2, introspect::info),
+        "2.8.13",
+        "O(N) where N is the number of commands to look up",
+    )
+    .flags(LOADING | STALE)
+    .summary("Tells about commands in the form of COMMAND.")
+    .args(&[Arg::string("command-name").multiple().optional()]),
     server(CommandFacts::new("list", -2, introspect::list), "7.0.0", "O(N) where N is the total number of commands")
         .flags(LOADING | STALE)
         .summary("Tells the names of commands.")
@@ -110,10 +130,14 @@ static COMMAND: &[CommandFacts] = &[
 static FULL_COMMAND: &[Arg] = &[Arg::string("command"), Arg::string("arg").multiple().optional()];
 
 static CONFIG: &[CommandFacts] = &[
-    server(CommandFacts::new("get", -3, config::get), "2.0.0", "O(N) when N is the number of configuration parameters provided")
-        .flags(OPERATOR)
-        .summary("Tells the values of directives.")
-        .args(&[Arg::pattern("parameter").multiple()]),
+    server(
+        CommandFacts::new("get", -3, config::get),
+        "2.0.0",
+        "O(N) when N is the number of configuration parameters provided",
+    )
+    .flags(OPERATOR)
+    .summary("Tells the values of directives.")
+    .args(&[Arg::pattern("parameter").multiple()]),
     helps("5.0.0"),
     server(CommandFacts::new("resetstat", 2, config::resetstat), "2.0.0", O_1)
         .flags(OPERATOR)
@@ -122,11 +146,15 @@ static CONFIG: &[CommandFacts] = &[
     server(CommandFacts::new("rewrite", 2, config::rewrite), "2.8.0", O_1)
         .flags(OPERATOR)
         .summary("Writes the configuration to its file."),
-    server(CommandFacts::new("set", -4, config::set), "2.0.0", "O(N) when N is the number of configuration parameters provided")
-        .flags(OPERATOR)
-        .summary("Changes directives, all of them or none.")
-        .args(&[Arg::block("data", &[Arg::string("parameter"), Arg::string("value")]).multiple()])
-        .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
+    server(
+        CommandFacts::new("set", -4, config::set),
+        "2.0.0",
+        "O(N) when N is the number of configuration parameters provided",
+    )
+    .flags(OPERATOR)
+    .summary("Changes directives, all of them or none.")
+    .args(&[Arg::block("data", &[Arg::string("parameter"), Arg::string("value")]).multiple()])
+    .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
 ];
 
 static LATENCY: &[CommandFacts] = &[
@@ -158,8 +186,12 @@ static SLOWLOG: &[CommandFacts] = &[
         .flags(ADMIN | LOADING | STALE)
         .summary("Tells how many slow commands are kept.")
         .tips(&["request_policy:all_nodes", "response_policy:agg_sum", "nondeterministic_output"]),
-    server(CommandFacts::new("reset", 2, slowlog::reset), "2.2.12", "O(N) where N is the number of entries in the slowlog")
-        .flags(ADMIN | LOADING | STALE)
-        .summary("Forgets slow commands.")
-        .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
+    server(
+        CommandFacts::new("reset", 2, slowlog::reset),
+        "2.2.12",
+        "O(N) where N is the number of entries in the slowlog",
+    )
+    .flags(ADMIN | LOADING | STALE)
+    .summary("Forgets slow commands.")
+    .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
 ];

@@ -184,13 +184,6 @@ impl Worker {
         connection.client.closing = Closing::AfterReply;
     }
 
-    /// Adds a line of its own to a connection's output: what the server says unasked before it closes it.
-    pub fn say(&mut self, line: &str, connection: &mut Connection) {
-        self.reply.error(line);
-        self.flush(connection);
-        self.reply.clear(KEPT_REPLY_BYTES);
-    }
-
     /// Hands the replies to the socket; what it does not take waits in the connection.
     fn flush(&mut self, connection: &mut Connection) {
         if self.reply.is_empty() {

@@ -295,7 +295,9 @@ fn resume(
         }
     }
     let first = batch.ranges.len();
-    batch.ranges.extend(known.ranges.iter().map(|range| ArgRange { start: range.start + start as u32, len: range.len }));
+    batch
+        .ranges
+        .extend(known.ranges.iter().map(|range| ArgRange { start: range.start + start as u32, len: range.len }));
     batch.requests.push(Request {
         first: first as u32,
         words: known.ranges.len() as u32,
@@ -401,7 +403,8 @@ mod tests {
 
     #[test]
     fn requests_of_both_forms_are_read() {
-        let (requests, error) = read(b"*2\r\n$3\r\nGET\r\n$1\r\na\r\nPING\r\n\r\n*0\r\n*-1\r\n set \"a b\" c\n*1\r\n$0\r\n\r\n");
+        let (requests, error) =
+            read(b"*2\r\n$3\r\nGET\r\n$1\r\na\r\nPING\r\n\r\n*0\r\n*-1\r\n set \"a b\" c\n*1\r\n$0\r\n\r\n");
         assert_eq!(requests, [vec!["GET", "a"], vec!["PING"], vec!["set", "a b", "c"], vec![""]]);
         assert_eq!(error, None);
     }
@@ -427,7 +430,12 @@ mod tests {
             (&long_length, ProtocolError::LengthTooLong),
         ];
         for (input, expected) in cases {
-            assert_eq!(read(input).1.as_ref(), Some(expected), "{:?}", String::from_utf8_lossy(&input[..input.len().min(20)]));
+            assert_eq!(
+                read(input).1.as_ref(),
+                Some(expected),
+                "{:?}",
+                String::from_utf8_lossy(&input[..input.len().min(20)])
+            );
         }
     }
 

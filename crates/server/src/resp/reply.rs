@@ -348,7 +348,15 @@ mod tests {
         });
         assert!(text.starts_with("*2\r\n:7\r\n*12\r\n:0\r\n:1\r\n"));
         assert!(text.ends_with(":11\r\n"));
-        assert_eq!(written(Protocol::Resp3, |r| { let m = r.begin_array(); r.int(1); r.int(2); r.end_map(m, 1); }), "%1\r\n:1\r\n:2\r\n");
+        assert_eq!(
+            written(Protocol::Resp3, |r| {
+                let m = r.begin_array();
+                r.int(1);
+                r.int(2);
+                r.end_map(m, 1);
+            }),
+            "%1\r\n:1\r\n:2\r\n"
+        );
     }
 
     #[test]

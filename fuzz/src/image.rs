@@ -1,0 +1,109 @@
+//! Target `image_reader`: any bytes as an image file are refused with an error, or read; never a panic.
+//!
+//! Relies on a valid image of the store of [`crate::contents`]. The first byte of the input says whether the rest is the
+//! whole file, or patches of the valid one (offset: three bytes, length: one, up to 16, bytes), and whether the checksums of
+//! header and footer are set right again afterwards, so that patches get past them.
+
+use std::sync::OnceLock;
+
+use quire_checkpoint::format::{Footer, Header};
+use quire_checkpoint::{Image, RestoreOptions, load};
+use quire_device::{Directory, Memory};
+use quire_snapshot::{BarrierConfig, PAGE_SIZE};
+use quire_store::{ImagePlace, Store};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::contents;
+use crate::mutate::Dice;
+
+/// Most bytes that a restored image may span here.
+const MAX_BYTES: u64 = 64 << 20;
+const NAME: &str = "image";
+const WHOLE: u8 = 1;
+const RESEAL: u8 = 2;
+
+/// The promise: opening, describing, verifying and restoring the file end in a result, and so does using the store.
+pub fn run(data: &[u8]) {
+    let mut bytes = match data.split_first() {
+        Some((&flags, rest)) if flags & WHOLE != 0 => rest.to_vec(),
+        Some((_, rest)) => patched(valid(), rest),
+        None => valid().clone(),
+    };
+    if data.first().is_some_and(|flags| flags & RESEAL != 0) {
+        reseal(&mut bytes);
+    }
+    let memory = Memory::new();
+    memory.put(NAME, &bytes);
+    let Ok(image) = Image::open(&memory, NAME) else { return };
+    let _ = image.info();
+    let _ = image.verify(|_, _| {});
+    let barrier = BarrierConfig { budget_bytes: 1 << 20 };
+    let options = RestoreOptions { max_bytes: MAX_BYTES, barrier, accept_damaged: true };
+    if let Ok(loaded) = load(&image, &options, |_, _| {})
+        && let Ok(arena) = quire_arena::Arena::open(loaded.barrier, loaded.committed_bytes)
+        && let Ok(mut store) = Store::from_arena(arena, contents::store_config())
+    {
+        contents::use_all_of(&mut store);
+    } else if data.is_empty() {
+        panic!("the valid image was refused");
+    }
+}
+
+fn patched(base: &[u8], patches: &[u8]) -> Vec<u8> {
+    let mut bytes = base.to_vec();
+    let mut rest = patches;
+    while let [low, middle, high, len, tail @ ..] = rest {
+        let at = u32::from_le_bytes([*low, *middle, *high, 0]) as usize;
+        // A high top bit counts from the end, where table and footer are.
+        let at = if high & 0x80 != 0 { bytes.len() - 1 - (at & 0xffff) % bytes.len() } else { at % bytes.len() };
+        let len = (usize::from(*len) % 17).min(tail.len()).min(bytes.len() - at);
+        bytes[at..at + len].copy_from_slice(&tail[..len]);
+        rest = &tail[len..];
+    }
+    bytes
+}
+
+/// Gives header and footer the checksums that fit their bytes.
+fn reseal(bytes: &mut [u8]) {
+    if bytes.len() < 2 * PAGE_SIZE {
+        return;
+    }
+    let end = bytes.len() - PAGE_SIZE;
+    if let Ok(mut header) = Header::read_from_bytes(&bytes[..PAGE_SIZE]) {
+        header.checksum = header.own_checksum().into();
+        bytes[..PAGE_SIZE].copy_from_slice(header.as_bytes());
+        if let Ok(mut footer) = Footer::read_from_bytes(&bytes[end..]) {
+            footer.header_checksum = header.checksum;
+            footer.checksum = footer.own_checksum().into();
+            bytes[end..].copy_from_slice(footer.as_bytes());
+        }
+    }
+}
+
+fn valid() -> &'static Vec<u8> {
+    static VALID: OnceLock<Vec<u8>> = OnceLock::new();
+    VALID.get_or_init(|| {
+        let memory = Memory::new();
+        let place = ImagePlace::within(std::sync::Arc::new(memory.clone()), NAME);
+        contents::filled_store().save_blocking(&place).expect("saving to memory");
+        let device = memory.open(NAME).expect("the image is there");
+        let mut bytes = vec![0; device.len().expect("it has a length") as usize];
+        device.read_at(0, &mut bytes).expect("reading memory");
+        bytes
+    })
+}
+
+/// The valid image, patches of its header and its end with and without right checksums, truncations.
+pub fn seeds() -> Vec<Vec<u8>> {
+    let mut dice = Dice::new(99);
+    let mut seeds = vec![vec![], vec![WHOLE], [&[WHOLE], &valid()[..4096]].concat(), vec![RESEAL]];
+    for number in 0..200_u32 {
+        let at = (dice.below(512) as u32).to_le_bytes();
+        let from_end = if number % 2 == 0 { 0x80 } else { 0 };
+        let len = 1 << dice.below(4);
+        let mut seed = vec![if number % 4 < 2 { RESEAL } else { 0 }, at[0], at[1], from_end, len];
+        seed.extend((dice.roll() >> (8 * dice.below(8))).to_le_bytes().iter().cycle().take(usize::from(len)));
+        seeds.push(seed);
+    }
+    seeds
+}

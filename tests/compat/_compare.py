@@ -1,0 +1,86 @@
+"""When two replies count as the same.
+
+Byte for byte, unless the order or the moment of a reply is free: what is known of that is in the tables here, and so
+are the differences to Redis that are meant.
+"""
+
+# How far replies that tell a time may be apart; the two servers get the same command at different moments.
+TIMES = {"TTL": 1, "PTTL": 1000, "EXPIRETIME": 1, "PEXPIRETIME": 1000, "OBJECT IDLETIME": 1}
+# Replies whose order is free where the keys or fields are in a table.
+UNORDERED = {"KEYS", "HKEYS", "HVALS", "HGETALL"}
+# Replies that are drawn by lot.
+DRAWN = {"RANDOMKEY", "HRANDFIELD"}
+# Replies that only have to be of the same type.
+FREE = {"TIME", "INFO", "MEMORY", "DEBUG OBJECT", "CLIENT ID", "CLIENT INFO", "CLIENT LIST", "LASTSAVE"}
+
+
+def name_of(words):
+    """The command's name in capitals, with its subcommand where the tables above need it."""
+    if not words:
+        return ""
+    name = words[0].upper().decode("latin1")
+    if name in ("OBJECT", "DEBUG", "CLIENT") and len(words) > 1:
+        return f"{name} {words[1].upper().decode('latin1')}"
+    return name
+
+
+def scalar(tree):
+    return tree[1] if tree[0] in "$+" else tree
+
+
+def is_object_encoding(words):
+    return name_of(words) == "OBJECT ENCODING"
+
+
+# Differences that are meant: (what, why, whether a pair of replies is one).
+KNOWN = []
+
+
+def known_difference(words, ours, theirs):
+    """The difference that is meant, if these replies show one."""
+    for what, _, shows in KNOWN:
+        if shows(words, ours, theirs):
+            return what
+    return None
+
+
+def elements(tree):
+    """The elements of an array, set or map; a map that is sent flat is paired by its command's name."""
+    return tree[1] or []
+
+
+def as_bag(name, tree):
+    items = elements(tree)
+    if name == "HGETALL" and tree[0] == "*":
+        items = list(zip(items[::2], items[1::2]))
+    return sorted(map(repr, items))
+
+
+def same(words, ours, theirs, queued=()):
+    """Whether two trees count as the same reply to `words`; `queued` are the commands that an EXEC runs."""
+    if ours == theirs:
+        return True
+    if ours[0] != theirs[0]:
+        return False
+    name = name_of(words)
+    if name == "EXEC" and ours[0] == "*" and ours[1] is not None and theirs[1] is not None:
+        pairs = list(zip(ours[1], theirs[1]))
+        counts = len(ours[1]) == len(theirs[1]) == len(queued)
+        return counts and all(
+            same(command, *pair) or known_difference(command, *pair) for command, pair in zip(queued, pairs)
+        )
+    if name in TIMES and ours[0] == ":":
+        if ours[1] < 0 or theirs[1] < 0:
+            return False
+        return abs(ours[1] - theirs[1]) <= TIMES[name]
+    if name in UNORDERED:
+        return as_bag(name, ours) == as_bag(name, theirs)
+    if name in DRAWN:
+        return same_draw(ours, theirs)
+    return name in FREE or name.split()[0] in FREE
+
+
+def same_draw(ours, theirs):
+    if ours[0] == "$":
+        return (ours[1] is None) == (theirs[1] is None)
+    return len(elements(ours)) == len(elements(theirs))
