@@ -1,6 +1,5 @@
 //! Which clients CLIENT KILL means.
 
-use super::clients::is_normal;
 use crate::client::Client;
 use crate::ctx::{Args, CmdError};
 
@@ -68,4 +67,16 @@ impl<'a> Filter<'a> {
             || self.local_address.is_some_and(|address| address != client.local_address.as_bytes())
             || self.min_age_s.is_some_and(|min_s| age_s < min_s))
     }
+}
+
+/// Whether a type of clients is the ordinary one; an error if there is no such type.
+pub(super) fn is_normal(name: &[u8]) -> Result<bool, CmdError> {
+    let is = |word: &str| name.eq_ignore_ascii_case(word.as_bytes());
+    if is("normal") {
+        return Ok(true);
+    }
+    if is("master") || is("replica") || is("slave") || is("pubsub") {
+        return Ok(false);
+    }
+    Err(CmdError::owned(format!("ERR Unknown client type '{}'", String::from_utf8_lossy(name))))
 }

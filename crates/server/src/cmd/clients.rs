@@ -1,6 +1,6 @@
 //! CLIENT and its subcommands.
 
-use super::client_filter::Filter;
+use super::client_filter::{Filter, is_normal};
 use super::connection::{is_name, set_name};
 use crate::client::{Client, Closing, ReplyMode};
 use crate::clients::Slot;
@@ -89,18 +89,6 @@ pub fn list(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 fn every_client<'c>(ctx: &'c Ctx<'_>) -> impl Iterator<Item = &'c Client> {
     let others = ctx.server.clients.iter().map(|(_, connection)| &connection.client);
     others.chain(std::iter::once(&*ctx.client))
-}
-
-/// Whether a type of clients is the ordinary one; an error if there is no such type.
-pub(super) fn is_normal(name: &[u8]) -> Result<bool, CmdError> {
-    let is = |word: &str| name.eq_ignore_ascii_case(word.as_bytes());
-    if is("normal") {
-        return Ok(true);
-    }
-    if is("master") || is("replica") || is("slave") || is("pubsub") {
-        return Ok(false);
-    }
-    Err(CmdError::owned(format!("ERR Unknown client type '{}'", String::from_utf8_lossy(name))))
 }
 
 /// CLIENT KILL address | filters
