@@ -176,7 +176,7 @@ def image_path(server):
 
 def arguments(description, extend=lambda parser: None):
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--quire", required=True, help="the quire binary")
+    parser.add_argument("--quire", "--binary", dest="quire", required=True, help="the quire binary")
     parser.add_argument("--only", default="", help="only the tests whose name contains this")
     extend(parser)
     options = parser.parse_args()

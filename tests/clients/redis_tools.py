@@ -56,7 +56,7 @@ def transaction_over_lines(_):
 
 
 def command_docs(_):
-    assert int(cli("command", "count")) > 100
+    assert int(cli("command", "count")) > 90
     assert "summary" in cli("command", "docs", "get")
 
 

@@ -91,6 +91,8 @@ class Redis:
         self.port = harness.free_port()
         words = ["redis-server", "--port", str(self.port), "--dir", directory, "--save", "", "--appendonly", "no"]
         words += ["--enable-debug-command", "yes", "--bind", "127.0.0.1", "--daemonize", "no"]
+        # Quire's default, so that encodings change at the same size.
+        words += ["--hash-max-listpack-entries", "128"]
         with open(os.path.join(directory, "peer.log"), "ab") as out:
             self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT)
 

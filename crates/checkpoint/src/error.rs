@@ -96,6 +96,20 @@ pub enum ImageError {
         /// What the system said.
         why: String,
     },
+    /// The device failed to read a part of the image.
+    #[error("the {part} of the image can't be read: {source}")]
+    Unreadable {
+        /// Which part.
+        part: Part,
+        /// What failed, where.
+        source: DeviceError,
+    },
+    /// The thread that reads in the background has ended by a fault in this program.
+    #[error("the thread that reads {file} in the background has crashed; please report this")]
+    Crashed {
+        /// Path of the image.
+        file: String,
+    },
     /// The device failed.
     #[error(transparent)]
     Device(#[from] DeviceError),

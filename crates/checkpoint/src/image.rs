@@ -116,6 +116,14 @@ impl Image {
         &*self.device
     }
 
+    /// Damage of the bytes between header and data, if there is any.
+    pub(crate) fn check_gap(&self) -> Result<Option<ImageError>, ImageError> {
+        let start = PAGE_SIZE as u64;
+        let bytes = Reading { device: &*self.device }.read(Part::Gap, start, DATA_OFFSET as usize - PAGE_SIZE)?;
+        let found = bytes.iter().position(|&byte| byte != 0);
+        Ok(found.map(|at| self.damaged(Part::Gap, start + at as u64, "it isn't zero".into())))
+    }
+
     pub(crate) fn damaged(&self, part: Part, offset: u64, what: String) -> ImageError {
         Reading { device: &*self.device }.damaged(part, offset, what)
     }
@@ -131,9 +139,13 @@ impl Reading<'_> {
         ImageError::Damaged { file: self.device.name().to_owned(), part, offset, what }
     }
 
+    fn read_some(&self, part: Part, offset: u64, into: &mut [u8]) -> Result<usize, ImageError> {
+        self.device.read_at(offset, into).map_err(|source| ImageError::Unreadable { part, source })
+    }
+
     fn read(&self, part: Part, offset: u64, len: usize) -> Result<Vec<u8>, ImageError> {
         let mut bytes = vec![0; len];
-        let read = self.device.read_at(offset, &mut bytes)?;
+        let read = self.read_some(part, offset, &mut bytes)?;
         if read < len {
             return Err(self.damaged(part, offset + read as u64, "the file ends here".into()));
         }
@@ -142,7 +154,7 @@ impl Reading<'_> {
 
     fn header(&self) -> Result<Header, ImageError> {
         let mut bytes = vec![0; PAGE_SIZE];
-        let read = self.device.read_at(0, &mut bytes)?;
+        let read = self.read_some(Part::Header, 0, &mut bytes)?;
         let header = Header::read_from_bytes(&bytes).expect("a header is a page");
         if header.magic != MAGIC {
             let file = self.device.name().to_owned();

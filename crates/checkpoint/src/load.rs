@@ -8,6 +8,7 @@ use quire_snapshot::{Barrier, BarrierConfig, PAGE_SIZE, REGION_SIZE};
 use quire_sys::mem::{MemError, Reservation};
 
 use crate::error::ImageError;
+use crate::format::{Layout, MAX_PAGES};
 use crate::image::Image;
 use crate::regions::RegionReader;
 
@@ -51,7 +52,8 @@ pub(crate) fn reserve(image: &Image, options: &RestoreOptions) -> Result<Reserva
         return Err(ImageError::TooLarge { file, needed_bytes, max_bytes: options.max_bytes });
     }
     // At least whole regions, as they are exchanged whole.
-    let bytes = (options.max_bytes as usize).next_multiple_of(REGION_SIZE);
+    let most = Layout::new(MAX_PAGES).data_bytes();
+    let bytes = (options.max_bytes.clamp(1, most) as usize).next_multiple_of(REGION_SIZE);
     Reservation::new(bytes).map_err(|error| no_memory(image, &error))
 }
 
@@ -62,7 +64,7 @@ pub(crate) fn no_memory(image: &Image, error: &impl std::fmt::Display) -> ImageE
 /// A barrier that knows which pages have content.
 pub(crate) fn guard(image: &Image, memory: Arc<Reservation>, options: &RestoreOptions) -> Result<Barrier, ImageError> {
     let mut barrier = Barrier::new(memory, options.barrier).map_err(|error| no_memory(image, &error))?;
-    for run in image.table().present_runs() {
+    for run in image.table().present_runs(0..image.layout().page_count()) {
         barrier.mark_present(run);
     }
     Ok(barrier)
@@ -92,8 +94,8 @@ pub fn load(
     let mut carver = Carver::new(reserve(image, options)?);
     let committed_bytes = image.layout().data_bytes() as usize;
     carver.memory().commit(0..committed_bytes).map_err(|error| no_memory(image, &error))?;
-    let total = RegionReader::regions(image).count() as u64;
-    let mut regions = RegionReader::regions(image).peekable();
+    let total = image.table().regions().count() as u64;
+    let mut regions = image.table().regions();
     let mut reader = RegionReader::new(image)?;
     let (mut damage, mut done) = (Vec::new(), 0);
     loop {

@@ -33,6 +33,7 @@ pub struct Restore {
     shared: Arc<Shared>,
     staging: Arc<Reservation>,
     thread: Option<JoinHandle<()>>,
+    file: String,
     regions_total: u32,
     adopted: u32,
 }
@@ -84,9 +85,13 @@ pub fn map(image: Image, options: &RestoreOptions) -> Result<Mapped, ImageError>
     let memory = Arc::new(reserve(&image, options)?);
     let not_mappable = |why: String| ImageError::NotMappable { file: image.device().name().to_owned(), why };
     let Some(file) = image.device().as_file() else { return Err(not_mappable("it isn't a file".into())) };
-    if committed_bytes > 0 {
+    memory.commit(0..committed_bytes).map_err(|error| no_memory(&image, &error))?;
+    // Regions without pages stay plain memory: they are never exchanged, so the file would be needed for ever.
+    for regions in image.table().region_runs() {
+        let start = regions.start as usize * REGION_SIZE;
+        let end = (regions.end as usize * REGION_SIZE).min(committed_bytes);
         memory
-            .map_file_private(0..committed_bytes, file, DATA_OFFSET)
+            .map_file_private(start..end, file, DATA_OFFSET + start as u64)
             .map_err(|error| not_mappable(error.to_string()))?;
     }
     let barrier = guard(&image, memory, options)?;
@@ -99,16 +104,18 @@ impl Restore {
         let bytes = (image.layout().data_bytes() as usize).next_multiple_of(REGION_SIZE).max(REGION_SIZE);
         let carver = Carver::new(Reservation::new(bytes).map_err(|error| no_memory(&image, &error))?);
         let staging = Arc::clone(carver.memory());
-        let regions_total = RegionReader::regions(&image).count() as u32;
+        let regions_total = image.table().regions().count() as u32;
         let shared = Arc::new(Shared::default());
         let (announce, ready) = sync_channel(STAGED_MAX);
         let stager = Stager { shared: Arc::clone(&shared), announce, accept_damaged };
         let file = image.device().name().to_owned();
+        let refused =
+            |error: std::io::Error| ImageError::Memory { file: file.clone(), why: format!("no thread: {error}") };
         let thread = std::thread::Builder::new()
             .name("quire-restore".into())
             .spawn(move || stager.run(&image, carver))
-            .map_err(|error| ImageError::Memory { file, why: format!("no thread: {error}") })?;
-        Ok(Self { ready, next: None, shared, staging, thread: Some(thread), regions_total, adopted: 0 })
+            .map_err(refused)?;
+        Ok(Self { ready, next: None, shared, staging, thread: Some(thread), file, regions_total, adopted: 0 })
     }
 
     /// Neighbouring regions that are staged, `most` at most, to be exchanged and then reported by
@@ -141,11 +148,18 @@ impl Restore {
 
     /// How far it has come.
     pub fn status(&self) -> RestoreStatus {
+        // Looked at first: what the thread did before it ended is seen below.
+        let ended = self.thread.as_ref().is_none_or(JoinHandle::is_finished);
+        let staged = self.shared.staged.load(Ordering::Acquire);
+        let mut failed = self.shared.failed.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if ended && failed.is_none() && staged < self.regions_total {
+            failed = Some(ImageError::Crashed { file: self.file.clone() });
+        }
         RestoreStatus {
             regions_total: self.regions_total,
-            staged: self.shared.staged.load(Ordering::Acquire),
+            staged,
             adopted: self.adopted,
-            failed: self.shared.failed.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            failed,
             done: self.adopted == self.regions_total,
         }
     }
@@ -180,7 +194,7 @@ impl Stager {
     }
 
     fn stage_all(&self, image: &Image, carver: &mut Carver) -> Result<(), ImageError> {
-        let mut regions = RegionReader::regions(image);
+        let mut regions = image.table().regions();
         let mut reader = RegionReader::new(image)?;
         loop {
             while reader.has_room()

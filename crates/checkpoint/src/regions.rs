@@ -2,6 +2,8 @@
 //!
 //! Relies on a [`Queue`] for what is in flight. The only pass over the bytes is the checksum's.
 
+use std::ops::Range;
+
 use quire_device::{Buffer, DeviceError, Direction, Extent, Queue, Transfer};
 use quire_snapshot::{PAGE_SIZE, PAGES_PER_REGION, REGION_SIZE};
 
@@ -32,11 +34,6 @@ impl<'a> RegionReader<'a> {
         Ok(Self { image, queue: image.device().queue(DEPTH)? })
     }
 
-    /// Regions that have pages in the image, in address order.
-    pub(crate) fn regions(image: &Image) -> impl Iterator<Item = u32> + '_ {
-        (0..image.layout().region_count()).filter(|&region| image.table().present_in(region) > 0)
-    }
-
     /// Whether another region may be submitted.
     pub(crate) fn has_room(&self) -> bool {
         self.queue.in_flight() < DEPTH
@@ -45,26 +42,25 @@ impl<'a> RegionReader<'a> {
     /// Starts to read `region`, which has pages in the image, into `buffer`, which has room for a region.
     pub(crate) fn submit(&mut self, region: u32, buffer: Buffer) {
         let layout = self.image.layout();
-        let first = layout.pages_of(region).start;
-        // Up to the last page: holes between cost nothing to read.
-        let pages = layout.pages_of(region).filter(|&page| self.image.table().is_present(page));
-        let (start, end) = pages.fold((u32::MAX, 0), |(start, end), page| (start.min(page), end.max(page + 1)));
-        let extent = Extent {
-            offset: layout.page_offset(start),
-            start: (start - first) as usize * PAGE_SIZE,
-            len: (end - start) as usize * PAGE_SIZE,
+        let pages = layout.pages_of(region);
+        // One read from the first page to the last: holes between cost nothing to read.
+        let span = self.image.table().present_runs(pages.clone()).reduce(|all, run| all.start..run.end);
+        let extent = |span: Range<u32>| Extent {
+            offset: layout.page_offset(span.start),
+            start: (span.start - pages.start) as usize * PAGE_SIZE,
+            len: span.len() * PAGE_SIZE,
         };
-        let extents = vec![extent];
+        let extents = span.map(extent).into_iter().collect();
         self.queue.submit(Transfer { direction: Direction::Read, buffer, extents, tag: u64::from(region) });
     }
 
     /// The next region that has been read; `None` if none is in flight.
     pub(crate) fn next(&mut self) -> Option<Result<ReadRegion, ImageError>> {
         let finished = self.queue.complete()?;
-        if let Err(error) = finished.result {
-            return Some(Err(error.into()));
-        }
         let region = finished.transfer.tag as u32;
+        if let Err(source) = finished.result {
+            return Some(Err(ImageError::Unreadable { part: Part::Region(region), source }));
+        }
         let buffer = finished.transfer.buffer;
         let damage = self.check(region, &buffer);
         Some(Ok(ReadRegion { region, buffer, damage }))
@@ -72,11 +68,11 @@ impl<'a> RegionReader<'a> {
 
     fn check(&self, region: u32, bytes: &[u8]) -> Option<ImageError> {
         let (layout, table) = (self.image.layout(), self.image.table());
+        let first = layout.pages_of(region).start;
         let mut sum = 0u64;
-        for (page, bytes) in layout.pages_of(region).zip(bytes.chunks_exact(PAGE_SIZE)) {
-            if table.is_present(page) {
-                sum = sum.wrapping_add(page_sum(page, bytes));
-            }
+        for page in table.present_runs(layout.pages_of(region)).flatten() {
+            let start = (page - first) as usize * PAGE_SIZE;
+            sum = sum.wrapping_add(page_sum(page, &bytes[start..start + PAGE_SIZE]));
         }
         let wanted = table.sum(region);
         if sum == wanted {

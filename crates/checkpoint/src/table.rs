@@ -1,5 +1,7 @@
 //! The table of an image: which pages are present, and a checksum for every region.
 
+use std::ops::Range;
+
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -32,11 +34,6 @@ impl Table {
         self.layout
     }
 
-    /// Whether `page` is in the image.
-    pub(crate) fn is_present(&self, page: u32) -> bool {
-        self.present[page as usize / 64] >> (page % 64) & 1 == 1
-    }
-
     /// Checksum of a region.
     pub(crate) fn sum(&self, region: u32) -> u64 {
         self.sums[region as usize]
@@ -55,23 +52,48 @@ impl Table {
         self.present[start..end].iter().map(|word| word.count_ones()).sum()
     }
 
-    /// Runs of neighbouring pages in the image.
-    pub(crate) fn present_runs(&self) -> impl Iterator<Item = std::ops::Range<u32>> + '_ {
-        let mut page = 0;
+    /// Runs of neighbouring pages among `pages` that are in the image.
+    ///
+    /// Words at a time: a restart does this for all pages before it serves the first command.
+    pub(crate) fn present_runs(&self, pages: Range<u32>) -> impl Iterator<Item = Range<u32>> + '_ {
+        let end = pages.end.min(self.layout.page_count());
+        let mut page = pages.start;
         std::iter::from_fn(move || {
-            let count = self.layout.page_count();
-            while page < count && !self.is_present(page) {
-                // Whole empty words are passed over at once.
-                page = if self.present[page as usize / 64] == 0 { (page / 64 + 1) * 64 } else { page + 1 };
+            let start = self.find(page, end, true);
+            page = self.find(start, end, false);
+            (start < end).then_some(start..page)
+        })
+    }
+
+    /// The first page from `from` on that is in the image (or isn't); `end` if none before it is.
+    fn find(&self, from: u32, end: u32, present: bool) -> u32 {
+        let flip = if present { 0 } else { u64::MAX };
+        let mut page = from;
+        while page < end {
+            let bits = (self.present[page as usize / 64] ^ flip) >> (page % 64);
+            if bits != 0 {
+                return (page + bits.trailing_zeros()).min(end);
             }
-            if page >= count {
-                return None;
+            page = (page / 64 + 1) * 64;
+        }
+        end
+    }
+
+    /// Regions that have pages in the image, in address order.
+    pub(crate) fn regions(&self) -> impl Iterator<Item = u32> + '_ {
+        (0..self.layout.region_count()).filter(|&region| self.present_in(region) > 0)
+    }
+
+    /// Runs of neighbouring regions that have pages in the image.
+    pub(crate) fn region_runs(&self) -> impl Iterator<Item = Range<u32>> + '_ {
+        let mut regions = self.regions().peekable();
+        std::iter::from_fn(move || {
+            let start = regions.next()?;
+            let mut end = start + 1;
+            while regions.next_if_eq(&end).is_some() {
+                end += 1;
             }
-            let start = page;
-            while page < count && self.is_present(page) {
-                page += 1;
-            }
-            Some(start..page)
+            Some(start..end)
         })
     }
 
@@ -123,7 +145,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_is_decoded(count in 0u32..3000, pages in prop::collection::btree_set(0u32..3000, 0..100)) {
+        fn what_is_encoded_is_decoded(
+            count in 0u32..3000,
+            pages in prop::collection::btree_set(0u32..3000, 0..100),
+            part in (0u32..3000, 0u32..3000),
+        ) {
             let mut table = Table::new(Layout::new(count));
             let pages: Vec<u32> = pages.into_iter().filter(|&page| page < count).collect();
             for &page in &pages {
@@ -132,8 +158,26 @@ mod tests {
             let back = Table::decode(table.layout(), &table.encode()).unwrap();
             prop_assert_eq!(&back, &table);
             prop_assert_eq!(back.present_pages(), pages.len() as u64);
-            let from_runs: Vec<u32> = back.present_runs().flatten().collect();
-            prop_assert_eq!(from_runs, pages);
+            let from_runs: Vec<u32> = back.present_runs(0..count).flatten().collect();
+            prop_assert_eq!(&from_runs, &pages);
+            let in_part: Vec<u32> = back.present_runs(part.0..part.1).flatten().collect();
+            let expected: Vec<u32> = pages.iter().copied().filter(|page| (part.0..part.1).contains(page)).collect();
+            prop_assert_eq!(in_part, expected);
+            let mut regions: Vec<u32> = pages.iter().map(|page| page / 512).collect();
+            regions.dedup();
+            prop_assert_eq!(back.region_runs().flatten().collect::<Vec<_>>(), regions);
+        }
+
+        #[test]
+        fn runs_are_as_long_as_they_can_be(bits in prop::collection::vec(any::<bool>(), 0..700)) {
+            let mut table = Table::new(Layout::new(bits.len() as u32));
+            for (page, _) in bits.iter().enumerate().filter(|(_, present)| **present) {
+                table.add(page as u32, 0);
+            }
+            let runs: Vec<Range<u32>> = table.present_runs(0..u32::MAX).collect();
+            for pair in runs.windows(2) {
+                prop_assert!(pair[0].end < pair[1].start, "{:?} could be one", pair);
+            }
         }
     }
 

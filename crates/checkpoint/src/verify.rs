@@ -16,7 +16,7 @@ pub struct VerifySummary {
     pub regions: u64,
     /// Bytes of the pages in them.
     pub bytes: u64,
-    /// Every region whose bytes are not what was written.
+    /// Every region whose bytes are not what was written, and the gap if it is not zero. In no order.
     pub damage: Vec<ImageError>,
     /// How long it took.
     pub took: Duration,
@@ -30,11 +30,11 @@ impl Image {
     /// The device fails, or there is no memory for buffers.
     pub fn verify(&self, mut on_progress: impl FnMut(u64, u64)) -> Result<VerifySummary, ImageError> {
         let start = Instant::now();
-        let total = RegionReader::regions(self).count() as u64;
+        let total = self.table().regions().count() as u64;
         let mut reader = RegionReader::new(self)?;
         let mut free = Buffer::several(DEPTH, REGION_SIZE).map_err(|_| no_buffers(self.device().name()))?;
-        let mut regions = RegionReader::regions(self);
-        let mut damage = Vec::new();
+        let mut regions = self.table().regions();
+        let mut damage: Vec<ImageError> = self.check_gap()?.into_iter().collect();
         let mut done = 0;
         on_progress(0, total);
         loop {

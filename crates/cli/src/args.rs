@@ -75,7 +75,8 @@ fn serve() -> Command {
             .action(ArgAction::Append)
             .help(format!("{} [default: {default}] [env: {}]", directive.doc, env_name(directive.name)));
         if LISTS.contains(&directive.name) {
-            arg = arg.num_args(1..);
+            // With values that may begin with a hyphen it would take the flags that follow it.
+            arg = arg.num_args(1..).allow_hyphen_values(false);
         }
         for alias in directive.aliases {
             arg = arg.alias(*alias);
@@ -149,6 +150,8 @@ mod tests {
         for directive in table::DIRECTIVES {
             assert!(serve.try_contains_id(directive.name).is_ok(), "{}", directive.name);
         }
-        assert_eq!(serve.get_one::<String>("save").unwrap(), "");
+        let values = |name| serve.get_many::<String>(name).unwrap().collect::<Vec<_>>();
+        assert_eq!((values("save"), values("port")), (vec![""], vec!["1"]));
+        assert_eq!(values("slowlog-log-slower-than"), ["-1"]);
     }
 }

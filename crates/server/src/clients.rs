@@ -101,6 +101,12 @@ impl Output {
         &self.bytes[self.sent..]
     }
 
+    /// Takes over a whole buffer whose first `sent` bytes have been sent. There must be nothing that waits.
+    pub fn adopt(&mut self, bytes: Vec<u8>, sent: usize) {
+        debug_assert!(self.is_empty());
+        (self.bytes, self.sent) = (bytes, sent);
+    }
+
     /// Adds a copy of `bytes`.
     pub fn push(&mut self, bytes: &[u8]) {
         // What was sent is dropped before the buffer would grow because of it.
@@ -121,6 +127,20 @@ impl Output {
     }
 }
 
+/// Why a connection's requests are not run though they have come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Hold {
+    /// They are.
+    #[default]
+    Nothing,
+    /// Clients are paused.
+    Pause,
+    /// Too many of its replies are unread.
+    Unread,
+    /// It has had its share of this turn of the loop, and goes on in the next.
+    Share,
+}
+
 /// One client with its socket and buffers.
 #[derive(Debug)]
 pub struct Connection {
@@ -136,8 +156,32 @@ pub struct Connection {
     pub output: Output,
     /// The loop is told when more can be written.
     pub watches_writing: bool,
-    /// Requests wait because clients are paused, or because too many replies wait.
-    pub held: bool,
+    /// Why its requests wait.
+    pub hold: Hold,
+    /// The socket may have bytes that were not read because requests wait.
+    pub unread: bool,
+}
+
+impl Connection {
+    /// The connection of a client that has just come.
+    pub fn new(client: Client, socket: Socket) -> Self {
+        Self {
+            client,
+            socket,
+            input: Vec::new(),
+            partial: None,
+            output: Output::default(),
+            watches_writing: false,
+            hold: Hold::Nothing,
+            unread: false,
+        }
+    }
+
+    /// True when its requests wait.
+    #[inline]
+    pub fn is_held(&self) -> bool {
+        self.hold != Hold::Nothing
+    }
 }
 
 /// Where a connection is.
@@ -249,5 +293,8 @@ mod tests {
         output.advance(4);
         assert!(output.is_empty());
         assert_eq!(output.bytes.capacity(), 0);
+        output.adopt(b"0123".to_vec(), 1);
+        output.push(b"4");
+        assert_eq!(output.waiting(), b"1234");
     }
 }

@@ -22,5 +22,16 @@ pub struct Ctx<'a> {
     pub reply: &'a mut Reply,
 }
 
+impl Ctx<'_> {
+    /// Ends all watches of the client; whether one of its keys was changed no longer matters.
+    pub fn forget_watched(&mut self) {
+        if self.client.watched > 0 {
+            self.store.unwatch_all(self.client.id);
+            self.client.watched = 0;
+        }
+        self.client.touched = false;
+    }
+}
+
 /// The function that runs a command. An error that it returns is sent as the reply; it must not have begun one.
 pub type Handler = fn(&mut Ctx<'_>) -> Result<(), CmdError>;

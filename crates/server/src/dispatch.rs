@@ -65,12 +65,25 @@ pub fn run(registry: &Registry, found: Option<CommandId>, ctx: &mut Ctx<'_>) {
     match check(registry, found, ctx) {
         Ok(Some(command)) => call(command, ctx),
         Ok(None) => ctx.reply.raw(b"+QUEUED\r\n"),
+        Err(_) if found.is_none() && is_http(ctx.args.at(0)) => refuse_http(ctx),
+        Err(error) if found.is_some_and(|id| registry.command(id).name == "exec") => abort_exec(ctx, &error),
         Err(error) => reject(ctx, &error),
     }
     ctx.client.commands += 1;
     if ctx.client.reply_mode != ReplyMode::On {
         apply_reply_mode(ctx, before);
     }
+}
+
+/// A browser that some page has made send a request here; what follows in it must not be run.
+fn is_http(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
+}
+
+#[cold]
+fn refuse_http(ctx: &mut Ctx<'_>) {
+    tracing::warn!(address = %ctx.client.address, "closing a client that speaks HTTP: possibly an attack by a web page");
+    ctx.client.closing = Closing::Now;
 }
 
 fn reject(ctx: &mut Ctx<'_>, error: &CmdError) {
@@ -80,6 +93,16 @@ fn reject(ctx: &mut Ctx<'_>, error: &CmdError) {
     let line = error.line();
     ctx.reply.error(&line);
     ctx.server.stats.count_error(line.as_bytes());
+}
+
+/// An EXEC that is refused ends its transaction.
+#[cold]
+fn abort_exec(ctx: &mut Ctx<'_>, error: &CmdError) {
+    ctx.client.multi = None;
+    ctx.forget_watched();
+    let line = error.line();
+    let reason = line.strip_prefix("ERR ").unwrap_or(&line);
+    reject(ctx, &CmdError::owned(format!("EXECABORT Transaction discarded because of: {reason}")));
 }
 
 #[cold]

@@ -109,7 +109,7 @@ fn clients(source: &Source<'_>, text: &mut Text) {
     text.field("client_recent_max_output_buffer", every().map(|client| client.output_bytes).max().unwrap_or(0));
     text.field("blocked_clients", 0);
     text.field("tracking_clients", 0);
-    text.field("paused_clients", source.server.clients.iter().filter(|(_, connection)| connection.held).count());
+    text.field("paused_clients", source.server.clients.iter().filter(|(_, connection)| connection.is_held()).count());
     text.field("watching_clients", every().filter(|client| client.watched > 0).count());
 }
 

@@ -46,6 +46,10 @@ pub const PUBSUB: Flags = 1 << 15;
 pub const DANGEROUS: Flags = 1 << 16;
 /// Its key positions may hold no key at all.
 pub const NO_MANDATORY_KEYS: Flags = 1 << 17;
+/// Counted as concerning connections by ACL categories, whatever its family.
+pub const CONNECTION: Flags = 1 << 18;
+/// Counted as concerning the keyspace by ACL categories, whatever its family.
+pub const KEYSPACE: Flags = 1 << 19;
 
 /// What a command does with a key, a set of bits.
 pub type KeyUse = u16;

@@ -19,6 +19,8 @@
 #[cfg(not(loom))]
 mod barrier;
 #[cfg(not(loom))]
+mod bytes;
+#[cfg(not(loom))]
 mod coverage;
 #[cfg(not(loom))]
 mod page;

@@ -2,7 +2,8 @@
 //!
 //! With 53 bits 10.5 + 0.1 would print as 10.59999999999999964. Reading rounds exactly (with big integers), adding is
 //! exact but for one rounding, printing gives 17 decimals less trailing zeros. Very small numbers keep all their bits
-//! where the hardware's would lose some; nothing of that is visible in 17 decimals.
+//! where the hardware's would lose some; nothing of that is visible in 17 decimals. As strtold does, reading also takes
+//! hexadecimal numbers (0x1.8p3).
 
 use crate::big::Big;
 
@@ -38,8 +39,8 @@ impl LongDouble {
     /// 0.
     pub const ZERO: LongDouble = LongDouble { negative: false, size: Size::Finite { mantissa: 0, exponent: 0 } };
 
-    /// The number that the whole of `text` spells: decimal, with an exponent or not, or an infinity. Nothing that is out
-    /// of range, no NaN, no spaces.
+    /// The number that the whole of `text` spells: decimal or hexadecimal, with an exponent or not, or an infinity.
+    /// Nothing that is out of range, no NaN, no spaces.
     pub fn parse(text: &[u8]) -> Option<LongDouble> {
         if text.len() > TEXT_MAX {
             return None;
@@ -52,6 +53,9 @@ impl LongDouble {
         if text.eq_ignore_ascii_case(b"inf") || text.eq_ignore_ascii_case(b"infinity") {
             return Some(LongDouble { negative, size: Size::Infinite });
         }
+        if let [b'0', b'x' | b'X', digits @ ..] = text {
+            return from_hexadecimal(negative, digits);
+        }
         let (digits, exponent) = split_decimal(text)?;
         from_decimal(negative, &digits, exponent)
     }
@@ -59,6 +63,11 @@ impl LongDouble {
     /// Whether this is no infinity.
     pub fn is_finite(self) -> bool {
         self.size != Size::Infinite
+    }
+
+    /// Whether this is in range.
+    fn is_normal(self) -> bool {
+        matches!(self.size, Size::Finite { exponent, .. } if (EXPONENT_MIN..=EXPONENT_MAX).contains(&exponent))
     }
 
     /// The nearest number of 53 bits, or nearly.
@@ -172,6 +181,35 @@ fn parse_exponent(text: &[u8]) -> Option<i64> {
     Some(if negative { -size } else { size })
 }
 
+/// A number in hexadecimal digits, its exponent a power of two in decimal digits.
+fn from_hexadecimal(negative: bool, text: &[u8]) -> Option<LongDouble> {
+    let (digits, mut exponent) = match text.iter().position(|byte| matches!(byte, b'p' | b'P')) {
+        Some(at) => (&text[..at], parse_exponent(&text[at + 1..])?),
+        None => (text, 0),
+    };
+    let (mut value, mut trace) = (0u128, false);
+    let (mut any, mut after_point) = (false, false);
+    for byte in digits {
+        if *byte == b'.' && !after_point {
+            after_point = true;
+            continue;
+        }
+        let digit = (*byte as char).to_digit(16)?;
+        any = true;
+        exponent -= 4 * i64::from(after_point);
+        // 128 bits are more than count; of what follows only matters whether it is 0.
+        if value >> 124 == 0 {
+            value = value << 4 | u128::from(digit);
+        } else {
+            trace |= digit != 0;
+            exponent += 4;
+        }
+    }
+    // Far beyond both ends of the range, and small enough to calculate with.
+    let exponent = exponent.clamp(-100_000, 100_000) as i32;
+    any.then(|| rounded(negative, value, trace, exponent)).filter(|number| value == 0 || number.is_normal())
+}
+
 fn from_decimal(negative: bool, digits: &[u8], exponent: i64) -> Option<LongDouble> {
     let mut top = Big::from_decimal(digits);
     if top.is_zero() {
@@ -205,11 +243,7 @@ fn from_decimal(negative: bool, digits: &[u8], exponent: i64) -> Option<LongDoub
         }
         top.shift_left(1);
     }
-    let number = rounded(negative, quotient, !top.is_zero(), power - 65);
-    match number.size {
-        Size::Finite { exponent, .. } if exponent >= EXPONENT_MIN => Some(number),
-        _ => None,
-    }
+    Some(rounded(negative, quotient, !top.is_zero(), power - 65)).filter(|number| number.is_normal())
 }
 
 /// `value * 2^exponent` to 64 bits, to nearest, ties to even; `trace` says that the value is a little larger.
@@ -341,6 +375,24 @@ mod tests {
         assert!(!LongDouble::parse(b"-Infinity").unwrap().is_finite());
         let infinity = LongDouble::from(f64::INFINITY);
         assert_eq!(infinity.plus(LongDouble::from(f64::NEG_INFINITY)), None);
+    }
+
+    #[test]
+    fn hexadecimal_numbers_are_read() {
+        for (text, expected) in [
+            ("0x10", "16"),
+            ("0x1p3", "8"),
+            ("-0X1.8p1", "-3"),
+            ("0x.8", "0.5"),
+            ("0xff.p-4", "15.9375"),
+            ("0x0p99999", "0"),
+            ("0x123456789abcdef0123456789abcdef01p-132", "0.07111111111111111"),
+        ] {
+            assert_eq!(LongDouble::parse(text.as_bytes()).unwrap().format(), expected, "{text}");
+        }
+        for text in ["0x", "0x.", "0xg", "0x1.2.3", "0x1p", "0x1p99999", "0x1p-99999", "0x 1"] {
+            assert_eq!(LongDouble::parse(text.as_bytes()), None, "{text}");
+        }
     }
 
     proptest! {

@@ -123,10 +123,10 @@ impl Store {
     /// As [`Store::get`].
     pub fn append(&mut self, db: DbId, key: &[u8], value: &[u8]) -> Result<usize> {
         let (entry, old_len) = self.grow_string(db, key, |old_len| old_len + value.len())?;
-        if old_len > 0 {
+        if old_len.is_some() {
             self.mark_raw(&entry)?;
         }
-        entry.value_mut(&mut self.arena, old_len, value.len())?.copy_from_slice(value);
+        entry.value_mut(&mut self.arena, old_len.unwrap_or(0), value.len())?.copy_from_slice(value);
         self.changed(db, key, true);
         Ok(entry.header.value_len as usize)
     }
@@ -141,15 +141,18 @@ impl Store {
         }
         let end = offset.saturating_add(value.len() as u64);
         if end > STRING_MAX_BYTES as u64 {
+            // A value of another type is the graver error.
+            self.find_kind(db, key, self.hash(key), Kind::String)?;
             return Err(StoreError::TooLarge { len: end });
         }
-        let entry = self.pad_string(db, key, end as usize)?;
+        let (entry, _) = self.pad_string(db, key, end as usize)?;
         entry.value_mut(&mut self.arena, offset as usize, value.len())?.copy_from_slice(value);
         self.changed(db, key, true);
         Ok(entry.header.value_len as usize)
     }
 
-    /// Sets a bit of a key's string, counted from the first byte's highest bit; returns what it was.
+    /// Sets a bit of a key's string, counted from the first byte's highest bit; returns what it was. Nothing has changed
+    /// if it was so before, unless the string grew.
     ///
     /// # Errors
     /// As [`Store::get`], and [`StoreError::OutOfRange`].
@@ -158,48 +161,58 @@ impl Store {
             return Err(StoreError::OutOfRange { offset: bit_offset });
         }
         let byte_offset = (bit_offset / 8) as usize;
-        let entry = self.pad_string(db, key, byte_offset + 1)?;
+        let (entry, old_len) = self.pad_string(db, key, byte_offset + 1)?;
         let mask = 0x80 >> (bit_offset % 8);
-        let byte = &mut entry.value_mut(&mut self.arena, byte_offset, 1)?[0];
-        let old = *byte & mask != 0;
-        *byte = if bit { *byte | mask } else { *byte & !mask };
-        self.changed(db, key, true);
-        Ok(old)
+        let old = entry.value(&self.arena)?.get(byte_offset).copied().unwrap_or_default();
+        let new = if bit { old | mask } else { old & !mask };
+        if new != old {
+            entry.value_mut(&mut self.arena, byte_offset, 1)?[0] = new;
+        }
+        if new != old || old_len.is_none_or(|old_len| old_len <= byte_offset) {
+            self.changed(db, key, true);
+        }
+        Ok(old & mask != 0)
     }
 
-    /// The entry of a string of at least `len` bytes, padded with zeros.
-    fn pad_string(&mut self, db: DbId, key: &[u8], len: usize) -> Result<Entry> {
+    /// The entry of a string of at least `len` bytes, padded with zeros, and the length that it had if it existed.
+    fn pad_string(&mut self, db: DbId, key: &[u8], len: usize) -> Result<(Entry, Option<usize>)> {
         let (entry, old_len) = self.grow_string(db, key, |old_len| old_len.max(len))?;
         self.mark_raw(&entry)?;
-        let new_len = entry.header.value_len as usize;
-        entry.value_mut(&mut self.arena, old_len, new_len - old_len)?.fill(0);
-        Ok(entry)
+        let (start, end) = (old_len.unwrap_or(0), entry.header.value_len as usize);
+        entry.value_mut(&mut self.arena, start, end - start)?.fill(0);
+        Ok((entry, old_len))
     }
 
     /// Notes that a string was changed in part.
-    fn mark_raw(&mut self, entry: &Entry) -> Result<()> {
+    pub(crate) fn mark_raw(&mut self, entry: &Entry) -> Result<()> {
         if !entry.has(RAW) {
             self.arena.get_mut::<EntryHeader>(entry.handle)?.flags |= RAW;
         }
         Ok(())
     }
 
-    /// The entry of a string whose length becomes what `new_len` makes of the old one, which is returned too.
-    fn grow_string(&mut self, db: DbId, key: &[u8], new_len: impl Fn(usize) -> usize) -> Result<(Entry, usize)> {
+    /// The entry of a string whose length becomes what `new_len` makes of the old one, which is returned too if the
+    /// string existed.
+    fn grow_string(
+        &mut self,
+        db: DbId,
+        key: &[u8],
+        new_len: impl Fn(usize) -> usize,
+    ) -> Result<(Entry, Option<usize>)> {
         let hash = self.hash(key);
         let Some(entry) = self.find_kind(db, key, hash, Kind::String)? else {
-            return Ok((self.create_entry(db, key, hash, Shape::new(Form::String, new_len(0), None))?, 0));
+            return Ok((self.create_entry(db, key, hash, Shape::new(Form::String, new_len(0), None))?, None));
         };
         let old_len = entry.header.value_len as usize;
         let value_len = new_len(old_len);
         if value_len == old_len {
-            return Ok((entry, old_len));
+            return Ok((entry, Some(old_len)));
         }
         check_len(value_len)?;
         let expiry = entry.expiry(&self.arena)?;
         let reserve = value_len.min(RESERVE_MAX);
         let shape = Shape { form: Form::String, value_len, keep: old_len, expiry, reserve };
-        Ok((self.reshape(db, entry, shape)?, old_len))
+        Ok((self.reshape(db, entry, shape)?, Some(old_len)))
     }
 
     /// Adds to the integer that a key's string is, 0 if there is no such key; returns the sum.

@@ -105,6 +105,7 @@ impl Store {
             Form::TableHash => self.copy_table(&entry, &new),
             Form::String | Form::PackedHash => self.copy_bytes(&entry, &new, value_len),
         };
+        let filled = filled.and_then(|()| if entry.has(RAW) { self.mark_raw(&new) } else { Ok(()) });
         if let Err(error) = filled {
             self.discard(&new)?;
             return Err(error);

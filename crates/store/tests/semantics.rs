@@ -81,9 +81,15 @@ fn encodings_are_those_of_redis() {
     assert_eq!(store.encoding(DB, b"fresh").unwrap(), Some("int"));
     store.append(DB, b"fresh", b"2").unwrap();
     assert_eq!(store.encoding(DB, b"fresh").unwrap(), Some("raw"));
+    store.append(DB, b"empty", b"").unwrap();
+    assert_eq!(store.encoding(DB, b"empty").unwrap(), Some("embstr"));
+    store.append(DB, b"empty", b"").unwrap();
+    assert_eq!(store.encoding(DB, b"empty").unwrap(), Some("raw"));
     store.set_expiry(DB, b"fresh", Some(2_000_000)).unwrap();
     store.rename(DB, b"fresh", b"renamed").unwrap();
     assert_eq!(store.encoding(DB, b"renamed").unwrap(), Some("raw"));
+    assert!(store.copy(DB, b"renamed", DB, b"copied", false).unwrap());
+    assert_eq!(store.encoding(DB, b"copied").unwrap(), Some("raw"));
     assert_eq!(store.incr_by(DB, b"renamed", 1).unwrap(), 23);
     assert_eq!(store.encoding(DB, b"renamed").unwrap(), Some("int"));
 }
@@ -159,6 +165,26 @@ fn watchers_hear_of_every_change() {
     store.set(DbId(1), b"key", b"1", Expiry::Clear).unwrap();
     assert_eq!(store.get(DB, b"key").unwrap(), None);
     assert_eq!(store.take_touched(), []);
+}
+
+#[test]
+fn a_bit_that_stays_as_it_is_is_no_change() {
+    let mut store = store();
+    assert!(!store.set_bit(DB, b"key", 9, false).unwrap());
+    assert_eq!((store.changes(), store.get(DB, b"key").unwrap()), (1, Some(&b"\0\0"[..])));
+    assert!(!store.set_bit(DB, b"key", 3, false).unwrap());
+    assert_eq!(store.changes(), 1);
+    assert!(!store.set_bit(DB, b"key", 3, true).unwrap());
+    assert!(store.set_bit(DB, b"key", 3, true).unwrap());
+    assert_eq!((store.changes(), store.get(DB, b"key").unwrap()), (2, Some(&b"\x10\0"[..])));
+}
+
+#[test]
+fn another_type_is_reported_before_a_length_that_is_too_large() {
+    let mut store = store();
+    store.hash_set(DB, b"hash", b"f", b"v").unwrap();
+    assert!(matches!(store.set_range(DB, b"hash", 1 << 40, b"x"), Err(StoreError::WrongType)));
+    assert!(matches!(store.set_range(DB, b"none", 1 << 40, b"x"), Err(StoreError::TooLarge { .. })));
 }
 
 #[test]

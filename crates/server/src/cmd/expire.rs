@@ -1,1 +1,161 @@
-//! The expire commands.
+//! Times to live: EXPIRE and its relatives, TTL and its relatives, PERSIST.
+//!
+//! Relies on the store, which keeps instants as Unix milliseconds and deletes a key that is given one in the past.
+
+use crate::ctx::{CmdError, Ctx};
+
+/// How a request gives an instant.
+#[derive(Clone, Copy)]
+struct Form {
+    command: &'static str,
+    unit_ms: i64,
+    /// From now, rather than from 1970.
+    relative: bool,
+}
+
+/// EXPIRE key seconds [NX | XX | GT | LT]
+pub fn expire(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    set(ctx, Form { command: "expire", unit_ms: 1000, relative: true })
+}
+
+/// PEXPIRE key milliseconds [NX | XX | GT | LT]
+pub fn pexpire(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    set(ctx, Form { command: "pexpire", unit_ms: 1, relative: true })
+}
+
+/// EXPIREAT key unix-seconds [NX | XX | GT | LT]
+pub fn expireat(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    set(ctx, Form { command: "expireat", unit_ms: 1000, relative: false })
+}
+
+/// PEXPIREAT key unix-milliseconds [NX | XX | GT | LT]
+pub fn pexpireat(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    set(ctx, Form { command: "pexpireat", unit_ms: 1, relative: false })
+}
+
+/// When a new instant is taken.
+#[derive(Clone, Copy, Default)]
+struct Condition {
+    missing: bool,
+    present: bool,
+    greater: bool,
+    less: bool,
+}
+
+impl Condition {
+    fn parse(ctx: &Ctx<'_>) -> Result<Self, CmdError> {
+        let mut condition = Self::default();
+        for at in 3..ctx.args.len() {
+            let field = if ctx.args.is(at, "NX") {
+                &mut condition.missing
+            } else if ctx.args.is(at, "XX") {
+                &mut condition.present
+            } else if ctx.args.is(at, "GT") {
+                &mut condition.greater
+            } else if ctx.args.is(at, "LT") {
+                &mut condition.less
+            } else {
+                return Err(CmdError::owned(format!("ERR Unsupported option {}", ctx.args.text(at))));
+            };
+            *field = true;
+        }
+        if condition.missing && (condition.present || condition.greater || condition.less) {
+            return Err(CmdError::fixed("ERR NX and XX, GT or LT options at the same time are not compatible"));
+        }
+        if condition.greater && condition.less {
+            return Err(CmdError::fixed("ERR GT and LT options at the same time are not compatible"));
+        }
+        Ok(condition)
+    }
+
+    /// Whether `at_ms` may replace `old_ms`. A key without an instant lives for ever.
+    fn allows(self, old_ms: Option<i64>, at_ms: i64) -> bool {
+        let refused = match old_ms {
+            None => self.present || self.greater,
+            Some(old_ms) => self.missing || self.greater && at_ms <= old_ms || self.less && at_ms >= old_ms,
+        };
+        !refused
+    }
+}
+
+#[inline]
+fn set(ctx: &mut Ctx<'_>, form: Form) -> Result<(), CmdError> {
+    let condition = Condition::parse(ctx)?;
+    let given = ctx.args.int(2)?;
+    let since_ms = if form.relative { ctx.store.now_ms() } else { 0 };
+    let at_ms = given
+        .checked_mul(form.unit_ms)
+        .and_then(|ms| ms.checked_add(since_ms))
+        .ok_or_else(|| CmdError::invalid_expire(form.command))?;
+    let (db, key) = (ctx.client.db, ctx.args.at(1));
+    let done = match ctx.store.expiry(db, key)? {
+        Some(old_ms) if condition.allows(old_ms, at_ms) => ctx.store.set_expiry(db, key, Some(at_ms))?,
+        _ => false,
+    };
+    ctx.reply.int(i64::from(done));
+    Ok(())
+}
+
+/// TTL key
+pub fn ttl(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    tell(ctx, |at_ms, now_ms| ((at_ms - now_ms).max(0) + 500) / 1000)
+}
+
+/// PTTL key
+pub fn pttl(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    tell(ctx, |at_ms, now_ms| (at_ms - now_ms).max(0))
+}
+
+/// EXPIRETIME key
+pub fn expiretime(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    tell(ctx, |at_ms, _| at_ms.saturating_add(500) / 1000)
+}
+
+/// PEXPIRETIME key
+pub fn pexpiretime(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    tell(ctx, |at_ms, _| at_ms)
+}
+
+#[inline]
+fn tell(ctx: &mut Ctx<'_>, figure: impl Fn(i64, i64) -> i64) -> Result<(), CmdError> {
+    let now_ms = ctx.store.now_ms();
+    ctx.reply.int(match ctx.store.expiry(ctx.client.db, ctx.args.at(1))? {
+        None => -2,
+        Some(None) => -1,
+        Some(Some(at_ms)) => figure(at_ms, now_ms),
+    });
+    Ok(())
+}
+
+/// PERSIST key
+pub fn persist(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    let (db, key) = (ctx.client.db, ctx.args.at(1));
+    let had = matches!(ctx.store.expiry(db, key)?, Some(Some(_)));
+    if had {
+        ctx.store.set_expiry(db, key, None)?;
+    }
+    ctx.reply.int(i64::from(had));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_without_an_instant_lives_for_ever() {
+        let with = |field: fn(&mut Condition) -> &mut bool| {
+            let mut condition = Condition::default();
+            *field(&mut condition) = true;
+            condition
+        };
+        let greater = with(|condition| &mut condition.greater);
+        assert!(!greater.allows(None, 5) && greater.allows(Some(4), 5) && !greater.allows(Some(5), 5));
+        let less = with(|condition| &mut condition.less);
+        assert!(less.allows(None, 5) && less.allows(Some(6), 5) && !less.allows(Some(5), 5));
+        let missing = with(|condition| &mut condition.missing);
+        assert!(missing.allows(None, 5) && !missing.allows(Some(4), 5));
+        let present = with(|condition| &mut condition.present);
+        assert!(!present.allows(None, 5) && present.allows(Some(4), 5));
+    }
+}

@@ -136,9 +136,19 @@ pub fn getkeysandflags(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
             let last = if spec.last < 0 { request.len() as i16 + spec.last } else { spec.last };
             (spec.first..=last).contains(&(position as i16))
         };
-        write_usage(ctx.reply, command.facts.key_specs.iter().find(holds).map_or(0, |spec| spec.usage));
+        let usage = command.facts.key_specs.iter().find(holds).map_or(0, |spec| spec.usage);
+        write_usage(ctx.reply, usage_in(usage, request));
     }
     Ok(())
+}
+
+/// What a request does with a key of which that depends on the request: SET, which reads with GET only.
+fn usage_in(usage: KeyUse, request: Args<'_>) -> KeyUse {
+    match usage & VARIABLE != 0 {
+        true if (3..request.len()).any(|at| request.is(at, "GET")) => usage & !VARIABLE,
+        true => OW | UPDATE,
+        false => usage,
+    }
 }
 
 fn keys_of<'a>(args: Args<'a>) -> Result<(Args<'a>, Vec<usize>, &'static Command), CmdError> {
@@ -180,15 +190,15 @@ fn write_info(reply: &mut Reply, command: &Command) {
     for name in categories {
         reply.simple(name);
     }
-    reply.array(facts.tips.len());
+    reply.set(facts.tips.len());
     for tip in facts.tips {
         reply.bulk_str(tip);
     }
-    reply.array(facts.key_specs.len());
+    reply.set(facts.key_specs.len());
     for spec in facts.key_specs {
         write_key_spec(reply, spec);
     }
-    reply.array(command.subcommands.len());
+    reply.set(command.subcommands.len());
     for id in &command.subcommands {
         write_info(reply, registry().command(*id));
     }
@@ -239,13 +249,18 @@ fn categories(facts: &CommandFacts) -> Vec<&'static str> {
     if facts.has(READONLY) {
         names.push("@read");
     }
+    // What only holds subcommands belongs to no family.
+    let is_container = !facts.subcommands.is_empty() && facts.arity < -1;
     match facts.group {
+        _ if is_container => {}
         Group::Generic => names.push("@keyspace"),
         Group::String => names.push("@string"),
         Group::Bitmap => names.push("@bitmap"),
         Group::Hash => names.push("@hash"),
         Group::Transactions => names.push("@transaction"),
         Group::Connection => names.push("@connection"),
+        Group::Server if facts.has(CONNECTION) => names.push("@connection"),
+        Group::Server if facts.has(KEYSPACE) => names.push("@keyspace"),
         Group::Server => {}
     }
     if facts.has(ADMIN) {
@@ -273,7 +288,7 @@ fn write_docs(reply: &mut Reply, command: &Command) {
     }
     if !facts.arguments.is_empty() {
         reply.bulk_str("arguments");
-        write_arguments(reply, facts.arguments);
+        write_arguments(reply, facts.arguments, facts.key_specs.len());
     }
     if !command.subcommands.is_empty() {
         reply.bulk_str("subcommands");
@@ -286,8 +301,9 @@ fn write_docs(reply: &mut Reply, command: &Command) {
     }
 }
 
-fn write_arguments(reply: &mut Reply, arguments: &[Arg]) {
+fn write_arguments(reply: &mut Reply, arguments: &[Arg], key_specs: usize) {
     reply.array(arguments.len());
+    let mut keys = 0;
     for arg in arguments {
         let flags: Vec<&str> = [(arg.optional, "optional"), (arg.multiple, "multiple")]
             .iter()
@@ -302,8 +318,10 @@ fn write_arguments(reply: &mut Reply, arguments: &[Arg]) {
         reply.bulk_str("type");
         reply.bulk_str(arg.kind.name());
         if is_key {
+            // Keys belong to the specs in their order; those for which none is left, to the last one.
             reply.bulk_str("key_spec_index");
-            reply.int(0);
+            reply.int(keys.min(key_specs.saturating_sub(1)) as i64);
+            keys += 1;
         }
         if let Some(token) = arg.token {
             reply.bulk_str("token");
@@ -322,7 +340,7 @@ fn write_arguments(reply: &mut Reply, arguments: &[Arg]) {
         }
         if !arg.parts.is_empty() {
             reply.bulk_str("arguments");
-            write_arguments(reply, arg.parts);
+            write_arguments(reply, arg.parts, key_specs);
         }
     }
 }

@@ -1,1 +1,117 @@
-//! The keys commands.
+//! What can be done with a key whatever its value is: EXISTS, DEL, TYPE, RENAME, COPY, MOVE and their relatives.
+//!
+//! Relies on the store; databases are chosen as `databases` reads them.
+
+use quire_store::Kind;
+
+use crate::cmd::databases::db_of;
+use crate::ctx::{CmdError, Ctx};
+
+const SAME: CmdError = CmdError::fixed("ERR source and destination objects are the same");
+
+/// EXISTS key …
+pub fn exists(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    let mut count = 0;
+    for key in ctx.args.from(1).iter() {
+        count += i64::from(ctx.store.exists(ctx.client.db, key)?);
+    }
+    ctx.reply.int(count);
+    Ok(())
+}
+
+/// DEL key …, and UNLINK key …: big values are freed later, whichever of the two is asked for.
+#[inline]
+pub fn del(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    let mut count = 0;
+    for key in ctx.args.from(1).iter() {
+        count += i64::from(ctx.store.remove(ctx.client.db, key)?);
+    }
+    ctx.reply.int(count);
+    Ok(())
+}
+
+/// TYPE key
+pub fn kind(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    let kind = ctx.store.kind(ctx.client.db, ctx.args.at(1))?;
+    ctx.reply.simple(kind.map_or("none", Kind::name));
+    Ok(())
+}
+
+/// TOUCH key …
+pub fn touch(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    let mut count = 0;
+    for key in ctx.args.from(1).iter() {
+        count += i64::from(ctx.store.touch(ctx.client.db, key)?);
+    }
+    ctx.reply.int(count);
+    Ok(())
+}
+
+/// RANDOMKEY
+pub fn randomkey(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    match ctx.store.random_key(ctx.client.db)? {
+        Some(key) => ctx.reply.bulk(&key),
+        None => ctx.reply.null(),
+    }
+    Ok(())
+}
+
+/// RENAME key newkey
+pub fn rename(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    let (db, from, to) = (ctx.client.db, ctx.args.at(1), ctx.args.at(2));
+    let found = if from == to { ctx.store.kind(db, from)?.is_some() } else { ctx.store.rename(db, from, to)? };
+    if !found {
+        return Err(CmdError::NO_SUCH_KEY);
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// RENAMENX key newkey
+pub fn renamenx(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    let (db, from, to) = (ctx.client.db, ctx.args.at(1), ctx.args.at(2));
+    if ctx.store.kind(db, from)?.is_none() {
+        return Err(CmdError::NO_SUCH_KEY);
+    }
+    let free = ctx.store.kind(db, to)?.is_none();
+    if free {
+        ctx.store.rename(db, from, to)?;
+    }
+    ctx.reply.int(i64::from(free));
+    Ok(())
+}
+
+/// COPY source destination [DB db] [REPLACE]
+pub fn copy(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    let (from, to) = (ctx.args.at(1), ctx.args.at(2));
+    let (mut to_db, mut replace) = (ctx.client.db, false);
+    let mut at = 3;
+    while at < ctx.args.len() {
+        if ctx.args.is(at, "REPLACE") {
+            replace = true;
+        } else if ctx.args.is(at, "DB") && at + 1 < ctx.args.len() {
+            at += 1;
+            to_db = db_of(ctx, at)?;
+        } else {
+            return Err(CmdError::SYNTAX);
+        }
+        at += 1;
+    }
+    if from == to && to_db == ctx.client.db {
+        return Err(SAME);
+    }
+    let copied = ctx.store.copy(ctx.client.db, from, to_db, to, replace)?;
+    ctx.reply.int(i64::from(copied));
+    Ok(())
+}
+
+/// MOVE key db
+pub fn move_key(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    let to_db = db_of(ctx, 2)?;
+    if to_db == ctx.client.db {
+        return Err(SAME);
+    }
+    let moved = ctx.store.move_key(ctx.client.db, ctx.args.at(1), to_db)?;
+    ctx.reply.int(i64::from(moved));
+    Ok(())
+}

@@ -20,7 +20,7 @@ pub fn discard(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     if ctx.client.multi.take().is_none() {
         return Err(CmdError::fixed("ERR DISCARD without MULTI"));
     }
-    forget_watched(ctx);
+    ctx.forget_watched();
     ctx.reply.ok();
     Ok(())
 }
@@ -43,17 +43,9 @@ pub fn watch(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 
 /// UNWATCH
 pub fn unwatch(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    forget_watched(ctx);
+    ctx.forget_watched();
     ctx.reply.ok();
     Ok(())
-}
-
-fn forget_watched(ctx: &mut Ctx<'_>) {
-    if ctx.client.watched > 0 {
-        ctx.store.unwatch_all(ctx.client.id);
-        ctx.client.watched = 0;
-    }
-    ctx.client.touched = false;
 }
 
 /// Whether a key that the client watches was changed, or has expired, since WATCH.
@@ -74,7 +66,7 @@ pub fn exec(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         return Err(CmdError::fixed("ERR EXEC without MULTI"));
     };
     let touched = is_touched(ctx);
-    forget_watched(ctx);
+    ctx.forget_watched();
     if multi.failed {
         return Err(CmdError::fixed("EXECABORT Transaction discarded because of previous errors."));
     }

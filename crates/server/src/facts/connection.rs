@@ -85,8 +85,8 @@ static CLIENT: &[CommandFacts] = &[
         .group(Group::Connection, "2.4.0", O_N_CLIENTS)
         .summary("Tells about all connections.")
         .args(&[
-            Arg::one_of("client-type", CLIENT_TYPES).token("TYPE").optional().since("5.0.0"),
-            Arg::int("client-id").multiple().token("ID").optional().since("6.2.0"),
+            Arg::one_of("normal_master_replica_pubsub", CLIENT_TYPES).token("TYPE").optional().since("5.0.0"),
+            Arg::block("id", &[Arg::int("client-id").multiple()]).token("ID").optional().since("6.2.0"),
         ])
         .tips(&["nondeterministic_output"])
         .differs("`lib-name` and `lib-ver` as in Redis 7.2."),

@@ -29,8 +29,9 @@ pub static FACTS: &[CommandFacts] = &[
         .differs("The cut takes constant time, so it is made at once even inside MULTI. CANCEL as in Valkey 8.1."),
     server(CommandFacts::container("command", COMMAND), "2.8.13", "O(N) where N is the total number of commands")
         .bare(introspect::command)
-        .flags(LOADING | STALE)
-        .summary("Tells about all commands."),
+        .flags(LOADING | STALE | CONNECTION)
+        .summary("Tells about all commands.")
+        .tips(&["nondeterministic_output_order"]),
     server(CommandFacts::container("config", CONFIG), "2.0.0", "Depends on subcommand.")
         .summary("Container of commands about the configuration."),
     server(CommandFacts::new("debug", -2, debug::debug), "1.0.0", "Depends on subcommand.")
@@ -39,7 +40,7 @@ pub static FACTS: &[CommandFacts] = &[
         .args(&[Arg::string("subcommand"), Arg::string("argument").multiple().optional()])
         .differs("Has DIGEST, DIGEST-VALUE, OBJECT, POPULATE, RELOAD and SLEEP."),
     server(CommandFacts::new("info", -1, info::info), "1.0.0", O_1)
-        .flags(LOADING | STALE)
+        .flags(LOADING | STALE | DANGEROUS)
         .summary("Tells figures of the server.")
         .args(&[Arg::string("section").multiple().optional()])
         .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])
@@ -77,43 +78,45 @@ pub static FACTS: &[CommandFacts] = &[
 
 static COMMAND: &[CommandFacts] = &[
     server(CommandFacts::new("count", 2, introspect::count), "2.8.13", O_1)
-        .flags(LOADING | STALE)
+        .flags(LOADING | STALE | CONNECTION)
         .summary("Tells how many commands there are."),
     server(
         CommandFacts::new("docs", -2, introspect::docs),
         "7.0.0",
         "O(N) where N is the number of commands to look up",
     )
-    .flags(LOADING | STALE)
+    .flags(LOADING | STALE | CONNECTION)
     .summary("Tells what commands do and take.")
-    .args(&[Arg::string("command-name").multiple().optional()]),
+    .args(&[Arg::string("command-name").multiple().optional()])
+    .tips(&["nondeterministic_output_order"]),
     server(
-        CommandFacts::new("getkeys", -3, introspect::getkeys),
+        CommandFacts::new("getkeys", -4, introspect::getkeys),
         "2.8.13",
         "O(N) where N is the number of arguments to the command",
     )
-    .flags(LOADING | STALE)
+    .flags(LOADING | STALE | CONNECTION)
     .summary("Tells which words of a command are keys.")
     .args(FULL_COMMAND),
     server(
-        CommandFacts::new("getkeysandflags", -3, introspect::getkeysandflags),
+        CommandFacts::new("getkeysandflags", -4, introspect::getkeysandflags),
         "7.0.0",
         "O(N) where N is the number of arguments to the command",
     )
-    .flags(LOADING | STALE)
+    .flags(LOADING | STALE | CONNECTION)
     .summary("Tells which words of a command are keys, and what is done with them.")
     .args(FULL_COMMAND),
-    helps("5.0.0"),
+    helps("5.0.0").flags(LOADING | STALE | CONNECTION),
     server(
         CommandFacts::new("info", -2, introspect::info),
         "2.8.13",
         "O(N) where N is the number of commands to look up",
     )
-    .flags(LOADING | STALE)
+    .flags(LOADING | STALE | CONNECTION)
     .summary("Tells about commands in the form of COMMAND.")
-    .args(&[Arg::string("command-name").multiple().optional()]),
+    .args(&[Arg::string("command-name").multiple().optional()])
+    .tips(&["nondeterministic_output_order"]),
     server(CommandFacts::new("list", -2, introspect::list), "7.0.0", "O(N) where N is the total number of commands")
-        .flags(LOADING | STALE)
+        .flags(LOADING | STALE | CONNECTION)
         .summary("Tells the names of commands.")
         .args(&[Arg::one_of(
             "filterby",
@@ -124,7 +127,8 @@ static COMMAND: &[CommandFacts] = &[
             ],
         )
         .token("FILTERBY")
-        .optional()]),
+        .optional()])
+        .tips(&["nondeterministic_output_order"]),
 ];
 
 static FULL_COMMAND: &[Arg] = &[Arg::string("command"), Arg::string("arg").multiple().optional()];
@@ -137,12 +141,11 @@ static CONFIG: &[CommandFacts] = &[
     )
     .flags(OPERATOR)
     .summary("Tells the values of directives.")
-    .args(&[Arg::pattern("parameter").multiple()]),
+    .args(&[Arg::block("parameter", &[Arg::string("parameter")]).multiple()]),
     helps("5.0.0"),
     server(CommandFacts::new("resetstat", 2, config::resetstat), "2.0.0", O_1)
         .flags(OPERATOR)
-        .summary("Sets the counters of INFO to zero.")
-        .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
+        .summary("Sets the counters of INFO to zero."),
     server(CommandFacts::new("rewrite", 2, config::rewrite), "2.8.0", O_1)
         .flags(OPERATOR)
         .summary("Writes the configuration to its file."),
@@ -153,7 +156,7 @@ static CONFIG: &[CommandFacts] = &[
     )
     .flags(OPERATOR)
     .summary("Changes directives, all of them or none.")
-    .args(&[Arg::block("data", &[Arg::string("parameter"), Arg::string("value")]).multiple()])
+    .args(&[Arg::block("parameter_value", &[Arg::string("parameter"), Arg::string("value")]).multiple()])
     .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
 ];
 
@@ -163,16 +166,17 @@ static LATENCY: &[CommandFacts] = &[
         .flags(OPERATOR)
         .summary("Tells the last spikes of an event.")
         .args(&[Arg::string("event")])
-        .tips(&["nondeterministic_output"]),
+        .tips(&["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"]),
     server(CommandFacts::new("latest", 2, latency::latest), "2.8.13", O_1)
         .flags(OPERATOR)
         .summary("Tells the last and the worst spike of every event.")
-        .tips(&["nondeterministic_output"])
+        .tips(&["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"])
         .differs("Events: `command`, `fast-command`, `expire-cycle` and `cut`."),
     server(CommandFacts::new("reset", -2, latency::reset), "2.8.13", O_1)
         .flags(OPERATOR)
         .summary("Forgets spikes.")
-        .args(&[Arg::string("event").multiple().optional()]),
+        .args(&[Arg::string("event").multiple().optional()])
+        .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
 ];
 
 static SLOWLOG: &[CommandFacts] = &[

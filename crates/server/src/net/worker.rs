@@ -2,12 +2,12 @@
 //! order, and hands the replies to the socket. Everything that it uses between requests is reused.
 
 use std::io::ErrorKind;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use quire_store::{Prefetched, Store};
 
 use crate::client::{Closing, CommandId};
-use crate::clients::Connection;
+use crate::clients::{Connection, Hold};
 use crate::ctx::Ctx;
 use crate::dispatch;
 use crate::registry::Registry;
@@ -24,6 +24,15 @@ const FLUSH_BYTES: usize = 64 * 1024;
 const KEPT_REPLY_BYTES: usize = 256 * 1024;
 /// A client that leaves more replies than this unread gets no further command run until it has read half of them.
 const HELD_OUTPUT_BYTES: usize = 32 << 20;
+/// Written to a socket in one turn of the loop.
+const WRITTEN_AT_ONCE_BYTES: usize = 4 << 20;
+/// After so long a client's further requests wait for the next turn of the loop, so that others get theirs.
+const SHARE: Duration = Duration::from_millis(4);
+/// From so many unsent bytes on the reply buffer is handed over instead of being copied.
+const HANDED_OVER_BYTES: usize = 64 * 1024;
+/// Without a limit of its own a client may have replies of this part of the machine's memory, but of so much at least.
+const MEMORY_PART: u64 = 4;
+const LEAST_LIMIT_BYTES: u64 = 1 << 30;
 
 /// What running commands needs.
 pub(super) struct Worker {
@@ -34,24 +43,37 @@ pub(super) struct Worker {
     batch: Batch,
     commands: Vec<Option<CommandId>>,
     tokens: Vec<Prefetched>,
+    most_reply_bytes: u64,
 }
 
 impl Worker {
     pub fn new(store: Store, state: ServerState, registry: &'static Registry) -> Self {
-        let (reply, batch) = (Reply::default(), Batch::default());
-        Self { store, state, registry, reply, batch, commands: Vec::new(), tokens: Vec::with_capacity(BATCH) }
+        let memory_bytes = quire_sys::proc::meminfo_bytes("MemTotal").unwrap_or(0);
+        Self {
+            store,
+            state,
+            registry,
+            reply: Reply::default(),
+            batch: Batch::default(),
+            commands: Vec::new(),
+            tokens: Vec::with_capacity(BATCH),
+            most_reply_bytes: (memory_bytes / MEMORY_PART).max(LEAST_LIMIT_BYTES),
+        }
     }
 
     /// Runs the complete requests of `input`; returns how many bytes of it are done with.
     pub fn run(&mut self, input: &[u8], connection: &mut Connection) -> usize {
         self.reply.set_protocol(connection.client.protocol);
+        self.reply.set_limit(self.reply_limit_bytes());
         self.store.set_touching(!connection.client.no_touch);
-        connection.held = false;
+        connection.hold = Hold::Nothing;
+        let began = Instant::now();
+        self.state.command_clock = began;
         let mut done = 0;
         loop {
             let (parsed_to, error) = self.collect(input, done, connection);
             self.load_ahead(input, connection);
-            let whole_batch = self.run_batch(input, &mut done, connection);
+            let whole_batch = self.run_batch(input, &mut done, began, connection);
             if !whole_batch {
                 // The requests that were not run are read again later, the incomplete one behind them too.
                 connection.partial = None;
@@ -73,6 +95,13 @@ impl Worker {
         self.flush(connection);
         self.reply.clear(KEPT_REPLY_BYTES);
         done
+    }
+
+    fn reply_limit_bytes(&self) -> usize {
+        match self.state.config.output_limits.normal.hard_bytes {
+            0 => self.most_reply_bytes as usize,
+            bytes => bytes as usize,
+        }
     }
 
     /// Strangers' requests are read one by one: what they may send changes when they give the password.
@@ -124,12 +153,11 @@ impl Worker {
     }
 
     /// Runs the batch; false if it stopped before the end. `done` moves behind every request that was run.
-    fn run_batch(&mut self, input: &[u8], done: &mut usize, connection: &mut Connection) -> bool {
-        self.state.command_clock = Instant::now();
+    fn run_batch(&mut self, input: &[u8], done: &mut usize, began: Instant, connection: &mut Connection) -> bool {
         for index in 0..self.batch.len() {
             let found = self.commands[index];
-            if self.must_wait(found, connection) {
-                connection.held = true;
+            connection.hold = self.must_wait(found, began, connection);
+            if connection.is_held() {
                 return false;
             }
             let mut ctx = Ctx {
@@ -155,19 +183,28 @@ impl Worker {
         true
     }
 
-    /// True when the command may not run yet: clients are paused, or too many replies wait.
-    fn must_wait(&self, command: Option<CommandId>, connection: &Connection) -> bool {
-        if self.state.pause.is_some() {
-            let facts = command.map(|id| self.registry.command(id).facts);
-            let writes = facts.is_some_and(|facts| facts.has(WRITE))
-                || connection.client.multi.as_ref().is_some_and(|multi| multi.flags & WRITE != 0)
-                    && facts.is_some_and(|facts| facts.name == "exec");
-            let exempt = facts.is_some_and(|facts| facts.name == "client");
-            if self.state.is_paused(writes) && !exempt {
-                return true;
-            }
+    /// Why the command may not run yet, if it may not.
+    #[inline]
+    fn must_wait(&self, command: Option<CommandId>, began: Instant, connection: &Connection) -> Hold {
+        if self.state.pause.is_some() && self.is_paused(command, connection) {
+            Hold::Pause
+        } else if connection.output.len() > self.held_output_bytes() {
+            Hold::Unread
+        } else if self.state.command_clock.saturating_duration_since(began) > SHARE {
+            Hold::Share
+        } else {
+            Hold::Nothing
         }
-        connection.output.len() > self.held_output_bytes()
+    }
+
+    #[cold]
+    fn is_paused(&self, command: Option<CommandId>, connection: &Connection) -> bool {
+        let facts = command.map(|id| self.registry.command(id).facts);
+        let writes = facts.is_some_and(|facts| facts.has(WRITE))
+            || connection.client.multi.as_ref().is_some_and(|multi| multi.flags & WRITE != 0)
+                && facts.is_some_and(|facts| facts.name == "exec");
+        let exempt = facts.is_some_and(|facts| facts.name == "client");
+        self.state.is_paused(writes) && !exempt
     }
 
     /// How many unread replies a client may have before it is made to wait.
@@ -189,13 +226,19 @@ impl Worker {
         if self.reply.is_empty() {
             return;
         }
-        let bytes = self.reply.as_bytes();
+        if self.reply.overflowed() {
+            self.drop_replies(connection);
+            return;
+        }
         let mut sent = 0;
         if connection.output.is_empty() {
-            sent = write_once(bytes, connection, &mut self.state);
+            sent = write_once(self.reply.as_bytes(), connection, &mut self.state);
         }
-        if sent < bytes.len() {
-            connection.output.push(&bytes[sent..]);
+        let unsent = self.reply.len() - sent;
+        if unsent >= HANDED_OVER_BYTES && connection.output.is_empty() {
+            connection.output.adopt(self.reply.take(), sent);
+        } else if unsent > 0 {
+            connection.output.push(&self.reply.as_bytes()[sent..]);
         }
         self.reply.truncate(0);
         connection.client.output_bytes = connection.output.len();
@@ -204,13 +247,31 @@ impl Worker {
         }
     }
 
-    /// Writes what waits, as far as the socket takes it.
-    pub fn write_waiting(&mut self, connection: &mut Connection) {
-        while !connection.output.is_empty() {
+    /// Closes a client whose replies have outgrown what it may have unread.
+    #[cold]
+    fn drop_replies(&mut self, connection: &mut Connection) {
+        let client = &mut connection.client;
+        tracing::warn!(
+            client = client.id,
+            address = %client.address,
+            limit_bytes = self.reply_limit_bytes(),
+            "closing a client whose replies are larger than it may leave unread"
+        );
+        client.closing = Closing::Now;
+        self.state.stats.output_limit_closed += 1;
+        self.reply.clear(KEPT_REPLY_BYTES);
+    }
+
+    /// Writes what waits, as far as the socket takes it, but not for ever; true if there is more that it may take.
+    pub fn write_waiting(&mut self, connection: &mut Connection) -> bool {
+        let mut written = 0;
+        while !connection.output.is_empty() && written < WRITTEN_AT_ONCE_BYTES {
             let Connection { output, socket, client, .. } = connection;
-            match socket.write(output.waiting()) {
+            let waiting = output.waiting();
+            match socket.write(&waiting[..waiting.len().min(WRITTEN_AT_ONCE_BYTES)]) {
                 Ok(count) => {
                     output.advance(count);
+                    written += count;
                     client.output_total_bytes += count as u64;
                     self.state.stats.output_bytes += count as u64;
                     self.state.stats.writes += 1;
@@ -223,8 +284,14 @@ impl Worker {
                 }
             }
         }
-        connection.client.output_bytes = connection.output.len();
+        let client = &mut connection.client;
+        client.output_bytes = connection.output.len();
+        if written > 0 {
+            // Whoever reads is not idle.
+            client.active_ms = self.state.clock_ms();
+        }
         check_output(connection, &mut self.state);
+        written >= WRITTEN_AT_ONCE_BYTES && !connection.output.is_empty()
     }
 }
 

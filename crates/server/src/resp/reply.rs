@@ -24,16 +24,41 @@ pub struct ArrayMark(usize);
 const DEFERRED_HEADER_BYTES: usize = 13;
 
 /// An output buffer with the calls that append one reply element each.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Reply {
     buffer: Vec<u8>,
     protocol: Protocol,
+    limit_bytes: usize,
+    overflowed: bool,
+}
+
+impl Default for Reply {
+    fn default() -> Self {
+        Self::new(Protocol::Resp2)
+    }
 }
 
 impl Reply {
     /// An empty buffer.
     pub fn new(protocol: Protocol) -> Self {
-        Self { buffer: Vec::new(), protocol }
+        Self { buffer: Vec::new(), protocol, limit_bytes: usize::MAX, overflowed: false }
+    }
+
+    /// From here on no bulk string is added once there are more than so many bytes, and [`Reply::overflowed`] tells.
+    /// What was written is no reply then: its connection must be closed.
+    pub fn set_limit(&mut self, bytes: usize) {
+        self.limit_bytes = bytes;
+    }
+
+    /// More was to be written than the limit allows, since the last [`Reply::clear`].
+    #[inline]
+    pub fn overflowed(&self) -> bool {
+        self.overflowed
+    }
+
+    /// Gives the buffer away.
+    pub fn take(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.buffer)
     }
 
     /// The protocol in which replies are written.
@@ -81,6 +106,7 @@ impl Reply {
     /// Empties the buffer; memory beyond `keep_bytes` is given back.
     pub fn clear(&mut self, keep_bytes: usize) {
         self.buffer.clear();
+        self.overflowed = false;
         if self.buffer.capacity() > keep_bytes {
             self.buffer.shrink_to(keep_bytes);
         }
@@ -130,6 +156,10 @@ impl Reply {
     /// A bulk string.
     #[inline]
     pub fn bulk(&mut self, bytes: &[u8]) {
+        if self.buffer.len() > self.limit_bytes {
+            self.overflowed = true;
+            return;
+        }
         self.buffer.reserve(bytes.len() + 16);
         self.number(b'$', bytes.len() as i64);
         self.raw(bytes);
@@ -357,6 +387,18 @@ mod tests {
             }),
             "%1\r\n:1\r\n:2\r\n"
         );
+    }
+
+    #[test]
+    fn nothing_is_added_beyond_the_limit() {
+        let mut reply = Reply::default();
+        reply.set_limit(10);
+        reply.bulk(b"0123456789");
+        assert!(!reply.overflowed());
+        reply.bulk(b"more");
+        assert_eq!((reply.len(), reply.overflowed()), (17, true));
+        reply.clear(0);
+        assert!(!reply.overflowed());
     }
 
     #[test]

@@ -1,0 +1,160 @@
+//! What the tests of images share: memory with a model beside it, saves of it, and what an image holds.
+//!
+//! Relies on `Barrier::write` and on snapshots to look into memory, so no test needs to touch it directly.
+#![allow(dead_code)]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use quire_checkpoint::{
+    DumpError, DumpOptions, DumpSummary, Image, ImageMeta, Loaded, Progress, RestoreOptions, dump, load,
+};
+use quire_device::{Directory, Memory};
+use quire_snapshot::{Barrier, BarrierConfig, PAGE_SIZE, Snapshot, Take};
+use quire_sys::mem::Reservation;
+
+pub const NAME: &str = "a.qimg";
+pub const MAX_BYTES: u64 = 128 << 20;
+
+/// Pages by number. Pages of zeros are the same as none, since a page may be there without ever having been written.
+pub type Pages = BTreeMap<u32, Vec<u8>>;
+
+/// A page whose every byte depends on the page and on `value`.
+pub fn pattern(page: u32, value: u8) -> Vec<u8> {
+    (0..PAGE_SIZE).map(|at| (at as u8).wrapping_mul(31) ^ (page as u8).wrapping_mul(7) ^ value).collect()
+}
+
+/// Memory behind a barrier, and what it should hold.
+pub struct World {
+    pub barrier: Barrier,
+    pub model: Pages,
+    pub page_count: u32,
+}
+
+impl World {
+    pub fn new(page_count: u32, budget_pages: usize) -> Self {
+        let memory = Arc::new(Reservation::new(page_count as usize * PAGE_SIZE).unwrap());
+        memory.commit(0..memory.len()).unwrap();
+        let config = BarrierConfig { budget_bytes: budget_pages * PAGE_SIZE };
+        Self { barrier: Barrier::new(memory, config).unwrap(), model: Pages::new(), page_count }
+    }
+
+    /// Of restored memory, which should hold `model`.
+    pub fn of(barrier: Barrier, page_count: u32, model: Pages) -> Self {
+        Self { barrier, model, page_count }
+    }
+
+    /// With some pages of every kind of neighbourhood written.
+    pub fn varied(page_count: u32) -> Self {
+        let mut world = Self::new(page_count, 4096);
+        for page in (0..page_count).filter(|page| page % 7 < 3 || page % 64 > 60) {
+            world.write(page, page as u8 | 1);
+        }
+        world
+    }
+
+    pub fn write(&mut self, page: u32, value: u8) {
+        self.barrier.mark_present(page..page + 1);
+        let bytes = pattern(page, value);
+        self.barrier.write(page as usize * PAGE_SIZE, &bytes).unwrap();
+        self.model.insert(page, bytes);
+    }
+
+    pub fn cut(&mut self) -> Snapshot {
+        self.barrier.cut(self.page_count).unwrap()
+    }
+
+    /// Saves the memory as it is.
+    pub fn save(&mut self, directory: &dyn Directory, epoch: u64) -> Result<DumpSummary, DumpError> {
+        let snapshot = self.cut();
+        let result = save(snapshot, directory, epoch);
+        assert!(self.barrier.try_finish(), "the save is over, so the writer must be free");
+        result
+    }
+
+    /// Checks that the memory holds what it should.
+    pub fn check(&mut self) {
+        let mut snapshot = self.cut();
+        assert_same(&taken(&mut snapshot), &self.model);
+        drop(snapshot);
+        assert!(self.barrier.try_finish());
+    }
+}
+
+/// Small writes, so that there are many of them.
+pub fn small_writes() -> DumpOptions {
+    DumpOptions { write_bytes: 16 * PAGE_SIZE, buffers: 4, nice: None }
+}
+
+pub fn meta(epoch: u64) -> ImageMeta {
+    let mut note = [0; 64];
+    note[..4].copy_from_slice(b"test");
+    ImageMeta { epoch, created_unix_ms: 1_700_000_000_000 + epoch, root: 77, note }
+}
+
+pub fn save(snapshot: Snapshot, directory: &dyn Directory, epoch: u64) -> Result<DumpSummary, DumpError> {
+    let progress = Progress::new();
+    dump(snapshot, &meta(epoch), directory, NAME, &progress, &small_writes()).map(|(summary, _)| summary)
+}
+
+/// All pages of a snapshot.
+pub fn taken(snapshot: &mut Snapshot) -> Pages {
+    let mut page = vec![0; PAGE_SIZE];
+    let mut pages = Pages::new();
+    for number in 0..snapshot.page_count() {
+        if snapshot.take(number, &mut page) == Take::Copied {
+            pages.insert(number, page.clone());
+        }
+    }
+    pages
+}
+
+/// What memory behind `barrier` holds.
+pub fn held(barrier: &mut Barrier, page_count: u32) -> Pages {
+    let mut snapshot = barrier.cut(page_count).unwrap();
+    taken(&mut snapshot)
+}
+
+pub fn assert_same(found: &Pages, expected: &Pages) {
+    let zeros = vec![0; PAGE_SIZE];
+    for page in found.keys().chain(expected.keys()) {
+        let (found, expected) = (found.get(page).unwrap_or(&zeros), expected.get(page).unwrap_or(&zeros));
+        if let Some(at) = (0..PAGE_SIZE).find(|&at| found[at] != expected[at]) {
+            panic!("page {page}, byte {at}: {} instead of {}", found[at], expected[at]);
+        }
+    }
+}
+
+pub fn options() -> RestoreOptions {
+    let barrier = BarrierConfig { budget_bytes: 4096 * PAGE_SIZE };
+    RestoreOptions { max_bytes: MAX_BYTES, barrier, accept_damaged: false }
+}
+
+pub fn loaded(directory: &dyn Directory) -> Loaded {
+    load(&Image::open(directory, NAME).unwrap(), &options(), |_, _| {}).unwrap()
+}
+
+/// Epoch and pages of the image, which must be whole.
+pub fn image(directory: &dyn Directory) -> (u64, Pages) {
+    let image = Image::open(directory, NAME).unwrap();
+    let info = image.info();
+    assert!(image.verify(|_, _| {}).unwrap().damage.is_empty());
+    let mut loaded = load(&image, &options(), |_, _| {}).unwrap();
+    (info.epoch, held(&mut loaded.barrier, info.page_count))
+}
+
+/// A directory in memory with a whole image of [`World::varied`], and its bytes.
+pub fn saved(page_count: u32) -> (Memory, Vec<u8>, Pages) {
+    let memory = Memory::new();
+    let mut world = World::varied(page_count);
+    world.save(&memory, 1).unwrap();
+    let bytes = memory.bytes(NAME).unwrap();
+    (memory, bytes, world.model)
+}
+
+/// Names of the files in a directory, sorted.
+pub fn names(directory: &dyn Directory) -> Vec<String> {
+    let mut names = directory.list().unwrap();
+    names.sort();
+    names
+}

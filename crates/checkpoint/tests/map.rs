@@ -1,0 +1,305 @@
+//! A mapped image serves at once, takes writes, and ends as verified memory that needs the file no more.
+//!
+//! Relies on real files in a temporary directory. Regions are exchanged as the owner of the memory would.
+
+mod common;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use common::*;
+use proptest::prelude::*;
+use quire_checkpoint::{Image, ImageError, Mapped, Part, Restore, RestoreOptions, map};
+use quire_device::{Action, Directory, Disk, Engine, Fault, Faulty, Memory, Trigger, errno};
+use quire_snapshot::{Barrier, PAGE_SIZE, PAGES_PER_REGION, REGION_SIZE};
+use tempfile::TempDir;
+
+const REGION: u32 = PAGES_PER_REGION as u32;
+/// Long enough for any machine; reached only if something never comes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+struct Saved {
+    folder: TempDir,
+    disk: Disk,
+    model: Pages,
+}
+
+/// A whole image of `world` on disk.
+fn on_disk(mut world: World) -> Saved {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = Disk::new(folder.path());
+    world.save(&disk, 1).unwrap();
+    Saved { folder, disk, model: world.model }
+}
+
+fn mapped(directory: &dyn Directory) -> Result<Mapped, ImageError> {
+    map(Image::open(directory, NAME).unwrap(), &options())
+}
+
+/// Exchanges up to `most` regions that are ready; returns whether there were any.
+fn adopt(barrier: &mut Barrier, restore: &mut Restore, most: u32) -> bool {
+    let Some(regions) = restore.next_ready(most) else { return false };
+    barrier.adopt_regions(regions.clone(), restore.staging()).unwrap();
+    restore.adopted(regions);
+    true
+}
+
+/// Exchanges everything, or until it fails.
+fn adopt_all(barrier: &mut Barrier, restore: &mut Restore) -> Result<(), ImageError> {
+    let start = Instant::now();
+    while !restore.status().done {
+        if !adopt(barrier, restore, 3) {
+            if let Some(error) = restore.status().failed {
+                return Err(error);
+            }
+            std::thread::yield_now();
+        }
+        assert!(start.elapsed() < PATIENCE, "{:?}", restore.status());
+    }
+    Ok(())
+}
+
+/// Waits until nothing more is staged, since there is no room or no more to stage.
+fn settled(restore: &Restore) -> u32 {
+    let start = Instant::now();
+    let mut seen = (0, start);
+    loop {
+        let status = restore.status();
+        if status.staged != seen.0 {
+            seen = (status.staged, Instant::now());
+        }
+        if status.failed.is_some() || status.staged == status.regions_total || seen.1.elapsed().as_millis() > 500 {
+            return status.staged;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+        assert!(start.elapsed() < PATIENCE);
+    }
+}
+
+/// Regions 0, 1 and 3 have pages, 2 has none, 4 has a few and isn't full.
+fn sparse() -> World {
+    let mut world = World::new(4 * REGION + 50, 4096);
+    for page in (0..2 * REGION).chain(3 * REGION..4 * REGION).filter(|page| page % 11 < 4).chain([4 * REGION + 20]) {
+        world.write(page, 3);
+    }
+    world
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Write(u32, u8),
+    Adopt(u32),
+    Save,
+    Check,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        12 => (any::<u32>(), any::<u8>()).prop_map(|(page, value)| Step::Write(page, value)),
+        4 => (1u32..4).prop_map(Step::Adopt),
+        1 => Just(Step::Save),
+        1 => Just(Step::Check),
+    ];
+    prop::collection::vec(step, 0..40)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn writes_survive_the_exchange_and_saves_meanwhile_are_right(steps in steps()) {
+        let saved = on_disk(sparse());
+        let Mapped { barrier, restore: mut background, .. } = mapped(&saved.disk).unwrap();
+        let mut world = World::of(barrier, 4 * REGION + 50, saved.model);
+        world.barrier.set_restoring(true);
+        for step in steps {
+            match step {
+                Step::Write(page, value) => world.write(page % world.page_count, value),
+                Step::Adopt(most) => drop(adopt(&mut world.barrier, &mut background, most)),
+                Step::Check => world.check(),
+                Step::Save => {
+                    let (memory, expected) = (Memory::new(), world.model.clone());
+                    let snapshot = world.cut();
+                    std::thread::scope(|scope| {
+                        let dumper = scope.spawn(|| save(snapshot, &memory, 9).map(drop));
+                        for page in (0..world.page_count).step_by(97) {
+                            world.write(page, 66);
+                            adopt(&mut world.barrier, &mut background, 1);
+                        }
+                        dumper.join().unwrap().unwrap();
+                    });
+                    assert!(world.barrier.try_finish());
+                    assert_same(&image(&memory).1, &expected);
+                }
+            }
+        }
+        world.check();
+        adopt_all(&mut world.barrier, &mut background).unwrap();
+        world.check();
+    }
+}
+
+#[test]
+fn all_is_there_before_anything_is_exchanged() {
+    for engine in [Engine::Auto, Engine::Threads] {
+        let saved = on_disk(sparse());
+        let disk = saved.disk.clone().with(Default::default(), engine);
+        let mapped = mapped(&disk).unwrap();
+        assert_eq!(mapped.committed_bytes, (4 * REGION + 50) as usize * PAGE_SIZE);
+        let mut world = World::of(mapped.barrier, 4 * REGION + 50, saved.model);
+        world.check();
+        assert_eq!(mapped.restore.status().regions_total, 4);
+        assert_eq!(mapped.restore.status().adopted, 0);
+        let mut restore = mapped.restore;
+        adopt_all(&mut world.barrier, &mut restore).unwrap();
+        world.check();
+    }
+}
+
+#[test]
+fn after_the_exchange_the_file_is_needed_no_more() {
+    let saved = on_disk(sparse());
+    let Mapped { barrier, mut restore, .. } = mapped(&saved.disk).unwrap();
+    let mut world = World::of(barrier, 4 * REGION + 50, saved.model);
+    adopt_all(&mut world.barrier, &mut restore).unwrap();
+    drop(restore);
+    // Whoever still had a page of the file mapped would be killed by touching it now.
+    let file = std::fs::File::options().write(true).open(saved.folder.path().join(NAME)).unwrap();
+    file.set_len(0).unwrap();
+    world.check();
+    // Region 2 had no pages, and was never exchanged.
+    for page in 0..world.page_count {
+        world.write(page, 8);
+    }
+    world.check();
+}
+
+#[test]
+fn memory_grows_beyond_a_last_region_that_is_not_full() {
+    let saved = on_disk(sparse());
+    let Mapped { barrier, mut restore, committed_bytes } = mapped(&saved.disk).unwrap();
+    barrier.memory().commit(committed_bytes..6 * REGION_SIZE).unwrap();
+    let mut world = World::of(barrier, 6 * REGION, saved.model);
+    for page in [4 * REGION + 49, 4 * REGION + 50, 5 * REGION - 1, 5 * REGION] {
+        world.write(page, 4);
+    }
+    adopt_all(&mut world.barrier, &mut restore).unwrap();
+    for page in [4 * REGION + 51, 5 * REGION - 2] {
+        world.write(page, 5);
+    }
+    world.check();
+}
+
+#[test]
+fn the_mapped_image_may_be_replaced() {
+    let saved = on_disk(sparse());
+    let Mapped { barrier, mut restore, .. } = mapped(&saved.disk).unwrap();
+    let mut world = World::of(barrier, 4 * REGION + 50, saved.model);
+    world.write(9, 200);
+    world.save(&saved.disk, 2).unwrap();
+    World::varied(30).save(&saved.disk, 3).unwrap();
+    adopt_all(&mut world.barrier, &mut restore).unwrap();
+    world.check();
+}
+
+#[test]
+fn damage_in_the_background_is_told_with_region_and_byte() {
+    let saved = on_disk(sparse());
+    let path = saved.folder.path().join(NAME);
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[4 * REGION_SIZE + 100] ^= 1;
+    std::fs::write(&path, &bytes).unwrap();
+    let Mapped { mut barrier, mut restore, .. } = mapped(&saved.disk).unwrap();
+    let error = adopt_all(&mut barrier, &mut restore).unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains(&format!("in its region 3, at byte {}:", 4 * REGION_SIZE)), "{text}");
+    assert!(text.contains(path.to_str().unwrap()) && error.is_damage(), "{text}");
+    assert!(!restore.status().done);
+    drop(restore);
+
+    let accepting = RestoreOptions { accept_damaged: true, ..options() };
+    let Mapped { barrier, mut restore, .. } = map(Image::open(&saved.disk, NAME).unwrap(), &accepting).unwrap();
+    let mut model = saved.model;
+    let page = model.get_mut(&(3 * REGION)).unwrap();
+    page[100] ^= 1;
+    let mut world = World::of(barrier, 4 * REGION + 50, model);
+    adopt_all(&mut world.barrier, &mut restore).unwrap();
+    world.check();
+}
+
+#[test]
+fn a_failing_read_in_the_background_is_told_with_its_region() {
+    let saved = on_disk(sparse());
+    // Three reads open the image.
+    for (number, region) in [(3, 0), (5, 3)] {
+        let rules = vec![(Trigger::Nth(Action::Read, number), Fault::Error(errno::EIO))];
+        let faulty = Faulty::new(Arc::new(saved.disk.clone()), rules);
+        let Mapped { mut barrier, mut restore, .. } = mapped(&faulty).unwrap();
+        let error = adopt_all(&mut barrier, &mut restore).unwrap_err();
+        assert!(matches!(error, ImageError::Unreadable { part: Part::Region(found), .. } if found == region), "{error}");
+        assert!(!error.is_damage());
+    }
+}
+
+#[test]
+fn no_more_is_staged_than_there_is_room_for_and_dropping_ends_it() {
+    let mut world = World::new(60 * REGION, 64);
+    for region in 0..60 {
+        world.write(region * REGION + region, 1);
+    }
+    let saved = on_disk(world);
+    let Mapped { barrier, mut restore, .. } = mapped(&saved.disk).unwrap();
+    let mut world = World::of(barrier, 60 * REGION, saved.model);
+    assert_eq!(restore.status().regions_total, 60);
+    let staged = settled(&restore);
+    assert!((1..=33).contains(&staged), "{staged} regions staged without room");
+    assert!(adopt(&mut world.barrier, &mut restore, 16));
+    world.check();
+    // With the thread waiting for room.
+    drop(restore);
+    world.check();
+}
+
+#[test]
+fn dropping_at_once_is_fine() {
+    let saved = on_disk(sparse());
+    for _ in 0..20 {
+        let Mapped { barrier, restore, .. } = mapped(&saved.disk).unwrap();
+        drop(restore);
+        World::of(barrier, 4 * REGION + 50, saved.model.clone()).check();
+    }
+}
+
+#[test]
+fn neighbours_are_handed_out_together_and_all_but_once() {
+    let saved = on_disk(sparse());
+    let Mapped { mut restore, barrier: _memory, .. } = mapped(&saved.disk).unwrap();
+    assert_eq!(settled(&restore), 4);
+    let mut seen = Vec::new();
+    while let Some(regions) = restore.next_ready(2) {
+        assert!((1..=2).contains(&regions.len()));
+        restore.adopted(regions.clone());
+        seen.extend(regions);
+    }
+    seen.sort_unstable();
+    assert_eq!(seen, [0, 1, 3, 4]);
+    assert!(restore.status().done);
+}
+
+#[test]
+fn an_image_without_pages_is_done_at_once() {
+    let saved = on_disk(World::new(700, 8));
+    let mut mapped = mapped(&saved.disk).unwrap();
+    assert!(mapped.restore.status().done && mapped.restore.next_ready(1).is_none());
+    assert!(mapped.restore.status().failed.is_none());
+}
+
+#[test]
+fn what_cannot_be_mapped_is_refused() {
+    let (memory, ..) = saved(100);
+    assert!(matches!(mapped(&memory), Err(ImageError::NotMappable { .. })));
+    let saved = on_disk(World::varied(3 * REGION));
+    let too_little = RestoreOptions { max_bytes: REGION_SIZE as u64, ..options() };
+    let image = Image::open(&saved.disk, NAME).unwrap();
+    assert!(matches!(map(image, &too_little), Err(ImageError::TooLarge { .. })));
+}

@@ -1,0 +1,142 @@
+//! KEYS, SCAN, and what the scans of keys and of fields have in common.
+//!
+//! Relies on the store's promise: what exists during a whole scan is passed at least once.
+
+use quire_store::Kind;
+
+use crate::ctx::{Args, CmdError, Ctx};
+use crate::glob;
+use crate::numbers;
+use crate::resp::Reply;
+
+/// Elements that a call looks at if it isn't told how many.
+const COUNT: usize = 10;
+
+/// What a scan passes on.
+pub(super) struct Filter<'a> {
+    pattern: Option<&'a [u8]>,
+    /// About how many elements to look at.
+    pub count: usize,
+    /// Only keys of this type; the inner `None` is a type that no key has.
+    kind: Option<Option<Kind>>,
+}
+
+impl<'a> Filter<'a> {
+    /// Reads `[MATCH pattern] [COUNT count] [TYPE type]`.
+    pub fn parse(args: Args<'a>, types: bool) -> Result<Self, CmdError> {
+        let mut filter = Self { pattern: None, count: COUNT, kind: None };
+        for at in (0..args.len()).step_by(2) {
+            let value = args.get(at + 1).ok_or(CmdError::SYNTAX)?;
+            if args.is(at, "COUNT") {
+                let count = args.int(at + 1)?;
+                filter.count = usize::try_from(count).ok().filter(|&count| count > 0).ok_or(CmdError::SYNTAX)?;
+            } else if args.is(at, "MATCH") {
+                filter.pattern = (value != b"*").then_some(value);
+            } else if types && args.is(at, "TYPE") {
+                filter.kind = Some(match value.to_ascii_lowercase().as_slice() {
+                    b"string" => Some(Kind::String),
+                    b"hash" => Some(Kind::Hash),
+                    _ => None,
+                });
+            } else {
+                return Err(CmdError::SYNTAX);
+            }
+        }
+        Ok(filter)
+    }
+
+    /// Whether an element of this name is passed on.
+    pub fn matches(&self, name: &[u8]) -> bool {
+        self.pattern.is_none_or(|pattern| glob::matches(pattern, name, false))
+    }
+
+    fn is_kind(&self, kind: Kind) -> bool {
+        self.kind.is_none_or(|wanted| wanted == Some(kind))
+    }
+}
+
+/// Reads a cursor as strtoul does, which takes leading zeros, nothing at all for 0, and signs.
+pub(super) fn cursor(text: &[u8]) -> Result<u64, CmdError> {
+    let (negative, digits) = match text {
+        [b'-', digits @ ..] if !digits.is_empty() => (true, digits),
+        [b'+', digits @ ..] if !digits.is_empty() => (false, digits),
+        digits => (false, digits),
+    };
+    let value = digits.iter().try_fold(0u64, |value, byte| {
+        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+        value.checked_mul(10)?.checked_add(digit)
+    });
+    let value = value.ok_or(CmdError::INVALID_CURSOR)?;
+    Ok(if negative { value.wrapping_neg() } else { value })
+}
+
+/// Puts the cursor that `items` returns before the array that it writes.
+pub(super) fn with_cursor(
+    reply: &mut Reply,
+    items: impl FnOnce(&mut Reply) -> Result<u64, CmdError>,
+) -> Result<(), CmdError> {
+    let mut written = Reply::new(reply.protocol());
+    let next = items(&mut written)?;
+    reply.bulk_str(itoa::Buffer::new().format(next));
+    reply.raw(written.as_bytes());
+    Ok(())
+}
+
+/// KEYS pattern
+pub fn keys(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    let pattern = ctx.args.at(1);
+    let reply = &mut *ctx.reply;
+    let mark = reply.begin_array();
+    let mut count = 0;
+    let done = ctx.store.for_each_key(ctx.client.db, &mut |key, _| {
+        if pattern == b"*" || glob::matches(pattern, key, false) {
+            reply.bulk(key);
+            count += 1;
+        }
+    });
+    match done {
+        Ok(()) => reply.end_array(mark, count),
+        Err(_) => reply.abandon_array(mark),
+    }
+    Ok(done?)
+}
+
+/// SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]
+pub fn scan(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    let cursor = cursor(ctx.args.at(1))?;
+    let filter = Filter::parse(ctx.args.from(2), true)?;
+    let reply = &mut *ctx.reply;
+    let start = reply.len();
+    reply.array(2);
+    let done = with_cursor(reply, |reply| {
+        let items = reply.begin_array();
+        let mut count = 0;
+        let next = ctx.store.scan(ctx.client.db, cursor, filter.count, &mut |key, kind| {
+            if filter.is_kind(kind) && filter.matches(key) {
+                reply.bulk(key);
+                count += 1;
+            }
+        })?;
+        reply.end_array(items, count);
+        Ok(next)
+    });
+    if done.is_err() {
+        reply.truncate(start);
+    }
+    done
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cursors_are_numbers() {
+        assert_eq!(cursor(b"0").unwrap(), 0);
+        assert_eq!(cursor(b"0012").unwrap(), 12);
+        assert_eq!(cursor(b"18446744073709551615").unwrap(), u64::MAX);
+        for text in ["", "x", "-1", "18446744073709551616"] {
+            assert!(cursor(text.as_bytes()).is_err(), "{text}");
+        }
+    }
+}

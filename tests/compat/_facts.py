@@ -1,0 +1,99 @@
+"""The facts of commands as both servers tell them: COMMAND INFO and COMMAND DOCS.
+
+Summaries and costs are worded differently on purpose; histories and deprecations are not told by Quire.
+"""
+
+# What differs for a reason.
+MEANT = {
+    "arguments of bgsave": "has CANCEL",
+    "arguments of client|kill": "has MAXAGE",
+    "arguments of debug": "has few subcommands, which are not containers' own",
+    "arguments of shutdown": "told as alternatives",
+    "arguments of command|getkeys": "Redis does not tell them",
+    "arguments of command|getkeysandflags": "Redis does not tell them",
+    "categories of client": "categories follow from flags and family; Redis leaves this container out",
+    "categories of lastsave": "categories follow from flags and family; Redis counts it as for operators",
+}
+
+
+def plain(tree):
+    """A tree without markers."""
+    marker, content = tree
+    if marker in "*~":
+        return None if content is None else [plain(item) for item in content]
+    if marker == "%":
+        return {plain(key): plain(value) for key, value in content}
+    return content
+
+
+def markers(tree):
+    """The types of the parts of a COMMAND INFO entry, subcommands aside."""
+    return "".join(marker for marker, _ in tree[1]) if tree[1] else ""
+
+
+def key_spec(spec):
+    facts = {key: value for key, value in spec.items() if key != b"notes"}
+    facts[b"flags"] = sorted(facts[b"flags"])
+    return sorted(facts.items())
+
+
+def infos(entries):
+    """COMMAND INFO entries by full name, as comparable facts; entries of commands that do not exist are left out."""
+    found = {}
+    for entry in entries:
+        if entry is None:
+            continue
+        name, arity, flags, first, last, step, categories, tips, specs, subs = entry
+        found[name.decode()] = {
+            "arity": arity,
+            "flags": sorted(flags),
+            "keys": (first, last, step),
+            "categories": sorted(categories),
+            "tips": sorted(tips),
+            "key specs": [key_spec(spec) for spec in specs],
+        }
+        found.update(infos(subs))
+    return found
+
+
+def docs(entries):
+    """COMMAND DOCS by full name."""
+    found = {}
+    for name, doc in entries.items():
+        found[name.decode()] = {
+            "since": doc.get(b"since"),
+            "group": doc.get(b"group"),
+            "arguments": arguments(doc.get(b"arguments", [])),
+        }
+        found.update(docs(doc.get(b"subcommands", {})))
+    return found
+
+
+def arguments(listed):
+    shown = []
+    for argument in listed:
+        fields = {key: value for key, value in argument.items() if key not in (b"display_text", b"summary")}
+        fields[b"flags"] = sorted(fields.get(b"flags", []))
+        fields[b"arguments"] = arguments(fields.get(b"arguments", []))
+        shown.append(fields)
+    return shown
+
+
+def compare(pair):
+    """The differences as lines, and how many commands were compared."""
+    pair.reset(resp3=True)
+    ask = lambda side, *words: plain(pair.open[side][0].call(*words).tree)
+    names = [entry[0] for entry in ask(0, "COMMAND")]
+    differences, compared = [], 0
+    types = [markers(pair.open[side][0].call("COMMAND", "INFO", "get").tree[1][0]) for side in (0, 1)]
+    if types[0] != types[1]:
+        differences.append(f"types of COMMAND INFO\n    quire: {types[0]}\n    redis: {types[1]}")
+    sides = [(infos(ask(side, "COMMAND", "INFO", *names)), docs(ask(side, "COMMAND", "DOCS", *names))) for side in (0, 1)]
+    for kind in (0, 1):
+        ours, theirs = sides[0][kind], sides[1][kind]
+        for name in sorted(ours.keys() & theirs.keys()):
+            compared += kind
+            for fact, value in ours[name].items():
+                if value != theirs[name][fact] and f"{fact} of {name}" not in MEANT:
+                    differences.append(f"{fact} of {name}\n    quire: {value}\n    redis: {theirs[name][fact]}")
+    return differences, compared

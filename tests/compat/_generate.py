@@ -1,0 +1,310 @@
+"""Random commands of all families, from a seeded generator.
+
+A step is (connection, requests, brief): the requests are sent in one write, so that pipelines are tried too; `brief` says
+that a key may expire a moment later, so that both sides must be given that moment.
+
+Numbers between a hundred thousand and 2^32 are avoided: as offsets they would make strings of half a gigabyte.
+"""
+
+DATABASES = (0, 1, 2)
+STRINGS = [b"s%d" % n for n in range(8)]
+HASHES = [b"h%d" % n for n in range(4)]
+FIELDS = [b"f%d" % n for n in range(12)] + [b"", b"12", b"field with spaces", b"\x00\xff"]
+KEYS = [*STRINGS, *HASHES, b"none"]
+BRIEF_MS = 40
+LONG_S = 10_000
+
+INTEGERS = [b"0", b"1", b"-1", b"2", b"3", b"-5", b"7", b"10", b"64", b"-100", b"1000"]
+ODD_INTEGERS = [
+    b"", b"abc", b"1.5", b" 1", b"1 ", b"+1", b"01", b"-0", b"0x10", b"1e3", b"9223372036854775807", b"-9223372036854775808",
+    b"9223372036854775808", b"-9223372036854775809", b"4611686018427387904", b"99999999999999999999999",
+]  # fmt: skip
+FLOATS = [b"0.1", b"-0.1", b"3.0", b"10.5", b"1e3", b"5e-3", b"1.23456789012345678", b"-2.5e10", b".5", b"5.", b"+1.5"]
+ODD_FLOATS = [b"nan", b"inf", b"-inf", b"infinity", b"1e400", b"1e5000", b"1e-400", b" 1.5", b"1.5 ", b"1,5", b"", b"abc", b"1e", b"--1"]
+PATTERNS = [b"*", b"s*", b"h?", b"s[0-3]", b"[^s]*", b"s\\1", b"", b"*0", b"none", b"f[1-", b"**", b"f1*"]
+
+
+class Generator:
+    """Draws steps; `random` is a seeded random.Random."""
+
+    def __init__(self, random):
+        self.random = random
+        families = [
+            (30, self.string), (12, self.counter), (9, self.part), (10, self.bits), (24, self.hash), (10, self.generic),
+            (10, self.expire), (7, self.database), (7, self.transaction), (4, self.server), (2, self.lcs),
+        ]  # fmt: skip
+        self.weights = [weight for weight, _ in families]
+        self.makers = [maker for _, maker in families]
+        self.brief = False
+
+    def step(self):
+        connection = int(self.random.random() < 0.2)
+        count = self.random.choice([1, 1, 1, 1, 1, 1, 2, 5, 20])
+        self.brief = False
+        requests = []
+        while len(requests) < count and not self.brief:
+            words = self.command()
+            # A scan goes on after its first reply, which it cannot in the middle of a pipeline.
+            if count == 1 or not words or words[0].upper() not in (b"SCAN", b"HSCAN"):
+                requests.append(words)
+        return connection, requests, self.brief
+
+    def command(self):
+        maker = self.random.choices(self.makers, self.weights)[0]
+        words = maker()
+        if self.chance(0.03):
+            words = self.mangled(words)
+        if self.chance(0.2):
+            words = [self.any_case(words[0]), *words[1:]]
+        return words
+
+    def any_case(self, word):
+        return bytes(self.random.choice([word[at : at + 1].lower(), word[at : at + 1].upper()])[0] for at in range(len(word)))
+
+    def mangled(self, words):
+        """A word too many, too few or another; nothing that could make a slow or endless command."""
+        at = self.random.randrange(1, len(words) + 1)
+        junk = self.pick([*ODD_INTEGERS, *INTEGERS, b"NX", b"GET", b"junk", b"PERSIST", b"EX"])
+        kind = self.random.randrange(3)
+        if kind == 0:
+            return [*words[:at], junk, *words[at:]]
+        if kind == 1 and len(words) > 1:
+            return words[:-1]
+        return [*words[:at], junk, *words[at + 1 :]]
+
+    def chance(self, part):
+        return self.random.random() < part
+
+    def pick(self, choices):
+        return self.random.choice(choices)
+
+    def key(self, usual=STRINGS):
+        return self.pick(usual) if self.chance(0.93) else self.pick(KEYS)
+
+    def field(self):
+        return self.pick(FIELDS)
+
+    def integer(self):
+        if self.chance(0.1):
+            return self.pick(ODD_INTEGERS)
+        return self.pick(INTEGERS) if self.chance(0.5) else b"%d" % self.random.randint(-100, 100)
+
+    def index(self):
+        return b"%d" % self.random.randint(-30, 30) if self.chance(0.85) else self.integer()
+
+    def value(self):
+        kind = self.random.randrange(10)
+        if kind < 3:
+            return self.integer()
+        if kind == 3:
+            return self.pick(FLOATS) if self.chance(0.7) else self.pick(ODD_FLOATS)
+        if kind == 4:
+            return self.random.randbytes(self.random.choice([0, 1, 8, 43, 44, 45, 63, 64, 65, 300]))
+        if kind == 5:
+            return bytes([self.pick(b"\x00\xffa")]) * self.random.choice([1, 7, 44, 45, 64, 65, 2000])
+        if kind == 6 and self.chance(0.1):
+            return self.random.randbytes(self.random.choice([1000, 20_000, 70_000]))
+        return bytes(self.pick(b"abcde \r\n") for _ in range(self.random.randrange(30)))
+
+    def lifetime(self, words=(b"EX", b"PX", b"EXAT", b"PXAT")):
+        """An option with a time: usually far away, now and then over soon or wrong."""
+        word = self.pick(words)
+        if self.chance(0.15):
+            return [word, self.pick([b"0", b"-1", *ODD_INTEGERS[:11], b"-9223372036854775808", b"9223372036854776"])]
+        if self.chance(0.1):
+            self.brief = True
+            return [b"PX", b"%d" % BRIEF_MS] if self.chance(0.7) else [b"PXAT", b"1"]
+        far = LONG_S + self.random.randrange(1000)
+        return [word, {b"EX": b"%d", b"PX": b"%d000", b"EXAT": b"5%09d", b"PXAT": b"5%09d000"}[word] % far]
+
+    def string(self):
+        key = self.key()
+        kind = self.random.randrange(20)
+        if kind < 4:
+            return [b"SET", key, self.value()]
+        if kind < 8:
+            options = []
+            if self.chance(0.4):
+                options.append([self.pick([b"NX", b"XX", b"nx"])])
+            if self.chance(0.4):
+                options.append([b"GET"])
+            if self.chance(0.6):
+                options.append(self.lifetime() if self.chance(0.8) else [b"KEEPTTL"])
+            self.random.shuffle(options)
+            return [b"SET", key, self.value(), *(word for option in options for word in option)]
+        if kind < 12:
+            return [b"GET", key]
+        if kind == 12:
+            return [b"GETEX", key, *self.pick([[], [b"PERSIST"], self.lifetime()])]
+        if kind == 13:
+            return self.pick([[b"GETDEL", key], [b"GETSET", key, self.value()]])
+        if kind == 14:
+            return [b"SETNX", key, self.value()]
+        if kind == 15:
+            if self.chance(0.7):
+                return [b"SETEX", key, b"%d" % LONG_S, self.value()]
+            return [b"PSETEX", key, self.pick([b"99999999", b"0", b"-1", b"abc"]), self.value()]
+        if kind == 16:
+            return [b"MGET", *(self.key(KEYS) for _ in range(self.random.randrange(1, 6)))]
+        if kind == 17:
+            pairs = [word for _ in range(self.random.randrange(1, 4)) for word in (self.key(), self.value())]
+            return [self.pick([b"MSET", b"MSETNX"]), *pairs]
+        if kind == 18:
+            return [b"APPEND", key, self.value()]
+        return [b"STRLEN", key]
+
+    def counter(self):
+        key = self.key(STRINGS[:4])
+        kind = self.random.randrange(6)
+        if kind < 2:
+            return [self.pick([b"INCR", b"DECR"]), key]
+        if kind < 4:
+            return [self.pick([b"INCRBY", b"DECRBY"]), key, self.integer()]
+        by = self.pick(FLOATS) if self.chance(0.6) else self.pick(ODD_FLOATS) if self.chance(0.4) else self.integer()
+        return [b"INCRBYFLOAT", key, by] if kind == 4 else [b"SET", key, self.pick([*INTEGERS, *ODD_INTEGERS, *FLOATS])]
+
+    def part(self):
+        key = self.key()
+        if self.chance(0.6):
+            return [self.pick([b"GETRANGE", b"GETRANGE", b"SUBSTR"]), key, self.index(), self.index()]
+        offset = b"%d" % self.random.choice([0, 1, 5, 44, 100, 3000]) if self.chance(0.8) else self.pick(
+            [b"-1", b"536870912", b"9223372036854775807", b"abc", b""]
+        )
+        return [b"SETRANGE", key, offset, self.value()]
+
+    def bits(self):
+        key = self.key()
+        kind = self.random.randrange(10)
+        offset = b"%d" % self.random.randrange(200) if self.chance(0.8) else self.pick(
+            [b"-1", b"4294967296", b"9000", b"abc", b"", b"9223372036854775807"]
+        )
+        unit = [] if self.chance(0.4) else [self.pick([b"BYTE", b"BIT", b"bit", b"byte", b"BITS"])]
+        if kind < 3:
+            return [b"SETBIT", key, offset, self.pick([b"0", b"1", b"1", b"1", b"2", b"-1", b"x"])]
+        if kind == 3:
+            return [b"GETBIT", key, offset]
+        if kind < 6:
+            return [b"BITCOUNT", key, *self.pick([[], [self.index(), self.index(), *unit], [self.index()]])]
+        if kind < 8:
+            ends = self.pick([[], [self.index()], [self.index(), self.index(), *unit], [self.index(), self.index(), *unit]])
+            return [b"BITPOS", key, self.pick([b"0", b"1", b"0", b"1", b"2", b"x"]), *ends]
+        op = self.pick([b"AND", b"OR", b"XOR", b"NOT", b"xor", b"NOR"])
+        sources = [self.key(KEYS) for _ in range(1 if op == b"NOT" and self.chance(0.8) else self.random.randrange(1, 4))]
+        return [b"BITOP", op, self.key(), *sources]
+
+    def lcs(self):
+        words = [b"LCS", self.key(), self.key()]
+        for option in ([b"LEN"], [b"IDX"], [b"MINMATCHLEN", self.index()], [b"WITHMATCHLEN"]):
+            if self.chance(0.35):
+                words += option
+        return words
+
+    def hash(self):
+        key = self.key(HASHES)
+        kind = self.random.randrange(22)
+        if kind < 6:
+            pairs = [word for _ in range(self.random.randrange(1, 5)) for word in (self.field(), self.value())]
+            return [self.pick([b"HSET", b"HSET", b"HMSET"]), key, *pairs]
+        if kind == 6:
+            many = self.random.choice([20, 60, 130, 300]) if self.chance(0.3) else 5
+            return [b"HSET", key, *(word for n in range(many) for word in (b"m%d" % n, b"v%d" % n))]
+        if kind == 7:
+            return [b"HSETNX", key, self.field(), self.value()]
+        if kind < 10:
+            return [b"HGET", key, self.field()]
+        if kind == 10:
+            return [b"HMGET", key, *(self.field() for _ in range(self.random.randrange(1, 5)))]
+        if kind < 13:
+            return [b"HDEL", key, *(self.field() for _ in range(self.random.randrange(1, 9)))]
+        if kind == 13:
+            return [b"HINCRBY", key, self.field(), self.integer()]
+        if kind == 14:
+            by = self.pick(FLOATS) if self.chance(0.7) else self.pick(ODD_FLOATS)
+            return [b"HINCRBYFLOAT", key, self.field(), by]
+        if kind == 15:
+            count = self.pick([[], [self.index()], [self.index(), b"WITHVALUES"], [b"100", b"WITHVALUES"], [b"0"]])
+            return [b"HRANDFIELD", key, *count]
+        if kind == 16:
+            return self.scanned([b"HSCAN", key])
+        if kind == 17:
+            return [self.pick([b"HSTRLEN", b"HEXISTS"]), key, self.field()]
+        return [self.pick([b"HGETALL", b"HLEN", b"HKEYS", b"HVALS"]), key]
+
+    def scanned(self, words):
+        """The options of a scan; the runner follows its cursor to the end."""
+        if self.chance(0.4):
+            words = [*words, b"MATCH", self.pick(PATTERNS)]
+        if self.chance(0.3):
+            words = [*words, b"COUNT", self.pick([b"1", b"3", b"1000", b"0", b"-1", b"x"])]
+        if words[0] == b"SCAN" and self.chance(0.3):
+            words = [*words, b"TYPE", self.pick([b"string", b"hash", b"HASH", b"list", b"nothing"])]
+        at = 2 if words[0] == b"HSCAN" else 1
+        return [*words[:at], b"0" if self.chance(0.9) else self.pick([b"x", b"-1", b""]), *words[at:]]
+
+    def generic(self):
+        key = self.key(KEYS)
+        kind = self.random.randrange(12)
+        if kind < 2:
+            return [self.pick([b"DEL", b"UNLINK"]), *(self.key(KEYS) for _ in range(self.random.randrange(1, 4)))]
+        if kind < 4:
+            return [self.pick([b"EXISTS", b"TOUCH"]), *(self.key(KEYS) for _ in range(self.random.randrange(1, 4)))]
+        if kind == 4:
+            return [b"TYPE", key]
+        if kind == 5:
+            return [self.pick([b"RENAME", b"RENAMENX"]), key, self.key(KEYS)]
+        if kind == 6:
+            return self.pick([[b"KEYS", self.pick(PATTERNS)], [b"RANDOMKEY"]])
+        if kind == 7:
+            return self.scanned([b"SCAN"])
+        if kind < 10:
+            return [b"OBJECT", b"ENCODING", key]
+        return [b"OBJECT", self.pick([b"FREQ", b"IDLETIME", b"REFCOUNT", b"NOTHING"]), key]
+
+    def expire(self):
+        key = self.key(KEYS)
+        if self.chance(0.45):
+            return [self.pick([b"TTL", b"PTTL", b"EXPIRETIME", b"PEXPIRETIME", b"PERSIST"]), key]
+        name, unit = self.pick([(b"EXPIRE", b"EX"), (b"PEXPIRE", b"PX"), (b"EXPIREAT", b"EXAT"), (b"PEXPIREAT", b"PXAT")])
+        _, at = self.lifetime((unit,))
+        if self.brief:
+            name = b"PEXPIRE" if at == b"%d" % BRIEF_MS else b"PEXPIREAT"
+        options = [self.pick([b"NX", b"XX", b"GT", b"LT", b"gt", b"ZZ"]) for _ in range(self.pick([0, 0, 1, 1, 2]))]
+        return [name, key, at, *options]
+
+    def database(self):
+        key = self.key(KEYS)
+        number = self.pick([b"0", b"0", b"1", b"1", b"2", b"2", b"16", b"-1", b"abc"])
+        kind = self.random.randrange(14)
+        if kind < 4:
+            return [b"SELECT", number]
+        if kind < 6:
+            return [b"DBSIZE"]
+        if kind < 8:
+            return [b"MOVE", key, number]
+        if kind < 11:
+            options = self.pick([[], [b"REPLACE"], [b"DB", number], [b"DB", number, b"REPLACE"], [b"REPLACE", b"REPLACE"]])
+            return [b"COPY", key, self.key(KEYS), *options]
+        if kind == 11:
+            return [b"SWAPDB", number, self.pick([b"0", b"1", b"2", b"99", b"x"])]
+        flush = self.pick([b"FLUSHDB", b"FLUSHDB", b"FLUSHALL"])
+        return [flush, *self.pick([[], [b"ASYNC"], [b"SYNC"], [b"NOW"]])] if self.chance(0.5) else [b"DBSIZE"]
+
+    def transaction(self):
+        kind = self.random.randrange(9)
+        if kind < 3:
+            return [b"MULTI"]
+        if kind < 6:
+            return [b"EXEC"]
+        if kind == 6:
+            return [b"DISCARD"]
+        if kind == 7:
+            return [b"WATCH", *(self.key(KEYS) for _ in range(self.random.randrange(1, 3)))]
+        return [b"UNWATCH"]
+
+    def server(self):
+        return self.pick([
+            [b"PING"], [b"PING", self.value()], [b"ECHO", self.value()], [b"NOSUCH", self.value()], [b"CLIENT", b"NOSUCH"],
+            [b"TIME"], [b"OBJECT", b"ENCODING"], [b"COMMAND", b"GETKEYS", b"MSET", b"a", b"1", b"b", b"2"],
+            [b"CLIENT", b"GETNAME"], [b"CLIENT", b"SETNAME", self.pick([b"name", b"a b", b""])], [b"HELLO", b"9"],
+            [b"DEBUG", b"DIGEST-VALUE", self.key(KEYS), self.key(KEYS)], [b"SELECT"], [b"GET"],
+        ])  # fmt: skip

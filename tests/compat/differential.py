@@ -1,0 +1,251 @@
+"""Quire against redis-server: the same commands to both, every reply compared byte for byte.
+
+Directed cases first (_cases.py), then random commands from a seed (_generate.py) until the time is over; at intervals
+DEBUG DIGEST of both. A difference is shrunk to the fewest steps that show it and printed. What may differ is listed in
+_compare.py. Relies on Debian's redis-server and on ../harness.py.
+"""
+
+import os
+import random
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+import _cases
+import _facts
+import _generate
+import harness
+from _compare import is_transaction_end, known_difference, name_of, same
+from _pair import Connection, Pair, Redis
+
+PAIR = None
+KNOWN_SEEN = {}
+STEPS_PER_EPISODE = 250
+DIGEST_EVERY = 25
+MOST_PER_CASE = 10
+SHRINK_S = 20
+
+
+class Difference(Exception):
+    """Two replies that differ."""
+
+    def __init__(self, where, ours, theirs):
+        super().__init__(f"{where}\n    quire: {ours}\n    redis: {theirs}")
+
+
+class Player:
+    """Plays steps on both servers; raises a Difference."""
+
+    def __init__(self, pair, resp3):
+        self.pair = pair
+        pair.reset(resp3)
+        # Per connection: the commands that wait for EXEC, and whether one of them lets a key expire soon.
+        self.queued = [[] for _ in range(Pair.CONNECTIONS)]
+        self.brief = [False] * Pair.CONNECTIONS
+
+    def play(self, connection, requests, brief):
+        data = b"".join(harness.Raw.encode(*words) for words in requests)
+        ended = False
+        for words, (ours, theirs) in zip(requests, self.pair.send(connection, data, len(requests))):
+            self.check(connection, words, ours, theirs)
+            ended |= is_transaction_end(words)
+        self.brief[connection] |= brief
+        if self.brief[connection] and (not self.queued[connection] or ended):
+            self.brief[connection] = bool(self.queued[connection])
+            self.settle(2 * _generate.BRIEF_MS / 1000)
+
+    def settle(self, pause_s=0.0):
+        self.pair.settle(_generate.DATABASES, _generate.KEYS, pause_s)
+
+    def check(self, connection, words, ours, theirs):
+        queue = self.queued[connection]
+        if ours.raw != theirs.raw and not self.close_enough(connection, words, ours, theirs, queue):
+            raise Difference(f"{connection}: {show(words)}", ours, theirs)
+        if theirs.raw == b"+QUEUED\r\n":
+            queue.append(words)
+        elif is_transaction_end(words):
+            queue.clear()
+
+    def close_enough(self, connection, words, ours, theirs, queue):
+        what = known_difference(words, ours.tree, theirs.tree)
+        if what:
+            KNOWN_SEEN[what] = KNOWN_SEEN.get(what, 0) + 1
+            return True
+        if not same(words, ours.tree, theirs.tree, queue):
+            if name_of(words) not in ("SCAN", "HSCAN") or ours.tree[0] != "*" or theirs.tree[0] != "*":
+                return False
+            # Both began; what counts is what has been seen when both are through.
+            at = 2 if name_of(words) == "HSCAN" else 1
+            return self.scan(0, connection, words, at, ours) == self.scan(1, connection, words, at, theirs)
+        # Small hashes keep the order in which their fields came, on both sides.
+        if name_of(words) in ("HGETALL", "HKEYS", "HVALS") and words[0] and len(words) == 2:
+            encoding = self.ask(1, connection, b"OBJECT", b"ENCODING", words[1])
+            return encoding.tree != ("$", b"listpack")
+        return True
+
+    def ask(self, side, connection, *words):
+        return self.pair.open[side][connection].call(*words)
+
+    def scan(self, side, connection, words, at, reply):
+        """Everything that a scan returns from its first reply on."""
+        seen = set()
+        for _ in range(100_000):
+            cursor, items = reply.tree[1]
+            items = [item[1] for item in items[1]]
+            seen.update(zip(items[::2], items[1::2]) if at == 2 else items)
+            if cursor[1] == b"0":
+                return seen
+            reply = self.ask(side, connection, *words[:at], cursor[1], *words[at + 1 :])
+        return None
+
+    def compare_digests(self):
+        self.settle()
+        ours, theirs = self.pair.digests()
+        if ours != theirs:
+            raise Difference("DEBUG DIGEST", ours, theirs)
+
+
+def show(words):
+    """A command as Python bytes that can be pasted into a case."""
+    text = " ".join(repr(word)[1:] for word in words)
+    return text if len(text) <= 2000 else text[:2000] + " ..."
+
+
+def play_all(steps, resp3):
+    """The first difference in steps, and where it is; None if there is none."""
+    player = Player(PAIR, resp3)
+    at = 0
+    try:
+        for at, step in enumerate(steps):
+            player.play(*step)
+            if at % DIGEST_EVERY == 0:
+                player.compare_digests()
+        player.compare_digests()
+    except Difference as difference:
+        return at, difference
+    except (ConnectionError, TimeoutError) as error:
+        return at, Difference("the connection", repr(error), "-")
+    return None
+
+
+def shrink(steps, resp3):
+    """As few of the steps as show a difference."""
+    steps = [(connection, [words], brief) for connection, requests, brief in steps for words in requests]
+    end = time.monotonic() + SHRINK_S
+    found = play_all(steps, resp3)
+    if not found:
+        return None
+    steps = steps[: found[0] + 1]
+    size = max(1, len(steps) // 2)
+    while time.monotonic() < end:
+        at, shorter = 0, False
+        while at < len(steps) and time.monotonic() < end:
+            candidate = steps[:at] + steps[at + size :]
+            again = play_all(candidate, resp3) if candidate else None
+            if again:
+                steps, found, shorter = candidate[: again[0] + 1], again, True
+            else:
+                at += size
+        if size == 1 and not shorter:
+            break
+        size = max(1, size // 2)
+    return steps, found[1]
+
+
+def explain(steps, resp3, difference, name):
+    """The text of a difference, with the fewest steps that show it."""
+    shrunk = shrink(steps, resp3)
+    lines = [f"{name}, RESP{3 if resp3 else 2}:"]
+    if shrunk:
+        steps, difference = shrunk
+        lines += [f"  {connection}: {show(words)}" for connection, requests, _ in steps for words in requests]
+    else:
+        lines.append("  (not seen again when the steps were repeated one by one)")
+    return "\n".join([*lines, f"  differs at {difference}"])
+
+
+def directed(_):
+    """The cases of _cases.py in both protocols."""
+    failures = []
+    for resp3 in (False, True):
+        for name, steps in _cases.all_cases():
+            failures += [f"{name}, RESP{3 if resp3 else 2}: {text}" for text in play_case(steps, resp3)]
+    assert not failures, f"{len(failures)} differences\n" + "\n".join(failures)
+    return f"{len(_cases.CASES)} cases"
+
+
+def play_case(steps, resp3):
+    """The differences in a case; it goes on after one, as most do not depend on each other."""
+    player, failures = Player(PAIR, resp3), []
+    for at, (kind, content) in enumerate([*steps, ("digest", None)]):
+        try:
+            if kind == "sleep":
+                pause_s, keys = content
+                PAIR.settle(_generate.DATABASES, keys, pause_s)
+            elif kind == "digest":
+                player.compare_digests()
+            else:
+                player.play(*content)
+        except Difference as difference:
+            failures.append(f"step {at} differs at {difference}")
+        except (ConnectionError, TimeoutError) as error:
+            return [*failures, f"{content}: {error!r}"]
+        if len(failures) == MOST_PER_CASE:
+            break
+    return failures
+
+
+def raw_input(_):
+    """Bytes that are no proper requests: inline commands, protocol errors, requests in pieces."""
+    failures = []
+    for data in _cases.RAW:
+        said = []
+        for port in PAIR.ports:
+            connection = Connection(port)
+            said.append(connection.exchange(data))
+            connection.close()
+        if said[0] != said[1]:
+            failures.append(f"{data[:200]!r}\n    quire: {said[0][:300]!r}\n    redis: {said[1][:300]!r}")
+    assert not failures, f"{len(failures)} differences\n" + "\n".join(failures)
+
+
+def facts(_):
+    """COMMAND INFO and COMMAND DOCS of every command that Quire has."""
+    differences, compared = _facts.compare(PAIR)
+    assert not differences, f"{len(differences)} differences\n" + "\n".join(differences)
+    return f"{compared} commands"
+
+
+def random_commands(options):
+    end = time.monotonic() + options.seconds
+    episode = commands = 0
+    failures = []
+    while time.monotonic() < end and len(failures) < options.most:
+        name = f"seed {options.seed}, episode {episode}"
+        resp3 = bool(episode % 2)
+        generator = _generate.Generator(random.Random(f"{options.seed}:{episode}"))
+        steps = [generator.step() for _ in range(STEPS_PER_EPISODE)]
+        found = play_all(steps, resp3)
+        if found:
+            failures.append(explain(steps, resp3, found[1], name))
+        commands += sum(len(requests) for _, requests, _ in steps)
+        episode += 1
+    assert not failures, f"{len(failures)} differences\n" + "\n".join(failures)
+    meant = ", ".join(f"{what} ({count} times)" for what, count in sorted(KNOWN_SEEN.items())) or "none"
+    return f"{commands} commands in {episode} episodes; meant differences: {meant}"
+
+
+def more_arguments(parser):
+    parser.add_argument("--seconds", type=float, default=10, help="how long random commands are sent")
+    parser.add_argument("--seed", default="1", help="of the random commands")
+    parser.add_argument("--most", type=int, default=3, help="ends after so many differences")
+
+
+if __name__ == "__main__":
+    OPTIONS = harness.arguments(__doc__, more_arguments)
+    with harness.scratch() as DIRECTORY, Redis(DIRECTORY) as PEER, harness.Quire(OPTIONS.quire, DIRECTORY) as SERVER:
+        SERVER.ready().close()
+        PAIR = Pair(SERVER.port, PEER.port)
+        harness.run([facts, raw_input, directed, random_commands], OPTIONS)
