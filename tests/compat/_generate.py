@@ -21,6 +21,7 @@ ODD_INTEGERS = [
 ]  # fmt: skip
 FLOATS = [b"0.1", b"-0.1", b"3.0", b"10.5", b"1e3", b"5e-3", b"1.23456789012345678", b"-2.5e10", b".5", b"5.", b"+1.5"]
 ODD_FLOATS = [b"nan", b"inf", b"-inf", b"infinity", b"1e400", b"1e5000", b"1e-400", b" 1.5", b"1.5 ", b"1,5", b"", b"abc", b"1e", b"--1"]
+TIMED = {b"SET", b"GETEX", b"SETEX", b"PSETEX", b"EXPIRE", b"PEXPIRE", b"EXPIREAT", b"PEXPIREAT"}
 PATTERNS = [b"*", b"s*", b"h?", b"s[0-3]", b"[^s]*", b"s\\1", b"", b"*0", b"none", b"f[1-", b"**", b"f1*"]
 
 
@@ -64,7 +65,9 @@ class Generator:
     def mangled(self, words):
         """A word too many, too few or another; nothing that could make a slow or endless command."""
         at = self.random.randrange(1, len(words) + 1)
-        junk = self.pick([*ODD_INTEGERS, *INTEGERS, b"NX", b"GET", b"junk", b"PERSIST", b"EX"])
+        # A small number in the place of a time would let the key expire at a moment that nobody waits for.
+        small = [] if words[0] in TIMED else INTEGERS
+        junk = self.pick([*ODD_INTEGERS, *small, b"NX", b"GET", b"junk", b"PERSIST", b"EX"])
         kind = self.random.randrange(3)
         if kind == 0:
             return [*words[:at], junk, *words[at:]]
@@ -239,7 +242,7 @@ class Generator:
         if words[0] == b"SCAN" and self.chance(0.3):
             words = [*words, b"TYPE", self.pick([b"string", b"hash", b"HASH", b"list", b"nothing"])]
         at = 2 if words[0] == b"HSCAN" else 1
-        return [*words[:at], b"0" if self.chance(0.9) else self.pick([b"x", b"-1", b""]), *words[at:]]
+        return [*words[:at], b"0" if self.chance(0.9) else self.pick([b"x", b"+0", b"", b"1.5"]), *words[at:]]
 
     def generic(self):
         key = self.key(KEYS)

@@ -141,7 +141,7 @@ def one_round(options, directory, path, expected, save_s, dice, number):
             before = identity(path)
             at_cut = cut_with_digest(connection)
             # With four writers a save takes longer than at rest.
-            time.sleep(dice.uniform(0.0, 1.6) * save_s)
+            time.sleep(dice.uniform(0.0, 2.5) * save_s)
             server.kill9()
         finally:
             stop.set()

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod blkio;
 pub mod cli;
 pub mod disk;
 pub mod info;

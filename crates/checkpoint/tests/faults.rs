@@ -189,7 +189,10 @@ fn reads_that_fail_name_the_part() {
     for (number, region) in [(3, 0), (4, 1)] {
         let image = Image::open(&under(number), NAME).unwrap();
         let Err(error) = load(&image, &options(), |_, _| {}) else { panic!("read {number} was let pass") };
-        assert!(matches!(error, ImageError::Unreadable { part: Part::Region(found), .. } if found == region), "{error}");
+        assert!(
+            matches!(error, ImageError::Unreadable { part: Part::Region(found), .. } if found == region),
+            "{error}"
+        );
         assert!(!error.is_damage());
         let offset = (region as u64 + 1) << 21;
         assert!(error.to_string().contains(&format!("bytes at {offset}")), "{error}");

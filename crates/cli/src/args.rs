@@ -22,6 +22,15 @@ Examples:
   quire serve quire.conf --requirepass secret
   QUIRE_PORT=7000 quire serve";
 
+const HELP: &str = "\
+Examples:
+  quire                            start the server on 127.0.0.1:6379, data in ./data
+  quire --port 7000 --dir DIR      the same elsewhere; `quire serve --help` lists all settings
+  quire serve quire.conf           with a configuration file
+  quire image verify data/dump.quire
+  quire doctor                     what this kernel offers
+  quire bench server --quick       Quire beside redis-server on this machine";
+
 /// Directives whose flag may be given several times or with several words.
 const LISTS: &[&str] = &["save", "bind", "client-output-buffer-limit"];
 
@@ -31,13 +40,15 @@ pub fn command() -> Command {
         .about(ABOUT)
         .long_about(format!("{ABOUT}.\n\nWithout a command, `quire` is `quire serve`."))
         .version(env!("CARGO_PKG_VERSION"))
+        .after_help(HELP)
         .subcommand_required(true)
         .subcommand(serve())
         .subcommand(image())
         .subcommand(doctor())
-        .subcommand(quire_bench::cli::Args::augment_args(
-            Command::new("bench").about("Set Quire beside redis-server on this machine, figures beside goals"),
-        ))
+        .subcommand(
+            quire_bench::cli::Args::augment_args(Command::new("bench"))
+                .about("Set Quire beside redis-server on this machine, figures beside goals"),
+        )
         .subcommand(
             Command::new("docs")
                 .about("Print documents that are made from the program's own tables")
@@ -45,12 +56,14 @@ pub fn command() -> Command {
         )
 }
 
-/// `quire --port 7000` and plain `quire` mean `serve`.
+/// `quire --port 7000`, `quire quire.conf` and plain `quire` mean `serve`.
 pub fn with_default_command(mut words: Vec<OsString>) -> Vec<OsString> {
     let own = ["--help", "-h", "--version", "-V"];
     let serves = match words.get(1).map(|word| word.to_string_lossy()) {
         None => true,
-        Some(word) => word.starts_with('-') && !own.contains(&&*word),
+        Some(word) if word.starts_with('-') => !own.contains(&&*word),
+        // A word that is no command may be meant as one; a path can't be.
+        Some(word) => word.contains(['/', '.']),
     };
     if serves {
         words.insert(1.min(words.len()), "serve".into());
@@ -111,6 +124,13 @@ fn doctor() -> Command {
     Command::new("doctor")
         .about("Probe the kernel features that Quire uses, and say what it does without")
         .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("As JSON"))
+        .arg(
+            Arg::new("dir")
+                .long("dir")
+                .value_name("DIR")
+                .value_parser(value_parser!(PathBuf))
+                .help("Where images are to lie [default: .]"),
+        )
 }
 
 #[cfg(test)]
@@ -130,6 +150,7 @@ mod tests {
     fn serve_is_what_quire_does_without_a_command() {
         assert_eq!(with_default_command(words("quire")), words("quire serve"));
         assert_eq!(with_default_command(words("quire --port 7")), words("quire serve --port 7"));
+        assert_eq!(with_default_command(words("quire quire.conf --port 7")), words("quire serve quire.conf --port 7"));
         assert_eq!(with_default_command(words("quire --help")), words("quire --help"));
         assert_eq!(with_default_command(words("quire doctor")), words("quire doctor"));
     }
@@ -150,7 +171,7 @@ mod tests {
         for directive in table::DIRECTIVES {
             assert!(serve.try_contains_id(directive.name).is_ok(), "{}", directive.name);
         }
-        let values = |name| serve.get_many::<String>(name).unwrap().collect::<Vec<_>>();
+        let values = |name| serve.get_many::<String>(name).unwrap().map(String::as_str).collect::<Vec<_>>();
         assert_eq!((values("save"), values("port")), (vec![""], vec!["1"]));
         assert_eq!(values("slowlog-log-slower-than"), ["-1"]);
     }

@@ -1,6 +1,7 @@
 //! `quire doctor`: what this kernel allows, and what Quire does without.
 
 use std::io::IsTerminal;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::ArgMatches;
@@ -9,7 +10,8 @@ use serde_json::json;
 
 /// Prints every feature.
 pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
-    let features = probe::all();
+    let dir = matches.get_one::<PathBuf>("dir").cloned().unwrap_or_else(|| PathBuf::from("."));
+    let features = probe::all(&dir);
     if matches.get_flag("json") {
         let list: Vec<_> = features.iter().map(as_json).collect();
         println!("{}", serde_json::Value::from(list));

@@ -33,7 +33,31 @@ fn main() -> ExitCode {
         _ => unreachable!("a command is required and all are listed above"),
     };
     done.unwrap_or_else(|error| {
-        eprintln!("quire: {error:#}");
+        eprintln!("quire: {}", told(&error));
         ExitCode::FAILURE
     })
+}
+
+/// An error and its causes in a line; what a message already says of its cause is not said twice.
+fn told(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::anyhow;
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let error = anyhow!("no room").context("cannot save: no room").context("SAVE failed");
+        assert_eq!(super::told(&error), "SAVE failed: cannot save: no room");
+    }
 }

@@ -1,5 +1,6 @@
 //! `quire serve`: settings, logs, data, sockets, banner, and then the server until it ends.
 
+use std::fs::{File, TryLockError};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
@@ -16,6 +17,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let config = settings(matches)?;
     let set_log_level = logging::start(&config)?;
     prepare_dir(&config)?;
+    let _lock = lock_image(&config)?;
     if !config.pidfile.is_empty() {
         std::fs::write(&config.pidfile, format!("{}\n", std::process::id()))
             .with_context(|| format!("cannot write the pidfile {}", config.pidfile))?;
@@ -75,4 +77,25 @@ fn prepare_dir(config: &Config) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Makes sure that no other server saves to the same image: each would put its own data over the other's. The lock ends
+/// with the process, however that ends; only the empty file stays.
+fn lock_image(config: &Config) -> anyhow::Result<Option<File>> {
+    let path = config.dir.join(format!(".{}.lock", config.dbfilename));
+    let Ok(file) = File::options().create(true).append(true).open(&path) else {
+        // Where nothing can be written nothing can be overwritten.
+        return Ok(None);
+    };
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => bail!(
+            "another server uses the image {}; choose another place with --dir or another name with --dbfilename",
+            config.image_path().display()
+        ),
+        Err(TryLockError::Error(error)) => {
+            tracing::warn!(%error, "cannot lock the image; no other server may use the same one");
+            Ok(None)
+        }
+    }
 }

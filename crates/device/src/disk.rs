@@ -100,7 +100,8 @@ impl Directory for Disk {
         let failed = |error| self.error(Action::List, "", &error);
         let entries = fs::read_dir(&self.path).map_err(failed)?;
         // A name that isn't text can't be one of ours.
-        entries.filter_map(|entry| entry.map(|entry| entry.file_name().into_string().ok()).transpose())
+        entries
+            .filter_map(|entry| entry.map(|entry| entry.file_name().into_string().ok()).transpose())
             .collect::<Result<_, _>>()
             .map_err(failed)
     }

@@ -22,12 +22,8 @@ pub enum Engine {
     Threads,
 }
 
-/// A queue on `target`, and whether it is a ring.
-pub(crate) fn open_queue(
-    target: &Arc<Target>,
-    engine: Engine,
-    depth: usize,
-) -> Result<Box<dyn Queue>, DeviceError> {
+/// A queue on `target`.
+pub(crate) fn open_queue(target: &Arc<Target>, engine: Engine, depth: usize) -> Result<Box<dyn Queue>, DeviceError> {
     if engine == Engine::Auto
         && let Ok(ring) = Ring::new()
     {

@@ -12,8 +12,8 @@ use quire_sys::transfer::{Direction, Transfer};
 
 use crate::device::{Device, Finished, Queue};
 use crate::directory::{Directory, check_name};
-use crate::error::{Action, DeviceError};
 use crate::errno;
+use crate::error::{Action, DeviceError};
 use crate::memory::content::{Change, Content};
 
 mod content;

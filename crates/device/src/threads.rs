@@ -49,8 +49,8 @@ fn work_off(target: &Target, jobs: &Mutex<Receiver<Transfer>>, report: &Sender<F
             Direction::Write => target.check(),
             Direction::Read => Ok(()),
         };
-        let result = result
-            .and_then(|()| transfer.run(&target.file).map_err(|error| target.error(transfer.direction, &error)));
+        let result =
+            result.and_then(|()| transfer.run(&target.file).map_err(|error| target.error(transfer.direction, &error)));
         if report.send(Finished { transfer, result }).is_err() {
             return;
         }

@@ -6,6 +6,7 @@ use std::time::Instant;
 use crate::client::{Closing, CommandId, Multi, ReplyMode};
 use crate::ctx::{Args, CmdError, Ctx};
 use crate::registry::{Command, Registry};
+use crate::slowlog::Occasion;
 use crate::table::{DENYOOM, FAST, NO_AUTH, NO_MULTI, SKIP_SLOWLOG, WRITE};
 
 /// Words of an unknown command that its error shows.
@@ -229,5 +230,6 @@ fn note_slow(command: &Command, ctx: &mut Ctx<'_>, duration_us: u64) {
     }
     let max = ctx.server.config.slowlog_max_len as usize;
     let unix_s = ctx.server.unix_s();
-    ctx.server.slowlog.push(max, unix_s, duration_us, ctx.args, &ctx.client.address, &ctx.client.name);
+    let when = Occasion { unix_s, duration_us, address: &ctx.client.address, client_name: &ctx.client.name };
+    ctx.server.slowlog.push(max, command.name, ctx.args, when);
 }

@@ -5,6 +5,10 @@
 
 /// Whether the whole of `text` matches `pattern`.
 pub fn matches(pattern: &[u8], text: &[u8], ignore_case: bool) -> bool {
+    // As in Redis, several stars do not match what is empty, though one does.
+    if text.is_empty() {
+        return matches!(pattern, b"" | b"*");
+    }
     let (mut p, mut t) = (0, 0);
     // Where to go on after a mismatch: behind the last star, and one letter further than last time.
     let mut retry: Option<(usize, usize)> = None;

@@ -150,7 +150,10 @@ pub fn restore_step(store: &mut Store, state: &mut ServerState, regions: u32) ->
         }
         Err(error) => {
             // Whoever goes on could only spread the damage: into replies, and into the next image.
-            let reason = if error.is_damage() { saving::advice(&error) } else { error.to_string() };
+            let reason = match error.is_damage() {
+                true => saving::advice(&error),
+                false => format!("{error}; --restore-mode load reads everything before it serves"),
+            };
             tracing::error!(%reason, "the image can't be brought back; ending without a save");
             state.fault = Some(reason);
             state.shutdown = Some(Shutdown { no_save: true, force: true, ..Shutdown::default() });

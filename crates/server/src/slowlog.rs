@@ -24,6 +24,16 @@ pub struct SlowEntry {
     pub client_name: String,
 }
 
+/// When a slow command ran, how long, and who sent it.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)] // as in SlowEntry
+pub struct Occasion<'a> {
+    pub unix_s: i64,
+    pub duration_us: u64,
+    pub address: &'a str,
+    pub client_name: &'a str,
+}
+
 /// The log.
 #[derive(Default, Debug)]
 pub struct SlowLog {
@@ -32,16 +42,12 @@ pub struct SlowLog {
 }
 
 impl SlowLog {
-    /// Adds a command; at most `max` entries are kept.
-    pub fn push(&mut self, max: usize, unix_s: i64, duration_us: u64, args: Args<'_>, address: &str, name: &str) {
-        self.entries.push_front(SlowEntry {
-            id: self.next_id,
-            unix_s,
-            duration_us,
-            words: shortened(args),
-            address: address.to_owned(),
-            client_name: name.to_owned(),
-        });
+    /// Adds a command, whose full name is `command`; at most `max` entries are kept.
+    pub fn push(&mut self, max: usize, command: &str, args: Args<'_>, when: Occasion<'_>) {
+        let Occasion { unix_s, duration_us, address, client_name } = when;
+        let client_name = client_name.chars().take(MAX_WORD_BYTES).collect();
+        let (id, words, address) = (self.next_id, shortened(command, args), address.to_owned());
+        self.entries.push_front(SlowEntry { id, unix_s, duration_us, words, address, client_name });
         self.next_id += 1;
         self.entries.truncate(max);
     }
@@ -62,12 +68,24 @@ impl SlowLog {
     }
 }
 
-fn shortened(args: Args<'_>) -> Vec<Vec<u8>> {
+/// Whether a word is a password, which nobody may read from the log.
+fn is_secret(command: &str, args: Args<'_>, index: usize) -> bool {
+    match command {
+        "auth" => index > 0,
+        "hello" => (1..=2).any(|back| index > back && args.is(index - back, "AUTH")),
+        "config|set" => index > 2 && args.is(index - 1, "requirepass"),
+        _ => false,
+    }
+}
+
+fn shortened(command: &str, args: Args<'_>) -> Vec<Vec<u8>> {
     let kept = if args.len() > MAX_WORDS { MAX_WORDS - 1 } else { args.len() };
     let mut words: Vec<Vec<u8>> = args
         .iter()
         .take(kept)
-        .map(|word| match word.get(..MAX_WORD_BYTES) {
+        .enumerate()
+        .map(|(index, word)| match word.get(..MAX_WORD_BYTES) {
+            _ if is_secret(command, args, index) => b"(redacted)".to_vec(),
             Some(start) if word.len() > MAX_WORD_BYTES => {
                 let mut text = start.to_vec();
                 text.extend(format!("... ({} more bytes)", word.len() - MAX_WORD_BYTES).bytes());
@@ -93,7 +111,8 @@ mod tests {
         let ranges = vec![ArgRange { start: 0, len: 200 }; 40];
         let mut log = SlowLog::default();
         for _ in 0..3 {
-            log.push(2, 5, 9, Args::new(&word, &ranges), "a", "");
+            let when = Occasion { unix_s: 5, duration_us: 9, address: "a", client_name: "" };
+            log.push(2, "get", Args::new(&word, &ranges), when);
         }
         assert_eq!(log.entries().len(), 2);
         let newest = &log.entries()[0];
@@ -102,5 +121,22 @@ mod tests {
         assert_eq!(newest.words[31], b"... (9 more arguments)");
         log.reset();
         assert!(log.entries().is_empty());
+    }
+
+    #[test]
+    fn passwords_are_not_logged() {
+        let logged = |command: &str, line: &str| {
+            let mut ranges = Vec::new();
+            for word in line.split(' ') {
+                let start = word.as_ptr() as usize - line.as_ptr() as usize;
+                ranges.push(ArgRange { start: start as u32, len: word.len() as u32 });
+            }
+            let words = shortened(command, Args::new(line.as_bytes(), &ranges));
+            words.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(logged("auth", "AUTH secret"), "AUTH (redacted)");
+        assert_eq!(logged("hello", "HELLO 3 auth u secret SETNAME n"), "HELLO 3 auth (redacted) (redacted) SETNAME n");
+        let set = "CONFIG SET port 1 RequirePass secret timeout 2";
+        assert_eq!(logged("config|set", set), "CONFIG SET port 1 RequirePass (redacted) timeout 2");
     }
 }

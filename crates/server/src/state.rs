@@ -9,6 +9,9 @@ use crate::save_state::SaveState;
 use crate::slowlog::SlowLog;
 use crate::stats::Stats;
 
+/// Files that the server needs besides its clients' sockets.
+pub const FILES_BESIDES: u64 = 64;
+
 /// Clients may not run commands for a while.
 #[derive(Clone, Copy, Debug)]
 pub struct Pause {

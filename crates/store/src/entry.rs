@@ -34,6 +34,8 @@ pub(crate) const EXTERNAL: u8 = 4;
 pub(crate) const ROOMY: u8 = 8;
 /// The string was changed in part; Redis would no longer encode it as an integer or embedded string.
 pub(crate) const RAW: u8 = 16;
+/// The string was calculated as a fraction; Redis would not encode it as an integer even if it is one.
+pub(crate) const TEXT: u8 = 32;
 
 /// Type and encoding of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@
 use quire_arena::Handle;
 
 use crate::db::DbId;
-use crate::entry::Entry;
+use crate::entry::{EXPIRES, Entry};
 use crate::error::{Result, StoreError};
 use crate::root::DATABASES;
 use crate::shape::Shape;
@@ -32,7 +32,8 @@ impl Store {
         found.map(|entry| entry.expiry(&self.arena)).transpose()
     }
 
-    /// Sets or removes a key's time to live; one that is past deletes the key. False if there is no such key.
+    /// Sets or removes a key's time to live; one that is past deletes the key. False if there is no such key. Removing
+    /// none is no change.
     ///
     /// # Errors
     /// [`StoreError::OutOfMemory`], [`StoreError::Damaged`].
@@ -41,6 +42,9 @@ impl Store {
         if at_ms.is_some_and(|at_ms| at_ms <= self.now_ms()) {
             self.delete_entry(db, entry)?;
             self.changed(db, key, false);
+            return Ok(true);
+        }
+        if at_ms.is_none() && !entry.has(EXPIRES) {
             return Ok(true);
         }
         let value_len = entry.header.value_len as usize;

@@ -97,13 +97,25 @@ pub(crate) fn set_value(arena: &mut Arena, head: &mut TableHead, field: Field, h
         bytes[offset..].copy_from_slice(value);
         return Ok(());
     }
-    let name = field.name(arena)?.to_vec();
-    let new = create(arena, hash, &name, value)?;
+    new.handle = arena.alloc(HEADER_BYTES + new.header.field_len as usize + value.len())?;
+    if let Err(error) = fill_from(arena, &field, &new, value) {
+        arena.free(new.handle)?;
+        return Err(error);
+    }
     if !head.replace(arena, hash.low, field.handle, new.handle)? {
         return Err(StoreError::damaged("a field is not in its table"));
     }
     arena.free(field.handle)?;
     head.item_bytes = head.item_bytes.saturating_sub(field.size() as u64).saturating_add(new.size() as u64);
+    Ok(())
+}
+
+/// Writes a new field that takes its name from an old one.
+fn fill_from(arena: &mut Arena, old: &Field, new: &Field, value: &[u8]) -> Result<()> {
+    let name_len = old.header.field_len as usize;
+    arena.bytes_mut(new.handle, 0, HEADER_BYTES)?.copy_from_slice(new.header.as_bytes());
+    arena.copy(old.handle, HEADER_BYTES, new.handle, HEADER_BYTES, name_len)?;
+    arena.bytes_mut(new.handle, HEADER_BYTES + name_len, value.len())?.copy_from_slice(value);
     Ok(())
 }
 

@@ -39,14 +39,14 @@ impl<'a> HashView<'a> {
     ///
     /// # Errors
     /// [`crate::StoreError::Damaged`], as all operations here.
-    pub fn len(&self) -> Result<usize> {
+    pub fn field_count(&self) -> Result<usize> {
         self.entry.map_or(Ok(0), |entry| self.store.field_count(&entry))
     }
 
     /// The value of a field.
     ///
     /// # Errors
-    /// As [`HashView::len`].
+    /// As [`HashView::field_count`].
     pub fn get(&self, field: &[u8]) -> Result<Option<&'a [u8]>> {
         match &self.entry {
             Some(entry) => self.store.field_of(entry, field),
@@ -57,7 +57,7 @@ impl<'a> HashView<'a> {
     /// Calls `f` with every field and value.
     ///
     /// # Errors
-    /// As [`HashView::len`].
+    /// As [`HashView::field_count`].
     pub fn for_each(&self, f: &mut dyn FnMut(&[u8], &[u8])) -> Result<()> {
         self.entry.map_or(Ok(()), |entry| self.store.for_each_field(&entry, f))
     }
@@ -66,7 +66,7 @@ impl<'a> HashView<'a> {
     /// The promise is that of [`Store::scan`].
     ///
     /// # Errors
-    /// As [`HashView::len`].
+    /// As [`HashView::field_count`].
     pub fn scan(&self, cursor: u64, count: usize, f: &mut dyn FnMut(&[u8], &[u8])) -> Result<u64> {
         let Some(entry) = &self.entry else { return Ok(0) };
         if entry.form()? != Form::TableHash {

@@ -13,8 +13,6 @@ use crate::sample::{random_below, random_item};
 use crate::store::Store;
 use crate::table::TableHead;
 
-/// Buckets per wanted field that a scan looks at before it returns.
-const BUCKETS_PER_COUNT: usize = 10;
 /// If more than one in so many fields is wanted, a walk is cheaper than picking.
 const PICK_ONE_IN: usize = 3;
 
@@ -32,23 +30,7 @@ impl Store {
         count: usize,
         f: &mut dyn FnMut(&[u8], &[u8]),
     ) -> Result<u64> {
-        let Some(entry) = self.find_kind_to_read(db, key, Kind::Hash)? else { return Ok(0) };
-        if entry.form()? != Form::TableHash {
-            self.for_each_field(&entry, f)?;
-            return Ok(0);
-        }
-        let head = entry.table(&self.arena)?;
-        let (mut cursor, mut seen) = (cursor, 0);
-        for _ in 0..count.max(1).saturating_mul(BUCKETS_PER_COUNT) {
-            cursor = head.scan(&self.arena, cursor, |item| {
-                seen += 1;
-                self.show_field(item, f)
-            })?;
-            if cursor == 0 || seen >= count {
-                break;
-            }
-        }
-        Ok(cursor)
+        self.hash_view(db, key)?.scan(cursor, count, f)
     }
 
     fn show_field(&self, item: Handle, f: &mut dyn FnMut(&[u8], &[u8])) -> Result<()> {

@@ -1,7 +1,7 @@
 //! What can be done with a key whatever its value is.
 
 use crate::db::DbId;
-use crate::entry::{Form, Kind, RAW};
+use crate::entry::{Form, Kind, RAW, TEXT};
 use crate::error::Result;
 use crate::numbers::parse_i64;
 use crate::store::Store;
@@ -75,7 +75,7 @@ impl Store {
             Form::String => {
                 let value = entry.value(&self.arena)?;
                 match value.len() {
-                    0..=20 if parse_i64(value).is_some() => "int",
+                    0..=20 if !entry.has(TEXT) && parse_i64(value).is_some() => "int",
                     0..=EMBSTR_MAX => "embstr",
                     _ => "raw",
                 }

@@ -9,7 +9,7 @@ use zerocopy::IntoBytes;
 use crate::db::DbId;
 use crate::entry::{
     EXPIRES, EXPIRY_BYTES, EXTERNAL, Entry, EntryHeader, External, Form, HEADER_BYTES, INLINE_MAX, KEY_INLINE_MAX,
-    LONG_KEY, RAW, ROOMY, key_offset,
+    LONG_KEY, RAW, ROOMY, TEXT, key_offset,
 };
 use crate::error::{Result, StoreError};
 use crate::store::{STRING_MAX_BYTES, Store};
@@ -213,7 +213,7 @@ impl Store {
     /// Decides where the value goes. A big value's object stays if it has room and doesn't waste most of it; a null
     /// object stands for one to be allocated.
     fn plan(&self, entry: &Entry, shape: &Shape) -> Result<Plan> {
-        let mut flags = entry.header.flags & if shape.keep > 0 { LONG_KEY | RAW } else { LONG_KEY };
+        let mut flags = entry.header.flags & if shape.keep > 0 { LONG_KEY | RAW | TEXT } else { LONG_KEY };
         flags |= if shape.expiry.is_some() { EXPIRES } else { 0 };
         let fixed = key_offset(flags) + entry.key_room();
         if fixed + shape.value_len <= INLINE_MAX {

@@ -13,6 +13,8 @@ pub struct DbStats {
     pub avg_ttl_ms: u64,
     /// Bytes of the tables' buckets and directories.
     pub overhead_bytes: u64,
+    /// The part of these that serves times to live.
+    pub expires_overhead_bytes: u64,
 }
 
 /// Figures of a store.

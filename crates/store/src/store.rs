@@ -169,6 +169,7 @@ impl Store {
                     expires: roots.expires.count,
                     avg_ttl_ms: self.expiry.avg_ttl_ms[db as usize],
                     overhead_bytes: roots.keys.own_bytes() + roots.expires.own_bytes(),
+                    expires_overhead_bytes: roots.expires.own_bytes(),
                 }
             })
             .collect();
@@ -273,9 +274,9 @@ impl Store {
         Ok(found)
     }
 
-    /// Counts a hit or a miss.
+    /// Counts a hit or a miss, for look-ups that don't do so themselves.
     #[inline]
-    pub(crate) fn count_read(&mut self, hit: bool) {
+    pub fn count_read(&mut self, hit: bool) {
         if hit {
             self.counters.hits += 1;
         } else {

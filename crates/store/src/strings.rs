@@ -4,7 +4,7 @@ use quire_arena::Arena;
 use zerocopy::IntoBytes;
 
 use crate::db::{DbId, Expiry};
-use crate::entry::{EXPIRES, EXTERNAL, Entry, EntryHeader, Form, HEADER_BYTES, INLINE_MAX, Kind, RAW, ROOMY};
+use crate::entry::{EXPIRES, EXTERNAL, Entry, EntryHeader, Form, HEADER_BYTES, INLINE_MAX, Kind, RAW, ROOMY, TEXT};
 use crate::error::{Result, StoreError};
 use crate::long_double::LongDouble;
 use crate::numbers::parse_i64;
@@ -78,7 +78,7 @@ impl Store {
         // Any flag but LONG_KEY stands for something that must be looked after.
         let header = entry.header;
         if header.form != Form::String as u8
-            || entry.has(EXTERNAL | ROOMY | RAW | EXPIRES)
+            || entry.has(EXTERNAL | ROOMY | RAW | TEXT | EXPIRES)
             || matches!(expiry, Expiry::At(_))
         {
             return Ok(false);
@@ -117,6 +117,15 @@ impl Store {
         Ok(())
     }
 
+    /// As [`Store::set`], for a string that was put together: however short it is, it counts as raw.
+    ///
+    /// # Errors
+    /// As [`Store::get`].
+    pub fn set_raw(&mut self, db: DbId, key: &[u8], value: &[u8]) -> Result<()> {
+        self.set(db, key, value, Expiry::Clear)?;
+        self.mark_key(db, key, RAW)
+    }
+
     /// Appends to a key's string, which is created if need be; returns the new length.
     ///
     /// # Errors
@@ -124,7 +133,7 @@ impl Store {
     pub fn append(&mut self, db: DbId, key: &[u8], value: &[u8]) -> Result<usize> {
         let (entry, old_len) = self.grow_string(db, key, |old_len| old_len + value.len())?;
         if old_len.is_some() {
-            self.mark_raw(&entry)?;
+            self.mark(&entry, RAW)?;
         }
         entry.value_mut(&mut self.arena, old_len.unwrap_or(0), value.len())?.copy_from_slice(value);
         self.changed(db, key, true);
@@ -177,18 +186,26 @@ impl Store {
     /// The entry of a string of at least `len` bytes, padded with zeros, and the length that it had if it existed.
     fn pad_string(&mut self, db: DbId, key: &[u8], len: usize) -> Result<(Entry, Option<usize>)> {
         let (entry, old_len) = self.grow_string(db, key, |old_len| old_len.max(len))?;
-        self.mark_raw(&entry)?;
+        self.mark(&entry, RAW)?;
         let (start, end) = (old_len.unwrap_or(0), entry.header.value_len as usize);
         entry.value_mut(&mut self.arena, start, end - start)?.fill(0);
         Ok((entry, old_len))
     }
 
-    /// Notes that a string was changed in part.
-    pub(crate) fn mark_raw(&mut self, entry: &Entry) -> Result<()> {
-        if !entry.has(RAW) {
-            self.arena.get_mut::<EntryHeader>(entry.handle)?.flags |= RAW;
+    /// Notes how a string came to be, for its encoding.
+    pub(crate) fn mark(&mut self, entry: &Entry, flags: u8) -> Result<()> {
+        if entry.header.flags & flags != flags {
+            self.arena.get_mut::<EntryHeader>(entry.handle)?.flags |= flags;
         }
         Ok(())
+    }
+
+    /// Notes how a key's string came to be.
+    fn mark_key(&mut self, db: DbId, key: &[u8], flags: u8) -> Result<()> {
+        match self.find_any(db, key, self.hash(key))? {
+            Some(entry) => self.mark(&entry, flags),
+            None => Ok(()),
+        }
     }
 
     /// The entry of a string whose length becomes what `new_len` makes of the old one, which is returned too if the
@@ -241,6 +258,9 @@ impl Store {
         let sum = old.plus(by.into()).filter(|sum| sum.is_finite()).ok_or(StoreError::NanOrInfinity)?;
         let text = sum.format();
         self.set(db, key, text.as_bytes(), Expiry::Keep)?;
+        if parse_i64(text.as_bytes()).is_some() {
+            self.mark_key(db, key, TEXT)?;
+        }
         Ok(text)
     }
 }

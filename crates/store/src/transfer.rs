@@ -1,7 +1,7 @@
 //! Giving a value another name or place: RENAME, COPY, MOVE.
 
 use crate::db::DbId;
-use crate::entry::{EXTERNAL, Entry, EntryHeader, External, Form, RAW};
+use crate::entry::{EXTERNAL, Entry, EntryHeader, External, Form, RAW, TEXT};
 use crate::error::{Result, StoreError};
 use crate::fields::{self, Field};
 use crate::reclaim::Items;
@@ -33,8 +33,11 @@ impl Store {
         }
         self.unlink(index, &entry)?;
         self.free_shell(&entry)?;
-        self.changed(db, from, false);
         self.changed(db, to, true);
+        // One change, though two keys have changed.
+        if !self.watchers.is_empty() {
+            self.watchers.touch(db, from, false);
+        }
         Ok(true)
     }
 
@@ -50,7 +53,7 @@ impl Store {
         let (from_offset, to_offset) = (entry.value_offset(), new.value_offset());
         self.arena.copy(entry.handle, from_offset, new.handle, to_offset, value_len)?;
         new.header.value_len = entry.header.value_len;
-        new.header.flags |= entry.header.flags & (EXTERNAL | RAW);
+        new.header.flags |= entry.header.flags & (EXTERNAL | RAW | TEXT);
         new.header.clock = entry.header.clock;
         *self.arena.get_mut::<EntryHeader>(new.handle)? = new.header;
         Ok(new)
@@ -105,7 +108,7 @@ impl Store {
             Form::TableHash => self.copy_table(&entry, &new),
             Form::String | Form::PackedHash => self.copy_bytes(&entry, &new, value_len),
         };
-        let filled = filled.and_then(|()| if entry.has(RAW) { self.mark_raw(&new) } else { Ok(()) });
+        let filled = filled.and_then(|()| self.mark(&new, entry.header.flags & (RAW | TEXT)));
         if let Err(error) = filled {
             self.discard(&new)?;
             return Err(error);

@@ -81,6 +81,13 @@ fn encodings_are_those_of_redis() {
     assert_eq!(store.encoding(DB, b"fresh").unwrap(), Some("int"));
     store.append(DB, b"fresh", b"2").unwrap();
     assert_eq!(store.encoding(DB, b"fresh").unwrap(), Some("raw"));
+    store.set_raw(DB, b"fresh", b"5").unwrap();
+    assert_eq!(store.encoding(DB, b"fresh").unwrap(), Some("raw"));
+    assert_eq!(store.incr_by_float(DB, b"fresh", 1).unwrap(), "6");
+    assert_eq!(store.encoding(DB, b"fresh").unwrap(), Some("embstr"));
+    assert_eq!(store.incr_by(DB, b"fresh", 1).unwrap(), 7);
+    assert_eq!(store.encoding(DB, b"fresh").unwrap(), Some("int"));
+    assert_eq!(store.append(DB, b"fresh", b"2").unwrap(), 2);
     store.append(DB, b"empty", b"").unwrap();
     assert_eq!(store.encoding(DB, b"empty").unwrap(), Some("embstr"));
     store.append(DB, b"empty", b"").unwrap();
@@ -90,7 +97,7 @@ fn encodings_are_those_of_redis() {
     assert_eq!(store.encoding(DB, b"renamed").unwrap(), Some("raw"));
     assert!(store.copy(DB, b"renamed", DB, b"copied", false).unwrap());
     assert_eq!(store.encoding(DB, b"copied").unwrap(), Some("raw"));
-    assert_eq!(store.incr_by(DB, b"renamed", 1).unwrap(), 23);
+    assert_eq!(store.incr_by(DB, b"renamed", 1).unwrap(), 73);
     assert_eq!(store.encoding(DB, b"renamed").unwrap(), Some("int"));
 }
 
@@ -165,6 +172,14 @@ fn watchers_hear_of_every_change() {
     store.set(DbId(1), b"key", b"1", Expiry::Clear).unwrap();
     assert_eq!(store.get(DB, b"key").unwrap(), None);
     assert_eq!(store.take_touched(), []);
+}
+
+#[test]
+fn removing_no_time_to_live_is_no_change() {
+    let mut store = store();
+    store.set(DB, b"key", b"v", Expiry::Clear).unwrap();
+    assert!(store.set_expiry(DB, b"key", None).unwrap());
+    assert_eq!(store.changes(), 1);
 }
 
 #[test]
@@ -296,5 +311,46 @@ fn only_accesses_set_the_clock() {
     assert!(store.get(DB, b"key").unwrap().is_some());
     assert_eq!(store.idle_seconds(DB, b"key").unwrap(), Some(0));
     assert!(!store.exists(DB, b"missing").unwrap());
+    assert_eq!((store.stats().hits, store.stats().misses), (4, 1));
+}
+
+#[test]
+fn a_renamed_key_is_one_change() {
+    let mut store = store();
+    store.set(DB, b"from", b"v", Expiry::Clear).unwrap();
+    store.set(DB, b"to", b"v", Expiry::Clear).unwrap();
+    store.watch(1, DB, b"from");
+    store.watch(2, DB, b"to");
+    assert!(store.rename(DB, b"from", b"to").unwrap());
+    assert_eq!(store.changes(), 3);
+    let mut touched = store.take_touched();
+    touched.sort_unstable();
+    assert_eq!(touched, [1, 2]);
+}
+
+#[test]
+fn a_view_reads_a_hash_in_one_access() {
+    let mut store = store();
+    for number in 0..200u32 {
+        store.hash_set(DB, b"large", &number.to_be_bytes(), b"v").unwrap();
+    }
+    store.hash_set(DB, b"small", b"f", b"v").unwrap();
+    store.set(DB, b"string", b"v", Expiry::Clear).unwrap();
+    for (key, len) in [(&b"large"[..], 200), (b"small", 1), (b"missing", 0)] {
+        let view = store.hash_view(DB, key).unwrap();
+        assert_eq!((view.exists(), view.field_count().unwrap()), (len > 0, len));
+        let (mut walked, mut scanned, mut cursor) = (0, 0, 0);
+        view.for_each(&mut |_, _| walked += 1).unwrap();
+        loop {
+            cursor = view.scan(cursor, 10, &mut |_, _| scanned += 1).unwrap();
+            if cursor == 0 {
+                break;
+            }
+        }
+        assert_eq!((walked, scanned), (len, len));
+        assert_eq!(view.get(b"nothing").unwrap(), None);
+    }
+    assert_eq!(store.hash_view(DB, b"small").unwrap().get(b"f").unwrap(), Some(&b"v"[..]));
+    assert!(matches!(store.hash_view(DB, b"string"), Err(StoreError::WrongType)));
     assert_eq!((store.stats().hits, store.stats().misses), (4, 1));
 }

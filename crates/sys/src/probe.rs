@@ -4,6 +4,7 @@
 //! they build on a feature.
 
 use std::fs;
+use std::path::Path;
 
 /// Whether a feature can be used here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,9 +30,55 @@ pub struct Feature {
     pub advice: &'static str,
 }
 
-/// Probes everything that Quire uses or will use.
-pub fn all() -> Vec<Feature> {
-    vec![kernel(), huge_pages(), overcommit(), io_uring(), userfaultfd(), populate_write(), open_files(), map_count()]
+/// Probes everything that Quire uses or will use; `dir` is where images are to lie.
+pub fn all(dir: &Path) -> Vec<Feature> {
+    vec![
+        kernel(),
+        huge_pages(),
+        overcommit(),
+        io_uring(),
+        direct_io(dir),
+        remap(),
+        userfaultfd(),
+        populate_write(),
+        open_files(),
+        map_count(),
+    ]
+}
+
+fn direct_io(dir: &Path) -> Feature {
+    let probe = dir.join(format!(".quire-doctor.tmp-{}", std::process::id()));
+    let (state, detail) = match crate::file::create_new(&probe) {
+        Ok(file) => {
+            let direct = crate::file::try_direct(&file, true);
+            // Whoever looks for leftovers finds it if this fails.
+            let _ = fs::remove_file(&probe);
+            if direct { (State::Works, "yes") } else { (State::Limited, "refused by the file system") }
+        }
+        Err(_) => (State::Limited, "the directory can't be written"),
+    };
+    let detail = format!("{detail} ({})", dir.display());
+    Feature {
+        name: "direct I/O",
+        state,
+        detail,
+        advice: "fallback: images go through the page cache, slower and crowding it",
+    }
+}
+
+fn remap() -> Feature {
+    let size = crate::mem::HUGE_PAGE_SIZE;
+    let moved = crate::mem::Reservation::new(size).and_then(|memory| {
+        let staging = crate::mem::Reservation::new(size)?;
+        staging.commit(0..size)?;
+        // SAFETY: nobody else knows either range, and no reference into them exists.
+        unsafe { memory.move_from(&staging, 0..size) }
+    });
+    let (state, detail) = match moved {
+        Ok(()) => (State::Works, "memory can be exchanged in place".to_owned()),
+        Err(error) => (State::Missing, error.to_string()),
+    };
+    Feature { name: "mremap(DONTUNMAP)", state, detail, advice: "fallback: start the server with --restore-mode load" }
 }
 
 fn kernel() -> Feature {
@@ -133,7 +180,7 @@ fn map_count() -> Feature {
 mod tests {
     #[test]
     fn every_probe_answers_and_says_what_to_do() {
-        for feature in super::all() {
+        for feature in super::all(&std::env::temp_dir()) {
             assert!(!feature.detail.is_empty(), "{}", feature.name);
             assert!(!feature.advice.is_empty(), "{}", feature.name);
         }

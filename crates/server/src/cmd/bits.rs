@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use quire_store::{Expiry, STRING_MAX_BYTES};
+use quire_store::STRING_MAX_BYTES;
 
 use crate::cmd::range::{forward_span, span};
 use crate::ctx::{Args, CmdError, Ctx};
@@ -212,7 +212,7 @@ pub fn bitop(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     if result.is_empty() {
         ctx.store.remove(db, destination)?;
     } else {
-        ctx.store.set(db, destination, &result, Expiry::Clear)?;
+        ctx.store.set_raw(db, destination, &result)?;
     }
     ctx.reply.int(result.len() as i64);
     Ok(())

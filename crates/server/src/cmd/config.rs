@@ -7,6 +7,7 @@ use crate::config::{Config, ConfigError};
 use crate::ctx::{CmdError, Ctx};
 use crate::glob;
 use crate::persistence;
+use crate::state::FILES_BESIDES;
 
 /// CONFIG GET pattern …
 pub fn get(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
@@ -50,6 +51,7 @@ pub fn set(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         changed.push(directive.name);
     }
     check_dir(&config, &changed)?;
+    check_files(&config, &changed)?;
     ctx.server.config = config;
     take_effect(ctx, &changed);
     ctx.reply.ok();
@@ -89,6 +91,23 @@ fn check_dir(config: &Config, changed: &[&str]) -> Result<(), CmdError> {
     }
 }
 
+/// The system must allow an open file for each client.
+fn check_files(config: &Config, changed: &[&str]) -> Result<(), CmdError> {
+    if !changed.contains(&"maxclients") {
+        return Ok(());
+    }
+    let wanted = u64::from(config.maxclients) + FILES_BESIDES;
+    let files = quire_sys::limits::raise_open_files(wanted);
+    if files >= wanted {
+        return Ok(());
+    }
+    let reason = format!(
+        "The operating system is not able to handle the specified number of clients, try with {}",
+        files.saturating_sub(FILES_BESIDES)
+    );
+    Err(refused("maxclients", &reason))
+}
+
 /// Makes settings hold that are kept elsewhere too.
 fn take_effect(ctx: &mut Ctx<'_>, changed: &[&str]) {
     let server = &mut *ctx.server;
@@ -108,9 +127,6 @@ fn take_effect(ctx: &mut Ctx<'_>, changed: &[&str]) {
                 }
             }
             "maxmemory" => server.used_memory_bytes = ctx.store.arena().stats().allocated_bytes,
-            "maxclients" => {
-                quire_sys::limits::raise_open_files(u64::from(server.config.maxclients) + 64);
-            }
             "requirepass" if server.config.requirepass.is_empty() => {
                 ctx.client.authenticated = true;
                 for (_, connection) in server.clients.iter_mut() {
@@ -136,17 +152,7 @@ pub fn rewrite(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let Some(path) = ctx.server.config.file.clone() else {
         return Err(CmdError::fixed("ERR The server is running without a config file"));
     };
-    let result = std::fs::read_to_string(&path).or_else(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => Ok(String::new()),
-        _ => Err(error),
-    });
-    let written = result.and_then(|text| {
-        // Beside the file and then over it, so that a crash leaves one of the two.
-        let beside = path.with_extension("rewrite-tmp");
-        std::fs::write(&beside, ctx.server.config.rewritten(&text))?;
-        std::fs::rename(&beside, &path)
-    });
-    match written {
+    match ctx.server.config.rewrite(&path) {
         Ok(()) => {
             tracing::info!(file = %path.display(), "configuration rewritten");
             ctx.reply.ok();

@@ -108,7 +108,8 @@ pub fn pttl(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 
 /// EXPIRETIME key
 pub fn expiretime(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    tell(ctx, |at_ms, _| at_ms.saturating_add(500) / 1000)
+    // Rounded to the nearest, as TTL is, where adding half a second might overflow.
+    tell(ctx, |at_ms, _| at_ms / 1000 + i64::from(at_ms % 1000 >= 500))
 }
 
 /// PEXPIRETIME key
@@ -119,7 +120,9 @@ pub fn pexpiretime(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 #[inline]
 fn tell(ctx: &mut Ctx<'_>, figure: impl Fn(i64, i64) -> i64) -> Result<(), CmdError> {
     let now_ms = ctx.store.now_ms();
-    ctx.reply.int(match ctx.store.expiry(ctx.client.db, ctx.args.at(1))? {
+    let expiry = ctx.store.expiry(ctx.client.db, ctx.args.at(1))?;
+    ctx.store.count_read(expiry.is_some());
+    ctx.reply.int(match expiry {
         None => -2,
         Some(None) => -1,
         Some(Some(at_ms)) => figure(at_ms, now_ms),

@@ -2,14 +2,19 @@
 //!
 //! Relies on the store for everything but the request's words. Values go from the store's memory straight into the reply.
 
-use quire_store::LongDouble;
+use quire_store::{LongDouble, StoreError};
 
 use crate::cmd::scan::{self, Filter};
-use crate::ctx::{CmdError, Ctx};
-use crate::numbers;
+use crate::ctx::{Args, CmdError, Ctx};
+use crate::resp::Reply;
 
-/// More random fields than this are refused: no client has use for them, and the reply would take all memory.
+/// More random fields that may be the same are refused: no client has use for them, and the reply would take all memory.
 const MOST_RANDOM: i64 = 1 << 24;
+/// A longer reply of such fields is refused too.
+const MOST_RANDOM_BYTES: usize = 1 << 30;
+/// So many are written before that is looked at.
+const RANDOM_AT_ONCE: usize = 1000;
+const BELOW_RANGE: &str = "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807";
 
 /// HSET key field value …
 #[inline]
@@ -57,56 +62,58 @@ pub fn hget(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 
 /// HMGET key field …
 pub fn hmget(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    let fields = ctx.args.from(2);
-    let start = ctx.reply.len();
-    ctx.reply.array(fields.len());
-    for field in fields.iter() {
-        match ctx.store.hash_get(ctx.client.db, ctx.args.at(1), field) {
-            Ok(Some(value)) => ctx.reply.bulk(value),
-            Ok(None) => ctx.reply.null(),
-            Err(error) => {
-                ctx.reply.truncate(start);
-                return Err(error.into());
+    let (args, reply) = (ctx.args, &mut *ctx.reply);
+    let hash = ctx.store.hash_view(ctx.client.db, args.at(1))?;
+    or_take_back(reply, |reply| {
+        reply.array(args.len() - 2);
+        for field in args.from(2).iter() {
+            match hash.get(field)? {
+                Some(value) => reply.bulk(value),
+                None => reply.null(),
             }
         }
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 /// HGETALL key
 pub fn hgetall(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    let count = ctx.store.hash_len(ctx.client.db, ctx.args.at(1))?;
-    ctx.reply.map(count);
-    let reply = &mut *ctx.reply;
-    walk(ctx.store, ctx.client.db, ctx.args.at(1), &mut |field, value| {
-        reply.bulk(field);
-        reply.bulk(value);
+    let hash = ctx.store.hash_view(ctx.client.db, ctx.args.at(1))?;
+    or_take_back(ctx.reply, |reply| {
+        reply.map(hash.field_count()?);
+        hash.for_each(&mut |field, value| {
+            reply.bulk(field);
+            reply.bulk(value);
+        })
     })
 }
 
 /// HKEYS key
 pub fn hkeys(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    let count = ctx.store.hash_len(ctx.client.db, ctx.args.at(1))?;
-    ctx.reply.array(count);
-    let reply = &mut *ctx.reply;
-    walk(ctx.store, ctx.client.db, ctx.args.at(1), &mut |field, _| reply.bulk(field))
+    let hash = ctx.store.hash_view(ctx.client.db, ctx.args.at(1))?;
+    or_take_back(ctx.reply, |reply| {
+        reply.array(hash.field_count()?);
+        hash.for_each(&mut |field, _| reply.bulk(field))
+    })
 }
 
 /// HVALS key
 pub fn hvals(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    let count = ctx.store.hash_len(ctx.client.db, ctx.args.at(1))?;
-    ctx.reply.array(count);
-    let reply = &mut *ctx.reply;
-    walk(ctx.store, ctx.client.db, ctx.args.at(1), &mut |_, value| reply.bulk(value))
+    let hash = ctx.store.hash_view(ctx.client.db, ctx.args.at(1))?;
+    or_take_back(ctx.reply, |reply| {
+        reply.array(hash.field_count()?);
+        hash.for_each(&mut |_, value| reply.bulk(value))
+    })
 }
 
-fn walk(
-    store: &mut quire_store::Store,
-    db: quire_store::DbId,
-    key: &[u8],
-    f: &mut dyn FnMut(&[u8], &[u8]),
-) -> Result<(), CmdError> {
-    Ok(store.hash_for_each(db, key, f)?)
+/// Writes a reply while the hash is walked through; what was written is taken back if the hash proves damaged.
+fn or_take_back(reply: &mut Reply, write: impl FnOnce(&mut Reply) -> Result<(), StoreError>) -> Result<(), CmdError> {
+    let start = reply.len();
+    let done = write(reply);
+    if done.is_err() {
+        reply.truncate(start);
+    }
+    Ok(done?)
 }
 
 /// HDEL key field …
@@ -162,28 +169,21 @@ pub fn hincrbyfloat(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 /// HSCAN key cursor [MATCH pattern] [COUNT count]
 pub fn hscan(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let cursor = scan::cursor(ctx.args.at(2))?;
-    let filter = Filter::parse(ctx.args.from(3), false)?;
-    ctx.store.hash_len(ctx.client.db, ctx.args.at(1))?;
-    let reply = &mut *ctx.reply;
-    let start = reply.len();
-    reply.array(2);
-    let next = scan::with_cursor(reply, |reply| {
-        let items = reply.begin_array();
+    let hash = ctx.store.hash_view(ctx.client.db, ctx.args.at(1))?;
+    // As in Redis, the options of a scan through nothing are not looked at.
+    let options = if hash.exists() { ctx.args.from(3) } else { Args::new(&[], &[]) };
+    let filter = Filter::parse(options, false)?;
+    scan::reply(ctx.reply, |reply| {
         let mut count = 0;
-        let next = ctx.store.hash_scan(ctx.client.db, ctx.args.at(1), cursor, filter.count, &mut |field, value| {
+        let next = hash.scan(cursor, filter.count, &mut |field, value| {
             if filter.matches(field) {
                 reply.bulk(field);
                 reply.bulk(value);
                 count += 2;
             }
         })?;
-        reply.end_array(items, count);
-        Ok(next)
-    });
-    if next.is_err() {
-        reply.truncate(start);
-    }
-    next
+        Ok((next, count))
+    })
 }
 
 /// HRANDFIELD key [count [WITHVALUES]]
@@ -191,13 +191,9 @@ pub fn hrandfield(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     if ctx.args.len() == 2 {
         return one_random(ctx);
     }
-    let count = numbers::parse_i64(ctx.args.at(2)).ok_or(CmdError::NOT_INTEGER)?;
+    let count = ctx.args.int(2)?;
     if count == i64::MIN {
-        return Err(CmdError::owned(format!(
-            "ERR value is out of range, value must between {} and {}",
-            -i64::MAX,
-            i64::MAX
-        )));
+        return Err(CmdError::fixed(BELOW_RANGE));
     }
     let with_values = ctx.args.is(3, "WITHVALUES");
     if ctx.args.len() > 4 || ctx.args.len() == 4 && !with_values {
@@ -206,13 +202,36 @@ pub fn hrandfield(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     if with_values && count.unsigned_abs() > i64::MAX as u64 / 2 || count < -MOST_RANDOM {
         return Err(CmdError::OUT_OF_RANGE);
     }
-    let distinct = count >= 0;
-    let held = ctx.store.hash_len(ctx.client.db, ctx.args.at(1))?;
-    let wanted = if distinct { held.min(count as usize) } else { count.unsigned_abs() as usize };
-    let wanted = if held == 0 { 0 } else { wanted };
-    let nested = with_values && ctx.reply.is_resp3();
-    ctx.reply.array(if with_values && !nested { wanted * 2 } else { wanted });
+    let wanted = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
+    let (start, mark) = (ctx.reply.len(), ctx.reply.begin_array());
+    let mut shown = Ok(0);
+    if count >= 0 {
+        shown = show_random(ctx, wanted, true, with_values);
+    } else {
+        for done in (0..wanted).step_by(RANDOM_AT_ONCE) {
+            let part = show_random(ctx, (wanted - done).min(RANDOM_AT_ONCE), false, with_values);
+            shown = shown.and_then(|before| Ok(before + part?));
+            if ctx.reply.len() - start > MOST_RANDOM_BYTES {
+                shown = Err(CmdError::OUT_OF_RANGE);
+            }
+            // A hash that is not there, or proves damaged, will be so next time too.
+            if !matches!(shown, Ok(1..)) {
+                break;
+            }
+        }
+    }
+    match shown {
+        Ok(elements) => ctx.reply.end_array(mark, elements),
+        Err(_) => ctx.reply.abandon_array(mark),
+    }
+    shown.map(drop)
+}
+
+/// Writes random fields; returns how many elements of the reply that were.
+fn show_random(ctx: &mut Ctx<'_>, wanted: usize, distinct: bool, with_values: bool) -> Result<usize, CmdError> {
     let reply = &mut *ctx.reply;
+    let nested = with_values && reply.is_resp3();
+    let mut elements = 0;
     ctx.store.hash_random_fields(ctx.client.db, ctx.args.at(1), wanted, distinct, &mut |field, value| {
         if nested {
             reply.array(2);
@@ -221,8 +240,9 @@ pub fn hrandfield(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         if with_values {
             reply.bulk(value);
         }
+        elements += if with_values && !nested { 2 } else { 1 };
     })?;
-    Ok(())
+    Ok(elements)
 }
 
 fn one_random(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {

@@ -198,7 +198,11 @@ fn write_info(reply: &mut Reply, command: &Command) {
     for spec in facts.key_specs {
         write_key_spec(reply, spec);
     }
-    reply.set(command.subcommands.len());
+    // As in Redis: an array, but an empty set where there is none.
+    match command.subcommands.len() {
+        0 => reply.set(0),
+        len => reply.array(len),
+    }
     for id in &command.subcommands {
         write_info(reply, registry().command(*id));
     }

@@ -33,6 +33,7 @@ pub fn del(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 /// TYPE key
 pub fn kind(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let kind = ctx.store.kind(ctx.client.db, ctx.args.at(1))?;
+    ctx.store.count_read(kind.is_some());
     ctx.reply.simple(kind.map_or("none", Kind::name));
     Ok(())
 }
@@ -100,7 +101,9 @@ pub fn copy(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     if from == to && to_db == ctx.client.db {
         return Err(SAME);
     }
-    let copied = ctx.store.copy(ctx.client.db, from, to_db, to, replace)?;
+    let found = ctx.store.kind(ctx.client.db, from)?.is_some();
+    ctx.store.count_read(found);
+    let copied = found && ctx.store.copy(ctx.client.db, from, to_db, to, replace)?;
     ctx.reply.int(i64::from(copied));
     Ok(())
 }

@@ -4,8 +4,11 @@
 
 use std::fmt::Write as _;
 
+use quire_store::{SaveStats, StoreStats};
+
 use crate::ctx::{CmdError, Ctx};
 use crate::numbers::human_bytes;
+use crate::resp::Reply;
 
 /// Below this much data nothing can be said about fragmentation.
 const ENOUGH_BYTES: u64 = 5 << 20;
@@ -29,54 +32,135 @@ pub fn usage(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     Ok(())
 }
 
+/// A figure of MEMORY STATS.
+enum Figure {
+    Integer(i64),
+    Ratio(f64),
+}
+
+fn write(reply: &mut Reply, figures: &[(&str, Figure)]) {
+    for (name, figure) in figures {
+        reply.bulk_str(name);
+        match figure {
+            Figure::Integer(value) => reply.int(*value),
+            Figure::Ratio(value) => reply.double(*value),
+        }
+    }
+}
+
+fn bytes(value: u64) -> Figure {
+    Figure::Integer(value as i64)
+}
+
+/// How much larger `whole` is than `part`; 1 if nothing is.
+fn ratio(whole: u64, part: u64) -> Figure {
+    Figure::Ratio(if part == 0 { 1.0 } else { whole as f64 / part as f64 })
+}
+
+fn percent(part: u64, whole: u64) -> Figure {
+    Figure::Ratio(if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 })
+}
+
+/// By how much `whole` is larger than `part`.
+fn beyond(whole: u64, part: u64) -> Figure {
+    Figure::Integer(whole as i64 - part as i64)
+}
+
 /// MEMORY STATS
 pub fn stats(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let stats = ctx.store.stats();
-    let saves = ctx.store.save_stats();
-    let arena = stats.arena;
-    let keys: u64 = stats.databases.iter().map(|db| db.keys).sum();
-    let used: Vec<(usize, u64)> = stats
-        .databases
-        .iter()
-        .enumerate()
-        .filter(|(_, db)| db.keys > 0)
-        .map(|(number, db)| (number, db.overhead_bytes))
-        .collect();
-    let dataset_bytes = arena.allocated_bytes.saturating_sub(stats.overhead_bytes);
-    let share = dataset_bytes as f64 * 100.0 / arena.allocated_bytes.max(1) as f64;
-    let resident_bytes = quire_sys::proc::resident_bytes(None).unwrap_or(0);
-    let integers = [
-        ("peak.allocated", ctx.server.stats.used_memory_peak_bytes.max(arena.allocated_bytes)),
-        ("total.allocated", arena.allocated_bytes),
-        ("overhead.total", stats.overhead_bytes),
-        ("keys.count", keys),
-        ("keys.bytes-per-key", arena.allocated_bytes.checked_div(keys).unwrap_or(0)),
-        ("dataset.bytes", dataset_bytes),
-        ("allocator.allocated", arena.allocated_bytes),
-        ("allocator.active", arena.used_bytes),
-        ("allocator.resident", arena.backed_bytes()),
-        ("allocator.free", arena.free_bytes),
-        ("allocator.released", arena.released_bytes),
-        ("snapshot.preimages", saves.preimage_bytes_now),
-        ("snapshot.preimages-budget", saves.budget_bytes),
-        ("lazyfree.pending-objects", stats.reclaim_pending),
-        ("process.resident", resident_bytes),
+    let peak_bytes = ctx.server.stats.used_memory_peak_bytes.max(stats.arena.allocated_bytes);
+    let clients = ctx.server.clients.iter();
+    let client_bytes: u64 = clients.map(|(_, c)| (c.client.input_bytes + c.client.output_bytes) as u64).sum();
+    let first = [
+        ("peak.allocated", bytes(peak_bytes)),
+        ("total.allocated", bytes(stats.arena.allocated_bytes)),
+        ("startup.allocated", bytes(0)),
+        ("replication.backlog", bytes(0)),
+        ("clients.slaves", bytes(0)),
+        ("clients.normal", bytes(client_bytes)),
+        ("cluster.links", bytes(0)),
+        ("aof.buffer", bytes(0)),
+        ("lua.caches", bytes(0)),
+        ("functions.caches", bytes(0)),
     ];
-    ctx.reply.map(integers.len() + used.len() + 2);
-    for (name, value) in integers {
-        ctx.reply.bulk_str(name);
-        ctx.reply.int(value as i64);
-    }
-    for (number, overhead_bytes) in used {
+    let used = stats.databases.iter().enumerate().filter(|(_, db)| db.keys > 0);
+    let last = totals(&stats, peak_bytes);
+    let own = own_figures(&stats, &ctx.store.save_stats());
+    ctx.reply.map(first.len() + used.clone().count() + last.len() + own.len());
+    write(ctx.reply, &first);
+    for (number, db) in used {
         ctx.reply.bulk_str(&format!("db.{number}"));
-        ctx.reply.map(1);
-        ctx.reply.bulk_str("overhead.hashtable.main");
-        ctx.reply.int(overhead_bytes as i64);
+        ctx.reply.map(3);
+        let figures = [
+            ("overhead.hashtable.main", bytes(db.overhead_bytes - db.expires_overhead_bytes)),
+            ("overhead.hashtable.expires", bytes(db.expires_overhead_bytes)),
+            ("overhead.hashtable.slot-to-keys", bytes(0)),
+        ];
+        write(ctx.reply, &figures);
     }
-    ctx.reply.bulk_str("dataset.percentage");
-    ctx.reply.double(share);
-    ctx.reply.bulk_str("allocator-fragmentation.ratio");
-    ctx.reply.double(arena.fragmentation());
+    write(ctx.reply, &last);
+    write(ctx.reply, &own);
+    Ok(())
+}
+
+/// The figures that Redis has, of all databases.
+fn totals(stats: &StoreStats, peak_bytes: u64) -> [(&'static str, Figure); 18] {
+    let arena = &stats.arena;
+    let (allocated, used, backed) = (arena.allocated_bytes, arena.used_bytes, arena.backed_bytes());
+    let resident = quire_sys::proc::resident_bytes(None).unwrap_or(0);
+    let keys: u64 = stats.databases.iter().map(|db| db.keys).sum();
+    let dataset = allocated.saturating_sub(stats.overhead_bytes);
+    [
+        ("overhead.total", bytes(stats.overhead_bytes)),
+        ("keys.count", bytes(keys)),
+        ("keys.bytes-per-key", bytes(allocated.checked_div(keys).unwrap_or(0))),
+        ("dataset.bytes", bytes(dataset)),
+        ("dataset.percentage", percent(dataset, allocated)),
+        ("peak.percentage", percent(allocated, peak_bytes)),
+        ("allocator.allocated", bytes(allocated)),
+        ("allocator.active", bytes(used)),
+        ("allocator.resident", bytes(backed)),
+        ("allocator-fragmentation.ratio", ratio(used, allocated)),
+        ("allocator-fragmentation.bytes", beyond(used, allocated)),
+        ("allocator-rss.ratio", ratio(backed, used)),
+        ("allocator-rss.bytes", beyond(backed, used)),
+        ("rss-overhead.ratio", ratio(resident, backed)),
+        ("rss-overhead.bytes", beyond(resident, backed)),
+        ("fragmentation", ratio(resident, allocated)),
+        ("fragmentation.bytes", beyond(resident, allocated)),
+        ("process.resident", bytes(resident)),
+    ]
+}
+
+/// Figures of the arena and of saves.
+fn own_figures(stats: &StoreStats, saves: &SaveStats) -> [(&'static str, Figure); 6] {
+    [
+        ("arena.objects", bytes(stats.arena.objects)),
+        ("arena.free", bytes(stats.arena.free_bytes)),
+        ("arena.released", bytes(stats.arena.released_bytes)),
+        ("snapshot.preimages", bytes(saves.preimage_bytes_now)),
+        ("snapshot.preimages-budget", bytes(saves.budget_bytes)),
+        ("lazyfree.pending-objects", bytes(stats.reclaim_pending)),
+    ]
+}
+
+/// MEMORY MALLOC-STATS
+pub fn malloc_stats(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    let arena = ctx.store.arena().stats();
+    let mut text = String::new();
+    for (name, value) in [
+        ("objects", arena.objects),
+        ("allocated bytes", arena.allocated_bytes),
+        ("bytes of pages in use", arena.used_bytes),
+        ("bytes of free pages", arena.free_bytes),
+        ("of these given back to the system", arena.released_bytes),
+        ("bytes spanned", arena.committed_bytes),
+        ("most bytes", arena.max_bytes),
+    ] {
+        let _ = writeln!(text, "{name}: {value}");
+    }
+    ctx.reply.verbatim("txt", text.as_bytes());
     Ok(())
 }
 

@@ -2,11 +2,10 @@
 //!
 //! Relies on the store's promise: what exists during a whole scan is passed at least once.
 
-use quire_store::Kind;
+use quire_store::{Kind, StoreError};
 
 use crate::ctx::{Args, CmdError, Ctx};
 use crate::glob;
-use crate::numbers;
 use crate::resp::Reply;
 
 /// Elements that a call looks at if it isn't told how many.
@@ -70,14 +69,17 @@ pub(super) fn cursor(text: &[u8]) -> Result<u64, CmdError> {
     Ok(if negative { value.wrapping_neg() } else { value })
 }
 
-/// Puts the cursor that `items` returns before the array that it writes.
-pub(super) fn with_cursor(
+/// Replies with the cursor that `items` returns and the elements that it writes, of which it returns the number.
+pub(super) fn reply(
     reply: &mut Reply,
-    items: impl FnOnce(&mut Reply) -> Result<u64, CmdError>,
+    items: impl FnOnce(&mut Reply) -> Result<(u64, usize), StoreError>,
 ) -> Result<(), CmdError> {
+    // The cursor stands in front but is known last.
     let mut written = Reply::new(reply.protocol());
-    let next = items(&mut written)?;
+    let (next, count) = items(&mut written)?;
+    reply.array(2);
     reply.bulk_str(itoa::Buffer::new().format(next));
+    reply.array(count);
     reply.raw(written.as_bytes());
     Ok(())
 }
@@ -105,11 +107,7 @@ pub fn keys(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 pub fn scan(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let cursor = cursor(ctx.args.at(1))?;
     let filter = Filter::parse(ctx.args.from(2), true)?;
-    let reply = &mut *ctx.reply;
-    let start = reply.len();
-    reply.array(2);
-    let done = with_cursor(reply, |reply| {
-        let items = reply.begin_array();
+    reply(ctx.reply, |reply| {
         let mut count = 0;
         let next = ctx.store.scan(ctx.client.db, cursor, filter.count, &mut |key, kind| {
             if filter.is_kind(kind) && filter.matches(key) {
@@ -117,13 +115,8 @@ pub fn scan(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
                 count += 1;
             }
         })?;
-        reply.end_array(items, count);
-        Ok(next)
-    });
-    if done.is_err() {
-        reply.truncate(start);
-    }
-    done
+        Ok((next, count))
+    })
 }
 
 #[cfg(test)]

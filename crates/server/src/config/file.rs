@@ -2,6 +2,9 @@
 //! a comment, `include` reads another file.
 
 use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use super::{Config, ConfigError, table};
@@ -21,6 +24,33 @@ impl Config {
     /// Takes the settings of a file's text; `name` is for messages.
     pub fn apply_text(&mut self, text: &str, name: &str) -> Result<(), ConfigError> {
         apply(self, text, Path::new(name), MAX_DEPTH, &mut BTreeSet::new())
+    }
+
+    /// Writes the current settings into a file, as [`Config::rewritten`] has it.
+    pub fn rewrite(&self, path: &Path) -> io::Result<()> {
+        // What a link names is rewritten, the link stays.
+        let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let text = std::fs::read_to_string(&path).or_else(|error| match error.kind() {
+            io::ErrorKind::NotFound => Ok(String::new()),
+            _ => Err(error),
+        })?;
+        // Beside the file and then over it, so that a crash leaves one of the two. It may hold a password, so nobody else
+        // may read it before it has the permissions of the one that it replaces.
+        let mut beside = path.clone().into_os_string();
+        beside.push(format!(".tmp-{}", std::process::id()));
+        let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
+        let written = file.write_all(self.rewritten(&text).as_bytes()).and_then(|()| {
+            if let Ok(meta) = std::fs::metadata(&path) {
+                file.set_permissions(meta.permissions())?;
+            }
+            file.sync_all()?;
+            std::fs::rename(&beside, &path)
+        });
+        if written.is_err() {
+            // What is left of it is of no use to anybody.
+            let _ = std::fs::remove_file(&beside);
+        }
+        written
     }
 
     /// `text` with the current settings put in: lines of known directives are replaced in place, settings that
@@ -132,6 +162,23 @@ mod tests {
         let mut again = Config::default();
         again.apply_text(&text, "x.conf").unwrap();
         assert_eq!((again.save.len(), again.requirepass.as_str(), again.port), (0, "p\"w d", 7001));
+    }
+
+    #[test]
+    fn rewriting_keeps_permissions_and_links() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let (file, link) = (dir.path().join("a.conf"), dir.path().join("link.conf"));
+        std::fs::write(&file, "# mine\nport 1\n").unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        let mut config = Config::default();
+        config.set("port", "7005").unwrap();
+        config.rewrite(&link).unwrap();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "# mine\nport 7005\n");
+        assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
+        assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
     }
 
     #[test]

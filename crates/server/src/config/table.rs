@@ -75,7 +75,7 @@ pub static DIRECTIVES: &[Directive] = &[
             Ok(())
         }
     ),
-    integer!("port", "6379", FIXED, 0, 65535, "TCP port to listen on; 0 means none.", port),
+    integer!("port", "6379", FIXED, 0, 65535, "TCP port to listen on; 0 means none, or any free one without a unixsocket.", port),
     text!("unixsocket", "", FIXED, "Path of a Unix socket to listen on.", unixsocket),
     directive!(
         "unixsocketperm",

@@ -4,11 +4,9 @@ use crate::cmd::databases;
 use crate::ctx::Handler;
 use crate::table::*;
 
-const FLUSH: &[Arg] = &[Arg::one_of(
-    "async",
-    &[Arg::word("async", "ASYNC").since("4.0.0"), Arg::word("sync", "SYNC").since("6.2.0")],
-)
-.optional()];
+const FLUSH: &[Arg] =
+    &[Arg::one_of("async", &[Arg::word("async", "ASYNC").since("4.0.0"), Arg::word("sync", "SYNC").since("6.2.0")])
+        .optional()];
 
 const fn flushes(name: &'static str, handler: Handler, complexity: &'static str) -> CommandFacts {
     CommandFacts::new(name, -1, handler)

@@ -19,13 +19,17 @@ static MEMORY: &[CommandFacts] = &[
     server(CommandFacts::new("help", 2, help), "O(1)")
         .flags(LOADING | STALE)
         .summary("Tells what the subcommands are."),
+    server(CommandFacts::new("malloc-stats", 2, memory::malloc_stats), "O(1)")
+        .summary("Tells the arena's figures.")
+        .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])
+        .differs("There is no malloc: the arena's own figures."),
     server(CommandFacts::new("purge", 2, memory::purge), "Depends on how much memory is allocated, could be slow")
         .summary("Gives free memory back to the system.")
         .tips(&["request_policy:all_shards", "response_policy:all_succeeded"]),
     server(CommandFacts::new("stats", 2, memory::stats), "O(1)")
         .summary("Tells how memory is used.")
         .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])
-        .differs("The arena's own figures."),
+        .differs("Has figures of the arena and of saves besides."),
     server(CommandFacts::new("usage", -3, memory::usage), "O(N) where N is the number of samples.")
         .flags(READONLY)
         .keys(&[KeySpec::one(2, RO)])

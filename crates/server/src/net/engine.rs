@@ -10,7 +10,7 @@ use mio::{Events, Poll, Token};
 use super::listen::Listener;
 use super::signals::Signals;
 use super::worker::Worker;
-use crate::clients::Slot;
+use crate::clients::{Hold, Slot};
 use crate::persistence;
 use crate::state::Shutdown;
 
@@ -35,6 +35,13 @@ pub(super) struct Engine {
     pub scratch: Vec<u8>,
     /// Slots to be read again: what they had did not fit into one read.
     pub again: Vec<Slot>,
+    /// Slots to be written to again: what they take did not fit into one turn.
+    pub write_again: Vec<Slot>,
+    /// Slots whose requests have had their share of the last turn.
+    pub waiting_turn: Vec<Slot>,
+    /// Listeners at which more are waiting.
+    pub accept_again: Vec<usize>,
+    /// Accepting failed; it is tried again at the next tick.
     pub retry_accept: bool,
     pub signals: Option<Signals>,
     pub stop: Arc<AtomicBool>,
@@ -52,6 +59,9 @@ impl Engine {
             worker,
             scratch: vec![0; SCRATCH_BYTES],
             again: Vec::new(),
+            write_again: Vec::new(),
+            waiting_turn: Vec::new(),
+            accept_again: Vec::new(),
             retry_accept: false,
             signals: None,
             stop,
@@ -90,7 +100,9 @@ impl Engine {
             for event in &events {
                 self.serve(event);
             }
-            self.serve_again();
+            if self.has_unfinished() {
+                self.serve_again();
+            }
             self.end_turn();
             if self.worker.state.shutdown.is_some() && self.leave() {
                 return Ok(());
@@ -125,25 +137,40 @@ impl Engine {
                     self.writable(slot);
                 }
                 if event.is_readable() || event.is_read_closed() || event.is_error() {
-                    self.readable(slot, event.is_read_closed());
+                    let gone = event.is_error() || event.is_write_closed();
+                    self.readable(slot, event.is_read_closed(), gone);
                 }
             }
         }
     }
 
-    /// Reads on where one read was not enough, one more read each.
+    /// Goes on with what one turn was not enough for, one more turn each.
     fn serve_again(&mut self) {
-        if self.again.is_empty() {
-            return;
+        for slot in once_each(&mut self.write_again) {
+            self.writable(slot);
         }
-        for slot in std::mem::take(&mut self.again) {
-            self.readable(slot, false);
+        for slot in once_each(&mut self.waiting_turn) {
+            self.resume(slot, Hold::Share);
         }
+        for slot in once_each(&mut self.again) {
+            self.readable(slot, false, false);
+        }
+        for listener in once_each(&mut self.accept_again) {
+            self.accept(listener);
+        }
+    }
+
+    fn has_unfinished(&self) -> bool {
+        !(self.again.is_empty()
+            && self.write_again.is_empty()
+            && self.waiting_turn.is_empty()
+            && self.accept_again.is_empty())
     }
 
     fn end_turn(&mut self) {
         self.resume_paused();
-        let now = Instant::now();
+        // The end of the last command is late enough, and saves a look at the clock.
+        let now = self.worker.state.command_clock;
         if now >= self.next_tick {
             self.tick(now);
         } else if self.steps_left {
@@ -164,17 +191,17 @@ impl Engine {
         }
         state.pause = None;
         let held: Vec<Slot> =
-            state.clients.iter().filter(|(_, connection)| connection.held).map(|(slot, _)| slot).collect();
+            state.clients.iter().filter(|(_, client)| client.hold == Hold::Pause).map(|(slot, _)| slot).collect();
         for slot in held {
-            self.resume(slot);
+            self.resume(slot, Hold::Pause);
         }
     }
 
     fn timeout(&self) -> Duration {
-        if !self.again.is_empty() || self.steps_left {
+        if self.steps_left || self.has_unfinished() {
             return Duration::ZERO;
         }
-        let now = Instant::now();
+        let now = self.worker.state.command_clock;
         let mut timeout = self.next_tick.saturating_duration_since(now);
         if let Some(pause) = self.worker.state.pause {
             let ends = self.worker.state.started + Duration::from_millis(pause.until_ms);
@@ -189,4 +216,12 @@ impl Engine {
         let Some(shutdown) = self.worker.state.shutdown.take() else { return false };
         persistence::shut_down(&mut self.worker.store, &mut self.worker.state, shutdown)
     }
+}
+
+/// What the list holds, nothing twice; the list is empty afterwards.
+fn once_each(list: &mut Vec<usize>) -> Vec<usize> {
+    let mut numbers = std::mem::take(list);
+    numbers.sort_unstable();
+    numbers.dedup();
+    numbers
 }

@@ -8,17 +8,22 @@ use super::engine::{Engine, token_of};
 use super::listen::Caller;
 use super::worker::Worker;
 use crate::client::{Client, Closing};
-use crate::clients::{Connection, Output, Slot};
+use crate::clients::{Connection, Hold, Slot};
 
 const TOO_MANY: &str = "ERR max number of clients reached";
-const PROTECTED: &str = "DENIED Quire is running in protected mode because protected mode is enabled and no password \
-    is set. In this mode connections are only accepted from the machine itself. To connect from elsewhere, set a \
+const PROTECTED: &str = "DENIED Redis is running in protected mode because protected mode is enabled and no password is \
+    set for the default user. Quire takes connections only from its own machine then. To connect from elsewhere, set a \
     password (requirepass), or turn protected mode off (protected-mode no) if nobody else can reach the server.";
+/// Connections that are accepted at one listener in one turn of the loop.
+const ACCEPTED_AT_ONCE: usize = 512;
+/// A client whose requests wait is not read from while so much of them is here: the rest waits in the kernel, and in the
+/// client.
+const HELD_INPUT_BYTES: usize = 256 * 1024;
 
 impl Engine {
-    /// Takes in everybody who is waiting at a listener.
+    /// Takes in those who are waiting at a listener, many at once but not all of a flood.
     pub(super) fn accept(&mut self, listener: usize) {
-        loop {
+        for _ in 0..ACCEPTED_AT_ONCE {
             let keepalive_s = self.worker.state.config.tcp_keepalive_s;
             match self.listeners[listener].accept(keepalive_s) {
                 Ok(caller) => self.welcome(caller),
@@ -32,6 +37,7 @@ impl Engine {
                 }
             }
         }
+        self.accept_again.push(listener);
     }
 
     fn welcome(&mut self, caller: Caller) {
@@ -61,27 +67,27 @@ impl Engine {
         let mut socket = caller.socket;
         let inserted = state.clients.insert(id, |slot| {
             socket.register(polled, token_of(slot))?;
-            Ok(Connection {
-                client,
-                socket,
-                input: Vec::new(),
-                partial: None,
-                output: Output::default(),
-                watches_writing: false,
-                held: false,
-            })
+            Ok(Connection::new(client, socket))
         });
         if let Err(error) = inserted {
             tracing::warn!(%error, "cannot wait for a connection's requests");
         }
     }
 
-    /// A socket has bytes, or has been closed by its client.
-    pub(super) fn readable(&mut self, slot: Slot, closed: bool) {
+    /// A socket has bytes, or its client will send no more (`ended`), or is gone.
+    pub(super) fn readable(&mut self, slot: Slot, ended: bool, gone: bool) {
         let Some(mut connection) = self.worker.state.clients.take(slot) else { return };
-        if !self.read_once(&mut connection) || closed {
-            // There may be more: the rest of a long request, or the end after the last bytes.
-            self.again.push(slot);
+        if connection.is_held() && connection.input.len() >= HELD_INPUT_BYTES {
+            connection.unread = true;
+            if gone {
+                connection.client.closing = Closing::Now;
+            }
+        } else {
+            let drained = self.read_once(&mut connection);
+            if !drained || ended && connection.client.closing == Closing::No {
+                // There may be more: the rest of a long request, or the end after the last bytes.
+                self.again.push(slot);
+            }
         }
         self.finish(slot, connection);
     }
@@ -89,17 +95,19 @@ impl Engine {
     /// A socket takes more bytes.
     pub(super) fn writable(&mut self, slot: Slot) {
         let Some(mut connection) = self.worker.state.clients.take(slot) else { return };
-        self.worker.write_waiting(&mut connection);
-        if connection.held && connection.output.len() <= self.worker.held_output_bytes() / 2 {
+        if self.worker.write_waiting(&mut connection) {
+            self.write_again.push(slot);
+        }
+        if connection.hold == Hold::Unread && connection.output.len() <= self.worker.held_output_bytes() / 2 {
             run_waiting(&mut self.worker, &mut connection);
         }
         self.finish(slot, connection);
     }
 
     /// Runs requests that had to wait.
-    pub(super) fn resume(&mut self, slot: Slot) {
+    pub(super) fn resume(&mut self, slot: Slot, waited_for: Hold) {
         let Some(mut connection) = self.worker.state.clients.take(slot) else { return };
-        if connection.held {
+        if connection.hold == waited_for {
             run_waiting(&mut self.worker, &mut connection);
         }
         self.finish(slot, connection);
@@ -109,7 +117,9 @@ impl Engine {
     fn read_once(&mut self, connection: &mut Connection) -> bool {
         let count = match connection.socket.read(&mut self.scratch) {
             Ok(0) => {
-                connection.client.closing = Closing::Now;
+                // It will send no more, but may still read what it asked for.
+                let owed = !connection.output.is_empty() && connection.client.closing != Closing::Now;
+                connection.client.closing = if owed { Closing::AfterReply } else { Closing::Now };
                 return true;
             }
             Ok(count) => count,
@@ -128,12 +138,12 @@ impl Engine {
         connection.client.active_ms = worker.state.clock_ms();
         if connection.client.closing != Closing::No {
             // Only its last replies matter; what else it says is dropped.
-        } else if connection.input.is_empty() && !connection.held {
+        } else if connection.input.is_empty() && !connection.is_held() {
             let done = worker.run(&self.scratch[..count], connection);
             connection.input.extend_from_slice(&self.scratch[done..count]);
         } else {
             connection.input.extend_from_slice(&self.scratch[..count]);
-            if !connection.held {
+            if !connection.is_held() {
                 run_waiting(worker, connection);
             }
         }
@@ -147,6 +157,12 @@ impl Engine {
         if closing == Closing::Now || closing == Closing::AfterReply && connection.output.is_empty() {
             self.close(slot, connection);
             return;
+        }
+        if connection.hold == Hold::Share {
+            self.waiting_turn.push(slot);
+        } else if connection.unread && !connection.is_held() {
+            connection.unread = false;
+            self.again.push(slot);
         }
         let wants_writing = !connection.output.is_empty();
         if wants_writing != connection.watches_writing {
@@ -187,6 +203,9 @@ fn watch_writing(polled: &Polled, slot: Slot, connection: &mut Connection, writi
 
 /// Runs what can be run of the requests that wait in a connection.
 fn run_waiting(worker: &mut Worker, connection: &mut Connection) {
+    if connection.client.closing != Closing::No {
+        return;
+    }
     let mut input = std::mem::take(&mut connection.input);
     let done = worker.run(&input, connection);
     if done == input.len() {

@@ -1,7 +1,7 @@
 //! Listening sockets: by address, by port, by path.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
 
@@ -14,11 +14,11 @@ use crate::config::Config;
 /// Why the server cannot listen.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// The address is not one.
-    #[error("bind address '{0}' is not an IP address")]
+    /// The name is not known to the system.
+    #[error("bind address '{0}' is neither an IP address nor a name that can be found")]
     BadAddress(String),
     /// The system refused.
-    #[error("cannot listen on {address}: {source}{}", advice(.source))]
+    #[error("cannot listen on {address}: {}", told(.source))]
     Refused {
         /// Where.
         address: String,
@@ -30,11 +30,13 @@ pub enum ListenError {
     Nothing,
 }
 
-fn advice(error: &io::Error) -> &'static str {
+/// Why, and what to do.
+fn told(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::AddrInUse => " (another server has it; choose another with --port)",
-        io::ErrorKind::PermissionDenied => " (ports below 1024 need privileges)",
-        _ => "",
+        io::ErrorKind::AddrInUse => "another program listens there; choose another with --port".to_owned(),
+        io::ErrorKind::AddrNotAvailable => "this machine has no such address; see --bind".to_owned(),
+        io::ErrorKind::PermissionDenied => format!("{error}; ports below 1024 need privileges"),
+        _ => error.to_string(),
     }
 }
 
@@ -138,7 +140,7 @@ fn open_tcp(config: &Config, listeners: &mut Vec<Listener>) -> Result<(), Listen
         let ip: IpAddr = match text {
             "*" => IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED),
             "::*" => IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED),
-            text => text.parse().map_err(|_| ListenError::BadAddress(text.to_owned()))?,
+            text => address_of(text).ok_or_else(|| ListenError::BadAddress(text.to_owned()))?,
         };
         let address = SocketAddr::new(ip, port);
         match quire_sys::net::listen_tcp(address, config.tcp_backlog) {
@@ -151,6 +153,10 @@ fn open_tcp(config: &Config, listeners: &mut Vec<Listener>) -> Result<(), Listen
         }
     }
     Ok(())
+}
+
+fn address_of(text: &str) -> Option<IpAddr> {
+    text.parse().ok().or_else(|| Some((text, 0).to_socket_addrs().ok()?.next()?.ip()))
 }
 
 /// The machine lacks the address or the whole protocol.

@@ -14,10 +14,7 @@ use crate::config::Config;
 use crate::facts;
 use crate::registry;
 use crate::save_state::Restored;
-use crate::state::{Hooks, ServerState};
-
-/// Files that the server needs besides its clients' sockets.
-const FILES_BESIDES: u64 = 64;
+use crate::state::{FILES_BESIDES, Hooks, ServerState};
 
 /// Why the server could not start or had to end.
 #[derive(Debug, thiserror::Error)]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::engine::Engine;
 use super::worker::check_output;
-use crate::clients::Slot;
+use crate::clients::{Hold, Slot};
 use crate::persistence;
 
 /// Keys that are looked at in one step.
@@ -99,7 +99,8 @@ impl Engine {
         let mut waiting: Vec<Slot> = Vec::new();
         let mut idle: Vec<Slot> = Vec::new();
         for (slot, connection) in state.clients.iter() {
-            if timeout_ms > 0 && now_ms.saturating_sub(connection.client.active_ms) > timeout_ms {
+            let waits = matches!(connection.hold, Hold::Pause | Hold::Share);
+            if timeout_ms > 0 && !waits && now_ms.saturating_sub(connection.client.active_ms) > timeout_ms {
                 idle.push(slot);
             } else if limited && !connection.output.is_empty() {
                 waiting.push(slot);

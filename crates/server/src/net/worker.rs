@@ -71,7 +71,8 @@ impl Worker {
         self.state.command_clock = began;
         let mut done = 0;
         loop {
-            let (parsed_to, error) = self.collect(input, done, connection);
+            let most = self.batch_limit(connection);
+            let (parsed_to, error) = self.collect(input, done, most, connection);
             self.load_ahead(input, connection);
             let whole_batch = self.run_batch(input, &mut done, began, connection);
             if !whole_batch {
@@ -85,7 +86,7 @@ impl Worker {
                 done = input.len();
                 break;
             }
-            if self.batch.len() < self.batch_limit(connection) {
+            if self.batch.len() < most {
                 break;
             }
         }
@@ -109,13 +110,18 @@ impl Worker {
         if connection.client.authenticated { BATCH } else { 1 }
     }
 
-    /// Reads requests ahead; returns where the first one begins that was not read.
-    fn collect(&mut self, input: &[u8], start: usize, connection: &mut Connection) -> (usize, Option<ProtocolError>) {
+    /// Reads at most so many requests ahead; returns where the first one begins that was not read.
+    fn collect(
+        &mut self,
+        input: &[u8],
+        start: usize,
+        most: usize,
+        connection: &mut Connection,
+    ) -> (usize, Option<ProtocolError>) {
         let limits = Limits {
             max_bulk_bytes: self.state.config.proto_max_bulk_len,
             authenticated: connection.client.authenticated,
         };
-        let most = self.batch_limit(connection);
         let mut at = start;
         self.batch.clear();
         while self.batch.len() < most {

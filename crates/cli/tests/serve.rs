@@ -1,0 +1,149 @@
+//! `quire serve` as a process: banner, settings from every side, signals, and clear words when it cannot start.
+
+mod common;
+
+use std::io::Write as _;
+
+use common::{complaint, quire, run, serve};
+
+#[test]
+fn the_banner_says_how_to_connect_and_what_was_restored() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("made/for it");
+    let mut server = serve(&data, &["--save", "900 1", "--save", "60 10000", "--enable-debug-command", "local"]);
+    for part in [
+        format!("redis-cli -p {}", server.port),
+        data.join("dump.quire").display().to_string(),
+        "nothing: there is no image yet".to_owned(),
+        "after 900 s and 1 changes, or 60 s and 10000 changes".to_owned(),
+        format!("Quire {} (pid ", env!("CARGO_PKG_VERSION")),
+    ] {
+        assert!(server.banner.contains(&part), "{part} in {}", server.banner);
+    }
+    assert_eq!(server.call("DEBUG POPULATE 1234"), "+OK\r\n");
+    server.signal("TERM");
+    assert!(server.ended().success());
+    let mut server = serve(&data, &["--save", ""]);
+    assert!(server.banner.contains("restored   1234 keys, 0.00 GiB, in "), "{}", server.banner);
+    assert_eq!(server.call("DBSIZE"), ":1234\r\n");
+    server.signal("INT");
+    assert!(server.ended().success());
+    assert_eq!(server.rest(), "\n", "logs go to standard error");
+}
+
+#[test]
+fn sigterm_saves_only_if_there_are_rules() {
+    for (rules, saved) in [("", false), ("3600 1000000", true)] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut server = serve(dir.path(), &["--save", rules]);
+        server.call("SET a 1");
+        server.signal("TERM");
+        assert!(server.ended().success());
+        assert_eq!(dir.path().join("dump.quire").exists(), saved, "rules {rules:?}");
+    }
+}
+
+#[test]
+fn a_second_sigint_leaves_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut server = serve(dir.path(), &["--save", "3600 1", "--enable-debug-command", "local"]);
+    server.call("SET a 1");
+    let mut sleeper = server.connect();
+    sleeper.write_all(b"DEBUG SLEEP 3600\r\n").unwrap();
+    // The loop sleeps, so it cannot hear the first one.
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    server.signal("INT");
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    server.signal("INT");
+    assert_eq!(server.ended().code(), Some(1));
+    assert!(!dir.path().join("dump.quire").exists());
+}
+
+#[test]
+fn settings_come_from_file_then_environment_then_flags() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("quire.conf");
+    std::fs::write(&file, "# a file\ntimeout 1\nmaxclients 100\nhz 20\nsave \"\"\n").unwrap();
+    let mut command = quire(&["serve", file.to_str().unwrap(), "--port", "0", "--hz", "40", "--dir"]);
+    command.arg(dir.path()).env("QUIRE_MAXCLIENTS", "200").env("QUIRE_HZ", "30");
+    let pidfile = dir.path().join("pid");
+    command.arg("--pidfile").arg(&pidfile).arg("--logfile").arg(dir.path().join("log"));
+    command.args(["--loglevel", "debug", "--bind", "127.0.0.1", "--unixsocket"]).arg(dir.path().join("sock"));
+    let child = command.stdout(std::process::Stdio::null()).spawn().unwrap();
+    let ready = || std::fs::read_to_string(dir.path().join("log")).unwrap_or_default().contains("ready to accept");
+    for _ in 0..1000 {
+        if ready() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    assert_eq!(std::fs::read_to_string(&pidfile).unwrap().trim(), child.id().to_string());
+    let mut stream = std::os::unix::net::UnixStream::connect(dir.path().join("sock")).unwrap();
+    stream.write_all(b"CONFIG GET timeout\r\nCONFIG GET maxclients\r\nCONFIG GET hz\r\nSHUTDOWN NOSAVE\r\n").unwrap();
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut stream, &mut text).unwrap();
+    let values: Vec<&str> = text.split("\r\n").filter(|line| line.parse::<u32>().is_ok()).collect();
+    assert_eq!(values, ["1", "200", "40"], "{text}");
+    let mut child = child;
+    assert!(child.wait().unwrap().success());
+    assert!(!pidfile.exists());
+}
+
+#[test]
+fn what_cannot_work_is_said_in_a_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    std::fs::write(path("bad.conf"), "port 0\nmaxclient 4\n").unwrap();
+    std::fs::write(path("file"), "").unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let data = path("data");
+    let cases: &[(&[&str], &str)] = &[
+        (&["serve", &path("bad.conf")], "bad.conf, line 2: unknown directive 'maxclient'; did you mean 'maxclients'?"),
+        (&[&path("none.conf")], "cannot read the configuration file"),
+        (&["--port", "70000"], "directive 'port' with value '70000': argument must be between 0 and 65535 inclusive"),
+        (&["--save", "900"], "directive 'save' with value '900': Invalid save parameters"),
+        (&["--appendonly", "yes"], "not there yet; use save rules or BGSAVE"),
+        (&["--port", &port, "--bind", "127.0.0.1", "--dir", &data], "another program listens there; choose another with --port"),
+        (&["--bind", "not.an.address.invalid", "--dir", &data], "is neither an IP address nor a name that can be found"),
+        (&["--dir", &path("file")], "choose another with --dir"),
+        (&["--logfile", &path("none/log")], "cannot open the logfile"),
+    ];
+    for (words, expected) in cases {
+        let output = run(words);
+        let text = complaint(&output);
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {text}");
+        let last = text.lines().last().unwrap_or_default();
+        assert!(last.starts_with("quire: ") && last.contains(expected), "{words:?}: {text}");
+    }
+    let mut command = quire(&["serve"]);
+    let output = command.env("QUIRE_HZ", "x").output().unwrap();
+    assert!(complaint(&output).contains("in the environment: directive 'hz' with value 'x'"), "{}", complaint(&output));
+}
+
+#[test]
+fn two_servers_do_not_share_an_image() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = serve(dir.path(), &["--save", ""]);
+    let output = run(&["serve", "--port", "0", "--dir", dir.path().to_str().unwrap()]);
+    assert!(complaint(&output).contains("another server uses the image"), "{}", complaint(&output));
+    let other = serve(dir.path(), &["--save", "", "--dbfilename", "other.quire"]);
+    assert_eq!(other.call("DBSIZE"), ":0\r\n");
+    drop(first);
+    serve(dir.path(), &["--save", ""]);
+}
+
+#[test]
+fn the_log_level_can_be_changed_while_running() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("log");
+    let mut server = serve(dir.path(), &["--save", "", "--log-format", "json", "--logfile", log.to_str().unwrap()]);
+    server.call("CONFIG SET loglevel warning\r\nBGSAVE");
+    server.call("CONFIG SET loglevel verbose");
+    server.connect();
+    server.signal("TERM");
+    assert!(server.ended().success());
+    let text = std::fs::read_to_string(log).unwrap();
+    assert!(text.lines().all(|line| line.starts_with('{')), "{text}");
+    assert!(!text.contains("background save started") && text.contains("client left"), "{text}");
+}

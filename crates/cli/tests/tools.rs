@@ -1,0 +1,109 @@
+//! `quire image`, `doctor`, `docs`, help: what they print and how they exit.
+
+mod common;
+
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use common::{complaint, run, serve};
+
+fn printed(words: &[&str]) -> String {
+    let output = run(words);
+    assert!(output.status.success(), "{words:?}: {}", complaint(&output));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn image(dir: &Path) -> PathBuf {
+    let mut server = serve(dir, &["--save", "", "--enable-debug-command", "local"]);
+    assert_eq!(server.call("DEBUG POPULATE 30000 k 500\r\nSAVE"), "+OK\r\n+OK\r\n");
+    server.signal("TERM");
+    server.ended();
+    dir.join("dump.quire")
+}
+
+#[test]
+fn a_good_image_is_described_and_verified() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = image(dir.path());
+    let file = image.to_str().unwrap();
+    let info = printed(&["image", "info", file]);
+    assert!(info.contains("format_version") && info.contains("written_by       quire"), "{info}");
+    let json: serde_json::Value = serde_json::from_str(&printed(&["image", "info", "--json", file])).unwrap();
+    assert!(json["present_bytes"].as_u64().unwrap() > 15_000_000, "{json}");
+    assert!(printed(&["image", "verify", file]).starts_with("ok: "));
+}
+
+#[test]
+fn damage_is_named_with_its_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = image(dir.path());
+    let file = image.to_str().unwrap();
+    let place = 9_000_000;
+    let handle = std::fs::File::options().write(true).read(true).open(&image).unwrap();
+    let mut byte = [0];
+    handle.read_exact_at(&mut byte, place).unwrap();
+    handle.write_all_at(&[byte[0] ^ 1], place).unwrap();
+    let output = run(&["image", "verify", file]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = complaint(&output);
+    // The region of that byte, and where it begins: data begins at 2 MiB.
+    assert!(text.contains("region 3, at byte 8388608"), "{text}");
+    assert!(text.contains("damaged: 1 of "), "{text}");
+    let serve = |more: &[&str]| {
+        let mut words = vec!["serve", "--port", "0", "--restore-mode", "load", "--dir", dir.path().to_str().unwrap()];
+        words.extend(more);
+        run(&words)
+    };
+    let output = serve(&[]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(complaint(&output).contains("region 3, at byte 8388608"), "{}", complaint(&output));
+    assert!(complaint(&output).contains("--accept-damaged-image yes"));
+    let words = ["--save", "", "--accept-damaged-image", "yes", "--restore-mode", "load"];
+    let server = common::serve(dir.path(), &words);
+    assert!(server.banner.contains("restored   30000 keys"), "{}", server.banner);
+}
+
+#[test]
+fn what_is_no_image_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = image(dir.path());
+    let whole = std::fs::read(&image).unwrap();
+    let other = dir.path().join("other");
+    let file = other.to_str().unwrap();
+    for (bytes, expected) in [
+        (&b"hello"[..], "is not a Quire image"),
+        (&whole[..whole.len() / 2], "bytes instead of"),
+        (&[][..], "is not a Quire image"),
+    ] {
+        std::fs::write(&other, bytes).unwrap();
+        for what in ["info", "verify"] {
+            let output = run(&["image", what, file]);
+            assert_eq!(output.status.code(), Some(1));
+            assert!(complaint(&output).contains(expected), "{}", complaint(&output));
+        }
+    }
+    assert!(complaint(&run(&["image", "info", "/no/such/file"])).contains("/no/such/file"));
+}
+
+#[test]
+fn the_doctor_names_features_and_states() {
+    let text = printed(&["doctor"]);
+    assert!(text.contains("io_uring") && text.contains("userfaultfd"), "{text}");
+    let json: serde_json::Value = serde_json::from_str(&printed(&["doctor", "--json"])).unwrap();
+    for feature in json.as_array().unwrap() {
+        assert!(["works", "limited", "missing"].contains(&feature["state"].as_str().unwrap()), "{feature}");
+        assert!(feature["name"].is_string() && feature["detail"].is_string() && feature["advice"].is_string());
+    }
+}
+
+#[test]
+fn help_teaches_and_docs_are_printed() {
+    let help = printed(&["--help"]);
+    assert!(help.contains("Examples:") && help.contains("quire doctor"), "{help}");
+    let help = printed(&["serve", "--help"]);
+    assert!(help.contains("--checkpoint-max-extra-memory") && help.contains("QUIRE_PORT"), "{help}");
+    assert!(printed(&["docs", "compat"]).starts_with("# Compatibility\n"));
+    assert_eq!(printed(&["--version"]), format!("quire {}\n", env!("CARGO_PKG_VERSION")));
+    let output = run(&["serv"]);
+    assert!(complaint(&output).contains("serve"), "{}", complaint(&output));
+}

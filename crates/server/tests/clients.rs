@@ -1,0 +1,177 @@
+//! CLIENT and its subcommands, over several connections.
+
+mod common;
+
+use common::{Client, Value, eventually, request, start};
+
+fn field(line: &str, name: &str) -> String {
+    let prefix = format!("{name}=");
+    line.split_whitespace().find_map(|pair| pair.strip_prefix(&prefix)).unwrap_or_default().to_owned()
+}
+
+fn id(client: &mut Client) -> i64 {
+    client.call("CLIENT ID").int()
+}
+
+#[test]
+fn a_client_is_described() {
+    let server = start(&[]);
+    let mut client = server.client();
+    assert_eq!(client.text("CLIENT SETNAME worker"), "OK");
+    assert_eq!(client.text("CLIENT SETINFO LIB-NAME some-lib"), "OK");
+    assert_eq!(client.text("CLIENT SETINFO lib-ver 1.2"), "OK");
+    client.text("SELECT 3");
+    client.text("MULTI");
+    client.text("PING");
+    client.text("DISCARD");
+    let line = client.text("CLIENT INFO");
+    let known = [("name", "worker"), ("db", "3"), ("lib-name", "some-lib"), ("lib-ver", "1.2"), ("resp", "2"), ("multi", "-1"), ("flags", "N"), ("cmd", "client|info"), ("user", "default")];
+    for (name, value) in known {
+        assert_eq!(field(&line, name), value, "{name} in {line}");
+    }
+    assert!(field(&line, "laddr").ends_with(&format!(":{}", server.port)));
+    assert!(field(&line, "addr").starts_with("127.0.0.1:"));
+    let mine = id(&mut client);
+    assert_eq!(client.text("CLIENT LIST"), client.text(&format!("CLIENT LIST ID {mine}")));
+    assert_eq!(client.text("CLIENT LIST TYPE pubsub"), "");
+    assert_eq!(client.text("CLIENT LIST TYPE normal").lines().count(), 1);
+    client.call("HELLO 3");
+    assert_eq!(field(&client.text("CLIENT INFO"), "resp"), "3");
+}
+
+#[test]
+fn what_clients_may_not_say_is_refused() {
+    let server = start(&[]);
+    let mut client = server.client();
+    let bad_name = "ERR Client names cannot contain spaces, newlines or special characters.";
+    for name in [&b"a b"[..], b"a\n", b"\xff"] {
+        assert_eq!(client.words(&[b"CLIENT", b"SETNAME", name]).text(), bad_name);
+    }
+    for (line, error) in [
+        ("CLIENT LIST TYPE nosuch", "ERR Unknown client type 'nosuch'"),
+        ("CLIENT LIST ID 0", "ERR Invalid client ID"),
+        ("CLIENT LIST FOO", "ERR syntax error"),
+        ("CLIENT KILL 1.2.3.4:5", "ERR No such client"),
+        ("CLIENT KILL ID x", "ERR client-id should be greater than 0"),
+        ("CLIENT KILL USER nobody", "ERR No such user 'nobody'"),
+        ("CLIENT KILL ID", "ERR No such client"),
+        ("CLIENT KILL ID 3 SKIPME", "ERR syntax error"),
+        ("CLIENT REPLY MAYBE", "ERR syntax error"),
+        ("CLIENT PAUSE -1", "ERR timeout is negative"),
+        ("CLIENT PAUSE abc", "ERR timeout is not an integer or out of range"),
+        ("CLIENT NO-EVICT x", "ERR syntax error"),
+        ("CLIENT SETINFO FOO bar", "ERR Unrecognized option 'FOO'"),
+    ] {
+        assert_eq!(client.text(line), error, "{line}");
+    }
+}
+
+#[test]
+fn clients_are_killed_by_what_they_are() {
+    let server = start(&[]);
+    let mut killer = server.client();
+    let mine = id(&mut killer);
+    let mut victims: Vec<Client> = (0..4).map(|_| server.client()).collect();
+    let ids: Vec<i64> = victims.iter_mut().map(id).collect();
+    assert_eq!(killer.call(&format!("CLIENT KILL ID {}", ids[0])), Value::Int(1));
+    assert_eq!(victims[0].try_reply(), None);
+    let address = field(&victims[1].text("CLIENT INFO"), "addr");
+    assert_eq!(killer.text(&format!("CLIENT KILL {address}")), "OK");
+    assert_eq!(victims[1].try_reply(), None);
+    let address = field(&victims[2].text("CLIENT INFO"), "addr");
+    assert_eq!(killer.call(&format!("CLIENT KILL ADDR {address} TYPE normal")), Value::Int(1));
+    assert_eq!(killer.call("CLIENT KILL TYPE pubsub"), Value::Int(0));
+    assert_eq!(killer.call("CLIENT KILL MAXAGE 3600"), Value::Int(0));
+    let here = format!("127.0.0.1:{}", server.port);
+    assert_eq!(killer.call(&format!("CLIENT KILL LADDR {here}")), Value::Int(1), "all but the one who asks");
+    assert_eq!(victims[3].try_reply(), None);
+    assert_eq!(killer.call(&format!("CLIENT KILL ID {mine} SKIPME yes")), Value::Int(0));
+    assert_eq!(killer.call(&format!("CLIENT KILL ID {mine} SKIPME no")), Value::Int(1), "told before it goes");
+    assert_eq!(killer.try_reply(), None);
+}
+
+#[test]
+fn replies_can_be_turned_off() {
+    let server = start(&[]);
+    let mut client = server.client();
+    client.send("CLIENT REPLY OFF\r\nSET a 1\r\nNOSUCH\r\nGET a\r\nCLIENT REPLY ON\r\n");
+    assert_eq!(client.reply().text(), "OK");
+    client.send("CLIENT REPLY SKIP\r\nSET a 2\r\nGET a\r\n");
+    assert_eq!(client.reply().text(), "2");
+    assert!(client.is_silent());
+}
+
+#[test]
+fn paused_writers_wait_and_go_on() {
+    let server = start(&[]);
+    let (mut boss, mut writer) = (server.client(), server.client());
+    assert_eq!(boss.text("CLIENT PAUSE 600000 WRITE"), "OK");
+    writer.send("GET a\r\nSET a 1\r\nGET a\r\n");
+    assert_eq!(writer.reply(), Value::Null);
+    assert!(writer.is_silent());
+    assert_eq!(boss.info("paused_clients"), "1");
+    assert_eq!(boss.text("CLIENT UNPAUSE"), "OK");
+    assert_eq!((writer.reply().text(), writer.reply().text()), ("OK".into(), "1".into()));
+}
+
+#[test]
+fn a_paused_transaction_waits_with_its_writes() {
+    let server = start(&[]);
+    let (mut boss, mut writer) = (server.client(), server.client());
+    writer.send("MULTI\r\nSET a 1\r\n");
+    assert_eq!((writer.reply().text(), writer.reply().text()), ("OK".into(), "QUEUED".into()));
+    boss.text("CLIENT PAUSE 600000 WRITE");
+    writer.send("EXEC\r\n");
+    assert!(writer.is_silent());
+    boss.text("CLIENT UNPAUSE");
+    assert_eq!(writer.reply().items(), [Value::Simple("OK".into())]);
+}
+
+#[test]
+fn a_pause_of_all_ends_by_itself() {
+    let server = start(&[]);
+    let (mut boss, mut reader) = (server.client(), server.client());
+    boss.text("CLIENT PAUSE 200 ALL");
+    reader.send("PING\r\n");
+    assert!(reader.is_silent());
+    assert_eq!(reader.reply().text(), "PONG");
+}
+
+#[test]
+fn a_paused_client_can_be_killed_and_leaves_nothing() {
+    let server = start(&[]);
+    let (mut boss, mut writer) = (server.client(), server.client());
+    let victim = id(&mut writer);
+    boss.text("CLIENT PAUSE 600000 WRITE");
+    writer.send("SET a 1\r\n");
+    eventually("it waits", || boss.info("paused_clients") == "1");
+    boss.send([request(&format!("CLIENT KILL ID {victim}")), request("CLIENT UNPAUSE")].concat());
+    assert_eq!((boss.reply(), boss.reply().text()), (Value::Int(1), "OK".into()));
+    assert_eq!(writer.try_reply(), None);
+    assert_eq!(boss.call("EXISTS a"), Value::Int(0));
+}
+
+#[test]
+fn reset_undoes_what_the_connection_was() {
+    let server = start(&[]);
+    let (mut client, mut other) = (server.client(), server.client());
+    for line in ["HELLO 3", "CLIENT SETNAME x", "SELECT 5", "WATCH k", "CLIENT NO-EVICT ON", "CLIENT NO-TOUCH ON", "MULTI"] {
+        client.call(line);
+    }
+    assert_eq!(client.text("RESET"), "RESET");
+    let line = client.text("CLIENT INFO");
+    assert_eq!((field(&line, "db"), field(&line, "resp"), field(&line, "flags"), field(&line, "name")), ("0".into(), "2".into(), "N".into(), String::new()));
+    client.text("MULTI");
+    other.text("SELECT 5");
+    other.text("SET k 1");
+    assert_eq!(client.call("EXEC"), Value::Array(vec![]));
+}
+
+#[test]
+fn quit_answers_and_leaves() {
+    let server = start(&[]);
+    let mut client = server.client();
+    client.send("QUIT\r\nPING\r\n");
+    assert_eq!(client.reply().text(), "OK");
+    assert_eq!(client.try_reply(), None);
+}

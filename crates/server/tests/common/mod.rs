@@ -1,0 +1,343 @@
+//! What the integration tests share: a real server on a free port in a thread, and clients that speak to it over sockets.
+//!
+//! Relies on nothing but the server's own crate and on `/tmp` for its data.
+
+#![allow(dead_code)] // no test file uses all of it
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use quire_server::config::Config;
+use quire_server::net::{Handle, Server, ServerError};
+use quire_server::saving;
+use quire_server::state::Hooks;
+use tempfile::TempDir;
+
+/// How long anything may take before its test fails.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A running server; ended when dropped.
+pub struct Running {
+    handle: Handle,
+    thread: Option<JoinHandle<Result<(), ServerError>>>,
+    pub port: u16,
+    pub dir: PathBuf,
+    own_dir: Option<TempDir>,
+}
+
+/// Starts a server with these settings, its data in a directory of its own.
+pub fn start(settings: &[(&str, &str)]) -> Running {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().to_owned();
+    let mut running = start_in(&path, settings);
+    running.own_dir = Some(dir);
+    running
+}
+
+/// Starts a server whose data lies in `dir`.
+pub fn start_in(dir: &Path, settings: &[(&str, &str)]) -> Running {
+    let mut config = Config::default();
+    let usual = [("bind", "127.0.0.1"), ("port", "0"), ("save", ""), ("enable-debug-command", "local")];
+    for (name, value) in usual.iter().chain(settings) {
+        config.set(name, value).unwrap();
+    }
+    config.set("dir", dir.to_str().unwrap()).unwrap();
+    start_with(config)
+}
+
+/// Starts a server with this configuration.
+pub fn start_with(config: Config) -> Running {
+    let dir = config.dir.clone();
+    let (started, port) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        let (store, restored) = saving::open(&config).expect("the data can be opened");
+        let server = Server::start(config, store, restored, Hooks::default())?;
+        started.send((server.port(), server.handle())).unwrap();
+        server.run()
+    });
+    let (port, handle) = port.recv().expect("the server starts");
+    Running { handle, thread: Some(thread), port, dir, own_dir: None }
+}
+
+impl Running {
+    /// A new connection.
+    pub fn client(&self) -> Client {
+        Client::over(TcpStream::connect(("127.0.0.1", self.port)).unwrap())
+    }
+
+    /// Waits until the server has ended by itself.
+    pub fn ended(&mut self) -> bool {
+        let thread = self.thread.take().unwrap();
+        eventually("the server ends", || thread.is_finished());
+        thread.join().unwrap().is_ok()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            self.handle.stop();
+            let ended = thread.join();
+            if !std::thread::panicking() {
+                ended.expect("the server does not panic").expect("the server ends well");
+            }
+        }
+    }
+}
+
+/// Waits until something holds; fails when it does not come true.
+pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < end, "in vain waited for: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A reply.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Value {
+    Simple(String),
+    Error(String),
+    Int(i64),
+    Bulk(Vec<u8>),
+    Null,
+    Array(Vec<Value>),
+    Map(Vec<(Value, Value)>),
+    Set(Vec<Value>),
+    Double(String),
+    Bool(bool),
+    Verbatim(String),
+}
+
+impl Value {
+    /// The text of anything that has one.
+    pub fn text(&self) -> String {
+        match self {
+            Value::Simple(text) | Value::Error(text) | Value::Double(text) | Value::Verbatim(text) => text.clone(),
+            Value::Bulk(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+            Value::Int(number) => number.to_string(),
+            Value::Null => "(nil)".to_owned(),
+            other => panic!("{other:?} has no text"),
+        }
+    }
+
+    /// The elements of an array or a set.
+    pub fn items(&self) -> &[Value] {
+        match self {
+            Value::Array(items) | Value::Set(items) => items,
+            other => panic!("{other:?} has no elements"),
+        }
+    }
+
+    /// The number.
+    pub fn int(&self) -> i64 {
+        match self {
+            Value::Int(number) => *number,
+            other => panic!("{other:?} is no integer"),
+        }
+    }
+}
+
+/// Any kind of stream.
+pub trait Stream: Read + Write + Send {
+    /// Says that nothing more will be sent.
+    fn end(&self);
+    /// Sets how long a read may take.
+    fn patience(&self, limit: Duration);
+}
+
+impl Stream for TcpStream {
+    fn end(&self) {
+        self.shutdown(Shutdown::Write).unwrap();
+    }
+    fn patience(&self, limit: Duration) {
+        self.set_read_timeout(Some(limit)).unwrap();
+    }
+}
+
+impl Stream for std::os::unix::net::UnixStream {
+    fn end(&self) {
+        self.shutdown(Shutdown::Write).unwrap();
+    }
+    fn patience(&self, limit: Duration) {
+        self.set_read_timeout(Some(limit)).unwrap();
+    }
+}
+
+/// A connection to the server.
+pub struct Client {
+    stream: Box<dyn Stream>,
+    input: Vec<u8>,
+}
+
+/// A request in the framed form.
+pub fn framed(words: &[&[u8]]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        bytes.extend(format!("${}\r\n", word.len()).bytes());
+        bytes.extend_from_slice(word);
+        bytes.extend(b"\r\n");
+    }
+    bytes
+}
+
+/// The framed form of a request whose words have no spaces.
+pub fn request(line: &str) -> Vec<u8> {
+    framed(&line.split(' ').map(str::as_bytes).collect::<Vec<_>>())
+}
+
+impl Client {
+    /// Speaks over this stream.
+    pub fn over(stream: impl Stream + 'static) -> Self {
+        stream.patience(PATIENCE);
+        Self { stream: Box::new(stream), input: Vec::new() }
+    }
+
+    /// Sends bytes as they are.
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.stream.write_all(bytes.as_ref()).unwrap();
+    }
+
+    /// Sends bytes; false when the server does not take them any more.
+    pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
+        self.stream.write_all(bytes.as_ref()).is_ok()
+    }
+
+    /// Says that nothing more will be sent.
+    pub fn end(&mut self) {
+        self.stream.end();
+    }
+
+    /// One command, its words separated by spaces, and its reply.
+    pub fn call(&mut self, line: &str) -> Value {
+        self.send(request(line));
+        self.reply()
+    }
+
+    /// One command and its reply; the words may hold anything.
+    pub fn words(&mut self, words: &[&[u8]]) -> Value {
+        self.send(framed(words));
+        self.reply()
+    }
+
+    /// The text of the reply to a command.
+    pub fn text(&mut self, line: &str) -> String {
+        self.call(line).text()
+    }
+
+    /// A field of INFO; empty when there is none.
+    pub fn info(&mut self, field: &str) -> String {
+        let text = self.text("INFO everything");
+        let prefix = format!("{field}:");
+        text.lines().find_map(|line| line.strip_prefix(&prefix)).unwrap_or_default().to_owned()
+    }
+
+    /// The next reply.
+    pub fn reply(&mut self) -> Value {
+        self.try_reply().expect("a reply")
+    }
+
+    /// The next reply, or `None` when the server has closed the connection.
+    pub fn try_reply(&mut self) -> Option<Value> {
+        let line = self.line()?;
+        let (kind, rest) = line.split_at(1);
+        let number = || rest.parse::<i64>().unwrap_or_else(|_| panic!("{line:?}"));
+        Some(match kind {
+            "+" => Value::Simple(rest.to_owned()),
+            "-" => Value::Error(rest.to_owned()),
+            ":" => Value::Int(number()),
+            "$" | "*" if rest == "-1" => Value::Null,
+            "_" => Value::Null,
+            "$" => Value::Bulk(self.bytes(number() as usize)?),
+            "=" => Value::Verbatim(String::from_utf8(self.bytes(number() as usize)?.split_off(4)).unwrap()),
+            "," => Value::Double(rest.to_owned()),
+            "#" => Value::Bool(rest == "t"),
+            "*" | ">" => Value::Array(self.several(number())?),
+            "~" => Value::Set(self.several(number())?),
+            "%" => {
+                let mut items = self.several(2 * number())?.into_iter();
+                let mut pairs = Vec::new();
+                while let (Some(name), Some(value)) = (items.next(), items.next()) {
+                    pairs.push((name, value));
+                }
+                Value::Map(pairs)
+            }
+            _ => panic!("not a reply: {line:?}"),
+        })
+    }
+
+    fn several(&mut self, count: i64) -> Option<Vec<Value>> {
+        (0..count).map(|_| self.try_reply()).collect()
+    }
+
+    fn line(&mut self) -> Option<String> {
+        loop {
+            if let Some(end) = self.input.windows(2).position(|pair| pair == b"\r\n") {
+                let line = self.input.drain(..end + 2).take(end).collect();
+                return Some(String::from_utf8(line).unwrap());
+            }
+            if !self.fill() {
+                return None;
+            }
+        }
+    }
+
+    fn bytes(&mut self, count: usize) -> Option<Vec<u8>> {
+        while self.input.len() < count + 2 {
+            if !self.fill() {
+                return None;
+            }
+        }
+        let rest = self.input.split_off(count + 2);
+        let mut bytes = std::mem::replace(&mut self.input, rest);
+        assert!(bytes.ends_with(b"\r\n"));
+        bytes.truncate(count);
+        Some(bytes)
+    }
+
+    fn fill(&mut self) -> bool {
+        let mut piece = [0; 65_536];
+        match self.stream.read(&mut piece) {
+            Ok(0) => false,
+            Ok(count) => {
+                self.input.extend_from_slice(&piece[..count]);
+                true
+            }
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => false,
+            Err(error) => panic!("no reply: {error}"),
+        }
+    }
+
+    /// Reads a piece of what has come, without waiting for whole replies; 0 at the end.
+    pub fn read_raw(&mut self, to: &mut [u8]) -> usize {
+        self.stream.read(to).unwrap_or(0)
+    }
+
+    /// Waits for the server to close the connection; whatever comes before is dropped.
+    pub fn closed(&mut self) {
+        self.input.clear();
+        while self.fill() {
+            self.input.clear();
+        }
+    }
+
+    /// True when nothing comes for a while.
+    pub fn is_silent(&mut self) -> bool {
+        self.stream.patience(Duration::from_millis(60));
+        let mut piece = [0; 1];
+        let silent = match self.stream.read(&mut piece) {
+            Ok(0) => panic!("closed"),
+            Ok(_) => {
+                self.input.push(piece[0]);
+                false
+            }
+            Err(error) => matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut),
+        };
+        self.stream.patience(PATIENCE);
+        silent && self.input.is_empty()
+    }
+}

@@ -1,0 +1,146 @@
+//! CONFIG while the server runs, and what settings change.
+
+mod common;
+
+use common::{Client, Value, eventually, start, start_with};
+use quire_server::config::Config;
+
+fn get(client: &mut Client, name: &str) -> String {
+    let pair = client.call(&format!("CONFIG GET {name}"));
+    assert_eq!(pair.items().len(), 2, "{pair:?}");
+    pair.items()[1].text()
+}
+
+#[test]
+fn settings_are_found_by_pattern() {
+    let server = start(&[]);
+    let mut client = server.client();
+    let reply = client.call("CONFIG GET max* timeout MAXCLIENTS");
+    let names: Vec<String> = reply.items().iter().step_by(2).map(Value::text).collect();
+    assert_eq!(names, ["timeout", "maxclients", "maxmemory", "maxmemory-policy"]);
+    assert_eq!(client.call("CONFIG GET nosuch"), Value::Array(vec![]));
+    assert_eq!(get(&mut client, "hash-max-ziplist-entries"), "128");
+    for name in "save dir dbfilename maxclients timeout tcp-keepalive requirepass protected-mode loglevel logfile bind port \
+                 unixsocket stop-writes-on-bgsave-error checkpoint-max-extra-memory"
+        .split_whitespace()
+    {
+        get(&mut client, name);
+    }
+}
+
+#[test]
+fn settings_change_together_or_not_at_all() {
+    let server = start(&[]);
+    let mut client = server.client();
+    assert_eq!(client.text("CONFIG SET timeout 7 tcp-keepalive 9"), "OK");
+    assert_eq!((get(&mut client, "timeout"), get(&mut client, "tcp-keepalive")), ("7".into(), "9".into()));
+    let failed = |name: &str, reason: &str| format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {reason}");
+    for (line, error) in [
+        ("CONFIG SET timeout 8 maxclients zero", failed("maxclients", "argument couldn't be parsed into an integer")),
+        ("CONFIG SET timeout 8 maxclients 0", failed("maxclients", "argument must be between 1 and 1000000 inclusive")),
+        ("CONFIG SET timeout 8 protected-mode maybe", failed("protected-mode", "argument must be 'yes' or 'no'")),
+        ("CONFIG SET timeout 8 timeout 9", failed("timeout", "duplicate parameter")),
+        ("CONFIG SET timeout 8 port 7", failed("port", "can't set immutable config")),
+        ("CONFIG SET timeout 8 dir /tmp", failed("dir", "can't set protected config")),
+        ("CONFIG SET timeout 8 save abc", failed("save", "Invalid save parameters")),
+        ("CONFIG SET timeout 8 maxmemory 1q", failed("maxmemory", "argument must be a memory value")),
+        ("CONFIG SET timeout 8 nosuch 1", "ERR Unknown option or number of arguments for CONFIG SET - 'nosuch'".into()),
+        ("CONFIG SET timeout", "ERR wrong number of arguments for 'config|set' command".into()),
+        ("CONFIG SET timeout 8 tcp-keepalive", "ERR wrong number of arguments for 'config|set' command".into()),
+    ] {
+        assert_eq!(client.text(line), error, "{line}");
+    }
+    assert_eq!(get(&mut client, "timeout"), "7");
+}
+
+#[test]
+fn more_clients_than_the_system_allows_are_refused() {
+    let server = start(&[]);
+    let mut client = server.client();
+    let reply = client.text("CONFIG SET maxclients 1000000");
+    let limited = reply.contains("The operating system is not able to handle the specified number of clients, try with");
+    assert!(reply == "OK" || limited, "{reply}");
+    assert_eq!(get(&mut client, "maxclients") == "1000000", !limited);
+}
+
+#[test]
+fn where_images_lie_needs_a_permission_to_change() {
+    let elsewhere = tempfile::tempdir().unwrap();
+    let server = start(&[("enable-protected-configs", "local")]);
+    let mut client = server.client();
+    client.text("SET a 1");
+    assert_eq!(client.text(&format!("CONFIG SET dir {} dbfilename other.quire", elsewhere.path().display())), "OK");
+    assert_eq!(client.text("SAVE"), "OK");
+    assert!(elsewhere.path().join("other.quire").is_file());
+    assert!(client.text("CONFIG SET dir /no/such/dir").ends_with("No such file or directory"));
+    assert!(client.text("CONFIG SET dbfilename a/b").contains("can't be a path"));
+}
+
+#[test]
+fn maxmemory_refuses_what_needs_more() {
+    let server = start(&[]);
+    let mut client = server.client();
+    client.text("SET a 1");
+    assert_eq!(client.text("CONFIG SET maxmemory 1"), "OK");
+    assert_eq!(client.text("SET b 1"), "OOM command not allowed when used memory > 'maxmemory'.");
+    assert_eq!((client.text("GET a"), client.call("DEL a")), ("1".into(), Value::Int(1)));
+    client.text("CONFIG SET maxmemory 0");
+    assert_eq!(client.text("SET b 1"), "OK");
+}
+
+#[test]
+fn counters_start_again_at_resetstat() {
+    let server = start(&[]);
+    let mut client = server.client();
+    for line in ["SET a 1", "GET a", "GET none", "NOSUCH", "GET"] {
+        client.call(line);
+    }
+    assert_eq!((client.info("keyspace_hits"), client.info("keyspace_misses")), ("1".into(), "1".into()));
+    assert_eq!((client.info("total_error_replies"), client.info("errorstat_ERR")), ("2".into(), "count=2".into()));
+    assert!(client.info("cmdstat_get").starts_with("calls=2,usec="));
+    assert!(client.info("cmdstat_get").ends_with("rejected_calls=1,failed_calls=0"));
+    assert_eq!(client.text("CONFIG RESETSTAT"), "OK");
+    for field in ["keyspace_hits", "keyspace_misses", "total_error_replies", "expired_keys", "total_connections_received"] {
+        assert_eq!(client.info(field), "0", "{field}");
+    }
+    assert_eq!((client.info("cmdstat_get"), client.info("errorstat_ERR")), (String::new(), String::new()));
+}
+
+#[test]
+fn the_file_is_rewritten() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("quire.conf");
+    std::fs::write(&file, "# mine\nbind 127.0.0.1\nport 0\ntimeout 5 \nsave \"\"\n").unwrap();
+    let mut config = Config::default();
+    config.apply_file(&file).unwrap();
+    config.set("dir", dir.path().to_str().unwrap()).unwrap();
+    let server = start_with(config);
+    let mut client = server.client();
+    client.text("CONFIG SET timeout 6 requirepass s3cret");
+    assert_eq!(client.text("CONFIG REWRITE"), "OK");
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(text.starts_with("# mine\nbind 127.0.0.1\nport 0\ntimeout 6\nsave \"\"\n"), "{text}");
+    assert!(text.contains("requirepass s3cret\n"), "{text}");
+    let mut again = Config::default();
+    again.apply_file(&file).unwrap();
+    assert_eq!((again.timeout_s, again.requirepass.as_str(), again.save.len()), (6, "s3cret", 0));
+    assert_eq!(client.info("config_file"), file.display().to_string());
+}
+
+#[test]
+fn without_a_file_nothing_is_rewritten() {
+    let server = start(&[]);
+    assert_eq!(server.client().text("CONFIG REWRITE"), "ERR The server is running without a config file");
+}
+
+#[test]
+fn save_rules_set_while_running_lead_to_a_save() {
+    let server = start(&[]);
+    let mut client = server.client();
+    assert_eq!(client.words(&[b"CONFIG", b"SET", b"save", b"1 2"]).text(), "OK");
+    assert_eq!(get(&mut client, "save"), "1 2");
+    client.text("MSET a 1 b 2");
+    eventually("the rule is followed", || client.info("rdb_saves") == "1");
+    assert_eq!(client.info("rdb_changes_since_last_save"), "0");
+    assert!(server.dir.join("dump.quire").is_file());
+}

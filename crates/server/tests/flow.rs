@@ -1,0 +1,179 @@
+//! Clients that are slow, greedy, many or gone: what the server keeps for them is bounded, and others are served meanwhile.
+
+mod common;
+
+use std::net::TcpStream;
+use std::time::Duration;
+
+use common::{Client, Running, Value, eventually, framed, request, start};
+
+const MIB: usize = 1 << 20;
+
+/// A server with a value of so many bytes under `big`.
+fn with_big(bytes: usize, settings: &[(&str, &str)]) -> Running {
+    let server = start(settings);
+    assert_eq!(server.client().words(&[b"SET", b"big", &vec![b'x'; bytes]]).text(), "OK");
+    server
+}
+
+/// A number from the line that CLIENT LIST has for this client.
+fn listed(asker: &mut Client, id: i64, field: &str) -> usize {
+    let line = asker.text(&format!("CLIENT LIST ID {id}"));
+    let prefix = format!("{field}=");
+    line.split_whitespace().find_map(|pair| pair.strip_prefix(&prefix)).unwrap_or("0").parse().unwrap()
+}
+
+#[test]
+fn a_slow_reader_gets_everything_and_nobody_waits_for_it() {
+    let server = with_big(MIB, &[]);
+    let (mut slow, mut other) = (server.client(), server.client());
+    let id = slow.call("CLIENT ID").int();
+    for _ in 0..300 {
+        slow.send(request("GET big"));
+    }
+    slow.send(request("ECHO end"));
+    eventually("replies pile up", || listed(&mut other, id, "omem") > 16 * MIB);
+    for _ in 0..100 {
+        assert_eq!(other.text("PING"), "PONG");
+        assert!(listed(&mut other, id, "omem") < 48 * MIB, "the pile is bounded");
+    }
+    for _ in 0..300 {
+        assert!(matches!(slow.reply(), Value::Bulk(value) if value.len() == MIB));
+    }
+    assert_eq!(slow.reply().text(), "end");
+    eventually("its buffers are gone", || listed(&mut other, id, "omem") == 0);
+}
+
+#[test]
+fn requests_of_a_client_that_does_not_read_stay_with_it() {
+    let server = with_big(MIB, &[]);
+    let stream = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+    stream.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
+    let mut flooding = Client::over(stream);
+    let mut other = server.client();
+    let id = flooding.call("CLIENT ID").int();
+    let requests = request("GET big").repeat(10_000);
+    let mut taken = 0;
+    while taken < 400 && flooding.try_send(&requests) {
+        taken += 1;
+    }
+    assert!(taken < 400, "the server reads on although its replies are not read");
+    assert!(listed(&mut other, id, "tot-mem") < 64 * MIB);
+    // It is noticed when such a client leaves.
+    drop(flooding);
+    eventually("it is gone", || other.text(&format!("CLIENT LIST ID {id}")).is_empty());
+}
+
+#[test]
+fn replies_beyond_the_hard_limit_end_the_connection() {
+    let server = with_big(16 * MIB, &[("client-output-buffer-limit", "normal 4mb 0 0")]);
+    let mut other = server.client();
+    for line in ["GET big", "MGET big big big big big big big big big big"] {
+        let mut greedy = server.client();
+        greedy.send(request(line));
+        // It never reads; what the kernel holds for it is not counted.
+        eventually("it is closed", || other.info("connected_clients") == "1");
+    }
+    let mut greedy = server.client();
+    greedy.send("MULTI\r\nSET done 1\r\n");
+    greedy.send(b"GET big\r\n".repeat(50));
+    greedy.send("SET done 2\r\nEXEC\r\n");
+    eventually("it is closed", || other.info("connected_clients") == "1");
+    assert_eq!(other.text("GET done"), "2", "a transaction runs to its end all the same");
+    assert_eq!(other.info("client_output_buffer_limit_disconnections"), "3");
+}
+
+#[test]
+fn the_soft_limit_leaves_some_time() {
+    let server = with_big(16 * MIB, &[("client-output-buffer-limit", "normal 0 1mb 1")]);
+    let (mut slow, mut other) = (server.client(), server.client());
+    let id = slow.call("CLIENT ID").int();
+    slow.send(request("GET big"));
+    eventually("it waits", || listed(&mut other, id, "omem") > MIB);
+    eventually("it is closed", || other.info("connected_clients") == "1");
+    assert_eq!(other.info("client_output_buffer_limit_disconnections"), "1");
+}
+
+#[test]
+fn requests_beyond_the_query_limit_end_the_connection() {
+    let server = start(&[("client-query-buffer-limit", "1mb")]);
+    let mut client = server.client();
+    client.try_send(framed(&[b"SET", b"k", &vec![b'x'; 4 * MIB]]));
+    client.closed();
+    let mut client = server.client();
+    client.send("MULTI\r\n");
+    let value = vec![b'x'; MIB / 4];
+    while client.try_send(framed(&[b"SET", b"k", &value])) {}
+    let mut other = server.client();
+    assert_eq!(other.call("EXISTS k"), Value::Int(0));
+    assert_eq!(other.info("client_query_buffer_limit_disconnections"), "1");
+}
+
+#[test]
+fn a_long_pipeline_leaves_others_their_turn() {
+    let server = start(&[]);
+    let (mut long, mut other) = (server.client(), server.client());
+    long.send(request("DEBUG SLEEP 0.01").repeat(300));
+    long.send("SET done 1\r\n");
+    assert_eq!(long.reply().text(), "OK");
+    assert_eq!(other.call("EXISTS done"), Value::Int(0));
+    drop(long);
+    eventually("it is gone", || other.info("connected_clients") == "1");
+}
+
+#[test]
+fn who_stops_sending_still_gets_its_replies() {
+    let server = with_big(40 * MIB, &[]);
+    let mut client = server.client();
+    client.send(request("GET big"));
+    client.end();
+    assert!(matches!(client.reply(), Value::Bulk(value) if value.len() == 40 * MIB));
+    assert_eq!(client.try_reply(), None);
+}
+
+#[test]
+fn clients_beyond_maxclients_are_told_so() {
+    let server = start(&[("maxclients", "2")]);
+    let (mut first, mut second) = (server.client(), server.client());
+    assert_eq!((first.text("PING"), second.text("PING")), ("PONG".into(), "PONG".into()));
+    let mut third = server.client();
+    assert_eq!(third.reply(), Value::Error("ERR max number of clients reached".into()));
+    assert_eq!(third.try_reply(), None);
+    assert_eq!(first.info("rejected_connections"), "1");
+    drop(second);
+    eventually("there is room again", || {
+        let mut fourth = server.client();
+        // It may be refused, and gone before it can ask.
+        fourth.try_send("PING\r\n") && fourth.try_reply() == Some(Value::Simple("PONG".into()))
+    });
+}
+
+#[test]
+fn silent_clients_are_closed_after_the_timeout() {
+    let server = start(&[("timeout", "1")]);
+    let (mut silent, mut busy) = (server.client(), server.client());
+    silent.text("PING");
+    eventually("the silent one is closed", || busy.info("connected_clients") == "1");
+    assert_eq!(silent.try_reply(), None);
+}
+
+#[test]
+fn thousands_of_connections_are_served_and_cost_little() {
+    // Both ends of each connection are in this process.
+    let room = (quire_sys::limits::raise_open_files(21_000) - 500) / 2;
+    let count = room.min(10_000) as usize;
+    let server = start(&[("maxclients", "10000")]);
+    let mut clients: Vec<Client> = (0..count - 1).map(|_| server.client()).collect();
+    for (number, client) in clients.iter_mut().enumerate() {
+        client.send(request(&format!("SET key:{number} {number}")));
+    }
+    for client in &mut clients {
+        assert_eq!(client.reply().text(), "OK");
+    }
+    let mut asker = server.client();
+    assert_eq!(asker.info("connected_clients"), count.to_string());
+    assert_eq!(asker.call("DBSIZE"), Value::Int(count as i64 - 1));
+    assert_eq!(asker.info("mem_clients_normal"), "0", "idle connections hold no buffers");
+    drop(clients);
+    eventually("all are gone", || asker.info("connected_clients") == "1");
+}

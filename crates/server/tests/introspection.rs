@@ -1,0 +1,186 @@
+//! What the server tells of itself: COMMAND, INFO, LATENCY, SLOWLOG, DEBUG, TIME.
+
+mod common;
+
+use common::{Client, Value, start};
+use quire_server::facts;
+
+/// Every command that the project promises.
+const PROMISED: &str = "ping echo hello auth select quit reset client command config info time dbsize flushdb flushall swapdb keys \
+    scan exists del unlink type expire pexpire expireat pexpireat expiretime pexpiretime ttl pttl persist rename renamenx \
+    randomkey touch copy move object memory set get getex getdel getset setnx setex psetex mset mget msetnx append strlen incr \
+    decr incrby decrby incrbyfloat getrange substr setrange setbit getbit bitcount bitpos bitop lcs hset hmset hsetnx hget \
+    hmget hgetall hdel hlen hexists hkeys hvals hincrby hincrbyfloat hstrlen hscan hrandfield multi exec discard watch unwatch \
+    save bgsave lastsave shutdown debug latency slowlog";
+
+#[test]
+fn every_promised_command_is_there() {
+    let server = start(&[]);
+    let mut client = server.client();
+    let list = client.call("COMMAND LIST");
+    let names: Vec<String> = list.items().iter().map(Value::text).collect();
+    for name in PROMISED.split_whitespace() {
+        assert!(names.iter().any(|known| known == name), "{name}");
+    }
+    assert_eq!(client.call("COMMAND COUNT"), Value::Int(names.len() as i64));
+    assert_eq!(client.call("COMMAND").items().len(), names.len());
+    let docs = client.call("COMMAND DOCS");
+    assert_eq!(docs.items().len(), 2 * names.len());
+}
+
+#[test]
+fn every_command_is_described_in_full() {
+    for facts in facts::ALL.iter().copied().flatten() {
+        assert!(!facts.summary.is_empty() && facts.summary.ends_with('.'), "{}: {}", facts.name, facts.summary);
+        assert!(facts.name.len() <= 16 && facts.name.bytes().all(|byte| byte.is_ascii_lowercase()), "{}", facts.name);
+        for sub in facts.subcommands {
+            assert!(!sub.summary.is_empty(), "{} {}", facts.name, sub.name);
+        }
+    }
+}
+
+#[test]
+fn commands_tell_their_keys() {
+    let server = start(&[]);
+    let mut client = server.client();
+    let keys = |client: &mut Client, line: &str| {
+        let reply = client.call(&format!("COMMAND GETKEYS {line}"));
+        reply.items().iter().map(Value::text).collect::<Vec<_>>()
+    };
+    assert_eq!(keys(&mut client, "MSET a 1 b 2"), ["a", "b"]);
+    assert_eq!(keys(&mut client, "RENAME a b"), ["a", "b"]);
+    assert_eq!(keys(&mut client, "DEL a b c"), ["a", "b", "c"]);
+    assert_eq!(keys(&mut client, "OBJECT ENCODING a"), ["a"]);
+    assert_eq!(client.text("COMMAND GETKEYS PING x"), "ERR The command has no key arguments");
+    assert_eq!(client.text("COMMAND GETKEYS NOSUCH x"), "ERR Invalid command specified");
+    assert_eq!(client.text("COMMAND GETKEYS GET a b"), "ERR Invalid number of arguments specified for command");
+    let info = client.call("COMMAND INFO get nosuch config|get");
+    let items = info.items();
+    assert_eq!((items[0].items()[0].text(), items[0].items()[1].int()), ("get".into(), 2));
+    assert_eq!((&items[1], items[2].items()[0].text()), (&Value::Null, "config|get".into()));
+}
+
+#[test]
+fn info_has_its_sections_and_fields() {
+    let server = start(&[]);
+    let mut client = server.client();
+    client.text("SET a 1");
+    client.text("SET b 1 EX 100");
+    let all = client.text("INFO everything");
+    for field in "redis_version quire_version process_id run_id tcp_port uptime_in_seconds config_file connected_clients maxclients \
+         blocked_clients used_memory used_memory_human used_memory_rss used_memory_peak used_memory_dataset maxmemory \
+         mem_fragmentation_ratio total_system_memory loading rdb_changes_since_last_save rdb_bgsave_in_progress \
+         rdb_last_save_time rdb_last_bgsave_status rdb_last_bgsave_error rdb_last_bgsave_time_sec \
+         rdb_current_bgsave_time_sec rdb_saves aof_enabled last_cut_stall_us preimage_bytes_now preimage_bytes_peak \
+         writer_waits writer_wait_total_us writer_wait_longest_us dump_bytes_per_sec restore_mode restore_in_progress \
+         restore_first_read_us restore_full_us total_connections_received total_commands_processed \
+         instantaneous_ops_per_sec total_net_input_bytes total_net_output_bytes rejected_connections expired_keys \
+         evicted_keys keyspace_hits keyspace_misses latest_fork_usec role connected_slaves used_cpu_sys used_cpu_user \
+         cmdstat_set cluster_enabled db0"
+        .split_whitespace()
+    {
+        assert!(all.lines().any(|line| line.starts_with(&format!("{field}:"))), "{field}");
+    }
+    assert_eq!(client.info("db0"), "keys=2,expires=1,avg_ttl=".to_owned() + client.info("db0").rsplit('=').next().unwrap());
+    let some = client.text("INFO clients KEYSPACE");
+    assert_eq!(some.lines().filter(|line| line.starts_with('#')).collect::<Vec<_>>(), ["# Clients", "# Keyspace"]);
+    assert!(!client.text("INFO").contains("cmdstat_") && client.text("INFO commandstats").contains("cmdstat_set:calls=2"));
+    assert_eq!(client.text("INFO nosuch"), "");
+}
+
+#[test]
+fn slow_commands_are_logged() {
+    let server = start(&[("slowlog-log-slower-than", "5000"), ("slowlog-max-len", "2")]);
+    let mut client = server.client();
+    client.text("CLIENT SETNAME sleeper");
+    client.text("PING");
+    for _ in 0..3 {
+        client.text("DEBUG SLEEP 0.01");
+    }
+    assert_eq!(client.call("SLOWLOG LEN"), Value::Int(2));
+    let log = client.call("SLOWLOG GET 1");
+    let entry = log.items()[0].items();
+    assert_eq!((entry[0].int(), entry[5].text()), (2, "sleeper".into()));
+    assert!(entry[2].int() >= 10_000, "{entry:?}");
+    assert_eq!(entry[3].items().iter().map(Value::text).collect::<Vec<_>>(), ["DEBUG", "SLEEP", "0.01"]);
+    assert_eq!(client.text("SLOWLOG GET -2"), "ERR count should be greater than or equal to -1");
+    assert_eq!(client.call("SLOWLOG GET -1").items().len(), 2);
+    assert_eq!(client.text("SLOWLOG RESET"), "OK");
+    assert_eq!(client.call("SLOWLOG LEN"), Value::Int(0));
+    assert!(client.call("SLOWLOG HELP").items().len() > 4);
+}
+
+#[test]
+fn latency_spikes_are_kept() {
+    let server = start(&[("latency-monitor-threshold", "5")]);
+    let mut client = server.client();
+    client.text("DEBUG SLEEP 0.01");
+    client.text("DEBUG SLEEP 0.02");
+    let latest = client.call("LATENCY LATEST");
+    let event = latest.items().iter().find(|event| event.items()[0].text() == "command").unwrap().items();
+    assert!(event[3].int() >= 20, "{event:?}");
+    assert!(!client.call("LATENCY HISTORY command").items().is_empty());
+    assert_eq!(client.call("LATENCY HISTORY nosuch"), Value::Array(vec![]));
+    assert_eq!(client.call("LATENCY RESET command nosuch"), Value::Int(1));
+    assert_eq!(client.call("LATENCY HISTORY command"), Value::Array(vec![]));
+}
+
+#[test]
+fn debug_makes_keys_and_tells_of_them() {
+    let server = start(&[]);
+    let mut client = server.client();
+    let empty = "0".repeat(40);
+    assert_eq!(client.text("DEBUG DIGEST"), empty);
+    assert_eq!(client.text("DEBUG POPULATE 1000 p 20"), "OK");
+    assert_eq!((client.call("DBSIZE"), client.call("STRLEN p:999")), (Value::Int(1000), Value::Int(20)));
+    let digest = client.text("DEBUG DIGEST");
+    assert!(digest != empty && digest.len() == 40);
+    client.text("SET p:1 other");
+    assert_ne!(client.text("DEBUG DIGEST"), digest);
+    client.text("SET a x");
+    client.text("SET b x");
+    let values = client.call("DEBUG DIGEST-VALUE a b none");
+    assert_eq!(values.items()[0], values.items()[1]);
+    assert_eq!(values.items()[2].text(), empty);
+    assert!(client.text("DEBUG OBJECT a").contains("encoding:embstr"));
+    assert_eq!(client.text("DEBUG OBJECT none"), "ERR no such key");
+    assert!(client.text("DEBUG NOSUCH").starts_with("ERR unknown subcommand"));
+}
+
+#[test]
+fn a_reload_keeps_the_data() {
+    for mode in ["map", "load"] {
+        let server = start(&[("restore-mode", mode)]);
+        let (mut client, mut watcher) = (server.client(), server.client());
+        client.text("DEBUG POPULATE 5000");
+        client.text("HSET h f v");
+        client.text("SET t 1 EX 1000");
+        watcher.text("WATCH h");
+        let digest = client.text("DEBUG DIGEST");
+        assert_eq!(client.text("DEBUG RELOAD"), "OK");
+        assert_eq!(client.text("DEBUG DIGEST"), digest);
+        assert_eq!(client.info("restore_mode"), mode);
+        common::eventually("all is restored", || client.info("restore_in_progress") == "0");
+        assert_eq!((client.text("DEBUG DIGEST"), client.info("rdb_last_load_keys_loaded")), (digest, "5002".into()));
+        client.text("SET after 1");
+        assert_eq!(client.text("DEBUG RELOAD"), "OK");
+        assert_eq!(client.text("GET after"), "1");
+        watcher.text("MULTI");
+        assert_eq!(watcher.call("EXEC"), Value::Null, "what was watched is gone");
+    }
+}
+
+#[test]
+fn debug_is_off_unless_allowed() {
+    let server = start(&[("enable-debug-command", "no")]);
+    assert!(server.client().text("DEBUG SLEEP 0").starts_with("ERR DEBUG command not allowed."));
+}
+
+#[test]
+fn time_has_seconds_and_microseconds() {
+    let server = start(&[]);
+    let time = server.client().call("TIME");
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    assert!(now - time.items()[0].text().parse::<u64>().unwrap() < 60);
+    assert!(time.items()[1].text().parse::<u32>().unwrap() < 1_000_000);
+}

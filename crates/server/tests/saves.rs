@@ -1,0 +1,194 @@
+//! SAVE, BGSAVE, LASTSAVE, SHUTDOWN and restarts, as clients see them.
+
+mod common;
+
+use std::os::unix::fs::PermissionsExt;
+
+use common::{Client, Value, eventually, request, start, start_in};
+
+const STARTED: &str = "Background saving started";
+
+fn wait_saved(client: &mut Client) {
+    eventually("the save ends", || client.info("rdb_bgsave_in_progress") == "0");
+}
+
+#[test]
+fn what_is_saved_is_there_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    for mode in ["map", "load"] {
+        let mut server = start_in(dir.path(), &[("restore-mode", mode)]);
+        let mut client = server.client();
+        client.text("FLUSHALL");
+        client.text("DEBUG POPULATE 20000 k 200");
+        client.text("SELECT 9");
+        client.text("HSET h a 1 b 2");
+        let digest = client.text("DEBUG DIGEST");
+        client.send(request("SHUTDOWN SAVE"));
+        assert_eq!(client.try_reply(), None);
+        assert!(server.ended());
+        let server = start_in(dir.path(), &[("restore-mode", mode)]);
+        let mut client = server.client();
+        assert_eq!(client.text("DEBUG DIGEST"), digest);
+        assert_eq!(client.info("restore_mode"), mode);
+        eventually("all is restored", || client.info("restore_in_progress") == "0");
+        assert_ne!(client.info("restore_full_us"), "-1");
+        assert_eq!(client.info("rdb_changes_since_last_save"), "0");
+        assert_eq!(client.text("SAVE"), "OK");
+    }
+}
+
+#[test]
+fn an_image_is_what_was_there_at_the_cut() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start_in(dir.path(), &[]);
+    let mut client = server.client();
+    client.text("DEBUG POPULATE 100000 k 300");
+    let digest = client.text("DEBUG DIGEST");
+    let before = client.call("LASTSAVE").int();
+    assert_eq!(client.text("BGSAVE"), STARTED);
+    for number in 0..2000 {
+        client.send(request(&format!("SET k:{number} changed")));
+    }
+    for _ in 0..2000 {
+        assert_eq!(client.reply().text(), "OK");
+    }
+    wait_saved(&mut client);
+    assert!(client.call("LASTSAVE").int() >= before);
+    assert_eq!((client.info("rdb_last_bgsave_status"), client.info("rdb_saves")), ("ok".into(), "1".into()));
+    assert_eq!(client.info("rdb_changes_since_last_save"), "2000");
+    assert_ne!(client.info("last_cut_stall_us"), "0.0");
+    drop(server);
+    let server = start_in(dir.path(), &[]);
+    assert_eq!(server.client().text("DEBUG DIGEST"), digest);
+}
+
+#[test]
+fn one_save_at_a_time() {
+    let server = start(&[]);
+    let mut client = server.client();
+    client.text("DEBUG POPULATE 200000 k 500");
+    client.send([request("BGSAVE"), request("BGSAVE"), request("SAVE"), request("BGSAVE CANCEL"), request("BGSAVE FOO")].concat());
+    assert_eq!(client.reply().text(), STARTED);
+    let busy = "ERR Background save already in progress";
+    assert_eq!((client.reply().text(), client.reply().text()), (busy.into(), busy.into()));
+    assert_eq!(client.reply().text(), "Background saving cancelled");
+    assert_eq!(client.reply().text(), "ERR syntax error");
+    wait_saved(&mut client);
+    assert_eq!(client.info("rdb_last_bgsave_status"), "ok", "a save that was called off has not failed");
+    assert_eq!(client.text("BGSAVE CANCEL"), "ERR Background saving is currently not in progress or scheduled");
+    assert_eq!(client.text("BGSAVE SCHEDULE"), STARTED);
+    wait_saved(&mut client);
+    client.text("MULTI");
+    client.text("BGSAVE");
+    assert_eq!(client.call("EXEC").items()[0].text(), STARTED);
+    wait_saved(&mut client);
+    let left: Vec<_> = std::fs::read_dir(&server.dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["dump.quire"], "nothing but the image is left");
+}
+
+#[test]
+fn a_failed_save_is_told_and_stops_writes_if_there_are_rules() {
+    let server = start(&[("enable-protected-configs", "yes")]);
+    let mut client = server.client();
+    client.text("SET a 1");
+    assert_eq!(client.text("SAVE"), "OK");
+    let gone = server.dir.join("gone");
+    std::fs::create_dir(&gone).unwrap();
+    client.text(&format!("CONFIG SET dir {}", gone.display()));
+    std::fs::remove_dir(&gone).unwrap();
+    assert!(client.text("SAVE").starts_with("ERR "));
+    client.text("BGSAVE");
+    wait_saved(&mut client);
+    assert_eq!(client.info("rdb_last_bgsave_status"), "err");
+    assert!(client.info("rdb_last_bgsave_error").contains("No such file"), "{}", client.info("rdb_last_bgsave_error"));
+    // Nobody who has no rules relies on saves.
+    assert_eq!(client.text("SET a 2"), "OK");
+    client.words(&[b"CONFIG", b"SET", b"save", b"3600 1"]);
+    assert!(client.text("SET a 3").starts_with("MISCONF Redis is configured to save RDB snapshots"));
+    assert!(client.text("PING").starts_with("MISCONF"));
+    assert_eq!(client.text("GET a"), "2");
+    client.text("MULTI");
+    assert!(client.text("SET a 4").starts_with("MISCONF"));
+    assert!(client.text("EXEC").starts_with("EXECABORT"));
+    client.text("CONFIG SET stop-writes-on-bgsave-error no");
+    assert_eq!(client.text("SET a 5"), "OK");
+    client.text("CONFIG SET stop-writes-on-bgsave-error yes");
+    client.text(&format!("CONFIG SET dir {}", server.dir.display()));
+    assert_eq!(client.text("SAVE"), "OK");
+    assert_eq!((client.text("SET a 6"), client.info("rdb_last_bgsave_status")), ("OK".into(), "ok".into()));
+}
+
+#[test]
+fn shutdown_has_its_variants() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut server = start_in(dir.path(), &[]);
+    let mut client = server.client();
+    client.text("SET a 1");
+    for line in ["SHUTDOWN FOO", "SHUTDOWN SAVE NOSAVE", "SHUTDOWN ABORT NOW"] {
+        assert_eq!(client.text(line), "ERR syntax error", "{line}");
+    }
+    assert_eq!(client.text("SHUTDOWN ABORT"), "ERR No shutdown in progress.");
+    client.send("PING\r\nSHUTDOWN\r\n");
+    assert_eq!(client.reply().text(), "PONG");
+    assert_eq!(client.try_reply(), None);
+    assert!(server.ended());
+    assert!(!dir.path().join("dump.quire").exists(), "without rules nothing is saved");
+    let mut server = start_in(dir.path(), &[("save", "3600 1")]);
+    let mut client = server.client();
+    client.text("SET a 2");
+    client.send("SHUTDOWN NOW FORCE\r\n");
+    assert!(server.ended());
+    assert_eq!(start_in(dir.path(), &[]).client().text("GET a"), "2");
+}
+
+#[test]
+fn a_server_that_cannot_save_stays_unless_forced() {
+    let mut server = start(&[("enable-protected-configs", "yes")]);
+    let mut client = server.client();
+    let gone = server.dir.join("gone");
+    std::fs::create_dir(&gone).unwrap();
+    client.text(&format!("CONFIG SET dir {}", gone.display()));
+    std::fs::remove_dir(&gone).unwrap();
+    assert_eq!(client.text("SHUTDOWN SAVE"), "ERR Errors trying to SHUTDOWN. Check logs.");
+    assert_eq!(client.text("SET a 1"), "OK");
+    client.send(request("SHUTDOWN SAVE FORCE"));
+    assert_eq!(client.try_reply(), None);
+    assert!(server.ended());
+}
+
+#[test]
+fn a_shutdown_during_a_save_leaves_no_half_image() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut server = start_in(dir.path(), &[]);
+    let mut client = server.client();
+    client.text("DEBUG POPULATE 200000 k 500");
+    client.send([request("BGSAVE"), request("SHUTDOWN NOSAVE")].concat());
+    assert_eq!(client.reply().text(), STARTED);
+    assert!(server.ended());
+    let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(left.iter().all(|name| name == "dump.quire"), "{left:?}");
+}
+
+#[test]
+fn an_image_that_others_may_not_read_stays_so() {
+    let server = start(&[]);
+    let mut client = server.client();
+    client.text("SET a 1");
+    client.text("SAVE");
+    let mode = std::fs::metadata(server.dir.join("dump.quire")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o002, 0, "nobody else may write it");
+}
+
+#[test]
+fn keys_expire_without_being_asked_for() {
+    let server = start(&[]);
+    let mut client = server.client();
+    for number in 0..3000 {
+        client.send(request(&format!("SET k:{number} v PX 20")));
+    }
+    for _ in 0..3000 {
+        client.reply();
+    }
+    eventually("they are gone", || client.call("DBSIZE") == Value::Int(0));
+    assert_eq!(client.info("expired_keys"), "3000");
+}
