@@ -43,6 +43,7 @@ class Player:
         # Per connection: the commands that wait for EXEC, and whether one of them lets a key expire soon.
         self.queued = [[] for _ in range(Pair.CONNECTIONS)]
         self.brief = [False] * Pair.CONNECTIONS
+        self.keys = set(_generate.KEYS)
 
     def play(self, connection, requests, brief):
         data = b"".join(harness.Raw.encode(*words) for words in requests)
@@ -52,12 +53,15 @@ class Player:
             self.check(connection, words, ours, theirs)
             ended |= is_transaction_end(words)
         self.brief[connection] |= brief
+        if brief:
+            # A word changed at random may have made another key of it.
+            self.keys.update(word for words in requests for word in words[1:2])
         if self.brief[connection] and (not self.queued[connection] or ended):
             self.brief[connection] = bool(self.queued[connection])
             self.settle(2 * _generate.BRIEF_MS / 1000)
 
     def settle(self, pause_s=0.0):
-        self.pair.settle(_generate.DATABASES, _generate.KEYS, pause_s)
+        self.pair.settle(_generate.DATABASES, sorted(self.keys), pause_s)
 
     def check(self, connection, words, ours, theirs):
         queue = self.queued[connection]

@@ -11,8 +11,8 @@ use crate::resp::Reply;
 /// More random fields that may be the same are refused: no client has use for them, and the reply would take all memory.
 const MOST_RANDOM: i64 = 1 << 24;
 /// A longer reply of such fields is refused too.
-const MOST_RANDOM_BYTES: usize = 1 << 30;
-/// So many are written before that is looked at.
+const MOST_RANDOM_BYTES: usize = 1 << 28;
+/// So many are drawn before it is looked at whether that was too much.
 const RANDOM_AT_ONCE: usize = 1000;
 const BELOW_RANGE: &str = "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807";
 
@@ -203,17 +203,15 @@ pub fn hrandfield(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         return Err(CmdError::OUT_OF_RANGE);
     }
     let wanted = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
-    let (start, mark) = (ctx.reply.len(), ctx.reply.begin_array());
+    let limit_bytes = ctx.reply.len() + MOST_RANDOM_BYTES;
+    let mark = ctx.reply.begin_array();
     let mut shown = Ok(0);
     if count >= 0 {
-        shown = show_random(ctx, wanted, true, with_values);
+        shown = show_random(ctx, wanted, true, with_values, usize::MAX);
     } else {
         for done in (0..wanted).step_by(RANDOM_AT_ONCE) {
-            let part = show_random(ctx, (wanted - done).min(RANDOM_AT_ONCE), false, with_values);
+            let part = show_random(ctx, (wanted - done).min(RANDOM_AT_ONCE), false, with_values, limit_bytes);
             shown = shown.and_then(|before| Ok(before + part?));
-            if ctx.reply.len() - start > MOST_RANDOM_BYTES {
-                shown = Err(CmdError::OUT_OF_RANGE);
-            }
             // A hash that is not there, or proves damaged, will be so next time too.
             if !matches!(shown, Ok(1..)) {
                 break;
@@ -227,12 +225,22 @@ pub fn hrandfield(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     shown.map(drop)
 }
 
-/// Writes random fields; returns how many elements of the reply that were.
-fn show_random(ctx: &mut Ctx<'_>, wanted: usize, distinct: bool, with_values: bool) -> Result<usize, CmdError> {
+/// Writes random fields; returns how many elements of the reply that were. Fails if the reply passes the limit.
+fn show_random(
+    ctx: &mut Ctx<'_>,
+    wanted: usize,
+    distinct: bool,
+    with_values: bool,
+    limit_bytes: usize,
+) -> Result<usize, CmdError> {
     let reply = &mut *ctx.reply;
     let nested = with_values && reply.is_resp3();
-    let mut elements = 0;
+    let (mut elements, mut full) = (0, false);
     ctx.store.hash_random_fields(ctx.client.db, ctx.args.at(1), wanted, distinct, &mut |field, value| {
+        full |= reply.len() > limit_bytes;
+        if full {
+            return;
+        }
         if nested {
             reply.array(2);
         }
@@ -242,7 +250,7 @@ fn show_random(ctx: &mut Ctx<'_>, wanted: usize, distinct: bool, with_values: bo
         }
         elements += if with_values && !nested { 2 } else { 1 };
     })?;
-    Ok(elements)
+    if full { Err(CmdError::OUT_OF_RANGE) } else { Ok(elements) }
 }
 
 fn one_random(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {

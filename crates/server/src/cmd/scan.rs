@@ -124,11 +124,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cursors_are_numbers() {
-        assert_eq!(cursor(b"0").unwrap(), 0);
-        assert_eq!(cursor(b"0012").unwrap(), 12);
-        assert_eq!(cursor(b"18446744073709551615").unwrap(), u64::MAX);
-        for text in ["", "x", "-1", "18446744073709551616"] {
+    fn cursors_are_what_strtoul_takes() {
+        for (text, value) in [
+            ("0", 0),
+            ("", 0),
+            ("0012", 12),
+            ("+12", 12),
+            ("-0", 0),
+            ("-1", u64::MAX),
+            ("18446744073709551615", u64::MAX),
+        ] {
+            assert_eq!(cursor(text.as_bytes()).unwrap(), value, "{text}");
+        }
+        for text in ["x", "-", "+", "+-1", " 1", "1 ", "0x1", "18446744073709551616"] {
             assert!(cursor(text.as_bytes()).is_err(), "{text}");
         }
     }

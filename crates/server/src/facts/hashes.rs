@@ -89,7 +89,7 @@ pub static FACTS: &[CommandFacts] = &[
         Arg::block("options", &[Arg::int("count"), Arg::word("withvalues", "WITHVALUES").optional()]).optional(),
     ])
     .tips(&["nondeterministic_output"])
-    .differs("A negative count below -16777216, or one whose reply would exceed 1 GiB, is refused."),
+    .differs("A negative count below -16777216, or one whose reply would exceed 256 MiB, is refused."),
     hash(
         CommandFacts::new("hscan", -3, hashes::hscan),
         "2.8.0",

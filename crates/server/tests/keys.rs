@@ -1,0 +1,112 @@
+//! Keys and hashes over real sockets: what scans promise, forms of replies, and requests that ask for too much.
+
+mod common;
+
+use std::collections::HashSet;
+
+use common::{Client, Value, framed, start};
+
+/// The elements that a whole scan passes, while `meanwhile` runs between its steps.
+fn scanned(client: &mut Client, command: &str, mut meanwhile: impl FnMut(&mut Client, usize)) -> HashSet<Vec<u8>> {
+    let mut seen = HashSet::new();
+    let mut cursor = "0".to_owned();
+    for step in 0.. {
+        let Value::Array(reply) = client.call(&format!("{command} {cursor} COUNT 20")) else { panic!("an array") };
+        cursor = reply[0].text();
+        seen.extend(reply[1].items().iter().map(|item| item.text().into_bytes()));
+        if cursor == "0" {
+            break;
+        }
+        meanwhile(client, step);
+    }
+    seen
+}
+
+#[test]
+fn a_scan_misses_nothing_that_stays_while_keys_come_and_go() {
+    let server = start(&[]);
+    let mut client = server.client();
+    for hash in [false, true] {
+        let set = |name: String| if hash { format!("HSET h {name} v") } else { format!("SET {name} v") };
+        let remove = |name: String| if hash { format!("HDEL h {name}") } else { format!("DEL {name}") };
+        for number in 0..500 {
+            client.call(&set(format!("stays:{number}")));
+        }
+        // First the table grows under the scan, then it shrinks.
+        for grows in [true, false] {
+            let seen = scanned(&mut client, if hash { "HSCAN h" } else { "SCAN" }, |client, step| {
+                for number in step * 40..(step + 1) * 40 {
+                    let name = format!("goes:{}", number % 2000);
+                    client.call(&if grows { set(name) } else { remove(name) });
+                }
+            });
+            for number in 0..500 {
+                assert!(seen.contains(format!("stays:{number}").as_bytes()), "{number} {hash} {grows}");
+            }
+        }
+    }
+}
+
+#[test]
+fn random_fields_have_the_form_of_the_protocol() {
+    let server = start(&[]);
+    let mut client = server.client();
+    client.call("HSET h f v");
+    assert_eq!(client.call("HRANDFIELD h -2 WITHVALUES").items().len(), 4);
+    client.call("HELLO 3");
+    let pair = Value::Array(vec![Value::Bulk(b"f".to_vec()), Value::Bulk(b"v".to_vec())]);
+    assert_eq!(client.call("HRANDFIELD h -2 WITHVALUES"), Value::Array(vec![pair.clone(), pair]));
+    assert_eq!(client.call("HRANDFIELD missing 5"), Value::Array(vec![]));
+    assert_eq!(client.call("HRANDFIELD missing"), Value::Null);
+}
+
+#[test]
+fn random_fields_that_would_take_all_memory_are_refused() {
+    let server = start(&[]);
+    let mut client = server.client();
+    client.send(framed(&[b"HSET", b"fat", b"f", &vec![b'x'; 8 << 20]]));
+    assert_eq!(client.reply(), Value::Int(1));
+    assert_eq!(client.text("HRANDFIELD fat -1000 WITHVALUES"), "ERR value is out of range");
+    assert_eq!(client.text("HRANDFIELD fat -9223372036854775807"), "ERR value is out of range");
+    assert_eq!(client.call("HRANDFIELD fat 9223372036854775807").items().len(), 1);
+    assert_eq!(client.text("PING"), "PONG");
+}
+
+#[test]
+fn a_key_that_is_copied_moved_or_renamed_onto_itself_stays() {
+    let server = start(&[]);
+    let mut client = server.client();
+    client.call("SET key v EX 100");
+    let same = "ERR source and destination objects are the same";
+    assert_eq!(client.text("COPY key key REPLACE"), same);
+    assert_eq!(client.text("COPY key key DB 0 REPLACE"), same);
+    assert_eq!(client.text("MOVE key 0"), same);
+    assert_eq!(client.text("RENAME key key"), "OK");
+    assert_eq!(client.text("RENAMENX key key"), "0");
+    assert_eq!((client.text("GET key"), client.text("TTL key")), ("v".into(), "100".into()));
+    assert_eq!(client.text("COPY key key DB 1"), "1");
+    assert_eq!(client.text("MOVE key 1"), "0");
+}
+
+#[test]
+fn look_ups_are_counted_once_a_command() {
+    let server = start(&[]);
+    let mut client = server.client();
+    client.call("HSET h a 1 b 2");
+    client.call("CONFIG RESETSTAT");
+    for command in [
+        "HGETALL h",
+        "HMGET h a b c",
+        "HSCAN h 0",
+        "HRANDFIELD h -3",
+        "TTL h",
+        "TYPE h",
+        "OBJECT ENCODING h",
+        "COPY h i",
+    ] {
+        client.call(command);
+    }
+    client.call("TTL missing");
+    let stats = client.text("INFO stats");
+    assert!(stats.contains("keyspace_hits:8\r\n") && stats.contains("keyspace_misses:1\r\n"), "{stats}");
+}
