@@ -16,6 +16,9 @@ import time
 import traceback
 
 
+SCRATCH_PARENT = None
+
+
 def free_port():
     """A port above 20000 that nobody listens on."""
     while True:
@@ -157,8 +160,8 @@ class Quire:
 
 @contextlib.contextmanager
 def scratch():
-    """A directory that is gone afterwards. It lies beside the build, so on a real disk."""
-    parent = os.environ.get("QUIRE_TEST_DIR") or os.getcwd()
+    """A directory that is gone afterwards. It lies beside the binary under test, so on a real disk and ignored by git."""
+    parent = os.environ.get("QUIRE_TEST_DIR") or SCRATCH_PARENT or os.getcwd()
     path = tempfile.mkdtemp(prefix="quire-test-", dir=parent if os.access(parent, os.W_OK) else None)
     try:
         yield path
@@ -181,6 +184,8 @@ def arguments(description, extend=lambda parser: None):
     extend(parser)
     options = parser.parse_args()
     options.quire = os.path.abspath(options.quire)
+    global SCRATCH_PARENT
+    SCRATCH_PARENT = os.path.dirname(options.quire)
     return options
 
 

@@ -44,6 +44,14 @@ fn sigterm_saves_only_if_there_are_rules() {
 }
 
 #[test]
+fn the_server_outlives_its_terminal() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = serve(dir.path(), &["--save", ""]);
+    server.signal("HUP");
+    assert_eq!(server.call("SET a 1"), "+OK\r\n");
+}
+
+#[test]
 fn a_second_sigint_leaves_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let mut server = serve(dir.path(), &["--save", "3600 1", "--enable-debug-command", "local"]);
@@ -104,8 +112,14 @@ fn what_cannot_work_is_said_in_a_line() {
         (&["--port", "70000"], "directive 'port' with value '70000': argument must be between 0 and 65535 inclusive"),
         (&["--save", "900"], "directive 'save' with value '900': Invalid save parameters"),
         (&["--appendonly", "yes"], "not there yet; use save rules or BGSAVE"),
-        (&["--port", &port, "--bind", "127.0.0.1", "--dir", &data], "another program listens there; choose another with --port"),
-        (&["--bind", "not.an.address.invalid", "--dir", &data], "is neither an IP address nor a name that can be found"),
+        (
+            &["--port", &port, "--bind", "127.0.0.1", "--dir", &data],
+            "another program listens there; choose another with --port",
+        ),
+        (
+            &["--bind", "not.an.address.invalid", "--dir", &data],
+            "is neither an IP address nor a name that can be found",
+        ),
         (&["--dir", &path("file")], "choose another with --dir"),
         (&["--logfile", &path("none/log")], "cannot open the logfile"),
     ];

@@ -210,7 +210,7 @@ pub fn call(command: &Command, ctx: &mut Ctx<'_>) {
     ctx.server.stats.commands_processed += 1;
     // No limit below a microsecond matters, so that most commands are done here.
     let limit_us = ctx.server.config.slowlog_slower_than_us;
-    if limit_us >= 0 && duration_ns >= limit_us as u64 * 1000 || duration_ns >= 1_000_000 {
+    if limit_us >= 0 && duration_ns >= (limit_us as u64).saturating_mul(1000) || duration_ns >= 1_000_000 {
         note_slow(command, ctx, duration_ns / 1000);
     }
 }

@@ -220,7 +220,8 @@ fn stats(source: &Source<'_>, text: &mut Text) {
     text.field("keyspace_misses", store.misses);
     text.field("pubsub_channels", 0);
     text.field("pubsub_patterns", 0);
-    text.field("latest_fork_usec", 0);
+    // What stands where Redis forks: the cut.
+    text.field("latest_fork_usec", source.store.save_stats().last_cut_ns / 1000);
     text.field("total_forks", 0);
     text.field("total_error_replies", stats.error_replies);
     text.field("total_reads_processed", stats.reads);

@@ -31,7 +31,7 @@ pub fn begin(store: &mut Store, state: &mut ServerState) -> Result<(), String> {
 
 fn note_cut(state: &mut ServerState, cut_us: u64) {
     let threshold_ms = state.config.latency_threshold_ms;
-    if threshold_ms > 0 && cut_us >= threshold_ms * 1000 {
+    if threshold_ms > 0 && cut_us / 1000 >= threshold_ms {
         let unix_s = state.unix_s();
         state.latency.record("cut", unix_s, cut_us / 1000);
     }

@@ -25,7 +25,17 @@ fn a_client_is_described() {
     client.text("PING");
     client.text("DISCARD");
     let line = client.text("CLIENT INFO");
-    let known = [("name", "worker"), ("db", "3"), ("lib-name", "some-lib"), ("lib-ver", "1.2"), ("resp", "2"), ("multi", "-1"), ("flags", "N"), ("cmd", "client|info"), ("user", "default")];
+    let known = [
+        ("name", "worker"),
+        ("db", "3"),
+        ("lib-name", "some-lib"),
+        ("lib-ver", "1.2"),
+        ("resp", "2"),
+        ("multi", "-1"),
+        ("flags", "N"),
+        ("cmd", "client|info"),
+        ("user", "default"),
+    ];
     for (name, value) in known {
         assert_eq!(field(&line, name), value, "{name} in {line}");
     }
@@ -155,12 +165,17 @@ fn a_paused_client_can_be_killed_and_leaves_nothing() {
 fn reset_undoes_what_the_connection_was() {
     let server = start(&[]);
     let (mut client, mut other) = (server.client(), server.client());
-    for line in ["HELLO 3", "CLIENT SETNAME x", "SELECT 5", "WATCH k", "CLIENT NO-EVICT ON", "CLIENT NO-TOUCH ON", "MULTI"] {
+    for line in
+        ["HELLO 3", "CLIENT SETNAME x", "SELECT 5", "WATCH k", "CLIENT NO-EVICT ON", "CLIENT NO-TOUCH ON", "MULTI"]
+    {
         client.call(line);
     }
     assert_eq!(client.text("RESET"), "RESET");
     let line = client.text("CLIENT INFO");
-    assert_eq!((field(&line, "db"), field(&line, "resp"), field(&line, "flags"), field(&line, "name")), ("0".into(), "2".into(), "N".into(), String::new()));
+    assert_eq!(
+        (field(&line, "db"), field(&line, "resp"), field(&line, "flags"), field(&line, "name")),
+        ("0".into(), "2".into(), "N".into(), String::new())
+    );
     client.text("MULTI");
     other.text("SELECT 5");
     other.text("SET k 1");

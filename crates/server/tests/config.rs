@@ -20,9 +20,10 @@ fn settings_are_found_by_pattern() {
     assert_eq!(names, ["timeout", "maxclients", "maxmemory", "maxmemory-policy"]);
     assert_eq!(client.call("CONFIG GET nosuch"), Value::Array(vec![]));
     assert_eq!(get(&mut client, "hash-max-ziplist-entries"), "128");
-    for name in "save dir dbfilename maxclients timeout tcp-keepalive requirepass protected-mode loglevel logfile bind port \
+    for name in
+        "save dir dbfilename maxclients timeout tcp-keepalive requirepass protected-mode loglevel logfile bind port \
                  unixsocket stop-writes-on-bgsave-error checkpoint-max-extra-memory"
-        .split_whitespace()
+            .split_whitespace()
     {
         get(&mut client, name);
     }
@@ -34,7 +35,8 @@ fn settings_change_together_or_not_at_all() {
     let mut client = server.client();
     assert_eq!(client.text("CONFIG SET timeout 7 tcp-keepalive 9"), "OK");
     assert_eq!((get(&mut client, "timeout"), get(&mut client, "tcp-keepalive")), ("7".into(), "9".into()));
-    let failed = |name: &str, reason: &str| format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {reason}");
+    let failed =
+        |name: &str, reason: &str| format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {reason}");
     for (line, error) in [
         ("CONFIG SET timeout 8 maxclients zero", failed("maxclients", "argument couldn't be parsed into an integer")),
         ("CONFIG SET timeout 8 maxclients 0", failed("maxclients", "argument must be between 1 and 1000000 inclusive")),
@@ -58,7 +60,8 @@ fn more_clients_than_the_system_allows_are_refused() {
     let server = start(&[]);
     let mut client = server.client();
     let reply = client.text("CONFIG SET maxclients 1000000");
-    let limited = reply.contains("The operating system is not able to handle the specified number of clients, try with");
+    let limited =
+        reply.contains("The operating system is not able to handle the specified number of clients, try with");
     assert!(reply == "OK" || limited, "{reply}");
     assert_eq!(get(&mut client, "maxclients") == "1000000", !limited);
 }
@@ -100,7 +103,9 @@ fn counters_start_again_at_resetstat() {
     assert!(client.info("cmdstat_get").starts_with("calls=2,usec="));
     assert!(client.info("cmdstat_get").ends_with("rejected_calls=1,failed_calls=0"));
     assert_eq!(client.text("CONFIG RESETSTAT"), "OK");
-    for field in ["keyspace_hits", "keyspace_misses", "total_error_replies", "expired_keys", "total_connections_received"] {
+    for field in
+        ["keyspace_hits", "keyspace_misses", "total_error_replies", "expired_keys", "total_connections_received"]
+    {
         assert_eq!(client.info(field), "0", "{field}");
     }
     assert_eq!((client.info("cmdstat_get"), client.info("errorstat_ERR")), (String::new(), String::new()));

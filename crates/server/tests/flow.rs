@@ -65,6 +65,24 @@ fn requests_of_a_client_that_does_not_read_stay_with_it() {
 }
 
 #[test]
+fn strangers_who_do_not_read_get_little() {
+    let server = start(&[("requirepass", "secret")]);
+    let stream = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+    stream.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
+    let mut stranger = Client::over(stream);
+    let mut other = server.client();
+    other.text("AUTH secret");
+    let id = other.call("CLIENT ID").int() - 1;
+    let requests = b"x\r\n".repeat(100_000);
+    let mut taken = 0;
+    while taken < 400 && stranger.try_send(&requests) {
+        taken += 1;
+    }
+    assert!(taken < 400);
+    assert!(listed(&mut other, id, "tot-mem") < MIB);
+}
+
+#[test]
 fn replies_beyond_the_hard_limit_end_the_connection() {
     let server = with_big(16 * MIB, &[("client-output-buffer-limit", "normal 4mb 0 0")]);
     let mut other = server.client();

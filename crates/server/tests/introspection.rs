@@ -81,10 +81,15 @@ fn info_has_its_sections_and_fields() {
     {
         assert!(all.lines().any(|line| line.starts_with(&format!("{field}:"))), "{field}");
     }
-    assert_eq!(client.info("db0"), "keys=2,expires=1,avg_ttl=".to_owned() + client.info("db0").rsplit('=').next().unwrap());
+    assert_eq!(
+        client.info("db0"),
+        "keys=2,expires=1,avg_ttl=".to_owned() + client.info("db0").rsplit('=').next().unwrap()
+    );
     let some = client.text("INFO clients KEYSPACE");
     assert_eq!(some.lines().filter(|line| line.starts_with('#')).collect::<Vec<_>>(), ["# Clients", "# Keyspace"]);
-    assert!(!client.text("INFO").contains("cmdstat_") && client.text("INFO commandstats").contains("cmdstat_set:calls=2"));
+    assert!(
+        !client.text("INFO").contains("cmdstat_") && client.text("INFO commandstats").contains("cmdstat_set:calls=2")
+    );
     assert_eq!(client.text("INFO nosuch"), "");
 }
 

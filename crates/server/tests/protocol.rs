@@ -27,7 +27,10 @@ fn the_protocol_can_be_changed_both_ways() {
     assert_eq!((two.len(), two[0].text()), (14, "server".into()));
     let Value::Map(three) = client.call("HELLO 3 SETNAME me") else { panic!("a map") };
     let field = |name: &str| three.iter().find(|(key, _)| key.text() == name).unwrap().1.clone();
-    assert_eq!((field("proto"), field("mode").text(), field("modules")), (Value::Int(3), "standalone".into(), Value::Array(vec![])));
+    assert_eq!(
+        (field("proto"), field("mode").text(), field("modules")),
+        (Value::Int(3), "standalone".into(), Value::Array(vec![]))
+    );
     assert_eq!(client.call("GET none"), Value::Null);
     assert_eq!(client.text("CLIENT GETNAME"), "me");
     assert!(matches!(client.call("INFO server"), Value::Verbatim(_)));

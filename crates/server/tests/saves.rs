@@ -67,7 +67,10 @@ fn one_save_at_a_time() {
     let server = start(&[]);
     let mut client = server.client();
     client.text("DEBUG POPULATE 200000 k 500");
-    client.send([request("BGSAVE"), request("BGSAVE"), request("SAVE"), request("BGSAVE CANCEL"), request("BGSAVE FOO")].concat());
+    client.send(
+        [request("BGSAVE"), request("BGSAVE"), request("SAVE"), request("BGSAVE CANCEL"), request("BGSAVE FOO")]
+            .concat(),
+    );
     assert_eq!(client.reply().text(), STARTED);
     let busy = "ERR Background save already in progress";
     assert_eq!((client.reply().text(), client.reply().text()), (busy.into(), busy.into()));

@@ -85,7 +85,18 @@ fn is_stopped(own: &[&str], others: &[&str]) -> bool {
 
 #[test]
 fn watched_keys_stop_a_transaction_when_they_change() {
-    for line in ["SET a 1", "DEL b", "APPEND a x", "EXPIRE b 100", "RENAME a c", "RENAME ran b", "FLUSHALL", "FLUSHDB", "SWAPDB 0 1", "MOVE a 1"] {
+    for line in [
+        "SET a 1",
+        "DEL b",
+        "APPEND a x",
+        "EXPIRE b 100",
+        "RENAME a c",
+        "RENAME ran b",
+        "FLUSHALL",
+        "FLUSHDB",
+        "SWAPDB 0 1",
+        "MOVE a 1",
+    ] {
         let expected = line != "RENAME ran b";
         assert_eq!(is_stopped(&[], &[line]), expected, "{line}");
         assert_eq!(is_stopped(&[line], &[]), expected, "by the client itself: {line}");

@@ -133,8 +133,8 @@ pub fn getkeysandflags(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         ctx.reply.array(2);
         ctx.reply.bulk(request.at(position));
         let holds = |spec: &&KeySpec| {
-            let last = if spec.last < 0 { request.len() as i16 + spec.last } else { spec.last };
-            (spec.first..=last).contains(&(position as i16))
+            let last = i64::from(spec.last) + if spec.last < 0 { request.len() as i64 } else { 0 };
+            (i64::from(spec.first)..=last).contains(&(position as i64))
         };
         let usage = command.facts.key_specs.iter().find(holds).map_or(0, |spec| spec.usage);
         write_usage(ctx.reply, usage_in(usage, request));

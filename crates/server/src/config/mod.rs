@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 pub mod file;
+mod suggest;
 pub mod table;
 pub mod value;
 
@@ -167,7 +168,7 @@ impl Config {
     /// Sets one directive by its name or an alias, whatever the case of its letters.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), ConfigError> {
         let directive = table::find(name)
-            .ok_or_else(|| ConfigError::Unknown { name: name.to_owned(), suggestion: table::closest(name) })?;
+            .ok_or_else(|| ConfigError::Unknown { name: name.to_owned(), suggestion: suggest::closest(name) })?;
         (directive.set)(self, value).map_err(|reason| ConfigError::BadValue {
             name: directive.name,
             value: value.to_owned(),

@@ -75,7 +75,15 @@ pub static DIRECTIVES: &[Directive] = &[
             Ok(())
         }
     ),
-    integer!("port", "6379", FIXED, 0, 65535, "TCP port to listen on; 0 means none, or any free one without a unixsocket.", port),
+    integer!(
+        "port",
+        "6379",
+        FIXED,
+        0,
+        65535,
+        "TCP port to listen on; 0 means none, or any free one without a unixsocket.",
+        port
+    ),
     text!("unixsocket", "", FIXED, "Path of a Unix socket to listen on.", unixsocket),
     directive!(
         "unixsocketperm",
@@ -378,27 +386,4 @@ pub fn find(name: &str) -> Option<&'static Directive> {
         directive.name.eq_ignore_ascii_case(name)
             || directive.aliases.iter().any(|alias| alias.eq_ignore_ascii_case(name))
     })
-}
-
-/// The directive whose name differs least from `name`, if it is close enough to be meant.
-pub fn closest(name: &str) -> Option<&'static str> {
-    let name = name.to_ascii_lowercase().replace('_', "-");
-    let (distance, closest) =
-        DIRECTIVES.iter().map(|directive| (distance(&name, directive.name), directive.name)).min()?;
-    (distance <= 1 + name.len() / 4).then_some(closest)
-}
-
-/// Letters to insert, delete or replace to turn one word into the other.
-fn distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.bytes().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.bytes().enumerate() {
-            let replaced = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }

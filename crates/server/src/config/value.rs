@@ -128,6 +128,9 @@ pub const LOG_FORMATS: &[(&str, LogFormat)] = &[("text", LogFormat::Text), ("jso
 /// Words of [`RestoreMode`].
 pub const RESTORE_MODES: &[(&str, RestoreMode)] = &[("map", RestoreMode::Map), ("load", RestoreMode::Load)];
 
+/// From so many seconds on (centuries) a save rule is a mistake.
+const MAX_SAVE_SECONDS: u64 = 1 << 34;
+
 /// `seconds changes` pairs; an empty text means none.
 pub fn save_rules(text: &str) -> Result<Vec<SaveRule>, Reason> {
     let words: Vec<_> = text.split_ascii_whitespace().collect();
@@ -139,7 +142,7 @@ pub fn save_rules(text: &str) -> Result<Vec<SaveRule>, Reason> {
         .map(|pair| {
             let number = |word: &str| numbers::parse_u64(word.as_bytes()).ok_or("Invalid save parameters");
             match (number(pair[0])?, number(pair[1])?) {
-                (0, _) => Err("Invalid save parameters".into()),
+                (0, _) | (MAX_SAVE_SECONDS.., _) => Err("Invalid save parameters".into()),
                 (seconds, changes) => Ok(SaveRule { seconds, changes }),
             }
         })
@@ -195,7 +198,7 @@ mod tests {
     fn save_rules_come_in_pairs() {
         assert_eq!(save_rules("3600 1 300 100").unwrap().len(), 2);
         assert_eq!(save_rules("").unwrap(), []);
-        for text in ["3600", "0 1", "a b", "60 -1"] {
+        for text in ["3600", "0 1", "a b", "60 -1", "18446744073709551615 1"] {
             assert!(save_rules(text).is_err(), "{text}");
         }
         assert_eq!(save_rules_text(&save_rules(" 60  7 ").unwrap()), "60 7");

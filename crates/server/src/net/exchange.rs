@@ -19,6 +19,8 @@ const ACCEPTED_AT_ONCE: usize = 512;
 /// A client whose requests wait is not read from while so much of them is here: the rest waits in the kernel, and in the
 /// client.
 const HELD_INPUT_BYTES: usize = 256 * 1024;
+/// Memory for requests that a connection keeps while one is incomplete.
+const KEPT_INPUT_BYTES: usize = 512 * 1024;
 
 impl Engine {
     /// Takes in those who are waiting at a listener, many at once but not all of a flood.
@@ -98,7 +100,8 @@ impl Engine {
         if self.worker.write_waiting(&mut connection) {
             self.write_again.push(slot);
         }
-        if connection.hold == Hold::Unread && connection.output.len() <= self.worker.held_output_bytes() / 2 {
+        if connection.hold == Hold::Unread && connection.output.len() <= self.worker.held_output_bytes(&connection) / 2
+        {
             run_waiting(&mut self.worker, &mut connection);
         }
         self.finish(slot, connection);
@@ -213,6 +216,10 @@ fn run_waiting(worker: &mut Worker, connection: &mut Connection) {
         return;
     }
     input.drain(..done);
+    if input.capacity() > KEPT_INPUT_BYTES && input.capacity() / 4 > input.len() {
+        // What a large request needed is not kept for the small beginning of the next.
+        input.shrink_to(KEPT_INPUT_BYTES.max(input.len()));
+    }
     connection.input = input;
     connection.client.input_bytes = connection.input.len();
 }

@@ -1,11 +1,12 @@
-//! SIGTERM and SIGINT: the first asks the loop to end, a second SIGINT leaves at once.
+//! SIGTERM and SIGINT: the first asks the loop to end, a second SIGINT leaves at once. SIGHUP does nothing: the server
+//! outlives its terminal.
 
 use std::io::{self, Read};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use mio::net::UnixStream;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 /// Exit status when SIGINT came twice.
 const INSISTED_STATUS: i32 = 1;
@@ -26,6 +27,7 @@ impl Signals {
         signal_hook::flag::register(SIGINT, asked)?;
         signal_hook::low_level::pipe::register(SIGINT, writer.try_clone()?)?;
         signal_hook::low_level::pipe::register(SIGTERM, writer)?;
+        signal_hook::flag::register(SIGHUP, Arc::new(AtomicBool::new(false)))?;
         Ok(Self { pipe: UnixStream::from_std(reader) })
     }
 

@@ -24,6 +24,8 @@ const FLUSH_BYTES: usize = 64 * 1024;
 const KEPT_REPLY_BYTES: usize = 256 * 1024;
 /// A client that leaves more replies than this unread gets no further command run until it has read half of them.
 const HELD_OUTPUT_BYTES: usize = 32 << 20;
+/// The same for a client that has not given the password.
+const STRANGERS_OUTPUT_BYTES: usize = 64 * 1024;
 /// Written to a socket in one turn of the loop.
 const WRITTEN_AT_ONCE_BYTES: usize = 4 << 20;
 /// After so long a client's further requests wait for the next turn of the loop, so that others get theirs.
@@ -194,7 +196,7 @@ impl Worker {
     fn must_wait(&self, command: Option<CommandId>, began: Instant, connection: &Connection) -> Hold {
         if self.state.pause.is_some() && self.is_paused(command, connection) {
             Hold::Pause
-        } else if connection.output.len() > self.held_output_bytes() {
+        } else if connection.output.len() > self.held_output_bytes(connection) {
             Hold::Unread
         } else if self.state.command_clock.saturating_duration_since(began) > SHARE {
             Hold::Share
@@ -214,7 +216,10 @@ impl Worker {
     }
 
     /// How many unread replies a client may have before it is made to wait.
-    pub fn held_output_bytes(&self) -> usize {
+    pub fn held_output_bytes(&self, connection: &Connection) -> usize {
+        if !connection.client.authenticated {
+            return STRANGERS_OUTPUT_BYTES;
+        }
         let limit = self.state.config.output_limits.normal;
         HELD_OUTPUT_BYTES.max(limit.hard_bytes.max(limit.soft_bytes) as usize)
     }
@@ -325,7 +330,7 @@ pub(super) fn check_output(connection: &mut Connection, state: &mut ServerState)
     let above_soft = limit.soft_bytes > 0 && waiting > limit.soft_bytes;
     let since = if above_soft { Some(connection.output.above_soft_since_ms.unwrap_or(now_ms)) } else { None };
     connection.output.above_soft_since_ms = since;
-    let too_long = since.is_some_and(|since| now_ms - since > limit.soft_seconds * 1000);
+    let too_long = since.is_some_and(|since| now_ms.saturating_sub(since) > limit.soft_seconds.saturating_mul(1000));
     if too_long || limit.hard_bytes > 0 && waiting > limit.hard_bytes {
         tracing::warn!(
             client = connection.client.id,

@@ -1,8 +1,10 @@
 //! The wire protocol: reading requests and writing replies. Knows nothing of commands, clients or sockets.
 
+pub mod deferred;
 pub mod inline;
 pub mod parser;
 pub mod reply;
 
+pub use deferred::ArrayMark;
 pub use parser::{Batch, Limits, Partial, ProtocolError, Request, parse};
-pub use reply::{ArrayMark, Protocol, Reply};
+pub use reply::{Protocol, Reply};

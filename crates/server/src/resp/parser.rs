@@ -222,7 +222,8 @@ fn short_number(input: &[u8], at: usize) -> Option<(usize, usize)> {
         return None;
     }
     let mut value = first as usize;
-    for (index, &byte) in line.iter().enumerate().take(8).skip(1) {
+    for index in 1..line.len().min(8) {
+        let byte = line[index];
         let digit = byte.wrapping_sub(b'0');
         if digit > 9 {
             // A second byte of the line end must have come too.
