@@ -6,8 +6,8 @@ are the differences to Redis that are meant.
 
 # How far replies that tell a time may be apart; the two servers get the same command at different moments.
 TIMES = {"TTL": 1, "PTTL": 1000, "EXPIRETIME": 1, "PEXPIRETIME": 1000}
-# Replies whose order is free where the keys or fields are in a table.
-UNORDERED = {"KEYS", "HKEYS", "HVALS", "HGETALL"}
+# Replies whose order is free where the keys, fields or directives are in a table.
+UNORDERED = {"KEYS", "HKEYS", "HVALS", "HGETALL", "CONFIG GET"}
 # Replies that are drawn by lot.
 DRAWN = {"RANDOMKEY", "HRANDFIELD"}
 # Replies that only have to be of the same type. Redis shares the objects of 0 to 9999 between keys, and queued words
@@ -21,7 +21,7 @@ def name_of(words):
     if not words:
         return ""
     name = words[0].upper().decode("latin1")
-    if name in ("OBJECT", "DEBUG", "CLIENT") and len(words) > 1:
+    if name in ("OBJECT", "DEBUG", "CLIENT", "CONFIG") and len(words) > 1:
         return f"{name} {words[1].upper().decode('latin1')}"
     return name
 
@@ -49,7 +49,7 @@ def known_difference(words, ours, theirs):
 def as_bag(name, tree):
     """The elements in no order; a map that is sent flat is paired first."""
     items = tree[1] or []
-    if name == "HGETALL" and tree[0] == "*":
+    if name in ("HGETALL", "CONFIG GET") and tree[0] == "*":
         items = list(zip(items[::2], items[1::2]))
     return sorted(map(repr, items))
 

@@ -68,6 +68,15 @@ class Connection:
             return marker, [(self._read(parts), self._read(parts)) for _ in range(count)]
         return marker, [self._read(parts) for _ in range(count)]
 
+    def send_pieces(self, data, cuts):
+        """Sends data cut at some places, then says that nothing follows."""
+        for start, end in zip([0, *cuts], [*cuts, len(data)]):
+            self.sock.sendall(data[start:end])
+            if cuts:
+                time.sleep(0.0005)
+        # Redis drops what it has not yet said to a client that is gone, so QUIT ends the conversation.
+        self.sock.sendall(harness.Raw.encode("QUIT"))
+
     def exchange(self, data, pause_s=0.05):
         """Everything that the server has to say to `data` until it closes the connection."""
         self.send(data)

@@ -5,6 +5,7 @@ DEBUG DIGEST of both. A difference is shrunk to the fewest steps that show it an
 _compare.py. Relies on Debian's redis-server and on ../harness.py.
 """
 
+import concurrent.futures
 import os
 import random
 import sys
@@ -17,7 +18,7 @@ import _cases
 import _facts
 import _generate
 import harness
-from _compare import is_transaction_end, known_difference, name_of, same
+from _compare import DRAWN, FREE, TIMES, UNORDERED, is_transaction_end, known_difference, name_of, same
 from _pair import Connection, Pair, Redis
 
 PAIR = None
@@ -177,7 +178,7 @@ def directed(_):
         for name, steps in _cases.all_cases():
             failures += [f"{name}, RESP{3 if resp3 else 2}: {text}" for text in play_case(steps, resp3)]
     assert not failures, f"{len(failures)} differences\n" + "\n".join(failures)
-    return f"{len(_cases.CASES)} cases"
+    return f"{len(list(_cases.all_cases()))} cases"
 
 
 def play_case(steps, resp3):
@@ -213,6 +214,53 @@ def raw_input(_):
         if said[0] != said[1]:
             failures.append(f"{data[:200]!r}\n    quire: {said[0][:300]!r}\n    redis: {said[1][:300]!r}")
     assert not failures, f"{len(failures)} differences\n" + "\n".join(failures)
+
+
+def in_pieces(options):
+    """The same requests as bytes that come in pieces cut anywhere."""
+    chance = random.Random(f"{options.seed}:pieces")
+    generator = _generate.Generator(chance)
+    steps = [generator.step() for _ in range(100)]
+    requests = [words for _, requests, brief in steps for words in requests if not brief and is_repeatable(words)]
+    data = b"".join(harness.Raw.encode(*words) for words in requests)
+    cuts = sorted(chance.randrange(len(data)) for _ in range(300))
+    said = both_say(data, cuts)
+    assert said[0] == said[1], f"the replies to {len(requests)} requests in {len(cuts)} pieces"
+    return f"{len(requests)} requests in {len(cuts) + 1} pieces"
+
+
+def large_pipeline(_):
+    """More requests than any buffer holds, sent without reading a reply."""
+    value = b"v" * 3000
+    requests = [
+        harness.Raw.encode(*words)
+        for n in range(20_000)
+        for words in ((b"SET", b"key:%d" % (n % 500), value), (b"GET", b"key:%d" % (n % 700)), (b"INCR", b"n"))
+    ]
+    said = both_say(b"".join(requests))
+    assert said[0] == said[1], f"{len(said[0])} and {len(said[1])} bytes of replies"
+    return f"{len(requests)} requests, {len(said[0]) >> 20} MiB of replies"
+
+
+def is_repeatable(words):
+    """Whether a reply does not depend on the moment, on chance or on the layout of a table."""
+    free = {"SCAN", "HSCAN", "HELLO", "MULTI", *UNORDERED, *DRAWN, *TIMES, *FREE}
+    name = name_of(words)
+    return name not in free and not name.startswith("NOSUCH")
+
+
+def both_say(data, cuts=()):
+    """All that each server says to bytes sent in pieces; reading goes on beside the sending."""
+    PAIR.reset()
+    said = []
+    for port in PAIR.ports:
+        connection = Connection(port)
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            sent = pool.submit(connection.send_pieces, data, cuts)
+            said.append(connection.input.read())
+            sent.result()
+        connection.close()
+    return said
 
 
 def facts(_):
@@ -253,4 +301,4 @@ if __name__ == "__main__":
     with harness.scratch() as DIRECTORY, Redis(DIRECTORY) as PEER, harness.Quire(OPTIONS.quire, DIRECTORY) as SERVER:
         SERVER.ready().close()
         PAIR = Pair(SERVER.port, PEER.port)
-        harness.run([facts, raw_input, directed, random_commands], OPTIONS)
+        harness.run([facts, raw_input, directed, in_pieces, large_pipeline, random_commands], OPTIONS)
