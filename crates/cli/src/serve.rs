@@ -83,8 +83,10 @@ fn prepare_dir(config: &Config) -> anyhow::Result<()> {
 /// with the process, however that ends; only the empty file stays.
 fn lock_image(config: &Config) -> anyhow::Result<Option<File>> {
     let path = config.dir.join(format!(".{}.lock", config.dbfilename));
-    let Ok(file) = File::options().create(true).append(true).open(&path) else {
-        // Where nothing can be written nothing can be overwritten.
+    // Where nothing can be written nothing can be overwritten. It is not held open for writing, which would keep a file
+    // system from being made read-only.
+    let made = File::options().create(true).append(true).open(&path).map(drop);
+    let Ok(file) = made.and_then(|()| File::open(&path)) else {
         return Ok(None);
     };
     match file.try_lock() {

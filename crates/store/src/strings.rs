@@ -146,7 +146,9 @@ impl Store {
     /// As [`Store::get`].
     pub fn set_range(&mut self, db: DbId, key: &[u8], offset: u64, value: &[u8]) -> Result<usize> {
         if value.is_empty() {
-            return self.strlen(db, key);
+            // Not a read, so nothing is counted.
+            let found = self.find_kind(db, key, self.hash(key), Kind::String)?;
+            return Ok(found.map_or(0, |entry| entry.header.value_len as usize));
         }
         let end = offset.saturating_add(value.len() as u64);
         if end > STRING_MAX_BYTES as u64 {
