@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
+use quire_sys::mem::{HUGE_PAGE_SIZE, Reservation};
 
 /// Touches `bytes` of fresh memory once and gives it back.
 pub fn warm(bytes: u64) {
@@ -20,6 +21,19 @@ pub fn warm(bytes: u64) {
         left -= part;
     }
     std::hint::black_box(&held);
+}
+
+/// As [`warm`], in huge pages and twice, so that memory which the first pass found elsewhere is warm too.
+pub fn warm_huge(bytes: u64) {
+    let free = quire_sys::proc::meminfo_bytes("MemAvailable").unwrap_or(bytes);
+    let bytes = bytes.min(free / 10 * 8) as usize / HUGE_PAGE_SIZE * HUGE_PAGE_SIZE;
+    for _ in 0..2 {
+        // Memory that can't be warmed stays cold; the figures then say so themselves.
+        let Ok(memory) = Reservation::new(bytes) else { return };
+        if memory.commit(0..bytes).is_ok() {
+            let _ = memory.populate(0..bytes);
+        }
+    }
 }
 
 /// Proportional set size of process `pid` and its children (a fork that is saving), in bytes.

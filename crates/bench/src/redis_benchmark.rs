@@ -21,6 +21,8 @@ pub struct Run {
     pub keys: u64,
     /// Bytes in a value.
     pub value_bytes: usize,
+    /// Threads of the tool. With one it is itself the limit when nothing is pipelined.
+    pub threads: u32,
 }
 
 /// Connections of every run: the tool's default.
@@ -31,7 +33,11 @@ pub const CONNECTIONS: u32 = 50;
 /// # Errors
 /// When the tool is missing, fails or prints something else than figures.
 pub fn requests_per_s(run: Run) -> anyhow::Result<f64> {
-    let output = Command::new("redis-benchmark")
+    let mut command = Command::new("redis-benchmark");
+    if run.threads > 1 {
+        command.args(["--threads", &run.threads.to_string()]);
+    }
+    let output = command
         .args(["-p", &run.port.to_string(), "-t", run.test, "-c", &CONNECTIONS.to_string()])
         .args(["-P", &run.pipeline.to_string(), "-n", &run.requests.to_string()])
         .args(["-r", &run.keys.to_string(), "-d", &run.value_bytes.to_string(), "--csv"])

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use quire_device::Carver;
 use quire_snapshot::{Barrier, REGION_SIZE};
@@ -24,6 +25,8 @@ use crate::regions::RegionReader;
 
 /// Regions that may be staged and not taken over yet: 64 MiB of memory beside the data.
 const STAGED_MAX: usize = 32;
+/// How long the first commands have the disk to themselves: they need a few pages at once, the background needs all.
+const HEAD_START: Duration = Duration::from_millis(50);
 
 /// A restore by mapping that goes on in the background. Dropping it ends that.
 pub struct Restore {
@@ -194,6 +197,7 @@ impl Stager {
     }
 
     fn stage_all(&self, image: &Image, carver: &mut Carver) -> Result<(), ImageError> {
+        std::thread::sleep(HEAD_START);
         let mut regions = image.table().regions();
         let mut reader = RegionReader::new(image)?;
         loop {

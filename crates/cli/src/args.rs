@@ -91,6 +91,10 @@ fn serve() -> Command {
             // With values that may begin with a hyphen it would take the flags that follow it.
             arg = arg.num_args(1..).allow_hyphen_values(false);
         }
+        if ["yes", "no"].contains(&directive.default) {
+            // `--accept-damaged-image` alone means yes.
+            arg = arg.num_args(0..=1).default_missing_value("yes").allow_hyphen_values(false);
+        }
         for alias in directive.aliases {
             arg = arg.alias(*alias);
         }
@@ -162,8 +166,11 @@ mod tests {
             "serve",
             "--save",
             "",
+            "--accept-damaged-image",
             "--port",
             "1",
+            "--protected-mode",
+            "no",
             "--slowlog-log-slower-than",
             "-1",
         ]);
@@ -173,6 +180,7 @@ mod tests {
         }
         let values = |name| serve.get_many::<String>(name).unwrap().map(String::as_str).collect::<Vec<_>>();
         assert_eq!((values("save"), values("port")), (vec![""], vec!["1"]));
+        assert_eq!((values("accept-damaged-image"), values("protected-mode")), (vec!["yes"], vec!["no"]));
         assert_eq!(values("slowlog-log-slower-than"), ["-1"]);
     }
 }

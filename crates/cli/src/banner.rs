@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::net::SocketAddr;
 
 use quire_server::config::Config;
 use quire_server::save_state::Restored;
@@ -36,12 +37,43 @@ pub fn text(config: &Config, restored: &Restored) -> String {
     text
 }
 
+/// Who is let in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Guard {
+    /// Whoever can reach the server.
+    Nothing,
+    /// Whoever knows the password.
+    Password,
+    /// Clients of this machine (protected mode).
+    ThisMachineOnly,
+}
+
+impl Guard {
+    /// As the settings have it.
+    pub fn of(config: &Config) -> Self {
+        match (config.requirepass.is_empty(), config.protected_mode) {
+            (false, _) => Self::Password,
+            (true, true) => Self::ThisMachineOnly,
+            (true, false) => Self::Nothing,
+        }
+    }
+}
+
+/// True for what only this machine can reach.
+fn is_local(address: &str) -> bool {
+    address.parse::<SocketAddr>().map_or(true, |address| address.ip().is_loopback())
+}
+
 /// Writes the banner to standard output.
-pub fn print(data: &str, addresses: &[String]) {
+pub fn print(data: &str, addresses: &[String], guard: Guard) {
     let mut text = format!("\nQuire {} (pid {})\n\n", env!("CARGO_PKG_VERSION"), std::process::id());
     let _ = writeln!(text, "  listens    {}", addresses.join(", "));
     if let Some(how) = addresses.iter().find_map(|address| connect(address)) {
-        let _ = writeln!(text, "  connect    {how}");
+        let password = if guard == Guard::Password { " --askpass" } else { "" };
+        let _ = writeln!(text, "  connect    {how}{password}");
+    }
+    if guard == Guard::ThisMachineOnly && addresses.iter().any(|address| !is_local(address)) {
+        let _ = writeln!(text, "  refuses    clients of other machines, until a password is set (--requirepass)");
     }
     text.push_str(data);
     let _ = writeln!(text, "  stop       Ctrl-C, or SHUTDOWN\n");
@@ -70,6 +102,9 @@ mod tests {
     fn addresses_become_command_lines() {
         assert_eq!(connect("127.0.0.1:6379").unwrap(), "redis-cli -p 6379");
         assert_eq!(connect("[::1]:7000").unwrap(), "redis-cli -h ::1 -p 7000");
+        assert!(
+            is_local("127.0.0.1:1") && is_local("[::1]:1") && is_local("/run/quire.sock") && !is_local("0.0.0.0:1")
+        );
         assert_eq!(connect("/run/quire.sock").unwrap(), "redis-cli -s /run/quire.sock");
     }
 }

@@ -55,7 +55,23 @@ fn as_text(info: &ImageInfo) -> String {
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         format!("{name:<16} {value}\n")
     });
-    lines.collect()
+    lines.chain([format!("{:<16} {}\n", "created", utc(info.created_unix_ms))]).collect()
+}
+
+/// A point in time for people: `2026-11-21 07:43:59 UTC`.
+fn utc(unix_ms: u64) -> String {
+    let seconds = unix_ms / 1000;
+    let (hours, minutes, seconds, days) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60, seconds / 86_400);
+    // Years begin in March here, so that the leap day is a year's last; eras of 400 years all have the same days.
+    let days = days + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let year = 400 * era + year + u64::from(month >= 10);
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    format!("{year}-{month:02}-{day:02} {hours:02}:{minutes:02}:{seconds:02} UTC")
 }
 
 fn as_json(info: &ImageInfo) -> String {
@@ -82,4 +98,18 @@ fn verify(image: &Image) -> anyhow::Result<ExitCode> {
     }
     eprintln!("damaged: {} of {} regions are not what was written", summary.damage.len(), summary.regions);
     Ok(ExitCode::FAILURE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::utc;
+
+    #[test]
+    fn points_in_time_are_written_for_people() {
+        assert_eq!(utc(0), "1970-01-01 00:00:00 UTC");
+        assert_eq!(utc(951_782_399_999), "2000-02-28 23:59:59 UTC");
+        assert_eq!(utc(951_782_400_000), "2000-02-29 00:00:00 UTC");
+        assert_eq!(utc(4_107_542_400_000), "2100-03-01 00:00:00 UTC");
+        assert_eq!(utc(1_795_247_039_429), "2026-11-21 07:43:59 UTC");
+    }
 }

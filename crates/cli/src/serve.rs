@@ -10,10 +10,13 @@ use quire_server::net::{Server, ServerError};
 use quire_server::saving;
 use quire_server::state::Hooks;
 
-use crate::{banner, logging};
+use crate::banner::{self, Guard};
+use crate::logging;
 
 /// Starts the server and serves until it is asked to end.
 pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+    // Beside the reading of settings and of the image: neither needs much of the code yet.
+    let prefault = std::thread::spawn(quire_sys::proc::prefault_own_code);
     let config = settings(matches)?;
     let set_log_level = logging::start(&config)?;
     prepare_dir(&config)?;
@@ -24,11 +27,13 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     }
     let (store, restored) = saving::open(&config).map_err(anyhow::Error::msg)?;
     let pidfile = config.pidfile.clone();
-    let text = banner::text(&config, &restored);
+    let (text, guard) = (banner::text(&config, &restored), Guard::of(&config));
     let hooks = Hooks { set_log_level: Some(set_log_level) };
+    // If it panicked there is nothing to lose but time.
+    let _ = prefault.join();
     let mut server = Server::start(config, store, restored, hooks).map_err(advised)?;
     server.watch_signals()?;
-    banner::print(&text, server.addresses());
+    banner::print(&text, server.addresses(), guard);
     tracing::info!(addresses = server.addresses().join(", "), pid = std::process::id(), "ready to accept connections");
     let ended = server.run();
     if !pidfile.is_empty() {
