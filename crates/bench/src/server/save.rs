@@ -102,7 +102,7 @@ fn worst_round_trip_us(connection: &mut Connection, stop: &AtomicBool) -> anyhow
 
 /// Our saves end before all keys can have been updated, so one is made on a disk that is slow enough.
 fn slow_save(setup: &Setup, side: &mut Side, saves: &mut Saves) -> anyhow::Result<()> {
-    let seconds = if setup.quick { 2 } else { 30 };
+    let seconds = if setup.quick { 2 } else { 120 };
     let limit = WriteLimit::set(side.server.pid(), side.server.dir(), setup.data_bytes() / seconds);
     if limit.is_none() {
         setup.say("the disk can't be slowed down here (needs root and cgroup v1 blkio)");
