@@ -10,8 +10,10 @@ mod layers;
 mod packages;
 mod peers;
 mod rows;
+mod sanitize;
 mod sources;
 mod steps;
+mod stress;
 mod test;
 mod tidy;
 
@@ -64,6 +66,24 @@ enum Task {
         #[arg(long, default_value_t = 50)]
         rounds: u32,
     },
+    /// Use all snapshot mechanisms at random for long
+    Stress {
+        /// For how long
+        #[arg(long, default_value_t = 30)]
+        minutes: u64,
+        /// A seed that a failed run has printed
+        #[arg(long)]
+        seed: Option<u64>,
+    },
+    /// Run the snapshot mechanisms under Miri and the sanitizers, as far as a nightly toolchain has them
+    Sanitize {
+        /// Only this one: miri, address or thread
+        #[arg(long)]
+        only: Option<String>,
+        /// Seconds of the stress run under each
+        #[arg(long, default_value_t = 20)]
+        seconds: u64,
+    },
 }
 
 fn main() -> ExitCode {
@@ -81,6 +101,8 @@ fn main() -> ExitCode {
         Task::Docs { check } => docs::run(check),
         Task::Fuzz { seconds } => fuzz::run(seconds),
         Task::Crash { rounds } => steps::release_binary().and_then(|quire| peers::full_crash_campaign(&quire, rounds)),
+        Task::Stress { minutes, seed } => stress::run(minutes, seed),
+        Task::Sanitize { only, seconds } => sanitize::run(only.as_deref(), seconds),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -81,7 +81,17 @@ fn cargo_with(words: &[&str]) -> Command {
 
 /// The model checks of the page-state protocol; their own folder keeps the other builds warm.
 fn loom() -> anyhow::Result<Command> {
-    let mut command = cargo_with(&["test", "--quiet", "--release", "--package", "quire-snapshot", "--test", "loom"]);
+    let mut command = cargo_with(&[
+        "test",
+        "--quiet",
+        "--release",
+        "--package",
+        "quire-snapshot",
+        "--test",
+        "loom",
+        "--test",
+        "loom_keep",
+    ]);
     command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", steps::target_dir()?.join("loom"));
     Ok(command)
 }

@@ -9,6 +9,7 @@
 pub mod blkio;
 pub mod cli;
 pub mod disk;
+pub mod forkers;
 pub mod info;
 pub mod load;
 pub mod machine;
@@ -21,6 +22,7 @@ pub mod resp;
 pub mod server;
 pub mod stats;
 pub mod words;
+pub mod zipf;
 
 use anyhow::{Context, bail};
 
@@ -31,8 +33,10 @@ use anyhow::{Context, bail};
 pub fn run(args: cli::Args) -> anyhow::Result<()> {
     let report = match args.name.as_str() {
         "server" => server::run(&args)?,
+        "forkers" => forkers::run(&args)?,
         "list" => {
             println!("server   Quire beside redis-server: throughput, saves, restarts, memory");
+            println!("forkers  redis-server that saves under updates, with and without the preload library");
             return Ok(());
         }
         other => bail!("no experiment is called {other:?}; `quire bench list` names them"),

@@ -49,6 +49,19 @@ impl Server {
     /// # Errors
     /// When the binary cannot be started or the port is taken by somebody else.
     pub fn start(program: &Program, port: u16, dir: &Path) -> anyhow::Result<Self> {
+        Self::start_with(program, port, dir, &[])
+    }
+
+    /// As [`Server::start`], with further environment variables.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn start_with(
+        program: &Program,
+        port: u16,
+        dir: &Path,
+        environment: &[(&str, std::ffi::OsString)],
+    ) -> anyhow::Result<Self> {
         if Connection::open(port).is_ok() {
             bail!("port {port} is in use by another program; choose others with --port");
         }
@@ -59,6 +72,7 @@ impl Server {
             command.arg("serve");
         }
         command.arg("--port").arg(port.to_string()).arg("--dir").arg(dir).args(["--save", ""]);
+        command.envs(environment.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let started = Instant::now();
         let child = command.spawn().with_context(|| format!("starting {}", program.binary.display()))?;

@@ -135,6 +135,13 @@ fn doctor() -> Command {
                 .value_parser(value_parser!(PathBuf))
                 .help("Where images are to lie [default: .]"),
         )
+        .arg(
+            Arg::new("preload")
+                .long("preload")
+                .value_name("PROGRAM")
+                .value_parser(value_parser!(PathBuf))
+                .help("Say instead whether libquire_preload.so can work in this program, and how to start it with it"),
+        )
 }
 
 #[cfg(test)]

@@ -10,6 +10,9 @@ use serde_json::json;
 
 /// Prints every feature.
 pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+    if let Some(program) = matches.get_one::<PathBuf>("preload") {
+        return crate::doctor_preload::run(program, matches.get_flag("json"));
+    }
     let dir = matches.get_one::<PathBuf>("dir").cloned().unwrap_or_else(|| PathBuf::from("."));
     let features = probe::all(&dir);
     if matches.get_flag("json") {

@@ -7,8 +7,10 @@
 mod args;
 mod banner;
 mod doctor;
+mod doctor_preload;
 mod image;
 mod logging;
+mod program;
 mod serve;
 
 use std::process::ExitCode;

@@ -1,49 +1,64 @@
 //! Copy-on-write snapshots of memory, à la carte.
 //!
-//! One mechanism so far: the [`Barrier`], which its single writer passes before every write. A [`Snapshot`] made by
-//! [`Barrier::cut`] is read by one other thread while the writer goes on.
+//! Two ways in:
+//! - [`attach()`] puts one of six [mechanisms](Mechanism) on any page-aligned range: an [`Origin`], of which [`View`]s are
+//!   cut and read while writers go on. [`Mechanism::best`] picks one, [`support`] says what works here.
+//! - [`Barrier`] and [`Snapshot`] are what the arena uses: one writer, one snapshot that is streamed out, a fixed budget.
 //!
 //! Relies on `quire-sys` for memory. Must not know what the memory holds or where a snapshot goes.
-//!
-//! # Life of a page in an open snapshot
-//! ```text
-//!              reader claims            reader has copied
-//!   unsaved ─────────────────▶ taken ─────────────────────▶ saved
-//!      │                                                      ▲
-//!      │ writer has copied (pre-image)       reader collects  │
-//!      └───────────────────▶ held in a buffer ────────────────┘
-//! ```
-//! Every page starts *unsaved* by the mere change of the snapshot's number, so a cut costs the same for any size. A
-//! writer waits only for a page that is *taken* (one memory copy) or for a buffer when the budget is used up.
 
 #[cfg(not(loom))]
-mod barrier;
+mod announced;
 #[cfg(not(loom))]
-mod bytes;
+mod attach;
+#[doc(hidden)]
+pub mod claim;
 #[cfg(not(loom))]
-mod coverage;
+mod fork;
+#[cfg(not(loom))]
+mod fork_run;
+#[cfg(not(loom))]
+mod keep;
+#[cfg(not(loom))]
+mod mechanism;
+#[cfg(not(loom))]
+mod memcpy;
+#[cfg(not(loom))]
+mod mmapcopy;
+#[cfg(not(loom))]
+mod origin;
 #[cfg(not(loom))]
 mod page;
 #[cfg(not(loom))]
-mod pool;
+mod racy;
 #[cfg(not(loom))]
-mod reader;
+mod scoot;
+#[cfg(not(loom))]
+mod span;
 #[doc(hidden)]
-pub mod ring;
-#[cfg(not(loom))]
-mod shared;
-#[cfg(not(loom))]
-mod stats;
+pub mod stream;
 #[doc(hidden)]
 pub mod sync;
-#[doc(hidden)]
-pub mod words;
+#[cfg(not(loom))]
+mod uffd;
 
 #[cfg(not(loom))]
-pub use barrier::{Barrier, BarrierConfig, SnapshotError};
+pub use attach::{Choice, Support, Wants, attach, attach_consumer, support};
+#[cfg(not(loom))]
+pub use fork_run::{Running, Sink, Unheard, fork_and_run};
+#[cfg(not(loom))]
+pub use mechanism::{Mechanism, Options, Precopy, UnknownMechanism};
+#[cfg(not(loom))]
+pub use origin::{Consumer, Origin, OriginStats, Refused, View, ViewError};
 #[cfg(not(loom))]
 pub use page::{PAGE_SIZE, PAGES_PER_REGION, REGION_SIZE};
 #[cfg(not(loom))]
-pub use reader::{Snapshot, Take};
+pub use scoot::folds_in_background;
 #[cfg(not(loom))]
-pub use stats::BarrierStats;
+pub use span::Span;
+#[cfg(not(loom))]
+pub use stream::barrier::{Barrier, BarrierConfig, SnapshotError};
+#[cfg(not(loom))]
+pub use stream::reader::{Snapshot, Take};
+#[cfg(not(loom))]
+pub use stream::stats::BarrierStats;

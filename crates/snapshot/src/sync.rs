@@ -1,7 +1,7 @@
 //! The atomics of the page-state protocol: the standard ones, or loom's when it explores every interleaving.
 
 #[cfg(not(loom))]
-pub use std::sync::atomic::{AtomicU32, Ordering};
+pub use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 #[cfg(loom)]
-pub use loom::sync::atomic::{AtomicU32, Ordering};
+pub use loom::sync::atomic::{AtomicU32, Ordering, fence};

@@ -6,9 +6,9 @@
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
-use quire_snapshot::ring::Ring;
+use quire_snapshot::stream::ring::Ring;
+use quire_snapshot::stream::words::{self, Number, State};
 use quire_snapshot::sync::AtomicU32;
-use quire_snapshot::words::{self, Number, State};
 
 const PAGES: usize = 2;
 const OLD: u32 = 10;

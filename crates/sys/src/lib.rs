@@ -3,13 +3,25 @@
 //! Relies on Linux; every interface newer than 6.1 or refused in containers is probed by [`probe`] before anybody
 //! builds on it. Must not know what the memory, files and threads are used for.
 
+pub mod area;
 pub mod buffer;
+pub mod child;
 pub mod file;
+pub mod futex;
+pub mod guest;
 pub mod limits;
+pub mod map;
 pub mod mem;
 pub mod net;
+pub mod pagemap;
+pub mod pressure;
 pub mod probe;
 pub mod proc;
+pub mod proc_maps;
+pub mod signal;
+pub mod symbol;
 pub mod thread;
 pub mod transfer;
 pub mod uring;
+pub mod userfault;
+pub mod xattr;

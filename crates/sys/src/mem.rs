@@ -244,8 +244,9 @@ impl Reservation {
         }
         let from = source.base.wrapping_add(range.start).cast();
         let to = self.base.wrapping_add(range.start).cast();
+        let flags = MremapFlags::MAYMOVE | MremapFlags::from_bits_retain(libc::MREMAP_DONTUNMAP.cast_unsigned());
         // SAFETY: both ranges lie inside reservations that are ours; the caller answers for their contents.
-        unsafe { mm::mremap_fixed(from, range.len(), range.len(), MremapFlags::MAYMOVE | MremapFlags::DONTUNMAP, to) }
+        unsafe { mm::mremap_fixed(from, range.len(), range.len(), flags, to) }
             .map_err(|errno| failed("mremap", &range, errno))?;
         Ok(())
     }

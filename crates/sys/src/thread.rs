@@ -48,6 +48,40 @@ fn set_policy(policy: i32) -> bool {
     unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) == 0 }
 }
 
+/// While it lives, the calling thread runs no handler of a signal that somebody sends; those of its own faults it does.
+#[derive(Debug)]
+pub struct BlockedSignals {
+    before: libc::sigset_t,
+    /// It must be dropped by the thread that made it.
+    _here: std::marker::PhantomData<*const ()>,
+}
+
+impl BlockedSignals {
+    /// Blocks them.
+    #[expect(clippy::new_without_default, reason = "making one has an effect")]
+    pub fn new() -> Self {
+        let mut set = std::mem::MaybeUninit::<libc::sigset_t>::zeroed();
+        let mut before = std::mem::MaybeUninit::<libc::sigset_t>::zeroed();
+        // SAFETY: the first call initialises the one set, the last the other; none keeps a pointer.
+        let before = unsafe {
+            libc::sigfillset(set.as_mut_ptr());
+            for own in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP] {
+                libc::sigdelset(set.as_mut_ptr(), own);
+            }
+            libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), before.as_mut_ptr());
+            before.assume_init()
+        };
+        Self { before, _here: std::marker::PhantomData }
+    }
+}
+
+impl Drop for BlockedSignals {
+    fn drop(&mut self) {
+        // SAFETY: the mask that this thread had before.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, std::ptr::null_mut()) };
+    }
+}
+
 /// Processor time used by the calling thread, in nanoseconds.
 pub fn cpu_time_ns() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
@@ -64,9 +98,77 @@ pub fn pin_to(cpu: usize) -> bool {
     thread::sched_setaffinity(None, &set).is_ok()
 }
 
+/// Which processors a thread may run on.
+#[derive(Clone, Copy, Debug)]
+pub struct Processors(thread::CpuSet);
+
+impl Processors {
+    /// Those that the calling thread may run on now.
+    pub fn allowed() -> Option<Self> {
+        thread::sched_getaffinity(None).ok().map(Self)
+    }
+
+    /// Whether processor `cpu` is among them.
+    pub fn has(&self, cpu: usize) -> bool {
+        cpu < thread::CpuSet::MAX_CPU && self.0.is_set(cpu)
+    }
+
+    /// Lets the calling thread run on all of them. Returns whether it was allowed.
+    pub fn apply(&self) -> bool {
+        thread::sched_setaffinity(None, &self.0).is_ok()
+    }
+}
+
+/// The processor that `thread` of this process ran on last. Allocates nothing.
+pub fn processor_of(thread: ThreadId) -> Option<usize> {
+    use std::io::Write;
+    let mut path = [0_u8; 48];
+    // The last byte stays the closing zero.
+    write!(&mut path[..47], "/proc/self/task/{}/stat", thread.raw()).ok()?;
+    let path = std::ffi::CStr::from_bytes_until_nul(&path).ok()?;
+    let file = rustix::fs::open(path, rustix::fs::OFlags::CLOEXEC, rustix::fs::Mode::empty()).ok()?;
+    let mut text = [0; 1024];
+    let count = rustix::io::read(&file, &mut text).ok()?;
+    // The name, in parentheses, may hold anything; the processor is the 37th word after it.
+    let after = text[..count].iter().rposition(|&byte| byte == b')')? + 2;
+    let word = text[after..count].split(|&byte| byte == b' ').nth(36)?;
+    std::str::from_utf8(word).ok()?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn signals_are_blocked_while_the_guard_lives_but_for_those_of_faults() {
+        let is_blocked = |signal| {
+            let mut set = std::mem::MaybeUninit::<libc::sigset_t>::zeroed();
+            // SAFETY: with no new mask the call only fills in the old one.
+            unsafe {
+                libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), set.as_mut_ptr());
+                libc::sigismember(set.as_ptr(), signal) == 1
+            }
+        };
+        let before = is_blocked(libc::SIGTERM);
+        let guard = BlockedSignals::new();
+        assert!(is_blocked(libc::SIGTERM) && is_blocked(libc::SIGALRM) && !is_blocked(libc::SIGBUS));
+        drop(guard);
+        assert_eq!(is_blocked(libc::SIGTERM), before);
+    }
+
+    #[test]
+    fn a_thread_that_is_bound_to_a_processor_runs_there() {
+        std::thread::spawn(|| {
+            let allowed = Processors::allowed().unwrap();
+            let cpu = (0..).find(|&cpu| allowed.has(cpu)).unwrap();
+            assert!(pin_to(cpu));
+            std::thread::yield_now();
+            assert_eq!(processor_of(current()), Some(cpu));
+            assert!(allowed.apply());
+        })
+        .join()
+        .unwrap();
+    }
 
     #[test]
     fn a_thread_can_be_made_nicer_and_counts_its_time() {

@@ -12,8 +12,8 @@ use std::time::Duration;
 use quire_sys::mem::{MemError, Reservation};
 
 use crate::page::{PAGE_SIZE, REGION_SIZE};
-use crate::ring::Ring;
-use crate::words::MAX_BUFFERS;
+use crate::stream::ring::Ring;
+use crate::stream::words::MAX_BUFFERS;
 
 /// How long a wait lasts before the waiter looks again by itself; a backstop, not the way it is woken.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);

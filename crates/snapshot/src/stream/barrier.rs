@@ -11,13 +11,13 @@ use std::time::Instant;
 
 use quire_sys::mem::{MemError, Reservation};
 
-use crate::coverage::Coverage;
 use crate::page::{PAGE_SIZE, PAGES_PER_REGION, REGION_SIZE, page_of};
-use crate::pool::Pool;
-use crate::reader::Snapshot;
-use crate::shared::Shared;
-use crate::stats::BarrierStats;
-use crate::words::{self, Number, State};
+use crate::stream::coverage::Coverage;
+use crate::stream::pool::Pool;
+use crate::stream::reader::Snapshot;
+use crate::stream::shared::Shared;
+use crate::stream::stats::BarrierStats;
+use crate::stream::words::{self, Number, State};
 
 /// How long the writer spins for a page being copied before it sleeps: about two copies.
 const SPINS: u32 = 400;

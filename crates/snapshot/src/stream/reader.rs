@@ -1,6 +1,6 @@
 //! The reader's side: a snapshot, read page by page by one thread while the writer goes on.
 //!
-//! Relies on the protocol of [`crate::words`]: a page is claimed before it is copied, so the writer never changes bytes
+//! Relies on the protocol of [`crate::stream::words`]: a page is claimed before it is copied, so the writer never changes bytes
 //! that are being read here.
 
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use std::sync::atomic::Ordering;
 use quire_sys::thread;
 
 use crate::page::{PAGE_SIZE, PAGES_PER_REGION};
-use crate::pool::Pool;
-use crate::shared::Shared;
-use crate::words::{self, Number, State};
+use crate::stream::pool::Pool;
+use crate::stream::shared::Shared;
+use crate::stream::words::{self, Number, State};
 
 /// What [`Snapshot::take`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,8 +4,8 @@
 
 use std::ops::Range;
 
-use crate::barrier::{Barrier, SnapshotError};
 use crate::page::{PAGE_SIZE, page_of};
+use crate::stream::barrier::{Barrier, SnapshotError};
 
 impl Barrier {
     /// Copies `bytes` to `offset`, through the barrier. All their pages must be [present](Barrier::mark_present).

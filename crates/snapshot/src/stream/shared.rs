@@ -1,6 +1,6 @@
 //! What the writer's side and the reader's side share.
 //!
-//! Relies on [`crate::words`] for who may touch a page when.
+//! Relies on [`crate::stream::words`] for who may touch a page when.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::page::{PAGE_SIZE, PAGES_PER_REGION};
 /// What writer and reader share.
 pub(crate) struct Shared {
     pub(crate) memory: Arc<Reservation>,
-    /// One word a page, see [`crate::words`].
+    /// One word a page, see [`crate::stream::words`].
     pub(crate) words: Reservation,
     /// One bit a page: it may have content.
     present: Box<[AtomicU64]>,

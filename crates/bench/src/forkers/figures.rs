@@ -1,0 +1,158 @@
+//! From visits to figures.
+//!
+//! Relies on a round's two visits having had the same load: gains are taken round by round, and the middle one counts.
+
+use super::Found;
+use super::epochs::EpochLine;
+use super::visit::Visit;
+use crate::report::{Better, Figure, Report};
+use crate::stats::{self, Spread};
+
+/// Adds all figures.
+pub(super) fn add(found: &Found, report: &mut Report) {
+    add_throughput(found, report);
+    add_latency(found, report);
+    add_pages(found, report);
+    let (plain, preloaded) = found.extra_mib;
+    report.info.push(
+        Figure::new("forkers_extra_memory_mib", preloaded, "MiB", Better::Lower)
+            .peer("without", plain)
+            .note("peak of the proportional set size, with the child, above just before a save; one save each"),
+    );
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+/// The gain of every round, and the medians of both sides.
+fn gains(found: &Found, pick: impl Fn(&Visit) -> f64) -> (Spread, f64, f64) {
+    let pairs: Vec<(f64, f64)> = found.rounds.iter().map(|(plain, with)| (pick(plain), pick(with))).collect();
+    let gains: Vec<f64> = pairs.iter().map(|(plain, with)| with / plain - 1.0).collect();
+    let median = |values: Vec<f64>| Spread::of(&values).map_or(0.0, |spread| spread.median);
+    let none = Spread { median: 0.0, least: 0.0, most: 0.0 };
+    (
+        Spread::of(&gains).unwrap_or(none),
+        median(pairs.iter().map(|pair| pair.0).collect()),
+        median(pairs.iter().map(|pair| pair.1).collect()),
+    )
+}
+
+fn add_throughput(found: &Found, report: &mut Report) {
+    let (gain, plain, with) = gains(found, |visit| mean(&visit.during_per_s));
+    report.results.push(
+        Figure::new("redis_throughput_gain", gain.median, "of 1", Better::Higher)
+            .goal(0.05)
+            .spread(gain)
+            .peer("without, updates/s", plain)
+            .peer("with, updates/s", with)
+            .note(
+                "updates a second while a save runs, with the library over without, less 1; median of the rounds; \
+                   coverage was learned in earlier saves",
+            ),
+    );
+    let (gain, plain, with) = gains(found, |visit| mean(&visit.cycle_per_s));
+    report.info.push(
+        Figure::new("redis_cycle_throughput_gain", gain.median, "of 1", Better::Higher)
+            .spread(gain)
+            .peer("without, updates/s", plain)
+            .peer("with, updates/s", with)
+            .note("the same over the save and 0.8 s after it, where the library makes huge pages again"),
+    );
+    for (name, unit, pick) in [
+        ("redis_save_s", "s", (|visit| mean(&visit.took_s)) as fn(&Visit) -> f64),
+        ("redis_fork_us", "us", |visit| mean(&visit.forks_us)),
+    ] {
+        let (_, plain, with) = gains(found, pick);
+        report.info.push(Figure::new(name, with, unit, Better::Lower).peer("without", plain));
+    }
+}
+
+fn add_latency(found: &Found, report: &mut Report) {
+    let mut all = [stats::latency_histogram(), stats::latency_histogram()];
+    let mut per_round = Vec::new();
+    for (plain, with) in &found.rounds {
+        let mut own = [stats::latency_histogram(), stats::latency_histogram()];
+        for (side, visit) in [plain, with].into_iter().enumerate() {
+            for &latency in &visit.latencies_us {
+                // The bounds of the histogram hold ten minutes; nothing here waits longer.
+                let _ = own[side].record(u64::from(latency).max(1));
+                let _ = all[side].record(u64::from(latency).max(1));
+            }
+        }
+        if let [Some(plain), Some(with)] = own.map(|histogram| stats::p999_us(&histogram)) {
+            per_round.push(plain / with);
+        }
+    }
+    let [plain, with] = all.map(|histogram| stats::p999_us(&histogram).unwrap_or(0.0));
+    let gain = Spread::of(&per_round).unwrap_or(Spread { median: 0.0, least: 0.0, most: 0.0 });
+    report.results.push(
+        Figure::new("redis_p999_gain", gain.median, "x", Better::Higher)
+            .goal(1.0)
+            .spread(gain)
+            .peer("without, us", plain)
+            .peer("with, us", with)
+            .note("99.9th percentile while a save runs, without the library over with; a trickle of 2000 requests/s in an \
+                   open loop beside the updates; median of the rounds, peers over all rounds"),
+    );
+}
+
+fn add_pages(found: &Found, report: &mut Report) {
+    let mean_of = |pick: fn(&EpochLine) -> f64| mean(&found.epochs.iter().map(pick).collect::<Vec<_>>());
+    let (precopied, unneeded) = (mean_of(|epoch| epoch.precopied), mean_of(|epoch| epoch.unneeded));
+    let share = if precopied > 0.0 { unneeded / precopied } else { 0.0 };
+    report.info.push(
+        Figure::new("forkers_precopied_pages", precopied, "pages", Better::Higher)
+            .peer("needed", mean_of(|epoch| epoch.needed))
+            .peer("unneeded", unneeded)
+            .peer("copied by redis", mean_of(|epoch| epoch.own))
+            .peer("present", mean_of(|epoch| epoch.present))
+            .note(format!("means of {} saves; needed and unneeded are the library's estimates", found.epochs.len())),
+    );
+    report.info.push(
+        Figure::new("forkers_unneeded_ratio", share, "of 1", Better::Lower)
+            .note("of the pages copied ahead (paper: 0.249)"),
+    );
+    report.info.push(
+        Figure::new("forkers_library_processor_ms", mean_of(|epoch| epoch.processor_ms), "ms", Better::Lower)
+            .note("processor time of the library's thread per save, making huge pages again included"),
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Map;
+
+    fn visit(per_s: f64, latency_us: u32) -> Visit {
+        Visit {
+            during_per_s: vec![per_s],
+            cycle_per_s: vec![per_s],
+            latencies_us: vec![latency_us; 2000],
+            took_s: vec![1.0],
+            forks_us: vec![9000.0],
+            extra_mib: None,
+        }
+    }
+
+    #[test]
+    fn the_middle_round_counts() {
+        let rounds = [(100.0, 103.0), (200.0, 220.0), (100.0, 150.0)];
+        let found = Found {
+            rounds: rounds.iter().map(|&(plain, with)| (visit(plain, 300), visit(with, 200))).collect(),
+            extra_mib: (100.0, 110.0),
+            epochs: vec![EpochLine { precopied: 200.0, needed: 150.0, unneeded: 50.0, ..EpochLine::default() }],
+        };
+        let mut report =
+            Report { experiment: "forkers", machine: Map::new(), scale: Map::new(), results: vec![], info: vec![] };
+        add(&found, &mut report);
+        let figure = |name: &str| {
+            let all = report.results.iter().chain(&report.info);
+            all.into_iter().find(|figure| figure.name == name).unwrap()
+        };
+        assert_eq!(figure("redis_throughput_gain").value, 0.1);
+        assert_eq!(figure("redis_throughput_gain").reached(), Some(true));
+        assert_eq!(figure("redis_p999_gain").value, 1.5);
+        assert_eq!(figure("forkers_unneeded_ratio").value, 0.25);
+    }
+}

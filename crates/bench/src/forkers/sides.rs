@@ -1,0 +1,120 @@
+//! The two servers: redis-server as it is, and redis-server with the preload library, filled alike.
+//!
+//! Relies on both idling while the other is loaded, so that both can be kept for the whole run.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+
+use super::library;
+use crate::cli::Args;
+use crate::load::closed;
+use crate::process::{Flavor, Program, Server, find_on_path};
+use crate::resp::Connection;
+
+/// Which of the two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// redis-server as it is.
+    Plain,
+    /// With the library.
+    Preloaded,
+}
+
+/// One server.
+#[derive(Debug)]
+pub struct Side {
+    /// Which it is.
+    pub kind: Kind,
+    /// Its process.
+    pub server: Server,
+    /// The connection that orders saves.
+    pub control: Connection,
+}
+
+/// What the experiment runs on.
+#[derive(Debug)]
+pub struct Scale {
+    /// Keys in each server.
+    pub keys: u64,
+    /// Bytes of a value.
+    pub value_bytes: usize,
+    /// Rounds.
+    pub rounds: usize,
+    /// Saves of each server in a round.
+    pub saves: usize,
+    /// Saves before the first round, from which coverage is learned.
+    pub warm_ups: usize,
+    /// Whether this is the small run.
+    pub quick: bool,
+}
+
+impl Scale {
+    /// The scale that `args` asks for.
+    pub fn new(args: &Args) -> Self {
+        Self {
+            keys: args.keys.unwrap_or(if args.quick { 150_000 } else { 1_000_000 }).max(1000),
+            value_bytes: args.value_bytes,
+            rounds: args.rounds.unwrap_or(if args.quick { 3 } else { 6 }).max(1),
+            saves: if args.quick { 1 } else { 2 },
+            warm_ups: 2,
+            quick: args.quick,
+        }
+    }
+
+    /// Bytes of keys and values of one server.
+    pub fn data_bytes(&self) -> u64 {
+        self.keys * (self.value_bytes as u64 + 16)
+    }
+}
+
+/// Finds redis-server and the library.
+///
+/// # Errors
+/// When one of them isn't there, with how to get it.
+pub fn find() -> anyhow::Result<(PathBuf, PathBuf)> {
+    let redis =
+        find_on_path("redis-server").context("redis-server is not on the PATH (Debian package redis-server)")?;
+    let library =
+        library::find().with_context(|| format!("{} is not there: {}", library::NAME, library::HOW_TO_BUILD))?;
+    Ok((redis, library))
+}
+
+/// Starts both servers and fills them.
+///
+/// # Errors
+/// When one can't be started or filled.
+pub fn start(args: &Args, scale: &Scale, dir: &Path, say: impl Fn(&str)) -> anyhow::Result<[Side; 2]> {
+    let (redis, library) = find()?;
+    let preload: [(&str, OsString); 2] = [("LD_PRELOAD", library.into()), ("QUIRE_PRELOAD_LOG", "1".into())];
+    let start = |kind, name: &str, port, environment: &[(&str, OsString)]| -> anyhow::Result<Side> {
+        say(&format!("filling {name} with {} keys", scale.keys));
+        let program = Program { name: name.to_owned(), flavor: Flavor::Redis, binary: redis.clone() };
+        let mut server = Server::start_with(&program, port, &dir.join(name), environment)?;
+        let control = server.ready()?;
+        closed::fill(port, 0..scale.keys, scale.value_bytes, 2)?;
+        Ok(Side { kind, server, control })
+    };
+    Ok([start(Kind::Plain, "plain", args.port, &[])?, start(Kind::Preloaded, "preloaded", args.port + 1, &preload)?])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Words {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn the_small_run_is_smaller() {
+        let scale = |words: &[&str]| Scale::new(&Words::parse_from(words).args);
+        let (quick, full) = (scale(&["bench", "forkers", "--quick"]), scale(&["bench", "forkers"]));
+        assert!(quick.data_bytes() < full.data_bytes() && quick.rounds < full.rounds);
+        assert_eq!(scale(&["bench", "forkers", "--keys", "5000", "--rounds", "1"]).keys, 5000);
+    }
+}

@@ -1,0 +1,166 @@
+//! One visit to one server: updates as fast as it answers, saves in between, and what clients saw meanwhile.
+//!
+//! Relies on two loads at once: closed loops that keep the server busy, whose updates are counted; and a steady trickle
+//! in an open loop, whose latencies count from when requests were due, so that a stall weighs as it does on users who
+//! don't wait for each other. The closed loops go on between the saves, where the library mends huge pages: what that
+//! costs shows in the rate of the whole cycle.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+
+use super::sides::{Scale, Side};
+use crate::load::closed::micros;
+use crate::load::paced::{self, Paced, Sample};
+use crate::memory;
+use crate::process::background_save;
+use crate::resp::Connection;
+use crate::words::{self, Dice, Values};
+use crate::zipf::{Scatter, Zipf};
+
+/// Connections that keep the server busy, one thread each.
+const CONNECTIONS: u64 = 2;
+/// Requests in a batch.
+const PIPELINE: usize = 16;
+/// Requests a second of the trickle, over four connections.
+const TRICKLE_PER_S: u64 = 2000;
+/// A stall's last victims answer that long after the save.
+const TAIL: Duration = Duration::from_millis(100);
+/// Updates before the first save, and between and after saves.
+const LEAD: Duration = Duration::from_millis(300);
+const REST: Duration = Duration::from_millis(800);
+
+/// The load of a round.
+#[derive(Debug, Clone, Copy)]
+pub struct Load {
+    /// Exponent of the Zipf distribution of keys.
+    pub skew: f64,
+    /// Seed of everything that is drawn.
+    pub seed: u64,
+}
+
+/// What a visit found.
+#[derive(Debug, Default)]
+pub struct Visit {
+    /// Updates a second while a save ran, of each save.
+    pub during_per_s: Vec<f64>,
+    /// Updates a second from save to save.
+    pub cycle_per_s: Vec<f64>,
+    /// Latencies of the trickle while a save ran.
+    pub latencies_us: Vec<u32>,
+    /// How long the saves took, in seconds.
+    pub took_s: Vec<f64>,
+    /// How long the server says that its forks took, in microseconds.
+    pub forks_us: Vec<f64>,
+    /// Memory above that before the save, with the child's, if it was watched.
+    pub extra_mib: Option<f64>,
+}
+
+/// Visits `side` for `saves` saves under `load`; `watch_memory` slows the server down, so such a visit is for memory only.
+///
+/// # Errors
+/// When a connection fails, an update is refused or a save fails.
+pub fn visit(scale: &Scale, side: &mut Side, load: Load, saves: usize, watch_memory: bool) -> anyhow::Result<Visit> {
+    let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
+    let port = side.server.port();
+    let origin = Instant::now();
+    let trickle = Paced { port, keys: scale.keys, value_bytes: scale.value_bytes, rate: TRICKLE_PER_S, connections: 4 };
+    std::thread::scope(|scope| {
+        let (stop, done) = (&stop, &done);
+        let updates: Vec<_> =
+            (0..CONNECTIONS).map(|worker| scope.spawn(move || update(port, scale, load, worker, stop, done))).collect();
+        let trickle = scope.spawn(move || paced::run(trickle, origin, stop));
+        let saved = save_several(side, saves, watch_memory, done, origin);
+        stop.store(true, Ordering::Relaxed);
+        for worker in updates {
+            worker.join().expect("an updating thread does not panic")?;
+        }
+        let samples = trickle.join().expect("the trickle does not panic")?;
+        let (mut visit, spans) = saved?;
+        visit.latencies_us = within(&samples, &spans);
+        Ok(visit)
+    })
+}
+
+fn within(samples: &[Sample], spans: &[(u32, u32)]) -> Vec<u32> {
+    let during = |due: u32| spans.iter().any(|&(from, to)| (from..=to).contains(&due));
+    samples.iter().filter(|&&(due, _)| during(due)).map(|&(_, latency)| latency).collect()
+}
+
+type Spans = Vec<(u32, u32)>;
+
+fn save_several(
+    side: &mut Side,
+    saves: usize,
+    watch_memory: bool,
+    done: &AtomicU64,
+    origin: Instant,
+) -> anyhow::Result<(Visit, Spans)> {
+    let (mut visit, mut spans) = (Visit::default(), Vec::new());
+    std::thread::sleep(LEAD);
+    let pid = side.server.pid();
+    let before = if watch_memory { memory::proportional_bytes(pid)? } else { 0 };
+    for _ in 0..saves {
+        let (began, updates) = (Instant::now(), done.load(Ordering::Relaxed));
+        let watching = AtomicBool::new(!watch_memory);
+        let (save, peak) = std::thread::scope(|scope| {
+            let watch = scope.spawn(|| memory::watch_peak(pid, Duration::from_millis(100), &watching));
+            let save = background_save(&mut side.control, Duration::from_millis(5));
+            watching.store(true, Ordering::Relaxed);
+            (save, watch.join().expect("the watcher does not panic").0)
+        });
+        let save = save?;
+        let rate = |since: Duration| (done.load(Ordering::Relaxed) - updates) as f64 / since.as_secs_f64();
+        visit.during_per_s.push(rate(began.elapsed()));
+        visit.took_s.push(save.took.as_secs_f64());
+        visit.forks_us.push(side.server.save_stall_us(&mut side.control)?);
+        spans.push((micros(began - origin), micros(began.elapsed() + (began - origin) + TAIL)));
+        if watch_memory {
+            visit.extra_mib = Some(peak.saturating_sub(before) as f64 / f64::from(1 << 20));
+        }
+        std::thread::sleep(REST);
+        visit.cycle_per_s.push(rate(began.elapsed()));
+    }
+    Ok((visit, spans))
+}
+
+/// Overwrites keys that are drawn by `load` until `stop`.
+fn update(
+    port: u16,
+    scale: &Scale,
+    load: Load,
+    worker: u64,
+    stop: &AtomicBool,
+    done: &AtomicU64,
+) -> anyhow::Result<()> {
+    let mut connection = Connection::open(port)?;
+    let (zipf, scatter) = (Zipf::new(scale.keys, load.skew), Scatter::new(scale.keys, load.seed));
+    let values = Values::new(scale.value_bytes, load.seed ^ worker);
+    let mut dice = Dice::new(load.seed.wrapping_mul(31) + worker);
+    let mut batch = Vec::new();
+    while !stop.load(Ordering::Relaxed) {
+        batch.clear();
+        for _ in 0..PIPELINE {
+            words::push_set(&mut batch, scatter.key(zipf.roll(&mut dice)), values.pick(&mut dice));
+        }
+        connection.send(&batch)?;
+        if connection.skip(PIPELINE)? > 0 {
+            bail!("the server refused an update");
+        }
+        done.fetch_add(PIPELINE as u64, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn latencies_count_where_a_save_ran() {
+        let samples = [(10, 1), (20, 2), (30, 3), (40, 4)];
+        assert_eq!(within(&samples, &[(15, 30), (40, 50)]), [2, 3, 4]);
+        assert!(within(&samples, &[]).is_empty());
+    }
+}

@@ -1,0 +1,152 @@
+//! Why a call failed, and which status that is.
+//!
+//! Relies on the errors of `quire-snapshot` saying what to do about them.
+
+use quire_snapshot::{Refused, ViewError};
+
+use crate::status::quire_status;
+
+/// Why a call failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// A pointer that must lead somewhere doesn't.
+    #[error("`{argument}` is NULL")]
+    Null {
+        /// Which argument.
+        argument: &'static str,
+    },
+    /// A pointer to a structure has an address that no such structure has.
+    #[error("`{argument}` is not aligned: {address:#x}")]
+    Unaligned {
+        /// Which argument.
+        argument: &'static str,
+        /// Where it leads.
+        address: usize,
+    },
+    /// A number that names nothing.
+    #[error("`{argument}` is {value}, which is none: {advice}")]
+    Unknown {
+        /// Which argument or field.
+        argument: &'static str,
+        /// Its value.
+        value: i64,
+        /// What it may be.
+        advice: &'static str,
+    },
+    /// A word that names no mechanism.
+    #[error("no mechanism is called {0:?}: there are best, scoot, uffd, barrier, mmapcopy, fork and memcpy")]
+    NoMechanism(String),
+    /// A size that no memory has.
+    #[error("`size` is {size}: it has to be at least 1 and at most {most}")]
+    Size {
+        /// The size asked for.
+        size: usize,
+        /// The largest there may be.
+        most: usize,
+    },
+    /// Bytes outside a range or snapshot.
+    #[error("{len} bytes at offset {offset} lie outside the {size} there are")]
+    Outside {
+        /// First byte.
+        offset: usize,
+        /// How many.
+        len: usize,
+        /// How many there are.
+        size: usize,
+    },
+    /// `struct_size` is smaller than any version's.
+    #[error("`struct_size` of `{argument}` is {size}: set it to sizeof(*{argument}) before the call")]
+    StructSize {
+        /// Which argument.
+        argument: &'static str,
+        /// What it says.
+        size: usize,
+    },
+    /// A structure of a later version uses what this one doesn't know.
+    #[error("`{argument}` sets fields that {version} does not know: a later libquire is needed")]
+    Later {
+        /// Which argument.
+        argument: &'static str,
+        /// Our version.
+        version: &'static str,
+    },
+    /// A buffer lies inside memory that must not be read into.
+    #[error(
+        "the buffer lies within the {what}: read to a buffer of your own, and copy it from there (a range may have to be \
+         prepared for that)"
+    )]
+    Overlap {
+        /// What it lies in.
+        what: &'static str,
+    },
+    /// Memory that somebody wants to give us can't be taken.
+    #[error("{len} bytes at {base:#x} can't be adopted: {why}")]
+    Memory {
+        /// First address.
+        base: usize,
+        /// Bytes.
+        len: usize,
+        /// What is wrong with them.
+        why: String,
+    },
+    /// A mechanism says no.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// A snapshot says no.
+    #[error(transparent)]
+    View(#[from] ViewError),
+}
+
+impl Failure {
+    /// What the call returns.
+    pub fn status(&self) -> quire_status {
+        match self {
+            Self::Refused(Refused::Unsupported { .. }) => quire_status::QUIRE_UNSUPPORTED,
+            Self::Refused(Refused::System { .. }) => quire_status::QUIRE_SYSTEM,
+            Self::Refused(Refused::Memory(_)) => quire_status::QUIRE_NO_MEMORY,
+            Self::Refused(Refused::Exhausted { .. }) => quire_status::QUIRE_EXHAUSTED,
+            Self::View(ViewError::GivenUp { .. } | ViewError::HandedOver { .. } | ViewError::Gone(_)) => {
+                quire_status::QUIRE_LOST
+            }
+            _ => quire_status::QUIRE_INVALID,
+        }
+    }
+}
+
+/// Whether `len` bytes at `offset` are among `size`.
+pub fn check_bounds(offset: usize, len: usize, size: usize) -> Result<(), Failure> {
+    match offset.checked_add(len) {
+        Some(end) if end <= size => Ok(()),
+        _ => Err(Failure::Outside { offset, len, size }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quire_snapshot::Mechanism;
+
+    #[test]
+    fn the_caller_s_faults_are_invalid_and_those_of_the_system_are_told_apart() {
+        let mechanism = Mechanism::Uffd;
+        let unsupported = Refused::Unsupported { mechanism, reason: "no".into(), suggestion: "Ask." };
+        assert_eq!(Failure::from(unsupported).status(), quire_status::QUIRE_UNSUPPORTED);
+        let exhausted = Refused::Exhausted { mechanism, what: "64 views", suggestion: "drop some" };
+        assert_eq!(Failure::from(exhausted).status(), quire_status::QUIRE_EXHAUSTED);
+        let source = std::io::Error::from_raw_os_error(12);
+        let system = Refused::System { mechanism, call: "mmap", source, suggestion: "" };
+        assert_eq!(Failure::from(system).status(), quire_status::QUIRE_SYSTEM);
+        assert_eq!(Failure::from(Refused::Region { region_bytes: 1 }).status(), quire_status::QUIRE_INVALID);
+        assert_eq!(Failure::from(ViewError::Gone("killed".into())).status(), quire_status::QUIRE_LOST);
+        assert_eq!(Failure::from(ViewError::GivenUp { budget_bytes: 1 }).status(), quire_status::QUIRE_LOST);
+        assert_eq!(Failure::Null { argument: "range" }.status(), quire_status::QUIRE_INVALID);
+    }
+
+    #[test]
+    fn bounds_hold_up_to_the_last_byte_and_sums_may_overflow() {
+        assert!(check_bounds(0, 4096, 4096).is_ok() && check_bounds(4096, 0, 4096).is_ok());
+        for (offset, len) in [(0, 4097), (4096, 1), (4097, 0), (usize::MAX, 2), (1, usize::MAX)] {
+            assert!(check_bounds(offset, len, 4096).is_err(), "{offset} {len}");
+        }
+    }
+}

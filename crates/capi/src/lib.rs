@@ -1,0 +1,24 @@
+//! `libquire`: snapshots of memory for C, and for whatever can call C.
+//!
+//! Relies on `quire-snapshot` for all that happens. Here is only the boundary: pointers are checked, errors become a status
+//! and a [message](message), panics stay inside ([`boundary`]), and structures may grow ([`grown`]).
+//!
+//! `include/quire.h` is generated from these sources by `cargo xtask docs`: what a doc comment says here, C programmers
+//! read there. So the names are C's, spelled as in C.
+
+// One name for one thing, whichever side looks for it.
+#![allow(non_camel_case_types)]
+
+pub mod boundary;
+pub mod claim;
+pub mod failure;
+pub mod grown;
+pub mod mechanism;
+pub mod message;
+pub mod options;
+pub mod range;
+pub mod snapshot;
+pub mod stats;
+pub mod status;
+pub mod support;
+pub mod version;

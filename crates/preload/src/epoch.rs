@@ -1,0 +1,170 @@
+//! One child's life as the parent's thread goes through it: wait until the child proves to stay, copy ahead, look at
+//! memory just before its end, learn.
+//!
+//! Relies on the sentinel page to tell whether the child still shares memory: it does not after `exec` or its end, and
+//! a look that was taken then says nothing. A child that ends without a word (killed) is learned from by the last of the
+//! looks that are taken all along, at times that the life of the child before it suggests.
+
+use std::time::{Duration, Instant};
+
+use quire_sys::guest::Watched;
+use quire_sys::pagemap::Entry;
+
+use crate::account::Account;
+use crate::log;
+use crate::precopy::Precopy;
+use crate::sample::Draw;
+use crate::state::{self, Fork};
+use crate::tools::Tools;
+
+/// A child that lives no longer, or has called `exec` by then, is of no interest.
+const LEAST_LIFE: Duration = Duration::from_millis(5);
+/// How often it is checked whether the child has ended without a word.
+const CHECK: Duration = Duration::from_millis(20);
+/// Looks are taken after each such part of the life that is expected.
+const LOOKS_PER_LIFE: u32 = 4;
+/// The life that is expected of the first child, and the shortest that is.
+const FIRST_LIFE: Duration = Duration::from_secs(2);
+const SHORTEST_LIFE: Duration = Duration::from_millis(200);
+
+/// How an epoch ended.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Ended {
+    /// The child was of no interest.
+    Ignored,
+    /// Nothing could be learned.
+    Blind,
+    /// It was learned from.
+    Learned {
+        /// What was.
+        account: Account,
+        /// Whether the child said that it was about to end.
+        announced: bool,
+    },
+}
+
+/// What a pause ended with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wake {
+    Time,
+    Ending,
+    Gone,
+}
+
+/// One child's life.
+#[derive(Debug)]
+pub struct Epoch<'a> {
+    tools: &'a mut Tools,
+    life: Life,
+    draw: Draw,
+    stopped: Option<&'static str>,
+}
+
+/// The child.
+#[derive(Debug)]
+struct Life {
+    fork: Fork,
+    watched: Watched,
+    began: Instant,
+}
+
+impl<'a> Epoch<'a> {
+    /// The epoch of `fork`; `None` if its child is gone already.
+    pub fn open(tools: &'a mut Tools, fork: Fork) -> Option<Self> {
+        let watched = Watched::open(fork.pid).ok()?;
+        let draw = Draw::new(fork.place.raw());
+        Some(Self { tools, life: Life { fork, watched, began: Instant::now() }, draw, stopped: None })
+    }
+
+    /// The child's process.
+    pub fn watched(&self) -> &Watched {
+        &self.life.watched
+    }
+
+    /// How long it has gone on.
+    pub fn elapsed(&self) -> Duration {
+        self.life.began.elapsed()
+    }
+
+    /// Why copying ahead stopped early, if it did.
+    pub fn stopped(&self) -> Option<&'static str> {
+        self.stopped
+    }
+
+    /// Goes through it; `expected_life` is how long the child before lived.
+    pub fn run(&mut self, expected_life: Option<Duration>) -> Ended {
+        if self.life.pause(self.tools, LEAST_LIFE) == Wake::Gone || !is_shared(self.tools) {
+            return Ended::Ignored;
+        }
+        let place = self.life.fork.place;
+        self.tools.board.track(place);
+        if let Err(error) = self.tools.regions.renew(&self.tools.pagemap) {
+            log::at(1, format_args!("memory can't be looked at: {error}"));
+            self.tools.board.release(place);
+            return Ended::Blind;
+        }
+        let life = &self.life;
+        self.stopped = Precopy::new(self.tools, self.draw, life.fork.forker)
+            .run(|tools, sleep| life.pause(tools, sleep) == Wake::Time);
+        let (seen, announced) = self.watch(expected_life);
+        self.tools.board.release(place);
+        if !seen {
+            return Ended::Blind;
+        }
+        Ended::Learned { account: Account::settle(self.tools.regions.all_mut()), announced }
+    }
+
+    /// Waits for the child's end; returns whether there is a valid look, and whether the child announced its end.
+    fn watch(&mut self, expected_life: Option<Duration>) -> (bool, bool) {
+        let step = expected_life.unwrap_or(FIRST_LIFE).max(SHORTEST_LIFE) / LOOKS_PER_LIFE;
+        let mut seen = false;
+        loop {
+            match self.life.pause(self.tools, step) {
+                Wake::Time => seen |= self.look(),
+                Wake::Ending => {
+                    let looked = self.look();
+                    return (looked || seen, looked);
+                }
+                Wake::Gone => return (seen, false),
+            }
+        }
+    }
+
+    /// Looks at memory; false if the child had gone by then.
+    fn look(&mut self) -> bool {
+        let tools = &mut *self.tools;
+        if tools.regions.look(&tools.pagemap, self.draw).is_err() || !is_shared(tools) {
+            return false;
+        }
+        tools.regions.accept();
+        true
+    }
+}
+
+impl Life {
+    /// Sleeps for `time` unless something about this child, or a newer one, happens before.
+    fn pause(&self, tools: &Tools, time: Duration) -> Wake {
+        let until = Instant::now() + time;
+        loop {
+            let events = tools.board.events();
+            if state::latest() != Some(self.fork) || self.watched.has_ended() {
+                return Wake::Gone;
+            }
+            if tools.board.is_ending(self.fork.place) {
+                return Wake::Ending;
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Wake::Time;
+            }
+            tools.board.wait(events, Some(left.min(CHECK)));
+        }
+    }
+}
+
+/// Whether the latest child still shares memory with us.
+fn is_shared(tools: &Tools) -> bool {
+    let mut word = [0];
+    let read = tools.pagemap.read_words(state::sentinel(), &mut word);
+    read.is_ok() && Entry::is_shared_anonymous(word[0])
+}

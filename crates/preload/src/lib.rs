@@ -1,0 +1,29 @@
+//! `libquire_preload.so`: makes the copy-on-write after a fork cheaper for programs that nobody can change.
+//!
+//! With `LD_PRELOAD` it notices [forks](hooks), and while the child lives a [thread](worker) in the parent breaks the
+//! sharing of those regions that were mostly written in earlier epochs, before the program itself gets there.
+//!
+//! Relies on glibc's symbol interposition and on Linux 5.14. It is a guest in the program: it allocates nothing from it,
+//! has file descriptors of its own, keeps `errno`, and in a child does only what is async-signal-safe. It changes which
+//! frame holds a page and when it is copied, never what a page holds.
+
+pub mod account;
+pub mod board;
+pub mod child;
+pub mod copy;
+pub mod epoch;
+pub mod hooks;
+pub mod log;
+pub mod mend;
+pub mod pace;
+pub mod parent;
+pub mod precopy;
+pub mod regions;
+pub mod sample;
+pub mod settings;
+pub mod state;
+pub mod table;
+pub mod tools;
+pub mod worker;
+
+pub use settings::Settings;

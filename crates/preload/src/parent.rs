@@ -1,0 +1,92 @@
+//! The parent's side of a fork: what is prepared before it, and what is told to the thread after it.
+//!
+//! Relies on running in whatever thread of the program forks: it takes no lock that the program could hold, allocates
+//! nothing from the program, and gives up quietly. Pages, board and thread are made at the first fork that is worth it.
+
+use std::ffi::c_void;
+use std::ptr::null_mut;
+
+use quire_sys::area::Area;
+use quire_sys::guest;
+
+use crate::board::{Board, Place};
+use crate::state::{self, Thread};
+use crate::{child, worker};
+
+const STACK_BYTES: usize = 256 << 10;
+
+/// What was prepared for a fork.
+#[derive(Clone, Copy, Debug)]
+pub struct Ticket {
+    board: &'static Board,
+    place: Place,
+}
+
+/// Before a fork: `None` if nothing shall be done about it.
+pub fn before_fork() -> Option<Ticket> {
+    let settings = state::configured()?;
+    // A thread is never started where signals are blocked: that may be a handler, which may have interrupted the
+    // allocator that starting a thread needs.
+    if !settings.enabled
+        || state::thread() == Thread::GivenUp
+        || guest::resident_peak_bytes() < settings.min_bytes
+        || (state::thread() == Thread::None && guest::signals_blocked())
+        || !state::begin_forking()
+    {
+        return None;
+    }
+    let ticket = state::next_place().map(|(board, place)| Ticket { board, place });
+    if ticket.is_none() {
+        state::end_forking();
+    }
+    ticket
+}
+
+/// After a fork, in the parent.
+pub fn after_fork(ticket: Option<Ticket>, pid: i32) {
+    let Some(ticket) = ticket else { return };
+    if pid > 0 {
+        state::set_latest(pid, ticket.place);
+        if state::thread() == Thread::None {
+            start_thread();
+        }
+        ticket.board.report();
+    }
+    state::end_forking();
+}
+
+fn start_thread() {
+    let started = Area::private(STACK_BYTES).is_ok_and(|stack| {
+        // Children get a copy although they have no such thread: the C library keeps its record of a thread on the stack
+        // and goes through all records after a fork.
+        // SAFETY: the stack is this thread's alone, and kept for as long as the process.
+        let started = unsafe { guest::start_thread(&stack, run, null_mut()) }.is_ok();
+        if started {
+            std::mem::forget(stack);
+        }
+        started
+    });
+    state::set_thread(if started { Thread::Started } else { Thread::GivenUp });
+}
+
+extern "C" fn run(_: *mut c_void) -> *mut c_void {
+    worker::run();
+    null_mut()
+}
+
+/// After a fork, in the child.
+pub fn in_child(ticket: Option<Ticket>) {
+    state::forget();
+    child::born(ticket.map(|ticket| (ticket.board, ticket.place)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_settings_a_fork_is_left_alone() {
+        assert!(before_fork().is_none());
+        after_fork(None, 7);
+    }
+}

@@ -1,0 +1,280 @@
+//! The regions of the program's memory and what is known of each: how much of it was written while a child lived.
+//!
+//! Relies on `/proc/self/maps` and `/proc/self/pagemap`. Only private memory that belongs to no file is looked at. The
+//! list is made anew for every child, in order of address, and takes over what was learned under the same address.
+
+use std::io;
+use std::ops::Range;
+
+use quire_sys::mem::PAGE_SIZE;
+use quire_sys::pagemap::{Entry, Pagemap};
+use quire_sys::proc_maps::{self, Mapping};
+
+use crate::table::Table;
+
+/// Most regions that are kept: 1 TiB in regions of 2 MiB. The list is mapped whole, but backed as far as it is used.
+const MOST_REGIONS: usize = 1 << 19;
+/// Most pages that one look covers, 64 GiB: programs reserve more, but don't fill it.
+const MOST_PAGES: usize = 1 << 24;
+/// Pages that are read from the page map at once.
+const READ_PAGES: usize = 4096;
+
+/// Share of a dense region's pages that are there, in thousandths.
+const LEAST_DENSE_PERMILLE: u32 = 970;
+
+/// What has become of a region since the fork.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Turn {
+    /// Nothing: the program copies what it writes.
+    #[default]
+    Own,
+    /// It could have been copied whole and was left, to learn from.
+    Left,
+    /// It was copied page by page, all but a sample.
+    Sampled,
+    /// It was copied whole.
+    Whole,
+}
+
+/// One region, or the part of one that belongs to a mapping.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Region {
+    /// Its first address.
+    pub address: usize,
+    /// Share of its pages that was written in earlier epochs, in thousandths; `None` until there was one.
+    pub coverage_permille: Option<u16>,
+    /// Pages that it spans.
+    pub pages: u16,
+    /// Pages with memory behind them when the child was young.
+    pub present: u16,
+    /// What was done.
+    pub turn: Turn,
+    /// At its turn: pages that were the parent's own already.
+    pub own_before: u16,
+    /// At its turn: pages still shared.
+    pub shared_before: u16,
+    /// Pages that were copied ahead.
+    pub precopied: u16,
+    /// Which strata's pages were left, of those still shared then.
+    pub sample: u16,
+    /// What the last valid look before the child's end found.
+    pub end: Look,
+    /// What a look finds that may yet turn out to be invalid.
+    pub pending: Look,
+}
+
+/// What a look at a region finds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Look {
+    /// Pages that the parent has for itself.
+    pub own: u16,
+    /// Pages that are shared.
+    pub shared: u16,
+    /// Sampled pages that the parent has for itself by now.
+    pub sample_own: u16,
+}
+
+impl Region {
+    /// Its addresses.
+    pub fn range(&self) -> Range<usize> {
+        self.address..self.address + usize::from(self.pages) * PAGE_SIZE
+    }
+
+    /// Whether so few of its pages are missing when `present` are there that making a huge page of it takes no memory
+    /// worth mentioning.
+    pub fn is_dense(&self, present: u16) -> bool {
+        u32::from(present) * 1000 >= u32::from(self.pages) * LEAST_DENSE_PERMILLE
+    }
+
+    /// Counts own and shared pages in the words of this region.
+    pub fn count(words: &[u64]) -> (u16, u16) {
+        words.iter().fold((0, 0), |(own, shared), &word| {
+            (own + u16::from(Entry::is_exclusive(word)), shared + u16::from(Entry::is_shared_anonymous(word)))
+        })
+    }
+}
+
+/// All regions.
+#[derive(Debug)]
+pub struct Regions {
+    now: Table<Region>,
+    before: Table<Region>,
+    words: Table<u64>,
+    text: Table<u8>,
+    region_bytes: usize,
+}
+
+impl Regions {
+    /// No regions yet.
+    ///
+    /// # Errors
+    /// When there is no address space.
+    pub fn new(region_bytes: usize) -> io::Result<Self> {
+        let mut words = Table::new(READ_PAGES)?;
+        let mut text = Table::new(proc_maps::BUFFER_BYTES)?;
+        while words.push(0) {}
+        while text.push(0) {}
+        Ok(Self { now: Table::new(MOST_REGIONS)?, before: Table::new(MOST_REGIONS)?, words, text, region_bytes })
+    }
+
+    /// The regions.
+    pub fn all(&self) -> &[Region] {
+        self.now.all()
+    }
+
+    /// The regions, to be changed.
+    pub fn all_mut(&mut self) -> &mut [Region] {
+        self.now.all_mut()
+    }
+
+    /// Makes the list anew, as memory is now, and takes over what was learned.
+    ///
+    /// # Errors
+    /// When `/proc` can't be read.
+    pub fn renew(&mut self, pagemap: &Pagemap) -> io::Result<()> {
+        std::mem::swap(&mut self.now, &mut self.before);
+        self.now.clear();
+        let ours = [&self.now, &self.before].map(Table::addresses);
+        let (mut pages_left, mut old, mut failed) = (MOST_PAGES, 0, None);
+        let Self { now, before, words, text, region_bytes } = self;
+        proc_maps::each(text.all_mut(), |mapping| {
+            if !mapping.anonymous || mapping.stack || ours.iter().any(|range| range.contains(&mapping.start)) {
+                return true;
+            }
+            let mapping = Mapping { end: mapping.end.min(mapping.start + pages_left * PAGE_SIZE), ..mapping };
+            pages_left -= (mapping.end - mapping.start) / PAGE_SIZE;
+            let mut address = mapping.start;
+            while address < mapping.end {
+                // Whole regions at a time, as far as the buffer goes.
+                let piece_end = (address / *region_bytes * *region_bytes + READ_PAGES * PAGE_SIZE).min(mapping.end);
+                let words = &mut words.all_mut()[..(piece_end - address) / PAGE_SIZE];
+                match pagemap.read_words(address, words) {
+                    Ok(count) => words[count..].fill(0),
+                    Err(error) => {
+                        failed = Some(error);
+                        return false;
+                    }
+                }
+                add(now, before.all(), &mut old, address..piece_end, words, *region_bytes);
+                address = piece_end;
+            }
+            pages_left > 0
+        })?;
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Looks at every region again; the results are pending until [`Regions::accept`].
+    ///
+    /// # Errors
+    /// When the page map can't be read.
+    pub fn look(&mut self, pagemap: &Pagemap, draw: crate::sample::Draw) -> io::Result<()> {
+        let words = self.words.all_mut();
+        for region in self.now.all_mut() {
+            let words = &mut words[..usize::from(region.pages)];
+            let count = pagemap.read_words(region.address, words)?;
+            let (own, shared) = Region::count(&words[..count]);
+            let sample_own = match region.turn {
+                Turn::Sampled => draw
+                    .pages(region.address, words.len())
+                    .enumerate()
+                    .filter(|&(stratum, page)| region.sample >> stratum & 1 == 1 && Entry::is_exclusive(words[page]))
+                    .count() as u16,
+                _ => 0,
+            };
+            region.pending = Look { own, shared, sample_own };
+        }
+        Ok(())
+    }
+
+    /// Takes the pending look as valid.
+    pub fn accept(&mut self) {
+        for region in self.now.all_mut() {
+            region.end = region.pending;
+        }
+    }
+
+    /// Reads the words of region number `index`.
+    ///
+    /// # Errors
+    /// When the page map can't be read.
+    pub fn words(&mut self, pagemap: &Pagemap, index: usize) -> io::Result<(&mut Region, &[u64])> {
+        let region = &mut self.now.all_mut()[index];
+        let words = &mut self.words.all_mut()[..usize::from(region.pages)];
+        let count = pagemap.read_words(region.address, words)?;
+        words[count..].fill(0);
+        Ok((region, words))
+    }
+}
+
+/// Adds the regions of a piece of a mapping that have any memory.
+fn add(
+    now: &mut Table<Region>,
+    before: &[Region],
+    old: &mut usize,
+    piece: Range<usize>,
+    words: &[u64],
+    region_bytes: usize,
+) {
+    let mut address = piece.start;
+    while address < piece.end {
+        let end = (address / region_bytes + 1).saturating_mul(region_bytes).min(piece.end);
+        let from = (address - piece.start) / PAGE_SIZE;
+        let (own, shared) = Region::count(&words[from..from + (end - address) / PAGE_SIZE]);
+        while before.get(*old).is_some_and(|region| region.address < address) {
+            *old += 1;
+        }
+        let known = before.get(*old).filter(|region| region.address == address);
+        if own + shared > 0 {
+            let region = Region {
+                address,
+                coverage_permille: known.and_then(|region| region.coverage_permille),
+                pages: ((end - address) / PAGE_SIZE) as u16,
+                present: own + shared,
+                ..Region::default()
+            };
+            if !now.push(region) {
+                return;
+            }
+        }
+        address = end;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::Draw;
+    use quire_sys::area::Area;
+
+    #[test]
+    fn memory_is_found_cut_at_regions_and_remembered() {
+        let area = Area::private(9 << 20).unwrap();
+        let base = area.base() as usize;
+        for page in 0..(9 << 20) / PAGE_SIZE {
+            // SAFETY: inside the area, which is this test's own.
+            unsafe { area.base().add(page * PAGE_SIZE).write(1) };
+        }
+        let pagemap = Pagemap::open(None).unwrap();
+        let mut regions = Regions::new(2 << 20).unwrap();
+        let inside = |region: &Region| (base..base + (9 << 20)).contains(&region.address);
+        regions.renew(&pagemap).unwrap();
+        let pages: usize = regions.all().iter().filter(|r| inside(r)).map(|r| usize::from(r.present)).sum();
+        assert_eq!(pages, (9 << 20) / PAGE_SIZE);
+        assert!(regions.all().windows(2).all(|pair| pair[0].range().end <= pair[1].address));
+        regions.all_mut().iter_mut().filter(|r| inside(r)).for_each(|r| r.coverage_permille = Some(5));
+        regions.renew(&pagemap).unwrap();
+        assert!(regions.all().iter().filter(|r| inside(r)).all(|r| r.coverage_permille == Some(5)));
+        regions.look(&pagemap, Draw::new(1)).unwrap();
+        regions.accept();
+        assert!(regions.all().iter().filter(|r| inside(r)).all(|r| r.end.own == r.present && r.end.shared == 0));
+    }
+
+    #[test]
+    fn regions_without_memory_are_not_listed() {
+        let area = Area::private(64 << 20).unwrap();
+        let mut regions = Regions::new(32 << 10).unwrap();
+        regions.renew(&Pagemap::open(None).unwrap()).unwrap();
+        let range = area.base() as usize..area.base() as usize + area.len();
+        assert!(!regions.all().iter().any(|region| range.contains(&region.address)));
+    }
+}

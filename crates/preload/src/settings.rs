@@ -1,0 +1,160 @@
+//! The settings, from environment variables that begin with `QUIRE_PRELOAD`.
+//!
+//! Relies on being read once, while the library is loaded. A value that can't be understood leaves the default in force
+//! and is told with the first line that is printed.
+
+/// What an operator can set.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Settings {
+    /// `QUIRE_PRELOAD`: whether anything is done at all.
+    pub enabled: bool,
+    /// `QUIRE_PRELOAD_MEMORY`: bytes that may be copied ahead per child; by default a quarter of what is available.
+    pub memory_bytes: Option<u64>,
+    /// `QUIRE_PRELOAD_RATE`: bytes a second to copy at most.
+    pub rate_bytes_per_s: u64,
+    /// `QUIRE_PRELOAD_THRESHOLD`: the least share of a region that was written, in thousandths, for it to be copied.
+    pub threshold_permille: u16,
+    /// `QUIRE_PRELOAD_REGION`: bytes of a region.
+    pub region_bytes: usize,
+    /// `QUIRE_PRELOAD_LOG`: 0 one line when active, 1 a line per child, 2 everything.
+    pub log: u8,
+    /// `QUIRE_PRELOAD_HUGE`: whether regions may be copied into huge pages.
+    pub huge: bool,
+    /// `QUIRE_PRELOAD_MIN`: programs that never held that many bytes are left alone.
+    pub min_bytes: u64,
+    /// Name of the first variable whose value was not understood.
+    pub misread: Option<&'static str>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            memory_bytes: None,
+            rate_bytes_per_s: 4 << 30,
+            threshold_permille: 800,
+            region_bytes: MOST_REGION_BYTES,
+            log: 0,
+            huge: true,
+            min_bytes: 64 << 20,
+            misread: None,
+        }
+    }
+}
+
+/// The largest region, a huge page.
+pub const MOST_REGION_BYTES: usize = 2 << 20;
+const LEAST_REGION_BYTES: usize = 32 << 10;
+
+impl Settings {
+    /// The settings that `value_of` gives for the names of variables, without allocating.
+    pub fn read<'a>(value_of: impl Fn(&std::ffi::CStr) -> Option<&'a [u8]>) -> Self {
+        let mut settings = Self::default();
+        let mut misread = None;
+        let mut text = |name: &'static std::ffi::CStr, apply: &mut dyn FnMut(&str) -> Option<()>| {
+            let Some(value) = value_of(name) else { return };
+            if std::str::from_utf8(value).ok().map(str::trim).and_then(apply).is_none() && misread.is_none() {
+                misread = name.to_str().ok();
+            }
+        };
+        text(c"QUIRE_PRELOAD", &mut |value| Some(settings.enabled = yes_or_no(value)?));
+        text(c"QUIRE_PRELOAD_MEMORY", &mut |value| Some(settings.memory_bytes = Some(bytes(value)?)));
+        text(c"QUIRE_PRELOAD_RATE", &mut |value| {
+            Some(settings.rate_bytes_per_s = bytes(value).filter(|&rate| rate >= 1 << 20)?)
+        });
+        text(c"QUIRE_PRELOAD_THRESHOLD", &mut |value| Some(settings.threshold_permille = share(value)?));
+        text(c"QUIRE_PRELOAD_REGION", &mut |value| {
+            let bytes = bytes(value)? as usize;
+            let sound = bytes.is_power_of_two() && (LEAST_REGION_BYTES..=MOST_REGION_BYTES).contains(&bytes);
+            Some(settings.region_bytes = sound.then_some(bytes)?)
+        });
+        text(c"QUIRE_PRELOAD_LOG", &mut |value| Some(settings.log = value.parse().ok().filter(|&level| level <= 2)?));
+        text(c"QUIRE_PRELOAD_HUGE", &mut |value| Some(settings.huge = yes_or_no(value)?));
+        text(c"QUIRE_PRELOAD_MIN", &mut |value| Some(settings.min_bytes = bytes(value)?));
+        settings.misread = misread;
+        settings
+    }
+
+    /// Pages of a region.
+    pub fn region_pages(&self) -> usize {
+        self.region_bytes / quire_sys::mem::PAGE_SIZE
+    }
+}
+
+fn yes_or_no(value: &str) -> Option<bool> {
+    match value {
+        "on" | "yes" | "auto" | "1" | "" => Some(true),
+        "off" | "no" | "0" => Some(false),
+        _ => None,
+    }
+}
+
+/// `4096`, `512k`, `64m`, `2g`; capitals and a closing `b` or `ib` are taken, too.
+fn bytes(value: &str) -> Option<u64> {
+    let end = value.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(value.len());
+    let number: u64 = value[..end].parse().ok()?;
+    let unit = value[end..].as_bytes();
+    let shift = match unit.first().map(u8::to_ascii_lowercase) {
+        None => 0,
+        Some(b'k') => 10,
+        Some(b'm') => 20,
+        Some(b'g') => 30,
+        Some(b't') => 40,
+        Some(_) => return None,
+    };
+    let rest = unit.get(1..).unwrap_or_default();
+    let known = rest.is_empty() || rest.eq_ignore_ascii_case(b"b") || rest.eq_ignore_ascii_case(b"ib");
+    if known { number.checked_mul(1 << shift) } else { None }
+}
+
+/// `0.8`, `80` and `80%` are the same share.
+fn share(value: &str) -> Option<u16> {
+    let number: f64 = value.strip_suffix('%').unwrap_or(value).parse().ok()?;
+    let whole = if value.ends_with('%') || number > 1.0 { number / 100.0 } else { number };
+    (0.0..=1.0).contains(&whole).then(|| (whole * 1000.0).round() as u16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(name: &'static str, value: &'static str) -> Settings {
+        Settings::read(|asked| (asked.to_str() == Ok(name)).then_some(value.as_bytes()))
+    }
+
+    #[test]
+    fn without_variables_the_defaults_hold() {
+        assert_eq!(Settings::read(|_| None), Settings::default());
+        assert_eq!(Settings::default().region_pages(), 512);
+    }
+
+    #[test]
+    fn values_are_understood_as_people_write_them() {
+        assert!(!with("QUIRE_PRELOAD", "off").enabled);
+        assert_eq!(with("QUIRE_PRELOAD_MEMORY", "512m").memory_bytes, Some(512 << 20));
+        assert_eq!(with("QUIRE_PRELOAD_MEMORY", "2GiB").memory_bytes, Some(2 << 30));
+        assert_eq!(with("QUIRE_PRELOAD_RATE", "1048576").rate_bytes_per_s, 1 << 20);
+        for share in ["0.7", "70", "70%"] {
+            assert_eq!(with("QUIRE_PRELOAD_THRESHOLD", share).threshold_permille, 700);
+        }
+        assert_eq!(with("QUIRE_PRELOAD_REGION", "64k").region_bytes, 64 << 10);
+        assert_eq!(with("QUIRE_PRELOAD_LOG", "2").log, 2);
+        assert!(!with("QUIRE_PRELOAD_HUGE", "no").huge);
+    }
+
+    #[test]
+    fn a_value_that_is_no_value_is_named_and_changes_nothing() {
+        for (name, value) in [
+            ("QUIRE_PRELOAD", "maybe"),
+            ("QUIRE_PRELOAD_MEMORY", "much"),
+            ("QUIRE_PRELOAD_MEMORY", "5x"),
+            ("QUIRE_PRELOAD_RATE", "1k"),
+            ("QUIRE_PRELOAD_THRESHOLD", "120%"),
+            ("QUIRE_PRELOAD_REGION", "3m"),
+            ("QUIRE_PRELOAD_REGION", "4m"),
+            ("QUIRE_PRELOAD_LOG", "9"),
+        ] {
+            assert_eq!(with(name, value), Settings { misread: Some(name), ..Settings::default() }, "{name}={value}");
+        }
+    }
+}

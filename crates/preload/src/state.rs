@@ -1,0 +1,170 @@
+//! What the process as a parent remembers: settings, the board, the sentinel page, the latest fork.
+//!
+//! Relies on atomics alone, so that it may be read and written wherever a program forks, and reset in the child.
+
+use std::ptr::null_mut;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use quire_sys::area::Area;
+use quire_sys::guest::{self, FileId};
+use quire_sys::thread::ThreadId;
+
+use crate::board::{Board, Place};
+use crate::settings::Settings;
+
+/// How it stands with the thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Thread {
+    /// There is none yet.
+    None,
+    /// It was started.
+    Started,
+    /// There is and will be none: what it needs isn't there.
+    GivenUp,
+}
+
+static SETTINGS: OnceLock<Settings> = OnceLock::new();
+/// What standard error was when the program started; lines go nowhere else.
+static STANDARD_ERROR: OnceLock<Option<FileId>> = OnceLock::new();
+static BOARD: AtomicPtr<Board> = AtomicPtr::new(null_mut());
+static SENTINEL: AtomicPtr<u8> = AtomicPtr::new(null_mut());
+/// Some thread of the program is between the preparation and the end of a fork.
+static FORKING: AtomicBool = AtomicBool::new(false);
+static FORKS: AtomicU32 = AtomicU32::new(0);
+static THREAD: AtomicU32 = AtomicU32::new(Thread::None as u32);
+/// Pid and place of the latest child.
+static LATEST: AtomicU64 = AtomicU64::new(0);
+static FORKER: AtomicI32 = AtomicI32::new(0);
+
+/// A fork that has happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fork {
+    /// The child.
+    pub pid: i32,
+    /// Its place on the board.
+    pub place: Place,
+    /// The thread that forked: the one whose writes matter.
+    pub forker: Option<ThreadId>,
+}
+
+/// Takes the settings, while the library is loaded.
+pub fn configure(settings: Settings) {
+    // Set once; a second time (tests) changes nothing.
+    let _ = SETTINGS.set(settings);
+    let _ = STANDARD_ERROR.set(FileId::of(guest::standard_error()));
+}
+
+/// The settings, once they are known.
+pub fn configured() -> Option<&'static Settings> {
+    SETTINGS.get()
+}
+
+/// The settings.
+pub fn settings() -> Settings {
+    configured().copied().unwrap_or_default()
+}
+
+/// The file that standard error was when the program started.
+pub fn standard_error() -> Option<FileId> {
+    STANDARD_ERROR.get().copied().flatten()
+}
+
+/// The latest fork.
+pub fn latest() -> Option<Fork> {
+    let latest = LATEST.load(Ordering::Acquire);
+    let forker = ThreadId::from_raw(FORKER.load(Ordering::Relaxed));
+    (latest != 0).then(|| Fork { pid: (latest >> 32) as i32, place: Place::from_raw(latest as u32), forker })
+}
+
+/// Remembers that the calling thread has made child `pid` at `place`.
+pub fn set_latest(pid: i32, place: Place) {
+    FORKER.store(quire_sys::thread::current().raw(), Ordering::Relaxed);
+    LATEST.store((pid as u64) << 32 | u64::from(place.raw()), Ordering::Release);
+}
+
+/// Address of the page that only children made since it was last written share with us.
+pub fn sentinel() -> usize {
+    SENTINEL.load(Ordering::Relaxed) as usize
+}
+
+/// The page shared with our children, once there is one.
+pub fn board() -> Option<&'static Board> {
+    // SAFETY: null, or the shared page made below, which is never unmapped.
+    unsafe { BOARD.load(Ordering::Acquire).as_ref() }
+}
+
+/// Claims the right to prepare a fork; false if another thread has it.
+pub fn begin_forking() -> bool {
+    !FORKING.swap(true, Ordering::Acquire)
+}
+
+/// Gives it back.
+pub fn end_forking() {
+    FORKING.store(false, Ordering::Release);
+}
+
+/// Makes board and sentinel if they aren't there, and a place for the next child. To be called by whoever may prepare a
+/// fork. `None` when there is no memory.
+pub fn next_place() -> Option<(&'static Board, Place)> {
+    let board = match board() {
+        Some(board) => board,
+        None => {
+            let page = Area::shared(std::mem::size_of::<Board>()).ok()?;
+            let sentinel = Area::private(1).ok()?;
+            SENTINEL.store(sentinel.base(), Ordering::Relaxed);
+            BOARD.store(page.base().cast(), Ordering::Release);
+            // Both stay for as long as the process: a child may look at the board at any time.
+            std::mem::forget((page, sentinel));
+            board()?
+        }
+    };
+    let count = FORKS.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+    // SAFETY: the sentinel is a mapped page of our own, and the right to prepare a fork keeps other threads away. The
+    // write breaks the sharing with earlier children: after the fork the page is shared with the new child alone.
+    unsafe { SENTINEL.load(Ordering::Relaxed).write_volatile(count as u8) };
+    Some((board, board.take(count)))
+}
+
+/// How it stands with the thread.
+pub fn thread() -> Thread {
+    match THREAD.load(Ordering::Relaxed) {
+        0 => Thread::None,
+        1 => Thread::Started,
+        _ => Thread::GivenUp,
+    }
+}
+
+/// Remembers how it stands with the thread.
+pub fn set_thread(thread: Thread) {
+    THREAD.store(thread as u32, Ordering::Relaxed);
+}
+
+/// In a new child: it starts anew as a process, without thread, board and children.
+pub fn forget() {
+    BOARD.store(null_mut(), Ordering::Relaxed);
+    SENTINEL.store(null_mut(), Ordering::Relaxed);
+    LATEST.store(0, Ordering::Relaxed);
+    set_thread(Thread::None);
+    FORKING.store(false, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_is_remembered_with_its_place_and_forgotten() {
+        assert!(begin_forking() && !begin_forking());
+        let (board, place) = next_place().unwrap();
+        set_latest(77, place);
+        let fork = latest().unwrap();
+        assert_eq!((fork.pid, fork.place, fork.forker), (77, place, Some(quire_sys::thread::current())));
+        assert!(std::ptr::eq(board, next_place().unwrap().0) && next_place().unwrap().1 != place && sentinel() != 0);
+        set_thread(Thread::GivenUp);
+        assert_eq!(thread(), Thread::GivenUp);
+        forget();
+        assert!(latest().is_none() && super::board().is_none() && thread() == Thread::None && begin_forking());
+        end_forking();
+    }
+}

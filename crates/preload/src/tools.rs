@@ -1,0 +1,102 @@
+//! What the thread works with from one child to the next.
+//!
+//! Relies on the thread being the only one that has it.
+
+use std::io;
+
+use quire_sys::area::Area;
+use quire_sys::mem::PAGE_SIZE;
+use quire_sys::pagemap::{Entry, Pagemap};
+
+use crate::account::Account;
+use crate::board::Board;
+use crate::copy;
+use crate::regions::Regions;
+use crate::settings::Settings;
+
+/// Over that share of unneeded pages, in thousandths, the threshold is raised; under half of it, lowered again.
+const MOST_UNNEEDED_PERMILLE: u16 = 200;
+const THRESHOLD_STEP_PERMILLE: u16 = 25;
+const HIGHEST_THRESHOLD_PERMILLE: u16 = 950;
+
+/// The tools.
+#[derive(Debug)]
+pub struct Tools {
+    /// The settings.
+    pub settings: Settings,
+    /// The page shared with the children.
+    pub board: &'static Board,
+    /// Our page map.
+    pub pagemap: Pagemap,
+    /// What is known of memory.
+    pub regions: Regions,
+    /// Whether regions may be copied whole into huge pages.
+    pub huge: bool,
+    /// The least coverage for which to copy ahead, as it is now.
+    pub threshold_permille: u16,
+}
+
+/// What is missing, and why.
+pub type Missing = (&'static str, io::Error);
+
+impl Tools {
+    /// Gets everything that is needed.
+    ///
+    /// # Errors
+    /// When the kernel, or whoever confines the program, does not allow it.
+    pub fn new(settings: Settings, board: &'static Board) -> Result<Self, Missing> {
+        let missing = |what: &'static str| move |why: io::Error| (what, why);
+        let page = Area::private(PAGE_SIZE).map_err(missing("no memory"))?;
+        copy::populate(page.base() as usize, PAGE_SIZE)
+            .map_err(missing("the kernel has no MADV_POPULATE_WRITE (Linux 5.14)"))?;
+        let pagemap = Pagemap::open(None).map_err(missing("/proc/self/pagemap can't be opened"))?;
+        let mut word = [0];
+        pagemap.read_words(page.base() as usize, &mut word).map_err(missing("/proc/self/pagemap can't be read"))?;
+        if !Entry::is_exclusive(word[0]) {
+            return Err(("/proc/self/pagemap doesn't tell who maps a page", io::ErrorKind::Unsupported.into()));
+        }
+        let regions =
+            Regions::new(settings.region_bytes).map_err(missing("no address space for the list of regions"))?;
+        let threshold_permille = settings.threshold_permille;
+        Ok(Self { settings, board, pagemap, regions, huge: false, threshold_permille })
+    }
+
+    /// Raises the threshold while too much of what was copied ahead is not needed, and lowers it to what was set again.
+    pub fn adapt(&mut self, account: &Account) {
+        let Some(unneeded) = account.unneeded_permille() else { return };
+        let set = self.settings.threshold_permille;
+        let now = self.threshold_permille;
+        self.threshold_permille = if unneeded > MOST_UNNEEDED_PERMILLE {
+            (now + THRESHOLD_STEP_PERMILLE).min(HIGHEST_THRESHOLD_PERMILLE.max(set))
+        } else if unneeded < MOST_UNNEEDED_PERMILLE / 2 {
+            now.saturating_sub(THRESHOLD_STEP_PERMILLE).max(set)
+        } else {
+            now
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_threshold_follows_what_was_needed() {
+        let page = Area::shared(PAGE_SIZE).unwrap();
+        // SAFETY: a page of zeros is a board, and it is leaked.
+        let board = unsafe { &*page.base().cast::<Board>() };
+        std::mem::forget(page);
+        let mut tools = Tools::new(Settings::default(), board).unwrap();
+        let with = |needed| Account { precopied: 1000, needed, ..Account::default() };
+        tools.adapt(&with(700));
+        assert_eq!(tools.threshold_permille, 825);
+        tools.adapt(&with(850));
+        assert_eq!(tools.threshold_permille, 825);
+        (0..3).for_each(|_| tools.adapt(&with(1000)));
+        assert_eq!(tools.threshold_permille, 800);
+        (0..50).for_each(|_| tools.adapt(&with(0)));
+        assert_eq!(tools.threshold_permille, 950);
+        tools.adapt(&Account::default());
+        assert_eq!(tools.threshold_permille, 950);
+    }
+}

@@ -1,0 +1,185 @@
+//! Puts a mechanism on a range, says which ones work here, and picks the best.
+//!
+//! Relies on each mechanism's own probe.
+
+use std::sync::Arc;
+
+use crate::announced;
+use crate::fork;
+use crate::mechanism::{Mechanism, Options};
+use crate::memcpy;
+use crate::mmapcopy;
+use crate::origin::{Consumer, Origin, Refused};
+use crate::scoot;
+use crate::span::Span;
+use crate::uffd;
+
+/// Puts `mechanism` on `span`.
+///
+/// # Errors
+/// [`Refused`] says what the kernel or the container forbids, and what to do about it.
+pub fn attach(mechanism: Mechanism, span: Span, options: &Options) -> Result<Box<dyn Origin>, Refused> {
+    if !options.is_sound() {
+        return Err(Refused::Region { region_bytes: options.region_bytes });
+    }
+    match mechanism {
+        Mechanism::Scoot => Ok(Box::new(scoot::Scoot::new(span, options)?)),
+        Mechanism::Barrier => Ok(Box::new(announced::Announced::new(span, options, None)?)),
+        Mechanism::Uffd => Ok(Box::new(uffd::Uffd::new(span, options, None)?)),
+        Mechanism::MmapCopy => Ok(Box::new(mmapcopy::MmapCopy::new(span)?)),
+        Mechanism::Fork => Ok(Box::new(fork::Fork::new(span)?)),
+        Mechanism::Memcpy => Ok(Box::new(memcpy::Memcpy::new(span)?)),
+    }
+}
+
+/// As [`attach`], with pre-images handed to `consumer` instead of being stored. Only [`Mechanism::Barrier`] and
+/// [`Mechanism::Uffd`] see pre-images.
+///
+/// # Errors
+/// As [`attach`].
+pub fn attach_consumer(
+    mechanism: Mechanism,
+    span: Span,
+    options: &Options,
+    consumer: Arc<dyn Consumer>,
+) -> Result<Box<dyn Origin>, Refused> {
+    if !options.is_sound() {
+        return Err(Refused::Region { region_bytes: options.region_bytes });
+    }
+    match mechanism {
+        Mechanism::Barrier => Ok(Box::new(announced::Announced::new(span, options, Some(consumer))?)),
+        Mechanism::Uffd => Ok(Box::new(uffd::Uffd::new(span, options, Some(consumer))?)),
+        other => Err(Refused::Unsupported {
+            mechanism: other,
+            reason: "the kernel makes its copies, so there are no pre-images to hand over".into(),
+            suggestion: "Use barrier or uffd.",
+        }),
+    }
+}
+
+/// What the user of a range can do, and what he needs of its views.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wants {
+    /// Every write will be announced by [`Origin::prepare_write`].
+    pub announces: bool,
+    /// Views must be ordinary memory ([`crate::View::as_ptr`]).
+    pub addressable: bool,
+}
+
+/// What [`Mechanism::best`] picked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// The mechanism.
+    pub mechanism: Mechanism,
+    /// Why this one, and why not those that would have been better.
+    pub why: String,
+}
+
+/// Up to here a plain copy is over sooner than any trick has begun.
+const SMALL_BYTES: usize = 64 << 10;
+
+/// The mechanisms that do what is wanted, the best first, each with its reason.
+fn ranked(len: usize, wants: Wants) -> Vec<(Mechanism, &'static str)> {
+    let mut ranked = Vec::new();
+    if len <= SMALL_BYTES {
+        ranked.push((Mechanism::Memcpy, "the range is so small that a plain copy is the fastest"));
+    }
+    if wants.announces && !wants.addressable {
+        ranked.push((Mechanism::Barrier, "writes are announced, so a cut takes constant time and nothing faults"));
+    }
+    if !wants.addressable {
+        ranked.push((Mechanism::Uffd, "a cut protects whole huge pages, and first writes copy whole regions"));
+    }
+    ranked.push((Mechanism::Scoot, "a cut is one remap, and views are ordinary memory"));
+    if !wants.addressable {
+        ranked.push((Mechanism::Fork, "it works everywhere"));
+    }
+    ranked.push((Mechanism::MmapCopy, "views share their memory"));
+    ranked.push((Mechanism::Memcpy, "nothing else works here"));
+    ranked
+}
+
+impl Mechanism {
+    /// Picks the mechanism for `span` that stalls writers least among those that work here and do what is wanted.
+    pub fn best(span: &Span, wants: Wants) -> Choice {
+        let mut why_not = String::new();
+        for (mechanism, reason) in ranked(span.len(), wants) {
+            match probe(mechanism) {
+                Ok(()) => return Choice { mechanism, why: format!("{reason}{why_not}") },
+                Err(refusal) => why_not.push_str(&format!("; {refusal}")),
+            }
+        }
+        Choice { mechanism: Mechanism::Memcpy, why: format!("nothing else works here{why_not}") }
+    }
+}
+
+/// Whether a mechanism works here.
+#[derive(Debug)]
+pub struct Support {
+    /// The mechanism.
+    pub mechanism: Mechanism,
+    /// `Ok`, or what forbids it.
+    pub result: Result<(), Refused>,
+}
+
+/// Tries every mechanism on a little memory of its own.
+pub fn support() -> Vec<Support> {
+    Mechanism::ALL.into_iter().map(|mechanism| Support { mechanism, result: probe(mechanism) }).collect()
+}
+
+/// Snapshots two huge pages and looks whether the view is one.
+fn probe(mechanism: Mechanism) -> Result<(), Refused> {
+    let span = Span::allocate(4 << 20)?;
+    let origin = attach(mechanism, span, &Options { background: false, ..Options::default() })?;
+    let write = |value: u8| {
+        origin.prepare_write(0..1);
+        // SAFETY: the first byte of a range that nobody else knows.
+        unsafe { origin.base().write_volatile(value) };
+    };
+    write(1);
+    let view = origin.cut()?;
+    write(2);
+    let mut byte = [0];
+    match view.read(0, &mut byte) {
+        Ok(()) if byte == [1] => Ok(()),
+        Ok(()) => Err(Refused::Unsupported {
+            mechanism,
+            reason: "a view showed a later write".into(),
+            suggestion: "Report this kernel; use barrier or memcpy.",
+        }),
+        Err(error) => {
+            Err(Refused::Unsupported { mechanism, reason: error.to_string(), suggestion: "Use barrier or memcpy." })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_range_is_copied_and_announced_writes_take_the_barrier() {
+        let small = Span::allocate(4096).unwrap();
+        let large = Span::allocate(8 << 20).unwrap();
+        assert_eq!(Mechanism::best(&small, Wants::default()).mechanism, Mechanism::Memcpy);
+        let announces = Wants { announces: true, addressable: false };
+        assert_eq!(Mechanism::best(&large, announces).mechanism, Mechanism::Barrier);
+        let addressable = Wants { announces: true, addressable: true };
+        let choice = Mechanism::best(&large, addressable);
+        assert!([Mechanism::Scoot, Mechanism::MmapCopy].contains(&choice.mechanism), "{choice:?}");
+        assert!(!choice.why.is_empty());
+    }
+
+    #[test]
+    fn what_needs_no_kernel_feature_works_everywhere() {
+        let works = |wanted| support().iter().any(|support| support.mechanism == wanted && support.result.is_ok());
+        assert!(works(Mechanism::Barrier) && works(Mechanism::Memcpy));
+    }
+
+    #[test]
+    fn a_region_size_that_is_none_is_refused() {
+        let options = Options { region_bytes: 5000, ..Options::default() };
+        let error = attach(Mechanism::Memcpy, Span::allocate(4096).unwrap(), &options).unwrap_err();
+        assert!(error.to_string().contains("power of two"), "{error}");
+    }
+}

@@ -1,0 +1,151 @@
+//! The epochs that somebody still needs, oldest first.
+//!
+//! Relies on [`super::core::Core`] for the copies. Readers look from their own epoch towards the newest under the read half of
+//! a lock; a cut appends under the write half. An epoch whose views are gone while older ones live has copies that those need:
+//! they are moved to its predecessor, so that any number of cuts can be made while one old view lives.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use super::core::Core;
+use super::slot::Slot;
+use crate::claim::{self, State};
+use crate::origin::{Refused, ViewError};
+use crate::page::PAGE_SIZE;
+use crate::racy;
+
+/// One epoch: the time between a cut and the next.
+pub(crate) struct Epoch {
+    number: u64,
+    pub(crate) slot: Arc<Slot>,
+    /// No view of this very epoch lives.
+    is_over: AtomicBool,
+}
+
+impl Epoch {
+    /// The last view of this epoch is gone.
+    pub(crate) fn end(&self) {
+        self.is_over.store(true, Ordering::Release);
+    }
+}
+
+/// See the module.
+pub(crate) struct Chain {
+    core: Arc<Core>,
+    epochs: RwLock<Vec<Arc<Epoch>>>,
+    next_number: AtomicU64,
+    /// Held by whoever tidies.
+    tidying: Mutex<()>,
+}
+
+impl Chain {
+    pub(crate) fn new(core: Arc<Core>) -> Self {
+        // Enough for the epochs that can be, so that a cut never allocates for it.
+        let epochs = RwLock::new(Vec::with_capacity(super::core::MOST_EPOCHS));
+        Self { core, epochs, next_number: AtomicU64::new(0), tidying: Mutex::default() }
+    }
+
+    fn read_epochs(&self) -> RwLockReadGuard<'_, Vec<Arc<Epoch>>> {
+        self.epochs.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write_epochs(&self) -> RwLockWriteGuard<'_, Vec<Arc<Epoch>>> {
+        self.epochs.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins an epoch. Writers hold still.
+    pub(crate) fn cut(&self) -> Result<Arc<Epoch>, Refused> {
+        let mut epochs = self.write_epochs();
+        let slot = self.core.open()?;
+        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
+        let epoch = Arc::new(Epoch { number, slot, is_over: AtomicBool::new(false) });
+        epochs.push(Arc::clone(&epoch));
+        drop(epochs);
+        self.core.figures.cuts.fetch_add(1, Ordering::Relaxed);
+        Ok(epoch)
+    }
+
+    /// Whether the newest epoch is one that only older views need: it can be tidied away after the next cut.
+    pub(crate) fn is_untidy(&self) -> bool {
+        self.read_epochs().iter().any(|epoch| epoch.is_over.load(Ordering::Acquire))
+    }
+
+    /// Copies `to.len()` bytes at `offset`, all of one page, as they were when `epoch` began.
+    pub(crate) fn read_in_page(&self, epoch: &Epoch, offset: usize, to: &mut [u8]) -> Result<(), ViewError> {
+        let page = offset / PAGE_SIZE;
+        let epochs = self.read_epochs();
+        let own = epochs.partition_point(|other| other.number < epoch.number);
+        loop {
+            for newer in &epochs[own..] {
+                match claim::state(newer.slot.word(page)) {
+                    State::Held(held) => {
+                        let from = self.core.store.page(held).wrapping_add(offset % PAGE_SIZE);
+                        // SAFETY: a published copy isn't changed or given back while its epoch is in the chain, and the
+                        // lock keeps it there; `to` is the caller's alone, and the bytes are within one page.
+                        unsafe { std::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) };
+                        return Ok(());
+                    }
+                    State::Lost => return Err(self.core.loss(page)),
+                    State::Unsaved | State::Copying => {}
+                }
+            }
+            // SAFETY: the range is mapped for as long as views of it live; a writer may change the page meanwhile, and then
+            // the copy is thrown away.
+            unsafe { racy::copy(self.core.span.at(offset), to.as_mut_ptr(), to.len()) };
+            // Writers serve the newest epoch, and the lock keeps it the newest.
+            if epochs.last().is_none_or(|newest| claim::still_unsaved(newest.slot.word(page))) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Takes epochs out of the chain that nobody needs any more, the oldest first. Returns whether there was one.
+    pub(crate) fn tidy(&self) -> bool {
+        let _alone = self.tidying.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut did_something = false;
+        while let Some((index, epoch, before)) = self.next_over() {
+            if let Some(before) = before {
+                self.hand_down(&epoch.slot, &before.slot);
+            }
+            // Only tidying removes, and a cut only appends, so the index still holds.
+            self.write_epochs().remove(index);
+            self.core.retire(&epoch.slot);
+            self.core.recycle(Arc::clone(&epoch.slot));
+            did_something = true;
+        }
+        did_something
+    }
+
+    /// The oldest epoch that is over and can be taken out, and its predecessor. Writers may still be serving the newest one,
+    /// so that stays until the next cut if an older one lives.
+    fn next_over(&self) -> Option<(usize, Arc<Epoch>, Option<Arc<Epoch>>)> {
+        let epochs = self.read_epochs();
+        let index = epochs.iter().position(|epoch| epoch.is_over.load(Ordering::Acquire))?;
+        if index > 0 && index + 1 == epochs.len() {
+            return None;
+        }
+        let before = index.checked_sub(1).map(|before| Arc::clone(&epochs[before]));
+        Some((index, Arc::clone(&epochs[index]), before))
+    }
+
+    /// Gives `before` the copies of the epoch after it that it lacks. No writer serves either; readers find a page in one or
+    /// the other.
+    fn hand_down(&self, slot: &Slot, before: &Slot) {
+        for region in 0..self.core.locality.regions() {
+            if slot.is_untouched(region) {
+                continue;
+            }
+            before.note_inherited(region);
+            for page in self.core.pages_of(region) {
+                if claim::state(before.word(page)) != State::Unsaved {
+                    continue;
+                }
+                match claim::state(slot.word(page)) {
+                    State::Held(held) => self.core.inherit(before, page, held),
+                    State::Lost => claim::lose(before.word(page)),
+                    State::Unsaved | State::Copying => {}
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,389 @@
+//! The machinery that `uffd` and `barrier` share: whoever is about to change a page first sees to it that the newest view
+//! has a copy.
+//!
+//! Relies on writers holding still during a cut, so that a first write belongs to one epoch. [`Core::first_write`] may be
+//! called from a signal handler: it takes no lock and allocates nothing.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use super::locality::{Costs, Locality};
+use super::slot::Slot;
+use super::store::{RUN_BYTES, Store};
+use crate::claim::{self, State};
+use crate::mechanism::{Mechanism, Options};
+use crate::origin::{Consumer, OriginStats, Refused, ViewError};
+use crate::page::PAGE_SIZE;
+use crate::racy;
+use crate::span::Span;
+
+/// Most epochs whose views live at the same time.
+pub(crate) const MOST_EPOCHS: usize = 64;
+/// How often a thread looks at a page that another one is copying before it gives up its processor.
+const SPINS: u32 = 200;
+/// One page in so many is compared to estimate how many pages of a precopied region were needed.
+const SAMPLE: usize = 8;
+
+/// See the module.
+pub(crate) struct Core {
+    pub(crate) span: Span,
+    pub(crate) options: Options,
+    mechanism: Mechanism,
+    pub(crate) store: Store,
+    /// Every slot ever made. A slot stays where it is until the core goes.
+    slots: Mutex<Slots>,
+    /// The slot of the newest epoch; null if no view of it lives.
+    current: AtomicPtr<Slot>,
+    pub(crate) locality: Locality,
+    pub(crate) figures: Figures,
+    consumer: Option<Arc<dyn Consumer>>,
+}
+
+#[derive(Default)]
+struct Slots {
+    all: Vec<Arc<Slot>>,
+    free: Vec<Arc<Slot>>,
+    open: usize,
+}
+
+/// Counters behind [`OriginStats`].
+#[derive(Default)]
+pub(crate) struct Figures {
+    pub(crate) cuts: AtomicU64,
+    pub(crate) last_cut_ns: AtomicU64,
+    pub(crate) faults: AtomicU64,
+    pub(crate) rejoined: AtomicU64,
+    copied: AtomicU64,
+    precopied: AtomicU64,
+    needed: AtomicU64,
+    unneeded: AtomicU64,
+    waits: AtomicU64,
+    wait_total_ns: AtomicU64,
+    wait_longest_ns: AtomicU64,
+}
+
+fn add(counter: &AtomicU64, amount: u64) {
+    counter.fetch_add(amount, Ordering::Relaxed);
+}
+
+impl Core {
+    /// For `span`.
+    pub(crate) fn new(
+        span: Span,
+        mechanism: Mechanism,
+        options: &Options,
+        costs: &Costs,
+        consumer: Option<Arc<dyn Consumer>>,
+    ) -> Result<Self, Refused> {
+        let regions = span.len().div_ceil(options.region_bytes);
+        // Views hold at most what was written since their cuts, so several of them may hold several times the range.
+        let capacity_bytes = options.budget_bytes.unwrap_or(span.len().saturating_mul(4).saturating_add(64 << 20));
+        let core = Self {
+            mechanism,
+            store: Store::new(capacity_bytes.min(1 << 40))?,
+            slots: Mutex::default(),
+            current: AtomicPtr::new(std::ptr::null_mut()),
+            locality: Locality::new(regions, options.pages_per_region(), options.precopy, costs),
+            figures: Figures::default(),
+            consumer,
+            options: *options,
+            span,
+        };
+        // The first cut finds its slot ready, and the second if the first one's view still lives.
+        let ready = [core.new_slot()?, core.new_slot()?];
+        core.with_slots(|slots| slots.free.extend(ready));
+        Ok(core)
+    }
+
+    fn with_slots<T>(&self, then: impl FnOnce(&mut Slots) -> T) -> T {
+        then(&mut self.slots.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn new_slot(&self) -> Result<Arc<Slot>, Refused> {
+        let slot = Arc::new(Slot::new(self.span.pages(), self.options.pages_per_region())?);
+        self.with_slots(|slots| slots.all.push(Arc::clone(&slot)));
+        Ok(slot)
+    }
+
+    /// A slot for a new epoch, which writers serve from now on. Writers hold still.
+    pub(crate) fn open(&self) -> Result<Arc<Slot>, Refused> {
+        let ready = self.with_slots(|slots| {
+            if slots.open == MOST_EPOCHS {
+                return Err(Refused::Exhausted {
+                    mechanism: self.mechanism,
+                    what: "64 snapshots of one range are alive",
+                    suggestion: "drop some",
+                });
+            }
+            slots.open += 1;
+            Ok(slots.free.pop())
+        })?;
+        let slot = match ready {
+            Some(slot) => slot,
+            None => self.new_slot().inspect_err(|_| self.with_slots(|slots| slots.open -= 1))?,
+        };
+        self.current.store(Arc::as_ptr(&slot).cast_mut(), Ordering::SeqCst);
+        Ok(slot)
+    }
+
+    /// Nobody will read `slot`'s epoch any more: writers stop serving it. Returns when none is still doing so.
+    pub(crate) fn retire(&self, slot: &Arc<Slot>) {
+        let own = Arc::as_ptr(slot).cast_mut();
+        let _ = self.current.compare_exchange(own, std::ptr::null_mut(), Ordering::SeqCst, Ordering::SeqCst);
+        // Pairs with the fence in `serve`: either the writer there sees the change, or it is seen here.
+        fence(Ordering::SeqCst);
+        while slot.is_served() {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Learns what a retired epoch has to teach, and makes its slot free. Takes a while; belongs in the background.
+    pub(crate) fn recycle(&self, slot: Arc<Slot>) {
+        let (mut needed_all, mut unneeded_all) = (0, 0);
+        for region in 0..self.locality.regions() {
+            let seen = slot.counts(region);
+            if seen.precopied == 0 {
+                self.locality.record(region, seen.written);
+                continue;
+            }
+            let (needed, written) = if self.mechanism.needs_announcement() {
+                // Every first write was announced, so the count is exact.
+                (seen.written.saturating_sub(seen.single).min(seen.precopied), seen.written)
+            } else {
+                let needed = seen.precopied - self.unchanged(&slot, region).min(seen.precopied);
+                (needed, seen.single + needed)
+            };
+            self.locality.record(region, written);
+            needed_all += needed as u64;
+            unneeded_all += (seen.precopied - needed) as u64;
+        }
+        add(&self.figures.needed, needed_all);
+        add(&self.figures.unneeded, unneeded_all);
+        self.locality.close(needed_all, unneeded_all);
+        slot.reset(&self.store);
+        self.with_slots(|slots| {
+            slots.open -= 1;
+            slots.free.push(slot);
+        });
+    }
+
+    /// How many copied pages of `region` are still as they were, estimated from a sample: these need not have been copied.
+    /// (Tracking by dirty bits, as the paper does, needs the kernel; leaving pages protected would split huge pages.)
+    fn unchanged(&self, slot: &Slot, region: usize) -> usize {
+        let (mut same, mut looked) = (0, 0);
+        let phase = self.figures.cuts.load(Ordering::Relaxed) as usize % SAMPLE;
+        for page in self.pages_of(region).skip(phase).step_by(SAMPLE) {
+            if let State::Held(held) = claim::state(slot.word(page)) {
+                // SAFETY: a page of the range and one of the store, both mapped; the former may be changing, which the
+                // comparison bears.
+                same += usize::from(unsafe { racy::equal(self.address(page), self.store.page(held), PAGE_SIZE) });
+                looked += 1;
+            }
+        }
+        let seen = slot.counts(region);
+        (same * (seen.single + seen.precopied)).checked_div(looked).unwrap_or(0)
+    }
+
+    fn address(&self, page: usize) -> *mut u8 {
+        self.span.at(page * PAGE_SIZE)
+    }
+
+    /// Pages of `region`.
+    pub(crate) fn pages_of(&self, region: usize) -> Range<usize> {
+        let per_region = self.options.pages_per_region();
+        region * per_region..((region + 1) * per_region).min(self.span.pages())
+    }
+
+    /// The region that holds `page`.
+    pub(crate) fn region_of(&self, page: usize) -> usize {
+        page / self.options.pages_per_region()
+    }
+
+    /// Runs `then` on the slot that must be served, if there is one; it can't be recycled meanwhile.
+    fn serve<T>(&self, then: impl FnOnce(&Slot) -> T) -> Option<T> {
+        loop {
+            let current = self.current.load(Ordering::SeqCst);
+            // SAFETY: slots live as long as the core.
+            let slot = unsafe { current.as_ref() }?;
+            let _serving = slot.serve();
+            fence(Ordering::SeqCst);
+            // A slot that was retired in between may be reset; one that is still current waits for us before it is.
+            if self.current.load(Ordering::SeqCst) == current {
+                return Some(then(slot));
+            }
+        }
+    }
+
+    /// Copies page `held` of the store for `slot`, as its copy of `page`. No writer serves `slot`.
+    pub(crate) fn inherit(&self, slot: &Slot, page: usize, held: u32) {
+        if claim::claim(slot.word(page)).is_err() {
+            return;
+        }
+        match slot.take_pages(1, &self.store) {
+            Some(own) => {
+                // SAFETY: both are pages of the store: a published one, and one just taken.
+                unsafe { std::ptr::copy_nonoverlapping(self.store.page(held), self.store.page(own), PAGE_SIZE) };
+                claim::publish(slot.word(page), own);
+            }
+            None => claim::lose(slot.word(page)),
+        }
+    }
+
+    /// Whether a view depends on what writers keep.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.current.load(Ordering::SeqCst).is_null()
+    }
+
+    /// `page` is about to be changed for the first time in this epoch. Returns the pages that may be changed then.
+    pub(crate) fn first_write(&self, page: usize) -> Range<usize> {
+        let region = self.region_of(page);
+        let safe = self.serve(|slot| {
+            let written = slot.count_written(region);
+            if self.locality.copies_whole(region, written) {
+                self.copy_region(slot, region, self.pages_of(region));
+                self.await_all(slot, self.pages_of(region));
+                self.pages_of(region)
+            } else {
+                self.copy_page(slot, region, page);
+                page..page + 1
+            }
+        });
+        claim::before_change();
+        safe.unwrap_or_else(|| self.pages_of(region))
+    }
+
+    fn copy_page(&self, slot: &Slot, region: usize, page: usize) {
+        let word = slot.word(page);
+        match claim::claim(word) {
+            Ok(()) => {
+                add(&self.figures.copied, 1);
+                slot.count_single(region);
+                if self.hand_over(page..page + 1) {
+                    return claim::lose(word);
+                }
+                match slot.take_pages(1, &self.store) {
+                    Some(held) => {
+                        // SAFETY: the range is mapped; the page of the store was just taken, so it is this thread's.
+                        unsafe { racy::copy(self.address(page), self.store.page(held), PAGE_SIZE) };
+                        claim::publish(word, held);
+                    }
+                    None => claim::lose(word),
+                }
+            }
+            Err(State::Copying) => self.wait(word),
+            Err(_) => {}
+        }
+    }
+
+    /// Copies those of `pages`, all of `region`, that nobody has copied yet. Others may still be copying some.
+    fn copy_region(&self, slot: &Slot, region: usize, pages: Range<usize>) {
+        let mut page = pages.start;
+        while page < pages.end {
+            if claim::claim(slot.word(page)).is_err() {
+                page += 1;
+                continue;
+            }
+            let start = page;
+            page += 1;
+            while page < pages.end && claim::claim(slot.word(page)).is_ok() {
+                page += 1;
+            }
+            self.copy_run(slot, region, start..page);
+        }
+    }
+
+    /// Copies `pages`, which this thread has claimed.
+    fn copy_run(&self, slot: &Slot, region: usize, pages: Range<usize>) {
+        let count = pages.len();
+        add(&self.figures.copied, count as u64);
+        add(&self.figures.precopied, count as u64);
+        slot.count_precopied(region, count);
+        if self.hand_over(pages.clone()) {
+            return pages.for_each(|page| claim::lose(slot.word(page)));
+        }
+        let Some(held) = slot.take_pages(count, &self.store) else {
+            pages.for_each(|page| claim::lose(slot.word(page)));
+            return;
+        };
+        // SAFETY: the range is mapped; the pages of the store were just taken, neighbours in memory as in number.
+        unsafe { racy::copy(self.address(pages.start), self.store.page(held), count * PAGE_SIZE) };
+        for (index, page) in pages.enumerate() {
+            claim::publish(slot.word(page), held + index as u32);
+        }
+    }
+
+    /// Gives `pages`, which this thread has claimed, to the consumer if there is one.
+    fn hand_over(&self, pages: Range<usize>) -> bool {
+        let Some(consumer) = &self.consumer else { return false };
+        consumer.preimage(pages.start * PAGE_SIZE, self.address(pages.start), pages.len() * PAGE_SIZE);
+        true
+    }
+
+    /// Why `page` has no copy.
+    pub(crate) fn loss(&self, page: usize) -> ViewError {
+        match self.consumer {
+            Some(_) => ViewError::HandedOver { offset: page * PAGE_SIZE },
+            None => ViewError::GivenUp { budget_bytes: self.store.capacity_bytes().max(RUN_BYTES) },
+        }
+    }
+
+    fn await_all(&self, slot: &Slot, pages: Range<usize>) {
+        for page in pages {
+            if claim::state(slot.word(page)) == State::Copying {
+                self.wait(slot.word(page));
+            }
+        }
+    }
+
+    fn wait(&self, word: &std::sync::atomic::AtomicU32) {
+        let start = Instant::now();
+        let mut looks = 0;
+        while claim::state(word) == State::Copying {
+            looks += 1;
+            if looks < SPINS { std::hint::spin_loop() } else { std::thread::yield_now() }
+        }
+        let wait_ns = start.elapsed().as_nanos() as u64;
+        add(&self.figures.waits, 1);
+        add(&self.figures.wait_total_ns, wait_ns);
+        self.figures.wait_longest_ns.fetch_max(wait_ns, Ordering::Relaxed);
+    }
+
+    /// Copies `pages` of `region` ahead of the writers. `false` if no view wants them any more.
+    pub(crate) fn copy_ahead(&self, region: usize, pages: Range<usize>) -> bool {
+        self.serve(|slot| {
+            self.copy_region(slot, region, pages.clone());
+            self.await_all(slot, pages);
+        })
+        .is_some()
+    }
+
+    /// Whether `pages` have all been copied for the newest view, which lives.
+    pub(crate) fn is_safe(&self, pages: Range<usize>) -> bool {
+        let is_copied = |slot: &Slot, page| matches!(claim::state(slot.word(page)), State::Held(_) | State::Lost);
+        self.serve(|slot| pages.clone().all(|page| is_copied(slot, page))).unwrap_or(false)
+    }
+
+    /// Figures.
+    pub(crate) fn stats(&self) -> OriginStats {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let figures = &self.figures;
+        OriginStats {
+            cuts: get(&figures.cuts),
+            last_cut_ns: get(&figures.last_cut_ns),
+            copied_pages: get(&figures.copied),
+            precopied_pages: get(&figures.precopied),
+            needed_pages: get(&figures.needed),
+            unneeded_pages: get(&figures.unneeded),
+            faults: get(&figures.faults),
+            waits: get(&figures.waits),
+            wait_total_ns: get(&figures.wait_total_ns),
+            wait_longest_ns: get(&figures.wait_longest_ns),
+            held_bytes_now: self.store.used_bytes(),
+            held_bytes_peak: self.store.used_bytes_peak(),
+            rejoined_regions: get(&figures.rejoined),
+            threshold_percent: self.locality.threshold_percent(),
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! The thread that works ahead of the writers and cleans up behind the views, one for each origin.
+//!
+//! Relies on being woken: it sleeps when there is nothing to do, and ends when its origin and all views are gone. Nobody
+//! waits for it but [`Keeper::settle`].
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use quire_sys::futex::{self, Scope};
+
+use super::chain::Chain;
+use super::core::Core;
+use crate::page::PAGE_SIZE;
+
+/// Pages copied in one piece: short enough for a cut to wait for.
+const PIECE_PAGES: usize = 64;
+
+/// What a keeper does for the mechanism that it belongs to.
+pub(crate) trait Chores: Send + Sync {
+    /// The copies.
+    fn core(&self) -> &Arc<Core>;
+
+    /// The epochs.
+    fn chain(&self) -> &Chain;
+
+    /// Copies `pages` of `region` ahead of the writers; `false` when no view wants them any more.
+    fn copy_ahead(&self, region: usize, pages: Range<usize>) -> bool;
+
+    /// Does one short step of other upkeep; `false` when there is nothing to do now.
+    fn mend(&self) -> bool;
+}
+
+/// The queue of work.
+#[derive(Default)]
+pub(crate) struct Keeper {
+    work: Mutex<Work>,
+    /// A cut was made, and there are regions to copy ahead.
+    cut: AtomicBool,
+    /// Rung by changing it; the thread sleeps here.
+    bell: AtomicU32,
+    sleeping: AtomicBool,
+    idle: Condvar,
+    background: bool,
+}
+
+#[derive(Default)]
+struct Work {
+    /// An epoch is over.
+    tidy: bool,
+    /// There may be something to mend.
+    mend: bool,
+    busy: bool,
+    stop: bool,
+}
+
+impl Keeper {
+    pub(crate) fn new(background: bool) -> Self {
+        Self { background, ..Self::default() }
+    }
+
+    /// Starts the thread, if there is to be one.
+    ///
+    /// # Errors
+    /// The system has no more threads.
+    pub(crate) fn start<C: Chores + 'static>(self: &Arc<Self>, chores: &Arc<C>) -> std::io::Result<()> {
+        if !self.background {
+            return Ok(());
+        }
+        self.lock().mend = true;
+        let keeper = Arc::clone(self);
+        let chores: Weak<dyn Chores> = Arc::downgrade(chores) as Weak<dyn Chores>;
+        std::thread::Builder::new().name("quire-keeper".into()).spawn(move || keeper.run(&chores)).map(drop)
+    }
+
+    /// Ends the thread when it has finished what it is at.
+    pub(crate) fn stop(&self) {
+        self.lock().stop = true;
+        self.ring();
+        self.idle.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Work> {
+        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes the thread. May be called in a signal handler.
+    fn ring(&self) {
+        self.bell.fetch_add(1, Ordering::SeqCst);
+        if self.sleeping.swap(false, Ordering::SeqCst) {
+            futex::wake_all(&self.bell, Scope::Process);
+        }
+    }
+
+    /// A cut was made. Waking a thread takes longer than the cut did, so that is left to the first write, which pays more
+    /// for its copy anyway.
+    pub(crate) fn note_cut(&self, chores: &dyn Chores) {
+        let core = chores.core();
+        if self.background && (core.locality.copies_ahead() || core.store.is_short() || chores.chain().is_untidy()) {
+            self.cut.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// A page was written for the first time: if that was the first one after a cut, there is work. May be called in a
+    /// signal handler.
+    pub(crate) fn nudge(&self) {
+        if self.cut.load(Ordering::Relaxed) && self.sleeping.load(Ordering::Relaxed) {
+            self.ring();
+        }
+    }
+
+    /// An epoch is over.
+    pub(crate) fn note_end(&self, chores: &dyn Chores) {
+        if self.background {
+            let mut work = self.lock();
+            work.tidy = true;
+            work.mend = true;
+            drop(work);
+            self.ring();
+        } else {
+            chores.chain().tidy();
+            while chores.core().store.trim(chores.core().options.keep_bytes) {}
+        }
+    }
+
+    /// Waits until there is nothing left to do.
+    pub(crate) fn settle(&self, chores: &dyn Chores) {
+        if !self.background {
+            while chores.mend() {}
+            return;
+        }
+        let mut work = self.lock();
+        work.mend = true;
+        self.ring();
+        while !work.stop && (work.busy || work.mend || work.tidy || self.cut.load(Ordering::SeqCst)) {
+            work = self.idle.wait(work).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn run(&self, chores: &Weak<dyn Chores>) {
+        loop {
+            let seen = self.bell.load(Ordering::SeqCst);
+            let mut work = self.lock();
+            if work.stop {
+                return;
+            }
+            let tidy = std::mem::take(&mut work.tidy);
+            let cut = !tidy && self.cut.swap(false, Ordering::SeqCst);
+            let mend = !tidy && !cut && std::mem::take(&mut work.mend);
+            work.busy = tidy || cut || mend;
+            if !work.busy {
+                self.idle.notify_all();
+                drop(work);
+                self.sleeping.store(true, Ordering::SeqCst);
+                // A bell rung since `seen` was read lets this return at once.
+                futex::wait(&self.bell, seen, None, Scope::Process);
+                self.sleeping.store(false, Ordering::SeqCst);
+                continue;
+            }
+            drop(work);
+            let Some(chores) = chores.upgrade() else { return };
+            if tidy {
+                chores.chain().tidy();
+            } else if cut {
+                self.copy_ahead(&*chores);
+                chores.chain().tidy();
+            } else {
+                self.mend(&*chores);
+            }
+        }
+    }
+
+    /// Whether something more urgent than upkeep waits.
+    fn is_wanted(&self) -> bool {
+        let work = self.lock();
+        work.stop || work.tidy || self.cut.load(Ordering::SeqCst)
+    }
+
+    fn mend(&self, chores: &dyn Chores) {
+        let core = chores.core();
+        while core.store.trim(core.options.keep_bytes) || chores.mend() {
+            if self.is_wanted() {
+                self.lock().mend = true;
+                return;
+            }
+        }
+    }
+
+    /// Copies the regions of high coverage, the highest first, no faster than allowed.
+    fn copy_ahead(&self, chores: &dyn Chores) {
+        let core = chores.core();
+        while core.store.warm_ahead() {}
+        if !core.locality.copies_ahead() {
+            return;
+        }
+        let start = Instant::now();
+        let mut copied_bytes = 0;
+        for region in core.locality.high_regions() {
+            let pages = core.pages_of(region);
+            for first in pages.clone().step_by(PIECE_PAGES) {
+                if self.is_wanted() {
+                    return;
+                }
+                let piece = first..(first + PIECE_PAGES).min(pages.end);
+                copied_bytes += piece.len() * PAGE_SIZE;
+                if !chores.copy_ahead(region, piece) {
+                    return;
+                }
+                let due = copied_bytes as f64 / core.options.precopy_bytes_per_second.max(1) as f64;
+                let early = Duration::from_secs_f64(due).saturating_sub(start.elapsed());
+                // Sleeps shorter than this are longer than they say.
+                if early > Duration::from_micros(200) {
+                    std::thread::sleep(early);
+                }
+            }
+            core.store.warm_ahead();
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Views of an epoch.
+//!
+//! Relies on [`super::chain`] for the bytes.
+
+use std::sync::Arc;
+
+use super::chain::Epoch;
+use super::keeper::{Chores, Keeper};
+use crate::origin::{Refused, View, ViewError, check};
+use crate::page::PAGE_SIZE;
+
+/// A mechanism as its views see it. It lives as long as anything of it is in use.
+pub(crate) trait Owner: Chores {
+    /// Its upkeep.
+    fn keeper(&self) -> &Arc<Keeper>;
+}
+
+/// What all views of an epoch share.
+struct Live {
+    owner: Arc<dyn Owner>,
+    epoch: Arc<Epoch>,
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.epoch.end();
+        self.owner.keeper().note_end(&*self.owner);
+    }
+}
+
+/// The range as it was when an epoch began.
+pub(crate) struct KeptView(Arc<Live>);
+
+impl KeptView {
+    pub(crate) fn new(owner: Arc<dyn Owner>, epoch: Arc<Epoch>) -> Self {
+        Self(Arc::new(Live { owner, epoch }))
+    }
+}
+
+impl View for KeptView {
+    fn len(&self) -> usize {
+        self.0.owner.core().span.len()
+    }
+
+    fn read(&self, offset: usize, to: &mut [u8]) -> Result<(), ViewError> {
+        check(offset, to.len(), self.len())?;
+        let chain = self.0.owner.chain();
+        let (mut offset, mut rest) = (offset, to);
+        while !rest.is_empty() {
+            let in_page = rest.len().min(PAGE_SIZE - offset % PAGE_SIZE);
+            let (now, later) = rest.split_at_mut(in_page);
+            // Page by page, so that no cut waits for a long read.
+            chain.read_in_page(&self.0.epoch, offset, now)?;
+            offset += in_page;
+            rest = later;
+        }
+        Ok(())
+    }
+
+    fn as_ptr(&self) -> Option<*mut u8> {
+        None
+    }
+
+    fn cut(&self) -> Result<Arc<dyn View>, Refused> {
+        // Nobody can write a view of this kind, so a snapshot of it is the view itself.
+        Ok(Arc::new(Self(Arc::clone(&self.0))))
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.0.epoch.slot.held_bytes()
+    }
+}

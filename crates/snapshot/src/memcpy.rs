@@ -1,0 +1,124 @@
+//! `memcpy`: the eager baseline. A cut copies everything, the view is that copy.
+//!
+//! Relies on writers holding still during a cut, as every mechanism does.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use crate::mechanism::Mechanism;
+use crate::origin::{Origin, OriginStats, Refused, View, ViewError, check};
+use crate::page::PAGE_SIZE;
+use crate::racy;
+use crate::span::Span;
+
+/// The range that is copied.
+pub(crate) struct Memcpy {
+    span: Span,
+    figures: Arc<Figures>,
+}
+
+#[derive(Default)]
+struct Figures {
+    cuts: AtomicU64,
+    last_cut_ns: AtomicU64,
+    held_bytes: AtomicU64,
+    held_bytes_peak: AtomicU64,
+}
+
+impl Memcpy {
+    pub(crate) fn new(span: Span) -> Result<Self, Refused> {
+        Ok(Self { span, figures: Arc::default() })
+    }
+}
+
+/// One copy.
+struct Copy {
+    span: Span,
+    figures: Arc<Figures>,
+}
+
+impl Copy {
+    fn of(span: &Span, figures: &Arc<Figures>) -> Result<Self, Refused> {
+        let copy = Span::allocate(span.len())?;
+        // SAFETY: both are mapped for their whole length, `copy` is new and known to nobody else; should a writer break
+        // the duty to hold still, the copy is torn but nothing is undefined.
+        unsafe { racy::copy(span.base(), copy.base(), span.len()) };
+        let held = figures.held_bytes.fetch_add(copy.len() as u64, Ordering::Relaxed) + copy.len() as u64;
+        figures.held_bytes_peak.fetch_max(held, Ordering::Relaxed);
+        Ok(Self { span: copy, figures: Arc::clone(figures) })
+    }
+}
+
+impl Drop for Copy {
+    fn drop(&mut self) {
+        self.figures.held_bytes.fetch_sub(self.span.len() as u64, Ordering::Relaxed);
+    }
+}
+
+impl Origin for Memcpy {
+    fn mechanism(&self) -> Mechanism {
+        Mechanism::Memcpy
+    }
+
+    fn base(&self) -> *mut u8 {
+        self.span.base()
+    }
+
+    fn len(&self) -> usize {
+        self.span.len()
+    }
+
+    fn cut(&self) -> Result<Arc<dyn View>, Refused> {
+        let start = Instant::now();
+        let copy = Copy::of(&self.span, &self.figures)?;
+        self.figures.cuts.fetch_add(1, Ordering::Relaxed);
+        self.figures.last_cut_ns.store(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        Ok(Arc::new(copy))
+    }
+
+    fn prepare_write(&self, range: Range<usize>) {
+        assert!(range.start <= range.end && range.end <= self.len(), "{range:?} lies outside {} bytes", self.len());
+    }
+
+    fn settle(&self) {}
+
+    fn stats(&self) -> OriginStats {
+        let cuts = self.figures.cuts.load(Ordering::Relaxed);
+        OriginStats {
+            cuts,
+            last_cut_ns: self.figures.last_cut_ns.load(Ordering::Relaxed),
+            copied_pages: cuts * (self.len() / PAGE_SIZE) as u64,
+            held_bytes_now: self.figures.held_bytes.load(Ordering::Relaxed),
+            held_bytes_peak: self.figures.held_bytes_peak.load(Ordering::Relaxed),
+            ..OriginStats::default()
+        }
+    }
+}
+
+impl View for Copy {
+    fn len(&self) -> usize {
+        self.span.len()
+    }
+
+    fn read(&self, offset: usize, to: &mut [u8]) -> Result<(), ViewError> {
+        check(offset, to.len(), self.span.len())?;
+        // SAFETY: inside the copy (checked), which lives as long as `self`; `to` is the caller's alone. Somebody may be
+        // writing the copy through `as_ptr`, hence the racy copy.
+        unsafe { racy::copy(self.span.base().wrapping_add(offset), to.as_mut_ptr(), to.len()) };
+        Ok(())
+    }
+
+    fn as_ptr(&self) -> Option<*mut u8> {
+        Some(self.span.base())
+    }
+
+    fn cut(&self) -> Result<Arc<dyn View>, Refused> {
+        Ok(Arc::new(Copy::of(&self.span, &self.figures)?))
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.span.len()
+    }
+}

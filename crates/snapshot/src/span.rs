@@ -1,0 +1,100 @@
+//! A page-aligned range of memory that snapshots are made of: its own, or somebody else's.
+//!
+//! Relies on the maker of a borrowed span for the promise that the range stays mapped.
+
+use std::sync::Arc;
+
+use quire_sys::mem::{MemError, Reservation};
+
+use crate::origin::Refused;
+use crate::page::PAGE_SIZE;
+
+/// Page-aligned memory.
+#[derive(Clone, Debug)]
+pub struct Span {
+    base: *mut u8,
+    len: usize,
+    /// Keeps memory of our own mapped for as long as anybody may read it.
+    _owner: Option<Arc<Reservation>>,
+}
+
+// SAFETY: an address and a length; access to the bytes takes `unsafe` that answers for itself.
+unsafe impl Send for Span {}
+// SAFETY: as above.
+unsafe impl Sync for Span {}
+
+impl Span {
+    /// Fresh memory of `len` bytes, rounded up to pages, aligned to huge pages; reads as zero.
+    ///
+    /// # Errors
+    /// The system has no memory or addresses left.
+    pub fn allocate(len: usize) -> Result<Self, MemError> {
+        let len = len.max(1).next_multiple_of(PAGE_SIZE);
+        let memory = Reservation::new(len)?;
+        memory.commit(0..memory.len())?;
+        Ok(Self { base: memory.base(), len, _owner: Some(Arc::new(memory)) })
+    }
+
+    /// Memory of the caller.
+    ///
+    /// # Safety
+    /// - `base .. base + len` is private anonymous memory, readable and writable.
+    /// - It stays mapped, and nobody remaps it, until every origin and view made of it is gone.
+    /// - No Rust reference into it exists while a mechanism holds it: other threads write it.
+    ///
+    /// # Errors
+    /// [`Refused`] if it is empty or not aligned to pages.
+    pub unsafe fn borrow(base: *mut u8, len: usize) -> Result<Self, Refused> {
+        if base.is_null() || len == 0 || !(base as usize).is_multiple_of(PAGE_SIZE) || !len.is_multiple_of(PAGE_SIZE) {
+            return Err(Refused::Range { base: base as usize, len });
+        }
+        Ok(Self { base, len, _owner: None })
+    }
+
+    /// First address.
+    pub fn base(&self) -> *mut u8 {
+        self.base
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Never: a span has a page at least.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Pages.
+    pub fn pages(&self) -> usize {
+        self.len / PAGE_SIZE
+    }
+
+    /// Address of byte `offset`.
+    ///
+    /// # Panics
+    /// If it lies outside.
+    pub fn at(&self, offset: usize) -> *mut u8 {
+        assert!(offset < self.len, "offset {offset} of {}", self.len);
+        self.base.wrapping_add(offset)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_span_is_aligned_and_unaligned_memory_is_refused() {
+        let span = Span::allocate(10_000).unwrap();
+        assert_eq!((span.len(), span.pages(), span.base() as usize % (2 << 20)), (12_288, 3, 0));
+        // SAFETY: refused spans are never used.
+        unsafe {
+            assert!(Span::borrow(span.at(1), 4096).is_err());
+            assert!(Span::borrow(span.at(0), 100).is_err());
+            assert!(Span::borrow(span.at(0), 0).is_err());
+            assert!(Span::borrow(std::ptr::null_mut(), 4096).is_err());
+        }
+    }
+}

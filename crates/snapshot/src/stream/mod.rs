@@ -1,0 +1,33 @@
+//! The arena's barrier: one writer, one snapshot at a time that is streamed out by one reader, and a fixed budget of extra
+//! memory.
+//!
+//! Relies on `quire-sys` for memory. (For any range, any number of writers and views: the mechanism
+//! [`Barrier`](crate::Mechanism::Barrier) of [`crate::attach()`].)
+//!
+//! # Life of a page in an open snapshot
+//! ```text
+//!              reader claims            reader has copied
+//!   unsaved ─────────────────▶ taken ─────────────────────▶ saved
+//!      │                                                      ▲
+//!      │ writer has copied (pre-image)       reader collects  │
+//!      └───────────────────▶ held in a buffer ────────────────┘
+//! ```
+//! Every page starts *unsaved* by the mere change of the snapshot's number, so a cut costs the same for any size. A
+//! writer waits only for a page that is *taken* (one memory copy) or for a buffer when the budget is used up.
+
+#[cfg(not(loom))]
+pub(crate) mod barrier;
+#[cfg(not(loom))]
+mod bytes;
+#[cfg(not(loom))]
+mod coverage;
+#[cfg(not(loom))]
+mod pool;
+#[cfg(not(loom))]
+pub(crate) mod reader;
+pub mod ring;
+#[cfg(not(loom))]
+mod shared;
+#[cfg(not(loom))]
+pub(crate) mod stats;
+pub mod words;

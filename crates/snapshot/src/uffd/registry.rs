@@ -1,0 +1,132 @@
+//! Finds the mechanism that a faulting address belongs to, from inside a signal handler.
+//!
+//! Relies on places being few and never freed: a handler that is late finds its place empty, not gone.
+
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// Most ranges at a time.
+const PLACES: usize = 128;
+/// How many late faults an empty place accounts for. More than that, and the fault isn't one of ours.
+const LATE: u32 = 100_000;
+
+/// Who is asked about a fault at a page-aligned offset into its range.
+pub(crate) trait Handler: Sync {
+    /// Makes the page at `offset` writable. Called in a signal handler: no locks, no allocation, no panics.
+    fn fault(&self, offset: usize);
+}
+
+struct Place {
+    start: AtomicUsize,
+    len: AtomicUsize,
+    /// Points at the leaked-and-owned box of a handler reference; null when nobody is here.
+    handler: AtomicPtr<&'static dyn Handler>,
+    /// Signal handlers that are using `handler`.
+    users: AtomicU32,
+    late: AtomicU32,
+}
+
+static ALL: [Place; PLACES] = [const {
+    Place {
+        start: AtomicUsize::new(0),
+        len: AtomicUsize::new(0),
+        handler: AtomicPtr::new(std::ptr::null_mut()),
+        users: AtomicU32::new(0),
+        late: AtomicU32::new(0),
+    }
+}; PLACES];
+static CHANGING: Mutex<()> = Mutex::new(());
+
+/// A place in the registry, given up on drop (which waits for handlers that are in the middle of something).
+#[derive(Debug)]
+pub(crate) struct Registration(usize);
+
+/// Registers `handler` for `len` bytes at `start`; `None` when all places are taken.
+///
+/// # Safety
+/// `handler` lives until the registration is dropped.
+pub(crate) unsafe fn register(start: usize, len: usize, handler: &dyn Handler) -> Option<Registration> {
+    let _alone = CHANGING.lock().unwrap_or_else(PoisonError::into_inner);
+    let index = ALL.iter().position(|place| place.handler.load(Ordering::Acquire).is_null())?;
+    let place = &ALL[index];
+    // SAFETY: only the lifetime changes; the registration ends before the handler does, as the caller promises.
+    let handler = unsafe { std::mem::transmute::<&dyn Handler, &'static dyn Handler>(handler) };
+    place.start.store(start, Ordering::Relaxed);
+    place.len.store(len, Ordering::Relaxed);
+    place.late.store(0, Ordering::Relaxed);
+    place.handler.store(Box::into_raw(Box::new(handler)), Ordering::SeqCst);
+    Some(Registration(index))
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        let _alone = CHANGING.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = &ALL[self.0];
+        let handler = place.handler.swap(std::ptr::null_mut(), Ordering::SeqCst);
+        while place.users.load(Ordering::SeqCst) != 0 {
+            std::thread::yield_now();
+        }
+        // SAFETY: made by `register`; nobody uses it any more, and nobody can find it.
+        drop(unsafe { Box::from_raw(handler) });
+    }
+}
+
+/// The handler of SIGBUS: whether `address` belongs to a registered range, whose handler has dealt with it then.
+pub(crate) fn on_fault(address: *mut u8) -> bool {
+    let address = address as usize;
+    for place in &ALL {
+        let start = place.start.load(Ordering::Relaxed);
+        if address < start || address - start >= place.len.load(Ordering::Relaxed) {
+            continue;
+        }
+        place.users.fetch_add(1, Ordering::SeqCst);
+        let handler = place.handler.load(Ordering::SeqCst);
+        let found = if handler.is_null() {
+            // The range was given up between the fault and now: trying again is all it takes.
+            place.late.fetch_add(1, Ordering::Relaxed) < LATE
+        } else {
+            // SAFETY: not freed while `users` counts us.
+            let handler = unsafe { *handler };
+            let start = place.start.load(Ordering::Relaxed);
+            let is_inside = address >= start && address - start < place.len.load(Ordering::Relaxed);
+            if is_inside {
+                handler.fault((address - start) / crate::page::PAGE_SIZE * crate::page::PAGE_SIZE);
+            }
+            is_inside
+        };
+        place.users.fetch_sub(1, Ordering::SeqCst);
+        if found {
+            return true;
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Counter(AtomicUsize);
+
+    impl Handler for Counter {
+        fn fault(&self, offset: usize) {
+            self.0.store(offset, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn a_fault_reaches_the_range_it_lies_in_and_nobody_once_that_is_gone() {
+        let counter = Counter(AtomicUsize::new(0));
+        // Addresses that no mapping has.
+        let start = 0xffff_8000_0000_0000;
+        // SAFETY: `counter` outlives the registration.
+        let registration = unsafe { register(start, 0x4000, &counter) }.unwrap();
+        assert!(on_fault((start + 0x2345) as *mut u8));
+        assert_eq!(counter.0.load(Ordering::SeqCst), 0x2000);
+        assert!(!on_fault((start + 0x4000) as *mut u8));
+        drop(registration);
+        counter.0.store(7, Ordering::SeqCst);
+        assert!(on_fault(start as *mut u8), "a late fault is tried again");
+        assert_eq!(counter.0.load(Ordering::SeqCst), 7);
+    }
+}

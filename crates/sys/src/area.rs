@@ -1,0 +1,93 @@
+//! Memory taken straight from the system, for those who must not touch the program's allocator.
+//!
+//! Relies on `mmap` and `munmap`. An [`Area`] reads as zero until it is written, and is backed page by page as it is
+//! touched, so a large one that is used little costs little.
+
+use std::io;
+
+use rustix::mm::{self, Advice, MapFlags, ProtFlags};
+
+/// A range of anonymous memory of its own.
+#[derive(Debug)]
+pub struct Area {
+    base: *mut u8,
+    len: usize,
+}
+
+// SAFETY: an address and a length; the bytes can be reached only by `unsafe`.
+unsafe impl Send for Area {}
+// SAFETY: as above.
+unsafe impl Sync for Area {}
+
+impl Area {
+    /// `len` bytes that a forked child gets a copy of.
+    ///
+    /// # Errors
+    /// As `mmap`.
+    pub fn private(len: usize) -> io::Result<Self> {
+        Self::map(len, MapFlags::PRIVATE | MapFlags::NORESERVE)
+    }
+
+    /// `len` bytes that a forked child sees and changes as its parent does.
+    ///
+    /// # Errors
+    /// As `mmap`.
+    pub fn shared(len: usize) -> io::Result<Self> {
+        Self::map(len, MapFlags::SHARED)
+    }
+
+    fn map(len: usize, flags: MapFlags) -> io::Result<Self> {
+        let len = len.max(1).next_multiple_of(crate::mem::PAGE_SIZE);
+        // SAFETY: a fresh mapping at an address of the kernel's choice; nothing existing is touched.
+        let base = unsafe { mm::mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags) }?;
+        Ok(Self { base: base.cast(), len })
+    }
+
+    /// Leaves the area out of what later children get, so that a fork copies no page tables for it.
+    pub fn keep_from_children(&self) {
+        // Refused or not, whoever calls this stays correct: the child has an area that it doesn't use.
+        // SAFETY: advice about memory of our own that doesn't change its contents here.
+        let _ = unsafe { mm::madvise(self.base.cast(), self.len, Advice::LinuxDontFork) };
+    }
+
+    /// Its first address.
+    pub fn base(&self) -> *mut u8 {
+        self.base
+    }
+
+    /// Its bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it is empty; it never is.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+impl Drop for Area {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and whoever dereferences the base promised that the area outlives that.
+        let _ = unsafe { mm::munmap(self.base.cast(), self.len) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_area_reads_as_zero_and_keeps_what_is_written() {
+        for area in [Area::private(5000).unwrap(), Area::shared(5000).unwrap()] {
+            assert_eq!(area.len(), 8192);
+            // SAFETY: the area is mapped, nobody else knows it, and the offsets lie inside.
+            unsafe {
+                assert_eq!(area.base().add(8191).read(), 0);
+                area.base().add(8191).write(7);
+                assert_eq!(area.base().add(8191).read(), 7);
+            }
+            area.keep_from_children();
+        }
+    }
+}

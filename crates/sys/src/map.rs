@@ -1,0 +1,248 @@
+//! Mappings at addresses that the caller owns: files in memory, private and shared views of them, advice.
+//!
+//! Relies on `mmap`, `munmap`, `madvise` and `memfd_create`. Unlike [`crate::mem::Reservation`] nothing here remembers what
+//! was mapped, so every call that changes memory is `unsafe` and says what the caller must own.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::AsFd;
+
+use rustix::fs::MemfdFlags;
+use rustix::mm::{self, Advice, MapFlags, ProtFlags};
+
+/// Who sees what is written to a mapping of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// Everybody who maps the file.
+    Shared,
+    /// Only this mapping: the first write to a page makes a copy of it.
+    Private,
+}
+
+/// What may be done with a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Loads only.
+    Read,
+    /// Loads and stores.
+    ReadWrite,
+}
+
+impl Access {
+    fn flags(self) -> ProtFlags {
+        match self {
+            Self::Read => ProtFlags::READ,
+            Self::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
+        }
+    }
+}
+
+/// A file in memory of `len` bytes, all zero, that has no name and is gone with its last user.
+///
+/// # Errors
+/// As `memfd_create` and `ftruncate`.
+pub fn memory_file(name: &str, len: u64) -> io::Result<File> {
+    let file = File::from(rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC)?);
+    file.set_len(len)?;
+    Ok(file)
+}
+
+/// Maps `len` bytes of `file` from `offset` on over whatever is at `at`.
+///
+/// # Safety
+/// `at .. at + len` is page-aligned and belongs to the caller, who holds no reference into it.
+///
+/// # Errors
+/// As `mmap`; the old mapping may be gone then.
+pub unsafe fn map_file_over(
+    at: *mut u8,
+    len: usize,
+    file: &File,
+    offset: u64,
+    sharing: Sharing,
+    access: Access,
+) -> io::Result<()> {
+    let sharing = match sharing {
+        Sharing::Shared => MapFlags::SHARED,
+        Sharing::Private => MapFlags::PRIVATE,
+    };
+    let flags = sharing | MapFlags::FIXED | MapFlags::NORESERVE;
+    // SAFETY: the caller owns the addresses and what lies there.
+    unsafe { mm::mmap(at.cast(), len, access.flags(), flags, file.as_fd(), offset) }?;
+    Ok(())
+}
+
+/// Puts fresh anonymous memory, which reads as zero, over whatever is at `at`.
+///
+/// # Safety
+/// `at .. at + len` is page-aligned and belongs to the caller, who holds no reference into it.
+///
+/// # Errors
+/// As `mmap`.
+pub unsafe fn map_anonymous_over(at: *mut u8, len: usize, access: Access) -> io::Result<()> {
+    let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
+    // SAFETY: the caller owns the addresses and what lies there.
+    unsafe { mm::mmap_anonymous(at.cast(), len, access.flags(), flags) }?;
+    Ok(())
+}
+
+/// Changes what may be done with the memory at `at`.
+///
+/// # Safety
+/// `at .. at + len` is page-aligned and belongs to the caller; whoever loses access to it by this call doesn't use it.
+///
+/// # Errors
+/// As `mprotect`.
+pub unsafe fn protect(at: *mut u8, len: usize, access: Access) -> io::Result<()> {
+    let flags = match access {
+        Access::Read => mm::MprotectFlags::READ,
+        Access::ReadWrite => mm::MprotectFlags::READ | mm::MprotectFlags::WRITE,
+    };
+    // SAFETY: as the caller promises.
+    Ok(unsafe { mm::mprotect(at.cast(), len, flags) }?)
+}
+
+/// Advice about memory that doesn't change what it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hint {
+    /// Back it with huge pages where that is possible.
+    Huge,
+    /// Don't.
+    NoHuge,
+    /// Make huge pages of it now, copying if need be (Linux 6.1).
+    Collapse,
+    /// Fill in page table entries for reading now (Linux 5.14).
+    PopulateRead,
+    /// Fill in page table entries for writing now, which breaks copy-on-write sharing (Linux 5.14).
+    PopulateWrite,
+}
+
+/// Gives advice about `at .. at + len`, which must be mapped by this process.
+///
+/// # Errors
+/// As `madvise`; `InvalidInput` where the kernel doesn't know the advice.
+pub fn advise(at: *mut u8, len: usize, hint: Hint) -> io::Result<()> {
+    let advice = match hint {
+        Hint::Huge => libc::MADV_HUGEPAGE,
+        Hint::NoHuge => libc::MADV_NOHUGEPAGE,
+        Hint::Collapse => libc::MADV_COLLAPSE,
+        Hint::PopulateRead => libc::MADV_POPULATE_READ,
+        Hint::PopulateWrite => libc::MADV_POPULATE_WRITE,
+    };
+    // SAFETY: none of these changes what memory holds or takes it away.
+    if unsafe { libc::madvise(at.cast(), len, advice) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Drops the pages at `at`: anonymous memory reads as zero afterwards, a private mapping of a file as the file.
+///
+/// # Safety
+/// `at .. at + len` is page-aligned and belongs to the caller, who holds no reference into it: its bytes change.
+///
+/// # Errors
+/// As `madvise`.
+pub unsafe fn discard(at: *mut u8, len: usize) -> io::Result<()> {
+    // SAFETY: as the caller promises.
+    Ok(unsafe { mm::madvise(at.cast(), len, Advice::LinuxDontNeed) }?)
+}
+
+/// Moves the pages at `from` over whatever is at `to`. What lies at `from` stays mapped as it was, but without the pages:
+/// anonymous memory reads as zero, a private mapping of a file as the file, and a range that userfaultfd has registered
+/// stays registered while its moved pages are not.
+///
+/// # Safety
+/// Both ranges of `len` bytes are page-aligned, don't overlap and belong to the caller, who holds no reference into them.
+///
+/// # Errors
+/// As `mremap` with `MREMAP_DONTUNMAP` (Linux 5.13 for files).
+pub unsafe fn move_over(from: *mut u8, len: usize, to: *mut u8) -> io::Result<()> {
+    let flags = mm::MremapFlags::MAYMOVE | mm::MremapFlags::from_bits_retain(libc::MREMAP_DONTUNMAP.cast_unsigned());
+    // SAFETY: as the caller promises.
+    unsafe { mm::mremap_fixed(from.cast(), len, len, flags, to.cast()) }?;
+    Ok(())
+}
+
+/// The parts of `within` that `file` has pages for, in memory or swapped out; the rest are holes and read as zero. What is
+/// written meanwhile may be in the answer or not.
+///
+/// # Errors
+/// As `lseek` with `SEEK_DATA`.
+pub fn data_ranges(file: &File, within: Range<u64>) -> io::Result<Vec<Range<u64>>> {
+    use rustix::fs::{SeekFrom, seek};
+    let mut ranges = Vec::new();
+    let mut at = within.start;
+    while at < within.end {
+        let start = match seek(file, SeekFrom::Data(at)) {
+            Ok(start) if start < within.end => start,
+            Ok(_) | Err(rustix::io::Errno::NXIO) => break,
+            Err(errno) => return Err(errno.into()),
+        };
+        at = seek(file, SeekFrom::Hole(start))?.min(within.end);
+        ranges.push(start..at);
+    }
+    Ok(ranges)
+}
+
+/// Gives the memory behind part of a file in memory back to the system; it reads as zero afterwards.
+///
+/// # Errors
+/// As `fallocate`.
+pub fn punch_hole(file: &File, offset: u64, len: u64) -> io::Result<()> {
+    use rustix::fs::FallocateFlags;
+    Ok(rustix::fs::fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, len)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mem::Reservation;
+
+    #[test]
+    fn a_private_mapping_keeps_its_writes_and_a_shared_one_tells_everybody() {
+        let len = 2 << 20;
+        let file = memory_file("test", len as u64).unwrap();
+        let (one, two) = (Reservation::new(len).unwrap(), Reservation::new(len).unwrap());
+        // SAFETY: both ranges are this test's own; no references into them are kept.
+        unsafe {
+            map_file_over(one.base(), len, &file, 0, Sharing::Shared, Access::ReadWrite).unwrap();
+            map_file_over(two.base(), len, &file, 0, Sharing::Private, Access::ReadWrite).unwrap();
+            one.base().write(7);
+            assert_eq!(two.base().read(), 7);
+            two.base().write(8);
+            assert_eq!((one.base().read(), two.base().read()), (7, 8));
+            discard(two.base(), len).unwrap();
+            assert_eq!(two.base().read(), 7);
+            punch_hole(&file, 0, len as u64).unwrap();
+            assert_eq!(one.base().read(), 0);
+            map_anonymous_over(one.base(), len, Access::ReadWrite).unwrap();
+            assert_eq!(one.base().read(), 0);
+        }
+        advise(one.base(), len, Hint::PopulateWrite).unwrap();
+        assert!(advise(std::ptr::null_mut(), len, Hint::PopulateRead).is_err());
+    }
+
+    #[test]
+    fn a_file_in_memory_says_where_it_has_pages() {
+        let (page, len) = (4096, 1 << 20);
+        let file = memory_file("test", len).unwrap();
+        assert!(data_ranges(&file, 0..len).unwrap().is_empty());
+        std::os::unix::fs::FileExt::write_all_at(&file, &[1; 5000], 3 * page).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, &[1], 9 * page).unwrap();
+        assert_eq!(data_ranges(&file, 0..len).unwrap(), [3 * page..5 * page, 9 * page..10 * page]);
+        assert_eq!(data_ranges(&file, 4 * page..9 * page).unwrap(), std::slice::from_ref(&(4 * page..5 * page)));
+    }
+
+    #[test]
+    fn moved_pages_of_a_private_mapping_leave_the_file_behind() {
+        let len = 2 << 20;
+        let file = memory_file("test", len as u64).unwrap();
+        let (one, two) = (Reservation::new(len).unwrap(), Reservation::new(len).unwrap());
+        // SAFETY: both ranges are this test's own; no references into them are kept.
+        unsafe {
+            map_file_over(one.base(), len, &file, 0, Sharing::Private, Access::ReadWrite).unwrap();
+            one.base().write(7);
+            move_over(one.base(), len, two.base()).unwrap();
+            assert_eq!((one.base().read(), two.base().read()), (0, 7));
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! SIGBUS: the signal by which a thread learns that a page it touched needs attention.
+//!
+//! Relies on `sigaction`. Handlers are asked one after the other; what none of them knows goes to whoever had the signal
+//! before (a Rust program's own handler, or the system's default, which ends the program).
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// Told the address that was touched, says whether the fault is dealt with, so that the access can be tried again.
+pub type BusHandler = fn(*mut u8) -> bool;
+
+/// Most handlers at a time; each mechanism of the engine has one.
+const MOST: usize = 4;
+
+static HANDLERS: [AtomicPtr<()>; MOST] = [const { AtomicPtr::new(std::ptr::null_mut()) }; MOST];
+static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
+static INSTALLING: Mutex<()> = Mutex::new(());
+
+/// Has `handler` asked about every SIGBUS of this process. Asking twice for the same one changes nothing.
+///
+/// # Safety
+/// `handler` does only what a signal handler may: no locks, no allocation, no panics, and it returns.
+///
+/// # Errors
+/// As `sigaction`, or four other handlers are there already.
+pub unsafe fn on_bus_error(handler: BusHandler) -> io::Result<()> {
+    let _alone = INSTALLING.lock().unwrap_or_else(PoisonError::into_inner);
+    let handler = handler as *mut ();
+    if HANDLERS.iter().any(|place| place.load(Ordering::Acquire) == handler) {
+        return Ok(());
+    }
+    let Some(place) = HANDLERS.iter().find(|place| place.load(Ordering::Acquire).is_null()) else {
+        return Err(io::Error::other("all places for SIGBUS handlers are taken"));
+    };
+    place.store(handler, Ordering::Release);
+    if BEFORE.get().is_some() {
+        return Ok(());
+    }
+    let mut before = MaybeUninit::<libc::sigaction>::uninit();
+    // SAFETY: with no new action this only asks for the present one, which it writes whole.
+    let before = unsafe {
+        if libc::sigaction(libc::SIGBUS, std::ptr::null(), before.as_mut_ptr()) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        before.assume_init()
+    };
+    let _ = BEFORE.set(before);
+    // SAFETY: all zero is a valid `sigaction`.
+    let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
+    action.sa_sigaction = on_signal as *const () as usize;
+    // On the alternate stack where there is one, so that a program with small stacks isn't overrun.
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
+    // SAFETY: the set is ours, and the action is whole; `on_signal` has the signature that SA_SIGINFO asks for. All
+    // signals wait while it runs: a handler of the program's own could otherwise meet a page in the middle of its copy.
+    unsafe {
+        libc::sigfillset(&mut action.sa_mask);
+        if libc::sigaction(libc::SIGBUS, &action, std::ptr::null_mut()) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+extern "C" fn on_signal(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: glibc's errno of this thread; the program must find it as it was.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: as above.
+    let saved = unsafe { *errno };
+    // SAFETY: the kernel hands a valid structure to a SA_SIGINFO handler, and SIGBUS has an address.
+    let address = unsafe { (*info).si_addr() }.cast::<u8>();
+    let is_known = HANDLERS.iter().any(|place| {
+        let handler = place.load(Ordering::Acquire);
+        // SAFETY: only `on_bus_error` stores here, and only functions of this type.
+        !handler.is_null() && unsafe { std::mem::transmute::<*mut (), BusHandler>(handler) }(address)
+    });
+    if !is_known {
+        hand_on(signal, info, context);
+    }
+    // SAFETY: as above.
+    unsafe { *errno = saved };
+}
+
+/// Gives the signal to whoever had it before us.
+fn hand_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    let before = BEFORE.get();
+    match before.map_or(libc::SIG_DFL, |before| before.sa_sigaction) {
+        libc::SIG_DFL | libc::SIG_IGN => {
+            // The access is tried again, faults again, and the system does what it does by default.
+            // SAFETY: sets the default action, which needs no function.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
+        function if before.is_some_and(|before| before.sa_flags & libc::SA_SIGINFO != 0) => {
+            type Action = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
+            // SAFETY: installed with SA_SIGINFO, so it has this signature.
+            let action = unsafe { std::mem::transmute::<usize, Action>(function) };
+            action(signal, info, context);
+        }
+        function => {
+            // SAFETY: installed without SA_SIGINFO, so it has this signature.
+            let action = unsafe { std::mem::transmute::<usize, extern "C" fn(libc::c_int)>(function) };
+            action(signal);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::map::{Access, Sharing, map_file_over, memory_file};
+    use crate::mem::{PAGE_SIZE, Reservation};
+    use std::sync::atomic::AtomicUsize;
+
+    static PLACE: AtomicUsize = AtomicUsize::new(0);
+
+    /// Puts a page where the test has mapped a file beyond its end.
+    fn supply(address: *mut u8) -> bool {
+        let place = PLACE.load(Ordering::SeqCst);
+        if place == 0 || address as usize / PAGE_SIZE != place / PAGE_SIZE {
+            return false;
+        }
+        // SAFETY: the page is the test's, which touches it and nothing else.
+        unsafe { crate::map::map_anonymous_over(place as *mut u8, PAGE_SIZE, Access::ReadWrite) }.is_ok()
+    }
+
+    #[test]
+    fn an_access_is_tried_again_when_a_handler_has_dealt_with_it() {
+        let memory = Reservation::new(1 << 21).unwrap();
+        let empty = memory_file("empty", 0).unwrap();
+        // SAFETY: the memory is this test's; `supply` makes one system call.
+        unsafe {
+            map_file_over(memory.base(), PAGE_SIZE, &empty, 0, Sharing::Shared, Access::ReadWrite).unwrap();
+            on_bus_error(supply).unwrap();
+            on_bus_error(supply).unwrap();
+            PLACE.store(memory.base() as usize, Ordering::SeqCst);
+            memory.base().write_volatile(3);
+            assert_eq!(memory.base().read_volatile(), 3);
+        }
+    }
+}

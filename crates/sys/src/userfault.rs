@@ -1,0 +1,410 @@
+//! userfaultfd: page faults of a range of this process's memory that user space resolves, or that sleep until told.
+//!
+//! Relies on `userfaultfd(2)` (or `/dev/userfaultfd`) and its ioctls, whose structures and numbers are written down here
+//! because neither libc nor rustix has them. Containers often forbid the call; without `CAP_SYS_PTRACE` and with
+//! `vm.unprivileged_userfaultfd` 0 only faults of user mode can be had ([`Userfault::is_user_mode_only`]), and a system
+//! call that touches a guarded page fails with `EFAULT` instead of waiting.
+
+use std::io;
+use std::mem::size_of;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+/// What a userfaultfd is asked to be capable of; the kernel's bits.
+pub mod features {
+    /// Write-protection faults are told apart.
+    pub const PAGEFAULT_FLAG_WP: u64 = 1 << 0;
+    /// Missing pages of files in memory.
+    pub const MISSING_SHMEM: u64 = 1 << 5;
+    /// A fault raises SIGBUS in the thread that made it instead of putting it to sleep.
+    pub const SIGBUS: u64 = 1 << 7;
+    /// Faults on pages that the file in memory has and the page table has not (Linux 5.14).
+    pub const MINOR_SHMEM: u64 = 1 << 10;
+    /// Fault addresses to the byte, not to the page (Linux 5.18).
+    pub const EXACT_ADDRESS: u64 = 1 << 11;
+    /// Write protection of files in memory and of hugetlbfs (Linux 5.19).
+    pub const WP_HUGETLBFS_SHMEM: u64 = 1 << 12;
+    /// Write protection also of anonymous pages that were never touched (Linux 6.4).
+    pub const WP_UNPOPULATED: u64 = 1 << 13;
+    /// Pages can be poisoned (Linux 6.6).
+    pub const POISON: u64 = 1 << 14;
+    /// Write protection is lifted by the kernel itself at the first write; only tracking is left (Linux 6.7).
+    pub const WP_ASYNC: u64 = 1 << 15;
+    /// Pages can be moved between addresses (Linux 6.8).
+    pub const MOVE: u64 = 1 << 16;
+}
+
+/// Which faults of a range are caught.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Modes {
+    /// Pages that aren't there at all.
+    pub missing: bool,
+    /// Writes to protected pages.
+    pub write_protect: bool,
+    /// Pages that the file has and the page table has not.
+    pub minor: bool,
+}
+
+impl Modes {
+    fn bits(self) -> u64 {
+        u64::from(self.missing) | u64::from(self.write_protect) << 1 | u64::from(self.minor) << 2
+    }
+}
+
+#[repr(C)]
+struct Api {
+    api: u64,
+    features: u64,
+    ioctls: u64,
+}
+
+#[repr(C)]
+struct RangeArgument {
+    start: u64,
+    len: u64,
+}
+
+#[repr(C)]
+struct Register {
+    range: RangeArgument,
+    mode: u64,
+    ioctls: u64,
+}
+
+#[repr(C)]
+struct CopyArgument {
+    to: u64,
+    from: u64,
+    len: u64,
+    mode: u64,
+    done: i64,
+}
+
+#[repr(C)]
+struct Zeropage {
+    range: RangeArgument,
+    mode: u64,
+    done: i64,
+}
+
+#[repr(C)]
+struct WriteProtect {
+    range: RangeArgument,
+    mode: u64,
+}
+
+const API_VERSION: u64 = 0xAA;
+const COPY_ASLEEP: u64 = 1 << 0;
+const PROTECTED_COPY: u64 = 1 << 1;
+
+/// Bytes of `struct uffd_msg`.
+const MESSAGE_BYTES: usize = 32;
+
+/// The number of an ioctl as `asm-generic/ioctl.h` composes it.
+const fn number(direction: u32, command: u32, argument_bytes: usize) -> libc::Ioctl {
+    (direction << 30 | (argument_bytes as u32) << 16 | 0xAA << 8 | command) as libc::Ioctl
+}
+
+const READ: u32 = 2;
+const READ_WRITE: u32 = 3;
+const IOCTL_API: libc::Ioctl = number(READ_WRITE, 0x3F, size_of::<Api>());
+const IOCTL_REGISTER: libc::Ioctl = number(READ_WRITE, 0x00, size_of::<Register>());
+const IOCTL_UNREGISTER: libc::Ioctl = number(READ, 0x01, size_of::<RangeArgument>());
+const IOCTL_WAKE: libc::Ioctl = number(READ, 0x02, size_of::<RangeArgument>());
+const IOCTL_COPY: libc::Ioctl = number(READ_WRITE, 0x03, size_of::<CopyArgument>());
+const IOCTL_ZEROPAGE: libc::Ioctl = number(READ_WRITE, 0x04, size_of::<Zeropage>());
+const IOCTL_WRITE_PROTECT: libc::Ioctl = number(READ_WRITE, 0x06, size_of::<WriteProtect>());
+/// On `/dev/userfaultfd`: a new descriptor, flags as the plain argument.
+const IOCTL_NEW: libc::Ioctl = number(0, 0x00, 0);
+
+/// `UFFD_USER_MODE_ONLY` of the system call.
+const USER_MODE_ONLY: libc::c_int = 1;
+
+/// An open userfaultfd, with its features agreed on. Closing it frees every range and wakes everybody.
+#[derive(Debug)]
+pub struct Userfault {
+    fd: OwnedFd,
+    features: u64,
+    user_mode_only: bool,
+}
+
+impl Userfault {
+    /// Opens one with at least `wanted` (a union of [`features`]). Asks for faults of user and kernel mode, by system
+    /// call and then by `/dev/userfaultfd`; contents itself with faults of user mode if that is all there is.
+    ///
+    /// # Errors
+    /// `PermissionDenied` where it is forbidden, `ENOSYS` where it isn't built in, `Unsupported` where a wanted feature
+    /// is missing.
+    pub fn open(wanted: u64) -> io::Result<Self> {
+        let (fd, user_mode_only) = match open_by_call(0) {
+            Ok(fd) => (fd, false),
+            Err(forbidden) => match open_by_device() {
+                Ok(fd) => (fd, false),
+                Err(_) => (open_by_call(USER_MODE_ONLY).map_err(|_| forbidden)?, true),
+            },
+        };
+        let mut api = Api { api: API_VERSION, features: wanted, ioctls: 0 };
+        // SAFETY: the argument is the structure this ioctl reads and writes.
+        if let Err(refusal) = unsafe { control(&fd, IOCTL_API, &mut api) } {
+            let missing = "the kernel's userfaultfd lacks a feature";
+            let is_invalid = refusal.raw_os_error() == Some(libc::EINVAL);
+            return Err(if is_invalid { io::Error::new(io::ErrorKind::Unsupported, missing) } else { refusal });
+        }
+        Ok(Self { fd, features: api.features, user_mode_only })
+    }
+
+    /// Everything that this kernel's userfaultfd is capable of, agreed on or not.
+    pub fn features(&self) -> u64 {
+        self.features
+    }
+
+    /// Whether faults inside system calls fail with `EFAULT` instead of being caught.
+    pub fn is_user_mode_only(&self) -> bool {
+        self.user_mode_only
+    }
+
+    /// Catches the faults of `len` bytes at `at` from now on.
+    ///
+    /// # Safety
+    /// The range is the caller's, who answers for the threads that will sleep (or be signalled) there.
+    ///
+    /// # Errors
+    /// As `UFFDIO_REGISTER`: unaligned or unmapped, or memory of a kind for which the mode doesn't exist.
+    pub unsafe fn register(&self, at: *mut u8, len: usize, modes: Modes) -> io::Result<()> {
+        let mut argument = Register { range: range(at, len), mode: modes.bits(), ioctls: 0 };
+        // SAFETY: the argument is the structure this ioctl reads and writes; the range is answered for by the caller.
+        unsafe { control(&self.fd, IOCTL_REGISTER, &mut argument) }
+    }
+
+    /// Leaves the faults of the range to the kernel again, lifts write protection and wakes who sleeps there.
+    ///
+    /// # Errors
+    /// As `UFFDIO_UNREGISTER`.
+    pub fn unregister(&self, at: *mut u8, len: usize) -> io::Result<()> {
+        let mut argument = range(at, len);
+        // SAFETY: the argument is the structure this ioctl reads; the range goes back to ordinary faults.
+        unsafe { control(&self.fd, IOCTL_UNREGISTER, &mut argument) }
+    }
+
+    /// Protects a registered range from writes (`on`) or allows them again, waking who sleeps there unless `dont_wake`.
+    /// `dont_wake` has a meaning only when writes are allowed again.
+    ///
+    /// # Errors
+    /// As `UFFDIO_WRITEPROTECT`; `EAGAIN` is tried again here.
+    pub fn write_protect(&self, at: *mut u8, len: usize, on: bool, dont_wake: bool) -> io::Result<()> {
+        let mode = u64::from(on) | u64::from(!on && dont_wake) << 1;
+        let mut argument = WriteProtect { range: range(at, len), mode };
+        loop {
+            // SAFETY: the argument is the structure this ioctl reads; it changes who may write, not what is there.
+            match unsafe { control(&self.fd, IOCTL_WRITE_PROTECT, &mut argument) } {
+                Err(busy) if busy.raw_os_error() == Some(libc::EAGAIN) => {}
+                result => return result,
+            }
+        }
+    }
+
+    /// Wakes the threads that sleep in a fault of the range; each faults again and finds what is there by then. The
+    /// range need not be registered or mapped any more.
+    ///
+    /// # Errors
+    /// As `UFFDIO_WAKE`: unaligned.
+    pub fn wake(&self, at: *mut u8, len: usize) -> io::Result<()> {
+        let mut argument = range(at, len);
+        // SAFETY: the argument is the structure this ioctl reads; a wake too many only costs a fault.
+        unsafe { control(&self.fd, IOCTL_WAKE, &mut argument) }
+    }
+
+    /// Takes the faults that wait to be told of off the queue (their threads sleep on) and says how many there were.
+    pub fn drain(&self) -> usize {
+        let mut messages = [0_u8; 16 * MESSAGE_BYTES];
+        let mut count = 0;
+        // An error is `EAGAIN`, the descriptor doesn't block: nobody waits any more.
+        while let Ok(bytes) = rustix::io::read(&self.fd, &mut messages) {
+            if bytes == 0 {
+                break;
+            }
+            count += bytes / MESSAGE_BYTES;
+        }
+        count
+    }
+
+    /// Fills missing pages at `to` with the bytes at `from`, write-protected if asked, and wakes who waits for them.
+    /// Returns the bytes filled, which is less than `len` if something was there already (then with what was done).
+    ///
+    /// # Safety
+    /// `from` is readable for `len` bytes, page-aligned as `to`, which lies in a registered range of the caller's.
+    ///
+    /// # Errors
+    /// As `UFFDIO_COPY` (`AlreadyExists` if the first page is there).
+    pub unsafe fn copy(&self, to: *mut u8, from: *const u8, len: usize, protected: bool) -> io::Result<usize> {
+        let mode = if protected { PROTECTED_COPY } else { 0 };
+        // SAFETY: as the caller promises.
+        unsafe { self.fill(to, from, len, mode) }
+    }
+
+    /// As [`Userfault::copy`], leaving those who wait asleep.
+    ///
+    /// # Safety
+    /// As there.
+    ///
+    /// # Errors
+    /// As there.
+    pub unsafe fn copy_asleep(&self, to: *mut u8, from: *const u8, len: usize, protected: bool) -> io::Result<usize> {
+        let mode = COPY_ASLEEP | if protected { PROTECTED_COPY } else { 0 };
+        // SAFETY: as the caller promises.
+        unsafe { self.fill(to, from, len, mode) }
+    }
+
+    /// # Safety
+    /// As [`Userfault::copy`].
+    unsafe fn fill(&self, to: *mut u8, from: *const u8, len: usize, mode: u64) -> io::Result<usize> {
+        let (to, from) = (to as u64, from as u64);
+        let mut argument = CopyArgument { to, from, len: len as u64, mode, done: 0 };
+        // SAFETY: the argument is the structure this ioctl reads and writes; the addresses are the caller's promise.
+        let result = unsafe { control(&self.fd, IOCTL_COPY, &mut argument) };
+        partly(result, argument.done)
+    }
+
+    /// Fills missing pages with zeroes and wakes who waits for them. Returns the bytes filled, as [`Userfault::copy`].
+    ///
+    /// # Errors
+    /// As `UFFDIO_ZEROPAGE` (`AlreadyExists` if the first page is there).
+    pub fn zeropage(&self, at: *mut u8, len: usize) -> io::Result<usize> {
+        let mut argument = Zeropage { range: range(at, len), mode: 0, done: 0 };
+        // SAFETY: the argument is the structure this ioctl reads and writes; only pages that are missing are filled.
+        let result = unsafe { control(&self.fd, IOCTL_ZEROPAGE, &mut argument) };
+        partly(result, argument.done)
+    }
+}
+
+impl AsRawFd for Userfault {
+    fn as_raw_fd(&self) -> libc::c_int {
+        self.fd.as_raw_fd()
+    }
+}
+
+/// A call that stopped half-way has done what it says it has.
+fn partly(result: io::Result<()>, done: i64) -> io::Result<usize> {
+    match result {
+        Err(error) if done <= 0 => Err(error),
+        _ => Ok(done.max(0) as usize),
+    }
+}
+
+fn range(at: *mut u8, len: usize) -> RangeArgument {
+    RangeArgument { start: at as u64, len: len as u64 }
+}
+
+/// # Safety
+/// `argument` is of the type that ioctl `request` reads or writes, and what it asks for is answered for.
+unsafe fn control<T>(fd: &OwnedFd, request: libc::Ioctl, argument: &mut T) -> io::Result<()> {
+    // SAFETY: as the caller promises; the argument lives through the call.
+    if unsafe { libc::ioctl(fd.as_raw_fd(), request, std::ptr::from_mut(argument)) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+fn open_by_call(extra_flags: libc::c_int) -> io::Result<OwnedFd> {
+    let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | extra_flags;
+    // SAFETY: the call takes flags and returns a descriptor or an error.
+    let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a descriptor that the kernel has just given us.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+fn open_by_device() -> io::Result<OwnedFd> {
+    let device = std::fs::File::options().read(true).write(true).open("/dev/userfaultfd")?;
+    // SAFETY: this ioctl takes flags as its plain argument and returns a descriptor or an error.
+    let fd = unsafe { libc::ioctl(device.as_raw_fd(), IOCTL_NEW, libc::O_CLOEXEC | libc::O_NONBLOCK) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a descriptor that the kernel has just given us.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mem::{PAGE_SIZE, Reservation};
+
+    /// Memory of two pages, and a descriptor, where the machine lets us have one.
+    fn guarded(wanted: u64) -> Option<(Reservation, Userfault)> {
+        let memory = Reservation::new(2 << 20).unwrap();
+        memory.commit(0..memory.len()).unwrap();
+        match Userfault::open(wanted) {
+            Ok(fault) => Some((memory, fault)),
+            Err(refusal) => {
+                eprintln!("skipped, userfaultfd can't be had: {refusal}");
+                None
+            }
+        }
+    }
+
+    #[test]
+    fn ioctls_have_the_numbers_of_the_kernel_headers() {
+        assert_eq!(IOCTL_API as u32, 0xC018_AA3F);
+        assert_eq!(IOCTL_REGISTER as u32, 0xC020_AA00);
+        assert_eq!(IOCTL_UNREGISTER as u32, 0x8010_AA01);
+        assert_eq!(IOCTL_WAKE as u32, 0x8010_AA02);
+        assert_eq!(IOCTL_COPY as u32, 0xC028_AA03);
+        assert_eq!(IOCTL_ZEROPAGE as u32, 0xC020_AA04);
+        assert_eq!(IOCTL_WRITE_PROTECT as u32, 0xC018_AA06);
+        assert_eq!(IOCTL_NEW as u32, 0xAA00);
+    }
+
+    #[test]
+    fn missing_pages_are_filled_once() {
+        let Some((memory, fault)) = guarded(0) else { return };
+        let source = vec![9u8; 2 * PAGE_SIZE];
+        let from = source.as_ptr().wrapping_add(source.as_ptr().align_offset(PAGE_SIZE));
+        let modes = Modes { missing: true, ..Modes::default() };
+        // SAFETY: memory of this test; `from` is aligned inside a vector that has a page left behind it.
+        unsafe {
+            fault.register(memory.base(), memory.len(), modes).unwrap();
+            assert_eq!(fault.copy(memory.base(), from, PAGE_SIZE, false).unwrap(), PAGE_SIZE);
+            let again = fault.copy(memory.base(), from, PAGE_SIZE, false).unwrap_err();
+            assert_eq!(again.kind(), io::ErrorKind::AlreadyExists);
+            let next = memory.base().wrapping_add(PAGE_SIZE);
+            assert_eq!(fault.zeropage(next, PAGE_SIZE).unwrap(), PAGE_SIZE);
+            assert_eq!((memory.base().read(), next.read()), (9, 0));
+        }
+        fault.unregister(memory.base(), memory.len()).unwrap();
+        // SAFETY: as above; never filled, an ordinary fault by now.
+        assert_eq!(unsafe { memory.base().wrapping_add(3 * PAGE_SIZE).read() }, 0);
+    }
+
+    #[test]
+    fn a_writer_sleeps_until_protection_is_lifted() {
+        use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+        let Some((memory, fault)) = guarded(features::PAGEFAULT_FLAG_WP) else { return };
+        let modes = Modes { write_protect: true, ..Modes::default() };
+        let done = AtomicBool::new(false);
+        // SAFETY: memory of this test, used as one atomic byte only.
+        let byte = unsafe { AtomicU8::from_ptr(memory.base()) };
+        byte.store(1, Ordering::SeqCst);
+        // SAFETY: as above.
+        unsafe { fault.register(memory.base(), memory.len(), modes) }.unwrap();
+        fault.write_protect(memory.base(), memory.len(), true, false).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                byte.store(2, Ordering::SeqCst);
+                done.store(true, Ordering::SeqCst);
+            });
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            assert_eq!((fault.drain(), fault.drain()), (1, 0));
+            assert_eq!((byte.load(Ordering::SeqCst), done.load(Ordering::SeqCst)), (1, false));
+            fault.write_protect(memory.base(), memory.len(), false, false).unwrap();
+        });
+        assert_eq!((byte.load(Ordering::SeqCst), done.load(Ordering::SeqCst)), (2, true));
+    }
+
+    #[test]
+    fn what_the_kernel_lacks_is_said_at_once() {
+        let Some(_) = guarded(0) else { return };
+        assert_eq!(Userfault::open(1 << 63).unwrap_err().kind(), io::ErrorKind::Unsupported);
+    }
+}
