@@ -173,6 +173,28 @@ static void traces(void) {
     printf("open files: %d more\n", open_files() - before);
 }
 
+/* The first thread leaves; the process ends with its last other thread. */
+static void *last(void *argument) {
+    (void)argument;
+    rest(100);
+    printf("the last thread ends\n");
+    return 0;
+}
+
+static void leaves(void) {
+    fill();
+    pid_t pid = fork();
+    if (pid == 0) {
+        rest(30);
+        _exit(0);
+    }
+    wait_for(pid);
+    pthread_t thread;
+    pthread_create(&thread, 0, last, 0);
+    pthread_detach(thread);
+    pthread_exit(0);
+}
+
 /* A handler that forks while the program is in its allocator. */
 static volatile sig_atomic_t handled;
 
@@ -180,8 +202,12 @@ static void handler(int signal) {
     (void)signal;
     int saved = errno;
     pid_t pid = fork();
-    if (pid == 0) _exit(0);
-    waitpid(pid, 0, 0);
+    if (pid == 0) {
+        if (handled % 4 == 0) rest(20);
+        _exit(0);
+    }
+    while (waitpid(pid, 0, 0) < 0) {
+    }
     handled++;
     errno = saved;
 }
@@ -210,6 +236,7 @@ int main(int count, char **words) {
     if (!strcmp(what, "ends")) ends(words[0]);
     if (!strcmp(what, "traces")) traces();
     if (!strcmp(what, "handlers")) handlers();
+    if (!strcmp(what, "leaves")) leaves();
     if (!strcmp(what, "status")) return atoi(words[2]);
     return 0;
 }

@@ -29,8 +29,8 @@ def preloaded(**more):
     return environment(LD_PRELOAD=LIBRARY, **more)
 
 
-def run(words, env, limit_s=120, **more):
-    return subprocess.run(words, env=env, capture_output=True, timeout=limit_s, stdin=subprocess.DEVNULL, **more)
+def run(words, env, limit_s=120):
+    return subprocess.run(words, env=env, capture_output=True, timeout=limit_s, stdin=subprocess.DEVNULL)
 
 
 def split(text):
@@ -40,12 +40,12 @@ def split(text):
     return ours, [line for line in lines if line not in ours]
 
 
-def same(words, active=True, **more):
+def same(words, active=True, limit_s=120):
     """Runs `words` without and with the library, in small and in huge pages; returns the library's lines."""
-    plain = run(words, environment(), **more)
+    plain = run(words, environment(), limit_s)
     told = []
     for extra in ({}, {"QUIRE_PRELOAD_HUGE": "off"}, {"QUIRE_PRELOAD_HUGE": "off", "QUIRE_PRELOAD_REGION": "64k"}):
-        with_it = run(words, preloaded(**EAGER, **extra), **more)
+        with_it = run(words, preloaded(**EAGER, **extra), limit_s)
         ours, others = split(with_it.stderr)
         assert with_it.returncode == plain.returncode, (with_it.returncode, plain.returncode, with_it.stderr)
         assert with_it.stdout == plain.stdout, (plain.stdout, with_it.stdout, with_it.stderr)
@@ -88,12 +88,16 @@ def no_traces_in_errno_and_descriptors(_):
 
 
 def forks_in_signal_handlers(_):
-    same([guest(), "handlers"], active=False)
+    same([guest(), "handlers"], limit_s=60)
+
+
+def a_program_whose_first_thread_leaves(_):
+    same([guest(), "leaves"], limit_s=20)
 
 
 def shells(_):
     script = "echo a; (echo b; exit 3); echo $?; for i in 1 2 3; do echo $(echo $i | tr 1-3 x-z); done; ls / | wc -l; false"
-    # A shell lives in forks that soon become other programs; bash blocks signals around them, so there is no thread.
+    # A shell lives in forks that soon become other programs.
     for shell in (["bash", "-c"], ["sh", "-c"]):
         same([*shell, script], active=False)
     quiet = run(["bash", "-c", script], preloaded())
@@ -268,6 +272,7 @@ if __name__ == "__main__":
             every_way_to_end,
             no_traces_in_errno_and_descriptors,
             forks_in_signal_handlers,
+            a_program_whose_first_thread_leaves,
             shells,
             python_with_threads,
             switched_off_and_misread,

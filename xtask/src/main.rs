@@ -3,9 +3,12 @@
 //! Relies on cargo having started it, so that `CARGO_MANIFEST_DIR` tells where the workspace lies; every task runs from
 //! the workspace's root.
 
+mod c_api;
 mod deps;
 mod docs;
 mod fuzz;
+mod header;
+mod install;
 mod layers;
 mod packages;
 mod peers;
@@ -48,12 +51,14 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// Write COMPAT.md anew from the table of command facts
+    /// Write COMPAT.md anew from the table of command facts, and quire.h from the sources of the C API
     Docs {
         /// Only check that it is up to date
         #[arg(long)]
         check: bool,
     },
+    /// Copy the release build (quire, libquire, quire.h, quire.pc) to where programs and compilers look for it
+    Install(install::Places),
     /// Fuzz every target: with cargo-fuzz where it is installed, else with the plain mutation loop
     Fuzz {
         /// Seconds for each target
@@ -99,6 +104,7 @@ fn main() -> ExitCode {
         Task::Tidy => tidy::run(),
         Task::Bench { args } => steps::release_binary().and_then(|quire| steps::bench(&quire, &args)),
         Task::Docs { check } => docs::run(check),
+        Task::Install(places) => install::run(&places),
         Task::Fuzz { seconds } => fuzz::run(seconds),
         Task::Crash { rounds } => steps::release_binary().and_then(|quire| peers::full_crash_campaign(&quire, rounds)),
         Task::Stress { minutes, seed } => stress::run(minutes, seed),

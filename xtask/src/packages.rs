@@ -28,6 +28,8 @@ const NEEDED: &[(&str, Proof)] = &[
     ("python3-redis", Proof::Module("redis")),
     ("fio", Proof::Program("fio")),
     ("e2fsprogs", Proof::Program("mkfs.ext4")),
+    ("gcc", Proof::Program("cc")),
+    ("pkg-config", Proof::Program("pkg-config")),
 ];
 
 /// Makes sure that everything is there; installs it when this is root on Debian.

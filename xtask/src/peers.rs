@@ -45,17 +45,48 @@ pub fn full_crash_campaign(quire: &Path, rounds: u32) -> anyhow::Result<()> {
     if tally.failed > 0 { bail!("the campaign failed") } else { Ok(()) }
 }
 
-/// Runs the quick bench and checks that its JSON keeps the contract; the figures themselves are not judged.
-pub fn bench_shape(quire: &Path) -> anyhow::Result<Tally> {
+/// An experiment of `quire bench` whose JSON has a shape to keep.
+pub struct Experiment {
+    /// Its name.
+    pub name: &'static str,
+    /// Result names that later experiments and people look for.
+    names: &'static [&'static str],
+}
+
+/// The experiments that are run in small.
+pub const EXPERIMENTS: &[Experiment] = &[
+    Experiment {
+        name: "server",
+        names: &[
+            "set_p1_ratio",
+            "get_p1_ratio",
+            "set_p16_ratio",
+            "get_p16_ratio",
+            "cut_stall_us",
+            "cut_stall_ratio",
+            "save_extra_memory_mib",
+            "save_vs_disk_ratio",
+            "p999_during_save_ratio",
+            "restart_first_read_ms",
+            "restart_full_s",
+            "restart_ratio",
+            "memory_per_key_ratio",
+        ],
+    },
+    Experiment { name: "forkers", names: &["redis_throughput_gain", "redis_p999_gain"] },
+];
+
+/// Runs a quick bench and checks that its JSON keeps the contract; the figures themselves are not judged.
+pub fn bench_shape(quire: &Path, experiment: &Experiment) -> anyhow::Result<Tally> {
     let dir = steps::target_dir()?.join("xtask");
     std::fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
-    let file = dir.join("bench-server.json");
+    let file = dir.join(format!("bench-{}.json", experiment.name));
     let mut command = Command::new(quire);
-    command.args(["bench", "server", "--quick", "--json"]).arg(&file).arg("--dir").arg(&dir);
+    command.args(["bench", experiment.name, "--quick", "--json"]).arg(&file).arg("--dir").arg(&dir);
     let mut tally = steps::run(command, Duration::from_secs(300))?;
     if tally.failed == 0 {
         let text = std::fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
-        match check_contract(&text) {
+        match check_contract(&text, experiment) {
             Ok(()) => tally.passed += 1,
             Err(error) => {
                 println!("bench: {error:#}");
@@ -66,29 +97,12 @@ pub fn bench_shape(quire: &Path) -> anyhow::Result<Tally> {
     Ok(tally)
 }
 
-/// Result names that later experiments and people look for.
-const NAMES: &[&str] = &[
-    "set_p1_ratio",
-    "get_p1_ratio",
-    "set_p16_ratio",
-    "get_p16_ratio",
-    "cut_stall_us",
-    "cut_stall_ratio",
-    "save_extra_memory_mib",
-    "save_vs_disk_ratio",
-    "p999_during_save_ratio",
-    "restart_first_read_ms",
-    "restart_full_s",
-    "restart_ratio",
-    "memory_per_key_ratio",
-];
-
-fn check_contract(text: &str) -> anyhow::Result<()> {
+fn check_contract(text: &str, experiment: &Experiment) -> anyhow::Result<()> {
     let report: Value = serde_json::from_str(text).context("the figures are not JSON")?;
-    ensure!(report["experiment"] == "server", "the experiment is not named");
+    ensure!(report["experiment"] == experiment.name, "the experiment is not named");
     ensure!(report["machine"].is_object(), "the machine is not described");
     let results = report["results"].as_array().context("there are no results")?;
-    for name in NAMES {
+    for name in experiment.names {
         let figure = results.iter().find(|figure| figure["name"] == *name);
         let figure = figure.with_context(|| format!("{name} is missing"))?;
         ensure!(figure["value"].is_number(), "{name} has no value");
@@ -110,10 +124,11 @@ mod tests {
     fn the_contract_is_checked_for_shape_and_names() {
         let figure =
             |name: &&str| json!({"name": name, "value": 1.0, "unit": "x", "goal": null, "better": "lower", "peer": {}});
-        let results: Vec<Value> = NAMES.iter().map(figure).collect();
+        let experiment = &EXPERIMENTS[0];
+        let results: Vec<Value> = experiment.names.iter().map(figure).collect();
         let report = |results: &[Value]| json!({"experiment": "server", "machine": {}, "results": results}).to_string();
-        check_contract(&report(&results)).unwrap();
-        assert!(check_contract(&report(&results[1..])).unwrap_err().to_string().contains("set_p1_ratio"));
-        assert!(check_contract("no").is_err());
+        check_contract(&report(&results), experiment).unwrap();
+        assert!(check_contract(&report(&results[1..]), experiment).unwrap_err().to_string().contains("set_p1_ratio"));
+        assert!(check_contract("no", experiment).is_err());
     }
 }

@@ -12,6 +12,8 @@ pub const ROWS: &[(&str, u8)] = &[
     ("quire-store", 3),
     ("quire-server", 4),
     ("quire-bench", 5),
+    ("quire-preload", 5),
+    ("quire-capi", 5),
     // The command is a surface, too, but the one that all the others are reached by.
     ("quire", 6),
     // Tools beside the house: nothing may depend on them.

@@ -14,7 +14,7 @@ use crate::steps;
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// Parts of the snapshot crate that make no system call: Miri knows none of mappings, signals and children.
-const MIRI: &[&str] = &["claim", "words", "ring", "racy", "mechanism", "locality", "runs_are"];
+const MIRI: &[&str] = &["claim", "words", "ring", "racy", "mechanism", "locality", "runs_are_found"];
 const LIMIT: Duration = Duration::from_secs(3600);
 
 /// A way to look for faults that tests don't show.
@@ -50,7 +50,8 @@ impl Tool {
             Self::Miri => output(nightly().args(["miri", "--version"])).is_some(),
             Self::Address => output(nightly().arg("--version")).is_some(),
             Self::Thread => {
-                let root = output(nightly().args(["rustc", "--quiet", "--", "--print", "sysroot"]));
+                let mut rustc = Command::new("rustc");
+                let root = output(rustc.env_remove("RUSTUP_TOOLCHAIN").args(["+nightly", "--print", "sysroot"]));
                 let library = |root: String| Path::new(root.trim()).join("lib/rustlib/src/rust/library").is_dir();
                 root.is_some_and(library)
             }

@@ -91,9 +91,10 @@ fn counted(line: &str) -> Option<Tally> {
     (word == "passed" && words.next()? == "failed").then_some(Tally { passed, failed })
 }
 
-/// Builds the release binary and returns its path.
+/// Builds the release binary, and beside it the preload library, and returns the binary's path.
 pub fn release_binary() -> anyhow::Result<PathBuf> {
-    let status = cargo().args(["build", "--quiet", "--release", "--package", "quire"]).status()?;
+    let status =
+        cargo().args(["build", "--quiet", "--release", "--package", "quire", "--package", "quire-preload"]).status()?;
     if !status.success() {
         bail!("the release build failed");
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 
 use crate::steps::{self, Tally, cargo};
-use crate::{docs, layers, packages, peers, tidy};
+use crate::{c_api, docs, layers, packages, peers, tidy};
 
 /// How a step ended and what it took.
 struct Outcome {
@@ -40,6 +40,7 @@ pub fn run(only: Option<&str>) -> anyhow::Result<()> {
     if Path::new("crates/snapshot/tests/loom.rs").is_file() {
         score.command("loom", loom()?, 15 * MINUTE);
     }
+    score.step("C API", c_api::run);
     let mut quire = None;
     score.check("release build", || {
         quire = Some(steps::release_binary()?);
@@ -56,12 +57,20 @@ pub fn run(only: Option<&str>) -> anyhow::Result<()> {
 
 fn with_binary(score: &mut Score, quire: &Path) -> anyhow::Result<()> {
     score.check("docs --check", || docs::run(true));
-    for (folder, limit) in [("tests/clients", 3 * MINUTE), ("tests/compat", 5 * MINUTE), ("tests/crash", 5 * MINUTE)] {
+    let folders = [
+        ("tests/clients", 3 * MINUTE),
+        ("tests/compat", 5 * MINUTE),
+        ("tests/crash", 5 * MINUTE),
+        ("tests/preload", 5 * MINUTE),
+    ];
+    for (folder, limit) in folders {
         for file in peers::python_files(folder)? {
             score.step(&file.display().to_string(), || peers::python(&file, quire, limit));
         }
     }
-    score.step("bench --quick", || peers::bench_shape(quire));
+    for experiment in peers::EXPERIMENTS {
+        score.step(&format!("bench {} --quick", experiment.name), || peers::bench_shape(quire, experiment));
+    }
     let mut fuzz = cargo_with(&["run", "--quiet", "--release", "--package", "quire-fuzz", "--bin", "smoke"]);
     fuzz.args(["--", "all", "--seconds", "10"]);
     score.command("fuzz smoke", fuzz, 10 * MINUTE);

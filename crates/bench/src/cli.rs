@@ -15,7 +15,7 @@ pub struct Args {
     /// Write the figures to this file as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Draw latency over time during a save into this directory (SVG) and keep the samples there
+    /// Draw latency (server) or throughput (ccow) over time into this directory (SVG), and keep the samples there
     #[arg(long, value_name = "DIR")]
     pub plot: Option<PathBuf>,
     /// Where the servers keep their data; the disk under it is the one measured [default: a directory in ./]
@@ -27,9 +27,15 @@ pub struct Args {
     /// Bytes in each value
     #[arg(long, default_value_t = 1000)]
     pub value_bytes: usize,
-    /// Rounds of everything that is repeated [default: 5, quick: 2]
+    /// Rounds of everything that is repeated [default: that of the experiment]
     #[arg(long)]
     pub rounds: Option<usize>,
+    /// Sizes of memory in MiB, comma separated, for snapshot and ccow [default: theirs]
+    #[arg(long, value_name = "MIB", value_delimiter = ',')]
+    pub sizes: Vec<u64>,
+    /// Zipf exponents for ccow, comma separated [default: 0.9,1.1,1.0, quick: 1.0]
+    #[arg(long, value_name = "SKEW", value_delimiter = ',')]
+    pub skews: Vec<f64>,
     /// Requests per second of the steady load during which saves are timed
     #[arg(long, default_value_t = 10_000)]
     pub rate: u64,

@@ -7,19 +7,23 @@
 #![forbid(unsafe_code)]
 
 pub mod blkio;
+pub mod ccow;
 pub mod cli;
 pub mod disk;
 pub mod forkers;
 pub mod info;
 pub mod load;
 pub mod machine;
+pub mod measure;
 pub mod memory;
 pub mod plot;
 pub mod process;
+pub mod progress;
 pub mod redis_benchmark;
 pub mod report;
 pub mod resp;
 pub mod server;
+pub mod snapshot;
 pub mod stats;
 pub mod words;
 pub mod zipf;
@@ -34,9 +38,13 @@ pub fn run(args: cli::Args) -> anyhow::Result<()> {
     let report = match args.name.as_str() {
         "server" => server::run(&args)?,
         "forkers" => forkers::run(&args)?,
+        "snapshot" => snapshot::run(&args)?,
+        "ccow" => ccow::run(&args)?,
         "list" => {
             println!("server   Quire beside redis-server: throughput, saves, restarts, memory");
             println!("forkers  redis-server that saves under updates, with and without the preload library");
+            println!("snapshot six ways to a snapshot of memory: stall, first writes, release, memory");
+            println!("ccow     writes under repeated snapshots: copying by coverage beside fork");
             return Ok(());
         }
         other => bail!("no experiment is called {other:?}; `quire bench list` names them"),

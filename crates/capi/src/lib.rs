@@ -13,12 +13,22 @@ pub mod boundary;
 pub mod claim;
 pub mod failure;
 pub mod grown;
-pub mod mechanism;
-pub mod message;
-pub mod options;
-pub mod range;
-pub mod snapshot;
-pub mod stats;
-pub mod status;
-pub mod support;
+
+// What C sees, in the order in which the header shows it.
 pub mod version;
+
+pub mod status;
+
+pub mod message;
+
+pub mod mechanism;
+
+pub mod support;
+
+pub mod options;
+
+pub mod range;
+
+pub mod snapshot;
+
+pub mod stats;

@@ -28,7 +28,7 @@ pub enum quire_status {
 
 impl quire_status {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    const ALL: [Self; 8] = [
         Self::QUIRE_OK,
         Self::QUIRE_INVALID,
         Self::QUIRE_UNSUPPORTED,

@@ -29,6 +29,7 @@ Examples:
   quire serve quire.conf           with a configuration file
   quire image verify data/dump.quire
   quire doctor                     what this kernel offers
+  quire measure -m all -s 1024 -p  six ways to a snapshot of 1 GiB, side by side
   quire bench server --quick       Quire beside redis-server on this machine";
 
 /// Directives whose flag may be given several times or with several words.
@@ -46,8 +47,12 @@ pub fn command() -> Command {
         .subcommand(image())
         .subcommand(doctor())
         .subcommand(
+            quire_bench::measure::args::Args::augment_args(Command::new("measure"))
+                .about("Time snapshots of memory, mechanism beside mechanism"),
+        )
+        .subcommand(
             quire_bench::cli::Args::augment_args(Command::new("bench"))
-                .about("Set Quire beside redis-server on this machine, figures beside goals"),
+                .about("Run an experiment on this machine, figures beside goals (`quire bench list` names them)"),
         )
         .subcommand(
             Command::new("docs")

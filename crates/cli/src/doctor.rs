@@ -1,10 +1,11 @@
-//! `quire doctor`: what this kernel allows, and what Quire does without.
+//! `quire doctor`: what this kernel allows, which ways to a snapshot work here, and what Quire does without.
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::ArgMatches;
+use quire_snapshot::{Mechanism, Refused, Support};
 use quire_sys::probe::{self, Feature, State};
 use serde_json::json;
 
@@ -15,8 +16,9 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     }
     let dir = matches.get_one::<PathBuf>("dir").cloned().unwrap_or_else(|| PathBuf::from("."));
     let features = probe::all(&dir);
+    let mechanisms: Vec<_> = quire_snapshot::support().into_iter().map(finding).collect();
     if matches.get_flag("json") {
-        let list: Vec<_> = features.iter().map(as_json).collect();
+        let list: Vec<_> = features.iter().map(as_json).chain(mechanisms.iter().map(finding_as_json)).collect();
         println!("{}", serde_json::Value::from(list));
         return Ok(ExitCode::SUCCESS);
     }
@@ -27,12 +29,55 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
             println!("         {:<24} {}", "", feature.advice);
         }
     }
-    let lacking = features.iter().filter(|feature| feature.state != State::Works).count();
+    println!("\nSnapshots of memory (`quire measure -m all` times them):");
+    for Finding { mechanism, state, detail, advice } in &mechanisms {
+        println!("{} {:<24} {detail}", mark(*state, colors), mechanism.name());
+        if !advice.is_empty() {
+            println!("         {:<24} {advice}", "");
+        }
+    }
+    let states = features.iter().map(|feature| feature.state).chain(mechanisms.iter().map(|finding| finding.state));
+    let lacking = states.filter(|state| *state != State::Works).count();
     match lacking {
         0 => println!("\nEverything that Quire uses works here."),
         _ => println!("\nQuire works here; what is marked above works with a fallback."),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What is to be said of a mechanism.
+struct Finding {
+    mechanism: Mechanism,
+    state: State,
+    detail: String,
+    advice: String,
+}
+
+fn finding(Support { mechanism, result }: Support) -> Finding {
+    let (state, detail, advice) = match result {
+        Ok(()) if mechanism == Mechanism::Scoot => match quire_snapshot::folds_in_background() {
+            Ok(()) => (State::Works, mechanism.about().to_owned(), String::new()),
+            Err(reason) => (
+                State::Limited,
+                format!("{}, but nothing is folded in the background: {reason}", mechanism.about()),
+                "Allow userfaultfd for the kernel's faults too, or cuts copy what was written since the last one"
+                    .into(),
+            ),
+        },
+        Ok(()) => (State::Works, mechanism.about().to_owned(), String::new()),
+        Err(Refused::Unsupported { reason, suggestion, .. }) => (State::Missing, reason, suggestion.into()),
+        Err(other) => (State::Missing, other.to_string(), String::new()),
+    };
+    Finding { mechanism, state, detail, advice }
+}
+
+fn finding_as_json(finding: &Finding) -> serde_json::Value {
+    json!({
+        "name": format!("snapshot {}", finding.mechanism),
+        "state": name(finding.state),
+        "detail": finding.detail,
+        "advice": finding.advice,
+    })
 }
 
 fn name(state: State) -> &'static str {
@@ -59,4 +104,23 @@ fn as_json(feature: &Feature) -> serde_json::Value {
         "detail": feature.detail,
         "advice": feature.advice,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_mechanism_is_missing_with_its_reason_and_advice() {
+        let mechanism = Mechanism::Uffd;
+        let refused = Refused::Unsupported { mechanism, reason: "no such call".into(), suggestion: "Use fork." };
+        let found = finding(Support { mechanism, result: Err(refused) });
+        assert_eq!(
+            (found.state, found.detail.as_str(), found.advice.as_str()),
+            (State::Missing, "no such call", "Use fork.")
+        );
+        let found = finding(Support { mechanism: Mechanism::Barrier, result: Ok(()) });
+        assert_eq!((found.state, found.advice.as_str()), (State::Works, ""));
+        assert_eq!(finding_as_json(&found)["name"], "snapshot barrier");
+    }
 }

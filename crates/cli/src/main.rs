@@ -28,6 +28,10 @@ fn main() -> ExitCode {
             .map_err(anyhow::Error::from)
             .and_then(quire_bench::run)
             .map(|()| ExitCode::SUCCESS),
+        Some(("measure", matches)) => quire_bench::measure::args::Args::from_arg_matches(matches)
+            .map_err(anyhow::Error::from)
+            .and_then(|args| quire_bench::measure::run(&args))
+            .map(|()| ExitCode::SUCCESS),
         Some(("docs", _)) => {
             print!("{}", quire_server::compat_markdown());
             Ok(ExitCode::SUCCESS)

@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use object::elf::{self, FileHeader32, FileHeader64};
-use object::read::SectionIndex;
-use object::read::elf::{FileHeader, ProgramHeader as _, SectionHeader as _, Sym as _};
+use object::read::elf::{FileHeader, ProgramHeader as _, Sym as _};
 use object::{Endianness, FileKind};
 
 /// Most `#!` lines that are followed; the kernel follows as many.
@@ -198,8 +197,8 @@ mod tests {
         assert_eq!(kind(&data[..100]), Kind::Unknown);
     }
 
-    /// The smallest header of an ELF program: no sections, and segments as given.
-    pub fn bare_elf(machine: u16) -> Vec<u8> {
+    /// The smallest header of an ELF program: no sections and no segments.
+    fn bare_elf(machine: u16) -> Vec<u8> {
         let mut data = vec![0; 64];
         data[..6].copy_from_slice(&[0x7f, b'E', b'L', b'F', 2, 1]);
         data[6] = 1;

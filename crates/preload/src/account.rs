@@ -44,6 +44,8 @@ impl Account {
             account.present += u64::from(region.present);
             account.regions_precopied += u64::from(region.precopied > 0);
             account.regions += 1;
+            // What anybody writes while memory is shared tears a huge page; what was copied whole is one.
+            region.huge = region.turn == Turn::Whole || (region.huge && written == 0.0 && region.precopied == 0);
             carry(region, written);
         }
         account
@@ -107,7 +109,7 @@ mod tests {
     use super::*;
 
     fn region(turn: Turn) -> Region {
-        Region { pages: 512, present: 512, turn, ..Region::default() }
+        Region { pages: 512, present: 512, huge: true, turn, ..Region::default() }
     }
 
     #[test]
@@ -116,7 +118,7 @@ mod tests {
             [Region { end: Look { own: 400, shared: 112, sample_own: 0 }, ..region(Turn::Own) }, Region::default()];
         let account = Account::settle(&mut regions);
         assert_eq!((account.own, account.precopied, account.needed), (400, 0, 0));
-        assert_eq!(regions[0].coverage_permille, Some(781));
+        assert_eq!((regions[0].coverage_permille, regions[0].huge), (Some(781), false));
         assert_eq!((regions[1].coverage_permille, account.unneeded_permille()), (None, None));
     }
 
@@ -164,6 +166,7 @@ mod tests {
         let account = Account::settle(&mut regions);
         assert_eq!((account.precopied, account.needed), (500, 350));
         assert_eq!(regions[0].coverage_permille, Some(511));
+        assert!(regions[1].huge && !regions[0].huge);
         assert!(regions[1].coverage_permille.is_some_and(|share| (800..900).contains(&share)));
     }
 }

@@ -99,7 +99,7 @@ impl<'a> Epoch<'a> {
         let place = self.life.fork.place;
         self.tools.board.track(place);
         if let Err(error) = self.tools.regions.renew(&self.tools.pagemap) {
-            log::at(1, format_args!("memory can't be looked at: {error}"));
+            log::at(1, format_args!("memory can't be looked at (error {})", error.raw_os_error().unwrap_or(0)));
             self.tools.board.release(place);
             return Ended::Blind;
         }

@@ -1,6 +1,6 @@
 //! After a child's end: makes huge pages again of regions that the copying has torn into small ones.
 //!
-//! Relies on nobody sharing the memory any more. What it costs is a copy of the region, at a small share of a processor;
+//! Relies on nobody sharing the memory any more. What it costs is a copy of the region, at half of a processor at most;
 //! what it brings is that the next fork copies one entry a region instead of 512, that huge pages which are half given
 //! up don't hold memory, and that the program's addresses are translated faster. It stops at once for the next fork.
 
@@ -14,75 +14,60 @@ use crate::regions::Region;
 use crate::state::{self, Fork};
 use crate::tools::Tools;
 
-/// Regions that are asked for in one call: each call makes all processors put their lists of new pages in order.
-const RUN_REGIONS: usize = 4;
 /// For every unit of time spent that many are slept.
-const REST: u32 = 3;
-/// Longest sleep between two calls.
-const LONGEST_REST: Duration = Duration::from_millis(50);
+const REST: u32 = 1;
+/// Longest sleep between two regions.
+const LONGEST_REST: Duration = Duration::from_millis(20);
+/// Time that tasks may have waited for memory lately, in percent.
+const MOST_STALLED_PERCENT: f32 = 5.0;
 /// Unless that much memory is available, huge pages are not asked for.
 const LEAST_AVAILABLE_BYTES: u64 = 256 << 20;
+/// After so many failures in a row there are no huge pages to be had.
+const MOST_FAILURES: u32 = 16;
 
-/// Makes huge pages of dense regions until done or until a fork after `fork`; returns how many regions were asked for.
-pub fn mend(tools: &Tools, fork: Fork) -> u64 {
+/// Makes huge pages of dense regions until done or until a fork after `fork`; returns how many regions were made.
+pub fn mend(tools: &mut Tools, fork: Fork) -> u64 {
     let memory = Memory::now();
-    if memory.obtainable_bytes().is_some_and(|bytes| bytes < LEAST_AVAILABLE_BYTES) {
+    let waited_for = memory.stalled_percent.is_some_and(|percent| percent > MOST_STALLED_PERCENT);
+    if waited_for || memory.obtainable_bytes().is_some_and(|bytes| bytes < LEAST_AVAILABLE_BYTES) {
         return 0;
     }
-    let (mut asked, mut from) = (0, 0);
-    let regions = tools.regions.all();
-    while let Some(run) = next_run(regions, &mut from) {
-        if state::latest() != Some(fork) {
+    let (mut made, mut failures) = (0, 0);
+    for index in 0..tools.regions.all().len() {
+        let region = tools.regions.all()[index];
+        if !can_be_mended(&region) {
+            continue;
+        }
+        if state::latest() != Some(fork) || failures == MOST_FAILURES {
             break;
         }
         let began = Instant::now();
-        let bytes = run.len() * HUGE_PAGE_SIZE;
-        if copy::collapse(run[0].address, bytes).is_err() && run.len() > 1 {
-            // One that can't be made (pages in use by the kernel) ends the call; the others are still wanted.
-            for region in run {
-                // What can't be a huge page stays small.
-                let _ = copy::collapse(region.address, HUGE_PAGE_SIZE);
-            }
-        }
-        asked += run.len() as u64;
+        tools.spare.fetch_ns();
+        // One that can't be made (the kernel has a page in use) stays small until the next child.
+        let done = copy::collapse(region.address, HUGE_PAGE_SIZE).is_ok();
+        tools.regions.all_mut()[index].huge = done;
+        made += u64::from(done);
+        failures = if done { 0 } else { failures + 1 };
         let rest = (began.elapsed() * REST).min(LONGEST_REST);
         tools.board.wait(tools.board.events(), Some(rest));
     }
-    asked
+    made
 }
 
-/// The next regions, neighbours of each other, that can be huge pages.
-fn next_run<'a>(regions: &'a [Region], from: &mut usize) -> Option<&'a [Region]> {
-    let first = *from + regions[*from..].iter().position(can_be_huge)?;
-    let neighbours = regions[first..].windows(2).take(RUN_REGIONS - 1);
-    let more = neighbours.take_while(|pair| pair[0].range().end == pair[1].address && can_be_huge(&pair[1])).count();
-    *from = first + more + 1;
-    Some(&regions[first..*from])
-}
-
-fn can_be_huge(region: &Region) -> bool {
-    region.range().len() == HUGE_PAGE_SIZE && region.is_dense(region.present)
+fn can_be_mended(region: &Region) -> bool {
+    !region.huge && region.range().len() == HUGE_PAGE_SIZE && region.is_dense(region.present)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn region(number: usize, present: u16) -> Region {
-        Region { address: number * HUGE_PAGE_SIZE, pages: 512, present, ..Region::default() }
-    }
-
     #[test]
-    fn dense_neighbours_are_asked_for_together() {
-        let regions: Vec<Region> =
-            [(1, 512), (2, 500), (3, 100), (4, 512), (6, 512), (7, 512), (8, 512), (9, 512), (10, 512)]
-                .map(|(number, present)| region(number, present))
-                .to_vec();
-        let mut from = 0;
-        let mut runs = Vec::new();
-        while let Some(run) = next_run(&regions, &mut from) {
-            runs.push(run.iter().map(|region| region.address / HUGE_PAGE_SIZE).collect::<Vec<_>>());
-        }
-        assert_eq!(runs, [vec![1, 2], vec![4], vec![6, 7, 8, 9], vec![10]]);
+    fn dense_whole_torn_regions_can_be_mended() {
+        let region = Region { address: HUGE_PAGE_SIZE, pages: 512, present: 512, ..Region::default() };
+        assert!(can_be_mended(&region));
+        assert!(!can_be_mended(&Region { huge: true, ..region }));
+        assert!(!can_be_mended(&Region { present: 300, ..region }));
+        assert!(!can_be_mended(&Region { pages: 256, present: 256, ..region }));
     }
 }

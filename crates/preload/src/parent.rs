@@ -1,13 +1,10 @@
 //! The parent's side of a fork: what is prepared before it, and what is told to the thread after it.
 //!
-//! Relies on running in whatever thread of the program forks: it takes no lock that the program could hold, allocates
-//! nothing from the program, and gives up quietly. Pages, board and thread are made at the first fork that is worth it.
-
-use std::ffi::c_void;
-use std::ptr::null_mut;
+//! Relies on running in whatever thread of the program forks, a signal handler included: it takes no lock that the program
+//! could hold, allocates nothing from the program, and gives up quietly. Pages, board and thread are made at the first fork that is worth it.
 
 use quire_sys::area::Area;
-use quire_sys::guest;
+use quire_sys::{bare_thread, guest};
 
 use crate::board::{Board, Place};
 use crate::state::{self, Thread};
@@ -25,12 +22,9 @@ pub struct Ticket {
 /// Before a fork: `None` if nothing shall be done about it.
 pub fn before_fork() -> Option<Ticket> {
     let settings = state::configured()?;
-    // A thread is never started where signals are blocked: that may be a handler, which may have interrupted the
-    // allocator that starting a thread needs.
     if !settings.enabled
         || state::thread() == Thread::GivenUp
         || guest::resident_peak_bytes() < settings.min_bytes
-        || (state::thread() == Thread::None && guest::signals_blocked())
         || !state::begin_forking()
     {
         return None;
@@ -57,21 +51,17 @@ pub fn after_fork(ticket: Option<Ticket>, pid: i32) {
 
 fn start_thread() {
     let started = Area::private(STACK_BYTES).is_ok_and(|stack| {
-        // Children get a copy although they have no such thread: the C library keeps its record of a thread on the stack
-        // and goes through all records after a fork.
-        // SAFETY: the stack is this thread's alone, and kept for as long as the process.
-        let started = unsafe { guest::start_thread(&stack, run, null_mut()) }.is_ok();
+        // The child has no such thread and needs no stack for it.
+        stack.keep_from_children();
+        // SAFETY: the stack is this thread's alone, and kept for as long as the process; the worker keeps the duty of a
+        // bare thread: it neither allocates nor calls the C library.
+        let started = unsafe { bare_thread::start(&stack, worker::run) }.is_ok();
         if started {
             std::mem::forget(stack);
         }
         started
     });
     state::set_thread(if started { Thread::Started } else { Thread::GivenUp });
-}
-
-extern "C" fn run(_: *mut c_void) -> *mut c_void {
-    worker::run();
-    null_mut()
 }
 
 /// After a fork, in the child.

@@ -6,6 +6,7 @@
 
 use std::time::{Duration, Instant};
 
+use quire_sys::bare_thread;
 use quire_sys::mem::{HUGE_PAGE_SIZE, PAGE_SIZE};
 use quire_sys::pressure::Memory;
 use quire_sys::thread::{self, Processors, ThreadId};
@@ -27,10 +28,11 @@ const LOOK_AT_MEMORY_BYTES: u64 = 64 << 20;
 const LEAST_SHARED_PART: u16 = 16;
 /// If less than one page in that many is shared, copying the region whole costs more than copying those pages.
 const LEAST_WHOLE_PART: u16 = 4;
-/// Copying a region whole may cost that much processor time on average; in small pages it costs 0.8 ms.
-const MOST_WHOLE_NS: u64 = 2_000_000;
+/// A huge page may cost that much processor time to get, and copying a region into one that much on average; in small
+/// pages a region costs 0.8 ms.
+const MOST_WHOLE_NS: u64 = 1_000_000;
 /// After so many regions it is judged.
-const WHOLE_TRIED: u32 = 16;
+const WHOLE_TRIED: u32 = 4;
 /// Between two pieces copied page by page.
 const BREATH: Duration = Duration::from_micros(60);
 
@@ -77,6 +79,7 @@ impl<'a> Precopy<'a> {
             Err(reason) => return Some(reason),
         };
         let (began, before_ns) = (Instant::now(), thread::cpu_time_ns());
+        self.huge &= self.tools.spare.fetch_ns() < MOST_WHOLE_NS;
         let everywhere = Processors::allowed();
         let ended = self.copy_all(threshold, &mut pause);
         log::at(
@@ -167,7 +170,7 @@ impl<'a> Precopy<'a> {
         follow(forker);
         let leave = self.draw.pages(region.address, words.len());
         let done = copy::all_but(region.address, words, leave, self.budget_bytes, || {
-            std::thread::sleep(BREATH);
+            bare_thread::sleep(BREATH);
             follow(forker);
         });
         (region.turn, region.precopied, region.sample) = (Turn::Sampled, done.copied, done.left);

@@ -43,6 +43,8 @@ pub struct Region {
     pub address: usize,
     /// Share of its pages that was written in earlier epochs, in thousandths; `None` until there was one.
     pub coverage_permille: Option<u16>,
+    /// It was made a huge page, and not torn since as far as we know.
+    pub huge: bool,
     /// Pages that it spans.
     pub pages: u16,
     /// Pages with memory behind them when the child was young.
@@ -228,6 +230,7 @@ fn add(
             let region = Region {
                 address,
                 coverage_permille: known.and_then(|region| region.coverage_permille),
+                huge: known.is_some_and(|region| region.huge && region.pages == ((end - address) / PAGE_SIZE) as u16),
                 pages: ((end - address) / PAGE_SIZE) as u16,
                 present: own + shared,
                 ..Region::default()

@@ -45,6 +45,7 @@ impl Default for Settings {
 /// The largest region, a huge page.
 pub const MOST_REGION_BYTES: usize = 2 << 20;
 const LEAST_REGION_BYTES: usize = 32 << 10;
+const LEAST_RATE_BYTES_PER_S: u64 = 1 << 20;
 
 impl Settings {
     /// The settings that `value_of` gives for the names of variables, without allocating.
@@ -57,20 +58,16 @@ impl Settings {
                 misread = name.to_str().ok();
             }
         };
-        text(c"QUIRE_PRELOAD", &mut |value| Some(settings.enabled = yes_or_no(value)?));
-        text(c"QUIRE_PRELOAD_MEMORY", &mut |value| Some(settings.memory_bytes = Some(bytes(value)?)));
+        text(c"QUIRE_PRELOAD", &mut |value| set(&mut settings.enabled, yes_or_no(value)));
+        text(c"QUIRE_PRELOAD_MEMORY", &mut |value| set(&mut settings.memory_bytes, bytes(value).map(Some)));
         text(c"QUIRE_PRELOAD_RATE", &mut |value| {
-            Some(settings.rate_bytes_per_s = bytes(value).filter(|&rate| rate >= 1 << 20)?)
+            set(&mut settings.rate_bytes_per_s, bytes(value).filter(|&rate| rate >= LEAST_RATE_BYTES_PER_S))
         });
-        text(c"QUIRE_PRELOAD_THRESHOLD", &mut |value| Some(settings.threshold_permille = share(value)?));
-        text(c"QUIRE_PRELOAD_REGION", &mut |value| {
-            let bytes = bytes(value)? as usize;
-            let sound = bytes.is_power_of_two() && (LEAST_REGION_BYTES..=MOST_REGION_BYTES).contains(&bytes);
-            Some(settings.region_bytes = sound.then_some(bytes)?)
-        });
-        text(c"QUIRE_PRELOAD_LOG", &mut |value| Some(settings.log = value.parse().ok().filter(|&level| level <= 2)?));
-        text(c"QUIRE_PRELOAD_HUGE", &mut |value| Some(settings.huge = yes_or_no(value)?));
-        text(c"QUIRE_PRELOAD_MIN", &mut |value| Some(settings.min_bytes = bytes(value)?));
+        text(c"QUIRE_PRELOAD_THRESHOLD", &mut |value| set(&mut settings.threshold_permille, share(value)));
+        text(c"QUIRE_PRELOAD_REGION", &mut |value| set(&mut settings.region_bytes, region_bytes(value)));
+        text(c"QUIRE_PRELOAD_LOG", &mut |value| set(&mut settings.log, value.parse().ok().filter(|&level| level <= 2)));
+        text(c"QUIRE_PRELOAD_HUGE", &mut |value| set(&mut settings.huge, yes_or_no(value)));
+        text(c"QUIRE_PRELOAD_MIN", &mut |value| set(&mut settings.min_bytes, bytes(value)));
         settings.misread = misread;
         settings
     }
@@ -79,6 +76,17 @@ impl Settings {
     pub fn region_pages(&self) -> usize {
         self.region_bytes / quire_sys::mem::PAGE_SIZE
     }
+}
+
+/// Takes over a value that was understood.
+fn set<T>(setting: &mut T, value: Option<T>) -> Option<()> {
+    *setting = value?;
+    Some(())
+}
+
+fn region_bytes(value: &str) -> Option<usize> {
+    let bytes = usize::try_from(bytes(value)?).ok()?;
+    (bytes.is_power_of_two() && (LEAST_REGION_BYTES..=MOST_REGION_BYTES).contains(&bytes)).then_some(bytes)
 }
 
 fn yes_or_no(value: &str) -> Option<bool> {
@@ -93,7 +101,7 @@ fn yes_or_no(value: &str) -> Option<bool> {
 fn bytes(value: &str) -> Option<u64> {
     let end = value.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(value.len());
     let number: u64 = value[..end].parse().ok()?;
-    let unit = value[end..].as_bytes();
+    let unit = &value.as_bytes()[end..];
     let shift = match unit.first().map(u8::to_ascii_lowercase) {
         None => 0,
         Some(b'k') => 10,

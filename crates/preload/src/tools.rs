@@ -10,7 +10,7 @@ use quire_sys::pagemap::{Entry, Pagemap};
 
 use crate::account::Account;
 use crate::board::Board;
-use crate::copy;
+use crate::copy::{self, Spare};
 use crate::regions::Regions;
 use crate::settings::Settings;
 
@@ -30,6 +30,8 @@ pub struct Tools {
     pub pagemap: Pagemap,
     /// What is known of memory.
     pub regions: Regions,
+    /// A huge page of our own.
+    pub spare: Spare,
     /// Whether regions may be copied whole into huge pages.
     pub huge: bool,
     /// The least coverage for which to copy ahead, as it is now.
@@ -57,8 +59,9 @@ impl Tools {
         }
         let regions =
             Regions::new(settings.region_bytes).map_err(missing("no address space for the list of regions"))?;
+        let spare = Spare::new().map_err(missing("no address space"))?;
         let threshold_permille = settings.threshold_permille;
-        Ok(Self { settings, board, pagemap, regions, huge: false, threshold_permille })
+        Ok(Self { settings, board, pagemap, regions, spare, huge: false, threshold_permille })
     }
 
     /// Raises the threshold while too much of what was copied ahead is not needed, and lowers it to what was set again.

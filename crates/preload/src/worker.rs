@@ -1,13 +1,14 @@
 //! The thread in the parent: it sleeps until there is a child, and goes through the child's life with it.
 //!
-//! Relies on being the only one of its process. It has all signals blocked, a table of file descriptors of its own, and
-//! takes nothing from the program's allocator; should it panic, it ends quietly and the program goes on as without us.
+//! Relies on being the only one of its process. It is a bare thread ([`quire_sys::bare_thread`]): the C library does not
+//! know it, and it must neither allocate nor use anything thread-local. It has all signals blocked and a table of file
+//! descriptors of its own; should it panic, it ends alone and the program goes on as without us.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
 use quire_sys::mem::HUGE_PAGE_SIZE;
-use quire_sys::{guest, thread};
+use quire_sys::{bare_thread, guest, thread};
 
 use crate::account::Account;
 use crate::epoch::{Ended, Epoch};
@@ -15,28 +16,54 @@ use crate::state::{self, Fork, Thread};
 use crate::tools::Tools;
 use crate::{copy, log, mend};
 
+/// How often an idle thread looks whether the program acts as somebody else.
+const IDLE: Duration = Duration::from_secs(1);
 /// A child that is waited for after it announced its end.
 const LONGEST_END: Duration = Duration::from_secs(2);
 /// The life of the thread.
-pub fn run() {
-    if std::panic::catch_unwind(live).is_err() {
-        log::line(format_args!("gives up after an error of its own; the program goes on without it"));
-    }
-    state::set_thread(Thread::GivenUp);
+pub extern "C" fn run() {
+    std::panic::set_hook(Box::new(give_up));
+    state::set_thread(match live() {
+        Left::ForGood => Thread::GivenUp,
+        Left::ForAnother => Thread::None,
+    });
 }
 
-fn live() {
+/// A panic of ours ends the thread, and nothing else: it must not unwind, and the program goes on as without us.
+fn give_up(info: &std::panic::PanicHookInfo<'_>) {
+    let at = info.location().map_or(0, std::panic::Location::line);
+    let file = info.location().map_or("", std::panic::Location::file);
+    log::line(format_args!("error at {file}:{at}"));
+    if bare_thread::is_current() {
+        log::line(format_args!("gives up; the program goes on without it"));
+        state::set_thread(Thread::GivenUp);
+        bare_thread::end();
+    }
+}
+
+/// Why the thread ends before the program.
+enum Left {
+    /// It can't work here.
+    ForGood,
+    /// The program acts as somebody else now, so that a thread made anew at the next fork does, too.
+    ForAnother,
+}
+
+fn live() -> Left {
     guest::name_thread(c"quire-preload");
     // Without descriptors of our own we could disturb the program, and could not even say so.
-    if guest::take_own_descriptors().is_err() {
-        return;
+    if bare_thread::take_own_descriptors().is_err() {
+        return Left::ForGood;
     }
     guest::sharpen_timer();
-    let program = Program::this();
-    let Some(board) = state::board() else { return };
+    let (program, ids) = (Program::this(), guest::program_ids());
+    let Some(board) = state::board() else { return Left::ForGood };
     let mut tools = match Tools::new(state::settings(), board) {
         Ok(tools) => tools,
-        Err((what, why)) => return log::line(format_args!("not active in {}: {what}: {why}", program)),
+        Err((what, why)) => {
+            log::line(format_args!("not active in {program}: {what} (error {})", why.raw_os_error().unwrap_or(0)));
+            return Left::ForGood;
+        }
     };
     let forbidden = copy::huge_pages_forbidden(tools.settings.huge && tools.settings.region_bytes == HUGE_PAGE_SIZE);
     tools.huge = forbidden.is_none();
@@ -46,6 +73,10 @@ fn live() {
     let mut epochs = 0;
     loop {
         let events = tools.board.events();
+        // The C library changes who its own threads act as, but does not know this one.
+        if guest::program_ids() != ids {
+            return Left::ForAnother;
+        }
         match state::latest() {
             Some(fork) if seen != Some(fork) => {
                 seen = Some(fork);
@@ -53,7 +84,7 @@ fn live() {
                     expected_life = Some(life);
                 }
             }
-            _ => tools.board.wait(events, None),
+            _ => tools.board.wait(events, Some(IDLE)),
         }
     }
 }
@@ -105,7 +136,7 @@ fn go_through(tools: &mut Tools, fork: Fork, expected_life: Option<Duration>, ep
 fn wait_until_gone(epoch: &Epoch<'_>, fork: Fork) {
     let until = Instant::now() + LONGEST_END;
     while !epoch.watched().has_ended() && state::latest() == Some(fork) && Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(2));
+        bare_thread::sleep(Duration::from_millis(2));
     }
 }
 

@@ -15,7 +15,7 @@ use crate::keep::chain::Chain;
 use crate::keep::core::Core;
 use crate::keep::keeper::{Chores, Keeper};
 use crate::keep::locality::Costs;
-use crate::keep::view::{KeptView, Owner};
+use crate::keep::view::{KeptView, Lease, Owner};
 use crate::mechanism::{Mechanism, Options};
 use crate::origin::{Consumer, Origin, OriginStats, Refused, View};
 use crate::page::PAGE_SIZE;
@@ -27,7 +27,7 @@ const COSTS: Costs =
     Costs { start_percent: 80, least_percent: 60, most_percent: 95, rest_percent: 101, unneeded_percent: 20 };
 
 /// The origin.
-pub(crate) struct Announced(Arc<Shared>);
+pub(crate) struct Announced(Arc<Shared>, #[expect(dead_code, reason = "held")] Lease);
 
 struct Shared {
     core: Arc<Core>,
@@ -56,7 +56,8 @@ impl Announced {
             source,
             suggestion: "Raise the limit of threads, or turn `background` off.",
         })?;
-        Ok(Self(shared))
+        let lease = Lease::new(Arc::clone(&shared) as Arc<dyn Owner>);
+        Ok(Self(shared, lease))
     }
 }
 

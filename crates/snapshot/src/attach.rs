@@ -127,8 +127,11 @@ pub fn support() -> Vec<Support> {
     Mechanism::ALL.into_iter().map(|mechanism| Support { mechanism, result: probe(mechanism) }).collect()
 }
 
-/// Snapshots two huge pages and looks whether the view is one.
-fn probe(mechanism: Mechanism) -> Result<(), Refused> {
+/// Snapshots two huge pages of its own and looks whether the view is one.
+///
+/// # Errors
+/// [`Refused`]: what forbids `mechanism` here.
+pub fn probe(mechanism: Mechanism) -> Result<(), Refused> {
     let span = Span::allocate(4 << 20)?;
     let origin = attach(mechanism, span, &Options { background: false, ..Options::default() })?;
     let write = |value: u8| {

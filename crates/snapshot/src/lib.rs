@@ -8,6 +8,8 @@
 //! Relies on `quire-sys` for memory. Must not know what the memory holds or where a snapshot goes.
 
 #[cfg(not(loom))]
+mod access;
+#[cfg(not(loom))]
 mod announced;
 #[cfg(not(loom))]
 mod attach;
@@ -43,7 +45,9 @@ pub mod sync;
 mod uffd;
 
 #[cfg(not(loom))]
-pub use attach::{Choice, Support, Wants, attach, attach_consumer, support};
+pub use access::Access;
+#[cfg(not(loom))]
+pub use attach::{Choice, Support, Wants, attach, attach_consumer, probe, support};
 #[cfg(not(loom))]
 pub use fork_run::{Running, Sink, Unheard, fork_and_run};
 #[cfg(not(loom))]

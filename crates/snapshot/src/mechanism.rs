@@ -10,7 +10,8 @@ use crate::page::{PAGE_SIZE, REGION_SIZE};
 /// A way to keep memory as it was at a cut while somebody goes on writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Mechanism {
-    /// A second range of addresses in the same process that shares frames until somebody writes.
+    /// A second range of addresses in the same process that shares frames until somebody writes. A child that the program
+    /// forks meanwhile shares the range with it instead of having its own: it must not use it.
     Scoot,
     /// Write protection by userfaultfd; the faulting thread keeps the page.
     Uffd,

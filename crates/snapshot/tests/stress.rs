@@ -81,7 +81,8 @@ fn nothing_is_left() {
         let children = std::fs::read_to_string("/proc/thread-self/children").unwrap_or_default();
         [count("/proc/self/fd"), maps.lines().count(), count("/proc/self/task"), children.split_whitespace().count()]
     };
-    let allowed = [40, 400, 12, 0];
+    // Thousands of lives that left anything behind would exceed this by far; the sanitizers have some hundred of their own.
+    let allowed = [40, 1500, 12, 0];
     let patience = Instant::now() + Duration::from_secs(10);
     while left().iter().zip(allowed).any(|(&left, allowed)| left > allowed) {
         assert!(Instant::now() < patience, "descriptors, mappings, threads, children: {:?} left", left());
@@ -94,7 +95,7 @@ fn play(mechanism: Mechanism, seed: u64, time: Duration) {
     let mut state = seed;
     let end = Instant::now() + time;
     loop {
-        let lives = 1 + random(&mut state) % 3;
+        let lives = 1 + random(&mut state) % 12;
         let now = Instant::now();
         live(mechanism, random(&mut state), now + (end.max(now) - now) / lives as u32);
         if Instant::now() >= end {
@@ -132,7 +133,7 @@ fn live(mechanism: Mechanism, seed: u64, end: Instant) {
     });
     cells.check();
     let first_out = random(&mut state);
-    drop((first_out.is_multiple_of(2)).then_some(cells));
+    drop(first_out.is_multiple_of(2).then_some(cells));
     while !cuts.is_empty() {
         let cut = cuts.swap_remove(random(&mut state) as usize % cuts.len());
         cut.check(0, 1);

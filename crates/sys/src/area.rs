@@ -50,6 +50,21 @@ impl Area {
         let _ = unsafe { mm::madvise(self.base.cast(), self.len, Advice::LinuxDontFork) };
     }
 
+    /// Asks for huge pages behind the area. A wish: without them it works as well.
+    pub fn prefer_huge_pages(&self) {
+        // SAFETY: advice about memory of our own that doesn't change its contents.
+        let _ = unsafe { mm::madvise(self.base.cast(), self.len, Advice::LinuxHugepage) };
+    }
+
+    /// Gives back the memory behind the area, which reads as zero again.
+    ///
+    /// # Safety
+    /// Nobody holds a reference into it.
+    pub unsafe fn discard(&self) {
+        // SAFETY: the mapping is ours, and nobody relies on its contents.
+        let _ = unsafe { mm::madvise(self.base.cast(), self.len, Advice::LinuxDontNeed) };
+    }
+
     /// Its first address.
     pub fn base(&self) -> *mut u8 {
         self.base
@@ -88,6 +103,14 @@ mod tests {
                 assert_eq!(area.base().add(8191).read(), 7);
             }
             area.keep_from_children();
+        }
+        let area = Area::private(4 << 20).unwrap();
+        area.prefer_huge_pages();
+        // SAFETY: as above.
+        unsafe {
+            area.base().write(7);
+            area.discard();
+            assert_eq!(area.base().read(), 0);
         }
     }
 }

@@ -1,16 +1,14 @@
-//! What code inside somebody else's program needs in order not to be noticed: a thread with no signals and no file
-//! descriptors of the program's, `errno` as it was, the program's settings, its standard error.
+//! What code inside somebody else's program needs in order not to be noticed: `errno` as it was, the program's settings,
+//! its standard error, who it acts as.
 //!
-//! Relies on pthreads, `close_range`, `pidfd_open` and `pidfd_getfd`. Nothing here calls the program's allocator, except
-//! `pthread_create` itself, which takes a few hundred bytes from it.
+//! Relies on `pidfd_open`, `pidfd_getfd` and procfs. Nothing here calls the program's allocator; what a bare thread (see
+//! [`crate::bare_thread`]) may use is everything from [`Watched`] on.
 
-use std::ffi::{CStr, c_void};
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::process::{self, Pid, PidfdFlags, PidfdGetfdFlags};
-
-use crate::area::Area;
 
 /// The calling thread's `errno`.
 pub fn errno() -> i32 {
@@ -37,16 +35,6 @@ pub unsafe fn setting<'a>(name: &CStr) -> Option<&'a [u8]> {
     }
 }
 
-/// Whether the calling thread has any signal blocked: a sign that it may be in a handler.
-pub fn signals_blocked() -> bool {
-    let mut mask = std::mem::MaybeUninit::<libc::sigset_t>::zeroed();
-    // SAFETY: a null set leaves the mask alone; the old one goes to memory of the right size, which is a set when zero.
-    unsafe {
-        libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), mask.as_mut_ptr());
-        (1..=libc::SIGRTMAX()).any(|signal| libc::sigismember(mask.as_ptr(), signal) == 1)
-    }
-}
-
 /// Largest resident size that this process has had, in bytes. Opens no file.
 pub fn resident_peak_bytes() -> u64 {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
@@ -55,51 +43,6 @@ pub fn resident_peak_bytes() -> u64 {
         libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
         usage.assume_init().ru_maxrss as u64 * 1024
     }
-}
-
-/// Starts a detached thread on `stack` that has every signal blocked.
-///
-/// # Errors
-/// As `pthread_create`.
-///
-/// # Safety
-/// `stack` is used by nobody else and lives as long as the thread.
-pub unsafe fn start_thread(
-    stack: &Area,
-    run: extern "C" fn(*mut c_void) -> *mut c_void,
-    argument: *mut c_void,
-) -> io::Result<()> {
-    let mut attributes = std::mem::MaybeUninit::<libc::pthread_attr_t>::zeroed();
-    let mut all = std::mem::MaybeUninit::<libc::sigset_t>::zeroed();
-    let mut before = std::mem::MaybeUninit::<libc::sigset_t>::zeroed();
-    let mut thread = 0;
-    // SAFETY: all structs are initialised by the first call that gets them; the stack is the caller's to give. A thread
-    // takes over its creator's mask, so all signals are blocked around its creation and the creator's mask is put back.
-    let result = unsafe {
-        libc::pthread_attr_init(attributes.as_mut_ptr());
-        libc::pthread_attr_setdetachstate(attributes.as_mut_ptr(), libc::PTHREAD_CREATE_DETACHED);
-        libc::pthread_attr_setstack(attributes.as_mut_ptr(), stack.base().cast(), stack.len());
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
-        let result = libc::pthread_create(&raw mut thread, attributes.as_ptr(), run, argument);
-        libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut());
-        libc::pthread_attr_destroy(attributes.as_mut_ptr());
-        result
-    };
-    if result == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(result)) }
-}
-
-/// Gives the calling thread a table of file descriptors of its own, which is empty. What it opens from now on, the rest
-/// of the program neither sees nor has to count with, and what the program closes is closed.
-///
-/// # Errors
-/// As `close_range` (Linux 5.9).
-pub fn take_own_descriptors() -> io::Result<()> {
-    const CLOSE_RANGE_UNSHARE: u32 = 2;
-    // SAFETY: the call takes numbers only. It unshares the table first, so no descriptor of another thread is closed;
-    // whoever calls this holds none in this thread.
-    let result = unsafe { libc::syscall(libc::SYS_close_range, 0_u32, u32::MAX, CLOSE_RANGE_UNSHARE) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// A process that is watched, whatever becomes of its number.
@@ -162,14 +105,35 @@ pub fn write_once(descriptor: impl AsFd, text: &[u8]) {
 
 /// Names the calling thread.
 pub fn name_thread(name: &CStr) {
-    // SAFETY: the kernel reads a C string and cuts it at 15 bytes.
-    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+    // A thread without a name works as well.
+    let _ = rustix::thread::set_name(name);
+}
+
+/// Who the program acts as: user and group ids of its first thread, real, effective, saved and of files. A bare thread
+/// does not follow when they change. `None` when the kernel does not tell.
+pub fn program_ids() -> Option<[u32; 8]> {
+    let mut text = [0; 2048];
+    let count = read_file(c"/proc/self/status", &mut text).ok()?;
+    let mut ids = [0; 8];
+    let mut lines = text[..count].split(|&byte| byte == b'\n');
+    let mut read = |name: &[u8], to: &mut [u32]| {
+        let words = lines.find_map(|line| line.strip_prefix(name))?.split(u8::is_ascii_whitespace);
+        let mut words = words.filter(|word| !word.is_empty());
+        to.iter_mut().try_for_each(|id| {
+            *id = std::str::from_utf8(words.next()?).ok()?.parse().ok()?;
+            Some(())
+        })
+    };
+    let (users, groups) = ids.split_at_mut(4);
+    read(b"Uid:", users)?;
+    read(b"Gid:", groups)?;
+    Some(ids)
 }
 
 /// Has the calling thread woken from short sleeps without the usual 50 µs of slack.
 pub fn sharpen_timer() {
-    // SAFETY: the call takes numbers only and concerns the calling thread.
-    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000_usize) };
+    // With the usual slack the sleeps are a little longer.
+    let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1_000));
 }
 
 /// Reads the beginning of a file, as far as it fits; returns how much that is.
@@ -200,33 +164,6 @@ pub fn process_id() -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicU32, Ordering};
-
-    static DONE: AtomicU32 = AtomicU32::new(0);
-
-    extern "C" fn run(_: *mut c_void) -> *mut c_void {
-        assert!(signals_blocked());
-        let kept = rustix::io::dup(standard_error()).is_ok();
-        let alone = take_own_descriptors().is_ok() && FileId::of(standard_error()).is_none();
-        let fetched = Watched::open(process_id()).and_then(|this| this.descriptor(2)).is_ok();
-        DONE.store(1 + u32::from(kept && alone && fetched), Ordering::Release);
-        crate::futex::wake_all(&DONE, crate::futex::Scope::Process);
-        std::ptr::null_mut()
-    }
-
-    #[test]
-    fn a_guest_thread_has_no_signals_and_its_own_descriptors() {
-        let stack = Area::private(256 << 10).unwrap();
-        // SAFETY: the stack is leaked below, so it outlives the thread.
-        unsafe { start_thread(&stack, run, std::ptr::null_mut()) }.unwrap();
-        std::mem::forget(stack);
-        while DONE.load(Ordering::Acquire) == 0 {
-            crate::futex::wait(&DONE, 0, None, crate::futex::Scope::Process);
-        }
-        assert_eq!(DONE.load(Ordering::Acquire), 2);
-        assert!(FileId::of(standard_error()).is_some(), "the other threads keep theirs");
-    }
-
     #[test]
     fn a_process_is_watched_to_its_end() {
         let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
@@ -242,6 +179,8 @@ mod tests {
     fn errno_is_put_back() {
         set_errno(7);
         assert_eq!(errno(), 7);
+        let ids = program_ids().unwrap();
+        assert_eq!((ids[1], ids[5]), (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()));
         assert!(resident_peak_bytes() > 0 && process_id() > 0);
     }
 }

@@ -4,6 +4,7 @@
 //! builds on it. Must not know what the memory, files and threads are used for.
 
 pub mod area;
+pub mod bare_thread;
 pub mod buffer;
 pub mod child;
 pub mod file;

@@ -156,10 +156,11 @@ pub unsafe fn discard(at: *mut u8, len: usize) -> io::Result<()> {
 /// # Errors
 /// As `mremap` with `MREMAP_DONTUNMAP` (Linux 5.13 for files).
 pub unsafe fn move_over(from: *mut u8, len: usize, to: *mut u8) -> io::Result<()> {
-    let flags = mm::MremapFlags::MAYMOVE | mm::MremapFlags::from_bits_retain(libc::MREMAP_DONTUNMAP.cast_unsigned());
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_DONTUNMAP | libc::MREMAP_FIXED;
+    // Not by rustix: its C library backend, which Miri and the sanitizers need, passes a wrong flag.
     // SAFETY: as the caller promises.
-    unsafe { mm::mremap_fixed(from.cast(), len, len, flags, to.cast()) }?;
-    Ok(())
+    let moved = unsafe { libc::mremap(from.cast(), len, len, flags, to.cast::<libc::c_void>()) };
+    if moved == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// The parts of `within` that `file` has pages for, in memory or swapped out; the rest are holes and read as zero. What is

@@ -9,7 +9,9 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::io::Errno;
-use rustix::mm::{self, Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags};
+use rustix::mm::{self, Advice, MapFlags, MprotectFlags, ProtFlags};
+
+use crate::map;
 
 /// Bytes of a page, the unit of every mapping.
 pub const PAGE_SIZE: usize = 4096;
@@ -242,12 +244,10 @@ impl Reservation {
         if range.is_empty() {
             return Ok(());
         }
-        let from = source.base.wrapping_add(range.start).cast();
-        let to = self.base.wrapping_add(range.start).cast();
-        let flags = MremapFlags::MAYMOVE | MremapFlags::from_bits_retain(libc::MREMAP_DONTUNMAP.cast_unsigned());
+        let (from, to) = (source.base.wrapping_add(range.start), self.base.wrapping_add(range.start));
         // SAFETY: both ranges lie inside reservations that are ours; the caller answers for their contents.
-        unsafe { mm::mremap_fixed(from, range.len(), range.len(), flags, to) }
-            .map_err(|errno| failed("mremap", &range, errno))?;
+        unsafe { map::move_over(from, range.len(), to) }
+            .map_err(|error| failed("mremap", &range, Errno::from_io_error(&error).unwrap_or(Errno::INVAL)))?;
         Ok(())
     }
 }

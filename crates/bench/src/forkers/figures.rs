@@ -61,6 +61,7 @@ fn add_throughput(found: &Found, report: &mut Report) {
     );
     for (name, unit, pick) in [
         ("redis_save_s", "s", (|visit| mean(&visit.took_s)) as fn(&Visit) -> f64),
+        ("redis_processor_us_per_update", "us", |visit| mean(&visit.processor_us)),
         ("redis_fork_us", "us", |visit| mean(&visit.forks_us)),
     ] {
         let (_, plain, with) = gains(found, pick);
@@ -131,6 +132,7 @@ mod tests {
             latencies_us: vec![latency_us; 2000],
             took_s: vec![1.0],
             forks_us: vec![9000.0],
+            processor_us: vec![3.0],
             extra_mib: None,
         }
     }

@@ -8,7 +8,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 
 use super::sides::{Scale, Side};
 use crate::load::closed::micros;
@@ -53,6 +53,8 @@ pub struct Visit {
     pub took_s: Vec<f64>,
     /// How long the server says that its forks took, in microseconds.
     pub forks_us: Vec<f64>,
+    /// Processor time of the server's process per update while a save ran, in microseconds.
+    pub processor_us: Vec<f64>,
     /// Memory above that before the save, with the child's, if it was watched.
     pub extra_mib: Option<f64>,
 }
@@ -103,6 +105,7 @@ fn save_several(
     let before = if watch_memory { memory::proportional_bytes(pid)? } else { 0 };
     for _ in 0..saves {
         let (began, updates) = (Instant::now(), done.load(Ordering::Relaxed));
+        let used_s = processor_s(pid)?;
         let watching = AtomicBool::new(!watch_memory);
         let (save, peak) = std::thread::scope(|scope| {
             let watch = scope.spawn(|| memory::watch_peak(pid, Duration::from_millis(100), &watching));
@@ -113,6 +116,8 @@ fn save_several(
         let save = save?;
         let rate = |since: Duration| (done.load(Ordering::Relaxed) - updates) as f64 / since.as_secs_f64();
         visit.during_per_s.push(rate(began.elapsed()));
+        let count = (done.load(Ordering::Relaxed) - updates).max(1);
+        visit.processor_us.push((processor_s(pid)? - used_s) * 1e6 / count as f64);
         visit.took_s.push(save.took.as_secs_f64());
         visit.forks_us.push(side.server.save_stall_us(&mut side.control)?);
         spans.push((micros(began - origin), micros(began.elapsed() + (began - origin) + TAIL)));
@@ -123,6 +128,18 @@ fn save_several(
         visit.cycle_per_s.push(rate(began.elapsed()));
     }
     Ok((visit, spans))
+}
+
+/// Processor time that the threads of process `pid` have used, without its children, in seconds.
+fn processor_s(pid: u32) -> anyhow::Result<f64> {
+    /// Ticks a second in `/proc`, on every Linux.
+    const TICKS_PER_S: f64 = 100.0;
+    let text =
+        std::fs::read_to_string(format!("/proc/{pid}/stat")).context("asking for the server's processor time")?;
+    // The name, in parentheses, may hold anything; user and system time are the 12th and 13th words after it.
+    let after = text.rsplit_once(')').map_or("", |(_, after)| after);
+    let ticks: f64 = after.split_ascii_whitespace().skip(11).take(2).filter_map(|word| word.parse::<f64>().ok()).sum();
+    Ok(ticks / TICKS_PER_S)
 }
 
 /// Overwrites keys that are drawn by `load` until `stop`.
@@ -156,6 +173,15 @@ fn update(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn our_own_processor_time_grows() {
+        let before = processor_s(std::process::id()).unwrap();
+        let began = Instant::now();
+        while processor_s(std::process::id()).unwrap() == before {
+            assert!(began.elapsed() < Duration::from_secs(30));
+        }
+    }
 
     #[test]
     fn latencies_count_where_a_save_ran() {

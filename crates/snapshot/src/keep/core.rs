@@ -78,8 +78,10 @@ impl Core {
         consumer: Option<Arc<dyn Consumer>>,
     ) -> Result<Self, Refused> {
         let regions = span.len().div_ceil(options.region_bytes);
-        // Views hold at most what was written since their cuts, so several of them may hold several times the range.
-        let capacity_bytes = options.budget_bytes.unwrap_or(span.len().saturating_mul(4).saturating_add(64 << 20));
+        // Views hold at most what was written since their cuts, so several of them may hold several times the range; each
+        // epoch may leave its last run (and one taken in a race) nearly empty. These are addresses, not memory.
+        let several = span.len().saturating_mul(4).saturating_add(2 * MOST_EPOCHS * RUN_BYTES);
+        let capacity_bytes = options.budget_bytes.unwrap_or(several);
         let core = Self {
             mechanism,
             store: Store::new(capacity_bytes.min(1 << 40))?,

@@ -1,10 +1,10 @@
 //! The thread that works ahead of the writers and cleans up behind the views, one for each origin.
 //!
-//! Relies on being woken: it sleeps when there is nothing to do, and ends when its origin and all views are gone. Nobody
-//! waits for it but [`Keeper::settle`].
+//! Relies on being woken: it sleeps when there is nothing to do. It ends with the last [`Lease`](super::view::Lease) of its
+//! mechanism, which waits for it, as the memory may be gone right afterwards. Nobody else does but [`Keeper::settle`].
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -43,6 +43,8 @@ pub(crate) struct Keeper {
     sleeping: AtomicBool,
     idle: Condvar,
     background: bool,
+    /// Origins and epochs that hold the mechanism.
+    leases: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -79,6 +81,23 @@ impl Keeper {
         self.lock().stop = true;
         self.ring();
         self.idle.notify_all();
+    }
+
+    /// One more holds the mechanism.
+    pub(crate) fn enter(&self) {
+        self.leases.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One holds it no longer. After the last one, the thread doesn't touch the memory any more.
+    pub(crate) fn leave(&self) {
+        if self.leases.fetch_sub(1, Ordering::AcqRel) > 1 {
+            return;
+        }
+        self.stop();
+        let mut work = self.lock();
+        while work.busy {
+            work = self.idle.wait(work).unwrap_or_else(PoisonError::into_inner);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Work> {
@@ -159,6 +178,8 @@ impl Keeper {
                 continue;
             }
             drop(work);
+            // Dropped after `chores`, or whoever waits would find the mechanism still held.
+            let _busy = Busy(self);
             let Some(chores) = chores.upgrade() else { return };
             if tidy {
                 chores.chain().tidy();
@@ -175,6 +196,21 @@ impl Keeper {
     fn is_wanted(&self) -> bool {
         let work = self.lock();
         work.stop || work.tidy || self.cut.load(Ordering::SeqCst)
+    }
+
+    /// Lets time pass, until something more urgent comes.
+    fn pause(&self, time: Duration) {
+        let start = Instant::now();
+        loop {
+            let seen = self.bell.load(Ordering::SeqCst);
+            let left = time.saturating_sub(start.elapsed());
+            if left.is_zero() || self.is_wanted() {
+                return;
+            }
+            self.sleeping.store(true, Ordering::SeqCst);
+            futex::wait(&self.bell, seen, Some(left), Scope::Process);
+            self.sleeping.store(false, Ordering::SeqCst);
+        }
     }
 
     fn mend(&self, chores: &dyn Chores) {
@@ -211,10 +247,20 @@ impl Keeper {
                 let early = Duration::from_secs_f64(due).saturating_sub(start.elapsed());
                 // Sleeps shorter than this are longer than they say.
                 if early > Duration::from_micros(200) {
-                    std::thread::sleep(early);
+                    self.pause(early);
                 }
             }
             core.store.warm_ahead();
         }
+    }
+}
+
+/// The thread is at something, as long as this lives.
+struct Busy<'a>(&'a Keeper);
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.lock().busy = false;
+        self.0.idle.notify_all();
     }
 }

@@ -15,16 +15,33 @@ pub(crate) trait Owner: Chores {
     fn keeper(&self) -> &Arc<Keeper>;
 }
 
+/// A mechanism as its origin and its epochs hold it. With the last of them all upkeep is over: from then on the memory may
+/// be unmapped.
+pub(crate) struct Lease(Arc<dyn Owner>);
+
+impl Lease {
+    pub(crate) fn new(owner: Arc<dyn Owner>) -> Self {
+        owner.keeper().enter();
+        Self(owner)
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.0.keeper().leave();
+    }
+}
+
 /// What all views of an epoch share.
 struct Live {
-    owner: Arc<dyn Owner>,
+    owner: Lease,
     epoch: Arc<Epoch>,
 }
 
 impl Drop for Live {
     fn drop(&mut self) {
         self.epoch.end();
-        self.owner.keeper().note_end(&*self.owner);
+        self.owner.0.keeper().note_end(&*self.owner.0);
     }
 }
 
@@ -33,18 +50,18 @@ pub(crate) struct KeptView(Arc<Live>);
 
 impl KeptView {
     pub(crate) fn new(owner: Arc<dyn Owner>, epoch: Arc<Epoch>) -> Self {
-        Self(Arc::new(Live { owner, epoch }))
+        Self(Arc::new(Live { owner: Lease::new(owner), epoch }))
     }
 }
 
 impl View for KeptView {
     fn len(&self) -> usize {
-        self.0.owner.core().span.len()
+        self.0.owner.0.core().span.len()
     }
 
     fn read(&self, offset: usize, to: &mut [u8]) -> Result<(), ViewError> {
         check(offset, to.len(), self.len())?;
-        let chain = self.0.owner.chain();
+        let chain = self.0.owner.0.chain();
         let (mut offset, mut rest) = (offset, to);
         while !rest.is_empty() {
             let in_page = rest.len().min(PAGE_SIZE - offset % PAGE_SIZE);

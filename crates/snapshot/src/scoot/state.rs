@@ -165,3 +165,17 @@ impl State {
         bytes
     }
 }
+
+impl Drop for State {
+    /// Leaves the range as private memory, as it came: a child of a later fork must not share what its parent writes. The
+    /// content is the file's, which lives on for as long as it is mapped.
+    fn drop(&mut self) {
+        let desk = self.desk.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for run in desk.ledger.runs(|region| region.sharing == Sharing::Shared) {
+            let home = desk.ledger.region(run.start).home;
+            // What can't be mapped anew stays as it is: readable and writable.
+            // SAFETY: the file holds what the run shows, and nobody writes it by another way: the views are gone.
+            let _ = unsafe { self.memory.map_origin(&run, home, quire_sys::map::Sharing::Private) };
+        }
+    }
+}

@@ -190,6 +190,12 @@ fn what_was_there_before_the_origin_is_there_with_it_and_after_it() {
         assert_eq!((seen(&*view, REGION_SIZE), seen(&*view, last)), (6, 5));
         drop(view);
         assert_eq!((get(base, 0), get(base, REGION_SIZE), get(base, last)), (5, 6, 8));
+        let mut words = Pagemap::open(None).unwrap().read(base as usize, 1).unwrap();
+        assert!(words.remove(0).file_or_shared, "nothing was copied");
+        put(base, 0, 4);
+        let own = Pagemap::open(None).unwrap().read(base as usize, 1).unwrap().remove(0);
+        assert!(!own.file_or_shared, "and writes are the range's own, as before");
+        put(base, 0, 5);
         // Memory that has had an origin can have another one.
         let second = attach(span(), setting, &options(setting));
         assert_eq!((get(base, 0), get(base, REGION_SIZE), get(base, last)), (5, 6, 8));
@@ -223,11 +229,6 @@ fn regions_that_fill_up_get_huge_pages() {
     let origin = origin(2 * REGION_SIZE, SETTINGS[0]);
     (0..REGION_SIZE).step_by(PAGE_SIZE).for_each(|offset| put(origin.base(), offset, 1));
     put(origin.base(), REGION_SIZE, 1);
-    if map::advise(origin.state.memory.door_at(super::layout::Generation(2), 0), REGION_SIZE, Hint::Collapse)
-        .is_err_and(|error| error.kind() == std::io::ErrorKind::InvalidInput && !cfg!(target_os = "linux"))
-    {
-        return;
-    }
     origin.settle();
     let desk = origin.state.lock();
     let huge = |region: usize| desk.ledger.region(region).huge[0];

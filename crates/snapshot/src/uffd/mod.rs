@@ -12,7 +12,7 @@ mod registry;
 mod tests;
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -27,7 +27,7 @@ use crate::keep::chain::Chain;
 use crate::keep::core::Core;
 use crate::keep::keeper::{Chores, Keeper};
 use crate::keep::locality::Costs;
-use crate::keep::view::{KeptView, Owner};
+use crate::keep::view::{KeptView, Lease, Owner};
 use crate::mechanism::{Mechanism, Options};
 use crate::origin::{Consumer, Origin, OriginStats, Refused, View};
 use crate::page::{PAGE_SIZE, PAGES_PER_REGION};
@@ -41,9 +41,11 @@ const COSTS: Costs =
 const MOST_RUNS: usize = 32;
 /// A huge page is made only where at least this many of its pages are there already.
 const ENOUGH_PAGES: usize = PAGES_PER_REGION / 2;
+/// So many refusals in a row mean that huge pages can't be had for this range.
+const MOST_REFUSALS: u32 = 32;
 
 /// The origin.
-pub(crate) struct Uffd(Arc<Shared>);
+pub(crate) struct Uffd(Arc<Shared>, #[expect(dead_code, reason = "held")] Lease);
 
 struct Shared {
     /// Given up first: no handler may find a half-gone mechanism.
@@ -57,8 +59,8 @@ struct Shared {
     gate: Mutex<()>,
     /// A cut waits for the gate.
     cutting: AtomicBool,
-    /// Whether huge pages can be made.
-    rejoins: AtomicBool,
+    /// How often in a row the kernel has refused to make a huge page.
+    refusals: AtomicU32,
     /// Where the keeper goes on looking for split huge pages.
     cursor: AtomicUsize,
     pagemap: Option<Pagemap>,
@@ -100,7 +102,7 @@ impl Uffd {
             chain: Chain::new(Arc::clone(&core)),
             gate: Mutex::default(),
             cutting: AtomicBool::new(false),
-            rejoins: AtomicBool::new(true),
+            refusals: AtomicU32::new(0),
             cursor: AtomicUsize::new(0),
             pagemap: Pagemap::open(None).ok(),
             fault,
@@ -122,7 +124,8 @@ impl Uffd {
         unsafe { shared.fault.register(span.base(), span.len(), modes) }
             .map_err(|source| failed("UFFDIO_REGISTER", source, "The range must be private anonymous memory."))?;
         shared.keeper.start(&shared).map_err(|source| failed("clone", source, "Raise the limit of threads."))?;
-        Ok(Self(shared))
+        let lease = Lease::new(Arc::clone(&shared) as Arc<dyn Owner>);
+        Ok(Self(shared, lease))
     }
 }
 
@@ -219,7 +222,7 @@ impl Chores for Shared {
 
     /// Makes one huge page whole again.
     fn mend(&self) -> bool {
-        if !self.rejoins.load(Ordering::Relaxed) {
+        if self.refusals.load(Ordering::Relaxed) >= MOST_REFUSALS {
             return false;
         }
         let from = self.cursor.load(Ordering::Relaxed);
@@ -242,12 +245,13 @@ impl Chores for Shared {
         match advise(self.core.span.at(pages.start * PAGE_SIZE), pages.len() * PAGE_SIZE, Hint::Collapse) {
             Ok(()) => {
                 self.parts.note_joined(part);
+                self.refusals.store(0, Ordering::Relaxed);
                 self.core.figures.rejoined.fetch_add(1, Ordering::Relaxed);
             }
-            // The range was told not to use huge pages, or the kernel has none. (The kernel says the same of pages that
-            // were protected again since.)
-            Err(error) if error.kind() == std::io::ErrorKind::InvalidInput && self.parts.is_open(pages.start) => {
-                self.rejoins.store(false, Ordering::Relaxed);
+            // The range was told not to use huge pages, or there are none; or it was protected again meanwhile, which says
+            // nothing. Other errors are for want of memory, or somebody was holding a page.
+            Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => {
+                self.refusals.fetch_add(1, Ordering::Relaxed);
             }
             Err(_) => {}
         }

@@ -136,7 +136,7 @@ impl Pair {
     }
 
     fn place(&self, place: Place) -> (usize, usize) {
-        let at = (u64::from(place.at) * self.model.len() as u64 >> 32) as usize;
+        let at = ((u64::from(place.at) * self.model.len() as u64) >> 32) as usize;
         (at, (place.len as usize).min(self.model.len() - at))
     }
 

@@ -58,7 +58,7 @@ fn check_as_they_come(cuts: &mpsc::Receiver<Cut>, alive: usize, seed: u64) {
     let mut held: Vec<Cut> = Vec::new();
     for cut in cuts {
         cut.check(random(&mut state) as usize % 16, 17);
-        if random(&mut state) % 4 == 0 {
+        if random(&mut state).is_multiple_of(4) {
             held.push(cut.again());
         }
         held.push(cut);

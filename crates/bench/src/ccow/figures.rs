@@ -1,0 +1,163 @@
+//! From visits to figures: gain, memory, and the paper's Table 1.
+//!
+//! Relies on goals being stated for skew 1.0 at the largest size. All three are those of one configuration: the fastest of
+//! ours among those that keep to the goals for memory and needless copies, or the fastest if none does.
+
+use super::configuration::{Configuration, FORK, FORK_THP};
+use super::tour::{Found, Setting};
+use super::visit::Visit;
+use super::workload::Layout;
+use crate::report::{Better, Figure, Report};
+use crate::stats::Spread;
+
+const GAIN: f64 = 0.25;
+const MEMORY: f64 = 0.067;
+const UNNEEDED: f64 = 0.20;
+
+/// Adds all figures.
+pub(super) fn add(settings: &[Found], report: &mut Report) {
+    if let Some(found) = goal_setting(settings) {
+        add_goals(found, report);
+    }
+    for found in settings {
+        for (configuration, visit) in &found.visits {
+            report.info.push(line(found, *configuration, visit));
+        }
+        for (configuration, reason) in &found.refused {
+            let name = name(&found.setting, *configuration);
+            report
+                .info
+                .push(Figure::new(name, f64::NAN, "1/s", Better::Higher).note(format!("not measured: {reason}")));
+        }
+    }
+}
+
+/// The setting that goals are stated for: skew 1.0 in order, at the largest size; another skew if that was not run.
+fn goal_setting(settings: &[Found]) -> Option<&Found> {
+    let ordered = || settings.iter().filter(|found| found.setting.layout == Layout::Ordered);
+    ordered()
+        .filter(|found| found.setting.skew == 1.0)
+        .max_by_key(|found| found.setting.mib)
+        .or_else(|| ordered().next_back())
+}
+
+/// The faster of the two forks, and its writes a second.
+fn better_fork(found: &Found) -> Option<(Configuration, f64)> {
+    let speed = |configuration| found.get(configuration).map(|visit| (configuration, visit.per_s()));
+    [speed(FORK), speed(FORK_THP)].into_iter().flatten().max_by(|one, two| one.1.total_cmp(&two.1))
+}
+
+/// Memory beyond that of fork over pages of 4 KiB, as a share of it.
+fn memory_overhead(found: &Found, visit: &Visit) -> f64 {
+    found.get(FORK).map_or(f64::NAN, |fork| visit.footprint_bytes as f64 / fork.footprint_bytes as f64 - 1.0)
+}
+
+/// The configuration whose figures count.
+fn best(found: &Found) -> Option<(Configuration, &Visit)> {
+    let ours = || found.visits.iter().filter(|(configuration, _)| !configuration.is_fork());
+    let keeps = |visit: &Visit| memory_overhead(found, visit) <= MEMORY && visit.pages.unneeded_ratio() <= UNNEEDED;
+    let fastest =
+        |one: &&(Configuration, Visit), two: &&(Configuration, Visit)| one.1.per_s().total_cmp(&two.1.per_s());
+    let chosen = ours().filter(|(_, visit)| keeps(visit)).max_by(fastest).or_else(|| ours().max_by(fastest));
+    chosen.map(|(configuration, visit)| (*configuration, visit))
+}
+
+fn add_goals(found: &Found, report: &mut Report) {
+    let gain = Figure::new("ccow_throughput_gain", f64::NAN, "of 1", Better::Higher).goal(GAIN);
+    let memory = Figure::new("ccow_memory_overhead", f64::NAN, "of 1", Better::Lower).goal(MEMORY);
+    let unneeded = Figure::new("ccow_unneeded_ratio", f64::NAN, "of 1", Better::Lower).goal(UNNEEDED);
+    let (Some((configuration, visit)), Some((fork, fork_per_s))) = (best(found), better_fork(found)) else {
+        let missing = |figure: Figure| figure.note("not measured: none of ours can be had here");
+        report.results.extend([gain, memory, unneeded].map(missing));
+        return;
+    };
+    let Setting { mib, skew, .. } = found.setting;
+    let note = format!("{} beside {}, {mib} MiB, zipf {skew}", configuration.name(), fork.name());
+    let mut gain = Figure { value: visit.per_s() / fork_per_s - 1.0, ..gain }
+        .peer("writes/s", visit.per_s())
+        .note(format!("{note}; the faster fork counts; a cut every {:.2} s", found.recovery.interval.as_secs_f64()));
+    for fork in [FORK, FORK_THP] {
+        if let Some(visit) = found.get(fork) {
+            gain = gain.peer(&format!("{} writes/s", fork.name()), visit.per_s());
+        }
+    }
+    let memory = Figure { value: memory_overhead(found, visit), ..memory }
+        .peer("mib", mebibytes(visit.footprint_bytes))
+        .peer("fork mib", found.get(FORK).map_or(f64::NAN, |fork| mebibytes(fork.footprint_bytes)))
+        .note("of the same configuration; with all views that live at once");
+    let unneeded = Figure { value: visit.pages.unneeded_ratio(), ..unneeded }
+        .peer("precopied", visit.pages.precopied as f64)
+        .peer("unneeded", visit.pages.unneeded as f64)
+        .note("of the same configuration; of the pages that were copied ahead");
+    report.results.extend([gain, memory, unneeded]);
+}
+
+fn mebibytes(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
+fn name(setting: &Setting, configuration: Configuration) -> String {
+    let layout = if setting.layout == Layout::Scattered { "_scattered" } else { "" };
+    format!("{}_{}_zipf_{:.1}{layout}", configuration.name(), setting.mib, setting.skew)
+}
+
+/// A line of the paper's figure 5 and of its table 1.
+fn line(found: &Found, configuration: Configuration, visit: &Visit) -> Figure {
+    let fork = better_fork(found).map_or(f64::NAN, |(_, per_s)| per_s);
+    let stall = Spread::of(&visit.stall_ns).map_or(f64::NAN, |stall| stall.median);
+    Figure::new(name(&found.setting, configuration), visit.per_s(), "1/s", Better::Higher)
+        .peer("gain", visit.per_s() / fork - 1.0)
+        .peer("memory_mib", mebibytes(visit.footprint_bytes))
+        .peer("memory_overhead", memory_overhead(found, visit))
+        .peer("precopy_ratio", visit.pages.precopy_ratio())
+        .peer("unneeded_ratio", visit.pages.unneeded_ratio())
+        .peer("stall_ns", stall)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ccow::recovery::Recovery;
+    use crate::ccow::visit::Pages;
+    use crate::measure::subject::PageKind;
+    use quire_snapshot::{Mechanism, Precopy};
+    use serde_json::Map;
+    use std::time::Duration;
+
+    fn visit(writes: u64, footprint_bytes: u64, unneeded: u64) -> Visit {
+        let pages = Pages { copied: 100, precopied: 50, needed: 50 - unneeded, unneeded };
+        Visit { writes, elapsed_s: 1.0, footprint_bytes, pages, ..Visit::default() }
+    }
+
+    fn ours(precopy: Precopy) -> Configuration {
+        Configuration { mechanism: Mechanism::Barrier, precopy, kind: PageKind::Huge }
+    }
+
+    fn found(visits: Vec<(Configuration, Visit)>) -> Found {
+        let setting = Setting { mib: 8, skew: 1.0, layout: Layout::Ordered, only_central: true };
+        let recovery = Recovery { interval: Duration::from_secs(1), normal_per_s: 1e6, gave_up: false };
+        Found { setting, recovery, alive: 2, visits, refused: vec![] }
+    }
+
+    fn values(found: Found) -> Vec<f64> {
+        let mut report =
+            Report { experiment: "ccow", machine: Map::new(), scale: Map::new(), results: vec![], info: vec![] };
+        add(&[found], &mut report);
+        report.results.iter().map(|figure| (figure.value * 1000.0).round() / 1000.0).collect()
+    }
+
+    #[test]
+    fn a_fast_configuration_that_wastes_memory_does_not_count() {
+        let forks = [(FORK, visit(100, 1000, 0)), (FORK_THP, visit(110, 1000, 0))];
+        let wasteful = (ours(Precopy::All), visit(200, 1300, 30));
+        let sound = (ours(Precopy::Threshold(80)), visit(154, 1050, 5));
+        let [fork, thp] = forks;
+        assert_eq!(values(found(vec![fork.clone(), thp.clone(), wasteful.clone(), sound])), [0.4, 0.05, 0.1]);
+        assert_eq!(values(found(vec![fork, thp, wasteful])), [0.818, 0.3, 0.6]);
+    }
+
+    #[test]
+    fn without_ours_there_are_no_numbers() {
+        assert!(values(found(vec![(FORK, visit(1, 1, 0))])).iter().all(|value| value.is_nan()));
+    }
+}

@@ -1,0 +1,163 @@
+//! The order of the day: which configurations run over how much memory under which skew, and what they did.
+//!
+//! Relies on [`super::recovery`] for the interval between cuts, which is fork's and the same for all. Configurations run one
+//! after the other, each over memory of its own, with both forks before, between and after ours; what was measured in
+//! several visits is added up.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use quire_snapshot::Refused;
+
+use super::configuration::Configuration;
+use super::recovery::{self, Recovery};
+use super::visit::{self, Plan, Visit};
+use super::workload::{Layout, Workload};
+use crate::memory;
+use crate::progress::Progress;
+
+const SEED: u64 = 5;
+/// Largest size for which all configurations are run.
+const ALL_MIB: u64 = 2048;
+
+/// What one set of configurations has in common.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Setting {
+    /// Size of the range.
+    pub mib: u64,
+    /// Zipf's exponent.
+    pub skew: f64,
+    /// Where popular blocks lie.
+    pub layout: Layout,
+    /// Whether only the central configurations are run.
+    pub only_central: bool,
+}
+
+/// How much is done.
+#[derive(Debug, Clone)]
+pub struct Scale {
+    /// Whether this is the small run.
+    pub quick: bool,
+    /// Sizes in MiB.
+    pub sizes: Vec<u64>,
+    /// Skews that were asked for; empty for the default ones.
+    pub skews: Vec<f64>,
+    /// Epochs that count.
+    pub epochs: usize,
+}
+
+impl Scale {
+    /// The settings, those for which goals are stated last.
+    pub fn settings(&self) -> Vec<Setting> {
+        let mut settings = Vec::new();
+        for &mib in &self.sizes {
+            let only_central = self.quick || mib > ALL_MIB;
+            let skews = match (self.skews.as_slice(), only_central) {
+                ([], true) => vec![1.0],
+                ([], false) => vec![0.9, 1.1, 1.0],
+                (asked, _) => asked.to_vec(),
+            };
+            let ordered = |skew| Setting { mib, skew, layout: Layout::Ordered, only_central };
+            if !only_central {
+                settings.push(Setting { layout: Layout::Scattered, only_central: true, ..ordered(1.0) });
+            }
+            settings.extend(skews.into_iter().map(ordered));
+        }
+        settings
+    }
+
+    /// Epochs that are not counted.
+    pub fn warm(&self) -> usize {
+        2
+    }
+}
+
+/// What one setting gave.
+#[derive(Debug)]
+pub struct Found {
+    /// The setting.
+    pub setting: Setting,
+    /// The interval.
+    pub recovery: Recovery,
+    /// Views alive at once.
+    pub alive: usize,
+    /// By configuration, in the order of the first visits.
+    pub visits: Vec<(Configuration, Visit)>,
+    /// Those that could not be had.
+    pub refused: Vec<(Configuration, String)>,
+}
+
+/// Runs one setting.
+///
+/// # Errors
+/// When fork can't be had, or a cut fails in the middle.
+pub fn run(scale: &Scale, setting: Setting, progress: Progress) -> anyhow::Result<Found> {
+    let Setting { mib, skew, layout, only_central } = setting;
+    let bytes = (mib << 20) as usize;
+    let mut workload = Workload::new(bytes, skew, layout, SEED);
+    let what = format!("{mib} MiB, skew {skew}, {layout:?}").to_lowercase();
+    progress.say(&format!("{what}: how long fork takes to recover"));
+    memory::warm_huge(bytes as u64 * 2);
+    let recovery = recovery::measure(bytes, &mut workload)?;
+    let alive = alive(bytes as u64);
+    let plan = Plan { bytes, interval: interval(recovery), warm: scale.warm(), epochs: scale.epochs, alive };
+    let mut found = Found { setting, recovery, alive, visits: Vec::new(), refused: Vec::new() };
+    for configuration in Configuration::tour(only_central) {
+        let name = configuration.name();
+        progress.say(&format!("{what}: {name}, a cut every {:.2} s", plan.interval.as_secs_f64()));
+        memory::warm_huge(bytes as u64 * 2);
+        match visit::visit(configuration, plan, &mut workload) {
+            Ok(visit) => found.add(configuration, visit),
+            Err(error) if is_refusal(&error) => found.refused.push((configuration, error.to_string())),
+            Err(error) => return Err(error).with_context(|| format!("{name} at {what}")),
+        }
+    }
+    Ok(found)
+}
+
+/// Shorter than this an interval would be all overhead.
+fn interval(recovery: Recovery) -> Duration {
+    recovery.interval.max(Duration::from_millis(50))
+}
+
+/// Two views at once, as in the paper, if there is memory for three times the range; else one.
+fn alive(bytes: u64) -> usize {
+    let free = quire_sys::proc::meminfo_bytes("MemAvailable").unwrap_or(0);
+    if 3 * bytes <= free / 10 * 7 { 2 } else { 1 }
+}
+
+fn is_refusal(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref::<Refused>(), Some(Refused::Unsupported { .. }))
+}
+
+impl Found {
+    fn add(&mut self, configuration: Configuration, visit: Visit) {
+        match self.visits.iter_mut().find(|(other, _)| *other == configuration) {
+            Some((_, sum)) => sum.merge(visit),
+            None => self.visits.push((configuration, visit)),
+        }
+    }
+
+    /// What `configuration` did.
+    pub fn get(&self, configuration: Configuration) -> Option<&Visit> {
+        self.visits.iter().find(|(other, _)| *other == configuration).map(|(_, visit)| visit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_setting_is_the_one_with_goals() {
+        let scale = Scale { quick: false, sizes: vec![2048, 8192], skews: vec![], epochs: 3 };
+        let settings = scale.settings();
+        assert_eq!(settings.len(), 5);
+        let last = settings[4];
+        assert_eq!((last.mib, last.skew, last.layout, last.only_central), (8192, 1.0, Layout::Ordered, true));
+        let quick = Scale { quick: true, sizes: vec![256], ..scale };
+        assert_eq!(quick.settings().len(), 1);
+        let asked = Scale { skews: vec![0.9], ..quick };
+        assert_eq!(asked.settings()[0].skew, 0.9);
+    }
+}

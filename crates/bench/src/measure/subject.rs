@@ -1,0 +1,106 @@
+//! A range of memory under a mechanism: what everything here measures.
+//!
+//! Relies on `quire-snapshot`. Backing the range is never timed, so memory that the host of a virtual machine has to find
+//! first costs nobody anything here; what copies will take is warmed by those who measure.
+
+use std::sync::Arc;
+
+use quire_snapshot::{Access, Mechanism, Options, Origin, Refused, Span, attach};
+use quire_sys::map::{Hint, advise};
+use serde::Serialize;
+
+/// What the range is made of before a mechanism gets it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PageKind {
+    /// Pages of 4 KiB (`MADV_NOHUGEPAGE`). `scoot` keeps its own file of huge pages all the same.
+    Small,
+    /// Huge pages, as far as the system has them (`MADV_HUGEPAGE`).
+    Huge,
+}
+
+impl PageKind {
+    /// In names of figures.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Small => "small",
+            Self::Huge => "huge",
+        }
+    }
+
+    fn hint(self) -> Hint {
+        match self {
+            Self::Small => Hint::NoHuge,
+            Self::Huge => Hint::Huge,
+        }
+    }
+}
+
+/// A range under a mechanism.
+#[derive(Debug)]
+pub struct Subject {
+    access: Access,
+}
+
+impl Subject {
+    /// Fresh memory of `bytes`, all of it backed if `is_populated`, under `mechanism`.
+    ///
+    /// # Errors
+    /// [`Refused`]: no memory, or the mechanism can't be had here.
+    pub fn new(
+        mechanism: Mechanism,
+        bytes: usize,
+        kind: PageKind,
+        is_populated: bool,
+        options: &Options,
+    ) -> Result<Self, Refused> {
+        let span = Span::allocate(bytes)?;
+        // A system without huge pages refuses the wish; there is one kind of page then.
+        let _ = advise(span.base(), span.len(), kind.hint());
+        if is_populated {
+            advise(span.base(), span.len(), Hint::PopulateWrite).map_err(|source| Refused::System {
+                mechanism,
+                call: "madvise(MADV_POPULATE_WRITE)",
+                source,
+                suggestion: "Take a smaller range.",
+            })?;
+        }
+        let origin: Arc<dyn Origin> = Arc::from(attach(mechanism, span, options)?);
+        Ok(Self { access: Access::new(origin) })
+    }
+
+    /// Loads and stores.
+    pub fn access(&self) -> &Access {
+        &self.access
+    }
+
+    /// The origin.
+    pub fn origin(&self) -> &Arc<dyn Origin> {
+        self.access.origin()
+    }
+}
+
+impl Drop for Subject {
+    /// Waits for upkeep, so that whoever comes next has the machine, and the memory, to itself.
+    fn drop(&mut self) {
+        self.origin().settle();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_populated_subject_can_be_written_and_cut() {
+        let options = Options { background: false, ..Options::default() };
+        for kind in [PageKind::Small, PageKind::Huge] {
+            let subject = Subject::new(Mechanism::Barrier, 4 << 20, kind, true, &options).unwrap();
+            let view = subject.origin().cut().unwrap();
+            subject.access().store_u64(8192, 9);
+            let mut word = [1; 8];
+            view.read(8192, &mut word).unwrap();
+            assert_eq!((word, subject.access().load_u64(8192)), ([0; 8], 9));
+        }
+    }
+}

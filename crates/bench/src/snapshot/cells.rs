@@ -1,0 +1,245 @@
+//! What is measured: every mechanism at every size on every kind of page, in rounds that go there and back.
+//!
+//! Relies on [`crate::measure`] for single visits. Mechanisms take turns within a size, and the order is turned round from
+//! round to round, so that drift of the machine meets all of them.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use quire_snapshot::{Mechanism, Options, OriginStats};
+
+use super::first_write::{Pass, Pattern, cost_ns};
+use crate::measure::stall::{self, Plan, Stalls};
+use crate::measure::subject::{PageKind, Subject};
+use crate::measure::updates::{Pace, Updates};
+use crate::memory;
+use crate::progress::Progress;
+use crate::stats::Spread;
+
+const SEED: u64 = 11;
+/// Those whose first writes are timed in a quick run.
+const CENTRAL: [Mechanism; 4] = [Mechanism::Scoot, Mechanism::Uffd, Mechanism::Barrier, Mechanism::Fork];
+
+/// One mechanism at one size on one kind of page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cell {
+    /// The mechanism.
+    pub mechanism: Mechanism,
+    /// Size of the range.
+    pub mib: u64,
+    /// What it is made of.
+    pub kind: PageKind,
+}
+
+/// What was found in a cell.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// In steady state.
+    pub steady: Stalls,
+    /// With updates as fast as memory takes them, and no time for upkeep.
+    pub flat_out: Stalls,
+    /// After upkeep was waited for.
+    pub settled: Stalls,
+    /// Of first writes, in nanoseconds a page; empty where they were not timed.
+    pub first_write_ns: Vec<(Pattern, Spread)>,
+    /// The mechanism's own account.
+    pub stats: OriginStats,
+}
+
+/// How much is done.
+#[derive(Clone, Debug)]
+pub struct Scale {
+    /// Whether this is the small run.
+    pub quick: bool,
+    /// Sizes in MiB.
+    pub sizes: Vec<u64>,
+    /// Rounds.
+    pub rounds: usize,
+}
+
+impl Scale {
+    /// The cells of one round, in order.
+    pub fn cells(&self) -> Vec<Cell> {
+        let mut cells = Vec::new();
+        for &mib in &self.sizes {
+            for kind in [PageKind::Huge, PageKind::Small] {
+                for mechanism in Mechanism::ALL {
+                    let is_central = CENTRAL.contains(&mechanism);
+                    let (is_little, is_huge) = (mib <= 256, kind == PageKind::Huge);
+                    if !self.quick || (is_little && is_huge) || (is_central && (is_little || is_huge)) {
+                        cells.push(Cell { mechanism, mib, kind });
+                    }
+                }
+            }
+        }
+        cells
+    }
+
+    fn plan(&self, mib: u64) -> Plan {
+        let (least, most) = if self.quick { (3, 6) } else { (10, 10) };
+        let time = if !self.quick {
+            Duration::MAX
+        } else if mib <= 256 {
+            Duration::from_millis(500)
+        } else {
+            Duration::from_millis(2000)
+        };
+        // "Fifth and later cuts."
+        Plan { warm: 4, most, least, time, pace: Pace::Steady, settles: false, weighs: true }
+    }
+
+    fn times_first_writes(&self, cell: Cell) -> bool {
+        !self.quick || (Some(&cell.mib) == self.sizes.iter().max() && CENTRAL.contains(&cell.mechanism))
+    }
+}
+
+/// Everything found, and what was left out with the reason.
+#[derive(Debug, Default)]
+pub struct Results {
+    /// By cell.
+    pub found: Vec<(Cell, Found)>,
+    /// Cells that could not be had.
+    pub refused: Vec<(Cell, String)>,
+}
+
+impl Results {
+    /// What was found in a cell.
+    pub fn get(&self, mechanism: Mechanism, mib: u64, kind: PageKind) -> Option<&Found> {
+        let wanted = Cell { mechanism, mib, kind };
+        self.found.iter().find(|(cell, _)| *cell == wanted).map(|(_, found)| found)
+    }
+
+    fn at(&mut self, cell: Cell) -> &mut Found {
+        let index = self.found.iter().position(|(other, _)| *other == cell).unwrap_or_else(|| {
+            self.found.push((cell, Found::default()));
+            self.found.len() - 1
+        });
+        &mut self.found[index].1
+    }
+}
+
+/// Visits all cells.
+///
+/// # Errors
+/// When a view is none, or a system call fails in the middle.
+pub fn visit_all(scale: &Scale, progress: Progress) -> anyhow::Result<Results> {
+    let mut results = Results::default();
+    for &mib in &scale.sizes {
+        let bytes = (mib << 20) as usize;
+        let mut updates = Updates::new(bytes, SEED);
+        let passes = Pattern::ALL.map(|pattern| (pattern, Pass::new(pattern, bytes, SEED)));
+        for round in 0..scale.rounds {
+            let mut cells: Vec<Cell> = scale.cells().into_iter().filter(|cell| cell.mib == mib).collect();
+            if round % 2 == 1 {
+                cells.reverse();
+            }
+            for cell in cells {
+                let Cell { mechanism, mib, kind } = cell;
+                progress.say(&format!(
+                    "round {} of {}: {mechanism}, {mib} MiB, {} pages",
+                    round + 1,
+                    scale.rounds,
+                    kind.name()
+                ));
+                visit(scale, cell, &mut updates, &passes, &mut results)
+                    .with_context(|| format!("{mechanism}, {mib} MiB, {} pages", kind.name()))?;
+            }
+        }
+    }
+    Ok(results)
+}
+
+/// Bytes that a cell needs at most: the range, and as much again for copies; `mmapcopy` has an old file beside a new one.
+fn need_bytes(cell: Cell) -> u64 {
+    let range = cell.mib << 20;
+    match cell.mechanism {
+        Mechanism::MmapCopy | Mechanism::Scoot => 3 * range,
+        _ => 2 * range,
+    }
+}
+
+fn visit(
+    scale: &Scale,
+    cell: Cell,
+    updates: &mut Updates,
+    passes: &[(Pattern, Pass)],
+    results: &mut Results,
+) -> anyhow::Result<()> {
+    let free = quire_sys::proc::meminfo_bytes("MemAvailable").unwrap_or(u64::MAX);
+    if need_bytes(cell) > free / 10 * 9 {
+        let reason = format!("needs {} MiB, {} MiB are free", need_bytes(cell) >> 20, free >> 20);
+        note_refusal(results, cell, reason);
+        return Ok(());
+    }
+    let bytes = (cell.mib << 20) as usize;
+    let subject = match Subject::new(cell.mechanism, bytes, cell.kind, true, &Options::default()) {
+        Ok(subject) => subject,
+        Err(refused) => {
+            note_refusal(results, cell, refused.to_string());
+            return Ok(());
+        }
+    };
+    // The range itself is backed by now; what copies will take is warmed.
+    memory::warm_huge((need_bytes(cell) - bytes as u64) / 2);
+    let plan = scale.plan(cell.mib);
+    let steady = stall::run(&subject, updates, plan)?;
+    let few = if scale.quick { 2 } else { 4 };
+    let few = Plan { warm: few / 2, most: few / 2, least: few / 2, weighs: false, ..plan };
+    let flat_out = stall::run(&subject, updates, Plan { pace: Pace::FlatOut, ..few })?;
+    let settled = stall::run(&subject, updates, Plan { pace: Pace::FlatOut, settles: true, ..few })?;
+    let mut first_write_ns = Vec::new();
+    if scale.times_first_writes(cell) {
+        let (warm, rounds) = if scale.quick { (1, 1) } else { (2, 3) };
+        for (pattern, pass) in passes {
+            first_write_ns.push((*pattern, cost_ns(&subject, pass, warm, rounds)?));
+        }
+    }
+    let found = results.at(cell);
+    found.steady.merge(steady);
+    found.flat_out.merge(flat_out);
+    found.settled.merge(settled);
+    merge_costs(&mut found.first_write_ns, first_write_ns);
+    found.stats = subject.origin().stats();
+    Ok(())
+}
+
+/// Of two rounds the one with the smaller median counts, for all alike: what disturbs makes writes dearer only.
+fn merge_costs(all: &mut Vec<(Pattern, Spread)>, new: Vec<(Pattern, Spread)>) {
+    for (pattern, spread) in new {
+        match all.iter_mut().find(|(other, _)| *other == pattern) {
+            Some((_, old)) => {
+                let median = old.median.min(spread.median);
+                *old = Spread { median, least: old.least.min(spread.least), most: old.most.max(spread.most) };
+            }
+            None => all.push((pattern, spread)),
+        }
+    }
+}
+
+fn note_refusal(results: &mut Results, cell: Cell, reason: String) {
+    if !results.refused.iter().any(|(other, _)| *other == cell) {
+        results.refused.push((cell, reason));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_round_has_every_cell_and_a_quick_one_the_central_ones() {
+        let full = Scale { quick: false, sizes: vec![256, 1024], rounds: 1 };
+        assert_eq!(full.cells().len(), 2 * 2 * 6);
+        let quick = Scale { quick: true, ..full };
+        assert_eq!(quick.cells().len(), 6 + 4 + 4);
+    }
+
+    #[test]
+    fn the_quieter_round_counts() {
+        let spread = |median| Spread { median, least: median - 1.0, most: median + 1.0 };
+        let mut all = vec![(Pattern::Zipf, spread(7.0))];
+        merge_costs(&mut all, vec![(Pattern::Zipf, spread(5.0)), (Pattern::Random, spread(3.0))]);
+        assert_eq!(all[0].1, Spread { median: 5.0, least: 4.0, most: 8.0 });
+        assert_eq!(all.len(), 2);
+    }
+}

@@ -1,0 +1,161 @@
+//! From cells to figures.
+//!
+//! Relies on goals being stated for huge pages kept whole at 2 GiB in steady state; a smaller run takes its largest size.
+
+use quire_snapshot::Mechanism;
+
+use super::cells::{Cell, Found, Results};
+use super::first_write::Pattern;
+use crate::measure::subject::PageKind;
+use crate::report::{Better, Figure, Report};
+use crate::stats::Spread;
+
+/// The size for which ratios are stated.
+const REFERENCE_MIB: u64 = 2048;
+
+/// Adds all figures.
+pub(super) fn add(results: &Results, sizes: &[u64], report: &mut Report) {
+    let largest = sizes.iter().copied().max().unwrap_or(REFERENCE_MIB);
+    let mib = if sizes.contains(&REFERENCE_MIB) { REFERENCE_MIB } else { largest };
+    let goals = [(Mechanism::Scoot, 40.0), (Mechanism::Uffd, 100.0)];
+    report.results.extend(goals.into_iter().map(|(mechanism, goal)| stall_ratio(results, mechanism, mib, goal)));
+    report.results.push(barrier_stall(results));
+    let mut ratios =
+        [Mechanism::Barrier, Mechanism::Uffd].map(|mechanism| first_write_ratio(results, mechanism, mib)).to_vec();
+    let worse = ratios.iter().map(|figure| figure.value).fold(f64::NAN, f64::max);
+    report.results.push(
+        Figure::new("first_write_vs_fork_ratio", worse, "x", Better::Lower)
+            .goal(0.5)
+            .note("the worse of barrier and uffd; each below"),
+    );
+    report.results.append(&mut ratios);
+    report.info.extend(results.found.iter().map(|(cell, found)| cell_figure(*cell, found)));
+    for (cell, reason) in &results.refused {
+        report
+            .info
+            .push(Figure::new(name(*cell), f64::NAN, "ns", Better::Lower).note(format!("not measured: {reason}")));
+    }
+}
+
+fn name(Cell { mechanism, mib, kind }: Cell) -> String {
+    format!("{mechanism}_{mib}_{}", kind.name())
+}
+
+fn spread(values: &[f64]) -> Spread {
+    Spread::of(values).unwrap_or(Spread { median: f64::NAN, least: f64::NAN, most: f64::NAN })
+}
+
+fn stall_ratio(results: &Results, mechanism: Mechanism, mib: u64, goal: f64) -> Figure {
+    let stalls = |mechanism| results.get(mechanism, mib, PageKind::Huge).map(|found| spread(&found.steady.stall_ns));
+    let (ours, forks) = (stalls(mechanism), stalls(Mechanism::Fork));
+    let ratio = ours.zip(forks).map_or(f64::NAN, |(ours, forks)| forks.median / ours.median);
+    let mut figure = Figure::new(format!("{mechanism}_vs_fork_stall_ratio"), ratio, "x", Better::Higher)
+        .goal(goal)
+        .note(format!("median stalls at {mib} MiB of huge pages, fifth and later cuts, upkeep not waited for"));
+    for (name, stalls) in [(mechanism.name(), ours), ("fork", forks)] {
+        if let Some(stalls) = stalls {
+            figure = figure.peer(&format!("{name}_ns"), stalls.median).peer(&format!("{name}_longest_ns"), stalls.most);
+        }
+    }
+    figure
+}
+
+fn barrier_stall(results: &Results) -> Figure {
+    let cells = results.found.iter().filter(|(cell, _)| cell.mechanism == Mechanism::Barrier);
+    let stalls: Vec<_> = cells.map(|(cell, found)| (*cell, spread(&found.steady.stall_ns))).collect();
+    let worst = stalls.iter().max_by(|one, two| one.1.median.total_cmp(&two.1.median));
+    let longest = stalls.iter().map(|(_, stall)| stall.most).fold(f64::NAN, f64::max);
+    let figure = Figure::new("barrier_stall_ns", worst.map_or(f64::NAN, |worst| worst.1.median), "ns", Better::Lower);
+    let figure = figure.goal(10_000.0).peer("longest_ns", longest);
+    match worst {
+        Some((cell, _)) => {
+            let Cell { mib, kind, .. } = cell;
+            figure.note(format!("the largest median over all sizes: {mib} MiB, {} pages", kind.name()))
+        }
+        None => figure,
+    }
+}
+
+fn first_write_ratio(results: &Results, mechanism: Mechanism, mib: u64) -> Figure {
+    let cost = |mechanism| {
+        let found = results.get(mechanism, mib, PageKind::Huge)?;
+        found.first_write_ns.iter().find(|(pattern, _)| *pattern == Pattern::Zipf).map(|(_, cost)| cost.median)
+    };
+    let (ours, forks) = (cost(mechanism), cost(Mechanism::Fork));
+    let ratio = ours.zip(forks).map_or(f64::NAN, |(ours, forks)| ours / forks);
+    let mut figure = Figure::new(format!("first_write_vs_fork_ratio_{mechanism}"), ratio, "x", Better::Lower).goal(0.5);
+    for (name, cost) in [(mechanism.name(), ours), ("fork", forks)] {
+        if let Some(cost) = cost {
+            figure = figure.peer(&format!("{name}_ns"), cost);
+        }
+    }
+    figure.note(format!("a page's first write, zipf 1.0 scattered over {mib} MiB of huge pages"))
+}
+
+fn cell_figure(cell: Cell, found: &Found) -> Figure {
+    let steady = spread(&found.steady.stall_ns);
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    let mut figure = Figure::new(name(cell), steady.median, "ns", Better::Lower)
+        .spread(steady)
+        .peer("cuts", found.steady.stall_ns.len() as f64)
+        .peer("readable_ns", spread(&found.steady.ready_ns).median)
+        .peer("release_ns", spread(&found.steady.release_ns).median)
+        .peer("settled_ns", spread(&found.settled.stall_ns).median)
+        .peer("flat_out_ns", spread(&found.flat_out.stall_ns).median)
+        .peer("held_mib", mib(found.steady.held_bytes))
+        .peer("grown_mib", mib(found.steady.extra_bytes));
+    for (pattern, cost) in &found.first_write_ns {
+        figure = figure.peer(&format!("first_write_{}_ns", pattern.name()), cost.median);
+    }
+    figure
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::stall::Stalls;
+    use serde_json::Map;
+
+    fn found(stalls: &[f64], first: f64) -> Found {
+        let spread = Spread { median: first, least: first, most: first };
+        Found {
+            steady: Stalls { stall_ns: stalls.to_vec(), ..Stalls::default() },
+            first_write_ns: vec![(Pattern::Zipf, spread)],
+            ..Found::default()
+        }
+    }
+
+    fn report(results: &Results) -> Report {
+        let mut report =
+            Report { experiment: "snapshot", machine: Map::new(), scale: Map::new(), results: vec![], info: vec![] };
+        add(results, &[256], &mut report);
+        report
+    }
+
+    #[test]
+    fn ratios_are_of_medians_and_the_worse_first_write_counts() {
+        let cell = |mechanism| Cell { mechanism, mib: 256, kind: PageKind::Huge };
+        let results = Results {
+            found: vec![
+                (cell(Mechanism::Fork), found(&[3e6, 4e6, 90e6], 2000.0)),
+                (cell(Mechanism::Scoot), found(&[1e5], 1500.0)),
+                (cell(Mechanism::Uffd), found(&[2e4], 900.0)),
+                (cell(Mechanism::Barrier), found(&[900.0, 1000.0, 7000.0], 500.0)),
+            ],
+            refused: vec![(cell(Mechanism::MmapCopy), "no".into())],
+        };
+        let report = report(&results);
+        let value = |name: &str| report.results.iter().find(|figure| figure.name == name).unwrap().value;
+        assert_eq!((value("scoot_vs_fork_stall_ratio"), value("uffd_vs_fork_stall_ratio")), (40.0, 200.0));
+        assert_eq!((value("barrier_stall_ns"), value("first_write_vs_fork_ratio")), (1000.0, 0.45));
+        assert_eq!(value("first_write_vs_fork_ratio_barrier"), 0.25);
+        assert!(report.table().contains("not measured: no"));
+    }
+
+    #[test]
+    fn what_was_not_measured_is_no_number_and_reaches_no_goal() {
+        let report = report(&Results::default());
+        assert_eq!(report.results.len(), 6);
+        assert!(report.results.iter().all(|figure| figure.reached() == Some(false)));
+    }
+}

@@ -1,0 +1,127 @@
+//! The cost of a first write: a pass of writes with a view open, less the same pass without, for each page that was written
+//! for the first time.
+//!
+//! Relies on passes that are the same word for word, and on upkeep being over before each: what a mechanism does behind a
+//! dropped view is not to be found in the pass that it is compared with.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use quire_snapshot::PAGE_SIZE;
+
+use crate::measure::subject::Subject;
+use crate::measure::updates::{SKEW, distinct, write_all};
+use crate::stats::Spread;
+use crate::words::Dice;
+use crate::zipf::{Scatter, Zipf};
+
+/// Pages of a sequential or random pass at most.
+const MOST_PAGES: usize = 1 << 16;
+/// Writes of a Zipf pass at most.
+const MOST_DRAWS: usize = 1 << 19;
+
+/// In which order pages are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pattern {
+    /// One after the other, from the first on.
+    Sequential,
+    /// Any page, all alike.
+    Random,
+    /// Few of them often, scattered over the range.
+    Zipf,
+}
+
+impl Pattern {
+    /// All.
+    pub const ALL: [Self; 3] = [Self::Sequential, Self::Random, Self::Zipf];
+
+    /// In names of figures.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sequential => "sequential",
+            Self::Random => "random",
+            Self::Zipf => "zipf",
+        }
+    }
+}
+
+/// Pages to write, in their order.
+#[derive(Debug)]
+pub struct Pass {
+    pages: Vec<u32>,
+    distinct: usize,
+}
+
+impl Pass {
+    /// Of `pattern` over a range of `bytes`.
+    pub fn new(pattern: Pattern, bytes: usize, seed: u64) -> Self {
+        let all = (bytes / PAGE_SIZE).max(1);
+        let some = (all / 4).clamp(1, MOST_PAGES);
+        let mut dice = Dice::new(seed);
+        let pages: Vec<u32> = match pattern {
+            Pattern::Sequential => (0..some as u32).collect(),
+            Pattern::Random => (0..some).map(|_| dice.below(all as u64) as u32).collect(),
+            Pattern::Zipf => {
+                let (zipf, scatter) = (Zipf::new(all as u64, SKEW), Scatter::new(all as u64, seed));
+                (0..all.min(MOST_DRAWS)).map(|_| scatter.key(zipf.roll(&mut dice)) as u32).collect()
+            }
+        };
+        let distinct = distinct(&pages, all);
+        Self { pages, distinct }
+    }
+
+    fn time(&self, subject: &Subject, value: u64) -> Duration {
+        let start = Instant::now();
+        write_all(subject.access(), &self.pages, value);
+        start.elapsed()
+    }
+}
+
+/// Nanoseconds for each page written for the first time, over `rounds` rounds after `warm` that are not counted, in which
+/// coverage is learned.
+///
+/// # Errors
+/// When a cut is refused.
+pub fn cost_ns(subject: &Subject, pass: &Pass, warm: usize, rounds: usize) -> anyhow::Result<Spread> {
+    let mut costs = Vec::new();
+    for round in 0..warm + rounds {
+        let value = 2 * round as u64;
+        subject.origin().settle();
+        // Faults that are still due from the last view, and caches, belong to neither pass.
+        pass.time(subject, value);
+        let without = pass.time(subject, value);
+        let view = subject.origin().cut().context("cutting")?;
+        let with = pass.time(subject, value + 1);
+        drop(view);
+        if round >= warm {
+            costs.push((with.as_nanos() as f64 - without.as_nanos() as f64) / pass.distinct as f64);
+        }
+    }
+    Spread::of(&costs).context("no rounds were asked for")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::subject::PageKind;
+    use quire_snapshot::{Mechanism, Options};
+
+    #[test]
+    fn passes_stay_in_the_range_and_count_each_page_once() {
+        for pattern in Pattern::ALL {
+            let pass = Pass::new(pattern, 4 << 20, 3);
+            assert!(pass.pages.iter().all(|&page| page < 1024), "{pattern:?}");
+            assert!(pass.distinct <= pass.pages.len() && pass.distinct > 100, "{pattern:?}: {}", pass.distinct);
+        }
+        assert_eq!(Pass::new(Pattern::Sequential, 4 << 20, 3).distinct, 256);
+    }
+
+    #[test]
+    fn the_rounds_that_count_are_told() {
+        let subject = Subject::new(Mechanism::Barrier, 4 << 20, PageKind::Huge, true, &Options::default()).unwrap();
+        let pass = Pass::new(Pattern::Random, 4 << 20, 3);
+        assert!(cost_ns(&subject, &pass, 1, 0).is_err());
+        let cost = cost_ns(&subject, &pass, 1, 2).unwrap();
+        assert!(cost.least <= cost.median && cost.median <= cost.most);
+    }
+}

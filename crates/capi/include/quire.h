@@ -1,0 +1,546 @@
+/* Quire: snapshots of memory that goes on being written.
+ *
+ * Generated from crates/capi/src by cargo xtask docs: change the sources, not this file.
+ *
+ * Functions return a quire_status, or a value that is NULL or 0 on failure; quire_last_error() says in words what went
+ * wrong. No function ends the program, throws or unwinds. Pointers that are NULL and arguments without a meaning are told;
+ * objects that were released, or are of another type, can't be.
+ */
+
+#ifndef QUIRE_H
+#define QUIRE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/**
+ * Changes when programs have to be compiled anew, and with it the name libquire.so.0.
+ */
+#define QUIRE_VERSION_MAJOR 0
+
+/**
+ * Changes when something is added. While QUIRE_VERSION_MAJOR is 0, interfaces may change, too.
+ */
+#define QUIRE_VERSION_MINOR 1
+
+/**
+ * Changes when something is mended.
+ */
+#define QUIRE_VERSION_PATCH 0
+
+/**
+ * Every write to the range will be announced by quire_prepare_write(), so QUIRE_BEST may pick the barrier.
+ */
+#define QUIRE_ANNOUNCES 1
+
+/**
+ * Snapshots must be ordinary memory (quire_snapshot_data()), so QUIRE_BEST picks among those that have such.
+ */
+#define QUIRE_ADDRESSABLE 2
+
+/**
+ * No thread of the library's own: all upkeep happens in the threads that call, write or read.
+ */
+#define QUIRE_NO_BACKGROUND 4
+
+/**
+ * What a call returns: QUIRE_OK, or the kind of its failure. quire_last_error() tells the rest.
+ */
+enum quire_status
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    /**
+     * Done.
+     */
+    QUIRE_OK = 0,
+    /**
+     * An argument is wrong; nothing has happened.
+     */
+    QUIRE_INVALID = 1,
+    /**
+     * The kernel or the container forbids the mechanism. The message says what to do about it.
+     */
+    QUIRE_UNSUPPORTED = 2,
+    /**
+     * No memory or no addresses are left.
+     */
+    QUIRE_NO_MEMORY = 3,
+    /**
+     * A system call failed that has no business failing.
+     */
+    QUIRE_SYSTEM = 4,
+    /**
+     * A bound of the mechanism is reached; mostly too many snapshots live at once. Release some.
+     */
+    QUIRE_EXHAUSTED = 5,
+    /**
+     * The bytes that were asked for are gone: the snapshot outgrew its budget, or the process that held it was killed.
+     */
+    QUIRE_LOST = 6,
+    /**
+     * A fault in the library itself. Please report the message.
+     */
+    QUIRE_BUG = 7,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum quire_status quire_status;
+#else
+typedef int32_t quire_status;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
+ * How memory is kept as it was at a cut while threads go on writing.
+ */
+enum quire_mechanism
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    /**
+     * Whichever stalls writers least, among those that work here and do what the flags of quire_options ask for; see
+     * quire_range_why(). In this order: for up to 64 KiB memcpy; barrier, only if writes are announced; uffd; scoot; fork;
+     * mmapcopy; memcpy. If snapshots must be addressable: scoot, mmapcopy, memcpy.
+     */
+    QUIRE_BEST = 0,
+    /**
+     * A duplicate in the same process that shares frames until somebody writes. Snapshots are ordinary memory.
+     */
+    QUIRE_SCOOT = 1,
+    /**
+     * Write protection by userfaultfd; a thread that writes first keeps the page, in its handler of SIGBUS. A system call
+     * that writes to the range fails with EFAULT, unless quire_prepare_write() went before. The program must not set a
+     * handler of SIGBUS of its own once such a range exists; one that it set before is asked about all other faults.
+     */
+    QUIRE_UFFD = 2,
+    /**
+     * Nothing is protected: every write to the range has to be announced by quire_prepare_write().
+     */
+    QUIRE_BARRIER = 3,
+    /**
+     * Private mappings of one file in memory. Snapshots are ordinary memory.
+     */
+    QUIRE_MMAPCOPY = 4,
+    /**
+     * A child process holds the snapshot and answers reads.
+     */
+    QUIRE_FORK = 5,
+    /**
+     * A plain copy, made at the cut. Snapshots are ordinary memory. Works everywhere.
+     */
+    QUIRE_MEMCPY = 6,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum quire_mechanism quire_mechanism;
+#else
+typedef int32_t quire_mechanism;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
+ * Which regions are copied whole at, or before, their first write after a cut. Copying a region whole costs far less per
+ * page than page by page, and is wasted where few of its pages are written.
+ */
+enum quire_precopy
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    /**
+     * Those that measured costs suggest, changed from cut to cut. What is usual.
+     */
+    QUIRE_PRECOPY_ADAPTIVE = 0,
+    /**
+     * None.
+     */
+    QUIRE_PRECOPY_NONE = 1,
+    /**
+     * All that are written at all.
+     */
+    QUIRE_PRECOPY_ALL = 2,
+    /**
+     * Those of whose pages at least threshold_percent were written between the last two cuts.
+     */
+    QUIRE_PRECOPY_THRESHOLD = 3,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum quire_precopy quire_precopy;
+#else
+typedef int32_t quire_precopy;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
+ * Memory that goes on being written, and of which snapshots are cut.
+ *
+ * Any thread may load and store there as anywhere, and any thread may call with a range, several at once, until it is
+ * released. Two duties: no thread writes during quire_range_adopt() and quire_cut(), and quire_prepare_write() comes
+ * first where its description says so.
+ *
+ * A child that the program makes by fork() must neither call the library nor write to a range.
+ */
+typedef struct quire_range quire_range;
+
+/**
+ * A range as it was at a cut. Any thread may read it, several at once, until it is released; it outlives its range.
+ */
+typedef struct quire_snapshot quire_snapshot;
+
+/**
+ * What a range may be told when it is made. Zero means "as usual" in every field, and so does NULL instead of the whole.
+ * Mechanisms that have no use for a setting ignore it.
+ *
+ *     quire_options options = {0};
+ *     options.struct_size = sizeof options;
+ */
+typedef struct {
+    /**
+     * sizeof(quire_options), so that later versions may have further fields.
+     */
+    size_t struct_size;
+    /**
+     * Bytes of a region, the unit in which writes are counted and copied ahead: a power of two from 32 KiB to 2 MiB.
+     * Usual: 2 MiB, the size of a huge page.
+     */
+    size_t region_bytes;
+    /**
+     * Most memory that all snapshots of the range may take together, in bytes. Usual: as much as the range. A snapshot
+     * for which none is left is given up, and reading it returns QUIRE_LOST; writers go on.
+     */
+    size_t budget_bytes;
+    /**
+     * Memory that is kept warm for the next snapshot, in bytes. Usual: 64 MiB.
+     */
+    size_t keep_bytes;
+    /**
+     * Most bytes per second that are copied ahead of the writers right after a cut. Usual: 2 GiB.
+     */
+    uint64_t precopy_bytes_per_second;
+    /**
+     * One of enum quire_precopy.
+     */
+    int32_t precopy;
+    /**
+     * For QUIRE_PRECOPY_THRESHOLD: 1 to 100.
+     */
+    uint32_t threshold_percent;
+    /**
+     * QUIRE_ANNOUNCES, QUIRE_ADDRESSABLE, QUIRE_NO_BACKGROUND, or several of them added up.
+     */
+    uint64_t flags;
+} quire_options;
+
+/**
+ * What a range has done and cost since it was made, except where "now" says otherwise. Figures that a mechanism has no
+ * way to know stay zero. Set struct_size to sizeof(quire_stats) before the call.
+ */
+typedef struct {
+    /**
+     * sizeof(quire_stats), so that later versions may have further fields.
+     */
+    size_t struct_size;
+    /**
+     * Cuts made.
+     */
+    uint64_t cuts;
+    /**
+     * How long the last cut took, in nanoseconds: the time for which writers stalled.
+     */
+    uint64_t last_cut_ns;
+    /**
+     * Pages copied because somebody wrote to them, or to their region.
+     */
+    uint64_t copied_pages;
+    /**
+     * Of these, pages copied with their region before anybody wrote to them.
+     */
+    uint64_t precopied_pages;
+    /**
+     * Precopied pages found to have been written later.
+     */
+    uint64_t needed_pages;
+    /**
+     * Precopied pages found not to have been.
+     */
+    uint64_t unneeded_pages;
+    /**
+     * Faults taken in threads that write.
+     */
+    uint64_t faults;
+    /**
+     * Waits of threads that write for a copy that another thread was making.
+     */
+    uint64_t waits;
+    /**
+     * Total of these waits, in nanoseconds.
+     */
+    uint64_t wait_total_ns;
+    /**
+     * Longest of these waits, in nanoseconds.
+     */
+    uint64_t wait_longest_ns;
+    /**
+     * Bytes held now for snapshots.
+     */
+    uint64_t held_bytes_now;
+    /**
+     * Most bytes held at once.
+     */
+    uint64_t held_bytes_peak;
+    /**
+     * Huge pages that were split and made whole again.
+     */
+    uint64_t rejoined_regions;
+    /**
+     * Of a region's pages, the share in percent from which it is copied whole now; over 100 for never.
+     */
+    uint64_t threshold_percent;
+} quire_stats;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+/**
+ * The version of the library that is running, such as "0.1.0"; QUIRE_VERSION_MAJOR and so on are those of the header that
+ * the program was compiled with. Never NULL, never to be freed.
+ */
+const char *quire_version(void);
+
+/**
+ * The name of a status, such as "QUIRE_OK"; "unknown" for a number that is none. Never NULL, never to be freed.
+ */
+const char *quire_status_name(int32_t status);
+
+/**
+ * What went wrong in the last call of this thread that failed, in words for people: what was refused, and often what to
+ * do about it. "" if none has failed yet. Calls that succeed leave it alone, so ask after a failure only.
+ *
+ * Never NULL. Valid until the next call of this thread fails; never to be freed.
+ */
+const char *quire_last_error(void);
+
+/**
+ * The name of a mechanism, such as "scoot"; NULL for a number that is none. Never to be freed.
+ */
+const char *quire_mechanism_name(int32_t mechanism);
+
+/**
+ * Finds a mechanism by its name, "best" among them, and leaves its number in *mechanism.
+ *
+ * Duties of the caller:
+ * name is a string that ends with NUL; *mechanism may be written.
+ */
+quire_status quire_mechanism_parse(const char *name, int32_t *mechanism);
+
+/**
+ * Tries a mechanism on a little memory of the library's own: QUIRE_OK if it works here, QUIRE_UNSUPPORTED if the kernel
+ * or the container forbids it. For QUIRE_BEST it is always QUIRE_OK.
+ *
+ * why, if it is not NULL, gets up to why_size bytes of text that ends with NUL: what is forbidden and what to do about
+ * it; what QUIRE_BEST would pick for much memory, with default options, and why; or "".
+ *
+ * Duties of the caller:
+ * why is NULL, or why_size bytes may be written there.
+ */
+quire_status quire_mechanism_supported(int32_t mechanism,
+                                       char *why,
+                                       size_t why_size);
+
+/**
+ * Makes a range of new memory of size bytes, rounded up to whole pages of 4096. It reads as zero, and no memory is taken
+ * for pages that nobody has written.
+ *
+ * mechanism is one of enum quire_mechanism, options may be NULL. On success *range is the new range, to be released by
+ * quire_range_release(); on failure it is NULL.
+ *
+ * Duties of the caller:
+ * options is NULL or leads to options with struct_size set; *range may be written.
+ */
+quire_status quire_range_create(size_t size,
+                                int32_t mechanism,
+                                const quire_options *options,
+                                quire_range **range);
+
+/**
+ * As quire_range_create(), for memory that the program has already; what it holds stays. It has to be private anonymous
+ * memory that can be read and written, as mmap(MAP_PRIVATE | MAP_ANONYMOUS) gives it, in whole pages of 4096. Best, it
+ * also begins at a multiple of 2 MiB, and is made of huge pages.
+ *
+ * Until the range and all its snapshots are released, the program must not unmap, remap or protect that memory. From
+ * then on it is the program's again, with what it holds. With QUIRE_SCOOT and QUIRE_MMAPCOPY it may be backed by a file in
+ * memory then: it can be used and unmapped as before, but perhaps not be adopted again.
+ *
+ * Duties of the caller:
+ * size bytes at memory are as described above; no thread writes there during the call. options is NULL or leads to
+ * options with struct_size set; *range may be written.
+ */
+quire_status quire_range_adopt(void *memory,
+                               size_t size,
+                               int32_t mechanism,
+                               const quire_options *options,
+                               quire_range **range);
+
+/**
+ * The range's first address; it never changes. NULL if range is.
+ *
+ * Duties of the caller:
+ * range is NULL or a range that is not released.
+ */
+void *quire_range_base(const quire_range *range);
+
+/**
+ * The range's size in bytes, a multiple of 4096. 0 if range is NULL.
+ *
+ * Duties of the caller:
+ * range is NULL or a range that is not released.
+ */
+size_t quire_range_size(const quire_range *range);
+
+/**
+ * The range's mechanism: never QUIRE_BEST, but what that picked. QUIRE_BEST if range is NULL.
+ *
+ * Duties of the caller:
+ * range is NULL or a range that is not released.
+ */
+quire_mechanism quire_range_mechanism(const quire_range *range);
+
+/**
+ * Why the range has its mechanism, and why not a better one; for people. NULL if range is. Valid until the range is
+ * released.
+ *
+ * Duties of the caller:
+ * range is NULL or a range that is not released.
+ */
+const char *quire_range_why(const quire_range *range);
+
+/**
+ * Makes len bytes at offset safe to change until the next cut.
+ *
+ * - With QUIRE_BARRIER a duty before every write: what isn't announced may show in snapshots.
+ * - With QUIRE_UFFD a duty before a system call writes to the range (read, recv, ...): it would fail with EFAULT, or return
+ *   having written less, as a system call does not fault the way a store does. Stores need nothing.
+ * - Otherwise it does nothing.
+ *
+ * It is cheap where a page was prepared, or written, since the last cut. Any thread may call it, but not while another
+ * thread is in quire_cut().
+ *
+ * Duties of the caller:
+ * range is a range that is not released.
+ */
+quire_status quire_prepare_write(const quire_range *range,
+                                 size_t offset,
+                                 size_t len);
+
+/**
+ * Fixes what the range holds now: *snapshot shows that for as long as it lives, whatever is written to the range
+ * afterwards. To be released by quire_snapshot_release(); NULL on failure. Several snapshots may live at once.
+ *
+ * No thread may write to the range during the call: nothing breaks if one does, but its write may be in the snapshot or
+ * not. So stop the writers at a point at which the data make sense, cut, and let them go on; that is the time for which
+ * they stall (last_cut_ns in quire_stats). Threads that read need not stop.
+ *
+ * Duties of the caller:
+ * range is a range that is not released; *snapshot may be written.
+ */
+quire_status quire_cut(const quire_range *range,
+                       quire_snapshot **snapshot);
+
+/**
+ * Waits until all upkeep that the last snapshots left behind (giving memory back, making huge pages whole again) is done;
+ * it goes on in the background otherwise. For measurements, or when there is time before the next cut.
+ *
+ * Duties of the caller:
+ * range is a range that is not released.
+ */
+quire_status quire_range_settle(const quire_range *range);
+
+/**
+ * Ends a range. Its snapshots stay as they are, and may be released later, in any order.
+ *
+ * Memory of quire_range_create() must not be touched afterwards. Memory of quire_range_adopt() is the program's again
+ * once its last snapshot is released, too. NULL is nothing to release.
+ *
+ * Duties of the caller:
+ * range is NULL or a range that is not released, and no other thread is in a call with it.
+ */
+quire_status quire_range_release(quire_range *range);
+
+/**
+ * Copies len bytes of the snapshot from offset on to buffer. Works with every mechanism; see quire_snapshot_data() for
+ * those whose snapshots can be read in place.
+ *
+ * The buffer must lie neither in the snapshot's range nor in the snapshot itself. On failure what it holds is undefined.
+ *
+ * Duties of the caller:
+ * snapshot is a snapshot that is not released; len bytes at buffer may be written, and no other thread uses them.
+ */
+quire_status quire_read(const quire_snapshot *snapshot,
+                        size_t offset,
+                        void *buffer,
+                        size_t len);
+
+/**
+ * The snapshot as ordinary memory of quire_snapshot_size() bytes, where the mechanism has such (QUIRE_SCOOT,
+ * QUIRE_MMAPCOPY, QUIRE_MEMCPY): its first address. NULL where it hasn't, or if snapshot is NULL.
+ *
+ * Valid until the snapshot is released. Writing there changes this snapshot alone.
+ *
+ * Duties of the caller:
+ * snapshot is NULL or a snapshot that is not released.
+ */
+void *quire_snapshot_data(const quire_snapshot *snapshot);
+
+/**
+ * The snapshot's size in bytes, that of its range. 0 if snapshot is NULL.
+ *
+ * Duties of the caller:
+ * snapshot is NULL or a snapshot that is not released.
+ */
+size_t quire_snapshot_size(const quire_snapshot *snapshot);
+
+/**
+ * Bytes that the snapshot holds now beyond the range's own, as far as they can be told. 0 if snapshot is NULL.
+ *
+ * Duties of the caller:
+ * snapshot is NULL or a snapshot that is not released.
+ */
+size_t quire_snapshot_held_bytes(const quire_snapshot *snapshot);
+
+/**
+ * A snapshot of a snapshot, in *copy. It outlives the first one, and what is written to the data of one later doesn't
+ * show in the other. NULL on failure. No thread may write to the snapshot's data during the call.
+ *
+ * Duties of the caller:
+ * snapshot is a snapshot that is not released; *copy may be written.
+ */
+quire_status quire_snapshot_cut(const quire_snapshot *snapshot,
+                                quire_snapshot **copy);
+
+/**
+ * Ends a snapshot; the memory that only it held is free. Its range and other snapshots stay as they are, and may be
+ * released before or after it. NULL is nothing to release.
+ *
+ * Duties of the caller:
+ * snapshot is NULL or a snapshot that is not released, no other thread is in a call with it, and nobody uses its data.
+ */
+quire_status quire_snapshot_release(quire_snapshot *snapshot);
+
+/**
+ * Fills *stats. Any thread may ask at any time.
+ *
+ * Duties of the caller:
+ * range is a range that is not released; *stats may be written, and its struct_size is set.
+ */
+quire_status quire_range_stats(const quire_range *range, quire_stats *stats);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* QUIRE_H */

@@ -1,0 +1,144 @@
+//! Memory that is in use: no two ranges may share any, and what is adopted must be what mechanisms can work on.
+//!
+//! Relies on `/proc/self/maps`; where that can't be read, the caller is believed.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use quire_sys::proc_maps;
+
+use crate::failure::Failure;
+
+static CLAIMED: Mutex<Vec<Range<usize>>> = Mutex::new(Vec::new());
+
+/// The claim to a piece of memory, which ends when this is dropped.
+#[derive(Debug)]
+pub struct Claim(Range<usize>);
+
+impl Claim {
+    /// Claims `len` bytes at `base`, unless some of them are claimed already.
+    pub fn new(base: usize, len: usize) -> Result<Arc<Self>, Failure> {
+        let memory = base..base.saturating_add(len);
+        let mut claimed = CLAIMED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(other) = claimed.iter().find(|other| meet(other, &memory)) {
+            let why = format!(
+                "a range or a snapshot of it still has {:#x}..{:#x}; release them first",
+                other.start, other.end
+            );
+            return Err(Failure::Memory { base, len, why });
+        }
+        claimed.push(memory.clone());
+        Ok(Arc::new(Self(memory)))
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let mut claimed = CLAIMED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(at) = claimed.iter().position(|other| *other == self.0) {
+            claimed.swap_remove(at);
+        }
+    }
+}
+
+fn meet(one: &Range<usize>, other: &Range<usize>) -> bool {
+    one.start < other.end && other.start < one.end
+}
+
+/// What a snapshot has to do with the memory that its range is on.
+#[derive(Clone, Debug)]
+pub enum Tie {
+    /// It is the program's, which gets it back when the last tie is gone.
+    Adopted(Arc<Claim>),
+    /// It is the library's. With some mechanisms it goes when the range does, and may be anybody's afterwards; so the claim
+    /// must not outlive the range, not even for a moment.
+    Own {
+        /// The memory.
+        memory: Range<usize>,
+        /// Never upgraded, only asked whether it still is.
+        claim: Weak<Claim>,
+    },
+}
+
+impl Tie {
+    /// Of a snapshot of a range with `claim`.
+    pub fn new(claim: &Arc<Claim>, adopted: bool) -> Self {
+        match adopted {
+            true => Self::Adopted(Arc::clone(claim)),
+            false => Self::Own { memory: claim.0.clone(), claim: Arc::downgrade(claim) },
+        }
+    }
+
+    /// Whether some of `len` bytes at `base` belong to the range.
+    pub fn meets(&self, base: usize, len: usize) -> bool {
+        let other = base..base.saturating_add(len);
+        match self {
+            Self::Adopted(claim) => meet(&claim.0, &other),
+            Self::Own { memory, claim } => claim.strong_count() > 0 && meet(memory, &other),
+        }
+    }
+}
+
+/// Whether `len` bytes at `base` are private anonymous memory that can be read and written.
+pub fn check_memory(base: usize, len: usize) -> Result<(), Failure> {
+    let end = base.saturating_add(len);
+    let (mut at, mut buffer) = (base, vec![0; proc_maps::BUFFER_BYTES]);
+    let listed = proc_maps::each(&mut buffer, |mapping| {
+        if mapping.start <= at && at < mapping.end && mapping.anonymous {
+            at = mapping.end;
+        }
+        mapping.start < end
+    });
+    if listed.is_err() || at >= end {
+        return Ok(());
+    }
+    let why = format!(
+        "at {at:#x} there is no private anonymous memory that can be read and written; take some from \
+         mmap(MAP_PRIVATE | MAP_ANONYMOUS)"
+    );
+    Err(Failure::Memory { base, len, why })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quire_snapshot::Span;
+
+    #[test]
+    fn no_two_claims_meet_and_a_dropped_one_is_free_again() {
+        // Addresses that nobody has.
+        let base = 0xffff_9000_0000_0000;
+        let claim = Claim::new(base, 0x4000).unwrap();
+        for (base, len) in [(base, 0x1000), (base + 0x3000, 0x2000), (base - 0x1000, 0x2000), (base - 1, 0x9000)] {
+            assert!(Claim::new(base, len).unwrap_err().to_string().contains("release"), "{base:#x}");
+        }
+        let behind = Claim::new(base + 0x4000, 0x1000).unwrap();
+        drop(claim);
+        assert!(Claim::new(base, 0x4000).is_ok() && Claim::new(base, 0x5000).is_err());
+        drop(behind);
+    }
+
+    #[test]
+    fn a_snapshot_holds_adopted_memory_and_lets_go_of_other() {
+        let base = 0xffff_a000_0000_0000;
+        let claim = Claim::new(base, 0x2000).unwrap();
+        let ties = [true, false].map(|adopted| Tie::new(&claim, adopted));
+        assert!(ties.iter().all(|tie| tie.meets(base + 0x1fff, 1) && !tie.meets(base + 0x2000, 1)));
+        drop(claim);
+        let [adopted, own] = ties;
+        assert!(adopted.meets(base, 1) && Claim::new(base, 1).is_err());
+        drop(adopted);
+        assert!(!own.meets(base, 1) && Claim::new(base, 1).is_ok());
+    }
+
+    #[test]
+    fn only_anonymous_memory_without_gaps_can_be_adopted() {
+        let span = Span::allocate(1 << 20).unwrap();
+        let base = span.base() as usize;
+        assert!(check_memory(base, 1 << 20).is_ok());
+        assert!(check_memory(base, 1 << 40).is_err());
+        let text = check_memory as *const () as usize & !4095;
+        assert!(check_memory(text, 4096).unwrap_err().to_string().contains("private anonymous"));
+        assert!(check_memory(4096, 4096).is_err());
+    }
+}

@@ -1,0 +1,136 @@
+//! A range as it was at a cut.
+//!
+//! Relies on [`View`] for reading, and on its [`Tie`] for telling buffers that can't be read to.
+
+use core::ffi::c_void;
+use std::sync::Arc;
+
+use ::quire_snapshot::View;
+
+use crate::boundary::{self, Out, borrow};
+use crate::claim::Tie;
+use crate::failure::{Failure, check_bounds};
+use crate::status::quire_status;
+
+/// A range as it was at a cut. Any thread may read it, several at once, until it is released; it outlives its range.
+pub struct quire_snapshot {
+    // Dropped in this order: adopted memory is the program's when the mechanism has let go of it.
+    view: Arc<dyn View>,
+    tie: Tie,
+}
+
+impl quire_snapshot {
+    /// Wraps `view` of the memory that `tie` is to.
+    pub fn new(view: Arc<dyn View>, tie: Tie) -> Self {
+        Self { view, tie }
+    }
+
+    /// Reading into the range or into the view itself would change what is being read.
+    fn check_target(&self, to: usize, len: usize) -> Result<(), Failure> {
+        if self.tie.meets(to, len) {
+            return Err(Failure::Overlap { what: "range" });
+        }
+        let own = self.view.as_ptr().map_or(0, |own| own as usize);
+        if own != 0 && own < to.saturating_add(len) && to < own + self.view.len() {
+            return Err(Failure::Overlap { what: "snapshot" });
+        }
+        Ok(())
+    }
+}
+
+/// Copies len bytes of the snapshot from offset on to buffer. Works with every mechanism; see quire_snapshot_data() for
+/// those whose snapshots can be read in place.
+///
+/// The buffer must lie neither in the snapshot's range nor in the snapshot itself. On failure what it holds is undefined.
+///
+/// # Safety
+/// `snapshot` is a snapshot that is not released; `len` bytes at `buffer` may be written, and no other thread uses them.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quire_read(
+    snapshot: *const quire_snapshot,
+    offset: usize,
+    buffer: *mut c_void,
+    len: usize,
+) -> quire_status {
+    boundary::status(|| {
+        // SAFETY: the caller's promise.
+        let snapshot = unsafe { borrow("snapshot", snapshot) }?;
+        check_bounds(offset, len, snapshot.view.len())?;
+        if len == 0 {
+            return Ok(());
+        }
+        boundary::check("buffer", buffer)?;
+        snapshot.check_target(buffer as usize, len)?;
+        // SAFETY: not null, no longer than a range, and for the length of this call ours, as the caller promises. What the
+        // bytes are now doesn't matter: views only write them, and C's memory is initialised as far as Rust can tell.
+        let buffer = unsafe { std::slice::from_raw_parts_mut(buffer.cast::<u8>(), len) };
+        Ok(snapshot.view.read(offset, buffer)?)
+    })
+}
+
+/// The snapshot as ordinary memory of quire_snapshot_size() bytes, where the mechanism has such (QUIRE_SCOOT,
+/// QUIRE_MMAPCOPY, QUIRE_MEMCPY): its first address. NULL where it hasn't, or if snapshot is NULL.
+///
+/// Valid until the snapshot is released. Writing there changes this snapshot alone.
+///
+/// # Safety
+/// `snapshot` is NULL or a snapshot that is not released.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quire_snapshot_data(snapshot: *const quire_snapshot) -> *mut c_void {
+    boundary::value(std::ptr::null_mut(), || {
+        // SAFETY: the caller's promise.
+        let data = unsafe { borrow("snapshot", snapshot) }?.view.as_ptr();
+        Ok(data.map_or(std::ptr::null_mut(), <*mut u8>::cast))
+    })
+}
+
+/// The snapshot's size in bytes, that of its range. 0 if snapshot is NULL.
+///
+/// # Safety
+/// `snapshot` is NULL or a snapshot that is not released.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quire_snapshot_size(snapshot: *const quire_snapshot) -> usize {
+    // SAFETY: the caller's promise.
+    boundary::value(0, || Ok(unsafe { borrow("snapshot", snapshot) }?.view.len()))
+}
+
+/// Bytes that the snapshot holds now beyond the range's own, as far as they can be told. 0 if snapshot is NULL.
+///
+/// # Safety
+/// `snapshot` is NULL or a snapshot that is not released.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quire_snapshot_held_bytes(snapshot: *const quire_snapshot) -> usize {
+    // SAFETY: the caller's promise.
+    boundary::value(0, || Ok(unsafe { borrow("snapshot", snapshot) }?.view.held_bytes()))
+}
+
+/// A snapshot of a snapshot, in *copy. It outlives the first one, and what is written to the data of one later doesn't
+/// show in the other. NULL on failure. No thread may write to the snapshot's data during the call.
+///
+/// # Safety
+/// `snapshot` is a snapshot that is not released; `*copy` may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quire_snapshot_cut(
+    snapshot: *const quire_snapshot,
+    copy: *mut *mut quire_snapshot,
+) -> quire_status {
+    boundary::status(|| {
+        // SAFETY: the caller's promise.
+        let out = unsafe { Out::new("copy", copy) }?;
+        // SAFETY: as above.
+        let snapshot = unsafe { borrow("snapshot", snapshot) }?;
+        out.fill(quire_snapshot::new(snapshot.view.cut()?, snapshot.tie.clone()));
+        Ok(())
+    })
+}
+
+/// Ends a snapshot; the memory that only it held is free. Its range and other snapshots stay as they are, and may be
+/// released before or after it. NULL is nothing to release.
+///
+/// # Safety
+/// `snapshot` is NULL or a snapshot that is not released, no other thread is in a call with it, and nobody uses its data.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quire_snapshot_release(snapshot: *mut quire_snapshot) -> quire_status {
+    // SAFETY: the caller's promise; snapshots are handed out by `Out::fill` only.
+    boundary::status(|| unsafe { boundary::release("snapshot", snapshot) })
+}

@@ -1,0 +1,200 @@
+//! `C API`: the tests in C and the example, compiled against an installed library, and run.
+//!
+//! Relies on `cc`, which Rust links with, too. `c++`, the address sanitizer and `nm` are used where they are. Test programs
+//! close with `N passed, N failed`.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+
+use crate::install::{self, Places};
+use crate::packages::on_path;
+use crate::steps::{self, Tally, cargo};
+
+const TESTS: &str = "crates/capi/tests/c";
+const EXAMPLE: &str = "crates/capi/examples/table.c";
+const WARNINGS: &[&str] = &["-Wall", "-Wextra", "-Werror"];
+const SANITIZER: &[&str] = &["-fsanitize=address,undefined", "-fno-sanitize-recover", "-fno-omit-frame-pointer"];
+/// Mechanisms that the example is run with: those that work everywhere. The tests try all that work here.
+const EXAMPLES: &[&str] = &["best", "memcpy"];
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// How programs get at the library.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Link {
+    Shared,
+    Static,
+}
+
+/// A place to compile in.
+struct Workshop {
+    prefix: PathBuf,
+    programs: PathBuf,
+}
+
+/// Builds, installs, compiles and runs all of it.
+pub fn run() -> anyhow::Result<Tally> {
+    let status = cargo().args(["build", "--quiet", "--release", "--package", "quire-capi"]).status()?;
+    if !status.success() {
+        bail!("the release build of quire-capi failed");
+    }
+    let folder = steps::target_dir()?.join("c-api");
+    let workshop = Workshop { prefix: folder.join("prefix"), programs: folder.join("programs") };
+    std::fs::create_dir_all(&workshop.programs)?;
+    install::library(&Places::below(workshop.prefix.clone()))?;
+    let mut total = Tally::default();
+    let mut add = |tally: Tally| {
+        total.passed += tally.passed;
+        total.failed += tally.failed;
+    };
+    add(as_one("the header in all dialects", workshop.check_header()));
+    add(as_one("exported names", workshop.check_exports()));
+    let sanitized = workshop.has_sanitizer();
+    if !sanitized {
+        println!("left out: the address sanitizer, which {} does not have here", compiler());
+    }
+    for source in sources()? {
+        add(workshop.test(&source, Link::Shared, &[], &[]));
+        add(workshop.test(&source, Link::Static, &[], &[]));
+        if sanitized {
+            add(workshop.test(&source, Link::Shared, SANITIZER, &[]));
+        }
+    }
+    for mechanism in EXAMPLES {
+        add(workshop.test(Path::new(EXAMPLE), Link::Shared, &[], &["16", mechanism, "2"]));
+    }
+    Ok(total)
+}
+
+fn compiler() -> String {
+    std::env::var("CC").unwrap_or_else(|_| "cc".into())
+}
+
+/// The test programs, sorted.
+fn sources() -> anyhow::Result<Vec<PathBuf>> {
+    let mut sources = Vec::new();
+    for entry in std::fs::read_dir(TESTS).with_context(|| format!("listing {TESTS}"))? {
+        sources.push(entry?.path());
+    }
+    sources.retain(|path| path.extension().is_some_and(|extension| extension == "c"));
+    sources.sort();
+    if sources.is_empty() { bail!("{TESTS} has no tests") } else { Ok(sources) }
+}
+
+fn as_one(name: &str, result: anyhow::Result<()>) -> Tally {
+    match result {
+        Ok(()) => {
+            println!("test {name} ... ok");
+            Tally { passed: 1, failed: 0 }
+        }
+        Err(error) => {
+            println!("test {name} ... FAILED: {error:#}");
+            Tally { passed: 0, failed: 1 }
+        }
+    }
+}
+
+fn succeed(command: &mut Command) -> anyhow::Result<()> {
+    let status = command.status().with_context(|| format!("starting {:?}", command.get_program()))?;
+    if status.success() { Ok(()) } else { bail!("{command:?} ended with {status}") }
+}
+
+impl Workshop {
+    /// Compiles `source` and runs it with `words`.
+    fn test(&self, source: &Path, link: Link, flags: &[&str], words: &[&str]) -> Tally {
+        let name = source.file_stem().unwrap_or_default().to_string_lossy();
+        let variant = match (link, flags.is_empty()) {
+            (Link::Shared, true) => "shared",
+            (Link::Static, _) => "static",
+            (Link::Shared, false) => "sanitized",
+        };
+        println!("--- {name}, {variant} {}", words.join(" "));
+        let program = self.programs.join(format!("{name}-{variant}"));
+        let compiled = self.flags(link).and_then(|library| {
+            let mut command = Command::new(compiler());
+            command.args(["-std=c11", "-g", "-O2", "-pthread"]).args(WARNINGS).args(flags).arg(source);
+            succeed(command.args(library).arg("-o").arg(&program))
+        });
+        if compiled.is_err() {
+            return as_one(&format!("{name} compiles"), compiled);
+        }
+        let mut command = Command::new(&program);
+        command.args(words);
+        steps::run(command, LIMIT).unwrap_or_else(|error| as_one(&name, Err(error)))
+    }
+
+    /// What `pkg-config` says, as users ask it.
+    fn flags(&self, link: Link) -> anyhow::Result<Vec<String>> {
+        let lib = self.prefix.join("lib");
+        let mut command = Command::new("pkg-config");
+        command.args(["--cflags", "--libs", "quire"]).env("PKG_CONFIG_PATH", lib.join("pkgconfig"));
+        if link == Link::Static {
+            command.arg("--static");
+        }
+        let output = command.output().context("starting pkg-config")?;
+        if !output.status.success() {
+            bail!("pkg-config: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        let mut flags: Vec<String> =
+            String::from_utf8_lossy(&output.stdout).split_whitespace().map(str::to_owned).collect();
+        match link {
+            Link::Shared => flags.push(format!("-Wl,-rpath,{}", lib.display())),
+            // The linker prefers the shared one where it has the choice.
+            Link::Static => flags.iter_mut().filter(|flag| *flag == "-lquire").for_each(|flag| {
+                *flag = lib.join("libquire.a").display().to_string();
+            }),
+        }
+        Ok(flags)
+    }
+
+    /// Every dialect that may include the header, without a warning.
+    fn check_header(&self) -> anyhow::Result<()> {
+        let include = self.prefix.join("include");
+        for dialect in ["-std=c99", "-std=c11", "-std=c2x"] {
+            let mut command = Command::new(compiler());
+            command.args([dialect, "-pedantic", "-fsyntax-only"]).args(WARNINGS).arg("-I").arg(&include);
+            succeed(command.args(["-include", "quire.h", "-x", "c", "/dev/null"]))?;
+        }
+        if !on_path("c++") {
+            println!("left out: the header in C++, for want of a compiler");
+            return Ok(());
+        }
+        for dialect in ["-std=c++11", "-std=c++20"] {
+            let mut command = Command::new("c++");
+            command.args([dialect, "-pedantic", "-fsyntax-only"]).args(WARNINGS).arg("-I").arg(&include);
+            succeed(command.arg(Path::new(TESTS).join("header.cpp")))?;
+        }
+        Ok(())
+    }
+
+    /// Only what the header declares may be seen from outside, and all of that.
+    fn check_exports(&self) -> anyhow::Result<()> {
+        if !on_path("nm") {
+            println!("left out: the exported names, for want of nm");
+            return Ok(());
+        }
+        let library = self.prefix.join("lib/libquire.so");
+        let output = Command::new("nm").args(["-D", "--defined-only"]).arg(library).output().context("starting nm")?;
+        let listing = String::from_utf8_lossy(&output.stdout);
+        let names: Vec<&str> = listing.lines().filter_map(|line| line.split_whitespace().nth(2)).collect();
+        let header = std::fs::read_to_string(self.prefix.join("include/quire.h"))?;
+        if let Some(name) = names.iter().find(|name| !header.contains(&format!("{name}("))) {
+            bail!("libquire.so exports {name}, which quire.h does not declare");
+        }
+        if names.is_empty() { bail!("libquire.so exports nothing") } else { Ok(()) }
+    }
+
+    /// Whether a sanitized program can be compiled and run.
+    fn has_sanitizer(&self) -> bool {
+        let (source, program) = (self.programs.join("probe.c"), self.programs.join("probe"));
+        if std::fs::write(&source, "int main(void) { return 0; }\n").is_err() {
+            return false;
+        }
+        let mut command = Command::new(compiler());
+        command.args(SANITIZER).arg(&source).arg("-o").arg(&program).stderr(Stdio::null());
+        let mut run = Command::new(&program);
+        succeed(&mut command).is_ok() && succeed(run.stderr(Stdio::null())).is_ok()
+    }
+}
