@@ -68,6 +68,7 @@ fn with_binary(score: &mut Score, quire: &Path) -> anyhow::Result<()> {
             score.step(&file.display().to_string(), || peers::python(&file, quire, limit));
         }
     }
+    score.step("measure", || peers::measure(quire));
     for experiment in peers::EXPERIMENTS {
         score.step(&format!("bench {} --quick", experiment.name), || peers::bench_shape(quire, experiment));
     }

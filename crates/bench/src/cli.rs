@@ -15,6 +15,9 @@ pub struct Args {
     /// Write the figures to this file as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// With `tables`: the JSON of an earlier run
+    #[arg(long, value_name = "FILE")]
+    pub from: Option<PathBuf>,
     /// Draw latency (server) or throughput (ccow) over time into this directory (SVG), and keep the samples there
     #[arg(long, value_name = "DIR")]
     pub plot: Option<PathBuf>,
@@ -39,7 +42,8 @@ pub struct Args {
     /// Requests per second of the steady load during which saves are timed
     #[arg(long, default_value_t = 10_000)]
     pub rate: u64,
-    /// Parts to run, comma separated: throughput,save,latency,restart,footprint,sizes [default: all]
+    /// Parts to run, comma separated: of server throughput,save,latency,restart,footprint,sizes; of snapshot mechanisms;
+    /// of ccow configurations such as fork,barrier_80,uffd_adaptive [default: all]
     #[arg(long, value_delimiter = ',')]
     pub parts: Vec<String>,
     /// The Quire binary to start [default: this one]

@@ -14,6 +14,7 @@ pub mod forkers;
 pub mod info;
 pub mod load;
 pub mod machine;
+pub mod markdown;
 pub mod measure;
 pub mod memory;
 pub mod plot;
@@ -40,9 +41,15 @@ pub fn run(args: cli::Args) -> anyhow::Result<()> {
         "forkers" => forkers::run(&args)?,
         "snapshot" => snapshot::run(&args)?,
         "ccow" => ccow::run(&args)?,
+        "tables" => {
+            let file = args.from.as_ref().context("tables of which run? `--from FILE` names its JSON")?;
+            print!("{}", markdown::of_file(file)?);
+            return Ok(());
+        }
         "list" => {
             println!("server   Quire beside redis-server: throughput, saves, restarts, memory");
             println!("forkers  redis-server that saves under updates, with and without the preload library");
+            println!("tables   the figures of an earlier run (--from FILE) as Markdown");
             println!("snapshot six ways to a snapshot of memory: stall, first writes, release, memory");
             println!("ccow     writes under repeated snapshots: copying by coverage beside fork");
             return Ok(());

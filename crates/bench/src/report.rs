@@ -2,7 +2,7 @@
 //!
 //! Relies on [`Figure`] names being stable: other tools find figures by name. Contract:
 //! `{"experiment", "machine": {…}, "results": [{"name", "value", "unit", "goal", "better", "peer": {name: value}}]}`;
-//! what goes beyond it (`spread`, `note`, `scale`, `info`) may change.
+//! what goes beyond it (`spread`, `note`, `scale`, `info`) may change. A value is null where something can't be measured here.
 
 use std::fmt::Write as _;
 
@@ -138,6 +138,7 @@ impl Report {
 }
 
 fn write_row(text: &mut String, figure: &Figure) {
+    let value = if figure.value.is_nan() { "none".to_owned() } else { figure.value.to_string() };
     let sign = if figure.better == Better::Higher { "≥" } else { "≤" };
     let goal = figure.goal.map_or(String::new(), |goal| format!("{sign} {goal}"));
     let verdict = match figure.reached() {
@@ -156,7 +157,7 @@ fn write_row(text: &mut String, figure: &Figure) {
         text,
         "{:<34} {:>12} {:<6} {goal:>10}  {verdict:<6} {}",
         figure.name,
-        figure.value,
+        value,
         figure.unit,
         behind.join("  ")
     );

@@ -81,12 +81,12 @@ pub fn inspect(name: &Path) -> anyhow::Result<Program> {
 
 fn find(name: &Path) -> anyhow::Result<PathBuf> {
     if name.as_os_str().as_bytes().contains(&b'/') {
-        return name.canonicalize().with_context(|| format!("no program {}", name.display()));
+        let path = std::path::absolute(name).with_context(|| format!("no program {}", name.display()))?;
+        return if path.exists() { Ok(path) } else { bail!("no program {}", name.display()) };
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).map(|dir| dir.join(name)).find(|path| path.is_file());
-    let found = found.with_context(|| format!("no program {} on the PATH", name.display()))?;
-    Ok(found.canonicalize().unwrap_or(found))
+    found.with_context(|| format!("no program {} on the PATH", name.display()))
 }
 
 /// The program after `#!`; what `env` would start instead of `env`.

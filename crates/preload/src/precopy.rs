@@ -166,13 +166,9 @@ impl<'a> Precopy<'a> {
                 return HUGE_PAGE_SIZE as u64;
             }
         }
-        let forker = self.forker;
-        follow(forker);
+        follow(self.forker);
         let leave = self.draw.pages(region.address, words.len());
-        let done = copy::all_but(region.address, words, leave, self.budget_bytes, || {
-            bare_thread::sleep(BREATH);
-            follow(forker);
-        });
+        let done = copy::all_but(region.address, words, leave, self.budget_bytes, || bare_thread::sleep(BREATH));
         (region.turn, region.precopied, region.sample) = (Turn::Sampled, done.copied, done.left);
         u64::from(done.copied) * PAGE_SIZE as u64
     }

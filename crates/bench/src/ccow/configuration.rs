@@ -47,9 +47,10 @@ impl Configuration {
         self.mechanism == Mechanism::Fork
     }
 
-    /// What the mechanism is told.
-    pub fn options(self) -> Options {
-        Options { precopy: self.precopy, ..Options::default() }
+    /// What the mechanism is told for a range of `bytes`: it keeps no more memory warm than a small part of that.
+    pub fn options(self, bytes: usize) -> Options {
+        let options = Options::default();
+        Options { precopy: self.precopy, keep_bytes: options.keep_bytes.min(bytes / 32), ..options }
     }
 
     /// Ours: all of them, or the few that a quick run and the largest size have time for.
@@ -72,12 +73,13 @@ impl Configuration {
         all
     }
 
-    /// The order of visits: ours, with both forks before, between and after them.
+    /// The order of visits: ours, with both forks before, between and after them; the few with forks before and after.
     pub fn tour(only_central: bool) -> Vec<Self> {
         let ours = Self::ours_all(only_central);
         let (first, second) = ours.split_at(ours.len() / 2);
         let forks = [FORK, FORK_THP];
-        [&forks, first, &forks, second, &forks].concat()
+        let between = if only_central { &[][..] } else { &forks };
+        [&forks, first, between, second, &forks].concat()
     }
 }
 
@@ -96,7 +98,7 @@ mod tests {
 
     #[test]
     fn forks_are_visited_first_in_between_and_last() {
-        let tour = Configuration::tour(true);
+        let tour = Configuration::tour(false);
         let forks: Vec<usize> = (0..tour.len()).filter(|&index| tour[index] == FORK).collect();
         assert_eq!((forks.len(), forks[0], forks[2]), (3, 0, tour.len() - 2));
     }

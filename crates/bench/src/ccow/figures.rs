@@ -47,15 +47,16 @@ fn better_fork(found: &Found) -> Option<(Configuration, f64)> {
     [speed(FORK), speed(FORK_THP)].into_iter().flatten().max_by(|one, two| one.1.total_cmp(&two.1))
 }
 
-/// Memory beyond that of fork over pages of 4 KiB, as a share of it.
-fn memory_overhead(found: &Found, visit: &Visit) -> f64 {
-    found.get(FORK).map_or(f64::NAN, |fork| visit.footprint_bytes as f64 / fork.footprint_bytes as f64 - 1.0)
+/// Memory beyond what copies of just the pages that were written would take, as a share of it. Beside fork's memory it would
+/// mean little: who writes three times as much in an interval has more pages to copy.
+fn memory_overhead(visit: &Visit) -> f64 {
+    visit.footprint_bytes as f64 / visit.needed_bytes as f64 - 1.0
 }
 
 /// The configuration whose figures count.
 fn best(found: &Found) -> Option<(Configuration, &Visit)> {
     let ours = || found.visits.iter().filter(|(configuration, _)| !configuration.is_fork());
-    let keeps = |visit: &Visit| memory_overhead(found, visit) <= MEMORY && visit.pages.unneeded_ratio() <= UNNEEDED;
+    let keeps = |visit: &Visit| memory_overhead(visit) <= MEMORY && visit.pages.unneeded_ratio() <= UNNEEDED;
     let fastest =
         |one: &&(Configuration, Visit), two: &&(Configuration, Visit)| one.1.per_s().total_cmp(&two.1.per_s());
     let chosen = ours().filter(|(_, visit)| keeps(visit)).max_by(fastest).or_else(|| ours().max_by(fastest));
@@ -63,29 +64,30 @@ fn best(found: &Found) -> Option<(Configuration, &Visit)> {
 }
 
 fn add_goals(found: &Found, report: &mut Report) {
-    let gain = Figure::new("ccow_throughput_gain", f64::NAN, "of 1", Better::Higher).goal(GAIN);
-    let memory = Figure::new("ccow_memory_overhead", f64::NAN, "of 1", Better::Lower).goal(MEMORY);
-    let unneeded = Figure::new("ccow_unneeded_ratio", f64::NAN, "of 1", Better::Lower).goal(UNNEEDED);
+    let gain = |value| Figure::new("ccow_throughput_gain", value, "of 1", Better::Higher).goal(GAIN);
+    let memory = |value| Figure::new("ccow_memory_overhead", value, "of 1", Better::Lower).goal(MEMORY);
+    let unneeded = |value| Figure::new("ccow_unneeded_ratio", value, "of 1", Better::Lower).goal(UNNEEDED);
     let (Some((configuration, visit)), Some((fork, fork_per_s))) = (best(found), better_fork(found)) else {
-        let missing = |figure: Figure| figure.note("not measured: none of ours can be had here");
-        report.results.extend([gain, memory, unneeded].map(missing));
+        let missing = |figure: Figure| figure.note("not measured: fork or ours were not run");
+        report.results.extend([gain(f64::NAN), memory(f64::NAN), unneeded(f64::NAN)].map(missing));
         return;
     };
     let Setting { mib, skew, .. } = found.setting;
     let note = format!("{} beside {}, {mib} MiB, zipf {skew}", configuration.name(), fork.name());
-    let mut gain = Figure { value: visit.per_s() / fork_per_s - 1.0, ..gain }
+    let mut gain = gain(visit.per_s() / fork_per_s - 1.0)
         .peer("writes/s", visit.per_s())
-        .note(format!("{note}; the faster fork counts; a cut every {:.2} s", found.recovery.interval.as_secs_f64()));
+        .note(format!("{note}; the faster fork counts; a cut every {:.2} s", found.interval.as_secs_f64()));
     for fork in [FORK, FORK_THP] {
         if let Some(visit) = found.get(fork) {
             gain = gain.peer(&format!("{} writes/s", fork.name()), visit.per_s());
         }
     }
-    let memory = Figure { value: memory_overhead(found, visit), ..memory }
+    let memory = memory(memory_overhead(visit))
         .peer("mib", mebibytes(visit.footprint_bytes))
+        .peer("needed mib", mebibytes(visit.needed_bytes))
         .peer("fork mib", found.get(FORK).map_or(f64::NAN, |fork| mebibytes(fork.footprint_bytes)))
-        .note("of the same configuration; with all views that live at once");
-    let unneeded = Figure { value: visit.pages.unneeded_ratio(), ..unneeded }
+        .note("of the same configuration, with all views: beyond the range and the pages that were written, once for each view");
+    let unneeded = unneeded(visit.pages.unneeded_ratio())
         .peer("precopied", visit.pages.precopied as f64)
         .peer("unneeded", visit.pages.unneeded as f64)
         .note("of the same configuration; of the pages that were copied ahead");
@@ -108,7 +110,7 @@ fn line(found: &Found, configuration: Configuration, visit: &Visit) -> Figure {
     Figure::new(name(&found.setting, configuration), visit.per_s(), "1/s", Better::Higher)
         .peer("gain", visit.per_s() / fork - 1.0)
         .peer("memory_mib", mebibytes(visit.footprint_bytes))
-        .peer("memory_overhead", memory_overhead(found, visit))
+        .peer("memory_overhead", memory_overhead(visit))
         .peer("precopy_ratio", visit.pages.precopy_ratio())
         .peer("unneeded_ratio", visit.pages.unneeded_ratio())
         .peer("stall_ns", stall)
@@ -126,7 +128,7 @@ mod tests {
 
     fn visit(writes: u64, footprint_bytes: u64, unneeded: u64) -> Visit {
         let pages = Pages { copied: 100, precopied: 50, needed: 50 - unneeded, unneeded };
-        Visit { writes, elapsed_s: 1.0, footprint_bytes, pages, ..Visit::default() }
+        Visit { writes, elapsed_s: 1.0, footprint_bytes, needed_bytes: 1000, pages, ..Visit::default() }
     }
 
     fn ours(precopy: Precopy) -> Configuration {
@@ -136,7 +138,7 @@ mod tests {
     fn found(visits: Vec<(Configuration, Visit)>) -> Found {
         let setting = Setting { mib: 8, skew: 1.0, layout: Layout::Ordered, only_central: true };
         let recovery = Recovery { interval: Duration::from_secs(1), normal_per_s: 1e6, gave_up: false };
-        Found { setting, recovery, alive: 2, visits, refused: vec![] }
+        Found { setting, recovery, interval: recovery.interval, alive: 2, visits, refused: vec![] }
     }
 
     fn values(found: Found) -> Vec<f64> {

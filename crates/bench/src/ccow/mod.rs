@@ -36,6 +36,7 @@ pub fn run(args: &Args) -> anyhow::Result<Report> {
         quick: args.quick,
         sizes: if args.sizes.is_empty() { sizes.to_vec() } else { args.sizes.clone() },
         skews: args.skews.clone(),
+        parts: args.parts.clone(),
         epochs: args.rounds.unwrap_or(if args.quick { 2 } else { 3 }),
     };
     ensure!(scale.epochs > 0 && !scale.sizes.contains(&0), "there must be memory, and rounds to measure");
@@ -68,7 +69,8 @@ fn facts(scale: &Scale, settings: &[Found]) -> Map<String, Value> {
             "mib": found.setting.mib,
             "skew": found.setting.skew,
             "layout": found.setting.layout,
-            "interval_s": found.recovery.interval.as_secs_f64(),
+            "interval_s": found.interval.as_secs_f64(),
+            "recovery_s": found.recovery.interval.as_secs_f64(),
             "normal_writes_per_s": found.recovery.normal_per_s,
             "gave_up_waiting": found.recovery.gave_up,
             "views_alive": found.alive,
@@ -88,6 +90,6 @@ fn draw(dir: &Path, found: &Found) -> anyhow::Result<()> {
         .filter(|line| is_drawn(&line.name))
         .collect();
     let tour::Setting { mib, skew, .. } = found.setting;
-    let interval_s = found.recovery.interval.as_secs_f64();
+    let interval_s = found.interval.as_secs_f64();
     picture::draw(dir, &format!("{mib} MiB, zipf {skew}: a cut every {interval_s:.2} s"), &lines)
 }

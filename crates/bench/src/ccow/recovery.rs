@@ -41,7 +41,7 @@ pub struct Recovery {
 /// # Errors
 /// When the system will not fork.
 pub fn measure(bytes: usize, workload: &mut Workload) -> anyhow::Result<Recovery> {
-    let subject = Subject::new(FORK.mechanism, bytes, FORK.kind, true, &FORK.options())?;
+    let subject = Subject::new(FORK.mechanism, bytes, FORK.kind, true, &FORK.options(bytes))?;
     // A window has about as many writes as there are pages, divided by four.
     let probe = rate(&subject, workload, Duration::from_millis(100));
     let pages = (bytes / PAGE_SIZE) as f64;

@@ -42,6 +42,8 @@ pub struct Scale {
     pub sizes: Vec<u64>,
     /// Skews that were asked for; empty for the default ones.
     pub skews: Vec<f64>,
+    /// Configurations that were asked for by name; empty for all.
+    pub parts: Vec<String>,
     /// Epochs that count.
     pub epochs: usize,
 }
@@ -66,9 +68,15 @@ impl Scale {
         settings
     }
 
-    /// Epochs that are not counted.
+    fn tour(&self, setting: Setting) -> Vec<Configuration> {
+        let is_wanted = |name: String| self.parts.is_empty() || self.parts.contains(&name);
+        let tour = Configuration::tour(setting.only_central && self.parts.is_empty());
+        tour.into_iter().filter(|configuration| is_wanted(configuration.name())).collect()
+    }
+
+    /// Epochs that are not counted: memory still grows for new views in them, and coverage is learned.
     pub fn warm(&self) -> usize {
-        2
+        3
     }
 }
 
@@ -77,8 +85,10 @@ impl Scale {
 pub struct Found {
     /// The setting.
     pub setting: Setting,
-    /// The interval.
+    /// How fork recovers.
     pub recovery: Recovery,
+    /// Time between cuts.
+    pub interval: Duration,
     /// Views alive at once.
     pub alive: usize,
     /// By configuration, in the order of the first visits.
@@ -92,7 +102,7 @@ pub struct Found {
 /// # Errors
 /// When fork can't be had, or a cut fails in the middle.
 pub fn run(scale: &Scale, setting: Setting, progress: Progress) -> anyhow::Result<Found> {
-    let Setting { mib, skew, layout, only_central } = setting;
+    let Setting { mib, skew, layout, .. } = setting;
     let bytes = (mib << 20) as usize;
     let mut workload = Workload::new(bytes, skew, layout, SEED);
     let what = format!("{mib} MiB, skew {skew}, {layout:?}").to_lowercase();
@@ -100,12 +110,14 @@ pub fn run(scale: &Scale, setting: Setting, progress: Progress) -> anyhow::Resul
     memory::warm_huge(bytes as u64 * 2);
     let recovery = recovery::measure(bytes, &mut workload)?;
     let alive = alive(bytes as u64);
-    let plan = Plan { bytes, interval: interval(recovery), warm: scale.warm(), epochs: scale.epochs, alive };
-    let mut found = Found { setting, recovery, alive, visits: Vec::new(), refused: Vec::new() };
-    for configuration in Configuration::tour(only_central) {
+    let plan =
+        Plan { bytes, interval: interval(recovery, scale.quick), warm: scale.warm(), epochs: scale.epochs, alive };
+    let interval = plan.interval;
+    let mut found = Found { setting, recovery, interval, alive, visits: Vec::new(), refused: Vec::new() };
+    for configuration in scale.tour(setting) {
         let name = configuration.name();
         progress.say(&format!("{what}: {name}, a cut every {:.2} s", plan.interval.as_secs_f64()));
-        memory::warm_huge(bytes as u64 * 2);
+        memory::warm_huge(bytes as u64 * (alive as u64 + 2));
         match visit::visit(configuration, plan, &mut workload) {
             Ok(visit) => found.add(configuration, visit),
             Err(error) if is_refusal(&error) => found.refused.push((configuration, error.to_string())),
@@ -115,9 +127,10 @@ pub fn run(scale: &Scale, setting: Setting, progress: Progress) -> anyhow::Resul
     Ok(found)
 }
 
-/// Shorter than this an interval would be all overhead.
-fn interval(recovery: Recovery) -> Duration {
-    recovery.interval.max(Duration::from_millis(50))
+/// Shorter than a twentieth of a second an interval would be all overhead; a quick run can't wait for a busy machine.
+fn interval(recovery: Recovery, is_quick: bool) -> Duration {
+    let most = if is_quick { Duration::from_millis(400) } else { Duration::MAX };
+    recovery.interval.clamp(Duration::from_millis(50), most)
 }
 
 /// Two views at once, as in the paper, if there is memory for three times the range; else one.
@@ -150,13 +163,15 @@ mod tests {
 
     #[test]
     fn the_last_setting_is_the_one_with_goals() {
-        let scale = Scale { quick: false, sizes: vec![2048, 8192], skews: vec![], epochs: 3 };
+        let scale = Scale { quick: false, sizes: vec![2048, 8192], skews: vec![], parts: vec![], epochs: 3 };
         let settings = scale.settings();
         assert_eq!(settings.len(), 5);
         let last = settings[4];
         assert_eq!((last.mib, last.skew, last.layout, last.only_central), (8192, 1.0, Layout::Ordered, true));
         let quick = Scale { quick: true, sizes: vec![256], ..scale };
         assert_eq!(quick.settings().len(), 1);
+        let one = Scale { parts: vec!["uffd_85".into()], ..quick.clone() };
+        assert_eq!(one.tour(one.settings()[0]).len(), 1);
         let asked = Scale { skews: vec![0.9], ..quick };
         assert_eq!(asked.settings()[0].skew, 0.9);
     }

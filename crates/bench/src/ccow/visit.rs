@@ -10,7 +10,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use quire_snapshot::{OriginStats, View};
+use quire_snapshot::{OriginStats, PAGE_SIZE, View};
 
 use super::configuration::Configuration;
 use super::workload::Workload;
@@ -50,6 +50,8 @@ pub struct Visit {
     pub stall_ns: Vec<f64>,
     /// Private memory and files in memory, with all views that live at once, less what was there before.
     pub footprint_bytes: u64,
+    /// What had to be held at that moment: the range, and for each view the pages that were written until the next cut.
+    pub needed_bytes: u64,
     /// Pages copied, copied ahead, and found needed or not.
     pub pages: Pages,
     /// Throughput over time: seconds since the first cut that counts, writes a second.
@@ -114,7 +116,9 @@ impl Visit {
         self.writes += other.writes;
         self.elapsed_s += other.elapsed_s;
         self.stall_ns.extend(other.stall_ns);
-        self.footprint_bytes = self.footprint_bytes.max(other.footprint_bytes);
+        if other.footprint_bytes > self.footprint_bytes {
+            (self.footprint_bytes, self.needed_bytes) = (other.footprint_bytes, other.needed_bytes);
+        }
         self.pages.add(other.pages);
     }
 }
@@ -126,7 +130,7 @@ impl Visit {
 pub fn visit(configuration: Configuration, plan: Plan, workload: &mut Workload) -> anyhow::Result<Visit> {
     let before_bytes = footprint_bytes();
     let Configuration { mechanism, kind, .. } = configuration;
-    let subject = Subject::new(mechanism, plan.bytes, kind, true, &configuration.options())?;
+    let subject = Subject::new(mechanism, plan.bytes, kind, true, &configuration.options(plan.bytes))?;
     let (dropper, views) = channel::<Arc<dyn View>>();
     let thread = std::thread::Builder::new().name("dropper".into()).spawn(move || views.into_iter().for_each(drop))?;
     let mut run = Run {
@@ -136,13 +140,14 @@ pub fn visit(configuration: Configuration, plan: Plan, workload: &mut Workload) 
         dropper,
         views: VecDeque::new(),
         began: Instant::now(),
+        written: VecDeque::new(),
         visit: Visit::default(),
     };
     let mut before = OriginStats::default();
     for epoch in 0..plan.warm + plan.epochs {
         if epoch == plan.warm {
             (run.visit, run.began) = (Visit::default(), Instant::now());
-            before = subject.origin().stats();
+            before = counted(configuration, &subject);
         }
         run.epoch(epoch + 1 == plan.warm + plan.epochs)?;
     }
@@ -151,9 +156,14 @@ pub fn visit(configuration: Configuration, plan: Plan, workload: &mut Workload) 
     // A thread that only drops can't panic on its own account; should it, the settling below shows it.
     let _ = thread.join();
     subject.origin().settle();
-    visit.pages = Pages::between(&before, &subject.origin().stats());
+    visit.pages = Pages::between(&before, &counted(configuration, &subject));
     visit.footprint_bytes = visit.footprint_bytes.saturating_sub(before_bytes);
     Ok(visit)
+}
+
+/// The mechanism's figures; fork counts no copies, and would walk page tables to answer.
+fn counted(configuration: Configuration, subject: &Subject) -> OriginStats {
+    if configuration.is_fork() { OriginStats::default() } else { subject.origin().stats() }
 }
 
 struct Run<'a> {
@@ -164,11 +174,17 @@ struct Run<'a> {
     views: VecDeque<Arc<dyn View>>,
     /// When the first epoch that counts began.
     began: Instant,
+    /// Pages written between the cuts of the views that are alive, the oldest first; the newest is not among them yet.
+    written: VecDeque<u64>,
     visit: Visit,
 }
 
 impl Run<'_> {
     fn epoch(&mut self, weighs: bool) -> anyhow::Result<()> {
+        let written = self.workload.take_written();
+        if !self.views.is_empty() {
+            self.written.push_back(written);
+        }
         let start = Instant::now();
         let view = self.subject.origin().cut().context("cutting")?;
         self.visit.stall_ns.push(start.elapsed().as_nanos() as f64);
@@ -179,6 +195,8 @@ impl Run<'_> {
         if weighs {
             let pause = Instant::now();
             self.visit.footprint_bytes = footprint_bytes();
+            let pages = self.written.iter().sum::<u64>() + self.workload.take_written();
+            self.visit.needed_bytes = (self.plan.bytes + pages as usize * PAGE_SIZE) as u64;
             unclocked = pause.elapsed();
         }
         if self.views.len() >= self.plan.alive
@@ -186,6 +204,7 @@ impl Run<'_> {
         {
             // The thread lives until its sender is dropped.
             let _ = self.dropper.send(oldest);
+            self.written.pop_front();
         }
         let rest = self.plan.interval.saturating_sub(spent);
         self.write_until(Instant::now(), rest);
@@ -236,6 +255,8 @@ mod tests {
         assert!(total >= 6.0, "{total}");
         assert!(visit.slots.is_sorted_by(|one, two| one.0 <= two.0), "{:?}", visit.slots);
         assert!(visit.pages.precopied > 0 && visit.pages.precopy_ratio() > 0.9, "{:?}", visit.pages);
+        let needed_bytes = visit.needed_bytes;
+        assert!(needed_bytes > 8 << 20 && needed_bytes <= 3 * (8 << 20), "{needed_bytes}");
         assert!(!barrier.is_fork() && FORK.is_fork());
     }
 

@@ -6,7 +6,7 @@
 //! popular blocks are neighbours, which gives regions different coverages, as the paper's thresholds presuppose. With
 //! [`Layout::Scattered`] all regions have the same coverage.
 
-use quire_snapshot::Access;
+use quire_snapshot::{Access, PAGE_SIZE};
 use serde::Serialize;
 
 use crate::words::Dice;
@@ -32,6 +32,8 @@ pub struct Workload {
     scatter: Option<Scatter>,
     dice: Dice,
     data: Vec<u8>,
+    /// A bit for each page that was written since somebody last asked.
+    written: Vec<u64>,
 }
 
 impl Workload {
@@ -41,7 +43,8 @@ impl Workload {
         let mut dice = Dice::new(seed);
         let data = (0..2 * BLOCK_BYTES).map(|_| dice.roll() as u8).collect();
         let scatter = (layout == Layout::Scattered).then(|| Scatter::new(blocks, seed));
-        Self { zipf: Zipf::new(blocks, skew), scatter, dice, data }
+        let written = vec![0; (bytes / PAGE_SIZE).div_ceil(64)];
+        Self { zipf: Zipf::new(blocks, skew), scatter, dice, data, written }
     }
 
     fn offset(&mut self) -> usize {
@@ -50,12 +53,21 @@ impl Workload {
         block as usize * BLOCK_BYTES
     }
 
+    /// How many different pages were written since this was last asked.
+    pub fn take_written(&mut self) -> u64 {
+        let count = self.written.iter().map(|word| u64::from(word.count_ones())).sum();
+        self.written.fill(0);
+        count
+    }
+
     /// The next `count` writes.
     pub fn write(&mut self, access: &Access, count: usize) {
         for number in 0..count {
             let offset = self.offset();
             // Another part of the data each time: a page that is written with what it holds would count as not needed.
             let from = number * 8 % BLOCK_BYTES;
+            let page = offset / PAGE_SIZE;
+            self.written[page / 64] |= 1 << (page % 64);
             access.write(offset, &self.data[from..from + BLOCK_BYTES]);
         }
     }

@@ -19,21 +19,26 @@ use crate::resp::Connection;
 use crate::words::{self, Dice, Values};
 use crate::zipf::{Scatter, Zipf};
 
-/// Connections that keep the server busy, one thread each.
-const CONNECTIONS: u64 = 2;
+/// Threads that keep the server busy.
+const THREADS: u64 = 2;
+/// Connections of each: all are sent a batch before the first is waited for, so that the server always has more to do and
+/// sets the pace itself.
+const CONNECTIONS: usize = 2;
 /// Requests in a batch.
 const PIPELINE: usize = 16;
 /// Requests a second of the trickle, over four connections.
 const TRICKLE_PER_S: u64 = 2000;
 /// A stall's last victims answer that long after the save.
 const TAIL: Duration = Duration::from_millis(100);
-/// Updates before the first save, and between and after saves.
+/// Updates before the first save, and at least between and after saves.
 const LEAD: Duration = Duration::from_millis(300);
-const REST: Duration = Duration::from_millis(800);
+const LEAST_REST: Duration = Duration::from_millis(600);
 
 /// The load of a round.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
+    /// From the beginning of a save to that of the next; zero: as soon as may be.
+    pub period: Duration,
     /// Exponent of the Zipf distribution of keys.
     pub skew: f64,
     /// Seed of everything that is drawn.
@@ -45,7 +50,7 @@ pub struct Load {
 pub struct Visit {
     /// Updates a second while a save ran, of each save.
     pub during_per_s: Vec<f64>,
-    /// Updates a second from save to save.
+    /// Updates a second from the beginning of a save to that of the next.
     pub cycle_per_s: Vec<f64>,
     /// Latencies of the trickle while a save ran.
     pub latencies_us: Vec<u32>,
@@ -71,9 +76,9 @@ pub fn visit(scale: &Scale, side: &mut Side, load: Load, saves: usize, watch_mem
     std::thread::scope(|scope| {
         let (stop, done) = (&stop, &done);
         let updates: Vec<_> =
-            (0..CONNECTIONS).map(|worker| scope.spawn(move || update(port, scale, load, worker, stop, done))).collect();
+            (0..THREADS).map(|worker| scope.spawn(move || update(port, scale, load, worker, stop, done))).collect();
         let trickle = scope.spawn(move || paced::run(trickle, origin, stop));
-        let saved = save_several(side, saves, watch_memory, done, origin);
+        let saved = save_several(side, saves, load.period, watch_memory, done, origin);
         stop.store(true, Ordering::Relaxed);
         for worker in updates {
             worker.join().expect("an updating thread does not panic")?;
@@ -95,6 +100,7 @@ type Spans = Vec<(u32, u32)>;
 fn save_several(
     side: &mut Side,
     saves: usize,
+    period: Duration,
     watch_memory: bool,
     done: &AtomicU64,
     origin: Instant,
@@ -124,7 +130,7 @@ fn save_several(
         if watch_memory {
             visit.extra_mib = Some(peak.saturating_sub(before) as f64 / f64::from(1 << 20));
         }
-        std::thread::sleep(REST);
+        std::thread::sleep(period.saturating_sub(began.elapsed()).max(LEAST_REST));
         visit.cycle_per_s.push(rate(began.elapsed()));
     }
     Ok((visit, spans))
@@ -151,21 +157,25 @@ fn update(
     stop: &AtomicBool,
     done: &AtomicU64,
 ) -> anyhow::Result<()> {
-    let mut connection = Connection::open(port)?;
+    let mut connections = (0..CONNECTIONS).map(|_| Connection::open(port)).collect::<Result<Vec<_>, _>>()?;
     let (zipf, scatter) = (Zipf::new(scale.keys, load.skew), Scatter::new(scale.keys, load.seed));
     let values = Values::new(scale.value_bytes, load.seed ^ worker);
     let mut dice = Dice::new(load.seed.wrapping_mul(31) + worker);
     let mut batch = Vec::new();
     while !stop.load(Ordering::Relaxed) {
-        batch.clear();
-        for _ in 0..PIPELINE {
-            words::push_set(&mut batch, scatter.key(zipf.roll(&mut dice)), values.pick(&mut dice));
+        for connection in &mut connections {
+            batch.clear();
+            for _ in 0..PIPELINE {
+                words::push_set(&mut batch, scatter.key(zipf.roll(&mut dice)), values.pick(&mut dice));
+            }
+            connection.send(&batch)?;
         }
-        connection.send(&batch)?;
-        if connection.skip(PIPELINE)? > 0 {
-            bail!("the server refused an update");
+        for connection in &mut connections {
+            if connection.skip(PIPELINE)? > 0 {
+                bail!("the server refused an update");
+            }
+            done.fetch_add(PIPELINE as u64, Ordering::Relaxed);
         }
-        done.fetch_add(PIPELINE as u64, Ordering::Relaxed);
     }
     Ok(())
 }

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use quire_snapshot::{Mechanism, Options, OriginStats};
+use quire_snapshot::{Mechanism, Options, Precopy};
 
 use super::first_write::{Pass, Pattern, cost_ns};
 use crate::measure::stall::{self, Plan, Stalls};
@@ -42,8 +42,6 @@ pub struct Found {
     pub settled: Stalls,
     /// Of first writes, in nanoseconds a page; empty where they were not timed.
     pub first_write_ns: Vec<(Pattern, Spread)>,
-    /// The mechanism's own account.
-    pub stats: OriginStats,
 }
 
 /// How much is done.
@@ -53,6 +51,8 @@ pub struct Scale {
     pub quick: bool,
     /// Sizes in MiB.
     pub sizes: Vec<u64>,
+    /// Mechanisms that were asked for by name; empty for all.
+    pub parts: Vec<String>,
     /// Rounds.
     pub rounds: usize,
 }
@@ -66,7 +66,11 @@ impl Scale {
                 for mechanism in Mechanism::ALL {
                     let is_central = CENTRAL.contains(&mechanism);
                     let (is_little, is_huge) = (mib <= 256, kind == PageKind::Huge);
-                    if !self.quick || (is_little && is_huge) || (is_central && (is_little || is_huge)) {
+                    if !self.parts.is_empty() {
+                        if self.parts.iter().any(|part| part == mechanism.name()) {
+                            cells.push(Cell { mechanism, mib, kind });
+                        }
+                    } else if !self.quick || (is_little && is_huge) || (is_central && (is_little || is_huge)) {
                         cells.push(Cell { mechanism, mib, kind });
                     }
                 }
@@ -100,6 +104,8 @@ pub struct Results {
     pub found: Vec<(Cell, Found)>,
     /// Cells that could not be had.
     pub refused: Vec<(Cell, String)>,
+    /// First writes under fixed policies, in nanoseconds a page, beside which the adaptive one is to be seen.
+    pub fixed_ns: Vec<(Cell, Precopy, Spread)>,
 }
 
 impl Results {
@@ -199,7 +205,26 @@ fn visit(
     found.flat_out.merge(flat_out);
     found.settled.merge(settled);
     merge_costs(&mut found.first_write_ns, first_write_ns);
-    found.stats = subject.origin().stats();
+    Ok(())
+}
+
+/// First writes of a Zipf pass under policies that don't adapt.
+///
+/// # Errors
+/// When a cut is refused.
+pub fn visit_fixed(mib: u64, results: &mut Results, progress: Progress) -> anyhow::Result<()> {
+    let bytes = (mib << 20) as usize;
+    let pass = Pass::new(Pattern::Zipf, bytes, SEED);
+    for mechanism in [Mechanism::Uffd, Mechanism::Barrier] {
+        for precopy in [Precopy::None, Precopy::Threshold(80), Precopy::All] {
+            progress.say(&format!("first writes: {mechanism}, {mib} MiB, {precopy:?}"));
+            let options = Options { precopy, ..Options::default() };
+            let Ok(subject) = Subject::new(mechanism, bytes, PageKind::Huge, true, &options) else { continue };
+            memory::warm_huge(bytes as u64);
+            let cost = cost_ns(&subject, &pass, 2, 3)?;
+            results.fixed_ns.push((Cell { mechanism, mib, kind: PageKind::Huge }, precopy, cost));
+        }
+    }
     Ok(())
 }
 
@@ -228,7 +253,7 @@ mod tests {
 
     #[test]
     fn a_full_round_has_every_cell_and_a_quick_one_the_central_ones() {
-        let full = Scale { quick: false, sizes: vec![256, 1024], rounds: 1 };
+        let full = Scale { quick: false, sizes: vec![256, 1024], parts: vec![], rounds: 1 };
         assert_eq!(full.cells().len(), 2 * 2 * 6);
         let quick = Scale { quick: true, ..full };
         assert_eq!(quick.cells().len(), 6 + 4 + 4);

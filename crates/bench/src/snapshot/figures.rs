@@ -2,7 +2,7 @@
 //!
 //! Relies on goals being stated for huge pages kept whole at 2 GiB in steady state; a smaller run takes its largest size.
 
-use quire_snapshot::Mechanism;
+use quire_snapshot::{Mechanism, Precopy};
 
 use super::cells::{Cell, Found, Results};
 use super::first_write::Pattern;
@@ -13,16 +13,24 @@ use crate::stats::Spread;
 /// The size for which ratios are stated.
 const REFERENCE_MIB: u64 = 2048;
 
+/// The size for which ratios are stated in this run.
+pub(super) fn reference_mib(sizes: &[u64]) -> u64 {
+    let largest = sizes.iter().copied().max().unwrap_or(REFERENCE_MIB);
+    if sizes.contains(&REFERENCE_MIB) { REFERENCE_MIB } else { largest }
+}
+
 /// Adds all figures.
 pub(super) fn add(results: &Results, sizes: &[u64], report: &mut Report) {
-    let largest = sizes.iter().copied().max().unwrap_or(REFERENCE_MIB);
-    let mib = if sizes.contains(&REFERENCE_MIB) { REFERENCE_MIB } else { largest };
+    let mib = reference_mib(sizes);
     let goals = [(Mechanism::Scoot, 40.0), (Mechanism::Uffd, 100.0)];
     report.results.extend(goals.into_iter().map(|(mechanism, goal)| stall_ratio(results, mechanism, mib, goal)));
     report.results.push(barrier_stall(results));
     let mut ratios =
         [Mechanism::Barrier, Mechanism::Uffd].map(|mechanism| first_write_ratio(results, mechanism, mib)).to_vec();
-    let worse = ratios.iter().map(|figure| figure.value).fold(f64::NAN, f64::max);
+    let worse = ratios.iter().map(|figure| figure.value).fold(0.0, |worst, ratio| {
+        // A ratio that was not measured could have been the worse one.
+        if ratio.is_nan() { ratio } else { worst.max(ratio) }
+    });
     report.results.push(
         Figure::new("first_write_vs_fork_ratio", worse, "x", Better::Lower)
             .goal(0.5)
@@ -30,6 +38,16 @@ pub(super) fn add(results: &Results, sizes: &[u64], report: &mut Report) {
     );
     report.results.append(&mut ratios);
     report.info.extend(results.found.iter().map(|(cell, found)| cell_figure(*cell, found)));
+    for (cell, precopy, cost) in &results.fixed_ns {
+        let policy = match precopy {
+            Precopy::None => "none".to_owned(),
+            Precopy::Threshold(percent) => percent.to_string(),
+            Precopy::All => "all".to_owned(),
+            Precopy::Adaptive => "adaptive".to_owned(),
+        };
+        let name = format!("first_write_zipf_{}_{policy}", name(*cell));
+        report.info.push(Figure::new(name, cost.median, "ns", Better::Lower).spread(*cost));
+    }
     for (cell, reason) in &results.refused {
         report
             .info
@@ -143,6 +161,7 @@ mod tests {
                 (cell(Mechanism::Barrier), found(&[900.0, 1000.0, 7000.0], 500.0)),
             ],
             refused: vec![(cell(Mechanism::MmapCopy), "no".into())],
+            fixed_ns: vec![],
         };
         let report = report(&results);
         let value = |name: &str| report.results.iter().find(|figure| figure.name == name).unwrap().value;

@@ -29,11 +29,13 @@ pub enum Pattern {
     Random,
     /// Few of them often, scattered over the range.
     Zipf,
+    /// Few of them often, in the order of their popularity, so that popular ones are neighbours (as in `ccow`).
+    ZipfOrdered,
 }
 
 impl Pattern {
     /// All.
-    pub const ALL: [Self; 3] = [Self::Sequential, Self::Random, Self::Zipf];
+    pub const ALL: [Self; 4] = [Self::Sequential, Self::Random, Self::Zipf, Self::ZipfOrdered];
 
     /// In names of figures.
     pub const fn name(self) -> &'static str {
@@ -41,6 +43,7 @@ impl Pattern {
             Self::Sequential => "sequential",
             Self::Random => "random",
             Self::Zipf => "zipf",
+            Self::ZipfOrdered => "zipf_ordered",
         }
     }
 }
@@ -61,9 +64,10 @@ impl Pass {
         let pages: Vec<u32> = match pattern {
             Pattern::Sequential => (0..some as u32).collect(),
             Pattern::Random => (0..some).map(|_| dice.below(all as u64) as u32).collect(),
-            Pattern::Zipf => {
+            Pattern::Zipf | Pattern::ZipfOrdered => {
                 let (zipf, scatter) = (Zipf::new(all as u64, SKEW), Scatter::new(all as u64, seed));
-                (0..all.min(MOST_DRAWS)).map(|_| scatter.key(zipf.roll(&mut dice)) as u32).collect()
+                let place = |rank| if pattern == Pattern::Zipf { scatter.key(rank) } else { rank };
+                (0..all.min(MOST_DRAWS)).map(|_| place(zipf.roll(&mut dice)) as u32).collect()
             }
         };
         let distinct = distinct(&pages, all);

@@ -26,9 +26,14 @@ pub fn run(args: &Args) -> anyhow::Result<Report> {
     let scale = Scale {
         quick: args.quick,
         sizes: if args.sizes.is_empty() { sizes.to_vec() } else { args.sizes.clone() },
+        parts: args.parts.clone(),
         rounds: args.rounds.unwrap_or(if args.quick { 1 } else { 2 }),
     };
-    let results = cells::visit_all(&scale, Progress::begin())?;
+    let progress = Progress::begin();
+    let mut results = cells::visit_all(&scale, progress)?;
+    if !scale.quick {
+        cells::visit_fixed(figures::reference_mib(&scale.sizes), &mut results, progress)?;
+    }
     let mut report = Report {
         experiment: "snapshot",
         machine: machine::facts(Path::new(".")),
