@@ -154,8 +154,6 @@ pub struct Connection {
     pub partial: Option<Box<Partial>>,
     /// Replies that wait.
     pub output: Output,
-    /// Its replies are written at the end of this turn of the loop.
-    pub answers_later: bool,
     /// The loop is told when more can be written.
     pub watches_writing: bool,
     /// Why its requests wait.
@@ -173,7 +171,6 @@ impl Connection {
             input: Vec::new(),
             partial: None,
             output: Output::default(),
-            answers_later: false,
             watches_writing: false,
             hold: Hold::Nothing,
             unread: false,

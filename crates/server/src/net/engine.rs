@@ -35,8 +35,6 @@ pub(super) struct Engine {
     pub scratch: Vec<u8>,
     /// Slots to be read again: what they had did not fit into one read.
     pub again: Vec<Slot>,
-    /// Slots whose replies wait for the end of the turn.
-    pub answer_later: Vec<Slot>,
     /// Slots to be written to again: what they take did not fit into one turn.
     pub write_again: Vec<Slot>,
     /// Slots whose requests have had their share of the last turn.
@@ -61,7 +59,6 @@ impl Engine {
             worker,
             scratch: vec![0; SCRATCH_BYTES],
             again: Vec::new(),
-            answer_later: Vec::new(),
             write_again: Vec::new(),
             waiting_turn: Vec::new(),
             accept_again: Vec::new(),
@@ -100,14 +97,8 @@ impl Engine {
                 Err(error) => return Err(error),
             }
             self.begin_turn();
-            self.serve_all(&events);
-            if events.iter().nth(1).is_some() {
-                // Where several ask at once there may be more by now, whose replies then go out with these.
-                match self.poll.poll(&mut events, Some(Duration::ZERO)) {
-                    Ok(()) => self.serve_all(&events),
-                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                    Err(error) => return Err(error),
-                }
+            for event in &events {
+                self.serve(event);
             }
             if self.has_unfinished() {
                 self.serve_again();
@@ -124,12 +115,6 @@ impl Engine {
         self.worker.store.set_now_ms(self.worker.state.now_unix_ms);
         if self.worker.state.config.maxmemory_bytes > 0 {
             self.worker.state.used_memory_bytes = self.worker.store.arena().stats().allocated_bytes;
-        }
-    }
-
-    fn serve_all(&mut self, events: &Events) {
-        for event in events {
-            self.serve(event);
         }
     }
 
@@ -184,7 +169,6 @@ impl Engine {
 
     fn end_turn(&mut self) {
         self.resume_paused();
-        self.answer();
         // The end of the last command is late enough, and saves a look at the clock.
         let now = self.worker.state.command_clock;
         if now >= self.next_tick {

@@ -107,20 +107,6 @@ impl Engine {
         self.finish(slot, connection);
     }
 
-    /// Writes the replies that were left for the end of the turn.
-    pub(super) fn answer(&mut self) {
-        let mut slots = std::mem::take(&mut self.answer_later);
-        for slot in slots.drain(..) {
-            let Some(mut connection) = self.worker.state.clients.take(slot) else { continue };
-            // One that was closed meanwhile may have left its slot to another; a second entry finds nothing to do.
-            if std::mem::take(&mut connection.answers_later) && self.worker.write_waiting(&mut connection) {
-                self.write_again.push(slot);
-            }
-            self.finish(slot, connection);
-        }
-        self.answer_later = slots;
-    }
-
     /// Runs requests that had to wait.
     pub(super) fn resume(&mut self, slot: Slot, waited_for: Hold) {
         let Some(mut connection) = self.worker.state.clients.take(slot) else { return };
@@ -181,10 +167,7 @@ impl Engine {
             connection.unread = false;
             self.again.push(slot);
         }
-        if connection.answers_later {
-            self.answer_later.push(slot);
-        }
-        let wants_writing = !connection.output.is_empty() && !connection.answers_later;
+        let wants_writing = !connection.output.is_empty();
         if wants_writing != connection.watches_writing {
             watch_writing(self.poll.registry(), slot, &mut connection, wants_writing);
         }

@@ -20,8 +20,6 @@ use crate::table::WRITE;
 const BATCH: usize = 64;
 /// Replies beyond this go to the socket before the batch is done.
 const FLUSH_BYTES: usize = 64 * 1024;
-/// Replies up to this size wait for the end of the loop's turn, so that clients who share a thread find all theirs at once.
-const LATER_BYTES: usize = 4096;
 /// Memory of the reply buffer that is kept between turns.
 const KEPT_REPLY_BYTES: usize = 256 * 1024;
 /// A client that leaves more replies than this unread gets no further command run until it has read half of them.
@@ -241,12 +239,6 @@ impl Worker {
         }
         if self.reply.overflowed() {
             self.drop_replies(connection);
-            return;
-        }
-        if self.reply.len() <= LATER_BYTES && connection.client.closing == Closing::No && !connection.watches_writing {
-            connection.output.push(self.reply.as_bytes());
-            connection.answers_later = true;
-            self.reply.truncate(0);
             return;
         }
         let mut sent = 0;
