@@ -17,7 +17,7 @@ import harness
 LIBRARY = None
 SCRATCH = None
 # Everything is worth copying and nothing is too small, so that tests that are short see the library at work.
-EAGER = {"QUIRE_PRELOAD_MIN": "0", "QUIRE_PRELOAD_THRESHOLD": "10", "QUIRE_PRELOAD_LOG": "2", "QUIRE_PRELOAD_RATE": "32g"}
+EAGER = {"QUIRE_PRELOAD_MIN": "0", "QUIRE_PRELOAD_THRESHOLD": "10", "QUIRE_PRELOAD_LOG": "2", "QUIRE_PRELOAD_RATE": "32g", "QUIRE_PRELOAD_BUSY": "100"}
 
 
 def environment(**more):
@@ -206,7 +206,7 @@ def load(port, stop, keys):
 def redis_saves_under_load(_):
     """Snapshots are consistent, and what is saved at rest is what was there."""
     keys = 100_000
-    with Redis("redis", preloaded(QUIRE_PRELOAD_LOG="1", QUIRE_PRELOAD_THRESHOLD="20", QUIRE_PRELOAD_MIN="0")) as server:
+    with Redis("redis", preloaded(QUIRE_PRELOAD_LOG="1", QUIRE_PRELOAD_THRESHOLD="20", QUIRE_PRELOAD_MIN="0", QUIRE_PRELOAD_BUSY="100")) as server:
         control = server.ready()
         control.call("DEBUG", "POPULATE", keys, "key", 600)
         stop = threading.Event()

@@ -7,6 +7,7 @@ use quire_sys::area::Area;
 use quire_sys::{bare_thread, guest};
 
 use crate::board::{Board, Place};
+use crate::settings::Settings;
 use crate::state::{self, Thread};
 use crate::{child, worker};
 
@@ -19,14 +20,14 @@ pub struct Ticket {
     place: Place,
 }
 
+/// Whether a fork shall be prepared for in a program that has held so much memory.
+fn is_worth_it(settings: Option<&Settings>, thread: Thread, peak_bytes: impl Fn() -> u64) -> bool {
+    settings.is_some_and(|settings| settings.enabled && thread != Thread::GivenUp && peak_bytes() >= settings.min_bytes)
+}
+
 /// Before a fork: `None` if nothing shall be done about it.
 pub fn before_fork() -> Option<Ticket> {
-    let settings = state::configured()?;
-    if !settings.enabled
-        || state::thread() == Thread::GivenUp
-        || guest::resident_peak_bytes() < settings.min_bytes
-        || !state::begin_forking()
-    {
+    if !is_worth_it(state::configured(), state::thread(), guest::resident_peak_bytes) || !state::begin_forking() {
         return None;
     }
     let ticket = state::next_place().map(|(board, place)| Ticket { board, place });
@@ -75,8 +76,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_settings_a_fork_is_left_alone() {
-        assert!(before_fork().is_none());
+    fn small_programs_and_those_that_do_not_want_it_are_left_alone() {
+        let settings = Settings::default();
+        let off = Settings { enabled: false, ..settings };
+        let large = || settings.min_bytes;
+        assert!(
+            is_worth_it(Some(&settings), Thread::None, large) && is_worth_it(Some(&settings), Thread::Started, large)
+        );
+        assert!(!is_worth_it(None, Thread::None, large) && !is_worth_it(Some(&off), Thread::None, large));
+        assert!(!is_worth_it(Some(&settings), Thread::GivenUp, large));
+        assert!(!is_worth_it(Some(&settings), Thread::None, || settings.min_bytes - 1));
+    }
+
+    #[test]
+    fn a_fork_that_was_not_prepared_for_leaves_no_trace() {
+        let _alone = state::alone();
         after_fork(None, 7);
+        assert!(state::latest().is_none());
     }
 }

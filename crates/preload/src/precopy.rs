@@ -2,13 +2,14 @@
 //!
 //! Relies on what was learned in earlier epochs. A region is looked at again at its turn, so what the program has copied
 //! meanwhile is skipped, and a region of which little is left is left to it. Two things can make copying into huge pages
-//! a bad bargain (none free, or slow to get); it is then given up for this child.
+//! a bad bargain (none free, or slow to get); it is then given up for this child. Copying pages one by one costs more
+//! processor time in all than the program's own faults would, so it is for times when processors are idle.
 
 use std::time::{Duration, Instant};
 
 use quire_sys::bare_thread;
 use quire_sys::mem::{HUGE_PAGE_SIZE, PAGE_SIZE};
-use quire_sys::pressure::Memory;
+use quire_sys::pressure::{self, Memory};
 use quire_sys::thread::{self, Processors, ThreadId};
 
 use crate::copy;
@@ -45,6 +46,8 @@ pub struct Precopy<'a> {
     budget_bytes: u64,
     unlooked_bytes: u64,
     huge: bool,
+    /// Whether pages may be copied one by one.
+    singly: bool,
     whole_tried: u32,
     whole_failed: u32,
     whole_ns: u64,
@@ -53,7 +56,8 @@ pub struct Precopy<'a> {
 impl<'a> Precopy<'a> {
     /// Copying ahead of `forker`.
     pub fn new(tools: &'a mut Tools, draw: Draw, forker: Option<ThreadId>) -> Self {
-        let huge = tools.huge;
+        let (huge, most_busy) = (tools.huge, f32::from(tools.settings.busy_permille) / 10.0);
+        let singly = pressure::processor_stalled_percent().is_none_or(|percent| percent <= most_busy);
         Self {
             tools,
             draw,
@@ -61,6 +65,7 @@ impl<'a> Precopy<'a> {
             budget_bytes: 0,
             unlooked_bytes: 0,
             huge,
+            singly,
             whole_tried: 0,
             whole_failed: 0,
             whole_ns: 0,
@@ -81,7 +86,11 @@ impl<'a> Precopy<'a> {
         let (began, before_ns) = (Instant::now(), thread::cpu_time_ns());
         self.huge &= self.tools.spare.fetch_ns() < MOST_WHOLE_NS;
         let everywhere = Processors::allowed();
-        let ended = self.copy_all(threshold, &mut pause);
+        let ended = if self.huge || self.singly {
+            self.copy_all(threshold, &mut pause)
+        } else {
+            Some("processors are busy and no huge pages at hand")
+        };
         log::at(
             2,
             format_args!(
@@ -165,6 +174,9 @@ impl<'a> Precopy<'a> {
                 (region.turn, region.precopied) = (Turn::Whole, shared);
                 return HUGE_PAGE_SIZE as u64;
             }
+        }
+        if !self.singly {
+            return 0;
         }
         follow(self.forker);
         let leave = self.draw.pages(region.address, words.len());

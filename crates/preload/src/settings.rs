@@ -20,6 +20,9 @@ pub struct Settings {
     pub log: u8,
     /// `QUIRE_PRELOAD_HUGE`: whether regions may be copied into huge pages.
     pub huge: bool,
+    /// `QUIRE_PRELOAD_BUSY`: share of the time in which tasks may wait for a processor, in thousandths, for pages to be
+    /// copied one by one.
+    pub busy_permille: u16,
     /// `QUIRE_PRELOAD_MIN`: programs that never held that many bytes are left alone.
     pub min_bytes: u64,
     /// Name of the first variable whose value was not understood.
@@ -36,6 +39,7 @@ impl Default for Settings {
             region_bytes: MOST_REGION_BYTES,
             log: 0,
             huge: true,
+            busy_permille: 400,
             min_bytes: 64 << 20,
             misread: None,
         }
@@ -67,6 +71,7 @@ impl Settings {
         text(c"QUIRE_PRELOAD_REGION", &mut |value| set(&mut settings.region_bytes, region_bytes(value)));
         text(c"QUIRE_PRELOAD_LOG", &mut |value| set(&mut settings.log, value.parse().ok().filter(|&level| level <= 2)));
         text(c"QUIRE_PRELOAD_HUGE", &mut |value| set(&mut settings.huge, yes_or_no(value)));
+        text(c"QUIRE_PRELOAD_BUSY", &mut |value| set(&mut settings.busy_permille, share(value)));
         text(c"QUIRE_PRELOAD_MIN", &mut |value| set(&mut settings.min_bytes, bytes(value)));
         settings.misread = misread;
         settings

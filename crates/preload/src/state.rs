@@ -149,12 +149,20 @@ pub fn forget() {
     FORKING.store(false, Ordering::Relaxed);
 }
 
+/// For tests: what is in this file is one for the whole process.
+#[cfg(test)]
+pub fn alone() -> std::sync::MutexGuard<'static, ()> {
+    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_child_is_remembered_with_its_place_and_forgotten() {
+        let _alone = alone();
         assert!(begin_forking() && !begin_forking());
         let (board, place) = next_place().unwrap();
         set_latest(77, place);

@@ -104,6 +104,7 @@ fn what_was_written_is_copied_ahead_next_time_without_allocating() {
     for huge in ["off", "auto"] {
         let mut own = std::process::Command::new(std::env::current_exe().unwrap());
         own.env("QUIRE_PRELOAD_MIN", "1m").env("QUIRE_PRELOAD_LOG", "1").env("QUIRE_PRELOAD_HUGE", huge);
+        own.env("QUIRE_PRELOAD_BUSY", "100%");
         let output = own.args(["--nocapture", "--test-threads=1"]).output().unwrap();
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{huge}: {told}{}", String::from_utf8_lossy(&output.stdout));

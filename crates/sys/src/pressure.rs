@@ -1,6 +1,6 @@
-//! How short memory is: pressure stall information, what is available, and the limit of the control group.
+//! How short memory is (pressure stall information, what is available, the limit of the control group), and processors.
 //!
-//! Relies on `/proc/pressure/memory` (Linux 4.20, may be off), `/proc/meminfo` and cgroup v1 or v2 in their usual places.
+//! Relies on `/proc/pressure` (Linux 4.20, may be off), `/proc/meminfo` and cgroup v1 or v2 in their usual places.
 //! Everything is read into buffers on the stack; what can't be read is `None` and means "not known to be short".
 
 use rustix::fs::{Mode, OFlags};
@@ -40,6 +40,12 @@ impl Memory {
             (machine, group) => machine.or(group),
         }
     }
+}
+
+/// Share of the last ten seconds in which some task waited for a processor, in percent; `None` when not known.
+pub fn processor_stalled_percent() -> Option<f32> {
+    let mut buffer = [0; 512];
+    read(b"/proc/pressure/cpu\0", &mut buffer).and_then(stalled)
 }
 
 /// `some avg10=0.12 avg60=…` of the first line.
@@ -133,6 +139,7 @@ mod tests {
         let memory = Memory::now();
         assert!(memory.available_bytes.unwrap() <= memory.total_bytes.unwrap());
         assert!(memory.obtainable_bytes().unwrap() > 0);
+        assert!(processor_stalled_percent().is_none_or(|percent| (0.0..=100.0).contains(&percent)));
         assert_eq!(memory.available_bytes.map(|bytes| bytes > 0), Some(true));
     }
 

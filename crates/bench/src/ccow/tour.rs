@@ -117,7 +117,7 @@ pub fn run(scale: &Scale, setting: Setting, progress: Progress) -> anyhow::Resul
     for configuration in scale.tour(setting) {
         let name = configuration.name();
         progress.say(&format!("{what}: {name}, a cut every {:.2} s", plan.interval.as_secs_f64()));
-        memory::warm_huge(bytes as u64 * (alive as u64 + 2));
+        memory::warm_huge(bytes as u64 * (alive as u64 + 1));
         match visit::visit(configuration, plan, &mut workload) {
             Ok(visit) => found.add(configuration, visit),
             Err(error) if is_refusal(&error) => found.refused.push((configuration, error.to_string())),

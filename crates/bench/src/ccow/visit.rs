@@ -2,7 +2,7 @@
 //!
 //! Relies on views being dropped by a thread of their own, as a child that ends does not keep its parent; the parent's
 //! thread waits for nobody. A view lives for one interval or two, less a tenth: a save is over some time before the next one
-//! begins. The time in which memory is looked at counts for nothing.
+//! begins. In the last interval no view is dropped: memory is looked at when it ends.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -180,7 +180,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn epoch(&mut self, weighs: bool) -> anyhow::Result<()> {
+    fn epoch(&mut self, is_last: bool) -> anyhow::Result<()> {
         let written = self.workload.take_written();
         if !self.views.is_empty() {
             self.written.push_back(written);
@@ -189,16 +189,13 @@ impl Run<'_> {
         let view = self.subject.origin().cut().context("cutting")?;
         self.visit.stall_ns.push(start.elapsed().as_nanos() as f64);
         self.views.push_back(view);
-        let first_part = self.plan.interval.mul_f64(LIFE);
-        let spent = self.write_until(start, first_part);
-        let mut unclocked = Duration::ZERO;
-        if weighs {
-            let pause = Instant::now();
-            self.visit.footprint_bytes = footprint_bytes();
-            let pages = self.written.iter().sum::<u64>() + self.workload.take_written();
-            self.visit.needed_bytes = (self.plan.bytes + pages as usize * PAGE_SIZE) as u64;
-            unclocked = pause.elapsed();
+        if is_last {
+            self.write_until(start, self.plan.interval);
+            self.visit.elapsed_s += start.elapsed().as_secs_f64();
+            self.weigh();
+            return Ok(());
         }
+        let spent = self.write_until(start, self.plan.interval.mul_f64(LIFE));
         if self.views.len() >= self.plan.alive
             && let Some(oldest) = self.views.pop_front()
         {
@@ -206,10 +203,16 @@ impl Run<'_> {
             let _ = self.dropper.send(oldest);
             self.written.pop_front();
         }
-        let rest = self.plan.interval.saturating_sub(spent);
-        self.write_until(Instant::now(), rest);
-        self.visit.elapsed_s += (start.elapsed() - unclocked).as_secs_f64();
+        self.write_until(Instant::now(), self.plan.interval.saturating_sub(spent));
+        self.visit.elapsed_s += start.elapsed().as_secs_f64();
         Ok(())
+    }
+
+    /// Looks at memory, at the end of an interval, when views hold most.
+    fn weigh(&mut self) {
+        self.visit.footprint_bytes = footprint_bytes();
+        let pages = self.written.iter().sum::<u64>() + self.workload.take_written();
+        self.visit.needed_bytes = (self.plan.bytes + pages as usize * PAGE_SIZE) as u64;
     }
 
     /// Writes until `time` after `start`; returns how long it was in the end.

@@ -25,15 +25,16 @@ pub struct EpochLine {
     pub processor_ms: f64,
 }
 
-/// The last `count` epochs in the log of a server, fewer if there are fewer. The line of an epoch comes when the library
-/// is done with what it does after a child's end, so a moment is waited for it.
+/// The last `rounds` times `unmeasured` + `saves` epochs in the log of a server, without the unmeasured ones. The line of an
+/// epoch comes when the library is done with what it does after a child's end, so a moment is waited for it.
 ///
 /// # Errors
 /// When the log can't be read, or says that the library is not active.
-pub fn last(log: &Path, count: usize) -> anyhow::Result<Vec<EpochLine>> {
+pub fn last(log: &Path, rounds: usize, unmeasured: usize, saves: usize) -> anyhow::Result<Vec<EpochLine>> {
     std::thread::sleep(Duration::from_millis(500));
-    let mut all = read(log)?;
-    Ok(all.split_off(all.len().saturating_sub(count)))
+    let all = read(log)?;
+    let of_rounds = &all[all.len().saturating_sub(rounds * (unmeasured + saves))..];
+    Ok(of_rounds.chunks(unmeasured + saves).flat_map(|round| round.iter().skip(unmeasured)).copied().collect())
 }
 
 fn read(log: &Path) -> anyhow::Result<Vec<EpochLine>> {
@@ -76,6 +77,6 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("server.log");
         std::fs::write(&log, "x\nquire-preload: not active in redis-server (pid 1): no pagemap\n").unwrap();
-        assert!(last(&log, 1).unwrap_err().to_string().contains("no pagemap"));
+        assert!(last(&log, 1, 1, 1).unwrap_err().to_string().contains("no pagemap"));
     }
 }

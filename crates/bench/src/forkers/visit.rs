@@ -64,11 +64,17 @@ pub struct Visit {
     pub extra_mib: Option<f64>,
 }
 
-/// Visits `side` for `saves` saves under `load`; `watch_memory` slows the server down, so such a visit is for memory only.
+/// Visits `side` for `saves` saves under `load`, after `unmeasured` ones from which the library learns the load; `watch_memory` slows the server down, so such a visit is for memory only.
 ///
 /// # Errors
 /// When a connection fails, an update is refused or a save fails.
-pub fn visit(scale: &Scale, side: &mut Side, load: Load, saves: usize, watch_memory: bool) -> anyhow::Result<Visit> {
+pub fn visit(
+    scale: &Scale,
+    side: &mut Side,
+    load: Load,
+    (unmeasured, saves): (usize, usize),
+    watch_memory: bool,
+) -> anyhow::Result<Visit> {
     let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
     let port = side.server.port();
     let origin = Instant::now();
@@ -78,7 +84,7 @@ pub fn visit(scale: &Scale, side: &mut Side, load: Load, saves: usize, watch_mem
         let updates: Vec<_> =
             (0..THREADS).map(|worker| scope.spawn(move || update(port, scale, load, worker, stop, done))).collect();
         let trickle = scope.spawn(move || paced::run(trickle, origin, stop));
-        let saved = save_several(side, saves, load.period, watch_memory, done, origin);
+        let saved = save_several(side, (unmeasured, saves), load.period, watch_memory, done, origin);
         stop.store(true, Ordering::Relaxed);
         for worker in updates {
             worker.join().expect("an updating thread does not panic")?;
@@ -99,7 +105,7 @@ type Spans = Vec<(u32, u32)>;
 
 fn save_several(
     side: &mut Side,
-    saves: usize,
+    (unmeasured, saves): (usize, usize),
     period: Duration,
     watch_memory: bool,
     done: &AtomicU64,
@@ -107,6 +113,11 @@ fn save_several(
 ) -> anyhow::Result<(Visit, Spans)> {
     let (mut visit, mut spans) = (Visit::default(), Vec::new());
     std::thread::sleep(LEAD);
+    for _ in 0..unmeasured {
+        let began = Instant::now();
+        background_save(&mut side.control, Duration::from_millis(5))?;
+        std::thread::sleep(period.saturating_sub(began.elapsed()).max(LEAST_REST));
+    }
     let pid = side.server.pid();
     let before = if watch_memory { memory::proportional_bytes(pid)? } else { 0 };
     for _ in 0..saves {

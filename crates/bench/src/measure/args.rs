@@ -8,10 +8,10 @@ use std::str::FromStr;
 use quire_snapshot::{Mechanism, UnknownMechanism};
 
 const HELP: &str = "\
-What is measured: memory is written in a Zipf pattern, a snapshot is cut, memory is written again while the snapshot \
-is open, the snapshot is dropped halfway, and so on. So the figures are those of the tenth snapshot of a running \
-program, not of the first one of an idle one. The first two cuts are not counted. Every page is written about once \
-while a snapshot is open and once after it, a quarter of them really and some of them often, at a million writes a second.
+What is measured: cut a snapshot, update the memory while it is open, drop it, update again, cut the next one. So the \
+figures are those of the tenth snapshot of a running program, not of the first one of an idle one; two cuts are made \
+before the first that counts. Updates follow a Zipf law, a million a second, one for each page while a snapshot is open and \
+as many after it.
 
 Examples:
   quire measure -m all -s 2048 -p             the table of all mechanisms, 2 GiB
