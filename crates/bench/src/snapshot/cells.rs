@@ -133,7 +133,7 @@ pub fn visit_all(scale: &Scale, progress: Progress) -> anyhow::Result<Results> {
     for &mib in &scale.sizes {
         let bytes = (mib << 20) as usize;
         let mut updates = Updates::new(bytes, SEED);
-        let patterns: &[Pattern] = if scale.quick { &[Pattern::Sequential, Pattern::Zipf] } else { &Pattern::ALL };
+        let patterns: &[Pattern] = if scale.quick { &[Pattern::Zipf] } else { &Pattern::ALL };
         let passes: Vec<_> = patterns.iter().map(|&pattern| (pattern, Pass::new(pattern, bytes, SEED))).collect();
         for round in 0..scale.rounds {
             let mut cells: Vec<Cell> = scale.cells().into_iter().filter(|cell| cell.mib == mib).collect();
