@@ -153,6 +153,8 @@ impl Keeper {
         work.mend = true;
         self.ring();
         while !work.stop && (work.busy || work.mend || work.tidy || self.cut.load(Ordering::SeqCst)) {
+            // A cut made meanwhile is told only by the next write, which may never come.
+            self.ring();
             work = self.idle.wait(work).unwrap_or_else(PoisonError::into_inner);
         }
     }
