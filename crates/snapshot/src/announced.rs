@@ -24,7 +24,7 @@ use crate::span::Span;
 /// A page alone costs hardly more than with its region, so copies that nobody needs are dear, and the rest of a region is
 /// never copied for speed.
 const COSTS: Costs =
-    Costs { start_percent: 80, least_percent: 60, most_percent: 95, rest_percent: 101, unneeded_percent: 20 };
+    Costs { alone_percent: 125, start_percent: 80, least_percent: 60, most_percent: 95, rest_percent: 101 };
 
 /// The origin.
 pub(crate) struct Announced(Arc<Shared>, #[expect(dead_code, reason = "held")] Lease);
@@ -72,7 +72,7 @@ impl Shared {
     #[inline(never)]
     fn first_write(&self, page: usize, epoch: u16) {
         // Marked afterwards: another thread must not take the page for safe before it is.
-        self.core.first_write(page);
+        self.core.announced_write(page);
         self.mark(page).store(epoch, Ordering::Release);
         self.keeper.nudge();
     }

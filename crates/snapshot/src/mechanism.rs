@@ -106,7 +106,8 @@ pub struct Options {
     /// Most memory for pre-images, in bytes; `None` for as much as the range itself. A view for which there is none left
     /// fails to be read; the writer goes on.
     pub budget_bytes: Option<usize>,
-    /// Memory for pre-images that is kept warm between snapshots, in bytes.
+    /// Memory for pre-images that is kept warm between snapshots, in bytes. As much as the last ones needed is kept for
+    /// two seconds longer in case that another follows, unless this is 0.
     pub keep_bytes: usize,
 }
 

@@ -4,6 +4,11 @@
 //! it otherwise. An ordinary copy would be a data race, which the compiler may assume not to happen; these are opaque to
 //! it.
 
+/// Copies from this length on bypass the caches: they would push out what the writer is working on, and reading the target's
+/// lines before overwriting them costs two thirds as much again (0.44 instead of 0.25 µs a page here).
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+const STREAMED_BYTES: usize = 32 << 10;
+
 /// Copies `len` bytes; what another thread writes meanwhile may be copied or not, byte by byte.
 ///
 /// # Safety
@@ -12,6 +17,10 @@
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline]
 pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+    if len >= STREAMED_BYTES && (from as usize | to as usize | len).is_multiple_of(128) {
+        // SAFETY: as promised to this function; aligned, and not empty.
+        return unsafe { stream(from, to, len) };
+    }
     // SAFETY: `rep movsb` reads and writes exactly the bytes that the caller vouches for; the direction flag is clear by
     // the calling convention.
     unsafe {
@@ -21,6 +30,56 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
             inout("rsi") from => _,
             inout("rdi") to => _,
             options(nostack, preserves_flags)
+        );
+    }
+}
+
+/// [`copy`] past the caches, ordered before all later stores.
+///
+/// # Safety
+/// As for [`copy`]; both addresses and `len` are multiples of 128, and `len` isn't 0.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+unsafe fn stream(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: reads and writes exactly the bytes that the caller vouches for, 128 in each turn, and prefetching touches
+    // nothing. Streaming stores overtake others, hence the fence: the copy may be published right after.
+    unsafe {
+        std::arch::asm!(
+            "2:",
+            "prefetchnta [{from} + {at} + 2048]",
+            "prefetchnta [{from} + {at} + 2112]",
+            "movdqa {x0}, [{from} + {at}]",
+            "movdqa {x1}, [{from} + {at} + 16]",
+            "movdqa {x2}, [{from} + {at} + 32]",
+            "movdqa {x3}, [{from} + {at} + 48]",
+            "movdqa {x4}, [{from} + {at} + 64]",
+            "movdqa {x5}, [{from} + {at} + 80]",
+            "movdqa {x6}, [{from} + {at} + 96]",
+            "movdqa {x7}, [{from} + {at} + 112]",
+            "movntdq [{to} + {at}], {x0}",
+            "movntdq [{to} + {at} + 16], {x1}",
+            "movntdq [{to} + {at} + 32], {x2}",
+            "movntdq [{to} + {at} + 48], {x3}",
+            "movntdq [{to} + {at} + 64], {x4}",
+            "movntdq [{to} + {at} + 80], {x5}",
+            "movntdq [{to} + {at} + 96], {x6}",
+            "movntdq [{to} + {at} + 112], {x7}",
+            "add {at}, 128",
+            "cmp {at}, {len}",
+            "jb 2b",
+            "sfence",
+            from = in(reg) from,
+            to = in(reg) to,
+            len = in(reg) len,
+            at = inout(reg) 0_usize => _,
+            x0 = out(xmm_reg) _,
+            x1 = out(xmm_reg) _,
+            x2 = out(xmm_reg) _,
+            x3 = out(xmm_reg) _,
+            x4 = out(xmm_reg) _,
+            x5 = out(xmm_reg) _,
+            x6 = out(xmm_reg) _,
+            x7 = out(xmm_reg) _,
+            options(nostack)
         );
     }
 }

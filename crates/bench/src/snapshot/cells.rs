@@ -84,9 +84,9 @@ impl Scale {
         let time = if !self.quick {
             Duration::MAX
         } else if mib <= 256 {
-            Duration::from_millis(500)
+            Duration::from_millis(250)
         } else {
-            Duration::from_millis(1500)
+            Duration::from_millis(800)
         };
         // "Fifth and later cuts."
         Plan { warm: 4, most, least, time, pace: Pace::Steady, settles: false, weighs: true }

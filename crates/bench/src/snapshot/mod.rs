@@ -22,7 +22,7 @@ use cells::Scale;
 /// # Errors
 /// When a snapshot is none, or a system call fails that has no business failing.
 pub fn run(args: &Args) -> anyhow::Result<Report> {
-    let sizes: &[u64] = if args.quick { &[256, 1024] } else { &[256, 1024, 2048, 4096] };
+    let sizes: &[u64] = if args.quick { &[256, 768] } else { &[256, 1024, 2048, 4096] };
     let scale = Scale {
         quick: args.quick,
         sizes: if args.sizes.is_empty() { sizes.to_vec() } else { args.sizes.clone() },

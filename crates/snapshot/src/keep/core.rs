@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use super::locality::{Costs, Locality};
+use super::locality::{Costs, Hindsight, Locality};
 use super::slot::Slot;
 use super::store::{RUN_BYTES, Store};
 use crate::claim::{self, State};
@@ -144,10 +144,11 @@ impl Core {
     /// Learns what a retired epoch has to teach, and makes its slot free. Takes a while; belongs in the background.
     pub(crate) fn recycle(&self, slot: Arc<Slot>) {
         let (mut needed_all, mut unneeded_all) = (0, 0);
+        let mut hindsight = Hindsight::default();
         for region in 0..self.locality.regions() {
             let seen = slot.counts(region);
             if seen.precopied == 0 {
-                self.locality.record(region, seen.written);
+                self.locality.record(region, seen.written, &mut hindsight);
                 continue;
             }
             let (needed, written) = if self.mechanism.needs_announcement() {
@@ -157,13 +158,16 @@ impl Core {
                 let needed = seen.precopied - self.unchanged(&slot, region).min(seen.precopied);
                 (needed, seen.single + needed)
             };
-            self.locality.record(region, written);
+            self.locality.record(region, written, &mut hindsight);
             needed_all += needed as u64;
             unneeded_all += (seen.precopied - needed) as u64;
         }
         add(&self.figures.needed, needed_all);
         add(&self.figures.unneeded, unneeded_all);
-        self.locality.close(needed_all, unneeded_all);
+        self.locality.close(&hindsight);
+        if self.options.keep_bytes > 0 {
+            self.store.note_epoch();
+        }
         slot.reset(&self.store);
         self.with_slots(|slots| {
             slots.open -= 1;
@@ -254,6 +258,24 @@ impl Core {
         });
         claim::before_change();
         safe.unwrap_or_else(|| self.pages_of(region))
+    }
+
+    /// `page` is announced for the first time in this epoch. It may be changed then; its neighbours are announced themselves.
+    pub(crate) fn announced_write(&self, page: usize) {
+        let region = self.region_of(page);
+        self.serve(|slot| {
+            let written = slot.count_written(region);
+            if matches!(claim::state(slot.word(page)), State::Held(_) | State::Lost) {
+                return;
+            }
+            if self.locality.copies_whole(region, written) {
+                self.copy_region(slot, region, self.pages_of(region));
+                self.await_all(slot, page..page + 1);
+            } else {
+                self.copy_page(slot, region, page);
+            }
+        });
+        claim::before_change();
     }
 
     fn copy_page(&self, slot: &Slot, region: usize, page: usize) {

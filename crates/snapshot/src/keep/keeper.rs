@@ -16,6 +16,8 @@ use crate::page::PAGE_SIZE;
 
 /// Pages copied in one piece: short enough for a cut to wait for.
 const PIECE_PAGES: usize = 64;
+/// So long after the last epoch, the memory that it needed is kept warm for another one.
+const LINGER: Duration = Duration::from_secs(2);
 
 /// What a keeper does for the mechanism that it belongs to.
 pub(crate) trait Chores: Send + Sync {
@@ -53,6 +55,10 @@ struct Work {
     tidy: bool,
     /// There may be something to mend.
     mend: bool,
+    /// No epoch has followed the last one for a while.
+    forget: bool,
+    /// More memory is kept than the owner wants for good.
+    lingers: bool,
     busy: bool,
     stop: bool,
 }
@@ -168,15 +174,21 @@ impl Keeper {
             }
             let tidy = std::mem::take(&mut work.tidy);
             let cut = !tidy && self.cut.swap(false, Ordering::SeqCst);
-            let mend = !tidy && !cut && std::mem::take(&mut work.mend);
+            let forget = !tidy && !cut && std::mem::take(&mut work.forget);
+            let mend = !tidy && !cut && (std::mem::take(&mut work.mend) || forget);
             work.busy = tidy || cut || mend;
             if !work.busy {
                 self.idle.notify_all();
+                let patience = work.lingers.then_some(LINGER);
                 drop(work);
+                let start = Instant::now();
                 self.sleeping.store(true, Ordering::SeqCst);
                 // A bell rung since `seen` was read lets this return at once.
-                futex::wait(&self.bell, seen, None, Scope::Process);
+                futex::wait(&self.bell, seen, patience, Scope::Process);
                 self.sleeping.store(false, Ordering::SeqCst);
+                if patience.is_some_and(|patience| start.elapsed() >= patience) {
+                    self.lock().forget = true;
+                }
                 continue;
             }
             drop(work);
@@ -189,8 +201,13 @@ impl Keeper {
                 self.copy_ahead(&*chores);
                 chores.chain().tidy();
             } else {
+                if forget {
+                    chores.core().store.forget_lately();
+                }
                 self.mend(&*chores);
             }
+            let core = chores.core();
+            self.lock().lingers = core.store.lingers(core.options.keep_bytes);
         }
     }
 

@@ -1,17 +1,20 @@
 //! Which regions are worth copying whole: coverage, carried from epoch to epoch (CCoW, Ha & Kim 2022).
 //!
 //! Relies on being told, when an epoch closes, how many pages of each region were written in it. Beyond the paper:
-//! [`Precopy::Adaptive`] moves the threshold by what earlier precopies were worth, and stops taking faults one by one in a
-//! region that has had so many already that copying its rest costs no more (the ski-rental rule: never worse than twice the
-//! best).
+//! [`Precopy::Adaptive`] moves the threshold to where it would have cost least in the last epochs, and stops taking faults one
+//! by one in a region that has had so many already that copying its rest costs no more (the ski-rental rule: never worse than
+//! twice the best).
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use crate::mechanism::Precopy;
 
-/// What [`Precopy::Adaptive`] weighs: the prices of a mechanism, in percent of a region's pages.
+/// What [`Precopy::Adaptive`] weighs: the prices of a mechanism, and bounds in percent of a region's pages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Costs {
+    /// What a page copied alone costs, in percent of what one costs that is copied with its region.
+    pub(crate) alone_percent: u32,
     /// Where the threshold starts.
     pub(crate) start_percent: u8,
     /// It moves between this
@@ -20,8 +23,31 @@ pub(crate) struct Costs {
     pub(crate) most_percent: u8,
     /// Written pages from which copying a region's rest costs about what its faults have cost so far; over 100 for never.
     pub(crate) rest_percent: u8,
-    /// More unneeded pages than this, in percent of those precopied, raise the threshold; less than half of it lower it.
-    pub(crate) unneeded_percent: u8,
+}
+
+/// Steps in which the threshold moves, in percent.
+const STEP_PERCENT: usize = 5;
+/// Steps from 0 to 100 %, both included.
+const STEPS: usize = 100 / STEP_PERCENT + 1;
+
+/// What an epoch would have cost, by how much of a region was written in the epoch before; in copies of pages.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Hindsight {
+    /// If regions like these were copied page by page.
+    alone: [f64; STEPS],
+    /// If they were copied whole.
+    whole: [f64; STEPS],
+}
+
+impl Hindsight {
+    /// The threshold in percent for which the sum is smallest; the highest of several.
+    fn best_percent(&self) -> Option<usize> {
+        let cost = |first: usize| -> f64 { self.alone[..first].iter().chain(&self.whole[first..]).sum() };
+        let is_worth_it = self.alone.iter().sum::<f64>() > 0.0;
+        // Regions that were hardly written are no candidates, whatever they cost.
+        let best = (1..=STEPS).rev().min_by(|&one, &two| cost(one).total_cmp(&cost(two)))?;
+        is_worth_it.then_some(best * STEP_PERCENT)
+    }
 }
 
 /// Coverage of every region.
@@ -35,7 +61,9 @@ pub(crate) struct Locality {
     pages_per_region: usize,
     threshold_percent: AtomicU8,
     /// Written pages in percent from which a region's rest is copied at once; over 100 for never.
-    rest_percent: AtomicU8,
+    rest_percent: u8,
+    /// Of all epochs so far, older ones weighing less.
+    hindsight: Mutex<Hindsight>,
 }
 
 impl Locality {
@@ -54,7 +82,8 @@ impl Locality {
             written: (0..regions).map(|_| AtomicU16::new(0)).collect(),
             pages_per_region,
             threshold_percent: AtomicU8::new(threshold_percent),
-            rest_percent: AtomicU8::new(rest_percent),
+            rest_percent,
+            hindsight: Mutex::default(),
         }
     }
 
@@ -66,7 +95,7 @@ impl Locality {
 
     /// Whether `region`, of which `written` pages were written in this epoch, should be copied whole now.
     pub(crate) fn copies_whole(&self, region: usize, written: usize) -> bool {
-        let rest = usize::from(self.rest_percent.load(Ordering::Relaxed));
+        let rest = usize::from(self.rest_percent);
         self.is_high(region) || (rest <= 100 && written * 100 >= rest * self.pages_per_region)
     }
 
@@ -85,36 +114,42 @@ impl Locality {
     }
 
     /// An epoch closed in which `written` pages of `region` were written.
-    pub(crate) fn record(&self, region: usize, written: usize) {
-        self.written[region].store(written.min(self.pages_per_region) as u16, Ordering::Relaxed);
+    pub(crate) fn record(&self, region: usize, written: usize, epoch: &mut Hindsight) {
+        let before =
+            usize::from(self.written[region].swap(written.min(self.pages_per_region) as u16, Ordering::Relaxed));
+        // Those that weren't written lately are never copied ahead.
+        if written == 0 && before == 0 {
+            return;
+        }
+        let step = before * 100 / self.pages_per_region / STEP_PERCENT;
+        let all = self.pages_per_region as f64;
+        let price = f64::from(self.costs.alone_percent) / 100.0;
+        let rest = f64::from(self.rest_percent) / 100.0 * all;
+        let alone = written as f64;
+        epoch.alone[step] += if alone > rest { rest * price + all } else { alone * price };
+        epoch.whole[step] += all;
     }
 
-    /// An epoch closed, all its regions are recorded, and these many precopied pages turned out needed and unneeded.
-    pub(crate) fn close(&self, needed: u64, unneeded: u64) {
+    /// An epoch closed, and all its regions are recorded.
+    pub(crate) fn close(&self, epoch: &Hindsight) {
         if self.policy == Precopy::Adaptive {
-            self.adapt(needed, unneeded);
+            self.adapt(epoch);
         }
         let ahead = matches!(self.policy, Precopy::Threshold(_) | Precopy::Adaptive);
         self.high.store(if ahead { self.high_regions().len() } else { 0 }, Ordering::Relaxed);
     }
 
-    fn adapt(&self, needed: u64, unneeded: u64) {
-        let costs = &self.costs;
-        let threshold = self.threshold_percent.load(Ordering::Relaxed);
-        let rest = self.rest_percent.load(Ordering::Relaxed);
-        let limit = u64::from(costs.unneeded_percent);
-        let Some(share) = (unneeded * 100).checked_div(needed + unneeded) else { return };
-        let (threshold, rest) = if share > limit {
-            (threshold.saturating_add(5), rest.saturating_add(rest / 2))
-        } else if share < limit / 2 {
-            (threshold.saturating_sub(5), rest - rest / 5)
-        } else {
-            return;
-        };
-        self.threshold_percent.store(threshold.clamp(costs.least_percent, costs.most_percent), Ordering::Relaxed);
-        if costs.rest_percent <= 100 {
-            self.rest_percent.store(rest.clamp(costs.rest_percent, costs.most_percent), Ordering::Relaxed);
+    /// Follows the best threshold in hindsight. What regions that were not copied whole would have cost is known as well, so
+    /// nothing needs to be tried out.
+    fn adapt(&self, epoch: &Hindsight) {
+        let mut all = self.hindsight.lock().unwrap_or_else(PoisonError::into_inner);
+        for step in 0..STEPS {
+            all.alone[step] = all.alone[step] / 2.0 + epoch.alone[step];
+            all.whole[step] = all.whole[step] / 2.0 + epoch.whole[step];
         }
+        let Some(best) = all.best_percent() else { return };
+        let (least, most) = (usize::from(self.costs.least_percent), usize::from(self.costs.most_percent));
+        self.threshold_percent.store(best.clamp(least, most) as u8, Ordering::Relaxed);
     }
 
     /// The threshold now, in percent; over 100 for none.
@@ -133,17 +168,28 @@ mod tests {
     use super::*;
 
     const COSTS: Costs =
-        Costs { start_percent: 80, least_percent: 40, most_percent: 95, rest_percent: 10, unneeded_percent: 20 };
+        Costs { alone_percent: 500, start_percent: 80, least_percent: 5, most_percent: 95, rest_percent: 10 };
+
+    fn record(locality: &Locality, region: usize, written: usize) {
+        locality.record(region, written, &mut Hindsight::default());
+    }
+
+    /// An epoch in which these pages of each region were written.
+    fn pass(locality: &Locality, written: &[usize]) {
+        let mut epoch = Hindsight::default();
+        written.iter().enumerate().for_each(|(region, &written)| locality.record(region, written, &mut epoch));
+        locality.close(&epoch);
+    }
 
     #[test]
     fn a_region_is_copied_whole_from_the_threshold_on() {
         let locality = Locality::new(2, 512, Precopy::Threshold(80), &COSTS);
         assert!(!locality.copies_whole(0, 500), "only the last epoch counts");
-        locality.record(0, 409);
-        locality.record(1, 410);
+        record(&locality, 0, 409);
+        record(&locality, 1, 410);
         assert!(!locality.copies_whole(0, 1) && locality.copies_whole(1, 1));
         let none = Locality::new(1, 512, Precopy::None, &COSTS);
-        none.record(0, 512);
+        record(&none, 0, 512);
         assert!(!none.copies_whole(0, 512));
         assert!(Locality::new(1, 512, Precopy::All, &COSTS).copies_whole(0, 1));
     }
@@ -155,13 +201,23 @@ mod tests {
     }
 
     #[test]
-    fn unneeded_copies_raise_the_adaptive_threshold_and_needed_ones_lower_it() {
-        let locality = Locality::new(1, 512, Precopy::Adaptive, &COSTS);
-        locality.close(10, 90);
-        assert_eq!(locality.threshold_percent(), 85);
-        (0..20).for_each(|_| locality.close(10, 90));
+    fn the_adaptive_threshold_goes_where_it_would_have_cost_least() {
+        let costs = Costs { rest_percent: 101, ..COSTS };
+        let locality = Locality::new(4, 512, Precopy::Adaptive, &costs);
+        // Alone a page costs five: regions of a quarter are worth copying whole, those of a tenth are not.
+        (0..3).for_each(|_| pass(&locality, &[500, 128, 51, 0]));
+        assert!(locality.is_high(1) && !locality.is_high(2), "{}", locality.threshold_percent());
+        // What was written last time is not written this time: nothing is worth copying.
+        (0..8).for_each(|round| pass(&locality, &if round % 2 == 0 { [0, 0, 500, 500] } else { [500, 500, 0, 0] }));
         assert_eq!(locality.threshold_percent(), 95);
-        (0..40).for_each(|_| locality.close(100, 0));
-        assert_eq!(locality.threshold_percent(), 40);
+        (0..8).for_each(|_| pass(&locality, &[500, 128, 128, 0]));
+        assert!(locality.is_high(1) && locality.high_regions() == [0, 1, 2]);
+    }
+
+    #[test]
+    fn epochs_without_writes_teach_nothing() {
+        let locality = Locality::new(4, 512, Precopy::Adaptive, &COSTS);
+        (0..4).for_each(|_| pass(&locality, &[0; 4]));
+        assert_eq!(locality.threshold_percent(), 80);
     }
 }

@@ -62,6 +62,10 @@ pub(crate) struct Store {
     fresh_warm: AtomicU32,
     used: AtomicU32,
     used_peak: AtomicU32,
+    /// Most runs in use at once since the last epoch was over.
+    peak: AtomicU32,
+    /// Runs that the next epoch may need, going by the last ones.
+    lately: AtomicU32,
 }
 
 impl Store {
@@ -80,6 +84,8 @@ impl Store {
             fresh_warm: AtomicU32::new(0),
             used: AtomicU32::new(0),
             used_peak: AtomicU32::new(0),
+            peak: AtomicU32::new(0),
+            lately: AtomicU32::new(0),
         })
     }
 
@@ -102,6 +108,7 @@ impl Store {
         };
         let used = self.used.fetch_add(1, Ordering::Relaxed) + 1;
         self.used_peak.fetch_max(used, Ordering::Relaxed);
+        self.peak.fetch_max(used, Ordering::Relaxed);
         Some(run)
     }
 
@@ -151,9 +158,33 @@ impl Store {
         true
     }
 
-    /// Gives one unused run's memory back to the system if more than `keep_bytes` are kept. Returns whether it did.
+    /// An epoch is over, and its runs are still in use: as many will be wanted again.
+    pub(crate) fn note_epoch(&self) {
+        let peak = self.peak.swap(0, Ordering::Relaxed).max(self.used.load(Ordering::Relaxed));
+        let lately = self.lately.load(Ordering::Relaxed);
+        // Epochs differ: one that needed less doesn't make the next one pay for memory that is there now.
+        self.lately.store(peak.max(lately - lately / 4), Ordering::Relaxed);
+    }
+
+    /// No epoch has followed the last one for a while.
+    pub(crate) fn forget_lately(&self) {
+        self.lately.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether more than `keep_bytes` are kept, because they were needed lately.
+    pub(crate) fn lingers(&self, keep_bytes: usize) -> bool {
+        self.lately.load(Ordering::Relaxed) > 0 && self.warm_bytes() > keep_bytes
+    }
+
+    fn warm_bytes(&self) -> usize {
+        self.warm_count.load(Ordering::Relaxed) as usize * RUN_BYTES
+    }
+
+    /// Gives one unused run's memory back to the system if more than `keep_bytes` are kept, and more than are likely to be
+    /// needed again soon. Returns whether it did.
     pub(crate) fn trim(&self, keep_bytes: usize) -> bool {
-        if self.warm_count.load(Ordering::Relaxed) as usize * RUN_BYTES <= keep_bytes {
+        let soon = self.lately.load(Ordering::Relaxed).saturating_sub(self.used.load(Ordering::Relaxed));
+        if self.warm_bytes() <= keep_bytes.max(soon as usize * RUN_BYTES) {
             return false;
         }
         let Some(run) = self.warm.pop(&self.next) else { return false };
@@ -202,6 +233,20 @@ mod tests {
         let again: HashSet<u32> = (0..4).map(|_| store.take().unwrap()).collect();
         assert_eq!(again.len(), 4);
         assert_eq!(store.take(), None);
+    }
+
+    #[test]
+    fn as_much_as_the_last_epoch_needed_stays_warm_for_a_while() {
+        let store = Store::new(8 * RUN_BYTES).unwrap();
+        let runs: Vec<u32> = (0..4).map(|_| store.take().unwrap()).collect();
+        store.note_epoch();
+        runs.iter().for_each(|&run| store.give_back(run));
+        assert!(!store.trim(0) && store.lingers(0) && !store.lingers(4 * RUN_BYTES));
+        // Smaller epochs let it go bit by bit.
+        (0..2).for_each(|_| store.note_epoch());
+        assert!(store.trim(0) && !store.trim(0));
+        store.forget_lately();
+        assert!((0..3).all(|_| store.trim(0)) && !store.trim(0) && !store.lingers(0));
     }
 
     #[test]

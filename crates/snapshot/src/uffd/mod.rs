@@ -33,10 +33,10 @@ use crate::origin::{Consumer, Origin, OriginStats, Refused, View};
 use crate::page::{PAGE_SIZE, PAGES_PER_REGION};
 use crate::span::Span;
 
-/// A fault with its page costs as much as twelve pages copied with their region, and splits a huge page: so even regions
-/// of which a third is written are worth copying whole, and the rest of one as soon as a tenth of it has faulted.
+/// A fault with its page costs as much as 24 pages copied with their region, and splits a huge page. Half of that is counted,
+/// as copies that nobody needs take memory too: regions of which an eighth is written are worth copying whole.
 const COSTS: Costs =
-    Costs { start_percent: 30, least_percent: 10, most_percent: 95, rest_percent: 10, unneeded_percent: 50 };
+    Costs { alone_percent: 1200, start_percent: 15, least_percent: 10, most_percent: 95, rest_percent: 8 };
 /// More runs than this are armed by one call over everything.
 const MOST_RUNS: usize = 32;
 /// A huge page is made only where at least this many of its pages are there already.
