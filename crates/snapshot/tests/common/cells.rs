@@ -28,8 +28,8 @@ pub struct Cut {
 }
 
 fn word_of(cell: usize, version: u32) -> u64 {
-    // A cell that was never written is zero, so written ones are numbered from 1.
-    (cell as u64 + 1) << 32 | u64::from(version)
+    // A cell that was never written is zero, so written ones are numbered from 1. Scribbled twice it is as new.
+    if version == 0 { 0 } else { (cell as u64 + 1) << 32 | u64::from(version) }
 }
 
 impl Cells {
@@ -92,7 +92,7 @@ impl Cells {
             let version = self.versions[cell].load(Ordering::Acquire);
             for word in 0..WORDS {
                 let found = self.word(cell, word).load(Ordering::Relaxed);
-                let expected = if version == 0 { 0 } else { word_of(cell, version) };
+                let expected = word_of(cell, version);
                 assert_eq!(found, expected, "live cell {cell} word {word}, version {version}");
             }
         }
@@ -157,7 +157,7 @@ impl Cut {
 
     fn check_cell(&self, cell: usize, bytes: &[u8]) {
         let version = self.versions[cell];
-        let expected = if version == 0 { 0 } else { word_of(cell, version) };
+        let expected = word_of(cell, version);
         for (number, word) in bytes.chunks_exact(8).enumerate() {
             let found = u64::from_ne_bytes(word.try_into().unwrap());
             assert_eq!(
