@@ -6,6 +6,8 @@
 //!                      │ lose
 //!                      └─────▶ lost: there was no memory for it
 //! ```
+//! A copy that a cut has overtaken is given up: the page is unsaved again, and newer epochs tell what it held.
+//!
 //! A thread that wants to change the page claims it, copies it and publishes the copy; others that want to change it wait
 //! for that. A reader of an unsaved page copies it from the range itself and asks afterwards whether it is
 //! [still unsaved](still_unsaved): a change can only have begun after the page was published.
@@ -61,6 +63,11 @@ pub fn publish(word: &AtomicU32, slot: u32) {
 /// There was no memory to copy the claimed page to; it may be changed from now on.
 pub fn lose(word: &AtomicU32) {
     word.store(LOST, Ordering::Release);
+}
+
+/// What was copied of the claimed page may be newer than its epoch: a newer one has the right copy.
+pub fn give_up(word: &AtomicU32) {
+    word.store(0, Ordering::Release);
 }
 
 /// Between having found a page safe, whoever made it so, and changing it: keeps the change behind the word for readers,

@@ -91,6 +91,41 @@ fn a_page_is_copied_by_one_thread_only() {
     });
 }
 
+/// `Core::keep`: the keeper is at a page of the first epoch while the second one begins and the page is written.
+#[test]
+fn a_view_never_shows_a_copy_that_a_cut_has_overtaken() {
+    loom::model(|| {
+        let (first, second) = (page(), page());
+        let current = Arc::new(Cell::new(1));
+        let keeper = {
+            let (first, second, current) = (Arc::clone(&first), Arc::clone(&second), Arc::clone(&current));
+            thread::spawn(move || {
+                if claim::claim(&first.word).is_err() {
+                    return;
+                }
+                // The bytes are those of `second`, since it is one page.
+                first.copy.store(second.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
+                fence(Ordering::Acquire);
+                if current.load(Ordering::SeqCst) == 1 {
+                    claim::publish(&first.word, 0);
+                } else {
+                    claim::give_up(&first.word);
+                }
+            })
+        };
+        // Writers hold still: a cut is made.
+        current.store(2, Ordering::SeqCst);
+        write(&second, NEW);
+        let old_view = || match claim::state(&first.word) {
+            State::Held(_) => first.copy.load(Ordering::Relaxed),
+            _ => read(&second),
+        };
+        assert_eq!(old_view(), OLD);
+        keeper.join().unwrap();
+        assert_eq!(old_view(), OLD);
+    });
+}
+
 /// `Core::serve` against `Core::retire`: a slot isn't reset while somebody inside may still write its words.
 #[test]
 fn a_slot_is_not_reset_while_a_writer_serves_it() {

@@ -126,7 +126,15 @@ impl Core {
             Some(slot) => slot,
             None => self.new_slot().inspect_err(|_| self.with_slots(|slots| slots.open -= 1))?,
         };
-        self.current.store(Arc::as_ptr(&slot).cast_mut(), Ordering::SeqCst);
+        let before = self.current.swap(Arc::as_ptr(&slot).cast_mut(), Ordering::SeqCst);
+        // The keeper may be at a page of the epoch before, and notices by itself (`keep`); but a consumer can't be told
+        // afterwards that it was handed the wrong bytes.
+        // SAFETY: slots live as long as the core.
+        if self.consumer.is_some() && let Some(before) = unsafe { before.as_ref() } {
+            while before.is_served() {
+                std::thread::yield_now();
+            }
+        }
         Ok(slot)
     }
 
@@ -291,7 +299,7 @@ impl Core {
                     Some(held) => {
                         // SAFETY: the range is mapped; the page of the store was just taken, so it is this thread's.
                         unsafe { racy::copy(self.address(page), self.store.page(held), PAGE_SIZE) };
-                        claim::publish(word, held);
+                        self.keep(slot, page..page + 1, held);
                     }
                     None => claim::lose(word),
                 }
@@ -333,8 +341,19 @@ impl Core {
         };
         // SAFETY: the range is mapped; the pages of the store were just taken, neighbours in memory as in number.
         unsafe { racy::copy(self.address(pages.start), self.store.page(held), count * PAGE_SIZE) };
+        self.keep(slot, pages, held);
+    }
+
+    /// Publishes what was copied of `pages`, which this thread has claimed, if it is what `slot`'s epoch began with. Writers
+    /// hold still during a cut, but the keeper doesn't: it may be at a page of the epoch before, which writers of the new one
+    /// change after having copied it for that. Then the new epoch has the right copy, for views of the old one too.
+    fn keep(&self, slot: &Slot, pages: Range<usize>, held: u32) {
+        // Pairs with `before_change`: who has read what a writer of a newer epoch wrote finds that epoch here.
+        fence(Ordering::Acquire);
+        let is_current = std::ptr::eq(self.current.load(Ordering::SeqCst), slot);
         for (index, page) in pages.enumerate() {
-            claim::publish(slot.word(page), held + index as u32);
+            let word = slot.word(page);
+            if is_current { claim::publish(word, held + index as u32) } else { claim::give_up(word) }
         }
     }
 
@@ -409,5 +428,34 @@ impl Core {
             rejoined_regions: get(&figures.rejoined),
             threshold_percent: self.locality.threshold_percent(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mechanism::Precopy;
+
+    const COSTS: Costs =
+        Costs { alone_percent: 125, start_percent: 80, least_percent: 60, most_percent: 95, rest_percent: 101 };
+
+    #[test]
+    fn a_copy_that_a_cut_has_overtaken_is_not_kept() {
+        let span = Span::allocate(4 << 20).unwrap();
+        let options = Options { precopy: Precopy::None, background: false, ..Options::default() };
+        let core = Core::new(span, Mechanism::Barrier, &options, &COSTS, None).unwrap();
+        let (first, page) = (core.open().unwrap(), 3);
+        // A keeper has come so far when the next cut is made:
+        claim::claim(first.word(page)).unwrap();
+        claim::claim(first.word(page + 1)).unwrap();
+        let second = core.open().unwrap();
+        core.announced_write(page);
+        // SAFETY: inside the span, and nobody else uses it.
+        unsafe { core.address(page).write_bytes(7, PAGE_SIZE) };
+        core.copy_run(&first, core.region_of(page), page..page + 2);
+        assert_eq!((claim::state(first.word(page)), claim::state(first.word(page + 1))), (State::Unsaved, State::Unsaved));
+        let State::Held(held) = claim::state(second.word(page)) else { panic!("the second epoch has no copy") };
+        // SAFETY: a published page of the store.
+        assert_eq!(unsafe { *core.store.page(held) }, 0);
     }
 }
