@@ -6,9 +6,11 @@
 
 pub mod contents;
 pub mod image;
+pub mod log;
 pub mod mutate;
 pub mod resp;
 pub mod smoke;
+pub mod wcache;
 
 /// A fuzz target: its name, its function, and valid inputs to start from.
 #[derive(Clone, Copy)]
@@ -25,5 +27,7 @@ pub struct Target {
 pub const TARGETS: &[Target] = &[
     Target { name: "resp_parser", run: resp::run, seeds: resp::seeds },
     Target { name: "image_reader", run: image::run, seeds: image::seeds },
+    Target { name: "log_reader", run: log::run, seeds: log::seeds },
     Target { name: "image_contents", run: contents::run, seeds: contents::seeds },
+    Target { name: "wcache_log", run: wcache::run, seeds: wcache::seeds },
 ];

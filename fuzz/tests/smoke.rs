@@ -24,6 +24,16 @@ fn image_files_are_refused_or_read_however_damaged() {
 }
 
 #[test]
+fn logs_are_read_without_gaps_or_refused_however_damaged() {
+    short_run("log_reader", 1_000);
+}
+
+#[test]
 fn image_contents_are_used_without_panic_however_damaged() {
     short_run("image_contents", 1_000);
+}
+
+#[test]
+fn logs_of_the_write_cache_are_refused_or_recovered_however_damaged() {
+    short_run("wcache_log", 1_500);
 }

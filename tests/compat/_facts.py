@@ -41,7 +41,7 @@ def infos(entries):
     """COMMAND INFO entries by full name, as comparable facts; entries of commands that do not exist are left out."""
     found = {}
     for entry in entries:
-        if entry is None:
+        if not entry:
             continue
         name, arity, flags, first, last, step, categories, tips, specs, subs = entry
         found[name.decode()] = {

@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use crate::steps::{self, cargo};
 
 /// The targets, as `fuzz/fuzz_targets` names them.
-const TARGETS: &[&str] = &["resp_parser", "image_reader", "image_contents"];
+const TARGETS: &[&str] = &["resp_parser", "image_reader", "image_contents", "log_reader"];
 
 /// Runs each target for `seconds`.
 pub fn run(seconds: u64) -> anyhow::Result<()> {

@@ -65,11 +65,14 @@ enum Task {
         #[arg(long, default_value_t = 60)]
         seconds: u64,
     },
-    /// Run the kill -9 campaign at full size: 50 rounds of 3M keys
+    /// Run the kill -9 campaigns at full size: 50 rounds of saves of 3M keys, 200 of the log of writes
     Crash {
-        /// Rounds
+        /// Rounds with saves
         #[arg(long, default_value_t = 50)]
         rounds: u32,
+        /// Rounds with the log
+        #[arg(long, default_value_t = 200)]
+        log_rounds: u32,
     },
     /// Use all snapshot mechanisms at random for long
     Stress {
@@ -106,7 +109,9 @@ fn main() -> ExitCode {
         Task::Docs { check } => docs::run(check),
         Task::Install(places) => install::run(&places),
         Task::Fuzz { seconds } => fuzz::run(seconds),
-        Task::Crash { rounds } => steps::release_binary().and_then(|quire| peers::full_crash_campaign(&quire, rounds)),
+        Task::Crash { rounds, log_rounds } => {
+            steps::release_binary().and_then(|quire| peers::full_crash_campaign(&quire, rounds, log_rounds))
+        }
         Task::Stress { minutes, seed } => stress::run(minutes, seed),
         Task::Sanitize { only, seconds } => sanitize::run(only.as_deref(), seconds),
     };

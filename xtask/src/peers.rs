@@ -36,13 +36,20 @@ pub fn python(file: &Path, quire: &Path, limit: Duration) -> anyhow::Result<Tall
     steps::run(command, limit)
 }
 
-/// The whole kill -9 campaign of the first milestone: 3M keys of 1000 B.
-pub fn full_crash_campaign(quire: &Path, rounds: u32) -> anyhow::Result<()> {
+/// The kill -9 campaigns at full size: `rounds` with saves of 3M keys of 1000 B, `log_rounds` with the log of writes.
+pub fn full_crash_campaign(quire: &Path, rounds: u32, log_rounds: u32) -> anyhow::Result<()> {
+    campaign(quire, "tests/crash/kill9_log.py", log_rounds, &["--seconds", "3"])?;
+    campaign(quire, "tests/crash/kill9.py", rounds, &["--keys", "3000000", "--value-bytes", "1000"])
+}
+
+fn campaign(quire: &Path, file: &str, rounds: u32, words: &[&str]) -> anyhow::Result<()> {
+    if rounds == 0 {
+        return Ok(());
+    }
     let mut command = Command::new(PYTHON);
-    command.args(["-B", "tests/crash/kill9.py", "--quire"]).arg(quire);
-    command.args(["--rounds", &rounds.to_string(), "--keys", "3000000", "--value-bytes", "1000"]);
+    command.args(["-B", file, "--quire"]).arg(quire).args(["--rounds", &rounds.to_string()]).args(words);
     let tally = steps::run(command, Duration::from_secs(4 * 3600))?;
-    if tally.failed > 0 { bail!("the campaign failed") } else { Ok(()) }
+    if tally.failed > 0 { bail!("the campaign {file} failed") } else { Ok(()) }
 }
 
 /// An experiment of `quire bench` whose JSON has a shape to keep.
@@ -94,6 +101,22 @@ pub const EXPERIMENTS: &[Experiment] = &[
         names: &["ccow_throughput_gain", "ccow_memory_overhead", "ccow_unneeded_ratio"],
     },
     Experiment { name: "forkers", words: &[], names: &["redis_throughput_gain", "redis_p999_gain"] },
+    Experiment {
+        name: "fastmap",
+        words: &[],
+        names: &[
+            "rand_read_vs_mmap_t1",
+            "rand_read_vs_mmap_t16",
+            "rand_write_vs_mmap_t16",
+            "ycsb_load_vs_mmap",
+            "ycsb_c_vs_mmap",
+            "ycsb_mean_vs_mmap",
+            "bfs_guard_vs_mmap",
+            "bfs_transparent_vs_mmap",
+            "single_thread_queue_depth",
+            "hit_cost_ns",
+        ],
+    },
 ];
 
 /// Runs a quick bench and checks that its JSON keeps the contract; the figures themselves are not judged.

@@ -9,6 +9,8 @@ pub const ROWS: &[(&str, u8)] = &[
     ("quire-device", 1),
     ("quire-arena", 2),
     ("quire-checkpoint", 2),
+    ("quire-durable", 2),
+    ("quire-pool", 2),
     ("quire-store", 3),
     ("quire-server", 4),
     ("quire-bench", 5),

@@ -37,8 +37,8 @@ pub fn run(only: Option<&str>) -> anyhow::Result<()> {
     score.check("layers", layers::run);
     score.check("tidy", tidy::run);
     score.command("cargo test", cargo_with(&["test", "--workspace", "--no-fail-fast"]), 20 * MINUTE);
-    if Path::new("crates/snapshot/tests/loom.rs").is_file() {
-        score.command("loom", loom()?, 15 * MINUTE);
+    for (package, models) in loom_models()? {
+        score.command(&format!("loom {package}"), loom(&package, &models)?, 15 * MINUTE);
     }
     score.step("C API", c_api::run);
     let mut quire = None;
@@ -89,19 +89,32 @@ fn cargo_with(words: &[&str]) -> Command {
     command
 }
 
-/// The model checks of the page-state protocol; their own folder keeps the other builds warm.
-fn loom() -> anyhow::Result<Command> {
-    let mut command = cargo_with(&[
-        "test",
-        "--quiet",
-        "--release",
-        "--package",
-        "quire-snapshot",
-        "--test",
-        "loom",
-        "--test",
-        "loom_keep",
-    ]);
+/// Crates with model checks, and those: the tests whose files begin with `loom`.
+fn loom_models() -> anyhow::Result<Vec<(String, Vec<String>)>> {
+    let mut found = Vec::new();
+    for folder in std::fs::read_dir("crates")? {
+        let folder = folder?;
+        let Ok(files) = std::fs::read_dir(folder.path().join("tests")) else { continue };
+        let names = files.filter_map(|file| file.ok()?.file_name().into_string().ok());
+        let mut models: Vec<String> = names
+            .filter_map(|name| name.strip_suffix(".rs").map(str::to_owned))
+            .filter(|name| name.starts_with("loom"))
+            .collect();
+        models.sort();
+        if !models.is_empty() {
+            found.push((format!("quire-{}", folder.file_name().display()), models));
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// The model checks of one crate; their own folder keeps the other builds warm.
+fn loom(package: &str, models: &[String]) -> anyhow::Result<Command> {
+    let mut command = cargo_with(&["test", "--quiet", "--release", "--package", package]);
+    for model in models {
+        command.args(["--test", model]);
+    }
     command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", steps::target_dir()?.join("loom"));
     Ok(command)
 }

@@ -18,7 +18,8 @@ pub struct Args {
     /// With `tables`: the JSON of an earlier run
     #[arg(long, value_name = "FILE")]
     pub from: Option<PathBuf>,
-    /// Draw latency (server) or throughput (ccow) over time into this directory (SVG), and keep the samples there
+    /// Draw latency (server) or throughput (ccow) over time, or throughput over threads (fastmap), into this directory
+    /// (SVG), and keep the samples there
     #[arg(long, value_name = "DIR")]
     pub plot: Option<PathBuf>,
     /// Where the servers keep their data; the disk under it is the one measured [default: a directory in ./]
@@ -33,7 +34,7 @@ pub struct Args {
     /// Rounds of everything that is repeated [default: that of the experiment]
     #[arg(long)]
     pub rounds: Option<usize>,
-    /// Sizes of memory in MiB, comma separated, for snapshot and ccow [default: theirs]
+    /// Sizes of memory in MiB, comma separated, for snapshot and ccow; memory for pages in fastmap [default: theirs]
     #[arg(long, value_name = "MIB", value_delimiter = ',')]
     pub sizes: Vec<u64>,
     /// Zipf exponents for ccow, comma separated [default: 0.9,1.1,1.0, quick: 1.0]
@@ -43,7 +44,8 @@ pub struct Args {
     #[arg(long, default_value_t = 10_000)]
     pub rate: u64,
     /// Parts to run, comma separated: of server throughput,save,latency,restart,footprint,sizes; of snapshot mechanisms;
-    /// of ccow configurations such as fork,barrier_80,uffd_adaptive [default: all]
+    /// of ccow configurations such as fork,barrier_80,uffd_adaptive; of fastmap
+    /// micro,bounds,kv,bfs,hit,contention,policies [default: all]
     #[arg(long, value_delimiter = ',')]
     pub parts: Vec<String>,
     /// The Quire binary to start [default: this one]

@@ -10,6 +10,7 @@ pub mod blkio;
 pub mod ccow;
 pub mod cli;
 pub mod disk;
+pub mod fastmap;
 pub mod forkers;
 pub mod info;
 pub mod load;
@@ -41,6 +42,8 @@ pub fn run(args: cli::Args) -> anyhow::Result<()> {
         "forkers" => forkers::run(&args)?,
         "snapshot" => snapshot::run(&args)?,
         "ccow" => ccow::run(&args)?,
+        "fastmap" => fastmap::run(&args)?,
+        fastmap::CHILD => return fastmap::serve(),
         "tables" => {
             let file = args.from.as_ref().context("tables of which run? `--from FILE` names its JSON")?;
             print!("{}", markdown::of_file(file)?);
@@ -51,6 +54,7 @@ pub fn run(args: cli::Args) -> anyhow::Result<()> {
             println!("forkers  redis-server that saves under updates, with and without the preload library");
             println!("tables   the figures of an earlier run (--from FILE) as Markdown");
             println!("snapshot six ways to a snapshot of memory: stall, first writes, release, memory");
+            println!("fastmap  pages of files larger than memory: the pool beside mmap, vmcache and direct reads");
             println!("ccow     writes under repeated snapshots: copying by coverage beside fork");
             return Ok(());
         }

@@ -11,7 +11,7 @@ use common::*;
 use proptest::prelude::*;
 use quire_checkpoint::{Image, ImageError, Mapped, Part, Restore, RestoreOptions, map};
 use quire_device::{
-    Action, Device, DeviceError, Directory, Disk, Engine, Fault, Faulty, Memory, Queue, Trigger, errno,
+    Action, Device, DeviceError, Directory, Disk, Engine, Fault, Faulty, Memory, Queue, Transfer, Trigger, errno,
 };
 use quire_snapshot::{Barrier, PAGE_SIZE, PAGES_PER_REGION, REGION_SIZE};
 use tempfile::TempDir;
@@ -316,8 +316,17 @@ impl Device for Crashing {
     fn set_len(&self, len: u64) -> Result<(), DeviceError> {
         self.0.set_len(len)
     }
+    fn allocate(&self, len: u64) -> Result<(), DeviceError> {
+        self.0.allocate(len)
+    }
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize, DeviceError> {
         self.0.read_at(offset, into)
+    }
+    fn run(&self, transfer: &mut Transfer) -> Result<(), DeviceError> {
+        self.0.run(transfer)
+    }
+    fn write_durable(&self, transfer: &mut Transfer) -> Result<(), DeviceError> {
+        self.0.write_durable(transfer)
     }
     fn queue(&self, _: usize) -> Result<Box<dyn Queue>, DeviceError> {
         panic!("as this test wants it");
@@ -344,6 +353,9 @@ impl Directory for CrashingDirectory {
     }
     fn open(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
         Ok(Arc::new(Crashing(self.0.open(name)?)))
+    }
+    fn open_to_write(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
+        Ok(Arc::new(Crashing(self.0.open_to_write(name)?)))
     }
     fn rename(&self, from: &str, to: &str) -> Result<(), DeviceError> {
         self.0.rename(from, to)

@@ -175,6 +175,6 @@ fn a_file_system_in_memory_serves_too() {
 
 #[test]
 fn a_slow_device_gives_the_same_image() {
-    let pace = Pace { bytes_per_s: 400 << 20, operation_ns: 1000 };
+    let pace = Pace { bytes_per_s: 400 << 20, operation_ns: 1000, ..Pace::default() };
     goes_round(&Throttled::new(Arc::new(Memory::new()), pace));
 }

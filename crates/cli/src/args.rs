@@ -28,6 +28,7 @@ Examples:
   quire --port 7000 --dir DIR      the same elsewhere; `quire serve --help` lists all settings
   quire serve quire.conf           with a configuration file
   quire image verify data/dump.quire
+  quire log dump data              what was written since the last image
   quire doctor                     what this kernel offers
   quire measure -m all -s 1024 -p  six ways to a snapshot of 1 GiB, side by side
   quire bench server --quick       Quire beside redis-server on this machine";
@@ -45,6 +46,7 @@ pub fn command() -> Command {
         .subcommand_required(true)
         .subcommand(serve())
         .subcommand(image())
+        .subcommand(log())
         .subcommand(doctor())
         .subcommand(
             quire_bench::measure::args::Args::augment_args(Command::new("measure"))
@@ -126,6 +128,35 @@ fn image() -> Command {
             Command::new("verify")
                 .about("Read all of an image; exit code 1 and the places if it is not what was written")
                 .arg(file()),
+        )
+}
+
+fn log() -> Command {
+    let directory = || {
+        Arg::new("dir").value_name("DIR").required(true).value_parser(value_parser!(PathBuf)).help("Where the log lies")
+    };
+    Command::new("log")
+        .about("Look at the log of writes in a data directory; the server may be running")
+        .subcommand_required(true)
+        .subcommand(
+            Command::new("info")
+                .about("Say which segments there are (reads their headers)")
+                .arg(directory())
+                .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("As JSON")),
+        )
+        .subcommand(
+            Command::new("verify")
+                .about("Read all records; exit code 1 and the place if one is missing or not what was written")
+                .arg(directory()),
+        )
+        .subcommand(
+            Command::new("dump").about("Print all commands: record, time, database, words").arg(directory()).arg(
+                Arg::new("from")
+                    .long("from")
+                    .value_name("RECORD")
+                    .value_parser(value_parser!(u64))
+                    .help("Begin with this record"),
+            ),
         )
 }
 

@@ -9,6 +9,7 @@ mod banner;
 mod doctor;
 mod doctor_preload;
 mod image;
+mod log;
 mod logging;
 mod program;
 mod serve;
@@ -23,6 +24,7 @@ fn main() -> ExitCode {
     let done = match matches.subcommand() {
         Some(("serve", matches)) => serve::run(matches),
         Some(("image", matches)) => image::run(matches),
+        Some(("log", matches)) => log::run(matches),
         Some(("doctor", matches)) => doctor::run(matches),
         Some(("bench", matches)) => quire_bench::cli::Args::from_arg_matches(matches)
             .map_err(anyhow::Error::from)

@@ -28,7 +28,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let (store, restored) = saving::open(&config).map_err(anyhow::Error::msg)?;
     let pidfile = config.pidfile.clone();
     let (text, guard) = (banner::text(&config, &restored), Guard::of(&config));
-    let hooks = Hooks { set_log_level: Some(set_log_level) };
+    let hooks = Hooks { set_log_level: Some(set_log_level), ..Hooks::default() };
     // If it panicked there is nothing to lose but time.
     let _ = prefault.join();
     let mut server = Server::start(config, store, restored, hooks).map_err(advised)?;

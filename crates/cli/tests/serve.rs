@@ -111,7 +111,7 @@ fn what_cannot_work_is_said_in_a_line() {
         (&[&path("none.conf")], "cannot read the configuration file"),
         (&["--port", "70000"], "directive 'port' with value '70000': argument must be between 0 and 65535 inclusive"),
         (&["--save", "900"], "directive 'save' with value '900': Invalid save parameters"),
-        (&["--appendonly", "yes"], "not there yet; use save rules or BGSAVE"),
+        (&["--appendfsync", "sometimes"], "must be one of the following: always, everysec, no"),
         (
             &["--port", &port, "--bind", "127.0.0.1", "--dir", &data],
             "another program listens there; choose another with --port",

@@ -2,14 +2,19 @@
 
 use std::fs::File;
 
+use quire_sys::file::Alignment;
 use quire_sys::transfer::Transfer;
 
 use crate::error::DeviceError;
 
-/// A file of bytes. Writes go through a [`Queue`]; nothing is durable before [`Device::flush`] has returned.
+/// A file of bytes. Many writes at once go through a [`Queue`], one at a time through [`Device::run`]. What they wrote is
+/// durable once [`Device::flush`] has returned; [`Device::write_durable`] is both in one.
 ///
 /// Transfers must be aligned to [`crate::DIRECT_ALIGN`] in the file, in memory and in length, since the file may be used
-/// without the system's cache. [`Device::read_at`] takes anything.
+/// without the system's cache; [`Device::alignment`] says whether less would do here. [`Device::read_at`] takes anything.
+///
+/// A device whose flush or durable write has failed is *poisoned*: what it holds is unknown, and every later write or
+/// flush fails with the same error. Other devices opened on the same file know nothing of it.
 pub trait Device: Send + Sync {
     /// Path or name, for messages.
     fn name(&self) -> &str;
@@ -34,11 +39,48 @@ pub trait Device: Send + Sync {
     /// The device refuses.
     fn set_len(&self, len: u64) -> Result<(), DeviceError>;
 
+    /// Makes the file `len` bytes long, and takes space for all of it now. Bytes that are there stay. New ones are written
+    /// as zeros, so that once they are flushed, writing over them changes nothing but themselves.
+    ///
+    /// # Errors
+    /// The device is full ([`DeviceError::is_full`]) or fails; the file has its old length then, if that could be had.
+    fn allocate(&self, len: u64) -> Result<(), DeviceError>;
+
     /// Reads bytes from `offset` on and returns how many: fewer than asked for only at the end of the file.
     ///
     /// # Errors
     /// The device fails.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize, DeviceError>;
+
+    /// As [`Device::read_at`] if the system's cache has all of these bytes, which costs no wait for the device. `None` if
+    /// it hasn't, or if this device doesn't go through it; `into` may have changed all the same, and the system may have
+    /// begun to read what was lacking.
+    ///
+    /// # Errors
+    /// The device fails.
+    fn read_cached(&self, offset: u64, into: &mut [u8]) -> Result<Option<usize>, DeviceError> {
+        let _ = (offset, into);
+        Ok(None)
+    }
+
+    /// Moves all of `transfer` now, in the calling thread. Takes no memory unless it fails, where a real file is behind it.
+    ///
+    /// # Errors
+    /// The device fails: some parts may have been moved, the error says where it ended.
+    ///
+    /// # Panics
+    /// If a part of the transfer is empty or reaches outside its buffer.
+    fn run(&self, transfer: &mut Transfer) -> Result<(), DeviceError>;
+
+    /// As [`Device::run`], for a write; when it returns, these bytes are durable, and as much of the file's length as is
+    /// needed to find them. It says nothing about earlier writes.
+    ///
+    /// # Errors
+    /// The device fails. It is poisoned then, as by a failed flush.
+    ///
+    /// # Panics
+    /// As [`Device::run`], and if `transfer` is a read.
+    fn write_durable(&self, transfer: &mut Transfer) -> Result<(), DeviceError>;
 
     /// A queue on which about `depth` transfers can be in flight.
     ///
@@ -53,7 +95,12 @@ pub trait Device: Send + Sync {
     /// fails too: the file must be given up.
     fn flush(&self) -> Result<(), DeviceError>;
 
-    /// How bytes travel, for logs: `direct io_uring`, `buffered threads`, ….
+    /// How transfers must be aligned here; never to more than [`crate::DIRECT_ALIGN`].
+    fn alignment(&self) -> Alignment {
+        Alignment::DIRECT
+    }
+
+    /// How bytes travel, for logs: `direct, io_uring`, `buffered, threads`, ….
     fn mode(&self) -> &'static str;
 
     /// The file itself, for mapping it. `None` if it isn't one.
@@ -73,14 +120,28 @@ pub struct Finished {
 
 /// Transfers in flight, used by one thread. Dropping it waits for what was submitted.
 pub trait Queue: Send {
-    /// Starts a transfer. It comes back from [`Queue::complete`], whatever becomes of it.
+    /// Starts a transfer. It comes back from [`Queue::complete`] or [`Queue::poll`], whatever becomes of it.
     ///
     /// # Panics
     /// If a part of the transfer is empty or reaches outside its buffer.
     fn submit(&mut self, transfer: Transfer);
 
+    /// Starts several transfers, which costs a ring no more system calls than one does. They may be more than the depth
+    /// that the queue was made for.
+    ///
+    /// # Panics
+    /// As [`Queue::submit`]; transfers before the bad one have been started then.
+    fn submit_all(&mut self, transfers: Vec<Transfer>) {
+        for transfer in transfers {
+            self.submit(transfer);
+        }
+    }
+
     /// The next transfer that has ended, in any order; sleeps until there is one. `None` if none is in flight.
     fn complete(&mut self) -> Option<Finished>;
+
+    /// The next transfer that has ended, in any order. `None` if none has, yet.
+    fn poll(&mut self) -> Option<Finished>;
 
     /// Transfers submitted but not returned yet.
     fn in_flight(&self) -> usize;

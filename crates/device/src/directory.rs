@@ -22,6 +22,12 @@ pub trait Directory: Send + Sync {
     /// There is none ([`DeviceError::is_missing`]), or the directory refuses.
     fn open(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError>;
 
+    /// An existing file, to be written and read.
+    ///
+    /// # Errors
+    /// As [`Directory::open`].
+    fn open_to_write(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError>;
+
     /// Gives the file `from` the name `to`, in place of whatever had it. At any instant `to` is either the old file or
     /// the new one, whole.
     ///

@@ -5,10 +5,9 @@
 use std::sync::{Arc, OnceLock};
 
 use quire_sys::transfer::{Direction, Transfer};
-use quire_sys::uring::Ring;
+use quire_sys::uring::{Ended, Ring};
 
 use crate::device::{Finished, Queue};
-use crate::error::DeviceError;
 use crate::target::Target;
 use crate::threads::Threads;
 
@@ -18,18 +17,18 @@ pub enum Engine {
     /// io_uring if the system allows, otherwise threads.
     #[default]
     Auto,
-    /// A pool of threads.
+    /// A pool of threads, a few for each queue.
     Threads,
 }
 
 /// A queue on `target`.
-pub(crate) fn open_queue(target: &Arc<Target>, engine: Engine, depth: usize) -> Result<Box<dyn Queue>, DeviceError> {
+pub(crate) fn open_queue(target: &Arc<Target>, engine: Engine, depth: usize) -> Box<dyn Queue> {
     if engine == Engine::Auto
         && let Ok(ring) = Ring::new()
     {
-        return Ok(Box::new(RingQueue { target: Arc::clone(target), ring, refused: Vec::new() }));
+        return Box::new(RingQueue { target: Arc::clone(target), ring, refused: Vec::new() });
     }
-    Ok(Box::new(Threads::new(Arc::clone(target), depth)?))
+    Box::new(Threads::new(Arc::clone(target), depth))
 }
 
 /// Whether [`Engine::Auto`] means a ring here.
@@ -44,15 +43,37 @@ struct RingQueue {
     refused: Vec<Finished>,
 }
 
+impl RingQueue {
+    /// `transfer`, unless it is a write to a file that was given up: that one has ended.
+    fn admit(&mut self, transfer: Transfer) -> Option<Transfer> {
+        match self.target.poison.check() {
+            Err(error) if transfer.direction == Direction::Write => {
+                self.refused.push(Finished { transfer, result: Err(error) });
+                None
+            }
+            _ => Some(transfer),
+        }
+    }
+
+    fn finished(&self, ended: Ended) -> Finished {
+        let result = ended.result.map_err(|error| self.target.error(ended.transfer.direction, &error));
+        Finished { transfer: ended.transfer, result }
+    }
+}
+
 impl Queue for RingQueue {
     fn submit(&mut self, transfer: Transfer) {
-        if transfer.direction == Direction::Write
-            && let Err(error) = self.target.check()
-        {
-            self.refused.push(Finished { transfer, result: Err(error) });
-            return;
+        if let Some(transfer) = self.admit(transfer) {
+            self.ring.submit(&self.target.file, self.target.flags, transfer);
         }
-        self.ring.submit(&self.target.file, transfer);
+    }
+
+    fn submit_all(&mut self, transfers: Vec<Transfer>) {
+        let mut admitted = transfers;
+        if self.target.poison.check().is_err() {
+            admitted = admitted.into_iter().filter_map(|transfer| self.admit(transfer)).collect();
+        }
+        self.ring.submit_all(&self.target.file, self.target.flags, admitted);
     }
 
     fn complete(&mut self) -> Option<Finished> {
@@ -60,8 +81,15 @@ impl Queue for RingQueue {
             return Some(refused);
         }
         let ended = self.ring.wait()?;
-        let result = ended.result.map_err(|error| self.target.error(ended.transfer.direction, &error));
-        Some(Finished { transfer: ended.transfer, result })
+        Some(self.finished(ended))
+    }
+
+    fn poll(&mut self) -> Option<Finished> {
+        if let Some(refused) = self.refused.pop() {
+            return Some(refused);
+        }
+        let ended = self.ring.poll()?;
+        Some(self.finished(ended))
     }
 
     fn in_flight(&self) -> usize {

@@ -12,10 +12,14 @@ pub enum Action {
     Open,
     /// Asking or changing a file's length.
     Length,
+    /// Taking space for a file.
+    Allocate,
     /// Reading.
     Read,
     /// Writing.
     Write,
+    /// Writing so that it is durable at once.
+    DurableWrite,
     /// Making a file's content durable.
     Flush,
     /// Giving a file another name.
@@ -36,8 +40,10 @@ impl fmt::Display for Action {
             Self::Create => "creating",
             Self::Open => "opening",
             Self::Length => "sizing",
+            Self::Allocate => "taking space for",
             Self::Read => "reading",
             Self::Write => "writing",
+            Self::DurableWrite => "writing durably to",
             Self::Flush => "flushing",
             Self::Rename => "renaming",
             Self::Remove => "removing",
@@ -72,6 +78,11 @@ impl DeviceError {
     /// An error by number (see [`crate::errno`]).
     pub fn from_errno(action: Action, file: impl Into<String>, errno: i32) -> Self {
         Self::new(action, file, &io::Error::from_raw_os_error(errno))
+    }
+
+    /// There was no memory for buffers.
+    pub(crate) fn no_memory(file: &str) -> Self {
+        Self::new(Action::Buffers, file, &io::ErrorKind::OutOfMemory.into())
     }
 
     /// The same, about `len` bytes at `offset`.

@@ -1,35 +1,28 @@
 //! A directory that stands before another one and makes chosen operations fail.
 //!
-//! Relies on the order in which operations are submitted, not on the order in which they end.
+//! Relies on a [`Plan`]. A device whose flush or durable write was made to fail is poisoned, as a real one would be.
 
 use std::fs::File;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::io;
+use std::sync::Arc;
 
-use quire_sys::transfer::{Direction, Transfer};
+use quire_sys::buffer::Buffer;
+use quire_sys::file::{Alignment, DIRECT_ALIGN};
+use quire_sys::transfer::{Direction, Extent, Transfer};
 
 use crate::device::{Device, Finished, Queue};
+use crate::dice::Dice;
 use crate::directory::Directory;
 use crate::error::{Action, DeviceError};
+use crate::poison::Poison;
 
-/// When a fault strikes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Trigger {
-    /// At operation number `n` (from 0) of this kind, once.
-    Nth(Action, u64),
-    /// At every operation of this kind from number `n` on.
-    From(Action, u64),
-    /// At every write that goes beyond this many bytes written in all: the disk is full.
-    Beyond(u64),
-}
+mod plan;
 
-/// What happens then.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// Nothing is done and the operation fails with this error number.
-    Error(i32),
-    /// The first half of every part of a write is done, then it fails with this error number.
-    Torn(i32),
-}
+use plan::Plan;
+pub use plan::{Fault, Trigger};
+
+/// What a disk writes whole, in bytes.
+const SECTOR: usize = 512;
 
 /// A directory with faults before it.
 #[derive(Clone)]
@@ -38,66 +31,21 @@ pub struct Faulty {
     plan: Arc<Plan>,
 }
 
-struct Plan {
-    rules: Vec<(Trigger, Fault)>,
-    seen: Mutex<Seen>,
-}
-
-#[derive(Default)]
-struct Seen {
-    /// Operations so far, by kind.
-    counts: Vec<(Action, u64)>,
-    written_bytes: u64,
-    struck: u64,
-}
-
-impl Plan {
-    /// Counts an operation and says what is to become of it.
-    fn next(&self, action: Action, bytes: u64) -> Option<Fault> {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let index = seen.counts.iter().position(|(known, _)| *known == action).unwrap_or_else(|| {
-            seen.counts.push((action, 0));
-            seen.counts.len() - 1
-        });
-        let number = seen.counts[index].1;
-        seen.counts[index].1 += 1;
-        let reach = seen.written_bytes + bytes;
-        let strikes = |trigger: &Trigger| match *trigger {
-            Trigger::Nth(kind, n) => kind == action && n == number,
-            Trigger::From(kind, n) => kind == action && number >= n,
-            Trigger::Beyond(limit) => action == Action::Write && reach > limit,
-        };
-        let fault = self.rules.iter().find(|(trigger, _)| strikes(trigger)).map(|(_, fault)| *fault);
-        if fault.is_some() {
-            seen.struck += 1;
-        } else if action == Action::Write {
-            seen.written_bytes = reach;
-        }
-        fault
-    }
-
-    /// For operations that can't be torn.
-    fn check(&self, action: Action, file: &str) -> Result<(), DeviceError> {
-        match self.next(action, 0) {
-            Some(Fault::Error(errno) | Fault::Torn(errno)) => Err(DeviceError::from_errno(action, file, errno)),
-            None => Ok(()),
-        }
-    }
-}
-
 impl Faulty {
     /// Puts `rules` before `inner`; the first that fits an operation holds.
     pub fn new(inner: Arc<dyn Directory>, rules: Vec<(Trigger, Fault)>) -> Self {
-        Self { inner, plan: Arc::new(Plan { rules, seen: Mutex::default() }) }
+        Self { inner, plan: Arc::new(Plan::new(rules)) }
     }
 
     /// How often a fault has struck.
     pub fn struck(&self) -> u64 {
-        self.plan.seen.lock().unwrap_or_else(PoisonError::into_inner).struck
+        self.plan.struck()
     }
 
-    fn wrap(&self, inner: Arc<dyn Device>) -> Arc<dyn Device> {
-        Arc::new(FaultyFile { inner, plan: Arc::clone(&self.plan) })
+    /// Puts the same rules, with the same counts, before a device from elsewhere.
+    pub fn wrap(&self, device: Arc<dyn Device>) -> Arc<dyn Device> {
+        let faults = Faults { device, plan: Arc::clone(&self.plan), poison: Poison::default() };
+        Arc::new(FaultyFile { faults: Arc::new(faults) })
     }
 }
 
@@ -107,32 +55,37 @@ impl Directory for Faulty {
     }
 
     fn create(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
-        self.plan.check(Action::Create, &self.path_of(name))?;
+        self.plan.check(Action::Create, &self.path_of(name), &[])?;
         self.inner.create(name).map(|file| self.wrap(file))
     }
 
     fn open(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
-        self.plan.check(Action::Open, &self.path_of(name))?;
+        self.plan.check(Action::Open, &self.path_of(name), &[])?;
         self.inner.open(name).map(|file| self.wrap(file))
     }
 
+    fn open_to_write(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
+        self.plan.check(Action::Open, &self.path_of(name), &[])?;
+        self.inner.open_to_write(name).map(|file| self.wrap(file))
+    }
+
     fn rename(&self, from: &str, to: &str) -> Result<(), DeviceError> {
-        self.plan.check(Action::Rename, &self.path_of(from))?;
+        self.plan.check(Action::Rename, &self.path_of(from), &[])?;
         self.inner.rename(from, to)
     }
 
     fn remove(&self, name: &str) -> Result<(), DeviceError> {
-        self.plan.check(Action::Remove, &self.path_of(name))?;
+        self.plan.check(Action::Remove, &self.path_of(name), &[])?;
         self.inner.remove(name)
     }
 
     fn sync(&self) -> Result<(), DeviceError> {
-        self.plan.check(Action::SyncDirectory, &self.path_of(""))?;
+        self.plan.check(Action::SyncDirectory, &self.path_of(""), &[])?;
         self.inner.sync()
     }
 
     fn list(&self) -> Result<Vec<String>, DeviceError> {
-        self.plan.check(Action::List, &self.path_of(""))?;
+        self.plan.check(Action::List, &self.path_of(""), &[])?;
         self.inner.list()
     }
 
@@ -141,95 +94,219 @@ impl Directory for Faulty {
     }
 }
 
-struct FaultyFile {
-    inner: Arc<dyn Device>,
+/// A device and what is to befall it.
+struct Faults {
+    device: Arc<dyn Device>,
     plan: Arc<Plan>,
+    poison: Poison,
+}
+
+impl Faults {
+    /// Lets what is to befall `transfer` befall it. If it is `Ok`, nothing has been moved and nothing stands in the way.
+    fn strike(&self, action: Action, transfer: &mut Transfer) -> Result<(), DeviceError> {
+        let writes = transfer.direction == Direction::Write;
+        if writes {
+            self.poison.check()?;
+        }
+        let Some(fault) = self.plan.next(action, &transfer.extents) else { return Ok(()) };
+        let errno = match fault {
+            Fault::Error(errno) => errno,
+            Fault::Torn(errno) => {
+                if writes {
+                    self.move_parts(transfer, |len| (len / 2).next_multiple_of(DIRECT_ALIGN).min(len));
+                }
+                errno
+            }
+            Fault::Sectors { errno, seed } => {
+                if writes {
+                    self.write_sectors(transfer, seed);
+                }
+                errno
+            }
+            Fault::Short => return Err(self.cut_short(action, transfer)),
+        };
+        let offset = transfer.extents.first().map_or(0, |extent| extent.offset);
+        Err(DeviceError::from_errno(action, self.device.name(), errno).at(offset, transfer.bytes()))
+    }
+
+    /// Moves the first bytes of every part. What comes of it is for nobody to know.
+    fn move_parts(&self, transfer: &mut Transfer, bytes_of: impl Fn(usize) -> usize) {
+        let whole = std::mem::take(&mut transfer.extents);
+        let parts = whole.iter().map(|extent| Extent { len: bytes_of(extent.len), ..*extent });
+        transfer.extents = parts.filter(|extent| extent.len > 0).collect();
+        let _ = self.device.run(transfer);
+        transfer.extents = whole;
+    }
+
+    /// Writes some sectors, by writing whole blocks with the old bytes of the others.
+    fn write_sectors(&self, transfer: &Transfer, seed: u64) {
+        let Ok(buffer) = Buffer::new(transfer.buffer.len()) else { return };
+        let extents = transfer.extents.clone();
+        let mut mixed = Transfer { direction: Direction::Write, buffer, extents, tag: 0 };
+        let mut dice = Dice::new(seed);
+        for &Extent { offset, start, len } in &mixed.extents {
+            let bytes = &mut mixed.buffer[start..start + len];
+            // Zeros remain where the file ends.
+            let _ = self.device.read_at(offset, bytes);
+            for (old, new) in bytes.chunks_mut(SECTOR).zip(transfer.buffer[start..start + len].chunks(SECTOR)) {
+                if dice.heads() {
+                    old.copy_from_slice(new);
+                }
+            }
+        }
+        let _ = self.device.run(&mut mixed);
+    }
+
+    fn cut_short(&self, action: Action, transfer: &mut Transfer) -> DeviceError {
+        let half = |len: usize| len / 2 / DIRECT_ALIGN * DIRECT_ALIGN;
+        self.move_parts(transfer, half);
+        let kind = match transfer.direction {
+            Direction::Read => io::ErrorKind::UnexpectedEof,
+            Direction::Write => io::ErrorKind::WriteZero,
+        };
+        let error = DeviceError::new(action, self.device.name(), &kind.into());
+        let Some(first) = transfer.extents.first() else { return error };
+        error.at(first.offset + half(first.len) as u64, (first.len - half(first.len)) as u64)
+    }
+}
+
+struct FaultyFile {
+    faults: Arc<Faults>,
+}
+
+impl FaultyFile {
+    fn inner(&self) -> &dyn Device {
+        &*self.faults.device
+    }
+
+    fn check(&self, action: Action, parts: &[Extent]) -> Result<(), DeviceError> {
+        self.faults.plan.check(action, self.name(), parts)
+    }
+}
+
+fn action_of(transfer: &Transfer) -> Action {
+    match transfer.direction {
+        Direction::Read => Action::Read,
+        Direction::Write => Action::Write,
+    }
 }
 
 impl Device for FaultyFile {
     fn name(&self) -> &str {
-        self.inner.name()
+        self.inner().name()
     }
 
     fn len(&self) -> Result<u64, DeviceError> {
-        self.inner.len()
+        self.inner().len()
     }
 
     fn set_len(&self, len: u64) -> Result<(), DeviceError> {
-        self.plan.check(Action::Length, self.name())?;
-        self.inner.set_len(len)
+        self.check(Action::Length, &[])?;
+        self.inner().set_len(len)
+    }
+
+    fn allocate(&self, len: u64) -> Result<(), DeviceError> {
+        self.faults.poison.check()?;
+        let offset = self.len()?;
+        let growth = Extent { offset, start: 0, len: len.saturating_sub(offset) as usize };
+        self.check(Action::Allocate, &[growth])?;
+        self.inner().allocate(len)
     }
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize, DeviceError> {
-        self.plan.check(Action::Read, self.name()).map_err(|error| error.at(offset, into.len() as u64))?;
-        self.inner.read_at(offset, into)
+        let part = Extent { offset, start: 0, len: into.len() };
+        let Some(fault) = self.faults.plan.next(Action::Read, &[part]) else {
+            return self.inner().read_at(offset, into);
+        };
+        match fault {
+            Fault::Short => self.inner().read_at(offset, into).map(|read| read / 2),
+            Fault::Error(errno) | Fault::Torn(errno) | Fault::Sectors { errno, .. } => {
+                Err(DeviceError::from_errno(Action::Read, self.name(), errno).at(offset, into.len() as u64))
+            }
+        }
+    }
+
+    fn read_cached(&self, offset: u64, into: &mut [u8]) -> Result<Option<usize>, DeviceError> {
+        // The device isn't asked, so nothing of it can fail.
+        self.inner().read_cached(offset, into)
+    }
+
+    fn run(&self, transfer: &mut Transfer) -> Result<(), DeviceError> {
+        transfer.check();
+        self.faults.strike(action_of(transfer), transfer)?;
+        self.inner().run(transfer)
+    }
+
+    fn write_durable(&self, transfer: &mut Transfer) -> Result<(), DeviceError> {
+        transfer.check();
+        assert_eq!(transfer.direction, Direction::Write, "only a write can be durable");
+        let written = self.faults.strike(Action::DurableWrite, transfer);
+        let written = written.and_then(|()| self.inner().write_durable(transfer));
+        written.map_err(|error| self.faults.poison.set(error))
     }
 
     fn queue(&self, depth: usize) -> Result<Box<dyn Queue>, DeviceError> {
-        let inner = self.inner.queue(depth)?;
-        let (device, plan) = (Arc::clone(&self.inner), Arc::clone(&self.plan));
-        Ok(Box::new(FaultyQueue { inner, device, plan, failed: Vec::new() }))
+        let inner = self.inner().queue(depth)?;
+        Ok(Box::new(FaultyQueue { inner, faults: Arc::clone(&self.faults), failed: Vec::new() }))
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
-        self.plan.check(Action::Flush, self.name())?;
-        self.inner.flush()
+        self.faults.poison.check()?;
+        let flushed = self.check(Action::Flush, &[]).and_then(|()| self.inner().flush());
+        flushed.map_err(|error| self.faults.poison.set(error))
+    }
+
+    fn alignment(&self) -> Alignment {
+        self.inner().alignment()
     }
 
     fn mode(&self) -> &'static str {
-        self.inner.mode()
+        self.inner().mode()
     }
 
     fn as_file(&self) -> Option<&File> {
-        self.inner.as_file()
+        self.inner().as_file()
     }
 }
 
 struct FaultyQueue {
     inner: Box<dyn Queue>,
-    device: Arc<dyn Device>,
-    plan: Arc<Plan>,
+    faults: Arc<Faults>,
     failed: Vec<Finished>,
 }
 
 impl FaultyQueue {
-    /// Writes the first half of every part, in whole sectors, and brings the transfer back.
-    fn tear(&self, mut transfer: Transfer) -> Transfer {
-        let whole = transfer.extents.clone();
-        for extent in &mut transfer.extents {
-            extent.len = (extent.len / 2).next_multiple_of(crate::DIRECT_ALIGN).min(extent.len);
+    /// `transfer`, unless a fault has ended it.
+    fn admit(&mut self, mut transfer: Transfer) -> Option<Transfer> {
+        transfer.check();
+        match self.faults.strike(action_of(&transfer), &mut transfer) {
+            Ok(()) => Some(transfer),
+            Err(error) => {
+                self.failed.push(Finished { transfer, result: Err(error) });
+                None
+            }
         }
-        if let Ok(mut queue) = self.device.queue(1) {
-            queue.submit(transfer);
-            transfer = queue.complete().expect("what was submitted comes back").transfer;
-        }
-        transfer.extents = whole;
-        transfer
     }
 }
 
 impl Queue for FaultyQueue {
     fn submit(&mut self, transfer: Transfer) {
-        let action = match transfer.direction {
-            Direction::Read => Action::Read,
-            Direction::Write => Action::Write,
-        };
-        let Some(fault) = self.plan.next(action, transfer.bytes()) else {
+        if let Some(transfer) = self.admit(transfer) {
             self.inner.submit(transfer);
-            return;
-        };
-        let (transfer, errno) = match fault {
-            Fault::Error(errno) => (transfer, errno),
-            Fault::Torn(errno) if action == Action::Write => (self.tear(transfer), errno),
-            Fault::Torn(errno) => (transfer, errno),
-        };
-        let offset = transfer.extents.first().map_or(0, |extent| extent.offset);
-        let error = DeviceError::from_errno(action, self.device.name(), errno).at(offset, transfer.bytes());
-        self.failed.push(Finished { transfer, result: Err(error) });
+        }
+    }
+
+    fn submit_all(&mut self, transfers: Vec<Transfer>) {
+        let admitted = transfers.into_iter().filter_map(|transfer| self.admit(transfer)).collect();
+        self.inner.submit_all(admitted);
     }
 
     fn complete(&mut self) -> Option<Finished> {
         self.failed.pop().or_else(|| self.inner.complete())
+    }
+
+    fn poll(&mut self) -> Option<Finished> {
+        self.failed.pop().or_else(|| self.inner.poll())
     }
 
     fn in_flight(&self) -> usize {

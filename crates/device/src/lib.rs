@@ -1,32 +1,44 @@
 //! Files and directories behind two small traits, so that crashes and failing disks are ordinary tests.
 //!
-//! [`Device`] is a file: its length, reads, a [`Queue`] of transfers in flight, a flush. [`Directory`] is where devices
-//! have names: create, open, rename, remove, sync. [`Disk`] is the real thing; [`Memory`] keeps files in memory and can
-//! lose its power; [`Faulty`] and [`Throttled`] stand before any other directory and make it fail or slow.
+//! [`Device`] is a file: its length, reads, transfers one at a time or in a [`Queue`] of many in flight, a flush.
+//! [`Directory`] is where devices have names: create, open, rename, remove, sync. [`Disk`] is the real thing, as is
+//! [`BlockDevice`], which has no directory; [`Memory`] keeps files in memory and can lose its power; [`Faulty`] and
+//! [`Throttled`] stand before any other directory or device and make it fail or slow; [`Null`] does nothing at no cost.
 //!
 //! Relies on `quire-sys` for direct I/O and io_uring. Must not know what is stored.
 
 #![forbid(unsafe_code)]
 
+mod block_device;
 mod device;
+mod dice;
 mod directory;
 mod disk;
+mod disk_file;
 mod engine;
 mod error;
 mod fault;
 mod memory;
+mod null;
+mod pace;
+mod poison;
 mod target;
 mod threads;
 mod throttle;
+mod zeros;
 
+pub use block_device::BlockDevice;
 pub use device::{Device, Finished, Queue};
 pub use directory::{Directory, check_name};
-pub use disk::{Caching, Disk};
+pub use disk::Disk;
+pub use disk_file::Caching;
 pub use engine::Engine;
 pub use error::{Action, DeviceError};
 pub use fault::{Fault, Faulty, Trigger};
 pub use memory::{Memory, PowerCut};
+pub use null::{Null, Pattern};
+pub use pace::{Pace, Seek};
 pub use quire_sys::buffer::{Buffer, Carver};
-pub use quire_sys::file::{DIRECT_ALIGN, errno};
+pub use quire_sys::file::{Alignment, DIRECT_ALIGN, errno};
 pub use quire_sys::transfer::{Direction, Extent, Transfer};
-pub use throttle::{Pace, Throttled};
+pub use throttle::Throttled;

@@ -2,6 +2,7 @@
 //!
 //! Relies on the rules that a careful program may count on, and on nothing more:
 //! - a write is durable after a later flush of its file; before that any part of it (in sectors of 512 bytes) may be;
+//! - a durable write is durable when it returns, and later than all writes before it; those it doesn't make durable;
 //! - a name is durable after a later sync of the directory; before that any of the changes may be;
 //! - a rename happens whole or not at all.
 
@@ -11,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use quire_sys::transfer::{Direction, Transfer};
 
 use crate::device::{Device, Finished, Queue};
+use crate::dice::Dice;
 use crate::directory::{Directory, check_name};
 use crate::errno;
 use crate::error::{Action, DeviceError};
@@ -41,8 +43,38 @@ struct State {
 struct Stored {
     now: Content,
     durable: Content,
-    /// Changes since the last flush.
-    changes: Vec<Change>,
+    /// Changes since the last flush, in order.
+    changes: VecDeque<Pending>,
+}
+
+/// A change that `durable` doesn't have.
+#[derive(Debug)]
+struct Pending {
+    change: Change,
+    /// It survives whatever happens; it is kept here because of changes before it that may not.
+    sure: bool,
+}
+
+impl Stored {
+    fn holding(content: Content) -> Self {
+        Self { now: content.clone(), durable: content, changes: VecDeque::new() }
+    }
+
+    fn pend(&mut self, change: Change) {
+        self.changes.push_back(Pending { change, sure: false });
+    }
+
+    /// Makes the newest `count` changes survive.
+    fn make_sure(&mut self, count: usize) {
+        for pending in self.changes.iter_mut().rev().take(count) {
+            pending.sure = true;
+        }
+        while self.changes.front().is_some_and(|pending| pending.sure)
+            && let Some(pending) = self.changes.pop_front()
+        {
+            self.durable.apply(&pending.change);
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -112,12 +144,12 @@ impl State {
         match self.step() {
             Ok(()) => {
                 self.files[file].now.apply(&change);
-                self.files[file].changes.push(change);
+                self.files[file].pend(change);
                 Ok(())
             }
             Err(in_progress) => {
                 if in_progress {
-                    self.files[file].changes.push(change);
+                    self.files[file].pend(change);
                 }
                 Err(errno::EIO)
             }
@@ -144,10 +176,9 @@ impl Memory {
 
     /// Puts a durable file of these bytes in place of whatever has the name.
     pub fn put(&self, name: &str, bytes: &[u8]) {
-        let content = Content::from_bytes(bytes);
         let mut state = self.state();
         let file = state.files.len();
-        state.files.push(Stored { now: content.clone(), durable: content, changes: Vec::new() });
+        state.files.push(Stored::holding(Content::from_bytes(bytes)));
         state.names.insert(name.to_owned(), file);
         state.durable_names.insert(name.to_owned(), file);
     }
@@ -172,23 +203,23 @@ impl Memory {
     /// What is found when the power is back.
     pub fn after_power_cut(&self, cut: PowerCut) -> Memory {
         let state = self.state();
-        let mut dice = Dice::new(cut);
+        let mut fate = Fate::new(cut);
         let mut names = state.durable_names.clone();
         for change in &state.renamed {
-            if dice.keeps() {
+            if fate.keeps() {
                 change.apply(&mut names);
             }
         }
         let files = state.files.iter().map(|file| {
             let mut found = file.durable.clone();
-            for change in &file.changes {
-                if dice.keeps() {
+            for Pending { change, sure } in &file.changes {
+                if *sure || fate.keeps() {
                     found.apply(change);
-                } else if dice.tears() {
-                    found.apply_torn(change, |_| dice.keeps());
+                } else if fate.tears() {
+                    found.apply_torn(change, |_| fate.keeps());
                 }
             }
-            Stored { now: found.clone(), durable: found, changes: Vec::new() }
+            Stored::holding(found)
         });
         let files = files.collect();
         let found = State { files, durable_names: names.clone(), names, ..State::default() };
@@ -197,34 +228,27 @@ impl Memory {
 }
 
 /// Decides what survives.
-struct Dice {
+struct Fate {
     cut: PowerCut,
-    state: u64,
+    dice: Dice,
 }
 
-impl Dice {
+impl Fate {
     fn new(cut: PowerCut) -> Self {
         let seed = if let PowerCut::KeepSome(seed) = cut { seed } else { 0 };
-        Self { cut, state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1 }
-    }
-
-    fn roll(&mut self) -> u64 {
-        self.state ^= self.state << 13;
-        self.state ^= self.state >> 7;
-        self.state ^= self.state << 17;
-        self.state >> 33
+        Self { cut, dice: Dice::new(seed) }
     }
 
     fn keeps(&mut self) -> bool {
         match self.cut {
             PowerCut::LoseAll => false,
             PowerCut::KeepAll => true,
-            PowerCut::KeepSome(_) => self.roll().is_multiple_of(2),
+            PowerCut::KeepSome(_) => self.dice.heads(),
         }
     }
 
     fn tears(&mut self) -> bool {
-        matches!(self.cut, PowerCut::KeepSome(_)) && self.roll().is_multiple_of(2)
+        matches!(self.cut, PowerCut::KeepSome(_)) && self.dice.heads()
     }
 }
 
@@ -252,6 +276,10 @@ impl Directory for Memory {
             Some(&file) => Ok(Arc::new(MemoryFile { memory: self.clone(), file, name: self.path_of(name) })),
             None => Err(DeviceError::from_errno(Action::Open, self.path_of(name), errno::ENOENT)),
         }
+    }
+
+    fn open_to_write(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
+        self.open(name)
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<(), DeviceError> {
@@ -300,28 +328,34 @@ struct MemoryFile {
 }
 
 impl MemoryFile {
-    fn carry_out(&self, transfer: &mut Transfer) -> Result<(), DeviceError> {
+    fn carry_out(&self, state: &mut State, transfer: &mut Transfer) -> Result<(), DeviceError> {
         transfer.check();
         for index in 0..transfer.extents.len() {
             let extent = transfer.extents[index];
-            let bytes = &mut transfer.buffer[extent.start..extent.start + extent.len];
+            let bytes = extent.start..extent.start + extent.len;
             match transfer.direction {
                 Direction::Read => {
-                    if self.read_at(extent.offset, bytes)? < extent.len {
+                    let got = state.files[self.file].now.read(extent.offset, &mut transfer.buffer[bytes]);
+                    if got < extent.len {
                         let end = std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
                         let error = DeviceError::new(Action::Read, &self.name, &end);
-                        return Err(error.at(extent.offset, extent.len as u64));
+                        return Err(error.at(extent.offset + got as u64, (extent.len - got) as u64));
                     }
                 }
                 Direction::Write => {
-                    let change = Change::Write { offset: extent.offset, bytes: bytes.to_vec() };
-                    self.memory.state().change(self.file, change).map_err(|errno| {
+                    let change = Change::Write { offset: extent.offset, bytes: transfer.buffer[bytes].to_vec() };
+                    state.change(self.file, change).map_err(|errno| {
                         DeviceError::from_errno(Action::Write, &self.name, errno).at(extent.offset, extent.len as u64)
                     })?;
                 }
             }
         }
         Ok(())
+    }
+
+    fn change_len(&self, action: Action, len: u64) -> Result<(), DeviceError> {
+        let changed = self.memory.state().change(self.file, Change::Len(len));
+        changed.map_err(|errno| DeviceError::from_errno(action, &self.name, errno))
     }
 }
 
@@ -335,14 +369,32 @@ impl Device for MemoryFile {
     }
 
     fn set_len(&self, len: u64) -> Result<(), DeviceError> {
-        let mut state = self.memory.state();
-        state
-            .change(self.file, Change::Len(len))
-            .map_err(|errno| DeviceError::from_errno(Action::Length, &self.name, errno))
+        self.change_len(Action::Length, len)
+    }
+
+    fn allocate(&self, len: u64) -> Result<(), DeviceError> {
+        // Holes read as zero and nothing is ever full, so there is nothing to write.
+        self.change_len(Action::Allocate, len)
     }
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize, DeviceError> {
         Ok(self.memory.state().files[self.file].now.read(offset, into))
+    }
+
+    fn run(&self, transfer: &mut Transfer) -> Result<(), DeviceError> {
+        self.carry_out(&mut self.memory.state(), transfer)
+    }
+
+    fn write_durable(&self, transfer: &mut Transfer) -> Result<(), DeviceError> {
+        assert_eq!(transfer.direction, Direction::Write, "only a write can be durable");
+        let mut state = self.memory.state();
+        // Steps of their own: the power may go before, between and after the writes.
+        let written = self.carry_out(&mut state, transfer).and_then(|()| {
+            state.step().map_err(|_| DeviceError::from_errno(Action::DurableWrite, &self.name, errno::EIO))
+        });
+        written.map_err(|error| DeviceError { action: Action::DurableWrite, ..error })?;
+        state.files[self.file].make_sure(transfer.extents.len());
+        Ok(())
     }
 
     fn queue(&self, _depth: usize) -> Result<Box<dyn Queue>, DeviceError> {
@@ -372,11 +424,15 @@ struct MemoryQueue {
 
 impl Queue for MemoryQueue {
     fn submit(&mut self, mut transfer: Transfer) {
-        let result = self.file.carry_out(&mut transfer);
+        let result = self.file.run(&mut transfer);
         self.finished.push_back(Finished { transfer, result });
     }
 
     fn complete(&mut self) -> Option<Finished> {
+        self.finished.pop_front()
+    }
+
+    fn poll(&mut self) -> Option<Finished> {
         self.finished.pop_front()
     }
 

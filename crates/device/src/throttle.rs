@@ -5,47 +5,23 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::Instant;
 
-use quire_sys::transfer::Transfer;
+use quire_sys::file::Alignment;
+use quire_sys::transfer::{Direction, Extent, Transfer};
 
 use crate::device::{Device, Finished, Queue};
 use crate::directory::Directory;
 use crate::error::DeviceError;
-
-/// How fast a device is.
-#[derive(Clone, Copy, Debug)]
-pub struct Pace {
-    /// Bytes a second.
-    pub bytes_per_s: u64,
-    /// Time that every part of a transfer and every flush takes, whatever its size.
-    pub operation_ns: u64,
-}
+use crate::pace::{Clock, Pace};
 
 /// A directory on a slow device.
 #[derive(Clone)]
 pub struct Throttled {
     inner: Arc<dyn Directory>,
     clock: Arc<Clock>,
-}
-
-struct Clock {
-    pace: Pace,
-    /// When the device will have done everything that it was given.
-    free_at: Mutex<Instant>,
-}
-
-impl Clock {
-    /// Books an operation; returns when it ends.
-    fn book(&self, bytes: u64, operations: u64) -> Instant {
-        let transfer_ns = u128::from(bytes) * 1_000_000_000 / u128::from(self.pace.bytes_per_s.max(1));
-        let fixed_ns = u128::from(operations) * u128::from(self.pace.operation_ns);
-        let busy = Duration::from_nanos(u64::try_from(transfer_ns + fixed_ns).unwrap_or(u64::MAX / 2));
-        let mut free_at = self.free_at.lock().unwrap_or_else(PoisonError::into_inner);
-        *free_at = (*free_at).max(Instant::now()) + busy;
-        *free_at
-    }
 }
 
 fn sleep_until(time: Instant) {
@@ -55,11 +31,14 @@ fn sleep_until(time: Instant) {
 impl Throttled {
     /// Puts `pace` before `inner`. All files share the device.
     pub fn new(inner: Arc<dyn Directory>, pace: Pace) -> Self {
-        Self { inner, clock: Arc::new(Clock { pace, free_at: Mutex::new(Instant::now()) }) }
+        Self { inner, clock: Arc::new(Clock::new(pace)) }
     }
 
-    fn wrap(&self, inner: Arc<dyn Device>) -> Arc<dyn Device> {
-        Arc::new(ThrottledFile { inner, clock: Arc::clone(&self.clock) })
+    /// Puts a device from elsewhere on the same slow device.
+    pub fn wrap(&self, inner: Arc<dyn Device>) -> Arc<dyn Device> {
+        let mut hasher = DefaultHasher::new();
+        inner.name().hash(&mut hasher);
+        Arc::new(ThrottledFile { inner, clock: Arc::clone(&self.clock), number: hasher.finish() })
     }
 }
 
@@ -76,6 +55,10 @@ impl Directory for Throttled {
         self.inner.open(name).map(|file| self.wrap(file))
     }
 
+    fn open_to_write(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
+        self.inner.open_to_write(name).map(|file| self.wrap(file))
+    }
+
     fn rename(&self, from: &str, to: &str) -> Result<(), DeviceError> {
         self.inner.rename(from, to)
     }
@@ -85,7 +68,7 @@ impl Directory for Throttled {
     }
 
     fn sync(&self) -> Result<(), DeviceError> {
-        sleep_until(self.clock.book(0, 1));
+        sleep_until(self.clock.book_flush());
         self.inner.sync()
     }
 
@@ -101,6 +84,14 @@ impl Directory for Throttled {
 struct ThrottledFile {
     inner: Arc<dyn Device>,
     clock: Arc<Clock>,
+    /// What the clock knows the file by.
+    number: u64,
+}
+
+impl ThrottledFile {
+    fn book(&self, direction: Direction, parts: &[Extent]) -> Instant {
+        self.clock.book(self.number, direction, parts)
+    }
 }
 
 impl Device for ThrottledFile {
@@ -116,19 +107,48 @@ impl Device for ThrottledFile {
         self.inner.set_len(len)
     }
 
+    fn allocate(&self, len: u64) -> Result<(), DeviceError> {
+        self.inner.allocate(len)
+    }
+
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize, DeviceError> {
-        sleep_until(self.clock.book(into.len() as u64, 1));
+        sleep_until(self.book(Direction::Read, &[Extent { offset, start: 0, len: into.len() }]));
         self.inner.read_at(offset, into)
+    }
+
+    fn read_cached(&self, offset: u64, into: &mut [u8]) -> Result<Option<usize>, DeviceError> {
+        // The device isn't asked, so it takes no time.
+        self.inner.read_cached(offset, into)
+    }
+
+    fn run(&self, transfer: &mut Transfer) -> Result<(), DeviceError> {
+        let end = self.book(transfer.direction, &transfer.extents);
+        let result = self.inner.run(transfer);
+        sleep_until(end);
+        result
+    }
+
+    fn write_durable(&self, transfer: &mut Transfer) -> Result<(), DeviceError> {
+        self.book(transfer.direction, &transfer.extents);
+        let end = self.clock.book_flush();
+        let result = self.inner.write_durable(transfer);
+        sleep_until(end);
+        result
     }
 
     fn queue(&self, depth: usize) -> Result<Box<dyn Queue>, DeviceError> {
         let inner = self.inner.queue(depth)?;
-        Ok(Box::new(ThrottledQueue { inner, clock: Arc::clone(&self.clock), ends: VecDeque::new() }))
+        let (clock, number) = (Arc::clone(&self.clock), self.number);
+        Ok(Box::new(ThrottledQueue { inner, clock, number, ends: VecDeque::new(), early: None }))
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
-        sleep_until(self.clock.book(0, 1));
+        sleep_until(self.clock.book_flush());
         self.inner.flush()
+    }
+
+    fn alignment(&self) -> Alignment {
+        self.inner.alignment()
     }
 
     fn mode(&self) -> &'static str {
@@ -143,25 +163,49 @@ impl Device for ThrottledFile {
 struct ThrottledQueue {
     inner: Box<dyn Queue>,
     clock: Arc<Clock>,
+    number: u64,
     /// When each transfer in flight may end, in order.
     ends: VecDeque<Instant>,
+    /// One that ended sooner than it may.
+    early: Option<Finished>,
+}
+
+impl ThrottledQueue {
+    fn book(&mut self, transfer: &Transfer) {
+        self.ends.push_back(self.clock.book(self.number, transfer.direction, &transfer.extents));
+    }
 }
 
 impl Queue for ThrottledQueue {
     fn submit(&mut self, transfer: Transfer) {
-        self.ends.push_back(self.clock.book(transfer.bytes(), transfer.extents.len() as u64));
+        self.book(&transfer);
         self.inner.submit(transfer);
     }
 
+    fn submit_all(&mut self, transfers: Vec<Transfer>) {
+        transfers.iter().for_each(|transfer| self.book(transfer));
+        self.inner.submit_all(transfers);
+    }
+
     fn complete(&mut self) -> Option<Finished> {
-        let finished = self.inner.complete()?;
+        let finished = self.early.take().or_else(|| self.inner.complete())?;
         if let Some(end) = self.ends.pop_front() {
             sleep_until(end);
         }
         Some(finished)
     }
 
+    fn poll(&mut self) -> Option<Finished> {
+        let finished = self.early.take().or_else(|| self.inner.poll())?;
+        if self.ends.front().is_some_and(|&end| end > Instant::now()) {
+            self.early = Some(finished);
+            return None;
+        }
+        self.ends.pop_front();
+        Some(finished)
+    }
+
     fn in_flight(&self) -> usize {
-        self.inner.in_flight()
+        self.inner.in_flight() + usize::from(self.early.is_some())
     }
 }

@@ -1,13 +1,15 @@
 //! Faults strike where they are told to, and a power cut takes what was not made durable.
 
+mod common;
+
+use std::io::ErrorKind;
 use std::sync::Arc;
 
+use common::*;
 use quire_device::{
-    Action, Buffer, DIRECT_ALIGN, Device, DeviceError, Direction, Directory, Extent, Fault, Faulty, Memory, PowerCut,
-    Transfer, Trigger, errno,
+    Action, Buffer, Device, DeviceError, Direction, Directory, Extent, Fault, Faulty, Memory, Pace, PowerCut,
+    Throttled, Transfer, Trigger, errno,
 };
-
-const BLOCK: usize = DIRECT_ALIGN;
 
 fn write(device: &dyn Device, block: u64, blocks: usize, value: u8) -> Result<(), DeviceError> {
     let mut buffer = Buffer::new(blocks * BLOCK).unwrap();
@@ -63,6 +65,136 @@ fn a_torn_write_leaves_its_first_half() {
     let device = directory.create("a").unwrap();
     write(&*device, 0, 4, 9).unwrap_err();
     assert_eq!(memory.bytes("a").unwrap(), vec![9; 2 * BLOCK]);
+}
+
+#[test]
+fn a_bad_spot_fails_whatever_touches_it() {
+    let memory = Memory::with_file("a", &[1; 8 * BLOCK]);
+    let spot = (5 * BLOCK as u64, 5 * BLOCK as u64 + 1);
+    let rules = [Action::Read, Action::Write, Action::DurableWrite]
+        .map(|action| (Trigger::Within(action, spot.0, spot.1), Fault::Error(errno::EIO)));
+    let directory = Faulty::new(Arc::new(memory), rules.into());
+    let device = directory.open("a").unwrap();
+    for block in 0..8 {
+        let bad = block == 5;
+        assert_eq!(write(&*device, block, 1, 2).is_err(), bad);
+        assert_eq!(device.run(&mut transfer(Direction::Read, &[(block as u8, 1)], 0, 0)).is_err(), bad);
+        assert_eq!(device.read_at(block * BLOCK as u64, &mut [0; 9]).is_err(), bad);
+    }
+    let several = device.run(&mut transfer(Direction::Write, &[(0, 1), (4, 2)], 0, 0)).unwrap_err();
+    assert_eq!((several.errno, several.place), (Some(errno::EIO), Some((0, 3 * BLOCK as u64))));
+    device.write_durable(&mut transfer(Direction::Write, &[(4, 1)], 0, 0)).unwrap();
+    device.write_durable(&mut transfer(Direction::Write, &[(4, 2)], 0, 0)).unwrap_err();
+    assert_eq!(directory.struck(), 5);
+}
+
+#[test]
+fn a_short_transfer_moves_its_first_half() {
+    let memory = Memory::with_file("a", &[1; 4 * BLOCK]);
+    let short = |action| (Trigger::From(action, 0), Fault::Short);
+    let directory = Faulty::new(Arc::new(memory.clone()), vec![short(Action::Read), short(Action::Write)]);
+    let device = directory.open("a").unwrap();
+    let mut read = transfer(Direction::Read, &[(0, 4)], 0x80, 0);
+    let error = device.run(&mut read).unwrap_err();
+    assert_eq!((error.kind, error.place), (ErrorKind::UnexpectedEof, Some((2 * BLOCK as u64, 2 * BLOCK as u64))));
+    assert!(read.buffer[..2 * BLOCK].iter().all(|&byte| byte == 1) && read.buffer[2 * BLOCK] != 1);
+    assert_eq!(device.read_at(0, &mut [0; 100]).unwrap(), 50);
+    let error = write(&*device, 0, 4, 2).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::WriteZero);
+    let bytes = memory.bytes("a").unwrap();
+    assert!(bytes[..2 * BLOCK].iter().all(|&byte| byte == 2) && bytes[2 * BLOCK..].iter().all(|&byte| byte == 1));
+}
+
+#[test]
+fn of_a_write_in_sectors_some_arrive() {
+    let folder = tempfile::tempdir().unwrap();
+    for (kind, inner) in directories(&folder) {
+        let device = inner.create("a").unwrap();
+        write(&*device, 0, 8, 1).unwrap();
+        let rules = vec![(Trigger::Nth(Action::Write, 0), Fault::Sectors { errno: errno::EIO, seed: 5 })];
+        let faulty = Faulty::new(inner, rules);
+        assert_eq!(write(&*faulty.open_to_write("a").unwrap(), 0, 8, 2).unwrap_err().errno, Some(errno::EIO), "{kind}");
+        let bytes = contents(&*device);
+        let arrived: Vec<u8> = bytes.chunks(512).map(|sector| sector[0]).collect();
+        assert!(bytes.chunks(512).all(|sector| sector.iter().all(|&byte| byte == sector[0])), "{kind}");
+        assert!(arrived.contains(&1) && arrived.contains(&2), "{kind}: {arrived:?}");
+        assert_eq!(arrived.len(), 64, "{kind}");
+    }
+}
+
+#[test]
+fn a_full_disk_allocates_nothing_and_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    for (kind, inner) in directories(&folder) {
+        let faulty = Faulty::new(inner, vec![(Trigger::Beyond(4 * BLOCK as u64), Fault::Error(errno::ENOSPC))]);
+        let device = faulty.create("a").unwrap();
+        device.allocate(3 * BLOCK as u64).unwrap();
+        let error = device.allocate(5 * BLOCK as u64).unwrap_err();
+        assert!(error.is_full() && error.action == Action::Allocate, "{kind}: {error}");
+        assert_eq!(device.len().unwrap(), 3 * BLOCK as u64, "{kind}");
+        assert!(device.run(&mut transfer(Direction::Write, &[(0, 2)], 0, 0)).unwrap_err().is_full(), "{kind}");
+        device.run(&mut transfer(Direction::Write, &[(0, 1)], 0, 0)).unwrap();
+    }
+}
+
+/// After a failure of this kind every later write and flush fails with `cause`, and reads go on.
+fn is_given_up(kind: &str, device: &dyn Device, cause: &DeviceError) {
+    let one = || transfer(Direction::Write, &[(0, 1)], 99, 0);
+    assert_eq!(device.run(&mut one()).as_ref(), Err(cause), "{kind}");
+    assert_eq!(device.write_durable(&mut one()).as_ref(), Err(cause), "{kind}");
+    assert_eq!(device.flush().as_ref(), Err(cause), "{kind}");
+    assert_eq!(device.allocate(1 << 20).as_ref(), Err(cause), "{kind}");
+    let mut queue = device.queue(2).unwrap();
+    queue.submit_all(vec![one(), transfer(Direction::Read, &[(0, 1)], 0, 0), one()]);
+    while let Some(finished) = queue.complete() {
+        match finished.transfer.direction {
+            Direction::Read => finished.result.unwrap(),
+            Direction::Write => assert_eq!(finished.result.as_ref(), Err(cause), "{kind}"),
+        }
+    }
+    assert!(contents(device).iter().all(|&byte| byte == 7), "{kind}");
+}
+
+#[test]
+fn a_failed_flush_or_durable_write_is_never_retried_into_success() {
+    let folder = tempfile::tempdir().unwrap();
+    for (number, action) in [Action::Flush, Action::DurableWrite].into_iter().enumerate() {
+        let folder = tempfile::tempdir_in(folder.path()).unwrap();
+        for (kind, inner) in directories(&folder) {
+            let rules = vec![(Trigger::Nth(action, 1), Fault::Error(errno::EIO))];
+            // Whatever stands before it says the same.
+            let faulty = Throttled::new(Arc::new(Faulty::new(inner, rules)), Pace::default());
+            let name = format!("a{number}");
+            let device = faulty.create(&name).unwrap();
+            write(&*device, 0, 2, 7).unwrap();
+            let sevens = || {
+                let mut sevens = transfer(Direction::Write, &[(0, 1)], 0, 0);
+                sevens.buffer.fill(7);
+                sevens
+            };
+            let step = || match action {
+                Action::Flush => device.flush(),
+                _ => device.write_durable(&mut sevens()),
+            };
+            step().unwrap();
+            let cause = step().unwrap_err();
+            assert_eq!((cause.action, cause.errno), (action, Some(errno::EIO)), "{kind}");
+            is_given_up(&kind, &*device, &cause);
+            // Another file is not concerned.
+            write(&*faulty.create(&format!("b{number}")).unwrap(), 0, 1, 1).unwrap();
+        }
+    }
+}
+
+#[test]
+fn devices_from_elsewhere_are_wrapped_alike() {
+    let null: Arc<dyn Device> = Arc::new(quire_device::Null::new(1 << 20, quire_device::Pattern::Byte(3)));
+    let rules = vec![(Trigger::Nth(Action::Read, 1), Fault::Error(errno::EIO))];
+    let faulty = Faulty::new(Arc::new(Memory::new()), rules).wrap(null);
+    let device = Throttled::new(Arc::new(Memory::new()), Pace::default()).wrap(faulty);
+    assert_eq!(contents(&*device)[0], 3);
+    assert!(device.read_at(0, &mut [0]).is_err());
+    assert_eq!(device.mode(), "null");
 }
 
 #[test]

@@ -69,6 +69,21 @@ impl Multi {
     }
 }
 
+/// What a client waits for that has sent WAITAOF.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Waits {
+    /// Whether what it has written must be durable here…
+    pub local: bool,
+    /// …which is up to this record.
+    pub sequence: u64,
+    /// Whether replicas must have it, too: there are none, so that only the time ends it.
+    pub replicas: bool,
+    /// When waiting ends, on the server's monotonic clock; `None` for never.
+    pub until_ms: Option<u64>,
+    /// The reply isn't wanted (CLIENT REPLY).
+    pub silent: bool,
+}
+
 /// When to close a client's connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Closing {
@@ -122,6 +137,12 @@ pub struct Client {
     pub multi: Option<Box<Multi>>,
     /// A transaction of it is running.
     pub in_exec: bool,
+    /// The last record of the log that it has made, or found when it wrote and changed nothing.
+    pub last_write: u64,
+    /// What its replies of this turn wait for: 0 for nothing, a number that is never reached if the log has failed.
+    pub owes: u64,
+    /// What its WAITAOF waits for.
+    pub waits: Option<Waits>,
     /// How many keys it watches.
     pub watched: usize,
     /// A key that it watches was changed.
@@ -165,6 +186,9 @@ impl Client {
             no_touch: false,
             multi: None,
             in_exec: false,
+            last_write: 0,
+            owes: 0,
+            waits: None,
             watched: 0,
             touched: false,
             closing: Closing::No,
@@ -188,6 +212,7 @@ impl Client {
             (self.is_unix, 'U'),
             (self.no_evict, 'e'),
             (self.no_touch, 'T'),
+            (self.waits.is_some(), 'b'),
         ] {
             if set {
                 flags.push(letter);

@@ -3,7 +3,7 @@
 //! While a client's commands run its connection is taken out of its slot, so that a command can reach every other
 //! client through [`Clients`] and its own through the context.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
 
@@ -74,13 +74,22 @@ impl Socket {
     }
 }
 
-/// Replies that the socket did not take yet.
+/// Replies that the socket did not take yet, or that may not be sent yet.
 #[derive(Default, Debug)]
 pub struct Output {
     bytes: Vec<u8>,
     sent: usize,
+    /// Where bytes begin that wait for the log, in order.
+    marks: VecDeque<Mark>,
     /// Since when it has been above the soft limit.
     pub above_soft_since_ms: Option<u64>,
+}
+
+/// From here on bytes may be sent only when a record of the log is durable.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    at: usize,
+    sequence: u64,
 }
 
 impl Output {
@@ -96,9 +105,30 @@ impl Output {
         self.bytes.len() == self.sent
     }
 
-    /// What waits.
+    /// What waits and may be sent.
     pub fn waiting(&self) -> &[u8] {
-        &self.bytes[self.sent..]
+        let end = self.marks.front().map_or(self.bytes.len(), |mark| mark.at);
+        &self.bytes[self.sent..end]
+    }
+
+    /// What is added from here on may be sent only when record `sequence` of the log is durable.
+    pub fn hold(&mut self, sequence: u64) {
+        if self.marks.back().is_none_or(|mark| mark.sequence < sequence) {
+            self.marks.push_back(Mark { at: self.bytes.len(), sequence });
+        }
+    }
+
+    /// The last record that anything waits for.
+    #[inline]
+    pub fn held_for(&self) -> Option<u64> {
+        self.marks.back().map(|mark| mark.sequence)
+    }
+
+    /// Lets go what waits for records up to `durable`.
+    pub fn settle(&mut self, durable: u64) {
+        while self.marks.front().is_some_and(|mark| mark.sequence <= durable) {
+            self.marks.pop_front();
+        }
     }
 
     /// Takes over a whole buffer whose first `sent` bytes have been sent. There must be nothing that waits.
@@ -112,6 +142,7 @@ impl Output {
         // What was sent is dropped before the buffer would grow because of it.
         if self.sent > 0 && self.sent >= self.bytes.len() / 2 {
             self.bytes.drain(..self.sent);
+            self.marks.iter_mut().for_each(|mark| mark.at -= self.sent);
             self.sent = 0;
         }
         self.bytes.extend_from_slice(bytes);
@@ -139,6 +170,10 @@ pub enum Hold {
     Unread,
     /// It has had its share of this turn of the loop, and goes on in the next.
     Share,
+    /// The log's device is behind, and its next request would write.
+    Log,
+    /// It waits for what it has written to be durable (WAITAOF).
+    Wait,
 }
 
 /// One client with its socket and buffers.
@@ -160,6 +195,8 @@ pub struct Connection {
     pub hold: Hold,
     /// The socket may have bytes that were not read because requests wait.
     pub unread: bool,
+    /// The loop knows that replies wait for this record of the log.
+    pub listed_for: u64,
 }
 
 impl Connection {
@@ -174,6 +211,7 @@ impl Connection {
             watches_writing: false,
             hold: Hold::Nothing,
             unread: false,
+            listed_for: 0,
         }
     }
 
@@ -270,6 +308,17 @@ impl Clients {
         Some(&mut self.slots.get_mut(slot)?.as_deref_mut()?.client)
     }
 
+    /// The client of this number, unless it is the one whose command is running.
+    pub fn by_id(&self, id: u64) -> Option<&Client> {
+        let slot = *self.by_id.get(&id)?;
+        Some(&self.slots.get(slot)?.as_deref()?.client)
+    }
+
+    /// Where the client of this number is.
+    pub fn slot_of(&self, id: u64) -> Option<Slot> {
+        self.by_id.get(&id).copied()
+    }
+
     /// Has a connection closed at the end of the turn.
     pub fn doom(&mut self, slot: Slot) {
         if let Some(Some(connection)) = self.slots.get_mut(slot) {
@@ -296,5 +345,29 @@ mod tests {
         output.adopt(b"0123".to_vec(), 1);
         output.push(b"4");
         assert_eq!(output.waiting(), b"1234");
+    }
+
+    #[test]
+    fn output_is_held_until_the_log_is_durable() {
+        let mut output = Output::default();
+        output.push(b"free");
+        output.hold(5);
+        output.push(b"five");
+        output.hold(5);
+        output.push(b"more");
+        output.hold(7);
+        output.push(b"seven");
+        assert_eq!((output.waiting(), output.len(), output.held_for()), (&b"free"[..], 17, Some(7)));
+        output.advance(4);
+        assert!(output.waiting().is_empty() && !output.is_empty());
+        output.settle(4);
+        assert!(output.waiting().is_empty());
+        output.settle(6);
+        assert_eq!(output.waiting(), b"fivemore");
+        output.advance(8);
+        output.push(b"!");
+        assert!(output.waiting().is_empty());
+        output.settle(7);
+        assert_eq!((output.waiting(), output.held_for()), (&b"seven!"[..], None));
     }
 }

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use crate::client::{Closing, CommandId, Multi, ReplyMode};
 use crate::ctx::{Args, CmdError, Ctx};
+use crate::journal::LOST;
 use crate::registry::{Command, Registry};
 use crate::slowlog::Occasion;
 use crate::table::{DENYOOM, FAST, NO_AUTH, NO_MULTI, SKIP_SLOWLOG, WRITE};
@@ -64,7 +65,10 @@ fn unknown_subcommand(command: &Command, name: &[u8]) -> CmdError {
 pub fn run(registry: &Registry, found: Option<CommandId>, ctx: &mut Ctx<'_>) {
     let before = ctx.reply.len();
     match check(registry, found, ctx) {
-        Ok(Some(command)) => call(command, ctx),
+        Ok(Some(command)) => {
+            call(command, ctx);
+            seal(ctx);
+        }
         Ok(None) => ctx.reply.raw(b"+QUEUED\r\n"),
         Err(_) if found.is_none() && is_http(ctx.args.at(0)) => refuse_http(ctx),
         Err(error) if found.is_some_and(|id| registry.command(id).name == "exec") => abort_exec(ctx, &error),
@@ -85,6 +89,20 @@ fn is_http(name: &[u8]) -> bool {
 fn refuse_http(ctx: &mut Ctx<'_>) {
     tracing::warn!(address = %ctx.client.address, "closing a client that speaks HTTP: possibly an attack by a web page");
     ctx.client.closing = Closing::Now;
+}
+
+/// What the request has changed becomes a record of the log.
+#[inline]
+fn seal(ctx: &mut Ctx<'_>) {
+    if let Some(journal) = &mut ctx.server.journal
+        && journal.needs_seal()
+        && let Some(sequence) = journal.seal()
+    {
+        ctx.client.owes = sequence;
+        if sequence != LOST {
+            ctx.client.last_write = sequence;
+        }
+    }
 }
 
 fn reject(ctx: &mut Ctx<'_>, error: &CmdError) {
@@ -108,6 +126,9 @@ fn abort_exec(ctx: &mut Ctx<'_>, error: &CmdError) {
 
 #[cold]
 fn apply_reply_mode(ctx: &mut Ctx<'_>, before: usize) {
+    if let Some(waits) = &mut ctx.client.waits {
+        waits.silent = matches!(ctx.client.reply_mode, ReplyMode::Off | ReplyMode::Skip);
+    }
     match ctx.client.reply_mode {
         ReplyMode::On => {}
         ReplyMode::Off => ctx.reply.truncate(before),
@@ -138,7 +159,7 @@ fn check<'r>(
     } else if facts.flags & (DENYOOM | WRITE) != 0 {
         refuse_write(ctx, facts.flags)
     } else if ctx.server.writes_stopped && command.name == "ping" {
-        Some(CmdError::fixed(MISCONF))
+        Some(misconf(ctx))
     } else {
         None
     };
@@ -154,13 +175,22 @@ fn check<'r>(
     Ok(Some(command))
 }
 
+#[cold]
+fn misconf(ctx: &Ctx<'_>) -> CmdError {
+    ctx.server.log_refusal.clone().map_or(CmdError::fixed(MISCONF), CmdError::Text)
+}
+
 /// Why a command with these properties may not change data now.
-pub fn refuse_write(ctx: &Ctx<'_>, flags: u32) -> Option<CmdError> {
+pub fn refuse_write(ctx: &mut Ctx<'_>, flags: u32) -> Option<CmdError> {
     let limit = ctx.server.config.maxmemory_bytes;
     if limit > 0 && flags & DENYOOM != 0 && ctx.server.used_memory_bytes > limit {
         return Some(CmdError::OUT_OF_MEMORY);
     }
-    (ctx.server.writes_stopped && flags & WRITE != 0).then(|| CmdError::fixed(MISCONF))
+    if !ctx.server.writes_stopped || flags & WRITE == 0 {
+        return None;
+    }
+    ctx.server.journal_state.refused += u64::from(ctx.server.log_refusal.is_some());
+    Some(misconf(ctx))
 }
 
 fn runs_inside_multi(name: &str) -> bool {
@@ -189,7 +219,12 @@ fn queue<'r>(
 #[inline]
 pub fn call(command: &Command, ctx: &mut Ctx<'_>) {
     let before = ctx.reply.len();
+    let changes = ctx.store.changes();
     let result = (command.facts.handler)(ctx);
+    if let Some(journal) = &mut ctx.server.journal {
+        let changed = ctx.store.changes() != changes && is_logged(command, ctx.args);
+        journal.note(ctx.store, changed || command.facts.has(WRITE), changed, ctx.client.db.0, ctx.args);
+    }
     let mut failed = false;
     if let Err(error) = result {
         ctx.reply.error(&error.line());
@@ -213,6 +248,11 @@ pub fn call(command: &Command, ctx: &mut Ctx<'_>) {
     if limit_us >= 0 && duration_ns >= (limit_us as u64).saturating_mul(1000) || duration_ns >= 1_000_000 {
         note_slow(command, ctx, duration_ns / 1000);
     }
+}
+
+/// Commands that change data; DEBUG POPULATE is one, though it isn't told to be.
+fn is_logged(command: &Command, args: Args<'_>) -> bool {
+    command.facts.has(WRITE) || command.name == "debug" && args.is(1, "POPULATE")
 }
 
 #[cold]

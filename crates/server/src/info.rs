@@ -107,7 +107,7 @@ fn clients(source: &Source<'_>, text: &mut Text) {
     text.field("maxclients", source.server.config.maxclients);
     text.field("client_recent_max_input_buffer", every().map(|client| client.input_bytes).max().unwrap_or(0));
     text.field("client_recent_max_output_buffer", every().map(|client| client.output_bytes).max().unwrap_or(0));
-    text.field("blocked_clients", 0);
+    text.field("blocked_clients", source.server.clients.iter().filter(|(_, c)| c.client.waits.is_some()).count());
     text.field("tracking_clients", 0);
     text.field("paused_clients", source.server.clients.iter().filter(|(_, connection)| connection.is_held()).count());
     text.field("watching_clients", every().filter(|client| client.watched > 0).count());
@@ -145,7 +145,8 @@ fn memory(source: &Source<'_>, text: &mut Text) {
     text.field("mem_fragmentation_bytes", arena.backed_bytes().saturating_sub(arena.allocated_bytes));
     text.field("mem_clients_slaves", 0);
     text.field("mem_clients_normal", buffers);
-    text.field("mem_aof_buffer", 0);
+    let waiting = source.server.journal.as_ref().map_or(0, |journal| journal.waiting_bytes());
+    text.field("mem_aof_buffer", waiting);
     text.field("mem_allocator", "quire-arena");
     text.field("active_defrag_running", 0);
     text.field("lazyfree_pending_objects", stats.reclaim_pending);
@@ -191,10 +192,51 @@ fn persistence(source: &Source<'_>, text: &mut Text) {
     text.field("restore_image_bytes", restored.image_bytes);
     text.field("restore_first_read_us", restored.first_read_us);
     text.field("restore_full_us", restored.full_us.map_or(-1, |us| us as i64));
-    text.field("aof_enabled", 0);
-    text.field("aof_rewrite_in_progress", 0);
-    text.field("aof_last_bgrewrite_status", "ok");
-    text.field("aof_last_write_status", "ok");
+    log(source, text);
+}
+
+/// The log of writes, in the words that Redis has for its append-only file, then in Quire's own.
+fn log(source: &Source<'_>, text: &mut Text) {
+    let (saves, known) = (&source.server.saves, &source.server.journal_state);
+    let journal = source.server.journal.as_deref();
+    let failed = journal.is_some_and(|journal| journal.failure().is_some());
+    let rewriting = saves.running_since.filter(|_| saves.for_log);
+    text.field("aof_enabled", u8::from(journal.is_some()));
+    text.field("aof_rewrite_in_progress", u8::from(rewriting.is_some()));
+    text.field("aof_rewrite_scheduled", u8::from(saves.rewrite_scheduled));
+    text.field("aof_last_rewrite_time_sec", saves.last_rewrite_s.map_or(-1, |seconds| seconds as i64));
+    text.field("aof_current_rewrite_time_sec", rewriting.map_or(-1, |since| since.elapsed().as_secs() as i64));
+    text.field("aof_last_bgrewrite_status", if saves.last_rewrite_ok { "ok" } else { "err" });
+    text.field("aof_rewrites", saves.rewrites);
+    text.field("aof_last_write_status", if failed { "err" } else { "ok" });
+    text.field("aof_last_cow_size", source.store.save_stats().preimage_bytes_peak);
+    text.field("log_last_error", known.last_error.replace(['\r', '\n'], " "));
+    text.field("log_replayed_records", known.replayed_records);
+    text.field("log_replayed_commands", known.replayed_commands);
+    text.field("log_replay_us", known.replayed_us);
+    text.field("log_torn_bytes", known.torn_bytes);
+    text.field("log_refused_writes", known.refused);
+    let Some(journal) = journal else { return };
+    let stats = journal.stats();
+    text.field("aof_current_size", stats.live_bytes);
+    text.field("aof_base_size", saves.last_bytes);
+    text.field("aof_pending_rewrite", u8::from(journal.awaits_image()));
+    text.field("aof_buffer_length", journal.waiting_bytes());
+    text.field("aof_pending_bio_fsync", u8::from(journal.appended() > journal.durable()));
+    text.field("aof_delayed_fsync", journal.delayed);
+    text.field("log_appended_record", journal.appended());
+    text.field("log_durable_record", journal.durable());
+    text.field("log_behind", u8::from(journal.behind));
+    text.field("log_segments", stats.segments);
+    text.field("log_file_bytes", stats.file_bytes);
+    text.field("log_spare_bytes", stats.spare_bytes);
+    text.field("log_bytes_written", stats.bytes_written);
+    text.field("log_commits", stats.commits);
+    text.field("log_inline_commits", stats.inline_commits);
+    text.field("log_commit_last_us", stats.commit_last_ns / 1000);
+    text.field("log_commit_longest_us", stats.commit_longest_ns / 1000);
+    text.field("log_flushes", stats.flushes);
+    text.field("log_flush_longest_us", stats.flush_longest_ns / 1000);
 }
 
 fn stats(source: &Source<'_>, text: &mut Text) {

@@ -1,22 +1,33 @@
 //! When to save: the rules, BGSAVE, the end of a background save, the last save at shutdown; and going on with what a
 //! start has left to restore. How these are done is the store's business.
 
+use std::sync::Arc;
 use std::time::Instant;
 
-use quire_store::{RestoreStep, SaveSummary, Store};
+use quire_store::{ImagePlace, RestoreStep, SaveSummary, Store};
 
+use crate::journaling;
 use crate::saving;
 use crate::state::{ServerState, Shutdown};
+
+fn place(state: &ServerState) -> ImagePlace {
+    match &state.hooks.image_directory {
+        Some(directory) => ImagePlace::within(Arc::clone(directory), &state.config.dbfilename),
+        None => saving::place(&state.config),
+    }
+}
 
 /// Starts a background save.
 ///
 /// # Errors
 /// In words for the client.
 pub fn begin(store: &mut Store, state: &mut ServerState) -> Result<(), String> {
-    let place = saving::place(&state.config);
+    let place = place(state);
     state.saves.scheduled = false;
+    state.saves.for_log = false;
     state.saves.last_attempt_unix_s = state.unix_s();
     state.saves.changes_at_cut = store.changes();
+    journaling::before_cut(store, state);
     if let Err(error) = store.begin_save(&place) {
         let reason = error.to_string();
         failed(state, &reason);
@@ -37,14 +48,55 @@ fn note_cut(state: &mut ServerState, cut_us: u64) {
     }
 }
 
+/// Starts a background save for the log's sake (BGREWRITEAOF): what it covers needs no log.
+///
+/// # Errors
+/// As [`begin`].
+pub fn begin_for_log(store: &mut Store, state: &mut ServerState) -> Result<(), String> {
+    state.saves.rewrite_scheduled = false;
+    let begun = begin(store, state);
+    state.saves.for_log = begun.is_ok();
+    state.saves.last_rewrite_ok &= begun.is_ok();
+    begun
+}
+
+/// Starts the save that waits for the end of another one, or of a transaction, if it need not wait any more. A failure is in
+/// the log and in INFO.
+pub fn begin_scheduled(store: &mut Store, state: &mut ServerState) {
+    if state.saves.running_since.is_some() {
+        return;
+    }
+    if state.saves.scheduled {
+        let _ = begin(store, state);
+    } else if state.saves.rewrite_scheduled {
+        let _ = begin_for_log(store, state);
+    }
+}
+
+/// As [`begin_for_log`], unless a save is running. A failure is in the log and in INFO.
+pub fn begin_for_log_if_idle(store: &mut Store, state: &mut ServerState) {
+    if state.saves.running_since.is_none() {
+        let _ = begin_for_log(store, state);
+    }
+}
+
 fn failed(state: &mut ServerState, reason: &str) {
+    if std::mem::take(&mut state.saves.for_log) {
+        state.saves.last_rewrite_ok = false;
+    }
     tracing::error!(%reason, "the save failed; the last image stays as it was");
     state.saves.last_ok = false;
     state.saves.last_error = reason.to_owned();
     judge_writes(state);
 }
 
-fn succeeded(state: &mut ServerState, summary: &SaveSummary, changes_at_cut: u64) {
+fn succeeded(store: &Store, state: &mut ServerState, summary: &SaveSummary, changes_at_cut: u64) {
+    journaling::image_saved(store, state);
+    if std::mem::take(&mut state.saves.for_log) {
+        state.saves.last_rewrite_ok = true;
+        state.saves.rewrites += 1;
+        state.saves.last_rewrite_s = state.saves.last_duration_s;
+    }
     let (image, cut_us) = (&summary.image, summary.cut_ns / 1000);
     state.saves.last_ok = true;
     state.saves.last_error.clear();
@@ -66,8 +118,8 @@ fn succeeded(state: &mut ServerState, summary: &SaveSummary, changes_at_cut: u64
 
 /// Decides whether writes are refused.
 pub fn judge_writes(state: &mut ServerState) {
-    state.writes_stopped =
-        state.config.stop_writes_on_save_error && !state.saves.last_ok && !state.config.save.is_empty();
+    let unsaved = state.config.stop_writes_on_save_error && !state.saves.last_ok && !state.config.save.is_empty();
+    state.writes_stopped = unsaved || state.log_refusal.is_some();
 }
 
 /// Looks whether the background save has ended.
@@ -79,9 +131,10 @@ pub fn poll(store: &mut Store, state: &mut ServerState) {
         Ok(summary) => {
             state.saves.last_duration_s = Some(since.elapsed().as_secs());
             let changes = state.saves.changes_at_cut;
-            succeeded(state, &summary, changes);
+            succeeded(store, state, &summary, changes);
         }
         Err(error) if error.is_cancelled() => {
+            state.saves.for_log = false;
             state.saves.last_duration_s = None;
             tracing::info!("background save cancelled");
         }
@@ -95,8 +148,13 @@ pub fn poll(store: &mut Store, state: &mut ServerState) {
 /// Looks for the end of a save, and whether one is due.
 pub fn tick(store: &mut Store, state: &mut ServerState) {
     poll(store, state);
+    journaling::tick(state);
     judge_writes(state);
     if state.saves.running_since.is_some() {
+        return;
+    }
+    if state.saves.rewrite_scheduled || journaling::wants_image(state) {
+        begin_for_log_if_idle(store, state);
         return;
     }
     let due = state.saves.due(&state.config.save, store.changes(), state.unix_s());
@@ -124,13 +182,18 @@ pub fn cancel(store: &mut Store, state: &mut ServerState) -> bool {
 /// In words for the client.
 pub fn save_now(store: &mut Store, state: &mut ServerState) -> Result<(), String> {
     let changes = store.changes();
-    match store.save_blocking(&saving::place(&state.config)) {
+    journaling::before_cut(store, state);
+    match store.save_blocking(&place(state)) {
         Ok(summary) => {
             state.saves.running_since = None;
-            succeeded(state, &summary, changes);
+            succeeded(store, state, &summary, changes);
             Ok(())
         }
         Err(error) => {
+            if store.save_progress().is_none() {
+                // A save in the background that was told to stop has been waited for.
+                state.saves.running_since = None;
+            }
             let reason = error.to_string();
             failed(state, &reason);
             Err(reason)

@@ -33,6 +33,18 @@ pub struct SaveState {
     pub changes_at_last_save: u64,
     /// The same for the save that is running.
     pub changes_at_cut: u64,
+    /// The last record of the log that the save which is running holds.
+    pub position_at_cut: u64,
+    /// It was asked for by BGREWRITEAOF, or for the log's sake.
+    pub for_log: bool,
+    /// BGREWRITEAOF waits for the save that is running to end.
+    pub rewrite_scheduled: bool,
+    /// How long the last save for the log took.
+    pub last_rewrite_s: Option<u64>,
+    /// Whether it went well.
+    pub last_rewrite_ok: bool,
+    /// Good saves for the log since the start.
+    pub rewrites: u64,
     /// When the last good save ended (or the server started), Unix seconds.
     pub last_save_unix_s: i64,
     /// When the last background save was tried, Unix seconds.
@@ -59,6 +71,12 @@ impl SaveState {
             scheduled: false,
             changes_at_last_save: changes,
             changes_at_cut: changes,
+            position_at_cut: 0,
+            for_log: false,
+            rewrite_scheduled: false,
+            last_rewrite_s: None,
+            last_rewrite_ok: true,
+            rewrites: 0,
             last_save_unix_s: now_unix_s,
             last_attempt_unix_s: 0,
             last_ok: true,
@@ -75,9 +93,14 @@ impl SaveState {
         changes.saturating_sub(self.changes_at_last_save)
     }
 
+    /// Whether a save has failed so shortly before that another isn't tried by itself.
+    pub fn must_wait(&self, now_unix_s: i64) -> bool {
+        !self.last_ok && now_unix_s - self.last_attempt_unix_s <= RETRY_AFTER_S
+    }
+
     /// The rule that asks for a save now.
     pub fn due(&self, rules: &[SaveRule], changes: u64, now_unix_s: i64) -> Option<SaveRule> {
-        if !self.last_ok && now_unix_s - self.last_attempt_unix_s <= RETRY_AFTER_S {
+        if self.must_wait(now_unix_s) {
             return None;
         }
         let passed_s = now_unix_s - self.last_save_unix_s;

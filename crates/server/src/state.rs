@@ -1,9 +1,16 @@
 //! Everything of the server but the data.
 
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use mio::Waker;
+use quire_device::Directory;
 
 use crate::clients::Clients;
 use crate::config::{Config, LogLevel};
+use crate::journal::Journal;
 use crate::latency::Latency;
 use crate::save_state::SaveState;
 use crate::slowlog::SlowLog;
@@ -37,12 +44,39 @@ pub struct Shutdown {
 pub struct Hooks {
     /// Changes how much is logged.
     pub set_log_level: Option<Box<dyn Fn(LogLevel) + Send>>,
+    /// Where the log of writes lies, if not beside the image: tests put failing devices there.
+    pub log_directory: Option<Arc<dyn Directory>>,
+    /// Where images are saved, if not where the configuration says: the same.
+    pub image_directory: Option<Arc<dyn Directory>>,
 }
 
 impl std::fmt::Debug for Hooks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Hooks").field("set_log_level", &self.set_log_level.is_some()).finish()
+        f.debug_struct("Hooks").field("set_log_level", &self.set_log_level.is_some()).finish_non_exhaustive()
     }
+}
+
+/// What is known of the log of writes, whether it is on or off.
+#[derive(Debug, Default)]
+pub struct JournalState {
+    /// Segments of an earlier log lie there until an image covers them.
+    pub leftover: bool,
+    /// Removes segments that an image has made unnecessary.
+    pub removal: Option<JoinHandle<()>>,
+    /// Why the last attempt to begin a log, or the log itself, failed.
+    pub last_error: String,
+    /// Records that were replayed at the start.
+    pub replayed_records: u64,
+    /// Commands in them.
+    pub replayed_commands: u64,
+    /// How long that took.
+    pub replayed_us: u64,
+    /// Bytes that were cut off at the end.
+    pub torn_bytes: u64,
+    /// Writes that were refused because of the log.
+    pub refused: u64,
+    /// Clients that wait for something to become durable or for replicas (WAITAOF).
+    pub waiting: Vec<u64>,
 }
 
 /// Configuration, statistics and the other clients.
@@ -60,6 +94,12 @@ pub struct ServerState {
     pub latency: Latency,
     /// Saves.
     pub saves: SaveState,
+    /// The log of writes, if there is one.
+    pub journal: Option<Box<Journal>>,
+    /// What is known of it.
+    pub journal_state: JournalState,
+    /// Wakes the event loop from other threads.
+    pub waker: Option<Arc<Waker>>,
     /// CLIENT PAUSE.
     pub pause: Option<Pause>,
     /// The server is to end.
@@ -86,8 +126,10 @@ pub struct ServerState {
     pub command_clock: Instant,
     /// Memory that the data takes, looked at once per turn when `maxmemory` is set, else at each tick.
     pub used_memory_bytes: u64,
-    /// Writes are refused because the last background save failed; decided once per turn.
+    /// Writes are refused because the last background save failed, or because of the log; decided once per turn.
     pub writes_stopped: bool,
+    /// Why, if it is because of the log.
+    pub log_refusal: Option<Cow<'static, str>>,
 }
 
 impl ServerState {
@@ -105,6 +147,9 @@ impl ServerState {
             slowlog: SlowLog::default(),
             latency: Latency::default(),
             saves: SaveState::new(now_unix_ms / 1000, 0),
+            journal: None,
+            journal_state: JournalState::default(),
+            waker: None,
             pause: None,
             shutdown: None,
             fault: None,
@@ -119,6 +164,7 @@ impl ServerState {
             command_clock: now,
             used_memory_bytes: 0,
             writes_stopped: false,
+            log_refusal: None,
         }
     }
 
@@ -138,6 +184,18 @@ impl ServerState {
     /// Now, Unix seconds.
     pub fn unix_s(&self) -> i64 {
         self.now_unix_ms.div_euclid(1000)
+    }
+
+    /// When the first of the clients that wait (WAITAOF) has waited long enough, on the monotonic clock.
+    pub fn first_wait_ends_ms(&self) -> Option<u64> {
+        let waiting = self.journal_state.waiting.iter().filter_map(|id| self.clients.by_id(*id));
+        waiting.filter_map(|client| client.waits?.until_ms).min()
+    }
+
+    /// The last record of the log that is durable; without a log nobody waits for one.
+    #[inline]
+    pub fn durable(&self) -> u64 {
+        self.journal.as_ref().map_or(u64::MAX, |journal| journal.durable())
     }
 
     /// True when a command may not run now because clients are paused.

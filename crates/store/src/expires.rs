@@ -118,11 +118,15 @@ impl Store {
 
     fn expire_found(&mut self, index: usize, entry: Entry) -> Result<()> {
         let db = DbId(index as u8);
-        let watched = if self.watchers.is_empty() { None } else { Some(entry.key(&self.arena)?.to_vec()) };
+        let told = !self.watchers.is_empty() || self.logged.notes_expired();
+        let key = if told { Some(entry.key(&self.arena)?.to_vec()) } else { None };
         self.delete_entry(db, entry)?;
         self.counters.expired += 1;
-        if let Some(key) = watched {
-            self.watchers.touch(db, &key, false);
+        if let Some(key) = key {
+            self.logged.note_expired(db, &key);
+            if !self.watchers.is_empty() {
+                self.watchers.touch(db, &key, false);
+            }
         }
         Ok(())
     }

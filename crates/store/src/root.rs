@@ -1,6 +1,9 @@
 //! The root object: where everything in the arena is found from.
 //!
 //! Plain data that `Arena::root` points to. The store works on a copy of its tables' heads and writes them through.
+//!
+//! Version 1 had no place in a log. Its object has the same size class, so the field is simply filled in when there is
+//! something to say.
 
 use quire_arena::{Arena, Handle};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
@@ -11,7 +14,9 @@ use crate::table::TableHead;
 /// Databases that a root has room for.
 pub(crate) const DATABASES: usize = 16;
 const MAGIC: [u8; 8] = *b"QUIREKV\0";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// Without `log_position`.
+const FIRST_VERSION: u32 = 1;
 
 /// The tables of one database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -42,11 +47,17 @@ struct Root {
     seed: [u64; 2],
     reclaim: ReclaimRoot,
     dbs: [DbRoot; DATABASES],
+    /// The last record of the write-ahead log whose effect is in the data, as of the last cut.
+    log_position: u64,
 }
 
+const VERSION_OFFSET: usize = 8;
+const LOG_POSITION_OFFSET: usize = DBS_OFFSET + DATABASES * 80;
 const RECLAIM_OFFSET: usize = 32;
 const DBS_OFFSET: usize = 40;
-const _: () = assert!(size_of::<DbRoot>() == 80 && size_of::<Root>() == DBS_OFFSET + DATABASES * 80);
+const _: () = assert!(size_of::<DbRoot>() == 80 && size_of::<Root>() == LOG_POSITION_OFFSET + 8);
+const _: () = assert!(std::mem::offset_of!(Root, version) == VERSION_OFFSET);
+const _: () = assert!(std::mem::offset_of!(Root, log_position) == LOG_POSITION_OFFSET);
 const _: () = assert!(std::mem::offset_of!(Root, reclaim) == RECLAIM_OFFSET);
 const _: () = assert!(std::mem::offset_of!(Root, dbs) == DBS_OFFSET);
 
@@ -57,6 +68,7 @@ pub(crate) struct Opened {
     pub(crate) seed: [u64; 2],
     pub(crate) reclaim: ReclaimRoot,
     pub(crate) dbs: Box<[DbRoot; DATABASES]>,
+    pub(crate) log_position: u64,
 }
 
 /// Makes the root of an empty store.
@@ -79,7 +91,8 @@ pub(crate) fn open(arena: &Arena) -> Result<Opened> {
     if root.magic != MAGIC {
         return Err(StoreError::damaged("the root object is not a keyspace's"));
     }
-    if root.version != VERSION || root.databases as usize != DATABASES {
+    let known = (FIRST_VERSION..=VERSION).contains(&root.version);
+    if !known || root.databases as usize != DATABASES {
         let (version, databases) = (root.version, root.databases);
         let what = format!("a keyspace of version {version} with {databases} databases, this program reads {VERSION}");
         return Err(StoreError::damaged(what));
@@ -88,7 +101,19 @@ pub(crate) fn open(arena: &Arena) -> Result<Opened> {
         db.keys.check(arena)?;
         db.expires.check(arena)?;
     }
-    Ok(Opened { handle, seed: root.seed, reclaim: root.reclaim, dbs: Box::new(root.dbs) })
+    let log_position = if root.version == FIRST_VERSION { 0 } else { root.log_position };
+    Ok(Opened { handle, seed: root.seed, reclaim: root.reclaim, dbs: Box::new(root.dbs), log_position })
+}
+
+/// Writes the place in the log through, unless it is there already.
+pub(crate) fn set_log_position(arena: &mut Arena, root: Handle, position: u64) -> Result<()> {
+    let now = arena.get::<Root>(root)?;
+    if now.version == VERSION && now.log_position == position {
+        return Ok(());
+    }
+    arena.bytes_mut(root, LOG_POSITION_OFFSET, 8)?.copy_from_slice(&position.to_ne_bytes());
+    arena.bytes_mut(root, VERSION_OFFSET, 4)?.copy_from_slice(&VERSION.to_ne_bytes());
+    Ok(())
 }
 
 /// Writes one database's heads through.
@@ -102,4 +127,25 @@ pub(crate) fn set_db(arena: &mut Arena, root: Handle, db: usize, value: &DbRoot)
 pub(crate) fn set_reclaim(arena: &mut Arena, root: Handle, value: &ReclaimRoot) -> Result<()> {
     arena.bytes_mut(root, RECLAIM_OFFSET, size_of::<ReclaimRoot>())?.copy_from_slice(value.as_bytes());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quire_arena::ArenaConfig;
+
+    #[test]
+    fn a_root_without_a_place_in_the_log_gets_one_when_there_is_something_to_say() {
+        let mut arena = Arena::create(ArenaConfig { max_bytes: 64 << 20, budget_bytes: 1 << 20 }).unwrap();
+        let handle = create(&mut arena, [1, 2]).unwrap().handle;
+        let root = arena.get_mut::<Root>(handle).unwrap();
+        // What lies behind an object of the first version is anything.
+        (root.version, root.log_position) = (FIRST_VERSION, 0xabcd);
+        assert_eq!(open(&arena).unwrap().log_position, 0);
+        assert!(arena.usable_size(handle).unwrap() >= size_of::<Root>());
+        set_log_position(&mut arena, handle, 77).unwrap();
+        assert_eq!((open(&arena).unwrap().log_position, arena.get::<Root>(handle).unwrap().version), (77, VERSION));
+        arena.get_mut::<Root>(handle).unwrap().version = VERSION + 1;
+        assert!(open(&arena).unwrap_err().to_string().contains("version 3"));
+    }
 }

@@ -12,6 +12,7 @@ use quire_checkpoint::{DumpError, DumpOptions, DumpSummary, ImageMeta, Progress,
 use quire_snapshot::Snapshot;
 
 use crate::place::ImagePlace;
+use crate::root;
 use crate::saves::{Running, SaveError, SaveProgress, SaveStats, SaveSummary};
 use crate::store::Store;
 
@@ -59,6 +60,9 @@ impl Store {
         if let Some(budget_bytes) = self.saves.new_budget_bytes.take() {
             self.arena.set_budget(budget_bytes).map_err(SaveError::Cut)?;
         }
+        // Fixed by the cut like everything else, so that image and log can't disagree.
+        let position = self.logged.position;
+        root::set_log_position(&mut self.arena, self.root, position).map_err(SaveError::Root)?;
         let snapshot = self.arena.cut().map_err(SaveError::Cut)?;
         let cut_ns = start.elapsed().as_nanos() as u64;
         self.saves.last_cut_ns = cut_ns;

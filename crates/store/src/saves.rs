@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use quire_arena::ArenaError;
 use quire_checkpoint::{DumpError, DumpSummary, Progress};
 
+use crate::error::StoreError;
+
 /// Why a save failed or did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum SaveError {
@@ -19,6 +21,9 @@ pub enum SaveError {
     /// The memory could not be cut.
     #[error("cannot fix the data as it is now: {0}")]
     Cut(#[source] ArenaError),
+    /// The data is damaged where it says what it holds.
+    #[error("cannot note the place in the log: {0}")]
+    Root(#[source] StoreError),
     /// The image could not be written.
     #[error(transparent)]
     Dump(#[from] DumpError),

@@ -13,6 +13,7 @@ use crate::db::DbId;
 use crate::entry::{Entry, EntryHeader, Form, Kind};
 use crate::error::{Result, StoreError};
 use crate::expiration::Expiration;
+use crate::logged::Logged;
 use crate::reclaim::Reclaim;
 use crate::root::{self, DATABASES, DbRoot, Opened};
 use crate::saves::Saves;
@@ -50,6 +51,8 @@ pub struct Store {
     pub(crate) saves: Saves,
     /// The image that is being brought back, until that is done.
     pub(crate) restore: Option<Restore>,
+    /// What whoever keeps a log has to know.
+    pub(crate) logged: Logged,
 }
 
 impl std::fmt::Debug for Store {
@@ -89,7 +92,7 @@ impl Store {
             true => root::create(&mut arena, [random_u64()?, random_u64()?])?,
             false => root::open(&arena)?,
         };
-        let Opened { handle, seed, reclaim, dbs } = opened;
+        let Opened { handle, seed, reclaim, dbs, log_position } = opened;
         Ok(Store {
             arena,
             root: handle,
@@ -109,6 +112,7 @@ impl Store {
             scratch: Vec::new(),
             saves: Saves::default(),
             restore: None,
+            logged: Logged::new(seed, log_position),
         })
     }
 
@@ -357,6 +361,7 @@ impl Store {
     fn expire_entry(&mut self, db: DbId, key: &[u8], entry: Entry) -> Result<()> {
         self.delete_entry(db, entry)?;
         self.counters.expired += 1;
+        self.logged.note_expired(db, key);
         if !self.watchers.is_empty() {
             self.watchers.touch(db, key, false);
         }

@@ -156,7 +156,7 @@ fn a_failed_save_leaves_the_old_image_and_the_next_one_works() {
 #[test]
 fn a_cancelled_save_ends_soon_and_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let pace = Pace { bytes_per_s: 1 << 20, operation_ns: 0 };
+    let pace = Pace { bytes_per_s: 1 << 20, ..Pace::default() };
     let slow = ImagePlace::within(Arc::new(Throttled::new(Arc::new(Disk::new(dir.path())), pace)), FILE);
     let mut store = filled(8000);
     store.begin_save(&slow).unwrap();
@@ -221,5 +221,23 @@ fn an_image_that_needs_more_memory_than_allowed_is_refused() {
         let small = StoreConfig { max_memory_bytes: 8 << 20, ..config() };
         let error = Store::open(small, &place, mode, false).unwrap_err();
         assert!(!error.is_damage() && error.to_string().contains("memory"), "{error}");
+    }
+}
+
+#[test]
+fn an_image_holds_its_place_in_the_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = ImagePlace::new(dir.path(), FILE);
+    let mut store = filled(100);
+    assert_eq!((store.log_position(), store.image_epoch()), (0, 0));
+    store.set_log_position(41);
+    store.begin_save(&place).unwrap();
+    // What is logged after the cut isn't in the image.
+    store.set_log_position(50);
+    wait(&mut store).unwrap();
+    for mode in MODES {
+        let found = reopened(&place, mode);
+        assert_eq!((found.log_position(), found.image_epoch()), (41, 1));
+        assert_eq!(found.dataset(), store.dataset());
     }
 }

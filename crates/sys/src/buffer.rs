@@ -2,7 +2,7 @@
 //!
 //! Relies on [`Reservation`]. A [`Buffer`] is the only way to its bytes while it lives, so it can be handed to the kernel
 //! and be got back without borrowing; a [`Carver`] makes such buffers out of memory that will serve as something else
-//! afterwards, so that a read goes straight to its place.
+//! afterwards, and [`Buffer::lend`] out of memory that somebody looks after, so that a read goes straight to its place.
 
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
@@ -36,6 +36,24 @@ impl Buffer {
         (0..count).map(|index| carver.carve(index * len..(index + 1) * len)).collect()
     }
 
+    /// Bytes that the caller lends out of memory that it looks after itself, such as a frame of a pool. Costs no system
+    /// call.
+    ///
+    /// # Safety
+    /// - `range` is committed, and stays so until the buffer is dropped.
+    /// - Until then nobody else writes it, nor remaps or releases it, in this process or through a mapping shared with
+    ///   another; and nobody else reads it, unless all that is done with the buffer is to read it (a transfer that writes to
+    ///   a file does nothing else).
+    ///
+    /// # Panics
+    /// If `range` isn't made of whole pages inside `memory`.
+    pub unsafe fn lend(memory: Arc<Reservation>, range: Range<usize>) -> Self {
+        let whole = range.start.is_multiple_of(PAGE_SIZE) && range.end.is_multiple_of(PAGE_SIZE);
+        let inside = range.start <= range.end && range.end <= memory.len();
+        assert!(whole && inside, "{range:?} can't be lent of {} bytes", memory.len());
+        Self { memory, range }
+    }
+
     /// Where the kernel may write. Not derived from a reference, so its writes contradict none.
     pub(crate) fn address(&self) -> *mut u8 {
         self.memory.base().wrapping_add(self.range.start)
@@ -52,7 +70,8 @@ impl Deref for Buffer {
 
     fn deref(&self) -> &[u8] {
         // SAFETY: the range was committed when the buffer was carved and belongs to this buffer alone until it is
-        // dropped (a carver hands no byte out twice); `&self` keeps writers away.
+        // dropped, but for others who only read as well (a carver hands no byte out twice, and who lends promises the
+        // same); `&self` keeps writers away.
         unsafe { std::slice::from_raw_parts(self.address(), self.range.len()) }
     }
 }
@@ -137,6 +156,28 @@ mod tests {
         assert!(carver.carve(0..PAGE_SIZE).is_err());
         assert!(carver.carve(3 * PAGE_SIZE..4 * PAGE_SIZE).is_ok());
         assert!(carver.carve(0..1 << 30).is_err());
+    }
+
+    #[test]
+    fn what_is_lent_is_the_memory_itself() {
+        let memory = Arc::new(Reservation::new(1 << 21).unwrap());
+        memory.commit(0..4 * PAGE_SIZE).unwrap();
+        // SAFETY: committed above, and read below only after the buffer is gone.
+        let mut lent = unsafe { Buffer::lend(Arc::clone(&memory), PAGE_SIZE..2 * PAGE_SIZE) };
+        assert_eq!(lent.len(), PAGE_SIZE);
+        lent.fill(5);
+        drop(lent);
+        // SAFETY: the pages are committed and the buffer is gone.
+        let around = unsafe { [0, 1, 2].map(|page| *memory.base().wrapping_add(page * PAGE_SIZE)) };
+        assert_eq!(around, [0, 5, 0]);
+    }
+
+    #[test]
+    #[should_panic(expected = "can't be lent")]
+    fn parts_of_pages_are_not_lent() {
+        let memory = Arc::new(Reservation::new(1 << 21).unwrap());
+        // SAFETY: it panics.
+        let _ = unsafe { Buffer::lend(memory, 1..PAGE_SIZE) };
     }
 
     #[test]

@@ -1,9 +1,9 @@
-//! What files need beyond the standard library: direct I/O, its alignment, free space, durable directories.
+//! What files need beyond the standard library: direct I/O, its alignment, space, durable directories.
 //!
-//! Relies on `fcntl`, `statx`, `statvfs` and `fsync`. Direct I/O is asked for and verified, never assumed: some file
+//! Relies on `fcntl`, `statx`, `statvfs`, `fallocate` and `fsync`. Direct I/O is asked for and verified, never assumed: some file
 //! systems refuse it at once, some only at the first transfer.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
@@ -44,25 +44,71 @@ pub fn create_new(path: &Path) -> io::Result<File> {
 /// # Errors
 /// What the system says; [`io::ErrorKind::InvalidInput`] if the path names no regular file.
 pub fn open_regular(path: &Path) -> io::Result<File> {
-    let file = File::options().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path)?;
+    regular(File::options().read(true), path)
+}
+
+/// Opens a regular file, which must exist, for reading and writing.
+///
+/// # Errors
+/// As [`open_regular`].
+pub fn open_regular_to_write(path: &Path) -> io::Result<File> {
+    regular(File::options().read(true).write(true), path)
+}
+
+fn regular(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    let file = options.custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path)?;
     if !file.metadata()?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
     }
+    // It was for opening only: a ring takes it as a wish to be told "not now", for ever.
+    let flags = rustix::fs::fcntl_getfl(&file)? - OFlags::NONBLOCK;
+    rustix::fs::fcntl_setfl(&file, flags)?;
     Ok(file)
+}
+
+/// How direct transfers must be aligned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Alignment {
+    /// Address of the memory, in bytes.
+    pub memory_bytes: usize,
+    /// Offset in the file and length, in bytes.
+    pub offset_bytes: usize,
+}
+
+impl Alignment {
+    /// Nothing need be aligned.
+    pub const NONE: Self = Self { memory_bytes: 1, offset_bytes: 1 };
+    /// What every file is satisfied with.
+    pub const DIRECT: Self = Self { memory_bytes: DIRECT_ALIGN, offset_bytes: DIRECT_ALIGN };
+}
+
+/// What the system says about direct transfers of `file`: `None` if it says nothing (before Linux 6.1, or a file system
+/// that doesn't tell), an alignment of zero bytes if there are none.
+fn told_alignment(file: &File) -> Option<Alignment> {
+    let facts = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
+    let told = StatxFlags::from_bits_retain(facts.stx_mask).contains(StatxFlags::DIOALIGN);
+    let (memory_bytes, offset_bytes) = (facts.stx_dio_mem_align as usize, facts.stx_dio_offset_align as usize);
+    told.then_some(Alignment { memory_bytes, offset_bytes })
+}
+
+/// How direct transfers of `file`, for which [`try_direct`] has said yes, must be aligned.
+pub fn direct_alignment(file: &File) -> Alignment {
+    match (told_alignment(file), crate::block::sector_bytes(file)) {
+        (Some(told), _) if told.memory_bytes > 0 && told.offset_bytes > 0 => told,
+        (_, Ok(sector)) if sector > 0 => Alignment { memory_bytes: sector, offset_bytes: sector },
+        _ => Alignment::DIRECT,
+    }
 }
 
 /// Turns direct I/O on for `file` if its file system really does it in units of [`DIRECT_ALIGN`]; returns whether.
 ///
 /// With `may_write` the first block of the (new) file is written with zeros to find out.
 pub fn try_direct(file: &File, may_write: bool) -> bool {
-    let aligned = match rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) {
-        Ok(facts) if StatxFlags::from_bits_retain(facts.stx_mask).contains(StatxFlags::DIOALIGN) => {
-            let unit = facts.stx_dio_offset_align.max(facts.stx_dio_mem_align) as usize;
-            unit > 0 && DIRECT_ALIGN.is_multiple_of(unit)
-        }
-        // Before Linux 6.1, and for file systems that don't tell: the probe below finds out.
-        _ => true,
-    };
+    // Where the system doesn't tell, the probe below finds out.
+    let aligned = told_alignment(file).is_none_or(|told| {
+        let unit = told.offset_bytes.max(told.memory_bytes);
+        unit > 0 && DIRECT_ALIGN.is_multiple_of(unit)
+    });
     if !aligned || set_direct(file, true).is_err() {
         return false;
     }
@@ -90,6 +136,16 @@ fn set_direct(file: &File, direct: bool) -> io::Result<()> {
 pub fn free_bytes(path: &Path) -> io::Result<u64> {
     let facts = rustix::fs::statvfs(path)?;
     Ok(facts.f_bavail.saturating_mul(facts.f_frsize))
+}
+
+/// Takes space for `len` bytes of `file` from `offset` on and makes it so long. Bytes that are there stay; new ones read as
+/// zero.
+///
+/// # Errors
+/// `EOPNOTSUPP` if the file system can't do this; what the system says (a full device), and some of the space may be
+/// taken then.
+pub fn reserve(file: &File, offset: u64, len: u64) -> io::Result<()> {
+    Ok(rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), offset, len)?)
 }
 
 /// Makes the entries of a directory durable: files created, renamed and removed in it.
@@ -165,6 +221,40 @@ pub(crate) mod tests {
         assert!(open_regular(Path::new("/")).is_err());
         assert!(open_regular(Path::new("/proc/self/stat")).is_ok());
         assert!(open_regular(Path::new("/no/such/file")).is_err());
+    }
+
+    #[test]
+    fn an_alignment_is_told_and_whole_blocks_satisfy_it() {
+        let scratch = Scratch::new("alignment");
+        let file = scratch.file("a");
+        let aligned = if try_direct(&file, true) { direct_alignment(&file) } else { Alignment::DIRECT };
+        assert!(DIRECT_ALIGN.is_multiple_of(aligned.memory_bytes));
+        assert!(DIRECT_ALIGN.is_multiple_of(aligned.offset_bytes));
+    }
+
+    #[test]
+    fn files_are_opened_to_wait_and_not_to_be_asked_again() {
+        let scratch = Scratch::new("nonblock");
+        drop(scratch.file("a"));
+        for file in [open_regular(&scratch.path.join("a")), open_regular_to_write(&scratch.path.join("a"))] {
+            assert!(!rustix::fs::fcntl_getfl(file.unwrap()).unwrap().contains(OFlags::NONBLOCK));
+        }
+        assert!(open_regular_to_write(Path::new("/dev/null")).is_err());
+    }
+
+    #[test]
+    fn reserved_space_reads_as_zero_and_leaves_what_is_there() {
+        let scratch = Scratch::new("reserve");
+        let file = scratch.file("a");
+        file.write_all_at(&[7; 100], 0).unwrap();
+        match reserve(&file, 0, 1 << 20) {
+            Err(error) => assert_eq!(error.raw_os_error(), Some(libc::EOPNOTSUPP), "{error}"),
+            Ok(()) => {
+                let bytes = std::fs::read(scratch.path.join("a")).unwrap();
+                assert_eq!(bytes.len(), 1 << 20);
+                assert!(bytes[..100].iter().all(|&byte| byte == 7) && bytes[100..].iter().all(|&byte| byte == 0));
+            }
+        }
     }
 
     #[test]

@@ -3,8 +3,10 @@
 //! Relies on Linux; every interface newer than 6.1 or refused in containers is probed by [`probe`] before anybody
 //! builds on it. Must not know what the memory, files and threads are used for.
 
+pub mod advise;
 pub mod area;
 pub mod bare_thread;
+pub mod block;
 pub mod buffer;
 pub mod child;
 pub mod file;
@@ -19,10 +21,14 @@ pub mod pressure;
 pub mod probe;
 pub mod proc;
 pub mod proc_maps;
+pub mod rw;
+pub mod shared_map;
 pub mod signal;
 pub mod symbol;
 pub mod thread;
 pub mod transfer;
 pub mod uring;
+pub mod usage;
 pub mod userfault;
+pub mod word_range;
 pub mod xattr;

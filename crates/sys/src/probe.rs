@@ -3,8 +3,10 @@
 //! Relies on each probe being harmless: it opens, asks and closes. `quire doctor` prints the list; engines ask before
 //! they build on a feature.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::Path;
+
+use crate::rw::{self, Flags};
 
 /// Whether a feature can be used here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +40,8 @@ pub fn all(dir: &Path) -> Vec<Feature> {
         overcommit(),
         io_uring(),
         direct_io(dir),
+        uncached(dir),
+        no_wait(dir),
         remap(),
         userfaultfd(),
         populate_write(),
@@ -46,23 +50,50 @@ pub fn all(dir: &Path) -> Vec<Feature> {
     ]
 }
 
-fn direct_io(dir: &Path) -> Feature {
+/// Asks `about` a new file in `dir`, which is removed afterwards; an answer that isn't yes comes with its reason.
+fn of_file(dir: &Path, no: &str, about: impl FnOnce(&File) -> bool) -> (bool, String) {
     let probe = dir.join(format!(".quire-doctor.tmp-{}", std::process::id()));
-    let (state, detail) = match crate::file::create_new(&probe) {
+    let (yes, detail) = match crate::file::create_new(&probe) {
         Ok(file) => {
-            let direct = crate::file::try_direct(&file, true);
+            let yes = about(&file);
             // Whoever looks for leftovers finds it if this fails.
             let _ = fs::remove_file(&probe);
-            if direct { (State::Works, "yes") } else { (State::Limited, "refused by the file system") }
+            (yes, if yes { "yes" } else { no })
         }
-        Err(_) => (State::Limited, "the directory can't be written"),
+        Err(_) => (false, "the directory can't be written"),
     };
-    let detail = format!("{detail} ({})", dir.display());
+    (yes, format!("{detail} ({})", dir.display()))
+}
+
+fn direct_io(dir: &Path) -> Feature {
+    let (works, detail) = of_file(dir, "refused by the file system", |file| crate::file::try_direct(file, true));
     Feature {
         name: "direct I/O",
-        state,
+        state: if works { State::Works } else { State::Limited },
         detail,
         advice: "fallback: images go through the page cache, slower and crowding it",
+    }
+}
+
+fn uncached(dir: &Path) -> Feature {
+    let (works, detail) =
+        of_file(dir, "refused by the kernel or the file system", |file| rw::allows(file, Flags::DONT_CACHE));
+    Feature {
+        name: "RWF_DONTCACHE",
+        state: if works { State::Works } else { State::Missing },
+        detail,
+        advice: "fallback: what is read through the page cache stays there (Linux 6.14 and ext4, XFS or Btrfs do better)",
+    }
+}
+
+fn no_wait(dir: &Path) -> Feature {
+    let (works, detail) =
+        of_file(dir, "refused by the kernel or the file system", |file| rw::allows(file, Flags::NO_WAIT));
+    Feature {
+        name: "RWF_NOWAIT",
+        state: if works { State::Works } else { State::Missing },
+        detail,
+        advice: "fallback: the page cache isn't asked before the device is",
     }
 }
 

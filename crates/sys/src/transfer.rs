@@ -5,9 +5,12 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 
 use crate::buffer::Buffer;
+use crate::rw::{self, Flags};
+
+/// No direct transfer begins or ends at anything finer, but at the end of a file.
+const LEAST_DIRECT: u64 = 512;
 
 /// Which way the bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +19,23 @@ pub enum Direction {
     Read,
     /// From the buffer into the file.
     Write,
+}
+
+impl Direction {
+    /// What it means when the system moves no bytes.
+    pub(crate) fn end(self) -> io::Error {
+        io::Error::from(match self {
+            Self::Read => io::ErrorKind::UnexpectedEof,
+            Self::Write => io::ErrorKind::WriteZero,
+        })
+    }
+
+    /// What `error` at `offset`, after `done` bytes, means. A direct read that has ended at an odd place has met the end of
+    /// the file; asked to go on from there, some file systems say that the place is odd.
+    pub(crate) fn failure(self, error: io::Error, done: usize, offset: u64) -> io::Error {
+        let is_odd = done > 0 && !offset.is_multiple_of(LEAST_DIRECT);
+        if self == Self::Read && is_odd && error.kind() == io::ErrorKind::InvalidInput { self.end() } else { error }
+    }
 }
 
 /// A run of bytes that is contiguous in the buffer and in the file.
@@ -64,15 +84,37 @@ impl Transfer {
     ///
     /// # Errors
     /// The first part that fails; a read that meets the end of the file fails.
-    pub fn run(&mut self, file: &File) -> Result<(), TransferError> {
+    ///
+    /// # Panics
+    /// As [`Transfer::check`].
+    pub fn run(&mut self, file: &File, flags: Flags) -> Result<(), TransferError> {
         self.check();
-        for &Extent { offset, start, len } in &self.extents {
-            let bytes = &mut self.buffer[start..start + len];
+        for index in 0..self.extents.len() {
+            self.run_extent(file, self.extents[index], flags)?;
+        }
+        Ok(())
+    }
+
+    fn run_extent(&mut self, file: &File, extent: Extent, flags: Flags) -> Result<(), TransferError> {
+        let mut done = 0;
+        while done < extent.len {
+            let bytes = extent.start + done..extent.start + extent.len;
+            let offset = extent.offset + done as u64;
             let result = match self.direction {
-                Direction::Read => file.read_exact_at(bytes, offset),
-                Direction::Write => file.write_all_at(bytes, offset),
+                Direction::Read => rw::read_at(file, &mut self.buffer[bytes], offset, flags),
+                // By a shared reference: others may be reading what was lent.
+                Direction::Write => rw::write_at(file, &self.buffer[bytes], offset, flags),
             };
-            result.map_err(|source| TransferError { offset, len, source })?;
+            let source = match result {
+                Ok(0) => self.direction.end(),
+                Ok(moved) => {
+                    done += moved;
+                    continue;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => self.direction.failure(error, done, offset),
+            };
+            return Err(TransferError { offset, len: extent.len - done, source });
         }
         Ok(())
     }
@@ -82,9 +124,9 @@ impl Transfer {
 #[derive(Debug, thiserror::Error)]
 #[error("{len} bytes at {offset}: {source}")]
 pub struct TransferError {
-    /// Offset in the file.
+    /// Offset in the file of the first byte that was not moved.
     pub offset: u64,
-    /// Bytes.
+    /// Bytes of the part that were not moved.
     pub len: usize,
     /// What the system said.
     pub source: io::Error,

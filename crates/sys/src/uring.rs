@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use io_uring::{IoUring, opcode, types};
 
+use crate::rw::Flags;
 use crate::transfer::{Direction, Transfer, TransferError};
 
 /// Pieces that the kernel holds at once, whatever the number of transfers.
@@ -27,6 +28,7 @@ pub struct Ended {
 
 struct Slot {
     file: Arc<File>,
+    flags: Flags,
     transfer: Transfer,
     /// Pieces that haven't ended.
     left: usize,
@@ -45,17 +47,21 @@ struct Piece {
 pub struct Ring {
     ring: IoUring,
     slots: Vec<Option<Slot>>,
+    free_slots: Vec<usize>,
     /// Pieces that the kernel doesn't have yet.
     waiting: VecDeque<Piece>,
     /// Pieces that the kernel has, by the number that comes back with its answer.
     given: Vec<Option<Piece>>,
-    given_count: usize,
+    /// Numbers that no piece has.
+    free_numbers: Vec<usize>,
     ended: VecDeque<Ended>,
+    /// Why the ring itself can't be used any more. Late answers would be taken for those of new pieces.
+    broken: Option<io::Error>,
 }
 
 impl std::fmt::Debug for Ring {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.debug_struct("Ring").field("given", &self.given_count).field("waiting", &self.waiting.len()).finish()
+        out.debug_struct("Ring").field("given", &self.given_count()).field("waiting", &self.waiting.len()).finish()
     }
 }
 
@@ -68,36 +74,57 @@ impl Ring {
         Ok(Self {
             ring: IoUring::new(ENTRIES)?,
             slots: Vec::new(),
+            free_slots: Vec::new(),
             waiting: VecDeque::new(),
             given: vec![None; ENTRIES as usize],
-            given_count: 0,
+            free_numbers: (0..ENTRIES as usize).rev().collect(),
             ended: VecDeque::new(),
+            broken: None,
         })
     }
 
-    /// Starts `transfer` on `file`. It comes back from [`Ring::wait`], whatever becomes of it.
+    /// Starts `transfer` on `file`, with one system call. It comes back from [`Ring::wait`], whatever becomes of it.
     ///
     /// # Panics
     /// If a part of the transfer is empty or reaches outside its buffer.
-    pub fn submit(&mut self, file: &Arc<File>, transfer: Transfer) {
+    pub fn submit(&mut self, file: &Arc<File>, flags: Flags, transfer: Transfer) {
+        self.line_up(file, flags, transfer);
+        self.give();
+    }
+
+    /// As [`Ring::submit`] for each of them, with one system call for as many parts as the ring holds.
+    ///
+    /// # Panics
+    /// If a part of a transfer is empty or reaches outside its buffer; those before it have been taken then.
+    pub fn submit_all(&mut self, file: &Arc<File>, flags: Flags, transfers: impl IntoIterator<Item = Transfer>) {
+        for transfer in transfers {
+            self.line_up(file, flags, transfer);
+        }
+        self.give();
+    }
+
+    fn line_up(&mut self, file: &Arc<File>, flags: Flags, transfer: Transfer) {
         transfer.check();
         let count = transfer.extents.len();
         if count == 0 {
             self.ended.push_back(Ended { transfer, result: Ok(()) });
             return;
         }
-        let slot = self.slots.iter().position(Option::is_none).unwrap_or_else(|| {
+        if let Some(error) = &self.broken {
+            self.ended.push_back(unmoved(transfer, same(error)));
+            return;
+        }
+        let slot = self.free_slots.pop().unwrap_or_else(|| {
             self.slots.push(None);
             self.slots.len() - 1
         });
-        self.slots[slot] = Some(Slot { file: Arc::clone(file), transfer, left: count, error: None });
+        self.slots[slot] = Some(Slot { file: Arc::clone(file), flags, transfer, left: count, error: None });
         self.waiting.extend((0..count).map(|extent| Piece { slot, extent, done: 0 }));
-        self.give();
     }
 
     /// Transfers that haven't been returned by [`Ring::wait`].
     pub fn in_flight(&self) -> usize {
-        self.slots.iter().flatten().count() + self.ended.len()
+        self.slots.len() - self.free_slots.len() + self.ended.len()
     }
 
     /// The next transfer that has ended; sleeps until there is one. `None` if none is in flight.
@@ -106,24 +133,28 @@ impl Ring {
         self.ended.pop_front()
     }
 
-    /// The next transfer that has ended, if there is one.
+    /// The next transfer that has ended, if there is one. A system call only if parts were waiting for room.
     pub fn poll(&mut self) -> Option<Ended> {
         self.advance(false);
         self.ended.pop_front()
     }
 
+    fn given_count(&self) -> usize {
+        self.given.len() - self.free_numbers.len()
+    }
+
     fn advance(&mut self, sleep: bool) {
         self.collect();
-        while self.ended.is_empty() && (self.given_count > 0 || !self.waiting.is_empty()) {
+        while self.ended.is_empty() && (self.given_count() > 0 || !self.waiting.is_empty()) {
             self.give();
             if !sleep || !self.ended.is_empty() {
                 break;
             }
-            if self.given_count > 0
+            if self.given_count() > 0
                 && let Err(error) = self.ring.submit_and_wait(1)
                 && !passing(&error)
             {
-                self.abandon(&error);
+                self.abandon(error);
                 break;
             }
             self.collect();
@@ -132,16 +163,13 @@ impl Ring {
 
     /// Hands waiting pieces to the kernel as far as there is room.
     fn give(&mut self) {
-        let mut pushed = false;
-        while self.given_count < self.given.len() {
+        while let Some(&number) = self.free_numbers.last() {
             let Some(piece) = self.waiting.pop_front() else { break };
             let slot = self.slots[piece.slot].as_ref().expect("a waiting piece has a slot");
             if slot.error.is_some() {
                 self.end_piece(piece.slot);
                 continue;
             }
-            let number =
-                self.given.iter().position(Option::is_none).expect("fewer pieces are given than there is room");
             let entry = Self::entry(slot, piece).user_data(number as u64);
             // SAFETY: the entry points into the slot's buffer, within its bounds (checked at submission), and names the
             // slot's file. Both stay in the slot until the kernel has answered for every piece given (`collect`); a
@@ -150,11 +178,10 @@ impl Ring {
                 self.waiting.push_front(piece);
                 break;
             }
+            self.free_numbers.pop();
             self.given[number] = Some(piece);
-            self.given_count += 1;
-            pushed = true;
         }
-        if pushed {
+        if !self.ring.submission().is_empty() {
             // What isn't accepted now stays in the ring and goes with the next call.
             let _ = self.ring.submit();
         }
@@ -167,8 +194,8 @@ impl Ring {
         let len = (extent.len - piece.done).min(1 << 30) as u32;
         let offset = extent.offset + piece.done as u64;
         match slot.transfer.direction {
-            Direction::Read => opcode::Read::new(fd, at, len).offset(offset).build(),
-            Direction::Write => opcode::Write::new(fd, at, len).offset(offset).build(),
+            Direction::Read => opcode::Read::new(fd, at, len).offset(offset).rw_flags(slot.flags.bits()).build(),
+            Direction::Write => opcode::Write::new(fd, at, len).offset(offset).rw_flags(slot.flags.bits()).build(),
         }
     }
 
@@ -178,7 +205,7 @@ impl Ring {
             let Some(answer) = self.ring.completion().next() else { return };
             let number = answer.user_data() as usize;
             let Some(mut piece) = self.given.get_mut(number).and_then(Option::take) else { continue };
-            self.given_count -= 1;
+            self.free_numbers.push(number);
             let slot = self.slots[piece.slot].as_mut().expect("a given piece has a slot");
             let extent = slot.transfer.extents[piece.extent];
             let failure = match answer.result() {
@@ -190,10 +217,7 @@ impl Ring {
                     }
                     None
                 }
-                0 => Some(io::Error::from(match slot.transfer.direction {
-                    Direction::Read => io::ErrorKind::UnexpectedEof,
-                    Direction::Write => io::ErrorKind::WriteZero,
-                })),
+                0 => Some(slot.transfer.direction.end()),
                 refused => Some(io::Error::from_raw_os_error(-refused)),
             };
             match failure {
@@ -203,6 +227,7 @@ impl Ring {
                 }
                 Some(source) => {
                     let (offset, len) = (extent.offset + piece.done as u64, extent.len - piece.done);
+                    let source = slot.transfer.direction.failure(source, piece.done, offset);
                     slot.error.get_or_insert(TransferError { offset, len, source });
                 }
                 None => {}
@@ -217,35 +242,46 @@ impl Ring {
         if slot.left == 0
             && let Some(slot) = self.slots[number].take()
         {
+            self.free_slots.push(number);
             let result = slot.error.map_or(Ok(()), Err);
             self.ended.push_back(Ended { transfer: slot.transfer, result });
         }
     }
 
-    /// The ring itself failed: every transfer ends with its error. Those that the kernel has keep their memory for ever,
-    /// since it may still be used; they come back with a buffer of no bytes.
-    fn abandon(&mut self, error: &io::Error) {
-        let same = || error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error);
+    /// The ring itself failed: every transfer ends with its error, now and later. Those that the kernel has keep their
+    /// memory for ever, since it may still be used; they come back with a buffer of no bytes.
+    fn abandon(&mut self, error: io::Error) {
         let mut held = vec![false; self.slots.len()];
         for piece in self.given.iter().flatten() {
             held[piece.slot] = true;
         }
         self.waiting.clear();
-        for (slot, held) in self.slots.iter_mut().zip(held) {
-            let Some(mut slot) = slot.take() else { continue };
+        for (slot, held) in self.slots.drain(..).zip(held) {
+            let Some(mut slot) = slot else { continue };
             if held {
                 let hollow = slot.transfer.buffer.hollow();
                 std::mem::forget(std::mem::replace(&mut slot.transfer.buffer, hollow));
                 std::mem::forget(slot.file);
             }
-            let offset = slot.transfer.extents.first().map_or(0, |extent| extent.offset);
-            let len = slot.transfer.bytes() as usize;
-            let result = Err(TransferError { offset, len, source: same() });
-            self.ended.push_back(Ended { transfer: slot.transfer, result });
+            self.ended.push_back(unmoved(slot.transfer, same(&error)));
         }
+        self.free_slots.clear();
         self.given.fill(None);
-        self.given_count = 0;
+        self.free_numbers = (0..self.given.len()).collect();
+        self.broken = Some(error);
     }
+}
+
+/// `transfer` ended without a byte moved, as far as anybody knows.
+fn unmoved(transfer: Transfer, source: io::Error) -> Ended {
+    let offset = transfer.extents.first().map_or(0, |extent| extent.offset);
+    let len = transfer.bytes() as usize;
+    Ended { transfer, result: Err(TransferError { offset, len, source }) }
+}
+
+/// Another error that says the same.
+fn same(error: &io::Error) -> io::Error {
+    error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error)
 }
 
 /// Whether asking again is the right answer.
@@ -256,24 +292,9 @@ fn passing(error: &io::Error) -> bool {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // Nothing new is started; what the kernel has, it must finish before the memory goes.
-        self.waiting.clear();
-        while self.given_count > 0 {
-            match self.ring.submit_and_wait(1) {
-                Err(error) if !passing(&error) => {
-                    for slot in self.slots.drain(..) {
-                        std::mem::forget(slot);
-                    }
-                    return;
-                }
-                _ => {}
-            }
-            while let Some(answer) = self.ring.completion().next() {
-                if self.given.get_mut(answer.user_data() as usize).and_then(Option::take).is_some() {
-                    self.given_count -= 1;
-                }
-            }
-        }
+        // All that was submitted is carried out, also what the kernel has had no room for. Memory goes only after the kernel's
+        // last answer, or never, if the ring has failed (`abandon`).
+        while self.wait().is_some() {}
     }
 }
 
@@ -311,13 +332,13 @@ mod tests {
         write.extents = (0..pieces)
             .map(|index| Extent { offset: ((pieces - 1 - index) * 4096) as u64, start: index * 4096, len: 4096 })
             .collect();
-        ring.submit(&file, write);
+        ring.submit(&file, Flags::NONE, write);
         let ended = ring.wait().unwrap();
         ended.result.unwrap();
         assert_eq!(ended.transfer.tag, 9);
         assert!(ring.wait().is_none());
 
-        ring.submit(&file, transfer(Direction::Read, pieces * 4096, 0, 1));
+        ring.submit(&file, Flags::NONE, transfer(Direction::Read, pieces * 4096, 0, 1));
         let read = ring.wait().unwrap().transfer.buffer;
         for (index, page) in read.chunks(4096).enumerate() {
             assert!(page.iter().all(|&byte| byte == (pieces - 1 - index) as u8));
@@ -329,26 +350,72 @@ mod tests {
         let Some(mut ring) = ring() else { return };
         let scratch = Scratch::new("uring-errors");
         let file = Arc::new(scratch.file("a"));
-        ring.submit(&file, transfer(Direction::Read, 4096, 8192, 5));
+        ring.submit(&file, Flags::NONE, transfer(Direction::Read, 4096, 8192, 5));
         let ended = ring.wait().unwrap();
         let error = ended.result.unwrap_err();
         assert_eq!((error.offset, error.len, error.source.kind()), (8192, 4096, io::ErrorKind::UnexpectedEof));
         assert_eq!(ended.transfer.buffer.len(), 4096);
 
         let closed_for_writing = Arc::new(File::open("/dev/null").unwrap());
-        ring.submit(&closed_for_writing, transfer(Direction::Write, 4096, 0, 6));
+        ring.submit(&closed_for_writing, Flags::NONE, transfer(Direction::Write, 4096, 0, 6));
         assert!(ring.wait().unwrap().result.is_err());
         assert_eq!(ring.in_flight(), 0);
     }
 
     #[test]
-    fn a_ring_dropped_with_work_in_flight_waits_for_it() {
+    fn many_transfers_go_with_one_call_and_come_back_by_polling() {
+        let Some(mut ring) = ring() else { return };
+        let scratch = Scratch::new("uring-poll");
+        let file = Arc::new(scratch.file("a"));
+        let count = 2 * u64::from(ENTRIES) + 7;
+        let transfers = (0..count).map(|number| {
+            let mut transfer = transfer(Direction::Write, 4096, number * 4096, number);
+            transfer.buffer.fill(number as u8);
+            transfer
+        });
+        assert!(ring.poll().is_none());
+        ring.submit_all(&file, Flags::NONE, transfers);
+        assert_eq!(ring.in_flight(), count as usize);
+        let mut tags = Vec::new();
+        while ring.in_flight() > 0 {
+            let Some(ended) = ring.poll().or_else(|| ring.wait()) else { break };
+            ended.result.unwrap();
+            tags.push(ended.transfer.tag);
+        }
+        tags.sort_unstable();
+        assert_eq!(tags, (0..count).collect::<Vec<_>>());
+        assert!(ring.slots.len() <= count as usize && ring.free_numbers.len() == ENTRIES as usize);
+        // Slots and numbers serve again.
+        ring.submit(&file, Flags::DURABLE, transfer(Direction::Write, 8192, 0, 1));
+        ring.wait().unwrap().result.unwrap();
+        assert_eq!((ring.slots.len(), ring.in_flight()), (count as usize, 0));
+    }
+
+    #[test]
+    fn a_broken_ring_gives_everything_back_and_takes_nothing_more() {
+        let Some(mut ring) = ring() else { return };
+        let scratch = Scratch::new("uring-broken");
+        let file = Arc::new(scratch.file("a"));
+        ring.submit(&file, Flags::NONE, transfer(Direction::Write, 4096, 0, 1));
+        ring.abandon(io::Error::from_raw_os_error(libc::ENOMEM));
+        ring.submit(&file, Flags::NONE, transfer(Direction::Write, 4096, 0, 2));
+        for (tag, bytes) in [(1, 0), (2, 4096)] {
+            let ended = ring.wait().unwrap();
+            assert_eq!((ended.transfer.tag, ended.transfer.buffer.len()), (tag, bytes));
+            assert_eq!(ended.result.unwrap_err().source.raw_os_error(), Some(libc::ENOMEM));
+        }
+        assert!(ring.wait().is_none());
+    }
+
+    #[test]
+    fn a_ring_dropped_with_work_in_flight_does_all_of_it_first() {
         let Some(mut ring) = ring() else { return };
         let scratch = Scratch::new("uring-drop");
         let file = Arc::new(scratch.file("a"));
-        for number in 0..16 {
-            ring.submit(&file, transfer(Direction::Write, 1 << 20, number << 20, number));
-        }
+        let count = 2 * u64::from(ENTRIES) + 9;
+        let writes = (0..count).map(|number| transfer(Direction::Write, 8192, number * 8192, number));
+        ring.submit_all(&file, Flags::NONE, writes);
         drop(ring);
+        assert_eq!(file.metadata().unwrap().len(), count * 8192);
     }
 }

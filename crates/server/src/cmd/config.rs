@@ -6,6 +6,8 @@ use crate::config::table::{self, DIRECTIVES, Directive};
 use crate::config::{Config, ConfigError};
 use crate::ctx::{CmdError, Ctx};
 use crate::glob;
+use crate::journal::LOST;
+use crate::journaling;
 use crate::persistence;
 use crate::state::FILES_BESIDES;
 
@@ -52,8 +54,11 @@ pub fn set(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     }
     check_dir(&config, &changed)?;
     check_files(&config, &changed)?;
+    check_log(ctx, &config, &changed)?;
     ctx.server.config = config;
+    let switched = switch_log(ctx);
     take_effect(ctx, &changed);
+    switched?;
     ctx.reply.ok();
     Ok(())
 }
@@ -108,6 +113,36 @@ fn check_files(config: &Config, changed: &[&str]) -> Result<(), CmdError> {
     Err(refused("maxclients", &reason))
 }
 
+/// Image and log belong together, so neither moves away from the other.
+fn check_log(ctx: &Ctx<'_>, config: &Config, changed: &[&str]) -> Result<(), CmdError> {
+    let moved = changed.iter().find(|name| matches!(**name, "dir" | "dbfilename"));
+    match moved {
+        Some(name) if ctx.server.journal.is_some() && config.appendonly => {
+            Err(refused(name, "writes are logged beside the image; CONFIG SET appendonly no first"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Begins or ends the log as the setting now says.
+fn switch_log(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    match (ctx.server.config.appendonly, ctx.server.journal.is_some()) {
+        (true, false) => journaling::switch_on(ctx.store, ctx.server).map_err(|reason| {
+            ctx.server.config.appendonly = false;
+            refused("appendonly", &reason)
+        }),
+        (false, true) => {
+            let held = ctx.server.journal.as_ref().is_some_and(|journal| journal.holds_replies());
+            if !journaling::switch_off(ctx.store, ctx.server) && held && ctx.client.owes > 0 {
+                // It has written in the same turn, and nobody knows what became of that.
+                ctx.client.owes = LOST;
+            }
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Makes settings hold that are kept elsewhere too.
 fn take_effect(ctx: &mut Ctx<'_>, changed: &[&str]) {
     let server = &mut *ctx.server;
@@ -119,6 +154,11 @@ fn take_effect(ctx: &mut Ctx<'_>, changed: &[&str]) {
             }
             "checkpoint-max-extra-memory" => {
                 ctx.store.set_save_budget(server.config.checkpoint_budget_bytes as usize);
+            }
+            "appendfsync" => {
+                if let Some(journal) = &mut server.journal {
+                    journal.set_sync(server.config.appendfsync);
+                }
             }
             "slowlog-max-len" => server.slowlog.shorten(server.config.slowlog_max_len as usize),
             "loglevel" => {
@@ -136,6 +176,7 @@ fn take_effect(ctx: &mut Ctx<'_>, changed: &[&str]) {
             _ => {}
         }
     }
+    journaling::judge(server);
     persistence::judge_writes(server);
 }
 

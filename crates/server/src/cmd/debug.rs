@@ -121,11 +121,17 @@ fn populate(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 }
 
 fn reload(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    if ctx.client.in_exec {
+        // The image would hold half of the transaction.
+        return Err(CmdError::fixed("ERR DEBUG RELOAD is not possible inside a transaction"));
+    }
     persistence::cancel(ctx.store, ctx.server);
     persistence::save_now(ctx.store, ctx.server).map_err(|reason| CmdError::owned(format!("ERR {reason}")))?;
     let (store, restored) = saving::open(&ctx.server.config)
         .map_err(|reason| CmdError::owned(format!("ERR Error trying to load the image: {reason}")))?;
     *ctx.store = store;
+    // The image has all that was logged before it.
+    ctx.store.set_noting_expired(ctx.server.journal.is_some());
     ctx.server.saves.restored = restored;
     ctx.store.set_now_ms(ctx.server.now_unix_ms);
     ctx.server.saves.changes_at_last_save = ctx.store.changes();

@@ -25,3 +25,4 @@ mod set_options;
 pub mod slowlog;
 pub mod strings;
 pub mod transactions;
+pub mod wait;

@@ -5,6 +5,7 @@ use crate::persistence;
 use crate::state::Shutdown;
 
 const IN_PROGRESS: CmdError = CmdError::fixed("ERR Background save already in progress");
+const REWRITE_IN_PROGRESS: CmdError = CmdError::fixed("ERR Background append only file rewriting already in progress");
 const NOT_IN_PROGRESS: CmdError = CmdError::fixed("ERR Background saving is currently not in progress or scheduled");
 
 /// SAVE
@@ -31,6 +32,12 @@ pub fn bgsave(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     if ctx.server.saves.running_since.is_some() {
         return Err(IN_PROGRESS);
     }
+    if ctx.client.in_exec {
+        // At its end: an image must not hold half of a transaction.
+        ctx.server.saves.scheduled = true;
+        ctx.reply.simple("Background saving scheduled");
+        return Ok(());
+    }
     match persistence::begin(ctx.store, ctx.server) {
         Ok(()) => ctx.reply.simple("Background saving started"),
         Err(_) if schedule => {
@@ -50,6 +57,23 @@ fn cancel(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     } else {
         return Err(NOT_IN_PROGRESS);
     }
+    Ok(())
+}
+
+/// BGREWRITEAOF: an image makes the log that it covers unnecessary.
+pub fn bgrewriteaof(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    persistence::poll(ctx.store, ctx.server);
+    let running = ctx.server.saves.running_since.is_some();
+    if running && ctx.server.saves.for_log {
+        return Err(REWRITE_IN_PROGRESS);
+    }
+    if running || ctx.client.in_exec {
+        ctx.server.saves.rewrite_scheduled = true;
+        ctx.reply.simple("Background append only file rewriting scheduled");
+        return Ok(());
+    }
+    persistence::begin_for_log(ctx.store, ctx.server).map_err(|reason| CmdError::owned(format!("ERR {reason}")))?;
+    ctx.reply.simple("Background append only file rewriting started");
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 use crate::client::Multi;
 use crate::ctx::{CmdError, Ctx};
 use crate::dispatch;
+use crate::persistence;
 use crate::registry::registry;
 
 /// MULTI
@@ -79,6 +80,7 @@ pub fn exec(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     }
     ctx.reply.array(multi.commands.len());
     run_all(ctx, &multi);
+    persistence::begin_scheduled(ctx.store, ctx.server);
     Ok(())
 }
 

@@ -8,7 +8,7 @@ mod suggest;
 pub mod table;
 pub mod value;
 
-pub use value::{LogFormat, LogLevel, OutputLimit, OutputLimits, RestoreMode, SaveRule};
+pub use value::{AppendSync, LogFormat, LogLevel, OutputLimit, OutputLimits, RestoreMode, SaveRule};
 
 /// Why a setting was refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -80,6 +80,9 @@ pub struct Config {
     pub restore_mode: RestoreMode,
     pub accept_damaged_image: bool,
     pub appendonly: bool,
+    pub appendfsync: AppendSync,
+    pub log_max_bytes: u64,
+    pub log_segment_bytes: u64,
     pub maxmemory_bytes: u64,
     pub maxmemory_policy: String,
     pub hash_max_packed_entries: u64,
@@ -142,6 +145,9 @@ impl Config {
             restore_mode: RestoreMode::Map,
             accept_damaged_image: false,
             appendonly: false,
+            appendfsync: AppendSync::EverySecond,
+            log_max_bytes: 0,
+            log_segment_bytes: 0,
             maxmemory_bytes: 0,
             maxmemory_policy: String::new(),
             hash_max_packed_entries: 0,
@@ -232,9 +238,7 @@ mod tests {
     #[test]
     fn what_is_not_there_yet_is_said() {
         let mut config = Config::default();
-        for (name, value) in
-            [("appendonly", "yes"), ("io-threads", "4"), ("maxmemory-policy", "allkeys-lru"), ("daemonize", "yes")]
-        {
+        for (name, value) in [("io-threads", "4"), ("maxmemory-policy", "allkeys-lru"), ("daemonize", "yes")] {
             let error = config.set(name, value).unwrap_err().to_string();
             assert!(error.contains("not"), "{error}");
         }

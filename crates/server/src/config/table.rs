@@ -231,16 +231,34 @@ pub static DIRECTIVES: &[Directive] = &[
             Ok(())
         }
     ),
+    flag!("appendonly", "no", "Log writes, so that those after the last image survive a crash.", appendonly),
     directive!(
-        "appendonly",
-        "no",
+        "appendfsync",
+        "everysec",
         MUTABLE,
-        "A log of writes; not there yet.",
-        |c| value::yes_no(c.appendonly),
-        |_, v| {
-            if value::boolean(v)? {
-                return Err("the append-only log is not there yet; use save rules or BGSAVE".into());
-            }
+        "When logged writes are made durable: always (before the reply), everysec or no.",
+        |c| value::choice_name(&c.appendfsync, value::APPEND_SYNCS),
+        |c, v| {
+            c.appendfsync = value::choice(v, value::APPEND_SYNCS)?;
+            Ok(())
+        }
+    ),
+    memory!(
+        "log-max-bytes",
+        "4gb",
+        8 << 20,
+        1 << 50,
+        "Most bytes of the log's files: at half of it an image is taken, at all of it writes wait for that.",
+        log_max_bytes
+    ),
+    directive!(
+        "log-segment-bytes",
+        "64mb",
+        FIXED,
+        "Bytes of each of the log's files; a larger record gets a file of its own size.",
+        |c| c.log_segment_bytes.to_string(),
+        |c, v| {
+            c.log_segment_bytes = value::memory(v, 1 << 20, 1 << 32)?.next_multiple_of(4096);
             Ok(())
         }
     ),

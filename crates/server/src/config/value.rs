@@ -26,6 +26,17 @@ pub enum RestoreMode {
     Load,
 }
 
+/// When the log of writes is made durable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AppendSync {
+    /// Before a write is replied to.
+    Always,
+    /// Once a second.
+    EverySecond,
+    /// When the system likes.
+    Never,
+}
+
 /// How much is logged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
@@ -124,6 +135,10 @@ pub const LOG_LEVELS: &[(&str, LogLevel)] = &[
 
 /// Words of [`LogFormat`].
 pub const LOG_FORMATS: &[(&str, LogFormat)] = &[("text", LogFormat::Text), ("json", LogFormat::Json)];
+
+/// Words of [`AppendSync`].
+pub const APPEND_SYNCS: &[(&str, AppendSync)] =
+    &[("always", AppendSync::Always), ("everysec", AppendSync::EverySecond), ("no", AppendSync::Never)];
 
 /// Words of [`RestoreMode`].
 pub const RESTORE_MODES: &[(&str, RestoreMode)] = &[("map", RestoreMode::Map), ("load", RestoreMode::Load)];

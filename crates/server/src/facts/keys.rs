@@ -1,7 +1,7 @@
 //! Facts of the commands that work on keys of any type.
 
 use crate::cmd::help::help;
-use crate::cmd::{keys, object, scan};
+use crate::cmd::{keys, object, scan, wait};
 use crate::table::*;
 
 const O_1: &str = "O(1)";
@@ -107,6 +107,12 @@ pub static FACTS: &[CommandFacts] = &[
         .keys(&[KeySpec::one(1, RO)])
         .summary("Tells the type of a key's value.")
         .args(&[KEY]),
+    generic(CommandFacts::new("waitaof", 4, wait::waitaof), "7.2.0", O_1)
+        .flags(BLOCKING)
+        .summary("Waits until what the client has written is durable.")
+        .args(&[Arg::int("numlocal"), Arg::int("numreplicas"), Arg::int("timeout")])
+        .tips(&["request_policy:all_shards", "response_policy:agg_min"])
+        .differs("Has the log made durable at once; there are no replicas to wait for."),
     generic(CommandFacts::new("unlink", -2, keys::del), "4.0.0", "O(1) for each key removed regardless of its size.")
         .flags(WRITE | FAST)
         .keys(DELETE_ALL)

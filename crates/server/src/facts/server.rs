@@ -18,6 +18,10 @@ const fn helps(since: &'static str) -> CommandFacts {
 
 /// The facts.
 pub static FACTS: &[CommandFacts] = &[
+    server(CommandFacts::new("bgrewriteaof", 1, persistence::bgrewriteaof), "1.0.0", O_1)
+        .flags(NO_ASYNC_LOADING | ADMIN | NOSCRIPT)
+        .summary("Saves an image in the background, which makes the log before it unnecessary.")
+        .differs("The log is never rewritten: an image stands in for it."),
     server(CommandFacts::new("bgsave", -1, persistence::bgsave), "1.0.0", O_1)
         .flags(NO_ASYNC_LOADING | ADMIN | NOSCRIPT)
         .summary("Saves an image in the background.")
@@ -26,7 +30,7 @@ pub static FACTS: &[CommandFacts] = &[
             &[Arg::word("schedule", "SCHEDULE").since("3.2.2"), Arg::word("cancel", "CANCEL").since("8.1.0")],
         )
         .optional()])
-        .differs("The cut takes constant time, so it is made at once even inside MULTI. CANCEL as in Valkey 8.1."),
+        .differs("Inside MULTI the data is fixed at the end of the transaction, not later. CANCEL as in Valkey 8.1."),
     server(CommandFacts::container("command", COMMAND), "2.8.13", "O(N) where N is the total number of commands")
         .bare(introspect::command)
         .flags(LOADING | STALE | CONNECTION)

@@ -1,5 +1,6 @@
 //! The event loop: waits for sockets, serves those that are ready, looks after time between.
 
+use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,11 +12,14 @@ use super::listen::Listener;
 use super::signals::Signals;
 use super::worker::Worker;
 use crate::clients::{Hold, Slot};
+use crate::journaling;
 use crate::persistence;
 use crate::state::Shutdown;
 
 /// Read at once from a socket.
 const SCRATCH_BYTES: usize = 256 * 1024;
+/// How often it is looked whether the log's device has caught up, should it end with nothing to tell.
+const LOOK_BEHIND: Duration = Duration::from_millis(100);
 /// Events taken at once.
 const EVENTS: usize = 1024;
 const WAKE: Token = Token(usize::MAX - 1);
@@ -39,6 +43,8 @@ pub(super) struct Engine {
     pub write_again: Vec<Slot>,
     /// Slots whose requests have had their share of the last turn.
     pub waiting_turn: Vec<Slot>,
+    /// Slots with replies that wait until a record of the log is durable, in the order of the records.
+    pub held: VecDeque<(u64, Slot)>,
     /// Listeners at which more are waiting.
     pub accept_again: Vec<usize>,
     /// Accepting failed; it is tried again at the next tick.
@@ -61,6 +67,7 @@ impl Engine {
             again: Vec::new(),
             write_again: Vec::new(),
             waiting_turn: Vec::new(),
+            held: VecDeque::new(),
             accept_again: Vec::new(),
             retry_accept: false,
             signals: None,
@@ -176,10 +183,72 @@ impl Engine {
         } else if self.steps_left {
             self.step(now);
         }
+        if self.concerns_log() {
+            self.commit();
+        }
         while let Some(slot) = self.worker.state.clients.doomed.pop() {
             self.close_slot(slot);
         }
         self.worker.state.clients.end_turn();
+    }
+
+    /// Whether there is a log, or somebody who has waited for one that is gone.
+    fn concerns_log(&self) -> bool {
+        let state = &self.worker.state;
+        state.journal.is_some()
+            || !self.held.is_empty()
+            || self.worker.log_behind
+            || !state.journal_state.waiting.is_empty()
+    }
+
+    /// Hands over what the turn has logged, and looks what has become durable meanwhile. Whoever goes on because of that may
+    /// write, too.
+    fn commit(&mut self) {
+        loop {
+            self.commit_once();
+            if self.worker.state.journal.as_ref().is_none_or(|journal| journal.is_committed()) {
+                return;
+            }
+        }
+    }
+
+    fn commit_once(&mut self) {
+        let Worker { store, state, .. } = &mut self.worker;
+        // With one client nobody else is kept waiting for the device.
+        let alone = state.clients.len() == 1 && state.journal_state.waiting.is_empty();
+        journaling::commit(store, state, alone);
+        if journaling::wants_image(state) {
+            persistence::begin_for_log_if_idle(store, state);
+        }
+        let refused = state.log_refusal.is_some();
+        journaling::judge(state);
+        if refused != state.log_refusal.is_some() {
+            persistence::judge_writes(state);
+        }
+        let full = state.log_refusal.is_none() && journaling::is_full(state);
+        let behind = state.journal.as_mut().is_some_and(|journal| journal.look_behind(full));
+        if let Some(journal) = &state.journal
+            && (behind || !self.held.is_empty() || !state.journal_state.waiting.is_empty())
+        {
+            // Before looking how far the log is, so that nothing is missed in between.
+            journal.want_notice();
+        }
+        self.release();
+        if !self.worker.state.journal_state.waiting.is_empty() {
+            self.end_waits();
+        }
+        if std::mem::replace(&mut self.worker.log_behind, behind) && !behind {
+            self.resume_all(Hold::Log);
+        }
+    }
+
+    /// Runs the requests of all clients that have waited for the same.
+    fn resume_all(&mut self, waited_for: Hold) {
+        let clients = self.worker.state.clients.iter();
+        let held: Vec<Slot> = clients.filter(|(_, client)| client.hold == waited_for).map(|(slot, _)| slot).collect();
+        for slot in held {
+            self.resume(slot, waited_for);
+        }
     }
 
     fn resume_paused(&mut self) {
@@ -190,11 +259,7 @@ impl Engine {
             return;
         }
         state.pause = None;
-        let held: Vec<Slot> =
-            state.clients.iter().filter(|(_, client)| client.hold == Hold::Pause).map(|(slot, _)| slot).collect();
-        for slot in held {
-            self.resume(slot, Hold::Pause);
-        }
+        self.resume_all(Hold::Pause);
     }
 
     fn timeout(&self) -> Duration {
@@ -207,6 +272,13 @@ impl Engine {
             let ends = self.worker.state.started + Duration::from_millis(pause.until_ms);
             timeout = timeout.min(ends.saturating_duration_since(now));
         }
+        if let Some(until_ms) = self.worker.state.first_wait_ends_ms() {
+            let ends = self.worker.state.started + Duration::from_millis(until_ms);
+            timeout = timeout.min(ends.saturating_duration_since(now));
+        }
+        if self.worker.log_behind {
+            timeout = timeout.min(LOOK_BEHIND);
+        }
         // Rounded up, or the loop would turn without anything to do until the moment has come.
         timeout + Duration::from_millis(1)
     }
@@ -214,7 +286,13 @@ impl Engine {
     /// Ends the server if nothing speaks against it.
     fn leave(&mut self) -> bool {
         let Some(shutdown) = self.worker.state.shutdown.take() else { return false };
-        persistence::shut_down(&mut self.worker.store, &mut self.worker.state, shutdown)
+        if !persistence::shut_down(&mut self.worker.store, &mut self.worker.state, shutdown) {
+            return false;
+        }
+        // If the log can't be ended well nobody is told so who waits for it.
+        journaling::switch_off(&mut self.worker.store, &mut self.worker.state);
+        self.release();
+        true
     }
 }
 

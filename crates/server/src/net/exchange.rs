@@ -107,6 +107,45 @@ impl Engine {
         self.finish(slot, connection);
     }
 
+    /// Sends replies that had to wait for the log.
+    fn let_go(&mut self, slot: Slot, failed: bool) {
+        let Some(mut connection) = self.worker.state.clients.take(slot) else { return };
+        connection.output.settle(self.worker.state.durable());
+        if failed && connection.output.held_for().is_some() {
+            // What it did is in memory and perhaps nowhere else: neither yes nor no would be true.
+            connection.client.closing = Closing::Now;
+        }
+        self.worker.state.clients.put_back(slot, connection);
+        self.writable(slot);
+    }
+
+    /// Looks which replies need not wait for the log any more.
+    pub(super) fn release(&mut self) {
+        let failed = self.worker.state.journal.as_ref().is_some_and(|journal| journal.failure().is_some());
+        let durable = self.worker.state.durable();
+        while let Some(&(sequence, slot)) = self.held.front()
+            && (sequence <= durable || failed)
+        {
+            self.held.pop_front();
+            self.let_go(slot, failed);
+        }
+    }
+
+    /// Ends what clients have waited for (WAITAOF), and lets them go on.
+    pub(super) fn end_waits(&mut self) {
+        let waiting = std::mem::take(&mut self.worker.state.journal_state.waiting);
+        for id in waiting {
+            let Some(slot) = self.worker.state.clients.slot_of(id) else { continue };
+            let Some(mut connection) = self.worker.state.clients.take(slot) else { continue };
+            if self.worker.answer_wait(&mut connection) {
+                run_waiting(&mut self.worker, &mut connection);
+            } else {
+                self.worker.state.journal_state.waiting.push(id);
+            }
+            self.finish(slot, connection);
+        }
+    }
+
     /// Runs requests that had to wait.
     pub(super) fn resume(&mut self, slot: Slot, waited_for: Hold) {
         let Some(mut connection) = self.worker.state.clients.take(slot) else { return };
@@ -161,13 +200,19 @@ impl Engine {
             self.close(slot, connection);
             return;
         }
+        if let Some(sequence) = connection.output.held_for()
+            && sequence > connection.listed_for
+        {
+            connection.listed_for = sequence;
+            self.held.push_back((sequence, slot));
+        }
         if connection.hold == Hold::Share {
             self.waiting_turn.push(slot);
         } else if connection.unread && !connection.is_held() {
             connection.unread = false;
             self.again.push(slot);
         }
-        let wants_writing = !connection.output.is_empty();
+        let wants_writing = !connection.output.waiting().is_empty();
         if wants_writing != connection.watches_writing {
             watch_writing(self.poll.registry(), slot, &mut connection, wants_writing);
         }

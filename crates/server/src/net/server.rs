@@ -12,7 +12,10 @@ use super::listen::{self, ListenError};
 use super::worker::Worker;
 use crate::config::Config;
 use crate::facts;
+use crate::journaling;
+use crate::persistence;
 use crate::registry;
+use crate::replay::{ReplayError, replay};
 use crate::save_state::Restored;
 use crate::state::{FILES_BESIDES, Hooks, ServerState};
 
@@ -25,6 +28,9 @@ pub enum ServerError {
     /// The system refused what the event loop needs.
     #[error("the event loop failed: {0}")]
     Loop(#[from] io::Error),
+    /// The log of writes can't be brought back.
+    #[error(transparent)]
+    Replay(#[from] ReplayError),
     /// What the server itself can't go on with.
     #[error("{0}")]
     Fault(String),
@@ -52,10 +58,22 @@ impl Handle {
     }
 }
 
+/// A log continues an image, so there must be one.
+fn begin_log(store: &mut Store, state: &mut ServerState) -> Result<(), String> {
+    if store.image_epoch() == 0 {
+        tracing::info!("taking the image that the log will begin with");
+        persistence::save_now(store, state)?;
+    }
+    journaling::start(store, state)
+}
+
 impl Server {
-    /// Opens the sockets.
-    pub fn start(config: Config, store: Store, restored: Restored, hooks: Hooks) -> Result<Server, ServerError> {
+    /// Replays the log, opens the sockets, and begins to log if the configuration says so.
+    pub fn start(config: Config, mut store: Store, restored: Restored, hooks: Hooks) -> Result<Server, ServerError> {
         let registry = registry::install(facts::ALL);
+        let log_directory = journaling::directory(&config, hooks.log_directory.as_ref());
+        let changes_before = store.changes();
+        let replayed = replay(registry, &config, &mut store, &*log_directory)?;
         let files = quire_sys::limits::raise_open_files(u64::from(config.maxclients) + FILES_BESIDES);
         let mut state = ServerState::new(config);
         let room = files.saturating_sub(FILES_BESIDES).max(1);
@@ -67,10 +85,15 @@ impl Server {
         state.addresses = listeners.iter().map(|listener| listener.address().0).collect();
         state.port = listeners.iter().find_map(|listener| listener.address().1).unwrap_or(0);
         state.saves.restored = restored;
-        state.saves.changes_at_last_save = store.changes();
+        state.saves.changes_at_last_save = changes_before;
         state.hooks = hooks;
+        journaling::note_replay(&mut state, &replayed);
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), Engine::wake_token())?);
+        state.waker = Some(Arc::clone(&waker));
+        if state.config.appendonly {
+            begin_log(&mut store, &mut state).map_err(ServerError::Fault)?;
+        }
         let stop = Arc::new(AtomicBool::new(false));
         let worker = Worker::new(store, state, registry);
         let engine = Engine::new(poll, listeners, worker, Arc::clone(&stop))?;

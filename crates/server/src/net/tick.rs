@@ -99,7 +99,7 @@ impl Engine {
         let mut waiting: Vec<Slot> = Vec::new();
         let mut idle: Vec<Slot> = Vec::new();
         for (slot, connection) in state.clients.iter() {
-            let waits = matches!(connection.hold, Hold::Pause | Hold::Share);
+            let waits = matches!(connection.hold, Hold::Pause | Hold::Share | Hold::Log | Hold::Wait);
             if timeout_ms > 0 && !waits && now_ms.saturating_sub(connection.client.active_ms) > timeout_ms {
                 idle.push(slot);
             } else if limited && !connection.output.is_empty() {

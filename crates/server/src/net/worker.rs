@@ -8,8 +8,10 @@ use quire_store::{Prefetched, Store};
 
 use crate::client::{Closing, CommandId};
 use crate::clients::{Connection, Hold};
+use crate::cmd::wait;
 use crate::ctx::Ctx;
 use crate::dispatch;
+use crate::journal::LOST;
 use crate::registry::Registry;
 use crate::resp::parser::{Parsed, ProtocolError};
 use crate::resp::{Batch, Limits, Reply, parse};
@@ -46,6 +48,8 @@ pub(super) struct Worker {
     commands: Vec<Option<CommandId>>,
     tokens: Vec<Prefetched>,
     most_reply_bytes: u64,
+    /// The log's device is behind: commands that write must wait.
+    pub log_behind: bool,
 }
 
 impl Worker {
@@ -60,6 +64,7 @@ impl Worker {
             commands: Vec::new(),
             tokens: Vec::with_capacity(BATCH),
             most_reply_bytes: (memory_bytes / MEMORY_PART).max(LEAST_LIMIT_BYTES),
+            log_behind: false,
         }
     }
 
@@ -69,6 +74,7 @@ impl Worker {
         self.reply.set_limit(self.reply_limit_bytes());
         self.store.set_touching(!connection.client.no_touch);
         connection.hold = Hold::Nothing;
+        connection.client.owes = 0;
         let began = Instant::now();
         self.state.command_clock = began;
         let mut done = 0;
@@ -180,6 +186,10 @@ impl Worker {
             if connection.client.closing != Closing::No {
                 return false;
             }
+            if connection.client.waits.is_some() {
+                connection.hold = Hold::Wait;
+                return false;
+            }
             if self.reply.len() >= FLUSH_BYTES {
                 self.flush(connection);
                 if connection.client.closing != Closing::No {
@@ -196,6 +206,8 @@ impl Worker {
     fn must_wait(&self, command: Option<CommandId>, began: Instant, connection: &Connection) -> Hold {
         if self.state.pause.is_some() && self.is_paused(command, connection) {
             Hold::Pause
+        } else if self.log_behind && self.writes(command, connection) {
+            Hold::Log
         } else if connection.output.len() > self.held_output_bytes(connection) {
             Hold::Unread
         } else if self.state.command_clock.saturating_duration_since(began) > SHARE {
@@ -207,12 +219,17 @@ impl Worker {
 
     #[cold]
     fn is_paused(&self, command: Option<CommandId>, connection: &Connection) -> bool {
+        let exempt = command.is_some_and(|id| self.registry.command(id).facts.name == "client");
+        self.state.is_paused(self.writes(command, connection)) && !exempt
+    }
+
+    /// Whether a command may change data: itself, or as the end of a transaction that does.
+    #[cold]
+    fn writes(&self, command: Option<CommandId>, connection: &Connection) -> bool {
         let facts = command.map(|id| self.registry.command(id).facts);
-        let writes = facts.is_some_and(|facts| facts.has(WRITE))
+        facts.is_some_and(|facts| facts.has(WRITE))
             || connection.client.multi.as_ref().is_some_and(|multi| multi.flags & WRITE != 0)
-                && facts.is_some_and(|facts| facts.name == "exec");
-        let exempt = facts.is_some_and(|facts| facts.name == "client");
-        self.state.is_paused(writes) && !exempt
+                && facts.is_some_and(|facts| facts.name == "exec")
     }
 
     /// How many unread replies a client may have before it is made to wait.
@@ -232,6 +249,20 @@ impl Worker {
         connection.client.closing = Closing::AfterReply;
     }
 
+    /// Replies to whoever has written are held until the log has it durable, if it is to be so before they are sent.
+    /// Who only reads isn't held: it may see what isn't durable yet, but never waits for the device.
+    #[inline]
+    fn hold_if_owed(&self, connection: &mut Connection) {
+        let sequence = connection.client.owes;
+        if sequence > 0
+            && let Some(journal) = &self.state.journal
+            && journal.holds_replies()
+            && sequence > journal.durable()
+        {
+            connection.output.hold(sequence);
+        }
+    }
+
     /// Hands the replies to the socket; what it does not take waits in the connection.
     fn flush(&mut self, connection: &mut Connection) {
         if self.reply.is_empty() {
@@ -241,8 +272,15 @@ impl Worker {
             self.drop_replies(connection);
             return;
         }
+        if connection.client.owes == LOST {
+            // What it has written is in memory and nowhere else: neither yes nor no would be true.
+            self.reply.truncate(0);
+            connection.client.closing = Closing::Now;
+            return;
+        }
+        self.hold_if_owed(connection);
         let mut sent = 0;
-        if connection.output.is_empty() {
+        if connection.output.is_empty() && connection.output.held_for().is_none() {
             sent = write_once(self.reply.as_bytes(), connection, &mut self.state);
         }
         let unsent = self.reply.len() - sent;
@@ -273,10 +311,12 @@ impl Worker {
         self.reply.clear(KEPT_REPLY_BYTES);
     }
 
-    /// Writes what waits, as far as the socket takes it, but not for ever; true if there is more that it may take.
+    /// Writes what waits, as far as the log allows and the socket takes it, but not for ever; true if there is more that it
+    /// may take.
     pub fn write_waiting(&mut self, connection: &mut Connection) -> bool {
         let mut written = 0;
-        while !connection.output.is_empty() && written < WRITTEN_AT_ONCE_BYTES {
+        connection.output.settle(self.state.durable());
+        while !connection.output.waiting().is_empty() && written < WRITTEN_AT_ONCE_BYTES {
             let Connection { output, socket, client, .. } = connection;
             let waiting = output.waiting();
             match socket.write(&waiting[..waiting.len().min(WRITTEN_AT_ONCE_BYTES)]) {
@@ -302,7 +342,26 @@ impl Worker {
             client.active_ms = self.state.clock_ms();
         }
         check_output(connection, &mut self.state);
-        written >= WRITTEN_AT_ONCE_BYTES && !connection.output.is_empty()
+        written >= WRITTEN_AT_ONCE_BYTES && !connection.output.waiting().is_empty()
+    }
+
+    /// Ends a client's WAITAOF if what it waits for has come, or its time has; false while it waits on. Its further requests
+    /// may be run then.
+    pub fn answer_wait(&mut self, connection: &mut Connection) -> bool {
+        let Some(waits) = connection.client.waits else { return true };
+        let Some(answer) = wait::answer(&self.state, &waits) else { return false };
+        connection.client.waits = None;
+        connection.client.owes = 0;
+        if !waits.silent {
+            self.reply.set_protocol(connection.client.protocol);
+            match answer {
+                Ok(local) => wait::reply(&mut self.reply, local),
+                Err(error) => self.reply.error(&error.line()),
+            }
+            self.flush(connection);
+            self.reply.clear(KEPT_REPLY_BYTES);
+        }
+        true
     }
 }
 

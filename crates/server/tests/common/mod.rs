@@ -7,14 +7,20 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use quire_device::{Directory, Memory};
 use quire_server::config::Config;
 use quire_server::net::{Handle, Server, ServerError};
+use quire_server::save_state::Restored;
 use quire_server::saving;
 use quire_server::state::Hooks;
+use quire_store::{ImagePlace, RestoreMode, Store, StoreConfig};
 use tempfile::TempDir;
+
+pub mod gate;
 
 /// How long anything may take before its test fails.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -39,27 +45,89 @@ pub fn start(settings: &[(&str, &str)]) -> Running {
 
 /// Starts a server whose data lies in `dir`.
 pub fn start_in(dir: &Path, settings: &[(&str, &str)]) -> Running {
+    start_with(config_in(dir, settings))
+}
+
+/// The configuration of [`start_in`].
+pub fn config_in(dir: &Path, settings: &[(&str, &str)]) -> Config {
     let mut config = Config::default();
     let usual = [("bind", "127.0.0.1"), ("port", "0"), ("save", ""), ("enable-debug-command", "local")];
     for (name, value) in usual.iter().chain(settings) {
         config.set(name, value).unwrap();
     }
     config.set("dir", dir.to_str().unwrap()).unwrap();
-    start_with(config)
+    config
 }
 
 /// Starts a server with this configuration.
 pub fn start_with(config: Config) -> Running {
+    start_hooked(config, Hooks::default())
+}
+
+/// A server whose data lies in `dir`, and its log in another directory.
+pub fn start_logging(dir: &Path, settings: &[(&str, &str)], log_directory: Arc<dyn Directory>) -> Running {
+    let hooks = Hooks { log_directory: Some(log_directory), ..Hooks::default() };
+    start_hooked(config_in(dir, settings), hooks)
+}
+
+/// A server whose image and log lie in `memory`, so that the power can be cut.
+///
+/// # Errors
+/// Its disk fails before it serves.
+pub fn start_within(memory: &Memory, settings: &[(&str, &str)]) -> Result<Running, String> {
+    let own_dir = tempfile::tempdir().unwrap();
+    let config = config_in(own_dir.path(), settings);
+    let directory: Arc<dyn Directory> = Arc::new(memory.clone());
+    let open = move |config: &Config| {
+        let place = ImagePlace::within(Arc::clone(&directory), &config.dbfilename);
+        let opened = Store::open(StoreConfig::default(), &place, RestoreMode::Load, false);
+        let (store, _) = opened.map_err(|error| error.to_string())?;
+        let (log_directory, image_directory) = (Some(Arc::clone(&directory)), Some(Arc::clone(&directory)));
+        let hooks = Hooks { log_directory, image_directory, ..Hooks::default() };
+        Ok((store, Restored::default(), hooks))
+    };
+    let mut running = launch(config, open)?;
+    running.own_dir = Some(own_dir);
+    Ok(running)
+}
+
+/// Why a server does not start.
+pub fn refused(config: Config) -> String {
+    let (store, restored) = saving::open(&config).expect("the data can be opened");
+    match Server::start(config, store, restored, Hooks::default()) {
+        Ok(_) => panic!("it starts"),
+        Err(error) => error.to_string(),
+    }
+}
+
+fn start_hooked(config: Config, hooks: Hooks) -> Running {
+    let open = |config: &Config| saving::open(config).map(|(store, restored)| (store, restored, hooks));
+    launch(config, open).expect("the server starts")
+}
+
+/// What a server begins with.
+type Opened = Result<(Store, Restored, Hooks), String>;
+
+fn launch(config: Config, open: impl FnOnce(&Config) -> Opened + Send + 'static) -> Result<Running, String> {
     let dir = config.dir.clone();
-    let (started, port) = std::sync::mpsc::channel();
+    let (started, result) = std::sync::mpsc::channel();
     let thread = std::thread::spawn(move || {
-        let (store, restored) = saving::open(&config).expect("the data can be opened");
-        let server = Server::start(config, store, restored, Hooks::default())?;
-        started.send((server.port(), server.handle())).unwrap();
-        server.run()
+        let begun = open(&config).and_then(|(store, restored, hooks)| {
+            Server::start(config, store, restored, hooks).map_err(|error| error.to_string())
+        });
+        match begun {
+            Ok(server) => {
+                started.send(Ok((server.port(), server.handle()))).unwrap();
+                server.run()
+            }
+            Err(reason) => {
+                started.send(Err(reason)).unwrap();
+                Ok(())
+            }
+        }
     });
-    let (port, handle) = port.recv().expect("the server starts");
-    Running { handle, thread: Some(thread), port, dir, own_dir: None }
+    let (port, handle) = result.recv().expect("the server does not panic")?;
+    Ok(Running { handle, thread: Some(thread), port, dir, own_dir: None })
 }
 
 impl Running {
@@ -210,6 +278,11 @@ impl Client {
     /// Says that nothing more will be sent.
     pub fn end(&mut self) {
         self.stream.end();
+    }
+
+    /// As [`Client::call`]; `None` when the server has closed the connection.
+    pub fn try_call(&mut self, line: &str) -> Option<Value> {
+        if self.try_send(request(line)) { self.try_reply() } else { None }
     }
 
     /// One command, its words separated by spaces, and its reply.

@@ -130,7 +130,9 @@ impl Core {
         // The keeper may be at a page of the epoch before, and notices by itself (`keep`); but a consumer can't be told
         // afterwards that it was handed the wrong bytes.
         // SAFETY: slots live as long as the core.
-        if self.consumer.is_some() && let Some(before) = unsafe { before.as_ref() } {
+        if self.consumer.is_some()
+            && let Some(before) = unsafe { before.as_ref() }
+        {
             while before.is_served() {
                 std::thread::yield_now();
             }
@@ -453,7 +455,10 @@ mod tests {
         // SAFETY: inside the span, and nobody else uses it.
         unsafe { core.address(page).write_bytes(7, PAGE_SIZE) };
         core.copy_run(&first, core.region_of(page), page..page + 2);
-        assert_eq!((claim::state(first.word(page)), claim::state(first.word(page + 1))), (State::Unsaved, State::Unsaved));
+        assert_eq!(
+            (claim::state(first.word(page)), claim::state(first.word(page + 1))),
+            (State::Unsaved, State::Unsaved)
+        );
         let State::Held(held) = claim::state(second.word(page)) else { panic!("the second epoch has no copy") };
         // SAFETY: a published page of the store.
         assert_eq!(unsafe { *core.store.page(held) }, 0);

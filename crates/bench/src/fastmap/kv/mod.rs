@@ -1,0 +1,9 @@
+//! The key-value store of the experiment and its loads: a page-based B+-tree over any subject, and LMDB.
+
+pub mod lmdb;
+mod node;
+mod store;
+pub mod tree;
+pub mod ycsb;
+
+pub use node::VALUE_BYTES;

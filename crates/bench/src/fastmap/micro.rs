@@ -1,0 +1,254 @@
+//! The paper's microbenchmark: threads that load or store one word of a random page, as fast as they can.
+//!
+//! Relies on a dataset that is several times the budget, so that most touches of a uniform draw are misses. The budget is
+//! filled by touches of the same kind, from many threads, before anything counts; a phase then lasts a fixed time.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+use super::pages::{Hand, Touch};
+use super::place::{CHANGED_WORD, Place, stamp};
+use super::tally::{Meter, Tally, histogram};
+use crate::words::Dice;
+use crate::zipf::{Scatter, Zipf};
+
+/// Threads that fill the budget before the phase that counts.
+const WARM_THREADS: usize = 16;
+/// Pages known to be needed next, and how many of them are asked for at a time, where a subject prefetches.
+const WINDOW: usize = 64;
+const STEP: usize = 16;
+
+/// What is touched.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Micro {
+    /// Threads.
+    pub threads: usize,
+    /// Whether they store.
+    pub stores: bool,
+    /// Zipf exponent of the draw; 0 for a uniform one.
+    pub skew: f64,
+    /// Whether each thread keeps [`WINDOW`] future pages in flight (shared among the threads).
+    pub ahead: bool,
+    /// Touches before those that count, and how long they may take.
+    pub warm_ops: u64,
+    /// As above.
+    pub warm_ms: u64,
+    /// How long touches count.
+    pub measure_ms: u64,
+    /// Seed of everything that is drawn.
+    pub seed: u64,
+    /// Number of the visit, to tell its stores by; from 1.
+    pub visit: u16,
+}
+
+/// Pages in the order in which one thread touches them.
+struct Course {
+    dice: Dice,
+    zipf: Option<Zipf>,
+    scatter: Scatter,
+    pages: u64,
+    coming: VecDeque<u64>,
+}
+
+impl Course {
+    fn new(micro: &Micro, place: &Place, seed: u64) -> Self {
+        let zipf = (micro.skew > 0.0).then(|| Zipf::new(place.pages, micro.skew));
+        // Which pages are popular is the same for all threads, or there would be several sets of them.
+        let scatter = Scatter::new(place.pages, micro.seed);
+        Self { dice: Dice::new(seed), zipf, scatter, pages: place.pages, coming: VecDeque::new() }
+    }
+
+    fn draw(&mut self) -> u64 {
+        match self.zipf {
+            Some(zipf) => self.scatter.key(zipf.roll(&mut self.dice)),
+            None => self.dice.below(self.pages),
+        }
+    }
+
+    /// The next page; has `window` pages after it in flight by then.
+    fn next(&mut self, hand: &mut impl Hand, window: usize) -> anyhow::Result<u64> {
+        if window == 0 {
+            return Ok(self.draw());
+        }
+        let step = STEP.min(window.div_ceil(2));
+        if self.coming.len() + step <= window + 1 {
+            let mut fresh = [0; WINDOW];
+            let count = window + 1 - self.coming.len();
+            fresh[..count.min(WINDOW)].iter_mut().for_each(|page| *page = self.draw());
+            let fresh = &fresh[..count.min(WINDOW)];
+            hand.prefetch(fresh)?;
+            self.coming.extend(fresh);
+        }
+        Ok(self.coming.pop_front().unwrap_or_default())
+    }
+}
+
+/// What touches are for. The two draw different pages, or what has just been brought in would be drawn again.
+#[derive(Clone, Copy)]
+enum Phase {
+    Warm,
+    Measured,
+}
+
+/// When a thread is to stop.
+enum Until<'a> {
+    /// All threads together have done as much, or the flag is up.
+    Left(&'a AtomicU64, &'a AtomicBool),
+    /// The flag is up.
+    Told(&'a AtomicBool),
+}
+
+impl Until<'_> {
+    fn goes_on(&self) -> bool {
+        match self {
+            Self::Left(left, flag) => {
+                !flag.load(Ordering::Relaxed)
+                    && left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
+            }
+            Self::Told(flag) => !flag.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// Fills the budget, then measures.
+///
+/// # Errors
+/// The device failed, or a page is not what it should be.
+pub fn run<T: Touch>(subject: &T, micro: &Micro, place: &Place) -> anyhow::Result<Tally> {
+    let left = AtomicU64::new(micro.warm_ops);
+    let flag = AtomicBool::new(false);
+    let limit = Duration::from_millis(micro.warm_ms);
+    let warm = Micro { threads: WARM_THREADS, ahead: false, ..micro.clone() };
+    crew(subject, &warm, place, Phase::Warm, &Until::Left(&left, &flag), || {
+        let began = Instant::now();
+        while began.elapsed() < limit && left.load(Ordering::Relaxed) > 0 {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        flag.store(true, Ordering::Relaxed);
+    })?;
+    flag.store(false, Ordering::Relaxed);
+    let meter = Meter::begin(place, subject.counters());
+    let (ops, latencies) = crew(subject, micro, place, Phase::Measured, &Until::Told(&flag), || {
+        std::thread::sleep(Duration::from_millis(micro.measure_ms));
+        flag.store(true, Ordering::Relaxed);
+    })?;
+    Ok(meter.end(if micro.stores { "write" } else { "read" }, ops, &latencies, subject.counters()))
+}
+
+/// Has all threads touch pages while `meanwhile` runs, which must see to their end.
+fn crew<T: Touch>(
+    subject: &T,
+    micro: &Micro,
+    place: &Place,
+    phase: Phase,
+    until: &Until<'_>,
+    meanwhile: impl FnOnce(),
+) -> anyhow::Result<(u64, Histogram<u64>)> {
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..micro.threads as u64)
+            .map(|thread| {
+                let seed = micro.seed.wrapping_mul(1009).wrapping_add(thread)
+                    ^ (micro.threads as u64) << 32
+                    ^ (phase as u64) << 48;
+                scope.spawn(move || touch_all(subject, micro, place, until, seed))
+            })
+            .collect();
+        meanwhile();
+        let mut all = (0, histogram());
+        for thread in threads {
+            let (ops, latencies) = thread.join().expect("a touching thread does not panic")?;
+            all.0 += ops;
+            all.1.add(latencies)?;
+        }
+        Ok(all)
+    })
+}
+
+fn touch_all<T: Touch>(
+    subject: &T,
+    micro: &Micro,
+    place: &Place,
+    until: &Until<'_>,
+    seed: u64,
+) -> anyhow::Result<(u64, Histogram<u64>)> {
+    let mut hand = subject.hand()?;
+    let mut course = Course::new(micro, place, seed);
+    let window = if micro.ahead { (WINDOW / micro.threads).max(4) } else { 0 };
+    let mut latencies = histogram();
+    let mut ops = 0;
+    let mut before = Instant::now();
+    while until.goes_on() {
+        let page = course.next(&mut hand, window)?;
+        if micro.stores {
+            hand.store(page, CHANGED_WORD, place.changed_word(page, micro.visit, ops))?;
+        } else {
+            let word = hand.load(page, 0)?;
+            ensure!(word == stamp(page), "page {page} begins with {word:#x}, which is not its stamp");
+        }
+        ops += 1;
+        let now = Instant::now();
+        latencies.saturating_record((now - before).as_nanos() as u64);
+        before = now;
+    }
+    Ok((ops, latencies))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fastmap::subject::{Subject, With, with_pages};
+
+    fn micro(stores: bool, ahead: bool) -> Micro {
+        let skew = if ahead { 0.99 } else { 0.0 };
+        Micro { threads: 3, stores, skew, ahead, warm_ops: 300, warm_ms: 1000, measure_ms: 20, seed: 5, visit: 1 }
+    }
+
+    struct Run<'a>(&'a Micro, &'a Place);
+
+    impl With for Run<'_> {
+        type Out = Tally;
+
+        fn with<P: crate::fastmap::pages::Pages>(self, pages: &P) -> anyhow::Result<Tally> {
+            run(pages, self.0, self.1)
+        }
+    }
+
+    #[test]
+    fn every_subject_reads_the_stamps_and_keeps_them_when_it_writes() {
+        let dir = tempfile::tempdir_in(".").unwrap();
+        let place = Place::stamped_file(&dir.path().join("data"), 200).unwrap();
+        for stores in [true, false] {
+            for &subject in Subject::PAGED {
+                let micro = micro(stores, subject.is_ahead());
+                let tally = with_pages(subject, &place, 64 * 4096, Run(&micro, &place)).unwrap();
+                assert!(tally.ops > 0 && tally.latency_ns[0] > 0, "{subject:?}");
+            }
+            let direct = crate::fastmap::subject::direct::Direct::new(&place).unwrap();
+            assert!(run(&direct, &micro(stores, false), &place).unwrap().ops > 0);
+        }
+    }
+
+    #[test]
+    fn a_wrong_page_is_told() {
+        let shelf = crate::fastmap::shelf::Shelf::new(10);
+        let place = Place { kind: crate::fastmap::place::Kind::Disk, path: "nowhere".into(), pages: 10 };
+        let error = run(&shelf, &micro(false, false), &place).unwrap_err().to_string();
+        assert!(error.contains("stamp"), "{error}");
+    }
+
+    #[test]
+    fn a_course_that_looks_ahead_is_the_same_course() {
+        let shelf = crate::fastmap::shelf::Shelf::new(100);
+        let place = Place { kind: crate::fastmap::place::Kind::Disk, path: "nowhere".into(), pages: 100 };
+        let follow = |window| -> Vec<u64> {
+            let mut course = Course::new(&micro(false, true), &place, 9);
+            (0..500).map(|_| course.next(&mut &shelf, window).unwrap()).collect()
+        };
+        assert!(follow(0) == follow(64) && follow(0) == follow(4));
+    }
+}

@@ -1,0 +1,99 @@
+//! Eviction policies on the traces of this very experiment: for information.
+//!
+//! Relies on the pool's own replay of a policy. Traces come from the same workloads over pages in memory: the draw of the
+//! microbenchmark, the key-value loads, the search through a graph.
+
+use std::path::Path;
+
+use anyhow::Context;
+use quire_pool::evict::{Kind, replay, traces};
+
+use super::bfs::{self, Bfs};
+use super::graph::Graph;
+use super::kv::tree::Tree;
+use super::kv::ycsb::{self, Ycsb};
+use super::pages::Counters;
+use super::place::Place;
+use super::shelf::Shelf;
+use crate::report::{Better, Figure};
+use crate::words::Dice;
+use crate::zipf::{Scatter, Zipf};
+
+/// Memory is an eighth of the pages, as in the microbenchmark; a batch is what the pool would choose.
+const SHARE: u64 = 8;
+
+struct Trace {
+    name: &'static str,
+    pages: u64,
+    uses: Vec<u64>,
+}
+
+/// A line for each trace.
+///
+/// # Errors
+/// The graph can't be written below `dir`.
+pub fn compare(dir: &Path, quick: bool) -> anyhow::Result<Vec<Figure>> {
+    let uses = if quick { 200_000 } else { 2_000_000 };
+    let all = [zipf(uses), scanned(uses), key_values(if quick { 5000 } else { 40_000 })?, search(dir, quick)?];
+    Ok(all.iter().map(line).collect())
+}
+
+fn line(trace: &Trace) -> Figure {
+    let capacity = (trace.pages / SHARE).max(8) as usize;
+    let ratio = |kind| replay(kind, capacity, (capacity / 64).clamp(1, 512), trace.uses.iter().copied()).hit_ratio();
+    Figure::new(format!("hit_ratio_{}", trace.name), ratio(Kind::S3Fifo), "of 1", Better::Higher)
+        .peer("clock", ratio(Kind::Clock))
+        .peer("lru2", ratio(Kind::Lru2))
+        .peer("pages", trace.pages as f64)
+        .peer("uses", trace.uses.len() as f64)
+}
+
+fn zipf(uses: usize) -> Trace {
+    let pages = 1 << 16;
+    let (zipf, scatter, mut dice) = (Zipf::new(pages, 0.99), Scatter::new(pages, 1), Dice::new(1));
+    let uses = (0..uses).map(|_| scatter.key(zipf.roll(&mut dice))).collect();
+    Trace { name: "zipf", pages, uses }
+}
+
+fn scanned(uses: usize) -> Trace {
+    let pages = 1 << 16;
+    Trace { name: "zipf_and_scans", pages, uses: traces::scanned(pages as usize, 0.99, uses, 10_000, 40_000, 2) }
+}
+
+fn key_values(records: u64) -> anyhow::Result<Trace> {
+    let ycsb = Ycsb { records, threads: 1, run_ms: 100, seed: 1 };
+    // Room for what the loads insert in their time, too.
+    let pages = records * 2 + 100 * ycsb.run_ms;
+    let shelf = Shelf::new(pages);
+    let nowhere = Place { kind: super::place::Kind::Disk, path: "nowhere".into(), pages };
+    let used = {
+        let tree = Tree::new(&shelf, 4, pages)?;
+        ycsb::run(&tree, &ycsb, &nowhere, &Counters::new)?;
+        tree.used_pages()
+    };
+    Ok(Trace { name: "ycsb", pages: used, uses: shelf.into_trace() })
+}
+
+fn search(dir: &Path, quick: bool) -> anyhow::Result<Trace> {
+    let path = dir.join("policies-graph");
+    let (graph, place) = Graph::write(&path, if quick { 14 } else { 18 }, 1)?;
+    let shelf = Shelf::of_bytes(&std::fs::read(&path).with_context(|| format!("reading {}", path.display()))?);
+    std::fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))?;
+    bfs::run(&shelf, &Bfs { graph, threads: 1 }, &place)?;
+    Ok(Trace { name: "bfs", pages: place.pages, uses: shelf.into_trace() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_trace_has_a_line_and_ratios_are_ratios() {
+        let dir = tempfile::tempdir_in(".").unwrap();
+        let lines =
+            [zipf(20_000), key_values(600).unwrap(), search(dir.path(), true).unwrap()].map(|trace| line(&trace));
+        for figure in lines {
+            assert!((0.0..=1.0).contains(&figure.value) && figure.peer["uses"].as_f64() > Some(1000.0), "{figure:?}");
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! The parent's side of a visit: starts the process, puts it under its limit, tells it what to do, waits.
+//!
+//! Relies on the process being this very program again, which waits for its line. A visit that fails or takes too long is a
+//! result, too; an interrupt ends everything in order, so that the device is reset and no group stays behind.
+
+use std::cell::Cell;
+use std::io::{Read, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+
+use super::cage::Cage;
+use super::tally::Tally;
+use super::visit::{Spec, Work};
+use crate::memory;
+
+/// The name under which a child is started; not for people.
+pub const CHILD: &str = "fastmap-visit";
+
+/// What a visit came to: tallies, or why there are none.
+pub type Outcome = Result<Vec<Tally>, String>;
+
+/// Starts visits, one at a time.
+#[derive(Debug)]
+pub struct Runner {
+    program: PathBuf,
+    interrupted: Arc<AtomicBool>,
+    started: Cell<u32>,
+}
+
+impl Runner {
+    /// A runner that starts `program`. From now on an interrupt is noted instead of ending this process.
+    ///
+    /// # Errors
+    /// Where memory can't be limited, or signals can't be had.
+    pub fn new(program: PathBuf) -> anyhow::Result<Self> {
+        let interrupted = Arc::new(AtomicBool::new(false));
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+            signal_hook::flag::register(signal, Arc::clone(&interrupted)).context("waiting for interrupts")?;
+        }
+        let runner = Self { program, interrupted, started: Cell::new(0) };
+        drop(runner.cage(64 << 20)?);
+        Ok(runner)
+    }
+
+    fn cage(&self, limit_bytes: u64) -> anyhow::Result<Cage> {
+        let number = self.started.get();
+        self.started.set(number + 1);
+        Cage::new(&format!("quire-bench-{}-{number}", std::process::id()), limit_bytes)
+    }
+
+    /// Ends the experiment if somebody wants that.
+    ///
+    /// # Errors
+    /// When there was an interrupt.
+    pub fn check(&self) -> anyhow::Result<()> {
+        if self.interrupted.load(Ordering::Relaxed) {
+            bail!("interrupted");
+        }
+        Ok(())
+    }
+
+    /// Makes a visit. Pages of its place are out of the page cache when it begins.
+    ///
+    /// # Errors
+    /// The visit could not be started, or there was an interrupt. What goes wrong in the visit itself is an outcome.
+    pub fn visit(&self, spec: &Spec) -> anyhow::Result<Outcome> {
+        self.check()?;
+        // A directory is for a database that is new with each visit.
+        if !spec.place.path.is_dir() {
+            spec.place.drop_cache()?;
+        }
+        memory::warm(spec.limit_bytes());
+        let cage = self.cage(spec.limit_bytes())?;
+        let mut command = Command::new(&self.program);
+        command.args(["bench", CHILD]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().with_context(|| format!("starting {}", self.program.display()))?;
+        let mut child = Running(child);
+        cage.admit(child.0.id())?;
+        let line = serde_json::to_string(spec)? + "\n";
+        child.0.stdin.take().context("the child's input")?.write_all(line.as_bytes()).context("telling the child")?;
+        let outcome = self.wait(&mut child, time_limit(&spec.work))?;
+        let outcome = outcome.map(|mut tallies| {
+            if let (Some(tally), Some(peak)) = (tallies.last_mut(), cage.peak_bytes()) {
+                tally.counters.insert("peak_mib".into(), peak as f64 / f64::from(1 << 20));
+            }
+            tallies
+        });
+        drop(child);
+        Ok(outcome)
+    }
+
+    fn wait(&self, child: &mut Running, limit: Duration) -> anyhow::Result<Outcome> {
+        let began = Instant::now();
+        let status = loop {
+            if let Some(status) = child.0.try_wait().context("waiting for a visit")? {
+                break status;
+            }
+            self.check()?;
+            if began.elapsed() > limit {
+                return Ok(Err(format!("not done after {} s", limit.as_secs())));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        self.check()?;
+        let (mut answer, mut complaint) = (String::new(), String::new());
+        if let (Some(out), Some(err)) = (&mut child.0.stdout, &mut child.0.stderr) {
+            out.read_to_string(&mut answer).context("a visit's answer")?;
+            err.read_to_string(&mut complaint).context("a visit's complaint")?;
+        }
+        if !status.success() {
+            let last = complaint.lines().last().unwrap_or("no complaint; the memory limit may have ended it");
+            return Ok(Err(format!("{status}: {last}")));
+        }
+        Ok(serde_json::from_str(&answer).map_err(|error| format!("an answer that can't be read: {error}")))
+    }
+}
+
+/// How long a visit may take before it counts as hung.
+fn time_limit(work: &Work) -> Duration {
+    Duration::from_secs(match work {
+        Work::Micro(_) | Work::Hit(_) | Work::Bounds(_) => 60,
+        Work::Bfs(_) | Work::Ycsb(_) => 900,
+    })
+}
+
+/// A process that ends with this.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Both fail only when the process has already ended and been waited for.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

@@ -1,0 +1,60 @@
+//! Linux's own: the file mapped shared.
+//!
+//! Relies on the kernel for everything: the page cache is the pool, the cgroup's limit its size.
+
+use anyhow::Context;
+use quire_sys::shared_map::{Expect, SharedMap};
+
+use crate::fastmap::pages::{Pages, Words};
+use crate::fastmap::place::{PAGE_BYTES, PAGE_WORDS, Place};
+
+/// A mapped file. With `AHEAD` its pages are asked for with `MADV_WILLNEED`.
+#[derive(Debug)]
+pub struct Mapped<const AHEAD: bool> {
+    map: SharedMap,
+    pages: u64,
+}
+
+impl<const AHEAD: bool> Mapped<AHEAD> {
+    /// Maps all of `place`.
+    ///
+    /// # Errors
+    /// When it can't be mapped.
+    pub fn new(place: &Place, expect: Expect) -> anyhow::Result<Self> {
+        let bytes = place.pages as usize * PAGE_BYTES;
+        let map = SharedMap::new(&place.open()?, bytes).with_context(|| format!("mapping {}", place.path.display()))?;
+        map.advise(0..bytes, expect).context("madvise")?;
+        Ok(Self { map, pages: place.pages })
+    }
+
+    fn page(&self, page: u64) -> anyhow::Result<Words<'_>> {
+        let start = page as usize * PAGE_WORDS;
+        let words = self.map.words().get(start..start + PAGE_WORDS);
+        words.map(Words).with_context(|| format!("there is no page {page} of {}", self.pages))
+    }
+}
+
+impl<const AHEAD: bool> Pages for Mapped<AHEAD> {
+    type Read<'a> = Words<'a>;
+    type Write<'a> = Words<'a>;
+
+    const AHEAD: bool = AHEAD;
+
+    fn read(&self, page: u64) -> anyhow::Result<Words<'_>> {
+        self.page(page)
+    }
+
+    fn write(&self, page: u64) -> anyhow::Result<Words<'_>> {
+        self.page(page)
+    }
+
+    fn prefetch(&self, pages: &[u64]) -> anyhow::Result<()> {
+        if AHEAD {
+            for &page in pages {
+                let start = page as usize * PAGE_BYTES;
+                self.map.advise(start..start + PAGE_BYTES, Expect::WillNeed).context("madvise(WILLNEED)")?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,240 @@
+//! Quire's pool, by guards and as plain memory: the only file here that knows its interface.
+//!
+//! Relies on one map in a pool of its own. With `AHEAD` the workload's knowledge of future pages is passed on.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use quire_device::{BlockDevice, Device, Directory, Disk, Null, Pattern};
+use quire_pool::{Advice, Map, MapOptions, PageNo, Pool, PoolConfig, ReadGuard, TransparentMap, WriteGuard};
+
+use crate::fastmap::pages::{Counters, Page, PageMut, Pages, Words};
+use crate::fastmap::place::{Kind, PAGE_BYTES, PAGE_WORDS, Place};
+
+/// A file in a pool.
+pub struct Guarded<const AHEAD: bool> {
+    map: Map,
+    pool: Arc<Pool>,
+}
+
+impl<const AHEAD: bool> Guarded<AHEAD> {
+    /// Maps `place` in a pool of `budget_bytes`. With `streams` the pool looks for pages read in order.
+    ///
+    /// # Errors
+    /// When it can't be opened, or there is no memory.
+    pub fn new(place: &Place, budget_bytes: u64, streams: bool) -> anyhow::Result<Self> {
+        let pool = pool(budget_bytes)?;
+        let map = pool.map(open(place)?, options(streams))?;
+        Ok(Self { map, pool })
+    }
+
+    /// `pages` pages on a device that takes no time, in a pool of `budget_bytes`: what is left is the pool's own work.
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub fn over_nothing(pages: u64, budget_bytes: u64) -> anyhow::Result<Self> {
+        let pool = pool(budget_bytes)?;
+        let map = pool.map(nothing(pages), options(false))?;
+        Ok(Self { map, pool })
+    }
+
+    /// The word at `index` of page `page`, without holding the page.
+    ///
+    /// # Errors
+    /// As [`Pages::read`].
+    pub fn look(&self, page: u64, index: usize) -> anyhow::Result<u64> {
+        let word = self.map.optimistic(PageNo(page), |view| view.u64(index * 8))?;
+        word.with_context(|| format!("page {page} has no word {index}"))
+    }
+}
+
+fn pool(budget_bytes: u64) -> anyhow::Result<Arc<Pool>> {
+    Ok(Pool::new(PoolConfig { budget_bytes: budget_bytes as usize, ..PoolConfig::default() })?)
+}
+
+fn options(streams: bool) -> MapOptions {
+    let advice = if streams { Advice::Normal } else { Advice::Random };
+    MapOptions { advice, ..MapOptions::default() }
+}
+
+/// A device of so many pages whose reads fill in eight bytes, so that memory is taken.
+fn nothing(pages: u64) -> Arc<dyn Device> {
+    Arc::new(Null::new(pages * PAGE_BYTES as u64, Pattern::Offsets))
+}
+
+fn open(place: &Place) -> anyhow::Result<Arc<dyn Device>> {
+    if place.kind == Kind::Zram {
+        return Ok(BlockDevice::open(&place.path)?);
+    }
+    let dir = place.path.parent().context("a file has a directory")?;
+    let name = place.path.file_name().and_then(|name| name.to_str()).context("a file has a name")?;
+    Ok(Disk::new(dir).open_to_write(name)?)
+}
+
+impl<const AHEAD: bool> Pages for Guarded<AHEAD> {
+    type Read<'a> = Reading<'a>;
+    type Write<'a> = Writing<'a>;
+
+    const AHEAD: bool = AHEAD;
+
+    fn read(&self, page: u64) -> anyhow::Result<Reading<'_>> {
+        Ok(Reading(self.map.read(PageNo(page))?))
+    }
+
+    fn write(&self, page: u64) -> anyhow::Result<Writing<'_>> {
+        Ok(Writing(self.map.write(PageNo(page))?))
+    }
+
+    fn fresh(&self, page: u64) -> anyhow::Result<Writing<'_>> {
+        Ok(Writing(self.map.overwrite(PageNo(page))?))
+    }
+
+    fn prefetch(&self, pages: &[u64]) -> anyhow::Result<()> {
+        if AHEAD {
+            let mut numbers = [PageNo(0); 64];
+            for part in pages.chunks(numbers.len()) {
+                numbers.iter_mut().zip(part).for_each(|(number, &page)| *number = PageNo(page));
+                self.map.prefetch(&numbers[..part.len()]);
+            }
+        }
+        Ok(())
+    }
+
+    fn counters(&self) -> Counters {
+        counters(&self.pool)
+    }
+}
+
+fn counters(pool: &Pool) -> Counters {
+    let stats = pool.stats();
+    let waits: u64 = stats.waits.iter().map(|wait| wait.count).sum();
+    let wait_ns: u64 = stats.waits.iter().map(|wait| wait.total_ns).sum();
+    let sums = [
+        ("hits", stats.hits),
+        ("misses", stats.misses),
+        ("evictions", stats.evicted),
+        ("evict_calls", stats.evict_calls),
+        ("written", stats.written),
+        ("writes", stats.writes),
+        ("ahead", stats.ahead),
+        ("ahead_reads", stats.ahead_reads),
+        ("looks_again", stats.looks_again),
+        ("waits", waits),
+        ("wait_ns", wait_ns),
+    ];
+    let causes = stats.waits.iter().map(|wait| (format!("waits_{}", wait.cause.name()), wait.count as f64));
+    sums.into_iter().map(|(name, count)| (name.to_owned(), count as f64)).chain(causes).collect()
+}
+
+/// A file in a pool as plain memory.
+pub struct Transparent {
+    map: TransparentMap,
+    pool: Arc<Pool>,
+}
+
+impl Transparent {
+    /// Maps `place` in a pool of `budget_bytes`.
+    ///
+    /// # Errors
+    /// When it can't be opened, there is no memory, or userfaultfd is forbidden.
+    pub fn new(place: &Place, budget_bytes: u64) -> anyhow::Result<Self> {
+        let pool = pool(budget_bytes)?;
+        Ok(Self { map: TransparentMap::new(&pool, open(place)?, options(false))?, pool })
+    }
+
+    /// As [`Guarded::over_nothing`].
+    ///
+    /// # Errors
+    /// There is no memory, or userfaultfd is forbidden.
+    pub fn over_nothing(pages: u64, budget_bytes: u64) -> anyhow::Result<Self> {
+        let pool = pool(budget_bytes)?;
+        Ok(Self { map: TransparentMap::new(&pool, nothing(pages), options(false))?, pool })
+    }
+
+    fn page(&self, page: u64) -> anyhow::Result<Words<'_>> {
+        let start = page as usize * PAGE_WORDS;
+        self.map.words().get(start..start + PAGE_WORDS).map(Words).with_context(|| format!("there is no page {page}"))
+    }
+}
+
+impl Pages for Transparent {
+    type Read<'a> = Words<'a>;
+    type Write<'a> = Words<'a>;
+
+    fn read(&self, page: u64) -> anyhow::Result<Words<'_>> {
+        self.page(page)
+    }
+
+    fn write(&self, page: u64) -> anyhow::Result<Words<'_>> {
+        self.page(page)
+    }
+
+    fn counters(&self) -> Counters {
+        counters(&self.pool)
+    }
+}
+
+/// A page that stays as it is meanwhile.
+pub struct Reading<'a>(ReadGuard<'a>);
+
+impl Page for Reading<'_> {
+    fn word(&self, index: usize) -> u64 {
+        word(&self.0, index)
+    }
+
+    fn copy_out(&self, index: usize, into: &mut [u8]) {
+        into.copy_from_slice(&self.0[index * 8..index * 8 + into.len()]);
+    }
+}
+
+/// A page of one's own.
+pub struct Writing<'a>(WriteGuard<'a>);
+
+impl Page for Writing<'_> {
+    fn word(&self, index: usize) -> u64 {
+        word(&self.0, index)
+    }
+
+    fn copy_out(&self, index: usize, into: &mut [u8]) {
+        into.copy_from_slice(&self.0[index * 8..index * 8 + into.len()]);
+    }
+}
+
+impl PageMut for Writing<'_> {
+    fn set_word(&mut self, index: usize, value: u64) {
+        self.0[index * 8..index * 8 + 8].copy_from_slice(&value.to_le_bytes());
+    }
+
+    fn copy_in(&mut self, index: usize, from: &[u8]) {
+        self.0[index * 8..index * 8 + from.len()].copy_from_slice(from);
+    }
+}
+
+fn word(bytes: &[u8], index: usize) -> u64 {
+    u64::from_le_bytes(bytes[index * 8..index * 8 + 8].try_into().expect("eight bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fastmap::place::{CHANGED_WORD, stamp};
+    use quire_pool::PoolError;
+
+    #[test]
+    fn the_pool_as_memory_shows_stamps_and_keeps_what_is_stored() {
+        let dir = tempfile::tempdir_in(".").unwrap();
+        let place = Place::stamped_file(&dir.path().join("data"), 200).unwrap();
+        let map = match Transparent::new(&place, 64 * 4096) {
+            Err(error) if matches!(error.downcast_ref(), Some(PoolError::Unsupported { .. })) => return,
+            map => map.unwrap(),
+        };
+        for round in 0..2 {
+            for page in 0..200 {
+                assert_eq!(map.read(page).unwrap().word(0), stamp(page));
+                assert!(round == 0 || map.read(page).unwrap().word(CHANGED_WORD) == page);
+                map.write(page).unwrap().set_word(CHANGED_WORD, page);
+            }
+        }
+        assert!(map.read(200).is_err());
+    }
+}

@@ -1,0 +1,153 @@
+//! One visit: one subject, one workload, one number of threads, in a process of its own that a memory limit holds.
+//!
+//! Relies on the parent ([`super::runner`]) having put this process under the limit before it sends the line that says what
+//! to do; until then nothing is touched. The answer is one line of JSON on standard output.
+
+use anyhow::{Context, bail};
+use serde::{Deserialize, Serialize};
+
+use super::bfs::{self, Bfs};
+use super::bounds::{self, Bounds};
+use super::hit::{self, Hit};
+use super::kv::lmdb::Lmdb;
+use super::kv::tree::Tree;
+use super::kv::ycsb::{self, Ycsb};
+use super::micro::{self, Micro};
+use super::pages::{Counters, Pages};
+use super::place::{PAGE_BYTES, Place};
+use super::subject::direct::Direct;
+use super::subject::{Subject, With, with_pages};
+use super::tally::Tally;
+
+/// What every process takes beside pages: code, stacks, buffers, the kernel's account of them.
+const OVERHEAD_BYTES: u64 = 6 << 20;
+/// Page tables and words of state take a small part of the dataset.
+const PER_DATASET: u64 = 200;
+/// Trees that the key-value store consists of: 256.
+const PART_BITS: u32 = 8;
+
+/// What is done.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Work {
+    /// Touches of words.
+    Micro(Micro),
+    /// Key-value loads.
+    Ycsb(Ycsb),
+    /// A search through a graph.
+    Bfs(Bfs),
+    /// The cost of reaching pages in memory, by all ways.
+    Hit(Hit),
+    /// What the machine can do.
+    Bounds(Bounds),
+}
+
+/// What a visit is told.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Spec {
+    /// Who is visited.
+    pub subject: Subject,
+    /// Where the pages are.
+    pub place: Place,
+    /// Memory for pages.
+    pub budget_bytes: u64,
+    /// What is done.
+    pub work: Work,
+}
+
+impl Spec {
+    /// The limit of all memory of the visit; it doesn't depend on the subject.
+    pub fn limit_bytes(&self) -> u64 {
+        let dataset = self.place.pages * PAGE_BYTES as u64;
+        let overhead = OVERHEAD_BYTES + dataset / PER_DATASET;
+        match &self.work {
+            Work::Micro(_) | Work::Ycsb(_) | Work::Bounds(_) => self.budget_bytes + overhead,
+            Work::Bfs(bfs) => self.budget_bytes + overhead + bfs.memory_bytes(),
+            // Four copies of all pages: plain, mapped, and two caches.
+            Work::Hit(_) => 2 * dataset + 2 * self.budget_bytes + overhead,
+        }
+    }
+
+    /// Does what is told, in this process.
+    ///
+    /// # Errors
+    /// The subject can't do it, or doesn't do it right.
+    pub fn carry_out(&self) -> anyhow::Result<Vec<Tally>> {
+        match &self.work {
+            Work::Micro(micro) if self.subject == Subject::Direct => {
+                Ok(vec![micro::run(&Direct::new(&self.place)?, micro, &self.place)?])
+            }
+            Work::Ycsb(ycsb) if self.subject == Subject::Lmdb => {
+                let most_bytes = self.place.pages * PAGE_BYTES as u64;
+                ycsb::run(&Lmdb::create(&self.place.path, most_bytes)?, ycsb, &self.place, &Counters::new)
+            }
+            Work::Hit(hit) => hit::run(hit, &self.place, self.budget_bytes),
+            Work::Bounds(bounds) => bounds::run(bounds, &self.place),
+            Work::Micro(_) | Work::Ycsb(_) | Work::Bfs(_) => {
+                with_pages(self.subject, &self.place, self.budget_bytes, OnPages(self))
+            }
+        }
+    }
+}
+
+struct OnPages<'a>(&'a Spec);
+
+impl With for OnPages<'_> {
+    type Out = Vec<Tally>;
+
+    fn has_streams(&self) -> bool {
+        // The edges of popular vertices fill many pages.
+        matches!(self.0.work, Work::Bfs(_))
+    }
+
+    fn with<P: Pages>(self, pages: &P) -> anyhow::Result<Vec<Tally>> {
+        let place = &self.0.place;
+        match &self.0.work {
+            Work::Micro(micro) => Ok(vec![micro::run(pages, micro, place)?]),
+            Work::Ycsb(ycsb) => {
+                let tree = Tree::new(pages, PART_BITS, place.pages)?;
+                ycsb::run(&tree, ycsb, place, &|| pages.counters())
+            }
+            Work::Bfs(bfs) => Ok(vec![bfs::run(pages, bfs, place)?]),
+            Work::Hit(_) | Work::Bounds(_) => bail!("this isn't done on pages of one subject"),
+        }
+    }
+}
+
+/// The child's side: waits for a [`Spec`] on standard input, carries it out, and prints the tallies.
+///
+/// # Errors
+/// The line is no spec, or the visit fails.
+pub fn serve() -> anyhow::Result<()> {
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).context("waiting for what to do")?;
+    let spec: Spec = serde_json::from_str(&line).context("this experiment is started by `quire bench fastmap` only")?;
+    println!("{}", serde_json::to_string(&spec.carry_out()?)?);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fastmap::place::Kind;
+
+    fn spec(work: Work) -> Spec {
+        let place = Place { kind: Kind::Disk, path: "nowhere".into(), pages: 512 << 8 };
+        Spec { subject: Subject::Guards, place, budget_bytes: 128 << 20, work }
+    }
+
+    #[test]
+    fn a_spec_survives_the_way_to_its_process() {
+        let spec = spec(Work::Ycsb(Ycsb { records: 7, threads: 4, run_ms: 10, seed: 1 }));
+        let line = serde_json::to_string(&spec).unwrap();
+        assert!(!line.contains('\n'));
+        assert_eq!(serde_json::from_str::<Spec>(&line).unwrap(), spec);
+    }
+
+    #[test]
+    fn the_limit_is_the_budget_and_little_more() {
+        let limit = spec(Work::Ycsb(Ycsb { records: 7, threads: 4, run_ms: 10, seed: 1 })).limit_bytes();
+        assert!(limit > 134 << 20 && limit < 139 << 20, "{}", limit >> 20);
+        assert!(spec(Work::Hit(Hit { passes: 1, seed: 1 })).limit_bytes() > 1280 << 20);
+    }
+}

@@ -1,0 +1,159 @@
+//! `quire log info|verify|dump DIR`.
+
+use std::io::ErrorKind::BrokenPipe;
+use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::ArgMatches;
+use quire_device::Disk;
+use quire_durable::log::{Base, LogError, Malformed, Record, Recovered, Recovery, Survey};
+use serde_json::json;
+
+/// A log that can't be read is read so often again.
+const MOST_TRIES: u32 = 3;
+
+/// Runs the subcommand; 1 if the log is damaged.
+pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+    let (what, matches) = matches.subcommand().context("info, verify or dump")?;
+    let path: &PathBuf = matches.get_one("dir").context("a directory")?;
+    let directory = Disk::new(path);
+    let survey = Survey::of(&directory)?;
+    match what {
+        "info" => {
+            let text = if matches.get_flag("json") { as_json(&survey) } else { as_text(&survey) };
+            print!("{text}");
+            Ok(ExitCode::SUCCESS)
+        }
+        "verify" => verify(&directory),
+        _ => dump(&directory, &survey, matches.get_one("from").copied().unwrap_or(0)),
+    }
+}
+
+fn as_text(survey: &Survey) -> String {
+    let mut text =
+        format!("{:<22} {:>14} {:>12} {:>10} {:<8} dataset\n", "segment", "first record", "bytes", "image", "state");
+    for segment in &survey.segments {
+        let meta = segment.meta;
+        let state = if meta.in_force { "in force" } else { "pending" };
+        text += &format!(
+            "{:<22} {:>14} {:>12} {:>10} {state:<8} {:016x}\n",
+            segment.name,
+            meta.first_sequence,
+            segment.bytes(),
+            meta.base_epoch,
+            meta.dataset
+        );
+    }
+    for name in &survey.spares {
+        text += &format!("{name:<22} {:>14}\n", "spare");
+    }
+    text
+}
+
+fn as_json(survey: &Survey) -> String {
+    let segments = survey.segments.iter().map(|segment| {
+        let meta = segment.meta;
+        json!({
+            "file": segment.name,
+            "index": meta.index,
+            "first_record": meta.first_sequence,
+            "bytes": segment.bytes(),
+            "base_image": meta.base_epoch,
+            "in_force": meta.in_force,
+            "dataset": format!("{:016x}", meta.dataset),
+            "created_unix_ms": meta.created_unix_ms,
+        })
+    });
+    let object = json!({ "segments": segments.collect::<Vec<_>>(), "spares": survey.spares });
+    format!("{object}\n")
+}
+
+/// Reads every record; returns what was found.
+fn read(
+    directory: &Disk,
+    survey: &Survey,
+    mut each: impl FnMut(&Record<'_>) -> io::Result<()>,
+) -> anyhow::Result<Option<Recovered>> {
+    let Some(base) = Base::of_all(survey) else { return Ok(None) };
+    let mut recovery = Recovery::open(directory, base)?;
+    while let Some(record) = recovery.next_record()? {
+        each(&record)?;
+    }
+    Ok(Some(recovery.end()))
+}
+
+fn malformed(record: &Record<'_>, error: Malformed) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("record {}: {error}", record.sequence))
+}
+
+fn verify(directory: &Disk) -> anyhow::Result<ExitCode> {
+    let mut read = read_all(directory);
+    for _ in 0..MOST_TRIES {
+        // A server that writes meanwhile may have taken segments away, or been ahead of the reader.
+        if !matches!(&read, Err(error) if error.is::<LogError>()) {
+            break;
+        }
+        read = read_all(directory);
+    }
+    match read {
+        Ok(Some((found, commands))) => {
+            let (records, segments) = (found.records, found.segments);
+            println!("ok: {records} records with {commands} commands in {segments} segments, all as written");
+            if let Some(torn) = found.torn {
+                let (sequence, file, offset) = (torn.sequence, torn.file, torn.offset);
+                println!("the last record, {sequence} in {file} at byte {offset}, was not written to its end");
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        Ok(None) => {
+            println!("there is no log");
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(error) if error.is::<LogError>() => {
+            eprintln!("damaged: {error}");
+            Ok(ExitCode::FAILURE)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Reads every word of every record; returns what was found, and the number of commands.
+fn read_all(directory: &Disk) -> anyhow::Result<Option<(Recovered, u64)>> {
+    let (mut commands, mut words) = (0, Vec::new());
+    let found = read(directory, &Survey::of(directory)?, |record| {
+        let mut each = record.commands();
+        while each.next_into(&mut words).map_err(|error| malformed(record, error))?.is_some() {
+            commands += 1;
+        }
+        Ok(())
+    })?;
+    Ok(found.map(|found| (found, commands)))
+}
+
+fn dump(directory: &Disk, survey: &Survey, from: u64) -> anyhow::Result<ExitCode> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    let mut words = Vec::new();
+    let done = read(directory, survey, |record| {
+        if record.sequence < from {
+            return Ok(());
+        }
+        let now_ms = record.now_ms().map_err(|error| malformed(record, error))?;
+        let mut commands = record.commands();
+        while let Some(db) = commands.next_into(&mut words).map_err(|error| malformed(record, error))? {
+            write!(out, "{} {now_ms} db{db}", record.sequence)?;
+            for word in &words {
+                write!(out, " \"{}\"", record.body()[word.clone()].escape_ascii())?;
+            }
+            writeln!(out)?;
+        }
+        Ok(())
+    });
+    match done.map(drop).and_then(|()| Ok(out.flush()?)) {
+        // Whoever reads it has seen enough.
+        Err(error) if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == BrokenPipe) => {}
+        done => done?,
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,137 @@
+//! `quire serve` with a log, killed at any instant: what was acknowledged is there afterwards, transactions are whole. And
+//! `quire log`, which shows what is in it.
+
+mod common;
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use common::{complaint, run, serve};
+
+const WRITERS: u64 = 3;
+const ROUNDS: u64 = 10;
+const ALWAYS: &[&str] = &["--save", "", "--appendonly", "yes", "--appendfsync", "always", "--log-segment-bytes", "1mb"];
+
+/// Sends inline commands, and reads as many lines of reply as it is told to. `None` when the server is gone.
+fn ask(stream: &mut BufReader<TcpStream>, commands: &str, lines: usize) -> Option<Vec<String>> {
+    stream.get_mut().write_all(commands.as_bytes()).ok()?;
+    let mut replies = Vec::new();
+    for _ in 0..lines {
+        let mut line = String::new();
+        if stream.read_line(&mut line).ok()? == 0 {
+            return None;
+        }
+        replies.push(line.trim_end().to_owned());
+    }
+    Some(replies)
+}
+
+/// Writes until the server is gone; returns the last round that was acknowledged.
+fn write(mut stream: BufReader<TcpStream>, writer: u64, from: u64, done: &AtomicU64) -> u64 {
+    for number in from.. {
+        // One write alone, several in a row, and a transaction of which both halves must be there or none.
+        let text = format!(
+            "SET w{writer} {number}\r\nSET k{writer}:{number} v\r\nMULTI\r\nINCR a{writer}\r\nINCR b{writer}\r\nEXEC\r\n"
+        );
+        match ask(&mut stream, &text, 8) {
+            Some(replies) => assert_eq!(replies[..2], ["+OK", "+OK"]),
+            None => return number - 1,
+        }
+        done.fetch_add(1, Ordering::Relaxed);
+    }
+    unreachable!("the numbers do not end")
+}
+
+fn number(stream: &mut BufReader<TcpStream>, command: &str) -> u64 {
+    let reply = ask(stream, &format!("{command}\r\n"), 1).unwrap().remove(0);
+    if reply == "$-1" {
+        return 0;
+    }
+    ask(stream, "", 1).unwrap()[0].parse().unwrap()
+}
+
+#[test]
+fn a_killed_server_has_lost_nothing_that_it_acknowledged() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut acknowledged = vec![0; WRITERS as usize];
+    for round in 0..ROUNDS {
+        let mut server = serve(dir.path(), ALWAYS);
+        let mut stream = BufReader::new(server.connect());
+        for writer in 0..WRITERS {
+            let known = acknowledged[writer as usize];
+            let last = number(&mut stream, &format!("GET w{writer}"));
+            assert!(last == known || last == known + 1, "round {round}: {last} of {known}");
+            for index in 1..=known {
+                let exists = ask(&mut stream, &format!("EXISTS k{writer}:{index}\r\n"), 1).unwrap();
+                assert_eq!(exists, [":1"], "round {round}: {index} of {known}");
+            }
+            let (a, b) =
+                (number(&mut stream, &format!("GET a{writer}")), number(&mut stream, &format!("GET b{writer}")));
+            assert_eq!(a, b, "round {round}: half a transaction");
+            assert!(a >= known);
+        }
+        if round % 4 == 3 {
+            // Some rounds begin with a new image and an old log.
+            ask(&mut stream, "BGREWRITEAOF\r\n", 1).unwrap();
+        }
+        let done = Arc::new(AtomicU64::new(0));
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|writer| {
+                let (stream, done) = (BufReader::new(server.connect()), Arc::clone(&done));
+                let from = acknowledged[writer as usize] + 1;
+                std::thread::spawn(move || write(stream, writer, from, &done))
+            })
+            .collect();
+        while done.load(Ordering::Relaxed) < 20 + round * 7 {
+            std::thread::yield_now();
+        }
+        server.signal("KILL");
+        server.ended();
+        for (writer, thread) in writers.into_iter().enumerate() {
+            acknowledged[writer] = thread.join().unwrap();
+        }
+    }
+}
+
+fn log(dir: &Path, words: &[&str]) -> (bool, String) {
+    let mut all = vec!["log"];
+    all.extend_from_slice(words);
+    all.push(dir.to_str().unwrap());
+    let output = run(&all);
+    let text = String::from_utf8(output.stdout.clone()).unwrap() + &complaint(&output);
+    (output.status.success(), text)
+}
+
+#[test]
+fn a_log_is_shown_and_verified() {
+    let dir = tempfile::tempdir().unwrap();
+    assert_eq!(log(dir.path(), &["verify"]), (true, "there is no log\n".to_owned()));
+    let mut server = serve(dir.path(), ALWAYS);
+    // One is durable when the other comes, which says so.
+    server.call("SET a \"b\\n c\"");
+    server.call("SELECT 3\r\nMULTI\r\nINCR n\r\nINCR n\r\nEXEC");
+    server.signal("KILL");
+    server.ended();
+    let (ok, text) = log(dir.path(), &["info"]);
+    assert!(ok && text.contains("quire-log-00000001") && text.contains("in force"), "{text}");
+    let (ok, text) = log(dir.path(), &["info", "--json"]);
+    assert!(ok && text.contains("\"first_record\":1"), "{text}");
+    let (ok, text) = log(dir.path(), &["verify"]);
+    assert!(ok && text.starts_with("ok: 2 records with 3 commands in 1 segments"), "{text}");
+    let (ok, text) = log(dir.path(), &["dump"]);
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(ok && lines[0].ends_with("db0 \"SET\" \"a\" \"b\\n c\"") && lines[0].starts_with("1 "), "{text}");
+    assert!(lines[1].ends_with("db3 \"INCR\" \"n\"") && lines[2].starts_with("2 ") && lines.len() == 3, "{text}");
+    let (_, text) = log(dir.path(), &["dump", "--from", "2"]);
+    assert_eq!(text.lines().count(), 2);
+    // A byte of a record that others follow.
+    let path = dir.path().join("quire-log-00000001");
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[4096 + 45] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    let (ok, text) = log(dir.path(), &["verify"]);
+    assert!(!ok && text.contains("damaged at byte 4096: record 1"), "{text}");
+}

@@ -1,0 +1,302 @@
+//! An open file or block device of the system, as a device.
+//!
+//! Relies on `quire-sys` for reads and writes with wishes, and on [`engine`] for several at once.
+
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+
+use quire_sys::buffer::Buffer;
+use quire_sys::file::{self as sys, Alignment, DIRECT_ALIGN};
+use quire_sys::rw::{self, Flags};
+use quire_sys::transfer::{Direction, Transfer};
+
+use crate::device::{Device, Queue};
+use crate::engine::{self, Engine};
+use crate::error::{Action, DeviceError};
+use crate::target::Target;
+use crate::{errno, zeros};
+
+/// Whether bytes pass through the system's cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Caching {
+    /// Around it if the file system allows.
+    #[default]
+    Direct,
+    /// Through it.
+    Buffered,
+    /// Through it, but nothing stays there (Linux 6.14, some file systems), otherwise as [`Caching::Buffered`]. What was
+    /// in it before is used.
+    DontCache,
+}
+
+/// How the bytes of an open file travel, after the system was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Direct(Alignment),
+    Buffered,
+    DontCache,
+}
+
+/// What is special about a file that is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A file without content, which may be written to find out what the file system does.
+    New,
+    /// A file with content.
+    Existing,
+    /// A block device of so many bytes.
+    Block(u64),
+}
+
+/// A file of the system.
+pub(crate) struct DiskFile {
+    target: Arc<Target>,
+    engine: Engine,
+    way: Way,
+    /// A block device's size, which doesn't change.
+    fixed_len: Option<u64>,
+}
+
+impl DiskFile {
+    pub(crate) fn new(name: String, file: File, kind: Kind, caching: Caching, engine: Engine) -> Self {
+        let way = match caching {
+            Caching::Direct if sys::try_direct(&file, kind == Kind::New) => Way::Direct(sys::direct_alignment(&file)),
+            Caching::DontCache if rw::allows(&file, Flags::DONT_CACHE) => Way::DontCache,
+            _ => Way::Buffered,
+        };
+        if kind == Kind::New {
+            // The question may have been put by writing a block.
+            let _ = file.set_len(0);
+        }
+        let flags = if way == Way::DontCache { Flags::DONT_CACHE } else { Flags::NONE };
+        let fixed_len = if let Kind::Block(len) = kind { Some(len) } else { None };
+        Self { target: Arc::new(Target::new(name, file, flags)), engine, way, fixed_len }
+    }
+
+    fn error(&self, action: Action, source: &io::Error) -> DeviceError {
+        DeviceError::new(action, &self.target.name, source)
+    }
+
+    fn is_direct(&self) -> bool {
+        matches!(self.way, Way::Direct(_))
+    }
+
+    /// Reads until `into` is full or the file ends.
+    fn read_some(&self, offset: u64, into: &mut [u8], flags: Flags) -> io::Result<usize> {
+        let mut done = 0;
+        while done < into.len() {
+            match rw::read_at(&self.target.file, &mut into[done..], offset + done as u64, flags) {
+                Ok(0) => break,
+                Ok(read) => done += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+            // Around the cache a read can't go on at an odd place; it only ends at one with the file.
+            if self.is_direct() && !done.is_multiple_of(DIRECT_ALIGN) {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    fn read_failed(&self, error: &io::Error, offset: u64, len: usize) -> DeviceError {
+        self.error(Action::Read, error).at(offset, len as u64)
+    }
+
+    /// Writes durably without poisoning. One part by one call; several would wait for the device each, so they are written
+    /// first and made durable together.
+    fn write_through(&self, transfer: &mut Transfer) -> Result<(), DeviceError> {
+        if transfer.extents.len() == 1 {
+            match transfer.run(&self.target.file, self.target.flags.and(Flags::DURABLE)) {
+                Err(error) if rw::is_refusal(&error.source) => {}
+                result => return result.map_err(|error| self.target.error(Direction::Write, &error)),
+            }
+        }
+        self.target.run(transfer)?;
+        self.target.file.sync_data().map_err(|error| self.error(Action::Write, &error))
+    }
+
+    /// Takes the space for a file of `len` bytes.
+    fn reserve(&self, len: u64) -> Result<(), DeviceError> {
+        loop {
+            match sys::reserve(&self.target.file, 0, len) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // The zeros to come take space as well, where the file system doesn't share or squeeze them.
+                Err(error) if rw::is_refusal(&error) => return Ok(()),
+                result => return result.map_err(|error| self.error(Action::Allocate, &error)),
+            }
+        }
+    }
+}
+
+impl Device for DiskFile {
+    fn name(&self) -> &str {
+        &self.target.name
+    }
+
+    fn len(&self) -> Result<u64, DeviceError> {
+        if let Some(len) = self.fixed_len {
+            return Ok(len);
+        }
+        self.target.file.metadata().map(|facts| facts.len()).map_err(|error| self.error(Action::Length, &error))
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), DeviceError> {
+        if self.fixed_len.is_some() {
+            return Err(DeviceError::from_errno(Action::Length, self.name(), errno::EINVAL));
+        }
+        self.target.file.set_len(len).map_err(|error| self.error(Action::Length, &error))
+    }
+
+    fn allocate(&self, len: u64) -> Result<(), DeviceError> {
+        self.target.poison.check()?;
+        let old_len = self.len()?;
+        if self.fixed_len.is_some() {
+            let full = || DeviceError::from_errno(Action::Allocate, self.name(), errno::ENOSPC);
+            return if len <= old_len { Ok(()) } else { Err(full()) };
+        }
+        if len == 0 {
+            return self.set_len(0);
+        }
+        let grown = self.reserve(len).and_then(|()| zeros::write(self, old_len, len));
+        grown.and_then(|()| self.set_len(len)).map_err(|error| {
+            // Whether this works or not, the error that counts is the first one.
+            let _ = self.target.file.set_len(old_len);
+            DeviceError { action: Action::Allocate, ..error }
+        })
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize, DeviceError> {
+        let len = into.len();
+        let failed = |error| self.read_failed(&error, offset, len);
+        if !self.is_direct() {
+            return self.read_some(offset, into, self.target.flags).map_err(failed);
+        }
+        let unit = DIRECT_ALIGN as u64;
+        let start = offset / unit * unit;
+        let skip = (offset - start) as usize;
+        let mut block = Buffer::new((skip + len).next_multiple_of(DIRECT_ALIGN))
+            .map_err(|_| DeviceError::no_memory(&self.target.name))?;
+        let got = self.read_some(start, &mut block, self.target.flags).map_err(failed)?;
+        let got = got.saturating_sub(skip).min(len);
+        into[..got].copy_from_slice(&block[skip..skip + got]);
+        Ok(got)
+    }
+
+    fn read_cached(&self, offset: u64, into: &mut [u8]) -> Result<Option<usize>, DeviceError> {
+        if self.is_direct() {
+            return Ok(None);
+        }
+        match self.read_some(offset, into, self.target.flags.and(Flags::NO_WAIT)) {
+            Ok(read) => Ok(Some(read)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock || rw::is_refusal(&error) => Ok(None),
+            Err(error) => Err(self.read_failed(&error, offset, into.len())),
+        }
+    }
+
+    fn run(&self, transfer: &mut Transfer) -> Result<(), DeviceError> {
+        self.target.run(transfer)
+    }
+
+    fn write_durable(&self, transfer: &mut Transfer) -> Result<(), DeviceError> {
+        assert_eq!(transfer.direction, Direction::Write, "only a write can be durable");
+        let is_single = transfer.extents.len() == 1;
+        let mut write =
+            || self.write_through(transfer).map_err(|error| DeviceError { action: Action::DurableWrite, ..error });
+        if self.is_direct() && is_single {
+            // The device itself answers, for these bytes alone; several of these may wait for it at a time.
+            self.target.poison.check()?;
+            return write().map_err(|error| self.target.poison.set(error));
+        }
+        self.target.make_durable(write)
+    }
+
+    fn queue(&self, depth: usize) -> Result<Box<dyn Queue>, DeviceError> {
+        Ok(engine::open_queue(&self.target, self.engine, depth))
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.target.make_durable(|| self.target.file.sync_all().map_err(|error| self.error(Action::Flush, &error)))
+    }
+
+    fn alignment(&self) -> Alignment {
+        match self.way {
+            Way::Direct(alignment) => alignment,
+            Way::Buffered | Way::DontCache => Alignment::NONE,
+        }
+    }
+
+    fn mode(&self) -> &'static str {
+        let ring = self.engine == Engine::Auto && engine::ring_works();
+        match (self.way, ring) {
+            (Way::Direct(_), true) => "direct, io_uring",
+            (Way::Direct(_), false) => "direct, threads",
+            (Way::Buffered, true) => "buffered, io_uring",
+            (Way::Buffered, false) => "buffered, threads",
+            (Way::DontCache, true) => "dontcache, io_uring",
+            (Way::DontCache, false) => "dontcache, threads",
+        }
+    }
+
+    fn as_file(&self) -> Option<&File> {
+        Some(&self.target.file)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quire_sys::transfer::Extent;
+
+    /// A file that takes no byte and can't be flushed.
+    fn full(engine: Engine) -> DiskFile {
+        let file = File::options().read(true).write(true).open("/dev/full").unwrap();
+        DiskFile::new("full".into(), file, Kind::Existing, Caching::Buffered, engine)
+    }
+
+    fn transfer(direction: Direction) -> Transfer {
+        let buffer = Buffer::new(4096).unwrap();
+        Transfer { direction, buffer, extents: vec![Extent { offset: 0, start: 0, len: 4096 }], tag: 3 }
+    }
+
+    /// Every later write and flush fails with `cause`; reads don't.
+    fn is_poisoned(device: &DiskFile, cause: &DeviceError) {
+        assert_eq!(device.run(&mut transfer(Direction::Write)).as_ref(), Err(cause));
+        assert_eq!(device.write_durable(&mut transfer(Direction::Write)).as_ref(), Err(cause));
+        assert_eq!(device.allocate(9).as_ref(), Err(cause));
+        assert_eq!(device.flush().as_ref(), Err(cause));
+        let mut queue = device.queue(4).unwrap();
+        queue.submit(transfer(Direction::Write));
+        queue.submit_all(vec![transfer(Direction::Write), transfer(Direction::Read)]);
+        while let Some(finished) = queue.complete() {
+            match finished.transfer.direction {
+                Direction::Write => assert_eq!(finished.result.as_ref(), Err(cause)),
+                Direction::Read => finished.result.unwrap(),
+            }
+            assert_eq!((finished.transfer.tag, finished.transfer.buffer.len()), (3, 4096));
+        }
+    }
+
+    #[test]
+    fn a_failed_flush_is_the_last_word() {
+        for engine in [Engine::Auto, Engine::Threads] {
+            let device = full(engine);
+            assert!(device.run(&mut transfer(Direction::Write)).unwrap_err().is_full());
+            let cause = device.flush().unwrap_err();
+            assert_eq!(cause.action, Action::Flush);
+            is_poisoned(&device, &cause);
+        }
+    }
+
+    #[test]
+    fn a_failed_durable_write_is_the_last_word() {
+        for engine in [Engine::Auto, Engine::Threads] {
+            let device = full(engine);
+            let cause = device.write_durable(&mut transfer(Direction::Write)).unwrap_err();
+            assert_eq!((cause.action, cause.place), (Action::DurableWrite, Some((0, 4096))));
+            assert!(cause.is_full());
+            is_poisoned(&device, &cause);
+        }
+    }
+}

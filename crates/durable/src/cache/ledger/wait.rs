@@ -1,0 +1,162 @@
+//! What a waiter finds when it looks at its write: whether it is durable, what it could do about it, whether it is hopeless.
+//!
+//! Relies on the waiter holding the ledger's lock from the look to its sleep.
+
+use crate::cache::error::CacheError;
+use crate::cache::ids::{Place, Stamp, VolumeId};
+use crate::cache::ledger::{Item, Ledger, Ticket, Version};
+use crate::cache::policy::{Facts, Reason, admit};
+use crate::cache::protocol::Slot;
+use crate::cache::tasks::Standing;
+use crate::cache::volume::FlushWanted;
+
+/// What keeps a write from being durable, in one walk over its blocks.
+#[derive(Default)]
+pub(in crate::cache) struct Survey {
+    /// Something does.
+    pub unsettled: bool,
+    /// What may be written to the log so that the write is settled without the slow device, as far as the policy lets a task
+    /// of this standing have it; in order of place.
+    pub items: Vec<(Item, Reason)>,
+    /// Only a flush of the slow device is lacking.
+    pub flush_only: bool,
+    /// Versions are on their way to the log, in others' names.
+    pub logging: bool,
+    /// Versions are queued, and some of them over blocks in the log.
+    queued: bool,
+    queued_over_log: bool,
+    /// Queued for nobody so far.
+    calm: Vec<Place>,
+}
+
+impl Ledger {
+    fn slots_of(&self, ticket: &Ticket) -> impl Iterator<Item = (&Place, &Slot<Version>)> {
+        let place = |block| Place { volume: ticket.volume, block };
+        self.slots.range(place(ticket.first)..place(ticket.end))
+    }
+
+    /// Whether the ticket's write is not durable yet.
+    pub fn unsettled(&self, ticket: &Ticket) -> bool {
+        self.len_unsettled(ticket) || self.slots_of(ticket).any(|(_, slot)| slot.unsettled(ticket.stamp.0))
+    }
+
+    /// Whether the volume's length, or what an earlier run wrote to it, must be flushed first.
+    fn len_unsettled(&self, ticket: &Ticket) -> bool {
+        self.volumes.get(&ticket.volume).is_some_and(|volume| {
+            volume.len_change.is_some_and(|change| change.stamp <= ticket.stamp.0)
+                || (volume.unsynced && ticket.is_everything())
+        })
+    }
+
+    /// Looks at the ticket's write for a task of this standing, which could write about `most` blocks to the log.
+    pub fn survey(&self, ticket: &Ticket, standing: Standing, most: usize) -> Survey {
+        let len_unsettled = self.len_unsettled(ticket);
+        let mut found = Survey { unsettled: len_unsettled, flush_only: true, ..Survey::default() };
+        for (&place, slot) in self.slots_of(ticket) {
+            if !slot.unsettled(ticket.stamp.0) {
+                continue;
+            }
+            found.unsettled = true;
+            found.flush_only &= slot.queued.is_none() && slot.logging.is_empty() && slot.written_at().is_some();
+            found.logging |= !slot.logging.is_empty();
+            if let Some(queued) = &slot.queued {
+                found.queued = true;
+                found.queued_over_log |= self.logged.contains_key(&place);
+                if !queued.urgent {
+                    found.calm.push(place);
+                }
+            }
+            if found.items.len() < most {
+                found.items.extend(self.adoptable(place, slot, ticket.stamp, standing));
+            }
+        }
+        found
+    }
+
+    fn adoptable(
+        &self,
+        place: Place,
+        slot: &Slot<Version>,
+        stamp: Stamp,
+        standing: Standing,
+    ) -> Option<(Item, Reason)> {
+        let (version, oldest) = slot.adoptable()?;
+        if self.volumes.get(&place.volume).is_some_and(|volume| volume.holds_still(place.block, false)) {
+            return None;
+        }
+        let mut facts = self.facts(place, version.content, true, standing);
+        if slot.queued.as_ref().is_none_or(|queued| queued.oldest > stamp.0) {
+            // What the ticket needs is under way: only inheritance reaches it.
+            if !self.policy.inherits_io() {
+                return None;
+            }
+            facts = Facts { is_sync: false, is_log: false, cached: false, slow_dead: false, ..facts };
+            facts.reissue = standing.any();
+        }
+        let reason = admit(self.policy, &facts);
+        let item = || Item { place, version: version.clone(), oldest: Stamp(oldest) };
+        reason.is_fast().then(|| (item(), reason))
+    }
+
+    /// A task waits for the ticket: what is queued is issued next, what is written is flushed.
+    pub fn press(&mut self, ticket: &Ticket, survey: &Survey, task: u64) {
+        for &place in &survey.calm {
+            self.with_slot(place, |slot| {
+                if let Some(queued) = &mut slot.queued {
+                    queued.urgent = true;
+                    queued.task = task;
+                }
+            });
+        }
+        let wanted = if survey.flush_only { FlushWanted::Now } else { FlushWanted::Soon };
+        if let Some(volume) = self.volumes.get_mut(&ticket.volume)
+            && volume.flush_wanted < wanted
+        {
+            volume.flush_wanted = wanted;
+            self.judge_flush(ticket.volume);
+        }
+    }
+
+    /// Why waiting for the ticket makes no sense, if so. Nothing is dropped: the versions stay queued.
+    ///
+    /// # Errors
+    /// That.
+    pub fn hopeless(&self, ticket: &Ticket, survey: &Survey) -> Result<(), CacheError> {
+        let Some(volume) = self.volumes.get(&ticket.volume) else { return Err(CacheError::Unattached(ticket.volume)) };
+        self.check_lost(ticket.volume, volume)?;
+        if let Some(cause) = self.fast_dead.as_ref().filter(|_| self.salvaged && survey.queued_over_log) {
+            return Err(CacheError::Fast(cause.clone()));
+        }
+        if let Some(cause) = volume.dead.as_ref().filter(|_| self.len_unsettled(ticket)) {
+            return Err(CacheError::Slow { volume: ticket.volume, cause: cause.clone() });
+        }
+        match &volume.dead {
+            Some(cause) if survey.queued && self.fast_dead.is_some() => {
+                Err(CacheError::SlowFull { volume: ticket.volume, cause: cause.clone() })
+            }
+            Some(_) if survey.queued => self.check_room(ticket.volume),
+            None if survey.queued_over_log => self.check_room(ticket.volume),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether something that must go to the log can hope for room there.
+    ///
+    /// # Errors
+    /// It is full, and write-back is stuck at a volume that can't be written to.
+    pub fn check_room(&self, id: VolumeId) -> Result<(), CacheError> {
+        let Some(stuck_on) = self.drain_state().stuck_on.filter(|_| self.no_room_ever()) else { return Ok(()) };
+        let cause = |id| self.volumes.get(&id).and_then(|volume| volume.dead.clone());
+        let stuck = cause(id).map(|cause| (id, cause)).or_else(|| cause(stuck_on).map(|cause| (stuck_on, cause)));
+        Err(stuck.map_or(CacheError::Unattached(stuck_on), |(volume, cause)| CacheError::SlowFull { volume, cause }))
+    }
+
+    /// Whether so many blocks more would be too many in memory. What waits for a volume at which write-back is stuck does
+    /// not count for others.
+    pub fn queue_is_full(&self, id: VolumeId, blocks: usize) -> bool {
+        let stuck = self.drain_state().stuck_on.filter(|stuck| *stuck != id && self.no_room_ever());
+        let stuck_blocks = stuck.and_then(|id| self.volumes.get(&id)).map_or(0, |volume| volume.tally.total());
+        let pending = self.totals.total().saturating_sub(stuck_blocks);
+        pending > 0 && pending + blocks > self.queue_blocks
+    }
+}

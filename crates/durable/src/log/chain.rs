@@ -1,0 +1,89 @@
+//! The segments of a log but for what is being written: which are full, and whether the log counts.
+//!
+//! Shared by the writer and the thread that looks after files. Neither waits for the other while it holds the lock.
+
+use std::sync::Arc;
+
+use quire_device::Device;
+
+use super::format::SegmentMeta;
+use super::stock::Used;
+
+/// A segment whose header doesn't say that the log is in force.
+pub(crate) type Pending = (Arc<dyn Device>, SegmentMeta);
+
+/// The segments of a log.
+pub(crate) struct Chain {
+    /// Those that are full, to be taken away.
+    closed: Vec<Used>,
+    /// Bytes of the one that is written to.
+    current_bytes: u64,
+    /// Bytes of one that wasn't made for a large record.
+    ordinary_bytes: u64,
+    /// Whether the image that the log builds on is durable.
+    in_force: bool,
+    /// The segments of a log that isn't in force yet, to be marked when it is.
+    pending: Vec<Pending>,
+}
+
+impl Chain {
+    /// Segments that are full, and the one that is written to.
+    pub(crate) fn new(closed: Vec<Used>, device: &Arc<dyn Device>, meta: SegmentMeta, ordinary_bytes: u64) -> Self {
+        let (current_bytes, in_force) = (meta.segment_bytes, meta.in_force);
+        let mut chain = Self { closed, current_bytes, ordinary_bytes, in_force, pending: Vec::new() };
+        chain.enter(device, meta);
+        chain
+    }
+
+    pub(crate) fn is_in_force(&self) -> bool {
+        self.in_force
+    }
+
+    /// One is full, and another is written to. True if that one must be marked now: the log has come in force since its
+    /// header was written.
+    pub(crate) fn rotate(&mut self, full: Used, device: &Arc<dyn Device>, meta: SegmentMeta) -> bool {
+        self.closed.push(full);
+        self.enter(device, meta)
+    }
+
+    fn enter(&mut self, device: &Arc<dyn Device>, meta: SegmentMeta) -> bool {
+        self.current_bytes = meta.segment_bytes;
+        let unmarked = !meta.in_force;
+        if unmarked && !self.in_force {
+            self.pending.push((Arc::clone(device), meta));
+        }
+        unmarked && self.in_force
+    }
+
+    /// The image that the log builds on is durable: from here on the log counts. Returns the segments to be marked.
+    pub(crate) fn come_in_force(&mut self) -> Vec<Pending> {
+        self.in_force = true;
+        std::mem::take(&mut self.pending)
+    }
+
+    /// Segments all of whose records are at most `position`.
+    pub(crate) fn take_covered(&mut self, position: u64) -> Vec<Used> {
+        self.closed.extract_if(.., |used| used.last_sequence <= position).collect()
+    }
+
+    /// Bytes of the files that are full.
+    pub(crate) fn closed_bytes(&self) -> u64 {
+        self.closed.iter().map(|used| used.bytes).sum()
+    }
+
+    /// Bytes of the files in use, the one that is written to taken for an ordinary one: an image can't make it shorter, so
+    /// nobody is to wait for that.
+    pub(crate) fn bounded_bytes(&self) -> u64 {
+        self.closed_bytes() + self.current_bytes.min(self.ordinary_bytes)
+    }
+
+    /// Bytes of the files in use.
+    pub(crate) fn file_bytes(&self) -> u64 {
+        self.closed_bytes() + self.current_bytes
+    }
+
+    /// Files in use.
+    pub(crate) fn segments(&self) -> u64 {
+        self.closed.len() as u64 + 1
+    }
+}

@@ -1,0 +1,242 @@
+//! Reading a log back: the records that an image lacks, in order, to the last one that is whole.
+//!
+//! Relies on `survey` for the segments and on `scanner` for records; the rules are at the head of `format`. What it returned
+//! is made durable before the log goes on, so that a record which was only in the system's cache can't vanish later while
+//! those behind it stay.
+
+use quire_device::Directory;
+
+use super::error::LogError;
+use super::record::Record;
+use super::scanner::{Place, Scanner};
+use super::stock::clear_header;
+use super::survey::{Segment, Survey};
+
+/// What the log is applied to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Base {
+    /// Which dataset it is.
+    pub dataset: u64,
+    /// The image's number in its history.
+    pub epoch: u64,
+    /// The last record whose effect is in the image.
+    pub position: u64,
+}
+
+impl Base {
+    /// What a log goes with that is read from its own beginning; `None` if there is no log.
+    pub fn of_all(survey: &Survey) -> Option<Self> {
+        let first = survey.segments.first()?.meta;
+        let epoch = survey.segments.iter().map(|segment| segment.meta.base_epoch).max()?;
+        Some(Self { dataset: first.dataset, epoch, position: first.first_sequence - 1 })
+    }
+}
+
+/// The end of a record that was being written when everything ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Torn {
+    /// Path of the segment.
+    pub file: String,
+    /// Where the record begins.
+    pub offset: u64,
+    /// Bytes that it would take.
+    pub bytes: u64,
+    /// Its number.
+    pub sequence: u64,
+}
+
+/// How reading a log ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// The number that the next record gets.
+    pub next_sequence: u64,
+    /// Records that were returned.
+    pub records: u64,
+    /// Segments in use, whether the image covers them or not.
+    pub segments: usize,
+    /// What was cut off.
+    pub torn: Option<Torn>,
+    /// Names of segments that were begun while logging was being switched on, and never came in force.
+    pub ignored: Vec<String>,
+}
+
+/// A log that is being read.
+pub struct Recovery {
+    base: Base,
+    /// Segments that the image covers.
+    covered: Vec<Segment>,
+    segments: Vec<Segment>,
+    /// Index of the segment that is read.
+    current: usize,
+    scanner: Option<Scanner>,
+    /// The number of the record that comes next, those in the image counted.
+    expected: u64,
+    /// Where the record lies that was returned last.
+    last_offset: u64,
+    recovered: Recovered,
+}
+
+impl Recovery {
+    /// Looks at the log in `directory` and checks that it continues the image.
+    ///
+    /// # Errors
+    /// The segments can't be read, belong to other data, or begin behind the end of the image.
+    pub fn open(directory: &dyn Directory, base: Base) -> Result<Self, LogError> {
+        let mut segments = Survey::of(directory)?.segments;
+        let recovered = Recovered { segments: segments.len(), ..Recovered::default() };
+        let mut recovery = Self {
+            base,
+            covered: Vec::new(),
+            segments: Vec::new(),
+            current: 0,
+            scanner: None,
+            expected: base.position.saturating_add(1),
+            last_offset: 0,
+            recovered,
+        };
+        recovery.check(&mut segments)?;
+        // What the image holds needs no reading.
+        let covered = (1..segments.len()).filter(|&next| segments[next].meta.first_sequence <= recovery.expected).max();
+        recovery.segments = segments.split_off(covered.unwrap_or(0));
+        recovery.covered = segments;
+        recovery.begin()?;
+        Ok(recovery)
+    }
+
+    /// Whether the segments belong to the data; drops those that never came in force.
+    fn check(&mut self, segments: &mut Vec<Segment>) -> Result<(), LogError> {
+        let Base { dataset, epoch, .. } = self.base;
+        for at in 0..segments.len() {
+            let (file, meta) = (segments[at].path().to_owned(), segments[at].meta);
+            if meta.dataset != dataset {
+                return Err(LogError::OtherDataset { file, found: meta.dataset, expected: dataset });
+            }
+            if meta.base_epoch > epoch {
+                if meta.in_force {
+                    return Err(LogError::OldImage { file, found: meta.base_epoch, image: epoch });
+                }
+                self.recovered.ignored = segments.drain(at..).map(|segment| segment.name).collect();
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Stands before the first record of the current segment.
+    fn begin(&mut self) -> Result<(), LogError> {
+        let Some(segment) = self.segments.get(self.current) else {
+            self.scanner = None;
+            return Ok(());
+        };
+        let found = segment.meta.first_sequence;
+        if found > self.expected {
+            let before = match self.current.checked_sub(1) {
+                Some(before) => self.segments[before].path().to_owned(),
+                None => "an earlier segment".to_owned(),
+            };
+            return Err(LogError::Gap { file: segment.path().to_owned(), found, expected: self.expected, before });
+        }
+        self.scanner = Some(Scanner::new(segment));
+        Ok(())
+    }
+
+    /// The next record that the image lacks; `None` behind the last one.
+    ///
+    /// # Errors
+    /// The device fails, records are missing, or a record that was durable isn't what was written.
+    pub fn next_record(&mut self) -> Result<Option<Record<'_>>, LogError> {
+        let Some(place) = self.advance()? else { return Ok(None) };
+        self.recovered.records += 1;
+        Ok(self.scanner.as_ref().map(|scanner| scanner.record(&place)))
+    }
+
+    fn advance(&mut self) -> Result<Option<Place>, LogError> {
+        while let Some(scanner) = &mut self.scanner {
+            // Where a later segment begins an earlier reader has cut this one off.
+            let until = self.segments.get(self.current + 1).map_or(u64::MAX, |next| next.meta.first_sequence);
+            if scanner.expected() < until
+                && let Some(place) = scanner.step()?
+            {
+                if place.sequence <= self.base.position {
+                    continue;
+                }
+                self.expected = place.sequence.saturating_add(1);
+                self.last_offset = place.offset;
+                return Ok(Some(place));
+            }
+            self.end_segment(until)?;
+        }
+        Ok(None)
+    }
+
+    /// The current segment has no further record; goes on in the next one.
+    fn end_segment(&mut self, until: u64) -> Result<(), LogError> {
+        let segment = &self.segments[self.current];
+        if let Some(scanner) = &mut self.scanner
+            && scanner.expected() < until
+        {
+            let (file, offset, sequence) = (segment.path().to_owned(), scanner.at(), scanner.expected());
+            if scanner.is_damaged(self.base.position)? {
+                return Err(LogError::Damaged { file, offset, sequence });
+            }
+            if until == u64::MAX {
+                let torn = scanner.torn_bytes()?;
+                self.recovered.torn = torn.map(|bytes| Torn { file, offset, bytes, sequence });
+            }
+        }
+        self.current += 1;
+        self.begin()
+    }
+
+    /// Where the record lies that was returned last, for messages: its segment's path and its first byte there.
+    pub fn place(&self) -> (String, u64) {
+        let path = self.segments.get(self.current).map_or_else(String::new, |segment| segment.path().to_owned());
+        (path, self.last_offset)
+    }
+
+    /// Bytes read and bytes that may have to be read.
+    pub fn progress(&self) -> (u64, u64) {
+        let bytes = |segments: &[Segment]| segments.iter().map(Segment::bytes).sum::<u64>();
+        let done = bytes(&self.segments[..self.current.min(self.segments.len())]);
+        let total = bytes(&self.segments);
+        // A file that was cut short may end before its records begin.
+        ((done + self.scanner.as_ref().map_or(0, Scanner::at)).min(total), total)
+    }
+
+    /// How reading went, if nothing is to be written behind it.
+    pub fn end(mut self) -> Recovered {
+        self.recovered.next_sequence = self.expected;
+        self.recovered
+    }
+
+    /// Makes durable what was read, so that the log can go on behind it; makes spares of segments that the image covers; and
+    /// removes those that never came in force: their numbers will be given again. The image's directory must be this one.
+    ///
+    /// # Errors
+    /// The device fails.
+    pub fn finish(mut self, directory: &dyn Directory) -> Result<Recovered, LogError> {
+        for segment in &self.segments {
+            segment.device.flush()?;
+        }
+        if self.recovered.records == 0 {
+            self.covered.append(&mut self.segments);
+        }
+        if !self.covered.is_empty() || !self.recovered.ignored.is_empty() {
+            // The image may have got its name just before a crash, and what it covers is given up only when that stays.
+            directory.sync()?;
+        }
+        for segment in &self.covered {
+            if let Err(error) = directory.open_to_write(&segment.name).and_then(|device| clear_header(&*device)) {
+                // It only takes space, and the next image or start tries again.
+                tracing::warn!(%error, "a log segment that is no longer needed can't be taken back");
+            }
+        }
+        for name in &self.recovered.ignored {
+            directory.remove(name)?;
+        }
+        if !self.recovered.ignored.is_empty() {
+            directory.sync()?;
+        }
+        Ok(self.end())
+    }
+}

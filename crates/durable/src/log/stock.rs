@@ -1,0 +1,120 @@
+//! Segment files before their use and after it: made, renamed, kept, removed.
+//!
+//! Relies on [`Device::allocate`], which writes zeros, since a write into space that was never written makes the file system
+//! keep a journal of it. A segment that is no longer needed waits under its old name, without a header, until it gets its
+//! next number.
+
+use std::sync::Arc;
+
+use quire_device::{Action, Buffer, Device, DeviceError, Direction, Directory, Extent, Transfer};
+use zerocopy::IntoBytes;
+
+use super::format::{DATA_OFFSET, SegmentHeader, SegmentMeta, name_of};
+
+/// A file that can take a segment. Its name is durable.
+pub(crate) struct Fresh {
+    pub(crate) index: u64,
+    pub(crate) device: Arc<dyn Device>,
+    pub(crate) bytes: u64,
+}
+
+/// A segment that is no longer written to.
+pub(crate) struct Used {
+    pub(crate) index: u64,
+    pub(crate) device: Arc<dyn Device>,
+    pub(crate) bytes: u64,
+    /// Its last record.
+    pub(crate) last_sequence: u64,
+}
+
+/// The files of a log that hold nothing needed.
+pub(crate) struct Stock {
+    directory: Arc<dyn Directory>,
+    segment_bytes: u64,
+    next_index: u64,
+    spares: Vec<Used>,
+    most_spares: usize,
+}
+
+impl Stock {
+    pub(crate) fn new(
+        directory: Arc<dyn Directory>,
+        segment_bytes: u64,
+        most_spares: usize,
+        highest_index: u64,
+    ) -> Self {
+        Self { directory, segment_bytes, next_index: highest_index + 1, spares: Vec::new(), most_spares }
+    }
+
+    /// Bytes of the files that wait to be used again.
+    pub(crate) fn spare_bytes(&self) -> u64 {
+        self.spares.iter().map(|used| used.bytes).sum()
+    }
+
+    /// A file of at least so many bytes.
+    pub(crate) fn take(&mut self, least_bytes: u64) -> Result<Fresh, DeviceError> {
+        let index = self.next_index;
+        self.next_index += 1;
+        if least_bytes <= self.segment_bytes
+            && let Some(used) = self.spares.pop()
+        {
+            // If this fails the file stays where it is, and the next start finds it.
+            self.directory.rename(&name_of(used.index), &name_of(index))?;
+            self.directory.sync()?;
+            return Ok(Fresh { index, device: used.device, bytes: used.bytes });
+        }
+        let bytes = least_bytes.max(self.segment_bytes).next_multiple_of(quire_device::DIRECT_ALIGN as u64);
+        self.make(index, bytes).inspect_err(|_| {
+            // A full disk must not stay full because of this; if it can't be removed the next start does.
+            let _ = self.directory.remove(&name_of(index));
+        })
+    }
+
+    fn make(&self, index: u64, bytes: u64) -> Result<Fresh, DeviceError> {
+        let device = self.directory.create(&name_of(index))?;
+        device.allocate(bytes)?;
+        device.flush()?;
+        self.directory.sync()?;
+        Ok(Fresh { index, device, bytes })
+    }
+
+    /// Takes a segment back that an image covers: to be used again, or to be removed if there are enough of them.
+    pub(crate) fn give(&mut self, used: Used) -> Result<(), DeviceError> {
+        if used.bytes == self.segment_bytes
+            && self.spares.len() < self.most_spares
+            && clear_header(&*used.device).is_ok()
+        {
+            self.spares.push(used);
+            return Ok(());
+        }
+        self.directory.remove(&name_of(used.index))
+    }
+}
+
+/// Writes a header and returns the salt in it, when it is durable.
+pub(crate) fn write_header(device: &dyn Device, meta: &SegmentMeta) -> Result<u64, DeviceError> {
+    let header = SegmentHeader::new(meta);
+    let mut block = buffer(device.name(), DATA_OFFSET as usize)?;
+    block[..size_of::<SegmentHeader>()].copy_from_slice(header.as_bytes());
+    let extents = vec![Extent { offset: 0, start: 0, len: DATA_OFFSET as usize }];
+    device.write_durable(&mut Transfer { direction: Direction::Write, buffer: block, extents, tag: 0 })?;
+    Ok(header.salt.get())
+}
+
+/// Says in the header of a segment in use that the image it builds on is durable.
+pub(crate) fn mark_in_force(device: &dyn Device, meta: &SegmentMeta) -> Result<(), DeviceError> {
+    write_header(device, &SegmentMeta { in_force: true, ..*meta }).map(drop)
+}
+
+/// Makes a segment a file that holds nothing. Should the old header come back with the power, an image covers its records.
+pub(crate) fn clear_header(device: &dyn Device) -> Result<(), DeviceError> {
+    let block = buffer(device.name(), DATA_OFFSET as usize)?;
+    let extents = vec![Extent { offset: 0, start: 0, len: DATA_OFFSET as usize }];
+    device.run(&mut Transfer { direction: Direction::Write, buffer: block, extents, tag: 0 })
+}
+
+/// Memory for transfers to or from the file `name`.
+pub(crate) fn buffer(name: &str, len: usize) -> Result<Buffer, DeviceError> {
+    let refused = |_| DeviceError::new(Action::Buffers, name, &std::io::ErrorKind::OutOfMemory.into());
+    Buffer::new(len).map_err(refused)
+}

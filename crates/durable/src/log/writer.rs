@@ -1,0 +1,215 @@
+//! Puts batches of records into segments, one after the other.
+//!
+//! Relies on `format` for the bytes and on a supply of files. Every write covers whole blocks, from the one in which the last
+//! record ended. After an error nothing more must be written: what became of the bytes is unknown.
+
+use std::sync::{Arc, Mutex};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use quire_device::{DIRECT_ALIGN, Device, DeviceError, Direction, Extent, Transfer};
+use zerocopy::FromBytes;
+
+use super::chain::Chain;
+use super::error::LogError;
+use super::format::{DATA_OFFSET, RECORD_ALIGN, RECORD_HEADER_BYTES, RecordHeader, SegmentMeta, record_checksum};
+use super::stock::{Used, buffer, mark_in_force, write_header};
+use super::supply::{Supply, lock};
+
+/// Written at once at most.
+const STAGING_BYTES: usize = 1 << 20;
+
+/// Which log it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The dataset that the records change.
+    pub dataset: u64,
+    /// Number of the image that the log builds on.
+    pub base_epoch: u64,
+    /// Whether that image is durable. Until it is, the log doesn't count.
+    pub in_force: bool,
+}
+
+/// The segment that is written to.
+struct Current {
+    device: Arc<dyn Device>,
+    meta: SegmentMeta,
+    salt: u64,
+}
+
+/// Writes records.
+pub(crate) struct Writer {
+    supply: Supply,
+    current: Current,
+    pub(crate) chain: Arc<Mutex<Chain>>,
+    transfer: Transfer,
+    /// Where the staged bytes belong in the file: a block's beginning.
+    staged_at: u64,
+    /// Bytes staged.
+    fill: usize,
+    /// The last record that is staged.
+    staged: u64,
+    /// The last record that was written.
+    pub(crate) written: u64,
+    /// The last record that is durable.
+    pub(crate) durable: u64,
+    /// Something was written and not flushed.
+    pub(crate) dirty: bool,
+    pub(crate) bytes_written: u64,
+}
+
+impl Writer {
+    /// Begins a segment whose first record will be `first_sequence`, behind those that are `closed`. Returns when that is
+    /// durable.
+    pub(crate) fn new(
+        mut supply: Supply,
+        identity: Identity,
+        first_sequence: u64,
+        closed: Vec<Used>,
+    ) -> Result<Self, LogError> {
+        let fresh = supply.next(0)?;
+        let device = fresh.device;
+        let meta = SegmentMeta {
+            index: fresh.index,
+            first_sequence,
+            dataset: identity.dataset,
+            base_epoch: identity.base_epoch,
+            segment_bytes: fresh.bytes,
+            created_unix_ms: unix_ms(),
+            in_force: identity.in_force,
+        };
+        let salt = write_header(&*device, &meta)?;
+        let staging = buffer(device.name(), STAGING_BYTES)?;
+        let chain = Chain::new(closed, &device, meta, supply.segment_bytes);
+        Ok(Self {
+            supply,
+            chain: Arc::new(Mutex::new(chain)),
+            current: Current { device, meta, salt },
+            transfer: Transfer { direction: Direction::Write, buffer: staging, extents: Vec::new(), tag: 0 },
+            staged_at: DATA_OFFSET,
+            fill: 0,
+            staged: first_sequence - 1,
+            written: first_sequence - 1,
+            durable: first_sequence - 1,
+            dirty: false,
+            bytes_written: 0,
+        })
+    }
+
+    /// Writes the records of a batch, whose headers are still without checksums. With `durable` it returns when they are.
+    pub(crate) fn write(&mut self, batch: &mut [u8], durable: bool) -> Result<(), LogError> {
+        let mut at = 0;
+        while at < batch.len() {
+            let Ok((header, _)) = RecordHeader::mut_from_prefix(&mut batch[at..]) else { break };
+            let sequence = header.sequence.get();
+            let bare = RECORD_HEADER_BYTES + header.body_bytes.get() as usize;
+            let undurable = (sequence - 1).saturating_sub(self.durable);
+            header.undurable = u32::try_from(undurable).unwrap_or(u32::MAX).into();
+            let whole = bare.next_multiple_of(RECORD_ALIGN);
+            if self.end() + whole as u64 > self.current.meta.segment_bytes {
+                self.rotate(sequence, whole as u64)?;
+            }
+            let checksum = record_checksum(self.current.salt, &batch[at..at + bare]);
+            batch[at..at + size_of::<u64>()].copy_from_slice(&checksum.to_le_bytes());
+            self.stage(&batch[at..at + whole])?;
+            self.staged = sequence;
+            at += whole;
+        }
+        self.put(durable)
+    }
+
+    /// Makes durable what was written.
+    pub(crate) fn flush(&mut self) -> Result<(), LogError> {
+        if self.dirty {
+            self.current.device.flush()?;
+            self.dirty = false;
+        }
+        self.durable = self.written;
+        Ok(())
+    }
+
+    /// Where the next record begins.
+    pub(crate) fn end(&self) -> u64 {
+        self.staged_at + self.fill as u64
+    }
+
+    fn stage(&mut self, mut bytes: &[u8]) -> Result<(), LogError> {
+        while !bytes.is_empty() {
+            let room = self.transfer.buffer.len() - self.fill;
+            let (part, rest) = bytes.split_at(bytes.len().min(room));
+            self.transfer.buffer[self.fill..self.fill + part.len()].copy_from_slice(part);
+            self.fill += part.len();
+            bytes = rest;
+            if self.fill == self.transfer.buffer.len() {
+                self.transfer_out(self.fill, false)?;
+                self.staged_at += self.fill as u64;
+                self.fill = 0;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what is staged.
+    fn put(&mut self, durable: bool) -> Result<(), LogError> {
+        if self.staged != self.written {
+            let blocks = self.fill.next_multiple_of(DIRECT_ALIGN);
+            self.transfer.buffer[self.fill..blocks].fill(0);
+            if blocks > 0 {
+                self.transfer_out(blocks, durable && !self.dirty)?;
+            }
+            // The last block is written again with what comes next.
+            let done = self.fill - self.fill % DIRECT_ALIGN;
+            self.transfer.buffer.copy_within(done..self.fill, 0);
+            self.staged_at += done as u64;
+            self.fill -= done;
+            self.written = self.staged;
+            if self.staged_at > self.current.meta.segment_bytes / 2 {
+                self.supply.ask();
+            }
+        }
+        if durable { self.flush() } else { Ok(()) }
+    }
+
+    fn transfer_out(&mut self, len: usize, durable: bool) -> Result<(), DeviceError> {
+        self.transfer.extents.clear();
+        self.transfer.extents.push(Extent { offset: self.staged_at, start: 0, len });
+        self.bytes_written += len as u64;
+        if durable {
+            return self.current.device.write_durable(&mut self.transfer);
+        }
+        self.dirty = true;
+        self.current.device.run(&mut self.transfer)
+    }
+
+    /// Goes on in the next segment, which must have room for so many bytes of records.
+    fn rotate(&mut self, first_sequence: u64, record_bytes: u64) -> Result<(), LogError> {
+        // A reader may believe that what stands before a segment is whole.
+        self.put(true)?;
+        let fresh = self.supply.next(DATA_OFFSET + record_bytes)?;
+        let meta = SegmentMeta {
+            index: fresh.index,
+            first_sequence,
+            segment_bytes: fresh.bytes,
+            created_unix_ms: unix_ms(),
+            in_force: lock(&self.chain).is_in_force(),
+            ..self.current.meta
+        };
+        let salt = write_header(&*fresh.device, &meta)?;
+        let full = std::mem::replace(&mut self.current, Current { device: fresh.device, meta, salt });
+        let full = Used {
+            index: full.meta.index,
+            device: full.device,
+            bytes: full.meta.segment_bytes,
+            last_sequence: first_sequence - 1,
+        };
+        (self.staged_at, self.fill) = (DATA_OFFSET, 0);
+        let unmarked = lock(&self.chain).rotate(full, &self.current.device, meta);
+        if unmarked {
+            mark_in_force(&*self.current.device, &meta)?;
+        }
+        Ok(())
+    }
+}
+
+fn unix_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}

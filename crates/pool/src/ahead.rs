@@ -1,0 +1,95 @@
+//! Reading pages ahead of their use: because somebody asks, or because a stream is coming their way.
+//!
+//! Relies on [`crate::arrive`] for what has been started. Nothing here waits for memory: what there is no credit for is not
+//! read ahead.
+
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+use quire_device::Direction;
+
+use crate::arrive;
+use crate::config::Advice;
+use crate::counters::Count;
+use crate::mapped::Mapped;
+use crate::padded::slot;
+use crate::page::runs;
+use crate::reclaim;
+use crate::shared::Shared;
+use crate::streams::Order;
+use crate::word::State;
+
+/// Most bytes that one transfer moves. Larger ones gain nothing, and their pages arrive late.
+const RUN_BYTES: usize = 256 << 10;
+
+/// Starts reading those of `pages` that are absent, in the order given; neighbours go together. Returns how many were
+/// started; it stops where memory ends.
+pub(crate) fn prefetch(shared: &Shared, map: &Mapped, pages: impl Iterator<Item = u64>) -> usize {
+    if map.check_memory().is_err() {
+        return 0;
+    }
+    let lane = slot() % map.lanes.len();
+    let mut claimed = Vec::new();
+    for page in pages {
+        // The last page may be a part of one, which is no work for a queue.
+        let Some((word, ..)) = map.find(page).filter(|_| !map.is_tail(page)) else { continue };
+        if word.seen().state() != State::Absent {
+            continue;
+        }
+        let Some(credit) = reclaim::credit_at_once(shared, map, page) else { break };
+        if word.begin_read(Some(lane)).is_ok() {
+            credit.spend();
+            map.shard(page).resident.fetch_add(1, Ordering::Relaxed);
+            claimed.push(page);
+        }
+    }
+    if claimed.is_empty() {
+        return 0;
+    }
+    let _entered = tracing::trace_span!("pool_ahead", map = map.device.name(), pages = claimed.len()).entered();
+    let most = (RUN_BYTES / map.frames.page_bytes()) as u64;
+    // SAFETY: claimed above, for reading; they stay so until the transfers have been settled.
+    let transfers: Vec<_> =
+        runs(&claimed, most).into_iter().map(|run| unsafe { map.frames.transfer(Direction::Read, run) }).collect();
+    map.counters.add(Count::Ahead, claimed.len());
+    map.counters.add(Count::AheadReads, transfers.len());
+    arrive::submit(shared, map, lane, transfers);
+    claimed.len()
+}
+
+/// Pages that the map may read ahead of a stream: no more than a part of the pool.
+fn window(shared: &Shared, map: &Mapped) -> u32 {
+    let most = u32::try_from(shared.credits.total() / 8).unwrap_or(u32::MAX);
+    if map.advice() == Advice::Random { 0 } else { map.read_ahead_pages.min(most) }
+}
+
+/// `page` has been missed: reads ahead if it continues a stream.
+pub(crate) fn after_miss(shared: &Shared, map: &Mapped, page: u64) {
+    let window = window(shared, map);
+    if window > 0 {
+        let eager = map.advice() == Advice::Sequential;
+        let own = &map.streams[slot() % map.streams.len()];
+        let order = own.lock().unwrap_or_else(PoisonError::into_inner).missed(page, window, eager);
+        carry_out(shared, map, order);
+    }
+}
+
+/// The marked `page` has been touched: the stream that it belongs to is continued.
+pub(crate) fn after_mark(shared: &Shared, map: &Mapped, page: u64) {
+    let window = window(shared, map);
+    // Most often by the thread that has begun it.
+    let cores = map.streams.len();
+    let order = (0..cores).find_map(|step| {
+        let streams = &map.streams[(slot() + step) % cores];
+        streams.lock().unwrap_or_else(PoisonError::into_inner).reached(page, window)
+    });
+    carry_out(shared, map, order);
+}
+
+fn carry_out(shared: &Shared, map: &Mapped, order: Option<Order>) {
+    let Some(Order { pages, mark }) = order else { return };
+    prefetch(shared, map, pages);
+    if let Some((word, ..)) = map.find(mark) {
+        word.mark();
+    }
+}

@@ -1,0 +1,127 @@
+//! The ceiling: every page that is in memory, or on its way in or out, holds a credit, and there are no more credits than
+//! pages in the budget.
+//!
+//! Relies on nothing. A page's place in memory is fixed, so a free frame is a number and not a thing: each core has a count
+//! of free credits, takes from its own first, then half of another's.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::padded::{Padded, slot};
+
+/// Free credits, by core.
+#[derive(Debug)]
+pub(crate) struct Credits {
+    free: Box<[Padded<AtomicUsize>]>,
+    total: usize,
+}
+
+impl Credits {
+    /// `total` credits for `cores` cores, all free.
+    pub(crate) fn new(total: usize, cores: usize) -> Self {
+        let cores = cores.max(1);
+        let part = |core: usize| total / cores + usize::from(core < total % cores);
+        let free = (0..cores).map(|core| Padded(AtomicUsize::new(part(core)))).collect();
+        Self { free, total }
+    }
+
+    /// All there are, free or not.
+    pub(crate) fn total(&self) -> usize {
+        self.total
+    }
+
+    /// Free ones; when others take and give meanwhile, an estimate.
+    pub(crate) fn free(&self) -> usize {
+        self.free.iter().map(|free| free.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Takes one, from wherever there is one.
+    pub(crate) fn take(&self) -> Option<Credit<'_>> {
+        let own = slot() % self.free.len();
+        if take_up_to(&self.free[own], |_| 1) == 1 {
+            return Some(Credit(self));
+        }
+        for step in 1..self.free.len() {
+            let stolen = take_up_to(&self.free[(own + step) % self.free.len()], |there| there.div_ceil(2));
+            if stolen > 0 {
+                self.give(stolen - 1);
+                return Some(Credit(self));
+            }
+        }
+        None
+    }
+
+    /// Gives `count` back to the calling thread's core.
+    pub(crate) fn give(&self, count: usize) {
+        if count > 0 {
+            self.free[slot() % self.free.len()].fetch_add(count, Ordering::Relaxed);
+        }
+    }
+}
+
+fn take_up_to(free: &AtomicUsize, wanted: impl Fn(usize) -> usize) -> usize {
+    let mut there = free.load(Ordering::Relaxed);
+    while there > 0 {
+        let taken = wanted(there).min(there);
+        match free.compare_exchange_weak(there, there - taken, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => return taken,
+            Err(now) => there = now,
+        }
+    }
+    0
+}
+
+/// The right to have a page in memory; goes back when dropped, unless it was spent.
+#[derive(Debug)]
+pub(crate) struct Credit<'a>(&'a Credits);
+
+impl Credit<'_> {
+    /// The page has it now; whoever evicts the page gives it back.
+    pub(crate) fn spend(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Credit<'_> {
+    fn drop(&mut self) {
+        self.0.give(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_as_many_credits_as_pages_and_any_core_can_have_them_all() {
+        let credits = Credits::new(10, 4);
+        let taken: Vec<Credit> = std::iter::from_fn(|| credits.take()).collect();
+        assert_eq!((taken.len(), credits.free()), (10, 0));
+        drop(taken);
+        assert_eq!(credits.free(), 10);
+    }
+
+    #[test]
+    fn a_spent_credit_comes_back_only_when_it_is_given() {
+        let credits = Credits::new(2, 2);
+        credits.take().unwrap().spend();
+        assert_eq!((credits.free(), credits.total()), (1, 2));
+        credits.give(1);
+        assert_eq!(credits.free(), 2);
+    }
+
+    #[test]
+    fn no_credit_is_lost_or_made_between_threads() {
+        let credits = Credits::new(64, 4);
+        std::thread::scope(|threads| {
+            for _ in 0..4 {
+                threads.spawn(|| {
+                    for round in 0..2000 {
+                        let held: Vec<_> = (0..round % 20).filter_map(|_| credits.take()).collect();
+                        drop(held);
+                    }
+                });
+            }
+        });
+        assert_eq!(credits.free(), 64);
+    }
+}

@@ -1,0 +1,156 @@
+//! Traces of page touches for comparing policies: skewed, looping, shifting, and mixed with scans. The same seed gives the
+//! same trace.
+
+/// A small generator of random numbers (xorshift).
+#[derive(Clone, Debug)]
+pub struct Dice(u64);
+
+impl Dice {
+    /// Dice that always roll the same for the same `seed`.
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    /// A number of 64 bits.
+    pub fn roll(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// A number below `limit`.
+    pub fn below(&mut self, limit: u64) -> u64 {
+        ((u128::from(self.roll()) * u128::from(limit)) >> 64) as u64
+    }
+
+    fn unit(&mut self) -> f64 {
+        (self.roll() >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+/// Pages whose popularity falls with a power of their rank; ranks are scattered over the file.
+#[derive(Clone, Debug)]
+pub struct Zipf {
+    /// Share of the touches that go to the pages up to each rank.
+    shares: Vec<f64>,
+    scatter: u64,
+}
+
+impl Zipf {
+    /// `pages` pages with exponent `skew`.
+    pub fn new(pages: usize, skew: f64) -> Self {
+        let mut sum = 0.0;
+        let mut shares: Vec<f64> = (1..=pages)
+            .map(|rank| {
+                sum += (rank as f64).powf(-skew);
+                sum
+            })
+            .collect();
+        shares.iter_mut().for_each(|share| *share /= sum);
+        Self { shares, scatter: 0 }
+    }
+
+    /// The same with other popular pages.
+    pub fn shift(&mut self, by: u64) {
+        self.scatter = self.scatter.wrapping_add(by);
+    }
+
+    /// A page.
+    pub fn page(&self, dice: &mut Dice) -> u64 {
+        let at = dice.unit();
+        let rank = self.shares.partition_point(|&share| share < at) as u64;
+        // A prime step visits every page once.
+        (rank.wrapping_mul(2_654_435_761).wrapping_add(self.scatter)) % self.shares.len() as u64
+    }
+}
+
+/// `len` touches by popularity.
+pub fn zipf(pages: usize, skew: f64, len: usize, seed: u64) -> Vec<u64> {
+    let (zipf, mut dice) = (Zipf::new(pages, skew), Dice::new(seed));
+    (0..len).map(|_| zipf.page(&mut dice)).collect()
+}
+
+/// `len` touches by popularity with scans of `scan` pages that are never seen again, one after every `every` touches.
+pub fn scanned(pages: usize, skew: f64, len: usize, scan: usize, every: usize, seed: u64) -> Vec<u64> {
+    let (zipf, mut dice) = (Zipf::new(pages, skew), Dice::new(seed));
+    let mut trace = Vec::with_capacity(len + scan);
+    let mut next_fresh = pages as u64;
+    let mut until_scan = every;
+    while trace.len() < len {
+        if until_scan == 0 {
+            trace.extend(next_fresh..next_fresh + scan as u64);
+            next_fresh += scan as u64;
+            until_scan = every;
+        }
+        trace.push(zipf.page(&mut dice));
+        until_scan -= 1;
+    }
+    trace.truncate(len);
+    trace
+}
+
+/// `len` touches going round through `pages` pages.
+pub fn cycle(pages: usize, len: usize) -> Vec<u64> {
+    (0..len).map(|step| (step % pages) as u64).collect()
+}
+
+/// `len` touches by popularity, with other popular pages after every `every` touches.
+pub fn shifting(pages: usize, skew: f64, len: usize, every: usize, seed: u64) -> Vec<u64> {
+    let (mut zipf, mut dice) = (Zipf::new(pages, skew), Dice::new(seed));
+    (0..len)
+        .map(|step| {
+            if step % every == every - 1 {
+                zipf.shift(pages as u64 / 3);
+            }
+            zipf.page(&mut dice)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Kind, replay};
+    use super::*;
+
+    const PAGES: usize = 5000;
+    const MEMORY: usize = 500;
+    const LEN: usize = 60_000;
+
+    fn ratio(kind: Kind, trace: &[u64]) -> f64 {
+        replay(kind, MEMORY, 8, trace.iter().copied()).hit_ratio()
+    }
+
+    #[test]
+    fn a_memory_for_everything_misses_each_page_once() {
+        let trace = zipf(400, 0.9, 20_000, 1);
+        for kind in [Kind::S3Fifo, Kind::Clock, Kind::Lru2] {
+            let outcome = replay(kind, 400, 8, trace.iter().copied());
+            let distinct = trace.iter().collect::<std::collections::HashSet<_>>().len() as u64;
+            assert_eq!(outcome.touches - outcome.hits, distinct, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn s3_fifo_resists_scans_better_than_clock() {
+        let trace = scanned(PAGES, 0.9, LEN, 1000, 2000, 2);
+        let (ours, clock) = (ratio(Kind::S3Fifo, &trace), ratio(Kind::Clock, &trace));
+        assert!(ours > clock + 0.02, "S3-FIFO {ours:.3}, CLOCK {clock:.3}");
+    }
+
+    #[test]
+    fn s3_fifo_is_no_worse_than_clock_where_nothing_scans() {
+        for skew in [0.7, 0.9, 1.1] {
+            let trace = zipf(PAGES, skew, LEN, 3);
+            let (ours, clock) = (ratio(Kind::S3Fifo, &trace), ratio(Kind::Clock, &trace));
+            assert!(ours > clock - 0.005, "zipf {skew}: S3-FIFO {ours:.3}, CLOCK {clock:.3}");
+        }
+    }
+
+    #[test]
+    fn s3_fifo_follows_when_the_popular_pages_change() {
+        let trace = shifting(PAGES, 1.0, LEN, 15_000, 4);
+        let (ours, exact) = (ratio(Kind::S3Fifo, &trace), ratio(Kind::Lru2, &trace));
+        assert!(ours > exact - 0.03, "S3-FIFO {ours:.3}, LRU-2 {exact:.3}");
+    }
+}

@@ -1,0 +1,204 @@
+//! A map's memory: an address for every page, whether it is there or not, and a word for each.
+//!
+//! Relies on reserved addresses costing nothing. A page's frame is what lies behind its address: anonymous memory that a
+//! read fills in place and an eviction gives back, so no table says which frame a page has. Small pages only: pages come and
+//! go singly, and a huge page can't.
+
+use std::io;
+use std::sync::{Arc, OnceLock};
+
+use quire_device::{Buffer, Direction, Extent, Transfer};
+use quire_sys::advise::{Batch, Cost};
+use quire_sys::map::{Hint, advise};
+use quire_sys::mem::{MemError, Reservation};
+use quire_sys::userfault::Userfault;
+
+use crate::error::PoolError;
+use crate::page::Run;
+use crate::word::Word;
+
+/// Words of less memory than this are kept on small pages, or a small map would pay for a huge one.
+const HUGE_WORDS_BYTES: usize = 8 << 20;
+
+/// The memory of one map.
+#[derive(Debug)]
+pub(crate) struct Frames {
+    base: *mut u8,
+    words: *const Word,
+    page_shift: u32,
+    /// Pages that there are addresses for.
+    pages: u64,
+    memory: Arc<Reservation>,
+    /// What keeps stores from clean pages, in a transparent map.
+    protector: OnceLock<Userfault>,
+    /// Behind `words`.
+    _words: Reservation,
+}
+
+// SAFETY: the pointers lead into the two reservations, which live as long; words are atomics, and bytes are only reached
+// through pointers whose users answer for them.
+unsafe impl Send for Frames {}
+// SAFETY: as above.
+unsafe impl Sync for Frames {}
+
+fn refused(what: &'static str) -> impl Fn(MemError) -> PoolError {
+    move |error| PoolError::Memory { what, cause: error.to_string() }
+}
+
+impl Frames {
+    /// Addresses for `bytes` bytes in pages of `page_bytes` (a power of two, at least the system's).
+    pub(crate) fn new(bytes: u64, page_bytes: usize) -> Result<Self, PoolError> {
+        let too_large = || PoolError::Memory { what: "the map's addresses", cause: "the file is too large".into() };
+        let bytes = usize::try_from(bytes.max(1)).map_err(|_| too_large())?;
+        let bytes =
+            bytes.checked_next_multiple_of(page_bytes).filter(|&bytes| bytes < 1 << 46).ok_or_else(too_large)?;
+        let pages = bytes / page_bytes;
+        let memory = Reservation::new(bytes).map_err(refused("the map's addresses"))?;
+        memory.commit(0..memory.len()).map_err(refused("the map's addresses"))?;
+        // Where there are no huge pages it fails, and nothing is lost.
+        let _ = advise(memory.base(), memory.len(), Hint::NoHuge);
+        let words = Reservation::new(pages * size_of::<Word>()).map_err(refused("the words of the map's pages"))?;
+        words.commit(0..words.len()).map_err(refused("the words of the map's pages"))?;
+        if words.len() < HUGE_WORDS_BYTES {
+            let _ = advise(words.base(), words.len(), Hint::NoHuge);
+        }
+        Ok(Self {
+            base: memory.base(),
+            words: words.base().cast_const().cast(),
+            page_shift: page_bytes.trailing_zeros(),
+            pages: pages as u64,
+            memory: Arc::new(memory),
+            protector: OnceLock::new(),
+            _words: words,
+        })
+    }
+
+    /// Bytes of a page.
+    #[inline]
+    pub(crate) fn page_bytes(&self) -> usize {
+        1 << self.page_shift
+    }
+
+    /// Bytes that there are addresses for.
+    pub(crate) fn reserved_bytes(&self) -> u64 {
+        self.pages << self.page_shift
+    }
+
+    /// The page's word and the offset of its first byte; `None` if there is no address for it.
+    #[inline]
+    pub(crate) fn find(&self, page: u64) -> Option<(&Word, u64)> {
+        if page >= self.pages {
+            return None;
+        }
+        // SAFETY: inside the reservation of the words, which is committed: zeroed memory, which is a valid word, and lives
+        // as long as `self`.
+        Some((unsafe { &*self.words.add(page as usize) }, page << self.page_shift))
+    }
+
+    /// The page's word.
+    ///
+    /// # Panics
+    /// If there is no address for the page.
+    pub(crate) fn word(&self, page: u64) -> &Word {
+        self.find(page).expect("the page was looked up before").0
+    }
+
+    /// Where the byte at `offset` is, if its page is in memory.
+    #[inline]
+    pub(crate) fn at(&self, offset: u64) -> *mut u8 {
+        self.base.wrapping_add(offset as usize)
+    }
+
+    /// A transfer between `run` and its place in the file.
+    ///
+    /// # Safety
+    /// The pages are claimed by the caller, until the transfer is dropped: for a read, no one else uses them; for a write,
+    /// others at most read them.
+    pub(crate) unsafe fn transfer(&self, direction: Direction, run: Run) -> Transfer {
+        let start = (run.start << self.page_shift) as usize;
+        let len = (run.pages << self.page_shift) as usize;
+        // SAFETY: all of the memory is committed and stays so; the bytes are the caller's, as it promises. Where others read
+        // while the device writes, both only read.
+        let buffer = unsafe { Buffer::lend(Arc::clone(&self.memory), start..start + len) };
+        let extents = vec![Extent { offset: start as u64, start: 0, len }];
+        Transfer { direction, buffer, extents, tag: run.to_tag() }
+    }
+
+    /// The bytes of a page that nobody else uses.
+    ///
+    /// # Safety
+    /// The page is claimed by the caller for as long as it uses the slice.
+    #[expect(clippy::mut_from_ref, reason = "the claim is the right to change it")]
+    pub(crate) unsafe fn claimed(&self, page: u64) -> &mut [u8] {
+        // SAFETY: committed memory; the claim keeps everybody else away, as the caller promises.
+        unsafe { std::slice::from_raw_parts_mut(self.at(page << self.page_shift), self.page_bytes()) }
+    }
+
+    /// The map is transparent from now on: `fault` guards all of it.
+    pub(crate) fn protect_by(&self, fault: Userfault) {
+        // It is done once, when the map is made.
+        let _ = self.protector.set(fault);
+    }
+
+    /// What guards a transparent map.
+    pub(crate) fn protector(&self) -> Option<&Userfault> {
+        self.protector.get()
+    }
+
+    /// Keeps stores away from pages that are claimed for writing, in a transparent map. Elsewhere the claim does.
+    pub(crate) fn protect(&self, run: Run) -> io::Result<()> {
+        let Some(fault) = self.protector.get() else { return Ok(()) };
+        let len = (run.pages << self.page_shift) as usize;
+        fault.write_protect(self.at(run.start << self.page_shift), len, true, false)
+    }
+
+    /// Gives the memory of `pages`, which rise, back to the system.
+    ///
+    /// # Safety
+    /// The pages are claimed by the caller.
+    pub(crate) unsafe fn discard(&self, pages: &[u64]) -> io::Result<Cost> {
+        let mut batch = Batch::with_capacity(pages.len());
+        for &page in pages {
+            batch.add(self.at(page << self.page_shift), self.page_bytes());
+        }
+        // SAFETY: whole pages of this map's anonymous memory, to which nobody holds a reference, as the caller promises.
+        unsafe { batch.discard() }
+    }
+
+    /// Gives all memory back to the system.
+    ///
+    /// # Safety
+    /// Nobody uses the map any more.
+    pub(crate) unsafe fn discard_all(&self) {
+        // It could only fail for a range that isn't ours.
+        let _ = self.memory.release(0..self.memory.len());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::word::State;
+
+    #[test]
+    fn pages_have_words_and_addresses_that_do_not_move() {
+        let frames = Frames::new(10 * 16384 + 1, 16384).unwrap();
+        assert_eq!((frames.page_bytes(), frames.reserved_bytes()), (16384, 11 * 16384));
+        assert_eq!(frames.word(10).seen().state(), State::Absent);
+        assert!(frames.find(11).is_none());
+        // SAFETY: this test alone uses the map.
+        unsafe {
+            frames.claimed(3).fill(7);
+            assert_eq!(*frames.at(3 * 16384), 7);
+            frames.discard(&[3, 4]).unwrap();
+            assert_eq!(*frames.at(3 * 16384), 0);
+        }
+    }
+
+    #[test]
+    fn large_maps_cost_nothing_until_used() {
+        let frames = Frames::new(1 << 40, 4096).unwrap();
+        assert_eq!(frames.word((1 << 28) - 1).seen().state(), State::Absent);
+        assert!(Frames::new(u64::MAX, 4096).is_err());
+    }
+}

@@ -1,0 +1,92 @@
+//! Pages of files in user space, under a memory ceiling: what the kernel's page cache does for mapped files, without its
+//! faults, its shared locks and its single-page requests.
+//!
+//! A [`Pool`] has the memory, a [`Map`] is a file in it. [`Map::read`] and [`Map::write`] give guards over pages,
+//! [`Map::optimistic`] looks at a page without holding it, [`Map::prefetch`] keeps the device busy, [`Map::sync`] makes
+//! changes durable. Each page has a fixed address and a word of state; nothing is looked up in a table, and a page that is
+//! there is used without a lock.
+//!
+//! Relies on `quire-device` for files and `quire-sys` for memory; `docs/design/pool.md` has the whole picture. Must not know
+//! what pages hold.
+
+#[cfg(not(loom))]
+mod ahead;
+#[cfg(not(loom))]
+mod arrive;
+#[cfg(not(loom))]
+mod config;
+#[cfg(not(loom))]
+mod counters;
+#[cfg(not(loom))]
+mod credits;
+#[cfg(not(loom))]
+mod dirty;
+#[cfg(not(loom))]
+mod error;
+#[cfg(not(loom))]
+pub mod evict;
+#[cfg(not(loom))]
+mod fetch;
+#[cfg(not(loom))]
+mod flush;
+#[cfg(not(loom))]
+mod frames;
+#[cfg(not(loom))]
+mod guard;
+#[cfg(not(loom))]
+mod lane;
+#[cfg(not(loom))]
+mod map;
+#[cfg(not(loom))]
+mod mapped;
+#[cfg(not(loom))]
+mod padded;
+#[cfg(not(loom))]
+mod page;
+#[cfg(not(loom))]
+mod park;
+#[cfg(not(loom))]
+mod pool;
+#[cfg(not(loom))]
+mod reclaim;
+#[cfg(not(loom))]
+mod shared;
+#[cfg(not(loom))]
+mod signal;
+#[cfg(not(loom))]
+mod stats;
+#[cfg(not(loom))]
+mod streams;
+#[doc(hidden)]
+pub mod sync;
+#[cfg(not(loom))]
+mod transparent;
+#[cfg(not(loom))]
+mod view;
+#[doc(hidden)]
+pub mod word;
+#[cfg(not(loom))]
+mod writeback;
+#[cfg(not(loom))]
+mod writers;
+
+#[cfg(not(loom))]
+pub use config::{Advice, MapOptions, PoolConfig};
+#[cfg(not(loom))]
+pub use counters::Cause;
+#[cfg(not(loom))]
+pub use error::PoolError;
+#[cfg(not(loom))]
+pub use guard::{ReadGuard, WriteGuard};
+#[cfg(not(loom))]
+pub use map::Map;
+#[cfg(not(loom))]
+pub use page::PageNo;
+#[cfg(not(loom))]
+pub use pool::Pool;
+#[cfg(not(loom))]
+pub use stats::{DepthStats, PoolStats, WaitStats};
+#[cfg(not(loom))]
+pub use transparent::TransparentMap;
+#[cfg(not(loom))]
+pub use view::PageView;

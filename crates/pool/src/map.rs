@@ -1,0 +1,268 @@
+//! A mapped file as its users see it.
+//!
+//! Relies on [`crate::fetch`] for pages that aren't there or are in use; a page that is there costs two atomic operations
+//! on its word, or none.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, PoisonError};
+
+use crate::config::Advice;
+use crate::counters::Count;
+use crate::error::PoolError;
+use crate::fetch::{Want, acquire};
+use crate::guard::{ReadGuard, WriteGuard};
+use crate::mapped::Mapped;
+use crate::page::PageNo;
+use crate::shared::Shared;
+use crate::view::PageView;
+use crate::{ahead, arrive, flush, reclaim};
+
+/// Looks that may fail before a page is held for the next one.
+const LOOKS: usize = 3;
+
+/// A file in a pool. Clones are the same map; when the last is dropped, dirty pages are written (but not made durable: that
+/// takes [`Map::sync`]) and the map's memory goes back to the pool.
+///
+/// A thread that holds a guard of a page and asks for the same page to change it, or flushes it while it is changing it,
+/// waits for itself for ever.
+#[derive(Clone)]
+pub struct Map {
+    mapped: Arc<Mapped>,
+    handle: Arc<Handle>,
+}
+
+/// What all clones of a map have in common.
+struct Handle {
+    shared: Arc<Shared>,
+    mapped: Arc<Mapped>,
+    /// Keeps the writers at work.
+    _pool: Arc<dyn Send + Sync>,
+}
+
+impl fmt::Debug for Map {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Map").field("name", &self.name()).field("len", &self.len()).finish_non_exhaustive()
+    }
+}
+
+impl Map {
+    /// `pool` is kept while the map lives.
+    pub(crate) fn new(shared: Arc<Shared>, mapped: Arc<Mapped>, pool: Arc<dyn Send + Sync>) -> Self {
+        Self { handle: Arc::new(Handle { shared, mapped: Arc::clone(&mapped), _pool: pool }), mapped }
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.handle.shared
+    }
+
+    pub(crate) fn mapped(&self) -> &Arc<Mapped> {
+        &self.mapped
+    }
+
+    /// Name of the file, for messages.
+    pub fn name(&self) -> &str {
+        self.mapped.device.name()
+    }
+
+    /// Bytes of the file.
+    pub fn len(&self) -> u64 {
+        self.mapped.len()
+    }
+
+    /// Whether the file has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Pages of the file, the last perhaps in part.
+    pub fn pages(&self) -> u64 {
+        self.mapped.pages()
+    }
+
+    /// Bytes of a page.
+    pub fn page_bytes(&self) -> usize {
+        self.mapped.frames.page_bytes()
+    }
+
+    /// Pages that hold memory of the pool.
+    pub fn resident_pages(&self) -> usize {
+        self.mapped.resident()
+    }
+
+    /// The page, to be read. It has fewer bytes than others if the file ends inside it.
+    ///
+    /// # Errors
+    /// [`PoolError::Outside`], [`PoolError::Device`] or [`PoolError::Exhausted`].
+    #[inline]
+    pub fn read(&self, page: PageNo) -> Result<ReadGuard<'_>, PoolError> {
+        let Some((word, at, len)) = self.mapped.find(page.0) else { return Err(self.mapped.outside(page.0)) };
+        if word.share().is_ok() {
+            self.mapped.counters.hit();
+        } else {
+            acquire(&self.handle.shared, &self.mapped, page.0, Want::Read)?;
+        }
+        // SAFETY: shared just now; word and bytes live as long as the map, which the guard borrows.
+        Ok(unsafe { ReadGuard::new(word, at, len) })
+    }
+
+    /// The page, to be changed. It counts as changed from now on.
+    ///
+    /// # Errors
+    /// As [`Map::read`], and [`PoolError::Poisoned`].
+    #[inline]
+    pub fn write(&self, page: PageNo) -> Result<WriteGuard<'_>, PoolError> {
+        self.change(page, Want::Write)
+    }
+
+    /// The page, to be overwritten: if it isn't in memory it is not read but holds zeros, or what it held some time. Whoever
+    /// doesn't set every byte loses those that are not set.
+    ///
+    /// # Errors
+    /// As [`Map::write`], but for the device.
+    pub fn overwrite(&self, page: PageNo) -> Result<WriteGuard<'_>, PoolError> {
+        self.change(page, Want::Overwrite)
+    }
+
+    #[inline]
+    fn change(&self, page: PageNo, want: Want) -> Result<WriteGuard<'_>, PoolError> {
+        let Some((word, at, len)) = self.mapped.find(page.0) else { return Err(self.mapped.outside(page.0)) };
+        if self.mapped.is_poisoned() {
+            self.mapped.check()?;
+        }
+        match word.exclude() {
+            Ok(is_newly_dirty) => {
+                if is_newly_dirty {
+                    self.handle.shared.note_dirty(&self.mapped, page.0);
+                }
+                self.mapped.counters.hit();
+            }
+            Err(_) => acquire(&self.handle.shared, &self.mapped, page.0, want)?,
+        }
+        // SAFETY: excluded just now; word and bytes live as long as the map, which the guard borrows.
+        Ok(unsafe { WriteGuard::new(word, at, len) })
+    }
+
+    /// What `look` makes of the page, which isn't held meanwhile: if its bytes have changed or gone by the end, `look` is
+    /// called again, after a few times with the page held. The cheapest way to a page: it writes to no memory that others
+    /// see.
+    ///
+    /// # Errors
+    /// As [`Map::read`].
+    #[inline]
+    pub fn optimistic<T>(&self, page: PageNo, mut look: impl FnMut(PageView<'_>) -> T) -> Result<T, PoolError> {
+        let Some((word, at, len)) = self.mapped.find(page.0) else { return Err(self.mapped.outside(page.0)) };
+        for _ in 0..LOOKS {
+            let Ok(seen) = word.look() else { break };
+            // SAFETY: mapped for as long as the map lives.
+            let result = look(unsafe { PageView::new(at, len) });
+            if word.still(seen) {
+                word.touch(seen);
+                self.mapped.counters.hit();
+                return Ok(result);
+            }
+            self.mapped.counters.add(Count::LooksAgain, 1);
+        }
+        let held = self.read(page)?;
+        // SAFETY: as above.
+        Ok(look(unsafe { PageView::new(held.as_ptr(), held.len()) }))
+    }
+
+    /// Makes the file `len` bytes long, if it is shorter. The new bytes are zero.
+    ///
+    /// # Errors
+    /// [`PoolError::TooLong`] beyond what was reserved, or the device refuses.
+    pub fn grow(&self, len: u64) -> Result<(), PoolError> {
+        let map = &*self.mapped;
+        let reserved_bytes = map.frames.reserved_bytes();
+        if len > reserved_bytes {
+            return Err(PoolError::TooLong { map: self.name().to_owned(), asked_bytes: len, reserved_bytes });
+        }
+        map.check()?;
+        let _alone = map.length.lock().unwrap_or_else(PoisonError::into_inner);
+        if len > map.len() {
+            map.device.set_len(len)?;
+            map.set_len(len);
+        }
+        Ok(())
+    }
+
+    /// Makes everything durable that was written to `pages` before this call, and the file's length. Waits for guards that
+    /// are changing one of them.
+    ///
+    /// # Errors
+    /// [`PoolError::Poisoned`]: writing has failed, now or earlier.
+    pub fn flush(&self, pages: Range<PageNo>) -> Result<(), PoolError> {
+        flush::flush(&self.handle.shared, &self.mapped, self.clamp(&pages))
+    }
+
+    /// [`Map::flush`] of all pages.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn sync(&self) -> Result<(), PoolError> {
+        flush::flush(&self.handle.shared, &self.mapped, 0..self.pages())
+    }
+
+    /// Starts reading those of `pages` that aren't in memory, and returns how many were started. It waits only when as many
+    /// reads are in flight as the configuration's `queue_depth` allows, and stops where memory ends.
+    pub fn prefetch(&self, pages: &[PageNo]) -> usize {
+        ahead::prefetch(&self.handle.shared, &self.mapped, pages.iter().map(|page| page.0))
+    }
+
+    /// Takes note of what has been read ahead by now, and returns how many reads that were. There is no need to: whoever uses
+    /// a page does it.
+    pub fn poll(&self) -> usize {
+        arrive::poll(&self.handle.shared, &self.mapped)
+    }
+
+    /// The pages will be used soon: they are read ahead, as far as half of the pool goes.
+    pub fn will_need(&self, pages: Range<PageNo>) {
+        let most = self.handle.shared.credits.total() / 2;
+        ahead::prefetch(&self.handle.shared, &self.mapped, self.clamp(&pages).take(most));
+    }
+
+    /// The pages won't be used soon: those that are clean and not in use are evicted. Returns how many.
+    pub fn dont_need(&self, pages: Range<PageNo>) -> usize {
+        reclaim::evict_these(&self.handle.shared, &self.mapped, self.clamp(&pages))
+    }
+
+    /// The map is going to be read from front to back: every miss reads ahead.
+    pub fn sequential(&self) {
+        self.mapped.advise(Advice::Sequential);
+    }
+
+    /// The map is going to be used here and there: nothing is read ahead unasked.
+    pub fn random(&self) {
+        self.mapped.advise(Advice::Random);
+    }
+
+    /// Nothing is known of how the map is going to be used: streams are looked for.
+    pub fn normal(&self) {
+        self.mapped.advise(Advice::Normal);
+    }
+
+    fn clamp(&self, pages: &Range<PageNo>) -> Range<u64> {
+        pages.start.0.min(self.pages())..pages.end.0.min(self.pages())
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let (shared, map) = (&*self.shared, &*self.mapped);
+        if let Err(error) = flush::write_all(shared, map) {
+            tracing::error!(%error, "dirty pages are lost with their map");
+        }
+        arrive::drain(shared, map);
+        shared.remove_map(&self.mapped);
+        // Who evicts or writes without a handle is waited for, and nobody begins any more.
+        *map.life.write().unwrap_or_else(PoisonError::into_inner) = false;
+        // SAFETY: no handle is left, so no guard is either (or it has been forgotten, and is not used).
+        unsafe { map.frames.discard_all() };
+        for (number, shard) in map.shards().iter().enumerate() {
+            shared.sub_dirty(number, shard.dirty().len());
+        }
+        shared.credits.give(map.resident());
+        shared.signal.progress();
+    }
+}

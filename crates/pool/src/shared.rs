@@ -1,0 +1,95 @@
+//! What all maps of a pool share: credits, counters, signals, and the list of maps.
+//!
+//! Relies on maps not knowing it: whoever works on a page is given both.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use crate::config::PoolConfig;
+use crate::counters::Counters;
+use crate::credits::Credits;
+use crate::mapped::Mapped;
+use crate::padded::Padded;
+use crate::signal::Signal;
+
+/// The shared part of a pool.
+pub(crate) struct Shared {
+    pub(crate) config: PoolConfig,
+    pub(crate) credits: Credits,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) signal: Signal,
+    maps: RwLock<Vec<Arc<Mapped>>>,
+    /// Dirty pages of all maps, by shard.
+    dirty: Box<[Padded<AtomicUsize>]>,
+    next_map: AtomicU64,
+}
+
+impl Shared {
+    /// `config` has been settled.
+    pub(crate) fn new(config: PoolConfig) -> Self {
+        let cores = config.shards;
+        Self {
+            credits: Credits::new(config.budget_pages(), cores),
+            counters: Arc::new(Counters::new(cores)),
+            signal: Signal::default(),
+            maps: RwLock::default(),
+            dirty: (0..cores).map(|_| Padded::default()).collect(),
+            next_map: AtomicU64::new(0),
+            config,
+        }
+    }
+
+    /// A number that no other map of this pool has.
+    pub(crate) fn next_map(&self) -> u64 {
+        self.next_map.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn add_map(&self, map: Arc<Mapped>) {
+        self.maps.write().unwrap_or_else(PoisonError::into_inner).push(map);
+    }
+
+    pub(crate) fn remove_map(&self, map: &Arc<Mapped>) {
+        self.maps.write().unwrap_or_else(PoisonError::into_inner).retain(|other| !Arc::ptr_eq(other, map));
+    }
+
+    /// The maps there are now.
+    pub(crate) fn maps(&self) -> Vec<Arc<Mapped>> {
+        self.maps.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Dirty pages from which on writing back begins.
+    pub(crate) fn dirty_limit(&self) -> usize {
+        self.config.budget_pages() * usize::from(self.config.dirty_percent) / 100
+    }
+
+    /// Dirty pages down to which it goes on.
+    pub(crate) fn dirty_floor(&self) -> usize {
+        self.dirty_limit() - self.dirty_limit() / 6
+    }
+
+    /// Dirty pages of all maps, without those being written.
+    pub(crate) fn dirty_pages(&self) -> usize {
+        self.dirty.iter().map(|count| count.load(Ordering::Relaxed)).sum()
+    }
+
+    /// `page`, which the caller has for itself, has become dirty. Touches one shard's set and count; the others' counts are
+    /// looked at only when this one is over its part, without which all together can't be over the whole.
+    pub(crate) fn note_dirty(&self, map: &Mapped, page: u64) {
+        // Counted before it can be found, so that the count never falls below nothing.
+        let dirty = self.add_dirty(map.shard_of(page), 1);
+        map.shard(page).dirty().insert(page);
+        if dirty > self.dirty_limit() / self.dirty.len() && self.dirty_pages() > self.dirty_limit() {
+            self.signal.wanted.raise();
+        }
+    }
+
+    /// Counts dirty pages of a shard; returns how many there are now.
+    pub(crate) fn add_dirty(&self, shard: usize, pages: usize) -> usize {
+        self.dirty[shard].fetch_add(pages, Ordering::Relaxed) + pages
+    }
+
+    /// The reverse.
+    pub(crate) fn sub_dirty(&self, shard: usize, pages: usize) {
+        self.dirty[shard].fetch_sub(pages, Ordering::Relaxed);
+    }
+}

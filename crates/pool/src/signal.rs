@@ -1,0 +1,114 @@
+//! How users who need memory and writers who make it wake each other.
+//!
+//! Relies on counting events: who is about to sleep reads the count, looks once more whether there is something to do, and
+//! sleeps only while the count stays. So no event is missed, and one that nobody waits for costs no system call.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use quire_sys::futex::{self, Scope};
+
+/// A count of events that can be slept on.
+#[derive(Debug, Default)]
+pub(crate) struct Events {
+    count: AtomicU32,
+    asleep: AtomicU32,
+}
+
+impl Events {
+    /// The count so far.
+    pub(crate) fn seen(&self) -> u32 {
+        self.count.load(Ordering::SeqCst)
+    }
+
+    /// Sleeps until there was an event after `seen`, at most for `limit`.
+    pub(crate) fn wait(&self, seen: u32, limit: Option<Duration>) {
+        self.asleep.fetch_add(1, Ordering::SeqCst);
+        // A look at the count after having said so: an event from here on finds us.
+        if self.count.load(Ordering::SeqCst) == seen {
+            futex::wait(&self.count, seen, limit, Scope::Process);
+        }
+        self.asleep.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Something has happened.
+    pub(crate) fn raise(&self) {
+        self.count.fetch_add(1, Ordering::SeqCst);
+        if self.asleep.load(Ordering::SeqCst) > 0 {
+            futex::wake_all(&self.count, Scope::Process);
+        }
+    }
+}
+
+/// What writers and users of a pool tell each other.
+#[derive(Debug, Default)]
+pub(crate) struct Signal {
+    /// For writers: there may be something to write.
+    pub(crate) wanted: Events,
+    /// For users: memory may have become free.
+    pub(crate) freed: Events,
+    /// Users that have found no memory.
+    starving: AtomicU32,
+    stopping: AtomicBool,
+}
+
+/// Counts a user as starving while it lives.
+pub(crate) struct Starving<'a>(&'a Signal);
+
+impl Signal {
+    /// The caller has found no memory.
+    pub(crate) fn starve(&self) -> Starving<'_> {
+        self.starving.fetch_add(1, Ordering::SeqCst);
+        Starving(self)
+    }
+
+    /// Whether anybody waits for memory.
+    pub(crate) fn is_starving(&self) -> bool {
+        self.starving.load(Ordering::SeqCst) > 0
+    }
+
+    /// Memory has become free or evictable.
+    pub(crate) fn progress(&self) {
+        if self.is_starving() {
+            self.freed.raise();
+        }
+    }
+
+    /// Sends the writers home.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        self.wanted.raise();
+    }
+
+    /// Whether the writers should go home.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Starving<'_> {
+    fn drop(&mut self) {
+        self.0.starving.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sleeper_is_woken_by_an_event_and_not_put_to_sleep_after_one() {
+        let events = Events::default();
+        let seen = events.seen();
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                while events.seen() == seen {
+                    events.wait(seen, None);
+                }
+            });
+            events.raise();
+        });
+        events.wait(seen, None);
+        events.wait(events.seen(), Some(Duration::from_millis(1)));
+    }
+}

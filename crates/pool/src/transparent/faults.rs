@@ -1,0 +1,237 @@
+//! What a thread does that has touched an absent page, or stored to a clean one: all of it inside a signal handler.
+//!
+//! Relies on the page's word as the guards do. Clean pages are write-protected, always: they are filled so, and a page is
+//! protected again before it is written to the device. So every first change since then is noticed, and a page that is being
+//! written or evicted can't be changed.
+//!
+//! In here nothing is locked and nothing allocated: atomics, futexes, one read and two ioctls.
+
+use std::io;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use quire_device::Extent;
+use quire_sys::mem::MemError;
+use quire_sys::userfault::{Modes, Userfault, features};
+
+use super::pending::{DIRTY, ENQUEUE, Pending};
+use super::staging::Staging;
+use crate::counters::{Cause, Count};
+use crate::credits::Credit;
+use crate::error::PoolError;
+use crate::map::Map;
+use crate::mapped::Mapped;
+use crate::park::Futex;
+use crate::shared::Shared;
+use crate::signal::Events;
+use crate::word::{Hold, Parking, Seen, State};
+
+/// Notes left behind before the tender is called.
+const MANY_NOTES: usize = 256;
+/// Longest sleep for memory without another look.
+const NAP: Duration = Duration::from_millis(2);
+
+/// The faults of one map.
+pub(super) struct Faults {
+    pub(super) shared: Arc<Shared>,
+    pub(super) mapped: Arc<Mapped>,
+    pub(super) pending: Pending,
+    /// For the tender: there is something to do.
+    pub(super) work: Events,
+    /// Held while notes are passed on: who comes next finds them passed on, not on their way.
+    telling: Mutex<()>,
+    staging: Staging,
+}
+
+impl Faults {
+    pub(super) fn new(map: &Map) -> Result<Self, PoolError> {
+        let (shared, mapped) = (Arc::clone(map.shared()), Arc::clone(map.mapped()));
+        let refused = |error: MemError| PoolError::Memory { what: "a transparent map", cause: error.to_string() };
+        let page_bytes = mapped.frames.page_bytes();
+        let pages = mapped.frames.reserved_bytes() / page_bytes as u64;
+        let pending = Pending::new(pages, shared.config.shards).map_err(refused)?;
+        let staging = Staging::new(page_bytes).map_err(refused)?;
+        Ok(Self { shared, mapped, pending, work: Events::default(), telling: Mutex::default(), staging })
+    }
+
+    /// Has the kernel signal the faults of the map's range.
+    pub(super) fn guard(&self) -> io::Result<()> {
+        let fault = Userfault::open(features::SIGBUS | features::PAGEFAULT_FLAG_WP)?;
+        let modes = Modes { missing: true, write_protect: true, ..Modes::default() };
+        let frames = &self.mapped.frames;
+        // SAFETY: the map's own memory, which nobody has touched yet; the handler is in place.
+        unsafe { fault.register(frames.at(0), frames.reserved_bytes() as usize, modes) }?;
+        self.mapped.frames.protect_by(fault);
+        Ok(())
+    }
+
+    fn fault(&self) -> &Userfault {
+        self.mapped.frames.protector().expect("the range is guarded before it is handed out")
+    }
+
+    /// Free credits that the tender keeps in store.
+    pub(super) fn low_mark(&self) -> usize {
+        (self.shared.credits.total() / 16).max(1)
+    }
+
+    /// Tells queues and sets what handlers have left behind; all of it is told when this returns. Not for handlers.
+    pub(super) fn tell(&self) {
+        let _alone = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
+        self.pending.settle();
+        self.pending.drain(|page, flags| {
+            if flags & ENQUEUE != 0 {
+                self.mapped.shard(page).clean().insert(page);
+            }
+            if flags & DIRTY != 0 {
+                self.shared.note_dirty(&self.mapped, page);
+            }
+        });
+    }
+
+    /// Whether `address` is this map's, and its access can be made again.
+    pub(super) fn deal_with(&self, address: *mut u8) -> bool {
+        let Some(offset) = (address as usize).checked_sub(self.mapped.frames.at(0) as usize) else { return false };
+        let page = (offset / self.mapped.frames.page_bytes()) as u64;
+        // Beyond the file's end it ends as with `mmap`.
+        let Some((word, ..)) = self.mapped.find(page) else { return false };
+        match word.seen().state() {
+            State::Absent => self.bring_in(page),
+            // A store, as a load would have succeeded. (Or a load that came too late, and costs a needless write.)
+            State::Clean | State::Dirty => self.allow_stores(page),
+            State::Reading | State::Evicting | State::Writing => {
+                let begun = Instant::now();
+                let seen = word.wait(&Futex, |seen| {
+                    matches!(seen.state(), State::Absent | State::Clean | State::Dirty) && !seen.is_exclusive()
+                });
+                let cause = if seen.state() == State::Absent { Cause::Evicting } else { Cause::Reading };
+                self.mapped.counters.waited(cause, begun);
+                true
+            }
+        }
+    }
+
+    /// Reads an absent page; whether it is there (or somebody else sees to it).
+    fn bring_in(&self, page: u64) -> bool {
+        let Some(credit) = self.credit() else { return false };
+        let word = self.mapped.word(page);
+        if word.begin_read(None).is_err() {
+            return true;
+        }
+        self.mapped.shard(page).resident.fetch_add(1, Ordering::Relaxed);
+        self.mapped.counters.add(Count::Misses, 1);
+        let is_there = self.fill(page);
+        let after = if is_there {
+            credit.spend();
+            word.end_read(Hold::None)
+        } else {
+            self.mapped.counters.add(Count::FailedReads, 1);
+            self.mapped.shard(page).resident.fetch_sub(1, Ordering::Relaxed);
+            word.fail_read()
+        };
+        if after.enqueue {
+            self.leave(page, ENQUEUE);
+        }
+        if after.wake {
+            Futex.unpark_all(word);
+        }
+        is_there
+    }
+
+    fn fill(&self, page: u64) -> bool {
+        let len = self.mapped.frames.page_bytes();
+        let offset = page * len as u64;
+        let mut lease = self.staging.take();
+        let transfer = lease.transfer();
+        transfer.extents[0] = Extent { offset, start: 0, len };
+        let is_tail = self.mapped.is_tail(page);
+        if is_tail {
+            transfer.buffer.fill(0);
+        }
+        match self.mapped.device.run(transfer) {
+            Ok(()) => {}
+            // The file ends here: what there is has been read.
+            Err(error) if is_tail && error.kind == io::ErrorKind::UnexpectedEof => {}
+            Err(_) => return false,
+        }
+        if is_tail {
+            let inside = (self.mapped.len() - offset).min(len as u64) as usize;
+            transfer.buffer[inside..].fill(0);
+        }
+        let from = transfer.buffer.as_ptr();
+        let mut done = 0;
+        while done < len {
+            let to = self.mapped.frames.at(offset + done as u64);
+            // SAFETY: the staged page is readable; the place is the map's, registered, and claimed for reading.
+            match unsafe { self.fault().copy(to, from.wrapping_add(done), len - done, true) } {
+                Ok(copied) => done += copied,
+                // The address space is being changed elsewhere.
+                Err(busy) if busy.kind() == io::ErrorKind::WouldBlock => std::thread::yield_now(),
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+
+    /// A page in memory may be stored to from now on: it is dirty.
+    fn allow_stores(&self, page: u64) -> bool {
+        let word = self.mapped.word(page);
+        match word.exclude() {
+            Ok(is_newly_dirty) => {
+                if is_newly_dirty {
+                    self.leave(page, DIRTY);
+                }
+                let frames = &self.mapped.frames;
+                let at = frames.at(page * frames.page_bytes() as u64);
+                let is_open = self.fault().write_protect(at, frames.page_bytes(), false, true).is_ok();
+                if word.unexclude() {
+                    Futex.unpark_all(word);
+                }
+                is_open
+            }
+            Err(_) => {
+                // Somebody else is at it, or it is being written or evicted: the access is tried again after that.
+                word.wait(&Futex, |seen: Seen| seen.can_exclude() || seen.state() == State::Absent);
+                true
+            }
+        }
+    }
+
+    fn leave(&self, page: u64, flag: u64) {
+        self.pending.push(page, flag);
+        if self.pending.len() >= MANY_NOTES.min(self.low_mark()) {
+            self.work.raise();
+        }
+    }
+
+    /// A credit; the tender frees some if there is none. `None` if nothing has moved for too long.
+    fn credit(&self) -> Option<Credit<'_>> {
+        let credits = &self.shared.credits;
+        if let Some(credit) = credits.take() {
+            if credits.free() < self.low_mark() / 2 {
+                self.work.raise();
+            }
+            return Some(credit);
+        }
+        let begun = Instant::now();
+        let _starving = self.shared.signal.starve();
+        let patience = Duration::from_millis(self.shared.config.patience_ms);
+        let mut moved = begun;
+        loop {
+            let seen = self.shared.signal.freed.seen();
+            self.work.raise();
+            if let Some(credit) = credits.take() {
+                self.mapped.counters.waited(Cause::Writeback, begun);
+                return Some(credit);
+            }
+            if moved.elapsed() >= patience {
+                return None;
+            }
+            self.shared.signal.wanted.raise();
+            self.shared.signal.freed.wait(seen, Some(NAP));
+            if self.shared.signal.freed.seen() != seen {
+                moved = Instant::now();
+            }
+        }
+    }
+}

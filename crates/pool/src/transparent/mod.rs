@@ -1,0 +1,136 @@
+//! The transparent way in: a map as plain memory, for code that knows nothing of pages.
+//!
+//! Relies on userfaultfd: touching an absent page, or storing to a clean one, raises SIGBUS in the thread that does it, whose
+//! handler ([`faults`]) reads the page or notes the change and returns; the access is made again. A handler may neither
+//! allocate nor take a lock, so what the queues and sets have to be told it leaves behind ([`pending`]), and memory is freed
+//! ahead of it by a thread of the map's own ([`tender`]).
+
+mod faults;
+mod pending;
+mod registry;
+mod staging;
+mod tender;
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use quire_device::Device;
+use quire_sys::signal;
+
+use crate::config::MapOptions;
+use crate::error::PoolError;
+use crate::map::Map;
+use crate::page::PageNo;
+use crate::pool::Pool;
+
+use faults::Faults;
+use registry::Registration;
+use tender::Tender;
+
+/// A file as memory. Threads load and store through [`TransparentMap::as_ptr`] as they like; what they share they must
+/// synchronise as any memory.
+///
+/// Where the device fails, or the pool's memory is held for longer than the pool's patience, the access ends in SIGBUS as it
+/// does with `mmap`. System calls that are handed addresses of absent pages (or of clean ones, to write there) fail with
+/// `EFAULT`. A forked child must not touch the memory.
+pub struct TransparentMap {
+    // Dropped in this order: nobody frees memory any more, no handler is inside, the map goes.
+    tender: Option<Tender>,
+    registration: Option<Registration>,
+    faults: Arc<Faults>,
+    map: Map,
+}
+
+impl fmt::Debug for TransparentMap {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("TransparentMap").field("map", &self.map).finish_non_exhaustive()
+    }
+}
+
+fn refused(source: &std::io::Error) -> PoolError {
+    PoolError::Unsupported { cause: source.to_string() }
+}
+
+impl TransparentMap {
+    /// Maps a file as memory, whole. Nothing is read ahead.
+    ///
+    /// # Errors
+    /// [`PoolError::Unsupported`] where userfaultfd is forbidden; otherwise as [`Pool::map`].
+    pub fn new(pool: &Arc<Pool>, device: Arc<dyn Device>, options: MapOptions) -> Result<Self, PoolError> {
+        let map = pool.map(device, options)?;
+        let faults = Arc::new(Faults::new(&map)?);
+        // SAFETY: `on_fault` takes no lock, allocates nothing and returns.
+        unsafe { signal::on_bus_error(registry::on_fault) }.map_err(|error| refused(&error))?;
+        let registration = Registration::new(&faults).ok_or_else(|| PoolError::Unsupported {
+            cause: "64 transparent maps are there already: drop one".into(),
+        })?;
+        // From here on accesses fault, and find the registration.
+        faults.guard().map_err(|error| refused(&error))?;
+        let tender = Tender::start(&faults)?;
+        Ok(Self { tender: Some(tender), registration: Some(registration), faults, map })
+    }
+
+    /// The file's first byte. The bytes from there on to [`TransparentMap::len`] may be loaded and stored by any thread
+    /// while the map lives; whoever makes references of them answers for aliasing.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.map.mapped().frames.at(0)
+    }
+
+    /// The file's whole words, to be loaded and stored without `unsafe`.
+    pub fn words(&self) -> &[AtomicU64] {
+        // SAFETY: the addresses are the map's for as long as `self` lives, page-aligned, and answer loads and stores by
+        // faulting pages in; they are reached only as atomics here, and by the pool while nobody can touch the page.
+        unsafe { std::slice::from_raw_parts(self.as_ptr().cast::<AtomicU64>(), self.len() as usize / 8) }
+    }
+
+    /// Bytes of the file.
+    pub fn len(&self) -> u64 {
+        self.map.len()
+    }
+
+    /// Whether the file has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.map.is_empty()
+    }
+
+    /// Makes the file longer, as [`Map::grow`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn grow(&self, len: u64) -> Result<(), PoolError> {
+        self.map.grow(len)
+    }
+
+    /// Makes durable what was stored to `pages` before this call, as [`Map::flush`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn flush(&self, pages: Range<PageNo>) -> Result<(), PoolError> {
+        self.faults.tell();
+        self.map.flush(pages)
+    }
+
+    /// [`TransparentMap::flush`] of all pages.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn sync(&self) -> Result<(), PoolError> {
+        self.faults.tell();
+        self.map.sync()
+    }
+
+    /// Pages that hold memory of the pool.
+    pub fn resident_pages(&self) -> usize {
+        self.map.resident_pages()
+    }
+}
+
+impl Drop for TransparentMap {
+    fn drop(&mut self) {
+        self.tender = None;
+        self.faults.tell();
+        self.registration = None;
+    }
+}

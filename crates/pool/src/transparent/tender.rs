@@ -1,0 +1,63 @@
+//! The thread that does for a transparent map what its handlers may not: it tells queues and sets what has happened, and
+//! evicts ahead of need, so that handlers find free credits.
+//!
+//! Relies on being called when notes have piled up or credits run short; it serves no fault itself.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use super::faults::Faults;
+use crate::error::PoolError;
+use crate::reclaim;
+
+/// The thread; dropping it sends it home.
+pub(super) struct Tender {
+    faults: Arc<Faults>,
+    stopping: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Tender {
+    pub(super) fn start(faults: &Arc<Faults>) -> Result<Self, PoolError> {
+        let stopping = Arc::new(AtomicBool::new(false));
+        let (own, stop) = (Arc::clone(faults), Arc::clone(&stopping));
+        let thread = std::thread::Builder::new()
+            .name("quire-pool-tend".into())
+            .spawn(move || work(&own, &stop))
+            .map_err(|error| PoolError::Thread { cause: error.to_string() })?;
+        Ok(Self { faults: Arc::clone(faults), stopping, thread: Some(thread) })
+    }
+}
+
+fn work(faults: &Faults, stopping: &AtomicBool) {
+    let mut turn = 0;
+    while !stopping.load(Ordering::SeqCst) {
+        let seen = faults.work.seen();
+        faults.tell();
+        let mut went = 0;
+        while faults.shared.credits.free() < faults.low_mark() {
+            // Any page: the shards take turns.
+            turn += crate::page::GROUP_PAGES;
+            let batch = reclaim::evict_for(&faults.shared, &faults.mapped, turn);
+            went += batch;
+            if batch == 0 || stopping.load(Ordering::SeqCst) {
+                break;
+            }
+        }
+        if went == 0 {
+            faults.work.wait(seen, None);
+        }
+    }
+}
+
+impl Drop for Tender {
+    fn drop(&mut self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        self.faults.work.raise();
+        if let Some(thread) = self.thread.take() {
+            // Had it panicked, it would have said so.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Dirty pages go to the device: claimed group by group, merged to runs, several in flight.
+//!
+//! Relies on the shard's lock for claims, so that whoever looks into a shard finds a page dirty or being written, never
+//! neither. A page that is being written can be read; who wants to change it waits, since a copy would take memory just when
+//! there is none, and a device that is given a changing page may store half a change.
+
+use std::sync::PoisonError;
+
+use quire_device::{Action, DeviceError, Direction, Finished, Queue, Transfer};
+
+use crate::counters::Count;
+use crate::error::PoolError;
+use crate::mapped::Mapped;
+use crate::page::{GROUP_PAGES, Run, runs};
+use crate::shared::Shared;
+
+/// Most bytes of one write.
+const RUN_BYTES: usize = 1 << 20;
+/// Groups claimed at a time: enough to merge over their borders, few enough that writers of these pages don't wait long.
+const STEP_GROUPS: usize = 16;
+
+/// What a batch of writes has achieved.
+#[derive(Debug, Default)]
+pub(crate) struct Written {
+    /// Pages that are on the device now.
+    pub(crate) pages: usize,
+    /// Pages that somebody was changing.
+    pub(crate) in_use: Vec<u64>,
+    /// The first failure; the map is poisoned then.
+    pub(crate) error: Option<PoolError>,
+}
+
+/// Writes the dirty pages of `groups`, which rise, and waits until they are written. `queue` is the number of the map's
+/// queue that the caller may use.
+pub(crate) fn write_groups(shared: &Shared, map: &Mapped, queue: usize, groups: &[u64]) -> Written {
+    let span = tracing::debug_span!("pool_writeback", map = map.device.name(), groups = groups.len());
+    let _entered = span.enter();
+    let depth = shared.config.queue_depth;
+    let mut place = map.write_queues[queue].lock().unwrap_or_else(PoisonError::into_inner);
+    if place.is_none() {
+        let opened = map.device.queue(depth);
+        *place = opened.inspect_err(|error| tracing::warn!(%error, "no queue for writing")).ok();
+    }
+    let mut job = Job { shared, map, written: Written::default() };
+    let mut steps = groups.chunks(STEP_GROUPS);
+    let mut more = true;
+    while more || place.as_ref().is_some_and(|queue| queue.in_flight() > 0) {
+        more = more && job.written.error.is_none();
+        let room = place.as_ref().map_or(1, |queue| depth.saturating_sub(queue.in_flight()));
+        if more && room > 0 {
+            let Some(step) = steps.next() else {
+                more = false;
+                continue;
+            };
+            let claimed = job.claim(step);
+            let transfers = job.protect(claimed);
+            job.start(place.as_deref_mut(), transfers);
+        } else if let Some(finished) = place.as_mut().and_then(|queue| queue.complete()) {
+            job.finish(finished);
+        }
+        while let Some(finished) = place.as_mut().and_then(|queue| queue.poll()) {
+            job.finish(finished);
+        }
+    }
+    job.written
+}
+
+struct Job<'a> {
+    shared: &'a Shared,
+    map: &'a Mapped,
+    written: Written,
+}
+
+impl Job<'_> {
+    /// Claims the dirty pages of some groups and makes transfers of them.
+    fn claim(&mut self, groups: &[u64]) -> Vec<Transfer> {
+        let mut pages = Vec::new();
+        for &group in groups {
+            let (before, first) = (pages.len(), group * GROUP_PAGES);
+            let in_use = &mut self.written.in_use;
+            self.map.shard(first).dirty().claim(group, &mut pages, |page| {
+                let claimed = self.map.word(page).begin_write().is_ok();
+                if !claimed {
+                    in_use.push(page);
+                }
+                claimed
+            });
+            self.shared.sub_dirty(self.map.shard_of(first), pages.len() - before);
+        }
+        let most = (RUN_BYTES / self.map.frames.page_bytes()) as u64;
+        let runs = runs(&pages, most);
+        let transfer = |run| {
+            // SAFETY: claimed above, for writing; they stay so until the transfers have been finished.
+            let mut transfer = unsafe { self.map.frames.transfer(Direction::Write, run) };
+            self.map.cut_at_end(&mut transfer);
+            transfer
+        };
+        runs.into_iter().map(transfer).collect()
+    }
+
+    /// Passes on the transfers whose pages can't be stored to any more; the others have failed.
+    fn protect(&mut self, transfers: Vec<Transfer>) -> Vec<Transfer> {
+        let mut passed = Vec::with_capacity(transfers.len());
+        for transfer in transfers {
+            match self.map.frames.protect(Run::from_tag(transfer.tag)) {
+                Ok(()) => passed.push(transfer),
+                Err(error) => {
+                    let error = DeviceError::new(Action::Write, self.map.device.name(), &error);
+                    self.finish(Finished { transfer, result: Err(error) });
+                }
+            }
+        }
+        passed
+    }
+
+    fn start(&mut self, queue: Option<&mut (dyn Queue + 'static)>, transfers: Vec<Transfer>) {
+        for transfer in &transfers {
+            self.map.counters.merged(Run::from_tag(transfer.tag).pages);
+        }
+        self.map.counters.add(Count::Writes, transfers.len());
+        if let Some(queue) = queue {
+            queue.submit_all(transfers);
+            self.map.counters.write_depth.note(queue.in_flight());
+            return;
+        }
+        for mut transfer in transfers {
+            let result = self.map.device.run(&mut transfer);
+            self.finish(Finished { transfer, result });
+        }
+    }
+
+    /// A write has ended.
+    fn finish(&mut self, finished: Finished) {
+        let run = Run::from_tag(finished.transfer.tag);
+        // The pages are lent until here.
+        drop(finished.transfer);
+        let result = finished.result.and_then(|()| self.trim(run));
+        let failed = result.is_err();
+        if let Err(error) = result {
+            let poison = self.map.poison(&error);
+            self.written.error.get_or_insert(poison);
+        } else {
+            self.written.pages += run.pages as usize;
+            self.map.counters.add(Count::Written, run.pages as usize);
+        }
+        for part in run.by_group() {
+            if failed {
+                self.shared.add_dirty(self.map.shard_of(part.start), part.pages as usize);
+            }
+            let mut dirty = self.map.shard(part.start).dirty();
+            let afters: Vec<_> = part
+                .iter()
+                .map(|page| {
+                    dirty.written(page, failed);
+                    (page, self.map.word(page).end_write(failed))
+                })
+                .collect();
+            drop(dirty);
+            for (page, after) in afters {
+                self.map.follow_up(page, after);
+            }
+        }
+        self.shared.signal.progress();
+    }
+
+    /// Whole blocks are written; what that has added to the end of the file is cut off again.
+    fn trim(&self, run: Run) -> Result<(), DeviceError> {
+        if !self.map.is_tail(run.start + run.pages - 1) {
+            return Ok(());
+        }
+        let _alone = self.map.length.lock().unwrap_or_else(PoisonError::into_inner);
+        let len = self.map.len();
+        if self.map.device.len()? > len { self.map.device.set_len(len) } else { Ok(()) }
+    }
+}

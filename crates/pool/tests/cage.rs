@@ -1,0 +1,133 @@
+//! The ceiling under the kernel's own limit: in a group of processes whose memory is hardly more than the pool's budget the
+//! limit is never met, whatever the threads do.
+//!
+//! Relies on root and on the memory controller of cgroup v1 or v2; where there is none the test has nothing to say. The
+//! work is done by this program, run again inside the group.
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use common::PAGE;
+use quire_device::{Directory, Disk};
+use quire_pool::evict::traces::Dice;
+use quire_pool::{MapOptions, PageNo, Pool, PoolConfig, TransparentMap};
+
+const BUDGET_BYTES: usize = 16 << 20;
+const FILE_PAGES: u64 = 16 << 10;
+/// For the program itself, its threads and rings, words and page tables of the whole file.
+const SLACK_BYTES: usize = 12 << 20;
+const INSIDE: &str = "QUIRE_TEST_CAGE";
+
+/// A group of processes with a limit.
+struct Cage {
+    path: PathBuf,
+    is_first_version: bool,
+}
+
+impl Cage {
+    fn new(limit_bytes: usize) -> Option<Self> {
+        let name = format!("quire-pool-{}", std::process::id());
+        let first = Path::new("/sys/fs/cgroup/memory");
+        let is_first_version = first.join("memory.limit_in_bytes").is_file();
+        let path = if is_first_version { first } else { Path::new("/sys/fs/cgroup") }.join(name);
+        std::fs::create_dir(&path).ok()?;
+        let cage = Self { path, is_first_version };
+        let limit = if is_first_version { "memory.limit_in_bytes" } else { "memory.max" };
+        std::fs::write(cage.path.join(limit), limit_bytes.to_string()).ok()?;
+        Some(cage)
+    }
+
+    /// How often the limit was met.
+    fn met(&self) -> u64 {
+        let read = |name| std::fs::read_to_string(self.path.join(name)).unwrap();
+        if self.is_first_version {
+            return read("memory.failcnt").trim().parse().unwrap();
+        }
+        let events = read("memory.events");
+        events.lines().find_map(|line| line.strip_prefix("max ")).unwrap().parse().unwrap()
+    }
+}
+
+impl Drop for Cage {
+    fn drop(&mut self) {
+        // The last process may be on its way out.
+        for _ in 0..100 {
+            if std::fs::remove_dir(&self.path).is_ok() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+#[test]
+fn a_limit_hardly_larger_than_the_budget_is_never_met() {
+    let Some(cage) = Cage::new(BUDGET_BYTES + SLACK_BYTES) else {
+        eprintln!("no memory limit can be set here, the test of the ceiling is passed over");
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let device = Disk::new(folder.path()).create("large").unwrap();
+    // In one piece, since many small ones take long to remove.
+    device.allocate(FILE_PAGES * PAGE as u64).unwrap();
+    if !device.mode().starts_with("direct") {
+        eprintln!("the system's cache would be counted, too, the test of the ceiling is passed over");
+        return;
+    }
+    // The shell goes in before the program takes any memory.
+    let ended = Command::new("sh")
+        .args(["-c", "echo $$ > \"$0/cgroup.procs\" && exec \"$1\" --exact work_inside --nocapture"])
+        .arg(&cage.path)
+        .arg(std::env::current_exe().unwrap())
+        .env(INSIDE, folder.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned() + &String::from_utf8_lossy(&ended.stdout);
+    assert!(ended.status.success() && said.contains("worked inside"), "{:?}: {said}", ended.status);
+    assert_eq!(cage.met(), 0, "the limit was met");
+}
+
+/// What is done under the limit; nothing if this is not the inside.
+#[test]
+fn work_inside() {
+    let Some(folder) = std::env::var_os(INSIDE) else { return };
+    let disk = Disk::new(folder);
+    let pool = Pool::new(PoolConfig { budget_bytes: BUDGET_BYTES, ..PoolConfig::default() }).unwrap();
+    let map = pool.map(disk.open_to_write("large").unwrap(), MapOptions::default()).unwrap();
+    std::thread::scope(|threads| {
+        for thread in 0..8 {
+            let map = &map;
+            threads.spawn(move || {
+                let mut dice = Dice::new(thread);
+                for _ in 0..700 {
+                    let page = PageNo(dice.below(FILE_PAGES));
+                    match dice.below(8) {
+                        0..2 => map.write(page).unwrap()[100] = 1,
+                        2 => map.overwrite(page).unwrap().fill(thread as u8),
+                        3 => drop(map.optimistic(page, |view| view.u64(8)).unwrap()),
+                        4 => drop(map.prefetch(&[page, PageNo(page.0 / 2), PageNo(page.0 / 3)])),
+                        // A stream.
+                        5 => {
+                            (page.0..FILE_PAGES.min(page.0 + 8)).for_each(|page| drop(map.read(PageNo(page)).unwrap()))
+                        }
+                        _ => drop(map.read(page).unwrap()),
+                    }
+                }
+            });
+        }
+    });
+    map.sync().unwrap();
+    drop(map);
+    if let Ok(map) = TransparentMap::new(&pool, disk.open_to_write("large").unwrap(), MapOptions::default()) {
+        let mut dice = Dice::new(99);
+        for _ in 0..5000 {
+            let word = &map.words()[dice.below(map.len() / 8) as usize];
+            word.fetch_add(dice.below(2), std::sync::atomic::Ordering::Relaxed);
+        }
+        map.sync().unwrap();
+    }
+    println!("worked inside");
+}

@@ -1,0 +1,344 @@
+//! Every interleaving of readers, a writer, an evictor and writeback over one page's word, explored by loom.
+//!
+//! Run with `RUSTFLAGS="--cfg loom" cargo test -p quire-pool --release --test loom` (`cargo xtask test` does).
+#![cfg(loom)]
+
+use loom::cell::UnsafeCell;
+use loom::sync::atomic::AtomicU64 as Cell;
+use loom::sync::{Arc, Condvar, Mutex};
+use loom::thread;
+use quire_pool::sync::{Ordering, fence};
+use quire_pool::word::{After, Hold, Parking, State, Word};
+
+const OLD: u64 = 10;
+
+/// Explores a model of three threads: every interleaving in which no more than two of them are interrupted where they could
+/// go on. All interleavings are too many, and lost wake-ups take no more.
+fn bounded(model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(2);
+    builder.check(model);
+}
+
+/// A futex: looks at the word and falls asleep in one step, as seen by who wakes.
+struct Lot {
+    lock: Mutex<()>,
+    woken: Condvar,
+}
+
+impl Parking for Lot {
+    fn park(&self, word: &Word, low: u32) {
+        let guard = self.lock.lock().unwrap();
+        if word.seen().low() == low {
+            drop(self.woken.wait(guard).unwrap());
+        }
+    }
+
+    fn unpark_all(&self, _: &Word) {
+        let _guard = self.lock.lock().unwrap();
+        self.woken.notify_all();
+    }
+}
+
+/// A page, its word, and what the device has of it.
+struct Page {
+    word: Word,
+    lot: Lot,
+    /// The bytes as guards see them: loom fails the test if a use of them races with another.
+    bytes: UnsafeCell<u64>,
+    /// The bytes as optimistic readers see them: two halves that belong together.
+    halves: [Cell; 2],
+    device: Cell,
+}
+
+impl Page {
+    /// A clean page.
+    fn new() -> Arc<Self> {
+        let page = Self::absent();
+        page.word.begin_read(None).unwrap();
+        page.fill();
+        let _ = page.word.end_read(Hold::None);
+        page
+    }
+
+    fn absent() -> Arc<Self> {
+        Arc::new(Self {
+            word: Word::new(),
+            lot: Lot { lock: Mutex::new(()), woken: Condvar::new() },
+            bytes: UnsafeCell::new(0),
+            halves: [Cell::new(0), Cell::new(0)],
+            device: Cell::new(OLD),
+        })
+    }
+
+    fn wake(&self, after: After) {
+        if after.wake {
+            self.lot.unpark_all(&self.word);
+        }
+    }
+
+    fn store(&self, value: u64) {
+        // SAFETY: loom fails the test if this races.
+        self.bytes.with_mut(|at| unsafe { *at = value });
+        self.halves.iter().for_each(|half| half.store(value, Ordering::Relaxed));
+    }
+
+    fn load(&self) -> u64 {
+        // SAFETY: loom fails the test if this races.
+        self.bytes.with(|at| unsafe { *at })
+    }
+
+    fn fill(&self) {
+        self.store(self.device.load(Ordering::Relaxed));
+    }
+
+    /// What the slow path does for an absent page.
+    fn read_in(&self, hold: Hold) -> bool {
+        if self.word.begin_read(None).is_err() {
+            return false;
+        }
+        self.fill();
+        self.wake(self.word.end_read(hold));
+        true
+    }
+
+    /// `Map::read`.
+    fn read(&self) -> u64 {
+        loop {
+            let held = match self.word.share() {
+                Ok(()) => true,
+                Err(seen) if seen.state() == State::Absent => self.read_in(Hold::Shared),
+                Err(_) => {
+                    self.word.wait(&self.lot, |seen| seen.state() == State::Absent || seen.can_share());
+                    false
+                }
+            };
+            if held {
+                let value = self.load();
+                if self.word.unshare() {
+                    self.lot.unpark_all(&self.word);
+                }
+                return value;
+            }
+        }
+    }
+
+    /// `Map::write`.
+    fn change(&self, by: u64) {
+        loop {
+            let held = match self.word.exclude() {
+                Ok(_) => true,
+                Err(seen) if seen.state() == State::Absent => self.read_in(Hold::Exclusive),
+                Err(_) => {
+                    self.word.wait(&self.lot, |seen| seen.state() == State::Absent || seen.can_exclude());
+                    false
+                }
+            };
+            if held {
+                self.store(self.load() + by);
+                if self.word.unexclude() {
+                    self.lot.unpark_all(&self.word);
+                }
+                return;
+            }
+        }
+    }
+
+    /// `Map::optimistic`, one look; `None` if it was refuted.
+    fn look(&self) -> Option<[u64; 2]> {
+        let seen = self.word.look().ok()?;
+        let halves = [0, 1].map(|half| self.halves[half].load(Ordering::Relaxed));
+        self.word.still(seen).then_some(halves)
+    }
+
+    /// An eviction, if it may be.
+    fn evict(&self) -> bool {
+        if self.word.begin_evict(true).is_err() {
+            return false;
+        }
+        self.store(0);
+        self.wake(self.word.end_evict());
+        true
+    }
+
+    /// A write to the device, if the page is dirty and may be.
+    fn write_back(&self) -> bool {
+        if self.word.begin_write().is_err() {
+            return false;
+        }
+        self.device.store(self.load(), Ordering::Relaxed);
+        self.wake(self.word.end_write(false));
+        true
+    }
+}
+
+#[test]
+fn a_reader_never_sees_a_page_that_was_given_back() {
+    loom::model(|| {
+        let page = Page::new();
+        let evictor = {
+            let page = Arc::clone(&page);
+            thread::spawn(move || page.evict())
+        };
+        assert_eq!(page.read(), OLD);
+        evictor.join().unwrap();
+        assert_eq!(page.read(), OLD);
+    });
+}
+
+#[test]
+fn two_readers_of_an_absent_page_read_it_once_and_both_see_it() {
+    loom::model(|| {
+        let page = Page::absent();
+        let reader = {
+            let page = Arc::clone(&page);
+            thread::spawn(move || page.read())
+        };
+        assert_eq!(page.read(), OLD);
+        assert_eq!(reader.join().unwrap(), OLD);
+        assert_eq!((page.word.seen().shared(), page.word.seen().state()), (0, State::Clean));
+    });
+}
+
+#[test]
+fn a_look_is_never_torn_by_a_writer() {
+    loom::model(|| {
+        let page = Page::new();
+        let writer = {
+            let page = Arc::clone(&page);
+            thread::spawn(move || page.change(1))
+        };
+        if let Some([one, two]) = page.look() {
+            assert_eq!(one, two);
+        }
+        writer.join().unwrap();
+        assert_eq!(page.look(), Some([OLD + 1; 2]));
+    });
+}
+
+#[test]
+fn a_look_never_shows_a_page_that_was_given_back_nor_one_that_came_after() {
+    loom::model(|| {
+        let page = Page::new();
+        let evictor = {
+            let page = Arc::clone(&page);
+            thread::spawn(move || {
+                if page.evict() {
+                    page.device.store(OLD + 7, Ordering::Relaxed);
+                    assert!(page.read_in(Hold::None));
+                }
+            })
+        };
+        if let Some([one, two]) = page.look() {
+            assert_eq!(one, two);
+            assert!(one == OLD || one == OLD + 7);
+        }
+        evictor.join().unwrap();
+    });
+}
+
+#[test]
+fn no_change_is_lost_between_writers_and_writeback() {
+    bounded(|| {
+        let page = Page::new();
+        let writer = {
+            let page = Arc::clone(&page);
+            thread::spawn(move || page.change(1))
+        };
+        let flusher = {
+            let page = Arc::clone(&page);
+            thread::spawn(move || page.write_back())
+        };
+        page.change(1);
+        writer.join().unwrap();
+        flusher.join().unwrap();
+        page.write_back();
+        assert_eq!((page.device.load(Ordering::Relaxed), page.word.seen().state()), (OLD + 2, State::Clean));
+    });
+}
+
+#[test]
+fn a_dirty_page_is_evicted_only_after_it_was_written() {
+    loom::model(|| {
+        let page = Page::new();
+        let others = {
+            let page = Arc::clone(&page);
+            thread::spawn(move || {
+                page.write_back();
+                page.evict();
+            })
+        };
+        page.change(1);
+        others.join().unwrap();
+        assert_eq!(page.read(), OLD + 1);
+    });
+}
+
+#[test]
+fn a_page_that_is_being_written_is_read_but_not_changed() {
+    loom::model(|| {
+        let page = Page::new();
+        page.change(1);
+        let flusher = {
+            let page = Arc::clone(&page);
+            thread::spawn(move || assert!(page.write_back()))
+        };
+        assert_eq!(page.read(), OLD + 1);
+        // Waits for the flusher, or comes before it; a lost wake-up would leave it asleep for ever.
+        page.word.wait(&page.lot, |seen| seen.state() == State::Clean);
+        flusher.join().unwrap();
+        page.change(1);
+        assert_eq!(page.device.load(Ordering::Relaxed), OLD + 1);
+    });
+}
+
+#[test]
+fn nobody_sleeps_through_the_end_of_what_he_waits_for() {
+    bounded(|| {
+        let page = Page::new();
+        let threads: Vec<_> = (0..2)
+            .map(|number| {
+                let page = Arc::clone(&page);
+                thread::spawn(move || {
+                    if number == 0 {
+                        page.change(1);
+                    } else {
+                        page.read();
+                    }
+                })
+            })
+            .collect();
+        page.change(1);
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(page.read(), OLD + 2);
+    });
+}
+
+#[test]
+fn an_entry_of_the_clean_queue_is_neither_lost_nor_doubled() {
+    loom::model(|| {
+        let page = Page::new();
+        page.change(1);
+        // One entry is in the queue. A policy takes it out while the page is being written back.
+        let entries = Arc::new(Cell::new(1));
+        let policy = {
+            let (page, entries) = (Arc::clone(&page), Arc::clone(&entries));
+            thread::spawn(move || {
+                if page.word.begin_evict(true).is_ok() {
+                    entries.fetch_sub(1, Ordering::Relaxed);
+                    let _ = page.word.end_evict();
+                } else if page.word.dequeue().is_ok() {
+                    entries.fetch_sub(1, Ordering::Relaxed);
+                }
+            })
+        };
+        page.word.begin_write().unwrap();
+        if page.word.end_write(false).enqueue {
+            entries.fetch_add(1, Ordering::Relaxed);
+        }
+        policy.join().unwrap();
+        fence(Ordering::Acquire);
+        let is_clean = page.word.seen().state() == State::Clean;
+        assert_eq!(entries.load(Ordering::Relaxed), u64::from(is_clean));
+    });
+}

@@ -1,0 +1,262 @@
+//! The log of writes as the server keeps it: which commands go into it, and what clients must wait for.
+//!
+//! A record is what one request did: the command as it was sent, or all commands of a transaction, with the time by which
+//! they were run. Commands do the same to the same data at the same time, so nothing needs to be put in other words. What
+//! they don't do themselves goes into the log as DEL: keys that expire, whoever meets them. Only commands that changed
+//! something are logged.
+//!
+//! Relies on `quire-durable` for the log itself. Knows neither sockets nor saves.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mio::Waker;
+use quire_device::{DeviceError, Directory};
+use quire_durable::log::{Identity, Log, LogError, LogOptions, LogStats, Sync};
+use quire_store::Store;
+
+use crate::args::Args;
+use crate::config::{AppendSync, Config};
+
+/// How long logged writes may wait for a stalled device before further ones have to wait, as in Redis.
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
+/// The number of a record that never becomes durable, since the log has failed.
+pub const LOST: u64 = u64::MAX;
+/// Between two attempts to make a file for which there was no room.
+const RETRY_FILES_EVERY: Duration = Duration::from_secs(1);
+/// So much may wait, however short.
+const MOST_WAITING_BYTES: usize = 64 << 20;
+/// Files that are kept to be used again.
+const MOST_SPARES: usize = 2;
+
+/// The log of writes.
+#[derive(Debug)]
+pub struct Journal {
+    log: Log,
+    /// The image with which the log comes in force, until it has.
+    awaited_epoch: Option<u64>,
+    /// A command that writes was run since the last record was closed, whether it has changed anything or not.
+    wrote: bool,
+    /// When it was last tried to make a file for which there was no room.
+    retried: Option<Instant>,
+    /// Where its files lie, for messages.
+    pub directory: String,
+    /// Times that writes had to wait because the device was behind.
+    pub delayed: u64,
+    /// Now, too.
+    pub behind: bool,
+}
+
+fn sync_of(sync: AppendSync) -> Sync {
+    match sync {
+        AppendSync::Always => Sync::Always,
+        AppendSync::EverySecond => Sync::EverySecond,
+        AppendSync::Never => Sync::Never,
+    }
+}
+
+impl Journal {
+    /// Begins to log, from record `next_sequence` on.
+    ///
+    /// # Errors
+    /// The device or the system refuses.
+    pub fn start(
+        directory: &Arc<dyn Directory>,
+        config: &Config,
+        identity: Identity,
+        next_sequence: u64,
+        waker: Option<Arc<Waker>>,
+    ) -> Result<Self, LogError> {
+        let options = LogOptions {
+            segment_bytes: config.log_segment_bytes,
+            most_spares: MOST_SPARES,
+            sync: sync_of(config.appendfsync),
+            most_waiting_bytes: MOST_WAITING_BYTES,
+            longest_wait: LONGEST_WAIT,
+        };
+        let notify = move || {
+            if let Some(waker) = &waker {
+                // If the loop is gone there is nobody to wake.
+                let _ = waker.wake();
+            }
+        };
+        let log = Log::start(directory, options, identity, next_sequence, Box::new(notify))?;
+        let awaited_epoch = (!identity.in_force).then_some(identity.base_epoch);
+        let directory = directory.path_of("");
+        Ok(Self { log, awaited_epoch, wrote: false, retried: None, directory, delayed: 0, behind: false })
+    }
+
+    /// Logs what has happened: keys that have expired meanwhile, and the command, one that `writes`, if it has `changed`
+    /// anything.
+    #[inline]
+    pub fn note(&mut self, store: &mut Store, writes: bool, changed: bool, db: u8, args: Args<'_>) {
+        if store.has_expired_keys() {
+            self.note_expired(store);
+        }
+        self.wrote |= writes;
+        if changed {
+            self.log.command(store.now_ms(), db, args.len());
+            for word in args.iter() {
+                self.log.word(word);
+            }
+        }
+    }
+
+    /// Logs that keys have expired.
+    #[cold]
+    pub fn note_expired(&mut self, store: &mut Store) {
+        let now_ms = store.now_ms();
+        for keys in store.take_expired().chunk_by(|a, b| a.0 == b.0) {
+            self.log.command(now_ms, keys[0].0.0, 1 + keys.len());
+            self.log.word(b"DEL");
+            keys.iter().for_each(|(_, key)| self.log.word(key));
+        }
+    }
+
+    /// Whether there is something for [`Journal::seal`] to do.
+    #[inline]
+    pub fn needs_seal(&self) -> bool {
+        self.wrote || self.log.has_open()
+    }
+
+    /// Makes a record of what was noted, to be done again whole or not at all. Returns what the sender of a command that
+    /// writes waits for: this record, or, as its command has changed nothing because of what it found, the last one there
+    /// is; [`LOST`] if the log has failed.
+    #[inline]
+    pub fn seal(&mut self) -> Option<u64> {
+        let sealed = self.log.seal();
+        if !std::mem::take(&mut self.wrote) {
+            return None;
+        }
+        let lost = self.log.failure().is_some();
+        Some(if lost { LOST } else { sealed.unwrap_or(self.log.appended()) })
+    }
+
+    /// Makes a record of what was noted; [`Journal::seal`] still says what the sender waits for.
+    pub fn close(&mut self) {
+        self.log.seal();
+    }
+
+    /// Hands the records over to the device; see [`Log::commit`] for `alone`.
+    #[inline]
+    pub fn commit(&mut self, alone: bool) {
+        self.close();
+        self.log.commit(alone);
+    }
+
+    /// Whether every record was handed over.
+    pub fn is_committed(&self) -> bool {
+        self.log.is_committed()
+    }
+
+    /// The last record.
+    #[inline]
+    pub fn appended(&self) -> u64 {
+        self.log.appended()
+    }
+
+    /// The last record that is durable.
+    #[inline]
+    pub fn durable(&self) -> u64 {
+        self.log.durable()
+    }
+
+    /// Whether record `sequence` would be there after a crash: it is durable, and so is the image with which the log comes
+    /// in force.
+    pub fn is_safe(&self, sequence: u64) -> bool {
+        self.awaited_epoch.is_none() && sequence <= self.log.durable()
+    }
+
+    /// Whether a client is told of its write only when that is durable.
+    #[inline]
+    pub fn holds_replies(&self) -> bool {
+        self.log.sync() == Sync::Always
+    }
+
+    /// Why nothing is logged any more.
+    pub fn failure(&self) -> Option<&LogError> {
+        self.log.failure()
+    }
+
+    /// Has the loop woken when more is durable.
+    pub fn want_notice(&self) {
+        self.log.want_notice();
+    }
+
+    /// Has everything made durable soon.
+    pub fn hurry(&mut self) {
+        self.log.hurry();
+    }
+
+    /// Looks whether the device is behind, or the log `full` until an image is complete, so that writes have to wait; counts
+    /// when that begins.
+    pub fn look_behind(&mut self, full: bool) -> bool {
+        // Whoever writes to a log that has failed is refused, and doesn't wait.
+        let behind = self.log.failure().is_none() && (full || self.log.is_behind());
+        self.delayed += u64::from(behind && !self.behind);
+        self.behind = behind;
+        behind
+    }
+
+    /// Changes when records are made durable; what is there is soon.
+    pub fn set_sync(&mut self, sync: AppendSync) {
+        self.log.set_sync(sync_of(sync));
+    }
+
+    /// Whether the log waits for its first image.
+    pub fn awaits_image(&self) -> bool {
+        self.awaited_epoch.is_some()
+    }
+
+    /// Image number `epoch` is durable and holds the effect of all records up to `position`.
+    pub fn image_saved(&mut self, epoch: u64, position: u64) {
+        // One that was cut before the log began says nothing about it.
+        if self.awaited_epoch.is_none_or(|awaited| awaited <= epoch) {
+            self.awaited_epoch = None;
+            self.log.cover(position);
+        }
+    }
+
+    /// Whether files that an image covers are still being taken away.
+    pub fn is_covering(&self) -> bool {
+        self.log.is_covering()
+    }
+
+    /// Why there is no room for the log to go on in, if there is none.
+    pub fn shortage(&self) -> Option<DeviceError> {
+        self.log.shortage()
+    }
+
+    /// Looks from time to time whether there is room again.
+    pub fn retry_files(&mut self) {
+        if self.shortage().is_some() && self.retried.is_none_or(|tried| tried.elapsed() >= RETRY_FILES_EVERY) {
+            self.retried = Some(Instant::now());
+            self.log.retry_files();
+        }
+    }
+
+    /// Bytes of files to be bounded; see [`Log::bounded_bytes`].
+    pub fn bounded_bytes(&self) -> u64 {
+        self.log.bounded_bytes()
+    }
+
+    /// Bytes that wait for the device.
+    pub fn waiting_bytes(&self) -> usize {
+        self.log.waiting_bytes()
+    }
+
+    /// Figures of the log.
+    pub fn stats(&self) -> LogStats {
+        self.log.stats()
+    }
+
+    /// Writes what is left, makes it durable and ends. Waits for the device. What isn't sealed is not logged: half a
+    /// transaction, since it is the transaction that ends the log. Returns the last record.
+    ///
+    /// # Errors
+    /// The log has failed, now or before.
+    pub fn finish(self) -> Result<u64, LogError> {
+        let appended = self.log.appended();
+        self.log.finish().map(|()| appended)
+    }
+}

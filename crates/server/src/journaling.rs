@@ -1,0 +1,220 @@
+//! When to log: at the start, when the setting changes, around a save; and when the log stands in the way of writes.
+//!
+//! Image and log belong together: an image says which record is the last one in it, and the log must have all that follow.
+//! So a log begins with an image: the one that is there at the start (made first if there is none), or one that is taken
+//! when logging is switched on while the server runs; until that one is durable the log isn't in force, and a crash leads
+//! back to what was there before. A log that is there is replayed whether logging is on or off.
+//!
+//! Relies on `journal` for the log, on the store for images. Saves are started by `persistence`.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use quire_device::{Directory, Disk};
+use quire_durable::log::{Identity, LogError, remove_covered};
+use quire_store::Store;
+
+use crate::client::Closing;
+use crate::clients::Output;
+use crate::config::Config;
+use crate::journal::Journal;
+use crate::replay::Replayed;
+use crate::state::ServerState;
+
+/// Files that a log may always have.
+const LEAST_SEGMENTS: u64 = 4;
+
+/// Where the log lies.
+pub fn directory(config: &Config, state_directory: Option<&Arc<dyn Directory>>) -> Arc<dyn Directory> {
+    state_directory.map_or_else(|| Arc::new(Disk::new(&config.dir)) as Arc<dyn Directory>, Arc::clone)
+}
+
+/// Takes note of what was replayed, for INFO.
+pub fn note_replay(state: &mut ServerState, replayed: &Replayed) {
+    let known = &mut state.journal_state;
+    known.leftover = replayed.recovered.segments > 0;
+    known.replayed_records = replayed.recovered.records;
+    known.replayed_commands = replayed.commands;
+    known.replayed_us = replayed.took.as_micros() as u64;
+    known.torn_bytes = replayed.recovered.torn.as_ref().map_or(0, |torn| torn.bytes);
+}
+
+/// Begins to log if the configuration says so. The data must be what image and log hold, and there must be an image.
+///
+/// # Errors
+/// In words for people: the log can't be begun.
+pub fn start(store: &mut Store, state: &mut ServerState) -> Result<(), String> {
+    begin(store, state, true)
+}
+
+/// Begins to log while the server runs; the log comes in force with the next image, which is taken as soon as possible.
+///
+/// # Errors
+/// In words for the client.
+pub fn switch_on(store: &mut Store, state: &mut ServerState) -> Result<(), String> {
+    begin(store, state, false)
+}
+
+fn begin(store: &mut Store, state: &mut ServerState, in_force: bool) -> Result<(), String> {
+    if let Some(removal) = state.journal_state.removal.take() {
+        // What it finds must not be what is begun here. If it has panicked there is nothing left of it to wait for.
+        let _ = removal.join();
+    }
+    let directory = directory(&state.config, state.hooks.log_directory.as_ref());
+    let base_epoch = store.image_epoch() + u64::from(!in_force);
+    let identity = Identity { dataset: store.dataset(), base_epoch, in_force };
+    let next_sequence = store.log_position() + 1;
+    let waker = state.waker.clone();
+    let journal = Journal::start(&directory, &state.config, identity, next_sequence, waker).map_err(|error| {
+        state.journal_state.last_error = error.to_string();
+        error.to_string()
+    })?;
+    tracing::info!(directory = journal.directory, next_record = next_sequence, in_force, "logging writes");
+    state.journal_state.last_error.clear();
+    state.journal = Some(Box::new(journal));
+    store.set_noting_expired(true);
+    judge(state);
+    Ok(())
+}
+
+/// Ends the log: everything in it is made durable, which is waited for. What was logged stays until the next image. False if
+/// writes may not be durable that somebody waits for: these clients are disconnected, but for the one whose command it is.
+pub fn switch_off(store: &mut Store, state: &mut ServerState) -> bool {
+    let Some(journal) = state.journal.take() else { return true };
+    store.set_noting_expired(false);
+    store.set_log_position(journal.appended());
+    state.journal_state.leftover = true;
+    let durable = journal.durable();
+    let done = journal.finish();
+    match &done {
+        Ok(position) => tracing::info!(last_record = position, "writes are not logged any more"),
+        Err(error) => {
+            tracing::error!(%error, "the log was given up with writes that may not be durable");
+            disown(state, durable);
+        }
+    }
+    judge(state);
+    done.is_ok()
+}
+
+/// Drops replies that wait for more to become durable than ever will. Neither yes nor no would be true.
+fn disown(state: &mut ServerState, durable: u64) {
+    let held = state.clients.iter().filter(|(_, client)| client.output.held_for().is_some_and(|last| last > durable));
+    let held: Vec<_> = held.map(|(slot, _)| slot).collect();
+    for slot in held {
+        state.clients.doom(slot);
+    }
+    for (_, connection) in state.clients.iter_mut().filter(|(_, connection)| connection.client.closing == Closing::Now)
+    {
+        connection.output = Output::default();
+    }
+}
+
+/// Before the data is fixed for an image: the image is told which record is the last one in it.
+pub fn before_cut(store: &mut Store, state: &mut ServerState) {
+    if let Some(journal) = &mut state.journal {
+        // It is whole: within a transaction nobody saves, but at its end.
+        journal.close();
+        store.set_log_position(journal.appended());
+    }
+    state.saves.position_at_cut = store.log_position();
+}
+
+/// An image is durable: records up to the one in it aren't needed any more.
+pub fn image_saved(store: &Store, state: &mut ServerState) {
+    let position = state.saves.position_at_cut;
+    if let Some(journal) = &mut state.journal {
+        journal.image_saved(store.image_epoch(), position);
+    } else if std::mem::take(&mut state.journal_state.leftover) {
+        let directory = directory(&state.config, state.hooks.log_directory.as_ref());
+        let dataset = store.dataset();
+        // Freeing the blocks of large files takes a while.
+        let remove = move || match remove_covered(&*directory, dataset, position) {
+            Ok(_) => {}
+            Err(error) => tracing::warn!(%error, "log segments that are no longer needed can't be removed"),
+        };
+        match std::thread::Builder::new().name("quire-log-files".into()).spawn(remove) {
+            Ok(removal) => state.journal_state.removal = Some(removal),
+            Err(error) => tracing::warn!(%error, "log segments that are no longer needed stay until the next start"),
+        }
+    }
+}
+
+/// Whether an image is wanted for the log's sake: to come in force, or because it has become long.
+pub fn wants_image(state: &ServerState) -> bool {
+    let Some(journal) = &state.journal else { return false };
+    if journal.failure().is_some() || state.saves.must_wait(state.unix_s()) {
+        return false;
+    }
+    journal.awaits_image() || journal.bounded_bytes() > most_bytes(&state.config) / 2 && !journal.is_covering()
+}
+
+/// Most bytes of the log's files. A log needs room to go on in while an image is taken.
+fn most_bytes(config: &Config) -> u64 {
+    config.log_max_bytes.max(LEAST_SEGMENTS * config.log_segment_bytes)
+}
+
+/// What is looked after from time to time.
+pub fn tick(state: &mut ServerState) {
+    if let Some(journal) = &mut state.journal {
+        journal.retry_files();
+    }
+    judge(state);
+}
+
+/// Whether the log's files are as large as they may be, so that writes wait for an image.
+pub fn is_full(state: &ServerState) -> bool {
+    state.journal.as_ref().is_some_and(|journal| journal.bounded_bytes() > most_bytes(&state.config))
+}
+
+/// Decides whether the log stands in the way of writes. To be asked once per turn.
+pub fn judge(state: &mut ServerState) {
+    let refusal = state.journal.as_ref().and_then(|journal| refusal(journal, state));
+    if let Some(reason) = &refusal
+        && state.log_refusal.as_ref() != Some(reason)
+    {
+        tracing::error!(%reason, "writes are refused because of the log");
+        state.journal_state.last_error = reason.clone().into_owned();
+    }
+    state.log_refusal = refusal;
+}
+
+/// Why writes are refused, if they are.
+fn refusal(journal: &Journal, state: &ServerState) -> Option<Cow<'static, str>> {
+    if let Some(error) = journal.failure() {
+        return Some(failed(error).into());
+    }
+    if let Some(error) = journal.shortage() {
+        let reason = format!(
+            "MISCONF The log has no room to go on: {error}. Writes are refused until it has, reads go on. Make room on the \
+             disk."
+        );
+        return Some(in_a_line(&reason).into());
+    }
+    let hopeless = is_full(state) && state.saves.must_wait(state.unix_s());
+    hopeless.then_some(Cow::Borrowed(
+        "MISCONF The log has reached log-max-bytes and no image that covers it could be taken. Writes are refused until one \
+         can; raise log-max-bytes, or look at rdb_last_bgsave_error in INFO.",
+    ))
+}
+
+/// What clients are told when the log has failed.
+pub fn failed(error: &LogError) -> String {
+    in_a_line(&format!(
+        "MISCONF Errors writing to the log: {error}. Writes are refused, reads go on. Cure the cause and restart the server \
+         (or CONFIG SET appendonly no to go on without a log)."
+    ))
+}
+
+fn in_a_line(text: &str) -> String {
+    text.replace(['\r', '\n'], " ")
+}
+
+/// Hands over what the turn has logged. With `alone`, nobody is held up but the one who waits for it.
+pub fn commit(store: &mut Store, state: &mut ServerState, alone: bool) {
+    let Some(journal) = &mut state.journal else { return };
+    if store.has_expired_keys() {
+        journal.note_expired(store);
+    }
+    journal.commit(alone);
+}

@@ -1,0 +1,227 @@
+//! Doing again what the log says, on top of an image.
+//!
+//! Relies on the commands themselves: each is run by its own handler, on the same data and by the same clock as the first
+//! time, so it does the same. Nothing else runs meanwhile, and no key expires that the log doesn't say has gone.
+
+use std::time::{Duration, Instant};
+
+use quire_device::Directory;
+use quire_durable::log::{Base, LogError, Malformed, Record, Recovered, Recovery, Survey};
+use quire_store::{DbId, Store, StoreError};
+
+use crate::args::{ArgRange, Args};
+use crate::client::Client;
+use crate::config::Config;
+use crate::ctx::{CmdError, Ctx};
+use crate::dispatch;
+use crate::registry::Registry;
+use crate::resp::Reply;
+use crate::state::{ServerState, unix_ms};
+
+/// How often a long replay says how far it has come.
+const PROGRESS_EVERY: Duration = Duration::from_secs(2);
+/// Records between two looks at the clock.
+const RECORDS_AT_ONCE: u64 = 256;
+/// Objects of deleted data that are freed meanwhile.
+const RECLAIM_BUDGET: usize = 2048;
+/// Replies are thrown away; this much memory of them is kept.
+const KEPT_REPLY_BYTES: usize = 64 * 1024;
+
+/// Why the log can't be applied.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    /// The log can't be read.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// There is a log, and no image that it continues.
+    #[error(
+        "{file} continues an image, but there is no image {image}; put it back, or move the files quire-log-* away to start \
+         empty"
+    )]
+    NoImage {
+        /// Path of the first segment.
+        file: String,
+        /// Where the image should be.
+        image: String,
+    },
+    /// A command can't be done again.
+    #[error("{file}, record {sequence} at byte {offset}: {what}")]
+    Command {
+        /// Path of the segment.
+        file: String,
+        /// Where the record begins.
+        offset: u64,
+        /// Its number.
+        sequence: u64,
+        /// What stands in the way.
+        what: String,
+    },
+}
+
+/// What was done again.
+#[derive(Clone, Debug, Default)]
+pub struct Replayed {
+    /// What was found in the log.
+    pub recovered: Recovered,
+    /// Commands in its records.
+    pub commands: u64,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// Applies the log in `directory` to `store`, whose image has just been opened. Whether logging is switched on makes no
+/// difference: what is in the log was acknowledged.
+///
+/// # Errors
+/// The log can't be read, doesn't continue the image, or holds what this program can't do.
+pub fn replay(
+    registry: &Registry,
+    config: &Config,
+    store: &mut Store,
+    directory: &dyn Directory,
+) -> Result<Replayed, ReplayError> {
+    let began = Instant::now();
+    check_image(config, store, directory)?;
+    let base = Base { dataset: store.dataset(), epoch: store.image_epoch(), position: store.log_position() };
+    let mut recovery = Recovery::open(directory, base)?;
+    let mut player = Player::new(registry, config, store);
+    let mut replayed = Replayed::default();
+    let mut told = began;
+    loop {
+        let step = match recovery.next_record()? {
+            None => break,
+            Some(record) => player.play(&record).map_err(|what| (record.sequence, what)),
+        };
+        if let Err((sequence, what)) = step {
+            let (file, offset) = recovery.place();
+            return Err(ReplayError::Command { file, offset, sequence, what });
+        }
+        replayed.recovered.records += 1;
+        if replayed.recovered.records.is_multiple_of(RECORDS_AT_ONCE) {
+            player.free();
+            if told.elapsed() > PROGRESS_EVERY {
+                told = Instant::now();
+                let (done, total) = recovery.progress();
+                let (records, percent) = (replayed.recovered.records, done * 100 / total.max(1));
+                tracing::info!(records, percent, "replaying the log");
+            }
+        }
+    }
+    replayed.commands = player.commands;
+    replayed.recovered = recovery.finish(directory)?;
+    replayed.took = began.elapsed();
+    store.set_log_position(replayed.recovered.next_sequence - 1);
+    store.set_now_ms(unix_ms());
+    store.reset_stats();
+    tell(&replayed);
+    Ok(replayed)
+}
+
+/// A log goes with an image. One that was begun but never came in force goes with nothing.
+fn check_image(config: &Config, store: &Store, directory: &dyn Directory) -> Result<(), ReplayError> {
+    if store.image_epoch() > 0 {
+        return Ok(());
+    }
+    let survey = Survey::of(directory)?;
+    if let Some(segment) = survey.segments.iter().find(|segment| segment.meta.in_force) {
+        let (file, image) = (segment.path().to_owned(), config.image_path().display().to_string());
+        return Err(ReplayError::NoImage { file, image });
+    }
+    for segment in &survey.segments {
+        directory.remove(&segment.name).map_err(LogError::from)?;
+    }
+    Ok(())
+}
+
+fn tell(replayed: &Replayed) {
+    let Replayed { recovered, commands, took } = replayed;
+    for file in &recovered.ignored {
+        tracing::warn!(file, "removed: the server ended before the log was in force");
+    }
+    if let Some(torn) = &recovered.torn {
+        tracing::warn!(
+            file = torn.file,
+            offset = torn.offset,
+            bytes = torn.bytes,
+            record = torn.sequence,
+            "the log ends in a record that was not written to its end, and nobody was told was; it is cut off"
+        );
+    }
+    if recovered.segments > 0 {
+        let took_ms = took.as_millis() as u64;
+        tracing::info!(records = recovered.records, commands, took_ms, "the log has been replayed");
+    }
+}
+
+/// Runs commands without anybody having sent them.
+struct Player<'a> {
+    registry: &'a Registry,
+    store: &'a mut Store,
+    state: ServerState,
+    client: Client,
+    reply: Reply,
+    ranges: Vec<ArgRange>,
+    words: Vec<std::ops::Range<usize>>,
+    commands: u64,
+}
+
+impl<'a> Player<'a> {
+    fn new(registry: &'a Registry, config: &Config, store: &'a mut Store) -> Self {
+        let mut state = ServerState::new(config.clone());
+        // What was allowed then is done again, whatever is allowed now.
+        state.config.enable_debug_command = "yes".to_owned();
+        state.config.proto_max_bulk_len = u64::MAX;
+        let mut client = Client::new(0, "log".to_owned(), String::new(), 0);
+        client.authenticated = true;
+        let (reply, ranges, words) = (Reply::default(), Vec::new(), Vec::new());
+        Self { registry, store, state, client, reply, ranges, words, commands: 0 }
+    }
+
+    fn play(&mut self, record: &Record<'_>) -> Result<(), String> {
+        let malformed = |error: Malformed| error.to_string();
+        self.store.set_now_ms(record.now_ms().map_err(malformed)?);
+        let mut commands = record.commands();
+        while let Some(db) = commands.next_into(&mut self.words).map_err(malformed)? {
+            self.ranges.clear();
+            let range = |word: &std::ops::Range<usize>| ArgRange { start: word.start as u32, len: word.len() as u32 };
+            self.ranges.extend(self.words.iter().map(range));
+            self.run(DbId(db), record.body())?;
+            self.commands += 1;
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, db: DbId, body: &[u8]) -> Result<(), String> {
+        if db.0 >= self.store.databases() {
+            return Err(format!("it concerns database {}; start with --databases {}", db.0, u16::from(db.0) + 1));
+        }
+        self.client.db = db;
+        let args = Args::new(body, &self.ranges);
+        let found = self.registry.find(args.at(0)).map(|command| command.id);
+        let command = dispatch::resolve(self.registry, found, args)
+            .map_err(|error| format!("{}; a later version may have written it", error.line()))?;
+        let mut ctx = Ctx {
+            store: &mut *self.store,
+            server: &mut self.state,
+            client: &mut self.client,
+            args,
+            reply: &mut self.reply,
+        };
+        let done = (command.facts.handler)(&mut ctx);
+        self.reply.clear(KEPT_REPLY_BYTES);
+        match done {
+            // A command that fails after it has changed something fails there again.
+            Err(CmdError::Store(error @ (StoreError::OutOfMemory { .. } | StoreError::Damaged { .. }))) => {
+                Err(format!("{}: {error}", command.name))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Frees some of what was deleted.
+    fn free(&mut self) {
+        if let Err(error) = self.store.reclaim_step(RECLAIM_BUDGET) {
+            tracing::error!(%error, "cannot free deleted data");
+        }
+    }
+}

@@ -1,0 +1,399 @@
+//! The log of writes as clients see it: what they wait for, what happens when its disk stalls, fails or fills up.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::gate::{Gate, Gated, Keeper};
+use common::{Client, Running, Value, eventually, request, start, start_in, start_logging};
+use quire_device::{Action, Directory, Fault, Faulty, Memory, Trigger, errno};
+use tempfile::TempDir;
+
+const ALWAYS: &[(&str, &str)] = &[("appendonly", "yes"), ("appendfsync", "always"), ("log-segment-bytes", "1mb")];
+
+/// A server whose log lies behind a gate.
+fn gated(settings: &[(&str, &str)]) -> (Running, Keeper, TempDir) {
+    let (gate, dir) = (Gate::default(), tempfile::tempdir().unwrap());
+    let directory: Arc<dyn Directory> = Arc::new(Gated { inner: Arc::new(Memory::new()), gate: gate.clone() });
+    (start_logging(dir.path(), settings, directory), Keeper(gate), dir)
+}
+
+#[test]
+fn a_write_is_replied_to_when_it_is_durable_and_reads_never_wait() {
+    let (server, gate, _dir) = gated(ALWAYS);
+    let (mut writer, mut second, mut reader) = (server.client(), server.client(), server.client());
+    assert_eq!(writer.text("SET a 0"), "OK");
+    assert_eq!(reader.text("GET a"), "0");
+    gate.close();
+    writer.send([request("SET a 1"), request("GET a"), request("INCR n")].concat());
+    second.send(request("SET b 2"));
+    assert!(writer.is_silent() && second.is_silent());
+    // Reading shows what is not durable yet, and doesn't wait for it.
+    eventually("the write is done", || reader.text("GET b") == "2");
+    assert_eq!((reader.text("GET a"), reader.text("PING")), ("1".into(), "PONG".into()));
+    assert_eq!(reader.info("aof_pending_bio_fsync"), "1");
+    assert!(writer.is_silent());
+    gate.open();
+    assert_eq!((writer.reply().text(), writer.reply().text(), writer.reply().int()), ("OK".into(), "1".into(), 1));
+    assert_eq!(second.reply().text(), "OK");
+    eventually("all is durable", || reader.info("aof_pending_bio_fsync") == "0");
+}
+
+#[test]
+fn a_write_that_changes_nothing_waits_for_what_it_has_found() {
+    let (server, gate, _dir) = gated(ALWAYS);
+    let (mut writer, mut second, mut reader) = (server.client(), server.client(), server.client());
+    assert_eq!(writer.text("SET a 0"), "OK");
+    assert_eq!(second.call("SETNX a 1"), Value::Int(0), "all is durable");
+    gate.close();
+    writer.send(request("SET b 1"));
+    eventually("the write is done", || reader.text("GET b") == "1");
+    second.send(request("SETNX b 2"));
+    assert!(second.is_silent() && writer.is_silent());
+    gate.open();
+    assert_eq!((second.reply().int(), writer.reply().text()), (0, "OK".into()));
+}
+
+#[test]
+fn settings_may_change_within_a_transaction() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start_in(dir.path(), ALWAYS);
+    let mut client = server.client();
+    let mut transaction = |lines: &[&str]| {
+        client.text("MULTI");
+        lines.iter().for_each(|line| assert_eq!(client.text(line), "QUEUED"));
+        client.call("EXEC").items().to_vec()
+    };
+    transaction(&["INCR a", "CONFIG SET appendfsync everysec", "INCR a", "CONFIG SET appendfsync always", "INCR a"]);
+    let replies = transaction(&["INCR a", "BGSAVE", "BGREWRITEAOF", "DEBUG RELOAD", "INCR a"]);
+    assert_eq!(replies[1].text(), "Background saving scheduled");
+    assert_eq!(replies[2].text(), "Background append only file rewriting scheduled");
+    assert!(replies[3].text().contains("not possible inside a transaction"));
+    // The transaction that ends the log isn't in it, neither of its halves.
+    transaction(&["INCR a", "CONFIG SET appendonly no", "INCR a"]);
+    drop(server);
+    let server = start_in(dir.path(), ALWAYS);
+    let a = server.client().text("GET a");
+    assert!(a == "5" || a == "7", "{a}");
+}
+
+#[test]
+fn a_client_that_is_alone_commits_without_another_thread() {
+    let server = start(ALWAYS);
+    let mut client = server.client();
+    for number in 0..50 {
+        assert_eq!(client.text(&format!("SET k {number}")), "OK");
+    }
+    assert_ne!(client.info("log_inline_commits"), "0");
+    assert_eq!(client.info("log_appended_record"), "50");
+    // Reads and writes that change nothing are not logged.
+    client.text("GET k");
+    client.text("DEL nothing");
+    client.text("EXPIRE nothing 10");
+    assert_eq!(client.info("log_appended_record"), "50");
+    assert_eq!(client.info("log_durable_record"), "50");
+}
+
+#[test]
+fn many_pipelined_writes_share_their_commits() {
+    let server = start(ALWAYS);
+    let mut clients: Vec<Client> = (0..8).map(|_| server.client()).collect();
+    for (number, client) in clients.iter_mut().enumerate() {
+        client.send((0..200).flat_map(|index| request(&format!("SET k{number}:{index} v"))).collect::<Vec<_>>());
+    }
+    for client in &mut clients {
+        for _ in 0..200 {
+            assert_eq!(client.reply().text(), "OK");
+        }
+    }
+    let commits: u64 = clients[0].info("log_commits").parse().unwrap();
+    assert!(commits < 800, "{commits} commits for 1600 writes");
+    assert_eq!(clients[0].info("log_durable_record"), "1600");
+}
+
+#[test]
+fn with_everysec_a_stalled_disk_holds_writes_up_only_after_a_while_and_never_reads() {
+    let (server, gate, _dir) = gated(&[("appendonly", "yes"), ("log-segment-bytes", "1mb")]);
+    let (mut writer, mut other, mut reader) = (server.client(), server.client(), server.client());
+    gate.close();
+    for number in 0..20 {
+        assert_eq!(writer.text(&format!("SET a {number}")), "OK");
+    }
+    // A first batch is on its way to the disk; later ones wait for it, in the end for too long.
+    eventually("the disk is behind", || {
+        if reader.info("log_behind") == "1" {
+            return true;
+        }
+        // It may have to wait already.
+        other.send(request("INCR n"));
+        false
+    });
+    writer.send(request("SET a behind"));
+    assert!(writer.is_silent());
+    assert_eq!(reader.text("GET a"), "19");
+    assert_eq!(reader.info("aof_delayed_fsync"), "1");
+    gate.open();
+    assert_eq!(writer.reply().text(), "OK");
+    eventually("it has caught up", || reader.info("log_behind") == "0");
+}
+
+/// A server whose log's disk fails at everything of this kind from number `from` on.
+fn failing(fsync: &str, action: Action, from: u64) -> (Running, TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    let rules = vec![(Trigger::From(action, from), Fault::Error(errno::EIO))];
+    let directory: Arc<dyn Directory> = Arc::new(Faulty::new(Arc::new(Memory::new()), rules));
+    let settings = [("appendonly", "yes"), ("appendfsync", fsync), ("log-segment-bytes", "1mb")];
+    (start_logging(dir.path(), &settings, directory), dir)
+}
+
+/// The log has failed, everybody is told, and whoever can do without may go on.
+fn is_refused_with_the_reason(reader: &mut Client) {
+    eventually("the failure is known", || reader.info("aof_last_write_status") == "err");
+    let refused = reader.text("SET a 1");
+    assert!(refused.starts_with("MISCONF Errors writing to the log") && refused.contains("error 5"), "{refused}");
+    assert!(reader.text("PING").starts_with("MISCONF"));
+    assert_ne!(reader.info("log_refused_writes"), "0");
+    assert!(reader.info("log_last_error").contains("error 5"), "{}", reader.info("log_last_error"));
+    assert_eq!(reader.text("CONFIG SET appendonly no"), "OK");
+    assert_eq!((reader.text("SET a 1"), reader.text("PING")), ("OK".into(), "PONG".into()));
+}
+
+#[test]
+fn after_a_failed_write_writes_are_refused_with_the_reason() {
+    for fsync in ["always", "everysec"] {
+        let (server, _dir) = failing(fsync, Action::DurableWrite, 3);
+        let (mut writer, mut reader) = (server.client(), server.client());
+        let mut acknowledged = 0;
+        // Whoever waits for the write that fails is not told yes: its effect is known to nobody.
+        loop {
+            writer.send([request("INCR n"), request("WAITAOF 1 0 0")].concat());
+            match (writer.try_reply(), writer.try_reply()) {
+                (Some(Value::Int(count)), Some(Value::Array(_))) => acknowledged = count,
+                _ => break,
+            }
+        }
+        assert!(acknowledged > 0, "{fsync}");
+        assert!(reader.text("GET n").parse::<i64>().unwrap() >= acknowledged, "{fsync}");
+        is_refused_with_the_reason(&mut reader);
+    }
+}
+
+#[test]
+fn after_a_failed_flush_writes_are_refused_with_the_reason() {
+    // The first flush is that of the new file.
+    let (server, _dir) = failing("everysec", Action::Flush, 1);
+    eventually("the flush fails", || match server.client().try_call("INCR n") {
+        Some(Value::Error(error)) => error.starts_with("MISCONF"),
+        // Whoever comes in the very moment isn't told yes.
+        _ => false,
+    });
+    is_refused_with_the_reason(&mut server.client());
+}
+
+#[test]
+fn a_log_that_fails_as_it_is_switched_off_acknowledges_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (gate, memory) = (Gate::default(), Memory::new());
+    let rules = vec![(Trigger::From(Action::DurableWrite, 2), Fault::Error(errno::EIO))];
+    let faulty: Arc<dyn Directory> = Arc::new(Faulty::new(Arc::new(memory), rules));
+    let directory: Arc<dyn Directory> = Arc::new(Gated { inner: faulty, gate: gate.clone() });
+    let server = start_logging(dir.path(), ALWAYS, directory);
+    let gate = Keeper(gate);
+    let (mut writer, mut second, mut admin) = (server.client(), server.client(), server.client());
+    assert_eq!(writer.text("SET a 1"), "OK");
+    gate.close();
+    writer.send(request("SET a 2"));
+    second.send(request("SET b 2"));
+    eventually("both are done", || (admin.text("GET a"), admin.text("GET b")) == ("2".into(), "2".into()));
+    admin.send([request("SET c 2"), request("CONFIG SET appendonly no")].concat());
+    assert!(admin.is_silent());
+    gate.open();
+    for client in [&mut writer, &mut second] {
+        assert_eq!(client.try_reply(), None, "neither yes nor no would be true");
+    }
+    // If the failure was known before the command came, that was refused.
+    let reply = admin.try_reply();
+    assert!(
+        reply.is_none() || matches!(&reply, Some(Value::Error(error)) if error.starts_with("MISCONF")),
+        "{reply:?}"
+    );
+    eventually("it goes on without a log", || server.client().text("SET d 1") == "OK");
+}
+
+#[test]
+fn a_full_disk_refuses_writes_until_there_is_room() {
+    let dir = tempfile::tempdir().unwrap();
+    // The log's first file is made at the start, the second one ahead of its use.
+    let full = vec![(Trigger::Nth(Action::Allocate, 1), Fault::Error(errno::ENOSPC))];
+    let directory: Arc<dyn Directory> = Arc::new(Faulty::new(Arc::new(Memory::new()), full));
+    let server = start_logging(dir.path(), ALWAYS, directory);
+    let mut client = server.client();
+    let value = "x".repeat(10_000);
+    // Beyond half of the file, and not to its end.
+    for _ in 0..60 {
+        client.text(&format!("SET a {value}"));
+    }
+    let mut refused = String::new();
+    eventually("the disk is full", || {
+        refused = client.text("SET b 1");
+        refused != "OK"
+    });
+    assert!(refused.starts_with("MISCONF The log has no room to go on") && refused.contains("error 28"), "{refused}");
+    assert_eq!((client.text("GET a"), client.info("aof_last_write_status")), (value.clone(), "ok".into()));
+    eventually("there is room", || client.text("SET a 1") == "OK");
+    for _ in 0..300 {
+        assert_eq!(client.text(&format!("SET a {value}")), "OK");
+    }
+}
+
+#[test]
+fn waitaof_waits_for_what_its_client_has_written() {
+    let server = start(&[]);
+    let mut client = server.client();
+    let no_log = "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.";
+    assert_eq!(client.text("WAITAOF 1 0 0"), no_log);
+    assert_eq!(client.call("WAITAOF 0 0 0"), Value::Array(vec![Value::Int(0), Value::Int(0)]));
+    for (line, error) in [
+        ("WAITAOF 2 0 0", "ERR value is out of range, value must between 0 and 1"),
+        ("WAITAOF 0 -1 0", "ERR value is out of range, must be positive"),
+        ("WAITAOF 0 0 -1", "ERR timeout is negative"),
+        ("WAITAOF 0 0 x", "ERR timeout is not an integer or out of range"),
+    ] {
+        assert_eq!(client.text(line), error, "{line}");
+    }
+    let none = Value::Array(vec![Value::Int(0), Value::Int(0)]);
+    assert_eq!(client.call("WAITAOF 0 1 20"), none, "there are no replicas");
+    drop(client);
+    let (server, gate, _dir) = gated(&[("appendonly", "yes"), ("log-segment-bytes", "1mb")]);
+    let (mut client, mut other) = (server.client(), server.client());
+    let durable = |local| Value::Array(vec![Value::Int(local), Value::Int(0)]);
+    assert_eq!(client.call("WAITAOF 1 0 0"), durable(1), "nothing to wait for");
+    client.text("SET a 1");
+    assert_eq!(client.call("WAITAOF 1 0 0"), durable(1), "at once, not at the next second's end");
+    gate.close();
+    client.text("SET a 2");
+    client.send([request("WAITAOF 1 0 0"), request("PING")].concat());
+    assert!(client.is_silent());
+    assert_eq!(other.info("blocked_clients"), "1");
+    assert_eq!(other.call("WAITAOF 1 0 0"), durable(1), "it has written nothing");
+    gate.open();
+    assert_eq!((client.reply(), client.reply().text()), (durable(1), "PONG".into()));
+    assert_eq!(client.call("WAITAOF 0 1 20"), durable(1), "there are no replicas");
+    client.text("MULTI");
+    client.text("WAITAOF 1 1 0");
+    assert_eq!(client.call("EXEC").items().len(), 1, "a transaction does not wait");
+    client.send([request("CLIENT REPLY OFF"), request("WAITAOF 0 1 20"), request("CLIENT REPLY ON")].concat());
+    assert_eq!(client.reply().text(), "OK", "the reply to the last one is the first");
+    // Whoever waits for a log that is switched off waits in vain.
+    gate.close();
+    client.text("SET a 3");
+    client.send(request("WAITAOF 1 1 0"));
+    eventually("it waits", || other.info("blocked_clients") == "1");
+    gate.open();
+    assert_eq!(other.text("CONFIG SET appendonly no"), "OK");
+    assert_eq!(client.reply().text(), no_log);
+}
+
+#[test]
+fn logging_can_be_switched_on_and_off() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = [("log-segment-bytes", "1mb"), ("enable-protected-configs", "yes")];
+    let server = start_in(dir.path(), &settings);
+    let mut client = server.client();
+    client.text("SET before 1");
+    assert_eq!(client.text("CONFIG SET appendfsync always"), "OK");
+    assert_eq!(client.text("CONFIG SET appendonly yes"), "OK");
+    assert_eq!(client.info("aof_enabled"), "1");
+    client.text("SET during 2");
+    eventually("the log is in force", || client.info("aof_pending_rewrite") == "0");
+    client.text("SET later 3");
+    let moved = client.text(&format!("CONFIG SET dir {}", std::env::temp_dir().display()));
+    assert!(moved.contains("CONFIG SET appendonly no first"), "{moved}");
+    let digest = client.text("DEBUG DIGEST");
+    drop(server);
+    let server = start_in(dir.path(), &settings);
+    let mut client = server.client();
+    assert_eq!(client.text("DEBUG DIGEST"), digest);
+    client.text("CONFIG SET appendonly yes");
+    eventually("the log is in force", || client.info("aof_pending_rewrite") == "0");
+    client.text("SET logged 4");
+    assert_eq!(client.text("CONFIG SET appendonly no"), "OK");
+    client.text("SET lost 5");
+    drop(server);
+    let server = start_in(dir.path(), &settings);
+    let mut client = server.client();
+    assert_eq!((client.text("GET logged"), client.text("GET lost")), ("4".into(), "(nil)".into()));
+}
+
+#[test]
+fn an_image_makes_the_log_before_it_unnecessary() {
+    let server = start(ALWAYS);
+    let mut client = server.client();
+    let value = "x".repeat(10_000);
+    for number in 0..500 {
+        client.text(&format!("SET k{number} {value}"));
+    }
+    let bytes = |client: &mut Client| client.info("log_file_bytes").parse::<u64>().unwrap();
+    assert!(bytes(&mut client) > 4 << 20);
+    assert_eq!(client.text("BGREWRITEAOF"), "Background append only file rewriting started");
+    eventually("the log is short", || client.info("log_file_bytes") == (1 << 20).to_string());
+    assert_eq!((client.info("aof_rewrites"), client.info("aof_last_bgrewrite_status")), ("1".into(), "ok".into()));
+    eventually("files are kept to be used again", || client.info("log_spare_bytes") == (2 << 20).to_string());
+    let digest = client.text("DEBUG DIGEST");
+    let dir = server.dir.clone();
+    let copy = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
+    }
+    drop(server);
+    let server = start_in(copy.path(), ALWAYS);
+    assert_eq!(server.client().text("DEBUG DIGEST"), digest);
+}
+
+#[test]
+fn a_long_log_brings_an_image_and_then_refuses_writes() {
+    let mut settings = ALWAYS.to_vec();
+    settings.push(("log-max-bytes", "8mb"));
+    let server = start(&settings);
+    let mut client = server.client();
+    let value = "x".repeat(50_000);
+    for number in 0..200 {
+        let line = format!("SET k{} {value}", number % 10);
+        // A slow disk may take longer for the image than the client for the rest of the log.
+        eventually("it is written", || client.text(&line) == "OK");
+    }
+    eventually("images were taken", || client.info("aof_rewrites") != "0");
+    // Without a place for the image the log grows to its limit and no further.
+    std::fs::create_dir(server.dir.join("dump.quire.aside")).unwrap();
+    std::fs::remove_file(server.dir.join("dump.quire")).unwrap();
+    std::fs::rename(server.dir.join("dump.quire.aside"), server.dir.join("dump.quire")).unwrap();
+    let mut refused = String::new();
+    for number in 0..1000 {
+        let reply = client.text(&format!("SET k{} {value}", number % 10));
+        if reply != "OK" {
+            refused = reply;
+            break;
+        }
+    }
+    assert!(refused.starts_with("MISCONF The log has reached log-max-bytes"), "{refused}");
+    assert!(client.info("log_file_bytes").parse::<u64>().unwrap() <= 10 << 20);
+    assert_eq!(client.text("GET k1"), value);
+    std::fs::remove_dir(server.dir.join("dump.quire")).unwrap();
+    client.text("BGSAVE");
+    eventually("writes are taken again", || client.text("SET k1 again") == "OK");
+}
+
+#[test]
+fn a_log_without_its_image_is_not_used() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start_in(dir.path(), ALWAYS);
+    server.client().text("SET a 1");
+    drop(server);
+    std::fs::rename(dir.path().join("dump.quire"), dir.path().join("aside")).unwrap();
+    let config = common::config_in(dir.path(), ALWAYS);
+    let refused = common::refused(config);
+    assert!(refused.contains("there is no image") && refused.contains("quire-log-00000001"), "{refused}");
+    std::fs::rename(dir.path().join("aside"), dir.path().join("dump.quire")).unwrap();
+    assert_eq!(start_in(dir.path(), ALWAYS).client().text("GET a"), "1");
+}

@@ -1,0 +1,308 @@
+//! What the log brings back: after a restart the data is the same, whichever commands made it.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use common::{Client, Running, eventually, start_in};
+use quire_server::facts;
+use quire_server::table::WRITE;
+
+const KEYS: u64 = 12;
+const DATABASES: u64 = 3;
+
+fn logging(dir: &Path) -> Running {
+    start_in(dir, &[("appendonly", "yes"), ("appendfsync", "no"), ("log-segment-bytes", "1mb")])
+}
+
+/// The number of the last record.
+fn appended(client: &mut Client) -> String {
+    let text = client.text("INFO persistence");
+    text.lines().find(|line| line.starts_with("log_appended_record:")).expect("there is a log").to_owned()
+}
+
+/// A row of numbers that is the same in every run.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 20) % limit
+    }
+
+    fn pick<'a>(&mut self, choices: &[&'a str]) -> &'a str {
+        choices[self.below(choices.len() as u64) as usize]
+    }
+
+    fn key(&mut self) -> String {
+        format!("k{}", self.below(KEYS))
+    }
+
+    fn field(&mut self) -> String {
+        format!("f{}", self.below(200))
+    }
+
+    fn value(&mut self) -> String {
+        match self.below(4) {
+            0 => self.below(1000).to_string(),
+            1 => format!("{}.25", self.below(50)),
+            2 => "x".repeat(self.below(3000) as usize + 1),
+            _ => format!("v{}", self.below(1 << 40)),
+        }
+    }
+
+    /// A time to live: over before the test is, or long after.
+    fn millis(&mut self) -> u64 {
+        if self.below(2) == 0 { 1 + self.below(4) } else { 1_000_000 + self.below(1_000_000) }
+    }
+}
+
+/// The words that follow a command's name; `None` for a command that this test doesn't know.
+fn arguments(name: &str, dice: &mut Dice, now_ms: u64) -> Option<String> {
+    let (key, other) = (dice.key(), dice.key());
+    let later = |dice: &mut Dice| now_ms + dice.millis();
+    let pairs = |dice: &mut Dice| {
+        (0..1 + dice.below(4)).map(|_| format!(" {} {}", dice.field(), dice.value())).collect::<String>()
+    };
+    Some(match name {
+        "append" | "getset" | "setnx" => format!("{key} {}", dice.value()),
+        "incr" | "decr" | "getdel" | "persist" => key,
+        "incrby" | "decrby" => format!("{key} {}", dice.below(1000)),
+        "incrbyfloat" => format!("{key} {}", dice.pick(&["0.1", "-1.5e3", "3", "1e-7"])),
+        "del" | "unlink" => format!("{key} {other}"),
+        "mset" | "msetnx" => format!("{key} {} {other} {}", dice.value(), dice.value()),
+        "set" => {
+            let option = match dice.below(8) {
+                0 => format!(" PX {}", dice.millis()),
+                1 => format!(" EX {}", 1 + dice.below(3) * 1_000_000),
+                2 => format!(" PXAT {}", later(dice)),
+                3 => format!(" EXAT {}", later(dice) / 1000),
+                4 => " KEEPTTL GET".to_owned(),
+                5 => " NX".to_owned(),
+                6 => " XX GET".to_owned(),
+                _ => String::new(),
+            };
+            format!("{key} {}{option}", dice.value())
+        }
+        "getex" => {
+            let option = match dice.below(4) {
+                0 => format!(" PX {}", dice.millis()),
+                1 => format!(" PXAT {}", later(dice)),
+                2 => " PERSIST".to_owned(),
+                _ => String::new(),
+            };
+            format!("{key}{option}")
+        }
+        "setex" => format!("{key} {} {}", 1 + dice.below(2) * 1_000_000, dice.value()),
+        "psetex" => format!("{key} {} {}", dice.millis(), dice.value()),
+        "expire" => {
+            format!("{key} {} {}", dice.pick(&["1000000", "-1", "2000000"]), dice.pick(&["NX", "XX", "GT", "LT"]))
+        }
+        "pexpire" => format!("{key} {}", dice.millis()),
+        "expireat" => format!("{key} {}", later(dice) / 1000),
+        "pexpireat" => format!("{key} {}", later(dice)),
+        "setrange" => format!("{key} {} {}", dice.below(100), dice.value()),
+        "setbit" => format!("{key} {} {}", dice.below(5000), dice.below(2)),
+        "bitop" => format!("{} {key} {other} {}", dice.pick(&["AND", "OR", "XOR"]), dice.key()),
+        "hset" | "hmset" => format!("h{key}{}", pairs(dice)),
+        "hsetnx" => format!("h{key} {} {}", dice.field(), dice.value()),
+        "hdel" => format!("h{key} {} {}", dice.field(), dice.field()),
+        "hincrby" => format!("h{key} {} {}", dice.field(), dice.below(100)),
+        "hincrbyfloat" => format!("h{key} {} 0.3", dice.field()),
+        "copy" => format!("{key} {other} DB {} REPLACE", dice.below(DATABASES)),
+        "move" => format!("{key} {}", dice.below(DATABASES)),
+        "rename" | "renamenx" => match dice.below(2) {
+            0 => format!("{key} {other}"),
+            _ => format!("h{key} h{other}"),
+        },
+        "swapdb" => format!("{} {}", dice.below(DATABASES), dice.below(DATABASES)),
+        // Not so often that nothing is ever there.
+        "flushdb" | "flushall" if dice.below(12) > 0 => return Some("NOSUCH".to_owned()),
+        "flushdb" | "flushall" => dice.pick(&["ASYNC", "SYNC"]).to_owned(),
+        _ => return None,
+    })
+}
+
+/// The digest when all short times to live are over and nothing changes by itself any more.
+fn settled_digest(client: &mut Client) -> String {
+    eventually("short times to live are over", || {
+        let mut left = 0;
+        for db in 0..DATABASES {
+            client.text(&format!("SELECT {db}"));
+            for key in 0..KEYS {
+                for prefix in ["", "h"] {
+                    let ttl_ms = client.call(&format!("PTTL {prefix}k{key}")).int();
+                    left += u32::from((0..10_000).contains(&ttl_ms));
+                }
+            }
+        }
+        left == 0
+    });
+    client.text("DEBUG DIGEST")
+}
+
+#[test]
+fn every_command_that_writes_comes_back_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let writes: Vec<&str> =
+        facts::ALL.iter().copied().flatten().filter(|facts| facts.has(WRITE)).map(|facts| facts.name).collect();
+    assert!(writes.len() > 30, "{writes:?}");
+    let mut dice = Dice(0x5eed);
+    let mut effective = BTreeSet::new();
+    for round in 0..3 {
+        let server = logging(dir.path());
+        let mut client = server.client();
+        let now_ms = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as u64;
+        let mut queued = 0;
+        for number in 0..2000 {
+            if number % 50 == 0 {
+                client.text(&format!("SELECT {}", dice.below(DATABASES)));
+            }
+            // Some of them in transactions.
+            if queued == 0 && dice.below(20) == 0 {
+                assert_eq!(client.text("MULTI"), "OK");
+                queued = 3;
+            }
+            let name = writes[dice.below(writes.len() as u64) as usize];
+            let words = arguments(name, &mut dice, now_ms())
+                .unwrap_or_else(|| panic!("{name} writes: say here what words it takes"));
+            let line = format!("{name} {words}");
+            let before = if queued == 0 { appended(&mut client) } else { String::new() };
+            client.call(&line);
+            if queued == 0 && appended(&mut client) != before {
+                effective.insert(name);
+            }
+            if queued > 0 {
+                queued -= 1;
+                if queued == 0 {
+                    client.call("EXEC");
+                }
+            }
+            // Reads let keys expire, too.
+            client.call(&format!("GET {}", dice.key()));
+        }
+        if queued > 0 {
+            client.call("EXEC");
+        }
+        let digest = settled_digest(&mut client);
+        drop(server);
+        let server = logging(dir.path());
+        let mut client = server.client();
+        assert_ne!(client.info("log_replayed_records"), "0");
+        assert_eq!(settled_digest(&mut client), digest, "round {round}");
+        // The next round replays on top of an image.
+        if round == 1 {
+            client.text("FLUSHDB");
+            assert_eq!(client.text("SAVE"), "OK");
+        }
+    }
+    let without: Vec<_> = writes.iter().filter(|name| !effective.contains(**name)).collect();
+    assert!(without.is_empty(), "never changed anything: {without:?}");
+}
+
+#[test]
+fn a_restart_with_the_setting_off_replays_what_was_acknowledged() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = logging(dir.path());
+    server.client().text("SET a 1");
+    drop(server);
+    // What is in the log was acknowledged; without logging, what comes after is not in it.
+    let server = start_in(dir.path(), &[]);
+    let mut client = server.client();
+    assert_eq!(client.text("GET a"), "1");
+    assert_eq!((client.info("aof_enabled"), client.info("log_replayed_records")), ("0".into(), "1".into()));
+    client.text("SET b 2");
+    drop(server);
+    let server = start_in(dir.path(), &[]);
+    let mut client = server.client();
+    assert_eq!((client.text("GET a"), client.text("GET b")), ("1".into(), "(nil)".into()));
+    // An image covers the log, which goes.
+    client.text("SET c 3");
+    assert_eq!(client.text("SAVE"), "OK");
+    let segments = || {
+        let names = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        names.filter(|name| name.to_string_lossy().starts_with("quire-log-")).count()
+    };
+    eventually("the log is removed", || segments() == 0);
+    drop(server);
+    let server = logging(dir.path());
+    let mut client = server.client();
+    assert_eq!((client.text("GET a"), client.text("GET c")), ("1".into(), "3".into()));
+}
+
+#[test]
+fn a_save_inside_a_transaction_does_nothing_twice() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = logging(dir.path());
+    let mut client = server.client();
+    let before = client.info("rdb_saves");
+    client.text("MULTI");
+    for line in ["INCR n", "BGSAVE", "INCR n"] {
+        client.text(line);
+    }
+    client.call("EXEC");
+    eventually("the save ends", || client.info("rdb_saves") != before);
+    client.text("INCR n");
+    drop(server);
+    let server = logging(dir.path());
+    let mut client = server.client();
+    assert_eq!(client.text("GET n"), "3");
+    assert_eq!(client.info("log_replayed_commands"), "1", "the image holds the whole transaction");
+}
+
+#[test]
+fn populated_and_reloaded_data_comes_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = logging(dir.path());
+    let mut client = server.client();
+    client.text("DEBUG POPULATE 1000 k 50");
+    client.text("DEL k:5");
+    assert_eq!(client.text("DEBUG RELOAD"), "OK");
+    client.text("SET after reload PX 3");
+    eventually("it expires", || client.text("EXISTS after") == "0");
+    client.text("INCR n");
+    let digest = client.text("DEBUG DIGEST");
+    drop(server);
+    let server = logging(dir.path());
+    assert_eq!(server.client().text("DEBUG DIGEST"), digest);
+}
+
+#[test]
+fn a_record_larger_than_a_segment_gets_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = logging(dir.path());
+    let mut client = server.client();
+    let large = vec![b'x'; 3 << 20];
+    for key in [b"a", b"b", b"c"] {
+        client.words(&[b"SET", key, &large]);
+        client.text("INCR n");
+    }
+    let digest = client.text("DEBUG DIGEST");
+    drop(server);
+    let server = logging(dir.path());
+    let mut client = server.client();
+    assert_eq!(client.text("DEBUG DIGEST"), digest);
+    // The limit of the log's size doesn't forbid a record that is larger: it would wait for ever.
+    assert_eq!(client.text("CONFIG SET log-max-bytes 8mb"), "OK");
+    let larger = vec![b'x'; 9 << 20];
+    client.words(&[b"SET", b"a", &larger]);
+    eventually("an image makes room for more", || client.text("INCR n").parse::<i64>().is_ok());
+    // A few of these fit behind the record.
+    for _ in 0..100 {
+        client.text("INCR n");
+    }
+    eventually("large segments are removed", || {
+        client.call("BGREWRITEAOF");
+        client.info("log_segments") == "1"
+    });
+    eventually("their files are gone", || {
+        let mut files = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap());
+        files.all(|file| {
+            !file.file_name().to_string_lossy().contains("log")
+                || file.metadata().is_ok_and(|metadata| metadata.len() <= 1 << 20)
+        })
+    });
+}

@@ -1,0 +1,163 @@
+"""kill -9 at random instants with the log of writes on: what was acknowledged is there, transactions are whole, and what
+is there is a beginning of what was sent, nothing twice.
+
+Each round restarts the server on what the round before left, compares, then has clients write while images come and go,
+and kills the server at a random instant, sometimes while it starts. With `always` every reply is an acknowledgement; with
+`everysec` WAITAOF is, and what was written long before the end.
+"""
+
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+
+import harness
+
+CLIENTS = [1, 2, 5, 10, 25, 50]
+# Everysec: a second between flushes, two for a stalled disk, and the disk's own time.
+LONGEST_LOSS_S = 5.0
+
+
+class Writer(threading.Thread):
+    """One client: numbered rounds of writes, the next one when the last is answered."""
+
+    def __init__(self, port, index, first, always, seed):
+        super().__init__()
+        self.connection = harness.Raw(port)
+        self.index, self.number, self.always = index, first, always
+        self.dice = random.Random(seed)
+        self.acknowledged = first - 1
+        self.sent = first - 1
+        self.told = []
+        self.wrong = None
+
+    def run(self):
+        try:
+            while True:
+                self.play(self.number)
+                self.number += 1
+        except (ConnectionError, OSError, ValueError):
+            pass  # The server was killed: that is the test.
+        except Exception as error:
+            self.wrong = error
+
+    def play(self, number):
+        key, encode = self.index, harness.Raw.encode
+        waits = not self.always and self.dice.random() < 0.05
+        words = [
+            ("SET", f"w:{key}", number),
+            ("APPEND", f"l:{key}", "x"),
+            ("SET", f"t:{key}:{number}", "v", "PX", self.dice.randrange(1, 30)),
+            ("MULTI",),
+            ("INCR", f"a:{key}"),
+            ("INCRBYFLOAT", f"f:{key}", "0.5"),
+            ("HSET", f"h:{key}", number, b"y" * self.dice.randrange(2000)),
+            ("INCR", f"b:{key}"),
+            ("EXEC",),
+        ] + [("WAITAOF", 1, 0, 0)] * waits
+        self.sent = number
+        self.connection.send(b"".join(encode(*each) for each in words))
+        for each in words:
+            answer = self.connection.reply()
+            if isinstance(answer, harness.ReplyError):
+                raise AssertionError(f"{each}: {answer}")
+        self.told.append((time.monotonic(), number))
+        if self.always or waits:
+            self.acknowledged = number
+
+    def least(self, killed_at):
+        """The last round that must be there."""
+        old = [number for when, number in self.told if when < killed_at - LONGEST_LOSS_S]
+        return max(self.acknowledged, old[-1] if old else 0)
+
+
+def compare(connection, index, least, sent, when):
+    """Looks whether what is there is a beginning of what was sent; returns the next round's number."""
+    found = {name: float(connection.call("GET", f"{name}:{index}") or 0) for name in "wabf"}
+    found["l"] = connection.call("STRLEN", f"l:{index}")
+    found["h"] = connection.call("HLEN", f"h:{index}")
+    state = f"{when}, client {index}: {found}, {least} to {sent} expected"
+    done = int(found["a"])
+    assert least <= done <= sent, state
+    assert done == found["b"] == found["h"] == 2 * found["f"], f"half a transaction: {state}"
+    assert done <= found["l"] <= found["w"] <= done + 1 and found["w"] <= sent, f"out of order: {state}"
+    # What the next round counts on.
+    if found["w"] > done:
+        connection.call("SET", f"w:{index}", done)
+    if found["l"] > done:
+        connection.call("SET", f"l:{index}", "x" * done)
+    return done + 1
+
+
+def start(options, directory, fsync):
+    words = ["--appendonly", "yes", "--appendfsync", fsync, "--log-segment-bytes", "1mb", "--log-max-bytes", "8mb"]
+    return harness.Quire(options.quire, directory, *words)
+
+
+def verify(options, directory):
+    done = subprocess.run([options.quire, "log", "verify", directory], capture_output=True, timeout=600)
+    assert done.returncode == 0, done
+
+
+def one_round(options, directory, dice, known, index):
+    """`known` has for each client what must and what may be there."""
+    fsync = dice.choice(["always", "always", "everysec"])
+    if dice.random() < 0.2:
+        # While it replays and begins a new segment.
+        with start(options, directory, fsync) as server:
+            time.sleep(dice.uniform(0.0, 0.05))
+            server.kill9()
+    with start(options, directory, fsync) as server:
+        connection = server.ready()
+        firsts = [compare(connection, key, *known[key], f"round {index}, {fsync}") for key in range(len(known))]
+        connection.call("WAITAOF", 1, 0, 0)
+        active = dice.choice(CLIENTS)
+        writers = [Writer(server.port, key, firsts[key], fsync == "always", dice.random()) for key in range(active)]
+        for writer in writers:
+            writer.start()
+        end = time.monotonic() + dice.uniform(0.05, options.seconds)
+        while time.monotonic() < end:
+            time.sleep(dice.uniform(0.0, options.seconds / 4))
+            if dice.random() < 0.5:
+                connection.send(connection.encode(dice.choice(["BGREWRITEAOF", "BGSAVE"])))
+                connection.reply()
+        killed_at = time.monotonic()
+        server.kill9()
+        for writer in writers:
+            writer.join(30)
+            assert writer.wrong is None, writer.wrong
+    for key, first in enumerate(firsts):
+        known[key] = (writers[key].least(killed_at), writers[key].sent) if key < active else (first - 1, first - 1)
+    return fsync, active, sum(len(writer.told) for writer in writers)
+
+
+def kill_9_with_a_log(options):
+    dice = random.Random(options.seed)
+    known = [(0, 0)] * max(CLIENTS)
+    rounds = {}
+    answered = 0
+    with harness.scratch() as directory:
+        for index in range(options.rounds):
+            fsync, active, count = one_round(options, directory, dice, known, index)
+            rounds[fsync] = rounds.get(fsync, 0) + 1
+            answered += count
+            verify(options, directory)
+        with start(options, directory, "always") as server:
+            connection = server.ready()
+            for key, state in enumerate(known):
+                compare(connection, key, *state, "after the last round")
+    return f"{options.rounds} rounds {rounds}, {answered} rounds of writes answered, seed {options.seed}"
+
+
+def more_arguments(parser):
+    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--seconds", type=float, default=0.6, help="a round's longest time")
+    parser.add_argument("--seed", type=int, default=int(time.time()), help="repeats a run as far as timing allows")
+
+
+if __name__ == "__main__":
+    harness.run([kill_9_with_a_log], harness.arguments(__doc__, more_arguments))
