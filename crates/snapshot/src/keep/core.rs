@@ -129,11 +129,10 @@ impl Core {
         let before = self.current.swap(Arc::as_ptr(&slot).cast_mut(), Ordering::SeqCst);
         // The keeper may be at a page of the epoch before, and notices by itself (`keep`); but a consumer can't be told
         // afterwards that it was handed the wrong bytes.
-        // SAFETY: slots live as long as the core.
-        if self.consumer.is_some()
-            && let Some(before) = unsafe { before.as_ref() }
-        {
-            while before.is_served() {
+        if self.consumer.is_some() {
+            // SAFETY: slots live as long as the core.
+            let before = unsafe { before.as_ref() };
+            while before.is_some_and(Slot::is_served) {
                 std::thread::yield_now();
             }
         }
