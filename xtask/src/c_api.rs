@@ -1,4 +1,4 @@
-//! `C API`: the tests in C and the example, compiled against an installed library, and run.
+//! `C API`: the tests in C and the examples, compiled against an installed library, and run.
 //!
 //! Relies on `cc`, which Rust links with, too. `c++`, the address sanitizer and `nm` are used where they are. Test programs
 //! close with `N passed, N failed`.
@@ -17,7 +17,10 @@ const TESTS: &str = "crates/capi/tests/c";
 const EXAMPLE: &str = "crates/capi/examples/table.c";
 const WARNINGS: &[&str] = &["-Wall", "-Wextra", "-Werror"];
 const SANITIZER: &[&str] = &["-fsanitize=address,undefined", "-fno-sanitize-recover", "-fno-omit-frame-pointer"];
-/// Mechanisms that the example is run with: those that work everywhere. The tests try all that work here.
+const COUNT_EXAMPLE: &str = "crates/capi/examples/count.c";
+/// What it counts the words of.
+const TEXT: &str = "ARCHITECTURE.md";
+/// Mechanisms that the example of snapshots is run with: those that work everywhere. The tests try all that work here.
 const EXAMPLES: &[&str] = &["best", "memcpy"];
 const LIMIT: Duration = Duration::from_secs(300);
 
@@ -65,6 +68,7 @@ pub fn run() -> anyhow::Result<Tally> {
     for mechanism in EXAMPLES {
         add(workshop.test(Path::new(EXAMPLE), Link::Shared, &[], &["16", mechanism, "2"]));
     }
+    add(workshop.test(Path::new(COUNT_EXAMPLE), Link::Shared, &[], &[TEXT, "1"]));
     Ok(total)
 }
 

@@ -1,9 +1,9 @@
-/* Quire: snapshots of memory that goes on being written.
+/* Quire: snapshots of memory that goes on being written, and files as memory.
  *
  * Generated from crates/capi/src by cargo xtask docs: change the sources, not this file.
  *
  * Functions return a quire_status, or a value that is NULL or 0 on failure; quire_last_error() says in words what went
- * wrong. No function ends the program, throws or unwinds. Pointers that are NULL and arguments without a meaning are told;
+ * wrong. No function ends the program, throws or unwinds (but see QUIRE_MAP_SERVED). Pointers that are NULL and arguments without a meaning are told;
  * objects that were released, or are of another type, can't be.
  */
 
@@ -44,6 +44,19 @@
 #define QUIRE_NO_BACKGROUND 4
 
 /**
+ * The file is made if it is not there.
+ */
+#define QUIRE_MAP_CREATE 1
+
+/**
+ * Threads of the library see to the faults, not the thread that faults. System calls (read, write, ...) may then be handed
+ * addresses of the map; they fail with EFAULT otherwise. It costs two changes of thread a fault, needs the right to catch
+ * faults of system calls (CAP_SYS_PTRACE, /dev/userfaultfd or vm.unprivileged_userfaultfd=1), and a page that can't be
+ * read ends the program by SIGABRT with a line on standard error.
+ */
+#define QUIRE_MAP_SERVED 2
+
+/**
  * What a call returns: QUIRE_OK, or the kind of its failure. quire_last_error() tells the rest.
  */
 enum quire_status
@@ -60,7 +73,7 @@ enum quire_status
      */
     QUIRE_INVALID = 1,
     /**
-     * The kernel or the container forbids the mechanism. The message says what to do about it.
+     * The kernel or the container forbids it. The message says what to do about that.
      */
     QUIRE_UNSUPPORTED = 2,
     /**
@@ -68,15 +81,16 @@ enum quire_status
      */
     QUIRE_NO_MEMORY = 3,
     /**
-     * A system call failed that has no business failing.
+     * A system call failed that has no business failing, or a file or disk did.
      */
     QUIRE_SYSTEM = 4,
     /**
-     * A bound of the mechanism is reached; mostly too many snapshots live at once. Release some.
+     * A bound is reached; mostly too many snapshots live at once. Release some.
      */
     QUIRE_EXHAUSTED = 5,
     /**
-     * The bytes that were asked for are gone: the snapshot outgrew its budget, or the process that held it was killed.
+     * The bytes that were asked for are gone: the snapshot outgrew its budget, or the process that held it was killed; or a
+     * map's file could not be written.
      */
     QUIRE_LOST = 6,
     /**
@@ -174,6 +188,21 @@ typedef enum quire_precopy quire_precopy;
 typedef int32_t quire_precopy;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
+
+/**
+ * A file as memory.
+ *
+ * Any thread may load and store at quire_map_ptr() as anywhere; an access to a page that is not in memory reads it from the
+ * file first. Where that fails, or the pool has no memory to give, the access ends in SIGBUS as with mmap(). The program
+ * must not set a handler of SIGBUS of its own once such a map exists; one that it set before is asked about all other
+ * faults. A child that the program makes by fork() must not touch the map.
+ */
+typedef struct quire_mapping quire_mapping;
+
+/**
+ * Memory for pages of files that are mapped with quire_map(). Any thread may call with a pool until it is released.
+ */
+typedef struct quire_pool quire_pool;
 
 /**
  * Memory that goes on being written, and of which snapshots are cut.
@@ -301,6 +330,106 @@ typedef struct {
      */
     uint64_t threshold_percent;
 } quire_stats;
+
+/**
+ * What a pool may be told when it is made. Zero means "as usual" in every field, and so does NULL instead of the whole.
+ */
+typedef struct {
+    /**
+     * sizeof(quire_pool_options), so that later versions may have further fields.
+     */
+    size_t struct_size;
+    /**
+     * Bytes of a page: 4096, 16384 or 65536. Usual: 4096. Larger ones cost fewer faults where what is used lies together.
+     */
+    size_t page_bytes;
+    /**
+     * Threads that write pages back. Usual: 1.
+     */
+    size_t writers;
+    /**
+     * Writes that each of them keeps in flight. Usual: 64.
+     */
+    size_t queue_depth;
+    /**
+     * Writing back begins when more than this share of the pool has changed, in percent. Usual: 75.
+     */
+    uint64_t dirty_percent;
+    /**
+     * How long a thread waits for memory while nothing moves, in milliseconds, before its access fails. Usual: 5000.
+     */
+    uint64_t patience_ms;
+} quire_pool_options;
+
+/**
+ * What a pool holds now, and what it has done since it was made. Set struct_size to sizeof(quire_pool_counts) before the
+ * call.
+ */
+typedef struct {
+    /**
+     * sizeof(quire_pool_counts), so that later versions may have further fields.
+     */
+    size_t struct_size;
+    /**
+     * Memory that pages may take, in bytes.
+     */
+    uint64_t capacity_bytes;
+    /**
+     * Memory that they take now.
+     */
+    uint64_t resident_bytes;
+    /**
+     * Of these, bytes of pages that have changed and are not written yet.
+     */
+    uint64_t dirty_bytes;
+    /**
+     * Maps now.
+     */
+    uint64_t maps;
+    /**
+     * Pages read because somebody waited for them.
+     */
+    uint64_t misses;
+    /**
+     * Reads that failed.
+     */
+    uint64_t failed_reads;
+    /**
+     * Pages that had to make room.
+     */
+    uint64_t evicted_pages;
+    /**
+     * Pages written back.
+     */
+    uint64_t written_pages;
+    /**
+     * Writes that they were merged to.
+     */
+    uint64_t writes;
+} quire_pool_counts;
+
+/**
+ * What a map may be told when it is made. Zero means "as usual" in every field, and so does NULL instead of the whole.
+ */
+typedef struct {
+    /**
+     * sizeof(quire_map_options), so that later versions may have further fields.
+     */
+    size_t struct_size;
+    /**
+     * The length to which quire_map_grow() may go, in bytes: addresses are kept free for so much. Usual: the length of the
+     * file now, or 1 TiB for a file of no bytes.
+     */
+    uint64_t reserve_bytes;
+    /**
+     * QUIRE_MAP_CREATE, QUIRE_MAP_SERVED, or both added up.
+     */
+    uint64_t flags;
+    /**
+     * Threads for QUIRE_MAP_SERVED: as many faults at a time can wait for the disk. Usual: 4.
+     */
+    uint64_t servers;
+} quire_map_options;
 
 #ifdef __cplusplus
 extern "C" {
@@ -538,6 +667,114 @@ quire_status quire_snapshot_release(quire_snapshot *snapshot);
  * range is a range that is not released; *stats may be written, and its struct_size is set.
  */
 quire_status quire_range_stats(const quire_range *range, quire_stats *stats);
+
+/**
+ * Makes a pool of capacity_bytes of memory for pages, which is never exceeded. It is taken as pages come.
+ *
+ * options may be NULL. On success *pool is the new pool, to be released by quire_pool_release(); on failure it is NULL.
+ *
+ * Duties of the caller:
+ * options is NULL or leads to options with struct_size set; *pool may be written.
+ */
+quire_status quire_pool_create(size_t capacity_bytes,
+                               const quire_pool_options *options,
+                               quire_pool **pool);
+
+/**
+ * Fills *counts. Any thread may ask at any time.
+ *
+ * Duties of the caller:
+ * pool is a pool that is not released; *counts may be written, and its struct_size is set.
+ */
+quire_status quire_pool_stats(const quire_pool *pool, quire_pool_counts *counts);
+
+/**
+ * Ends a pool. Its maps stay as they are, and the pool's memory with them, until they are released. NULL is nothing to
+ * release.
+ *
+ * Duties of the caller:
+ * pool is NULL or a pool that is not released, and no other thread is in a call with it.
+ */
+quire_status quire_pool_release(quire_pool *pool);
+
+/**
+ * Maps the file, or block device, at path as memory, whole, with pages of pool. The same file must not be mapped twice at a
+ * time. What is stored there gets to the file when the pool needs memory, by quire_map_flush() and quire_map_sync(), and
+ * when the map is released.
+ *
+ * options may be NULL. On success *map is the new map, to be released by quire_map_release(); on failure it is NULL.
+ * QUIRE_UNSUPPORTED where userfaultfd is forbidden.
+ *
+ * Duties of the caller:
+ * pool is a pool that is not released; path is a string that ends with NUL; options is NULL or leads to options with
+ * struct_size set; *map may be written.
+ */
+quire_status quire_map(const quire_pool *pool,
+                       const char *path,
+                       const quire_map_options *options,
+                       quire_mapping **map);
+
+/**
+ * The file's first byte. It stays where it is, also when the map grows. NULL if map is.
+ *
+ * Duties of the caller:
+ * map is NULL or a map that is not released.
+ */
+void *quire_map_ptr(const quire_mapping *map);
+
+/**
+ * Bytes of the file, which may be loaded and stored. 0 if map is NULL.
+ *
+ * Duties of the caller:
+ * map is NULL or a map that is not released.
+ */
+uint64_t quire_map_len(const quire_mapping *map);
+
+/**
+ * Makes the file, and so the map, len bytes long if it is shorter. The new bytes are zero.
+ *
+ * Duties of the caller:
+ * map is a map that is not released.
+ */
+quire_status quire_map_grow(const quire_mapping *map, uint64_t len);
+
+/**
+ * Makes durable what was stored before the call to the pages of len bytes at offset, and the file's length. Other threads
+ * may go on storing; what they store meanwhile may be in the file or not.
+ *
+ * When it fails, it is not known what is in the file: the map's later stores stay in memory, and every later call says why.
+ *
+ * Duties of the caller:
+ * map is a map that is not released.
+ */
+quire_status quire_map_flush(const quire_mapping *map,
+                             uint64_t offset,
+                             uint64_t len);
+
+/**
+ * quire_map_flush() of the whole file.
+ *
+ * Duties of the caller:
+ * map is a map that is not released.
+ */
+quire_status quire_map_sync(const quire_mapping *map);
+
+/**
+ * Bytes of the map that are in memory. 0 if map is NULL.
+ *
+ * Duties of the caller:
+ * map is NULL or a map that is not released.
+ */
+uint64_t quire_map_resident(const quire_mapping *map);
+
+/**
+ * Ends a map. What was stored is written to the file, but not made durable: that takes quire_map_sync(). Its memory must not
+ * be touched afterwards. NULL is nothing to release.
+ *
+ * Duties of the caller:
+ * map is NULL or a map that is not released, no other thread is in a call with it or touches its memory.
+ */
+quire_status quire_map_release(quire_mapping *map);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -1,7 +1,9 @@
 //! Why a call failed, and which status that is.
 //!
-//! Relies on the errors of `quire-snapshot` saying what to do about them.
+//! Relies on the errors of `quire-snapshot` and `quire-pool` saying what to do about them.
 
+use quire_device::DeviceError;
+use quire_pool::PoolError;
 use quire_snapshot::{Refused, ViewError};
 
 use crate::status::quire_status;
@@ -89,6 +91,15 @@ pub enum Failure {
         /// What is wrong with them.
         why: String,
     },
+    /// A path that names no file.
+    #[error("{0:?} names no file: its last part has to be a name, in UTF-8")]
+    NoFile(String),
+    /// A pool or a map says no.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+    /// A file says no.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
     /// A mechanism says no.
     #[error(transparent)]
     Refused(#[from] Refused),
@@ -102,12 +113,18 @@ impl Failure {
     pub fn status(&self) -> quire_status {
         match self {
             Self::Refused(Refused::Unsupported { .. }) => quire_status::QUIRE_UNSUPPORTED,
-            Self::Refused(Refused::System { .. }) => quire_status::QUIRE_SYSTEM,
-            Self::Refused(Refused::Memory(_)) => quire_status::QUIRE_NO_MEMORY,
-            Self::Refused(Refused::Exhausted { .. }) => quire_status::QUIRE_EXHAUSTED,
-            Self::View(ViewError::GivenUp { .. } | ViewError::HandedOver { .. } | ViewError::Gone(_)) => {
-                quire_status::QUIRE_LOST
+            Self::Pool(PoolError::Unsupported { .. }) => quire_status::QUIRE_UNSUPPORTED,
+            Self::Refused(Refused::System { .. }) | Self::Device(_) | Self::Pool(PoolError::Device(_)) => {
+                quire_status::QUIRE_SYSTEM
             }
+            Self::Refused(Refused::Memory(_)) | Self::Pool(PoolError::Memory { .. } | PoolError::Thread { .. }) => {
+                quire_status::QUIRE_NO_MEMORY
+            }
+            Self::Refused(Refused::Exhausted { .. }) | Self::Pool(PoolError::Exhausted { .. }) => {
+                quire_status::QUIRE_EXHAUSTED
+            }
+            Self::View(ViewError::GivenUp { .. } | ViewError::HandedOver { .. } | ViewError::Gone(_))
+            | Self::Pool(PoolError::Poisoned { .. }) => quire_status::QUIRE_LOST,
             _ => quire_status::QUIRE_INVALID,
         }
     }
@@ -140,6 +157,10 @@ mod tests {
         assert_eq!(Failure::from(ViewError::Gone("killed".into())).status(), quire_status::QUIRE_LOST);
         assert_eq!(Failure::from(ViewError::GivenUp { budget_bytes: 1 }).status(), quire_status::QUIRE_LOST);
         assert_eq!(Failure::Null { argument: "range" }.status(), quire_status::QUIRE_INVALID);
+        let pool = |error: PoolError| Failure::from(error).status();
+        assert_eq!(pool(PoolError::Unsupported { cause: "no".into() }), quire_status::QUIRE_UNSUPPORTED);
+        assert_eq!(pool(PoolError::Config("no")), quire_status::QUIRE_INVALID);
+        assert_eq!(pool(PoolError::Exhausted { budget_pages: 1, waited_ms: 2 }), quire_status::QUIRE_EXHAUSTED);
     }
 
     #[test]

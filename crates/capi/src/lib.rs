@@ -1,6 +1,6 @@
-//! `libquire`: snapshots of memory for C, and for whatever can call C.
+//! `libquire`: snapshots of memory and files as memory, for C and for whatever can call C.
 //!
-//! Relies on `quire-snapshot` for all that happens. Here is only the boundary: pointers are checked, errors become a status
+//! Relies on `quire-snapshot` and `quire-pool` for all that happens. Here is only the boundary: pointers are checked, errors become a status
 //! and a [message](message), panics stay inside ([`boundary`]), and structures may grow ([`grown`]).
 //!
 //! `include/quire.h` is generated from these sources by `cargo xtask docs`: what a doc comment says here, C programmers
@@ -32,3 +32,7 @@ pub mod range;
 pub mod snapshot;
 
 pub mod stats;
+
+pub mod pool;
+
+pub mod map;

@@ -12,15 +12,16 @@ pub enum quire_status {
     QUIRE_OK = 0,
     /// An argument is wrong; nothing has happened.
     QUIRE_INVALID = 1,
-    /// The kernel or the container forbids the mechanism. The message says what to do about it.
+    /// The kernel or the container forbids it. The message says what to do about that.
     QUIRE_UNSUPPORTED = 2,
     /// No memory or no addresses are left.
     QUIRE_NO_MEMORY = 3,
-    /// A system call failed that has no business failing.
+    /// A system call failed that has no business failing, or a file or disk did.
     QUIRE_SYSTEM = 4,
-    /// A bound of the mechanism is reached; mostly too many snapshots live at once. Release some.
+    /// A bound is reached; mostly too many snapshots live at once. Release some.
     QUIRE_EXHAUSTED = 5,
-    /// The bytes that were asked for are gone: the snapshot outgrew its budget, or the process that held it was killed.
+    /// The bytes that were asked for are gone: the snapshot outgrew its budget, or the process that held it was killed; or a
+    /// map's file could not be written.
     QUIRE_LOST = 6,
     /// A fault in the library itself. Please report the message.
     QUIRE_BUG = 7,

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use quire_bench::forkers::library;
 use quire_sys::mem::{PAGE_SIZE, Reservation};
 use quire_sys::pagemap::{Entry, Pagemap};
+use quire_sys::probe::{self, Feature, State};
 use serde_json::json;
 
 use crate::program::{self, Kind, Program};
@@ -52,12 +53,12 @@ fn judge(name: &Path, program: &Program, kernel: Result<(), String>, library: Op
         reasons.push(why.to_owned());
         Verdict { works: false, reasons, advice: advice.to_owned() }
     };
-    let (linker, calls_fork) = match &program.kind {
+    let (linker, calls_fork, allocates) = match &program.kind {
         Kind::Dynamic { go: true, .. } => {
             let why = "a Go program: its runtime makes system calls itself, so its forks can't be noticed";
             return refused(reasons, why, "Go programs start others without copying their memory; nothing is lost");
         }
-        Kind::Dynamic { linker, calls_fork, .. } => (linker, *calls_fork),
+        Kind::Dynamic { linker, calls_fork, allocates, .. } => (linker, *calls_fork, *allocates),
         Kind::Static { go: true } => {
             let why = "a statically linked Go program: no dynamic linker takes part in its start";
             return refused(reasons, why, "Go programs start others without copying their memory; nothing is lost");
@@ -90,6 +91,7 @@ fn judge(name: &Path, program: &Program, kernel: Result<(), String>, library: Op
         true => "it calls fork".to_owned(),
         false => "it does not call fork itself; that helps only if one of its libraries does".to_owned(),
     });
+    reasons.push(heap(allocates, &probe::faults_of_calls()));
     match library {
         Some(library) => {
             let advice = format!("LD_PRELOAD={} {} …", quoted(&library), quoted(name));
@@ -100,6 +102,15 @@ fn judge(name: &Path, program: &Program, kernel: Result<(), String>, library: Op
             let why = format!("{} was not found (looked at {})", library::NAME, places.join(", "));
             refused(reasons, &why, library::HOW_TO_BUILD)
         }
+    }
+}
+
+/// Whether the program's heap can lie on a file.
+fn heap(allocates: bool, faults: &Feature) -> String {
+    match (allocates, faults.state) {
+        (true, _) => "its heap can't lie on a file (QUIRE_HEAP): it brings an allocator of its own".to_owned(),
+        (false, State::Works) => "its heap can lie on a file: QUIRE_HEAP=PATH:SIZE:POOL".to_owned(),
+        (false, _) => format!("its heap can't lie on a file (QUIRE_HEAP): {}; {}", faults.detail, faults.advice),
     }
 }
 
@@ -134,7 +145,7 @@ mod tests {
     }
 
     fn dynamic(linker: &str) -> Kind {
-        Kind::Dynamic { linker: linker.into(), calls_fork: true, go: false }
+        Kind::Dynamic { linker: linker.into(), calls_fork: true, allocates: false, go: false }
     }
 
     fn judged(program: &Program) -> Verdict {
@@ -154,7 +165,10 @@ mod tests {
         for (program, word) in [
             (program(Kind::Static { go: false }), "statically linked"),
             (program(Kind::Static { go: true }), "Go program"),
-            (program(Kind::Dynamic { linker: "/l".into(), calls_fork: false, go: true }), "Go program"),
+            (
+                program(Kind::Dynamic { linker: "/l".into(), calls_fork: false, allocates: false, go: true }),
+                "Go program",
+            ),
             (program(dynamic("/lib/ld-musl-x86_64.so.1")), "musl"),
             (program(Kind::OtherProcessor), "another kind of processor"),
             (program(Kind::Unknown), "not a program"),
@@ -174,6 +188,14 @@ mod tests {
         let verdict = judge(Path::new("x"), &program, Err("too old".into()), None);
         assert!(!verdict.works && verdict.reasons.contains(&"too old".to_owned()), "{verdict:?}");
         assert_eq!(kernel(), Ok(()));
+    }
+
+    #[test]
+    fn whether_a_heap_can_lie_on_a_file_is_told() {
+        let faults = |state| Feature { name: "", state, detail: "forbidden".into(), advice: "be root" };
+        assert!(heap(false, &faults(State::Works)).contains("PATH:SIZE:POOL"));
+        assert!(heap(true, &faults(State::Works)).contains("allocator of its own"));
+        assert!(heap(false, &faults(State::Missing)).ends_with("forbidden; be root"));
     }
 
     #[test]

@@ -36,6 +36,8 @@ pub enum Kind {
         linker: String,
         /// Whether it calls the C library's `fork` itself.
         calls_fork: bool,
+        /// Whether it has an allocator of its own, such as jemalloc, in place of the C library's.
+        allocates: bool,
         /// Whether it was built by the Go toolchain.
         go: bool,
     },
@@ -139,11 +141,13 @@ fn elf_kind<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> object::Result
     }
     let Some(linker) = linker else { return Ok(Kind::Static { go }) };
     let symbols = sections.symbols(endian, data, elf::SHT_DYNSYM)?;
-    let calls_fork = symbols.iter().any(|symbol| {
-        symbol.st_shndx(endian) == elf::SHN_UNDEF
-            && symbols.symbol_name(endian, symbol).is_ok_and(|name| name == b"fork")
-    });
-    Ok(Kind::Dynamic { linker, calls_fork, go })
+    let has = |wanted: &[u8], is_defined: bool| {
+        symbols.iter().any(|symbol| {
+            (symbol.st_shndx(endian) != elf::SHN_UNDEF) == is_defined
+                && symbols.symbol_name(endian, symbol).is_ok_and(|name| name == wanted)
+        })
+    };
+    Ok(Kind::Dynamic { linker, calls_fork: has(b"fork", false), allocates: has(b"malloc", true), go })
 }
 
 #[cfg(test)]
@@ -179,7 +183,7 @@ mod tests {
         assert!(matches!(&ls.kind, Kind::Dynamic { go: false, linker, .. } if linker.starts_with('/')), "{ls:?}");
         assert_eq!((ls.privileged, ls.scripts.len()), (None, 0));
         let shell = inspect(Path::new("/bin/bash")).unwrap();
-        assert!(matches!(shell.kind, Kind::Dynamic { calls_fork: true, .. }), "{shell:?}");
+        assert!(matches!(shell.kind, Kind::Dynamic { calls_fork: true, allocates: false, .. }), "{shell:?}");
         assert!(inspect(Path::new("no-such-program")).unwrap_err().to_string().contains("on the PATH"));
         assert!(inspect(Path::new("/tmp")).is_err());
     }

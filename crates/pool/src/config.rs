@@ -24,6 +24,19 @@ pub struct PoolConfig {
     pub policy: Kind,
     /// How long a miss waits without anything moving before it fails with [`PoolError::Exhausted`].
     pub patience_ms: u64,
+    /// Called first in every thread that the pool and its maps start.
+    pub on_thread: Option<fn()>,
+    /// Asked before writers claim pages.
+    pub gate: Option<Gate>,
+}
+
+/// Keeps a pool's writers from files for some time. What is dirty stays in memory meanwhile, and can be changed.
+#[derive(Clone, Copy, Debug)]
+pub struct Gate {
+    /// Whether pages may be claimed and written now; asked again when memory is wanted.
+    pub enter: fn() -> bool,
+    /// The writes that it allowed have been made.
+    pub leave: fn(),
 }
 
 impl Default for PoolConfig {
@@ -38,6 +51,8 @@ impl Default for PoolConfig {
             queue_depth: 64,
             policy: Kind::default(),
             patience_ms: 5000,
+            on_thread: None,
+            gate: None,
         }
     }
 }
@@ -78,6 +93,27 @@ impl PoolConfig {
         self.writers = self.writers.clamp(1, self.shards);
         self.queue_depth = self.queue_depth.clamp(1, 128);
         Ok(self)
+    }
+
+    /// What `write` returns, if writers may write now.
+    pub(crate) fn through_gate<T>(&self, write: impl FnOnce() -> T) -> Option<T> {
+        if let Some(gate) = self.gate
+            && !(gate.enter)()
+        {
+            return None;
+        }
+        let result = write();
+        if let Some(gate) = self.gate {
+            (gate.leave)();
+        }
+        Some(result)
+    }
+
+    /// To be called first in a thread of the pool.
+    pub(crate) fn greet_thread(&self) {
+        if let Some(greet) = self.on_thread {
+            greet();
+        }
     }
 
     /// Pages that fit the budget.
@@ -127,6 +163,16 @@ impl Default for MapOptions {
     fn default() -> Self {
         Self { reserve_bytes: 0, read_ahead_pages: 32, advice: Advice::Normal }
     }
+}
+
+/// Threads that see to the faults of a transparent map, in place of the threads that fault.
+#[derive(Clone, Copy, Debug)]
+pub struct Serving {
+    /// How many; as many faults at a time can wait for the device.
+    pub threads: usize,
+    /// Told in words what can't be had. A thread that waits for a page can't be given an error, so the process is aborted
+    /// when this returns.
+    pub lost: fn(&str),
 }
 
 #[cfg(test)]

@@ -71,7 +71,7 @@ mod writeback;
 mod writers;
 
 #[cfg(not(loom))]
-pub use config::{Advice, MapOptions, PoolConfig};
+pub use config::{Advice, Gate, MapOptions, PoolConfig, Serving};
 #[cfg(not(loom))]
 pub use counters::Cause;
 #[cfg(not(loom))]

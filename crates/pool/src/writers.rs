@@ -28,9 +28,10 @@ pub(crate) fn start(shared: &Arc<Shared>) -> Result<Vec<JoinHandle<()>>, PoolErr
     let mut threads = Vec::new();
     for number in 0..shared.config.writers {
         let own = Arc::clone(shared);
-        let thread = std::thread::Builder::new()
-            .name(format!("quire-pool-{number}"))
-            .spawn(move || Writer { shared: &own, number }.work());
+        let thread = std::thread::Builder::new().name(format!("quire-pool-{number}")).spawn(move || {
+            own.config.greet_thread();
+            Writer { shared: &own, number }.work();
+        });
         match thread {
             Ok(thread) => threads.push(thread),
             Err(error) => {
@@ -93,7 +94,7 @@ impl Writer<'_> {
                 let groups = self.pick(&map, wanted);
                 write_groups(self.shared, &map, self.number, &groups).pages
             };
-            let pages = map.while_open(work).unwrap_or(0);
+            let pages = map.while_open(|| self.shared.config.through_gate(work)).flatten().unwrap_or(0);
             if pages > 0 {
                 return pages;
             }

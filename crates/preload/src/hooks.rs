@@ -2,16 +2,18 @@
 //! and end.
 //!
 //! Relies on the dynamic linker taking ours first. Each calls the next definition, so that other libraries in
-//! `LD_PRELOAD` get their turn. `exit` and returning from `main` end in our closing function, so they need no hook.
+//! `LD_PRELOAD` get their turn. `exit` and returning from `main` end in our closing function, so they need no hook. The
+//! allocator's functions are in [`crate::heap::hooks`].
 
-use std::ffi::c_int;
+use std::ffi::{CStr, c_int};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use quire_sys::{guest, symbol};
 
+use crate::heap::{found, next};
 use crate::settings::Settings;
-use crate::{child, parent, state};
+use crate::{child, log, parent, state};
 
 static NEXT_FORK: AtomicPtr<()> = AtomicPtr::new(null_mut());
 static NEXT_EXIT: AtomicPtr<()> = AtomicPtr::new(null_mut());
@@ -19,14 +21,31 @@ static NEXT_EXIT: AtomicPtr<()> = AtomicPtr::new(null_mut());
 /// Runs when the library is loaded, before `main` and before there are threads.
 extern "C" fn opened() {
     resolve();
+    next::find_all();
     // SAFETY: no thread of the program runs yet, so nobody changes the environment; nothing of it is kept.
-    let settings = Settings::read(|name| unsafe { guest::setting(name) });
+    let value_of = |name: &CStr| unsafe { guest::setting(name) };
+    let mut settings = Settings::read(value_of);
+    let heap = value_of(c"QUIRE_HEAP").filter(|value| !value.is_empty());
+    // Copying ahead would bring in what the heap has on its file.
+    settings.enabled &= heap.is_none();
     state::configure(settings);
+    if let Some(heap) = heap
+        && let Err(refusal) = found::found(heap, value_of(c"QUIRE_HEAP_PAGE"))
+    {
+        // Who asks for more heap than there is memory is not helped by a program that runs without.
+        log::line(format_args!("no heap, so the program is not started: {refusal} (unset QUIRE_HEAP to do without)"));
+        guest::exit_now(NOT_STARTED);
+    }
 }
+
+/// The exit status of a program that did not get the heap that was asked for; `env` and `nohup` have it for their own
+/// failures.
+const NOT_STARTED: i32 = 125;
 
 /// Runs in `exit`, after the program's own exit handlers.
 extern "C" fn closed() {
     child::about_to_end();
+    found::about_to_end();
 }
 
 // Unit tests are programs of their own that need no hooks.

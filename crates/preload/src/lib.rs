@@ -1,7 +1,9 @@
-//! `libquire_preload.so`: makes the copy-on-write after a fork cheaper for programs that nobody can change.
+//! `libquire_preload.so`: for programs that nobody can change. It makes the copy-on-write after their forks cheaper, or lays
+//! their [heap](heap) on a file, of which a pool holds as much in memory as it may.
 //!
 //! With `LD_PRELOAD` it notices [forks](hooks), and while the child lives a [thread](worker) in the parent breaks the
-//! sharing of those regions that were mostly written in earlier epochs, before the program itself gets there.
+//! sharing of those regions that were mostly written in earlier epochs, before the program itself gets there. With
+//! `QUIRE_HEAP` the program's allocations come from a transparent map, and nothing is copied ahead.
 //!
 //! Relies on glibc's symbol interposition and on Linux 5.14. It is a guest in the program: it allocates nothing from it,
 //! has file descriptors of its own, keeps `errno`, and in a child does only what is async-signal-safe. It changes which
@@ -12,6 +14,7 @@ pub mod board;
 pub mod child;
 pub mod copy;
 pub mod epoch;
+pub mod heap;
 pub mod hooks;
 pub mod log;
 pub mod mend;
@@ -27,3 +30,7 @@ pub mod tools;
 pub mod worker;
 
 pub use settings::Settings;
+
+/// Whatever this library allocates for itself, it has from the allocator behind the one that it stands in front of.
+#[global_allocator]
+static OWN: heap::own::Own = heap::own::Own;

@@ -103,7 +103,7 @@ fn yes_or_no(value: &str) -> Option<bool> {
 }
 
 /// `4096`, `512k`, `64m`, `2g`; capitals and a closing `b` or `ib` are taken, too.
-fn bytes(value: &str) -> Option<u64> {
+pub(crate) fn bytes(value: &str) -> Option<u64> {
     let end = value.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(value.len());
     let number: u64 = value[..end].parse().ok()?;
     let unit = &value.as_bytes()[end..];

@@ -2,36 +2,14 @@
 //!
 //! Relies on being a program of its own with one test, so that whatever is allocated meanwhile is the library's doing.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use quire_preload::heap::own::allocations;
 use quire_preload::hooks;
 use quire_sys::area::Area;
 use quire_sys::child::{Child, Ending};
 use quire_sys::mem::PAGE_SIZE;
 use quire_sys::pagemap::Pagemap;
-
-struct Counting;
-
-static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: the system's allocator does all the work.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's duties are the same.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's duties are the same.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
 
 const PAGES: usize = 16_384;
 const STATUS: i32 = 23;
@@ -67,7 +45,7 @@ fn one_child(
     enough: usize,
     patience: Duration,
 ) -> Seen {
-    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    let before = allocations();
     let done = Area::shared(PAGE_SIZE).unwrap();
     let pid = hooks::fork();
     if pid == 0 {
@@ -87,7 +65,7 @@ fn one_child(
         copied = own_pages(pagemap, memory, words);
     }
     touch(memory, value, 0..PAGES);
-    let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
+    let allocations = allocations() - before;
     // SAFETY: as above.
     unsafe { done.base().write_volatile(1) };
     let mut child = Child::adopt(pid.cast_unsigned()).unwrap();

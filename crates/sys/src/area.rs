@@ -50,6 +50,15 @@ impl Area {
         let _ = unsafe { mm::madvise(self.base.cast(), self.len, Advice::LinuxDontFork) };
     }
 
+    /// Keeps the area in memory: none of it is written to swap.
+    ///
+    /// # Errors
+    /// As `mlock`.
+    pub fn lock(&self) -> io::Result<()> {
+        // SAFETY: memory of our own.
+        Ok(unsafe { mm::mlock(self.base.cast(), self.len) }?)
+    }
+
     /// Asks for huge pages behind the area. A wish: without them it works as well.
     pub fn prefer_huge_pages(&self) {
         // SAFETY: advice about memory of our own that doesn't change its contents.

@@ -10,6 +10,7 @@
 //! calls directly.
 
 use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use crate::area::Area;
@@ -48,6 +49,11 @@ pub unsafe fn start(stack: &Area, run: extern "C" fn()) -> io::Result<()> {
         Ok(thread) if thread > 0 => Ok(()),
         _ => Err(io::Error::from_raw_os_error(-result as i32)),
     }
+}
+
+/// Kernel id of the bare thread that was started last.
+pub fn latest() -> i32 {
+    LATEST.load(Ordering::Relaxed)
 }
 
 /// Whether the calling thread is the bare thread that was started last.
@@ -215,6 +221,35 @@ pub fn take_own_descriptors() -> io::Result<()> {
     // SAFETY: the call unshares the table first, so no descriptor of another thread is closed; whoever calls this holds
     // none in this thread.
     checked(unsafe { call(libc::SYS_close_range as usize, 0, u32::MAX as usize, CLOSE_RANGE_UNSHARE) })
+}
+
+/// Bare: as [`take_own_descriptors`], but two descriptors stay open in the new table.
+///
+/// # Errors
+/// As `close_range` (Linux 5.9).
+pub fn take_own_descriptors_but(keep: [BorrowedFd<'_>; 2]) -> io::Result<()> {
+    const CLOSE_RANGE_UNSHARE: usize = 2;
+    let [low, high] = keep.map(|fd| fd.as_raw_fd() as usize);
+    let (low, high) = (low.min(high), low.max(high));
+    // The last of a table always goes, so the first call has something to close and unshares the table.
+    for (first, last) in [(high + 1, u32::MAX as usize), (low + 1, high.saturating_sub(1)), (0, low.saturating_sub(1))]
+    {
+        if first <= last && !(first == 0 && low == 0) {
+            // SAFETY: the first call unshares the table, so no descriptor of another thread is closed; whoever calls this
+            // holds none in this thread but those two.
+            checked(unsafe { call(libc::SYS_close_range as usize, first, last, CLOSE_RANGE_UNSHARE) })?;
+        }
+    }
+    Ok(())
+}
+
+/// Bare: closes descriptor `number` in the calling thread's table, whatever it is.
+///
+/// # Safety
+/// Nobody who shares the table uses it.
+pub unsafe fn close_number(number: RawFd) {
+    // SAFETY: the caller answers for the descriptor.
+    unsafe { rustix::io::close(number) };
 }
 
 /// Bare: sleeps.

@@ -145,8 +145,48 @@ pub fn read_file(path: &CStr, to: &mut [u8]) -> io::Result<usize> {
     Ok(rustix::io::read(&file, to)?)
 }
 
+/// Runs `work`, whose new files nobody but their owner may open. For a program that has not started yet: it holds for
+/// all threads.
+pub fn with_private_files<T>(work: impl FnOnce() -> T) -> T {
+    use rustix::fs::Mode;
+    let before = process::umask(Mode::RWXG | Mode::RWXO);
+    let result = work();
+    process::umask(before);
+    result
+}
+
+/// Opens a file for reading.
+///
+/// # Errors
+/// As `open`.
+pub fn open_to_read(path: &CStr) -> io::Result<OwnedFd> {
+    let flags = rustix::fs::OFlags::CLOEXEC | rustix::fs::OFlags::RDONLY;
+    Ok(rustix::fs::open(path, flags, rustix::fs::Mode::empty())?)
+}
+
+/// Reads at `offset` until `to` is full.
+///
+/// # Errors
+/// As `pread`; `UnexpectedEof` where the file ends before.
+pub fn read_whole_at(file: impl AsFd, to: &mut [u8], offset: u64) -> io::Result<()> {
+    let mut done = 0;
+    while done < to.len() {
+        match rustix::io::pread(&file, &mut to[done..], offset + done as u64) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => done += count,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
 /// The `errno` of a call that is not there.
 pub const NO_SUCH_CALL: i32 = libc::ENOSYS;
+/// The `errno` of a call for which there is no memory.
+pub const NO_MEMORY: i32 = libc::ENOMEM;
+/// The `errno` of a call with a wrong argument, and what `posix_memalign` returns then.
+pub const INVALID: i32 = libc::EINVAL;
 
 /// Ends this process at once.
 pub fn exit_now(status: i32) -> ! {
@@ -154,6 +194,19 @@ pub fn exit_now(status: i32) -> ! {
         // SAFETY: the call takes a number and does not return.
         unsafe { libc::syscall(libc::SYS_exit_group, status) };
     }
+}
+
+/// Ends this process by SIGABRT, whatever the program has planned for that.
+pub fn abort() -> ! {
+    // SAFETY: the default is always valid. No handler of the program's may run in a thread of ours.
+    unsafe { libc::signal(libc::SIGABRT, libc::SIG_DFL) };
+    std::process::abort()
+}
+
+/// What the C library calls the calling thread: a number that no other thread has while it lives. Costs no system call.
+pub fn thread_handle() -> usize {
+    // SAFETY: the call has no conditions.
+    unsafe { libc::pthread_self() as usize }
 }
 
 /// Number of this process.

@@ -5,6 +5,7 @@
 
 pub mod advise;
 pub mod area;
+pub mod atfork;
 pub mod bare_thread;
 pub mod block;
 pub mod buffer;

@@ -44,6 +44,7 @@ pub fn all(dir: &Path) -> Vec<Feature> {
         no_wait(dir),
         remap(),
         userfaultfd(),
+        faults_of_calls(),
         populate_write(),
         open_files(),
         map_count(),
@@ -170,6 +171,23 @@ fn userfaultfd() -> Feature {
         state,
         detail,
         advice: "not used by the server (its barrier needs no faults); containers: allow the system call in seccomp",
+    }
+}
+
+/// Whether faults inside system calls can be seen to, which the heap on a file needs.
+pub fn faults_of_calls() -> Feature {
+    use crate::userfault::{Userfault, features};
+    let (state, detail) = match Userfault::open(features::PAGEFAULT_FLAG_WP) {
+        Ok(fault) if fault.is_user_mode_only() => (State::Missing, "only faults of user mode can be had".to_owned()),
+        Ok(_) => (State::Works, "a program's heap can lie on a file (QUIRE_HEAP)".to_owned()),
+        Err(error) => (State::Missing, error.to_string()),
+    };
+    Feature {
+        name: "faults in system calls",
+        state,
+        detail,
+        advice: "no heap on a file: be root (CAP_SYS_PTRACE), or may use /dev/userfaultfd, or set \
+                 vm.unprivileged_userfaultfd=1",
     }
 }
 

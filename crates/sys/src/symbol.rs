@@ -13,11 +13,31 @@ pub fn next(name: &CStr) -> Option<NonNull<()>> {
     NonNull::new(unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }.cast())
 }
 
+/// Whether the definition of `name` that the program uses is in the object that holds this code. As [`next`] otherwise.
+pub fn is_first_here(name: &CStr) -> bool {
+    // SAFETY: the name is a C string and the handle is one that the function defines.
+    let first = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    // Not by comparing addresses: the linker may take ours from whoever comes first, too.
+    let here = object_of(is_first_here as *const ());
+    !first.is_null() && here.is_some() && object_of(first.cast_const().cast()) == here
+}
+
+/// Where the object that holds `address` begins.
+fn object_of(address: *const ()) -> Option<usize> {
+    let mut found = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
+    // SAFETY: the struct is as the call writes it, and valid when zero.
+    let found = unsafe {
+        let known = libc::dladdr(address.cast(), found.as_mut_ptr()) != 0;
+        known.then(|| found.assume_init())
+    };
+    found.map(|found| found.dli_fbase as usize)
+}
+
 #[cfg(test)]
 mod tests {
     #[test]
     fn the_c_library_is_found_behind_us() {
-        assert!(super::next(c"getpid").is_some());
+        assert!(super::next(c"getpid").is_some() && !super::is_first_here(c"getpid"));
         assert!(super::next(c"quire_no_such_function").is_none());
     }
 }

@@ -7,7 +7,7 @@
 
 use std::io;
 use std::mem::size_of;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// What a userfaultfd is asked to be capable of; the kernel's bits.
 pub mod features {
@@ -119,6 +119,55 @@ const IOCTL_NEW: libc::Ioctl = number(0, 0x00, 0);
 /// `UFFD_USER_MODE_ONLY` of the system call.
 const USER_MODE_ONLY: libc::c_int = 1;
 
+/// The event of a message about a fault, and what its flags say.
+const EVENT_PAGEFAULT: u8 = 0x12;
+const FLAG_WRITE: u64 = 1 << 0;
+const FLAG_PROTECTED: u64 = 1 << 1;
+
+/// A fault whose thread sleeps until somebody has seen to it and wakes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// Where, to the page.
+    pub address: usize,
+    /// The access was a store.
+    pub is_store: bool,
+    /// The page is there and write-protected.
+    pub is_protected: bool,
+}
+
+impl Fault {
+    /// What a message says; `None` if it is about something else.
+    fn of(message: &[u8; MESSAGE_BYTES]) -> Option<Self> {
+        let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|byte| message[at + byte]));
+        let (flags, address) = (word(8), word(16));
+        (message[0] == EVENT_PAGEFAULT).then_some(Self {
+            address: address as usize,
+            is_store: flags & FLAG_WRITE != 0,
+            is_protected: flags & FLAG_PROTECTED != 0,
+        })
+    }
+}
+
+/// Wakes threads from [`Userfault::wait`], all of them and for good.
+#[derive(Debug)]
+pub struct Bell(OwnedFd);
+
+impl Bell {
+    /// One that has not rung.
+    ///
+    /// # Errors
+    /// As `eventfd`.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self(rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?))
+    }
+
+    /// Rings.
+    pub fn ring(&self) {
+        // The count is far from its end, so it can't fail.
+        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    }
+}
+
 /// An open userfaultfd, with its features agreed on. Closing it frees every range and wakes everybody.
 #[derive(Debug)]
 pub struct Userfault {
@@ -227,6 +276,39 @@ impl Userfault {
         count
     }
 
+    /// Sleeps until a fault waits to be seen to (`true`), or `bell` has rung. Bare.
+    ///
+    /// # Errors
+    /// As `poll`.
+    pub fn wait(&self, bell: Option<&Bell>) -> io::Result<bool> {
+        use rustix::event::{PollFd, PollFlags};
+        let mut polled = [PollFd::new(&self.fd, PollFlags::IN), PollFd::new(&self.fd, PollFlags::empty())];
+        if let Some(bell) = bell {
+            polled[1] = PollFd::new(&bell.0, PollFlags::IN);
+        }
+        loop {
+            match rustix::event::poll(&mut polled, None) {
+                Ok(_) => return Ok(!polled[1].revents().contains(PollFlags::IN)),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Takes the next fault off the queue: its thread sleeps until it is woken. `None` if none waits, or another thread
+    /// has taken it. Bare.
+    ///
+    /// # Errors
+    /// As `read`.
+    pub fn next(&self) -> io::Result<Option<Fault>> {
+        let mut message = [0_u8; MESSAGE_BYTES];
+        match rustix::io::read(&self.fd, &mut message) {
+            Ok(MESSAGE_BYTES) => Ok(Fault::of(&message)),
+            Ok(_) | Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Fills missing pages at `to` with the bytes at `from`, write-protected if asked, and wakes who waits for them.
     /// Returns the bytes filled, which is less than `len` if something was there already (then with what was done).
     ///
@@ -276,6 +358,12 @@ impl Userfault {
     }
 }
 
+impl AsFd for Userfault {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
 impl AsRawFd for Userfault {
     fn as_raw_fd(&self) -> libc::c_int {
         self.fd.as_raw_fd()
@@ -294,14 +382,38 @@ fn range(at: *mut u8, len: usize) -> RangeArgument {
     RangeArgument { start: at as u64, len: len as u64 }
 }
 
+/// An ioctl whose argument is a structure that the kernel reads and writes.
+struct Call<'a, T> {
+    request: rustix::ioctl::Opcode,
+    argument: &'a mut T,
+}
+
+// SAFETY: the pointer leads to the argument, which the kernel may write, and nothing is made of the result.
+unsafe impl<T> rustix::ioctl::Ioctl for Call<'_, T> {
+    type Output = ();
+    const IS_MUTATING: bool = true;
+
+    fn opcode(&self) -> rustix::ioctl::Opcode {
+        self.request
+    }
+
+    fn as_ptr(&mut self) -> *mut libc::c_void {
+        std::ptr::from_mut(self.argument).cast()
+    }
+
+    unsafe fn output_from_ptr(_: rustix::ioctl::IoctlOutput, _: *mut libc::c_void) -> rustix::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Bare: `errno` stays as it is.
+///
 /// # Safety
 /// `argument` is of the type that ioctl `request` reads or writes, and what it asks for is answered for.
 unsafe fn control<T>(fd: &OwnedFd, request: libc::Ioctl, argument: &mut T) -> io::Result<()> {
+    let call = Call { request: request as rustix::ioctl::Opcode, argument };
     // SAFETY: as the caller promises; the argument lives through the call.
-    if unsafe { libc::ioctl(fd.as_raw_fd(), request, std::ptr::from_mut(argument)) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
+    Ok(unsafe { rustix::ioctl::ioctl(fd, call) }?)
 }
 
 fn open_by_call(extra_flags: libc::c_int) -> io::Result<OwnedFd> {
@@ -400,6 +512,27 @@ mod tests {
             fault.write_protect(memory.base(), memory.len(), false, false).unwrap();
         });
         assert_eq!((byte.load(Ordering::SeqCst), done.load(Ordering::SeqCst)), (2, true));
+    }
+
+    #[test]
+    fn a_fault_is_told_and_its_thread_goes_on_when_the_page_is_filled() {
+        let Some((memory, fault)) = guarded(features::PAGEFAULT_FLAG_WP) else { return };
+        let modes = Modes { missing: true, write_protect: true, ..Modes::default() };
+        // SAFETY: memory of this test.
+        unsafe { fault.register(memory.base(), memory.len(), modes) }.unwrap();
+        let bell = Bell::new().unwrap();
+        assert_eq!(fault.next().unwrap(), None);
+        std::thread::scope(|scope| {
+            // SAFETY: as above; the page is filled below.
+            let reader = scope.spawn(|| unsafe { memory.base().wrapping_add(PAGE_SIZE + 5).read_volatile() });
+            assert!(fault.wait(Some(&bell)).unwrap());
+            let address = memory.base() as usize + PAGE_SIZE;
+            assert_eq!(fault.next().unwrap(), Some(Fault { address, is_store: false, is_protected: false }));
+            fault.zeropage(memory.base().wrapping_add(PAGE_SIZE), PAGE_SIZE).unwrap();
+            assert_eq!(reader.join().unwrap(), 0);
+            bell.ring();
+            assert!(!fault.wait(Some(&bell)).unwrap());
+        });
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! What a thread does that has touched an absent page, or stored to a clean one: all of it inside a signal handler.
+//! What a thread does that has touched an absent page, or stored to a clean one: all of it inside a signal handler, unless
+//! the map has [threads](super::servers) for that.
 //!
 //! Relies on the page's word as the guards do. Clean pages are write-protected, always: they are filled so, and a page is
 //! protected again before it is written to the device. So every first change since then is noticed, and a page that is being
@@ -11,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use quire_device::Extent;
+use quire_device::{DeviceError, Extent};
 use quire_sys::mem::MemError;
 use quire_sys::userfault::{Modes, Userfault, features};
 
@@ -31,6 +32,17 @@ use crate::word::{Hold, Parking, Seen, State};
 const MANY_NOTES: usize = 256;
 /// Longest sleep for memory without another look.
 const NAP: Duration = Duration::from_millis(2);
+
+/// Why a page can't be had.
+#[derive(Debug)]
+pub(super) enum Lost {
+    /// Nothing could be evicted for it within the pool's patience.
+    Memory,
+    /// The device failed.
+    Device(DeviceError),
+    /// The kernel doesn't put it into its place.
+    Place(io::Error),
+}
 
 /// The faults of one map.
 pub(super) struct Faults {
@@ -55,9 +67,14 @@ impl Faults {
         Ok(Self { shared, mapped, pending, work: Events::default(), telling: Mutex::default(), staging })
     }
 
-    /// Has the kernel signal the faults of the map's range.
-    pub(super) fn guard(&self) -> io::Result<()> {
-        let fault = Userfault::open(features::SIGBUS | features::PAGEFAULT_FLAG_WP)?;
+    /// Has the kernel signal the faults of the map's range, or (`served`) put to sleep who faults.
+    pub(super) fn guard(&self, served: bool) -> io::Result<()> {
+        let signal = if served { 0 } else { features::SIGBUS };
+        let fault = Userfault::open(signal | features::PAGEFAULT_FLAG_WP)?;
+        if served && fault.is_user_mode_only() {
+            // System calls would fail that are handed an address of the map.
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "faults inside system calls can't be had"));
+        }
         let modes = Modes { missing: true, write_protect: true, ..Modes::default() };
         let frames = &self.mapped.frames;
         // SAFETY: the map's own memory, which nobody has touched yet; the handler is in place.
@@ -66,7 +83,7 @@ impl Faults {
         Ok(())
     }
 
-    fn fault(&self) -> &Userfault {
+    pub(super) fn fault(&self) -> &Userfault {
         self.mapped.frames.protector().expect("the range is guarded before it is handed out")
     }
 
@@ -96,49 +113,59 @@ impl Faults {
         // Beyond the file's end it ends as with `mmap`.
         let Some((word, ..)) = self.mapped.find(page) else { return false };
         match word.seen().state() {
-            State::Absent => self.bring_in(page),
+            State::Absent => self.bring_in(page, false).is_ok(),
             // A store, as a load would have succeeded. (Or a load that came too late, and costs a needless write.)
             State::Clean | State::Dirty => self.allow_stores(page),
             State::Reading | State::Evicting | State::Writing => {
-                let begun = Instant::now();
-                let seen = word.wait(&Futex, |seen| {
-                    matches!(seen.state(), State::Absent | State::Clean | State::Dirty) && !seen.is_exclusive()
-                });
-                let cause = if seen.state() == State::Absent { Cause::Evicting } else { Cause::Reading };
-                self.mapped.counters.waited(cause, begun);
+                self.await_change(page);
                 true
             }
         }
     }
 
-    /// Reads an absent page; whether it is there (or somebody else sees to it).
-    fn bring_in(&self, page: u64) -> bool {
-        let Some(credit) = self.credit() else { return false };
+    /// Waits until a page that is on its way in or out, or being written, isn't any more.
+    pub(super) fn await_change(&self, page: u64) {
+        let begun = Instant::now();
+        let seen = self.mapped.word(page).wait(&Futex, |seen| {
+            matches!(seen.state(), State::Absent | State::Clean | State::Dirty) && !seen.is_exclusive()
+        });
+        let cause = if seen.state() == State::Absent { Cause::Evicting } else { Cause::Reading };
+        self.mapped.counters.waited(cause, begun);
+    }
+
+    /// Reads an absent page: afterwards it is there, or somebody else sees to it. With `to_store` it is dirty at once and
+    /// may be stored to. Wakes nobody who sleeps in a fault.
+    pub(super) fn bring_in(&self, page: u64, to_store: bool) -> Result<(), Lost> {
+        let credit = self.credit().ok_or(Lost::Memory)?;
         let word = self.mapped.word(page);
         if word.begin_read(None).is_err() {
-            return true;
+            return Ok(());
         }
         self.mapped.shard(page).resident.fetch_add(1, Ordering::Relaxed);
         self.mapped.counters.add(Count::Misses, 1);
-        let is_there = self.fill(page);
-        let after = if is_there {
+        let filled = self.fill(page, !to_store);
+        let after = if filled.is_ok() {
             credit.spend();
-            word.end_read(Hold::None)
+            word.end_read(if to_store { Hold::Exclusive } else { Hold::None })
         } else {
             self.mapped.counters.add(Count::FailedReads, 1);
             self.mapped.shard(page).resident.fetch_sub(1, Ordering::Relaxed);
             word.fail_read()
         };
-        if after.enqueue {
-            self.leave(page, ENQUEUE);
+        let is_dirty = to_store && filled.is_ok();
+        // With a new map of a large file most pages come so, and both are told together.
+        let flags = if after.enqueue { ENQUEUE } else { 0 } | if is_dirty { DIRTY } else { 0 };
+        if flags != 0 {
+            self.leave(page, flags);
         }
-        if after.wake {
+        let was_waited_for = is_dirty && word.unexclude();
+        if after.wake || was_waited_for {
             Futex.unpark_all(word);
         }
-        is_there
+        filled
     }
 
-    fn fill(&self, page: u64) -> bool {
+    fn fill(&self, page: u64, protected: bool) -> Result<(), Lost> {
         let len = self.mapped.frames.page_bytes();
         let offset = page * len as u64;
         let mut lease = self.staging.take();
@@ -152,7 +179,7 @@ impl Faults {
             Ok(()) => {}
             // The file ends here: what there is has been read.
             Err(error) if is_tail && error.kind == io::ErrorKind::UnexpectedEof => {}
-            Err(_) => return false,
+            Err(error) => return Err(Lost::Device(error)),
         }
         if is_tail {
             let inside = (self.mapped.len() - offset).min(len as u64) as usize;
@@ -163,18 +190,18 @@ impl Faults {
         while done < len {
             let to = self.mapped.frames.at(offset + done as u64);
             // SAFETY: the staged page is readable; the place is the map's, registered, and claimed for reading.
-            match unsafe { self.fault().copy(to, from.wrapping_add(done), len - done, true) } {
+            match unsafe { self.fault().copy_asleep(to, from.wrapping_add(done), len - done, protected) } {
                 Ok(copied) => done += copied,
                 // The address space is being changed elsewhere.
                 Err(busy) if busy.kind() == io::ErrorKind::WouldBlock => std::thread::yield_now(),
-                Err(_) => return false,
+                Err(error) => return Err(Lost::Place(error)),
             }
         }
-        true
+        Ok(())
     }
 
     /// A page in memory may be stored to from now on: it is dirty.
-    fn allow_stores(&self, page: u64) -> bool {
+    pub(super) fn allow_stores(&self, page: u64) -> bool {
         let word = self.mapped.word(page);
         match word.exclude() {
             Ok(is_newly_dirty) => {

@@ -4,10 +4,15 @@
 //! handler ([`faults`]) reads the page or notes the change and returns; the access is made again. A handler may neither
 //! allocate nor take a lock, so what the queues and sets have to be told it leaves behind ([`pending`]), and memory is freed
 //! ahead of it by a thread of the map's own ([`tender`]).
+//!
+//! A system call doesn't raise SIGBUS but fails. Where the code that uses the memory can't be told so, threads of the map's
+//! own ([`servers`]) see to the faults instead, and who faults sleeps meanwhile, in a system call or not: slower by two
+//! changes of thread a fault, and only for those who have no choice.
 
 mod faults;
 mod pending;
 mod registry;
+mod servers;
 mod staging;
 mod tender;
 
@@ -19,7 +24,7 @@ use std::sync::atomic::AtomicU64;
 use quire_device::Device;
 use quire_sys::signal;
 
-use crate::config::MapOptions;
+use crate::config::{MapOptions, Serving};
 use crate::error::PoolError;
 use crate::map::Map;
 use crate::page::PageNo;
@@ -27,6 +32,7 @@ use crate::pool::Pool;
 
 use faults::Faults;
 use registry::Registration;
+use servers::Servers;
 use tender::Tender;
 
 /// A file as memory. Threads load and store through [`TransparentMap::as_ptr`] as they like; what they share they must
@@ -34,11 +40,13 @@ use tender::Tender;
 ///
 /// Where the device fails, or the pool's memory is held for longer than the pool's patience, the access ends in SIGBUS as it
 /// does with `mmap`. System calls that are handed addresses of absent pages (or of clean ones, to write there) fail with
-/// `EFAULT`. A forked child must not touch the memory.
+/// `EFAULT`. A map whose faults are [served](TransparentMap::served) knows neither: system calls wait as loads and stores do,
+/// and a page that can't be had ends the process. A forked child must not touch the memory.
 pub struct TransparentMap {
-    // Dropped in this order: nobody frees memory any more, no handler is inside, the map goes.
+    // Dropped in this order: nobody frees memory any more, no handler is inside, nobody serves, the map goes.
     tender: Option<Tender>,
     registration: Option<Registration>,
+    servers: Option<Servers>,
     faults: Arc<Faults>,
     map: Map,
 }
@@ -67,9 +75,28 @@ impl TransparentMap {
             cause: "64 transparent maps are there already: drop one".into(),
         })?;
         // From here on accesses fault, and find the registration.
-        faults.guard().map_err(|error| refused(&error))?;
+        faults.guard(false).map_err(|error| refused(&error))?;
         let tender = Tender::start(&faults)?;
-        Ok(Self { tender: Some(tender), registration: Some(registration), faults, map })
+        Ok(Self { tender: Some(tender), registration: Some(registration), servers: None, faults, map })
+    }
+
+    /// As [`TransparentMap::new`], with threads that see to the faults. They must never touch the map's memory themselves:
+    /// whoever allocates in it keeps [`Serving::lost`] and [`PoolConfig::on_thread`](crate::PoolConfig::on_thread) off it.
+    ///
+    /// # Errors
+    /// As there; also where faults inside system calls can't be had.
+    pub fn served(
+        pool: &Arc<Pool>,
+        device: Arc<dyn Device>,
+        options: MapOptions,
+        serving: Serving,
+    ) -> Result<Self, PoolError> {
+        let map = pool.map(device, options)?;
+        let faults = Arc::new(Faults::new(&map)?);
+        faults.guard(true).map_err(|error| refused(&error))?;
+        let tender = Tender::start(&faults)?;
+        let servers = Servers::start(&faults, serving)?;
+        Ok(Self { tender: Some(tender), registration: None, servers: Some(servers), faults, map })
     }
 
     /// The file's first byte. The bytes from there on to [`TransparentMap::len`] may be loaded and stored by any thread
@@ -132,5 +159,6 @@ impl Drop for TransparentMap {
         self.tender = None;
         self.faults.tell();
         self.registration = None;
+        self.servers = None;
     }
 }

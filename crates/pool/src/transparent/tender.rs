@@ -24,7 +24,10 @@ impl Tender {
         let (own, stop) = (Arc::clone(faults), Arc::clone(&stopping));
         let thread = std::thread::Builder::new()
             .name("quire-pool-tend".into())
-            .spawn(move || work(&own, &stop))
+            .spawn(move || {
+                own.shared.config.greet_thread();
+                work(&own, &stop);
+            })
             .map_err(|error| PoolError::Thread { cause: error.to_string() })?;
         Ok(Self { faults: Arc::clone(faults), stopping, thread: Some(thread) })
     }

@@ -1,0 +1,189 @@
+//! Memory for pages of files, which maps share.
+//!
+//! Relies on `quire-pool`; a pool lives until it is released and its last map is.
+
+use std::sync::Arc;
+
+use ::quire_pool::{Pool, PoolConfig, PoolStats};
+
+use crate::boundary::{self, Out, borrow};
+use crate::failure::Failure;
+use crate::grown::{self, Grown};
+use crate::status::quire_status;
+
+/// Memory for pages of files that are mapped with quire_map(). Any thread may call with a pool until it is released.
+pub struct quire_pool {
+    pool: Arc<Pool>,
+}
+
+impl quire_pool {
+    /// The pool.
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+}
+
+/// What a pool may be told when it is made. Zero means "as usual" in every field, and so does NULL instead of the whole.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct quire_pool_options {
+    /// sizeof(quire_pool_options), so that later versions may have further fields.
+    pub struct_size: usize,
+    /// Bytes of a page: 4096, 16384 or 65536. Usual: 4096. Larger ones cost fewer faults where what is used lies together.
+    pub page_bytes: usize,
+    /// Threads that write pages back. Usual: 1.
+    pub writers: usize,
+    /// Writes that each of them keeps in flight. Usual: 64.
+    pub queue_depth: usize,
+    /// Writing back begins when more than this share of the pool has changed, in percent. Usual: 75.
+    pub dirty_percent: u64,
+    /// How long a thread waits for memory while nothing moves, in milliseconds, before its access fails. Usual: 5000.
+    pub patience_ms: u64,
+}
+
+// SAFETY: integers only, each at a multiple of its size, beginning with the size.
+unsafe impl Grown for quire_pool_options {}
+const _: () = assert!(size_of::<quire_pool_options>() == 48, "a gap, or a field that the header's readers don't know");
+
+/// What a pool holds now, and what it has done since it was made. Set struct_size to sizeof(quire_pool_counts) before the
+/// call.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct quire_pool_counts {
+    /// sizeof(quire_pool_counts), so that later versions may have further fields.
+    pub struct_size: usize,
+    /// Memory that pages may take, in bytes.
+    pub capacity_bytes: u64,
+    /// Memory that they take now.
+    pub resident_bytes: u64,
+    /// Of these, bytes of pages that have changed and are not written yet.
+    pub dirty_bytes: u64,
+    /// Maps now.
+    pub maps: u64,
+    /// Pages read because somebody waited for them.
+    pub misses: u64,
+    /// Reads that failed.
+    pub failed_reads: u64,
+    /// Pages that had to make room.
+    pub evicted_pages: u64,
+    /// Pages written back.
+    pub written_pages: u64,
+    /// Writes that they were merged to.
+    pub writes: u64,
+}
+
+// SAFETY: integers only, each at a multiple of its size, beginning with the size.
+unsafe impl Grown for quire_pool_counts {}
+const _: () = assert!(size_of::<quire_pool_counts>() == 80, "a gap, or a field that the header's readers don't know");
+
+impl From<&PoolStats> for quire_pool_counts {
+    fn from(stats: &PoolStats) -> Self {
+        Self {
+            struct_size: size_of::<Self>(),
+            capacity_bytes: stats.budget_pages * stats.page_bytes,
+            resident_bytes: stats.resident_pages * stats.page_bytes,
+            dirty_bytes: stats.dirty_pages * stats.page_bytes,
+            maps: stats.maps,
+            misses: stats.misses,
+            failed_reads: stats.failed_reads,
+            evicted_pages: stats.evicted,
+            written_pages: stats.written,
+            writes: stats.writes,
+        }
+    }
+}
+
+/// The settings at `options`, or the usual ones for null.
+///
+/// # Safety
+/// `options` is null or leads to a [`quire_pool_options`] of any version.
+unsafe fn read(capacity_bytes: usize, options: *const quire_pool_options) -> Result<PoolConfig, Failure> {
+    let mut config = PoolConfig { budget_bytes: capacity_bytes, ..PoolConfig::default() };
+    if options.is_null() {
+        return Ok(config);
+    }
+    // SAFETY: the caller's promise.
+    let options = unsafe { grown::read("options", options) }?;
+    let or = |value: usize, usual: usize| if value == 0 { usual } else { value };
+    config.page_bytes = or(options.page_bytes, config.page_bytes);
+    config.writers = or(options.writers, config.writers);
+    config.queue_depth = or(options.queue_depth, config.queue_depth);
+    if options.dirty_percent != 0 {
+        // What doesn't fit is over 100, too, and refused as that.
+        config.dirty_percent = u8::try_from(options.dirty_percent).unwrap_or(u8::MAX);
+    }
+    if options.patience_ms != 0 {
+        config.patience_ms = options.patience_ms;
+    }
+    Ok(config)
+}
+
+/// Makes a pool of capacity_bytes of memory for pages, which is never exceeded. It is taken as pages come.
+///
+/// options may be NULL. On success *pool is the new pool, to be released by quire_pool_release(); on failure it is NULL.
+///
+/// # Safety
+/// `options` is NULL or leads to options with `struct_size` set; `*pool` may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quire_pool_create(
+    capacity_bytes: usize,
+    options: *const quire_pool_options,
+    pool: *mut *mut quire_pool,
+) -> quire_status {
+    boundary::status(|| {
+        // SAFETY: the caller's promise.
+        let out = unsafe { Out::new("pool", pool) }?;
+        // SAFETY: as above.
+        let config = unsafe { read(capacity_bytes, options) }?;
+        out.fill(quire_pool { pool: Pool::new(config)? });
+        Ok(())
+    })
+}
+
+/// Fills *counts. Any thread may ask at any time.
+///
+/// # Safety
+/// `pool` is a pool that is not released; `*counts` may be written, and its `struct_size` is set.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quire_pool_stats(pool: *const quire_pool, counts: *mut quire_pool_counts) -> quire_status {
+    boundary::status(|| {
+        // SAFETY: the caller's promise.
+        let pool = unsafe { borrow("pool", pool) }?;
+        let figures = quire_pool_counts::from(&pool.pool.stats());
+        // SAFETY: as above.
+        unsafe { grown::write("counts", counts, &figures) }
+    })
+}
+
+/// Ends a pool. Its maps stay as they are, and the pool's memory with them, until they are released. NULL is nothing to
+/// release.
+///
+/// # Safety
+/// `pool` is NULL or a pool that is not released, and no other thread is in a call with it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quire_pool_release(pool: *mut quire_pool) -> quire_status {
+    // SAFETY: the caller's promise; pools are handed out by `Out::fill` only.
+    boundary::status(|| unsafe { boundary::release("pool", pool) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_option_arrives_and_zero_is_as_usual() {
+        let options = quire_pool_options {
+            struct_size: size_of::<quire_pool_options>(),
+            page_bytes: 65536,
+            dirty_percent: 50,
+            patience_ms: 7,
+            ..Default::default()
+        };
+        // SAFETY: a structure of this version, and null.
+        let (config, usual) =
+            unsafe { (read(1 << 20, &raw const options).unwrap(), read(9, std::ptr::null()).unwrap()) };
+        assert_eq!((config.budget_bytes, config.page_bytes, config.dirty_percent), (1 << 20, 65536, 50));
+        assert_eq!((config.patience_ms, config.writers, config.queue_depth), (7, usual.writers, usual.queue_depth));
+        assert_eq!((usual.budget_bytes, usual.page_bytes), (9, 4096));
+    }
+}

@@ -1,0 +1,173 @@
+//! In a forked child: a thread that brings in from the file what was not in memory at the fork. The child has no pool: what
+//! it touches stays in its memory, as in any forked child.
+//!
+//! Relies on the file staying as it was at the fork (see [`super::forks`]), and on the child's copy of what had been written
+//! to it by then. The thread is a bare one: it must not use what is thread-local, nor the child's heap.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::ptr::null_mut;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+use quire_sys::area::Area;
+use quire_sys::bare_thread;
+use quire_sys::futex::{self, Scope};
+use quire_sys::guest;
+use quire_sys::userfault::{Modes, Userfault};
+
+use super::written::Written;
+use crate::log;
+
+const STACK_BYTES: usize = 64 << 10;
+
+/// What a child needs to know of its parent's heap.
+#[derive(Clone, Debug)]
+pub struct Inherited {
+    /// The heap's first address.
+    pub base: usize,
+    /// Its bytes.
+    pub len: usize,
+    /// Bytes of a page of the pool.
+    pub page_bytes: usize,
+    /// What is in the file.
+    pub written: Arc<Written>,
+}
+
+/// What the thread works with.
+struct Desk {
+    inherited: *const Inherited,
+    fault: Userfault,
+    file: OwnedFd,
+    /// Room for a page.
+    page: Area,
+}
+
+static DESK: AtomicPtr<Desk> = AtomicPtr::new(null_mut());
+/// The thread has a table of descriptors of its own, or has found that it gets none.
+static STATE: AtomicU32 = AtomicU32::new(STARTING);
+const STARTING: u32 = 0;
+const AT_WORK: u32 = 1;
+const GIVEN_UP: u32 = 2;
+
+/// What went wrong, and how.
+pub type Failed = (&'static str, io::Error);
+
+/// Gives this process, which has just been forked, the heap of its parent; `file` is the number of the heap's file, which
+/// is closed in the calling thread's table. Returns the thread that has it open as the same number.
+///
+/// # Errors
+/// The system refuses what is needed for that; the heap must not be touched then.
+pub fn start(inherited: &'static Inherited, file: i32) -> Result<i32, Failed> {
+    let failed = |what: &'static str| move |error: io::Error| (what, error);
+    if file < 0 {
+        return Err(("its file could not be opened", io::ErrorKind::NotFound.into()));
+    }
+    // SAFETY: opened for this child, which alone knows of it.
+    let file = unsafe { OwnedFd::from_raw_fd(file) };
+    let fault = Userfault::open(0).map_err(failed("no userfaultfd"))?;
+    let modes = Modes { missing: true, ..Modes::default() };
+    let base = std::ptr::with_exposed_provenance_mut(inherited.base);
+    // SAFETY: the heap's range, whose missing pages are seen to by the thread below.
+    unsafe { fault.register(base, inherited.len, modes) }.map_err(failed("userfaultfd does not take its memory"))?;
+    let page = Area::private(inherited.page_bytes).map_err(failed("no memory"))?;
+    let place = Area::private(size_of::<Desk>()).map_err(failed("no memory"))?;
+    let stack = Area::private(STACK_BYTES).map_err(failed("no memory"))?;
+    let (in_table, of_file) = (fault.as_raw_fd(), file.as_raw_fd());
+    let desk = place.base().cast::<Desk>();
+    // SAFETY: fresh memory, page-aligned and large enough. It stays for as long as the process, as does all it has.
+    unsafe { desk.write(Desk { inherited, fault, file, page }) };
+    std::mem::forget(place);
+    DESK.store(desk, Ordering::Release);
+    STATE.store(STARTING, Ordering::Release);
+    // SAFETY: the stack is the thread's alone and is kept; the function keeps the duty of a bare thread.
+    unsafe { bare_thread::start(&stack, run) }.map_err(failed("no thread"))?;
+    std::mem::forget(stack);
+    while STATE.load(Ordering::Acquire) == STARTING {
+        futex::wait(&STATE, STARTING, None, Scope::Process);
+    }
+    if STATE.load(Ordering::Acquire) == GIVEN_UP {
+        return Err(("no descriptors", io::ErrorKind::Unsupported.into()));
+    }
+    // SAFETY: the thread has them in a table of its own, and nobody else knows their numbers.
+    unsafe {
+        bare_thread::close_number(in_table);
+        bare_thread::close_number(of_file);
+    }
+    Ok(bare_thread::latest())
+}
+
+/// The life of the thread.
+extern "C" fn run() {
+    // SAFETY: stored before the thread was started, and never freed.
+    let desk = unsafe { &mut *DESK.load(Ordering::Acquire) };
+    let own = bare_thread::take_own_descriptors_but([desk.fault.as_fd(), desk.file.as_fd()]);
+    STATE.store(if own.is_ok() { AT_WORK } else { GIVEN_UP }, Ordering::Release);
+    futex::wake_all(&STATE, Scope::Process);
+    guest::name_thread(c"quire-heap");
+    while own.is_ok() {
+        if let Err((what, error)) = desk.serve() {
+            let code = error.raw_os_error().unwrap_or(0);
+            log::line(format_args!("heap: a forked child can't have a page of its heap: {what} (error {code})"));
+            guest::exit_now(ENDED_WITHOUT_A_PAGE);
+        }
+    }
+}
+
+/// As a shell tells of a process that was aborted.
+const ENDED_WITHOUT_A_PAGE: i32 = 134;
+
+impl Desk {
+    /// Waits for a fault and sees to it.
+    fn serve(&mut self) -> Result<(), Failed> {
+        let failed = |what: &'static str| move |error: io::Error| (what, error);
+        self.fault.wait(None).map_err(failed("poll"))?;
+        let Some(fault) = self.fault.next().map_err(failed("read"))? else { return Ok(()) };
+        // SAFETY: it lives for as long as the process.
+        let heap = unsafe { &*self.inherited };
+        let offset = fault.address.wrapping_sub(heap.base) / heap.page_bytes * heap.page_bytes;
+        let to: *mut u8 = std::ptr::with_exposed_provenance_mut(heap.base + offset);
+        let filled = if heap.written.any(offset as u64, 1) {
+            // SAFETY: the area has so many bytes, and only this thread uses it.
+            let page = unsafe { std::slice::from_raw_parts_mut(self.page.base(), heap.page_bytes) };
+            guest::read_whole_at(&self.file, page, offset as u64).map_err(failed("reading the file"))?;
+            // SAFETY: just read; the place is in the heap, which is registered.
+            unsafe { self.fault.copy(to, page.as_ptr(), heap.page_bytes, false) }
+        } else {
+            self.fault.zeropage(to, heap.page_bytes)
+        };
+        match filled {
+            Ok(count) if count == heap.page_bytes => Ok(()),
+            // Some of it is there: parts of a page came to the child by themselves.
+            Ok(_) => self.fill_parts(fault.address, offset),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => self.fill_parts(fault.address, offset),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            Err(error) => Err(("filling it", error)),
+        }
+    }
+
+    /// Fills what is missing of a page some of which is there, and wakes who waits for the rest.
+    fn fill_parts(&self, address: usize, offset: usize) -> Result<(), Failed> {
+        // SAFETY: it lives for as long as the process.
+        let heap = unsafe { &*self.inherited };
+        let part = quire_sys::mem::PAGE_SIZE;
+        let within = (address - heap.base - offset) / part * part;
+        let to: *mut u8 = std::ptr::with_exposed_provenance_mut(heap.base + offset + within);
+        let filled = if heap.written.any(offset as u64, 1) {
+            let from = self.page.base().wrapping_add(within).cast_const();
+            // SAFETY: the page has been read; the place is in the heap, which is registered.
+            unsafe { self.fault.copy(to, from, part, false) }
+        } else {
+            self.fault.zeropage(to, part)
+        };
+        match filled {
+            Ok(_) => Ok(()),
+            // Another fault of the same page came first.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                self.fault.wake(to, part).map_err(|error| ("waking", error))
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            Err(error) => Err(("filling a part of it", error)),
+        }
+    }
+}

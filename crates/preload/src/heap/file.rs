@@ -1,0 +1,172 @@
+//! The file that the heap lies on, as the pool sees it: pages that were never written need not be read, and a failure ends the
+//! program with a line that says why.
+//!
+//! Relies on [`Written`]. The file has no name: it goes with the process.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use quire_device::{Alignment, Device, DeviceError, Direction, Finished, Queue, Transfer};
+use quire_sys::guest;
+
+use super::written::Written;
+use crate::log;
+
+/// The file.
+#[derive(Clone)]
+pub struct HeapFile {
+    inner: Arc<dyn Device>,
+    written: Arc<Written>,
+}
+
+impl HeapFile {
+    /// `inner`, of which nothing was written yet.
+    pub fn new(inner: Arc<dyn Device>, written: Arc<Written>) -> Self {
+        Self { inner, written }
+    }
+
+    /// Whether no byte of a read was ever written.
+    fn is_fresh(&self, transfer: &Transfer) -> bool {
+        transfer.extents.iter().all(|part| !self.written.any(part.offset, part.len as u64))
+    }
+
+    /// Before a transfer.
+    fn before(&self, transfer: &Transfer) {
+        if transfer.direction == Direction::Write {
+            transfer.extents.iter().for_each(|part| self.written.note(part.offset, part.len as u64));
+        }
+    }
+}
+
+/// A program can't be told that a page of its heap is lost.
+fn end_with(error: &DeviceError) -> ! {
+    log::line(format_args!("heap: {error}; the program is ended, as memory of it is lost"));
+    guest::abort()
+}
+
+impl Device for HeapFile {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn len(&self) -> Result<u64, DeviceError> {
+        self.inner.len()
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), DeviceError> {
+        self.inner.set_len(len)
+    }
+
+    fn allocate(&self, len: u64) -> Result<(), DeviceError> {
+        self.inner.allocate(len)
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize, DeviceError> {
+        self.inner.read_at(offset, into)
+    }
+
+    fn run(&self, transfer: &mut Transfer) -> Result<(), DeviceError> {
+        if transfer.direction == Direction::Read && self.is_fresh(transfer) {
+            for part in &transfer.extents {
+                transfer.buffer[part.start..part.start + part.len].fill(0);
+            }
+            return Ok(());
+        }
+        self.before(transfer);
+        self.inner.run(transfer).map_err(|error| end_with(&error))
+    }
+
+    fn write_durable(&self, transfer: &mut Transfer) -> Result<(), DeviceError> {
+        self.before(transfer);
+        self.inner.write_durable(transfer)
+    }
+
+    /// Only a ring: a queue of threads would be threads that we don't know as ours.
+    fn queue(&self, depth: usize) -> Result<Box<dyn Queue>, DeviceError> {
+        if !self.inner.mode().contains("io_uring") {
+            let unsupported = std::io::Error::from(std::io::ErrorKind::Unsupported);
+            return Err(DeviceError::new(quire_device::Action::Open, self.name(), &unsupported));
+        }
+        Ok(Box::new(HeapQueue { inner: self.inner.queue(depth)?, file: self.clone() }))
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        // Nobody will ever read what is in the file after this process.
+        Ok(())
+    }
+
+    fn alignment(&self) -> Alignment {
+        self.inner.alignment()
+    }
+
+    fn mode(&self) -> &'static str {
+        self.inner.mode()
+    }
+
+    fn as_file(&self) -> Option<&File> {
+        self.inner.as_file()
+    }
+}
+
+/// A queue of the file.
+struct HeapQueue {
+    inner: Box<dyn Queue>,
+    file: HeapFile,
+}
+
+fn checked(finished: Option<Finished>) -> Option<Finished> {
+    if let Some(Finished { result: Err(error), .. }) = &finished {
+        end_with(error);
+    }
+    finished
+}
+
+impl Queue for HeapQueue {
+    fn submit(&mut self, transfer: Transfer) {
+        self.file.before(&transfer);
+        self.inner.submit(transfer);
+    }
+
+    fn submit_all(&mut self, transfers: Vec<Transfer>) {
+        transfers.iter().for_each(|transfer| self.file.before(transfer));
+        self.inner.submit_all(transfers);
+    }
+
+    fn complete(&mut self) -> Option<Finished> {
+        checked(self.inner.complete())
+    }
+
+    fn poll(&mut self) -> Option<Finished> {
+        checked(self.inner.poll())
+    }
+
+    fn in_flight(&self) -> usize {
+        self.inner.in_flight()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quire_device::{Buffer, Directory, Extent, Memory};
+
+    fn transfer(direction: Direction, offset: u64) -> Transfer {
+        let mut buffer = Buffer::new(4096).unwrap();
+        buffer.fill(7);
+        Transfer { direction, buffer, extents: vec![Extent { offset, start: 0, len: 4096 }], tag: 0 }
+    }
+
+    #[test]
+    fn what_was_never_written_is_zero_and_what_was_is_read() {
+        let memory = Memory::with_file("heap", &[9; 3 * 4096]);
+        let written = Arc::new(Written::new(3 * 4096, 4096).unwrap());
+        let file = HeapFile::new(memory.open_to_write("heap").unwrap(), written);
+        let mut read = transfer(Direction::Read, 4096);
+        file.run(&mut read).unwrap();
+        assert!(read.buffer.iter().all(|&byte| byte == 0), "not what happens to be there");
+        file.run(&mut transfer(Direction::Write, 4096)).unwrap();
+        file.run(&mut read).unwrap();
+        assert!(read.buffer.iter().all(|&byte| byte == 7));
+        assert!(file.queue(4).is_err(), "no ring, no queue");
+    }
+}

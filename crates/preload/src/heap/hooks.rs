@@ -1,0 +1,208 @@
+//! The allocator's functions that we stand in front of. Without a heap on a file each is a load, a branch and a jump.
+//!
+//! Relies on [`arena`] and [`next`] to tell their memory apart by its address: what the program had before its heap was
+//! there, and what threads of ours have, stays the C library's, also when it is enlarged.
+
+use std::ffi::{c_int, c_void};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use quire_sys::guest;
+use quire_sys::mem::PAGE_SIZE;
+
+use super::sizes::Bytes;
+use super::{arena, next, own};
+use crate::log;
+
+/// Whether the calling thread allocates from the heap on a file.
+#[inline]
+fn is_ours() -> bool {
+    arena::is_open() && !own::is_current()
+}
+
+/// Passes on what was allocated; that nothing was is told once, and in `errno`.
+#[inline]
+fn given(pointer: *mut c_void, size: usize) -> *mut c_void {
+    if pointer.is_null() {
+        none_left(size);
+    }
+    pointer
+}
+
+#[cold]
+fn none_left(size: usize) {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    if !TOLD.swap(true, Ordering::Relaxed) {
+        log::line(format_args!(
+            "heap: {} are not to be had of {}: the program is told that there is no memory; ask for more in QUIRE_HEAP",
+            Bytes(size as u64),
+            Bytes(arena::len() as u64)
+        ));
+    }
+    guest::set_errno(guest::NO_MEMORY);
+}
+
+/// Stands in front of the C library's `malloc`.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub extern "C" fn malloc(size: usize) -> *mut c_void {
+    if is_ours() { given(arena::malloc(size), size) } else { next::malloc(size) }
+}
+
+/// Stands in front of the C library's `calloc`.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
+    if is_ours() { given(arena::calloc(count, size), count.saturating_mul(size)) } else { next::calloc(count, size) }
+}
+
+/// Stands in front of the C library's `free`.
+///
+/// # Safety
+/// `pointer` is null or was allocated by a function here, and is given up.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn free(pointer: *mut c_void) {
+    // SAFETY: the caller's promise; the address says whose it is.
+    unsafe { if arena::has(pointer) { arena::free(pointer) } else { next::free(pointer) } }
+}
+
+/// Stands in front of the C library's `realloc`.
+///
+/// # Safety
+/// As [`free`].
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn realloc(pointer: *mut c_void, size: usize) -> *mut c_void {
+    if arena::has(pointer) {
+        // As glibc does.
+        if size == 0 {
+            // SAFETY: the caller's promise.
+            unsafe { arena::free(pointer) };
+            return null_mut();
+        }
+        // SAFETY: the caller's promise.
+        return given(unsafe { arena::realloc(pointer, size) }, size);
+    }
+    if pointer.is_null() && is_ours() {
+        return malloc(size);
+    }
+    // SAFETY: the caller's promise; it isn't the arena's.
+    unsafe { next::realloc(pointer, size) }
+}
+
+/// Stands in front of the C library's `reallocarray`.
+///
+/// # Safety
+/// As [`free`].
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn reallocarray(pointer: *mut c_void, count: usize, size: usize) -> *mut c_void {
+    if !arena::is_open() {
+        // SAFETY: the caller's promise.
+        return unsafe { next::reallocarray(pointer, count, size) };
+    }
+    let Some(bytes) = count.checked_mul(size) else {
+        guest::set_errno(guest::NO_MEMORY);
+        return null_mut();
+    };
+    // SAFETY: the caller's promise.
+    unsafe { realloc(pointer, bytes) }
+}
+
+/// Stands in front of the C library's `posix_memalign`.
+///
+/// # Safety
+/// `*place` may be written.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn posix_memalign(place: *mut *mut c_void, align: usize, size: usize) -> c_int {
+    if !is_ours() {
+        // SAFETY: the caller's promise.
+        return unsafe { next::posix_memalign(place, align, size) };
+    }
+    if !align.is_power_of_two() || !align.is_multiple_of(size_of::<*mut c_void>()) {
+        return guest::INVALID;
+    }
+    let errno = guest::errno();
+    let pointer = given(arena::aligned(align, size), size);
+    guest::set_errno(errno);
+    if pointer.is_null() {
+        return guest::NO_MEMORY;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { place.write(pointer) };
+    0
+}
+
+/// Memory whose alignment is rounded up to a power of two, as glibc does.
+fn aligned(align: usize, size: usize) -> *mut c_void {
+    match align.checked_next_power_of_two() {
+        Some(align) => given(arena::aligned(align, size), size),
+        None => {
+            guest::set_errno(guest::INVALID);
+            null_mut()
+        }
+    }
+}
+
+/// Stands in front of the C library's `aligned_alloc`.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub extern "C" fn aligned_alloc(align: usize, size: usize) -> *mut c_void {
+    if is_ours() { aligned(align, size) } else { next::aligned_alloc(align, size) }
+}
+
+/// Stands in front of the C library's `memalign`.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub extern "C" fn memalign(align: usize, size: usize) -> *mut c_void {
+    if is_ours() { aligned(align, size) } else { next::memalign(align, size) }
+}
+
+/// Stands in front of the C library's `valloc`.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub extern "C" fn valloc(size: usize) -> *mut c_void {
+    if is_ours() { aligned(PAGE_SIZE, size) } else { next::valloc(size) }
+}
+
+/// Stands in front of the C library's `pvalloc`.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub extern "C" fn pvalloc(size: usize) -> *mut c_void {
+    if !is_ours() {
+        return next::pvalloc(size);
+    }
+    match size.checked_next_multiple_of(PAGE_SIZE) {
+        Some(whole) => aligned(PAGE_SIZE, whole),
+        None => given(null_mut(), size),
+    }
+}
+
+/// Stands in front of the C library's `malloc_usable_size`.
+///
+/// # Safety
+/// `pointer` is null or was allocated by a function here, and is in use.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn malloc_usable_size(pointer: *mut c_void) -> usize {
+    // SAFETY: the caller's promise; the address says whose it is.
+    unsafe { if arena::has(pointer) { arena::usable_size(pointer) } else { next::usable_size(pointer) } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_heap_everything_is_the_c_library_s() {
+        // SAFETY: each pointer is given up once, and no more is written than was asked for.
+        unsafe {
+            let first = malloc(10).cast::<u8>();
+            first.write_bytes(3, 10);
+            let second = realloc(first.cast(), 5000);
+            assert!(*second.cast::<u8>().add(9) == 3 && malloc_usable_size(second) >= 5000 && !arena::has(second));
+            let third = reallocarray(second, 100, 100);
+            assert!(reallocarray(third, usize::MAX, 3).is_null());
+            free(third);
+            let mut place = null_mut();
+            assert_eq!(posix_memalign(&raw mut place, 3, 10), guest::INVALID);
+            assert_eq!(posix_memalign(&raw mut place, 256, 10), 0);
+            for pointer in [place, memalign(256, 9), aligned_alloc(512, 1024), valloc(5), pvalloc(5), calloc(3, 5)] {
+                assert!(!pointer.is_null() && (pointer as usize).is_multiple_of(16));
+                free(pointer);
+            }
+            free(null_mut());
+        }
+    }
+}
