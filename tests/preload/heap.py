@@ -1,7 +1,7 @@
 """Unmodified programs under a memory limit of a quarter of their heap, or less, with the heap on a file.
 
 Relies on libquire_preload.so beside the quire binary, on cc, sort and python3, and, for the limit, on a cgroup v1 that may be
-made; without, the programs' own peaks are looked at. `--mib 1024` makes the heaps larger than the usual 96 MiB:
+made; without, the programs' own peaks are looked at. `--mib 1024` makes the heaps larger than the usual 24 MiB:
 
     python3 tests/preload/heap.py --quire target/release/quire --mib 1024
 """
@@ -150,7 +150,7 @@ def a_program_in_another(options):
 
 if __name__ == "__main__":
     OPTIONS = harness.arguments(
-        __doc__, lambda parser: parser.add_argument("--mib", type=int, default=96, help="MiB that programs use")
+        __doc__, lambda parser: parser.add_argument("--mib", type=int, default=24, help="MiB that programs use")
     )
     LIBRARY = os.path.join(os.path.dirname(OPTIONS.quire), "libquire_preload.so")
     if not os.path.exists(LIBRARY):

@@ -22,6 +22,27 @@ pub fn is_first_here(name: &CStr) -> bool {
     !first.is_null() && here.is_some() && object_of(first.cast_const().cast()) == here
 }
 
+/// Where memory lies that the program's own calls of `malloc` get. An executable at a fixed address may stand for a function that it
+/// takes from elsewhere, so that [`is_first_here`] can't tell; this does what the program does. `None` without memory. As
+/// [`next`] otherwise.
+pub fn program_malloc_address() -> Option<usize> {
+    // SAFETY: the names are C strings and the handle is one that the function defines.
+    let find = |name: &CStr| NonNull::new(unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) });
+    let (malloc, free) = (find(c"malloc")?, find(c"free")?);
+    // SAFETY: whoever defines functions of these names must give them these types, since the C library calls them, too.
+    let (malloc, free) = unsafe {
+        (
+            std::mem::transmute::<NonNull<libc::c_void>, unsafe extern "C" fn(usize) -> *mut libc::c_void>(malloc),
+            std::mem::transmute::<NonNull<libc::c_void>, unsafe extern "C" fn(*mut libc::c_void)>(free),
+        )
+    };
+    // SAFETY: any size may be asked for.
+    let pointer = NonNull::new(unsafe { malloc(16) })?;
+    // SAFETY: it was just allocated there, and nobody else has it.
+    unsafe { free(pointer.as_ptr()) };
+    Some(pointer.as_ptr() as usize)
+}
+
 /// Where the object that holds `address` begins.
 fn object_of(address: *const ()) -> Option<usize> {
     let mut found = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
@@ -39,5 +60,6 @@ mod tests {
     fn the_c_library_is_found_behind_us() {
         assert!(super::next(c"getpid").is_some() && !super::is_first_here(c"getpid"));
         assert!(super::next(c"quire_no_such_function").is_none());
+        assert!(super::program_malloc_address().is_some());
     }
 }

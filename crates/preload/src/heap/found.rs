@@ -5,6 +5,7 @@
 //! table of descriptors of its own and all signals blocked; threads that it starts share the one and inherit the other. It
 //! stays: children find the file through it.
 
+use std::ffi::c_void;
 use std::fs::File;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
@@ -70,9 +71,6 @@ impl Word {
 /// Why there is none; the program's heap is as it was then.
 pub fn found(heap: &[u8], page: Option<&[u8]>) -> Result<(), Refusal> {
     let spec = Spec::parse(heap, page)?;
-    if !symbol::is_first_here(c"malloc") {
-        return Err(Refusal::OwnAllocator);
-    }
     let word = Arc::new(Word::default());
     let (its_word, its_spec) = (Arc::clone(&word), spec.clone());
     let life = move || {
@@ -101,6 +99,11 @@ pub fn found(heap: &[u8], page: Option<&[u8]>) -> Result<(), Refusal> {
     if !unsafe { arena::give(memory) } {
         return Err(Refusal::Arena(bytes));
     }
+    arena::open();
+    let is_reached = || symbol::program_malloc_address().is_some_and(|address| arena::has(address as *mut c_void));
+    if !symbol::is_first_here(c"malloc") && !is_reached() {
+        return Err(Refusal::OwnAllocator);
+    }
     log::line(format_args!(
         "heap: {} on {}, {} of it in memory, in pages of {}",
         Bytes(arena::len() as u64),
@@ -108,7 +111,6 @@ pub fn found(heap: &[u8], page: Option<&[u8]>) -> Result<(), Refusal> {
         Bytes(spec.pool_bytes),
         Bytes(spec.page_bytes as u64)
     ));
-    arena::open();
     Ok(())
 }
 
