@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod at_once;
 mod block_device;
 mod device;
 mod dice;
@@ -27,6 +28,7 @@ mod threads;
 mod throttle;
 mod zeros;
 
+pub use at_once::AtOnce;
 pub use block_device::BlockDevice;
 pub use device::{Device, Finished, Queue};
 pub use directory::{Directory, check_name};

@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use quire_sys::transfer::{Direction, Transfer};
 
-use crate::device::{Device, Finished, Queue};
+use crate::at_once::AtOnce;
+use crate::device::{Device, Queue};
 use crate::dice::Dice;
 use crate::directory::{Directory, check_name};
 use crate::errno;
@@ -398,7 +399,7 @@ impl Device for MemoryFile {
     }
 
     fn queue(&self, _depth: usize) -> Result<Box<dyn Queue>, DeviceError> {
-        Ok(Box::new(MemoryQueue { file: self.clone(), finished: VecDeque::new() }))
+        Ok(Box::new(AtOnce::new(self.clone())))
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
@@ -414,29 +415,5 @@ impl Device for MemoryFile {
 
     fn mode(&self) -> &'static str {
         "memory"
-    }
-}
-
-struct MemoryQueue {
-    file: MemoryFile,
-    finished: VecDeque<Finished>,
-}
-
-impl Queue for MemoryQueue {
-    fn submit(&mut self, mut transfer: Transfer) {
-        let result = self.file.run(&mut transfer);
-        self.finished.push_back(Finished { transfer, result });
-    }
-
-    fn complete(&mut self) -> Option<Finished> {
-        self.finished.pop_front()
-    }
-
-    fn poll(&mut self) -> Option<Finished> {
-        self.finished.pop_front()
-    }
-
-    fn in_flight(&self) -> usize {
-        self.finished.len()
     }
 }

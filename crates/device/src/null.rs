@@ -2,14 +2,14 @@
 //!
 //! Relies on nothing.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use quire_sys::file::{Alignment, DIRECT_ALIGN};
 use quire_sys::transfer::{Direction, Transfer};
 
-use crate::device::{Device, Finished, Queue};
+use crate::at_once::AtOnce;
+use crate::device::{Device, Queue};
 use crate::error::{Action, DeviceError};
 
 /// What reads of a [`Null`] find.
@@ -113,8 +113,8 @@ impl Device for Null {
         self.carry_out(transfer)
     }
 
-    fn queue(&self, depth: usize) -> Result<Box<dyn Queue>, DeviceError> {
-        Ok(Box::new(NullQueue { null: self.clone(), ended: VecDeque::with_capacity(depth) }))
+    fn queue(&self, _depth: usize) -> Result<Box<dyn Queue>, DeviceError> {
+        Ok(Box::new(AtOnce::new(self.clone())))
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
@@ -127,30 +127,6 @@ impl Device for Null {
 
     fn mode(&self) -> &'static str {
         "null"
-    }
-}
-
-struct NullQueue {
-    null: Null,
-    ended: VecDeque<Finished>,
-}
-
-impl Queue for NullQueue {
-    fn submit(&mut self, mut transfer: Transfer) {
-        let result = self.null.carry_out(&mut transfer);
-        self.ended.push_back(Finished { transfer, result });
-    }
-
-    fn complete(&mut self) -> Option<Finished> {
-        self.ended.pop_front()
-    }
-
-    fn poll(&mut self) -> Option<Finished> {
-        self.ended.pop_front()
-    }
-
-    fn in_flight(&self) -> usize {
-        self.ended.len()
     }
 }
 

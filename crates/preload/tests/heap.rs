@@ -189,6 +189,48 @@ fn python_computes_in_a_heap_larger_than_its_pool() {
     assert!(plain.status.success() && number_before(&told, " evicted") > 1000, "{told}");
 }
 
+/// A program made of a few lines of C.
+fn compiled(name: &str, flags: &[&str], source: &str) -> Option<PathBuf> {
+    let program = std::env::current_exe().unwrap().with_file_name(name);
+    let mut cc = Command::new("cc");
+    cc.args(["-O1", "-w", "-x", "c", "-", "-o"]).arg(&program).args(flags).stdin(Stdio::piped());
+    let Ok(mut cc) = cc.spawn() else {
+        println!("not run: no C compiler");
+        return None;
+    };
+    cc.stdin.take().unwrap().write_all(source.as_bytes()).unwrap();
+    assert!(cc.wait().unwrap().success());
+    Some(program)
+}
+
+#[test]
+fn a_program_at_a_fixed_address_that_stands_for_malloc_itself_has_its_heap_on_a_file() {
+    const SOURCE: &str = "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n
+        void *(*take)(size_t) = malloc;
+        int main(void) { char *p = take(8 << 20); memset(p, 7, 8 << 20); return puts(p[5 << 20] == 7 ? \"7\" : \"?\") < 0; }";
+    let Some(program) = compiled("heap-fixed", &["-fno-pie", "-no-pie"], SOURCE).filter(|_| can_serve()) else {
+        return;
+    };
+    let output = with_heap(&mut Command::new(program), 64, POOL_MIB);
+    let told = text(&output.stderr);
+    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(0), "7\n"), "{told}");
+    assert!(number_before(&told, " evicted") > 1000, "{told}");
+}
+
+#[test]
+fn a_program_with_an_allocator_of_its_own_is_not_started() {
+    const SOURCE: &str = "#include <stddef.h>\nint puts(const char *);\nstatic char room[1 << 24]; static size_t used;
+        void *malloc(size_t n) { void *p = room + used; used += (n + 31) & ~(size_t)15; return p; }
+        void free(void *p) {} void *calloc(size_t a, size_t b) { return malloc(a * b); }
+        void *realloc(void *p, size_t n) { return malloc(n); }
+        int main(void) { return puts(malloc(5) ? \"started\" : \"?\") < 0; }";
+    let Some(program) = compiled("heap-own", &["-fno-builtin"], SOURCE).filter(|_| can_serve()) else { return };
+    let output = with_heap(&mut Command::new(program), 64, POOL_MIB);
+    let told = text(&output.stderr);
+    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(125), ""), "{told}");
+    assert!(told.contains("an allocator of its own"), "{told}");
+}
+
 /// What a program says that doesn't get its heap.
 fn refused(setting: &str) -> String {
     let mut command = Command::new("echo");

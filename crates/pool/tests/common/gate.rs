@@ -1,9 +1,8 @@
 //! A device whose writes a test can hold up, and let fail when they go on.
 
-use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-use quire_device::{Action, Device, DeviceError, Direction, Finished, Queue, Transfer, errno};
+use quire_device::{Action, AtOnce, Device, DeviceError, Direction, Queue, Transfer, errno};
 
 /// Where writes wait while it is closed.
 #[derive(Debug, Default)]
@@ -103,7 +102,7 @@ impl Device for Gated {
     }
 
     fn queue(&self, _depth: usize) -> Result<Box<dyn Queue>, DeviceError> {
-        Ok(Box::new(GatedQueue { device: self.clone(), ended: VecDeque::new() }))
+        Ok(Box::new(AtOnce::new(self.clone())))
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
@@ -112,29 +111,5 @@ impl Device for Gated {
 
     fn mode(&self) -> &'static str {
         "gated"
-    }
-}
-
-struct GatedQueue {
-    device: Gated,
-    ended: VecDeque<Finished>,
-}
-
-impl Queue for GatedQueue {
-    fn submit(&mut self, mut transfer: Transfer) {
-        let result = self.device.run(&mut transfer);
-        self.ended.push_back(Finished { transfer, result });
-    }
-
-    fn complete(&mut self) -> Option<Finished> {
-        self.ended.pop_front()
-    }
-
-    fn poll(&mut self) -> Option<Finished> {
-        self.ended.pop_front()
-    }
-
-    fn in_flight(&self) -> usize {
-        self.ended.len()
     }
 }

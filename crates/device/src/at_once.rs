@@ -1,0 +1,41 @@
+//! A queue of a device whose transfers end where they begin: in memory, doing nothing, or standing for one of these.
+//!
+//! Relies on [`Device::run`].
+
+use std::collections::VecDeque;
+
+use quire_sys::transfer::Transfer;
+
+use crate::device::{Device, Finished, Queue};
+
+/// Carries out each transfer when it is submitted. Any depth will do.
+pub struct AtOnce<D> {
+    device: D,
+    ended: VecDeque<Finished>,
+}
+
+impl<D: Device> AtOnce<D> {
+    /// Of `device`.
+    pub fn new(device: D) -> Self {
+        Self { device, ended: VecDeque::new() }
+    }
+}
+
+impl<D: Device> Queue for AtOnce<D> {
+    fn submit(&mut self, mut transfer: Transfer) {
+        let result = self.device.run(&mut transfer);
+        self.ended.push_back(Finished { transfer, result });
+    }
+
+    fn complete(&mut self) -> Option<Finished> {
+        self.ended.pop_front()
+    }
+
+    fn poll(&mut self) -> Option<Finished> {
+        self.ended.pop_front()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.ended.len()
+    }
+}
