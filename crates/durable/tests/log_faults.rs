@@ -22,7 +22,7 @@ fn shared(memory: &Memory) -> Arc<dyn Directory> {
 fn fill(log: &mut Log, most: u64) -> u64 {
     let mut acknowledged = log.durable();
     while acknowledged < most && append(log, LEN).is_some() {
-        log.commit(acknowledged.is_multiple_of(2));
+        log.commit();
         if !durable(log, log.appended()) {
             break;
         }
@@ -57,7 +57,7 @@ fn after_a_failed_flush_nothing_more_is_taken() {
     let directory = faulty(&memory, vec![(Trigger::From(Action::Flush, 1), Fault::Error(errno::EIO))]);
     let mut log = start(&directory, Sync::EverySecond, 0).unwrap();
     append(&mut log, LEN).unwrap();
-    log.commit(false);
+    log.commit();
     while log.written() < 1 {
         std::thread::yield_now();
     }
@@ -111,7 +111,7 @@ fn what_is_still_open_is_not_handed_over() {
     let [name, key, value] = words(2, LEN);
     log.command(1000, 2, 3);
     log.word(&name);
-    log.commit(true);
+    log.commit();
     log.word(&key);
     log.hurry();
     log.set_sync(Sync::EverySecond);

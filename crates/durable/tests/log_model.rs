@@ -16,7 +16,7 @@ enum Step {
     /// Adds a record with a value of so many bytes.
     Append(usize),
     /// Hands over, and waits for the device.
-    Commit { alone: bool },
+    Commit,
     /// An image holds everything up to now.
     Cover,
     /// Ends the log and begins again behind what is read back.
@@ -27,7 +27,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         8 => (0usize..3000).prop_map(Step::Append),
         1 => (20_000usize..70_000).prop_map(Step::Append),
-        4 => any::<bool>().prop_map(|alone| Step::Commit { alone }),
+        4 => Just(Step::Commit),
         1 => Just(Step::Cover),
         1 => Just(Step::Restart),
     ]
@@ -60,9 +60,9 @@ fn drive(directory: &Arc<dyn Directory>, sync: Sync, steps: &[Step], model: &mut
                     model.lens.push(len);
                 }
             }
-            Step::Commit { alone } => commit(&mut log, alone, model)?,
+            Step::Commit => commit(&mut log, model)?,
             Step::Cover => {
-                commit(&mut log, false, model)?;
+                commit(&mut log, model)?;
                 model.position = log.durable();
                 log.cover(model.position);
             }
@@ -79,8 +79,8 @@ fn drive(directory: &Arc<dyn Directory>, sync: Sync, steps: &[Step], model: &mut
     Ok(())
 }
 
-fn commit(log: &mut Log, alone: bool, model: &mut Model) -> Result<(), LogError> {
-    log.commit(alone);
+fn commit(log: &mut Log, model: &mut Model) -> Result<(), LogError> {
+    log.commit();
     log.hurry();
     if durable(log, log.appended()) {
         model.acknowledged = log.appended();
@@ -152,7 +152,7 @@ fn the_power_may_go_at_every_step() {
     for round in 0..4 {
         for number in 0..12 {
             steps.push(Step::Append(number * 700 + round));
-            steps.push(Step::Commit { alone: number % 2 == 0 });
+            steps.push(Step::Commit);
         }
         steps.push(Step::Cover);
     }

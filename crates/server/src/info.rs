@@ -232,7 +232,6 @@ fn log(source: &Source<'_>, text: &mut Text) {
     text.field("log_spare_bytes", stats.spare_bytes);
     text.field("log_bytes_written", stats.bytes_written);
     text.field("log_commits", stats.commits);
-    text.field("log_inline_commits", stats.inline_commits);
     text.field("log_commit_last_us", stats.commit_last_ns / 1000);
     text.field("log_commit_longest_us", stats.commit_longest_ns / 1000);
     text.field("log_flushes", stats.flushes);

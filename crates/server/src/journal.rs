@@ -137,11 +137,11 @@ impl Journal {
         self.log.seal();
     }
 
-    /// Hands the records over to the device; see [`Log::commit`] for `alone`.
+    /// Hands the records over to the device.
     #[inline]
-    pub fn commit(&mut self, alone: bool) {
+    pub fn commit(&mut self) {
         self.close();
-        self.log.commit(alone);
+        self.log.commit();
     }
 
     /// Whether every record was handed over.

@@ -210,11 +210,11 @@ fn in_a_line(text: &str) -> String {
     text.replace(['\r', '\n'], " ")
 }
 
-/// Hands over what the turn has logged. With `alone`, nobody is held up but the one who waits for it.
-pub fn commit(store: &mut Store, state: &mut ServerState, alone: bool) {
+/// Hands over what the turn has logged.
+pub fn commit(store: &mut Store, state: &mut ServerState) {
     let Some(journal) = &mut state.journal else { return };
     if store.has_expired_keys() {
         journal.note_expired(store);
     }
-    journal.commit(alone);
+    journal.commit();
 }

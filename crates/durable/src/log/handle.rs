@@ -1,7 +1,7 @@
 //! A log that is written: records are put together by one thread, written and made durable by another.
 //!
 //! Relies on `shared` for handing over, on `writer` for the bytes. Only the thread that owns the [`Log`] adds records; it never
-//! waits for the device, unless it asks to ([`Log::commit`] with `alone`, [`Log::finish`]). A log whose device has failed
+//! waits for the device, unless it asks to ([`Log::finish`]). A log whose device has failed
 //! takes nothing any more: what became of the last bytes is unknown.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,13 +16,10 @@ use quire_device::{DeviceError, Directory};
 use super::error::LogError;
 use super::files::{Files, older};
 use super::record::Batch;
-use super::shared::{KEPT_BYTES, LogStats, Notify, Queue, Shared, Sync};
+use super::shared::{KEPT_BYTES, LogStats, Notify, Shared, Sync};
 use super::supply::{Ahead, Job, lock};
 use super::survey::Survey;
 use super::writer::{Identity, Writer};
-
-/// A device that took longer for the last batch gets the next one from the thread that may wait.
-const QUICK_NS: u64 = 5_000_000;
 
 /// Settings of a log.
 #[derive(Clone, Copy, Debug)]
@@ -86,11 +83,11 @@ impl Log {
             Files::new(directory, options.segment_bytes, options.most_spares, survey.highest_index);
         orders.adopt(&**directory, &survey.spares)?;
         let closed = older(&**directory, &survey, next_sequence)?;
-        let writer = Writer::new(supply, identity, next_sequence, closed)?;
-        let shared = Arc::new(Shared::new(writer, options.sync, notify));
+        let mut writer = Writer::new(supply, identity, next_sequence, closed)?;
+        let shared = Arc::new(Shared::new(&writer, options.sync, notify));
         let (writes, looks_after) = (Arc::clone(&shared), Arc::clone(&shared));
         let threads = vec![
-            spawn("quire-log", &shared, move || writes.work())?,
+            spawn("quire-log", &shared, move || writes.work(&mut writer))?,
             spawn("quire-log-files", &shared, move || orders.carry_out(&looks_after))?,
         ];
         let appended = next_sequence - 1;
@@ -168,27 +165,19 @@ impl Log {
         self.shared.failure()
     }
 
-    /// Hands over what was added, but for the record that is open. With `alone`, when nobody but the one who waits for these
-    /// records would be held up, the calling thread writes them itself if they are to be durable at once and the device has
-    /// been quick: that saves two changes of threads.
-    pub fn commit(&mut self, alone: bool) {
+    /// Hands over what was added, but for the record that is open.
+    pub fn commit(&mut self) {
         let open = self.batch.part();
         if self.shared.failure().is_some() {
             self.batch.bytes.clear();
         } else if !self.batch.is_empty() {
-            self.hand_over(alone);
+            self.hand_over();
         }
         self.batch.rejoin(open);
     }
 
-    fn hand_over(&mut self, alone: bool) {
+    fn hand_over(&mut self) {
         let mut queue = lock(&self.shared.queue);
-        if alone && is_free(&queue) && self.shared.last_commit_ns.load(Ordering::Relaxed) < QUICK_NS {
-            queue.busy = true;
-            drop(queue);
-            self.commit_here();
-            return;
-        }
         let first = queue.bytes.is_empty();
         if first {
             std::mem::swap(&mut queue.bytes, &mut self.batch.bytes);
@@ -206,19 +195,6 @@ impl Log {
         }
     }
 
-    fn commit_here(&mut self) {
-        let mut writer = lock(&self.shared.writer);
-        let done = self.shared.write(&mut writer, &mut self.batch.bytes, Sync::Always, true);
-        drop(writer);
-        self.batch.bytes.clear();
-        self.batch.bytes.shrink_to(KEPT_BYTES);
-        match done {
-            Ok(()) => lock(&self.shared.queue).busy = false,
-            // The queue stays busy, so that nobody writes any more.
-            Err(error) => self.shared.fail(error),
-        }
-    }
-
     /// Asks to be notified when more is durable; whoever waits looks at [`Log::durable`] after this, not before.
     pub fn want_notice(&self) {
         self.shared.want_notice();
@@ -226,14 +202,14 @@ impl Log {
 
     /// Has everything that was added made durable soon, whatever the settings say.
     pub fn hurry(&mut self) {
-        self.commit(false);
+        self.commit();
         lock(&self.shared.queue).hurry = true;
         self.shared.wake.notify_one();
     }
 
     /// Changes when records are made durable.
     pub fn set_sync(&mut self, sync: Sync) {
-        self.commit(false);
+        self.commit();
         self.options.sync = sync;
         let mut queue = lock(&self.shared.queue);
         // Whoever waits under the old rule is not to wait for ever.
@@ -304,7 +280,7 @@ impl Log {
     /// Why the log had failed before, or why this failed.
     pub fn finish(mut self) -> Result<(), LogError> {
         self.batch.drop_open();
-        self.commit(false);
+        self.commit();
         self.end();
         self.shared.failure().cloned().map_or(Ok(()), Err)
     }
@@ -336,11 +312,6 @@ impl std::fmt::Debug for Log {
             .field("durable", &self.durable())
             .finish_non_exhaustive()
     }
-}
-
-/// Whether nobody writes and nothing waits to be written.
-fn is_free(queue: &Queue) -> bool {
-    !queue.busy && queue.bytes.is_empty() && queue.sync == Sync::Always
 }
 
 fn spawn(name: &str, shared: &Arc<Shared>, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, LogError> {

@@ -1,7 +1,7 @@
 //! What the thread that runs commands, the thread that writes and the thread that looks after files share.
 //!
-//! Relies on one rule for order: records are handed over under the queue's lock, and whoever takes them from there marks the
-//! queue busy until they are written. So at most one batch is on its way, and none overtakes another.
+//! Relies on one rule for order: records are handed over under the queue's lock, and one thread takes them from there and
+//! writes them. So at most one batch is on its way, and none overtakes another; nobody else ever waits for the device.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -42,7 +42,7 @@ pub(crate) struct Queue {
     pub(crate) bytes: Vec<u8>,
     /// Since when there have been any.
     pub(crate) since: Option<Instant>,
-    /// Somebody is writing a batch.
+    /// The thread that writes is at it.
     pub(crate) busy: bool,
     pub(crate) sync: Sync,
     /// Somebody waits for a flush.
@@ -57,8 +57,6 @@ pub(crate) struct Queue {
 pub struct LogStats {
     /// Batches that were written.
     pub commits: u64,
-    /// Of these, by the thread that runs commands.
-    pub inline_commits: u64,
     /// Time that the last batch took, flush counted if there was one.
     pub commit_last_ns: u64,
     /// The longest.
@@ -82,13 +80,11 @@ pub struct LogStats {
 pub(crate) struct Shared {
     pub(crate) queue: Mutex<Queue>,
     pub(crate) wake: Condvar,
-    pub(crate) writer: Mutex<Writer>,
     pub(crate) chain: Arc<Mutex<Chain>>,
     /// Where the next record begins in the segment that is written to.
     tail_bytes: AtomicU64,
     pub(crate) durable: AtomicU64,
     pub(crate) written: AtomicU64,
-    pub(crate) last_commit_ns: AtomicU64,
     pub(crate) bounded_bytes: AtomicU64,
     /// Images that the thread which looks after files hasn't heard of yet.
     pub(crate) covering: AtomicU64,
@@ -105,7 +101,7 @@ enum Work {
 }
 
 impl Shared {
-    pub(crate) fn new(writer: Writer, sync: Sync, notify: Notify) -> Self {
+    pub(crate) fn new(writer: &Writer, sync: Sync, notify: Notify) -> Self {
         let queue = Queue {
             bytes: Vec::new(),
             since: None,
@@ -120,18 +116,16 @@ impl Shared {
             wake: Condvar::new(),
             durable: AtomicU64::new(writer.durable),
             written: AtomicU64::new(writer.written),
-            last_commit_ns: AtomicU64::new(0),
             bounded_bytes: AtomicU64::new(0),
             chain: Arc::clone(&writer.chain),
             tail_bytes: AtomicU64::new(0),
             covering: AtomicU64::new(0),
-            writer: Mutex::new(writer),
             failed: OnceLock::new(),
             stats: Mutex::default(),
             notify,
             wanted: AtomicBool::new(false),
         };
-        shared.publish(&lock(&shared.writer));
+        shared.publish(writer);
         shared
     }
 
@@ -185,22 +179,14 @@ impl Shared {
         }
     }
 
-    /// Writes a batch that was taken from the queue, or that its maker writes itself (`inline`).
-    pub(crate) fn write(
-        &self,
-        writer: &mut Writer,
-        batch: &mut [u8],
-        sync: Sync,
-        inline: bool,
-    ) -> Result<(), LogError> {
+    /// Writes a batch that was taken from the queue.
+    fn write(&self, writer: &mut Writer, batch: &mut [u8], sync: Sync) -> Result<(), LogError> {
         let began = Instant::now();
         writer.write(batch, sync == Sync::Always)?;
         let took_ns = began.elapsed().as_nanos() as u64;
-        self.last_commit_ns.store(took_ns, Ordering::Relaxed);
         {
             let mut stats = lock(&self.stats);
             stats.commits += 1;
-            stats.inline_commits += u64::from(inline);
             stats.commit_last_ns = took_ns;
             stats.commit_longest_ns = stats.commit_longest_ns.max(took_ns);
         }
@@ -222,24 +208,20 @@ impl Shared {
     }
 
     /// What the thread that writes does, to the end.
-    pub(crate) fn work(&self) {
+    pub(crate) fn work(&self, writer: &mut Writer) {
         let mut batch = Vec::new();
         while let Some(work) = self.next(&mut batch) {
-            let mut writer = lock(&self.writer);
             let done = match work {
-                Work::Write(sync) => self.write(&mut writer, &mut batch, sync, false),
-                Work::Flush => self.flush(&mut writer),
+                Work::Write(sync) => self.write(writer, &mut batch, sync),
+                Work::Flush => self.flush(writer),
             };
-            let dirty = writer.dirty;
-            drop(writer);
             if let Err(error) = done {
-                // The queue stays busy, so that nobody writes any more.
                 self.fail(error);
                 return;
             }
             batch.clear();
             batch.shrink_to(KEPT_BYTES);
-            self.done(dirty);
+            self.done(writer.dirty);
             self.tell();
         }
     }
@@ -259,15 +241,6 @@ impl Shared {
         let mut queue = lock(&self.queue);
         loop {
             if self.failed.get().is_some() {
-                return None;
-            }
-            if queue.busy && !queue.stop {
-                // Its maker is writing a batch, and says when it is done.
-                queue = self.sleep(queue, None);
-                continue;
-            }
-            if queue.busy {
-                // Whoever said stop can't be writing: it has ended in the middle of that.
                 return None;
             }
             let (waiting, unflushed) = (!queue.bytes.is_empty(), queue.unflushed_since);

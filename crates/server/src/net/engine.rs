@@ -214,9 +214,7 @@ impl Engine {
 
     fn commit_once(&mut self) {
         let Worker { store, state, .. } = &mut self.worker;
-        // With one client nobody else is kept waiting for the device.
-        let alone = state.clients.len() == 1 && state.journal_state.waiting.is_empty();
-        journaling::commit(store, state, alone);
+        journaling::commit(store, state);
         if journaling::wants_image(state) {
             persistence::begin_for_log_if_idle(store, state);
         }
