@@ -29,7 +29,7 @@ pub(crate) fn give_up(shared: &Shared, map: &Mapped, run: Run) {
         map.shard(page).resident.fetch_sub(1, Ordering::Relaxed);
         map.follow_up(page, map.word(page).fail_read());
     }
-    shared.signal.progress();
+    shared.signal.progress(run.pages as usize);
 }
 
 /// A read ahead has ended.
@@ -55,7 +55,7 @@ fn settle(shared: &Shared, map: &Mapped, finished: Finished) {
                     map.follow_up(page, after);
                 }
             }
-            shared.signal.progress();
+            shared.signal.progress(run.pages as usize);
         }
         Err(error) => {
             tracing::debug!(%error, "reading ahead");

@@ -262,7 +262,8 @@ impl Drop for Handle {
         for (number, shard) in map.shards().iter().enumerate() {
             shared.sub_dirty(number, shard.dirty().len());
         }
-        shared.credits.give(map.resident());
-        shared.signal.progress();
+        let pages = map.resident();
+        shared.credits.give(pages);
+        shared.signal.progress(pages);
     }
 }

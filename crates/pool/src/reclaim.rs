@@ -217,6 +217,6 @@ fn give_back(shared: &Shared, map: &Mapped, mut pages: Vec<u64>) -> usize {
     map.counters.add(Count::EvictRanges, cost.ranges);
     map.counters.add(Count::EvictCalls, cost.calls);
     shared.credits.give(pages.len());
-    shared.signal.progress();
+    shared.signal.progress(pages.len());
     pages.len()
 }

@@ -31,11 +31,16 @@ impl Events {
         self.asleep.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Something has happened.
+    /// Something has happened that concerns everybody.
     pub(crate) fn raise(&self) {
+        self.raise_for(i32::MAX as u32);
+    }
+
+    /// Something has happened of which so many can make use; the others sleep on, as long as they said.
+    pub(crate) fn raise_for(&self, most: u32) {
         self.count.fetch_add(1, Ordering::SeqCst);
         if self.asleep.load(Ordering::SeqCst) > 0 {
-            futex::wake_all(&self.count, Scope::Process);
+            futex::wake(&self.count, most, Scope::Process);
         }
     }
 }
@@ -45,7 +50,7 @@ impl Events {
 pub(crate) struct Signal {
     /// For writers: there may be something to write.
     pub(crate) wanted: Events,
-    /// For users: memory may have become free.
+    /// For users: memory may have become free. Who sleeps on it looks again after a nap, too.
     pub(crate) freed: Events,
     /// Users that have found no memory.
     starving: AtomicU32,
@@ -67,10 +72,11 @@ impl Signal {
         self.starving.load(Ordering::SeqCst) > 0
     }
 
-    /// Memory has become free or evictable.
-    pub(crate) fn progress(&self) {
-        if self.is_starving() {
-            self.freed.raise();
+    /// Memory of so many pages has become free or evictable. Nobody more is woken than can have some: whoever else is, finds
+    /// nothing and sleeps again.
+    pub(crate) fn progress(&self, pages: usize) {
+        if pages > 0 && self.is_starving() {
+            self.freed.raise_for(u32::try_from(pages).unwrap_or(u32::MAX).min(i32::MAX as u32));
         }
     }
 

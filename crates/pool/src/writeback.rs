@@ -41,7 +41,7 @@ pub(crate) fn write_groups(shared: &Shared, map: &Mapped, queue: usize, groups: 
         let opened = map.device.queue(depth);
         *place = opened.inspect_err(|error| tracing::warn!(%error, "no queue for writing")).ok();
     }
-    let mut job = Job { shared, map, written: Written::default() };
+    let mut job = Job { shared, map, written: Written::default(), settled: 0 };
     let mut steps = groups.chunks(STEP_GROUPS);
     let mut more = true;
     while more || place.as_ref().is_some_and(|queue| queue.in_flight() > 0) {
@@ -61,6 +61,7 @@ pub(crate) fn write_groups(shared: &Shared, map: &Mapped, queue: usize, groups: 
         while let Some(finished) = place.as_mut().and_then(|queue| queue.poll()) {
             job.finish(finished);
         }
+        job.announce();
     }
     job.written
 }
@@ -69,6 +70,8 @@ struct Job<'a> {
     shared: &'a Shared,
     map: &'a Mapped,
     written: Written,
+    /// Pages whose writes have ended and of which nobody was told yet.
+    settled: usize,
 }
 
 impl Job<'_> {
@@ -160,7 +163,12 @@ impl Job<'_> {
                 self.map.follow_up(page, after);
             }
         }
-        self.shared.signal.progress();
+        self.settled += run.pages as usize;
+    }
+
+    /// Tells those who wait for memory what has been written since the last time.
+    fn announce(&mut self) {
+        self.shared.signal.progress(std::mem::take(&mut self.settled));
     }
 
     /// Whole blocks are written; what that has added to the end of the file is cut off again.

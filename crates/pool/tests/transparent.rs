@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::{PAGE, Stop, cases, numbered, plain_map, small_config, small_pool};
 use proptest::prelude::*;
-use quire_device::{Device, Directory, Disk, Engine, Memory};
-use quire_pool::{MapOptions, PageNo, Pool, PoolConfig, PoolError, TransparentMap};
+use quire_device::{Action, Device, Directory, Disk, Engine, Fault, Faulty, Memory, Trigger, errno};
+use quire_pool::{Advice, MapOptions, PageNo, Pool, PoolConfig, PoolError, TransparentMap};
 
 fn transparent(pool: &Arc<Pool>, device: Arc<dyn Device>) -> Option<TransparentMap> {
     let options = MapOptions { reserve_bytes: 64 * PAGE as u64, ..MapOptions::default() };
@@ -274,4 +274,53 @@ fn a_file_that_ends_inside_a_page_and_grows() {
     map.sync().unwrap();
     let bytes = memory.bytes("odd").unwrap();
     assert_eq!((bytes.len(), bytes[PAGE + 50], bytes[2 * PAGE]), (3 * PAGE, 8, 9));
+}
+
+/// Sums the first words of `pages` of a map, as a thread that goes through it in that order.
+fn sum(map: &TransparentMap, pages: impl Iterator<Item = u64>) -> u64 {
+    pages.map(|page| words(map)[page as usize * STEP].load(Ordering::Relaxed)).sum()
+}
+
+#[test]
+fn who_goes_through_in_order_gets_many_pages_with_one_fault_and_nobody_else_does() {
+    const PAGES: u64 = 1024;
+    let total = (0..PAGES).sum::<u64>();
+    // With room for all pages it is known how many come; in a smaller pool that depends on what is free at the time.
+    for (advice, budget, most_misses) in [
+        (Advice::Normal, 2048, 40),
+        (Advice::Sequential, 2048, 32),
+        (Advice::Random, 2048, PAGES),
+        (Advice::Normal, 512, PAGES),
+    ] {
+        let (memory, device) = numbered(PAGES);
+        let pool = small_pool(budget);
+        let options = MapOptions { advice, ..MapOptions::default() };
+        let Ok(map) = TransparentMap::new(&pool, device, options) else { return };
+        assert_eq!(sum(&map, 0..PAGES), total);
+        let stats = pool.stats();
+        assert!(stats.misses <= most_misses && stats.misses + stats.ahead >= PAGES, "{advice:?} {stats:?}");
+        assert!(advice != Advice::Random || stats.ahead == 0);
+        // Pages that came along are write-protected: a first store to them is noticed.
+        (0..PAGES).for_each(|page| words(&map)[page as usize * STEP].store(page + 1, Ordering::Relaxed));
+        assert_eq!(sum(&map, 0..PAGES), total + PAGES);
+        assert!(pool.stats().resident_pages <= budget as u64);
+        map.sync().unwrap();
+        for (page, bytes) in memory.bytes("numbered").unwrap().chunks(PAGE).enumerate() {
+            assert_eq!(u64::from_le_bytes(bytes[..8].try_into().unwrap()), page as u64 + 1);
+        }
+    }
+}
+
+#[test]
+fn a_run_that_cannot_be_read_leaves_the_page_that_was_asked_for() {
+    let (memory, _) = numbered(256);
+    // The third read is the first of a run.
+    let faults = vec![(Trigger::Nth(Action::Read, 2), Fault::Error(errno::EIO))];
+    let device = Faulty::new(Arc::new(memory), faults).open_to_write("numbered").unwrap();
+    let pool = small_pool(512);
+    let Some(map) = transparent(&pool, device) else { return };
+    assert_eq!(sum(&map, 0..256), (0..256).sum::<u64>());
+    let stats = pool.stats();
+    assert_eq!((stats.resident_pages, stats.misses + stats.ahead), (256, 256));
+    assert!(stats.failed_reads > 0 && stats.ahead > 100, "{stats:?}");
 }

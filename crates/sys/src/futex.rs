@@ -38,8 +38,13 @@ pub fn wait(word: &AtomicU32, value: u32, limit: Option<Duration>, scope: Scope)
 
 /// Wakes everybody who waits at `word`.
 pub fn wake_all(word: &AtomicU32, scope: Scope) {
+    wake(word, i32::MAX as u32, scope);
+}
+
+/// Wakes up to `most` of those who wait at `word`.
+pub fn wake(word: &AtomicU32, most: u32, scope: Scope) {
     // It fails only for an address that is none.
-    let _ = futex::wake(word, scope.flags(), i32::MAX as u32);
+    let _ = futex::wake(word, scope.flags(), most);
 }
 
 #[cfg(test)]

@@ -8,8 +8,17 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// Told the address that was touched, says whether the fault is dealt with, so that the access can be tried again.
-pub type BusHandler = fn(*mut u8) -> bool;
+/// What a thread has done when it gets the signal.
+#[derive(Clone, Copy, Debug)]
+pub struct Touch {
+    /// The address that it touched.
+    pub address: *mut u8,
+    /// It was a store. Where the processor's account isn't understood here, every touch is taken for a load.
+    pub is_store: bool,
+}
+
+/// Told of a touch, says whether the fault is dealt with, so that the access can be tried again.
+pub type BusHandler = fn(Touch) -> bool;
 
 /// Most handlers at a time; each mechanism of the engine has one.
 const MOST: usize = 4;
@@ -70,16 +79,33 @@ extern "C" fn on_signal(signal: libc::c_int, info: *mut libc::siginfo_t, context
     let saved = unsafe { *errno };
     // SAFETY: the kernel hands a valid structure to a SA_SIGINFO handler, and SIGBUS has an address.
     let address = unsafe { (*info).si_addr() }.cast::<u8>();
+    let touch = Touch { address, is_store: was_store(context) };
     let is_known = HANDLERS.iter().any(|place| {
         let handler = place.load(Ordering::Acquire);
         // SAFETY: only `on_bus_error` stores here, and only functions of this type.
-        !handler.is_null() && unsafe { std::mem::transmute::<*mut (), BusHandler>(handler) }(address)
+        !handler.is_null() && unsafe { std::mem::transmute::<*mut (), BusHandler>(handler) }(touch)
     });
     if !is_known {
         hand_on(signal, info, context);
     }
     // SAFETY: as above.
     unsafe { *errno = saved };
+}
+
+/// Whether the access that raised a signal with this context was a store.
+fn was_store(context: *mut libc::c_void) -> bool {
+    /// Of a page fault's error code.
+    const STORE: i64 = 2;
+    if cfg!(miri) || context.is_null() {
+        return false;
+    }
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the kernel hands its `ucontext_t` to a SA_SIGINFO handler.
+    let is_store =
+        unsafe { (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs[libc::REG_ERR as usize] } & STORE != 0;
+    #[cfg(not(target_arch = "x86_64"))]
+    let is_store = STORE == 0;
+    is_store
 }
 
 /// Gives the signal to whoever had it before us.
@@ -110,14 +136,16 @@ mod tests {
     use super::*;
     use crate::map::{Access, Sharing, map_file_over, memory_file};
     use crate::mem::{PAGE_SIZE, Reservation};
-    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::{AtomicBool, AtomicUsize};
 
     static PLACE: AtomicUsize = AtomicUsize::new(0);
+    static STORED: AtomicBool = AtomicBool::new(false);
 
     /// Puts a page where the test has mapped a file beyond its end.
-    fn supply(address: *mut u8) -> bool {
+    fn supply(touch: Touch) -> bool {
         let place = PLACE.load(Ordering::SeqCst);
-        if place == 0 || address as usize / PAGE_SIZE != place / PAGE_SIZE {
+        STORED.store(touch.is_store, Ordering::SeqCst);
+        if place == 0 || touch.address as usize / PAGE_SIZE != place / PAGE_SIZE {
             return false;
         }
         // SAFETY: the page is the test's, which touches it and nothing else.
@@ -136,6 +164,10 @@ mod tests {
             PLACE.store(memory.base() as usize, Ordering::SeqCst);
             memory.base().write_volatile(3);
             assert_eq!(memory.base().read_volatile(), 3);
+            assert_eq!(STORED.load(Ordering::SeqCst), cfg!(target_arch = "x86_64"));
+            map_file_over(memory.base(), PAGE_SIZE, &empty, 0, Sharing::Shared, Access::ReadWrite).unwrap();
+            assert_eq!(memory.base().read_volatile(), 0);
+            assert!(!STORED.load(Ordering::SeqCst));
         }
     }
 }

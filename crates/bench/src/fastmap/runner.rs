@@ -121,12 +121,12 @@ impl Runner {
     }
 }
 
-/// How long a visit may take before it counts as hung. With the kernel's read-around a search in random order would take
-/// hours: it gets the time in which everybody else is done.
+/// How long a visit may take before it counts as hung. With the kernel's read-around what goes through pages in random order
+/// would take hours: it gets the time in which everybody else is done.
 fn time_limit(spec: &Spec) -> Duration {
     Duration::from_secs(match (&spec.work, spec.subject) {
         (Work::Micro(_) | Work::Hit(_) | Work::Bounds(_), _) => 60,
-        (Work::Bfs(_), Subject::Mmap) => 180,
+        (Work::Bfs(_) | Work::Ycsb(_), Subject::Mmap) => 60,
         (Work::Bfs(_) | Work::Ycsb(_), _) => 900,
     })
 }

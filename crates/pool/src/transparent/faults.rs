@@ -5,28 +5,32 @@
 //! protected again before it is written to the device. So every first change since then is noticed, and a page that is being
 //! written or evicted can't be changed.
 //!
-//! In here nothing is locked and nothing allocated: atomics, futexes, one read and two ioctls.
+//! In here nothing is locked and nothing allocated: atomics, futexes, one read (two, if one failed) and a few ioctls.
 
 use std::io;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use quire_device::{DeviceError, Extent};
 use quire_sys::mem::MemError;
+use quire_sys::signal::Touch;
 use quire_sys::userfault::{Modes, Userfault, features};
 
+use super::claim::Claim;
 use super::pending::{DIRTY, ENQUEUE, Pending};
-use super::staging::Staging;
+use super::staging::{Lease, Staging};
+use super::streaks::Streaks;
+use crate::config::Advice;
 use crate::counters::{Cause, Count};
 use crate::credits::Credit;
 use crate::error::PoolError;
 use crate::map::Map;
 use crate::mapped::Mapped;
+use crate::page::Run;
 use crate::park::Futex;
 use crate::shared::Shared;
 use crate::signal::Events;
-use crate::word::{Hold, Parking, Seen, State};
+use crate::word::{Parking, Seen, State};
 
 /// Notes left behind before the tender is called.
 const MANY_NOTES: usize = 256;
@@ -54,6 +58,7 @@ pub(super) struct Faults {
     /// Held while notes are passed on: who comes next finds them passed on, not on their way.
     telling: Mutex<()>,
     staging: Staging,
+    streaks: Streaks,
 }
 
 impl Faults {
@@ -64,7 +69,8 @@ impl Faults {
         let pages = mapped.frames.reserved_bytes() / page_bytes as u64;
         let pending = Pending::new(pages, shared.config.shards).map_err(refused)?;
         let staging = Staging::new(page_bytes).map_err(refused)?;
-        Ok(Self { shared, mapped, pending, work: Events::default(), telling: Mutex::default(), staging })
+        let (work, telling, streaks) = (Events::default(), Mutex::default(), Streaks::default());
+        Ok(Self { shared, mapped, pending, work, telling, staging, streaks })
     }
 
     /// Has the kernel signal the faults of the map's range, or (`served`) put to sleep who faults.
@@ -106,14 +112,16 @@ impl Faults {
         });
     }
 
-    /// Whether `address` is this map's, and its access can be made again.
-    pub(super) fn deal_with(&self, address: *mut u8) -> bool {
-        let Some(offset) = (address as usize).checked_sub(self.mapped.frames.at(0) as usize) else { return false };
+    /// Whether the touch was of this map, and can be made again.
+    pub(super) fn deal_with(&self, touch: Touch) -> bool {
+        let Some(offset) = (touch.address as usize).checked_sub(self.mapped.frames.at(0) as usize) else {
+            return false;
+        };
         let page = (offset / self.mapped.frames.page_bytes()) as u64;
         // Beyond the file's end it ends as with `mmap`.
         let Some((word, ..)) = self.mapped.find(page) else { return false };
         match word.seen().state() {
-            State::Absent => self.bring_in(page, false).is_ok(),
+            State::Absent => self.bring_in(page, touch.is_store).is_ok(),
             // A store, as a load would have succeeded. (Or a load that came too late, and costs a needless write.)
             State::Clean | State::Dirty => self.allow_stores(page),
             State::Reading | State::Evicting | State::Writing => {
@@ -133,45 +141,54 @@ impl Faults {
         self.mapped.counters.waited(cause, begun);
     }
 
-    /// Reads an absent page: afterwards it is there, or somebody else sees to it. With `to_store` it is dirty at once and
-    /// may be stored to. Wakes nobody who sleeps in a fault.
+    /// Reads an absent page, and more behind it where the caller goes through the map in order: afterwards the page is there,
+    /// or somebody else sees to it. With `to_store` it is dirty at once and may be stored to. Wakes nobody who sleeps in a
+    /// fault.
     pub(super) fn bring_in(&self, page: u64, to_store: bool) -> Result<(), Lost> {
         let credit = self.credit().ok_or(Lost::Memory)?;
-        let word = self.mapped.word(page);
-        if word.begin_read(None).is_err() {
-            return Ok(());
-        }
-        self.mapped.shard(page).resident.fetch_add(1, Ordering::Relaxed);
+        let Some(mut claim) = Claim::new(&self.shared, &self.mapped, page, credit) else { return Ok(()) };
         self.mapped.counters.add(Count::Misses, 1);
-        let filled = self.fill(page, !to_store);
-        let after = if filled.is_ok() {
-            credit.spend();
-            word.end_read(if to_store { Hold::Exclusive } else { Hold::None })
-        } else {
-            self.mapped.counters.add(Count::FailedReads, 1);
-            self.mapped.shard(page).resident.fetch_sub(1, Ordering::Relaxed);
-            word.fail_read()
-        };
-        let is_dirty = to_store && filled.is_ok();
-        // With a new map of a large file most pages come so, and both are told together.
-        let flags = if after.enqueue { ENQUEUE } else { 0 } | if is_dirty { DIRTY } else { 0 };
-        if flags != 0 {
-            self.leave(page, flags);
+        let wanted = self.run_wanted(page);
+        if wanted > 1
+            && let Some(mut lease) = self.staging.take_for_run()
+        {
+            claim.extend(wanted, self.low_mark() / 2);
+            let run = claim.run();
+            if run.pages > 1 && self.read(&mut lease, run).is_ok() {
+                self.mapped.counters.add(Count::Ahead, run.pages as usize - 1);
+                self.mapped.counters.add(Count::AheadReads, 1);
+                return self.place(lease, claim, to_store);
+            }
+            // What can't be read may lie behind the page.
+            claim.give_up(1);
         }
-        let was_waited_for = is_dirty && word.unexclude();
-        if after.wake || was_waited_for {
-            Futex.unpark_all(word);
+        let mut lease = self.staging.take();
+        if let Err(lost) = self.read(&mut lease, claim.run()) {
+            claim.give_up(0);
+            return Err(lost);
         }
-        filled
+        self.place(lease, claim, to_store)
     }
 
-    fn fill(&self, page: u64, protected: bool) -> Result<(), Lost> {
-        let len = self.mapped.frames.page_bytes();
-        let offset = page * len as u64;
-        let mut lease = self.staging.take();
+    /// Pages to bring in at a miss of `page`, it included.
+    fn run_wanted(&self, page: u64) -> u64 {
+        let advice = self.mapped.advice();
+        if advice == Advice::Random {
+            return 1;
+        }
+        // A run in a small pool must not throw out what was read before it.
+        let part = (self.shared.credits.total() / 16) as u64;
+        let most = u64::from(self.mapped.read_ahead_pages).min(self.staging.run_pages()).min(part);
+        self.streaks.missed(page, most, advice == Advice::Sequential)
+    }
+
+    /// Reads `run`, a page or whole ones, into the slot.
+    fn read(&self, lease: &mut Lease<'_>, run: Run) -> Result<(), Lost> {
+        let page_bytes = self.mapped.frames.page_bytes();
+        let (offset, len) = (run.start * page_bytes as u64, run.pages as usize * page_bytes);
         let transfer = lease.transfer();
         transfer.extents[0] = Extent { offset, start: 0, len };
-        let is_tail = self.mapped.is_tail(page);
+        let is_tail = self.mapped.is_tail(run.start);
         if is_tail {
             transfer.buffer.fill(0);
         }
@@ -183,20 +200,34 @@ impl Faults {
         }
         if is_tail {
             let inside = (self.mapped.len() - offset).min(len as u64) as usize;
-            transfer.buffer[inside..].fill(0);
+            transfer.buffer[inside..len].fill(0);
         }
-        let from = transfer.buffer.as_ptr();
+        Ok(())
+    }
+
+    /// Puts what was read into its place. With `to_store` the first page may be stored to.
+    fn place(&self, mut lease: Lease<'_>, mut claim: Claim<'_>, to_store: bool) -> Result<(), Lost> {
+        let page_bytes = self.mapped.frames.page_bytes();
+        let run = claim.run();
+        let (offset, len) = (run.start * page_bytes as u64, run.pages as usize * page_bytes);
+        let from = lease.transfer().buffer.as_ptr();
         let mut done = 0;
         while done < len {
+            let is_open = to_store && done < page_bytes;
+            let end = if is_open { page_bytes } else { len };
             let to = self.mapped.frames.at(offset + done as u64);
-            // SAFETY: the staged page is readable; the place is the map's, registered, and claimed for reading.
-            match unsafe { self.fault().copy_asleep(to, from.wrapping_add(done), len - done, protected) } {
+            // SAFETY: the staged bytes are readable; the place is the map's, registered, and claimed for reading.
+            match unsafe { self.fault().copy_asleep(to, from.wrapping_add(done), end - done, !is_open) } {
                 Ok(copied) => done += copied,
                 // The address space is being changed elsewhere.
                 Err(busy) if busy.kind() == io::ErrorKind::WouldBlock => std::thread::yield_now(),
-                Err(error) => return Err(Lost::Place(error)),
+                Err(error) => {
+                    claim.give_up(0);
+                    return Err(Lost::Place(error));
+                }
             }
         }
+        claim.settle(to_store, |page, flags| self.leave(page, flags));
         Ok(())
     }
 

@@ -9,11 +9,13 @@
 //! own ([`servers`]) see to the faults instead, and who faults sleeps meanwhile, in a system call or not: slower by two
 //! changes of thread a fault, and only for those who have no choice.
 
+mod claim;
 mod faults;
 mod pending;
 mod registry;
 mod servers;
 mod staging;
+mod streaks;
 mod tender;
 
 use std::fmt;
@@ -62,7 +64,8 @@ fn refused(source: &std::io::Error) -> PoolError {
 }
 
 impl TransparentMap {
-    /// Maps a file as memory, whole. Nothing is read ahead.
+    /// Maps a file as memory, whole. Where a thread goes through it in order, up to [`MapOptions::read_ahead_pages`], but no
+    /// more than 128 KiB, come with one fault; [`Advice::Random`](crate::Advice::Random) has every page come alone.
     ///
     /// # Errors
     /// [`PoolError::Unsupported`] where userfaultfd is forbidden; otherwise as [`Pool::map`].

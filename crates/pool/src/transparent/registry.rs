@@ -6,6 +6,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
+use quire_sys::signal::Touch;
+
 use super::faults::Faults;
 
 /// Most transparent maps at a time.
@@ -46,8 +48,8 @@ impl Drop for Registration {
     }
 }
 
-/// The handler of SIGBUS: whether `address` belongs to a transparent map that has dealt with it.
-pub(super) fn on_fault(address: *mut u8) -> bool {
+/// The handler of SIGBUS: whether the touch was of a transparent map that has dealt with it.
+pub(super) fn on_fault(touch: Touch) -> bool {
     PLACES_TAKEN.iter().any(|place| {
         if place.who.load(Ordering::Relaxed).is_null() {
             return false;
@@ -55,7 +57,7 @@ pub(super) fn on_fault(address: *mut u8) -> bool {
         place.inside.fetch_add(1, Ordering::SeqCst);
         let who = place.who.load(Ordering::SeqCst);
         // SAFETY: stored by a registration, which keeps it alive until nobody is inside.
-        let done = unsafe { who.as_ref() }.is_some_and(|faults| faults.deal_with(address));
+        let done = unsafe { who.as_ref() }.is_some_and(|faults| faults.deal_with(touch));
         place.inside.fetch_sub(1, Ordering::SeqCst);
         done
     })

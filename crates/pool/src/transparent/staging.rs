@@ -1,6 +1,7 @@
-//! Pages that a handler reads into before they go to their place: a missing page can only be filled whole, by copying.
+//! Memory that a handler reads into before pages go to their place: a missing page can only be filled whole, by copying.
 //!
-//! Relies on a few being enough: whoever finds none waits for a copy to end. All memory is taken beforehand.
+//! Relies on a few slots being enough: whoever finds none for a page waits for a copy to end, and who finds none for a run
+//! does without. All memory is taken beforehand.
 
 use std::cell::UnsafeCell;
 use std::sync::Arc;
@@ -9,68 +10,102 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use quire_device::{Buffer, Direction, Extent, Transfer};
 use quire_sys::mem::{MemError, Reservation};
 
-/// Pages of staging memory, as many as threads can be reading at a time.
-const SLOTS: usize = 32;
+/// Slots of a page each, as many as threads can be reading at a time.
+const PAGE_SLOTS: usize = 32;
+/// Slots for runs, and their bytes.
+const RUN_SLOTS: usize = 4;
+const RUN_BYTES: usize = 128 << 10;
 
-/// The pages.
+/// The memory.
 pub(super) struct Staging {
+    pages: Slots,
+    runs: Slots,
+    page_bytes: usize,
+}
+
+/// Slots of one size.
+struct Slots {
     slots: Box<[UnsafeCell<Transfer>]>,
     /// A bit for each slot that nobody has.
     free: AtomicU64,
 }
 
 // SAFETY: a slot is used only by who has taken its bit.
-unsafe impl Sync for Staging {}
+unsafe impl Sync for Slots {}
 // SAFETY: transfers can be sent.
-unsafe impl Send for Staging {}
+unsafe impl Send for Slots {}
 
 /// A slot, given back when dropped.
 pub(super) struct Lease<'a> {
-    staging: &'a Staging,
+    slots: &'a Slots,
     slot: usize,
 }
 
 impl Staging {
     pub(super) fn new(page_bytes: usize) -> Result<Self, MemError> {
-        let memory = Arc::new(Reservation::new(SLOTS * page_bytes)?);
+        let runs = Slots::new(RUN_SLOTS, RUN_BYTES)?;
+        Ok(Self { pages: Slots::new(PAGE_SLOTS, page_bytes)?, runs, page_bytes })
+    }
+
+    /// A slot for a page; waits for one.
+    pub(super) fn take(&self) -> Lease<'_> {
+        loop {
+            match self.pages.try_take() {
+                Some(lease) => return lease,
+                None => std::thread::yield_now(),
+            }
+        }
+    }
+
+    /// A slot for up to [`Staging::run_pages`], if there is one.
+    pub(super) fn take_for_run(&self) -> Option<Lease<'_>> {
+        self.runs.try_take()
+    }
+
+    /// Most pages of a run.
+    pub(super) fn run_pages(&self) -> u64 {
+        (RUN_BYTES / self.page_bytes) as u64
+    }
+}
+
+impl Slots {
+    fn new(count: usize, bytes: usize) -> Result<Self, MemError> {
+        let memory = Arc::new(Reservation::new(count * bytes)?);
         memory.commit(0..memory.len())?;
         let slot = |number: usize| {
             // SAFETY: committed above; each slot has its own bytes, and nobody else knows of the memory.
-            let buffer = unsafe { Buffer::lend(Arc::clone(&memory), number * page_bytes..(number + 1) * page_bytes) };
-            let extents = vec![Extent { offset: 0, start: 0, len: page_bytes }];
+            let buffer = unsafe { Buffer::lend(Arc::clone(&memory), number * bytes..(number + 1) * bytes) };
+            let extents = vec![Extent { offset: 0, start: 0, len: bytes }];
             UnsafeCell::new(Transfer { direction: Direction::Read, buffer, extents, tag: 0 })
         };
-        Ok(Self { slots: (0..SLOTS).map(slot).collect(), free: AtomicU64::new((1 << SLOTS) - 1) })
+        Ok(Self { slots: (0..count).map(slot).collect(), free: AtomicU64::new((1 << count) - 1) })
     }
 
-    /// A slot; waits for one.
-    pub(super) fn take(&self) -> Lease<'_> {
-        loop {
-            let free = self.free.load(Ordering::Relaxed);
-            if free == 0 {
-                std::thread::yield_now();
-                continue;
-            }
+    fn try_take(&self) -> Option<Lease<'_>> {
+        let mut free = self.free.load(Ordering::Relaxed);
+        while free != 0 {
             let slot = free.trailing_zeros() as usize;
-            if self.free.compare_exchange_weak(free, free & !(1 << slot), Ordering::Acquire, Ordering::Relaxed).is_ok()
-            {
-                return Lease { staging: self, slot };
+            let rest = free & !(1 << slot);
+            match self.free.compare_exchange_weak(free, rest, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return Some(Lease { slots: self, slot }),
+                Err(now) => free = now,
             }
         }
+        None
     }
 }
 
 impl Lease<'_> {
-    /// A read of one page into the slot; its extent is to be set.
+    /// A read into the slot; its extent is to be set.
     pub(super) fn transfer(&mut self) -> &mut Transfer {
         // SAFETY: the slot is this lease's alone; `&mut self` is the only access.
-        unsafe { &mut *self.staging.slots[self.slot].get() }
+        unsafe { &mut *self.slots.slots[self.slot].get() }
     }
 }
 
 impl Drop for Lease<'_> {
     fn drop(&mut self) {
-        self.staging.free.fetch_or(1 << self.slot, Ordering::Release);
+        self.slots.free.fetch_or(1 << self.slot, Ordering::Release);
     }
 }
 
@@ -81,7 +116,7 @@ mod tests {
     #[test]
     fn slots_are_apart_and_come_back() {
         let staging = Staging::new(4096).unwrap();
-        let mut all: Vec<Lease> = (0..SLOTS).map(|_| staging.take()).collect();
+        let mut all: Vec<Lease> = (0..PAGE_SLOTS).map(|_| staging.take()).collect();
         for (number, lease) in all.iter_mut().enumerate() {
             lease.transfer().buffer.fill(number as u8);
         }
@@ -89,6 +124,8 @@ mod tests {
             assert!(lease.transfer().buffer.iter().all(|&byte| byte == number as u8));
         }
         all.pop();
-        assert_eq!(staging.take().transfer().buffer[0], SLOTS as u8 - 1);
+        assert_eq!(staging.take().transfer().buffer[0], PAGE_SLOTS as u8 - 1);
+        let runs: Vec<Lease> = std::iter::from_fn(|| staging.take_for_run()).collect();
+        assert_eq!((runs.len(), staging.run_pages()), (RUN_SLOTS, 32));
     }
 }

@@ -5,6 +5,8 @@
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use quire_sys::signal::Touch;
+
 /// Most ranges at a time.
 const PLACES: usize = 128;
 /// How many late faults an empty place accounts for. More than that, and the fault isn't one of ours.
@@ -72,8 +74,8 @@ impl Drop for Registration {
 }
 
 /// The handler of SIGBUS: whether `address` belongs to a registered range, whose handler has dealt with it then.
-pub(crate) fn on_fault(address: *mut u8) -> bool {
-    let address = address as usize;
+pub(crate) fn on_fault(touch: Touch) -> bool {
+    let address = touch.address as usize;
     for place in &ALL {
         let start = place.start.load(Ordering::Relaxed);
         if address < start || address - start >= place.len.load(Ordering::Relaxed) {
@@ -108,6 +110,10 @@ mod tests {
 
     struct Counter(AtomicUsize);
 
+    fn store_to(address: usize) -> Touch {
+        Touch { address: address as *mut u8, is_store: true }
+    }
+
     impl Handler for Counter {
         fn fault(&self, offset: usize) {
             self.0.store(offset, Ordering::SeqCst);
@@ -121,12 +127,12 @@ mod tests {
         let start = 0xffff_8000_0000_0000;
         // SAFETY: `counter` outlives the registration.
         let registration = unsafe { register(start, 0x4000, &counter) }.unwrap();
-        assert!(on_fault((start + 0x2345) as *mut u8));
+        assert!(on_fault(store_to(start + 0x2345)));
         assert_eq!(counter.0.load(Ordering::SeqCst), 0x2000);
-        assert!(!on_fault((start + 0x4000) as *mut u8));
+        assert!(!on_fault(store_to(start + 0x4000)));
         drop(registration);
         counter.0.store(7, Ordering::SeqCst);
-        assert!(on_fault(start as *mut u8), "a late fault is tried again");
+        assert!(on_fault(store_to(start)), "a late fault is tried again");
         assert_eq!(counter.0.load(Ordering::SeqCst), 7);
     }
 }

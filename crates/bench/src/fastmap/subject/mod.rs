@@ -107,7 +107,10 @@ pub fn with_pages<W: With>(subject: Subject, place: &Place, budget_bytes: u64, w
             let guarded = Guarded::<true>::new(place, budget_bytes, work.has_streams())?;
             work.with(&guarded)
         }
-        Subject::Transparent => work.with(&Transparent::new(place, budget_bytes)?),
+        Subject::Transparent => {
+            let transparent = Transparent::new(place, budget_bytes, work.has_streams())?;
+            work.with(&transparent)
+        }
         Subject::Direct | Subject::Lmdb => bail!("{} has no pages", subject.name()),
     }
 }

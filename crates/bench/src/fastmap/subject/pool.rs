@@ -133,13 +133,13 @@ pub struct Transparent {
 }
 
 impl Transparent {
-    /// Maps `place` in a pool of `budget_bytes`.
+    /// Maps `place` in a pool of `budget_bytes`. With `streams` the pool looks for pages touched in order.
     ///
     /// # Errors
     /// When it can't be opened, there is no memory, or userfaultfd is forbidden.
-    pub fn new(place: &Place, budget_bytes: u64) -> anyhow::Result<Self> {
+    pub fn new(place: &Place, budget_bytes: u64, streams: bool) -> anyhow::Result<Self> {
         let pool = pool(budget_bytes)?;
-        Ok(Self { map: TransparentMap::new(&pool, open(place)?, options(false))?, pool })
+        Ok(Self { map: TransparentMap::new(&pool, open(place)?, options(streams))?, pool })
     }
 
     /// As [`Guarded::over_nothing`].
@@ -224,7 +224,7 @@ mod tests {
     fn the_pool_as_memory_shows_stamps_and_keeps_what_is_stored() {
         let dir = tempfile::tempdir_in(".").unwrap();
         let place = Place::stamped_file(&dir.path().join("data"), 200).unwrap();
-        let map = match Transparent::new(&place, 64 * 4096) {
+        let map = match Transparent::new(&place, 64 * 4096, true) {
             Err(error) if matches!(error.downcast_ref(), Some(PoolError::Unsupported { .. })) => return,
             map => map.unwrap(),
         };
