@@ -14,7 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use quire_device::{Device, Directory, Disk};
-use quire_pool::{Advice, Gate, MapOptions, Pool, PoolConfig, Serving, TransparentMap};
+use quire_pool::{Gate, MapOptions, Pool, PoolConfig, Serving, TransparentMap};
 use quire_sys::bare_thread::take_own_descriptors;
 use quire_sys::thread::BlockedSignals;
 use quire_sys::{guest, symbol};
@@ -139,7 +139,7 @@ fn lay(spec: &Spec) -> Result<Range<usize>, Refusal> {
         ..PoolConfig::default()
     })?;
     let device = Arc::new(HeapFile::new(file, Arc::clone(&written)));
-    let options = MapOptions { reserve_bytes: len, advice: Advice::Random, ..MapOptions::default() };
+    let options = MapOptions { reserve_bytes: len, ..MapOptions::default() };
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = (SERVERS_PER_PROCESSOR * processors).clamp(2, MOST_SERVERS);
     let map = TransparentMap::served(&pool, device, options, Serving { threads, lost })?;
@@ -202,7 +202,7 @@ pub fn about_to_end() {
     let stats = pool.stats();
     log::line(format_args!(
         "heap: {} pages of {} brought in, {} evicted, {} written in {} writes; {} in memory now",
-        stats.misses,
+        stats.misses + stats.ahead,
         Bytes(stats.page_bytes),
         stats.evicted,
         stats.written,
