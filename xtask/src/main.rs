@@ -4,6 +4,7 @@
 //! the workspace's root.
 
 mod c_api;
+mod crashes;
 mod deps;
 mod docs;
 mod fuzz;
@@ -65,14 +66,21 @@ enum Task {
         #[arg(long, default_value_t = 60)]
         seconds: u64,
     },
-    /// Run the kill -9 campaigns at full size: 50 rounds of saves of 3M keys, 200 of the log of writes
+    /// Run the crash campaigns at full size: kill -9 of the server (50 rounds of saves of 3M keys, 200 of the log of
+    /// writes), of a mount's daemon and of PostgreSQL and Redis on it, and power cuts at every flush under a mount
     Crash {
+        /// Only the campaign whose name contains this: saves, log, mount, power
+        #[arg(long)]
+        only: Option<String>,
         /// Rounds with saves
         #[arg(long, default_value_t = 50)]
         rounds: u32,
         /// Rounds with the log
         #[arg(long, default_value_t = 200)]
         log_rounds: u32,
+        /// Rounds with a mount
+        #[arg(long, default_value_t = 40)]
+        mount_rounds: u32,
     },
     /// Use all snapshot mechanisms at random for long
     Stress {
@@ -109,8 +117,9 @@ fn main() -> ExitCode {
         Task::Docs { check } => docs::run(check),
         Task::Install(places) => install::run(&places),
         Task::Fuzz { seconds } => fuzz::run(seconds),
-        Task::Crash { rounds, log_rounds } => {
-            steps::release_binary().and_then(|quire| peers::full_crash_campaign(&quire, rounds, log_rounds))
+        Task::Crash { only, rounds, log_rounds, mount_rounds } => {
+            let rounds = crashes::Rounds { saves: rounds, log: log_rounds, mount: mount_rounds };
+            steps::release_binary().and_then(|quire| crashes::run(&quire, only.as_deref(), &rounds))
         }
         Task::Stress { minutes, seed } => stress::run(minutes, seed),
         Task::Sanitize { only, seconds } => sanitize::run(only.as_deref(), seconds),

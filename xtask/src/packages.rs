@@ -18,6 +18,8 @@ enum Proof {
     Program(&'static str),
     /// A module of [`PYTHON`].
     Module(&'static str),
+    /// A program of PostgreSQL's server, which Debian keeps off the PATH.
+    Postgres(&'static str),
 }
 
 const NEEDED: &[(&str, Proof)] = &[
@@ -28,6 +30,8 @@ const NEEDED: &[(&str, Proof)] = &[
     ("python3-redis", Proof::Module("redis")),
     ("fio", Proof::Program("fio")),
     ("e2fsprogs", Proof::Program("mkfs.ext4")),
+    ("fuse3", Proof::Program("fusermount3")),
+    ("postgresql", Proof::Postgres("initdb")),
     ("gcc", Proof::Program("cc")),
     ("pkg-config", Proof::Program("pkg-config")),
 ];
@@ -58,6 +62,7 @@ fn missing() -> Vec<&'static str> {
     let absent = NEEDED.iter().filter(|(_, proof)| match proof {
         Proof::Program(name) => !on_path(name),
         Proof::Module(name) => !has_module(name),
+        Proof::Postgres(name) => !has_postgres(name),
     });
     let mut packages: Vec<_> = absent.map(|(package, _)| *package).collect();
     packages.dedup();
@@ -68,6 +73,12 @@ fn missing() -> Vec<&'static str> {
 pub fn on_path(name: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|dir| dir.join(name).is_file())
+}
+
+/// Whether some version of the server is installed.
+fn has_postgres(name: &str) -> bool {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().filter_map(Result::ok);
+    on_path(name) || versions.map(|version| version.path().join("bin").join(name)).any(|path| path.is_file())
 }
 
 fn has_module(name: &str) -> bool {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use serde_json::Value;
 
 use crate::packages::PYTHON;
@@ -34,22 +34,6 @@ pub fn python(file: &Path, quire: &Path, limit: Duration) -> anyhow::Result<Tall
     let mut command = Command::new(PYTHON);
     command.arg("-B").arg(file).arg("--quire").arg(quire);
     steps::run(command, limit)
-}
-
-/// The kill -9 campaigns at full size: `rounds` with saves of 3M keys of 1000 B, `log_rounds` with the log of writes.
-pub fn full_crash_campaign(quire: &Path, rounds: u32, log_rounds: u32) -> anyhow::Result<()> {
-    campaign(quire, "tests/crash/kill9_log.py", log_rounds, &["--seconds", "3"])?;
-    campaign(quire, "tests/crash/kill9.py", rounds, &["--keys", "3000000", "--value-bytes", "1000"])
-}
-
-fn campaign(quire: &Path, file: &str, rounds: u32, words: &[&str]) -> anyhow::Result<()> {
-    if rounds == 0 {
-        return Ok(());
-    }
-    let mut command = Command::new(PYTHON);
-    command.args(["-B", file, "--quire"]).arg(quire).args(["--rounds", &rounds.to_string()]).args(words);
-    let tally = steps::run(command, Duration::from_secs(4 * 3600))?;
-    if tally.failed > 0 { bail!("the campaign {file} failed") } else { Ok(()) }
 }
 
 /// An experiment of `quire bench` whose JSON has a shape to keep.
@@ -115,6 +99,25 @@ pub const EXPERIMENTS: &[Experiment] = &[
             "bfs_transparent_vs_mmap",
             "single_thread_queue_depth",
             "hit_cost_ns",
+        ],
+    },
+    Experiment {
+        name: "wcache",
+        words: &["--policies", "ALL,CP+PI+IOI", "--seconds", "2"],
+        names: &[
+            "pg_small_cache_vs_all",
+            "pg_large_cache_vs_all",
+            "pg_congested_vs_all",
+            "pg_cached_writes_saved",
+            "pi_gain_over_cp",
+            "ioi_gain_over_pi",
+            "redis_vs_all",
+            "redis_cached_writes_saved",
+            "redis_p999_ms",
+            "log_commit_vs_redis_aof",
+            "log_commit_vs_redis_aof_c1",
+            "log_commit_vs_redis_aof_c50",
+            "mount_overhead",
         ],
     },
 ];

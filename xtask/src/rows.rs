@@ -12,6 +12,7 @@ pub const ROWS: &[(&str, u8)] = &[
     ("quire-durable", 2),
     ("quire-pool", 2),
     ("quire-store", 3),
+    ("quire-fuse", 3),
     ("quire-server", 4),
     ("quire-bench", 5),
     ("quire-preload", 5),

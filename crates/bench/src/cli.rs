@@ -9,7 +9,7 @@ use std::path::PathBuf;
 pub struct Args {
     /// The experiment (`list` names them)
     pub name: String,
-    /// A smaller data set and fewer rounds: ends within 45 s
+    /// A smaller data set and fewer rounds: ends within 45 s (wcache: 90 s)
     #[arg(long)]
     pub quick: bool,
     /// Write the figures to this file as JSON
@@ -18,8 +18,8 @@ pub struct Args {
     /// With `tables`: the JSON of an earlier run
     #[arg(long, value_name = "FILE")]
     pub from: Option<PathBuf>,
-    /// Draw latency (server) or throughput (ccow) over time, or throughput over threads (fastmap), into this directory
-    /// (SVG), and keep the samples there
+    /// Draw latency (server) or throughput (ccow) over time, throughput over threads (fastmap) or capacities (wcache),
+    /// into this directory (SVG), and keep the samples there
     #[arg(long, value_name = "DIR")]
     pub plot: Option<PathBuf>,
     /// Where the servers keep their data; the disk under it is the one measured [default: a directory in ./]
@@ -34,7 +34,8 @@ pub struct Args {
     /// Rounds of everything that is repeated [default: that of the experiment]
     #[arg(long)]
     pub rounds: Option<usize>,
-    /// Sizes of memory in MiB, comma separated, for snapshot and ccow; memory for pages in fastmap [default: theirs]
+    /// Sizes of memory in MiB, comma separated, for snapshot and ccow; memory for pages in fastmap; capacities of the
+    /// cache in wcache [default: theirs]
     #[arg(long, value_name = "MIB", value_delimiter = ',')]
     pub sizes: Vec<u64>,
     /// Zipf exponents for ccow, comma separated [default: 0.9,1.1,1.0, quick: 1.0]
@@ -45,7 +46,7 @@ pub struct Args {
     pub rate: u64,
     /// Parts to run, comma separated: of server throughput,save,latency,restart,footprint,sizes; of snapshot mechanisms;
     /// of ccow configurations such as fork,barrier_80,uffd_adaptive; of fastmap
-    /// micro,bounds,kv,bfs,hit,contention,policies [default: all]
+    /// micro,bounds,kv,bfs,hit,contention,policies; of wcache pg,redis,log,mount [default: all]
     #[arg(long, value_delimiter = ',')]
     pub parts: Vec<String>,
     /// The Quire binary to start [default: this one]
@@ -54,6 +55,24 @@ pub struct Args {
     /// A Valkey binary to set beside Quire and Redis
     #[arg(long, value_name = "FILE", env = "VALKEY_SERVER")]
     pub valkey: Option<PathBuf>,
+    /// Seconds of each visit that count, for wcache [default: 60, quick: 3]
+    #[arg(long)]
+    pub seconds: Option<u64>,
+    /// Warehouses of TPC-C, for wcache [default: 10, quick: a small one]
+    #[arg(long)]
+    pub warehouses: Option<u32>,
+    /// Clients of the database, for wcache [default: 24, quick: 8]
+    #[arg(long)]
+    pub terminals: Option<usize>,
+    /// Policies, comma separated, for wcache: ALL,SYNC,WAL,CP,CP+PI,CP+PI+IOI [default: all of them]
+    #[arg(long, value_delimiter = ',')]
+    pub policies: Vec<String>,
+    /// Requests a second of a slow disk, for wcache
+    #[arg(long, default_value_t = 150)]
+    pub slow_iops: u64,
+    /// Requests a second of the congested SSD, for wcache
+    #[arg(long, default_value_t = 2000)]
+    pub fast_iops: u64,
     /// First of the ports to use
     #[arg(long, default_value_t = 23_500)]
     pub port: u16,

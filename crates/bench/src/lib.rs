@@ -27,6 +27,7 @@ pub mod resp;
 pub mod server;
 pub mod snapshot;
 pub mod stats;
+pub mod wcache;
 pub mod words;
 pub mod zipf;
 
@@ -43,6 +44,7 @@ pub fn run(args: cli::Args) -> anyhow::Result<()> {
         "snapshot" => snapshot::run(&args)?,
         "ccow" => ccow::run(&args)?,
         "fastmap" => fastmap::run(&args)?,
+        "wcache" => wcache::run(&args)?,
         fastmap::CHILD => return fastmap::serve(),
         "tables" => {
             let file = args.from.as_ref().context("tables of which run? `--from FILE` names its JSON")?;
@@ -55,6 +57,9 @@ pub fn run(args: cli::Args) -> anyhow::Result<()> {
             println!("tables   the figures of an earlier run (--from FILE) as Markdown");
             println!("snapshot six ways to a snapshot of memory: stall, first writes, release, memory");
             println!("fastmap  pages of files larger than memory: the pool beside mmap, vmcache and direct reads");
+            println!(
+                "wcache   PostgreSQL and Redis over a write cache, six admission policies; Quire's log beside Redis's"
+            );
             println!("ccow     writes under repeated snapshots: copying by coverage beside fork");
             return Ok(());
         }

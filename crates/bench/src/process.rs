@@ -62,6 +62,20 @@ impl Server {
         dir: &Path,
         environment: &[(&str, std::ffi::OsString)],
     ) -> anyhow::Result<Self> {
+        Self::start_told(program, port, dir, environment, &[])
+    }
+
+    /// As [`Server::start_with`], with further words after the usual arguments.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn start_told(
+        program: &Program,
+        port: u16,
+        dir: &Path,
+        environment: &[(&str, std::ffi::OsString)],
+        words: &[&str],
+    ) -> anyhow::Result<Self> {
         if Connection::open(port).is_ok() {
             bail!("port {port} is in use by another program; choose others with --port");
         }
@@ -71,7 +85,7 @@ impl Server {
         if program.flavor == Flavor::Quire {
             command.arg("serve");
         }
-        command.arg("--port").arg(port.to_string()).arg("--dir").arg(dir).args(["--save", ""]);
+        command.arg("--port").arg(port.to_string()).arg("--dir").arg(dir).args(["--save", ""]).args(words);
         command.envs(environment.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let started = Instant::now();

@@ -23,9 +23,11 @@ pub struct Run {
     pub value_bytes: usize,
     /// Threads of the tool. With one it is itself the limit when nothing is pipelined.
     pub threads: u32,
+    /// Connections; [`CONNECTIONS`] is the tool's default.
+    pub connections: u32,
 }
 
-/// Connections of every run: the tool's default.
+/// Connections of a run: the tool's default.
 pub const CONNECTIONS: u32 = 50;
 
 /// Requests a second that the server answered.
@@ -38,7 +40,7 @@ pub fn requests_per_s(run: Run) -> anyhow::Result<f64> {
         command.args(["--threads", &run.threads.to_string()]);
     }
     let output = command
-        .args(["-p", &run.port.to_string(), "-t", run.test, "-c", &CONNECTIONS.to_string()])
+        .args(["-p", &run.port.to_string(), "-t", run.test, "-c", &run.connections.to_string()])
         .args(["-P", &run.pipeline.to_string(), "-n", &run.requests.to_string()])
         .args(["-r", &run.keys.to_string(), "-d", &run.value_bytes.to_string(), "--csv"])
         .output()

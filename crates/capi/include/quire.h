@@ -776,6 +776,20 @@ uint64_t quire_map_resident(const quire_mapping *map);
  */
 quire_status quire_map_release(quire_mapping *map);
 
+/**
+ * Tells the mount whose root is at mount_point that requests wait for a process (critical is not 0), or takes that back
+ * (critical is 0). 0 as process means the calling one. The hint comes before the mount's rules and ends with the process.
+ *
+ * QUIRE_INVALID if there is no such process, or no mount of Quire at mount_point; QUIRE_UNSUPPORTED to those who may not
+ * write to its root.
+ *
+ * Duties of the caller:
+ * mount_point is NULL or a string.
+ */
+quire_status quire_critical(const char *mount_point,
+                            int32_t process,
+                            int32_t critical);
+
 #ifdef __cplusplus
 }  // extern "C"
 #endif  // __cplusplus

@@ -2,6 +2,8 @@
 //!
 //! Relies on the errors of `quire-snapshot` and `quire-pool` saying what to do about them.
 
+use std::io::ErrorKind;
+
 use quire_device::DeviceError;
 use quire_pool::PoolError;
 use quire_snapshot::{Refused, ViewError};
@@ -94,6 +96,14 @@ pub enum Failure {
     /// A path that names no file.
     #[error("{0:?} names no file: its last part has to be a name, in UTF-8")]
     NoFile(String),
+    /// A mount can't be told anything.
+    #[error("{path:?} is no root of a mount of quire, or not yours: {cause}")]
+    Mount {
+        /// Where it is said to be.
+        path: String,
+        /// What the system says.
+        cause: std::io::Error,
+    },
     /// A pool or a map says no.
     #[error(transparent)]
     Pool(#[from] PoolError),
@@ -125,6 +135,9 @@ impl Failure {
             }
             Self::View(ViewError::GivenUp { .. } | ViewError::HandedOver { .. } | ViewError::Gone(_))
             | Self::Pool(PoolError::Poisoned { .. }) => quire_status::QUIRE_LOST,
+            Self::Mount { cause, .. } if cause.kind() == ErrorKind::PermissionDenied => quire_status::QUIRE_UNSUPPORTED,
+            // Nobody serves it any more.
+            Self::Mount { cause, .. } if cause.kind() == ErrorKind::NotConnected => quire_status::QUIRE_SYSTEM,
             _ => quire_status::QUIRE_INVALID,
         }
     }

@@ -1,4 +1,4 @@
-//! `libquire`: snapshots of memory and files as memory, for C and for whatever can call C.
+//! `libquire`: snapshots of memory, files as memory, and hints to mounts, for C and for whatever can call C.
 //!
 //! Relies on `quire-snapshot` and `quire-pool` for all that happens. Here is only the boundary: pointers are checked, errors become a status
 //! and a [message](message), panics stay inside ([`boundary`]), and structures may grow ([`grown`]).
@@ -36,3 +36,5 @@ pub mod stats;
 pub mod pool;
 
 pub mod map;
+
+pub mod critical;

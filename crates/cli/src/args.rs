@@ -8,6 +8,8 @@ use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, Args as _, Command, value_parser};
 use quire_server::config::{env_name, table};
 
+use crate::mount;
+
 const ABOUT: &str = "A Redis-compatible server that saves without stalling and restarts at once";
 
 const SERVE_HELP: &str = "\
@@ -29,6 +31,8 @@ Examples:
   quire serve quire.conf           with a configuration file
   quire image verify data/dump.quire
   quire log dump data              what was written since the last image
+  quire mount /slow/pg /mnt/pg --log /fast/log --allow-other
+                                   a directory behind a write cache for those who wait
   quire doctor                     what this kernel offers
   quire measure -m all -s 1024 -p  six ways to a snapshot of 1 GiB, side by side
   quire bench server --quick       Quire beside redis-server on this machine";
@@ -47,6 +51,10 @@ pub fn command() -> Command {
         .subcommand(serve())
         .subcommand(image())
         .subcommand(log())
+        .subcommand(mount::mount())
+        .subcommand(mount::unmount())
+        .subcommand(mount::critical())
+        .subcommand(mount::stats())
         .subcommand(doctor())
         .subcommand(
             quire_bench::measure::args::Args::augment_args(Command::new("measure"))

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::IsTerminal;
+use std::path::Path;
 use std::sync::Mutex;
 
 use anyhow::Context;
@@ -36,6 +37,21 @@ pub fn start(config: &Config) -> anyhow::Result<Box<dyn Fn(LogLevel) + Send>> {
         // Fails only after the subscriber is gone, so never.
         let _ = handle.reload(filter_of(level));
     }))
+}
+
+/// Starts plain logging, to a file if one is given.
+pub fn plain(file: Option<&Path>) -> anyhow::Result<()> {
+    let to_terminal = file.is_none() && std::io::stderr().is_terminal();
+    let writer = match file {
+        None => BoxMakeWriter::new(std::io::stderr),
+        Some(path) => {
+            let file = File::options().create(true).append(true).open(path);
+            BoxMakeWriter::new(Mutex::new(file.with_context(|| format!("cannot open {}", path.display()))?))
+        }
+    };
+    let lines = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(to_terminal).with_target(false);
+    tracing_subscriber::registry().with(LevelFilter::INFO).with(lines).init();
+    Ok(())
 }
 
 fn filter_of(level: LogLevel) -> LevelFilter {

@@ -11,8 +11,10 @@ mod doctor_preload;
 mod image;
 mod log;
 mod logging;
+mod mount;
 mod program;
 mod serve;
+mod size;
 
 use std::process::ExitCode;
 
@@ -25,6 +27,10 @@ fn main() -> ExitCode {
         Some(("serve", matches)) => serve::run(matches),
         Some(("image", matches)) => image::run(matches),
         Some(("log", matches)) => log::run(matches),
+        Some(("mount", matches)) => mount::run(matches),
+        Some(("unmount", matches)) => mount::run_unmount(matches),
+        Some(("critical", matches)) => mount::run_critical(matches),
+        Some(("stats", matches)) => mount::run_stats(matches),
         Some(("doctor", matches)) => doctor::run(matches),
         Some(("bench", matches)) => quire_bench::cli::Args::from_arg_matches(matches)
             .map_err(anyhow::Error::from)

@@ -130,6 +130,12 @@ impl DiskFile {
     }
 }
 
+/// A regular file that somebody has opened already, for reading and (if the device is to be written) writing. `name` is for
+/// messages.
+pub fn of_file(name: impl Into<String>, file: File, caching: Caching, engine: Engine) -> Arc<dyn Device> {
+    Arc::new(DiskFile::new(name.into(), file, Kind::Existing, caching, engine))
+}
+
 impl Device for DiskFile {
     fn name(&self) -> &str {
         &self.target.name

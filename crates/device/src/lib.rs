@@ -33,7 +33,7 @@ pub use block_device::BlockDevice;
 pub use device::{Device, Finished, Queue};
 pub use directory::{Directory, check_name};
 pub use disk::Disk;
-pub use disk_file::Caching;
+pub use disk_file::{Caching, of_file};
 pub use engine::Engine;
 pub use error::{Action, DeviceError};
 pub use fault::{Fault, Faulty, Trigger};

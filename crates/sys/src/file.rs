@@ -156,6 +156,14 @@ pub fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
+/// Makes everything on the file system of `file` durable, whoever wrote it.
+///
+/// # Errors
+/// What the system says.
+pub fn sync_file_system(file: &File) -> io::Result<()> {
+    Ok(rustix::fs::syncfs(file)?)
+}
+
 /// Asks the system to forget cached pages of `file`, so that the next read comes from the device. A wish.
 pub fn drop_cache(file: &File) {
     let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);

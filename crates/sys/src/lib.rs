@@ -5,6 +5,8 @@
 
 pub mod advise;
 pub mod area;
+pub mod ask;
+pub mod at;
 pub mod atfork;
 pub mod bare_thread;
 pub mod block;
@@ -13,9 +15,11 @@ pub mod child;
 pub mod file;
 pub mod futex;
 pub mod guest;
+pub mod handle;
 pub mod limits;
 pub mod map;
 pub mod mem;
+pub mod mounts;
 pub mod net;
 pub mod pagemap;
 pub mod pressure;
@@ -26,6 +30,7 @@ pub mod rw;
 pub mod shared_map;
 pub mod signal;
 pub mod symbol;
+pub mod task;
 pub mod thread;
 pub mod transfer;
 pub mod uring;

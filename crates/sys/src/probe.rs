@@ -48,7 +48,23 @@ pub fn all(dir: &Path) -> Vec<Feature> {
         populate_write(),
         open_files(),
         map_count(),
+        fuse(),
     ]
+}
+
+fn fuse() -> Feature {
+    let helper = crate::mounts::fuse_helper();
+    let (state, detail) = match (crate::mounts::try_fuse(), &helper) {
+        (Ok(()), Some(helper)) => (State::Works, format!("/dev/fuse and {}", helper.display())),
+        (Ok(()), None) => (State::Limited, "/dev/fuse, but no fusermount3: only root can mount".into()),
+        (Err(error), _) => (State::Missing, format!("/dev/fuse: {error}")),
+    };
+    Feature {
+        name: "FUSE",
+        state,
+        detail,
+        advice: "for `quire mount` only: modprobe fuse, install fuse3; containers need the device /dev/fuse and CAP_SYS_ADMIN",
+    }
 }
 
 /// Asks `about` a new file in `dir`, which is removed afterwards; an answer that isn't yes comes with its reason.

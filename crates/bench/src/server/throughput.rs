@@ -3,7 +3,7 @@
 //! Relies on all servers holding the data set already; the one that is not measured idles.
 
 use super::setup::{PEER, Setup, Side};
-use crate::redis_benchmark::{self, Run};
+use crate::redis_benchmark::{self, CONNECTIONS, Run};
 use crate::report::{Better, Figure, Report};
 use crate::stats::Spread;
 
@@ -61,7 +61,8 @@ fn compare(setup: &Setup, sides: &[Side], name: &str, load: Load) -> anyhow::Res
             // Every other round goes backwards, so that nobody is always first.
             let index = if round % 2 == 0 { turn } else { sides.len() - 1 - turn };
             let port = sides[index].server.port();
-            let run = Run { port, test, pipeline, requests, keys: setup.keys, value_bytes, threads };
+            let (keys, connections) = (setup.keys, CONNECTIONS);
+            let run = Run { port, test, pipeline, requests, keys, value_bytes, threads, connections };
             rates[index].push(redis_benchmark::requests_per_s(run)?);
         }
     }

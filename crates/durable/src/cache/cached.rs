@@ -23,6 +23,7 @@ use crate::cache::recover::{RecoverError, Recovered, recover};
 use crate::cache::shared::Shared;
 use crate::cache::stats::{CacheStats, Cause};
 use crate::cache::trace::Decision;
+use crate::cache::volume::VolumeState;
 use crate::cache::witness::{self, LogState};
 use crate::cache::workers;
 use crate::cache::write::{WriteContext, check_reach};
@@ -251,6 +252,13 @@ impl WriteCache {
     pub fn len(&self, volume: VolumeId) -> Result<u64, CacheError> {
         let ledger = self.shared.ledger();
         ledger.volumes.get(&volume).map(|volume| volume.len).ok_or(CacheError::Unattached(volume))
+    }
+
+    /// How an attached volume stands. `None` if it is not attached.
+    pub fn volume_state(&self, volume: VolumeId) -> Option<VolumeState> {
+        let ledger = self.shared.ledger();
+        let volume = ledger.volumes.get(&volume).filter(|volume| volume.device.is_some())?;
+        Some(volume.state())
     }
 
     /// Makes a volume that may grow `len` bytes long. Durable with the next flush.

@@ -49,5 +49,6 @@ pub use policy::{Admission, Facts, Policy, Reason, UnknownPolicy, admit};
 pub use stats::{CacheStats, Cause, Content, CriticalWrites, Wait};
 pub use tasks::{Blocked, BlockedOn, CriticalReason, Hold, ResourceId, Scope, Standing, TaskId, Tasks, Wake};
 pub use trace::{Decision, ReasonCount, Trace};
+pub use volume::VolumeState;
 pub use witness::LogState;
 pub use write::WriteContext;

@@ -89,6 +89,20 @@ pub struct Cutting {
     pub on_device: bool,
 }
 
+/// How a volume stands, for its owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeState {
+    /// Bytes, pending writes included.
+    pub len: u64,
+    /// Blocks whose newest version is in the log only.
+    pub logged_blocks: u64,
+    /// Everything that was written is on the slow device, so the volume may be forgotten without loss. What was written
+    /// last may still wait for a flush of that device.
+    pub is_idle: bool,
+    /// Why it takes no more writes.
+    pub dead: Option<DeviceError>,
+}
+
 /// A slow device.
 pub struct Volume {
     /// The device; `None` while the log names a volume that nobody has attached.
@@ -170,6 +184,17 @@ impl Volume {
         self.open_cut = None;
         self.len_change = None;
         (self.jobs, self.flushing) = (0, false);
+    }
+
+    /// What others may know.
+    pub fn state(&self) -> VolumeState {
+        let busy = self.tally.total() + self.jobs > 0 || self.flushing || self.cutting.is_some();
+        VolumeState {
+            len: self.len,
+            logged_blocks: self.logged_blocks,
+            is_idle: !busy && self.logged_blocks == 0 && self.open_cut.is_none(),
+            dead: self.dead.clone(),
+        }
     }
 
     /// The device, if it can be written to.

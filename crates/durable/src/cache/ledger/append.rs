@@ -46,14 +46,21 @@ impl Ledger {
         let mut drafts = Vec::new();
         let (mut taken, mut is_awaited) = (0, false);
         while taken < items.len().min(JOB_BLOCKS) {
-            let count = run_len(&items[taken..items.len().min(JOB_BLOCKS)]).min(self.most_record_blocks());
-            let run = &items[taken..taken + count];
-            is_awaited |= run.iter().any(|(item, _)| self.slots.contains_key(&item.place));
-            match self.begin_record(run, privileged, now_ns) {
+            let mut count = run_len(&items[taken..items.len().min(JOB_BLOCKS)]).min(self.most_record_blocks());
+            is_awaited |= items[taken..taken + count].iter().any(|(item, _)| self.slots.contains_key(&item.place));
+            let begun = loop {
+                match self.begin_record(&items[taken..taken + count], privileged, now_ns) {
+                    // Nothing will be freed: the rest of the log is used up, so that it is certain that no more fits.
+                    Err(NoRoom::Full) if drafts.is_empty() && count > 1 && self.drain.stuck_on.is_some() => count /= 2,
+                    begun => break begun,
+                }
+            };
+            match begun {
                 Ok(draft) => drafts.push(draft),
                 Err(no_room) if drafts.is_empty() => return Appended::NoRoom(no_room),
                 Err(_) => break,
             }
+            let run = &items[taken..taken + count];
             for (item, reason) in run {
                 self.trace.note(item.place, *reason, task, now_ns);
                 self.count_critical(*reason, item.version.content);

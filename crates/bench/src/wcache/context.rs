@@ -1,0 +1,27 @@
+//! What all parts of the experiment share.
+//!
+//! Relies on nothing but what it holds.
+
+use std::path::PathBuf;
+
+use super::lab::interrupt::Interrupt;
+use super::lab::workplace::Workplace;
+use super::scale::Scale;
+use crate::progress::Progress;
+
+/// The experiment's conditions.
+#[derive(Debug)]
+pub struct Context {
+    /// How much is done.
+    pub scale: Scale,
+    /// Where.
+    pub place: Workplace,
+    /// Whether somebody wants it to end.
+    pub interrupt: Interrupt,
+    /// Says what is going on.
+    pub progress: Progress,
+    /// The Quire binary.
+    pub quire: PathBuf,
+    /// First of the ports to use.
+    pub port: u16,
+}

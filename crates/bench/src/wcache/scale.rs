@@ -1,0 +1,197 @@
+//! How much is done: data, clients, times, capacities, policies, rounds.
+//!
+//! Relies on `--quick` being for somebody who waits: its data and times are so small that its figures are no more than
+//! a sign of life.
+
+use std::time::Duration;
+
+use anyhow::bail;
+use serde_json::{Map, Value, json};
+
+use super::lab::stage::Span;
+use super::lab::throttle::Speed;
+use super::policy::Policy;
+use super::tpcc::size::Size;
+use crate::cli::Args;
+
+/// The size of a run.
+#[derive(Clone, Debug)]
+pub struct Scale {
+    /// Whether this is the small run.
+    pub quick: bool,
+    /// How long each visit lasts.
+    pub span: Span,
+    /// Rounds of what has figures with goals.
+    pub rounds: usize,
+    /// Capacities of the cache, rising.
+    pub capacities_mib: Vec<u64>,
+    /// The policies.
+    pub policies: Vec<Policy>,
+    /// The TPC-C database.
+    pub size: Size,
+    /// Clients of the database.
+    pub terminals: usize,
+    /// PostgreSQL's own buffers.
+    pub buffers_mib: u64,
+    /// Log of writes between two checkpoints.
+    pub wal_mib: u64,
+    /// Scale of TPC-B.
+    pub tpcb_scale: u32,
+    /// Servers of YCSB, and records in each.
+    pub redis_servers: usize,
+    /// Records in each.
+    pub redis_records: u64,
+    /// Clients of all servers together.
+    pub redis_clients: usize,
+    /// Pause between two snapshots or rewrites of the log.
+    pub snapshot_pause: Duration,
+    /// A slow disk.
+    pub slow_speed: Speed,
+    /// The congested SSD.
+    pub fast_speed: Speed,
+}
+
+/// A disk with seeks moves 120 MB a second when it needn't seek.
+const SLOW_BYTES_PER_S: u64 = 120_000_000;
+/// An SSD moves this much.
+const FAST_BYTES_PER_S: u64 = 400_000_000;
+
+impl Scale {
+    /// The size that `args` ask for.
+    ///
+    /// # Errors
+    /// When a policy isn't known, or a number makes no sense.
+    pub fn new(args: &Args) -> anyhow::Result<Self> {
+        let quick = args.quick;
+        let pick = |full: u64, small: u64| if quick { small } else { full };
+        let seconds = args.seconds.unwrap_or(pick(60, 3)).max(1);
+        let mut capacities_mib = args.sizes.clone();
+        if capacities_mib.is_empty() {
+            capacities_mib = if quick { vec![32, 512] } else { vec![32, 128, 512, 4096] };
+        }
+        capacities_mib.sort_unstable();
+        capacities_mib.dedup();
+        let policies = policies(&args.policies)?;
+        let warehouses = args.warehouses.unwrap_or(pick(10, 1) as u32);
+        if warehouses == 0 || capacities_mib[0] == 0 {
+            bail!("--warehouses and --sizes must not be 0");
+        }
+        Ok(Self {
+            quick,
+            span: Span { run_in: Duration::from_secs((seconds / 4).max(1)), count: Duration::from_secs(seconds) },
+            rounds: args.rounds.unwrap_or(pick(3, 1) as usize).max(1),
+            capacities_mib,
+            policies,
+            size: if quick { Size::small(warehouses) } else { Size::standard(warehouses) },
+            terminals: args.terminals.unwrap_or(pick(24, 8) as usize).clamp(1, 90),
+            buffers_mib: pick(512, 64),
+            wal_mib: pick(256, 48),
+            tpcb_scale: pick(10, 1) as u32,
+            redis_servers: if quick { 1 } else { 2 },
+            redis_records: args.keys.unwrap_or(pick(500_000, 20_000)).max(1000),
+            redis_clients: pick(40, 10) as usize,
+            snapshot_pause: Duration::from_secs(pick(3, 1)),
+            slow_speed: Speed { iops: args.slow_iops.max(1), bytes_per_s: SLOW_BYTES_PER_S },
+            fast_speed: Speed { iops: args.fast_iops.max(1), bytes_per_s: FAST_BYTES_PER_S },
+        })
+    }
+
+    /// The speed of the database's file system. In the paper data and log have a disk each; a mount serves one file
+    /// system, so they share one, which is as fast as two disks.
+    pub fn database_speed(&self) -> Speed {
+        Speed { iops: self.slow_speed.iops * 2, bytes_per_s: self.slow_speed.bytes_per_s * 2 }
+    }
+
+    /// The scarcest capacity.
+    pub fn least_mib(&self) -> u64 {
+        self.capacities_mib[0]
+    }
+
+    /// The most ample one.
+    pub fn most_mib(&self) -> u64 {
+        self.capacities_mib[self.capacities_mib.len() - 1]
+    }
+
+    /// Capacities on the SSD: the two largest, or in a short run the largest.
+    pub fn ssd_capacities_mib(&self) -> Vec<u64> {
+        let count = if self.quick { 1 } else { 2 };
+        self.capacities_mib.iter().rev().take(count).rev().copied().collect()
+    }
+
+    /// Facts for the report.
+    pub fn facts(&self) -> Map<String, Value> {
+        let mut facts = Map::new();
+        let mut add = |name: &str, value: Value| facts.insert(name.to_owned(), value);
+        add("quick", json!(self.quick));
+        add("seconds", json!(self.span.count.as_secs()));
+        add("run_in_s", json!(self.span.run_in.as_secs()));
+        add("rounds", json!(self.rounds));
+        add("capacities_mib", json!(self.capacities_mib));
+        add("warehouses", json!(self.size.warehouses));
+        add("items", json!(self.size.items));
+        add("customers_per_district", json!(self.size.customers));
+        add("terminals", json!(self.terminals));
+        add("shared_buffers_mib", json!(self.buffers_mib));
+        add("max_wal_size_mib", json!(self.wal_mib));
+        add("redis_servers", json!(self.redis_servers));
+        add("redis_records", json!(self.redis_records));
+        add("redis_clients", json!(self.redis_clients));
+        add("database_iops", json!(self.database_speed().iops));
+        add("slow_iops", json!(self.slow_speed.iops));
+        add("slow_bytes_per_s", json!(self.slow_speed.bytes_per_s));
+        add("ssd_iops", json!(self.fast_speed.iops));
+        add("ssd_bytes_per_s", json!(self.fast_speed.bytes_per_s));
+        facts
+    }
+}
+
+fn policies(names: &[String]) -> anyhow::Result<Vec<Policy>> {
+    if names.is_empty() {
+        return Ok(Policy::EVERY.to_vec());
+    }
+    let mut policies = Vec::new();
+    for name in names {
+        let Some(policy) = Policy::called(name) else {
+            let known: Vec<&str> = Policy::EVERY.iter().map(|policy| policy.name()).collect();
+            bail!("no policy is called {name:?}; there are {}", known.join(", "));
+        };
+        policies.push(policy);
+    }
+    policies.sort_unstable();
+    policies.dedup();
+    Ok(policies)
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// The scale that `words` ask for.
+    pub fn scale(words: &str) -> anyhow::Result<Scale> {
+        #[derive(clap::Parser)]
+        struct Command {
+            #[command(flatten)]
+            args: Args,
+        }
+        let words = format!("quire wcache {words}");
+        let command: Command = clap::Parser::parse_from(words.split_ascii_whitespace());
+        Scale::new(&command.args)
+    }
+
+    #[test]
+    fn options_are_taken_and_nonsense_refused() {
+        let scale = scale("--policies cp+pi+ioi,ALL --sizes 64,32 --seconds 8 --warehouses 2").unwrap();
+        assert_eq!(scale.policies, [Policy::All, Policy::CpPiIoi]);
+        assert_eq!((scale.least_mib(), scale.most_mib()), (32, 64));
+        assert_eq!(scale.span.count, Duration::from_secs(8));
+        assert!(self::scale("--policies best").unwrap_err().to_string().contains("CP+PI+IOI"));
+        assert!(self::scale("--warehouses 0").is_err());
+    }
+
+    #[test]
+    fn the_paper_s_ends_are_the_default() {
+        let scale = scale("").unwrap();
+        assert_eq!((scale.least_mib(), scale.most_mib(), scale.size.warehouses, scale.terminals), (32, 4096, 10, 24));
+        assert_eq!(scale.ssd_capacities_mib(), [512, 4096]);
+    }
+}

@@ -1,0 +1,81 @@
+//! YCSB's clients: a thread and a connection each, the next request when the last is answered.
+//!
+//! Relies on servers on loopback ports. As in YCSB, a latency is that of one request of a closed loop.
+
+use std::time::Instant;
+
+use anyhow::{Context, bail};
+
+use super::records::{Does, FIELD_BYTES, Requests, Workload, push_insert};
+use crate::resp::{Connection, Value};
+use crate::wcache::lab::interrupt::Interrupt;
+use crate::wcache::lab::stage::Span;
+use crate::wcache::phase::{self, Phase};
+use crate::wcache::tally::Tally;
+use crate::wcache::watch::Watch;
+use crate::words::{Dice, Values};
+
+/// A run.
+#[derive(Clone, Copy, Debug)]
+pub struct Run<'a> {
+    /// What is asked.
+    pub workload: Workload,
+    /// The servers.
+    pub ports: &'a [u16],
+    /// Records in each.
+    pub records: u64,
+    /// Clients in all.
+    pub clients: usize,
+    /// For how long.
+    pub span: Span,
+}
+
+/// Inserts `records` records.
+///
+/// # Errors
+/// When the server refuses, or there was an interrupt.
+pub fn fill(port: u16, records: u64, interrupt: &Interrupt) -> anyhow::Result<()> {
+    let mut connection = Connection::open(port).context("a connection to fill with")?;
+    let (values, mut dice) = (Values::new(FIELD_BYTES, 5), Dice::new(6));
+    let mut batch = Vec::new();
+    for first in (0..records).step_by(64) {
+        interrupt.check()?;
+        batch.clear();
+        let end = (first + 64).min(records);
+        (first..end).for_each(|record| push_insert(&mut batch, record, &values, &mut dice));
+        connection.send(&batch)?;
+        if connection.skip((end - first) as usize * 2)? > 0 {
+            bail!("the server refused a record");
+        }
+    }
+    Ok(())
+}
+
+/// Runs the clients.
+///
+/// # Errors
+/// When a server fails, `watch` complains, or there was an interrupt.
+pub fn run(run: Run<'_>, interrupt: &Interrupt, watch: &mut dyn Watch) -> anyhow::Result<Tally> {
+    phase::load(run.clients, run.span, interrupt, watch, |number, phase| client(run, number, phase))
+}
+
+fn client(run: Run<'_>, number: usize, phase: &Phase) -> anyhow::Result<Tally> {
+    let mut connection = Connection::open(run.ports[number % run.ports.len()]).context("a client's connection")?;
+    let mut requests = Requests::new(run.workload, run.records, number as u64);
+    let (mut tally, mut request) = (Tally::default(), Vec::new());
+    while phase.goes_on() {
+        let does = requests.next(&mut request);
+        let began = Instant::now();
+        connection.send(&request)?;
+        match (does, connection.reply()?) {
+            (Does::Read, Value::Array(words)) if !words.is_empty() => {}
+            (Does::Update, Value::Int(_)) => {}
+            (_, reply) => bail!("a request was answered by {reply:?}"),
+        }
+        if phase.counts() {
+            tally.ops += 1;
+            tally.note(if does == Does::Read { "read" } else { "update" }, began.elapsed().as_micros() as u64);
+        }
+    }
+    Ok(tally)
+}

@@ -1,0 +1,134 @@
+//! Records and requests.
+//!
+//! Relies on [`Zipf`] (0.99) and [`Scatter`]: YCSB's scrambled Zipfian choice.
+
+use crate::words::{Dice, Values};
+use crate::zipf::{Scatter, Zipf};
+
+/// Fields of a record.
+pub const FIELDS: u64 = 10;
+/// Bytes of a field.
+pub const FIELD_BYTES: usize = 100;
+/// The sorted set of all keys.
+const INDEX: &str = "_indices";
+const SKEW: f64 = 0.99;
+
+/// A workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Workload {
+    /// Half reads, half updates.
+    A,
+    /// 95 reads of a hundred.
+    B,
+}
+
+impl Workload {
+    /// As figures name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::A => "ycsb_a",
+            Self::B => "ycsb_b",
+        }
+    }
+
+    fn reads_percent(self) -> u64 {
+        match self {
+            Self::A => 50,
+            Self::B => 95,
+        }
+    }
+}
+
+/// Makes requests.
+#[derive(Debug)]
+pub struct Requests {
+    workload: Workload,
+    zipf: Zipf,
+    scatter: Scatter,
+    dice: Dice,
+    values: Values,
+}
+
+/// What a request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Does {
+    /// Gets a record.
+    Read,
+    /// Sets a field.
+    Update,
+}
+
+impl Requests {
+    /// Requests of client `client` to `records` records.
+    pub fn new(workload: Workload, records: u64, client: u64) -> Self {
+        Self {
+            workload,
+            zipf: Zipf::new(records, SKEW),
+            scatter: Scatter::new(records, 2),
+            dice: Dice::new(client + 41),
+            values: Values::new(FIELD_BYTES, client + 901),
+        }
+    }
+
+    /// Puts the next request into `to`, which is emptied before.
+    pub fn next(&mut self, to: &mut Vec<u8>) -> Does {
+        to.clear();
+        let key = key(self.scatter.key(self.zipf.roll(&mut self.dice)));
+        if self.dice.below(100) < self.workload.reads_percent() {
+            push(to, &[b"HGETALL", key.as_bytes()]);
+            return Does::Read;
+        }
+        let field = format!("field{}", self.dice.below(FIELDS));
+        push(to, &[b"HSET", key.as_bytes(), field.as_bytes(), self.values.pick(&mut self.dice)]);
+        Does::Update
+    }
+}
+
+fn key(record: u64) -> String {
+    format!("user{record:012}")
+}
+
+/// Appends the two requests that insert `record`.
+pub fn push_insert(to: &mut Vec<u8>, record: u64, values: &Values, dice: &mut Dice) {
+    let key = key(record);
+    let fields: Vec<String> = (0..FIELDS).map(|field| format!("field{field}")).collect();
+    let mut words: Vec<&[u8]> = vec![b"HSET", key.as_bytes()];
+    for field in &fields {
+        words.push(field.as_bytes());
+        words.push(values.pick(dice));
+    }
+    push(to, &words);
+    push(to, &[b"ZADD", INDEX.as_bytes(), record.to_string().as_bytes(), key.as_bytes()]);
+}
+
+fn push(to: &mut Vec<u8>, words: &[&[u8]]) {
+    to.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
+    for word in words {
+        to.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+        to.extend_from_slice(word);
+        to.extend_from_slice(b"\r\n");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_and_updates_are_in_the_workloads_shares() {
+        let mut request = Vec::new();
+        for (workload, low, high) in [(Workload::A, 4500, 5500), (Workload::B, 9300, 9700)] {
+            let mut requests = Requests::new(workload, 1000, 3);
+            let reads = (0..10_000).filter(|_| requests.next(&mut request) == Does::Read).count();
+            assert!((low..high).contains(&reads), "{reads}");
+        }
+    }
+
+    #[test]
+    fn a_record_is_a_hash_of_ten_fields() {
+        let (values, mut dice, mut to) = (Values::new(FIELD_BYTES, 1), Dice::new(1), Vec::new());
+        push_insert(&mut to, 7, &values, &mut dice);
+        assert!(to.starts_with(b"*22\r\n$4\r\nHSET\r\n$16\r\nuser000000000007\r\n$6\r\nfield0\r\n$100\r\n"));
+        assert!(to.ends_with(b"*4\r\n$4\r\nZADD\r\n$8\r\n_indices\r\n$1\r\n7\r\n$16\r\nuser000000000007\r\n"));
+    }
+}

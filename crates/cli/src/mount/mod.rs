@@ -1,0 +1,157 @@
+//! `quire mount`, `quire unmount`, `quire critical` and `quire stats`: a directory behind the write cache.
+//!
+//! Relies on `quire-fuse` for the mount itself; the other three talk to a mount through attributes of its root.
+
+mod args;
+mod background;
+mod hint;
+mod stats;
+mod unmount;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Context, bail};
+use clap::ArgMatches;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use quire_durable::cache::{Policy, Progress};
+use quire_fuse::{MountConfig, Mounted, Remover, Rules};
+
+use crate::{logging, size};
+
+pub use args::{critical, mount, stats, unmount};
+pub use hint::run as run_critical;
+pub use stats::run as run_stats;
+pub use unmount::run as run_unmount;
+
+/// Mounts, and serves until it is unmounted.
+pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+    if let Some(path) = matches.get_one::<PathBuf>("stats") {
+        return stats::print(path, false, matches.get_flag("json"));
+    }
+    let config = config(matches)?;
+    if matches.get_flag("daemon") {
+        return background::start(matches.contains_id("log-file"));
+    }
+    logging::plain(matches.get_one::<PathBuf>("log-file").map(PathBuf::as_path))?;
+    let mounted = Mounted::start(&config)?;
+    announce(&config, &mounted);
+    watch_signals(mounted.remover())?;
+    let drain = matches.get_flag("drain");
+    let bar = drain.then(bar);
+    let mut tell = |progress: &Progress| {
+        if let Some(bar) = &bar {
+            show(bar, progress);
+        }
+    };
+    let ended = mounted.finish(drain.then_some(&mut tell));
+    if let Some(bar) = bar {
+        bar.finish_and_clear();
+    }
+    let figures = ended.context("unmounted, but")?;
+    let left = figures["cache"]["cached_blocks"].as_u64().unwrap_or(0) * 4096;
+    let words = match left {
+        0 => "everything is in the directory".to_owned(),
+        left => {
+            format!("{} are in the log only: the next mount needs it (--drain brings them back)", size::words(left))
+        }
+    };
+    say(&format!("unmounted {}: {words}", config.mount_point.display()));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A line for people; whoever started this may be gone.
+fn say(line: &str) {
+    let mut out = std::io::stdout();
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}
+
+fn config(matches: &ArgMatches) -> anyhow::Result<MountConfig> {
+    let path = |name: &str| matches.get_one::<PathBuf>(name).cloned().with_context(|| format!("{name} is missing"));
+    let mut config = MountConfig::new(path("backing")?, path("mountpoint")?, path("log")?);
+    if !config.backing.is_dir() {
+        bail!("{} is not a directory: name the one on the slow device", config.backing.display());
+    }
+    config.cache.capacity_bytes = matches.get_one::<u64>("capacity").copied().unwrap_or(512 << 20);
+    if let Some(policy) = matches.get_one::<String>("policy") {
+        config.cache.policy = policy.parse::<Policy>()?;
+    }
+    if let Some(file) = matches.get_one::<PathBuf>("rules") {
+        let text = std::fs::read_to_string(file).with_context(|| format!("reading the rules in {}", file.display()))?;
+        config.rules = Rules::parse(&text).with_context(|| format!("in {}", file.display()))?;
+    }
+    config.critical = matches.get_many::<String>("critical").into_iter().flatten().cloned().collect();
+    config.auto_critical = matches.get_flag("auto-critical");
+    config.allow_other = matches.get_flag("allow-other");
+    config.read_only = matches.get_flag("read-only");
+    config.stats_file = matches.get_one::<PathBuf>("stats-file").cloned();
+    Ok(config)
+}
+
+fn announce(config: &MountConfig, mounted: &Mounted) {
+    let found = mounted.recovered();
+    let log = match (found.is_new, found.log.clean) {
+        (true, _) => "new".to_owned(),
+        (false, true) => format!("{} blocks kept from last time", found.log.cached_blocks),
+        (false, false) => format!("{} blocks of {} files recovered", found.log.cached_blocks, found.files),
+    };
+    let bytes = mounted.log_bytes();
+    if !found.is_new && bytes + (64 << 10) < config.cache.capacity_bytes {
+        tracing::warn!(bytes, "the log keeps the size it was made with; --drain, then remove the file, to change it");
+    }
+    for path in &found.lost {
+        tracing::warn!(path = %path.display(), "bytes whose file is gone were kept");
+    }
+    say(&format!(
+        "mounted {} at {} (policy {}, log {}: {}, {log})",
+        config.backing.display(),
+        config.mount_point.display(),
+        config.cache.policy,
+        config.log.display(),
+        size::words(bytes),
+    ));
+}
+
+/// The first signal unmounts; if the mount is in use it ends with its last user. The second leaves at once.
+fn watch_signals(remover: Remover) -> anyhow::Result<()> {
+    use signal_hook::consts::{SIGINT, SIGTERM};
+    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM]).context("waiting for signals")?;
+    let seen = Arc::new(AtomicUsize::new(0));
+    let watch = move || {
+        for _ in signals.forever() {
+            if seen.fetch_add(1, Ordering::Relaxed) > 0 {
+                say("leaving at once: what was not flushed is lost, the rest is in the log");
+                std::process::exit(1);
+            }
+            let Err(error) = remover.remove(false) else { continue };
+            tracing::warn!(%error, "in use: it ends when its last user does; another signal ends it now");
+            if let Err(error) = remover.remove(true) {
+                tracing::error!(%error, "unmounting failed");
+            }
+        }
+    };
+    std::thread::Builder::new().name("signals".into()).spawn(watch).context("waiting for signals")?;
+    Ok(())
+}
+
+fn bar() -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
+    if let Ok(style) = ProgressStyle::with_template("writing back {bar:30} {bytes} of {total_bytes}, {msg}") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+fn show(bar: &ProgressBar, progress: &Progress) {
+    let left = progress.cached_blocks * 4096;
+    let total = bar.length().unwrap_or(0).max(left);
+    bar.set_length(total);
+    bar.set_position(total - left);
+    bar.set_message(match progress.eta_ms {
+        Some(ms) => format!("{} s left", ms.div_ceil(1000)),
+        None => "time left unknown".to_owned(),
+    });
+}

@@ -1,0 +1,56 @@
+//! `quire unmount`.
+//!
+//! Relies on the mount's figures for which process serves it: that ends when everything is durable.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::ArgMatches;
+use quire_sys::{mounts, task};
+
+use crate::mount::stats;
+
+/// Unmounts, and waits for whoever served it.
+pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+    let path: &PathBuf = matches.get_one("mountpoint").context("a mount point")?;
+    let lazy = matches.get_flag("lazy");
+    if mounts::is_orphaned(path) {
+        mounts::unmount(path, true).with_context(|| format!("unmounting {}", path.display()))?;
+        println!("nobody served it any more: what the log holds is kept for the next mount");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let Ok(figures) = stats::of(path) else { bail!("{} is no mount of quire", path.display()) };
+    let server = figures["pid"].as_u64().and_then(|number| u32::try_from(number).ok());
+    let server = server.and_then(|number| Some((number, task::identity(number)?)));
+    match mounts::unmount(path, lazy) {
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::ResourceBusy => {
+            bail!("{} is in use: end who uses it (fuser -vm {}), or give --lazy", path.display(), path.display())
+        }
+        Err(error) => return Err(error).with_context(|| format!("unmounting {}", path.display())),
+    }
+    if !lazy {
+        wait_for(server, path);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn wait_for(server: Option<(u32, task::Identity)>, path: &Path) {
+    let Some((number, identity)) = server else { return };
+    let mut waits = 0_u64;
+    // A process that has ended and was not waited for has no program any more.
+    let lives = || {
+        task::identity(number).is_some_and(|now| now.start_ticks == identity.start_ticks)
+            && task::program_of(number).is_some()
+    };
+    while lives() {
+        if waits == 100 {
+            eprintln!("{}: waiting until everything is durable (process {number})", path.display());
+        }
+        waits += 1;
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

@@ -1,0 +1,144 @@
+//! The regular files that are open, or of which something is still on its way to the slow device.
+//!
+//! A body is a file's inode, whatever names it has: its open file in the directory, its volume in the cache if it has been
+//! written, and what the next flush owes. It stays as long as somebody uses it ([`Body::users`]) or its volume holds
+//! anything, and keeps its file open, so that its inode number means this file.
+//!
+//! Locks, from the outside in: a body's `attaching` or `syncing`, the map of bodies, a body's state.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use quire_durable::cache::VolumeId;
+
+use crate::backing::Times;
+use crate::table::Attached;
+use crate::unsynced::Owed;
+
+/// What changes about a body.
+#[derive(Debug)]
+pub struct State {
+    /// Who uses it: open files and operations under way.
+    pub users: usize,
+    /// Its volume, once it has been written to.
+    pub attached: Option<Attached>,
+    /// It has no name any more: the directory that had the last one.
+    pub removed: Option<Arc<OwnedFd>>,
+    /// What the next flush owes.
+    pub owed: Owed,
+    /// When the last user went.
+    pub unused_since: Instant,
+}
+
+/// A regular file.
+#[derive(Debug)]
+pub struct Body {
+    /// Its inode number in the directory.
+    pub ino: u64,
+    /// The file in the directory.
+    pub file: Arc<File>,
+    /// It could be opened for writing.
+    pub writable: bool,
+    /// When it was last written.
+    pub times: Arc<Times>,
+    is_log: AtomicBool,
+    /// A flush of its file failed, so nothing about it is certain any more.
+    failed: AtomicBool,
+    /// Held while what a flush owes is brought to the slow device: others who flush wait for that.
+    syncing: Mutex<()>,
+    /// Held while it becomes a volume.
+    attaching: Mutex<()>,
+    state: Mutex<State>,
+}
+
+impl Body {
+    /// The file with this inode number.
+    pub fn new(ino: u64, file: File, writable: bool, owed: Owed) -> Self {
+        let state = State { users: 0, attached: None, removed: None, owed, unused_since: Instant::now() };
+        Self {
+            ino,
+            file: Arc::new(file),
+            writable,
+            times: Arc::default(),
+            is_log: AtomicBool::new(false),
+            failed: AtomicBool::new(false),
+            syncing: Mutex::new(()),
+            attaching: Mutex::new(()),
+            state: Mutex::new(state),
+        }
+    }
+
+    /// What changes about it.
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for whoever brings what a flush owes to the slow device.
+    pub fn syncing(&self) -> MutexGuard<'_, ()> {
+        self.syncing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for whoever makes a volume of it.
+    pub fn attaching(&self) -> MutexGuard<'_, ()> {
+        self.attaching.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Its volume, if it has one.
+    pub fn volume(&self) -> Option<VolumeId> {
+        self.state().attached.map(|attached| attached.volume)
+    }
+
+    /// Whether it is a log, as the rules say.
+    pub fn is_log(&self) -> bool {
+        self.is_log.load(Ordering::Relaxed)
+    }
+
+    /// Says whether it is a log.
+    pub fn set_log(&self, is_log: bool) {
+        self.is_log.store(is_log, Ordering::Relaxed);
+    }
+
+    /// Whether a flush of its file has failed.
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// A flush of its file has failed: no later one may say otherwise.
+    pub fn set_failed(&self) {
+        self.failed.store(true, Ordering::Relaxed);
+    }
+
+    /// The next flush owes this, too.
+    pub fn owe(&self, owed: Owed) {
+        let mut state = self.state();
+        state.owed.always |= owed.always;
+        state.owed.attributes |= owed.attributes;
+    }
+}
+
+/// All bodies, by inode number.
+#[derive(Debug, Default)]
+pub struct Bodies {
+    map: Mutex<HashMap<u64, Arc<Body>>>,
+}
+
+impl Bodies {
+    /// The map.
+    pub fn map(&self) -> MutexGuard<'_, HashMap<u64, Arc<Body>>> {
+        self.map.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The body of an inode, if there is one, without using it.
+    pub fn get(&self, ino: u64) -> Option<Arc<Body>> {
+        self.map().get(&ino).cloned()
+    }
+
+    /// All of them, without using them.
+    pub fn all(&self) -> Vec<Arc<Body>> {
+        self.map().values().cloned().collect()
+    }
+}

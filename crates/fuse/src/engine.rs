@@ -1,0 +1,522 @@
+//! The bytes of regular files: reading and writing them through the cache, making them durable, and giving files up.
+//!
+//! A file becomes a volume of the cache when it is first written, and stops being one when nothing of it is pending and
+//! nobody has it open. Until then its length is the cache's, not the directory's.
+//!
+//! Relies on the kernel to let only one at a time write to a file or change its length.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Instant, SystemTime};
+
+use fuser::Errno;
+use quire_device::{Caching, Device, Engine as Transfers, of_file};
+use quire_durable::cache::{
+    BLOCK_BYTES, CriticalReason, Growth, Scope, TaskId, Tasks, VolumeId, VolumeSpec, WriteCache, WriteContext,
+};
+use quire_sys::at::{self, Access, Reservation};
+
+use crate::backing::Backing;
+use crate::bodies::{Bodies, Body};
+use crate::config::Wrap;
+use crate::error::{Answer, told};
+use crate::graves::{Grave, Graves};
+use crate::home::Home;
+use crate::space::Space;
+use crate::table::{Attached, Table};
+use crate::unsynced::{Owed, Unsynced};
+use crate::who::Rules;
+
+/// The mount itself, for what it writes in nobody's name and somebody waits for.
+pub const SYSTEM: TaskId = TaskId(1 << 62);
+/// Most bytes that are zeroed at once; more would keep the cache busy for long.
+const MOST_ZEROS: u64 = 64 << 20;
+
+/// Requests served, by kind.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Reads, and their bytes.
+    pub reads: AtomicU64,
+    /// See `reads`.
+    pub read_bytes: AtomicU64,
+    /// Writes, and their bytes.
+    pub writes: AtomicU64,
+    /// See `writes`.
+    pub written_bytes: AtomicU64,
+    /// Flushes of files.
+    pub flushes: AtomicU64,
+    /// Of those, so many had to bring names or attributes to the slow device.
+    pub slow_syncs: AtomicU64,
+    /// Writes that were to be durable at once.
+    pub durable_writes: AtomicU64,
+}
+
+/// Everything about files' bytes.
+pub struct Engine {
+    /// The cache.
+    pub cache: WriteCache,
+    /// The directory.
+    pub home: Home,
+    /// Files in use.
+    pub bodies: Bodies,
+    /// Requests served.
+    pub counts: Counts,
+    unsynced: Unsynced,
+    graves: Graves,
+    table: Table,
+    space: Space,
+    rules: Rules,
+    wrap_slow: Option<Wrap>,
+    _system: Scope,
+}
+
+/// What the cache knows better than the directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct View {
+    /// Bytes of the file.
+    pub len: u64,
+    /// When it was last written.
+    pub modified: Option<SystemTime>,
+}
+
+/// A body in use; dropping it ends that, which may take time if the file has no name any more.
+pub struct Use {
+    engine: Arc<Engine>,
+    /// The body.
+    pub body: Arc<Body>,
+}
+
+impl Drop for Use {
+    fn drop(&mut self) {
+        self.engine.release(&self.body);
+    }
+}
+
+impl Engine {
+    /// The engine over an open cache.
+    pub fn new(
+        cache: WriteCache,
+        home: Home,
+        table: Table,
+        rules: Rules,
+        wrap_slow: Option<Wrap>,
+        tasks: &Arc<Tasks>,
+    ) -> Self {
+        Self {
+            cache,
+            home,
+            bodies: Bodies::default(),
+            counts: Counts::default(),
+            unsynced: Unsynced::default(),
+            graves: Graves::default(),
+            table,
+            space: Space::default(),
+            rules,
+            wrap_slow,
+            _system: tasks.enter(SYSTEM, CriticalReason::Hint),
+        }
+    }
+
+    /// The body of the regular file at `place`, opened if need be.
+    ///
+    /// # Errors
+    /// The file can't be opened.
+    pub fn open(self: &Arc<Self>, place: impl AsFd, ino: u64) -> io::Result<Use> {
+        let mut map = self.bodies.map();
+        let body = match map.get(&ino) {
+            Some(body) => Arc::clone(body),
+            None => {
+                let (file, writable) = match at::open(&place, Access::ReadWrite) {
+                    Ok(file) => (file, true),
+                    // Read-only file systems, immutable files, programs that are being run.
+                    Err(_) => (at::open(&place, Access::Read)?, false),
+                };
+                let body = Arc::new(Body::new(ino, file, writable, self.unsynced.take(ino)));
+                map.insert(ino, Arc::clone(&body));
+                body
+            }
+        };
+        body.state().users += 1;
+        drop(map);
+        Ok(self.begun(body))
+    }
+
+    /// The body of a file that was just made.
+    pub fn adopt(self: &Arc<Self>, file: File, ino: u64) -> Use {
+        let mut map = self.bodies.map();
+        let new = || Arc::new(Body::new(ino, file, true, Owed::default()));
+        let body = Arc::clone(map.entry(ino).or_insert_with(new));
+        body.state().users += 1;
+        drop(map);
+        body.owe(Owed { always: true, attributes: false });
+        self.begun(body)
+    }
+
+    fn begun(self: &Arc<Self>, body: Arc<Body>) -> Use {
+        if self.rules.names_logs() {
+            body.set_log(self.is_log(&body.file));
+        }
+        Use { engine: Arc::clone(self), body }
+    }
+
+    fn is_log(&self, file: &File) -> bool {
+        let path = at::path_of(file);
+        let inside = path.as_deref().map(Path::new).and_then(|path| path.strip_prefix(&self.home.path).ok());
+        inside.is_some_and(|path| self.rules.is_log(&path.to_string_lossy()))
+    }
+
+    fn release(&self, body: &Arc<Body>) {
+        let mut map = self.bodies.map();
+        let mut state = body.state();
+        state.users -= 1;
+        state.unused_since = Instant::now();
+        if state.users > 0 {
+            return;
+        }
+        let removed = state.removed.clone();
+        let ends = removed.is_some() || state.attached.is_none();
+        let attached = if ends { state.attached.take() } else { None };
+        let owed = state.owed;
+        if ends {
+            map.remove(&body.ino);
+            if removed.is_none() {
+                self.unsynced.note(body.ino, owed);
+            }
+        }
+        drop(state);
+        drop(map);
+        body.times.tell(&body.file, true);
+        if let (Some(attached), Some(dir)) = (attached, removed) {
+            self.graves.dig(Grave { body: Arc::clone(body), attached, dir });
+        }
+    }
+
+    fn forget(&self, attached: Attached, ino: u64) {
+        match self.cache.forget(attached.volume) {
+            Ok(()) => self.table.free(attached.place),
+            Err(error) => drop(told(&error, "giving a file up", ino)),
+        }
+    }
+
+    /// A name was taken away in `dir`: if it was the file's last, its bytes are given up when nobody uses it and the
+    /// directory durably lacks the name.
+    pub fn lost_name(&self, ino: u64, dir: &Arc<OwnedFd>) {
+        let mut map = self.bodies.map();
+        let Some(body) = map.get(&ino).map(Arc::clone) else { return };
+        if at::facts(&*body.file).is_ok_and(|facts| facts.links > 0) {
+            return;
+        }
+        let mut state = body.state();
+        state.removed = Some(Arc::clone(dir));
+        let attached = state.attached;
+        if state.users == 0 {
+            state.attached = None;
+            map.remove(&ino);
+        }
+        let unused = state.users == 0;
+        drop(state);
+        drop(map);
+        let Some(attached) = attached else { return };
+        if unused && self.cache.volume_state(attached.volume).is_some_and(|known| known.is_idle) {
+            return self.forget(attached, ino);
+        }
+        self.table.mark_removed(&self.cache, &attached, &body.file, ino, SYSTEM);
+        if unused {
+            self.graves.dig(Grave { body, attached, dir: Arc::clone(dir) });
+        }
+    }
+
+    /// Gives up the bytes of files that are gone. Not before the directory durably lacks their names: else a power cut
+    /// might bring a name back without its bytes.
+    pub fn bury(&self) {
+        for Grave { body, attached, .. } in self.graves.take_durable(&self.home.root) {
+            self.forget(attached, body.ino);
+        }
+    }
+
+    /// Ends the volume of a file that nobody uses and of which nothing is pending.
+    pub fn retire(&self, body: &Arc<Body>, idle: std::time::Duration) {
+        let mut map = self.bodies.map();
+        let mut state = body.state();
+        let Some(attached) = state.attached.filter(|_| state.users == 0 && state.unused_since.elapsed() >= idle) else {
+            return;
+        };
+        let known = self.cache.volume_state(attached.volume);
+        if known.is_some_and(|known| !known.is_idle || known.dead.is_some()) {
+            return;
+        }
+        state.attached = None;
+        map.remove(&body.ino);
+        self.unsynced.note(body.ino, state.owed);
+        drop(state);
+        drop(map);
+        body.times.tell(&body.file, true);
+        self.forget(attached, body.ino);
+    }
+
+    /// A file recovered from the log's names, with its volume's number.
+    ///
+    /// # Errors
+    /// The cache can't take it.
+    pub fn restore(&self, file: File, ino: u64, attached: Attached) -> Result<(), quire_durable::cache::CacheError> {
+        let body = Arc::new(Body::new(ino, file, true, Owed { always: true, attributes: true }));
+        self.attach(&body, attached.volume)?;
+        body.state().attached = Some(attached);
+        self.bodies.map().insert(ino, body);
+        Ok(())
+    }
+
+    /// Attaches the body's file to the cache; also anew, after its device was full.
+    ///
+    /// # Errors
+    /// The cache can't take it.
+    pub fn attach(&self, body: &Body, volume: VolumeId) -> Result<(), quire_durable::cache::CacheError> {
+        let name = at::path_of(&*body.file)
+            .map_or_else(|| format!("inode {}", body.ino), |path| path.to_string_lossy().into_owned());
+        let file = body.file.try_clone().map_err(|error| quire_durable::cache::CacheError::Slow {
+            volume,
+            cause: quire_device::DeviceError::new(quire_device::Action::Open, &name, &error),
+        })?;
+        let inner = of_file(name, file, Caching::Buffered, Transfers::Threads);
+        let inner = self.wrap_slow.as_ref().map_or(Arc::clone(&inner), |wrap| wrap(inner));
+        let device: Arc<dyn Device> = Arc::new(Backing::new(inner, Arc::clone(&body.file), Arc::clone(&body.times)));
+        self.cache.attach(&VolumeSpec { id: volume, device, growth: Growth::Grows })
+    }
+
+    /// The body's volume, which it gets now if it has none.
+    fn volume_of(&self, body: &Body) -> Answer<VolumeId> {
+        if let Some(volume) = body.volume() {
+            return Ok(volume);
+        }
+        // Not under the body's state: whoever opens a file looks at that, and the table may have to wait for a device.
+        let _one = body.attaching();
+        if let Some(volume) = body.volume() {
+            return Ok(volume);
+        }
+        if !body.writable {
+            return Err(Errno::EROFS);
+        }
+        let failed = |error| told(&error, "preparing a file for writing", body.ino);
+        let (place, volume) = self.table.add(&self.cache, &body.file, body.ino, SYSTEM).map_err(failed)?;
+        if let Err(error) = self.attach(body, volume) {
+            self.table.free(place);
+            return Err(failed(error));
+        }
+        let mut state = body.state();
+        state.attached = Some(Attached { volume, place });
+        let removed = state.removed.is_some();
+        drop(state);
+        if removed {
+            // Its last name went before there was a volume to tell that of.
+            self.table.mark_removed(&self.cache, &Attached { volume, place }, &body.file, body.ino, SYSTEM);
+        }
+        Ok(volume)
+    }
+
+    /// What the cache knows better than the directory about the file with this inode number.
+    pub fn view(&self, ino: u64) -> Option<View> {
+        let body = self.bodies.get(ino)?;
+        let len = self.cache.len(body.volume()?).ok()?;
+        Some(View { len, modified: body.times.modified() })
+    }
+
+    /// Reads at most `len` bytes.
+    ///
+    /// # Errors
+    /// A device fails.
+    pub fn read(&self, body: &Body, offset: u64, len: usize) -> Answer<Vec<u8>> {
+        let mut bytes = vec![0; len];
+        let got = match body.volume() {
+            Some(volume) => {
+                self.cache.read(volume, offset, &mut bytes).map_err(|error| told(&error, "reading", body.ino))?
+            }
+            None => read_file(&body.file, offset, &mut bytes)?,
+        };
+        bytes.truncate(got);
+        self.counts.reads.fetch_add(1, Relaxed);
+        self.counts.read_bytes.fetch_add(got as u64, Relaxed);
+        Ok(bytes)
+    }
+
+    /// Writes; if `context` says that somebody waits, until it is durable.
+    ///
+    /// # Errors
+    /// The slow device is full, or a device fails.
+    pub fn write(&self, body: &Body, offset: u64, bytes: &[u8], context: &WriteContext) -> Answer<()> {
+        let volume = self.volume_of(body)?;
+        let failed = |error| told(&error, "writing", body.ino);
+        let end = offset.checked_add(bytes.len() as u64).ok_or(Errno::EFBIG)?;
+        let growth = end.saturating_sub(self.cache.len(volume).map_err(failed)?);
+        let admit = || self.space.admit(&self.home.root, growth.min(bytes.len() as u64), || self.pending_bytes());
+        if growth > 0 && !admit() {
+            // Files that are gone may still have theirs.
+            self.bury();
+            if !admit() {
+                return Err(Errno::ENOSPC);
+            }
+        }
+        body.times.touch();
+        let ticket = self.cache.write(volume, offset, bytes, context).map_err(failed)?;
+        self.counts.writes.fetch_add(1, Relaxed);
+        self.counts.written_bytes.fetch_add(bytes.len() as u64, Relaxed);
+        if context.is_sync {
+            self.counts.durable_writes.fetch_add(1, Relaxed);
+            self.cache.wait(&ticket, context).map_err(failed)?;
+            self.sync_owed(body, true)?;
+        }
+        Ok(())
+    }
+
+    fn pending_bytes(&self) -> u64 {
+        let stats = self.cache.stats();
+        stats.pending_bytes + stats.cached_blocks * BLOCK_BYTES as u64
+    }
+
+    /// Makes everything written to the file durable, in the name of `context.task`; with `data_only`, not what is known
+    /// about it besides its name and length.
+    ///
+    /// # Errors
+    /// A device fails.
+    pub fn flush(&self, body: &Body, data_only: bool, context: &WriteContext) -> Answer<()> {
+        self.counts.flushes.fetch_add(1, Relaxed);
+        if let Some(volume) = body.volume() {
+            self.cache.flush(volume, context).map_err(|error| told(&error, "flushing", body.ino))?;
+        }
+        self.sync_owed(body, data_only)
+    }
+
+    fn sync_owed(&self, body: &Body, data_only: bool) -> Answer<()> {
+        let _one = body.syncing();
+        if body.has_failed() {
+            return Err(Errno::EIO);
+        }
+        let due = {
+            let mut state = body.state();
+            let due = state.owed.always || (state.owed.attributes && !data_only);
+            if due {
+                state.owed = Owed::default();
+            }
+            due
+        };
+        if !due {
+            return Ok(());
+        }
+        self.counts.slow_syncs.fetch_add(1, Relaxed);
+        body.times.tell(&body.file, true);
+        body.file.sync_all().map_err(|error| {
+            body.set_failed();
+            // Should the file be closed and opened again, nothing is taken for durable that isn't.
+            body.owe(Owed { always: true, attributes: true });
+            tracing::error!(%error, inode = body.ino, "flushing a file of the directory failed: it is not trusted any more");
+            Errno::from(error)
+        })
+    }
+
+    /// Makes the file `len` bytes long.
+    ///
+    /// # Errors
+    /// A device fails.
+    pub fn set_len(&self, body: &Body, len: u64, context: &WriteContext) -> Answer<()> {
+        if !body.writable {
+            return Err(Errno::EROFS);
+        }
+        match body.volume() {
+            Some(volume) => {
+                body.times.touch();
+                self.cache.set_len(volume, len, context).map_err(|error| told(&error, "cutting", body.ino))?;
+            }
+            None => body.file.set_len(len)?,
+        }
+        body.owe(Owed { always: true, attributes: false });
+        Ok(())
+    }
+
+    /// Takes space for bytes, or makes them zero.
+    ///
+    /// # Errors
+    /// `ENOTSUP` for more zeros than are reasonable to write; the slow device is full, or a device fails.
+    pub fn reserve(&self, body: &Body, offset: u64, len: u64, wish: Reservation, context: &WriteContext) -> Answer<()> {
+        let old_len = self.len_of(body)?;
+        let end = offset.checked_add(len).ok_or(Errno::EFBIG)?;
+        if wish.zeros {
+            // Written, not punched: whatever is pending for these bytes keeps its place in the order.
+            let until = if wish.keep_len { end.min(old_len) } else { end };
+            if until.saturating_sub(offset) > MOST_ZEROS {
+                return Err(Errno::ENOTSUP);
+            }
+            let zeros = vec![0; 1 << 20];
+            let mut at = offset;
+            while at < until {
+                let part = (until - at).min(zeros.len() as u64);
+                self.write(body, at, &zeros[..part as usize], context)?;
+                at += part;
+            }
+            return Ok(());
+        }
+        at::reserve_within(&body.file, offset, len)?;
+        if !wish.keep_len && end > old_len {
+            self.set_len(body, end, context)?;
+        }
+        body.owe(Owed { always: true, attributes: false });
+        Ok(())
+    }
+
+    /// Where the next data or hole begins. While anything is pending all of the file counts as data.
+    ///
+    /// # Errors
+    /// `ENXIO` beyond the end.
+    pub fn seek(&self, body: &Body, offset: u64, hole: bool) -> Answer<u64> {
+        let idle = body.volume().is_none_or(|volume| self.cache.volume_state(volume).is_none_or(|state| state.is_idle));
+        if idle {
+            // The file's own position is nobody's.
+            return Ok(at::seek(&body.file, offset, hole)?);
+        }
+        let len = self.len_of(body)?;
+        if offset >= len {
+            return Err(Errno::ENXIO);
+        }
+        Ok(if hole { len } else { offset })
+    }
+
+    fn len_of(&self, body: &Body) -> Answer<u64> {
+        match body.volume() {
+            Some(volume) => self.cache.len(volume).map_err(|error| told(&error, "sizing", body.ino)),
+            None => Ok(body.file.metadata()?.len()),
+        }
+    }
+
+    /// Names or attributes of a file were changed.
+    pub fn owe(&self, ino: u64, owed: Owed) {
+        match self.bodies.get(ino) {
+            Some(body) => body.owe(owed),
+            None => self.unsynced.note(ino, owed),
+        }
+    }
+
+    /// A program has set the file's time of writing (or has had the file told the present).
+    pub fn set_modified(&self, ino: u64, modified: SystemTime) {
+        if let Some(body) = self.bodies.get(ino)
+            && body.volume().is_some()
+        {
+            body.times.set(modified);
+        }
+    }
+}
+
+fn read_file(file: &File, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+    let mut done = 0;
+    while done < into.len() {
+        match file.read_at(&mut into[done..], offset + done as u64) {
+            Ok(0) => break,
+            Ok(read) => done += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}

@@ -1,0 +1,110 @@
+//! What can go wrong with a mount, and which error number a program gets.
+//!
+//! Relies on errors of devices being told once in the log, by the cache; here they only become numbers.
+
+use std::io;
+use std::path::PathBuf;
+
+use fuser::Errno;
+use quire_device::DeviceError;
+use quire_durable::cache::CacheError;
+
+/// Why there is no mount.
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    /// The directory can't be used.
+    #[error("cannot use the directory {path}: {cause}")]
+    Backing {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        cause: io::Error,
+    },
+    /// Somebody else uses it.
+    #[error("{path} is in use by another mount: unmount that first (`quire unmount`)")]
+    Busy {
+        /// The directory or the log.
+        path: PathBuf,
+    },
+    /// The fast device can't be used.
+    #[error("cannot use the log {path}: {cause}")]
+    Log {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        cause: io::Error,
+    },
+    /// A device failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The cache can't be opened.
+    #[error(transparent)]
+    Cache(#[from] CacheError),
+    /// The table of volumes is damaged.
+    #[error("the table of volumes is damaged at byte {offset}: {file}; restore it, or lose what only the log holds")]
+    Table {
+        /// The table's file.
+        file: String,
+        /// Where.
+        offset: u64,
+    },
+    /// The log names a file that can't be looked for.
+    #[error(
+        "the log holds bytes of a file (inode {ino}) that can't be opened: {cause}; mount as root, or as whoever mounted \
+         before"
+    )]
+    Unreachable {
+        /// Its inode number.
+        ino: u64,
+        /// Why.
+        cause: io::Error,
+    },
+    /// The system refuses to mount.
+    #[error("cannot mount at {path}: {cause}; `quire doctor` says what FUSE needs here")]
+    Mount {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        cause: io::Error,
+    },
+    /// A thread can't be started.
+    #[error("starting the mount's threads: {0}")]
+    Threads(io::Error),
+}
+
+/// What an operation for a program comes to.
+pub type Answer<T> = Result<T, Errno>;
+
+/// The number by which a program learns of it.
+pub fn errno_of(error: &CacheError) -> Errno {
+    let full = |cause: &DeviceError| if cause.is_full() { Errno::ENOSPC } else { Errno::EIO };
+    match error {
+        CacheError::SlowFull { cause, .. } | CacheError::Slow { cause, .. } => full(cause),
+        CacheError::Beyond { .. } => Errno::EFBIG,
+        _ => Errno::EIO,
+    }
+}
+
+/// Says in the log what failed for whom, and returns the number for the program.
+pub fn told(error: &CacheError, doing: &str, ino: u64) -> Errno {
+    tracing::warn!(%error, inode = ino, "{doing} failed");
+    errno_of(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quire_device::{Action, errno};
+    use quire_durable::cache::VolumeId;
+
+    #[test]
+    fn a_full_slow_device_is_told_apart_from_a_broken_one() {
+        let slow = |errno| CacheError::SlowFull {
+            volume: VolumeId(3),
+            cause: DeviceError::from_errno(Action::Write, "file", errno),
+        };
+        assert_eq!(errno_of(&slow(errno::ENOSPC)), Errno::ENOSPC);
+        assert_eq!(errno_of(&slow(errno::EIO)), Errno::EIO);
+        assert_eq!(errno_of(&CacheError::Closed), Errno::EIO);
+    }
+}

@@ -1,0 +1,171 @@
+//! What a mount keeps for itself: a hidden folder in the directory, and the log's file on the fast device.
+//!
+//! ```text
+//! BACKING/.quire/lock      locked while mounted, so that there is one mount at a time
+//! BACKING/.quire/witness   which log belongs to this directory (see `quire_durable::cache`)
+//! BACKING/.quire/volumes   which volume of the log is which file (see `table.rs`)
+//! BACKING/.quire/lost/     bytes from the log whose file is gone
+//! ```
+//! Relies on locks of files ending with the process, however that ends. The folder is not seen through the mount.
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use quire_device::{BlockDevice, Caching, Device, Directory, Disk, Engine};
+
+use crate::error::MountError;
+
+/// Name of the hidden folder.
+pub const FOLDER: &str = ".quire";
+const LOST: &str = "lost";
+
+/// The folder, open and locked.
+pub struct Home {
+    /// The directory itself.
+    pub root: File,
+    /// Where that is.
+    pub path: PathBuf,
+    folder: Disk,
+    _lock: File,
+}
+
+impl Home {
+    /// Opens the directory and its folder, which is made if need be.
+    ///
+    /// # Errors
+    /// It can't be used, or is in use.
+    pub fn open(path: &Path) -> Result<Self, MountError> {
+        let failed = |cause: io::Error| MountError::Backing { path: path.to_owned(), cause };
+        let whole = path.canonicalize().map_err(failed)?;
+        let root = File::open(&whole).map_err(failed)?;
+        if !root.metadata().map_err(failed)?.is_dir() {
+            return Err(failed(io::ErrorKind::NotADirectory.into()));
+        }
+        let folder = whole.join(FOLDER);
+        if !folder.is_dir() {
+            fs::create_dir(&folder).map_err(failed)?;
+        }
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).map_err(failed)?;
+        let lock = File::options().create(true).append(true).open(folder.join("lock")).map_err(failed)?;
+        take(&lock).map_err(|cause| cause.map_or_else(|| MountError::Busy { path: whole.clone() }, failed))?;
+        let folder = Disk::new(folder).with(Caching::Buffered, Engine::Threads);
+        Ok(Self { root, path: whole, folder, _lock: lock })
+    }
+
+    /// Makes everything in the directory durable: names, and bytes that were written past a mount or before this one.
+    ///
+    /// # Errors
+    /// The directory's device fails.
+    pub fn sync(&self) -> Result<(), MountError> {
+        quire_sys::file::sync_file_system(&self.root)
+            .map_err(|cause| MountError::Backing { path: self.path.clone(), cause })
+    }
+
+    /// A file of the folder, which is made if need be, durably.
+    ///
+    /// # Errors
+    /// The directory's device fails.
+    pub fn device(&self, name: &str) -> Result<Arc<dyn Device>, MountError> {
+        match self.folder.open_to_write(name) {
+            Err(error) if error.is_missing() => {
+                let device = self.folder.create(name)?;
+                device.flush()?;
+                self.folder.sync()?;
+                quire_sys::file::sync_directory(&self.path)
+                    .map_err(|cause| MountError::Backing { path: self.path.clone(), cause })?;
+                Ok(device)
+            }
+            result => Ok(result?),
+        }
+    }
+
+    /// A new file for bytes whose own file is gone.
+    ///
+    /// # Errors
+    /// The directory's device fails.
+    pub fn lost(&self, name: &str) -> Result<(Arc<dyn Device>, PathBuf), MountError> {
+        let path = self.path.join(FOLDER).join(LOST);
+        fs::create_dir_all(&path).map_err(|cause| MountError::Backing { path: path.clone(), cause })?;
+        let disk = Disk::new(&path).with(Caching::Buffered, Engine::Threads);
+        let device = match disk.open_to_write(name) {
+            Err(error) if error.is_missing() => disk.create(name)?,
+            result => result?,
+        };
+        Ok((device, path.join(name)))
+    }
+}
+
+/// Locks a file; `None` as error means that somebody else has it.
+fn take(file: &File) -> Result<(), Option<io::Error>> {
+    match file.try_lock() {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => Err(None),
+        Err(TryLockError::Error(error)) => Err(Some(error)),
+    }
+}
+
+/// The fast device, and the lock on it.
+pub struct Fast {
+    /// The device.
+    pub device: Arc<dyn Device>,
+    /// Bytes that it has and no more, if it is a block device.
+    pub fixed_bytes: Option<u64>,
+    _lock: Option<File>,
+}
+
+impl Fast {
+    /// Opens the log's file or block device; a file is made if need be.
+    ///
+    /// # Errors
+    /// It can't be used, or is in use.
+    pub fn open(path: &Path) -> Result<Self, MountError> {
+        let failed = |cause: io::Error| MountError::Log { path: path.to_owned(), cause };
+        let facts = fs::metadata(path);
+        if facts.as_ref().is_ok_and(|facts| facts.file_type().is_block_device()) {
+            // The kernel gives it to one user at a time.
+            let device = BlockDevice::open(path)?;
+            let fixed_bytes = Some(device.len()?);
+            return Ok(Self { device, fixed_bytes, _lock: None });
+        }
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
+            return Err(failed(io::ErrorKind::InvalidInput.into()));
+        };
+        let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+        let disk = Disk::new(parent);
+        let device = match disk.open_to_write(name) {
+            Err(error) if error.is_missing() => {
+                let device = disk.create(name)?;
+                disk.sync()?;
+                device
+            }
+            result => result?,
+        };
+        let lock = File::options().append(true).open(path).map_err(failed)?;
+        take(&lock).map_err(|cause| cause.map_or_else(|| MountError::Busy { path: path.to_owned() }, failed))?;
+        Ok(Self { device, fixed_bytes: None, _lock: Some(lock) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_and_a_log_are_used_by_one_mount_at_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::open(dir.path()).unwrap();
+        assert!(matches!(Home::open(dir.path()), Err(MountError::Busy { .. })));
+        home.device("volumes").unwrap();
+        home.device("volumes").unwrap();
+        drop(home);
+        Home::open(dir.path()).unwrap();
+        let log = dir.path().join("log");
+        let fast = Fast::open(&log).unwrap();
+        assert!(matches!(Fast::open(&log), Err(MountError::Busy { .. })));
+        drop(fast);
+        Fast::open(&log).unwrap();
+    }
+}

@@ -1,0 +1,180 @@
+//! From a log, after whatever happened to the mount before, to files: opening the cache and finding what its volumes are.
+//!
+//! A volume that the log names is looked for by its file's handle; where handles don't work, by inode number and time of
+//! birth in the whole directory. If the file is gone, its bytes go to a file of their own under `.quire/lost`, unless the
+//! table says that its last name was removed; one that is there in spite of that, since power went before the directory
+//! knew, is as good as any. Nothing is thrown away because it can't be found.
+//!
+//! Relies on the table being written before the first byte of a volume.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+
+use quire_device::errno;
+use quire_durable::cache::recover::RecoverError;
+use quire_durable::cache::{CacheConfig, CacheError, Growth, OpenReport, VolumeId, VolumeSpec, WriteCache};
+use quire_sys::at::{self, Access, Kind};
+use quire_sys::handle;
+
+use crate::config::MountConfig;
+use crate::engine::Engine;
+use crate::error::MountError;
+use crate::home::{FOLDER, Fast, Home};
+use crate::table::{Attached, Entry, Place, TABLE, Table};
+
+/// What was found when the log was opened.
+#[derive(Clone, Debug, Default)]
+pub struct Recovered {
+    /// What the cache says.
+    pub log: OpenReport,
+    /// The log is a new one.
+    pub is_new: bool,
+    /// Files of which the log holds bytes.
+    pub files: usize,
+    /// Files with bytes for which there is no name any more.
+    pub lost: Vec<PathBuf>,
+}
+
+/// Opens everything below the mount.
+///
+/// # Errors
+/// Devices fail, are in use, or don't belong together.
+pub fn start(config: &MountConfig) -> Result<(Engine, Fast, Recovered), MountError> {
+    let home = Home::open(&config.backing)?;
+    let fast = Fast::open(&config.log)?;
+    let spec = VolumeSpec { id: TABLE, device: home.device("volumes")?, growth: Growth::Grows };
+    // What was done before, by programs or by a daemon that was killed, is owed by nobody any more.
+    home.sync()?;
+    let capacity_bytes = config.cache.capacity_bytes.min(fast.fixed_bytes.unwrap_or(u64::MAX));
+    let witness = Some(home.device("witness")?);
+    let cache_config = CacheConfig { capacity_bytes, witness, slow_synced: true, ..config.cache.clone() };
+    let device = config.wrap_fast.as_ref().map_or_else(|| fast.device.clone(), |wrap| wrap(fast.device.clone()));
+    let mut found = Recovered::default();
+    let specs = [spec];
+    let cache = match WriteCache::open(device.clone(), &specs, cache_config.clone()) {
+        Err(CacheError::Recover(RecoverError::NoSuperblock)) => {
+            found.is_new = true;
+            WriteCache::create(device, &specs, cache_config)?
+        }
+        result => result?,
+    };
+    found.log = cache.report().clone();
+    let wanted = found.log.unattached.clone();
+    let table = Table::read(&cache, |volume| wanted.contains(&volume))?;
+    let table = table.map_err(|offset| MountError::Table {
+        file: home.path.join(FOLDER).join("volumes").display().to_string(),
+        offset,
+    })?;
+    let tasks = &config.cache.tasks;
+    let engine = Engine::new(cache, home, table.table, config.rules.clone(), config.wrap_slow.clone(), tasks);
+    find(&engine, &wanted, table.entries, &mut found)?;
+    Ok((engine, fast, found))
+}
+
+/// Finds the file of every volume in `wanted`.
+fn find(
+    engine: &Engine,
+    wanted: &[VolumeId],
+    entries: Vec<(Place, Entry)>,
+    found: &mut Recovered,
+) -> Result<(), MountError> {
+    let mut known: HashMap<VolumeId, (Place, Entry)> =
+        entries.into_iter().map(|(place, entry)| (entry.volume, (place, entry))).collect();
+    let mut missing = Vec::new();
+    for &volume in wanted {
+        let Some((place, entry)) = known.remove(&volume) else {
+            tracing::error!(%volume, "the log names a volume that the table doesn't know");
+            keep(engine, volume, found)?;
+            continue;
+        };
+        match open(&engine.home.root, &entry) {
+            Ok(Some(file)) => {
+                engine.restore(file, entry.ino, Attached { volume, place })?;
+                found.files += 1;
+            }
+            Ok(None) if entry.removed => engine.cache.forget(volume)?,
+            Ok(None) => keep(engine, volume, found)?,
+            Err(cause) => missing.push((place, entry, cause)),
+        }
+    }
+    if missing.is_empty() { Ok(()) } else { search(engine, missing, found) }
+}
+
+/// The entry's file; `None` if it is gone for certain.
+fn open(root: &File, entry: &Entry) -> io::Result<Option<File>> {
+    let Some(handle) = &entry.handle else {
+        return Err(io::ErrorKind::Unsupported.into());
+    };
+    match handle::open(root, handle) {
+        Ok(file) => {
+            let facts = at::facts(&file)?;
+            // It may be a copy of the directory in which the handle happens to name something else.
+            let same = facts.ino == entry.ino && facts.kind == Kind::File;
+            Ok((same && facts.links > 0).then_some(file))
+        }
+        Err(error) if matches!(error.raw_os_error(), Some(code) if code == errno::ENOENT) => Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::StaleNetworkFileHandle => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Looks for files in the whole directory.
+fn search(engine: &Engine, missing: Vec<(Place, Entry, io::Error)>, found: &mut Recovered) -> Result<(), MountError> {
+    tracing::warn!(files = missing.len(), "file handles can't be used here: searching the whole directory");
+    let path = &engine.home.path;
+    let failed = |cause| MountError::Backing { path: path.clone(), cause };
+    let mut wanted: HashMap<u64, (Place, Entry, io::Error)> =
+        missing.into_iter().map(|missing| (missing.1.ino, missing)).collect();
+    let root_dev = at::facts(&engine.home.root).map_err(failed)?.dev;
+    let mut todo = vec![engine.home.root.try_clone().map_err(failed)?];
+    while let Some(dir) = todo.pop() {
+        for entry in at::list(&dir).map_err(failed)? {
+            if entry.name == "." || entry.name == ".." || entry.name == FOLDER {
+                continue;
+            }
+            let Ok(place) = at::place(&dir, &entry.name) else { continue };
+            match entry.kind {
+                Kind::Directory if at::facts(&place).is_ok_and(|facts| facts.dev == root_dev) => {
+                    todo.push(at::open(&place, Access::List).map_err(failed)?);
+                }
+                Kind::File if wanted.get(&entry.ino).is_some_and(|(_, wanted, _)| is_same(&place, wanted)) => {
+                    let Some((at_place, entry, _)) = wanted.remove(&entry.ino) else { continue };
+                    let file = at::open(&place, Access::ReadWrite)
+                        .map_err(|cause| MountError::Unreachable { ino: entry.ino, cause })?;
+                    engine.restore(file, entry.ino, Attached { volume: entry.volume, place: at_place })?;
+                    found.files += 1;
+                }
+                _ => {}
+            }
+        }
+    }
+    for (_, (_, entry, cause)) in wanted {
+        if entry.removed {
+            engine.cache.forget(entry.volume)?;
+            continue;
+        }
+        if entry.born_ns == 0 {
+            return Err(MountError::Unreachable { ino: entry.ino, cause });
+        }
+        keep(engine, entry.volume, found)?;
+    }
+    Ok(())
+}
+
+fn is_same(place: impl AsFd, entry: &Entry) -> bool {
+    at::facts(&place).is_ok_and(|facts| facts.ino == entry.ino)
+        && entry.born_ns != 0
+        && at::born_ns(&place) == Some(entry.born_ns)
+}
+
+/// Gives the bytes of a file that is gone a file of their own.
+fn keep(engine: &Engine, volume: VolumeId, found: &mut Recovered) -> Result<(), MountError> {
+    let (device, path) = engine.home.lost(&format!("volume-{}", volume.0))?;
+    let spec = VolumeSpec { id: volume, device, growth: Growth::Grows };
+    engine.cache.attach(&spec)?;
+    found.lost.push(path);
+    Ok(())
+}

@@ -1,0 +1,187 @@
+//! What a mount says of itself: figures and decisions, as JSON.
+//!
+//! The names in it are a contract with `quire stats` and the experiments. Relies on everything being counted elsewhere.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use quire_durable::cache::{BLOCK_BYTES, CacheStats, Cause, Content, Decision, Reason, Wait};
+use serde_json::{Map, Value, json};
+
+use crate::engine::{Engine, SYSTEM};
+use crate::who::{Verdict, Who};
+
+/// Longest value of an extended attribute, less something to be safe.
+const MOST_BYTES: usize = 60_000;
+
+/// Most losses that are named: the rest would leave no room for anything else.
+const MOST_NAMED: usize = 100;
+
+/// What doesn't change while mounted.
+#[derive(Clone, Debug)]
+pub struct About {
+    /// The directory.
+    pub backing: String,
+    /// Where it appears.
+    pub mount_point: String,
+    /// The log.
+    pub log: String,
+}
+
+/// All figures.
+pub fn stats(engine: &Engine, who: &Who, about: &About) -> Value {
+    let cache = engine.cache.stats();
+    let progress = engine.cache.progress();
+    let counts = &engine.counts;
+    let lost = engine.cache.lost();
+    json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "pid": std::process::id(),
+        "backing": about.backing,
+        "mount_point": about.mount_point,
+        "log": about.log,
+        "policy": cache.policy.name(),
+        "requests": {
+            "reads": counts.reads.load(Relaxed),
+            "read_bytes": counts.read_bytes.load(Relaxed),
+            "writes": counts.writes.load(Relaxed),
+            "written_bytes": counts.written_bytes.load(Relaxed),
+            "flushes": counts.flushes.load(Relaxed),
+            "slow_syncs": counts.slow_syncs.load(Relaxed),
+            "durable_writes": counts.durable_writes.load(Relaxed),
+        },
+        "files_in_use": engine.bodies.map().len(),
+        "cache": cache_json(&cache),
+        "write_back": {
+            "used_percent": progress.used_percent,
+            "batches": progress.batches,
+            "bytes_per_s": progress.bytes_per_s,
+            "eta_ms": progress.eta_ms,
+            "stuck": progress.stuck_on.is_some(),
+        },
+        "lost": lost.iter().take(MOST_NAMED).map(ToString::to_string).collect::<Vec<_>>(),
+        "lost_count": lost.len(),
+        "hints": who.hints(),
+        "auto_critical": who.agreement().map(agreement),
+    })
+}
+
+/// Rules against observation, by flushes.
+fn agreement(cells: [[u64; 2]; 2]) -> Value {
+    let all: u64 = cells.iter().flatten().sum();
+    let right = cells[0][0] + cells[1][1];
+    json!({
+        "flushes": all,
+        "both_critical": cells[1][1],
+        "neither": cells[0][0],
+        "only_by_rule": cells[1][0],
+        "only_observed": cells[0][1],
+        "share_right": if all == 0 { None } else { Some(right as f64 / all as f64) },
+    })
+}
+
+/// Figures of a cache.
+pub fn cache_json(stats: &CacheStats) -> Value {
+    let reasons: Map<String, Value> = Reason::EVERY
+        .iter()
+        .map(|reason| {
+            let count = stats.reasons[reason.index()];
+            let fast = *reason < Reason::Asynchronous;
+            let value =
+                json!({ "decisions": count.decisions, "blocks": count.blocks, "fast": fast, "means": reason.words() });
+            (format!("{reason:?}"), value)
+        })
+        .collect();
+    let by_content = |blocks: [u64; 3]| -> Value {
+        Content::EVERY
+            .iter()
+            .map(|content| (content.name().to_owned(), json!(blocks[*content as usize])))
+            .collect::<Map<_, _>>()
+            .into()
+    };
+    json!({
+        "block_bytes": BLOCK_BYTES,
+        "written_bytes": stats.written_bytes,
+        "logged_bytes": stats.logged_bytes,
+        "fast_bytes": stats.fast_bytes,
+        "direct_bytes": stats.direct_bytes,
+        "written_back_bytes": stats.written_back_bytes,
+        "absorbed_bytes": stats.absorbed_bytes,
+        "slow_flushes": stats.slow_flushes,
+        "cached_blocks": stats.cached_blocks,
+        "log_used_bytes": stats.log_used_bytes,
+        "log_bytes": stats.log_bytes,
+        "pending_bytes": stats.pending_bytes,
+        "stalls": stats.stalls,
+        "discarded_flights": stats.discarded_flights,
+        "cached_share": stats.cached_share(),
+        "reasons": reasons,
+        "critical_blocks": {
+            "direct": by_content(stats.critical_writes.direct_blocks),
+            "inherited": by_content(stats.critical_writes.inherited_blocks),
+            "reissued": by_content(stats.critical_writes.reissued_blocks),
+        },
+        "critical_waits": waits(&stats.critical_waits),
+        "other_waits": waits(&stats.other_waits),
+    })
+}
+
+fn waits(waits: &[Wait]) -> Value {
+    let one = |(cause, wait): (&Cause, &Wait)| {
+        let value = json!({ "count": wait.count, "total_ns": wait.total_ns, "longest_ns": wait.longest_ns });
+        (cause.name().to_owned(), value)
+    };
+    Cause::EVERY.iter().zip(waits).map(one).collect::<Map<_, _>>().into()
+}
+
+/// The last decisions, newest first, as many as there is room for.
+pub fn trace(engine: &Engine, who: &Who) -> Value {
+    let names: std::collections::HashMap<_, _> = engine
+        .bodies
+        .all()
+        .into_iter()
+        .filter_map(|body| {
+            let path = quire_sys::at::path_of(&*body.file)?;
+            let path = std::path::Path::new(&path);
+            let inside = path.strip_prefix(&engine.home.path).unwrap_or(path).display().to_string();
+            Some((body.volume()?, inside))
+        })
+        .collect();
+    let mut bytes = 0;
+    let mut list = Vec::new();
+    for decision in engine.cache.trace().iter().rev() {
+        let value = decision_json(decision, names.get(&decision.first.volume).map(String::as_str), who);
+        bytes += value.to_string().len() + 1;
+        if bytes > MOST_BYTES {
+            break;
+        }
+        list.push(value);
+    }
+    Value::from(list)
+}
+
+fn decision_json(decision: &Decision, file: Option<&str>, who: &Who) -> Value {
+    let task = u32::try_from(decision.task).ok().filter(|&task| task != 0);
+    let known = task.and_then(|task| who.described(task));
+    let name = match (decision.task, &known) {
+        (0, _) => Some("nobody".to_owned()),
+        (task, _) if task == SYSTEM.0 => Some("mount".to_owned()),
+        (_, Some((_, name, _))) => Some(name.clone()),
+        _ => None,
+    };
+    let verdict = known.as_ref().map(|(_, _, verdict)| match verdict {
+        Verdict::Critical => "critical",
+        Verdict::Inherits => "inherits",
+        Verdict::Normal => "normal",
+    });
+    json!({
+        "at_ms": decision.at_ns / 1_000_000,
+        "file": file.map_or_else(|| decision.first.volume.to_string(), str::to_owned),
+        "offset": decision.first.offset(),
+        "blocks": decision.block_count,
+        "fast": decision.reason < Reason::Asynchronous,
+        "why": decision.reason.words(),
+        "task": task,
+        "name": name,
+        "verdict": verdict,
+    })
+}

@@ -1,0 +1,572 @@
+//! The kernel's protocol: each request is taken apart, done by a [`Server`], and answered.
+//!
+//! Relies on `fuser`. Every request runs through the crew, so none keeps others waiting.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fuser::{
+    BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation,
+    INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags as RawOpenFlags, RenameFlags, ReplyAttr,
+    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek,
+    ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+};
+use quire_sys::at::{self, NewTime, OnExisting, OpenFlags};
+
+use crate::attr::kind_of;
+use crate::error::Answer;
+use crate::home::FOLDER;
+use crate::names::Maker;
+use crate::nodes::ROOT;
+use crate::serve::{Changes, Server, Write};
+
+/// How long the kernel may believe names and attributes. They change only through it; what it can't know are the space
+/// that a file takes and whatever is done behind its back.
+const TTL: Duration = Duration::from_secs(10);
+/// Largest write and read-ahead, in bytes.
+const MOST_BYTES: u32 = 1 << 20;
+/// Pages of files stay in the kernel's cache when they are opened; closing needs no request.
+const OPENED: FopenFlags = FopenFlags::FOPEN_KEEP_CACHE.union(FopenFlags::FOPEN_NOFLUSH);
+const NO_GENERATION: Generation = Generation(0);
+
+/// A server, as the kernel talks to it.
+pub struct Protocol(pub Arc<Server>);
+
+impl Protocol {
+    /// Does `work` where it keeps nobody waiting, then `answer`.
+    fn spread<T>(
+        &self,
+        work: impl FnOnce(&Server) -> Answer<T> + Send + 'static,
+        answer: impl FnOnce(Answer<T>) + Send + 'static,
+    ) {
+        let server = Arc::clone(&self.0);
+        self.0.crew.run(move || answer(work(&server)));
+    }
+
+    fn empty(&self, reply: ReplyEmpty, work: impl FnOnce(&Server) -> Answer<()> + Send + 'static) {
+        self.spread(work, |result| match result {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(error),
+        });
+    }
+
+    fn entry(&self, reply: ReplyEntry, work: impl FnOnce(&Server) -> Answer<FileAttr> + Send + 'static) {
+        self.spread(work, |result| match result {
+            Ok(attr) => reply.entry(&TTL, &attr, NO_GENERATION),
+            Err(error) => reply.error(error),
+        });
+    }
+
+    fn sized(&self, reply: ReplyXattr, room: u32, work: impl FnOnce(&Server) -> Answer<Vec<u8>> + Send + 'static) {
+        self.spread(work, move |result| match result {
+            Ok(value) if room == 0 => reply.size(value.len() as u32),
+            Ok(value) if value.len() > room as usize => reply.error(Errno::ERANGE),
+            Ok(value) => reply.data(&value),
+            Err(error) => reply.error(error),
+        });
+    }
+}
+
+fn maker(request: &Request, mode: u32) -> Maker {
+    Maker { uid: request.uid(), gid: request.gid(), mode }
+}
+
+fn new_time(time: Option<TimeOrNow>) -> NewTime {
+    match time {
+        None => NewTime::Keep,
+        Some(TimeOrNow::Now) => NewTime::Now,
+        Some(TimeOrNow::SpecificTime(time)) => NewTime::At(time),
+    }
+}
+
+/// Tells the kernel that there is no such name, which it may believe.
+fn nothing() -> FileAttr {
+    FileAttr {
+        ino: INodeNo(0),
+        size: 0,
+        blocks: 0,
+        atime: UNIX_EPOCH,
+        mtime: UNIX_EPOCH,
+        ctime: UNIX_EPOCH,
+        crtime: UNIX_EPOCH,
+        kind: FileType::RegularFile,
+        perm: 0,
+        nlink: 0,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        blksize: 0,
+        flags: 0,
+    }
+}
+
+impl Filesystem for Protocol {
+    fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        // What the kernel doesn't have it does without.
+        let _ = config.set_max_write(MOST_BYTES);
+        if let Err(most) = config.set_max_readahead(MOST_BYTES) {
+            let _ = config.set_max_readahead(most);
+        }
+        let _ = config.set_max_background(64);
+        for wish in [
+            InitFlags::FUSE_DO_READDIRPLUS,
+            InitFlags::FUSE_READDIRPLUS_AUTO,
+            InitFlags::FUSE_PARALLEL_DIROPS,
+            InitFlags::FUSE_ASYNC_DIO,
+            InitFlags::FUSE_CACHE_SYMLINKS,
+            // Else every write would be preceded by a question for file capabilities.
+            InitFlags::FUSE_HANDLE_KILLPRIV_V2,
+        ] {
+            let _ = config.add_capabilities(wish);
+        }
+        Ok(())
+    }
+
+    fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let name = name.to_owned();
+        self.spread(
+            move |server| server.names.look_up(parent.0, &name),
+            |result| match result {
+                Ok(attr) => reply.entry(&TTL, &attr, NO_GENERATION),
+                Err(error) if error.code() == Errno::ENOENT.code() => reply.entry(&TTL, &nothing(), NO_GENERATION),
+                Err(error) => reply.error(error),
+            },
+        );
+    }
+
+    fn forget(&self, _request: &Request, number: INodeNo, times: u64) {
+        self.0.names.nodes.forget(number.0, times);
+    }
+
+    fn getattr(&self, _request: &Request, number: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
+        self.spread(
+            move |server| server.names.attr(number.0),
+            |result| match result {
+                Ok(attr) => reply.attr(&TTL, &attr),
+                Err(error) => reply.error(error),
+            },
+        );
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        len: Option<u64>,
+        accessed: Option<TimeOrNow>,
+        modified: Option<TimeOrNow>,
+        _changed: Option<SystemTime>,
+        handle: Option<FileHandle>,
+        _created: Option<SystemTime>,
+        _checked: Option<SystemTime>,
+        _backed_up: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let thread = request.pid();
+        let (accessed, modified) = (new_time(accessed), new_time(modified));
+        let changes = Changes { len, mode, uid, gid, accessed, modified };
+        self.spread(
+            move |server| server.change(number.0, handle.map(|handle| handle.0), &changes, thread),
+            |result| match result {
+                Ok(attr) => reply.attr(&TTL, &attr),
+                Err(error) => reply.error(error),
+            },
+        );
+    }
+
+    fn readlink(&self, _request: &Request, number: INodeNo, reply: ReplyData) {
+        self.spread(
+            move |server| Ok(at::read_link(&server.names.node(number.0)?.place)?),
+            |result| match result {
+                Ok(target) => reply.data(&target),
+                Err(error) => reply.error(error),
+            },
+        );
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        let (name, maker) = (name.to_owned(), maker(request, mode));
+        self.entry(reply, move |server| server.names.make_node(parent.0, &name, &maker, rdev));
+    }
+
+    fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, reply: ReplyEntry) {
+        let (name, maker) = (name.to_owned(), maker(request, mode));
+        self.entry(reply, move |server| server.names.make_directory(parent.0, &name, &maker));
+    }
+
+    fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let name = name.to_owned();
+        self.empty(reply, move |server| server.names.remove(parent.0, &name, false));
+    }
+
+    fn rmdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let name = name.to_owned();
+        self.empty(reply, move |server| server.names.remove(parent.0, &name, true));
+    }
+
+    fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &std::path::Path, reply: ReplyEntry) {
+        let (name, target, maker) = (name.to_owned(), target.as_os_str().to_owned(), maker(request, 0o777));
+        self.entry(reply, move |server| server.names.make_link(parent.0, &name, &target, &maker));
+    }
+
+    fn rename(
+        &self,
+        _request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let existing = match flags {
+            flags if flags.is_empty() => OnExisting::Replace,
+            flags if flags == RenameFlags::RENAME_NOREPLACE => OnExisting::Refuse,
+            flags if flags == RenameFlags::RENAME_EXCHANGE => OnExisting::Exchange,
+            _ => return reply.error(Errno::EINVAL),
+        };
+        let (name, new_name): (OsString, OsString) = (name.to_owned(), new_name.to_owned());
+        self.empty(reply, move |server| server.names.rename((parent.0, &name), (new_parent.0, &new_name), existing));
+    }
+
+    fn link(&self, _request: &Request, number: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let name = name.to_owned();
+        self.entry(reply, move |server| server.names.add_name(number.0, parent.0, &name));
+    }
+
+    fn open(&self, _request: &Request, number: INodeNo, _flags: RawOpenFlags, reply: ReplyOpen) {
+        self.spread(
+            move |server| server.open(number.0),
+            |result| match result {
+                Ok(handle) => reply.opened(FileHandle(handle), OPENED),
+                Err(error) => reply.error(error),
+            },
+        );
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let (name, maker) = (name.to_owned(), maker(request, mode));
+        self.spread(
+            move |server| server.create(parent.0, &name, &maker, OpenFlags(flags)),
+            |result| match result {
+                Ok((attr, handle)) => reply.created(&TTL, &attr, NO_GENERATION, FileHandle(handle), OPENED),
+                Err(error) => reply.error(error),
+            },
+        );
+    }
+
+    fn read(
+        &self,
+        request: &Request,
+        _number: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        len: u32,
+        _flags: RawOpenFlags,
+        _owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let thread = request.pid();
+        self.spread(
+            move |server| server.read(handle.0, offset, len, thread),
+            |result| match result {
+                Ok(bytes) => reply.data(&bytes),
+                Err(error) => reply.error(error),
+            },
+        );
+    }
+
+    fn write(
+        &self,
+        request: &Request,
+        _number: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        bytes: &[u8],
+        write_flags: WriteFlags,
+        flags: RawOpenFlags,
+        _owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        // Mapped pages come later, from the kernel: nobody knows any more who wrote them.
+        let mapped = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+        let write = Write {
+            handle: handle.0,
+            offset,
+            durable: OpenFlags(flags.0).durable() && !mapped,
+            strips: write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID),
+            thread: if mapped { 0 } else { request.pid() },
+        };
+        let answer = |result: Answer<u32>| match result {
+            Ok(len) => reply.written(len),
+            Err(error) => reply.error(error),
+        };
+        match self.0.crew.enter() {
+            Some(_inside) => answer(self.0.write(write, bytes)),
+            None => {
+                let (server, bytes) = (Arc::clone(&self.0), bytes.to_vec());
+                self.0.crew.hand_over(move || answer(server.write(write, &bytes)));
+            }
+        }
+    }
+
+    fn flush(&self, _request: &Request, _number: INodeNo, _handle: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
+        // The kernel does not ask again.
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn release(
+        &self,
+        _request: &Request,
+        _number: INodeNo,
+        handle: FileHandle,
+        _flags: RawOpenFlags,
+        _owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.empty(reply, move |server| {
+            drop(server.files.remove(handle.0));
+            Ok(())
+        });
+    }
+
+    fn fsync(&self, request: &Request, _number: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {
+        let thread = request.pid();
+        self.empty(reply, move |server| server.flush(handle.0, data_only, thread));
+    }
+
+    fn opendir(&self, _request: &Request, number: INodeNo, _flags: RawOpenFlags, reply: ReplyOpen) {
+        self.spread(
+            move |server| {
+                let file = server.names.open_directory(number.0)?;
+                Ok(server.dirs.add(file, number.0))
+            },
+            |result| match result {
+                Ok(handle) => reply.opened(FileHandle(handle), FopenFlags::empty()),
+                Err(error) => reply.error(error),
+            },
+        );
+    }
+
+    fn readdir(
+        &self,
+        _request: &Request,
+        _number: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        let server = Arc::clone(&self.0);
+        self.0.crew.run(move || {
+            let listed = list(&server, handle.0, offset, &mut |_, next, entry| {
+                let number = server.names.nodes.number_of(entry.ino);
+                Ok(reply.add(INodeNo(number), next, kind_of(entry.kind), &entry.name))
+            });
+            match listed {
+                Ok(()) => reply.ok(),
+                Err(error) => reply.error(error),
+            }
+        });
+    }
+
+    fn readdirplus(
+        &self,
+        _request: &Request,
+        _number: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        let server = Arc::clone(&self.0);
+        self.0.crew.run(move || {
+            let listed = list(&server, handle.0, offset, &mut |dir, next, entry| {
+                if entry.name == "." || entry.name == ".." {
+                    // Not looked up, so not to be forgotten.
+                    let number = INodeNo(server.names.nodes.number_of(entry.ino));
+                    let attr = FileAttr { ino: number, kind: FileType::Directory, ..nothing() };
+                    return Ok(reply.add(number, next, &entry.name, &Duration::ZERO, &attr, NO_GENERATION));
+                }
+                // If not, it is gone, or nothing of ours.
+                let Ok(attr) = server.names.look_up(dir, &entry.name) else { return Ok(false) };
+                let full = reply.add(attr.ino, next, &entry.name, &TTL, &attr, NO_GENERATION);
+                if full {
+                    server.names.nodes.forget(attr.ino.0, 1);
+                }
+                Ok(full)
+            });
+            match listed {
+                Ok(()) => reply.ok(),
+                Err(error) => reply.error(error),
+            }
+        });
+    }
+
+    fn releasedir(
+        &self,
+        _request: &Request,
+        _number: INodeNo,
+        handle: FileHandle,
+        _flags: RawOpenFlags,
+        reply: ReplyEmpty,
+    ) {
+        self.0.dirs.remove(handle.0);
+        reply.ok();
+    }
+
+    fn fsyncdir(&self, _request: &Request, _number: INodeNo, handle: FileHandle, _data_only: bool, reply: ReplyEmpty) {
+        self.empty(reply, move |server| server.flush_directory(handle.0));
+    }
+
+    fn statfs(&self, _request: &Request, _number: INodeNo, reply: ReplyStatfs) {
+        self.spread(
+            |server| Ok(at::space(&server.engine.home.root)?),
+            |result| match result {
+                Ok(space) => reply.statfs(
+                    space.blocks,
+                    space.free_blocks,
+                    space.available_blocks,
+                    space.files,
+                    space.free_files,
+                    space.unit_bytes as u32,
+                    space.name_bytes as u32,
+                    space.block_bytes as u32,
+                ),
+                Err(error) => reply.error(error),
+            },
+        );
+    }
+
+    fn setxattr(
+        &self,
+        _request: &Request,
+        number: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        let (name, value) = (name.to_owned(), value.to_vec());
+        self.empty(reply, move |server| server.set_attribute(number.0, &name, &value, flags));
+    }
+
+    fn getxattr(&self, _request: &Request, number: INodeNo, name: &OsStr, room: u32, reply: ReplyXattr) {
+        let name = name.to_owned();
+        self.sized(reply, room, move |server| server.attribute(number.0, &name));
+    }
+
+    fn listxattr(&self, _request: &Request, number: INodeNo, room: u32, reply: ReplyXattr) {
+        self.sized(reply, room, move |server| server.attributes(number.0));
+    }
+
+    fn removexattr(&self, _request: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let name = name.to_owned();
+        self.empty(reply, move |server| server.remove_attribute(number.0, &name));
+    }
+
+    fn ioctl(
+        &self,
+        _request: &Request,
+        _number: INodeNo,
+        _handle: FileHandle,
+        _flags: IoctlFlags,
+        _command: u32,
+        _bytes: &[u8],
+        _room: u32,
+        reply: ReplyIoctl,
+    ) {
+        reply.error(Errno::ENOTTY);
+    }
+
+    fn fallocate(
+        &self,
+        request: &Request,
+        _number: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        len: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let thread = request.pid();
+        self.empty(reply, move |server| server.reserve(handle.0, offset, len, mode, thread));
+    }
+
+    fn lseek(
+        &self,
+        _request: &Request,
+        _number: INodeNo,
+        handle: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        self.spread(
+            move |server| server.seek(handle.0, offset, whence),
+            |result| match result {
+                Ok(offset) => reply.offset(offset),
+                Err(error) => reply.error(error),
+            },
+        );
+    }
+
+    fn copy_file_range(
+        &self,
+        _request: &Request,
+        _from: INodeNo,
+        _from_handle: FileHandle,
+        _from_offset: u64,
+        _to: INodeNo,
+        _to_handle: FileHandle,
+        _to_offset: u64,
+        _len: u64,
+        _flags: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        // The kernel copies through its cache of pages instead, and does not ask again.
+        reply.error(Errno::ENOSYS);
+    }
+}
+
+/// Gives the entries from `offset` on to `add`, with the directory's number and the offset behind each, until that says
+/// that its room is used up.
+fn list(
+    server: &Server,
+    handle: u64,
+    offset: u64,
+    add: &mut dyn FnMut(u64, u64, &at::Entry) -> Answer<bool>,
+) -> Answer<()> {
+    let dir = server.dirs.get(handle).ok_or(Errno::EBADF)?;
+    let entries = dir.entries(offset, (dir.number == ROOT).then_some(FOLDER))?;
+    for (index, entry) in entries.iter().enumerate().skip(usize::try_from(offset).unwrap_or(usize::MAX)) {
+        if add(dir.number, index as u64 + 1, entry)? {
+            break;
+        }
+    }
+    Ok(())
+}

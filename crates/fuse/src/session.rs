@@ -1,0 +1,231 @@
+//! A mount from its beginning to its end.
+//!
+//! Started in this order: lock, log, cache, files that the log names, kernel. Ended in the opposite one: the kernel lets
+//! go, files are closed, everything is made durable, the log is marked as closed, the lock is released.
+//!
+//! Relies on the kernel ending the session when the mount is gone, whoever unmounted it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use fuser::{Config, MountOption, Session, SessionACL};
+use quire_durable::cache::{CacheError, Progress};
+use quire_sys::mounts;
+use serde_json::Value;
+
+use crate::config::MountConfig;
+use crate::engine::Engine;
+use crate::error::MountError;
+use crate::home::Fast;
+use crate::janitor::Janitor;
+use crate::recovery::{self, Recovered};
+use crate::report::{self, About};
+use crate::serve::{Protocol, READERS, Server};
+use crate::who::Who;
+
+/// How long requests under way may take to end after the kernel let go.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Between two looks at how writing back stands.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A directory that is mounted.
+pub struct Mounted {
+    engine: Arc<Engine>,
+    who: Arc<Who>,
+    about: About,
+    session: JoinHandle<io::Result<()>>,
+    janitor: Janitor,
+    recovered: Recovered,
+    mount_point: PathBuf,
+    _fast: Fast,
+}
+
+/// Unmounts from another thread.
+#[derive(Clone, Debug)]
+pub struct Remover {
+    mount_point: PathBuf,
+}
+
+impl Remover {
+    /// Unmounts; with `lazy` even if it is in use, which ends it when the last user does.
+    ///
+    /// # Errors
+    /// It is in use, or the system refuses.
+    pub fn remove(&self, lazy: bool) -> io::Result<()> {
+        mounts::unmount(&self.mount_point, lazy)
+    }
+}
+
+impl Mounted {
+    /// Mounts.
+    ///
+    /// # Errors
+    /// What stands in the way; nothing is mounted then.
+    pub fn start(config: &MountConfig) -> Result<Self, MountError> {
+        let at = |cause| MountError::Mount { path: config.mount_point.clone(), cause };
+        if mounts::is_orphaned(&config.mount_point) {
+            tracing::warn!(path = %config.mount_point.display(), "removing the mount of a process that is gone");
+            mounts::unmount(&config.mount_point, true).map_err(at)?;
+        }
+        // Each inode that the kernel knows is held open.
+        quire_sys::limits::raise_open_files(1 << 20);
+        let mount_point = config.mount_point.canonicalize().map_err(at)?;
+        let (engine, fast, recovered) = recovery::start(config)?;
+        let about = About {
+            backing: engine.home.path.display().to_string(),
+            mount_point: mount_point.display().to_string(),
+            log: config.log.display().to_string(),
+        };
+        let engine = Arc::new(engine);
+        let (rules, critical) = (config.rules.clone(), &config.critical);
+        let who = Arc::new(Who::new(Arc::clone(&config.cache.tasks), rules, critical, config.auto_critical));
+        let server = Server::new(Arc::clone(&engine), Arc::clone(&who), about.clone()).map_err(at)?;
+        let options = options(config, &about);
+        let session = Session::new(Protocol(Arc::new(server)), &mount_point, &options).map_err(at)?;
+        let session = std::thread::Builder::new()
+            .name("quire-mount".into())
+            .spawn(move || session.run())
+            .map_err(MountError::Threads)?;
+        let also = stats_writer(config.stats_file.clone(), &engine, &who, &about);
+        let janitor = Janitor::start(&engine, also).map_err(MountError::Threads)?;
+        Ok(Self { engine, who, about, session, janitor, recovered, mount_point, _fast: fast })
+    }
+
+    /// What was found in the log.
+    pub fn recovered(&self) -> &Recovered {
+        &self.recovered
+    }
+
+    /// Unmounts from another thread.
+    pub fn remover(&self) -> Remover {
+        Remover { mount_point: self.mount_point.clone() }
+    }
+
+    /// Figures.
+    pub fn stats(&self) -> Value {
+        report::stats(&self.engine, &self.who, &self.about)
+    }
+
+    /// Whether it is still mounted.
+    pub fn is_served(&self) -> bool {
+        !self.session.is_finished()
+    }
+
+    /// Bytes that the log may hold.
+    pub fn log_bytes(&self) -> u64 {
+        self.engine.cache.stats().log_bytes
+    }
+
+    /// Waits until it is unmounted, then makes everything durable. With `drain`, also brings everything in the log to the
+    /// directory, telling how that stands. Returns the last figures.
+    ///
+    /// # Errors
+    /// Something could not be made durable; it is in the log, or the error says what is lost.
+    pub fn finish(self, drain: Option<&mut dyn FnMut(&Progress)>) -> Result<Value, MountError> {
+        let Self { mut engine, who, about, session, janitor, mount_point, _fast, .. } = self;
+        match session.join() {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::error!(%error, "the connection to the kernel broke"),
+            Err(_) => tracing::error!("a thread of the mount panicked"),
+        }
+        if mounts::is_orphaned(&mount_point) {
+            let _ = mounts::unmount(&mount_point, true);
+        }
+        janitor.stop();
+        let began = Instant::now();
+        let engine = loop {
+            match Arc::try_unwrap(engine) {
+                Ok(engine) => break engine,
+                Err(shared) if began.elapsed() < PATIENCE => engine = shared,
+                Err(shared) => {
+                    // Requests that hang in a device: what they wanted was never acknowledged.
+                    let flushed = drained(&shared, None);
+                    let stats = report::stats(&shared, &who, &about);
+                    return flushed.map(|()| stats).map_err(MountError::Cache);
+                }
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        };
+        for body in engine.bodies.all() {
+            body.times.tell(&body.file, true);
+        }
+        engine.bury();
+        let written_back = match drain {
+            Some(tell) => drained(&engine, Some(tell)),
+            None => Ok(()),
+        };
+        let stats = report::stats(&engine, &who, &about);
+        let Engine { cache, home, .. } = engine;
+        let closed = cache.close();
+        // Names, and whatever else nobody asked to be flushed.
+        let synced = home.sync();
+        drop(home);
+        written_back.and(closed)?;
+        synced?;
+        Ok(stats)
+    }
+}
+
+/// Writes everything back, telling how that stands.
+fn drained(engine: &Engine, tell: Option<&mut dyn FnMut(&Progress)>) -> Result<(), CacheError> {
+    let Some(tell) = tell else { return engine.cache.drain() };
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let work = scope.spawn(|| {
+            let result = engine.cache.drain();
+            done.store(true, Ordering::Release);
+            result
+        });
+        while !done.load(Ordering::Acquire) && !work.is_finished() {
+            tell(&engine.cache.progress());
+            std::thread::sleep(LOOK);
+        }
+        tell(&engine.cache.progress());
+        work.join().unwrap_or(Err(CacheError::Closed))
+    })
+}
+
+fn options(config: &MountConfig, about: &About) -> Config {
+    let mut options = Config::default();
+    options.mount_options = vec![
+        MountOption::FSName(about.backing.replace(',', "_")),
+        MountOption::Subtype("quire".into()),
+        MountOption::DefaultPermissions,
+    ];
+    if config.read_only {
+        options.mount_options.push(MountOption::RO);
+    }
+    options.acl = if config.allow_other { SessionACL::All } else { SessionACL::Owner };
+    options.n_threads = Some(READERS);
+    options
+}
+
+/// Writes the figures to a file every other round.
+fn stats_writer(
+    file: Option<PathBuf>,
+    engine: &Arc<Engine>,
+    who: &Arc<Who>,
+    about: &About,
+) -> impl FnMut() + Send + 'static {
+    let (engine, who, about) = (Arc::downgrade(engine), Arc::clone(who), about.clone());
+    let mut round = 0_u64;
+    move || {
+        round += 1;
+        let (Some(file), Some(engine)) = (file.as_deref().filter(|_| round.is_multiple_of(2)), engine.upgrade()) else {
+            return;
+        };
+        if let Err(error) = put(file, &report::stats(&engine, &who, &about)) {
+            tracing::warn!(%error, file = %file.display(), "the figures can't be written");
+        }
+    }
+}
+
+fn put(file: &Path, stats: &Value) -> io::Result<()> {
+    let next = file.with_extension("tmp");
+    std::fs::write(&next, format!("{stats}\n"))?;
+    std::fs::rename(next, file)
+}

@@ -1,0 +1,183 @@
+//! A mount in directories of its own, which ends with the test. Where FUSE is missing tests say so and pass.
+#![allow(dead_code)] // no test file uses all of it
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use quire_durable::cache::{Policy, Tasks};
+use quire_fuse::{MountConfig, Mounted};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Whether mounts can be made here; says so if not.
+pub fn possible() -> bool {
+    let works = quire_sys::mounts::try_fuse();
+    if let Err(error) = &works {
+        println!("skipped: /dev/fuse can't be used here ({error})");
+    }
+    works.is_ok()
+}
+
+/// Directories for a mount, and how it is set up.
+pub struct Place {
+    pub dir: TempDir,
+    pub config: MountConfig,
+}
+
+impl Place {
+    pub fn new(policy: Policy) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        std::fs::create_dir(at("slow")).unwrap();
+        std::fs::create_dir(at("mnt")).unwrap();
+        let mut config = MountConfig::new(at("slow"), at("mnt"), at("log"));
+        config.cache.policy = policy;
+        config.cache.capacity_bytes = 16 << 20;
+        config.cache.tasks = Tasks::global();
+        Self { dir, config }
+    }
+
+    pub fn mount(&self) -> Running {
+        Running { mounted: Some(Mounted::start(&self.config).unwrap()), path: self.config.mount_point.clone() }
+    }
+
+    pub fn slow(&self, name: &str) -> PathBuf {
+        self.config.backing.join(name)
+    }
+}
+
+const SERVE: &str = "QUIRE_TEST_SERVE";
+
+/// What a test program does that was started again to serve a mount.
+///
+/// Whoever maps files of a mount must not serve it: a page that is brought in holds the process's memory, and to bring it
+/// the server may need that.
+pub fn serve_if_asked() {
+    let Ok(words) = std::env::var(SERVE) else { return };
+    let words: Vec<&str> = words.split(' ').collect();
+    let mut config = MountConfig::new(words[0], words[1], words[2]);
+    config.cache.policy = words[3].parse().unwrap();
+    config.cache.capacity_bytes = 16 << 20;
+    // The first letters of the test program's name, which the kernel cuts.
+    config.critical = vec!["fsx*".into(), "crash*".into()];
+    let mounted = Mounted::start(&config).unwrap();
+    let found = mounted.recovered();
+    println!("\nserving, {} files, {} lost", found.files, found.lost.len());
+    std::io::stdout().flush().unwrap();
+    mounted.finish((words[4] == "drain").then_some(&mut |_| {})).unwrap();
+}
+
+impl Place {
+    /// Has another process serve the mount. The test program must have a test `serve_if_asked`.
+    pub fn serve(&self, drain: bool) -> Daemon {
+        let config = &self.config;
+        let words = [&config.backing, &config.mount_point, &config.log].map(|path| path.display().to_string());
+        let end = if drain { "drain" } else { "keep" };
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "serve_if_asked", "--nocapture"])
+            .env(SERVE, format!("{} {} {end}", words.join(" "), config.cache.policy))
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        while !line.starts_with("serving") {
+            line.clear();
+            assert!(stdout.read_line(&mut line).unwrap() > 0, "it ended: {:?}", child.wait());
+        }
+        Daemon { child, mnt: config.mount_point.clone(), line: line.trim_end().to_owned(), stdout }
+    }
+}
+
+/// A mount that another process serves.
+pub struct Daemon {
+    child: Child,
+    mnt: PathBuf,
+    pub line: String,
+    /// Somebody listens to the end.
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Daemon {
+    pub fn at(&self, name: &str) -> PathBuf {
+        self.mnt.join(name)
+    }
+
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    pub fn unmount(mut self) {
+        quire_sys::mounts::unmount(&self.mnt, false).unwrap();
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if quire_sys::mounts::is_orphaned(&self.mnt) {
+            let _ = quire_sys::mounts::unmount(&self.mnt, true);
+        }
+    }
+}
+
+/// A mount that is served by this process.
+pub struct Running {
+    mounted: Option<Mounted>,
+    path: PathBuf,
+}
+
+impl Running {
+    pub fn at(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn mounted(&self) -> &Mounted {
+        self.mounted.as_ref().unwrap()
+    }
+
+    /// Unmounts; with `drain` everything reaches the directory. Returns the last figures.
+    pub fn end(mut self, drain: bool) -> Value {
+        let mounted = self.mounted.take().unwrap();
+        mounted.remover().remove(false).unwrap();
+        mounted.finish(drain.then_some(&mut |_| {})).unwrap()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(mounted) = self.mounted.take() {
+            let _ = mounted.remover().remove(true);
+            // The test has failed already; what counts is that nothing stays mounted.
+            let _ = mounted.finish(None);
+        }
+    }
+}
+
+/// Numbers in an order that looks like none.
+pub struct Dice(u64);
+
+impl Dice {
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub fn roll(&mut self, below: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % below.max(1)
+    }
+
+    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
+        (0..len).map(|_| self.roll(256) as u8).collect()
+    }
+}

@@ -1,0 +1,318 @@
+//! Devices that fail under a mount: programs are told, nothing acknowledged is lost, and a lost fast device is survived.
+
+mod common;
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use common::{Place, possible};
+use quire_device::{Action, Alignment, Device, DeviceError, Queue, Transfer, errno};
+use quire_durable::cache::Policy;
+
+/// A device that fails while it is told to.
+struct Switch {
+    inner: Arc<dyn Device>,
+    fails: Arc<AtomicBool>,
+    errno: i32,
+}
+
+impl Switch {
+    fn check(&self, action: Action) -> Result<(), DeviceError> {
+        if self.fails.load(Ordering::Relaxed) {
+            return Err(DeviceError::from_errno(action, self.inner.name(), self.errno));
+        }
+        Ok(())
+    }
+}
+
+impl Device for Switch {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn len(&self) -> Result<u64, DeviceError> {
+        self.inner.len()
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), DeviceError> {
+        self.check(Action::Length)?;
+        self.inner.set_len(len)
+    }
+
+    fn allocate(&self, len: u64) -> Result<(), DeviceError> {
+        self.check(Action::Allocate)?;
+        self.inner.allocate(len)
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize, DeviceError> {
+        if self.errno == errno::EIO {
+            self.check(Action::Read)?;
+        }
+        self.inner.read_at(offset, into)
+    }
+
+    fn run(&self, transfer: &mut Transfer) -> Result<(), DeviceError> {
+        self.check(Action::Write)?;
+        self.inner.run(transfer)
+    }
+
+    fn write_durable(&self, transfer: &mut Transfer) -> Result<(), DeviceError> {
+        self.check(Action::DurableWrite)?;
+        self.inner.write_durable(transfer)
+    }
+
+    fn queue(&self, depth: usize) -> Result<Box<dyn Queue>, DeviceError> {
+        self.inner.queue(depth)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.check(Action::Flush)?;
+        self.inner.flush()
+    }
+
+    fn alignment(&self) -> Alignment {
+        self.inner.alignment()
+    }
+
+    fn mode(&self) -> &'static str {
+        self.inner.mode()
+    }
+}
+
+fn switch(errno: i32) -> (Arc<AtomicBool>, quire_fuse::Wrap) {
+    let fails = Arc::new(AtomicBool::new(false));
+    let shared = Arc::clone(&fails);
+    (fails, Arc::new(move |inner| Arc::new(Switch { inner, fails: Arc::clone(&shared), errno }) as Arc<dyn Device>))
+}
+
+fn critical(place: &mut Place) {
+    // The name of the process, as the kernel cuts it.
+    let name = quire_sys::task::identity(std::process::id()).unwrap().name;
+    place.config.critical = vec![name];
+}
+
+#[test]
+fn with_a_broken_slow_device_critical_writes_go_on_in_the_log_and_reach_it_later() {
+    if !possible() {
+        return;
+    }
+    let mut place = Place::new(Policy::CriticalProcessIo);
+    critical(&mut place);
+    let (fails, wrap) = switch(errno::EIO);
+    place.config.wrap_slow = Some(wrap);
+    let run = place.mount();
+    let mut file = File::create(run.at("f")).unwrap();
+    file.write_all(&[1; 4096]).unwrap();
+    file.sync_all().unwrap();
+    fails.store(true, Ordering::Relaxed);
+    file.write_all(&[2; 4096]).unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    drop(run);
+    fails.store(false, Ordering::Relaxed);
+    let run = place.mount();
+    let mut wanted = vec![1; 4096];
+    wanted.extend([2; 4096]);
+    assert_eq!(fs::read(run.at("f")).unwrap(), wanted);
+    run.end(true);
+    assert_eq!(fs::read(place.slow("f")).unwrap(), wanted);
+}
+
+#[test]
+fn without_its_fast_device_the_mount_goes_on_with_the_slow_one() {
+    if !possible() {
+        return;
+    }
+    let mut place = Place::new(Policy::All);
+    let (fails, wrap) = switch(errno::ENOSPC);
+    place.config.wrap_fast = Some(wrap);
+    let run = place.mount();
+    let mut file = File::create(run.at("f")).unwrap();
+    file.write_all(&[1; 8192]).unwrap();
+    file.sync_all().unwrap();
+    // It still reads, so nothing is lost.
+    fails.store(true, Ordering::Relaxed);
+    file.write_all(&[2; 8192]).unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    let mut wanted = vec![1; 8192];
+    wanted.extend([2; 8192]);
+    assert_eq!(fs::read(run.at("f")).unwrap(), wanted);
+    drop(run);
+    assert_eq!(fs::read(place.slow("f")).unwrap(), wanted);
+}
+
+#[test]
+fn when_both_are_lost_the_program_is_told() {
+    if !possible() {
+        return;
+    }
+    let mut place = Place::new(Policy::All);
+    let (fast_fails, fast) = switch(errno::EIO);
+    let (slow_fails, slow) = switch(errno::EIO);
+    (place.config.wrap_fast, place.config.wrap_slow) = (Some(fast), Some(slow));
+    let run = place.mount();
+    let file = File::create(run.at("f")).unwrap();
+    file.write_all_at(&[1; 4096], 0).unwrap();
+    file.sync_all().unwrap();
+    fast_fails.store(true, Ordering::Relaxed);
+    slow_fails.store(true, Ordering::Relaxed);
+    let written = file.write_all_at(&[2; 4096], 4096);
+    let flushed = file.sync_all();
+    assert!(written.is_err() || flushed.is_err(), "it was told that its bytes are durable");
+    drop(file);
+    // Other requests are served all the same.
+    assert_eq!(fs::read_dir(run.root()).unwrap().count(), 1);
+    drop(run);
+}
+
+/// Writes numbered blocks, each flushed, until that fails or there are `most`; how many were acknowledged, and the error.
+fn fill(file: &File, most: u64) -> (u64, Option<std::io::Error>) {
+    for number in 0..most {
+        let block = [number as u8 + 1; BLOCK as usize];
+        if let Err(error) = file.write_all_at(&block, number * BLOCK).and_then(|()| file.sync_data()) {
+            return (number, Some(error));
+        }
+    }
+    (most, None)
+}
+
+const BLOCK: u64 = 256 << 10;
+
+fn holds(path: &std::path::Path, blocks: u64) -> bool {
+    let bytes = fs::read(path).unwrap();
+    let block = |number: u64| bytes.get((number * BLOCK) as usize..((number + 1) * BLOCK) as usize);
+    (0..blocks).all(|number| block(number).is_some_and(|bytes| bytes.iter().all(|&byte| byte == number as u8 + 1)))
+}
+
+#[test]
+fn when_the_log_is_full_and_the_slow_device_broken_writes_fail_and_none_that_was_acknowledged_is_lost() {
+    if !possible() {
+        return;
+    }
+    let mut place = Place::new(Policy::All);
+    let (fails, wrap) = switch(errno::EIO);
+    place.config.wrap_slow = Some(wrap);
+    let run = place.mount();
+    let file = File::create(run.at("f")).unwrap();
+    file.sync_all().unwrap();
+    fails.store(true, Ordering::Relaxed);
+    // The log holds 16 MiB.
+    let (acknowledged, error) = fill(&file, 200);
+    assert!(acknowledged > 10 && acknowledged < 70, "{acknowledged} of {BLOCK} bytes");
+    assert_eq!(error.unwrap().raw_os_error(), Some(errno::EIO));
+    drop(file);
+    drop(run);
+    fails.store(false, Ordering::Relaxed);
+    let run = place.mount();
+    assert!(holds(&run.at("f"), acknowledged));
+    run.end(true);
+    assert!(holds(&place.slow("f"), acknowledged));
+}
+
+#[test]
+fn a_full_slow_device_is_told_before_the_log_takes_what_has_no_room() {
+    if !possible() {
+        return;
+    }
+    let mut place = Place::new(Policy::All);
+    let Some(_small) = Small::mount(&place.config.backing) else { return };
+    place.config.critical = vec!["*".into()];
+    let run = place.mount();
+    let file = File::create(run.at("f")).unwrap();
+    let (acknowledged, error) = fill(&file, 200);
+    assert_eq!(error.unwrap().kind(), std::io::ErrorKind::StorageFull);
+    assert!(acknowledged > 10 && acknowledged < 60, "{acknowledged} of {BLOCK} bytes in 16 MiB");
+    // What was there can still be written over, and with less of it there is room again.
+    file.write_all_at(&[1; 4096], 0).unwrap();
+    file.sync_all().unwrap();
+    assert!(holds(&run.at("f"), acknowledged));
+    file.set_len(4 * BLOCK).unwrap();
+    file.sync_all().unwrap();
+    let other = File::create(run.at("other")).unwrap();
+    assert!(fill(&other, 4).1.is_none());
+    drop((file, other));
+    run.end(true);
+    assert!(holds(&place.slow("f"), 4) && holds(&place.slow("other"), 4));
+}
+
+/// A file system of 16 MiB, where one may mount.
+struct Small(std::path::PathBuf);
+
+impl Small {
+    fn mount(path: &std::path::Path) -> Option<Self> {
+        let words = ["-t", "tmpfs", "-o", "size=16m", "tmpfs"];
+        let done = std::process::Command::new("mount").args(words).arg(path).status();
+        if done.is_ok_and(|status| status.success()) {
+            return Some(Self(path.to_owned()));
+        }
+        println!("skipped: a small file system can't be mounted here");
+        None
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = quire_sys::mounts::unmount(&self.0, true);
+    }
+}
+
+#[test]
+fn what_a_full_slow_device_refuses_stays_in_the_log_until_there_is_room() {
+    if !possible() {
+        return;
+    }
+    for policy in [Policy::All, Policy::Critical] {
+        let mut place = Place::new(policy);
+        let (fails, wrap) = switch(errno::ENOSPC);
+        place.config.wrap_slow = Some(wrap);
+        let run = place.mount();
+        let file = File::create(run.at("f")).unwrap();
+        fails.store(true, Ordering::Relaxed);
+        let (acknowledged, error) = fill(&file, 8);
+        // Whoever writes, the log takes what the device doesn't.
+        assert_eq!((acknowledged, error.is_none()), (8, true), "{policy}");
+        fails.store(false, Ordering::Relaxed);
+        drop(file);
+        drop(run);
+        let run = place.mount();
+        assert!(holds(&run.at("f"), acknowledged));
+        let again = File::create(run.at("g")).unwrap();
+        assert!(fill(&again, 8).1.is_none());
+        drop(again);
+        run.end(true);
+        assert!(holds(&place.slow("f"), acknowledged) && holds(&place.slow("g"), 8));
+    }
+}
+
+#[test]
+fn what_only_a_dead_fast_device_held_is_named_and_never_read_as_something_else() {
+    if !possible() {
+        return;
+    }
+    let mut place = Place::new(Policy::All);
+    let (fast_fails, fast) = switch(errno::EIO);
+    let (slow_fails, slow) = switch(errno::EIO);
+    (place.config.wrap_fast, place.config.wrap_slow) = (Some(fast), Some(slow));
+    let run = place.mount();
+    let file = File::options().read(true).write(true).create_new(true).open(run.at("f")).unwrap();
+    file.sync_all().unwrap();
+    // What is written next stays in the log for want of anything else.
+    slow_fails.store(true, Ordering::Relaxed);
+    assert!(fill(&file, 4).1.is_none());
+    fast_fails.store(true, Ordering::Relaxed);
+    let other = File::create(run.at("g")).unwrap();
+    let _ = fill(&other, 1);
+    // The kernel has pages of what was written; without them the devices are asked.
+    let mut bytes = vec![0; BLOCK as usize];
+    quire_sys::file::drop_cache(&file);
+    match file.read_exact_at(&mut bytes, 0) {
+        Ok(()) => assert!(bytes.iter().all(|&byte| byte == 1)),
+        Err(error) => assert_eq!(error.raw_os_error(), Some(errno::EIO)),
+    }
+    drop((file, other));
+    drop(run);
+}

@@ -1,0 +1,207 @@
+//! Random operations on a few files of a mount, compared with plain arrays of bytes after each, in the manner of `fsx`: reads,
+//! writes, mapped stores, cuts, growth, zeroed ranges, flushes, renames, closing and opening, and now and then a remount.
+//!
+//! `QUIRE_FSX_OPS` sets how many (default 300 a policy), `QUIRE_FSX_SEED` where to begin.
+
+mod common;
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::Ordering;
+
+use common::{Daemon, Dice, Place, possible};
+use quire_durable::cache::Policy;
+use quire_sys::shared_map::SharedMap;
+
+const FILES: usize = 3;
+const MOST_LEN: u64 = 300_000;
+const PAGE: u64 = 4096;
+
+struct Model {
+    name: String,
+    bytes: Vec<u8>,
+    file: Option<File>,
+}
+
+impl Model {
+    fn file(&mut self, run: &Daemon) -> &File {
+        let path = run.at(&self.name);
+        self.file.get_or_insert_with(|| {
+            File::options().read(true).write(true).create(true).truncate(false).open(path).unwrap()
+        })
+    }
+
+    fn write(&mut self, offset: usize, bytes: &[u8]) {
+        let end = offset + bytes.len();
+        if self.bytes.len() < end {
+            self.bytes.resize(end, 0);
+        }
+        self.bytes[offset..end].copy_from_slice(bytes);
+    }
+
+    fn check(&mut self, run: &Daemon, what: &str) {
+        let mut got = vec![0; self.bytes.len() + 100];
+        let file = self.file(run);
+        let mut len = 0;
+        loop {
+            match file.read_at(&mut got[len..], len as u64).unwrap() {
+                0 => break,
+                read => len += read,
+            }
+        }
+        assert_eq!(len, self.bytes.len(), "{what}: length of {}", self.name);
+        if let Some(at) = got[..len].iter().zip(&self.bytes).position(|(got, wanted)| got != wanted) {
+            panic!("{what}: {} differs at {at}: {} instead of {}", self.name, got[at], self.bytes[at]);
+        }
+    }
+}
+
+fn step(dice: &mut Dice, run: &Daemon, files: &mut [Model], number: u64) -> String {
+    let index = dice.roll(FILES as u64) as usize;
+    let model = &mut files[index];
+    let len = model.bytes.len() as u64;
+    let offset = if dice.roll(2) == 0 { dice.roll(MOST_LEN) } else { dice.roll(len + 1) };
+    let size = if dice.roll(4) == 0 { dice.roll(60_000) } else { dice.roll(9_000) } as usize + 1;
+    match dice.roll(16) {
+        0..=4 => {
+            let bytes = dice.bytes(size);
+            model.file(run).write_all_at(&bytes, offset).unwrap();
+            model.write(offset as usize, &bytes);
+            format!("write {size} at {offset}")
+        }
+        5 => {
+            // Whole pages, as databases write them.
+            let bytes = dice.bytes(2 * PAGE as usize);
+            let offset = offset / PAGE * PAGE;
+            model.file(run).write_all_at(&bytes, offset).unwrap();
+            model.write(offset as usize, &bytes);
+            format!("write two pages at {offset}")
+        }
+        6 | 7 => {
+            let len = if dice.roll(2) == 0 { offset } else { dice.roll(len + 1) };
+            model.file(run).set_len(len).unwrap();
+            model.bytes.resize(len as usize, 0);
+            format!("cut to {len}")
+        }
+        8 | 9 => store_mapped(dice, run, model),
+        10 => {
+            model.file(run).sync_all().unwrap();
+            "flush".into()
+        }
+        11 => {
+            model.file(run).sync_data().unwrap();
+            "flush data".into()
+        }
+        12 => {
+            let name = format!("renamed-{number}");
+            model.file(run);
+            fs::rename(run.at(&model.name), run.at(&name)).unwrap();
+            model.name = name;
+            "rename".into()
+        }
+        13 => {
+            let size = (size as u64).min(len.saturating_sub(offset));
+            if size > 0 {
+                quire_sys::map::punch_hole(model.file(run), offset, size).unwrap();
+                model.bytes[offset as usize..(offset + size) as usize].fill(0);
+            }
+            format!("punch {size} at {offset}")
+        }
+        14 => {
+            model.file = None;
+            "close".into()
+        }
+        _ => {
+            let mut got = vec![0; size];
+            let read = model.file(run).read_at(&mut got, offset).unwrap();
+            let end = (offset as usize + read).min(model.bytes.len());
+            assert!(offset >= len || got[..read] == model.bytes[offset as usize..end], "read {size} at {offset}");
+            format!("read {size} at {offset}")
+        }
+    }
+}
+
+/// Stores words through a mapping, within the file's length.
+fn store_mapped(dice: &mut Dice, run: &Daemon, model: &mut Model) -> String {
+    let words = model.bytes.len() / 8;
+    if words == 0 {
+        return "nothing to map".into();
+    }
+    let pages = model.bytes.len().next_multiple_of(PAGE as usize);
+    let map = SharedMap::new(model.file(run), pages).unwrap();
+    let from = dice.roll(words as u64) as usize;
+    let count = (dice.roll(2_000) as usize + 1).min(words - from);
+    for at in from..from + count {
+        let value = dice.roll(u64::MAX);
+        map.words()[at].store(value, Ordering::Relaxed);
+        model.bytes[at * 8..at * 8 + 8].copy_from_slice(&value.to_ne_bytes());
+    }
+    if dice.roll(2) == 0 {
+        map.sync(0..pages).unwrap();
+    }
+    format!("store {count} words at {}", from * 8)
+}
+
+fn run(policy: Policy, seed: u64, ops: u64) {
+    let place = Place::new(policy);
+    let mut dice = Dice::new(seed);
+    let mut drain = true;
+    let mut run = place.serve(drain);
+    let mut files: Vec<Model> =
+        (0..FILES).map(|number| Model { name: format!("file-{number}"), bytes: Vec::new(), file: None }).collect();
+    for model in &mut files {
+        model.file(&run);
+    }
+    let mut history = Vec::new();
+    for number in 0..ops {
+        let done = step(&mut dice, &run, &mut files, number);
+        history.push(done);
+        if dice.roll(10) == 0 {
+            let what =
+                format!("{policy}, seed {seed}, after {number}: {:?}", &history[history.len().saturating_sub(8)..]);
+            files.iter_mut().for_each(|model| model.check(&run, &what));
+        }
+        if dice.roll(150) == 0 {
+            files.iter_mut().for_each(|model| model.file = None);
+            run.unmount();
+            if drain {
+                compare(&place, &files, &format!("{policy}, seed {seed}, drained after {number}"));
+            }
+            drain = dice.roll(2) == 0;
+            run = place.serve(drain);
+            history.push("remount".into());
+        }
+    }
+    files.iter_mut().for_each(|model| model.check(&run, &format!("{policy}, seed {seed}, at the end")));
+    files.iter_mut().for_each(|model| model.file = None);
+    run.unmount();
+    place.serve(true).unmount();
+    compare(&place, &files, &format!("{policy}, seed {seed}, in the directory"));
+}
+
+fn compare(place: &Place, files: &[Model], what: &str) {
+    for model in files {
+        assert!(fs::read(place.slow(&model.name)).unwrap() == model.bytes, "{what}: {} differs", model.name);
+    }
+}
+
+/// Nothing by itself: this is what the process does that serves the mount.
+#[test]
+fn serve_if_asked() {
+    common::serve_if_asked();
+}
+
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+#[test]
+fn random_operations_leave_what_an_array_of_bytes_would_hold() {
+    if !possible() {
+        return;
+    }
+    let (ops, seed) = (setting("QUIRE_FSX_OPS", 300), setting("QUIRE_FSX_SEED", 1));
+    for (index, policy) in [Policy::All, Policy::Sync, Policy::CriticalProcessIo].into_iter().enumerate() {
+        run(policy, seed + index as u64, ops);
+    }
+}
