@@ -56,7 +56,7 @@ fn pack(records: u64, cover: bool) -> Vec<u8> {
             log.word(format!("key:{number}").repeat(word as usize + 1).as_bytes());
         }
         log.seal();
-        log.commit(true);
+        log.commit();
         if cover && number == records / 2 {
             log.cover(number / 2);
         }
