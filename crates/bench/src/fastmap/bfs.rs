@@ -17,7 +17,7 @@ use super::tally::{Meter, Tally, histogram};
 
 /// Vertices that a thread takes at a time, and that it looks at together.
 const BLOCK: usize = 512;
-const GROUP: usize = 128;
+const GROUP: usize = 32;
 /// Most pages of one vertex that are asked for ahead; a popular vertex has thousands, which read themselves in order.
 const MOST_AHEAD: u64 = 16;
 const UNSEEN: u32 = u32::MAX;

@@ -14,7 +14,7 @@ use crate::shared::Shared;
 use crate::word::{Hold, Parking};
 
 /// Most pages of a claim.
-pub(super) const MOST_PAGES: usize = 32;
+pub(super) const MOST_PAGES: usize = 16;
 
 /// Claimed pages.
 pub(super) struct Claim<'a> {

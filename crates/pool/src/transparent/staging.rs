@@ -8,13 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use quire_device::{Buffer, Direction, Extent, Transfer};
+use quire_sys::map::{Hint, advise};
 use quire_sys::mem::{MemError, Reservation};
 
 /// Slots of a page each, as many as threads can be reading at a time.
 const PAGE_SLOTS: usize = 32;
 /// Slots for runs, and their bytes.
 const RUN_SLOTS: usize = 4;
-const RUN_BYTES: usize = 128 << 10;
+const RUN_BYTES: usize = 64 << 10;
 
 /// The memory.
 pub(super) struct Staging {
@@ -72,6 +73,8 @@ impl Slots {
     fn new(count: usize, bytes: usize) -> Result<Self, MemError> {
         let memory = Arc::new(Reservation::new(count * bytes)?);
         memory.commit(0..memory.len())?;
+        // A huge page would be more memory than all slots. Where there are none this fails, and nothing is lost.
+        let _ = advise(memory.base(), memory.len(), Hint::NoHuge);
         let slot = |number: usize| {
             // SAFETY: committed above; each slot has its own bytes, and nobody else knows of the memory.
             let buffer = unsafe { Buffer::lend(Arc::clone(&memory), number * bytes..(number + 1) * bytes) };
@@ -126,6 +129,6 @@ mod tests {
         all.pop();
         assert_eq!(staging.take().transfer().buffer[0], PAGE_SLOTS as u8 - 1);
         let runs: Vec<Lease> = std::iter::from_fn(|| staging.take_for_run()).collect();
-        assert_eq!((runs.len(), staging.run_pages()), (RUN_SLOTS, 32));
+        assert_eq!((runs.len(), staging.run_pages()), (RUN_SLOTS, 16));
     }
 }
