@@ -95,6 +95,15 @@ pub trait Device: Send + Sync {
     /// fails too: the file must be given up.
     fn flush(&self) -> Result<(), DeviceError>;
 
+    /// As [`Device::flush`], for bytes and the file's length only: what else the system knows about the file (times, owner, its
+    /// name if it is new) may lag.
+    ///
+    /// # Errors
+    /// As [`Device::flush`].
+    fn flush_data(&self) -> Result<(), DeviceError> {
+        self.flush()
+    }
+
     /// How transfers must be aligned here; never to more than [`crate::DIRECT_ALIGN`].
     fn alignment(&self) -> Alignment {
         Alignment::DIRECT

@@ -226,6 +226,10 @@ impl Device for DiskFile {
         self.target.make_durable(|| self.target.file.sync_all().map_err(|error| self.error(Action::Flush, &error)))
     }
 
+    fn flush_data(&self) -> Result<(), DeviceError> {
+        self.target.make_durable(|| self.target.file.sync_data().map_err(|error| self.error(Action::Flush, &error)))
+    }
+
     fn alignment(&self) -> Alignment {
         match self.way {
             Way::Direct(alignment) => alignment,

@@ -256,6 +256,12 @@ impl Device for FaultyFile {
         flushed.map_err(|error| self.faults.poison.set(error))
     }
 
+    fn flush_data(&self) -> Result<(), DeviceError> {
+        self.faults.poison.check()?;
+        let flushed = self.check(Action::Flush, &[]).and_then(|()| self.inner().flush_data());
+        flushed.map_err(|error| self.faults.poison.set(error))
+    }
+
     fn alignment(&self) -> Alignment {
         self.inner().alignment()
     }

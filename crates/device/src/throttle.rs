@@ -147,6 +147,11 @@ impl Device for ThrottledFile {
         self.inner.flush()
     }
 
+    fn flush_data(&self) -> Result<(), DeviceError> {
+        sleep_until(self.clock.book_flush());
+        self.inner.flush_data()
+    }
+
     fn alignment(&self) -> Alignment {
         self.inner.alignment()
     }

@@ -40,7 +40,7 @@ impl World {
     }
 
     fn put(&self, version: u64) {
-        let queued = Queued { data: version, oldest: version, since_ns: 0, urgent: true, task: 0 };
+        let queued = Queued { data: version, oldest: version, since_ns: 0, urgent: true, task: 0, direct: false };
         self.ledger().slot.put(queued);
     }
 

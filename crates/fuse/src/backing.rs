@@ -1,8 +1,11 @@
-//! A file of the directory as a slow device that keeps the file's time of writing.
+//! A file of the directory as a slow device that keeps the file's time of writing, and whose flushes pay the file's debt.
 //!
 //! Bytes reach the file long after a program wrote them, and each time the system sets the file's time to the present. So
 //! the time that programs are to see is kept here ([`Times`]) and put back after every such write; a program that sets a
 //! time (`tar`, `rsync`) keeps it although bytes it wrote before arrive later.
+//!
+//! What is written goes on to the device at once ([`write_out`]): else a flush, of any file, would find the file system's journal
+//! behind all the pages that lie about, and everybody who waits for a flush would wait for those.
 //!
 //! Relies on a device of `quire-device` for the bytes.
 
@@ -10,8 +13,12 @@ use std::fs::File;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use quire_device::{Alignment, Device, DeviceError, Queue, Transfer};
+use quire_device::{Action, Alignment, Device, DeviceError, Direction, Queue, Transfer};
 use quire_sys::at::{self, NewTime};
+use quire_sys::file::write_out;
+
+use crate::bodies::Body;
+use crate::debt::Debt;
 
 /// How much later than a write the file may learn its time.
 const LAG: Duration = Duration::from_secs(1);
@@ -89,13 +96,21 @@ pub struct Backing {
     inner: Arc<dyn Device>,
     file: Arc<File>,
     times: Arc<Times>,
+    debt: Arc<Debt>,
 }
 
 impl Backing {
-    /// A device on `inner`, which is `file`.
-    pub fn new(inner: Arc<dyn Device>, file: Arc<File>, times: Arc<Times>) -> Self {
-        times.adopt(&file);
-        Self { inner, file, times }
+    /// A device on `inner`, which is the body's file.
+    pub fn new(inner: Arc<dyn Device>, body: &Body) -> Self {
+        body.times.adopt(&body.file);
+        Self { inner, file: Arc::clone(&body.file), times: Arc::clone(&body.times), debt: Arc::clone(&body.debt) }
+    }
+
+    fn write_out(&self, transfer: &Transfer) -> Result<(), DeviceError> {
+        let Some(first) = transfer.extents.iter().map(|extent| extent.offset).min() else { return Ok(()) };
+        let end = transfer.extents.iter().map(|extent| extent.offset + extent.len as u64).max().unwrap_or(first);
+        let told = |error| DeviceError::new(Action::Write, self.inner.name(), &error).at(first, end - first);
+        write_out(&self.file, first, end - first).map_err(told)
     }
 }
 
@@ -130,10 +145,11 @@ impl Device for Backing {
 
     fn run(&self, transfer: &mut Transfer) -> Result<(), DeviceError> {
         let result = self.inner.run(transfer);
-        if transfer.direction == quire_device::Direction::Write {
-            self.times.restore(&self.file);
+        if transfer.direction != Direction::Write {
+            return result;
         }
-        result
+        self.times.restore(&self.file);
+        result.and_then(|()| self.write_out(transfer))
     }
 
     fn write_durable(&self, transfer: &mut Transfer) -> Result<(), DeviceError> {
@@ -147,7 +163,16 @@ impl Device for Backing {
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
-        self.inner.flush()
+        let paid = self.debt.pay(false, || self.inner.flush());
+        paid.unwrap_or_else(|| self.inner.flush())
+    }
+
+    fn flush_data(&self) -> Result<(), DeviceError> {
+        let paid = self.debt.pay(true, || {
+            self.times.tell(&self.file, true);
+            self.inner.flush()
+        });
+        paid.unwrap_or_else(|| self.inner.flush_data())
     }
 
     fn alignment(&self) -> Alignment {
@@ -162,14 +187,15 @@ impl Device for Backing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use quire_device::{Buffer, Caching, Direction, Engine, Extent, of_file};
+    use crate::unsynced::Owed;
+    use quire_device::{Buffer, Caching, Engine, Extent, of_file};
 
     #[test]
     fn bytes_that_arrive_late_leave_the_time_that_a_program_set() {
-        let file = Arc::new(tempfile::tempfile().unwrap());
-        let times = Arc::new(Times::default());
+        let body = Body::new(1, tempfile::tempfile().unwrap(), true, Owed::default());
+        let (file, times) = (Arc::clone(&body.file), Arc::clone(&body.times));
         let inner = of_file("file", file.try_clone().unwrap(), Caching::Buffered, Engine::Threads);
-        let device = Backing::new(inner, Arc::clone(&file), Arc::clone(&times));
+        let device = Backing::new(inner, &body);
         let old = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
         times.set(old);
         let extents = vec![Extent { offset: 0, start: 0, len: 4096 }];

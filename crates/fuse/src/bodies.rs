@@ -4,7 +4,7 @@
 //! written, and what the next flush owes. It stays as long as somebody uses it ([`Body::users`]) or its volume holds
 //! anything, and keeps its file open, so that its inode number means this file.
 //!
-//! Locks, from the outside in: a body's `attaching` or `syncing`, the map of bodies, a body's state.
+//! Locks, from the outside in: a body's `attaching`, the map of bodies, a body's state.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -16,6 +16,7 @@ use std::time::Instant;
 use quire_durable::cache::VolumeId;
 
 use crate::backing::Times;
+use crate::debt::Debt;
 use crate::table::Attached;
 use crate::unsynced::Owed;
 
@@ -28,8 +29,6 @@ pub struct State {
     pub attached: Option<Attached>,
     /// It has no name any more: the directory that had the last one.
     pub removed: Option<Arc<OwnedFd>>,
-    /// What the next flush owes.
-    pub owed: Owed,
     /// When the last user went.
     pub unused_since: Instant,
 }
@@ -45,11 +44,9 @@ pub struct Body {
     pub writable: bool,
     /// When it was last written.
     pub times: Arc<Times>,
+    /// What the next flush owes.
+    pub debt: Arc<Debt>,
     is_log: AtomicBool,
-    /// A flush of its file failed, so nothing about it is certain any more.
-    failed: AtomicBool,
-    /// Held while what a flush owes is brought to the slow device: others who flush wait for that.
-    syncing: Mutex<()>,
     /// Held while it becomes a volume.
     attaching: Mutex<()>,
     state: Mutex<State>,
@@ -58,15 +55,14 @@ pub struct Body {
 impl Body {
     /// The file with this inode number.
     pub fn new(ino: u64, file: File, writable: bool, owed: Owed) -> Self {
-        let state = State { users: 0, attached: None, removed: None, owed, unused_since: Instant::now() };
+        let state = State { users: 0, attached: None, removed: None, unused_since: Instant::now() };
         Self {
             ino,
             file: Arc::new(file),
             writable,
             times: Arc::default(),
+            debt: Arc::new(Debt::new(owed)),
             is_log: AtomicBool::new(false),
-            failed: AtomicBool::new(false),
-            syncing: Mutex::new(()),
             attaching: Mutex::new(()),
             state: Mutex::new(state),
         }
@@ -75,11 +71,6 @@ impl Body {
     /// What changes about it.
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits for whoever brings what a flush owes to the slow device.
-    pub fn syncing(&self) -> MutexGuard<'_, ()> {
-        self.syncing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for whoever makes a volume of it.
@@ -100,23 +91,6 @@ impl Body {
     /// Says whether it is a log.
     pub fn set_log(&self, is_log: bool) {
         self.is_log.store(is_log, Ordering::Relaxed);
-    }
-
-    /// Whether a flush of its file has failed.
-    pub fn has_failed(&self) -> bool {
-        self.failed.load(Ordering::Relaxed)
-    }
-
-    /// A flush of its file has failed: no later one may say otherwise.
-    pub fn set_failed(&self) {
-        self.failed.store(true, Ordering::Relaxed);
-    }
-
-    /// The next flush owes this, too.
-    pub fn owe(&self, owed: Owed) {
-        let mut state = self.state();
-        state.owed.always |= owed.always;
-        state.owed.attributes |= owed.attributes;
     }
 }
 

@@ -13,6 +13,19 @@ use crate::who::Rules;
 /// Stands before a device, for tests: makes it fail, or slow.
 pub type Wrap = Arc<dyn Fn(Arc<dyn Device>) -> Arc<dyn Device> + Send + Sync>;
 
+/// Least memory for bytes on their way to the directory.
+pub const LEAST_QUEUE_BYTES: usize = 16 << 20;
+/// Most that is taken without being asked for.
+const MOST_QUEUE_BYTES: u64 = 4 << 30;
+
+/// Memory for bytes on their way to the directory, unless somebody says how much: an eighth of what is available. Whoever writes while
+/// it is full waits for the slow device, and the kernel holds the file's lock meanwhile; so there is about as much as a kernel
+/// would take for a file system of its own.
+fn queue_bytes() -> usize {
+    let obtainable = quire_sys::pressure::Memory::now().obtainable_bytes().unwrap_or(0);
+    ((obtainable / 8).min(MOST_QUEUE_BYTES) as usize).max(LEAST_QUEUE_BYTES)
+}
+
 /// Settings of a mount.
 #[derive(Clone)]
 pub struct MountConfig {
@@ -49,7 +62,7 @@ impl MountConfig {
             backing: backing.into(),
             mount_point: mount_point.into(),
             log: log.into(),
-            cache: CacheConfig { capacity_bytes: 512 << 20, queue_bytes: 64 << 20, ..CacheConfig::default() },
+            cache: CacheConfig { capacity_bytes: 512 << 20, queue_bytes: queue_bytes(), ..CacheConfig::default() },
             rules: Rules::built_in(),
             critical: Vec::new(),
             auto_critical: false,

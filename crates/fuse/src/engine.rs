@@ -153,7 +153,7 @@ impl Engine {
         let body = Arc::clone(map.entry(ino).or_insert_with(new));
         body.state().users += 1;
         drop(map);
-        body.owe(Owed { always: true, attributes: false });
+        body.debt.owe(Owed { always: true, attributes: false });
         self.begun(body)
     }
 
@@ -181,7 +181,7 @@ impl Engine {
         let removed = state.removed.clone();
         let ends = removed.is_some() || state.attached.is_none();
         let attached = if ends { state.attached.take() } else { None };
-        let owed = state.owed;
+        let owed = body.debt.owed();
         if ends {
             map.remove(&body.ino);
             if removed.is_none() {
@@ -252,7 +252,7 @@ impl Engine {
         }
         state.attached = None;
         map.remove(&body.ino);
-        self.unsynced.note(body.ino, state.owed);
+        self.unsynced.note(body.ino, body.debt.owed());
         drop(state);
         drop(map);
         body.times.tell(&body.file, true);
@@ -284,7 +284,7 @@ impl Engine {
         })?;
         let inner = of_file(name, file, Caching::Buffered, Transfers::Threads);
         let inner = self.wrap_slow.as_ref().map_or(Arc::clone(&inner), |wrap| wrap(inner));
-        let device: Arc<dyn Device> = Arc::new(Backing::new(inner, Arc::clone(&body.file), Arc::clone(&body.times)));
+        let device: Arc<dyn Device> = Arc::new(Backing::new(inner, body));
         self.cache.attach(&VolumeSpec { id: volume, device, growth: Growth::Grows })
     }
 
@@ -367,7 +367,7 @@ impl Engine {
         if context.is_sync {
             self.counts.durable_writes.fetch_add(1, Relaxed);
             self.cache.wait(&ticket, context).map_err(failed)?;
-            self.sync_owed(body, true)?;
+            self.pay_debt(body, true, context)?;
         }
         Ok(())
     }
@@ -385,36 +385,27 @@ impl Engine {
     pub fn flush(&self, body: &Body, data_only: bool, context: &WriteContext) -> Answer<()> {
         self.counts.flushes.fetch_add(1, Relaxed);
         if let Some(volume) = body.volume() {
-            self.cache.flush(volume, context).map_err(|error| told(&error, "flushing", body.ino))?;
+            // If the directory's file must be flushed anyway, its bytes go along: one flush instead of two.
+            let through = body.debt.is_due(data_only);
+            let flushed =
+                if through { self.cache.flush_through(volume, context) } else { self.cache.flush(volume, context) };
+            flushed.map_err(|error| told(&error, "flushing", body.ino))?;
         }
-        self.sync_owed(body, data_only)
+        self.pay_debt(body, data_only, context)
     }
 
-    fn sync_owed(&self, body: &Body, data_only: bool) -> Answer<()> {
-        let _one = body.syncing();
-        if body.has_failed() {
-            return Err(Errno::EIO);
-        }
-        let due = {
-            let mut state = body.state();
-            let due = state.owed.always || (state.owed.attributes && !data_only);
-            if due {
-                state.owed = Owed::default();
-            }
-            due
-        };
-        if !due {
-            return Ok(());
-        }
-        self.counts.slow_syncs.fetch_add(1, Relaxed);
-        body.times.tell(&body.file, true);
-        body.file.sync_all().map_err(|error| {
-            body.set_failed();
-            // Should the file be closed and opened again, nothing is taken for durable that isn't.
-            body.owe(Owed { always: true, attributes: true });
+    fn pay_debt(&self, body: &Body, data_only: bool, context: &WriteContext) -> Answer<()> {
+        let paid = body.debt.pay(data_only, || {
+            let _way = self.cache.make_way(context);
+            self.counts.slow_syncs.fetch_add(1, Relaxed);
+            body.times.tell(&body.file, true);
+            body.file.sync_all()
+        });
+        if let Some(Err(error)) = paid {
             tracing::error!(%error, inode = body.ino, "flushing a file of the directory failed: it is not trusted any more");
-            Errno::from(error)
-        })
+            return Err(Errno::from(error));
+        }
+        if body.debt.has_failed() { Err(Errno::EIO) } else { Ok(()) }
     }
 
     /// Makes the file `len` bytes long.
@@ -432,7 +423,7 @@ impl Engine {
             }
             None => body.file.set_len(len)?,
         }
-        body.owe(Owed { always: true, attributes: false });
+        body.debt.owe(Owed { always: true, attributes: false });
         Ok(())
     }
 
@@ -462,7 +453,7 @@ impl Engine {
         if !wish.keep_len && end > old_len {
             self.set_len(body, end, context)?;
         }
-        body.owe(Owed { always: true, attributes: false });
+        body.debt.owe(Owed { always: true, attributes: false });
         Ok(())
     }
 
@@ -493,7 +484,7 @@ impl Engine {
     /// Names or attributes of a file were changed.
     pub fn owe(&self, ino: u64, owed: Owed) {
         match self.bodies.get(ino) {
-            Some(body) => body.owe(owed),
+            Some(body) => body.debt.owe(owed),
             None => self.unsynced.note(ino, owed),
         }
     }

@@ -14,6 +14,7 @@ mod backing;
 mod bodies;
 mod config;
 mod crew;
+mod debt;
 mod dirs;
 mod engine;
 mod error;
@@ -32,7 +33,7 @@ mod unsynced;
 mod who;
 mod xattrs;
 
-pub use config::{MountConfig, Wrap};
+pub use config::{LEAST_QUEUE_BYTES, MountConfig, Wrap};
 pub use error::MountError;
 pub use recovery::Recovered;
 pub use session::{Mounted, Remover};

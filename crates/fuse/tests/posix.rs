@@ -217,6 +217,8 @@ fn the_root_tells_figures_and_takes_hints() {
     let root = run.root();
     let sync = |name: &str| {
         let mut file = File::create(run.at(name)).unwrap();
+        // The first flush is for the directory, too, and takes the bytes along.
+        file.sync_all().unwrap();
         file.write_all(&[1; 4096]).unwrap();
         file.sync_all().unwrap();
     };

@@ -5,6 +5,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -162,6 +163,21 @@ pub fn sync_directory(path: &Path) -> io::Result<()> {
 /// What the system says.
 pub fn sync_file_system(file: &File) -> io::Result<()> {
     Ok(rustix::fs::syncfs(file)?)
+}
+
+/// Has the system write the cached pages of a range of `file` to the device, and waits until they are there. That makes nothing
+/// durable; it leaves less to do for whoever does, and keeps a device's queue short. Where a file can't do that, nothing happens.
+///
+/// # Errors
+/// Bytes could not be written; the system has told that now and may not tell again.
+pub fn write_out(file: &File, offset: u64, len: u64) -> io::Result<()> {
+    let (Ok(offset), Ok(len)) = (offset.try_into(), len.try_into()) else { return Ok(()) };
+    let flags = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+    // SAFETY: takes a descriptor that is open for the call, and numbers.
+    let result = unsafe { libc::sync_file_range(file.as_raw_fd(), offset, len, flags) };
+    let error = io::Error::last_os_error();
+    let unable = [libc::ESPIPE, libc::EINVAL, libc::ENOSYS, libc::EPERM];
+    if result == 0 || error.raw_os_error().is_some_and(|number| unable.contains(&number)) { Ok(()) } else { Err(error) }
 }
 
 /// Asks the system to forget cached pages of `file`, so that the next read comes from the device. A wish.

@@ -76,6 +76,13 @@ pub fn mount() -> Command {
                 .help("Size of the log when it is made; at most that of a block device"),
         )
         .arg(
+            Arg::new("memory")
+                .long("memory")
+                .value_name("SIZE")
+                .value_parser(|text: &str| size::parse(text))
+                .help("Most memory for bytes on their way to the directory; by default an eighth of what is available"),
+        )
+        .arg(
             Arg::new("policy")
                 .long("policy")
                 .value_name("POLICY")

@@ -18,7 +18,7 @@ use anyhow::{Context, bail};
 use clap::ArgMatches;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use quire_durable::cache::{Policy, Progress};
-use quire_fuse::{MountConfig, Mounted, Remover, Rules};
+use quire_fuse::{LEAST_QUEUE_BYTES, MountConfig, Mounted, Remover, Rules};
 
 use crate::{logging, size};
 
@@ -76,6 +76,9 @@ fn config(matches: &ArgMatches) -> anyhow::Result<MountConfig> {
         bail!("{} is not a directory: name the one on the slow device", config.backing.display());
     }
     config.cache.capacity_bytes = matches.get_one::<u64>("capacity").copied().unwrap_or(512 << 20);
+    if let Some(bytes) = matches.get_one::<u64>("memory") {
+        config.cache.queue_bytes = usize::try_from(*bytes).unwrap_or(usize::MAX).max(LEAST_QUEUE_BYTES);
+    }
     if let Some(policy) = matches.get_one::<String>("policy") {
         config.cache.policy = policy.parse::<Policy>()?;
     }

@@ -26,7 +26,7 @@ use crate::cache::trace::Decision;
 use crate::cache::volume::VolumeState;
 use crate::cache::witness::{self, LogState};
 use crate::cache::workers;
-use crate::cache::write::{WriteContext, check_reach};
+use crate::cache::write::{Way, WriteContext, check_reach};
 
 /// What was found when a cache was opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -227,7 +227,7 @@ impl WriteCache {
     /// # Errors
     /// It can't become durable; it stays queued all the same.
     pub fn wait(&self, ticket: &Ticket, context: &WriteContext) -> Result<(), CacheError> {
-        self.shared.wait(ticket, context.task)
+        self.shared.wait(ticket, context.task, Way::Any)
     }
 
     /// Makes everything written to the volume so far durable, in the name of `context.task`.
@@ -242,7 +242,23 @@ impl WriteCache {
             }
             Ticket::everything(volume, ledger.last_stamp())
         };
-        self.shared.wait(&ticket, context.task)
+        self.shared.wait(&ticket, context.task, Way::Any)
+    }
+
+    /// As [`WriteCache::flush`], for whoever needs a flush of the slow device anyway, because that has more to make durable than
+    /// the bytes: these go the same way, unless they are many. A device may hold something back for its flushes, but if nothing was
+    /// to be made durable there, there is none.
+    ///
+    /// # Errors
+    /// As [`WriteCache::wait`].
+    pub fn flush_through(&self, volume: VolumeId, context: &WriteContext) -> Result<(), CacheError> {
+        self.shared.flush_through(volume, context.task)
+    }
+
+    /// The caller does something with a slow device by itself, in the name of `context.task`; if that is critical, the cache makes
+    /// way until the result is dropped.
+    pub fn make_way(&self, context: &WriteContext) -> impl Drop + '_ {
+        self.shared.use_slow(context.task)
     }
 
     /// Bytes of the volume, pending writes included.

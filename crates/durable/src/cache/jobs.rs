@@ -222,6 +222,8 @@ pub struct DrainJob {
     pub area: u64,
     /// Most blocks and most separate runs moved at a time.
     pub most_blocks: usize,
+    /// See `most_blocks`.
+    pub most_runs: usize,
     /// Blocks that could not be read, with [`DrainJob::salvage`].
     pub lost: Vec<Place>,
 }
@@ -236,8 +238,7 @@ impl DrainJob {
         let mut moved = BTreeSet::new();
         while done < self.blocks.len() {
             let volume = self.blocks[done].0.volume;
-            let most = &self.blocks[done..self.blocks.len().min(done + self.most_blocks.max(1))];
-            let count = most.iter().take_while(|(place, _)| place.volume == volume).count();
+            let count = step_len(&self.blocks[done..], self.most_blocks, self.most_runs);
             let mut step = self.blocks[done..done + count].to_vec();
             watch.before(&mut step);
             let result = if step.is_empty() { Ok(()) } else { self.step(&step, fast, buffers) };
@@ -249,7 +250,7 @@ impl DrainJob {
             result?;
         }
         for target in self.targets.iter().filter(|target| moved.contains(&target.volume)) {
-            target.device.flush().map_err(|error| DrainError::Slow(target.volume, error))?;
+            target.device.flush_data().map_err(|error| DrainError::Slow(target.volume, error))?;
         }
         if self.salvage {
             return Ok(());
@@ -278,6 +279,21 @@ impl DrainJob {
         let extents = target.extents(kept.into_iter());
         write(&*target.device, transfer.buffer, extents, buffers).map_err(|error| DrainError::Slow(volume, error))
     }
+}
+
+/// How many of these blocks, in order of place, are moved at a time: of one volume, in a bounded number of separate runs, so
+/// that whoever needs the slow device next doesn't find a long queue there.
+fn step_len(blocks: &[(Place, u64)], most_blocks: usize, most_runs: usize) -> usize {
+    let (mut count, mut runs) = (1, 1);
+    for pair in blocks.windows(2).take(most_blocks.saturating_sub(1)) {
+        let ((last, _), (next, _)) = (pair[0], pair[1]);
+        runs += usize::from(last.plus(1) != next);
+        if next.volume != last.volume || runs > most_runs.max(1) {
+            break;
+        }
+        count += 1;
+    }
+    count
 }
 
 /// Reads what can be read to the front of the buffer; returns which blocks.

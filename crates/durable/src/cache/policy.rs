@@ -132,11 +132,13 @@ pub enum Reason {
     FastDead,
     /// Slow: the volume's length was changed there, and only a flush makes that durable.
     LenPending,
+    /// Slow: whoever waits for it needs a flush of the slow device in any case.
+    SlowAnyway,
 }
 
 impl Reason {
     /// All of them, in order of their index.
-    pub const EVERY: [Self; 13] = [
+    pub const EVERY: [Self; 14] = [
         Self::Everything,
         Self::Synchronous,
         Self::Log,
@@ -150,6 +152,7 @@ impl Reason {
         Self::Full,
         Self::FastDead,
         Self::LenPending,
+        Self::SlowAnyway,
     ];
 
     /// Its place in [`Reason::EVERY`].
@@ -188,6 +191,7 @@ impl Reason {
             Self::Full => "full",
             Self::FastDead => "fast_dead",
             Self::LenPending => "len_pending",
+            Self::SlowAnyway => "slow_anyway",
         }
     }
 
@@ -207,6 +211,7 @@ impl Reason {
             Self::Full => "the cache is full",
             Self::FastDead => "the fast device is dead",
             Self::LenPending => "the volume's new length is not durable yet",
+            Self::SlowAnyway => "whoever waits for it needs a flush of the slow device in any case",
         }
     }
 }

@@ -34,6 +34,8 @@ pub struct Queued<D> {
     pub urgent: bool,
     /// Who: a task's number.
     pub task: u64,
+    /// It goes to the slow device, for a flush of which somebody waits anyway.
+    pub direct: bool,
 }
 
 /// How far a flight has come.
@@ -109,6 +111,7 @@ impl<D: Clone> Slot<D> {
             newer.oldest = newer.oldest.min(older.oldest);
             newer.since_ns = newer.since_ns.min(older.since_ns);
             newer.urgent |= older.urgent;
+            newer.direct |= older.direct;
         }
         self.queued = Some(newer);
     }
@@ -184,7 +187,7 @@ impl<D: Clone> Slot<D> {
             newer.oldest = newer.oldest.min(flight.oldest);
         } else {
             let Flight { data, oldest, .. } = flight;
-            self.queued = Some(Queued { data, oldest, since_ns: now_ns, urgent: true, task: 0 });
+            self.queued = Some(Queued { data, oldest, since_ns: now_ns, urgent: true, task: 0, direct: false });
         }
     }
 
@@ -225,7 +228,7 @@ impl<D: Clone> Slot<D> {
             newer.oldest = newer.oldest.min(failed.oldest);
         } else {
             let Logging { data, oldest, .. } = failed;
-            self.queued = Some(Queued { data, oldest, since_ns: now_ns, urgent: true, task: 0 });
+            self.queued = Some(Queued { data, oldest, since_ns: now_ns, urgent: true, task: 0, direct: false });
         }
     }
 

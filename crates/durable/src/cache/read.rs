@@ -3,7 +3,6 @@
 //! Relies on looking where a block is under the ledger's lock and reading without it. A block found in the log may have left
 //! it by the time it is read; so the map is asked again, and if it changed, the block is looked for anew.
 
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use quire_device::{Device, DeviceError};
@@ -93,9 +92,10 @@ impl Shared {
             volume.device.clone().ok_or(CacheError::Unattached(id))?
         };
         let began = Instant::now();
-        self.slow_readers.fetch_add(1, Ordering::Relaxed);
-        let result = device.read_at(offset, into);
-        self.slow_readers.fetch_sub(1, Ordering::Relaxed);
+        let result = {
+            let _using = self.use_slow(task);
+            device.read_at(offset, into)
+        };
         self.waits.note(Cause::SlowRead, self.standing(task).any(), began.elapsed().as_nanos() as u64);
         let got = result.map_err(|cause| CacheError::Read { volume: id, cause })?;
         // A volume may be longer than its device: what lies between was cut or is still to be written.

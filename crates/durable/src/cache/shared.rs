@@ -3,7 +3,7 @@
 //! Locks, from the outside in: a volume's order, the ledger, the graph of tasks. None is held during I/O but a volume's
 //! order, which other writers of that volume may have to wait for while an unaligned write reads what it changes.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -17,14 +17,22 @@ use crate::cache::ledger::{IssueRules, Ledger, Next};
 use crate::cache::stats::{Cause, Waits};
 use crate::cache::tasks::{Standing, TaskId, Wake};
 
+/// Longest time for which others make way for critical users of slow devices.
+const LONGEST_HOLD: Duration = Duration::from_millis(100);
+/// Versions that are settled under the lock at a time when a flush has ended.
+const SETTLED_AT_ONCE: usize = 1024;
+
 /// Shared state.
 pub(crate) struct Shared {
     pub(crate) config: CacheConfig,
     pub(crate) fast: Arc<dyn Device>,
     pub(crate) buffers: Buffers,
     pub(crate) waits: Waits,
-    /// Somebody reads from a slow device.
-    pub(crate) slow_readers: AtomicUsize,
+    /// Who uses a slow device now, and who of them is critical.
+    slow_users: AtomicUsize,
+    critical_slow_users: AtomicUsize,
+    /// When something else was last begun on a slow device, by [`Shared::now_ns`].
+    slow_begun_ns: AtomicU64,
     /// Everything is to be issued and, if `drain_all`, written back.
     pub(crate) hurry: AtomicBool,
     pub(crate) drain_all: AtomicBool,
@@ -42,6 +50,21 @@ pub(crate) struct Shared {
     began: Instant,
 }
 
+/// Somebody uses a slow device while this lives.
+pub(crate) struct SlowUse<'a> {
+    shared: &'a Shared,
+    critical: bool,
+}
+
+impl Drop for SlowUse<'_> {
+    fn drop(&mut self) {
+        self.shared.slow_users.fetch_sub(1, Ordering::Relaxed);
+        if self.critical && self.shared.critical_slow_users.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.shared.call_issuers();
+        }
+    }
+}
+
 impl Shared {
     pub(crate) fn new(config: CacheConfig, fast: Arc<dyn Device>, mut ledger: Ledger) -> Self {
         ledger.queue_blocks = config.queue_bytes / BLOCK_BYTES;
@@ -51,7 +74,9 @@ impl Shared {
             fast,
             buffers: Buffers::default(),
             waits: Waits::default(),
-            slow_readers: AtomicUsize::new(0),
+            slow_users: AtomicUsize::new(0),
+            critical_slow_users: AtomicUsize::new(0),
+            slow_begun_ns: AtomicU64::new(0),
             hurry: AtomicBool::new(false),
             drain_all: AtomicBool::new(false),
             stop: AtomicBool::new(false),
@@ -84,7 +109,32 @@ impl Shared {
             runs_per_job: config.runs_per_job,
             jobs_per_volume: (config.issuers / 2).max(1),
             everything: self.hurry.load(Ordering::Relaxed),
+            hold_back: self.holds_back(),
         }
+    }
+
+    /// The task uses a slow device until the result is dropped; if it is critical, others make way.
+    pub(crate) fn use_slow(&self, task: TaskId) -> SlowUse<'_> {
+        let critical = self.standing(task).any();
+        self.slow_users.fetch_add(1, Ordering::Relaxed);
+        self.critical_slow_users.fetch_add(usize::from(critical), Ordering::Relaxed);
+        SlowUse { shared: self, critical }
+    }
+
+    pub(crate) fn is_slow_used(&self) -> bool {
+        self.slow_users.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether nothing is to be begun on slow devices, because somebody critical waits for one. Now and then something is, so that
+    /// everybody gets on.
+    pub(crate) fn holds_back(&self) -> bool {
+        let idle_ns = self.now_ns().saturating_sub(self.slow_begun_ns.load(Ordering::Relaxed));
+        self.critical_slow_users.load(Ordering::Relaxed) > 0 && idle_ns < LONGEST_HOLD.as_nanos() as u64
+    }
+
+    /// Something is begun on a slow device.
+    pub(crate) fn note_slow_begun(&self) {
+        self.slow_begun_ns.store(self.now_ns(), Ordering::Relaxed);
     }
 
     /// Sleeps until something has ended, ends of writes to the log left out: they are frequent, and most sleepers wait for a
@@ -174,15 +224,21 @@ impl Shared {
     }
 
     fn run_flush(&self, job: &FlushJob) {
-        let result = job.device.flush();
+        let result = job.device.flush_data();
         if let Err(error) = &result {
             tracing::error!(%error, "a slow device of the write cache failed; its writes stay in the log from now on");
         }
-        self.ledger().finish_flush(job, &result, self.now_ns());
+        let mut from = Some(0);
+        while let Some(block) = from {
+            from = self.ledger().finish_flush(job, &result, self.now_ns(), block, SETTLED_AT_ONCE);
+        }
         self.announce();
     }
 
     pub(crate) fn run_next(&self, next: Next) {
+        if !matches!(next, Next::Log(_)) {
+            self.note_slow_begun();
+        }
         match next {
             Next::Log(job) => self.run_log(&job, Standing::default()),
             Next::Slow(job) => self.run_slow(&job),

@@ -14,7 +14,7 @@ use crate::cache::config::Growth;
 use crate::cache::format::AREA_OFFSET;
 use crate::cache::ids::{BLOCK_BYTES, Piece, Place, Stamp, VolumeId};
 use crate::cache::jobs::{DrainError, DrainJob, DrainWatch, FlushJob, LogJob, SlowJob, write_superblock};
-use crate::cache::ledger::{Appended, Found, IssueRules, Item, Ledger, Next, Ticket, Version};
+use crate::cache::ledger::{Appended, Found, IssueRules, Item, Ledger, Next, Patience, Ticket, Version};
 use crate::cache::policy::{Admission, Policy, Reason, admit};
 use crate::cache::recover::{Recovered, recover};
 use crate::cache::stats::Content;
@@ -24,8 +24,14 @@ use crate::cache::volume::Volume;
 const VOLUMES: [VolumeId; 2] = [VolumeId(3), VolumeId(9)];
 const BLOCKS: u64 = 12;
 const AREA_BYTES: u64 = 192 << 10;
-const RULES: IssueRules =
-    IssueRules { linger_ns: 20, queue_bytes: 64 << 10, runs_per_job: 3, jobs_per_volume: 2, everything: false };
+const RULES: IssueRules = IssueRules {
+    linger_ns: 20,
+    queue_bytes: 64 << 10,
+    runs_per_job: 3,
+    jobs_per_volume: 2,
+    everything: false,
+    hold_back: false,
+};
 
 struct Dice(u64);
 
@@ -43,14 +49,15 @@ impl Dice {
 enum Under {
     Log(LogJob, Option<Result<(), DeviceError>>),
     Slow(SlowJob, Option<Result<(), DeviceError>>),
-    Flush(FlushJob, Option<Result<(), DeviceError>>),
+    /// With the block from which on its end has still to be told.
+    Flush(FlushJob, Option<Result<(), DeviceError>>, u64),
     Drain(Box<DrainJob>, Option<Result<(), DrainError>>),
 }
 
 impl Under {
     fn has_run(&self) -> bool {
         match self {
-            Self::Log(_, result) | Self::Slow(_, result) | Self::Flush(_, result) => result.is_some(),
+            Self::Log(_, result) | Self::Slow(_, result) | Self::Flush(_, result, _) => result.is_some(),
             Self::Drain(_, result) => result.is_some(),
         }
     }
@@ -88,7 +95,7 @@ struct World {
     ledger: Ledger,
     buffers: Buffers,
     under: Vec<Under>,
-    tickets: Vec<Ticket>,
+    tickets: Vec<(Ticket, Patience)>,
     model: Model,
     /// Versions are numbered over restarts; the ledger's stamps begin anew.
     base: u64,
@@ -178,7 +185,8 @@ impl World {
         for index in 0..count {
             self.model.written.entry(first.plus(index)).or_default().push(stamp.0);
         }
-        self.tickets.push(Ticket { volume, first: first.block, end: first.block + count, stamp });
+        let ticket = Ticket { volume, first: first.block, end: first.block + count, stamp };
+        self.tickets.push((ticket, Patience::default()));
         let mut must = false;
         if is_sync {
             let facts = self.ledger.facts_of_run(first, count, Content::Data, true, standing);
@@ -208,8 +216,9 @@ impl World {
     }
 
     /// A waiter looks at its ticket, as `Shared::wait` does.
-    fn look(&mut self, ticket: Ticket, standing: Standing) {
-        let survey = self.ledger.survey(&ticket, standing, 64);
+    fn look(&mut self, index: usize, standing: Standing) {
+        let (ticket, patience) = &mut self.tickets[index];
+        let (survey, ticket) = (self.ledger.survey(ticket, patience, standing, 64), *ticket);
         if !survey.items.is_empty()
             && let Appended::Job { job, .. } = self.ledger.begin_log(&survey.items, true, 1, self.now_ns)
         {
@@ -231,13 +240,13 @@ impl World {
                 }
                 *result = Some(Err(error()));
             }
-            Under::Flush(_, result) if fails => *result = Some(Err(error())),
+            Under::Flush(_, result, _) if fails => *result = Some(Err(error())),
             Under::Drain(job, result) if fails && !job.targets.is_empty() => {
                 *result = Some(Err(DrainError::Slow(job.targets[0].volume, error())));
             }
             Under::Log(job, result) => *result = Some(job.run(fast, buffers)),
             Under::Slow(job, result) => *result = Some(job.run(buffers)),
-            Under::Flush(job, result) => *result = Some(job.device.flush()),
+            Under::Flush(job, result, _) => *result = Some(job.device.flush_data()),
             Under::Drain(job, result) => *result = Some(job.run(fast, buffers, &mut Unwatched)),
         }
     }
@@ -247,7 +256,10 @@ impl World {
         match self.under.swap_remove(index) {
             Under::Log(job, result) => self.ledger.finish_log(&job, &result.unwrap(), now_ns),
             Under::Slow(job, result) => self.ledger.finish_slow(&job, &result.unwrap(), now_ns),
-            Under::Flush(job, result) => self.ledger.finish_flush(&job, &result.unwrap(), now_ns),
+            Under::Flush(job, result, from) => {
+                let next = self.ledger.finish_flush(&job, result.as_ref().unwrap(), now_ns, from, 2);
+                self.under.extend(next.map(|from| Under::Flush(job, result, from)));
+            }
             Under::Drain(job, result) => self.ledger.finish_drain(&job, &result.unwrap(), 1, now_ns),
         }
     }
@@ -276,13 +288,13 @@ impl World {
         self.under.extend(next.map(|next| match next {
             Next::Log(job) => Under::Log(job, None),
             Next::Slow(job) => Under::Slow(job, None),
-            Next::Flush(job) => Under::Flush(job, None),
+            Next::Flush(job) => Under::Flush(job, None, 0),
         }));
         begun
     }
 
     fn drain(&mut self) -> bool {
-        let job = self.ledger.begin_drain(32 << 10, 3);
+        let job = self.ledger.begin_drain(32 << 10, 3, 2);
         let begun = job.is_some();
         self.under.extend(job.map(|job| Under::Drain(Box::new(job), None)));
         begun
@@ -297,9 +309,9 @@ impl World {
         match self.dice.roll(10) {
             0 | 1 if self.tickets.len() < 40 => self.write(),
             2 if !self.tickets.is_empty() => {
-                let ticket = self.tickets[self.dice.roll(self.tickets.len() as u64) as usize];
+                let index = self.dice.roll(self.tickets.len() as u64) as usize;
                 let standing = self.standing();
-                self.look(ticket, standing);
+                self.look(index, standing);
             }
             3 | 4 => drop(self.begin(false)),
             5 if self.sick && self.dice.roll(8) == 0 => self.replace_dead(),
@@ -319,11 +331,12 @@ impl World {
     }
 
     fn acknowledge(&mut self) {
-        let (settled, open) = self.tickets.drain(..).partition(|ticket| !self.ledger.unsettled(ticket));
-        self.tickets = open;
-        let settled: Vec<Ticket> = settled;
-        for ticket in settled {
-            self.model.acknowledge(&ticket);
+        for (ticket, mut patience) in std::mem::take(&mut self.tickets) {
+            if self.ledger.unsettled(&ticket, &mut patience) {
+                self.tickets.push((ticket, patience));
+            } else {
+                self.model.acknowledge(&ticket);
+            }
         }
     }
 
@@ -413,9 +426,9 @@ impl World {
                 }
                 self.finish(index);
             }
-            for ticket in self.tickets.clone() {
-                let survey = self.ledger.survey(&ticket, Standing::default(), 0);
-                self.ledger.press(&ticket, &survey, 1);
+            for (ticket, patience) in &mut self.tickets {
+                let survey = self.ledger.survey(ticket, patience, Standing::default(), 0);
+                self.ledger.press(ticket, &survey, 1);
             }
             let begun = self.begin(true) | self.drain();
             if !begun && self.under.is_empty() && self.ledger.totals.total() == 0 {
@@ -497,12 +510,12 @@ fn a_critical_waiter_needs_the_fast_device_only() {
             world.step();
         }
         world.write();
-        let ticket = *world.tickets.last().unwrap();
+        let last = world.tickets.len() - 1;
         if world.ledger.ring.used_bytes() > AREA_BYTES / 2 {
             continue;
         }
         for _ in 0..50 {
-            world.look(ticket, Standing { critical: true, inherited: false });
+            world.look(last, Standing { critical: true, inherited: false });
             let is_log = |under: &Under| matches!(under, Under::Log(..));
             while let Some(index) = world.under.iter().position(is_log) {
                 if !world.under[index].has_run() {
@@ -511,7 +524,8 @@ fn a_critical_waiter_needs_the_fast_device_only() {
                 world.finish(index);
             }
         }
-        assert!(!world.ledger.unsettled(&ticket), "seed {seed}: it waits for the slow device");
+        let (ticket, mut patience) = world.tickets[last];
+        assert!(!world.ledger.unsettled(&ticket, &mut patience), "seed {seed}: it waits for the slow device");
         world.acknowledge();
         world.lose_power().settle();
     }

@@ -139,6 +139,8 @@ pub struct Volume {
     pub unsynced: bool,
     /// When the oldest version was written that has not been flushed.
     pub unflushed_since_ns: Option<u64>,
+    /// Critical tasks that wait for the device itself: others make way for its jobs and flushes.
+    pub hasty: usize,
     /// It is being forgotten.
     pub leaving: bool,
     /// Held while a write finds its place in the order.
@@ -166,6 +168,7 @@ impl Volume {
             len_change: None,
             unsynced: false,
             unflushed_since_ns: None,
+            hasty: 0,
             leaving: false,
             order: Arc::new(CacheMutex::new_in(Arc::clone(tasks), ())),
         }

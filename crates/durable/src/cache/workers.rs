@@ -16,8 +16,9 @@ use crate::cache::shared::Shared;
 use crate::cache::tasks::TaskId;
 use crate::cache::witness::{self, LogState};
 
-/// Blocks that write-back moves between two looks at the pressure.
-const STEP_BLOCKS: usize = 64;
+/// Blocks that write-back moves between two looks at the pressure, and runs in which they may lie.
+const STEP_BLOCKS: usize = 256;
+const STEP_RUNS: usize = 16;
 /// Shortest sleep of an idle thread: whatever changes wakes it.
 const LEAST_SLEEP: Duration = Duration::from_millis(5);
 /// Longest sleep of an idle thread.
@@ -105,7 +106,7 @@ fn write_back(shared: &Shared) {
             ledger = shared.wait_drain(ledger, limit);
             continue;
         }
-        let Some(mut job) = ledger.begin_drain(shared.config.batch_bytes, STEP_BLOCKS) else {
+        let Some(mut job) = ledger.begin_drain(shared.config.batch_bytes, STEP_BLOCKS, STEP_RUNS) else {
             let over = ledger.salvage_is_over();
             drop(ledger);
             if over {
@@ -161,9 +162,14 @@ struct Watch<'a> {
 impl DrainWatch for Watch<'_> {
     fn before(&mut self, step: &mut Vec<(Place, u64)>) {
         let mut ledger = self.shared.ledger();
+        // Not in the way of somebody critical who waits for the slow device, unless somebody waits for this.
+        while self.shared.holds_back() && !ledger.drain_state().wanted && !self.shared.stop.load(Ordering::Relaxed) {
+            ledger = self.shared.wait_drain(ledger, LEAST_SLEEP);
+        }
         while ledger.begin_step(step).is_none() {
             ledger = self.shared.wait_log_changed(ledger);
         }
+        self.shared.note_slow_begun();
         self.step_began = Instant::now();
     }
 
@@ -196,6 +202,6 @@ fn pressure(shared: &Shared, ledger: &Ledger) -> Pressure {
         high_percent: shared.config.high_percent,
         low_percent: shared.config.low_percent,
         hurry,
-        foreground: ledger.totals.urgent > 0 || shared.slow_readers.load(Ordering::Relaxed) > 0,
+        foreground: ledger.totals.urgent > 0 || shared.is_slow_used(),
     }
 }

@@ -11,7 +11,7 @@ use crate::cache::critical;
 use crate::cache::error::CacheError;
 use crate::cache::format::{MOST_BLOCK, MOST_BLOCKS, record_bytes};
 use crate::cache::ids::{BLOCK_BYTES, Piece, Place, Stamp, VolumeId};
-use crate::cache::ledger::{Appended, Ledger, Ticket, Version};
+use crate::cache::ledger::{Appended, Ledger, Patience, Ticket, Version};
 use crate::cache::lock::CacheGuard;
 use crate::cache::policy::{Admission, Policy, admit};
 use crate::cache::ring::NoRoom;
@@ -21,6 +21,18 @@ use crate::cache::tasks::{Blocked, BlockedOn, Standing, TaskId, Wake};
 
 /// Most blocks of a write that are ordered at once.
 const CHUNK_BLOCKS: usize = MOST_BLOCKS as usize;
+
+/// Most blocks that are sent to the slow device because somebody waits for a flush of it anyway.
+const MOST_DIRECT: usize = 256;
+
+/// How a write becomes durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// As the policy says.
+    Any,
+    /// On its slow device, as far as order allows.
+    Device,
+}
 
 /// Who writes, and what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -233,19 +245,44 @@ impl Shared {
         Ok(())
     }
 
+    /// Makes everything of a volume durable on its device, of which a flush is needed anyway: its bytes go along. Where they are
+    /// so many that the log is the shorter way, that is taken.
+    pub(crate) fn flush_through(self: &Arc<Self>, id: VolumeId, task: TaskId) -> Result<(), CacheError> {
+        let mut ledger = self.ledger();
+        let ticket = Ticket::everything(id, ledger.last_stamp());
+        let volume = ledger.volumes.get_mut(&id).ok_or(CacheError::Unattached(id))?;
+        if volume.tally.queued > MOST_DIRECT || volume.alive().is_none() {
+            drop(ledger);
+            return self.wait(&ticket, task, Way::Any);
+        }
+        let hasty = self.standing(task).any();
+        volume.hasty += usize::from(hasty);
+        ledger.send_direct(id);
+        drop(ledger);
+        let result = {
+            let _using = self.use_slow(task);
+            self.wait(&ticket, task, Way::Device)
+        };
+        if hasty && let Some(volume) = self.ledger().volumes.get_mut(&id) {
+            volume.hasty = volume.hasty.saturating_sub(1);
+        }
+        result
+    }
+
     /// Waits until the ticket's write is durable.
     ///
     /// A task that is or becomes critical while it waits takes what it waits for to the log itself, as far as the policy
-    /// allows; it then depends on the fast device only.
-    pub(crate) fn wait(self: &Arc<Self>, ticket: &Ticket, task: TaskId) -> Result<(), CacheError> {
-        let (mut blocked, mut stalled) = (None, false);
+    /// allows; it then depends on the fast device only. Unless it needs the device anyway.
+    pub(crate) fn wait(self: &Arc<Self>, ticket: &Ticket, task: TaskId, way: Way) -> Result<(), CacheError> {
+        let most = if way == Way::Any { CHUNK_BLOCKS } else { 0 };
+        let (mut blocked, mut stalled, mut patience) = (None, false, Patience::default());
         let mut ledger = self.ledger();
-        while ledger.unsettled(ticket) {
+        while ledger.unsettled(ticket, &mut patience) {
             // Registered first, asked afterwards: a critical task that comes later wakes us.
             let on = BlockedOn::Write(Arc::clone(self) as Arc<dyn Wake>);
             let _registered = blocked.get_or_insert_with(|| self.config.tasks.block(task, on));
             let standing = self.standing(task);
-            let survey = ledger.survey(ticket, standing, CHUNK_BLOCKS);
+            let survey = ledger.survey(ticket, &mut patience, standing, most);
             ledger.hopeless(ticket, &survey)?;
             if !survey.items.is_empty() {
                 let demanded = survey.items.iter().all(|(_, reason)| reason.is_demand());

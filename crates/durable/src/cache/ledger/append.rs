@@ -151,6 +151,7 @@ impl Ledger {
             }
         }
         if let Err(error) = result {
+            self.setbacks += 1;
             self.fast_dead.get_or_insert_with(|| error.clone());
         }
     }

@@ -17,6 +17,11 @@ pub(super) const FLUSH_AFTER_NS: u64 = 1_000_000_000;
 /// A device that was full is tried again after this time: somebody may have made room.
 const RETRY_AFTER_NS: u64 = 1_000_000_000;
 
+/// All blocks of a volume.
+pub(super) fn whole(id: VolumeId) -> std::ops::RangeInclusive<Place> {
+    Place { volume: id, block: 0 }..=Place { volume: id, block: u64::MAX }
+}
+
 impl Ledger {
     /// Keeps account of whether a flush of the volume should begin.
     pub fn judge_flush(&mut self, id: VolumeId) {
@@ -39,8 +44,8 @@ impl Ledger {
         since_ns.map(|ns| self.unflushed.insert((ns, id)));
     }
 
-    /// The next flush, if one is due.
-    pub fn begin_flush(&mut self, now_ns: u64) -> Option<FlushJob> {
+    /// The next flush, if one is due. `hold_back`: only of what critical tasks wait for.
+    pub fn begin_flush(&mut self, now_ns: u64, hold_back: bool) -> Option<FlushJob> {
         use std::ops::Bound::{Excluded, Unbounded};
         let after = (Excluded(self.flushed_last), Unbounded);
         let wanted = self.flushes.range(after).next().or_else(|| self.flushes.first()).copied();
@@ -54,7 +59,8 @@ impl Ledger {
             };
             old.map(|(_, id)| *id).find(idle)
         };
-        let id = wanted.or_else(aged)?;
+        let hasty = || self.flushes.iter().find(|id| self.is_hasty(**id)).copied();
+        let id = if hold_back { hasty() } else { wanted.or_else(aged) }?;
         self.flushed_last = id;
         self.set_unflushed(id, None);
         let volume = self.volumes.get_mut(&id)?;
@@ -67,27 +73,45 @@ impl Ledger {
         Some(FlushJob { volume: id, incarnation, device, epoch })
     }
 
-    /// The flush has ended.
-    pub fn finish_flush(&mut self, job: &FlushJob, result: &Result<(), DeviceError>, now_ns: u64) {
+    /// The flush has ended. A flush may settle very many versions, and others need the ledger meanwhile: about `most` are
+    /// settled, from block `from` on (0 at first), and the block to go on with is returned. `None`: that was all.
+    pub fn finish_flush(
+        &mut self,
+        job: &FlushJob,
+        result: &Result<(), DeviceError>,
+        now_ns: u64,
+        from: u64,
+        most: usize,
+    ) -> Option<u64> {
         let id = job.volume;
-        let Some(volume) = self.volumes.get_mut(&id).filter(|volume| volume.incarnation == job.incarnation) else {
-            return;
-        };
-        volume.flushing = false;
+        let volume = self.volumes.get_mut(&id).filter(|volume| volume.incarnation == job.incarnation)?;
         if let Err(error) = result {
-            return self.lose_slow(id, error, now_ns);
+            volume.flushing = false;
+            self.lose_slow(id, error, now_ns);
+            return None;
         }
         if volume.dead.is_none() {
-            volume.unsynced = false;
-            volume.len_change = volume.len_change.filter(|change| change.epoch >= job.epoch);
-            for place in self.places_of(id) {
-                self.with_slot(place, |slot| slot.flushed(job.epoch));
+            let range = Place { volume: id, block: from }..=Place { volume: id, block: u64::MAX };
+            let places: Vec<Place> = self.written.range(range).take(most.max(1)).copied().collect();
+            for place in &places {
+                self.with_slot(*place, |slot| slot.flushed(job.epoch));
+            }
+            if let Some(last) = places.last().filter(|_| places.len() == most.max(1)) {
+                return Some(last.block + 1);
             }
         }
-        if self.volumes.get(&id).is_some_and(|volume| volume.tally.written > 0 && volume.unflushed_since_ns.is_none()) {
-            self.set_unflushed(id, Some(now_ns));
+        if let Some(volume) = self.volumes.get_mut(&id) {
+            volume.flushing = false;
+            if volume.dead.is_none() {
+                volume.unsynced = false;
+                volume.len_change = volume.len_change.filter(|change| change.epoch >= job.epoch);
+            }
+            if volume.tally.written > 0 && volume.unflushed_since_ns.is_none() {
+                self.set_unflushed(id, Some(now_ns));
+            }
         }
         self.judge_flush(id);
+        None
     }
 
     /// A slow device is dead: what it was to get, and what it got and was not flushed, goes to the log.
@@ -98,9 +122,11 @@ impl Ledger {
         if error.is_full() && !poisons {
             self.retries.insert((now_ns + RETRY_AFTER_NS, id));
         }
-        for place in self.places_of(id) {
+        let places: Vec<Place> = self.written.range(whole(id)).copied().collect();
+        for place in places {
             self.with_slot(place, |slot| slot.unwrite(now_ns));
         }
+        self.setbacks += 1;
         self.set_unflushed(id, None);
         self.judge_flush(id);
     }
@@ -127,7 +153,6 @@ impl Ledger {
 
     /// Blocks of the volume with versions in memory.
     pub(super) fn places_of(&self, id: VolumeId) -> Vec<Place> {
-        let range = Place { volume: id, block: 0 }..=Place { volume: id, block: u64::MAX };
-        self.slots.range(range).map(|(place, _)| *place).collect()
+        self.slots.range(whole(id)).map(|(place, _)| *place).collect()
     }
 }

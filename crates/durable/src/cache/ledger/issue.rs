@@ -4,10 +4,12 @@
 //! What somebody waits for comes first, but one job in [`FAIR_SHARE`] takes whatever comes, so that the rest gets on too.
 //! Relies on jobs being finished, whatever their result.
 
+use std::collections::BTreeSet;
+
 use quire_device::DeviceError;
 
 use crate::cache::format::{MOST_BLOCKS, record_bytes};
-use crate::cache::ids::{BLOCK_BYTES, Piece, Place, Stamp};
+use crate::cache::ids::{BLOCK_BYTES, Piece, Place, Stamp, VolumeId};
 use crate::cache::jobs::{FlushJob, LogJob, SlowJob, Target};
 use crate::cache::ledger::flush::FLUSH_AFTER_NS;
 use crate::cache::ledger::{Appended, Item, Ledger, Version};
@@ -16,8 +18,10 @@ use crate::cache::protocol::{Ended, Slot};
 use crate::cache::stats::Content;
 use crate::cache::tasks::{Standing, TaskId};
 
-/// Slots looked at for one job, so that the lock is not held for long.
-const MOST_LOOKED_AT: usize = 1 << 16;
+/// Versions looked at for one job, so that the lock is not held for long.
+const MOST_LOOKED_AT: usize = 4096;
+/// Of those, versions of a volume that takes no more jobs now: some may belong to the log.
+const MOST_OF_BUSY: usize = 256;
 /// One job in so many is for everything that is due, however many wait for something else.
 const FAIR_SHARE: u64 = 4;
 
@@ -34,6 +38,8 @@ pub struct IssueRules {
     pub jobs_per_volume: usize,
     /// Issue everything now.
     pub everything: bool,
+    /// Somebody critical waits for a slow device: begin nothing else there.
+    pub hold_back: bool,
 }
 
 /// Work for an issuer.
@@ -44,6 +50,40 @@ pub enum Next {
     Slow(SlowJob),
     /// Make durable what a slow device has.
     Flush(FlushJob),
+}
+
+/// Places of a set in rising order from `origin` on and round to it; the set doesn't change meanwhile.
+struct Round<'a> {
+    set: &'a BTreeSet<Place>,
+    origin: Place,
+    at: Place,
+    wrapped: bool,
+}
+
+impl<'a> Round<'a> {
+    fn new(set: &'a BTreeSet<Place>, origin: Place) -> Self {
+        Self { set, origin, at: origin, wrapped: false }
+    }
+
+    /// What is left of this volume is passed by.
+    fn skip_volume(&mut self) {
+        self.at = Place { volume: VolumeId(self.at.volume.0.saturating_add(1)), block: 0 };
+    }
+}
+
+impl Iterator for Round<'_> {
+    type Item = Place;
+
+    fn next(&mut self) -> Option<Place> {
+        let mut next = self.set.range(self.at..).next();
+        if next.is_none() && !self.wrapped {
+            self.wrapped = true;
+            next = self.set.first();
+        }
+        let next = *next.filter(|place| !self.wrapped || **place < self.origin)?;
+        self.at = next.plus(1);
+        Some(next)
+    }
 }
 
 struct Chosen {
@@ -85,7 +125,10 @@ impl Sweep {
 impl Ledger {
     /// The next piece of work, if there is one. `standing` says how a task stands.
     pub fn next_job(&mut self, rules: &IssueRules, standing: &dyn Fn(TaskId) -> Standing, now_ns: u64) -> Option<Next> {
-        if let Some(flush) = self.begin_flush(now_ns) {
+        // Whoever is held back for long fills the memory, for which critical tasks may have to wait, too.
+        let hold_back = rules.hold_back && self.pending_bytes() * 2 < rules.queue_bytes;
+        let rules = &IssueRules { hold_back, ..*rules };
+        if let Some(flush) = self.begin_flush(now_ns, hold_back) {
             return Some(Next::Flush(flush));
         }
         let due = self.is_due(rules, now_ns);
@@ -142,9 +185,13 @@ impl Ledger {
         let (mut slow, mut stalled) = (Sweep::new(rules), Sweep::new(rules));
         let room = self.fast_dead.is_none() && self.ring.has_room(record_bytes(self.granule_bytes, 1));
         let mut known: Option<(u64, Standing)> = None;
-        let ahead = self.slots.range(self.cursor..).chain(self.slots.range(..self.cursor));
-        for (&place, slot) in ahead.take(MOST_LOOKED_AT) {
-            let Some(queued) = slot.queued.as_ref().filter(|queued| queued.urgent || !urgent_only) else { continue };
+        let set = if urgent_only { &self.urgent } else { &self.waiting };
+        let mut round = Round::new(set, self.cursor);
+        let (mut looked_at, mut of_busy) = (0, 0);
+        while let Some(place) = round.next().filter(|_| looked_at < MOST_LOOKED_AT) {
+            looked_at += 1;
+            let Some(slot) = self.slots.get(&place) else { continue };
+            let Some(queued) = slot.queued.as_ref() else { continue };
             let stands = match known {
                 Some((task, stands)) if task == queued.task => stands,
                 _ => standing(TaskId(queued.task)),
@@ -156,14 +203,28 @@ impl Ledger {
                 reason = Reason::Full;
             }
             let demanded = facts.cached || facts.slow_dead;
+            if queued.direct && !demanded && !facts.fast_dead {
+                reason = Reason::SlowAnyway;
+            }
             let chosen = Chosen { place, reason, task: queued.task, demanded };
             if reason.is_fast() {
-                if fast.len() < MOST_BLOCKS as usize && !self.holds_still(place) {
+                if !self.holds_still(place) {
                     fast.push(chosen);
+                }
+                if fast.len() == MOST_BLOCKS as usize {
+                    break;
                 }
                 continue;
             }
-            if !slot.may_issue(facts.cached) || !self.takes_block(place, slot, rules) {
+            if self.is_busy(place.volume, rules) || (rules.hold_back && !self.is_hasty(place.volume)) {
+                of_busy += 1;
+                if of_busy == MOST_OF_BUSY {
+                    of_busy = 0;
+                    round.skip_volume();
+                }
+                continue;
+            }
+            if !slot.may_issue(facts.cached) || !self.takes_block(place, slot) {
                 continue;
             }
             // What the log should have taken comes first: somebody critical waits for it.
@@ -180,13 +241,22 @@ impl Ledger {
     }
 
     /// Whether the volume takes a job with this block now.
-    fn takes_block(&self, place: Place, slot: &Slot<Version>, rules: &IssueRules) -> bool {
+    fn takes_block(&self, place: Place, slot: &Slot<Version>) -> bool {
         let Some(volume) = self.volumes.get(&place.volume) else { return false };
         // A version that the flush under way makes durable is not replaced before it has: somebody may wait for it, and
         // would for ever if a newer one always came in between.
         let awaits_flush = volume.flushing && slot.written_at().is_some_and(|at| at < volume.epoch);
-        let busy = volume.jobs >= rules.jobs_per_volume.max(1);
-        volume.alive().is_some() && !busy && !awaits_flush && !volume.holds_still(place.block, false)
+        volume.alive().is_some() && !awaits_flush && !volume.holds_still(place.block, false)
+    }
+
+    /// Whether somebody critical waits for the volume's device itself.
+    pub(super) fn is_hasty(&self, id: VolumeId) -> bool {
+        self.volumes.get(&id).is_some_and(|volume| volume.hasty > 0)
+    }
+
+    /// Whether the volume has as many jobs under way as it may.
+    fn is_busy(&self, id: VolumeId, rules: &IssueRules) -> bool {
+        self.volumes.get(&id).is_some_and(|volume| volume.jobs >= rules.jobs_per_volume.max(1))
     }
 
     fn holds_still(&self, place: Place) -> bool {
@@ -251,6 +321,7 @@ impl Ledger {
             // Another device has taken its place, and lacks these blocks.
             None => (false, 0),
         };
+        self.setbacks += u64::from(!ok);
         for (place, number, _) in &job.blocks {
             let ended = self.with_slot(*place, |slot| slot.completed(*number, ok, epoch, now_ns));
             self.stats.discarded_flights += u64::from(ended == Ended::Discarded);

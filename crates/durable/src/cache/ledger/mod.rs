@@ -32,6 +32,7 @@ mod wait;
 pub use append::{Appended, Item};
 pub use drain::DrainState;
 pub use issue::{IssueRules, Next};
+pub(in crate::cache) use wait::Patience;
 
 /// In place of a position: the block was saved from a dead fast device.
 const SALVAGED: u64 = u64::MAX;
@@ -152,6 +153,11 @@ pub struct Ledger {
     records: VecDeque<Entry>,
     logged: BTreeMap<Place, u64>,
     slots: BTreeMap<Place, Slot<Version>>,
+    /// Places of slots with a version that is queued; with one that somebody waits for; with one that is written and not
+    /// flushed. So nobody looks through all slots for these.
+    waiting: BTreeSet<Place>,
+    urgent: BTreeSet<Place>,
+    written: BTreeSet<Place>,
     stamp: u64,
     /// Where the elevator goes on.
     cursor: Place,
@@ -168,6 +174,8 @@ pub struct Ledger {
     /// Counts flights to the slow devices, and devices attached.
     flights: u64,
     incarnations: u64,
+    /// How often versions had to wait anew because a device failed or was replaced.
+    setbacks: u64,
     /// Volumes whose device was full, and when to try again.
     retries: BTreeSet<(u64, VolumeId)>,
     drain: DrainState,
@@ -182,6 +190,15 @@ fn tally_of(slot: &Slot<Version>) -> Tally {
         overtaken: usize::from(state == Some(FlightState::Reissued)),
         written: usize::from(matches!(state, Some(FlightState::Written(_)))),
         logging: slot.logging.len(),
+    }
+}
+
+/// Keeps a set of those places of which there is something.
+fn keep(set: &mut BTreeSet<Place>, place: Place, old: usize, new: usize) {
+    match (old, new) {
+        (0, 1..) => drop(set.insert(place)),
+        (1.., 0) => drop(set.remove(&place)),
+        _ => {}
     }
 }
 
@@ -201,6 +218,9 @@ impl Ledger {
             new_ns.map(|ns| self.ages.insert((ns, place)));
         }
         if old != new {
+            keep(&mut self.waiting, place, old.queued, new.queued);
+            keep(&mut self.urgent, place, old.urgent, new.urgent);
+            keep(&mut self.written, place, old.written, new.written);
             self.totals.change(old, new);
             if let Some(volume) = self.volumes.get_mut(&place.volume) {
                 volume.tally.change(old, new);
@@ -279,7 +299,7 @@ impl Ledger {
 
     /// A version waits for the slow device (or for what the policy will say when it is issued).
     pub fn queue(&mut self, place: Place, version: Version, stamp: Stamp, urgent: bool, task: u64, now_ns: u64) {
-        let queued = Queued { data: version, oldest: stamp.0, since_ns: now_ns, urgent, task };
+        let queued = Queued { data: version, oldest: stamp.0, since_ns: now_ns, urgent, task, direct: false };
         self.with_slot(place, |slot| slot.put(queued));
     }
 

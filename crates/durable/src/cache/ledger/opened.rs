@@ -41,6 +41,9 @@ impl Ledger {
             records: VecDeque::new(),
             logged: BTreeMap::new(),
             slots: BTreeMap::new(),
+            waiting: BTreeSet::new(),
+            urgent: BTreeSet::new(),
+            written: BTreeSet::new(),
             stamp: 0,
             cursor: Place { volume: VolumeId(0), block: 0 },
             ages: BTreeSet::new(),
@@ -50,6 +53,7 @@ impl Ledger {
             turn: 0,
             flights: 0,
             incarnations: 0,
+            setbacks: 0,
             drain: super::DrainState::default(),
         };
         for record in &found.records {

@@ -4,17 +4,31 @@
 
 use crate::cache::error::CacheError;
 use crate::cache::ids::{Place, Stamp, VolumeId};
+use crate::cache::ledger::flush::whole;
 use crate::cache::ledger::{Item, Ledger, Ticket, Version};
 use crate::cache::policy::{Facts, Reason, admit};
 use crate::cache::protocol::Slot;
 use crate::cache::tasks::Standing;
 use crate::cache::volume::FlushWanted;
 
+/// Blocks in the way of a write that one look takes in, so that the lock is not held for long. What lies behind them comes
+/// when they are on their way.
+const MOST_LOOKED_AT: usize = 1024;
+
+/// How far a waiter has seen its write come, so that it doesn't look at all of it at each wake-up.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::cache) struct Patience {
+    /// Before this block everything is durable, and stays so.
+    settled: u64,
+    /// Before this block only a flush was lacking, or less.
+    ready: u64,
+    /// The ledger's setbacks when that was found.
+    setbacks: u64,
+}
+
 /// What keeps a write from being durable, in one walk over its blocks.
 #[derive(Default)]
 pub(in crate::cache) struct Survey {
-    /// Something does.
-    pub unsettled: bool,
     /// What may be written to the log so that the write is settled without the slow device, as far as the policy lets a task
     /// of this standing have it; in order of place.
     pub items: Vec<(Item, Reason)>,
@@ -30,14 +44,16 @@ pub(in crate::cache) struct Survey {
 }
 
 impl Ledger {
-    fn slots_of(&self, ticket: &Ticket) -> impl Iterator<Item = (&Place, &Slot<Version>)> {
+    fn slots_of(&self, ticket: &Ticket, from: u64) -> impl Iterator<Item = (&Place, &Slot<Version>)> {
         let place = |block| Place { volume: ticket.volume, block };
-        self.slots.range(place(ticket.first)..place(ticket.end))
+        self.slots.range(place(ticket.first.max(from).min(ticket.end))..place(ticket.end))
     }
 
     /// Whether the ticket's write is not durable yet.
-    pub fn unsettled(&self, ticket: &Ticket) -> bool {
-        self.len_unsettled(ticket) || self.slots_of(ticket).any(|(_, slot)| slot.unsettled(ticket.stamp.0))
+    pub fn unsettled(&self, ticket: &Ticket, patience: &mut Patience) -> bool {
+        let first = self.slots_of(ticket, patience.settled).find(|(_, slot)| slot.unsettled(ticket.stamp.0));
+        patience.settled = first.map_or(ticket.end, |(place, _)| place.block);
+        first.is_some() || self.len_unsettled(ticket)
     }
 
     /// Whether the volume's length, or what an earlier run wrote to it, must be flushed first.
@@ -49,15 +65,27 @@ impl Ledger {
     }
 
     /// Looks at the ticket's write for a task of this standing, which could write about `most` blocks to the log.
-    pub fn survey(&self, ticket: &Ticket, standing: Standing, most: usize) -> Survey {
-        let len_unsettled = self.len_unsettled(ticket);
-        let mut found = Survey { unsettled: len_unsettled, flush_only: true, ..Survey::default() };
-        for (&place, slot) in self.slots_of(ticket) {
+    pub fn survey(&self, ticket: &Ticket, patience: &mut Patience, standing: Standing, most: usize) -> Survey {
+        if patience.setbacks != self.setbacks {
+            *patience = Patience { ready: 0, setbacks: self.setbacks, ..*patience };
+        }
+        let mut found = Survey { flush_only: true, ..Survey::default() };
+        // What has been written may still be adopted, by whoever may at all.
+        let adopts_written = self.policy.inherits_io() && standing.any();
+        let from = if adopts_written { patience.settled } else { patience.settled.max(patience.ready) };
+        let mut in_the_way = 0;
+        for (&place, slot) in self.slots_of(ticket, from) {
             if !slot.unsettled(ticket.stamp.0) {
                 continue;
             }
-            found.unsettled = true;
-            found.flush_only &= slot.queued.is_none() && slot.logging.is_empty() && slot.written_at().is_some();
+            let lacks_flush = slot.queued.is_none() && slot.logging.is_empty() && slot.written_at().is_some();
+            if !lacks_flush {
+                if found.flush_only {
+                    patience.ready = patience.ready.max(place.block);
+                }
+                found.flush_only = false;
+                in_the_way += 1;
+            }
             found.logging |= !slot.logging.is_empty();
             if let Some(queued) = &slot.queued {
                 found.queued = true;
@@ -69,6 +97,13 @@ impl Ledger {
             if found.items.len() < most {
                 found.items.extend(self.adoptable(place, slot, ticket.stamp, standing));
             }
+            if in_the_way == MOST_LOOKED_AT || (most > 0 && found.items.len() == most) {
+                found.flush_only = false;
+                break;
+            }
+        }
+        if found.flush_only {
+            patience.ready = ticket.end;
         }
         found
     }
@@ -114,6 +149,18 @@ impl Ledger {
         {
             volume.flush_wanted = wanted;
             self.judge_flush(ticket.volume);
+        }
+    }
+
+    /// Sends what is queued of the volume straight to its device.
+    pub fn send_direct(&mut self, id: VolumeId) {
+        let places: Vec<Place> = self.waiting.range(whole(id)).copied().collect();
+        for place in places {
+            self.with_slot(place, |slot| {
+                if let Some(queued) = &mut slot.queued {
+                    (queued.direct, queued.urgent) = (true, true);
+                }
+            });
         }
     }
 
