@@ -101,9 +101,11 @@ impl World {
         let context = WriteContext::current();
         match *step {
             Step::Write { offset, len, value, is_sync } => {
-                let bytes = vec![value; len];
+                // Logs are written over with what is there already now and then, zeros among it.
+                let is_log = value % 2 == 0;
+                let bytes = vec![if is_log { value % 4 } else { value }; len];
                 let context = if is_sync { context.sync() } else { context };
-                let context = if value % 3 == 0 { context.content(Content::Log) } else { context };
+                let context = if is_log { context.content(Content::Log) } else { context };
                 self.cache().write(self.id(), offset, &bytes, &context).unwrap();
                 self.model.write(offset, &bytes);
             }
@@ -230,6 +232,29 @@ fn a_cut_in_the_log_does_not_undo_a_later_one_on_the_device_alone() {
         world.take(&step);
     }
     assert_eq!(world.read().len(), 5000);
+}
+
+#[test]
+fn zeros_that_make_a_log_longer_are_written_though_they_change_no_block() {
+    for is_sync in [true, false] {
+        let mut world = world(Policy::All);
+        for step in [write(0, 100, 0, is_sync), write(100, 50, 0, is_sync), Step::Flush, Step::Crash(0)] {
+            world.take(&step);
+        }
+        assert_eq!(world.read().len(), 150);
+    }
+}
+
+#[test]
+fn what_a_log_ends_with_is_not_written_again() {
+    let mut world = world(Policy::Wal);
+    for step in [write(0, 8192, 2, true), write(0, 8192, 2, true), Step::Flush] {
+        world.take(&step);
+    }
+    let stats = world.cache().stats();
+    assert_eq!((stats.logged_bytes, stats.unchanged_bytes), (8192, 8192));
+    world.take(&Step::Crash(0));
+    assert_eq!(world.read(), vec![2; 8192]);
 }
 
 #[test]

@@ -106,6 +106,7 @@ pub fn cache_json(stats: &CacheStats) -> Value {
         "direct_bytes": stats.direct_bytes,
         "written_back_bytes": stats.written_back_bytes,
         "absorbed_bytes": stats.absorbed_bytes,
+        "unchanged_bytes": stats.unchanged_bytes,
         "slow_flushes": stats.slow_flushes,
         "cached_blocks": stats.cached_blocks,
         "log_used_bytes": stats.log_used_bytes,

@@ -76,12 +76,13 @@ fn table(stats: &Value) -> String {
         count(&["requests", "slow_syncs"]),
     );
     out += &format!(
-        "log        {} of {} used, {} logged ({:.1} % of blocks), {} replaced there\n",
+        "log        {} of {} used, {} logged ({:.1} % of blocks), {} replaced there, {} unchanged\n",
         of(&["cache", "log_used_bytes"]),
         of(&["cache", "log_bytes"]),
         of(&["cache", "logged_bytes"]),
         stats["cache"]["cached_share"].as_f64().unwrap_or(0.0) * 100.0,
         of(&["cache", "absorbed_bytes"]),
+        of(&["cache", "unchanged_bytes"]),
     );
     out += &format!(
         "directory  {} straight, {} written back, {} flushes, {} pending, {} stalls\n",

@@ -31,6 +31,7 @@ mod shared;
 #[cfg(test)]
 mod sim;
 mod stats;
+mod tail;
 mod tasks;
 mod trace;
 mod volume;

@@ -165,6 +165,8 @@ pub struct CacheStats {
     pub written_back_bytes: u64,
     /// Bytes in the log that were replaced there by newer ones before write-back reached them.
     pub absorbed_bytes: u64,
+    /// Bytes of blocks of logs that were written again as they were, and so not at all.
+    pub unchanged_bytes: u64,
     /// Flushes of slow devices.
     pub slow_flushes: u64,
     /// Blocks now in the log and not yet on the slow device.

@@ -8,6 +8,7 @@ use quire_device::{Device, DeviceError};
 
 use crate::cache::config::Growth;
 use crate::cache::lock::CacheMutex;
+use crate::cache::tail::Tail;
 use crate::cache::tasks::Tasks;
 
 /// How many versions of a volume's blocks are in which state.
@@ -141,6 +142,8 @@ pub struct Volume {
     pub unflushed_since_ns: Option<u64>,
     /// Critical tasks that wait for the device itself: others make way for its jobs and flushes.
     pub hasty: usize,
+    /// Its end as it was last written, if it is a log.
+    pub tail: Tail,
     /// It is being forgotten.
     pub leaving: bool,
     /// Held while a write finds its place in the order.
@@ -169,6 +172,7 @@ impl Volume {
             unsynced: false,
             unflushed_since_ns: None,
             hasty: 0,
+            tail: Tail::default(),
             leaving: false,
             order: Arc::new(CacheMutex::new_in(Arc::clone(tasks), ())),
         }
@@ -186,6 +190,7 @@ impl Volume {
         self.dead = None;
         self.open_cut = None;
         self.len_change = None;
+        self.tail.forget();
         (self.jobs, self.flushing) = (0, false);
     }
 

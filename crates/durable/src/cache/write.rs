@@ -88,20 +88,30 @@ impl Shared {
     ) -> Result<Ticket, CacheError> {
         let end = first.block + pieces.len() as u64;
         let mut ticket = Ticket { volume: first.volume, first: first.block, end, stamp: Stamp(0) };
+        let mut grows = false;
         for (index, pieces) in pieces.chunks(CHUNK_BLOCKS).enumerate() {
             let first = first.plus((index * CHUNK_BLOCKS) as u64);
             let mut ledger = self.ledger();
             check_reach(&ledger, first.volume, len)?;
-            ledger.grow(first.volume, len);
+            grows |= ledger.grow(first.volume, len);
             ledger.stats.written_bytes += (pieces.len() * BLOCK_BYTES) as u64;
             let stamp = ledger.next_stamp();
             ticket.stamp = stamp;
+            let known = ledger.pass_by_known(first, pieces, grows, context.content);
+            let (first, pieces) = (first.plus(known as u64), &pieces[known..]);
             let is_last = first.block + pieces.len() as u64 == end;
+            if pieces.is_empty() {
+                continue;
+            }
             let chunk = Chunk { first, pieces, stamp, is_last };
-            if context.is_sync {
-                self.write_now(ledger, &chunk, context, order)?;
+            let written = if context.is_sync {
+                self.write_now(ledger, &chunk, context, order)
             } else {
-                self.write_later(ledger, &chunk, context, order)?;
+                self.write_later(ledger, &chunk, context, order)
+            };
+            if written.is_err() {
+                self.ledger().forget_tail(first.volume);
+                return written.map(|()| ticket);
             }
         }
         Ok(ticket)

@@ -191,6 +191,7 @@ impl Ledger {
         }
         if let Some(volume) = self.volumes.get_mut(&volume) {
             volume.logged_blocks -= gone.len() as u64;
+            volume.tail.forget();
         }
         self.drop_queued(volume, blocks);
     }

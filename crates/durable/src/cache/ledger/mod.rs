@@ -290,11 +290,34 @@ impl Ledger {
         Stamp(self.stamp)
     }
 
-    /// The volume is at least `len` bytes long now.
-    pub fn grow(&mut self, id: VolumeId, len: u64) {
+    /// The volume is at least `len` bytes long now. Whether it was shorter.
+    pub fn grow(&mut self, id: VolumeId, len: u64) -> bool {
+        let Some(volume) = self.volumes.get_mut(&id) else { return false };
+        let grows = volume.len < len;
+        volume.len = volume.len.max(len);
+        grows
+    }
+
+    /// What the volume ends with is not certain any more.
+    pub fn forget_tail(&mut self, id: VolumeId) {
         if let Some(volume) = self.volumes.get_mut(&id) {
-            volume.len = volume.len.max(len);
+            volume.tail.forget();
         }
+    }
+
+    /// How many of these blocks, from the first on, the volume has as they are, so that writing them changes nothing. From now on it
+    /// has all of them. `grows`: the volume is longer than before, which a record must say.
+    pub fn pass_by_known(&mut self, first: Place, pieces: &[Piece], grows: bool, content: Content) -> usize {
+        let trusted = content == Content::Log && self.fast_dead.is_none();
+        let Some(volume) = self.volumes.get_mut(&first.volume) else { return 0 };
+        if !trusted || volume.dead.is_some() {
+            volume.tail.forget();
+            return 0;
+        }
+        let known = if grows { 0 } else { volume.tail.known(first.block, pieces) };
+        volume.tail.note(first.block + known as u64, &pieces[known..]);
+        self.stats.unchanged_bytes += (known * BLOCK_BYTES) as u64;
+        known
     }
 
     /// A version waits for the slow device (or for what the policy will say when it is issued).
