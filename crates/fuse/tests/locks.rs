@@ -190,7 +190,7 @@ fn a_critical_thread_gets_the_lock_of_a_file_that_somebody_flushes_to_a_stuck_de
             file.sync_all().unwrap();
         });
     });
-    assert_eq!(scene.inherited(), 1);
+    assert!(scene.inherited() > 0);
     drop(file);
     scene.end("table", 3);
 }
@@ -203,7 +203,7 @@ fn a_critical_process_that_has_only_just_opened_the_file_gets_its_lock() {
         let words = ["if=/dev/zero", &into, "bs=4k", "count=1", "conv=notrunc,fdatasync", "status=none"];
         assert!(Command::new("dd").args(words).status().unwrap().success());
     });
-    assert_eq!(scene.inherited(), 1);
+    assert!(scene.inherited() > 0);
     scene.end("table", 0);
 }
 
@@ -219,7 +219,7 @@ fn whoever_counts_at_logs_flushes_one_fast_and_other_files_when_somebody_waits()
             file.write_all_at(&[3; 4096], 0).unwrap();
         });
     });
-    assert_eq!(scene.inherited(), 1);
+    assert!(scene.inherited() > 0);
     drop(file);
     scene.end("table", 3);
 }
