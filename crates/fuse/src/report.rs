@@ -8,7 +8,7 @@ use quire_durable::cache::{BLOCK_BYTES, CacheStats, Cause, Content, Decision, Re
 use serde_json::{Map, Value, json};
 
 use crate::engine::{Engine, SYSTEM};
-use crate::who::{Verdict, Who};
+use crate::who::{LockFigures, Verdict, Who};
 
 /// Longest value of an extended attribute, less something to be safe.
 const MOST_BYTES: usize = 60_000;
@@ -62,6 +62,7 @@ pub fn stats(engine: &Engine, who: &Who, about: &About) -> Value {
         "lost_count": lost.len(),
         "hints": who.hints(),
         "auto_critical": who.agreement().map(agreement),
+        "file_locks": who.lock_figures().map(file_locks),
     })
 }
 
@@ -77,6 +78,12 @@ fn agreement(cells: [[u64; 2]; 2]) -> Value {
         "only_observed": cells[0][1],
         "share_right": if all == 0 { None } else { Some(right as f64 / all as f64) },
     })
+}
+
+/// Who was found waiting for the lock of a file.
+fn file_locks(figures: LockFigures) -> Value {
+    let LockFigures { inherited, rounds, looks, refused } = figures;
+    json!({ "inherited": inherited, "rounds": rounds, "looks": looks, "refused": refused })
 }
 
 /// Figures of a cache.
@@ -172,6 +179,7 @@ fn decision_json(decision: &Decision, file: Option<&str>, who: &Who) -> Value {
     let verdict = known.as_ref().map(|(_, _, verdict)| match verdict {
         Verdict::Critical => "critical",
         Verdict::Inherits => "inherits",
+        Verdict::Log => "log",
         Verdict::Normal => "normal",
     });
     json!({

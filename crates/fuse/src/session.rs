@@ -82,7 +82,9 @@ impl Mounted {
         };
         let engine = Arc::new(engine);
         let (rules, critical) = (config.rules.clone(), &config.critical);
-        let who = Arc::new(Who::new(Arc::clone(&config.cache.tasks), rules, critical, config.auto_critical));
+        let who = Who::new(Arc::clone(&config.cache.tasks), rules, critical, config.auto_critical);
+        let inherits = config.cache.policy.inherits_process();
+        let who = Arc::new(if inherits { who.watching_locks(&mount_point) } else { who });
         let server = Server::new(Arc::clone(&engine), Arc::clone(&who), about.clone()).map_err(at)?;
         let options = options(config, &about);
         let session = Session::new(Protocol(Arc::new(server)), &mount_point, &options).map_err(at)?;

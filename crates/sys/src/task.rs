@@ -1,10 +1,12 @@
-//! What `/proc` says of another process or thread: whose it is, what it is called, what it sleeps in, which sockets it has.
+//! What `/proc` says of another process or thread: whose it is, what it is called, what it sleeps in, on which file, and
+//! which sockets it has.
 //!
 //! Relies on procfs. Threads are found under their own number, too. Everything is a snapshot: the task may be gone, and its
 //! number given away, by the time somebody looks at the answer; [`Identity::start_ticks`] tells.
 
 use std::collections::HashSet;
 use std::fs;
+use std::io;
 use std::path::PathBuf;
 
 /// Who a task is.
@@ -103,6 +105,54 @@ pub fn doing(task: u32) -> Option<Doing> {
     })
 }
 
+/// The descriptor of the file whose lock a task holds or waits for, if it sleeps in a call that takes one: the kernel lets
+/// one at a time write to a file, flush it or change its length, and asks for the end of some in turn, too.
+///
+/// # Errors
+/// The task is gone, or the system doesn't tell this process.
+pub fn file_lock_call(task: u32) -> io::Result<Option<u32>> {
+    Ok(parse_file_lock_call(&fs::read_to_string(format!("/proc/{task}/syscall"))?))
+}
+
+/// Numbers of the file system and of the inode behind a task's descriptor, without asking whoever serves the file.
+///
+/// # Errors
+/// The task or its descriptor is gone, or the system doesn't tell this process.
+pub fn file_behind(task: u32, descriptor: u32) -> io::Result<(u64, u64)> {
+    crate::at::numbers_of(format!("/proc/{task}/fd/{descriptor}").as_ref())
+}
+
+/// The call's number and its arguments, or the word that the task runs.
+fn parse_file_lock_call(text: &str) -> Option<u32> {
+    let mut words = text.split_ascii_whitespace();
+    let number: libc::c_long = words.next()?.parse().ok()?;
+    let arguments: Vec<u64> = words.map_while(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok()).collect();
+    let descriptor = match number {
+        libc::SYS_write
+        | libc::SYS_pwrite64
+        | libc::SYS_writev
+        | libc::SYS_pwritev
+        | libc::SYS_pwritev2
+        | libc::SYS_fsync
+        | libc::SYS_fdatasync
+        | libc::SYS_ftruncate
+        | libc::SYS_fallocate
+        | libc::SYS_fchmod
+        | libc::SYS_fchown
+        | libc::SYS_fsetxattr
+        | libc::SYS_sendfile => arguments.first()?,
+        libc::SYS_lseek
+            if [libc::SEEK_END, libc::SEEK_DATA, libc::SEEK_HOLE].contains(&(*arguments.get(2)? as i32)) =>
+        {
+            arguments.first()?
+        }
+        libc::SYS_copy_file_range | libc::SYS_splice => arguments.get(2)?,
+        _ => return None,
+    };
+    // The register is wider than the number.
+    Some(*descriptor as u32)
+}
+
 /// Whether a process holds a socket over which it is connected to somebody. `None` if the system doesn't tell.
 pub fn has_connection(process: u32) -> Option<bool> {
     let mut sockets = HashSet::new();
@@ -152,6 +202,30 @@ mod tests {
         let identity = parse_stat(&format!("12 (a) b (c)) {rest}")).unwrap();
         assert_eq!((identity.name.as_str(), identity.parent, identity.start_ticks), ("a) b (c)", 7, 99));
         assert_eq!(parse_stat("12 (a"), None);
+    }
+
+    #[test]
+    fn calls_that_take_a_files_lock_name_its_descriptor() {
+        let call = |number: libc::c_long, rest: &str| parse_file_lock_call(&format!("{number} {rest} 0x7ffd 0x7f"));
+        assert_eq!(call(libc::SYS_pwrite64, "0x5 0x7f00 0x2000 0x0 0x0 0x0"), Some(5));
+        assert_eq!(call(libc::SYS_fsync, "0xffffffff0000000c 0x0 0x0 0x0 0x0 0x0"), Some(12));
+        assert_eq!(call(libc::SYS_copy_file_range, "0x3 0x0 0x4 0x0 0x1000 0x0"), Some(4));
+        assert_eq!(call(libc::SYS_lseek, "0x3 0x0 0x2 0x0 0x0 0x0"), Some(3));
+        assert_eq!(call(libc::SYS_lseek, "0x3 0x0 0x0 0x0 0x0 0x0"), None);
+        assert_eq!(call(libc::SYS_read, "0x3 0x0 0x0 0x0 0x0 0x0"), None);
+        for nothing in ["running\n", "-1 0x7ffd 0x7f", "1", ""] {
+            assert_eq!(parse_file_lock_call(nothing), None, "{nothing}");
+        }
+    }
+
+    #[test]
+    fn a_file_behind_a_descriptor_has_the_numbers_that_it_has_by_name() {
+        use std::os::fd::AsRawFd;
+        let file = fs::File::open("/proc/self/exe").unwrap();
+        let facts = crate::at::facts(&file).unwrap();
+        let found = file_behind(std::process::id(), file.as_raw_fd().cast_unsigned()).unwrap();
+        assert_eq!(found, (facts.dev, facts.ino));
+        assert!(file_behind(std::process::id(), 1 << 30).is_err());
     }
 
     #[test]

@@ -25,7 +25,7 @@ use crate::names::{Maker, Names};
 use crate::nodes::Node;
 use crate::report::{self, About};
 use crate::unsynced::Owed;
-use crate::who::{Caller, Who};
+use crate::who::{Caller, Entered, Who, Work};
 use crate::xattrs;
 
 use files::{Files, OpenFile};
@@ -105,6 +105,13 @@ impl Server {
         WriteContext { task: caller.task, is_sync, content }
     }
 
+    /// The calling thread works at a file for `caller` until the result is dropped; `locks` if the kernel keeps the file
+    /// locked meanwhile.
+    fn enter(&self, caller: Caller, body: &Body, locks: bool) -> Entered {
+        let file = self.names.nodes.number_of(body.ino);
+        self.who.enter(caller, Work { file, is_log: body.is_log(), locks })
+    }
+
     fn file(&self, handle: u64) -> Answer<Arc<OpenFile>> {
         self.files.get(handle).ok_or(Errno::EBADF)
     }
@@ -120,7 +127,8 @@ impl Server {
         Ok(Arc::new(OpenFile { used: self.engine.open(&node.place, node.ino)? }))
     }
 
-    fn open(&self, number: u64) -> Answer<u64> {
+    fn open(&self, number: u64, thread: u32) -> Answer<u64> {
+        self.who.opens(thread);
         let node = self.names.node(number)?;
         if node.kind != Kind::File {
             return Err(Errno::EINVAL);
@@ -136,7 +144,7 @@ impl Server {
 
     fn read(&self, handle: u64, offset: u64, len: u32, thread: u32) -> Answer<Vec<u8>> {
         let open = self.file(handle)?;
-        let _entered = self.who.enter(self.who.of(thread, false));
+        let _entered = self.enter(self.who.of(thread, false), &open.used.body, false);
         self.engine.read(&open.used.body, offset, len as usize)
     }
 
@@ -144,7 +152,7 @@ impl Server {
         let open = self.file(write.handle)?;
         let body = &open.used.body;
         let caller = self.who.of(write.thread, write.durable);
-        let _entered = self.who.enter(caller);
+        let _entered = self.enter(caller, body, true);
         self.engine.write(body, write.offset, bytes, &Self::context(&caller, body, write.durable))?;
         if write.strips {
             strip(&body.file)?;
@@ -156,7 +164,7 @@ impl Server {
         let open = self.file(handle)?;
         let body = &open.used.body;
         let caller = self.who.of(thread, true);
-        let _entered = self.who.enter(caller);
+        let _entered = self.enter(caller, body, true);
         self.engine.flush(body, data_only, &Self::context(&caller, body, true))
     }
 
@@ -169,8 +177,8 @@ impl Server {
         let wish = Reservation::of_mode(mode).ok_or(Errno::ENOTSUP)?;
         let open = self.file(handle)?;
         let caller = self.who.of(thread, false);
-        let _entered = self.who.enter(caller);
         let body = &open.used.body;
+        let _entered = self.enter(caller, body, true);
         self.engine.reserve(body, offset, len, wish, &Self::context(&caller, body, false))
     }
 
@@ -187,8 +195,8 @@ impl Server {
         if let Some(len) = changes.len {
             let open = self.body_of(&node, handle)?;
             let caller = self.who.of(thread, false);
-            let _entered = self.who.enter(caller);
             let body = &open.used.body;
+            let _entered = self.enter(caller, body, true);
             self.engine.set_len(body, len, &Self::context(&caller, body, false))?;
             if changes.mode.is_none() {
                 strip(&body.file)?;

@@ -249,9 +249,10 @@ impl Filesystem for Protocol {
         self.entry(reply, move |server| server.names.add_name(number.0, parent.0, &name));
     }
 
-    fn open(&self, _request: &Request, number: INodeNo, _flags: RawOpenFlags, reply: ReplyOpen) {
+    fn open(&self, request: &Request, number: INodeNo, _flags: RawOpenFlags, reply: ReplyOpen) {
+        let thread = request.pid();
         self.spread(
-            move |server| server.open(number.0),
+            move |server| server.open(number.0, thread),
             |result| match result {
                 Ok(handle) => reply.opened(FileHandle(handle), OPENED),
                 Err(error) => reply.error(error),
@@ -270,6 +271,7 @@ impl Filesystem for Protocol {
         reply: ReplyCreate,
     ) {
         let (name, maker) = (name.to_owned(), maker(request, mode));
+        self.0.who.opens(request.pid());
         self.spread(
             move |server| server.create(parent.0, &name, &maker, OpenFlags(flags)),
             |result| match result {

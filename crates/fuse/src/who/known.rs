@@ -87,31 +87,31 @@ impl Known {
 fn find(thread: u32, identity: &task::Identity, rules: &Rules) -> Option<Facts> {
     let process = task::process_of(thread)?;
     let leader = if process == thread { identity.clone() } else { task::identity(process)? };
-    let mut candidate =
-        Asked { process, parent: leader.parent, thread: &identity.name, comm: &leader.name, text: String::new() };
+    let (thread, comm) = (&identity.name, &leader.name);
+    let mut candidate = Asked { process, parent: leader.parent, thread, comm, texts: HashMap::new() };
     let by_rule = rules.verdict(&mut candidate);
     Some(Facts { process, start_ticks: leader.start_ticks, comm: leader.name, by_rule })
 }
 
-/// Asks the system for what a rule looks at, when it does.
+/// Asks the system for what a rule looks at, when it does, and once.
 struct Asked<'a> {
     process: u32,
     parent: u32,
     thread: &'a str,
     comm: &'a str,
-    text: String,
+    texts: HashMap<Field, String>,
 }
 
 impl Candidate for Asked<'_> {
     fn text(&mut self, field: Field) -> &str {
-        self.text = match field {
-            Field::Comm => return self.comm,
-            Field::Thread => return self.thread,
-            Field::Title => task::title_of(self.process).unwrap_or_default(),
-            Field::Exe => task::program_of(self.process).map(|path| path.display().to_string()).unwrap_or_default(),
-            Field::Uid => task::user_of(self.process).map(|uid| uid.to_string()).unwrap_or_default(),
-        };
-        &self.text
+        let process = self.process;
+        self.texts.entry(field).or_insert_with(|| match field {
+            Field::Comm => self.comm.to_owned(),
+            Field::Thread => self.thread.to_owned(),
+            Field::Title => task::title_of(process).unwrap_or_default(),
+            Field::Exe => task::program_of(process).map(|path| path.display().to_string()).unwrap_or_default(),
+            Field::Uid => task::user_of(process).map(|uid| uid.to_string()).unwrap_or_default(),
+        })
     }
 
     fn is_main(&mut self) -> bool {

@@ -2,7 +2,9 @@
 //!
 //! The kernel says which thread makes a request. Whether that is critical is said, in this order, by hints given while
 //! mounted, by rules, and (if switched on) by what was observed: a process that waits for input from somebody it is
-//! connected to between its flushes answers requests.
+//! connected to between its flushes answers requests ([`judge`]). While a thread is served it stands so in the graph of
+//! tasks ([`standing`]). Critical threads that sleep in the kernel, on the lock of a file that somebody else flushes, are
+//! found by looking ([`locks`]).
 //!
 //! What was found out about a thread is kept for a while ([`known`]); a number that was given to another thread meanwhile
 //! is noticed by the time when it was started.
@@ -10,215 +12,132 @@
 //! Relies on `/proc`. A wrong answer costs time, never data.
 
 mod hints;
+mod judge;
 mod known;
+mod locks;
 mod rules;
+mod standing;
 mod watch;
 
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use quire_durable::cache::Tasks;
 use quire_durable::cache::critical::{self, Acting};
-use quire_durable::cache::{Blocked, BlockedOn, CriticalReason, Hold, ResourceId, Scope, TaskId, Tasks};
 
 pub use hints::Hint;
-use hints::Hints;
-use known::{Facts, Known};
+pub use judge::Caller;
+use judge::Judge;
+pub use locks::{LockFigures, Work};
+use locks::{Locks, Proc, Served};
 pub use rules::{BadRule, DEFAULT_RULES, POSTGRESQL_RULES, REDIS_RULES, Rules, Verdict};
-use watch::Watch;
-
-/// Stands for all critical tasks that depend on others in a way that can't be seen.
-const SOMEBODY: TaskId = TaskId((1 << 62) + 1);
-
-/// On what a verdict rests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ground {
-    /// Somebody said so.
-    Hint,
-    /// A rule.
-    Rule,
-    /// It was observed.
-    Observed,
-    /// Nothing is known: not critical.
-    Nothing,
-}
-
-/// Who makes a request.
-#[derive(Clone, Copy, Debug)]
-pub struct Caller {
-    /// The thread.
-    pub task: TaskId,
-    /// Whether a request waits for it.
-    pub verdict: Verdict,
-    /// On what that rests.
-    pub ground: Ground,
-}
-
-/// How often rules and observation agreed, by flushes: `[by rule critical][observed critical]`.
-#[derive(Debug, Default)]
-pub struct Agreement {
-    cells: [[AtomicU64; 2]; 2],
-}
-
-impl Agreement {
-    /// The counts.
-    pub fn read(&self) -> [[u64; 2]; 2] {
-        std::array::from_fn(|rule| std::array::from_fn(|seen| self.cells[rule][seen].load(Relaxed)))
-    }
-}
+use standing::{Raised, Standings};
 
 /// Knows who is critical.
 pub struct Who {
-    tasks: Arc<Tasks>,
-    rules: Rules,
-    hints: Hints,
-    known: Known,
-    watch: Option<Watch>,
-    agreement: Agreement,
-    /// `SOMEBODY` is critical, and blocked on this.
-    promise: ResourceId,
-    _somebody: (Scope, Blocked),
+    judge: Arc<Judge>,
+    standings: Arc<Standings>,
+    locks: Option<Locks>,
 }
 
 /// The calling thread works for a task, which is critical or not, while this lives.
 pub struct Entered {
+    _served: Option<Served>,
     _acting: Acting,
-    _scope: Option<Scope>,
-    _hold: Option<Hold>,
+    _raised: Raised,
 }
 
 impl Who {
     /// With these rules; `critical` are names of programs that are critical from the beginning.
     pub fn new(tasks: Arc<Tasks>, rules: Rules, critical: &[String], observe: bool) -> Self {
-        let promise = ResourceId::next();
-        let scope = tasks.enter(SOMEBODY, CriticalReason::Rule);
-        let (blocked, _) = tasks.block(SOMEBODY, BlockedOn::Resource(promise));
-        let hints = Hints::default();
-        for pattern in critical {
-            hints.take(&Hint::Name(pattern.clone()));
-        }
-        let watch = if observe { Watch::start() } else { None };
         Self {
-            tasks,
-            rules,
-            hints,
-            known: Known::default(),
-            watch,
-            agreement: Agreement::default(),
-            promise,
-            _somebody: (scope, blocked),
+            judge: Arc::new(Judge::new(rules, critical, observe)),
+            standings: Arc::new(Standings::new(tasks)),
+            locks: None,
         }
+    }
+
+    /// Finds out, too, who sleeps on the lock of a file at this mount point while another is served.
+    #[must_use]
+    pub fn watching_locks(mut self, mount_point: &Path) -> Self {
+        match Proc::new(Arc::clone(&self.judge), mount_point) {
+            Ok(sight) => self.locks = Some(Locks::new(Arc::clone(&self.standings), Arc::new(sight))),
+            Err(error) => tracing::warn!(%error, "the system doesn't tell who waits for the lock of a file"),
+        }
+        self
     }
 
     /// Who the thread with this number is; `flushes` if it waits for a file to be durable.
     pub fn of(&self, thread: u32, flushes: bool) -> Caller {
-        let task = TaskId::external(thread);
-        if thread == 0 {
-            // The kernel in nobody's name: mapped pages on their way back.
-            return Caller { task: TaskId::NOBODY, verdict: Verdict::Normal, ground: Ground::Nothing };
-        }
-        let observed = |process: u32| self.watch.as_ref().is_some_and(|watch| watch.answers_requests(process));
-        let Some(facts) = self.known.facts(thread, &self.rules) else {
-            return Caller { task, verdict: Verdict::Normal, ground: Ground::Nothing };
-        };
-        if flushes && let Some(watch) = &self.watch {
-            watch.flushes(facts.process, thread);
-            let (rule, seen) = (facts.by_rule == Some(Verdict::Critical), observed(facts.process));
-            if facts.by_rule.is_some() {
-                self.agreement.cells[usize::from(rule)][usize::from(seen)].fetch_add(1, Relaxed);
-            }
-        }
-        let (verdict, ground) = self.judge(&facts, observed);
-        Caller { task, verdict, ground }
+        self.judge.of(thread, flushes)
     }
 
-    fn judge(&self, facts: &Facts, observed: impl Fn(u32) -> bool) -> (Verdict, Ground) {
-        if self.hints.name(facts.process, facts.start_ticks, &facts.comm) {
-            return (Verdict::Critical, Ground::Hint);
+    /// The thread with this number opens a file: it may be critical, and its first write may find the file locked.
+    pub fn opens(&self, thread: u32) {
+        if let Some(locks) = &self.locks {
+            locks.opens(thread);
         }
-        if let Some(verdict) = facts.by_rule {
-            return (verdict, Ground::Rule);
-        }
-        if observed(facts.process) { (Verdict::Critical, Ground::Observed) } else { (Verdict::Normal, Ground::Nothing) }
     }
 
-    /// The calling thread works for `caller` until the result is dropped.
-    pub fn enter(&self, caller: Caller) -> Entered {
-        let reason = match caller.ground {
-            Ground::Hint => CriticalReason::Hint,
-            Ground::Observed => CriticalReason::Observed,
-            Ground::Rule | Ground::Nothing => CriticalReason::Rule,
-        };
-        let is = |verdict| caller.verdict == verdict;
+    /// The calling thread does `work` for `caller` until the result is dropped.
+    pub fn enter(&self, caller: Caller, work: Work) -> Entered {
         Entered {
+            _served: self.locks.as_ref().map(|locks| locks.serve(&caller, work)),
             _acting: critical::act_as(caller.task),
-            _scope: is(Verdict::Critical).then(|| self.tasks.enter(caller.task, reason)),
-            _hold: is(Verdict::Inherits).then(|| self.tasks.hold(caller.task, self.promise, false)),
+            _raised: self.standings.raise(&caller, work.is_log),
         }
     }
 
     /// Takes a hint.
     pub fn take(&self, hint: &Hint) {
-        self.hints.take(hint);
+        self.judge.hints.take(hint);
     }
 
     /// The hints in force, in words.
     pub fn hints(&self) -> Vec<String> {
-        self.hints.words()
+        self.judge.hints.words()
     }
 
     /// How often rules and observation agreed; `None` if nothing is observed.
     pub fn agreement(&self) -> Option<[[u64; 2]; 2]> {
-        self.watch.as_ref().map(|_| self.agreement.read())
+        self.judge.agreement()
+    }
+
+    /// What came of looking for threads that wait for the lock of a file; `None` if nobody looks.
+    pub fn lock_figures(&self) -> Option<LockFigures> {
+        self.locks.as_ref().map(Locks::figures)
     }
 
     /// What is known of a thread that was seen: its process, that one's name, and its verdict.
     pub fn described(&self, thread: u32) -> Option<(u32, String, Verdict)> {
-        let facts = self.known.remembered(thread)?;
-        let (verdict, _) =
-            self.judge(&facts, |process| self.watch.as_ref().is_some_and(|watch| watch.answers_requests(process)));
-        Some((facts.process, facts.comm, verdict))
+        self.judge.described(thread)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn who(rules: &str) -> (Arc<Tasks>, Who) {
-        let tasks = Tasks::new();
-        (Arc::clone(&tasks), Who::new(tasks, Rules::parse(rules).unwrap(), &[], false))
-    }
-
-    #[test]
-    fn hints_come_before_rules_and_rules_before_nothing() {
-        let own = std::process::id();
-        let (_, quiet) = who("");
-        assert_eq!(quiet.of(own, true).ground, Ground::Nothing);
-        let (_, ruled) = who(&format!("normal uid={}", quire_sys::task::user_of(own).unwrap()));
-        assert_eq!((ruled.of(own, true).verdict, ruled.of(own, true).ground), (Verdict::Normal, Ground::Rule));
-        ruled.take(&Hint::Process(own));
-        assert_eq!((ruled.of(own, true).verdict, ruled.of(own, true).ground), (Verdict::Critical, Ground::Hint));
-        ruled.take(&Hint::ForgetProcess(own));
-        assert_eq!(ruled.of(own, true).ground, Ground::Rule);
-        assert_eq!(ruled.of(0, true).task, TaskId::NOBODY);
-    }
+    use judge::Ground;
+    use quire_durable::cache::TaskId;
 
     #[test]
     fn a_verdict_becomes_the_tasks_standing_for_as_long_as_it_is_served() {
-        let (tasks, who) = who("");
+        let tasks = Tasks::new();
+        let who = Who::new(Arc::clone(&tasks), Rules::default(), &[], false);
         let task = TaskId::external(77);
-        let caller = |verdict| Caller { task, verdict, ground: Ground::Rule };
-        {
-            let _entered = who.enter(caller(Verdict::Critical));
-            assert!(tasks.standing(task).critical && critical::current() == task);
-        }
-        {
-            let _entered = who.enter(caller(Verdict::Inherits));
+        let served = |verdict, is_log| {
+            let work = Work { file: 1, is_log, locks: true };
+            let _entered = who.enter(Caller { task, verdict, ground: Ground::Rule }, work);
+            assert_eq!(critical::current(), task);
             let standing = tasks.standing(task);
-            assert!(standing.inherited && !standing.critical);
+            (standing.critical, standing.inherited)
+        };
+        assert_eq!(served(Verdict::Critical, false), (true, false));
+        assert_eq!(served(Verdict::Inherits, false), (false, true));
+        assert_eq!(served(Verdict::Log, true), (false, true));
+        for (verdict, is_log) in [(Verdict::Log, false), (Verdict::Normal, true)] {
+            assert_eq!(served(verdict, is_log), (false, false));
         }
-        assert!(!tasks.standing(task).any());
-        let _entered = who.enter(caller(Verdict::Normal));
         assert!(!tasks.standing(task).any());
     }
 }

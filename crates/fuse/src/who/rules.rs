@@ -3,8 +3,9 @@
 //! ```text
 //! # a comment
 //! critical comm=postgres title~"^postgres: .*(idle|SELECT|INSERT|COMMIT)"
-//! inherits title~"walwriter"           a critical task depends on it
-//! normal   title~"(checkpointer|autovacuum)"
+//! inherits title~"replicator"          a critical task depends on it
+//! log      title~"(checkpointer|walwriter)"   the same, but only while it works at a log
+//! normal   title~"(archiver|logger)"
 //! critical comm=redis-server main      not the children that it forks
 //! wal      path~"pg_wal/"              these files are logs, whoever writes them
 //! ```
@@ -40,6 +41,8 @@ pub enum Verdict {
     Critical,
     /// A critical task depends on it in a way that can't be seen.
     Inherits,
+    /// The same, but only while it works at a file that is a log.
+    Log,
     /// Nobody waits for it.
     Normal,
 }
@@ -55,7 +58,7 @@ pub struct BadRule {
 }
 
 /// What a rule looks at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Field {
     /// Short name of the process.
     Comm,
@@ -147,9 +150,10 @@ impl Rules {
         let verdict = match first.as_str() {
             "critical" => Verdict::Critical,
             "inherits" => Verdict::Inherits,
+            "log" => Verdict::Log,
             "normal" => Verdict::Normal,
             "wal" => return self.add_logs(words),
-            other => return Err(format!("{other:?} is no verdict: begin with critical, inherits, normal or wal")),
+            other => return Err(format!("{other:?} is no verdict: begin with critical, inherits, log, normal or wal")),
         };
         let conditions: Vec<Condition> = words.map(|word| condition(&word)).collect::<Result<_, _>>()?;
         if conditions.is_empty() {
@@ -299,13 +303,29 @@ mod tests {
 
     #[test]
     fn the_built_in_rules_know_postgres_and_redis() {
-        use Verdict::{Critical, Inherits, Normal};
+        use Verdict::{Critical, Log, Normal};
         let backend = "postgres: 15/main: alice shop [local] COMMIT";
         assert_eq!(built_in("postgres", backend, false), Some(Critical));
         assert_eq!(built_in("postgres", "postgres: alice shop 10.0.0.1(5) idle", false), Some(Critical));
-        assert_eq!(built_in("postgres", "postgres: checkpointer ", false), Some(Normal));
-        assert_eq!(built_in("postgres", "postgres: 15/main: autovacuum worker shop", false), Some(Normal));
-        assert_eq!(built_in("postgres", "postgres: walwriter ", false), Some(Inherits));
+        for title in [
+            "checkpointer ",
+            "background writer ",
+            "walwriter ",
+            "autovacuum launcher ",
+            "15/main: autovacuum worker shop",
+            "logical replication launcher ",
+            "15/main: logical replication worker for subscription 16394 ",
+            "walsender replicator 10.0.0.2(40312) streaming 0/3000148",
+        ] {
+            assert_eq!(built_in("postgres", format!("postgres: {title}").leak(), false), Some(Log), "{title}");
+        }
+        for title in
+            ["archiver last was 000000010000000000000001", "15/main: logger ", "walreceiver streaming 0/3000148"]
+        {
+            assert_eq!(built_in("postgres", format!("postgres: {title}").leak(), false), Some(Normal), "{title}");
+        }
+        let parallel = "postgres: parallel worker for PID 4711 ";
+        assert_eq!(built_in("postgres", parallel, false), Some(Critical));
         assert_eq!(built_in("postgres", "/usr/lib/postgresql/15/bin/postgres -D data", true), Some(Normal));
         assert_eq!(built_in("redis-server", "redis-server *:6379", true), Some(Critical));
         assert_eq!(built_in("redis-server", "redis-rdb-bgsave *:6379", false), Some(Normal));
@@ -313,6 +333,13 @@ mod tests {
         let rules = Rules::built_in();
         assert!(rules.is_log("data/pg_wal/000000010000000000000001") && rules.is_log("pg_wal/0"));
         assert!(rules.is_log("appendonlydir/appendonly.aof.1.incr.aof") && !rules.is_log("base/1/1234"));
+    }
+
+    #[test]
+    fn each_verdict_has_its_word() {
+        let said = |word: &str| Rules::parse(&format!("{word} comm=x")).unwrap().verdict(&mut Task("x", "", true));
+        let words = ["critical", "inherits", "log", "normal"].map(said);
+        assert_eq!(words, [Verdict::Critical, Verdict::Inherits, Verdict::Log, Verdict::Normal].map(Some));
     }
 
     #[test]

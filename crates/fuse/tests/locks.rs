@@ -1,0 +1,225 @@
+//! A critical task that wants a file which another one flushes, over a slow device that is stuck until the test frees it: it
+//! sleeps in the kernel on the file's lock, and gets on because whoever holds that inherits.
+
+mod common;
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::process::Command;
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+
+use common::{Place, Running, possible};
+use quire_device::{Alignment, Device, DeviceError, Queue, Transfer};
+use quire_durable::cache::{Policy, Tasks};
+use quire_fuse::Rules;
+
+/// Lets writes and flushes pass, or none.
+#[derive(Default)]
+struct Gate {
+    shut: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Gate {
+    fn set(&self, shut: bool) {
+        *self.shut.lock().unwrap() = shut;
+        self.changed.notify_all();
+    }
+
+    fn pass(&self) {
+        drop(self.changed.wait_while(self.shut.lock().unwrap(), |shut| *shut).unwrap());
+    }
+}
+
+/// Lets a test that fails end.
+struct FreedByPanic<'a>(&'a Gate);
+
+impl Drop for FreedByPanic<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.set(false);
+        }
+    }
+}
+
+struct Gated {
+    inner: Arc<dyn Device>,
+    gate: Arc<Gate>,
+}
+
+impl Device for Gated {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn len(&self) -> Result<u64, DeviceError> {
+        self.inner.len()
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), DeviceError> {
+        self.inner.set_len(len)
+    }
+
+    fn allocate(&self, len: u64) -> Result<(), DeviceError> {
+        self.inner.allocate(len)
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize, DeviceError> {
+        self.inner.read_at(offset, into)
+    }
+
+    fn run(&self, transfer: &mut Transfer) -> Result<(), DeviceError> {
+        self.gate.pass();
+        self.inner.run(transfer)
+    }
+
+    fn write_durable(&self, transfer: &mut Transfer) -> Result<(), DeviceError> {
+        self.gate.pass();
+        self.inner.write_durable(transfer)
+    }
+
+    fn queue(&self, depth: usize) -> Result<Box<dyn Queue>, DeviceError> {
+        self.inner.queue(depth)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.gate.pass();
+        self.inner.flush()
+    }
+
+    fn alignment(&self) -> Alignment {
+        self.inner.alignment()
+    }
+
+    fn mode(&self) -> &'static str {
+        self.inner.mode()
+    }
+}
+
+const MIB: usize = 1 << 20;
+
+struct Scene {
+    place: Place,
+    run: Running,
+    gate: Arc<Gate>,
+}
+
+/// A mount with a file that is all there, and a slow device that is stuck from now on.
+fn scene(rules: &str) -> Option<Scene> {
+    if !possible() {
+        return None;
+    }
+    let mut place = Place::new(Policy::CriticalProcessIo);
+    place.config.cache.tasks = Tasks::new();
+    place.config.rules = Rules::parse(rules).unwrap();
+    let gate = Arc::<Gate>::default();
+    let before = Arc::clone(&gate);
+    let wrap = move |inner| Arc::new(Gated { inner, gate: Arc::clone(&before) }) as Arc<dyn Device>;
+    place.config.wrap_slow = Some(Arc::new(wrap));
+    let run = place.mount();
+    if run.mounted().stats()["file_locks"].is_null() {
+        println!("skipped: the system doesn't tell what threads sleep in");
+        return None;
+    }
+    std::fs::create_dir(run.at("pg_wal")).unwrap();
+    for name in ["table", "pg_wal/1"] {
+        let file = File::create(run.at(name)).unwrap();
+        file.write_all_at(&[1; MIB], 0).unwrap();
+        file.sync_all().unwrap();
+    }
+    gate.set(true);
+    Some(Scene { place, run, gate })
+}
+
+impl Scene {
+    fn open(&self, name: &str) -> File {
+        File::options().write(true).open(self.run.at(name)).unwrap()
+    }
+
+    fn flushes(&self) -> u64 {
+        self.run.mounted().stats()["requests"]["flushes"].as_u64().unwrap()
+    }
+
+    fn inherited(&self) -> u64 {
+        self.run.mounted().stats()["file_locks"]["inherited"].as_u64().unwrap()
+    }
+
+    /// Writes all of a file and flushes it in a thread of this name, while `wanted` is done as soon as it is being flushed.
+    fn while_flushed(&self, by: &str, name: &str, wanted: impl FnOnce()) {
+        let file = self.open(name);
+        let before = self.flushes();
+        thread::scope(|threads| {
+            let flush = move || {
+                file.write_all_at(&[2; MIB], 0).unwrap();
+                file.sync_all().unwrap();
+            };
+            thread::Builder::new().name(by.into()).spawn_scoped(threads, flush).unwrap();
+            while self.flushes() == before {
+                thread::yield_now();
+            }
+            let _free = FreedByPanic(&self.gate);
+            wanted();
+        });
+    }
+
+    /// Everything got on while the slow device was stuck; it works again, and the file ends up there.
+    fn end(self, name: &str, first: u8) {
+        self.gate.set(false);
+        self.run.end(true);
+        let bytes = std::fs::read(self.place.slow(name)).unwrap();
+        assert_eq!((bytes[0], bytes[4096], bytes.len()), (first, 2, MIB));
+    }
+}
+
+fn as_critical(work: impl FnOnce() + Send) {
+    thread::scope(|threads| {
+        thread::Builder::new().name("critical".into()).spawn_scoped(threads, work).unwrap();
+    });
+}
+
+#[test]
+fn a_critical_thread_gets_the_lock_of_a_file_that_somebody_flushes_to_a_stuck_device() {
+    let Some(scene) = scene("critical thread=critical") else { return };
+    let file = scene.open("table");
+    scene.while_flushed("checkpointer", "table", || {
+        as_critical(|| {
+            // It is known only once it has asked for something.
+            let _known = scene.open("table");
+            file.write_all_at(&[3; 4096], 0).unwrap();
+            file.sync_all().unwrap();
+        });
+    });
+    assert!(scene.inherited() > 0);
+    drop(file);
+    scene.end("table", 3);
+}
+
+#[test]
+fn a_critical_process_that_has_only_just_opened_the_file_gets_its_lock() {
+    let Some(scene) = scene("critical comm=dd") else { return };
+    let into = format!("of={}", scene.run.at("table").display());
+    scene.while_flushed("checkpointer", "table", || {
+        let words = ["if=/dev/zero", &into, "bs=4k", "count=1", "conv=notrunc,fdatasync", "status=none"];
+        assert!(Command::new("dd").args(words).status().unwrap().success());
+    });
+    assert!(scene.inherited() > 0);
+    scene.end("table", 0);
+}
+
+#[test]
+fn whoever_counts_at_logs_flushes_one_fast_and_other_files_when_somebody_waits() {
+    let Some(scene) = scene("log thread=checkpointer\ncritical thread=critical\nwal path~\"^pg_wal/\"") else { return };
+    scene.while_flushed("checkpointer", "pg_wal/1", || ());
+    assert_eq!(scene.inherited(), 0, "nobody had to wait");
+    let file = scene.open("table");
+    scene.while_flushed("checkpointer", "table", || {
+        as_critical(|| {
+            let _known = scene.open("table");
+            file.write_all_at(&[3; 4096], 0).unwrap();
+        });
+    });
+    assert!(scene.inherited() > 0);
+    drop(file);
+    scene.end("table", 3);
+}
