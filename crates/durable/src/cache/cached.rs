@@ -187,7 +187,7 @@ impl WriteCache {
             let last = Place { volume, block: (end - 1) / unit };
             let mut edge = |place: Place| {
                 let at = (place.offset() - start) as usize;
-                self.shared.read_block(place, &mut blocks[at..at + BLOCK_BYTES], context.task)
+                self.shared.read_edge(place, &mut blocks[at..at + BLOCK_BYTES], context.task)
             };
             if skip != 0 {
                 edge(first)?;

@@ -97,7 +97,7 @@ impl Shared {
             ledger.stats.written_bytes += (pieces.len() * BLOCK_BYTES) as u64;
             let stamp = ledger.next_stamp();
             ticket.stamp = stamp;
-            let known = ledger.pass_by_known(first, pieces, grows, context.content);
+            let known = ledger.pass_by_known(first, pieces, context.content, len, grows);
             let (first, pieces) = (first.plus(known as u64), &pieces[known..]);
             let is_last = first.block + pieces.len() as u64 == end;
             if pieces.is_empty() {

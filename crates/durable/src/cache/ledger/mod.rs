@@ -18,6 +18,7 @@ use crate::cache::policy::{Facts, Policy};
 use crate::cache::protocol::{FlightState, Queued, Slot};
 use crate::cache::ring::Ring;
 use crate::cache::stats::{CacheStats, Content};
+use crate::cache::tail;
 use crate::cache::tasks::Standing;
 use crate::cache::trace::Trace;
 use crate::cache::volume::{OpenCut, Tally, Volume};
@@ -305,17 +306,19 @@ impl Ledger {
         }
     }
 
-    /// How many of these blocks, from the first on, the volume has as they are, so that writing them changes nothing. From now on it
-    /// has all of them. `grows`: the volume is longer than before, which a record must say.
-    pub fn pass_by_known(&mut self, first: Place, pieces: &[Piece], grows: bool, content: Content) -> usize {
-        let trusted = content == Content::Log && self.fast_dead.is_none();
+    /// How many of these blocks of a log, from the first on, the volume has as they are, so that writing them changes nothing. From
+    /// now on it has all of them. `len`: where the write ends. `grows`: the volume is longer than before, which a record must say.
+    pub fn pass_by_known(&mut self, first: Place, pieces: &[Piece], content: Content, len: u64, grows: bool) -> usize {
         let Some(volume) = self.volumes.get_mut(&first.volume) else { return 0 };
-        if !trusted || volume.dead.is_some() {
+        if self.fast_dead.is_some() || volume.dead.is_some() {
             volume.tail.forget();
             return 0;
         }
-        let known = if grows { 0 } else { volume.tail.known(first.block, pieces) };
-        volume.tail.note(first.block + known as u64, &pieces[known..]);
+        let is_log = content == Content::Log;
+        let known = if is_log && !grows { volume.tail.known(first.block, pieces) } else { 0 };
+        // Of other files only a block that will be continued.
+        let most = if is_log { tail::BLOCKS } else { usize::from(!len.is_multiple_of(BLOCK_BYTES as u64)) };
+        volume.tail.note(first.block + known as u64, &pieces[known..], most);
         self.stats.unchanged_bytes += (known * BLOCK_BYTES) as u64;
         known
     }
