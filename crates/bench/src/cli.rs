@@ -70,7 +70,7 @@ pub struct Args {
     /// Requests a second of a slow disk, for wcache
     #[arg(long, default_value_t = 150)]
     pub slow_iops: u64,
-    /// Requests a second of the congested SSD, for wcache
+    /// Requests a second of the SSD before the stores, for wcache; the database's has a quarter of them
     #[arg(long, default_value_t = 2000)]
     pub fast_iops: u64,
     /// First of the ports to use

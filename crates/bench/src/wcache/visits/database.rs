@@ -110,7 +110,7 @@ pub fn visit(template: &Template, cell: Cell, seed: u64, context: &Context) -> a
         // Sparse, so what isn't used costs nothing.
         disk_bytes: template.bytes * 2 + (4 << 30),
         slow_speed: scale.database_speed(),
-        fast_speed: scale.fast_speed,
+        fast_speed: scale.congested_speed(),
         owner: Some(template.programs.user),
     };
     let mut stage = Stage::set(&plan, place, interrupt)?;
