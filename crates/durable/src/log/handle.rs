@@ -185,14 +185,14 @@ impl Log {
         } else {
             queue.bytes.extend_from_slice(&self.batch.bytes);
         }
-        // A thread that writes, or that waits for more to come, looks by itself.
-        let sleeps = first && !queue.busy;
-        drop(queue);
+        if first {
+            // A thread that waits for more to come looks by itself.
+            self.shared.rouse(queue);
+        } else {
+            drop(queue);
+        }
         self.batch.bytes.clear();
         self.batch.bytes.shrink_to(KEPT_BYTES);
-        if sleeps {
-            self.shared.wake.notify_one();
-        }
     }
 
     /// Asks to be notified when more is durable; whoever waits looks at [`Log::durable`] after this, not before.
@@ -203,8 +203,9 @@ impl Log {
     /// Has everything that was added made durable soon, whatever the settings say.
     pub fn hurry(&mut self) {
         self.commit();
-        lock(&self.shared.queue).hurry = true;
-        self.shared.wake.notify_one();
+        let mut queue = lock(&self.shared.queue);
+        queue.hurry = true;
+        self.shared.rouse(queue);
     }
 
     /// Changes when records are made durable.
@@ -214,8 +215,7 @@ impl Log {
         let mut queue = lock(&self.shared.queue);
         // Whoever waits under the old rule is not to wait for ever.
         (queue.sync, queue.hurry) = (sync, true);
-        drop(queue);
-        self.shared.wake.notify_one();
+        self.shared.rouse(queue);
     }
 
     /// When records are made durable.
@@ -286,8 +286,9 @@ impl Log {
     }
 
     fn end(&mut self) {
-        lock(&self.shared.queue).stop = true;
-        self.shared.wake.notify_one();
+        let mut queue = lock(&self.shared.queue);
+        queue.stop = true;
+        self.shared.rouse(queue);
         if let Some(jobs) = self.jobs.take() {
             // If it has ended already, so much the better.
             let _ = jobs.send(Job::End);

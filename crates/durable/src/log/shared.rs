@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::chain::Chain;
 use super::error::LogError;
+use super::patience::Patience;
 use super::supply::lock;
 use super::writer::Writer;
 
@@ -31,6 +32,9 @@ const GATHER_FOR: Duration = Duration::from_millis(2);
 /// …or until they are so long.
 const GATHERED_BYTES: usize = 256 << 10;
 
+/// The next batch is waited for awake if it tends to come sooner than this.
+const SOON: Duration = Duration::from_micros(100);
+
 /// Capacity of a batch that is kept.
 pub(crate) const KEPT_BYTES: usize = 4 << 20;
 
@@ -48,6 +52,8 @@ pub(crate) struct Queue {
     /// Somebody waits for a flush.
     pub(crate) hurry: bool,
     pub(crate) stop: bool,
+    /// The thread that writes waits awake, and need not be woken.
+    awake: bool,
     /// What was written last isn't flushed since then.
     unflushed_since: Option<Instant>,
 }
@@ -79,7 +85,9 @@ pub struct LogStats {
 
 pub(crate) struct Shared {
     pub(crate) queue: Mutex<Queue>,
-    pub(crate) wake: Condvar,
+    wake: Condvar,
+    /// Counts what happened to the queue that the thread that writes may wait for.
+    roused: AtomicU64,
     pub(crate) chain: Arc<Mutex<Chain>>,
     /// Where the next record begins in the segment that is written to.
     tail_bytes: AtomicU64,
@@ -109,11 +117,13 @@ impl Shared {
             sync,
             hurry: false,
             stop: false,
+            awake: false,
             unflushed_since: None,
         };
         let shared = Self {
             queue: Mutex::new(queue),
             wake: Condvar::new(),
+            roused: AtomicU64::new(0),
             durable: AtomicU64::new(writer.durable),
             written: AtomicU64::new(writer.written),
             bounded_bytes: AtomicU64::new(0),
@@ -210,7 +220,8 @@ impl Shared {
     /// What the thread that writes does, to the end.
     pub(crate) fn work(&self, writer: &mut Writer) {
         let mut batch = Vec::new();
-        while let Some(work) = self.next(&mut batch) {
+        let mut patience = Patience::new(SOON);
+        while let Some(work) = self.next(&mut batch, &mut patience) {
             let done = match work {
                 Work::Write(sync) => self.write(writer, &mut batch, sync),
                 Work::Flush => self.flush(writer),
@@ -237,7 +248,7 @@ impl Shared {
     }
 
     /// Waits for something to do; `None` at the end. A batch is put into `batch`.
-    fn next(&self, batch: &mut Vec<u8>) -> Option<Work> {
+    fn next(&self, batch: &mut Vec<u8>, patience: &mut Patience) -> Option<Work> {
         let mut queue = lock(&self.queue);
         loop {
             if self.failed.get().is_some() {
@@ -257,7 +268,7 @@ impl Shared {
                 if queue.stop {
                     return None;
                 }
-                queue = self.sleep(queue, due);
+                queue = if queue.sync == Sync::Always { self.watch(queue, patience) } else { self.sleep(queue, due) };
                 continue;
             }
             let gather = queue.since.map(|since| GATHER_FOR.saturating_sub(since.elapsed()));
@@ -275,6 +286,33 @@ impl Shared {
             let hurry = std::mem::take(&mut queue.hurry);
             return Some(Work::Write(if hurry { Sync::Always } else { queue.sync }));
         }
+    }
+
+    /// Has the thread that writes look at the queue, to which something has happened.
+    pub(crate) fn rouse(&self, queue: MutexGuard<'_, Queue>) {
+        // Whoever is at work looks afterwards.
+        let sleeps = !queue.awake && !queue.busy;
+        self.roused.fetch_add(1, Ordering::Relaxed);
+        drop(queue);
+        if sleeps {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Waits for something to happen to the queue, awake if that is likely to be soon.
+    fn watch<'a>(&'a self, mut queue: MutexGuard<'a, Queue>, patience: &mut Patience) -> MutexGuard<'a, Queue> {
+        let began = Instant::now();
+        let before = self.roused.load(Ordering::Relaxed);
+        queue.awake = true;
+        drop(queue);
+        patience.wait(|| self.roused.load(Ordering::Relaxed) != before);
+        queue = lock(&self.queue);
+        queue.awake = false;
+        if self.roused.load(Ordering::Relaxed) == before {
+            queue = self.sleep(queue, None);
+            patience.note(began.elapsed());
+        }
+        queue
     }
 
     fn sleep<'a>(&self, queue: MutexGuard<'a, Queue>, at_most: Option<Duration>) -> MutexGuard<'a, Queue> {
