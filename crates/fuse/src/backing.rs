@@ -17,7 +17,6 @@ use quire_device::{Action, Alignment, Device, DeviceError, Direction, Queue, Tra
 use quire_sys::at::{self, NewTime};
 use quire_sys::file::write_out;
 
-use crate::bodies::Body;
 use crate::debt::Debt;
 
 /// How much later than a write the file may learn its time.
@@ -100,10 +99,10 @@ pub struct Backing {
 }
 
 impl Backing {
-    /// A device on `inner`, which is the body's file.
-    pub fn new(inner: Arc<dyn Device>, body: &Body) -> Self {
-        body.times.adopt(&body.file);
-        Self { inner, file: Arc::clone(&body.file), times: Arc::clone(&body.times), debt: Arc::clone(&body.debt) }
+    /// A device on `inner`, which is `file`.
+    pub fn new(inner: Arc<dyn Device>, file: Arc<File>, times: Arc<Times>, debt: Arc<Debt>) -> Self {
+        times.adopt(&file);
+        Self { inner, file, times, debt }
     }
 
     fn write_out(&self, transfer: &Transfer) -> Result<(), DeviceError> {
@@ -187,15 +186,14 @@ impl Device for Backing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::unsynced::Owed;
     use quire_device::{Buffer, Caching, Engine, Extent, of_file};
 
     #[test]
     fn bytes_that_arrive_late_leave_the_time_that_a_program_set() {
-        let body = Body::new(1, tempfile::tempfile().unwrap(), true, Owed::default());
-        let (file, times) = (Arc::clone(&body.file), Arc::clone(&body.times));
+        let file = Arc::new(tempfile::tempfile().unwrap());
+        let times = Arc::new(Times::default());
         let inner = of_file("file", file.try_clone().unwrap(), Caching::Buffered, Engine::Threads);
-        let device = Backing::new(inner, &body);
+        let device = Backing::new(inner, Arc::clone(&file), Arc::clone(&times), Arc::default());
         let old = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
         times.set(old);
         let extents = vec![Extent { offset: 0, start: 0, len: 4096 }];

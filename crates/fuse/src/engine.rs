@@ -284,7 +284,10 @@ impl Engine {
         })?;
         let inner = of_file(name, file, Caching::Buffered, Transfers::Threads);
         let inner = self.wrap_slow.as_ref().map_or(Arc::clone(&inner), |wrap| wrap(inner));
-        let device: Arc<dyn Device> = Arc::new(Backing::new(inner, body));
+        let device: Arc<dyn Device> = {
+            let (file, times, debt) = (Arc::clone(&body.file), Arc::clone(&body.times), Arc::clone(&body.debt));
+            Arc::new(Backing::new(inner, file, times, debt))
+        };
         self.cache.attach(&VolumeSpec { id: volume, device, growth: Growth::Grows })
     }
 
