@@ -12,7 +12,7 @@ use quire_durable::cache::{
     BlockedOn, CacheCondvar, CacheConfig, CacheMutex, CriticalReason, Growth, Policy, Reason, ResourceId, TaskId,
     Tasks, VolumeSpec, Wake, WriteCache, WriteContext, critical,
 };
-use wcache::{BLOCK, DATA, Gate, Homes, block, config};
+use wcache::{BLOCK, DATA, Gate, Homes, LOG, block, config};
 
 struct Scene {
     homes: Homes,
@@ -263,4 +263,35 @@ fn a_lock_may_make_every_holder_critical() {
     assert!(tasks.standing(critical::current()).critical);
     drop(guard);
     assert!(!tasks.standing(critical::current()).any());
+}
+
+#[test]
+fn critical_tasks_that_keep_a_slow_device_busy_let_others_get_on() {
+    let homes = Homes::new();
+    let settings = config(Policy::CriticalProcessIo);
+    let tasks = Arc::clone(&settings.tasks);
+    let cache = homes.create(settings);
+    let critical = WriteContext { task: TaskId::external(5), ..WriteContext::current() };
+    let other = WriteContext { task: TaskId::external(6), ..WriteContext::current() };
+    let _critical = tasks.enter(critical.task, CriticalReason::Request);
+    let _using = cache.make_way(&critical);
+    let done = AtomicBool::new(false);
+    thread::scope(|threads| {
+        threads.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                cache.write(LOG, 0, &block(1), &critical).unwrap();
+                cache.flush_through(LOG, &critical).unwrap();
+            }
+        });
+        let (told, hears) = mpsc::channel();
+        let (cache, other) = (&cache, &other);
+        threads.spawn(move || {
+            cache.write(DATA, 0, &block(2), other).unwrap();
+            cache.flush(DATA, other).unwrap();
+            let _ = told.send(());
+        });
+        let got_on = hears.recv_timeout(Duration::from_secs(60));
+        done.store(true, Ordering::Relaxed);
+        got_on.unwrap();
+    });
 }

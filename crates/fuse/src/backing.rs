@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use quire_device::{Action, Alignment, Device, DeviceError, Direction, Queue, Transfer};
-use quire_sys::at::{self, NewTime};
+use quire_sys::at::{self, Access, NewTime};
 use quire_sys::file::write_out;
 
 use crate::debt::Debt;
@@ -105,11 +105,14 @@ impl Backing {
         Self { inner, file, times, debt }
     }
 
-    fn write_out(&self, transfer: &Transfer) -> Result<(), DeviceError> {
+    /// Has the system write a transfer's bytes out. The system tells each opening of a file once of bytes that it lost, whoever wrote them;
+    /// `hearer` was opened before these were written and is nobody else's. So no other job takes their failure away, nor does this
+    /// from a flush.
+    fn write_out(&self, transfer: &Transfer, hearer: &File) -> Result<(), DeviceError> {
         let Some(first) = transfer.extents.iter().map(|extent| extent.offset).min() else { return Ok(()) };
         let end = transfer.extents.iter().map(|extent| extent.offset + extent.len as u64).max().unwrap_or(first);
         let told = |error| DeviceError::new(Action::Write, self.inner.name(), &error).at(first, end - first);
-        write_out(&self.file, first, end - first).map_err(told)
+        write_out(hearer, first, end - first).map_err(told)
     }
 }
 
@@ -143,12 +146,14 @@ impl Device for Backing {
     }
 
     fn run(&self, transfer: &mut Transfer) -> Result<(), DeviceError> {
-        let result = self.inner.run(transfer);
         if transfer.direction != Direction::Write {
-            return result;
+            return self.inner.run(transfer);
         }
+        // Where it can't be opened again, the next flush tells of failures.
+        let hearer = at::open(&self.file, Access::Read);
+        let result = self.inner.run(transfer);
         self.times.restore(&self.file);
-        result.and_then(|()| self.write_out(transfer))
+        result.and_then(|()| hearer.map_or(Ok(()), |hearer| self.write_out(transfer, &hearer)))
     }
 
     fn write_durable(&self, transfer: &mut Transfer) -> Result<(), DeviceError> {

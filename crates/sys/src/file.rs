@@ -169,7 +169,8 @@ pub fn sync_file_system(file: &File) -> io::Result<()> {
 /// durable; it leaves less to do for whoever does, and keeps a device's queue short. Where a file can't do that, nothing happens.
 ///
 /// # Errors
-/// Bytes could not be written; the system has told that now and may not tell again.
+/// Bytes could not be written; the system has told that now and tells it to this opening of the file once, whoever wrote them.
+/// Other openings are told, too.
 pub fn write_out(file: &File, offset: u64, len: u64) -> io::Result<()> {
     let (Ok(offset), Ok(len)) = (offset.try_into(), len.try_into()) else { return Ok(()) };
     let flags = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
@@ -286,5 +287,29 @@ pub(crate) mod tests {
         assert!(free_bytes(&std::env::temp_dir()).unwrap() > 0);
         sync_directory(&std::env::temp_dir()).unwrap();
         assert!(sync_directory(Path::new("/no/such/directory")).is_err());
+    }
+
+    #[test]
+    fn bytes_that_could_not_be_written_out_are_told_to_every_opening_of_the_file() {
+        use rustix::fs::{MemfdFlags, SealFlags};
+        let run = |words: &[&str]| {
+            let output = std::process::Command::new("losetup").args(words).output().ok()?;
+            output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+        };
+        let store = File::from(rustix::fs::memfd_create("store", MemfdFlags::ALLOW_SEALING).unwrap());
+        store.set_len(1 << 20).unwrap();
+        let path = format!("/proc/{}/fd/{}", std::process::id(), store.as_raw_fd());
+        let Some(disk) = run(&["--find", "--show", &path]) else {
+            return println!("skipped: block devices take root");
+        };
+        let told = OpenOptions::new().read(true).write(true).open(&disk).map(|file| {
+            let hearer = crate::at::open(&file, crate::at::Access::Read).unwrap();
+            // The disk takes nothing from now on.
+            rustix::fs::fcntl_add_seals(&store, SealFlags::FUTURE_WRITE).unwrap();
+            file.write_all_at(&[7; 4096], 0).unwrap();
+            (write_out(&hearer, 0, 4096).is_err(), write_out(&hearer, 0, 4096).is_err(), file.sync_data().is_err())
+        });
+        run(&["-d", &disk]);
+        assert_eq!(told.unwrap(), (true, false, true));
     }
 }

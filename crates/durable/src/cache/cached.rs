@@ -431,6 +431,7 @@ impl WriteCache {
         let lost = ledger.lost().into_iter().filter(|range| range.volume == volume).collect();
         if let Some(volume) = ledger.volumes.get_mut(&volume) {
             volume.lost.clear();
+            volume.tail.forget();
         }
         lost
     }

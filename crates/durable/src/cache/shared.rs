@@ -132,7 +132,7 @@ impl Shared {
         self.critical_slow_users.load(Ordering::Relaxed) > 0 && idle_ns < LONGEST_HOLD.as_nanos() as u64
     }
 
-    /// Something is begun on a slow device.
+    /// Something is begun on a slow device that makes way for nobody.
     pub(crate) fn note_slow_begun(&self) {
         self.slow_begun_ns.store(self.now_ns(), Ordering::Relaxed);
     }
@@ -236,9 +236,6 @@ impl Shared {
     }
 
     pub(crate) fn run_next(&self, next: Next) {
-        if !matches!(next, Next::Log(_)) {
-            self.note_slow_begun();
-        }
         match next {
             Next::Log(job) => self.run_log(&job, Standing::default()),
             Next::Slow(job) => self.run_slow(&job),

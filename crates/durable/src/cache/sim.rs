@@ -542,3 +542,26 @@ fn reasons_of_what_was_cached_follow_the_policy() {
     assert_eq!(counts[Reason::InheritedTask.index()].blocks + counts[Reason::InheritedIo.index()].blocks, 0);
     assert_eq!(counts[Reason::Everything.index()].blocks, 0);
 }
+
+#[test]
+fn what_a_full_log_can_not_take_of_a_dead_volume_is_not_in_the_way_of_others() {
+    let mut world = World::new(2, Policy::All);
+    let [dead, alive] = VOLUMES.map(|volume| Place { volume, block: 0 });
+    let (stamp, reason) = (world.ledger.next_stamp(), Reason::Everything);
+    let mut block = 1000;
+    while let Appended::Job { job, .. } =
+        world.ledger.begin_log(&[(World::item(dead.plus(block), stamp), reason)], true, 1, 0)
+    {
+        world.ledger.finish_log(&job, &Ok(()), 0);
+        block += 1;
+    }
+    let gone = DeviceError::from_errno(Action::Write, "slow", errno::EIO);
+    world.ledger.lose_slow(dead.volume, &gone, 0);
+    for block in 0..600 {
+        let version = Version { piece: block_of(1), content: Content::Data };
+        world.ledger.queue(dead.plus(block), version, stamp, true, 1, 0);
+    }
+    world.queue(alive, 1, stamp, true);
+    let next = world.ledger.next_job(&RULES, &|_| Standing::default(), 0);
+    assert!(matches!(next, Some(Next::Slow(job)) if job.target.volume == alive.volume));
+}

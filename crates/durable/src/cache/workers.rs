@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::cache::error::CacheError;
 use crate::cache::ids::Place;
 use crate::cache::jobs::DrainWatch;
-use crate::cache::ledger::Ledger;
+use crate::cache::ledger::{Ledger, Next};
 use crate::cache::pace::{Pressure, pause};
 use crate::cache::shared::Shared;
 use crate::cache::tasks::TaskId;
@@ -54,6 +54,10 @@ fn issue(shared: &Shared) {
             drop(ledger);
             // Another issuer may find more.
             shared.call_issuers();
+            // What is begun while others are held back is not theirs, and not their turn.
+            if !rules.hold_back && !matches!(next, Next::Log(_)) {
+                shared.note_slow_begun();
+            }
             shared.run_next(next);
             ledger = shared.ledger();
             continue;

@@ -20,8 +20,8 @@ use crate::cache::tasks::{Standing, TaskId};
 
 /// Versions looked at for one job, so that the lock is not held for long.
 const MOST_LOOKED_AT: usize = 4096;
-/// Of those, versions of a volume that takes no more jobs now: some may belong to the log.
-const MOST_OF_BUSY: usize = 256;
+/// Of those, versions that can't be issued now before the rest of their volume is passed by: some may belong to the log.
+const MOST_OF_HELD: usize = 256;
 /// One job in so many is for everything that is due, however many wait for something else.
 const FAIR_SHARE: u64 = 4;
 
@@ -187,7 +187,7 @@ impl Ledger {
         let mut known: Option<(u64, Standing)> = None;
         let set = if urgent_only { &self.urgent } else { &self.waiting };
         let mut round = Round::new(set, self.cursor);
-        let (mut looked_at, mut of_busy) = (0, 0);
+        let (mut looked_at, mut of_held) = (0, 0);
         while let Some(place) = round.next().filter(|_| looked_at < MOST_LOOKED_AT) {
             looked_at += 1;
             let Some(slot) = self.slots.get(&place) else { continue };
@@ -207,24 +207,33 @@ impl Ledger {
                 reason = Reason::SlowAnyway;
             }
             let chosen = Chosen { place, reason, task: queued.task, demanded };
-            if reason.is_fast() {
+            let many = fast.len() == MOST_BLOCKS as usize;
+            if many && room {
+                break;
+            }
+            if reason.is_fast() && !many {
                 if !self.holds_still(place) {
                     fast.push(chosen);
                 }
-                if fast.len() == MOST_BLOCKS as usize {
-                    break;
-                }
                 continue;
             }
-            if self.is_busy(place.volume, rules) || (rules.hold_back && !self.is_hasty(place.volume)) {
-                of_busy += 1;
-                if of_busy == MOST_OF_BUSY {
-                    of_busy = 0;
+            // A full log may never take what must go there; other volumes go on. Of one that is alive some of the rest may go to
+            // its device all the same.
+            let is_held = if reason.is_fast() {
+                facts.slow_dead
+            } else {
+                let makes_way = rules.hold_back && !self.is_hasty(place.volume);
+                makes_way || self.is_busy(place.volume, rules) || slot.in_flight() || !self.takes_block(place, slot)
+            };
+            if is_held {
+                of_held += 1;
+                if of_held == MOST_OF_HELD {
+                    of_held = 0;
                     round.skip_volume();
                 }
                 continue;
             }
-            if !slot.may_issue(facts.cached) || !self.takes_block(place, slot) {
+            if reason.is_fast() || !slot.may_issue(facts.cached) {
                 continue;
             }
             // What the log should have taken comes first: somebody critical waits for it.
