@@ -222,7 +222,8 @@ impl Ledger {
             let is_held = if reason.is_fast() {
                 facts.slow_dead
             } else {
-                let makes_way = rules.hold_back && !self.is_hasty(place.volume);
+                let is_waited_for = self.is_hasty(place.volume) || (queued.urgent && stands.any());
+                let makes_way = (rules.hold_back || self.is_crowded()) && !is_waited_for;
                 makes_way || self.is_busy(place.volume, rules) || slot.in_flight() || !self.takes_block(place, slot)
             };
             if is_held {
@@ -256,6 +257,13 @@ impl Ledger {
         // would for ever if a newer one always came in between.
         let awaits_flush = volume.flushing && slot.written_at().is_some_and(|at| at < volume.epoch);
         volume.alive().is_some() && !awaits_flush && !volume.holds_still(place.block, false)
+    }
+
+    /// Whether somebody waits for room in the log, and write-back, which makes it, is not to find a long queue at the slow device:
+    /// what nobody critical waits for goes there one job at a time.
+    fn is_crowded(&self) -> bool {
+        let drain = self.drain_state();
+        drain.wanted && drain.running && self.jobs > 0
     }
 
     /// Whether somebody critical waits for the volume's device itself.
@@ -296,6 +304,7 @@ impl Ledger {
         let volume = self.volumes.get_mut(&first.place.volume)?;
         let device = volume.alive()?.clone();
         volume.jobs += 1;
+        self.jobs += 1;
         let (growth, len, incarnation) = (volume.growth, volume.len, volume.incarnation);
         let target = Target { volume: first.place.volume, incarnation, device, growth, len };
         let mut blocks: Vec<(Place, u64, Piece)> = Vec::with_capacity(chosen.len());
@@ -320,6 +329,7 @@ impl Ledger {
     /// The job has ended.
     pub fn finish_slow(&mut self, job: &SlowJob, result: &Result<(), DeviceError>, now_ns: u64) {
         let id = job.target.volume;
+        self.jobs -= 1;
         let ours = self.volumes.get_mut(&id).filter(|volume| volume.incarnation == job.target.incarnation);
         let (ok, epoch) = match ours {
             Some(volume) => {

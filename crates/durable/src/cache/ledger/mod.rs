@@ -172,6 +172,8 @@ pub struct Ledger {
     unflushed: BTreeSet<(u64, VolumeId)>,
     /// Counts jobs for slow devices, for fairness between those that somebody waits for and the others.
     turn: u64,
+    /// Jobs under way on slow devices.
+    jobs: usize,
     /// Counts flights to the slow devices, and devices attached.
     flights: u64,
     incarnations: u64,

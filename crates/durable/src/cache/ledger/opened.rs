@@ -51,6 +51,7 @@ impl Ledger {
             flushed_last: VolumeId(0),
             unflushed: BTreeSet::new(),
             turn: 0,
+            jobs: 0,
             flights: 0,
             incarnations: 0,
             setbacks: 0,
