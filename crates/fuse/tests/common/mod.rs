@@ -1,9 +1,10 @@
 //! A mount in directories of its own, which ends with the test. Where FUSE is missing tests say so and pass.
 #![allow(dead_code)] // no test file uses all of it
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use quire_durable::cache::{Policy, Tasks};
 use quire_fuse::{MountConfig, Mounted};
@@ -147,7 +148,12 @@ impl Running {
     /// Unmounts; with `drain` everything reaches the directory. Returns the last figures.
     pub fn end(mut self, drain: bool) -> Value {
         let mounted = self.mounted.take().unwrap();
-        mounted.remover().remove(false).unwrap();
+        // A child that another test has just forked holds our open files until it runs its program.
+        let limit = Instant::now() + Duration::from_secs(10);
+        while let Err(error) = mounted.remover().remove(false) {
+            assert!(error.kind() == io::ErrorKind::ResourceBusy && Instant::now() < limit, "{error}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
         mounted.finish(drain.then_some(&mut |_| {})).unwrap()
     }
 }
