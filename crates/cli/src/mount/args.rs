@@ -21,8 +21,8 @@ Policies, each with what it sends to the log:
 
 Rules, one a line, first match wins (the default knows PostgreSQL and Redis):
   critical comm=postgres title~\"^postgres: .*(idle|SELECT|INSERT|COMMIT)\"
-  inherits comm=postgres title~\"walwriter\"
-  normal   title~\"(checkpointer|background writer|autovacuum)\"
+  log      comm=postgres title~\"(checkpointer|walwriter|autovacuum)\"
+  normal   comm=postgres
   critical comm=redis-server main
   wal      path~\"pg_wal/\"
 
@@ -80,7 +80,7 @@ pub fn mount() -> Command {
                 .long("memory")
                 .value_name("SIZE")
                 .value_parser(|text: &str| size::parse(text))
-                .help("Most memory for bytes on their way to the directory; by default an eighth of what is available"),
+                .help("Most memory for bytes on their way to the directory; 16 MiB at least; by default an eighth of what is available"),
         )
         .arg(
             Arg::new("policy")

@@ -109,6 +109,18 @@ fn table(stats: &Value) -> String {
         let share = auto["share_right"].as_f64().unwrap_or(0.0) * 100.0;
         out += &format!("\nobservation agrees with the rules in {share:.1} % of {} flushes\n", auto["flushes"]);
     }
+    match stats["file_locks"].as_object() {
+        Some(locks) if locks["refused"].as_u64() > Some(0) => {
+            out += "\nwho sleeps on a file's lock is not seen for some threads: the daemon may not look at them; run it as root\n";
+        }
+        Some(locks) => {
+            out += &format!("\nhelped because somebody critical slept on their file's lock: {}\n", locks["inherited"])
+        }
+        None => {
+            out +=
+                "\nwho sleeps on a file's lock is not seen here (policies cp+pi and cp+pi+ioi, where /proc tells it)\n"
+        }
+    }
     for lost in stats["lost"].as_array().into_iter().flatten().filter_map(Value::as_str) {
         out += &format!("\nLOST with the fast device: {lost}\n");
     }

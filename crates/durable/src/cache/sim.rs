@@ -14,7 +14,7 @@ use crate::cache::config::Growth;
 use crate::cache::format::AREA_OFFSET;
 use crate::cache::ids::{BLOCK_BYTES, Piece, Place, Stamp, VolumeId};
 use crate::cache::jobs::{DrainError, DrainJob, DrainWatch, FlushJob, LogJob, SlowJob, write_superblock};
-use crate::cache::ledger::{Appended, Found, IssueRules, Item, Ledger, Next, Patience, Ticket, Version};
+use crate::cache::ledger::{Appended, Found, Headway, IssueRules, Item, Ledger, Next, Ticket, Version};
 use crate::cache::policy::{Admission, Policy, Reason, admit};
 use crate::cache::recover::{Recovered, recover};
 use crate::cache::stats::Content;
@@ -95,7 +95,7 @@ struct World {
     ledger: Ledger,
     buffers: Buffers,
     under: Vec<Under>,
-    tickets: Vec<(Ticket, Patience)>,
+    tickets: Vec<(Ticket, Headway)>,
     model: Model,
     /// Versions are numbered over restarts; the ledger's stamps begin anew.
     base: u64,
@@ -186,7 +186,7 @@ impl World {
             self.model.written.entry(first.plus(index)).or_default().push(stamp.0);
         }
         let ticket = Ticket { volume, first: first.block, end: first.block + count, stamp };
-        self.tickets.push((ticket, Patience::default()));
+        self.tickets.push((ticket, Headway::default()));
         let mut must = false;
         if is_sync {
             let facts = self.ledger.facts_of_run(first, count, Content::Data, true, standing);
@@ -217,8 +217,8 @@ impl World {
 
     /// A waiter looks at its ticket, as `Shared::wait` does.
     fn look(&mut self, index: usize, standing: Standing) {
-        let (ticket, patience) = &mut self.tickets[index];
-        let (survey, ticket) = (self.ledger.survey(ticket, patience, standing, 64), *ticket);
+        let (ticket, headway) = &mut self.tickets[index];
+        let (survey, ticket) = (self.ledger.survey(ticket, headway, standing, 64), *ticket);
         if !survey.items.is_empty()
             && let Appended::Job { job, .. } = self.ledger.begin_log(&survey.items, true, 1, self.now_ns)
         {
@@ -331,9 +331,9 @@ impl World {
     }
 
     fn acknowledge(&mut self) {
-        for (ticket, mut patience) in std::mem::take(&mut self.tickets) {
-            if self.ledger.unsettled(&ticket, &mut patience) {
-                self.tickets.push((ticket, patience));
+        for (ticket, mut headway) in std::mem::take(&mut self.tickets) {
+            if self.ledger.unsettled(&ticket, &mut headway) {
+                self.tickets.push((ticket, headway));
             } else {
                 self.model.acknowledge(&ticket);
             }
@@ -426,8 +426,8 @@ impl World {
                 }
                 self.finish(index);
             }
-            for (ticket, patience) in &mut self.tickets {
-                let survey = self.ledger.survey(ticket, patience, Standing::default(), 0);
+            for (ticket, headway) in &mut self.tickets {
+                let survey = self.ledger.survey(ticket, headway, Standing::default(), 0);
                 self.ledger.press(ticket, &survey, 1);
             }
             let begun = self.begin(true) | self.drain();
@@ -524,8 +524,8 @@ fn a_critical_waiter_needs_the_fast_device_only() {
                 world.finish(index);
             }
         }
-        let (ticket, mut patience) = world.tickets[last];
-        assert!(!world.ledger.unsettled(&ticket, &mut patience), "seed {seed}: it waits for the slow device");
+        let (ticket, mut headway) = world.tickets[last];
+        assert!(!world.ledger.unsettled(&ticket, &mut headway), "seed {seed}: it waits for the slow device");
         world.acknowledge();
         world.lose_power().settle();
     }

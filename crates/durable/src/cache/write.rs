@@ -11,7 +11,7 @@ use crate::cache::critical;
 use crate::cache::error::CacheError;
 use crate::cache::format::{MOST_BLOCK, MOST_BLOCKS, record_bytes};
 use crate::cache::ids::{BLOCK_BYTES, Piece, Place, Stamp, VolumeId};
-use crate::cache::ledger::{Appended, Ledger, Patience, Ticket, Version};
+use crate::cache::ledger::{Appended, Headway, Ledger, Ticket, Version};
 use crate::cache::lock::CacheGuard;
 use crate::cache::policy::{Admission, Policy, admit};
 use crate::cache::ring::NoRoom;
@@ -285,14 +285,14 @@ impl Shared {
     /// allows; it then depends on the fast device only. Unless it needs the device anyway.
     pub(crate) fn wait(self: &Arc<Self>, ticket: &Ticket, task: TaskId, way: Way) -> Result<(), CacheError> {
         let most = if way == Way::Any { CHUNK_BLOCKS } else { 0 };
-        let (mut blocked, mut stalled, mut patience) = (None, false, Patience::default());
+        let (mut blocked, mut stalled, mut headway) = (None, false, Headway::default());
         let mut ledger = self.ledger();
-        while ledger.unsettled(ticket, &mut patience) {
+        while ledger.unsettled(ticket, &mut headway) {
             // Registered first, asked afterwards: a critical task that comes later wakes us.
             let on = BlockedOn::Write(Arc::clone(self) as Arc<dyn Wake>);
             let _registered = blocked.get_or_insert_with(|| self.config.tasks.block(task, on));
             let standing = self.standing(task);
-            let survey = ledger.survey(ticket, &mut patience, standing, most);
+            let survey = ledger.survey(ticket, &mut headway, standing, most);
             ledger.hopeless(ticket, &survey)?;
             if !survey.items.is_empty() {
                 let demanded = survey.items.iter().all(|(_, reason)| reason.is_demand());

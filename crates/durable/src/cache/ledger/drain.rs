@@ -70,8 +70,8 @@ impl Ledger {
         self.drain.stuck_on.is_some() && !self.ring.has_room_reserved(self.granule_bytes + BLOCK_BYTES as u64)
     }
 
-    /// A batch of the oldest records, of about `most_bytes`, to be moved in steps of `most_blocks` and `most_runs`. `None` if there are none, one is running, or the oldest must
-    /// wait.
+    /// A batch of the oldest records, of about `most_bytes`, to be moved in steps of `most_blocks` and `most_runs`. `None` if there
+    /// are none, one is running, or the oldest must wait.
     pub fn begin_drain(&mut self, most_bytes: u64, most_blocks: usize, most_runs: usize) -> Option<DrainJob> {
         if self.drain.running {
             return None;

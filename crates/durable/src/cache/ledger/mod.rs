@@ -33,7 +33,7 @@ mod wait;
 pub use append::{Appended, Item};
 pub use drain::DrainState;
 pub use issue::{IssueRules, Next};
-pub(in crate::cache) use wait::Patience;
+pub(in crate::cache) use wait::Headway;
 
 /// In place of a position: the block was saved from a dead fast device.
 const SALVAGED: u64 = u64::MAX;

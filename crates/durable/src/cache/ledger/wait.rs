@@ -17,7 +17,7 @@ const MOST_LOOKED_AT: usize = 1024;
 
 /// How far a waiter has seen its write come, so that it doesn't look at all of it at each wake-up.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::cache) struct Patience {
+pub(in crate::cache) struct Headway {
     /// Before this block everything is durable, and stays so.
     settled: u64,
     /// Before this block only a flush was lacking, or less.
@@ -50,9 +50,9 @@ impl Ledger {
     }
 
     /// Whether the ticket's write is not durable yet.
-    pub fn unsettled(&self, ticket: &Ticket, patience: &mut Patience) -> bool {
-        let first = self.slots_of(ticket, patience.settled).find(|(_, slot)| slot.unsettled(ticket.stamp.0));
-        patience.settled = first.map_or(ticket.end, |(place, _)| place.block);
+    pub fn unsettled(&self, ticket: &Ticket, headway: &mut Headway) -> bool {
+        let first = self.slots_of(ticket, headway.settled).find(|(_, slot)| slot.unsettled(ticket.stamp.0));
+        headway.settled = first.map_or(ticket.end, |(place, _)| place.block);
         first.is_some() || self.len_unsettled(ticket)
     }
 
@@ -65,14 +65,14 @@ impl Ledger {
     }
 
     /// Looks at the ticket's write for a task of this standing, which could write about `most` blocks to the log.
-    pub fn survey(&self, ticket: &Ticket, patience: &mut Patience, standing: Standing, most: usize) -> Survey {
-        if patience.setbacks != self.setbacks {
-            *patience = Patience { ready: 0, setbacks: self.setbacks, ..*patience };
+    pub fn survey(&self, ticket: &Ticket, headway: &mut Headway, standing: Standing, most: usize) -> Survey {
+        if headway.setbacks != self.setbacks {
+            *headway = Headway { ready: 0, setbacks: self.setbacks, ..*headway };
         }
         let mut found = Survey { flush_only: true, ..Survey::default() };
         // What has been written may still be adopted, by whoever may at all.
         let adopts_written = self.policy.inherits_io() && standing.any();
-        let from = if adopts_written { patience.settled } else { patience.settled.max(patience.ready) };
+        let from = if adopts_written { headway.settled } else { headway.settled.max(headway.ready) };
         let mut in_the_way = 0;
         for (&place, slot) in self.slots_of(ticket, from) {
             if !slot.unsettled(ticket.stamp.0) {
@@ -81,7 +81,7 @@ impl Ledger {
             let lacks_flush = slot.queued.is_none() && slot.logging.is_empty() && slot.written_at().is_some();
             if !lacks_flush {
                 if found.flush_only {
-                    patience.ready = patience.ready.max(place.block);
+                    headway.ready = headway.ready.max(place.block);
                 }
                 found.flush_only = false;
                 in_the_way += 1;
@@ -103,7 +103,7 @@ impl Ledger {
             }
         }
         if found.flush_only {
-            patience.ready = ticket.end;
+            headway.ready = ticket.end;
         }
         found
     }
