@@ -198,7 +198,9 @@ fn decisions_and_waits_are_counted_and_traced() {
     assert_eq!((stats.logged_bytes, stats.direct_bytes), (BLOCK as u64, BLOCK as u64));
     assert!((stats.cached_share() - 0.5).abs() < 1e-9);
     assert_eq!(stats.other_waits[Cause::LogWrite as usize].count, 1);
-    assert!(stats.other_waits[Cause::PendingWrite as usize].count > 0);
+    // Whether the write was there already when it began to wait is chance.
+    let waited = |cause: Cause| stats.other_waits[cause as usize].count;
+    assert!(waited(Cause::PendingWrite) + waited(Cause::SlowFlush) > 0);
     let reasons: Vec<Reason> = cache.trace().iter().map(|decision| decision.reason).collect();
     assert_eq!(reasons, [Reason::Log, Reason::NotCritical]);
 }

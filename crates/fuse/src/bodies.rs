@@ -31,6 +31,8 @@ pub struct State {
     pub removed: Option<Arc<OwnedFd>>,
     /// When the last user went.
     pub unused_since: Instant,
+    /// Since when the directory's file has had bytes that were written straight there and not flushed.
+    pub straight_since: Option<Instant>,
 }
 
 /// A regular file.
@@ -47,7 +49,7 @@ pub struct Body {
     /// What the next flush owes.
     pub debt: Arc<Debt>,
     is_log: AtomicBool,
-    /// Held while it becomes a volume.
+    /// Held while it becomes a volume, and while it is written because it is none.
     attaching: Mutex<()>,
     state: Mutex<State>,
 }
@@ -55,7 +57,8 @@ pub struct Body {
 impl Body {
     /// The file with this inode number.
     pub fn new(ino: u64, file: File, writable: bool, owed: Owed) -> Self {
-        let state = State { users: 0, attached: None, removed: None, unused_since: Instant::now() };
+        let state =
+            State { users: 0, attached: None, removed: None, unused_since: Instant::now(), straight_since: None };
         Self {
             ino,
             file: Arc::new(file),
@@ -73,7 +76,7 @@ impl Body {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for whoever makes a volume of it.
+    /// Waits for whoever makes a volume of it, or must be sure that it is none.
     pub fn attaching(&self) -> MutexGuard<'_, ()> {
         self.attaching.lock().unwrap_or_else(PoisonError::into_inner)
     }

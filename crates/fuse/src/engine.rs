@@ -28,6 +28,7 @@ use crate::error::{Answer, told};
 use crate::graves::{Grave, Graves};
 use crate::home::Home;
 use crate::space::Space;
+use crate::straight::Straight;
 use crate::table::{Attached, Table};
 use crate::unsynced::{Owed, Unsynced};
 use crate::who::Rules;
@@ -54,6 +55,8 @@ pub struct Counts {
     pub slow_syncs: AtomicU64,
     /// Writes that were to be durable at once.
     pub durable_writes: AtomicU64,
+    /// Bytes written straight to the directory, of small new files.
+    pub straight_bytes: AtomicU64,
 }
 
 /// Everything about files' bytes.
@@ -66,12 +69,14 @@ pub struct Engine {
     pub bodies: Bodies,
     /// Requests served.
     pub counts: Counts,
+    /// Small new files.
+    pub straight: Straight,
+    wrap_slow: Option<Wrap>,
     unsynced: Unsynced,
     graves: Graves,
     table: Table,
     space: Space,
     rules: Rules,
-    wrap_slow: Option<Wrap>,
     _system: Scope,
 }
 
@@ -112,12 +117,13 @@ impl Engine {
             home,
             bodies: Bodies::default(),
             counts: Counts::default(),
+            straight: Straight::default(),
+            wrap_slow,
             unsynced: Unsynced::default(),
             graves: Graves::default(),
             table,
             space: Space::default(),
             rules,
-            wrap_slow,
             _system: tasks.enter(SYSTEM, CriticalReason::Hint),
         }
     }
@@ -179,10 +185,11 @@ impl Engine {
             return;
         }
         let removed = state.removed.clone();
-        let ends = removed.is_some() || state.attached.is_none();
+        let ends = removed.is_some() || state.attached.is_none() && state.straight_since.is_none();
         let attached = if ends { state.attached.take() } else { None };
         let owed = body.debt.owed();
         if ends {
+            self.straight.end(&mut state);
             map.remove(&body.ino);
             if removed.is_none() {
                 self.unsynced.note(body.ino, owed);
@@ -216,6 +223,7 @@ impl Engine {
         let attached = state.attached;
         if state.users == 0 {
             state.attached = None;
+            self.straight.end(&mut state);
             map.remove(&ino);
         }
         let unused = state.users == 0;
@@ -259,6 +267,17 @@ impl Engine {
         self.forget(attached, body.ino);
     }
 
+    /// Forgets a file that nobody uses, that is no volume, and whose bytes are flushed.
+    pub fn let_go(&self, body: &Arc<Body>) {
+        let mut map = self.bodies.map();
+        let state = body.state();
+        let is_needed = state.users > 0 || state.attached.is_some() || state.straight_since.is_some();
+        if !is_needed && map.get(&body.ino).is_some_and(|known| Arc::ptr_eq(known, body)) {
+            map.remove(&body.ino);
+            self.unsynced.note(body.ino, body.debt.owed());
+        }
+    }
+
     /// A file recovered from the log's names, with its volume's number.
     ///
     /// # Errors
@@ -278,7 +297,9 @@ impl Engine {
     pub fn attach(&self, body: &Body, volume: VolumeId) -> Result<(), quire_durable::cache::CacheError> {
         let name = at::path_of(&*body.file)
             .map_or_else(|| format!("inode {}", body.ino), |path| path.to_string_lossy().into_owned());
-        let file = body.file.try_clone().map_err(|error| quire_durable::cache::CacheError::Slow {
+        // An opening of its own: the system tells each once of bytes that it lost, and neither is to take that from the other.
+        let file = at::open(&*body.file, Access::ReadWrite).or_else(|_| body.file.try_clone());
+        let file = file.map_err(|error| quire_durable::cache::CacheError::Slow {
             volume,
             cause: quire_device::DeviceError::new(quire_device::Action::Open, &name, &error),
         })?;
@@ -312,6 +333,8 @@ impl Engine {
         }
         let mut state = body.state();
         state.attached = Some(Attached { volume, place });
+        // The next flush of the volume covers those.
+        self.straight.end(&mut state);
         let removed = state.removed.is_some();
         drop(state);
         if removed {
@@ -351,26 +374,45 @@ impl Engine {
     /// # Errors
     /// The slow device is full, or a device fails.
     pub fn write(&self, body: &Body, offset: u64, bytes: &[u8], context: &WriteContext) -> Answer<()> {
+        self.counts.writes.fetch_add(1, Relaxed);
+        self.counts.written_bytes.fetch_add(bytes.len() as u64, Relaxed);
+        self.counts.durable_writes.fetch_add(u64::from(context.is_sync), Relaxed);
+        let admit = |len| self.admit_growth(len, offset, bytes.len());
+        // A wrapped device is to see everything.
+        let straight = if self.wrap_slow.is_none() { self.straight.write(body, offset, bytes, admit) } else { None };
+        match straight {
+            Some(written) => {
+                self.counts.straight_bytes.fetch_add(bytes.len() as u64, Relaxed);
+                written?;
+            }
+            None => self.write_to_cache(body, offset, bytes, context)?,
+        }
+        if context.is_sync { self.pay_debt(body, true, context) } else { Ok(()) }
+    }
+
+    fn write_to_cache(&self, body: &Body, offset: u64, bytes: &[u8], context: &WriteContext) -> Answer<()> {
         let volume = self.volume_of(body)?;
         let failed = |error| told(&error, "writing", body.ino);
-        let end = offset.checked_add(bytes.len() as u64).ok_or(Errno::EFBIG)?;
-        let growth = end.saturating_sub(self.cache.len(volume).map_err(failed)?);
-        let admit = || self.space.admit(&self.home.root, growth.min(bytes.len() as u64), || self.pending_bytes());
+        self.admit_growth(self.cache.len(volume).map_err(failed)?, offset, bytes.len())?;
+        body.times.touch();
+        let ticket = self.cache.write(volume, offset, bytes, context).map_err(failed)?;
+        if context.is_sync {
+            self.cache.wait(&ticket, context).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a file of `len` bytes may be written at `offset`, as far as the slow device's room goes.
+    fn admit_growth(&self, len: u64, offset: u64, count: usize) -> Answer<()> {
+        let end = offset.checked_add(count as u64).ok_or(Errno::EFBIG)?;
+        let growth = end.saturating_sub(len).min(count as u64);
+        let admit = || self.space.admit(&self.home.root, growth, || self.pending_bytes());
         if growth > 0 && !admit() {
             // Files that are gone may still have theirs.
             self.bury();
             if !admit() {
                 return Err(Errno::ENOSPC);
             }
-        }
-        body.times.touch();
-        let ticket = self.cache.write(volume, offset, bytes, context).map_err(failed)?;
-        self.counts.writes.fetch_add(1, Relaxed);
-        self.counts.written_bytes.fetch_add(bytes.len() as u64, Relaxed);
-        if context.is_sync {
-            self.counts.durable_writes.fetch_add(1, Relaxed);
-            self.cache.wait(&ticket, context).map_err(failed)?;
-            self.pay_debt(body, true, context)?;
         }
         Ok(())
     }
@@ -397,11 +439,17 @@ impl Engine {
         self.pay_debt(body, data_only, context)
     }
 
-    fn pay_debt(&self, body: &Body, data_only: bool, context: &WriteContext) -> Answer<()> {
+    /// Flushes the directory's file if that is due; with `data_only` not for attributes.
+    ///
+    /// # Errors
+    /// The device fails, or has failed before.
+    pub fn pay_debt(&self, body: &Body, data_only: bool, context: &WriteContext) -> Answer<()> {
         let paid = body.debt.pay(data_only, || {
             let _way = self.cache.make_way(context);
             self.counts.slow_syncs.fetch_add(1, Relaxed);
             body.times.tell(&body.file, true);
+            // What is written from now on is not flushed by this.
+            self.straight.end(&mut body.state());
             body.file.sync_all()
         });
         if let Some(Err(error)) = paid {

@@ -28,6 +28,7 @@ pub mod report;
 mod serve;
 mod session;
 mod space;
+mod straight;
 mod table;
 mod unsynced;
 mod who;

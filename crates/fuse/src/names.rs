@@ -7,10 +7,11 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use fuser::{Errno, FileAttr};
-use quire_sys::at::{self, Access, Kind, OnExisting};
+use quire_sys::at::{self, Access, Facts, Kind, OnExisting};
 
 use crate::attr::attr_of;
 use crate::engine::{Engine, Use};
@@ -36,6 +37,8 @@ pub struct Names {
     pub nodes: Nodes,
     engine: Arc<Engine>,
     dev: u64,
+    /// Whose files are made if nothing is done about it.
+    uid: u32,
     /// Owners can be set.
     is_root: bool,
 }
@@ -48,8 +51,8 @@ impl Names {
     pub fn new(engine: Arc<Engine>) -> std::io::Result<Self> {
         let facts = at::facts(&engine.home.root)?;
         let nodes = Nodes::new(engine.home.root.try_clone()?.into(), facts.ino);
-        let is_root = quire_sys::task::user_of(std::process::id()) == Some(0);
-        Ok(Self { nodes, engine, dev: facts.dev, is_root })
+        let uid = quire_sys::task::user_of(std::process::id()).unwrap_or(u32::MAX);
+        Ok(Self { nodes, engine, dev: facts.dev, uid, is_root: uid == 0 })
     }
 
     /// The node with this number.
@@ -96,27 +99,36 @@ impl Names {
         if facts.dev != self.dev {
             return Err(Errno::EXDEV);
         }
-        let number = self.nodes.looked_up(place, facts.ino, facts.kind);
-        Ok(attr_of(number, &facts, self.engine.view(facts.ino)))
+        Ok(self.known(place, &facts))
     }
 
-    /// Makes what was just made belong to its maker.
-    fn give(&self, parent: &Node, name: &OsStr, maker: &Maker) -> Answer<()> {
+    /// Counts as a lookup by the kernel.
+    fn known(&self, place: OwnedFd, facts: &Facts) -> FileAttr {
+        let number = self.nodes.looked_up(place, facts.ino, facts.kind);
+        attr_of(number, facts, self.engine.view(facts.ino))
+    }
+
+    /// Makes what was just made belong to its maker, as far as it doesn't. The result is what it is then.
+    fn give(&self, parent: &Node, name: &OsStr, maker: &Maker) -> Answer<(OwnedFd, Facts)> {
         let place = at::place(&parent.place, name)?;
-        let facts = at::facts(&place)?;
-        if self.is_root {
+        let made = at::facts(&place)?;
+        let is_theirs = (made.uid, made.gid) == (maker.uid, maker.gid);
+        if self.is_root && !is_theirs {
             let inherits = at::facts(&parent.place)?.permissions & 0o2000 != 0;
             at::set_owner(&place, Some(maker.uid), (!inherits).then_some(maker.gid))?;
         }
-        if facts.kind != Kind::Link {
-            let inherited = if facts.kind == Kind::Directory { facts.permissions & 0o2000 } else { 0 };
-            at::set_permissions(&place, (maker.mode & 0o7777) | inherited)?;
+        let inherited = if made.kind == Kind::Directory { made.permissions & 0o2000 } else { 0 };
+        let permissions = (maker.mode & 0o7777) | inherited;
+        let differs = made.kind != Kind::Link && (made.permissions != permissions || !is_theirs);
+        if differs {
+            at::set_permissions(&place, permissions)?;
         }
-        Ok(())
+        let facts = if differs || !is_theirs { at::facts(&place)? } else { made };
+        Ok((place, facts))
     }
 
     /// As [`Names::give`]; takes the name away again if that fails.
-    fn finish(&self, parent: &Node, name: &OsStr, maker: &Maker, is_directory: bool) -> Answer<()> {
+    fn finish(&self, parent: &Node, name: &OsStr, maker: &Maker, is_directory: bool) -> Answer<(OwnedFd, Facts)> {
         self.give(parent, name, maker).inspect_err(|_| {
             // The first error is the one that counts.
             let _ = at::remove(&parent.place, name, is_directory);
@@ -129,20 +141,19 @@ impl Names {
     /// What the system says.
     pub fn create(&self, parent: u64, name: &OsStr, maker: &Maker, exclusive: bool) -> Answer<(FileAttr, Use)> {
         let dir = self.parent(parent, name)?;
-        let used = match at::create(&dir.place, name, true) {
+        // Nobody but its owner may use it while that is not its maker.
+        let permissions = if maker.uid == self.uid { maker.mode } else { 0o600 };
+        match at::create(&dir.place, name, permissions) {
             Ok(file) => {
-                self.finish(&dir, name, maker, false)?;
-                let ino = at::facts(&file)?.ino;
-                Some(self.engine.adopt(file, ino))
+                let (place, facts) = self.finish(&dir, name, maker, false)?;
+                let used = self.engine.adopt(file, facts.ino);
+                return Ok((self.known(place, &facts), used));
             }
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && !exclusive => None,
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && !exclusive => {}
             Err(error) => return Err(error.into()),
-        };
+        }
         let attr = self.look_up(parent, name)?;
-        let opened = match used {
-            Some(used) => Ok(used),
-            None => self.node(attr.ino.0).and_then(|node| Ok(self.engine.open(&node.place, node.ino)?)),
-        };
+        let opened = self.node(attr.ino.0).and_then(|node| Ok(self.engine.open(&node.place, node.ino)?));
         let used = opened.inspect_err(|_| self.nodes.forget(attr.ino.0, 1))?;
         Ok((attr, used))
     }
@@ -154,8 +165,9 @@ impl Names {
     pub fn make_node(&self, parent: u64, name: &OsStr, maker: &Maker, rdev: u32) -> Answer<FileAttr> {
         let dir = self.parent(parent, name)?;
         at::make_node(&dir.place, name, maker.mode, rdev)?;
-        self.finish(&dir, name, maker, false)?;
-        self.made(parent, name)
+        let (place, facts) = self.finish(&dir, name, maker, false)?;
+        self.engine.owe(facts.ino, Owed { always: true, attributes: false });
+        Ok(self.known(place, &facts))
     }
 
     /// Makes a directory.
@@ -165,8 +177,8 @@ impl Names {
     pub fn make_directory(&self, parent: u64, name: &OsStr, maker: &Maker) -> Answer<FileAttr> {
         let dir = self.parent(parent, name)?;
         at::make_directory(&dir.place, name)?;
-        self.finish(&dir, name, maker, true)?;
-        self.look_up(parent, name)
+        let (place, facts) = self.finish(&dir, name, maker, true)?;
+        Ok(self.known(place, &facts))
     }
 
     /// Makes a symbolic link.
@@ -176,8 +188,8 @@ impl Names {
     pub fn make_link(&self, parent: u64, name: &OsStr, target: &OsStr, maker: &Maker) -> Answer<FileAttr> {
         let dir = self.parent(parent, name)?;
         at::make_link(target, &dir.place, name)?;
-        self.finish(&dir, name, maker, false)?;
-        self.look_up(parent, name)
+        let (place, facts) = self.finish(&dir, name, maker, false)?;
+        Ok(self.known(place, &facts))
     }
 
     /// Gives a node another name.
@@ -187,15 +199,8 @@ impl Names {
     pub fn add_name(&self, number: u64, parent: u64, name: &OsStr) -> Answer<FileAttr> {
         let (node, dir) = (self.node(number)?, self.parent(parent, name)?);
         at::add_name(&node.place, &dir.place, name)?;
-        self.made(parent, name)
-    }
-
-    fn made(&self, parent: u64, name: &OsStr) -> Answer<FileAttr> {
-        let attr = self.look_up(parent, name)?;
-        if let Ok(node) = self.node(attr.ino.0) {
-            self.engine.owe(node.ino, Owed { always: true, attributes: false });
-        }
-        Ok(attr)
+        self.engine.owe(node.ino, Owed { always: true, attributes: false });
+        self.look_up(parent, name)
     }
 
     /// Takes a name away.

@@ -48,6 +48,7 @@ pub fn stats(engine: &Engine, who: &Who, about: &About) -> Value {
             "flushes": counts.flushes.load(Relaxed),
             "slow_syncs": counts.slow_syncs.load(Relaxed),
             "durable_writes": counts.durable_writes.load(Relaxed),
+            "straight_bytes": counts.straight_bytes.load(Relaxed),
         },
         "files_in_use": engine.bodies.map().len(),
         "cache": cache_json(&cache),

@@ -239,6 +239,36 @@ fn a_full_slow_device_is_told_before_the_log_takes_what_has_no_room() {
     assert!(holds(&place.slow("f"), 4) && holds(&place.slow("other"), 4));
 }
 
+#[test]
+fn new_files_that_find_no_room_are_refused_and_the_others_are_whole() {
+    if !possible() {
+        return;
+    }
+    let place = Place::new(Policy::CriticalProcessIo);
+    let Some(_small) = Small::mount(&place.config.backing) else { return };
+    let run = place.mount();
+    let write = |number: usize| {
+        let file = File::create(run.at(&format!("{number}")))?;
+        file.write_all_at(&[number as u8; 60_000], 0)?;
+        file.sync_all()
+    };
+    let refused = (0..1000).find_map(|number| write(number).err().map(|error| (number, error)));
+    let (number, error) = refused.expect("1000 files of 60 kB don't fit into 16 MiB");
+    assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
+    assert!(number > 100, "{number} files of 60 kB in 16 MiB");
+    let whole = |path: std::path::PathBuf, number: usize| std::fs::read(path).unwrap() == [number as u8; 60_000];
+    assert!((0..number).all(|number| whole(run.at(&format!("{number}")), number)));
+    // Where some go another has room.
+    (0..20).for_each(|number| std::fs::remove_file(run.at(&format!("{number}"))).unwrap());
+    let limit = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    while let Err(error) = write(number) {
+        assert!(std::time::Instant::now() < limit, "{error}");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    run.end(true);
+    assert!((20..=number).all(|number| whole(place.slow(&format!("{number}")), number)));
+}
+
 /// A file system of 16 MiB, where one may mount.
 struct Small(std::path::PathBuf);
 

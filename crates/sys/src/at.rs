@@ -197,16 +197,13 @@ pub fn proc_path(file: impl AsFd) -> String {
     format!("/proc/self/fd/{}", file.as_fd().as_raw_fd())
 }
 
-/// Makes a regular file, or opens the one that is there unless `exclusive`, for reading and writing.
+/// Makes a regular file with these permissions, less the process's mask, and opens it for reading and writing.
 ///
 /// # Errors
-/// What the system says.
-pub fn create(dir: impl AsFd, name: &OsStr, exclusive: bool) -> io::Result<File> {
-    let mut flags = OFlags::CREATE | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    flags.set(OFlags::EXCL, exclusive);
-    let file = rustix::fs::openat(dir, name, flags, Mode::from_raw_mode(0o600))?;
-    rustix::fs::fcntl_setfl(&file, rustix::fs::fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
-    Ok(File::from(file))
+/// There is something with that name, or what the system says.
+pub fn create(dir: impl AsFd, name: &OsStr, permissions: u32) -> io::Result<File> {
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(File::from(rustix::fs::openat(dir, name, flags, Mode::from_raw_mode(permissions & 0o777))?))
 }
 
 /// Makes a directory that only its owner may use, until [`set_permissions`] says otherwise.
@@ -510,8 +507,8 @@ mod tests {
         std::fs::create_dir_all(&path).unwrap();
         let dir = File::open(&path).unwrap();
         let (one, two) = (OsStr::new("one"), OsStr::new("two"));
-        let made = create(&dir, one, true).unwrap();
-        assert_eq!(create(&dir, one, true).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        let made = create(&dir, one, 0o600).unwrap();
+        assert_eq!(create(&dir, one, 0o600).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
         let there = place(&dir, one).unwrap();
         assert_eq!(facts(&there).unwrap().ino, facts(&made).unwrap().ino);
         set_permissions(&there, 0o640).unwrap();

@@ -14,6 +14,9 @@ use crate::at::proc_path;
 /// Longest value, and longest list of names, that the system allows.
 const MOST_BYTES: usize = 64 << 10;
 
+/// Room for most values: the system makes as much of its own, and clears it.
+const FEW_BYTES: usize = 256;
+
 /// Whether the file has an attribute called `name`.
 pub fn is_set(path: &Path, name: &str) -> bool {
     let mut none: [u8; 0] = [];
@@ -31,8 +34,18 @@ pub fn has_capabilities(path: &Path) -> bool {
 /// # Errors
 /// `ENODATA` if it has none of that name; what the system says.
 pub fn get(file: impl AsFd, name: &OsStr) -> io::Result<Vec<u8>> {
-    let mut value = vec![0; MOST_BYTES];
-    let len = rustix::fs::getxattr(proc_path(file), name, &mut value[..])?;
+    value_of(|room| rustix::fs::getxattr(proc_path(&file), name, room))
+}
+
+fn value_of(ask: impl Fn(&mut [u8]) -> rustix::io::Result<usize>) -> io::Result<Vec<u8>> {
+    let mut value = vec![0; FEW_BYTES];
+    let len = match ask(&mut value) {
+        Err(rustix::io::Errno::RANGE) => {
+            value.resize(MOST_BYTES, 0);
+            ask(&mut value)?
+        }
+        result => result?,
+    };
     value.truncate(len);
     Ok(value)
 }
@@ -42,10 +55,7 @@ pub fn get(file: impl AsFd, name: &OsStr) -> io::Result<Vec<u8>> {
 /// # Errors
 /// As [`get`].
 pub fn get_at(path: &Path, name: &str) -> io::Result<Vec<u8>> {
-    let mut value = vec![0; MOST_BYTES];
-    let len = rustix::fs::getxattr(path, name, &mut value[..])?;
-    value.truncate(len);
-    Ok(value)
+    value_of(|room| rustix::fs::getxattr(path, name, room))
 }
 
 /// Sets an attribute of what lies at `path`.

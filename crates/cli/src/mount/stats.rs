@@ -85,8 +85,9 @@ fn table(stats: &Value) -> String {
         of(&["cache", "unchanged_bytes"]),
     );
     out += &format!(
-        "directory  {} straight, {} written back, {} flushes, {} pending, {} stalls\n",
+        "directory  {} straight, {} with new files, {} written back, {} flushes, {} pending, {} stalls\n",
         of(&["cache", "direct_bytes"]),
+        of(&["requests", "straight_bytes"]),
         of(&["cache", "written_back_bytes"]),
         count(&["cache", "slow_flushes"]),
         of(&["cache", "pending_bytes"]),

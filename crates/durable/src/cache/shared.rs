@@ -31,6 +31,8 @@ pub(crate) struct Shared {
     /// Who uses a slow device now, and who of them is critical.
     slow_users: AtomicUsize,
     critical_slow_users: AtomicUsize,
+    /// Others were told to make way for those.
+    has_held: AtomicBool,
     /// When something else was last begun on a slow device, by [`Shared::now_ns`].
     slow_begun_ns: AtomicU64,
     /// Everything is to be issued and, if `drain_all`, written back.
@@ -59,7 +61,8 @@ pub(crate) struct SlowUse<'a> {
 impl Drop for SlowUse<'_> {
     fn drop(&mut self) {
         self.shared.slow_users.fetch_sub(1, Ordering::Relaxed);
-        if self.critical && self.shared.critical_slow_users.fetch_sub(1, Ordering::Relaxed) == 1 {
+        let is_last = self.critical && self.shared.critical_slow_users.fetch_sub(1, Ordering::Relaxed) == 1;
+        if is_last && self.shared.has_held.swap(false, Ordering::Relaxed) {
             self.shared.call_issuers();
         }
     }
@@ -76,6 +79,7 @@ impl Shared {
             waits: Waits::default(),
             slow_users: AtomicUsize::new(0),
             critical_slow_users: AtomicUsize::new(0),
+            has_held: AtomicBool::new(false),
             slow_begun_ns: AtomicU64::new(0),
             hurry: AtomicBool::new(false),
             drain_all: AtomicBool::new(false),
@@ -129,7 +133,11 @@ impl Shared {
     /// everybody gets on.
     pub(crate) fn holds_back(&self) -> bool {
         let idle_ns = self.now_ns().saturating_sub(self.slow_begun_ns.load(Ordering::Relaxed));
-        self.critical_slow_users.load(Ordering::Relaxed) > 0 && idle_ns < LONGEST_HOLD.as_nanos() as u64
+        let holds = self.critical_slow_users.load(Ordering::Relaxed) > 0 && idle_ns < LONGEST_HOLD.as_nanos() as u64;
+        if holds {
+            self.has_held.store(true, Ordering::Relaxed);
+        }
+        holds
     }
 
     /// Something is begun on a slow device that makes way for nobody.

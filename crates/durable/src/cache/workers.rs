@@ -67,7 +67,9 @@ fn issue(shared: &Shared) {
         }
         let due_ns = ledger.next_due_ns(&rules).map_or(u64::MAX, |due_ns| due_ns.saturating_sub(shared.now_ns()));
         let limit = Duration::from_nanos(due_ns).clamp(LEAST_SLEEP, IDLE);
+        ledger.sleeps_until(shared.now_ns() + limit.as_nanos() as u64);
         ledger = shared.wait_work(ledger, limit);
+        ledger.has_woken();
     }
 }
 

@@ -228,7 +228,9 @@ impl Shared {
             let version = Version { piece: piece.clone(), content: context.content };
             ledger.queue(first.plus(index as u64), version, stamp, urgent, context.task.0, now_ns);
         }
-        self.call_issuers();
+        if urgent || ledger.needs_issuer(&self.rules(), now_ns) {
+            self.call_issuers();
+        }
     }
 
     /// For somebody who does not wait: queued, unless the queue is full for too long for somebody critical.

@@ -175,6 +175,21 @@ impl Ledger {
         queued.into_iter().chain(unflushed).min()
     }
 
+    /// An issuer found nothing, and looks again at `until_ns` if nobody calls it.
+    pub fn sleeps_until(&mut self, until_ns: u64) {
+        self.next_look_ns = self.next_look_ns.min(until_ns);
+    }
+
+    /// An issuer woke up; when the others will is not known.
+    pub fn has_woken(&mut self) {
+        self.next_look_ns = u64::MAX;
+    }
+
+    /// Whether an issuer has to be called for what was queued and nobody waits for: it is due before one looks by itself.
+    pub fn needs_issuer(&self, rules: &IssueRules, now_ns: u64) -> bool {
+        self.is_due(rules, now_ns) || self.next_due_ns(rules).is_some_and(|due_ns| due_ns < self.next_look_ns)
+    }
+
     fn choose(
         &self,
         rules: &IssueRules,

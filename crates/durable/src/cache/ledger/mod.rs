@@ -162,6 +162,8 @@ pub struct Ledger {
     stamp: u64,
     /// Where the elevator goes on.
     cursor: Place,
+    /// When a sleeping issuer looks by itself, as far as known.
+    next_look_ns: u64,
     /// When versions were queued, and which.
     ages: BTreeSet<(u64, Place)>,
     /// Volumes of which a flush should begin now.

@@ -46,6 +46,7 @@ impl Ledger {
             written: BTreeSet::new(),
             stamp: 0,
             cursor: Place { volume: VolumeId(0), block: 0 },
+            next_look_ns: u64::MAX,
             ages: BTreeSet::new(),
             flushes: BTreeSet::new(),
             flushed_last: VolumeId(0),
