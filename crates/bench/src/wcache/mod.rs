@@ -89,7 +89,10 @@ pub fn run(args: &Args) -> anyhow::Result<Report> {
         let measured = commits::measure(&context);
         context.interrupt.check()?;
         match measured {
-            Ok(figures) => report.results.extend(figures),
+            Ok(commits) => {
+                report.results.extend(commits.figures);
+                report.info.extend(commits.info);
+            }
             Err(error) => not_run("log", &error, &mut report),
         }
     }

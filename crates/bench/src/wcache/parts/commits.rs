@@ -1,5 +1,7 @@
 //! Part `log`: commits a second of `quire serve` and redis-server, both with every write synced before its answer.
 //!
+//! The same without a log stands beside it, for information: what is left of a request's time when commits cost nothing.
+//!
 //! Relies on redis-benchmark, as both servers' clients, on one disk, one server loaded at a time. Each round begins
 //! with a short run that tells how many requests a counted one may take.
 
@@ -11,51 +13,79 @@ use crate::report::{Better, Figure};
 use crate::stats::Spread;
 use crate::wcache::context::Context;
 
-/// Clients, with the figure's name and the shortest run in requests.
-const CASES: [(u32, &str, u64); 2] =
-    [(1, "log_commit_vs_redis_aof_c1", 300), (50, "log_commit_vs_redis_aof_c50", 3000)];
+/// A number of clients.
+struct Case {
+    clients: u32,
+    name: &'static str,
+    without: &'static str,
+    /// The shortest run in requests.
+    least: u64,
+}
+
+const CASES: [Case; 2] = [
+    Case { clients: 1, name: "log_commit_vs_redis_aof_c1", without: "without_log_vs_redis_c1", least: 300 },
+    Case { clients: 50, name: "log_commit_vs_redis_aof_c50", without: "without_log_vs_redis_c50", least: 3000 },
+];
 /// The goal of both.
 pub const GOAL: f64 = 1.5;
 /// The figure that stands for both: the smaller.
 pub const NAME: &str = "log_commit_vs_redis_aof";
 const VALUE_BYTES: usize = 100;
 const KEYS: u64 = 100_000;
-const WORDS: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
+/// Every write is synced before its answer; and there is no log.
+const LOGGED: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
+const UNLOGGED: [&str; 2] = ["--appendonly", "no"];
+
+/// What the part has found.
+pub struct Commits {
+    /// With goals.
+    pub figures: Vec<Figure>,
+    /// For information.
+    pub info: Vec<Figure>,
+}
 
 /// The figures.
 ///
 /// # Errors
 /// When a server or redis-benchmark is missing or fails, or there was an interrupt.
-pub fn measure(context: &Context) -> anyhow::Result<Vec<Figure>> {
+pub fn measure(context: &Context) -> anyhow::Result<Commits> {
     let redis = find_on_path("redis-server").context("redis-server is missing (Debian package redis-server)")?;
     let programs = [
         Program { name: "quire".into(), flavor: Flavor::Quire, binary: context.quire.clone() },
         Program { name: "redis-server".into(), flavor: Flavor::Redis, binary: redis },
     ];
-    let mut servers = Vec::new();
-    for (index, program) in programs.iter().enumerate() {
-        let dir = context.place.dir().join(format!("log-{}", program.name));
-        let mut server = Server::start_told(program, context.port + 10 + index as u16, &dir, &[], &WORDS)?;
-        server.ready()?;
-        servers.push(server);
-    }
-    let mut figures = Vec::new();
-    for (clients, name, least) in CASES {
-        figures.push(compare(context, &servers, clients, name, least)?);
+    let start = |name: &str, words: &[&str], port: u16| -> anyhow::Result<Vec<Server>> {
+        let mut servers = Vec::new();
+        for (index, program) in programs.iter().enumerate() {
+            let dir = context.place.dir().join(format!("{name}-{}", program.name));
+            let mut server = Server::start_told(program, port + index as u16, &dir, &[], words)?;
+            server.ready()?;
+            servers.push(server);
+        }
+        Ok(servers)
+    };
+    let logged = start("log", &LOGGED, context.port + 10)?;
+    let unlogged = start("no-log", &UNLOGGED, context.port + 12)?;
+    let (mut figures, mut info) = (Vec::new(), Vec::new());
+    for case in &CASES {
+        let figure = compare(context, &logged, case, case.name)?.goal(GOAL);
+        figures.push(figure.note(format!("SET of {VALUE_BYTES} B, appendfsync always, the disk under --dir")));
+        let figure = compare(context, &unlogged, case, case.without)?;
+        info.push(figure.note(format!("SET of {VALUE_BYTES} B, no log: what is left when commits cost nothing")));
     }
     let worst = figures.iter().min_by(|one, other| one.value.total_cmp(&other.value)).context("two cases")?;
     let mut both = Figure { name: NAME.into(), ..worst.clone() };
     both.note = format!("the smaller of the two: {}", worst.name);
     figures.insert(0, both);
-    Ok(figures)
+    Ok(Commits { figures, info })
 }
 
-fn compare(context: &Context, servers: &[Server], clients: u32, name: &str, least: u64) -> anyhow::Result<Figure> {
-    let (quick, rounds) = (context.scale.quick, context.scale.rounds.max(3));
+fn compare(context: &Context, servers: &[Server], case: &Case, name: &str) -> anyhow::Result<Figure> {
+    let (quick, rounds, clients) = (context.scale.quick, context.scale.rounds.max(3), case.clients);
     let seconds = if quick { 0.6 } else { 5.0 };
     let mut rates = [Vec::new(), Vec::new()];
     for round in 0..rounds {
-        context.progress.say(&format!("commits, {clients} clients, round {} of {rounds}", round + 1));
+        context.progress.say(&format!("{name}, round {} of {rounds}", round + 1));
         for turn in 0..servers.len() {
             context.interrupt.check()?;
             let index = if round % 2 == 0 { turn } else { servers.len() - 1 - turn };
@@ -71,16 +101,16 @@ fn compare(context: &Context, servers: &[Server], clients: u32, name: &str, leas
                     connections: clients,
                 })
             };
-            let expected = run(least)?;
-            rates[index].push(run(((expected * seconds) as u64).max(least))?);
+            let expected = run(case.least)?;
+            rates[index].push(run(((expected * seconds) as u64).max(case.least))?);
         }
     }
     let ratios: Vec<f64> = rates[0].iter().zip(&rates[1]).map(|(ours, theirs)| ours / theirs).collect();
     let spread = Spread::of(&ratios).context("at least one round")?;
-    let mut figure = Figure::new(name, spread.median, "x", Better::Higher).goal(GOAL).spread(spread);
+    let mut figure = Figure::new(name, spread.median, "x", Better::Higher).spread(spread);
     for (server, rates) in servers.iter().zip(&rates) {
         figure =
             figure.peer(&format!("{}/s", server.name()), Spread::of(rates).map_or(f64::NAN, |spread| spread.median));
     }
-    Ok(figure.note(format!("SET of {VALUE_BYTES} B, appendfsync always, {clients} clients, the disk under --dir")))
+    Ok(figure)
 }
