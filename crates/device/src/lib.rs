@@ -3,7 +3,7 @@
 //! [`Device`] is a file: its length, reads, transfers one at a time or in a [`Queue`] of many in flight, a flush.
 //! [`Directory`] is where devices have names: create, open, rename, remove, sync. [`Disk`] is the real thing, as is
 //! [`BlockDevice`], which has no directory; [`Memory`] keeps files in memory and can lose its power; [`Faulty`] and
-//! [`Throttled`] stand before any other directory or device and make it fail or slow; [`Null`] does nothing at no cost.
+//! [`Throttled`] stand before any other directory or device and make it fail or slow, a [`Gate`] lets a test stall it; [`Null`] does nothing at no cost.
 //!
 //! Relies on `quire-sys` for direct I/O and io_uring. Must not know what is stored.
 
@@ -19,6 +19,7 @@ mod disk_file;
 mod engine;
 mod error;
 mod fault;
+mod gate;
 mod memory;
 mod null;
 mod pace;
@@ -37,6 +38,7 @@ pub use disk_file::{Caching, of_file};
 pub use engine::Engine;
 pub use error::{Action, DeviceError};
 pub use fault::{Fault, Faulty, Trigger};
+pub use gate::Gate;
 pub use memory::{Memory, PowerCut};
 pub use null::{Null, Pattern};
 pub use pace::{Pace, Seek};

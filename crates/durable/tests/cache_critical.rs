@@ -8,24 +8,27 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use quire_device::Gate;
 use quire_durable::cache::{
     BlockedOn, CacheCondvar, CacheConfig, CacheMutex, CriticalReason, Growth, Policy, Reason, ResourceId, TaskId,
     Tasks, VolumeSpec, Wake, WriteCache, WriteContext, critical,
 };
-use wcache::{BLOCK, DATA, Gate, Homes, LOG, block, config};
+use wcache::{BLOCK, DATA, Homes, LOG, block, config};
 
 struct Scene {
     homes: Homes,
     tasks: Arc<Tasks>,
-    gate: Arc<Gate>,
+    gate: Gate,
     cache: WriteCache,
 }
 
 /// A cache whose slow device is stuck.
 fn scene(policy: Policy) -> Scene {
     let homes = Homes::new();
-    let gate = Gate::closed(homes.volumes()[0].device.clone());
-    let volume = VolumeSpec { id: DATA, device: gate.clone(), growth: Growth::Fixed };
+    let gate = Gate::default();
+    gate.close();
+    let device = gate.before(homes.volumes()[0].device.clone());
+    let volume = VolumeSpec { id: DATA, device, growth: Growth::Fixed };
     let settings = CacheConfig { issuers: 2, ..config(policy) };
     let tasks = Arc::clone(&settings.tasks);
     let cache = WriteCache::create(homes.fast(), &[volume], settings).unwrap();

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use quire_device::{Device, Directory, Memory, PowerCut};
+use quire_device::{Device, Directory, Gate, Memory, PowerCut};
 use quire_durable::cache::{
     CacheConfig, CacheError, Content, CriticalReason, Growth, Policy, Scope, VolumeId, VolumeSpec, WriteCache,
     WriteContext, critical,
 };
-use wcache::{BLOCK, FileModel, Gate, config, read_all};
+use wcache::{BLOCK, FileModel, config, read_all};
 
 /// What is done to a file.
 #[derive(Clone, Debug)]
@@ -271,8 +271,10 @@ fn a_file_ends_no_further_than_its_last_durable_block() {
 fn cut_during_a_write(settings: CacheConfig, is_sync: bool) {
     let home = Memory::with_file("fast", &[]);
     home.put("file", &[]);
-    let gate = Gate::closed(home.open("file").unwrap());
-    let file = VolumeSpec { id: VolumeId(1), device: gate.clone(), growth: Growth::Grows };
+    let gate = Gate::default();
+    gate.close();
+    let device = gate.before(home.open("file").unwrap());
+    let file = VolumeSpec { id: VolumeId(1), device, growth: Growth::Grows };
     let cache = WriteCache::create(home.open("fast").unwrap(), &[file], settings).unwrap();
     let context = WriteContext { is_sync, ..WriteContext::current() };
     cache.write(VolumeId(1), 0, &[7; 10_000], &context).unwrap();

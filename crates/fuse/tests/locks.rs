@@ -6,31 +6,13 @@ mod common;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::process::Command;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 use std::thread;
 
 use common::{Place, Running, possible};
-use quire_device::{Alignment, Device, DeviceError, Queue, Transfer};
+use quire_device::Gate;
 use quire_durable::cache::{Policy, Tasks};
 use quire_fuse::Rules;
-
-/// Lets writes and flushes pass, or none.
-#[derive(Default)]
-struct Gate {
-    shut: Mutex<bool>,
-    changed: Condvar,
-}
-
-impl Gate {
-    fn set(&self, shut: bool) {
-        *self.shut.lock().unwrap() = shut;
-        self.changed.notify_all();
-    }
-
-    fn pass(&self) {
-        drop(self.changed.wait_while(self.shut.lock().unwrap(), |shut| *shut).unwrap());
-    }
-}
 
 /// Lets a test that fails end.
 struct FreedByPanic<'a>(&'a Gate);
@@ -38,62 +20,8 @@ struct FreedByPanic<'a>(&'a Gate);
 impl Drop for FreedByPanic<'_> {
     fn drop(&mut self) {
         if thread::panicking() {
-            self.0.set(false);
+            self.0.open();
         }
-    }
-}
-
-struct Gated {
-    inner: Arc<dyn Device>,
-    gate: Arc<Gate>,
-}
-
-impl Device for Gated {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn len(&self) -> Result<u64, DeviceError> {
-        self.inner.len()
-    }
-
-    fn set_len(&self, len: u64) -> Result<(), DeviceError> {
-        self.inner.set_len(len)
-    }
-
-    fn allocate(&self, len: u64) -> Result<(), DeviceError> {
-        self.inner.allocate(len)
-    }
-
-    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize, DeviceError> {
-        self.inner.read_at(offset, into)
-    }
-
-    fn run(&self, transfer: &mut Transfer) -> Result<(), DeviceError> {
-        self.gate.pass();
-        self.inner.run(transfer)
-    }
-
-    fn write_durable(&self, transfer: &mut Transfer) -> Result<(), DeviceError> {
-        self.gate.pass();
-        self.inner.write_durable(transfer)
-    }
-
-    fn queue(&self, depth: usize) -> Result<Box<dyn Queue>, DeviceError> {
-        self.inner.queue(depth)
-    }
-
-    fn flush(&self) -> Result<(), DeviceError> {
-        self.gate.pass();
-        self.inner.flush()
-    }
-
-    fn alignment(&self) -> Alignment {
-        self.inner.alignment()
-    }
-
-    fn mode(&self) -> &'static str {
-        self.inner.mode()
     }
 }
 
@@ -102,7 +30,7 @@ const MIB: usize = 1 << 20;
 struct Scene {
     place: Place,
     run: Running,
-    gate: Arc<Gate>,
+    gate: Gate,
 }
 
 /// A mount with a file that is all there, and a slow device that is stuck from now on.
@@ -113,10 +41,9 @@ fn scene(rules: &str) -> Option<Scene> {
     let mut place = Place::new(Policy::CriticalProcessIo);
     place.config.cache.tasks = Tasks::new();
     place.config.rules = Rules::parse(rules).unwrap();
-    let gate = Arc::<Gate>::default();
-    let before = Arc::clone(&gate);
-    let wrap = move |inner| Arc::new(Gated { inner, gate: Arc::clone(&before) }) as Arc<dyn Device>;
-    place.config.wrap_slow = Some(Arc::new(wrap));
+    let gate = Gate::default();
+    let same = gate.clone();
+    place.config.wrap_slow = Some(Arc::new(move |inner| same.before(inner)));
     let run = place.mount();
     if run.mounted().stats()["file_locks"].is_null() {
         println!("skipped: the system doesn't tell what threads sleep in");
@@ -128,7 +55,7 @@ fn scene(rules: &str) -> Option<Scene> {
         file.write_all_at(&[1; MIB], 0).unwrap();
         file.sync_all().unwrap();
     }
-    gate.set(true);
+    gate.close();
     Some(Scene { place, run, gate })
 }
 
@@ -165,7 +92,7 @@ impl Scene {
 
     /// Everything got on while the slow device was stuck; it works again, and the file ends up there.
     fn end(self, name: &str, first: u8) {
-        self.gate.set(false);
+        self.gate.open();
         self.run.end(true);
         let bytes = std::fs::read(self.place.slow(name)).unwrap();
         assert_eq!((bytes[0], bytes[4096], bytes.len()), (first, 2, MIB));

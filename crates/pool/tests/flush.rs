@@ -2,20 +2,18 @@
 
 mod common;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::gate::{Gate, Gated};
 use common::{PAGE, number, numbered, plain_map, put_number, small_config};
-use quire_device::{Action, Memory};
+use quire_device::{Action, Gate, Memory};
 use quire_pool::{Map, PageNo, Pool, PoolConfig, PoolError};
 
 /// A map of 64 pages behind a gate.
-fn gated_map(config: PoolConfig) -> (Memory, Arc<Gate>, Map) {
+fn gated_map(config: PoolConfig) -> (Memory, Gate, Map) {
     let (memory, device) = numbered(64);
-    let (device, gate) = Gated::before(device);
-    let pool = Pool::new(config).unwrap();
-    (memory, gate, plain_map(&pool, device))
+    let (gate, pool) = (Gate::default(), Pool::new(config).unwrap());
+    let map = plain_map(&pool, gate.before(device));
+    (memory, gate, map)
 }
 
 fn on_device(memory: &Memory, page: usize) -> u64 {
@@ -26,7 +24,7 @@ fn on_device(memory: &Memory, page: usize) -> u64 {
 fn hold_up_the_writer(map: &Map, gate: &Gate) {
     gate.close();
     (0..7).for_each(|page| put_number(map, page, page + 100));
-    gate.await_write();
+    gate.await_waiting();
 }
 
 #[test]
@@ -94,7 +92,7 @@ fn what_is_changed_during_a_flush_is_written_by_the_next() {
     gate.close();
     std::thread::scope(|threads| {
         let flusher = threads.spawn(|| map.sync().unwrap());
-        gate.await_write();
+        gate.await_waiting();
         assert_eq!(number(&map, 3), 300, "a page that is being written is read");
         let writer = threads.spawn(|| put_number(&map, 3, 301));
         put_number(&map, 5, 500);

@@ -4,18 +4,33 @@ mod common;
 
 use std::sync::Arc;
 
-use common::gate::{Gate, Gated, Keeper};
 use common::{Client, Running, Value, eventually, request, start, start_in, start_logging};
-use quire_device::{Action, Directory, Fault, Faulty, Memory, Trigger, errno};
+use quire_device::{Action, Directory, Fault, Faulty, Gate, Memory, Trigger, errno};
 use tempfile::TempDir;
 
 const ALWAYS: &[(&str, &str)] = &[("appendonly", "yes"), ("appendfsync", "always"), ("log-segment-bytes", "1mb")];
 
+/// Opens its gate at the end, so that a test which fails can end its server.
+struct Keeper(Gate);
+
+impl std::ops::Deref for Keeper {
+    type Target = Gate;
+    fn deref(&self) -> &Gate {
+        &self.0
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.0.open();
+    }
+}
+
 /// A server whose log lies behind a gate.
 fn gated(settings: &[(&str, &str)]) -> (Running, Keeper, TempDir) {
     let (gate, dir) = (Gate::default(), tempfile::tempdir().unwrap());
-    let directory: Arc<dyn Directory> = Arc::new(Gated { inner: Arc::new(Memory::new()), gate: gate.clone() });
-    (start_logging(dir.path(), settings, directory), Keeper(gate), dir)
+    let server = start_logging(dir.path(), settings, gate.before_all(Arc::new(Memory::new())));
+    (server, Keeper(gate), dir)
 }
 
 #[test]
@@ -195,8 +210,7 @@ fn a_log_that_fails_as_it_is_switched_off_acknowledges_nothing() {
     let (gate, memory) = (Gate::default(), Memory::new());
     let rules = vec![(Trigger::From(Action::DurableWrite, 2), Fault::Error(errno::EIO))];
     let faulty: Arc<dyn Directory> = Arc::new(Faulty::new(Arc::new(memory), rules));
-    let directory: Arc<dyn Directory> = Arc::new(Gated { inner: faulty, gate: gate.clone() });
-    let server = start_logging(dir.path(), ALWAYS, directory);
+    let server = start_logging(dir.path(), ALWAYS, gate.before_all(faulty));
     let gate = Keeper(gate);
     let (mut writer, mut second, mut admin) = (server.client(), server.client(), server.client());
     assert_eq!(writer.text("SET a 1"), "OK");

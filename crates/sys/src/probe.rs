@@ -49,6 +49,8 @@ pub fn all(dir: &Path) -> Vec<Feature> {
         open_files(),
         map_count(),
         fuse(),
+        file_handles(dir),
+        file_locks(),
     ]
 }
 
@@ -64,6 +66,33 @@ fn fuse() -> Feature {
         state,
         detail,
         advice: "for `quire mount` only: modprobe fuse, install fuse3; containers need the device /dev/fuse and CAP_SYS_ADMIN",
+    }
+}
+
+fn file_handles(dir: &Path) -> Feature {
+    let (works, detail) = of_file(dir, "refused by the file system, or to this user", |file| {
+        let (handle, root) = (crate::handle::of(file), File::open(dir));
+        handle.is_ok_and(|handle| root.is_ok_and(|root| crate::handle::open(&root, &handle).is_ok()))
+    });
+    Feature {
+        name: "open_by_handle_at",
+        state: if works { State::Works } else { State::Limited },
+        detail,
+        advice: "fallback: after a crash `quire mount` looks for files by inode number, through the whole directory",
+    }
+}
+
+fn file_locks() -> Feature {
+    let (state, detail) = match crate::task::file_lock_call(std::process::id()) {
+        Ok(_) if crate::ask::is_root() => (State::Works, "/proc tells of all threads".to_owned()),
+        Ok(_) => (State::Limited, "/proc tells of this user's threads only".to_owned()),
+        Err(error) => (State::Missing, format!("/proc/PID/syscall: {error}")),
+    };
+    Feature {
+        name: "sleepers on file locks",
+        state,
+        detail,
+        advice: "for `quire mount` only: run it as root; without, nobody is helped because somebody critical waits for his file's lock",
     }
 }
 

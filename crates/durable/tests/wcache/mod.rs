@@ -3,10 +3,10 @@
 //! Relies on `quire-device` for files in memory.
 #![allow(dead_code)]
 
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use quire_device::{Device, DeviceError, Directory, Memory, Queue, Transfer};
+use quire_device::{Device, Directory, Memory};
 use quire_durable::cache::{CacheConfig, Growth, Policy, Tasks, VolumeId, VolumeSpec, WriteCache};
 
 pub const DATA: VolumeId = VolumeId(1);
@@ -121,84 +121,4 @@ pub fn read_all(cache: &WriteCache, id: VolumeId) -> Vec<u8> {
     let got = cache.read(id, 0, &mut bytes).unwrap();
     bytes.truncate(got);
     bytes
-}
-
-/// A device whose writes, once begun, go no further while the gate is closed.
-pub struct Gate {
-    inner: Arc<dyn Device>,
-    state: Mutex<(bool, usize)>,
-    changed: Condvar,
-}
-
-impl Gate {
-    pub fn closed(inner: Arc<dyn Device>) -> Arc<Self> {
-        Arc::new(Self { inner, state: Mutex::new((false, 0)), changed: Condvar::new() })
-    }
-
-    pub fn open(&self) {
-        self.state.lock().unwrap().0 = true;
-        self.changed.notify_all();
-    }
-
-    /// Sleeps until so many writes stand before the gate or have passed it.
-    pub fn await_arrivals(&self, count: usize) {
-        let mut state = self.state.lock().unwrap();
-        while state.1 < count {
-            state = self.changed.wait(state).unwrap();
-        }
-    }
-
-    fn pass(&self) {
-        let mut state = self.state.lock().unwrap();
-        state.1 += 1;
-        self.changed.notify_all();
-        while !state.0 {
-            state = self.changed.wait(state).unwrap();
-        }
-    }
-}
-
-impl Device for Gate {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn len(&self) -> Result<u64, DeviceError> {
-        self.inner.len()
-    }
-
-    fn set_len(&self, len: u64) -> Result<(), DeviceError> {
-        self.inner.set_len(len)
-    }
-
-    fn allocate(&self, len: u64) -> Result<(), DeviceError> {
-        self.inner.allocate(len)
-    }
-
-    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize, DeviceError> {
-        self.inner.read_at(offset, into)
-    }
-
-    fn run(&self, transfer: &mut Transfer) -> Result<(), DeviceError> {
-        self.pass();
-        self.inner.run(transfer)
-    }
-
-    fn write_durable(&self, transfer: &mut Transfer) -> Result<(), DeviceError> {
-        self.pass();
-        self.inner.write_durable(transfer)
-    }
-
-    fn queue(&self, depth: usize) -> Result<Box<dyn Queue>, DeviceError> {
-        self.inner.queue(depth)
-    }
-
-    fn flush(&self) -> Result<(), DeviceError> {
-        self.pass();
-        self.inner.flush()
-    }
-
-    fn mode(&self) -> &'static str {
-        "gate"
-    }
 }

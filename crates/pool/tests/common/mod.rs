@@ -2,8 +2,6 @@
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
-pub mod gate;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -20,8 +20,6 @@ use quire_server::state::Hooks;
 use quire_store::{ImagePlace, RestoreMode, Store, StoreConfig};
 use tempfile::TempDir;
 
-pub mod gate;
-
 /// How long anything may take before its test fails.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 

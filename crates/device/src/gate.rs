@@ -1,0 +1,240 @@
+//! A gate before a device or directory: what writes and flushes stalls while it is closed, for as long as a test likes, and
+//! fails once it is broken.
+//!
+//! Relies on [`AtOnce`]: transfers of a queue pass when they are submitted. Reads always pass.
+
+use std::fs::File;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use quire_sys::file::{Alignment, errno};
+use quire_sys::transfer::{Direction, Transfer};
+
+use crate::at_once::AtOnce;
+use crate::device::{Device, Queue};
+use crate::directory::Directory;
+use crate::error::{Action, DeviceError};
+
+#[derive(Debug, Default)]
+struct State {
+    closed: bool,
+    broken: bool,
+    /// Who stands before it, and who ever came.
+    waiting: usize,
+    arrived: usize,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// A gate, open at first. Clones are the same gate.
+#[derive(Clone, Debug, Default)]
+pub struct Gate {
+    shared: Arc<Shared>,
+}
+
+impl Gate {
+    /// A device behind this gate.
+    pub fn before(&self, inner: Arc<dyn Device>) -> Arc<dyn Device> {
+        Arc::new(GatedFile { inner, gate: self.clone() })
+    }
+
+    /// A directory whose files lie behind this gate.
+    pub fn before_all(&self, inner: Arc<dyn Directory>) -> Arc<dyn Directory> {
+        Arc::new(GatedDirectory { inner, gate: self.clone() })
+    }
+
+    /// Holds up whatever comes from now on.
+    pub fn close(&self) {
+        self.set(|state| state.closed = true);
+    }
+
+    /// Lets everything pass.
+    pub fn open(&self) {
+        self.set(|state| state.closed = false);
+    }
+
+    /// Lets everything pass and fail (`EIO`).
+    pub fn break_open(&self) {
+        self.set(|state| (state.closed, state.broken) = (false, true));
+    }
+
+    /// Sleeps until somebody stands before the closed gate.
+    pub fn await_waiting(&self) {
+        self.await_that(|state| state.waiting > 0);
+    }
+
+    /// Sleeps until so many in all stand before the gate or have passed it.
+    pub fn await_arrivals(&self, count: usize) {
+        self.await_that(|state| state.arrived >= count);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.state());
+        self.shared.changed.notify_all();
+    }
+
+    fn await_that(&self, is_so: impl Fn(&State) -> bool) {
+        drop(self.wait_while(self.state(), |state| !is_so(state)));
+    }
+
+    fn wait_while<'a>(&self, state: MutexGuard<'a, State>, is_so: impl Fn(&State) -> bool) -> MutexGuard<'a, State> {
+        self.shared.changed.wait_while(state, |state| is_so(state)).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn pass(&self, action: Action, name: &str) -> Result<(), DeviceError> {
+        let mut state = self.state();
+        state.arrived += 1;
+        state.waiting += usize::from(state.closed);
+        let waits = state.closed;
+        self.shared.changed.notify_all();
+        state = self.wait_while(state, |state| state.closed);
+        state.waiting -= usize::from(waits);
+        if state.broken { Err(DeviceError::from_errno(action, name, errno::EIO)) } else { Ok(()) }
+    }
+}
+
+struct GatedDirectory {
+    inner: Arc<dyn Directory>,
+    gate: Gate,
+}
+
+impl Directory for GatedDirectory {
+    fn path_of(&self, name: &str) -> String {
+        self.inner.path_of(name)
+    }
+
+    fn create(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
+        self.inner.create(name).map(|file| self.gate.before(file))
+    }
+
+    fn open(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
+        self.inner.open(name).map(|file| self.gate.before(file))
+    }
+
+    fn open_to_write(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
+        self.inner.open_to_write(name).map(|file| self.gate.before(file))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), DeviceError> {
+        self.inner.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> Result<(), DeviceError> {
+        self.inner.remove(name)
+    }
+
+    fn sync(&self) -> Result<(), DeviceError> {
+        self.inner.sync()
+    }
+
+    fn list(&self) -> Result<Vec<String>, DeviceError> {
+        self.inner.list()
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        self.inner.free_bytes()
+    }
+}
+
+#[derive(Clone)]
+struct GatedFile {
+    inner: Arc<dyn Device>,
+    gate: Gate,
+}
+
+impl Device for GatedFile {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn len(&self) -> Result<u64, DeviceError> {
+        self.inner.len()
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), DeviceError> {
+        self.inner.set_len(len)
+    }
+
+    fn allocate(&self, len: u64) -> Result<(), DeviceError> {
+        self.inner.allocate(len)
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize, DeviceError> {
+        self.inner.read_at(offset, into)
+    }
+
+    fn read_cached(&self, offset: u64, into: &mut [u8]) -> Result<Option<usize>, DeviceError> {
+        self.inner.read_cached(offset, into)
+    }
+
+    fn run(&self, transfer: &mut Transfer) -> Result<(), DeviceError> {
+        if transfer.direction == Direction::Write {
+            self.gate.pass(Action::Write, self.name())?;
+        }
+        self.inner.run(transfer)
+    }
+
+    fn write_durable(&self, transfer: &mut Transfer) -> Result<(), DeviceError> {
+        self.gate.pass(Action::DurableWrite, self.name())?;
+        self.inner.write_durable(transfer)
+    }
+
+    fn queue(&self, _depth: usize) -> Result<Box<dyn Queue>, DeviceError> {
+        Ok(Box::new(AtOnce::new(self.clone())))
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.gate.pass(Action::Flush, self.name())?;
+        self.inner.flush()
+    }
+
+    fn flush_data(&self) -> Result<(), DeviceError> {
+        self.gate.pass(Action::Flush, self.name())?;
+        self.inner.flush_data()
+    }
+
+    fn alignment(&self) -> Alignment {
+        self.inner.alignment()
+    }
+
+    fn mode(&self) -> &'static str {
+        self.inner.mode()
+    }
+
+    fn as_file(&self) -> Option<&File> {
+        self.inner.as_file()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::Memory;
+
+    #[test]
+    fn a_closed_gate_holds_flushes_up_and_a_broken_one_fails_them() {
+        let (gate, memory) = (Gate::default(), Memory::with_file("f", b"abc"));
+        let device = gate.before_all(Arc::new(memory)).open_to_write("f").unwrap();
+        device.flush().unwrap();
+        gate.close();
+        std::thread::scope(|threads| {
+            let flush = threads.spawn(|| device.flush());
+            gate.await_waiting();
+            let mut bytes = [0; 3];
+            assert_eq!(device.read_at(0, &mut bytes).unwrap(), 3);
+            assert!(!flush.is_finished());
+            gate.open();
+            flush.join().unwrap().unwrap();
+        });
+        gate.await_arrivals(2);
+        gate.break_open();
+        assert_eq!(device.flush().unwrap_err().action, Action::Flush);
+    }
+}
