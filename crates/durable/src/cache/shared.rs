@@ -19,8 +19,6 @@ use crate::cache::tasks::{Standing, TaskId, Wake};
 
 /// Longest time for which others make way for critical users of slow devices.
 const LONGEST_HOLD: Duration = Duration::from_millis(100);
-/// Longest time for which somebody critical waits for room in the log before he takes the slow device.
-const LONGEST_FOR_ROOM: Duration = Duration::from_millis(250);
 /// Versions that are settled under the lock at a time when a flush has ended.
 const SETTLED_AT_ONCE: usize = 1024;
 
@@ -151,33 +149,8 @@ impl Shared {
     /// slow device. A time limit guards against whatever is not foreseen.
     pub(crate) fn wait_changed<'a>(&self, ledger: MutexGuard<'a, Ledger>) -> MutexGuard<'a, Ledger> {
         self.work.notify_one();
-        self.wait_at_most(ledger, Duration::from_secs(1))
-    }
-
-    fn wait_at_most<'a>(&self, ledger: MutexGuard<'a, Ledger>, limit: Duration) -> MutexGuard<'a, Ledger> {
+        let limit = Duration::from_secs(1);
         self.changed.wait_timeout(ledger, limit).unwrap_or_else(PoisonError::into_inner).0
-    }
-
-    /// Whether somebody critical who finds the log full, since `since`, is better off to wait until write-back has made room. It
-    /// moves what the log holds in long runs; a write of his own would have to get past it, and take the device's time from it.
-    pub(crate) fn is_room_near(&self, ledger: &Ledger, standing: Standing, since: Instant) -> bool {
-        let left = LONGEST_FOR_ROOM.saturating_sub(since.elapsed());
-        standing.any() && !left.is_zero() && ledger.room_in(self.config.batch_bytes).is_some_and(|room| room <= left)
-    }
-
-    /// Sleeps until something has ended that may have made room in the log, or that has become too long.
-    pub(crate) fn wait_near_room<'a>(
-        &self,
-        ledger: MutexGuard<'a, Ledger>,
-        standing: Standing,
-        since: Instant,
-    ) -> MutexGuard<'a, Ledger> {
-        let began = Instant::now();
-        self.log_sleepers.fetch_add(1, Ordering::Relaxed);
-        let ledger = self.wait_at_most(ledger, LONGEST_FOR_ROOM.saturating_sub(since.elapsed()));
-        self.log_sleepers.fetch_sub(1, Ordering::Relaxed);
-        self.waits.note(Cause::LogRoom, standing.any(), began.elapsed().as_nanos() as u64);
-        ledger
     }
 
     /// Sleeps until something has ended, be it a write to the log.

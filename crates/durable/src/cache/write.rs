@@ -127,7 +127,6 @@ impl Shared {
     ) -> Result<(), CacheError> {
         let mut standing = self.standing(context.task);
         let (mut done, mut stalled, mut blocked) = (0, false, None);
-        let mut full_since: Option<Instant> = None;
         while done < chunk.pieces.len() {
             let first = chunk.first.plus(done as u64);
             let pieces = &chunk.pieces[done..];
@@ -167,12 +166,6 @@ impl Shared {
                     if reason.is_fast() {
                         ledger.drain_now();
                         self.call_drain();
-                        let since = *full_since.get_or_insert_with(Instant::now);
-                        if self.is_room_near(&ledger, standing, since) {
-                            ledger = self.wait_near_room(ledger, standing, since);
-                            standing = self.standing(context.task);
-                            continue;
-                        }
                     }
                     if !ledger.queue_is_full(first.volume, pieces.len()) {
                         // Where it goes in the end is decided, traced and counted when it is issued.
@@ -295,7 +288,6 @@ impl Shared {
     pub(crate) fn wait(self: &Arc<Self>, ticket: &Ticket, task: TaskId, way: Way) -> Result<(), CacheError> {
         let most = if way == Way::Any { CHUNK_BLOCKS } else { 0 };
         let (mut blocked, mut stalled, mut headway) = (None, false, Headway::default());
-        let mut full_since: Option<Instant> = None;
         let mut ledger = self.ledger();
         while ledger.unsettled(ticket, &mut headway) {
             // Registered first, asked afterwards: a critical task that comes later wakes us.
@@ -317,11 +309,6 @@ impl Shared {
                         ledger.stats.stalls += u64::from(!std::mem::replace(&mut stalled, true));
                         ledger.drain_now();
                         self.call_drain();
-                        let since = *full_since.get_or_insert_with(Instant::now);
-                        if self.is_room_near(&ledger, standing, since) {
-                            ledger = self.wait_near_room(ledger, standing, since);
-                            continue;
-                        }
                     }
                 }
             }

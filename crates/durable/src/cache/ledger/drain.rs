@@ -8,7 +8,6 @@
 //! Relies on one batch at a time.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use crate::cache::error::LostRange;
 use crate::cache::format::{CLEAN, Kind, MAGIC, Superblock, VERSION};
@@ -54,21 +53,6 @@ impl Ledger {
     /// How write-back stands.
     pub fn drain_state(&self) -> &DrainState {
         &self.drain
-    }
-
-    /// How long it takes write-back to make room, by the pace of the last batches; nothing while that is unknown. `None` if it
-    /// makes none.
-    pub fn room_in(&self, batch_bytes: u64) -> Option<Duration> {
-        let drain = &self.drain;
-        if drain.stuck_on.is_some() || self.fast_dead.is_some() {
-            return None;
-        }
-        let left_bytes = match drain.running {
-            true => (drain.batch_blocks.saturating_sub(drain.batch_done) * BLOCK_BYTES) as u64,
-            false => batch_bytes.min(self.ring.area_bytes() / 8),
-        };
-        let seconds = left_bytes as f64 / drain.bytes_per_s.max(1) as f64;
-        Some(if drain.bytes_per_s == 0 { Duration::ZERO } else { Duration::from_secs_f64(seconds) })
     }
 
     /// When the oldest record came, if the log has any.
