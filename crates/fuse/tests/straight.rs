@@ -97,7 +97,8 @@ fn what_no_program_flushes_is_flushed_all_the_same_and_the_file_let_go() {
             assert!(Instant::now() < limit, "{} files are in use", stats()["files_in_use"]);
             std::thread::sleep(Duration::from_millis(50));
         }
-        assert_eq!(stats()["requests"]["slow_syncs"].as_u64() > Some(0), count == 3);
+        // Of many, too, a few may have been old enough by themselves.
+        assert!(stats()["requests"]["slow_syncs"].as_u64() > Some(0) || count == 40);
         for number in 0..count {
             assert_eq!(fs::read_to_string(run.at(&format!("{number}"))).unwrap(), format!("{number}"));
         }
