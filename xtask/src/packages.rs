@@ -33,6 +33,9 @@ const NEEDED: &[(&str, Proof)] = &[
     ("fuse3", Proof::Program("fusermount3")),
     ("postgresql", Proof::Postgres("initdb")),
     ("gcc", Proof::Program("cc")),
+    ("attr", Proof::Program("setfattr")),
+    ("acl", Proof::Program("setfacl")),
+    ("sqlite3", Proof::Program("sqlite3")),
     ("pkg-config", Proof::Program("pkg-config")),
 ];
 
