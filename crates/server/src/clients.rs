@@ -195,6 +195,10 @@ pub struct Connection {
     pub hold: Hold,
     /// The socket may have bytes that were not read because requests wait.
     pub unread: bool,
+    /// The client sends no more; what it has sent may not all be read yet.
+    pub read_closed: bool,
+    /// Everything that the client sent was read, up to its end.
+    pub at_end: bool,
     /// The loop knows that replies wait for this record of the log.
     pub listed_for: u64,
 }
@@ -211,6 +215,8 @@ impl Connection {
             watches_writing: false,
             hold: Hold::Nothing,
             unread: false,
+            read_closed: false,
+            at_end: false,
             listed_for: 0,
         }
     }

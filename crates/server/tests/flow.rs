@@ -150,6 +150,21 @@ fn who_stops_sending_still_gets_its_replies() {
 }
 
 #[test]
+fn what_was_sent_before_the_end_is_executed_and_answered() {
+    let server = with_big(MIB, &[]);
+    let mut client = server.client();
+    // Far more than its share of one turn of the loop.
+    let requests: Vec<u8> = (0..500).flat_map(|_| [request("BITCOUNT big"), request("INCR n")].concat()).collect();
+    client.send(requests);
+    client.end();
+    for count in 1..=500 {
+        assert_eq!((client.reply(), client.reply()), (Value::Int(MIB as i64 * 4), Value::Int(count)));
+    }
+    assert_eq!(client.try_reply(), None);
+    eventually("its connection is closed", || server.client().info("connected_clients") == "1");
+}
+
+#[test]
 fn clients_beyond_maxclients_are_told_so() {
     let server = start(&[("maxclients", "2")]);
     let (mut first, mut second) = (server.client(), server.client());

@@ -144,8 +144,7 @@ impl Engine {
                     self.writable(slot);
                 }
                 if event.is_readable() || event.is_read_closed() || event.is_error() {
-                    let gone = event.is_error() || event.is_write_closed();
-                    self.readable(slot, event.is_read_closed(), gone);
+                    self.readable(slot, event.is_read_closed(), event.is_error());
                 }
             }
         }

@@ -76,17 +76,19 @@ impl Engine {
         }
     }
 
-    /// A socket has bytes, or its client will send no more (`ended`), or is gone.
-    pub(super) fn readable(&mut self, slot: Slot, ended: bool, gone: bool) {
+    /// A socket has bytes, or its client will send no more (`ended`), or the socket has failed.
+    pub(super) fn readable(&mut self, slot: Slot, ended: bool, failed: bool) {
         let Some(mut connection) = self.worker.state.clients.take(slot) else { return };
+        // The kernel tells of the end once, perhaps long before the bytes in front of it are read.
+        connection.read_closed |= ended;
         if connection.is_held() && connection.input.len() >= HELD_INPUT_BYTES {
             connection.unread = true;
-            if gone {
+            if failed {
                 connection.client.closing = Closing::Now;
             }
-        } else {
+        } else if !connection.at_end {
             let drained = self.read_once(&mut connection);
-            if !drained || ended && connection.client.closing == Closing::No {
+            if !drained || connection.read_closed && !connection.at_end {
                 // There may be more: the rest of a long request, or the end after the last bytes.
                 self.again.push(slot);
             }
@@ -159,9 +161,8 @@ impl Engine {
     fn read_once(&mut self, connection: &mut Connection) -> bool {
         let count = match connection.socket.read(&mut self.scratch) {
             Ok(0) => {
-                // It will send no more, but may still read what it asked for.
-                let owed = !connection.output.is_empty() && connection.client.closing != Closing::Now;
-                connection.client.closing = if owed { Closing::AfterReply } else { Closing::Now };
+                // The client sends no more, but may still read what it asked for: the requests that wait are run.
+                connection.at_end = true;
                 return true;
             }
             Ok(count) => count,
@@ -195,6 +196,9 @@ impl Engine {
 
     /// Puts a connection back, or closes it if its time has come.
     fn finish(&mut self, slot: Slot, mut connection: Box<Connection>) {
+        if connection.at_end && connection.client.closing == Closing::No {
+            connection.client.closing = closing_at_end(&connection);
+        }
         let closing = connection.client.closing;
         if closing == Closing::Now || closing == Closing::AfterReply && connection.output.is_empty() {
             self.close(slot, connection);
@@ -236,6 +240,13 @@ impl Engine {
             self.close(slot, connection);
         }
     }
+}
+
+/// Whether a client that sends no more is done with: when every complete request has been run. One that waits for
+/// replicas without a limit of time would wait for ever, as there are none.
+fn closing_at_end(connection: &Connection) -> Closing {
+    let for_ever = connection.client.waits.is_some_and(|waits| waits.replicas && waits.until_ms.is_none());
+    if connection.is_held() && !for_ever { Closing::No } else { Closing::AfterReply }
 }
 
 fn watch_writing(polled: &Polled, slot: Slot, connection: &mut Connection, writing: bool) {
