@@ -72,7 +72,8 @@ pub struct Engine {
     /// Small new files.
     pub straight: Straight,
     wrap_slow: Option<Wrap>,
-    unsynced: Unsynced,
+    /// What files owe that are not in use.
+    pub unsynced: Unsynced,
     graves: Graves,
     table: Table,
     space: Space,
@@ -154,13 +155,19 @@ impl Engine {
 
     /// The body of a file that was just made.
     pub fn adopt(self: &Arc<Self>, file: File, ino: u64) -> Use {
+        self.made(ino);
         let mut map = self.bodies.map();
         let new = || Arc::new(Body::new(ino, file, true, Owed::default()));
         let body = Arc::clone(map.entry(ino).or_insert_with(new));
         body.state().users += 1;
         drop(map);
-        body.debt.owe(Owed { always: true, attributes: false });
+        body.debt.owe(Owed::NAME);
         self.begun(body)
+    }
+
+    /// A file was just made: what was owed for one that had its inode number before is not its affair.
+    pub fn made(&self, ino: u64) {
+        self.unsynced.begin(ino);
     }
 
     fn begun(self: &Arc<Self>, body: Arc<Body>) -> Use {
@@ -210,11 +217,16 @@ impl Engine {
         }
     }
 
-    /// A name was taken away in `dir`: if it was the file's last, its bytes are given up when nobody uses it and the
-    /// directory durably lacks the name.
-    pub fn lost_name(&self, ino: u64, dir: &Arc<OwnedFd>) {
+    /// A name was taken away in `dir` from a file that had `links`: if it was the last, its bytes are given up when nobody uses
+    /// it and the directory durably lacks the name.
+    pub fn lost_name(&self, ino: u64, links: u64, dir: &Arc<OwnedFd>) {
         let mut map = self.bodies.map();
-        let Some(body) = map.get(&ino).map(Arc::clone) else { return };
+        let Some(body) = map.get(&ino).map(Arc::clone) else {
+            if links <= 1 {
+                self.unsynced.begin(ino);
+            }
+            return;
+        };
         if at::facts(&*body.file).is_ok_and(|facts| facts.links > 0) {
             return;
         }
@@ -283,7 +295,7 @@ impl Engine {
     /// # Errors
     /// The cache can't take it.
     pub fn restore(&self, file: File, ino: u64, attached: Attached) -> Result<(), quire_durable::cache::CacheError> {
-        let body = Arc::new(Body::new(ino, file, true, Owed { always: true, attributes: true }));
+        let body = Arc::new(Body::new(ino, file, true, Owed::ALL));
         self.attach(&body, attached.volume)?;
         body.state().attached = Some(attached);
         self.bodies.map().insert(ino, body);
@@ -387,7 +399,7 @@ impl Engine {
             }
             None => self.write_to_cache(body, offset, bytes, context)?,
         }
-        if context.is_sync { self.pay_debt(body, true, context) } else { Ok(()) }
+        if context.is_sync { self.promise(body, || self.pay_debt(body, true, context)) } else { Ok(()) }
     }
 
     fn write_to_cache(&self, body: &Body, offset: u64, bytes: &[u8], context: &WriteContext) -> Answer<()> {
@@ -422,43 +434,6 @@ impl Engine {
         stats.pending_bytes + stats.cached_blocks * BLOCK_BYTES as u64
     }
 
-    /// Makes everything written to the file durable, in the name of `context.task`; with `data_only`, not what is known
-    /// about it besides its name and length.
-    ///
-    /// # Errors
-    /// A device fails.
-    pub fn flush(&self, body: &Body, data_only: bool, context: &WriteContext) -> Answer<()> {
-        self.counts.flushes.fetch_add(1, Relaxed);
-        if let Some(volume) = body.volume() {
-            // If the directory's file must be flushed anyway, its bytes go along: one flush instead of two.
-            let through = body.debt.is_due(data_only);
-            let flushed =
-                if through { self.cache.flush_through(volume, context) } else { self.cache.flush(volume, context) };
-            flushed.map_err(|error| told(&error, "flushing", body.ino))?;
-        }
-        self.pay_debt(body, data_only, context)
-    }
-
-    /// Flushes the directory's file if that is due; with `data_only` not for attributes.
-    ///
-    /// # Errors
-    /// The device fails, or has failed before.
-    pub fn pay_debt(&self, body: &Body, data_only: bool, context: &WriteContext) -> Answer<()> {
-        let paid = body.debt.pay(data_only, || {
-            let _way = self.cache.make_way(context);
-            self.counts.slow_syncs.fetch_add(1, Relaxed);
-            body.times.tell(&body.file, true);
-            // What is written from now on is not flushed by this.
-            self.straight.end(&mut body.state());
-            body.file.sync_all()
-        });
-        if let Some(Err(error)) = paid {
-            tracing::error!(%error, inode = body.ino, "flushing a file of the directory failed: it is not trusted any more");
-            return Err(Errno::from(error));
-        }
-        if body.debt.has_failed() { Err(Errno::EIO) } else { Ok(()) }
-    }
-
     /// Makes the file `len` bytes long.
     ///
     /// # Errors
@@ -474,7 +449,7 @@ impl Engine {
             }
             None => body.file.set_len(len)?,
         }
-        body.debt.owe(Owed { always: true, attributes: false });
+        body.debt.owe(Owed::NAME);
         Ok(())
     }
 
@@ -504,7 +479,7 @@ impl Engine {
         if !wish.keep_len && end > old_len {
             self.set_len(body, end, context)?;
         }
-        body.debt.owe(Owed { always: true, attributes: false });
+        body.debt.owe(Owed::NAME);
         Ok(())
     }
 
@@ -529,14 +504,6 @@ impl Engine {
         match body.volume() {
             Some(volume) => self.cache.len(volume).map_err(|error| told(&error, "sizing", body.ino)),
             None => Ok(body.file.metadata()?.len()),
-        }
-    }
-
-    /// Names or attributes of a file were changed.
-    pub fn owe(&self, ino: u64, owed: Owed) {
-        match self.bodies.get(ino) {
-            Some(body) => body.debt.owe(owed),
-            None => self.unsynced.note(ino, owed),
         }
     }
 

@@ -59,6 +59,17 @@ pub enum MountError {
         /// Why.
         cause: io::Error,
     },
+    /// Bytes were lost that nobody waited for, and nobody has been told.
+    #[error(
+        "bytes of {} files could not be written to the directory, and no program was told: {}; the next mount tells whoever \
+         flushes them",
+        files.len(),
+        named(files)
+    )]
+    Untold {
+        /// The files, by where they are as far as that is known.
+        files: Vec<String>,
+    },
     /// The system refuses to mount.
     #[error("cannot mount at {path}: {cause}; `quire doctor` says what FUSE needs here")]
     Mount {
@@ -70,6 +81,14 @@ pub enum MountError {
     /// A thread can't be started.
     #[error("starting the mount's threads: {0}")]
     Threads(io::Error),
+}
+
+/// Most files that a message names.
+const MOST_NAMED: usize = 10;
+
+fn named(files: &[String]) -> String {
+    let more = if files.len() > MOST_NAMED { ", …" } else { "" };
+    files[..files.len().min(MOST_NAMED)].join(", ") + more
 }
 
 /// What an operation for a program comes to.

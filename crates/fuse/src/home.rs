@@ -4,12 +4,13 @@
 //! BACKING/.quire/lock      locked while mounted, so that there is one mount at a time
 //! BACKING/.quire/witness   which log belongs to this directory (see `quire_durable::cache`)
 //! BACKING/.quire/volumes   which volume of the log is which file (see `table.rs`)
+//! BACKING/.quire/failures  inode numbers of files with lost bytes of which no program was told before the last unmount
 //! BACKING/.quire/lost/     bytes from the log whose file is gone
 //! ```
 //! Relies on locks of files ending with the process, however that ends. The folder is not seen through the mount.
 
 use std::fs::{self, File, TryLockError};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use crate::error::MountError;
 /// Name of the hidden folder.
 pub const FOLDER: &str = ".quire";
 const LOST: &str = "lost";
+const FAILURES: &str = "failures";
 
 /// The folder, open and locked.
 pub struct Home {
@@ -80,6 +82,40 @@ impl Home {
             }
             result => Ok(result?),
         }
+    }
+
+    /// Inode numbers of the files of which bytes were lost before this mount, without a program having been told.
+    ///
+    /// # Errors
+    /// The directory's device fails, or there is something else in that file.
+    pub fn failures(&self) -> Result<Vec<u64>, MountError> {
+        let path = self.path.join(FOLDER).join(FAILURES);
+        let failed = |cause| MountError::Backing { path: path.clone(), cause };
+        let text = match fs::read_to_string(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            text => text.map_err(failed)?,
+        };
+        let numbers: Result<_, _> = text.lines().map(str::parse).collect();
+        numbers.map_err(|_| failed(io::ErrorKind::InvalidData.into()))
+    }
+
+    /// Has the next mount know these; see [`Home::failures`].
+    ///
+    /// # Errors
+    /// The directory's device fails.
+    pub fn keep_failures(&self, inodes: &[u64]) -> io::Result<()> {
+        let path = self.path.join(FOLDER).join(FAILURES);
+        if inodes.is_empty() {
+            let removed = fs::remove_file(&path);
+            return removed.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) });
+        }
+        let next = path.with_extension("next");
+        let text: String = inodes.iter().map(|ino| format!("{ino}\n")).collect();
+        let mut file = File::create(&next)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&next, &path)?;
+        quire_sys::file::sync_directory(&self.path.join(FOLDER))
     }
 
     /// A new file for bytes whose own file is gone.
@@ -152,6 +188,20 @@ impl Fast {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn failures_are_kept_until_there_are_none_and_damage_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::open(dir.path()).unwrap();
+        assert!(home.failures().unwrap().is_empty());
+        home.keep_failures(&[]).unwrap();
+        home.keep_failures(&[3, 77]).unwrap();
+        assert_eq!(home.failures().unwrap(), [3, 77]);
+        fs::write(dir.path().join(FOLDER).join(FAILURES), "3\nx").unwrap();
+        assert!(matches!(home.failures(), Err(MountError::Backing { .. })));
+        home.keep_failures(&[]).unwrap();
+        assert!(home.failures().unwrap().is_empty());
+    }
 
     #[test]
     fn a_directory_and_a_log_are_used_by_one_mount_at_a_time() {

@@ -8,9 +8,6 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use quire_durable::cache::WriteContext;
-use quire_sys::file::sync_file_system;
-
 use crate::bodies::Body;
 use crate::engine::Engine;
 
@@ -18,8 +15,6 @@ use crate::engine::Engine;
 const PERIOD: Duration = Duration::from_millis(500);
 /// When bytes of a new file are flushed that no program flushed.
 const PROMISE: Duration = Duration::from_secs(1);
-/// More files than these at a time are flushed by flushing the whole file system.
-const FEW: usize = 8;
 /// How long a file of which nothing is pending is kept after its last use.
 const IDLE: Duration = Duration::from_secs(2);
 
@@ -59,35 +54,13 @@ fn rounds(engine: &Weak<Engine>, stopped: &Receiver<()>, mut also: impl FnMut())
             retry(&engine, &body);
             engine.retire(&body, IDLE);
         }
-        settle(&engine);
+        engine.settle(PROMISE);
         round += 1;
         if round.is_multiple_of(2) {
             engine.bury();
         }
         also();
     }
-}
-
-/// Flushes what lies in the directory's files without having been flushed, and is old.
-fn settle(engine: &Engine) {
-    if engine.straight.count() == 0 {
-        return;
-    }
-    let is_old = |body: &Body| body.state().straight_since.is_some_and(|since| since.elapsed() >= PROMISE);
-    let old: Vec<_> = engine.bodies.all().into_iter().filter(|body| is_old(body)).collect();
-    if old.len() <= FEW {
-        for body in &old {
-            // A failure is kept with the file, and told to whoever flushes it.
-            let _ = engine.pay_debt(body, false, &WriteContext::current());
-        }
-    } else {
-        // First of all: what is written meanwhile is not flushed by this.
-        old.iter().for_each(|body| engine.straight.end(&mut body.state()));
-        if let Err(error) = sync_file_system(&engine.home.root) {
-            tracing::warn!(%error, "flushing new files failed: whoever flushes one hears of it");
-        }
-    }
-    old.iter().for_each(|body| engine.let_go(body));
 }
 
 /// A device that was full may have room again.

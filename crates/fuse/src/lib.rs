@@ -18,6 +18,7 @@ mod debt;
 mod dirs;
 mod engine;
 mod error;
+mod flushes;
 mod graves;
 pub mod home;
 mod janitor;

@@ -166,7 +166,8 @@ impl Names {
         let dir = self.parent(parent, name)?;
         at::make_node(&dir.place, name, maker.mode, rdev)?;
         let (place, facts) = self.finish(&dir, name, maker, false)?;
-        self.engine.owe(facts.ino, Owed { always: true, attributes: false });
+        self.engine.made(facts.ino);
+        self.engine.owe(facts.ino, Owed::NAME);
         Ok(self.known(place, &facts))
     }
 
@@ -199,7 +200,7 @@ impl Names {
     pub fn add_name(&self, number: u64, parent: u64, name: &OsStr) -> Answer<FileAttr> {
         let (node, dir) = (self.node(number)?, self.parent(parent, name)?);
         at::add_name(&node.place, &dir.place, name)?;
-        self.engine.owe(node.ino, Owed { always: true, attributes: false });
+        self.engine.owe(node.ino, Owed::NAME);
         self.look_up(parent, name)
     }
 
@@ -212,7 +213,7 @@ impl Names {
         let before = at::facts_at(&dir.place, name)?;
         at::remove(&dir.place, name, is_directory)?;
         if before.kind == Kind::File {
-            self.engine.lost_name(before.ino, &dir.place);
+            self.engine.lost_name(before.ino, before.links, &dir.place);
         }
         Ok(())
     }
@@ -227,12 +228,12 @@ impl Names {
         let replaced = at::facts_at(&to_dir.place, to.1).ok();
         at::rename(&from_dir.place, from.1, &to_dir.place, to.1, existing)?;
         for facts in [Some(&moved), replaced.as_ref()].into_iter().flatten().filter(|facts| facts.kind == Kind::File) {
-            self.engine.owe(facts.ino, Owed { always: true, attributes: false });
+            self.engine.owe(facts.ino, Owed::NAME);
         }
         if existing == OnExisting::Replace
             && let Some(replaced) = replaced.filter(|replaced| replaced.kind == Kind::File && replaced.ino != moved.ino)
         {
-            self.engine.lost_name(replaced.ino, &to_dir.place);
+            self.engine.lost_name(replaced.ino, replaced.links, &to_dir.place);
         }
         Ok(())
     }

@@ -24,6 +24,7 @@ use crate::engine::Engine;
 use crate::error::MountError;
 use crate::home::{FOLDER, Fast, Home};
 use crate::table::{Attached, Entry, Place, TABLE, Table};
+use crate::unsynced::Owed;
 
 /// What was found when the log was opened.
 #[derive(Clone, Debug, Default)]
@@ -70,6 +71,9 @@ pub fn start(config: &MountConfig) -> Result<(Engine, Fast, Recovered), MountErr
     })?;
     let tasks = &config.cache.tasks;
     let engine = Engine::new(cache, home, table.table, config.rules.clone(), config.wrap_slow.clone(), tasks);
+    for ino in engine.home.failures()? {
+        engine.unsynced.note(ino, Owed { failure: true, ..Owed::ALL });
+    }
     find(&engine, &wanted, table.entries, &mut found)?;
     Ok((engine, fast, found))
 }

@@ -155,20 +155,28 @@ impl Mounted {
         for body in engine.bodies.all() {
             body.times.tell(&body.file, true);
         }
+        engine.settle(Duration::ZERO);
         engine.bury();
         let written_back = match drain {
             Some(tell) => drained(&engine, Some(tell)),
             None => Ok(()),
         };
         let stats = report::stats(&engine, &who, &about);
+        let failures = engine.failures();
+        let kept = engine.home.keep_failures(&failures.iter().map(|(ino, _)| *ino).collect::<Vec<_>>());
         let Engine { cache, home, .. } = engine;
         let closed = cache.close();
         // Names, and whatever else nobody asked to be flushed.
         let synced = home.sync();
         drop(home);
+        if let Err(error) = kept {
+            tracing::error!(%error, "which files have lost bytes is not known to the next mount");
+        }
         written_back.and(closed)?;
-        synced?;
-        Ok(stats)
+        if failures.is_empty() {
+            return synced.map(|()| stats);
+        }
+        Err(MountError::Untold { files: failures.into_iter().map(|(_, name)| name).collect() })
     }
 }
 

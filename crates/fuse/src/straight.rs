@@ -78,7 +78,7 @@ impl Straight {
         })();
         // Once more: a flush that began before may have ended it.
         self.begin(&mut body.state());
-        body.debt.owe(Owed { always: true, attributes: false });
+        body.debt.owe(Owed::NAME);
         Some(written)
     }
 }

@@ -1,6 +1,8 @@
-//! Files whose names, lengths or permissions were changed and have not been made durable since, while nobody has them open.
+//! Files whose names, lengths or permissions were changed and have not been made durable since, while nobody has them open; and
+//! files of which bytes are lost without a program having been told.
 //!
-//! A later `fsync` must make those durable, too. Relies on inode numbers; one that is used again costs a needless flush.
+//! A later `fsync` must make the former durable, too, and tell of the latter. Relies on inode numbers, and on being told
+//! ([`Unsynced::begin`]) when one is used again.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
@@ -15,12 +17,25 @@ pub struct Owed {
     pub always: bool,
     /// Permissions, owner, times, attributes: flushes that are not for data only.
     pub attributes: bool,
+    /// A failure: a flush that nobody waited for lost bytes, and no program has been told.
+    pub failure: bool,
+}
+
+impl Owed {
+    /// The name or the length.
+    pub const NAME: Self = Self { always: true, attributes: false, failure: false };
+    /// What is known about the file besides name and length.
+    pub const ATTRIBUTES: Self = Self { always: false, attributes: true, failure: false };
+    /// Both.
+    pub const ALL: Self = Self { always: true, attributes: true, failure: false };
 }
 
 #[derive(Debug, Default)]
 struct State {
     always: HashSet<u64>,
     attributes: HashSet<u64>,
+    /// Never too many to be kept: each is a failure of the device.
+    failures: HashSet<u64>,
     /// There were too many: every file owes everything.
     overflowed: bool,
 }
@@ -41,6 +56,9 @@ impl Unsynced {
         if owed.attributes {
             state.attributes.insert(ino);
         }
+        if owed.failure {
+            state.failures.insert(ino);
+        }
         if state.always.len() + state.attributes.len() > MOST {
             state.always.clear();
             state.attributes.clear();
@@ -52,7 +70,21 @@ impl Unsynced {
     pub fn take(&self, ino: u64) -> Owed {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let (always, attributes) = (state.always.remove(&ino), state.attributes.remove(&ino));
-        Owed { always: always || state.overflowed, attributes: attributes || state.overflowed }
+        let failure = state.failures.remove(&ino);
+        Owed { always: always || state.overflowed, attributes: attributes || state.overflowed, failure }
+    }
+
+    /// The file with this inode number is gone: the next that has the number owes nothing of this one's.
+    pub fn begin(&self, ino: u64) {
+        self.take(ino);
+    }
+
+    /// Inode numbers of the files of which bytes are lost without a program having been told, in order.
+    pub fn failures(&self) -> Vec<u64> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failures: Vec<u64> = state.failures.iter().copied().collect();
+        failures.sort_unstable();
+        failures
     }
 }
 
@@ -63,12 +95,24 @@ mod tests {
     #[test]
     fn what_is_owed_is_told_once_and_never_forgotten() {
         let unsynced = Unsynced::default();
-        unsynced.note(1, Owed { always: true, attributes: false });
-        assert_eq!(unsynced.take(1), Owed { always: true, attributes: false });
+        unsynced.note(1, Owed::NAME);
+        assert_eq!(unsynced.take(1), Owed::NAME);
         assert_eq!(unsynced.take(1), Owed::default());
+        unsynced.note(7, Owed { failure: true, ..Owed::NAME });
         for ino in 0..=MOST as u64 {
-            unsynced.note(ino, Owed { always: false, attributes: true });
+            unsynced.note(ino, Owed::ATTRIBUTES);
         }
-        assert_eq!(unsynced.take(5), Owed { always: true, attributes: true });
+        assert_eq!(unsynced.take(5), Owed::ALL);
+        assert_eq!(unsynced.failures(), [7]);
+        assert_eq!(unsynced.take(7), Owed { failure: true, ..Owed::ALL });
+        assert_eq!(unsynced.take(7), Owed::ALL);
+    }
+
+    #[test]
+    fn a_new_file_owes_nothing_of_the_one_that_had_its_number() {
+        let unsynced = Unsynced::default();
+        unsynced.note(1, Owed { failure: true, ..Owed::ALL });
+        unsynced.begin(1);
+        assert_eq!((unsynced.take(1), unsynced.failures().len()), (Owed::default(), 0));
     }
 }

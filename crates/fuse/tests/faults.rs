@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{Place, possible};
+use common::{Place, possible, skipped};
 use quire_device::{Action, Alignment, Device, DeviceError, Queue, Transfer, errno};
 use quire_durable::cache::Policy;
 
@@ -279,7 +279,7 @@ impl Small {
         if done.is_ok_and(|status| status.success()) {
             return Some(Self(path.to_owned()));
         }
-        println!("skipped: a small file system can't be mounted here");
+        skipped("a small file system can't be mounted here");
         None
     }
 }

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::thread;
 
-use common::{Place, Running, possible};
+use common::{Place, Running, possible, skipped};
 use quire_device::Gate;
 use quire_durable::cache::{Policy, Tasks};
 use quire_fuse::Rules;
@@ -46,7 +46,7 @@ fn scene(rules: &str) -> Option<Scene> {
     place.config.wrap_slow = Some(Arc::new(move |inner| same.before(inner)));
     let run = place.mount();
     if run.mounted().stats()["file_locks"].is_null() {
-        println!("skipped: the system doesn't tell what threads sleep in");
+        skipped("the system doesn't tell what threads sleep in");
         return None;
     }
     std::fs::create_dir(run.at("pg_wal")).unwrap();

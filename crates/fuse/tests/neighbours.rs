@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{Dice, Place, possible};
+use common::{Dice, Place, possible, skipped};
 use quire_durable::cache::Policy;
 use quire_sys::shared_map::SharedMap;
 
@@ -35,7 +35,7 @@ fn other_users_get_what_permissions_give_them_and_no_more() {
         return;
     }
     if quire_sys::task::user_of(std::process::id()) != Some(0) {
-        return println!("skipped: only root can be somebody else");
+        return skipped("only root can be somebody else");
     }
     let mut place = Place::new(Policy::All);
     fs::set_permissions(place.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();

@@ -216,7 +216,7 @@ impl Server {
                 NewTime::At(time) => self.engine.set_modified(node.ino, time),
             }
         }
-        self.engine.owe(node.ino, Owed { always: false, attributes: true });
+        self.engine.owe(node.ino, Owed::ATTRIBUTES);
         self.names.attr(number)
     }
 
@@ -232,7 +232,7 @@ impl Server {
     fn set_attribute(&self, number: u64, name: &OsStr, value: &[u8], flags: i32) -> Answer<()> {
         let node = self.names.node(number)?;
         if xattrs::set(number, &node, name, value, flags, &self.who)? {
-            self.engine.owe(node.ino, Owed { always: false, attributes: true });
+            self.engine.owe(node.ino, Owed::ATTRIBUTES);
         }
         Ok(())
     }
@@ -244,7 +244,7 @@ impl Server {
     fn remove_attribute(&self, number: u64, name: &OsStr) -> Answer<()> {
         let node = self.names.node(number)?;
         xattrs::remove(number, &node, name)?;
-        self.engine.owe(node.ino, Owed { always: false, attributes: true });
+        self.engine.owe(node.ino, Owed::ATTRIBUTES);
         Ok(())
     }
 }

@@ -7,6 +7,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod failures;
 mod lab;
 mod recorder;
 
@@ -14,7 +15,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use common::{Dice, possible};
+use common::{Dice, possible, skipped};
 use lab::{FileSystem, Loop, empty_file_system};
 use quire_durable::cache::{Policy, Tasks};
 use quire_fuse::{MountConfig, Mounted};
@@ -259,11 +260,11 @@ fn setting(name: &str) -> Option<String> {
 fn cut_power(policy: Policy, share: usize) {
     let bench = match Bench::new(policy) {
         Ok(bench) if quire_sys::task::user_of(std::process::id()) == Some(0) => bench,
-        Ok(_) => return println!("skipped: block devices take root"),
-        Err(error) => return println!("skipped: {error}"),
+        Ok(_) => return skipped("block devices take root"),
+        Err(error) => return skipped(&error),
     };
     let (history, promises) = match bench.record() {
-        Err(error) if error.contains("losetup") => return println!("skipped: {error}"),
+        Err(error) if error.contains("losetup") => return skipped(&error),
         recorded => recorded.unwrap(),
     };
     let seed = setting("QUIRE_POWER_SEED").and_then(|text| text.parse().ok()).unwrap_or(1);

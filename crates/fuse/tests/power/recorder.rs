@@ -32,6 +32,8 @@ enum Event {
 struct State {
     disks: [Vec<u8>; 2],
     events: Vec<Event>,
+    /// Writes of sectors full of this byte fail.
+    refused: Option<u8>,
 }
 
 /// All that happened, in order.
@@ -43,6 +45,11 @@ pub struct History {
 impl History {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on writes of sectors full of `byte` fail, and those of no others.
+    pub fn refuse(&self, byte: Option<u8>) {
+        self.state().refused = byte;
     }
 
     /// How much has happened by now.
@@ -166,6 +173,11 @@ impl Filesystem for Recorder {
         let offset = offset as usize;
         if offset + bytes.len() > state.disks[disk].len() {
             return reply.error(Errno::ENOSPC);
+        }
+        if let Some(byte) = state.refused
+            && bytes.chunks(512).any(|sector| sector.iter().all(|&each| each == byte))
+        {
+            return reply.error(Errno::EIO);
         }
         state.disks[disk][offset..offset + bytes.len()].copy_from_slice(bytes);
         state.events.push(Event::Write { disk, offset, bytes: bytes.to_vec() });
