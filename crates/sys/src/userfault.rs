@@ -506,7 +506,7 @@ mod tests {
                 byte.store(2, Ordering::SeqCst);
                 done.store(true, Ordering::SeqCst);
             });
-            std::thread::sleep(std::time::Duration::from_millis(20));
+            assert!(fault.wait(None).unwrap());
             assert_eq!((fault.drain(), fault.drain()), (1, 0));
             assert_eq!((byte.load(Ordering::SeqCst), done.load(Ordering::SeqCst)), (1, false));
             fault.write_protect(memory.base(), memory.len(), false, false).unwrap();

@@ -88,12 +88,22 @@ impl Served {
 
     /// Waits for its end.
     pub fn ended(&mut self) -> ExitStatus {
+        self.await_end(|_| ())
+    }
+
+    /// Sends a signal again and again until it ends.
+    pub fn ended_by(&mut self, name: &str) -> ExitStatus {
+        self.await_end(|server| server.signal(name))
+    }
+
+    fn await_end(&mut self, meanwhile: impl Fn(&Self)) -> ExitStatus {
         let end = Instant::now() + PATIENCE;
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status;
             }
             assert!(Instant::now() < end, "it does not end");
+            meanwhile(self);
             std::thread::sleep(Duration::from_millis(5));
         }
     }
