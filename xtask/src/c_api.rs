@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 
 use crate::install::{self, Places};
 use crate::packages::on_path;
-use crate::steps::{self, Tally, cargo};
+use crate::steps::{self, Tally};
 
 const TESTS: &str = "crates/capi/tests/c";
 const EXAMPLE: &str = "crates/capi/examples/table.c";
@@ -39,19 +39,13 @@ struct Workshop {
 
 /// Builds, installs, compiles and runs all of it.
 pub fn run() -> anyhow::Result<Tally> {
-    let status = cargo().args(["build", "--quiet", "--release", "--package", "quire-capi"]).status()?;
-    if !status.success() {
-        bail!("the release build of quire-capi failed");
-    }
+    steps::release_binary()?;
     let folder = steps::target_dir()?.join("c-api");
     let workshop = Workshop { prefix: folder.join("prefix"), programs: folder.join("programs") };
     std::fs::create_dir_all(&workshop.programs)?;
     install::library(&Places::below(workshop.prefix.clone()))?;
     let mut total = Tally::default();
-    let mut add = |tally: Tally| {
-        total.passed += tally.passed;
-        total.failed += tally.failed;
-    };
+    let mut add = |tally: Tally| total += tally;
     add(as_one("the header in all dialects", workshop.check_header()));
     add(as_one("exported names", workshop.check_exports()));
     let sanitized = workshop.has_sanitizer();
@@ -91,11 +85,11 @@ fn as_one(name: &str, result: anyhow::Result<()>) -> Tally {
     match result {
         Ok(()) => {
             println!("test {name} ... ok");
-            Tally { passed: 1, failed: 0 }
+            Tally::one()
         }
         Err(error) => {
             println!("test {name} ... FAILED: {error:#}");
-            Tally { passed: 0, failed: 1 }
+            Tally::one_failure(name)
         }
     }
 }

@@ -11,8 +11,12 @@ mod fuzz;
 mod header;
 mod install;
 mod layers;
+mod load;
+mod loom;
 mod packages;
 mod peers;
+mod plan;
+mod rounds;
 mod rows;
 mod sanitize;
 mod sources;
@@ -37,11 +41,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Task {
     /// Everything: packages, format, clippy, layers, tidy, all tests, peers, crashes, bench shape, fuzz smoke
-    Test {
-        /// Only the steps whose name contains this
-        #[arg(long)]
-        only: Option<String>,
-    },
+    Test(test::Choice),
     /// Check that crates depend on lower rows only and that modules have no cycles
     Layers,
     /// Check the house rules of the source: headers, sizes, SAFETY, system calls, licence, READMEs
@@ -110,7 +110,7 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     let done = match cli.task {
-        Task::Test { only } => test::run(only.as_deref()),
+        Task::Test(choice) => test::run(&choice),
         Task::Layers => layers::run(),
         Task::Tidy => tidy::run(),
         Task::Bench { args } => steps::release_binary().and_then(|quire| steps::bench(&quire, &args)),

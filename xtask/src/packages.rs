@@ -50,12 +50,14 @@ pub fn ensure() -> anyhow::Result<()> {
     if !is_root() || !on_path("apt-get") {
         bail!("install these packages first (as root: apt-get install {})", missing.join(" "));
     }
+    println!("packages: asking for the newest lists (apt-get update)");
     // A stale list or a mirror that is away for a moment only matters if the installation then fails.
     if let Err(error) = apt(&["update", "-qq"]) {
         println!("packages: {error:#}; trying the installation all the same");
     }
     let mut words = vec!["install", "-y", "-qq", "--no-install-recommends"];
     words.extend(&missing);
+    println!("packages: installing them (apt-get install); this may take minutes");
     apt(&words)?;
     let still = self::missing();
     if still.is_empty() { Ok(()) } else { bail!("installed, but still not usable: {}", still.join(", ")) }

@@ -156,9 +156,7 @@ pub fn measure(quire: &Path) -> anyhow::Result<Tally> {
     proof.args(["measure", "-m", "all", "-s", "8", "-p", "-x", "snap", "-t"]);
     let mut tally = Tally::default();
     for command in [table, proof] {
-        let Tally { passed, failed } = steps::run(command, Duration::from_secs(60))?;
-        tally.passed += passed;
-        tally.failed += failed;
+        tally += steps::run(command, Duration::from_secs(60))?;
     }
     let text = std::fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
     let report: Value = serde_json::from_str(&text).context("the figures are not JSON")?;

@@ -4,21 +4,74 @@
 //! command counts as one test. A command that runs past its limit is ended with all that it started.
 
 use std::io::{BufRead, BufReader};
+use std::ops::AddAssign;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 
+/// A command that prints nothing for so long is said to be running still.
+const SILENCE: Duration = Duration::from_secs(30);
+/// Most names of failed tests that a tally keeps.
+const MOST_NAMES: usize = 50;
+
+/// Every limit of time is multiplied by this.
+static PATIENCE: AtomicU32 = AtomicU32::new(1);
+
+/// Multiplies every limit of time from now on, for a machine that is busy with something else.
+pub fn set_patience(factor: u32) {
+    PATIENCE.store(factor, Ordering::Relaxed);
+}
+
 /// How the tests of a step ended.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Tally {
     /// Tests that passed.
     pub passed: u64,
     /// Tests that failed.
     pub failed: u64,
+    /// Names of those that failed, as far as they were printed.
+    pub failures: Vec<String>,
+}
+
+impl Tally {
+    /// One test that passed.
+    pub fn one() -> Self {
+        Self { passed: 1, ..Self::default() }
+    }
+
+    /// One test that failed.
+    pub fn one_failure(name: &str) -> Self {
+        Self { failed: 1, failures: vec![name.to_owned()], ..Self::default() }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.passed + self.failed == 0
+    }
+
+    /// Takes in what a line of a test program says.
+    fn note(&mut self, line: &str) {
+        if let Some((passed, failed)) = counted(line) {
+            self.passed += passed;
+            self.failed += failed;
+        } else if let Some(name) = failed_name(line)
+            && self.failures.len() < MOST_NAMES
+        {
+            self.failures.push(name.to_owned());
+        }
+    }
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.failures.extend(other.failures);
+    }
 }
 
 /// The cargo that started us.
@@ -40,27 +93,31 @@ pub fn run(mut command: Command, limit: Duration) -> anyhow::Result<Tally> {
             }
         }
     });
-    let status = wait(&mut child, limit)?;
     let mut tally = Tally::default();
-    // Whoever still holds the pipe after the child's end must not hold us: take what has come until then.
+    let limit = limit * PATIENCE.load(Ordering::Relaxed);
+    let succeeded = wait(&mut child, limit, &lines, &mut tally)?;
+    // A process that still holds the pipe after the child's end must not hold this one: what has come until then counts.
     while let Ok(line) = lines.recv_timeout(Duration::from_millis(500)) {
-        if let Some(counted) = counted(&line) {
-            tally.passed += counted.passed;
-            tally.failed += counted.failed;
-        }
+        tally.note(&line);
     }
-    if status && tally == Tally::default() {
+    if succeeded && tally.is_empty() {
         tally.passed = 1;
     }
-    if !status && tally.failed == 0 {
+    if !succeeded && tally.failed == 0 {
         tally.failed = 1;
     }
     Ok(tally)
 }
 
-fn wait(child: &mut Child, limit: Duration) -> anyhow::Result<bool> {
+/// Waits for the child's end, takes in its lines, and says when there are none for long. Whether it succeeded.
+fn wait(child: &mut Child, limit: Duration, lines: &mpsc::Receiver<String>, tally: &mut Tally) -> anyhow::Result<bool> {
     let started = Instant::now();
+    let mut told = started;
     loop {
+        while let Ok(line) = lines.try_recv() {
+            tally.note(&line);
+            told = Instant::now();
+        }
         if let Some(status) = child.try_wait()? {
             if !status.success() {
                 println!("the command ended with {status}");
@@ -74,11 +131,16 @@ fn wait(child: &mut Child, limit: Duration) -> anyhow::Result<bool> {
             let _ = child.wait();
             return Ok(false);
         }
+        if told.elapsed() > SILENCE {
+            println!("... running for {} s, at most {} s", started.elapsed().as_secs(), limit.as_secs());
+            told = Instant::now();
+        }
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
-fn counted(line: &str) -> Option<Tally> {
+/// Passed and failed tests, if this is a closing line of a test program.
+fn counted(line: &str) -> Option<(u64, u64)> {
     let line = line.trim();
     let figures = match line.strip_prefix("test result: ") {
         Some(rest) => rest.split_once(". ")?.1,
@@ -88,18 +150,48 @@ fn counted(line: &str) -> Option<Tally> {
     let mut words = figures.split([' ', ',', ';']).filter(|word| !word.is_empty());
     let passed = words.next()?.parse().ok()?;
     let (word, failed) = (words.next()?, words.next()?.parse().ok()?);
-    (word == "passed" && words.next()? == "failed").then_some(Tally { passed, failed })
+    (word == "passed" && words.next()? == "failed").then_some((passed, failed))
 }
 
-/// Builds the release binary, and beside it the preload library, and returns the binary's path.
+/// The name of the test that this line says has failed: `test NAME ... FAILED` (cargo) or `FAIL NAME`.
+fn failed_name(line: &str) -> Option<&str> {
+    if let Some(rest) = line.strip_prefix("test ") {
+        let (name, verdict) = rest.split_once(" ... ")?;
+        return verdict.starts_with("FAILED").then_some(name);
+    }
+    line.trim_start().strip_prefix("FAIL ").map(str::trim)
+}
+
+/// What the steps need of the release build: the binary, the preload library, the C API and the fuzz loop. One build for
+/// all, since what a build of fewer packages asks of their dependencies may differ, and these are then built twice.
+const RELEASED: [&str; 4] = ["quire", "quire-preload", "quire-capi", "quire-fuzz"];
+
+/// Makes the release build and returns the binary's path.
 pub fn release_binary() -> anyhow::Result<PathBuf> {
-    let status =
-        cargo().args(["build", "--quiet", "--release", "--package", "quire", "--package", "quire-preload"]).status()?;
-    if !status.success() {
+    let mut command = cargo();
+    command.args(["build", "--release"]);
+    for package in RELEASED {
+        command.args(["--package", package]);
+    }
+    if !command.status()?.success() {
         bail!("the release build failed");
     }
-    let binary = target_dir()?.join("release/quire");
-    if binary.is_file() { Ok(binary) } else { bail!("{} was not built", binary.display()) }
+    binary()
+}
+
+/// The binary of the last release build.
+pub fn binary() -> anyhow::Result<PathBuf> {
+    released("quire")
+}
+
+/// The fuzz loop of the last release build.
+pub fn smoke_binary() -> anyhow::Result<PathBuf> {
+    released("smoke")
+}
+
+fn released(name: &str) -> anyhow::Result<PathBuf> {
+    let path = target_dir()?.join("release").join(name);
+    if path.is_file() { Ok(path) } else { bail!("{} is not built: `--only 'release build'` makes it", path.display()) }
 }
 
 /// Where cargo puts what it builds.
@@ -123,10 +215,17 @@ mod tests {
     #[test]
     fn closing_lines_of_test_programs_are_counted() {
         let cargo = "test result: ok. 17 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out";
-        assert_eq!(counted(cargo), Some(Tally { passed: 17, failed: 0 }));
-        assert_eq!(counted("12 passed, 3 failed"), Some(Tally { passed: 12, failed: 3 }));
+        assert_eq!(counted(cargo), Some((17, 0)));
+        assert_eq!(counted("12 passed, 3 failed"), Some((12, 3)));
         assert_eq!(counted("12 passed"), None);
         assert_eq!(counted("all 12 passed, 3 failed"), None);
+    }
+
+    #[test]
+    fn failed_tests_are_known_by_name() {
+        assert_eq!(failed_name("test a::b ... FAILED"), Some("a::b"));
+        assert_eq!(failed_name("FAIL  the log is whole"), Some("the log is whole"));
+        assert_eq!((failed_name("test a::b ... ok"), failed_name("no FAIL here")), (None, None));
     }
 
     #[test]
@@ -136,8 +235,10 @@ mod tests {
             command.args(["-c", code]);
             run(command, Duration::from_secs(20)).unwrap()
         };
-        assert_eq!(ends("exit 0"), Tally { passed: 1, failed: 0 });
-        assert_eq!(ends("echo 2 passed, 0 failed; exit 1"), Tally { passed: 2, failed: 1 });
+        assert_eq!(ends("exit 0"), Tally::one());
+        let told = "echo 'test slow ... FAILED'; echo 2 passed, 1 failed; exit 1";
+        assert_eq!(ends(told), Tally { passed: 2, failed: 1, failures: vec!["slow".into()] });
+        assert_eq!(ends("exit 1").failed, 1);
     }
 
     #[test]
@@ -145,7 +246,7 @@ mod tests {
         let mut command = Command::new("sh");
         command.args(["-c", "sleep 60 & sleep 60"]);
         let began = Instant::now();
-        assert_eq!(run(command, Duration::from_millis(100)).unwrap(), Tally { passed: 0, failed: 1 });
+        assert_eq!(run(command, Duration::from_millis(100)).unwrap().failed, 1);
         assert!(began.elapsed() < Duration::from_secs(30));
     }
 }

@@ -4,14 +4,14 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{PAGE, number, numbered, plain_map, put_number, small_config};
+use common::{PAGE, number, numbered, plain_map, put_number, small_pool};
 use quire_device::{Action, Directory, Fault, Faulty, Trigger, errno};
-use quire_pool::{Map, PageNo, Pool, PoolConfig, PoolError};
+use quire_pool::{Map, PageNo, Pool, PoolError};
 
 fn faulty_map(pages: u64, budget: usize, trigger: Trigger) -> (Arc<Pool>, Map, Faulty) {
     let (memory, _) = numbered(pages);
     let faulty = Faulty::new(Arc::new(memory), vec![(trigger, Fault::Error(errno::EIO))]);
-    let pool = Pool::new(PoolConfig { patience_ms: 10, ..small_config(budget) }).unwrap();
+    let pool = small_pool(budget);
     let map = plain_map(&pool, faulty.open_to_write("numbered").unwrap());
     (pool, map, faulty)
 }

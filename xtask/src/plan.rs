@@ -1,0 +1,155 @@
+//! The steps of `test`: their names, what each does, and which of them look at the source only.
+//!
+//! Relies on the steps being independent, apart from the packages and the release build, which come early and whose outcome
+//! the later ones find in [`World`].
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::bail;
+
+use crate::steps::{self, Tally, cargo};
+use crate::{c_api, docs, layers, loom, packages, peers, tidy};
+
+const MINUTE: Duration = Duration::from_secs(60);
+/// Folders of Python tests, and how long one file of each may take.
+const FOLDERS: [(&str, Duration); 4] = [
+    ("tests/clients", Duration::from_secs(180)),
+    ("tests/compat", Duration::from_secs(300)),
+    ("tests/crash", Duration::from_secs(300)),
+    ("tests/preload", Duration::from_secs(300)),
+];
+
+/// What earlier steps have found out for later ones.
+#[derive(Default)]
+pub struct World {
+    /// The packages are not there.
+    lacks_packages: bool,
+    /// How the release build ended, if there was one.
+    build: Option<Result<PathBuf, ()>>,
+}
+
+impl World {
+    /// The release binary, for a step that needs the packages, too.
+    fn quire(&self) -> anyhow::Result<PathBuf> {
+        if self.lacks_packages {
+            bail!("not run: packages are missing");
+        }
+        match &self.build {
+            Some(Ok(path)) => Ok(path.clone()),
+            Some(Err(())) => bail!("not run: the release build failed"),
+            // Of an earlier call, for `--only`.
+            None => steps::binary(),
+        }
+    }
+}
+
+type Work = Box<dyn Fn(&mut World) -> anyhow::Result<Tally>>;
+
+/// A step.
+pub struct Step {
+    /// What it is called in the summary, and by `--only`.
+    pub name: String,
+    /// It looks at the source, so a second time tells nothing new.
+    pub is_static: bool,
+    work: Work,
+}
+
+impl Step {
+    fn new(name: impl Into<String>, work: impl Fn(&mut World) -> anyhow::Result<Tally> + 'static) -> Self {
+        Self { name: name.into(), is_static: false, work: Box::new(work) }
+    }
+
+    /// A step that passes or fails as one and looks at the source only.
+    fn check(name: &str, work: impl Fn() -> anyhow::Result<()> + 'static) -> Self {
+        Self { is_static: true, ..Self::new(name, move |_| work().map(|()| Tally::one())) }
+    }
+
+    /// A step with the release binary.
+    fn with_binary(
+        name: impl Into<String>,
+        work: impl Fn(&std::path::Path) -> anyhow::Result<Tally> + 'static,
+    ) -> Self {
+        Self::new(name, move |world| work(&world.quire()?))
+    }
+
+    /// Does it; what can't be done counts as one failure.
+    pub fn run(&self, world: &mut World) -> Tally {
+        (self.work)(world).unwrap_or_else(|error| {
+            println!("{error:#}");
+            Tally::one_failure(&format!("{}: {error:#}", self.name))
+        })
+    }
+}
+
+/// All steps in their order.
+pub fn steps() -> anyhow::Result<Vec<Step>> {
+    let mut all = vec![
+        Step {
+            is_static: true,
+            ..Step::new("packages", |world| {
+                let done = packages::ensure();
+                world.lacks_packages = done.is_err();
+                done.map(|()| Tally::one())
+            })
+        },
+        Step::check("format", || succeed(cargo_with(&["fmt", "--all", "--check"]), MINUTE)),
+        Step::check("clippy", || {
+            succeed(cargo_with(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]), 15 * MINUTE)
+        }),
+        Step::check("layers", layers::run),
+        Step::check("tidy", tidy::run),
+        Step::new("cargo test", |_| steps::run(cargo_with(&["test", "--workspace", "--no-fail-fast"]), 25 * MINUTE)),
+        Step::new("loom", |_| loom::run(20 * MINUTE)),
+        Step {
+            is_static: true,
+            ..Step::new("release build", |world| {
+                let built = steps::release_binary();
+                world.build = Some(built.as_ref().map(Clone::clone).map_err(|_| ()));
+                built.map(|_| Tally::one())
+            })
+        },
+        Step::check("docs --check", || docs::run(true)),
+        Step::new("C API", |_| c_api::run()),
+    ];
+    for (folder, limit) in FOLDERS {
+        for file in peers::python_files(folder)? {
+            all.push(Step::with_binary(file.display().to_string(), move |quire| peers::python(&file, quire, limit)));
+        }
+    }
+    all.push(Step::with_binary("measure", peers::measure));
+    for experiment in peers::EXPERIMENTS {
+        let name = format!("bench {} --quick", experiment.name);
+        all.push(Step::with_binary(name, |quire| peers::bench_shape(quire, experiment)));
+    }
+    all.push(Step::new("fuzz smoke", |_| {
+        let mut command = Command::new(steps::smoke_binary()?);
+        command.args(["all", "--seconds", "8"]);
+        steps::run(command, 10 * MINUTE)
+    }));
+    Ok(all)
+}
+
+fn cargo_with(words: &[&str]) -> Command {
+    let mut command = cargo();
+    command.args(words);
+    command
+}
+
+fn succeed(command: Command, limit: Duration) -> anyhow::Result<()> {
+    if steps::run(command, limit)?.failed == 0 { Ok(()) } else { bail!("see above") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_build_leaves_no_binary_to_test_with() {
+        let broken = World { build: Some(Err(())), ..World::default() };
+        assert!(broken.quire().unwrap_err().to_string().contains("release build failed"));
+        let bare = World { lacks_packages: true, build: Some(Ok("/bin/true".into())) };
+        assert!(bare.quire().unwrap_err().to_string().contains("packages"));
+    }
+}
