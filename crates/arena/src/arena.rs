@@ -16,6 +16,7 @@ use crate::descriptor::{
     CHUNK_PAGES, Descriptor, LARGE, META_PAGES, NONE, RUN_MAX_PAGES, SLAB_BODY, SLAB_HEAD, descriptor_offset,
 };
 use crate::error::ArenaError;
+use crate::free_regions::FreeRegions;
 use crate::handle::{GRANULE, Handle};
 use crate::stats::ArenaStats;
 use crate::superblock::{MAGIC, Superblock, VERSION};
@@ -49,6 +50,10 @@ pub struct Arena {
     pub(crate) max_bytes: usize,
     /// Pages of free runs that aren't backed: never used, given back to the system, or absent from the image.
     pub(crate) released_pages: u64,
+    /// Regions that can be given back to the system.
+    pub(crate) free_regions: FreeRegions,
+    /// An image's free runs have not been looked through for such regions yet.
+    pub(crate) unsurveyed: bool,
     pub(crate) warmer: Warmer,
 }
 
@@ -101,6 +106,7 @@ impl Arena {
             return bad(format!("it spans {} pages but {committed_bytes} bytes are there", superblock.page_count));
         }
         arena.released_pages = arena.count_released();
+        arena.unsurveyed = true;
         Ok(arena)
     }
 
@@ -109,15 +115,19 @@ impl Arena {
             NonNull::new(barrier.memory().base()).ok_or(ArenaError::BadSuperblock { what: "no memory".into() })?;
         let max_bytes = barrier.memory().len().min(MAX_BYTES as usize);
         let warmer = Warmer::start(barrier.memory());
-        Ok(Self { barrier, base, limit, max_bytes, released_pages: 0, warmer })
+        let free_regions = FreeRegions::none(max_bytes / PAGE_SIZE);
+        Ok(Self { barrier, base, limit, max_bytes, released_pages: 0, free_regions, unsurveyed: false, warmer })
     }
 
     /// Free pages of an image that weren't in it, so aren't backed.
     fn count_released(&self) -> u64 {
         let pages = self.superblock().page_count;
-        let absent =
-            (0..pages).filter(|&page| page % CHUNK_PAGES >= META_PAGES && !self.barrier.is_present(page)).count();
-        absent as u64
+        let absent_in = |chunk: u32| {
+            let start = (chunk * CHUNK_PAGES).saturating_add(META_PAGES).min(pages);
+            let end = (chunk + 1).saturating_mul(CHUNK_PAGES).min(pages);
+            u64::from(end - start) - u64::from(self.barrier.present_in(start..end))
+        };
+        (0..pages.div_ceil(CHUNK_PAGES)).map(absent_in).sum()
     }
 
     /// Space for `bytes` bytes (at least 1), of unspecified content.

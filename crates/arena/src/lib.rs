@@ -18,6 +18,7 @@ mod arena;
 mod classes;
 mod descriptor;
 mod error;
+mod free_regions;
 mod handle;
 mod runs;
 mod slabs;

@@ -46,6 +46,7 @@ impl Arena {
             self.link_run(page + len, found - len)?;
         }
         self.superblock_mut().free_pages -= len;
+        self.free_regions.note_taken(page..page + len);
         let fresh = self.barrier.mark_present(page..page + len);
         self.released_pages = self.released_pages.saturating_sub(u64::from(fresh));
         Ok(page)
@@ -76,6 +77,7 @@ impl Arena {
             return Err(ArenaError::Damaged { page, what: "a free run longer than a chunk" });
         }
         self.link_run(first, total)?;
+        self.free_regions.note_freed(page..page + len, first..first + total);
         let superblock = self.superblock_mut();
         superblock.free_pages = superblock.free_pages.saturating_add(len);
         Ok(())
@@ -174,7 +176,10 @@ impl Arena {
         self.barrier.mark_present(meta..meta + count as u32);
         self.superblock_mut().page_count = end;
         self.released_pages += u64::from(pages);
-        self.give_run(top, pages)
+        self.give_run(top, pages)?;
+        // Nothing there is backed yet.
+        self.free_regions.note_taken(top..end);
+        Ok(())
     }
 
     /// Makes room for the descriptors of a new chunk; returns its first page for data.
@@ -212,49 +217,127 @@ impl Arena {
         ArenaError::OutOfMemory { wanted_bytes, committed_bytes, max_bytes: self.max_bytes as u64 }
     }
 
-    /// Gives whole free regions back to the system, at most `max_regions`; returns how many. None while a snapshot is
-    /// open.
+    /// Gives whole free regions back to the system; looks at `max_regions` at most, however many are free. Returns how
+    /// many were given back; none while a snapshot is open.
     pub fn trim(&mut self, max_regions: usize) -> usize {
-        let region = PAGES_PER_REGION as u32;
+        if self.unsurveyed && !self.barrier.is_restoring() {
+            self.unsurveyed = false;
+            self.survey();
+        }
         let mut given = 0;
-        for bin in bin_of(region)..BINS {
-            let mut page = self.superblock().bins[bin];
-            // A list can't hold more runs than regions exist; the bound also ends the walk of a damaged one.
-            let mut looks = self.superblock().page_count / region + 1;
-            while page != 0 && looks > 0 && given < max_regions {
-                let Ok(run) = self.free_run(page) else {
-                    return given;
-                };
-                given += self.release_regions(page, run.len, max_regions - given);
-                page = run.next;
-                looks -= 1;
+        for _ in 0..max_regions {
+            let Some(region) = self.free_regions.take() else { break };
+            let pages = region * PAGES_PER_REGION as u32..(region + 1) * PAGES_PER_REGION as u32;
+            let backed = self.barrier.present_in(pages.clone());
+            if backed == 0 {
+                continue;
             }
+            if !self.barrier.release_pages(pages) {
+                self.free_regions.put_back(region);
+                break;
+            }
+            self.released_pages += u64::from(backed);
+            given += 1;
         }
         given
     }
 
-    fn release_regions(&mut self, page: u32, len: u32, max_regions: usize) -> usize {
+    /// Regions that the next calls of [`Arena::trim`] will look at.
+    pub fn trimmable_regions(&self) -> usize {
+        self.free_regions.len()
+    }
+
+    /// Finds the free regions of an image: one look at each free run that is as long as a region.
+    fn survey(&mut self) {
         let region = PAGES_PER_REGION as u32;
-        let mut given = 0;
-        let mut start = page.next_multiple_of(region);
-        while start + region <= page + len && given < max_regions {
-            let backed = (start..start + region).filter(|&page| self.barrier.is_present(page)).count();
-            if backed > 0 {
-                if !self.barrier.release_pages(start..start + region) {
-                    return given;
-                }
-                self.released_pages += backed as u64;
-                given += 1;
+        for bin in bin_of(region)..BINS {
+            let mut page = self.superblock().bins[bin];
+            // A list can't hold more runs than regions exist; the bound also ends the walk of a damaged one.
+            let mut looks = self.superblock().page_count / region + 1;
+            while page != 0 && looks > 0 {
+                let Ok(run) = self.free_run(page) else { break };
+                let pages = page..page + run.len;
+                self.free_regions.note_freed(pages.clone(), pages);
+                page = run.next;
+                looks -= 1;
             }
-            start += region;
         }
-        given
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arena::ArenaConfig;
+    use crate::handle::Handle;
+
+    /// Every region that is free as a whole and backed, found the long way.
+    fn backed_free_regions(arena: &Arena) -> usize {
+        let region = PAGES_PER_REGION as u32;
+        let mut found = 0;
+        for bin in bin_of(region)..BINS {
+            let mut page = arena.superblock().bins[bin];
+            while page != 0 {
+                let run = arena.free_run(page).unwrap();
+                let regions = page.div_ceil(region)..(page + run.len) / region;
+                found += regions.filter(|at| arena.barrier.present_in(at * region..(at + 1) * region) > 0).count();
+                page = run.next;
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn a_trim_takes_as_many_steps_as_it_is_told_however_much_is_free() {
+        let mut arena = Arena::create(ArenaConfig { max_bytes: 4 << 30, ..ArenaConfig::default() }).unwrap();
+        // None of these gigabytes is ever touched but for the allocator's own pages.
+        let handles: Vec<Handle> = (0..300).map(|_| arena.alloc(8 << 20).unwrap()).collect();
+        assert_eq!(arena.trimmable_regions(), 0);
+        for &handle in &handles {
+            arena.free(handle).unwrap();
+        }
+        let mut left = arena.trimmable_regions();
+        assert!(left >= 1199 && left == backed_free_regions(&arena), "{left}");
+        while left > 0 {
+            assert_eq!(arena.trim(8), left.min(8));
+            assert_eq!(arena.trimmable_regions(), left - left.min(8), "each region is looked at once");
+            left = arena.trimmable_regions();
+        }
+        assert_eq!((arena.trim(usize::MAX), backed_free_regions(&arena)), (0, 0));
+        assert!(arena.stats().free_bytes > 2 << 30, "all of it is free, and none of it is looked at any more");
+    }
+
+    #[test]
+    fn a_region_under_a_snapshot_is_given_back_afterwards() {
+        let mut arena = Arena::create(ArenaConfig { max_bytes: 1 << 30, ..ArenaConfig::default() }).unwrap();
+        let handle = arena.alloc(20 << 20).unwrap();
+        let snapshot = arena.cut().unwrap();
+        arena.free(handle).unwrap();
+        let free = arena.trimmable_regions();
+        assert!(free >= 9);
+        assert_eq!((arena.trim(100), arena.trimmable_regions()), (0, free));
+        drop(snapshot);
+        assert!(arena.try_finish());
+        assert_eq!((arena.trim(100), arena.trimmable_regions()), (free, 0));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn what_can_be_given_back_is_what_a_search_of_all_runs_finds(
+            steps in proptest::collection::vec((0u8..3, 1usize..3 << 20, 0usize..64), 1..200),
+        ) {
+            let mut arena = Arena::create(ArenaConfig { max_bytes: 1 << 30, ..ArenaConfig::default() }).unwrap();
+            let mut handles = Vec::new();
+            for (step, bytes, index) in steps {
+                match step {
+                    0 if !handles.is_empty() => arena.free(handles.swap_remove(index % handles.len())).unwrap(),
+                    1 => drop(arena.trim(index % 3)),
+                    _ => handles.push(arena.alloc(bytes).unwrap()),
+                }
+                proptest::prop_assert_eq!(arena.trimmable_regions(), backed_free_regions(&arena));
+            }
+        }
+    }
 
     #[test]
     fn later_bins_hold_longer_runs() {

@@ -30,7 +30,8 @@ pub struct DumpOptions {
     pub write_bytes: usize,
     /// Buffers of that size: all but one of them are being written while one is filled.
     pub buffers: usize,
-    /// Nice value of the dumping thread until the writer has to wait for it. `None` leaves it alone.
+    /// By how many nice values the dumping thread runs behind until the writer has to wait for it, where the system would
+    /// allow to raise it again then. `None` leaves it alone.
     pub nice: Option<i32>,
 }
 

@@ -71,7 +71,7 @@ pub enum ImageError {
         what: String,
     },
     /// The image holds more than may be used.
-    #[error("{file} needs {needed_bytes} bytes of memory, allowed are {max_bytes}: raise `maxmemory`")]
+    #[error("{file} needs {needed_bytes} bytes of memory, allowed are {max_bytes}")]
     TooLarge {
         /// Path of the image.
         file: String,

@@ -77,6 +77,11 @@ fn prepare_dir(config: &Config) -> anyhow::Result<()> {
         Ok(()) => {
             let _ = std::fs::remove_file(probe);
         }
+        Err(error) if !config.save.is_empty() || config.appendonly => bail!(
+            "the data directory {} can't be written: {error}. Make it writable for this user, choose another with --dir, or \
+             serve what is there without ever saving: --save \"\" --appendonly no",
+            dir.display()
+        ),
         Err(error) => {
             tracing::warn!(dir = %dir.display(), %error, "the data directory can't be written: saves will fail")
         }

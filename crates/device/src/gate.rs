@@ -1,7 +1,8 @@
 //! A gate before a device or directory: what writes and flushes stalls while it is closed, for as long as a test likes, and
-//! fails once it is broken.
+//! fails once it is broken. Reads pass, unless those of queues are told to wait, too: a restore in the background reads
+//! through a queue.
 //!
-//! Relies on [`AtOnce`]: transfers of a queue pass when they are submitted. Reads always pass.
+//! Relies on [`AtOnce`]: transfers of a queue pass when they are submitted.
 
 use std::fs::File;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -17,6 +18,7 @@ use crate::error::{Action, DeviceError};
 #[derive(Debug, Default)]
 struct State {
     closed: bool,
+    reads_closed: bool,
     broken: bool,
     /// Who stands before it, and who ever came.
     waiting: usize,
@@ -51,14 +53,19 @@ impl Gate {
         self.set(|state| state.closed = true);
     }
 
+    /// Holds up reads through queues, and them only, from now on.
+    pub fn close_for_reads(&self) {
+        self.set(|state| state.reads_closed = true);
+    }
+
     /// Lets everything pass.
     pub fn open(&self) {
-        self.set(|state| state.closed = false);
+        self.set(|state| (state.closed, state.reads_closed) = (false, false));
     }
 
     /// Lets everything pass and fail (`EIO`).
     pub fn break_open(&self) {
-        self.set(|state| (state.closed, state.broken) = (false, true));
+        self.set(|state| (state.closed, state.reads_closed, state.broken) = (false, false, true));
     }
 
     /// Sleeps until somebody stands before the closed gate.
@@ -97,6 +104,18 @@ impl Gate {
         state = self.wait_while(state, |state| state.closed);
         state.waiting -= usize::from(waits);
         if state.broken { Err(DeviceError::from_errno(action, name, errno::EIO)) } else { Ok(()) }
+    }
+}
+
+impl Gate {
+    /// A read through a queue. A broken gate breaks writes only.
+    fn pass_read(&self) {
+        let mut state = self.state();
+        let waits = state.reads_closed;
+        state.waiting += usize::from(waits);
+        self.shared.changed.notify_all();
+        state = self.wait_while(state, |state| state.reads_closed);
+        state.waiting -= usize::from(waits);
     }
 }
 
@@ -175,8 +194,9 @@ impl Device for GatedFile {
     }
 
     fn run(&self, transfer: &mut Transfer) -> Result<(), DeviceError> {
-        if transfer.direction == Direction::Write {
-            self.gate.pass(Action::Write, self.name())?;
+        match transfer.direction {
+            Direction::Write => self.gate.pass(Action::Write, self.name())?,
+            Direction::Read => self.gate.pass_read(),
         }
         self.inner.run(transfer)
     }

@@ -167,7 +167,9 @@ fn persistence(source: &Source<'_>, text: &mut Text) {
     text.field("current_save_pages_done", done);
     text.field("current_save_pages_total", total);
     text.field("rdb_changes_since_last_save", saves.unsaved(source.store.changes()));
-    text.field("rdb_bgsave_in_progress", u8::from(saves.running_since.is_some()));
+    // One that waits until the image below is verified has begun, as far as clients that wait for its end can tell.
+    let in_progress = saves.running_since.is_some() || saves.scheduled && restoring;
+    text.field("rdb_bgsave_in_progress", u8::from(in_progress));
     text.field("rdb_bgsave_scheduled", u8::from(saves.scheduled));
     text.field("rdb_last_save_time", saves.last_save_unix_s);
     text.field("rdb_last_bgsave_status", if saves.last_ok { "ok" } else { "err" });
@@ -185,6 +187,8 @@ fn persistence(source: &Source<'_>, text: &mut Text) {
     text.field("writer_waits", figures.waits);
     text.field("writer_wait_total_us", figures.wait_total_ns / 1000);
     text.field("writer_wait_longest_us", figures.wait_longest_ns / 1000);
+    let lowered = quire_sys::thread::can_raise_again();
+    text.field("save_thread_priority", if lowered { "lowered" } else { "normal" });
     text.field("dump_bytes_per_sec", figures.dump_bytes_per_s);
     text.field("last_image_bytes", saves.last_bytes);
     text.field("restore_mode", restored.mode);

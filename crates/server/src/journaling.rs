@@ -143,7 +143,7 @@ pub fn image_saved(store: &Store, state: &mut ServerState) {
 /// Whether an image is wanted for the log's sake: to come in force, or because it has become long.
 pub fn wants_image(state: &ServerState) -> bool {
     let Some(journal) = &state.journal else { return false };
-    if journal.failure().is_some() || state.saves.must_wait(state.unix_s()) {
+    if journal.failure().is_some() || state.saves.must_wait(state.now) {
         return false;
     }
     journal.awaits_image() || journal.bounded_bytes() > most_bytes(&state.config) / 2 && !journal.is_covering()
@@ -191,7 +191,7 @@ fn refusal(journal: &Journal, state: &ServerState) -> Option<Cow<'static, str>> 
         );
         return Some(in_a_line(&reason).into());
     }
-    let hopeless = is_full(state) && state.saves.must_wait(state.unix_s());
+    let hopeless = is_full(state) && state.saves.must_wait(state.now);
     hopeless.then_some(Cow::Borrowed(
         "MISCONF The log has reached log-max-bytes and no image that covers it could be taken. Writes are refused until one \
          can; raise log-max-bytes, or look at rdb_last_bgsave_error in INFO.",

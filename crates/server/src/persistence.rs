@@ -2,7 +2,7 @@
 //! start has left to restore. How these are done is the store's business.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use quire_store::{ImagePlace, RestoreStep, SaveSummary, Store};
 
@@ -10,11 +10,21 @@ use crate::journaling;
 use crate::saving;
 use crate::state::{ServerState, Shutdown};
 
+/// Regions that are brought back in one step while a save waits for them.
+const HURRIED_REGIONS: u32 = 16;
+/// How often a save that waits looks for regions that have been read.
+const RESTORE_POLL: Duration = Duration::from_millis(1);
+
 fn place(state: &ServerState) -> ImagePlace {
     match &state.hooks.image_directory {
         Some(directory) => ImagePlace::within(Arc::clone(directory), &state.config.dbfilename),
         None => saving::place(&state.config),
     }
+}
+
+/// Whether a background save can begin now: no other one runs, and all that the data stands on was verified.
+pub fn may_begin(store: &Store, state: &ServerState) -> bool {
+    state.saves.running_since.is_none() && store.restore_progress().is_none()
 }
 
 /// Starts a background save.
@@ -25,7 +35,7 @@ pub fn begin(store: &mut Store, state: &mut ServerState) -> Result<(), String> {
     let place = place(state);
     state.saves.scheduled = false;
     state.saves.for_log = false;
-    state.saves.last_attempt_unix_s = state.unix_s();
+    state.saves.last_attempt = Some(state.now);
     state.saves.changes_at_cut = store.changes();
     journaling::before_cut(store, state);
     if let Err(error) = store.begin_save(&place) {
@@ -60,10 +70,10 @@ pub fn begin_for_log(store: &mut Store, state: &mut ServerState) -> Result<(), S
     begun
 }
 
-/// Starts the save that waits for the end of another one, or of a transaction, if it need not wait any more. A failure is in
-/// the log and in INFO.
+/// Starts the save that waits for the end of another one, of a transaction or of a restore, if it need not wait any more. A
+/// failure is in the log and in INFO.
 pub fn begin_scheduled(store: &mut Store, state: &mut ServerState) {
-    if state.saves.running_since.is_some() {
+    if !may_begin(store, state) {
         return;
     }
     if state.saves.scheduled {
@@ -73,9 +83,9 @@ pub fn begin_scheduled(store: &mut Store, state: &mut ServerState) {
     }
 }
 
-/// As [`begin_for_log`], unless a save is running. A failure is in the log and in INFO.
+/// As [`begin_for_log`], unless a save is running or the data is still being verified. A failure is in the log and in INFO.
 pub fn begin_for_log_if_idle(store: &mut Store, state: &mut ServerState) {
-    if state.saves.running_since.is_none() {
+    if may_begin(store, state) {
         let _ = begin_for_log(store, state);
     }
 }
@@ -102,6 +112,7 @@ fn succeeded(store: &Store, state: &mut ServerState, summary: &SaveSummary, chan
     state.saves.last_error.clear();
     state.saves.changes_at_last_save = changes_at_cut;
     state.saves.last_save_unix_s = state.unix_s();
+    state.saves.last_save = Instant::now();
     state.saves.last_bytes = image.bytes_written;
     state.saves.saves += 1;
     judge_writes(state);
@@ -150,14 +161,14 @@ pub fn tick(store: &mut Store, state: &mut ServerState) {
     poll(store, state);
     journaling::tick(state);
     judge_writes(state);
-    if state.saves.running_since.is_some() {
+    if state.ended || !may_begin(store, state) {
         return;
     }
     if state.saves.rewrite_scheduled || journaling::wants_image(state) {
         begin_for_log_if_idle(store, state);
         return;
     }
-    let due = state.saves.due(&state.config.save, store.changes(), state.unix_s());
+    let due = state.saves.due(&state.config.save, store.changes(), state.now);
     if let Some(rule) = due {
         tracing::info!(changes = rule.changes, seconds = rule.seconds, "a save rule asks for a save");
     }
@@ -181,6 +192,7 @@ pub fn cancel(store: &mut Store, state: &mut ServerState) -> bool {
 /// # Errors
 /// In words for the client.
 pub fn save_now(store: &mut Store, state: &mut ServerState) -> Result<(), String> {
+    finish_restore(store, state)?;
     let changes = store.changes();
     journaling::before_cut(store, state);
     match store.save_blocking(&place(state)) {
@@ -199,6 +211,25 @@ pub fn save_now(store: &mut Store, state: &mut ServerState) -> Result<(), String
             Err(reason)
         }
     }
+}
+
+/// Brings back and verifies what is left of the image, which a save waits for.
+fn finish_restore(store: &mut Store, state: &mut ServerState) -> Result<(), String> {
+    if store.restore_progress().is_some() {
+        tracing::info!("the save waits until the image that the data comes from is verified");
+    }
+    while store.restore_progress().is_some() {
+        let more = restore_step(store, state, HURRIED_REGIONS);
+        if let Some(reason) = &state.fault {
+            let reason = reason.clone();
+            failed(state, &reason);
+            return Err(reason);
+        }
+        if !more && store.restore_progress().is_some() {
+            std::thread::sleep(RESTORE_POLL);
+        }
+    }
+    Ok(())
 }
 
 /// Goes on bringing back the image; true while more is ready.
@@ -225,7 +256,7 @@ pub fn restore_step(store: &mut Store, state: &mut ServerState, regions: u32) ->
     false
 }
 
-/// Ends the server; false if the save that should come first failed.
+/// Ends the server, after which no command runs; false if the save that should come first failed.
 pub fn shut_down(store: &mut Store, state: &mut ServerState, shutdown: Shutdown) -> bool {
     cancel(store, state);
     let wanted = shutdown.save || !state.config.save.is_empty() && !shutdown.no_save;
@@ -243,6 +274,7 @@ pub fn shut_down(store: &mut Store, state: &mut ServerState, shutdown: Shutdown)
         // Somebody may have removed it already.
         let _ = std::fs::remove_file(&state.config.unixsocket);
     }
+    state.ended = true;
     tracing::info!("goodbye");
     true
 }

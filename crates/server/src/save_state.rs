@@ -1,11 +1,11 @@
 //! What the server knows of its saves: when the last one was, how it went, how many changes it lacks.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::config::SaveRule;
 
-/// Seconds to wait after a failed background save before the rules start another.
-const RETRY_AFTER_S: i64 = 5;
+/// How long to wait after a failed background save before the rules start another.
+const RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// How an image was brought back at the start.
 #[derive(Clone, Default, Debug)]
@@ -47,8 +47,10 @@ pub struct SaveState {
     pub rewrites: u64,
     /// When the last good save ended (or the server started), Unix seconds.
     pub last_save_unix_s: i64,
-    /// When the last background save was tried, Unix seconds.
-    pub last_attempt_unix_s: i64,
+    /// The same by the clock that nobody sets, for the rules.
+    pub last_save: Instant,
+    /// When the last background save was tried, by the same clock.
+    pub last_attempt: Option<Instant>,
     /// Whether the last background save went well.
     pub last_ok: bool,
     /// Why it did not.
@@ -78,7 +80,8 @@ impl SaveState {
             last_rewrite_ok: true,
             rewrites: 0,
             last_save_unix_s: now_unix_s,
-            last_attempt_unix_s: 0,
+            last_save: Instant::now(),
+            last_attempt: None,
             last_ok: true,
             last_error: String::new(),
             last_duration_s: None,
@@ -94,18 +97,18 @@ impl SaveState {
     }
 
     /// Whether a save has failed so shortly before that another isn't tried by itself.
-    pub fn must_wait(&self, now_unix_s: i64) -> bool {
-        !self.last_ok && now_unix_s - self.last_attempt_unix_s <= RETRY_AFTER_S
+    pub fn must_wait(&self, now: Instant) -> bool {
+        !self.last_ok && self.last_attempt.is_some_and(|at| now.saturating_duration_since(at) <= RETRY_AFTER)
     }
 
     /// The rule that asks for a save now.
-    pub fn due(&self, rules: &[SaveRule], changes: u64, now_unix_s: i64) -> Option<SaveRule> {
-        if self.must_wait(now_unix_s) {
+    pub fn due(&self, rules: &[SaveRule], changes: u64, now: Instant) -> Option<SaveRule> {
+        if self.must_wait(now) {
             return None;
         }
-        let passed_s = now_unix_s - self.last_save_unix_s;
+        let passed = now.saturating_duration_since(self.last_save);
         let unsaved = self.unsaved(changes);
-        rules.iter().copied().find(|rule| unsaved >= rule.changes && passed_s > rule.seconds as i64)
+        rules.iter().copied().find(|rule| unsaved >= rule.changes && passed > Duration::from_secs(rule.seconds))
     }
 }
 
@@ -114,14 +117,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rule_needs_changes_and_time() {
+    fn a_rule_needs_changes_and_time_whatever_the_wall_clock_says() {
         let rules = [SaveRule { seconds: 60, changes: 10 }];
-        let mut state = SaveState::new(1000, 5);
-        assert_eq!(state.due(&rules, 100, 1060), None);
-        assert_eq!(state.due(&rules, 14, 1061), None);
-        assert_eq!(state.due(&rules, 15, 1061), Some(rules[0]));
-        (state.last_ok, state.last_attempt_unix_s) = (false, 1061);
-        assert_eq!(state.due(&rules, 15, 1066), None);
-        assert_eq!(state.due(&rules, 15, 1067), Some(rules[0]));
+        // The wall clock was far ahead when the server started.
+        let mut state = SaveState::new(i64::MAX, 5);
+        let at = |seconds: u64| state.last_save + Duration::from_millis(seconds * 1000 + 1);
+        let (early, due, retried, later) = (state.last_save + Duration::from_secs(60), at(60), at(65), at(66));
+        assert_eq!(state.due(&rules, 100, early), None);
+        assert_eq!(state.due(&rules, 14, due), None);
+        assert_eq!(state.due(&rules, 15, due), Some(rules[0]));
+        (state.last_ok, state.last_attempt) = (false, Some(due));
+        assert_eq!(state.due(&rules, 15, retried), None);
+        assert_eq!(state.due(&rules, 15, later), Some(rules[0]));
     }
 }

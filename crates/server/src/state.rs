@@ -104,6 +104,8 @@ pub struct ServerState {
     pub pause: Option<Pause>,
     /// The server is to end.
     pub shutdown: Option<Shutdown>,
+    /// The last save is done, or none is wanted: no command runs any more, since nothing would keep what it changes.
+    pub ended: bool,
     /// Why it must end, if not because somebody wants it to.
     pub fault: Option<String>,
     /// What the program around offers.
@@ -152,6 +154,7 @@ impl ServerState {
             waker: None,
             pause: None,
             shutdown: None,
+            ended: false,
             fault: None,
             hooks: Hooks::default(),
             run_id: random.iter().map(|byte| format!("{byte:02x}")).collect(),

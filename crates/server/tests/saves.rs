@@ -145,6 +145,44 @@ fn shutdown_has_its_variants() {
 }
 
 #[test]
+fn nothing_is_acknowledged_that_the_last_image_lacks() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut server = start_in(dir.path(), &[]);
+    let mut clients: Vec<Client> = (0..6).map(|_| server.client()).collect();
+    let (mut sleeper, mut ender) = (server.client(), server.client());
+    // While the first command runs, the others come together for the next turn of the loop: SHUTDOWN in their middle.
+    sleeper.send(request("DEBUG SLEEP 0.5"));
+    for (number, client) in clients.iter_mut().enumerate() {
+        if number == 3 {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            ender.send(request("SHUTDOWN SAVE"));
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+        client.send(request(&format!("INCR c:{number}")).repeat(500));
+    }
+    let acknowledged: Vec<i64> =
+        clients.iter_mut().map(|client| std::iter::from_fn(|| client.try_reply()).count() as i64).collect();
+    assert!(server.ended());
+    let server = start_in(dir.path(), &[]);
+    let mut client = server.client();
+    for (number, count) in acknowledged.iter().enumerate() {
+        let kept = client.call(&format!("INCRBY c:{number} 0")).int();
+        assert!(kept >= *count, "client {number} was told of {count}, {kept} are there");
+    }
+}
+
+#[test]
+fn a_transaction_can_not_end_the_server() {
+    let server = start(&[]);
+    let mut client = server.client();
+    client.text("MULTI");
+    assert_eq!(client.text("SHUTDOWN SAVE"), "ERR Command not allowed inside a transaction");
+    client.text("INCR a");
+    assert!(client.text("EXEC").starts_with("EXECABORT"));
+    assert_eq!(client.text("PING"), "PONG");
+}
+
+#[test]
 fn a_server_that_cannot_save_stays_unless_forced() {
     let mut server = start(&[("enable-protected-configs", "yes")]);
     let mut client = server.client();

@@ -16,14 +16,15 @@ use crate::root;
 use crate::saves::{Running, SaveError, SaveProgress, SaveStats, SaveSummary};
 use crate::store::Store;
 
-/// Nice value of a background save: commands come first, until they have to wait for it.
+/// Nice values that a background save runs behind: commands come first, until they have to wait for it.
 const NICE: i32 = 10;
 
 impl Store {
     /// Fixes the data as it is now and starts to save it. Commands may go on at once.
     ///
     /// # Errors
-    /// [`SaveError::Busy`], or the cut or the thread is refused. What fails later is told by [`Store::poll_save`].
+    /// [`SaveError::Busy`], [`SaveError::Unverified`] until [`Store::restore_step`] has finished, or the cut or the thread
+    /// is refused. What fails later is told by [`Store::poll_save`].
     pub fn begin_save(&mut self, place: &ImagePlace) -> Result<(), SaveError> {
         if self.saves.running.is_some() {
             return Err(SaveError::Busy);
@@ -54,6 +55,11 @@ impl Store {
 
     fn cut(&mut self) -> Result<(Snapshot, ImageMeta, u64), SaveError> {
         let start = Instant::now();
+        if self.restore.is_some() {
+            // A new image would give pages that nobody has checked fresh checksums, and take the place of the one that
+            // tells that they are damaged.
+            return Err(SaveError::Unverified);
+        }
         if !self.arena.try_finish() {
             return Err(SaveError::Busy);
         }
@@ -115,16 +121,19 @@ impl Store {
         }
     }
 
-    /// Saves the data as it is now, and waits for it. A save in the background that was cancelled is waited for first.
+    /// Saves the data as it is now, and waits for it. A save in the background that was cancelled is waited for first, and
+    /// so is a restore in the background.
     ///
     /// # Errors
-    /// [`SaveError::Busy`] while a save in the background runs, and as [`Store::begin_save`] and [`dump`] have it.
+    /// [`SaveError::Busy`] while a save in the background runs, [`SaveError::NotVerifiable`], and as [`Store::begin_save`]
+    /// and [`dump`] have it.
     pub fn save_blocking(&mut self, place: &ImagePlace) -> Result<SaveSummary, SaveError> {
         match &self.saves.running {
             Some(running) if !running.progress.is_cancelled() => return Err(SaveError::Busy),
             Some(_) => drop(self.join_save()),
             None => {}
         }
+        self.finish_restore().map_err(|error| SaveError::NotVerifiable(Box::new(error)))?;
         let (snapshot, meta, cut_ns) = self.cut()?;
         let options = DumpOptions::default();
         let (result, _) = split(dump(snapshot, &meta, place.directory(), place.file(), &Progress::new(), &options));

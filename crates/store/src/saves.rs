@@ -11,6 +11,7 @@ use quire_arena::ArenaError;
 use quire_checkpoint::{DumpError, DumpSummary, Progress};
 
 use crate::error::StoreError;
+use crate::restore::OpenError;
 
 /// Why a save failed or did not start.
 #[derive(Debug, thiserror::Error)]
@@ -18,6 +19,12 @@ pub enum SaveError {
     /// Another save is still running, or ending after it was cancelled.
     #[error("a save is in progress")]
     Busy,
+    /// What is mapped from an image has not been verified yet.
+    #[error("the image that the data comes from is still being verified; the data can be saved when that is done")]
+    Unverified,
+    /// The image that the data comes from proved damaged, or could not be read, so nothing may be saved over it.
+    #[error("the data comes from an image that can't be verified, so it is not saved: {0}")]
+    NotVerifiable(#[source] Box<OpenError>),
     /// The memory could not be cut.
     #[error("cannot fix the data as it is now: {0}")]
     Cut(#[source] ArenaError),

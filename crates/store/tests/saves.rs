@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quire_device::{Action, Disk, Fault, Faulty, Pace, Throttled, Trigger, errno};
+use quire_device::{Action, Disk, Fault, Faulty, Gate, Pace, Throttled, Trigger, errno};
 use quire_store::{
     DbId, Expiry, ImagePlace, OpenError, RestoreMode, RestoreStep, SaveError, SaveSummary, Store, StoreConfig,
 };
@@ -106,28 +106,52 @@ fn writes_before_during_and_after_a_mapped_restore_are_kept() {
 }
 
 #[test]
-fn a_save_during_a_mapped_restore_is_whole() {
+fn a_save_waits_until_what_is_mapped_was_verified() {
     let dir = tempfile::tempdir().unwrap();
     let place = ImagePlace::new(dir.path(), FILE);
     filled(8000).save_blocking(&place).unwrap();
-    let (mut store, _) = Store::open(config(), &place, RestoreMode::Map, false).unwrap();
+    let gate = Gate::default();
+    gate.close_for_reads();
+    let gated = ImagePlace::within(gate.before_all(Arc::new(Disk::new(dir.path()))), FILE);
+    let (mut store, _) = Store::open(config(), &gated, RestoreMode::Map, false).unwrap();
     for number in 0..500 {
         write(&mut store, number * 16, 5);
     }
-    store.restore_step(1).unwrap();
+    assert!(matches!(store.begin_save(&place), Err(SaveError::Unverified)));
+    gate.open();
     let digest = store.digest().unwrap();
-    store.begin_save(&place).unwrap();
-    for number in 0..500 {
-        write(&mut store, number * 11, 6);
-        store.restore_step(1).unwrap();
-    }
-    store.finish_restore().unwrap();
-    wait(&mut store).unwrap();
-    let after = store.digest().unwrap();
-    assert_ne!(after, digest);
-    assert_eq!(reopened(&place, RestoreMode::Load).digest().unwrap(), digest);
     store.save_blocking(&place).unwrap();
-    assert_eq!(reopened(&place, RestoreMode::Map).digest().unwrap(), after);
+    assert!(store.restore_progress().is_none(), "it waited for the restore");
+    assert_eq!(store.digest().unwrap(), digest);
+    for mode in MODES {
+        assert_eq!(reopened(&place, mode).digest().unwrap(), digest);
+    }
+    store.begin_save(&place).unwrap();
+    wait(&mut store).unwrap();
+}
+
+#[test]
+fn a_damaged_image_is_not_replaced_by_a_save_during_its_restore() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = ImagePlace::new(dir.path(), FILE);
+    filled(8000).save_blocking(&place).unwrap();
+    damage(&dir.path().join(FILE));
+    let before = fs::read(dir.path().join(FILE)).unwrap();
+    let gate = Gate::default();
+    gate.close_for_reads();
+    let gated = ImagePlace::within(gate.before_all(Arc::new(Disk::new(dir.path()))), FILE);
+    let (mut store, _) = Store::open(config(), &gated, RestoreMode::Map, false).unwrap();
+    write(&mut store, 1, 5);
+    assert!(matches!(store.begin_save(&place), Err(SaveError::Unverified)));
+    gate.open();
+    for _ in 0..2 {
+        let error = store.save_blocking(&place).unwrap_err();
+        assert!(matches!(error, SaveError::NotVerifiable(_)) && error.to_string().contains("region"), "{error}");
+        assert!(matches!(store.begin_save(&place), Err(SaveError::Unverified)));
+    }
+    drop(store);
+    assert!(fs::read(dir.path().join(FILE)).unwrap() == before, "the damaged image stays as it was");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
 }
 
 #[test]

@@ -50,7 +50,7 @@ pub enum MemError {
 fn failed(call: &'static str, range: &Range<usize>, errno: Errno) -> MemError {
     let advice = match errno {
         Errno::NOMEM => {
-            " (no memory or too many mappings: lower `maxmemory`, or raise vm.overcommit_memory, vm.max_map_count or the memory limit)"
+            " (no memory or too many mappings: raise vm.overcommit_memory, vm.max_map_count or the memory limit)"
         }
         Errno::AGAIN => " (over RLIMIT_MEMLOCK or busy: raise the limit or try again)",
         _ => "",

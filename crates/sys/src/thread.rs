@@ -2,9 +2,14 @@
 //!
 //! Relies on `setpriority`, `clock_gettime` and `sched_setscheduler`. Every wish may be refused: callers go on.
 
+use std::sync::OnceLock;
+
 use rustix::process;
 use rustix::thread;
 use rustix::time::{ClockId, clock_gettime};
+
+/// The largest nice value.
+const LOWEST_NICE: i32 = 19;
 
 /// Kernel id of a thread of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +35,27 @@ pub fn current() -> ThreadId {
 /// Sets the nice value (−20 … 19) of a thread. On Linux it holds for the thread alone. Returns whether it was allowed.
 pub fn set_nice(thread: ThreadId, nice: i32) -> bool {
     process::setpriority_process(Some(thread.0), nice).is_ok()
+}
+
+/// The nice value of a thread; `None` if the system does not tell.
+pub fn nice_of(thread: ThreadId) -> Option<i32> {
+    process::getpriority_process(Some(thread.0)).ok()
+}
+
+/// Whether this process may raise the priority of a thread again that it has lowered. Ordinary users may not
+/// (`CAP_SYS_NICE`, `RLIMIT_NICE`): a thread that they lower stays behind everything else for ever. Found once, by trying it
+/// on a thread that is made for it.
+pub fn can_raise_again() -> bool {
+    static FOUND: OnceLock<bool> = OnceLock::new();
+    let attempt = || {
+        let before = nice_of(current())?;
+        // At the lowest priority there is nothing to try, and nothing to gain.
+        Some(before < LOWEST_NICE && set_nice(current(), before + 1) && set_nice(current(), before))
+    };
+    *FOUND.get_or_init(|| {
+        let thread = std::thread::Builder::new().name("quire-nice".into()).spawn(attempt);
+        thread.is_ok_and(|thread| thread.join().ok().flatten().unwrap_or(false))
+    })
 }
 
 /// Lets the calling thread run only when nothing else wants the processor. Returns whether it was allowed.

@@ -32,8 +32,9 @@ pub fn bgsave(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     if ctx.server.saves.running_since.is_some() {
         return Err(IN_PROGRESS);
     }
-    if ctx.client.in_exec {
-        // At its end: an image must not hold half of a transaction.
+    if ctx.client.in_exec || !persistence::may_begin(ctx.store, ctx.server) {
+        // At the end of the transaction, since an image must not hold half of it, or of the restore, since it must not hold
+        // what was not verified.
         ctx.server.saves.scheduled = true;
         ctx.reply.simple("Background saving scheduled");
         return Ok(());
@@ -67,7 +68,7 @@ pub fn bgrewriteaof(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     if running && ctx.server.saves.for_log {
         return Err(REWRITE_IN_PROGRESS);
     }
-    if running || ctx.client.in_exec {
+    if ctx.client.in_exec || !persistence::may_begin(ctx.store, ctx.server) {
         ctx.server.saves.rewrite_scheduled = true;
         ctx.reply.simple("Background append only file rewriting scheduled");
         return Ok(());
@@ -114,7 +115,7 @@ pub fn shutdown(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     if !persistence::shut_down(ctx.store, ctx.server, shutdown) {
         return Err(CmdError::fixed("ERR Errors trying to SHUTDOWN. Check logs."));
     }
-    // All is saved that should be; the loop ends after this command, without a reply.
+    // All is saved that should be; the loop ends after this command, without a reply, and no other command runs.
     ctx.server.shutdown = Some(Shutdown { no_save: true, force: true, ..Shutdown::default() });
     ctx.client.closing = crate::client::Closing::Now;
     Ok(())

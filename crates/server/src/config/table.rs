@@ -26,6 +26,8 @@ pub struct Directive {
 const FIXED: bool = false;
 const MUTABLE: bool = true;
 const MAX_INT: i64 = i32::MAX as i64;
+/// What handles can name, so where an arena ends.
+const MOST_DATA_BYTES: u64 = 64 << 30;
 /// Offsets into an input buffer have 32 bits.
 const MAX_QUERY_BYTES: u64 = (4 << 30) - (1 << 20);
 
@@ -266,8 +268,8 @@ pub static DIRECTIVES: &[Directive] = &[
         "maxmemory",
         "0",
         0,
-        u64::MAX,
-        "Bytes of data beyond which writes that need memory are refused; 0 means no limit.",
+        MOST_DATA_BYTES,
+        "Bytes of data beyond which writes that need memory are refused; at most 64gb, where an arena ends, which 0 means, too.",
         maxmemory_bytes
     ),
     directive!(

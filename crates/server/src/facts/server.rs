@@ -48,7 +48,7 @@ pub static FACTS: &[CommandFacts] = &[
         .summary("Tells figures of the server.")
         .args(&[Arg::string("section").multiple().optional()])
         .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])
-        .differs("Has fields of its own, see the manual; has no latencystats."),
+        .differs("Has further fields about saves, restores and the log of writes; has no latencystats."),
     server(CommandFacts::new("lastsave", 1, persistence::lastsave), "1.0.0", O_1)
         .flags(LOADING | STALE | FAST | DANGEROUS)
         .summary("Tells when the data was last saved.")

@@ -134,7 +134,7 @@ impl Engine {
             }
             SIGNALS => {
                 if self.signals.as_mut().is_some_and(Signals::drain) {
-                    tracing::info!("asked by a signal to end");
+                    tracing::info!("asked by a signal to end; Ctrl-C once more ends at once, without a save");
                     self.worker.state.shutdown = Some(Shutdown::default());
                 }
             }
@@ -283,7 +283,11 @@ impl Engine {
     /// Ends the server if nothing speaks against it.
     fn leave(&mut self) -> bool {
         let Some(shutdown) = self.worker.state.shutdown.take() else { return false };
-        if !persistence::shut_down(&mut self.worker.store, &mut self.worker.state, shutdown) {
+        let Worker { store, state, .. } = &mut self.worker;
+        if !state.ended && !persistence::shut_down(store, state, shutdown) {
+            if let Some(signals) = &self.signals {
+                signals.forget();
+            }
             return false;
         }
         // If the log can't be ended well nobody is told so who waits for it.

@@ -68,8 +68,12 @@ impl Worker {
         }
     }
 
-    /// Runs the complete requests of `input`; returns how many bytes of it are done with.
+    /// Runs the complete requests of `input`; returns how many bytes of it are done with. Once the server has ended none
+    /// is: clients that were read in the same turn as a SHUTDOWN must not be told that what they write is done.
     pub fn run(&mut self, input: &[u8], connection: &mut Connection) -> usize {
+        if self.state.ended {
+            return 0;
+        }
         self.reply.set_protocol(connection.client.protocol);
         self.reply.set_limit(self.reply_limit_bytes());
         self.store.set_touching(!connection.client.no_touch);

@@ -89,6 +89,18 @@ pub fn start_within(memory: &Memory, settings: &[(&str, &str)]) -> Result<Runnin
     Ok(running)
 }
 
+/// A server that maps the image in `images` and verifies it while it serves.
+pub fn start_restoring(dir: &Path, settings: &[(&str, &str)], images: Arc<dyn Directory>) -> Running {
+    let open = move |config: &Config| {
+        let place = ImagePlace::within(Arc::clone(&images), &config.dbfilename);
+        let opened = Store::open(StoreConfig::default(), &place, RestoreMode::Map, false);
+        let (store, _) = opened.map_err(|error| error.to_string())?;
+        let hooks = Hooks { image_directory: Some(images), ..Hooks::default() };
+        Ok((store, Restored::default(), hooks))
+    };
+    launch(config_in(dir, settings), open).expect("the server starts")
+}
+
 /// Why a server does not start.
 pub fn refused(config: Config) -> String {
     let (store, restored) = saving::open(&config).expect("the data can be opened");
@@ -139,6 +151,15 @@ impl Running {
         let thread = self.thread.take().unwrap();
         eventually("the server ends", || thread.is_finished());
         thread.join().unwrap().is_ok()
+    }
+}
+
+impl Running {
+    /// Waits until the server has ended, and tells why it had to.
+    pub fn failure(&mut self) -> String {
+        let thread = self.thread.take().unwrap();
+        eventually("the server ends", || thread.is_finished());
+        thread.join().unwrap().expect_err("it ends for a reason").to_string()
     }
 }
 

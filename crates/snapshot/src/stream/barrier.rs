@@ -232,8 +232,9 @@ impl Barrier {
     fn boost(&mut self) {
         if !self.boosted {
             self.boosted = true;
-            if let Some(thread) = self.shared.background_thread() {
-                quire_sys::thread::set_nice(thread, 0);
+            if let Some((thread, nice)) = self.shared.background_thread() {
+                // Allowed when the thread was lowered; if it is no longer, the writer waits as it would have to anyway.
+                quire_sys::thread::set_nice(thread, nice);
             }
         }
     }
@@ -250,6 +251,11 @@ impl Barrier {
     /// Whether `page` may have content.
     pub fn is_present(&self, page: u32) -> bool {
         (page as usize) < self.shared.pages && self.shared.is_present(page as usize)
+    }
+
+    /// How many of `pages` may have content.
+    pub fn present_in(&self, pages: Range<u32>) -> u32 {
+        self.shared.present_in(pages.start as usize..pages.end as usize)
     }
 
     /// Gives `pages` back to the system: they read as zero and aren't part of later snapshots. Refused (`false`) while
@@ -290,7 +296,7 @@ impl Barrier {
         self.coverage.next_epoch();
         self.pool.reset();
         self.shared.closed.store(false, Ordering::Relaxed);
-        self.shared.set_background_thread(None);
+        self.shared.forget_background_thread();
         self.boosted = false;
         let number = Number(self.epoch);
         self.open = Some((number, pages));

@@ -151,12 +151,17 @@ impl Snapshot {
         None
     }
 
-    /// Lets the calling thread run at nice value `nice`, until the writer comes to depend on it: then the writer raises
-    /// it again, where the system allows.
-    pub fn run_in_background(&self, nice: i32) {
-        if thread::set_nice(thread::current(), nice) {
-            self.shared.set_background_thread(Some(thread::current()));
+    /// Lets the calling thread run `nice` nice values behind, until the writer comes to depend on it: then the writer
+    /// raises it again. Where the system would not allow that the thread keeps its priority: a writer that waits for a
+    /// thread which gets no processor time waits for long. Returns whether it runs behind.
+    pub fn run_in_background(&self, nice: i32) -> bool {
+        let own = thread::current();
+        let Some(before) = thread::nice_of(own) else { return false };
+        let lowered = thread::can_raise_again() && thread::set_nice(own, before.saturating_add(nice));
+        if lowered {
+            self.shared.set_background_thread(own, before);
         }
+        lowered
     }
 
     /// Pages taken so far.

@@ -22,8 +22,10 @@ pub(crate) struct Shared {
     pub(crate) held: Box<[AtomicU32]>,
     /// The reader is gone: the writer need not keep anything any more.
     pub(crate) closed: AtomicBool,
-    /// Kernel thread of the reader and its wish for a low priority, see [`crate::Snapshot::run_in_background`].
+    /// Kernel thread of the reader if it runs at a low priority, see [`crate::Snapshot::run_in_background`].
     background: AtomicI32,
+    /// The nice value that it had before.
+    background_nice: AtomicI32,
     pub(crate) pages: usize,
 }
 
@@ -38,6 +40,7 @@ impl Shared {
             held: (0..pages.div_ceil(PAGES_PER_REGION)).map(|_| AtomicU32::new(0)).collect(),
             closed: AtomicBool::new(false),
             background: AtomicI32::new(0),
+            background_nice: AtomicI32::new(0),
             pages,
         }
     }
@@ -55,10 +58,21 @@ impl Shared {
 
     /// How many of the first `pages` pages may have content.
     pub(crate) fn count_present(&self, pages: usize) -> u64 {
-        let whole: u64 =
-            self.present[..pages / 64].iter().map(|word| u64::from(word.load(Ordering::Relaxed).count_ones())).sum();
-        let rest = (pages / 64 * 64..pages).filter(|&page| self.is_present(page)).count();
-        whole + rest as u64
+        u64::from(self.present_in(0..pages))
+    }
+
+    /// How many of `pages` may have content; those beyond the memory have none.
+    pub(crate) fn present_in(&self, pages: Range<usize>) -> u32 {
+        let end = pages.end.min(self.pages);
+        let mut page = pages.start;
+        let mut count = 0;
+        while page < end {
+            let last = end.min((page / 64 + 1) * 64);
+            let mask = (u64::MAX >> (64 - (last - page))) << (page % 64);
+            count += (self.present[page / 64].load(Ordering::Relaxed) & mask).count_ones();
+            page = last;
+        }
+        count
     }
 
     /// Sets or clears the bits of `pages`; returns how many changed.
@@ -78,12 +92,21 @@ impl Shared {
         changed
     }
 
-    /// Notes the reader's thread, which runs behind everything else; `None` when there is no reader yet.
-    pub(crate) fn set_background_thread(&self, thread: Option<ThreadId>) {
-        self.background.store(thread.map_or(0, ThreadId::raw), Ordering::Release);
+    /// Notes the reader's thread, which runs behind everything else, and the nice value that it had before.
+    pub(crate) fn set_background_thread(&self, thread: ThreadId, nice: i32) {
+        self.background_nice.store(nice, Ordering::Relaxed);
+        // Seen by `background_thread`, and with it the nice value.
+        self.background.store(thread.raw(), Ordering::Release);
     }
 
-    pub(crate) fn background_thread(&self) -> Option<ThreadId> {
-        ThreadId::from_raw(self.background.load(Ordering::Acquire))
+    /// There is no reader yet.
+    pub(crate) fn forget_background_thread(&self) {
+        self.background.store(0, Ordering::Release);
+    }
+
+    /// The reader's thread if it runs behind everything else, and the nice value that it is to be raised to.
+    pub(crate) fn background_thread(&self) -> Option<(ThreadId, i32)> {
+        let thread = ThreadId::from_raw(self.background.load(Ordering::Acquire))?;
+        Some((thread, self.background_nice.load(Ordering::Relaxed)))
     }
 }
