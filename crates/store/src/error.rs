@@ -1,6 +1,8 @@
 //! Why an operation on the store failed. The server words these as Redis does.
 
 use quire_arena::ArenaError;
+use quire_checkpoint::ImageError;
+use quire_device::DeviceError;
 
 /// What operations on the store return.
 pub type Result<T, E = StoreError> = std::result::Result<T, E>;
@@ -80,6 +82,39 @@ impl StoreError {
     /// A [`StoreError::Damaged`] that says what was found.
     pub(crate) fn damaged(what: impl Into<String>) -> StoreError {
         StoreError::Damaged { what: what.into() }
+    }
+}
+
+/// Why there is no store.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The image can't be used.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    /// The directory can't.
+    #[error(transparent)]
+    Directory(#[from] DeviceError),
+    /// The image is whole, but what it holds isn't a keyspace.
+    #[error("{file} holds no data of this program: {source}")]
+    Content {
+        /// Path of the image.
+        file: String,
+        /// What was found.
+        source: StoreError,
+    },
+    /// No memory for an empty store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl OpenError {
+    /// Whether the bytes of the image are at fault, rather than the disk or this machine.
+    pub fn is_damage(&self) -> bool {
+        match self {
+            Self::Image(error) => error.is_damage(),
+            Self::Content { source, .. } => matches!(source, StoreError::Damaged { .. }),
+            Self::Directory(_) | Self::Store(_) => false,
+        }
     }
 }
 

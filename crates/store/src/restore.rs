@@ -8,11 +8,10 @@ use std::time::{Duration, Instant};
 
 use quire_arena::{Arena, ArenaConfig, ArenaError};
 use quire_checkpoint::{Image, ImageError, RestoreOptions, load, map, remove_stale};
-use quire_device::DeviceError;
 use quire_snapshot::BarrierConfig;
 
 use crate::config::StoreConfig;
-use crate::error::StoreError;
+use crate::error::{OpenError, StoreError};
 use crate::place::ImagePlace;
 use crate::store::Store;
 
@@ -40,39 +39,6 @@ pub struct RestoreReport {
     pub took: Duration,
     /// What is wrong with the image that is used all the same.
     pub damage: Vec<String>,
-}
-
-/// Why there is no store.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// The image can't be used.
-    #[error(transparent)]
-    Image(#[from] ImageError),
-    /// The directory can't.
-    #[error(transparent)]
-    Directory(#[from] DeviceError),
-    /// The image is whole, but what it holds isn't a keyspace.
-    #[error("{file} holds no data of this program: {source}")]
-    Content {
-        /// Path of the image.
-        file: String,
-        /// What was found.
-        source: StoreError,
-    },
-    /// No memory for an empty store.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
-
-impl OpenError {
-    /// Whether the bytes of the image are at fault, rather than the disk or this machine.
-    pub fn is_damage(&self) -> bool {
-        match self {
-            Self::Image(error) => error.is_damage(),
-            Self::Content { source, .. } => matches!(source, StoreError::Damaged { .. }),
-            Self::Directory(_) | Self::Store(_) => false,
-        }
-    }
 }
 
 /// What [`Store::restore_step`] found to do.

@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 use quire_arena::ArenaError;
 use quire_checkpoint::{DumpError, DumpSummary, Progress};
 
-use crate::error::StoreError;
-use crate::restore::OpenError;
+use crate::error::{OpenError, StoreError};
 
 /// Why a save failed or did not start.
 #[derive(Debug, thiserror::Error)]
