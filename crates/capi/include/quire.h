@@ -238,7 +238,8 @@ typedef struct {
      */
     size_t region_bytes;
     /**
-     * Most memory that all snapshots of the range may take together, in bytes. Usual: as much as the range. A snapshot
+     * Most memory that all snapshots of the range may take together, in bytes. Usual: four times the range and 256 MiB with
+     * QUIRE_UFFD and QUIRE_BARRIER (one snapshot takes the range at most), as much as the range with QUIRE_SCOOT. A snapshot
      * for which none is left is given up, and reading it returns QUIRE_LOST; writers go on.
      */
     size_t budget_bytes;

@@ -42,7 +42,8 @@ pub struct quire_options {
     /// Bytes of a region, the unit in which writes are counted and copied ahead: a power of two from 32 KiB to 2 MiB.
     /// Usual: 2 MiB, the size of a huge page.
     pub region_bytes: usize,
-    /// Most memory that all snapshots of the range may take together, in bytes. Usual: as much as the range. A snapshot
+    /// Most memory that all snapshots of the range may take together, in bytes. Usual: four times the range and 256 MiB with
+    /// QUIRE_UFFD and QUIRE_BARRIER (one snapshot takes the range at most), as much as the range with QUIRE_SCOOT. A snapshot
     /// for which none is left is given up, and reading it returns QUIRE_LOST; writers go on.
     pub budget_bytes: usize,
     /// Memory that is kept warm for the next snapshot, in bytes. Usual: 64 MiB.

@@ -71,6 +71,10 @@ impl Shared {
     #[cold]
     #[inline(never)]
     fn first_write(&self, page: usize, epoch: u16) {
+        // A page that another thread was copying when this process was forked would be waited for in vain.
+        if self.keeper.is_forked() {
+            return;
+        }
         // Marked afterwards: another thread must not take the page for safe before it is.
         self.core.announced_write(page);
         self.mark(page).store(epoch, Ordering::Release);
@@ -124,6 +128,9 @@ impl Origin for Announced {
     fn cut(&self) -> Result<Arc<dyn View>, Refused> {
         let start = Instant::now();
         let shared = &self.0;
+        if shared.keeper.is_forked() {
+            return Err(Refused::forked(Mechanism::Barrier));
+        }
         let owner: Arc<dyn Owner> = Arc::clone(shared) as Arc<dyn Owner>;
         let epoch = shared.chain.cut()?;
         let next = shared.epoch.load(Ordering::Relaxed) + 1;

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Instant;
 
 use quire_sys::child::{self, Child};
+use quire_sys::fork_mark::ForkMark;
 use quire_sys::pagemap::{Entry, Pagemap};
 
 use crate::mechanism::Mechanism;
@@ -46,6 +47,8 @@ pub(crate) struct Fork {
 struct Shared {
     views: Mutex<Vec<Weak<Copy>>>,
     held_peak: AtomicU64,
+    /// The sockets are those of the process that cut: another one that asked would take its answers.
+    mark: ForkMark,
 }
 
 /// One child and the socket to it.
@@ -112,6 +115,9 @@ impl Origin for Fork {
     }
 
     fn cut(&self) -> Result<Arc<dyn View>, Refused> {
+        if self.shared.mark.is_forked() {
+            return Err(Refused::forked(Mechanism::Fork));
+        }
         let start = Instant::now();
         let (socket, theirs) = child::socket_pair().map_err(|source| refused("socketpair", source))?;
         let copy = Held { base: self.span.base() as usize, len: self.span.len() };
@@ -132,6 +138,9 @@ impl Origin for Fork {
     fn settle(&self) {}
 
     fn stats(&self) -> OriginStats {
+        if self.shared.mark.is_forked() {
+            return OriginStats::default();
+        }
         // Taken out of the list first: the last holder of a view may let go of it meanwhile, and it ends here then.
         let views: Vec<_> = locked(&self.shared.views).iter().filter_map(Weak::upgrade).collect();
         let held = views.iter().map(|view| view.held_bytes() as u64).sum();
@@ -263,6 +272,9 @@ impl View for Copy {
 
     fn read(&self, offset: usize, to: &mut [u8]) -> Result<(), ViewError> {
         check(offset, to.len(), self.len)?;
+        if self.shared.mark.is_forked() {
+            return Err(ViewError::Gone("it answers the process that made it, from which this one was forked".into()));
+        }
         let mut at = offset as u64;
         for chunk in to.chunks_mut(CHUNK_BYTES) {
             let len = chunk.len() as u64;
@@ -277,6 +289,9 @@ impl View for Copy {
     }
 
     fn cut(&self) -> Result<Arc<dyn View>, Refused> {
+        if self.shared.mark.is_forked() {
+            return Err(Refused::forked(Mechanism::Fork));
+        }
         let (socket, theirs) = child::socket_pair().map_err(|source| refused("socketpair", source))?;
         let mut answer = [0; 8];
         let asked = locked(&self.line).ask(&request(FORK, 0, 0), Some(theirs.as_fd()), &mut answer);
@@ -293,6 +308,9 @@ impl View for Copy {
 
     /// Pages that only the child has: the parent has written its own since.
     fn held_bytes(&self) -> usize {
+        if self.shared.mark.is_forked() {
+            return 0;
+        }
         let map = {
             // Under the lock nobody waits for the child, so its number stays its own; the open map is tied to it.
             let line = locked(&self.line);

@@ -21,6 +21,8 @@ mod fork;
 mod fork_run;
 #[cfg(not(loom))]
 mod keep;
+#[doc(hidden)]
+pub mod lift_lock;
 #[cfg(not(loom))]
 mod mechanism;
 #[cfg(not(loom))]

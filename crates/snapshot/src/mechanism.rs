@@ -103,8 +103,9 @@ pub struct Options {
     pub background: bool,
     /// Most bytes per second that the background thread copies right after a cut, when writers need the memory bus.
     pub precopy_bytes_per_second: u64,
-    /// Most memory for pre-images, in bytes; `None` for as much as the range itself. A view for which there is none left
-    /// fails to be read; the writer goes on.
+    /// Most memory for pre-images, in bytes. A view for which there is none left fails to be read; the writer goes on. `None`: with
+    /// [`Mechanism::Uffd`] and [`Mechanism::Barrier`] four times the range and 256 MiB, enough for views of several cuts (one view
+    /// holds the range at most); with [`Mechanism::Scoot`] as much as the range.
     pub budget_bytes: Option<usize>,
     /// Memory for pre-images that is kept warm between snapshots, in bytes. As much as the last ones needed is kept for
     /// two seconds longer in case that another follows, unless this is 0.

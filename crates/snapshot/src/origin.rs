@@ -64,6 +64,17 @@ pub enum Refused {
     },
 }
 
+impl Refused {
+    /// A cut in a forked child: its mechanism acts on the memory of the parent.
+    pub(crate) fn forked(mechanism: Mechanism) -> Self {
+        Self::Unsupported {
+            mechanism,
+            reason: "this process was forked from the one that attached the mechanism".into(),
+            suggestion: "Attach one in this process.",
+        }
+    }
+}
+
 /// Why bytes of a view can't be had.
 #[derive(Debug, thiserror::Error)]
 pub enum ViewError {
@@ -101,6 +112,11 @@ pub enum ViewError {
 /// Any thread may read and write the range by ordinary loads and stores ([`Origin::base`]); [`Mechanism::Barrier`] wants
 /// each write announced. Dropping the origin ends the mechanism's hold on the range when its last view is gone too; what
 /// the range holds stays.
+///
+/// A child that the program forks has a copy of the range as it was, and may read views that live (with [`Mechanism::Scoot`] range
+/// and views show what the parent writes later, with [`Mechanism::Fork`] views can't be read). The child has no snapshots of its
+/// own: [`Origin::cut`] is refused, [`Origin::prepare_write`] and [`Origin::settle`] do nothing, and what the child drops stays as it
+/// is for the parent. What the child writes may show in its views.
 pub trait Origin: Send + Sync {
     /// Which mechanism this is.
     fn mechanism(&self) -> Mechanism;

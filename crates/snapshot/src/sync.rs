@@ -2,6 +2,10 @@
 
 #[cfg(not(loom))]
 pub use std::sync::atomic::{AtomicU32, Ordering, fence};
+#[cfg(not(loom))]
+pub use std::thread::yield_now;
 
 #[cfg(loom)]
 pub use loom::sync::atomic::{AtomicU32, Ordering, fence};
+#[cfg(loom)]
+pub use loom::thread::yield_now;

@@ -20,6 +20,8 @@ use rustix::net::{
 };
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 
+use crate::fork_lock;
+
 /// How a child ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
@@ -75,6 +77,24 @@ impl Child {
     pub fn kill(&self) {
         if self.ending.is_none() && rustix::process::getpid() == self.owner {
             let _ = rustix::process::pidfd_send_signal(&self.handle, Signal::KILL);
+        }
+    }
+
+    /// Waits for its end, at most for `limit`; `None` if it lives on.
+    pub fn wait_for(&mut self, limit: std::time::Duration) -> Option<Ending> {
+        let end = std::time::Instant::now() + limit;
+        loop {
+            let left = end.saturating_duration_since(std::time::Instant::now());
+            let left = rustix::time::Timespec {
+                tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+                tv_nsec: left.subsec_nanos().into(),
+            };
+            let mut polled = [rustix::event::PollFd::new(&self.handle, rustix::event::PollFlags::IN)];
+            match rustix::event::poll(&mut polled, Some(&left)) {
+                Ok(0) => return None,
+                Err(Errno::INTR) => {}
+                Ok(_) | Err(_) => return Some(self.wait()),
+            }
         }
     }
 
@@ -136,6 +156,26 @@ pub unsafe fn fork(keep: BorrowedFd<'_>, run: &mut dyn FnMut() -> i32) -> io::Re
     Ok(Child { pid, handle, owner: rustix::process::getpid(), ending: None })
 }
 
+/// Forks as programs do, by the C library: descriptors stay open, and what was to be told of forks is. The child calls `run` and
+/// exits with what it returns.
+///
+/// # Safety
+/// In the child of a program with threads, `run` waits for no lock that another thread may have held.
+///
+/// # Errors
+/// As `fork`.
+pub unsafe fn fork_by_library(run: &mut dyn FnMut() -> i32) -> io::Result<Child> {
+    // SAFETY: the child's duties are the caller's.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        exit(run());
+    }
+    if pid < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Child::adopt(pid.cast_unsigned())
+}
+
 /// As [`fork`], for use in a child: the new process is a child of the caller's parent, who [adopts](Child::adopt) the number
 /// returned.
 ///
@@ -167,17 +207,20 @@ unsafe fn clone(
         libc::sigfillset(all.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), old.as_mut_ptr());
     }
+    fork_lock::before();
     let none: *mut libc::c_int = std::ptr::null_mut();
     // SAFETY: without CLONE_VM and a new stack this is a fork: the child goes on on its own copy of this stack. Flags,
     // stack and the third argument stand in this order on all architectures but s390, which Quire does not run on. The
     // exit signal is 0.
     let result = unsafe { libc::syscall(libc::SYS_clone, libc::c_long::from(flags), none, handle, none, none) };
     if result == 0 {
+        fork_lock::in_child();
         close_all_but(keep);
         let status = run();
         exit(status);
     }
     let failure = Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::AGAIN);
+    fork_lock::in_parent();
     // SAFETY: `old` was initialised above.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, old.as_ptr(), std::ptr::null_mut()) };
     i32::try_from(result).ok().filter(|&pid| pid > 0).and_then(Pid::from_raw).ok_or(failure)

@@ -5,7 +5,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// What a thread has done when it gets the signal.
@@ -25,6 +25,10 @@ const MOST: usize = 4;
 
 static HANDLERS: [AtomicPtr<()>; MOST] = [const { AtomicPtr::new(std::ptr::null_mut()) }; MOST];
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
+/// Whoever had the signal before has asked for the default action since.
+static DEFAULTED: AtomicBool = AtomicBool::new(false);
+/// Our function is in place.
+static INSTALLED: AtomicBool = AtomicBool::new(false);
 static INSTALLING: Mutex<()> = Mutex::new(());
 
 /// Has `handler` asked about every SIGBUS of this process. Asking twice for the same one changes nothing.
@@ -43,19 +47,25 @@ pub unsafe fn on_bus_error(handler: BusHandler) -> io::Result<()> {
     let Some(place) = HANDLERS.iter().find(|place| place.load(Ordering::Acquire).is_null()) else {
         return Err(io::Error::other("all places for SIGBUS handlers are taken"));
     };
-    place.store(handler, Ordering::Release);
-    if BEFORE.get().is_some() {
-        return Ok(());
+    if !INSTALLED.load(Ordering::Relaxed) {
+        let mut before = MaybeUninit::<libc::sigaction>::uninit();
+        // SAFETY: with no new action this only asks for the present one, which it writes whole.
+        let before = unsafe {
+            if libc::sigaction(libc::SIGBUS, std::ptr::null(), before.as_mut_ptr()) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            before.assume_init()
+        };
+        let _ = BEFORE.set(before);
+        install()?;
+        INSTALLED.store(true, Ordering::Relaxed);
     }
-    let mut before = MaybeUninit::<libc::sigaction>::uninit();
-    // SAFETY: with no new action this only asks for the present one, which it writes whole.
-    let before = unsafe {
-        if libc::sigaction(libc::SIGBUS, std::ptr::null(), before.as_mut_ptr()) != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        before.assume_init()
-    };
-    let _ = BEFORE.set(before);
+    place.store(handler, Ordering::Release);
+    Ok(())
+}
+
+/// Puts our function in the place of the one before. May be called in a signal handler.
+fn install() -> io::Result<()> {
     // SAFETY: all zero is a valid `sigaction`.
     let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
     action.sa_sigaction = on_signal as *const () as usize;
@@ -77,16 +87,20 @@ extern "C" fn on_signal(signal: libc::c_int, info: *mut libc::siginfo_t, context
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above.
     let saved = unsafe { *errno };
-    // SAFETY: the kernel hands a valid structure to a SA_SIGINFO handler, and SIGBUS has an address.
+    // SAFETY: the kernel hands a valid structure to a SA_SIGINFO handler.
+    let code = unsafe { (*info).si_code };
+    // SAFETY: as above, and a SIGBUS of the kernel has an address; that of a sent one is not looked at.
     let address = unsafe { (*info).si_addr() }.cast::<u8>();
     let touch = Touch { address, is_store: was_store(context) };
-    let is_known = HANDLERS.iter().any(|place| {
-        let handler = place.load(Ordering::Acquire);
-        // SAFETY: only `on_bus_error` stores here, and only functions of this type.
-        !handler.is_null() && unsafe { std::mem::transmute::<*mut (), BusHandler>(handler) }(touch)
-    });
+    // Broken memory and the signals that a process sends are not faults that a handler could deal with.
+    let is_known = code == libc::BUS_ADRERR
+        && HANDLERS.iter().any(|place| {
+            let handler = place.load(Ordering::Acquire);
+            // SAFETY: only `on_bus_error` stores here, and only functions of this type.
+            !handler.is_null() && unsafe { std::mem::transmute::<*mut (), BusHandler>(handler) }(touch)
+        });
     if !is_known {
-        hand_on(signal, info, context);
+        hand_on(signal, info, context, code <= 0);
     }
     // SAFETY: as above.
     unsafe { *errno = saved };
@@ -108,37 +122,84 @@ fn was_store(context: *mut libc::c_void) -> bool {
     is_store
 }
 
-/// Gives the signal to whoever had it before us.
-fn hand_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+/// Gives the signal to whoever had it before us. One that a process has sent must not cost us our place: the next protected
+/// write would end the program.
+fn hand_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void, is_sent: bool) {
     let before = BEFORE.get();
-    match before.map_or(libc::SIG_DFL, |before| before.sa_sigaction) {
+    let wanted = if DEFAULTED.load(Ordering::Relaxed) { None } else { before };
+    match wanted.map_or(libc::SIG_DFL, |before| before.sa_sigaction) {
+        libc::SIG_IGN if is_sent => {}
         libc::SIG_DFL | libc::SIG_IGN => {
-            // The access is tried again, faults again, and the system does what it does by default.
+            // An access is tried again and faults again; a signal that was sent is sent again, and comes when this function
+            // returns. The system does what it does by default.
             // SAFETY: sets the default action, which needs no function.
-            unsafe { libc::signal(signal, libc::SIG_DFL) };
-        }
-        function if before.is_some_and(|before| before.sa_flags & libc::SA_SIGINFO != 0) => {
-            type Action = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
-            // SAFETY: installed with SA_SIGINFO, so it has this signature.
-            let action = unsafe { std::mem::transmute::<usize, Action>(function) };
-            action(signal, info, context);
+            unsafe {
+                libc::signal(signal, libc::SIG_DFL);
+                if is_sent {
+                    libc::raise(signal);
+                }
+            }
         }
         function => {
-            // SAFETY: installed without SA_SIGINFO, so it has this signature.
-            let action = unsafe { std::mem::transmute::<usize, extern "C" fn(libc::c_int)>(function) };
-            action(signal);
+            let takes_info = before.is_some_and(|before| before.sa_flags & libc::SA_SIGINFO != 0);
+            // SAFETY: a function that was installed for this signal, with SA_SIGINFO or without.
+            unsafe { call(function, takes_info, signal, info, context) };
+            if is_sent {
+                keep_place();
+            }
         }
+    }
+}
+
+/// # Safety
+/// `function` is a signal handler of the kind that `takes_info` says.
+unsafe fn call(
+    function: usize,
+    takes_info: bool,
+    signal: libc::c_int,
+    info: *mut libc::siginfo_t,
+    context: *mut libc::c_void,
+) {
+    if takes_info {
+        type Action = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
+        // SAFETY: as the caller promises.
+        let action = unsafe { std::mem::transmute::<usize, Action>(function) };
+        action(signal, info, context);
+    } else {
+        // SAFETY: as the caller promises.
+        let action = unsafe { std::mem::transmute::<usize, extern "C" fn(libc::c_int)>(function) };
+        action(signal);
+    }
+}
+
+/// The function before us has run. One that asks for the default action (as that of Rust's runtime does) means the next signal
+/// that it does not know, not our faults.
+fn keep_place() {
+    let mut now = MaybeUninit::<libc::sigaction>::uninit();
+    // SAFETY: with no new action this only asks for the present one, which it writes whole.
+    let action = unsafe {
+        if libc::sigaction(libc::SIGBUS, std::ptr::null(), now.as_mut_ptr()) != 0 {
+            return;
+        }
+        now.assume_init().sa_sigaction
+    };
+    if action == libc::SIG_DFL && install().is_ok() {
+        DEFAULTED.store(true, Ordering::Relaxed);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::child::{Ending, fork, socket_pair};
     use crate::map::{Access, Sharing, map_file_over, memory_file};
     use crate::mem::{PAGE_SIZE, Reservation};
+    use std::os::fd::AsFd;
     use std::sync::atomic::{AtomicBool, AtomicUsize};
 
     static PLACE: AtomicUsize = AtomicUsize::new(0);
+    /// Held by the test that uses the place.
+    static ALONE: Mutex<()> = Mutex::new(());
     static STORED: AtomicBool = AtomicBool::new(false);
 
     /// Puts a page where the test has mapped a file beyond its end.
@@ -156,6 +217,7 @@ mod tests {
     fn an_access_is_tried_again_when_a_handler_has_dealt_with_it() {
         let memory = Reservation::new(1 << 21).unwrap();
         let empty = memory_file("empty", 0).unwrap();
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the memory is this test's; `supply` makes one system call.
         unsafe {
             map_file_over(memory.base(), PAGE_SIZE, &empty, 0, Sharing::Shared, Access::ReadWrite).unwrap();
@@ -169,5 +231,43 @@ mod tests {
             assert_eq!(memory.base().read_volatile(), 0);
             assert!(!STORED.load(Ordering::SeqCst));
         }
+    }
+    /// What a child does that is sent the signal `times` times before it touches the page at `place`.
+    fn send_and_touch(place: *mut u8, times: usize) -> Ending {
+        let (_ours, theirs) = socket_pair().unwrap();
+        let mut run = || {
+            let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+            // SAFETY: a set of our own, the signal of this test, and a page that is this test's; `supply` makes one system call.
+            unsafe {
+                libc::sigemptyset(set.as_mut_ptr());
+                libc::sigaddset(set.as_mut_ptr(), libc::SIGBUS);
+                libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), std::ptr::null_mut());
+                for _ in 0..times {
+                    libc::raise(libc::SIGBUS);
+                }
+                place.write_volatile(3);
+                i32::from(place.read_volatile())
+            }
+        };
+        // SAFETY: the child raises a signal and touches a page.
+        unsafe { fork(theirs.as_fd(), &mut run) }.unwrap().wait()
+    }
+
+    #[test]
+    fn a_signal_that_a_process_sends_does_not_cost_us_our_place() {
+        let memory = Reservation::new(1 << 21).unwrap();
+        let empty = memory_file("empty", 0).unwrap();
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: the memory is this test's; `supply` makes one system call.
+        unsafe {
+            map_file_over(memory.base(), PAGE_SIZE, &empty, 0, Sharing::Shared, Access::ReadWrite).unwrap();
+            on_bus_error(supply).unwrap();
+        }
+        PLACE.store(memory.base() as usize, Ordering::SeqCst);
+        // The function of Rust's runtime was there before: it asks for the default action when it does not know a signal, and gets
+        // it with the next one.
+        assert_eq!(send_and_touch(memory.base(), 0), Ending::Exited(3));
+        assert_eq!(send_and_touch(memory.base(), 1), Ending::Exited(3));
+        assert_eq!(send_and_touch(memory.base(), 2), Ending::Killed(libc::SIGBUS));
     }
 }

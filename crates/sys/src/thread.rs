@@ -108,6 +108,20 @@ impl Drop for BlockedSignals {
     }
 }
 
+/// Starts a thread in which no handler of a signal that somebody sends runs: such a handler belongs to the program, may touch what
+/// the thread is at, and would wait for itself. Signals go to the program's own threads.
+///
+/// # Errors
+/// The system starts no more threads.
+pub fn spawn_unsignalled(
+    name: &str,
+    run: impl FnOnce() + Send + 'static,
+) -> std::io::Result<std::thread::JoinHandle<()>> {
+    // The new thread takes over the mask of the one that makes it.
+    let _blocked = BlockedSignals::new();
+    std::thread::Builder::new().name(name.to_owned()).spawn(run)
+}
+
 /// Processor time used by the calling thread, in nanoseconds.
 pub fn cpu_time_ns() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
@@ -180,6 +194,21 @@ mod tests {
         assert!(is_blocked(libc::SIGTERM) && is_blocked(libc::SIGALRM) && !is_blocked(libc::SIGBUS));
         drop(guard);
         assert_eq!(is_blocked(libc::SIGTERM), before);
+    }
+
+    #[test]
+    fn a_thread_that_is_started_unsignalled_blocks_what_is_sent_and_its_maker_does_not() {
+        let is_blocked = || {
+            let mut now = std::mem::MaybeUninit::<libc::sigset_t>::zeroed();
+            // SAFETY: asks for the mask of this thread, which it writes whole.
+            unsafe {
+                libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), now.as_mut_ptr());
+                libc::sigismember(&now.assume_init(), libc::SIGUSR1) == 1
+            }
+        };
+        let (tell, told) = std::sync::mpsc::channel();
+        spawn_unsignalled("quiet", move || tell.send(is_blocked()).unwrap()).unwrap().join().unwrap();
+        assert_eq!((told.recv().unwrap(), is_blocked()), (true, false));
     }
 
     #[test]

@@ -5,7 +5,9 @@
 //! they are moved to its predecessor, so that any number of cuts can be made while one old view lives.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, TryLockError};
+
+use quire_sys::fork_lock::NoFork;
 
 use super::core::Core;
 use super::slot::Slot;
@@ -34,6 +36,8 @@ pub(crate) struct Chain {
     core: Arc<Core>,
     epochs: RwLock<Vec<Arc<Epoch>>>,
     next_number: AtomicU64,
+    /// Held by whoever begins an epoch.
+    opening: Mutex<()>,
     /// Held by whoever tidies.
     tidying: Mutex<()>,
 }
@@ -42,25 +46,30 @@ impl Chain {
     pub(crate) fn new(core: Arc<Core>) -> Self {
         // Enough for the epochs that can be, so that a cut never allocates for it.
         let epochs = RwLock::new(Vec::with_capacity(super::core::MOST_EPOCHS));
-        Self { core, epochs, next_number: AtomicU64::new(0), tidying: Mutex::default() }
+        Self { core, epochs, next_number: AtomicU64::new(0), opening: Mutex::default(), tidying: Mutex::default() }
     }
 
     fn read_epochs(&self) -> RwLockReadGuard<'_, Vec<Arc<Epoch>>> {
         self.epochs.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write_epochs(&self) -> RwLockWriteGuard<'_, Vec<Arc<Epoch>>> {
-        self.epochs.write().unwrap_or_else(PoisonError::into_inner)
+    /// Changes the chain. No child is forked meanwhile, in which views could not be read then; so `change` allocates and frees
+    /// nothing, as an allocator may keep its lock through a fork.
+    fn change_epochs<T>(&self, change: impl FnOnce(&mut Vec<Arc<Epoch>>) -> T) -> T {
+        // Without it only a child whose fork meets this very moment finds the chain locked, and says so.
+        let _no_fork = NoFork::begin();
+        change(&mut self.epochs.write().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Begins an epoch. Writers hold still.
     pub(crate) fn cut(&self) -> Result<Arc<Epoch>, Refused> {
-        let mut epochs = self.write_epochs();
+        let _alone = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
         let slot = self.core.open()?;
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         let epoch = Arc::new(Epoch { number, slot, is_over: AtomicBool::new(false) });
-        epochs.push(Arc::clone(&epoch));
-        drop(epochs);
+        let appended = Arc::clone(&epoch);
+        // Nobody has written since the slot was opened, so it doesn't matter to readers that it is in the chain only now.
+        self.change_epochs(|epochs| epochs.push(appended));
         self.core.figures.cuts.fetch_add(1, Ordering::Relaxed);
         Ok(epoch)
     }
@@ -72,8 +81,23 @@ impl Chain {
 
     /// Copies `to.len()` bytes at `offset`, all of one page, as they were when `epoch` began.
     pub(crate) fn read_in_page(&self, epoch: &Epoch, offset: usize, to: &mut [u8]) -> Result<(), ViewError> {
-        let page = offset / PAGE_SIZE;
         let epochs = self.read_epochs();
+        self.read_from(&epochs, epoch, offset, to)
+    }
+
+    /// As [`Chain::read_in_page`], in a forked child: the chain does not change any more.
+    pub(crate) fn read_in_child(&self, epoch: &Epoch, offset: usize, to: &mut [u8]) -> Result<(), ViewError> {
+        match self.epochs.try_read() {
+            Ok(epochs) => self.read_from(&epochs, epoch, offset, to),
+            Err(TryLockError::Poisoned(epochs)) => self.read_from(&epochs.into_inner(), epoch, offset, to),
+            Err(TryLockError::WouldBlock) => {
+                Err(ViewError::Gone("this process was forked while a cut was made or undone".into()))
+            }
+        }
+    }
+
+    fn read_from(&self, epochs: &[Arc<Epoch>], epoch: &Epoch, offset: usize, to: &mut [u8]) -> Result<(), ViewError> {
+        let page = offset / PAGE_SIZE;
         let own = epochs.partition_point(|other| other.number < epoch.number);
         loop {
             for newer in &epochs[own..] {
@@ -108,7 +132,8 @@ impl Chain {
                 self.hand_down(&epoch.slot, &before.slot);
             }
             // Only tidying removes, and a cut only appends, so the index still holds.
-            self.write_epochs().remove(index);
+            let removed = self.change_epochs(|epochs| epochs.remove(index));
+            drop(removed);
             self.core.retire(&epoch.slot);
             self.core.recycle(Arc::clone(&epoch.slot));
             did_something = true;

@@ -293,8 +293,8 @@ impl Core {
             Ok(()) => {
                 add(&self.figures.copied, 1);
                 slot.count_single(region);
-                if self.hand_over(page..page + 1) {
-                    return claim::lose(word);
+                if self.hand_over(slot, page..page + 1) {
+                    return;
                 }
                 match slot.take_pages(1, &self.store) {
                     Some(held) => {
@@ -333,8 +333,8 @@ impl Core {
         add(&self.figures.copied, count as u64);
         add(&self.figures.precopied, count as u64);
         slot.count_precopied(region, count);
-        if self.hand_over(pages.clone()) {
-            return pages.for_each(|page| claim::lose(slot.word(page)));
+        if self.hand_over(slot, pages.clone()) {
+            return;
         }
         let Some(held) = slot.take_pages(count, &self.store) else {
             pages.for_each(|page| claim::lose(slot.word(page)));
@@ -358,9 +358,10 @@ impl Core {
         }
     }
 
-    /// Gives `pages`, which this thread has claimed, to the consumer if there is one.
-    fn hand_over(&self, pages: Range<usize>) -> bool {
+    /// Gives `pages`, which this thread has claimed, to the consumer if there is one. They are lost to views then.
+    fn hand_over(&self, slot: &Slot, pages: Range<usize>) -> bool {
         let Some(consumer) = &self.consumer else { return false };
+        let _lost = Lost { slot, pages: pages.clone() };
         consumer.preimage(pages.start * PAGE_SIZE, self.address(pages.start), pages.len() * PAGE_SIZE);
         true
     }
@@ -429,6 +430,18 @@ impl Core {
             rejoined_regions: get(&figures.rejoined),
             threshold_percent: self.locality.threshold_percent(),
         }
+    }
+}
+
+/// Pages that are lost when this is dropped: a writer that waits for them must not wait for a consumer that has panicked.
+struct Lost<'a> {
+    slot: &'a Slot,
+    pages: Range<usize>,
+}
+
+impl Drop for Lost<'_> {
+    fn drop(&mut self) {
+        self.pages.clone().for_each(|page| claim::lose(self.slot.word(page)));
     }
 }
 

@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use quire_sys::fork_mark::ForkMark;
 use quire_sys::futex::{self, Scope};
+use quire_sys::thread::spawn_unsignalled;
 
 use super::chain::Chain;
 use super::core::Core;
@@ -47,6 +49,8 @@ pub(crate) struct Keeper {
     background: bool,
     /// Origins and epochs that hold the mechanism.
     leases: AtomicUsize,
+    /// A forked child has neither the thread nor, for certain, its locks.
+    mark: ForkMark,
 }
 
 #[derive(Default)]
@@ -61,6 +65,8 @@ struct Work {
     lingers: bool,
     busy: bool,
     stop: bool,
+    /// There is no thread any more, for it has panicked: whoever ends an epoch tidies up.
+    ended: bool,
 }
 
 impl Keeper {
@@ -79,11 +85,20 @@ impl Keeper {
         self.lock().mend = true;
         let keeper = Arc::clone(self);
         let chores: Weak<dyn Chores> = Arc::downgrade(chores) as Weak<dyn Chores>;
-        std::thread::Builder::new().name("quire-keeper".into()).spawn(move || keeper.run(&chores)).map(drop)
+        spawn_unsignalled("quire-keeper", move || keeper.run(&chores)).map(drop)
+    }
+
+    /// Whether this is a forked child of the process that made the mechanism. It has the memory as it was, but not the thread, and
+    /// whatever lock another thread held is held for ever: nothing may be waited for, and nothing that acts on the parent.
+    pub(crate) fn is_forked(&self) -> bool {
+        self.mark.is_forked()
     }
 
     /// Ends the thread when it has finished what it is at.
     pub(crate) fn stop(&self) {
+        if self.is_forked() {
+            return;
+        }
         self.lock().stop = true;
         self.ring();
         self.idle.notify_all();
@@ -96,6 +111,9 @@ impl Keeper {
 
     /// One holds it no longer. After the last one, the thread doesn't touch the memory any more.
     pub(crate) fn leave(&self) {
+        if self.is_forked() {
+            return;
+        }
         if self.leases.fetch_sub(1, Ordering::AcqRel) > 1 {
             return;
         }
@@ -137,28 +155,36 @@ impl Keeper {
 
     /// An epoch is over.
     pub(crate) fn note_end(&self, chores: &dyn Chores) {
+        if self.is_forked() {
+            return;
+        }
         if self.background {
             let mut work = self.lock();
-            work.tidy = true;
-            work.mend = true;
-            drop(work);
-            self.ring();
-        } else {
-            chores.chain().tidy();
-            while chores.core().store.trim(chores.core().options.keep_bytes) {}
+            if !work.ended {
+                work.tidy = true;
+                work.mend = true;
+                drop(work);
+                return self.ring();
+            }
         }
+        chores.chain().tidy();
+        while chores.core().store.trim(chores.core().options.keep_bytes) {}
     }
 
     /// Waits until there is nothing left to do.
     pub(crate) fn settle(&self, chores: &dyn Chores) {
-        if !self.background {
-            while chores.mend() {}
+        if self.is_forked() {
             return;
         }
         let mut work = self.lock();
+        if !self.background || work.ended {
+            drop(work);
+            while chores.mend() {}
+            return;
+        }
         work.mend = true;
         self.ring();
-        while !work.stop && (work.busy || work.mend || work.tidy || self.cut.load(Ordering::SeqCst)) {
+        while !work.stop && !work.ended && (work.busy || work.mend || work.tidy || self.cut.load(Ordering::SeqCst)) {
             // A cut made meanwhile is told only by the next write, which may never come.
             self.ring();
             work = self.idle.wait(work).unwrap_or_else(PoisonError::into_inner);
@@ -166,6 +192,7 @@ impl Keeper {
     }
 
     fn run(&self, chores: &Weak<dyn Chores>) {
+        let _end = End(self);
         loop {
             let seen = self.bell.load(Ordering::SeqCst);
             let mut work = self.lock();
@@ -271,6 +298,16 @@ impl Keeper {
             }
             core.store.warm_ahead();
         }
+    }
+}
+
+/// Says that there is no thread any more, whichever way it ended: nobody must wait for it, nor leave work to it.
+struct End<'a>(&'a Keeper);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.lock().ended = true;
+        self.0.idle.notify_all();
     }
 }
 

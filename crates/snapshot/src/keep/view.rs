@@ -62,12 +62,17 @@ impl View for KeptView {
     fn read(&self, offset: usize, to: &mut [u8]) -> Result<(), ViewError> {
         check(offset, to.len(), self.len())?;
         let chain = self.0.owner.0.chain();
+        let is_forked = self.0.owner.0.keeper().is_forked();
         let (mut offset, mut rest) = (offset, to);
         while !rest.is_empty() {
             let in_page = rest.len().min(PAGE_SIZE - offset % PAGE_SIZE);
             let (now, later) = rest.split_at_mut(in_page);
             // Page by page, so that no cut waits for a long read.
-            chain.read_in_page(&self.0.epoch, offset, now)?;
+            if is_forked {
+                chain.read_in_child(&self.0.epoch, offset, now)?;
+            } else {
+                chain.read_in_page(&self.0.epoch, offset, now)?;
+            }
             offset += in_page;
             rest = later;
         }

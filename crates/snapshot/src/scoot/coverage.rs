@@ -65,13 +65,19 @@ impl Coverage {
         self.precopied[page / 64] |= 1 << (page % 64);
     }
 
-    /// Whether the page at `position` was copied ahead; forgets it.
-    pub(super) fn take_precopied(&mut self, position: usize) -> bool {
+    /// Tells those of `positions` that were copied ahead.
+    pub(super) fn list_precopied(&self, positions: Range<usize>, tell: impl FnMut(usize)) {
+        let is_precopied = |&position: &usize| {
+            let page = position / PAGE_SIZE;
+            self.precopied[page / 64] >> (page % 64) & 1 == 1
+        };
+        positions.step_by(PAGE_SIZE).filter(is_precopied).for_each(tell);
+    }
+
+    /// The page at `position` is folded: forgets that it was copied ahead.
+    pub(super) fn take_precopied(&mut self, position: usize) {
         let page = position / PAGE_SIZE;
-        let bit = 1 << (page % 64);
-        let was = self.precopied[page / 64] & bit != 0;
-        self.precopied[page / 64] &= !bit;
-        was
+        self.precopied[page / 64] &= !(1 << (page % 64));
     }
 
     /// The pages of `positions` have been folded; `written` of them had been written, in order of address.
@@ -157,9 +163,14 @@ mod tests {
     fn a_precopied_page_is_remembered_until_it_is_taken() {
         let mut coverage = coverage(Precopy::All);
         coverage.mark_precopied(9 * PAGE_SIZE);
-        assert!(!coverage.take_precopied(8 * PAGE_SIZE));
-        assert!(coverage.take_precopied(9 * PAGE_SIZE));
-        assert!(!coverage.take_precopied(9 * PAGE_SIZE));
+        let listed = |coverage: &Coverage| {
+            let mut listed = Vec::new();
+            coverage.list_precopied(8 * PAGE_SIZE..10 * PAGE_SIZE, |position| listed.push(position));
+            listed
+        };
+        assert_eq!(listed(&coverage), [9 * PAGE_SIZE]);
+        coverage.take_precopied(9 * PAGE_SIZE);
+        assert_eq!(listed(&coverage), []);
     }
 
     #[test]

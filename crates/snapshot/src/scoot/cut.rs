@@ -54,22 +54,16 @@ fn pages_under_views(state: &State, desk: &Desk) -> Result<Vec<usize>, Refused> 
 
 /// Folds what the keeper has not come to. Regions with nothing to fold stay as they are.
 fn fold_rest(state: &State, desk: &mut Desk) -> Result<(), Refused> {
-    for run in desk.ledger.runs(Region::is_foldable) {
-        for region in run {
-            // SAFETY: writers hold still, and `detach` maps it anew before they may go on.
-            let folded = unsafe { fold::fold_in_place(state, desk, &(region..region + 1)) };
-            if folded.map_err(|error| refused("read(pagemap)", error))? {
-                desk.ledger.set_folded(region);
-            }
-        }
+    for region in desk.ledger.runs(Region::is_foldable).into_iter().flatten() {
+        // SAFETY: writers hold still.
+        unsafe { fold::fold_in_place(state, desk, region) }.map_err(|error| refused("folding a region", error))?;
     }
     Ok(())
 }
 
-/// Maps every shared region privately, and those just folded, whose own pages go by that. Should this fail half-way, a
-/// region that was folded keeps its pages, which are the same as the file's, until it is folded again.
+/// Maps every shared region privately.
 fn detach(state: &State, desk: &mut Desk) -> Result<(), Refused> {
-    for run in desk.ledger.runs(|region| region.sharing == Sharing::Shared || region.folded) {
+    for run in desk.ledger.runs(|region| region.sharing == Sharing::Shared) {
         let home = desk.ledger.region(run.start).home;
         // SAFETY: the file holds what the origin shows.
         let mapped = unsafe { state.memory.map_origin(&run, home, quire_sys::map::Sharing::Private) };

@@ -1,6 +1,6 @@
 //! Folding: pages that belong to the origin alone go back to the file, and the origin shares with it again.
 //!
-//! Relies on [`crate::scoot::memory::Memory::set_aside`] to keep everybody off meanwhile, except at a cut, where writers
+//! Relies on [`super::aside`] to keep everybody off meanwhile, except at a cut, where writers
 //! hold still anyway. The caller has the desk's lock and knows that no view holds the generation that is written.
 
 use std::io;
@@ -9,8 +9,11 @@ use std::time::Instant;
 
 use quire_sys::userfault::Modes;
 
+use super::aside::Aside;
 use super::layout::Generation;
 use super::ledger::Sharing;
+use super::memory::Memory;
+use super::sheet::Sheet;
 use super::state::{Desk, State};
 use crate::page::PAGE_SIZE;
 
@@ -41,78 +44,98 @@ pub(super) fn refresh(state: &State, desk: &mut Desk, region: usize, target: Gen
 }
 
 fn fold_to(state: &State, desk: &mut Desk, run: &Range<usize>, target: Generation) -> io::Result<()> {
-    let room = state.memory.layout.positions(run).len() / PAGE_SIZE;
-    let mut found = Vec::with_capacity(room);
-    desk.unwritten.reserve(room);
+    let memory: &Memory = &state.memory;
+    let positions = memory.layout.positions(run);
+    let mut sheet = Sheet::new(run.start);
+    desk.coverage.list_precopied(positions.clone(), |position| sheet.note_precopied(position));
     let start = Instant::now();
-    let aside = state.memory.set_aside(run.clone(), FILE_FAULTS)?;
-    aside.private_pages(&mut found)?;
-    for page in &found {
-        // SAFETY: the page was set aside, nobody writes it; `target` is neither held nor mapped by the origin (which
-        // maps nothing in this run), so nobody reads it.
-        unsafe { keep(state, desk, aside.at(*page), target, *page) };
-    }
-    let waits = aside.finish(target)? as u64;
+    let waits = move_to_file(memory, positions, target, &mut sheet)? as u64;
     let blocked_ns = start.elapsed().as_nanos() as u64;
     if waits > 0 {
         state.figures.waits.add(waits);
         state.figures.wait_total_ns.add(waits * blocked_ns);
         state.figures.wait_longest_ns.raise(blocked_ns);
     }
-    account(state, desk, run, &found);
+    account(state, desk, run, &sheet);
     Ok(())
 }
 
-/// Folds `run` without keeping anybody off; the origin stays as it is mapped, and the caller maps it anew. Says whether
-/// there were pages to fold.
-///
-/// # Safety
-/// Nobody writes the run until it is mapped anew; its regions are private, of one home, and not held.
-///
-/// # Errors
-/// The page map can't be read.
-pub(super) unsafe fn fold_in_place(state: &State, desk: &mut Desk, run: &Range<usize>) -> io::Result<bool> {
-    let home = desk.ledger.region(run.start).home;
-    let mut found = Vec::new();
-    state.memory.origin_private_pages(run, &mut found)?;
-    for page in &found {
-        // SAFETY: the caller keeps writers off; a reader of the origin doesn't see the file's page there, but its own.
-        unsafe { keep(state, desk, state.memory.origin_at(*page), home, *page) };
+/// Moves the private pages at `positions` to the file while everybody is kept off; how many faults there were. Touches no heap.
+fn move_to_file(memory: &Memory, positions: Range<usize>, target: Generation, sheet: &mut Sheet) -> io::Result<usize> {
+    let mut next = positions.start;
+    let aside = Aside::new(memory, positions, FILE_FAULTS)?;
+    aside.private_pages(|position| sheet.note_found(position))?;
+    while let Some(position) = sheet.next_found(next) {
+        // SAFETY: the page was set aside, nobody writes it; `target` is neither held nor mapped by the origin (which
+        // maps nothing in this run), so nobody reads it.
+        unsafe { keep(memory, sheet, aside.at(position), target, position) };
+        next = position + PAGE_SIZE;
     }
-    account(state, desk, run, &found);
-    Ok(!found.is_empty())
+    aside.finish(target)
 }
 
-/// Takes a private page into the file. One that was copied ahead and never written is the same there already.
+/// Folds `region` without keeping anybody off, and maps it privately anew, if it has private pages. Between the copy and the mapping
+/// no heap is touched: what is written there meanwhile would be lost.
+///
+/// # Safety
+/// No other thread writes the region; it is private and not held.
+///
+/// # Errors
+/// The page map can't be read, or the region not be mapped. It keeps its pages, and can be folded again.
+pub(super) unsafe fn fold_in_place(state: &State, desk: &mut Desk, region: usize) -> io::Result<()> {
+    let memory: &Memory = &state.memory;
+    let home = desk.ledger.region(region).home;
+    let run = region..region + 1;
+    let positions = memory.layout.positions(&run);
+    let mut sheet = Sheet::new(region);
+    desk.coverage.list_precopied(positions.clone(), |position| sheet.note_precopied(position));
+    let origin = memory.origin_at(positions.start);
+    memory.each_private_page(origin, positions, |position| sheet.note_found(position))?;
+    let mut next = sheet.next_found(region * crate::page::REGION_SIZE);
+    if next.is_some() {
+        while let Some(position) = next {
+            // SAFETY: the caller keeps writers off; a reader of the origin doesn't see the file's page there, but its own.
+            unsafe { keep(memory, &mut sheet, memory.origin_at(position), home, position) };
+            next = sheet.next_found(position + PAGE_SIZE);
+        }
+        // SAFETY: the file holds what the region holds.
+        unsafe { memory.map_origin(&run, home, quire_sys::map::Sharing::Private) }?;
+    }
+    account(state, desk, &run, &sheet);
+    Ok(())
+}
+
+/// Takes a private page into the file. One that was copied ahead and never written is the same there already. Touches no heap.
 ///
 /// # Safety
 /// As [`super::memory::Memory::put`], and nobody writes `from`.
-unsafe fn keep(state: &State, desk: &mut Desk, from: *const u8, target: Generation, position: usize) {
-    if desk.coverage.take_precopied(position) {
+unsafe fn keep(memory: &Memory, sheet: &mut Sheet, from: *const u8, target: Generation, position: usize) {
+    if sheet.is_precopied(position) {
         // SAFETY: nobody writes either page: this one by the caller's promise, the file's because we alone would.
         let same = unsafe {
             std::slice::from_raw_parts(from, PAGE_SIZE)
-                == std::slice::from_raw_parts(state.memory.door_at(target, position), PAGE_SIZE)
+                == std::slice::from_raw_parts(memory.door_at(target, position), PAGE_SIZE)
         };
-        desk.coverage.note_precopied(u64::from(!same), u64::from(same));
-        state.figures.precopied_pages.add(1);
         if same {
-            state.figures.unneeded_pages.add(1);
-            desk.unwritten.push(position);
-            return;
+            return sheet.note_same(position);
         }
-        state.figures.needed_pages.add(1);
     }
     // SAFETY: as the caller promises.
-    unsafe { state.memory.put(from, target, position) };
+    unsafe { memory.put(from, target, position) };
 }
 
 /// Counts what a fold has found.
-fn account(state: &State, desk: &mut Desk, run: &Range<usize>, found: &[usize]) {
-    let unwritten = std::mem::take(&mut desk.unwritten);
-    let written: Vec<usize> =
-        found.iter().copied().filter(|position| unwritten.binary_search(position).is_err()).collect();
-    desk.coverage.note(&state.memory.layout.positions(run), &written);
+fn account(state: &State, desk: &mut Desk, run: &Range<usize>, sheet: &Sheet) {
+    let (needed, unneeded) = sheet.precopied();
+    let found = sheet.found();
+    for &position in &found {
+        desk.coverage.take_precopied(position);
+    }
+    desk.coverage.note_precopied(needed, unneeded);
+    state.figures.precopied_pages.add(needed + unneeded);
+    state.figures.needed_pages.add(needed);
+    state.figures.unneeded_pages.add(unneeded);
+    desk.coverage.note(&state.memory.layout.positions(run), &sheet.written());
     desk.folded_pages += found.len();
     state.figures.copied_pages.add(found.len() as u64);
     let held = desk.folded_pages * PAGE_SIZE;

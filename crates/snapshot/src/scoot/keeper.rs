@@ -7,6 +7,8 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+use quire_sys::thread::spawn_unsignalled;
+
 use super::state::State;
 use super::upkeep::{Step, Upkeep};
 
@@ -28,14 +30,16 @@ impl Keeper {
         if state.options.background {
             let (state, upkeep) = (Arc::clone(state), Arc::clone(&keeper.upkeep));
             keeper.state.lock().kept = true;
-            let builder = std::thread::Builder::new().name("quire-scoot".into());
-            keeper.thread = Some(builder.spawn(move || run(&state, &upkeep))?);
+            keeper.thread = Some(spawn_unsignalled("quire-scoot", move || run(&state, &upkeep))?);
         }
         Ok(keeper)
     }
 
     /// Returns when there is nothing left to do.
     pub(super) fn settle(&self) {
+        if self.state.is_forked() {
+            return;
+        }
         let mut desk = self.state.lock();
         desk.join_due = true;
         desk.settled = false;
@@ -54,6 +58,10 @@ impl Keeper {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
+        if self.state.is_forked() {
+            // There is no such thread here to wait for.
+            return std::mem::forget(self.thread.take());
+        }
         let mut desk = self.state.lock();
         desk.closing = true;
         desk.kept = false;

@@ -23,8 +23,6 @@ pub(super) enum Sharing {
 pub(super) struct Region {
     pub(super) home: Generation,
     pub(super) sharing: Sharing,
-    /// Its private pages are in the file as well, so it may be mapped anew.
-    pub(super) folded: bool,
     holders: [u32; GENERATIONS],
     filled: [bool; GENERATIONS],
     pub(super) huge: [bool; GENERATIONS],
@@ -63,7 +61,6 @@ impl Ledger {
         let fresh = Region {
             home: Generation(0),
             sharing: Sharing::Shared,
-            folded: false,
             holders: [0; GENERATIONS],
             filled,
             huge: [false; GENERATIONS],
@@ -87,12 +84,7 @@ impl Ledger {
     pub(super) fn set_sharing(&mut self, run: Range<usize>, sharing: Sharing) {
         for region in &mut self.regions[run] {
             region.sharing = sharing;
-            region.folded = false;
         }
-    }
-
-    pub(super) fn set_folded(&mut self, region: usize) {
-        self.regions[region].folded = true;
     }
 
     pub(super) fn set_huge(&mut self, region: usize, generation: Generation) {
@@ -158,7 +150,6 @@ impl Ledger {
         entry.filled[target.index()] = true;
         let old = std::mem::replace(&mut entry.home, target);
         entry.sharing = Sharing::Shared;
-        entry.folded = false;
         self.idle += usize::from(entry.is_idle(old));
     }
 

@@ -1,4 +1,5 @@
-//! The memory of one origin: the file, the range that maps it, the back door, and the place where pages are set aside.
+//! The memory of one origin: the file, the range that maps it, the back door, and the place where pages are set aside. A value of
+//! this kind lies outside the heap ([`super::placed`]).
 //!
 //! Relies on [`quire_sys::map`] and on `/proc/self/pagemap` to tell pages of the origin's own from pages of the file. What
 //! may be done when is the callers' to know; [`crate::scoot::ledger`] keeps the books.
@@ -10,8 +11,7 @@ use std::ops::Range;
 use quire_sys::map::{self, Access, Hint, Sharing};
 use quire_sys::mem::Reservation;
 use quire_sys::pagemap::{Entry, Pagemap};
-use quire_sys::thread::BlockedSignals;
-use quire_sys::userfault::{Modes, Userfault};
+use quire_sys::userfault::Userfault;
 
 use super::layout::{GENERATIONS, Generation, Layout};
 use crate::mechanism::Mechanism;
@@ -85,9 +85,8 @@ impl Memory {
         generation: Generation,
         sharing: Sharing,
     ) -> io::Result<()> {
-        let positions = self.layout.positions(run);
-        // SAFETY: addresses of the origin, which the maker of the span has given into our hands.
-        unsafe { self.map_at(self.origin_at(positions.start), positions, generation, sharing) }
+        // SAFETY: as the caller promises.
+        unsafe { self.map_positions(self.layout.positions(run), generation, sharing) }
     }
 
     /// Maps `run` of the window of a view privately on `generation`.
@@ -106,6 +105,25 @@ impl Memory {
         unsafe { self.map_at(at, positions, generation, Sharing::Private) }
     }
 
+    /// As [`Memory::map_origin`], for part of a run.
+    ///
+    /// # Safety
+    /// As there.
+    pub(super) unsafe fn map_positions(
+        &self,
+        positions: Range<usize>,
+        generation: Generation,
+        sharing: Sharing,
+    ) -> io::Result<()> {
+        // SAFETY: addresses of the origin, which the maker of the span has given into our hands.
+        unsafe { self.map_at(self.origin_at(positions.start), positions, generation, sharing) }
+    }
+
+    /// Where pages are set aside.
+    pub(super) fn aside_place(&self) -> &Reservation {
+        &self.aside
+    }
+
     /// # Safety
     /// The addresses from `at` on, as many as there are positions, are ours.
     unsafe fn map_at(
@@ -120,13 +138,13 @@ impl Memory {
         unsafe { map::map_file_over(at, positions.len(), &self.file, offset, sharing, Access::ReadWrite) }
     }
 
-    /// Adds the positions of `positions` whose pages, mapped from `at` on, belong to that mapping alone. A page that is
-    /// on the move or swapped out counts: in doubt a page is copied.
-    pub(super) fn private_pages(
+    /// Tells those of `positions` whose pages, mapped from `at` on, belong to that mapping alone, in order. A page that is on the
+    /// move or swapped out counts: in doubt a page is copied. Touches no heap.
+    pub(super) fn each_private_page(
         &self,
         at: *const u8,
         positions: Range<usize>,
-        found: &mut Vec<usize>,
+        mut found: impl FnMut(usize),
     ) -> io::Result<()> {
         let mut words = [0_u64; PAGES_PER_REGION];
         for start in positions.clone().step_by(REGION_SIZE) {
@@ -141,9 +159,19 @@ impl Memory {
                 !entry.file_or_shared && (entry.present || entry.swapped)
             };
             let pages = words[..count].iter().enumerate().filter(|&(_, &word)| word != 0 && private(word));
-            found.extend(pages.map(|(page, _)| start + page * PAGE_SIZE));
+            pages.for_each(|(page, _)| found(start + page * PAGE_SIZE));
         }
         Ok(())
+    }
+
+    /// As [`Memory::each_private_page`], into `found`.
+    pub(super) fn private_pages(
+        &self,
+        at: *const u8,
+        positions: Range<usize>,
+        found: &mut Vec<usize>,
+    ) -> io::Result<()> {
+        self.each_private_page(at, positions, |position| found.push(position))
     }
 
     /// Positions of the private pages of `run` in the origin.
@@ -179,90 +207,5 @@ impl Memory {
     pub(super) fn give_back(&self, generation: Generation, region: usize) -> io::Result<()> {
         let offset = self.layout.file_offset(generation, region * REGION_SIZE) as u64;
         map::punch_hole(&self.file, offset, REGION_SIZE as u64)
-    }
-
-    /// Puts every thread that touches `run` of the origin to sleep and takes the pages of its own away from it, to where
-    /// nobody else reaches them.
-    ///
-    /// `modes` are those of faults in what remains mapped there: missing pages, and for a file also minor ones. Until the
-    /// pages are back nothing may be done that could touch the origin; not even memory may be allocated, for the heap may
-    /// lie there. Signal handlers are kept off.
-    pub(super) fn set_aside(&self, run: Range<usize>, modes: Modes) -> io::Result<Aside<'_>> {
-        let Some(fault) = &self.fault else { return Err(io::Error::from(io::ErrorKind::Unsupported)) };
-        debug_assert!(run.len() * REGION_SIZE <= self.aside.len());
-        let positions = self.layout.positions(&run);
-        let origin = self.origin_at(positions.start);
-        let signals = BlockedSignals::new();
-        // SAFETY: addresses of the origin; `Aside` wakes whoever falls asleep there.
-        unsafe { fault.register(origin, positions.len(), modes) }?;
-        let shift = run.start * REGION_SIZE;
-        let mut aside = Aside { memory: self, fault, run, positions, shift, is_whole: true, _signals: signals };
-        // SAFETY: the place for pages set aside is ours and free: there is one `Aside` at a time, made by whoever does
-        // the upkeep. Accesses to the origin fault from here on and sleep, so nobody sees it without its pages.
-        if let Err(error) = unsafe { map::move_over(origin, aside.positions.len(), aside.at(aside.positions.start)) } {
-            let _ = fault.unregister(origin, aside.positions.len());
-            return Err(error);
-        }
-        aside.is_whole = false;
-        Ok(aside)
-    }
-}
-
-/// Pages set aside. Whoever touches the run of the origin sleeps until this is finished or dropped.
-pub(super) struct Aside<'a> {
-    memory: &'a Memory,
-    fault: &'a Userfault,
-    run: Range<usize>,
-    positions: Range<usize>,
-    shift: usize,
-    /// Whether the origin has all its pages.
-    is_whole: bool,
-    _signals: BlockedSignals,
-}
-
-impl Aside<'_> {
-    /// Where the page of `position` lies now.
-    pub(super) fn at(&self, position: usize) -> *mut u8 {
-        self.memory.aside.base().wrapping_add(position - self.shift)
-    }
-
-    /// Positions of the private pages that were taken away. `found` has room for the whole run.
-    pub(super) fn private_pages(&self, found: &mut Vec<usize>) -> io::Result<()> {
-        self.memory.private_pages(self.at(self.positions.start), self.positions.clone(), found)
-    }
-
-    /// Maps the run of the origin shared on `generation`, which has all its pages by now, wakes the sleepers and says how
-    /// many faults there were.
-    ///
-    /// # Errors
-    /// The run could not be mapped; it is as it was before.
-    pub(super) fn finish(mut self, generation: Generation) -> io::Result<usize> {
-        // SAFETY: `generation` holds what the run held, so says the caller; nobody can have written since.
-        unsafe { self.memory.map_origin(&self.run, generation, Sharing::Shared) }?;
-        self.is_whole = true;
-        Ok(self.fault.drain())
-    }
-
-    /// Gives the origin its pages back.
-    fn put_back(&self) {
-        let (from, to) = (self.at(self.positions.start), self.memory.origin_at(self.positions.start));
-        // The origin must not stay without its pages, and nothing but a passing lack of memory can be in the way.
-        // SAFETY: both ranges are ours, nobody gets at either.
-        while unsafe { map::move_over(from, self.positions.len(), to) }.is_err() {
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
-    }
-}
-
-impl Drop for Aside<'_> {
-    fn drop(&mut self) {
-        if !self.is_whole {
-            self.put_back();
-        }
-        // Only now: those who wake must find their page.
-        let _ = self.fault.wake(self.memory.origin_at(self.positions.start), self.positions.len());
-        let at = self.at(self.positions.start);
-        // SAFETY: the place for pages set aside is ours; what lies there has been copied or moved back.
-        let _ = unsafe { map::map_anonymous_over(at, self.positions.len(), Access::Read) };
     }
 }

@@ -13,6 +13,7 @@
 
 mod adopt;
 mod ahead;
+mod aside;
 mod coverage;
 mod cut;
 mod figures;
@@ -21,7 +22,9 @@ mod keeper;
 mod layout;
 mod ledger;
 mod memory;
+mod placed;
 mod probe;
+mod sheet;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -38,6 +41,7 @@ use crate::origin::{Origin, OriginStats, Refused, View};
 use crate::span::Span;
 use keeper::Keeper;
 use memory::Memory;
+use placed::Placed;
 pub use probe::folds_in_background;
 use state::State;
 
@@ -57,7 +61,7 @@ impl Scoot {
 
     /// With `fault` to fold in the background, or without.
     fn with_userfault(span: Span, options: &Options, fault: Option<Userfault>) -> Result<Self, Refused> {
-        let memory = Memory::new(span, fault)?;
+        let memory = Placed::new(Memory::new(span, fault)?).map_err(|error| memory::refused("mmap", error))?;
         let state = Arc::new(State::new(memory, options));
         adopt::adopt(&state.memory, &mut state.lock().ledger)?;
         let keeper = Keeper::new(&state).map_err(|error| memory::refused("clone", error))?;
@@ -79,6 +83,9 @@ impl Origin for Scoot {
     }
 
     fn cut(&self) -> Result<Arc<dyn View>, Refused> {
+        if self.state.is_forked() {
+            return Err(Refused::forked(Mechanism::Scoot));
+        }
         Ok(Arc::new(cut::cut(&self.state)?))
     }
 
@@ -92,7 +99,8 @@ impl Origin for Scoot {
 
     fn stats(&self) -> OriginStats {
         let held_bytes_now = self.state.held_bytes();
-        let threshold_percent = self.state.lock().coverage.threshold_percent();
+        let is_forked = self.state.is_forked();
+        let threshold_percent = if is_forked { 0 } else { self.state.lock().coverage.threshold_percent() };
         let figures = &self.state.figures;
         let (copied, precopied) = (figures.copied_pages.get(), figures.precopied_pages.get());
         OriginStats {

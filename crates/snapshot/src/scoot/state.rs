@@ -8,6 +8,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
+use quire_sys::fork_mark::ForkMark;
 use quire_sys::mem::Reservation;
 
 use super::coverage::Coverage;
@@ -15,6 +16,7 @@ use super::figures::Figures;
 use super::layout::Generation;
 use super::ledger::{Ledger, Sharing};
 use super::memory::Memory;
+use super::placed::Placed;
 use crate::mechanism::Options;
 use crate::page::{PAGE_SIZE, REGION_SIZE};
 
@@ -30,8 +32,6 @@ pub(super) struct Desk {
     pub(super) overlaps: bool,
     /// Pages of regions folded since the last cut.
     pub(super) folded_pages: usize,
-    /// Positions that a fold in progress has found unwritten.
-    pub(super) unwritten: Vec<usize>,
     /// Windows of views that are gone.
     pub(super) graves: Vec<Reservation>,
     /// Small pages are to be joined to huge ones where that is worth while.
@@ -48,7 +48,7 @@ pub(super) struct Desk {
 
 /// See the head of this file.
 pub(super) struct State {
-    pub(super) memory: Memory,
+    pub(super) memory: Placed<Memory>,
     pub(super) options: Options,
     pub(super) figures: Figures,
     desk: Mutex<Desk>,
@@ -57,10 +57,11 @@ pub(super) struct State {
     /// Wakes those who wait for it.
     pub(super) idle: Condvar,
     cuts_waiting: AtomicUsize,
+    mark: ForkMark,
 }
 
 impl State {
-    pub(super) fn new(memory: Memory, options: &Options) -> Self {
+    pub(super) fn new(memory: Placed<Memory>, options: &Options) -> Self {
         let regions = memory.layout.regions();
         let desk = Desk {
             ledger: Ledger::new(regions),
@@ -69,7 +70,6 @@ impl State {
             views: 0,
             overlaps: false,
             folded_pages: 0,
-            unwritten: Vec::new(),
             graves: Vec::new(),
             join_due: false,
             settled: true,
@@ -85,7 +85,14 @@ impl State {
             work: Condvar::new(),
             idle: Condvar::new(),
             cuts_waiting: AtomicUsize::new(0),
+            mark: ForkMark::new(),
         }
+    }
+
+    /// Whether this is a forked child of the process that made the origin. It shares the file with its parent, has no keeper, and
+    /// whatever lock another thread held is held for ever: it waits for nothing and changes nothing but its own mappings.
+    pub(super) fn is_forked(&self) -> bool {
+        self.mark.is_forked()
     }
 
     /// The desk, for those for whom writers wait.
@@ -118,6 +125,9 @@ impl State {
 
     /// A view is gone: its window is unmapped and what it held may be folded or given back. By the keeper if there is one.
     pub(super) fn leave(&self, homes: &[Generation], window: Reservation) {
+        if self.is_forked() {
+            return;
+        }
         let mut desk = self.lock();
         desk.ledger.release(homes);
         desk.views -= 1;
@@ -149,6 +159,9 @@ impl State {
 
     /// Bytes held for views now. Walks page tables, so the desk is left as soon as it is known where.
     pub(super) fn held_bytes(&self) -> u64 {
+        if self.is_forked() {
+            return 0;
+        }
         let desk = self.lock();
         let runs = desk.ledger.runs(|region| region.sharing == Sharing::Private);
         let spare = desk.ledger.spare().0;

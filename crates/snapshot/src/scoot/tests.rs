@@ -3,6 +3,7 @@
 //! Relies on raw loads and stores, as its users do. Tests that want userfaultfd or frame numbers say so and end early where
 //! they aren't to be had.
 
+mod asides;
 mod model;
 mod races;
 

@@ -12,6 +12,7 @@ use super::layout::Generation;
 use super::ledger::Sharing;
 use super::memory::refused;
 use super::state::{Desk, State};
+use crate::mechanism::Mechanism;
 use crate::origin::{Refused, View, ViewError, check};
 use crate::page::PAGE_SIZE;
 use crate::racy;
@@ -101,6 +102,9 @@ impl View for Scooted {
     }
 
     fn cut(&self) -> Result<Arc<dyn View>, Refused> {
+        if self.state.is_forked() {
+            return Err(Refused::forked(Mechanism::Scoot));
+        }
         let own = self.own_pages().map_err(|error| refused("read(pagemap)", error))?;
         let mut desk = self.state.lock();
         // SAFETY: pages of our window; what we hold isn't written.
@@ -110,6 +114,9 @@ impl View for Scooted {
     }
 
     fn held_bytes(&self) -> usize {
+        if self.state.is_forked() {
+            return 0;
+        }
         let mut bytes = self.own_pages().map_or(0, |own| own.len() * PAGE_SIZE);
         let mut private = Vec::new();
         let desk = self.state.lock();

@@ -17,8 +17,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use quire_sys::map::{Hint, advise};
-use quire_sys::pagemap::Pagemap;
+use quire_sys::pagemap::{Entry, Pagemap};
 use quire_sys::signal;
+use quire_sys::thread::BlockedSignals;
 use quire_sys::userfault::{Modes, Userfault, features};
 
 use self::parts::Parts;
@@ -28,6 +29,7 @@ use crate::keep::core::Core;
 use crate::keep::keeper::{Chores, Keeper};
 use crate::keep::locality::Costs;
 use crate::keep::view::{KeptView, Lease, Owner};
+use crate::lift_lock::LiftLock;
 use crate::mechanism::{Mechanism, Options};
 use crate::origin::{Consumer, Origin, OriginStats, Refused, View};
 use crate::page::{PAGE_SIZE, PAGES_PER_REGION};
@@ -41,8 +43,21 @@ const COSTS: Costs =
 const MOST_RUNS: usize = 32;
 /// A huge page is made only where at least this many of its pages are there already.
 const ENOUGH_PAGES: usize = PAGES_PER_REGION / 2;
-/// So many refusals in a row mean that huge pages can't be had for this range.
+/// A huge page is not made where more than this many of its pages may be shared with a child.
+const MOST_SHARED: usize = PAGES_PER_REGION / 8;
+/// So many refusals in a row mean that huge pages can't be had for this range in this epoch.
 const MOST_REFUSALS: u32 = 32;
+
+/// How much of a huge page is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Population {
+    /// All of it, as pages of its own.
+    Full,
+    /// Enough to make one whole by filling holes.
+    Holes,
+    /// Less.
+    Sparse,
+}
 
 /// The origin.
 pub(crate) struct Uffd(Arc<Shared>, #[expect(dead_code, reason = "held")] Lease);
@@ -57,6 +72,8 @@ struct Shared {
     parts: Parts,
     /// Held by a cut, and by the keeper while it lifts protection.
     gate: Mutex<()>,
+    /// Keeps those who lift pages for the epoch before out of a cut.
+    lifts: LiftLock,
     /// A cut waits for the gate.
     cutting: AtomicBool,
     /// How often in a row the kernel has refused to make a huge page.
@@ -101,6 +118,7 @@ impl Uffd {
             keeper: Arc::new(Keeper::new(options.background)),
             chain: Chain::new(Arc::clone(&core)),
             gate: Mutex::default(),
+            lifts: LiftLock::default(),
             cutting: AtomicBool::new(false),
             refusals: AtomicU32::new(0),
             cursor: AtomicUsize::new(0),
@@ -167,34 +185,72 @@ impl Shared {
         Ok(())
     }
 
-    /// Whether enough of a huge page is there to make one without filling holes.
-    fn is_populated(&self, pages: &Range<usize>) -> bool {
+    /// How much of a huge page is there.
+    fn population(&self, pages: &Range<usize>) -> Population {
         let mut words = [0; PAGES_PER_REGION];
         let words = &mut words[..pages.len()];
         let address = self.core.span.at(pages.start * PAGE_SIZE) as usize;
         let Some(count) = self.pagemap.as_ref().and_then(|map| map.read_words(address, words).ok()) else {
-            return true;
+            return Population::Full;
         };
-        let present = words[..count].iter().filter(|&&word| quire_sys::pagemap::Entry::from_word(word).present).count();
-        present >= ENOUGH_PAGES
+        let present = words[..count].iter().filter(|&&word| Entry::from_word(word).present).count();
+        // A page that was only ever read is the system's page of zeroes, and counts as a hole.
+        let own = words[..count].iter().filter(|&&word| Entry::is_exclusive(word)).count();
+        match () {
+            () if own == pages.len() => Population::Full,
+            // Many present pages that are not its own are shared with a forked child: they would all be copied.
+            () if present >= ENOUGH_PAGES && present - own <= MOST_SHARED => Population::Holes,
+            () => Population::Sparse,
+        }
+    }
+
+    fn advise(&self, pages: &Range<usize>, hint: Hint) -> std::io::Result<()> {
+        advise(self.core.span.at(pages.start * PAGE_SIZE), pages.len() * PAGE_SIZE, hint)
+    }
+
+    /// Makes a huge page of `pages`, which are all of `part` and were open.
+    fn join(&self, part: usize, pages: &Range<usize>) {
+        match self.advise(pages, Hint::Collapse) {
+            Ok(()) => {
+                self.parts.note_joined(part);
+                self.refusals.store(0, Ordering::Relaxed);
+                self.core.figures.rejoined.fetch_add(1, Ordering::Relaxed);
+            }
+            // The range was told not to use huge pages, or there are none; or the part was protected again meanwhile, which says
+            // nothing. Other errors are for want of memory, or another thread was holding a page.
+            Err(error) if error.kind() == std::io::ErrorKind::InvalidInput && self.parts.is_open(pages.start) => {
+                self.refusals.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(_) => {}
+        }
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
+        let registration = self.registration.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if self.keeper.is_forked() {
+            // The descriptor is the parent's, whose pages stay protected.
+            return registration.into_iter().for_each(Registration::abandon);
+        }
         self.keeper.stop();
         // Lifts all protection; a fault that is under way finds the range open when it is tried again.
         let _ = self.fault.unregister(self.core.span.base(), self.core.span.len());
-        drop(self.registration.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(registration);
     }
 }
 
 impl Handler for Shared {
-    fn fault(&self, offset: usize) {
+    fn fault(&self, offset: usize) -> bool {
+        if self.keeper.is_forked() {
+            return false;
+        }
         self.core.figures.faults.fetch_add(1, Ordering::Relaxed);
+        let _lifting = self.lifts.lift();
         let pages = self.core.first_write(offset / PAGE_SIZE);
         self.lift(&pages);
         self.keeper.nudge();
+        true
     }
 }
 
@@ -232,7 +288,10 @@ impl Chores for Shared {
         };
         self.cursor.store(part + 1, Ordering::Relaxed);
         let pages = self.parts.pages_of(part);
-        if !self.is_populated(&pages) {
+        let population = self.population(&pages);
+        // Filling holes takes memory, so it is done only where the last try was a success.
+        let fills = population == Population::Holes && self.refusals.load(Ordering::Relaxed) == 0;
+        if population != Population::Full && !fills {
             return true;
         }
         {
@@ -242,18 +301,9 @@ impl Chores for Shared {
             }
             self.lift(&pages);
         }
-        match advise(self.core.span.at(pages.start * PAGE_SIZE), pages.len() * PAGE_SIZE, Hint::Collapse) {
-            Ok(()) => {
-                self.parts.note_joined(part);
-                self.refusals.store(0, Ordering::Relaxed);
-                self.core.figures.rejoined.fetch_add(1, Ordering::Relaxed);
-            }
-            // The range was told not to use huge pages, or there are none; or it was protected again meanwhile, which says
-            // nothing. Other errors are for want of memory, or somebody was holding a page.
-            Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => {
-                self.refusals.fetch_add(1, Ordering::Relaxed);
-            }
-            Err(_) => {}
+        // The kernel joins no part of a guarded range that has holes. A cut in between makes this fail, and joining too.
+        if !fills || self.advise(&pages, Hint::PopulateWrite).is_ok() {
+            self.join(part, &pages);
         }
         true
     }
@@ -281,15 +331,23 @@ impl Origin for Uffd {
     fn cut(&self) -> Result<Arc<dyn View>, Refused> {
         let start = Instant::now();
         let shared = &self.0;
+        if shared.keeper.is_forked() {
+            return Err(Refused::forked(Mechanism::Uffd));
+        }
         let owner: Arc<dyn Owner> = Arc::clone(shared) as Arc<dyn Owner>;
+        // A handler that writes would wait for the end of the cut.
+        let signals = BlockedSignals::new();
         shared.cutting.store(true, Ordering::Release);
         let gate = shared.lock();
         shared.cutting.store(false, Ordering::Release);
+        let alone = shared.lifts.cut();
         let epoch = shared.chain.cut()?;
         // If arming fails, dropping the view ends the epoch.
         let view = KeptView::new(owner, epoch);
         shared.arm().map_err(|source| failed("UFFDIO_WRITEPROTECT", source, "Free some memory."))?;
-        drop(gate);
+        // Whatever was in the way of huge pages may be over: a few are tried again.
+        shared.refusals.fetch_min(1, Ordering::Relaxed);
+        drop((alone, gate, signals));
         shared.core.figures.last_cut_ns.store(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
         shared.keeper.note_cut(&**shared);
         Ok(Arc::new(view))
@@ -301,12 +359,18 @@ impl Origin for Uffd {
         if range.is_empty() {
             return;
         }
+        if shared.keeper.is_forked() {
+            return;
+        }
         let mut page = range.start / PAGE_SIZE;
         while page <= (range.end - 1) / PAGE_SIZE {
             if shared.parts.is_open(page) {
                 page += 1;
                 continue;
             }
+            // A handler that writes would wait for this thread, or for a cut that waits for this thread.
+            let _blocked = BlockedSignals::new();
+            let _lifting = shared.lifts.lift();
             let pages =
                 if shared.core.is_safe(page..page + 1) { page..page + 1 } else { shared.core.first_write(page) };
             shared.lift(&pages);

@@ -3,8 +3,9 @@
 //! Relies on places being few and never freed: a handler that is late finds its place empty, not gone.
 
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use quire_sys::fork_lock::NoFork;
 use quire_sys::signal::Touch;
 
 /// Most ranges at a time.
@@ -14,8 +15,9 @@ const LATE: u32 = 100_000;
 
 /// Who is asked about a fault at a page-aligned offset into its range.
 pub(crate) trait Handler: Sync {
-    /// Makes the page at `offset` writable. Called in a signal handler: no locks, no allocation, no panics.
-    fn fault(&self, offset: usize);
+    /// Makes the page at `offset` writable; `false` if this is no fault of its making. Called in a signal handler: no locks, no
+    /// allocation, no panics.
+    fn fault(&self, offset: usize) -> bool;
 }
 
 struct Place {
@@ -39,6 +41,20 @@ static ALL: [Place; PLACES] = [const {
 }; PLACES];
 static CHANGING: Mutex<()> = Mutex::new(());
 
+/// The right to change the registry. No child is forked meanwhile, for which it would stay locked.
+struct Changing(
+    #[expect(dead_code, reason = "held")] MutexGuard<'static, ()>,
+    #[expect(dead_code, reason = "held")] Option<NoFork>,
+);
+
+impl Changing {
+    fn begin() -> Self {
+        // Without it only a child that uses the registry itself could wait in vain.
+        let no_fork = NoFork::begin().ok();
+        Self(CHANGING.lock().unwrap_or_else(PoisonError::into_inner), no_fork)
+    }
+}
+
 /// A place in the registry, given up on drop (which waits for handlers that are in the middle of something).
 #[derive(Debug)]
 pub(crate) struct Registration(usize);
@@ -48,7 +64,7 @@ pub(crate) struct Registration(usize);
 /// # Safety
 /// `handler` lives until the registration is dropped.
 pub(crate) unsafe fn register(start: usize, len: usize, handler: &dyn Handler) -> Option<Registration> {
-    let _alone = CHANGING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = Changing::begin();
     let index = ALL.iter().position(|place| place.handler.load(Ordering::Acquire).is_null())?;
     let place = &ALL[index];
     // SAFETY: only the lifetime changes; the registration ends before the handler does, as the caller promises.
@@ -60,9 +76,20 @@ pub(crate) unsafe fn register(start: usize, len: usize, handler: &dyn Handler) -
     Some(Registration(index))
 }
 
+impl Registration {
+    /// Gives the place up in a forked child, where threads that were in the middle of something are gone and nobody waits for them.
+    pub(crate) fn abandon(self) {
+        let place = &ALL[self.0];
+        // The box stays: it is a pointer's worth, and the allocator's lock may be held for ever.
+        place.handler.store(std::ptr::null_mut(), Ordering::SeqCst);
+        place.users.store(0, Ordering::SeqCst);
+        std::mem::forget(self);
+    }
+}
+
 impl Drop for Registration {
     fn drop(&mut self) {
-        let _alone = CHANGING.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = Changing::begin();
         let place = &ALL[self.0];
         let handler = place.handler.swap(std::ptr::null_mut(), Ordering::SeqCst);
         while place.users.load(Ordering::SeqCst) != 0 {
@@ -91,10 +118,7 @@ pub(crate) fn on_fault(touch: Touch) -> bool {
             let handler = unsafe { *handler };
             let start = place.start.load(Ordering::Relaxed);
             let is_inside = address >= start && address - start < place.len.load(Ordering::Relaxed);
-            if is_inside {
-                handler.fault((address - start) / crate::page::PAGE_SIZE * crate::page::PAGE_SIZE);
-            }
-            is_inside
+            is_inside && handler.fault((address - start) / crate::page::PAGE_SIZE * crate::page::PAGE_SIZE)
         };
         place.users.fetch_sub(1, Ordering::SeqCst);
         if found {
@@ -115,8 +139,9 @@ mod tests {
     }
 
     impl Handler for Counter {
-        fn fault(&self, offset: usize) {
+        fn fault(&self, offset: usize) -> bool {
             self.0.store(offset, Ordering::SeqCst);
+            true
         }
     }
 

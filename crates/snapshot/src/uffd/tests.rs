@@ -2,6 +2,8 @@
 //!
 //! Relies on userfaultfd; where it is forbidden the tests say so and do nothing.
 
+use std::os::fd::AsFd;
+
 use super::*;
 use crate::mechanism::Precopy;
 
@@ -147,4 +149,126 @@ fn memory_stays_usable_when_the_origin_goes_before_its_view() {
     drop(view);
     // SAFETY: as above.
     unsafe { span.base().add(4096).write_volatile(2) };
+}
+
+#[test]
+fn a_handler_in_flight_across_a_cut_leaves_the_page_armed() {
+    let Some(origin) = origin(2 << 20, QUIET) else { return };
+    write(&origin, 0, 1);
+    let first = origin.cut().unwrap();
+    let shared = Arc::clone(&origin.0);
+    let second = std::thread::scope(|scope| {
+        // What a handler does, one step after the other:
+        let lifting = shared.lifts.lift();
+        let pages = shared.core.first_write(0);
+        let cutter = scope.spawn(|| origin.cut().unwrap());
+        while !shared.lifts.is_cutting() {
+            std::thread::yield_now();
+        }
+        shared.lift(&pages);
+        drop(lifting);
+        cutter.join().unwrap()
+    });
+    write(&origin, 0, 2);
+    assert_eq!((byte(&first, 0), byte(&second, 0)), (1, 1));
+}
+
+#[test]
+fn regions_with_holes_are_made_huge_and_what_is_shared_with_a_child_is_not() {
+    const REGIONS: usize = 40;
+    let Some(origin) = origin(REGIONS << 21, QUIET) else { return };
+    let alone = Span::allocate(2 << 20).unwrap();
+    // SAFETY: a range of this test's own.
+    unsafe { alone.base().write_volatile(1) };
+    if advise(alone.base(), alone.len(), Hint::Collapse).is_err() {
+        eprintln!("skipped: no huge page is to be had here");
+        return;
+    }
+    let all_but_one = |value: u8| {
+        let offsets = (0..REGIONS * PAGES_PER_REGION).filter(|page| page % PAGES_PER_REGION != 7);
+        offsets.for_each(|page| write(&origin, page * PAGE_SIZE, value));
+    };
+    // In small pages, as far as the mechanism knows.
+    all_but_one(1);
+    origin.settle();
+    let view = origin.cut().unwrap();
+    (0..REGIONS).for_each(|region| write(&origin, region << 21, 2));
+    drop(view);
+    origin.settle();
+    assert!(origin.stats().rejoined_regions >= REGIONS as u64, "{:?}", origin.stats());
+    assert_eq!(origin.0.refusals.load(Ordering::Relaxed), 0);
+    let entries = |shared: &Shared| shared.population(&(0..PAGES_PER_REGION));
+    assert_eq!(entries(&origin.0), Population::Full);
+    let (ours, theirs) = quire_sys::child::socket_pair().unwrap();
+    let mut wait = || i32::from(quire_sys::child::receive(theirs.as_fd(), &mut [0]).is_err());
+    // SAFETY: the child waits for the other end to be closed.
+    let mut child = unsafe { quire_sys::child::fork(theirs.as_fd(), &mut wait) }.unwrap();
+    assert_eq!(entries(&origin.0), Population::Sparse);
+    drop(ours);
+    assert_eq!(child.wait(), quire_sys::child::Ending::Exited(0));
+}
+
+#[test]
+fn a_range_that_is_told_to_use_small_pages_is_tried_again_in_each_epoch_and_not_filled() {
+    let Some(origin) = origin(64 << 20, QUIET) else { return };
+    advise(origin.base(), origin.len(), Hint::NoHuge).unwrap();
+    (0..16384).filter(|page| page % 2 == 0 || *page < 512).for_each(|page| write(&origin, page * PAGE_SIZE, 1));
+    for _ in 0..2 {
+        drop(origin.cut().unwrap());
+        origin.settle();
+        assert_eq!(origin.stats().rejoined_regions, 0);
+        assert!(origin.0.refusals.load(Ordering::Relaxed) > 0);
+    }
+    let filled = (0..32).filter(|part| origin.0.population(&(part * 512..(part + 1) * 512)) == Population::Full);
+    assert!(filled.count() <= 2, "more regions were filled than could be made huge");
+}
+
+/// Panics on the thread of the mechanism only.
+struct Faulty;
+
+// SAFETY: it reads nothing; it panics, which is what the test is about, on a thread that is in no signal handler.
+unsafe impl Consumer for Faulty {
+    fn preimage(&self, _: usize, _: *const u8, _: usize) {
+        assert_ne!(std::thread::current().name(), Some("quire-keeper"), "meant to be seen: the copier panics");
+    }
+}
+
+#[test]
+fn nobody_waits_for_a_copier_that_has_panicked() {
+    let options = Options { background: true, precopy: Precopy::All, precopy_bytes_per_second: 1 << 40, ..QUIET };
+    let origin = match Uffd::new(Span::allocate(4 << 20).unwrap(), &options, Some(Arc::new(Faulty))) {
+        Ok(origin) => origin,
+        Err(error) => return eprintln!("skipped: {error}"),
+    };
+    let write_all = |value: u8| (0..1024).for_each(|page| write(&origin, page * PAGE_SIZE, value));
+    for round in 1..4 {
+        let view = origin.cut().unwrap();
+        // From the second round on the copier comes before the writer, and from its end on there is none.
+        if round > 1 {
+            origin.settle();
+        }
+        write_all(round);
+        assert!(view.read(0, &mut [0]).is_err());
+        drop(view);
+        origin.settle();
+    }
+}
+
+#[test]
+fn the_thread_of_the_mechanism_takes_none_of_the_programs_signals() {
+    let Some(origin) = origin(2 << 20, Options { background: true, ..QUIET }) else { return };
+    // By then it has run, and has its name.
+    origin.settle();
+    let mut seen = 0;
+    for task in std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path()) {
+        let Ok(status) = std::fs::read_to_string(task.join("status")) else { continue };
+        if status.starts_with("Name:\tquire-keeper\n") {
+            let line = status.lines().find_map(|line| line.strip_prefix("SigBlk:\t")).unwrap();
+            let blocked = u64::from_str_radix(line, 16).unwrap();
+            // SIGUSR1 and SIGTERM, but not SIGBUS.
+            assert_eq!((blocked >> 9 & 1, blocked >> 14 & 1, blocked >> 6 & 1), (1, 1, 0), "{line}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 0);
 }
