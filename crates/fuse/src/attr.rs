@@ -1,6 +1,6 @@
 //! A file's facts as the kernel wants them, with what the cache knows better.
 //!
-//! Relies on [`View`] being asked for after the facts: lengths only become newer.
+//! Relies on [`View`] being asked for before the facts: what is not pending then is in the directory by the time of those.
 
 use fuser::{FileAttr, FileType, INodeNo};
 use quire_sys::at::{Facts, Kind};
@@ -22,14 +22,15 @@ pub fn kind_of(kind: Kind) -> FileType {
 
 /// Attributes of node `number`.
 pub fn attr_of(number: u64, facts: &Facts, view: Option<View>) -> FileAttr {
-    let modified = view.and_then(|view| view.modified).unwrap_or(facts.modified);
+    // Space may not have been taken yet for what is pending, and a file without any passes for a hole (`tar --sparse`).
+    let pending_blocks = view.filter(|view| view.is_pending).map_or(0, |view| view.len.div_ceil(512));
     FileAttr {
         ino: INodeNo(number),
         size: view.map_or(facts.len, |view| view.len),
-        blocks: facts.blocks,
+        blocks: facts.blocks.max(pending_blocks),
         atime: facts.accessed,
-        mtime: modified,
-        ctime: if view.is_some() { facts.changed.max(modified) } else { facts.changed },
+        mtime: view.and_then(|view| view.modified).unwrap_or(facts.modified),
+        ctime: view.and_then(|view| view.changed).unwrap_or(facts.changed),
         crtime: facts.changed,
         kind: kind_of(facts.kind),
         perm: facts.permissions as u16,

@@ -31,6 +31,8 @@ pub struct Times {
 #[derive(Debug, Default)]
 struct State {
     modified: Option<SystemTime>,
+    /// When a program last changed anything about it.
+    changed: Option<SystemTime>,
     /// The file itself has another time.
     is_ahead: bool,
     told: Option<Instant>,
@@ -46,25 +48,39 @@ impl Times {
         self.state().modified
     }
 
+    /// When a program last changed anything about the file, if that isn't simply the file's own time.
+    pub fn changed(&self) -> Option<SystemTime> {
+        self.state().changed
+    }
+
     /// A program writes.
     pub fn touch(&self) {
         let mut state = self.state();
-        state.modified = Some(SystemTime::now());
+        let now = SystemTime::now();
+        (state.modified, state.changed) = (Some(now), Some(now));
         state.is_ahead = true;
+    }
+
+    /// A program has changed something besides the bytes.
+    pub fn change(&self) {
+        let mut state = self.state();
+        if state.changed.is_some() {
+            state.changed = Some(SystemTime::now());
+        }
     }
 
     /// A program has set the time, on the file too.
     pub fn set(&self, modified: SystemTime) {
         let mut state = self.state();
-        state.modified = Some(modified);
+        (state.modified, state.changed) = (Some(modified), Some(SystemTime::now()));
         state.is_ahead = false;
     }
 
-    /// From now on the file's own time, as it is, is kept.
-    pub fn adopt(&self, file: &File) {
-        if let Ok(facts) = at::facts(file) {
-            self.state().modified.get_or_insert(facts.modified);
-        }
+    /// From now on these are kept, unless there are others.
+    pub fn adopt(&self, modified: SystemTime, changed: SystemTime) {
+        let mut state = self.state();
+        state.modified.get_or_insert(modified);
+        state.changed.get_or_insert(changed);
     }
 
     /// Tells the file, if it lags; with `at_once` even if only by little.
@@ -101,7 +117,6 @@ pub struct Backing {
 impl Backing {
     /// A device on `inner`, which is `file`.
     pub fn new(inner: Arc<dyn Device>, file: Arc<File>, times: Arc<Times>, debt: Arc<Debt>) -> Self {
-        times.adopt(&file);
         Self { inner, file, times, debt }
     }
 

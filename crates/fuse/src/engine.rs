@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use fuser::Errno;
 use quire_device::{Caching, Device, Engine as Transfers, of_file};
@@ -22,12 +22,13 @@ use quire_durable::cache::{
 use quire_sys::at::{self, Access, Reservation};
 
 use crate::backing::Backing;
-use crate::bodies::{Bodies, Body};
+use crate::bodies::{Bodies, Body, State};
 use crate::config::Wrap;
 use crate::error::{Answer, told};
 use crate::graves::{Grave, Graves};
 use crate::home::Home;
 use crate::space::Space;
+use crate::stamps::Stamps;
 use crate::straight::Straight;
 use crate::table::{Attached, Table};
 use crate::unsynced::{Owed, Unsynced};
@@ -71,6 +72,8 @@ pub struct Engine {
     pub counts: Counts,
     /// Small new files.
     pub straight: Straight,
+    /// When files were changed, that are no volumes any more.
+    pub stamps: Stamps,
     wrap_slow: Option<Wrap>,
     /// What files owe that are not in use.
     pub unsynced: Unsynced,
@@ -88,6 +91,10 @@ pub struct View {
     pub len: u64,
     /// When it was last written.
     pub modified: Option<SystemTime>,
+    /// When a program last changed anything about it.
+    pub changed: Option<SystemTime>,
+    /// Bytes of it may not be in the directory yet.
+    pub is_pending: bool,
 }
 
 /// A body in use; dropping it ends that, which may take time if the file has no name any more.
@@ -104,7 +111,7 @@ impl Drop for Use {
 }
 
 impl Engine {
-    /// The engine over an open cache.
+    /// The engine over an open cache, in a process that may have so many files open.
     pub fn new(
         cache: WriteCache,
         home: Home,
@@ -112,13 +119,15 @@ impl Engine {
         rules: Rules,
         wrap_slow: Option<Wrap>,
         tasks: &Arc<Tasks>,
+        open_files: u64,
     ) -> Self {
         Self {
             cache,
             home,
             bodies: Bodies::default(),
             counts: Counts::default(),
-            straight: Straight::default(),
+            straight: Straight::new(usize::try_from(open_files / 8).unwrap_or(usize::MAX)),
+            stamps: Stamps::default(),
             wrap_slow,
             unsynced: Unsynced::default(),
             graves: Graves::default(),
@@ -228,6 +237,7 @@ impl Engine {
             return;
         };
         if at::facts(&*body.file).is_ok_and(|facts| facts.links > 0) {
+            body.times.change();
             return;
         }
         let mut state = body.state();
@@ -259,24 +269,48 @@ impl Engine {
         }
     }
 
-    /// Ends the volume of a file that nobody uses and of which nothing is pending.
-    pub fn retire(&self, body: &Arc<Body>, idle: std::time::Duration) {
-        let mut map = self.bodies.map();
-        let mut state = body.state();
-        let Some(attached) = state.attached.filter(|_| state.users == 0 && state.unused_since.elapsed() >= idle) else {
-            return;
-        };
+    /// The volume of a file that nobody has used for `idle` and of which nothing is pending.
+    fn unused(&self, state: &State, idle: Duration) -> Option<Attached> {
+        let attached = state.attached.filter(|_| state.users == 0 && state.unused_since.elapsed() >= idle)?;
         let known = self.cache.volume_state(attached.volume);
-        if known.is_some_and(|known| !known.is_idle || known.dead.is_some()) {
+        known.is_none_or(|known| known.is_idle && known.dead.is_none()).then_some(attached)
+    }
+
+    /// Ends the volume of a file that nobody has used for `idle` and of which nothing is pending.
+    pub fn retire(&self, body: &Arc<Body>, idle: Duration) {
+        if self.unused(&body.state(), idle).is_none() {
             return;
         }
+        // As long as nobody sees the directory's times.
+        body.times.tell(&body.file, true);
+        let behind = at::facts(&*body.file);
+        let mut map = self.bodies.map();
+        let mut state = body.state();
+        let Some(attached) = self.unused(&state, idle) else { return };
         state.attached = None;
         map.remove(&body.ino);
         self.unsynced.note(body.ino, body.debt.owed());
+        if let (Ok(behind), Some(shown)) = (behind, body.times.changed()) {
+            self.stamps.keep(body.ino, shown, behind.changed);
+        }
         drop(state);
         drop(map);
-        body.times.tell(&body.file, true);
         self.forget(attached, body.ino);
+    }
+
+    /// Ends what it can of the files that are open though nobody uses them; waits for devices.
+    pub fn make_room(&self) {
+        self.settle(Duration::ZERO);
+        for body in self.bodies.all() {
+            let volume = body.volume().filter(|_| body.state().users == 0);
+            // A failure stays with the volume.
+            if let Some(volume) = volume
+                && self.cache.flush_through(volume, &WriteContext::current()).is_ok()
+            {
+                self.retire(&body, Duration::ZERO);
+            }
+        }
+        self.bury();
     }
 
     /// Forgets a file that nobody uses, that is no volume, and whose bytes are flushed.
@@ -315,6 +349,9 @@ impl Engine {
             volume,
             cause: quire_device::DeviceError::new(quire_device::Action::Open, &name, &error),
         })?;
+        if let Ok(facts) = at::facts(&file) {
+            body.times.adopt(facts.modified, self.stamps.shown(body.ino, facts.changed));
+        }
         let inner = of_file(name, file, Caching::Buffered, Transfers::Threads);
         let inner = self.wrap_slow.as_ref().map_or(Arc::clone(&inner), |wrap| wrap(inner));
         let device: Arc<dyn Device> = {
@@ -359,8 +396,9 @@ impl Engine {
     /// What the cache knows better than the directory about the file with this inode number.
     pub fn view(&self, ino: u64) -> Option<View> {
         let body = self.bodies.get(ino)?;
-        let len = self.cache.len(body.volume()?).ok()?;
-        Some(View { len, modified: body.times.modified() })
+        let state = self.cache.volume_state(body.volume()?)?;
+        let (modified, changed) = (body.times.modified(), body.times.changed());
+        Some(View { len: state.len, modified, changed, is_pending: !state.is_idle })
     }
 
     /// Reads at most `len` bytes.
@@ -450,6 +488,7 @@ impl Engine {
             None => body.file.set_len(len)?,
         }
         body.debt.owe(Owed::NAME);
+        body.times.change();
         Ok(())
     }
 
@@ -480,6 +519,7 @@ impl Engine {
             self.set_len(body, end, context)?;
         }
         body.debt.owe(Owed::NAME);
+        body.times.change();
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use std::io;
 use std::path::PathBuf;
 
 use fuser::Errno;
-use quire_device::DeviceError;
+use quire_device::{DeviceError, errno};
 use quire_durable::cache::CacheError;
 
 /// Why there is no mount.
@@ -96,7 +96,12 @@ pub type Answer<T> = Result<T, Errno>;
 
 /// The number by which a program learns of it.
 pub fn errno_of(error: &CacheError) -> Errno {
-    let full = |cause: &DeviceError| if cause.is_full() { Errno::ENOSPC } else { Errno::EIO };
+    let full = |cause: &DeviceError| match cause.errno {
+        _ if cause.is_full() => Errno::ENOSPC,
+        Some(errno::EMFILE) => Errno::EMFILE,
+        Some(errno::ENFILE) => Errno::ENFILE,
+        _ => Errno::EIO,
+    };
     match error {
         CacheError::SlowFull { cause, .. } | CacheError::Slow { cause, .. } => full(cause),
         CacheError::Beyond { .. } => Errno::EFBIG,
@@ -113,7 +118,7 @@ pub fn told(error: &CacheError, doing: &str, ino: u64) -> Errno {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use quire_device::{Action, errno};
+    use quire_device::Action;
     use quire_durable::cache::VolumeId;
 
     #[test]

@@ -86,7 +86,10 @@ impl Engine {
         // Under the map's lock: whoever takes a body out of it hands on what that owes.
         let map = self.bodies.map();
         match map.get(&ino) {
-            Some(body) => body.debt.owe(owed),
+            Some(body) => {
+                body.debt.owe(owed);
+                body.times.change();
+            }
             None => self.unsynced.note(ino, owed),
         }
     }

@@ -29,6 +29,7 @@ pub mod report;
 mod serve;
 mod session;
 mod space;
+mod stamps;
 mod straight;
 mod table;
 mod unsynced;

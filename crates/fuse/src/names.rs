@@ -7,10 +7,11 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use fuser::{Errno, FileAttr};
+use fuser::{Errno, FileAttr, INodeNo};
+use quire_device::errno;
 use quire_sys::at::{self, Access, Facts, Kind, OnExisting};
 
 use crate::attr::attr_of;
@@ -19,6 +20,9 @@ use crate::error::Answer;
 use crate::home::FOLDER;
 use crate::nodes::{Node, Nodes, ROOT};
 use crate::unsynced::Owed;
+
+/// Most places that are open without need, however many files the process may open.
+const MOST_PLACES: usize = 16_384;
 
 /// Who makes something, and what permissions it gets.
 #[derive(Clone, Copy, Debug)]
@@ -41,18 +45,48 @@ pub struct Names {
     uid: u32,
     /// Owners can be set.
     is_root: bool,
+    /// Held while room is made for more open files.
+    making_room: Mutex<()>,
 }
 
 impl Names {
-    /// Names of the engine's directory.
+    /// Names of the engine's directory, for a process that may have so many files open.
     ///
     /// # Errors
     /// The directory can't be used.
-    pub fn new(engine: Arc<Engine>) -> std::io::Result<Self> {
+    pub fn new(engine: Arc<Engine>, open_files: u64) -> std::io::Result<Self> {
         let facts = at::facts(&engine.home.root)?;
-        let nodes = Nodes::new(engine.home.root.try_clone()?.into(), facts.ino);
+        let most_open = usize::try_from(open_files / 4).unwrap_or(usize::MAX).min(MOST_PLACES);
+        let nodes = Nodes::new(engine.home.root.try_clone()?, most_open)?;
         let uid = quire_sys::task::user_of(std::process::id()).unwrap_or(u32::MAX);
-        Ok(Self { nodes, engine, dev: facts.dev, uid, is_root: uid == 0 })
+        Ok(Self { nodes, engine, dev: facts.dev, uid, is_root: uid == 0, making_room: Mutex::default() })
+    }
+
+    /// Does `work`, which opens files; once more if there were too many open, after closing those that need not be.
+    ///
+    /// # Errors
+    /// Those of `work`.
+    pub fn with_room<T>(&self, work: impl Fn() -> Answer<T>) -> Answer<T> {
+        let is_lacking = |result: &Answer<T>| {
+            result.as_ref().is_err_and(|error| [errno::EMFILE, errno::ENFILE].contains(&error.code()))
+        };
+        let result = work();
+        if !is_lacking(&result) {
+            return result;
+        }
+        let _one = self.making_room.lock().unwrap_or_else(PoisonError::into_inner);
+        // Another may have made room meanwhile.
+        let result = work();
+        if !is_lacking(&result) {
+            return result;
+        }
+        self.nodes.make_room();
+        let result = work();
+        if !is_lacking(&result) {
+            return result;
+        }
+        self.engine.make_room();
+        work()
     }
 
     /// The node with this number.
@@ -60,7 +94,15 @@ impl Names {
     /// # Errors
     /// The kernel has forgotten it.
     pub fn node(&self, number: u64) -> Answer<Node> {
-        self.nodes.get(number).ok_or(Errno::ESTALE)
+        self.with_room(|| Ok(self.nodes.get(number)?))?.ok_or(Errno::ESTALE)
+    }
+
+    /// Opens a regular file.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn open(&self, node: &Node) -> Answer<Use> {
+        self.with_room(|| Ok(self.engine.open(&node.place, node.ino)?))
     }
 
     /// The directory `parent`, in which `name` may be used.
@@ -81,8 +123,17 @@ impl Names {
     /// What the system says.
     pub fn attr(&self, number: u64) -> Answer<FileAttr> {
         let node = self.node(number)?;
-        let facts = at::facts(&node.place)?;
-        Ok(attr_of(number, &facts, self.engine.view(node.ino)))
+        self.seen(number, &node.place, at::facts(&node.place)?)
+    }
+
+    /// Attributes of a node, of which these are facts that may be old.
+    fn seen(&self, number: u64, place: impl AsFd, facts: Facts) -> Answer<FileAttr> {
+        let view = self.engine.view(facts.ino).filter(|_| facts.kind == Kind::File);
+        if view.is_some() {
+            return Ok(attr_of(number, &at::facts(place)?, view));
+        }
+        let changed = self.engine.stamps.shown(facts.ino, facts.changed);
+        Ok(attr_of(number, &Facts { changed, ..facts }, None))
     }
 
     /// What `name` stands for in `parent`; counts as a lookup by the kernel.
@@ -93,24 +144,30 @@ impl Names {
         if parent == ROOT && name == FOLDER {
             return Err(Errno::ENOENT);
         }
-        let parent = self.parent(parent, name)?;
-        let place = at::place(&parent.place, name)?;
+        let dir = self.parent(parent, name)?;
+        let place = self.place(&dir, name)?;
         let facts = at::facts(&place)?;
         if facts.dev != self.dev {
             return Err(Errno::EXDEV);
         }
-        Ok(self.known(place, &facts))
+        self.known(place, facts, parent, name)
+    }
+
+    fn place(&self, dir: &Node, name: &OsStr) -> Answer<OwnedFd> {
+        self.with_room(|| Ok(at::place(&dir.place, name)?))
     }
 
     /// Counts as a lookup by the kernel.
-    fn known(&self, place: OwnedFd, facts: &Facts) -> FileAttr {
-        let number = self.nodes.looked_up(place, facts.ino, facts.kind);
-        attr_of(number, facts, self.engine.view(facts.ino))
+    fn known(&self, place: OwnedFd, facts: Facts, parent: u64, name: &OsStr) -> Answer<FileAttr> {
+        let number = self.nodes.number_of(facts.ino);
+        let attr = self.seen(number, &place, facts)?;
+        let number = self.nodes.looked_up(place, &facts, parent, name);
+        Ok(FileAttr { ino: INodeNo(number), ..attr })
     }
 
     /// Makes what was just made belong to its maker, as far as it doesn't. The result is what it is then.
     fn give(&self, parent: &Node, name: &OsStr, maker: &Maker) -> Answer<(OwnedFd, Facts)> {
-        let place = at::place(&parent.place, name)?;
+        let place = self.place(parent, name)?;
         let made = at::facts(&place)?;
         let is_theirs = (made.uid, made.gid) == (maker.uid, maker.gid);
         if self.is_root && !is_theirs {
@@ -135,7 +192,7 @@ impl Names {
         })
     }
 
-    /// Makes a regular file and opens it; one that is there already is opened, unless `exclusive`.
+    /// Makes a regular file and opens it.
     ///
     /// # Errors
     /// What the system says.
@@ -143,19 +200,14 @@ impl Names {
         let dir = self.parent(parent, name)?;
         // Nobody but its owner may use it while that is not its maker.
         let permissions = if maker.uid == self.uid { maker.mode } else { 0o600 };
-        match at::create(&dir.place, name, permissions) {
-            Ok(file) => {
-                let (place, facts) = self.finish(&dir, name, maker, false)?;
-                let used = self.engine.adopt(file, facts.ino);
-                return Ok((self.known(place, &facts), used));
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && !exclusive => {}
-            Err(error) => return Err(error.into()),
-        }
-        let attr = self.look_up(parent, name)?;
-        let opened = self.node(attr.ino.0).and_then(|node| Ok(self.engine.open(&node.place, node.ino)?));
-        let used = opened.inspect_err(|_| self.nodes.forget(attr.ino.0, 1))?;
-        Ok((attr, used))
+        let file = match self.with_room(|| Ok(at::create(&dir.place, name, permissions)?)) {
+            // Made behind the kernel's back: it is to look the name up, and whether this program may open what it finds.
+            Err(error) if error.code() == errno::EEXIST && !exclusive => return Err(Errno::ESTALE),
+            result => result?,
+        };
+        let (place, facts) = self.finish(&dir, name, maker, false)?;
+        let used = self.engine.adopt(file, facts.ino);
+        Ok((self.known(place, facts, parent, name)?, used))
     }
 
     /// Makes anything that `mknod` makes.
@@ -168,7 +220,7 @@ impl Names {
         let (place, facts) = self.finish(&dir, name, maker, false)?;
         self.engine.made(facts.ino);
         self.engine.owe(facts.ino, Owed::NAME);
-        Ok(self.known(place, &facts))
+        self.known(place, facts, parent, name)
     }
 
     /// Makes a directory.
@@ -179,7 +231,7 @@ impl Names {
         let dir = self.parent(parent, name)?;
         at::make_directory(&dir.place, name)?;
         let (place, facts) = self.finish(&dir, name, maker, true)?;
-        Ok(self.known(place, &facts))
+        self.known(place, facts, parent, name)
     }
 
     /// Makes a symbolic link.
@@ -190,7 +242,7 @@ impl Names {
         let dir = self.parent(parent, name)?;
         at::make_link(target, &dir.place, name)?;
         let (place, facts) = self.finish(&dir, name, maker, false)?;
-        Ok(self.known(place, &facts))
+        self.known(place, facts, parent, name)
     }
 
     /// Gives a node another name.
@@ -211,6 +263,7 @@ impl Names {
     pub fn remove(&self, parent: u64, name: &OsStr, is_directory: bool) -> Answer<()> {
         let dir = self.parent(parent, name)?;
         let before = at::facts_at(&dir.place, name)?;
+        self.with_room(|| Ok(self.nodes.pin(before.ino, is_directory || before.links <= 1)?))?;
         at::remove(&dir.place, name, is_directory)?;
         if before.kind == Kind::File {
             self.engine.lost_name(before.ino, before.links, &dir.place);
@@ -225,8 +278,24 @@ impl Names {
     pub fn rename(&self, from: (u64, &OsStr), to: (u64, &OsStr), existing: OnExisting) -> Answer<()> {
         let (from_dir, to_dir) = (self.parent(from.0, from.1)?, self.parent(to.0, to.1)?);
         let moved = at::facts_at(&from_dir.place, from.1)?;
-        let replaced = at::facts_at(&to_dir.place, to.1).ok();
-        at::rename(&from_dir.place, from.1, &to_dir.place, to.1, existing)?;
+        let replaced = match at::facts_at(&to_dir.place, to.1) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+            facts => Some(facts?),
+        };
+        self.with_room(|| Ok(self.nodes.pin(moved.ino, false)?))?;
+        if let Some(replaced) = &replaced {
+            let is_last = existing == OnExisting::Replace && (replaced.kind == Kind::Directory || replaced.links <= 1);
+            self.with_room(|| Ok(self.nodes.pin(replaced.ino, is_last)?))?;
+        }
+        let renamed = at::rename(&from_dir.place, from.1, &to_dir.place, to.1, existing);
+        // Where both names stand for one inode, a rename does nothing.
+        let stays = renamed.is_err() || replaced.as_ref().is_some_and(|replaced| replaced.ino == moved.ino);
+        let (moved_to, replaced_to) = if stays { (from, to) } else { (to, from) };
+        self.nodes.renamed(moved.ino, moved_to.0, moved_to.1);
+        if let Some(replaced) = replaced.as_ref().filter(|_| stays || existing == OnExisting::Exchange) {
+            self.nodes.renamed(replaced.ino, replaced_to.0, replaced_to.1);
+        }
+        renamed?;
         for facts in [Some(&moved), replaced.as_ref()].into_iter().flatten().filter(|facts| facts.kind == Kind::File) {
             self.engine.owe(facts.ino, Owed::NAME);
         }
@@ -243,6 +312,7 @@ impl Names {
     /// # Errors
     /// What the system says.
     pub fn open_directory(&self, number: u64) -> Answer<File> {
-        Ok(at::open(&self.node(number)?.place, Access::List)?)
+        let node = self.node(number)?;
+        self.with_room(|| Ok(at::open(&node.place, Access::List)?))
     }
 }

@@ -1,18 +1,29 @@
-//! What the kernel knows by number: inodes that it has looked up and not forgotten, each held open as a place (`O_PATH`).
+//! What the kernel knows by number: inodes that it has looked up and not forgotten. Each has a place (`O_PATH`), which is open
+//! while it is used; of the others only so many stay open as the process may hold, the ones used lately.
 //!
 //! A node's number is its inode number in the directory, so that programs see the same numbers with and without the mount,
-//! and hard links are one node. While a node is held its inode number can't be used again for another file.
+//! and hard links are one node. A place that was closed is opened again by the inode's file handle; where there are none, by its
+//! directory and name. Either way it is the same inode or an error. An inode whose name goes away stays open ([`Nodes::pin`]): it can't
+//! be found again. Should its number belong to another file in spite of that, the new node gets a number of its own.
 //!
 //! Relies on the directory being one file system: what is mounted within it is not served.
 
-use std::collections::HashMap;
-use std::os::fd::OwnedFd;
+use std::collections::{HashMap, VecDeque};
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use quire_sys::at::Kind;
+use quire_sys::at::{self, Facts, Kind};
+use quire_sys::handle::{self, Handle};
 
 /// Number of the root.
 pub const ROOT: u64 = 1;
+/// The first number of those that are no inode's.
+const OTHERS: u64 = 1 << 63;
+/// How often a place is looked for whose name changes meanwhile.
+const MOST_TRIES: usize = 4;
 
 /// An inode that the kernel knows.
 #[derive(Clone, Debug)]
@@ -25,50 +36,247 @@ pub struct Node {
     pub kind: Kind,
 }
 
+/// By what an inode is found again, and known to be the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Identity {
+    /// Names one inode for ever.
+    Handle(Handle),
+    /// When it was made; what has the same number and the same time of birth is the same.
+    Born(Option<u64>),
+}
+
 struct Held {
-    node: Node,
+    ino: u64,
+    kind: Kind,
+    identity: Identity,
+    /// A directory's number and the name there; kept where there are no handles.
+    name: Option<(u64, OsString)>,
     lookups: u64,
+    /// Nodes that are found by a name in this one.
+    children: usize,
+    place: Option<Arc<OwnedFd>>,
+    /// Used since it was last considered for closing.
+    is_recent: bool,
+    /// It can't be opened again.
+    is_pinned: bool,
+}
+
+impl Held {
+    fn new(ino: u64, kind: Kind, identity: Identity) -> Self {
+        Self {
+            ino,
+            kind,
+            identity,
+            name: None,
+            lookups: 0,
+            children: 0,
+            place: None,
+            is_recent: false,
+            is_pinned: false,
+        }
+    }
+}
+
+#[derive(Default)]
+struct Map {
+    nodes: HashMap<u64, Held>,
+    /// Numbers of nodes whose inode number is another node's.
+    others: HashMap<u64, u64>,
+    next_other: u64,
+    /// Nodes with an open place that may be closed, each once; some have been forgotten.
+    open: VecDeque<u64>,
 }
 
 /// All of them.
 pub struct Nodes {
-    map: Mutex<HashMap<u64, Held>>,
+    map: Mutex<Map>,
+    root: File,
     root_ino: u64,
+    most_open: usize,
+    by_handle: bool,
 }
 
 impl Nodes {
-    /// With the root, which is never forgotten.
-    pub fn new(root: OwnedFd, root_ino: u64) -> Self {
-        let node = Node { place: Arc::new(root), ino: root_ino, kind: Kind::Directory };
-        Self { map: Mutex::new(HashMap::from([(ROOT, Held { node, lookups: 1 })])), root_ino }
+    /// With the root, which is never forgotten. At most `most_open` places stay open that need not.
+    ///
+    /// # Errors
+    /// The root can't be used.
+    pub fn new(root: File, most_open: usize) -> io::Result<Self> {
+        let root_ino = at::facts(&root)?.ino;
+        let place = Arc::new(OwnedFd::from(root.try_clone()?));
+        let by_handle = handle::of(&root).and_then(|handle| handle::place(&root, &handle)).is_ok();
+        let identity = Identity::Born(None);
+        let held = Held { place: Some(place), is_pinned: true, ..Held::new(root_ino, Kind::Directory, identity) };
+        let map = Map { nodes: HashMap::from([(ROOT, held)]), ..Map::default() };
+        Ok(Self { map: Mutex::new(map), root, root_ino, most_open, by_handle })
     }
 
-    fn map(&self) -> MutexGuard<'_, HashMap<u64, Held>> {
+    fn map(&self) -> MutexGuard<'_, Map> {
         self.map.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The number by which the kernel knows an inode.
     pub fn number_of(&self, ino: u64) -> u64 {
+        self.number_in(&self.map(), ino)
+    }
+
+    fn number_in(&self, map: &Map, ino: u64) -> u64 {
         match ino {
             ino if ino == self.root_ino => ROOT,
+            ino if map.others.contains_key(&ino) => map.others[&ino],
             // Taken by the root.
-            ROOT => ROOT | (1 << 63),
+            ROOT => OTHERS,
             ino => ino,
         }
     }
 
-    /// The node with this number.
-    pub fn get(&self, number: u64) -> Option<Node> {
-        self.map().get(&number).map(|held| held.node.clone())
+    /// The node with this number; `None` if the kernel has forgotten it.
+    ///
+    /// # Errors
+    /// Its place was closed, and can't be opened again.
+    pub fn get(&self, number: u64) -> io::Result<Option<Node>> {
+        let mut tried = None;
+        for _ in 0..MOST_TRIES {
+            let (ino, kind, identity, name) = {
+                let mut map = self.map();
+                let Some(held) = map.nodes.get_mut(&number) else { return Ok(None) };
+                held.is_recent = true;
+                if let Some(place) = &held.place {
+                    return Ok(Some(Node { place: Arc::clone(place), ino: held.ino, kind: held.kind }));
+                }
+                (held.ino, held.kind, held.identity.clone(), held.name.clone())
+            };
+            match self.find(ino, kind, &identity, name.as_ref()) {
+                Ok(place) => return Ok(self.opened(number, place)),
+                // It may have another name by now.
+                Err(_) if name.is_some() && tried != name => tried = name,
+                Err(error) => return Err(error),
+            }
+        }
+        Err(io::ErrorKind::StaleNetworkFileHandle.into())
     }
 
-    /// The kernel is told of an inode; returns its number.
-    pub fn looked_up(&self, place: OwnedFd, ino: u64, kind: Kind) -> u64 {
-        let number = self.number_of(ino);
+    fn find(&self, ino: u64, kind: Kind, identity: &Identity, name: Option<&(u64, OsString)>) -> io::Result<OwnedFd> {
+        let stale = || io::Error::from(io::ErrorKind::StaleNetworkFileHandle);
+        let place = match (identity, name) {
+            (Identity::Handle(handle), _) => handle::place(&self.root, handle)?,
+            (Identity::Born(_), Some((parent, name))) => {
+                let parent = self.get(*parent)?.ok_or_else(stale)?;
+                at::place(&parent.place, name)?
+            }
+            (Identity::Born(_), None) => return Err(stale()),
+        };
+        let facts = at::facts(&place)?;
+        let is_same = match identity {
+            Identity::Handle(_) => true,
+            Identity::Born(born_ns) => at::born_ns(&place) == *born_ns,
+        };
+        if (facts.ino, facts.kind) == (ino, kind) && is_same { Ok(place) } else { Err(stale()) }
+    }
+
+    /// The node, which has this place now unless it got one meanwhile.
+    fn opened(&self, number: u64, place: OwnedFd) -> Option<Node> {
         let mut map = self.map();
-        let new = || Held { node: Node { place: Arc::new(place), ino, kind }, lookups: 0 };
-        map.entry(number).or_insert_with(new).lookups += 1;
+        let held = map.nodes.get_mut(&number)?;
+        let is_new = held.place.is_none();
+        let place = Arc::clone(held.place.get_or_insert_with(|| Arc::new(place)));
+        let node = Node { place, ino: held.ino, kind: held.kind };
+        if is_new && !held.is_pinned {
+            map.open.push_back(number);
+        }
+        let closed = map.close_beyond(self.most_open);
+        drop(map);
+        drop(closed);
+        Some(node)
+    }
+
+    fn identity_of(&self, place: impl AsFd) -> Identity {
+        let handle = if self.by_handle { handle::of(&place).ok() } else { None };
+        handle.map_or_else(|| Identity::Born(at::born_ns(&place)), Identity::Handle)
+    }
+
+    /// The kernel is told of what `name` stands for in `parent`; returns its number.
+    pub fn looked_up(&self, place: OwnedFd, facts: &Facts, parent: u64, name: &OsStr) -> u64 {
+        let mut map = self.map();
+        let number = self.number_in(&map, facts.ino);
+        if let Some(held) = map.nodes.get_mut(&number)
+            && held.place.is_some()
+        {
+            // An inode that is open keeps its number.
+            held.lookups += 1;
+            held.is_recent = true;
+            map.rename(number, parent, name);
+            return number;
+        }
+        drop(map);
+        let identity = self.identity_of(&place);
+        let mut map = self.map();
+        let mut number = self.number_in(&map, facts.ino);
+        let is_another = |held: &Held| held.place.is_none() && (held.identity != identity || held.kind != facts.kind);
+        if map.nodes.get(&number).is_some_and(is_another) {
+            map.next_other += 1;
+            number = OTHERS + map.next_other;
+            map.others.insert(facts.ino, number);
+        }
+        let by_name = !matches!(identity, Identity::Handle(_));
+        let held = map.nodes.entry(number).or_insert_with(|| Held::new(facts.ino, facts.kind, identity));
+        held.lookups += 1;
+        if held.place.is_none() {
+            held.place = Some(Arc::new(place));
+            held.is_pinned = false;
+            map.open.push_back(number);
+        }
+        if by_name && number != ROOT {
+            map.place_at(number, parent, name);
+        }
+        let closed = map.close_beyond(self.most_open);
+        drop(map);
+        drop(closed);
         number
+    }
+
+    /// The kernel is told of something that can't be looked at; returns a number for it, under which there is nothing.
+    pub fn mentioned(&self, kind: Kind) -> u64 {
+        let mut map = self.map();
+        map.next_other += 1;
+        let number = OTHERS + map.next_other;
+        map.nodes.insert(number, Held { lookups: 1, ..Held::new(0, kind, Identity::Born(None)) });
+        number
+    }
+
+    /// The inode with this number is about to lose a name, perhaps its last: if it could not be opened again then, it stays
+    /// open until the kernel forgets it or knows another name.
+    ///
+    /// # Errors
+    /// It is known and can't be opened.
+    pub fn pin(&self, ino: u64, is_last: bool) -> io::Result<()> {
+        let number = self.number_of(ino);
+        let is_needed = |held: &Held| is_last || !matches!(held.identity, Identity::Handle(_));
+        if !self.map().nodes.get(&number).is_some_and(is_needed) {
+            return Ok(());
+        }
+        let Some(node) = self.get(number)? else { return Ok(()) };
+        if let Some(held) = self.map().nodes.get_mut(&number) {
+            held.place.get_or_insert(node.place);
+            held.is_pinned = true;
+        }
+        Ok(())
+    }
+
+    /// The pinned inode with this number has this name (again).
+    pub fn renamed(&self, ino: u64, parent: u64, name: &OsStr) {
+        let mut map = self.map();
+        let number = self.number_in(&map, ino);
+        map.rename(number, parent, name);
+    }
+
+    /// Closes half of the places that are open, because the process may open no more.
+    pub fn make_room(&self) {
+        let mut map = self.map();
+        let keep = map.open.len() / 2;
+        let closed = map.close_beyond(keep);
+        drop(map);
+        drop(closed);
     }
 
     /// The kernel forgets so many times that it was told.
@@ -77,14 +285,98 @@ impl Nodes {
             return;
         }
         let mut map = self.map();
-        let Some(held) = map.get_mut(&number) else { return };
+        let Some(held) = map.nodes.get_mut(&number) else { return };
         held.lookups = held.lookups.saturating_sub(times);
-        if held.lookups == 0 {
-            let gone = map.remove(&number);
-            drop(map);
-            // Closing it may free the file, which takes time.
-            drop(gone);
+        let gone = map.sweep(number);
+        drop(map);
+        // Closing them may free files, which takes time.
+        drop(gone);
+    }
+}
+
+impl Map {
+    /// A node that can be opened again by this name need not be pinned.
+    fn rename(&mut self, number: u64, parent: u64, name: &OsStr) {
+        let Some(held) = self.nodes.get_mut(&number).filter(|_| number != ROOT) else { return };
+        if matches!(held.identity, Identity::Born(_)) {
+            self.place_at(number, parent, name);
+        } else if held.is_pinned {
+            self.unpin(number);
         }
+    }
+
+    fn unpin(&mut self, number: u64) {
+        if let Some(held) = self.nodes.get_mut(&number).filter(|held| held.is_pinned) {
+            held.is_pinned = false;
+            if held.place.is_some() {
+                self.open.push_back(number);
+            }
+        }
+    }
+
+    fn place_at(&mut self, number: u64, parent: u64, name: &OsStr) {
+        let Some(held) = self.nodes.get_mut(&number) else { return };
+        let old = held.name.replace((parent, name.to_owned()));
+        if let Some(parent) = self.nodes.get_mut(&parent) {
+            parent.children += 1;
+        }
+        self.unpin(number);
+        if let Some((parent, _)) = old {
+            drop(self.orphan(parent));
+        }
+    }
+
+    /// A node is no longer found by a name in this one. What has been closed by that is returned.
+    fn orphan(&mut self, parent: u64) -> Vec<Held> {
+        if let Some(parent) = self.nodes.get_mut(&parent) {
+            parent.children = parent.children.saturating_sub(1);
+        }
+        self.sweep(parent)
+    }
+
+    /// Removes a node if the kernel has forgotten it and no other is found through it; and so on upwards.
+    fn sweep(&mut self, number: u64) -> Vec<Held> {
+        let mut gone = Vec::new();
+        let mut next = Some(number);
+        while let Some(number) = next.take() {
+            let unused = |held: &Held| held.lookups == 0 && held.children == 0;
+            if number == ROOT || !self.nodes.get(&number).is_some_and(unused) {
+                break;
+            }
+            let Some(held) = self.nodes.remove(&number) else { break };
+            if self.others.get(&held.ino) == Some(&number) {
+                self.others.remove(&held.ino);
+            }
+            if let Some((parent, _)) = &held.name {
+                if let Some(parent) = self.nodes.get_mut(parent) {
+                    parent.children = parent.children.saturating_sub(1);
+                }
+                next = Some(*parent);
+            }
+            gone.push(held);
+        }
+        // Else the list of open ones would grow with what is forgotten.
+        if self.open.len() > 2 * self.nodes.len() + 64 {
+            let nodes = &self.nodes;
+            self.open.retain(|number| nodes.get(number).is_some_and(|held| held.place.is_some() && !held.is_pinned));
+        }
+        gone
+    }
+
+    /// Closes places that were not used lately until at most `most` are open that need not be. They are closed by dropping the result.
+    fn close_beyond(&mut self, most: usize) -> Vec<Arc<OwnedFd>> {
+        let mut closed = Vec::new();
+        // Each gets a second chance, so this ends.
+        while self.open.len() > most {
+            let Some(number) = self.open.pop_front() else { break };
+            let Some(held) = self.nodes.get_mut(&number).filter(|held| !held.is_pinned) else { continue };
+            if std::mem::take(&mut held.is_recent) {
+                self.open.push_back(number);
+            } else {
+                closed.extend(held.place.take());
+            }
+        }
+        closed
     }
 }
 
@@ -92,21 +384,147 @@ impl Nodes {
 mod tests {
     use super::*;
 
-    fn place() -> OwnedFd {
-        std::fs::File::open("/").unwrap().into()
+    struct Tree {
+        dir: tempfile::TempDir,
+        root: File,
+    }
+
+    impl Tree {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let root = File::open(dir.path()).unwrap();
+            Self { dir, root }
+        }
+
+        fn nodes(&self, most_open: usize, by_handle: bool) -> Nodes {
+            let nodes = Nodes::new(self.root.try_clone().unwrap(), most_open).unwrap();
+            Nodes { by_handle: nodes.by_handle && by_handle, ..nodes }
+        }
+
+        /// Looks `name` up in the directory at `path`.
+        fn look_up(&self, nodes: &Nodes, parent: u64, path: &str, name: &str) -> u64 {
+            let dir = File::open(self.dir.path().join(path)).unwrap();
+            let place = at::place(&dir, OsStr::new(name)).unwrap();
+            let facts = at::facts(&place).unwrap();
+            nodes.looked_up(place, &facts, parent, OsStr::new(name))
+        }
+
+        fn write(&self, path: &str) {
+            std::fs::write(self.dir.path().join(path), path).unwrap();
+        }
+    }
+
+    fn open_places(nodes: &Nodes) -> usize {
+        nodes.map().nodes.values().filter(|held| held.place.is_some()).count()
+    }
+
+    fn ino(nodes: &Nodes, number: u64) -> io::Result<u64> {
+        Ok(at::facts(&nodes.get(number)?.unwrap().place)?.ino)
     }
 
     #[test]
     fn a_node_lives_until_every_lookup_is_forgotten() {
-        let nodes = Nodes::new(place(), 2);
-        let number = nodes.looked_up(place(), 9, Kind::File);
-        assert_eq!(nodes.looked_up(place(), 9, Kind::File), number);
+        let tree = Tree::new();
+        tree.write("f");
+        let nodes = tree.nodes(8, true);
+        let number = tree.look_up(&nodes, ROOT, "", "f");
+        assert_eq!(tree.look_up(&nodes, ROOT, "", "f"), number);
         nodes.forget(number, 1);
-        assert!(nodes.get(number).is_some());
+        assert!(nodes.get(number).unwrap().is_some());
         nodes.forget(number, 1);
-        assert!(nodes.get(number).is_none());
+        assert!(nodes.get(number).unwrap().is_none());
         nodes.forget(ROOT, 100);
-        assert!(nodes.get(ROOT).is_some() && nodes.number_of(2) == ROOT);
+        assert!(nodes.get(ROOT).unwrap().is_some() && nodes.number_of(nodes.root_ino) == ROOT);
         assert_ne!(nodes.number_of(1), ROOT);
+    }
+
+    #[test]
+    fn few_places_are_open_and_every_node_is_found_again_by_handle_and_by_name() {
+        let tree = Tree::new();
+        std::fs::create_dir(tree.dir.path().join("sub")).unwrap();
+        for by_handle in [true, false] {
+            let nodes = tree.nodes(3, by_handle);
+            let sub = tree.look_up(&nodes, ROOT, "", "sub");
+            let names: Vec<String> = (0..20).map(|number| format!("f{number}")).collect();
+            let numbers: Vec<u64> = names
+                .iter()
+                .map(|name| {
+                    tree.write(&format!("sub/{name}"));
+                    tree.look_up(&nodes, sub, "sub", name)
+                })
+                .collect();
+            assert!(open_places(&nodes) <= 4, "{} are open", open_places(&nodes));
+            for number in &numbers {
+                assert_eq!(ino(&nodes, *number).unwrap(), *number);
+            }
+            // A directory that was renamed takes along what is in it.
+            let moved = nodes.get(sub).unwrap().unwrap().ino;
+            nodes.pin(moved, false).unwrap();
+            std::fs::rename(tree.dir.path().join("sub"), tree.dir.path().join("other")).unwrap();
+            nodes.renamed(moved, ROOT, OsStr::new("other"));
+            for number in &numbers {
+                assert_eq!(ino(&nodes, *number).unwrap(), *number);
+            }
+            // The directory's node stays as long as others are found through it.
+            nodes.forget(sub, 1);
+            assert_eq!(ino(&nodes, numbers[0]).unwrap(), numbers[0]);
+            numbers.iter().for_each(|number| nodes.forget(*number, 1));
+            assert_eq!(nodes.map().nodes.len(), 1);
+            std::fs::rename(tree.dir.path().join("other"), tree.dir.path().join("sub")).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_took_the_place_of_a_closed_node_is_never_taken_for_it() {
+        let tree = Tree::new();
+        for by_handle in [true, false] {
+            let nodes = tree.nodes(0, by_handle);
+            tree.write("f");
+            let number = tree.look_up(&nodes, ROOT, "", "f");
+            assert_eq!(open_places(&nodes), 1, "only the root");
+            // Behind the mount's back: perhaps with the same inode number.
+            std::fs::remove_file(tree.dir.path().join("f")).unwrap();
+            tree.write("f");
+            let found = ino(&nodes, number);
+            assert!(found.is_err(), "{found:?}");
+            let again = tree.look_up(&nodes, ROOT, "", "f");
+            assert_ne!(again, number);
+            assert!(ino(&nodes, again).is_ok());
+        }
+    }
+
+    #[test]
+    fn an_inode_without_a_name_stays_open_and_one_that_gets_another_need_not() {
+        let tree = Tree::new();
+        for by_handle in [true, false] {
+            let nodes = tree.nodes(0, by_handle);
+            tree.write("f");
+            let number = tree.look_up(&nodes, ROOT, "", "f");
+            nodes.pin(number, true).unwrap();
+            std::fs::remove_file(tree.dir.path().join("f")).unwrap();
+            nodes.make_room();
+            assert_eq!(ino(&nodes, number).unwrap(), number);
+            nodes.forget(number, 1);
+            assert_eq!(open_places(&nodes), 1);
+            tree.write("g");
+            let number = tree.look_up(&nodes, ROOT, "", "g");
+            std::fs::hard_link(tree.dir.path().join("g"), tree.dir.path().join("h")).unwrap();
+            nodes.pin(number, false).unwrap();
+            std::fs::remove_file(tree.dir.path().join("g")).unwrap();
+            assert_eq!(tree.look_up(&nodes, ROOT, "", "h"), number);
+            nodes.make_room();
+            assert_eq!((open_places(&nodes), ino(&nodes, number).unwrap()), (1, number));
+            std::fs::remove_file(tree.dir.path().join("h")).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_can_not_be_looked_at_has_a_number_under_which_there_is_nothing() {
+        let nodes = Tree::new().nodes(8, true);
+        let (one, two) = (nodes.mentioned(Kind::File), nodes.mentioned(Kind::File));
+        assert_ne!(one, two);
+        assert!(nodes.get(one).is_err());
+        nodes.forget(one, 1);
+        assert!(nodes.get(one).unwrap().is_none());
     }
 }

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use quire_device::errno;
 use quire_durable::cache::recover::RecoverError;
 use quire_durable::cache::{CacheConfig, CacheError, Growth, OpenReport, VolumeId, VolumeSpec, WriteCache};
-use quire_sys::at::{self, Access, Kind};
+use quire_sys::at::{self, Access, Facts, Kind};
 use quire_sys::handle;
 
 use crate::config::MountConfig;
@@ -39,11 +39,11 @@ pub struct Recovered {
     pub lost: Vec<PathBuf>,
 }
 
-/// Opens everything below the mount.
+/// Opens everything below the mount, in a process that may have so many files open.
 ///
 /// # Errors
 /// Devices fail, are in use, or don't belong together.
-pub fn start(config: &MountConfig) -> Result<(Engine, Fast, Recovered), MountError> {
+pub fn start(config: &MountConfig, open_files: u64) -> Result<(Engine, Fast, Recovered), MountError> {
     let home = Home::open(&config.backing)?;
     let fast = Fast::open(&config.log)?;
     let spec = VolumeSpec { id: TABLE, device: home.device("volumes")?, growth: Growth::Grows };
@@ -70,7 +70,8 @@ pub fn start(config: &MountConfig) -> Result<(Engine, Fast, Recovered), MountErr
         offset,
     })?;
     let tasks = &config.cache.tasks;
-    let engine = Engine::new(cache, home, table.table, config.rules.clone(), config.wrap_slow.clone(), tasks);
+    let engine =
+        Engine::new(cache, home, table.table, config.rules.clone(), config.wrap_slow.clone(), tasks, open_files);
     for ino in engine.home.failures()? {
         engine.unsynced.note(ino, Owed { failure: true, ..Owed::ALL });
     }
@@ -133,26 +134,34 @@ fn search(engine: &Engine, missing: Vec<(Place, Entry, io::Error)>, found: &mut 
     let mut wanted: HashMap<u64, (Place, Entry, io::Error)> =
         missing.into_iter().map(|missing| (missing.1.ino, missing)).collect();
     let root_dev = at::facts(&engine.home.root).map_err(failed)?.dev;
-    let mut todo = vec![engine.home.root.try_clone().map_err(failed)?];
-    while let Some(dir) = todo.pop() {
-        for entry in at::list(&dir).map_err(failed)? {
-            if entry.name == "." || entry.name == ".." || entry.name == FOLDER {
-                continue;
-            }
-            let Ok(place) = at::place(&dir, &entry.name) else { continue };
-            match entry.kind {
-                Kind::Directory if at::facts(&place).is_ok_and(|facts| facts.dev == root_dev) => {
-                    todo.push(at::open(&place, Access::List).map_err(failed)?);
-                }
-                Kind::File if wanted.get(&entry.ino).is_some_and(|(_, wanted, _)| is_same(&place, wanted)) => {
-                    let Some((at_place, entry, _)) = wanted.remove(&entry.ino) else { continue };
-                    let file = at::open(&place, Access::ReadWrite)
-                        .map_err(|cause| MountError::Unreachable { ino: entry.ino, cause })?;
-                    engine.restore(file, entry.ino, Attached { volume: entry.volume, place: at_place })?;
-                    found.files += 1;
-                }
-                _ => {}
-            }
+    // As many directories are open as the tree is deep.
+    let listed = |dir: File| at::list(&dir).map(|entries| (dir, entries)).map_err(failed);
+    let mut todo = vec![listed(engine.home.root.try_clone().map_err(failed)?)?];
+    while let Some((dir, entries)) = todo.last_mut() {
+        let Some(entry) = entries.pop() else {
+            todo.pop();
+            continue;
+        };
+        let is_ours = entry.name != "." && entry.name != ".." && entry.name != FOLDER;
+        if !is_ours || !(entry.kind == Kind::Directory || entry.kind == Kind::File && wanted.contains_key(&entry.ino)) {
+            continue;
+        }
+        let place = match at::place(&*dir, &entry.name) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            place => place.map_err(failed)?,
+        };
+        let facts = at::facts(&place).map_err(failed)?;
+        if facts.dev != root_dev {
+            continue;
+        }
+        if facts.kind == Kind::Directory {
+            todo.push(listed(at::open(&place, Access::List).map_err(failed)?)?);
+        } else if wanted.get(&entry.ino).is_some_and(|(_, wanted, _)| is_same(&place, &facts, wanted)) {
+            let Some((at_place, entry, _)) = wanted.remove(&entry.ino) else { continue };
+            let file = at::open(&place, Access::ReadWrite)
+                .map_err(|cause| MountError::Unreachable { ino: entry.ino, cause })?;
+            engine.restore(file, entry.ino, Attached { volume: entry.volume, place: at_place })?;
+            found.files += 1;
         }
     }
     for (_, (_, entry, cause)) in wanted {
@@ -168,10 +177,8 @@ fn search(engine: &Engine, missing: Vec<(Place, Entry, io::Error)>, found: &mut 
     Ok(())
 }
 
-fn is_same(place: impl AsFd, entry: &Entry) -> bool {
-    at::facts(&place).is_ok_and(|facts| facts.ino == entry.ino)
-        && entry.born_ns != 0
-        && at::born_ns(&place) == Some(entry.born_ns)
+fn is_same(place: impl AsFd, facts: &Facts, entry: &Entry) -> bool {
+    facts.ino == entry.ino && entry.born_ns != 0 && at::born_ns(&place) == Some(entry.born_ns)
 }
 
 /// Gives the bytes of a file that is gone a file of their own.

@@ -71,10 +71,9 @@ impl Mounted {
             tracing::warn!(path = %config.mount_point.display(), "removing the mount of a process that is gone");
             mounts::unmount(&config.mount_point, true).map_err(at)?;
         }
-        // Each inode that the kernel knows is held open.
-        quire_sys::limits::raise_open_files(1 << 20);
+        let open_files = quire_sys::limits::raise_open_files(1 << 20);
         let mount_point = config.mount_point.canonicalize().map_err(at)?;
-        let (engine, fast, recovered) = recovery::start(config)?;
+        let (engine, fast, recovered) = recovery::start(config, open_files)?;
         let about = About {
             backing: engine.home.path.display().to_string(),
             mount_point: mount_point.display().to_string(),
@@ -85,7 +84,7 @@ impl Mounted {
         let who = Who::new(Arc::clone(&config.cache.tasks), rules, critical, config.auto_critical);
         let inherits = config.cache.policy.inherits_process();
         let who = Arc::new(if inherits { who.watching_locks(&mount_point) } else { who });
-        let server = Server::new(Arc::clone(&engine), Arc::clone(&who), about.clone()).map_err(at)?;
+        let server = Server::new(Arc::clone(&engine), Arc::clone(&who), about.clone(), open_files).map_err(at)?;
         let options = options(config, &about);
         let session = Session::new(Protocol(Arc::new(server)), &mount_point, &options).map_err(at)?;
         let session = std::thread::Builder::new()

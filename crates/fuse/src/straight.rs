@@ -24,12 +24,18 @@ const MOST_BYTES: u64 = 64 << 10;
 const MOST_FILES: usize = 1024;
 
 /// How many files hold such bytes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Straight {
     files: AtomicUsize,
+    most: usize,
 }
 
 impl Straight {
+    /// At most `most` files, and never more than are reasonable.
+    pub fn new(most: usize) -> Self {
+        Self { files: AtomicUsize::new(0), most: most.min(MOST_FILES) }
+    }
+
     /// One more file does, if it didn't.
     fn begin(&self, state: &mut State) {
         if state.straight_since.is_none() {
@@ -67,7 +73,7 @@ impl Straight {
         let _one = body.attaching();
         {
             let mut state = body.state();
-            if state.attached.is_some() || state.straight_since.is_none() && self.count() >= MOST_FILES {
+            if state.attached.is_some() || state.straight_since.is_none() && self.count() >= self.most {
                 return None;
             }
             self.begin(&mut state);
@@ -90,7 +96,7 @@ mod tests {
     #[test]
     fn a_file_counts_once_until_it_is_flushed() {
         let body = Body::new(1, tempfile::tempfile().unwrap(), true, Owed::default());
-        let straight = Straight::default();
+        let straight = Straight::new(10);
         straight.begin(&mut body.state());
         straight.begin(&mut body.state());
         assert_eq!(straight.count(), 1);

@@ -386,7 +386,11 @@ pub fn list(dir: &File) -> io::Result<Vec<Entry>> {
         let entry = entry?;
         let name = OsStr::from_bytes(entry.file_name().to_bytes()).to_owned();
         let kind = match entry.file_type() {
-            FileType::Unknown => facts_at(dir, &name).map_or(Kind::File, |facts| facts.kind),
+            FileType::Unknown => match facts_at(dir, &name) {
+                Ok(facts) => facts.kind,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(error),
+            },
             known => Kind::of(known),
         };
         entries.push(Entry { name, ino: entry.ino(), kind });

@@ -25,6 +25,10 @@ pub mod errno {
     pub const EEXIST: i32 = libc::EEXIST;
     /// Permission denied.
     pub const EACCES: i32 = libc::EACCES;
+    /// The process may open no more files.
+    pub const EMFILE: i32 = libc::EMFILE;
+    /// The system may open no more files.
+    pub const ENFILE: i32 = libc::ENFILE;
     /// Invalid argument.
     pub const EINVAL: i32 = libc::EINVAL;
 }

@@ -56,18 +56,30 @@ pub fn of(file: impl AsFd) -> io::Result<Handle> {
 /// # Errors
 /// `ESTALE` if the file is gone, `EPERM` without the privilege.
 pub fn open(root: &File, handle: &Handle) -> io::Result<File> {
+    Ok(File::from(opened(root, handle, libc::O_RDWR | libc::O_NONBLOCK)?))
+}
+
+/// The file with this handle as a mere place (`O_PATH`), whatever its kind. `root` is an open directory of its file system.
+///
+/// # Errors
+/// As [`open`].
+pub fn place(root: &File, handle: &Handle) -> io::Result<OwnedFd> {
+    opened(root, handle, libc::O_PATH | libc::O_NOFOLLOW)
+}
+
+fn opened(root: &File, handle: &Handle, flags: libc::c_int) -> io::Result<OwnedFd> {
     let len = handle.bytes.len().min(MOST_BYTES);
     let mut raw = Raw { head: empty(len), room: [0; MOST_BYTES] };
     raw.head.handle_type = handle.kind;
     raw.room[..len].copy_from_slice(&handle.bytes[..len]);
-    let flags = libc::O_RDWR | libc::O_CLOEXEC | libc::O_NONBLOCK;
+    let flags = flags | libc::O_CLOEXEC;
     // SAFETY: the handle says how many bytes follow its header, and they do.
     let fd = unsafe { libc::open_by_handle_at(root.as_raw_fd(), (&raw mut raw).cast::<libc::file_handle>(), flags) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: the system has just made this descriptor and nobody else has it.
-    Ok(File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 fn empty(room_bytes: usize) -> libc::file_handle {

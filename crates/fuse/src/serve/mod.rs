@@ -84,13 +84,13 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server for the engine's directory.
+    /// A server for the engine's directory, in a process that may have so many files open.
     ///
     /// # Errors
     /// The directory can't be used.
-    pub fn new(engine: Arc<Engine>, who: Arc<Who>, about: About) -> std::io::Result<Self> {
+    pub fn new(engine: Arc<Engine>, who: Arc<Who>, about: About, open_files: u64) -> std::io::Result<Self> {
         Ok(Self {
-            names: Names::new(Arc::clone(&engine))?,
+            names: Names::new(Arc::clone(&engine), open_files)?,
             engine,
             who,
             about,
@@ -124,7 +124,7 @@ impl Server {
         if node.kind != Kind::File {
             return Err(if node.kind == Kind::Directory { Errno::EISDIR } else { Errno::EINVAL });
         }
-        Ok(Arc::new(OpenFile { used: self.engine.open(&node.place, node.ino)? }))
+        Ok(Arc::new(OpenFile { used: self.names.open(node)? }))
     }
 
     fn open(&self, number: u64, thread: u32) -> Answer<u64> {
@@ -133,7 +133,7 @@ impl Server {
         if node.kind != Kind::File {
             return Err(Errno::EINVAL);
         }
-        let used = self.engine.open(&node.place, node.ino)?;
+        let used = self.names.open(&node)?;
         Ok(self.files.add(used))
     }
 
@@ -153,7 +153,9 @@ impl Server {
         let body = &open.used.body;
         let caller = self.who.of(write.thread, write.durable);
         let _entered = self.enter(caller, body, true);
-        self.engine.write(body, write.offset, bytes, &Self::context(&caller, body, write.durable))?;
+        let context = Self::context(&caller, body, write.durable);
+        // To become a volume a file is opened once more.
+        self.names.with_room(|| self.engine.write(body, write.offset, bytes, &context))?;
         if write.strips {
             strip(&body.file)?;
         }

@@ -102,6 +102,12 @@ fn nothing() -> FileAttr {
     }
 }
 
+/// Attributes of what can't be looked at; counts as a lookup.
+fn unseen(server: &Server, kind: at::Kind) -> FileAttr {
+    let number = server.names.nodes.mentioned(kind);
+    FileAttr { ino: INodeNo(number), kind: kind_of(kind), nlink: 1, ..nothing() }
+}
+
 impl Filesystem for Protocol {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
         // What the kernel doesn't have it does without.
@@ -413,9 +419,13 @@ impl Filesystem for Protocol {
                     let attr = FileAttr { ino: number, kind: FileType::Directory, ..nothing() };
                     return Ok(reply.add(number, next, &entry.name, &Duration::ZERO, &attr, NO_GENERATION));
                 }
-                // If not, it is gone, or nothing of ours.
-                let Ok(attr) = server.names.look_up(dir, &entry.name) else { return Ok(false) };
-                let full = reply.add(attr.ino, next, &entry.name, &TTL, &attr, NO_GENERATION);
+                let (attr, ttl) = match server.names.look_up(dir, &entry.name) {
+                    Ok(attr) => (attr, TTL),
+                    Err(error) if error.code() == Errno::ENOENT.code() => return Ok(false),
+                    // It is there all the same; whoever asks for it gets the error.
+                    Err(_) => (unseen(&server, entry.kind), Duration::ZERO),
+                };
+                let full = reply.add(attr.ino, next, &entry.name, &ttl, &attr, NO_GENERATION);
                 if full {
                     server.names.nodes.forget(attr.ino.0, 1);
                 }
@@ -564,7 +574,7 @@ fn list(
     add: &mut dyn FnMut(u64, u64, &at::Entry) -> Answer<bool>,
 ) -> Answer<()> {
     let dir = server.dirs.get(handle).ok_or(Errno::EBADF)?;
-    let entries = dir.entries(offset, (dir.number == ROOT).then_some(FOLDER))?;
+    let entries = server.names.with_room(|| dir.entries(offset, (dir.number == ROOT).then_some(FOLDER)))?;
     for (index, entry) in entries.iter().enumerate().skip(usize::try_from(offset).unwrap_or(usize::MAX)) {
         if add(dir.number, index as u64 + 1, entry)? {
             break;

@@ -68,6 +68,7 @@ pub fn serve_if_asked() {
     config.cache.capacity_bytes = 16 << 20;
     // The first letters of the test program's name, which the kernel cuts.
     config.critical = vec!["fsx*".into(), "crash*".into()];
+    config.allow_other = quire_sys::task::user_of(std::process::id()) == Some(0);
     let mounted = Mounted::start(&config).unwrap();
     let found = mounted.recovered();
     println!("\nserving, {} files, {} lost", found.files, found.lost.len());
@@ -78,10 +79,20 @@ pub fn serve_if_asked() {
 impl Place {
     /// Has another process serve the mount. The test program must have a test `serve_if_asked`.
     pub fn serve(&self, drain: bool) -> Daemon {
+        self.serve_under(&[], drain)
+    }
+
+    /// As [`Place::serve`], begun by this command.
+    pub fn serve_under(&self, starter: &[&str], drain: bool) -> Daemon {
         let config = &self.config;
         let words = [&config.backing, &config.mount_point, &config.log].map(|path| path.display().to_string());
         let end = if drain { "drain" } else { "keep" };
-        let mut child = Command::new(std::env::current_exe().unwrap())
+        let program = std::env::current_exe().unwrap();
+        let (first, rest) =
+            starter.split_first().map_or((program.to_str().unwrap(), &[][..]), |(first, rest)| (*first, rest));
+        let mut child = Command::new(first)
+            .args(rest)
+            .args((!starter.is_empty()).then_some(&program))
             .args(["--exact", "serve_if_asked", "--nocapture"])
             .env(SERVE, format!("{} {} {end}", words.join(" "), config.cache.policy))
             .stdout(Stdio::piped())

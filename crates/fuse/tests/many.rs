@@ -1,0 +1,112 @@
+//! More files than the daemon may have open: listings are whole, every file is found again, and new ones can be made.
+
+mod common;
+
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::process::Command;
+
+use common::{Daemon, Place, possible, skipped};
+use quire_durable::cache::Policy;
+
+const FILES: usize = 1200;
+
+/// Nothing by itself: this is what the daemon of the other tests does.
+#[test]
+fn serve_if_asked() {
+    common::serve_if_asked();
+}
+
+/// Has a daemon serve that may have 160 files open, and lacks these capabilities besides that of raising the limit.
+fn serve(place: &Place, without: &str) -> Daemon {
+    let bounds = format!("--bounding-set=-sys_resource{without}");
+    place.serve_under(&["prlimit", "--nofile=160:160", "setpriv", &bounds], true)
+}
+
+fn can_be_limited() -> bool {
+    let is_root = quire_sys::task::user_of(std::process::id()) == Some(0);
+    let tried = || Command::new("setpriv").args(["--bounding-set=-sys_resource", "true"]).status();
+    is_root && tried().is_ok_and(|status| status.success())
+}
+
+fn use_many(without: &str) {
+    let place = Place::new(Policy::CriticalProcessIo);
+    for number in 0..FILES {
+        fs::write(place.slow(&format!("old-{number}")), format!("{number}")).unwrap();
+    }
+    let daemon = serve(&place, without);
+    let names = |prefix: &str| {
+        let entries = fs::read_dir(daemon.at("")).unwrap().map(|entry| entry.unwrap());
+        entries.filter(|entry| entry.file_name().to_str().unwrap().starts_with(prefix)).collect::<Vec<_>>()
+    };
+    // With the attributes of all, as `ls -l` asks for them; twice, so that the kernel knows them all.
+    for _ in 0..2 {
+        let entries = names("old-");
+        assert_eq!(entries.len(), FILES);
+        for entry in entries {
+            let facts = entry.metadata().unwrap();
+            let name = entry.file_name().into_string().unwrap();
+            assert_eq!((facts.len() as usize, facts.ino()), (name.len() - 4, entry_ino(&place, &name)), "{name}");
+        }
+    }
+    fs::create_dir(daemon.at("sub")).unwrap();
+    for number in 0..FILES / 4 {
+        fs::write(daemon.at(&format!("sub/new-{number}")), vec![number as u8; 100 + number]).unwrap();
+    }
+    // Larger ones, which go through the cache.
+    for number in 0..100_u32 {
+        fs::write(daemon.at(&format!("big-{number}")), vec![number as u8; 70_000]).unwrap();
+    }
+    fs::rename(daemon.at("sub"), daemon.at("other")).unwrap();
+    for number in (0..FILES / 4).rev() {
+        assert_eq!(fs::read(daemon.at(&format!("other/new-{number}"))).unwrap(), vec![number as u8; 100 + number]);
+    }
+    // Names come and go while nobody has the files open.
+    for number in 0..FILES / 4 {
+        let (old, new) = (daemon.at(&format!("old-{number}")), daemon.at(&format!("moved-{number}")));
+        match number % 3 {
+            0 => fs::remove_file(&old).unwrap(),
+            1 => fs::rename(&old, &new).unwrap(),
+            _ => fs::hard_link(&old, &new).unwrap(),
+        }
+    }
+    let open = File::open(daemon.at("big-0")).unwrap();
+    fs::remove_file(daemon.at("big-0")).unwrap();
+    assert_eq!((names("old-").len(), names("moved-").len()), (FILES - FILES / 6, FILES / 6));
+    for entry in names("moved-") {
+        let text = fs::read_to_string(entry.path()).unwrap();
+        assert_eq!(format!("moved-{text}"), entry.file_name().to_str().unwrap());
+    }
+    let mut byte = [7; 1];
+    open.read_exact_at(&mut byte, 69_999).unwrap();
+    assert_eq!((byte, open.metadata().unwrap().nlink()), ([0], 0));
+    drop(open);
+    daemon.unmount();
+    assert_eq!(fs::read(place.slow("big-99")).unwrap(), vec![99; 70_000]);
+}
+
+fn entry_ino(place: &Place, name: &str) -> u64 {
+    fs::metadata(place.slow(name)).unwrap().ino()
+}
+
+#[test]
+fn a_daemon_that_may_open_few_files_serves_many_and_leaves_none_out() {
+    if !possible() {
+        return;
+    }
+    if !can_be_limited() {
+        return skipped("only root can take a daemon's rights away");
+    }
+    use_many("");
+}
+
+#[test]
+fn so_does_one_that_may_not_use_file_handles() {
+    if !possible() {
+        return;
+    }
+    if !can_be_limited() {
+        return skipped("only root can take a daemon's rights away");
+    }
+    use_many(",-dac_read_search");
+}
