@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use quire_bench::forkers::library;
+use quire_sys::helper::Host;
 use quire_sys::mem::{PAGE_SIZE, Reservation};
 use quire_sys::pagemap::{Entry, Pagemap};
 use quire_sys::probe::{self, Feature, State};
@@ -126,7 +127,13 @@ fn kernel() -> Result<(), String> {
     Pagemap::open(None)
         .and_then(|map| map.read_words(page.base() as usize, &mut word))
         .map_err(|error| format!("/proc/self/pagemap can't be read: {error}"))?;
-    if Entry::is_exclusive(word[0]) { Ok(()) } else { Err("/proc/self/pagemap doesn't tell who maps a page".into()) }
+    if !Entry::is_exclusive(word[0]) {
+        return Err("/proc/self/pagemap doesn't tell who maps a page".into());
+    }
+    match Host::of_caller() {
+        Some(_) => Ok(()),
+        None => Err("the kernel doesn't tell where a thread's end is noted (CONFIG_CHECKPOINT_RESTORE)".into()),
+    }
 }
 
 /// A path as a shell takes it.

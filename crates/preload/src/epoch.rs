@@ -1,4 +1,4 @@
-//! One child's life as the parent's thread goes through it: wait until the child proves to stay, copy ahead, look at
+//! One child's life as the worker goes through it: wait until the child proves to stay, copy ahead, look at
 //! memory just before its end, learn.
 //!
 //! Relies on the sentinel page to tell whether the child still shares memory: it does not after `exec` or its end, and
@@ -13,6 +13,7 @@ use quire_sys::pagemap::Entry;
 use crate::account::Account;
 use crate::log;
 use crate::precopy::Precopy;
+use crate::presence::Presence;
 use crate::sample::Draw;
 use crate::state::{self, Fork};
 use crate::tools::Tools;
@@ -81,6 +82,11 @@ impl<'a> Epoch<'a> {
         &self.life.watched
     }
 
+    /// The program.
+    pub fn presence(&self) -> &Presence {
+        &self.tools.presence
+    }
+
     /// How long it has gone on.
     pub fn elapsed(&self) -> Duration {
         self.life.began.elapsed()
@@ -147,7 +153,7 @@ impl Life {
         let until = Instant::now() + time;
         loop {
             let events = tools.board.events();
-            if state::latest() != Some(self.fork) || self.watched.has_ended() {
+            if state::latest() != Some(self.fork) || self.watched.has_ended() || !tools.presence.lasts() {
                 return Wake::Gone;
             }
             if tools.board.is_ending(self.fork.place) {

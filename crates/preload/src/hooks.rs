@@ -13,7 +13,7 @@ use quire_sys::{guest, symbol};
 
 use crate::heap::{found, next};
 use crate::settings::Settings;
-use crate::{child, log, parent, state};
+use crate::{child, log, parent, process, state};
 
 static NEXT_FORK: AtomicPtr<()> = AtomicPtr::new(null_mut());
 static NEXT_EXIT: AtomicPtr<()> = AtomicPtr::new(null_mut());
@@ -45,6 +45,7 @@ const NOT_STARTED: i32 = 125;
 /// Runs in `exit`, after the program's own exit handlers.
 extern "C" fn closed() {
     child::about_to_end();
+    process::stop();
     found::about_to_end();
 }
 
@@ -96,6 +97,7 @@ pub extern "C" fn fork() -> c_int {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn _exit(status: c_int) -> ! {
     child::about_to_end();
+    process::stop();
     let next = NEXT_EXIT.load(Ordering::Relaxed);
     if !next.is_null() {
         // SAFETY: the dynamic linker's address for `_exit`, which has this type in every C library.

@@ -1,7 +1,7 @@
 //! `libquire_preload.so`: for programs that nobody can change. It makes the copy-on-write after their forks cheaper, or lays
 //! their [heap](heap) on a file, of which a pool holds as much in memory as it may.
 //!
-//! With `LD_PRELOAD` it notices [forks](hooks), and while the child lives a [thread](worker) in the parent breaks the
+//! With `LD_PRELOAD` it notices [forks](hooks), and while the child lives a [worker] beside the parent breaks the
 //! sharing of those regions that were mostly written in earlier epochs, before the program itself gets there. With
 //! `QUIRE_HEAP` the program's allocations come from a transparent map, and nothing is copied ahead.
 //!
@@ -21,6 +21,8 @@ pub mod mend;
 pub mod pace;
 pub mod parent;
 pub mod precopy;
+pub mod presence;
+pub mod process;
 pub mod regions;
 pub mod sample;
 pub mod settings;

@@ -1,19 +1,40 @@
 //! Lines on standard error.
 //!
 //! Relies on standard error still being what it was when the program started: a program that has closed or redirected it
-//! may have something else there by now, and gets no lines from us. The thread has no descriptors of the program's, so it
+//! may have something else there by now, and gets no lines from us. The worker has no descriptors of the program's, so it
 //! fetches this one for the time of a line.
 
 use std::fmt::{self, Write};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use quire_sys::bare_thread;
 use quire_sys::guest::{self, FileId, Watched};
 
-use crate::state;
+use crate::{process, state};
 
 /// Text of a fixed length; what doesn't fit is cut.
 struct Text {
     bytes: [u8; 700],
     len: usize,
+}
+
+impl Text {
+    /// `words` as a line.
+    fn of(words: fmt::Arguments<'_>) -> Self {
+        let mut text = Self { bytes: [0; 700], len: 0 };
+        // Writing to memory does not fail.
+        let _ = text.write_str("quire-preload: ");
+        let _ = text.write_fmt(words);
+        text.bytes[text.len] = b'\n';
+        text
+    }
+
+    /// The line with its end.
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..=self.len]
+    }
 }
 
 impl Write for Text {
@@ -26,18 +47,54 @@ impl Write for Text {
     }
 }
 
+/// The worker has standard error open, as it may not fetch it.
+static IS_KEPT: AtomicBool = AtomicBool::new(false);
+
+/// In the worker: gives it a table of descriptors of its own, in which standard error stays open only where it can't be
+/// fetched from the program when there is something to say (Yama's `ptrace_scope`).
+///
+/// # Errors
+/// As `close_range`.
+pub fn take_own_descriptors(program: i32) -> io::Result<()> {
+    bare_thread::take_own_descriptors_but_standard_error()?;
+    let can_fetch = Watched::open(program).and_then(|program| program.descriptor(2)).is_ok();
+    let is_same = FileId::of(guest::standard_error()) == state::standard_error();
+    IS_KEPT.store(!can_fetch && is_same, Ordering::Relaxed);
+    if can_fetch || !is_same {
+        // SAFETY: the table is the worker's own.
+        unsafe { bare_thread::close_number(2) };
+    }
+    Ok(())
+}
+
+/// The program's standard error.
+fn standard_error() -> io::Result<OwnedFd> {
+    if !process::is_current() {
+        return Watched::open(guest::process_id())?.descriptor(2);
+    }
+    if IS_KEPT.load(Ordering::Relaxed) {
+        return guest::duplicate(2);
+    }
+    let program = process::host().ok_or(io::ErrorKind::NotFound)?.process();
+    Watched::open(program)?.descriptor(2)
+}
+
+/// Prints a line from a thread of the program's, by calls that a program makes anyway: its sandbox may end it for others.
+pub fn line_of_program(words: fmt::Arguments<'_>) {
+    let standard_error = guest::standard_error();
+    let is = FileId::of(standard_error);
+    if is.is_some() && is == state::standard_error() {
+        guest::write_once(standard_error, Text::of(words).bytes());
+    }
+}
+
 /// Prints a line.
 pub fn line(words: fmt::Arguments<'_>) {
-    let mut text = Text { bytes: [0; 700], len: 0 };
-    // Writing to memory does not fail.
-    let _ = text.write_str("quire-preload: ");
-    let _ = text.write_fmt(words);
-    text.bytes[text.len] = b'\n';
-    let Ok(standard_error) = Watched::open(guest::process_id()).and_then(|this| this.descriptor(2)) else { return };
+    let Ok(standard_error) = standard_error() else { return };
     use std::os::fd::AsFd;
     let is = FileId::of(standard_error.as_fd());
     if is.is_some() && is == state::standard_error() {
-        guest::write_once(&standard_error, &text.bytes[..=text.len]);
+        guest::write_once(&standard_error, Text::of(words).bytes());
     }
 }
 

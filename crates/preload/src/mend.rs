@@ -1,6 +1,7 @@
 //! After a child's end: makes huge pages again of regions that the copying has torn into small ones.
 //!
-//! Relies on nobody sharing the memory any more. What it costs is a copy of the region, at half of a processor at most;
+//! Relies on asking for each region whether an older child still shares it, as in a server that forks workers: such a region
+//! is left as it is. What it costs is a copy of the region, at half of a processor at most;
 //! what it brings is that the next fork copies one entry a region instead of 512, that huge pages which are half given
 //! up don't hold memory, and that the program's addresses are translated faster. It stops at once for the next fork.
 
@@ -38,8 +39,11 @@ pub fn mend(tools: &mut Tools, fork: Fork) -> u64 {
         if !can_be_mended(&region) {
             continue;
         }
-        if state::latest() != Some(fork) || failures == MOST_FAILURES {
+        if state::latest() != Some(fork) || failures == MOST_FAILURES || !tools.presence.lasts() {
             break;
+        }
+        if !is_alone(tools, index) {
+            continue;
         }
         let began = Instant::now();
         tools.spare.fetch_ns();
@@ -52,6 +56,12 @@ pub fn mend(tools: &mut Tools, fork: Fork) -> u64 {
         tools.board.wait(tools.board.events(), Some(rest));
     }
     made
+}
+
+/// Whether no older child shares a page of the region. A huge page made of shared ones would be memory had twice, and more
+/// than the program's writes will ever need.
+fn is_alone(tools: &mut Tools, index: usize) -> bool {
+    tools.regions.words(&tools.pagemap, index).is_ok_and(|(_, words)| Region::count(words).1 == 0)
 }
 
 fn can_be_mended(region: &Region) -> bool {

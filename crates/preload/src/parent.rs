@@ -1,17 +1,22 @@
-//! The parent's side of a fork: what is prepared before it, and what is told to the thread after it.
+//! The parent's side of a fork: what is prepared before it, and what is told to the worker after it.
 //!
 //! Relies on running in whatever thread of the program forks, a signal handler included: it takes no lock that the program
-//! could hold, allocates nothing from the program, and gives up quietly. Pages, board and thread are made at the first fork that is worth it.
+//! could hold, allocates nothing from the program, and gives up quietly. Pages and board are made at the first fork that is
+//! worth it, the worker at each that finds none.
 
-use quire_sys::area::Area;
-use quire_sys::{bare_thread, guest};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use quire_sys::guest;
 
 use crate::board::{Board, Place};
 use crate::settings::Settings;
-use crate::state::{self, Thread};
-use crate::{child, worker};
+use crate::state::{self, Worker};
+use crate::{child, log, process, worker};
 
-const STACK_BYTES: usize = 256 << 10;
+/// So often the worker's process may be killed before no more is started.
+const MOST_KILLED: u32 = 3;
+
+static KILLED: AtomicU32 = AtomicU32::new(0);
 
 /// What was prepared for a fork.
 #[derive(Clone, Copy, Debug)]
@@ -21,13 +26,13 @@ pub struct Ticket {
 }
 
 /// Whether a fork shall be prepared for in a program that has held so much memory.
-fn is_worth_it(settings: Option<&Settings>, thread: Thread, peak_bytes: impl Fn() -> u64) -> bool {
-    settings.is_some_and(|settings| settings.enabled && thread != Thread::GivenUp && peak_bytes() >= settings.min_bytes)
+fn is_worth_it(settings: Option<&Settings>, worker: Worker, peak_bytes: impl Fn() -> u64) -> bool {
+    settings.is_some_and(|settings| settings.enabled && worker != Worker::GivenUp && peak_bytes() >= settings.min_bytes)
 }
 
 /// Before a fork: `None` if nothing shall be done about it.
 pub fn before_fork() -> Option<Ticket> {
-    if !is_worth_it(state::configured(), state::thread(), guest::resident_peak_bytes) || !state::begin_forking() {
+    if !is_worth_it(state::configured(), state::worker(), guest::resident_peak_bytes) || !state::begin_forking() {
         return None;
     }
     let ticket = state::next_place().map(|(board, place)| Ticket { board, place });
@@ -42,32 +47,39 @@ pub fn after_fork(ticket: Option<Ticket>, pid: i32) {
     let Some(ticket) = ticket else { return };
     if pid > 0 {
         state::set_latest(pid, ticket.place);
-        if state::thread() == Thread::None {
-            start_thread();
-        }
+        start_worker();
         ticket.board.report();
     }
     state::end_forking();
 }
 
-fn start_thread() {
-    let started = Area::private(STACK_BYTES).is_ok_and(|stack| {
-        // The child has no such thread and needs no stack for it.
-        stack.keep_from_children();
-        // SAFETY: the stack is this thread's alone, and kept for as long as the process; the worker keeps the duty of a
-        // bare thread: it neither allocates nor calls the C library.
-        let started = unsafe { bare_thread::start(&stack, worker::run) }.is_ok();
-        if started {
-            std::mem::forget(stack);
+/// Starts a worker if there is none, and there shall be one.
+fn start_worker() {
+    if state::worker() == Worker::Started && !process::is_alive() {
+        // It did not say that it leaves: no memory, a filter of seccomp, a signal.
+        state::set_worker(Worker::None);
+        if KILLED.fetch_add(1, Ordering::Relaxed) + 1 == MOST_KILLED {
+            state::set_worker(Worker::GivenUp);
+            log::line_of_program(format_args!("not active any more: its process was killed {MOST_KILLED} times"));
         }
-        started
-    });
-    state::set_thread(if started { Thread::Started } else { Thread::GivenUp });
+    }
+    // One that is about to end is left to that: this child goes without.
+    if state::worker() != Worker::None || !process::is_free() || !state::begin_work() {
+        return;
+    }
+    // SAFETY: the worker keeps the duty of a bare thread.
+    if let Err(why) = unsafe { process::start(worker::run) } {
+        state::set_worker(Worker::GivenUp);
+        log::line_of_program(format_args!("not active: {why}"));
+    }
 }
 
 /// After a fork, in the child.
 pub fn in_child(ticket: Option<Ticket>) {
     state::forget();
+    process::forget();
+    worker::forget();
+    KILLED.store(0, Ordering::Relaxed);
     child::born(ticket.map(|ticket| (ticket.board, ticket.place)));
 }
 
@@ -81,11 +93,11 @@ mod tests {
         let off = Settings { enabled: false, ..settings };
         let large = || settings.min_bytes;
         assert!(
-            is_worth_it(Some(&settings), Thread::None, large) && is_worth_it(Some(&settings), Thread::Started, large)
+            is_worth_it(Some(&settings), Worker::None, large) && is_worth_it(Some(&settings), Worker::Started, large)
         );
-        assert!(!is_worth_it(None, Thread::None, large) && !is_worth_it(Some(&off), Thread::None, large));
-        assert!(!is_worth_it(Some(&settings), Thread::GivenUp, large));
-        assert!(!is_worth_it(Some(&settings), Thread::None, || settings.min_bytes - 1));
+        assert!(!is_worth_it(None, Worker::None, large) && !is_worth_it(Some(&off), Worker::None, large));
+        assert!(!is_worth_it(Some(&settings), Worker::GivenUp, large));
+        assert!(!is_worth_it(Some(&settings), Worker::None, || settings.min_bytes - 1));
     }
 
     #[test]

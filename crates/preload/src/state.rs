@@ -13,10 +13,10 @@ use quire_sys::thread::ThreadId;
 use crate::board::{Board, Place};
 use crate::settings::Settings;
 
-/// How it stands with the thread.
+/// How it stands with the worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Thread {
-    /// There is none yet.
+pub enum Worker {
+    /// There is none now.
     None,
     /// It was started.
     Started,
@@ -32,7 +32,7 @@ static SENTINEL: AtomicPtr<u8> = AtomicPtr::new(null_mut());
 /// Some thread of the program is between the preparation and the end of a fork.
 static FORKING: AtomicBool = AtomicBool::new(false);
 static FORKS: AtomicU32 = AtomicU32::new(0);
-static THREAD: AtomicU32 = AtomicU32::new(Thread::None as u32);
+static WORKER: AtomicU32 = AtomicU32::new(Worker::None as u32);
 /// Pid and place of the latest child.
 static LATEST: AtomicU64 = AtomicU64::new(0);
 static FORKER: AtomicI32 = AtomicI32::new(0);
@@ -72,7 +72,7 @@ pub fn standard_error() -> Option<FileId> {
 
 /// The latest fork.
 pub fn latest() -> Option<Fork> {
-    let latest = LATEST.load(Ordering::Acquire);
+    let latest = LATEST.load(Ordering::SeqCst);
     let forker = ThreadId::from_raw(FORKER.load(Ordering::Relaxed));
     (latest != 0).then(|| Fork { pid: (latest >> 32) as i32, place: Place::from_raw(latest as u32), forker })
 }
@@ -80,7 +80,8 @@ pub fn latest() -> Option<Fork> {
 /// Remembers that the calling thread has made child `pid` at `place`.
 pub fn set_latest(pid: i32, place: Place) {
     FORKER.store(quire_sys::thread::current().raw(), Ordering::Relaxed);
-    LATEST.store((pid as u64) << 32 | u64::from(place.raw()), Ordering::Release);
+    // Before it is looked whether there is a worker, which looks for a fork after it counts as gone.
+    LATEST.store((pid as u64) << 32 | u64::from(place.raw()), Ordering::SeqCst);
 }
 
 /// Address of the page that only children made since it was last written share with us.
@@ -126,26 +127,32 @@ pub fn next_place() -> Option<(&'static Board, Place)> {
     Some((board, board.take(count)))
 }
 
-/// How it stands with the thread.
-pub fn thread() -> Thread {
-    match THREAD.load(Ordering::Relaxed) {
-        0 => Thread::None,
-        1 => Thread::Started,
-        _ => Thread::GivenUp,
+/// How it stands with the worker.
+pub fn worker() -> Worker {
+    match WORKER.load(Ordering::SeqCst) {
+        0 => Worker::None,
+        1 => Worker::Started,
+        _ => Worker::GivenUp,
     }
 }
 
-/// Remembers how it stands with the thread.
-pub fn set_thread(thread: Thread) {
-    THREAD.store(thread as u32, Ordering::Relaxed);
+/// Remembers how it stands with the worker.
+pub fn set_worker(worker: Worker) {
+    WORKER.store(worker as u32, Ordering::SeqCst);
 }
 
-/// In a new child: it starts anew as a process, without thread, board and children.
+/// Counts a worker as started if there is none; false if there is, or will be none.
+pub fn begin_work() -> bool {
+    let (none, started) = (Worker::None as u32, Worker::Started as u32);
+    WORKER.compare_exchange(none, started, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+}
+
+/// In a new child: it starts anew as a process, without worker, board and children.
 pub fn forget() {
     BOARD.store(null_mut(), Ordering::Relaxed);
     SENTINEL.store(null_mut(), Ordering::Relaxed);
     LATEST.store(0, Ordering::Relaxed);
-    set_thread(Thread::None);
+    set_worker(Worker::None);
     FORKING.store(false, Ordering::Relaxed);
 }
 
@@ -169,10 +176,10 @@ mod tests {
         let fork = latest().unwrap();
         assert_eq!((fork.pid, fork.place, fork.forker), (77, place, Some(quire_sys::thread::current())));
         assert!(std::ptr::eq(board, next_place().unwrap().0) && next_place().unwrap().1 != place && sentinel() != 0);
-        set_thread(Thread::GivenUp);
-        assert_eq!(thread(), Thread::GivenUp);
+        set_worker(Worker::GivenUp);
+        assert!(worker() == Worker::GivenUp && !begin_work());
         forget();
-        assert!(latest().is_none() && super::board().is_none() && thread() == Thread::None && begin_forking());
+        assert!(latest().is_none() && super::board().is_none() && worker() == Worker::None && begin_forking());
         end_forking();
     }
 }

@@ -1,6 +1,6 @@
-//! What the thread works with from one child to the next.
+//! What the worker works with from one child to the next, and leaves to the next worker.
 //!
-//! Relies on the thread being the only one that has it.
+//! Relies on one worker at a time having it.
 
 use std::io;
 
@@ -11,6 +11,7 @@ use quire_sys::pagemap::{Entry, Pagemap};
 use crate::account::Account;
 use crate::board::Board;
 use crate::copy::{self, Spare};
+use crate::presence::Presence;
 use crate::regions::Regions;
 use crate::settings::Settings;
 
@@ -26,7 +27,9 @@ pub struct Tools {
     pub settings: Settings,
     /// The page shared with the children.
     pub board: &'static Board,
-    /// Our page map.
+    /// The program, as long as it is there.
+    pub presence: Presence,
+    /// The program's page map, which is ours, too.
     pub pagemap: Pagemap,
     /// What is known of memory.
     pub regions: Regions,
@@ -46,7 +49,7 @@ impl Tools {
     ///
     /// # Errors
     /// When the kernel, or whoever confines the program, does not allow it.
-    pub fn new(settings: Settings, board: &'static Board) -> Result<Self, Missing> {
+    pub fn new(settings: Settings, board: &'static Board, presence: Presence) -> Result<Self, Missing> {
         let missing = |what: &'static str| move |why: io::Error| (what, why);
         let page = Area::private(PAGE_SIZE).map_err(missing("no memory"))?;
         copy::populate(page.base() as usize, PAGE_SIZE)
@@ -61,7 +64,19 @@ impl Tools {
             Regions::new(settings.region_bytes).map_err(missing("no address space for the list of regions"))?;
         let spare = Spare::new().map_err(missing("no address space"))?;
         let threshold_permille = settings.threshold_permille;
-        Ok(Self { settings, board, pagemap, regions, spare, huge: false, threshold_permille })
+        Ok(Self { settings, board, presence, pagemap, regions, spare, huge: false, threshold_permille })
+    }
+
+    /// Takes them over from a worker that has ended.
+    ///
+    /// # Errors
+    /// When the page map can't be opened any more.
+    pub fn take_up(&mut self, presence: Presence) -> Result<(), Missing> {
+        let pagemap = Pagemap::open(None).map_err(|why| ("/proc/self/pagemap can't be opened", why))?;
+        // The other's table of descriptors is gone; its number may be one of ours by now.
+        std::mem::forget(std::mem::replace(&mut self.pagemap, pagemap));
+        self.presence = presence;
+        Ok(())
     }
 
     /// Raises the threshold while too much of what was copied ahead is not needed, and lowers it to what was set again.
@@ -89,7 +104,8 @@ mod tests {
         // SAFETY: a page of zeros is a board, and it is leaked.
         let board = unsafe { &*page.base().cast::<Board>() };
         std::mem::forget(page);
-        let mut tools = Tools::new(Settings::default(), board).unwrap();
+        let presence = || Presence::new(quire_sys::helper::Host::of_caller().unwrap());
+        let mut tools = Tools::new(Settings::default(), board, presence()).unwrap();
         let with = |needed| Account { precopied: 1000, needed, ..Account::default() };
         tools.adapt(&with(700));
         assert_eq!(tools.threshold_permille, 825);
@@ -101,5 +117,7 @@ mod tests {
         assert_eq!(tools.threshold_permille, 950);
         tools.adapt(&Account::default());
         assert_eq!(tools.threshold_permille, 950);
+        tools.take_up(presence()).unwrap();
+        assert_eq!(tools.threshold_permille, 950, "what was learned stays");
     }
 }

@@ -1,92 +1,162 @@
-//! The thread in the parent: it sleeps until there is a child, and goes through the child's life with it.
+//! The worker: it goes through the life of a child with the program, and ends when there is no child to work for.
 //!
-//! Relies on being the only one of its process. It is a bare thread ([`quire_sys::bare_thread`]): the C library does not
-//! know it, and it must neither allocate nor use anything thread-local. It has all signals blocked and a table of file
-//! descriptors of its own; should it panic, it ends alone and the program goes on as without us.
+//! Relies on being the only one of its program. It runs in a process of its own that shares the program's memory
+//! ([`crate::process`]): the C library does not know it, and it must neither allocate nor use anything thread-local. It has
+//! all signals blocked and a table of file descriptors of its own; should it panic or be killed, the program goes on as
+//! without us. What it has learned lies in memory, where the next one finds it.
 
 use std::fmt;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::time::{Duration, Instant};
 
+use quire_sys::area::Area;
 use quire_sys::mem::HUGE_PAGE_SIZE;
 use quire_sys::{bare_thread, guest, thread};
 
 use crate::account::Account;
 use crate::epoch::{Ended, Epoch};
-use crate::state::{self, Fork, Thread};
+use crate::presence::Presence;
+use crate::process;
+use crate::state::{self, Fork, Worker};
 use crate::tools::Tools;
 use crate::{copy, log, mend};
 
-/// How often an idle thread looks whether the program acts as somebody else.
-const IDLE: Duration = Duration::from_secs(1);
 /// A child that is waited for after it announced its end.
 const LONGEST_END: Duration = Duration::from_secs(2);
-/// The life of the thread.
-pub extern "C" fn run() {
-    std::panic::set_hook(Box::new(give_up));
-    state::set_thread(match live() {
-        Left::ForGood => Thread::GivenUp,
-        Left::ForAnother => Thread::None,
-    });
+
+/// What one worker leaves to the next.
+struct Kept {
+    tools: Tools,
+    expected_life: Option<Duration>,
+    epochs: u64,
 }
 
-/// A panic of ours ends the thread, and nothing else: it must not unwind, and the program goes on as without us.
+static KEPT: AtomicPtr<Kept> = AtomicPtr::new(null_mut());
+/// A worker uses what is kept. Still so when the next starts: it was killed, and what is kept may be half changed.
+static IN_USE: AtomicBool = AtomicBool::new(false);
+static GREETED: AtomicBool = AtomicBool::new(false);
+
+/// In a new child of the program: nothing is known of its memory, and the tables are not its own.
+pub fn forget() {
+    KEPT.store(null_mut(), Ordering::Relaxed);
+    IN_USE.store(false, Ordering::Relaxed);
+    GREETED.store(false, Ordering::Relaxed);
+}
+
+/// The life of the worker.
+pub extern "C" fn run() {
+    std::panic::set_hook(Box::new(give_up));
+    // What has ended of its own accord has said so; the other reasons are for good, or for the next worker.
+    match live() {
+        Left::Idle => {}
+        Left::ForAnother => state::set_worker(Worker::None),
+        Left::ForGood => state::set_worker(Worker::GivenUp),
+    }
+    process::leave();
+}
+
+/// A panic of ours ends the worker, and nothing else: it must not unwind, and the program goes on as without us.
 fn give_up(info: &std::panic::PanicHookInfo<'_>) {
     let at = info.location().map_or(0, std::panic::Location::line);
     let file = info.location().map_or("", std::panic::Location::file);
     log::line(format_args!("error at {file}:{at}"));
-    if bare_thread::is_current() {
+    if process::is_current() {
         log::line(format_args!("gives up; the program goes on without it"));
-        state::set_thread(Thread::GivenUp);
+        state::set_worker(Worker::GivenUp);
+        process::leave();
         bare_thread::end();
     }
 }
 
-/// Why the thread ends before the program.
+/// Why the worker ends before the program.
 enum Left {
     /// It can't work here.
     ForGood,
-    /// The program acts as somebody else now, so that a thread made anew at the next fork does, too.
+    /// There is no child to work for.
+    Idle,
+    /// The program acts as another user now, or the thread that started the worker has ended: the next fork starts a new one.
     ForAnother,
 }
 
 fn live() -> Left {
     guest::name_thread(c"quire-preload");
+    guest::stand_aside();
+    let Some(host) = process::host() else { return Left::ForGood };
     // Without descriptors of our own we could disturb the program, and could not even say so.
-    if bare_thread::take_own_descriptors().is_err() {
+    if log::take_own_descriptors(host.process()).is_err() {
         return Left::ForGood;
     }
     guest::sharpen_timer();
-    let (program, ids) = (Program::this(), guest::program_ids());
-    let Some(board) = state::board() else { return Left::ForGood };
-    let mut tools = match Tools::new(state::settings(), board) {
-        Ok(tools) => tools,
+    let presence = Presence::new(host);
+    let program = Program::of(host.process());
+    let kept = match take_up(presence) {
+        Ok(kept) => kept,
         Err((what, why)) => {
             log::line(format_args!("not active in {program}: {what} (error {})", why.raw_os_error().unwrap_or(0)));
             return Left::ForGood;
         }
     };
-    let forbidden = copy::huge_pages_forbidden(tools.settings.huge && tools.settings.region_bytes == HUGE_PAGE_SIZE);
-    tools.huge = forbidden.is_none();
-    greet(&tools, &program, forbidden);
+    if !GREETED.swap(true, Ordering::Relaxed) {
+        let tools = &mut kept.tools;
+        let forbidden =
+            copy::huge_pages_forbidden(tools.settings.huge && tools.settings.region_bytes == HUGE_PAGE_SIZE);
+        tools.huge = forbidden.is_none();
+        greet(tools, &program, forbidden);
+    }
     let mut seen = None;
-    let mut expected_life = None;
-    let mut epochs = 0;
     loop {
-        let events = tools.board.events();
-        // The C library changes who its own threads act as, but does not know this one.
-        if guest::program_ids() != ids {
+        if !work(kept, &mut seen) {
+            IN_USE.store(false, Ordering::SeqCst);
             return Left::ForAnother;
         }
+        // From here on a fork starts another; one that came before is still ours.
+        IN_USE.store(false, Ordering::SeqCst);
+        state::set_worker(Worker::None);
+        if state::latest() == seen || !state::begin_work() {
+            return Left::Idle;
+        }
+        IN_USE.store(true, Ordering::SeqCst);
+    }
+}
+
+/// What the worker before has left, or all of it anew.
+fn take_up(presence: Presence) -> Result<&'static mut Kept, crate::tools::Missing> {
+    let kept = KEPT.load(Ordering::Relaxed);
+    // What was left half changed is given up, with its memory: that happens a few times at most.
+    let was_in_use = IN_USE.swap(true, Ordering::SeqCst);
+    if !kept.is_null() && !was_in_use {
+        // SAFETY: made below, never freed, and the worker that used it has ended.
+        let kept = unsafe { &mut *kept };
+        kept.tools.take_up(presence)?;
+        return Ok(kept);
+    }
+    let board = state::board().ok_or(("no memory", std::io::ErrorKind::OutOfMemory.into()))?;
+    let tools = Tools::new(state::settings(), board, presence)?;
+    let place = Area::private(size_of::<Kept>()).map_err(|why| ("no memory", why))?;
+    let kept = place.base().cast::<Kept>();
+    std::mem::forget(place);
+    // SAFETY: pages of our own, large and aligned enough, that are never unmapped.
+    unsafe { kept.write(Kept { tools, expected_life: None, epochs: 0 }) };
+    KEPT.store(kept, Ordering::Relaxed);
+    // SAFETY: just written, and nobody else's.
+    Ok(unsafe { &mut *kept })
+}
+
+/// Goes through the lives of all children that are made meanwhile; false if there is nothing to work for any more.
+fn work(kept: &mut Kept, seen: &mut Option<Fork>) -> bool {
+    while kept.tools.presence.lasts() {
         match state::latest() {
-            Some(fork) if seen != Some(fork) => {
-                seen = Some(fork);
-                if let Some(life) = go_through(&mut tools, fork, expected_life, &mut epochs) {
-                    expected_life = Some(life);
+            Some(fork) if *seen != Some(fork) => {
+                *seen = Some(fork);
+                if let Some(life) = go_through(&mut kept.tools, fork, kept.expected_life, &mut kept.epochs) {
+                    kept.expected_life = Some(life);
                 }
             }
-            _ => tools.board.wait(events, Some(IDLE)),
+            _ => return true,
         }
     }
+    false
 }
 
 fn greet(tools: &Tools, program: &Program, forbidden: Option<&str>) {
@@ -135,7 +205,8 @@ fn go_through(tools: &mut Tools, fork: Fork, expected_life: Option<Duration>, ep
 /// A child that is ending still shares memory for as long as its address space is taken down.
 fn wait_until_gone(epoch: &Epoch<'_>, fork: Fork) {
     let until = Instant::now() + LONGEST_END;
-    while !epoch.watched().has_ended() && state::latest() == Some(fork) && Instant::now() < until {
+    let goes_on = || state::latest() == Some(fork) && epoch.presence().lasts();
+    while !epoch.watched().has_ended() && goes_on() && Instant::now() < until {
         bare_thread::sleep(Duration::from_millis(2));
     }
 }
@@ -182,11 +253,11 @@ struct Program {
 }
 
 impl Program {
-    fn this() -> Self {
+    fn of(pid: i32) -> Self {
         let mut comm = [0; 32];
         // A program without a name is still known by its number.
-        let _ = guest::read_file(c"/proc/self/comm", &mut comm);
-        Self { comm, pid: guest::process_id() }
+        let _ = guest::read_proc(pid, "comm", &mut comm);
+        Self { comm, pid }
     }
 }
 
@@ -203,6 +274,7 @@ mod tests {
 
     #[test]
     fn the_program_is_named() {
-        assert!(Program::this().to_string().ends_with(&format!(" (pid {})", std::process::id())));
+        let own = Program::of(guest::process_id());
+        assert!(own.to_string().ends_with(&format!(" (pid {})", std::process::id())));
     }
 }

@@ -27,6 +27,18 @@ const FLAGS: i32 = libc::CLONE_VM
 /// The latest bare thread of this process; the kernel writes it before the thread runs.
 static LATEST: AtomicI32 = AtomicI32::new(0);
 
+/// What the kernel makes, and where it writes what about it.
+pub(crate) struct CloneSettings {
+    /// The flags of `clone`; the lowest byte is the signal at the end.
+    pub(crate) flags: i32,
+    /// With `CLONE_PARENT_SETTID`: gets the number before anything runs.
+    pub(crate) number: *const AtomicI32,
+    /// With `CLONE_CHILD_CLEARTID`: is set to 0 at the end.
+    pub(crate) cleared: *const AtomicI32,
+    /// With `CLONE_SETTLS`: the thread pointer.
+    pub(crate) storage: usize,
+}
+
 /// Starts a bare thread on `stack` that has every signal blocked, runs `run` and ends. `errno` stays as it is unless this
 /// fails.
 ///
@@ -36,17 +48,29 @@ static LATEST: AtomicI32 = AtomicI32::new(0);
 /// # Safety
 /// `stack` is used by nobody else and lives as long as the thread, and `run` keeps the duty of a bare thread.
 pub unsafe fn start(stack: &Area, run: extern "C" fn()) -> io::Result<()> {
-    let top = (stack.base() as usize + stack.len()) & !15;
+    let settings = CloneSettings { flags: FLAGS, number: &raw const LATEST, cleared: std::ptr::null(), storage: 0 };
+    // SAFETY: the caller's promise.
+    unsafe { start_as(&settings, stack.base() as usize + stack.len(), run) }.map(|_| ())
+}
+
+/// Starts what `settings` say with every signal blocked, on the stack that ends at `top`; returns its number.
+///
+/// # Errors
+/// As `clone`.
+///
+/// # Safety
+/// As [`start`]; the places in `settings` outlive what is started.
+pub(crate) unsafe fn start_as(settings: &CloneSettings, top: usize, run: extern "C" fn()) -> io::Result<i32> {
     let (all, mut before) = (u64::MAX, 0_u64);
     // A thread takes over its creator's mask, so all signals are blocked around its creation.
     // SAFETY: both sets are 8 bytes, the size that is said.
     unsafe { libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const all, &raw mut before, 8_usize) };
     // SAFETY: the stack and the function are the caller's to give.
-    let result = unsafe { clone(FLAGS as usize, top, run) };
+    let result = unsafe { clone(settings, top & !15, run) };
     // SAFETY: as above.
     unsafe { libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const before, 0_usize, 8_usize) };
     match i32::try_from(result) {
-        Ok(thread) if thread > 0 => Ok(()),
+        Ok(number) if number > 0 => Ok(number),
         _ => Err(io::Error::from_raw_os_error(-result as i32)),
     }
 }
@@ -64,7 +88,7 @@ pub fn is_current() -> bool {
 /// # Safety
 /// As [`start`]; `top` is the aligned upper end of the stack.
 #[cfg(target_arch = "x86_64")]
-unsafe fn clone(flags: usize, top: usize, run: extern "C" fn()) -> isize {
+unsafe fn clone(settings: &CloneSettings, top: usize, run: extern "C" fn()) -> isize {
     let result: isize;
     // SAFETY: the parent goes on behind the call with nothing but the named registers changed. The child has a stack of
     // its own, never returns into Rust code of the parent, and ends by the system call.
@@ -81,11 +105,11 @@ unsafe fn clone(flags: usize, top: usize, run: extern "C" fn()) -> isize {
             "ud2",
             "2:",
             inlateout("rax") libc::SYS_clone as isize => result,
-            in("rdi") flags,
+            in("rdi") settings.flags as usize,
             in("rsi") top,
-            in("rdx") LATEST.as_ptr(),
-            in("r10") 0,
-            in("r8") 0,
+            in("rdx") settings.number,
+            in("r10") settings.cleared,
+            in("r8") settings.storage,
             in("r12") run,
             lateout("rcx") _,
             lateout("r11") _,
@@ -97,7 +121,7 @@ unsafe fn clone(flags: usize, top: usize, run: extern "C" fn()) -> isize {
 /// # Safety
 /// As [`start`]; `top` is the aligned upper end of the stack.
 #[cfg(target_arch = "aarch64")]
-unsafe fn clone(flags: usize, top: usize, run: extern "C" fn()) -> isize {
+unsafe fn clone(settings: &CloneSettings, top: usize, run: extern "C" fn()) -> isize {
     let result: isize;
     // SAFETY: as on x86-64.
     unsafe {
@@ -111,11 +135,11 @@ unsafe fn clone(flags: usize, top: usize, run: extern "C" fn()) -> isize {
             "svc 0",
             "brk 1",
             "2:",
-            inlateout("x0") flags => result,
+            inlateout("x0") settings.flags as usize => result,
             in("x1") top,
-            in("x2") LATEST.as_ptr(),
-            in("x3") 0_usize,
-            in("x4") 0_usize,
+            in("x2") settings.number,
+            in("x3") settings.storage,
+            in("x4") settings.cleared,
             in("x8") libc::SYS_clone as usize,
             in("x20") run,
         );
@@ -126,7 +150,7 @@ unsafe fn clone(flags: usize, top: usize, run: extern "C" fn()) -> isize {
 /// # Safety
 /// None needed: it does nothing.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-unsafe fn clone(_: usize, _: usize, _: extern "C" fn()) -> isize {
+unsafe fn clone(_: &CloneSettings, _: usize, _: extern "C" fn()) -> isize {
     -libc::ENOSYS as isize
 }
 
@@ -135,7 +159,7 @@ unsafe fn clone(_: usize, _: usize, _: extern "C" fn()) -> isize {
 /// # Safety
 /// As the system call that is made.
 #[cfg(target_arch = "x86_64")]
-unsafe fn call(number: usize, first: usize, second: usize, third: usize) -> isize {
+pub(crate) unsafe fn call(number: usize, first: usize, second: usize, third: usize, fourth: usize) -> isize {
     let result: isize;
     // SAFETY: the caller answers for the call; the kernel changes no other registers than these.
     unsafe {
@@ -145,6 +169,7 @@ unsafe fn call(number: usize, first: usize, second: usize, third: usize) -> isiz
             in("rdi") first,
             in("rsi") second,
             in("rdx") third,
+            in("r10") fourth,
             lateout("rcx") _,
             lateout("r11") _,
             options(nostack),
@@ -158,7 +183,7 @@ unsafe fn call(number: usize, first: usize, second: usize, third: usize) -> isiz
 /// # Safety
 /// As the system call that is made.
 #[cfg(target_arch = "aarch64")]
-unsafe fn call(number: usize, first: usize, second: usize, third: usize) -> isize {
+pub(crate) unsafe fn call(number: usize, first: usize, second: usize, third: usize, fourth: usize) -> isize {
     let result: isize;
     // SAFETY: the caller answers for the call; the kernel changes no other registers than x0.
     unsafe {
@@ -167,6 +192,7 @@ unsafe fn call(number: usize, first: usize, second: usize, third: usize) -> isiz
             inlateout("x0") first => result,
             in("x1") second,
             in("x2") third,
+            in("x3") fourth,
             in("x8") number,
             options(nostack),
         );
@@ -177,7 +203,7 @@ unsafe fn call(number: usize, first: usize, second: usize, third: usize) -> isiz
 /// # Safety
 /// None needed: it does nothing.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-unsafe fn call(_: usize, _: usize, _: usize, _: usize) -> isize {
+pub(crate) unsafe fn call(_: usize, _: usize, _: usize, _: usize, _: usize) -> isize {
     -libc::ENOSYS as isize
 }
 
@@ -189,7 +215,7 @@ fn checked(result: isize) -> io::Result<()> {
 pub fn end() -> ! {
     loop {
         // SAFETY: the call ends this thread; its stack is leaked.
-        unsafe { call(libc::SYS_exit as usize, 0, 0, 0) };
+        unsafe { call(libc::SYS_exit as usize, 0, 0, 0, 0) };
     }
 }
 
@@ -199,7 +225,7 @@ pub fn end() -> ! {
 /// As `madvise`.
 pub fn populate_write(address: usize, bytes: usize) -> io::Result<()> {
     // SAFETY: the advice does not change what memory holds.
-    checked(unsafe { call(libc::SYS_madvise as usize, address, bytes, libc::MADV_POPULATE_WRITE as usize) })
+    checked(unsafe { call(libc::SYS_madvise as usize, address, bytes, libc::MADV_POPULATE_WRITE as usize, 0) })
 }
 
 /// Bare: makes huge pages of whole ones at `address`, this process's own.
@@ -208,7 +234,7 @@ pub fn populate_write(address: usize, bytes: usize) -> io::Result<()> {
 /// As `madvise`.
 pub fn collapse(address: usize, bytes: usize) -> io::Result<()> {
     // SAFETY: the advice does not change what memory holds.
-    checked(unsafe { call(libc::SYS_madvise as usize, address, bytes, libc::MADV_COLLAPSE as usize) })
+    checked(unsafe { call(libc::SYS_madvise as usize, address, bytes, libc::MADV_COLLAPSE as usize, 0) })
 }
 
 /// Bare: gives the calling thread a table of file descriptors of its own, which is empty. What it opens from now on, the
@@ -220,7 +246,7 @@ pub fn take_own_descriptors() -> io::Result<()> {
     const CLOSE_RANGE_UNSHARE: usize = 2;
     // SAFETY: the call unshares the table first, so no descriptor of another thread is closed; whoever calls this holds
     // none in this thread.
-    checked(unsafe { call(libc::SYS_close_range as usize, 0, u32::MAX as usize, CLOSE_RANGE_UNSHARE) })
+    checked(unsafe { call(libc::SYS_close_range as usize, 0, u32::MAX as usize, CLOSE_RANGE_UNSHARE, 0) })
 }
 
 /// Bare: as [`take_own_descriptors`], but two descriptors stay open in the new table.
@@ -237,8 +263,21 @@ pub fn take_own_descriptors_but(keep: [BorrowedFd<'_>; 2]) -> io::Result<()> {
         if first <= last && !(first == 0 && low == 0) {
             // SAFETY: the first call unshares the table, so no descriptor of another thread is closed; whoever calls this
             // holds none in this thread but those two.
-            checked(unsafe { call(libc::SYS_close_range as usize, first, last, CLOSE_RANGE_UNSHARE) })?;
+            checked(unsafe { call(libc::SYS_close_range as usize, first, last, CLOSE_RANGE_UNSHARE, 0) })?;
         }
+    }
+    Ok(())
+}
+
+/// Bare: as [`take_own_descriptors`], but standard error stays open in the new table.
+///
+/// # Errors
+/// As `close_range` (Linux 5.9).
+pub fn take_own_descriptors_but_standard_error() -> io::Result<()> {
+    const CLOSE_RANGE_UNSHARE: usize = 2;
+    for (first, last) in [(3, u32::MAX as usize), (0, 1)] {
+        // SAFETY: as in `take_own_descriptors`.
+        checked(unsafe { call(libc::SYS_close_range as usize, first, last, CLOSE_RANGE_UNSHARE, 0) })?;
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 //! Relies on `futex`. The calls neither allocate nor set `errno`, so they may be made where only async-signal-safe calls
 //! are allowed, such as in the child of a fork.
 
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicI32, AtomicU32};
 use std::time::Duration;
 
 use rustix::thread::futex::{self, Flags, Timespec};
@@ -34,6 +34,14 @@ pub fn wait(word: &AtomicU32, value: u32, limit: Option<Duration>, scope: Scope)
     });
     // Another value, a signal and the end of the time all mean the same to the caller: look again.
     let _ = futex::wait(word, scope.flags(), value, limit.as_ref());
+}
+
+/// Sleeps while `word` is `value`, at most for `limit`: a word that the kernel clears at the end of a thread or helper, which
+/// wakes as it does [`Scope::Shared`].
+pub fn wait_signed(word: &AtomicI32, value: i32, limit: Duration) {
+    // SAFETY: the same size, alignment and operations; what the bits mean is the caller's.
+    let word = unsafe { AtomicU32::from_ptr(word.as_ptr().cast()) };
+    wait(word, value.cast_unsigned(), Some(limit), Scope::Shared);
 }
 
 /// Wakes everybody who waits at `word`.

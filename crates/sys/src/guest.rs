@@ -109,25 +109,58 @@ pub fn name_thread(name: &CStr) {
     let _ = rustix::thread::set_name(name);
 }
 
-/// Who the program acts as: user and group ids of its first thread, real, effective, saved and of files. A bare thread
-/// does not follow when they change. `None` when the kernel does not tell.
-pub fn program_ids() -> Option<[u32; 8]> {
+/// Who a process acts as and what confines it: user and group ids of its first thread, real, effective, saved and of files,
+/// then whether it may gain privileges and which mode of seccomp it is in. `None` when the kernel does not tell.
+pub fn standing(process: i32) -> Option<[u32; 10]> {
     let mut text = [0; 2048];
-    let count = read_file(c"/proc/self/status", &mut text).ok()?;
-    let mut ids = [0; 8];
+    let count = read_proc(process, "status", &mut text).ok()?;
+    let mut standing = [0; 10];
     let mut lines = text[..count].split(|&byte| byte == b'\n');
     let mut read = |name: &[u8], to: &mut [u32]| {
         let words = lines.find_map(|line| line.strip_prefix(name))?.split(u8::is_ascii_whitespace);
         let mut words = words.filter(|word| !word.is_empty());
-        to.iter_mut().try_for_each(|id| {
-            *id = std::str::from_utf8(words.next()?).ok()?.parse().ok()?;
+        to.iter_mut().try_for_each(|value| {
+            *value = std::str::from_utf8(words.next()?).ok()?.parse().ok()?;
             Some(())
         })
     };
-    let (users, groups) = ids.split_at_mut(4);
-    read(b"Uid:", users)?;
-    read(b"Gid:", groups)?;
-    Some(ids)
+    read(b"Uid:", &mut standing[..4])?;
+    read(b"Gid:", &mut standing[4..8])?;
+    read(b"NoNewPrivs:", &mut standing[8..9])?;
+    read(b"Seccomp:", &mut standing[9..])?;
+    Some(standing)
+}
+
+/// Reads the beginning of the file `name` of process `process` in procfs; returns how much that is. Allocates nothing.
+///
+/// # Errors
+/// As `open` and `read`.
+pub fn read_proc(process: i32, name: &str, to: &mut [u8]) -> io::Result<usize> {
+    use std::io::Write;
+    let mut path = [0_u8; 48];
+    // The last byte stays the closing zero.
+    write!(&mut path[..47], "/proc/{process}/{name}")?;
+    let path = CStr::from_bytes_until_nul(&path).map_err(|_| io::ErrorKind::InvalidInput)?;
+    read_file(path, to)
+}
+
+/// Bare: gives the calling process `/` as its working directory, so that it keeps no file system busy, and has it leave no
+/// core: its memory is the program's.
+pub fn stand_aside() {
+    // Where that fails a file system stays busy as long as the process lives, or a core may be left.
+    let _ = rustix::process::chdir(c"/");
+    let none = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
+    let _ = rustix::process::setrlimit(rustix::process::Resource::Core, none);
+}
+
+/// A descriptor of our own for what the calling process has open as `number`.
+///
+/// # Errors
+/// As `dup`.
+pub fn duplicate(number: i32) -> io::Result<OwnedFd> {
+    // SAFETY: should it be closed the call fails.
+    let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
+    Ok(rustix::io::fcntl_dupfd_cloexec(descriptor, 3)?)
 }
 
 /// Has the calling thread woken from short sleeps without the usual 50 µs of slack.
@@ -232,8 +265,9 @@ mod tests {
     fn errno_is_put_back() {
         set_errno(7);
         assert_eq!(errno(), 7);
-        let ids = program_ids().unwrap();
+        let ids = standing(process_id()).unwrap();
         assert_eq!((ids[1], ids[5]), (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()));
+        assert!(ids[8] <= 1 && ids[9] <= 2 && standing(0).is_none());
         assert!(resident_peak_bytes() > 0 && process_id() > 0);
     }
 }

@@ -18,6 +18,7 @@ pub mod fork_mark;
 pub mod futex;
 pub mod guest;
 pub mod handle;
+pub mod helper;
 pub mod huge_pages;
 pub mod limits;
 pub mod map;

@@ -159,12 +159,12 @@ impl Processors {
     }
 }
 
-/// The processor that `thread` of this process ran on last. Allocates nothing.
+/// The processor that `thread`, of whatever process, ran on last. Allocates nothing.
 pub fn processor_of(thread: ThreadId) -> Option<usize> {
     use std::io::Write;
     let mut path = [0_u8; 48];
     // The last byte stays the closing zero.
-    write!(&mut path[..47], "/proc/self/task/{}/stat", thread.raw()).ok()?;
+    write!(&mut path[..47], "/proc/{}/stat", thread.raw()).ok()?;
     let path = std::ffi::CStr::from_bytes_until_nul(&path).ok()?;
     let file = rustix::fs::open(path, rustix::fs::OFlags::CLOEXEC, rustix::fs::Mode::empty()).ok()?;
     let mut text = [0; 1024];

@@ -12,7 +12,7 @@ use quire_sys::mem::PAGE_SIZE;
 
 use super::sizes::Bytes;
 use super::{arena, next, own};
-use crate::log;
+use crate::{log, process};
 
 /// Whether the calling thread allocates from the heap on a file.
 #[inline]
@@ -45,7 +45,11 @@ fn none_left(size: usize) {
 /// Stands in front of the C library's `malloc`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn malloc(size: usize) -> *mut c_void {
-    if is_ours() { given(arena::malloc(size), size) } else { next::malloc(size) }
+    if is_ours() {
+        return given(arena::malloc(size), size);
+    }
+    process::tidy();
+    next::malloc(size)
 }
 
 /// Stands in front of the C library's `calloc`.

@@ -1,0 +1,59 @@
+//! Whether the program that the worker works for is still there, and still what it was when the worker was started.
+//!
+//! Relies on being asked often: the worker shares the program's memory, and keeps it after the program's end.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+use quire_sys::guest;
+use quire_sys::helper::Host;
+
+/// How often it is looked whether the program acts as another user or confines itself.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The program as it was.
+#[derive(Debug)]
+pub struct Presence {
+    host: Host,
+    standing: Option<[u32; 10]>,
+    looked: Cell<Instant>,
+    changed: Cell<bool>,
+}
+
+impl Presence {
+    /// The program as it is now.
+    pub fn new(host: Host) -> Self {
+        let standing = guest::standing(host.process());
+        Self { host, standing, looked: Cell::new(Instant::now()), changed: Cell::new(false) }
+    }
+
+    /// The program's process number.
+    pub fn process(&self) -> i32 {
+        self.host.process()
+    }
+
+    /// Whether there is still something to work for. Not so when the program, or its thread that started the worker, has
+    /// ended, when it has become another program, or acts as another user than the worker does.
+    pub fn lasts(&self) -> bool {
+        if crate::process::shall_leave() || !self.host.is_there() {
+            return false;
+        }
+        if self.looked.get().elapsed() >= LOOK {
+            self.looked.set(Instant::now());
+            self.changed.set(guest::standing(self.host.process()) != self.standing);
+        }
+        !self.changed.get()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_is_not_our_parent_is_not_worked_for() {
+        let host = Host::of_caller().unwrap();
+        let presence = Presence::new(host);
+        assert!(!presence.lasts() && presence.process() == guest::process_id());
+    }
+}
