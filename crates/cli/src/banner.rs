@@ -7,8 +7,8 @@ use std::net::SocketAddr;
 use quire_server::config::Config;
 use quire_server::save_state::Restored;
 
-/// The lines about the data.
-pub fn text(config: &Config, restored: &Restored) -> String {
+/// The lines about the data: what the image gave, and how many keys there are after so many commands of the log.
+pub fn text(config: &Config, restored: &Restored, (keys, replayed): (u64, u64)) -> String {
     let path = config.image_path();
     let path = std::path::absolute(&path).unwrap_or(path);
     let mut text = String::new();
@@ -18,14 +18,17 @@ pub fn text(config: &Config, restored: &Restored) -> String {
     let _ = match restored.mode {
         "map" => writeln!(
             text,
-            "  restored   {} keys, {gib:.2} GiB, in {took_ms:.1} ms; reading and verifying goes on in the background",
-            restored.keys
+            "  restored   {keys} keys, {gib:.2} GiB, in {took_ms:.1} ms; reading and verifying goes on in the background"
         ),
         "load" => {
-            writeln!(text, "  restored   {} keys, {gib:.2} GiB, read and verified in {took_ms:.1} ms", restored.keys)
+            writeln!(text, "  restored   {keys} keys, {gib:.2} GiB, read and verified in {took_ms:.1} ms")
         }
         _ => writeln!(text, "  restored   nothing: there is no image yet, the server starts empty"),
     };
+    if replayed > 0 {
+        let _ =
+            writeln!(text, "  replayed   {replayed} commands of the log on top of the image's {} keys", restored.keys);
+    }
     let _ = match config.save.as_slice() {
         [] => writeln!(text, "  saves      when told to: BGSAVE, SAVE, SHUTDOWN SAVE"),
         rules => {

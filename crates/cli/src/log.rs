@@ -19,7 +19,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let (what, matches) = matches.subcommand().context("info, verify or dump")?;
     let path: &PathBuf = matches.get_one("dir").context("a directory")?;
     let directory = Disk::new(path);
-    let survey = Survey::of(&directory)?;
+    let survey = Survey::with_damage(&directory, None)?;
     match what {
         "info" => {
             let text = if matches.get_flag("json") { as_json(&survey) } else { as_text(&survey) };
@@ -27,7 +27,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         "verify" => verify(&directory),
-        _ => dump(&directory, &survey, matches.get_one("from").copied().unwrap_or(0)),
+        _ => dump(&directory, matches.get_one("from").copied().unwrap_or(0)),
     }
 }
 
@@ -46,8 +46,11 @@ fn as_text(survey: &Survey) -> String {
             meta.dataset
         );
     }
-    for name in &survey.spares {
+    for name in survey.spares.iter().chain(&survey.blank_spares) {
         text += &format!("{name:<22} {:>14}\n", "spare");
+    }
+    for damaged in &survey.damaged {
+        text += &format!("{:<22} {:>14}\n", damaged.name, "damaged");
     }
     text
 }
@@ -66,18 +69,22 @@ fn as_json(survey: &Survey) -> String {
             "created_unix_ms": meta.created_unix_ms,
         })
     });
-    let object = json!({ "segments": segments.collect::<Vec<_>>(), "spares": survey.spares });
+    let spares: Vec<_> = survey.spares.iter().chain(&survey.blank_spares).collect();
+    let damaged: Vec<_> = survey.damaged.iter().map(|damaged| &damaged.name).collect();
+    let object = json!({ "segments": segments.collect::<Vec<_>>(), "spares": spares, "damaged": damaged });
     format!("{object}\n")
 }
 
-/// Reads every record; returns what was found.
-fn read(
-    directory: &Disk,
-    survey: &Survey,
-    mut each: impl FnMut(&Record<'_>) -> io::Result<()>,
-) -> anyhow::Result<Option<Recovered>> {
-    let Some(base) = Base::of_all(survey) else { return Ok(None) };
-    let mut recovery = Recovery::open(directory, base)?;
+/// Reads every record that can be read; returns what was found, damage included.
+fn read(directory: &Disk, mut each: impl FnMut(&Record<'_>) -> io::Result<()>) -> anyhow::Result<Option<Recovered>> {
+    let survey = Survey::with_damage(directory, None)?;
+    let base = match Base::of_all(&survey) {
+        Some(base) => base,
+        None if survey.damaged.is_empty() => return Ok(None),
+        // Nothing says what the image holds: all records count.
+        None => Base { dataset: 0, epoch: 0, position: 0 },
+    };
+    let mut recovery = Recovery::of_damaged(directory, base)?;
     while let Some(record) = recovery.next_record()? {
         each(&record)?;
     }
@@ -92,20 +99,29 @@ fn verify(directory: &Disk) -> anyhow::Result<ExitCode> {
     let mut read = read_all(directory);
     for _ in 0..MOST_TRIES {
         // A server that writes meanwhile may have taken segments away, or been ahead of the reader.
-        if !matches!(&read, Err(error) if error.is::<LogError>()) {
+        let again = match &read {
+            Ok(Some((found, _))) => !found.damage.is_empty(),
+            Ok(None) => false,
+            Err(error) => error.is::<LogError>(),
+        };
+        if !again {
             break;
         }
         read = read_all(directory);
     }
     match read {
         Ok(Some((found, commands))) => {
+            for damage in &found.damage {
+                eprintln!("damaged: {damage}");
+            }
             let (records, segments) = (found.records, found.segments);
-            println!("ok: {records} records with {commands} commands in {segments} segments, all as written");
+            let (ok, how) = if found.damage.is_empty() { ("ok", "all as written") } else { ("readable", "as written") };
+            println!("{ok}: {records} records with {commands} commands in {segments} segments, {how}");
             if let Some(torn) = found.torn {
                 let (sequence, file, offset) = (torn.sequence, torn.file, torn.offset);
                 println!("the last record, {sequence} in {file} at byte {offset}, was not written to its end");
             }
-            Ok(ExitCode::SUCCESS)
+            Ok(if found.damage.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
         Ok(None) => {
             println!("there is no log");
@@ -122,7 +138,7 @@ fn verify(directory: &Disk) -> anyhow::Result<ExitCode> {
 /// Reads every word of every record; returns what was found, and the number of commands.
 fn read_all(directory: &Disk) -> anyhow::Result<Option<(Recovered, u64)>> {
     let (mut commands, mut words) = (0, Vec::new());
-    let found = read(directory, &Survey::of(directory)?, |record| {
+    let found = read(directory, |record| {
         let mut each = record.commands();
         while each.next_into(&mut words).map_err(|error| malformed(record, error))?.is_some() {
             commands += 1;
@@ -132,10 +148,10 @@ fn read_all(directory: &Disk) -> anyhow::Result<Option<(Recovered, u64)>> {
     Ok(found.map(|found| (found, commands)))
 }
 
-fn dump(directory: &Disk, survey: &Survey, from: u64) -> anyhow::Result<ExitCode> {
+fn dump(directory: &Disk, from: u64) -> anyhow::Result<ExitCode> {
     let mut out = BufWriter::new(io::stdout().lock());
     let mut words = Vec::new();
-    let done = read(directory, survey, |record| {
+    let done = read(directory, |record| {
         if record.sequence < from {
             return Ok(());
         }
@@ -150,10 +166,14 @@ fn dump(directory: &Disk, survey: &Survey, from: u64) -> anyhow::Result<ExitCode
         }
         Ok(())
     });
+    let damage = done.as_ref().ok().and_then(|found| Some(found.as_ref()?.damage.first()?.clone()));
     match done.map(drop).and_then(|()| Ok(out.flush()?)) {
         // Whoever reads it has seen enough.
         Err(error) if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == BrokenPipe) => {}
         done => done?,
     }
-    Ok(ExitCode::SUCCESS)
+    match damage {
+        Some(damage) => Err(damage.into()),
+        None => Ok(ExitCode::SUCCESS),
+    }
 }

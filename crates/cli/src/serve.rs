@@ -27,13 +27,14 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     }
     let (store, restored) = saving::open(&config).map_err(anyhow::Error::msg)?;
     let pidfile = config.pidfile.clone();
-    let (text, guard) = (banner::text(&config, &restored), Guard::of(&config));
+    let (shown, data) = (config.clone(), restored.clone());
     let hooks = Hooks { set_log_level: Some(set_log_level), ..Hooks::default() };
     // If it panicked there is nothing to lose but time.
     let _ = prefault.join();
     let mut server = Server::start(config, store, restored, hooks).map_err(advised)?;
     server.watch_signals()?;
-    banner::print(&text, server.addresses(), guard);
+    let text = banner::text(&shown, &data, server.brought_back());
+    banner::print(&text, server.addresses(), Guard::of(&shown));
     tracing::info!(addresses = server.addresses().join(", "), pid = std::process::id(), "ready to accept connections");
     let ended = server.run();
     if !pidfile.is_empty() {

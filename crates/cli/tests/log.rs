@@ -106,6 +106,54 @@ fn log(dir: &Path, words: &[&str]) -> (bool, String) {
 }
 
 #[test]
+fn the_banner_counts_what_the_log_has_brought_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut server = serve(dir.path(), ALWAYS);
+    server.call("SET a 1\r\nSET b 1\r\nSET a 2");
+    server.signal("KILL");
+    server.ended();
+    let server = serve(dir.path(), ALWAYS);
+    assert!(server.banner.contains("restored   2 keys"), "{}", server.banner);
+    assert!(
+        server.banner.contains("replayed   3 commands of the log on top of the image's 0 keys"),
+        "{}",
+        server.banner
+    );
+}
+
+#[test]
+fn a_damaged_header_is_told_and_with_leave_the_log_is_read_all_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut server = serve(dir.path(), ALWAYS);
+    server.call("SET a 1\r\nSET b 2");
+    server.signal("KILL");
+    server.ended();
+    let path = dir.path().join("quire-log-00000001");
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[50] ^= 1;
+    std::fs::write(&path, &bytes).unwrap();
+    let start =
+        |more: &[&str]| run(&[&["serve", "--port", "0", "--dir", dir.path().to_str().unwrap()], ALWAYS, more].concat());
+    let output = start(&[]);
+    let told = complaint(&output);
+    assert!(!output.status.success() && told.contains("quire-log-00000001 is damaged at byte 0"), "{told}");
+    assert!(told.contains("--accept-damaged-log") && std::fs::read(&path).unwrap() == bytes);
+    let verify = format!("quire log verify {}", dir.path().display());
+    assert!(told.contains(&verify), "{told}");
+    let (ok, text) = log(dir.path(), &["verify"]);
+    assert!(!ok && text.contains("damaged at byte 0") && text.contains("readable: 2 records"), "{text}");
+    let (_, text) = log(dir.path(), &["info"]);
+    assert!(text.lines().any(|line| line.contains("quire-log-00000001") && line.contains("damaged")), "{text}");
+    let mut server = serve(dir.path(), &[ALWAYS, &["--accept-damaged-log"]].concat());
+    assert!(server.banner.contains("restored   2 keys"), "{}", server.banner);
+    server.signal("TERM");
+    server.ended();
+    let kept = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
+    let kept: Vec<_> = kept.filter(|path| path.to_string_lossy().contains(".damaged-")).collect();
+    assert!(kept.len() == 1 && std::fs::read(&kept[0]).unwrap() == bytes, "{kept:?}");
+}
+
+#[test]
 fn a_log_is_shown_and_verified() {
     let dir = tempfile::tempdir().unwrap();
     assert_eq!(log(dir.path(), &["verify"]), (true, "there is no log\n".to_owned()));

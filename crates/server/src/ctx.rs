@@ -23,6 +23,14 @@ pub struct Ctx<'a> {
 }
 
 impl Ctx<'_> {
+    /// The command fails after it has done what its first `words` words say. That is what the log has to say, too: the whole
+    /// command might do more, or fail again, when it is replayed.
+    #[cold]
+    pub fn did_only(&mut self, words: usize) {
+        let performed = self.args.iter().take(words).map(<[u8]>::to_vec).collect();
+        self.server.journal_state.performed = Some(performed);
+    }
+
     /// Ends all watches of the client; whether one of its keys was changed no longer matters.
     pub fn forget_watched(&mut self) {
         if self.client.watched > 0 {

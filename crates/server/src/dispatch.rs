@@ -221,9 +221,16 @@ pub fn call(command: &Command, ctx: &mut Ctx<'_>) {
     let before = ctx.reply.len();
     let changes = ctx.store.changes();
     let result = (command.facts.handler)(ctx);
+    let performed = if result.is_err() { ctx.server.journal_state.performed.take() } else { None };
     if let Some(journal) = &mut ctx.server.journal {
         let changed = ctx.store.changes() != changes && is_logged(command, ctx.args);
-        journal.note(ctx.store, changed || command.facts.has(WRITE), changed, ctx.client.db.0, ctx.args);
+        let writes = changed || command.facts.has(WRITE);
+        match performed {
+            None => journal.note(ctx.store, writes, changed, ctx.client.db.0, ctx.args.iter()),
+            Some(words) => {
+                journal.note(ctx.store, writes, changed, ctx.client.db.0, words.iter().map(Vec::as_slice));
+            }
+        }
     }
     let mut failed = false;
     if let Err(error) = result {

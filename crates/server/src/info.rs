@@ -203,7 +203,8 @@ fn persistence(source: &Source<'_>, text: &mut Text) {
 fn log(source: &Source<'_>, text: &mut Text) {
     let (saves, known) = (&source.server.saves, &source.server.journal_state);
     let journal = source.server.journal.as_deref();
-    let failed = journal.is_some_and(|journal| journal.failure().is_some());
+    // A log without room fails before its device does.
+    let failed = journal.is_some_and(|journal| journal.failure().is_some()) || source.server.log_refusal.is_some();
     let rewriting = saves.running_since.filter(|_| saves.for_log);
     text.field("aof_enabled", u8::from(journal.is_some()));
     text.field("aof_rewrite_in_progress", u8::from(rewriting.is_some()));

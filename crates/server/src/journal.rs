@@ -13,9 +13,8 @@ use std::time::{Duration, Instant};
 use mio::Waker;
 use quire_device::{DeviceError, Directory};
 use quire_durable::log::{Identity, Log, LogError, LogOptions, LogStats, Sync};
-use quire_store::Store;
+use quire_store::{DbId, Store};
 
-use crate::args::Args;
 use crate::config::{AppendSync, Config};
 
 /// How long logged writes may wait for a stalled device before further ones have to wait, as in Redis.
@@ -26,6 +25,8 @@ pub const LOST: u64 = u64::MAX;
 const RETRY_FILES_EVERY: Duration = Duration::from_secs(1);
 /// So much may wait, however short.
 const MOST_WAITING_BYTES: usize = 64 << 20;
+/// Names of expired keys that one record holds.
+const EXPIRED_BYTES: usize = 1 << 20;
 /// Files that are kept to be used again.
 const MOST_SPARES: usize = 2;
 
@@ -89,27 +90,45 @@ impl Journal {
     /// Logs what has happened: keys that have expired meanwhile, and the command, one that `writes`, if it has `changed`
     /// anything.
     #[inline]
-    pub fn note(&mut self, store: &mut Store, writes: bool, changed: bool, db: u8, args: Args<'_>) {
+    pub fn note<'w>(
+        &mut self,
+        store: &mut Store,
+        writes: bool,
+        changed: bool,
+        db: u8,
+        words: impl ExactSizeIterator<Item = &'w [u8]>,
+    ) {
         if store.has_expired_keys() {
             self.note_expired(store);
         }
         self.wrote |= writes;
         if changed {
-            self.log.command(store.now_ms(), db, args.len());
-            for word in args.iter() {
-                self.log.word(word);
-            }
+            self.log.command(store.now_ms(), db, words.len());
+            words.for_each(|word| self.log.word(word));
         }
     }
 
-    /// Logs that keys have expired.
+    /// Logs that keys have expired. A record has room for 4 GiB, and many keys may expire at once, so they get records of
+    /// their own, unless a transaction has begun, whose record must be whole.
     #[cold]
     pub fn note_expired(&mut self, store: &mut Store) {
         let now_ms = store.now_ms();
-        for keys in store.take_expired().chunk_by(|a, b| a.0 == b.0) {
+        let within = self.log.has_open();
+        let mut bytes = 0;
+        // Keys belong together while they are of one database and not too long.
+        let together = |a: &(DbId, Box<[u8]>), b: &(DbId, Box<[u8]>)| {
+            bytes += a.1.len();
+            let together = a.0 == b.0 && bytes < EXPIRED_BYTES;
+            bytes = if together { bytes } else { 0 };
+            together
+        };
+        for keys in store.take_expired().chunk_by(together) {
             self.log.command(now_ms, keys[0].0.0, 1 + keys.len());
             self.log.word(b"DEL");
             keys.iter().for_each(|(_, key)| self.log.word(key));
+            if !within {
+                self.log.seal();
+            }
         }
     }
 
@@ -258,5 +277,71 @@ impl Journal {
     pub fn finish(self) -> Result<u64, LogError> {
         let appended = self.log.appended();
         self.log.finish().map(|()| appended)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quire_device::Memory;
+    use quire_durable::log::Recovery;
+    use quire_store::{Expiry, StoreConfig};
+
+    use super::*;
+
+    const DB: DbId = DbId(0);
+
+    /// A store with so many keys that have expired, and a log that has not been told.
+    fn expired(keys: usize, name_bytes: usize) -> (Store, Journal, Arc<dyn Directory>) {
+        let mut store = Store::create(StoreConfig::default()).unwrap();
+        store.set_noting_expired(true);
+        store.set_now_ms(1000);
+        let name = |number: usize| format!("{number:0name_bytes$}").into_bytes();
+        for number in 0..keys {
+            store.set(DB, &name(number), b"", Expiry::At(2000)).unwrap();
+        }
+        store.set_now_ms(3000);
+        for number in 0..keys {
+            assert_eq!(store.get(DB, &name(number)).unwrap(), None);
+        }
+        let directory: Arc<dyn Directory> = Arc::new(Memory::new());
+        let identity = Identity { dataset: store.dataset(), base_epoch: 1, in_force: true };
+        let journal = Journal::start(&directory, &Config::default(), identity, 1, None).unwrap();
+        (store, journal, directory)
+    }
+
+    fn records(directory: &dyn Directory, dataset: u64) -> Vec<(u32, usize)> {
+        let base = quire_durable::log::Base { dataset, epoch: 1, position: 0 };
+        let mut recovery = Recovery::open(directory, base).unwrap();
+        let mut found = Vec::new();
+        while let Some(record) = recovery.next_record().unwrap() {
+            found.push((record.commands, record.body().len()));
+        }
+        found
+    }
+
+    #[test]
+    fn keys_that_expire_at_once_fill_records_of_a_bounded_size() {
+        let (mut store, mut journal, directory) = expired(500, 9000);
+        journal.note(&mut store, true, true, 0, [&b"INCR"[..], b"n"].into_iter());
+        assert_eq!(journal.seal(), Some(journal.appended()));
+        let dataset = store.dataset();
+        let last = journal.finish().unwrap();
+        let found = records(&*directory, dataset);
+        assert!(found.len() as u64 == last && (5..10).contains(&last), "{found:?}");
+        assert!(found.iter().all(|(commands, bytes)| *commands == 1 && *bytes < 2 * EXPIRED_BYTES), "{found:?}");
+    }
+
+    #[test]
+    fn keys_that_expire_within_a_transaction_are_in_its_record() {
+        let (mut store, mut journal, directory) = expired(0, 4);
+        journal.note(&mut store, true, true, 0, [&b"INCR"[..], b"n"].into_iter());
+        store.set(DB, b"gone", b"", Expiry::At(3001)).unwrap();
+        store.set_now_ms(3002);
+        assert_eq!(store.get(DB, b"gone").unwrap(), None);
+        journal.note(&mut store, true, true, 0, [&b"INCR"[..], b"n"].into_iter());
+        assert_eq!(journal.seal(), Some(1));
+        let dataset = store.dataset();
+        journal.finish().unwrap();
+        assert_eq!(records(&*directory, dataset).iter().map(|found| found.0).collect::<Vec<_>>(), [3]);
     }
 }

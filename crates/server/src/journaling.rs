@@ -8,18 +8,20 @@
 //! Relies on `journal` for the log, on the store for images. Saves are started by `persistence`.
 
 use std::borrow::Cow;
+use std::fs::File;
 use std::sync::Arc;
 
 use quire_device::{Directory, Disk};
-use quire_durable::log::{Identity, LogError, remove_covered};
+use quire_durable::log::{Identity, LogError, has_log, remove_covered, set_aside};
 use quire_store::Store;
 
 use crate::client::Closing;
 use crate::clients::Output;
 use crate::config::Config;
 use crate::journal::Journal;
+use crate::log_lock;
 use crate::replay::Replayed;
-use crate::state::ServerState;
+use crate::state::{Hooks, ServerState, unix_ms};
 
 /// Files that a log may always have.
 const LEAST_SEGMENTS: u64 = 4;
@@ -39,6 +41,25 @@ pub fn note_replay(state: &mut ServerState, replayed: &Replayed) {
     known.torn_bytes = replayed.recovered.torn.as_ref().map_or(0, |torn| torn.bytes);
 }
 
+/// Sets damaged files of the log aside. An image must hold what was read of them.
+///
+/// # Errors
+/// In words for people: a file can't get another name.
+pub fn set_damaged_aside(state: &ServerState, replayed: &Replayed) -> Result<(), String> {
+    let directory = directory(&state.config, state.hooks.log_directory.as_ref());
+    let unix_ms = u64::try_from(unix_ms()).unwrap_or(0);
+    let kept = set_aside(&*directory, &replayed.recovered.damaged_files, unix_ms).map_err(|error| error.to_string())?;
+    let (records, last) = (replayed.recovered.records, replayed.recovered.next_sequence.saturating_sub(1));
+    tracing::warn!(
+        kept_as = kept.join(", "),
+        records,
+        last_record = last,
+        "the log was damaged: these records were recovered, and an image holds them; later writes are lost, but for what \
+         the kept files show"
+    );
+    Ok(())
+}
+
 /// Begins to log if the configuration says so. The data must be what image and log hold, and there must be an image.
 ///
 /// # Errors
@@ -55,7 +76,22 @@ pub fn switch_on(store: &mut Store, state: &mut ServerState) -> Result<(), Strin
     begin(store, state, false)
 }
 
+/// Takes the lock on the directory's log for a server that has one or finds one.
+///
+/// # Errors
+/// In words for people: another server has it.
+pub fn lock(config: &Config, hooks: &Hooks) -> Result<Option<File>, String> {
+    if hooks.log_directory.is_some() {
+        return Ok(None);
+    }
+    let found = has_log(&*directory(config, None)).map_err(|error| error.to_string())?;
+    if config.appendonly || found { log_lock::take(config) } else { Ok(None) }
+}
+
 fn begin(store: &mut Store, state: &mut ServerState, in_force: bool) -> Result<(), String> {
+    if state.journal_state.lock.is_none() {
+        state.journal_state.lock = lock(&state.config, &state.hooks)?;
+    }
     if let Some(removal) = state.journal_state.removal.take() {
         // What it finds must not be what is begun here. If it has panicked there is nothing left of it to wait for.
         let _ = removal.join();

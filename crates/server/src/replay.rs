@@ -81,9 +81,10 @@ pub fn replay(
     directory: &dyn Directory,
 ) -> Result<Replayed, ReplayError> {
     let began = Instant::now();
-    check_image(config, store, directory)?;
     let base = Base { dataset: store.dataset(), epoch: store.image_epoch(), position: store.log_position() };
-    let mut recovery = Recovery::open(directory, base)?;
+    check_image(config, base, directory)?;
+    let open = if config.accept_damaged_log { Recovery::of_damaged } else { Recovery::open };
+    let mut recovery = open(directory, base)?;
     let mut player = Player::new(registry, config, store);
     let mut replayed = Replayed::default();
     let mut told = began;
@@ -118,14 +119,17 @@ pub fn replay(
 }
 
 /// A log goes with an image. One that was begun but never came in force goes with nothing.
-fn check_image(config: &Config, store: &Store, directory: &dyn Directory) -> Result<(), ReplayError> {
-    if store.image_epoch() > 0 {
+fn check_image(config: &Config, base: Base, directory: &dyn Directory) -> Result<(), ReplayError> {
+    if base.epoch > 0 {
         return Ok(());
     }
-    let survey = Survey::of(directory)?;
+    let survey = Survey::with_damage(directory, Some(base.position))?;
     if let Some(segment) = survey.segments.iter().find(|segment| segment.meta.in_force) {
         let (file, image) = (segment.path().to_owned(), config.image_path().display().to_string());
         return Err(ReplayError::NoImage { file, image });
+    }
+    if let Some(damaged) = survey.damaged.first().filter(|_| !config.accept_damaged_log) {
+        return Err(damaged.error.clone().into());
     }
     for segment in &survey.segments {
         directory.remove(&segment.name).map_err(LogError::from)?;
@@ -137,6 +141,9 @@ fn tell(replayed: &Replayed) {
     let Replayed { recovered, commands, took } = replayed;
     for file in &recovered.ignored {
         tracing::warn!(file, "removed: the server ended before the log was in force");
+    }
+    for damage in &recovered.damage {
+        tracing::warn!(%damage, "what can be read of the log is used all the same, as accept-damaged-log says");
     }
     if let Some(torn) = &recovered.torn {
         tracing::warn!(
@@ -211,9 +218,12 @@ impl<'a> Player<'a> {
         self.reply.clear(KEPT_REPLY_BYTES);
         match done {
             // A command that fails after it has changed something fails there again.
-            Err(CmdError::Store(error @ (StoreError::OutOfMemory { .. } | StoreError::Damaged { .. }))) => {
-                Err(format!("{}: {error}", command.name))
-            }
+            Err(CmdError::Store(error @ StoreError::OutOfMemory { .. })) => Err(format!(
+                "{}: {error}. Give the server as much memory as the one had that wrote the log, and start it again; nothing \
+                 was changed",
+                command.name
+            )),
+            Err(CmdError::Store(error @ StoreError::Damaged { .. })) => Err(format!("{}: {error}", command.name)),
             _ => Ok(()),
         }
     }

@@ -1,6 +1,7 @@
 //! Everything of the server but the data.
 
 use std::borrow::Cow;
+use std::fs::File;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -61,6 +62,8 @@ impl std::fmt::Debug for Hooks {
 pub struct JournalState {
     /// Segments of an earlier log lie there until an image covers them.
     pub leftover: bool,
+    /// Keeps other servers from the directory's log.
+    pub lock: Option<File>,
     /// Removes segments that an image has made unnecessary.
     pub removal: Option<JoinHandle<()>>,
     /// Why the last attempt to begin a log, or the log itself, failed.
@@ -75,6 +78,8 @@ pub struct JournalState {
     pub torn_bytes: u64,
     /// Writes that were refused because of the log.
     pub refused: u64,
+    /// What the command that failed has done before, in other words than its own.
+    pub performed: Option<Vec<Vec<u8>>>,
     /// Clients that wait for something to become durable or for replicas (WAITAOF).
     pub waiting: Vec<u64>,
 }

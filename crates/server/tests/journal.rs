@@ -4,7 +4,9 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{Client, Running, Value, eventually, request, start, start_in, start_logging};
+use common::{
+    Client, Running, Value, config_in, eventually, refused, request, start, start_in, start_logging, start_with,
+};
 use quire_device::{Action, Directory, Fault, Faulty, Gate, Memory, Trigger, errno};
 use tempfile::TempDir;
 
@@ -237,23 +239,28 @@ fn a_log_that_fails_as_it_is_switched_off_acknowledges_nothing() {
 fn a_full_disk_refuses_writes_until_there_is_room() {
     let dir = tempfile::tempdir().unwrap();
     // The log's first file is made at the start, the second one ahead of its use.
-    let full = vec![(Trigger::Nth(Action::Allocate, 1), Fault::Error(errno::ENOSPC))];
+    let full = (1..4).map(|nth| (Trigger::Nth(Action::Allocate, nth), Fault::Error(errno::ENOSPC))).collect();
     let directory: Arc<dyn Directory> = Arc::new(Faulty::new(Arc::new(Memory::new()), full));
     let server = start_logging(dir.path(), ALWAYS, directory);
     let mut client = server.client();
     let value = "x".repeat(10_000);
+    assert_eq!(client.info("aof_last_write_status"), "ok");
     // Beyond half of the file, and not to its end.
     for _ in 0..60 {
         client.text(&format!("SET a {value}"));
     }
     let mut refused = String::new();
     eventually("the disk is full", || {
-        refused = client.text("SET b 1");
-        refused != "OK"
+        // In one turn, so that what INFO says is of the same moment.
+        client.send([request("SET b 1"), request("INFO persistence")].concat());
+        refused = client.reply().text();
+        let told = client.reply().text();
+        refused != "OK" && told.contains("aof_last_write_status:err")
     });
     assert!(refused.starts_with("MISCONF The log has no room to go on") && refused.contains("error 28"), "{refused}");
-    assert_eq!((client.text("GET a"), client.info("aof_last_write_status")), (value.clone(), "ok".into()));
+    assert_eq!(client.text("GET a"), value);
     eventually("there is room", || client.text("SET a 1") == "OK");
+    assert_eq!(client.info("aof_last_write_status"), "ok");
     for _ in 0..300 {
         assert_eq!(client.text(&format!("SET a {value}")), "OK");
     }
@@ -409,4 +416,26 @@ fn a_log_without_its_image_is_not_used() {
     assert!(refused.contains("there is no image") && refused.contains("quire-log-00000001"), "{refused}");
     std::fs::rename(dir.path().join("aside"), dir.path().join("dump.quire")).unwrap();
     assert_eq!(start_in(dir.path(), ALWAYS).client().text("GET a"), "1");
+}
+
+#[test]
+fn a_directory_holds_the_log_of_one_server_whatever_the_images_are_called() {
+    let dir = tempfile::tempdir().unwrap();
+    let other = |more: &[(&'static str, &'static str)]| {
+        config_in(dir.path(), &[&[("dbfilename", "other.quire")], more].concat())
+    };
+    let bystander = start_with(other(&[]));
+    let server = start_in(dir.path(), ALWAYS);
+    assert_eq!(server.client().text("SET a 1"), "OK");
+    // What is there must not be taken for one's own log, and another one must not be begun beside it.
+    for config in [other(&[]), other(ALWAYS)] {
+        let reason = refused(config);
+        assert!(reason.contains("another server has its log of writes in"), "{reason}");
+    }
+    let reason = bystander.client().text("CONFIG SET appendonly yes");
+    assert!(reason.contains("another server has its log of writes in"), "{reason}");
+    assert_eq!(bystander.client().text("SET b 1"), "OK");
+    drop(server);
+    let server = start_in(dir.path(), ALWAYS);
+    assert_eq!(server.client().text("GET a"), "1");
 }

@@ -1,5 +1,7 @@
 //! What is wrong with a log, where, and what to do about it.
 
+use std::path::Path;
+
 use quire_device::DeviceError;
 
 /// A body that doesn't read as commands, though its checksum is right.
@@ -18,16 +20,51 @@ pub enum LogError {
     Device(#[from] DeviceError),
     /// A segment was written in another version of the format.
     #[error(
-        "{file} is a log segment of format version {found}, this program reads version {known}; start the version that \
-         wrote it, save there, and come back"
+        "{file} is a log segment of format version {found}, this program reads versions {oldest} to {newest}; start the \
+         version that wrote it, save there, and come back"
     )]
     Version {
         /// Path of the segment.
         file: String,
         /// Version in the file.
         found: u32,
-        /// Version of this program.
-        known: u32,
+        /// Oldest version that this program reads.
+        oldest: u32,
+        /// Version that it writes.
+        newest: u32,
+    },
+    /// A header says nothing that a header says.
+    #[error("{file} is damaged at byte 0: its header is not what was written. {}", advice(file))]
+    Header {
+        /// Path of the file.
+        file: String,
+    },
+    /// A header is gone.
+    #[error(
+        "{file} is damaged at byte 0: there are zeros where its header should be, and it is not known what the file held. {}",
+        advice(file)
+    )]
+    NoHeader {
+        /// Path of the file.
+        file: String,
+    },
+    /// A segment has lost its end.
+    #[error("{file} is damaged at byte {bytes}: it ends there, and its header says {expected} bytes. {}", advice(file))]
+    Short {
+        /// Path of the segment.
+        file: String,
+        /// Its length.
+        bytes: u64,
+        /// The length that it was given.
+        expected: u64,
+    },
+    /// The same segment is there twice.
+    #[error("{file} is damaged at byte 0: its header is that of {original}, which is there too. {}", advice(file))]
+    Copy {
+        /// Path of the file.
+        file: String,
+        /// Name of the segment whose header it has.
+        original: String,
     },
     /// The log belongs to another dataset than the image.
     #[error(
@@ -58,8 +95,8 @@ pub enum LogError {
     /// Records are missing between the image and the log, or within the log.
     #[error(
         "{file} begins with record {found}, but record {expected} is wanted (the records before it are in the image, or \
-         in {before}); put the missing segment or a later image in place, or move {file} and the later segments away to \
-         go on without their writes"
+         in {before}). Put the missing segment or a later image in place if there is one. {}",
+        advice(file)
     )]
     Gap {
         /// Path of the segment behind the gap.
@@ -86,9 +123,9 @@ pub enum LogError {
     },
     /// A record was durable and isn't what was written.
     #[error(
-        "{file} is damaged at byte {offset}: record {sequence} is not what was written, and later records are there. Put a \
-         later image in place, or cut the log off there by moving the later segments away and \
-         `truncate -s {offset} {file}`: the writes from record {sequence} on are lost then"
+        "{file} is damaged at byte {offset}: record {sequence} is not what was written, and it was durable. Put a later \
+         image in place if there is one. {}",
+        advice(file)
     )]
     Damaged {
         /// Path of the segment.
@@ -110,4 +147,29 @@ pub enum LogError {
     /// A thread of the log has ended by a fault in this program.
     #[error("a thread of the log has crashed; please report this")]
     Crashed,
+}
+
+impl LogError {
+    /// Whether files are not what was written, so that a start that accepts damage goes on with what can be read.
+    pub fn is_damage(&self) -> bool {
+        matches!(
+            self,
+            Self::Header { .. }
+                | Self::NoHeader { .. }
+                | Self::Short { .. }
+                | Self::Copy { .. }
+                | Self::Gap { .. }
+                | Self::Damaged { .. }
+        )
+    }
+}
+
+/// What to do about a damaged file.
+fn advice(file: &str) -> String {
+    let directory = Path::new(file).parent().filter(|parent| !parent.as_os_str().is_empty());
+    format!(
+        "Nothing was changed. `quire log verify {}` tells what can be read; a start with --accept-damaged-log goes on with \
+         that, and keeps the damaged files under other names",
+        directory.unwrap_or(Path::new(".")).display()
+    )
 }

@@ -97,7 +97,7 @@ pub(crate) fn older(directory: &dyn Directory, survey: &Survey, next_sequence: u
     let mut used = Vec::new();
     for (segment, end) in survey.segments.iter().zip(ends) {
         let device = directory.open_to_write(&segment.name)?;
-        let (index, bytes) = (segment.meta.index, device.len()?);
+        let (index, bytes) = (index_of(&segment.name).unwrap_or(segment.meta.index), device.len()?);
         used.push(Used { index, device, bytes, last_sequence: end.saturating_sub(1) });
     }
     Ok(used)
@@ -131,7 +131,7 @@ fn cover(shared: &Shared, stock: &Mutex<Stock>, position: u64) -> Result<(), Log
 /// # Errors
 /// The directory can't be read, a file not be removed, or it is another dataset's log.
 pub fn remove_covered(directory: &dyn Directory, dataset: u64, position: u64) -> Result<usize, LogError> {
-    let survey = Survey::of(directory)?;
+    let survey = Survey::of(directory, position)?;
     survey.check_dataset(dataset)?;
     let mut left = 0;
     for (at, segment) in survey.segments.iter().enumerate() {
@@ -147,10 +147,25 @@ pub fn remove_covered(directory: &dyn Directory, dataset: u64, position: u64) ->
             left += 1;
         }
     }
-    for name in &survey.spares {
+    for name in survey.spares.iter().chain(&survey.leftovers()) {
         directory.remove(name)?;
     }
     Ok(left)
+}
+
+/// Gives damaged files names that are no segment's, and returns these. An image must hold what was read of them.
+///
+/// # Errors
+/// The directory refuses.
+pub fn set_aside(directory: &dyn Directory, names: &[String], unix_ms: u64) -> Result<Vec<String>, LogError> {
+    let mut kept = Vec::new();
+    for name in names {
+        let aside = format!("{name}.damaged-{unix_ms}");
+        directory.rename(name, &aside)?;
+        kept.push(aside);
+    }
+    directory.sync()?;
+    Ok(kept)
 }
 
 fn last_sequence(segment: &Segment) -> Result<u64, LogError> {

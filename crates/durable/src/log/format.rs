@@ -9,15 +9,20 @@
 //! …      whatever was there before
 //! ```
 //!
-//! **Valid** is a header whose checksum fits and whose number is that of the file's name. Valid is a record whose checksum,
-//! keyed by the segment's salt, fits and whose sequence number is exactly one more than that of the record before it (of
-//! the first one: the header's `first_sequence`). The salt differs for each use of a file, so bytes of an earlier use never
-//! look valid.
+//! **Valid** is a header whose checksum fits. Valid is a record whose checksum, keyed by the segment's salt, fits and whose
+//! sequence number is exactly one more than that of the record before it (of the first one: the header's
+//! `first_sequence`). The salt differs for each use of a file, so bytes of an earlier use never look valid.
+//!
+//! **Every file has a valid header from its first moment on**, one that says [`SPARE`] or one of a segment in use: a new file
+//! gets the name of a segment only when its header is durable, and all later changes of a header write one sector of 512
+//! bytes. So no crash leaves a header that isn't valid, and one that isn't is damage: the log is refused, and no file
+//! touched. Version 1 wrote zeros instead of a spare's header; `survey` says when zeros are believed.
 //!
 //! **Reading.** Sort the segments with valid headers by `first_sequence`. Read records until one isn't valid; go on in the
 //! next segment, which must begin at the number that is expected now, unless everything between is in the image that the
 //! log is applied to. What isn't valid behind the last record was never acknowledged, and is cut off, unless a later
 //! record of the segment says that the missing one was durable when it was written (`undurable`): then the log is damaged.
+//! So that there is a later one even behind the last record, the writer puts an [`END`] there when it has nothing to do.
 //! A segment whose image isn't there (`base_epoch`) and that isn't marked [`IN_FORCE`] was begun while logging was being
 //! switched on, and doesn't count, nor do those behind it.
 //!
@@ -34,7 +39,9 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 /// First bytes of a segment.
 pub const MAGIC: [u8; 8] = *b"QUIRELOG";
 /// Version of the format. Any change raises it.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
+/// The oldest version that is read.
+pub const OLDEST_VERSION: u32 = 1;
 /// Where the records begin.
 pub const DATA_OFFSET: u64 = 4096;
 /// Records begin at multiples of this.
@@ -43,10 +50,15 @@ pub const RECORD_ALIGN: usize = 8;
 pub const RECORD_HEADER_BYTES: usize = size_of::<RecordHeader>();
 /// Flag of a header: the image that the segment builds on is durable.
 pub const IN_FORCE: u32 = 1;
-/// The only kind of record: commands.
+/// Flag of a header: the file holds nothing and waits for its use.
+pub const SPARE: u32 = 2;
+/// Kind of a record: commands.
 pub const COMMANDS: u32 = 1;
+/// Kind of a record that only says that those before it are durable. The next record is written over it, with its number.
+pub const END: u32 = 2;
 
 const PREFIX: &str = "quire-log-";
+const UNFINISHED: &str = ".new";
 /// The body begins with a time.
 const LEAST_BODY_BYTES: u32 = 8;
 
@@ -74,7 +86,7 @@ pub struct SegmentHeader {
     pub created_unix_ms: U64,
     /// Key of the records' checksums.
     pub salt: U64,
-    /// [`IN_FORCE`] or zero.
+    /// [`IN_FORCE`], [`SPARE`] or zero.
     pub flags: U32,
     /// Zero.
     pub unused: [u8; 428],
@@ -96,7 +108,7 @@ pub struct RecordHeader {
     pub body_bytes: U32,
     /// Commands in the body.
     pub commands: U32,
-    /// [`COMMANDS`].
+    /// [`COMMANDS`] or [`END`].
     pub kind: U32,
 }
 
@@ -149,10 +161,28 @@ impl SegmentHeader {
         header.segment_bytes = meta.segment_bytes.into();
         header.created_unix_ms = meta.created_unix_ms.into();
         // Of everything that tells uses apart, but not of the flags: those change while the segment is in use.
-        header.salt = XxHash3_64::oneshot(&header.as_bytes()[..std::mem::offset_of!(Self, salt)]).into();
+        header.salt = header.own_salt().into();
         header.flags = (if meta.in_force { IN_FORCE } else { 0 }).into();
         header.checksum = header.own_checksum().into();
         header
+    }
+
+    /// The header of a file of so many bytes that holds nothing.
+    pub fn spare(index: u64, file_bytes: u64) -> Self {
+        let mut header = Self::new_zeroed();
+        header.magic = MAGIC;
+        header.version = VERSION.into();
+        header.data_offset = (DATA_OFFSET as u32).into();
+        header.index = index.into();
+        header.segment_bytes = file_bytes.into();
+        header.flags = SPARE.into();
+        header.checksum = header.own_checksum().into();
+        header
+    }
+
+    /// What [`SegmentHeader::salt`] should be.
+    pub fn own_salt(&self) -> u64 {
+        XxHash3_64::oneshot(&self.as_bytes()[..std::mem::offset_of!(Self, salt)])
     }
 
     /// What [`SegmentHeader::checksum`] should be.
@@ -186,7 +216,8 @@ impl RecordHeader {
     /// Bytes that the record takes, padding counted. `None` if no record has a header like this.
     pub fn record_bytes(&self) -> Option<u64> {
         let body_bytes = self.body_bytes.get();
-        let sound = self.kind.get() == COMMANDS && body_bytes >= LEAST_BODY_BYTES && self.sequence.get() > 0;
+        let sound =
+            matches!(self.kind.get(), COMMANDS | END) && body_bytes >= LEAST_BODY_BYTES && self.sequence.get() > 0;
         sound.then(|| record_bytes(u64::from(body_bytes)))
     }
 }
@@ -199,6 +230,16 @@ pub(crate) fn record_bytes(body_bytes: u64) -> u64 {
 /// The checksum of a record, given its bytes without padding; the first eight of them don't count.
 pub(crate) fn record_checksum(salt: u64, record: &[u8]) -> u64 {
     XxHash3_64::oneshot_with_seed(salt, &record[size_of::<u64>()..])
+}
+
+/// The name that a file has until its header is durable.
+pub(crate) fn unfinished_name_of(index: u64) -> String {
+    name_of(index) + UNFINISHED
+}
+
+/// Whether that is the name of a file that was never finished.
+pub(crate) fn is_unfinished(name: &str) -> bool {
+    name.strip_suffix(UNFINISHED).is_some_and(|name| index_of(name).is_some())
 }
 
 /// The name of segment `index`.
@@ -255,6 +296,7 @@ mod tests {
     fn names_and_numbers_belong_together() {
         for index in [0, 1, 99_999_999, 100_000_000, u64::MAX] {
             assert_eq!(index_of(&name_of(index)), Some(index));
+            assert!(is_unfinished(&unfinished_name_of(index)) && index_of(&unfinished_name_of(index)).is_none());
         }
         for name in ["quire-log-1", "quire-log-", "quire-log-000000001", "quire-log-0000000x", "dump.quire"] {
             assert_eq!(index_of(name), None, "{name}");

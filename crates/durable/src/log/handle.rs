@@ -73,12 +73,13 @@ impl Log {
         next_sequence: u64,
         notify: Notify,
     ) -> Result<Self, LogError> {
-        let survey = Survey::of(&**directory)?;
+        let survey = Survey::of(&**directory, next_sequence - 1)?;
         survey.check_dataset(identity.dataset)?;
         if let Some(last) = survey.segments.last().filter(|segment| segment.meta.first_sequence > next_sequence) {
             let (file, found) = (last.path().to_owned(), last.meta.first_sequence);
             return Err(LogError::OtherHistory { file, found, next: next_sequence });
         }
+        drop_leftovers(&**directory, &survey)?;
         let Files { supply, jobs, orders, ahead } =
             Files::new(directory, options.segment_bytes, options.most_spares, survey.highest_index);
         orders.adopt(&**directory, &survey.spares)?;
@@ -313,6 +314,18 @@ impl std::fmt::Debug for Log {
             .field("durable", &self.durable())
             .finish_non_exhaustive()
     }
+}
+
+/// Removes files of no use.
+fn drop_leftovers(directory: &dyn Directory, survey: &Survey) -> Result<(), LogError> {
+    let names = survey.leftovers();
+    for name in &names {
+        directory.remove(name)?;
+    }
+    if !names.is_empty() {
+        directory.sync()?;
+    }
+    Ok(())
 }
 
 fn spawn(name: &str, shared: &Arc<Shared>, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, LogError> {

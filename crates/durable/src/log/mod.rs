@@ -11,14 +11,17 @@
 //! Relies on `quire-device` for files, so that power cuts and failing devices are ordinary tests. Must not know what the
 //! words of a command mean.
 
+mod base;
 mod chain;
 mod error;
 mod files;
 pub mod format;
 mod handle;
+mod header;
 mod patience;
 mod record;
 mod recovery;
+mod salvage;
 mod scanner;
 mod shared;
 mod stock;
@@ -26,12 +29,13 @@ mod supply;
 mod survey;
 mod writer;
 
+pub use base::Base;
 pub use error::{LogError, Malformed};
-pub use files::remove_covered;
+pub use files::{remove_covered, set_aside};
 pub use handle::{Log, LogOptions};
 pub use patience::Patience;
 pub use record::{Commands, Record};
-pub use recovery::{Base, Recovered, Recovery, Torn};
+pub use recovery::{Recovered, Recovery, Torn};
 pub use shared::{LogStats, Notify, Sync};
-pub use survey::{Segment, Survey};
+pub use survey::{DamagedFile, Segment, Survey, has_log};
 pub use writer::Identity;

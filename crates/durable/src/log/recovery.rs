@@ -3,34 +3,20 @@
 //! Relies on `survey` for the segments and on `scanner` for records; the rules are at the head of `format`. What it returned
 //! is made durable before the log goes on, so that a record which was only in the system's cache can't vanish later while
 //! those behind it stay.
+//!
+//! A damaged log is refused, or read as far as it goes ([`Recovery::of_damaged`]): what is read is whole and in order, and the
+//! caller sets the damaged files aside when an image holds it.
 
 use quire_device::Directory;
 
+use super::base::Base;
 use super::error::LogError;
+use super::format::index_of;
 use super::record::Record;
+use super::salvage::salvage;
 use super::scanner::{Place, Scanner};
-use super::stock::clear_header;
+use super::stock::make_spare;
 use super::survey::{Segment, Survey};
-
-/// What the log is applied to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Base {
-    /// Which dataset it is.
-    pub dataset: u64,
-    /// The image's number in its history.
-    pub epoch: u64,
-    /// The last record whose effect is in the image.
-    pub position: u64,
-}
-
-impl Base {
-    /// What a log goes with that is read from its own beginning; `None` if there is no log.
-    pub fn of_all(survey: &Survey) -> Option<Self> {
-        let first = survey.segments.first()?.meta;
-        let epoch = survey.segments.iter().map(|segment| segment.meta.base_epoch).max()?;
-        Some(Self { dataset: first.dataset, epoch, position: first.first_sequence - 1 })
-    }
-}
 
 /// The end of a record that was being written when everything ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,11 +44,17 @@ pub struct Recovered {
     pub torn: Option<Torn>,
     /// Names of segments that were begun while logging was being switched on, and never came in force.
     pub ignored: Vec<String>,
+    /// What was found to be damaged, if that is accepted.
+    pub damage: Vec<LogError>,
+    /// Names of the files that were not read, or not to their ends, because of that.
+    pub damaged_files: Vec<String>,
 }
 
 /// A log that is being read.
 pub struct Recovery {
     base: Base,
+    /// Names of files of no use.
+    leftovers: Vec<String>,
     /// Segments that the image covers.
     covered: Vec<Segment>,
     segments: Vec<Segment>,
@@ -73,6 +65,7 @@ pub struct Recovery {
     expected: u64,
     /// Where the record lies that was returned last.
     last_offset: u64,
+    accept_damaged: bool,
     recovered: Recovered,
 }
 
@@ -80,18 +73,44 @@ impl Recovery {
     /// Looks at the log in `directory` and checks that it continues the image.
     ///
     /// # Errors
-    /// The segments can't be read, belong to other data, or begin behind the end of the image.
+    /// The segments can't be read, are damaged, belong to other data, or begin behind the end of the image.
     pub fn open(directory: &dyn Directory, base: Base) -> Result<Self, LogError> {
-        let mut segments = Survey::of(directory)?.segments;
-        let recovered = Recovered { segments: segments.len(), ..Recovered::default() };
+        Self::of_survey(Survey::of(directory, base.position)?, base, false)
+    }
+
+    /// The same, and damaged files are read as far as possible. [`Recovered::damage`] tells what is wrong.
+    ///
+    /// # Errors
+    /// The segments can't be read or belong to other data.
+    pub fn of_damaged(directory: &dyn Directory, base: Base) -> Result<Self, LogError> {
+        let mut survey = Survey::with_damage(directory, Some(base.position))?;
+        for damaged in &survey.damaged {
+            if matches!(damaged.error, LogError::Header { .. } | LogError::NoHeader { .. }) {
+                survey.segments.extend(salvage(directory, &damaged.name, base)?);
+            }
+        }
+        survey.sort();
+        Self::of_survey(survey, base, true)
+    }
+
+    fn of_survey(survey: Survey, base: Base, accept_damaged: bool) -> Result<Self, LogError> {
+        let leftovers = survey.leftovers();
+        let Survey { mut segments, damaged, .. } = survey;
+        let mut recovered = Recovered { segments: segments.len(), ..Recovered::default() };
+        for damaged in damaged {
+            recovered.damaged_files.push(damaged.name);
+            recovered.damage.push(damaged.error);
+        }
         let mut recovery = Self {
             base,
+            leftovers,
             covered: Vec::new(),
             segments: Vec::new(),
             current: 0,
             scanner: None,
             expected: base.position.saturating_add(1),
             last_offset: 0,
+            accept_damaged,
             recovered,
         };
         recovery.check(&mut segments)?;
@@ -134,9 +153,25 @@ impl Recovery {
                 Some(before) => self.segments[before].path().to_owned(),
                 None => "an earlier segment".to_owned(),
             };
-            return Err(LogError::Gap { file: segment.path().to_owned(), found, expected: self.expected, before });
+            let gap = LogError::Gap { file: segment.path().to_owned(), found, expected: self.expected, before };
+            return self.stop_at(gap);
         }
         self.scanner = Some(Scanner::new(segment));
+        Ok(())
+    }
+
+    /// Nothing behind this can be read: an error, unless damage is accepted.
+    fn stop_at(&mut self, damage: LogError) -> Result<(), LogError> {
+        if !self.accept_damaged {
+            return Err(damage);
+        }
+        self.recovered.damage.push(damage);
+        for segment in &self.segments[self.current..] {
+            if !self.recovered.damaged_files.contains(&segment.name) {
+                self.recovered.damaged_files.push(segment.name.clone());
+            }
+        }
+        (self.scanner, self.current) = (None, self.segments.len());
         Ok(())
     }
 
@@ -177,7 +212,7 @@ impl Recovery {
         {
             let (file, offset, sequence) = (segment.path().to_owned(), scanner.at(), scanner.expected());
             if scanner.is_damaged(self.base.position)? {
-                return Err(LogError::Damaged { file, offset, sequence });
+                return self.stop_at(LogError::Damaged { file, offset, sequence });
             }
             if until == u64::MAX {
                 let torn = scanner.torn_bytes()?;
@@ -221,12 +256,25 @@ impl Recovery {
         if self.recovered.records == 0 {
             self.covered.append(&mut self.segments);
         }
-        if !self.covered.is_empty() || !self.recovered.ignored.is_empty() {
+        // Damaged files are set aside when an image holds what was read of them.
+        let damaged = &self.recovered.damaged_files;
+        self.covered.retain(|segment| !damaged.contains(&segment.name));
+        self.recovered.ignored.retain(|name| !damaged.contains(name));
+        if !self.covered.is_empty() || !self.recovered.ignored.is_empty() || !self.leftovers.is_empty() {
             // The image may have got its name just before a crash, and what it covers is given up only when that stays.
             directory.sync()?;
         }
+        for name in &self.leftovers {
+            directory.remove(name)?;
+        }
+        if !self.leftovers.is_empty() {
+            directory.sync()?;
+        }
         for segment in &self.covered {
-            if let Err(error) = directory.open_to_write(&segment.name).and_then(|device| clear_header(&*device)) {
+            let spare = |device: std::sync::Arc<dyn quire_device::Device>| {
+                make_spare(&*device, index_of(&segment.name).unwrap_or(segment.meta.index), device.len()?)
+            };
+            if let Err(error) = directory.open_to_write(&segment.name).and_then(spare) {
                 // It only takes space, and the next image or start tries again.
                 tracing::warn!(%error, "a log segment that is no longer needed can't be taken back");
             }

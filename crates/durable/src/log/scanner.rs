@@ -8,7 +8,9 @@ use std::sync::Arc;
 use quire_device::{Device, DeviceError};
 use zerocopy::FromBytes;
 
-use super::format::{DATA_OFFSET, RECORD_ALIGN, RECORD_HEADER_BYTES, RecordHeader, record_bytes, record_checksum};
+use super::format::{
+    COMMANDS, DATA_OFFSET, RECORD_ALIGN, RECORD_HEADER_BYTES, RecordHeader, record_bytes, record_checksum,
+};
 use super::record::Record;
 use super::survey::Segment;
 
@@ -70,7 +72,7 @@ impl Scanner {
     /// Steps over the next record; `None` if there is no valid one.
     pub(crate) fn step(&mut self) -> Result<Option<Place>, DeviceError> {
         let Some(header) = self.header(self.at)? else { return Ok(None) };
-        if header.sequence.get() != self.expected {
+        if header.sequence.get() != self.expected || header.kind.get() != COMMANDS {
             return Ok(None);
         }
         let Some(body) = self.valid_body(self.at, &header)? else { return Ok(None) };
@@ -88,7 +90,7 @@ impl Scanner {
     /// Bytes that the record takes which was being written here when everything ended; `None` if none was.
     pub(crate) fn torn_bytes(&mut self) -> Result<Option<u64>, DeviceError> {
         let header = self.header(self.at)?;
-        let torn = header.filter(|header| header.sequence.get() == self.expected);
+        let torn = header.filter(|header| header.sequence.get() == self.expected && header.kind.get() == COMMANDS);
         Ok(torn.and_then(|header| header.record_bytes()).map(|bytes| bytes.min(self.end - self.at)))
     }
 
@@ -110,6 +112,7 @@ impl Scanner {
             at += (steps * RECORD_ALIGN) as u64;
             if let Some(header) = self.header(at)?
                 && header.durable() >= self.expected
+                && (header.kind.get() == COMMANDS || header.durable() > position)
                 && let Some(bytes) = header.record_bytes().filter(|bytes| *bytes <= self.end - at)
             {
                 if self.valid_body(at, &header)?.is_some() {

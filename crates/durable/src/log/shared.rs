@@ -32,6 +32,9 @@ const GATHER_FOR: Duration = Duration::from_millis(2);
 /// …or until they are so long.
 const GATHERED_BYTES: usize = 256 << 10;
 
+/// After so long without a record the end of the log is marked.
+const MARK_AFTER: Duration = Duration::from_secs(1);
+
 /// The next batch is waited for awake if it tends to come sooner than this.
 const SOON: Duration = Duration::from_micros(100);
 
@@ -56,6 +59,8 @@ pub(crate) struct Queue {
     awake: bool,
     /// What was written last isn't flushed since then.
     unflushed_since: Option<Instant>,
+    /// Everything is durable since then, and the end isn't marked.
+    quiet_since: Option<Instant>,
 }
 
 /// Figures of a log.
@@ -106,6 +111,7 @@ pub(crate) struct Shared {
 enum Work {
     Write(Sync),
     Flush,
+    MarkEnd,
 }
 
 impl Shared {
@@ -119,6 +125,7 @@ impl Shared {
             stop: false,
             awake: false,
             unflushed_since: None,
+            quiet_since: None,
         };
         let shared = Self {
             queue: Mutex::new(queue),
@@ -225,6 +232,7 @@ impl Shared {
             let done = match work {
                 Work::Write(sync) => self.write(writer, &mut batch, sync),
                 Work::Flush => self.flush(writer),
+                Work::MarkEnd => writer.mark_end().map_err(LogError::from),
             };
             if let Err(error) = done {
                 self.fail(error);
@@ -232,13 +240,18 @@ impl Shared {
             }
             batch.clear();
             batch.shrink_to(KEPT_BYTES);
-            self.done(writer.dirty);
+            self.done(writer.dirty, matches!(work, Work::MarkEnd));
             self.tell();
+        }
+        if self.failure().is_none() {
+            // All records are durable; without the mark only damage to the last ones would pass for a torn end.
+            let _ = writer.mark_end();
         }
     }
 
-    fn done(&self, dirty: bool) {
+    fn done(&self, dirty: bool, marked: bool) {
         let mut queue = lock(&self.queue);
+        queue.quiet_since = (!dirty && !marked).then(Instant::now);
         queue.busy = false;
         queue.unflushed_since = match (dirty, queue.unflushed_since) {
             (true, None) => Some(Instant::now()),
@@ -268,7 +281,16 @@ impl Shared {
                 if queue.stop {
                     return None;
                 }
-                queue = if queue.sync == Sync::Always { self.watch(queue, patience) } else { self.sleep(queue, due) };
+                let mark = queue.quiet_since.map(|since| MARK_AFTER.saturating_sub(since.elapsed()));
+                if mark == Some(Duration::ZERO) {
+                    queue.busy = true;
+                    return Some(Work::MarkEnd);
+                }
+                let at_most = due.or(mark);
+                queue = match queue.sync {
+                    Sync::Always => self.watch(queue, patience, at_most),
+                    Sync::EverySecond | Sync::Never => self.sleep(queue, at_most),
+                };
                 continue;
             }
             let gather = queue.since.map(|since| GATHER_FOR.saturating_sub(since.elapsed()));
@@ -300,7 +322,12 @@ impl Shared {
     }
 
     /// Waits for something to happen to the queue, awake if that is likely to be soon.
-    fn watch<'a>(&'a self, mut queue: MutexGuard<'a, Queue>, patience: &mut Patience) -> MutexGuard<'a, Queue> {
+    fn watch<'a>(
+        &'a self,
+        mut queue: MutexGuard<'a, Queue>,
+        patience: &mut Patience,
+        at_most: Option<Duration>,
+    ) -> MutexGuard<'a, Queue> {
         let began = Instant::now();
         let before = self.roused.load(Ordering::Relaxed);
         queue.awake = true;
@@ -309,7 +336,7 @@ impl Shared {
         queue = lock(&self.queue);
         queue.awake = false;
         if self.roused.load(Ordering::Relaxed) == before {
-            queue = self.sleep(queue, None);
+            queue = self.sleep(queue, at_most);
             patience.note(began.elapsed());
         }
         queue

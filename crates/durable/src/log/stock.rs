@@ -1,15 +1,15 @@
 //! Segment files before their use and after it: made, renamed, kept, removed.
 //!
 //! Relies on [`Device::allocate`], which writes zeros, since a write into space that was never written makes the file system
-//! keep a journal of it. A segment that is no longer needed waits under its old name, without a header, until it gets its
-//! next number.
+//! keep a journal of it. A new file has another name until its header is durable, and a segment that is no longer needed waits
+//! under its old name, as a spare, until it gets its next number: so a file with a segment's name always has a valid header.
 
 use std::sync::Arc;
 
 use quire_device::{Action, Buffer, Device, DeviceError, Direction, Directory, Extent, Transfer};
 use zerocopy::IntoBytes;
 
-use super::format::{DATA_OFFSET, SegmentHeader, SegmentMeta, name_of};
+use super::format::{DATA_OFFSET, SegmentHeader, SegmentMeta, name_of, unfinished_name_of};
 
 /// A file that can take a segment. Its name is durable.
 pub(crate) struct Fresh {
@@ -66,14 +66,17 @@ impl Stock {
         let bytes = least_bytes.max(self.segment_bytes).next_multiple_of(quire_device::DIRECT_ALIGN as u64);
         self.make(index, bytes).inspect_err(|_| {
             // A full disk must not stay full because of this; if it can't be removed the next start does.
-            let _ = self.directory.remove(&name_of(index));
+            let _ = self.directory.remove(&unfinished_name_of(index));
         })
     }
 
     fn make(&self, index: u64, bytes: u64) -> Result<Fresh, DeviceError> {
-        let device = self.directory.create(&name_of(index))?;
+        let unfinished = unfinished_name_of(index);
+        let device = self.directory.create(&unfinished)?;
         device.allocate(bytes)?;
+        device.run(&mut header_transfer(&*device, &SegmentHeader::spare(index, bytes))?)?;
         device.flush()?;
+        self.directory.rename(&unfinished, &name_of(index))?;
         self.directory.sync()?;
         Ok(Fresh { index, device, bytes })
     }
@@ -82,7 +85,7 @@ impl Stock {
     pub(crate) fn give(&mut self, used: Used) -> Result<(), DeviceError> {
         if used.bytes == self.segment_bytes
             && self.spares.len() < self.most_spares
-            && clear_header(&*used.device).is_ok()
+            && make_spare(&*used.device, used.index, used.bytes).is_ok()
         {
             self.spares.push(used);
             return Ok(());
@@ -94,10 +97,7 @@ impl Stock {
 /// Writes a header and returns the salt in it, when it is durable.
 pub(crate) fn write_header(device: &dyn Device, meta: &SegmentMeta) -> Result<u64, DeviceError> {
     let header = SegmentHeader::new(meta);
-    let mut block = buffer(device.name(), DATA_OFFSET as usize)?;
-    block[..size_of::<SegmentHeader>()].copy_from_slice(header.as_bytes());
-    let extents = vec![Extent { offset: 0, start: 0, len: DATA_OFFSET as usize }];
-    device.write_durable(&mut Transfer { direction: Direction::Write, buffer: block, extents, tag: 0 })?;
+    device.write_durable(&mut header_transfer(device, &header)?)?;
     Ok(header.salt.get())
 }
 
@@ -106,11 +106,17 @@ pub(crate) fn mark_in_force(device: &dyn Device, meta: &SegmentMeta) -> Result<(
     write_header(device, &SegmentMeta { in_force: true, ..*meta }).map(drop)
 }
 
-/// Makes a segment a file that holds nothing. Should the old header come back with the power, an image covers its records.
-pub(crate) fn clear_header(device: &dyn Device) -> Result<(), DeviceError> {
-    let block = buffer(device.name(), DATA_OFFSET as usize)?;
+/// Makes a segment a file that holds nothing, durably: an old header must not come back with the power under another name.
+pub(crate) fn make_spare(device: &dyn Device, index: u64, file_bytes: u64) -> Result<(), DeviceError> {
+    device.write_durable(&mut header_transfer(device, &SegmentHeader::spare(index, file_bytes))?)
+}
+
+/// A write of a header. Only its first sector is ever anything but zeros, so no power cut leaves half of a header.
+fn header_transfer(device: &dyn Device, header: &SegmentHeader) -> Result<Transfer, DeviceError> {
+    let mut block = buffer(device.name(), DATA_OFFSET as usize)?;
+    block[..size_of::<SegmentHeader>()].copy_from_slice(header.as_bytes());
     let extents = vec![Extent { offset: 0, start: 0, len: DATA_OFFSET as usize }];
-    device.run(&mut Transfer { direction: Direction::Write, buffer: block, extents, tag: 0 })
+    Ok(Transfer { direction: Direction::Write, buffer: block, extents, tag: 0 })
 }
 
 /// Memory for transfers to or from the file `name`.

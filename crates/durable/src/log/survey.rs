@@ -1,14 +1,16 @@
-//! Which segments a directory holds, by their headers.
+//! Which segments a directory holds, by their headers, and which files are damaged.
 //!
-//! Relies on `format` for what a valid header is. A segment without one is a spare: made or taken ahead of its use.
+//! Relies on `header` for what a header says. Version 1 wrote zeros into the header of a spare, so that zeros mean either
+//! a spare or a header that was lost. They are believed only where nothing of a later version is there, and if the records
+//! behind them show that the image holds them all, or if the file is nothing but zeros beside segments of version 1.
 
 use std::sync::Arc;
 
-use quire_device::{Device, Directory};
-use zerocopy::FromBytes;
+use quire_device::{Device, DeviceError, Directory};
 
 use super::error::LogError;
-use super::format::{DATA_OFFSET, MAGIC, SegmentHeader, SegmentMeta, VERSION, index_of};
+use super::format::{OLDEST_VERSION, SegmentHeader, SegmentMeta, VERSION, index_of, is_unfinished, name_of};
+use super::header::{self, HeaderArea};
 
 /// A segment in use.
 #[derive(Clone)]
@@ -23,38 +25,170 @@ pub struct Segment {
     pub(crate) file_bytes: u64,
 }
 
+/// A file that isn't what it was.
+#[derive(Clone, Debug)]
+pub struct DamagedFile {
+    /// Its name.
+    pub name: String,
+    /// What is wrong.
+    pub error: LogError,
+}
+
+/// A file whose header is all zeros.
+struct Blank {
+    name: String,
+    device: Arc<dyn Device>,
+}
+
 /// What a directory holds of a log.
 pub struct Survey {
     /// Segments in use, in the order of their records.
     pub segments: Vec<Segment>,
-    /// Names of the others.
+    /// Names of files that hold nothing and say so.
     pub spares: Vec<String>,
+    /// Names of files with a header of zeros that hold nothing either.
+    pub blank_spares: Vec<String>,
+    /// Files that are neither. Nothing may be written while there is one.
+    pub damaged: Vec<DamagedFile>,
+    /// Names of files that were being made when everything ended.
+    pub unfinished: Vec<String>,
     /// The highest number of any of them; 0 if there is none.
     pub highest_index: u64,
+    blanks: Vec<Blank>,
+    /// The lowest version of a segment in use; the highest one of any file.
+    versions: (u32, u32),
 }
 
 impl Survey {
-    /// Looks at all segments of `directory`.
+    /// Looks at all segments of `directory`, of which an image holds the records up to `position`.
+    ///
+    /// # Errors
+    /// A segment can't be read, is damaged, or was written in a version of the format that isn't known here.
+    pub fn of(directory: &dyn Directory, position: u64) -> Result<Self, LogError> {
+        let survey = Self::with_damage(directory, Some(position))?;
+        match survey.damaged.first() {
+            Some(damaged) => Err(damaged.error.clone()),
+            None => Ok(survey),
+        }
+    }
+
+    /// The same, and damaged files are only noted. Without a position the first segment says what the image must hold.
     ///
     /// # Errors
     /// A segment can't be read, or was written in a version of the format that isn't known here.
-    pub fn of(directory: &dyn Directory) -> Result<Self, LogError> {
-        let mut survey = Self { segments: Vec::new(), spares: Vec::new(), highest_index: 0 };
-        for name in directory.list()? {
-            let Some(index) = index_of(&name) else { continue };
+    pub fn with_damage(directory: &dyn Directory, position: Option<u64>) -> Result<Self, LogError> {
+        let mut survey = Self {
+            segments: Vec::new(),
+            spares: Vec::new(),
+            blank_spares: Vec::new(),
+            damaged: Vec::new(),
+            unfinished: Vec::new(),
+            highest_index: 0,
+            blanks: Vec::new(),
+            versions: (u32::MAX, 0),
+        };
+        let names = directory.list()?;
+        for name in &names {
+            if is_unfinished(name) {
+                survey.unfinished.push(name.clone());
+            }
+            let Some(index) = index_of(name) else { continue };
             survey.highest_index = survey.highest_index.max(index);
-            match Segment::open(directory, &name, index) {
-                Ok(Some(segment)) => survey.segments.push(segment),
-                Ok(None) => survey.spares.push(name),
+            match survey.add(directory, name, index, &names) {
+                Ok(()) => {}
                 // The server that writes the log has given the file another name in between.
                 Err(LogError::Device(error)) if error.is_missing() => {}
                 Err(error) => return Err(error),
             }
         }
+        survey.sort();
+        let position = position.or_else(|| survey.segments.first().map(|first| first.meta.first_sequence - 1));
+        survey.judge_blanks(position.unwrap_or(0))?;
         survey.spares.sort();
-        // A segment that was begun and never written to begins with the same record as the next one.
-        survey.segments.sort_by_key(|segment| (segment.meta.first_sequence, segment.meta.index));
+        survey.damaged.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(survey)
+    }
+
+    /// A segment that was begun and never written to begins with the same record as the next one.
+    pub(crate) fn sort(&mut self) {
+        self.segments.sort_by_key(|segment| (segment.meta.first_sequence, segment.meta.index));
+    }
+
+    fn add(&mut self, directory: &dyn Directory, name: &str, index: u64, names: &[String]) -> Result<(), LogError> {
+        let device = directory.open(name)?;
+        let area = header::read(&*device)?;
+        match area {
+            HeaderArea::Blank => self.blanks.push(Blank { name: name.to_owned(), device }),
+            HeaderArea::Spare => {
+                self.versions.1 = VERSION;
+                self.spares.push(name.to_owned());
+            }
+            HeaderArea::OtherVersion(found) => {
+                let (oldest, newest) = (OLDEST_VERSION, VERSION);
+                return Err(LogError::Version { file: directory.path_of(name), found, oldest, newest });
+            }
+            HeaderArea::Damaged => {
+                let file = directory.path_of(name);
+                self.note_damage(name, LogError::Header { file });
+            }
+            HeaderArea::Segment(header) => self.add_segment(device, name, index, &header, names)?,
+        }
+        Ok(())
+    }
+
+    fn add_segment(
+        &mut self,
+        device: Arc<dyn Device>,
+        name: &str,
+        index: u64,
+        header: &SegmentHeader,
+        names: &[String],
+    ) -> Result<(), LogError> {
+        let (oldest, newest) = self.versions;
+        self.versions = (oldest.min(header.version.get()), newest.max(header.version.get()));
+        let (file, meta) = (device.name().to_owned(), header.meta());
+        let original = name_of(meta.index);
+        // Version 1 could leave a segment that an image covers under the name of the next use of its file.
+        if meta.index != index && names.contains(&original) {
+            self.note_damage(name, LogError::Copy { file, original });
+            return Ok(());
+        }
+        let bytes = device.len()?;
+        if bytes < meta.segment_bytes {
+            self.note_damage(name, LogError::Short { file, bytes, expected: meta.segment_bytes });
+        }
+        let (name, salt, file_bytes) = (name.to_owned(), header.salt.get(), bytes.min(meta.segment_bytes));
+        self.segments.push(Segment { name, meta, salt, device, file_bytes });
+        Ok(())
+    }
+
+    fn note_damage(&mut self, name: &str, error: LogError) {
+        self.damaged.push(DamagedFile { name: name.to_owned(), error });
+    }
+
+    /// Decides whether files with a header of zeros are spares.
+    fn judge_blanks(&mut self, position: u64) -> Result<(), DeviceError> {
+        let (oldest, newest) = self.versions;
+        for blank in std::mem::take(&mut self.blanks) {
+            let spare = newest <= OLDEST_VERSION
+                && match header::last_sequence_behind(&*blank.device)? {
+                    Some(last) => last <= position,
+                    None => oldest == OLDEST_VERSION && header::is_all_zeros(&*blank.device)?,
+                };
+            if spare {
+                self.blank_spares.push(blank.name);
+            } else {
+                let file = blank.device.name().to_owned();
+                self.note_damage(&blank.name, LogError::NoHeader { file });
+            }
+        }
+        Ok(())
+    }
+
+    /// Names of files that are no use as they are. Those with a header of zeros must be gone before there is any header of
+    /// this version, since beside one zeros are damage.
+    pub(crate) fn leftovers(&self) -> Vec<String> {
+        self.unfinished.iter().chain(&self.blank_spares).cloned().collect()
     }
 
     /// Whether all segments are of this dataset.
@@ -69,35 +203,15 @@ impl Survey {
     }
 }
 
-impl Segment {
-    /// The segment in the file `name`; `None` if its header isn't valid.
-    fn open(directory: &dyn Directory, name: &str, index: u64) -> Result<Option<Self>, LogError> {
-        let device = directory.open(name)?;
-        let mut bytes = [0; size_of::<SegmentHeader>()];
-        if device.read_at(0, &mut bytes)? < bytes.len() {
-            return Ok(None);
-        }
-        let Ok(header) = SegmentHeader::read_from_bytes(&bytes) else { return Ok(None) };
-        if header.magic != MAGIC {
-            return Ok(None);
-        }
-        // The checksum may lie elsewhere in another version.
-        if header.version.get() != VERSION {
-            let found = header.version.get();
-            return Err(LogError::Version { file: directory.path_of(name), found, known: VERSION });
-        }
-        let fits = header.checksum.get() == header.own_checksum()
-            && u64::from(header.data_offset.get()) == DATA_OFFSET
-            && header.first_sequence.get() > 0
-            && header.index.get() == index;
-        if !fits {
-            return Ok(None);
-        }
-        let file_bytes = device.len()?.min(header.segment_bytes.get());
-        let (name, salt) = (name.to_owned(), header.salt.get());
-        Ok(Some(Self { name, meta: header.meta(), salt, device, file_bytes }))
-    }
+/// Whether `directory` holds a log, be it damaged.
+///
+/// # Errors
+/// The directory refuses.
+pub fn has_log(directory: &dyn Directory) -> Result<bool, LogError> {
+    Ok(directory.list()?.iter().any(|name| index_of(name).is_some()))
+}
 
+impl Segment {
     /// Bytes of the file that may hold records, the header counted.
     pub fn bytes(&self) -> u64 {
         self.file_bytes

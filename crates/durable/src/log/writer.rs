@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use quire_device::{DIRECT_ALIGN, Device, DeviceError, Direction, Extent, Transfer};
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 use super::chain::Chain;
 use super::error::LogError;
-use super::format::{DATA_OFFSET, RECORD_ALIGN, RECORD_HEADER_BYTES, RecordHeader, SegmentMeta, record_checksum};
+use super::format::{DATA_OFFSET, END, RECORD_ALIGN, RECORD_HEADER_BYTES, RecordHeader, SegmentMeta, record_checksum};
 use super::stock::{Used, buffer, mark_in_force, write_header};
 use super::supply::{Supply, lock};
 
@@ -125,6 +125,34 @@ impl Writer {
         }
         self.durable = self.written;
         Ok(())
+    }
+
+    /// Says behind the last record that all of them are durable, so that damage to one isn't taken for a torn end. The next
+    /// record is written over this.
+    pub(crate) fn mark_end(&mut self) -> Result<(), DeviceError> {
+        let at = self.fill;
+        let len = RECORD_HEADER_BYTES + size_of::<i64>();
+        let idle = self.staged == self.written && self.durable == self.written;
+        if !idle || self.end() + len as u64 > self.current.meta.segment_bytes {
+            return Ok(());
+        }
+        let header = RecordHeader {
+            checksum: 0.into(),
+            sequence: (self.written + 1).into(),
+            undurable: 0.into(),
+            body_bytes: (size_of::<i64>() as u32).into(),
+            commands: 0.into(),
+            kind: END.into(),
+        };
+        let blocks = (at + len).next_multiple_of(DIRECT_ALIGN);
+        self.transfer.buffer[at..blocks].fill(0);
+        self.transfer.buffer[at..at + RECORD_HEADER_BYTES].copy_from_slice(header.as_bytes());
+        let checksum = record_checksum(self.current.salt, &self.transfer.buffer[at..at + len]);
+        self.transfer.buffer[at..at + size_of::<u64>()].copy_from_slice(&checksum.to_le_bytes());
+        self.transfer.extents.clear();
+        self.transfer.extents.push(Extent { offset: self.staged_at, start: 0, len: blocks });
+        self.bytes_written += blocks as u64;
+        self.current.device.run(&mut self.transfer)
     }
 
     /// Where the next record begins.

@@ -114,7 +114,13 @@ fn populate(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         if let Some(size) = size {
             value.resize(size, 0);
         }
-        ctx.store.set(db, &key, &value, Expiry::Clear)?;
+        if let Err(error) = ctx.store.set(db, &key, &value, Expiry::Clear) {
+            ctx.did_only(ctx.args.len());
+            if let Some(words) = &mut ctx.server.journal_state.performed {
+                words[2] = digits.into_bytes();
+            }
+            return Err(error.into());
+        }
     }
     ctx.reply.ok();
     Ok(())

@@ -38,7 +38,13 @@ fn set_pairs(ctx: &mut Ctx<'_>, command: &str) -> Result<i64, CmdError> {
     let (db, key) = (ctx.client.db, ctx.args.at(1));
     let mut created = 0;
     for at in (2..ctx.args.len()).step_by(2) {
-        created += i64::from(ctx.store.hash_set(db, key, ctx.args.at(at), ctx.args.at(at + 1))?);
+        match ctx.store.hash_set(db, key, ctx.args.at(at), ctx.args.at(at + 1)) {
+            Ok(new) => created += i64::from(new),
+            Err(error) => {
+                ctx.did_only(at);
+                return Err(error.into());
+            }
+        }
     }
     Ok(created)
 }

@@ -190,7 +190,10 @@ pub fn msetnx(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 
 fn set_pairs(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     for at in (1..ctx.args.len()).step_by(2) {
-        ctx.store.set(ctx.client.db, ctx.args.at(at), ctx.args.at(at + 1), Expiry::Clear)?;
+        if let Err(error) = ctx.store.set(ctx.client.db, ctx.args.at(at), ctx.args.at(at + 1), Expiry::Clear) {
+            ctx.did_only(at);
+            return Err(error.into());
+        }
     }
     Ok(())
 }

@@ -79,6 +79,8 @@ pub struct Config {
     pub checkpoint_budget_bytes: u64,
     pub restore_mode: RestoreMode,
     pub accept_damaged_image: bool,
+    /// Start on a damaged log with the writes that can be read.
+    pub accept_damaged_log: bool,
     pub appendonly: bool,
     pub appendfsync: AppendSync,
     pub log_max_bytes: u64,
@@ -144,6 +146,7 @@ impl Config {
             checkpoint_budget_bytes: 0,
             restore_mode: RestoreMode::Map,
             accept_damaged_image: false,
+            accept_damaged_log: false,
             appendonly: false,
             appendfsync: AppendSync::EverySecond,
             log_max_bytes: 0,

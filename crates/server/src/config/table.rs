@@ -233,6 +233,17 @@ pub static DIRECTIVES: &[Directive] = &[
             Ok(())
         }
     ),
+    directive!(
+        "accept-damaged-log",
+        "no",
+        FIXED,
+        "Start on a damaged log with the writes that can be read, and keep the damaged files under other names.",
+        |c| value::yes_no(c.accept_damaged_log),
+        |c, v| {
+            c.accept_damaged_log = value::boolean(v)?;
+            Ok(())
+        }
+    ),
     flag!("appendonly", "no", "Log writes, so that those after the last image survive a crash.", appendonly),
     directive!(
         "appendfsync",

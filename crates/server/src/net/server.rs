@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use mio::{Poll, Waker};
-use quire_store::Store;
+use quire_store::{DbId, Store};
 
 use super::engine::Engine;
 use super::listen::{self, ListenError};
@@ -15,7 +15,7 @@ use crate::facts;
 use crate::journaling;
 use crate::persistence;
 use crate::registry;
-use crate::replay::{ReplayError, replay};
+use crate::replay::{ReplayError, Replayed, replay};
 use crate::save_state::Restored;
 use crate::state::{FILES_BESIDES, Hooks, ServerState};
 
@@ -67,11 +67,18 @@ fn begin_log(store: &mut Store, state: &mut ServerState) -> Result<(), String> {
     journaling::start(store, state)
 }
 
+/// What was recovered of a damaged log goes into an image, so that the damaged files can be set aside.
+fn keep_recovered(store: &mut Store, state: &mut ServerState, replayed: &Replayed) -> Result<(), String> {
+    persistence::save_now(store, state)?;
+    journaling::set_damaged_aside(state, replayed)
+}
+
 impl Server {
     /// Replays the log, opens the sockets, and begins to log if the configuration says so.
     pub fn start(config: Config, mut store: Store, restored: Restored, hooks: Hooks) -> Result<Server, ServerError> {
         let registry = registry::install(facts::ALL);
         let log_directory = journaling::directory(&config, hooks.log_directory.as_ref());
+        let lock = journaling::lock(&config, &hooks).map_err(ServerError::Fault)?;
         let changes_before = store.changes();
         let replayed = replay(registry, &config, &mut store, &*log_directory)?;
         let files = quire_sys::limits::raise_open_files(u64::from(config.maxclients) + FILES_BESIDES);
@@ -87,10 +94,14 @@ impl Server {
         state.saves.restored = restored;
         state.saves.changes_at_last_save = changes_before;
         state.hooks = hooks;
-        journaling::note_replay(&mut state, &replayed);
+        state.journal_state.lock = lock;
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), Engine::wake_token())?);
         state.waker = Some(Arc::clone(&waker));
+        if !replayed.recovered.damaged_files.is_empty() {
+            keep_recovered(&mut store, &mut state, &replayed).map_err(ServerError::Fault)?;
+        }
+        journaling::note_replay(&mut state, &replayed);
         if state.config.appendonly {
             begin_log(&mut store, &mut state).map_err(ServerError::Fault)?;
         }
@@ -103,6 +114,13 @@ impl Server {
     /// Has SIGTERM and SIGINT end the server.
     pub fn watch_signals(&mut self) -> Result<(), ServerError> {
         Ok(self.engine.watch_signals()?)
+    }
+
+    /// Keys that it has, and commands of the log that were replayed to get there.
+    pub fn brought_back(&self) -> (u64, u64) {
+        let Worker { store, state, .. } = &self.engine.worker;
+        let keys = (0..store.databases()).map(|db| store.len(DbId(db))).sum();
+        (keys, state.journal_state.replayed_commands)
     }
 
     /// Where it listens.

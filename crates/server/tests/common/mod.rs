@@ -73,12 +73,18 @@ pub fn start_logging(dir: &Path, settings: &[(&str, &str)], log_directory: Arc<d
 /// # Errors
 /// Its disk fails before it serves.
 pub fn start_within(memory: &Memory, settings: &[(&str, &str)]) -> Result<Running, String> {
+    start_small(memory, settings, StoreConfig::default().max_memory_bytes)
+}
+
+/// The same with an arena of at most so many bytes.
+pub fn start_small(memory: &Memory, settings: &[(&str, &str)], max_memory_bytes: u64) -> Result<Running, String> {
     let own_dir = tempfile::tempdir().unwrap();
     let config = config_in(own_dir.path(), settings);
     let directory: Arc<dyn Directory> = Arc::new(memory.clone());
     let open = move |config: &Config| {
         let place = ImagePlace::within(Arc::clone(&directory), &config.dbfilename);
-        let opened = Store::open(StoreConfig::default(), &place, RestoreMode::Load, false);
+        let store_config = StoreConfig { max_memory_bytes, ..StoreConfig::default() };
+        let opened = Store::open(store_config, &place, RestoreMode::Load, false);
         let (store, _) = opened.map_err(|error| error.to_string())?;
         let (log_directory, image_directory) = (Some(Arc::clone(&directory)), Some(Arc::clone(&directory)));
         let hooks = Hooks { log_directory, image_directory, ..Hooks::default() };
