@@ -10,114 +10,40 @@
 //! Relies on a device of `quire-device` for the bytes.
 
 use std::fs::File;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::sync::Arc;
 
 use quire_device::{Action, Alignment, Device, DeviceError, Direction, Queue, Transfer};
-use quire_sys::at::{self, Access, NewTime};
+use quire_sys::at::{self, Access};
 use quire_sys::file::write_out;
 
+use crate::bodies::Body;
 use crate::debt::Debt;
-
-/// How much later than a write the file may learn its time.
-const LAG: Duration = Duration::from_secs(1);
-
-/// When the file was last written, as programs are to see it.
-#[derive(Debug, Default)]
-pub struct Times {
-    state: Mutex<State>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    modified: Option<SystemTime>,
-    /// When a program last changed anything about it.
-    changed: Option<SystemTime>,
-    /// The file itself has another time.
-    is_ahead: bool,
-    told: Option<Instant>,
-}
-
-impl Times {
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The time, if it isn't simply the file's.
-    pub fn modified(&self) -> Option<SystemTime> {
-        self.state().modified
-    }
-
-    /// When a program last changed anything about the file, if that isn't simply the file's own time.
-    pub fn changed(&self) -> Option<SystemTime> {
-        self.state().changed
-    }
-
-    /// A program writes.
-    pub fn touch(&self) {
-        let mut state = self.state();
-        let now = SystemTime::now();
-        (state.modified, state.changed) = (Some(now), Some(now));
-        state.is_ahead = true;
-    }
-
-    /// A program has changed something besides the bytes.
-    pub fn change(&self) {
-        let mut state = self.state();
-        if state.changed.is_some() {
-            state.changed = Some(SystemTime::now());
-        }
-    }
-
-    /// A program has set the time, on the file too.
-    pub fn set(&self, modified: SystemTime) {
-        let mut state = self.state();
-        (state.modified, state.changed) = (Some(modified), Some(SystemTime::now()));
-        state.is_ahead = false;
-    }
-
-    /// From now on these are kept, unless there are others.
-    pub fn adopt(&self, modified: SystemTime, changed: SystemTime) {
-        let mut state = self.state();
-        state.modified.get_or_insert(modified);
-        state.changed.get_or_insert(changed);
-    }
-
-    /// Tells the file, if it lags; with `at_once` even if only by little.
-    pub fn tell(&self, file: &File, at_once: bool) {
-        let mut state = self.state();
-        let recently = state.told.is_some_and(|told| told.elapsed() < LAG);
-        if state.is_ahead && (at_once || !recently) {
-            put(&mut state, file);
-        }
-    }
-
-    fn restore(&self, file: &File) {
-        put(&mut self.state(), file);
-    }
-}
-
-fn put(state: &mut State, file: &File) {
-    if let Some(modified) = state.modified {
-        // A wrong time is no reason to fail a write.
-        let _ = at::set_times(file, NewTime::Keep, NewTime::At(modified));
-        state.is_ahead = false;
-        state.told = Some(Instant::now());
-    }
-}
+use crate::privileges::Privileges;
+use crate::times::Times;
 
 /// The device.
 pub struct Backing {
     inner: Arc<dyn Device>,
     file: Arc<File>,
     times: Arc<Times>,
+    privileges: Arc<Privileges>,
     debt: Arc<Debt>,
 }
 
 impl Backing {
-    /// A device on `inner`, which is `file`.
-    pub fn new(inner: Arc<dyn Device>, file: Arc<File>, times: Arc<Times>, debt: Arc<Debt>) -> Self {
-        Self { inner, file, times, debt }
+    /// A device on `inner`, which is the body's file.
+    pub fn new(inner: Arc<dyn Device>, body: &Body) -> Self {
+        let (file, times) = (Arc::clone(&body.file), Arc::clone(&body.times));
+        let (privileges, debt) = (Arc::clone(&body.privileges), Arc::clone(&body.debt));
+        Self { inner, file, times, privileges, debt }
+    }
+
+    /// Puts back what a late write has changed about the file besides its bytes.
+    fn restore(&self) {
+        if let Err(error) = self.privileges.restore(&self.file) {
+            tracing::error!(%error, file = self.inner.name(), "a late write took the file's capabilities or set-id bits away");
+        }
+        self.times.restore(&self.file);
     }
 
     /// Has the system write a transfer's bytes out. The system tells each opening of a file once of bytes that it lost, whoever wrote them;
@@ -142,13 +68,13 @@ impl Device for Backing {
 
     fn set_len(&self, len: u64) -> Result<(), DeviceError> {
         let result = self.inner.set_len(len);
-        self.times.restore(&self.file);
+        self.restore();
         result
     }
 
     fn allocate(&self, len: u64) -> Result<(), DeviceError> {
         let result = self.inner.allocate(len);
-        self.times.restore(&self.file);
+        self.restore();
         result
     }
 
@@ -167,13 +93,13 @@ impl Device for Backing {
         // Where it can't be opened again, the next flush tells of failures.
         let hearer = at::open(&self.file, Access::Read);
         let result = self.inner.run(transfer);
-        self.times.restore(&self.file);
+        self.restore();
         result.and_then(|()| hearer.map_or(Ok(()), |hearer| self.write_out(transfer, &hearer)))
     }
 
     fn write_durable(&self, transfer: &mut Transfer) -> Result<(), DeviceError> {
         let result = self.inner.write_durable(transfer);
-        self.times.restore(&self.file);
+        self.restore();
         result
     }
 
@@ -206,22 +132,25 @@ impl Device for Backing {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::unsynced::Owed;
+    use std::time::{Duration, SystemTime};
+
     use quire_device::{Buffer, Caching, Engine, Extent, of_file};
 
     #[test]
     fn bytes_that_arrive_late_leave_the_time_that_a_program_set() {
-        let file = Arc::new(tempfile::tempfile().unwrap());
-        let times = Arc::new(Times::default());
+        let body = Body::new(1, tempfile::tempfile().unwrap(), true, Owed::default());
+        let (file, times) = (&body.file, &body.times);
         let inner = of_file("file", file.try_clone().unwrap(), Caching::Buffered, Engine::Threads);
-        let device = Backing::new(inner, Arc::clone(&file), Arc::clone(&times), Arc::default());
+        let device = Backing::new(inner, &body);
         let old = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
         times.set(old);
         let extents = vec![Extent { offset: 0, start: 0, len: 4096 }];
         let buffer = Buffer::new(4096).unwrap();
         device.run(&mut Transfer { direction: Direction::Write, buffer, extents, tag: 0 }).unwrap();
-        assert_eq!(at::facts(&*file).unwrap().modified, old);
+        assert_eq!(at::facts(&**file).unwrap().modified, old);
         times.touch();
-        times.tell(&file, true);
-        assert!(at::facts(&*file).unwrap().modified > old);
+        times.tell(file, true);
+        assert!(at::facts(&**file).unwrap().modified > old);
     }
 }

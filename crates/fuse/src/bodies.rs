@@ -15,9 +15,10 @@ use std::time::Instant;
 
 use quire_durable::cache::VolumeId;
 
-use crate::backing::Times;
 use crate::debt::Debt;
+use crate::privileges::Privileges;
 use crate::table::Attached;
+use crate::times::Times;
 use crate::unsynced::Owed;
 
 /// What changes about a body.
@@ -46,6 +47,8 @@ pub struct Body {
     pub writable: bool,
     /// When it was last written.
     pub times: Arc<Times>,
+    /// What running it gives.
+    pub privileges: Arc<Privileges>,
     /// What the next flush owes.
     pub debt: Arc<Debt>,
     is_log: AtomicBool,
@@ -64,6 +67,7 @@ impl Body {
             file: Arc::new(file),
             writable,
             times: Arc::default(),
+            privileges: Arc::default(),
             debt: Arc::new(Debt::new(owed)),
             is_log: AtomicBool::new(false),
             attaching: Mutex::new(()),

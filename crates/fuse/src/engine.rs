@@ -27,6 +27,7 @@ use crate::config::Wrap;
 use crate::error::{Answer, told};
 use crate::graves::{Grave, Graves};
 use crate::home::Home;
+use crate::privileges::Privileges;
 use crate::space::Space;
 use crate::stamps::Stamps;
 use crate::straight::Straight;
@@ -330,6 +331,9 @@ impl Engine {
     /// The cache can't take it.
     pub fn restore(&self, file: File, ino: u64, attached: Attached) -> Result<(), quire_durable::cache::CacheError> {
         let body = Arc::new(Body::new(ino, file, true, Owed::ALL));
+        if let Err(error) = body.privileges.adopt(&body.file) {
+            tracing::warn!(%error, inode = ino, "what running this file gives is not known, and may go when its bytes are brought back");
+        }
         self.attach(&body, attached.volume)?;
         body.state().attached = Some(attached);
         self.bodies.map().insert(ino, body);
@@ -354,10 +358,7 @@ impl Engine {
         }
         let inner = of_file(name, file, Caching::Buffered, Transfers::Threads);
         let inner = self.wrap_slow.as_ref().map_or(Arc::clone(&inner), |wrap| wrap(inner));
-        let device: Arc<dyn Device> = {
-            let (file, times, debt) = (Arc::clone(&body.file), Arc::clone(&body.times), Arc::clone(&body.debt));
-            Arc::new(Backing::new(inner, file, times, debt))
-        };
+        let device: Arc<dyn Device> = Arc::new(Backing::new(inner, body));
         self.cache.attach(&VolumeSpec { id: volume, device, growth: Growth::Grows })
     }
 
@@ -442,6 +443,7 @@ impl Engine {
 
     fn write_to_cache(&self, body: &Body, offset: u64, bytes: &[u8], context: &WriteContext) -> Answer<()> {
         let volume = self.volume_of(body)?;
+        body.privileges.lose(&body.file)?;
         let failed = |error| told(&error, "writing", body.ino);
         self.admit_growth(self.cache.len(volume).map_err(failed)?, offset, bytes.len())?;
         body.times.touch();
@@ -482,6 +484,7 @@ impl Engine {
         }
         match body.volume() {
             Some(volume) => {
+                body.privileges.lose(&body.file)?;
                 body.times.touch();
                 self.cache.set_len(volume, len, context).map_err(|error| told(&error, "cutting", body.ino))?;
             }
@@ -544,6 +547,13 @@ impl Engine {
         match body.volume() {
             Some(volume) => self.cache.len(volume).map_err(|error| told(&error, "sizing", body.ino)),
             None => Ok(body.file.metadata()?.len()),
+        }
+    }
+
+    /// A program has changed what running the file gives.
+    pub fn set_privileges(&self, ino: u64, change: impl FnOnce(&Privileges)) {
+        if let Some(body) = self.bodies.get(ino) {
+            change(&body.privileges);
         }
     }
 

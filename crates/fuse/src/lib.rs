@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod acl;
 mod attr;
 mod backing;
 mod bodies;
@@ -24,6 +25,7 @@ pub mod home;
 mod janitor;
 mod names;
 mod nodes;
+mod privileges;
 mod recovery;
 pub mod report;
 mod serve;
@@ -32,6 +34,7 @@ mod space;
 mod stamps;
 mod straight;
 mod table;
+mod times;
 mod unsynced;
 mod who;
 mod xattrs;

@@ -13,7 +13,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use fuser::{Errno, FileAttr, INodeNo};
 use quire_device::errno;
 use quire_sys::at::{self, Access, Facts, Kind, OnExisting};
+use quire_sys::xattr;
 
+use crate::acl;
 use crate::attr::attr_of;
 use crate::engine::{Engine, Use};
 use crate::error::Answer;
@@ -33,6 +35,8 @@ pub struct Maker {
     pub gid: u32,
     /// Kind and permissions.
     pub mode: u32,
+    /// Permissions that its files don't get, unless their directory says what they get.
+    pub mask: u32,
 }
 
 /// The names below the mount's root.
@@ -166,7 +170,7 @@ impl Names {
     }
 
     /// Makes what was just made belong to its maker, as far as it doesn't. The result is what it is then.
-    fn give(&self, parent: &Node, name: &OsStr, maker: &Maker) -> Answer<(OwnedFd, Facts)> {
+    fn give(&self, parent: &Node, name: &OsStr, maker: &Maker, default: Option<&[u8]>) -> Answer<(OwnedFd, Facts)> {
         let place = self.place(parent, name)?;
         let made = at::facts(&place)?;
         let is_theirs = (made.uid, made.gid) == (maker.uid, maker.gid);
@@ -175,8 +179,16 @@ impl Names {
             at::set_owner(&place, Some(maker.uid), (!inherits).then_some(maker.gid))?;
         }
         let inherited = if made.kind == Kind::Directory { made.permissions & 0o2000 } else { 0 };
-        let permissions = (maker.mode & 0o7777) | inherited;
-        let differs = made.kind != Kind::Link && (made.permissions != permissions || !is_theirs);
+        let permissions = match default {
+            Some(default) => {
+                let access = acl::inherited(default, maker.mode)?;
+                xattr::set(&place, OsStr::new(acl::ACCESS), &access.list, 0)?;
+                access.permissions | (maker.mode & 0o7000)
+            }
+            None => maker.mode & 0o7777 & !maker.mask,
+        };
+        let permissions = permissions | inherited;
+        let differs = made.kind != Kind::Link && (made.permissions != permissions || !is_theirs || default.is_some());
         if differs {
             at::set_permissions(&place, permissions)?;
         }
@@ -184,9 +196,16 @@ impl Names {
         Ok((place, facts))
     }
 
-    /// As [`Names::give`]; takes the name away again if that fails.
-    fn finish(&self, parent: &Node, name: &OsStr, maker: &Maker, is_directory: bool) -> Answer<(OwnedFd, Facts)> {
-        self.give(parent, name, maker).inspect_err(|_| {
+    /// As [`Names::give`], with the directory's default list of access; takes the name away again if that fails.
+    fn finish(
+        &self,
+        parent: &Node,
+        name: &OsStr,
+        maker: &Maker,
+        default: Option<&[u8]>,
+        is_directory: bool,
+    ) -> Answer<(OwnedFd, Facts)> {
+        self.give(parent, name, maker, default).inspect_err(|_| {
             // The first error is the one that counts.
             let _ = at::remove(&parent.place, name, is_directory);
         })
@@ -198,14 +217,16 @@ impl Names {
     /// What the system says.
     pub fn create(&self, parent: u64, name: &OsStr, maker: &Maker, exclusive: bool) -> Answer<(FileAttr, Use)> {
         let dir = self.parent(parent, name)?;
+        let default = acl::default_of(&dir.place)?;
         // Nobody but its owner may use it while that is not its maker.
-        let permissions = if maker.uid == self.uid { maker.mode } else { 0o600 };
+        let is_final = maker.uid == self.uid && default.is_none();
+        let permissions = if is_final { maker.mode & !maker.mask } else { 0o600 };
         let file = match self.with_room(|| Ok(at::create(&dir.place, name, permissions)?)) {
             // Made behind the kernel's back: it is to look the name up, and whether this program may open what it finds.
             Err(error) if error.code() == errno::EEXIST && !exclusive => return Err(Errno::ESTALE),
             result => result?,
         };
-        let (place, facts) = self.finish(&dir, name, maker, false)?;
+        let (place, facts) = self.finish(&dir, name, maker, default.as_deref(), false)?;
         let used = self.engine.adopt(file, facts.ino);
         Ok((self.known(place, facts, parent, name)?, used))
     }
@@ -216,8 +237,9 @@ impl Names {
     /// What the system says.
     pub fn make_node(&self, parent: u64, name: &OsStr, maker: &Maker, rdev: u32) -> Answer<FileAttr> {
         let dir = self.parent(parent, name)?;
-        at::make_node(&dir.place, name, maker.mode, rdev)?;
-        let (place, facts) = self.finish(&dir, name, maker, false)?;
+        let default = acl::default_of(&dir.place)?;
+        at::make_node(&dir.place, name, (maker.mode & !0o7777) | 0o600, rdev)?;
+        let (place, facts) = self.finish(&dir, name, maker, default.as_deref(), false)?;
         self.engine.made(facts.ino);
         self.engine.owe(facts.ino, Owed::NAME);
         self.known(place, facts, parent, name)
@@ -229,8 +251,9 @@ impl Names {
     /// What the system says.
     pub fn make_directory(&self, parent: u64, name: &OsStr, maker: &Maker) -> Answer<FileAttr> {
         let dir = self.parent(parent, name)?;
+        let default = acl::default_of(&dir.place)?;
         at::make_directory(&dir.place, name)?;
-        let (place, facts) = self.finish(&dir, name, maker, true)?;
+        let (place, facts) = self.finish(&dir, name, maker, default.as_deref(), true)?;
         self.known(place, facts, parent, name)
     }
 
@@ -241,7 +264,7 @@ impl Names {
     pub fn make_link(&self, parent: u64, name: &OsStr, target: &OsStr, maker: &Maker) -> Answer<FileAttr> {
         let dir = self.parent(parent, name)?;
         at::make_link(target, &dir.place, name)?;
-        let (place, facts) = self.finish(&dir, name, maker, false)?;
+        let (place, facts) = self.finish(&dir, name, maker, None, false)?;
         self.known(place, facts, parent, name)
     }
 

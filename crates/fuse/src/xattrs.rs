@@ -11,8 +11,9 @@
 use std::ffi::OsStr;
 
 use fuser::Errno;
-use quire_sys::xattr;
+use quire_sys::{at, task, xattr};
 
+use crate::acl;
 use crate::error::Answer;
 use crate::nodes::{Node, ROOT};
 use crate::who::{Hint, Who};
@@ -24,15 +25,33 @@ pub const STATS: &str = "user.quire.stats";
 pub const TRACE: &str = "user.quire.trace";
 /// Hints.
 pub const CRITICAL: &str = "user.quire.critical";
-/// Access control lists are not enforced here, so nobody is led to believe it.
-const ACLS: &str = "system.posix_acl_";
+/// Attributes that only administrators see.
+const TRUSTED: &[u8] = b"trusted.";
+
+/// A new value.
+#[derive(Clone, Copy, Debug)]
+pub struct Wish<'a> {
+    /// Of which attribute.
+    pub name: &'a OsStr,
+    /// What it is to be.
+    pub value: &'a [u8],
+    /// As `setxattr` takes them.
+    pub flags: i32,
+}
+
+/// Who asks.
+#[derive(Clone, Copy, Debug)]
+pub struct Asker {
+    /// The thread.
+    pub thread: u32,
+    /// Its user.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+}
 
 fn is_own(number: u64, name: &OsStr) -> bool {
     number == ROOT && name.as_encoded_bytes().starts_with(OWN.as_bytes())
-}
-
-fn is_acl(name: &OsStr) -> bool {
-    name.as_encoded_bytes().starts_with(ACLS.as_bytes())
 }
 
 /// The value of an attribute. `report` makes the text of a readable one of the mount's own.
@@ -53,9 +72,6 @@ pub fn get(
         }
         return report(name).map(String::into_bytes).ok_or(Errno::ENODATA);
     }
-    if is_acl(name) {
-        return Err(Errno::ENOTSUP);
-    }
     Ok(xattr::get(&node.place, name)?)
 }
 
@@ -63,7 +79,8 @@ pub fn get(
 ///
 /// # Errors
 /// It can't be set; what the system says.
-pub fn set(number: u64, node: &Node, name: &OsStr, value: &[u8], flags: i32, who: &Who) -> Answer<bool> {
+pub fn set(number: u64, node: &Node, wish: &Wish<'_>, asker: &Asker, who: &Who) -> Answer<bool> {
+    let Wish { name, value, flags } = *wish;
     if is_own(number, name) {
         if name != CRITICAL {
             return Err(Errno::EPERM);
@@ -73,21 +90,37 @@ pub fn set(number: u64, node: &Node, name: &OsStr, value: &[u8], flags: i32, who
         hints.iter().for_each(|hint| who.take(hint));
         return Ok(false);
     }
-    if is_acl(name) {
-        return Err(Errno::ENOTSUP);
-    }
     xattr::set(&node.place, name, value, flags)?;
+    if name == acl::ACCESS {
+        strip_group(node, asker)?;
+    }
     Ok(true)
 }
 
-/// Names of a file's attributes, each ended by a zero byte; not the mount's own.
+/// A list of access is like permissions: who sets it and is not in the file's group takes the group's set-id bit away.
+fn strip_group(node: &Node, asker: &Asker) -> Answer<()> {
+    let facts = at::facts(&node.place)?;
+    let is_member = || asker.gid == facts.gid || task::is_in_group(asker.thread, facts.gid);
+    if facts.permissions & 0o2000 != 0 && asker.uid != 0 && !is_member() {
+        at::set_permissions(&node.place, facts.permissions & !0o2000)?;
+    }
+    Ok(())
+}
+
+/// Names of a file's attributes that `asker` may know of, each ended by a zero byte; not the mount's own.
 ///
 /// # Errors
 /// What the system says.
-pub fn list(node: &Node) -> Answer<Vec<u8>> {
+pub fn list(node: &Node, asker: &Asker) -> Answer<Vec<u8>> {
     let all = xattr::list(&node.place)?;
-    let names = all.split_inclusive(|&byte| byte == 0);
-    Ok(names.filter(|name| !name.starts_with(ACLS.as_bytes())).flatten().copied().collect())
+    let names = || all.split_inclusive(|&byte| byte == 0);
+    let is_hidden = |name: &&[u8]| name.starts_with(TRUSTED);
+    // In a namespace of its own an ordinary user may administer, too.
+    let sees_all = || asker.uid == 0 && task::may_administer(asker.thread);
+    if !names().any(|name| is_hidden(&name)) || sees_all() {
+        return Ok(all);
+    }
+    Ok(names().filter(|name| !is_hidden(name)).flatten().copied().collect())
 }
 
 /// Removes an attribute.

@@ -25,6 +25,10 @@ pub mod errno {
     pub const EEXIST: i32 = libc::EEXIST;
     /// Permission denied.
     pub const EACCES: i32 = libc::EACCES;
+    /// There is no such attribute.
+    pub const ENODATA: i32 = libc::ENODATA;
+    /// The file system can't do that.
+    pub const ENOTSUP: i32 = libc::ENOTSUP;
     /// The process may open no more files.
     pub const EMFILE: i32 = libc::EMFILE;
     /// The system may open no more files.

@@ -43,10 +43,26 @@ pub fn user_of(task: u32) -> Option<u32> {
     status_field(task, "Uid")
 }
 
+/// Whether a task is in this group besides its own one. One of which the system tells nothing is not.
+pub fn is_in_group(task: u32, group: u32) -> bool {
+    let groups = status_line(task, "Groups").unwrap_or_default();
+    groups.split_ascii_whitespace().any(|word| word.parse() == Ok(group))
+}
+
+/// Whether a task may do what administrators may (`CAP_SYS_ADMIN`). One of which the system tells nothing may not.
+pub fn may_administer(task: u32) -> bool {
+    const SYS_ADMIN: u32 = 21;
+    let bits = status_line(task, "CapEff").and_then(|text| u64::from_str_radix(text.trim(), 16).ok());
+    bits.is_some_and(|bits| bits >> SYS_ADMIN & 1 != 0)
+}
+
 fn status_field(task: u32, name: &str) -> Option<u32> {
+    status_line(task, name)?.split_ascii_whitespace().next()?.parse().ok()
+}
+
+fn status_line(task: u32, name: &str) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/{task}/status")).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
-    line.split_ascii_whitespace().next()?.parse().ok()
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::to_owned)
 }
 
 /// The title of a process: its arguments, or what it has written over them.

@@ -23,10 +23,11 @@ use crate::engine::Engine;
 use crate::error::Answer;
 use crate::names::{Maker, Names};
 use crate::nodes::Node;
+use crate::privileges::CAPABILITIES;
 use crate::report::{self, About};
 use crate::unsynced::Owed;
 use crate::who::{Caller, Entered, Who, Work};
-use crate::xattrs;
+use crate::xattrs::{self, Asker};
 
 use files::{Files, OpenFile};
 pub use protocol::Protocol;
@@ -157,7 +158,7 @@ impl Server {
         // To become a volume a file is opened once more.
         self.names.with_room(|| self.engine.write(body, write.offset, bytes, &context))?;
         if write.strips {
-            strip(&body.file)?;
+            strip(body)?;
         }
         Ok(bytes.len() as u32)
     }
@@ -201,13 +202,23 @@ impl Server {
             let _entered = self.enter(caller, body, true);
             self.engine.set_len(body, len, &Self::context(&caller, body, false))?;
             if changes.mode.is_none() {
-                strip(&body.file)?;
+                strip(body)?;
             }
         }
         if changes.uid.is_some() || changes.gid.is_some() {
+            if node.kind == Kind::File {
+                // As with every owner's change; the system does so itself, and no late write is to put them back.
+                self.engine.set_privileges(node.ino, |kept| {
+                    kept.set_capabilities(None);
+                    kept.set_permissions(0);
+                });
+            }
             at::set_owner(&node.place, changes.uid, changes.gid)?;
         }
         if let Some(mode) = changes.mode {
+            if node.kind == Kind::File {
+                self.engine.set_privileges(node.ino, |kept| kept.set_permissions(mode));
+            }
             at::set_permissions(&node.place, mode)?;
         }
         if (changes.accessed, changes.modified) != (NewTime::Keep, NewTime::Keep) {
@@ -231,20 +242,27 @@ impl Server {
         })
     }
 
-    fn set_attribute(&self, number: u64, name: &OsStr, value: &[u8], flags: i32) -> Answer<()> {
+    fn set_attribute(&self, number: u64, name: &OsStr, value: &[u8], flags: i32, asker: &Asker) -> Answer<()> {
         let node = self.names.node(number)?;
-        if xattrs::set(number, &node, name, value, flags, &self.who)? {
+        let wish = xattrs::Wish { name, value, flags };
+        if xattrs::set(number, &node, &wish, asker, &self.who)? {
+            if name == CAPABILITIES {
+                self.engine.set_privileges(node.ino, |kept| kept.set_capabilities(Some(value.to_vec())));
+            }
             self.engine.owe(node.ino, Owed::ATTRIBUTES);
         }
         Ok(())
     }
 
-    fn attributes(&self, number: u64) -> Answer<Vec<u8>> {
-        xattrs::list(&self.names.node(number)?)
+    fn attributes(&self, number: u64, asker: &Asker) -> Answer<Vec<u8>> {
+        xattrs::list(&self.names.node(number)?, asker)
     }
 
     fn remove_attribute(&self, number: u64, name: &OsStr) -> Answer<()> {
         let node = self.names.node(number)?;
+        if name == CAPABILITIES {
+            self.engine.set_privileges(node.ino, |kept| kept.set_capabilities(None));
+        }
         xattrs::remove(number, &node, name)?;
         self.engine.owe(node.ino, Owed::ATTRIBUTES);
         Ok(())
@@ -252,13 +270,15 @@ impl Server {
 }
 
 /// Takes the rights away to run a file under its owner's or group's name, as a change by somebody else must.
-fn strip(file: &std::fs::File) -> Answer<()> {
+fn strip(body: &Body) -> Answer<()> {
+    let file = &*body.file;
     let permissions = at::facts(file)?.permissions;
     let mut kept = permissions & !0o4000;
     if permissions & 0o010 != 0 {
         kept &= !0o2000;
     }
     if kept != permissions {
+        body.privileges.set_permissions(kept);
         at::set_permissions(file, kept)?;
     }
     Ok(())

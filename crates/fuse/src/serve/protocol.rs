@@ -21,6 +21,7 @@ use crate::home::FOLDER;
 use crate::names::Maker;
 use crate::nodes::ROOT;
 use crate::serve::{Changes, Server, Write};
+use crate::xattrs::Asker;
 
 /// How long the kernel may believe names and attributes. They change only through it; what it can't know are the space
 /// that a file takes and whatever is done behind its back.
@@ -69,8 +70,14 @@ impl Protocol {
     }
 }
 
-fn maker(request: &Request, mode: u32) -> Maker {
-    Maker { uid: request.uid(), gid: request.gid(), mode }
+fn maker(request: &Request, mode: u32, mask: u32) -> Maker {
+    Maker { uid: request.uid(), gid: request.gid(), mode, mask }
+}
+
+impl Asker {
+    fn of(request: &Request) -> Self {
+        Self { thread: request.pid(), uid: request.uid(), gid: request.gid() }
+    }
 }
 
 fn new_time(time: Option<TimeOrNow>) -> NewTime {
@@ -127,7 +134,9 @@ impl Filesystem for Protocol {
         ] {
             let _ = config.add_capabilities(wish);
         }
-        Ok(())
+        // Without these, access control lists would not hold.
+        let needed = InitFlags::FUSE_POSIX_ACL | InitFlags::FUSE_DONT_MASK;
+        config.add_capabilities(needed).map_err(|_| io::ErrorKind::Unsupported.into())
     }
 
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
@@ -202,16 +211,16 @@ impl Filesystem for Protocol {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _umask: u32,
+        umask: u32,
         rdev: u32,
         reply: ReplyEntry,
     ) {
-        let (name, maker) = (name.to_owned(), maker(request, mode));
+        let (name, maker) = (name.to_owned(), maker(request, mode, umask));
         self.entry(reply, move |server| server.names.make_node(parent.0, &name, &maker, rdev));
     }
 
-    fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, reply: ReplyEntry) {
-        let (name, maker) = (name.to_owned(), maker(request, mode));
+    fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
+        let (name, maker) = (name.to_owned(), maker(request, mode, umask));
         self.entry(reply, move |server| server.names.make_directory(parent.0, &name, &maker));
     }
 
@@ -226,7 +235,7 @@ impl Filesystem for Protocol {
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &std::path::Path, reply: ReplyEntry) {
-        let (name, target, maker) = (name.to_owned(), target.as_os_str().to_owned(), maker(request, 0o777));
+        let (name, target, maker) = (name.to_owned(), target.as_os_str().to_owned(), maker(request, 0o777, 0));
         self.entry(reply, move |server| server.names.make_link(parent.0, &name, &target, &maker));
     }
 
@@ -272,11 +281,11 @@ impl Filesystem for Protocol {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _umask: u32,
+        umask: u32,
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let (name, maker) = (name.to_owned(), maker(request, mode));
+        let (name, maker) = (name.to_owned(), maker(request, mode, umask));
         self.0.who.opens(request.pid());
         self.spread(
             move |server| server.create(parent.0, &name, &maker, OpenFlags(flags)),
@@ -475,7 +484,7 @@ impl Filesystem for Protocol {
 
     fn setxattr(
         &self,
-        _request: &Request,
+        request: &Request,
         number: INodeNo,
         name: &OsStr,
         value: &[u8],
@@ -483,8 +492,8 @@ impl Filesystem for Protocol {
         _position: u32,
         reply: ReplyEmpty,
     ) {
-        let (name, value) = (name.to_owned(), value.to_vec());
-        self.empty(reply, move |server| server.set_attribute(number.0, &name, &value, flags));
+        let (name, value, asker) = (name.to_owned(), value.to_vec(), Asker::of(request));
+        self.empty(reply, move |server| server.set_attribute(number.0, &name, &value, flags, &asker));
     }
 
     fn getxattr(&self, _request: &Request, number: INodeNo, name: &OsStr, room: u32, reply: ReplyXattr) {
@@ -492,8 +501,9 @@ impl Filesystem for Protocol {
         self.sized(reply, room, move |server| server.attribute(number.0, &name));
     }
 
-    fn listxattr(&self, _request: &Request, number: INodeNo, room: u32, reply: ReplyXattr) {
-        self.sized(reply, room, move |server| server.attributes(number.0));
+    fn listxattr(&self, request: &Request, number: INodeNo, room: u32, reply: ReplyXattr) {
+        let asker = Asker::of(request);
+        self.sized(reply, room, move |server| server.attributes(number.0, &asker));
     }
 
     fn removexattr(&self, _request: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
