@@ -113,7 +113,7 @@ pub enum ViewError {
 /// each write announced. Dropping the origin ends the mechanism's hold on the range when its last view is gone too; what
 /// the range holds stays.
 ///
-/// A child that the program forks has a copy of the range as it was, and may read views that live (with [`Mechanism::Scoot`] range
+/// A child that the program forks while no thread writes the range has a copy of it, and may read views that live (with [`Mechanism::Scoot`] range
 /// and views show what the parent writes later, with [`Mechanism::Fork`] views can't be read). The child has no snapshots of its
 /// own: [`Origin::cut`] is refused, [`Origin::prepare_write`] and [`Origin::settle`] do nothing, and what the child drops stays as it
 /// is for the parent. What the child writes may show in its views.

@@ -160,6 +160,8 @@ impl Chain {
             if slot.is_untouched(region) {
                 continue;
             }
+            // As in `Core::copy_ahead`: a child must not get a word without its copy.
+            let _no_fork = NoFork::begin();
             before.note_inherited(region);
             for page in self.core.pages_of(region) {
                 if claim::state(before.word(page)) != State::Unsaved {

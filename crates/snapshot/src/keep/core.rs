@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use quire_sys::fork_lock::NoFork;
+
 use super::locality::{Costs, Hindsight, Locality};
 use super::slot::Slot;
 use super::store::{RUN_BYTES, Store};
@@ -398,7 +400,11 @@ impl Core {
     /// Copies `pages` of `region` ahead of the writers. `false` if no view wants them any more.
     pub(crate) fn copy_ahead(&self, region: usize, pages: Range<usize>) -> bool {
         self.serve(|slot| {
-            self.copy_region(slot, region, pages.clone());
+            {
+                // Writers may hold still for a fork, this thread doesn't: the child must not get a word without its copy.
+                let _no_fork = NoFork::begin();
+                self.copy_region(slot, region, pages.clone());
+            }
             self.await_all(slot, pages);
         })
         .is_some()

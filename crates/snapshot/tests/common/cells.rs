@@ -78,6 +78,11 @@ impl Cells {
         }
     }
 
+    /// Holds the writers for as long as the answer lives.
+    pub fn still(&self) -> impl Drop + '_ {
+        self.gate.write().unwrap()
+    }
+
     /// Holds the writers and cuts.
     pub fn cut(&self) -> Cut {
         let _still = self.gate.write().unwrap();
