@@ -89,6 +89,7 @@ pub unsafe fn read(options: *const quire_options) -> Result<(Options, Wants), Fa
         },
         budget_bytes: Some(options.budget_bytes).filter(|&bytes| bytes > 0),
         keep_bytes: or(options.keep_bytes, usual.keep_bytes),
+        serve_faults: usual.serve_faults,
     };
     let announces = options.flags & QUIRE_ANNOUNCES != 0;
     Ok((settings, Wants { announces, addressable: options.flags & QUIRE_ADDRESSABLE != 0 }))
@@ -156,6 +157,7 @@ mod tests {
             precopy_bytes_per_second: 5,
             budget_bytes: Some(1 << 20),
             keep_bytes: 4096,
+            serve_faults: false,
         };
         assert_eq!((options, wants), (expected, Wants { announces: true, addressable: true }));
         assert_eq!(read_it(|options| options.precopy = 1).unwrap().0.precopy, Precopy::None);

@@ -64,6 +64,30 @@ pub unsafe fn on_bus_error(handler: BusHandler) -> io::Result<()> {
     Ok(())
 }
 
+/// Whether a thread of this process blocks SIGBUS now: a fault kills it, whatever the handlers say. `false` if the system doesn't
+/// tell.
+pub fn is_blocked_somewhere() -> bool {
+    let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return false };
+    let blocked = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("status")).ok());
+    blocked.into_iter().any(|status| blocks(&status, libc::SIGBUS))
+}
+
+/// Blocks every signal in the calling thread, SIGBUS too, as programs do that want signals in one thread only.
+pub fn block_all_here() {
+    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: the first call initialises the set, the second reads it.
+    unsafe {
+        libc::sigfillset(set.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
+    }
+}
+
+fn blocks(status: &str, signal: libc::c_int) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    mask >> (signal - 1) & 1 == 1
+}
+
 /// Puts our function in the place of the one before. May be called in a signal handler.
 fn install() -> io::Result<()> {
     // SAFETY: all zero is a valid `sigaction`.
@@ -232,6 +256,13 @@ mod tests {
             assert!(!STORED.load(Ordering::SeqCst));
         }
     }
+    #[test]
+    fn a_mask_says_which_signals_are_blocked() {
+        let status = "Name:\tquire\nSigPnd:\t00000000ffffffff\nSigBlk:\t0000000000000240\n";
+        assert!(blocks(status, libc::SIGBUS) && blocks(status, libc::SIGUSR1));
+        assert!(!blocks(status, libc::SIGSEGV) && !blocks("Name:\tquire\n", libc::SIGBUS));
+    }
+
     /// What a child does that is sent the signal `times` times before it touches the page at `place`.
     fn send_and_touch(place: *mut u8, times: usize) -> Ending {
         let (_ours, theirs) = socket_pair().unwrap();

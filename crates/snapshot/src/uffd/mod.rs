@@ -8,6 +8,7 @@
 
 mod parts;
 mod registry;
+mod server;
 #[cfg(test)]
 mod tests;
 
@@ -24,6 +25,7 @@ use quire_sys::userfault::{Modes, Userfault, features};
 
 use self::parts::Parts;
 use self::registry::{Handler, Registration};
+use self::server::Server;
 use crate::keep::chain::Chain;
 use crate::keep::core::Core;
 use crate::keep::keeper::{Chores, Keeper};
@@ -43,15 +45,13 @@ const COSTS: Costs =
 const MOST_RUNS: usize = 32;
 /// A huge page is made only where at least this many of its pages are there already.
 const ENOUGH_PAGES: usize = PAGES_PER_REGION / 2;
-/// A huge page is not made where more than this many of its pages may be shared with a child.
-const MOST_SHARED: usize = PAGES_PER_REGION / 8;
 /// So many refusals in a row mean that huge pages can't be had for this range in this epoch.
 const MOST_REFUSALS: u32 = 32;
 
 /// How much of a huge page is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Population {
-    /// All of it, as pages of its own.
+    /// All of it, though some may be the system's page of zeroes.
     Full,
     /// Enough to make one whole by filling holes.
     Holes,
@@ -65,7 +65,9 @@ pub(crate) struct Uffd(Arc<Shared>, #[expect(dead_code, reason = "held")] Lease)
 struct Shared {
     /// Given up first: no handler may find a half-gone mechanism.
     registration: Mutex<Option<Registration>>,
-    fault: Userfault,
+    fault: Arc<Userfault>,
+    /// Serves faults instead of the threads that take them.
+    server: Option<Server>,
     core: Arc<Core>,
     keeper: Arc<Keeper>,
     chain: Chain,
@@ -98,7 +100,9 @@ fn failed(call: &'static str, source: std::io::Error, suggestion: &'static str) 
 
 impl Uffd {
     pub(crate) fn new(span: Span, options: &Options, consumer: Option<Arc<dyn Consumer>>) -> Result<Self, Refused> {
-        let wanted = features::PAGEFAULT_FLAG_WP | features::SIGBUS;
+        // A fault kills a thread that blocks the signal.
+        let is_served = options.serve_faults || signal::is_blocked_somewhere();
+        let wanted = features::PAGEFAULT_FLAG_WP | if is_served { 0 } else { features::SIGBUS };
         let fault = match Userfault::open(wanted | features::WP_UNPOPULATED) {
             Ok(fault) => fault,
             Err(_) => {
@@ -110,6 +114,9 @@ impl Uffd {
         };
         // SAFETY: `on_fault` takes no lock, allocates nothing and returns.
         unsafe { signal::on_bus_error(registry::on_fault) }.map_err(|source| failed("sigaction", source, ""))?;
+        let fault = Arc::new(fault);
+        let server = if is_served { Some(Server::start(&fault)) } else { None };
+        let server = server.transpose().map_err(|source| failed("clone", source, "Raise the limit of threads."))?;
         let parts = Parts::new(span.base(), span.pages());
         let core = Arc::new(Core::new(span, Mechanism::Uffd, options, &COSTS, consumer)?);
         let shared = Arc::new(Shared {
@@ -123,6 +130,7 @@ impl Uffd {
             refusals: AtomicU32::new(0),
             cursor: AtomicUsize::new(0),
             pagemap: Pagemap::open(None).ok(),
+            server,
             fault,
             core,
         });
@@ -193,14 +201,10 @@ impl Shared {
         let Some(count) = self.pagemap.as_ref().and_then(|map| map.read_words(address, words).ok()) else {
             return Population::Full;
         };
-        let present = words[..count].iter().filter(|&&word| Entry::from_word(word).present).count();
-        // A page that was only ever read is the system's page of zeroes, and counts as a hole.
-        let own = words[..count].iter().filter(|&&word| Entry::is_exclusive(word)).count();
-        match () {
-            () if own == pages.len() => Population::Full,
-            // Many present pages that are not its own are shared with a forked child: they would all be copied.
-            () if present >= ENOUGH_PAGES && present - own <= MOST_SHARED => Population::Holes,
-            () => Population::Sparse,
+        match words[..count].iter().filter(|&&word| Entry::from_word(word).present).count() {
+            present if present == pages.len() => Population::Full,
+            present if present >= ENOUGH_PAGES => Population::Holes,
+            _ => Population::Sparse,
         }
     }
 
@@ -208,8 +212,8 @@ impl Shared {
         advise(self.core.span.at(pages.start * PAGE_SIZE), pages.len() * PAGE_SIZE, hint)
     }
 
-    /// Makes a huge page of `pages`, which are all of `part` and were open.
-    fn join(&self, part: usize, pages: &Range<usize>) {
+    /// Makes a huge page of `pages`, which are all of `part` and were open; `false` if the kernel has refused.
+    fn join(&self, part: usize, pages: &Range<usize>) -> bool {
         match self.advise(pages, Hint::Collapse) {
             Ok(()) => {
                 self.parts.note_joined(part);
@@ -220,9 +224,11 @@ impl Shared {
             // nothing. Other errors are for want of memory, or another thread was holding a page.
             Err(error) if error.kind() == std::io::ErrorKind::InvalidInput && self.parts.is_open(pages.start) => {
                 self.refusals.fetch_add(1, Ordering::Relaxed);
+                return false;
             }
             Err(_) => {}
         }
+        true
     }
 }
 
@@ -231,6 +237,7 @@ impl Drop for Shared {
         let registration = self.registration.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if self.keeper.is_forked() {
             // The descriptor is the parent's, whose pages stay protected.
+            std::mem::forget(self.server.take());
             return registration.into_iter().for_each(Registration::abandon);
         }
         self.keeper.stop();
@@ -290,8 +297,8 @@ impl Chores for Shared {
         let pages = self.parts.pages_of(part);
         let population = self.population(&pages);
         // Filling holes takes memory, so it is done only where the last try was a success.
-        let fills = population == Population::Holes && self.refusals.load(Ordering::Relaxed) == 0;
-        if population != Population::Full && !fills {
+        let fills = self.refusals.load(Ordering::Relaxed) == 0;
+        if population == Population::Sparse || population == Population::Holes && !fills {
             return true;
         }
         {
@@ -301,8 +308,9 @@ impl Chores for Shared {
             }
             self.lift(&pages);
         }
-        // The kernel joins no part of a guarded range that has holes. A cut in between makes this fail, and joining too.
-        if !fills || self.advise(&pages, Hint::PopulateWrite).is_ok() {
+        let is_done = population == Population::Full && self.join(part, &pages);
+        // The kernel joins no part of a guarded range that has holes, or pages of zeroes. A cut in between makes filling them fail.
+        if !is_done && fills && self.advise(&pages, Hint::PopulateWrite).is_ok() {
             self.join(part, &pages);
         }
         true
