@@ -57,7 +57,7 @@ fn sync_of(sync: AppendSync) -> Sync {
 }
 
 impl Journal {
-    /// Begins to log, from record `next_sequence` on.
+    /// Begins to log, from record `next_sequence` on. A log that isn't in force yet takes records before it has a file.
     ///
     /// # Errors
     /// The device or the system refuses.
@@ -68,6 +68,8 @@ impl Journal {
         next_sequence: u64,
         waker: Option<Arc<Waker>>,
     ) -> Result<Self, LogError> {
+        // While the server runs nobody is to wait for the device.
+        let begin = if identity.in_force { Log::start } else { Log::begin };
         let options = LogOptions {
             segment_bytes: config.log_segment_bytes,
             most_spares: MOST_SPARES,
@@ -81,7 +83,7 @@ impl Journal {
                 let _ = waker.wake();
             }
         };
-        let log = Log::start(directory, options, identity, next_sequence, Box::new(notify))?;
+        let log = begin(directory, options, identity, next_sequence, Box::new(notify))?;
         let awaited_epoch = (!identity.in_force).then_some(identity.base_epoch);
         let directory = directory.path_of("");
         Ok(Self { log, awaited_epoch, wrote: false, retried: None, directory, delayed: 0, behind: false })
@@ -161,6 +163,11 @@ impl Journal {
     pub fn commit(&mut self) {
         self.close();
         self.log.commit();
+    }
+
+    /// Whether the log could not be begun at all.
+    pub fn never_began(&self) -> bool {
+        self.log.failure().is_some() && !self.log.has_begun()
     }
 
     /// Whether every record was handed over.

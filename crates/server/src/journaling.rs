@@ -68,11 +68,17 @@ pub fn start(store: &mut Store, state: &mut ServerState) -> Result<(), String> {
     begin(store, state, true)
 }
 
-/// Begins to log while the server runs; the log comes in force with the next image, which is taken as soon as possible.
+/// Begins to log while the server runs; the log comes in force with the next image, which is taken as soon as possible. Its
+/// first file is made meanwhile, which nobody waits for; if it can't be made, logging is switched off again.
 ///
 /// # Errors
 /// In words for the client.
 pub fn switch_on(store: &mut Store, state: &mut ServerState) -> Result<(), String> {
+    let directory = directory(&state.config, state.hooks.log_directory.as_ref());
+    // The files are made by another thread, too late to refuse the setting; this can be known now.
+    if directory.free_bytes().is_some_and(|free| free < state.config.log_segment_bytes) {
+        return Err(format!("{} has no room for a segment of the log", directory.path_of("")));
+    }
     begin(store, state, false)
 }
 
@@ -191,11 +197,25 @@ fn most_bytes(config: &Config) -> u64 {
 }
 
 /// What is looked after from time to time.
-pub fn tick(state: &mut ServerState) {
+pub fn tick(store: &mut Store, state: &mut ServerState) {
     if let Some(journal) = &mut state.journal {
         journal.retry_files();
+        if journal.never_began() {
+            give_up(store, state);
+        }
     }
     judge(state);
+}
+
+/// A log that was switched on could not be begun: the server goes on without it, as before.
+#[cold]
+fn give_up(store: &mut Store, state: &mut ServerState) {
+    let failure = state.journal.as_ref().and_then(|journal| journal.failure().map(ToString::to_string));
+    let reason = failure.unwrap_or_default();
+    tracing::error!(reason, "the log can't be begun: appendonly is off again");
+    switch_off(store, state);
+    state.config.appendonly = false;
+    state.journal_state.last_error = reason;
 }
 
 /// Whether the log's files are as large as they may be, so that writes wait for an image.

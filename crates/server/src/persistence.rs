@@ -159,7 +159,7 @@ pub fn poll(store: &mut Store, state: &mut ServerState) {
 /// Looks for the end of a save, and whether one is due.
 pub fn tick(store: &mut Store, state: &mut ServerState) {
     poll(store, state);
-    journaling::tick(state);
+    journaling::tick(store, state);
     judge_writes(state);
     if state.ended || !may_begin(store, state) {
         return;

@@ -346,6 +346,37 @@ fn logging_can_be_switched_on_and_off() {
 }
 
 #[test]
+fn switching_logging_on_waits_for_no_device() {
+    let (server, gate, dir) = gated(&[("appendfsync", "everysec"), ("log-segment-bytes", "1mb")]);
+    let mut client = server.client();
+    gate.close();
+    assert_eq!(client.text("CONFIG SET appendonly yes"), "OK");
+    assert_eq!((client.text("SET during 1"), client.text("GET during")), ("OK".into(), "1".into()));
+    assert_eq!(client.info("aof_enabled"), "1");
+    gate.await_waiting();
+    gate.open();
+    eventually("the log is in force", || client.info("aof_pending_rewrite") == "0");
+    assert_eq!(client.text("SET later 2"), "OK");
+    eventually("all is durable", || client.info("aof_pending_bio_fsync") == "0");
+    assert_eq!(client.info("log_segments"), "1");
+    drop((client, server, gate, dir));
+}
+
+#[test]
+fn a_log_that_can_not_be_begun_is_switched_off_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let full = vec![(Trigger::From(Action::Allocate, 0), Fault::Error(errno::ENOSPC))];
+    let directory: Arc<dyn Directory> = Arc::new(Faulty::new(Arc::new(Memory::new()), full));
+    let server = start_logging(dir.path(), &[("log-segment-bytes", "1mb")], Arc::clone(&directory));
+    let mut client = server.client();
+    client.text("CONFIG SET appendonly yes");
+    eventually("it is off again", || client.info("aof_enabled") == "0");
+    assert!(client.info("log_last_error").contains("error 28"), "{}", client.info("log_last_error"));
+    assert_eq!(client.call("CONFIG GET appendonly").items()[1].text(), "no");
+    assert_eq!((client.text("SET a 1"), directory.list().unwrap()), ("OK".into(), vec![]));
+}
+
+#[test]
 fn an_image_makes_the_log_before_it_unnecessary() {
     let server = start(ALWAYS);
     let mut client = server.client();

@@ -27,12 +27,15 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
-    /// Segments that are full, and the one that is written to.
-    pub(crate) fn new(closed: Vec<Used>, device: &Arc<dyn Device>, meta: SegmentMeta, ordinary_bytes: u64) -> Self {
-        let (current_bytes, in_force) = (meta.segment_bytes, meta.in_force);
-        let mut chain = Self { closed, current_bytes, ordinary_bytes, in_force, pending: Vec::new() };
-        chain.enter(device, meta);
-        chain
+    /// No segments yet.
+    pub(crate) fn new(in_force: bool, ordinary_bytes: u64) -> Self {
+        Self { closed: Vec::new(), current_bytes: 0, ordinary_bytes, in_force, pending: Vec::new() }
+    }
+
+    /// The first segment is begun, behind those that are full. True if it must be marked now.
+    pub(crate) fn begin(&mut self, mut closed: Vec<Used>, device: &Arc<dyn Device>, meta: SegmentMeta) -> bool {
+        self.closed.append(&mut closed);
+        self.enter(device, meta)
     }
 
     pub(crate) fn is_in_force(&self) -> bool {

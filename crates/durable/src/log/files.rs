@@ -46,15 +46,26 @@ impl Files {
     }
 }
 
+/// Takes files that hold nothing into the stock, and removes those that never became spares.
+pub(crate) fn adopt(stock: &Mutex<Stock>, directory: &dyn Directory, survey: &Survey) -> Result<(), LogError> {
+    let leftovers = survey.leftovers();
+    for name in &leftovers {
+        directory.remove(name)?;
+    }
+    if !leftovers.is_empty() {
+        directory.sync()?;
+    }
+    for (name, index) in survey.spares.iter().filter_map(|name| Some((name, index_of(name)?))) {
+        let device = directory.open_to_write(name)?;
+        let bytes = device.len()?;
+        lock(stock).give(Used { index, device, bytes, last_sequence: 0 })?;
+    }
+    Ok(())
+}
+
 impl Orders {
-    /// Takes files that hold nothing into the stock.
-    pub(crate) fn adopt(&self, directory: &dyn Directory, names: &[String]) -> Result<(), LogError> {
-        for (name, index) in names.iter().filter_map(|name| Some((name, index_of(name)?))) {
-            let device = directory.open_to_write(name)?;
-            let bytes = device.len()?;
-            lock(&self.stock).give(Used { index, device, bytes, last_sequence: 0 })?;
-        }
-        Ok(())
+    pub(crate) fn stock(&self) -> Arc<Mutex<Stock>> {
+        Arc::clone(&self.stock)
     }
 
     /// Does what is asked for until nobody can ask any more.

@@ -7,14 +7,15 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use quire_device::{DeviceError, Directory};
 
+use super::chain::Chain;
 use super::error::LogError;
-use super::files::{Files, older};
+use super::files::{Files, adopt, older};
 use super::record::Batch;
 use super::shared::{KEPT_BYTES, LogStats, Notify, Shared, Sync};
 use super::supply::{Ahead, Job, lock};
@@ -54,6 +55,8 @@ pub struct Log {
     jobs: Option<Sender<Job>>,
     ahead: Arc<Ahead>,
     threads: Vec<JoinHandle<()>>,
+    /// Ends, with a word or without, when it is known whether there is a segment.
+    begun: Receiver<()>,
     batch: Batch,
     /// The last record that was added.
     appended: u64,
@@ -61,12 +64,30 @@ pub struct Log {
 }
 
 impl Log {
-    /// Begins a segment for the records from `next_sequence` on. Older segments stay until an image covers them. `notify` is
-    /// called from another thread.
+    /// Begins a segment for the records from `next_sequence` on, and returns when it is durable. Older segments stay until an
+    /// image covers them. `notify` is called from another thread.
     ///
     /// # Errors
     /// The device or the system refuses, or there are segments that this log doesn't continue.
     pub fn start(
+        directory: &Arc<dyn Directory>,
+        options: LogOptions,
+        identity: Identity,
+        next_sequence: u64,
+        notify: Notify,
+    ) -> Result<Self, LogError> {
+        let log = Self::begin(directory, options, identity, next_sequence, notify)?;
+        // A thread that has panicked has told so.
+        let _ = log.begun.recv();
+        log.failure().cloned().map_or(Ok(log), Err)
+    }
+
+    /// The same, and doesn't wait for the device: records are taken at once, and written when the segment is there. If it
+    /// can't be made the log has failed, and [`Log::has_begun`] says no.
+    ///
+    /// # Errors
+    /// The system refuses, or there are segments that this log doesn't continue.
+    pub fn begin(
         directory: &Arc<dyn Directory>,
         options: LogOptions,
         identity: Identity,
@@ -79,20 +100,38 @@ impl Log {
             let (file, found) = (last.path().to_owned(), last.meta.first_sequence);
             return Err(LogError::OtherHistory { file, found, next: next_sequence });
         }
-        drop_leftovers(&**directory, &survey)?;
         let Files { supply, jobs, orders, ahead } =
             Files::new(directory, options.segment_bytes, options.most_spares, survey.highest_index);
-        orders.adopt(&**directory, &survey.spares)?;
-        let closed = older(&**directory, &survey, next_sequence)?;
-        let mut writer = Writer::new(supply, identity, next_sequence, closed)?;
-        let shared = Arc::new(Shared::new(&writer, options.sync, notify));
+        let chain = Chain::new(identity.in_force, options.segment_bytes);
+        let shared = Arc::new(Shared::new(next_sequence, chain, options.sync, notify));
         let (writes, looks_after) = (Arc::clone(&shared), Arc::clone(&shared));
+        let (directory, stock, (tell, begun)) = (Arc::clone(directory), orders.stock(), channel());
+        let write = move || {
+            let first = || {
+                adopt(&stock, &*directory, &survey)?;
+                let closed = older(&*directory, &survey, next_sequence)?;
+                Writer::new(supply, identity, next_sequence, closed, Arc::clone(&writes.chain))
+            };
+            let mut writer = match first() {
+                Ok(writer) => writer,
+                Err(error) => return writes.fail(error),
+            };
+            writes.begin(&writer);
+            // Only who waits for it has the other end.
+            let _ = tell.send(());
+            writes.work(&mut writer);
+        };
         let threads = vec![
-            spawn("quire-log", &shared, move || writes.work(&mut writer))?,
+            spawn("quire-log", &shared, write)?,
             spawn("quire-log-files", &shared, move || orders.carry_out(&looks_after))?,
         ];
         let appended = next_sequence - 1;
-        Ok(Self { shared, jobs: Some(jobs), ahead, threads, batch: Batch::default(), appended, options })
+        Ok(Self { shared, jobs: Some(jobs), ahead, threads, begun, batch: Batch::default(), appended, options })
+    }
+
+    /// Whether there is a segment to write to.
+    pub fn has_begun(&self) -> bool {
+        self.shared.begun.load(Ordering::Acquire)
     }
 
     /// Adds a command to the record that is open, or opens one of the time `now_ms`. The words go in by [`Log::word`].
@@ -314,18 +353,6 @@ impl std::fmt::Debug for Log {
             .field("durable", &self.durable())
             .finish_non_exhaustive()
     }
-}
-
-/// Removes files of no use.
-fn drop_leftovers(directory: &dyn Directory, survey: &Survey) -> Result<(), LogError> {
-    let names = survey.leftovers();
-    for name in &names {
-        directory.remove(name)?;
-    }
-    if !names.is_empty() {
-        directory.sync()?;
-    }
-    Ok(())
 }
 
 fn spawn(name: &str, shared: &Arc<Shared>, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, LogError> {

@@ -102,6 +102,8 @@ pub(crate) struct Shared {
     /// Images that the thread which looks after files hasn't heard of yet.
     pub(crate) covering: AtomicU64,
     failed: OnceLock<LogError>,
+    /// There is a segment to write to.
+    pub(crate) begun: AtomicBool,
     pub(crate) stats: Mutex<LogStats>,
     notify: Notify,
     wanted: AtomicBool,
@@ -115,7 +117,8 @@ enum Work {
 }
 
 impl Shared {
-    pub(crate) fn new(writer: &Writer, sync: Sync, notify: Notify) -> Self {
+    /// Before anything is written; the next record is `next_sequence`.
+    pub(crate) fn new(next_sequence: u64, chain: Chain, sync: Sync, notify: Notify) -> Self {
         let queue = Queue {
             bytes: Vec::new(),
             since: None,
@@ -127,23 +130,28 @@ impl Shared {
             unflushed_since: None,
             quiet_since: None,
         };
-        let shared = Self {
+        Self {
             queue: Mutex::new(queue),
             wake: Condvar::new(),
             roused: AtomicU64::new(0),
-            durable: AtomicU64::new(writer.durable),
-            written: AtomicU64::new(writer.written),
+            durable: AtomicU64::new(next_sequence - 1),
+            written: AtomicU64::new(next_sequence - 1),
             bounded_bytes: AtomicU64::new(0),
-            chain: Arc::clone(&writer.chain),
+            chain: Arc::new(Mutex::new(chain)),
             tail_bytes: AtomicU64::new(0),
             covering: AtomicU64::new(0),
             failed: OnceLock::new(),
+            begun: AtomicBool::new(false),
             stats: Mutex::default(),
             notify,
             wanted: AtomicBool::new(false),
-        };
-        shared.publish(writer);
-        shared
+        }
+    }
+
+    /// There is a segment to write to.
+    pub(crate) fn begin(&self, writer: &Writer) {
+        self.publish(writer);
+        self.begun.store(true, Ordering::Release);
     }
 
     pub(crate) fn failure(&self) -> Option<&LogError> {

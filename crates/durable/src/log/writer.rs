@@ -65,6 +65,7 @@ impl Writer {
         identity: Identity,
         first_sequence: u64,
         closed: Vec<Used>,
+        chain: Arc<Mutex<Chain>>,
     ) -> Result<Self, LogError> {
         let fresh = supply.next(0)?;
         let device = fresh.device;
@@ -79,10 +80,14 @@ impl Writer {
         };
         let salt = write_header(&*device, &meta)?;
         let staging = buffer(device.name(), STAGING_BYTES)?;
-        let chain = Chain::new(closed, &device, meta, supply.segment_bytes);
+        let unmarked = lock(&chain).begin(closed, &device, meta);
+        if unmarked {
+            // The image that was waited for was faster.
+            mark_in_force(&*device, &meta)?;
+        }
         Ok(Self {
             supply,
-            chain: Arc::new(Mutex::new(chain)),
+            chain,
             current: Current { device, meta, salt },
             transfer: Transfer { direction: Direction::Write, buffer: staging, extents: Vec::new(), tag: 0 },
             staged_at: DATA_OFFSET,
