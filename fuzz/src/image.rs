@@ -34,7 +34,12 @@ pub fn run(data: &[u8]) {
     }
     let memory = Memory::new();
     memory.put(NAME, &bytes);
-    let Ok(image) = Image::open(&memory, NAME) else { return };
+    let whole = Image::open(&memory, NAME);
+    let Ok((image, damage)) = Image::open_damaged(&memory, NAME) else {
+        assert!(whole.is_err(), "a sound image can be used");
+        return;
+    };
+    assert_eq!(whole.is_err(), damage.is_some());
     let _ = image.info();
     let _ = image.verify(|_, _| {});
     let barrier = BarrierConfig { budget_bytes: 1 << 20 };

@@ -24,7 +24,7 @@ use crate::table::Table;
 const SPILL_BELOW: u32 = 8;
 
 /// How to dump.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct DumpOptions {
     /// Bytes of one write.
     pub write_bytes: usize,
@@ -33,11 +33,13 @@ pub struct DumpOptions {
     /// By how many nice values the dumping thread runs behind until the writer has to wait for it, where the system would
     /// allow to raise it again then. `None` leaves it alone.
     pub nice: Option<i32>,
+    /// The image that the new one replaces is to be kept under this name.
+    pub keep_replaced_as: Option<String>,
 }
 
 impl Default for DumpOptions {
     fn default() -> Self {
-        Self { write_bytes: 1 << 20, buffers: 6, nice: None }
+        Self { write_bytes: 1 << 20, buffers: 6, nice: None, keep_replaced_as: None }
     }
 }
 
@@ -141,6 +143,9 @@ impl Dump<'_> {
             return Err(DumpError::Cancelled { file: self.path() });
         }
         self.progress.enter(Phase::Publish);
+        if let Some(kept) = &self.options.keep_replaced_as {
+            self.keep_replaced(kept)?;
+        }
         let replaced = Replaced { _device: self.directory.open(self.name).ok() };
         temporary.publish(self.name).map_err(|error| self.failed(error))?;
         self.directory.sync().map_err(|source| DumpError::NotDurable { file: self.path(), source })?;
@@ -161,6 +166,21 @@ impl Dump<'_> {
 
     fn path(&self) -> String {
         self.directory.path_of(self.name)
+    }
+
+    /// Gives the previous image a second name, which is durable when the new one's is: the directory is flushed once.
+    fn keep_replaced(&self, kept: &str) -> Result<(), DumpError> {
+        match self.directory.link(self.name, kept) {
+            Ok(()) => {
+                tracing::warn!(
+                    file = self.directory.path_of(kept),
+                    "the image that is replaced is kept under this name"
+                );
+                Ok(())
+            }
+            Err(error) if error.is_missing() => Ok(()),
+            Err(error) => Err(self.failed(error)),
+        }
     }
 
     fn failed(&self, source: DeviceError) -> DumpError {

@@ -41,12 +41,12 @@ pub enum ImageError {
         file: String,
     },
     /// The file is something else.
-    #[error("{file} is not a Quire image: it starts with {found:02x?}")]
+    #[error("{file} is not a Quire image{}", foreign(found))]
     Foreign {
         /// Path of the image.
         file: String,
         /// Its first bytes.
-        found: [u8; 8],
+        found: [u8; 16],
     },
     /// The image was written in another version of the format.
     #[error("{file} is an image of format version {found}, this program reads version {known} (header, byte 8)")]
@@ -116,9 +116,24 @@ pub enum ImageError {
 }
 
 impl ImageError {
-    /// Whether the bytes of the image are at fault, rather than the device or this machine.
+    /// Whether the bytes of an image are at fault, rather than the device, this machine, or the choice of the file.
     pub fn is_damage(&self) -> bool {
-        matches!(self, Self::Damaged { .. } | Self::Foreign { .. } | Self::Version { .. })
+        matches!(self, Self::Damaged { .. })
+    }
+}
+
+/// What a file that is no image is, by its first bytes.
+fn foreign(found: &[u8; 16]) -> String {
+    match found {
+        [b'R', b'E', b'D', b'I', b'S', version @ .., _, _, _, _, _, _, _] if version.iter().all(u8::is_ascii_digit) => {
+            format!(", but a Redis RDB file (REDIS{})", String::from_utf8_lossy(version))
+        }
+        [b'*', b'0'..=b'9', ..] => ", but an append-only file of Redis".into(),
+        [b'f', b'i', b'l', b'e', b' ', ..] => ", but perhaps the manifest of an append-only file of Redis".into(),
+        [0x1f, 0x8b, ..] => ", but compressed by gzip".into(),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => ", but compressed by zstd".into(),
+        [0xfd, b'7', b'z', b'X', b'Z', ..] => ", but compressed by xz".into(),
+        _ => format!(": it starts with {:02x?}", &found[..8]),
     }
 }
 
@@ -153,4 +168,23 @@ pub enum DumpError {
 /// A device error for memory that the system refused.
 pub(crate) fn no_buffers(file: &str) -> DeviceError {
     DeviceError::new(Action::Buffers, file, &std::io::ErrorKind::OutOfMemory.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn foreign_files_are_called_by_their_name() {
+        for (start, name) in [
+            (&b"REDIS0011\xfa\tredis-v"[..], ", but a Redis RDB file (REDIS0011)"),
+            (b"*2\r\n$6\r\nSELECT\r\n", "append-only file of Redis"),
+            (b"\x1f\x8b\x08\0\0\0\0\0\0\0\0\0\0\0\0\0", "gzip"),
+            (b"REDISTRIBUTED....", "it starts with [52, 45, 44"),
+        ] {
+            let found = start[..16].try_into().unwrap();
+            let text = ImageError::Foreign { file: "dump".into(), found }.to_string();
+            assert!(text.starts_with("dump is not a Quire image") && text.contains(name), "{text}");
+        }
+    }
 }

@@ -168,6 +168,11 @@ impl Header {
         checksum(&self.as_bytes()[..std::mem::offset_of!(Self, checksum)])
     }
 
+    /// Whether [`Header::checksum`] is what it should be.
+    pub fn is_sound(&self) -> bool {
+        self.checksum.get() == self.own_checksum()
+    }
+
     /// What the writer said.
     pub fn meta(&self) -> ImageMeta {
         ImageMeta {

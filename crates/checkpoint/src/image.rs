@@ -15,9 +15,9 @@ use crate::table::Table;
 
 /// An image whose header, table and footer are sound.
 pub struct Image {
-    device: Arc<dyn Device>,
-    header: Header,
-    table: Table,
+    pub(crate) device: Arc<dyn Device>,
+    pub(crate) header: Header,
+    pub(crate) table: Table,
 }
 
 /// What an image says of itself.
@@ -130,8 +130,8 @@ impl Image {
 }
 
 /// A file whose parts are being read and checked.
-struct Reading<'a> {
-    device: &'a dyn Device,
+pub(crate) struct Reading<'a> {
+    pub(crate) device: &'a dyn Device,
 }
 
 impl Reading<'_> {
@@ -152,23 +152,30 @@ impl Reading<'_> {
         Ok(bytes)
     }
 
-    fn header(&self) -> Result<Header, ImageError> {
+    pub(crate) fn header(&self) -> Result<Header, ImageError> {
         let mut bytes = vec![0; PAGE_SIZE];
         let read = self.read_some(Part::Header, 0, &mut bytes)?;
         let header = Header::read_from_bytes(&bytes).expect("a header is a page");
-        if header.magic != MAGIC {
+        let is_empty = bytes.iter().all(|&byte| byte == 0);
+        if header.magic != MAGIC && !is_empty && !(Header { magic: MAGIC, ..header }).is_sound() {
             let file = self.device.name().to_owned();
-            return Err(ImageError::Foreign { file, found: header.magic });
+            let mut found = [0; 16];
+            found.copy_from_slice(&bytes[..16]);
+            return Err(ImageError::Foreign { file, found });
         }
         if read < PAGE_SIZE {
             return Err(self.damaged(Part::Header, read as u64, "the file ends here".into()));
         }
-        if header.version.get() != VERSION {
+        if header.magic != MAGIC {
+            return Err(self.damaged(Part::Header, 0, "its first bytes are not what was written".into()));
+        }
+        // A later version may have its checksum elsewhere. What would be sound as this version is damaged in this field.
+        if header.version.get() != VERSION && !(Header { version: VERSION.into(), ..header }).is_sound() {
             let file = self.device.name().to_owned();
             return Err(ImageError::Version { file, found: header.version.get(), known: VERSION });
         }
         let wrong = |offset: u64, what: String| Err(self.damaged(Part::Header, offset, what));
-        if header.checksum.get() != header.own_checksum() {
+        if !header.is_sound() {
             return wrong(4088, "the header's checksum doesn't fit its bytes".into());
         }
         if header.page_bytes.get() as usize != PAGE_SIZE {
@@ -189,8 +196,8 @@ impl Reading<'_> {
         Ok(header)
     }
 
-    fn footer(&self, layout: Layout, header: &Header) -> Result<Footer, ImageError> {
-        let start = layout.footer_offset();
+    /// A footer at `start` that agrees with itself.
+    pub(crate) fn footer_at(&self, start: u64) -> Result<Footer, ImageError> {
         let bytes = self.read(Part::Footer, start, PAGE_SIZE)?;
         let footer = Footer::read_from_bytes(&bytes).expect("a footer is a page");
         let wrong = |offset: u64, what: &str| Err(self.damaged(Part::Footer, start + offset, what.into()));
@@ -200,6 +207,13 @@ impl Reading<'_> {
         if footer.checksum.get() != footer.own_checksum() {
             return wrong(4080, "the footer's checksum doesn't fit its bytes");
         }
+        Ok(footer)
+    }
+
+    pub(crate) fn footer(&self, layout: Layout, header: &Header) -> Result<Footer, ImageError> {
+        let start = layout.footer_offset();
+        let footer = self.footer_at(start)?;
+        let wrong = |offset: u64, what: &str| Err(self.damaged(Part::Footer, start + offset, what.into()));
         if footer.table_offset.get() != layout.table_offset() {
             return wrong(0, "the table is said to lie elsewhere");
         }
@@ -215,7 +229,7 @@ impl Reading<'_> {
         Ok(footer)
     }
 
-    fn table(&self, layout: Layout, footer: &Footer) -> Result<Table, ImageError> {
+    pub(crate) fn table(&self, layout: Layout, footer: &Footer) -> Result<Table, ImageError> {
         let start = layout.table_offset();
         let bytes = self.read(Part::Table, start, layout.table_bytes())?;
         if checksum(&bytes) != footer.table_checksum.get() {

@@ -4,7 +4,8 @@
 //! file maps straight back. The format is in `docs/format.md` and in [`format`](mod@format).
 //!
 //! - [`dump()`] writes a snapshot beside the previous image and publishes it by a rename.
-//! - [`Image::open`] checks everything but the data; [`Image::verify`] checks the data too.
+//! - [`Image::open`] checks everything but the data; [`Image::verify`] checks the data too;
+//!   [`Image::open_damaged`] makes the best of what is left of an image.
 //! - [`load()`] reads all into memory; [`map()`] maps the file, serves at once and replaces the mapping
 //!   by verified memory in the background.
 //!
@@ -23,6 +24,7 @@ mod pages;
 mod progress;
 mod publish;
 mod regions;
+mod salvage;
 mod table;
 mod verify;
 

@@ -50,6 +50,8 @@ pub struct RestoreStatus {
     pub staged: u32,
     /// Regions exchanged.
     pub adopted: u32,
+    /// Regions that are used although they are damaged.
+    pub damaged: u32,
     /// What ended it early.
     pub failed: Option<ImageError>,
     /// Every region has been exchanged.
@@ -59,6 +61,7 @@ pub struct RestoreStatus {
 #[derive(Default)]
 struct Shared {
     staged: AtomicU32,
+    damaged: AtomicU32,
     stop: AtomicBool,
     failed: Mutex<Option<ImageError>>,
 }
@@ -162,6 +165,7 @@ impl Restore {
             regions_total: self.regions_total,
             staged,
             adopted: self.adopted,
+            damaged: self.shared.damaged.load(Ordering::Relaxed),
             failed,
             done: self.adopted == self.regions_total,
         }
@@ -212,6 +216,8 @@ impl Stager {
             match read.damage {
                 Some(error) if self.accept_damaged => {
                     tracing::warn!(%error, "used all the same, as it was told to");
+                    // Seen by whoever sees the region staged.
+                    self.shared.damaged.fetch_add(1, Ordering::Relaxed);
                 }
                 Some(error) => return Err(error),
                 None => {}

@@ -15,12 +15,25 @@ pub(crate) struct Table {
     layout: Layout,
     present: Vec<u64>,
     sums: Vec<u64>,
+    /// The checksums are lost.
+    sumless: bool,
 }
 
 impl Table {
     /// A table of no present pages.
     pub(crate) fn new(layout: Layout) -> Self {
-        Self { layout, present: vec![0; layout.present_words()], sums: vec![0; layout.region_count() as usize] }
+        let (present, sums) = (vec![0; layout.present_words()], vec![0; layout.region_count() as usize]);
+        Self { layout, present, sums, sumless: false }
+    }
+
+    /// A table of no present pages, whose regions can't be checked.
+    pub(crate) fn without_sums(layout: Layout) -> Self {
+        Self { sumless: true, ..Self::new(layout) }
+    }
+
+    /// Whether regions can be checked.
+    pub(crate) fn has_sums(&self) -> bool {
+        !self.sumless
     }
 
     /// Notes that `page`, whose checksum is `sum`, is in the image.
@@ -127,7 +140,7 @@ impl Table {
         if padding.iter().any(|&byte| byte != 0) {
             return Err((8 * (words + regions) as u64, "bytes behind the checksums are not zero".into()));
         }
-        let table = Self { layout, present, sums };
+        let table = Self { layout, present, sums, sumless: false };
         for region in 0..layout.region_count() {
             if table.present_in(region) == 0 && table.sum(region) != 0 {
                 let offset = 8 * (words as u64 + u64::from(region));

@@ -19,7 +19,8 @@ fn opened(bytes: &[u8]) -> Result<Image, ImageError> {
 fn refused(bytes: &[u8]) -> ImageError {
     let error = opened(bytes).expect_err("the image was accepted");
     assert!(error.to_string().contains(&Memory::new().path_of(NAME)), "{error}");
-    assert!(error.is_damage(), "{error}");
+    let is_other = matches!(error, ImageError::Foreign { .. } | ImageError::Version { .. });
+    assert!(error.is_damage() != is_other, "{error}");
     error
 }
 
@@ -153,7 +154,7 @@ fn a_file_cut_short_anywhere_is_told_with_the_byte_where_it_ends() {
 
 #[test]
 fn what_is_no_image_is_called_foreign() {
-    for bytes in [&b""[..], b"QUIRE", b"REDIS0010 and more", &[0; 10_000]] {
+    for bytes in [&b"QUIRE"[..], b"REDIS0010 and more", b"*2\r\n$6\r\nSELECT\r\n"] {
         let error = refused(bytes);
         assert!(matches!(error, ImageError::Foreign { .. }), "{error}");
         assert!(error.to_string().contains("is not a Quire image"), "{error}");
@@ -182,12 +183,74 @@ fn sealed_footer(mut bytes: Vec<u8>, change: impl FnOnce(&mut Footer)) -> Vec<u8
 #[test]
 fn another_version_is_told_whatever_else_is_in_the_file() {
     let (_, bytes, _) = saved(SMALL);
-    for unsealed in [true, false] {
-        let mut future = if unsealed { bytes.clone() } else { resealed(|header| header.version = 9.into()) };
-        future[8] = 9;
+    // Its checksum may be anything.
+    for checksum in [0, 1] {
+        let mut future = resealed(|header| header.version = 9.into());
+        future[4090] ^= checksum;
         let error = refused(&future);
         assert!(matches!(error, ImageError::Version { found: 9, known: 1, .. }), "{error}");
         assert!(error.to_string().contains("format version 9"), "{error}");
+    }
+    let mut bytes = bytes;
+    bytes[8] = 9;
+    assert_eq!(place(&bytes), (Part::Header, 4088), "only this field is wrong, so it is damage");
+}
+
+#[test]
+fn an_image_whose_first_bytes_are_lost_is_a_damaged_one() {
+    let (_, bytes, _) = saved(SMALL);
+    for at in 0..8 {
+        let error = refused(&flipped(&bytes, at));
+        assert!(matches!(error, ImageError::Damaged { part: Part::Header, offset: 0, .. }), "{error}");
+    }
+    let mut zeroed = bytes;
+    zeroed[..PAGE_SIZE].fill(0);
+    for bytes in [&b""[..], &[0; 10_000], &zeroed] {
+        assert!(refused(bytes).is_damage());
+    }
+}
+
+/// What is left of an image, and whether anything is wrong with it.
+fn salvaged(bytes: &[u8]) -> Option<(Image, bool)> {
+    let (image, damage) = Image::open_damaged(&Memory::with_file(NAME, bytes), NAME).ok()?;
+    Some((image, damage.is_some()))
+}
+
+fn held_by(image: &Image) -> Pages {
+    let accepting = RestoreOptions { accept_damaged: true, ..options() };
+    held(&mut load(image, &accepting, |_, _| {}).unwrap().barrier, PAGES)
+}
+
+#[test]
+fn all_pages_are_there_whatever_single_part_beside_them_is_damaged() {
+    let (_, bytes, model) = saved(PAGES);
+    let layout = Layout::new(PAGES);
+    let (image, is_damaged) = salvaged(&bytes).unwrap();
+    assert!(!is_damaged);
+    assert_same(&held_by(&image), &model);
+    for start in [0, layout.table_offset() as usize, layout.footer_offset() as usize] {
+        for at in chosen(PAGE_SIZE).step_by(5) {
+            let (image, is_damaged) = salvaged(&flipped(&bytes, start + at)).unwrap();
+            assert!(is_damaged);
+            assert_same(&held_by(&image), &model);
+            assert_eq!(image.info().epoch, Image::open(&Memory::with_file(NAME, &bytes), NAME).unwrap().info().epoch);
+        }
+    }
+}
+
+#[test]
+fn a_truncated_image_gives_the_pages_that_it_has() {
+    let (_, bytes, model) = saved(PAGES);
+    for pages in [0, 1, 511, 512, 700, PAGES as usize] {
+        for more in [0, 1, PAGE_SIZE - 1] {
+            let end = DATA_OFFSET as usize + pages * PAGE_SIZE + more;
+            let (image, _) = salvaged(&bytes[..end.min(bytes.len() - 1)]).unwrap();
+            let left = model.iter().filter(|(page, _)| (**page as usize) < pages);
+            assert_same(&held_by(&image), &left.map(|(page, bytes)| (*page, bytes.clone())).collect());
+        }
+    }
+    for end in [0, 100, PAGE_SIZE - 1] {
+        assert!(salvaged(&bytes[..end]).is_none(), "nothing tells how many pages there were");
     }
 }
 

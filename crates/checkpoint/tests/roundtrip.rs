@@ -30,7 +30,7 @@ proptest! {
         let expected = world.model.clone();
         let snapshot = world.cut();
         let memory = Memory::new();
-        let options = DumpOptions { write_bytes: write_pages * 4096, buffers: 3, nice: None };
+        let options = DumpOptions { write_bytes: write_pages * 4096, buffers: 3, nice: None, ..DumpOptions::default() };
         std::thread::scope(|scope| {
             let dumper = scope.spawn(|| {
                 dump(snapshot, &meta(5), &memory, NAME, &Progress::new(), &options).map(|(summary, _)| summary)
@@ -145,7 +145,7 @@ fn goes_round(directory: &dyn Directory) {
         world.write(3, epoch as u8);
         let snapshot = world.cut();
         let progress = Progress::new();
-        let options = DumpOptions { write_bytes: 256 << 10, buffers: 4, nice: Some(5) };
+        let options = DumpOptions { write_bytes: 256 << 10, buffers: 4, nice: Some(5), ..DumpOptions::default() };
         let (summary, replaced) = dump(snapshot, &meta(epoch), directory, NAME, &progress, &options).unwrap();
         assert!(world.barrier.try_finish());
         drop(replaced);

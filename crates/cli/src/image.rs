@@ -26,6 +26,9 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
 }
 
 fn open(path: &Path) -> anyhow::Result<Image> {
+    if path.is_dir() {
+        bail!("{0} is a directory; name the image in it, such as {0}/dump.quire", path.display());
+    }
     let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
         bail!("{} does not name a file", path.display());
     };

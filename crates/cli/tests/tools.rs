@@ -73,7 +73,8 @@ fn what_is_no_image_is_refused() {
     for (bytes, expected) in [
         (&b"hello"[..], "is not a Quire image"),
         (&whole[..whole.len() / 2], "bytes instead of"),
-        (&[][..], "is not a Quire image"),
+        (&b"REDIS0011\xfa\x09redis-ver"[..], "is not a Quire image, but a Redis RDB file (REDIS0011)"),
+        (&[][..], "the file ends here"),
     ] {
         std::fs::write(&other, bytes).unwrap();
         for what in ["info", "verify"] {
@@ -83,6 +84,8 @@ fn what_is_no_image_is_refused() {
         }
     }
     assert!(complaint(&run(&["image", "info", "/no/such/file"])).contains("/no/such/file"));
+    let directory = dir.path().to_str().unwrap();
+    assert!(complaint(&run(&["image", "verify", directory])).contains("is a directory; name the image in it"));
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! the same files are used through the system's cache.
 
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -79,6 +80,23 @@ impl Directory for Disk {
         check_name(Action::Rename, from)?;
         check_name(Action::Rename, to)?;
         fs::rename(self.path.join(from), self.path.join(to)).map_err(|error| self.error(Action::Rename, from, &error))
+    }
+
+    fn link(&self, from: &str, to: &str) -> Result<(), DeviceError> {
+        check_name(Action::Link, from)?;
+        check_name(Action::Link, to)?;
+        match fs::hard_link(self.path.join(from), self.path.join(to)) {
+            Ok(()) => Ok(()),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::AlreadyExists) => {
+                Err(self.error(Action::Link, from, &error))
+            }
+            // Not every file system has second names. `fs::copy` leaves holes to the file system.
+            Err(_) => {
+                let copied = fs::copy(self.path.join(from), self.path.join(to))
+                    .and_then(|_| File::open(self.path.join(to))?.sync_all());
+                copied.map_err(|error| self.error(Action::Link, from, &error))
+            }
+        }
     }
 
     fn remove(&self, name: &str) -> Result<(), DeviceError> {

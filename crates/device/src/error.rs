@@ -24,6 +24,8 @@ pub enum Action {
     Flush,
     /// Giving a file another name.
     Rename,
+    /// Giving a file a second name.
+    Link,
     /// Removing a file.
     Remove,
     /// Making a directory's entries durable.
@@ -46,6 +48,7 @@ impl fmt::Display for Action {
             Self::DurableWrite => "writing durably to",
             Self::Flush => "flushing",
             Self::Rename => "renaming",
+            Self::Link => "linking",
             Self::Remove => "removing",
             Self::SyncDirectory => "syncing directory",
             Self::List => "listing directory",

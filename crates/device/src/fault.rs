@@ -74,6 +74,11 @@ impl Directory for Faulty {
         self.inner.rename(from, to)
     }
 
+    fn link(&self, from: &str, to: &str) -> Result<(), DeviceError> {
+        self.plan.check(Action::Link, &self.path_of(from), &[])?;
+        self.inner.link(from, to)
+    }
+
     fn remove(&self, name: &str) -> Result<(), DeviceError> {
         self.plan.check(Action::Remove, &self.path_of(name), &[])?;
         self.inner.remove(name)

@@ -145,6 +145,10 @@ impl Directory for GatedDirectory {
         self.inner.rename(from, to)
     }
 
+    fn link(&self, from: &str, to: &str) -> Result<(), DeviceError> {
+        self.inner.link(from, to)
+    }
+
     fn remove(&self, name: &str) -> Result<(), DeviceError> {
         self.inner.remove(name)
     }

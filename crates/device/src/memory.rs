@@ -292,6 +292,18 @@ impl Directory for Memory {
         state.rename(NameChange::Move(from.to_owned(), to.to_owned(), file)).map_err(failed)
     }
 
+    fn link(&self, from: &str, to: &str) -> Result<(), DeviceError> {
+        check_name(Action::Link, from)?;
+        check_name(Action::Link, to)?;
+        let failed = |errno| DeviceError::from_errno(Action::Link, self.path_of(from), errno);
+        let mut state = self.state();
+        let file = *state.names.get(from).ok_or_else(|| failed(errno::ENOENT))?;
+        if state.names.contains_key(to) {
+            return Err(failed(errno::EEXIST));
+        }
+        state.rename(NameChange::Link(to.to_owned(), file)).map_err(failed)
+    }
+
     fn remove(&self, name: &str) -> Result<(), DeviceError> {
         check_name(Action::Remove, name)?;
         let failed = |errno| DeviceError::from_errno(Action::Remove, self.path_of(name), errno);

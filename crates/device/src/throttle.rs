@@ -63,6 +63,10 @@ impl Directory for Throttled {
         self.inner.rename(from, to)
     }
 
+    fn link(&self, from: &str, to: &str) -> Result<(), DeviceError> {
+        self.inner.link(from, to)
+    }
+
     fn remove(&self, name: &str) -> Result<(), DeviceError> {
         self.inner.remove(name)
     }

@@ -240,7 +240,17 @@ pub fn restore_step(store: &mut Store, state: &mut ServerState, regions: u32) ->
         Ok(RestoreStep::Finished) => {
             let took = state.started.elapsed();
             state.saves.restored.full_us = Some(state.saves.restored.first_read_us + took.as_micros() as u64);
-            tracing::info!(took_ms = took.as_millis() as u64, "the whole image is in memory and verified");
+            let (took_ms, damaged) = (took.as_millis() as u64, store.damaged_regions());
+            if damaged == 0 {
+                tracing::info!(took_ms, "the whole image is in memory and verified");
+            } else {
+                tracing::warn!(
+                    took_ms,
+                    damaged_regions = damaged,
+                    "the whole image is in memory, damage included, as accept-damaged-image says; the next save keeps the \
+                     damaged image under another name"
+                );
+            }
         }
         Err(error) => {
             // Whoever goes on could only spread the damage: into replies, and into the next image.

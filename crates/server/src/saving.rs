@@ -38,10 +38,21 @@ pub fn open(config: &Config) -> Result<(Store, Restored), String> {
     let (store, report) = match opened {
         Err(error) if error.is_damage() && config.accept_damaged_image => return start_without(config, &error),
         Err(error) if error.is_damage() => return Err(advice(&error)),
+        Err(error) if error.is_foreign() => return Err(advice_on_foreign(&error)),
         opened => opened.map_err(|error| error.to_string())?,
     };
     for damage in &report.damage {
         tracing::warn!(%damage, "used all the same, as accept-damaged-image says");
+    }
+    if !report.damage.is_empty() {
+        tracing::warn!(
+            keys = report.keys,
+            mebibytes = report.image_bytes >> 20,
+            damaged = report.damage.len(),
+            regions = report.regions,
+            "this much of the damaged image is used; commands on what is damaged give errors, or don't find it. The next save \
+             keeps the damaged image under another name"
+        );
     }
     Ok((store, restored(&report)))
 }
@@ -54,7 +65,14 @@ pub fn advice(error: &OpenError) -> String {
     )
 }
 
-/// The image is damaged where it says what it holds: nothing of it can be used. It is kept under another name.
+/// What to say of a file that is no image, or one of another version.
+fn advice_on_foreign(error: &OpenError) -> String {
+    format!(
+        "{error}. Quire reads its own images only: choose another name with --dbfilename or another directory with --dir"
+    )
+}
+
+/// Nothing of the image can be used. It is kept under another name.
 fn start_without(config: &Config, error: &OpenError) -> Result<(Store, Restored), String> {
     let aside = format!("{}.damaged-{}", config.dbfilename, unix_ms());
     place(config)

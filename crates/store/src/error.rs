@@ -116,6 +116,11 @@ impl OpenError {
             Self::Directory(_) | Self::Store(_) => false,
         }
     }
+
+    /// Whether the file is no image, or one that only another version of this program can read.
+    pub fn is_foreign(&self) -> bool {
+        matches!(self, Self::Image(ImageError::Foreign { .. } | ImageError::Version { .. }))
+    }
 }
 
 impl From<ArenaError> for StoreError {

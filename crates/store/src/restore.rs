@@ -37,7 +37,9 @@ pub struct RestoreReport {
     pub created_unix_ms: u64,
     /// Time until the first command can be served.
     pub took: Duration,
-    /// What is wrong with the image that is used all the same.
+    /// Regions of the image.
+    pub regions: u32,
+    /// What is wrong with the image that is used all the same, as far as it is known yet.
     pub damage: Vec<String>,
 }
 
@@ -58,7 +60,9 @@ impl Store {
     /// The store whose image lies at `place`; an empty one if there is none. Removes what interrupted saves have left.
     ///
     /// With `accept_damaged`, regions whose bytes are not what was written are used all the same: every access is
-    /// checked, so commands may fail on what is damaged, but nothing worse happens.
+    /// checked, so commands may fail on what is damaged, but nothing worse happens. Of an image whose end is missing, or
+    /// which is damaged where it says what it holds, what is left is loaded. The damaged image is kept under another name
+    /// when a save replaces it.
     ///
     /// # Errors
     /// The image can't be read, is damaged (a mapped one's data may prove so only later, in [`Store::restore_step`]), or
@@ -71,11 +75,17 @@ impl Store {
     ) -> Result<(Store, RestoreReport), OpenError> {
         let start = Instant::now();
         remove_stale(place.directory(), place.file())?;
-        let image = match Image::open(place.directory(), place.file()) {
-            Ok(image) => image,
+        let opened = match accept_damaged {
+            true => Image::open_damaged(place.directory(), place.file()),
+            false => Image::open(place.directory(), place.file()).map(|image| (image, None)),
+        };
+        let (image, salvaged) = match opened {
+            Ok(opened) => opened,
             Err(ImageError::Missing { .. }) => return Ok((Store::create(config)?, RestoreReport::none(start))),
             Err(error) => return Err(error.into()),
         };
+        // What can't be checked must not be mapped: it may be cut short.
+        let mode = if salvaged.is_some() { RestoreMode::Load } else { mode };
         let info = image.info();
         let max_bytes = config.max_memory_bytes.min(ArenaConfig::default().max_bytes);
         let options =
@@ -96,13 +106,16 @@ impl Store {
         let mut store = Store::from_image(arena, config).map_err(content)?;
         store.restore = restore;
         store.saves.epoch = info.epoch;
+        let damage: Vec<String> = salvaged.iter().chain(&damage).map(ToString::to_string).collect();
+        store.saves.keep_replaced = !damage.is_empty();
         let report = RestoreReport {
             mode: Some(mode),
             keys: store.stats().databases.iter().map(|db| db.keys).sum(),
             image_bytes: info.present_bytes(),
             created_unix_ms: info.created_unix_ms,
             took: start.elapsed(),
-            damage: damage.iter().map(ToString::to_string).collect(),
+            regions: info.region_count,
+            damage,
         };
         Ok((store, report))
     }
@@ -129,6 +142,8 @@ impl Store {
             if !status.done {
                 return Ok(RestoreStep::Waiting);
             }
+            self.saves.keep_replaced |= status.damaged > 0;
+            self.saves.damaged_regions = status.damaged;
             self.end_restore();
             return Ok(RestoreStep::Finished);
         };
@@ -151,6 +166,11 @@ impl Store {
         })
     }
 
+    /// Regions that are used although they proved damaged while they were brought back in the background.
+    pub fn damaged_regions(&self) -> u32 {
+        self.saves.damaged_regions
+    }
+
     /// Takes over everything that is still to be read, and waits for it.
     ///
     /// # Errors
@@ -168,6 +188,14 @@ impl Store {
 
 impl RestoreReport {
     fn none(start: Instant) -> Self {
-        Self { mode: None, keys: 0, image_bytes: 0, created_unix_ms: 0, took: start.elapsed(), damage: Vec::new() }
+        Self {
+            mode: None,
+            keys: 0,
+            image_bytes: 0,
+            created_unix_ms: 0,
+            took: start.elapsed(),
+            regions: 0,
+            damage: Vec::new(),
+        }
     }
 }

@@ -32,7 +32,8 @@ impl Store {
         let (snapshot, meta, cut_ns) = self.cut()?;
         let progress = Arc::new(Progress::new());
         let (place, shared) = (place.clone(), Arc::clone(&progress));
-        let options = DumpOptions { nice: Some(NICE), ..DumpOptions::default() };
+        let options =
+            DumpOptions { nice: Some(NICE), keep_replaced_as: self.name_to_keep(&place), ..DumpOptions::default() };
         let earlier = self.saves.retiring.take();
         let (tell, result) = sync_channel(1);
         let save = move || {
@@ -73,8 +74,8 @@ impl Store {
         let cut_ns = start.elapsed().as_nanos() as u64;
         self.saves.last_cut_ns = cut_ns;
         self.saves.epoch += 1;
-        let created_unix_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-        let meta = ImageMeta { epoch: self.saves.epoch, created_unix_ms, root: self.root.raw(), note: note() };
+        let meta =
+            ImageMeta { epoch: self.saves.epoch, created_unix_ms: unix_ms(), root: self.root.raw(), note: note() };
         Ok((snapshot, meta, cut_ns))
     }
 
@@ -106,8 +107,14 @@ impl Store {
         Some(self.note_save(result.map(|image| SaveSummary { cut_ns, image })))
     }
 
+    /// The name under which the image that the next save replaces is kept, if it is a damaged one.
+    fn name_to_keep(&self, place: &ImagePlace) -> Option<String> {
+        self.saves.keep_replaced.then(|| format!("{}.damaged-{}", place.file(), unix_ms()))
+    }
+
     fn note_save(&mut self, result: Result<SaveSummary, SaveError>) -> Result<SaveSummary, SaveError> {
         if let Ok(summary) = &result {
+            self.saves.keep_replaced = false;
             self.saves.last_bytes_per_s = summary.bytes_per_s();
         }
         result
@@ -135,7 +142,7 @@ impl Store {
         }
         self.finish_restore().map_err(|error| SaveError::NotVerifiable(Box::new(error)))?;
         let (snapshot, meta, cut_ns) = self.cut()?;
-        let options = DumpOptions::default();
+        let options = DumpOptions { keep_replaced_as: self.name_to_keep(place), ..DumpOptions::default() };
         let (result, _) = split(dump(snapshot, &meta, place.directory(), place.file(), &Progress::new(), &options));
         self.arena.try_finish();
         self.note_save(result.map(|image| SaveSummary { cut_ns, image }).map_err(SaveError::Dump))
@@ -161,6 +168,10 @@ impl Store {
             dump_bytes_per_s: running.map_or(self.saves.last_bytes_per_s, |rate| rate as u64),
         }
     }
+}
+
+fn unix_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
 /// What an image says of its origin.

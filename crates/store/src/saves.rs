@@ -106,6 +106,10 @@ pub(crate) struct Saves {
     pub(crate) retiring: Option<JoinHandle<()>>,
     /// Memory for pre-images, to hold from the next cut on.
     pub(crate) new_budget_bytes: Option<usize>,
+    /// The image that the data comes from is damaged: the save that replaces it keeps it under another name.
+    pub(crate) keep_replaced: bool,
+    /// Regions of it that are used all the same, of those that were brought back in the background.
+    pub(crate) damaged_regions: u32,
     /// The last image's.
     pub(crate) epoch: u64,
     pub(crate) last_cut_ns: u64,

@@ -236,6 +236,117 @@ fn a_damaged_region_is_named_and_used_only_when_told() {
     }
 }
 
+fn value_of(store: &mut Store, key: &[u8]) -> Option<Vec<u8>> {
+    store.get(DB, key).ok().flatten().map(<[u8]>::to_vec)
+}
+
+/// Names of the files in `dir` that kept a damaged image.
+fn kept(dir: &Path) -> Vec<std::path::PathBuf> {
+    let paths = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    paths.filter(|path| path.to_str().unwrap().contains(".damaged-")).collect()
+}
+
+#[test]
+fn a_damaged_image_is_kept_when_a_save_replaces_it() {
+    for mode in MODES {
+        for in_background in [true, false] {
+            let dir = tempfile::tempdir().unwrap();
+            let (place, path) = (ImagePlace::new(dir.path(), FILE), dir.path().join(FILE));
+            filled(8000).save_blocking(&place).unwrap();
+            damage(&path);
+            let before = fs::read(&path).unwrap();
+            let (mut store, report) = Store::open(config(), &place, mode, true).unwrap();
+            store.finish_restore().unwrap();
+            assert_eq!(report.damage.len() + store.damaged_regions() as usize, 1, "{mode:?}");
+            assert!(kept(dir.path()).is_empty(), "nothing has replaced it yet");
+            let full = Faulty::new(
+                Arc::new(Disk::new(dir.path())),
+                vec![(Trigger::Nth(Action::Link, 0), Fault::Error(errno::ENOSPC))],
+            );
+            let error = store.save_blocking(&ImagePlace::within(Arc::new(full), FILE)).unwrap_err();
+            assert!(error.to_string().contains("No space left"), "{error}");
+            assert!(fs::read(&path).unwrap() == before, "what can't be kept is not replaced");
+            for _ in 0..2 {
+                if in_background {
+                    store.begin_save(&place).unwrap();
+                    wait(&mut store).unwrap();
+                } else {
+                    store.save_blocking(&place).unwrap();
+                }
+                let kept = kept(dir.path());
+                assert!(kept.len() == 1 && fs::read(&kept[0]).unwrap() == before, "{mode:?}: kept once");
+            }
+            reopened(&place, mode);
+        }
+    }
+}
+
+#[test]
+fn what_is_left_of_a_truncated_image_is_used_only_when_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let (place, path) = (ImagePlace::new(dir.path(), FILE), dir.path().join(FILE));
+    let mut whole = filled(8000);
+    let mut saved = filled(8000);
+    saved.save_blocking(&place).unwrap();
+    let bytes = fs::read(&path).unwrap();
+    for mode in MODES {
+        // Table and footer are lost, then a part of the data, too.
+        for (end, least) in [(bytes.len() - 4096, 6857), (bytes.len() - (2 << 20), 100)] {
+            fs::write(&path, &bytes[..end]).unwrap();
+            assert!(Store::open(config(), &place, mode, false).unwrap_err().is_damage());
+            let (mut store, report) = Store::open(config(), &place, mode, true).unwrap();
+            assert_eq!((report.mode, report.damage.len()), (Some(RestoreMode::Load), 1));
+            let key = |number: u32| format!("key:{number}").into_bytes();
+            let same = (0..8000).filter(|&number| {
+                let left = value_of(&mut store, &key(number));
+                left.is_some() && left == value_of(&mut whole, &key(number))
+            });
+            let same = same.count();
+            assert!(same >= least, "{same} keys of 6857 are left of {end} bytes of {}", bytes.len());
+            store.save_blocking(&place).unwrap();
+            let kept = kept(dir.path());
+            assert_eq!(fs::read(&kept[0]).unwrap().len(), end);
+            fs::remove_file(&kept[0]).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_full_arena_comes_back_and_takes_writes_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = ImagePlace::new(dir.path(), FILE);
+    let small = StoreConfig { max_memory_bytes: 24 << 20, ..config() };
+    let mut store = Store::create(small.clone()).unwrap();
+    let key = |number: u32| format!("key:{number}").into_bytes();
+    let count = (0..).find(|&number| store.set(DB, &key(number), &[7; 3000], Expiry::Clear).is_err()).unwrap();
+    assert!(count > 3000, "{count}");
+    let digest = store.digest().unwrap();
+    store.save_blocking(&place).unwrap();
+    for mode in MODES {
+        let (mut store, _) = Store::open(small.clone(), &place, mode, false).unwrap();
+        assert!(store.set(DB, b"one more", &[7; 3000], Expiry::Clear).is_err(), "it is as full as it was");
+        store.finish_restore().unwrap();
+        assert_eq!(store.digest().unwrap(), digest);
+        for number in 0..100 {
+            assert!(store.remove(DB, &key(number)).unwrap());
+        }
+        store.set(DB, b"one more", &[7; 3000], Expiry::Clear).unwrap();
+        store.save_blocking(&place).unwrap();
+        store.begin_save(&place).unwrap();
+        wait(&mut store).unwrap();
+        let digest = store.digest().unwrap();
+        let (mut again, _) = Store::open(small.clone(), &place, mode, false).unwrap();
+        again.finish_restore().unwrap();
+        assert_eq!(again.digest().unwrap(), digest);
+        // For the other mode.
+        again.remove(DB, b"one more").unwrap();
+        for number in 0..100 {
+            again.set(DB, &key(number), &[7; 3000], Expiry::Clear).unwrap();
+        }
+        again.save_blocking(&place).unwrap();
+    }
+}
+
 #[test]
 fn an_image_that_needs_more_memory_than_allowed_is_refused() {
     let dir = tempfile::tempdir().unwrap();

@@ -138,6 +138,15 @@ fn set_direct(file: &File, direct: bool) -> io::Result<()> {
     Ok(rustix::fs::fcntl_setfl(file, flags)?)
 }
 
+/// Whether `offset .. offset + len` of a file is a hole as a whole. `false` where the file system can't tell.
+pub fn is_hole(file: &File, offset: u64, len: u64) -> bool {
+    match rustix::fs::seek(file, rustix::fs::SeekFrom::Data(offset)) {
+        Ok(data) => data >= offset.saturating_add(len),
+        // No data from there on, unless it is the end of the file.
+        Err(errno) => errno == rustix::io::Errno::NXIO && file.metadata().is_ok_and(|meta| offset < meta.len()),
+    }
+}
+
 /// Bytes that an ordinary user may still write to the file system of `path`.
 ///
 /// # Errors

@@ -83,7 +83,7 @@ impl World {
 
 /// Small writes, so that there are many of them.
 pub fn small_writes() -> DumpOptions {
-    DumpOptions { write_bytes: 16 * PAGE_SIZE, buffers: 4, nice: None }
+    DumpOptions { write_bytes: 16 * PAGE_SIZE, buffers: 4, nice: None, ..DumpOptions::default() }
 }
 
 pub fn meta(epoch: u64) -> ImageMeta {

@@ -1,0 +1,47 @@
+//! Images that released versions have written can be read for ever. The fixtures hold the parts of an image that are not
+//! zero: its length, then place, length and bytes of each part, numbers in 8, 8 and 4 bytes.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use quire_store::{DbId, Expiry, ImagePlace, RestoreMode, Store, StoreConfig};
+
+/// Writes the image that a fixture stands for.
+fn unfold(fixture: &[u8], path: &Path) {
+    let (len, mut rest) = fixture.split_first_chunk::<8>().unwrap();
+    let file = fs::File::create(path).unwrap();
+    file.set_len(u64::from_le_bytes(*len)).unwrap();
+    while let Some((place, tail)) = rest.split_first_chunk::<8>() {
+        let (count, tail) = tail.split_first_chunk::<4>().unwrap();
+        let (bytes, tail) = tail.split_at(u32::from_le_bytes(*count) as usize);
+        file.write_all_at(bytes, u64::from_le_bytes(*place)).unwrap();
+        rest = tail;
+    }
+}
+
+fn hex(digest: [u8; 20]) -> String {
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn an_image_of_format_1_is_read_written_to_and_saved() {
+    for mode in [RestoreMode::Map, RestoreMode::Load] {
+        let dir = tempfile::tempdir().unwrap();
+        let place = ImagePlace::new(dir.path(), "dump.quire");
+        unfold(include_bytes!("fixtures/image-format-1.sparse"), &dir.path().join("dump.quire"));
+        let (mut store, report) = Store::open(StoreConfig::default(), &place, mode, false).unwrap();
+        store.finish_restore().unwrap();
+        assert_eq!((report.keys, report.damage.len(), store.image_epoch()), (207, 0, 1));
+        assert_eq!(hex(store.digest().unwrap()), "ad0fa3a862cf67320cf7dccadac119f8d2f942f2");
+        assert_eq!(store.get(DbId(0), b"plain").unwrap(), Some(&b"value"[..]));
+        assert_eq!(store.hash_len(DbId(0), b"large").unwrap(), 300);
+        assert_eq!(store.get(DbId(9), b"elsewhere").unwrap(), Some(&b"9"[..]));
+        store.set(DbId(0), b"plain", b"changed", Expiry::Clear).unwrap();
+        store.save_blocking(&place).unwrap();
+        let (mut again, _) = Store::open(StoreConfig::default(), &place, mode, false).unwrap();
+        again.finish_restore().unwrap();
+        assert_eq!(again.digest().unwrap(), store.digest().unwrap());
+        assert_eq!(again.image_epoch(), 2);
+    }
+}
