@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use quire_device::{Directory, Memory};
-use quire_durable::log::{Base, Identity, Log, LogOptions, Recovery, Sync};
+use quire_durable::log::{Base, Identity, Log, LogError, LogOptions, Recovery, Sync};
 
 const DATASET: u64 = 7;
 const EPOCH: u64 = 2;
@@ -23,8 +23,13 @@ pub fn run(data: &[u8]) {
         memory.put(&name_of(index + 1), bytes);
     }
     let base = Base { dataset: DATASET, epoch: EPOCH + u64::from(choices[0] & 1), position: u64::from(choices[1]) };
-    let Ok(mut recovery) = Recovery::open(&memory, base) else { return };
-    let mut expected = base.position + 1;
+    read(Recovery::open(&memory, base), base.position);
+    read(Recovery::of_damaged(&memory, base), base.position);
+}
+
+fn read(opened: Result<Recovery, LogError>, position: u64) {
+    let Ok(mut recovery) = opened else { return };
+    let mut expected = position + 1;
     while let Ok(Some(record)) = recovery.next_record() {
         assert_eq!(record.sequence, expected, "a gap, or a record twice");
         expected += 1;

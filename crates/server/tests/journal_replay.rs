@@ -4,8 +4,11 @@ mod common;
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::Arc;
 
-use common::{Client, Running, eventually, start_in};
+use common::{Client, Running, eventually, start_in, start_within};
+use quire_device::{Directory, Memory};
+use quire_durable::log::{Identity, Log, LogOptions, Survey};
 use quire_server::facts;
 use quire_server::table::WRITE;
 
@@ -305,4 +308,58 @@ fn a_record_larger_than_a_segment_gets_its_own() {
                 || file.metadata().is_ok_and(|metadata| metadata.len() <= 1 << 20)
         })
     });
+}
+
+/// Adds records to the log of a server that has ended, each of a command and the time at which it was run.
+fn add_records(memory: &Memory, records: &[(i64, &str)]) {
+    let directory: Arc<dyn Directory> = Arc::new(memory.clone());
+    let last = Survey::of(memory, 0).unwrap().segments.pop().unwrap().meta;
+    let identity = Identity { dataset: last.dataset, base_epoch: last.base_epoch, in_force: true };
+    let options = LogOptions { segment_bytes: 1 << 20, ..LogOptions::default() };
+    let mut log = Log::start(&directory, options, identity, last.first_sequence, Box::new(|| ())).unwrap();
+    for (now_ms, line) in records {
+        let words: Vec<&str> = line.split(' ').collect();
+        log.command(*now_ms, 0, words.len());
+        words.iter().for_each(|word| log.word(word.as_bytes()));
+        log.seal().unwrap();
+    }
+    log.finish().unwrap();
+}
+
+#[test]
+fn a_replay_goes_by_the_times_in_the_log_however_the_clock_has_jumped() {
+    const YEAR_MS: i64 = 365 * 86_400_000;
+    let memory = Memory::new();
+    let logging = [("appendonly", "yes"), ("log-segment-bytes", "1mb")];
+    drop(start_within(&memory, &logging).unwrap());
+    let now_ms = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as i64;
+    let (past, future) = (now_ms - YEAR_MS, now_ms + YEAR_MS);
+    add_records(
+        &memory,
+        &[
+            // The clock was a year ahead, then a year behind, and was right at the end.
+            (future, "SET ahead 1 PX 100000"),
+            (past, "INCR ahead"),
+            (past, "SET behind 1 PX 100000"),
+            (past, "INCR behind"),
+            (past, "SET met 1 PX 100000"),
+            (past, "SET lasting 1"),
+            (past, &format!("PEXPIREAT lasting {}", now_ms + YEAR_MS)),
+            (future - 1, "INCR lasting"),
+            (now_ms, "SETNX met 7"),
+        ],
+    );
+    let server = start_within(&memory, &logging).unwrap();
+    let mut client = server.client();
+    // What had not been seen to expire was there: INCR kept the time to live, which is over by today's clock or is not.
+    assert_eq!(client.text("GET ahead"), "2");
+    assert_eq!(client.call("PEXPIRETIME ahead").int(), future + 100_000);
+    assert_eq!((client.text("GET lasting"), client.call("PEXPIRETIME lasting").int()), ("2".into(), future));
+    // One was met when it was over, the other one wasn't.
+    assert_eq!((client.text("GET met"), client.text("GET behind")), ("7".into(), "(nil)".into()));
+    let digest = client.text("DEBUG DIGEST");
+    drop(client);
+    drop(server);
+    let server = start_within(&memory, &logging).unwrap();
+    assert_eq!(server.client().text("DEBUG DIGEST"), digest);
 }
