@@ -196,11 +196,14 @@ typedef int32_t quire_precopy;
  * file first. Where that fails, or the pool has no memory to give, the access ends in SIGBUS as with mmap(). The program
  * must not set a handler of SIGBUS of its own once such a map exists; one that it set before is asked about all other
  * faults. A child that the program makes by fork() must not touch the map.
+ * Calls with it are refused there.
  */
 typedef struct quire_mapping quire_mapping;
 
 /**
  * Memory for pages of files that are mapped with quire_map(). Any thread may call with a pool until it is released.
+ *
+ * A child that the program makes by fork() must not call with the pool: that is refused.
  */
 typedef struct quire_pool quire_pool;
 
@@ -345,11 +348,11 @@ typedef struct {
      */
     size_t page_bytes;
     /**
-     * Threads that write pages back. Usual: 1.
+     * Threads that write pages back, at most 64. Usual: 1.
      */
     size_t writers;
     /**
-     * Writes that each of them keeps in flight. Usual: 64.
+     * Writes that each of them keeps in flight, at most 128. Usual: 64.
      */
     size_t queue_depth;
     /**
@@ -357,7 +360,8 @@ typedef struct {
      */
     uint64_t dirty_percent;
     /**
-     * How long a thread waits for memory while nothing moves, in milliseconds, before its access fails. Usual: 5000.
+     * How long a thread waits for memory while nothing moves, in milliseconds, before its access fails; at most a day.
+     * Usual: 5000.
      */
     uint64_t patience_ms;
 } quire_pool_options;
@@ -419,7 +423,7 @@ typedef struct {
     size_t struct_size;
     /**
      * The length to which quire_map_grow() may go, in bytes: addresses are kept free for so much. Usual: the length of the
-     * file now, or 1 TiB for a file of no bytes.
+     * file now, or 1 TiB for a file of no bytes. At most 64 TiB.
      */
     uint64_t reserve_bytes;
     /**
@@ -427,7 +431,7 @@ typedef struct {
      */
     uint64_t flags;
     /**
-     * Threads for QUIRE_MAP_SERVED: as many faults at a time can wait for the disk. Usual: 4.
+     * Threads for QUIRE_MAP_SERVED: as many faults at a time can wait for the disk. At most 32; usual: 4.
      */
     uint64_t servers;
 } quire_map_options;
@@ -670,7 +674,8 @@ quire_status quire_snapshot_release(quire_snapshot *snapshot);
 quire_status quire_range_stats(const quire_range *range, quire_stats *stats);
 
 /**
- * Makes a pool of capacity_bytes of memory for pages, which is never exceeded. It is taken as pages come.
+ * Makes a pool of capacity_bytes of memory for pages, which is never exceeded: at least four pages, at most 64 TiB. It is
+ * taken as pages come.
  *
  * options may be NULL. On success *pool is the new pool, to be released by quire_pool_release(); on failure it is NULL.
  *
@@ -704,7 +709,8 @@ quire_status quire_pool_release(quire_pool *pool);
  * when the map is released.
  *
  * options may be NULL. On success *map is the new map, to be released by quire_map_release(); on failure it is NULL.
- * QUIRE_UNSUPPORTED where userfaultfd is forbidden.
+ * QUIRE_UNSUPPORTED where userfaultfd is forbidden. Directories, pipes, sockets, character devices and the kernel's
+ * interfaces (/proc, /sys) are refused.
  *
  * Duties of the caller:
  * pool is a pool that is not released; path is a string that ends with NUL; options is NULL or leads to options with

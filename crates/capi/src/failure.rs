@@ -48,6 +48,27 @@ pub enum Failure {
         /// The largest there may be.
         most: usize,
     },
+    /// A number that is beyond what there can be.
+    #[error("`{argument}` is {value}: it has to be at least {least} and at most {most}")]
+    Limit {
+        /// Which argument or field.
+        argument: &'static str,
+        /// Its value.
+        value: u64,
+        /// The least it may be.
+        least: u64,
+        /// The most it may be.
+        most: u64,
+    },
+    /// What another process made, of which this one is a forked child.
+    #[error("`{argument}` was made by the process that this one was forked from: a child may not call with it")]
+    Forked {
+        /// Which argument.
+        argument: &'static str,
+    },
+    /// A file that is an interface of the kernel.
+    #[error("{0:?} is an interface of the kernel, not a file that keeps what is written: it can't be mapped")]
+    Interface(String),
     /// Bytes outside a range or snapshot.
     #[error("{len} bytes at offset {offset} lie outside the {size} there are")]
     Outside {
@@ -141,6 +162,11 @@ impl Failure {
             _ => quire_status::QUIRE_INVALID,
         }
     }
+}
+
+/// Whether `value` is at least `least` and at most `most`.
+pub fn check_limit(argument: &'static str, value: u64, least: u64, most: u64) -> Result<(), Failure> {
+    if (least..=most).contains(&value) { Ok(()) } else { Err(Failure::Limit { argument, value, least, most }) }
 }
 
 /// Whether `len` bytes at `offset` are among `size`.

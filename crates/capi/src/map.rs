@@ -11,11 +11,13 @@ use std::sync::Arc;
 
 use ::quire_pool::{MapOptions, PageNo, Serving, TransparentMap};
 use quire_device::{BlockDevice, Device, Directory, Disk};
+use quire_sys::file::is_kernel_interface;
+use quire_sys::fork_mark::ForkMark;
 
 use crate::boundary::{self, Out, borrow, check};
-use crate::failure::Failure;
+use crate::failure::{Failure, check_limit};
 use crate::grown::{self, Grown};
-use crate::pool::quire_pool;
+use crate::pool::{MOST_BYTES, quire_pool};
 use crate::status::quire_status;
 
 /// The file is made if it is not there.
@@ -26,6 +28,8 @@ pub const QUIRE_MAP_CREATE: u64 = 1;
 /// read ends the program by SIGABRT with a line on standard error.
 pub const QUIRE_MAP_SERVED: u64 = 2;
 
+/// More servers than this are of no use.
+const MOST_SERVERS: u64 = 32;
 /// Serving threads, if nothing else is said.
 const USUAL_SERVERS: usize = 4;
 
@@ -35,9 +39,24 @@ const USUAL_SERVERS: usize = 4;
 /// file first. Where that fails, or the pool has no memory to give, the access ends in SIGBUS as with mmap(). The program
 /// must not set a handler of SIGBUS of its own once such a map exists; one that it set before is asked about all other
 /// faults. A child that the program makes by fork() must not touch the map.
+/// Calls with it are refused there.
 pub struct quire_mapping {
     map: TransparentMap,
     page_bytes: u64,
+    mark: ForkMark,
+}
+
+impl quire_mapping {
+    /// The map at `map`, if this process made it.
+    ///
+    /// # Safety
+    /// Unless it is null or unaligned, `map` is a map that is not released.
+    unsafe fn own<'a>(map: *const Self) -> Result<&'a Self, Failure> {
+        // SAFETY: the caller's promise.
+        let map = unsafe { borrow("map", map) }?;
+        // What it has in memory is the parent's to write, and so are its threads.
+        if map.mark.is_forked() { Err(Failure::Forked { argument: "map" }) } else { Ok(map) }
+    }
 }
 
 /// What a map may be told when it is made. Zero means "as usual" in every field, and so does NULL instead of the whole.
@@ -47,11 +66,11 @@ pub struct quire_map_options {
     /// sizeof(quire_map_options), so that later versions may have further fields.
     pub struct_size: usize,
     /// The length to which quire_map_grow() may go, in bytes: addresses are kept free for so much. Usual: the length of the
-    /// file now, or 1 TiB for a file of no bytes.
+    /// file now, or 1 TiB for a file of no bytes. At most 64 TiB.
     pub reserve_bytes: u64,
     /// QUIRE_MAP_CREATE, QUIRE_MAP_SERVED, or both added up.
     pub flags: u64,
-    /// Threads for QUIRE_MAP_SERVED: as many faults at a time can wait for the disk. Usual: 4.
+    /// Threads for QUIRE_MAP_SERVED: as many faults at a time can wait for the disk. At most 32; usual: 4.
     pub servers: u64,
 }
 
@@ -88,10 +107,15 @@ fn open(path: &Path, may_create: bool) -> Result<Arc<dyn Device>, Failure> {
     let name = path.file_name().and_then(OsStr::to_str).ok_or_else(|| Failure::NoFile(path.display().to_string()))?;
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let disk = Disk::new(parent.unwrap_or(Path::new(".")));
-    match disk.open_to_write(name) {
-        Err(error) if error.is_missing() && may_create => Ok(disk.create(name)?),
-        opened => Ok(opened?),
+    let device = match disk.open_to_write(name) {
+        Err(error) if error.is_missing() && may_create => disk.create(name)?,
+        opened => opened?,
+    };
+    // They say that they are files. A file system that doesn't say what it is is taken for one that keeps files.
+    if device.as_file().is_some_and(|file| is_kernel_interface(file).unwrap_or(false)) {
+        return Err(Failure::Interface(path.display().to_string()));
     }
+    Ok(device)
 }
 
 /// A thread of the program that waits for a page can't be told more than that.
@@ -104,7 +128,8 @@ fn lost(words: &str) {
 /// when the map is released.
 ///
 /// options may be NULL. On success *map is the new map, to be released by quire_map_release(); on failure it is NULL.
-/// QUIRE_UNSUPPORTED where userfaultfd is forbidden.
+/// QUIRE_UNSUPPORTED where userfaultfd is forbidden. Directories, pipes, sockets, character devices and the kernel's
+/// interfaces (/proc, /sys) are refused.
 ///
 /// # Safety
 /// `pool` is a pool that is not released; `path` is a string that ends with NUL; `options` is NULL or leads to options with
@@ -120,12 +145,14 @@ pub unsafe extern "C" fn quire_map(
         // SAFETY: the caller's promise.
         let out = unsafe { Out::new("map", map) }?;
         // SAFETY: as above.
-        let pool = unsafe { borrow("pool", pool) }?.pool();
+        let pool = unsafe { quire_pool::own(pool) }?.pool();
         check("path", path)?;
         // SAFETY: not null; a string, as the caller promises.
         let path = Path::new(OsStr::from_bytes(unsafe { CStr::from_ptr(path) }.to_bytes()));
         // SAFETY: the caller's promise.
         let options = unsafe { read(options) }?;
+        check_limit("options->reserve_bytes", options.reserve_bytes, 0, MOST_BYTES)?;
+        check_limit("options->servers", options.servers, 0, MOST_SERVERS)?;
         let device = open(path, options.flags & QUIRE_MAP_CREATE != 0)?;
         let reserve_bytes = match (options.reserve_bytes, device.len()?) {
             (0, 0) => EMPTY_RESERVE_BYTES,
@@ -137,12 +164,12 @@ pub unsafe extern "C" fn quire_map(
         } else {
             let threads = match options.servers {
                 0 => USUAL_SERVERS,
-                some => usize::try_from(some).unwrap_or(usize::MAX),
+                some => some as usize,
             };
             TransparentMap::served(pool, device, settings, Serving { threads, lost })?
         };
         let page_bytes = pool.stats().page_bytes;
-        out.fill(quire_mapping { map, page_bytes });
+        out.fill(quire_mapping { map, page_bytes, mark: ForkMark::new() });
         Ok(())
     })
 }
@@ -154,7 +181,7 @@ pub unsafe extern "C" fn quire_map(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quire_map_ptr(map: *const quire_mapping) -> *mut c_void {
     // SAFETY: the caller's promise.
-    boundary::value(std::ptr::null_mut(), || Ok(unsafe { borrow("map", map) }?.map.as_ptr().cast()))
+    boundary::value(std::ptr::null_mut(), || Ok(unsafe { quire_mapping::own(map) }?.map.as_ptr().cast()))
 }
 
 /// Bytes of the file, which may be loaded and stored. 0 if map is NULL.
@@ -164,7 +191,7 @@ pub unsafe extern "C" fn quire_map_ptr(map: *const quire_mapping) -> *mut c_void
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quire_map_len(map: *const quire_mapping) -> u64 {
     // SAFETY: the caller's promise.
-    boundary::value(0, || Ok(unsafe { borrow("map", map) }?.map.len()))
+    boundary::value(0, || Ok(unsafe { quire_mapping::own(map) }?.map.len()))
 }
 
 /// Makes the file, and so the map, len bytes long if it is shorter. The new bytes are zero.
@@ -175,7 +202,7 @@ pub unsafe extern "C" fn quire_map_len(map: *const quire_mapping) -> u64 {
 pub unsafe extern "C" fn quire_map_grow(map: *const quire_mapping, len: u64) -> quire_status {
     boundary::status(|| {
         // SAFETY: the caller's promise.
-        Ok(unsafe { borrow("map", map) }?.map.grow(len)?)
+        Ok(unsafe { quire_mapping::own(map) }?.map.grow(len)?)
     })
 }
 
@@ -190,7 +217,7 @@ pub unsafe extern "C" fn quire_map_grow(map: *const quire_mapping, len: u64) -> 
 pub unsafe extern "C" fn quire_map_flush(map: *const quire_mapping, offset: u64, len: u64) -> quire_status {
     boundary::status(|| {
         // SAFETY: the caller's promise.
-        let map = unsafe { borrow("map", map) }?;
+        let map = unsafe { quire_mapping::own(map) }?;
         let size = map.map.len();
         let end = offset.checked_add(len).filter(|&end| end <= size).ok_or(Failure::Outside {
             offset: offset as usize,
@@ -209,7 +236,7 @@ pub unsafe extern "C" fn quire_map_flush(map: *const quire_mapping, offset: u64,
 pub unsafe extern "C" fn quire_map_sync(map: *const quire_mapping) -> quire_status {
     boundary::status(|| {
         // SAFETY: the caller's promise.
-        Ok(unsafe { borrow("map", map) }?.map.sync()?)
+        Ok(unsafe { quire_mapping::own(map) }?.map.sync()?)
     })
 }
 
@@ -221,7 +248,7 @@ pub unsafe extern "C" fn quire_map_sync(map: *const quire_mapping) -> quire_stat
 pub unsafe extern "C" fn quire_map_resident(map: *const quire_mapping) -> u64 {
     boundary::value(0, || {
         // SAFETY: the caller's promise.
-        let map = unsafe { borrow("map", map) }?;
+        let map = unsafe { quire_mapping::own(map) }?;
         Ok(map.map.resident_pages() as u64 * map.page_bytes)
     })
 }
@@ -233,8 +260,14 @@ pub unsafe extern "C" fn quire_map_resident(map: *const quire_mapping) -> u64 {
 /// `map` is NULL or a map that is not released, no other thread is in a call with it or touches its memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quire_map_release(map: *mut quire_mapping) -> quire_status {
-    // SAFETY: the caller's promise; maps are handed out by `Out::fill` only.
-    boundary::status(|| unsafe { boundary::release("map", map) })
+    boundary::status(|| {
+        if !map.is_null() {
+            // SAFETY: the caller's promise.
+            unsafe { quire_mapping::own(map) }?;
+        }
+        // SAFETY: the caller's promise; maps are handed out by `Out::fill` only.
+        unsafe { boundary::release("map", map) }
+    })
 }
 
 #[cfg(test)]
@@ -258,5 +291,6 @@ mod tests {
         std::fs::write(&path, "kept").unwrap();
         assert_eq!(open(&path, true).unwrap().len().unwrap(), 4);
         assert!(matches!(open(Path::new("/"), true), Err(Failure::NoFile(_))));
+        assert!(matches!(open(Path::new("/proc/self/mem"), false), Err(Failure::Interface(_))));
     }
 }

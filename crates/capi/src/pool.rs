@@ -5,18 +5,41 @@
 use std::sync::Arc;
 
 use ::quire_pool::{Pool, PoolConfig, PoolStats};
+use quire_sys::fork_mark::ForkMark;
 
 use crate::boundary::{self, Out, borrow};
-use crate::failure::Failure;
+use crate::failure::{Failure, check_limit};
 use crate::grown::{self, Grown};
 use crate::status::quire_status;
 
+/// The most that a pool may hold or a map may reserve: half of the addresses that a process has.
+pub(crate) const MOST_BYTES: u64 = 1 << 46;
+/// Four pages of the least size.
+const LEAST_CAPACITY_BYTES: u64 = 4 * 4096;
+const MOST_WRITERS: u64 = 64;
+const MOST_QUEUE_DEPTH: u64 = 128;
+const MOST_PATIENCE_MS: u64 = 24 * 60 * 60 * 1000;
+
 /// Memory for pages of files that are mapped with quire_map(). Any thread may call with a pool until it is released.
+///
+/// A child that the program makes by fork() must not call with the pool: that is refused.
 pub struct quire_pool {
     pool: Arc<Pool>,
+    mark: ForkMark,
 }
 
 impl quire_pool {
+    /// The pool at `pool`, if this process made it.
+    ///
+    /// # Safety
+    /// Unless it is null or unaligned, `pool` is a pool that is not released.
+    pub unsafe fn own<'a>(pool: *const Self) -> Result<&'a Self, Failure> {
+        // SAFETY: the caller's promise.
+        let pool = unsafe { borrow("pool", pool) }?;
+        // The pool's threads are the parent's.
+        if pool.mark.is_forked() { Err(Failure::Forked { argument: "pool" }) } else { Ok(pool) }
+    }
+
     /// The pool.
     pub fn pool(&self) -> &Arc<Pool> {
         &self.pool
@@ -31,13 +54,14 @@ pub struct quire_pool_options {
     pub struct_size: usize,
     /// Bytes of a page: 4096, 16384 or 65536. Usual: 4096. Larger ones cost fewer faults where what is used lies together.
     pub page_bytes: usize,
-    /// Threads that write pages back. Usual: 1.
+    /// Threads that write pages back, at most 64. Usual: 1.
     pub writers: usize,
-    /// Writes that each of them keeps in flight. Usual: 64.
+    /// Writes that each of them keeps in flight, at most 128. Usual: 64.
     pub queue_depth: usize,
     /// Writing back begins when more than this share of the pool has changed, in percent. Usual: 75.
     pub dirty_percent: u64,
-    /// How long a thread waits for memory while nothing moves, in milliseconds, before its access fails. Usual: 5000.
+    /// How long a thread waits for memory while nothing moves, in milliseconds, before its access fails; at most a day.
+    /// Usual: 5000.
     pub patience_ms: u64,
 }
 
@@ -98,6 +122,7 @@ impl From<&PoolStats> for quire_pool_counts {
 /// # Safety
 /// `options` is null or leads to a [`quire_pool_options`] of any version.
 unsafe fn read(capacity_bytes: usize, options: *const quire_pool_options) -> Result<PoolConfig, Failure> {
+    check_limit("capacity_bytes", capacity_bytes as u64, LEAST_CAPACITY_BYTES, MOST_BYTES)?;
     let mut config = PoolConfig { budget_bytes: capacity_bytes, ..PoolConfig::default() };
     if options.is_null() {
         return Ok(config);
@@ -105,6 +130,9 @@ unsafe fn read(capacity_bytes: usize, options: *const quire_pool_options) -> Res
     // SAFETY: the caller's promise.
     let options = unsafe { grown::read("options", options) }?;
     let or = |value: usize, usual: usize| if value == 0 { usual } else { value };
+    check_limit("options->writers", options.writers as u64, 0, MOST_WRITERS)?;
+    check_limit("options->queue_depth", options.queue_depth as u64, 0, MOST_QUEUE_DEPTH)?;
+    check_limit("options->patience_ms", options.patience_ms, 0, MOST_PATIENCE_MS)?;
     config.page_bytes = or(options.page_bytes, config.page_bytes);
     config.writers = or(options.writers, config.writers);
     config.queue_depth = or(options.queue_depth, config.queue_depth);
@@ -118,7 +146,8 @@ unsafe fn read(capacity_bytes: usize, options: *const quire_pool_options) -> Res
     Ok(config)
 }
 
-/// Makes a pool of capacity_bytes of memory for pages, which is never exceeded. It is taken as pages come.
+/// Makes a pool of capacity_bytes of memory for pages, which is never exceeded: at least four pages, at most 64 TiB. It is
+/// taken as pages come.
 ///
 /// options may be NULL. On success *pool is the new pool, to be released by quire_pool_release(); on failure it is NULL.
 ///
@@ -135,7 +164,7 @@ pub unsafe extern "C" fn quire_pool_create(
         let out = unsafe { Out::new("pool", pool) }?;
         // SAFETY: as above.
         let config = unsafe { read(capacity_bytes, options) }?;
-        out.fill(quire_pool { pool: Pool::new(config)? });
+        out.fill(quire_pool { pool: Pool::new(config)?, mark: ForkMark::new() });
         Ok(())
     })
 }
@@ -148,7 +177,7 @@ pub unsafe extern "C" fn quire_pool_create(
 pub unsafe extern "C" fn quire_pool_stats(pool: *const quire_pool, counts: *mut quire_pool_counts) -> quire_status {
     boundary::status(|| {
         // SAFETY: the caller's promise.
-        let pool = unsafe { borrow("pool", pool) }?;
+        let pool = unsafe { quire_pool::own(pool) }?;
         let figures = quire_pool_counts::from(&pool.pool.stats());
         // SAFETY: as above.
         unsafe { grown::write("counts", counts, &figures) }
@@ -162,8 +191,14 @@ pub unsafe extern "C" fn quire_pool_stats(pool: *const quire_pool, counts: *mut 
 /// `pool` is NULL or a pool that is not released, and no other thread is in a call with it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quire_pool_release(pool: *mut quire_pool) -> quire_status {
-    // SAFETY: the caller's promise; pools are handed out by `Out::fill` only.
-    boundary::status(|| unsafe { boundary::release("pool", pool) })
+    boundary::status(|| {
+        if !pool.is_null() {
+            // SAFETY: the caller's promise.
+            unsafe { quire_pool::own(pool) }?;
+        }
+        // SAFETY: the caller's promise; pools are handed out by `Out::fill` only.
+        unsafe { boundary::release("pool", pool) }
+    })
 }
 
 #[cfg(test)]
@@ -181,9 +216,9 @@ mod tests {
         };
         // SAFETY: a structure of this version, and null.
         let (config, usual) =
-            unsafe { (read(1 << 20, &raw const options).unwrap(), read(9, std::ptr::null()).unwrap()) };
+            unsafe { (read(1 << 20, &raw const options).unwrap(), read(1 << 16, std::ptr::null()).unwrap()) };
         assert_eq!((config.budget_bytes, config.page_bytes, config.dirty_percent), (1 << 20, 65536, 50));
         assert_eq!((config.patience_ms, config.writers, config.queue_depth), (7, usual.writers, usual.queue_depth));
-        assert_eq!((usual.budget_bytes, usual.page_bytes), (9, 4096));
+        assert_eq!((usual.budget_bytes, usual.page_bytes), (1 << 16, 4096));
     }
 }

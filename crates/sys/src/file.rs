@@ -75,6 +75,35 @@ fn regular(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
+/// File systems whose files are interfaces of the kernel: what they hold is made when it is read, and a write is a command.
+const INTERFACES: [u32; 16] = [
+    0x9fa0,      // proc
+    0x6265_6572, // sysfs
+    0x6462_6720, // debugfs
+    0x7472_6163, // tracefs
+    0x0027_e0eb, // cgroup
+    0x6367_7270, // cgroup2
+    0x7363_6673, // securityfs
+    0x6265_6570, // configfs
+    0x6165_676c, // pstore
+    0xcafe_4a11, // bpf
+    0xde5e_81e4, // efivarfs
+    0xf97c_ff8c, // selinuxfs
+    0x1cd1,      // devpts
+    0x6e73_6673, // nsfs
+    0x4249_4e4d, // binfmt_misc
+    0x6573_5543, // fusectl
+];
+
+/// Whether `file` is an interface of the kernel (in `/proc`, `/sys`, ...), whatever kind it says it is.
+///
+/// # Errors
+/// As `fstatfs`.
+pub fn is_kernel_interface(file: &File) -> io::Result<bool> {
+    let kind = rustix::fs::fstatfs(file)?.f_type;
+    Ok(INTERFACES.contains(&(kind as u32)))
+}
+
 /// How direct transfers must be aligned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Alignment {

@@ -5,10 +5,12 @@
 
 use std::fs::File;
 use std::sync::Arc;
+use std::time::Instant;
 
 use quire_device::{Alignment, Device, DeviceError, Direction, Finished, Queue, Transfer};
 use quire_sys::guest;
 
+use super::returns::Returns;
 use super::written::Written;
 use crate::log;
 
@@ -17,12 +19,13 @@ use crate::log;
 pub struct HeapFile {
     inner: Arc<dyn Device>,
     written: Arc<Written>,
+    returns: Arc<Returns>,
 }
 
 impl HeapFile {
     /// `inner`, of which nothing was written yet.
-    pub fn new(inner: Arc<dyn Device>, written: Arc<Written>) -> Self {
-        Self { inner, written }
+    pub fn new(inner: Arc<dyn Device>, written: Arc<Written>, returns: Arc<Returns>) -> Self {
+        Self { inner, written, returns }
     }
 
     /// Whether no byte of a read was ever written.
@@ -73,7 +76,12 @@ impl Device for HeapFile {
             return Ok(());
         }
         self.before(transfer);
-        self.inner.run(transfer).map_err(|error| end_with(&error))
+        let begun = Instant::now();
+        let result = self.inner.run(transfer);
+        if transfer.direction == Direction::Read {
+            self.returns.note(begun.elapsed());
+        }
+        result.map_err(|error| end_with(&error))
     }
 
     fn write_durable(&self, transfer: &mut Transfer) -> Result<(), DeviceError> {
@@ -160,7 +168,7 @@ mod tests {
     fn what_was_never_written_is_zero_and_what_was_is_read() {
         let memory = Memory::with_file("heap", &[9; 3 * 4096]);
         let written = Arc::new(Written::new(3 * 4096, 4096).unwrap());
-        let file = HeapFile::new(memory.open_to_write("heap").unwrap(), written);
+        let file = HeapFile::new(memory.open_to_write("heap").unwrap(), written, Arc::default());
         let mut read = transfer(Direction::Read, 4096);
         file.run(&mut read).unwrap();
         assert!(read.buffer.iter().all(|&byte| byte == 0), "not what happens to be there");

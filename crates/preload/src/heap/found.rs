@@ -22,6 +22,7 @@ use quire_sys::{guest, symbol};
 use super::child::Inherited;
 use super::file::HeapFile;
 use super::refusal::Refusal;
+use super::returns::{self, Lately, Returns};
 use super::sizes::Bytes;
 use super::spec::Spec;
 use super::written::Written;
@@ -82,12 +83,16 @@ pub fn found(heap: &[u8], page: Option<&[u8]>) -> Result<(), Refusal> {
             log::line(format_args!("heap: error at {file}:{at}; the program is ended"));
             guest::abort();
         }));
-        let result = lay(&its_spec);
+        let returns = Arc::<Returns>::default();
+        let result = lay(&its_spec, &returns);
         let stays = result.is_ok();
         its_word.leave(result);
         if stays {
             loop {
-                std::thread::sleep(Duration::from_secs(1 << 30));
+                std::thread::sleep(returns::WINDOW);
+                if let Some(lately) = returns.end_window() {
+                    tell(lately, its_spec.pool_bytes);
+                }
             }
         }
     };
@@ -114,8 +119,20 @@ pub fn found(heap: &[u8], page: Option<&[u8]>) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// That the program waits for pages that had to make room.
+fn tell(lately: Lately, pool_bytes: u64) {
+    log::line(format_args!(
+        "heap: in {} s the program waited {} s for {} pages that it had used before: what it uses at a time is more than the pool of \
+         {}, so it runs at the speed of the disk; ask for a larger pool in QUIRE_HEAP",
+        returns::WINDOW.as_secs(),
+        lately.waited.as_secs(),
+        lately.reads,
+        Bytes(pool_bytes)
+    ));
+}
+
 /// Everything but the allocator; returns memory for it.
-fn lay(spec: &Spec) -> Result<Range<usize>, Refusal> {
+fn lay(spec: &Spec, returns: &Arc<Returns>) -> Result<Range<usize>, Refusal> {
     let refused = |what: &'static str| move |error: std::io::Error| Refusal::System { what, error };
     take_own_descriptors().map_err(refused("no file descriptors of our own (Linux 5.9)"))?;
     // Whatever is printed by mistake must not get into the heap.
@@ -138,7 +155,7 @@ fn lay(spec: &Spec) -> Result<Range<usize>, Refusal> {
         gate: Some(Gate { enter: forks::enter, leave: forks::leave }),
         ..PoolConfig::default()
     })?;
-    let device = Arc::new(HeapFile::new(file, Arc::clone(&written)));
+    let device = Arc::new(HeapFile::new(file, Arc::clone(&written), Arc::clone(returns)));
     let options = MapOptions { reserve_bytes: len, ..MapOptions::default() };
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = (SERVERS_PER_PROCESSOR * processors).clamp(2, MOST_SERVERS);

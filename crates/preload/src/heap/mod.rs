@@ -23,6 +23,7 @@ pub mod hooks;
 pub mod next;
 pub mod own;
 pub mod refusal;
+pub mod returns;
 pub mod sizes;
 pub mod spec;
 pub mod written;
