@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use fuser::{Config, MountOption, Session, SessionACL};
 use quire_durable::cache::{CacheError, Progress};
-use quire_sys::mounts;
+use quire_sys::mounts::{self, FuseMount};
 use serde_json::Value;
 
 use crate::config::MountConfig;
@@ -86,7 +86,20 @@ impl Mounted {
         let who = Arc::new(if inherits { who.watching_locks(&mount_point) } else { who });
         let server = Server::new(Arc::clone(&engine), Arc::clone(&who), about.clone(), open_files).map_err(at)?;
         let options = options(config, &about);
-        let session = Session::new(Protocol(Arc::new(server)), &mount_point, &options).map_err(at)?;
+        let protocol = Protocol(Arc::new(server));
+        let how = FuseMount { source: &about.backing, read_only: config.read_only, allow_other: config.allow_other };
+        // `fuser` would unmount what is at the mount point when the session has ended, whatever that is by then.
+        let session = match mounts::mount_fuse(&mount_point, &how) {
+            Ok(device) => {
+                let remove = |_: &io::Error| drop(mounts::unmount(&mount_point, true));
+                Session::from_fd(protocol, device, options.acl, options).inspect_err(remove)
+            }
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                Session::new(protocol, &mount_point, &options)
+            }
+            Err(error) => Err(error),
+        };
+        let session = session.map_err(at)?;
         let session = std::thread::Builder::new()
             .name("quire-mount".into())
             .spawn(move || session.run())

@@ -94,6 +94,31 @@ fn other_users_get_what_permissions_give_them_and_no_more() {
 }
 
 #[test]
+fn what_was_mounted_at_the_mount_point_before_is_there_afterwards() {
+    if !possible() {
+        return;
+    }
+    if quire_sys::task::user_of(std::process::id()) != Some(0) {
+        return skipped("only root can mount something else there");
+    }
+    let place = Place::new(Policy::All);
+    let below = &place.config.mount_point;
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "below"]).arg(below).status();
+    if !mounted.is_ok_and(|status| status.success()) {
+        return skipped("a file system can't be mounted here");
+    }
+    fs::write(below.join("below"), b"x").unwrap();
+    let run = place.mount();
+    let covered = !run.at("below").exists();
+    run.end(true);
+    let is_there = below.join("below").exists();
+    if is_there {
+        quire_sys::mounts::unmount(below, false).unwrap();
+    }
+    assert!(covered && is_there, "covered {covered}, there afterwards {is_there}");
+}
+
+#[test]
 fn two_processes_append_to_one_file_and_no_line_is_lost_or_torn() {
     if !possible() {
         return;

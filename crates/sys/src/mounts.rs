@@ -1,14 +1,47 @@
-//! Taking file systems off the tree of directories, and whether FUSE can put some there.
+//! Putting FUSE file systems into the tree of directories, and taking any off.
 //!
-//! Relies on `umount2`, for which one must be root; everybody else takes the way over `fusermount3`.
+//! Relies on `mount` and `umount2`, for which one must be root; everybody else takes the way over `fusermount3`.
 
+use std::ffi::CString;
 use std::fs::File;
 use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use rustix::io::Errno;
-use rustix::mount::UnmountFlags;
+use rustix::mount::{MountFlags, UnmountFlags};
+
+/// How a FUSE file system is mounted.
+#[derive(Clone, Debug)]
+pub struct FuseMount<'a> {
+    /// What the table of mounts says it is.
+    pub source: &'a str,
+    /// Nothing may be changed.
+    pub read_only: bool,
+    /// Other users may use it; permissions are the kernel's affair.
+    pub allow_other: bool,
+}
+
+/// Mounts a FUSE file system at `path`, without devices and set-id programs; returns the kernel's side, from which requests are read.
+/// What unmounts it is nobody's affair but the caller's.
+///
+/// # Errors
+/// `EPERM` unless the process may mount; what the system says.
+pub fn mount_fuse(path: &Path, mount: &FuseMount<'_>) -> io::Result<OwnedFd> {
+    let device = File::options().read(true).write(true).open("/dev/fuse")?;
+    let mode = std::fs::metadata(path)?.mode();
+    let (user, group) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    let other = if mount.allow_other { ",allow_other" } else { "" };
+    let number = device.as_raw_fd();
+    let words = format!("fd={number},rootmode={mode:o},user_id={user},group_id={group},default_permissions{other}");
+    let words = CString::new(words)?;
+    let writes = if mount.read_only { MountFlags::RDONLY } else { MountFlags::empty() };
+    let flags = MountFlags::NODEV | MountFlags::NOSUID | writes;
+    rustix::mount::mount(mount.source, path, "fuse", flags, &*words)?;
+    Ok(device.into())
+}
 
 /// Unmounts. With `lazy` it vanishes from the tree at once, and ends when its last user does.
 ///
