@@ -12,6 +12,7 @@ pub mod bare_thread;
 pub mod block;
 pub mod buffer;
 pub mod child;
+pub mod deny;
 pub mod file;
 pub mod fork_lock;
 pub mod fork_mark;
