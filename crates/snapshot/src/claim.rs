@@ -70,6 +70,60 @@ pub fn give_up(word: &AtomicU32) {
     word.store(0, Ordering::Release);
 }
 
+/// Sees to it that the page is safe: claims it, if nobody has yet, lets `copy` copy it to a page of the store (`None` if there is no
+/// memory), and publishes that, if `is_newest` says that no cut has overtaken it. `false` if another thread is copying it now.
+pub fn save(word: &AtomicU32, copy: impl FnOnce() -> Option<u32>, is_newest: impl FnOnce() -> bool) -> bool {
+    match claim(word) {
+        Ok(()) => {
+            match copy() {
+                Some(held) => settle(word, held, is_newest()),
+                None => lose(word),
+            }
+            true
+        }
+        Err(State::Copying) => false,
+        Err(State::Unsaved | State::Lost | State::Held(_)) => true,
+    }
+}
+
+/// Publishes the claimed page's copy, or gives it up if it `is_newest` no more.
+pub fn settle(word: &AtomicU32, held: u32, is_newest: bool) {
+    if is_newest { publish(word, held) } else { give_up(word) }
+}
+
+/// The page was changed without a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LostPage;
+
+/// Reads a page as it was when an epoch began, of whose words for it and those of all newer epochs `words` is the row, oldest first:
+/// by `held` from a page of the store, or by `live` from the range, then perhaps several times. No epoch is added meanwhile.
+///
+/// # Errors
+/// The page is lost.
+pub fn read<'a>(
+    words: impl DoubleEndedIterator<Item = &'a AtomicU32> + Clone,
+    mut held: impl FnMut(u32),
+    mut live: impl FnMut(),
+) -> Result<(), LostPage> {
+    loop {
+        for word in words.clone() {
+            match state(word) {
+                State::Held(page) => {
+                    held(page);
+                    return Ok(());
+                }
+                State::Lost => return Err(LostPage),
+                State::Unsaved | State::Copying => {}
+            }
+        }
+        live();
+        // Writers serve the newest epoch.
+        if words.clone().next_back().is_none_or(still_unsaved) {
+            return Ok(());
+        }
+    }
+}
+
 /// Between having found a page safe, whoever made it so, and changing it: keeps the change behind the word for readers,
 /// who look at the word last.
 pub fn before_change() {

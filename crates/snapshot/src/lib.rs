@@ -15,6 +15,8 @@ mod announced;
 mod attach;
 #[doc(hidden)]
 pub mod claim;
+#[doc(hidden)]
+pub mod current;
 #[cfg(not(loom))]
 mod fork;
 #[cfg(not(loom))]

@@ -1,4 +1,5 @@
-//! Every interleaving of two writers, a reader and a cut over the claims of pages, explored by loom.
+//! Every interleaving of writers, readers, the copier and cuts over the words of pages, explored by loom: over the functions that the
+//! mechanisms call (`claim`, `current`, `lift_lock`), with pages of one word in the place of memory.
 //!
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p quire-snapshot --release --test loom_keep` (`cargo xtask test` does).
 #![cfg(loom)]
@@ -7,154 +8,196 @@ use loom::sync::Arc;
 use loom::sync::atomic::AtomicU32 as Cell;
 use loom::thread;
 use quire_snapshot::claim::{self, State};
-use quire_snapshot::sync::{AtomicU32, Ordering, fence};
+use quire_snapshot::current::{Current, Slotted};
+use quire_snapshot::lift_lock::LiftLock;
+use quire_snapshot::sync::{AtomicU32, Ordering};
 
 const OLD: u32 = 10;
 const NEW: u32 = 20;
 
-/// One page of the range, its word, and room for its copy. The bytes are relaxed atomics, as readers may meet writers there.
-struct Page {
+/// The slot of one epoch for one page: its word, and room for its copy. The bytes are relaxed atomics, as readers may meet writers.
+struct Slot {
     word: AtomicU32,
-    bytes: Cell,
     copy: Cell,
+    serving: AtomicU32,
 }
 
-fn page() -> Arc<Page> {
-    Arc::new(Page { word: AtomicU32::new(0), bytes: Cell::new(OLD), copy: Cell::new(0) })
+impl Slotted for Slot {
+    fn serving(&self) -> &AtomicU32 {
+        &self.serving
+    }
 }
 
-/// `Core::first_write`, then the write.
-fn write(page: &Page, value: u32) {
-    loop {
-        match claim::claim(&page.word) {
-            Ok(()) => {
-                page.copy.store(page.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
-                claim::publish(&page.word, 0);
-                break;
+impl Slot {
+    fn new() -> Self {
+        Self { word: AtomicU32::new(0), copy: Cell::new(0), serving: AtomicU32::new(0) }
+    }
+}
+
+/// A range of one page, and what `Core` keeps for it. Slots live as long as this.
+struct Range {
+    bytes: Cell,
+    current: Current<Slot>,
+    slots: [Slot; 2],
+}
+
+impl Range {
+    /// After the first cut.
+    fn new() -> Arc<Self> {
+        let range = Self { bytes: Cell::new(OLD), current: Current::none(), slots: [Slot::new(), Slot::new()] };
+        // It must not move once a slot has been set.
+        let range = Arc::new(range);
+        range.current.set(&range.slots[0]);
+        range
+    }
+
+    /// `Core::copy_page`, which `Core::copy_ahead` comes to as well.
+    fn keep(&self, slot: &Slot) {
+        let copy = || {
+            slot.copy.store(self.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
+            Some(0)
+        };
+        if !claim::save(&slot.word, copy, || self.current.is_newest(slot)) {
+            while claim::state(&slot.word) == State::Copying {
+                thread::yield_now();
             }
-            Err(State::Copying) => thread::yield_now(),
-            Err(_) => break,
         }
     }
-    claim::before_change();
-    page.bytes.store(value, Ordering::Relaxed);
+
+    /// The copier.
+    fn keep_ahead(&self) {
+        // SAFETY: slots live as long as the range.
+        unsafe { self.current.serve(|slot| self.keep(slot)) };
+    }
+
+    /// `Core::first_write`, then the write.
+    fn write(&self, value: u32) {
+        self.keep_ahead();
+        claim::before_change();
+        self.bytes.store(value, Ordering::Relaxed);
+    }
+
+    /// `Chain::read_from`: a view of the epoch `from` where `to` epochs have begun.
+    fn read(&self, from: usize, to: usize) -> u32 {
+        let (seen, slots) = (std::cell::Cell::new(None), &self.slots[from..to]);
+        let held = |_| {
+            let slot = slots.iter().find(|slot| matches!(claim::state(&slot.word), State::Held(_))).unwrap();
+            seen.set(Some(slot.copy.load(Ordering::Relaxed)));
+        };
+        let live = || seen.set(Some(self.bytes.load(Ordering::Relaxed)));
+        claim::read(slots.iter().map(|slot| &slot.word), held, live).unwrap();
+        seen.get().unwrap()
+    }
 }
 
-/// `KeptView::read_in_page` of the newest view.
-fn read(page: &Page) -> u32 {
-    loop {
-        if let State::Held(_) = claim::state(&page.word) {
-            return page.copy.load(Ordering::Relaxed);
-        }
-        let seen = page.bytes.load(Ordering::Relaxed);
-        if claim::still_unsaved(&page.word) {
-            return seen;
-        }
-    }
+/// Explores with so many preemptions at most, where all of them would take too long.
+fn bounded(preemptions: usize, run: impl Fn() + Sync + Send + 'static) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(preemptions);
+    model.check(run);
 }
 
 #[test]
 fn a_view_never_shows_a_write_that_came_after_its_cut() {
-    loom::model(|| {
-        let shared = page();
-        let writers: Vec<_> = (0..2)
-            .map(|number| {
-                let shared = Arc::clone(&shared);
-                thread::spawn(move || write(&shared, NEW + number))
-            })
-            .collect();
-        assert_eq!(read(&shared), OLD);
+    bounded(3, || {
+        let range = Range::new();
+        let writers = [NEW, NEW + 1].map(|value| {
+            let range = Arc::clone(&range);
+            thread::spawn(move || range.write(value))
+        });
+        assert_eq!(range.read(0, 1), OLD);
         writers.into_iter().for_each(|writer| writer.join().unwrap());
-        assert_eq!(read(&shared), OLD);
-        assert_ne!(shared.bytes.load(Ordering::Relaxed), OLD);
+        assert_eq!(range.read(0, 1), OLD);
+        assert_ne!(range.bytes.load(Ordering::Relaxed), OLD);
     });
 }
 
 #[test]
 fn a_page_is_copied_by_one_thread_only() {
     loom::model(|| {
-        let shared = page();
-        let copies = Arc::new(Cell::new(0));
+        let (word, copies) = (Arc::new(AtomicU32::new(0)), Arc::new(Cell::new(0)));
         let copiers: Vec<_> = (0..2)
             .map(|_| {
-                let (shared, copies) = (Arc::clone(&shared), Arc::clone(&copies));
-                thread::spawn(move || {
-                    if claim::claim(&shared.word).is_ok() {
-                        copies.fetch_add(1, Ordering::Relaxed);
-                        claim::publish(&shared.word, 0);
-                    }
-                })
+                let (word, copies) = (Arc::clone(&word), Arc::clone(&copies));
+                let copy = move || Some(copies.fetch_add(1, Ordering::Relaxed));
+                thread::spawn(move || claim::save(&word, copy, || true))
             })
             .collect();
-        copiers.into_iter().for_each(|copier| copier.join().unwrap());
+        let done = copiers.into_iter().map(|copier| copier.join().unwrap()).filter(|&is_done| is_done).count();
+        assert!(done >= 1);
         assert_eq!(copies.load(Ordering::Relaxed), 1);
     });
 }
 
-/// `Core::keep`: the keeper is at a page of the first epoch while the second one begins and the page is written.
 #[test]
 fn a_view_never_shows_a_copy_that_a_cut_has_overtaken() {
     loom::model(|| {
-        let (first, second) = (page(), page());
-        let current = Arc::new(Cell::new(1));
-        let keeper = {
-            let (first, second, current) = (Arc::clone(&first), Arc::clone(&second), Arc::clone(&current));
-            thread::spawn(move || {
-                if claim::claim(&first.word).is_err() {
-                    return;
-                }
-                // The bytes are those of `second`, since it is one page.
-                first.copy.store(second.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
-                fence(Ordering::Acquire);
-                if current.load(Ordering::SeqCst) == 1 {
-                    claim::publish(&first.word, 0);
-                } else {
-                    claim::give_up(&first.word);
-                }
-            })
+        let range = Range::new();
+        let copier = {
+            let range = Arc::clone(&range);
+            thread::spawn(move || range.keep_ahead())
         };
         // Writers hold still: a cut is made.
-        current.store(2, Ordering::SeqCst);
-        write(&second, NEW);
-        let old_view = || match claim::state(&first.word) {
-            State::Held(_) => first.copy.load(Ordering::Relaxed),
-            _ => read(&second),
-        };
-        assert_eq!(old_view(), OLD);
-        keeper.join().unwrap();
-        assert_eq!(old_view(), OLD);
+        range.current.set(&range.slots[1]);
+        range.write(NEW);
+        assert_eq!(range.read(0, 2), OLD);
+        copier.join().unwrap();
+        assert_eq!((range.read(0, 2), range.read(1, 2)), (OLD, OLD));
     });
 }
 
-/// `Core::serve` against `Core::retire`: a slot isn't reset while somebody inside may still write its words.
+/// A slot whose content races if it is reset while a thread serves it.
+struct Guarded(AtomicU32, loom::cell::UnsafeCell<u32>);
+
+// SAFETY: loom fails the test if the cell is used by two threads at once.
+unsafe impl Sync for Guarded {}
+
+impl Slotted for Guarded {
+    fn serving(&self) -> &AtomicU32 {
+        &self.0
+    }
+}
+
 #[test]
 fn a_slot_is_not_reset_while_a_writer_serves_it() {
     loom::model(|| {
-        let inside = Arc::new(Cell::new(0));
-        let current = Arc::new(Cell::new(1));
-        let slot = Arc::new(loom::cell::UnsafeCell::new(0));
+        let slot = Arc::new(Guarded(AtomicU32::new(0), loom::cell::UnsafeCell::new(0)));
+        let current = Arc::new(Current::none());
+        current.set(&*slot);
         let writer = {
-            let (inside, current, slot) = (Arc::clone(&inside), Arc::clone(&current), Arc::clone(&slot));
+            let (current, _slot) = (Arc::clone(&current), Arc::clone(&slot));
+            // SAFETY: the slot lives as long as this thread.
+            thread::spawn(move || unsafe { current.serve(|slot: &Guarded| slot.1.with_mut(|at| *at += 1)) })
+        };
+        current.retire(&*slot);
+        // SAFETY: loom fails the test if this races.
+        slot.1.with_mut(|at| unsafe { *at = 0 });
+        writer.join().unwrap();
+    });
+}
+
+/// `Uffd`'s handler against its cut: the page is armed when the cut is over, unless it has a copy for the new epoch.
+#[test]
+fn a_page_that_a_cut_has_armed_is_not_lifted_for_the_epoch_before() {
+    loom::model(|| {
+        let lock = Arc::new(LiftLock::default());
+        let (epoch, lifted_in) = (Arc::new(Cell::new(1)), Arc::new(Cell::new(0)));
+        let handler = {
+            let (lock, epoch, lifted_in) = (Arc::clone(&lock), Arc::clone(&epoch), Arc::clone(&lifted_in));
             thread::spawn(move || {
-                if current.load(Ordering::SeqCst) != 1 {
-                    return;
-                }
-                inside.fetch_add(1, Ordering::SeqCst);
-                fence(Ordering::SeqCst);
-                if current.load(Ordering::SeqCst) == 1 {
-                    // SAFETY: loom fails the test if this races.
-                    slot.with_mut(|at| unsafe { *at += 1 });
-                }
-                inside.fetch_sub(1, Ordering::Release);
+                let _lifting = lock.lift();
+                let served = epoch.load(Ordering::Relaxed);
+                lifted_in.store(served, Ordering::Relaxed);
             })
         };
-        current.store(0, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
-        while inside.load(Ordering::Acquire) != 0 {
-            thread::yield_now();
+        {
+            let _cutting = lock.cut();
+            epoch.store(2, Ordering::Relaxed);
+            // Arming: whatever was lifted before is protected again.
+            lifted_in.store(0, Ordering::Relaxed);
         }
-        // SAFETY: loom fails the test if this races.
-        slot.with_mut(|at| unsafe { *at = 0 });
-        writer.join().unwrap();
+        assert_ne!(lifted_in.load(Ordering::Relaxed), 1);
+        handler.join().unwrap();
+        assert_ne!(lifted_in.load(Ordering::Relaxed), 1, "lifted for an epoch that was over");
     });
 }

@@ -99,28 +99,18 @@ impl Chain {
     fn read_from(&self, epochs: &[Arc<Epoch>], epoch: &Epoch, offset: usize, to: &mut [u8]) -> Result<(), ViewError> {
         let page = offset / PAGE_SIZE;
         let own = epochs.partition_point(|other| other.number < epoch.number);
-        loop {
-            for newer in &epochs[own..] {
-                match claim::state(newer.slot.word(page)) {
-                    State::Held(held) => {
-                        let from = self.core.store.page(held).wrapping_add(offset % PAGE_SIZE);
-                        // SAFETY: a published copy isn't changed or given back while its epoch is in the chain, and the
-                        // lock keeps it there; `to` is the caller's alone, and the bytes are within one page.
-                        unsafe { std::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) };
-                        return Ok(());
-                    }
-                    State::Lost => return Err(self.core.loss(page)),
-                    State::Unsaved | State::Copying => {}
-                }
-            }
-            // SAFETY: the range is mapped for as long as views of it live; a writer may change the page meanwhile, and then
-            // the copy is thrown away.
-            unsafe { racy::copy(self.core.span.at(offset), to.as_mut_ptr(), to.len()) };
-            // Writers serve the newest epoch, and the lock keeps it the newest.
-            if epochs.last().is_none_or(|newest| claim::still_unsaved(newest.slot.word(page))) {
-                return Ok(());
-            }
-        }
+        let words = epochs[own..].iter().map(|newer| newer.slot.word(page));
+        let (into, len) = (to.as_mut_ptr(), to.len());
+        let held = |held| {
+            let from = self.core.store.page(held).wrapping_add(offset % PAGE_SIZE);
+            // SAFETY: a published copy isn't changed or given back while its epoch is in the chain, and the lock keeps it there; `to`
+            // is the caller's alone, and the bytes are within one page.
+            unsafe { std::ptr::copy_nonoverlapping(from, into, len) };
+        };
+        // SAFETY: the range is mapped for as long as views of it live; a writer may change the page meanwhile, and then the copy is
+        // thrown away. The lock keeps the newest epoch the newest.
+        let live = || unsafe { racy::copy(self.core.span.at(offset), into, len) };
+        claim::read(words, held, live).map_err(|claim::LostPage| self.core.loss(page))
     }
 
     /// Takes epochs out of the chain that nobody needs any more, the oldest first. Returns whether there was one.

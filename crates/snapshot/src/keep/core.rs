@@ -5,7 +5,7 @@
 //! called from a signal handler: it takes no lock and allocates nothing.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -15,6 +15,7 @@ use super::locality::{Costs, Hindsight, Locality};
 use super::slot::Slot;
 use super::store::{RUN_BYTES, Store};
 use crate::claim::{self, State};
+use crate::current::{self, Current};
 use crate::mechanism::{Mechanism, Options};
 use crate::origin::{Consumer, OriginStats, Refused, ViewError};
 use crate::page::PAGE_SIZE;
@@ -37,7 +38,7 @@ pub(crate) struct Core {
     /// Every slot ever made. A slot stays where it is until the core goes.
     slots: Mutex<Slots>,
     /// The slot of the newest epoch; null if no view of it lives.
-    current: AtomicPtr<Slot>,
+    current: Current<Slot>,
     pub(crate) locality: Locality,
     pub(crate) figures: Figures,
     consumer: Option<Arc<dyn Consumer>>,
@@ -88,7 +89,7 @@ impl Core {
             mechanism,
             store: Store::new(capacity_bytes.min(1 << 40))?,
             slots: Mutex::default(),
-            current: AtomicPtr::new(std::ptr::null_mut()),
+            current: Current::none(),
             locality: Locality::new(regions, options.pages_per_region(), options.precopy, costs),
             figures: Figures::default(),
             consumer,
@@ -128,28 +129,19 @@ impl Core {
             Some(slot) => slot,
             None => self.new_slot().inspect_err(|_| self.with_slots(|slots| slots.open -= 1))?,
         };
-        let before = self.current.swap(Arc::as_ptr(&slot).cast_mut(), Ordering::SeqCst);
+        let before = self.current.set(&slot);
         // The keeper may be at a page of the epoch before, and notices by itself (`keep`); but a consumer can't be told
         // afterwards that it was handed the wrong bytes.
         if self.consumer.is_some() {
             // SAFETY: slots live as long as the core.
-            let before = unsafe { before.as_ref() };
-            while before.is_some_and(Slot::is_served) {
-                std::thread::yield_now();
-            }
+            unsafe { before.as_ref() }.into_iter().for_each(current::wait_until_idle);
         }
         Ok(slot)
     }
 
     /// Nobody will read `slot`'s epoch any more: writers stop serving it. Returns when none is still doing so.
     pub(crate) fn retire(&self, slot: &Arc<Slot>) {
-        let own = Arc::as_ptr(slot).cast_mut();
-        let _ = self.current.compare_exchange(own, std::ptr::null_mut(), Ordering::SeqCst, Ordering::SeqCst);
-        // Pairs with the fence in `serve`: either the writer there sees the change, or it is seen here.
-        fence(Ordering::SeqCst);
-        while slot.is_served() {
-            std::thread::yield_now();
-        }
+        self.current.retire(slot);
     }
 
     /// Learns what a retired epoch has to teach, and makes its slot free. Takes a while; belongs in the background.
@@ -220,17 +212,8 @@ impl Core {
 
     /// Runs `then` on the slot that must be served, if there is one; it can't be recycled meanwhile.
     fn serve<T>(&self, then: impl FnOnce(&Slot) -> T) -> Option<T> {
-        loop {
-            let current = self.current.load(Ordering::SeqCst);
-            // SAFETY: slots live as long as the core.
-            let slot = unsafe { current.as_ref() }?;
-            let _serving = slot.serve();
-            fence(Ordering::SeqCst);
-            // A slot that was retired in between may be reset; one that is still current waits for us before it is.
-            if self.current.load(Ordering::SeqCst) == current {
-                return Some(then(slot));
-            }
-        }
+        // SAFETY: slots live as long as the core.
+        unsafe { self.current.serve(then) }
     }
 
     /// Copies page `held` of the store for `slot`, as its copy of `page`. No writer serves `slot`.
@@ -250,7 +233,7 @@ impl Core {
 
     /// Whether a view depends on what writers keep.
     pub(crate) fn is_open(&self) -> bool {
-        !self.current.load(Ordering::SeqCst).is_null()
+        self.current.is_some()
     }
 
     /// `page` is about to be changed for the first time in this epoch. Returns the pages that may be changed then.
@@ -291,24 +274,19 @@ impl Core {
 
     fn copy_page(&self, slot: &Slot, region: usize, page: usize) {
         let word = slot.word(page);
-        match claim::claim(word) {
-            Ok(()) => {
-                add(&self.figures.copied, 1);
-                slot.count_single(region);
-                if self.hand_over(slot, page..page + 1) {
-                    return;
-                }
-                match slot.take_pages(1, &self.store) {
-                    Some(held) => {
-                        // SAFETY: the range is mapped; the page of the store was just taken, so it is this thread's.
-                        unsafe { racy::copy(self.address(page), self.store.page(held), PAGE_SIZE) };
-                        self.keep(slot, page..page + 1, held);
-                    }
-                    None => claim::lose(word),
-                }
+        let copy = || {
+            add(&self.figures.copied, 1);
+            slot.count_single(region);
+            if self.hand_over(slot, page..page + 1) {
+                return None;
             }
-            Err(State::Copying) => self.wait(word),
-            Err(_) => {}
+            let held = slot.take_pages(1, &self.store)?;
+            // SAFETY: the range is mapped; the page of the store was just taken, so it is this thread's.
+            unsafe { racy::copy(self.address(page), self.store.page(held), PAGE_SIZE) };
+            Some(held)
+        };
+        if !claim::save(word, copy, || self.current.is_newest(slot)) {
+            self.wait(word);
         }
     }
 
@@ -351,12 +329,9 @@ impl Core {
     /// hold still during a cut, but the keeper doesn't: it may be at a page of the epoch before, which writers of the new one
     /// change after having copied it for that. Then the new epoch has the right copy, for views of the old one too.
     fn keep(&self, slot: &Slot, pages: Range<usize>, held: u32) {
-        // Pairs with `before_change`: who has read what a writer of a newer epoch wrote finds that epoch here.
-        fence(Ordering::Acquire);
-        let is_current = std::ptr::eq(self.current.load(Ordering::SeqCst), slot);
+        let is_newest = self.current.is_newest(slot);
         for (index, page) in pages.enumerate() {
-            let word = slot.word(page);
-            if is_current { claim::publish(word, held + index as u32) } else { claim::give_up(word) }
+            claim::settle(slot.word(page), held + index as u32, is_newest);
         }
     }
 

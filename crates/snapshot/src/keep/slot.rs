@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use quire_sys::mem::{MemError, Reservation};
 
 use super::store::{RUN_PAGES, Store};
+use crate::current::Slotted;
 
 /// Tables of one epoch.
 pub(crate) struct Slot {
@@ -24,12 +25,9 @@ pub(crate) struct Slot {
     serving: AtomicU32,
 }
 
-/// While it lives, the slot isn't reset.
-pub(crate) struct Serving<'a>(&'a AtomicU32);
-
-impl Drop for Serving<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Release);
+impl Slotted for Slot {
+    fn serving(&self) -> &AtomicU32 {
+        &self.serving
     }
 }
 
@@ -71,17 +69,6 @@ impl Slot {
             serving: AtomicU32::new(0),
             counts: (0..pages.div_ceil(pages_per_region)).map(|_| Counts::default()).collect(),
         })
-    }
-
-    /// Begins to copy for this slot. Whoever does looks afterwards whether it is still the one to be served.
-    pub(crate) fn serve(&self) -> Serving<'_> {
-        self.serving.fetch_add(1, Ordering::SeqCst);
-        Serving(&self.serving)
-    }
-
-    /// Whether somebody copies for this slot.
-    pub(crate) fn is_served(&self) -> bool {
-        self.serving.load(Ordering::Acquire) != 0
     }
 
     /// The word of `page`.
