@@ -22,7 +22,10 @@ const STAGES: [&str; 3] = ["attach", "cut", "drop"];
 /// Exit status of a process that can't make calls fail.
 const NO_FILTERS: i32 = 77;
 
-const CALLS: [(&str, i64, Option<(u32, u32)>); 21] = [
+/// A call by name and number, and the argument by which it is told from others of that number.
+type Call = (&'static str, i64, Option<(u32, u32)>);
+
+const CALLS: [Call; 21] = [
     ("memfd_create", calls::SYS_memfd_create, None),
     ("ftruncate", calls::SYS_ftruncate, None),
     ("mmap shared fixed", calls::SYS_mmap, Some((3, 0x4011))),
@@ -94,9 +97,9 @@ fn one_refusal() {
         write_version(&*origin, &mut expected, round + 100);
         if let Ok(view) = &view {
             let mut byte = [0];
-            for page in 0..PAGES {
+            for (page, &version) in then.iter().enumerate() {
                 match view.read(page * PAGE_SIZE + 9, &mut byte) {
-                    Ok(()) => assert_eq!(byte[0], then[page], "{what}: page {page} of the view of round {round}"),
+                    Ok(()) => assert_eq!(byte[0], version, "{what}: page {page} of the view of round {round}"),
                     Err(error) => {
                         println!("{what}: {error}");
                         break;
