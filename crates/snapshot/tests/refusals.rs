@@ -142,7 +142,10 @@ fn refusals_of(mechanism: Mechanism) {
             }
             match status.map(|status| (status.success(), status.code())) {
                 Some((true, _)) => ran += 1,
-                Some((false, Some(NO_FILTERS))) => return println!("skipped: seccomp filters can't be had"),
+                Some((false, Some(NO_FILTERS))) => {
+                    assert!(std::env::var_os("CI").is_none(), "seccomp filters can't be had");
+                    return println!("skipped: seccomp filters can't be had");
+                }
                 other => failed.push((what, other)),
             }
         }
