@@ -1,7 +1,8 @@
 //! How users who need memory and writers who make it wake each other.
 //!
 //! Relies on counting events: who is about to sleep reads the count, looks once more whether there is something to do, and
-//! sleeps only while the count stays. So no event is missed, and one that nobody waits for costs no system call.
+//! sleeps only while the count stays. So no event is missed, and one that nobody waits for costs no system call. The end is
+//! no event but a state: a thread that first learns of it when it goes to sleep does not sleep either, however it read the count.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
@@ -13,6 +14,8 @@ use quire_sys::futex::{self, Scope};
 pub(crate) struct Events {
     count: AtomicU32,
     asleep: AtomicU32,
+    /// No thread sleeps here any more.
+    closed: AtomicBool,
 }
 
 impl Events {
@@ -21,11 +24,23 @@ impl Events {
         self.count.load(Ordering::SeqCst)
     }
 
-    /// Sleeps until there was an event after `seen`, at most for `limit`.
+    /// Ends all sleep here, for good.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        self.raise();
+    }
+
+    /// Whether [`Events::close`] was called.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
+    /// Sleeps until there was an event after `seen` or the end, at most for `limit`.
     pub(crate) fn wait(&self, seen: u32, limit: Option<Duration>) {
         self.asleep.fetch_add(1, Ordering::SeqCst);
-        // A look at the count after having said so: an event from here on finds us.
-        if self.count.load(Ordering::SeqCst) == seen {
+        // A look after having said so: an event or the end from here on finds this thread. The end may have come before `seen`
+        // was read, and no event follows it.
+        if !self.is_closed() && self.count.load(Ordering::SeqCst) == seen {
             futex::wait(&self.count, seen, limit, Scope::Process);
         }
         self.asleep.fetch_sub(1, Ordering::SeqCst);
@@ -54,7 +69,6 @@ pub(crate) struct Signal {
     pub(crate) freed: Events,
     /// Users that have found no memory.
     starving: AtomicU32,
-    stopping: AtomicBool,
 }
 
 /// Counts a user as starving while it lives.
@@ -82,13 +96,12 @@ impl Signal {
 
     /// Sends the writers home.
     pub(crate) fn stop(&self) {
-        self.stopping.store(true, Ordering::SeqCst);
-        self.wanted.raise();
+        self.wanted.close();
     }
 
     /// Whether the writers should go home.
     pub(crate) fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::SeqCst)
+        self.wanted.is_closed()
     }
 }
 
@@ -116,5 +129,29 @@ mod tests {
         });
         events.wait(seen, None);
         events.wait(events.seen(), Some(Duration::from_millis(1)));
+    }
+
+    #[test]
+    fn a_thread_that_reads_the_count_after_the_end_does_not_sleep() {
+        let events = Events::default();
+        assert!(!events.is_closed(), "a worker looks whether it goes on, and is interrupted");
+        events.close();
+        // It goes on with what it was at, reads the count and finds nothing to do. No event will come.
+        events.wait(events.seen(), None);
+    }
+
+    #[test]
+    fn the_end_wakes_every_sleeper() {
+        let events = Events::default();
+        std::thread::scope(|threads| {
+            for _ in 0..4 {
+                threads.spawn(|| {
+                    while !events.is_closed() {
+                        events.wait(events.seen(), None);
+                    }
+                });
+            }
+            events.close();
+        });
     }
 }

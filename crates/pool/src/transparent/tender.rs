@@ -4,7 +4,6 @@
 //! Relies on being called when notes have piled up or credits run short; it serves no fault itself.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use super::faults::Faults;
@@ -14,28 +13,26 @@ use crate::reclaim;
 /// The thread; dropping it sends it home.
 pub(super) struct Tender {
     faults: Arc<Faults>,
-    stopping: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Tender {
     pub(super) fn start(faults: &Arc<Faults>) -> Result<Self, PoolError> {
-        let stopping = Arc::new(AtomicBool::new(false));
-        let (own, stop) = (Arc::clone(faults), Arc::clone(&stopping));
+        let own = Arc::clone(faults);
         let thread = std::thread::Builder::new()
             .name("quire-pool-tend".into())
             .spawn(move || {
                 own.shared.config.greet_thread();
-                work(&own, &stop);
+                work(&own);
             })
             .map_err(|error| PoolError::Thread { cause: error.to_string() })?;
-        Ok(Self { faults: Arc::clone(faults), stopping, thread: Some(thread) })
+        Ok(Self { faults: Arc::clone(faults), thread: Some(thread) })
     }
 }
 
-fn work(faults: &Faults, stopping: &AtomicBool) {
+fn work(faults: &Faults) {
     let mut turn = 0;
-    while !stopping.load(Ordering::SeqCst) {
+    while !faults.work.is_closed() {
         let seen = faults.work.seen();
         faults.tell();
         let mut went = 0;
@@ -44,7 +41,7 @@ fn work(faults: &Faults, stopping: &AtomicBool) {
             turn += crate::page::GROUP_PAGES;
             let batch = reclaim::evict_for(&faults.shared, &faults.mapped, turn);
             went += batch;
-            if batch == 0 || stopping.load(Ordering::SeqCst) {
+            if batch == 0 || faults.work.is_closed() {
                 break;
             }
         }
@@ -56,8 +53,7 @@ fn work(faults: &Faults, stopping: &AtomicBool) {
 
 impl Drop for Tender {
     fn drop(&mut self) {
-        self.stopping.store(true, Ordering::SeqCst);
-        self.faults.work.raise();
+        self.faults.work.close();
         if let Some(thread) = self.thread.take() {
             // Had it panicked, it would have said so.
             let _ = thread.join();
