@@ -33,7 +33,6 @@ mod memcpy;
 mod mmapcopy;
 #[cfg(not(loom))]
 mod origin;
-#[cfg(not(loom))]
 mod page;
 #[cfg(not(loom))]
 mod racy;
@@ -58,15 +57,11 @@ pub use fork_run::{Running, Sink, Unheard, fork_and_run};
 pub use mechanism::{Mechanism, Options, Precopy, UnknownMechanism};
 #[cfg(not(loom))]
 pub use origin::{Consumer, Origin, OriginStats, Refused, View, ViewError};
-#[cfg(not(loom))]
 pub use page::{PAGE_SIZE, PAGES_PER_REGION, REGION_SIZE};
 #[cfg(not(loom))]
 pub use scoot::folds_in_background;
 #[cfg(not(loom))]
 pub use span::Span;
-#[cfg(not(loom))]
 pub use stream::barrier::{Barrier, BarrierConfig, SnapshotError};
-#[cfg(not(loom))]
 pub use stream::reader::{Snapshot, Take};
-#[cfg(not(loom))]
 pub use stream::stats::BarrierStats;

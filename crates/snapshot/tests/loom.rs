@@ -1,156 +1,196 @@
-//! Every interleaving of writer and reader over the page-state protocol, explored by loom.
+//! Every interleaving of a writer and a reader over the barrier itself: its page words, its buffers, its ring and its sleep.
+//!
+//! Relies on the barrier and the snapshot being built from loom's atomics and locks (`src/sync.rs`), and on telling loom of each
+//! copy and change of a page (`src/stream/witness.rs`), so that a race is found where it arises and not by the bytes that it spoils.
+//! A wait that is not ended by the other side is a deadlock to loom: sleeps there have no limit of time.
 //!
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p quire-snapshot --release --test loom` (`cargo xtask test` does).
 #![cfg(loom)]
 
-use loom::cell::UnsafeCell;
+use std::sync::Arc as Plain;
+
 use loom::sync::Arc;
 use loom::thread;
 use quire_snapshot::stream::ring::Ring;
 use quire_snapshot::stream::words::{self, Number, State};
 use quire_snapshot::sync::AtomicU32;
+use quire_snapshot::{Barrier, BarrierConfig, PAGE_SIZE, Snapshot, Take};
+use quire_sys::mem::Reservation;
 
-const PAGES: usize = 2;
-const OLD: u32 = 10;
-const NEW: u32 = 20;
+const OLD: u8 = 10;
+const NEW: u8 = 20;
 
-/// Pages and buffers are loom cells: a read beside a write is reported as a race.
-struct Memory {
-    words: [AtomicU32; PAGES],
-    pages: [UnsafeCell<u32>; PAGES],
-    buffers: [UnsafeCell<u32>; PAGES],
+/// Explores every interleaving with at most so many preemptions: all of them are too many.
+fn bounded(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(model);
 }
 
-// SAFETY: loom checks every access to the cells for races; that is what the test is for.
-unsafe impl Sync for Memory {}
-// SAFETY: as above.
-unsafe impl Send for Memory {}
-
-fn memory() -> Arc<Memory> {
-    Arc::new(Memory {
-        words: std::array::from_fn(|_| AtomicU32::new(0)),
-        pages: std::array::from_fn(|_| UnsafeCell::new(OLD)),
-        buffers: std::array::from_fn(|_| UnsafeCell::new(0)),
-    })
+/// One memory for all interleavings of a model, since making one takes longer than most of them.
+fn memory() -> Plain<Reservation> {
+    let memory = Reservation::new(1).unwrap();
+    memory.commit(0..memory.len()).unwrap();
+    Plain::new(memory)
 }
 
-fn read(cell: &UnsafeCell<u32>) -> u32 {
-    // SAFETY: loom fails the test if this read races.
-    cell.with(|at| unsafe { *at })
+/// A barrier before `pages` pages that hold [`OLD`], with `buffers` buffers.
+fn barrier(memory: &Plain<Reservation>, pages: usize, buffers: usize) -> Barrier {
+    let config = BarrierConfig { budget_bytes: buffers * PAGE_SIZE };
+    let mut barrier = Barrier::of_pages(Plain::clone(memory), pages, config).unwrap();
+    barrier.mark_present(0..pages as u32);
+    (0..pages).for_each(|page| put(&mut barrier, page, OLD));
+    barrier
 }
 
-fn write(cell: &UnsafeCell<u32>, value: u32) {
-    // SAFETY: loom fails the test if this write races.
-    cell.with_mut(|at| unsafe { *at = value });
+fn put(barrier: &mut Barrier, page: usize, value: u8) {
+    barrier.write(page * PAGE_SIZE, &[value]).unwrap();
 }
 
-/// The writer's side of `Barrier::keep`, then its write.
-fn write_page(memory: &Memory, page: usize, number: Number) {
-    loop {
-        match words::state(&memory.words[page], number) {
-            State::Saved | State::Held(_) => break,
-            State::Taken => thread::yield_now(),
-            State::Unsaved => {
-                write(&memory.buffers[page], read(&memory.pages[page]));
-                if words::try_hold(&memory.words[page], number, page as u32).is_ok() {
-                    break;
-                }
-            }
-        }
-    }
-    write(&memory.pages[page], NEW);
-}
-
-/// The reader's side: `Snapshot::take`.
-fn take_page(memory: &Memory, page: usize, number: Number) -> u32 {
-    match words::try_take(&memory.words[page], number) {
-        Ok(()) => {
-            let content = read(&memory.pages[page]);
-            words::finish_take(&memory.words[page], number);
-            content
-        }
-        Err(State::Held(buffer)) => {
-            let content = read(&memory.buffers[buffer as usize]);
-            words::finish_take(&memory.words[page], number);
-            content
-        }
-        Err(other) => panic!("a page is taken once, but was {other:?}"),
-    }
+/// The page as it was at the cut.
+fn take(snapshot: &mut Snapshot, page: u32) -> u8 {
+    let mut bytes = vec![0; PAGE_SIZE];
+    assert_eq!(snapshot.take(page, &mut bytes), Take::Copied);
+    bytes[0]
 }
 
 #[test]
 fn the_reader_sees_the_cut_in_every_interleaving() {
-    loom::model(|| {
+    // With a buffer for each page, and with one for all: then the writer waits for the reader.
+    for buffers in [2, 1] {
         let memory = memory();
-        let writer = {
-            let memory = Arc::clone(&memory);
-            thread::spawn(move || {
-                for page in 0..PAGES {
-                    write_page(&memory, page, Number(1));
-                }
-            })
-        };
-        for page in (0..PAGES).rev() {
-            assert_eq!(take_page(&memory, page, Number(1)), OLD);
+        bounded(3, move || {
+            let mut barrier = barrier(&memory, 2, buffers);
+            let mut snapshot = barrier.cut(2).unwrap();
+            let writer = thread::spawn(move || {
+                put(&mut barrier, 0, NEW);
+                put(&mut barrier, 1, NEW);
+                barrier
+            });
+            assert_eq!([1, 0].map(|page| take(&mut snapshot, page)), [OLD; 2]);
+            let mut barrier = writer.join().unwrap();
+            drop(snapshot);
+            assert!(barrier.try_finish());
+            let mut now = [0];
+            barrier.read(PAGE_SIZE, &mut now).unwrap();
+            assert_eq!(now, [NEW]);
+        });
+    }
+}
+
+#[test]
+fn a_reader_that_collects_buffers_first_sees_the_cut_and_frees_the_writer() {
+    let memory = memory();
+    bounded(3, move || {
+        let mut barrier = barrier(&memory, 2, 1);
+        let mut snapshot = barrier.cut(2).unwrap();
+        let writer = thread::spawn(move || (0..2).for_each(|page| put(&mut barrier, page, NEW)));
+        let mut bytes = vec![0; PAGE_SIZE];
+        let collected = snapshot.next_preimage(&mut bytes);
+        assert!(collected.is_none() || bytes[0] == OLD);
+        for page in (0..2).filter(|page| Some(*page) != collected) {
+            assert_eq!(take(&mut snapshot, page), OLD);
         }
+        assert_eq!(snapshot.taken(), 2);
         writer.join().unwrap();
-        for page in &memory.pages {
-            assert_eq!(read(page), NEW);
-        }
+    });
+}
+
+#[test]
+fn a_writer_that_waits_goes_on_when_the_snapshot_is_dropped() {
+    let memory = memory();
+    bounded(3, move || {
+        let mut barrier = barrier(&memory, 2, 1);
+        let snapshot = barrier.cut(2).unwrap();
+        let writer = thread::spawn(move || (0..2).for_each(|page| put(&mut barrier, page, NEW)));
+        drop(snapshot);
+        writer.join().unwrap();
+    });
+}
+
+#[test]
+fn buffers_of_one_snapshot_are_used_again_by_the_next_and_never_while_they_are_read() {
+    let memory = memory();
+    bounded(2, move || {
+        let mut barrier = barrier(&memory, 1, 1);
+        let mut first = barrier.cut(1).unwrap();
+        let reader = thread::spawn(move || take(&mut first, 0));
+        put(&mut barrier, 0, NEW);
+        // The first reader may still be at it.
+        let mut second = loop {
+            match barrier.cut(1) {
+                Ok(snapshot) => break snapshot,
+                Err(_) => thread::yield_now(),
+            }
+        };
+        let writer = thread::spawn(move || put(&mut barrier, 0, NEW + 1));
+        assert_eq!(take(&mut second, 0), NEW);
+        writer.join().unwrap();
+        assert_eq!(reader.join().unwrap(), OLD);
+    });
+}
+
+#[test]
+fn a_page_that_gets_content_after_the_cut_is_absent_or_empty_in_it() {
+    let memory = memory();
+    bounded(3, move || {
+        let config = BarrierConfig { budget_bytes: PAGE_SIZE };
+        let mut barrier = Barrier::of_pages(Plain::clone(&memory), 1, config).unwrap();
+        // SAFETY: committed, and no other thread knows of it yet.
+        unsafe { *memory.base() = 0 };
+        let mut snapshot = barrier.cut(1).unwrap();
+        let writer = thread::spawn(move || {
+            barrier.mark_present(0..1);
+            put(&mut barrier, 0, NEW);
+        });
+        let mut bytes = vec![0; PAGE_SIZE];
+        assert!(snapshot.take(0, &mut bytes) == Take::Absent || bytes[0] == 0);
+        writer.join().unwrap();
     });
 }
 
 #[test]
 fn a_page_without_content_is_either_taken_or_skipped_never_both() {
     loom::model(|| {
-        let memory = memory();
+        let word = Arc::new(AtomicU32::new(0));
         let writer = {
-            let memory = Arc::clone(&memory);
+            let word = Arc::clone(&word);
             thread::spawn(move || {
                 loop {
-                    match words::state(&memory.words[0], Number(3)) {
-                        State::Unsaved if words::try_skip(&memory.words[0], Number(3)).is_ok() => {
-                            break true;
-                        }
+                    match words::state(&word, Number(3)) {
+                        State::Unsaved if words::try_skip(&word, Number(3)).is_ok() => break true,
                         State::Saved => break false,
-                        State::Held(_) => panic!("nobody holds it"),
+                        State::Held(_) => panic!("no buffer holds it"),
                         _ => thread::yield_now(),
                     }
                 }
             })
         };
-        let taken = words::try_take(&memory.words[0], Number(3)).is_ok();
+        let taken = words::try_take(&word, Number(3)).is_ok();
         if taken {
-            words::finish_take(&memory.words[0], Number(3));
+            words::finish_take(&word, Number(3));
         }
         assert_ne!(writer.join().unwrap(), taken);
     });
 }
 
 #[test]
-fn a_freed_buffer_is_never_written_while_it_is_read() {
+fn numbers_come_out_of_a_full_ring_in_order() {
     loom::model(|| {
-        let memory = memory();
-        let ring = Arc::new(Ring::new(PAGES as u32));
-        let reader = {
-            let (memory, ring) = (Arc::clone(&memory), Arc::clone(&ring));
-            thread::spawn(move || {
-                for buffer in 0..PAGES {
-                    assert_eq!(read(&memory.buffers[buffer]), 0);
-                    ring.give(buffer as u32);
-                }
-            })
+        let ring = Arc::new(Ring::new(2));
+        let giver = {
+            let ring = Arc::clone(&ring);
+            thread::spawn(move || (0..2).for_each(|number| ring.give(number)))
         };
-        for expected in 0..PAGES as u32 {
-            let buffer = loop {
+        for expected in 0..2 {
+            let number = loop {
                 match ring.take() {
-                    Some(buffer) => break buffer,
+                    Some(number) => break number,
                     None => thread::yield_now(),
                 }
             };
-            assert_eq!(buffer, expected);
-            write(&memory.buffers[buffer as usize], NEW);
+            assert_eq!(number, expected);
         }
-        reader.join().unwrap();
+        giver.join().unwrap();
     });
 }

@@ -6,7 +6,6 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use quire_sys::mem::{MemError, Reservation};
@@ -17,10 +16,12 @@ use crate::stream::pool::Pool;
 use crate::stream::reader::Snapshot;
 use crate::stream::shared::Shared;
 use crate::stream::stats::BarrierStats;
+use crate::stream::table::Table;
 use crate::stream::words::{self, Number, State};
+use crate::sync::{AtomicU32, Ordering};
 
 /// How long the writer spins for a page being copied before it sleeps: about two copies.
-const SPINS: u32 = 400;
+const SPINS: u32 = if cfg!(loom) { 0 } else { 400 };
 
 /// Settings of a [`Barrier`].
 #[derive(Clone, Copy, Debug)]
@@ -84,13 +85,17 @@ impl Barrier {
     /// The system has no memory for the tables.
     pub fn new(memory: Arc<Reservation>, config: BarrierConfig) -> Result<Self, SnapshotError> {
         let pages = memory.len() / PAGE_SIZE;
-        let words = Reservation::new(pages * 4)?;
-        words.commit(0..words.len())?;
+        Self::of_pages(memory, pages, config)
+    }
+
+    /// [`Barrier::new`] for the first `pages` pages of `memory`, which models keep few.
+    #[doc(hidden)]
+    pub fn of_pages(memory: Arc<Reservation>, pages: usize, config: BarrierConfig) -> Result<Self, SnapshotError> {
         let written = Reservation::new(pages)?;
         written.commit(0..written.len())?;
         let regions = pages.div_ceil(PAGES_PER_REGION);
         let pool = Arc::new(Pool::new(config.budget_bytes)?);
-        let shared = Shared::new(memory, words);
+        let shared = Shared::new(memory, pages, Table::new(pages)?);
         let budget_bytes = u64::from(pool.total()) * PAGE_SIZE as u64;
         Ok(Self {
             shared: Arc::new(shared),
@@ -132,6 +137,11 @@ impl Barrier {
         }
     }
 
+    /// Bytes of `page` are changed now, for loom's models.
+    pub(crate) fn note_change(&self, page: usize) {
+        self.shared.witness.write(page);
+    }
+
     /// A page's first write since the last cut.
     #[cold]
     #[inline(never)]
@@ -166,6 +176,8 @@ impl Barrier {
                         return;
                     };
                     let from = shared.memory.base().wrapping_add(page * PAGE_SIZE);
+                    shared.witness.read(page);
+                    self.pool.witness.write(buffer as usize);
                     // SAFETY: `from` is a present page, so committed, and this thread is the only one that writes it
                     // (the reader at most reads it too); the buffer was just taken, so it is this thread's alone.
                     unsafe { std::ptr::copy_nonoverlapping(from, self.pool.buffer(buffer).as_ptr(), PAGE_SIZE) };
@@ -288,7 +300,7 @@ impl Barrier {
         }
         if self.epoch == u8::MAX {
             // Once in 255 cuts the numbers start again, so the marks that they left must go. Nobody reads them now.
-            self.shared.words.release(0..self.shared.words.len())?;
+            self.shared.words.clear()?;
             self.written.release(0..self.written.len())?;
             self.epoch = 0;
         }

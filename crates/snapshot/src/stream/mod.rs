@@ -15,19 +15,14 @@
 //! Every page starts *unsaved* by the mere change of the snapshot's number, so a cut costs the same for any size. A
 //! writer waits only for a page that is *taken* (one memory copy) or for a buffer when the budget is used up.
 
-#[cfg(not(loom))]
 pub(crate) mod barrier;
-#[cfg(not(loom))]
 mod bytes;
-#[cfg(not(loom))]
 mod coverage;
-#[cfg(not(loom))]
 mod pool;
-#[cfg(not(loom))]
 pub(crate) mod reader;
 pub mod ring;
-#[cfg(not(loom))]
 mod shared;
-#[cfg(not(loom))]
 pub(crate) mod stats;
+mod table;
+mod witness;
 pub mod words;

@@ -5,15 +5,15 @@
 
 use std::ops::Range;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
 use quire_sys::mem::{MemError, Reservation};
 
 use crate::page::{PAGE_SIZE, REGION_SIZE};
 use crate::stream::ring::Ring;
+use crate::stream::witness::Witness;
 use crate::stream::words::MAX_BUFFERS;
+use crate::sync::{AtomicU32, AtomicUsize, Condvar, Mutex, Ordering, fence};
 
 /// How long a wait lasts before the waiter looks again by itself; a backstop, not the way it is woken.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
@@ -21,6 +21,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(1);
 pub(crate) struct Pool {
     memory: Reservation,
     total: u32,
+    /// Who copies into and out of the buffers.
+    pub(crate) witness: Witness,
     /// Buffers that the reader has freed.
     free: Ring,
     /// Buffers from here on were never used since the last trim: their memory may not be backed.
@@ -41,6 +43,7 @@ impl Pool {
         Ok(Self {
             memory,
             total,
+            witness: Witness::new(total as usize),
             free: Ring::new(total),
             fresh: AtomicU32::new(0),
             populated_bytes: AtomicUsize::new(0),
@@ -92,7 +95,10 @@ impl Pool {
 
     /// Wakes the writer if it waits, for a buffer or for a page.
     pub(crate) fn wake(&self) {
-        if self.waiting.load(Ordering::SeqCst) != 0 {
+        // Between what was done for the writer and the look whether it waits; with the one in `wait`, either this thread sees the
+        // writer wait, or the writer sees what was done.
+        fence(Ordering::SeqCst);
+        if self.waiting.load(Ordering::Relaxed) != 0 {
             // The lock is taken so that a writer between its last look and its sleep can't miss the call.
             drop(self.lock.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
             self.freed.notify_all();
@@ -101,7 +107,8 @@ impl Pool {
 
     /// Writer: sleeps until `ready` gives something.
     pub(crate) fn wait<T>(&self, mut ready: impl FnMut() -> Option<T>) -> T {
-        self.waiting.store(1, Ordering::SeqCst);
+        self.waiting.store(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
         let mut guard = self.lock.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let result = loop {
             if let Some(result) = ready() {
@@ -110,7 +117,7 @@ impl Pool {
             guard = self.freed.wait_timeout(guard, LOOK_AGAIN).unwrap_or_else(std::sync::PoisonError::into_inner).0;
         };
         drop(guard);
-        self.waiting.store(0, Ordering::SeqCst);
+        self.waiting.store(0, Ordering::Relaxed);
         result
     }
 
@@ -118,10 +125,11 @@ impl Pool {
     pub(crate) fn warm_ahead(&self) {
         let used = self.fresh.load(Ordering::Relaxed) as usize * PAGE_SIZE;
         let populated = self.populated_bytes.load(Ordering::Relaxed);
-        if used + REGION_SIZE / 2 < populated || populated >= self.memory.len() {
+        let most = self.total as usize * PAGE_SIZE;
+        if used + REGION_SIZE / 2 < populated || populated >= most {
             return;
         }
-        let next = populated..(populated + REGION_SIZE).min(self.memory.len());
+        let next = populated..(populated + REGION_SIZE).min(most);
         let end = next.end;
         // Without it the writer meets the faults itself: slower, not wrong.
         let _ = self.memory.populate(next);

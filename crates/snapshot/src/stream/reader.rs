@@ -4,7 +4,6 @@
 //! that are being read here.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use quire_sys::thread;
 
@@ -12,6 +11,7 @@ use crate::page::{PAGE_SIZE, PAGES_PER_REGION};
 use crate::stream::pool::Pool;
 use crate::stream::shared::Shared;
 use crate::stream::words::{self, Number, State};
+use crate::sync::Ordering;
 
 /// What [`Snapshot::take`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +82,7 @@ impl Snapshot {
         let word = self.shared.word(index);
         match words::try_take(word, self.number) {
             Ok(()) => {
+                self.shared.witness.read(index);
                 let from = self.shared.memory.base().wrapping_add(index * PAGE_SIZE);
                 // SAFETY: a present page is committed; while it is claimed the writer doesn't change it; `to` is a
                 // distinct buffer of the right length.
@@ -98,6 +99,7 @@ impl Snapshot {
 
     /// Copies a pre-image out of its buffer and gives the buffer back.
     fn collect(&self, page: usize, buffer: u32, to: &mut [u8]) {
+        self.pool.witness.read(buffer as usize);
         let from = self.pool.buffer(buffer).as_ptr();
         // SAFETY: the word named the buffer as holding this page, read with Acquire after the writer's copy; the writer
         // touches it again only after `give_back`.
@@ -172,7 +174,7 @@ impl Snapshot {
 
 impl Drop for Snapshot {
     fn drop(&mut self) {
-        self.shared.closed.store(true, Ordering::SeqCst);
+        self.shared.closed.store(true, Ordering::Release);
         self.pool.wake();
     }
 }

@@ -44,8 +44,7 @@ impl Ring {
             "the ring is full"
         );
         self.slot(tail).store(number, Ordering::Relaxed);
-        // SeqCst: the producer looks for a sleeping consumer next, and must not do so before this is visible.
-        self.tail.store(tail.wrapping_add(1), Ordering::SeqCst);
+        self.tail.store(tail.wrapping_add(1), Ordering::Release);
     }
 
     /// Empties the ring; call only while neither side uses it.

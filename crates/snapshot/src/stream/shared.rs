@@ -4,18 +4,22 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use quire_sys::mem::Reservation;
 use quire_sys::thread::ThreadId;
 
-use crate::page::{PAGE_SIZE, PAGES_PER_REGION};
+use crate::page::PAGES_PER_REGION;
+use crate::stream::table::Table;
+use crate::stream::witness::Witness;
+use crate::sync::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 /// What writer and reader share.
 pub(crate) struct Shared {
     pub(crate) memory: Arc<Reservation>,
     /// One word a page, see [`crate::stream::words`].
-    pub(crate) words: Reservation,
+    pub(crate) words: Table,
+    /// Who copies and changes the pages of `memory`.
+    pub(crate) witness: Witness,
     /// One bit a page: it may have content.
     present: Box<[AtomicU64]>,
     /// Pre-images held per region.
@@ -30,12 +34,12 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Of `memory`, with a committed table of words for it.
-    pub(crate) fn new(memory: Arc<Reservation>, words: Reservation) -> Self {
-        let pages = memory.len() / PAGE_SIZE;
+    /// Of the first `pages` pages of `memory`, with a table of words for them.
+    pub(crate) fn new(memory: Arc<Reservation>, pages: usize, words: Table) -> Self {
         Self {
             memory,
             words,
+            witness: Witness::new(pages),
             present: (0..pages.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
             held: (0..pages.div_ceil(PAGES_PER_REGION)).map(|_| AtomicU32::new(0)).collect(),
             closed: AtomicBool::new(false),
@@ -46,10 +50,7 @@ impl Shared {
     }
 
     pub(crate) fn word(&self, page: usize) -> &AtomicU32 {
-        assert!(page < self.pages);
-        // SAFETY: `words` is committed for 4 bytes a page, page-aligned, zeroed, accessed only as AtomicU32, and lives
-        // as long as `self`.
-        unsafe { &*self.words.base().cast::<AtomicU32>().add(page) }
+        self.words.word(page)
     }
 
     pub(crate) fn is_present(&self, page: usize) -> bool {
