@@ -89,7 +89,7 @@ fn time(s: i64, ns: u64) -> SystemTime {
     }
 }
 
-#[allow(clippy::unnecessary_cast)] // other machines count links in 32 bits
+#[allow(clippy::unnecessary_cast)] // other machines count links in 32 bits, and the C library nanoseconds with a sign
 fn facts_of(stat: &Stat) -> Facts {
     Facts {
         dev: stat.st_dev,
@@ -103,9 +103,9 @@ fn facts_of(stat: &Stat) -> Facts {
         len: stat.st_size.cast_unsigned(),
         blocks: stat.st_blocks.cast_unsigned(),
         unit_bytes: u32::try_from(stat.st_blksize).unwrap_or(4096),
-        accessed: time(stat.st_atime, stat.st_atime_nsec),
-        modified: time(stat.st_mtime, stat.st_mtime_nsec),
-        changed: time(stat.st_ctime, stat.st_ctime_nsec),
+        accessed: time(stat.st_atime, stat.st_atime_nsec as u64),
+        modified: time(stat.st_mtime, stat.st_mtime_nsec as u64),
+        changed: time(stat.st_ctime, stat.st_ctime_nsec as u64),
     }
 }
 

@@ -2,9 +2,9 @@
 //!
 //! Relies on `quire-sys` for memory that reads as zero until it is used; under loom the words are loom's own.
 
+use quire_sys::mem::MemError;
 #[cfg(not(loom))]
 use quire_sys::mem::Reservation;
-use quire_sys::mem::MemError;
 
 use crate::sync::AtomicU32;
 #[cfg(loom)]
