@@ -12,8 +12,8 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use quire_sys::map::{self, Access, Sharing};
@@ -42,12 +42,15 @@ struct Content {
     file: File,
     /// One bit a page.
     filled: Vec<u64>,
+    /// Bytes of these pages, which count among the files' for as long as this lives.
+    bytes: usize,
+    files: Arc<Files>,
 }
 
-/// All files of one origin that are still mapped somewhere.
+/// All files of one origin that are still mapped somewhere. Sums, so that a cut costs the same however many copies are kept.
 #[derive(Default)]
 struct Files {
-    alive: Mutex<Vec<Weak<Content>>>,
+    bytes: AtomicUsize,
     held_peak: AtomicU64,
 }
 
@@ -154,8 +157,8 @@ impl Source {
         let content = Arc::new(self.write_file(written.bits)?);
         map_over(&content.file, &self.span)?;
         *current = Some(Arc::clone(&content));
-        self.files.add(&content);
-        let copied = ones(&content.filled);
+        self.files.note_peak(&content);
+        let copied = content.bytes / PAGE_SIZE;
         Ok((content, copied))
     }
 
@@ -168,7 +171,7 @@ impl Source {
             let bytes = unsafe { std::slice::from_raw_parts(self.span.at(start), len) };
             file.write_all_at(bytes, start as u64).map_err(failed("writing a file in memory"))?;
         }
-        Ok(Content { file, filled })
+        Ok(Content::new(file, filled, &self.files))
     }
 
     fn copy(&self) -> Result<(Copy, usize), Refused> {
@@ -190,24 +193,28 @@ fn map_over(file: &File, span: &Span) -> Result<(), Refused> {
 }
 
 impl Files {
-    fn add(&self, content: &Arc<Content>) {
-        let mut alive = self.alive.lock().unwrap_or_else(PoisonError::into_inner);
-        alive.retain(|content| content.strong_count() > 0);
-        alive.push(Arc::downgrade(content));
-        let held = alive.iter().filter_map(Weak::upgrade).map(|content| content.bytes()).sum::<usize>();
-        // The newest file stands for the origin's own memory.
-        self.held_peak.fetch_max((held - content.bytes()) as u64, Ordering::Relaxed);
+    /// Remembers the most that was held, once `newest` stands for the origin's own memory.
+    fn note_peak(&self, newest: &Content) {
+        let held = self.bytes().saturating_sub(newest.bytes);
+        self.held_peak.fetch_max(held as u64, Ordering::Relaxed);
     }
 
     fn bytes(&self) -> usize {
-        let alive = self.alive.lock().unwrap_or_else(PoisonError::into_inner);
-        alive.iter().filter_map(Weak::upgrade).map(|content| content.bytes()).sum()
+        self.bytes.load(Ordering::Relaxed)
     }
 }
 
 impl Content {
-    fn bytes(&self) -> usize {
-        ones(&self.filled) * PAGE_SIZE
+    fn new(file: File, filled: Vec<u64>, files: &Arc<Files>) -> Self {
+        let bytes = ones(&filled) * PAGE_SIZE;
+        files.bytes.fetch_add(bytes, Ordering::Relaxed);
+        Self { file, filled, bytes, files: Arc::clone(files) }
+    }
+}
+
+impl Drop for Content {
+    fn drop(&mut self) {
+        self.files.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -244,7 +251,7 @@ impl Origin for MmapCopy {
         let content = self.source.content.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let held = content.map_or(0, |content| {
             let written = Written::find(&self.source.span).map_or(0, |written| written.count);
-            self.source.files.bytes() - content.bytes() + written * PAGE_SIZE
+            self.source.files.bytes().saturating_sub(content.bytes) + written * PAGE_SIZE
         }) as u64;
         OriginStats {
             cuts: self.cuts.load(Ordering::Relaxed),
@@ -283,7 +290,7 @@ impl View for Copy {
         let content = self.source.content.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let own = Written::find(&self.source.span).map_or(0, |written| written.count) * PAGE_SIZE;
         // One reference is the view's, one this function's.
-        own + content.filter(|content| Arc::strong_count(content) <= 2).map_or(0, |content| content.bytes())
+        own + content.filter(|content| Arc::strong_count(content) <= 2).map_or(0, |content| content.bytes)
     }
 }
 
