@@ -99,6 +99,11 @@ impl Output {
         self.bytes.len() - self.sent
     }
 
+    /// Memory that the buffer takes.
+    pub fn memory_bytes(&self) -> usize {
+        self.bytes.capacity()
+    }
+
     /// True when nothing waits.
     #[inline]
     pub fn is_empty(&self) -> bool {
@@ -201,6 +206,8 @@ pub struct Connection {
     pub at_end: bool,
     /// The loop knows that replies wait for this record of the log.
     pub listed_for: u64,
+    /// What [`Clients::memory_bytes`] counts for it.
+    counted_bytes: usize,
 }
 
 impl Connection {
@@ -218,7 +225,14 @@ impl Connection {
             read_closed: false,
             at_end: false,
             listed_for: 0,
+            counted_bytes: 0,
         }
+    }
+
+    /// Memory of its buffers: requests, replies and a transaction's commands.
+    pub fn memory_bytes(&self) -> usize {
+        let queued = self.client.multi.as_ref().map_or(0, |multi| multi.bytes());
+        self.input.capacity() + self.output.memory_bytes() + queued
     }
 
     /// True when its requests wait.
@@ -238,6 +252,7 @@ pub struct Clients {
     free: Vec<Slot>,
     by_id: HashMap<u64, Slot>,
     last_id: u64,
+    memory_bytes: usize,
     /// Slots whose connection must be closed at the end of the turn.
     pub doomed: Vec<Slot>,
     /// Slots that can be used again from the next turn on, when no event for them can be under way any more.
@@ -254,6 +269,12 @@ impl Clients {
     /// How many there are.
     pub fn len(&self) -> usize {
         self.by_id.len()
+    }
+
+    /// Memory of all connections' buffers, as it was when each of them was put into its slot.
+    #[inline]
+    pub fn memory_bytes(&self) -> usize {
+        self.memory_bytes
     }
 
     /// True when there are none.
@@ -283,14 +304,26 @@ impl Clients {
 
     /// Puts it back.
     #[inline]
-    pub fn put_back(&mut self, slot: Slot, connection: Box<Connection>) {
+    pub fn put_back(&mut self, slot: Slot, mut connection: Box<Connection>) {
+        let bytes = connection.memory_bytes();
+        let counted = std::mem::replace(&mut connection.counted_bytes, bytes);
+        self.memory_bytes = self.memory_bytes - counted + bytes;
         self.slots[slot] = Some(connection);
     }
 
     /// Gives up the slot of a connection that was taken out for good.
-    pub fn forget(&mut self, slot: Slot, id: u64) {
-        self.by_id.remove(&id);
+    pub fn forget(&mut self, slot: Slot, connection: &Connection) {
+        self.memory_bytes -= connection.counted_bytes;
+        self.by_id.remove(&connection.client.id);
         self.leaving.push(slot);
+    }
+
+    /// Clients that may be closed to get memory back, the one that takes most first.
+    pub fn largest(&self) -> Vec<Slot> {
+        let evictable = self.iter().filter(|(_, one)| !one.client.no_evict && one.counted_bytes > 0);
+        let mut by_size: Vec<_> = evictable.map(|(slot, one)| (one.counted_bytes, slot)).collect();
+        by_size.sort_unstable_by_key(|&(bytes, _)| std::cmp::Reverse(bytes));
+        by_size.into_iter().map(|(_, slot)| slot).collect()
     }
 
     /// Makes slots usable again.

@@ -118,8 +118,6 @@ fn memory(source: &Source<'_>, text: &mut Text) {
     let arena = &stats.arena;
     let resident = quire_sys::proc::resident_bytes(None).unwrap_or(0);
     let peak = source.server.stats.used_memory_peak_bytes.max(arena.allocated_bytes);
-    let buffers = source.server.clients.iter();
-    let buffers: u64 = buffers.map(|(_, c)| (c.client.input_bytes + c.client.output_bytes) as u64).sum();
     let dataset = arena.allocated_bytes.saturating_sub(stats.overhead_bytes);
     let percent = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 };
     text.bytes("used_memory", arena.allocated_bytes);
@@ -144,7 +142,8 @@ fn memory(source: &Source<'_>, text: &mut Text) {
     text.field("mem_fragmentation_ratio", format_args!("{:.2}", arena.fragmentation()));
     text.field("mem_fragmentation_bytes", arena.backed_bytes().saturating_sub(arena.allocated_bytes));
     text.field("mem_clients_slaves", 0);
-    text.field("mem_clients_normal", buffers);
+    text.field("mem_clients_normal", source.server.clients.memory_bytes());
+    text.field("mem_clients_limit", source.server.client_memory_limit_bytes());
     let waiting = source.server.journal.as_ref().map_or(0, |journal| journal.waiting_bytes());
     text.field("mem_aof_buffer", waiting);
     text.field("mem_allocator", "quire-arena");
@@ -261,7 +260,7 @@ fn stats(source: &Source<'_>, text: &mut Text) {
     text.field("expired_keys", store.expired);
     text.field("expire_cycle_cpu_milliseconds", stats.expire_cycle_us / 1000);
     text.field("evicted_keys", 0);
-    text.field("evicted_clients", 0);
+    text.field("evicted_clients", stats.clients_evicted);
     text.field("keyspace_hits", store.hits);
     text.field("keyspace_misses", store.misses);
     text.field("pubsub_channels", 0);

@@ -10,7 +10,7 @@ use mio::Waker;
 use quire_device::Directory;
 
 use crate::clients::Clients;
-use crate::config::{Config, LogLevel};
+use crate::config::{ClientMemory, Config, LogLevel};
 use crate::journal::Journal;
 use crate::latency::Latency;
 use crate::save_state::SaveState;
@@ -19,6 +19,10 @@ use crate::stats::Stats;
 
 /// Files that the server needs besides its clients' sockets.
 pub const FILES_BESIDES: u64 = 64;
+
+/// Without a limit of their own all clients together may take this part of the machine's memory, but so much at least.
+const CLIENTS_MEMORY_PART: u64 = 4;
+const CLIENTS_LEAST_BYTES: u64 = 1 << 30;
 
 /// Clients may not run commands for a while.
 #[derive(Clone, Copy, Debug)]
@@ -133,6 +137,8 @@ pub struct ServerState {
     pub command_clock: Instant,
     /// Memory that the data takes, looked at once per turn when `maxmemory` is set, else at each tick.
     pub used_memory_bytes: u64,
+    /// What clients may take together if no setting says it.
+    pub automatic_client_memory_bytes: u64,
     /// Writes are refused because the last background save failed, or because of the log; decided once per turn.
     pub writes_stopped: bool,
     /// Why, if it is because of the log.
@@ -144,6 +150,7 @@ impl ServerState {
     pub fn new(config: Config) -> Self {
         let now = Instant::now();
         let now_unix_ms = unix_ms();
+        let memory_bytes = quire_sys::proc::meminfo_bytes("MemTotal").unwrap_or(0);
         let mut random = [0u8; 20];
         // Without randomness the id is merely not unique.
         let _ = getrandom::fill(&mut random);
@@ -171,6 +178,7 @@ impl ServerState {
             now_unix_ms,
             command_clock: now,
             used_memory_bytes: 0,
+            automatic_client_memory_bytes: (memory_bytes / CLIENTS_MEMORY_PART).max(CLIENTS_LEAST_BYTES),
             writes_stopped: false,
             log_refusal: None,
         }
@@ -181,6 +189,18 @@ impl ServerState {
         self.now = Instant::now();
         self.command_clock = self.now;
         self.now_unix_ms = unix_ms();
+    }
+
+    /// Memory that the requests and replies of all clients together may take.
+    #[inline]
+    pub fn client_memory_limit_bytes(&self) -> u64 {
+        match self.config.maxmemory_clients {
+            ClientMemory::Bytes(bytes) => bytes,
+            ClientMemory::Percent(percent) if self.config.maxmemory_bytes > 0 => {
+                (u128::from(self.config.maxmemory_bytes) * u128::from(percent) / 100) as u64
+            }
+            ClientMemory::Automatic | ClientMemory::Percent(_) => self.automatic_client_memory_bytes,
+        }
     }
 
     /// The monotonic clock: milliseconds since the start.

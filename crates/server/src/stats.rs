@@ -74,6 +74,8 @@ pub struct Stats {
     pub output_limit_closed: u64,
     /// Clients closed because they sent too much.
     pub query_limit_closed: u64,
+    /// Clients closed because all clients together took too much memory.
+    pub clients_evicted: u64,
     /// Most memory that the data took.
     pub used_memory_peak_bytes: u64,
     /// Commands per second.

@@ -71,6 +71,7 @@ fn what_clients_may_not_say_is_refused() {
         ("CLIENT PAUSE abc", "ERR timeout is not an integer or out of range"),
         ("CLIENT NO-EVICT x", "ERR syntax error"),
         ("CLIENT SETINFO FOO bar", "ERR Unrecognized option 'FOO'"),
+        ("CLIENT SETINFO Lib-Name \u{e9}", "ERR Lib-Name cannot contain spaces, newlines or special characters."),
     ] {
         assert_eq!(client.text(line), error, "{line}");
     }
@@ -92,6 +93,10 @@ fn clients_are_killed_by_what_they_are() {
     assert_eq!(killer.call(&format!("CLIENT KILL ADDR {address} TYPE normal")), Value::Int(1));
     assert_eq!(killer.call("CLIENT KILL TYPE pubsub"), Value::Int(0));
     assert_eq!(killer.call("CLIENT KILL MAXAGE 3600"), Value::Int(0));
+    for (age, reason) in [("0", "should be greater than 0"), ("-1", "should be greater than 0")] {
+        assert_eq!(killer.text(&format!("CLIENT KILL MAXAGE {age}")), format!("ERR maxage {reason}"));
+    }
+    assert_eq!(killer.text("CLIENT KILL MAXAGE x"), "ERR maxage is not an integer or out of range");
     let here = format!("127.0.0.1:{}", server.port);
     assert_eq!(killer.call(&format!("CLIENT KILL LADDR {here}")), Value::Int(1), "all but the one who asks");
     assert_eq!(victims[3].try_reply(), None);

@@ -2,7 +2,10 @@
 
 mod common;
 
-use common::{Client, Value, eventually, start, start_with};
+use std::sync::Arc;
+
+use common::{Client, Value, eventually, start, start_logging, start_with};
+use quire_device::{Directory, Disk};
 use quire_server::config::Config;
 
 fn get(client: &mut Client, name: &str) -> String {
@@ -17,7 +20,7 @@ fn settings_are_found_by_pattern() {
     let mut client = server.client();
     let reply = client.call("CONFIG GET max* timeout MAXCLIENTS");
     let names: Vec<String> = reply.items().iter().step_by(2).map(Value::text).collect();
-    assert_eq!(names, ["timeout", "maxclients", "maxmemory", "maxmemory-policy"]);
+    assert_eq!(names, ["timeout", "maxclients", "maxmemory-clients", "maxmemory", "maxmemory-policy"]);
     assert_eq!(client.call("CONFIG GET nosuch"), Value::Array(vec![]));
     assert_eq!(get(&mut client, "hash-max-ziplist-entries"), "128");
     for name in
@@ -53,6 +56,74 @@ fn settings_change_together_or_not_at_all() {
         assert_eq!(client.text(line), error, "{line}");
     }
     assert_eq!(get(&mut client, "timeout"), "7");
+}
+
+#[test]
+fn a_log_that_cannot_be_begun_takes_all_other_settings_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let gone = tempfile::tempdir().unwrap();
+    let directory: Arc<dyn Directory> = Arc::new(Disk::new(gone.path()));
+    let server = start_logging(dir.path(), &[], directory);
+    drop(gone);
+    let mut client = server.client();
+    let all = |client: &mut Client| client.call("CONFIG GET *");
+    let before = all(&mut client);
+    let others = "timeout 8 maxmemory 1 hash-max-listpack-entries 2 requirepass secret save 5:1".replace(':', " ");
+    let words: Vec<&str> = others.split(' ').collect();
+    // The settings before it and behind it; a rule of `save` is one word.
+    let mut request: Vec<&[u8]> = vec![b"CONFIG", b"SET", b"appendfsync", b"always", b"appendonly", b"yes"];
+    request.extend(words[..words.len() - 2].iter().map(|word| word.as_bytes()));
+    request.push(b"5 1");
+    let answer = client.words(&request).text();
+    assert!(answer.starts_with("ERR CONFIG SET failed (possibly related to argument 'appendonly') - "), "{answer}");
+    assert_eq!(all(&mut client), before);
+    // Nothing of it is in force either.
+    client.text("HSET h a 1 b 2 c 3");
+    assert_eq!(client.text("OBJECT ENCODING h"), "listpack");
+    assert_eq!(server.client().text("SET k v"), "OK");
+    assert_eq!((client.info("aof_enabled"), client.info("maxmemory")), ("0".into(), "0".into()));
+}
+
+#[test]
+fn a_password_may_be_any_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("quire.conf");
+    std::fs::write(&file, "bind 127.0.0.1\nport 0\nsave \"\"\n").unwrap();
+    let start_from_file = || {
+        let mut config = Config::default();
+        config.apply_file(&file).unwrap();
+        config.set("dir", dir.path().to_str().unwrap()).unwrap();
+        start_with(config)
+    };
+    for password in [&b"a\0b"[..], b"a\nport 1\n", b"\"'\\", b"\xff\x80"] {
+        let server = start_from_file();
+        let mut client = server.client();
+        assert_eq!(client.words(&[b"CONFIG", b"SET", b"requirepass", password]).text(), "OK");
+        assert_eq!(client.text("CONFIG REWRITE"), "OK");
+        drop(server);
+        let server = start_from_file();
+        let mut client = server.client();
+        assert!(client.text("GET a").starts_with("NOAUTH"));
+        assert!(client.text("AUTH a").starts_with("WRONGPASS"));
+        assert_eq!(client.words(&[b"AUTH", password]).text(), "OK", "{password:?}");
+        let known = client.call("CONFIG GET requirepass");
+        assert_eq!(known.items()[1], Value::Bulk(password.to_vec()));
+        client.text("CONFIG SET requirepass none");
+        client.words(&[b"CONFIG", b"SET", b"requirepass", b""]);
+        client.text("CONFIG REWRITE");
+    }
+}
+
+#[test]
+fn settings_that_are_paths_are_text() {
+    let server = start(&[("enable-protected-configs", "yes")]);
+    let mut client = server.client();
+    for name in [&b"dir"[..], b"dbfilename"] {
+        for (value, reason) in [(&b"a\0b"[..], "must not contain a NUL byte"), (b"\xff", "must be UTF-8 text")] {
+            let answer = client.words(&[b"CONFIG", b"SET", name, value]).text();
+            assert!(answer.ends_with(reason), "{answer}");
+        }
+    }
 }
 
 #[test]
@@ -128,7 +199,7 @@ fn the_file_is_rewritten() {
     assert!(text.contains("requirepass s3cret\n"), "{text}");
     let mut again = Config::default();
     again.apply_file(&file).unwrap();
-    assert_eq!((again.timeout_s, again.requirepass.as_str(), again.save.len()), (6, "s3cret", 0));
+    assert_eq!((again.timeout_s, again.requirepass.as_slice(), again.save.len()), (6, &b"s3cret"[..], 0));
     assert_eq!(client.info("config_file"), file.display().to_string());
 }
 

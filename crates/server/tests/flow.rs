@@ -165,6 +165,101 @@ fn what_was_sent_before_the_end_is_executed_and_answered() {
 }
 
 #[test]
+fn all_clients_together_take_no_more_than_they_may() {
+    let limit = 64 * MIB;
+    let server = with_big(MIB, &[("maxmemory-clients", "64mb")]);
+    let mut other = server.client();
+    let bytes = |other: &mut Client| other.info("mem_clients_normal").parse::<usize>().unwrap();
+    assert_eq!(other.info("mem_clients_limit"), limit.to_string());
+    // Each of them alone may leave half of it unread.
+    let mut slow: Vec<Client> = (0..10).map(|_| server.client()).collect();
+    for client in &mut slow {
+        client.send(request("GET big").repeat(50));
+        assert!(bytes(&mut other) <= limit);
+    }
+    eventually("all wait", || other.info("paused_clients") == "10");
+    assert!(bytes(&mut other) <= limit);
+    assert_eq!(other.info("evicted_clients"), "0", "they wait, and none is closed");
+    for client in &mut slow {
+        for _ in 0..50 {
+            assert!(matches!(client.reply(), Value::Bulk(value) if value.len() == MIB));
+        }
+    }
+    eventually("nothing is counted any more", || bytes(&mut other) == 0);
+}
+
+#[test]
+fn the_client_that_takes_most_is_closed_first() {
+    let server = with_big(40 * MIB, &[]);
+    let (mut other, mut small, mut large) = (server.client(), server.client(), server.client());
+    other.text("SETRANGE less 20971520 x");
+    // Not before: requests count, too, and the one that set the large value was as large.
+    other.text("CONFIG SET maxmemory-clients 50mb");
+    small.send(request("GET less"));
+    eventually("its reply waits", || listed(&mut other, 3, "omem") > 15 * MIB);
+    large.send(request("GET big"));
+    eventually("one is closed", || other.info("evicted_clients") == "1");
+    assert!(matches!(small.reply(), Value::Bulk(value) if value.len() == 20 * MIB + 1));
+    assert_eq!(large.try_reply(), None, "it is the larger one");
+    // One that may not be evicted stays, and the other one goes.
+    let (mut kept, mut small) = (server.client(), server.client());
+    kept.text("CLIENT NO-EVICT ON");
+    kept.send(request("GET big"));
+    eventually("its reply waits", || other.info("mem_clients_normal").parse::<usize>().unwrap() > 30 * MIB);
+    small.send(request("GET less"));
+    eventually("the other one is closed", || other.info("evicted_clients") == "2");
+    assert!(matches!(kept.reply(), Value::Bulk(value) if value.len() == 40 * MIB));
+    // A reply that alone is larger than all of it closes its client.
+    other.text("CONFIG SET maxmemory-clients 1mb");
+    let mut greedy = server.client();
+    greedy.send([request("GET less"), request("GET less")].concat());
+    assert!(greedy.try_reply().is_none_or(|reply| matches!(reply, Value::Bulk(_))));
+    assert_eq!(other.text("PING"), "PONG");
+}
+
+#[test]
+fn a_share_of_maxmemory_limits_clients() {
+    let server = start(&[("maxmemory", "100mb"), ("maxmemory-clients", "25%")]);
+    let mut client = server.client();
+    assert_eq!(client.info("mem_clients_limit"), (25 * MIB).to_string());
+    assert_eq!(client.call("CONFIG GET maxmemory-clients").items()[1].text(), "25%");
+    client.text("CONFIG SET maxmemory 0");
+    assert!(client.info("mem_clients_limit").parse::<usize>().unwrap() >= 1 << 30, "what suits the machine");
+    for bad in ["101%", "-1%", "%", "x"] {
+        let answer = client.text(&format!("CONFIG SET maxmemory-clients {bad}"));
+        assert!(answer.ends_with("argument must be a memory or percent value"), "{answer}");
+    }
+}
+
+#[test]
+fn a_scan_of_any_count_is_bounded_and_complete() {
+    let server = start(&[]);
+    let mut client = server.client();
+    client.text("DEBUG POPULATE 50000");
+    let requests: Vec<Vec<u8>> = (0..5000).map(|n| request(&format!("HSET h f{n} {}", "v".repeat(1000)))).collect();
+    client.send(requests.concat());
+    (0..5000).for_each(|_| assert_eq!(client.reply(), Value::Int(1)));
+    let most = i64::MAX;
+    for (command, words, least_calls) in [("SCAN", 1, 2), ("HSCAN h", 2, 5)] {
+        let (mut cursor, mut calls, mut found) = ("0".to_owned(), 0, std::collections::HashSet::new());
+        loop {
+            let reply = client.call(&format!("{command} {cursor} COUNT {most}"));
+            let items = reply.items()[1].items();
+            let bytes: usize = items.iter().map(|item| item.text().len()).sum();
+            assert!(bytes < 2 * MIB && items.len() <= 100_000, "{command}: {bytes} bytes");
+            found.extend(items.iter().step_by(words).map(Value::text));
+            calls += 1;
+            cursor = reply.items()[0].text();
+            if cursor == "0" {
+                break;
+            }
+        }
+        assert!(calls >= least_calls, "{command}: {calls} calls");
+        assert_eq!(found.len(), if words == 1 { 50_001 } else { 5000 });
+    }
+}
+
+#[test]
 fn clients_beyond_maxclients_are_told_so() {
     let server = start(&[("maxclients", "2")]);
     let (mut first, mut second) = (server.client(), server.client());

@@ -41,8 +41,10 @@ impl<'a> Filter<'a> {
                     return Err(CmdError::owned(format!("ERR No such user '{}'", args.text(at + 1))));
                 }
             } else if args.is(at, "MAXAGE") {
-                let age = args.int(at + 1).ok().and_then(|age| u64::try_from(age).ok());
-                filter.min_age_s = Some(age.ok_or(CmdError::fixed("ERR maxage is not an integer or out of range"))?);
+                let age = args.int(at + 1);
+                let age = age.map_err(|_| CmdError::fixed("ERR maxage is not an integer or out of range"))?;
+                let age = u64::try_from(age).ok().filter(|age| *age > 0);
+                filter.min_age_s = Some(age.ok_or(CmdError::fixed("ERR maxage should be greater than 0"))?);
             } else if args.is(at, "SKIPME") {
                 filter.skip_me = match (args.is(at + 1, "YES"), args.is(at + 1, "NO")) {
                     (true, _) => true,

@@ -33,14 +33,15 @@ pub fn setname(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 /// CLIENT SETINFO LIB-NAME name | LIB-VER version
 pub fn setinfo(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let value = ctx.args.at(3);
-    let (field, place) = if ctx.args.is(2, "LIB-NAME") {
-        ("lib-name", &mut ctx.client.lib_name)
+    let place = if ctx.args.is(2, "LIB-NAME") {
+        &mut ctx.client.lib_name
     } else if ctx.args.is(2, "LIB-VER") {
-        ("lib-ver", &mut ctx.client.lib_version)
+        &mut ctx.client.lib_version
     } else {
         return Err(CmdError::owned(format!("ERR Unrecognized option '{}'", ctx.args.text(2))));
     };
     if !is_name(value) {
+        let field = ctx.args.text(2);
         let text = format!("ERR {field} cannot contain spaces, newlines or special characters.");
         return Err(CmdError::owned(text));
     }

@@ -24,7 +24,7 @@ pub fn get(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     ctx.reply.map(pairs.len());
     for (name, value) in pairs {
         ctx.reply.bulk_str(name);
-        ctx.reply.bulk_str(&value);
+        ctx.reply.bulk(&value);
     }
     Ok(())
 }
@@ -48,17 +48,20 @@ pub fn set(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
             return Err(refused(&name, "duplicate parameter"));
         }
         check_allowed(ctx, directive, &name)?;
-        let value = ctx.args.text(index + 1);
-        (directive.set)(&mut config, &value).map_err(|reason| refused(&name, &reason))?;
+        (directive.set)(&mut config, ctx.args.at(index + 1)).map_err(|reason| refused(&name, &reason))?;
         changed.push(directive.name);
     }
     check_dir(&config, &changed)?;
     check_files(&config, &changed)?;
     check_log(ctx, &config, &changed)?;
-    ctx.server.config = config;
-    let switched = switch_log(ctx);
+    let before = std::mem::replace(&mut ctx.server.config, config);
+    // The only part that can fail now comes first, so that nothing has taken effect when it does.
+    if let Err(error) = switch_log(ctx) {
+        ctx.server.config = before;
+        journaling::judge(ctx.server);
+        return Err(error);
+    }
     take_effect(ctx, &changed);
-    switched?;
     ctx.reply.ok();
     Ok(())
 }
@@ -127,10 +130,7 @@ fn check_log(ctx: &Ctx<'_>, config: &Config, changed: &[&str]) -> Result<(), Cmd
 /// Begins or ends the log as the setting now says.
 fn switch_log(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     match (ctx.server.config.appendonly, ctx.server.journal.is_some()) {
-        (true, false) => journaling::switch_on(ctx.store, ctx.server).map_err(|reason| {
-            ctx.server.config.appendonly = false;
-            refused("appendonly", &reason)
-        }),
+        (true, false) => journaling::switch_on(ctx.store, ctx.server).map_err(|reason| refused("appendonly", &reason)),
         (false, true) => {
             let held = ctx.server.journal.as_ref().is_some_and(|journal| journal.holds_replies());
             if !journaling::switch_off(ctx.store, ctx.server) && held && ctx.client.owes > 0 {

@@ -81,7 +81,7 @@ pub fn auth(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 }
 
 fn log_in(ctx: &mut Ctx<'_>, user: &[u8], password: &[u8]) -> Result<(), CmdError> {
-    let expected = ctx.server.config.requirepass.as_bytes();
+    let expected = ctx.server.config.requirepass.as_slice();
     // Without a password any will do, as for a user who has none.
     let matches = expected.is_empty() || same_bytes(password, expected);
     if user != b"default" || !matches {

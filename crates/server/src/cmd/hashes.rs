@@ -179,16 +179,14 @@ pub fn hscan(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     // As in Redis, the options of a scan through nothing are not looked at.
     let options = if hash.exists() { ctx.args.from(3) } else { Args::new(&[], &[]) };
     let filter = Filter::parse(options, false)?;
-    scan::reply(ctx.reply, |reply| {
-        let mut count = 0;
-        let next = hash.scan(cursor, filter.count, &mut |field, value| {
+    scan::reply(ctx.reply, cursor, filter.count, |cursor, count, reply, elements| {
+        hash.scan(cursor, count, &mut |field, value| {
             if filter.matches(field) {
                 reply.bulk(field);
                 reply.bulk(value);
-                count += 2;
+                *elements += 2;
             }
-        })?;
-        Ok((next, count))
+        })
     })
 }
 

@@ -10,6 +10,12 @@ use crate::resp::Reply;
 
 /// Elements that a call looks at if it isn't told how many.
 const COUNT: usize = 10;
+/// Elements that a call looks at at most, whatever count it is told: some milliseconds.
+const MOST_ELEMENTS: usize = 32 * 1024;
+/// Elements between two looks at how much was written.
+const STEP: usize = 64;
+/// A call that has written so much ends.
+const ENOUGH_BYTES: usize = 1 << 20;
 
 /// What a scan passes on.
 pub(super) struct Filter<'a> {
@@ -69,18 +75,31 @@ pub(super) fn cursor(text: &[u8]) -> Result<u64, CmdError> {
     Ok(if negative { value.wrapping_neg() } else { value })
 }
 
-/// Replies with the cursor that `items` returns and the elements that it writes, of which it returns the number.
+/// Replies with the cursor after a scan of about `count` elements, and what it has passed on. `walk` goes on from a cursor
+/// with about so many elements, writes them, adds to the number of written elements, and returns the next cursor.
+///
+/// A scan of any count ends early when it has looked at or written much: a client asks again with the cursor anyway.
 pub(super) fn reply(
     reply: &mut Reply,
-    items: impl FnOnce(&mut Reply) -> Result<(u64, usize), StoreError>,
+    cursor: u64,
+    count: usize,
+    mut walk: impl FnMut(u64, usize, &mut Reply, &mut usize) -> Result<u64, StoreError>,
 ) -> Result<(), CmdError> {
     // The cursor stands in front but is known last.
-    let mut written = Reply::new(reply.protocol());
-    let (next, count) = items(&mut written)?;
+    let mut written = reply.part();
+    let (mut next, mut elements, mut left) = (cursor, 0, count.clamp(1, MOST_ELEMENTS));
+    loop {
+        let step = left.min(STEP);
+        next = walk(next, step, &mut written, &mut elements)?;
+        left -= step;
+        if next == 0 || left == 0 || written.len() >= ENOUGH_BYTES {
+            break;
+        }
+    }
     reply.array(2);
     reply.bulk_str(itoa::Buffer::new().format(next));
-    reply.array(count);
-    reply.raw(written.as_bytes());
+    reply.array(elements);
+    reply.append(&written);
     Ok(())
 }
 
@@ -107,15 +126,14 @@ pub fn keys(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 pub fn scan(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let cursor = cursor(ctx.args.at(1))?;
     let filter = Filter::parse(ctx.args.from(2), true)?;
-    reply(ctx.reply, |reply| {
-        let mut count = 0;
-        let next = ctx.store.scan(ctx.client.db, cursor, filter.count, &mut |key, kind| {
+    let (store, db) = (&*ctx.store, ctx.client.db);
+    reply(ctx.reply, cursor, filter.count, |cursor, count, reply, elements| {
+        store.scan(db, cursor, count, &mut |key, kind| {
             if filter.is_kind(kind) && filter.matches(key) {
                 reply.bulk(key);
-                count += 1;
+                *elements += 1;
             }
-        })?;
-        Ok((next, count))
+        })
     })
 }
 

@@ -2,9 +2,11 @@
 //! a comment, `include` reads another file.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::Path;
 
 use super::{Config, ConfigError, table};
@@ -22,29 +24,34 @@ impl Config {
     }
 
     /// Takes the settings of a file's text; `name` is for messages.
-    pub fn apply_text(&mut self, text: &str, name: &str) -> Result<(), ConfigError> {
+    pub fn apply_text(&mut self, text: &[u8], name: &str) -> Result<(), ConfigError> {
         apply(self, text, Path::new(name), MAX_DEPTH, &mut BTreeSet::new())
     }
 
-    /// Writes the current settings into a file, as [`Config::rewritten`] has it.
+    /// Writes the current settings into a file, as [`Config::rewritten`] has it. The file is durable when this returns.
     pub fn rewrite(&self, path: &Path) -> io::Result<()> {
         // What a link names is rewritten, the link stays.
         let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        let text = std::fs::read_to_string(&path).or_else(|error| match error.kind() {
-            io::ErrorKind::NotFound => Ok(String::new()),
+        let text = std::fs::read(&path).or_else(|error| match error.kind() {
+            io::ErrorKind::NotFound => Ok(Vec::new()),
             _ => Err(error),
         })?;
         // Beside the file and then over it, so that a crash leaves one of the two. It may hold a password, so nobody else
-        // may read it before it has the permissions of the one that it replaces.
+        // may read it before it has the permissions of the one that it replaces: one that lies there is not reused.
         let mut beside = path.clone().into_os_string();
         beside.push(format!(".tmp-{}", std::process::id()));
-        let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
-        let written = file.write_all(self.rewritten(&text).as_bytes()).and_then(|()| {
+        let _ = std::fs::remove_file(&beside);
+        let mut file = File::options().write(true).create_new(true).mode(0o600).open(&beside)?;
+        let written = file.write_all(&self.rewritten(&text)).and_then(|()| {
             if let Ok(meta) = std::fs::metadata(&path) {
+                // An ordinary user can't give a file away; then it is the server's own.
+                let _ = fchown(&file, Some(meta.uid()), Some(meta.gid()));
                 file.set_permissions(meta.permissions())?;
             }
             file.sync_all()?;
-            std::fs::rename(&beside, &path)
+            std::fs::rename(&beside, &path)?;
+            // The name is durable only when the directory is.
+            File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
         });
         if written.is_err() {
             // What is left of it is of no use to anybody.
@@ -55,18 +62,17 @@ impl Config {
 
     /// `text` with the current settings put in: lines of known directives are replaced in place, settings that
     /// differ from their default are added behind, comments stay.
-    pub fn rewritten(&self, text: &str) -> String {
-        let mut lines = Vec::new();
+    pub fn rewritten(&self, text: &[u8]) -> Vec<u8> {
+        let mut lines: Vec<Vec<u8>> = Vec::new();
         let mut written = BTreeSet::new();
-        for line in text.lines() {
-            let name = inline::words(line).ok().and_then(|words| words.first().cloned()).unwrap_or_default();
-            match table::find(&name) {
-                Some(directive) if !line.trim_start().starts_with('#') => {
+        for line in lines_of(text) {
+            match directive_of(line) {
+                Some(directive) => {
                     if written.insert(directive.name) {
                         lines.push(directive_line(self, directive));
                     }
                 }
-                _ => lines.push(line.to_owned()),
+                None => lines.push(line.to_vec()),
             }
         }
         let defaults = Config::default();
@@ -75,41 +81,65 @@ impl Config {
                 lines.push(directive_line(self, directive));
             }
         }
-        lines.push(String::new());
-        lines.join("\n")
+        lines.push(Vec::new());
+        lines.join(&b'\n')
     }
 }
 
-fn directive_line(config: &Config, directive: &table::Directive) -> String {
-    let text = (directive.get)(config);
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./: ".contains(c);
-    let spaced_list = matches!(directive.name, "save" | "bind" | "client-output-buffer-limit");
-    if !text.is_empty() && text.chars().all(plain) && (spaced_list || !text.contains(' ')) {
-        return format!("{} {text}", directive.name);
+fn lines_of(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    text.split_inclusive(|&byte| byte == b'\n').map(|line| line.strip_suffix(b"\n").unwrap_or(line))
+}
+
+fn is_comment(line: &[u8]) -> bool {
+    line.trim_ascii_start().starts_with(b"#")
+}
+
+/// The directive that a line sets.
+fn directive_of(line: &[u8]) -> Option<&'static table::Directive> {
+    if is_comment(line) {
+        return None;
     }
-    format!("{} \"{}\"", directive.name, text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
+    table::find(std::str::from_utf8(inline::words(line).ok()?.first()?).ok()?)
+}
+
+fn directive_line(config: &Config, directive: &table::Directive) -> Vec<u8> {
+    let value = (directive.get)(config);
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_./: ".contains(byte);
+    let spaced_list = matches!(directive.name, "save" | "bind" | "client-output-buffer-limit");
+    let mut line = [directive.name.as_bytes(), b" "].concat();
+    if !value.is_empty() && value.iter().all(plain) && (spaced_list || !value.contains(&b' ')) {
+        line.extend_from_slice(&value);
+    } else {
+        inline::quote(&value, &mut line);
+    }
+    line
 }
 
 fn read(config: &mut Config, path: &Path, depth: usize, seen: &mut BTreeSet<&'static str>) -> Result<(), ConfigError> {
-    let text = std::fs::read_to_string(path)
+    let text = std::fs::read(path)
         .map_err(|error| ConfigError::File { file: path.display().to_string(), reason: error.to_string() })?;
     apply(config, &text, path, depth, seen)
 }
 
 fn apply(
     config: &mut Config,
-    text: &str,
+    text: &[u8],
     path: &Path,
     depth: usize,
     seen: &mut BTreeSet<&'static str>,
 ) -> Result<(), ConfigError> {
-    for (index, line) in text.lines().enumerate() {
+    for (index, line) in lines_of(text).enumerate() {
         let failed = |reason: String| ConfigError::Line { file: path.display().to_string(), line: index + 1, reason };
-        if line.trim_start().starts_with('#') {
+        if is_comment(line) {
             continue;
+        }
+        if line.contains(&0) {
+            // The rest of the line would be lost.
+            return Err(failed("a NUL byte; inside quotes it is written \\x00".to_owned()));
         }
         let words = inline::words(line).map_err(|_| failed("unbalanced quotes".to_owned()))?;
         let Some((name, values)) = words.split_first() else { continue };
+        let name = String::from_utf8_lossy(name);
         if values.is_empty() {
             return Err(failed(format!("directive '{name}' has no value")));
         }
@@ -117,15 +147,16 @@ fn apply(
             if depth >= MAX_DEPTH {
                 return Err(failed("too many files include each other".to_owned()));
             }
-            read(config, &path.parent().unwrap_or(Path::new(".")).join(&values[0]), depth + 1, seen)?;
+            let included = Path::new(OsStr::from_bytes(&values[0]));
+            read(config, &path.parent().unwrap_or(Path::new(".")).join(included), depth + 1, seen)?;
             continue;
         }
-        let mut value = values.join(" ");
+        let mut value = values.join(&b' ');
         // Several save lines add up, the first one replaces the default.
         if name.eq_ignore_ascii_case("save") && !value.is_empty() && !seen.insert("save") {
-            value = format!("{} {value}", super::value::save_rules_text(&config.save));
+            value = [super::value::save_rules_text(&config.save).as_bytes(), b" ", &value].concat();
         }
-        config.set(name, &value).map_err(|error| failed(error.to_string()))?;
+        config.set_bytes(&name, &value).map_err(|error| failed(error.to_string()))?;
     }
     Ok(())
 }
@@ -138,17 +169,17 @@ mod tests {
     fn a_file_sets_directives() {
         let mut config = Config::default();
         let text = "# comment\n\nport 7000\nrequirepass \"a b\\\"c\"\nsave 60 1\nsave 10 5\n  timeout 3\nhash-max-ziplist-entries 7\n";
-        config.apply_text(text, "x.conf").unwrap();
-        assert_eq!((config.port, config.requirepass.as_str(), config.timeout_s), (7000, "a b\"c", 3));
+        config.apply_text(text.as_bytes(), "x.conf").unwrap();
+        assert_eq!((config.port, config.requirepass.as_slice(), config.timeout_s), (7000, &b"a b\"c"[..], 3));
         assert_eq!((config.save.len(), config.save[0].seconds, config.hash_max_packed_entries), (2, 60, 7));
     }
 
     #[test]
     fn a_bad_line_is_named() {
-        let error = Config::default().apply_text("port 1\nprot 2\n", "x.conf").unwrap_err();
+        let error = Config::default().apply_text(b"port 1\nprot 2\n", "x.conf").unwrap_err();
         assert_eq!(error.to_string(), "x.conf, line 2: unknown directive 'prot'; did you mean 'port'?");
-        assert!(Config::default().apply_text("port\n", "x.conf").unwrap_err().to_string().contains("no value"));
-        assert!(Config::default().apply_text("port \"1\n", "x.conf").unwrap_err().to_string().contains("quotes"));
+        assert!(Config::default().apply_text(b"port\n", "x.conf").unwrap_err().to_string().contains("no value"));
+        assert!(Config::default().apply_text(b"port \"1\n", "x.conf").unwrap_err().to_string().contains("quotes"));
     }
 
     #[test]
@@ -157,11 +188,42 @@ mod tests {
         config.set("save", "").unwrap();
         config.set("requirepass", "p\"w d").unwrap();
         config.set("port", "7001").unwrap();
-        let text = config.rewritten("# mine\nport 1\nport 2\n");
-        assert!(text.starts_with("# mine\nport 7001\n"), "{text}");
+        let text = config.rewritten(b"# mine: \xe9\nport 1\nport 2\n");
+        assert!(text.starts_with(b"# mine: \xe9\nport 7001\n"), "{text:?}");
         let mut again = Config::default();
         again.apply_text(&text, "x.conf").unwrap();
-        assert_eq!((again.save.len(), again.requirepass.as_str(), again.port), (0, "p\"w d", 7001));
+        assert_eq!((again.save.len(), again.requirepass.as_slice(), again.port), (0, &b"p\"w d"[..], 7001));
+    }
+
+    #[test]
+    fn values_of_any_bytes_survive_a_rewritten_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("a.conf");
+        let all: Vec<u8> = (0..=255).collect();
+        let passwords =
+            [&b"\0"[..], b"a\nport 1\n", b"\"", b"'", b"\\", b"#", b" ", b"\xff\xfe", b"\\x00", b"\r", &all];
+        for password in passwords {
+            for before in [&b"# mine\n"[..], b"requirepass old", b"port 5\nrequirepass \"o l d\"\n# end"] {
+                std::fs::write(&file, before).unwrap();
+                let mut config = Config::default();
+                config.set_bytes("requirepass", password).unwrap();
+                config.set("dir", "/tmp/a \"b\" \u{e9}\n").unwrap();
+                config.set("save", "").unwrap();
+                config.rewrite(&file).unwrap();
+                let mut again = Config::default();
+                again.apply_file(&file).unwrap();
+                for directive in table::DIRECTIVES.iter().filter(|directive| directive.name != "port") {
+                    assert_eq!((directive.get)(&again), (directive.get)(&config), "{} {password:?}", directive.name);
+                }
+                assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing lies beside it");
+            }
+        }
+    }
+
+    #[test]
+    fn a_bare_nul_in_a_file_is_refused() {
+        let error = Config::default().apply_text(b"requirepass a\0b\n", "x.conf").unwrap_err();
+        assert_eq!(error.to_string(), "x.conf, line 1: a NUL byte; inside quotes it is written \\x00");
     }
 
     #[test]

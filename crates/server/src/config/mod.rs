@@ -8,7 +8,7 @@ mod suggest;
 pub mod table;
 pub mod value;
 
-pub use value::{AppendSync, LogFormat, LogLevel, OutputLimit, OutputLimits, RestoreMode, SaveRule};
+pub use value::{AppendSync, ClientMemory, LogFormat, LogLevel, OutputLimit, OutputLimits, RestoreMode, SaveRule};
 
 /// Why a setting was refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -63,10 +63,11 @@ pub struct Config {
     pub tcp_keepalive_s: u32,
     pub timeout_s: u64,
     pub protected_mode: bool,
-    pub requirepass: String,
+    pub requirepass: Vec<u8>,
     pub maxclients: u32,
     pub client_query_buffer_limit: u64,
     pub output_limits: OutputLimits,
+    pub maxmemory_clients: ClientMemory,
     pub proto_max_bulk_len: u64,
     pub io_threads: u32,
     pub databases: u8,
@@ -113,7 +114,7 @@ impl Default for Config {
         let mut config = Config::blank();
         for directive in table::DIRECTIVES {
             // A test below checks that every default is accepted.
-            let _ = (directive.set)(&mut config, directive.default);
+            let _ = (directive.set)(&mut config, directive.default.as_bytes());
         }
         config
     }
@@ -130,10 +131,11 @@ impl Config {
             tcp_keepalive_s: 0,
             timeout_s: 0,
             protected_mode: true,
-            requirepass: String::new(),
+            requirepass: Vec::new(),
             maxclients: 0,
             client_query_buffer_limit: 0,
             output_limits: OutputLimits::default(),
+            maxmemory_clients: ClientMemory::default(),
             proto_max_bulk_len: 0,
             io_threads: 1,
             databases: 16,
@@ -176,11 +178,16 @@ impl Config {
 
     /// Sets one directive by its name or an alias, whatever the case of its letters.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), ConfigError> {
+        self.set_bytes(name, value.as_bytes())
+    }
+
+    /// The same with a value of any bytes.
+    pub fn set_bytes(&mut self, name: &str, value: &[u8]) -> Result<(), ConfigError> {
         let directive = table::find(name)
             .ok_or_else(|| ConfigError::Unknown { name: name.to_owned(), suggestion: suggest::closest(name) })?;
         (directive.set)(self, value).map_err(|reason| ConfigError::BadValue {
             name: directive.name,
-            value: value.to_owned(),
+            value: String::from_utf8_lossy(value).into_owned(),
             reason: reason.into_owned(),
         })
     }
@@ -214,12 +221,24 @@ mod tests {
     fn every_default_is_accepted_and_reads_back() {
         let mut config = Config::blank();
         for directive in table::DIRECTIVES {
-            (directive.set)(&mut config, directive.default).unwrap_or_else(|e| panic!("{}: {e}", directive.name));
+            let default = directive.default.as_bytes();
+            (directive.set)(&mut config, default).unwrap_or_else(|e| panic!("{}: {e}", directive.name));
             let text = (directive.get)(&config);
-            (directive.set)(&mut config, &text).unwrap_or_else(|e| panic!("{} = {text}: {e}", directive.name));
+            (directive.set)(&mut config, &text).unwrap_or_else(|e| panic!("{} = {text:?}: {e}", directive.name));
             assert_eq!((directive.get)(&config), text, "{}", directive.name);
         }
         assert_eq!((config.port, config.maxclients, config.save.len()), (6379, 10_000, 3));
+    }
+
+    #[test]
+    fn only_a_password_may_be_any_bytes() {
+        for directive in table::DIRECTIVES {
+            for value in [&b"a\0b"[..], b"\xff"] {
+                let mut config = Config::default();
+                let taken = config.set_bytes(directive.name, value).is_ok();
+                assert_eq!(taken, directive.name == "requirepass", "{} = {value:?}", directive.name);
+            }
+        }
     }
 
     #[test]

@@ -18,9 +18,9 @@ pub struct Directive {
     /// What it is for, in a line.
     pub doc: &'static str,
     /// Writes the current value.
-    pub get: fn(&Config) -> String,
+    pub get: fn(&Config) -> Vec<u8>,
     /// Reads and checks a value.
-    pub set: fn(&mut Config, &str) -> Result<(), Reason>,
+    pub set: fn(&mut Config, &[u8]) -> Result<(), Reason>,
 }
 
 const FIXED: bool = false;
@@ -33,7 +33,21 @@ const MAX_QUERY_BYTES: u64 = (4 << 30) - (1 << 20);
 
 macro_rules! directive {
     ($name:literal $(| $alias:literal)*, $default:literal, $mutable:expr, $doc:literal, $get:expr, $set:expr) => {
-        Directive { name: $name, aliases: &[$($alias),*], default: $default, mutable: $mutable, doc: $doc, get: $get, set: $set }
+        Directive {
+            name: $name,
+            aliases: &[$($alias),*],
+            default: $default,
+            mutable: $mutable,
+            doc: $doc,
+            get: |config| {
+                let get: fn(&Config) -> String = $get;
+                get(config).into_bytes()
+            },
+            set: |config, value| {
+                let set: fn(&mut Config, &str) -> Result<(), Reason> = $set;
+                set(config, value::text(value)?)
+            },
+        }
     };
 }
 
@@ -56,8 +70,8 @@ macro_rules! memory {
 }
 
 macro_rules! text {
-    ($name:literal, $default:literal, $mutable:expr, $doc:literal, $field:ident) => {
-        directive!($name, $default, $mutable, $doc, |c| c.$field.clone(), |c, v| {
+    ($name:literal, $default:literal, $doc:literal, $field:ident) => {
+        directive!($name, $default, FIXED, $doc, |c| c.$field.clone(), |c, v| {
             c.$field = v.to_owned();
             Ok(())
         })
@@ -86,7 +100,7 @@ pub static DIRECTIVES: &[Directive] = &[
         "TCP port to listen on; 0 means none, or any free one without a unixsocket.",
         port
     ),
-    text!("unixsocket", "", FIXED, "Path of a Unix socket to listen on.", unixsocket),
+    text!("unixsocket", "", "Path of a Unix socket to listen on.", unixsocket),
     directive!(
         "unixsocketperm",
         "0",
@@ -119,7 +133,19 @@ pub static DIRECTIVES: &[Directive] = &[
         timeout_s
     ),
     flag!("protected-mode", "yes", "Refuse clients of other machines while no password is set.", protected_mode),
-    text!("requirepass", "", MUTABLE, "The password that clients must give; empty means none.", requirepass),
+    // A password may be any bytes.
+    Directive {
+        name: "requirepass",
+        aliases: &[],
+        default: "",
+        mutable: MUTABLE,
+        doc: "The password that clients must give; empty means none.",
+        get: |c| c.requirepass.clone(),
+        set: |c, v| {
+            c.requirepass = v.to_vec();
+            Ok(())
+        },
+    },
     integer!("maxclients", "10000", MUTABLE, 1, 1_000_000, "Clients that may be connected at once.", maxclients),
     memory!(
         "client-query-buffer-limit",
@@ -138,6 +164,18 @@ pub static DIRECTIVES: &[Directive] = &[
         |c, v| value::output_limits(&mut c.output_limits, v)
     ),
     memory!("proto-max-bulk-len", "512mb", 1 << 20, 512 << 20, "Longest word of a request.", proto_max_bulk_len),
+    directive!(
+        "maxmemory-clients",
+        "0",
+        MUTABLE,
+        "Bytes of requests and replies that all clients together may have waiting, or n% of maxmemory; 0 means a quarter \
+         of the machine's memory.",
+        |c| c.maxmemory_clients.to_string(),
+        |c, v| {
+            c.maxmemory_clients = value::client_memory(v)?;
+            Ok(())
+        }
+    ),
     directive!(
         "io-threads",
         "1",
@@ -360,7 +398,7 @@ pub static DIRECTIVES: &[Directive] = &[
             Ok(())
         }
     ),
-    text!("logfile", "", FIXED, "File to log to; empty means standard error.", logfile),
+    text!("logfile", "", "File to log to; empty means standard error.", logfile),
     directive!(
         "log-format",
         "text",
@@ -395,7 +433,7 @@ pub static DIRECTIVES: &[Directive] = &[
             Ok(())
         }
     ),
-    text!("pidfile", "", FIXED, "File to write the process id to.", pidfile),
+    text!("pidfile", "", "File to write the process id to.", pidfile),
     directive!(
         "daemonize",
         "no",

@@ -78,6 +78,48 @@ pub struct OutputLimits {
     pub pubsub: OutputLimit,
 }
 
+/// How much memory all clients together may take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ClientMemory {
+    /// What suits the machine.
+    #[default]
+    Automatic,
+    /// So many bytes.
+    Bytes(u64),
+    /// So many hundredths of `maxmemory`.
+    Percent(u64),
+}
+
+impl std::fmt::Display for ClientMemory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            ClientMemory::Automatic => f.write_str("0"),
+            ClientMemory::Bytes(bytes) => write!(f, "{bytes}"),
+            ClientMemory::Percent(percent) => write!(f, "{percent}%"),
+        }
+    }
+}
+
+/// Text that can be a path or a word of a line: UTF-8 without NUL.
+pub fn text(value: &[u8]) -> Result<&str, Reason> {
+    match std::str::from_utf8(value) {
+        Ok(text) if !text.contains('\0') => Ok(text),
+        Ok(_) => Err("argument must not contain a NUL byte".into()),
+        Err(_) => Err("argument must be UTF-8 text".into()),
+    }
+}
+
+/// Bytes, or a percentage.
+pub fn client_memory(text: &str) -> Result<ClientMemory, Reason> {
+    if let Some(number) = text.strip_suffix('%') {
+        let percent = numbers::parse_u64(number.as_bytes()).filter(|percent| *percent <= 100);
+        let percent = percent.ok_or("argument must be a memory or percent value")?;
+        return Ok(if percent == 0 { ClientMemory::Automatic } else { ClientMemory::Percent(percent) });
+    }
+    let bytes = numbers::parse_memory(text).ok_or("argument must be a memory or percent value")?;
+    Ok(if bytes == 0 { ClientMemory::Automatic } else { ClientMemory::Bytes(bytes) })
+}
+
 /// `yes` or `no`.
 pub fn boolean(text: &str) -> Result<bool, Reason> {
     match text.to_ascii_lowercase().as_str() {

@@ -220,7 +220,36 @@ impl Engine {
         if wants_writing != connection.watches_writing {
             watch_writing(self.poll.registry(), slot, &mut connection, wants_writing);
         }
-        self.worker.state.clients.put_back(slot, connection);
+        let state = &mut self.worker.state;
+        state.clients.put_back(slot, connection);
+        if state.clients.memory_bytes() as u64 > state.client_memory_limit_bytes() {
+            self.evict_clients();
+        }
+    }
+
+    /// Closes the clients whose buffers take most memory until all together take no more than they may.
+    #[cold]
+    fn evict_clients(&mut self) {
+        for slot in self.worker.state.clients.largest() {
+            let state = &mut self.worker.state;
+            let limit_bytes = state.client_memory_limit_bytes();
+            let all_bytes = state.clients.memory_bytes() as u64;
+            if all_bytes <= limit_bytes {
+                return;
+            }
+            let Some(connection) = state.clients.take(slot) else { continue };
+            let (client, bytes) = (&connection.client, connection.memory_bytes());
+            tracing::warn!(
+                client = client.id,
+                address = %client.address,
+                bytes,
+                all_bytes,
+                limit_bytes,
+                "closing a client because all clients together take more memory than maxmemory-clients allows"
+            );
+            state.stats.clients_evicted += 1;
+            self.close(slot, connection);
+        }
     }
 
     /// Closes a connection that was taken out of its slot.
@@ -231,7 +260,7 @@ impl Engine {
         }
         tracing::debug!(client = client.id, address = %client.address, "client left");
         connection.socket.deregister(self.poll.registry());
-        self.worker.state.clients.forget(slot, connection.client.id);
+        self.worker.state.clients.forget(slot, &connection);
     }
 
     /// Closes a connection in its slot.

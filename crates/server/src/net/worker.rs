@@ -26,17 +26,14 @@ const FLUSH_BYTES: usize = 64 * 1024;
 const KEPT_REPLY_BYTES: usize = 256 * 1024;
 /// A client that leaves more replies than this unread gets no further command run until it has read half of them.
 const HELD_OUTPUT_BYTES: usize = 32 << 20;
-/// The same for a client that has not given the password.
-const STRANGERS_OUTPUT_BYTES: usize = 64 * 1024;
+/// The same for a client that has not given the password, and for all when clients together take half of what they may.
+const LEAST_HELD_OUTPUT_BYTES: usize = 64 * 1024;
 /// Written to a socket in one turn of the loop.
 const WRITTEN_AT_ONCE_BYTES: usize = 4 << 20;
 /// After so long a client's further requests wait for the next turn of the loop, so that others get theirs.
 const SHARE: Duration = Duration::from_millis(4);
 /// From so many unsent bytes on the reply buffer is handed over instead of being copied.
 const HANDED_OVER_BYTES: usize = 64 * 1024;
-/// Without a limit of its own a client may have replies of this part of the machine's memory, but of so much at least.
-const MEMORY_PART: u64 = 4;
-const LEAST_LIMIT_BYTES: u64 = 1 << 30;
 
 /// What running commands needs.
 pub(super) struct Worker {
@@ -47,14 +44,12 @@ pub(super) struct Worker {
     batch: Batch,
     commands: Vec<Option<CommandId>>,
     tokens: Vec<Prefetched>,
-    most_reply_bytes: u64,
     /// The log's device is behind: commands that write must wait.
     pub log_behind: bool,
 }
 
 impl Worker {
     pub fn new(store: Store, state: ServerState, registry: &'static Registry) -> Self {
-        let memory_bytes = quire_sys::proc::meminfo_bytes("MemTotal").unwrap_or(0);
         Self {
             store,
             state,
@@ -63,7 +58,6 @@ impl Worker {
             batch: Batch::default(),
             commands: Vec::new(),
             tokens: Vec::with_capacity(BATCH),
-            most_reply_bytes: (memory_bytes / MEMORY_PART).max(LEAST_LIMIT_BYTES),
             log_behind: false,
         }
     }
@@ -111,9 +105,10 @@ impl Worker {
     }
 
     fn reply_limit_bytes(&self) -> usize {
+        let together_bytes = self.state.client_memory_limit_bytes();
         match self.state.config.output_limits.normal.hard_bytes {
-            0 => self.most_reply_bytes as usize,
-            bytes => bytes as usize,
+            0 => together_bytes as usize,
+            bytes => bytes.min(together_bytes) as usize,
         }
     }
 
@@ -238,8 +233,9 @@ impl Worker {
 
     /// How many unread replies a client may have before it is made to wait.
     pub fn held_output_bytes(&self, connection: &Connection) -> usize {
-        if !connection.client.authenticated {
-            return STRANGERS_OUTPUT_BYTES;
+        let crowded = self.state.clients.memory_bytes() as u64 > self.state.client_memory_limit_bytes() / 2;
+        if crowded || !connection.client.authenticated {
+            return LEAST_HELD_OUTPUT_BYTES;
         }
         let limit = self.state.config.output_limits.normal;
         HELD_OUTPUT_BYTES.max(limit.hard_bytes.max(limit.soft_bytes) as usize)

@@ -99,12 +99,28 @@ fn hex(digit: u8) -> u8 {
     }
 }
 
-/// The words of a line of text as strings, for configuration files.
-pub fn words(line: &str) -> Result<Vec<String>, Unbalanced> {
+/// The words of a line, for configuration files.
+pub fn words(line: &[u8]) -> Result<Vec<Vec<u8>>, Unbalanced> {
     let mut bytes = Vec::new();
     let mut places = Vec::new();
-    split(line.as_bytes(), &mut bytes, |start, len| places.push((start, len)))?;
-    Ok(places.iter().map(|&(start, len)| String::from_utf8_lossy(&bytes[start..start + len]).into_owned()).collect())
+    split(line, &mut bytes, |start, len| places.push((start, len)))?;
+    Ok(places.iter().map(|&(start, len)| bytes[start..start + len].to_vec()).collect())
+}
+
+/// Appends `word` in quotes, so that [`words`] reads it back whatever its bytes are.
+pub fn quote(word: &[u8], out: &mut Vec<u8>) {
+    out.push(b'"');
+    for &byte in word {
+        match byte {
+            b'\\' | b'"' => out.extend_from_slice(&[b'\\', byte]),
+            b'\n' => out.extend_from_slice(b"\\n"),
+            b'\r' => out.extend_from_slice(b"\\r"),
+            b'\t' => out.extend_from_slice(b"\\t"),
+            b' '..=b'~' => out.push(byte),
+            _ => out.extend_from_slice(format!("\\x{byte:02x}").as_bytes()),
+        }
+    }
+    out.push(b'"');
 }
 
 #[cfg(test)]
@@ -113,14 +129,28 @@ mod tests {
 
     #[test]
     fn quotes_and_escapes_are_understood() {
-        assert_eq!(words(r#"  set  "a b" 'c\'d' "\x41\n\q" "" "#).unwrap(), ["set", "a b", "c'd", "A\nq", ""]);
-        assert_eq!(words("").unwrap(), Vec::<String>::new());
+        let line = br#"  set  "a b" 'c\'d' "\x41\n\q" "" "#;
+        assert_eq!(words(line).unwrap(), [&b"set"[..], b"a b", b"c'd", b"A\nq", b""]);
+        assert_eq!(words(b"").unwrap(), Vec::<Vec<u8>>::new());
+    }
+
+    #[test]
+    fn quoted_words_of_any_bytes_read_back() {
+        for first in 0..=255 {
+            for second in 0..=255 {
+                let word = [first, second, b'0', first];
+                let mut line = b"name ".to_vec();
+                quote(&word, &mut line);
+                assert_eq!(words(&line).unwrap(), [&b"name"[..], &word]);
+                assert!(!line.contains(&b'\n'), "a word stays on its line");
+            }
+        }
     }
 
     #[test]
     fn open_quotes_are_refused() {
         for line in ["\"abc", "'abc", "\"a\"b", "'a'b", "\"a\\"] {
-            assert_eq!(words(line), Err(Unbalanced), "{line}");
+            assert_eq!(words(line.as_bytes()), Err(Unbalanced), "{line}");
         }
     }
 }

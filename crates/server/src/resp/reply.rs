@@ -42,6 +42,17 @@ impl Reply {
         self.limit_bytes = bytes;
     }
 
+    /// An empty buffer with this one's protocol and limit.
+    pub fn part(&self) -> Self {
+        Self { buffer: Vec::new(), protocol: self.protocol, limit_bytes: self.limit_bytes, overflowed: false }
+    }
+
+    /// Appends what was written into a [`Reply::part`].
+    pub fn append(&mut self, part: &Reply) {
+        self.overflowed |= part.overflowed;
+        self.raw(part.as_bytes());
+    }
+
     /// More was to be written than the limit allows, since the last [`Reply::clear`].
     #[inline]
     pub fn overflowed(&self) -> bool {
