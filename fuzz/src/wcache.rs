@@ -69,7 +69,7 @@ fn patched(base: &[u8], patches: &[u8]) -> Vec<u8> {
 fn reseal(bytes: &mut [u8]) {
     for half in bytes.chunks_exact_mut(SUPERBLOCK_BYTES).take(2) {
         if let Ok(mut superblock) = Superblock::read_from_bytes(half) {
-            superblock.checksum = superblock.own_checksum().into();
+            superblock.seal();
             half.copy_from_slice(superblock.as_bytes());
         }
     }

@@ -183,7 +183,7 @@ fn the_wrong_log_is_not_replayed() {
     assert!(matches!(wrong.err(), Some(CacheError::WrongLog { .. })));
     let fresh = Homes::new();
     let instead = WriteCache::create(fresh.fast(), &homes.volumes(), settings.clone());
-    assert!(matches!(instead.err(), Some(CacheError::WrongLog { .. })), "the other log still holds a block");
+    assert!(matches!(instead.err(), Some(CacheError::LogMissing { .. })), "the other log still holds a block");
     let cache = homes.open(settings.clone());
     cache.drain().unwrap();
     cache.close().unwrap();

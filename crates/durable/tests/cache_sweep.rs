@@ -107,7 +107,7 @@ fn check_reopened(homes: &Homes, policy: Policy, outcome: &Outcome, what: &str) 
     let cache = match WriteCache::open(homes.fast(), &[homes.file()], settings(policy, None)) {
         Ok(cache) => cache,
         // The power went before there was a cache.
-        Err(CacheError::Recover(error)) if outcome.model.newest() == [1; 3 * BLOCK] => return drop(error),
+        Err(error @ CacheError::Recover { .. }) if outcome.model.newest() == [1; 3 * BLOCK] => return drop(error),
         Err(error) => panic!("{what}: {error}"),
     };
     outcome.model.check(&read_all(&cache, FILE));

@@ -2,27 +2,66 @@
 //!
 //! A few threads read requests from the kernel and serve them in place, which costs no hand-over. Only as many as
 //! [`Crew::new`] is told may wait at a time; further such requests go to helpers, which are started as needed and end when
-//! idle. There is no queue: if all helpers are busy, the reader does the work itself, and the kernel keeps the rest.
+//! idle. A reader never does a request in place beyond that: a request for which there is no helper waits in a queue, so
+//! there is always a reader for the next one, which may be what the others wait for. The queue is as long as there are
+//! threads that wait for an answer: each of them has asked for one thing.
 //!
-//! Relies on jobs ending by themselves: they wait for devices, never for each other.
+//! Some helpers are kept for requests that should not wait behind those that do: of critical tasks, and such as tell the
+//! mount who is critical, or ask for names and figures.
+//!
+//! Relies on jobs ending by themselves: they wait for devices, or for each other while both have a thread.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Most helpers.
+/// Most helpers for requests of any kind.
 const MOST_HELPERS: usize = 256;
+/// Further helpers, for requests that should not wait behind others.
+const KEPT_HELPERS: usize = 64;
 /// An idle helper ends after this time.
 const IDLE: Duration = Duration::from_secs(5);
 
 type Job = Box<dyn FnOnce() + Send>;
 
+/// Whether a request may wait behind others that wait for devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Urgency {
+    /// It may.
+    Ordinary,
+    /// It should not, and waits for no device for long.
+    Urgent,
+}
+
 #[derive(Default)]
 struct State {
-    jobs: VecDeque<Job>,
+    ordinary: VecDeque<Job>,
+    urgent: VecDeque<Job>,
     helpers: usize,
     idle: usize,
+    /// Helpers that do ordinary jobs.
+    at_ordinary: usize,
+}
+
+impl State {
+    /// A job for a helper that is free.
+    fn next(&mut self) -> Option<(Job, Urgency)> {
+        if let Some(job) = self.urgent.pop_front() {
+            return Some((job, Urgency::Urgent));
+        }
+        if self.at_ordinary == MOST_HELPERS {
+            return None;
+        }
+        let job = self.ordinary.pop_front()?;
+        self.at_ordinary += 1;
+        Some((job, Urgency::Ordinary))
+    }
+
+    /// Jobs for which there may be a helper.
+    fn ready(&self) -> usize {
+        self.urgent.len() + self.ordinary.len().min(MOST_HELPERS - self.at_ordinary)
+    }
 }
 
 #[derive(Default)]
@@ -63,39 +102,42 @@ impl Crew {
         (before < self.most_inside).then_some(inside)
     }
 
-    /// Has a helper do `job`; does it here if there is none.
-    pub fn hand_over(&self, job: impl FnOnce() + Send + 'static) {
+    /// Has a helper do `job`, at once or when one is free. Returns at once.
+    pub fn hand_over(&self, urgency: Urgency, job: impl FnOnce() + Send + 'static) {
         let mut state = self.shared.state();
-        if state.idle > state.jobs.len() {
-            state.jobs.push_back(Box::new(job));
+        match urgency {
+            Urgency::Ordinary => state.ordinary.push_back(Box::new(job)),
+            Urgency::Urgent => state.urgent.push_back(Box::new(job)),
+        }
+        if state.idle >= state.ready() {
             self.shared.work.notify_one();
             return;
         }
-        if state.helpers == MOST_HELPERS {
-            drop(state);
-            return job();
+        if state.helpers == MOST_HELPERS + KEPT_HELPERS || state.ready() == 0 {
+            return;
         }
         state.helpers += 1;
-        state.jobs.push_back(Box::new(job));
         drop(state);
         let shared = Arc::clone(&self.shared);
         let started = std::thread::Builder::new().name("quire-helper".into()).spawn(move || shared.help());
         if started.is_err() {
             let mut state = self.shared.state();
             state.helpers -= 1;
-            let job = state.jobs.pop_back();
+            // Without any helper nobody would ever come for it.
+            let job = if state.helpers == 0 { state.next() } else { None };
             drop(state);
-            if let Some(job) = job {
+            if let Some((job, urgency)) = job {
                 job();
+                self.shared.done(urgency);
             }
         }
     }
 
     /// Does `job` in place if allowed, else through a helper.
-    pub fn run(&self, job: impl FnOnce() + Send + 'static) {
+    pub fn run(&self, urgency: Urgency, job: impl FnOnce() + Send + 'static) {
         match self.enter() {
             Some(_inside) => job(),
-            None => self.hand_over(job),
+            None => self.hand_over(urgency, job),
         }
     }
 }
@@ -105,12 +147,24 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn done(&self, urgency: Urgency) {
+        if urgency == Urgency::Ordinary {
+            let mut state = self.state();
+            state.at_ordinary -= 1;
+            if !state.ordinary.is_empty() {
+                // This helper may find something urgent to do first.
+                self.work.notify_one();
+            }
+        }
+    }
+
     fn help(&self) {
         let mut state = self.state();
         loop {
-            if let Some(job) = state.jobs.pop_front() {
+            if let Some((job, urgency)) = state.next() {
                 drop(state);
                 job();
+                self.done(urgency);
                 state = self.state();
                 continue;
             }
@@ -118,7 +172,7 @@ impl Shared {
             let (woken, waited) = self.work.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
             state = woken;
             state.idle -= 1;
-            if waited.timed_out() && state.jobs.is_empty() {
+            if waited.timed_out() && state.ready() == 0 {
                 state.helpers -= 1;
                 return;
             }
@@ -138,7 +192,7 @@ mod tests {
         let barrier = Arc::new(std::sync::Barrier::new(20));
         for _ in 0..20 {
             let (done, barrier) = (done.clone(), Arc::clone(&barrier));
-            crew.run(move || {
+            crew.run(Urgency::Ordinary, move || {
                 barrier.wait();
                 done.send(()).unwrap();
             });
@@ -155,5 +209,34 @@ mod tests {
         assert!(first.is_some() && crew.enter().is_none());
         drop(first);
         assert!(crew.enter().is_some());
+    }
+
+    #[test]
+    fn a_reader_is_never_held_by_requests_that_wait_and_the_urgent_are_served_among_them() {
+        let crew = Crew::new(0);
+        let gate = Arc::new((Mutex::new(false), Condvar::new()));
+        let (done, ends) = channel();
+        let jobs = MOST_HELPERS + 200;
+        for _ in 0..jobs {
+            let (done, gate) = (done.clone(), Arc::clone(&gate));
+            // Returns at once, though the job waits until the last line but one.
+            crew.run(Urgency::Ordinary, move || {
+                let (open, opened) = &*gate;
+                drop(opened.wait_while(open.lock().unwrap(), |open| !*open).unwrap());
+                done.send(false).unwrap();
+            });
+        }
+        for _ in 0..KEPT_HELPERS {
+            let done = done.clone();
+            crew.run(Urgency::Urgent, move || done.send(true).unwrap());
+        }
+        for _ in 0..KEPT_HELPERS {
+            assert!(ends.recv().unwrap(), "an urgent job ends first");
+        }
+        *gate.0.lock().unwrap() = true;
+        gate.1.notify_all();
+        for _ in 0..jobs {
+            assert!(!ends.recv().unwrap());
+        }
     }
 }

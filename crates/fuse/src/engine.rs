@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime};
 
 use fuser::Errno;
@@ -75,6 +75,8 @@ pub struct Engine {
     pub straight: Straight,
     /// When files were changed, that are no volumes any more.
     pub stamps: Stamps,
+    /// Everything is to be brought to the directory when the mount ends.
+    pub drains_at_end: AtomicBool,
     wrap_slow: Option<Wrap>,
     /// What files owe that are not in use.
     pub unsynced: Unsynced,
@@ -129,6 +131,7 @@ impl Engine {
             counts: Counts::default(),
             straight: Straight::new(usize::try_from(open_files / 8).unwrap_or(usize::MAX)),
             stamps: Stamps::default(),
+            drains_at_end: AtomicBool::new(false),
             wrap_slow,
             unsynced: Unsynced::default(),
             graves: Graves::default(),
@@ -486,6 +489,8 @@ impl Engine {
             Some(volume) => {
                 body.privileges.lose(&body.file)?;
                 body.times.touch();
+                // The directory's file is cut and flushed: others leave the slow device to somebody critical.
+                let _way = self.cache.make_way(context);
                 self.cache.set_len(volume, len, context).map_err(|error| told(&error, "cutting", body.ino))?;
             }
             None => body.file.set_len(len)?,

@@ -134,6 +134,15 @@ impl Home {
     }
 }
 
+/// Whether the directory lacks what its log holds, while it is not mounted.
+///
+/// # Errors
+/// It can't be told.
+pub fn needs_log(backing: &Path) -> Result<bool, MountError> {
+    let folder = Disk::new(backing.join(FOLDER)).with(Caching::Buffered, Engine::Threads);
+    Ok(quire_durable::cache::needs_log(&*folder.open("witness")?)?)
+}
+
 /// Locks a file; `None` as error means that somebody else has it.
 fn take(file: &File) -> Result<(), Option<io::Error>> {
     match file.try_lock() {
@@ -149,6 +158,8 @@ pub struct Fast {
     pub device: Arc<dyn Device>,
     /// Bytes that it has and no more, if it is a block device.
     pub fixed_bytes: Option<u64>,
+    /// The file, if it was made here.
+    made: Option<PathBuf>,
     _lock: Option<File>,
 }
 
@@ -164,16 +175,18 @@ impl Fast {
             // The kernel gives it to one user at a time.
             let device = BlockDevice::open(path)?;
             let fixed_bytes = Some(device.len()?);
-            return Ok(Self { device, fixed_bytes, _lock: None });
+            return Ok(Self { device, fixed_bytes, made: None, _lock: None });
         }
         let (Some(parent), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
             return Err(failed(io::ErrorKind::InvalidInput.into()));
         };
         let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
         let disk = Disk::new(parent);
+        let mut made = None;
         let device = match disk.open_to_write(name) {
             Err(error) if error.is_missing() => {
                 let device = disk.create(name)?;
+                made = Some(path.to_owned());
                 disk.sync()?;
                 device
             }
@@ -181,7 +194,16 @@ impl Fast {
         };
         let lock = File::options().append(true).open(path).map_err(failed)?;
         take(&lock).map_err(|cause| cause.map_or_else(|| MountError::Busy { path: path.to_owned() }, failed))?;
-        Ok(Self { device, fixed_bytes: None, _lock: Some(lock) })
+        Ok(Self { device, fixed_bytes: None, made, _lock: Some(lock) })
+    }
+
+    /// There is no mount: a file that was made for it goes again. Nothing may have been acknowledged in it.
+    pub fn take_back(self) {
+        if let Some(path) = &self.made
+            && let Err(error) = fs::remove_file(path)
+        {
+            tracing::warn!(%error, path = %path.display(), "the new log's file can't be removed");
+        }
     }
 }
 

@@ -22,7 +22,7 @@ use quire_sys::handle;
 use crate::config::MountConfig;
 use crate::engine::Engine;
 use crate::error::MountError;
-use crate::home::{FOLDER, Fast, Home};
+use crate::home::{self, FOLDER, Fast, Home};
 use crate::table::{Attached, Entry, Place, TABLE, Table};
 use crate::unsynced::Owed;
 
@@ -46,6 +46,23 @@ pub struct Recovered {
 pub fn start(config: &MountConfig, open_files: u64) -> Result<(Engine, Fast, Recovered), MountError> {
     let home = Home::open(&config.backing)?;
     let fast = Fast::open(&config.log)?;
+    match open_cache(config, &home, &fast) {
+        Ok((cache, is_new)) => {
+            name_files(config, home, cache, is_new, open_files).map(|(engine, found)| (engine, fast, found))
+        }
+        Err(error) => {
+            // The directory may know it already.
+            let is_known = fast.device.len() != Ok(0) && home::needs_log(&config.backing).unwrap_or(true);
+            if !is_known {
+                fast.take_back();
+            }
+            Err(error)
+        }
+    }
+}
+
+/// The cache, and whether it is a new one.
+fn open_cache(config: &MountConfig, home: &Home, fast: &Fast) -> Result<(WriteCache, bool), MountError> {
     let spec = VolumeSpec { id: TABLE, device: home.device("volumes")?, growth: Growth::Grows };
     // What was done before, by programs or by a daemon that was killed, is owed by nobody any more.
     home.sync()?;
@@ -53,15 +70,24 @@ pub fn start(config: &MountConfig, open_files: u64) -> Result<(Engine, Fast, Rec
     let witness = Some(home.device("witness")?);
     let cache_config = CacheConfig { capacity_bytes, witness, slow_synced: true, ..config.cache.clone() };
     let device = config.wrap_fast.as_ref().map_or_else(|| fast.device.clone(), |wrap| wrap(fast.device.clone()));
-    let mut found = Recovered::default();
     let specs = [spec];
-    let cache = match WriteCache::open(device.clone(), &specs, cache_config.clone()) {
-        Err(CacheError::Recover(RecoverError::NoSuperblock)) => {
-            found.is_new = true;
-            WriteCache::create(device, &specs, cache_config)?
+    match WriteCache::open(device.clone(), &specs, cache_config.clone()) {
+        Err(CacheError::Recover { cause: RecoverError::NoSuperblock, .. }) => {
+            Ok((WriteCache::create(device, &specs, cache_config)?, true))
         }
-        result => result?,
-    };
+        result => Ok((result?, false)),
+    }
+}
+
+/// The engine over an open cache, once every volume that the log names has its file.
+fn name_files(
+    config: &MountConfig,
+    home: Home,
+    cache: WriteCache,
+    is_new: bool,
+    open_files: u64,
+) -> Result<(Engine, Recovered), MountError> {
+    let mut found = Recovered { is_new, ..Recovered::default() };
     found.log = cache.report().clone();
     let wanted = found.log.unattached.clone();
     let table = Table::read(&cache, |volume| wanted.contains(&volume))?;
@@ -76,7 +102,7 @@ pub fn start(config: &MountConfig, open_files: u64) -> Result<(Engine, Fast, Rec
         engine.unsynced.note(ino, Owed { failure: true, ..Owed::ALL });
     }
     find(&engine, &wanted, table.entries, &mut found)?;
-    Ok((engine, fast, found))
+    Ok((engine, found))
 }
 
 /// Finds the file of every volume in `wanted`.

@@ -44,6 +44,8 @@ pub struct Mounted {
     _fast: Fast,
 }
 
+type Served = (Arc<Who>, JoinHandle<io::Result<()>>, Janitor);
+
 /// Unmounts from another thread.
 #[derive(Clone, Debug)]
 pub struct Remover {
@@ -51,6 +53,11 @@ pub struct Remover {
 }
 
 impl Remover {
+    /// Where it is mounted.
+    pub fn mount_point(&self) -> &Path {
+        &self.mount_point
+    }
+
     /// Unmounts; with `lazy` even if it is in use, which ends it when the last user does.
     ///
     /// # Errors
@@ -73,6 +80,7 @@ impl Mounted {
         }
         let open_files = quire_sys::limits::raise_open_files(1 << 20);
         let mount_point = config.mount_point.canonicalize().map_err(at)?;
+        warn_of_hidden(&mount_point);
         let (engine, fast, recovered) = recovery::start(config, open_files)?;
         let about = About {
             backing: engine.home.path.display().to_string(),
@@ -80,22 +88,42 @@ impl Mounted {
             log: config.log.display().to_string(),
         };
         let engine = Arc::new(engine);
+        let served = Self::serve(config, &engine, &about, &mount_point, open_files);
+        let (who, session, janitor) = match served {
+            Ok(served) => served,
+            Err(error) => {
+                abandon(engine, fast, &recovered);
+                return Err(error);
+            }
+        };
+        Ok(Self { engine, who, about, session, janitor, recovered, mount_point, _fast: fast })
+    }
+
+    /// Puts the engine before the kernel.
+    fn serve(
+        config: &MountConfig,
+        engine: &Arc<Engine>,
+        about: &About,
+        mount_point: &Path,
+        open_files: u64,
+    ) -> Result<Served, MountError> {
+        let at = |cause| MountError::Mount { path: config.mount_point.clone(), cause };
         let (rules, critical) = (config.rules.clone(), &config.critical);
         let who = Who::new(Arc::clone(&config.cache.tasks), rules, critical, config.auto_critical);
         let inherits = config.cache.policy.inherits_process();
-        let who = Arc::new(if inherits { who.watching_locks(&mount_point) } else { who });
-        let server = Server::new(Arc::clone(&engine), Arc::clone(&who), about.clone(), open_files).map_err(at)?;
-        let options = options(config, &about);
+        let who = Arc::new(if inherits { who.watching_locks(mount_point) } else { who });
+        let server = Server::new(Arc::clone(engine), Arc::clone(&who), about.clone(), open_files).map_err(at)?;
+        let options = options(config, about);
         let protocol = Protocol(Arc::new(server));
         let how = FuseMount { source: &about.backing, read_only: config.read_only, allow_other: config.allow_other };
         // `fuser` would unmount what is at the mount point when the session has ended, whatever that is by then.
-        let session = match mounts::mount_fuse(&mount_point, &how) {
+        let session = match mounts::mount_fuse(mount_point, &how) {
             Ok(device) => {
-                let remove = |_: &io::Error| drop(mounts::unmount(&mount_point, true));
+                let remove = |_: &io::Error| drop(mounts::unmount(mount_point, true));
                 Session::from_fd(protocol, device, options.acl, options).inspect_err(remove)
             }
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                Session::new(protocol, &mount_point, &options)
+                Session::new(protocol, mount_point, &options)
             }
             Err(error) => Err(error),
         };
@@ -104,9 +132,9 @@ impl Mounted {
             .name("quire-mount".into())
             .spawn(move || session.run())
             .map_err(MountError::Threads)?;
-        let also = stats_writer(config.stats_file.clone(), &engine, &who, &about);
-        let janitor = Janitor::start(&engine, also).map_err(MountError::Threads)?;
-        Ok(Self { engine, who, about, session, janitor, recovered, mount_point, _fast: fast })
+        let also = stats_writer(config.stats_file.clone(), engine, &who, about);
+        let janitor = Janitor::start(engine, also).map_err(MountError::Threads)?;
+        Ok((who, session, janitor))
     }
 
     /// What was found in the log.
@@ -171,6 +199,7 @@ impl Mounted {
         engine.bury();
         let written_back = match drain {
             Some(tell) => drained(&engine, Some(tell)),
+            None if engine.drains_at_end.load(Ordering::Acquire) => drained(&engine, None),
             None => Ok(()),
         };
         let stats = report::stats(&engine, &who, &about);
@@ -189,6 +218,26 @@ impl Mounted {
             return synced.map(|()| stats);
         }
         Err(MountError::Untold { files: failures.into_iter().map(|(_, name)| name).collect() })
+    }
+}
+
+/// What lies below the mount point was written past the mount, while there was none.
+fn warn_of_hidden(mount_point: &Path) {
+    let hidden = std::fs::read_dir(mount_point).map_or(0, Iterator::count);
+    if hidden > 0 {
+        tracing::warn!(path = %mount_point.display(), entries = hidden, "the mount hides what lies at its mount point");
+    }
+}
+
+/// Closes what was opened for a mount that can't be; a log that was made for it goes again.
+fn abandon(engine: Arc<Engine>, fast: Fast, recovered: &Recovered) {
+    // If a thread serves it already, it ends with the process.
+    let Ok(engine) = Arc::try_unwrap(engine) else { return };
+    let closed = engine.cache.close();
+    match closed {
+        Ok(()) if recovered.is_new => fast.take_back(),
+        Ok(()) => {}
+        Err(error) => tracing::error!(%error, "closing the log failed"),
     }
 }
 

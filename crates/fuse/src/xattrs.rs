@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `user.quire.stats` | read: figures, as JSON |
 //! | `user.quire.trace` | read: the last decisions, as JSON |
+//! | `user.quire.drain` | written: `1` if everything is to be brought to the directory when the mount ends, `0` if not |
 //! | `user.quire.critical` | read: hints in force, one a line; written: a hint ([`Hint`]) |
 //!
 //! Relies on the kernel to let only the root directory's owner write there.
@@ -25,6 +26,8 @@ pub const STATS: &str = "user.quire.stats";
 pub const TRACE: &str = "user.quire.trace";
 /// Hints.
 pub const CRITICAL: &str = "user.quire.critical";
+/// What is to be done at the end.
+const DRAIN: &str = "user.quire.drain";
 /// Attributes that only administrators see.
 const TRUSTED: &[u8] = b"trusted.";
 
@@ -73,6 +76,21 @@ pub fn get(
         return report(name).map(String::into_bytes).ok_or(Errno::ENODATA);
     }
     Ok(xattr::get(&node.place, name)?)
+}
+
+/// Whether an attribute that is set says that the mount is to be drained at its end, or not.
+///
+/// # Errors
+/// It says something else.
+pub fn drains(number: u64, name: &OsStr, value: &[u8]) -> Answer<Option<bool>> {
+    if number != ROOT || name != DRAIN {
+        return Ok(None);
+    }
+    match value {
+        b"0" => Ok(Some(false)),
+        b"1" => Ok(Some(true)),
+        _ => Err(Errno::EINVAL),
+    }
 }
 
 /// Sets an attribute. Whether it was the file's.

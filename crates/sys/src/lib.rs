@@ -24,6 +24,7 @@ pub mod huge_pages;
 pub mod limits;
 pub mod map;
 pub mod mem;
+pub mod mount_users;
 pub mod mounts;
 pub mod net;
 pub mod pagemap;

@@ -10,21 +10,22 @@ use std::thread::JoinHandle;
 
 use quire_device::Device;
 
+use crate::cache::agreement;
 use crate::cache::buffers::Buffers;
 use crate::cache::config::{CacheConfig, VolumeSpec};
 use crate::cache::error::{CacheError, LostRange};
 use crate::cache::format::AREA_OFFSET;
 use crate::cache::ids::{BLOCK_BYTES, Piece, Place, Stamp, VolumeId};
-use crate::cache::jobs::write_superblock;
+use crate::cache::jobs::mark_gaps;
 use crate::cache::ledger::{Ledger, Ticket};
 use crate::cache::lock::CacheMutex;
 use crate::cache::pace::{Progress, eta_ms};
-use crate::cache::recover::{RecoverError, Recovered, recover};
+use crate::cache::recover::{RecoverError, Recovered, recover_as_told};
 use crate::cache::shared::Shared;
 use crate::cache::stats::{CacheStats, Cause};
 use crate::cache::trace::Decision;
 use crate::cache::volume::VolumeState;
-use crate::cache::witness::{self, LogState};
+use crate::cache::witness::{Epoch, LogState, Told};
 use crate::cache::workers;
 use crate::cache::write::{Way, WriteContext, check_reach};
 
@@ -58,16 +59,11 @@ impl WriteCache {
     /// There is a cache on it already, or a device fails.
     pub fn create(fast: Arc<dyn Device>, volumes: &[VolumeSpec], config: CacheConfig) -> Result<Self, CacheError> {
         let area_bytes = config.area_bytes()?;
-        let mut reader = |offset: u64, into: &mut [u8]| read_all(&*fast, offset, into);
-        let device_bytes = fast.len().map_err(CacheError::Fast)?;
-        if !matches!(recover(&mut reader, device_bytes), Err(RecoverError::NoSuperblock)) {
+        if found_on(&*fast, false)?.is_some() {
             return Err(CacheError::Exists { device: fast.name().to_owned() });
         }
-        if let Some(witness) = &config.witness
-            && let Some((witness, LogState::InUse)) = witness::read(&**witness).map_err(CacheError::Witness)?
-        {
-            return Err(CacheError::WrongLog { witness, found: 0 });
-        }
+        let told = agreement::read(&config, fast.name())?;
+        agreement::check_new(told, &config, fast.name())?;
         fast.allocate(AREA_OFFSET + area_bytes).map_err(CacheError::Fast)?;
         let found = Recovered {
             identity: RandomState::new().build_hasher().finish(),
@@ -79,8 +75,11 @@ impl WriteCache {
             head_lsn: 0,
             records: Vec::new(),
             skipped_bytes: 0,
+            gaps: Vec::new(),
+            epochs: Default::default(),
+            accepted: Vec::new(),
         };
-        Self::start(fast, volumes, config, &found)
+        Self::start(fast, volumes, config, &found, told)
     }
 
     /// Opens the cache on `fast`, after whatever happened to it. The caller sees to it that nobody else has it or the volumes
@@ -89,22 +88,14 @@ impl WriteCache {
     /// # Errors
     /// There is none, its log is damaged, or a device fails.
     pub fn open(fast: Arc<dyn Device>, volumes: &[VolumeSpec], config: CacheConfig) -> Result<Self, CacheError> {
-        let device_bytes = fast.len().map_err(CacheError::Fast)?;
-        let mut reader = |offset: u64, into: &mut [u8]| read_all(&*fast, offset, into);
-        let found = recover(&mut reader, device_bytes)?;
-        if let Some(witness) = &config.witness
-            && let Some((witness, state)) = witness::read(&**witness).map_err(CacheError::Witness)?
-        {
-            // A cache that was made and crashed before the witness was told has an empty log.
-            let is_new = state == LogState::Empty && found.records.is_empty();
-            if witness != found.identity && !is_new {
-                return Err(CacheError::WrongLog { witness, found: found.identity });
-            }
-            if witness == found.identity && state == LogState::Abandoned {
-                return Err(CacheError::Abandoned);
-            }
-        }
-        Self::start(fast, volumes, config, &found)
+        let Some(found) = found_on(&*fast, config.accept_damaged)? else {
+            // The volumes may need one.
+            agreement::check_new(agreement::read(&config, fast.name())?, &config, fast.name())?;
+            return Err(CacheError::Recover { log: fast.name().to_owned(), cause: RecoverError::NoSuperblock });
+        };
+        let told = agreement::read(&config, fast.name())?;
+        agreement::check(&found, told, &config, fast.name())?;
+        Self::start(fast, volumes, config, &found, told)
     }
 
     fn start(
@@ -112,16 +103,19 @@ impl WriteCache {
         volumes: &[VolumeSpec],
         config: CacheConfig,
         found: &Recovered,
+        told: Option<Told>,
     ) -> Result<Self, CacheError> {
         let mut ledger = Ledger::opened(found, config.policy, config.trace_len, &config.tasks);
         let buffers = Buffers::default();
-        // From here on the log is not closed: after a crash it must be searched again.
-        let superblock = ledger.next_superblock(false);
-        write_superblock(&superblock, &*fast, &buffers).map_err(CacheError::Fast)?;
-        fast.flush().map_err(CacheError::Fast)?;
-        if let Some(witness) = &config.witness {
-            witness::write(&**witness, found.identity, LogState::InUse, &buffers).map_err(CacheError::Witness)?;
+        for damage in &found.accepted {
+            tracing::warn!(log = fast.name(), %damage, "damage of the write cache's log was accepted");
         }
+        mark_gaps(found, &*fast, &buffers).map_err(CacheError::Fast)?;
+        // From here on the log is not closed: after a crash it must be searched again.
+        let told = told.filter(|told| told.identity == found.identity);
+        ledger.epochs = [told.map_or(found.epochs[0], |told| told.epoch), Epoch::default()];
+        agreement::begin_epoch(&mut ledger, false, LogState::InUse, &*fast, &config, &buffers)?;
+        fast.flush().map_err(CacheError::Fast)?;
         let mut report = OpenReport {
             clean: found.clean,
             records: found.records.len(),
@@ -355,15 +349,9 @@ impl WriteCache {
         if let Some(cause) = &ledger.fast_dead {
             return if ledger.salvaged { Ok(()) } else { Err(CacheError::Fast(cause.clone())) };
         }
-        let superblock = ledger.next_superblock(true);
-        write_superblock(&superblock, &*self.shared.fast, &self.shared.buffers).map_err(CacheError::Fast)?;
-        match &self.shared.config.witness {
-            Some(witness) if ledger.cached_blocks() == 0 => {
-                let (identity, buffers) = (ledger.identity(), &self.shared.buffers);
-                witness::write(&**witness, identity, LogState::Empty, buffers).map_err(CacheError::Witness)
-            }
-            _ => Ok(()),
-        }
+        let state = if ledger.cached_blocks() == 0 { LogState::Empty } else { LogState::InUse };
+        let (fast, config) = (&*self.shared.fast, &self.shared.config);
+        agreement::begin_epoch(&mut ledger, true, state, fast, config, &self.shared.buffers)
     }
 
     fn end_threads(&mut self) {
@@ -440,6 +428,26 @@ impl WriteCache {
 impl Drop for WriteCache {
     fn drop(&mut self) {
         self.end_threads();
+    }
+}
+
+/// The log on a fast device; `None` if nothing was ever written there.
+fn found_on(fast: &dyn Device, accept_damaged: bool) -> Result<Option<Recovered>, CacheError> {
+    let device_bytes = fast.len().map_err(CacheError::Fast)?;
+    let mut reader = |offset: u64, into: &mut [u8]| read_all(fast, offset, into);
+    let log = || fast.name().to_owned();
+    match recover_as_told(&mut reader, device_bytes, accept_damaged) {
+        Ok(found) => Ok(Some(found)),
+        Err(RecoverError::NoSuperblock) => Ok(None),
+        Err(cause @ RecoverError::Foreign) => Err(CacheError::Foreign { log: log(), cause }),
+        Err(cause @ RecoverError::Device(_)) => Err(CacheError::Recover { log: log(), cause }),
+        Err(
+            cause @ (RecoverError::SuperblockDamaged { .. }
+            | RecoverError::RecordDamaged { .. }
+            | RecoverError::Superblock { .. }
+            | RecoverError::Damaged { .. }
+            | RecoverError::Outdated { .. }),
+        ) => Err(CacheError::Damaged { log: log(), cause }),
     }
 }
 

@@ -51,6 +51,8 @@ pub struct CacheConfig {
     /// Whoever opens the cache has made everything on the slow devices durable before (say, with `syncfs`). Otherwise, after
     /// a crash, each volume's first flush is also one of its device.
     pub slow_synced: bool,
+    /// What is damaged of the log, or a damaged witness, is given up when the cache is opened; otherwise it is not opened.
+    pub accept_damaged: bool,
     /// Who is critical.
     pub tasks: Arc<Tasks>,
 }
@@ -72,6 +74,7 @@ impl Default for CacheConfig {
             runs_per_job: 8,
             trace_len: 1024,
             slow_synced: false,
+            accept_damaged: false,
             tasks: Tasks::global(),
         }
     }

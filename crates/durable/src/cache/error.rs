@@ -29,9 +29,14 @@ impl fmt::Display for LostRange {
 /// What went wrong.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CacheError {
-    /// The log can't be read.
-    #[error(transparent)]
-    Recover(#[from] RecoverError),
+    /// There is no log, or it can't be read.
+    #[error("{log}: {cause}")]
+    Recover {
+        /// The fast device.
+        log: String,
+        /// Why.
+        cause: RecoverError,
+    },
     /// The fast device is too small, or the size makes no sense.
     #[error("a write cache of {bytes} bytes is too small: it needs at least {least_bytes}")]
     TooSmall {
@@ -83,15 +88,91 @@ pub enum CacheError {
          cache a witness so that it can go on without"
     )]
     Fast(DeviceError),
+    /// The log is damaged, or none.
+    #[error(
+        "{log}: {cause}. Nothing was changed. Bring back a sound copy of it; or accept that what is damaged is lost \
+         (`quire mount --accept-damaged-log`)"
+    )]
+    Damaged {
+        /// The fast device.
+        log: String,
+        /// What is wrong with it.
+        cause: RecoverError,
+    },
+    /// The fast device holds something else.
+    #[error(
+        "{log}: {cause}. Nothing was changed. Give another place; or remove the file (or erase the device with `wipefs -a` \
+         and `blkdiscard`) if nothing in it is wanted"
+    )]
+    Foreign {
+        /// The fast device.
+        log: String,
+        /// What is wrong with it.
+        cause: RecoverError,
+    },
+    /// The witness is damaged.
+    #[error(
+        "{witness}, which says which log belongs here, is damaged. Nothing was changed. Bring back a sound copy of it; or \
+         accept the log {log} as the right one (`quire mount --accept-damaged-log`)"
+    )]
+    WitnessDamaged {
+        /// The witness's file.
+        witness: String,
+        /// The fast device.
+        log: String,
+    },
     /// The volumes belong to another log.
     #[error(
-        "these volumes belong to the write cache {witness:016x}, but the fast device holds {found:016x}: give the right one"
+        "{witness} says that {wanted:016x} is the log that belongs here, but {log} holds {found:016x}: give the right one"
     )]
     WrongLog {
-        /// What the witness says.
-        witness: u64,
-        /// What the fast device says.
+        /// The witness's file.
+        witness: String,
+        /// The log that it names.
+        wanted: u64,
+        /// The fast device.
+        log: String,
+        /// The log there.
         found: u64,
+    },
+    /// The volumes need a log, and there is none.
+    #[error(
+        "{witness} says that a log belongs here that may hold acknowledged writes, but {log} holds none: give the right one. \
+         If it is gone for good, restore the directory from a backup of a time when it needed no log (`--drain`), or remove \
+         {witness} and go on without those writes"
+    )]
+    LogMissing {
+        /// The witness's file.
+        witness: String,
+        /// The fast device.
+        log: String,
+    },
+    /// The log holds writes, and the volumes know of none.
+    #[error(
+        "{log} holds writes for a directory that knows it, but {witness} is empty: this is another directory, or it was \
+         restored without its hidden folder. Give the right log or a new one"
+    )]
+    Unclaimed {
+        /// The witness's file.
+        witness: String,
+        /// The fast device.
+        log: String,
+    },
+    /// Log and volumes are of different times.
+    #[error(
+        "{log} and the directory are of different times: the log is of epoch {found}, {witness} of epoch {wanted}, so one of \
+         them was restored from a backup. Bring back the other one of the same time. To go on with the directory as it is, \
+         remove {log} and {witness}: what only the log held is lost then"
+    )]
+    Epochs {
+        /// The witness's file.
+        witness: String,
+        /// Its epoch's count.
+        wanted: u32,
+        /// The fast device.
+        log: String,
+        /// Its epoch's count.
+        found: u32,
     },
     /// The log was given up when its device failed; the slow devices are newer.
     #[error("the fast device holds a log that was abandoned when the device failed: erase it and make a new cache")]

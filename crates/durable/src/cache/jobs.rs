@@ -15,6 +15,10 @@ use crate::cache::format::{
     AREA_OFFSET, HEADER_BYTES, Header, Kind, RECORD_MAGIC, SUPERBLOCK_BYTES, Superblock, blocks_checksum,
 };
 use crate::cache::ids::{BLOCK_BYTES, Piece, Place, VolumeId};
+use crate::cache::recover::{Gap, Recovered};
+
+/// Gaps that are marked with one write.
+const GAPS_AT_ONCE: usize = 64;
 
 /// A record to be written.
 #[derive(Clone, Debug)]
@@ -23,6 +27,10 @@ pub struct Draft {
     pub lsn: u64,
     /// Where it ends.
     pub end: u64,
+    /// Where the record before it ends.
+    pub previous_end: u64,
+    /// Every record that began before this was durable when it was begun.
+    pub settled: u64,
     /// What it does.
     pub kind: Kind,
     /// Its volume and first block.
@@ -85,7 +93,9 @@ impl LogJob {
             kind: draft.kind.number().into(),
             volume_len: draft.volume_len.into(),
             blocks_checksum: blocks_checksum(draft.lsn, blocks).into(),
-            unused: [0; 440],
+            previous_end: draft.previous_end.into(),
+            settled_lsn: draft.settled.into(),
+            unused: [0; 424],
             checksum: 0.into(),
         };
         header.checksum = header.own_checksum().into();
@@ -306,6 +316,30 @@ fn read_one_by_one(blocks: &[(Place, u64)], area: u64, fast: &dyn Device, buffer
         }
     }
     kept
+}
+
+/// Marks what a crash left between records as spare, durably, so that a record which is missing there later is known to be
+/// damaged.
+///
+/// # Errors
+/// The device fails.
+pub fn mark_gaps(found: &Recovered, fast: &dyn Device, buffers: &Buffers) -> Result<(), DeviceError> {
+    let draft = |gap: &Gap| Draft {
+        lsn: gap.lsn,
+        end: gap.lsn + found.granule_bytes,
+        previous_end: gap.lsn,
+        settled: 0,
+        kind: Kind::Spare,
+        first: Place { volume: VolumeId(0), block: 0 },
+        volume_len: gap.end,
+        pieces: Vec::new(),
+    };
+    for gaps in found.gaps.chunks(GAPS_AT_ONCE) {
+        let drafts = gaps.iter().map(draft).collect();
+        let (identity, granule, area) = (found.identity, found.granule_bytes, found.area_bytes);
+        LogJob { drafts, identity, granule, area, is_awaited: false }.run(fast, buffers)?;
+    }
+    Ok(())
 }
 
 /// Writes a superblock to its place, durably.

@@ -8,6 +8,7 @@
 //!
 //! Relies on `quire-device` for devices. Must not know what the blocks hold, or files and directories.
 
+mod agreement;
 mod attach;
 mod buffers;
 mod cached;
@@ -39,6 +40,7 @@ mod witness;
 mod workers;
 mod write;
 
+pub use agreement::needs_log;
 pub use cached::{OpenReport, WriteCache};
 pub use config::{CacheConfig, Growth, LEAST_AREA_BYTES, VolumeSpec};
 pub use error::{CacheError, LostRange};

@@ -1,5 +1,7 @@
 //! What a log on the fast device still says: a pure walk over its bytes.
 //!
+//! Whatever does not parse is damage until it is proven spare.
+//!
 //! Relies on [`crate::cache::format`]. Any bytes end in a result; nothing that is read is believed before it has been
 //! checked. Work and memory are bounded by the size of the area.
 
@@ -7,10 +9,11 @@ use quire_device::DeviceError;
 use zerocopy::FromBytes;
 
 use crate::cache::format::{
-    AREA_OFFSET, CLEAN, HEADER_BYTES, Header, IN_FLIGHT_BYTES, Kind, MOST_BLOCK, MOST_BLOCKS, RECORD_MAGIC,
+    AREA_OFFSET, CLEAN, Found, HEADER_BYTES, Header, IN_FLIGHT_BYTES, Kind, MOST_BLOCK, MOST_BLOCKS, RECORD_MAGIC,
     SUPERBLOCK_BYTES, Superblock, blocks_checksum, record_bytes,
 };
 use crate::cache::ids::{BLOCK_BYTES, VolumeId};
+use crate::cache::witness::Epoch;
 
 /// Reads bytes of the device from an offset on; all of them.
 pub type Reader<'a> = dyn FnMut(u64, &mut [u8]) -> Result<(), DeviceError> + 'a;
@@ -21,9 +24,26 @@ const CHUNK_BYTES: u64 = 1 << 20;
 /// Why a log can't be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecoverError {
-    /// Neither superblock is one.
-    #[error("no write cache on the fast device: both superblocks are damaged or were never written")]
+    /// There is none: nothing was ever written there.
+    #[error("no write cache on the fast device: there is nothing where its superblocks would be")]
     NoSuperblock,
+    /// There is something, and it is no write cache.
+    #[error("it holds something that is no write cache, or one of which both superblocks are damaged")]
+    Foreign,
+    /// The place of a superblock holds something else.
+    #[error("no superblock of a write cache at byte {offset}, where the newest one may have been")]
+    SuperblockDamaged {
+        /// Where.
+        offset: u64,
+    },
+    /// A record is missing that was durable.
+    #[error("the record at byte {offset} (position {lsn} of the log) was durable and is damaged")]
+    RecordDamaged {
+        /// Its position.
+        lsn: u64,
+        /// Where that lies on the device.
+        offset: u64,
+    },
     /// A superblock with a right checksum says what can't be.
     #[error("the write cache's superblock makes no sense: {what} is {value}")]
     Superblock {
@@ -98,42 +118,119 @@ pub struct Recovered {
     pub records: Vec<Record>,
     /// Bytes between valid records that were none: writes that were cut off.
     pub skipped_bytes: u64,
+    /// Where those are: to be marked as spare before anything is written behind them.
+    pub gaps: Vec<Gap>,
+    /// Epoch of the log and its volumes, and the one that was being begun.
+    pub epochs: [Epoch; 2],
+    /// Damage that was accepted, in words.
+    pub accepted: Vec<RecoverError>,
+}
+
+/// A stretch of the log in which there is no valid record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// Where the last valid record ends.
+    pub lsn: u64,
+    /// Where the next one begins.
+    pub end: u64,
 }
 
 /// Reads the log of a fast device of `device_bytes`.
 ///
 /// # Errors
-/// [`RecoverError`].
+/// [`RecoverError`]. Whatever is neither valid nor proven to be spare is damage.
 pub fn recover(read: &mut Reader<'_>, device_bytes: u64) -> Result<Recovered, RecoverError> {
-    let superblock = newest_superblock(read, device_bytes)?;
-    let mut found = check(&superblock, device_bytes)?;
-    let mut scan = Scan { read, found: &found, chunk: Vec::new(), chunk_start: 0 };
-    let (records, skipped_bytes) = scan.run()?;
-    if let Some(last) = records.last() {
-        found.head_lsn = if found.clean { found.head_lsn.max(last.end) } else { last.end };
-    }
-    if found.clean {
-        let end_lsn = records.last().map_or(found.tail_lsn, |last| last.end);
-        if end_lsn != superblock.head_lsn.get() {
-            return Err(RecoverError::Damaged { head_lsn: superblock.head_lsn.get(), end_lsn });
+    recover_as_told(read, device_bytes, false)
+}
+
+/// As [`recover`]; with `accept_damaged` what is damaged is left out, where that leaves a log at all.
+///
+/// # Errors
+/// [`RecoverError`].
+pub fn recover_as_told(
+    read: &mut Reader<'_>,
+    device_bytes: u64,
+    accept_damaged: bool,
+) -> Result<Recovered, RecoverError> {
+    let mut accepted = Vec::new();
+    let mut judge = |damage: RecoverError| {
+        if !accept_damaged {
+            return Err(damage);
         }
+        accepted.push(damage);
+        Ok(())
+    };
+    let superblock = newest_superblock(read, device_bytes, &mut judge)?;
+    let mut found = check(&superblock, device_bytes)?;
+    let mut scan =
+        Scan { read, found: &found, chunk: Vec::new(), chunk_start: 0, settled: superblock.settled_lsn.get() };
+    let Scanned { records, mut gaps, mut end } = scan.run()?;
+    let settled = scan.settled;
+    let first_lost = gaps.iter().map(|gap| gap.lsn).chain([end]).find(|&lsn| lsn < settled);
+    if let Some(lsn) = first_lost {
+        judge(RecoverError::RecordDamaged { lsn, offset: AREA_OFFSET + lsn % found.area_bytes })?;
     }
-    found.records = records;
-    found.skipped_bytes = skipped_bytes;
+    if found.clean && end != superblock.head_lsn.get() {
+        judge(RecoverError::Damaged { head_lsn: superblock.head_lsn.get(), end_lsn: end })?;
+    }
+    if end < settled {
+        // The damage was accepted; nothing may ever be found there again.
+        gaps.push(Gap { lsn: end, end: settled });
+        end = settled;
+    }
+    found.head_lsn = if found.clean { found.head_lsn.max(end) } else { end };
+    found.skipped_bytes = gaps.iter().map(|gap| gap.end - gap.lsn).sum();
+    found.clean &= accepted.is_empty();
+    (found.records, found.gaps, found.accepted) = (records, gaps, accepted);
     Ok(found)
 }
 
-fn newest_superblock(read: &mut Reader<'_>, device_bytes: u64) -> Result<Superblock, RecoverError> {
-    if device_bytes < AREA_OFFSET {
-        return Err(RecoverError::NoSuperblock);
+/// The superblock that counts.
+fn newest_superblock(
+    read: &mut Reader<'_>,
+    device_bytes: u64,
+    judge: &mut dyn FnMut(RecoverError) -> Result<(), RecoverError>,
+) -> Result<Superblock, RecoverError> {
+    let mut both = [[0; SUPERBLOCK_BYTES]; 2];
+    let there = device_bytes.min(AREA_OFFSET) as usize;
+    if there > 0 {
+        read(0, &mut both.as_flattened_mut()[..there])?;
     }
-    let mut both = vec![0; 2 * SUPERBLOCK_BYTES];
-    read(0, &mut both)?;
-    both.chunks_exact(SUPERBLOCK_BYTES)
-        .filter_map(|bytes| Superblock::read_from_bytes(bytes).ok())
-        .filter(Superblock::is_sound)
-        .max_by_key(|superblock| superblock.generation.get())
-        .ok_or(RecoverError::NoSuperblock)
+    let place = |index: usize| RecoverError::SuperblockDamaged { offset: (index * SUPERBLOCK_BYTES) as u64 };
+    let mut sound: [Option<Box<Superblock>>; 2] = [None, None];
+    let mut damaged = None;
+    for (index, bytes) in both.iter().enumerate() {
+        match Found::read(bytes) {
+            Found::Blank => {}
+            // Each generation has its place.
+            Found::Sound(superblock) if superblock.generation.get() % 2 == index as u64 => {
+                sound[index] = Some(superblock);
+            }
+            Found::Sound(_) | Found::Damaged => damaged = Some(index),
+        }
+    }
+    match sound {
+        [None, None] if both.as_flattened().iter().all(|&byte| byte == 0) => Err(RecoverError::NoSuperblock),
+        [None, None] => Err(RecoverError::Foreign),
+        [Some(only), None] | [None, Some(only)] if damaged.is_some() => {
+            judge(place(damaged.unwrap_or_default()))?;
+            Ok(*only)
+        }
+        [Some(even), Some(odd)] => {
+            let (newer, older) = if even.generation.get() > odd.generation.get() { (even, odd) } else { (odd, even) };
+            if newer.generation.get() - older.generation.get() != 1 {
+                // They are written in turn: the one between was lost.
+                judge(place((older.generation.get() % 2) as usize))?;
+            }
+            Ok(*newer)
+        }
+        [Some(only), None] | [None, Some(only)] => {
+            if only.generation.get() > 1 {
+                judge(place((1 - only.generation.get() % 2) as usize))?;
+            }
+            Ok(*only)
+        }
+    }
 }
 
 fn check(superblock: &Superblock, device_bytes: u64) -> Result<Recovered, RecoverError> {
@@ -153,6 +250,10 @@ fn check(superblock: &Superblock, device_bytes: u64) -> Result<Recovered, Recove
     if !tail_lsn.is_multiple_of(granule_bytes) || tail_lsn > u64::MAX / 4 {
         return wrong("tail_lsn", tail_lsn);
     }
+    let settled_lsn = superblock.settled_lsn.get();
+    if settled_lsn > tail_lsn + area_bytes || !settled_lsn.is_multiple_of(granule_bytes) {
+        return wrong("settled_lsn", settled_lsn);
+    }
     let clean = superblock.flags.get() & CLEAN != 0;
     if clean && (head_lsn < tail_lsn || head_lsn - tail_lsn > area_bytes) {
         return wrong("head_lsn", head_lsn);
@@ -167,7 +268,25 @@ fn check(superblock: &Superblock, device_bytes: u64) -> Result<Recovered, Recove
         head_lsn: if clean { head_lsn } else { tail_lsn },
         records: Vec::new(),
         skipped_bytes: 0,
+        gaps: Vec::new(),
+        epochs: [Epoch(superblock.epoch.get()), Epoch(superblock.next_epoch.get())],
+        accepted: Vec::new(),
     })
+}
+
+/// What a walk over the area found.
+struct Scanned {
+    records: Vec<Record>,
+    gaps: Vec<Gap>,
+    /// Where the last record ends.
+    end: u64,
+}
+
+/// A valid record, and what it says of those before it.
+struct Trailed {
+    record: Record,
+    previous_end: u64,
+    settled: u64,
 }
 
 struct Scan<'a, 'b> {
@@ -176,28 +295,36 @@ struct Scan<'a, 'b> {
     chunk: Vec<u8>,
     /// Offset in the area of the chunk's first byte.
     chunk_start: u64,
+    /// Every record that began before this lsn was durable.
+    settled: u64,
 }
 
 impl Scan<'_, '_> {
-    fn run(&mut self) -> Result<(Vec<Record>, u64), RecoverError> {
+    fn run(&mut self) -> Result<Scanned, RecoverError> {
         let (tail, area, granule) = (self.found.tail_lsn, self.found.area_bytes, self.found.granule_bytes);
         let limit = tail + area;
-        let (mut at, mut end, mut skipped) = (tail, tail, 0);
-        let mut records = Vec::new();
-        while at < limit && at - end <= IN_FLIGHT_BYTES {
-            if let Some(record) = self.record_at(at, limit)? {
-                skipped += at - end;
-                (at, end) = (record.end, record.end);
-                records.push(record);
-            } else {
+        let (mut at, mut end) = (tail, tail);
+        let (mut records, mut gaps) = (Vec::new(), Vec::new());
+        while at < limit && (at - end <= IN_FLIGHT_BYTES || at < self.settled) {
+            let Some(Trailed { record, previous_end, settled }) = self.record_at(at, limit)? else {
                 at += granule;
+                continue;
+            };
+            // Between the end of a lap and the last record that found room before it there is nothing.
+            if at > end && previous_end != end {
+                gaps.push(Gap { lsn: end, end: at });
+            }
+            self.settled = self.settled.max(settled);
+            (at, end) = (record.end, record.end);
+            if record.kind != Kind::Spare {
+                records.push(record);
             }
         }
-        Ok((records, skipped))
+        Ok(Scanned { records, gaps, end })
     }
 
     /// The valid record at `lsn`, if there is one.
-    fn record_at(&mut self, lsn: u64, limit: u64) -> Result<Option<Record>, RecoverError> {
+    fn record_at(&mut self, lsn: u64, limit: u64) -> Result<Option<Trailed>, RecoverError> {
         let (area, granule) = (self.found.area_bytes, self.found.granule_bytes);
         let at = lsn % area;
         let identity = self.found.identity;
@@ -217,7 +344,7 @@ impl Scan<'_, '_> {
         let holds_blocks = match kind {
             Kind::Write => (1..=MOST_BLOCKS).contains(&count),
             Kind::Cut => count <= 1,
-            Kind::CutDone | Kind::Forget => count == 0,
+            Kind::CutDone | Kind::Forget | Kind::Spare => count == 0,
         };
         if !holds_blocks || first_block > MOST_BLOCK {
             return Ok(None);
@@ -233,7 +360,14 @@ impl Scan<'_, '_> {
             }
         }
         let (volume, volume_len) = (VolumeId(header.volume.get()), header.volume_len.get());
-        Ok(Some(Record { lsn, end: lsn + len, kind, volume, first_block, block_count: count, volume_len }))
+        let end = if kind == Kind::Spare { volume_len } else { lsn + len };
+        if end < lsn + len || end > limit || !end.is_multiple_of(granule) {
+            return Ok(None);
+        }
+        let record = Record { lsn, end, kind, volume, first_block, block_count: count, volume_len };
+        // No record can speak of what comes after it.
+        let settled = header.settled_lsn.get().min(lsn);
+        Ok(Some(Trailed { record, previous_end: header.previous_end.get(), settled }))
     }
 
     /// `len` bytes of the area, which has them, read in larger chunks.

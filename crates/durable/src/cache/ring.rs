@@ -24,6 +24,10 @@ pub struct Span {
     pub lsn: u64,
     /// Where it ends.
     pub end: u64,
+    /// Where the record before it ends.
+    pub previous_end: u64,
+    /// Every record that began before is finished.
+    pub settled: u64,
 }
 
 /// The log's space.
@@ -61,6 +65,11 @@ impl Ring {
         self.area_bytes
     }
 
+    /// Every record that began before this lsn is finished.
+    pub fn settled(&self) -> u64 {
+        self.unfinished.first_key_value().map_or(self.head, |(_, &began)| began)
+    }
+
     /// Largest record that is sure to find a place in an empty log, wherever that begins.
     pub fn most_record_bytes(&self) -> u64 {
         (self.area_bytes / 4).min(self.in_flight_bytes / 2)
@@ -84,9 +93,10 @@ impl Ring {
         if self.unfinished.first_key_value().is_some_and(|(_, &began)| end - began > self.in_flight_bytes) {
             return Err(NoRoom::InFlight);
         }
-        self.unfinished.insert(lsn, self.head);
+        let (previous_end, settled) = (self.head, self.settled());
+        self.unfinished.insert(lsn, previous_end);
         self.head = end;
-        Ok(Span { lsn, end })
+        Ok(Span { lsn, end, previous_end, settled })
     }
 
     /// Whether an ordinary record of `len` bytes would find a place.
@@ -131,7 +141,11 @@ mod tests {
         assert_eq!(spans.len(), 7, "63 of 64 KiB");
         assert_eq!(ring.take(9 << 10, true), Err(NoRoom::Full));
         ring.free_up_to(spans[0].end);
-        assert_eq!(ring.take(9 << 10, true), Ok(Span { lsn: 64 << 10, end: 73 << 10 }), "the next lap, behind a gap");
+        let next = Span { lsn: 64 << 10, end: 73 << 10, previous_end: 63 << 10, settled: 63 << 10 };
+        assert_eq!(ring.take(9 << 10, true), Ok(next), "the next lap, behind a gap");
+        assert_eq!(ring.settled(), 63 << 10, "that one is not finished");
+        ring.finish(next.lsn);
+        assert_eq!(ring.settled(), 73 << 10);
     }
 
     #[test]

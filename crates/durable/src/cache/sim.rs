@@ -13,7 +13,7 @@ use crate::cache::buffers::Buffers;
 use crate::cache::config::Growth;
 use crate::cache::format::AREA_OFFSET;
 use crate::cache::ids::{BLOCK_BYTES, Piece, Place, Stamp, VolumeId};
-use crate::cache::jobs::{DrainError, DrainJob, DrainWatch, FlushJob, LogJob, SlowJob, write_superblock};
+use crate::cache::jobs::{DrainError, DrainJob, DrainWatch, FlushJob, LogJob, SlowJob, mark_gaps, write_superblock};
 use crate::cache::ledger::{Appended, Found, Headway, IssueRules, Item, Ledger, Next, Ticket, Version};
 use crate::cache::policy::{Admission, Policy, Reason, admit};
 use crate::cache::recover::{Recovered, recover};
@@ -138,6 +138,9 @@ impl World {
             head_lsn: 0,
             records: Vec::new(),
             skipped_bytes: 0,
+            gaps: Vec::new(),
+            epochs: Default::default(),
+            accepted: Vec::new(),
         };
         Self::start(Dice(seed), policy, fast_home, slow_homes, &found, Model::default())
     }
@@ -160,6 +163,7 @@ impl World {
             ledger.volumes.entry(id).or_insert_with(new).plug(device, Growth::Fixed, len, 0);
         }
         let buffers = Buffers::default();
+        mark_gaps(found, &*fast, &buffers).unwrap();
         write_superblock(&ledger.next_superblock(false), &*fast, &buffers).unwrap();
         let base = model.written.values().flatten().max().copied().unwrap_or(0);
         let (under, tickets) = (Vec::new(), Vec::new());

@@ -14,7 +14,7 @@ use crate::cache::ledger::{Ledger, Next};
 use crate::cache::pace::{Pressure, pause};
 use crate::cache::shared::Shared;
 use crate::cache::tasks::TaskId;
-use crate::cache::witness::{self, LogState};
+use crate::cache::witness::{self, LogState, Told};
 
 /// Blocks that write-back moves between two looks at the pressure, and runs in which they may lie.
 const STEP_BLOCKS: usize = 256;
@@ -137,12 +137,13 @@ fn write_back(shared: &Shared) {
 
 /// Nothing more can be had of a dead fast device.
 fn end_salvage(shared: &Shared) {
-    let (identity, left_some) = {
+    let (told, left_some) = {
         let ledger = shared.ledger();
-        (ledger.identity(), ledger.salvage_left_some())
+        let told = Told { identity: ledger.identity(), state: LogState::Abandoned, epoch: ledger.epochs[0] };
+        (told, ledger.salvage_left_some())
     };
     // While a volume that can't be written to has blocks in the log, that must not be given up.
-    let abandoned = !left_some && abandon(shared, identity);
+    let abandoned = !left_some && abandon(shared, told);
     let mut ledger = shared.ledger();
     ledger.finish_salvage(abandoned);
     let lost = ledger.lost();
@@ -150,9 +151,9 @@ fn end_salvage(shared: &Shared) {
 }
 
 /// Notes that the log must never be used again. Whether that is now certain.
-fn abandon(shared: &Shared, identity: u64) -> bool {
+fn abandon(shared: &Shared, told: Told) -> bool {
     let Some(witness) = &shared.config.witness else { return false };
-    let result = witness::write(&**witness, identity, LogState::Abandoned, &shared.buffers);
+    let result = witness::write(&**witness, told, &shared.buffers);
     if let Err(error) = &result {
         tracing::error!(%error, "the witness of the write cache failed");
     }

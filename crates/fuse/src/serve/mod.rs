@@ -1,4 +1,4 @@
-//! Requests of the kernel: [`protocol`] takes them apart and hands them to [`Server`], which does them.
+//! Requests of the kernel: [`protocol`] takes them apart, [`spread`] says where they are done, and [`Server`] does them.
 //!
 //! A few threads read requests and do them in place; those that find too many others waiting for devices hand theirs to
 //! helpers ([`Crew`]). Whatever waits for a device does so in the name of the thread that asked ([`Who`]).
@@ -7,9 +7,11 @@
 
 mod files;
 mod protocol;
+mod spread;
 
 use std::ffi::OsStr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use fuser::{Errno, FileAttr};
@@ -17,7 +19,7 @@ use quire_durable::cache::{Content, WriteContext};
 use quire_sys::at::{self, Kind, NewTime, OpenFlags, Reservation, Whence};
 
 use crate::bodies::Body;
-use crate::crew::Crew;
+use crate::crew::{Crew, Urgency};
 use crate::dirs::Dirs;
 use crate::engine::Engine;
 use crate::error::Answer;
@@ -26,11 +28,11 @@ use crate::nodes::Node;
 use crate::privileges::CAPABILITIES;
 use crate::report::{self, About};
 use crate::unsynced::Owed;
-use crate::who::{Caller, Entered, Who, Work};
+use crate::who::{Caller, Entered, Verdict, Who, Work};
 use crate::xattrs::{self, Asker};
 
 use files::{Files, OpenFile};
-pub use protocol::Protocol;
+pub use spread::Protocol;
 
 /// Threads that read requests from the kernel.
 pub const READERS: usize = 16;
@@ -99,6 +101,14 @@ impl Server {
             dirs: Dirs::default(),
             files: Files::default(),
         })
+    }
+
+    /// Whether a request of `thread` that waits for devices should wait behind others, too.
+    fn urgency_of(&self, thread: u32) -> Urgency {
+        match self.who.of(thread, false).verdict {
+            Verdict::Critical | Verdict::Inherits | Verdict::Log => Urgency::Urgent,
+            Verdict::Normal => Urgency::Ordinary,
+        }
     }
 
     fn context(caller: &Caller, body: &Body, is_sync: bool) -> WriteContext {
@@ -171,8 +181,12 @@ impl Server {
         self.engine.flush(body, data_only, &Self::context(&caller, body, true))
     }
 
-    fn flush_directory(&self, handle: u64) -> Answer<()> {
+    fn flush_directory(&self, handle: u64, thread: u32) -> Answer<()> {
         let dir = self.dirs.get(handle).ok_or(Errno::EBADF)?;
+        let caller = self.who.of(thread, true);
+        let _entered = self.who.enter(caller, Work { file: dir.number, is_log: false, locks: false });
+        let _way =
+            self.engine.cache.make_way(&WriteContext { task: caller.task, is_sync: true, content: Content::Meta });
         Ok(dir.file.sync_all()?)
     }
 
@@ -243,6 +257,10 @@ impl Server {
     }
 
     fn set_attribute(&self, number: u64, name: &OsStr, value: &[u8], flags: i32, asker: &Asker) -> Answer<()> {
+        if let Some(drains) = xattrs::drains(number, name, value)? {
+            self.engine.drains_at_end.store(drains, Ordering::Relaxed);
+            return Ok(());
+        }
         let node = self.names.node(number)?;
         let wish = xattrs::Wish { name, value, flags };
         if xattrs::set(number, &node, &wish, asker, &self.who)? {

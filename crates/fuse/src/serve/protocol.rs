@@ -8,67 +8,27 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{
-    BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation,
-    INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags as RawOpenFlags, RenameFlags, ReplyAttr,
-    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek,
-    ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, INodeNo,
+    InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags as RawOpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
+    ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use quire_sys::at::{self, NewTime, OnExisting, OpenFlags};
 
 use crate::attr::kind_of;
+use crate::crew::Urgency;
 use crate::error::Answer;
 use crate::home::FOLDER;
 use crate::names::Maker;
 use crate::nodes::ROOT;
+use crate::serve::spread::{NO_GENERATION, Protocol, TTL};
 use crate::serve::{Changes, Server, Write};
 use crate::xattrs::Asker;
 
-/// How long the kernel may believe names and attributes. They change only through it; what it can't know are the space
-/// that a file takes and whatever is done behind its back.
-const TTL: Duration = Duration::from_secs(10);
 /// Largest write and read-ahead, in bytes.
 const MOST_BYTES: u32 = 1 << 20;
 /// Pages of files stay in the kernel's cache when they are opened; closing needs no request.
 const OPENED: FopenFlags = FopenFlags::FOPEN_KEEP_CACHE.union(FopenFlags::FOPEN_NOFLUSH);
-const NO_GENERATION: Generation = Generation(0);
-
-/// A server, as the kernel talks to it.
-pub struct Protocol(pub Arc<Server>);
-
-impl Protocol {
-    /// Does `work` where it keeps nobody waiting, then `answer`.
-    fn spread<T>(
-        &self,
-        work: impl FnOnce(&Server) -> Answer<T> + Send + 'static,
-        answer: impl FnOnce(Answer<T>) + Send + 'static,
-    ) {
-        let server = Arc::clone(&self.0);
-        self.0.crew.run(move || answer(work(&server)));
-    }
-
-    fn empty(&self, reply: ReplyEmpty, work: impl FnOnce(&Server) -> Answer<()> + Send + 'static) {
-        self.spread(work, |result| match result {
-            Ok(()) => reply.ok(),
-            Err(error) => reply.error(error),
-        });
-    }
-
-    fn entry(&self, reply: ReplyEntry, work: impl FnOnce(&Server) -> Answer<FileAttr> + Send + 'static) {
-        self.spread(work, |result| match result {
-            Ok(attr) => reply.entry(&TTL, &attr, NO_GENERATION),
-            Err(error) => reply.error(error),
-        });
-    }
-
-    fn sized(&self, reply: ReplyXattr, room: u32, work: impl FnOnce(&Server) -> Answer<Vec<u8>> + Send + 'static) {
-        self.spread(work, move |result| match result {
-            Ok(value) if room == 0 => reply.size(value.len() as u32),
-            Ok(value) if value.len() > room as usize => reply.error(Errno::ERANGE),
-            Ok(value) => reply.data(&value),
-            Err(error) => reply.error(error),
-        });
-    }
-}
 
 fn maker(request: &Request, mode: u32, mask: u32) -> Maker {
     Maker { uid: request.uid(), gid: request.gid(), mode, mask }
@@ -186,7 +146,8 @@ impl Filesystem for Protocol {
         let thread = request.pid();
         let (accessed, modified) = (new_time(accessed), new_time(modified));
         let changes = Changes { len, mode, uid, gid, accessed, modified };
-        self.spread(
+        self.spread_for(
+            thread,
             move |server| server.change(number.0, handle.map(|handle| handle.0), &changes, thread),
             |result| match result {
                 Ok(attr) => reply.attr(&TTL, &attr),
@@ -308,7 +269,8 @@ impl Filesystem for Protocol {
         reply: ReplyData,
     ) {
         let thread = request.pid();
-        self.spread(
+        self.spread_for(
+            thread,
             move |server| server.read(handle.0, offset, len, thread),
             |result| match result {
                 Ok(bytes) => reply.data(&bytes),
@@ -346,7 +308,8 @@ impl Filesystem for Protocol {
             Some(_inside) => answer(self.0.write(write, bytes)),
             None => {
                 let (server, bytes) = (Arc::clone(&self.0), bytes.to_vec());
-                self.0.crew.hand_over(move || answer(server.write(write, &bytes)));
+                let urgency = self.0.urgency_of(write.thread);
+                self.0.crew.hand_over(urgency, move || answer(server.write(write, &bytes)));
             }
         }
     }
@@ -374,7 +337,7 @@ impl Filesystem for Protocol {
 
     fn fsync(&self, request: &Request, _number: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {
         let thread = request.pid();
-        self.empty(reply, move |server| server.flush(handle.0, data_only, thread));
+        self.empty_for(thread, reply, move |server| server.flush(handle.0, data_only, thread));
     }
 
     fn opendir(&self, _request: &Request, number: INodeNo, _flags: RawOpenFlags, reply: ReplyOpen) {
@@ -399,7 +362,7 @@ impl Filesystem for Protocol {
         mut reply: ReplyDirectory,
     ) {
         let server = Arc::clone(&self.0);
-        self.0.crew.run(move || {
+        self.0.crew.run(Urgency::Urgent, move || {
             let listed = list(&server, handle.0, offset, &mut |_, next, entry| {
                 let number = server.names.nodes.number_of(entry.ino);
                 Ok(reply.add(INodeNo(number), next, kind_of(entry.kind), &entry.name))
@@ -420,7 +383,7 @@ impl Filesystem for Protocol {
         mut reply: ReplyDirectoryPlus,
     ) {
         let server = Arc::clone(&self.0);
-        self.0.crew.run(move || {
+        self.0.crew.run(Urgency::Urgent, move || {
             let listed = list(&server, handle.0, offset, &mut |dir, next, entry| {
                 if entry.name == "." || entry.name == ".." {
                     // Not looked up, so not to be forgotten.
@@ -459,8 +422,9 @@ impl Filesystem for Protocol {
         reply.ok();
     }
 
-    fn fsyncdir(&self, _request: &Request, _number: INodeNo, handle: FileHandle, _data_only: bool, reply: ReplyEmpty) {
-        self.empty(reply, move |server| server.flush_directory(handle.0));
+    fn fsyncdir(&self, request: &Request, _number: INodeNo, handle: FileHandle, _data_only: bool, reply: ReplyEmpty) {
+        let thread = request.pid();
+        self.empty_for(thread, reply, move |server| server.flush_directory(handle.0, thread));
     }
 
     fn statfs(&self, _request: &Request, _number: INodeNo, reply: ReplyStatfs) {
@@ -536,7 +500,7 @@ impl Filesystem for Protocol {
         reply: ReplyEmpty,
     ) {
         let thread = request.pid();
-        self.empty(reply, move |server| server.reserve(handle.0, offset, len, mode, thread));
+        self.empty_for(thread, reply, move |server| server.reserve(handle.0, offset, len, mode, thread));
     }
 
     fn lseek(

@@ -9,7 +9,7 @@ use crate::cache::ids::{BLOCK_BYTES, Place, Stamp, VolumeId};
 use crate::cache::jobs::{Draft, LogJob};
 use crate::cache::ledger::{Entry, EntryState, Ledger, SALVAGED, Version};
 use crate::cache::policy::Reason;
-use crate::cache::ring::NoRoom;
+use crate::cache::ring::{NoRoom, Span};
 use crate::cache::stats::Content;
 
 /// Most blocks that one job writes to the log.
@@ -74,7 +74,7 @@ impl Ledger {
         let (first, count) = (run[0].0.place, run.len() as u32);
         let span = self.ring.take(record_bytes(self.granule_bytes, count), privileged)?;
         let state = EntryState::Writing;
-        let (lsn, end) = (span.lsn, span.end);
+        let Span { lsn, end, previous_end, settled } = span;
         self.records.push_back(Entry { lsn, end, kind: Kind::Write, first, count, state, since_ns: now_ns });
         for (index, (item, _)) in run.iter().enumerate() {
             let position = self.position(lsn, index);
@@ -85,7 +85,7 @@ impl Ledger {
         let reach = first.plus(u64::from(count)).offset();
         let volume_len = self.volumes.get(&first.volume).map_or(0, |volume| volume.len.min(reach));
         let pieces = run.iter().map(|(item, _)| item.version.piece.clone()).collect();
-        Ok(Draft { lsn, end, kind: Kind::Write, first, volume_len, pieces })
+        Ok(Draft { lsn, end, previous_end, settled, kind: Kind::Write, first, volume_len, pieces })
     }
 
     /// Most blocks of one record: a log must be able to take it wherever it begins.
@@ -108,7 +108,8 @@ impl Ledger {
     ) -> Result<LogJob, NoRoom> {
         let count = u32::from(last.is_some());
         let span = self.ring.take(record_bytes(self.granule_bytes, count), true)?;
-        let (lsn, end, state) = (span.lsn, span.end, EntryState::Writing);
+        let Span { lsn, end, previous_end, settled } = span;
+        let state = EntryState::Writing;
         let first = last.map_or(Place { volume, block: 0 }, |item| item.place);
         self.records.push_back(Entry { lsn, end, kind, first, count, state, since_ns: now_ns });
         if let Some(Item { place, version, oldest }) = last {
@@ -116,7 +117,7 @@ impl Ledger {
             self.with_slot(*place, |slot| slot.begin_log(position, version, oldest));
         }
         let pieces = last.map(|item| item.version.piece.clone()).into_iter().collect();
-        let draft = Draft { lsn, end, kind, first, volume_len: len, pieces };
+        let draft = Draft { lsn, end, previous_end, settled, kind, first, volume_len: len, pieces };
         Ok(self.log_job(vec![draft], true))
     }
 

@@ -10,7 +10,7 @@
 use std::collections::BTreeSet;
 
 use crate::cache::error::LostRange;
-use crate::cache::format::{CLEAN, Kind, MAGIC, Superblock, VERSION};
+use crate::cache::format::{CLEAN, Kind, MAGIC, SECTOR_BYTES, Superblock, VERSION};
 use crate::cache::ids::{BLOCK_BYTES, Place, VolumeId};
 use crate::cache::jobs::{DrainError, DrainJob, Target};
 use crate::cache::ledger::{EntryState, Ledger, SALVAGED};
@@ -289,10 +289,16 @@ impl Ledger {
             area_bytes: self.ring.area_bytes().into(),
             tail_lsn: tail_lsn.into(),
             head_lsn: head_lsn.unwrap_or(0).into(),
-            unused: [0; 4024],
+            epoch: self.epochs[0].0.into(),
+            next_epoch: self.epochs[1].0.into(),
+            settled_lsn: self.ring.settled().into(),
+            unused: [0; 416],
+            sector_checksum: 0.into(),
+            copy: [0; SECTOR_BYTES],
+            rest: [0; 3064],
             checksum: 0.into(),
         };
-        superblock.checksum = superblock.own_checksum().into();
+        superblock.seal();
         superblock
     }
 

@@ -22,6 +22,7 @@ use crate::cache::tail;
 use crate::cache::tasks::Standing;
 use crate::cache::trace::Trace;
 use crate::cache::volume::{OpenCut, Tally, Volume};
+use crate::cache::witness::Epoch;
 
 mod append;
 mod drain;
@@ -150,6 +151,8 @@ pub struct Ledger {
     pub unsynced: bool,
     granule_bytes: u64,
     identity: u64,
+    /// The epoch of log and volumes, and the one that is being begun.
+    pub epochs: [Epoch; 2],
     generation: u64,
     records: VecDeque<Entry>,
     logged: BTreeMap<Place, u64>,

@@ -37,6 +37,7 @@ impl Ledger {
             unsynced: !found.clean,
             granule_bytes: found.granule_bytes,
             identity: found.identity,
+            epochs: found.epochs,
             generation: found.generation,
             records: VecDeque::new(),
             logged: BTreeMap::new(),
@@ -91,6 +92,8 @@ impl Ledger {
                 }
             }
             Kind::CutDone => volume.open_cut = None,
+            // The reader keeps these for itself.
+            Kind::Spare => {}
         }
         for index in 0..u64::from(count) {
             let position = lsn + self.granule_bytes + index * BLOCK_BYTES as u64;
