@@ -2,11 +2,11 @@
 //!
 //! Relies on a valid image of the store of [`crate::contents`]. The first byte of the input says whether the rest is the
 //! whole file, or patches of the valid one (offset: three bytes, length: one, up to 16, bytes), and whether the checksums of
-//! header and footer are set right again afterwards, so that patches get past them.
+//! header, table and footer are set right again afterwards, so that patches get past them.
 
 use std::sync::OnceLock;
 
-use quire_checkpoint::format::{Footer, Header};
+use quire_checkpoint::format::{Footer, Header, Layout, checksum};
 use quire_checkpoint::{Image, RestoreOptions, load};
 use quire_device::{Directory, Memory};
 use quire_snapshot::{BarrierConfig, PAGE_SIZE};
@@ -68,7 +68,7 @@ fn patched(base: &[u8], patches: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Gives header and footer the checksums that fit their bytes.
+/// Gives header, table and footer the checksums that fit their bytes.
 fn reseal(bytes: &mut [u8]) {
     if bytes.len() < 2 * PAGE_SIZE {
         return;
@@ -79,6 +79,11 @@ fn reseal(bytes: &mut [u8]) {
         bytes[..PAGE_SIZE].copy_from_slice(header.as_bytes());
         if let Ok(mut footer) = Footer::read_from_bytes(&bytes[end..]) {
             footer.header_checksum = header.checksum;
+            let layout = Layout::new(header.page_count.get());
+            let start = layout.table_offset() as usize;
+            if let Some(table) = start.checked_add(layout.table_bytes()).and_then(|end| bytes.get(start..end)) {
+                footer.table_checksum = checksum(table).into();
+            }
             footer.checksum = footer.own_checksum().into();
             bytes[end..].copy_from_slice(footer.as_bytes());
         }

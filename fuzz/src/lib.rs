@@ -4,11 +4,14 @@
 
 #![forbid(unsafe_code)]
 
+pub mod config;
 pub mod contents;
+pub mod glob;
 pub mod image;
 pub mod log;
 pub mod mutate;
 pub mod resp;
+pub mod rules;
 pub mod smoke;
 pub mod wcache;
 
@@ -30,4 +33,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "log_reader", run: log::run, seeds: log::seeds },
     Target { name: "image_contents", run: contents::run, seeds: contents::seeds },
     Target { name: "wcache_log", run: wcache::run, seeds: wcache::seeds },
+    Target { name: "config_file", run: config::run, seeds: config::seeds },
+    Target { name: "glob_pattern", run: glob::run, seeds: glob::seeds },
+    Target { name: "mount_rules", run: rules::run, seeds: rules::seeds },
 ];

@@ -1,28 +1,42 @@
 //! Target `log_reader`: a directory whose log holds any bytes is read or refused, never with a panic, and what is read is a row
 //! of numbers without gaps.
 //!
-//! Relies on a log in memory; the first bytes of the input say what image it goes with.
+//! Relies on a log in memory; the first bytes of the input say what image it goes with, and whether the checksums of segments
+//! and records are set right again, so that what is changed gets past them.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use quire_device::{Directory, Memory};
+use quire_durable::log::format::{DATA_OFFSET, RECORD_HEADER_BYTES, RecordHeader, SegmentHeader, record_checksum};
 use quire_durable::log::{Base, Identity, Log, LogError, LogOptions, Recovery, Sync};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::mutate::{Dice, put_edge};
 
 const DATASET: u64 = 7;
 const EPOCH: u64 = 2;
 const SEGMENT_BYTES: u64 = 16 << 10;
 /// How many bytes at the front say what the image holds.
 const CHOICES: usize = 2;
+/// Choice: an image of the epoch after the log's.
+const NEXT_EPOCH: u8 = 1;
+/// Choice: checksums are set right.
+const RESEAL: u8 = 2;
 
 /// The input holds a directory's segments one after the other, as [`pack`] has it.
 pub fn run(data: &[u8]) {
     let Some((choices, files)) = data.split_at_checked(CHOICES) else { return };
     let memory = Memory::new();
     for (index, bytes) in files.chunks(SEGMENT_BYTES as usize).enumerate() {
-        memory.put(&name_of(index + 1), bytes);
+        let mut bytes = bytes.to_vec();
+        if choices[0] & RESEAL != 0 {
+            reseal(&mut bytes);
+        }
+        memory.put(&name_of(index + 1), &bytes);
     }
-    let base = Base { dataset: DATASET, epoch: EPOCH + u64::from(choices[0] & 1), position: u64::from(choices[1]) };
+    let epoch = EPOCH + u64::from(choices[0] & NEXT_EPOCH);
+    let base = Base { dataset: DATASET, epoch, position: u64::from(choices[1]) };
     read(Recovery::open(&memory, base), base.position);
     read(Recovery::of_damaged(&memory, base), base.position);
 }
@@ -43,9 +57,39 @@ fn read(opened: Result<Recovery, LogError>, position: u64) {
     assert!(done <= total);
 }
 
-/// Logs of several segments, some of them used before.
+/// Gives a segment and its records, as far as they follow one another, the checksums that fit their bytes.
+fn reseal(segment: &mut [u8]) {
+    let Ok((mut header, _)) = SegmentHeader::read_from_prefix(segment) else { return };
+    header.checksum = header.own_checksum().into();
+    segment[..size_of::<SegmentHeader>()].copy_from_slice(header.as_bytes());
+    let mut at = DATA_OFFSET as usize;
+    while let Some(Ok((mut record, _))) = segment.get(at..).map(RecordHeader::read_from_prefix)
+        && let Some(bytes) = record.record_bytes()
+    {
+        let end = at + RECORD_HEADER_BYTES + record.body_bytes.get() as usize;
+        let Some(whole) = segment.get_mut(at..end) else { return };
+        record.checksum = record_checksum(header.salt.get(), whole).into();
+        whole[..RECORD_HEADER_BYTES].copy_from_slice(record.as_bytes());
+        at += bytes as usize;
+    }
+}
+
+/// Logs of several segments, some of them used before, and the same with a change of one to eight bytes in a header, a record's
+/// header or a record, under checksums that fit.
 pub fn seeds() -> Vec<Vec<u8>> {
-    [(30, false), (120, false), (300, true)].into_iter().map(|(records, cover)| pack(records, cover)).collect()
+    let whole: Vec<_> =
+        [(30, false), (120, false), (300, true)].into_iter().map(|(records, cover)| pack(records, cover)).collect();
+    let mut dice = Dice::new(33);
+    let mut seeds = whole.clone();
+    for number in 0..60 {
+        let mut seed = whole[number % whole.len()].clone();
+        seed[0] |= RESEAL;
+        let from = [0, DATA_OFFSET as usize][number / 3 % 2] + CHOICES;
+        let at = from + dice.below([80, 400][number / 3 % 2]);
+        put_edge(&mut seed, at, &mut dice);
+        seeds.push(seed);
+    }
+    seeds
 }
 
 fn pack(records: u64, cover: bool) -> Vec<u8> {
@@ -80,4 +124,27 @@ fn pack(records: u64, cover: bool) -> Vec<u8> {
 
 fn name_of(index: usize) -> String {
     format!("quire-log-{index:08}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changed_records_get_past_their_checksums() {
+        let mut seed = pack(30, false);
+        // The number of commands in the first record.
+        seed[CHOICES + DATA_OFFSET as usize + 24] = 200;
+        let read = |bytes: &[u8]| {
+            let memory = Memory::new();
+            memory.put(&name_of(1), bytes);
+            let base = Base { dataset: DATASET, epoch: EPOCH, position: 0 };
+            let mut recovery = Recovery::open(&memory, base).ok()?;
+            recovery.next_record().ok().flatten().map(|record| record.sequence)
+        };
+        let mut segment = seed[CHOICES..][..SEGMENT_BYTES as usize].to_vec();
+        assert_eq!(read(&segment), None, "its checksum is wrong");
+        reseal(&mut segment);
+        assert_eq!(read(&segment), Some(1));
+    }
 }

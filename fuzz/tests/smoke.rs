@@ -37,3 +37,31 @@ fn image_contents_are_used_without_panic_however_damaged() {
 fn logs_of_the_write_cache_are_refused_or_recovered_however_damaged() {
     short_run("wcache_log", 1_500);
 }
+
+#[test]
+fn configuration_files_are_refused_or_rewritten_to_the_same_settings() {
+    short_run("config_file", 10_000);
+}
+
+#[test]
+fn patterns_match_what_a_plain_matcher_matches() {
+    short_run("glob_pattern", 50_000);
+}
+
+#[test]
+fn rules_of_a_mount_are_refused_by_line_or_applied() {
+    short_run("mount_rules", 3_000);
+}
+
+#[test]
+fn every_target_has_its_entry_for_a_fuzzing_engine() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz_targets");
+    let mut entries: Vec<String> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned())
+        .collect();
+    let mut names: Vec<&str> = TARGETS.iter().map(|target| target.name).collect();
+    entries.sort();
+    names.sort_unstable();
+    assert_eq!(entries, names);
+}

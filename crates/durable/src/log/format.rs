@@ -228,7 +228,7 @@ pub(crate) fn record_bytes(body_bytes: u64) -> u64 {
 }
 
 /// The checksum of a record, given its bytes without padding; the first eight of them don't count.
-pub(crate) fn record_checksum(salt: u64, record: &[u8]) -> u64 {
+pub fn record_checksum(salt: u64, record: &[u8]) -> u64 {
     XxHash3_64::oneshot_with_seed(salt, &record[size_of::<u64>()..])
 }
 
