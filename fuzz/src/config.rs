@@ -5,28 +5,23 @@
 
 use quire_server::config::Config;
 
-/// The promise: a refusal names a line of the text; a rewritten file says the same as the settings, and stays as it is when it
-/// is rewritten again.
+/// The promise: a refusal says why; a rewritten file says the same as the settings, and stays as it is when it is rewritten again.
 pub fn run(data: &[u8]) {
-    let text = String::from_utf8_lossy(data);
     let mut config = Config::default();
-    if text.to_ascii_lowercase().contains("include") {
+    if data.to_ascii_lowercase().windows(7).any(|word| word == b"include") {
         return;
     }
-    if let Err(error) = config.apply_text(text.as_ref(), "fuzzed") {
+    if let Err(error) = config.apply_text(data, "fuzzed") {
         assert!(!error.to_string().is_empty());
         return;
     }
-    let rewritten = config.rewritten(text.as_ref());
-    if AsRef::<[u8]>::as_ref(&rewritten).iter().any(|byte| byte.is_ascii_control() && *byte != b'\n') {
-        return;
-    }
+    let rewritten = config.rewritten(data);
     let mut again = Config::default();
-    if let Err(error) = again.apply_text(rewritten.as_ref(), "rewritten") {
-        panic!("what was rewritten is refused: {error}: {rewritten:?}");
+    if let Err(error) = again.apply_text(&rewritten, "rewritten") {
+        panic!("what was rewritten is refused: {error}: {:?}", rewritten.escape_ascii().to_string());
     }
-    assert_eq!(config.rewritten("".as_ref()), again.rewritten("".as_ref()), "the settings have changed: {rewritten:?}");
-    assert_eq!(again.rewritten(rewritten.as_ref()), rewritten, "it changes each time that it is rewritten");
+    assert_eq!(config.rewritten(b""), again.rewritten(b""), "the settings have changed");
+    assert_eq!(again.rewritten(&rewritten), rewritten, "it changes each time that it is rewritten");
 }
 
 /// Files with directives of every kind.
