@@ -48,24 +48,26 @@ pub fn run(args: cli::Args) -> anyhow::Result<()> {
         fastmap::CHILD => return fastmap::serve(),
         "tables" => {
             let file = args.from.as_ref().context("tables of which run? `--from FILE` names its JSON")?;
-            print!("{}", markdown::of_file(file)?);
+            quire_sys::out!("{}", markdown::of_file(file)?)?;
             return Ok(());
         }
         "list" => {
-            println!("server   Quire beside redis-server: throughput, saves, restarts, memory");
-            println!("forkers  redis-server that saves under updates, with and without the preload library");
-            println!("tables   the figures of an earlier run (--from FILE) as Markdown");
-            println!("snapshot six ways to a snapshot of memory: stall, first writes, release, memory");
-            println!("fastmap  pages of files larger than memory: the pool beside mmap, vmcache and direct reads");
-            println!(
+            quire_sys::outln!("server   Quire beside redis-server: throughput, saves, restarts, memory")?;
+            quire_sys::outln!("forkers  redis-server that saves under updates, with and without the preload library")?;
+            quire_sys::outln!("tables   the figures of an earlier run (--from FILE) as Markdown")?;
+            quire_sys::outln!("snapshot six ways to a snapshot of memory: stall, first writes, release, memory")?;
+            quire_sys::outln!(
+                "fastmap  pages of files larger than memory: the pool beside mmap, vmcache and direct reads"
+            )?;
+            quire_sys::outln!(
                 "wcache   PostgreSQL and Redis over a write cache, six admission policies; Quire's log beside Redis's"
-            );
-            println!("ccow     writes under repeated snapshots: copying by coverage beside fork");
+            )?;
+            quire_sys::outln!("ccow     writes under repeated snapshots: copying by coverage beside fork")?;
             return Ok(());
         }
         other => bail!("no experiment is called {other:?}; `quire bench list` names them"),
     };
-    print!("{}", report.table());
+    quire_sys::out!("{}", report.table())?;
     if let Some(path) = &args.json {
         std::fs::write(path, report.json()).with_context(|| format!("writing the figures to {}", path.display()))?;
     }

@@ -19,28 +19,28 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let mechanisms: Vec<_> = quire_snapshot::support().into_iter().map(finding).collect();
     if matches.get_flag("json") {
         let list: Vec<_> = features.iter().map(as_json).chain(mechanisms.iter().map(finding_as_json)).collect();
-        println!("{}", serde_json::Value::from(list));
+        quire_sys::outln!("{}", serde_json::Value::from(list))?;
         return Ok(ExitCode::SUCCESS);
     }
     let colors = std::io::stdout().is_terminal();
     for feature in &features {
-        println!("{} {:<24} {}", mark(feature.state, colors), feature.name, feature.detail);
+        quire_sys::outln!("{} {:<24} {}", mark(feature.state, colors), feature.name, feature.detail)?;
         if feature.state != State::Works && !feature.advice.is_empty() {
-            println!("         {:<24} {}", "", feature.advice);
+            quire_sys::outln!("         {:<24} {}", "", feature.advice)?;
         }
     }
-    println!("\nSnapshots of memory (`quire measure -m all` times them):");
+    quire_sys::outln!("\nSnapshots of memory (`quire measure -m all` times them):")?;
     for Finding { mechanism, state, detail, advice } in &mechanisms {
-        println!("{} {:<24} {detail}", mark(*state, colors), mechanism.name());
+        quire_sys::outln!("{} {:<24} {detail}", mark(*state, colors), mechanism.name())?;
         if !advice.is_empty() {
-            println!("         {:<24} {advice}", "");
+            quire_sys::outln!("         {:<24} {advice}", "")?;
         }
     }
     let states = features.iter().map(|feature| feature.state).chain(mechanisms.iter().map(|finding| finding.state));
     let lacking = states.filter(|state| *state != State::Works).count();
     match lacking {
-        0 => println!("\nEverything that Quire uses works here."),
-        _ => println!("\nQuire works here; what is marked above works with a fallback."),
+        0 => quire_sys::outln!("\nEverything that Quire uses works here.")?,
+        _ => quire_sys::outln!("\nQuire works here; what is marked above works with a fallback.")?,
     }
     Ok(ExitCode::SUCCESS)
 }

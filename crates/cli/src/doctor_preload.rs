@@ -36,11 +36,13 @@ pub fn run(name: &Path, as_json: bool) -> anyhow::Result<ExitCode> {
             "reasons": verdict.reasons,
             "advice": verdict.advice,
         });
-        println!("{value}");
+        quire_sys::outln!("{value}")?;
     } else {
-        println!("{} {}", if verdict.works { "works  " } else { "can't  " }, program.path.display());
-        verdict.reasons.iter().for_each(|reason| println!("         {reason}"));
-        println!("         {}", verdict.advice);
+        quire_sys::outln!("{} {}", if verdict.works { "works  " } else { "can't  " }, program.path.display())?;
+        for reason in &verdict.reasons {
+            quire_sys::outln!("         {reason}")?;
+        }
+        quire_sys::outln!("         {}", verdict.advice)?;
     }
     Ok(if verdict.works { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -19,7 +19,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let path: &PathBuf = matches.get_one("file").context("an image")?;
     let image = open(path)?;
     if what == "info" {
-        print!("{}", if matches.get_flag("json") { as_json(&image.info()) } else { as_text(&image.info()) });
+        quire_sys::out!("{}", if matches.get_flag("json") { as_json(&image.info()) } else { as_text(&image.info()) })?;
         return Ok(ExitCode::SUCCESS);
     }
     verify(&image)
@@ -93,13 +93,13 @@ fn verify(image: &Image) -> anyhow::Result<ExitCode> {
     let seconds = summary.took.as_secs_f64();
     let mib = summary.bytes as f64 / f64::from(1 << 20);
     if summary.damage.is_empty() {
-        println!("ok: {} regions, {mib:.0} MiB, all as written ({seconds:.2} s)", summary.regions);
+        quire_sys::outln!("ok: {} regions, {mib:.0} MiB, all as written ({seconds:.2} s)", summary.regions)?;
         return Ok(ExitCode::SUCCESS);
     }
     for damage in summary.damage.iter().take(NAMED) {
-        eprintln!("{damage}");
+        quire_sys::errln!("{damage}");
     }
-    eprintln!("damaged: {} of {} regions are not what was written", summary.damage.len(), summary.regions);
+    quire_sys::errln!("damaged: {} of {} regions are not what was written", summary.damage.len(), summary.regions);
     Ok(ExitCode::FAILURE)
 }
 

@@ -23,7 +23,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     match what {
         "info" => {
             let text = if matches.get_flag("json") { as_json(&survey) } else { as_text(&survey) };
-            print!("{text}");
+            quire_sys::out!("{text}")?;
             Ok(ExitCode::SUCCESS)
         }
         "verify" => verify(&directory),
@@ -112,23 +112,25 @@ fn verify(directory: &Disk) -> anyhow::Result<ExitCode> {
     match read {
         Ok(Some((found, commands))) => {
             for damage in &found.damage {
-                eprintln!("damaged: {damage}");
+                quire_sys::errln!("damaged: {damage}");
             }
             let (records, segments) = (found.records, found.segments);
             let (ok, how) = if found.damage.is_empty() { ("ok", "all as written") } else { ("readable", "as written") };
-            println!("{ok}: {records} records with {commands} commands in {segments} segments, {how}");
+            quire_sys::outln!("{ok}: {records} records with {commands} commands in {segments} segments, {how}")?;
             if let Some(torn) = found.torn {
                 let (sequence, file, offset) = (torn.sequence, torn.file, torn.offset);
-                println!("the last record, {sequence} in {file} at byte {offset}, was not written to its end");
+                quire_sys::outln!(
+                    "the last record, {sequence} in {file} at byte {offset}, was not written to its end"
+                )?;
             }
             Ok(if found.damage.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
         Ok(None) => {
-            println!("there is no log");
+            quire_sys::outln!("there is no log")?;
             Ok(ExitCode::SUCCESS)
         }
         Err(error) if error.is::<LogError>() => {
-            eprintln!("damaged: {error}");
+            quire_sys::errln!("damaged: {error}");
             Ok(ExitCode::FAILURE)
         }
         Err(error) => Err(error),

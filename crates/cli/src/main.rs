@@ -19,10 +19,14 @@ mod size;
 use std::process::ExitCode;
 
 use clap::FromArgMatches;
+use quire_sys::output::{self, OutputError};
 
 fn main() -> ExitCode {
     let words = args::with_default_command(std::env::args_os().collect());
-    let matches = args::command().get_matches_from(words);
+    let matches = match args::command().try_get_matches_from(words) {
+        Ok(matches) => matches,
+        Err(told) => return tell(&told),
+    };
     let done = match matches.subcommand() {
         Some(("serve", matches)) => serve::run(matches),
         Some(("image", matches)) => image::run(matches),
@@ -40,16 +44,30 @@ fn main() -> ExitCode {
             .map_err(anyhow::Error::from)
             .and_then(|args| quire_bench::measure::run(&args))
             .map(|()| ExitCode::SUCCESS),
-        Some(("docs", _)) => {
-            print!("{}", quire_server::compat_markdown());
-            Ok(ExitCode::SUCCESS)
-        }
+        Some(("docs", _)) => quire_sys::out!("{}", quire_server::compat_markdown())
+            .map(|()| ExitCode::SUCCESS)
+            .map_err(anyhow::Error::from),
         _ => unreachable!("a command is required and all are listed above"),
     };
+    let done = done.and_then(|code| output::finish().map(|()| code).map_err(anyhow::Error::from));
     done.unwrap_or_else(|error| {
-        eprintln!("quire: {}", told(&error));
+        if let Some(error) = error.downcast_ref::<OutputError>() {
+            return error.end();
+        }
+        quire_sys::errln!("quire: {}", told(&error));
         ExitCode::FAILURE
     })
+}
+
+/// Writes a help text, the version, or what is wrong with the arguments.
+fn tell(told: &clap::Error) -> ExitCode {
+    if told.use_stderr() {
+        // With colours where it is a terminal. If standard error takes nothing there is no place left to tell it.
+        let _ = told.print();
+    } else if let Err(error) = told.print().map_err(OutputError::from).and_then(|()| output::finish()) {
+        return error.end();
+    }
+    u8::try_from(told.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
 /// An error and its causes in a line; what a message already says of its cause is not said twice.

@@ -5,7 +5,7 @@ mod common;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use common::{complaint, run, serve};
+use common::{complaint, quire, run, serve};
 
 fn printed(words: &[&str]) -> String {
     let output = run(words);
@@ -109,4 +109,47 @@ fn help_teaches_and_docs_are_printed() {
     assert_eq!(printed(&["--version"]), format!("quire {}\n", env!("CARGO_PKG_VERSION")));
     let output = run(&["serv"]);
     assert!(complaint(&output).contains("serve"), "{}", complaint(&output));
+}
+
+/// What commands print on standard output; each of them ends by itself.
+const PRINTING: &[&[&str]] = &[
+    &["doctor"],
+    &["doctor", "--json"],
+    &["docs", "compat"],
+    &["bench", "list"],
+    &["--help"],
+    &["serve", "--help"],
+    &["--version"],
+];
+
+#[test]
+fn a_closed_pipe_ends_a_command_quietly() {
+    use std::os::unix::process::ExitStatusExt;
+    let dir = tempfile::tempdir().unwrap();
+    let image = image(dir.path());
+    let described = ["image", "info", image.to_str().unwrap()];
+    for words in PRINTING.iter().copied().chain([&described[..]]) {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = quire(words).stdout(writer).output().unwrap();
+        assert_eq!(complaint(&output), "", "{words:?}");
+        assert_eq!(output.status.signal(), Some(13), "{words:?}: as other tools end by SIGPIPE");
+    }
+}
+
+#[test]
+fn a_full_device_is_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = image(dir.path());
+    let described = ["image", "info", image.to_str().unwrap()];
+    let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
+    for words in PRINTING.iter().copied().chain([&described[..]]) {
+        let output = quire(words).stdout(full()).output().unwrap();
+        let text = complaint(&output);
+        let expected = "quire: cannot write to standard output: No space left on device (os error 28)\n";
+        assert_eq!((text.as_str(), output.status.code()), (expected, Some(1)), "{words:?}");
+    }
+    // Without a place for messages the status still tells.
+    let output = quire(&["image", "info", "/no/such/image"]).stderr(full()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
 }

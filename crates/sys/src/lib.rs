@@ -27,6 +27,7 @@ pub mod mem;
 pub mod mount_users;
 pub mod mounts;
 pub mod net;
+pub mod output;
 pub mod pagemap;
 pub mod pressure;
 pub mod probe;

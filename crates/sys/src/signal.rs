@@ -1,4 +1,4 @@
-//! SIGBUS: the signal by which a thread learns that a page it touched needs attention.
+//! SIGBUS: the signal by which a thread learns that a page it touched needs attention. And the end by SIGPIPE.
 //!
 //! Relies on `sigaction`. Handlers are asked one after the other; what none of them knows goes to whoever had the signal
 //! before (a Rust program's own handler, or the system's default, which ends the program).
@@ -104,6 +104,16 @@ fn install() -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Ends the process by SIGPIPE, as programs end that write to a closed pipe and don't ignore the signal. Returns if the signal
+/// is blocked.
+pub fn end_by_closed_pipe() {
+    // SAFETY: the default action replaces no handler of ours, and raising a signal touches no memory.
+    unsafe {
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        libc::raise(libc::SIGPIPE);
+    }
 }
 
 extern "C" fn on_signal(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {

@@ -249,7 +249,7 @@ impl Drop for Zram {
             }
             std::thread::sleep(Duration::from_millis(50));
         }
-        eprintln!("{ZRAM} could not be reset; `echo 1 > {ZRAM_CONTROL}/reset` does it");
+        quire_sys::errln!("{ZRAM} could not be reset; `echo 1 > {ZRAM_CONTROL}/reset` does it");
     }
 }
 

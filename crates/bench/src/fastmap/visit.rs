@@ -122,7 +122,7 @@ pub fn serve() -> anyhow::Result<()> {
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).context("waiting for what to do")?;
     let spec: Spec = serde_json::from_str(&line).context("this experiment is started by `quire bench fastmap` only")?;
-    println!("{}", serde_json::to_string(&spec.carry_out()?)?);
+    quire_sys::outln!("{}", serde_json::to_string(&spec.carry_out()?)?)?;
     Ok(())
 }
 

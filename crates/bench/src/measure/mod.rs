@@ -53,11 +53,11 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         rows.push(Row { name: mechanism.name(), found });
     }
     let pages = if args.thp { "huge pages" } else { "pages of 4 KiB" };
-    println!("{} MiB of {pages}, {} cuts each, {}:", args.mib, args.repeat, args.until.words());
-    print!("{}", table::render(&rows, args.until));
-    println!(
+    quire_sys::outln!("{} MiB of {pages}, {} cuts each, {}:", args.mib, args.repeat, args.until.words())?;
+    quire_sys::out!("{}", table::render(&rows, args.until))?;
+    quire_sys::outln!(
         "release: to drop the snapshot; held: by the mechanism's own account; grown: private memory and files in memory"
-    );
+    )?;
     write_json(args, &rows)
 }
 
@@ -68,12 +68,12 @@ fn kind(args: &Args) -> PageKind {
 fn single_shots(args: &Args, bytes: usize) -> anyhow::Result<()> {
     for (index, mechanism) in args.which.mechanisms().into_iter().enumerate() {
         if index > 0 {
-            println!();
+            quire_sys::outln!()?;
         }
         memory::warm_huge(bytes as u64);
         match Subject::new(mechanism, bytes, kind(args), args.populate, &Options::default()) {
-            Ok(subject) => print!("{}", proof::tell(&subject, args)?),
-            Err(refused) if args.which == Which::All => println!("Mechanism: {refused}"),
+            Ok(subject) => quire_sys::out!("{}", proof::tell(&subject, args)?)?,
+            Err(refused) if args.which == Which::All => quire_sys::outln!("Mechanism: {refused}")?,
             Err(refused) => return Err(refused.into()),
         }
     }
@@ -89,11 +89,11 @@ fn measure(args: &Args, subject: &Subject, updates: &mut Updates) -> anyhow::Res
     let found = stall::run(subject, updates, plan).with_context(|| format!("measuring {name}"))?;
     if args.verbose {
         for (number, (stall, ready)) in found.stall_ns.iter().zip(&found.ready_ns).enumerate() {
-            println!("{name} cut {}: writer {}, snapshot {}", number + 1, time(*stall), time(*ready));
+            quire_sys::outln!("{name} cut {}: writer {}, snapshot {}", number + 1, time(*stall), time(*ready))?;
         }
     }
     if args.coverage {
-        print!("{}", coverage(name, &subject.origin().stats()));
+        quire_sys::out!("{}", coverage(name, &subject.origin().stats()))?;
     }
     Ok(found)
 }

@@ -25,15 +25,15 @@ pub fn start(has_log: bool) -> anyhow::Result<ExitCode> {
         .context("starting it in the background")?;
     let mut lines = BufReader::new(child.stdout.take().context("its output")?).lines();
     if let Some(Ok(line)) = lines.next() {
-        println!("{line}");
-        println!("in the background, process {}", child.id());
+        quire_sys::outln!("{line}")?;
+        quire_sys::outln!("in the background, process {}", child.id())?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut complaint = String::new();
     if let Some(mut errors) = child.stderr.take() {
         errors.read_to_string(&mut complaint).context("its errors")?;
     }
-    eprint!("{complaint}");
+    quire_sys::output::complain(format_args!("{complaint}"));
     child.wait().context("its end")?;
     Ok(ExitCode::FAILURE)
 }

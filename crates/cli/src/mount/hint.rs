@@ -39,7 +39,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     };
     let told = asked.with_context(|| format!("telling the mount at {}", path.display()))?;
     if let Some(hints) = told {
-        println!("{}", String::from_utf8_lossy(&hints));
+        quire_sys::outln!("{}", String::from_utf8_lossy(&hints))?;
     }
     Ok(ExitCode::SUCCESS)
 }

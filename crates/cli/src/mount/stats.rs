@@ -40,7 +40,7 @@ pub fn print(path: &Path, trace: bool, json: bool) -> anyhow::Result<ExitCode> {
         (false, true) => trace_table(&value),
         (false, false) => table(&value),
     };
-    print!("{text}");
+    quire_sys::out!("{text}")?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -19,7 +19,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let lazy = matches.get_flag("lazy");
     if mounts::is_orphaned(path) {
         mounts::unmount(path, true).with_context(|| format!("unmounting {}", path.display()))?;
-        println!("nobody served it any more: what the log holds is kept for the next mount");
+        quire_sys::outln!("nobody served it any more: what the log holds is kept for the next mount")?;
         return Ok(ExitCode::SUCCESS);
     }
     let Ok(figures) = stats::of(path) else { bail!("{} is no mount of quire", path.display()) };
@@ -48,7 +48,7 @@ fn wait_for(server: Option<(u32, task::Identity)>, path: &Path) {
     };
     while lives() {
         if waits == 100 {
-            eprintln!("{}: waiting until everything is durable (process {number})", path.display());
+            quire_sys::errln!("{}: waiting until everything is durable (process {number})", path.display());
         }
         waits += 1;
         std::thread::sleep(Duration::from_millis(20));

@@ -219,7 +219,7 @@ impl Drop for Vmcache {
         let is_dirty = |page: &u64| self.states[*page as usize].load(Ordering::Relaxed) & DIRTY != 0;
         let mut dirty: Vec<u64> = (0..self.states.len() as u64).filter(is_dirty).collect();
         if let Err(error) = self.writers.write(&self.memory, &mut dirty) {
-            eprintln!("dirty pages are lost: {error:#}");
+            quire_sys::errln!("dirty pages are lost: {error:#}");
         }
     }
 }
