@@ -3,9 +3,10 @@
 mod common;
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read};
-use std::path::PathBuf;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use common::{complaint, quire, run};
 
@@ -132,6 +133,114 @@ fn a_signal_unmounts_and_drains() {
     assert_eq!(fs::read(place.at("slow/f")).unwrap(), vec![5; 100_000]);
 }
 
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let limit = Instant::now() + Duration::from_secs(60);
+    while !done() {
+        assert!(Instant::now() < limit, "{what} never came");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Writes and flushes a file, and once more: a new file's bytes go to the directory with its name, later ones to the log.
+fn put(path: &Path, bytes: &[u8]) {
+    for _ in 0..2 {
+        let mut file = File::options().write(true).create(true).truncate(false).open(path).unwrap();
+        file.write_all(bytes).unwrap();
+        file.sync_all().unwrap();
+    }
+}
+
+#[test]
+fn a_signal_to_a_busy_mount_leaves_it_there_until_its_last_user_has_gone() {
+    if !possible() {
+        return;
+    }
+    let place = Place::new();
+    let log = place.text("messages");
+    let daemon = place.mount(&["--policy", "all", "--log-file", &log]);
+    let held = File::create(place.at("mnt/held")).unwrap();
+    daemon.signal("TERM");
+    let own = format!("{} (", std::process::id());
+    until("the line about its user", || {
+        let said = fs::read_to_string(&log).unwrap();
+        said.contains("stays mounted while it is in use by") && said.contains(&own)
+    });
+    assert!(complaint(&run(&["unmount", "--drain", &place.text("mnt")])).contains(&own));
+    // Nothing lands in the directory below.
+    put(&place.at("mnt/later"), b"through the mount");
+    assert!(quire_sys::mounts::is_mount_point(&place.at("mnt")));
+    drop(held);
+    assert!(daemon.ended().contains("are in the log only"), "the refused unmount drains nothing");
+    assert_eq!(fs::read_dir(place.at("mnt")).unwrap().count(), 0);
+    let daemon = place.mount(&["--drain"]);
+    assert_eq!(fs::read(place.at("mnt/later")).unwrap(), b"through the mount");
+    daemon.signal("INT");
+    assert!(daemon.ended().contains("everything is in the directory"));
+}
+
+#[test]
+fn a_second_signal_ends_a_busy_mount_and_nothing_can_be_written_in_its_place() {
+    if !possible() {
+        return;
+    }
+    let place = Place::new();
+    let log = place.text("messages");
+    let mut daemon = place.mount(&["--log-file", &log]);
+    put(&place.at("mnt/f"), b"flushed");
+    let held = File::open(place.at("mnt/f")).unwrap();
+    daemon.signal("TERM");
+    until("the line about its user", || fs::read_to_string(&log).unwrap().contains("stays mounted"));
+    daemon.signal("TERM");
+    assert_eq!(daemon.child.wait().unwrap().code(), Some(1));
+    let refused = fs::write(place.at("mnt/f"), b"past the log").unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::NotConnected);
+    drop(held);
+    let daemon = place.mount(&[]);
+    assert_eq!(fs::read(place.at("mnt/f")).unwrap(), b"flushed");
+    assert!(run(&["unmount", &place.text("mnt")]).status.success());
+    drop(daemon);
+}
+
+#[test]
+fn unmount_can_bring_everything_back_and_a_lost_log_is_missed_by_name() {
+    if !possible() {
+        return;
+    }
+    let place = Place::new();
+    let (slow, mnt, log) = (place.text("slow"), place.text("mnt"), place.text("log"));
+    let file = vec![5; 100_000];
+    for drains in [true, false] {
+        let daemon = place.mount(&["--policy", "all"]);
+        put(&place.at("mnt/f"), &file);
+        let words = if drains { &["unmount", "--drain", &mnt][..] } else { &["unmount", &mnt] };
+        let unmounted = run(words);
+        assert!(unmounted.status.success(), "{}", complaint(&unmounted));
+        assert_eq!(daemon.ended().contains("everything is in the directory"), drains);
+        fs::rename(&log, place.at(if drains { "old" } else { "kept" })).unwrap();
+        // Drained, the directory needs no log: the next round begins with a new one.
+        if drains {
+            assert_eq!(fs::read(place.at("slow/f")).unwrap(), file);
+        }
+    }
+    let said = complaint(&run(&["mount", &slow, &mnt, "--log", &log]));
+    assert!(said.contains(&log) && said.contains("slow/.quire/witness") && said.contains("holds none"), "{said}");
+    assert!(!place.at("log").exists(), "no empty log is left behind");
+    fs::rename(place.at("old"), &log).unwrap();
+    let said = complaint(&run(&["mount", &slow, &mnt, "--log", &log]));
+    assert!(said.contains(&log) && said.contains("give the right one"), "{said}");
+    fs::write(&log, b"notes").unwrap();
+    let said = complaint(&run(&["mount", &slow, &mnt, "--log", &log]));
+    assert!(said.contains("no write cache") && fs::read(&log).unwrap() == b"notes", "{said}");
+    // A log is as large as it was made; nobody asked for another size.
+    fs::rename(place.at("kept"), &log).unwrap();
+    let messages = place.text("messages");
+    let started = run(&["mount", &slow, &mnt, "--log", &log, "--daemon", "--log-file", &messages]);
+    assert!(started.status.success(), "{}", complaint(&started));
+    assert_eq!(fs::read(place.at("mnt/f")).unwrap(), file);
+    assert!(run(&["unmount", "--drain", &mnt]).status.success());
+    assert_eq!(fs::read_to_string(&messages).unwrap(), "");
+}
+
 #[test]
 fn a_mount_in_the_background_is_ended_by_unmount_and_leaves_its_log_for_the_next() {
     if !possible() {
@@ -205,6 +314,8 @@ fn what_is_wrong_with_a_command_is_said_with_a_cure() {
     assert!(said(&["mount", "/no/such", &mnt, "--log", &log]).contains("slow device"));
     assert!(said(&["mount", &slow, &mnt, "--log", &log, "--capacity", "much"]).contains("256MiB"));
     assert!(said(&["mount", &slow, &mnt, "--log", &log, "--capacity", "4k"]).contains("too small"));
+    assert!(said(&["mount", &slow, &mnt, "--log", &log, "--memory", "1"]).contains("16 MiB"));
+    assert!(!place.at("log").exists(), "what can't be mounted leaves no log");
     fs::write(place.at("rules"), "critical\n").unwrap();
     let rules = place.text("rules");
     assert!(said(&["mount", &slow, &mnt, "--log", &log, "--rules", &rules]).contains("line 1"));

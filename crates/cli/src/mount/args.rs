@@ -103,6 +103,10 @@ pub fn mount() -> Command {
         .arg(flag("allow-other", "Let other users in, as far as permissions allow"))
         .arg(flag("read-only", "Let nobody change anything"))
         .arg(flag("drain", "When it ends, bring everything in the log to the directory; shows how long that takes"))
+        .arg(flag(
+            "accept-damaged-log",
+            "Open a log of which parts are damaged without these: what only they held is lost, and said",
+        ))
         .arg(flag("foreground", "Stay in the foreground (the default)").conflicts_with("daemon"))
         .arg(flag("daemon", "Go to the background once mounted"))
         .arg(path("log-file", "FILE").long("log-file").help("Where messages go, instead of standard error"))
@@ -121,7 +125,14 @@ pub fn unmount() -> Command {
     Command::new("unmount")
         .about("End a mount; returns when everything written to it is durable")
         .arg(path("mountpoint", "MOUNTPOINT").required(true).help("Where it is"))
-        .arg(flag("lazy", "Even if it is in use: it ends with its last user"))
+        .arg(flag(
+            "drain",
+            "Bring everything in the log to the directory first, so that it can be used without the log",
+        ))
+        .arg(flag(
+            "lazy",
+            "Even if it is in use: it ends with its last user; what others write there meanwhile goes past the log",
+        ))
 }
 
 /// `quire critical`.

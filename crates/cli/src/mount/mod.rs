@@ -4,6 +4,7 @@
 
 mod args;
 mod background;
+mod ending;
 mod hint;
 mod stats;
 mod unmount;
@@ -11,14 +12,13 @@ mod unmount;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, bail};
 use clap::ArgMatches;
+use clap::parser::ValueSource;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use quire_durable::cache::{Policy, Progress};
-use quire_fuse::{LEAST_QUEUE_BYTES, MountConfig, Mounted, Remover, Rules};
+use quire_fuse::{LEAST_QUEUE_BYTES, MountConfig, Mounted, Rules};
 
 use crate::{logging, size};
 
@@ -38,8 +38,9 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     }
     logging::plain(matches.get_one::<PathBuf>("log-file").map(PathBuf::as_path))?;
     let mounted = Mounted::start(&config)?;
-    announce(&config, &mounted);
-    watch_signals(mounted.remover())?;
+    let is_sized = matches.value_source("capacity") == Some(ValueSource::CommandLine);
+    announce(&config, &mounted, is_sized);
+    ending::watch_signals(mounted.remover())?;
     let drain = matches.get_flag("drain");
     let bar = drain.then(bar);
     let mut tell = |progress: &Progress| {
@@ -77,7 +78,11 @@ fn config(matches: &ArgMatches) -> anyhow::Result<MountConfig> {
     }
     config.cache.capacity_bytes = matches.get_one::<u64>("capacity").copied().unwrap_or(512 << 20);
     if let Some(bytes) = matches.get_one::<u64>("memory") {
-        config.cache.queue_bytes = usize::try_from(*bytes).unwrap_or(usize::MAX).max(LEAST_QUEUE_BYTES);
+        let bytes = usize::try_from(*bytes).unwrap_or(usize::MAX);
+        if bytes < LEAST_QUEUE_BYTES {
+            bail!("--memory: a mount needs {} at least", size::words(LEAST_QUEUE_BYTES as u64));
+        }
+        config.cache.queue_bytes = bytes;
     }
     if let Some(policy) = matches.get_one::<String>("policy") {
         config.cache.policy = policy.parse::<Policy>()?;
@@ -89,12 +94,14 @@ fn config(matches: &ArgMatches) -> anyhow::Result<MountConfig> {
     config.critical = matches.get_many::<String>("critical").into_iter().flatten().cloned().collect();
     config.auto_critical = matches.get_flag("auto-critical");
     config.allow_other = matches.get_flag("allow-other");
+    config.cache.accept_damaged = matches.get_flag("accept-damaged-log");
     config.read_only = matches.get_flag("read-only");
     config.stats_file = matches.get_one::<PathBuf>("stats-file").cloned();
     Ok(config)
 }
 
-fn announce(config: &MountConfig, mounted: &Mounted) {
+/// Says what was mounted; `is_sized`: somebody said how large the log is to be.
+fn announce(config: &MountConfig, mounted: &Mounted, is_sized: bool) {
     let found = mounted.recovered();
     let log = match (found.is_new, found.log.clean) {
         (true, _) => "new".to_owned(),
@@ -102,7 +109,7 @@ fn announce(config: &MountConfig, mounted: &Mounted) {
         (false, false) => format!("{} blocks of {} files recovered", found.log.cached_blocks, found.files),
     };
     let bytes = mounted.log_bytes();
-    if !found.is_new && bytes + (64 << 10) < config.cache.capacity_bytes {
+    if is_sized && !found.is_new && bytes + (64 << 10) < config.cache.capacity_bytes {
         tracing::warn!(bytes, "the log keeps the size it was made with; --drain, then remove the file, to change it");
     }
     for path in &found.lost {
@@ -116,28 +123,6 @@ fn announce(config: &MountConfig, mounted: &Mounted) {
         config.log.display(),
         size::words(bytes),
     ));
-}
-
-/// The first signal unmounts; if the mount is in use it ends with its last user. The second leaves at once.
-fn watch_signals(remover: Remover) -> anyhow::Result<()> {
-    use signal_hook::consts::{SIGINT, SIGTERM};
-    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM]).context("waiting for signals")?;
-    let seen = Arc::new(AtomicUsize::new(0));
-    let watch = move || {
-        for _ in signals.forever() {
-            if seen.fetch_add(1, Ordering::Relaxed) > 0 {
-                say("leaving at once: what was not flushed is lost, the rest is in the log");
-                std::process::exit(1);
-            }
-            let Err(error) = remover.remove(false) else { continue };
-            tracing::warn!(%error, "in use: it ends when its last user does; another signal ends it now");
-            if let Err(error) = remover.remove(true) {
-                tracing::error!(%error, "unmounting failed");
-            }
-        }
-    };
-    std::thread::Builder::new().name("signals".into()).spawn(watch).context("waiting for signals")?;
-    Ok(())
 }
 
 fn bar() -> ProgressBar {

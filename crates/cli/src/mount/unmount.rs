@@ -9,8 +9,10 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::ArgMatches;
-use quire_sys::{mounts, task};
+use quire_fuse::home;
+use quire_sys::{mounts, task, xattr};
 
+use crate::mount::ending::users_of;
 use crate::mount::stats;
 
 /// Unmounts, and waits for whoever served it.
@@ -25,17 +27,40 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let Ok(figures) = stats::of(path) else { bail!("{} is no mount of quire", path.display()) };
     let server = figures["pid"].as_u64().and_then(|number| u32::try_from(number).ok());
     let server = server.and_then(|number| Some((number, task::identity(number)?)));
+    let (drain, backing) = (matches.get_flag("drain"), PathBuf::from(figures["backing"].as_str().unwrap_or_default()));
+    if drain {
+        tell_drain(path, true)?;
+    }
     match mounts::unmount(path, lazy) {
         Ok(()) => {}
         Err(error) if error.kind() == ErrorKind::ResourceBusy => {
-            bail!("{} is in use: end who uses it (fuser -vm {}), or give --lazy", path.display(), path.display())
+            if drain {
+                tell_drain(path, false)?;
+            }
+            bail!(
+                "{} is in use by {}: end these first; with --lazy it ends with its last user, but what others write at {} \
+                 from now on goes to the directory below, past the log",
+                path.display(),
+                users_of(path),
+                path.display(),
+            )
         }
         Err(error) => return Err(error).with_context(|| format!("unmounting {}", path.display())),
     }
     if !lazy {
         wait_for(server, path);
+        let needs_log = || home::needs_log(&backing).with_context(|| format!("looking at {}", backing.display()));
+        if drain && needs_log()? {
+            bail!("not everything could be brought to {}: it still needs its log", backing.display());
+        }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn tell_drain(path: &Path, drains: bool) -> anyhow::Result<()> {
+    let value: &[u8] = if drains { b"1" } else { b"0" };
+    xattr::set_at(path, "user.quire.drain", value)
+        .with_context(|| format!("telling the mount at {} to bring everything to its directory", path.display()))
 }
 
 fn wait_for(server: Option<(u32, task::Identity)>, path: &Path) {
