@@ -278,7 +278,7 @@ fn a_mount_whose_daemon_was_killed_is_unmounted_at_once() {
     daemon.child.wait().unwrap();
     let unmounted = run(&["unmount", &place.text("mnt")]);
     assert!(unmounted.status.success(), "{}", complaint(&unmounted));
-    assert!(String::from_utf8(unmounted.stdout).unwrap().contains("nobody served it"));
+    assert!(String::from_utf8(unmounted.stdout).unwrap().contains("no daemon served it"));
 }
 
 #[test]

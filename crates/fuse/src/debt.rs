@@ -3,7 +3,7 @@
 //! A file in use has one debt, which is paid by whoever flushes the directory's file first: a program's `fsync`, or the cache,
 //! whose flush of the file's bytes then takes it along, so that a new file is flushed once.
 //!
-//! A flush that fails is part of the debt until a program's `fsync` has told it: whoever flushes for nobody in particular (the
+//! A flush that fails is part of the debt until a program's `fsync` has told it: a flush that no program asked for (by the
 //! cache, the janitor) must not take the failure away.
 //!
 //! Relies on one flush of the file making all of it durable ([`quire_device::Device::flush`]).

@@ -59,10 +59,10 @@ pub enum MountError {
         /// Why.
         cause: io::Error,
     },
-    /// Bytes were lost that nobody waited for, and nobody has been told.
+    /// Bytes were lost that no program waited for, and no program has been told.
     #[error(
-        "bytes of {} files could not be written to the directory, and no program was told: {}; the next mount tells whoever \
-         flushes them",
+        "bytes of {} files could not be written to the directory, and no program was told: {}; the next mount tells the \
+         program that flushes them",
         files.len(),
         named(files)
     )]

@@ -119,7 +119,7 @@ impl Engine {
     fn settle_together(&self, bodies: &[Arc<Body>]) {
         let synced = sync_file_system(&self.home.root);
         if let Err(error) = &synced {
-            tracing::warn!(%error, "flushing new files failed: whoever flushes one hears of it");
+            tracing::warn!(%error, "flushing new files failed: the next fsync of each tells it");
         }
         for body in bodies {
             let checked = body.debt.check(|| match &synced {

@@ -21,7 +21,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let lazy = matches.get_flag("lazy");
     if mounts::is_orphaned(path) {
         mounts::unmount(path, true).with_context(|| format!("unmounting {}", path.display()))?;
-        quire_sys::outln!("nobody served it any more: what the log holds is kept for the next mount")?;
+        quire_sys::outln!("no daemon served it any more: what the log holds is kept for the next mount")?;
         return Ok(ExitCode::SUCCESS);
     }
     let Ok(figures) = stats::of(path) else { bail!("{} is no mount of quire", path.display()) };
