@@ -17,7 +17,7 @@ fn transparent(pool: &Arc<Pool>, device: Arc<dyn Device>) -> Option<TransparentM
     match TransparentMap::new(pool, device, options) {
         Ok(map) => Some(map),
         Err(refusal @ PoolError::Unsupported { .. }) => {
-            eprintln!("skipped: {refusal}");
+            quire_sys::deny::skip(&refusal);
             None
         }
         Err(error) => panic!("{error}"),

@@ -2,50 +2,72 @@
 //! would have that memory for ever.
 //!
 //! Relies on `pthread_atfork`, so every `fork` of the C library waits, and [`crate::child`] waits too. A process that calls `clone`
-//! by itself is not noticed. `vfork` and `posix_spawn` copy no memory and need not wait.
+//! by itself, or `_Fork`, is not noticed. `vfork` and `posix_spawn` copy no memory and need not wait.
+//!
+//! A fork waits for the stretches that are under way, which are short and wait for no fork. A stretch waits for forks only for a
+//! while: between two handlers of `pthread_atfork` a fork may wait for a lock of the program's that the thread before us holds.
 
 use std::io;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::atfork;
 use crate::futex::{self, Scope};
+use crate::thread::BlockedSignals;
 
-/// A fork waits or is under way; the other bits count the stretches that are.
-const FORK: u32 = 1 << 31;
+/// One fork that waits or is under way: they are counted in the upper half. The lower one counts the stretches that are.
+const FORK: u32 = 1 << 16;
 
 static STATE: AtomicU32 = AtomicU32::new(0);
 
-/// No fork happens while it lives. Whoever holds it must not fork, nor wait for a thread that may fork.
+/// So long a stretch waits for forks; one takes a second for a hundred gigabytes.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// No fork happens while it lives, and no handler of a signal that is sent runs in the thread: one that forks would wait for
+/// itself. Whoever holds it must not fork, nor wait for a thread that may fork.
 #[derive(Debug)]
-pub struct NoFork(());
+pub struct NoFork(#[expect(dead_code, reason = "held")] BlockedSignals);
 
 impl NoFork {
-    /// Waits for the fork that is under way, if one is.
+    /// Waits for the forks that are under way, if there are such.
     ///
     /// # Errors
-    /// As `pthread_atfork`: forks could not be held up.
+    /// As `pthread_atfork`: forks could not be held up. [`io::ErrorKind::TimedOut`]: a fork is under way and does not end.
     pub fn begin() -> io::Result<Self> {
+        Self::begin_within(PATIENCE)
+    }
+
+    fn begin_within(patience: Duration) -> io::Result<Self> {
         static WATCHED: OnceLock<Result<(), i32>> = OnceLock::new();
+        let signals = BlockedSignals::new();
         // SAFETY: the functions use atomics and futexes only.
         let watch = || unsafe { atfork::around_forks(before, in_parent, in_child) };
         WATCHED
             .get_or_init(|| watch().map_err(|error| error.raw_os_error().unwrap_or(libc::ENOMEM)))
             .map_err(io::Error::from_raw_os_error)?;
+        let mut until = None;
         loop {
             let state = STATE.load(Ordering::Relaxed);
-            if state & FORK != 0 {
-                futex::wait(&STATE, state, None, Scope::Process);
-            } else if STATE.compare_exchange(state, state + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                return Ok(Self(()));
+            if state < FORK {
+                if STATE.compare_exchange(state, state + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                    return Ok(Self(signals));
+                }
+                continue;
             }
+            let left = until.get_or_insert_with(|| Instant::now() + patience).saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            futex::wait(&STATE, state, Some(left), Scope::Process);
         }
     }
 }
 
 impl Drop for NoFork {
     fn drop(&mut self) {
-        if STATE.fetch_sub(1, Ordering::AcqRel) == FORK + 1 {
+        let before = STATE.fetch_sub(1, Ordering::AcqRel);
+        if before >= FORK && before % FORK == 1 {
             futex::wake_all(&STATE, Scope::Process);
         }
     }
@@ -53,22 +75,15 @@ impl Drop for NoFork {
 
 /// Whether a fork waits for a stretch to end, or is under way.
 pub fn is_fork_waiting() -> bool {
-    STATE.load(Ordering::Acquire) & FORK != 0
+    STATE.load(Ordering::Acquire) >= FORK
 }
 
-/// Before a fork: waits until nothing is in the way, and keeps it so.
+/// Before a fork: waits until nothing is in the way, and keeps it so. Forks don't wait for each other.
 pub(crate) extern "C" fn before() {
-    loop {
-        let state = STATE.load(Ordering::Relaxed);
-        if state & FORK != 0 {
-            futex::wait(&STATE, state, None, Scope::Process);
-        } else if STATE.compare_exchange(state, state | FORK, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-            break;
-        }
-    }
+    STATE.fetch_add(FORK, Ordering::AcqRel);
     loop {
         let state = STATE.load(Ordering::Acquire);
-        if state == FORK {
+        if state.is_multiple_of(FORK) {
             return;
         }
         futex::wait(&STATE, state, None, Scope::Process);
@@ -77,8 +92,9 @@ pub(crate) extern "C" fn before() {
 
 /// After it, in the parent.
 pub(crate) extern "C" fn in_parent() {
-    STATE.fetch_and(!FORK, Ordering::AcqRel);
-    futex::wake_all(&STATE, Scope::Process);
+    if STATE.fetch_sub(FORK, Ordering::AcqRel) < 2 * FORK {
+        futex::wake_all(&STATE, Scope::Process);
+    }
 }
 
 /// After it, in the child, where only the thread that forked is left.
@@ -93,8 +109,12 @@ mod tests {
     use std::os::fd::AsFd;
     use std::sync::atomic::AtomicBool;
 
+    /// Held by each test: what is in this file is one for the whole process.
+    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
     #[test]
     fn a_fork_of_either_kind_waits_until_the_stretch_is_over() {
+        let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         for by_library in [true, false] {
             let is_over = AtomicBool::new(false);
             let stretch = NoFork::begin().unwrap();
@@ -123,5 +143,51 @@ mod tests {
             assert_eq!(ending, Ending::Exited(0), "by the library: {by_library}");
             drop(NoFork::begin().unwrap());
         }
+    }
+
+    #[test]
+    fn a_stretch_does_not_wait_for_ever_for_a_fork_that_does_not_end() {
+        let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        drop(NoFork::begin().unwrap());
+        // As a fork that waits for a lock which the thread that begins a stretch holds; and a second one beside it.
+        before();
+        before();
+        let short = Duration::from_millis(50);
+        assert_eq!(NoFork::begin_within(short).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        in_parent();
+        assert!(is_fork_waiting() && NoFork::begin_within(short).is_err());
+        in_parent();
+        drop(NoFork::begin().unwrap());
+    }
+
+    /// Forks a child that ends at once.
+    extern "C" fn fork_in_handler(_: libc::c_int) {
+        // SAFETY: the child ends, and the parent waits for it.
+        unsafe {
+            let pid = libc::fork();
+            if pid == 0 {
+                libc::_exit(0);
+            }
+            libc::waitpid(pid, std::ptr::null_mut(), 0);
+        }
+    }
+
+    #[test]
+    fn a_handler_that_forks_runs_after_the_stretch() {
+        let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut run = || {
+            // SAFETY: a handler for this process, which is ended should it wait for itself; the signals are its own.
+            unsafe {
+                libc::alarm(30);
+                libc::signal(libc::SIGUSR1, fork_in_handler as *const () as usize);
+                let Ok(stretch) = NoFork::begin() else { return 1 };
+                libc::raise(libc::SIGUSR1);
+                drop(stretch);
+            }
+            0
+        };
+        // SAFETY: the child forks and makes system calls.
+        let ending = unsafe { crate::child::fork_by_library(&mut run) }.unwrap().wait();
+        assert_eq!(ending, Ending::Exited(0), "killed by signal 14: it waited for itself");
     }
 }

@@ -450,7 +450,7 @@ mod tests {
         match Userfault::open(wanted) {
             Ok(fault) => Some((memory, fault)),
             Err(refusal) => {
-                eprintln!("skipped, userfaultfd can't be had: {refusal}");
+                crate::deny::skip(&refusal);
                 None
             }
         }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, TryLockError};
 
 use quire_sys::fork_lock::NoFork;
 
-use super::core::Core;
+use super::core::{Core, is_held_up};
 use super::slot::Slot;
 use crate::claim::{self, State};
 use crate::origin::{Refused, ViewError};
@@ -118,8 +118,10 @@ impl Chain {
         let _alone = self.tidying.lock().unwrap_or_else(PoisonError::into_inner);
         let mut did_something = false;
         while let Some((index, epoch, before)) = self.next_over() {
-            if let Some(before) = before {
-                self.hand_down(&epoch.slot, &before.slot);
+            if let Some(before) = before
+                && !self.hand_down(&epoch.slot, &before.slot)
+            {
+                break;
             }
             // Only tidying removes, and a cut only appends, so the index still holds.
             let removed = self.change_epochs(|epochs| epochs.remove(index));
@@ -144,14 +146,17 @@ impl Chain {
     }
 
     /// Gives `before` the copies of the epoch after it that it lacks. No writer serves either; readers find a page in one or
-    /// the other.
-    fn hand_down(&self, slot: &Slot, before: &Slot) {
+    /// the other. `false` if a fork is in the way: then it is done with the next tidying.
+    fn hand_down(&self, slot: &Slot, before: &Slot) -> bool {
         for region in 0..self.core.locality.regions() {
             if slot.is_untouched(region) {
                 continue;
             }
             // As in `Core::copy_ahead`: a child must not get a word without its copy.
-            let _no_fork = NoFork::begin();
+            let no_fork = NoFork::begin();
+            if is_held_up(&no_fork) {
+                return false;
+            }
             before.note_inherited(region);
             for page in self.core.pages_of(region) {
                 if claim::state(before.word(page)) != State::Unsaved {
@@ -164,5 +169,6 @@ impl Chain {
                 }
             }
         }
+        true
     }
 }

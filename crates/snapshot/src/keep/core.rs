@@ -376,11 +376,16 @@ impl Core {
     pub(crate) fn copy_ahead(&self, region: usize, pages: Range<usize>) -> bool {
         self.serve(|slot| {
             {
-                // Writers may hold still for a fork, this thread doesn't: the child must not get a word without its copy.
-                let _no_fork = NoFork::begin();
+                // Writers may hold still for a fork, this thread doesn't: the child must not get a word without its copy. A
+                // consumer, which keeps none, may wait for a thread that forks.
+                let no_fork = self.consumer.is_none().then(NoFork::begin);
+                if no_fork.as_ref().is_some_and(is_held_up) {
+                    return true;
+                }
                 self.copy_region(slot, region, pages.clone());
             }
             self.await_all(slot, pages);
+            true
         })
         .is_some()
     }
@@ -412,6 +417,11 @@ impl Core {
             threshold_percent: self.locality.threshold_percent(),
         }
     }
+}
+
+/// Whether a stretch without forks was not to be had because one is under way that does not end: then the work waits.
+pub(crate) fn is_held_up(no_fork: &std::io::Result<NoFork>) -> bool {
+    no_fork.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::TimedOut)
 }
 
 /// Pages that are lost when this is dropped: a writer that waits for them must not wait for a consumer that has panicked.

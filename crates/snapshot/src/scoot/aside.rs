@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 
 use quire_sys::fork_lock::NoFork;
 use quire_sys::map::{self, Access, Sharing};
-use quire_sys::thread::BlockedSignals;
 use quire_sys::userfault::{Modes, Userfault};
 
 use super::layout::Generation;
@@ -30,7 +29,7 @@ pub(super) struct Aside<'a> {
     shift: usize,
     /// Whether the origin has all its pages.
     is_whole: bool,
-    _signals: BlockedSignals,
+    /// Also keeps handlers of signals from this thread.
     _no_fork: NoFork,
 }
 
@@ -46,11 +45,10 @@ impl<'a> Aside<'a> {
         let shift = positions.start / REGION_SIZE * REGION_SIZE;
         debug_assert!(positions.end - shift <= memory.aside_place().len());
         let origin = memory.origin_at(positions.start);
-        let signals = BlockedSignals::new();
         let no_fork = NoFork::begin()?;
         // SAFETY: addresses of the origin; `Aside` wakes whoever falls asleep there.
         unsafe { fault.register(origin, positions.len(), modes) }?;
-        let mut aside = Self { memory, fault, positions, shift, is_whole: true, _signals: signals, _no_fork: no_fork };
+        let mut aside = Self { memory, fault, positions, shift, is_whole: true, _no_fork: no_fork };
         // SAFETY: the place for pages set aside is ours and free: there is one `Aside` at a time, made by whoever does
         // the upkeep. Accesses to the origin fault from here on and sleep, so nobody sees it without its pages.
         if let Err(error) = unsafe { map::move_over(origin, aside.positions.len(), aside.at(aside.positions.start)) } {

@@ -8,6 +8,7 @@
 
 mod parts;
 mod registry;
+mod retries;
 mod server;
 #[cfg(test)]
 mod tests;
@@ -25,6 +26,7 @@ use quire_sys::userfault::{Modes, Userfault, features};
 
 use self::parts::Parts;
 use self::registry::{Handler, Registration};
+use self::retries::Retries;
 use self::server::Server;
 use crate::keep::chain::Chain;
 use crate::keep::core::Core;
@@ -78,6 +80,7 @@ struct Shared {
     lifts: LiftLock,
     /// A cut waits for the gate.
     cutting: AtomicBool,
+    retries: Retries,
     /// How often in a row the kernel has refused to make a huge page.
     refusals: AtomicU32,
     /// Where the keeper goes on looking for split huge pages.
@@ -127,6 +130,7 @@ impl Uffd {
             gate: Mutex::default(),
             lifts: LiftLock::default(),
             cutting: AtomicBool::new(false),
+            retries: Retries::default(),
             refusals: AtomicU32::new(0),
             cursor: AtomicUsize::new(0),
             pagemap: Pagemap::open(None).ok(),
@@ -174,11 +178,14 @@ impl Shared {
     }
 
     /// Lets `pages` be written. They are safe: a view that needs them has copies.
-    fn lift(&self, pages: &Range<usize>) {
-        // It can fail only for want of memory for page tables, and is tried again at the next fault then.
-        if self.protect(pages, false).is_ok() {
-            self.parts.note_lifted(pages);
-        }
+    ///
+    /// # Errors
+    /// For want of memory for page tables, or because the program has mapped something else there. The pages are as they were:
+    /// it is tried again at the next fault.
+    fn lift(&self, pages: &Range<usize>) -> std::io::Result<()> {
+        self.protect(pages, false)?;
+        self.parts.note_lifted(pages);
+        Ok(())
     }
 
     /// Protects what isn't.
@@ -253,11 +260,12 @@ impl Handler for Shared {
             return false;
         }
         self.core.figures.faults.fetch_add(1, Ordering::Relaxed);
-        let _lifting = self.lifts.lift();
+        let lifting = self.lifts.lift();
         let pages = self.core.first_write(offset / PAGE_SIZE);
-        self.lift(&pages);
+        let lifted = self.lift(&pages);
+        drop(lifting);
         self.keeper.nudge();
-        true
+        self.retries.go_on(lifted, self.server.is_some())
     }
 }
 
@@ -277,7 +285,8 @@ impl Chores for Shared {
             let _gate = self.lock_politely();
             // Another cut may have been made since, for which these pages are not safe.
             if self.core.is_safe(self.core.pages_of(region)) {
-                self.lift(&self.core.pages_of(region));
+                // Should it fail, a fault tries again.
+                let _ = self.lift(&self.core.pages_of(region));
             }
         }
         is_wanted
@@ -306,7 +315,9 @@ impl Chores for Shared {
             if self.core.is_open() && !self.core.is_safe(pages.clone()) {
                 return true;
             }
-            self.lift(&pages);
+            if self.lift(&pages).is_err() {
+                return true;
+            }
         }
         let is_done = population == Population::Full && self.join(part, &pages);
         // The kernel joins no part of a guarded range that has holes, or pages of zeroes. A cut in between makes filling them fail.
@@ -381,7 +392,8 @@ impl Origin for Uffd {
             let _lifting = shared.lifts.lift();
             let pages =
                 if shared.core.is_safe(page..page + 1) { page..page + 1 } else { shared.core.first_write(page) };
-            shared.lift(&pages);
+            // Should it fail, the system call that writes there tells, or a fault tries again.
+            let _ = shared.lift(&pages);
             page = pages.end;
         }
     }

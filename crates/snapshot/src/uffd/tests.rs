@@ -2,6 +2,8 @@
 //!
 //! Relies on userfaultfd; where it is forbidden the tests say so and do nothing.
 
+use quire_sys::deny;
+
 use super::*;
 use crate::mechanism::Precopy;
 
@@ -9,7 +11,7 @@ fn origin(len: usize, options: Options) -> Option<Uffd> {
     match Uffd::new(Span::allocate(len).unwrap(), &options, None) {
         Ok(origin) => Some(origin),
         Err(refusal @ Refused::Unsupported { .. }) => {
-            eprintln!("skipped: {refusal}");
+            deny::skip(&refusal);
             None
         }
         Err(error) => panic!("{error}"),
@@ -164,7 +166,7 @@ fn a_handler_in_flight_across_a_cut_leaves_the_page_armed() {
         while !shared.lifts.is_cutting() {
             std::thread::yield_now();
         }
-        shared.lift(&pages);
+        shared.lift(&pages).unwrap();
         drop(lifting);
         cutter.join().unwrap()
     });
@@ -233,7 +235,7 @@ fn nobody_waits_for_a_copier_that_has_panicked() {
     let options = Options { background: true, precopy: Precopy::All, precopy_bytes_per_second: 1 << 40, ..QUIET };
     let origin = match Uffd::new(Span::allocate(4 << 20).unwrap(), &options, Some(Arc::new(Faulty))) {
         Ok(origin) => origin,
-        Err(error) => return eprintln!("skipped: {error}"),
+        Err(refusal) => return deny::skip(&refusal),
     };
     let write_all = |value: u8| (0..1024).for_each(|page| write(&origin, page * PAGE_SIZE, value));
     for round in 1..4 {
@@ -266,4 +268,34 @@ fn the_thread_of_the_mechanism_takes_none_of_the_programs_signals() {
         }
     }
     assert!(seen > 0);
+}
+
+#[test]
+fn a_writer_whose_page_is_never_opened_ends_the_program_with_a_message() {
+    use quire_sys::child::{Ending, fork_by_library};
+    use quire_sys::deny::{Denied, calls};
+    /// `UFFDIO_WRITEPROTECT`, and "no memory".
+    const REQUEST: u32 = 0xC018_AA06;
+    const ENOMEM: i32 = 12;
+    const NO_FILTERS: i32 = 77;
+    for serve_faults in [false, true] {
+        let mut run = || {
+            let Some(origin) = origin(2 << 20, Options { serve_faults, ..QUIET }) else { return NO_FILTERS };
+            write(&origin, 0, 1);
+            let _view = origin.cut().unwrap();
+            let denied = Denied { call: calls::SYS_ioctl, argument: Some((1, REQUEST)), errno: ENOMEM };
+            if deny::deny(denied).is_err() {
+                return NO_FILTERS;
+            }
+            write(&origin, 0, 2);
+            1
+        };
+        // SAFETY: the C library's fork lets the child allocate; the mechanism is made in the child.
+        let ending = unsafe { fork_by_library(&mut run) }.unwrap().wait();
+        match ending {
+            Ending::Exited(NO_FILTERS) => deny::skip(&"no seccomp filters, or no userfaultfd"),
+            // SIGABRT by the thread that serves, or the default of SIGBUS.
+            ending => assert_eq!(ending, Ending::Killed(if serve_faults { 6 } else { 7 })),
+        }
+    }
 }

@@ -14,8 +14,8 @@ pub fn attach_or_skip(mechanism: Mechanism, span: Span, options: &Options) -> Op
             assert_eq!(origin.mechanism(), mechanism);
             Some(origin)
         }
-        Err(Refused::Unsupported { reason, .. }) => {
-            println!("SKIPPED {mechanism}: {reason}");
+        Err(refusal @ Refused::Unsupported { .. }) => {
+            quire_sys::deny::skip(&refusal);
             None
         }
         Err(error) => panic!("{mechanism}: {error}"),

@@ -12,7 +12,11 @@ use super::*;
 const FILE_FAULTS: Modes = Modes { missing: true, write_protect: false, minor: true };
 
 fn can_set_aside() -> bool {
-    open_userfault().inspect_err(|reason| eprintln!("skipped: {reason}")).is_ok()
+    let refusal = open_userfault().err();
+    if let Some(reason) = &refusal {
+        quire_sys::deny::skip(reason);
+    }
+    refusal.is_none()
 }
 
 /// An origin of two regions with private pages over what the file has: a view lives.
