@@ -6,6 +6,7 @@ accepted, and then it is kept; what was acknowledged before a good save is there
 """
 
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -248,6 +249,87 @@ def a_truncated_image_gives_what_it_has(options):
         assert len(place.kept()) == 1, os.listdir(place.dir)
 
 
+def keys_or_end(server, limit_s=120):
+    """How many keys a server says that it has; None if it has ended. Other commands may meet what is damaged."""
+    end = time.monotonic() + limit_s
+    while server.process.poll() is None:
+        assert time.monotonic() < end, "neither an answer nor an end"
+        try:
+            return harness.Raw(server.port).call("DBSIZE")
+        except OSError:
+            time.sleep(0.005)
+    return None
+
+
+def damage_that_leaves_nothing_stops_the_start(options):
+    """Page after page of a small image is zeroed. With --accept-damaged-image a server has keys, or is refused and the image
+    stays as it is; it never serves empty data as if that were all there was."""
+    page = 4096
+    with Place(options) as place:
+        with place.server() as server:
+            connection = server.ready()
+            for number in range(100):
+                connection.call("SET", f"k:{number}", "x" * 300)
+            connection.call("SAVE")
+            server.kill9()
+        whole = place.read()
+        pages = [at for at in range(0, len(whole), page) if whole[at : at + page].strip(b"\0")]
+        changes = [[at] for at in pages] + [pages[:1] + pages[-1:], pages]
+        refused = 0
+        for mode in ("map", "load"):
+            for change in changes:
+                damaged = bytearray(whole)
+                for at in change:
+                    damaged[at : at + page] = bytes(page)
+                with open(place.image, "wb") as file:
+                    file.write(damaged)
+                with place.server(*RULES, "--restore-mode", mode, "--accept-damaged-image") as server:
+                    keys = keys_or_end(server)
+                    server.kill9()
+                    assert keys is None or keys > 0, (mode, change, place.log_text())
+                    if keys is None:
+                        assert server.process.returncode == 1, place.log_text()
+                        last = place.log_text().strip().splitlines()[-1]
+                        assert "Nothing of the image can be recovered" in last and "move" in last, last
+                        refused += 1
+                assert place.read() == damaged and not place.kept(), (mode, change)
+        assert 0 < refused < 2 * len(changes), refused
+        return f"{2 * len(changes)} starts, {refused} refused"
+
+
+def a_lock_of_another_user_is_heeded(options):
+    with Place(options) as place:
+        for name in (".dump.quire.lock", ".quire-log.lock"):
+            open(os.path.join(place.dir, name), "wb").close()
+            os.chmod(os.path.join(place.dir, name), 0o444)
+        if os.geteuid() != 0:
+            os.chmod(place.dir, 0o777)
+        with place.server("--appendonly", "yes") as server:
+            server.ready()
+            with place.server("--appendonly", "yes") as second:
+                assert second.ended() == 1
+            assert "another server uses the image" in place.log_text(), place.log_text()
+            with place.server("--appendonly", "yes", "--dbfilename", "other.quire") as second:
+                assert second.ended() == 1
+            assert "another server has its log" in place.log_text(), place.log_text()
+
+
+def a_limit_of_file_sizes_fails_the_save_and_not_the_server(options):
+    with Place(options) as place:
+        lower = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+        with Ordinary(place.binary, place.dir, *RULES, log=place.log, preexec_fn=lower) as server:
+            connection = server.ready()
+            populate(connection)
+            try:
+                connection.call("SAVE")
+                raise AssertionError("it can't have been saved")
+            except harness.ReplyError as error:
+                assert "too large" in str(error), error
+            assert connection.call("DBSIZE") == 20_000
+            server.kill9()
+        assert not os.path.exists(place.image)
+
+
 def foreign_files_are_named_and_left_alone(options):
     with Place(options) as place:
         for start, name in ((b"REDIS0011\xfa\x09redis-ver\x057.2.0", "Redis RDB file (REDIS0011)"),
@@ -271,6 +353,9 @@ if __name__ == "__main__":
         signals_and_saves_during_a_restore,
         an_accepted_damaged_image_is_kept,
         a_truncated_image_gives_what_it_has,
+        damage_that_leaves_nothing_stops_the_start,
+        a_lock_of_another_user_is_heeded,
+        a_limit_of_file_sizes_fails_the_save_and_not_the_server,
         foreign_files_are_named_and_left_alone,
     ]
     harness.run(TESTS, OPTIONS)

@@ -1,11 +1,12 @@
 //! `quire serve`: settings, logs, data, sockets, banner, and then the server until it ends.
 
-use std::fs::{File, TryLockError};
+use std::fs::File;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::ArgMatches;
 use quire_server::config::{Config, table};
+use quire_server::lock_file::{self, Refused};
 use quire_server::net::{Server, ServerError};
 use quire_server::saving;
 use quire_server::state::Hooks;
@@ -17,6 +18,8 @@ use crate::logging;
 pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     // Beside the reading of settings and of the image: neither needs much of the code yet.
     let prefault = std::thread::spawn(quire_sys::proc::prefault_own_code);
+    // A save or the log must fail then, not the server end.
+    quire_sys::limits::refuse_longer_files();
     let config = settings(matches)?;
     let set_log_level = logging::start(&config)?;
     prepare_dir(&config)?;
@@ -94,21 +97,14 @@ fn prepare_dir(config: &Config) -> anyhow::Result<()> {
 /// with the process, however that ends; only the empty file stays.
 fn lock_image(config: &Config) -> anyhow::Result<Option<File>> {
     let path = config.dir.join(format!(".{}.lock", config.dbfilename));
-    // Where nothing can be written nothing can be overwritten. It is not held open for writing, which would keep a file
-    // system from being made read-only.
-    let made = File::options().create(true).append(true).open(&path).map(drop);
-    let Ok(file) = made.and_then(|()| File::open(&path)) else {
-        return Ok(None);
-    };
-    match file.try_lock() {
-        Ok(()) => Ok(Some(file)),
-        Err(TryLockError::WouldBlock) => bail!(
+    lock_file::take(&path).map_err(|refused| match refused {
+        Refused::Taken => anyhow::anyhow!(
             "another server uses the image {}; choose another place with --dir or another name with --dbfilename",
             config.image_path().display()
         ),
-        Err(TryLockError::Error(error)) => {
-            tracing::warn!(%error, "cannot lock the image; no other server may use the same one");
-            Ok(None)
-        }
-    }
+        Refused::Unreadable(error) => anyhow::anyhow!(
+            "cannot tell whether another server uses the image: {}: {error}; run as the user whose file that is",
+            path.display()
+        ),
+    })
 }

@@ -20,6 +20,7 @@ pub mod info;
 pub mod journal;
 pub mod journaling;
 pub mod latency;
+pub mod lock_file;
 pub mod log_lock;
 pub mod net;
 pub mod numbers;

@@ -1,34 +1,31 @@
 //! The lock on the log of a directory. Images have names of their own, the log has not: there is one in a directory, so only
 //! one server may replay it and write to it.
 //!
-//! Relies on the lock ending with the process, however that ends. Only the empty file stays.
+//! Relies on `lock_file`.
 
-use std::fs::{File, TryLockError};
+use std::fs::File;
 
 use crate::config::Config;
+use crate::lock_file::{self, Refused};
 
 /// Its name.
 const NAME: &str = ".quire-log.lock";
 
-/// Takes the lock; `None` where nothing can be written, so that nobody can write a log either.
+/// Takes the lock; `None` where nothing can be written, so that no server can write a log either.
 ///
 /// # Errors
-/// In words for people: another server has it.
+/// In words for people: another server has it, or the lock can't be read.
 pub fn take(config: &Config) -> Result<Option<File>, String> {
     let path = config.dir.join(NAME);
-    // It is not held open for writing, which would keep a file system from being made read-only.
-    let made = File::options().create(true).append(true).open(&path).map(drop);
-    let Ok(file) = made.and_then(|()| File::open(&path)) else { return Ok(None) };
-    match file.try_lock() {
-        Ok(()) => Ok(Some(file)),
-        Err(TryLockError::WouldBlock) => Err(format!(
+    lock_file::take(&path).map_err(|refused| match refused {
+        Refused::Taken => format!(
             "another server has its log of writes in {}; a directory holds one log, whatever --dbfilename says: choose \
              another directory with --dir",
             config.dir.display()
-        )),
-        Err(TryLockError::Error(error)) => {
-            tracing::warn!(%error, "cannot lock the log; no other server may use this directory");
-            Ok(None)
-        }
-    }
+        ),
+        Refused::Unreadable(error) => format!(
+            "cannot tell whether another server has the log: {}: {error}; run as the user whose file that is",
+            path.display()
+        ),
+    })
 }

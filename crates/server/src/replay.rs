@@ -109,6 +109,12 @@ pub fn replay(
         }
     }
     replayed.commands = player.commands;
+    if player.damaged > 0 {
+        tracing::warn!(
+            commands = player.damaged,
+            "these commands of the log met what is damaged in the image, and are lost, as accept-damaged-image says"
+        );
+    }
     replayed.recovered = recovery.finish(directory)?;
     replayed.took = began.elapsed();
     store.set_log_position(replayed.recovered.next_sequence - 1);
@@ -128,8 +134,13 @@ fn check_image(config: &Config, base: Base, directory: &dyn Directory) -> Result
         let (file, image) = (segment.path().to_owned(), config.image_path().display().to_string());
         return Err(ReplayError::NoImage { file, image });
     }
-    if let Some(damaged) = survey.damaged.first().filter(|_| !config.accept_damaged_log) {
-        return Err(damaged.error.clone().into());
+    if let Some(damaged) = survey.damaged.first() {
+        if !config.accept_damaged_log {
+            return Err(damaged.error.clone().into());
+        }
+        // Whatever its header said, its records continue something that is not there.
+        let (file, image) = (directory.path_of(&damaged.name), config.image_path().display().to_string());
+        return Err(ReplayError::NoImage { file, image });
     }
     for segment in &survey.segments {
         directory.remove(&segment.name).map_err(LogError::from)?;
@@ -170,6 +181,8 @@ struct Player<'a> {
     ranges: Vec<ArgRange>,
     words: Vec<std::ops::Range<usize>>,
     commands: u64,
+    /// Commands that failed because the image is damaged.
+    damaged: u64,
 }
 
 impl<'a> Player<'a> {
@@ -181,7 +194,7 @@ impl<'a> Player<'a> {
         let mut client = Client::new(0, "log".to_owned(), String::new(), 0);
         client.authenticated = true;
         let (reply, ranges, words) = (Reply::default(), Vec::new(), Vec::new());
-        Self { registry, store, state, client, reply, ranges, words, commands: 0 }
+        Self { registry, store, state, client, reply, ranges, words, commands: 0, damaged: 0 }
     }
 
     fn play(&mut self, record: &Record<'_>) -> Result<(), String> {
@@ -223,7 +236,16 @@ impl<'a> Player<'a> {
                  was changed",
                 command.name
             )),
-            Err(CmdError::Store(error @ StoreError::Damaged { .. })) => Err(format!("{}: {error}", command.name)),
+            Err(CmdError::Store(StoreError::Damaged { .. })) if self.state.config.accept_damaged_image => {
+                // It meets what is damaged, as commands of clients will.
+                self.damaged += 1;
+                Ok(())
+            }
+            Err(CmdError::Store(error @ StoreError::Damaged { .. })) => Err(format!(
+                "{}: {error}. Put a good image in place, or start with --accept-damaged-image to go on without the commands that \
+                 meet what is damaged",
+                command.name
+            )),
             _ => Ok(()),
         }
     }

@@ -4,7 +4,6 @@ use quire_store::{ImagePlace, OpenError, RestoreReport, Store, StoreConfig};
 
 use crate::config::{Config, RestoreMode};
 use crate::save_state::Restored;
-use crate::state::unix_ms;
 
 /// The image that the configuration names.
 pub fn place(config: &Config) -> ImagePlace {
@@ -31,16 +30,26 @@ fn mode(config: &Config) -> quire_store::RestoreMode {
 /// Opens the data that the configuration names: from its image, or empty when there is none.
 ///
 /// # Errors
-/// In words for people: the image can't be read, or is damaged and `accept-damaged-image` is off.
+/// In words for people: the image can't be read, or is damaged, and `accept-damaged-image` is off or nothing is left of it.
 pub fn open(config: &Config) -> Result<(Store, Restored), String> {
     let place = place(config);
     let opened = Store::open(settings(config), &place, mode(config), config.accept_damaged_image);
-    let (store, report) = match opened {
-        Err(error) if error.is_damage() && config.accept_damaged_image => return start_without(config, &error),
+    let (mut store, report) = match opened {
+        Err(error) if error.is_damage() && config.accept_damaged_image => return Err(nothing_left(config, &error)),
         Err(error) if error.is_damage() => return Err(advice(&error)),
         Err(error) if error.is_foreign() => return Err(advice_on_foreign(&error)),
         opened => opened.map_err(|error| error.to_string())?,
     };
+    if report.keys == 0 && config.accept_damaged_image {
+        // Whether that is the truth or damage must be known before clients are told so.
+        store.finish_restore().map_err(|error| error.to_string())?;
+        let damaged = store.damaged_regions();
+        if let Some(damage) = report.damage.first() {
+            return Err(nothing_left(config, damage));
+        } else if damaged > 0 {
+            return Err(nothing_left(config, &format!("{}: {damaged} of its regions are damaged", place.path())));
+        }
+    }
     for damage in &report.damage {
         tracing::warn!(%damage, "used all the same, as accept-damaged-image says");
     }
@@ -53,6 +62,9 @@ pub fn open(config: &Config) -> Result<(Store, Restored), String> {
             "this much of the damaged image is used; commands on what is damaged give errors, or don't find it. The next save \
              keeps the damaged image under another name"
         );
+    }
+    if report.mode.is_some() {
+        tracing::info!(keys = report.keys, file = place.path(), "the image is in use");
     }
     Ok((store, restored(&report)))
 }
@@ -72,16 +84,14 @@ fn advice_on_foreign(error: &OpenError) -> String {
     )
 }
 
-/// Nothing of the image can be used. It is kept under another name.
-fn start_without(config: &Config, error: &OpenError) -> Result<(Store, Restored), String> {
-    let aside = format!("{}.damaged-{}", config.dbfilename, unix_ms());
-    place(config)
-        .directory()
-        .rename(&config.dbfilename, &aside)
-        .map_err(|rename| format!("{error}; and it can't be put aside: {rename}"))?;
-    tracing::warn!(%error, kept_as = aside, "nothing of the image can be used: starting empty");
-    let store = Store::create(settings(config)).map_err(|error| error.to_string())?;
-    Ok((store, Restored { mode: "none", ..Restored::default() }))
+/// What to say of an image of which nothing can be used. An empty server in its place would look like a success, and the next
+/// save would say that there is no data.
+fn nothing_left(config: &Config, why: &impl std::fmt::Display) -> String {
+    format!(
+        "{why}. Nothing of the image can be recovered, and it stays as it is. Put a good image in its place, or move {} away to \
+         start empty",
+        config.image_path().display()
+    )
 }
 
 fn restored(report: &RestoreReport) -> Restored {

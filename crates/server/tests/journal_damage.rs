@@ -117,3 +117,20 @@ fn damage_that_is_accepted_costs_what_can_not_be_read_and_nothing_else() {
         assert_eq!(server.client().text("GET later"), "1");
     }
 }
+
+#[test]
+fn a_damaged_log_without_its_image_is_refused_whatever_is_accepted() {
+    let memory = logged();
+    for name in segments(&memory) {
+        let damaged = with_change(&memory, &name, |bytes| bytes[20] ^= 1);
+        for other in segments(&memory).iter().filter(|other| **other != name) {
+            damaged.remove(other).unwrap();
+        }
+        damaged.remove("dump.quire").unwrap();
+        let before = content(&damaged);
+        // Its records are commands on data that is not there.
+        let reason = start_within(&damaged, &accepting()).err().expect("it is refused");
+        assert!(reason.contains("there is no image") && reason.contains(&name), "{reason}");
+        assert!(content(&damaged) == before);
+    }
+}

@@ -10,10 +10,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Client, Running, eventually, request, start_in, start_restoring};
+use common::{Client, Running, config_in, eventually, request, start_in, start_restoring};
 use quire_device::{Disk, Gate};
+use quire_server::net::Server;
+use quire_server::saving;
+use quire_server::state::Hooks;
 
 const IMAGE: &str = "dump.quire";
+const PAGE: usize = 4096;
 
 /// Leaves an image in `dir`; returns the digest of what it holds.
 fn make_image(dir: &Path) -> String {
@@ -160,4 +164,49 @@ fn the_log_below_a_damaged_image_stays() {
     let server = start_in(dir.path(), &[("appendonly", "yes"), ("accept-damaged-image", "yes")]);
     let mut client = server.client();
     assert_eq!((client.text("GET last"), client.text("GET later")), ("write".into(), "write".into()));
+}
+
+/// Copies image and log of a server that has ended, with a page of the image zeroed.
+fn copy_without_page(from: &Path, to: &Path, page: usize) {
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+    }
+    let image = fs::OpenOptions::new().write(true).open(to.join(IMAGE)).unwrap();
+    image.write_all_at(&[0; PAGE], (page * PAGE) as u64).unwrap();
+}
+
+#[test]
+fn commands_of_the_log_that_meet_damage_stop_the_start_unless_the_image_is_accepted() {
+    let dir = tempfile::tempdir().unwrap();
+    {
+        let server = start_in(dir.path(), &[("appendonly", "yes")]);
+        let mut client = server.client();
+        client.text("DEBUG POPULATE 200 k 300");
+        client.text("BGREWRITEAOF");
+        eventually("it is saved", || {
+            client.info("aof_rewrites") == "1" && client.info("rdb_bgsave_in_progress") == "0"
+        });
+        for key in 0..200 {
+            client.text(&format!("APPEND k:{key} +"));
+        }
+        assert_eq!(client.text("SET last write"), "OK");
+    }
+    let image = fs::read(dir.path().join(IMAGE)).unwrap();
+    let mut stopped = 0;
+    for (page, _) in image.chunks(PAGE).enumerate().filter(|(_, bytes)| bytes.iter().any(|byte| *byte != 0)) {
+        let copy = tempfile::tempdir().unwrap();
+        copy_without_page(dir.path(), copy.path(), page);
+        let start = |settings: &[(&str, &str)]| {
+            let config = config_in(copy.path(), &[settings, &[("appendonly", "yes")]].concat());
+            let (store, restored) = saving::open(&config)?;
+            Server::start(config, store, restored, Hooks::default()).map_err(|error| error.to_string()).map(drop)
+        };
+        let Err(reason) = start(&[]) else { continue };
+        if reason.contains("quire-log-") {
+            assert!(reason.contains("the data is damaged") && reason.contains("--accept-damaged-image"), "{reason}");
+            stopped += 1;
+            start(&[("accept-damaged-image", "yes")]).unwrap();
+        }
+    }
+    assert!(stopped > 0, "commands meet damaged buckets");
 }

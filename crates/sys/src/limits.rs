@@ -1,6 +1,6 @@
 //! Limits that the system sets on the process.
 //!
-//! Relies on `getrlimit` and `setrlimit`.
+//! Relies on `getrlimit`, `setrlimit` and `signal`.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -19,6 +19,15 @@ pub fn raise_open_files(wanted: u64) -> u64 {
         return getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     }
     current
+}
+
+/// Has a write that would make a file longer than the process may (`ulimit -f`) fail with EFBIG, where the system's default is to
+/// end the process.
+pub fn refuse_longer_files() {
+    // SAFETY: no handler is installed, so none can run; SIG_IGN is valid for this signal.
+    unsafe {
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+    }
 }
 
 #[cfg(test)]

@@ -36,6 +36,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     if matches.get_flag("daemon") {
         return background::start(matches.contains_id("log-file"));
     }
+    quire_sys::limits::refuse_longer_files();
     logging::plain(matches.get_one::<PathBuf>("log-file").map(PathBuf::as_path))?;
     let mounted = Mounted::start(&config)?;
     let is_sized = matches.value_source("capacity") == Some(ValueSource::CommandLine);

@@ -1,0 +1,39 @@
+//! Locks by which one server keeps others away from its files.
+//!
+//! Relies on `flock`: the lock ends with the process, however that ends. Only the empty file stays, which may belong to another
+//! user than the server's: to lock it, it need only be readable.
+
+use std::fs::{File, TryLockError};
+use std::io::{self, ErrorKind};
+use std::path::Path;
+
+/// Why there is no lock.
+#[derive(Debug)]
+pub enum Refused {
+    /// Another server has it.
+    Taken,
+    /// It is there and can't be opened, so that nothing is known of other servers.
+    Unreadable(io::Error),
+}
+
+/// Takes the lock `path`; `None` where no such file is or can be made, so that nothing there can be written anyway.
+///
+/// # Errors
+/// Another server has it, or it can't be opened. A file system that knows no locks is only warned of.
+pub fn take(path: &Path) -> Result<Option<File>, Refused> {
+    // It is not held open for writing, which would keep a file system from being made read-only.
+    let made = File::options().create(true).append(true).open(path).map(drop);
+    let file = match (File::open(path), made) {
+        (Ok(file), _) => file,
+        (Err(opened), Err(_)) if opened.kind() == ErrorKind::NotFound => return Ok(None),
+        (Err(opened), _) => return Err(Refused::Unreadable(opened)),
+    };
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => Err(Refused::Taken),
+        Err(TryLockError::Error(error)) => {
+            tracing::warn!(file = %path.display(), %error, "cannot lock this; no other server may use the same files");
+            Ok(None)
+        }
+    }
+}
