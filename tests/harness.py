@@ -5,6 +5,7 @@ Relies on the release binary given by --quire. Every server started here is ende
 
 import argparse
 import contextlib
+import functools
 import os
 import shutil
 import signal
@@ -31,6 +32,14 @@ def free_port():
 
 class ReplyError(Exception):
     """An error reply."""
+
+
+class Skipped(Exception):
+    """A test that can't be done here, and why. In CI, which is to have everything, it is a failure."""
+
+
+def is_ci():
+    return os.environ.get("CI") == "true"
 
 
 class Raw:
@@ -189,9 +198,25 @@ def arguments(description, extend=lambda parser: None):
     return options
 
 
+def skip_unless(possible, reason):
+    if not possible:
+        raise Skipped(reason)
+
+
+def for_root(test):
+    """A test that only root can do."""
+
+    @functools.wraps(test)
+    def run_as_root(options):
+        skip_unless(os.geteuid() == 0, "takes root")
+        return test(options)
+
+    return run_as_root
+
+
 def run(tests, options):
     """Runs the functions, says how each ended, closes with the count, and exits."""
-    passed = failed = 0
+    passed = failed = skipped = 0
     for test in tests:
         if options.only not in test.__name__:
             continue
@@ -199,9 +224,16 @@ def run(tests, options):
             note = test(options)
             passed += 1
             print(f"ok   {test.__name__}{'  ' + note if note else ''}", flush=True)
+        except Skipped as reason:
+            if is_ci():
+                failed += 1
+                print(f"FAIL {test.__name__}\n  skipped, but nothing may be skipped where CI=true: {reason}", flush=True)
+            else:
+                skipped += 1
+                print(f"skip {test.__name__}  {reason}", flush=True)
         except Exception:
             failed += 1
             print(f"FAIL {test.__name__}", flush=True)
             traceback.print_exc(file=sys.stdout)
-    print(f"{passed} passed, {failed} failed")
+    print(f"{passed} passed, {failed} failed, {skipped} skipped")
     sys.exit(1 if failed else 0)

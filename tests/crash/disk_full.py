@@ -2,7 +2,7 @@
 
 In each the save fails with its reason in INFO and in the log, the old image stays as it was, and writes stop or go on as
 stop-writes-on-bgsave-error says. Relies on root for mounts (tmpfs, and ext4 on a loop device); without root only the
-file size limit and the unwritable directory are tried, and the rest is named as left out.
+file size limit and the unwritable directory are tried, and the rest is named as skipped.
 """
 
 import contextlib
@@ -146,11 +146,13 @@ def disk_full_case(quire, directory, log, more_mebibytes):
         working_save(connection)
 
 
+@harness.for_root
 def full_tmpfs(options):
     with log_elsewhere() as log, mounted("-t", "tmpfs", "-o", "size=64m", "quire-test") as directory:
         disk_full_case(options.quire, directory, log, 80)
 
 
+@harness.for_root
 def full_ext4(options):
     with harness.scratch() as where, log_elsewhere() as log:
         backing = os.path.join(where, "disk")
@@ -188,6 +190,7 @@ def unwritable_directory_as_user(options):
             working_save(connection)
 
 
+@harness.for_root
 def failing_device(options):
     """ext4 on a loop device whose own backing runs out of room: the device answers writes with an I/O error."""
     with log_elsewhere() as log, mounted("-t", "tmpfs", "-o", "size=80m", "quire-test") as where:
@@ -221,9 +224,5 @@ def file_size_limit(options):
 
 if __name__ == "__main__":
     OPTIONS = harness.arguments(__doc__)
-    if os.geteuid() == 0:
-        TESTS = [full_tmpfs, full_ext4, unwritable_directory, failing_device, file_size_limit]
-    else:
-        TESTS = [unwritable_directory_as_user, file_size_limit]
-        print("left out without root: full_tmpfs, full_ext4, failing_device")
-    harness.run(TESTS, OPTIONS)
+    UNWRITABLE = unwritable_directory if os.geteuid() == 0 else unwritable_directory_as_user
+    harness.run([full_tmpfs, full_ext4, UNWRITABLE, failing_device, file_size_limit], OPTIONS)

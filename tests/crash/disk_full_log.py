@@ -104,11 +104,13 @@ def full_disk_case(quire, directory, log):
         eventually("writes go on after the restart", lambda: keys.write() is None)
 
 
+@harness.for_root
 def log_on_a_full_tmpfs(options):
     with log_elsewhere() as log, mounted("-t", "tmpfs", "-o", "size=48m", "quire-test") as directory:
         full_disk_case(options.quire, directory, log)
 
 
+@harness.for_root
 def log_on_a_full_ext4(options):
     with harness.scratch() as where, log_elsewhere() as log:
         backing = os.path.join(where, "disk")
@@ -118,8 +120,4 @@ def log_on_a_full_ext4(options):
 
 if __name__ == "__main__":
     OPTIONS = harness.arguments(__doc__)
-    TESTS = [log_on_a_full_tmpfs, log_on_a_full_ext4]
-    if os.geteuid() != 0:
-        print("left out without root: all of it")
-        TESTS = []
-    harness.run(TESTS, OPTIONS)
+    harness.run([log_on_a_full_tmpfs, log_on_a_full_ext4], OPTIONS)

@@ -7,7 +7,7 @@ to find nothing. In the end everything is brought to the directory, and the same
 
 redis-server: `appendfsync always`, rewrites and snapshots while clients count; every acknowledged count has to be there.
 
-Relies on /dev/fuse; what is missing is named, and its test left out. As root PostgreSQL runs as the user `postgres`.
+Relies on /dev/fuse; what is missing is named, and its test skipped. As root PostgreSQL runs as the user `postgres`.
 """
 
 import contextlib
@@ -35,10 +35,6 @@ PORT = "24531"
 # What a server that starts after a crash may not say.
 BAD_WORDS = re.compile(r"PANIC|invalid page|page verification failed|corrupt|could not|FATAL:  (?!the database system is)")
 IS_ROOT = os.geteuid() == 0
-
-
-class LeftOut(Exception):
-    """Something is missing here."""
 
 
 def call(*words, limit_s=120, **popen):
@@ -99,8 +95,7 @@ class Mount:
 @contextlib.contextmanager
 def place(options, user=None):
     """A directory that `user` gets at; on the disk under test if that is possible."""
-    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
-        raise LeftOut("/dev/fuse can't be used here")
+    harness.skip_unless(os.access("/dev/fuse", os.R_OK | os.W_OK), "/dev/fuse can't be used here")
     with contextlib.ExitStack() as stack:
         directory = stack.enter_context(harness.scratch())
         os.chmod(directory, 0o755)
@@ -117,7 +112,7 @@ class Postgres:
         found = [path for path in glob.glob("/usr/lib/postgresql/*/bin") if os.path.exists(f"{path}/initdb")]
         on_path = shutil.which("initdb")
         if not found and not on_path:
-            raise LeftOut("PostgreSQL is missing")
+            raise harness.Skipped("PostgreSQL is missing")
         self.programs = sorted(found)[-1] if found else os.path.dirname(os.path.realpath(on_path))
         self.user, self.process, self.data = user, None, None
         self.sockets = os.path.join(directory, "sockets")
@@ -284,7 +279,7 @@ def postgres_user():
     try:
         entry = pwd.getpwnam("postgres")
     except KeyError:
-        raise LeftOut("there is no user postgres") from None
+        raise harness.Skipped("there is no user postgres") from None
     return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
 
 
@@ -370,8 +365,7 @@ def check_redis(connection, known, when):
 
 
 def redis_on_a_mount(options):
-    if shutil.which("redis-server") is None:
-        raise LeftOut("redis-server is missing")
+    harness.skip_unless(shutil.which("redis-server"), "redis-server is missing")
     dice = random.Random(options.seed)
     known = {index: (0, 0) for index in range(5)}
     acknowledged = 0
@@ -409,17 +403,6 @@ def redis_on_a_mount(options):
     return f"{options.rounds} rounds, {acknowledged} writes acknowledged, seed {options.seed}"
 
 
-def or_left_out(test):
-    def run(options):
-        try:
-            return test(options)
-        except LeftOut as reason:
-            return f"left out: {reason}"
-
-    run.__name__ = test.__name__
-    return run
-
-
 def more_arguments(parser):
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=0.8, help="a round's shortest time of work")
@@ -428,5 +411,4 @@ def more_arguments(parser):
 
 
 if __name__ == "__main__":
-    tests = [or_left_out(test) for test in (postgresql_on_a_mount, redis_on_a_mount)]
-    harness.run(tests, harness.arguments(__doc__, more_arguments))
+    harness.run([postgresql_on_a_mount, redis_on_a_mount], harness.arguments(__doc__, more_arguments))

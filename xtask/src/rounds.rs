@@ -25,9 +25,12 @@ pub struct Outcome {
 impl Outcome {
     /// One line of a summary.
     pub fn line(&self) -> String {
-        let Self { name, tally: Tally { passed, failed, .. }, took } = self;
+        let Self { name, tally: Tally { passed, failed, skipped, .. }, took } = self;
         let verdict = if *failed == 0 { "ok    " } else { "FAILED" };
-        format!("{verdict} {name:<40} {passed:>5} passed {failed:>4} failed {:>7.1} s", took.as_secs_f64())
+        format!(
+            "{verdict} {name:<40} {passed:>5} passed {failed:>4} failed {skipped:>3} skipped {:>7.1} s",
+            took.as_secs_f64()
+        )
     }
 }
 
@@ -64,7 +67,7 @@ impl Round {
         println!("\n=== summary");
         self.outcomes.iter().for_each(|outcome| println!("{}", outcome.line()));
         let tally = self.tally();
-        println!("{} passed, {} failed, {:.1} min", tally.passed, tally.failed, self.took.as_secs_f64() / 60.0);
+        println!("{}, {:.1} min", tally.line(), self.took.as_secs_f64() / 60.0);
         for (step, test) in self.failures() {
             println!("failed: {step}: {test}");
         }
@@ -90,12 +93,14 @@ impl Rounds {
 
     /// A table of the runs, and a list of what failed, as markdown.
     pub fn table(&self) -> String {
-        let mut text = String::from("| run | load | passed | failed | minutes |\n|---|---|---|---|---|\n");
+        let mut text =
+            String::from("| run | load | passed | failed | skipped | minutes |\n|---|---|---|---|---|---|\n");
         for (round, number) in self.rounds.iter().zip(1..) {
             let (tally, minutes) = (round.tally(), round.took.as_secs_f64() / 60.0);
             let load = if round.is_loaded { "all processors taken" } else { "none" };
             // Writing to a string can't fail.
-            let _ = writeln!(text, "| {number} | {load} | {} | {} | {minutes:.1} |", tally.passed, tally.failed);
+            let Tally { passed, failed, skipped, .. } = tally;
+            let _ = writeln!(text, "| {number} | {load} | {passed} | {failed} | {skipped} | {minutes:.1} |");
         }
         for (round, number) in self.rounds.iter().zip(1..) {
             for (step, test) in round.failures() {
@@ -133,8 +138,8 @@ fn json_of(round: &Round) -> Value {
     let steps: Vec<Value> = round
         .outcomes
         .iter()
-        .map(|Outcome { name, tally: Tally { passed, failed, failures }, took }| {
-            json!({ "name": name, "passed": passed, "failed": failed, "failures": failures, "took_s": took.as_secs_f64() })
+        .map(|Outcome { name, tally: Tally { passed, failed, skipped, failures }, took }| {
+            json!({ "name": name, "passed": passed, "failed": failed, "skipped": skipped, "failures": failures, "took_s": took.as_secs_f64() })
         })
         .collect();
     let tally = round.tally();
@@ -142,6 +147,7 @@ fn json_of(round: &Round) -> Value {
         "loaded": round.is_loaded,
         "passed": tally.passed,
         "failed": tally.failed,
+        "skipped": tally.skipped,
         "took_s": round.took.as_secs_f64(),
         "steps": steps,
     })
@@ -166,8 +172,8 @@ mod tests {
         let mut rounds = Rounds::default();
         for (is_loaded, tally) in [
             (false, Tally { passed: 7, ..Tally::default() }),
-            (true, Tally { passed: 6, failed: 1, failures: vec!["a_test".into()] }),
-            (true, Tally { passed: 6, failed: 1, failures: vec![] }),
+            (true, Tally { passed: 6, failed: 1, failures: vec!["a_test".into()], ..Tally::default() }),
+            (true, Tally { passed: 6, failed: 1, skipped: 2, failures: vec![] }),
         ] {
             let outcomes = vec![outcome("layers", Tally::one()), outcome("cargo test", tally)];
             rounds.push(Round { is_loaded, outcomes, took: Duration::from_secs(180) });
@@ -178,8 +184,9 @@ mod tests {
     #[test]
     fn the_table_has_a_row_for_each_run_and_a_line_for_each_failure() {
         let table = rounds().table();
-        assert!(table.contains("| 1 | none | 8 | 0 | 3.0 |"), "{table}");
-        assert!(table.contains("| 2 | all processors taken | 7 | 1 | 3.0 |"), "{table}");
+        assert!(table.contains("| 1 | none | 8 | 0 | 0 | 3.0 |"), "{table}");
+        assert!(table.contains("| 2 | all processors taken | 7 | 1 | 0 | 3.0 |"), "{table}");
+        assert!(table.contains("| 3 | all processors taken | 7 | 1 | 2 | 3.0 |"), "{table}");
         assert!(table.contains("Run 2: cargo test: `a_test` failed."), "{table}");
         assert!(table.contains("Run 3: cargo test: `` failed."), "{table}");
     }

@@ -1,8 +1,9 @@
 //! Steps of a task: a command with a name and a time limit, whose output is shown and whose tests are counted.
 //!
-//! Relies on test programs closing with `test result: … N passed; N failed` (cargo) or `N passed, N failed`; any other
-//! command counts as one test. A command that runs past its limit is ended with all that it started.
+//! Relies on test programs closing with `test result: … N passed; N failed` (cargo) or `N passed, N failed[, N skipped]`; any
+//! other command counts as one test. Tests in Rust that cannot run pass, but print `skipped: TEST: WHY`. A command that runs past its limit is ended with all that it started.
 
+use std::collections::HashSet;
 use std::io::{BufRead, BufReader};
 use std::ops::AddAssign;
 use std::os::unix::process::CommandExt;
@@ -34,6 +35,8 @@ pub struct Tally {
     pub passed: u64,
     /// Tests that failed.
     pub failed: u64,
+    /// Tests that could not run here, or not all of them.
+    pub skipped: u64,
     /// Names of those that failed, as far as they were printed.
     pub failures: Vec<String>,
 }
@@ -49,15 +52,24 @@ impl Tally {
         Self { failed: 1, failures: vec![name.to_owned()], ..Self::default() }
     }
 
-    fn is_empty(&self) -> bool {
-        self.passed + self.failed == 0
+    /// The figures, as a test program closes with them.
+    pub fn line(&self) -> String {
+        format!("{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped)
     }
 
-    /// Takes in what a line of a test program says.
-    fn note(&mut self, line: &str) {
-        if let Some((passed, failed)) = counted(line) {
-            self.passed += passed;
+    fn is_empty(&self) -> bool {
+        self.passed + self.failed + self.skipped == 0
+    }
+
+    /// Takes in what a line of a test program says; `skips` are the tests that it has skipped so far.
+    fn note(&mut self, line: &str, skips: &mut HashSet<String>) {
+        if let Some(Counts { passed, failed, skipped }) = counted(line) {
+            let unsaid = (skips.drain().count() as u64).min(passed);
+            self.passed += passed - unsaid;
             self.failed += failed;
+            self.skipped += skipped + unsaid;
+        } else if let Some(name) = skipped_name(line) {
+            skips.insert(name.to_owned());
         } else if let Some(name) = failed_name(line)
             && self.failures.len() < MOST_NAMES
         {
@@ -70,6 +82,7 @@ impl AddAssign for Tally {
     fn add_assign(&mut self, other: Self) {
         self.passed += other.passed;
         self.failed += other.failed;
+        self.skipped += other.skipped;
         self.failures.extend(other.failures);
     }
 }
@@ -93,12 +106,12 @@ pub fn run(mut command: Command, limit: Duration) -> anyhow::Result<Tally> {
             }
         }
     });
-    let mut tally = Tally::default();
+    let (mut tally, mut skips) = (Tally::default(), HashSet::new());
     let limit = limit * PATIENCE.load(Ordering::Relaxed);
-    let succeeded = wait(&mut child, limit, &lines, &mut tally)?;
+    let succeeded = wait(&mut child, limit, &lines, |line| tally.note(line, &mut skips))?;
     // A process that still holds the pipe after the child's end must not hold this one: what has come until then counts.
     while let Ok(line) = lines.recv_timeout(Duration::from_millis(500)) {
-        tally.note(&line);
+        tally.note(&line, &mut skips);
     }
     if succeeded && tally.is_empty() {
         tally.passed = 1;
@@ -110,12 +123,17 @@ pub fn run(mut command: Command, limit: Duration) -> anyhow::Result<Tally> {
 }
 
 /// Waits for the child's end, takes in its lines, and says when there are none for long. Whether it succeeded.
-fn wait(child: &mut Child, limit: Duration, lines: &mpsc::Receiver<String>, tally: &mut Tally) -> anyhow::Result<bool> {
+fn wait(
+    child: &mut Child,
+    limit: Duration,
+    lines: &mpsc::Receiver<String>,
+    mut note: impl FnMut(&str),
+) -> anyhow::Result<bool> {
     let started = Instant::now();
     let mut told = started;
     loop {
         while let Ok(line) = lines.try_recv() {
-            tally.note(&line);
+            note(&line);
             told = Instant::now();
         }
         if let Some(status) = child.try_wait()? {
@@ -139,8 +157,16 @@ fn wait(child: &mut Child, limit: Duration, lines: &mpsc::Receiver<String>, tall
     }
 }
 
-/// Passed and failed tests, if this is a closing line of a test program.
-fn counted(line: &str) -> Option<(u64, u64)> {
+/// What a closing line of a test program says.
+#[derive(Debug, PartialEq, Eq)]
+struct Counts {
+    passed: u64,
+    failed: u64,
+    skipped: u64,
+}
+
+/// The figures, if this is a closing line of a test program.
+fn counted(line: &str) -> Option<Counts> {
     let line = line.trim();
     let figures = match line.strip_prefix("test result: ") {
         Some(rest) => rest.split_once(". ")?.1,
@@ -150,7 +176,18 @@ fn counted(line: &str) -> Option<(u64, u64)> {
     let mut words = figures.split([' ', ',', ';']).filter(|word| !word.is_empty());
     let passed = words.next()?.parse().ok()?;
     let (word, failed) = (words.next()?, words.next()?.parse().ok()?);
-    (word == "passed" && words.next()? == "failed").then_some((passed, failed))
+    if word != "passed" || words.next()? != "failed" {
+        return None;
+    }
+    let third = words.next().and_then(|figure| figure.parse().ok()).unwrap_or(0);
+    let skipped = if words.next() == Some("skipped") { third } else { 0 };
+    Some(Counts { passed, failed, skipped })
+}
+
+/// The test in Rust of which this line says that it cannot run. With one thread cargo begins the line with the test.
+fn skipped_name(line: &str) -> Option<&str> {
+    let said = line.strip_prefix("test ").and_then(|rest| Some(rest.split_once(" ... ")?.1)).unwrap_or(line);
+    Some(said.strip_prefix("skipped: ")?.split_once(": ")?.0)
 }
 
 /// The name of the test that this line says has failed: `test NAME ... FAILED` (cargo) or `FAIL NAME`.
@@ -215,8 +252,10 @@ mod tests {
     #[test]
     fn closing_lines_of_test_programs_are_counted() {
         let cargo = "test result: ok. 17 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out";
-        assert_eq!(counted(cargo), Some((17, 0)));
-        assert_eq!(counted("12 passed, 3 failed"), Some((12, 3)));
+        let counts = |passed, failed, skipped| Some(Counts { passed, failed, skipped });
+        assert_eq!(counted(cargo), counts(17, 0, 0));
+        assert_eq!(counted("12 passed, 3 failed"), counts(12, 3, 0));
+        assert_eq!(counted("12 passed, 3 failed, 2 skipped"), counts(12, 3, 2));
         assert_eq!(counted("12 passed"), None);
         assert_eq!(counted("all 12 passed, 3 failed"), None);
     }
@@ -237,7 +276,11 @@ mod tests {
         };
         assert_eq!(ends("exit 0"), Tally::one());
         let told = "echo 'test slow ... FAILED'; echo 2 passed, 1 failed; exit 1";
-        assert_eq!(ends(told), Tally { passed: 2, failed: 1, failures: vec!["slow".into()] });
+        assert_eq!(ends(told), Tally { passed: 2, failed: 1, skipped: 0, failures: vec!["slow".into()] });
+        let told = "echo 'skipped: a: no'; echo 'test b ... skipped: b: no'; echo 'skipped: a: no, again'; \
+                    echo 'test result: ok. 3 passed; 0 failed; 0 ignored'; echo 1 passed, 0 failed, 1 skipped";
+        assert_eq!(ends(told), Tally { passed: 2, skipped: 3, ..Tally::default() });
+        assert_eq!(ends("echo 0 passed, 0 failed, 1 skipped"), Tally { skipped: 1, ..Tally::default() });
         assert_eq!(ends("exit 1").failed, 1);
     }
 

@@ -1,7 +1,7 @@
 //! `test`: everything that has to pass, on a machine that has nothing but Rust; once, or many times in a row.
 //!
 //! Relies on the steps being independent: one that fails does not stop those that can still tell something. The last
-//! line is `N passed, N failed`.
+//! line is `N passed, N failed, N skipped`.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -82,7 +82,7 @@ pub fn run(choice: &Choice) -> anyhow::Result<()> {
         println!("\n{}", rounds.table());
     }
     let total = rounds.total();
-    println!("\n{} passed, {} failed", total.passed, total.failed);
+    println!("\n{}", total.line());
     if total.failed == 0 { Ok(()) } else { bail!("{} failed", total.failed) }
 }
 

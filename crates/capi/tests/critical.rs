@@ -9,7 +9,7 @@ use quire_fuse::{MountConfig, Mounted};
 #[test]
 fn a_mount_takes_hints_and_forgets_them() {
     if let Err(error) = quire_sys::mounts::try_fuse() {
-        return quire_sys::deny::skip(&format!("/dev/fuse can't be used here ({error})"));
+        return quire_sys::testing::skipped(format!("/dev/fuse can't be used here ({error})"));
     }
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);

@@ -368,9 +368,8 @@ fn a_sparse_image_of_the_largest_size_is_opened_at_no_cost() {
     let footer = Footer::new(&header, &table, 0);
     use std::os::unix::fs::FileExt;
     file.write_all_at(header.as_bytes(), 0).unwrap();
-    // Some file systems can't have a file of 64 GiB.
-    if file.write_all_at(footer.as_bytes(), layout.footer_offset()).is_err() {
-        return;
+    if let Err(error) = file.write_all_at(footer.as_bytes(), layout.footer_offset()) {
+        return quire_sys::testing::skipped(format!("a file of 64 GiB cannot be had here: {error}"));
     }
     let disk = Disk::new(folder.path());
     let image = Image::open(&disk, NAME).unwrap();

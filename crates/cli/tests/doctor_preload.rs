@@ -28,6 +28,7 @@ fn refused(program: &str) -> String {
 fn dynamic_programs_get_a_command_line() {
     for program in ["/bin/ls", "bash", "redis-server"] {
         if program == "redis-server" && !on_path(program) {
+            quire_sys::testing::skipped("no redis-server");
             continue;
         }
         let output = doctor(program, &[]);
@@ -84,6 +85,8 @@ fn static_program(dir: &Path) -> PathBuf {
 fn privileges_other_files_and_missing_ones_are_named() {
     if Path::new("/usr/bin/passwd").is_file() {
         assert!(refused("/usr/bin/passwd").contains("LD_PRELOAD"));
+    } else {
+        quire_sys::testing::skipped("no passwd, a program with the privileges of its owner");
     }
     assert!(refused("/etc/passwd").contains("not a program"));
     let output = doctor("no-such-program", &[]);

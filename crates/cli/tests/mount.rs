@@ -13,7 +13,7 @@ use common::{complaint, quire, run};
 fn possible() -> bool {
     let works = quire_sys::mounts::try_fuse();
     if let Err(error) = &works {
-        println!("skipped: /dev/fuse can't be used here ({error})");
+        quire_sys::testing::skipped(format!("/dev/fuse can't be used here ({error})"));
     }
     works.is_ok()
 }
@@ -290,7 +290,7 @@ fn a_log_may_be_a_block_device() {
     File::create(place.at("disk")).unwrap().set_len(16 << 20).unwrap();
     let made = Command::new("losetup").args(["--find", "--show"]).arg(place.at("disk")).output();
     let Some(made) = made.ok().filter(|made| made.status.success()) else {
-        return println!("skipped: no loop device can be made here");
+        return quire_sys::testing::skipped("no loop device can be made here");
     };
     let device = String::from_utf8(made.stdout).unwrap().trim().to_owned();
     for round in 0..2 {

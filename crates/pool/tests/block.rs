@@ -29,8 +29,7 @@ fn a_block_device_of_any_size_is_written_to_its_end_and_no_further() {
     file.as_file().set_len(LEN as u64).unwrap();
     let answer = Command::new("losetup").args(["--find", "--show"]).arg(file.path()).output();
     let Some(answer) = answer.ok().filter(|answer| answer.status.success()) else {
-        eprintln!("no loop device can be made here, the test of block devices is passed over");
-        return;
+        return quire_sys::testing::skipped("no loop device can be made here");
     };
     let looped = Loop(String::from_utf8(answer.stdout).unwrap().trim().to_owned());
     let pool = Pool::new(PoolConfig { budget_bytes: 4 * PAGE, page_bytes: PAGE, ..PoolConfig::default() }).unwrap();

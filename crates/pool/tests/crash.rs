@@ -118,7 +118,7 @@ fn run_transparent(memory: &Memory) -> Option<Known> {
     let pool = Pool::new(small_config(2 * PAGES as usize)).unwrap();
     let map = match TransparentMap::new(&pool, memory.open("file").unwrap(), MapOptions::default()) {
         Err(refusal @ PoolError::Unsupported { .. }) => {
-            quire_sys::deny::skip(&refusal);
+            quire_sys::testing::skipped(refusal);
             return None;
         }
         map => map.unwrap(),

@@ -22,7 +22,7 @@ fn served(pool: &Arc<Pool>, device: Arc<dyn Device>, threads: usize) -> Option<T
     match TransparentMap::served(pool, device, options, Serving { threads, lost }) {
         Ok(map) => Some(map),
         Err(refusal @ PoolError::Unsupported { .. }) => {
-            quire_sys::deny::skip(&refusal);
+            quire_sys::testing::skipped(refusal);
             None
         }
         Err(error) => panic!("{error}"),

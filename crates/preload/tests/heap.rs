@@ -25,7 +25,7 @@ fn library() -> PathBuf {
 fn can_serve() -> bool {
     let feature = probe::faults_of_calls();
     if feature.state != State::Works {
-        println!("not run: {} {}: {}", feature.name, feature.detail, feature.advice);
+        quire_sys::testing::skipped(format!("{} {}: {}", feature.name, feature.detail, feature.advice));
     }
     feature.state == State::Works
 }
@@ -37,11 +37,13 @@ fn guest() -> Option<&'static Path> {
         let program = std::env::current_exe().unwrap().with_file_name("heap-guest");
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/preload/heap.c");
         let built = Command::new("cc").args(["-O1", "-w", "-pthread", "-o"]).arg(&program).arg(source).status();
-        built.is_ok_and(|status| status.success()).then_some(program)
+        let built = built.ok()?;
+        assert!(built.success(), "{source} is not compiled");
+        Some(program)
     };
     let found = GUEST.get_or_init(compile).as_deref();
     if found.is_none() {
-        println!("not run: no C compiler");
+        quire_sys::testing::skipped("no C compiler");
     }
     found
 }
@@ -179,9 +181,11 @@ fn python_computes_in_a_heap_larger_than_its_pool() {
         command.args(["-S", "-c", SCRIPT]).env("PYTHONMALLOC", "malloc").env("PYTHONHASHSEED", "0");
         command
     };
-    if !can_serve() || python().stdout(Stdio::null()).status().is_err() {
-        println!("not run: no python3");
+    if !can_serve() {
         return;
+    }
+    if python().stdout(Stdio::null()).status().is_err() {
+        return quire_sys::testing::skipped("no python3");
     }
     let (plain, with) = (python().output().unwrap(), with_heap(&mut python(), 256, 2 * POOL_MIB));
     let told = text(&with.stderr);
@@ -195,7 +199,7 @@ fn compiled(name: &str, flags: &[&str], source: &str) -> Option<PathBuf> {
     let mut cc = Command::new("cc");
     cc.args(["-O1", "-w", "-x", "c", "-", "-o"]).arg(&program).args(flags).stdin(Stdio::piped());
     let Ok(mut cc) = cc.spawn() else {
-        println!("not run: no C compiler");
+        quire_sys::testing::skipped("no C compiler");
         return None;
     };
     cc.stdin.take().unwrap().write_all(source.as_bytes()).unwrap();

@@ -60,10 +60,10 @@ fn a_program_that_forks_and_writes_keeps_both_sides_of_its_memory() {
     let dir = std::env::current_exe().unwrap().with_file_name("preloaded-guest");
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/preload/guest.c");
     let built = Command::new("cc").args(["-O1", "-w", "-pthread", "-o"]).arg(&dir).arg(source).status();
-    if !built.is_ok_and(|status| status.success()) {
-        println!("not run: no C compiler");
-        return;
-    }
+    let Ok(built) = built else {
+        return quire_sys::testing::skipped("no C compiler");
+    };
+    assert!(built.success(), "{source} is not compiled");
     let words = [dir.to_str().unwrap(), "snapshots"];
     let (plain, with) = (run(&words, None), run(&words, Some(library())));
     let told = lines(&with, true);

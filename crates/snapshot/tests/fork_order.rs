@@ -9,7 +9,7 @@ use std::time::Duration;
 use quire_snapshot::{Mechanism, Options, Span, attach};
 use quire_sys::atfork;
 use quire_sys::child::{Ending, fork_by_library};
-use quire_sys::deny::skip;
+use quire_sys::testing::skipped;
 
 /// The program's lock, which its cuts and its forks take.
 static LOCKED: AtomicBool = AtomicBool::new(false);
@@ -35,7 +35,7 @@ fn a_cut_under_a_lock_that_a_fork_waits_for_ends() {
         let origin = match attach(mechanism, span, &Options::default()) {
             Ok(origin) => origin,
             Err(refusal) => {
-                skip(&refusal);
+                skipped(refusal);
                 continue;
             }
         };

@@ -52,7 +52,7 @@ fn a_heap_can_be_snapshot_with_all_that_the_mechanism_keeps_there() {
         let options = Options { background, ..Options::default() };
         let origin = match attach(Mechanism::Scoot, span, &options) {
             Ok(origin) => origin,
-            Err(refusal) => return quire_sys::deny::skip(&refusal),
+            Err(error) => return quire_sys::testing::skipped(error),
         };
         println!("in the background: {background}, {:?}", folds_in_background());
         // Beyond what is handed out: nobody else's.

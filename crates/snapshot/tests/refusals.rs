@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use common::memory::{Kind, Memory, read, write};
 use quire_snapshot::{Mechanism, Options, PAGE_SIZE, Precopy, attach};
-use quire_sys::deny::{Denied, calls, deny, skip};
+use quire_sys::deny::{Denied, calls, deny};
 
 /// What a failing call fails with: no memory.
 const ENOMEM: i32 = 12;
@@ -143,7 +143,7 @@ fn refusals_of(mechanism: Mechanism) {
             match status.map(|status| (status.success(), status.code())) {
                 Some((true, _)) => ran += 1,
                 Some((false, Some(NO_FILTERS))) => {
-                    return skip(&"seccomp filters can't be had");
+                    return quire_sys::testing::skipped("seccomp filters can't be had");
                 }
                 other => failed.push((what, other)),
             }

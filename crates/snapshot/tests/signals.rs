@@ -13,7 +13,7 @@ fn origin(len: usize, options: &Options) -> Option<Box<dyn Origin>> {
     match attach(Mechanism::Uffd, Span::allocate(len).unwrap(), options) {
         Ok(origin) => Some(origin),
         Err(refusal @ Refused::Unsupported { .. }) => {
-            quire_sys::deny::skip(&refusal);
+            quire_sys::testing::skipped(refusal);
             None
         }
         Err(error) => panic!("{error}"),

@@ -346,7 +346,7 @@ pub(crate) mod tests {
         store.set_len(1 << 20).unwrap();
         let path = format!("/proc/{}/fd/{}", std::process::id(), store.as_raw_fd());
         let Some(disk) = run(&["--find", "--show", &path]) else {
-            return println!("skipped: block devices take root");
+            return crate::testing::skipped("block devices take root");
         };
         let told = OpenOptions::new().read(true).write(true).open(&disk).map(|file| {
             let hearer = crate::at::open(&file, crate::at::Access::Read).unwrap();

@@ -38,6 +38,8 @@ pub mod shared_map;
 pub mod signal;
 pub mod symbol;
 pub mod task;
+#[doc(hidden)]
+pub mod testing;
 pub mod thread;
 pub mod transfer;
 pub mod uring;

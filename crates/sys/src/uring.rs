@@ -308,7 +308,7 @@ mod tests {
     fn ring() -> Option<Ring> {
         let ring = Ring::new();
         if let Err(error) = &ring {
-            eprintln!("io_uring can't be used here, its tests are passed over: {error}");
+            crate::testing::skipped(format!("io_uring can't be used here: {error}"));
         }
         ring.ok()
     }

@@ -450,7 +450,7 @@ mod tests {
         match Userfault::open(wanted) {
             Ok(fault) => Some((memory, fault)),
             Err(refusal) => {
-                crate::deny::skip(&refusal);
+                crate::testing::skipped(format!("userfaultfd can't be had: {refusal}"));
                 None
             }
         }

@@ -11,7 +11,7 @@ fn origin(len: usize, options: Options) -> Option<Uffd> {
     match Uffd::new(Span::allocate(len).unwrap(), &options, None) {
         Ok(origin) => Some(origin),
         Err(refusal @ Refused::Unsupported { .. }) => {
-            deny::skip(&refusal);
+            quire_sys::testing::skipped(refusal);
             None
         }
         Err(error) => panic!("{error}"),
@@ -182,8 +182,7 @@ fn regions_with_holes_are_made_huge() {
     // SAFETY: a range of this test's own.
     unsafe { alone.base().write_volatile(1) };
     if advise(alone.base(), alone.len(), Hint::Collapse).is_err() {
-        eprintln!("skipped: no huge page is to be had here");
-        return;
+        return quire_sys::testing::skipped_even_in_ci("no huge page is to be had here");
     }
     let all_but_one = |value: u8| {
         let offsets = (0..REGIONS * PAGES_PER_REGION).filter(|page| page % PAGES_PER_REGION != 7);
@@ -235,7 +234,7 @@ fn nobody_waits_for_a_copier_that_has_panicked() {
     let options = Options { background: true, precopy: Precopy::All, precopy_bytes_per_second: 1 << 40, ..QUIET };
     let origin = match Uffd::new(Span::allocate(4 << 20).unwrap(), &options, Some(Arc::new(Faulty))) {
         Ok(origin) => origin,
-        Err(refusal) => return deny::skip(&refusal),
+        Err(error) => return quire_sys::testing::skipped(error),
     };
     let write_all = |value: u8| (0..1024).for_each(|page| write(&origin, page * PAGE_SIZE, value));
     for round in 1..4 {
@@ -293,7 +292,7 @@ fn a_writer_whose_page_is_never_opened_ends_the_program_with_a_message() {
         // SAFETY: the C library's fork lets the child allocate; the mechanism is made in the child.
         let ending = unsafe { fork_by_library(&mut run) }.unwrap().wait();
         match ending {
-            Ending::Exited(NO_FILTERS) => deny::skip(&"no seccomp filters, or no userfaultfd"),
+            Ending::Exited(NO_FILTERS) => quire_sys::testing::skipped("no seccomp filters, or no userfaultfd"),
             // SIGABRT by the thread that serves, or the default of SIGBUS.
             ending => assert_eq!(ending, Ending::Killed(if serve_faults { 6 } else { 7 })),
         }

@@ -14,8 +14,8 @@ pub fn attach_or_skip(mechanism: Mechanism, span: Span, options: &Options) -> Op
             assert_eq!(origin.mechanism(), mechanism);
             Some(origin)
         }
-        Err(refusal @ Refused::Unsupported { .. }) => {
-            quire_sys::deny::skip(&refusal);
+        Err(Refused::Unsupported { reason, .. }) => {
+            quire_sys::testing::skipped(format!("{mechanism}: {reason}"));
             None
         }
         Err(error) => panic!("{mechanism}: {error}"),

@@ -1,0 +1,29 @@
+//! What a test says that cannot run on this machine.
+//!
+//! Relies on the environment variable `CI`: where it is `true` the machine is meant to have all that tests ask for. Not part of
+//! the product; it is here because the tests of all crates reach it.
+
+use std::fmt::Display;
+use std::io::Write;
+
+/// Says that the calling test does not run, and why. Where `CI` is `true`, the test fails instead.
+///
+/// # Panics
+///
+/// If `CI` is `true`.
+pub fn skipped(why: impl Display) {
+    say(&why);
+    assert!(std::env::var("CI").as_deref() != Ok("true"), "skipped, but nothing may be skipped where CI=true: {why}");
+}
+
+/// As [`skipped`], for what the machines of the CI lack too: huge pages at the moment, an address beside the loopback.
+pub fn skipped_even_in_ci(why: impl Display) {
+    say(&why);
+}
+
+/// Past the test harness, which keeps what a test prints and shows it only if the test fails.
+fn say(why: &dyn Display) {
+    let thread = std::thread::current();
+    let line = format!("skipped: {}: {why}\n", thread.name().unwrap_or("a test"));
+    let _ = std::io::stdout().lock().write_all(line.as_bytes());
+}
