@@ -28,6 +28,7 @@ enum { PAGE = 4096 };
 static unsigned char *memory;
 static size_t pages = 20000;
 static char *self_path;
+static volatile sig_atomic_t signals;
 
 static void rest(int ms) {
     struct timespec t = {ms / 1000, ms % 1000 * 1000000L};
@@ -213,6 +214,71 @@ static void becomes(void) {
     snprintf(number, sizeof number, "%d", (int)pid);
     fflush(stdout);
     execl(self_path, self_path, "became", number, (char *)0);
+}
+
+static void count_signal(int signal) {
+    (void)signal;
+    signals++;
+}
+
+/* A program that becomes itself again gets no signal and no zombie for what it has been. */
+static void again(int turn, pid_t known) {
+    signal(SIGCHLD, count_signal);
+    if (turn) {
+        for (int look = 0; look < 20; look++) rest(10);
+        printf("signals: %d, children: %d\n", signals, children_but(known));
+    }
+    if (turn == 3) {
+        end(known);
+        return;
+    }
+    if (known) end(known);
+    fill();
+    pid_t pid = lasting();
+    rest(100);
+    char number[16], next[16];
+    snprintf(number, sizeof number, "%d", (int)pid);
+    snprintf(next, sizeof next, "%d", turn + 1);
+    fflush(stdout);
+    execl(self_path, self_path, "again", next, number, (char *)0);
+}
+
+/* Whether a child but for one acts as another user than this process. */
+static int is_another_user(pid_t known) {
+    char path[64], text[2048];
+    snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)syscall(SYS_gettid));
+    FILE *file = fopen(path, "r");
+    int pid, found = 0;
+    while (file && fscanf(file, "%d", &pid) == 1) {
+        snprintf(path, sizeof path, "/proc/%d/status", pid);
+        int status = pid == known ? -1 : open(path, O_RDONLY);
+        ssize_t count = status < 0 ? 0 : read(status, text, sizeof text - 1);
+        if (status >= 0) close(status);
+        if (count <= 0) continue;
+        text[count] = 0;
+        char *user = strstr(text, "\nUid:\t"), *state = strstr(text, "\nState:\t");
+        found += user && state && state[8] != 'Z' && atoi(user + 6) != (int)getuid();
+    }
+    if (file) fclose(file);
+    return found;
+}
+
+/* A program that gives up its privileges right after a fork keeps nothing that has them. */
+static void gives_up(void) {
+    fill();
+    pid_t pid = fork();
+    if (pid == 0) {
+        rest(4000);
+        _exit(0);
+    }
+    int changed = setresuid(65534, 65534, 65534), left = 1;
+    /* Other than the child, which was root when it was born. */
+    for (int look = 0; look < 350 && left; look++) {
+        left = is_another_user(pid);
+        rest(10);
+    }
+    printf("changed: %d, others: %d\n", changed, left);
+    wait_for(pid);
 }
 
 static int runs(pid_t pid) {
@@ -406,6 +472,8 @@ int main(int count, char **words) {
     if (!strcmp(what, "filters")) filters();
     if (!strcmp(what, "becomes")) becomes();
     if (!strcmp(what, "became")) became(atoi(words[2]));
+    if (!strcmp(what, "again")) again(count > 2 ? atoi(words[2]) : 0, count > 3 ? atoi(words[3]) : 0);
+    if (!strcmp(what, "gives_up")) gives_up();
     if (!strcmp(what, "prefork")) prefork();
     if (!strcmp(what, "forkers")) forkers_end();
     if (!strcmp(what, "daemon")) becomes_a_daemon();

@@ -61,6 +61,19 @@ def a_program_that_becomes_another_frees_its_memory(_):
     same("becomes")
 
 
+def a_program_that_becomes_another_gets_no_signal_and_no_zombie_of_ours(_):
+    told = same("again")
+    assert sum(" active in " in line for line in told) == 3, told
+
+
+def what_a_program_gives_up_its_worker_does_not_keep(_):
+    if os.geteuid() != 0:
+        assert not os.environ.get("CI"), "CI has to run as root"
+        return "skipped: only root can become another user"
+    told = same("gives_up")
+    assert any(" active in " in line for line in told), told
+
+
 def workers_of_a_prefork_server_go_on_sharing_memory(_):
     told = same("prefork", QUIRE_PRELOAD_THRESHOLD="90")
     assert sum("epoch" in line for line in told) > 0, told
@@ -139,6 +152,8 @@ if __name__ == "__main__":
             wait_finds_only_the_program_s_children_and_no_zombie_stays,
             a_sandbox_that_ends_the_process_for_our_calls_ends_only_our_process,
             a_program_that_becomes_another_frees_its_memory,
+            a_program_that_becomes_another_gets_no_signal_and_no_zombie_of_ours,
+            what_a_program_gives_up_its_worker_does_not_keep,
             workers_of_a_prefork_server_go_on_sharing_memory,
             threads_that_fork_may_end_before_their_children,
             daemons_that_close_everything_and_change_user_and_root,

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use common::{DATASET, append, base, durable, options, read, start};
-use quire_device::{Directory, Memory};
+use quire_device::{Directory, Memory, PowerCut};
 use quire_durable::log::{Log, LogError, LogOptions, Recovered, Recovery, Survey, Sync, remove_covered, set_aside};
 
 const LEN: usize = 300;
@@ -250,5 +250,56 @@ fn the_spares_of_version_1_are_believed_only_if_nothing_is_lost_by_it() {
         let memory = with(name, name, &spare);
         let error = read(&memory, base(position), |_| LEN).unwrap_err();
         assert!(matches!(error, LogError::NoHeader { .. }), "{name}: {error}");
+    }
+}
+
+/// Reads a log of version 1, goes on with one record and has an image cover all of it; as far as the device goes along. Returns
+/// the last record that is durable, and the last one that the image may hold.
+fn convert(memory: &Memory, position: u64) -> Result<(u64, u64), LogError> {
+    read(memory, base(position), |_| LEN)?;
+    let mut log = start(&shared(memory), Sync::Always, FIXTURE.1)?;
+    let last = append(&mut log, LEN).unwrap();
+    log.commit();
+    let acknowledged = if durable(&log, last) { last } else { FIXTURE.1 };
+    let mut covered = position;
+    if acknowledged == last {
+        log.cover(FIXTURE.1);
+        covered = FIXTURE.1;
+    }
+    // If the power has gone meanwhile, what is durable stays so.
+    let _ = log.finish();
+    Ok((acknowledged, covered))
+}
+
+#[test]
+fn a_power_cut_while_a_log_of_version_1_is_taken_over_costs_nothing() {
+    let position = FIXTURE.2 + 11;
+    let prepared = || {
+        let memory = fixture();
+        // A spare, and a file that was being made.
+        let mut spare = memory.bytes("quire-log-00000003").unwrap();
+        spare[..4096].fill(0);
+        memory.put("quire-log-00000003", &spare);
+        memory.put("quire-log-00000006", &[0; 100]);
+        memory
+    };
+    let rehearsal = prepared();
+    convert(&rehearsal, position).unwrap();
+    assert!(rehearsal.steps() > 10, "{}", rehearsal.steps());
+    for step in 0..=rehearsal.steps() {
+        let memory = prepared();
+        memory.power_off_at(step);
+        let (acknowledged, covered) = convert(&memory, position).unwrap_or((FIXTURE.1, position));
+        for cut in [PowerCut::LoseAll, PowerCut::KeepAll, PowerCut::KeepSome(step), PowerCut::KeepSome(step + 1000)] {
+            let found = memory.after_power_cut(cut);
+            let (sequences, recovered) = read(&found, base(covered), |_| LEN)
+                .unwrap_or_else(|error| panic!("power off at step {step}, {cut:?}: {error}"));
+            let last = recovered.next_sequence - 1;
+            assert_eq!(sequences, (covered + 1..=last).collect::<Vec<_>>(), "step {step}, {cut:?}");
+            assert!(last >= acknowledged, "step {step}, {cut:?}: {last} of {acknowledged}");
+            let mut log = start(&shared(&found), Sync::Always, last).unwrap();
+            append(&mut log, LEN).unwrap();
+            log.finish().unwrap();
+        }
     }
 }

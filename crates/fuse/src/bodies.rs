@@ -118,6 +118,18 @@ impl Bodies {
         self.map().get(&ino).cloned()
     }
 
+    /// Those of which `wanted` says so, each used once more.
+    pub fn use_where(&self, wanted: impl Fn(&State) -> bool) -> Vec<Arc<Body>> {
+        let map = self.map();
+        let take = |body: &&Arc<Body>| {
+            let mut state = body.state();
+            let is_wanted = wanted(&state);
+            state.users += usize::from(is_wanted);
+            is_wanted
+        };
+        map.values().filter(take).cloned().collect()
+    }
+
     /// All of them, without using them.
     pub fn all(&self) -> Vec<Arc<Body>> {
         self.map().values().cloned().collect()

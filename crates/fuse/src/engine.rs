@@ -196,7 +196,8 @@ impl Engine {
         inside.is_some_and(|path| self.rules.is_log(&path.to_string_lossy()))
     }
 
-    fn release(&self, body: &Arc<Body>) {
+    /// One user of the body less; the last lets go of it unless something of it is pending.
+    pub fn release(&self, body: &Arc<Body>) {
         let mut map = self.bodies.map();
         let mut state = body.state();
         state.users -= 1;
@@ -240,7 +241,8 @@ impl Engine {
             }
             return;
         };
-        if at::facts(&*body.file).is_ok_and(|facts| facts.links > 0) {
+        // Where it can't be told, bytes that may be wanted are kept.
+        if at::facts(&*body.file).map_or(links > 1, |facts| facts.links > 0) {
             body.times.change();
             return;
         }
@@ -315,17 +317,6 @@ impl Engine {
             }
         }
         self.bury();
-    }
-
-    /// Forgets a file that nobody uses, that is no volume, and whose bytes are flushed.
-    pub fn let_go(&self, body: &Arc<Body>) {
-        let mut map = self.bodies.map();
-        let state = body.state();
-        let is_needed = state.users > 0 || state.attached.is_some() || state.straight_since.is_some();
-        if !is_needed && map.get(&body.ino).is_some_and(|known| Arc::ptr_eq(known, body)) {
-            map.remove(&body.ino);
-            self.unsynced.note(body.ino, body.debt.owed());
-        }
     }
 
     /// A file recovered from the log's names, with its volume's number.
@@ -555,11 +546,9 @@ impl Engine {
         }
     }
 
-    /// A program has changed what running the file gives.
-    pub fn set_privileges(&self, ino: u64, change: impl FnOnce(&Privileges)) {
-        if let Some(body) = self.bodies.get(ino) {
-            change(&body.privileges);
-        }
+    /// What running the file gives, for whoever changes that; of one that is not in use, nothing need be kept.
+    pub fn privileges(&self, ino: u64) -> Arc<Privileges> {
+        self.bodies.get(ino).map_or_else(Arc::default, |body| Arc::clone(&body.privileges))
     }
 
     /// A program has set the file's time of writing (or has had the file told the present).

@@ -20,6 +20,12 @@ pub enum MountError {
         /// Why.
         cause: io::Error,
     },
+    /// The owner of the directory may have put a link there to some other file, which is not to be written.
+    #[error("{path} is a symbolic link, which a mount does not follow: remove it")]
+    Link {
+        /// Which.
+        path: PathBuf,
+    },
     /// Somebody else uses it.
     #[error("{path} is in use by another mount: unmount that first (`quire unmount`)")]
     Busy {

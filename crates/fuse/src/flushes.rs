@@ -14,7 +14,7 @@ use quire_durable::cache::WriteContext;
 use quire_sys::at;
 use quire_sys::file::{sync_file_system, write_out};
 
-use crate::bodies::Body;
+use crate::bodies::{Body, State};
 use crate::engine::Engine;
 use crate::error::{Answer, told};
 use crate::unsynced::Owed;
@@ -99,8 +99,9 @@ impl Engine {
         if self.straight.count() == 0 {
             return;
         }
-        let is_old = |body: &Body| body.state().straight_since.is_some_and(|since| since.elapsed() >= age);
-        let old: Vec<_> = self.bodies.all().into_iter().filter(|body| is_old(body)).collect();
+        let is_old = |state: &State| state.straight_since.is_some_and(|since| since.elapsed() >= age);
+        // In use meanwhile: who opens a file that is being flushed must find what that flush has taken upon itself, and its failure.
+        let old = self.bodies.use_where(is_old);
         if old.len() <= FEW {
             for body in &old {
                 // The debt keeps a failure until a program was told.
@@ -111,7 +112,7 @@ impl Engine {
             old.iter().for_each(|body| self.straight.end(&mut body.state()));
             self.settle_together(&old);
         }
-        old.iter().for_each(|body| self.let_go(body));
+        old.iter().for_each(|body| self.release(body));
     }
 
     /// Flushes the whole file system for these. What the system says of that is about all files at once, and it may have told

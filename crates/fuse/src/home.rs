@@ -23,6 +23,8 @@ use crate::error::MountError;
 pub const FOLDER: &str = ".quire";
 const LOST: &str = "lost";
 const FAILURES: &str = "failures";
+/// All that may be in the folder.
+const OWN: [&str; 5] = ["lock", "witness", "volumes", FAILURES, LOST];
 
 /// The folder, open and locked.
 pub struct Home {
@@ -47,6 +49,7 @@ impl Home {
             return Err(failed(io::ErrorKind::NotADirectory.into()));
         }
         let folder = whole.join(FOLDER);
+        refuse_links(&folder)?;
         if !folder.is_dir() {
             fs::create_dir(&folder).map_err(failed)?;
         }
@@ -111,7 +114,13 @@ impl Home {
         }
         let next = path.with_extension("next");
         let text: String = inodes.iter().map(|ino| format!("{ino}\n")).collect();
-        let mut file = File::create(&next)?;
+        if let Err(error) = fs::remove_file(&next)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            return Err(error);
+        }
+        // Anew, so that no link is followed.
+        let mut file = File::create_new(&next)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         fs::rename(&next, &path)?;
@@ -141,6 +150,16 @@ impl Home {
 pub fn needs_log(backing: &Path) -> Result<bool, MountError> {
     let folder = Disk::new(backing.join(FOLDER)).with(Caching::Buffered, Engine::Threads);
     Ok(quire_durable::cache::needs_log(&*folder.open("witness")?)?)
+}
+
+/// The directory may belong to another user than the daemon, which must not write or change for that user what only itself may.
+fn refuse_links(folder: &Path) -> Result<(), MountError> {
+    let own = OWN.map(|name| folder.join(name));
+    let is_link = |path: &&Path| path.symlink_metadata().is_ok_and(|facts| facts.file_type().is_symlink());
+    match std::iter::once(folder).chain(own.iter().map(PathBuf::as_path)).find(is_link) {
+        Some(path) => Err(MountError::Link { path: path.to_owned() }),
+        None => Ok(()),
+    }
 }
 
 /// Locks a file; `None` as error means that somebody else has it.
@@ -223,6 +242,36 @@ mod tests {
         assert!(matches!(home.failures(), Err(MountError::Backing { .. })));
         home.keep_failures(&[]).unwrap();
         assert!(home.failures().unwrap().is_empty());
+    }
+
+    #[test]
+    fn no_link_in_the_place_of_what_the_mount_keeps_is_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (backing, other) = (dir.path().join("backing"), dir.path().join("other"));
+        let folder = backing.join(FOLDER);
+        for path in [&backing, &other] {
+            fs::create_dir(path).unwrap();
+            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        let is_refused = || matches!(Home::open(&backing), Err(MountError::Link { .. }));
+        std::os::unix::fs::symlink(&other, &folder).unwrap();
+        assert!(is_refused());
+        assert_eq!(fs::metadata(&other).unwrap().permissions().mode() & 0o777, 0o755);
+        fs::remove_file(&folder).unwrap();
+        let home = Home::open(&backing).unwrap();
+        let target = other.join("target");
+        std::os::unix::fs::symlink(&target, folder.join("failures.next")).unwrap();
+        home.keep_failures(&[7]).unwrap();
+        assert!(home.failures().unwrap() == [7] && !target.exists());
+        drop(home);
+        for name in OWN {
+            let path = folder.join(name);
+            let _ = fs::remove_file(&path);
+            std::os::unix::fs::symlink(&target, &path).unwrap();
+            assert!(is_refused(), "{name}");
+            fs::remove_file(&path).unwrap();
+        }
+        assert_eq!(fs::read_dir(&other).unwrap().count(), 0);
     }
 
     #[test]

@@ -127,17 +127,16 @@ impl Names {
     /// What the system says.
     pub fn attr(&self, number: u64) -> Answer<FileAttr> {
         let node = self.node(number)?;
-        self.seen(number, &node.place, at::facts(&node.place)?)
+        self.seen(number, &node.place, node.ino, node.kind)
     }
 
-    /// Attributes of a node, of which these are facts that may be old.
-    fn seen(&self, number: u64, place: impl AsFd, facts: Facts) -> Answer<FileAttr> {
-        let view = self.engine.view(facts.ino).filter(|_| facts.kind == Kind::File);
-        if view.is_some() {
-            return Ok(attr_of(number, &at::facts(place)?, view));
-        }
-        let changed = self.engine.stamps.shown(facts.ino, facts.changed);
-        Ok(attr_of(number, &Facts { changed, ..facts }, None))
+    /// Attributes of a node.
+    fn seen(&self, number: u64, place: impl AsFd, ino: u64, kind: Kind) -> Answer<FileAttr> {
+        let view = if kind == Kind::File { self.engine.view(ino) } else { None };
+        // After that: what the cache does not know better is in the directory by now.
+        let facts = at::facts(place)?;
+        let changed = if view.is_some() { facts.changed } else { self.engine.stamps.shown(ino, facts.changed) };
+        Ok(attr_of(number, &Facts { changed, ..facts }, view))
     }
 
     /// What `name` stands for in `parent`; counts as a lookup by the kernel.
@@ -164,7 +163,7 @@ impl Names {
     /// Counts as a lookup by the kernel.
     fn known(&self, place: OwnedFd, facts: Facts, parent: u64, name: &OsStr) -> Answer<FileAttr> {
         let number = self.nodes.number_of(facts.ino);
-        let attr = self.seen(number, &place, facts)?;
+        let attr = self.seen(number, &place, facts.ino, facts.kind)?;
         let number = self.nodes.looked_up(place, &facts, parent, name);
         Ok(FileAttr { ino: INodeNo(number), ..attr })
     }
@@ -287,7 +286,8 @@ impl Names {
         let dir = self.parent(parent, name)?;
         let before = at::facts_at(&dir.place, name)?;
         self.with_room(|| Ok(self.nodes.pin(before.ino, is_directory || before.links <= 1)?))?;
-        at::remove(&dir.place, name, is_directory)?;
+        // It keeps its name, so it need not stay open.
+        at::remove(&dir.place, name, is_directory).inspect_err(|_| self.nodes.renamed(before.ino, parent, name))?;
         if before.kind == Kind::File {
             self.engine.lost_name(before.ino, before.links, &dir.place);
         }

@@ -72,14 +72,41 @@ impl Privileges {
         Ok(())
     }
 
-    /// A program has given the file these capabilities, or none.
-    pub fn set_capabilities(&self, capabilities: Option<Vec<u8>>) {
-        self.state().capabilities = capabilities;
+    /// A program gives the file these capabilities, or none, by `set`. No late write's restoring comes between.
+    ///
+    /// # Errors
+    /// Those of `set`; the file is to keep what it had.
+    pub fn set_capabilities<E>(
+        &self,
+        capabilities: Option<Vec<u8>>,
+        set: impl FnOnce() -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut state = self.state();
+        set()?;
+        state.capabilities = capabilities;
+        Ok(())
     }
 
-    /// The file has these permissions now.
-    pub fn set_permissions(&self, permissions: u32) {
-        self.state().set_id = permissions & SET_ID;
+    /// A program gives the file these permissions by `set`. No late write's restoring comes between.
+    ///
+    /// # Errors
+    /// Those of `set`; the file is to keep what it had.
+    pub fn set_permissions<E>(&self, permissions: u32, set: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
+        let mut state = self.state();
+        set()?;
+        state.set_id = permissions & SET_ID;
+        Ok(())
+    }
+
+    /// A program gives the file another owner or group by `set`, by which it loses all that it gave.
+    ///
+    /// # Errors
+    /// Those of `set`; the file is to keep what it had.
+    pub fn set_owner<E>(&self, set: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
+        let mut state = self.state();
+        set()?;
+        (state.capabilities, state.set_id) = (None, 0);
+        Ok(())
     }
 
     /// Puts back what a late write has taken.
@@ -109,5 +136,44 @@ fn capabilities_of(file: &File) -> io::Result<Option<Vec<u8>>> {
         Ok(value) => Ok(Some(value)),
         Err(error) if error.raw_os_error().is_some_and(|number| none.contains(&number)) => Ok(None),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_program_could_not_set_is_not_put_back() {
+        let file = tempfile::tempfile().unwrap();
+        at::set_permissions(&file, 0o700).unwrap();
+        let privileges = Privileges::default();
+        let refuse = || Err(io::Error::from(io::ErrorKind::PermissionDenied));
+        assert!(privileges.set_permissions(0o4700, refuse).is_err());
+        privileges.restore(&file).unwrap();
+        assert_eq!(at::facts(&file).unwrap().permissions, 0o700);
+        privileges.set_permissions(0o4700, || at::set_permissions(&file, 0o4700)).unwrap();
+        at::set_permissions(&file, 0o700).unwrap();
+        assert!(privileges.set_owner(refuse).is_err());
+        privileges.restore(&file).unwrap();
+        assert_eq!(at::facts(&file).unwrap().permissions, 0o4700);
+    }
+
+    #[test]
+    fn a_late_write_never_undoes_a_change_of_permissions() {
+        let file = tempfile::tempfile().unwrap();
+        let privileges = Privileges::default();
+        privileges.set_permissions(0o4755, || at::set_permissions(&file, 0o4755)).unwrap();
+        std::thread::scope(|scope| {
+            let set = || {
+                // Meanwhile a late write has taken the bit, and wants to put it back.
+                at::set_permissions(&file, 0o755)?;
+                let _waits = scope.spawn(|| privileges.restore(&file).unwrap());
+                std::thread::sleep(std::time::Duration::from_millis(20));
+                at::set_permissions(&file, 0o4700)
+            };
+            privileges.set_permissions(0o4700, set).unwrap();
+        });
+        assert_eq!(at::facts(&file).unwrap().permissions, 0o4700);
     }
 }

@@ -62,7 +62,8 @@ impl Times {
     pub fn set(&self, modified: SystemTime) {
         let mut state = self.state();
         (state.modified, state.changed) = (Some(modified), Some(SystemTime::now()));
-        state.is_ahead = false;
+        // A late write may have put the old time back in between.
+        state.is_ahead = true;
     }
 
     /// From now on these are kept, unless there are others.
@@ -93,5 +94,24 @@ fn put(state: &mut State, file: &File) {
         let _ = at::set_times(file, NewTime::Keep, NewTime::At(modified));
         state.is_ahead = false;
         state.told = Some(Instant::now());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_that_a_late_write_has_put_back_over_a_new_one_is_put_right() {
+        let file = tempfile::tempfile().unwrap();
+        let at = |s| SystemTime::UNIX_EPOCH + Duration::from_secs(s);
+        let times = Times::default();
+        times.adopt(at(5), at(5));
+        // The program's call, then the late write's, and only then does the mount learn of the former.
+        at::set_times(&file, NewTime::Keep, NewTime::At(at(7))).unwrap();
+        times.restore(&file);
+        times.set(at(7));
+        times.tell(&file, true);
+        assert_eq!(at::facts(&file).unwrap().modified, at(7));
     }
 }

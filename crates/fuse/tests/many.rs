@@ -57,6 +57,18 @@ fn use_many(without: &str) {
     for number in 0..100_u32 {
         fs::write(daemon.at(&format!("big-{number}")), vec![number as u8; 70_000]).unwrap();
     }
+    // Zeros are written, which makes these files volumes, too.
+    let zeros = "for n in $(seq 600 799); do fallocate --zero-range --offset 70000 --length 9 old-$n || exit 1; done";
+    assert!(Command::new("sh").args(["-c", zeros]).current_dir(daemon.at("")).status().unwrap().success());
+    assert_eq!(fs::metadata(daemon.at("old-799")).unwrap().len(), 70_009);
+    // Directories that keep their names need not stay open.
+    for number in 0..FILES / 4 {
+        let full = daemon.at(&format!("full-{number}"));
+        fs::create_dir(&full).unwrap();
+        fs::create_dir(full.join("in")).unwrap();
+        let refused = fs::remove_dir(&full).unwrap_err();
+        assert_eq!(refused.kind(), std::io::ErrorKind::DirectoryNotEmpty, "{refused}");
+    }
     fs::rename(daemon.at("sub"), daemon.at("other")).unwrap();
     for number in (0..FILES / 4).rev() {
         assert_eq!(fs::read(daemon.at(&format!("other/new-{number}"))).unwrap(), vec![number as u8; 100 + number]);

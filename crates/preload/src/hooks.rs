@@ -22,6 +22,7 @@ static NEXT_EXIT: AtomicPtr<()> = AtomicPtr::new(null_mut());
 extern "C" fn opened() {
     resolve();
     next::find_all();
+    process::end_inherited();
     // SAFETY: no thread of the program runs yet, so nobody changes the environment; nothing of it is kept.
     let value_of = |name: &CStr| unsafe { guest::setting(name) };
     let mut settings = Settings::read(value_of);

@@ -5,7 +5,7 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use quire_sys::guest;
+use quire_sys::guest::{self, Standing};
 use quire_sys::helper::Host;
 
 /// How often it is looked whether the program acts as another user or confines itself.
@@ -15,15 +15,16 @@ const LOOK: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Presence {
     host: Host,
-    standing: Option<[u32; 10]>,
+    standing: Option<Standing>,
     looked: Cell<Instant>,
     changed: Cell<bool>,
 }
 
 impl Presence {
-    /// The program as it is now.
+    /// The program as it was when a thread of it started the calling worker, which has kept what it was born with: the program may
+    /// have become another user since.
     pub fn new(host: Host) -> Self {
-        let standing = guest::standing(host.process());
+        let standing = guest::standing(guest::process_id());
         Self { host, standing, looked: Cell::new(Instant::now()), changed: Cell::new(false) }
     }
 
@@ -40,7 +41,7 @@ impl Presence {
         }
         if self.looked.get().elapsed() >= LOOK {
             self.looked.set(Instant::now());
-            self.changed.set(guest::standing(self.host.process()) != self.standing);
+            self.changed.set(guest::standing(self.host.thread()) != self.standing);
         }
         !self.changed.get()
     }

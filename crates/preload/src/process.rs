@@ -11,12 +11,18 @@ use std::time::Duration;
 
 use quire_sys::area::Area;
 use quire_sys::guest;
-use quire_sys::helper::{AREA_BYTES, Helper, Host};
+use quire_sys::helper::{self, AREA_BYTES, Helper, Host};
 
 use crate::state;
 
 /// The program's end waits no longer for it.
 const LONGEST_STOP: Duration = Duration::from_millis(50);
+
+/// A new program waits no longer for the worker of the one that it was.
+const LONGEST_INHERITED: Duration = Duration::from_millis(100);
+
+/// What the process is called.
+pub const NAME: &std::ffi::CStr = c"quire-preload";
 
 static HELPER: Helper = Helper::new();
 /// Where it runs: made once, and kept for the next.
@@ -27,6 +33,12 @@ static HOST: AtomicPtr<Host> = AtomicPtr::new(null_mut());
 static HAS_LEFT: AtomicBool = AtomicBool::new(false);
 /// It shall end.
 static SHALL_LEAVE: AtomicBool = AtomicBool::new(false);
+
+/// At the program's start: the process may have been another program before, whose worker is about to end. The new one must have
+/// neither its signal nor its zombie.
+pub fn end_inherited() {
+    helper::reap_inherited(NAME.to_bytes(), LONGEST_INHERITED);
+}
 
 /// Whether it runs, or has just ended.
 pub fn is_alive() -> bool {

@@ -80,7 +80,7 @@ enum Left {
 }
 
 fn live() -> Left {
-    guest::name_thread(c"quire-preload");
+    guest::name_thread(process::NAME);
     guest::stand_aside();
     let Some(host) = process::host() else { return Left::ForGood };
     // Without descriptors of our own we could disturb the program, and could not even say so.

@@ -22,7 +22,7 @@ use crate::state::{ServerState, unix_ms};
 const PROGRESS_EVERY: Duration = Duration::from_secs(2);
 /// Records between two looks at the clock.
 const RECORDS_AT_ONCE: u64 = 256;
-/// Objects of deleted data that are freed meanwhile.
+/// Objects of deleted data that are freed at once.
 const RECLAIM_BUDGET: usize = 2048;
 /// Replies are thrown away; this much memory of them is kept.
 const KEPT_REPLY_BYTES: usize = 64 * 1024;
@@ -89,6 +89,8 @@ pub fn replay(
     let mut replayed = Replayed::default();
     let mut told = began;
     loop {
+        // At every record at least as much is free as was when the command ran first.
+        player.free();
         let step = match recovery.next_record()? {
             None => break,
             Some(record) => player.play(&record).map_err(|what| (record.sequence, what)),
@@ -98,14 +100,11 @@ pub fn replay(
             return Err(ReplayError::Command { file, offset, sequence, what });
         }
         replayed.recovered.records += 1;
-        if replayed.recovered.records.is_multiple_of(RECORDS_AT_ONCE) {
-            player.free();
-            if told.elapsed() > PROGRESS_EVERY {
-                told = Instant::now();
-                let (done, total) = recovery.progress();
-                let (records, percent) = (replayed.recovered.records, done * 100 / total.max(1));
-                tracing::info!(records, percent, "replaying the log");
-            }
+        if replayed.recovered.records.is_multiple_of(RECORDS_AT_ONCE) && told.elapsed() > PROGRESS_EVERY {
+            told = Instant::now();
+            let (done, total) = recovery.progress();
+            let (records, percent) = (replayed.recovered.records, done * 100 / total.max(1));
+            tracing::info!(records, percent, "replaying the log");
         }
     }
     replayed.commands = player.commands;
@@ -232,7 +231,7 @@ impl<'a> Player<'a> {
         match done {
             // A command that fails after it has changed something fails there again.
             Err(CmdError::Store(error @ StoreError::OutOfMemory { .. })) => Err(format!(
-                "{}: {error}. Give the server as much memory as the one had that wrote the log, and start it again; nothing \
+                "{}: {error}. Give the server at least as much memory as the one had that wrote the log, and start it again; nothing \
                  was changed",
                 command.name
             )),
@@ -250,10 +249,14 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Frees some of what was deleted.
+    /// Frees what was deleted.
     fn free(&mut self) {
-        if let Err(error) = self.store.reclaim_step(RECLAIM_BUDGET) {
-            tracing::error!(%error, "cannot free deleted data");
+        loop {
+            match self.store.reclaim_step(RECLAIM_BUDGET) {
+                Ok(0) => return,
+                Ok(_) => {}
+                Err(error) => return tracing::error!(%error, "cannot free deleted data"),
+            }
         }
     }
 }

@@ -99,3 +99,25 @@ fn a_restart_with_less_memory_than_the_data_needs_says_what_to_do() {
     let server = start_small(&memory, LOGGING, 4 * ARENA_BYTES).unwrap();
     assert_eq!(server.client().text("DBSIZE"), "60");
 }
+
+#[test]
+fn what_was_deleted_before_takes_no_memory_while_the_log_is_replayed() {
+    const FIELDS: usize = 20_000;
+    let memory = Memory::new();
+    let server = start_small(&memory, LOGGING, ARENA_BYTES).unwrap();
+    let mut client = server.client();
+    let fields: Vec<String> = (0..FIELDS).map(|number| format!("field:{number}")).collect();
+    let mut words: Vec<&[u8]> = vec![b"HSET", b"h"];
+    words.extend(fields.iter().flat_map(|field| [field.as_bytes(), &[b'x'; 300]]));
+    for _ in 0..8 {
+        assert_eq!(client.words(&words).text(), FIELDS.to_string());
+        assert_eq!(client.text("DEL h"), "1");
+        // The server frees a deleted hash little by little.
+        client.text("MEMORY PURGE");
+    }
+    client.text("SET last write");
+    drop(client);
+    drop(server);
+    let server = start_small(&memory, LOGGING, ARENA_BYTES).unwrap();
+    assert_eq!((server.client().text("GET last"), server.client().text("DBSIZE")), ("write".into(), "1".into()));
+}

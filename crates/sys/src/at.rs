@@ -151,7 +151,7 @@ pub fn born_ns(file: impl AsFd) -> Option<u64> {
     let facts = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, wanted).ok()?;
     let told = rustix::fs::StatxFlags::from_bits_retain(facts.stx_mask).contains(wanted);
     let s = u64::try_from(facts.stx_btime.tv_sec).ok().filter(|_| told)?;
-    Some(s * 1_000_000_000 + u64::from(facts.stx_btime.tv_nsec))
+    s.checked_mul(1_000_000_000)?.checked_add(u64::from(facts.stx_btime.tv_nsec))
 }
 
 /// A place: what `name` stands for in `dir`, without opening it. A symbolic link stands for itself.

@@ -109,26 +109,37 @@ pub fn name_thread(name: &CStr) {
     let _ = rustix::thread::set_name(name);
 }
 
-/// Who a process acts as and what confines it: user and group ids of its first thread, real, effective, saved and of files,
-/// then whether it may gain privileges and which mode of seccomp it is in. `None` when the kernel does not tell.
-pub fn standing(process: i32) -> Option<[u32; 10]> {
+/// Who a process or thread acts as, what it may do and what confines it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// User and group ids, each real, effective, saved and of files.
+    ids: [u32; 8],
+    /// The capabilities that it may have.
+    capabilities: u64,
+    /// Whether it may gain privileges by `exec`, and which mode of seccomp it is in.
+    confinement: [u32; 2],
+}
+
+/// How it stands with a process (its first thread) or a thread. `None` when the kernel does not tell; what stands behind a list of some hundred groups counts as
+/// zero.
+pub fn standing(process: i32) -> Option<Standing> {
     let mut text = [0; 2048];
     let count = read_proc(process, "status", &mut text).ok()?;
-    let mut standing = [0; 10];
     let mut lines = text[..count].split(|&byte| byte == b'\n');
-    let mut read = |name: &[u8], to: &mut [u32]| {
-        let words = lines.find_map(|line| line.strip_prefix(name))?.split(u8::is_ascii_whitespace);
-        let mut words = words.filter(|word| !word.is_empty());
-        to.iter_mut().try_for_each(|value| {
-            *value = std::str::from_utf8(words.next()?).ok()?.parse().ok()?;
-            Some(())
-        })
+    let mut line = |name: &[u8]| {
+        let line = lines.find_map(|line| line.strip_prefix(name))?;
+        std::str::from_utf8(line).ok()
     };
-    read(b"Uid:", &mut standing[..4])?;
-    read(b"Gid:", &mut standing[4..8])?;
-    read(b"NoNewPrivs:", &mut standing[8..9])?;
-    read(b"Seccomp:", &mut standing[9..])?;
-    Some(standing)
+    let mut ids = [0; 8];
+    for (name, to) in [(b"Uid:", 0), (b"Gid:", 4)] {
+        let mut words = line(name)?.split_ascii_whitespace();
+        for id in &mut ids[to..to + 4] {
+            *id = words.next()?.parse().ok()?;
+        }
+    }
+    let capabilities = line(b"CapPrm:").and_then(|word| u64::from_str_radix(word.trim(), 16).ok()).unwrap_or(0);
+    let mut number = |name| line(name).and_then(|word| word.trim().parse().ok()).unwrap_or(0);
+    Some(Standing { ids, capabilities, confinement: [number(b"NoNewPrivs:"), number(b"Seccomp:")] })
 }
 
 /// Reads the beginning of the file `name` of process `process` in procfs; returns how much that is. Allocates nothing.
@@ -265,9 +276,15 @@ mod tests {
     fn errno_is_put_back() {
         set_errno(7);
         assert_eq!(errno(), 7);
-        let ids = standing(process_id()).unwrap();
-        assert_eq!((ids[1], ids[5]), (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()));
-        assert!(ids[8] <= 1 && ids[9] <= 2 && standing(0).is_none());
+        let own = standing(process_id()).unwrap();
+        assert_eq!(
+            (own.ids[1], own.ids[5]),
+            (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
+        );
+        let [no_new, mode] = own.confinement;
+        assert!(no_new <= 1 && mode <= 2 && standing(0).is_none() && standing(process_id()) == Some(own));
+        let permitted = rustix::thread::capabilities(None).unwrap().permitted;
+        assert_eq!(own.capabilities, permitted.bits());
         assert!(resident_peak_bytes() > 0 && process_id() > 0);
     }
 }

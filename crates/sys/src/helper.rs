@@ -122,6 +122,42 @@ impl Helper {
     }
 }
 
+/// Waits for helpers named `name` of the program that this process was before it called `exec`, at most for `limit`, and takes note
+/// of their ends: this program knows nothing of them, and each would stay a zombie. Leaves `errno` alone.
+pub fn reap_inherited(name: &[u8], limit: Duration) {
+    let errno = guest::errno();
+    let until = std::time::Instant::now() + limit;
+    while let Some(ended) = next_ended() {
+        if ended != 0 && !is_named(ended, name) {
+            break;
+        }
+        if ended != 0 {
+            let options = WaitOptions::NOHANG | WaitOptions::from_bits_retain(WAIT_FOR_CLONE);
+            let _ = process::waitpid(Pid::from_raw(ended), options);
+        } else if std::time::Instant::now() < until {
+            crate::bare_thread::sleep(Duration::from_millis(1));
+        } else {
+            break;
+        }
+    }
+    guest::set_errno(errno);
+}
+
+/// A child without a signal that has ended and was not waited for; 0 if all of them run, `None` if there is no such child.
+fn next_ended() -> Option<i32> {
+    // SAFETY: the struct is valid when zero, and has the size that the call writes.
+    unsafe {
+        let mut info = std::mem::zeroed::<libc::siginfo_t>();
+        let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WCLONE;
+        (libc::waitid(libc::P_ALL, 0, &raw mut info, options) == 0).then(|| info.si_pid())
+    }
+}
+
+fn is_named(number: i32, name: &[u8]) -> bool {
+    let mut comm = [0; 32];
+    guest::read_proc(number, "comm", &mut comm).is_ok_and(|count| comm[..count].trim_ascii_end() == name)
+}
+
 /// Makes thread-local storage at the thread pointer `at`.
 ///
 /// # Safety
@@ -170,6 +206,11 @@ impl Host {
     /// The program's process number.
     pub fn process(&self) -> i32 {
         self.process
+    }
+
+    /// The number of its thread that started the helper.
+    pub fn thread(&self) -> i32 {
+        self.thread
     }
 
     /// In the helper: whether the program is still there, with the thread that started the helper.

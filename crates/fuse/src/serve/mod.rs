@@ -196,7 +196,8 @@ impl Server {
         let caller = self.who.of(thread, false);
         let body = &open.used.body;
         let _entered = self.enter(caller, body, true);
-        self.engine.reserve(body, offset, len, wish, &Self::context(&caller, body, false))
+        let context = Self::context(&caller, body, false);
+        self.names.with_room(|| self.engine.reserve(body, offset, len, wish, &context))
     }
 
     fn seek(&self, handle: u64, offset: i64, whence: i32) -> Answer<i64> {
@@ -220,20 +221,13 @@ impl Server {
             }
         }
         if changes.uid.is_some() || changes.gid.is_some() {
-            if node.kind == Kind::File {
-                // As with every owner's change; the system does so itself, and no late write is to put them back.
-                self.engine.set_privileges(node.ino, |kept| {
-                    kept.set_capabilities(None);
-                    kept.set_permissions(0);
-                });
-            }
-            at::set_owner(&node.place, changes.uid, changes.gid)?;
+            // As with every owner's change the file loses its privileges; no late write is to put them back.
+            let set = || at::set_owner(&node.place, changes.uid, changes.gid);
+            self.engine.privileges(node.ino).set_owner(set)?;
         }
         if let Some(mode) = changes.mode {
-            if node.kind == Kind::File {
-                self.engine.set_privileges(node.ino, |kept| kept.set_permissions(mode));
-            }
-            at::set_permissions(&node.place, mode)?;
+            let set = || at::set_permissions(&node.place, mode);
+            self.engine.privileges(node.ino).set_permissions(mode, set)?;
         }
         if (changes.accessed, changes.modified) != (NewTime::Keep, NewTime::Keep) {
             at::set_times(&node.place, changes.accessed, changes.modified)?;
@@ -263,12 +257,13 @@ impl Server {
         }
         let node = self.names.node(number)?;
         let wish = xattrs::Wish { name, value, flags };
-        if xattrs::set(number, &node, &wish, asker, &self.who)? {
-            if name == CAPABILITIES {
-                self.engine.set_privileges(node.ino, |kept| kept.set_capabilities(Some(value.to_vec())));
-            }
-            self.engine.owe(node.ino, Owed::ATTRIBUTES);
+        let set = || xattrs::set(number, &node, &wish, asker, &self.who);
+        if name == CAPABILITIES {
+            self.engine.privileges(node.ino).set_capabilities(Some(value.to_vec()), || set().map(drop))?;
+        } else if !set()? {
+            return Ok(());
         }
+        self.engine.owe(node.ino, Owed::ATTRIBUTES);
         Ok(())
     }
 
@@ -278,10 +273,12 @@ impl Server {
 
     fn remove_attribute(&self, number: u64, name: &OsStr) -> Answer<()> {
         let node = self.names.node(number)?;
+        let remove = || xattrs::remove(number, &node, name);
         if name == CAPABILITIES {
-            self.engine.set_privileges(node.ino, |kept| kept.set_capabilities(None));
+            self.engine.privileges(node.ino).set_capabilities(None, remove)?;
+        } else {
+            remove()?;
         }
-        xattrs::remove(number, &node, name)?;
         self.engine.owe(node.ino, Owed::ATTRIBUTES);
         Ok(())
     }
@@ -296,8 +293,7 @@ fn strip(body: &Body) -> Answer<()> {
         kept &= !0o2000;
     }
     if kept != permissions {
-        body.privileges.set_permissions(kept);
-        at::set_permissions(file, kept)?;
+        body.privileges.set_permissions(kept, || at::set_permissions(file, kept))?;
     }
     Ok(())
 }

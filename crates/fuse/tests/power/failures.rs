@@ -2,7 +2,7 @@
 //! became of the file's name, of what the mount remembers, and of the mount.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -48,6 +48,28 @@ fn end(mounted: Mounted) -> Result<(), MountError> {
     mounted.finish(None).map(drop)
 }
 
+/// A program closes a file while the mount flushes that for nobody in particular; the flush fails later.
+fn close_during_a_flush(mounted: &Mounted, history: &History, path: &Path) {
+    history.hold(true);
+    history.refuse(Some(REFUSED));
+    let mut file = File::create(path).unwrap();
+    file.write_all(&[REFUSED; 8192]).unwrap();
+    wait_until("nobody flushes the file", || history.waiting() > 0);
+    drop(file);
+    // The kernel tells the mount of the closing soon.
+    for _ in 0..20 {
+        if mounted.stats()["files_in_use"] == 0 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    history.hold(false);
+    all_closed(mounted);
+    history.refuse(None);
+    assert!(flush(path).is_err(), "closed during a flush that failed");
+    all_closed(mounted);
+}
+
 #[test]
 fn whoever_flushes_a_closed_file_hears_that_its_bytes_are_lost() {
     if !possible() {
@@ -83,6 +105,8 @@ fn whoever_flushes_a_closed_file_hears_that_its_bytes_are_lost() {
             assert!(flush(&root.join(name)).is_ok(), "{name}, of which a program has been told");
         }
     }
+    // Closed while the mount flushes it, which fails then.
+    close_during_a_flush(&mounted, &recording.history, &root.join("closed"));
     // Nobody asks before the mount ends: that says so, and the next mount tells.
     let names = ["left".to_owned(), "removed".to_owned()];
     lose(&root, &mounted, &recording.history, &names);

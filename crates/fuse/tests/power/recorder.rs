@@ -5,7 +5,7 @@
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use fuser::{
@@ -34,12 +34,17 @@ struct State {
     events: Vec<Event>,
     /// Writes of sectors full of this byte fail.
     refused: Option<u8>,
+    /// Those wait.
+    are_held: bool,
+    /// Writes that wait.
+    waiting: usize,
 }
 
 /// All that happened, in order.
 #[derive(Clone, Default)]
 pub struct History {
     state: Arc<Mutex<State>>,
+    released: Arc<Condvar>,
 }
 
 impl History {
@@ -50,6 +55,17 @@ impl History {
     /// From now on writes of sectors full of `byte` fail, and those of no others.
     pub fn refuse(&self, byte: Option<u8>) {
         self.state().refused = byte;
+    }
+
+    /// From now on writes that are refused wait before that, or don't any more.
+    pub fn hold(&self, are_held: bool) {
+        self.state().are_held = are_held;
+        self.released.notify_all();
+    }
+
+    /// Writes that wait to be refused.
+    pub fn waiting(&self) -> usize {
+        self.state().waiting
     }
 
     /// How much has happened by now.
@@ -177,6 +193,10 @@ impl Filesystem for Recorder {
         if let Some(byte) = state.refused
             && bytes.chunks(512).any(|sector| sector.iter().all(|&each| each == byte))
         {
+            state.waiting += 1;
+            let mut state =
+                self.history.released.wait_while(state, |state| state.are_held).unwrap_or_else(PoisonError::into_inner);
+            state.waiting -= 1;
             return reply.error(Errno::EIO);
         }
         state.disks[disk][offset..offset + bytes.len()].copy_from_slice(bytes);
