@@ -163,7 +163,9 @@ fn search(engine: &Engine, missing: Vec<(Place, Entry, io::Error)>, found: &mut 
     // As many directories are open as the tree is deep.
     let listed = |dir: File| at::list(&dir).map(|entries| (dir, entries)).map_err(failed);
     let mut todo = vec![listed(engine.home.root.try_clone().map_err(failed)?)?];
-    while let Some((dir, entries)) = todo.last_mut() {
+    // What may not be looked at: the files may be there.
+    let mut hidden = None;
+    while let Some((dir, entries)) = todo.last_mut().filter(|_| !wanted.is_empty()) {
         let Some(entry) = entries.pop() else {
             todo.pop();
             continue;
@@ -174,6 +176,10 @@ fn search(engine: &Engine, missing: Vec<(Place, Entry, io::Error)>, found: &mut 
         }
         let place = match at::place(&*dir, &entry.name) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                hidden = Some(error);
+                continue;
+            }
             place => place.map_err(failed)?,
         };
         let facts = at::facts(&place).map_err(failed)?;
@@ -181,7 +187,10 @@ fn search(engine: &Engine, missing: Vec<(Place, Entry, io::Error)>, found: &mut 
             continue;
         }
         if facts.kind == Kind::Directory {
-            todo.push(listed(at::open(&place, Access::List).map_err(failed)?)?);
+            match at::open(&place, Access::List) {
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => hidden = Some(error),
+                dir => todo.push(listed(dir.map_err(failed)?)?),
+            }
         } else if wanted.get(&entry.ino).is_some_and(|(_, wanted, _)| is_same(&place, &facts, wanted)) {
             let Some((at_place, entry, _)) = wanted.remove(&entry.ino) else { continue };
             let file = at::open(&place, Access::ReadWrite)
@@ -190,12 +199,16 @@ fn search(engine: &Engine, missing: Vec<(Place, Entry, io::Error)>, found: &mut 
             found.files += 1;
         }
     }
+    let is_complete = hidden.is_none();
+    if let Some((cause, (_, entry, _))) = hidden.zip(wanted.values().find(|(_, entry, _)| !entry.removed)) {
+        return Err(MountError::Unreachable { ino: entry.ino, cause });
+    }
     for (_, (_, entry, cause)) in wanted {
-        if entry.removed {
+        if entry.removed && is_complete {
             engine.cache.forget(entry.volume)?;
             continue;
         }
-        if entry.born_ns == 0 {
+        if entry.born_ns == 0 && !entry.removed {
             return Err(MountError::Unreachable { ino: entry.ino, cause });
         }
         keep(engine, entry.volume, found)?;

@@ -3,7 +3,7 @@
 mod common;
 
 use std::fs::{self, File};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::process::Command;
 
 use common::{Daemon, Place, possible, skipped};
@@ -110,6 +110,54 @@ fn a_daemon_that_may_open_few_files_serves_many_and_leaves_none_out() {
         return skipped("only root can take a daemon's rights away");
     }
     use_many("");
+}
+
+#[test]
+fn directories_that_a_daemon_may_not_list_keep_it_from_no_file_elsewhere() {
+    if !possible() {
+        return;
+    }
+    if !can_be_limited() {
+        return skipped("only root can take a daemon's rights away");
+    }
+    let place = Place::new(Policy::All);
+    for hidden in ["a", "z"] {
+        let path = place.slow(hidden);
+        fs::create_dir(&path).unwrap();
+        std::os::unix::fs::chown(&path, Some(65_534), Some(65_534)).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
+    }
+    let starter = ["setpriv", "--bounding-set=-dac_read_search,-dac_override"];
+    let mut daemon = place.serve_under(&starter, true);
+    fs::create_dir(daemon.at("m")).unwrap();
+    for name in ["m/f", "gone"] {
+        let file = File::create(daemon.at(name)).unwrap();
+        // The first goes straight to the directory.
+        for byte in [1, 2] {
+            file.write_all_at(&[byte; 5000], 0).unwrap();
+            file.sync_all().unwrap();
+        }
+    }
+    daemon.kill();
+    drop(daemon);
+    let mut daemon = place.serve_under(&starter, false);
+    assert_eq!(daemon.line, "serving, 2 files, 0 lost");
+    assert_eq!(fs::read(daemon.at("m/f")).unwrap(), [2; 5000]);
+    for name in ["m/f", "gone"] {
+        let file = File::options().write(true).open(daemon.at(name)).unwrap();
+        file.write_all_at(&[3; 5000], 0).unwrap();
+        file.sync_all().unwrap();
+    }
+    daemon.kill();
+    drop(daemon);
+    // Behind the mount's back: it may be in one of those, and is not given up.
+    fs::rename(place.slow("gone"), place.slow("z/gone")).unwrap();
+    let limited = || drop(place.serve_under(&starter, false));
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(limited)).is_err(), "it was mounted");
+    let daemon = place.serve(true);
+    assert!(daemon.line.ends_with("0 lost"), "{}", daemon.line);
+    assert_eq!(fs::read(daemon.at("z/gone")).unwrap(), [3; 5000]);
+    daemon.unmount();
 }
 
 #[test]
