@@ -3,6 +3,7 @@
 #include "check.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -186,8 +187,49 @@ static void ranges_come_and_go_in_many_threads(int32_t mechanism) {
     CHECK(good);
 }
 
+struct deaf {
+    quire_range *range;
+    int reached;
+};
+
+static void *write_deaf(void *argument) {
+    struct deaf *deaf = argument;
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, NULL);
+    volatile unsigned char *base = quire_range_base(deaf->range);
+    for (size_t page = 0; page < PAGES; page += 7) {
+        base[page * 4096] = 9;
+        deaf->reached++;
+    }
+    return NULL;
+}
+
+static void a_thread_that_blocks_all_signals_may_write_where_faults_are_served(void) {
+    if (quire_mechanism_supported(QUIRE_UFFD, NULL, 0) != QUIRE_OK) {
+        const char *ci = getenv("CI");
+        CHECK(ci == NULL || strcmp(ci, "true") != 0);
+        printf("skipped: %s\n", quire_last_error());
+        return;
+    }
+    quire_options options = {.struct_size = sizeof options, .flags = QUIRE_SERVE_FAULTS};
+    struct deaf deaf = {0};
+    quire_snapshot *snapshot;
+    CHECK_OK(quire_range_create(PAGES * 4096, QUIRE_UFFD, &options, &deaf.range));
+    put(deaf.range, 0, 1);
+    CHECK_OK(quire_cut(deaf.range, &snapshot));
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, write_deaf, &deaf) == 0);
+    pthread_join(thread, NULL);
+    unsigned char *base = quire_range_base(deaf.range);
+    CHECK(deaf.reached == (PAGES + 6) / 7 && base[0] == 9 && byte_of(snapshot, 0) == 1 && byte_of(snapshot, 7 * 4096) == 0);
+    CHECK_OK(quire_snapshot_release(snapshot));
+    CHECK_OK(quire_range_release(deaf.range));
+}
+
 int main(void) {
     RUN(each_thread_has_its_own_message);
+    RUN(a_thread_that_blocks_all_signals_may_write_where_faults_are_served);
     RUN_WITH_EACH(snapshots_are_whole_while_threads_write);
     RUN_WITH_EACH(one_snapshot_has_many_readers);
     RUN_WITH_EACH(ranges_come_and_go_in_many_threads);
