@@ -187,7 +187,8 @@ impl Mounted {
                     // Requests that hang in a device: what they wanted was never acknowledged.
                     let flushed = drained(&shared, None);
                     let stats = report::stats(&shared, &who, &about);
-                    return flushed.map(|()| stats).map_err(MountError::Cache);
+                    let untold = hand_on_failures(&shared);
+                    return flushed.map_err(MountError::Cache).and(untold).map(|()| stats);
                 }
             }
             std::thread::sleep(Duration::from_millis(2));
@@ -203,22 +204,28 @@ impl Mounted {
             None => Ok(()),
         };
         let stats = report::stats(&engine, &who, &about);
-        let failures = engine.failures();
-        let kept = engine.home.keep_failures(&failures.iter().map(|(ino, _)| *ino).collect::<Vec<_>>());
+        let untold = hand_on_failures(&engine);
         let Engine { cache, home, .. } = engine;
         let closed = cache.close();
         // Names, and whatever else nobody asked to be flushed.
         let synced = home.sync();
         drop(home);
-        if let Err(error) = kept {
-            tracing::error!(%error, "which files have lost bytes is not known to the next mount");
-        }
         written_back.and(closed)?;
-        if failures.is_empty() {
-            return synced.map(|()| stats);
-        }
-        Err(MountError::Untold { files: failures.into_iter().map(|(_, name)| name).collect() })
+        untold.and(synced).map(|()| stats)
     }
+}
+
+/// Has the next mount know of files with lost bytes of which no program was told; an error names them.
+fn hand_on_failures(engine: &Engine) -> Result<(), MountError> {
+    let failures = engine.failures();
+    let inodes: Vec<u64> = failures.iter().map(|(ino, _)| *ino).collect();
+    if let Err(error) = engine.home.keep_failures(&inodes) {
+        tracing::error!(%error, "which files have lost bytes is not known to the next mount");
+    }
+    if failures.is_empty() {
+        return Ok(());
+    }
+    Err(MountError::Untold { files: failures.into_iter().map(|(_, name)| name).collect() })
 }
 
 /// What lies below the mount point was written past the mount, while there was none.
