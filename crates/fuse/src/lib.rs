@@ -43,4 +43,4 @@ pub use config::{LEAST_QUEUE_BYTES, MountConfig, Wrap};
 pub use error::MountError;
 pub use recovery::Recovered;
 pub use session::{Mounted, Remover};
-pub use who::{BadRule, DEFAULT_RULES, Hint, POSTGRESQL_RULES, REDIS_RULES, Rules, Verdict, Who};
+pub use who::{BadRule, DEFAULT_RULES, Hint, POSTGRESQL_RULES, REDIS_RULES, Rules, SQLITE_RULES, Verdict, Who};

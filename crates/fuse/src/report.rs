@@ -63,6 +63,7 @@ pub fn stats(engine: &Engine, who: &Who, about: &About) -> Value {
         "lost_count": lost.len(),
         "hints": who.hints(),
         "auto_critical": who.agreement().map(agreement),
+        "unruled": unruled(who),
         "file_locks": who.lock_figures().map(file_locks),
     })
 }
@@ -79,6 +80,11 @@ fn agreement(cells: [[u64; 2]; 2]) -> Value {
         "only_observed": cells[0][1],
         "share_right": if all == 0 { None } else { Some(right as f64 / all as f64) },
     })
+}
+
+/// Programs that neither a hint nor a rule names.
+fn unruled(who: &Who) -> Value {
+    who.unruled().into_iter().map(|(program, flushes)| json!({ "program": program, "flushes": flushes })).collect()
 }
 
 /// Who was found waiting for the lock of a file.

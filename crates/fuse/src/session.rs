@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use fuser::{Config, MountOption, Session, SessionACL};
-use quire_durable::cache::{CacheError, Progress};
+use quire_durable::cache::{CacheError, Policy, Progress};
 use quire_sys::mounts::{self, FuseMount};
 use serde_json::Value;
 
@@ -110,6 +110,9 @@ impl Mounted {
         let at = |cause| MountError::Mount { path: config.mount_point.clone(), cause };
         let (rules, critical) = (config.rules.clone(), &config.critical);
         let who = Who::new(Arc::clone(&config.cache.tasks), rules, critical, config.auto_critical);
+        if config.cache.policy >= Policy::Critical {
+            who.count_unruled();
+        }
         let inherits = config.cache.policy.inherits_process();
         let who = Arc::new(if inherits { who.watching_locks(mount_point) } else { who });
         let server = Server::new(Arc::clone(engine), Arc::clone(&who), about.clone(), open_files).map_err(at)?;

@@ -248,6 +248,32 @@ fn the_root_tells_figures_and_takes_hints() {
 }
 
 #[test]
+fn a_program_that_no_rule_names_is_named_in_the_figures_where_the_policy_asks_for_rules() {
+    if !possible() {
+        return;
+    }
+    for (policy, wanted) in [(Policy::CriticalProcessIo, 1), (Policy::All, 0)] {
+        let place = Place::new(policy);
+        let run = place.mount();
+        let mut file = File::create(run.at("f")).unwrap();
+        for _ in 0..110 {
+            file.write_all(b"x").unwrap();
+            file.sync_data().unwrap();
+        }
+        drop(file);
+        let stats = run.mounted().stats();
+        let unruled = stats["unruled"].as_array().unwrap();
+        assert_eq!(unruled.len(), wanted, "{policy}: {unruled:?}");
+        for program in unruled {
+            let name = fs::read_to_string("/proc/self/comm").unwrap();
+            assert_eq!(program["program"].as_str().unwrap(), name.trim_end());
+            assert!(program["flushes"].as_u64().unwrap() >= 110, "{program}");
+        }
+        run.end(false);
+    }
+}
+
+#[test]
 fn a_read_only_mount_changes_nothing() {
     if !possible() {
         return;

@@ -110,6 +110,19 @@ fn table(stats: &Value) -> String {
         let share = auto["share_right"].as_f64().unwrap_or(0.0) * 100.0;
         out += &format!("\nobservation agrees with the rules in {share:.1} % of {} flushes\n", auto["flushes"]);
     }
+    for unruled in stats["unruled"].as_array().into_iter().flatten() {
+        // Every user chooses the names of their processes: nothing in them may steer a terminal or a shell. In patterns `?`
+        // stands for any character.
+        let harmless = |c: char| if c.is_ascii_alphanumeric() || "-_.+:".contains(c) { c } else { '?' };
+        let program: String = text(unruled, "program").chars().map(harmless).collect();
+        out += &format!(
+            "\n{} flushes of {program} waited for the slow device: no rule names it. If requests wait for it, mount with --critical \
+             '{program}' or --auto-critical,\nadd `critical comm={program}` to the file of --rules, or run `quire critical --comm \
+             '{program}' {}` now\n",
+            unruled["flushes"],
+            text(stats, "mount_point"),
+        );
+    }
     match stats["file_locks"].as_object() {
         Some(locks) if locks["refused"].as_u64() > Some(0) => {
             out += "\nwho sleeps on a file's lock is not seen for some threads: the daemon may not look at them; run it as root\n";
@@ -201,6 +214,16 @@ mod tests {
         });
         let table = table(&stats);
         assert!(table.contains("25.0 % of blocks") && table.contains("a critical task waits for it"), "{table}");
+        assert!(!table.contains("no rule names it"), "{table}");
         assert!(!table.contains("the cache is full") && table.contains("2.00"), "{table}");
+    }
+
+    #[test]
+    fn programs_that_no_rule_names_are_named_with_a_cure() {
+        let unruled = json!([{ "program": "my app';\u{1b}c", "flushes": 470 }]);
+        let table = table(&json!({ "mount_point": "/mnt", "unruled": unruled }));
+        assert!(table.contains("470 flushes of my?app???c waited"), "{table}");
+        assert!(table.contains("--critical 'my?app???c' or --auto-critical"), "{table}");
+        assert!(table.contains("quire critical --comm 'my?app???c' /mnt"), "{table}");
     }
 }

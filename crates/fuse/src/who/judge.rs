@@ -9,6 +9,7 @@ use quire_durable::cache::TaskId;
 use crate::who::hints::{Hint, Hints};
 use crate::who::known::{Facts, Known};
 use crate::who::rules::{Rules, Verdict};
+use crate::who::unruled::Unruled;
 use crate::who::watch::Watch;
 
 /// On what a verdict rests.
@@ -66,6 +67,7 @@ pub struct Judge {
     known: Known,
     watch: Option<Watch>,
     agreement: Agreement,
+    unruled: Unruled,
 }
 
 impl Judge {
@@ -76,7 +78,14 @@ impl Judge {
             hints.take(&Hint::Name(pattern.clone()));
         }
         let watch = if observe { Watch::start() } else { None };
-        Self { rules, hints, known: Known::default(), watch, agreement: Agreement::default() }
+        Self {
+            rules,
+            hints,
+            known: Known::default(),
+            watch,
+            agreement: Agreement::default(),
+            unruled: Unruled::default(),
+        }
     }
 
     /// Who the thread with this number is; `flushes` if it waits for a file to be durable.
@@ -97,6 +106,13 @@ impl Judge {
             }
         }
         let (verdict, ground) = self.on(&facts);
+        // What is observed needs no hint.
+        if flushes && self.watch.is_none() {
+            match ground {
+                Ground::Nothing => self.unruled.note(&facts.comm),
+                Ground::Hint | Ground::Rule | Ground::Observed => self.unruled.forget(&facts.comm),
+            }
+        }
         Caller { task, verdict, ground }
     }
 
@@ -118,6 +134,16 @@ impl Judge {
     /// How often rules and observation agreed; `None` if nothing is observed.
     pub fn agreement(&self) -> Option<[[u64; 2]; 2]> {
         self.watch.as_ref().map(|_| self.agreement.read())
+    }
+
+    /// From now on those are counted of whom nothing is known.
+    pub fn count_unruled(&self) {
+        self.unruled.start();
+    }
+
+    /// The programs that flush often and of which neither a hint nor a rule says anything, and how often.
+    pub fn unruled(&self) -> Vec<(String, u64)> {
+        self.unruled.often()
     }
 
     /// What is known of a thread that was seen: its process, that one's name, and its verdict.
@@ -144,6 +170,25 @@ mod tests {
         ruled.hints.take(&Hint::ForgetProcess(own));
         assert_eq!(ruled.of(own, true).ground, Ground::Rule);
         assert_eq!(ruled.of(0, true).task, TaskId::NOBODY);
+    }
+
+    #[test]
+    fn a_program_that_flushes_often_is_unruled_until_a_hint_names_it() {
+        let own = std::process::id();
+        let judge = Judge::new(Rules::default(), &[], false);
+        judge.count_unruled();
+        for _ in 0..120 {
+            judge.of(own, false);
+        }
+        assert_eq!(judge.unruled(), [], "only flushes are waited for");
+        for _ in 0..120 {
+            judge.of(own, true);
+        }
+        let name = quire_sys::task::identity(own).unwrap().name;
+        assert_eq!(judge.unruled(), [(name, 120)]);
+        judge.hints.take(&Hint::Process(own));
+        judge.of(own, true);
+        assert_eq!(judge.unruled(), []);
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod known;
 mod locks;
 mod rules;
 mod standing;
+mod unruled;
 mod watch;
 
 use std::path::Path;
@@ -30,7 +31,7 @@ pub use judge::Caller;
 use judge::Judge;
 pub use locks::{LockFigures, Work};
 use locks::{Locks, Proc, Served};
-pub use rules::{BadRule, DEFAULT_RULES, POSTGRESQL_RULES, REDIS_RULES, Rules, Verdict};
+pub use rules::{BadRule, DEFAULT_RULES, POSTGRESQL_RULES, REDIS_RULES, Rules, SQLITE_RULES, Verdict};
 use standing::{Raised, Standings};
 
 /// Knows who is critical.
@@ -67,6 +68,11 @@ impl Who {
         self
     }
 
+    /// From now on programs are counted, and told of, that flush often and of which nothing is known.
+    pub fn count_unruled(&self) {
+        self.judge.count_unruled();
+    }
+
     /// Who the thread with this number is; `flushes` if it waits for a file to be durable.
     pub fn of(&self, thread: u32, flushes: bool) -> Caller {
         self.judge.of(thread, flushes)
@@ -101,6 +107,11 @@ impl Who {
     /// How often rules and observation agreed; `None` if nothing is observed.
     pub fn agreement(&self) -> Option<[[u64; 2]; 2]> {
         self.judge.agreement()
+    }
+
+    /// The programs that flush often and of which neither a hint nor a rule says anything, and how often.
+    pub fn unruled(&self) -> Vec<(String, u64)> {
+        self.judge.unruled()
     }
 
     /// What came of looking for threads that wait for the lock of a file; `None` if nobody looks.

@@ -30,9 +30,16 @@ use regex_lite::Regex;
 pub const POSTGRESQL_RULES: &str = include_str!("../../rules/postgresql.rules");
 /// Rules for Redis and Valkey.
 pub const REDIS_RULES: &str = include_str!("../../rules/redis.rules");
-/// What counts if no rules are given: those for PostgreSQL and Redis.
-pub const DEFAULT_RULES: &str =
-    concat!(include_str!("../../rules/postgresql.rules"), "\n", include_str!("../../rules/redis.rules"));
+/// Rules for the shell of SQLite, and for the logs of every program that has SQLite inside.
+pub const SQLITE_RULES: &str = include_str!("../../rules/sqlite.rules");
+/// What counts if no rules are given: all of these.
+pub const DEFAULT_RULES: &str = concat!(
+    include_str!("../../rules/postgresql.rules"),
+    "\n",
+    include_str!("../../rules/redis.rules"),
+    "\n",
+    include_str!("../../rules/sqlite.rules")
+);
 
 /// What is said of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -302,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn the_built_in_rules_know_postgres_and_redis() {
+    fn the_built_in_rules_know_postgres_redis_and_sqlite() {
         use Verdict::{Critical, Log, Normal};
         let backend = "postgres: 15/main: alice shop [local] COMMIT";
         assert_eq!(built_in("postgres", backend, false), Some(Critical));
@@ -329,9 +336,11 @@ mod tests {
         assert_eq!(built_in("postgres", "/usr/lib/postgresql/15/bin/postgres -D data", true), Some(Normal));
         assert_eq!(built_in("redis-server", "redis-server *:6379", true), Some(Critical));
         assert_eq!(built_in("redis-server", "redis-rdb-bgsave *:6379", false), Some(Normal));
+        assert_eq!(built_in("sqlite3", "sqlite3 /srv/app.db", true), Some(Critical));
         assert_eq!(built_in("vim", "vim x", true), None);
         let rules = Rules::built_in();
         assert!(rules.is_log("data/pg_wal/000000010000000000000001") && rules.is_log("pg_wal/0"));
+        assert!(rules.is_log("app.db-wal") && rules.is_log("x/places.sqlite-journal") && !rules.is_log("app.db"));
         assert!(rules.is_log("appendonlydir/appendonly.aof.1.incr.aof") && !rules.is_log("base/1/1234"));
     }
 
