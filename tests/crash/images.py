@@ -314,6 +314,27 @@ def a_lock_of_another_user_is_heeded(options):
             assert "another server has its log" in place.log_text(), place.log_text()
 
 
+def a_server_does_not_move_to_the_image_of_another(options):
+    with Place(options) as place, place.server() as first:
+        first.ready().call("SET", "owner", "first")
+        more = ("--dbfilename", "other.quire", "--enable-protected-configs", "yes")
+        with place.server(*more) as second:
+            connection = second.ready()
+            for directory in (place.dir, os.path.join(place.dir, "..", os.path.basename(place.dir))):
+                try:
+                    connection.call("CONFIG", "SET", "dir", directory, "dbfilename", "dump.quire")
+                    raise AssertionError("it moves there")
+                except harness.ReplyError as error:
+                    assert "another server uses the image" in str(error), error
+            connection.call("CONFIG", "SET", "dir", os.path.join(place.dir, "."))
+            for name in ("third.quire", "other.quire", "third.quire"):
+                connection.call("CONFIG", "SET", "dbfilename", name)
+                connection.call("SAVE")
+            with place.server("--dbfilename", "third.quire") as third:
+                assert third.ended() == 1
+        assert not os.path.exists(place.image)
+
+
 def a_limit_of_file_sizes_fails_the_save_and_not_the_server(options):
     with Place(options) as place:
         lower = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
@@ -355,6 +376,7 @@ if __name__ == "__main__":
         a_truncated_image_gives_what_it_has,
         damage_that_leaves_nothing_stops_the_start,
         a_lock_of_another_user_is_heeded,
+        a_server_does_not_move_to_the_image_of_another,
         a_limit_of_file_sizes_fails_the_save_and_not_the_server,
         foreign_files_are_named_and_left_alone,
     ]

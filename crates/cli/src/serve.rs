@@ -1,12 +1,11 @@
 //! `quire serve`: settings, logs, data, sockets, banner, and then the server until it ends.
 
-use std::fs::File;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::ArgMatches;
 use quire_server::config::{Config, table};
-use quire_server::lock_file::{self, Refused};
+use quire_server::lock_file;
 use quire_server::net::{Server, ServerError};
 use quire_server::saving;
 use quire_server::state::Hooks;
@@ -23,7 +22,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let config = settings(matches)?;
     let set_log_level = logging::start(&config)?;
     prepare_dir(&config)?;
-    let _lock = lock_image(&config)?;
+    let image_lock = lock_file::of_image(&config).map_err(anyhow::Error::msg)?;
     if !config.pidfile.is_empty() {
         std::fs::write(&config.pidfile, format!("{}\n", std::process::id()))
             .with_context(|| format!("cannot write the pidfile {}", config.pidfile))?;
@@ -31,7 +30,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let (store, restored) = saving::open(&config).map_err(anyhow::Error::msg)?;
     let pidfile = config.pidfile.clone();
     let (shown, data) = (config.clone(), restored.clone());
-    let hooks = Hooks { set_log_level: Some(set_log_level), ..Hooks::default() };
+    let hooks = Hooks { set_log_level: Some(set_log_level), image_lock, ..Hooks::default() };
     // If it panicked there is nothing to lose but time.
     let _ = prefault.join();
     let mut server = Server::start(config, store, restored, hooks).map_err(advised)?;
@@ -91,20 +90,4 @@ fn prepare_dir(config: &Config) -> anyhow::Result<()> {
         }
     }
     Ok(())
-}
-
-/// Makes sure that no other server saves to the same image: each would put its own data over the other's. The lock ends
-/// with the process, however that ends; only the empty file stays.
-fn lock_image(config: &Config) -> anyhow::Result<Option<File>> {
-    let path = config.dir.join(format!(".{}.lock", config.dbfilename));
-    lock_file::take(&path).map_err(|refused| match refused {
-        Refused::Taken => anyhow::anyhow!(
-            "another server uses the image {}; choose another place with --dir or another name with --dbfilename",
-            config.image_path().display()
-        ),
-        Refused::Unreadable(error) => anyhow::anyhow!(
-            "cannot tell whether another server uses the image: {}: {error}; run as the user whose file that is",
-            path.display()
-        ),
-    })
 }

@@ -7,6 +7,8 @@ use std::fs::{File, TryLockError};
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
+use crate::config::Config;
+
 /// Why there is no lock.
 #[derive(Debug)]
 pub enum Refused {
@@ -36,4 +38,22 @@ pub fn take(path: &Path) -> Result<Option<File>, Refused> {
             Ok(None)
         }
     }
+}
+
+/// Takes the lock on the image that `config` names: another server that saves there would put its own data over this one's.
+///
+/// # Errors
+/// In words for people.
+pub fn of_image(config: &Config) -> Result<Option<File>, String> {
+    let path = config.dir.join(format!(".{}.lock", config.dbfilename));
+    take(&path).map_err(|refused| match refused {
+        Refused::Taken => format!(
+            "another server uses the image {}; choose another place with --dir or another name with --dbfilename",
+            config.image_path().display()
+        ),
+        Refused::Unreadable(error) => format!(
+            "cannot tell whether another server uses the image: {}: {error}; run as the user whose file that is",
+            path.display()
+        ),
+    })
 }

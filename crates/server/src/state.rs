@@ -53,6 +53,8 @@ pub struct Hooks {
     pub log_directory: Option<Arc<dyn Directory>>,
     /// Where images are saved, if not where the configuration says: the same.
     pub image_directory: Option<Arc<dyn Directory>>,
+    /// Keeps other servers from the image.
+    pub image_lock: Option<File>,
 }
 
 impl std::fmt::Debug for Hooks {

@@ -1,6 +1,7 @@
 //! CONFIG and its subcommands.
 
 use std::collections::BTreeSet;
+use std::fs::File;
 
 use crate::config::table::{self, DIRECTIVES, Directive};
 use crate::config::{Config, ConfigError};
@@ -8,6 +9,7 @@ use crate::ctx::{CmdError, Ctx};
 use crate::glob;
 use crate::journal::LOST;
 use crate::journaling;
+use crate::lock_file;
 use crate::persistence;
 use crate::state::FILES_BESIDES;
 
@@ -54,12 +56,20 @@ pub fn set(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     check_dir(&config, &changed)?;
     check_files(&config, &changed)?;
     check_log(ctx, &config, &changed)?;
+    let image_lock = lock_image(ctx, &config)?;
     let before = std::mem::replace(&mut ctx.server.config, config);
     // The only part that can fail now comes first, so that nothing has taken effect when it does.
     if let Err(error) = switch_log(ctx) {
         ctx.server.config = before;
         journaling::judge(ctx.server);
         return Err(error);
+    }
+    if let Some(lock) = image_lock {
+        ctx.server.hooks.image_lock = lock;
+    }
+    if before.dir != ctx.server.config.dir {
+        // A log that is begun from now on lies in the new directory.
+        ctx.server.journal_state.lock = None;
     }
     take_effect(ctx, &changed);
     ctx.reply.ok();
@@ -97,6 +107,18 @@ fn check_dir(config: &Config, changed: &[&str]) -> Result<(), CmdError> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(refused("dir", "No such file or directory")),
         Err(error) => Err(refused("dir", &error.to_string())),
     }
+}
+
+/// Takes the lock on the image that the server is to save to from now on, if that is another one.
+fn lock_image(ctx: &Ctx<'_>, config: &Config) -> Result<Option<Option<File>>, CmdError> {
+    let now = &ctx.server.config;
+    // Of what other ways lead to the directory the server has the lock already.
+    let same_dir = config.dir == now.dir || config.dir.canonicalize().ok() == now.dir.canonicalize().ok();
+    if same_dir && config.dbfilename == now.dbfilename {
+        return Ok(None);
+    }
+    let name = if same_dir { "dbfilename" } else { "dir" };
+    lock_file::of_image(config).map(Some).map_err(|reason| refused(name, &reason))
 }
 
 /// The system must allow an open file for each client.
