@@ -7,6 +7,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 /// What a thread has done when it gets the signal.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +21,8 @@ pub struct Touch {
 /// Told of a touch, says whether the fault is dealt with, so that the access can be tried again.
 pub type BusHandler = fn(Touch) -> bool;
 
+/// The C library keeps it to itself, for the cancellation of threads.
+const FIRST_OF_THE_LIBRARY: libc::c_int = 32;
 /// Most handlers at a time; each mechanism of the engine has one.
 const MOST: usize = 4;
 
@@ -64,12 +67,34 @@ pub unsafe fn on_bus_error(handler: BusHandler) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a thread of this process blocks SIGBUS now: a fault kills it, whatever the handlers say. `false` if the system doesn't
-/// tell.
+/// So long a thread has to block the signal to count.
+const BLOCKED_FOR_GOOD: Duration = Duration::from_millis(100);
+/// As long for one that is within the C library, which blocks all signals for the moment in which it starts a thread.
+const WITHIN_THE_LIBRARY: Duration = Duration::from_secs(1);
+
+/// Whether a thread of this process blocks SIGBUS for good: a fault kills it, whatever the handlers say. `false` if the system
+/// doesn't tell. Takes a moment where one blocks it now: so does a thread that starts another, or runs a signal's handler.
 pub fn is_blocked_somewhere() -> bool {
     let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return false };
-    let blocked = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("status")).ok());
-    blocked.into_iter().any(|status| blocks(&status, libc::SIGBUS))
+    let mut suspects: Vec<_> = tasks.filter_map(|task| Some(task.ok()?.path().join("status"))).collect();
+    let start = Instant::now();
+    loop {
+        let mut is_settled = true;
+        suspects.retain(|path| {
+            let status = std::fs::read_to_string(path).unwrap_or_default();
+            // The library's own signal: no program can block it by way of the library.
+            is_settled &= !blocks(&status, FIRST_OF_THE_LIBRARY);
+            blocks(&status, libc::SIGBUS)
+        });
+        if suspects.is_empty() {
+            return false;
+        }
+        let patience = if is_settled { BLOCKED_FOR_GOOD } else { WITHIN_THE_LIBRARY };
+        if start.elapsed() > patience {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// Blocks every signal in the calling thread, SIGBUS too, as programs do that want signals in one thread only.
@@ -271,6 +296,55 @@ mod tests {
         let status = "Name:\tquire\nSigPnd:\t00000000ffffffff\nSigBlk:\t0000000000000240\n";
         assert!(blocks(status, libc::SIGBUS) && blocks(status, libc::SIGUSR1));
         assert!(!blocks(status, libc::SIGSEGV) && !blocks("Name:\tquire\n", libc::SIGBUS));
+    }
+
+    #[test]
+    fn a_thread_counts_that_blocks_the_signal_for_good_and_not_one_that_does_now_and_then() {
+        let mut run = || {
+            let (stop, blocked) = (AtomicBool::new(false), AtomicBool::new(false));
+            let now_and_then = std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    while !stop.load(Ordering::SeqCst) {
+                        let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+                        // SAFETY: asks for the mask, and sets it again.
+                        unsafe {
+                            libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), before.as_mut_ptr());
+                            block_all_here();
+                            std::thread::sleep(Duration::from_millis(1));
+                            libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut());
+                        }
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                });
+                let told = (0..5).any(|_| is_blocked_somewhere());
+                stop.store(true, Ordering::SeqCst);
+                told
+            });
+            stop.store(false, Ordering::SeqCst);
+            let for_good = std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    block_all_here();
+                    blocked.store(true, Ordering::SeqCst);
+                    while !stop.load(Ordering::SeqCst) {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                });
+                while !blocked.load(Ordering::SeqCst) {
+                    std::thread::yield_now();
+                }
+                let told = is_blocked_somewhere();
+                stop.store(true, Ordering::SeqCst);
+                told
+            });
+            i32::from(now_and_then) + 2 * i32::from(!for_good)
+        };
+        // SAFETY: the C library's fork lets the child allocate and start threads.
+        let ending = unsafe { crate::child::fork_by_library(&mut run) }.unwrap().wait();
+        assert_eq!(
+            ending,
+            Ending::Exited(0),
+            "1: one that does now and then counts; 2: one that does for good does not"
+        );
     }
 
     /// What a child does that is sent the signal `times` times before it touches the page at `place`.
