@@ -98,7 +98,7 @@ fn a_failed_save_is_told_and_stops_writes_if_there_are_rules() {
     let gone = server.dir.join("gone");
     std::fs::create_dir(&gone).unwrap();
     client.text(&format!("CONFIG SET dir {}", gone.display()));
-    std::fs::remove_dir(&gone).unwrap();
+    std::fs::remove_dir_all(&gone).unwrap();
     assert!(client.text("SAVE").starts_with("ERR "));
     client.text("BGSAVE");
     wait_saved(&mut client);
@@ -189,7 +189,7 @@ fn a_server_that_cannot_save_stays_unless_forced() {
     let gone = server.dir.join("gone");
     std::fs::create_dir(&gone).unwrap();
     client.text(&format!("CONFIG SET dir {}", gone.display()));
-    std::fs::remove_dir(&gone).unwrap();
+    std::fs::remove_dir_all(&gone).unwrap();
     assert_eq!(client.text("SHUTDOWN SAVE"), "ERR Errors trying to SHUTDOWN. Check logs.");
     assert_eq!(client.text("SET a 1"), "OK");
     client.send(request("SHUTDOWN SAVE FORCE"));
