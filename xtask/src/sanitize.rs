@@ -1,4 +1,5 @@
-//! `sanitize`: the snapshot mechanisms under Miri and the sanitizers.
+//! `sanitize`: the snapshot mechanisms under Miri and the sanitizers, and saves of a store that is written meanwhile under
+//! ThreadSanitizer.
 //!
 //! Relies on a nightly toolchain. Each tool that is missing is named with the command that installs it, and left out: the
 //! stable toolchain alone has to be enough for all other checks. What each tool can and can't see is in
@@ -15,6 +16,8 @@ use crate::steps;
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// Parts of the snapshot crate that make no system call: Miri knows none of mappings, signals and children.
 const MIRI: &[&str] = &["claim", "words", "ring", "racy", "mechanism", "locality", "runs_are_found"];
+/// The tests of the snapshot crate that the sanitizers run.
+const SNAPSHOT: &[&str] = &["--lib", "--test", "cut", "--test", "suite", "--test", "stress"];
 const LIMIT: Duration = Duration::from_secs(3600);
 
 /// A way to look for faults that tests don't show.
@@ -58,19 +61,35 @@ impl Tool {
         }
     }
 
-    fn command(self, seconds: u64) -> anyhow::Result<Command> {
+    /// What it runs, one command for each crate.
+    fn commands(self, seconds: u64) -> anyhow::Result<Vec<Command>> {
+        match self {
+            Self::Miri => {
+                let mut command = self.nightly_in_own_folder()?;
+                command.args(["miri", "test", "--package", "quire-snapshot", "--lib", "--"]).args(MIRI);
+                Ok(vec![command])
+            }
+            Self::Address => Ok(vec![self.sanitized("quire-snapshot", SNAPSHOT, seconds)?]),
+            // Of the store: saves by the dumper thread while the engine thread writes.
+            Self::Thread => Ok(vec![
+                self.sanitized("quire-snapshot", SNAPSHOT, seconds)?,
+                self.sanitized("quire-store", &["--test", "saves"], seconds)?,
+            ]),
+        }
+    }
+
+    fn nightly_in_own_folder(self) -> anyhow::Result<Command> {
         let mut command = nightly();
         command.env("CARGO_TARGET_DIR", steps::target_dir()?.join(format!("sanitize-{}", self.name())));
-        if self == Self::Miri {
-            command.args(["miri", "test", "--package", "quire-snapshot", "--lib", "--"]).args(MIRI);
-            return Ok(command);
-        }
-        command.args(["test", "--no-fail-fast", "--target", TARGET, "--package", "quire-snapshot"]);
-        command.args(["--lib", "--test", "cut", "--test", "suite", "--test", "stress"]);
+        Ok(command)
+    }
+
+    fn sanitized(self, package: &str, tests: &[&str], seconds: u64) -> anyhow::Result<Command> {
+        let mut command = self.nightly_in_own_folder()?;
+        command.args(["test", "--no-fail-fast", "--target", TARGET, "--package", package]).args(tests);
         // Through the C library the sanitizers see mappings come and go; direct system calls are invisible to them.
         command.env("RUSTFLAGS", format!("-Zsanitizer={} --cfg=rustix_use_libc", self.name()));
         command.env("QUIRE_STRESS_SECONDS", seconds.to_string());
-        command.env("CARGO_TARGET_DIR", steps::target_dir()?.join(format!("sanitize-{}", self.name())));
         if self == Self::Thread {
             // Without it the standard library's own synchronisation is invisible and every channel looks like a race.
             command.arg("-Zbuild-std");
@@ -109,7 +128,11 @@ pub fn run(only: Option<&str>, seconds: u64) -> anyhow::Result<()> {
         }
         ran += 1;
         println!("\n=== {}", tool.name());
-        if steps::run(tool.command(seconds)?, LIMIT)?.failed > 0 {
+        let mut faults = 0;
+        for command in tool.commands(seconds)? {
+            faults += steps::run(command, LIMIT)?.failed;
+        }
+        if faults > 0 {
             failed.push(tool.name());
         }
     }
