@@ -131,7 +131,7 @@ static void system_calls_wait_for_pages_only_where_they_are_served(void) {
 static void what_makes_no_sense_is_refused(void) {
     quire_pool *pool = (quire_pool *)path;
     quire_mapping *map = NULL;
-    CHECK_FAILS(QUIRE_INVALID, "budget_bytes", quire_pool_create(1, NULL, &pool));
+    CHECK_FAILS(QUIRE_INVALID, "capacity_bytes", quire_pool_create(1, NULL, &pool));
     CHECK(pool == NULL);
     quire_pool_options crooked = {.struct_size = sizeof crooked, .page_bytes = 5000};
     CHECK_FAILS(QUIRE_INVALID, "page_bytes", quire_pool_create(MIB, &crooked, &pool));
