@@ -109,6 +109,15 @@ class Raw:
             time.sleep(0.005)
         raise AssertionError(f"the save is not done after {limit_s} s")
 
+    def wait_restored(self, limit_s=300):
+        """Waits until the image that the server started from is verified: saves begin only then."""
+        end = time.monotonic() + limit_s
+        while time.monotonic() < end:
+            if self.info("persistence")["restore_in_progress"] == "0":
+                return
+            time.sleep(0.005)
+        raise AssertionError(f"the restore is not done after {limit_s} s")
+
     def close(self):
         self.input.close()
         self.sock.close()

@@ -138,6 +138,8 @@ def one_round(options, directory, path, expected, save_s, dice, number):
             writer.start()
         try:
             time.sleep(dice.uniform(0.05, 0.3))
+            # Before that the cut would be put off, and hold later writes, too.
+            connection.wait_restored()
             before = identity(path)
             at_cut = cut_with_digest(connection)
             # With four writers a save takes longer than at rest. Every third kill falls into it for certain.
