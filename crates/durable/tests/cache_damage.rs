@@ -148,6 +148,18 @@ fn a_superblock_with_a_damaged_sector_is_read_from_the_other_one_and_without_bot
 }
 
 #[test]
+fn a_log_that_is_cut_short_anywhere_is_refused_and_left_alone() {
+    let (homes, _) = crashed();
+    let [fast, witness, _] = bytes_of(&homes);
+    for len in (0..SUPERBLOCKS + 4096).step_by(512).chain([fast.len() - 512]) {
+        let copy = with(&homes, &fast[..len], &witness);
+        let before = bytes_of(&copy);
+        assert!(open(&copy).is_err(), "{len} bytes of {}", fast.len());
+        assert!(bytes_of(&copy) == before, "{len} bytes: something was written");
+    }
+}
+
+#[test]
 fn a_stretch_of_zeros_in_a_log_is_refused_and_can_be_accepted_once() {
     let (homes, wanted) = crashed();
     let mut fast = homes.fast.bytes("fast").unwrap();

@@ -243,7 +243,9 @@ fn check(superblock: &Superblock, device_bytes: u64) -> Result<Recovered, Recove
         return wrong("block_bytes", u64::from(superblock.block_bytes.get()));
     }
     let area_bytes = superblock.area_bytes.get();
-    if area_bytes == 0 || !area_bytes.is_multiple_of(granule_bytes) || area_bytes > device_bytes - AREA_OFFSET {
+    // A device that was cut short may end before its area begins.
+    let room_bytes = device_bytes.saturating_sub(AREA_OFFSET);
+    if area_bytes == 0 || !area_bytes.is_multiple_of(granule_bytes) || area_bytes > room_bytes {
         return wrong("area_bytes", area_bytes);
     }
     let (tail_lsn, head_lsn) = (superblock.tail_lsn.get(), superblock.head_lsn.get());
