@@ -216,7 +216,7 @@ impl Stager {
             match read.damage {
                 Some(error) if self.accept_damaged => {
                     tracing::warn!(%error, "used all the same, as it was told to");
-                    // Seen by whoever sees the region staged.
+                    // Seen by a thread that sees the region staged.
                     self.shared.damaged.fetch_add(1, Ordering::Relaxed);
                 }
                 Some(error) => return Err(error),

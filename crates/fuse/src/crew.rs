@@ -123,7 +123,7 @@ impl Crew {
         if started.is_err() {
             let mut state = self.shared.state();
             state.helpers -= 1;
-            // Without any helper nobody would ever come for it.
+            // Without any helper no thread would ever come for it.
             let job = if state.helpers == 0 { state.next() } else { None };
             drop(state);
             if let Some((job, urgency)) = job {

@@ -87,8 +87,8 @@ impl Debt {
         self.owe(Owed::ALL);
     }
 
-    /// Asks by `look` whether something was lost that lay in the directory's file, after whoever pays now. The system tells each
-    /// opening of a file once, so nobody else may ask meanwhile.
+    /// Asks by `look` whether something was lost that lay in the directory's file, after the thread that pays now. The system tells each
+    /// opening of a file once, so no other thread may ask meanwhile.
     ///
     /// # Errors
     /// Something was; from then on the file is not trusted.

@@ -1,7 +1,7 @@
 //! Making files durable: because a program asks for it, and because no program does.
 //!
-//! A program that asks is told of every failure, also of one that came about while nobody had the file open. Whatever flushes a
-//! file for nobody in particular leaves its failure with the file's [`Debt`](crate::debt::Debt).
+//! A program that asks is told of every failure, also of one that came about while no program had the file open. What flushes a
+//! file without being asked by a program leaves its failure with the file's [`Debt`](crate::debt::Debt).
 //!
 //! Relies on the system telling each opening of a file once of bytes that it lost.
 
@@ -83,7 +83,7 @@ impl Engine {
 
     /// Names or attributes of a file were changed.
     pub fn owe(&self, ino: u64, owed: Owed) {
-        // Under the map's lock: whoever takes a body out of it hands on what that owes.
+        // Under the map's lock: the thread that takes a body out of it hands on what that owes.
         let map = self.bodies.map();
         match map.get(&ino) {
             Some(body) => {
@@ -94,7 +94,7 @@ impl Engine {
         }
     }
 
-    /// Flushes the small new files that have waited for a flush for `age`, and lets go of those that nobody uses.
+    /// Flushes the small new files that have waited for a flush for `age`, and lets go of those that no program uses.
     pub fn settle(&self, age: Duration) {
         if self.straight.count() == 0 {
             return;

@@ -1,4 +1,4 @@
-//! Files whose names, lengths or permissions were changed and have not been made durable since, while nobody has them open; and
+//! Files whose names, lengths or permissions were changed and have not been made durable since, while no program has them open; and
 //! files of which bytes are lost without a program having been told.
 //!
 //! A later `fsync` must make the former durable, too, and tell of the latter. Relies on inode numbers, and on being told
@@ -17,7 +17,7 @@ pub struct Owed {
     pub always: bool,
     /// Permissions, owner, times, attributes: flushes that are not for data only.
     pub attributes: bool,
-    /// A failure: a flush that nobody waited for lost bytes, and no program has been told.
+    /// A failure: a flush that no program waited for lost bytes, and no program has been told.
     pub failure: bool,
 }
 

@@ -1,7 +1,7 @@
 //! The process that the worker runs in: started when there is a child to work for, gone when that is done.
 //!
 //! Relies on [`quire_sys::helper`]: the process shares the program's memory, but is no thread of it, so the program may
-//! `unshare`, `setns`, confine itself and count its threads as if there were none. Only whoever prepares a fork starts it.
+//! `unshare`, `setns`, confine itself and count its threads as if there were none. Only a thread that prepares a fork starts it.
 //! That it has ended is noted by a hook of the program's process (a fork, an allocation, the program's end), so it is a
 //! zombie for a moment only.
 
@@ -45,7 +45,7 @@ pub fn is_alive() -> bool {
     HELPER.is_alive()
 }
 
-/// Starts it with `run`. To be called by whoever has prepared a fork, while the process [is free](is_free).
+/// Starts it with `run`. To be called by the thread that has prepared a fork, while the process [is free](is_free).
 ///
 /// # Errors
 /// Why there can be none, in words.

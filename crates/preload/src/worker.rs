@@ -139,7 +139,7 @@ fn take_up(presence: Presence) -> Result<&'static mut Kept, crate::tools::Missin
     // SAFETY: pages of our own, large and aligned enough, that are never unmapped.
     unsafe { kept.write(Kept { tools, expected_life: None, epochs: 0 }) };
     KEPT.store(kept, Ordering::Relaxed);
-    // SAFETY: just written, and nobody else's.
+    // SAFETY: just written, and no other thread's.
     Ok(unsafe { &mut *kept })
 }
 

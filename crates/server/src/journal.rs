@@ -68,7 +68,7 @@ impl Journal {
         next_sequence: u64,
         waker: Option<Arc<Waker>>,
     ) -> Result<Self, LogError> {
-        // While the server runs nobody is to wait for the device.
+        // While the server runs no client waits for the device.
         let begin = if identity.in_force { Log::start } else { Log::begin };
         let options = LogOptions {
             segment_bytes: config.log_segment_bytes,

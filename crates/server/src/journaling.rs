@@ -69,7 +69,7 @@ pub fn start(store: &mut Store, state: &mut ServerState) -> Result<(), String> {
 }
 
 /// Begins to log while the server runs; the log comes in force with the next image, which is taken as soon as possible. Its
-/// first file is made meanwhile, which nobody waits for; if it can't be made, logging is switched off again.
+/// first file is made meanwhile, which no client waits for; if it can't be made, logging is switched off again.
 ///
 /// # Errors
 /// In words for the client.

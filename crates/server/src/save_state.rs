@@ -47,7 +47,7 @@ pub struct SaveState {
     pub rewrites: u64,
     /// When the last good save ended (or the server started), Unix seconds.
     pub last_save_unix_s: i64,
-    /// The same by the clock that nobody sets, for the rules.
+    /// The same by the monotonic clock, for the rules.
     pub last_save: Instant,
     /// When the last background save was tried, by the same clock.
     pub last_attempt: Option<Instant>,

@@ -70,7 +70,7 @@ pub fn give_up(word: &AtomicU32) {
     word.store(0, Ordering::Release);
 }
 
-/// Sees to it that the page is safe: claims it, if nobody has yet, lets `copy` copy it to a page of the store (`None` if there is no
+/// Sees to it that the page is safe: claims it, if no thread has yet, lets `copy` copy it to a page of the store (`None` if there is no
 /// memory), and publishes that, if `is_newest` says that no cut has overtaken it. `false` if another thread is copying it now.
 pub fn save(word: &AtomicU32, copy: impl FnOnce() -> Option<u32>, is_newest: impl FnOnce() -> bool) -> bool {
     match claim(word) {

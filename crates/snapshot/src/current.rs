@@ -1,6 +1,6 @@
 //! The slot of the newest epoch, which writers serve: found without a lock, and not reset while a thread is inside.
 //!
-//! Relies on slots living as long as whoever may find them here. Modelled in `tests/loom_keep.rs`.
+//! Relies on slots living as long as the writers that may find them here. Modelled in `tests/loom_keep.rs`.
 
 use crate::sync::{AtomicPtr, AtomicU32, Ordering, fence, yield_now};
 
@@ -65,7 +65,7 @@ impl<T: Slotted> Current<T> {
         }
     }
 
-    /// Nobody will read `slot`'s epoch any more: writers stop serving it. Returns when none is still doing so.
+    /// No view will read `slot`'s epoch any more: writers stop serving it. Returns when none is still doing so.
     pub fn retire(&self, slot: &T) {
         let own = std::ptr::from_ref(slot).cast_mut();
         let _ = self.0.compare_exchange(own, std::ptr::null_mut(), Ordering::SeqCst, Ordering::SeqCst);

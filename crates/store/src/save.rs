@@ -57,7 +57,7 @@ impl Store {
     fn cut(&mut self) -> Result<(Snapshot, ImageMeta, u64), SaveError> {
         let start = Instant::now();
         if self.restore.is_some() {
-            // A new image would give pages that nobody has checked fresh checksums, and take the place of the one that
+            // A new image would give pages that were not checked fresh checksums, and take the place of the one that
             // tells that they are damaged.
             return Err(SaveError::Unverified);
         }

@@ -25,7 +25,7 @@ static STATE: AtomicU32 = AtomicU32::new(0);
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// No fork happens while it lives, and no handler of a signal that is sent runs in the thread: one that forks would wait for
-/// itself. Whoever holds it must not fork, nor wait for a thread that may fork.
+/// itself. The thread that holds it must not fork, nor wait for a thread that may fork.
 #[derive(Debug)]
 pub struct NoFork(#[expect(dead_code, reason = "held")] BlockedSignals);
 

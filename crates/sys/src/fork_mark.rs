@@ -45,7 +45,7 @@ fn this_process() -> i32 {
 }
 
 fn wipes(page: &Area) -> bool {
-    // SAFETY: advice about memory of our own, which nobody uses yet.
+    // SAFETY: advice about memory of our own, which no code uses yet.
     unsafe { libc::madvise(page.base().cast(), page.len(), libc::MADV_WIPEONFORK) == 0 }
 }
 

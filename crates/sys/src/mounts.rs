@@ -25,7 +25,7 @@ pub struct FuseMount<'a> {
 }
 
 /// Mounts a FUSE file system at `path`, without devices and set-id programs; returns the kernel's side, from which requests are read.
-/// What unmounts it is nobody's affair but the caller's.
+/// The caller alone unmounts it.
 ///
 /// # Errors
 /// `EPERM` unless the process may mount; what the system says.

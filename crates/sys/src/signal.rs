@@ -28,7 +28,7 @@ const MOST: usize = 4;
 
 static HANDLERS: [AtomicPtr<()>; MOST] = [const { AtomicPtr::new(std::ptr::null_mut()) }; MOST];
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
-/// Whoever had the signal before has asked for the default action since.
+/// The handler that had the signal before has asked for the default action since.
 static DEFAULTED: AtomicBool = AtomicBool::new(false);
 /// Our function is in place.
 static INSTALLED: AtomicBool = AtomicBool::new(false);
@@ -181,7 +181,7 @@ fn was_store(context: *mut libc::c_void) -> bool {
     is_store
 }
 
-/// Gives the signal to whoever had it before us. One that a process has sent must not cost us our place: the next protected
+/// Gives the signal to the handler that had it before us. One that a process has sent must not cost us our place: the next protected
 /// write would end the program.
 fn hand_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void, is_sent: bool) {
     let before = BEFORE.get();

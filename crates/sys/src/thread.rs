@@ -108,7 +108,7 @@ impl Drop for BlockedSignals {
     }
 }
 
-/// Starts a thread in which no handler of a signal that somebody sends runs: such a handler belongs to the program, may touch what
+/// Starts a thread in which no handler of a signal that a process sends runs: such a handler belongs to the program, may touch what
 /// the thread is at, and would wait for itself. Signals go to the program's own threads.
 ///
 /// # Errors

@@ -394,7 +394,7 @@ impl Filesystem for Protocol {
                 let (attr, ttl) = match server.names.look_up(dir, &entry.name) {
                     Ok(attr) => (attr, TTL),
                     Err(error) if error.code() == Errno::ENOENT.code() => return Ok(false),
-                    // It is there all the same; whoever asks for it gets the error.
+                    // It is there all the same; a program that asks for it gets the error.
                     Err(_) => (unseen(&server, entry.kind), Duration::ZERO),
                 };
                 let full = reply.add(attr.ino, next, &entry.name, &ttl, &attr, NO_GENERATION);

@@ -20,7 +20,7 @@ pub(super) const NO_GENERATION: Generation = Generation(0);
 pub struct Protocol(pub Arc<Server>);
 
 impl Protocol {
-    /// Does `work`, which waits for no flush, where it keeps nobody waiting, then `answer`.
+    /// Does `work`, which waits for no flush, where it keeps no other request waiting, then `answer`.
     pub(super) fn spread<T>(
         &self,
         work: impl FnOnce(&Server) -> Answer<T> + Send + 'static,

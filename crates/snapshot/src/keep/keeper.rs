@@ -65,7 +65,7 @@ struct Work {
     lingers: bool,
     busy: bool,
     stop: bool,
-    /// There is no thread any more, for it has panicked: whoever ends an epoch tidies up.
+    /// There is no thread any more, for it has panicked: the thread that ends an epoch tidies up.
     ended: bool,
 }
 
@@ -301,7 +301,7 @@ impl Keeper {
     }
 }
 
-/// Says that there is no thread any more, whichever way it ended: nobody must wait for it, nor leave work to it.
+/// Says that there is no thread any more, whichever way it ended: no thread must wait for it, nor leave work to it.
 struct End<'a>(&'a Keeper);
 
 impl Drop for End<'_> {

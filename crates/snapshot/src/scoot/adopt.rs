@@ -57,7 +57,7 @@ impl Adoption<'_> {
             let (run, pages) = self.next_run(region)?;
             if run.len() == 1 && is_worth_joining(pages.len(), self.memory.layout.pages(region)) {
                 // A file without any page there has nothing to join. Zeroes, since nothing is shared yet.
-                // SAFETY: nobody else maps the file yet there.
+                // SAFETY: no other code maps the file there yet.
                 unsafe { self.memory.put(ZEROES.as_ptr(), FIRST, pages[0]) };
                 if self.memory.make_huge(FIRST, region) {
                     ledger.set_huge(region, FIRST);
@@ -111,7 +111,7 @@ impl Adoption<'_> {
         let all = part.clone();
         // From here on nothing touches the heap.
         let aside = Aside::new(self.memory, part, modes).map_err(|error| refused("setting pages aside", error))?;
-        // SAFETY: set aside, so nobody else reaches it.
+        // SAFETY: set aside, so no other thread reaches it.
         let put = |page| unsafe { self.put(aside.at(page), page) };
         let looked = if is_anonymous {
             aside.private_pages(put)
@@ -124,7 +124,7 @@ impl Adoption<'_> {
     }
 
     fn take_openly(&self, part: Range<usize>, is_anonymous: bool) -> Result<(), Refused> {
-        // SAFETY: a page of the origin, which nobody writes during the call (see the head of this file).
+        // SAFETY: a page of the origin, which no thread writes during the call (see the head of this file).
         let put = |page| unsafe { self.put(self.memory.origin_at(page), page) };
         if is_anonymous {
             let at = self.memory.origin_at(part.start);
@@ -142,7 +142,7 @@ impl Adoption<'_> {
         let taken = self.memory.layout.lead()..self.done;
         if !taken.is_empty() {
             // What can't be mapped anew stays as it is: readable and writable.
-            // SAFETY: the file holds what the range shows there, and nobody writes it by another way.
+            // SAFETY: the file holds what the range shows there, and no thread writes it by another way.
             let _ = unsafe { self.memory.map_positions(taken, FIRST, map::Sharing::Private) };
         }
     }

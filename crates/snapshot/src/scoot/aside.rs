@@ -1,7 +1,7 @@
-//! Setting pages aside: every thread that touches a stretch of the origin sleeps, and the pages of its own lie where nobody else
+//! Setting pages aside: every thread that touches a stretch of the origin sleeps, and the pages of its own lie where no other code
 //! reaches them, until they are in the file.
 //!
-//! Relies on userfaultfd for missing and minor faults and on `mremap`; `docs/design/scoot.md` says why nobody is lost. Nothing here
+//! Relies on userfaultfd for missing and minor faults and on `mremap`; `docs/design/scoot.md` says why no page is lost. Nothing here
 //! and nothing that a caller does meanwhile may touch the heap, which may lie in the stretch: [`Memory`] lies elsewhere
 //! ([`super::placed`]), and notes are kept on the stack ([`super::sheet`]). No signal handler runs in the thread, and no child is
 //! forked, which would have the origin without its pages.
@@ -21,7 +21,7 @@ use crate::page::{PAGE_SIZE, REGION_SIZE};
 /// So long it is tried to give the origin its pages back. Then the process ends: its threads would sleep for ever.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Pages set aside. Whoever touches them in the origin sleeps until this is finished or dropped.
+/// Pages set aside. A thread that touches them in the origin sleeps until this is finished or dropped.
 pub(super) struct Aside<'a> {
     memory: &'a Memory,
     fault: &'a Userfault,
@@ -46,11 +46,11 @@ impl<'a> Aside<'a> {
         debug_assert!(positions.end - shift <= memory.aside_place().len());
         let origin = memory.origin_at(positions.start);
         let no_fork = NoFork::begin()?;
-        // SAFETY: addresses of the origin; `Aside` wakes whoever falls asleep there.
+        // SAFETY: addresses of the origin; `Aside` wakes the threads that fall asleep there.
         unsafe { fault.register(origin, positions.len(), modes) }?;
         let mut aside = Self { memory, fault, positions, shift, is_whole: true, _no_fork: no_fork };
-        // SAFETY: the place for pages set aside is ours and free: there is one `Aside` at a time, made by whoever does
-        // the upkeep. Accesses to the origin fault from here on and sleep, so nobody sees it without its pages.
+        // SAFETY: the place for pages set aside is ours and free: there is one `Aside` at a time, made by the thread that does
+        // the upkeep. Accesses to the origin fault from here on and sleep, so no thread sees it without its pages.
         if let Err(error) = unsafe { map::move_over(origin, aside.positions.len(), aside.at(aside.positions.start)) } {
             let _ = fault.unregister(origin, aside.positions.len());
             return Err(error);
@@ -76,7 +76,7 @@ impl<'a> Aside<'a> {
     /// The stretch could not be mapped; it is as it was before.
     pub(super) fn finish(mut self, generation: Generation) -> io::Result<usize> {
         let positions = self.positions.clone();
-        // SAFETY: `generation` holds what the stretch held, so says the caller; nobody can have written since.
+        // SAFETY: `generation` holds what the stretch held, so says the caller; no thread can have written since.
         unsafe { self.memory.map_positions(positions, generation, Sharing::Shared) }?;
         self.is_whole = true;
         Ok(self.fault.drain())
@@ -104,7 +104,7 @@ impl<'a> Aside<'a> {
 
     fn move_back(&self) -> io::Result<()> {
         let (from, to) = (self.at(self.positions.start), self.memory.origin_at(self.positions.start));
-        // SAFETY: both ranges are ours, nobody gets at either.
+        // SAFETY: both ranges are ours, no other code gets at either.
         unsafe { map::move_over(from, self.positions.len(), to) }
     }
 

@@ -66,8 +66,8 @@ fn move_to_file(memory: &Memory, positions: Range<usize>, target: Generation, sh
     let aside = Aside::new(memory, positions, FILE_FAULTS)?;
     aside.private_pages(|position| sheet.note_found(position))?;
     while let Some(position) = sheet.next_found(next) {
-        // SAFETY: the page was set aside, nobody writes it; `target` is neither held nor mapped by the origin (which
-        // maps nothing in this run), so nobody reads it.
+        // SAFETY: the page was set aside, no thread writes it; `target` is neither held nor mapped by the origin (which
+        // maps nothing in this run), so no thread reads it.
         unsafe { keep(memory, sheet, aside.at(position), target, position) };
         next = position + PAGE_SIZE;
     }

@@ -25,14 +25,14 @@ impl<T> Deref for Placed<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: written when this was made, changed by nobody, dropped with this.
+        // SAFETY: written when this was made, not changed since, dropped with this.
         unsafe { &*self.0.base().cast::<T>() }
     }
 }
 
 impl<T> Drop for Placed<T> {
     fn drop(&mut self) {
-        // SAFETY: the value is there, and nobody uses it any more.
+        // SAFETY: the value is there, and no code uses it any more.
         unsafe { self.0.base().cast::<T>().drop_in_place() };
     }
 }
