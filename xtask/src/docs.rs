@@ -1,4 +1,4 @@
-//! `docs`: the files that are made from other sources: COMPAT.md from the table of command facts, quire.h from the doc
+//! `docs`: the files that are made from other sources: COMPAT.md from the table of command specifications, quire.h from the doc
 //! comments of the C API.
 //!
 //! Relies on `quire docs compat` printing the whole of COMPAT.md.

@@ -52,7 +52,7 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// Write COMPAT.md anew from the table of command facts, and quire.h from the sources of the C API
+    /// Write COMPAT.md anew from the table of command specifications, and quire.h from the sources of the C API
     Docs {
         /// Only check that it is up to date
         #[arg(long)]

@@ -30,7 +30,7 @@ pub fn resolve<'r>(registry: &'r Registry, found: Option<CommandId>, args: Args<
         return Ok(command);
     }
     match args.get(1) {
-        None if command.facts.arity == -1 => Ok(command),
+        None if command.spec.arity == -1 => Ok(command),
         None => Err(CmdError::wrong_args(command.name)),
         Some(name) => registry.find_sub(command, name).ok_or_else(|| unknown_subcommand(command, name)),
     }
@@ -148,16 +148,16 @@ fn check<'r>(
     ctx: &mut Ctx<'_>,
 ) -> Result<Option<&'r Command>, CmdError> {
     let command = resolve(registry, found, ctx.args)?;
-    let facts = command.facts;
+    let spec = command.spec;
     ctx.client.last_command = command.name;
-    let refused = if !facts.takes(ctx.args.len()) {
+    let refused = if !spec.takes(ctx.args.len()) {
         Some(CmdError::wrong_args(command.name))
-    } else if !ctx.client.authenticated && !facts.has(NO_AUTH) {
+    } else if !ctx.client.authenticated && !spec.has(NO_AUTH) {
         Some(CmdError::fixed(NOAUTH))
-    } else if ctx.client.multi.is_some() && facts.has(NO_MULTI) {
+    } else if ctx.client.multi.is_some() && spec.has(NO_MULTI) {
         Some(CmdError::fixed(IN_TRANSACTION))
-    } else if facts.flags & (DENYOOM | WRITE) != 0 {
-        refuse_write(ctx, facts.flags)
+    } else if spec.flags & (DENYOOM | WRITE) != 0 {
+        refuse_write(ctx, spec.flags)
     } else if ctx.server.writes_stopped && command.name == "ping" {
         Some(misconf(ctx))
     } else {
@@ -206,7 +206,7 @@ fn queue<'r>(
 ) -> Result<Option<&'r Command>, CmdError> {
     // A transaction that was refused already is only checked, not kept.
     if !multi.failed {
-        multi.push(command.id, command.facts.flags, args);
+        multi.push(command.id, command.spec.flags, args);
     }
     if multi.bytes() as u64 > limit_bytes {
         tracing::warn!(bytes = multi.bytes(), limit_bytes, "closing a client whose transaction is too large");
@@ -220,11 +220,11 @@ fn queue<'r>(
 pub fn call(command: &Command, ctx: &mut Ctx<'_>) {
     let before = ctx.reply.len();
     let changes = ctx.store.changes();
-    let result = (command.facts.handler)(ctx);
+    let result = (command.spec.handler)(ctx);
     let performed = if result.is_err() { ctx.server.journal_state.performed.take() } else { None };
     if let Some(journal) = &mut ctx.server.journal {
         let changed = ctx.store.changes() != changes && is_logged(command, ctx.args);
-        let writes = changed || command.facts.has(WRITE);
+        let writes = changed || command.spec.has(WRITE);
         match performed {
             None => journal.note(ctx.store, writes, changed, ctx.client.db.0, ctx.args.iter()),
             Some(words) => {
@@ -259,7 +259,7 @@ pub fn call(command: &Command, ctx: &mut Ctx<'_>) {
 
 /// Commands that change data; DEBUG POPULATE is one, though it isn't told to be.
 fn is_logged(command: &Command, args: Args<'_>) -> bool {
-    command.facts.has(WRITE) || command.name == "debug" && args.is(1, "POPULATE")
+    command.spec.has(WRITE) || command.name == "debug" && args.is(1, "POPULATE")
 }
 
 #[cold]
@@ -267,12 +267,12 @@ fn note_slow(command: &Command, ctx: &mut Ctx<'_>, duration_us: u64) {
     let threshold_ms = ctx.server.config.latency_threshold_ms;
     let duration_ms = duration_us / 1000;
     if threshold_ms > 0 && duration_ms >= threshold_ms {
-        let event = if command.facts.has(FAST) { "fast-command" } else { "command" };
+        let event = if command.spec.has(FAST) { "fast-command" } else { "command" };
         let unix_s = ctx.server.unix_s();
         ctx.server.latency.record(event, unix_s, duration_ms);
     }
     let limit_us = ctx.server.config.slowlog_slower_than_us;
-    if limit_us < 0 || duration_us < limit_us as u64 || command.facts.has(SKIP_SLOWLOG) {
+    if limit_us < 0 || duration_us < limit_us as u64 || command.spec.has(SKIP_SLOWLOG) {
         return;
     }
     let max = ctx.server.config.slowlog_max_len as usize;

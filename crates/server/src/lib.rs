@@ -1,7 +1,7 @@
 //! The Redis-compatible server: RESP sockets over the store.
 //!
 //! One engine thread owns the [`quire_store::Store`] and runs every command; the same thread runs the event loop
-//! ([`net`]). A request is parsed in place ([`resp`]), looked up in the one table of command facts ([`table`]),
+//! ([`net`]). A request is parsed in place ([`resp`]), looked up in the one table of command specifications ([`table`]),
 //! checked and timed ([`dispatch`]) and run by its family's file ([`cmd`]).
 #![forbid(unsafe_code)]
 
@@ -14,7 +14,6 @@ pub mod config;
 pub mod ctx;
 pub mod dispatch;
 pub mod error;
-pub mod facts;
 pub mod glob;
 pub mod info;
 pub mod journal;
@@ -31,6 +30,7 @@ pub mod resp;
 pub mod save_state;
 pub mod saving;
 pub mod slowlog;
+pub mod specs;
 pub mod state;
 pub mod stats;
 pub mod table;

@@ -226,7 +226,7 @@ impl<'a> Player<'a> {
             args,
             reply: &mut self.reply,
         };
-        let done = (command.facts.handler)(&mut ctx);
+        let done = (command.spec.handler)(&mut ctx);
         self.reply.clear(KEPT_REPLY_BYTES);
         match done {
             // A command that fails after it has changed something fails there again.

@@ -1,9 +1,9 @@
-//! The one table of command facts: what each command is called, takes, touches and does. `COMMAND`, the generated
-//! `COMPAT.md`, the checks before a command runs and the look-up of its handler all read it. The facts themselves
-//! are in [`crate::facts`], one file per family.
+//! The one table of command specifications: what each command is called, takes, touches and does. `COMMAND`, the generated
+//! `COMPAT.md`, the checks before a command runs and the look-up of its handler all read it. The specifications themselves
+//! are in [`crate::specs`], one file per family.
 //!
-//! Facts are written with `const` builders, so that an entry names only what differs from the default:
-//! `CommandFacts::new("strlen", 2, cmd::strings::strlen).flags(READONLY | FAST).keys(&[KeySpec::one(1, RO)])…`.
+//! They are written with `const` builders, so that an entry names only what differs from the default:
+//! `CommandSpec::new("strlen", 2, cmd::strings::strlen).flags(READONLY | FAST).keys(&[KeySpec::one(1, RO)])…`.
 
 use crate::ctx::{CmdError, Ctx, Handler};
 
@@ -245,7 +245,7 @@ impl Arg {
 
 /// Everything that is known about a command.
 #[derive(Debug)]
-pub struct CommandFacts {
+pub struct CommandSpec {
     /// Lower-case name; of a subcommand only its own part (`get` of `config get`).
     pub name: &'static str,
     /// Exact number of words, or at least so many if negative; a subcommand counts its container's name too.
@@ -265,7 +265,7 @@ pub struct CommandFacts {
     /// Its arguments.
     pub arguments: &'static [Arg],
     /// Its subcommands; a command that has any is a container, and its own handler is not called.
-    pub subcommands: &'static [CommandFacts],
+    pub subcommands: &'static [CommandSpec],
     /// Request and response policies that proxies of a cluster ask for.
     pub tips: &'static [&'static str],
     /// How it differs from Redis, for COMPAT.md; empty when it does not.
@@ -274,7 +274,7 @@ pub struct CommandFacts {
     pub handler: Handler,
 }
 
-impl CommandFacts {
+impl CommandSpec {
     /// A command that has a name, an arity and a handler; the builders below add the rest.
     pub const fn new(name: &'static str, arity: i16, handler: Handler) -> Self {
         Self {
@@ -294,11 +294,11 @@ impl CommandFacts {
         }
     }
     /// A container: it only has subcommands.
-    pub const fn container(name: &'static str, subcommands: &'static [CommandFacts]) -> Self {
-        let mut facts = Self::new(name, -2, container);
-        facts.subcommands = subcommands;
-        facts.complexity = "Depends on subcommand.";
-        facts
+    pub const fn container(name: &'static str, subcommands: &'static [CommandSpec]) -> Self {
+        let mut spec = Self::new(name, -2, container);
+        spec.subcommands = subcommands;
+        spec.complexity = "Depends on subcommand.";
+        spec
     }
     /// A container that is also a command when no subcommand is named.
     pub const fn bare(mut self, handler: Handler) -> Self {

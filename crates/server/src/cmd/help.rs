@@ -1,4 +1,4 @@
-//! The HELP subcommand of every container, written from the table of facts.
+//! The HELP subcommand of every container, written from the table of command specifications.
 
 use crate::ctx::{CmdError, Ctx};
 use crate::registry::registry;
@@ -13,11 +13,11 @@ pub fn help(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         container.name.to_ascii_uppercase()
     )];
     let subcommands = container.subcommands.iter().map(|id| registry.command(*id));
-    for sub in subcommands.filter(|sub| sub.facts.name != "help") {
+    for sub in subcommands.filter(|sub| sub.spec.name != "help") {
         lines.push(
-            format!("{} {}", sub.facts.name.to_ascii_uppercase(), usage(sub.facts.arguments)).trim_end().to_owned(),
+            format!("{} {}", sub.spec.name.to_ascii_uppercase(), usage(sub.spec.arguments)).trim_end().to_owned(),
         );
-        lines.push(format!("    {}", sub.facts.summary));
+        lines.push(format!("    {}", sub.spec.summary));
     }
     lines.push("HELP".to_owned());
     lines.push("    Prints this help.".to_owned());

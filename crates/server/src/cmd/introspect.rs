@@ -1,4 +1,4 @@
-//! COMMAND and its subcommands: the table of facts, told to clients.
+//! COMMAND and its subcommands: the table of command specifications, told to clients.
 
 use crate::ctx::{Args, CmdError, Ctx};
 use crate::glob;
@@ -99,7 +99,7 @@ pub fn list(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
                 names.extend(all.map(|c| c.name).filter(|name| glob::matches(wanted, name.as_bytes(), true)));
             } else if args.is(3, "ACLCAT") {
                 let has = |command: &Command| {
-                    categories(command.facts).iter().any(|name| name.as_bytes()[1..].eq_ignore_ascii_case(wanted))
+                    categories(command.spec).iter().any(|name| name.as_bytes()[1..].eq_ignore_ascii_case(wanted))
                 };
                 names.extend(registry().all().iter().filter(|command| has(command)).map(|command| command.name));
             } else if !args.is(3, "MODULE") {
@@ -136,7 +136,7 @@ pub fn getkeysandflags(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
             let last = i64::from(spec.last) + if spec.last < 0 { request.len() as i64 } else { 0 };
             (i64::from(spec.first)..=last).contains(&(position as i64))
         };
-        let usage = command.facts.key_specs.iter().find(holds).map_or(0, |spec| spec.usage);
+        let usage = command.spec.key_specs.iter().find(holds).map_or(0, |spec| spec.usage);
         write_usage(ctx.reply, usage_in(usage, request));
     }
     Ok(())
@@ -158,13 +158,13 @@ fn keys_of<'a>(args: Args<'a>) -> Result<(Args<'a>, Vec<usize>, &'static Command
         let sub = request.get(1).and_then(|name| registry().find_sub(command, name));
         command = sub.ok_or(CmdError::fixed("ERR Invalid command specified"))?;
     }
-    if command.facts.key_specs.is_empty() {
+    if command.spec.key_specs.is_empty() {
         return Err(NO_KEYS);
     }
-    if !command.facts.takes(request.len()) {
+    if !command.spec.takes(request.len()) {
         return Err(CmdError::fixed("ERR Invalid number of arguments specified for command"));
     }
-    let positions = command.facts.key_positions(request.len());
+    let positions = command.spec.key_positions(request.len());
     if positions.is_empty() {
         return Err(CmdError::fixed("ERR Invalid arguments specified for command"));
     }
@@ -172,12 +172,12 @@ fn keys_of<'a>(args: Args<'a>) -> Result<(Args<'a>, Vec<usize>, &'static Command
 }
 
 fn write_info(reply: &mut Reply, command: &Command) {
-    let facts = command.facts;
-    let (first, last, step) = facts.key_range();
+    let spec = command.spec;
+    let (first, last, step) = spec.key_range();
     reply.array(10);
     reply.bulk_str(command.name);
-    reply.int(i64::from(facts.arity));
-    let flags: Vec<_> = FLAG_NAMES.iter().filter(|(flag, _)| facts.flags & flag != 0).collect();
+    reply.int(i64::from(spec.arity));
+    let flags: Vec<_> = FLAG_NAMES.iter().filter(|(flag, _)| spec.flags & flag != 0).collect();
     reply.set(flags.len());
     for (_, name) in flags {
         reply.simple(name);
@@ -185,17 +185,17 @@ fn write_info(reply: &mut Reply, command: &Command) {
     reply.int(i64::from(first));
     reply.int(i64::from(last));
     reply.int(i64::from(step));
-    let categories = categories(facts);
+    let categories = categories(spec);
     reply.set(categories.len());
     for name in categories {
         reply.simple(name);
     }
-    reply.set(facts.tips.len());
-    for tip in facts.tips {
+    reply.set(spec.tips.len());
+    for tip in spec.tips {
         reply.bulk_str(tip);
     }
-    reply.set(facts.key_specs.len());
-    for spec in facts.key_specs {
+    reply.set(spec.key_specs.len());
+    for spec in spec.key_specs {
         write_key_spec(reply, spec);
     }
     // As in Redis: an array, but an empty set where there is none.
@@ -244,18 +244,18 @@ fn write_key_spec(reply: &mut Reply, spec: &KeySpec) {
 }
 
 /// The ACL categories, which follow from flags and family.
-fn categories(facts: &CommandFacts) -> Vec<&'static str> {
+fn categories(spec: &CommandSpec) -> Vec<&'static str> {
     let mut names = Vec::new();
-    if facts.has(WRITE) {
+    if spec.has(WRITE) {
         names.push("@write");
     }
     // As in Redis: what reads no keys of its own is not in the category of readers.
-    if facts.has(READONLY) {
+    if spec.has(READONLY) {
         names.push("@read");
     }
     // What only holds subcommands belongs to no family.
-    let is_container = !facts.subcommands.is_empty() && facts.arity < -1;
-    match facts.group {
+    let is_container = !spec.subcommands.is_empty() && spec.arity < -1;
+    match spec.group {
         _ if is_container => {}
         Group::Generic => names.push("@keyspace"),
         Group::String => names.push("@string"),
@@ -263,36 +263,36 @@ fn categories(facts: &CommandFacts) -> Vec<&'static str> {
         Group::Hash => names.push("@hash"),
         Group::Transactions => names.push("@transaction"),
         Group::Connection => names.push("@connection"),
-        Group::Server if facts.has(CONNECTION) => names.push("@connection"),
-        Group::Server if facts.has(KEYSPACE) => names.push("@keyspace"),
+        Group::Server if spec.has(CONNECTION) => names.push("@connection"),
+        Group::Server if spec.has(KEYSPACE) => names.push("@keyspace"),
         Group::Server => {}
     }
-    if facts.has(ADMIN) {
+    if spec.has(ADMIN) {
         names.push("@admin");
     }
-    if facts.has(ADMIN) || facts.has(DANGEROUS) {
+    if spec.has(ADMIN) || spec.has(DANGEROUS) {
         names.push("@dangerous");
     }
-    names.push(if facts.has(FAST) { "@fast" } else { "@slow" });
+    names.push(if spec.has(FAST) { "@fast" } else { "@slow" });
     names
 }
 
 fn write_docs(reply: &mut Reply, command: &Command) {
-    let facts = command.facts;
-    let fields = 4 + usize::from(!facts.arguments.is_empty()) + usize::from(!command.subcommands.is_empty());
+    let spec = command.spec;
+    let fields = 4 + usize::from(!spec.arguments.is_empty()) + usize::from(!command.subcommands.is_empty());
     reply.map(fields);
     for (name, value) in [
-        ("summary", facts.summary),
-        ("since", facts.since),
-        ("group", facts.group.name()),
-        ("complexity", facts.complexity),
+        ("summary", spec.summary),
+        ("since", spec.since),
+        ("group", spec.group.name()),
+        ("complexity", spec.complexity),
     ] {
         reply.bulk_str(name);
         reply.bulk_str(value);
     }
-    if !facts.arguments.is_empty() {
+    if !spec.arguments.is_empty() {
         reply.bulk_str("arguments");
-        write_arguments(reply, facts.arguments, facts.key_specs.len());
+        write_arguments(reply, spec.arguments, spec.key_specs.len());
     }
     if !command.subcommands.is_empty() {
         reply.bulk_str("subcommands");

@@ -11,12 +11,12 @@ use super::engine::Engine;
 use super::listen::{self, ListenError};
 use super::worker::Worker;
 use crate::config::Config;
-use crate::facts;
 use crate::journaling;
 use crate::persistence;
 use crate::registry;
 use crate::replay::{ReplayError, Replayed, replay};
 use crate::save_state::Restored;
+use crate::specs;
 use crate::state::{FILES_BESIDES, Hooks, ServerState};
 
 /// Why the server could not start or had to end.
@@ -76,7 +76,7 @@ fn keep_recovered(store: &mut Store, state: &mut ServerState, replayed: &Replaye
 impl Server {
     /// Replays the log, opens the sockets, and begins to log if the configuration says so.
     pub fn start(config: Config, mut store: Store, restored: Restored, hooks: Hooks) -> Result<Server, ServerError> {
-        let registry = registry::install(facts::ALL);
+        let registry = registry::install(specs::ALL);
         let log_directory = journaling::directory(&config, hooks.log_directory.as_ref());
         let lock = journaling::lock(&config, &hooks).map_err(ServerError::Fault)?;
         let changes_before = store.changes();

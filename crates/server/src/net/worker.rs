@@ -218,17 +218,17 @@ impl Worker {
 
     #[cold]
     fn is_paused(&self, command: Option<CommandId>, connection: &Connection) -> bool {
-        let exempt = command.is_some_and(|id| self.registry.command(id).facts.name == "client");
+        let exempt = command.is_some_and(|id| self.registry.command(id).spec.name == "client");
         self.state.is_paused(self.writes(command, connection)) && !exempt
     }
 
     /// Whether a command may change data: itself, or as the end of a transaction that does.
     #[cold]
     fn writes(&self, command: Option<CommandId>, connection: &Connection) -> bool {
-        let facts = command.map(|id| self.registry.command(id).facts);
-        facts.is_some_and(|facts| facts.has(WRITE))
+        let spec = command.map(|id| self.registry.command(id).spec);
+        spec.is_some_and(|spec| spec.has(WRITE))
             || connection.client.multi.as_ref().is_some_and(|multi| multi.flags & WRITE != 0)
-                && facts.is_some_and(|facts| facts.name == "exec")
+                && spec.is_some_and(|spec| spec.name == "exec")
     }
 
     /// How many unread replies a client may have before it is made to wait.

@@ -1,4 +1,4 @@
-//! Facts of the hash commands.
+//! Specifications of the hash commands.
 
 use crate::cmd::hashes;
 use crate::table::*;
@@ -14,56 +14,56 @@ const READ: &[KeySpec] = &[KeySpec::one(1, RO | ACCESS)];
 const UPDATES: &[KeySpec] = &[KeySpec::one(1, RW | UPDATE)];
 const COUNTS: &[KeySpec] = &[KeySpec::one(1, RW | ACCESS | UPDATE)];
 
-const fn hash(facts: CommandFacts, since: &'static str, complexity: &'static str) -> CommandFacts {
-    facts.group(Group::Hash, since, complexity)
+const fn hash(spec: CommandSpec, since: &'static str, complexity: &'static str) -> CommandSpec {
+    spec.group(Group::Hash, since, complexity)
 }
 
-/// The facts.
-pub static FACTS: &[CommandFacts] = &[
-    hash(CommandFacts::new("hdel", -3, hashes::hdel), "2.0.0", "O(N) where N is the number of fields to be removed.")
+/// The specifications.
+pub static SPECS: &[CommandSpec] = &[
+    hash(CommandSpec::new("hdel", -3, hashes::hdel), "2.0.0", "O(N) where N is the number of fields to be removed.")
         .flags(WRITE | FAST)
         .keys(&[KeySpec::one(1, RW | DELETE)])
         .summary("Removes fields; the last one takes the key with it.")
         .args(&[KEY, FIELD.multiple()]),
-    hash(CommandFacts::new("hexists", 3, hashes::hexists), "2.0.0", O_1)
+    hash(CommandSpec::new("hexists", 3, hashes::hexists), "2.0.0", O_1)
         .flags(READONLY | FAST)
         .keys(LOOK)
         .summary("Tells whether a field exists.")
         .args(&[KEY, FIELD]),
-    hash(CommandFacts::new("hget", 3, hashes::hget), "2.0.0", O_1)
+    hash(CommandSpec::new("hget", 3, hashes::hget), "2.0.0", O_1)
         .flags(READONLY | FAST)
         .keys(READ)
         .summary("Returns the value of a field.")
         .args(&[KEY, FIELD]),
-    hash(CommandFacts::new("hgetall", 2, hashes::hgetall), "2.0.0", O_N)
+    hash(CommandSpec::new("hgetall", 2, hashes::hgetall), "2.0.0", O_N)
         .flags(READONLY)
         .keys(READ)
         .summary("Returns all fields with their values.")
         .args(&[KEY])
         .tips(&["nondeterministic_output_order"]),
-    hash(CommandFacts::new("hincrby", 4, hashes::hincrby), "2.0.0", O_1)
+    hash(CommandSpec::new("hincrby", 4, hashes::hincrby), "2.0.0", O_1)
         .flags(WRITE | DENYOOM | FAST)
         .keys(COUNTS)
         .summary("Adds to the integer that a field holds; a missing one counts as 0.")
         .args(&[KEY, FIELD, Arg::int("increment")]),
-    hash(CommandFacts::new("hincrbyfloat", 4, hashes::hincrbyfloat), "2.6.0", O_1)
+    hash(CommandSpec::new("hincrbyfloat", 4, hashes::hincrbyfloat), "2.6.0", O_1)
         .flags(WRITE | DENYOOM | FAST)
         .keys(COUNTS)
         .summary("Adds to the number that a field holds; a missing one counts as 0.")
         .args(&[KEY, FIELD, Arg::double("increment")]),
-    hash(CommandFacts::new("hkeys", 2, hashes::hkeys), "2.0.0", O_N)
+    hash(CommandSpec::new("hkeys", 2, hashes::hkeys), "2.0.0", O_N)
         .flags(READONLY)
         .keys(READ)
         .summary("Returns all fields.")
         .args(&[KEY])
         .tips(&["nondeterministic_output_order"]),
-    hash(CommandFacts::new("hlen", 2, hashes::hlen), "2.0.0", O_1)
+    hash(CommandSpec::new("hlen", 2, hashes::hlen), "2.0.0", O_1)
         .flags(READONLY | FAST)
         .keys(LOOK)
         .summary("Tells how many fields there are.")
         .args(&[KEY]),
     hash(
-        CommandFacts::new("hmget", -3, hashes::hmget),
+        CommandSpec::new("hmget", -3, hashes::hmget),
         "2.0.0",
         "O(N) where N is the number of fields being requested.",
     )
@@ -71,13 +71,13 @@ pub static FACTS: &[CommandFacts] = &[
     .keys(READ)
     .summary("Returns the values of several fields.")
     .args(&[KEY, FIELD.multiple()]),
-    hash(CommandFacts::new("hmset", -4, hashes::hmset), "2.0.0", "O(N) where N is the number of fields being set.")
+    hash(CommandSpec::new("hmset", -4, hashes::hmset), "2.0.0", "O(N) where N is the number of fields being set.")
         .flags(WRITE | DENYOOM | FAST)
         .keys(UPDATES)
         .summary("Sets several fields.")
         .args(PAIRS),
     hash(
-        CommandFacts::new("hrandfield", -2, hashes::hrandfield),
+        CommandSpec::new("hrandfield", -2, hashes::hrandfield),
         "6.2.0",
         "O(N) where N is the number of fields returned",
     )
@@ -91,7 +91,7 @@ pub static FACTS: &[CommandFacts] = &[
     .tips(&["nondeterministic_output"])
     .differs("A negative count below -16777216, or one whose reply would exceed 256 MiB, is refused."),
     hash(
-        CommandFacts::new("hscan", -3, hashes::hscan),
+        CommandSpec::new("hscan", -3, hashes::hscan),
         "2.8.0",
         "O(1) for every call. O(N) for a complete iteration, including enough command calls for the cursor to return \
          back to 0. N is the number of elements inside the collection.",
@@ -107,7 +107,7 @@ pub static FACTS: &[CommandFacts] = &[
     ])
     .tips(&["nondeterministic_output"]),
     hash(
-        CommandFacts::new("hset", -4, hashes::hset),
+        CommandSpec::new("hset", -4, hashes::hset),
         "2.0.0",
         "O(1) for each field/value pair added, so O(N) to add N field/value pairs when the command is called with \
          multiple field/value pairs.",
@@ -116,17 +116,17 @@ pub static FACTS: &[CommandFacts] = &[
     .keys(UPDATES)
     .summary("Sets fields; tells how many are new.")
     .args(PAIRS),
-    hash(CommandFacts::new("hsetnx", 4, hashes::hsetnx), "2.0.0", O_1)
+    hash(CommandSpec::new("hsetnx", 4, hashes::hsetnx), "2.0.0", O_1)
         .flags(WRITE | DENYOOM | FAST)
         .keys(&[KeySpec::one(1, RW | INSERT)])
         .summary("Sets a field only if it does not exist.")
         .args(&[KEY, FIELD, Arg::string("value")]),
-    hash(CommandFacts::new("hstrlen", 3, hashes::hstrlen), "3.2.0", O_1)
+    hash(CommandSpec::new("hstrlen", 3, hashes::hstrlen), "3.2.0", O_1)
         .flags(READONLY | FAST)
         .keys(LOOK)
         .summary("Tells how long the value of a field is.")
         .args(&[KEY, FIELD]),
-    hash(CommandFacts::new("hvals", 2, hashes::hvals), "2.0.0", O_N)
+    hash(CommandSpec::new("hvals", 2, hashes::hvals), "2.0.0", O_N)
         .flags(READONLY)
         .keys(READ)
         .summary("Returns the values of all fields.")

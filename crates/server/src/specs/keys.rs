@@ -15,14 +15,14 @@ const ONLY_KEY: &[Arg] = &[KEY];
 const RANDOM: &[&str] = &["nondeterministic_output"];
 const SUM: &[&str] = &["request_policy:multi_shard", "response_policy:agg_sum"];
 
-const fn generic(facts: CommandFacts, since: &'static str, complexity: &'static str) -> CommandFacts {
-    facts.group(Group::Generic, since, complexity)
+const fn generic(spec: CommandSpec, since: &'static str, complexity: &'static str) -> CommandSpec {
+    spec.group(Group::Generic, since, complexity)
 }
 
-/// The facts.
-pub static FACTS: &[CommandFacts] = &[
+/// The specifications.
+pub static SPECS: &[CommandSpec] = &[
     generic(
-        CommandFacts::new("copy", -3, keys::copy),
+        CommandSpec::new("copy", -3, keys::copy),
         "6.2.0",
         "O(N) worst case for collections, where N is the number of nested items. O(1) for string values.",
     )
@@ -36,7 +36,7 @@ pub static FACTS: &[CommandFacts] = &[
         Arg::word("replace", "REPLACE").optional(),
     ]),
     generic(
-        CommandFacts::new("del", -2, keys::del),
+        CommandSpec::new("del", -2, keys::del),
         "1.0.0",
         "O(N) where N is the number of keys that will be removed.",
     )
@@ -45,40 +45,40 @@ pub static FACTS: &[CommandFacts] = &[
     .summary("Deletes keys.")
     .args(KEYS)
     .tips(SUM),
-    generic(CommandFacts::new("exists", -2, keys::exists), "1.0.0", "O(N) where N is the number of keys to check.")
+    generic(CommandSpec::new("exists", -2, keys::exists), "1.0.0", "O(N) where N is the number of keys to check.")
         .flags(READONLY | FAST)
         .keys(LOOK_ALL)
         .summary("Counts which keys exist.")
         .args(KEYS)
         .tips(SUM),
-    generic(CommandFacts::new("keys", 2, scan::keys), "1.0.0", "O(N) with N being the number of keys in the database")
+    generic(CommandSpec::new("keys", 2, scan::keys), "1.0.0", "O(N) with N being the number of keys in the database")
         .flags(READONLY | DANGEROUS)
         .summary("Returns the names of all keys that match a pattern.")
         .args(&[Arg::pattern("pattern")])
         .tips(&["request_policy:all_shards", "nondeterministic_output_order"]),
-    generic(CommandFacts::new("move", 3, keys::move_key), "1.0.0", O_1)
+    generic(CommandSpec::new("move", 3, keys::move_key), "1.0.0", O_1)
         .flags(WRITE | FAST)
         .keys(&[KeySpec::one(1, RW | ACCESS | UPDATE)])
         .summary("Moves a key to another database.")
         .args(&[KEY, Arg::int("db")]),
-    generic(CommandFacts::container("object", OBJECT), "2.2.3", "Depends on subcommand.")
+    generic(CommandSpec::container("object", OBJECT), "2.2.3", "Depends on subcommand.")
         .summary("Container of commands about how a value is stored."),
-    generic(CommandFacts::new("randomkey", 1, keys::randomkey), "1.0.0", O_1)
+    generic(CommandSpec::new("randomkey", 1, keys::randomkey), "1.0.0", O_1)
         .flags(READONLY)
         .summary("Returns the name of some key.")
         .tips(&["request_policy:all_shards", "nondeterministic_output"]),
-    generic(CommandFacts::new("rename", 3, keys::rename), "1.0.0", O_1)
+    generic(CommandSpec::new("rename", 3, keys::rename), "1.0.0", O_1)
         .flags(WRITE)
         .keys(&[KeySpec::one(1, RW | ACCESS | DELETE), KeySpec::one(2, OW | UPDATE)])
         .summary("Gives a key another name.")
         .args(&[KEY, Arg::key("newkey")]),
-    generic(CommandFacts::new("renamenx", 3, keys::renamenx), "1.0.0", O_1)
+    generic(CommandSpec::new("renamenx", 3, keys::renamenx), "1.0.0", O_1)
         .flags(WRITE | FAST)
         .keys(&[KeySpec::one(1, RW | ACCESS | DELETE), KeySpec::one(2, OW | INSERT)])
         .summary("Gives a key another name if that is free.")
         .args(&[KEY, Arg::key("newkey")]),
     generic(
-        CommandFacts::new("scan", -2, scan::scan),
+        CommandSpec::new("scan", -2, scan::scan),
         "2.8.0",
         "O(1) for every call. O(N) for a complete iteration, including enough command calls for the cursor to return \
          back to 0. N is the number of elements inside the collection.",
@@ -93,7 +93,7 @@ pub static FACTS: &[CommandFacts] = &[
     ])
     .tips(&["nondeterministic_output", "request_policy:special"]),
     generic(
-        CommandFacts::new("touch", -2, keys::touch),
+        CommandSpec::new("touch", -2, keys::touch),
         "3.2.1",
         "O(N) where N is the number of keys that will be touched.",
     )
@@ -102,18 +102,18 @@ pub static FACTS: &[CommandFacts] = &[
     .summary("Notes an access to keys.")
     .args(KEYS)
     .tips(SUM),
-    generic(CommandFacts::new("type", 2, keys::kind), "1.0.0", O_1)
+    generic(CommandSpec::new("type", 2, keys::kind), "1.0.0", O_1)
         .flags(READONLY | FAST)
         .keys(&[KeySpec::one(1, RO)])
         .summary("Tells the type of a key's value.")
         .args(&[KEY]),
-    generic(CommandFacts::new("waitaof", 4, wait::waitaof), "7.2.0", O_1)
+    generic(CommandSpec::new("waitaof", 4, wait::waitaof), "7.2.0", O_1)
         .flags(BLOCKING)
         .summary("Waits until what the client has written is durable.")
         .args(&[Arg::int("numlocal"), Arg::int("numreplicas"), Arg::int("timeout")])
         .tips(&["request_policy:all_shards", "response_policy:agg_min"])
         .differs("Has the log made durable at once; there are no replicas to wait for."),
-    generic(CommandFacts::new("unlink", -2, keys::del), "4.0.0", "O(1) for each key removed regardless of its size.")
+    generic(CommandSpec::new("unlink", -2, keys::del), "4.0.0", "O(1) for each key removed regardless of its size.")
         .flags(WRITE | FAST)
         .keys(DELETE_ALL)
         .summary("Deletes keys; memory is freed afterwards.")
@@ -121,8 +121,8 @@ pub static FACTS: &[CommandFacts] = &[
         .tips(SUM),
 ];
 
-const fn about_value(name: &'static str, handler: crate::ctx::Handler, summary: &'static str) -> CommandFacts {
-    generic(CommandFacts::new(name, 3, handler), "2.2.3", O_1)
+const fn about_value(name: &'static str, handler: crate::ctx::Handler, summary: &'static str) -> CommandSpec {
+    generic(CommandSpec::new(name, 3, handler), "2.2.3", O_1)
         .flags(READONLY)
         .keys(LOOK_SECOND)
         .summary(summary)
@@ -130,12 +130,12 @@ const fn about_value(name: &'static str, handler: crate::ctx::Handler, summary: 
         .tips(RANDOM)
 }
 
-static OBJECT: &[CommandFacts] = &[
+static OBJECT: &[CommandSpec] = &[
     about_value("encoding", object::encoding, "Tells how a value is stored."),
     about_value("freq", object::freq, "Tells how often a key is used, where that is counted.")
         .group(Group::Generic, "4.0.0", O_1)
         .differs("Never counted, as there is no eviction policy that needs it."),
-    generic(CommandFacts::new("help", 2, help), "6.2.0", O_1)
+    generic(CommandSpec::new("help", 2, help), "6.2.0", O_1)
         .flags(LOADING | STALE)
         .summary("Tells what the subcommands are."),
     about_value("idletime", object::idletime, "Tells for how many seconds a key was not used."),

@@ -1,29 +1,29 @@
-//! Facts of the transaction commands.
+//! Specifications of the transaction commands.
 
 use crate::cmd::transactions;
 use crate::table::*;
 
 const ALWAYS: Flags = NOSCRIPT | LOADING | STALE | FAST | ALLOW_BUSY;
 
-/// The facts.
-pub static FACTS: &[CommandFacts] = &[
-    CommandFacts::new("discard", 1, transactions::discard)
+/// The specifications.
+pub static SPECS: &[CommandSpec] = &[
+    CommandSpec::new("discard", 1, transactions::discard)
         .flags(ALWAYS)
         .group(Group::Transactions, "2.0.0", "O(N), when N is the number of queued commands")
         .summary("Forgets the transaction."),
-    CommandFacts::new("exec", 1, transactions::exec)
+    CommandSpec::new("exec", 1, transactions::exec)
         .flags(NOSCRIPT | LOADING | STALE | SKIP_SLOWLOG)
         .group(Group::Transactions, "1.2.0", "Depends on commands in the transaction")
         .summary("Runs the transaction."),
-    CommandFacts::new("multi", 1, transactions::multi)
+    CommandSpec::new("multi", 1, transactions::multi)
         .flags(ALWAYS)
         .group(Group::Transactions, "1.2.0", "O(1)")
         .summary("Begins a transaction: commands are queued until EXEC."),
-    CommandFacts::new("unwatch", 1, transactions::unwatch)
+    CommandSpec::new("unwatch", 1, transactions::unwatch)
         .flags(ALWAYS)
         .group(Group::Transactions, "2.2.0", "O(1)")
         .summary("Forgets which keys are watched."),
-    CommandFacts::new("watch", -2, transactions::watch)
+    CommandSpec::new("watch", -2, transactions::watch)
         .flags(ALWAYS)
         .keys(&[KeySpec::range(1, -1, 1, RO)])
         .group(Group::Transactions, "2.2.0", "O(1) for every key.")

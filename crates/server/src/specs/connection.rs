@@ -1,4 +1,4 @@
-//! Facts of the connection commands.
+//! Specifications of the connection commands.
 
 use crate::cmd::help::help;
 use crate::cmd::{clients, connection};
@@ -9,38 +9,38 @@ const QUIET: Flags = NOSCRIPT | LOADING | STALE;
 const O_1: &str = "O(1)";
 const O_N_CLIENTS: &str = "O(N) where N is the number of client connections";
 
-/// The facts.
-pub static FACTS: &[CommandFacts] = &[
-    CommandFacts::new("auth", -2, connection::auth)
+/// The specifications.
+pub static SPECS: &[CommandSpec] = &[
+    CommandSpec::new("auth", -2, connection::auth)
         .flags(HANDSHAKE)
         .group(Group::Connection, "1.0.0", O_1)
         .summary("Gives the password.")
         .args(&[Arg::string("username").optional().since("6.0.0"), Arg::string("password")])
         .differs("The only user is `default`."),
-    CommandFacts::container("client", CLIENT)
+    CommandSpec::container("client", CLIENT)
         .group(Group::Connection, "2.4.0", "Depends on subcommand.")
         .summary("Container of commands about client connections."),
-    CommandFacts::new("echo", 2, connection::echo)
+    CommandSpec::new("echo", 2, connection::echo)
         .flags(LOADING | STALE | FAST)
         .group(Group::Connection, "1.0.0", O_1)
         .summary("Returns the message.")
         .args(&[Arg::string("message")]),
-    CommandFacts::new("hello", -1, connection::hello)
+    CommandSpec::new("hello", -1, connection::hello)
         .flags(HANDSHAKE)
         .group(Group::Connection, "6.0.0", O_1)
         .summary("Chooses the protocol and, if asked to, logs in and names the connection.")
         .args(HELLO),
-    CommandFacts::new("ping", -1, connection::ping)
+    CommandSpec::new("ping", -1, connection::ping)
         .flags(FAST)
         .group(Group::Connection, "1.0.0", O_1)
         .summary("Answers PONG, or with the message.")
         .args(&[Arg::string("message").optional()])
         .tips(&["request_policy:all_shards", "response_policy:all_succeeded"]),
-    CommandFacts::new("quit", -1, connection::quit)
+    CommandSpec::new("quit", -1, connection::quit)
         .flags(HANDSHAKE)
         .group(Group::Connection, "1.0.0", O_1)
         .summary("Closes the connection."),
-    CommandFacts::new("reset", 1, connection::reset)
+    CommandSpec::new("reset", 1, connection::reset)
         .flags(HANDSHAKE)
         .group(Group::Connection, "6.2.0", O_1)
         .summary("Puts the connection into the state that it had at its start."),
@@ -56,31 +56,31 @@ static HELLO: &[Arg] = &[Arg::block(
 )
 .optional()];
 
-static CLIENT: &[CommandFacts] = &[
-    CommandFacts::new("getname", 2, clients::getname)
+static CLIENT: &[CommandSpec] = &[
+    CommandSpec::new("getname", 2, clients::getname)
         .flags(QUIET)
         .group(Group::Connection, "2.6.9", O_1)
         .summary("Tells the connection's name."),
-    CommandFacts::new("help", 2, help)
+    CommandSpec::new("help", 2, help)
         .flags(LOADING | STALE)
         .group(Group::Connection, "5.0.0", O_1)
         .summary("Tells what the subcommands are."),
-    CommandFacts::new("id", 2, clients::id)
+    CommandSpec::new("id", 2, clients::id)
         .flags(QUIET)
         .group(Group::Connection, "5.0.0", O_1)
         .summary("Tells the connection's number."),
-    CommandFacts::new("info", 2, clients::info)
+    CommandSpec::new("info", 2, clients::info)
         .flags(QUIET)
         .group(Group::Connection, "6.2.0", O_1)
         .summary("Tells about the connection.")
         .tips(&["nondeterministic_output"]),
-    CommandFacts::new("kill", -3, clients::kill)
+    CommandSpec::new("kill", -3, clients::kill)
         .flags(ADMIN | QUIET)
         .group(Group::Connection, "2.4.0", O_N_CLIENTS)
         .summary("Closes connections.")
         .args(KILL)
         .differs("Of the types only `normal` has clients; MAXAGE as in Redis 7.4."),
-    CommandFacts::new("list", -2, clients::list)
+    CommandSpec::new("list", -2, clients::list)
         .flags(ADMIN | QUIET)
         .group(Group::Connection, "2.4.0", O_N_CLIENTS)
         .summary("Tells about all connections.")
@@ -90,18 +90,18 @@ static CLIENT: &[CommandFacts] = &[
         ])
         .tips(&["nondeterministic_output"])
         .differs("`lib-name` and `lib-ver` as in Redis 7.2."),
-    CommandFacts::new("no-evict", 3, clients::no_evict)
+    CommandSpec::new("no-evict", 3, clients::no_evict)
         .flags(ADMIN | QUIET)
         .group(Group::Connection, "7.0.0", O_1)
         .summary("Excepts the connection from being closed for want of memory.")
         .args(ON_OFF)
         .differs("No connection is closed for want of memory, so it changes nothing but CLIENT LIST."),
-    CommandFacts::new("no-touch", 3, clients::no_touch)
+    CommandSpec::new("no-touch", 3, clients::no_touch)
         .flags(QUIET)
         .group(Group::Connection, "7.2.0", O_1)
         .summary("Chooses whether the connection's reads count as accesses.")
         .args(ON_OFF),
-    CommandFacts::new("pause", -3, clients::pause)
+    CommandSpec::new("pause", -3, clients::pause)
         .flags(ADMIN | QUIET)
         .group(Group::Connection, "2.9.50", O_1)
         .summary("Makes commands of clients wait.")
@@ -110,7 +110,7 @@ static CLIENT: &[CommandFacts] = &[
             Arg::one_of("mode", &[Arg::word("write", "WRITE"), Arg::word("all", "ALL")]).optional().since("6.2.0"),
         ])
         .differs("CLIENT itself is never paused, so that CLIENT UNPAUSE always works."),
-    CommandFacts::new("reply", 3, clients::reply)
+    CommandSpec::new("reply", 3, clients::reply)
         .flags(QUIET)
         .group(Group::Connection, "3.2.0", O_1)
         .summary("Chooses whether commands are replied to.")
@@ -118,7 +118,7 @@ static CLIENT: &[CommandFacts] = &[
             "on_off_skip",
             &[Arg::word("on", "ON"), Arg::word("off", "OFF"), Arg::word("skip", "SKIP")],
         )]),
-    CommandFacts::new("setinfo", 4, clients::setinfo)
+    CommandSpec::new("setinfo", 4, clients::setinfo)
         .flags(QUIET)
         .group(Group::Connection, "7.2.0", O_1)
         .summary("Tells the server which library the client uses.")
@@ -126,12 +126,12 @@ static CLIENT: &[CommandFacts] = &[
             "attr",
             &[Arg::string("libname").token("LIB-NAME"), Arg::string("libver").token("LIB-VER")],
         )]),
-    CommandFacts::new("setname", 3, clients::setname)
+    CommandSpec::new("setname", 3, clients::setname)
         .flags(QUIET)
         .group(Group::Connection, "2.6.9", O_1)
         .summary("Names the connection.")
         .args(&[Arg::string("connection-name")]),
-    CommandFacts::new("unpause", 2, clients::unpause)
+    CommandSpec::new("unpause", 2, clients::unpause)
         .flags(ADMIN | QUIET)
         .group(Group::Connection, "6.2.0", O_N_CLIENTS)
         .summary("Lets paused clients go on."),

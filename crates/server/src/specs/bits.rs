@@ -1,4 +1,4 @@
-//! Facts of the bits commands.
+//! Specifications of the bits commands.
 
 use crate::cmd::bits;
 use crate::table::*;
@@ -9,23 +9,23 @@ const O_N: &str = "O(N)";
 const KEY: Arg = Arg::key("key");
 const READ: &[KeySpec] = &[KeySpec::one(1, RO | ACCESS)];
 
-const fn bitmap(facts: CommandFacts, since: &'static str, complexity: &'static str) -> CommandFacts {
-    facts.group(Group::Bitmap, since, complexity)
+const fn bitmap(spec: CommandSpec, since: &'static str, complexity: &'static str) -> CommandSpec {
+    spec.group(Group::Bitmap, since, complexity)
 }
 
-/// The facts.
-pub static FACTS: &[CommandFacts] = &[
-    bitmap(CommandFacts::new("bitcount", -2, bits::bitcount), "2.6.0", O_N)
+/// The specifications.
+pub static SPECS: &[CommandSpec] = &[
+    bitmap(CommandSpec::new("bitcount", -2, bits::bitcount), "2.6.0", O_N)
         .flags(READONLY)
         .keys(READ)
         .summary("Counts the bits that are set in a string or a part of it.")
         .args(&[KEY, Arg::block("index", &[Arg::int("start"), Arg::int("end"), UNIT]).optional()]),
-    bitmap(CommandFacts::new("bitop", -4, bits::bitop), "2.6.0", O_N)
+    bitmap(CommandSpec::new("bitop", -4, bits::bitop), "2.6.0", O_N)
         .flags(WRITE | DENYOOM)
         .keys(&[KeySpec::one(2, OW | UPDATE), KeySpec::range(3, -1, 1, RO | ACCESS)])
         .summary("Combines strings bit by bit and stores the result.")
         .args(&[Arg::string("operation"), Arg::key("destkey"), KEY.multiple()]),
-    bitmap(CommandFacts::new("bitpos", -3, bits::bitpos), "2.8.7", O_N)
+    bitmap(CommandSpec::new("bitpos", -3, bits::bitpos), "2.8.7", O_N)
         .flags(READONLY)
         .keys(READ)
         .summary("Finds the first bit that is set, or not set, in a string or a part of it.")
@@ -35,12 +35,12 @@ pub static FACTS: &[CommandFacts] = &[
             Arg::block("index", &[Arg::int("start"), Arg::block("end_index", &[Arg::int("end"), UNIT]).optional()])
                 .optional(),
         ]),
-    bitmap(CommandFacts::new("getbit", 3, bits::getbit), "2.2.0", O_1)
+    bitmap(CommandSpec::new("getbit", 3, bits::getbit), "2.2.0", O_1)
         .flags(READONLY | FAST)
         .keys(READ)
         .summary("Returns a bit of a string.")
         .args(&[KEY, Arg::int("offset")]),
-    bitmap(CommandFacts::new("setbit", 4, bits::setbit), "2.2.0", O_1)
+    bitmap(CommandSpec::new("setbit", 4, bits::setbit), "2.2.0", O_1)
         .flags(WRITE | DENYOOM)
         .keys(&[KeySpec::one(1, RW | ACCESS | UPDATE)])
         .summary("Sets or clears a bit of a string, which is padded with zeros if need be.")

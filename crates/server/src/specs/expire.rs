@@ -18,20 +18,20 @@ const READ: &[KeySpec] = &[KeySpec::one(1, RO | ACCESS)];
 const ONLY_KEY: &[Arg] = &[KEY];
 const RANDOM: &[&str] = &["nondeterministic_output"];
 
-const fn sets(name: &'static str, handler: Handler, since: &'static str) -> CommandFacts {
-    CommandFacts::new(name, -3, handler).flags(WRITE | FAST).keys(UPDATES).group(Group::Generic, since, O_1)
+const fn sets(name: &'static str, handler: Handler, since: &'static str) -> CommandSpec {
+    CommandSpec::new(name, -3, handler).flags(WRITE | FAST).keys(UPDATES).group(Group::Generic, since, O_1)
 }
 
-const fn tells(name: &'static str, handler: Handler, since: &'static str) -> CommandFacts {
-    CommandFacts::new(name, 2, handler)
+const fn tells(name: &'static str, handler: Handler, since: &'static str) -> CommandSpec {
+    CommandSpec::new(name, 2, handler)
         .flags(READONLY | FAST)
         .keys(READ)
         .group(Group::Generic, since, O_1)
         .args(ONLY_KEY)
 }
 
-/// The facts.
-pub static FACTS: &[CommandFacts] = &[
+/// The specifications.
+pub static SPECS: &[CommandSpec] = &[
     sets("expire", expire::expire, "1.0.0").summary("Gives a key a time to live, in seconds.").args(&[
         KEY,
         Arg::int("seconds"),
@@ -43,7 +43,7 @@ pub static FACTS: &[CommandFacts] = &[
         CONDITION,
     ]),
     tells("expiretime", expire::expiretime, "7.0.0").summary("Tells a key's end, as a Unix time in seconds."),
-    CommandFacts::new("persist", 2, expire::persist)
+    CommandSpec::new("persist", 2, expire::persist)
         .flags(WRITE | FAST)
         .keys(UPDATES)
         .group(Group::Generic, "2.2.0", O_1)

@@ -8,8 +8,8 @@ const FLUSH: &[Arg] =
     &[Arg::one_of("async", &[Arg::word("async", "ASYNC").since("4.0.0"), Arg::word("sync", "SYNC").since("6.2.0")])
         .optional()];
 
-const fn flushes(name: &'static str, handler: Handler, complexity: &'static str) -> CommandFacts {
-    CommandFacts::new(name, -1, handler)
+const fn flushes(name: &'static str, handler: Handler, complexity: &'static str) -> CommandSpec {
+    CommandSpec::new(name, -1, handler)
         .flags(WRITE | DANGEROUS | KEYSPACE)
         .group(Group::Server, "1.0.0", complexity)
         .args(FLUSH)
@@ -17,9 +17,9 @@ const fn flushes(name: &'static str, handler: Handler, complexity: &'static str)
         .differs("Memory is always freed afterwards, in steps between commands.")
 }
 
-/// The facts.
-pub static FACTS: &[CommandFacts] = &[
-    CommandFacts::new("dbsize", 1, databases::dbsize)
+/// The specifications.
+pub static SPECS: &[CommandSpec] = &[
+    CommandSpec::new("dbsize", 1, databases::dbsize)
         .flags(READONLY | FAST | KEYSPACE)
         .group(Group::Server, "1.0.0", "O(1)")
         .summary("Tells how many keys the database has.")
@@ -28,12 +28,12 @@ pub static FACTS: &[CommandFacts] = &[
         .summary("Deletes all keys of all databases."),
     flushes("flushdb", databases::flushdb, "O(N) where N is the number of keys in the selected database")
         .summary("Deletes all keys of the database."),
-    CommandFacts::new("select", 2, databases::select)
+    CommandSpec::new("select", 2, databases::select)
         .flags(LOADING | STALE | FAST)
         .group(Group::Connection, "1.0.0", "O(1)")
         .summary("Chooses the connection's database.")
         .args(&[Arg::int("index")]),
-    CommandFacts::new("swapdb", 3, databases::swapdb)
+    CommandSpec::new("swapdb", 3, databases::swapdb)
         .flags(WRITE | FAST | DANGEROUS | KEYSPACE)
         .group(
             Group::Server,

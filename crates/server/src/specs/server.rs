@@ -7,22 +7,22 @@ use crate::table::*;
 const OPERATOR: Flags = ADMIN | NOSCRIPT | LOADING | STALE;
 const O_1: &str = "O(1)";
 
-const fn server(facts: CommandFacts, since: &'static str, complexity: &'static str) -> CommandFacts {
-    facts.group(Group::Server, since, complexity)
+const fn server(spec: CommandSpec, since: &'static str, complexity: &'static str) -> CommandSpec {
+    spec.group(Group::Server, since, complexity)
 }
 
-const fn helps(since: &'static str) -> CommandFacts {
-    server(CommandFacts::new("help", 2, help).flags(LOADING | STALE), since, O_1)
+const fn helps(since: &'static str) -> CommandSpec {
+    server(CommandSpec::new("help", 2, help).flags(LOADING | STALE), since, O_1)
         .summary("Tells what the subcommands are.")
 }
 
-/// The facts.
-pub static FACTS: &[CommandFacts] = &[
-    server(CommandFacts::new("bgrewriteaof", 1, persistence::bgrewriteaof), "1.0.0", O_1)
+/// The specifications.
+pub static SPECS: &[CommandSpec] = &[
+    server(CommandSpec::new("bgrewriteaof", 1, persistence::bgrewriteaof), "1.0.0", O_1)
         .flags(NO_ASYNC_LOADING | ADMIN | NOSCRIPT)
         .summary("Saves an image in the background, which makes the log before it unnecessary.")
         .differs("The log is never rewritten: an image stands in for it."),
-    server(CommandFacts::new("bgsave", -1, persistence::bgsave), "1.0.0", O_1)
+    server(CommandSpec::new("bgsave", -1, persistence::bgsave), "1.0.0", O_1)
         .flags(NO_ASYNC_LOADING | ADMIN | NOSCRIPT)
         .summary("Saves an image in the background.")
         .args(&[Arg::one_of(
@@ -31,35 +31,35 @@ pub static FACTS: &[CommandFacts] = &[
         )
         .optional()])
         .differs("Inside MULTI the data is fixed at the end of the transaction, not later. CANCEL as in Valkey 8.1."),
-    server(CommandFacts::container("command", COMMAND), "2.8.13", "O(N) where N is the total number of commands")
+    server(CommandSpec::container("command", COMMAND), "2.8.13", "O(N) where N is the total number of commands")
         .bare(introspect::command)
         .flags(LOADING | STALE | CONNECTION)
         .summary("Tells about all commands.")
         .tips(&["nondeterministic_output_order"]),
-    server(CommandFacts::container("config", CONFIG), "2.0.0", "Depends on subcommand.")
+    server(CommandSpec::container("config", CONFIG), "2.0.0", "Depends on subcommand.")
         .summary("Container of commands about the configuration."),
-    server(CommandFacts::new("debug", -2, debug::debug), "1.0.0", "Depends on subcommand.")
+    server(CommandSpec::new("debug", -2, debug::debug), "1.0.0", "Depends on subcommand.")
         .flags(OPERATOR)
         .summary("Helps to test the server and to find faults.")
         .args(&[Arg::string("subcommand"), Arg::string("argument").multiple().optional()])
         .differs("Has DIGEST, DIGEST-VALUE, OBJECT, POPULATE, RELOAD and SLEEP."),
-    server(CommandFacts::new("info", -1, info::info), "1.0.0", O_1)
+    server(CommandSpec::new("info", -1, info::info), "1.0.0", O_1)
         .flags(LOADING | STALE | DANGEROUS)
         .summary("Tells figures of the server.")
         .args(&[Arg::string("section").multiple().optional()])
         .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])
         .differs("Has further fields about saves, restores and the log of writes; has no latencystats."),
-    server(CommandFacts::new("lastsave", 1, persistence::lastsave), "1.0.0", O_1)
+    server(CommandSpec::new("lastsave", 1, persistence::lastsave), "1.0.0", O_1)
         .flags(LOADING | STALE | FAST | DANGEROUS)
         .summary("Tells when the data was last saved.")
         .tips(&["nondeterministic_output"]),
-    server(CommandFacts::container("latency", LATENCY), "2.8.13", "Depends on subcommand.")
+    server(CommandSpec::container("latency", LATENCY), "2.8.13", "Depends on subcommand.")
         .summary("Container of commands about latency spikes."),
-    server(CommandFacts::new("save", 1, persistence::save), "1.0.0", "O(N) where N is the size of the data")
+    server(CommandSpec::new("save", 1, persistence::save), "1.0.0", "O(N) where N is the size of the data")
         .flags(NO_ASYNC_LOADING | ADMIN | NOSCRIPT | NO_MULTI)
         .summary("Saves an image while clients wait."),
     server(
-        CommandFacts::new("shutdown", -1, persistence::shutdown),
+        CommandSpec::new("shutdown", -1, persistence::shutdown),
         "1.0.0",
         "O(N) when saving, where N is the size of the data, otherwise O(1)",
     )
@@ -72,20 +72,20 @@ pub static FACTS: &[CommandFacts] = &[
         Arg::word("abort", "ABORT").optional().since("7.0.0"),
     ])
     .differs("There are no replicas to wait for, so NOW changes nothing and ABORT finds nothing to abort."),
-    server(CommandFacts::container("slowlog", SLOWLOG), "2.2.12", "Depends on subcommand.")
+    server(CommandSpec::container("slowlog", SLOWLOG), "2.2.12", "Depends on subcommand.")
         .summary("Container of commands about the log of slow commands."),
-    server(CommandFacts::new("time", 1, info::time), "2.6.0", O_1)
+    server(CommandSpec::new("time", 1, info::time), "2.6.0", O_1)
         .flags(LOADING | STALE | FAST)
         .summary("Tells the server's time.")
         .tips(&["nondeterministic_output"]),
 ];
 
-static COMMAND: &[CommandFacts] = &[
-    server(CommandFacts::new("count", 2, introspect::count), "2.8.13", O_1)
+static COMMAND: &[CommandSpec] = &[
+    server(CommandSpec::new("count", 2, introspect::count), "2.8.13", O_1)
         .flags(LOADING | STALE | CONNECTION)
         .summary("Tells how many commands there are."),
     server(
-        CommandFacts::new("docs", -2, introspect::docs),
+        CommandSpec::new("docs", -2, introspect::docs),
         "7.0.0",
         "O(N) where N is the number of commands to look up",
     )
@@ -94,7 +94,7 @@ static COMMAND: &[CommandFacts] = &[
     .args(&[Arg::string("command-name").multiple().optional()])
     .tips(&["nondeterministic_output_order"]),
     server(
-        CommandFacts::new("getkeys", -4, introspect::getkeys),
+        CommandSpec::new("getkeys", -4, introspect::getkeys),
         "2.8.13",
         "O(N) where N is the number of arguments to the command",
     )
@@ -102,7 +102,7 @@ static COMMAND: &[CommandFacts] = &[
     .summary("Tells which words of a command are keys.")
     .args(FULL_COMMAND),
     server(
-        CommandFacts::new("getkeysandflags", -4, introspect::getkeysandflags),
+        CommandSpec::new("getkeysandflags", -4, introspect::getkeysandflags),
         "7.0.0",
         "O(N) where N is the number of arguments to the command",
     )
@@ -111,7 +111,7 @@ static COMMAND: &[CommandFacts] = &[
     .args(FULL_COMMAND),
     helps("5.0.0").flags(LOADING | STALE | CONNECTION),
     server(
-        CommandFacts::new("info", -2, introspect::info),
+        CommandSpec::new("info", -2, introspect::info),
         "2.8.13",
         "O(N) where N is the number of commands to look up",
     )
@@ -119,7 +119,7 @@ static COMMAND: &[CommandFacts] = &[
     .summary("Tells about commands in the form of COMMAND.")
     .args(&[Arg::string("command-name").multiple().optional()])
     .tips(&["nondeterministic_output_order"]),
-    server(CommandFacts::new("list", -2, introspect::list), "7.0.0", "O(N) where N is the total number of commands")
+    server(CommandSpec::new("list", -2, introspect::list), "7.0.0", "O(N) where N is the total number of commands")
         .flags(LOADING | STALE | CONNECTION)
         .summary("Tells the names of commands.")
         .args(&[Arg::one_of(
@@ -137,9 +137,9 @@ static COMMAND: &[CommandFacts] = &[
 
 static FULL_COMMAND: &[Arg] = &[Arg::string("command"), Arg::string("arg").multiple().optional()];
 
-static CONFIG: &[CommandFacts] = &[
+static CONFIG: &[CommandSpec] = &[
     server(
-        CommandFacts::new("get", -3, config::get),
+        CommandSpec::new("get", -3, config::get),
         "2.0.0",
         "O(N) when N is the number of configuration parameters provided",
     )
@@ -147,14 +147,14 @@ static CONFIG: &[CommandFacts] = &[
     .summary("Tells the values of directives.")
     .args(&[Arg::block("parameter", &[Arg::string("parameter")]).multiple()]),
     helps("5.0.0"),
-    server(CommandFacts::new("resetstat", 2, config::resetstat), "2.0.0", O_1)
+    server(CommandSpec::new("resetstat", 2, config::resetstat), "2.0.0", O_1)
         .flags(OPERATOR)
         .summary("Sets the counters of INFO to zero."),
-    server(CommandFacts::new("rewrite", 2, config::rewrite), "2.8.0", O_1)
+    server(CommandSpec::new("rewrite", 2, config::rewrite), "2.8.0", O_1)
         .flags(OPERATOR)
         .summary("Writes the configuration to its file."),
     server(
-        CommandFacts::new("set", -4, config::set),
+        CommandSpec::new("set", -4, config::set),
         "2.0.0",
         "O(N) when N is the number of configuration parameters provided",
     )
@@ -164,38 +164,38 @@ static CONFIG: &[CommandFacts] = &[
     .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
 ];
 
-static LATENCY: &[CommandFacts] = &[
+static LATENCY: &[CommandSpec] = &[
     helps("2.8.13"),
-    server(CommandFacts::new("history", 3, latency::history), "2.8.13", O_1)
+    server(CommandSpec::new("history", 3, latency::history), "2.8.13", O_1)
         .flags(OPERATOR)
         .summary("Tells the last spikes of an event.")
         .args(&[Arg::string("event")])
         .tips(&["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"]),
-    server(CommandFacts::new("latest", 2, latency::latest), "2.8.13", O_1)
+    server(CommandSpec::new("latest", 2, latency::latest), "2.8.13", O_1)
         .flags(OPERATOR)
         .summary("Tells the last and the worst spike of every event.")
         .tips(&["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"])
         .differs("Events: `command`, `fast-command`, `expire-cycle` and `cut`."),
-    server(CommandFacts::new("reset", -2, latency::reset), "2.8.13", O_1)
+    server(CommandSpec::new("reset", -2, latency::reset), "2.8.13", O_1)
         .flags(OPERATOR)
         .summary("Forgets spikes.")
         .args(&[Arg::string("event").multiple().optional()])
         .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
 ];
 
-static SLOWLOG: &[CommandFacts] = &[
-    server(CommandFacts::new("get", -2, slowlog::get), "2.2.12", "O(N) where N is the number of entries returned")
+static SLOWLOG: &[CommandSpec] = &[
+    server(CommandSpec::new("get", -2, slowlog::get), "2.2.12", "O(N) where N is the number of entries returned")
         .flags(ADMIN | LOADING | STALE)
         .summary("Tells the last slow commands.")
         .args(&[Arg::int("count").optional()])
         .tips(&["request_policy:all_nodes", "nondeterministic_output"]),
     helps("6.2.0"),
-    server(CommandFacts::new("len", 2, slowlog::len), "2.2.12", O_1)
+    server(CommandSpec::new("len", 2, slowlog::len), "2.2.12", O_1)
         .flags(ADMIN | LOADING | STALE)
         .summary("Tells how many slow commands are kept.")
         .tips(&["request_policy:all_nodes", "response_policy:agg_sum", "nondeterministic_output"]),
     server(
-        CommandFacts::new("reset", 2, slowlog::reset),
+        CommandSpec::new("reset", 2, slowlog::reset),
         "2.2.12",
         "O(N) where N is the number of entries in the slowlog",
     )

@@ -1,0 +1,28 @@
+//! Command specifications, one file per family. Each file exports `SPECS`, a slice of [`CommandSpec`].
+
+use crate::table::CommandSpec;
+
+pub mod bits;
+pub mod connection;
+pub mod databases;
+pub mod expire;
+pub mod hashes;
+pub mod keys;
+pub mod memory;
+pub mod server;
+pub mod strings;
+pub mod transactions;
+
+/// The specifications of all families.
+pub static ALL: &[&[CommandSpec]] = &[
+    strings::SPECS,
+    bits::SPECS,
+    hashes::SPECS,
+    keys::SPECS,
+    expire::SPECS,
+    databases::SPECS,
+    memory::SPECS,
+    connection::SPECS,
+    transactions::SPECS,
+    server::SPECS,
+];
