@@ -11,7 +11,8 @@ use common::*;
 use proptest::prelude::*;
 use quire_checkpoint::{Image, ImageError, Mapped, Part, Restore, RestoreOptions, map};
 use quire_device::{
-    Action, Device, DeviceError, Directory, Disk, Engine, Fault, Faulty, Memory, Queue, Transfer, Trigger, errno,
+    Action, Device, DeviceError, Directory, DirectoryLayer, Disk, Engine, Fault, Faulty, Layer, Layered, Memory, Queue,
+    Trigger, errno,
 };
 use quire_snapshot::{Barrier, PAGE_SIZE, PAGES_PER_REGION, REGION_SIZE};
 use tempfile::TempDir;
@@ -303,74 +304,24 @@ fn what_cannot_be_mapped_is_refused() {
     assert!(matches!(map(image, &too_little), Err(ImageError::TooLarge { .. })));
 }
 
-/// A device that lets whoever opens a queue on it crash.
-struct Crashing(Arc<dyn Device>);
+/// Has the thread panic that opens a queue.
+struct Crashing;
 
-impl Device for Crashing {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-    fn len(&self) -> Result<u64, DeviceError> {
-        self.0.len()
-    }
-    fn set_len(&self, len: u64) -> Result<(), DeviceError> {
-        self.0.set_len(len)
-    }
-    fn allocate(&self, len: u64) -> Result<(), DeviceError> {
-        self.0.allocate(len)
-    }
-    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize, DeviceError> {
-        self.0.read_at(offset, into)
-    }
-    fn run(&self, transfer: &mut Transfer) -> Result<(), DeviceError> {
-        self.0.run(transfer)
-    }
-    fn write_durable(&self, transfer: &mut Transfer) -> Result<(), DeviceError> {
-        self.0.write_durable(transfer)
-    }
-    fn queue(&self, _: usize) -> Result<Box<dyn Queue>, DeviceError> {
+impl Layer for Crashing {
+    fn queue(&self, _: &Arc<dyn Device>, _: usize) -> Result<Box<dyn Queue>, DeviceError> {
         panic!("as this test wants it");
-    }
-    fn flush(&self) -> Result<(), DeviceError> {
-        self.0.flush()
-    }
-    fn mode(&self) -> &'static str {
-        self.0.mode()
-    }
-    fn as_file(&self) -> Option<&std::fs::File> {
-        self.0.as_file()
     }
 }
 
 struct CrashingDirectory(Disk);
 
-impl Directory for CrashingDirectory {
-    fn path_of(&self, name: &str) -> String {
-        self.0.path_of(name)
+impl DirectoryLayer for CrashingDirectory {
+    fn inner(&self) -> &dyn Directory {
+        &self.0
     }
-    fn create(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
-        self.0.create(name)
-    }
-    fn open(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
-        Ok(Arc::new(Crashing(self.0.open(name)?)))
-    }
-    fn open_to_write(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
-        Ok(Arc::new(Crashing(self.0.open_to_write(name)?)))
-    }
-    fn rename(&self, from: &str, to: &str) -> Result<(), DeviceError> {
-        self.0.rename(from, to)
-    }
-    fn remove(&self, name: &str) -> Result<(), DeviceError> {
-        self.0.remove(name)
-    }
-    fn sync(&self) -> Result<(), DeviceError> {
-        self.0.sync()
-    }
-    fn list(&self) -> Result<Vec<String>, DeviceError> {
-        self.0.list()
-    }
-    fn free_bytes(&self) -> Option<u64> {
-        self.0.free_bytes()
+
+    fn wrap(&self, device: Arc<dyn Device>) -> Arc<dyn Device> {
+        Layered::new(device, Crashing)
     }
 }
 

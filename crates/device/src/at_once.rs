@@ -27,6 +27,10 @@ impl<D: Device> Queue for AtOnce<D> {
         self.ended.push_back(Finished { transfer, result });
     }
 
+    fn submit_all(&mut self, transfers: Vec<Transfer>) {
+        transfers.into_iter().for_each(|transfer| self.submit(transfer));
+    }
+
     fn complete(&mut self) -> Option<Finished> {
         self.ended.pop_front()
     }

@@ -15,6 +15,8 @@ use crate::error::DeviceError;
 ///
 /// A device whose flush or durable write has failed is *poisoned*: what it holds is unknown, and every later write or
 /// flush fails with the same error. Other devices opened on the same file know nothing of it.
+///
+/// No method but [`Device::is_empty`] has a default: what stands before another device ([`crate::Layer`]) can forget none.
 pub trait Device: Send + Sync {
     /// Path or name, for messages.
     fn name(&self) -> &str;
@@ -58,10 +60,7 @@ pub trait Device: Send + Sync {
     ///
     /// # Errors
     /// The device fails.
-    fn read_cached(&self, offset: u64, into: &mut [u8]) -> Result<Option<usize>, DeviceError> {
-        let _ = (offset, into);
-        Ok(None)
-    }
+    fn read_cached(&self, offset: u64, into: &mut [u8]) -> Result<Option<usize>, DeviceError>;
 
     /// Moves all of `transfer` now, in the calling thread. Takes no memory unless it fails, where a real file is behind it.
     ///
@@ -100,22 +99,16 @@ pub trait Device: Send + Sync {
     ///
     /// # Errors
     /// As [`Device::flush`].
-    fn flush_data(&self) -> Result<(), DeviceError> {
-        self.flush()
-    }
+    fn flush_data(&self) -> Result<(), DeviceError>;
 
     /// How transfers must be aligned here; never to more than [`crate::DIRECT_ALIGN`].
-    fn alignment(&self) -> Alignment {
-        Alignment::DIRECT
-    }
+    fn alignment(&self) -> Alignment;
 
     /// How bytes travel, for logs: `direct, io_uring`, `buffered, threads`, ….
     fn mode(&self) -> &'static str;
 
     /// The file itself, for mapping it. `None` if it isn't one.
-    fn as_file(&self) -> Option<&File> {
-        None
-    }
+    fn as_file(&self) -> Option<&File>;
 }
 
 /// A transfer that has ended, with its buffer.
@@ -140,11 +133,7 @@ pub trait Queue: Send {
     ///
     /// # Panics
     /// As [`Queue::submit`]; transfers before the bad one have been started then.
-    fn submit_all(&mut self, transfers: Vec<Transfer>) {
-        for transfer in transfers {
-            self.submit(transfer);
-        }
-    }
+    fn submit_all(&mut self, transfers: Vec<Transfer>);
 
     /// The next transfer that has ended, in any order; sleeps until there is one. `None` if none is in flight.
     fn complete(&mut self) -> Option<Finished>;

@@ -2,14 +2,8 @@
 
 use std::sync::Arc;
 
-use quire_sys::buffer::Buffer;
-use quire_sys::transfer::{Direction, Extent, Transfer};
-
 use crate::device::Device;
 use crate::error::{Action, DeviceError};
-
-/// Bytes that are copied at once.
-const COPY_BYTES: usize = 1 << 20;
 
 /// A directory of files. Creating, renaming and removing are durable only after [`Directory::sync`].
 pub trait Directory: Send + Sync {
@@ -45,11 +39,7 @@ pub trait Directory: Send + Sync {
     ///
     /// # Errors
     /// There is no such file, there is one named `to`, or the directory refuses.
-    fn link(&self, from: &str, to: &str) -> Result<(), DeviceError> {
-        let source = self.open(from)?;
-        let target = self.create(to)?;
-        copy(&*source, &*target)
-    }
+    fn link(&self, from: &str, to: &str) -> Result<(), DeviceError>;
 
     /// Removes a file.
     ///
@@ -71,27 +61,6 @@ pub trait Directory: Send + Sync {
 
     /// Bytes that may still be written, if the directory can say. A hint: others write too.
     fn free_bytes(&self) -> Option<u64>;
-}
-
-/// Copies a file as a whole, durably.
-fn copy(source: &dyn Device, target: &dyn Device) -> Result<(), DeviceError> {
-    let len = source.len()?;
-    target.set_len(len)?;
-    let no_memory = |_| DeviceError::new(Action::Buffers, target.name(), &std::io::ErrorKind::OutOfMemory.into());
-    let mut buffer = Buffer::new(COPY_BYTES).map_err(no_memory)?;
-    let mut offset = 0;
-    while offset < len {
-        let count = source.read_at(offset, &mut buffer)?;
-        if count == 0 {
-            return Err(DeviceError::from_errno(Action::Read, source.name(), crate::errno::EIO));
-        }
-        let extents = vec![Extent { offset, start: 0, len: count }];
-        let mut transfer = Transfer { direction: Direction::Write, buffer, extents, tag: 0 };
-        target.run(&mut transfer)?;
-        buffer = transfer.buffer;
-        offset += count as u64;
-    }
-    target.flush()
 }
 
 /// Refuses names that would lead out of the directory.

@@ -2,18 +2,18 @@
 //!
 //! Relies on a [`Plan`]. A device whose flush or durable write was made to fail is poisoned, as a real one would be.
 
-use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
 use quire_sys::buffer::Buffer;
-use quire_sys::file::{Alignment, DIRECT_ALIGN};
+use quire_sys::file::DIRECT_ALIGN;
 use quire_sys::transfer::{Direction, Extent, Transfer};
 
 use crate::device::{Device, Finished, Queue};
 use crate::dice::Dice;
 use crate::directory::Directory;
 use crate::error::{Action, DeviceError};
+use crate::layer::{DirectoryLayer, Layer, Layered};
 use crate::poison::Poison;
 
 mod plan;
@@ -41,61 +41,20 @@ impl Faulty {
     pub fn struck(&self) -> u64 {
         self.plan.struck()
     }
-
-    /// Puts the same rules, with the same counts, before a device from elsewhere.
-    pub fn wrap(&self, device: Arc<dyn Device>) -> Arc<dyn Device> {
-        let faults = Faults { device, plan: Arc::clone(&self.plan), poison: Poison::default() };
-        Arc::new(FaultyFile { faults: Arc::new(faults) })
-    }
 }
 
-impl Directory for Faulty {
-    fn path_of(&self, name: &str) -> String {
-        self.inner.path_of(name)
+impl DirectoryLayer for Faulty {
+    fn inner(&self) -> &dyn Directory {
+        &*self.inner
     }
 
-    fn create(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
-        self.plan.check(Action::Create, &self.path_of(name), &[])?;
-        self.inner.create(name).map(|file| self.wrap(file))
+    fn wrap(&self, device: Arc<dyn Device>) -> Arc<dyn Device> {
+        let faults = Faults { device: Arc::clone(&device), plan: Arc::clone(&self.plan), poison: Poison::default() };
+        Layered::new(device, FaultyFile { faults: Arc::new(faults) })
     }
 
-    fn open(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
-        self.plan.check(Action::Open, &self.path_of(name), &[])?;
-        self.inner.open(name).map(|file| self.wrap(file))
-    }
-
-    fn open_to_write(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
-        self.plan.check(Action::Open, &self.path_of(name), &[])?;
-        self.inner.open_to_write(name).map(|file| self.wrap(file))
-    }
-
-    fn rename(&self, from: &str, to: &str) -> Result<(), DeviceError> {
-        self.plan.check(Action::Rename, &self.path_of(from), &[])?;
-        self.inner.rename(from, to)
-    }
-
-    fn link(&self, from: &str, to: &str) -> Result<(), DeviceError> {
-        self.plan.check(Action::Link, &self.path_of(from), &[])?;
-        self.inner.link(from, to)
-    }
-
-    fn remove(&self, name: &str) -> Result<(), DeviceError> {
-        self.plan.check(Action::Remove, &self.path_of(name), &[])?;
-        self.inner.remove(name)
-    }
-
-    fn sync(&self) -> Result<(), DeviceError> {
-        self.plan.check(Action::SyncDirectory, &self.path_of(""), &[])?;
-        self.inner.sync()
-    }
-
-    fn list(&self) -> Result<Vec<String>, DeviceError> {
-        self.plan.check(Action::List, &self.path_of(""), &[])?;
-        self.inner.list()
-    }
-
-    fn free_bytes(&self) -> Option<u64> {
-        self.inner.free_bytes()
+    fn before(&self, action: Action, name: &str) -> Result<(), DeviceError> {
+        self.plan.check(action, &self.inner.path_of(name), &[])
     }
 }
 
@@ -175,17 +134,14 @@ impl Faults {
     }
 }
 
+/// The faults of one file.
 struct FaultyFile {
     faults: Arc<Faults>,
 }
 
 impl FaultyFile {
-    fn inner(&self) -> &dyn Device {
-        &*self.faults.device
-    }
-
     fn check(&self, action: Action, parts: &[Extent]) -> Result<(), DeviceError> {
-        self.faults.plan.check(action, self.name(), parts)
+        self.faults.plan.check(action, self.faults.device.name(), parts)
     }
 }
 
@@ -196,87 +152,63 @@ fn action_of(transfer: &Transfer) -> Action {
     }
 }
 
-impl Device for FaultyFile {
-    fn name(&self) -> &str {
-        self.inner().name()
-    }
-
-    fn len(&self) -> Result<u64, DeviceError> {
-        self.inner().len()
-    }
-
-    fn set_len(&self, len: u64) -> Result<(), DeviceError> {
+// Reads from the system's cache don't ask the device, so no fault strikes them.
+impl Layer for FaultyFile {
+    fn set_len(&self, inner: &dyn Device, len: u64) -> Result<(), DeviceError> {
         self.check(Action::Length, &[])?;
-        self.inner().set_len(len)
+        inner.set_len(len)
     }
 
-    fn allocate(&self, len: u64) -> Result<(), DeviceError> {
+    fn allocate(&self, inner: &dyn Device, len: u64) -> Result<(), DeviceError> {
         self.faults.poison.check()?;
-        let offset = self.len()?;
+        let offset = inner.len()?;
         let growth = Extent { offset, start: 0, len: len.saturating_sub(offset) as usize };
         self.check(Action::Allocate, &[growth])?;
-        self.inner().allocate(len)
+        inner.allocate(len)
     }
 
-    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize, DeviceError> {
+    fn read_at(&self, inner: &dyn Device, offset: u64, into: &mut [u8]) -> Result<usize, DeviceError> {
         let part = Extent { offset, start: 0, len: into.len() };
         let Some(fault) = self.faults.plan.next(Action::Read, &[part]) else {
-            return self.inner().read_at(offset, into);
+            return inner.read_at(offset, into);
         };
         match fault {
-            Fault::Short => self.inner().read_at(offset, into).map(|read| read / 2),
+            Fault::Short => inner.read_at(offset, into).map(|read| read / 2),
             Fault::Error(errno) | Fault::Torn(errno) | Fault::Sectors { errno, .. } => {
-                Err(DeviceError::from_errno(Action::Read, self.name(), errno).at(offset, into.len() as u64))
+                Err(DeviceError::from_errno(Action::Read, inner.name(), errno).at(offset, into.len() as u64))
             }
         }
     }
 
-    fn read_cached(&self, offset: u64, into: &mut [u8]) -> Result<Option<usize>, DeviceError> {
-        // The device isn't asked, so nothing of it can fail.
-        self.inner().read_cached(offset, into)
-    }
-
-    fn run(&self, transfer: &mut Transfer) -> Result<(), DeviceError> {
+    fn run(&self, inner: &dyn Device, transfer: &mut Transfer) -> Result<(), DeviceError> {
         transfer.check();
         self.faults.strike(action_of(transfer), transfer)?;
-        self.inner().run(transfer)
+        inner.run(transfer)
     }
 
-    fn write_durable(&self, transfer: &mut Transfer) -> Result<(), DeviceError> {
+    fn write_durable(&self, inner: &dyn Device, transfer: &mut Transfer) -> Result<(), DeviceError> {
         transfer.check();
         assert_eq!(transfer.direction, Direction::Write, "only a write can be durable");
         let written = self.faults.strike(Action::DurableWrite, transfer);
-        let written = written.and_then(|()| self.inner().write_durable(transfer));
+        let written = written.and_then(|()| inner.write_durable(transfer));
         written.map_err(|error| self.faults.poison.set(error))
     }
 
-    fn queue(&self, depth: usize) -> Result<Box<dyn Queue>, DeviceError> {
-        let inner = self.inner().queue(depth)?;
+    fn queue(&self, inner: &Arc<dyn Device>, depth: usize) -> Result<Box<dyn Queue>, DeviceError> {
+        let inner = inner.queue(depth)?;
         Ok(Box::new(FaultyQueue { inner, faults: Arc::clone(&self.faults), failed: Vec::new() }))
     }
 
-    fn flush(&self) -> Result<(), DeviceError> {
+    fn flush(&self, inner: &dyn Device) -> Result<(), DeviceError> {
         self.faults.poison.check()?;
-        let flushed = self.check(Action::Flush, &[]).and_then(|()| self.inner().flush());
+        let flushed = self.check(Action::Flush, &[]).and_then(|()| inner.flush());
         flushed.map_err(|error| self.faults.poison.set(error))
     }
 
-    fn flush_data(&self) -> Result<(), DeviceError> {
+    fn flush_data(&self, inner: &dyn Device) -> Result<(), DeviceError> {
         self.faults.poison.check()?;
-        let flushed = self.check(Action::Flush, &[]).and_then(|()| self.inner().flush_data());
+        let flushed = self.check(Action::Flush, &[]).and_then(|()| inner.flush_data());
         flushed.map_err(|error| self.faults.poison.set(error))
-    }
-
-    fn alignment(&self) -> Alignment {
-        self.inner().alignment()
-    }
-
-    fn mode(&self) -> &'static str {
-        self.inner().mode()
-    }
-
-    fn as_file(&self) -> Option<&File> {
-        self.inner().as_file()
     }
 }
 

@@ -4,16 +4,16 @@
 //!
 //! Relies on [`AtOnce`]: transfers of a queue pass when they are submitted.
 
-use std::fs::File;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use quire_sys::file::{Alignment, errno};
+use quire_sys::file::errno;
 use quire_sys::transfer::{Direction, Transfer};
 
 use crate::at_once::AtOnce;
 use crate::device::{Device, Queue};
 use crate::directory::Directory;
 use crate::error::{Action, DeviceError};
+use crate::layer::{DirectoryLayer, Layer, Layered};
 
 #[derive(Debug, Default)]
 struct State {
@@ -40,7 +40,7 @@ pub struct Gate {
 impl Gate {
     /// A device behind this gate.
     pub fn before(&self, inner: Arc<dyn Device>) -> Arc<dyn Device> {
-        Arc::new(GatedFile { inner, gate: self.clone() })
+        Layered::new(inner, self.clone())
     }
 
     /// A directory whose files lie behind this gate.
@@ -124,116 +124,42 @@ struct GatedDirectory {
     gate: Gate,
 }
 
-impl Directory for GatedDirectory {
-    fn path_of(&self, name: &str) -> String {
-        self.inner.path_of(name)
+impl DirectoryLayer for GatedDirectory {
+    fn inner(&self) -> &dyn Directory {
+        &*self.inner
     }
 
-    fn create(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
-        self.inner.create(name).map(|file| self.gate.before(file))
-    }
-
-    fn open(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
-        self.inner.open(name).map(|file| self.gate.before(file))
-    }
-
-    fn open_to_write(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
-        self.inner.open_to_write(name).map(|file| self.gate.before(file))
-    }
-
-    fn rename(&self, from: &str, to: &str) -> Result<(), DeviceError> {
-        self.inner.rename(from, to)
-    }
-
-    fn link(&self, from: &str, to: &str) -> Result<(), DeviceError> {
-        self.inner.link(from, to)
-    }
-
-    fn remove(&self, name: &str) -> Result<(), DeviceError> {
-        self.inner.remove(name)
-    }
-
-    fn sync(&self) -> Result<(), DeviceError> {
-        self.inner.sync()
-    }
-
-    fn list(&self) -> Result<Vec<String>, DeviceError> {
-        self.inner.list()
-    }
-
-    fn free_bytes(&self) -> Option<u64> {
-        self.inner.free_bytes()
+    fn wrap(&self, device: Arc<dyn Device>) -> Arc<dyn Device> {
+        self.gate.before(device)
     }
 }
 
-#[derive(Clone)]
-struct GatedFile {
-    inner: Arc<dyn Device>,
-    gate: Gate,
-}
-
-impl Device for GatedFile {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn len(&self) -> Result<u64, DeviceError> {
-        self.inner.len()
-    }
-
-    fn set_len(&self, len: u64) -> Result<(), DeviceError> {
-        self.inner.set_len(len)
-    }
-
-    fn allocate(&self, len: u64) -> Result<(), DeviceError> {
-        self.inner.allocate(len)
-    }
-
-    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize, DeviceError> {
-        self.inner.read_at(offset, into)
-    }
-
-    fn read_cached(&self, offset: u64, into: &mut [u8]) -> Result<Option<usize>, DeviceError> {
-        self.inner.read_cached(offset, into)
-    }
-
-    fn run(&self, transfer: &mut Transfer) -> Result<(), DeviceError> {
+impl Layer for Gate {
+    fn run(&self, inner: &dyn Device, transfer: &mut Transfer) -> Result<(), DeviceError> {
         match transfer.direction {
-            Direction::Write => self.gate.pass(Action::Write, self.name())?,
-            Direction::Read => self.gate.pass_read(),
+            Direction::Write => self.pass(Action::Write, inner.name())?,
+            Direction::Read => self.pass_read(),
         }
-        self.inner.run(transfer)
+        inner.run(transfer)
     }
 
-    fn write_durable(&self, transfer: &mut Transfer) -> Result<(), DeviceError> {
-        self.gate.pass(Action::DurableWrite, self.name())?;
-        self.inner.write_durable(transfer)
+    fn write_durable(&self, inner: &dyn Device, transfer: &mut Transfer) -> Result<(), DeviceError> {
+        self.pass(Action::DurableWrite, inner.name())?;
+        inner.write_durable(transfer)
     }
 
-    fn queue(&self, _depth: usize) -> Result<Box<dyn Queue>, DeviceError> {
-        Ok(Box::new(AtOnce::new(self.clone())))
+    fn queue(&self, inner: &Arc<dyn Device>, _depth: usize) -> Result<Box<dyn Queue>, DeviceError> {
+        Ok(Box::new(AtOnce::new(Layered { inner: Arc::clone(inner), layer: self.clone() })))
     }
 
-    fn flush(&self) -> Result<(), DeviceError> {
-        self.gate.pass(Action::Flush, self.name())?;
-        self.inner.flush()
+    fn flush(&self, inner: &dyn Device) -> Result<(), DeviceError> {
+        self.pass(Action::Flush, inner.name())?;
+        inner.flush()
     }
 
-    fn flush_data(&self) -> Result<(), DeviceError> {
-        self.gate.pass(Action::Flush, self.name())?;
-        self.inner.flush_data()
-    }
-
-    fn alignment(&self) -> Alignment {
-        self.inner.alignment()
-    }
-
-    fn mode(&self) -> &'static str {
-        self.inner.mode()
-    }
-
-    fn as_file(&self) -> Option<&File> {
-        self.inner.as_file()
+    fn flush_data(&self, inner: &dyn Device) -> Result<(), DeviceError> {
+        self.pass(Action::Flush, inner.name())?;
+        inner.flush_data()
     }
 }
 

@@ -7,8 +7,10 @@
 //! - a rename happens whole or not at all.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use quire_sys::file::Alignment;
 use quire_sys::transfer::{Direction, Transfer};
 
 use crate::at_once::AtOnce;
@@ -394,6 +396,11 @@ impl Device for MemoryFile {
         Ok(self.memory.state().files[self.file].now.read(offset, into))
     }
 
+    fn read_cached(&self, _offset: u64, _into: &mut [u8]) -> Result<Option<usize>, DeviceError> {
+        // The system's cache has none of this.
+        Ok(None)
+    }
+
     fn run(&self, transfer: &mut Transfer) -> Result<(), DeviceError> {
         self.carry_out(&mut self.memory.state(), transfer)
     }
@@ -425,7 +432,19 @@ impl Device for MemoryFile {
         Ok(())
     }
 
+    fn flush_data(&self) -> Result<(), DeviceError> {
+        self.flush()
+    }
+
+    fn alignment(&self) -> Alignment {
+        Alignment::DIRECT
+    }
+
     fn mode(&self) -> &'static str {
         "memory"
+    }
+
+    fn as_file(&self) -> Option<&File> {
+        None
     }
 }

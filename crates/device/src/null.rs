@@ -2,6 +2,7 @@
 //!
 //! Relies on nothing.
 
+use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -104,6 +105,11 @@ impl Device for Null {
         Ok(there)
     }
 
+    fn read_cached(&self, _offset: u64, _into: &mut [u8]) -> Result<Option<usize>, DeviceError> {
+        // The system's cache has none of this.
+        Ok(None)
+    }
+
     fn run(&self, transfer: &mut Transfer) -> Result<(), DeviceError> {
         self.carry_out(transfer)
     }
@@ -121,12 +127,20 @@ impl Device for Null {
         Ok(())
     }
 
+    fn flush_data(&self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
     fn alignment(&self) -> Alignment {
         Alignment::NONE
     }
 
     fn mode(&self) -> &'static str {
         "null"
+    }
+
+    fn as_file(&self) -> Option<&File> {
+        None
     }
 }
 

@@ -4,17 +4,16 @@
 //! have ended it.
 
 use std::collections::VecDeque;
-use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Instant;
 
-use quire_sys::file::Alignment;
 use quire_sys::transfer::{Direction, Extent, Transfer};
 
 use crate::device::{Device, Finished, Queue};
 use crate::directory::Directory;
-use crate::error::DeviceError;
+use crate::error::{Action, DeviceError};
+use crate::layer::{DirectoryLayer, Layer, Layered};
 use crate::pace::{Clock, Pace};
 
 /// A directory on a slow device.
@@ -33,139 +32,76 @@ impl Throttled {
     pub fn new(inner: Arc<dyn Directory>, pace: Pace) -> Self {
         Self { inner, clock: Arc::new(Clock::new(pace)) }
     }
+}
 
-    /// Puts a device from elsewhere on the same slow device.
-    pub fn wrap(&self, inner: Arc<dyn Device>) -> Arc<dyn Device> {
+impl DirectoryLayer for Throttled {
+    fn inner(&self) -> &dyn Directory {
+        &*self.inner
+    }
+
+    fn wrap(&self, device: Arc<dyn Device>) -> Arc<dyn Device> {
         let mut hasher = DefaultHasher::new();
-        inner.name().hash(&mut hasher);
-        Arc::new(ThrottledFile { inner, clock: Arc::clone(&self.clock), number: hasher.finish() })
+        device.name().hash(&mut hasher);
+        Layered::new(device, Throttle { clock: Arc::clone(&self.clock), number: hasher.finish() })
+    }
+
+    fn before(&self, action: Action, _name: &str) -> Result<(), DeviceError> {
+        if action == Action::SyncDirectory {
+            sleep_until(self.clock.book_flush());
+        }
+        Ok(())
     }
 }
 
-impl Directory for Throttled {
-    fn path_of(&self, name: &str) -> String {
-        self.inner.path_of(name)
-    }
-
-    fn create(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
-        self.inner.create(name).map(|file| self.wrap(file))
-    }
-
-    fn open(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
-        self.inner.open(name).map(|file| self.wrap(file))
-    }
-
-    fn open_to_write(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
-        self.inner.open_to_write(name).map(|file| self.wrap(file))
-    }
-
-    fn rename(&self, from: &str, to: &str) -> Result<(), DeviceError> {
-        self.inner.rename(from, to)
-    }
-
-    fn link(&self, from: &str, to: &str) -> Result<(), DeviceError> {
-        self.inner.link(from, to)
-    }
-
-    fn remove(&self, name: &str) -> Result<(), DeviceError> {
-        self.inner.remove(name)
-    }
-
-    fn sync(&self) -> Result<(), DeviceError> {
-        sleep_until(self.clock.book_flush());
-        self.inner.sync()
-    }
-
-    fn list(&self) -> Result<Vec<String>, DeviceError> {
-        self.inner.list()
-    }
-
-    fn free_bytes(&self) -> Option<u64> {
-        self.inner.free_bytes()
-    }
-}
-
-struct ThrottledFile {
-    inner: Arc<dyn Device>,
+/// What makes one file slow.
+struct Throttle {
     clock: Arc<Clock>,
     /// What the clock knows the file by.
     number: u64,
 }
 
-impl ThrottledFile {
+impl Throttle {
     fn book(&self, direction: Direction, parts: &[Extent]) -> Instant {
         self.clock.book(self.number, direction, parts)
     }
 }
 
-impl Device for ThrottledFile {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn len(&self) -> Result<u64, DeviceError> {
-        self.inner.len()
-    }
-
-    fn set_len(&self, len: u64) -> Result<(), DeviceError> {
-        self.inner.set_len(len)
-    }
-
-    fn allocate(&self, len: u64) -> Result<(), DeviceError> {
-        self.inner.allocate(len)
-    }
-
-    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize, DeviceError> {
+// Reads from the system's cache don't ask the device, so they take no time here.
+impl Layer for Throttle {
+    fn read_at(&self, inner: &dyn Device, offset: u64, into: &mut [u8]) -> Result<usize, DeviceError> {
         sleep_until(self.book(Direction::Read, &[Extent { offset, start: 0, len: into.len() }]));
-        self.inner.read_at(offset, into)
+        inner.read_at(offset, into)
     }
 
-    fn read_cached(&self, offset: u64, into: &mut [u8]) -> Result<Option<usize>, DeviceError> {
-        // The device isn't asked, so it takes no time.
-        self.inner.read_cached(offset, into)
-    }
-
-    fn run(&self, transfer: &mut Transfer) -> Result<(), DeviceError> {
+    fn run(&self, inner: &dyn Device, transfer: &mut Transfer) -> Result<(), DeviceError> {
         let end = self.book(transfer.direction, &transfer.extents);
-        let result = self.inner.run(transfer);
+        let result = inner.run(transfer);
         sleep_until(end);
         result
     }
 
-    fn write_durable(&self, transfer: &mut Transfer) -> Result<(), DeviceError> {
+    fn write_durable(&self, inner: &dyn Device, transfer: &mut Transfer) -> Result<(), DeviceError> {
         self.book(transfer.direction, &transfer.extents);
         let end = self.clock.book_flush();
-        let result = self.inner.write_durable(transfer);
+        let result = inner.write_durable(transfer);
         sleep_until(end);
         result
     }
 
-    fn queue(&self, depth: usize) -> Result<Box<dyn Queue>, DeviceError> {
-        let inner = self.inner.queue(depth)?;
+    fn queue(&self, inner: &Arc<dyn Device>, depth: usize) -> Result<Box<dyn Queue>, DeviceError> {
+        let inner = inner.queue(depth)?;
         let (clock, number) = (Arc::clone(&self.clock), self.number);
         Ok(Box::new(ThrottledQueue { inner, clock, number, ends: VecDeque::new(), early: None }))
     }
 
-    fn flush(&self) -> Result<(), DeviceError> {
+    fn flush(&self, inner: &dyn Device) -> Result<(), DeviceError> {
         sleep_until(self.clock.book_flush());
-        self.inner.flush()
+        inner.flush()
     }
 
-    fn flush_data(&self) -> Result<(), DeviceError> {
+    fn flush_data(&self, inner: &dyn Device) -> Result<(), DeviceError> {
         sleep_until(self.clock.book_flush());
-        self.inner.flush_data()
-    }
-
-    fn alignment(&self) -> Alignment {
-        self.inner.alignment()
-    }
-
-    fn mode(&self) -> &'static str {
-        self.inner.mode()
-    }
-
-    fn as_file(&self) -> Option<&File> {
-        self.inner.as_file()
+        inner.flush_data()
     }
 }
 

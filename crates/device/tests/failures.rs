@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use common::*;
 use quire_device::{
-    Action, Buffer, Device, DeviceError, Direction, Directory, Extent, Fault, Faulty, Memory, Pace, PowerCut,
-    Throttled, Transfer, Trigger, errno,
+    Action, Buffer, Device, DeviceError, Direction, Directory, DirectoryLayer, Extent, Fault, Faulty, Memory, Pace,
+    PowerCut, Throttled, Transfer, Trigger, errno,
 };
 
 fn write(device: &dyn Device, block: u64, blocks: usize, value: u8) -> Result<(), DeviceError> {

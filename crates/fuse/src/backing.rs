@@ -12,7 +12,7 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use quire_device::{Action, Alignment, Device, DeviceError, Direction, Queue, Transfer};
+use quire_device::{Action, Device, DeviceError, Direction, Layer, Layered, Transfer};
 use quire_sys::at::{self, Access};
 use quire_sys::file::write_out;
 
@@ -21,9 +21,8 @@ use crate::debt::Debt;
 use crate::privileges::Privileges;
 use crate::times::Times;
 
-/// The device.
+/// What is different about a file of the directory.
 pub struct Backing {
-    inner: Arc<dyn Device>,
     file: Arc<File>,
     times: Arc<Times>,
     privileges: Arc<Privileges>,
@@ -32,100 +31,77 @@ pub struct Backing {
 
 impl Backing {
     /// A device on `inner`, which is the body's file.
-    pub fn new(inner: Arc<dyn Device>, body: &Body) -> Self {
+    pub fn over(inner: Arc<dyn Device>, body: &Body) -> Arc<dyn Device> {
         let (file, times) = (Arc::clone(&body.file), Arc::clone(&body.times));
         let (privileges, debt) = (Arc::clone(&body.privileges), Arc::clone(&body.debt));
-        Self { inner, file, times, privileges, debt }
+        Layered::new(inner, Self { file, times, privileges, debt })
     }
 
     /// Puts back what a late write has changed about the file besides its bytes.
-    fn restore(&self) {
+    fn restore(&self, inner: &dyn Device) {
         if let Err(error) = self.privileges.restore(&self.file) {
-            tracing::error!(%error, file = self.inner.name(), "a late write took the file's capabilities or set-id bits away");
+            tracing::error!(%error, file = inner.name(), "a late write took the file's capabilities or set-id bits away");
         }
         self.times.restore(&self.file);
     }
-
-    /// Has the system write a transfer's bytes out. The system tells each opening of a file once of bytes that it lost, whoever wrote them;
-    /// `hearer` was opened before these were written and is nobody else's. So no other job takes their failure away, nor does this
-    /// from a flush.
-    fn write_out(&self, transfer: &Transfer, hearer: &File) -> Result<(), DeviceError> {
-        let Some(first) = transfer.extents.iter().map(|extent| extent.offset).min() else { return Ok(()) };
-        let end = transfer.extents.iter().map(|extent| extent.offset + extent.len as u64).max().unwrap_or(first);
-        let told = |error| DeviceError::new(Action::Write, self.inner.name(), &error).at(first, end - first);
-        write_out(hearer, first, end - first).map_err(told)
-    }
 }
 
-impl Device for Backing {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
+/// Has the system write a transfer's bytes out. The system tells each opening of a file once of bytes that it lost, whoever wrote them;
+/// `hearer` was opened before these were written and is nobody else's. So no other job takes their failure away, nor does this
+/// from a flush.
+fn write_through(inner: &dyn Device, transfer: &Transfer, hearer: &File) -> Result<(), DeviceError> {
+    let Some(first) = transfer.extents.iter().map(|extent| extent.offset).min() else { return Ok(()) };
+    let end = transfer.extents.iter().map(|extent| extent.offset + extent.len as u64).max().unwrap_or(first);
+    let told = |error| DeviceError::new(Action::Write, inner.name(), &error).at(first, end - first);
+    write_out(hearer, first, end - first).map_err(told)
+}
 
-    fn len(&self) -> Result<u64, DeviceError> {
-        self.inner.len()
-    }
-
-    fn set_len(&self, len: u64) -> Result<(), DeviceError> {
-        let result = self.inner.set_len(len);
-        self.restore();
+impl Layer for Backing {
+    fn set_len(&self, inner: &dyn Device, len: u64) -> Result<(), DeviceError> {
+        let result = inner.set_len(len);
+        self.restore(inner);
         result
     }
 
-    fn allocate(&self, len: u64) -> Result<(), DeviceError> {
-        let result = self.inner.allocate(len);
-        self.restore();
+    fn allocate(&self, inner: &dyn Device, len: u64) -> Result<(), DeviceError> {
+        let result = inner.allocate(len);
+        self.restore(inner);
         result
     }
 
-    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize, DeviceError> {
-        self.inner.read_at(offset, into)
-    }
-
-    fn read_cached(&self, offset: u64, into: &mut [u8]) -> Result<Option<usize>, DeviceError> {
-        self.inner.read_cached(offset, into)
-    }
-
-    fn run(&self, transfer: &mut Transfer) -> Result<(), DeviceError> {
+    fn run(&self, inner: &dyn Device, transfer: &mut Transfer) -> Result<(), DeviceError> {
         if transfer.direction != Direction::Write {
-            return self.inner.run(transfer);
+            return inner.run(transfer);
         }
         // Where it can't be opened again, the next flush tells of failures.
         let hearer = at::open(&self.file, Access::Read);
-        let result = self.inner.run(transfer);
-        self.restore();
-        result.and_then(|()| hearer.map_or(Ok(()), |hearer| self.write_out(transfer, &hearer)))
+        let result = inner.run(transfer);
+        self.restore(inner);
+        result.and_then(|()| hearer.map_or(Ok(()), |hearer| write_through(inner, transfer, &hearer)))
     }
 
-    fn write_durable(&self, transfer: &mut Transfer) -> Result<(), DeviceError> {
-        let result = self.inner.write_durable(transfer);
-        self.restore();
+    fn write_durable(&self, inner: &dyn Device, transfer: &mut Transfer) -> Result<(), DeviceError> {
+        let result = inner.write_durable(transfer);
+        self.restore(inner);
         result
     }
 
-    fn queue(&self, depth: usize) -> Result<Box<dyn Queue>, DeviceError> {
-        self.inner.queue(depth)
+    fn flush(&self, inner: &dyn Device) -> Result<(), DeviceError> {
+        let paid = self.debt.pay(false, || inner.flush());
+        paid.unwrap_or_else(|| inner.flush())
     }
 
-    fn flush(&self) -> Result<(), DeviceError> {
-        let paid = self.debt.pay(false, || self.inner.flush());
-        paid.unwrap_or_else(|| self.inner.flush())
-    }
-
-    fn flush_data(&self) -> Result<(), DeviceError> {
+    fn flush_data(&self, inner: &dyn Device) -> Result<(), DeviceError> {
         let paid = self.debt.pay(true, || {
             self.times.tell(&self.file, true);
-            self.inner.flush()
+            inner.flush()
         });
-        paid.unwrap_or_else(|| self.inner.flush_data())
+        paid.unwrap_or_else(|| inner.flush_data())
     }
 
-    fn alignment(&self) -> Alignment {
-        self.inner.alignment()
-    }
-
-    fn mode(&self) -> &'static str {
-        self.inner.mode()
+    fn as_file<'d>(&self, _inner: &'d dyn Device) -> Option<&'d File> {
+        // Stores to a mapping would pass the times and the debt by.
+        None
     }
 }
 
@@ -142,7 +118,7 @@ mod tests {
         let body = Body::new(1, tempfile::tempfile().unwrap(), true, Owed::default());
         let (file, times) = (&body.file, &body.times);
         let inner = of_file("file", file.try_clone().unwrap(), Caching::Buffered, Engine::Threads);
-        let device = Backing::new(inner, &body);
+        let device = Backing::over(inner, &body);
         let old = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
         times.set(old);
         let extents = vec![Extent { offset: 0, start: 0, len: 4096 }];

@@ -352,7 +352,7 @@ impl Engine {
         }
         let inner = of_file(name, file, Caching::Buffered, Transfers::Threads);
         let inner = self.wrap_slow.as_ref().map_or(Arc::clone(&inner), |wrap| wrap(inner));
-        let device: Arc<dyn Device> = Arc::new(Backing::new(inner, body));
+        let device: Arc<dyn Device> = Backing::over(inner, body);
         self.cache.attach(&VolumeSpec { id: volume, device, growth: Growth::Grows })
     }
 

@@ -9,83 +9,67 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{Place, possible, skipped};
-use quire_device::{Action, Alignment, Device, DeviceError, Queue, Transfer, errno};
+use quire_device::{Action, Device, DeviceError, Layer, Layered, Transfer, errno};
 use quire_durable::cache::Policy;
 
-/// A device that fails while it is told to.
+/// Makes a device fail while it is told to.
 struct Switch {
-    inner: Arc<dyn Device>,
     fails: Arc<AtomicBool>,
     errno: i32,
 }
 
 impl Switch {
-    fn check(&self, action: Action) -> Result<(), DeviceError> {
+    fn check(&self, inner: &dyn Device, action: Action) -> Result<(), DeviceError> {
         if self.fails.load(Ordering::Relaxed) {
-            return Err(DeviceError::from_errno(action, self.inner.name(), self.errno));
+            return Err(DeviceError::from_errno(action, inner.name(), self.errno));
         }
         Ok(())
     }
 }
 
-impl Device for Switch {
-    fn name(&self) -> &str {
-        self.inner.name()
+impl Layer for Switch {
+    fn set_len(&self, inner: &dyn Device, len: u64) -> Result<(), DeviceError> {
+        self.check(inner, Action::Length)?;
+        inner.set_len(len)
     }
 
-    fn len(&self) -> Result<u64, DeviceError> {
-        self.inner.len()
+    fn allocate(&self, inner: &dyn Device, len: u64) -> Result<(), DeviceError> {
+        self.check(inner, Action::Allocate)?;
+        inner.allocate(len)
     }
 
-    fn set_len(&self, len: u64) -> Result<(), DeviceError> {
-        self.check(Action::Length)?;
-        self.inner.set_len(len)
-    }
-
-    fn allocate(&self, len: u64) -> Result<(), DeviceError> {
-        self.check(Action::Allocate)?;
-        self.inner.allocate(len)
-    }
-
-    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize, DeviceError> {
+    fn read_at(&self, inner: &dyn Device, offset: u64, into: &mut [u8]) -> Result<usize, DeviceError> {
         if self.errno == errno::EIO {
-            self.check(Action::Read)?;
+            self.check(inner, Action::Read)?;
         }
-        self.inner.read_at(offset, into)
+        inner.read_at(offset, into)
     }
 
-    fn run(&self, transfer: &mut Transfer) -> Result<(), DeviceError> {
-        self.check(Action::Write)?;
-        self.inner.run(transfer)
+    fn run(&self, inner: &dyn Device, transfer: &mut Transfer) -> Result<(), DeviceError> {
+        self.check(inner, Action::Write)?;
+        inner.run(transfer)
     }
 
-    fn write_durable(&self, transfer: &mut Transfer) -> Result<(), DeviceError> {
-        self.check(Action::DurableWrite)?;
-        self.inner.write_durable(transfer)
+    fn write_durable(&self, inner: &dyn Device, transfer: &mut Transfer) -> Result<(), DeviceError> {
+        self.check(inner, Action::DurableWrite)?;
+        inner.write_durable(transfer)
     }
 
-    fn queue(&self, depth: usize) -> Result<Box<dyn Queue>, DeviceError> {
-        self.inner.queue(depth)
+    fn flush(&self, inner: &dyn Device) -> Result<(), DeviceError> {
+        self.check(inner, Action::Flush)?;
+        inner.flush()
     }
 
-    fn flush(&self) -> Result<(), DeviceError> {
-        self.check(Action::Flush)?;
-        self.inner.flush()
-    }
-
-    fn alignment(&self) -> Alignment {
-        self.inner.alignment()
-    }
-
-    fn mode(&self) -> &'static str {
-        self.inner.mode()
+    fn flush_data(&self, inner: &dyn Device) -> Result<(), DeviceError> {
+        self.check(inner, Action::Flush)?;
+        inner.flush_data()
     }
 }
 
 fn switch(errno: i32) -> (Arc<AtomicBool>, quire_fuse::Wrap) {
     let fails = Arc::new(AtomicBool::new(false));
     let shared = Arc::clone(&fails);
-    (fails, Arc::new(move |inner| Arc::new(Switch { inner, fails: Arc::clone(&shared), errno }) as Arc<dyn Device>))
+    (fails, Arc::new(move |inner| Layered::new(inner, Switch { fails: Arc::clone(&shared), errno })))
 }
 
 fn critical(place: &mut Place) {

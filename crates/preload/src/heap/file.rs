@@ -3,29 +3,27 @@
 //!
 //! Relies on [`Written`]. The file has no name: it goes with the process.
 
-use std::fs::File;
 use std::sync::Arc;
 use std::time::Instant;
 
-use quire_device::{Alignment, Device, DeviceError, Direction, Finished, Queue, Transfer};
+use quire_device::{Device, DeviceError, Direction, Finished, Layer, Layered, Queue, Transfer};
 use quire_sys::guest;
 
 use super::returns::Returns;
 use super::written::Written;
 use crate::log;
 
-/// The file.
+/// What is different about the heap's file.
 #[derive(Clone)]
 pub struct HeapFile {
-    inner: Arc<dyn Device>,
     written: Arc<Written>,
     returns: Arc<Returns>,
 }
 
 impl HeapFile {
     /// `inner`, of which nothing was written yet.
-    pub fn new(inner: Arc<dyn Device>, written: Arc<Written>, returns: Arc<Returns>) -> Self {
-        Self { inner, written, returns }
+    pub fn over(inner: Arc<dyn Device>, written: Arc<Written>, returns: Arc<Returns>) -> Arc<dyn Device> {
+        Layered::new(inner, Self { written, returns })
     }
 
     /// Whether no byte of a read was ever written.
@@ -47,28 +45,8 @@ fn end_with(error: &DeviceError) -> ! {
     guest::abort()
 }
 
-impl Device for HeapFile {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn len(&self) -> Result<u64, DeviceError> {
-        self.inner.len()
-    }
-
-    fn set_len(&self, len: u64) -> Result<(), DeviceError> {
-        self.inner.set_len(len)
-    }
-
-    fn allocate(&self, len: u64) -> Result<(), DeviceError> {
-        self.inner.allocate(len)
-    }
-
-    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize, DeviceError> {
-        self.inner.read_at(offset, into)
-    }
-
-    fn run(&self, transfer: &mut Transfer) -> Result<(), DeviceError> {
+impl Layer for HeapFile {
+    fn run(&self, inner: &dyn Device, transfer: &mut Transfer) -> Result<(), DeviceError> {
         if transfer.direction == Direction::Read && self.is_fresh(transfer) {
             for part in &transfer.extents {
                 transfer.buffer[part.start..part.start + part.len].fill(0);
@@ -77,42 +55,34 @@ impl Device for HeapFile {
         }
         self.before(transfer);
         let begun = Instant::now();
-        let result = self.inner.run(transfer);
+        let result = inner.run(transfer);
         if transfer.direction == Direction::Read {
             self.returns.note(begun.elapsed());
         }
         result.map_err(|error| end_with(&error))
     }
 
-    fn write_durable(&self, transfer: &mut Transfer) -> Result<(), DeviceError> {
+    fn write_durable(&self, inner: &dyn Device, transfer: &mut Transfer) -> Result<(), DeviceError> {
         self.before(transfer);
-        self.inner.write_durable(transfer)
+        inner.write_durable(transfer)
     }
 
     /// Only a ring: a queue of threads would be threads that we don't know as ours.
-    fn queue(&self, depth: usize) -> Result<Box<dyn Queue>, DeviceError> {
-        if !self.inner.mode().contains("io_uring") {
+    fn queue(&self, inner: &Arc<dyn Device>, depth: usize) -> Result<Box<dyn Queue>, DeviceError> {
+        if !inner.mode().contains("io_uring") {
             let unsupported = std::io::Error::from(std::io::ErrorKind::Unsupported);
-            return Err(DeviceError::new(quire_device::Action::Open, self.name(), &unsupported));
+            return Err(DeviceError::new(quire_device::Action::Open, inner.name(), &unsupported));
         }
-        Ok(Box::new(HeapQueue { inner: self.inner.queue(depth)?, file: self.clone() }))
+        Ok(Box::new(HeapQueue { inner: inner.queue(depth)?, file: self.clone() }))
     }
 
-    fn flush(&self) -> Result<(), DeviceError> {
-        // Nobody will ever read what is in the file after this process.
+    fn flush(&self, _inner: &dyn Device) -> Result<(), DeviceError> {
+        // No process reads the file after this one.
         Ok(())
     }
 
-    fn alignment(&self) -> Alignment {
-        self.inner.alignment()
-    }
-
-    fn mode(&self) -> &'static str {
-        self.inner.mode()
-    }
-
-    fn as_file(&self) -> Option<&File> {
-        self.inner.as_file()
+    fn flush_data(&self, _inner: &dyn Device) -> Result<(), DeviceError> {
+        Ok(())
     }
 }
 
@@ -168,7 +138,7 @@ mod tests {
     fn what_was_never_written_is_zero_and_what_was_is_read() {
         let memory = Memory::with_file("heap", &[9; 3 * 4096]);
         let written = Arc::new(Written::new(3 * 4096, 4096).unwrap());
-        let file = HeapFile::new(memory.open_to_write("heap").unwrap(), written, Arc::default());
+        let file = HeapFile::over(memory.open_to_write("heap").unwrap(), written, Arc::default());
         let mut read = transfer(Direction::Read, 4096);
         file.run(&mut read).unwrap();
         assert!(read.buffer.iter().all(|&byte| byte == 0), "not what happens to be there");

@@ -155,7 +155,7 @@ fn lay(spec: &Spec, returns: &Arc<Returns>) -> Result<Range<usize>, Refusal> {
         gate: Some(Gate { enter: forks::enter, leave: forks::leave }),
         ..PoolConfig::default()
     })?;
-    let device = Arc::new(HeapFile::new(file, Arc::clone(&written), Arc::clone(returns)));
+    let device = HeapFile::over(file, Arc::clone(&written), Arc::clone(returns));
     let options = MapOptions { reserve_bytes: len, ..MapOptions::default() };
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = (SERVERS_PER_PROCESSOR * processors).clamp(2, MOST_SERVERS);
