@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use quire_arena::Arena;
 use quire_snapshot::{Barrier, BarrierConfig, PAGE_SIZE, Take};
-use quire_store::{DbId, Expiry, Store, StoreConfig};
+use quire_store::{DbId, Expiry, Store, StoreConfig, hash, string};
 use quire_sys::buffer::Carver;
 use quire_sys::mem::Reservation;
 
@@ -101,40 +101,40 @@ pub(crate) fn use_all_of(store: &mut Store) {
             break;
         }
     }
-    let _ = store.set(ZERO, b"after", &[7; 3000], Expiry::Clear);
+    let _ = string::set(&mut store, ZERO, b"after", &[7; 3000], Expiry::Clear);
     let _ = store.arena_mut().trim(8);
     let _ = store.stats();
 }
 
 fn read(store: &mut Store, key: &[u8]) {
-    let _ = store.get(ZERO, key).map(|value| value.map(<[u8]>::len));
+    let _ = string::get(&mut store, ZERO, key).map(|value| value.map(<[u8]>::len));
     let _ = store.kind(ZERO, key);
     let _ = store.encoding(ZERO, key);
     let _ = store.memory_usage(ZERO, key);
     let _ = store.expiry(ZERO, key);
     let _ = store.digest_value(ZERO, key);
-    let _ = store.hash_len(ZERO, key);
-    let _ = store.hash_get(ZERO, key, b"field-3").map(|value| value.map(<[u8]>::len));
-    let _ = store.hash_for_each(ZERO, key, &mut |_, _| {});
-    let _ = store.hash_scan(ZERO, key, 0, 10, &mut |_, _| {});
-    let _ = store.hash_random_fields(ZERO, key, 5, true, &mut |_, _| {});
+    let _ = hash::len(&mut store, ZERO, key);
+    let _ = hash::get(&mut store, ZERO, key, b"field-3").map(|value| value.map(<[u8]>::len));
+    let _ = hash::for_each(&mut store, ZERO, key, &mut |_, _| {});
+    let _ = hash::scan(&mut store, ZERO, key, 0, 10, &mut |_, _| {});
+    let _ = hash::random_fields(&mut store, ZERO, key, 5, true, &mut |_, _| {});
 }
 
 fn write(store: &mut Store, key: &[u8], number: usize) {
     match number % 10 {
-        0 => drop(store.append(ZERO, key, &[1; 100])),
-        1 => drop(store.set(ZERO, key, &[2; 700], Expiry::At(9_000_000))),
-        2 => drop(store.set_range(ZERO, key, 50, b"range")),
-        3 => drop(store.incr_by(ZERO, key, 3)),
+        0 => drop(string::append(&mut store, ZERO, key, &[1; 100])),
+        1 => drop(string::set(&mut store, ZERO, key, &[2; 700], Expiry::At(9_000_000))),
+        2 => drop(string::set_range(&mut store, ZERO, key, 50, b"range")),
+        3 => drop(string::incr_by(&mut store, ZERO, key, 3)),
         4 => drop(store.remove(ZERO, key)),
         5 => drop(store.rename(ZERO, key, b"renamed")),
         6 => drop(store.copy(ZERO, key, DbId(2), b"copied", true)),
         7 => drop(store.move_key(ZERO, key, DbId(3))),
         8 => drop(store.set_expiry(ZERO, key, Some(1))),
-        _ => drop(store.set_bit(ZERO, key, 77, true)),
+        _ => drop(string::set_bit(&mut store, ZERO, key, 77, true)),
     }
-    let _ = store.hash_set(ZERO, key, b"field-new", &[3; 90]);
-    let _ = store.hash_del(ZERO, key, b"field-3");
+    let _ = hash::set(&mut store, ZERO, key, b"field-new", &[3; 90]);
+    let _ = hash::del(&mut store, ZERO, key, b"field-3");
 }
 
 fn base() -> &'static Base {
@@ -167,17 +167,17 @@ fn fill(store: &mut Store) -> quire_store::Result<()> {
     for number in 0..150_usize {
         let expiry = if number % 5 == 0 { Expiry::At(1_500_000 + number as i64 * 10_000) } else { Expiry::Clear };
         let value = vec![number as u8; [0, 3, 30, 300, 3000][number % 5]];
-        store.set(ZERO, format!("string:{number}").as_bytes(), &value, expiry)?;
+        string::set(&mut store, ZERO, format!("string:{number}").as_bytes(), &value, expiry)?;
     }
-    store.set(ZERO, b"long", &vec![9; 40_000], Expiry::Clear)?;
-    store.set(ZERO, b"number", b"41", Expiry::Clear)?;
-    store.set(ZERO, &[b'k'; 500], b"long key", Expiry::Clear)?;
+    string::set(&mut store, ZERO, b"long", &vec![9; 40_000], Expiry::Clear)?;
+    string::set(&mut store, ZERO, b"number", b"41", Expiry::Clear)?;
+    string::set(&mut store, ZERO, &[b'k'; 500], b"long key", Expiry::Clear)?;
     for number in 0..600 {
         let field = format!("field-{number}");
-        store.hash_set(ZERO, b"large", field.as_bytes(), b"value")?;
-        store.hash_set(DbId(4), b"doomed", field.as_bytes(), b"value")?;
+        hash::set(&mut store, ZERO, b"large", field.as_bytes(), b"value")?;
+        hash::set(&mut store, DbId(4), b"doomed", field.as_bytes(), b"value")?;
         if number < 20 {
-            store.hash_set(ZERO, b"small", field.as_bytes(), b"value")?;
+            hash::set(&mut store, ZERO, b"small", field.as_bytes(), b"value")?;
         }
     }
     store.flush(DbId(4))?;

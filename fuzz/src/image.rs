@@ -10,7 +10,7 @@ use quire_checkpoint::format::{Footer, Header, Layout, checksum};
 use quire_checkpoint::{Image, RestoreOptions, load};
 use quire_device::{Directory, Memory};
 use quire_snapshot::{BarrierConfig, PAGE_SIZE};
-use quire_store::{ImagePlace, Store};
+use quire_store::{ImageLocation, Store};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::contents;
@@ -94,7 +94,7 @@ fn valid() -> &'static Vec<u8> {
     static VALID: OnceLock<Vec<u8>> = OnceLock::new();
     VALID.get_or_init(|| {
         let memory = Memory::new();
-        let place = ImagePlace::within(std::sync::Arc::new(memory.clone()), NAME);
+        let place = ImageLocation::within(std::sync::Arc::new(memory.clone()), NAME);
         contents::filled_store().save_blocking(&place).expect("saving to memory");
         let device = memory.open(NAME).expect("the image is there");
         let mut bytes = vec![0; device.len().expect("it has a length") as usize];

@@ -291,7 +291,7 @@ impl Journal {
 mod tests {
     use quire_device::Memory;
     use quire_durable::log::Recovery;
-    use quire_store::{Expiry, StoreConfig};
+    use quire_store::{Expiry, StoreConfig, string};
 
     use super::*;
 
@@ -304,11 +304,11 @@ mod tests {
         store.set_now_ms(1000);
         let name = |number: usize| format!("{number:0name_bytes$}").into_bytes();
         for number in 0..keys {
-            store.set(DB, &name(number), b"", Expiry::At(2000)).unwrap();
+            string::set(&mut store, DB, &name(number), b"", Expiry::At(2000)).unwrap();
         }
         store.set_now_ms(3000);
         for number in 0..keys {
-            assert_eq!(store.get(DB, &name(number)).unwrap(), None);
+            assert_eq!(string::get(&mut store, DB, &name(number)).unwrap(), None);
         }
         let directory: Arc<dyn Directory> = Arc::new(Memory::new());
         let identity = Identity { dataset: store.dataset(), base_epoch: 1, in_force: true };
@@ -342,9 +342,9 @@ mod tests {
     fn keys_that_expire_within_a_transaction_are_in_its_record() {
         let (mut store, mut journal, directory) = expired(0, 4);
         journal.note(&mut store, true, true, 0, [&b"INCR"[..], b"n"].into_iter());
-        store.set(DB, b"gone", b"", Expiry::At(3001)).unwrap();
+        string::set(&mut store, DB, b"gone", b"", Expiry::At(3001)).unwrap();
         store.set_now_ms(3002);
-        assert_eq!(store.get(DB, b"gone").unwrap(), None);
+        assert_eq!(string::get(&mut store, DB, b"gone").unwrap(), None);
         journal.note(&mut store, true, true, 0, [&b"INCR"[..], b"n"].into_iter());
         assert_eq!(journal.seal(), Some(1));
         let dataset = store.dataset();

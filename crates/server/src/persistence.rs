@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quire_store::{ImagePlace, RestoreStep, SaveSummary, Store};
+use quire_store::{ImageLocation, RestoreStep, SaveSummary, Store};
 
 use crate::journaling;
 use crate::saving;
@@ -15,9 +15,9 @@ const HURRIED_REGIONS: u32 = 16;
 /// How often a save that waits looks for regions that have been read.
 const RESTORE_POLL: Duration = Duration::from_millis(1);
 
-fn place(state: &ServerState) -> ImagePlace {
+fn place(state: &ServerState) -> ImageLocation {
     match &state.hooks.image_directory {
-        Some(directory) => ImagePlace::within(Arc::clone(directory), &state.config.dbfilename),
+        Some(directory) => ImageLocation::within(Arc::clone(directory), &state.config.dbfilename),
         None => saving::place(&state.config),
     }
 }

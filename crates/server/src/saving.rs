@@ -1,22 +1,29 @@
 //! Where the configuration meets the store: which image, and how it is brought back at the start.
 
-use quire_store::{ImagePlace, OpenError, RestoreReport, Store, StoreConfig};
+use quire_store::{ImageLocation, Limits, OpenError, RestoreReport, Store, StoreConfig};
 
 use crate::config::{Config, RestoreMode};
 use crate::save_state::Restored;
 
 /// The image that the configuration names.
-pub fn place(config: &Config) -> ImagePlace {
-    ImagePlace::new(&config.dir, &config.dbfilename)
+pub fn place(config: &Config) -> ImageLocation {
+    ImageLocation::new(&config.dir, &config.dbfilename)
 }
 
 fn settings(config: &Config) -> StoreConfig {
     StoreConfig {
         budget_bytes: config.checkpoint_budget_bytes as usize,
-        hash_max_packed_entries: config.hash_max_packed_entries as usize,
-        hash_max_packed_value: config.hash_max_packed_value as usize,
+        limits: limits(config),
         databases: config.databases,
         ..StoreConfig::default()
+    }
+}
+
+/// Up to what size values are packed, as the configuration has it.
+pub fn limits(config: &Config) -> Limits {
+    Limits {
+        hash_max_packed_entries: config.hash_max_packed_entries as usize,
+        hash_max_packed_value: config.hash_max_packed_value as usize,
     }
 }
 

@@ -7,22 +7,29 @@ pub struct StoreConfig {
     pub max_memory_bytes: u64,
     /// Most memory for pre-images of a snapshot, in bytes.
     pub budget_bytes: usize,
-    /// A hash of more fields becomes a table (`hash-max-listpack-entries`).
-    pub hash_max_packed_entries: usize,
-    /// A hash with a longer field or value becomes a table (`hash-max-listpack-value`).
-    pub hash_max_packed_value: usize,
+    /// Up to what size values are packed.
+    pub limits: Limits,
     /// Databases, at most 16.
     pub databases: u8,
 }
 
 impl Default for StoreConfig {
     fn default() -> Self {
-        StoreConfig {
-            max_memory_bytes: 64 << 30,
-            budget_bytes: 64 << 20,
-            hash_max_packed_entries: 128,
-            hash_max_packed_value: 64,
-            databases: 16,
-        }
+        StoreConfig { max_memory_bytes: 64 << 30, budget_bytes: 64 << 20, limits: Limits::default(), databases: 16 }
+    }
+}
+
+/// Up to what size values are packed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// A hash of more fields becomes a table (`hash-max-listpack-entries`).
+    pub hash_max_packed_entries: usize,
+    /// A hash with a longer field or value becomes a table (`hash-max-listpack-value`).
+    pub hash_max_packed_value: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { hash_max_packed_entries: 128, hash_max_packed_value: 64 }
     }
 }

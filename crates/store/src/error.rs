@@ -64,6 +64,12 @@ pub enum StoreError {
         /// What was found.
         what: String,
     },
+    /// The data has a form that this program does not know, but a newer version may.
+    #[error("the data was written by a newer version of this program: {what}")]
+    Newer {
+        /// What was found.
+        what: String,
+    },
     /// The arena refused for a reason of the system's.
     #[error("memory: {detail}")]
     System {
@@ -82,6 +88,11 @@ impl StoreError {
     /// A [`StoreError::Damaged`] that says what was found.
     pub(crate) fn damaged(what: impl Into<String>) -> StoreError {
         StoreError::Damaged { what: what.into() }
+    }
+
+    /// A [`StoreError::Newer`] that says what was found.
+    pub(crate) fn newer(what: impl Into<String>) -> StoreError {
+        StoreError::Newer { what: what.into() }
     }
 }
 
@@ -119,7 +130,11 @@ impl OpenError {
 
     /// Whether the file is no image, or one that only another version of this program can read.
     pub fn is_foreign(&self) -> bool {
-        matches!(self, Self::Image(ImageError::Foreign { .. } | ImageError::Version { .. }))
+        match self {
+            Self::Image(error) => matches!(error, ImageError::Foreign { .. } | ImageError::Version { .. }),
+            Self::Content { source, .. } => matches!(source, StoreError::Newer { .. }),
+            Self::Directory(_) | Self::Store(_) => false,
+        }
     }
 }
 

@@ -4,58 +4,35 @@
 //! is an image of the keyspace. The arena checks every access and this crate bounds every walk: bytes from a damaged
 //! image give [`StoreError::Damaged`], never a panic and never an endless loop.
 //!
-//! Start at `store` (how a key is found), then `table` and `entry` (how the data lies), `shape` (how entries are made
-//! and changed); the other files are families of operations.
+//! From the bottom up: `heap` is memory and knows no keys, `table` is linear hashing, `keyspace` holds databases of
+//! entries and knows no types, `value` has a folder for each type, `store` saves and restores. What happened to a key passes
+//! `events`; what must be logged beside the commands that came is in `effects`.
 #![forbid(unsafe_code)]
 
-mod big;
-mod bucket;
 mod config;
-mod databases;
 mod db;
-mod digest;
-mod entry;
+mod effects;
+mod encoding;
 mod error;
-mod expiration;
-mod expires;
-mod fields;
-mod hash_view;
-mod hash_walks;
-mod hashes;
-mod keys;
-mod logged;
-mod logging;
-mod long_double;
-mod memory;
+mod events;
+mod heap;
+mod keyspace;
 pub mod numbers;
-mod packed;
-mod place;
-mod reclaim;
-mod resize;
-mod restore;
-mod root;
-mod sample;
-mod save;
-mod saves;
-mod scan;
-mod shape;
-mod stats;
 mod store;
-mod strings;
 mod table;
-mod transfer;
-mod watch;
+mod value;
 
-pub use config::StoreConfig;
+pub use config::{Limits, StoreConfig};
 pub use db::{DbId, Expiry};
-pub use entry::Kind;
+pub use effects::ExpiredKey;
+pub use encoding::Kind;
 pub use error::{OpenError, Result, StoreError};
-pub use expires::ExpireSummary;
-pub use hash_view::HashView;
-pub use logged::ExpiredKey;
-pub use long_double::LongDouble;
-pub use place::ImagePlace;
-pub use restore::{RestoreMode, RestoreReport, RestoreStep};
-pub use saves::{SaveError, SaveProgress, SaveStats, SaveSummary};
-pub use stats::{DbStats, StoreStats};
-pub use store::{Prefetched, STRING_MAX_BYTES, Store};
+pub use keyspace::expiry::ExpireSummary;
+pub use keyspace::stats::{DbStats, StoreStats};
+pub use keyspace::{Keyspace, Prefetched, STRING_MAX_BYTES};
+pub use numbers::long_double::LongDouble;
+pub use store::{
+    ImageLocation, RestoreMode, RestoreReport, RestoreStep, SaveError, SaveProgress, SaveStats, SaveSummary, Store,
+};
+pub use value::hash::HashView;
+pub use value::{hash, string};

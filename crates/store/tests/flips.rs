@@ -8,7 +8,7 @@ use std::path::Path;
 use quire_checkpoint::Image;
 use quire_checkpoint::format::{DATA_OFFSET, Layout};
 use quire_device::Disk;
-use quire_store::{DbId, Expiry, ImagePlace, RestoreMode, SaveError, Store, StoreConfig};
+use quire_store::{DbId, Expiry, ImageLocation, RestoreMode, SaveError, Store, StoreConfig, hash, string};
 
 const DB: DbId = DbId(0);
 const FILE: &str = "dump.quire";
@@ -21,12 +21,12 @@ fn config() -> StoreConfig {
 }
 
 /// An image of some regions, with holes in them; returns its digest and layout.
-fn make_image(place: &ImagePlace, dir: &Path) -> ([u8; 20], Layout) {
+fn make_image(place: &ImageLocation, dir: &Path) -> ([u8; 20], Layout) {
     let mut store = Store::create(config()).unwrap();
     for number in 0..3000u32 {
         let value = vec![number as u8 | 1; (number * 37 % 1500) as usize];
-        store.set(DB, format!("key:{number}").as_bytes(), &value, Expiry::Clear).unwrap();
-        store.hash_set(DB, b"hash", format!("field:{number}").as_bytes(), b"value").unwrap();
+        string::set(&mut store, DB, format!("key:{number}").as_bytes(), &value, Expiry::Clear).unwrap();
+        hash::set(&mut store, DB, b"hash", format!("field:{number}").as_bytes(), b"value").unwrap();
     }
     store.save_blocking(place).unwrap();
     let info = Image::open(&Disk::new(dir), FILE).unwrap().info();
@@ -43,7 +43,7 @@ enum Outcome {
 }
 
 /// Starts on the image, asks for saves before and after it was verified, and looks what became of data and image.
-fn start_on(place: &ImagePlace, path: &Path, mode: RestoreMode, digest: [u8; 20]) -> Outcome {
+fn start_on(place: &ImageLocation, path: &Path, mode: RestoreMode, digest: [u8; 20]) -> Outcome {
     let before = fs::read(path).unwrap();
     let (mut store, _) = match Store::open(config(), place, mode, false) {
         Ok(opened) => opened,
@@ -73,7 +73,7 @@ fn start_on(place: &ImagePlace, path: &Path, mode: RestoreMode, digest: [u8; 20]
 #[test]
 fn a_flipped_bit_anywhere_is_named_or_does_not_matter() {
     let dir = tempfile::tempdir().unwrap();
-    let (place, path) = (ImagePlace::new(dir.path(), FILE), dir.path().join(FILE));
+    let (place, path) = (ImageLocation::new(dir.path(), FILE), dir.path().join(FILE));
     let (digest, layout) = make_image(&place, dir.path());
     let mut places: Vec<(u64, &str)> = Vec::new();
     for at in [0, 7, 8, 12, 16, 20, 24, 32, 40, 44, 48, 56, 64, 128, 2000, 4088, 4095] {
@@ -125,7 +125,7 @@ fn a_flipped_bit_anywhere_is_named_or_does_not_matter() {
 #[test]
 fn an_image_that_ends_at_any_boundary_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let (place, path) = (ImagePlace::new(dir.path(), FILE), dir.path().join(FILE));
+    let (place, path) = (ImageLocation::new(dir.path(), FILE), dir.path().join(FILE));
     let (digest, layout) = make_image(&place, dir.path());
     let whole = fs::read(&path).unwrap();
     let regions = (0..=u64::from(layout.region_count())).map(|region| DATA_OFFSET + region * REGION);

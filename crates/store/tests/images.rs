@@ -5,7 +5,7 @@ mod common;
 use common::{Image, config, image_of, open};
 use proptest::prelude::*;
 use quire_snapshot::PAGE_SIZE;
-use quire_store::{DbId, Expiry, Store};
+use quire_store::{DbId, Expiry, Store, hash, string};
 
 const DB: DbId = DbId(0);
 const NOW_MS: i64 = 1_000_000;
@@ -17,12 +17,12 @@ fn varied() -> Store {
     for number in 0..400 {
         let key = format!("key:{number}");
         let expiry = if number % 3 == 0 { Expiry::At(NOW_MS + number) } else { Expiry::Clear };
-        store.set(DB, key.as_bytes(), &vec![b'v'; number as usize * 3], expiry).unwrap();
-        store.hash_set(DB, format!("small:{}", number % 20).as_bytes(), key.as_bytes(), b"value").unwrap();
-        store.hash_set(DbId(1), b"large", key.as_bytes(), &vec![b'w'; number as usize]).unwrap();
-        store.hash_set(DbId(2), b"gone", key.as_bytes(), b"value").unwrap();
+        string::set(&mut store, DB, key.as_bytes(), &vec![b'v'; number as usize * 3], expiry).unwrap();
+        hash::set(&mut store, DB, format!("small:{}", number % 20).as_bytes(), key.as_bytes(), b"value").unwrap();
+        hash::set(&mut store, DbId(1), b"large", key.as_bytes(), &vec![b'w'; number as usize]).unwrap();
+        hash::set(&mut store, DbId(2), b"gone", key.as_bytes(), b"value").unwrap();
     }
-    store.set(DB, &[b'k'; 10_000], &[b'v'; 50_000], Expiry::Clear).unwrap();
+    string::set(&mut store, DB, &[b'k'; 10_000], &[b'v'; 50_000], Expiry::Clear).unwrap();
     store.flush(DbId(2)).unwrap();
     store
 }
@@ -36,9 +36,9 @@ fn a_store_reopens_as_it_was() {
     assert_eq!(again.digest().unwrap(), digest);
     assert_eq!(again.len(DB), store.len(DB));
     assert_eq!(again.expires_len(DB), store.expires_len(DB));
-    assert_eq!(again.get(DB, b"key:5").unwrap(), Some(&[b'v'; 15][..]));
-    assert_eq!(again.hash_len(DbId(1), b"large").unwrap(), 400);
-    again.set(DB, b"key:5", b"other", Expiry::Clear).unwrap();
+    assert_eq!(string::get(&mut again, DB, b"key:5").unwrap(), Some(&[b'v'; 15][..]));
+    assert_eq!(hash::len(&mut again, DbId(1), b"large").unwrap(), 400);
+    string::set(&mut again, DB, b"key:5", b"other", Expiry::Clear).unwrap();
     assert_ne!(again.digest().unwrap(), digest);
     assert_eq!(store.digest().unwrap(), digest);
 }
@@ -48,8 +48,8 @@ fn freeing_goes_on_after_a_restart() {
     let mut store = Store::create(config()).unwrap();
     let empty_objects = store.arena().stats().objects;
     for number in 0..5000 {
-        store.set(DB, format!("key:{number}").as_bytes(), b"value", Expiry::At(number)).unwrap();
-        store.hash_set(DB, b"hash", format!("field:{number}").as_bytes(), b"value").unwrap();
+        string::set(&mut store, DB, format!("key:{number}").as_bytes(), b"value", Expiry::At(number)).unwrap();
+        hash::set(&mut store, DB, b"hash", format!("field:{number}").as_bytes(), b"value").unwrap();
     }
     store.flush(DB).unwrap();
     assert!(store.reclaim_step(500).unwrap() >= 500);
@@ -96,26 +96,26 @@ fn use_everything(store: &mut Store) {
     for number in (0..400).step_by(7) {
         let key = format!("key:{number}");
         let key = key.as_bytes();
-        let _ = store.get(DB, key).map(|value| value.map(<[u8]>::len));
+        let _ = string::get(store, DB, key).map(|value| value.map(<[u8]>::len));
         let _ = store.memory_usage(DB, key);
         let _ = store.encoding(DB, key);
-        let _ = store.append(DB, key, b"more");
-        let _ = store.set_range(DB, key, 20_000, b"more");
+        let _ = string::append(store, DB, key, b"more");
+        let _ = string::set_range(store, DB, key, 20_000, b"more");
         let _ = store.set_expiry(DB, key, Some(NOW_MS + 500));
-        let _ = store.set(DB, key, b"short", Expiry::Keep);
+        let _ = string::set(store, DB, key, b"short", Expiry::Keep);
         let _ = store.rename(DB, key, b"other");
         let _ = store.copy(DB, b"other", DbId(3), key, true);
         let _ = store.move_key(DB, b"other", DbId(4));
-        let _ = store.hash_get(DbId(1), b"large", key).map(|value| value.map(<[u8]>::len));
-        let _ = store.hash_set(DbId(1), b"large", key, b"another value");
-        let _ = store.hash_del(DbId(1), b"large", key);
+        let _ = hash::get(store, DbId(1), b"large", key).map(|value| value.map(<[u8]>::len));
+        let _ = hash::set(store, DbId(1), b"large", key, b"another value");
+        let _ = hash::del(store, DbId(1), b"large", key);
         let small = format!("small:{}", number % 20);
-        let _ = store.hash_set(DB, small.as_bytes(), key, b"new");
-        let _ = store.hash_del(DB, small.as_bytes(), key);
-        let _ = store.hash_random_fields(DB, small.as_bytes(), 3, number % 2 == 0, &mut |_, _| {});
+        let _ = hash::set(store, DB, small.as_bytes(), key, b"new");
+        let _ = hash::del(store, DB, small.as_bytes(), key);
+        let _ = hash::random_fields(store, DB, small.as_bytes(), 3, number % 2 == 0, &mut |_, _| {});
     }
-    let _ = store.hash_random_fields(DbId(1), b"large", 50, true, &mut |_, _| {});
-    let _ = store.hash_scan(DbId(1), b"large", 0, 1000, &mut |_, _| {});
+    let _ = hash::random_fields(store, DbId(1), b"large", 50, true, &mut |_, _| {});
+    let _ = hash::scan(store, DbId(1), b"large", 0, 1000, &mut |_, _| {});
     let _ = store.copy(DbId(1), b"large", DB, b"copy", true);
     for _ in 0..50 {
         let _ = store.expire_step(50);
@@ -127,7 +127,7 @@ fn use_everything(store: &mut Store) {
         let _ = store.reclaim_step(1000);
     }
     for number in 0..300 {
-        let _ = store.set(DB, format!("new:{number}").as_bytes(), b"value", Expiry::Clear);
+        let _ = string::set(store, DB, format!("new:{number}").as_bytes(), b"value", Expiry::Clear);
     }
 }
 

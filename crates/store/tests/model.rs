@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use quire_store::{DbId, Expiry, Kind, Store, StoreConfig, StoreError};
+use quire_store::{DbId, Expiry, Kind, Limits, Store, StoreConfig, StoreError, hash, string};
 
 const DATABASES: u8 = 3;
 const KEYS: u16 = 40;
@@ -127,7 +127,7 @@ impl Pair {
         let config = StoreConfig {
             max_memory_bytes: 256 << 20,
             budget_bytes: 1 << 20,
-            hash_max_packed_entries: 24,
+            limits: Limits { hash_max_packed_entries: 24, ..Limits::default() },
             ..StoreConfig::default()
         };
         let mut store = Store::create(config).unwrap();
@@ -198,7 +198,7 @@ impl Pair {
             Op::Get(key) => {
                 let expected = self.string(key);
                 let exists = self.item(key).is_some();
-                match (self.store.get(db, &key_of(key)), expected) {
+                match (string::get(&mut self.store, db, &key_of(key)), expected) {
                     (Err(StoreError::WrongType), None) => {}
                     (Ok(got), Some(bytes)) => assert_eq!(got, exists.then_some(&bytes[..])),
                     other => panic!("{other:?}"),
@@ -211,13 +211,13 @@ impl Pair {
                     Some(None) => (Expiry::Clear, None),
                     Some(Some(in_ms)) => (Expiry::At(now_ms + in_ms), Some(now_ms + in_ms)),
                 };
-                self.store.set(db, &key_of(key), &bytes, wanted).unwrap();
+                string::set(&mut self.store, db, &key_of(key), &bytes, wanted).unwrap();
                 self.put(key, Value::String(bytes), after);
                 self.model.expire();
             }
             Op::Append(key, len) => {
                 let added = bytes_of(step, len);
-                let result = self.store.append(db, &key_of(key), &added);
+                let result = string::append(&mut self.store, db, &key_of(key), &added);
                 let Some(mut bytes) = self.string(key) else { return wrong_type(result) };
                 bytes.extend_from_slice(&added);
                 assert_eq!(result.unwrap(), bytes.len());
@@ -225,7 +225,7 @@ impl Pair {
             }
             Op::SetRange(key, offset, len) => {
                 let added = bytes_of(step, len);
-                let result = self.store.set_range(db, &key_of(key), offset, &added);
+                let result = string::set_range(&mut self.store, db, &key_of(key), offset, &added);
                 let Some(mut bytes) = self.string(key) else { return wrong_type(result) };
                 let end = offset as usize + added.len();
                 if !added.is_empty() {
@@ -238,7 +238,7 @@ impl Pair {
                 }
             }
             Op::SetBit(key, offset, bit) => {
-                let result = self.store.set_bit(db, &key_of(key), offset, bit);
+                let result = string::set_bit(&mut self.store, db, &key_of(key), offset, bit);
                 let Some(mut bytes) = self.string(key) else { return wrong_type(result) };
                 let (byte, mask) = (offset as usize / 8, 0x80 >> (offset % 8));
                 bytes.resize(bytes.len().max(byte + 1), 0);
@@ -248,7 +248,7 @@ impl Pair {
             }
             Op::Incr(key, by) => {
                 let exists = self.item(key).is_some();
-                let result = self.store.incr_by(db, &key_of(key), by);
+                let result = string::incr_by(&mut self.store, db, &key_of(key), by);
                 let Some(bytes) = self.string(key) else { return wrong_type(result) };
                 let text = String::from_utf8_lossy(&bytes).into_owned();
                 let old = if exists { text.parse().ok().filter(|old: &i64| old.to_string() == text) } else { Some(0) };
@@ -270,19 +270,19 @@ impl Pair {
         match *op {
             Op::HashSet(key, field, len) => {
                 let value = bytes_of(step, len);
-                let result = self.store.hash_set(db, &key_of(key), &field_of(field), &value);
+                let result = hash::set(&mut self.store, db, &key_of(key), &field_of(field), &value);
                 let Some(mut fields) = self.hash(key) else { return wrong_type(result) };
                 assert_eq!(result.unwrap(), fields.insert(field_of(field), value).is_none());
                 self.put_hash(key, fields);
             }
             Op::HashDel(key, field) => {
-                let result = self.store.hash_del(db, &key_of(key), &field_of(field));
+                let result = hash::del(&mut self.store, db, &key_of(key), &field_of(field));
                 let Some(mut fields) = self.hash(key) else { return wrong_type(result) };
                 assert_eq!(result.unwrap(), fields.remove(&field_of(field)).is_some());
                 self.put_hash(key, fields);
             }
             Op::HashIncr(key, field, by) => {
-                let result = self.store.hash_incr_by(db, &key_of(key), &field_of(field), by);
+                let result = hash::incr_by(&mut self.store, db, &key_of(key), &field_of(field), by);
                 let Some(mut fields) = self.hash(key) else { return wrong_type(result) };
                 let text = fields.get(&field_of(field)).map_or("0".into(), |value| String::from_utf8_lossy(value));
                 let old = text.parse().ok().filter(|old: &i64| old.to_string() == *text);
@@ -300,7 +300,7 @@ impl Pair {
                 let Some(mut fields) = self.hash(key) else { return };
                 for field in (first..first + count).map(field_of) {
                     let value = bytes_of(step, field.len() % 40);
-                    self.store.hash_set(db, &key_of(key), &field, &value).unwrap();
+                    hash::set(&mut self.store, db, &key_of(key), &field, &value).unwrap();
                     fields.insert(field, value);
                 }
                 self.put_hash(key, fields);
@@ -308,7 +308,7 @@ impl Pair {
             Op::HashDrain(key, first, count) => {
                 let Some(mut fields) = self.hash(key) else { return };
                 for field in (first..first + count).map(field_of) {
-                    let removed = self.store.hash_del(db, &key_of(key), &field).unwrap();
+                    let removed = hash::del(&mut self.store, db, &key_of(key), &field).unwrap();
                     assert_eq!(removed, fields.remove(&field).is_some());
                 }
                 self.put_hash(key, fields);
@@ -410,22 +410,22 @@ impl Pair {
         match &item.value {
             Value::String(bytes) => {
                 assert_eq!(store.kind(db, key).unwrap(), Some(Kind::String));
-                assert_eq!(store.peek(db, key).unwrap(), Some(&bytes[..]));
-                assert_eq!(store.strlen(db, key).unwrap(), bytes.len());
+                assert_eq!(string::peek(&store, db, key).unwrap(), Some(&bytes[..]));
+                assert_eq!(string::strlen(store, db, key).unwrap(), bytes.len());
             }
             Value::Hash(fields) => {
                 assert_eq!(store.kind(db, key).unwrap(), Some(Kind::Hash));
-                assert_eq!(store.hash_len(db, key).unwrap(), fields.len());
+                assert_eq!(hash::len(store, db, key).unwrap(), fields.len());
                 let mut all = BTreeMap::new();
                 let mut note = |field: &[u8], value: &[u8]| drop(all.insert(field.to_vec(), value.to_vec()));
-                store.hash_for_each(db, key, &mut note).unwrap();
+                hash::for_each(store, db, key, &mut note).unwrap();
                 assert_eq!(&all, fields);
                 for (field, value) in fields {
-                    assert_eq!(store.hash_get(db, key, field).unwrap(), Some(&value[..]));
+                    assert_eq!(hash::get(store, db, key, field).unwrap(), Some(&value[..]));
                 }
                 let mut random = BTreeSet::new();
                 let mut note = |field: &[u8], _: &[u8]| assert!(random.insert(field.to_vec()));
-                store.hash_random_fields(db, key, 5, true, &mut note).unwrap();
+                hash::random_fields(store, db, key, 5, true, &mut note).unwrap();
                 assert_eq!(random.len(), fields.len().min(5));
                 assert!(random.iter().all(|field| fields.contains_key(field)));
             }

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use quire_store::{DbId, Expiry, ImagePlace, RestoreMode, Store, StoreConfig};
+use quire_store::{DbId, Expiry, ImageLocation, RestoreMode, Store, StoreConfig, hash, string};
 
 /// Writes the image that a fixture stands for.
 fn unfold(fixture: &[u8], path: &Path) {
@@ -28,16 +28,16 @@ fn hex(digest: [u8; 20]) -> String {
 fn an_image_of_format_1_is_read_written_to_and_saved() {
     for mode in [RestoreMode::Map, RestoreMode::Load] {
         let dir = tempfile::tempdir().unwrap();
-        let place = ImagePlace::new(dir.path(), "dump.quire");
+        let place = ImageLocation::new(dir.path(), "dump.quire");
         unfold(include_bytes!("fixtures/image-format-1.sparse"), &dir.path().join("dump.quire"));
         let (mut store, report) = Store::open(StoreConfig::default(), &place, mode, false).unwrap();
         store.finish_restore().unwrap();
         assert_eq!((report.keys, report.damage.len(), store.image_epoch()), (207, 0, 1));
         assert_eq!(hex(store.digest().unwrap()), "ad0fa3a862cf67320cf7dccadac119f8d2f942f2");
-        assert_eq!(store.get(DbId(0), b"plain").unwrap(), Some(&b"value"[..]));
-        assert_eq!(store.hash_len(DbId(0), b"large").unwrap(), 300);
-        assert_eq!(store.get(DbId(9), b"elsewhere").unwrap(), Some(&b"9"[..]));
-        store.set(DbId(0), b"plain", b"changed", Expiry::Clear).unwrap();
+        assert_eq!(string::get(&mut store, DbId(0), b"plain").unwrap(), Some(&b"value"[..]));
+        assert_eq!(hash::len(&mut store, DbId(0), b"large").unwrap(), 300);
+        assert_eq!(string::get(&mut store, DbId(9), b"elsewhere").unwrap(), Some(&b"9"[..]));
+        string::set(&mut store, DbId(0), b"plain", b"changed", Expiry::Clear).unwrap();
         store.save_blocking(&place).unwrap();
         let (mut again, _) = Store::open(StoreConfig::default(), &place, mode, false).unwrap();
         again.finish_restore().unwrap();

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use quire_device::{Action, Disk, Fault, Faulty, Gate, Pace, Throttled, Trigger, errno};
 use quire_store::{
-    DbId, Expiry, ImagePlace, OpenError, RestoreMode, RestoreStep, SaveError, SaveSummary, Store, StoreConfig,
+    DbId, Expiry, ImageLocation, OpenError, RestoreMode, RestoreStep, SaveError, SaveSummary, Store, StoreConfig, hash,
+    string,
 };
 
 const DB: DbId = DbId(0);
@@ -24,7 +25,7 @@ fn filled(keys: u32) -> Store {
     let mut store = Store::create(config()).unwrap();
     for number in 0..keys {
         write(&mut store, number, 1);
-        store.hash_set(DB, b"hash", format!("field:{number}").as_bytes(), b"value").unwrap();
+        hash::set(&mut store, DB, b"hash", format!("field:{number}").as_bytes(), b"value").unwrap();
     }
     for number in (0..keys).step_by(7) {
         store.remove(DB, format!("key:{number}").as_bytes()).unwrap();
@@ -35,7 +36,7 @@ fn filled(keys: u32) -> Store {
 fn write(store: &mut Store, number: u32, version: u32) {
     let len = (number * 37 % 1500 + version) as usize;
     let value = vec![(number + version) as u8; len];
-    store.set(DB, format!("key:{number}").as_bytes(), &value, Expiry::Clear).unwrap();
+    string::set(store, DB, format!("key:{number}").as_bytes(), &value, Expiry::Clear).unwrap();
 }
 
 fn wait(store: &mut Store) -> Result<SaveSummary, SaveError> {
@@ -47,7 +48,7 @@ fn wait(store: &mut Store) -> Result<SaveSummary, SaveError> {
     }
 }
 
-fn reopened(place: &ImagePlace, mode: RestoreMode) -> Store {
+fn reopened(place: &ImageLocation, mode: RestoreMode) -> Store {
     let (mut store, report) = Store::open(config(), place, mode, false).unwrap();
     assert_eq!(report.mode, Some(mode));
     store.finish_restore().unwrap();
@@ -57,7 +58,7 @@ fn reopened(place: &ImagePlace, mode: RestoreMode) -> Store {
 #[test]
 fn an_image_is_the_data_as_it_was_at_the_cut() {
     let dir = tempfile::tempdir().unwrap();
-    let place = ImagePlace::new(dir.path(), FILE);
+    let place = ImageLocation::new(dir.path(), FILE);
     let mut store = filled(8000);
     for round in 1..4 {
         let digest = store.digest().unwrap();
@@ -81,7 +82,7 @@ fn an_image_is_the_data_as_it_was_at_the_cut() {
 #[test]
 fn writes_before_during_and_after_a_mapped_restore_are_kept() {
     let dir = tempfile::tempdir().unwrap();
-    let place = ImagePlace::new(dir.path(), FILE);
+    let place = ImageLocation::new(dir.path(), FILE);
     let mut model = filled(8000);
     model.save_blocking(&place).unwrap();
     let (mut store, _) = Store::open(config(), &place, RestoreMode::Map, false).unwrap();
@@ -108,11 +109,11 @@ fn writes_before_during_and_after_a_mapped_restore_are_kept() {
 #[test]
 fn a_save_waits_until_what_is_mapped_was_verified() {
     let dir = tempfile::tempdir().unwrap();
-    let place = ImagePlace::new(dir.path(), FILE);
+    let place = ImageLocation::new(dir.path(), FILE);
     filled(8000).save_blocking(&place).unwrap();
     let gate = Gate::default();
     gate.close_for_reads();
-    let gated = ImagePlace::within(gate.before_all(Arc::new(Disk::new(dir.path()))), FILE);
+    let gated = ImageLocation::within(gate.before_all(Arc::new(Disk::new(dir.path()))), FILE);
     let (mut store, _) = Store::open(config(), &gated, RestoreMode::Map, false).unwrap();
     for number in 0..500 {
         write(&mut store, number * 16, 5);
@@ -133,13 +134,13 @@ fn a_save_waits_until_what_is_mapped_was_verified() {
 #[test]
 fn a_damaged_image_is_not_replaced_by_a_save_during_its_restore() {
     let dir = tempfile::tempdir().unwrap();
-    let place = ImagePlace::new(dir.path(), FILE);
+    let place = ImageLocation::new(dir.path(), FILE);
     filled(8000).save_blocking(&place).unwrap();
     damage(&dir.path().join(FILE));
     let before = fs::read(dir.path().join(FILE)).unwrap();
     let gate = Gate::default();
     gate.close_for_reads();
-    let gated = ImagePlace::within(gate.before_all(Arc::new(Disk::new(dir.path()))), FILE);
+    let gated = ImageLocation::within(gate.before_all(Arc::new(Disk::new(dir.path()))), FILE);
     let (mut store, _) = Store::open(config(), &gated, RestoreMode::Map, false).unwrap();
     write(&mut store, 1, 5);
     assert!(matches!(store.begin_save(&place), Err(SaveError::Unverified)));
@@ -157,14 +158,14 @@ fn a_damaged_image_is_not_replaced_by_a_save_during_its_restore() {
 #[test]
 fn a_failed_save_leaves_the_old_image_and_the_next_one_works() {
     let dir = tempfile::tempdir().unwrap();
-    let good = ImagePlace::new(dir.path(), FILE);
+    let good = ImageLocation::new(dir.path(), FILE);
     let mut store = filled(4000);
     store.save_blocking(&good).unwrap();
     let digest = store.digest().unwrap();
     let full = Fault::Error(errno::ENOSPC);
     for trigger in [Trigger::Nth(Action::Create, 0), Trigger::Beyond(1 << 20), Trigger::Nth(Action::Flush, 0)] {
         let bad =
-            ImagePlace::within(Arc::new(Faulty::new(Arc::new(Disk::new(dir.path())), vec![(trigger, full)])), FILE);
+            ImageLocation::within(Arc::new(Faulty::new(Arc::new(Disk::new(dir.path())), vec![(trigger, full)])), FILE);
         store.begin_save(&bad).unwrap();
         write(&mut store, 3, 40);
         let error = wait(&mut store).unwrap_err();
@@ -181,7 +182,7 @@ fn a_failed_save_leaves_the_old_image_and_the_next_one_works() {
 fn a_cancelled_save_ends_soon_and_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let pace = Pace { bytes_per_s: 1 << 20, ..Pace::default() };
-    let slow = ImagePlace::within(Arc::new(Throttled::new(Arc::new(Disk::new(dir.path())), pace)), FILE);
+    let slow = ImageLocation::within(Arc::new(Throttled::new(Arc::new(Disk::new(dir.path())), pace)), FILE);
     let mut store = filled(8000);
     store.begin_save(&slow).unwrap();
     assert!(store.save_progress().is_some());
@@ -197,7 +198,8 @@ fn a_cancelled_save_ends_soon_and_leaves_nothing() {
 fn a_store_without_an_image_is_empty_and_leftovers_go() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join(format!("{FILE}.tmp-123")), b"half an image").unwrap();
-    let (store, report) = Store::open(config(), &ImagePlace::new(dir.path(), FILE), RestoreMode::Map, false).unwrap();
+    let (store, report) =
+        Store::open(config(), &ImageLocation::new(dir.path(), FILE), RestoreMode::Map, false).unwrap();
     assert_eq!((report.mode, report.keys, store.len(DB)), (None, 0, 0));
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
 }
@@ -217,7 +219,7 @@ fn damage(path: &Path) {
 #[test]
 fn a_damaged_region_is_named_and_used_only_when_told() {
     let dir = tempfile::tempdir().unwrap();
-    let place = ImagePlace::new(dir.path(), FILE);
+    let place = ImageLocation::new(dir.path(), FILE);
     filled(8000).save_blocking(&place).unwrap();
     damage(&dir.path().join(FILE));
     let error = Store::open(config(), &place, RestoreMode::Load, false).unwrap_err();
@@ -230,14 +232,14 @@ fn a_damaged_region_is_named_and_used_only_when_told() {
         store.finish_restore().unwrap();
         // What is damaged may give errors, but nothing worse.
         for number in 0..8000 {
-            let _ = store.get(DB, format!("key:{number}").as_bytes());
+            let _ = string::get(&mut store, DB, format!("key:{number}").as_bytes());
         }
         let _ = store.digest();
     }
 }
 
 fn value_of(store: &mut Store, key: &[u8]) -> Option<Vec<u8>> {
-    store.get(DB, key).ok().flatten().map(<[u8]>::to_vec)
+    string::get(store, DB, key).ok().flatten().map(<[u8]>::to_vec)
 }
 
 /// Names of the files in `dir` that kept a damaged image.
@@ -251,7 +253,7 @@ fn a_damaged_image_is_kept_when_a_save_replaces_it() {
     for mode in MODES {
         for in_background in [true, false] {
             let dir = tempfile::tempdir().unwrap();
-            let (place, path) = (ImagePlace::new(dir.path(), FILE), dir.path().join(FILE));
+            let (place, path) = (ImageLocation::new(dir.path(), FILE), dir.path().join(FILE));
             filled(8000).save_blocking(&place).unwrap();
             damage(&path);
             let before = fs::read(&path).unwrap();
@@ -263,7 +265,7 @@ fn a_damaged_image_is_kept_when_a_save_replaces_it() {
                 Arc::new(Disk::new(dir.path())),
                 vec![(Trigger::Nth(Action::Link, 0), Fault::Error(errno::ENOSPC))],
             );
-            let error = store.save_blocking(&ImagePlace::within(Arc::new(full), FILE)).unwrap_err();
+            let error = store.save_blocking(&ImageLocation::within(Arc::new(full), FILE)).unwrap_err();
             assert!(error.to_string().contains("No space left"), "{error}");
             assert!(fs::read(&path).unwrap() == before, "what can't be kept is not replaced");
             for _ in 0..2 {
@@ -284,7 +286,7 @@ fn a_damaged_image_is_kept_when_a_save_replaces_it() {
 #[test]
 fn what_is_left_of_a_truncated_image_is_used_only_when_told() {
     let dir = tempfile::tempdir().unwrap();
-    let (place, path) = (ImagePlace::new(dir.path(), FILE), dir.path().join(FILE));
+    let (place, path) = (ImageLocation::new(dir.path(), FILE), dir.path().join(FILE));
     let mut whole = filled(8000);
     let mut saved = filled(8000);
     saved.save_blocking(&place).unwrap();
@@ -314,23 +316,27 @@ fn what_is_left_of_a_truncated_image_is_used_only_when_told() {
 #[test]
 fn a_full_arena_comes_back_and_takes_writes_again() {
     let dir = tempfile::tempdir().unwrap();
-    let place = ImagePlace::new(dir.path(), FILE);
+    let place = ImageLocation::new(dir.path(), FILE);
     let small = StoreConfig { max_memory_bytes: 24 << 20, ..config() };
     let mut store = Store::create(small.clone()).unwrap();
     let key = |number: u32| format!("key:{number}").into_bytes();
-    let count = (0..).find(|&number| store.set(DB, &key(number), &[7; 3000], Expiry::Clear).is_err()).unwrap();
+    let count =
+        (0..).find(|&number| string::set(&mut store, DB, &key(number), &[7; 3000], Expiry::Clear).is_err()).unwrap();
     assert!(count > 3000, "{count}");
     let digest = store.digest().unwrap();
     store.save_blocking(&place).unwrap();
     for mode in MODES {
         let (mut store, _) = Store::open(small.clone(), &place, mode, false).unwrap();
-        assert!(store.set(DB, b"one more", &[7; 3000], Expiry::Clear).is_err(), "it is as full as it was");
+        assert!(
+            string::set(&mut store, DB, b"one more", &[7; 3000], Expiry::Clear).is_err(),
+            "it is as full as it was"
+        );
         store.finish_restore().unwrap();
         assert_eq!(store.digest().unwrap(), digest);
         for number in 0..100 {
             assert!(store.remove(DB, &key(number)).unwrap());
         }
-        store.set(DB, b"one more", &[7; 3000], Expiry::Clear).unwrap();
+        string::set(&mut store, DB, b"one more", &[7; 3000], Expiry::Clear).unwrap();
         store.save_blocking(&place).unwrap();
         store.begin_save(&place).unwrap();
         wait(&mut store).unwrap();
@@ -341,7 +347,7 @@ fn a_full_arena_comes_back_and_takes_writes_again() {
         // For the other mode.
         again.remove(DB, b"one more").unwrap();
         for number in 0..100 {
-            again.set(DB, &key(number), &[7; 3000], Expiry::Clear).unwrap();
+            string::set(&mut again, DB, &key(number), &[7; 3000], Expiry::Clear).unwrap();
         }
         again.save_blocking(&place).unwrap();
     }
@@ -350,7 +356,7 @@ fn a_full_arena_comes_back_and_takes_writes_again() {
 #[test]
 fn an_image_that_needs_more_memory_than_allowed_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let place = ImagePlace::new(dir.path(), FILE);
+    let place = ImageLocation::new(dir.path(), FILE);
     filled(8000).save_blocking(&place).unwrap();
     for mode in MODES {
         let small = StoreConfig { max_memory_bytes: 8 << 20, ..config() };
@@ -362,7 +368,7 @@ fn an_image_that_needs_more_memory_than_allowed_is_refused() {
 #[test]
 fn an_image_holds_its_place_in_the_log() {
     let dir = tempfile::tempdir().unwrap();
-    let place = ImagePlace::new(dir.path(), FILE);
+    let place = ImageLocation::new(dir.path(), FILE);
     let mut store = filled(100);
     assert_eq!((store.log_position(), store.image_epoch()), (0, 0));
     store.set_log_position(41);

@@ -4,7 +4,7 @@
 mod common;
 
 use common::config;
-use quire_store::{DbId, Expiry, Kind, Store, StoreConfig, StoreError};
+use quire_store::{DbId, Expiry, Kind, Limits, Store, StoreConfig, StoreError, hash, string};
 
 const DB: DbId = DbId(0);
 
@@ -22,12 +22,12 @@ fn store() -> Store {
 fn digests_are_those_of_redis() {
     let mut store = store();
     assert_eq!(hex(store.digest().unwrap()), "0".repeat(40));
-    store.set(DB, b"a", b"1", Expiry::Clear).unwrap();
-    store.set(DB, b"b", b"hello", Expiry::Clear).unwrap();
+    string::set(&mut store, DB, b"a", b"1", Expiry::Clear).unwrap();
+    string::set(&mut store, DB, b"b", b"hello", Expiry::Clear).unwrap();
     assert_eq!(hex(store.digest().unwrap()), "2539797405e828ad7a3aa48c536b3eaf2803a421");
-    store.hash_set(DB, b"h", b"f1", b"v1").unwrap();
-    store.hash_set(DB, b"h", b"f2", b"v2").unwrap();
-    store.set(DbId(3), b"c", b"", Expiry::Clear).unwrap();
+    hash::set(&mut store, DB, b"h", b"f1", b"v1").unwrap();
+    hash::set(&mut store, DB, b"h", b"f2", b"v2").unwrap();
+    string::set(&mut store, DbId(3), b"c", b"", Expiry::Clear).unwrap();
     assert_eq!(hex(store.digest().unwrap()), "752f579e79c3014d2960e73f9c5b599792984a2c");
     store.set_expiry(DB, b"b", Some(2_000_000)).unwrap();
     assert_eq!(hex(store.digest().unwrap()), "78d929706a4d85b957b472318c8946e05930b581");
@@ -41,18 +41,19 @@ fn digests_are_those_of_redis() {
 #[test]
 fn a_digest_does_not_depend_on_order_or_history() {
     let (mut forth, mut back) = (store(), store());
-    back.set_hash_limits(4, 4);
+    back.set_limits(Limits { hash_max_packed_entries: 4, hash_max_packed_value: 4 });
     for number in 0..2000u32 {
         let (key, value) = (format!("key:{number}"), number.to_string());
-        forth.set(DB, key.as_bytes(), value.as_bytes(), Expiry::Clear).unwrap();
-        forth.hash_set(DB, format!("hash:{}", number % 50).as_bytes(), key.as_bytes(), value.as_bytes()).unwrap();
+        string::set(&mut forth, DB, key.as_bytes(), value.as_bytes(), Expiry::Clear).unwrap();
+        hash::set(&mut forth, DB, format!("hash:{}", number % 50).as_bytes(), key.as_bytes(), value.as_bytes())
+            .unwrap();
     }
     for number in (0..2000u32).rev() {
         let (key, value) = (format!("key:{number}"), number.to_string());
-        back.set(DB, key.as_bytes(), b"something else", Expiry::At(9_000_000)).unwrap();
-        back.set(DB, key.as_bytes(), value.as_bytes(), Expiry::Clear).unwrap();
-        back.hash_set(DB, format!("hash:{}", number % 50).as_bytes(), key.as_bytes(), value.as_bytes()).unwrap();
-        back.set(DB, b"gone", b"x", Expiry::Clear).unwrap();
+        string::set(&mut back, DB, key.as_bytes(), b"something else", Expiry::At(9_000_000)).unwrap();
+        string::set(&mut back, DB, key.as_bytes(), value.as_bytes(), Expiry::Clear).unwrap();
+        hash::set(&mut back, DB, format!("hash:{}", number % 50).as_bytes(), key.as_bytes(), value.as_bytes()).unwrap();
+        string::set(&mut back, DB, b"gone", b"x", Expiry::Clear).unwrap();
         back.remove(DB, b"gone").unwrap();
     }
     assert_eq!(back.encoding(DB, b"hash:1").unwrap(), Some("hashtable"));
@@ -74,30 +75,30 @@ fn encodings_are_those_of_redis() {
         (b"-0", "embstr"),
     ];
     for (value, encoding) in cases {
-        store.set(DB, b"key", value, Expiry::Clear).unwrap();
+        string::set(&mut store, DB, b"key", value, Expiry::Clear).unwrap();
         assert_eq!(store.encoding(DB, b"key").unwrap(), Some(encoding), "{value:?}");
     }
-    store.append(DB, b"fresh", b"2").unwrap();
+    string::append(&mut store, DB, b"fresh", b"2").unwrap();
     assert_eq!(store.encoding(DB, b"fresh").unwrap(), Some("int"));
-    store.append(DB, b"fresh", b"2").unwrap();
+    string::append(&mut store, DB, b"fresh", b"2").unwrap();
     assert_eq!(store.encoding(DB, b"fresh").unwrap(), Some("raw"));
-    store.set_raw(DB, b"fresh", b"5").unwrap();
+    string::set_raw(&mut store, DB, b"fresh", b"5").unwrap();
     assert_eq!(store.encoding(DB, b"fresh").unwrap(), Some("raw"));
-    assert_eq!(store.incr_by_float(DB, b"fresh", 1).unwrap(), "6");
+    assert_eq!(string::incr_by_float(&mut store, DB, b"fresh", 1).unwrap(), "6");
     assert_eq!(store.encoding(DB, b"fresh").unwrap(), Some("embstr"));
-    assert_eq!(store.incr_by(DB, b"fresh", 1).unwrap(), 7);
+    assert_eq!(string::incr_by(&mut store, DB, b"fresh", 1).unwrap(), 7);
     assert_eq!(store.encoding(DB, b"fresh").unwrap(), Some("int"));
-    assert_eq!(store.append(DB, b"fresh", b"2").unwrap(), 2);
-    store.append(DB, b"empty", b"").unwrap();
+    assert_eq!(string::append(&mut store, DB, b"fresh", b"2").unwrap(), 2);
+    string::append(&mut store, DB, b"empty", b"").unwrap();
     assert_eq!(store.encoding(DB, b"empty").unwrap(), Some("embstr"));
-    store.append(DB, b"empty", b"").unwrap();
+    string::append(&mut store, DB, b"empty", b"").unwrap();
     assert_eq!(store.encoding(DB, b"empty").unwrap(), Some("raw"));
     store.set_expiry(DB, b"fresh", Some(2_000_000)).unwrap();
     store.rename(DB, b"fresh", b"renamed").unwrap();
     assert_eq!(store.encoding(DB, b"renamed").unwrap(), Some("raw"));
     assert!(store.copy(DB, b"renamed", DB, b"copied", false).unwrap());
     assert_eq!(store.encoding(DB, b"copied").unwrap(), Some("raw"));
-    assert_eq!(store.incr_by(DB, b"renamed", 1).unwrap(), 73);
+    assert_eq!(string::incr_by(&mut store, DB, b"renamed", 1).unwrap(), 73);
     assert_eq!(store.encoding(DB, b"renamed").unwrap(), Some("int"));
 }
 
@@ -105,18 +106,18 @@ fn encodings_are_those_of_redis() {
 fn a_hash_becomes_a_table_past_either_limit_and_stays_one() {
     let mut store = store();
     for number in 0..128 {
-        store.hash_set(DB, b"many", format!("{number}").as_bytes(), b"v").unwrap();
+        hash::set(&mut store, DB, b"many", format!("{number}").as_bytes(), b"v").unwrap();
     }
     assert_eq!(store.encoding(DB, b"many").unwrap(), Some("listpack"));
-    store.hash_set(DB, b"many", b"one more", b"v").unwrap();
+    hash::set(&mut store, DB, b"many", b"one more", b"v").unwrap();
     assert_eq!(store.encoding(DB, b"many").unwrap(), Some("hashtable"));
-    store.hash_del(DB, b"many", b"one more").unwrap();
+    hash::del(&mut store, DB, b"many", b"one more").unwrap();
     assert_eq!(store.encoding(DB, b"many").unwrap(), Some("hashtable"));
-    store.hash_set(DB, b"long", b"field", &[b'v'; 64]).unwrap();
+    hash::set(&mut store, DB, b"long", b"field", &[b'v'; 64]).unwrap();
     assert_eq!(store.encoding(DB, b"long").unwrap(), Some("listpack"));
-    store.hash_set(DB, b"long", b"field", &[b'v'; 65]).unwrap();
+    hash::set(&mut store, DB, b"long", b"field", &[b'v'; 65]).unwrap();
     assert_eq!(store.encoding(DB, b"long").unwrap(), Some("hashtable"));
-    assert!(store.hash_del(DB, b"long", b"field").unwrap());
+    assert!(hash::del(&mut store, DB, b"long", b"field").unwrap());
     assert_eq!(store.kind(DB, b"long").unwrap(), None);
 }
 
@@ -125,13 +126,13 @@ fn expired_keys_are_gone_at_once_and_freed_by_the_search() {
     let mut store = store();
     for number in 0..3000i64 {
         let at_ms = 1_000_000 + 1 + number;
-        store.set(DB, format!("key:{number}").as_bytes(), b"value", Expiry::At(at_ms)).unwrap();
+        string::set(&mut store, DB, format!("key:{number}").as_bytes(), b"value", Expiry::At(at_ms)).unwrap();
     }
-    store.set(DB, b"forever", b"value", Expiry::Clear).unwrap();
+    string::set(&mut store, DB, b"forever", b"value", Expiry::Clear).unwrap();
     store.set_now_ms(1_001_500);
-    assert_eq!(store.get(DB, b"key:100").unwrap(), None);
+    assert_eq!(string::get(&mut store, DB, b"key:100").unwrap(), None);
     assert_eq!(store.stats().expired, 1);
-    assert_eq!(store.get(DB, b"key:2000").unwrap(), Some(&b"value"[..]));
+    assert_eq!(string::get(&mut store, DB, b"key:2000").unwrap(), Some(&b"value"[..]));
     while store.len(DB) > 1501 {
         assert!(store.expire_step(100).unwrap().examined > 0);
     }
@@ -153,8 +154,8 @@ fn watchers_hear_of_every_change() {
         store.watch(2, DB, b"other");
     };
     let changes: [fn(&mut Store); 8] = [
-        |store| store.set(DB, b"key", b"1", Expiry::At(1_000_500)).unwrap(),
-        |store| assert_eq!(store.incr_by(DB, b"key", 1).unwrap(), 2),
+        |store| string::set(store, DB, b"key", b"1", Expiry::At(1_000_500)).unwrap(),
+        |store| assert_eq!(string::incr_by(store, DB, b"key", 1).unwrap(), 2),
         |store| assert!(store.set_expiry(DB, b"key", Some(1_000_400)).unwrap()),
         |store| assert!(store.rename(DB, b"key", b"third").unwrap()),
         |store| assert!(store.rename(DB, b"third", b"key").unwrap()),
@@ -169,15 +170,15 @@ fn watchers_hear_of_every_change() {
         assert_eq!(store.take_touched(), [], "change {at}");
     }
     reset(&mut store);
-    store.set(DbId(1), b"key", b"1", Expiry::Clear).unwrap();
-    assert_eq!(store.get(DB, b"key").unwrap(), None);
+    string::set(&mut store, DbId(1), b"key", b"1", Expiry::Clear).unwrap();
+    assert_eq!(string::get(&mut store, DB, b"key").unwrap(), None);
     assert_eq!(store.take_touched(), []);
 }
 
 #[test]
 fn removing_no_time_to_live_is_no_change() {
     let mut store = store();
-    store.set(DB, b"key", b"v", Expiry::Clear).unwrap();
+    string::set(&mut store, DB, b"key", b"v", Expiry::Clear).unwrap();
     assert!(store.set_expiry(DB, b"key", None).unwrap());
     assert_eq!(store.changes(), 1);
 }
@@ -185,51 +186,55 @@ fn removing_no_time_to_live_is_no_change() {
 #[test]
 fn a_bit_that_stays_as_it_is_is_no_change() {
     let mut store = store();
-    assert!(!store.set_bit(DB, b"key", 9, false).unwrap());
-    assert_eq!((store.changes(), store.get(DB, b"key").unwrap()), (1, Some(&b"\0\0"[..])));
-    assert!(!store.set_bit(DB, b"key", 3, false).unwrap());
+    assert!(!string::set_bit(&mut store, DB, b"key", 9, false).unwrap());
+    assert_eq!((store.changes(), string::get(&mut store, DB, b"key").unwrap()), (1, Some(&b"\0\0"[..])));
+    assert!(!string::set_bit(&mut store, DB, b"key", 3, false).unwrap());
     assert_eq!(store.changes(), 1);
-    assert!(!store.set_bit(DB, b"key", 3, true).unwrap());
-    assert!(store.set_bit(DB, b"key", 3, true).unwrap());
-    assert_eq!((store.changes(), store.get(DB, b"key").unwrap()), (2, Some(&b"\x10\0"[..])));
+    assert!(!string::set_bit(&mut store, DB, b"key", 3, true).unwrap());
+    assert!(string::set_bit(&mut store, DB, b"key", 3, true).unwrap());
+    assert_eq!((store.changes(), string::get(&mut store, DB, b"key").unwrap()), (2, Some(&b"\x10\0"[..])));
 }
 
 #[test]
 fn another_type_is_reported_before_a_length_that_is_too_large() {
     let mut store = store();
-    store.hash_set(DB, b"hash", b"f", b"v").unwrap();
-    assert!(matches!(store.set_range(DB, b"hash", 1 << 40, b"x"), Err(StoreError::WrongType)));
-    assert!(matches!(store.set_range(DB, b"none", 1 << 40, b"x"), Err(StoreError::TooLarge { .. })));
+    hash::set(&mut store, DB, b"hash", b"f", b"v").unwrap();
+    assert!(matches!(string::set_range(&mut store, DB, b"hash", 1 << 40, b"x"), Err(StoreError::WrongType)));
+    assert!(matches!(string::set_range(&mut store, DB, b"none", 1 << 40, b"x"), Err(StoreError::TooLarge { .. })));
 }
 
 #[test]
 fn expiry_fails_a_watch_only_if_it_comes_after_it() {
     let mut store = store();
-    store.set(DB, b"key", b"1", Expiry::At(1_000_500)).unwrap();
+    string::set(&mut store, DB, b"key", b"1", Expiry::At(1_000_500)).unwrap();
     store.watch(1, DB, b"key");
     assert!(!store.watched_expired(1).unwrap());
     store.set_now_ms(1_000_500);
     assert!(store.watched_expired(1).unwrap());
     store.watch(2, DB, b"key");
     assert!(!store.watched_expired(2).unwrap());
-    assert_eq!(store.get(DB, b"key").unwrap(), None);
+    assert_eq!(string::get(&mut store, DB, b"key").unwrap(), None);
     assert_eq!(store.take_touched(), [1]);
 }
 
 #[test]
 fn without_memory_writes_fail_and_nothing_else_does() {
-    let config = StoreConfig { max_memory_bytes: 8 << 20, hash_max_packed_entries: 4, ..config() };
+    let config = StoreConfig {
+        max_memory_bytes: 8 << 20,
+        limits: Limits { hash_max_packed_entries: 4, ..Limits::default() },
+        ..config()
+    };
     let mut store = Store::create(config).unwrap();
     store.set_now_ms(1_000_000);
     for number in 0..100 {
-        store.hash_set(DB, b"hash", format!("field:{number}").as_bytes(), b"value").unwrap();
-        store.hash_set(DB, b"small", format!("{}", number % 4).as_bytes(), b"value").unwrap();
+        hash::set(&mut store, DB, b"hash", format!("field:{number}").as_bytes(), b"value").unwrap();
+        hash::set(&mut store, DB, b"small", format!("{}", number % 4).as_bytes(), b"value").unwrap();
     }
-    store.set(DB, b"expiring", b"value", Expiry::At(2_000_000)).unwrap();
+    string::set(&mut store, DB, b"expiring", b"value", Expiry::At(2_000_000)).unwrap();
     let mut written = 0;
     for len in [100_000, 1000, 8, 0] {
         loop {
-            match store.set(DB, format!("key:{written}").as_bytes(), &vec![b'v'; len], Expiry::Clear) {
+            match string::set(&mut store, DB, format!("key:{written}").as_bytes(), &vec![b'v'; len], Expiry::Clear) {
                 Ok(()) => written += 1,
                 Err(StoreError::OutOfMemory { .. }) => break,
                 Err(other) => panic!("{other}"),
@@ -237,46 +242,46 @@ fn without_memory_writes_fail_and_nothing_else_does() {
         }
     }
     let digest = store.digest().unwrap();
-    assert!(matches!(store.append(DB, b"key:0", &[b'v'; 500_000]), Err(StoreError::OutOfMemory { .. })));
-    assert!(matches!(store.hash_set(DB, b"small", b"5", &[b'v'; 900]), Err(StoreError::OutOfMemory { .. })));
-    assert!(matches!(store.hash_set(DB, b"none", b"5", &[b'v'; 900]), Err(StoreError::OutOfMemory { .. })));
+    assert!(matches!(string::append(&mut store, DB, b"key:0", &[b'v'; 500_000]), Err(StoreError::OutOfMemory { .. })));
+    assert!(matches!(hash::set(&mut store, DB, b"small", b"5", &[b'v'; 900]), Err(StoreError::OutOfMemory { .. })));
+    assert!(matches!(hash::set(&mut store, DB, b"none", b"5", &[b'v'; 900]), Err(StoreError::OutOfMemory { .. })));
     assert!(matches!(store.copy(DB, b"hash", DB, b"copy", false), Err(StoreError::OutOfMemory { .. })));
     assert_eq!(store.digest().unwrap(), digest);
     // What takes no memory works: persisting, shortening, deleting, flushing.
     assert!(store.set_expiry(DB, b"expiring", None).unwrap());
-    store.set(DB, b"key:0", b"short", Expiry::Clear).unwrap();
+    string::set(&mut store, DB, b"key:0", b"short", Expiry::Clear).unwrap();
     for number in 0..3 {
-        assert!(store.hash_del(DB, b"small", format!("{number}").as_bytes()).unwrap());
+        assert!(hash::del(&mut store, DB, b"small", format!("{number}").as_bytes()).unwrap());
     }
-    assert_eq!(store.hash_len(DB, b"small").unwrap(), 1);
+    assert_eq!(hash::len(&mut store, DB, b"small").unwrap(), 1);
     assert!(store.remove(DB, b"hash").unwrap());
     assert_eq!(store.flush(DB).unwrap(), written + 2);
     // What was flushed is freed as soon as it is needed.
-    store.set(DB, b"big", &vec![b'v'; 2 << 20], Expiry::Clear).unwrap();
-    assert_eq!(store.strlen(DB, b"big").unwrap(), 2 << 20);
+    string::set(&mut store, DB, b"big", &vec![b'v'; 2 << 20], Expiry::Clear).unwrap();
+    assert_eq!(string::strlen(&mut store, DB, b"big").unwrap(), 2 << 20);
 }
 
 #[test]
 fn limits_are_refused_without_harm() {
     let mut store = store();
     let max = quire_store::STRING_MAX_BYTES as u64;
-    assert!(matches!(store.set_range(DB, b"key", max, b"x"), Err(StoreError::TooLarge { .. })));
-    assert!(matches!(store.set_range(DB, b"key", u64::MAX, b"x"), Err(StoreError::TooLarge { .. })));
-    assert!(matches!(store.set_bit(DB, b"key", max * 8, true), Err(StoreError::OutOfRange { .. })));
-    assert_eq!(store.set_range(DB, b"key", 5, b"").unwrap(), 0);
+    assert!(matches!(string::set_range(&mut store, DB, b"key", max, b"x"), Err(StoreError::TooLarge { .. })));
+    assert!(matches!(string::set_range(&mut store, DB, b"key", u64::MAX, b"x"), Err(StoreError::TooLarge { .. })));
+    assert!(matches!(string::set_bit(&mut store, DB, b"key", max * 8, true), Err(StoreError::OutOfRange { .. })));
+    assert_eq!(string::set_range(&mut store, DB, b"key", 5, b"").unwrap(), 0);
     assert_eq!(store.kind(DB, b"key").unwrap(), None);
-    assert!(matches!(store.get(DbId(16), b"key"), Err(StoreError::NoSuchDb { db: 16 })));
-    store.set(DB, b"key", b"9223372036854775807", Expiry::Clear).unwrap();
-    assert!(matches!(store.incr_by(DB, b"key", 1), Err(StoreError::Overflow)));
-    assert!(matches!(store.incr_by_float(DB, b"key", f64::INFINITY), Err(StoreError::NanOrInfinity)));
-    assert_eq!(store.incr_by_float(DB, b"key", 1.0).unwrap(), "9223372036854775808");
-    assert!(matches!(store.incr_by(DB, b"key", 1), Err(StoreError::NotInteger)));
-    assert!(matches!(store.hash_get(DB, b"key", b"f"), Err(StoreError::WrongType)));
-    store.hash_set(DB, b"hash", b"f", b"x").unwrap();
-    assert!(matches!(store.hash_incr_by(DB, b"hash", b"f", 1), Err(StoreError::HashValueNotInteger)));
-    assert!(matches!(store.hash_incr_by_float(DB, b"hash", b"f", 1.0), Err(StoreError::HashValueNotFloat)));
-    assert!(matches!(store.append(DB, b"hash", b"x"), Err(StoreError::WrongType)));
-    store.set(DB, b"hash", b"a string again", Expiry::Clear).unwrap();
+    assert!(matches!(string::get(&mut store, DbId(16), b"key"), Err(StoreError::NoSuchDb { db: 16 })));
+    string::set(&mut store, DB, b"key", b"9223372036854775807", Expiry::Clear).unwrap();
+    assert!(matches!(string::incr_by(&mut store, DB, b"key", 1), Err(StoreError::Overflow)));
+    assert!(matches!(string::incr_by_float(&mut store, DB, b"key", f64::INFINITY), Err(StoreError::NanOrInfinity)));
+    assert_eq!(string::incr_by_float(&mut store, DB, b"key", 1.0).unwrap(), "9223372036854775808");
+    assert!(matches!(string::incr_by(&mut store, DB, b"key", 1), Err(StoreError::NotInteger)));
+    assert!(matches!(hash::get(&mut store, DB, b"key", b"f"), Err(StoreError::WrongType)));
+    hash::set(&mut store, DB, b"hash", b"f", b"x").unwrap();
+    assert!(matches!(hash::incr_by(&mut store, DB, b"hash", b"f", 1), Err(StoreError::HashValueNotInteger)));
+    assert!(matches!(hash::incr_by_float(&mut store, DB, b"hash", b"f", 1.0), Err(StoreError::HashValueNotFloat)));
+    assert!(matches!(string::append(&mut store, DB, b"hash", b"x"), Err(StoreError::WrongType)));
+    string::set(&mut store, DB, b"hash", b"a string again", Expiry::Clear).unwrap();
     assert_eq!(store.kind(DB, b"hash").unwrap(), Some(Kind::String));
 }
 
@@ -286,7 +291,7 @@ fn a_small_key_costs_one_line_and_eleven_bytes() {
     let before = store.arena().stats().allocated_bytes;
     let keys = 100_000u64;
     for number in 0..keys {
-        store.set(DB, format!("key:{number:012}").as_bytes(), &[b'v'; 32], Expiry::Clear).unwrap();
+        string::set(&mut store, DB, format!("key:{number:012}").as_bytes(), &[b'v'; 32], Expiry::Clear).unwrap();
     }
     let each = (store.arena().stats().allocated_bytes - before) as f64 / keys as f64;
     assert!(each <= 75.0, "{each}");
@@ -295,20 +300,20 @@ fn a_small_key_costs_one_line_and_eleven_bytes() {
 #[test]
 fn only_accesses_set_the_clock() {
     let mut store = store();
-    store.set(DB, b"key", b"value", Expiry::Clear).unwrap();
+    string::set(&mut store, DB, b"key", b"value", Expiry::Clear).unwrap();
     store.set_now_ms(1_010_000);
     assert!(store.exists(DB, b"key").unwrap());
     assert_eq!(store.kind(DB, b"key").unwrap(), Some(Kind::String));
     assert_eq!(store.expiry(DB, b"key").unwrap(), Some(None));
     store.set_touching(false);
-    assert!(store.get(DB, b"key").unwrap().is_some());
+    assert!(string::get(&mut store, DB, b"key").unwrap().is_some());
     assert_eq!(store.idle_seconds(DB, b"key").unwrap(), Some(10));
     assert!(store.touch(DB, b"key").unwrap());
     assert_eq!(store.idle_seconds(DB, b"key").unwrap(), Some(0));
     store.set_now_ms(1_030_000);
     store.set_touching(true);
     assert_eq!(store.idle_seconds(DB, b"key").unwrap(), Some(20));
-    assert!(store.get(DB, b"key").unwrap().is_some());
+    assert!(string::get(&mut store, DB, b"key").unwrap().is_some());
     assert_eq!(store.idle_seconds(DB, b"key").unwrap(), Some(0));
     assert!(!store.exists(DB, b"missing").unwrap());
     assert_eq!((store.stats().hits, store.stats().misses), (4, 1));
@@ -317,8 +322,8 @@ fn only_accesses_set_the_clock() {
 #[test]
 fn a_renamed_key_is_one_change() {
     let mut store = store();
-    store.set(DB, b"from", b"v", Expiry::Clear).unwrap();
-    store.set(DB, b"to", b"v", Expiry::Clear).unwrap();
+    string::set(&mut store, DB, b"from", b"v", Expiry::Clear).unwrap();
+    string::set(&mut store, DB, b"to", b"v", Expiry::Clear).unwrap();
     store.watch(1, DB, b"from");
     store.watch(2, DB, b"to");
     assert!(store.rename(DB, b"from", b"to").unwrap());
@@ -332,12 +337,12 @@ fn a_renamed_key_is_one_change() {
 fn a_view_reads_a_hash_in_one_access() {
     let mut store = store();
     for number in 0..200u32 {
-        store.hash_set(DB, b"large", &number.to_be_bytes(), b"v").unwrap();
+        hash::set(&mut store, DB, b"large", &number.to_be_bytes(), b"v").unwrap();
     }
-    store.hash_set(DB, b"small", b"f", b"v").unwrap();
-    store.set(DB, b"string", b"v", Expiry::Clear).unwrap();
+    hash::set(&mut store, DB, b"small", b"f", b"v").unwrap();
+    string::set(&mut store, DB, b"string", b"v", Expiry::Clear).unwrap();
     for (key, len) in [(&b"large"[..], 200), (b"small", 1), (b"missing", 0)] {
-        let view = store.hash_view(DB, key).unwrap();
+        let view = hash::view(&mut store, DB, key).unwrap();
         assert_eq!((view.exists(), view.field_count().unwrap()), (len > 0, len));
         let (mut walked, mut scanned, mut cursor) = (0, 0, 0);
         view.for_each(&mut |_, _| walked += 1).unwrap();
@@ -350,7 +355,7 @@ fn a_view_reads_a_hash_in_one_access() {
         assert_eq!((walked, scanned), (len, len));
         assert_eq!(view.get(b"nothing").unwrap(), None);
     }
-    assert_eq!(store.hash_view(DB, b"small").unwrap().get(b"f").unwrap(), Some(&b"v"[..]));
-    assert!(matches!(store.hash_view(DB, b"string"), Err(StoreError::WrongType)));
+    assert_eq!(hash::view(&mut store, DB, b"small").unwrap().get(b"f").unwrap(), Some(&b"v"[..]));
+    assert!(matches!(hash::view(&mut store, DB, b"string"), Err(StoreError::WrongType)));
     assert_eq!((store.stats().hits, store.stats().misses), (4, 1));
 }

@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use quire_store::STRING_MAX_BYTES;
+use quire_store::{STRING_MAX_BYTES, string};
 
 use crate::cmd::range::{forward_span, span};
 use crate::ctx::{Args, CmdError, Ctx};
@@ -26,7 +26,7 @@ pub fn setbit(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         Some(bit @ 0..=1) => bit == 1,
         _ => return Err(BAD_BIT),
     };
-    let old = ctx.store.set_bit(ctx.client.db, ctx.args.at(1), offset, bit)?;
+    let old = string::set_bit(ctx.store, ctx.client.db, ctx.args.at(1), offset, bit)?;
     ctx.reply.int(i64::from(old));
     Ok(())
 }
@@ -34,7 +34,7 @@ pub fn setbit(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 /// GETBIT key offset
 pub fn getbit(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let offset = bit_offset(ctx.args.at(2))?;
-    let value = ctx.store.get(ctx.client.db, ctx.args.at(1))?.unwrap_or_default();
+    let value = string::get(ctx.store, ctx.client.db, ctx.args.at(1))?.unwrap_or_default();
     let byte = value.get((offset / 8) as usize).copied().unwrap_or_default();
     ctx.reply.int(i64::from(byte >> (7 - offset % 8) & 1));
     Ok(())
@@ -52,7 +52,7 @@ fn counts_bits(args: Args<'_>, at: usize) -> Result<bool, CmdError> {
 /// BITCOUNT key [start end [BYTE | BIT]]
 pub fn bitcount(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let args = ctx.args;
-    let Some(value) = ctx.store.get(ctx.client.db, args.at(1))? else {
+    let Some(value) = string::get(ctx.store, ctx.client.db, args.at(1))? else {
         ctx.reply.int(0);
         return Ok(());
     };
@@ -83,7 +83,7 @@ pub fn bitpos(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         1 => true,
         _ => return Err(CmdError::fixed("ERR The bit argument must be 1 or 0.")),
     };
-    let Some(value) = ctx.store.get(ctx.client.db, args.at(1))? else {
+    let Some(value) = string::get(ctx.store, ctx.client.db, args.at(1))? else {
         // A missing key is an endless row of zeros.
         ctx.reply.int(if bit { -1 } else { 0 });
         return Ok(());
@@ -202,17 +202,17 @@ pub fn bitop(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         return Err(CmdError::fixed("ERR BITOP NOT must be called with a single source key."));
     }
     let (db, destination) = (ctx.client.db, args.at(2));
-    let mut result = ctx.store.get(db, args.at(3))?.unwrap_or_default().to_vec();
+    let mut result = string::get(ctx.store, db, args.at(3))?.unwrap_or_default().to_vec();
     if op == BitOp::Not {
         op.apply(&mut result, &[]);
     }
     for key in args.from(4).iter() {
-        op.apply(&mut result, ctx.store.get(db, key)?.unwrap_or_default());
+        op.apply(&mut result, string::get(ctx.store, db, key)?.unwrap_or_default());
     }
     if result.is_empty() {
         ctx.store.remove(db, destination)?;
     } else {
-        ctx.store.set_raw(db, destination, &result)?;
+        string::set_raw(ctx.store, db, destination, &result)?;
     }
     ctx.reply.int(result.len() as i64);
     Ok(())

@@ -171,8 +171,7 @@ fn take_effect(ctx: &mut Ctx<'_>, changed: &[&str]) {
     for name in changed {
         match *name {
             "hash-max-listpack-entries" | "hash-max-listpack-value" => {
-                let (entries, value) = (server.config.hash_max_packed_entries, server.config.hash_max_packed_value);
-                ctx.store.set_hash_limits(entries as usize, value as usize);
+                ctx.store.set_limits(crate::saving::limits(&server.config));
             }
             "checkpoint-max-extra-memory" => {
                 ctx.store.set_save_budget(server.config.checkpoint_budget_bytes as usize);

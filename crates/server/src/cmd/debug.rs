@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quire_store::Expiry;
+use quire_store::{Expiry, string};
 
 use crate::ctx::{CmdError, Ctx};
 use crate::{persistence, saving};
@@ -114,7 +114,7 @@ fn populate(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         if let Some(size) = size {
             value.resize(size, 0);
         }
-        if let Err(error) = ctx.store.set(db, &key, &value, Expiry::Clear) {
+        if let Err(error) = string::set(ctx.store, db, &key, &value, Expiry::Clear) {
             ctx.did_only(ctx.args.len());
             if let Some(words) = &mut ctx.server.journal_state.performed {
                 words[2] = digits.into_bytes();

@@ -2,7 +2,7 @@
 //!
 //! Relies on the store for everything but the request's words. Values go from the store's memory straight into the reply.
 
-use quire_store::{LongDouble, StoreError};
+use quire_store::{LongDouble, StoreError, hash};
 
 use crate::cmd::scan::{self, Filter};
 use crate::ctx::{Args, CmdError, Ctx};
@@ -38,7 +38,7 @@ fn set_pairs(ctx: &mut Ctx<'_>, command: &str) -> Result<i64, CmdError> {
     let (db, key) = (ctx.client.db, ctx.args.at(1));
     let mut created = 0;
     for at in (2..ctx.args.len()).step_by(2) {
-        match ctx.store.hash_set(db, key, ctx.args.at(at), ctx.args.at(at + 1)) {
+        match hash::set(ctx.store, db, key, ctx.args.at(at), ctx.args.at(at + 1)) {
             Ok(new) => created += i64::from(new),
             Err(error) => {
                 ctx.did_only(at);
@@ -51,7 +51,7 @@ fn set_pairs(ctx: &mut Ctx<'_>, command: &str) -> Result<i64, CmdError> {
 
 /// HSETNX key field value
 pub fn hsetnx(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    let created = ctx.store.hash_set_new(ctx.client.db, ctx.args.at(1), ctx.args.at(2), ctx.args.at(3))?;
+    let created = hash::set_new(ctx.store, ctx.client.db, ctx.args.at(1), ctx.args.at(2), ctx.args.at(3))?;
     ctx.reply.int(i64::from(created));
     Ok(())
 }
@@ -59,7 +59,7 @@ pub fn hsetnx(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 /// HGET key field
 #[inline]
 pub fn hget(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    match ctx.store.hash_get(ctx.client.db, ctx.args.at(1), ctx.args.at(2))? {
+    match hash::get(ctx.store, ctx.client.db, ctx.args.at(1), ctx.args.at(2))? {
         Some(value) => ctx.reply.bulk(value),
         None => ctx.reply.null(),
     }
@@ -69,7 +69,7 @@ pub fn hget(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 /// HMGET key field …
 pub fn hmget(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let (args, reply) = (ctx.args, &mut *ctx.reply);
-    let hash = ctx.store.hash_view(ctx.client.db, args.at(1))?;
+    let hash = hash::view(ctx.store, ctx.client.db, args.at(1))?;
     or_take_back(reply, |reply| {
         reply.array(args.len() - 2);
         for field in args.from(2).iter() {
@@ -84,7 +84,7 @@ pub fn hmget(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 
 /// HGETALL key
 pub fn hgetall(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    let hash = ctx.store.hash_view(ctx.client.db, ctx.args.at(1))?;
+    let hash = hash::view(ctx.store, ctx.client.db, ctx.args.at(1))?;
     or_take_back(ctx.reply, |reply| {
         reply.map(hash.field_count()?);
         hash.for_each(&mut |field, value| {
@@ -96,7 +96,7 @@ pub fn hgetall(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 
 /// HKEYS key
 pub fn hkeys(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    let hash = ctx.store.hash_view(ctx.client.db, ctx.args.at(1))?;
+    let hash = hash::view(ctx.store, ctx.client.db, ctx.args.at(1))?;
     or_take_back(ctx.reply, |reply| {
         reply.array(hash.field_count()?);
         hash.for_each(&mut |field, _| reply.bulk(field))
@@ -105,7 +105,7 @@ pub fn hkeys(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 
 /// HVALS key
 pub fn hvals(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    let hash = ctx.store.hash_view(ctx.client.db, ctx.args.at(1))?;
+    let hash = hash::view(ctx.store, ctx.client.db, ctx.args.at(1))?;
     or_take_back(ctx.reply, |reply| {
         reply.array(hash.field_count()?);
         hash.for_each(&mut |_, value| reply.bulk(value))
@@ -126,7 +126,7 @@ fn or_take_back(reply: &mut Reply, write: impl FnOnce(&mut Reply) -> Result<(), 
 pub fn hdel(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let mut deleted = 0;
     for field in ctx.args.from(2).iter() {
-        deleted += i64::from(ctx.store.hash_del(ctx.client.db, ctx.args.at(1), field)?);
+        deleted += i64::from(hash::del(ctx.store, ctx.client.db, ctx.args.at(1), field)?);
     }
     ctx.reply.int(deleted);
     Ok(())
@@ -134,21 +134,21 @@ pub fn hdel(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 
 /// HLEN key
 pub fn hlen(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    let count = ctx.store.hash_len(ctx.client.db, ctx.args.at(1))?;
+    let count = hash::len(ctx.store, ctx.client.db, ctx.args.at(1))?;
     ctx.reply.int(count as i64);
     Ok(())
 }
 
 /// HEXISTS key field
 pub fn hexists(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    let found = ctx.store.hash_get(ctx.client.db, ctx.args.at(1), ctx.args.at(2))?.is_some();
+    let found = hash::get(ctx.store, ctx.client.db, ctx.args.at(1), ctx.args.at(2))?.is_some();
     ctx.reply.int(i64::from(found));
     Ok(())
 }
 
 /// HSTRLEN key field
 pub fn hstrlen(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    let len = ctx.store.hash_field_len(ctx.client.db, ctx.args.at(1), ctx.args.at(2))?;
+    let len = hash::field_len(ctx.store, ctx.client.db, ctx.args.at(1), ctx.args.at(2))?;
     ctx.reply.int(len as i64);
     Ok(())
 }
@@ -156,7 +156,7 @@ pub fn hstrlen(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 /// HINCRBY key field increment
 pub fn hincrby(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let by = ctx.args.int(3)?;
-    let sum = ctx.store.hash_incr_by(ctx.client.db, ctx.args.at(1), ctx.args.at(2), by)?;
+    let sum = hash::incr_by(ctx.store, ctx.client.db, ctx.args.at(1), ctx.args.at(2), by)?;
     ctx.reply.int(sum);
     Ok(())
 }
@@ -167,7 +167,7 @@ pub fn hincrbyfloat(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     if !by.is_finite() {
         return Err(CmdError::fixed("ERR value is NaN or Infinity"));
     }
-    let sum = ctx.store.hash_incr_by_float(ctx.client.db, ctx.args.at(1), ctx.args.at(2), by)?;
+    let sum = hash::incr_by_float(ctx.store, ctx.client.db, ctx.args.at(1), ctx.args.at(2), by)?;
     ctx.reply.bulk_str(&sum);
     Ok(())
 }
@@ -175,7 +175,7 @@ pub fn hincrbyfloat(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 /// HSCAN key cursor [MATCH pattern] [COUNT count]
 pub fn hscan(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let cursor = scan::cursor(ctx.args.at(2))?;
-    let hash = ctx.store.hash_view(ctx.client.db, ctx.args.at(1))?;
+    let hash = hash::view(ctx.store, ctx.client.db, ctx.args.at(1))?;
     // As in Redis, the options of a scan through nothing are not looked at.
     let options = if hash.exists() { ctx.args.from(3) } else { Args::new(&[], &[]) };
     let filter = Filter::parse(options, false)?;
@@ -240,7 +240,7 @@ fn show_random(
     let reply = &mut *ctx.reply;
     let nested = with_values && reply.is_resp3();
     let (mut elements, mut full) = (0, false);
-    ctx.store.hash_random_fields(ctx.client.db, ctx.args.at(1), wanted, distinct, &mut |field, value| {
+    hash::random_fields(ctx.store, ctx.client.db, ctx.args.at(1), wanted, distinct, &mut |field, value| {
         full |= reply.len() > limit_bytes;
         if full {
             return;
@@ -260,7 +260,7 @@ fn show_random(
 fn one_random(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let reply = &mut *ctx.reply;
     let mut found = false;
-    ctx.store.hash_random_fields(ctx.client.db, ctx.args.at(1), 1, true, &mut |field, _| {
+    hash::random_fields(ctx.store, ctx.client.db, ctx.args.at(1), 1, true, &mut |field, _| {
         reply.bulk(field);
         found = true;
     })?;

@@ -3,7 +3,7 @@
 //! Relies on the store for the strings. A table of the lengths for all pairs of beginnings is filled, then walked back
 //! from its end; of several longest sequences the one that Redis finds is found.
 
-use quire_store::{DbId, Store, StoreError};
+use quire_store::{DbId, Store, StoreError, string};
 
 use crate::ctx::{Args, CmdError, Ctx};
 
@@ -51,7 +51,7 @@ pub fn lcs(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let (db, args) = (ctx.client.db, ctx.args);
     for key in [args.at(1), args.at(2)] {
         // The read that counts and lets keys expire; two values can be had at once only by looks that do neither.
-        ctx.store.get(db, key).map_err(string_expected)?;
+        string::get(ctx.store, db, key).map_err(string_expected)?;
     }
     let options = Options::parse(args.from(3))?;
     let a = look(ctx.store, db, args.at(1))?;
@@ -91,7 +91,7 @@ pub fn lcs(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 }
 
 fn look<'a>(store: &'a Store, db: DbId, key: &[u8]) -> Result<&'a [u8], CmdError> {
-    Ok(store.peek(db, key).map_err(string_expected)?.unwrap_or_default())
+    Ok(string::peek(store, db, key).map_err(string_expected)?.unwrap_or_default())
 }
 
 fn string_expected(error: StoreError) -> CmdError {

@@ -3,7 +3,7 @@
 //! Relies on the store for everything but the request's words. Values go from the store's memory straight into the
 //! reply. A command that replies with what it then changes takes the reply back should the change fail.
 
-use quire_store::{Expiry, Kind, LongDouble, StoreError};
+use quire_store::{Expiry, Kind, LongDouble, StoreError, string};
 
 use crate::cmd::range::forward_span;
 use crate::cmd::set_options::{self, Condition, Lifetime, Owner, Unit, instant_ms};
@@ -12,7 +12,7 @@ use crate::ctx::{CmdError, Ctx};
 /// GET key
 #[inline]
 pub fn get(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    match ctx.store.get(ctx.client.db, ctx.args.at(1))? {
+    match string::get(ctx.store, ctx.client.db, ctx.args.at(1))? {
         Some(value) => ctx.reply.bulk(value),
         None => ctx.reply.null(),
     }
@@ -25,7 +25,7 @@ pub fn set(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     if ctx.args.len() > 3 {
         return set_with_options(ctx);
     }
-    ctx.store.set(ctx.client.db, ctx.args.at(1), ctx.args.at(2), Expiry::Clear)?;
+    string::set(ctx.store, ctx.client.db, ctx.args.at(1), ctx.args.at(2), Expiry::Clear)?;
     ctx.reply.ok();
     Ok(())
 }
@@ -43,7 +43,7 @@ fn set_with_options(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         Some(Condition::Present) => exists,
     };
     if allowed {
-        let done = ctx.store.set(db, key, ctx.args.at(2), expiry);
+        let done = string::set(ctx.store, db, key, ctx.args.at(2), expiry);
         or_take_back(ctx, start, done)?;
     }
     match (options.get, allowed) {
@@ -56,7 +56,7 @@ fn set_with_options(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 
 /// Replies with the value of the request's first key; true if there is one.
 fn reply_value(ctx: &mut Ctx<'_>) -> Result<bool, CmdError> {
-    let value = ctx.store.get(ctx.client.db, ctx.args.at(1))?;
+    let value = string::get(ctx.store, ctx.client.db, ctx.args.at(1))?;
     let exists = value.is_some();
     match value {
         Some(value) => ctx.reply.bulk(value),
@@ -78,7 +78,7 @@ pub fn setnx(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let (db, key) = (ctx.client.db, ctx.args.at(1));
     let missing = ctx.store.kind(db, key)?.is_none();
     if missing {
-        ctx.store.set(db, key, ctx.args.at(2), Expiry::Clear)?;
+        string::set(ctx.store, db, key, ctx.args.at(2), Expiry::Clear)?;
     }
     ctx.reply.int(i64::from(missing));
     Ok(())
@@ -96,7 +96,7 @@ pub fn psetex(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 
 fn set_for(ctx: &mut Ctx<'_>, unit: Unit, command: &str) -> Result<(), CmdError> {
     let at_ms = instant_ms(ctx.args.at(2), unit, ctx.store.now_ms(), command)?;
-    ctx.store.set(ctx.client.db, ctx.args.at(1), ctx.args.at(3), Expiry::At(at_ms))?;
+    string::set(ctx.store, ctx.client.db, ctx.args.at(1), ctx.args.at(3), Expiry::At(at_ms))?;
     ctx.reply.ok();
     Ok(())
 }
@@ -140,7 +140,7 @@ pub fn getdel(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 pub fn getset(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let start = ctx.reply.len();
     reply_value(ctx)?;
-    let done = ctx.store.set(ctx.client.db, ctx.args.at(1), ctx.args.at(2), Expiry::Clear);
+    let done = string::set(ctx.store, ctx.client.db, ctx.args.at(1), ctx.args.at(2), Expiry::Clear);
     or_take_back(ctx, start, done)
 }
 
@@ -150,7 +150,7 @@ pub fn mget(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let start = ctx.reply.len();
     ctx.reply.array(keys.len());
     for key in keys.iter() {
-        match ctx.store.get(ctx.client.db, key) {
+        match string::get(ctx.store, ctx.client.db, key) {
             Ok(Some(value)) => ctx.reply.bulk(value),
             Ok(None) | Err(StoreError::WrongType) => ctx.reply.null(),
             Err(error) => {
@@ -190,7 +190,7 @@ pub fn msetnx(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 
 fn set_pairs(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     for at in (1..ctx.args.len()).step_by(2) {
-        if let Err(error) = ctx.store.set(ctx.client.db, ctx.args.at(at), ctx.args.at(at + 1), Expiry::Clear) {
+        if let Err(error) = string::set(ctx.store, ctx.client.db, ctx.args.at(at), ctx.args.at(at + 1), Expiry::Clear) {
             ctx.did_only(at);
             return Err(error.into());
         }
@@ -200,14 +200,14 @@ fn set_pairs(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 
 /// APPEND key value
 pub fn append(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    let len = ctx.store.append(ctx.client.db, ctx.args.at(1), ctx.args.at(2))?;
+    let len = string::append(ctx.store, ctx.client.db, ctx.args.at(1), ctx.args.at(2))?;
     ctx.reply.int(len as i64);
     Ok(())
 }
 
 /// STRLEN key
 pub fn strlen(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    let len = ctx.store.strlen(ctx.client.db, ctx.args.at(1))?;
+    let len = string::strlen(ctx.store, ctx.client.db, ctx.args.at(1))?;
     ctx.reply.int(len as i64);
     Ok(())
 }
@@ -215,7 +215,7 @@ pub fn strlen(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 /// GETRANGE key start end, also SUBSTR
 pub fn getrange(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let (start, end) = (ctx.args.int(2)?, ctx.args.int(3)?);
-    let value = ctx.store.get(ctx.client.db, ctx.args.at(1))?.unwrap_or_default();
+    let value = string::get(ctx.store, ctx.client.db, ctx.args.at(1))?.unwrap_or_default();
     let span = forward_span(value.len() as u64, start, end);
     ctx.reply.bulk(&value[span.start as usize..span.end as usize]);
     Ok(())
@@ -225,7 +225,7 @@ pub fn getrange(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 pub fn setrange(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let offset = ctx.args.int(2)?;
     let offset = u64::try_from(offset).map_err(|_| CmdError::fixed("ERR offset is out of range"))?;
-    let len = ctx.store.set_range(ctx.client.db, ctx.args.at(1), offset, ctx.args.at(3))?;
+    let len = string::set_range(ctx.store, ctx.client.db, ctx.args.at(1), offset, ctx.args.at(3))?;
     ctx.reply.int(len as i64);
     Ok(())
 }
@@ -253,7 +253,7 @@ pub fn decrby(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 }
 
 fn add(ctx: &mut Ctx<'_>, by: i64) -> Result<(), CmdError> {
-    let sum = ctx.store.incr_by(ctx.client.db, ctx.args.at(1), by)?;
+    let sum = string::incr_by(ctx.store, ctx.client.db, ctx.args.at(1), by)?;
     ctx.reply.int(sum);
     Ok(())
 }
@@ -266,7 +266,7 @@ pub fn incrbyfloat(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         let wrong_type = ctx.store.kind(db, key)?.is_some_and(|kind| kind != Kind::String);
         return Err(if wrong_type { CmdError::WRONG_TYPE } else { CmdError::NOT_FLOAT });
     };
-    let sum = ctx.store.incr_by_float(db, key, by)?;
+    let sum = string::incr_by_float(ctx.store, db, key, by)?;
     ctx.reply.bulk_str(&sum);
     Ok(())
 }

@@ -17,7 +17,7 @@ use quire_server::net::{Handle, Server, ServerError};
 use quire_server::save_state::Restored;
 use quire_server::saving;
 use quire_server::state::Hooks;
-use quire_store::{ImagePlace, RestoreMode, Store, StoreConfig};
+use quire_store::{ImageLocation, RestoreMode, Store, StoreConfig};
 use tempfile::TempDir;
 
 /// How long anything may take before its test fails.
@@ -82,7 +82,7 @@ pub fn start_small(memory: &Memory, settings: &[(&str, &str)], max_memory_bytes:
     let config = config_in(own_dir.path(), settings);
     let directory: Arc<dyn Directory> = Arc::new(memory.clone());
     let open = move |config: &Config| {
-        let place = ImagePlace::within(Arc::clone(&directory), &config.dbfilename);
+        let place = ImageLocation::within(Arc::clone(&directory), &config.dbfilename);
         let store_config = StoreConfig { max_memory_bytes, ..StoreConfig::default() };
         let opened = Store::open(store_config, &place, RestoreMode::Load, false);
         let (store, _) = opened.map_err(|error| error.to_string())?;
@@ -98,7 +98,7 @@ pub fn start_small(memory: &Memory, settings: &[(&str, &str)], max_memory_bytes:
 /// A server that maps the image in `images` and verifies it while it serves.
 pub fn start_restoring(dir: &Path, settings: &[(&str, &str)], images: Arc<dyn Directory>) -> Running {
     let open = move |config: &Config| {
-        let place = ImagePlace::within(Arc::clone(&images), &config.dbfilename);
+        let place = ImageLocation::within(Arc::clone(&images), &config.dbfilename);
         let opened = Store::open(StoreConfig::default(), &place, RestoreMode::Map, false);
         let (store, _) = opened.map_err(|error| error.to_string())?;
         let hooks = Hooks { image_directory: Some(images), ..Hooks::default() };

@@ -1,0 +1,108 @@
+//! What happened to a key, for those who listen: WATCH today. Every change of a key passes [`Events::emit`] once.
+//!
+//! Lives in ordinary memory: connections don't outlive the process. While no client listens, an event costs one comparison.
+
+use std::collections::{BTreeSet, HashMap};
+
+use crate::db::DbId;
+
+/// The listeners.
+#[derive(Debug, Default)]
+pub(crate) struct Events {
+    pub(crate) watchers: Watchers,
+}
+
+impl Events {
+    /// Whether an event would reach a listener.
+    #[inline]
+    pub(crate) fn heard(&self) -> bool {
+        !self.watchers.is_empty()
+    }
+
+    /// A key was changed, or went; `exists` says whether it is there now.
+    #[inline]
+    pub(crate) fn emit(&mut self, db: DbId, key: &[u8], exists: bool) {
+        if self.heard() {
+            self.watchers.touch(db, key, exists);
+        }
+    }
+}
+
+/// A key and its database.
+type KeyName = (DbId, Box<[u8]>);
+
+/// One watcher of one key.
+#[derive(Debug)]
+struct Watch {
+    watcher: u64,
+    /// The key had expired, though it wasn't deleted yet, when the watch began: its deletion is no change.
+    expired: bool,
+}
+
+/// All watches.
+#[derive(Debug, Default)]
+pub(crate) struct Watchers {
+    keys: HashMap<KeyName, Vec<Watch>>,
+    of: HashMap<u64, Vec<KeyName>>,
+    touched: BTreeSet<u64>,
+}
+
+impl Watchers {
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    pub(crate) fn add(&mut self, watcher: u64, db: DbId, key: &[u8], expired: bool) {
+        let watches = self.keys.entry((db, key.into())).or_default();
+        if watches.iter().any(|watch| watch.watcher == watcher) {
+            return;
+        }
+        watches.push(Watch { watcher, expired });
+        self.of.entry(watcher).or_default().push((db, key.into()));
+    }
+
+    pub(crate) fn remove_all(&mut self, watcher: u64) {
+        for key in self.of.remove(&watcher).unwrap_or_default() {
+            if let Some(watches) = self.keys.get_mut(&key) {
+                watches.retain(|watch| watch.watcher != watcher);
+                if watches.is_empty() {
+                    self.keys.remove(&key);
+                }
+            }
+        }
+        self.touched.remove(&watcher);
+    }
+
+    /// A key was changed; `exists` says whether it is there now.
+    pub(crate) fn touch(&mut self, db: DbId, key: &[u8], exists: bool) {
+        let Some(watches) = self.keys.get_mut(&(db, Box::from(key))) else { return };
+        for watch in watches {
+            if watch.expired && !exists {
+                watch.expired = false;
+            } else {
+                self.touched.insert(watch.watcher);
+            }
+        }
+    }
+
+    /// The watched keys of a database.
+    pub(crate) fn keys_of(&self, db: DbId) -> Vec<Box<[u8]>> {
+        self.keys.keys().filter(|(other, _)| *other == db).map(|(_, key)| key.clone()).collect()
+    }
+
+    /// A watcher's keys that hadn't expired when it began to watch them.
+    pub(crate) fn live_keys(&self, watcher: u64) -> impl Iterator<Item = (DbId, &[u8])> {
+        let keys = self.of.get(&watcher).into_iter().flatten();
+        keys.filter(move |key| {
+            let watches = self.keys.get(*key).into_iter().flatten();
+            watches.into_iter().any(|watch| watch.watcher == watcher && !watch.expired)
+        })
+        .map(|(db, key)| (*db, &**key))
+    }
+
+    /// Watchers whose keys changed since the last call.
+    pub(crate) fn take_touched(&mut self) -> Vec<u64> {
+        if self.touched.is_empty() { Vec::new() } else { std::mem::take(&mut self.touched).into_iter().collect() }
+    }
+}

@@ -1,0 +1,118 @@
+//! Freeing big structures little by little.
+//!
+//! A structure that is deleted or flushed becomes a node of a list in the arena, so that neither the command that deletes
+//! it nor a restart in between pays for its size. What its bytes mean is known to the [`FreeStep`] alone.
+
+use quire_arena::Handle;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::error::{Result, StoreError};
+use crate::heap::Heap;
+
+/// What is left of a structure that is being freed: 40 bytes of its owner's.
+pub(crate) type Remains = [u64; 5];
+
+/// Frees some 1 to `budget` objects of a structure of the kind `what`. Returns how many were looked at, and whether nothing
+/// is left of it.
+pub(crate) type FreeStep =
+    fn(heap: &mut Heap, what: u32, remains: &mut Remains, budget: usize) -> Result<(usize, bool)>;
+
+/// The list of what is being freed little by little, as the root object has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct ReclaimRoot {
+    /// First node of the list.
+    pub(crate) first: Handle,
+    /// Nodes in it.
+    pub(crate) nodes: u32,
+}
+
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Node {
+    next: Handle,
+    what: u32,
+    remains: Remains,
+}
+
+/// The list of structures that are on their way out.
+#[derive(Debug)]
+pub(crate) struct Reclaim {
+    root: ReclaimRoot,
+    /// Where the root object keeps `root`: object and offset.
+    root_at: (Handle, usize),
+    free_step: FreeStep,
+    /// The last bucket's items; kept for its capacity.
+    pub(crate) batch: Vec<Handle>,
+}
+
+impl Reclaim {
+    pub(crate) fn new(root: ReclaimRoot, root_at: (Handle, usize), free_step: FreeStep) -> Reclaim {
+        Reclaim { root, root_at, free_step, batch: Vec::new() }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.root.first.is_null()
+    }
+
+    /// Structures that wait to be freed.
+    pub(crate) fn nodes(&self) -> u32 {
+        self.root.nodes
+    }
+}
+
+impl Heap {
+    /// Takes over a structure that nothing points to any more.
+    pub(crate) fn retire(&mut self, what: u32, mut remains: Remains) -> Result<()> {
+        loop {
+            match self.arena.alloc(size_of::<Node>()).map_err(StoreError::from) {
+                Ok(node) => return self.enlist(node, what, remains),
+                // A node is small: what the structure itself frees makes room for it.
+                Err(StoreError::OutOfMemory { .. }) => {
+                    if (self.reclaim.free_step)(self, what, &mut remains, 1)?.1 {
+                        return Ok(());
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn enlist(&mut self, node: Handle, what: u32, remains: Remains) -> Result<()> {
+        let ReclaimRoot { first, nodes } = self.reclaim.root;
+        *self.arena.get_mut::<Node>(node)? = Node { next: first, what, remains };
+        self.set_reclaim_root(node, nodes.saturating_add(1))
+    }
+
+    /// Written through at once: an allocation anywhere in a command may free.
+    fn set_reclaim_root(&mut self, first: Handle, nodes: u32) -> Result<()> {
+        self.reclaim.root = ReclaimRoot { first, nodes };
+        let (object, offset) = self.reclaim.root_at;
+        let bytes = self.arena.bytes_mut(object, offset, size_of::<ReclaimRoot>())?;
+        bytes.copy_from_slice(self.reclaim.root.as_bytes());
+        Ok(())
+    }
+
+    /// Frees about `budget` objects; returns how many objects and nodes were looked at, 0 if nothing is left.
+    pub(crate) fn free_step(&mut self, budget: usize) -> Result<usize> {
+        let mut done = 0;
+        while done < budget && !self.reclaim.is_empty() {
+            let ReclaimRoot { first: handle, nodes } = self.reclaim.root;
+            let Node { next, what, mut remains } = *self.arena.get::<Node>(handle)?;
+            // Off the list while it is worked on: its items may bring new nodes, and a damaged one shall not return.
+            self.set_reclaim_root(next, nodes.saturating_sub(1))?;
+            let mut finished = false;
+            while done < budget && !finished {
+                let (freed, last) = (self.reclaim.free_step)(self, what, &mut remains, budget - done)?;
+                (done, finished) = (done + freed.max(1), last);
+            }
+            if finished {
+                self.arena.free(handle)?;
+                done += 1;
+            } else {
+                self.enlist(handle, what, remains)?;
+            }
+        }
+        Ok(done)
+    }
+}

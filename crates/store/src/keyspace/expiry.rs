@@ -1,0 +1,151 @@
+//! Times to live: setting, reading, and the active search for keys whose time has come.
+//!
+//! Reads and writes delete an expired key that they meet (`store`); here is the search for those that nobody meets.
+
+use quire_arena::Handle;
+
+use crate::db::DbId;
+use crate::error::{Result, StoreError};
+use crate::keyspace::Keyspace;
+use crate::keyspace::entries::EntryLayout;
+use crate::keyspace::entry::{EXPIRES, Entry};
+use crate::keyspace::root::DATABASES;
+
+/// What one step of the search did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExpireSummary {
+    /// Keys and buckets looked at.
+    pub examined: usize,
+    /// Keys deleted.
+    pub expired: usize,
+    /// So many keys had expired that another step is worth while at once.
+    pub more: bool,
+}
+
+impl Keyspace {
+    /// When a key expires, in unix milliseconds: `None` if there is no such key, `Some(None)` if it lives for ever.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`].
+    pub fn expiry(&mut self, db: DbId, key: &[u8]) -> Result<Option<Option<i64>>> {
+        let found = self.find(db, key, self.hash(key))?;
+        found.map(|entry| entry.expiry(&self.heap.arena)).transpose()
+    }
+
+    /// Sets or removes a key's time to live; one that is past deletes the key. False if there is no such key. Removing
+    /// none is no change.
+    ///
+    /// # Errors
+    /// [`StoreError::OutOfMemory`], [`StoreError::Damaged`].
+    pub fn set_expiry(&mut self, db: DbId, key: &[u8], at_ms: Option<i64>) -> Result<bool> {
+        let Some(entry) = self.find(db, key, self.hash(key))? else { return Ok(false) };
+        if at_ms.is_some_and(|at_ms| at_ms <= self.now_ms()) {
+            self.delete_entry(db, entry)?;
+            self.changed(db, key, false);
+            return Ok(true);
+        }
+        if at_ms.is_none() && !entry.has(EXPIRES) {
+            return Ok(true);
+        }
+        let value_len = entry.header.value_len as usize;
+        let layout = EntryLayout { encoding: entry.encoding()?, value_len, keep: value_len, expiry: at_ms, reserve: 0 };
+        self.reshape(db, entry, layout)?;
+        self.changed(db, key, true);
+        Ok(true)
+    }
+
+    /// About how many milliseconds the keys with a time to live have left.
+    pub fn avg_ttl(&self, db: DbId) -> u64 {
+        self.expiry.avg_ttl_ms.get(db.0 as usize).copied().unwrap_or(0)
+    }
+
+    /// Looks at about `budget` expiring keys, database after database, and deletes those whose time has come.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`].
+    pub fn expire_step(&mut self, budget: usize) -> Result<ExpireSummary> {
+        let mut summary = ExpireSummary::default();
+        let busy = self.dbs.iter().filter(|db| db.expires.count > 0).count();
+        let Some(share) = budget.checked_div(busy) else { return Ok(summary) };
+        for _ in 0..DATABASES {
+            let index = self.expiry.db;
+            self.expiry.db = (index + 1) % DATABASES;
+            if self.dbs[index].expires.count > 0 {
+                self.expire_in(index, share.max(1), &mut summary)?;
+            }
+            if summary.examined >= budget {
+                break;
+            }
+        }
+        summary.more = summary.expired * 10 > summary.examined;
+        Ok(summary)
+    }
+
+    /// Searches one database, from where the last step stopped.
+    fn expire_in(&mut self, index: usize, budget: usize, summary: &mut ExpireSummary) -> Result<()> {
+        let end = summary.examined.saturating_add(budget);
+        let mut batch: Vec<Handle> = Vec::new();
+        let (mut left_ms, mut alive) = (0u64, 0);
+        while summary.examined < end && self.dbs[index].expires.count > 0 {
+            batch.clear();
+            let cursor = self.expiry.cursors[index];
+            let next = self.dbs[index].expires.scan(&self.heap.arena, cursor, |item| {
+                batch.push(item);
+                Ok(())
+            })?;
+            self.expiry.cursors[index] = next;
+            summary.examined += 1 + batch.len();
+            for &item in &batch {
+                let entry = Entry::read(&self.heap.arena, item)?;
+                let at_ms =
+                    entry.expiry(&self.heap.arena)?.ok_or_else(|| StoreError::damaged("an index of times to live"))?;
+                let left = at_ms.saturating_sub(self.now_ms());
+                if left > 0 {
+                    left_ms = left_ms.saturating_add(left as u64);
+                    alive += 1;
+                    continue;
+                }
+                self.expire_found(index, entry)?;
+                summary.expired += 1;
+            }
+            if next == 0 {
+                break;
+            }
+        }
+        self.expiry.sample(index, left_ms, alive);
+        Ok(())
+    }
+
+    fn expire_found(&mut self, index: usize, entry: Entry) -> Result<()> {
+        let db = DbId(index as u8);
+        let told = self.events.heard() || self.effects.notes_expired();
+        let key = if told { Some(entry.key(&self.heap.arena)?.to_vec()) } else { None };
+        self.delete_entry(db, entry)?;
+        self.counters.expired += 1;
+        if let Some(key) = key {
+            self.effects.note_expired(db, &key);
+            self.events.emit(db, &key, false);
+        }
+        Ok(())
+    }
+}
+
+/// Progress of the active search through the expiring keys.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Expiration {
+    /// The database to go on with.
+    pub(crate) db: usize,
+    /// Cursor in each database's index.
+    pub(crate) cursors: [u64; DATABASES],
+    /// Running average of the time that keys have left.
+    pub(crate) avg_ttl_ms: [u64; DATABASES],
+}
+
+impl Expiration {
+    /// Takes a sample of times left into the average, weighing it as Redis does.
+    pub(crate) fn sample(&mut self, db: usize, total_ms: u64, keys: u64) {
+        let Some(now_ms) = total_ms.checked_div(keys) else { return };
+        let average_ms = &mut self.avg_ttl_ms[db];
+        *average_ms = if *average_ms == 0 { now_ms } else { *average_ms / 50 * 49 + now_ms / 50 };
+    }
+}

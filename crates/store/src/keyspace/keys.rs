@@ -1,0 +1,284 @@
+//! What can be done with keys whatever their values are, one at a time and a database at a time.
+
+use quire_arena::Arena;
+
+use crate::db::DbId;
+use crate::encoding::Kind;
+use crate::error::Result;
+use crate::heap::External;
+use crate::keyspace::entries::EntryLayout;
+use crate::keyspace::entry::{EXPIRES, EXTERNAL, Entry, EntryHeader, RAW, TEXT};
+use crate::keyspace::{Keyspace, free_entry};
+use crate::table::reclaim::{self, Items};
+
+/// A key's share of a table's buckets, about.
+const TABLE_SHARE_BYTES: u64 = 10;
+
+impl Keyspace {
+    /// Whether a key exists. Counts a hit or a miss but is no access.
+    ///
+    /// # Errors
+    /// As all operations here: [`crate::StoreError::Damaged`], [`crate::StoreError::NoSuchDb`].
+    pub fn exists(&mut self, db: DbId, key: &[u8]) -> Result<bool> {
+        let exists = self.find(db, key, self.hash(key))?.is_some();
+        self.count_read(exists);
+        Ok(exists)
+    }
+
+    /// The type of a key's value.
+    ///
+    /// # Errors
+    /// As [`Keyspace::exists`].
+    pub fn kind(&mut self, db: DbId, key: &[u8]) -> Result<Option<Kind>> {
+        let found = self.find(db, key, self.hash(key))?;
+        found.map(|entry| Ok(entry.encoding()?.kind())).transpose()
+    }
+
+    /// Deletes a key. A big value is freed later, by [`Keyspace::reclaim_step`].
+    ///
+    /// # Errors
+    /// As [`Keyspace::exists`].
+    pub fn remove(&mut self, db: DbId, key: &[u8]) -> Result<bool> {
+        let Some(entry) = self.find(db, key, self.hash(key))? else { return Ok(false) };
+        self.delete_entry(db, entry)?;
+        self.changed(db, key, false);
+        Ok(true)
+    }
+
+    /// Notes an access to a key, even where reads don't.
+    ///
+    /// # Errors
+    /// As [`Keyspace::exists`].
+    pub fn touch(&mut self, db: DbId, key: &[u8]) -> Result<bool> {
+        let found = self.find(db, key, self.hash(key))?;
+        self.count_read(found.is_some());
+        if let Some(entry) = &found {
+            self.set_clock(entry);
+        }
+        Ok(found.is_some())
+    }
+
+    /// Seconds since a key was last accessed.
+    ///
+    /// # Errors
+    /// As [`Keyspace::exists`].
+    pub fn idle_seconds(&self, db: DbId, key: &[u8]) -> Result<Option<u64>> {
+        let found = self.peek_entry(db, key)?;
+        Ok(found.map(|entry| u64::from(self.clock.seconds.saturating_sub(entry.header.clock))))
+    }
+
+    /// How a value is stored, in Redis' words.
+    ///
+    /// # Errors
+    /// As [`Keyspace::exists`].
+    pub fn encoding(&self, db: DbId, key: &[u8]) -> Result<Option<&'static str>> {
+        let found = self.peek_entry(db, key)?;
+        found.map(|entry| (self.ops(&entry)?.name)(&self.heap.arena, &entry)).transpose()
+    }
+
+    /// Bytes that a key takes: entry, value, its share of the keyspace's tables. Exact but for that
+    /// share; nothing is sampled.
+    ///
+    /// # Errors
+    /// [`crate::StoreError::Damaged`], [`crate::StoreError::NoSuchDb`].
+    pub fn memory_usage(&self, db: DbId, key: &[u8]) -> Result<Option<u64>> {
+        let Some(entry) = self.peek_entry(db, key)? else { return Ok(None) };
+        let mut bytes = entry.capacity(&self.heap.arena)? as u64 + TABLE_SHARE_BYTES;
+        if entry.has(EXPIRES) {
+            bytes += TABLE_SHARE_BYTES;
+        }
+        if let Some(key) = entry.key_object(&self.heap.arena)? {
+            bytes += Arena::class_size(key.size as usize) as u64;
+        }
+        if let Some(value) = entry.value_object(&self.heap.arena)? {
+            bytes += self.heap.arena.usable_size(value.object)? as u64;
+        }
+        bytes = bytes.saturating_add((self.ops(&entry)?.memory)(&self.heap.arena, &entry)?);
+        Ok(Some(bytes))
+    }
+
+    /// Renames a key; what the new name held is deleted. False if there is no such key.
+    ///
+    /// # Errors
+    /// [`crate::StoreError::OutOfMemory`], [`crate::StoreError::Damaged`], [`crate::StoreError::NoSuchDb`].
+    pub fn rename(&mut self, db: DbId, from: &[u8], to: &[u8]) -> Result<bool> {
+        let index = self.db_index(db)?;
+        let Some(entry) = self.find(db, from, self.hash(from))? else { return Ok(false) };
+        if from == to {
+            return Ok(true);
+        }
+        let hash = self.hash(to);
+        let target = self.find(db, to, hash)?;
+        let new = self.allocate_renamed(&entry, to)?;
+        // A handle tells the new entry from the target, so both may be in the table for a moment.
+        if let Err(error) = self.link(index, &new, hash) {
+            self.free_shell(&new)?;
+            return Err(error);
+        }
+        if let Some(target) = target {
+            self.delete_entry(db, target)?;
+        }
+        self.unlink(index, &entry)?;
+        self.free_shell(&entry)?;
+        self.changed(db, to, true);
+        // One change, though two keys have changed.
+        self.events.emit(db, from, false);
+        Ok(true)
+    }
+
+    /// An entry of another name that has taken over an entry's value.
+    fn allocate_renamed(&mut self, entry: &Entry, to: &[u8]) -> Result<Entry> {
+        let encoding = entry.encoding()?;
+        let expiry = entry.expiry(&self.heap.arena)?;
+        let external = entry.value_object(&self.heap.arena)?;
+        // In the place of a big value's bytes comes the reference to them.
+        let value_len = if external.is_some() { External::BYTES } else { entry.header.value_len as usize };
+        let layout = EntryLayout::new(encoding, value_len, expiry);
+        let mut new = self.allocate_entry_as(to, self.hash(to), layout, false)?;
+        let (from_offset, to_offset) = (entry.value_offset(), new.value_offset());
+        self.heap.arena.copy(entry.handle, from_offset, new.handle, to_offset, value_len)?;
+        new.header.value_len = entry.header.value_len;
+        new.header.flags |= entry.header.flags & (EXTERNAL | RAW | TEXT);
+        new.header.clock = entry.header.clock;
+        *self.heap.arena.get_mut::<EntryHeader>(new.handle)? = new.header;
+        Ok(new)
+    }
+
+    /// Frees an entry but not its value.
+    fn free_shell(&mut self, entry: &Entry) -> Result<()> {
+        if let Some(key) = entry.key_object(&self.heap.arena)? {
+            self.heap.arena.free(key.object)?;
+        }
+        Ok(self.heap.arena.free(entry.handle)?)
+    }
+
+    /// Moves a key to another database. False if there is no such key, or the other database has one of that name.
+    ///
+    /// # Errors
+    /// As [`Keyspace::rename`].
+    pub fn move_key(&mut self, db: DbId, key: &[u8], to_db: DbId) -> Result<bool> {
+        let (from_index, to_index) = (self.db_index(db)?, self.db_index(to_db)?);
+        let hash = self.hash(key);
+        let Some(entry) = self.find(db, key, hash)? else { return Ok(false) };
+        if from_index == to_index || self.find(to_db, key, hash)?.is_some() {
+            return Ok(false);
+        }
+        self.link(to_index, &entry, hash)?;
+        self.unlink(from_index, &entry)?;
+        self.changed(db, key, false);
+        self.events.emit(to_db, key, true);
+        Ok(true)
+    }
+
+    /// Copies a key with its time to live. False if there is no such key, or the other name exists and `replace` is not
+    /// set.
+    ///
+    /// # Errors
+    /// As [`Keyspace::rename`].
+    pub fn copy(&mut self, db: DbId, from: &[u8], to_db: DbId, to: &[u8], replace: bool) -> Result<bool> {
+        let index = self.db_index(to_db)?;
+        let Some(entry) = self.find(db, from, self.hash(from))? else { return Ok(false) };
+        let hash = self.hash(to);
+        let target = self.find(to_db, to, hash)?;
+        if (target.is_some() && !replace) || target.is_some_and(|target| target.handle == entry.handle) {
+            return Ok(false);
+        }
+        let encoding = entry.encoding()?;
+        let value_len = entry.header.value_len as usize;
+        let layout = EntryLayout::new(encoding, value_len, entry.expiry(&self.heap.arena)?);
+        let new = self.allocate_entry(to, hash, layout)?;
+        let filled = (self.ops(&entry)?.copy)(self, &entry, &new);
+        let filled = filled.and_then(|()| self.mark(&new, entry.header.flags & (RAW | TEXT)));
+        if let Err(error) = filled {
+            self.discard(&new)?;
+            return Err(error);
+        }
+        if let Err(error) = self.link(index, &new, hash) {
+            free_entry(&mut self.heap, new, self.ops)?;
+            return Err(error);
+        }
+        if let Some(target) = target {
+            self.delete_entry(to_db, target)?;
+        }
+        self.changed(to_db, to, true);
+        Ok(true)
+    }
+
+    /// Keys in a database, expired ones that nobody has met yet included.
+    pub fn len(&self, db: DbId) -> u64 {
+        self.dbs.get(db.0 as usize).map_or(0, |roots| roots.keys.count)
+    }
+
+    /// Whether a database has no keys.
+    pub fn is_empty(&self, db: DbId) -> bool {
+        self.len(db) == 0
+    }
+
+    /// Keys that have a time to live.
+    pub fn expires_len(&self, db: DbId) -> u64 {
+        self.dbs.get(db.0 as usize).map_or(0, |roots| roots.expires.count)
+    }
+
+    /// Empties a database at once; its memory is freed later, by [`Keyspace::reclaim_step`]. Returns how many keys went.
+    ///
+    /// # Errors
+    /// [`crate::StoreError::Damaged`], [`crate::StoreError::NoSuchDb`].
+    pub fn flush(&mut self, db: DbId) -> Result<u64> {
+        let index = self.db_index(db)?;
+        let keys = self.dbs[index].keys.count;
+        self.touch_existing(db)?;
+        let roots = std::mem::take(&mut self.dbs[index]);
+        self.sync_db(index)?;
+        self.expiry.cursors[index] = 0;
+        self.expiry.avg_ttl_ms[index] = 0;
+        let retired = reclaim::retire(&mut self.heap, roots.expires, Items::Borrowed)
+            .and_then(|()| reclaim::retire(&mut self.heap, roots.keys, Items::Entries));
+        self.counters.changes += keys;
+        retired.map(|()| keys)
+    }
+
+    /// Empties all databases. Returns how many keys went.
+    ///
+    /// # Errors
+    /// As [`Keyspace::flush`].
+    pub fn flush_all(&mut self) -> Result<u64> {
+        let mut keys = 0;
+        for db in 0..self.databases() {
+            keys += self.flush(DbId(db))?;
+        }
+        Ok(keys)
+    }
+
+    /// Exchanges two databases.
+    ///
+    /// # Errors
+    /// As [`Keyspace::flush`].
+    pub fn swap(&mut self, a: DbId, b: DbId) -> Result<()> {
+        let (index_a, index_b) = (self.db_index(a)?, self.db_index(b)?);
+        if index_a == index_b {
+            return Ok(());
+        }
+        // A watched key changes if it is there before or after.
+        self.touch_existing(a)?;
+        self.touch_existing(b)?;
+        self.dbs.swap(index_a, index_b);
+        self.expiry.cursors.swap(index_a, index_b);
+        self.expiry.avg_ttl_ms.swap(index_a, index_b);
+        self.sync_db(index_a)?;
+        self.sync_db(index_b)?;
+        self.touch_existing(a)?;
+        self.touch_existing(b)?;
+        self.counters.changes += 1;
+        Ok(())
+    }
+
+    /// Tells the watchers of a database's keys that exist.
+    fn touch_existing(&mut self, db: DbId) -> Result<()> {
+        for key in self.events.watchers.keys_of(db) {
+            if self.find_any(db, &key, self.hash(&key))?.is_some() {
+                self.events.emit(db, &key, true);
+            }
+        }
+        Ok(())
+    }
+}

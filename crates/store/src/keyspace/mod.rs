@@ -1,0 +1,444 @@
+//! The keyspace: databases of keys with times to live, in one arena, and how a key is found.
+//!
+//! Knows no types: what has to be done with a value is asked of its encoding's table of functions (`ops`). Relies on
+//! `table` for finding, on `entry` for the layout of what is found. Table heads are kept here and written through to the
+//! root after each change, so the arena is complete at every command boundary.
+
+pub(crate) mod digest;
+pub(crate) mod entries;
+pub(crate) mod entry;
+pub(crate) mod expiry;
+mod keys;
+pub(crate) mod ops;
+pub(crate) mod root;
+mod scan;
+pub(crate) mod stats;
+
+use quire_arena::Arena;
+use siphasher::sip::SipHasher13;
+
+use crate::config::{Limits, StoreConfig};
+use crate::db::DbId;
+use crate::effects::{Effects, ExpiredKey};
+use crate::encoding::Kind;
+use crate::error::{Result, StoreError};
+use crate::events::Events;
+use crate::heap::Heap;
+use crate::heap::reclaim::FreeStep;
+use crate::keyspace::entry::{Entry, EntryHeader};
+use crate::keyspace::expiry::Expiration;
+use crate::keyspace::ops::{Ops, OpsOf};
+use crate::keyspace::root::{DATABASES, DbRoot};
+use crate::keyspace::stats::{Counters, DbStats, StoreStats};
+use crate::table::{Hash, beyond, reclaim};
+
+/// Longest string, as Redis' `proto-max-bulk-len` has it.
+pub const STRING_MAX_BYTES: usize = 512 << 20;
+/// Cache lines of an entry that a prefetch starts.
+const PREFETCH_LINES: usize = 4;
+
+/// What time it is for keys.
+#[derive(Debug)]
+pub(crate) struct Clock {
+    now_ms: i64,
+    /// `now_ms` in seconds, as entries have it.
+    pub(crate) seconds: u32,
+    /// Whether reads set access clocks.
+    touching: bool,
+}
+
+/// Databases of keys in one arena.
+pub struct Keyspace {
+    pub(crate) heap: Heap,
+    root: quire_arena::Handle,
+    hasher: SipHasher13,
+    pub(crate) dbs: Box<[DbRoot; DATABASES]>,
+    /// Databases in use.
+    databases: u8,
+    ops: OpsOf,
+    pub(crate) clock: Clock,
+    pub(crate) limits: Limits,
+    pub(crate) counters: Counters,
+    pub(crate) events: Events,
+    pub(crate) effects: Effects,
+    pub(crate) random: u64,
+    expiry: Expiration,
+    /// Kept for its capacity.
+    pub(crate) scratch: Vec<u8>,
+}
+
+impl std::fmt::Debug for Keyspace {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Keyspace")
+            .field("root", &self.root)
+            .field("databases", &self.databases)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A key's hash, from [`Keyspace::prefetch`].
+#[derive(Clone, Copy, Debug)]
+pub struct Prefetched {
+    db: DbId,
+    hash: Hash,
+}
+
+pub(crate) fn random_u64() -> Result<u64> {
+    getrandom::u64().map_err(|error| StoreError::NoSeed { detail: error.to_string() })
+}
+
+impl Keyspace {
+    /// The keyspace whose root was opened.
+    pub(crate) fn new(arena: Arena, opened: root::Opened, config: &StoreConfig, values: Values) -> Result<Keyspace> {
+        let root::Opened { handle, seed, reclaim, dbs, .. } = opened;
+        Ok(Keyspace {
+            heap: Heap::new(arena, reclaim, (handle, root::RECLAIM_OFFSET), values.free_step),
+            root: handle,
+            hasher: SipHasher13::new_with_keys(seed[0], seed[1]),
+            dbs,
+            databases: config.databases.clamp(1, DATABASES as u8),
+            ops: values.ops,
+            clock: Clock { now_ms: 0, seconds: 0, touching: true },
+            limits: config.limits,
+            counters: Counters::default(),
+            events: Events::default(),
+            effects: Effects::default(),
+            random: random_u64()? | 1,
+            expiry: Expiration::default(),
+            scratch: Vec::new(),
+        })
+    }
+
+    /// The memory below.
+    pub fn arena(&self) -> &Arena {
+        &self.heap.arena
+    }
+
+    /// The memory below, to cut, trim or adopt regions. Its objects are the keyspace's alone.
+    pub fn arena_mut(&mut self) -> &mut Arena {
+        &mut self.heap.arena
+    }
+
+    pub(crate) fn root(&self) -> quire_arena::Handle {
+        self.root
+    }
+
+    /// The functions of an entry's encoding.
+    pub(crate) fn ops(&self, entry: &Entry) -> Result<&'static Ops> {
+        Ok((self.ops)(entry.encoding()?))
+    }
+
+    /// Sets the time, in unix milliseconds, by which keys expire. Commands between two calls see one instant.
+    pub fn set_now_ms(&mut self, now_ms: i64) {
+        self.clock.now_ms = now_ms;
+        self.clock.seconds = (now_ms.max(0) / 1000) as u32;
+    }
+
+    /// The time by which keys expire.
+    pub fn now_ms(&self) -> i64 {
+        self.clock.now_ms
+    }
+
+    /// Changes made since the store was opened.
+    pub fn changes(&self) -> u64 {
+        self.counters.changes
+    }
+
+    /// Databases in use.
+    pub fn databases(&self) -> u8 {
+        self.databases
+    }
+
+    /// Sets up to what size values are packed, from the next change of each on.
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+    }
+
+    /// The limits set by [`Keyspace::set_limits`].
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// Says whether reads set access clocks (CLIENT NO-TOUCH).
+    pub fn set_touching(&mut self, touching: bool) {
+        self.clock.touching = touching;
+    }
+
+    /// Figures of the store and its arena.
+    pub fn stats(&self) -> StoreStats {
+        let databases: Vec<DbStats> = (0..self.databases)
+            .map(|db| {
+                let roots = &self.dbs[db as usize];
+                DbStats {
+                    keys: roots.keys.count,
+                    expires: roots.expires.count,
+                    avg_ttl_ms: self.expiry.avg_ttl_ms[db as usize],
+                    overhead_bytes: roots.keys.own_bytes() + roots.expires.own_bytes(),
+                    expires_overhead_bytes: roots.expires.own_bytes(),
+                }
+            })
+            .collect();
+        StoreStats {
+            overhead_bytes: databases.iter().map(|db| db.overhead_bytes).sum(),
+            databases,
+            hits: self.counters.hits,
+            misses: self.counters.misses,
+            expired: self.counters.expired,
+            changes: self.counters.changes,
+            reclaim_pending: u64::from(self.heap.reclaim.nodes()),
+            arena: self.heap.arena.stats(),
+        }
+    }
+
+    /// Sets hits, misses and expirations to zero (CONFIG RESETSTAT).
+    pub fn reset_stats(&mut self) {
+        self.counters = Counters { changes: self.counters.changes, ..Counters::default() };
+    }
+
+    /// Starts loading the bucket of a key. For a batch of commands: first this for every key, then
+    /// [`Keyspace::prefetch_entry`] for each, then the commands.
+    #[inline]
+    pub fn prefetch(&self, db: DbId, key: &[u8]) -> Prefetched {
+        let hash = self.hash(key);
+        if let Some(roots) = self.dbs.get(db.0 as usize) {
+            roots.keys.prefetch(&self.heap.arena, hash);
+        }
+        Prefetched { db, hash }
+    }
+
+    /// Starts loading the entry of a key whose bucket has been asked for.
+    #[inline]
+    pub fn prefetch_entry(&self, token: Prefetched) {
+        let Some(roots) = self.dbs.get(token.db.0 as usize) else { return };
+        if let Some(entry) = roots.keys.guess(&self.heap.arena, token.hash) {
+            for line in 0..PREFETCH_LINES {
+                self.heap.arena.prefetch(beyond(entry, line * 64));
+            }
+        }
+    }
+
+    #[inline]
+    pub(crate) fn hash(&self, bytes: &[u8]) -> Hash {
+        Hash::from(self.hasher.hash(bytes))
+    }
+
+    /// Index of a database that exists.
+    #[inline]
+    pub(crate) fn db_index(&self, db: DbId) -> Result<usize> {
+        if db.0 < self.databases { Ok(db.0 as usize) } else { Err(StoreError::NoSuchDb { db: db.0 }) }
+    }
+
+    /// The entry of a key, expired or not.
+    #[inline]
+    pub(crate) fn find_any(&self, db: DbId, key: &[u8], hash: Hash) -> Result<Option<Entry>> {
+        let table = &self.dbs[self.db_index(db)?].keys;
+        let arena = &self.heap.arena;
+        match table.find(arena, hash, |item| Entry::is(arena, item, hash, key))? {
+            Some(handle) => Ok(Some(Entry::read(arena, handle)?)),
+            None => Ok(None),
+        }
+    }
+
+    /// Whether an entry's time has come.
+    #[inline]
+    pub(crate) fn has_expired(&self, entry: &Entry) -> Result<bool> {
+        Ok(entry.expiry(&self.heap.arena)?.is_some_and(|at_ms| at_ms <= self.clock.now_ms))
+    }
+
+    /// The entry of a key that has not expired; changes nothing.
+    #[inline]
+    pub(crate) fn peek_entry(&self, db: DbId, key: &[u8]) -> Result<Option<Entry>> {
+        match self.find_any(db, key, self.hash(key))? {
+            Some(entry) if !self.has_expired(&entry)? => Ok(Some(entry)),
+            _ => Ok(None),
+        }
+    }
+
+    /// The entry of a key, to be changed. Deletes it if its time has come.
+    #[inline]
+    pub(crate) fn find(&mut self, db: DbId, key: &[u8], hash: Hash) -> Result<Option<Entry>> {
+        match self.find_any(db, key, hash)? {
+            Some(entry) if self.has_expired(&entry)? => {
+                self.expire_entry(db, key, entry)?;
+                Ok(None)
+            }
+            found => Ok(found),
+        }
+    }
+
+    /// The entry of a key, to be read: counts, and sets the access clock.
+    #[inline]
+    pub(crate) fn find_to_read(&mut self, db: DbId, key: &[u8]) -> Result<Option<Entry>> {
+        let found = self.find(db, key, self.hash(key))?;
+        self.count_read(found.is_some());
+        if self.clock.touching
+            && let Some(entry) = &found
+        {
+            self.set_clock(entry);
+        }
+        Ok(found)
+    }
+
+    /// Counts a hit or a miss, for look-ups that don't do so themselves.
+    #[inline]
+    pub fn count_read(&mut self, hit: bool) {
+        if hit {
+            self.counters.hits += 1;
+        } else {
+            self.counters.misses += 1;
+        }
+    }
+
+    /// As [`Keyspace::find_to_read`], for an operation on values of one type.
+    #[inline]
+    pub(crate) fn find_kind_to_read(&mut self, db: DbId, key: &[u8], kind: Kind) -> Result<Option<Entry>> {
+        let found = self.find_to_read(db, key)?;
+        check_kind(found, kind)
+    }
+
+    /// As [`Keyspace::find`], for an operation on values of one type.
+    #[inline]
+    pub(crate) fn find_kind(&mut self, db: DbId, key: &[u8], hash: Hash, kind: Kind) -> Result<Option<Entry>> {
+        let found = self.find(db, key, hash)?;
+        check_kind(found, kind)
+    }
+
+    /// Notes an access. The clock is a hint, so it may stay as it is while a snapshot is open.
+    #[inline]
+    pub(crate) fn set_clock(&mut self, entry: &Entry) {
+        if entry.header.clock != self.clock.seconds
+            && let Some(header) = self.heap.arena.hint_mut::<EntryHeader>(entry.handle)
+        {
+            header.clock = self.clock.seconds;
+        }
+    }
+
+    /// Counts a change and tells whoever watches the key.
+    #[inline]
+    pub(crate) fn changed(&mut self, db: DbId, key: &[u8], exists: bool) {
+        self.counters.changes += 1;
+        self.events.emit(db, key, exists);
+    }
+
+    /// Writes a database's table heads through.
+    #[inline]
+    pub(crate) fn sync_db(&mut self, db: usize) -> Result<()> {
+        root::set_db(&mut self.heap.arena, self.root, db, &self.dbs[db])
+    }
+
+    /// Takes an entry out of its tables and frees it.
+    pub(crate) fn delete_entry(&mut self, db: DbId, entry: Entry) -> Result<()> {
+        let index = self.db_index(db)?;
+        self.unlink(index, &entry)?;
+        free_entry(&mut self.heap, entry, self.ops)
+    }
+
+    /// Takes an entry out of its tables.
+    pub(crate) fn unlink(&mut self, index: usize, entry: &Entry) -> Result<()> {
+        let Keyspace { heap: Heap { arena, .. }, dbs, .. } = self;
+        let roots = &mut dbs[index];
+        let hash = entry.header.hash;
+        let removed = roots.keys.remove(arena, hash, entry.handle);
+        if entry.has(entry::EXPIRES) {
+            roots.expires.remove(arena, hash, entry.handle)?;
+        }
+        // Even if the table proved damaged half-way, what it says of itself is written through.
+        self.sync_db(index)?;
+        if removed? { Ok(()) } else { Err(StoreError::damaged("an entry is not in its table")) }
+    }
+
+    /// Deletes an entry whose time has come.
+    fn expire_entry(&mut self, db: DbId, key: &[u8], entry: Entry) -> Result<()> {
+        self.delete_entry(db, entry)?;
+        self.counters.expired += 1;
+        self.effects.note_expired(db, key);
+        self.events.emit(db, key, false);
+        Ok(())
+    }
+
+    /// Frees about `budget` objects of deleted tables; returns how many were looked at, 0 if nothing is left.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`]; what was being freed is lost then, not tried again.
+    pub fn reclaim_step(&mut self, budget: usize) -> Result<usize> {
+        self.heap.free_step(budget)
+    }
+
+    /// Watches a key for `watcher`: any change of it is reported by [`Keyspace::take_touched`].
+    pub fn watch(&mut self, watcher: u64, db: DbId, key: &[u8]) {
+        let entry = self.find_any(db, key, self.hash(key)).ok().flatten();
+        let expired = entry.is_some_and(|entry| self.has_expired(&entry).unwrap_or(false));
+        self.events.watchers.add(watcher, db, key, expired);
+    }
+
+    /// Ends all watches of `watcher`.
+    pub fn unwatch_all(&mut self, watcher: u64) {
+        self.events.watchers.remove_all(watcher);
+    }
+
+    /// Watchers of which a key has changed since the last call.
+    #[inline]
+    pub fn take_touched(&mut self) -> Vec<u64> {
+        self.events.watchers.take_touched()
+    }
+
+    /// For EXEC: whether a key that `watcher` watches has expired since, though nobody has deleted it yet.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`].
+    pub fn watched_expired(&self, watcher: u64) -> Result<bool> {
+        for (db, key) in self.events.watchers.live_keys(watcher) {
+            if let Some(entry) = self.find_any(db, key, self.hash(key))?
+                && self.has_expired(&entry)?
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Says whether keys that expire are noted for [`Keyspace::take_expired`].
+    pub fn set_noting_expired(&mut self, noting: bool) {
+        self.effects.set_noting(noting);
+    }
+
+    /// Whether keys have expired that the log's writer has not taken.
+    #[inline]
+    pub fn has_expired_keys(&self) -> bool {
+        self.effects.has_expired()
+    }
+
+    /// The keys that have expired since the last call, in that order.
+    pub fn take_expired(&mut self) -> Vec<ExpiredKey> {
+        self.effects.take_expired()
+    }
+}
+
+/// What the keyspace is given to treat values by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Values {
+    pub(crate) ops: OpsOf,
+    pub(crate) free_step: FreeStep,
+}
+
+/// Frees an entry that is in no table any more, and all that belongs to it.
+pub(crate) fn free_entry(heap: &mut Heap, entry: Entry, ops: OpsOf) -> Result<()> {
+    let table = (ops(entry.encoding()?).table)(&heap.arena, &entry)?;
+    if let Some(key) = entry.key_object(&heap.arena)? {
+        heap.arena.free(key.object)?;
+    }
+    if let Some(value) = entry.value_object(&heap.arena)? {
+        heap.arena.free(value.object)?;
+    }
+    heap.arena.free(entry.handle)?;
+    table.map_or(Ok(()), |table| reclaim::retire_objects(heap, table))
+}
+
+/// Refuses an entry of another type.
+#[inline]
+pub(crate) fn check_kind(found: Option<Entry>, kind: Kind) -> Result<Option<Entry>> {
+    match found {
+        Some(entry) if entry.encoding()?.kind() != kind => Err(StoreError::WrongType),
+        found => Ok(found),
+    }
+}

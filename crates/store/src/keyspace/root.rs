@@ -1,0 +1,140 @@
+//! The root object: where everything in the arena is found from.
+//!
+//! Plain data that `Arena::root` points to. The store works on a copy of its tables' heads and writes them through.
+//!
+//! Version 1 had no place in a log. Its object has the same size class, so the field is simply filled in when there is
+//! something to say.
+
+use quire_arena::{Arena, Handle};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+use crate::error::{Result, StoreError};
+use crate::heap::reclaim::ReclaimRoot;
+use crate::table::TableHead;
+
+/// Databases that a root has room for.
+pub(crate) const DATABASES: usize = 16;
+const MAGIC: [u8; 8] = *b"QUIREKV\0";
+const VERSION: u32 = 2;
+/// Without `log_position`.
+const FIRST_VERSION: u32 = 1;
+
+/// The tables of one database.
+#[derive(Clone, Copy, Debug, Default, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct DbRoot {
+    /// All entries.
+    pub(crate) keys: TableHead,
+    /// The entries that have a time to live, by the same hash.
+    pub(crate) expires: TableHead,
+}
+
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Root {
+    magic: [u8; 8],
+    version: u32,
+    databases: u32,
+    seed: [u64; 2],
+    reclaim: ReclaimRoot,
+    dbs: [DbRoot; DATABASES],
+    /// The last record of the write-ahead log whose effect is in the data, as of the last cut.
+    log_position: u64,
+}
+
+const VERSION_OFFSET: usize = 8;
+const LOG_POSITION_OFFSET: usize = DBS_OFFSET + DATABASES * 80;
+/// Where the root keeps the list of what is being freed.
+pub(crate) const RECLAIM_OFFSET: usize = 32;
+const DBS_OFFSET: usize = 40;
+const _: () = assert!(size_of::<DbRoot>() == 80 && size_of::<Root>() == LOG_POSITION_OFFSET + 8);
+const _: () = assert!(std::mem::offset_of!(Root, version) == VERSION_OFFSET);
+const _: () = assert!(std::mem::offset_of!(Root, log_position) == LOG_POSITION_OFFSET);
+const _: () = assert!(std::mem::offset_of!(Root, reclaim) == RECLAIM_OFFSET);
+const _: () = assert!(std::mem::offset_of!(Root, dbs) == DBS_OFFSET);
+
+/// What the root says when a store starts on it.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) handle: Handle,
+    pub(crate) seed: [u64; 2],
+    pub(crate) reclaim: ReclaimRoot,
+    pub(crate) dbs: Box<[DbRoot; DATABASES]>,
+    pub(crate) log_position: u64,
+}
+
+/// Makes the root of an empty store.
+pub(crate) fn create(arena: &mut Arena, seed: [u64; 2]) -> Result<Opened> {
+    let handle = arena.alloc(size_of::<Root>())?;
+    let root = arena.get_mut::<Root>(handle)?;
+    *root = Root::new_zeroed();
+    root.magic = MAGIC;
+    root.version = VERSION;
+    root.databases = DATABASES as u32;
+    root.seed = seed;
+    arena.set_root(handle);
+    open(arena)
+}
+
+/// Reads and checks the root of a store.
+pub(crate) fn open(arena: &Arena) -> Result<Opened> {
+    let handle = arena.root();
+    let root = arena.get::<Root>(handle)?;
+    if root.magic != MAGIC {
+        return Err(StoreError::damaged("the root object is not a keyspace's"));
+    }
+    let known = (FIRST_VERSION..=VERSION).contains(&root.version);
+    if root.version > VERSION {
+        let version = root.version;
+        return Err(StoreError::newer(format!("a keyspace of version {version}, this program reads {VERSION}")));
+    }
+    if !known || root.databases as usize != DATABASES {
+        let (version, databases) = (root.version, root.databases);
+        return Err(StoreError::damaged(format!("a keyspace of version {version} with {databases} databases")));
+    }
+    for db in &root.dbs {
+        db.keys.check(arena)?;
+        db.expires.check(arena)?;
+    }
+    let log_position = if root.version == FIRST_VERSION { 0 } else { root.log_position };
+    Ok(Opened { handle, seed: root.seed, reclaim: root.reclaim, dbs: Box::new(root.dbs), log_position })
+}
+
+/// Writes the place in the log through, unless it is there already.
+pub(crate) fn set_log_position(arena: &mut Arena, root: Handle, position: u64) -> Result<()> {
+    let now = arena.get::<Root>(root)?;
+    if now.version == VERSION && now.log_position == position {
+        return Ok(());
+    }
+    arena.bytes_mut(root, LOG_POSITION_OFFSET, 8)?.copy_from_slice(&position.to_ne_bytes());
+    arena.bytes_mut(root, VERSION_OFFSET, 4)?.copy_from_slice(&VERSION.to_ne_bytes());
+    Ok(())
+}
+
+/// Writes one database's heads through.
+pub(crate) fn set_db(arena: &mut Arena, root: Handle, db: usize, value: &DbRoot) -> Result<()> {
+    let offset = DBS_OFFSET + db * size_of::<DbRoot>();
+    arena.bytes_mut(root, offset, size_of::<DbRoot>())?.copy_from_slice(value.as_bytes());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quire_arena::ArenaConfig;
+
+    #[test]
+    fn a_root_without_a_place_in_the_log_gets_one_when_there_is_something_to_say() {
+        let mut arena = Arena::create(ArenaConfig { max_bytes: 64 << 20, budget_bytes: 1 << 20 }).unwrap();
+        let handle = create(&mut arena, [1, 2]).unwrap().handle;
+        let root = arena.get_mut::<Root>(handle).unwrap();
+        // What lies behind an object of the first version is anything.
+        (root.version, root.log_position) = (FIRST_VERSION, 0xabcd);
+        assert_eq!(open(&arena).unwrap().log_position, 0);
+        assert!(arena.usable_size(handle).unwrap() >= size_of::<Root>());
+        set_log_position(&mut arena, handle, 77).unwrap();
+        assert_eq!((open(&arena).unwrap().log_position, arena.get::<Root>(handle).unwrap().version), (77, VERSION));
+        arena.get_mut::<Root>(handle).unwrap().version = VERSION + 1;
+        assert!(open(&arena).unwrap_err().to_string().contains("version 3"));
+    }
+}

@@ -1,0 +1,109 @@
+//! Text and numbers, as Redis reads and writes them.
+
+mod big;
+pub(crate) mod long_double;
+
+/// Longest text of a 64-bit integer.
+const I64_TEXT_MAX: usize = 20;
+
+/// The integer whose only spelling `text` is: no spaces, no plus, no leading zeros.
+pub fn parse_i64(text: &[u8]) -> Option<i64> {
+    if text.len() > I64_TEXT_MAX {
+        return None;
+    }
+    let (negative, digits) = match text {
+        [b'-', digits @ ..] => (true, digits),
+        digits => (false, digits),
+    };
+    match digits {
+        [] => return None,
+        [b'0'] => return (!negative).then_some(0),
+        [b'0', ..] => return None,
+        _ => {}
+    }
+    let mut value = 0i64;
+    for &digit in digits {
+        if !digit.is_ascii_digit() {
+            return None;
+        }
+        let digit = i64::from(digit - b'0');
+        value = value.checked_mul(10)?;
+        // Towards the side where the smallest number has no counterpart.
+        value = if negative { value.checked_sub(digit)? } else { value.checked_add(digit)? };
+    }
+    Some(value)
+}
+
+/// A floating-point number: the whole text, infinities allowed, NaN and numbers out of range not.
+pub fn parse_f64(text: &[u8]) -> Option<f64> {
+    let text = std::str::from_utf8(text).ok()?;
+    let value: f64 = text.parse().ok()?;
+    let spelled = text.trim_start_matches(['+', '-']).starts_with(['i', 'I']);
+    (!value.is_nan() && (value.is_finite() || spelled)).then_some(value)
+}
+
+/// The shortest text that reads back as `value`, with an exponent where the plain form would be long.
+pub fn format_f64(value: f64) -> String {
+    if value.is_nan() {
+        return "nan".into();
+    }
+    if value.is_infinite() {
+        return if value > 0.0 { "inf".into() } else { "-inf".into() };
+    }
+    let size = value.abs();
+    if size != 0.0 && !(1e-5..1e17).contains(&size) {
+        let text = format!("{value:e}");
+        return if size >= 1.0 { text.replacen('e', "e+", 1) } else { text };
+    }
+    format!("{value}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn only_the_canonical_spelling_is_an_integer() {
+        for text in ["", "-", "+1", "01", "-0", " 1", "1 ", "1.0", "9223372036854775808", "-9223372036854775809", "0x1"]
+        {
+            assert_eq!(parse_i64(text.as_bytes()), None, "{text}");
+        }
+        assert_eq!(parse_i64(b"-9223372036854775808"), Some(i64::MIN));
+        assert_eq!(parse_i64(b"9223372036854775807"), Some(i64::MAX));
+        assert_eq!(parse_i64(b"0"), Some(0));
+    }
+
+    #[test]
+    fn floats_read_and_print_as_expected() {
+        assert_eq!(parse_f64(b"3.0e3"), Some(3000.0));
+        assert_eq!(parse_f64(b"-inf"), Some(f64::NEG_INFINITY));
+        assert_eq!(parse_f64(b"nan"), None);
+        assert_eq!(parse_f64(b"1e999"), None);
+        assert_eq!(parse_f64(b" 1"), None);
+        let texts = [
+            (3.0, "3"),
+            (10.6, "10.6"),
+            (1e300, "1e+300"),
+            (1.5e-7, "1.5e-7"),
+            (-0.25, "-0.25"),
+            (1e16, "10000000000000000"),
+        ];
+        for (value, text) in texts {
+            assert_eq!(format_f64(value), text);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_integer_reads_back(value: i64) {
+            prop_assert_eq!(parse_i64(value.to_string().as_bytes()), Some(value));
+        }
+
+        #[test]
+        fn every_float_reads_back(value: f64) {
+            prop_assume!(value.is_finite());
+            prop_assert_eq!(parse_f64(format_f64(value).as_bytes()), Some(value));
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! The store: a keyspace that is kept, as images of its arena and as a place in the log of writes.
+
+mod location;
+mod restore;
+mod save;
+
+use std::hash::Hasher;
+use std::ops::{Deref, DerefMut};
+
+use quire_arena::{Arena, ArenaConfig};
+use quire_checkpoint::Restore;
+use siphasher::sip::SipHasher13;
+
+use crate::config::StoreConfig;
+use crate::error::Result;
+use crate::keyspace::{Keyspace, random_u64, root};
+use crate::value::VALUES;
+
+pub use location::ImageLocation;
+pub use restore::{RestoreMode, RestoreReport, RestoreStep};
+pub use save::{SaveError, SaveProgress, SaveStats, SaveSummary};
+
+use save::Saves;
+
+/// Set apart from what the same key hashes elsewhere.
+const DATASET: &[u8] = b"quire dataset";
+
+/// A keyspace with its images and its place in the log. Everything that concerns keys is the [`Keyspace`]'s.
+pub struct Store {
+    keyspace: Keyspace,
+    saves: Saves,
+    /// The image that is being brought back, until that is done.
+    restore: Option<Restore>,
+    dataset: u64,
+    /// The last record of the log whose effect is in the data.
+    log_position: u64,
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Store").field("keyspace", &self.keyspace).finish_non_exhaustive()
+    }
+}
+
+impl Deref for Store {
+    type Target = Keyspace;
+
+    #[inline]
+    fn deref(&self) -> &Keyspace {
+        &self.keyspace
+    }
+}
+
+impl DerefMut for Store {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Keyspace {
+        &mut self.keyspace
+    }
+}
+
+impl Store {
+    /// An empty store.
+    ///
+    /// # Errors
+    /// The system has no memory or no random numbers.
+    pub fn create(config: StoreConfig) -> Result<Store> {
+        let arena =
+            Arena::create(ArenaConfig { max_bytes: config.max_memory_bytes, budget_bytes: config.budget_bytes })?;
+        Store::from_arena(arena, config)
+    }
+
+    /// The store that an arena holds; an empty one if the arena is empty.
+    ///
+    /// # Errors
+    /// [`crate::StoreError::Damaged`] if the arena holds something else, [`crate::StoreError::Newer`] if it holds what only a
+    /// newer version of this program can read.
+    pub fn from_arena(mut arena: Arena, config: StoreConfig) -> Result<Store> {
+        let opened = match arena.root().is_null() {
+            true => root::create(&mut arena, [random_u64()?, random_u64()?])?,
+            false => root::open(&arena)?,
+        };
+        let (dataset, log_position) = (dataset_of(opened.seed), opened.log_position);
+        let keyspace = Keyspace::new(arena, opened, &config, VALUES)?;
+        Ok(Store { keyspace, saves: Saves::default(), restore: None, dataset, log_position })
+    }
+
+    /// A number that this dataset and its images have, and no other.
+    pub fn dataset(&self) -> u64 {
+        self.dataset
+    }
+
+    /// The last record of the log whose effect is in the data.
+    pub fn log_position(&self) -> u64 {
+        self.log_position
+    }
+
+    /// Sets the place in the log, which the next image will hold.
+    pub fn set_log_position(&mut self, position: u64) {
+        self.log_position = position;
+    }
+
+    /// The number of the last image in its history; 0 if there is none.
+    pub fn image_epoch(&self) -> u64 {
+        self.saves.epoch
+    }
+}
+
+/// `seed` is the dataset's secret; its name must not tell it.
+fn dataset_of(seed: [u64; 2]) -> u64 {
+    let mut hasher = SipHasher13::new_with_keys(seed[0], seed[1]);
+    hasher.write(DATASET);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::StoreConfig;
+    use crate::db::{DbId, Expiry};
+    use crate::store::Store;
+    use crate::value::string;
+
+    #[test]
+    fn keys_that_expire_are_noted_however_they_are_found() {
+        let config = StoreConfig { max_memory_bytes: 64 << 20, budget_bytes: 1 << 20, ..StoreConfig::default() };
+        let mut store = Store::create(config).unwrap();
+        store.set_now_ms(1000);
+        for key in [b"a", b"b"] {
+            string::set(&mut store, DbId(3), key, b"value", Expiry::At(2000)).unwrap();
+        }
+        store.set_noting_expired(true);
+        store.set_now_ms(2000);
+        assert_eq!(string::get(&mut store, DbId(3), b"a").unwrap(), None);
+        store.expire_step(100).unwrap();
+        let expired = store.take_expired();
+        assert_eq!(expired, [(DbId(3), b"a"[..].into()), (DbId(3), b"b"[..].into())]);
+        assert!(!store.has_expired_keys());
+    }
+
+    #[test]
+    fn datasets_have_names_of_their_own() {
+        let config = StoreConfig { max_memory_bytes: 64 << 20, budget_bytes: 1 << 20, ..StoreConfig::default() };
+        let names: Vec<_> = (0..2).map(|_| Store::create(config.clone()).unwrap().dataset()).collect();
+        assert_ne!(names[0], names[1]);
+    }
+}

@@ -1,0 +1,201 @@
+//! Bringing the data back from an image: at the start, and in the background afterwards.
+//!
+//! Relies on `quire-checkpoint` for reading and checking, on the arena for taking over what was read. In the mode
+//! [`RestoreMode::Map`] commands are served from the mapped file at once, while [`Store::restore_step`] exchanges it for
+//! verified memory, region by region, between commands.
+
+use std::time::{Duration, Instant};
+
+use quire_arena::{Arena, ArenaConfig, ArenaError};
+use quire_checkpoint::{Image, ImageError, RestoreOptions, load, map, remove_stale};
+use quire_snapshot::BarrierConfig;
+
+use crate::config::StoreConfig;
+use crate::error::{OpenError, StoreError};
+use crate::store::Store;
+use crate::store::location::ImageLocation;
+
+/// How an image is brought back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RestoreMode {
+    /// Map the file, serve at once, read and verify in the background.
+    Map,
+    /// Read and verify everything first.
+    Load,
+}
+
+/// What was brought back.
+#[derive(Clone, Debug)]
+pub struct RestoreReport {
+    /// How; `None` if there was no image, so that the store is empty.
+    pub mode: Option<RestoreMode>,
+    /// Keys, expired ones counted.
+    pub keys: u64,
+    /// Bytes of the image's pages.
+    pub image_bytes: u64,
+    /// When the image was cut.
+    pub created_unix_ms: u64,
+    /// Time until the first command can be served.
+    pub took: Duration,
+    /// Regions of the image.
+    pub regions: u32,
+    /// What is wrong with the image that is used all the same, as far as it is known yet.
+    pub damage: Vec<String>,
+}
+
+/// What [`Store::restore_step`] found to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RestoreStep {
+    /// Nothing is being brought back.
+    Idle,
+    /// Regions were taken over, and more are ready.
+    More,
+    /// The next region isn't read yet.
+    Waiting,
+    /// That was the last one: everything is in memory and verified.
+    Finished,
+}
+
+impl Store {
+    /// The store whose image lies at `place`; an empty one if there is none. Removes what interrupted saves have left.
+    ///
+    /// With `accept_damaged`, regions whose bytes are not what was written are used all the same: every access is
+    /// checked, so commands may fail on what is damaged, but nothing worse happens. Of an image whose end is missing, or
+    /// which is damaged where it says what it holds, what is left is loaded. The damaged image is kept under another name
+    /// when a save replaces it.
+    ///
+    /// # Errors
+    /// The image can't be read, is damaged (a mapped one's data may prove so only later, in [`Store::restore_step`]), or
+    /// needs more memory than allowed.
+    pub fn open(
+        config: StoreConfig,
+        place: &ImageLocation,
+        mode: RestoreMode,
+        accept_damaged: bool,
+    ) -> Result<(Store, RestoreReport), OpenError> {
+        let start = Instant::now();
+        remove_stale(place.directory(), place.file())?;
+        let opened = match accept_damaged {
+            true => Image::open_damaged(place.directory(), place.file()),
+            false => Image::open(place.directory(), place.file()).map(|image| (image, None)),
+        };
+        let (image, salvaged) = match opened {
+            Ok(opened) => opened,
+            Err(ImageError::Missing { .. }) => return Ok((Store::create(config)?, RestoreReport::none(start))),
+            Err(error) => return Err(error.into()),
+        };
+        // What can't be checked must not be mapped: it may be cut short.
+        let mode = if salvaged.is_some() { RestoreMode::Load } else { mode };
+        let info = image.info();
+        let max_bytes = config.max_memory_bytes.min(ArenaConfig::default().max_bytes);
+        let options =
+            RestoreOptions { max_bytes, barrier: BarrierConfig { budget_bytes: config.budget_bytes }, accept_damaged };
+        let (barrier, committed_bytes, restore, damage) = match mode {
+            RestoreMode::Map => {
+                let mapped = map(image, &options)?;
+                (mapped.barrier, mapped.committed_bytes, Some(mapped.restore), Vec::new())
+            }
+            RestoreMode::Load => {
+                let loaded = load(&image, &options, |_, _| {})?;
+                (loaded.barrier, loaded.committed_bytes, None, loaded.summary.damage)
+            }
+        };
+        let content = |source: StoreError| OpenError::Content { file: place.path(), source };
+        let mut arena = Arena::open(barrier, committed_bytes).map_err(|error| content(error.into()))?;
+        arena.set_restoring(restore.is_some());
+        let mut store = Store::from_image(arena, config).map_err(content)?;
+        store.restore = restore;
+        store.saves.epoch = info.epoch;
+        let damage: Vec<String> = salvaged.iter().chain(&damage).map(ToString::to_string).collect();
+        store.saves.keep_replaced = !damage.is_empty();
+        let report = RestoreReport {
+            mode: Some(mode),
+            keys: store.stats().databases.iter().map(|db| db.keys).sum(),
+            image_bytes: info.present_bytes(),
+            created_unix_ms: info.created_unix_ms,
+            took: start.elapsed(),
+            regions: info.region_count,
+            damage,
+        };
+        Ok((store, report))
+    }
+
+    /// An image without a root is nobody's.
+    fn from_image(arena: Arena, config: StoreConfig) -> Result<Store, StoreError> {
+        if arena.root().is_null() {
+            return Err(StoreError::damaged("its memory has no root"));
+        }
+        Store::from_arena(arena, config)
+    }
+
+    /// Takes over up to `max_regions` neighbouring regions that have been read and verified.
+    ///
+    /// # Errors
+    /// The image proves damaged, or can't be read: what was not taken over yet comes from the file, unverified.
+    pub fn restore_step(&mut self, max_regions: u32) -> Result<RestoreStep, OpenError> {
+        let Some(restore) = &mut self.restore else { return Ok(RestoreStep::Idle) };
+        let Some(regions) = restore.next_ready(max_regions) else {
+            let status = restore.status();
+            if let Some(error) = status.failed {
+                return Err(error.into());
+            }
+            if !status.done {
+                return Ok(RestoreStep::Waiting);
+            }
+            self.saves.keep_replaced |= status.damaged > 0;
+            self.saves.damaged_regions = status.damaged;
+            self.end_restore();
+            return Ok(RestoreStep::Finished);
+        };
+        let adopted = self.keyspace.arena_mut().adopt_regions(regions.clone(), restore.staging());
+        adopted.map_err(|error: ArenaError| OpenError::Store(error.into()))?;
+        restore.adopted(regions);
+        Ok(RestoreStep::More)
+    }
+
+    fn end_restore(&mut self) {
+        self.restore = None;
+        self.arena_mut().set_restoring(false);
+    }
+
+    /// Regions taken over and to be taken over, while an image is being brought back in the background.
+    pub fn restore_progress(&self) -> Option<(u64, u64)> {
+        self.restore.as_ref().map(|restore| {
+            let status = restore.status();
+            (u64::from(status.adopted), u64::from(status.regions_total))
+        })
+    }
+
+    /// Regions that are used although they proved damaged while they were brought back in the background.
+    pub fn damaged_regions(&self) -> u32 {
+        self.saves.damaged_regions
+    }
+
+    /// Takes over everything that is still to be read, and waits for it.
+    ///
+    /// # Errors
+    /// As [`Store::restore_step`].
+    pub fn finish_restore(&mut self) -> Result<(), OpenError> {
+        loop {
+            match self.restore_step(16)? {
+                RestoreStep::Idle | RestoreStep::Finished => return Ok(()),
+                RestoreStep::More => {}
+                RestoreStep::Waiting => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+    }
+}
+
+impl RestoreReport {
+    fn none(start: Instant) -> Self {
+        Self {
+            mode: None,
+            keys: 0,
+            image_bytes: 0,
+            created_unix_ms: 0,
+            took: start.elapsed(),
+            regions: 0,
+            damage: Vec::new(),
+        }
+    }
+}

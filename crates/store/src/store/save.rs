@@ -1,0 +1,331 @@
+//! Saving: a cut at a command boundary, and a thread that writes what was cut to an image while commands go on.
+//!
+//! Relies on the arena for the cut and on `quire-checkpoint` for everything about images. One save at a time; how it went
+//! is learnt by asking ([`Store::poll_save`]), so the thread that runs commands never waits for a disk.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvError, TryRecvError, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use quire_arena::ArenaError;
+use quire_checkpoint::{DumpError, DumpOptions, DumpSummary, ImageMeta, Progress, Replaced, dump};
+use quire_snapshot::Snapshot;
+
+use crate::error::{OpenError, StoreError};
+use crate::keyspace::root;
+use crate::store::Store;
+use crate::store::location::ImageLocation;
+
+/// Nice values that a background save runs behind: commands come first, until they have to wait for it.
+const NICE: i32 = 10;
+
+/// Why a save failed or did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum SaveError {
+    /// Another save is still running, or ending after it was cancelled.
+    #[error("a save is in progress")]
+    Busy,
+    /// What is mapped from an image has not been verified yet.
+    #[error("the image that the data comes from is still being verified; the data can be saved when that is done")]
+    Unverified,
+    /// The image that the data comes from proved damaged, or could not be read, so nothing may be saved over it.
+    #[error("the data comes from an image that can't be verified, so it is not saved: {0}")]
+    NotVerifiable(#[source] Box<OpenError>),
+    /// The memory could not be cut.
+    #[error("cannot fix the data as it is now: {0}")]
+    Cut(#[source] ArenaError),
+    /// The data is damaged where it says what it holds.
+    #[error("cannot note the place in the log: {0}")]
+    Root(#[source] StoreError),
+    /// The image could not be written.
+    #[error(transparent)]
+    Dump(#[from] DumpError),
+    /// The system refused a thread.
+    #[error("cannot start the thread that saves: {0}")]
+    Thread(#[source] std::io::Error),
+    /// The thread that saves ended by a fault in this program.
+    #[error("the thread that saves has crashed; please report this")]
+    Crashed,
+}
+
+impl SaveError {
+    /// Whether nothing failed: the save was told to stop.
+    pub fn is_cancelled(&self) -> bool {
+        matches!(self, Self::Dump(DumpError::Cancelled { .. }))
+    }
+}
+
+/// How a save went that ended well.
+#[derive(Clone, Copy, Debug)]
+pub struct SaveSummary {
+    /// How long the cut held commands up.
+    pub cut_ns: u64,
+    /// What was written.
+    pub image: DumpSummary,
+}
+
+impl SaveSummary {
+    /// Bytes a second, from the cut to the durable image.
+    pub fn bytes_per_s(&self) -> u64 {
+        (self.image.bytes_written as f64 / self.image.total_time.as_secs_f64().max(1e-6)) as u64
+    }
+}
+
+/// How far a running save has come.
+#[derive(Clone, Copy, Debug)]
+pub struct SaveProgress {
+    /// Pages written or on their way.
+    pub pages_done: u64,
+    /// Pages to write.
+    pub pages_total: u64,
+    /// Bytes that the disk has taken.
+    pub bytes_written: u64,
+    /// Since the cut.
+    pub elapsed: Duration,
+}
+
+/// Figures of the last saves.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SaveStats {
+    /// How long the last cut held commands up.
+    pub last_cut_ns: u64,
+    /// Pre-images held now.
+    pub preimage_bytes_now: u64,
+    /// Most pre-images held at once since the last cut.
+    pub preimage_bytes_peak: u64,
+    /// Most that may be held.
+    pub budget_bytes: u64,
+    /// Times that a command waited for the thread that saves.
+    pub waits: u64,
+    /// How long they waited together.
+    pub wait_total_ns: u64,
+    /// The longest wait.
+    pub wait_longest_ns: u64,
+    /// Rate of the last save, from the cut to the durable image; of the running one while one runs.
+    pub dump_bytes_per_s: u64,
+}
+
+/// What the store knows of its saves.
+#[derive(Default)]
+pub(crate) struct Saves {
+    pub(crate) running: Option<Running>,
+    /// Gives the space of the image before the last one back.
+    pub(crate) retiring: Option<JoinHandle<()>>,
+    /// Memory for pre-images, to hold from the next cut on.
+    pub(crate) new_budget_bytes: Option<usize>,
+    /// The image that the data comes from is damaged: the save that replaces it keeps it under another name.
+    pub(crate) keep_replaced: bool,
+    /// Regions of it that are used all the same, of those that were brought back in the background.
+    pub(crate) damaged_regions: u32,
+    /// The last image's.
+    pub(crate) epoch: u64,
+    pub(crate) last_cut_ns: u64,
+    pub(crate) last_bytes_per_s: u64,
+}
+
+/// A save in the background.
+pub(crate) struct Running {
+    pub(crate) thread: JoinHandle<()>,
+    /// How it ended; the thread goes on a little longer.
+    pub(crate) result: Receiver<Result<DumpSummary, DumpError>>,
+    pub(crate) progress: Arc<Progress>,
+    pub(crate) cut_ns: u64,
+    pub(crate) since: Instant,
+}
+
+impl Running {
+    pub(crate) fn progress(&self) -> SaveProgress {
+        SaveProgress {
+            pages_done: self.progress.pages_done(),
+            pages_total: self.progress.pages_total(),
+            bytes_written: self.progress.bytes_written(),
+            elapsed: self.since.elapsed(),
+        }
+    }
+}
+
+impl Drop for Saves {
+    fn drop(&mut self) {
+        // Whoever drops the store doesn't want what is being saved, nor what an unfinished save leaves on the disk.
+        if let Some(running) = self.running.take() {
+            running.progress.cancel();
+            let _ = running.thread.join();
+        }
+        if let Some(thread) = self.retiring.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Store {
+    /// Fixes the data as it is now and starts to save it. Commands may go on at once.
+    ///
+    /// # Errors
+    /// [`SaveError::Busy`], [`SaveError::Unverified`] until [`Store::restore_step`] has finished, or the cut or the thread
+    /// is refused. What fails later is told by [`Store::poll_save`].
+    pub fn begin_save(&mut self, place: &ImageLocation) -> Result<(), SaveError> {
+        if self.saves.running.is_some() {
+            return Err(SaveError::Busy);
+        }
+        let (snapshot, meta, cut_ns) = self.cut()?;
+        let progress = Arc::new(Progress::new());
+        let (place, shared) = (place.clone(), Arc::clone(&progress));
+        let options =
+            DumpOptions { nice: Some(NICE), keep_replaced_as: self.name_to_keep(&place), ..DumpOptions::default() };
+        let earlier = self.saves.retiring.take();
+        let (tell, result) = sync_channel(1);
+        let save = move || {
+            let (result, replaced) = split(dump(snapshot, &meta, place.directory(), place.file(), &shared, &options));
+            // Only one old image at a time is on its way out.
+            let _ = earlier.map(JoinHandle::join);
+            // If nobody listens, the store is gone.
+            let _ = tell.send(result);
+            drop(replaced);
+        };
+        let thread = std::thread::Builder::new().name("quire-save".into()).spawn(save).map_err(SaveError::Thread)?;
+        self.saves.running = Some(Running { thread, result, progress, cut_ns, since: Instant::now() });
+        Ok(())
+    }
+
+    /// Changes the most memory that a save may use beyond the data, from the next save on.
+    pub fn set_save_budget(&mut self, budget_bytes: usize) {
+        self.saves.new_budget_bytes = Some(budget_bytes);
+    }
+
+    fn cut(&mut self) -> Result<(Snapshot, ImageMeta, u64), SaveError> {
+        let start = Instant::now();
+        if self.restore.is_some() {
+            // A new image would give pages that were not checked fresh checksums, and take the place of the one that
+            // tells that they are damaged.
+            return Err(SaveError::Unverified);
+        }
+        if !self.arena_mut().try_finish() {
+            return Err(SaveError::Busy);
+        }
+        if let Some(budget_bytes) = self.saves.new_budget_bytes.take() {
+            self.arena_mut().set_budget(budget_bytes).map_err(SaveError::Cut)?;
+        }
+        // Fixed by the cut like everything else, so that image and log can't disagree.
+        let (root, position) = (self.root(), self.log_position);
+        root::set_log_position(self.keyspace.arena_mut(), root, position).map_err(SaveError::Root)?;
+        let snapshot = self.arena_mut().cut().map_err(SaveError::Cut)?;
+        let cut_ns = start.elapsed().as_nanos() as u64;
+        self.saves.last_cut_ns = cut_ns;
+        self.saves.epoch += 1;
+        let meta = ImageMeta { epoch: self.saves.epoch, created_unix_ms: unix_ms(), root: root.raw(), note: note() };
+        Ok((snapshot, meta, cut_ns))
+    }
+
+    /// How the save ended, once it has; `None` while it runs and when there is none. To be asked from time to time.
+    pub fn poll_save(&mut self) -> Option<Result<SaveSummary, SaveError>> {
+        // As soon as the last page is taken, writing costs nothing any more, though the disk is still busy.
+        self.arena_mut().try_finish();
+        let result = match self.saves.running.as_ref()?.result.try_recv() {
+            Err(TryRecvError::Empty) => return None,
+            Ok(result) => result.map_err(SaveError::Dump),
+            Err(TryRecvError::Disconnected) => Err(SaveError::Crashed),
+        };
+        self.end_save(result)
+    }
+
+    /// Waits for the running save.
+    fn join_save(&mut self) -> Option<Result<SaveSummary, SaveError>> {
+        let result = match self.saves.running.as_ref()?.result.recv() {
+            Ok(result) => result.map_err(SaveError::Dump),
+            Err(RecvError) => Err(SaveError::Crashed),
+        };
+        self.end_save(result)
+    }
+
+    fn end_save(&mut self, result: Result<DumpSummary, SaveError>) -> Option<Result<SaveSummary, SaveError>> {
+        let Running { thread, cut_ns, .. } = self.saves.running.take()?;
+        self.saves.retiring = Some(thread);
+        self.arena_mut().try_finish();
+        Some(self.note_save(result.map(|image| SaveSummary { cut_ns, image })))
+    }
+
+    /// The name under which the image that the next save replaces is kept, if it is a damaged one.
+    fn name_to_keep(&self, place: &ImageLocation) -> Option<String> {
+        self.saves.keep_replaced.then(|| format!("{}.damaged-{}", place.file(), unix_ms()))
+    }
+
+    fn note_save(&mut self, result: Result<SaveSummary, SaveError>) -> Result<SaveSummary, SaveError> {
+        if let Ok(summary) = &result {
+            self.saves.keep_replaced = false;
+            self.saves.last_bytes_per_s = summary.bytes_per_s();
+        }
+        result
+    }
+
+    /// Tells the running save to stop; [`Store::poll_save`] says when it has. An image that is complete already may
+    /// still be published.
+    pub fn cancel_save(&mut self) {
+        if let Some(running) = &self.saves.running {
+            running.progress.cancel();
+        }
+    }
+
+    /// Saves the data as it is now, and waits for it. A save in the background that was cancelled is waited for first, and
+    /// so is a restore in the background.
+    ///
+    /// # Errors
+    /// [`SaveError::Busy`] while a save in the background runs, [`SaveError::NotVerifiable`], and as [`Store::begin_save`]
+    /// and [`dump`] have it.
+    pub fn save_blocking(&mut self, place: &ImageLocation) -> Result<SaveSummary, SaveError> {
+        match &self.saves.running {
+            Some(running) if !running.progress.is_cancelled() => return Err(SaveError::Busy),
+            Some(_) => drop(self.join_save()),
+            None => {}
+        }
+        self.finish_restore().map_err(|error| SaveError::NotVerifiable(Box::new(error)))?;
+        let (snapshot, meta, cut_ns) = self.cut()?;
+        let options = DumpOptions { keep_replaced_as: self.name_to_keep(place), ..DumpOptions::default() };
+        let (result, _) = split(dump(snapshot, &meta, place.directory(), place.file(), &Progress::new(), &options));
+        self.arena_mut().try_finish();
+        self.note_save(result.map(|image| SaveSummary { cut_ns, image }).map_err(SaveError::Dump))
+    }
+
+    /// How far the running save has come.
+    pub fn save_progress(&self) -> Option<SaveProgress> {
+        self.saves.running.as_ref().map(Running::progress)
+    }
+
+    /// Figures of the last saves.
+    pub fn save_stats(&self) -> SaveStats {
+        let barrier = self.arena().barrier_stats();
+        let running = self.save_progress().map(|now| now.bytes_written as f64 / now.elapsed.as_secs_f64().max(1e-3));
+        SaveStats {
+            last_cut_ns: self.saves.last_cut_ns,
+            preimage_bytes_now: barrier.preimage_bytes_now,
+            preimage_bytes_peak: barrier.preimage_bytes_peak,
+            budget_bytes: barrier.budget_bytes,
+            waits: barrier.waits,
+            wait_total_ns: barrier.wait_total_ns,
+            wait_longest_ns: barrier.wait_longest_ns,
+            dump_bytes_per_s: running.map_or(self.saves.last_bytes_per_s, |rate| rate as u64),
+        }
+    }
+}
+
+fn unix_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+/// What an image says of its origin.
+fn note() -> [u8; 64] {
+    let mut note = [0; 64];
+    let text = concat!("quire ", env!("CARGO_PKG_VERSION"));
+    note[..text.len()].copy_from_slice(text.as_bytes());
+    note
+}
+
+type Dumped = Result<(DumpSummary, Replaced), DumpError>;
+
+/// The result without the old image, and the old image.
+fn split(dumped: Dumped) -> (Result<DumpSummary, DumpError>, Option<Replaced>) {
+    match dumped {
+        Ok((summary, replaced)) => (Ok(summary), Some(replaced)),
+        Err(error) => (Err(error), None),
+    }
+}
