@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use quire_durable::cache::VolumeId;
+use quire_sys::at;
 
 use crate::debt::Debt;
 use crate::privileges::Privileges;
@@ -88,6 +89,12 @@ impl Body {
     /// Its volume, if it has one.
     pub fn volume(&self) -> Option<VolumeId> {
         self.state().attached.map(|attached| attached.volume)
+    }
+
+    /// Where its file is, for people.
+    pub fn path(&self) -> String {
+        let path = at::path_of(&*self.file);
+        path.map_or_else(|| format!("inode {}", self.ino), |path| path.to_string_lossy().into_owned())
     }
 
     /// Whether it is a log, as the rules say.

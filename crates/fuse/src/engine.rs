@@ -15,9 +15,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime};
 
 use fuser::Errno;
-use quire_device::{Caching, Device, Engine as Transfers, of_file};
+use quire_device::{Caching, Device, Engine as Transfers, errno, of_file};
 use quire_durable::cache::{
-    BLOCK_BYTES, CriticalReason, Growth, Scope, TaskId, Tasks, VolumeId, VolumeSpec, WriteCache, WriteContext,
+    BLOCK_BYTES, CacheError, CriticalReason, Growth, Scope, TaskId, Tasks, VolumeId, VolumeSpec, WriteCache,
+    WriteContext,
 };
 use quire_sys::at::{self, Access, Reservation};
 
@@ -124,6 +125,7 @@ impl Engine {
         tasks: &Arc<Tasks>,
         open_files: u64,
     ) -> Self {
+        let space = Space::new(home.longest_file_bytes());
         Self {
             cache,
             home,
@@ -136,7 +138,7 @@ impl Engine {
             unsynced: Unsynced::default(),
             graves: Graves::default(),
             table,
-            space: Space::default(),
+            space,
             rules,
             _system: tasks.enter(SYSTEM, CriticalReason::Hint),
         }
@@ -279,7 +281,8 @@ impl Engine {
     fn unused(&self, state: &State, idle: Duration) -> Option<Attached> {
         let attached = state.attached.filter(|_| state.users == 0 && state.unused_since.elapsed() >= idle)?;
         let known = self.cache.volume_state(attached.volume);
-        known.is_none_or(|known| known.is_idle && known.dead.is_none()).then_some(attached)
+        // The cache does not know the volume of a file that refused what the log has for it: that stays in the log.
+        known.is_some_and(|known| known.is_idle && known.dead.is_none()).then_some(attached)
     }
 
     /// Ends the volume of a file that nobody has used for `idle` and of which nothing is pending.
@@ -319,31 +322,50 @@ impl Engine {
         self.bury();
     }
 
-    /// A file recovered from the log's names, with its volume's number.
+    /// A file recovered from the log's names, with its volume's number. If the file refuses what the log has for it, that stays in
+    /// the log, and programs that use the file get errors until a mount finds it willing; other files have nothing to do with it.
     ///
     /// # Errors
-    /// The cache can't take it.
-    pub fn restore(&self, file: File, ino: u64, attached: Attached) -> Result<(), quire_durable::cache::CacheError> {
+    /// The cache can't take it, for a reason that is not this file's.
+    pub fn restore(&self, file: File, ino: u64, attached: Attached) -> Result<(), CacheError> {
         let body = Arc::new(Body::new(ino, file, true, Owed::ALL));
         if let Err(error) = body.privileges.adopt(&body.file) {
             tracing::warn!(%error, inode = ino, "what running this file gives is not known, and may go when its bytes are brought back");
         }
-        self.attach(&body, attached.volume)?;
+        match self.attach(&body, attached.volume) {
+            Err(CacheError::Slow { cause, .. }) if !matches!(cause.errno, Some(errno::EMFILE | errno::ENFILE)) => {
+                let path = body.path();
+                tracing::error!(
+                    path,
+                    "the file refuses what the log holds for it ({cause}): reading and writing it fails until a mount finds \
+                     that mended; its bytes stay in the log, and removing the file gives them up"
+                );
+            }
+            result => result?,
+        }
         body.state().attached = Some(attached);
         self.bodies.map().insert(ino, body);
         Ok(())
+    }
+
+    /// Files that refused what the log holds for them when the mount began.
+    pub fn refused(&self) -> Vec<String> {
+        let is_refused = |body: &&Arc<Body>| {
+            let volume = body.volume().filter(|_| body.state().removed.is_none());
+            volume.is_some_and(|volume| self.cache.volume_state(volume).is_none())
+        };
+        self.bodies.all().iter().filter(is_refused).map(|body| body.path()).collect()
     }
 
     /// Attaches the body's file to the cache; also anew, after its device was full.
     ///
     /// # Errors
     /// The cache can't take it.
-    pub fn attach(&self, body: &Body, volume: VolumeId) -> Result<(), quire_durable::cache::CacheError> {
-        let name = at::path_of(&*body.file)
-            .map_or_else(|| format!("inode {}", body.ino), |path| path.to_string_lossy().into_owned());
+    pub fn attach(&self, body: &Body, volume: VolumeId) -> Result<(), CacheError> {
+        let name = body.path();
         // An opening of its own: the system tells each once of bytes that it lost, and neither is to take that from the other.
         let file = at::open(&*body.file, Access::ReadWrite).or_else(|_| body.file.try_clone());
-        let file = file.map_err(|error| quire_durable::cache::CacheError::Slow {
+        let file = file.map_err(|error| CacheError::Slow {
             volume,
             cause: quire_device::DeviceError::new(quire_device::Action::Open, &name, &error),
         })?;
@@ -450,7 +472,7 @@ impl Engine {
 
     /// Whether a file of `len` bytes may be written at `offset`, as far as the slow device's room goes.
     fn admit_growth(&self, len: u64, offset: u64, count: usize) -> Answer<()> {
-        let end = offset.checked_add(count as u64).ok_or(Errno::EFBIG)?;
+        let end = self.space.end_of(offset, count as u64)?;
         let growth = end.saturating_sub(len).min(count as u64);
         let admit = || self.space.admit(&self.home.root, growth, || self.pending_bytes());
         if growth > 0 && !admit() {
@@ -476,6 +498,7 @@ impl Engine {
         if !body.writable {
             return Err(Errno::EROFS);
         }
+        self.space.end_of(len, 0)?;
         match body.volume() {
             Some(volume) => {
                 body.privileges.lose(&body.file)?;
@@ -497,7 +520,7 @@ impl Engine {
     /// `ENOTSUP` for more zeros than are reasonable to write; the slow device is full, or a device fails.
     pub fn reserve(&self, body: &Body, offset: u64, len: u64, wish: Reservation, context: &WriteContext) -> Answer<()> {
         let old_len = self.len_of(body)?;
-        let end = offset.checked_add(len).ok_or(Errno::EFBIG)?;
+        let end = self.space.end_of(offset, len)?;
         if wish.zeros {
             // Written, not punched: whatever is pending for these bytes keeps its place in the order.
             let until = if wish.keep_len { end.min(old_len) } else { end };

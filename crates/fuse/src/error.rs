@@ -106,6 +106,7 @@ pub fn errno_of(error: &CacheError) -> Errno {
         _ if cause.is_full() => Errno::ENOSPC,
         Some(errno::EMFILE) => Errno::EMFILE,
         Some(errno::ENFILE) => Errno::ENFILE,
+        _ if cause.kind == io::ErrorKind::FileTooLarge => Errno::EFBIG,
         _ => Errno::EIO,
     };
     match error {
@@ -135,6 +136,7 @@ mod tests {
         };
         assert_eq!(errno_of(&slow(errno::ENOSPC)), Errno::ENOSPC);
         assert_eq!(errno_of(&slow(errno::EIO)), Errno::EIO);
+        assert_eq!(errno_of(&slow(Errno::EFBIG.code())), Errno::EFBIG);
         assert_eq!(errno_of(&CacheError::Closed), Errno::EIO);
     }
 }

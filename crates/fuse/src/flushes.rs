@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use fuser::Errno;
 use quire_durable::cache::WriteContext;
-use quire_sys::at;
 use quire_sys::file::{sync_file_system, write_out};
 
 use crate::bodies::{Body, State};
@@ -73,10 +72,7 @@ impl Engine {
     pub fn failures(&self) -> Vec<(u64, String)> {
         let bodies = self.bodies.all();
         let known = bodies.iter().filter(|body| body.debt.owed().failure && body.state().removed.is_none());
-        let name = |body: &Arc<Body>| {
-            let path = at::path_of(&*body.file);
-            (body.ino, path.map_or_else(|| format!("inode {}", body.ino), |path| path.to_string_lossy().into_owned()))
-        };
+        let name = |body: &Arc<Body>| (body.ino, body.path());
         let closed = self.unsynced.failures().into_iter().map(|ino| (ino, format!("inode {ino}")));
         known.map(name).chain(closed).collect()
     }

@@ -6,6 +6,7 @@
 //! BACKING/.quire/volumes   which volume of the log is which file (see `table.rs`)
 //! BACKING/.quire/failures  inode numbers of files with lost bytes of which no program was told before the last unmount
 //! BACKING/.quire/lost/     bytes from the log whose file is gone
+//! BACKING/.quire/end       how the last mount ended (see `ending.rs`)
 //! ```
 //! Relies on locks of files ending with the process, however that ends. The folder is not seen through the mount.
 
@@ -23,8 +24,14 @@ use crate::error::MountError;
 pub const FOLDER: &str = ".quire";
 const LOST: &str = "lost";
 const FAILURES: &str = "failures";
+/// Name of the file that says how the last mount ended.
+pub const END: &str = "end";
+/// Name of a file that is made and removed at once.
+const LONGEST: &str = "longest";
+/// No file of any file system has more bytes.
+const MOST_FILE_BYTES: u64 = i64::MAX as u64;
 /// All that may be in the folder.
-const OWN: [&str; 5] = ["lock", "witness", "volumes", FAILURES, LOST];
+const OWN: [&str; 6] = ["lock", "witness", "volumes", FAILURES, LOST, END];
 
 /// The folder, open and locked.
 pub struct Home {
@@ -112,8 +119,17 @@ impl Home {
             let removed = fs::remove_file(&path);
             return removed.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) });
         }
-        let next = path.with_extension("next");
         let text: String = inodes.iter().map(|ino| format!("{ino}\n")).collect();
+        self.replace(FAILURES, &text)
+    }
+
+    /// Puts a file of the folder in the place of the one that is there, durably.
+    ///
+    /// # Errors
+    /// The directory's device fails.
+    pub fn replace(&self, name: &str, text: &str) -> io::Result<()> {
+        let path = self.path.join(FOLDER).join(name);
+        let next = path.with_extension("next");
         if let Err(error) = fs::remove_file(&next)
             && error.kind() != io::ErrorKind::NotFound
         {
@@ -125,6 +141,15 @@ impl Home {
         file.sync_all()?;
         fs::rename(&next, &path)?;
         quire_sys::file::sync_directory(&self.path.join(FOLDER))
+    }
+
+    /// Bytes that the longest file can have here, by the file system's limit or the process's. A file without a name is made
+    /// as long as can be; where none can be made, nothing is known to be refused.
+    pub fn longest_file_bytes(&self) -> u64 {
+        longest_in(&self.path.join(FOLDER)).unwrap_or_else(|error| {
+            tracing::warn!(%error, path = %self.path.display(), "how long files may be is not known");
+            MOST_FILE_BYTES
+        })
     }
 
     /// A new file for bytes whose own file is gone.
@@ -141,6 +166,36 @@ impl Home {
         };
         Ok((device, path.join(name)))
     }
+}
+
+/// See [`Home::longest_file_bytes`].
+fn longest_in(folder: &Path) -> io::Result<u64> {
+    let path = folder.join(LONGEST);
+    if let Err(error) = fs::remove_file(&path)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        return Err(error);
+    }
+    let file = File::create_new(&path)?;
+    fs::remove_file(&path)?;
+    let fits = |len| match file.set_len(len) {
+        Ok(()) => Ok(true),
+        Err(error) if matches!(error.kind(), io::ErrorKind::FileTooLarge | io::ErrorKind::InvalidInput) => Ok(false),
+        Err(error) => Err(error),
+    };
+    let (mut longest, mut refused) = (0, MOST_FILE_BYTES);
+    if fits(refused)? {
+        return Ok(refused);
+    }
+    while refused - longest > 1 {
+        let middle = longest + (refused - longest) / 2;
+        if fits(middle)? {
+            longest = middle;
+        } else {
+            refused = middle;
+        }
+    }
+    Ok(longest)
 }
 
 /// Whether the directory lacks what its log holds, while it is not mounted.
@@ -272,6 +327,17 @@ mod tests {
             fs::remove_file(&path).unwrap();
         }
         assert_eq!(fs::read_dir(&other).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn the_longest_file_is_found_to_the_byte_and_leaves_nothing_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::open(dir.path()).unwrap();
+        let longest = home.longest_file_bytes();
+        let file = File::create(dir.path().join("f")).unwrap();
+        file.set_len(longest).unwrap();
+        assert!(longest == MOST_FILE_BYTES || file.set_len(longest + 1).is_err());
+        assert!(!dir.path().join(FOLDER).join(LONGEST).exists());
     }
 
     #[test]

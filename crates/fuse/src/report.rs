@@ -59,6 +59,7 @@ pub fn stats(engine: &Engine, who: &Who, about: &About) -> Value {
             "eta_ms": progress.eta_ms,
             "stuck": progress.stuck_on.is_some(),
         },
+        "refused": engine.refused().into_iter().take(MOST_NAMED).collect::<Vec<_>>(),
         "lost": lost.iter().take(MOST_NAMED).map(ToString::to_string).collect::<Vec<_>>(),
         "lost_count": lost.len(),
         "hints": who.hints(),

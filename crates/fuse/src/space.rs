@@ -1,5 +1,5 @@
-//! Whether the slow device has room for bytes that will reach it later, so that a program learns of a full disk when it
-//! writes and not when it is too late to say so.
+//! Whether the slow device has room for bytes that will reach it later, and takes files of their length, so that a program
+//! learns of a full disk or of a limit when it writes and not when it is too late to say so.
 //!
 //! Relies on the file system's count of free blocks, asked for now and then, less what is pending. It errs on the safe
 //! side: pending bytes that will go over old ones count as if they needed space. Holes within a file are not seen.
@@ -8,17 +8,21 @@ use std::fs::File;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use fuser::Errno;
 use quire_sys::at;
+
+use crate::error::Answer;
 
 /// How old the count may be.
 const FRESH: Duration = Duration::from_millis(200);
 /// Never promised: metadata needs space, too.
 const SLACK_BYTES: u64 = 1 << 20;
 
-/// Free space, as far as known.
-#[derive(Debug, Default)]
+/// Free space, as far as known, and the longest file.
+#[derive(Debug)]
 pub struct Space {
     state: Mutex<Option<State>>,
+    longest_file_bytes: u64,
 }
 
 #[derive(Debug)]
@@ -28,6 +32,19 @@ struct State {
 }
 
 impl Space {
+    /// Of a directory whose files may have so many bytes.
+    pub fn new(longest_file_bytes: u64) -> Self {
+        Self { state: Mutex::default(), longest_file_bytes }
+    }
+
+    /// The end of `count` bytes at `offset`, if a file may be so long.
+    ///
+    /// # Errors
+    /// `EFBIG`.
+    pub fn end_of(&self, offset: u64, count: u64) -> Answer<u64> {
+        offset.checked_add(count).filter(|end| *end <= self.longest_file_bytes).ok_or(Errno::EFBIG)
+    }
+
     /// Whether `bytes` more may be promised, when `pending` says how many have been and are not there yet.
     pub fn admit(&self, root: &File, bytes: u64, pending: impl FnOnce() -> u64) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -60,8 +77,16 @@ mod tests {
         let root = File::open(std::env::temp_dir()).unwrap();
         let free = at::space(&root).unwrap();
         let free_bytes = free.available_blocks * free.block_bytes;
-        assert!(Space::default().admit(&root, 1, || 0));
-        assert!(!Space::default().admit(&root, 1, || u64::MAX));
-        assert!(!Space::default().admit(&root, free_bytes * 2, || 0));
+        assert!(Space::new(u64::MAX).admit(&root, 1, || 0));
+        assert!(!Space::new(u64::MAX).admit(&root, 1, || u64::MAX));
+        assert!(!Space::new(u64::MAX).admit(&root, free_bytes * 2, || 0));
+    }
+
+    #[test]
+    fn no_byte_is_promised_behind_the_end_of_the_longest_file() {
+        let space = Space::new(1000);
+        assert_eq!(space.end_of(900, 100).unwrap(), 1000);
+        assert_eq!(space.end_of(901, 100).unwrap_err(), Errno::EFBIG);
+        assert_eq!(space.end_of(u64::MAX, 1).unwrap_err(), Errno::EFBIG);
     }
 }

@@ -106,6 +106,52 @@ fn with_a_broken_slow_device_critical_writes_go_on_in_the_log_and_reach_it_later
 }
 
 #[test]
+fn a_file_that_refuses_what_the_log_holds_stops_no_mount_and_loses_nothing() {
+    if !possible() {
+        return;
+    }
+    let mut place = Place::new(Policy::All);
+    let (fails, wrap) = switch(errno::EIO);
+    place.config.wrap_slow =
+        Some(Arc::new(move |inner| if inner.name().ends_with("/refuses") { wrap(inner) } else { inner }));
+    let run = place.mount();
+    let put = |path: &std::path::Path, byte: u8| {
+        let file = File::options().create(true).write(true).truncate(false).open(path).unwrap();
+        // A new file's bytes go to the directory with its name, later ones to the log.
+        for _ in 0..2 {
+            file.write_all_at(&[byte; 8192], 0).unwrap();
+            file.sync_all().unwrap();
+        }
+        file
+    };
+    drop(put(&run.at("other"), 2));
+    let refuses = put(&run.at("refuses"), 1);
+    fails.store(true, Ordering::Relaxed);
+    assert_eq!(refuses.set_len(5000).unwrap_err().raw_os_error(), Some(errno::EIO));
+    drop((refuses, run));
+    for byte in [3, 4] {
+        let run = place.mount();
+        let refused = &run.mounted().stats()["refused"];
+        assert!(refused[0].as_str().unwrap().ends_with("/refuses") && refused[1].is_null(), "{refused}");
+        assert_eq!(fs::read(run.at("refuses")).unwrap_err().raw_os_error(), Some(errno::EIO));
+        let file = File::options().write(true).open(run.at("refuses")).unwrap();
+        assert_eq!(file.write_all_at(&[9], 0).unwrap_err().raw_os_error(), Some(errno::EIO));
+        drop(file);
+        assert_eq!(fs::read(run.at("other")).unwrap(), [byte - 1; 8192]);
+        drop(put(&run.at("other"), byte));
+        // Long enough for the mount to let go of files that no program uses.
+        std::thread::sleep(std::time::Duration::from_secs(3));
+    }
+    fails.store(false, Ordering::Relaxed);
+    let run = place.mount();
+    assert!(run.mounted().stats()["refused"][0].is_null());
+    assert_eq!(fs::read(run.at("refuses")).unwrap(), [1; 5000]);
+    run.end(true);
+    assert_eq!(fs::read(place.slow("refuses")).unwrap(), [1; 5000]);
+    assert_eq!(fs::read(place.slow("other")).unwrap(), [4; 8192]);
+}
+
+#[test]
 fn without_its_fast_device_the_mount_goes_on_with_the_slow_one() {
     if !possible() {
         return;

@@ -135,6 +135,11 @@ fn table(stats: &Value) -> String {
                 "\nwho sleeps on a file's lock is not seen here (policies cp+pi and cp+pi+ioi, where /proc tells it)\n"
         }
     }
+    for path in stats["refused"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        out += &format!(
+            "\nREFUSED what the log holds for it, so it can't be used: {path} (why: see the mount's messages)\n"
+        );
+    }
     for lost in stats["lost"].as_array().into_iter().flatten().filter_map(Value::as_str) {
         out += &format!("\nLOST with the fast device: {lost}\n");
     }

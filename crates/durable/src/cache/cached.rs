@@ -349,7 +349,7 @@ impl WriteCache {
         if let Some(cause) = &ledger.fast_dead {
             return if ledger.salvaged { Ok(()) } else { Err(CacheError::Fast(cause.clone())) };
         }
-        let state = if ledger.cached_blocks() == 0 { LogState::Empty } else { LogState::InUse };
+        let state = if ledger.is_needed() { LogState::InUse } else { LogState::Empty };
         let (fast, config) = (&*self.shared.fast, &self.shared.config);
         agreement::begin_epoch(&mut ledger, true, state, fast, config, &self.shared.buffers)
     }

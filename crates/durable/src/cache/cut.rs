@@ -8,6 +8,9 @@
 //! While a cut is under way nothing behind the new end is on its way to the device, write-back included: it would make the
 //! file long again.
 //!
+//! A device that is to grow does so first of all, and again when the log knows: whether it takes the length must be known before.
+//! Behind the old end nothing is on its way, so that changes nothing that a program sees but, after a crash, the length.
+//!
 //! Relies on the volume's order being held, so nobody writes meanwhile.
 
 use std::sync::{Arc, MutexGuard};
@@ -16,7 +19,7 @@ use quire_device::Device;
 
 use crate::cache::config::Growth;
 use crate::cache::error::CacheError;
-use crate::cache::format::Kind;
+use crate::cache::format::{Kind, MOST_BLOCK};
 use crate::cache::ids::{BLOCK_BYTES, Piece, Place, VolumeId};
 use crate::cache::jobs::LogJob;
 use crate::cache::ledger::{Errand, Found, Item, Ledger, Version};
@@ -54,9 +57,15 @@ impl Shared {
             if volume.len == len {
                 return Ok(());
             }
-            if volume.growth == Growth::Fixed {
+            if volume.growth == Growth::Fixed || len > MOST_BLOCK * BLOCK_BYTES as u64 {
                 return Err(CacheError::Beyond { volume: id, len: volume.len, end: len });
             }
+            // A device that refuses a length does so before the log knows of it; else the log would wait for it for ever.
+            let device = volume.alive().filter(|_| len > volume.len).cloned();
+            drop(ledger);
+            device
+                .map_or(Ok(()), |device| device.set_len(len))
+                .map_err(|cause| CacheError::Slow { volume: id, cause })?;
         }
         let cut = Cut { id, len, last: self.last_block(id, len, task)? };
         let result = self.carry_out(&cut);

@@ -390,6 +390,11 @@ impl Ledger {
         loose.map(|(id, _)| *id).collect()
     }
 
+    /// Whether the log holds what a slow device lacks: blocks, or a cut.
+    pub fn is_needed(&self) -> bool {
+        !self.logged.is_empty() || self.volumes.values().any(|volume| volume.open_cut.is_some())
+    }
+
     /// Blocks in the log.
     pub fn cached_blocks(&self) -> u64 {
         self.logged.len() as u64
