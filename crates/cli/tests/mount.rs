@@ -3,7 +3,8 @@
 mod common;
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -263,6 +264,70 @@ fn a_mount_in_the_background_is_ended_by_unmount_and_leaves_its_log_for_the_next
     assert_eq!(fs::read(place.at("mnt/f")).unwrap(), b"bytes");
     assert!(run(&["unmount", &mnt]).status.success());
     assert!(daemon.ended().contains("everything is in the directory"));
+}
+
+/// From now on the process can write no byte of a file from this one on, as if its devices failed there.
+fn limit_files(process: u64, bytes: u64) {
+    let limit = [format!("--pid={process}"), format!("--fsize={bytes}:")];
+    assert!(Command::new("prlimit").args(limit).status().unwrap().success());
+}
+
+#[test]
+fn unmount_fails_and_says_why_if_not_everything_could_be_made_durable() {
+    if !possible() {
+        return;
+    }
+    let place = Place::new();
+    let (slow, mnt, log, messages) = (place.text("slow"), place.text("mnt"), place.text("log"), place.text("messages"));
+    let started =
+        run(&["mount", &slow, &mnt, "--log", &log, "--daemon", "--log-file", &messages, "--capacity", "16MiB"]);
+    assert!(started.status.success(), "{}", complaint(&started));
+    let file = place.at("mnt/f");
+    put(&file, &vec![5; 100_000]);
+    let figures: serde_json::Value = serde_json::from_slice(&run(&["stats", &mnt, "--json"]).stdout).unwrap();
+    limit_files(figures["pid"].as_u64().unwrap(), 8192);
+    File::options().write(true).open(&file).unwrap().write_all(&[6; 100_000]).unwrap();
+    let unmounted = run(&["unmount", &mnt]);
+    let said = complaint(&unmounted);
+    assert!(!unmounted.status.success() && said.contains("but: volume 2 failed"), "{said}");
+    assert!(!quire_sys::mounts::is_mount_point(&place.at("mnt")));
+    let noted = fs::read_to_string(&messages).unwrap();
+    assert!(noted.contains("unmounted, but: volume 2 failed"), "{noted}");
+}
+
+#[test]
+fn no_file_is_made_longer_than_the_directory_takes() {
+    if !possible() {
+        return;
+    }
+    let place = Place::new();
+    let [slow, mnt, log] = ["slow", "mnt", "log"].map(|name| place.text(name));
+    // As on a file system whose files can have so many bytes and no more.
+    let most = 64 << 20;
+    let mut started = Command::new("prlimit");
+    started.arg(format!("--fsize={most}")).arg(env!("CARGO_BIN_EXE_quire"));
+    started.args(["mount", &slow, &mnt, "--log", &log, "--capacity", "16MiB", "--policy", "all", "--daemon"]);
+    assert!(started.status().unwrap().success());
+    put(&place.at("mnt/f"), &[5; 10_000]);
+    let file = File::options().write(true).open(place.at("mnt/f")).unwrap();
+    let is_refused = |result: std::io::Result<()>| result.unwrap_err().kind() == ErrorKind::FileTooLarge;
+    assert!(is_refused(file.set_len(most + 1)));
+    assert!(is_refused(file.write_all_at(&[6], most)));
+    let allocated = Command::new("fallocate").args(["-l", "100000000"]).arg(place.at("mnt/f")).output().unwrap();
+    assert!(complaint(&allocated).contains("File too large"), "{}", complaint(&allocated));
+    // Nothing of that is in anybody's way.
+    file.write_all_at(&[6; 10_000], 10_000).unwrap();
+    file.sync_all().unwrap();
+    file.set_len(most).unwrap();
+    file.set_len(20_000).unwrap();
+    put(&place.at("mnt/g"), &[7; 10_000]);
+    drop(file);
+    assert!(run(&["unmount", &mnt]).status.success());
+    let daemon = place.mount(&["--drain"]);
+    assert_eq!(fs::read(place.at("mnt/f")).unwrap(), [[5; 10_000], [6; 10_000]].concat());
+    assert_eq!(fs::read(place.at("mnt/g")).unwrap(), [7; 10_000]);
+    assert!(run(&["unmount", &mnt]).status.success());
+    drop(daemon);
 }
 
 #[test]

@@ -17,6 +17,7 @@ mod config;
 mod crew;
 mod debt;
 mod dirs;
+pub mod ending;
 mod engine;
 mod error;
 mod flushes;

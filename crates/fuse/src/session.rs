@@ -191,7 +191,9 @@ impl Mounted {
                     let flushed = drained(&shared, None);
                     let stats = report::stats(&shared, &who, &about);
                     let untold = hand_on_failures(&shared);
-                    return flushed.map_err(MountError::Cache).and(untold).map(|()| stats);
+                    let ended = flushed.map_err(MountError::Cache).and(untold);
+                    shared.home.note_end(ended.as_ref().err());
+                    return ended.map(|()| stats);
                 }
             }
             std::thread::sleep(Duration::from_millis(2));
@@ -212,9 +214,10 @@ impl Mounted {
         let closed = cache.close();
         // Names, and whatever else nobody asked to be flushed.
         let synced = home.sync();
+        let ended = written_back.and(closed).map_err(MountError::Cache).and(untold).and(synced);
+        home.note_end(ended.as_ref().err());
         drop(home);
-        written_back.and(closed)?;
-        untold.and(synced).map(|()| stats)
+        ended.map(|()| stats)
     }
 }
 

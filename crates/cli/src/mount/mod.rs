@@ -53,6 +53,12 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     if let Some(bar) = bar {
         bar.finish_and_clear();
     }
+    if let Err(error) = &ended
+        && matches.contains_id("log-file")
+    {
+        // Standard error may be closed by now; without a file for messages it is where this goes.
+        tracing::error!(mount_point = %config.mount_point.display(), "unmounted, but: {error}");
+    }
     let figures = ended.context("unmounted, but")?;
     let left = figures["cache"]["cached_blocks"].as_u64().unwrap_or(0) * 4096;
     let words = match left {

@@ -1,6 +1,7 @@
 //! `quire unmount`.
 //!
-//! Relies on the mount's figures for which process serves it: that ends when everything is durable.
+//! Relies on the mount's figures for which process serves it, which ends when everything is durable, and on the note that it
+//! leaves in the directory of how that went (`quire_fuse::ending`).
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::ArgMatches;
+use quire_fuse::ending::{self, Ending};
 use quire_fuse::home;
 use quire_sys::{mounts, task, xattr};
 
@@ -48,10 +50,23 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         Err(error) => return Err(error).with_context(|| format!("unmounting {}", path.display())),
     }
     if !lazy {
-        wait_for(server, path);
+        let ended = server.map(|server| wait_for(server, path, &backing)).transpose()?;
         let needs_log = || home::needs_log(&backing).with_context(|| format!("looking at {}", backing.display()));
         if drain && needs_log()? {
-            bail!("not everything could be brought to {}: it still needs its log", backing.display());
+            let why = match ended {
+                Some(Ending::Failed(why)) => format!(" ({why})"),
+                _ => String::new(),
+            };
+            bail!("not everything could be brought to {}{why}: it still needs its log", backing.display());
+        }
+        match ended {
+            Some(Ending::Failed(why)) => bail!("unmounted {}, but: {why}", path.display()),
+            Some(Ending::Unknown) => bail!(
+                "{} is not mounted any more, but its process ended before it had made everything durable: what programs \
+                 flushed is in the directory and the log, which the next mount needs",
+                path.display()
+            ),
+            Some(Ending::Well) | None => {}
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -63,8 +78,8 @@ fn tell_drain(path: &Path, drains: bool) -> anyhow::Result<()> {
         .with_context(|| format!("telling the mount at {} to bring everything to its directory", path.display()))
 }
 
-fn wait_for(server: Option<(u32, task::Identity)>, path: &Path) {
-    let Some((number, identity)) = server else { return };
+/// Waits for the end of the process that served the mount, and says how that went.
+fn wait_for((number, identity): (u32, task::Identity), path: &Path, backing: &Path) -> anyhow::Result<Ending> {
     let mut waits = 0_u64;
     // A process that has ended and was not waited for has no program any more.
     let lives = || {
@@ -78,4 +93,7 @@ fn wait_for(server: Option<(u32, task::Identity)>, path: &Path) {
         waits += 1;
         std::thread::sleep(Duration::from_millis(20));
     }
+    ending::of(backing, number, &identity).with_context(|| {
+        format!("{} is unmounted; whether all of it is durable can't be read in {}", path.display(), backing.display())
+    })
 }
