@@ -205,3 +205,34 @@ fn a_damaged_closed_log_is_refused() {
     assert!(error.to_string().contains("damaged"), "{error}");
     assert_eq!(VolumeId(1), DATA);
 }
+
+#[test]
+fn a_cut_that_the_dying_log_may_hold_cuts_nothing_off_that_was_written_later() {
+    let mut refused = 0;
+    for number in 0..40 {
+        let homes = Homes::new();
+        homes.slow.put("file", &[1; 4 * BLOCK]);
+        let file = || VolumeSpec { id: DATA, device: homes.slow.open("file").unwrap(), growth: Growth::Grows };
+        // A short record arrives although the device says that it failed, and what is there can be read.
+        let rules = vec![(Trigger::Nth(Action::DurableWrite, number), Fault::Torn(errno::EIO))];
+        let fast = faulty(&homes.fast, "fast", rules);
+        let settings = config(Policy::All);
+        let Ok(cache) = WriteCache::create(fast, &[file()], settings.clone()) else { continue };
+        let Ok(_) = cache.write(DATA, 0, &[2; 3 * BLOCK], &sync()) else { continue };
+        if cache.set_len(DATA, BLOCK as u64, &sync()).is_err() {
+            refused += 1;
+        }
+        let later = [3; 2 * BLOCK];
+        let written =
+            cache.write(DATA, 6 * BLOCK as u64, &later, &sync()).and_then(|ticket| cache.wait(&ticket, &sync()));
+        let flushed = written.and_then(|()| cache.flush(DATA, &sync()));
+        drop(cache);
+        if flushed.is_ok() {
+            let cache = WriteCache::open(homes.fast(), &[file()], settings).unwrap();
+            let mut found = vec![0; 2 * BLOCK];
+            let got = cache.read(DATA, 6 * BLOCK as u64, &mut found).unwrap();
+            assert!(got == found.len() && found == later, "write {number} to the log failed: {got} bytes are left");
+        }
+    }
+    assert!(refused > 0, "no write of a cut's record was the one that failed");
+}

@@ -94,8 +94,9 @@ impl Shared {
     }
 
     fn carry_out(self: &Arc<Self>, cut: &Cut) -> Result<(), CacheError> {
+        let mut unknown = None;
         loop {
-            let (ledger, job) = self.settle(cut)?;
+            let (ledger, job) = self.settle(cut, unknown)?;
             let Some(job) = job else { return self.cut_device(ledger, cut) };
             drop(ledger);
             self.run_log(&job, self.standing(crate::cache::critical::current()));
@@ -103,12 +104,13 @@ impl Shared {
                 return self.cut_logged(cut, job.drafts[0].end);
             }
             // Without the log it is done on the device alone, once that has what can be had of the log.
+            unknown = Some(job.drafts[0].end);
         }
     }
 
     /// Waits until nothing behind the new end is under way, and keeps it so. If the log knows the volume, the record of the
-    /// cut is begun in the same moment.
-    fn settle(&self, cut: &Cut) -> Result<(MutexGuard<'_, Ledger>, Option<LogJob>), CacheError> {
+    /// cut is begun in the same moment. `unknown`: where one ends that a dead log may hold.
+    fn settle(&self, cut: &Cut, unknown: Option<u64>) -> Result<(MutexGuard<'_, Ledger>, Option<LogJob>), CacheError> {
         let mut ledger = self.ledger();
         loop {
             ledger.writable(cut.id)?;
@@ -125,8 +127,9 @@ impl Shared {
             let closed = dead.is_some() && ledger.salvaged && !ledger.abandoned;
             let Some(volume) = ledger.volumes.get_mut(&cut.id) else { return Err(CacheError::Unattached(cut.id)) };
             volume.cutting = (!salvaging).then_some(Cutting { from: cut.from(), on_device: false });
-            if let Some(cause) = dead.clone().filter(|_| closed && volume.logged_blocks > 0) {
-                // Should the dead log come back, it would undo the cut.
+            if let Some(cause) = dead.clone().filter(|_| closed && (volume.logged_blocks > 0 || unknown.is_some())) {
+                // Should the dead log come back, it would undo the cut, or cut off what is written from now on.
+                volume.open_cut = unknown.map(|end_lsn| OpenCut { len: cut.len, end_lsn }).or(volume.open_cut);
                 return Err(CacheError::Fast(cause));
             }
             if !salvaging && !under_way {
