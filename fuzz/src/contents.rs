@@ -101,40 +101,40 @@ pub(crate) fn use_all_of(store: &mut Store) {
             break;
         }
     }
-    let _ = string::set(&mut store, ZERO, b"after", &[7; 3000], Expiry::Clear);
+    let _ = string::set(store, ZERO, b"after", &[7; 3000], Expiry::Clear);
     let _ = store.arena_mut().trim(8);
     let _ = store.stats();
 }
 
 fn read(store: &mut Store, key: &[u8]) {
-    let _ = string::get(&mut store, ZERO, key).map(|value| value.map(<[u8]>::len));
+    let _ = string::get(store, ZERO, key).map(|value| value.map(<[u8]>::len));
     let _ = store.kind(ZERO, key);
     let _ = store.encoding(ZERO, key);
     let _ = store.memory_usage(ZERO, key);
     let _ = store.expiry(ZERO, key);
     let _ = store.digest_value(ZERO, key);
-    let _ = hash::len(&mut store, ZERO, key);
-    let _ = hash::get(&mut store, ZERO, key, b"field-3").map(|value| value.map(<[u8]>::len));
-    let _ = hash::for_each(&mut store, ZERO, key, &mut |_, _| {});
-    let _ = hash::scan(&mut store, ZERO, key, 0, 10, &mut |_, _| {});
-    let _ = hash::random_fields(&mut store, ZERO, key, 5, true, &mut |_, _| {});
+    let _ = hash::len(store, ZERO, key);
+    let _ = hash::get(store, ZERO, key, b"field-3").map(|value| value.map(<[u8]>::len));
+    let _ = hash::for_each(store, ZERO, key, &mut |_, _| {});
+    let _ = hash::scan(store, ZERO, key, 0, 10, &mut |_, _| {});
+    let _ = hash::random_fields(store, ZERO, key, 5, true, &mut |_, _| {});
 }
 
 fn write(store: &mut Store, key: &[u8], number: usize) {
     match number % 10 {
-        0 => drop(string::append(&mut store, ZERO, key, &[1; 100])),
-        1 => drop(string::set(&mut store, ZERO, key, &[2; 700], Expiry::At(9_000_000))),
-        2 => drop(string::set_range(&mut store, ZERO, key, 50, b"range")),
-        3 => drop(string::incr_by(&mut store, ZERO, key, 3)),
+        0 => drop(string::append(store, ZERO, key, &[1; 100])),
+        1 => drop(string::set(store, ZERO, key, &[2; 700], Expiry::At(9_000_000))),
+        2 => drop(string::set_range(store, ZERO, key, 50, b"range")),
+        3 => drop(string::incr_by(store, ZERO, key, 3)),
         4 => drop(store.remove(ZERO, key)),
         5 => drop(store.rename(ZERO, key, b"renamed")),
         6 => drop(store.copy(ZERO, key, DbId(2), b"copied", true)),
         7 => drop(store.move_key(ZERO, key, DbId(3))),
         8 => drop(store.set_expiry(ZERO, key, Some(1))),
-        _ => drop(string::set_bit(&mut store, ZERO, key, 77, true)),
+        _ => drop(string::set_bit(store, ZERO, key, 77, true)),
     }
-    let _ = hash::set(&mut store, ZERO, key, b"field-new", &[3; 90]);
-    let _ = hash::del(&mut store, ZERO, key, b"field-3");
+    let _ = hash::set(store, ZERO, key, b"field-new", &[3; 90]);
+    let _ = hash::del(store, ZERO, key, b"field-3");
 }
 
 fn base() -> &'static Base {
@@ -167,17 +167,17 @@ fn fill(store: &mut Store) -> quire_store::Result<()> {
     for number in 0..150_usize {
         let expiry = if number % 5 == 0 { Expiry::At(1_500_000 + number as i64 * 10_000) } else { Expiry::Clear };
         let value = vec![number as u8; [0, 3, 30, 300, 3000][number % 5]];
-        string::set(&mut store, ZERO, format!("string:{number}").as_bytes(), &value, expiry)?;
+        string::set(store, ZERO, format!("string:{number}").as_bytes(), &value, expiry)?;
     }
-    string::set(&mut store, ZERO, b"long", &vec![9; 40_000], Expiry::Clear)?;
-    string::set(&mut store, ZERO, b"number", b"41", Expiry::Clear)?;
-    string::set(&mut store, ZERO, &[b'k'; 500], b"long key", Expiry::Clear)?;
+    string::set(store, ZERO, b"long", &vec![9; 40_000], Expiry::Clear)?;
+    string::set(store, ZERO, b"number", b"41", Expiry::Clear)?;
+    string::set(store, ZERO, &[b'k'; 500], b"long key", Expiry::Clear)?;
     for number in 0..600 {
         let field = format!("field-{number}");
-        hash::set(&mut store, ZERO, b"large", field.as_bytes(), b"value")?;
-        hash::set(&mut store, DbId(4), b"doomed", field.as_bytes(), b"value")?;
+        hash::set(store, ZERO, b"large", field.as_bytes(), b"value")?;
+        hash::set(store, DbId(4), b"doomed", field.as_bytes(), b"value")?;
         if number < 20 {
-            hash::set(&mut store, ZERO, b"small", field.as_bytes(), b"value")?;
+            hash::set(store, ZERO, b"small", field.as_bytes(), b"value")?;
         }
     }
     store.flush(DbId(4))?;
