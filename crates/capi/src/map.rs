@@ -9,7 +9,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use ::quire_pool::{MapOptions, PageNo, Serving, TransparentMap};
+use ::quire_pool::{FaultThreadOptions, MapOptions, PageNo, TransparentMap};
 use quire_device::{BlockDevice, Device, Directory, Disk};
 use quire_sys::file::is_kernel_interface;
 use quire_sys::fork_mark::ForkMark;
@@ -30,7 +30,7 @@ pub const QUIRE_MAP_SERVED: u64 = 2;
 
 /// More servers than this are of no use.
 const MOST_SERVERS: u64 = 32;
-/// Serving threads, if nothing else is said.
+/// FaultThreadOptions threads, if nothing else is said.
 const USUAL_SERVERS: usize = 4;
 
 /// A file as memory.
@@ -166,7 +166,7 @@ pub unsafe extern "C" fn quire_map(
                 0 => USUAL_SERVERS,
                 some => some as usize,
             };
-            TransparentMap::served(pool, device, settings, Serving { threads, lost })?
+            TransparentMap::with_fault_threads(pool, device, settings, FaultThreadOptions { threads, lost })?
         };
         let page_bytes = pool.stats().page_bytes;
         out.fill(quire_mapping { map, page_bytes, mark: ForkMark::new() });

@@ -141,7 +141,7 @@ unsafe fn read(capacity_bytes: usize, options: *const quire_pool_options) -> Res
         config.dirty_percent = u8::try_from(options.dirty_percent).unwrap_or(u8::MAX);
     }
     if options.patience_ms != 0 {
-        config.patience_ms = options.patience_ms;
+        config.miss_timeout_ms = options.patience_ms;
     }
     Ok(config)
 }
@@ -218,7 +218,7 @@ mod tests {
         let (config, usual) =
             unsafe { (read(1 << 20, &raw const options).unwrap(), read(1 << 16, std::ptr::null()).unwrap()) };
         assert_eq!((config.budget_bytes, config.page_bytes, config.dirty_percent), (1 << 20, 65536, 50));
-        assert_eq!((config.patience_ms, config.writers, config.queue_depth), (7, usual.writers, usual.queue_depth));
+        assert_eq!((config.miss_timeout_ms, config.writers, config.queue_depth), (7, usual.writers, usual.queue_depth));
         assert_eq!((usual.budget_bytes, usual.page_bytes), (1 << 16, 4096));
     }
 }

@@ -5,7 +5,7 @@
 //!
 //! Relies on a [`Queue`]. A page is copied once, straight into the buffer that is written.
 
-use quire_device::{Buffer, Device, DeviceError, Direction, Extent, Finished, Queue, Transfer};
+use quire_device::{Buffer, Completion, Device, DeviceError, Direction, Extent, Queue, Transfer};
 use quire_snapshot::PAGE_SIZE;
 
 use crate::error::no_buffers;
@@ -116,7 +116,7 @@ impl<'a> PageWriter<'a> {
 
     /// Waits for one write.
     fn collect_one(&mut self) -> Result<(), DeviceError> {
-        let Some(Finished { transfer, result }) = self.queue.complete() else {
+        let Some(Completion { transfer, result }) = self.queue.complete() else {
             return Err(no_buffers(&self.file));
         };
         self.in_flight -= 1;

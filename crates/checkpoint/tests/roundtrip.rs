@@ -7,7 +7,7 @@ use std::sync::Arc;
 use common::*;
 use proptest::prelude::*;
 use quire_checkpoint::{DumpOptions, Image, Phase, Progress, dump, load};
-use quire_device::{Caching, Directory, Disk, Engine, Memory, Pace, Throttled};
+use quire_device::{Caching, Directory, Disk, DiskModel, Engine, Memory, Throttled};
 use quire_snapshot::PAGES_PER_REGION;
 
 const REGION: u32 = PAGES_PER_REGION as u32;
@@ -176,6 +176,6 @@ fn a_file_system_in_memory_serves_too() {
 
 #[test]
 fn a_slow_device_gives_the_same_image() {
-    let pace = Pace { bytes_per_s: 400 << 20, operation_ns: 1000, ..Pace::default() };
+    let pace = DiskModel { bytes_per_s: 400 << 20, operation_ns: 1000, ..DiskModel::default() };
     goes_round(&Throttled::new(Arc::new(Memory::new()), pace));
 }

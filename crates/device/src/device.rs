@@ -1,4 +1,4 @@
-//! A file, as seen by whoever stores something in it.
+//! A file, as seen by a crate that stores something in it.
 
 use std::fs::File;
 
@@ -113,7 +113,7 @@ pub trait Device: Send + Sync {
 
 /// A transfer that has ended, with its buffer.
 #[derive(Debug)]
-pub struct Finished {
+pub struct Completion {
     /// What was asked for. Its buffer is empty if it could not be got back from a failed ring.
     pub transfer: Transfer,
     /// How it ended.
@@ -136,10 +136,10 @@ pub trait Queue: Send {
     fn submit_all(&mut self, transfers: Vec<Transfer>);
 
     /// The next transfer that has ended, in any order; sleeps until there is one. `None` if none is in flight.
-    fn complete(&mut self) -> Option<Finished>;
+    fn complete(&mut self) -> Option<Completion>;
 
     /// The next transfer that has ended, in any order. `None` if none has, yet.
-    fn poll(&mut self) -> Option<Finished>;
+    fn poll(&mut self) -> Option<Completion>;
 
     /// Transfers submitted but not returned yet.
     fn in_flight(&self) -> usize;

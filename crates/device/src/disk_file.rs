@@ -14,7 +14,7 @@ use quire_sys::transfer::{Direction, Transfer};
 use crate::device::{Device, Queue};
 use crate::engine::{self, Engine};
 use crate::error::{Action, DeviceError};
-use crate::target::Target;
+use crate::open_file::OpenFile;
 use crate::{errno, zeros};
 
 /// Whether bytes pass through the system's cache.
@@ -51,7 +51,7 @@ pub(crate) enum Kind {
 
 /// A file of the system.
 pub(crate) struct DiskFile {
-    target: Arc<Target>,
+    target: Arc<OpenFile>,
     engine: Engine,
     way: Way,
     /// A block device's size, which doesn't change.
@@ -71,7 +71,7 @@ impl DiskFile {
         }
         let flags = if way == Way::DontCache { Flags::DONT_CACHE } else { Flags::NONE };
         let fixed_len = if let Kind::Block(len) = kind { Some(len) } else { None };
-        Self { target: Arc::new(Target::new(name, file, flags)), engine, way, fixed_len }
+        Self { target: Arc::new(OpenFile::new(name, file, flags)), engine, way, fixed_len }
     }
 
     fn error(&self, action: Action, source: &io::Error) -> DeviceError {
@@ -130,7 +130,7 @@ impl DiskFile {
     }
 }
 
-/// A regular file that somebody has opened already, for reading and (if the device is to be written) writing. `name` is for
+/// A regular file that the caller has opened already, for reading and (if the device is to be written) writing. `name` is for
 /// messages.
 pub fn of_file(name: impl Into<String>, file: File, caching: Caching, engine: Engine) -> Arc<dyn Device> {
     Arc::new(DiskFile::new(name.into(), file, Kind::Existing, caching, engine))

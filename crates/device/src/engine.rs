@@ -1,4 +1,4 @@
-//! Who carries transfers out: io_uring, or threads where it is forbidden.
+//! What carries transfers out: io_uring, or threads where it is forbidden.
 //!
 //! Relies on `quire-sys` for the ring.
 
@@ -7,9 +7,9 @@ use std::sync::{Arc, OnceLock};
 use quire_sys::transfer::{Direction, Transfer};
 use quire_sys::uring::{Ended, Ring};
 
-use crate::device::{Finished, Queue};
-use crate::target::Target;
-use crate::threads::Threads;
+use crate::device::{Completion, Queue};
+use crate::open_file::OpenFile;
+use crate::thread_pool::ThreadPool;
 
 /// Which engine carries transfers out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,13 +22,13 @@ pub enum Engine {
 }
 
 /// A queue on `target`.
-pub(crate) fn open_queue(target: &Arc<Target>, engine: Engine, depth: usize) -> Box<dyn Queue> {
+pub(crate) fn open_queue(target: &Arc<OpenFile>, engine: Engine, depth: usize) -> Box<dyn Queue> {
     if engine == Engine::Auto
         && let Ok(ring) = Ring::new()
     {
         return Box::new(RingQueue { target: Arc::clone(target), ring, refused: Vec::new() });
     }
-    Box::new(Threads::new(Arc::clone(target), depth))
+    Box::new(ThreadPool::new(Arc::clone(target), depth))
 }
 
 /// Whether [`Engine::Auto`] means a ring here.
@@ -38,9 +38,9 @@ pub(crate) fn ring_works() -> bool {
 }
 
 struct RingQueue {
-    target: Arc<Target>,
+    target: Arc<OpenFile>,
     ring: Ring,
-    refused: Vec<Finished>,
+    refused: Vec<Completion>,
 }
 
 impl RingQueue {
@@ -48,16 +48,16 @@ impl RingQueue {
     fn admit(&mut self, transfer: Transfer) -> Option<Transfer> {
         match self.target.poison.check() {
             Err(error) if transfer.direction == Direction::Write => {
-                self.refused.push(Finished { transfer, result: Err(error) });
+                self.refused.push(Completion { transfer, result: Err(error) });
                 None
             }
             _ => Some(transfer),
         }
     }
 
-    fn finished(&self, ended: Ended) -> Finished {
+    fn finished(&self, ended: Ended) -> Completion {
         let result = ended.result.map_err(|error| self.target.error(ended.transfer.direction, &error));
-        Finished { transfer: ended.transfer, result }
+        Completion { transfer: ended.transfer, result }
     }
 }
 
@@ -76,7 +76,7 @@ impl Queue for RingQueue {
         self.ring.submit_all(&self.target.file, self.target.flags, admitted);
     }
 
-    fn complete(&mut self) -> Option<Finished> {
+    fn complete(&mut self) -> Option<Completion> {
         if let Some(refused) = self.refused.pop() {
             return Some(refused);
         }
@@ -84,7 +84,7 @@ impl Queue for RingQueue {
         Some(self.finished(ended))
     }
 
-    fn poll(&mut self) -> Option<Finished> {
+    fn poll(&mut self) -> Option<Completion> {
         if let Some(refused) = self.refused.pop() {
             return Some(refused);
         }

@@ -9,7 +9,7 @@ use quire_sys::buffer::Buffer;
 use quire_sys::file::DIRECT_ALIGN;
 use quire_sys::transfer::{Direction, Extent, Transfer};
 
-use crate::device::{Device, Finished, Queue};
+use crate::device::{Completion, Device, Queue};
 use crate::dice::Dice;
 use crate::directory::Directory;
 use crate::error::{Action, DeviceError};
@@ -93,7 +93,7 @@ impl Faults {
         Err(DeviceError::from_errno(action, self.device.name(), errno).at(offset, transfer.bytes()))
     }
 
-    /// Moves the first bytes of every part. What comes of it is for nobody to know.
+    /// Moves the first bytes of every part. The caller is told of the fault only, so how this ends is not looked at.
     fn move_parts(&self, transfer: &mut Transfer, bytes_of: impl Fn(usize) -> usize) {
         let whole = std::mem::take(&mut transfer.extents);
         let parts = whole.iter().map(|extent| Extent { len: bytes_of(extent.len), ..*extent });
@@ -215,7 +215,7 @@ impl Layer for FaultyFile {
 struct FaultyQueue {
     inner: Box<dyn Queue>,
     faults: Arc<Faults>,
-    failed: Vec<Finished>,
+    failed: Vec<Completion>,
 }
 
 impl FaultyQueue {
@@ -225,7 +225,7 @@ impl FaultyQueue {
         match self.faults.strike(action_of(&transfer), &mut transfer) {
             Ok(()) => Some(transfer),
             Err(error) => {
-                self.failed.push(Finished { transfer, result: Err(error) });
+                self.failed.push(Completion { transfer, result: Err(error) });
                 None
             }
         }
@@ -244,11 +244,11 @@ impl Queue for FaultyQueue {
         self.inner.submit_all(admitted);
     }
 
-    fn complete(&mut self) -> Option<Finished> {
+    fn complete(&mut self) -> Option<Completion> {
         self.failed.pop().or_else(|| self.inner.complete())
     }
 
-    fn poll(&mut self) -> Option<Finished> {
+    fn poll(&mut self) -> Option<Completion> {
         self.failed.pop().or_else(|| self.inner.poll())
     }
 

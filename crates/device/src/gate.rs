@@ -2,17 +2,17 @@
 //! fails once it is broken. Reads pass, unless those of queues are told to wait, too: a restore in the background reads
 //! through a queue.
 //!
-//! Relies on [`AtOnce`]: transfers of a queue pass when they are submitted.
+//! Relies on [`InlineQueue`]: transfers of a queue pass when they are submitted.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use quire_sys::file::errno;
 use quire_sys::transfer::{Direction, Transfer};
 
-use crate::at_once::AtOnce;
 use crate::device::{Device, Queue};
 use crate::directory::Directory;
 use crate::error::{Action, DeviceError};
+use crate::inline_queue::InlineQueue;
 use crate::layer::{DirectoryLayer, Layer, Layered};
 
 #[derive(Debug, Default)]
@@ -20,7 +20,7 @@ struct State {
     closed: bool,
     reads_closed: bool,
     broken: bool,
-    /// Who stands before it, and who ever came.
+    /// Operations that wait at it, and operations that ever came to it.
     waiting: usize,
     arrived: usize,
 }
@@ -48,7 +48,7 @@ impl Gate {
         Arc::new(GatedDirectory { inner, gate: self.clone() })
     }
 
-    /// Holds up whatever comes from now on.
+    /// Holds up every operation that comes from now on.
     pub fn close(&self) {
         self.set(|state| state.closed = true);
     }
@@ -68,12 +68,12 @@ impl Gate {
         self.set(|state| (state.closed, state.reads_closed, state.broken) = (false, false, true));
     }
 
-    /// Sleeps until somebody stands before the closed gate.
+    /// Sleeps until an operation waits at the closed gate.
     pub fn await_waiting(&self) {
         self.await_that(|state| state.waiting > 0);
     }
 
-    /// Sleeps until so many in all stand before the gate or have passed it.
+    /// Sleeps until so many operations in all wait at the gate or have passed it.
     pub fn await_arrivals(&self, count: usize) {
         self.await_that(|state| state.arrived >= count);
     }
@@ -149,7 +149,7 @@ impl Layer for Gate {
     }
 
     fn queue(&self, inner: &Arc<dyn Device>, _depth: usize) -> Result<Box<dyn Queue>, DeviceError> {
-        Ok(Box::new(AtOnce::new(Layered { inner: Arc::clone(inner), layer: self.clone() })))
+        Ok(Box::new(InlineQueue::new(Layered { inner: Arc::clone(inner), layer: self.clone() })))
     }
 
     fn flush(&self, inner: &dyn Device) -> Result<(), DeviceError> {

@@ -9,41 +9,41 @@
 
 #![forbid(unsafe_code)]
 
-mod at_once;
 mod block_device;
 mod device;
 mod dice;
 mod directory;
 mod disk;
 mod disk_file;
+mod disk_model;
 mod engine;
 mod error;
 mod fault;
 mod gate;
+mod inline_queue;
 mod layer;
 mod memory;
 mod null;
-mod pace;
+mod open_file;
 mod poison;
-mod target;
-mod threads;
+mod thread_pool;
 mod throttle;
 mod zeros;
 
-pub use at_once::AtOnce;
 pub use block_device::BlockDevice;
-pub use device::{Device, Finished, Queue};
+pub use device::{Completion, Device, Queue};
 pub use directory::{Directory, check_name};
 pub use disk::Disk;
 pub use disk_file::{Caching, of_file};
+pub use disk_model::{DiskModel, SeekModel};
 pub use engine::Engine;
 pub use error::{Action, DeviceError};
 pub use fault::{Fault, Faulty, Trigger};
 pub use gate::Gate;
+pub use inline_queue::InlineQueue;
 pub use layer::{DirectoryLayer, Layer, Layered};
 pub use memory::{Memory, PowerCut};
-pub use null::{Null, Pattern};
-pub use pace::{Pace, Seek};
+pub use null::{Null, ReadPattern};
 pub use quire_sys::buffer::{Buffer, Carver};
 pub use quire_sys::file::{Alignment, DIRECT_ALIGN, errno};
 pub use quire_sys::transfer::{Direction, Extent, Transfer};

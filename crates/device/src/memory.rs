@@ -13,12 +13,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use quire_sys::file::Alignment;
 use quire_sys::transfer::{Direction, Transfer};
 
-use crate::at_once::AtOnce;
 use crate::device::{Device, Queue};
 use crate::dice::Dice;
 use crate::directory::{Directory, check_name};
 use crate::errno;
 use crate::error::{Action, DeviceError};
+use crate::inline_queue::InlineQueue;
 use crate::memory::content::{Change, Content};
 
 mod content;
@@ -418,7 +418,7 @@ impl Device for MemoryFile {
     }
 
     fn queue(&self, _depth: usize) -> Result<Box<dyn Queue>, DeviceError> {
-        Ok(Box::new(AtOnce::new(self.clone())))
+        Ok(Box::new(InlineQueue::new(self.clone())))
     }
 
     fn flush(&self) -> Result<(), DeviceError> {

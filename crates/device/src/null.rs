@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use quire_sys::file::{Alignment, DIRECT_ALIGN};
 use quire_sys::transfer::{Direction, Transfer};
 
-use crate::at_once::AtOnce;
 use crate::device::{Device, Queue};
 use crate::error::{Action, DeviceError};
+use crate::inline_queue::InlineQueue;
 
 /// What reads of a [`Null`] find.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Pattern {
+pub enum ReadPattern {
     /// The memory stays as it was: reads cost nothing at all.
     #[default]
     Untouched,
@@ -30,20 +30,20 @@ pub enum Pattern {
 #[derive(Clone, Debug)]
 pub struct Null {
     len: Arc<AtomicU64>,
-    pattern: Pattern,
+    pattern: ReadPattern,
 }
 
 impl Null {
     /// A device of `len` bytes that reads as `pattern`.
-    pub fn new(len: u64, pattern: Pattern) -> Self {
+    pub fn new(len: u64, pattern: ReadPattern) -> Self {
         Self { len: Arc::new(AtomicU64::new(len)), pattern }
     }
 
     fn fill(&self, offset: u64, into: &mut [u8]) {
         match self.pattern {
-            Pattern::Untouched => {}
-            Pattern::Byte(byte) => into.fill(byte),
-            Pattern::Offsets => {
+            ReadPattern::Untouched => {}
+            ReadPattern::Byte(byte) => into.fill(byte),
+            ReadPattern::Offsets => {
                 let skip = (offset.next_multiple_of(DIRECT_ALIGN as u64) - offset) as usize;
                 let mut at = skip;
                 while at < into.len() {
@@ -120,7 +120,7 @@ impl Device for Null {
     }
 
     fn queue(&self, _depth: usize) -> Result<Box<dyn Queue>, DeviceError> {
-        Ok(Box::new(AtOnce::new(self.clone())))
+        Ok(Box::new(InlineQueue::new(self.clone())))
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn every_block_says_where_it_is() {
-        let null = Null::new(1 << 20, Pattern::Offsets);
+        let null = Null::new(1 << 20, ReadPattern::Offsets);
         let mut read = transfer(Direction::Read, 3 << 12, 2 << 12);
         null.run(&mut read).unwrap();
         for (index, block) in read.buffer.chunks(DIRECT_ALIGN).enumerate() {
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn reads_find_the_pattern_and_end_with_the_file() {
-        let null = Null::new(8192, Pattern::Byte(4));
+        let null = Null::new(8192, ReadPattern::Byte(4));
         let mut queue = null.queue(2).unwrap();
         queue.submit_all(vec![transfer(Direction::Read, 0, 8192), transfer(Direction::Read, 8192, 4096)]);
         let first = queue.poll().unwrap();
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn writes_vanish_but_for_the_length() {
-        let null = Null::new(0, Pattern::Untouched);
+        let null = Null::new(0, ReadPattern::Untouched);
         null.write_durable(&mut transfer(Direction::Write, 4096, 4096)).unwrap();
         null.flush().unwrap();
         assert_eq!(null.len().unwrap(), 8192);

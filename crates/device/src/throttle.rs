@@ -10,11 +10,11 @@ use std::time::Instant;
 
 use quire_sys::transfer::{Direction, Extent, Transfer};
 
-use crate::device::{Device, Finished, Queue};
+use crate::device::{Completion, Device, Queue};
 use crate::directory::Directory;
+use crate::disk_model::{Clock, DiskModel};
 use crate::error::{Action, DeviceError};
 use crate::layer::{DirectoryLayer, Layer, Layered};
-use crate::pace::{Clock, Pace};
 
 /// A directory on a slow device.
 #[derive(Clone)]
@@ -29,7 +29,7 @@ fn sleep_until(time: Instant) {
 
 impl Throttled {
     /// Puts `pace` before `inner`. All files share the device.
-    pub fn new(inner: Arc<dyn Directory>, pace: Pace) -> Self {
+    pub fn new(inner: Arc<dyn Directory>, pace: DiskModel) -> Self {
         Self { inner, clock: Arc::new(Clock::new(pace)) }
     }
 }
@@ -112,7 +112,7 @@ struct ThrottledQueue {
     /// When each transfer in flight may end, in order.
     ends: VecDeque<Instant>,
     /// One that ended sooner than it may.
-    early: Option<Finished>,
+    early: Option<Completion>,
 }
 
 impl ThrottledQueue {
@@ -132,7 +132,7 @@ impl Queue for ThrottledQueue {
         self.inner.submit_all(transfers);
     }
 
-    fn complete(&mut self) -> Option<Finished> {
+    fn complete(&mut self) -> Option<Completion> {
         let finished = self.early.take().or_else(|| self.inner.complete())?;
         if let Some(end) = self.ends.pop_front() {
             sleep_until(end);
@@ -140,7 +140,7 @@ impl Queue for ThrottledQueue {
         Some(finished)
     }
 
-    fn poll(&mut self) -> Option<Finished> {
+    fn poll(&mut self) -> Option<Completion> {
         let finished = self.early.take().or_else(|| self.inner.poll())?;
         if self.ends.front().is_some_and(|&end| end > Instant::now()) {
             self.early = Some(finished);

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::*;
-use quire_device::{Action, BlockDevice, Direction, Engine, Finished, errno};
+use quire_device::{Action, BlockDevice, Completion, Direction, Engine, errno};
 
 const BLOCKS: usize = 64;
 
@@ -54,7 +54,7 @@ fn a_block_device_keeps_bytes_and_its_length() {
         device.write_durable(&mut transfer(Direction::Write, &[(0, 1)], 2, 0)).unwrap();
         let mut queue = device.queue(4).unwrap();
         queue.submit_all(vec![transfer(Direction::Read, &[(7, 3)], 0, 0)]);
-        let Finished { transfer: read, result } = queue.complete().unwrap();
+        let Completion { transfer: read, result } = queue.complete().unwrap();
         result.unwrap();
         assert!(read.buffer[..] == written.buffer[..3 * BLOCK], "{kind}");
         device.flush().unwrap();

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use common::*;
 use quire_device::{
-    Action, Buffer, Device, DeviceError, Direction, Directory, DirectoryLayer, Extent, Fault, Faulty, Memory, Pace,
-    PowerCut, Throttled, Transfer, Trigger, errno,
+    Action, Buffer, Device, DeviceError, Direction, Directory, DirectoryLayer, DiskModel, Extent, Fault, Faulty,
+    Memory, PowerCut, Throttled, Transfer, Trigger, errno,
 };
 
 fn write(device: &dyn Device, block: u64, blocks: usize, value: u8) -> Result<(), DeviceError> {
@@ -163,7 +163,7 @@ fn a_failed_flush_or_durable_write_is_never_retried_into_success() {
         for (kind, inner) in directories(&folder) {
             let rules = vec![(Trigger::Nth(action, 1), Fault::Error(errno::EIO))];
             // Whatever stands before it says the same.
-            let faulty = Throttled::new(Arc::new(Faulty::new(inner, rules)), Pace::default());
+            let faulty = Throttled::new(Arc::new(Faulty::new(inner, rules)), DiskModel::default());
             let name = format!("a{number}");
             let device = faulty.create(&name).unwrap();
             write(&*device, 0, 2, 7).unwrap();
@@ -188,10 +188,10 @@ fn a_failed_flush_or_durable_write_is_never_retried_into_success() {
 
 #[test]
 fn devices_from_elsewhere_are_wrapped_alike() {
-    let null: Arc<dyn Device> = Arc::new(quire_device::Null::new(1 << 20, quire_device::Pattern::Byte(3)));
+    let null: Arc<dyn Device> = Arc::new(quire_device::Null::new(1 << 20, quire_device::ReadPattern::Byte(3)));
     let rules = vec![(Trigger::Nth(Action::Read, 1), Fault::Error(errno::EIO))];
     let faulty = Faulty::new(Arc::new(Memory::new()), rules).wrap(null);
-    let device = Throttled::new(Arc::new(Memory::new()), Pace::default()).wrap(faulty);
+    let device = Throttled::new(Arc::new(Memory::new()), DiskModel::default()).wrap(faulty);
     assert_eq!(contents(&*device)[0], 3);
     assert!(device.read_at(0, &mut [0]).is_err());
     assert_eq!(device.mode(), "null");

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use common::*;
 use proptest::prelude::*;
 use quire_device::{
-    Action, Caching, Device, DeviceError, Direction, Directory, Disk, Engine, Extent, Finished, Queue, Transfer,
+    Action, Caching, Completion, Device, DeviceError, Direction, Directory, Disk, Engine, Extent, Queue, Transfer,
 };
 use quire_sys::rw::{self, Flags};
 
@@ -37,14 +37,14 @@ const WAYS: [Way; 4] = [Way::Run, Way::Submit, Way::SubmitAll, Way::Poll];
 
 impl Way {
     /// Carries the transfers out, with a queue that was made for fewer.
-    fn carry_out(self, device: &dyn Device, transfers: Vec<Transfer>) -> Vec<Finished> {
+    fn carry_out(self, device: &dyn Device, transfers: Vec<Transfer>) -> Vec<Completion> {
         let count = transfers.len();
         let mut queue = device.queue(2).unwrap();
         match self {
             Way::Run => {
                 let run = |mut transfer: Transfer| {
                     let result = device.run(&mut transfer);
-                    Finished { transfer, result }
+                    Completion { transfer, result }
                 };
                 return transfers.into_iter().map(run).collect();
             }
@@ -90,7 +90,7 @@ proptest! {
                     }
                 }
                 let mut model = contents(&*device);
-                for Finished { transfer, result } in write.carry_out(&*device, transfers) {
+                for Completion { transfer, result } in write.carry_out(&*device, transfers) {
                     prop_assert!(result.is_ok(), "{kind} {write:?}: {result:?}");
                     for &Extent { offset, start, len } in &transfer.extents {
                         model[offset as usize..][..len].copy_from_slice(&transfer.buffer[start..start + len]);
@@ -99,7 +99,7 @@ proptest! {
                 prop_assert!(contents(&*device) == model, "{kind} {write:?}");
                 let reads = (0..60).map(|block| transfer(Direction::Read, &[(block, 1)], 0, u64::from(block)));
                 let mut seen = BTreeSet::new();
-                for Finished { transfer, result } in read.carry_out(&*device, reads.collect()) {
+                for Completion { transfer, result } in read.carry_out(&*device, reads.collect()) {
                     prop_assert!(result.is_ok(), "{kind} {read:?}: {result:?}");
                     let place = transfer.tag as usize * BLOCK;
                     prop_assert!(transfer.buffer[..] == model[place..place + BLOCK], "{kind} {read:?}");
@@ -118,7 +118,7 @@ fn a_part_that_fails_gives_back_the_buffer_and_says_where() {
         for way in WAYS {
             // The first part is there, the second is half there.
             let batch = vec![transfer(Direction::Read, &[(0, 1), (3, 2)], 7, 11)];
-            let Finished { transfer, result } = way.carry_out(&*device, batch).remove(0);
+            let Completion { transfer, result } = way.carry_out(&*device, batch).remove(0);
             let error = result.unwrap_err();
             assert_eq!((error.action, error.kind), (Action::Read, std::io::ErrorKind::UnexpectedEof), "{kind} {way:?}");
             assert_eq!(error.place, Some((4 * BLOCK as u64, BLOCK as u64)), "{kind} {way:?}");
@@ -135,7 +135,7 @@ fn a_read_over_an_odd_end_has_read_what_there_is_and_met_the_end() {
         let end = 2 * BLOCK + 300;
         device.set_len(end as u64).unwrap();
         for way in WAYS {
-            let Finished { transfer: read, result } =
+            let Completion { transfer: read, result } =
                 way.carry_out(&*device, vec![transfer(Direction::Read, &[(1, 3)], 9, 0)]).remove(0);
             let error = result.unwrap_err();
             assert_eq!(error.kind, std::io::ErrorKind::UnexpectedEof, "{kind} {way:?}: {error}");

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use quire_device::{Directory, Memory, Pace, Throttled};
+use quire_device::{Directory, DiskModel, Memory, Throttled};
 use quire_durable::cache::{
     CacheConfig, CacheMutex, CacheStats, Cause, Content, CriticalReason, Growth, Policy, Tasks, Ticket, VolumeId,
     VolumeSpec, WriteCache, WriteContext, critical,
@@ -40,7 +40,7 @@ struct Database {
 fn disk(name: &str, blocks: u64) -> Arc<dyn quire_device::Device> {
     let home = Memory::new();
     home.put(name, &[]);
-    let disk = Throttled::new(Arc::new(home), Pace::hard_disk());
+    let disk = Throttled::new(Arc::new(home), DiskModel::hard_disk());
     let device = disk.open(name).expect("it was put there");
     device.set_len(blocks * BLOCK).expect("memory grows");
     device

@@ -1,4 +1,4 @@
-//! What a hit costs, by guard, by look and by change, and what the pool adds to a miss, in nanoseconds.
+//! What a hit costs, by read guard, by optimistic read and by write guard, and what the pool adds to a miss, in nanoseconds.
 //!
 //! Run with `cargo run --release -p quire-pool --example hit`.
 
@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
 
-use quire_device::{Directory, Memory, Null, Pattern};
+use quire_device::{Directory, Memory, Null, ReadPattern};
 use quire_pool::{Map, MapOptions, PageNo, Pool, PoolConfig};
 
 const PAGES: u64 = 1024;
@@ -38,7 +38,7 @@ fn main() {
         black_box(map.read(page).expect("a page")[8]);
     });
     cost_ns("optimistic", |page| {
-        black_box(map.optimistic(page, |view| view.u64(8)).expect("a page"));
+        black_box(map.optimistic_read(page, |view| view.u64(8)).expect("a page"));
     });
     cost_ns("write guard", |page| {
         map.write(page).expect("a page")[8] = 1;
@@ -54,7 +54,7 @@ fn miss_cost(threads: u64) {
     const MISSES: u64 = 400_000;
     let budget_bytes = (FILE_PAGES as usize / 8) * 4096;
     let pool = Pool::new(PoolConfig { budget_bytes, ..PoolConfig::default() }).expect("a pool");
-    let device = Arc::new(Null::new(FILE_PAGES * 4096, Pattern::Offsets));
+    let device = Arc::new(Null::new(FILE_PAGES * 4096, ReadPattern::Offsets));
     let map = pool.map(device, MapOptions { read_ahead_pages: 0, ..MapOptions::default() }).expect("a map");
     let begun = Instant::now();
     std::thread::scope(|scope| {

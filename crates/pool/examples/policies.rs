@@ -2,7 +2,7 @@
 //!
 //! Run with `cargo run --release -p quire-pool --example policies`.
 
-use quire_pool::evict::{Kind, replay, traces};
+use quire_pool::evict::{PolicyKind, replay, traces};
 
 const PAGES: usize = 100_000;
 const LEN: usize = 2_000_000;
@@ -21,6 +21,11 @@ fn main() {
     println!("| trace | S3-FIFO | CLOCK | LRU-2 |\n|---|---|---|---|");
     for (name, trace) in all {
         let ratio = |kind| 100.0 * replay(kind, PAGES / 10, 156, trace.iter().copied()).hit_ratio();
-        println!("| {name} | {:.1} | {:.1} | {:.1} |", ratio(Kind::S3Fifo), ratio(Kind::Clock), ratio(Kind::Lru2));
+        println!(
+            "| {name} | {:.1} | {:.1} | {:.1} |",
+            ratio(PolicyKind::S3Fifo),
+            ratio(PolicyKind::Clock),
+            ratio(PolicyKind::Lru2)
+        );
     }
 }

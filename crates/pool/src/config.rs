@@ -1,7 +1,7 @@
 //! What can be set about a pool and its maps.
 
 use crate::error::PoolError;
-use crate::evict::Kind;
+use crate::evict::PolicyKind;
 
 /// Settings of a pool.
 #[derive(Clone, Debug)]
@@ -18,21 +18,21 @@ pub struct PoolConfig {
     pub shards: usize,
     /// Pages that are evicted together, at most 512; 0 chooses.
     pub evict_pages: usize,
-    /// Writes that a writer keeps in flight, and reads ahead that a lane does.
+    /// Writes that a writer keeps in flight, and reads that a readahead queue does.
     pub queue_depth: usize,
     /// Which pages are evicted.
-    pub policy: Kind,
+    pub policy: PolicyKind,
     /// How long a miss waits without anything moving before it fails with [`PoolError::Exhausted`].
-    pub patience_ms: u64,
+    pub miss_timeout_ms: u64,
     /// Called first in every thread that the pool and its maps start.
-    pub on_thread: Option<fn()>,
+    pub on_thread_start: Option<fn()>,
     /// Asked before writers claim pages.
-    pub gate: Option<Gate>,
+    pub gate: Option<WritebackHooks>,
 }
 
 /// Keeps a pool's writers from files for some time. What is dirty stays in memory meanwhile, and can be changed.
 #[derive(Clone, Copy, Debug)]
-pub struct Gate {
+pub struct WritebackHooks {
     /// Whether pages may be claimed and written now; asked again when memory is wanted.
     pub enter: fn() -> bool,
     /// The writes that it allowed have been made.
@@ -49,9 +49,9 @@ impl Default for PoolConfig {
             shards: 0,
             evict_pages: 0,
             queue_depth: 64,
-            policy: Kind::default(),
-            patience_ms: 5000,
-            on_thread: None,
+            policy: PolicyKind::default(),
+            miss_timeout_ms: 5000,
+            on_thread_start: None,
             gate: None,
         }
     }
@@ -61,7 +61,7 @@ impl Default for PoolConfig {
 const MOST_EVICTED: usize = 512;
 /// A shard smaller than this has too few pages to choose from.
 const LEAST_SHARD_PAGES: usize = 256;
-/// More shards than this are of no use to anybody.
+/// More shards than this gain nothing.
 const MOST_SHARDS: usize = 64;
 
 impl PoolConfig {
@@ -96,7 +96,7 @@ impl PoolConfig {
     }
 
     /// What `write` returns, if writers may write now.
-    pub(crate) fn through_gate<T>(&self, write: impl FnOnce() -> T) -> Option<T> {
+    pub(crate) fn with_writeback_hooks<T>(&self, write: impl FnOnce() -> T) -> Option<T> {
         if let Some(gate) = self.gate
             && !(gate.enter)()
         {
@@ -110,8 +110,8 @@ impl PoolConfig {
     }
 
     /// To be called first in a thread of the pool.
-    pub(crate) fn greet_thread(&self) {
-        if let Some(greet) = self.on_thread {
+    pub(crate) fn call_on_thread_start(&self) {
+        if let Some(greet) = self.on_thread_start {
             greet();
         }
     }
@@ -125,7 +125,7 @@ impl PoolConfig {
 /// How a map is going to be used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Advice {
-    /// Streams are looked for, and read ahead.
+    /// The pool looks for streams, and reads ahead of them.
     #[default]
     Normal,
     /// Every miss is taken for the start of a stream.
@@ -167,10 +167,10 @@ impl Default for MapOptions {
 
 /// Threads that see to the faults of a transparent map, in place of the threads that fault.
 #[derive(Clone, Copy, Debug)]
-pub struct Serving {
+pub struct FaultThreadOptions {
     /// How many; as many faults at a time can wait for the device.
     pub threads: usize,
-    /// Told in words what can't be had. A thread that waits for a page can't be given an error, so the process is aborted
+    /// Told as a message what can't be had. A thread that waits for a page can't be given an error, so the process is aborted
     /// when this returns.
     pub lost: fn(&str),
 }

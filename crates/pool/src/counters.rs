@@ -7,12 +7,12 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use crate::padded::{Padded, slot};
+use crate::cache_padded::{CachePadded, slot};
 
 /// What is counted, by core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
-pub(crate) enum Count {
+pub(crate) enum Counter {
     Hits,
     Misses,
     Overwritten,
@@ -25,15 +25,15 @@ pub(crate) enum Count {
     Writes,
     Ahead,
     AheadReads,
-    LooksAgain,
+    OptimisticRetries,
 }
 
-const COUNTS: usize = Count::LooksAgain as usize + 1;
+const COUNTS: usize = Counter::OptimisticRetries as usize + 1;
 
-/// Why somebody waited.
+/// Why a thread waited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
-pub enum Cause {
+pub enum WaitCause {
     /// Another thread was reading the page.
     Reading,
     /// The page had been asked for ahead of its use and was still on its way.
@@ -50,7 +50,7 @@ pub enum Cause {
     Writeback,
 }
 
-impl Cause {
+impl WaitCause {
     /// All causes.
     pub const ALL: [Self; 7] =
         [Self::Reading, Self::Ahead, Self::Changing, Self::Readers, Self::Writing, Self::Evicting, Self::Writeback];
@@ -98,8 +98,8 @@ impl Depth {
 /// All counters of a pool.
 #[derive(Debug)]
 pub(crate) struct Counters {
-    cores: Box<[Padded<[AtomicU64; COUNTS]>]>,
-    waits: [Wait; Cause::ALL.len()],
+    cores: Box<[CachePadded<[AtomicU64; COUNTS]>]>,
+    waits: [Wait; WaitCause::ALL.len()],
     /// Writes of up to 1, 2, 4, … pages.
     merged: [AtomicU64; MERGED_BUCKETS],
     pub(crate) read_depth: Depth,
@@ -114,7 +114,7 @@ thread_local!(static HITS: Cell<u32> = const { Cell::new(0) });
 impl Counters {
     pub(crate) fn new(cores: usize) -> Self {
         Self {
-            cores: (0..cores.max(1)).map(|_| Padded::default()).collect(),
+            cores: (0..cores.max(1)).map(|_| CachePadded::default()).collect(),
             waits: Default::default(),
             merged: Default::default(),
             read_depth: Depth::default(),
@@ -122,7 +122,7 @@ impl Counters {
         }
     }
 
-    pub(crate) fn add(&self, what: Count, by: usize) {
+    pub(crate) fn add(&self, what: Counter, by: usize) {
         self.cores[slot() % self.cores.len()][what as usize].fetch_add(by as u64, Ordering::Relaxed);
     }
 
@@ -138,15 +138,15 @@ impl Counters {
 
     #[cold]
     fn report_hits(&self) {
-        self.add(Count::Hits, SAMPLE as usize);
+        self.add(Counter::Hits, SAMPLE as usize);
     }
 
-    pub(crate) fn get(&self, what: Count) -> u64 {
+    pub(crate) fn get(&self, what: Counter) -> u64 {
         self.cores.iter().map(|core| core[what as usize].load(Ordering::Relaxed)).sum()
     }
 
-    /// Somebody has waited since `begun`.
-    pub(crate) fn waited(&self, cause: Cause, begun: Instant) {
+    /// The calling thread has waited since `begun`.
+    pub(crate) fn waited(&self, cause: WaitCause, begun: Instant) {
         let ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let wait = &self.waits[cause as usize];
         wait.count.fetch_add(1, Ordering::Relaxed);
@@ -154,7 +154,7 @@ impl Counters {
         wait.longest_ns.fetch_max(ns, Ordering::Relaxed);
     }
 
-    pub(crate) fn wait(&self, cause: Cause) -> &Wait {
+    pub(crate) fn wait(&self, cause: WaitCause) -> &Wait {
         &self.waits[cause as usize]
     }
 
@@ -179,12 +179,12 @@ mod tests {
         std::thread::scope(|threads| {
             for _ in 0..3 {
                 threads.spawn(|| {
-                    counters.add(Count::Misses, 2);
+                    counters.add(Counter::Misses, 2);
                     (0..128).for_each(|_| counters.hit());
                 });
             }
         });
-        assert_eq!((counters.get(Count::Misses), counters.get(Count::Hits)), (6, 3 * 128));
+        assert_eq!((counters.get(Counter::Misses), counters.get(Counter::Hits)), (6, 3 * 128));
     }
 
     #[test]

@@ -6,12 +6,12 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::padded::{Padded, slot};
+use crate::cache_padded::{CachePadded, slot};
 
 /// Free credits, by core.
 #[derive(Debug)]
 pub(crate) struct Credits {
-    free: Box<[Padded<AtomicUsize>]>,
+    free: Box<[CachePadded<AtomicUsize>]>,
     total: usize,
 }
 
@@ -20,7 +20,7 @@ impl Credits {
     pub(crate) fn new(total: usize, cores: usize) -> Self {
         let cores = cores.max(1);
         let part = |core: usize| total / cores + usize::from(core < total % cores);
-        let free = (0..cores).map(|core| Padded(AtomicUsize::new(part(core)))).collect();
+        let free = (0..cores).map(|core| CachePadded(AtomicUsize::new(part(core)))).collect();
         Self { free, total }
     }
 
@@ -75,7 +75,7 @@ fn take_up_to(free: &AtomicUsize, wanted: impl Fn(usize) -> usize) -> usize {
 pub(crate) struct Credit<'a>(&'a Credits);
 
 impl Credit<'_> {
-    /// The page has it now; whoever evicts the page gives it back.
+    /// The page has it now; the thread that evicts the page gives it back.
     pub(crate) fn spend(self) {
         std::mem::forget(self);
     }

@@ -1,6 +1,6 @@
-//! The slow way to a page: it isn't there, or somebody else is at it.
+//! The slow way to a page: it isn't there, or another thread uses it.
 //!
-//! Relies on the word for who may do what. Memory is found before the page is claimed, so that nobody waits for memory while
+//! Relies on the page's state for which thread may do what. Memory is found before the page is claimed, so that no thread waits for memory while
 //! others wait for the page.
 
 use std::io;
@@ -9,18 +9,18 @@ use std::time::Instant;
 
 use quire_device::{Action, DeviceError, Direction};
 
-use crate::counters::{Cause, Count};
+use crate::counters::{Counter, WaitCause};
 use crate::error::PoolError;
-use crate::mapped::Mapped;
+use crate::mapped_file::MappedFile;
 use crate::page::Run;
+use crate::page_state::{LockMode, PageStatus, StateSnapshot};
 use crate::park::Futex;
-use crate::shared::Shared;
-use crate::word::{Hold, Seen, State};
-use crate::{ahead, arrive, reclaim};
+use crate::pool_state::PoolState;
+use crate::{completion, readahead, reclaim};
 
 /// What the page is wanted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Want {
+pub(crate) enum AccessMode {
     /// To be read.
     Read,
     /// To be changed.
@@ -29,23 +29,23 @@ pub(crate) enum Want {
     Overwrite,
 }
 
-impl Want {
-    fn hold(self) -> Hold {
-        if self == Self::Read { Hold::Shared } else { Hold::Exclusive }
+impl AccessMode {
+    fn hold(self) -> LockMode {
+        if self == Self::Read { LockMode::Shared } else { LockMode::Exclusive }
     }
 
-    fn is_possible(self, seen: Seen) -> bool {
-        if self == Self::Read { seen.can_share() } else { seen.can_exclude() }
+    fn is_possible(self, seen: StateSnapshot) -> bool {
+        if self == Self::Read { seen.can_lock_shared() } else { seen.can_lock_exclusive() }
     }
 
-    /// Why somebody who finds the page so has to wait.
-    fn cause(self, seen: Seen) -> Cause {
-        match seen.state() {
-            State::Reading => Cause::Reading,
-            State::Evicting => Cause::Evicting,
-            State::Writing if self != Self::Read && seen.shared() == 0 => Cause::Writing,
-            _ if seen.is_exclusive() => Cause::Changing,
-            _ => Cause::Readers,
+    /// Why a thread that finds the page so has to wait.
+    fn cause(self, seen: StateSnapshot) -> WaitCause {
+        match seen.status() {
+            PageStatus::Reading => WaitCause::Reading,
+            PageStatus::Evicting => WaitCause::Evicting,
+            PageStatus::Writing if self != Self::Read && seen.shared() == 0 => WaitCause::Writing,
+            _ if seen.is_exclusive() => WaitCause::Changing,
+            _ => WaitCause::Readers,
         }
     }
 }
@@ -55,10 +55,11 @@ impl Want {
 /// # Errors
 /// The device can't read it, or there is no memory for it.
 #[cold]
-pub(crate) fn acquire(shared: &Shared, map: &Mapped, page: u64, want: Want) -> Result<(), PoolError> {
-    let word = map.word(page);
+pub(crate) fn acquire(shared: &PoolState, map: &MappedFile, page: u64, want: AccessMode) -> Result<(), PoolError> {
+    let state = map.state(page);
     loop {
-        let held = if want == Want::Read { word.share().map(|()| false) } else { word.exclude() };
+        let held =
+            if want == AccessMode::Read { state.try_lock_shared().map(|()| false) } else { state.try_lock_exclusive() };
         let seen = match held {
             Ok(is_newly_dirty) => {
                 if is_newly_dirty {
@@ -68,16 +69,16 @@ pub(crate) fn acquire(shared: &Shared, map: &Mapped, page: u64, want: Want) -> R
             }
             Err(seen) => seen,
         };
-        match seen.state() {
-            State::Absent => {
+        match seen.status() {
+            PageStatus::Absent => {
                 if read_in(shared, map, page, want)? {
                     return Ok(());
                 }
             }
-            State::Reading | State::Evicting => wait(shared, map, page, want, seen),
+            PageStatus::Reading | PageStatus::Evicting => wait(shared, map, page, want, seen),
             _ if seen.is_marked() => {
-                if word.unmark() {
-                    ahead::after_mark(shared, map, page);
+                if state.unmark() {
+                    readahead::after_mark(shared, map, page);
                 }
             }
             _ => wait(shared, map, page, want, seen),
@@ -85,58 +86,58 @@ pub(crate) fn acquire(shared: &Shared, map: &Mapped, page: u64, want: Want) -> R
     }
 }
 
-/// Waits until it makes sense to look at the page again.
-fn wait(shared: &Shared, map: &Mapped, page: u64, want: Want, seen: Seen) {
-    let (word, begun) = (map.word(page), Instant::now());
-    if let Some(lane) = seen.lane() {
-        arrive::drive(shared, map, lane, || word.seen().lane() != Some(lane));
-        map.counters.waited(Cause::Ahead, begun);
+/// Waits until it makes sense to try again.
+fn wait(shared: &PoolState, map: &MappedFile, page: u64, want: AccessMode, seen: StateSnapshot) {
+    let (state, begun) = (map.state(page), Instant::now());
+    if let Some(number) = seen.readahead_queue() {
+        completion::drive(shared, map, number, || state.load().readahead_queue() != Some(number));
+        map.counters.waited(WaitCause::Ahead, begun);
         return;
     }
-    let is_new = |seen: Seen| match seen.state() {
-        State::Absent => true,
-        // A lane has to be driven, or nothing arrives.
-        State::Reading => seen.lane().is_some(),
-        State::Evicting => false,
-        State::Clean | State::Dirty | State::Writing => seen.is_marked() || want.is_possible(seen),
+    let is_new = |seen: StateSnapshot| match seen.status() {
+        PageStatus::Absent => true,
+        // A thread has to drive the readahead queue, or nothing arrives.
+        PageStatus::Reading => seen.readahead_queue().is_some(),
+        PageStatus::Evicting => false,
+        PageStatus::Clean | PageStatus::Dirty | PageStatus::Writing => seen.is_marked() || want.is_possible(seen),
     };
-    word.wait(&Futex, is_new);
+    state.wait(&Futex, is_new);
     map.counters.waited(want.cause(seen), begun);
 }
 
 /// Reads the page if it is still absent; whether the caller has got hold of it.
-fn read_in(shared: &Shared, map: &Mapped, page: u64, want: Want) -> Result<bool, PoolError> {
+fn read_in(shared: &PoolState, map: &MappedFile, page: u64, want: AccessMode) -> Result<bool, PoolError> {
     let _entered = tracing::trace_span!("pool_miss", map = map.device.name(), page, ?want).entered();
     let credit = reclaim::credit(shared, map, page)?;
-    let word = map.word(page);
-    if word.begin_read(None).is_err() {
+    let state = map.state(page);
+    if state.begin_read(None).is_err() {
         return Ok(false);
     }
     credit.spend();
     map.shard(page).resident.fetch_add(1, Ordering::Relaxed);
-    if want != Want::Overwrite {
+    if want != AccessMode::Overwrite {
         // Before the page itself is read, so that the device has both to do.
-        ahead::after_miss(shared, map, page);
+        readahead::after_miss(shared, map, page);
     }
     if let Err(error) = fetch(map, page, want) {
-        arrive::give_up(shared, map, Run { start: page, pages: 1 });
+        completion::give_up(shared, map, Run { start: page, pages: 1 });
         return Err(error.into());
     }
-    map.follow_up(page, word.end_read(want.hold()));
-    if want != Want::Read {
+    map.follow_up(page, state.end_read(want.hold()));
+    if want != AccessMode::Read {
         shared.note_dirty(map, page);
     }
     Ok(true)
 }
 
 /// Brings the bytes of a page that is claimed for reading into its place. A second tier would be asked first, here.
-fn fetch(map: &Mapped, page: u64, want: Want) -> Result<(), DeviceError> {
+fn fetch(map: &MappedFile, page: u64, want: AccessMode) -> Result<(), DeviceError> {
     map.check_memory()?;
-    if want == Want::Overwrite {
-        map.counters.add(Count::Overwritten, 1);
+    if want == AccessMode::Overwrite {
+        map.counters.add(Counter::Overwritten, 1);
         return Ok(());
     }
-    map.counters.add(Count::Misses, 1);
+    map.counters.add(Counter::Misses, 1);
     if map.is_tail(page) {
         return fetch_tail(map, page);
     }
@@ -146,7 +147,7 @@ fn fetch(map: &Mapped, page: u64, want: Want) -> Result<(), DeviceError> {
 }
 
 /// As [`fetch`], for the last page of a file that ends inside it. The rest of the page is zero.
-fn fetch_tail(map: &Mapped, page: u64) -> Result<(), DeviceError> {
+fn fetch_tail(map: &MappedFile, page: u64) -> Result<(), DeviceError> {
     // SAFETY: the page is claimed for reading, by us.
     let bytes = unsafe { map.frames.claimed(page) };
     let offset = page * bytes.len() as u64;

@@ -1,4 +1,4 @@
-//! A map's memory: an address for every page, whether it is there or not, and a word for each.
+//! A map's memory: an address for every page, whether it is there or not, and a state for each.
 //!
 //! Relies on reserved addresses costing nothing. A page's frame is what lies behind its address: anonymous memory that a
 //! read fills in place and an eviction gives back, so no table says which frame a page has. Small pages only: pages come and
@@ -15,37 +15,37 @@ use quire_sys::userfault::Userfault;
 
 use crate::error::PoolError;
 use crate::page::Run;
-use crate::word::Word;
+use crate::page_state::PageState;
 
 /// Words of less memory than this are kept on small pages, or a small map would pay for a huge one.
-const HUGE_WORDS_BYTES: usize = 8 << 20;
+const HUGE_STATES_BYTES: usize = 8 << 20;
 
 /// The memory of one map.
 #[derive(Debug)]
-pub(crate) struct Frames {
+pub(crate) struct PageFrames {
     base: *mut u8,
-    words: *const Word,
+    states: *const PageState,
     page_shift: u32,
     /// Pages that there are addresses for.
     pages: u64,
     memory: Arc<Reservation>,
     /// What keeps stores from clean pages, in a transparent map.
     protector: OnceLock<Userfault>,
-    /// Behind `words`.
-    _words: Reservation,
+    /// Behind `states`.
+    _states: Reservation,
 }
 
-// SAFETY: the pointers lead into the two reservations, which live as long; words are atomics, and bytes are only reached
+// SAFETY: the pointers lead into the two reservations, which live as long; states are atomics, and bytes are only reached
 // through pointers whose users answer for them.
-unsafe impl Send for Frames {}
+unsafe impl Send for PageFrames {}
 // SAFETY: as above.
-unsafe impl Sync for Frames {}
+unsafe impl Sync for PageFrames {}
 
 fn refused(what: &'static str) -> impl Fn(MemError) -> PoolError {
     move |error| PoolError::Memory { what, cause: error.to_string() }
 }
 
-impl Frames {
+impl PageFrames {
     /// Addresses for `bytes` bytes in pages of `page_bytes` (a power of two, at least the system's).
     pub(crate) fn new(bytes: u64, page_bytes: usize) -> Result<Self, PoolError> {
         let too_large = || PoolError::Memory { what: "the map's addresses", cause: "the file is too large".into() };
@@ -57,19 +57,20 @@ impl Frames {
         memory.commit(0..memory.len()).map_err(refused("the map's addresses"))?;
         // Where there are no huge pages it fails, and nothing is lost.
         let _ = advise(memory.base(), memory.len(), Hint::NoHuge);
-        let words = Reservation::new(pages * size_of::<Word>()).map_err(refused("the words of the map's pages"))?;
-        words.commit(0..words.len()).map_err(refused("the words of the map's pages"))?;
-        if words.len() < HUGE_WORDS_BYTES {
-            let _ = advise(words.base(), words.len(), Hint::NoHuge);
+        let states =
+            Reservation::new(pages * size_of::<PageState>()).map_err(refused("the states of the map's pages"))?;
+        states.commit(0..states.len()).map_err(refused("the states of the map's pages"))?;
+        if states.len() < HUGE_STATES_BYTES {
+            let _ = advise(states.base(), states.len(), Hint::NoHuge);
         }
         Ok(Self {
             base: memory.base(),
-            words: words.base().cast_const().cast(),
+            states: states.base().cast_const().cast(),
             page_shift: page_bytes.trailing_zeros(),
             pages: pages as u64,
             memory: Arc::new(memory),
             protector: OnceLock::new(),
-            _words: words,
+            _states: states,
         })
     }
 
@@ -84,22 +85,22 @@ impl Frames {
         self.pages << self.page_shift
     }
 
-    /// The page's word and the offset of its first byte; `None` if there is no address for it.
+    /// The page's state and the offset of its first byte; `None` if there is no address for it.
     #[inline]
-    pub(crate) fn find(&self, page: u64) -> Option<(&Word, u64)> {
+    pub(crate) fn find(&self, page: u64) -> Option<(&PageState, u64)> {
         if page >= self.pages {
             return None;
         }
-        // SAFETY: inside the reservation of the words, which is committed: zeroed memory, which is a valid word, and lives
+        // SAFETY: inside the reservation of the states, which is committed: zeroed memory, which is a valid state, and lives
         // as long as `self`.
-        Some((unsafe { &*self.words.add(page as usize) }, page << self.page_shift))
+        Some((unsafe { &*self.states.add(page as usize) }, page << self.page_shift))
     }
 
-    /// The page's word.
+    /// The page's state.
     ///
     /// # Panics
     /// If there is no address for the page.
-    pub(crate) fn word(&self, page: u64) -> &Word {
+    pub(crate) fn state(&self, page: u64) -> &PageState {
         self.find(page).expect("the page was looked up before").0
     }
 
@@ -124,13 +125,13 @@ impl Frames {
         Transfer { direction, buffer, extents, tag: run.to_tag() }
     }
 
-    /// The bytes of a page that nobody else uses.
+    /// The bytes of a page that no other thread uses.
     ///
     /// # Safety
     /// The page is claimed by the caller for as long as it uses the slice.
     #[expect(clippy::mut_from_ref, reason = "the claim is the right to change it")]
     pub(crate) unsafe fn claimed(&self, page: u64) -> &mut [u8] {
-        // SAFETY: committed memory; the claim keeps everybody else away, as the caller promises.
+        // SAFETY: all of the memory is committed, and `claimed`'s caller has claimed the page: no other thread reads or writes it.
         unsafe { std::slice::from_raw_parts_mut(self.at(page << self.page_shift), self.page_bytes()) }
     }
 
@@ -161,14 +162,14 @@ impl Frames {
         for &page in pages {
             batch.add(self.at(page << self.page_shift), self.page_bytes());
         }
-        // SAFETY: whole pages of this map's anonymous memory, to which nobody holds a reference, as the caller promises.
+        // SAFETY: whole pages of this map's anonymous memory. The caller of `discard` has claimed them, so no guard refers to them.
         unsafe { batch.discard() }
     }
 
     /// Gives all memory back to the system.
     ///
     /// # Safety
-    /// Nobody uses the map any more.
+    /// No thread uses the map any more.
     pub(crate) unsafe fn discard_all(&self) {
         // It could only fail for a range that isn't ours.
         let _ = self.memory.release(0..self.memory.len());
@@ -178,13 +179,13 @@ impl Frames {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::word::State;
+    use crate::page_state::PageStatus;
 
     #[test]
-    fn pages_have_words_and_addresses_that_do_not_move() {
-        let frames = Frames::new(10 * 16384 + 1, 16384).unwrap();
+    fn pages_have_states_and_addresses_that_do_not_move() {
+        let frames = PageFrames::new(10 * 16384 + 1, 16384).unwrap();
         assert_eq!((frames.page_bytes(), frames.reserved_bytes()), (16384, 11 * 16384));
-        assert_eq!(frames.word(10).seen().state(), State::Absent);
+        assert_eq!(frames.state(10).load().status(), PageStatus::Absent);
         assert!(frames.find(11).is_none());
         // SAFETY: this test alone uses the map.
         unsafe {
@@ -197,8 +198,8 @@ mod tests {
 
     #[test]
     fn large_maps_cost_nothing_until_used() {
-        let frames = Frames::new(1 << 40, 4096).unwrap();
-        assert_eq!(frames.word((1 << 28) - 1).seen().state(), State::Absent);
-        assert!(Frames::new(u64::MAX, 4096).is_err());
+        let frames = PageFrames::new(1 << 40, 4096).unwrap();
+        assert_eq!(frames.state((1 << 28) - 1).load().status(), PageStatus::Absent);
+        assert!(PageFrames::new(u64::MAX, 4096).is_err());
     }
 }

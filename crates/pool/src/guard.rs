@@ -1,13 +1,13 @@
 //! Guards: the right to read or change a page's bytes, given back when they are dropped.
 //!
-//! Relies on the word: while a guard lives the page stays in memory, and its bytes are changed by nobody else.
+//! Relies on the state: while a guard lives the page stays in memory, and no other thread changes its bytes.
 
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
+use crate::page_state::{PageState, Parking};
 use crate::park::Futex;
-use crate::word::{Parking, Word};
 
 /// The bytes of a page that are in the file: a page, or less at the file's end.
 #[derive(Clone, Copy)]
@@ -18,23 +18,23 @@ struct Bytes {
 
 /// A page that stays in memory and unchanged while this lives.
 pub struct ReadGuard<'a> {
-    word: &'a Word,
+    state: &'a PageState,
     bytes: Bytes,
     _map: PhantomData<&'a [u8]>,
 }
 
-// SAFETY: shared access to bytes that nobody changes meanwhile, and a word of atomics.
+// SAFETY: the shared lock, which any thread may give back, keeps the bytes from being changed; the state is an atomic.
 unsafe impl Send for ReadGuard<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for ReadGuard<'_> {}
 
 impl<'a> ReadGuard<'a> {
     /// # Safety
-    /// The caller shares the page of `word`, and leaves that to the guard; its bytes are the `len` ones at `at`, which live as
-    /// long as the word.
+    /// The caller has locked the page of `state` for reading, and leaves the lock to the guard; its bytes are the `len` ones at
+    /// `at`, which live as long as the state.
     #[inline]
-    pub(crate) unsafe fn new(word: &'a Word, at: *mut u8, len: usize) -> Self {
-        Self { word, bytes: Bytes { at, len }, _map: PhantomData }
+    pub(crate) unsafe fn new(state: &'a PageState, at: *mut u8, len: usize) -> Self {
+        Self { state, bytes: Bytes { at, len }, _map: PhantomData }
     }
 }
 
@@ -43,7 +43,8 @@ impl Deref for ReadGuard<'_> {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: the page is shared by this guard: it is in memory and nobody changes it.
+        // SAFETY: `new` was promised `len` bytes at `at` and a shared lock. The lock, which this guard has until it is dropped,
+        // keeps the page in memory and writers from it.
         unsafe { std::slice::from_raw_parts(self.bytes.at, self.bytes.len) }
     }
 }
@@ -51,31 +52,31 @@ impl Deref for ReadGuard<'_> {
 impl Drop for ReadGuard<'_> {
     #[inline]
     fn drop(&mut self) {
-        if self.word.unshare() {
-            wake(self.word);
+        if self.state.unlock_shared() {
+            wake(self.state);
         }
     }
 }
 
 /// A page that this thread alone uses while this lives. It is dirty from the start.
 pub struct WriteGuard<'a> {
-    word: &'a Word,
+    state: &'a PageState,
     bytes: Bytes,
     _map: PhantomData<&'a mut [u8]>,
 }
 
-// SAFETY: sole access to the bytes, and a word of atomics.
+// SAFETY: the exclusive lock, which any thread may give back, keeps all others from the bytes; the state is an atomic.
 unsafe impl Send for WriteGuard<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for WriteGuard<'_> {}
 
 impl<'a> WriteGuard<'a> {
     /// # Safety
-    /// The caller has the page of `word` for itself, and leaves that to the guard; its bytes are the `len` ones at `at`,
-    /// which live as long as the word.
+    /// The caller has locked the page of `state` exclusively, and leaves the lock to the guard; its bytes are the `len` ones at
+    /// `at`, which live as long as the state.
     #[inline]
-    pub(crate) unsafe fn new(word: &'a Word, at: *mut u8, len: usize) -> Self {
-        Self { word, bytes: Bytes { at, len }, _map: PhantomData }
+    pub(crate) unsafe fn new(state: &'a PageState, at: *mut u8, len: usize) -> Self {
+        Self { state, bytes: Bytes { at, len }, _map: PhantomData }
     }
 }
 
@@ -84,7 +85,8 @@ impl Deref for WriteGuard<'_> {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: the page is this guard's alone and in memory.
+        // SAFETY: `new` was promised `len` bytes at `at` and the exclusive lock, which keeps the page in memory and all other
+        // threads from it until this guard is dropped.
         unsafe { std::slice::from_raw_parts(self.bytes.at, self.bytes.len) }
     }
 }
@@ -92,7 +94,7 @@ impl Deref for WriteGuard<'_> {
 impl DerefMut for WriteGuard<'_> {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: the page is this guard's alone and in memory; `&mut self` is the only access.
+        // SAFETY: as in `deref`; `&mut self` is the only access by way of this guard.
         unsafe { std::slice::from_raw_parts_mut(self.bytes.at, self.bytes.len) }
     }
 }
@@ -100,15 +102,15 @@ impl DerefMut for WriteGuard<'_> {
 impl Drop for WriteGuard<'_> {
     #[inline]
     fn drop(&mut self) {
-        if self.word.unexclude() {
-            wake(self.word);
+        if self.state.unlock_exclusive() {
+            wake(self.state);
         }
     }
 }
 
 #[cold]
-fn wake(word: &Word) {
-    Futex.unpark_all(word);
+fn wake(state: &PageState) {
+    Futex.unpark_all(state);
 }
 
 impl fmt::Debug for ReadGuard<'_> {

@@ -2,17 +2,17 @@
 //! faults, its shared locks and its single-page requests.
 //!
 //! A [`Pool`] has the memory, a [`Map`] is a file in it. [`Map::read`] and [`Map::write`] give guards over pages,
-//! [`Map::optimistic`] looks at a page without holding it, [`Map::prefetch`] keeps the device busy, [`Map::sync`] makes
-//! changes durable. Each page has a fixed address and a word of state; nothing is looked up in a table, and a page that is
+//! [`Map::optimistic_read`] reads a page without locking it, [`Map::prefetch`] keeps the device busy, [`Map::sync`] makes
+//! changes durable. Each page has a fixed address and a state of one word; nothing is looked up in a table, and a page that is
 //! there is used without a lock.
 //!
 //! Relies on `quire-device` for files and `quire-sys` for memory; `docs/design/pool.md` has the whole picture. Must not know
 //! what pages hold.
 
 #[cfg(not(loom))]
-mod ahead;
+mod cache_padded;
 #[cfg(not(loom))]
-mod arrive;
+mod completion;
 #[cfg(not(loom))]
 mod config;
 #[cfg(not(loom))]
@@ -20,7 +20,7 @@ mod counters;
 #[cfg(not(loom))]
 mod credits;
 #[cfg(not(loom))]
-mod dirty;
+mod dirty_set;
 #[cfg(not(loom))]
 mod error;
 #[cfg(not(loom))]
@@ -34,46 +34,46 @@ mod frames;
 #[cfg(not(loom))]
 mod guard;
 #[cfg(not(loom))]
-mod lane;
-#[cfg(not(loom))]
 mod map;
 #[cfg(not(loom))]
-mod mapped;
+mod mapped_file;
 #[cfg(not(loom))]
-mod padded;
+mod memory_pressure;
 #[cfg(not(loom))]
 mod page;
+#[doc(hidden)]
+pub mod page_state;
 #[cfg(not(loom))]
 mod park;
 #[cfg(not(loom))]
 mod pool;
 #[cfg(not(loom))]
+mod pool_state;
+#[cfg(not(loom))]
+mod readahead;
+#[cfg(not(loom))]
+mod readahead_queue;
+#[cfg(not(loom))]
+mod readahead_streams;
+#[cfg(not(loom))]
 mod reclaim;
 #[cfg(not(loom))]
-mod shared;
-#[cfg(not(loom))]
-mod signal;
-#[cfg(not(loom))]
 mod stats;
-#[cfg(not(loom))]
-mod streams;
 #[doc(hidden)]
 pub mod sync;
 #[cfg(not(loom))]
 mod transparent;
 #[cfg(not(loom))]
 mod view;
-#[doc(hidden)]
-pub mod word;
 #[cfg(not(loom))]
 mod writeback;
 #[cfg(not(loom))]
 mod writers;
 
 #[cfg(not(loom))]
-pub use config::{Advice, Gate, MapOptions, PoolConfig, Serving};
+pub use config::{Advice, FaultThreadOptions, MapOptions, PoolConfig, WritebackHooks};
 #[cfg(not(loom))]
-pub use counters::Cause;
+pub use counters::WaitCause;
 #[cfg(not(loom))]
 pub use error::PoolError;
 #[cfg(not(loom))]

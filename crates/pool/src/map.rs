@@ -1,25 +1,25 @@
 //! A mapped file as its users see it.
 //!
 //! Relies on [`crate::fetch`] for pages that aren't there or are in use; a page that is there costs two atomic operations
-//! on its word, or none.
+//! on its state, or none.
 
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
 use crate::config::Advice;
-use crate::counters::Count;
+use crate::counters::Counter;
 use crate::error::PoolError;
-use crate::fetch::{Want, acquire};
+use crate::fetch::{AccessMode, acquire};
 use crate::guard::{ReadGuard, WriteGuard};
-use crate::mapped::Mapped;
+use crate::mapped_file::MappedFile;
 use crate::page::PageNo;
-use crate::shared::Shared;
+use crate::pool_state::PoolState;
 use crate::view::PageView;
-use crate::{ahead, arrive, flush, reclaim};
+use crate::{completion, flush, readahead, reclaim};
 
-/// Looks that may fail before a page is held for the next one.
-const LOOKS: usize = 3;
+/// Optimistic reads that may fail before the page is locked for the next one.
+const OPTIMISTIC_TRIES: usize = 3;
 
 /// A file in a pool. Clones are the same map; when the last is dropped, dirty pages are written (but not made durable: that
 /// takes [`Map::sync`]) and the map's memory goes back to the pool.
@@ -28,14 +28,14 @@ const LOOKS: usize = 3;
 /// waits for itself for ever.
 #[derive(Clone)]
 pub struct Map {
-    mapped: Arc<Mapped>,
-    handle: Arc<Handle>,
+    mapped: Arc<MappedFile>,
+    handle: Arc<MapHandle>,
 }
 
 /// What all clones of a map have in common.
-struct Handle {
-    shared: Arc<Shared>,
-    mapped: Arc<Mapped>,
+struct MapHandle {
+    shared: Arc<PoolState>,
+    mapped: Arc<MappedFile>,
     /// Keeps the writers at work.
     _pool: Arc<dyn Send + Sync>,
 }
@@ -48,15 +48,15 @@ impl fmt::Debug for Map {
 
 impl Map {
     /// `pool` is kept while the map lives.
-    pub(crate) fn new(shared: Arc<Shared>, mapped: Arc<Mapped>, pool: Arc<dyn Send + Sync>) -> Self {
-        Self { handle: Arc::new(Handle { shared, mapped: Arc::clone(&mapped), _pool: pool }), mapped }
+    pub(crate) fn new(shared: Arc<PoolState>, mapped: Arc<MappedFile>, pool: Arc<dyn Send + Sync>) -> Self {
+        Self { handle: Arc::new(MapHandle { shared, mapped: Arc::clone(&mapped), _pool: pool }), mapped }
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<PoolState> {
         &self.handle.shared
     }
 
-    pub(crate) fn mapped(&self) -> &Arc<Mapped> {
+    pub(crate) fn mapped(&self) -> &Arc<MappedFile> {
         &self.mapped
     }
 
@@ -96,14 +96,15 @@ impl Map {
     /// [`PoolError::Outside`], [`PoolError::Device`] or [`PoolError::Exhausted`].
     #[inline]
     pub fn read(&self, page: PageNo) -> Result<ReadGuard<'_>, PoolError> {
-        let Some((word, at, len)) = self.mapped.find(page.0) else { return Err(self.mapped.outside(page.0)) };
-        if word.share().is_ok() {
+        let Some((state, at, len)) = self.mapped.find(page.0) else { return Err(self.mapped.outside(page.0)) };
+        if state.try_lock_shared().is_ok() {
             self.mapped.counters.hit();
         } else {
-            acquire(&self.handle.shared, &self.mapped, page.0, Want::Read)?;
+            acquire(&self.handle.shared, &self.mapped, page.0, AccessMode::Read)?;
         }
-        // SAFETY: shared just now; word and bytes live as long as the map, which the guard borrows.
-        Ok(unsafe { ReadGuard::new(word, at, len) })
+        // SAFETY: this thread has locked the page shared just now, here or in `acquire`; state and bytes live as long as the map,
+        // which the guard borrows.
+        Ok(unsafe { ReadGuard::new(state, at, len) })
     }
 
     /// The page, to be changed. It counts as changed from now on.
@@ -112,25 +113,25 @@ impl Map {
     /// As [`Map::read`], and [`PoolError::Poisoned`].
     #[inline]
     pub fn write(&self, page: PageNo) -> Result<WriteGuard<'_>, PoolError> {
-        self.change(page, Want::Write)
+        self.change(page, AccessMode::Write)
     }
 
-    /// The page, to be overwritten: if it isn't in memory it is not read but holds zeros, or what it held some time. Whoever
-    /// doesn't set every byte loses those that are not set.
+    /// The page, to be overwritten: if it isn't in memory it is not read but holds zeros, or what it held some time. A
+    /// writer that doesn't set every byte loses those that it leaves out.
     ///
     /// # Errors
     /// As [`Map::write`], but for the device.
     pub fn overwrite(&self, page: PageNo) -> Result<WriteGuard<'_>, PoolError> {
-        self.change(page, Want::Overwrite)
+        self.change(page, AccessMode::Overwrite)
     }
 
     #[inline]
-    fn change(&self, page: PageNo, want: Want) -> Result<WriteGuard<'_>, PoolError> {
-        let Some((word, at, len)) = self.mapped.find(page.0) else { return Err(self.mapped.outside(page.0)) };
+    fn change(&self, page: PageNo, want: AccessMode) -> Result<WriteGuard<'_>, PoolError> {
+        let Some((state, at, len)) = self.mapped.find(page.0) else { return Err(self.mapped.outside(page.0)) };
         if self.mapped.is_poisoned() {
             self.mapped.check()?;
         }
-        match word.exclude() {
+        match state.try_lock_exclusive() {
             Ok(is_newly_dirty) => {
                 if is_newly_dirty {
                     self.handle.shared.note_dirty(&self.mapped, page.0);
@@ -139,33 +140,34 @@ impl Map {
             }
             Err(_) => acquire(&self.handle.shared, &self.mapped, page.0, want)?,
         }
-        // SAFETY: excluded just now; word and bytes live as long as the map, which the guard borrows.
-        Ok(unsafe { WriteGuard::new(word, at, len) })
+        // SAFETY: this thread has locked the page exclusively just now, here or in `acquire`; state and bytes live as long as the
+        // map, which the guard borrows.
+        Ok(unsafe { WriteGuard::new(state, at, len) })
     }
 
-    /// What `look` makes of the page, which isn't held meanwhile: if its bytes have changed or gone by the end, `look` is
-    /// called again, after a few times with the page held. The cheapest way to a page: it writes to no memory that others
+    /// What `read` makes of the page, which isn't locked meanwhile: if its bytes have changed or gone by the end, `read` is
+    /// called again, after a few times with the page locked. The cheapest way to a page: it writes to no memory that others
     /// see.
     ///
     /// # Errors
     /// As [`Map::read`].
     #[inline]
-    pub fn optimistic<T>(&self, page: PageNo, mut look: impl FnMut(PageView<'_>) -> T) -> Result<T, PoolError> {
-        let Some((word, at, len)) = self.mapped.find(page.0) else { return Err(self.mapped.outside(page.0)) };
-        for _ in 0..LOOKS {
-            let Ok(seen) = word.look() else { break };
+    pub fn optimistic_read<T>(&self, page: PageNo, mut read: impl FnMut(PageView<'_>) -> T) -> Result<T, PoolError> {
+        let Some((state, at, len)) = self.mapped.find(page.0) else { return Err(self.mapped.outside(page.0)) };
+        for _ in 0..OPTIMISTIC_TRIES {
+            let Ok(seen) = state.optimistic_read() else { break };
             // SAFETY: mapped for as long as the map lives.
-            let result = look(unsafe { PageView::new(at, len) });
-            if word.still(seen) {
-                word.touch(seen);
+            let result = read(unsafe { PageView::new(at, len) });
+            if state.validate(seen) {
+                state.touch(seen);
                 self.mapped.counters.hit();
                 return Ok(result);
             }
-            self.mapped.counters.add(Count::LooksAgain, 1);
+            self.mapped.counters.add(Counter::OptimisticRetries, 1);
         }
         let held = self.read(page)?;
         // SAFETY: as above.
-        Ok(look(unsafe { PageView::new(held.as_ptr(), held.len()) }))
+        Ok(read(unsafe { PageView::new(held.as_ptr(), held.len()) }))
     }
 
     /// Makes the file `len` bytes long, if it is shorter. The new bytes are zero.
@@ -207,19 +209,19 @@ impl Map {
     /// Starts reading those of `pages` that aren't in memory, and returns how many were started. It waits only when as many
     /// reads are in flight as the configuration's `queue_depth` allows, and stops where memory ends.
     pub fn prefetch(&self, pages: &[PageNo]) -> usize {
-        ahead::prefetch(&self.handle.shared, &self.mapped, pages.iter().map(|page| page.0))
+        readahead::prefetch(&self.handle.shared, &self.mapped, pages.iter().map(|page| page.0))
     }
 
-    /// Takes note of what has been read ahead by now, and returns how many reads that were. There is no need to: whoever uses
-    /// a page does it.
+    /// Takes note of what has been read ahead by now, and returns how many reads that were. There is no need to: a thread
+    /// that uses a page does it.
     pub fn poll(&self) -> usize {
-        arrive::poll(&self.handle.shared, &self.mapped)
+        completion::poll(&self.handle.shared, &self.mapped)
     }
 
     /// The pages will be used soon: they are read ahead, as far as half of the pool goes.
     pub fn will_need(&self, pages: Range<PageNo>) {
         let most = self.handle.shared.credits.total() / 2;
-        ahead::prefetch(&self.handle.shared, &self.mapped, self.clamp(&pages).take(most));
+        readahead::prefetch(&self.handle.shared, &self.mapped, self.clamp(&pages).take(most));
     }
 
     /// The pages won't be used soon: those that are clean and not in use are evicted. Returns how many.
@@ -247,15 +249,15 @@ impl Map {
     }
 }
 
-impl Drop for Handle {
+impl Drop for MapHandle {
     fn drop(&mut self) {
         let (shared, map) = (&*self.shared, &*self.mapped);
         if let Err(error) = flush::write_all(shared, map) {
             tracing::error!(%error, "dirty pages are lost with their map");
         }
-        arrive::drain(shared, map);
+        completion::drain(shared, map);
         shared.remove_map(&self.mapped);
-        // Who evicts or writes without a handle is waited for, and nobody begins any more.
+        // Waits for threads that evict or write without a handle; none begins after this.
         *map.life.write().unwrap_or_else(PoisonError::into_inner) = false;
         // SAFETY: no handle is left, so no guard is either (or it has been forgotten, and is not used).
         unsafe { map.frames.discard_all() };
@@ -264,6 +266,6 @@ impl Drop for Handle {
         }
         let pages = map.resident();
         shared.credits.give(pages);
-        shared.signal.progress(pages);
+        shared.pressure.progress(pages);
     }
 }

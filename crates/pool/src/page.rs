@@ -55,7 +55,7 @@ impl Run {
     }
 }
 
-/// Bits of a tag that hold the length of a run; a file's pages need no more than the others.
+/// PageBitmap of a tag that hold the length of a run; a file's pages need no more than the others.
 const RUN_BITS: u32 = 16;
 
 /// Joins neighbours of a rising list of pages to runs of at most `most` pages.

@@ -1,6 +1,6 @@
 //! A pool: memory for pages of files, under a ceiling, with threads that write them back.
 //!
-//! Relies on [`crate::writers`]; a pool goes when its last map has gone and nobody holds it.
+//! Relies on [`crate::writers`]; a pool goes when its last map and its last handle have gone.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,18 +9,18 @@ use std::thread::JoinHandle;
 use quire_device::Device;
 
 use crate::config::{MapOptions, PoolConfig};
-use crate::counters::{Cause, Count, Depth};
+use crate::counters::{Counter, Depth, WaitCause};
 use crate::error::PoolError;
 use crate::map::Map;
-use crate::mapped::Mapped;
+use crate::mapped_file::MappedFile;
+use crate::pool_state::PoolState;
 use crate::reclaim;
-use crate::shared::Shared;
 use crate::stats::{DepthStats, PoolStats, WaitStats};
 use crate::writers;
 
 /// Memory for pages of files.
 pub struct Pool {
-    shared: Arc<Shared>,
+    shared: Arc<PoolState>,
     writers: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -36,7 +36,7 @@ impl Pool {
     /// # Errors
     /// [`PoolError::Config`], or [`PoolError::Thread`].
     pub fn new(config: PoolConfig) -> Result<Arc<Self>, PoolError> {
-        let shared = Arc::new(Shared::new(config.settle()?));
+        let shared = Arc::new(PoolState::new(config.settle()?));
         let writers = writers::start(&shared)?;
         Ok(Arc::new(Self { shared, writers: Mutex::new(writers) }))
     }
@@ -48,7 +48,7 @@ impl Pool {
     pub fn map(self: &Arc<Self>, device: Arc<dyn Device>, options: MapOptions) -> Result<Map, PoolError> {
         let shared = &self.shared;
         let counters = Arc::clone(&shared.counters);
-        let mapped = Arc::new(Mapped::new(device, &options, &shared.config, counters, shared.next_map())?);
+        let mapped = Arc::new(MappedFile::new(device, &options, &shared.config, counters, shared.next_map())?);
         shared.add_map(Arc::clone(&mapped));
         Ok(Map::new(Arc::clone(shared), mapped, Arc::clone(self) as Arc<dyn Send + Sync>))
     }
@@ -72,7 +72,7 @@ impl Pool {
     pub fn stats(&self) -> PoolStats {
         let shared = &*self.shared;
         let count = |what| shared.counters.get(what);
-        let waits = Cause::ALL.map(|cause| {
+        let waits = WaitCause::ALL.map(|cause| {
             let wait = shared.counters.wait(cause);
             let get = |figure: &std::sync::atomic::AtomicU64| figure.load(std::sync::atomic::Ordering::Relaxed);
             WaitStats {
@@ -89,19 +89,19 @@ impl Pool {
             resident_pages: total.saturating_sub(shared.credits.free()) as u64,
             dirty_pages: shared.dirty_pages() as u64,
             maps: shared.maps().len() as u64,
-            hits: count(Count::Hits),
-            misses: count(Count::Misses),
-            overwritten: count(Count::Overwritten),
-            failed_reads: count(Count::FailedReads),
-            evicted: count(Count::Evicted),
-            evict_batches: count(Count::EvictBatches),
-            evict_ranges: count(Count::EvictRanges),
-            evict_calls: count(Count::EvictCalls),
-            written: count(Count::Written),
-            writes: count(Count::Writes),
-            ahead: count(Count::Ahead),
-            ahead_reads: count(Count::AheadReads),
-            looks_again: count(Count::LooksAgain),
+            hits: count(Counter::Hits),
+            misses: count(Counter::Misses),
+            overwritten: count(Counter::Overwritten),
+            failed_reads: count(Counter::FailedReads),
+            evicted: count(Counter::Evicted),
+            evict_batches: count(Counter::EvictBatches),
+            evict_ranges: count(Counter::EvictRanges),
+            evict_calls: count(Counter::EvictCalls),
+            written: count(Counter::Written),
+            writes: count(Counter::Writes),
+            ahead: count(Counter::Ahead),
+            ahead_reads: count(Counter::AheadReads),
+            optimistic_retries: count(Counter::OptimisticRetries),
             merged_writes: shared.counters.merged_writes(),
             read_depth: depth(&shared.counters.read_depth),
             write_depth: depth(&shared.counters.write_depth),

@@ -4,13 +4,13 @@
 
 use std::fmt::Write;
 
-use crate::counters::{Cause, MERGED_BUCKETS};
+use crate::counters::{MERGED_BUCKETS, WaitCause};
 
 /// Waits for one cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitStats {
     /// Why.
-    pub cause: Cause,
+    pub cause: WaitCause,
     /// How often.
     pub count: u64,
     /// How long in all.
@@ -43,7 +43,7 @@ pub struct PoolStats {
     pub maps: u64,
     /// Uses of pages that were in memory; sampled, each thread reports 64 at a time.
     pub hits: u64,
-    /// Pages read because somebody waited for them.
+    /// Pages read because a thread waited for them.
     pub misses: u64,
     /// Pages that were not read because they were about to be overwritten.
     pub overwritten: u64,
@@ -66,7 +66,7 @@ pub struct PoolStats {
     /// Reads that they were merged to.
     pub ahead_reads: u64,
     /// Optimistic reads that had to be repeated.
-    pub looks_again: u64,
+    pub optimistic_retries: u64,
     /// Writes of 1, up to 2, up to 4, … pages.
     pub merged_writes: [u64; MERGED_BUCKETS],
     /// Reads ahead in flight.
@@ -79,7 +79,7 @@ pub struct PoolStats {
 
 impl PoolStats {
     /// Waits for `cause`.
-    pub fn wait(&self, cause: Cause) -> WaitStats {
+    pub fn wait(&self, cause: WaitCause) -> WaitStats {
         let none = WaitStats { cause, count: 0, total_ns: 0, longest_ns: 0 };
         self.waits.iter().find(|wait| wait.cause == cause).copied().unwrap_or(none)
     }
@@ -98,7 +98,7 @@ impl PoolStats {
         }
         let counters = [
             ("hits_total", "Uses of pages in memory, sampled.", self.hits),
-            ("misses_total", "Pages that somebody waited for.", self.misses),
+            ("misses_total", "Pages that a thread waited for.", self.misses),
             ("overwritten_total", "Pages not read as they were overwritten.", self.overwritten),
             ("failed_reads_total", "Reads that failed.", self.failed_reads),
             ("evicted_pages_total", "Pages evicted.", self.evicted),
@@ -108,7 +108,7 @@ impl PoolStats {
             ("written_pages_total", "Pages written back.", self.written),
             ("ahead_pages_total", "Pages read ahead.", self.ahead),
             ("ahead_reads_total", "Reads that these were merged to.", self.ahead_reads),
-            ("looks_again_total", "Optimistic reads repeated.", self.looks_again),
+            ("optimistic_retries_total", "Optimistic reads repeated.", self.optimistic_retries),
         ];
         for (name, help, value) in counters {
             metric(&mut text, name, "counter", help, value);

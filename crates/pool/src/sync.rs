@@ -1,4 +1,4 @@
-//! The atomics of the page word: the standard ones, or loom's when it explores every interleaving.
+//! The atomics of the page state: the standard ones, or loom's when it explores every interleaving.
 
 #[cfg(not(loom))]
 pub use std::sync::atomic::{AtomicU64, Ordering, fence};

@@ -1,11 +1,11 @@
-//! A page looked at without leave: its bytes may change or go while one looks, and one asks afterwards whether they did.
+//! A page read without a lock: its bytes may change or go meanwhile, and the reader validates its read afterwards.
 //!
 //! Relies on every load being volatile, so that the compiler assumes nothing about bytes that another thread may be changing,
 //! and on evicted pages reading as zero instead of faulting.
 
 use std::marker::PhantomData;
 
-/// The bytes of a page that may be changing. What is read from it means something only if the look is confirmed; until then
+/// The bytes of a page that may be changing. What is read from it means something only if the read is validated; until then
 /// an offset read from the page may lie outside it, for which every access answers `None`.
 #[derive(Clone, Copy, Debug)]
 pub struct PageView<'a> {
@@ -22,7 +22,7 @@ macro_rules! number {
             let at = self.at(offset, size_of::<$type>())?.cast::<$type>();
             if at.is_aligned() {
                 // SAFETY: inside the page, whose address is mapped for as long as the view lives, and aligned. Volatile: it
-                // may be changed meanwhile, which the look's confirmation tells.
+                // may be changed meanwhile, which validating the read tells.
                 return Some(<$type>::from_le(unsafe { at.read_volatile() }));
             }
             let mut bytes = [0; size_of::<$type>()];

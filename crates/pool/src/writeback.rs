@@ -1,18 +1,18 @@
 //! Dirty pages go to the device: claimed group by group, merged to runs, several in flight.
 //!
-//! Relies on the shard's lock for claims, so that whoever looks into a shard finds a page dirty or being written, never
-//! neither. A page that is being written can be read; who wants to change it waits, since a copy would take memory just when
+//! Relies on the shard's lock for claims, so that a thread that locks a shard finds a page dirty or being written, never
+//! neither. A page that is being written can be read; a writer of it waits, since a copy would take memory just when
 //! there is none, and a device that is given a changing page may store half a change.
 
 use std::sync::PoisonError;
 
-use quire_device::{Action, DeviceError, Direction, Finished, Queue, Transfer};
+use quire_device::{Action, Completion, DeviceError, Direction, Queue, Transfer};
 
-use crate::counters::Count;
+use crate::counters::Counter;
 use crate::error::PoolError;
-use crate::mapped::Mapped;
+use crate::mapped_file::MappedFile;
 use crate::page::{GROUP_PAGES, Run, runs};
-use crate::shared::Shared;
+use crate::pool_state::PoolState;
 
 /// Most bytes of one write.
 const RUN_BYTES: usize = 1 << 20;
@@ -21,10 +21,10 @@ const STEP_GROUPS: usize = 16;
 
 /// What a batch of writes has achieved.
 #[derive(Debug, Default)]
-pub(crate) struct Written {
+pub(crate) struct WritebackResult {
     /// Pages that are on the device now.
     pub(crate) pages: usize,
-    /// Pages that somebody was changing.
+    /// Pages that a thread was changing.
     pub(crate) in_use: Vec<u64>,
     /// The first failure; the map is poisoned then.
     pub(crate) error: Option<PoolError>,
@@ -32,7 +32,7 @@ pub(crate) struct Written {
 
 /// Writes the dirty pages of `groups`, which rise, and waits until they are written. `queue` is the number of the map's
 /// queue that the caller may use.
-pub(crate) fn write_groups(shared: &Shared, map: &Mapped, queue: usize, groups: &[u64]) -> Written {
+pub(crate) fn write_groups(shared: &PoolState, map: &MappedFile, queue: usize, groups: &[u64]) -> WritebackResult {
     let span = tracing::debug_span!("pool_writeback", map = map.device.name(), groups = groups.len());
     let _entered = span.enter();
     let depth = shared.config.queue_depth;
@@ -41,7 +41,7 @@ pub(crate) fn write_groups(shared: &Shared, map: &Mapped, queue: usize, groups: 
         let opened = map.device.queue(depth);
         *place = opened.inspect_err(|error| tracing::warn!(%error, "no queue for writing")).ok();
     }
-    let mut job = Job { shared, map, written: Written::default(), settled: 0 };
+    let mut job = WritebackJob { shared, map, written: WritebackResult::default(), settled: 0 };
     let mut steps = groups.chunks(STEP_GROUPS);
     let mut more = true;
     while more || place.as_ref().is_some_and(|queue| queue.in_flight() > 0) {
@@ -66,15 +66,15 @@ pub(crate) fn write_groups(shared: &Shared, map: &Mapped, queue: usize, groups: 
     job.written
 }
 
-struct Job<'a> {
-    shared: &'a Shared,
-    map: &'a Mapped,
-    written: Written,
-    /// Pages whose writes have ended and of which nobody was told yet.
+struct WritebackJob<'a> {
+    shared: &'a PoolState,
+    map: &'a MappedFile,
+    written: WritebackResult,
+    /// Pages whose writes have ended and that were not announced yet.
     settled: usize,
 }
 
-impl Job<'_> {
+impl WritebackJob<'_> {
     /// Claims the dirty pages of some groups and makes transfers of them.
     fn claim(&mut self, groups: &[u64]) -> Vec<Transfer> {
         let mut pages = Vec::new();
@@ -82,7 +82,7 @@ impl Job<'_> {
             let (before, first) = (pages.len(), group * GROUP_PAGES);
             let in_use = &mut self.written.in_use;
             self.map.shard(first).dirty().claim(group, &mut pages, |page| {
-                let claimed = self.map.word(page).begin_write().is_ok();
+                let claimed = self.map.state(page).begin_write().is_ok();
                 if !claimed {
                     in_use.push(page);
                 }
@@ -109,7 +109,7 @@ impl Job<'_> {
                 Ok(()) => passed.push(transfer),
                 Err(error) => {
                     let error = DeviceError::new(Action::Write, self.map.device.name(), &error);
-                    self.finish(Finished { transfer, result: Err(error) });
+                    self.finish(Completion { transfer, result: Err(error) });
                 }
             }
         }
@@ -120,7 +120,7 @@ impl Job<'_> {
         for transfer in &transfers {
             self.map.counters.merged(Run::from_tag(transfer.tag).pages);
         }
-        self.map.counters.add(Count::Writes, transfers.len());
+        self.map.counters.add(Counter::Writes, transfers.len());
         if let Some(queue) = queue {
             queue.submit_all(transfers);
             self.map.counters.write_depth.note(queue.in_flight());
@@ -128,12 +128,12 @@ impl Job<'_> {
         }
         for mut transfer in transfers {
             let result = self.map.device.run(&mut transfer);
-            self.finish(Finished { transfer, result });
+            self.finish(Completion { transfer, result });
         }
     }
 
     /// A write has ended.
-    fn finish(&mut self, finished: Finished) {
+    fn finish(&mut self, finished: Completion) {
         let run = Run::from_tag(finished.transfer.tag);
         // The pages are lent until here.
         drop(finished.transfer);
@@ -144,7 +144,7 @@ impl Job<'_> {
             self.written.error.get_or_insert(poison);
         } else {
             self.written.pages += run.pages as usize;
-            self.map.counters.add(Count::Written, run.pages as usize);
+            self.map.counters.add(Counter::Written, run.pages as usize);
         }
         for part in run.by_group() {
             if failed {
@@ -155,7 +155,7 @@ impl Job<'_> {
                 .iter()
                 .map(|page| {
                     dirty.written(page, failed);
-                    (page, self.map.word(page).end_write(failed))
+                    (page, self.map.state(page).end_write(failed))
                 })
                 .collect();
             drop(dirty);
@@ -166,9 +166,9 @@ impl Job<'_> {
         self.settled += run.pages as usize;
     }
 
-    /// Tells those who wait for memory what has been written since the last time.
+    /// Tells threads that wait for memory what has been written since the last time.
     fn announce(&mut self) {
-        self.shared.signal.progress(std::mem::take(&mut self.settled));
+        self.shared.pressure.progress(std::mem::take(&mut self.settled));
     }
 
     /// Whole blocks are written; what that has added to the end of the file is cut off again.

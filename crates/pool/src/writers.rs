@@ -1,4 +1,4 @@
-//! Writer threads: they sleep until more is dirty than should be, or somebody needs memory, and then write the densest
+//! Writer threads: they sleep until more is dirty than should be, or a thread needs memory, and then write the densest
 //! groups of their shards first.
 //!
 //! Relies on each shard belonging to one writer, so that no two claim the same groups.
@@ -9,27 +9,27 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
-use crate::dirty::Group;
+use crate::dirty_set::DirtyGroup;
 use crate::error::PoolError;
-use crate::mapped::{Mapped, Shard};
-use crate::shared::Shared;
+use crate::mapped_file::{MappedFile, Shard};
+use crate::pool_state::PoolState;
 use crate::writeback::write_groups;
 
 /// Most groups picked at a time.
 const PICKED_GROUPS: usize = 512;
-/// Groups of a shard looked at for that, in turn: whoever makes a page dirty waits meanwhile.
+/// Groups of a shard considered for that, in turn: threads that make pages dirty wait meanwhile.
 const SEEN_GROUPS: usize = 2048;
 
 /// Starts the pool's writers.
 ///
 /// # Errors
-/// [`PoolError::Thread`]; those that were started have been sent home then.
-pub(crate) fn start(shared: &Arc<Shared>) -> Result<Vec<JoinHandle<()>>, PoolError> {
+/// [`PoolError::Thread`]; those that were started have ended then.
+pub(crate) fn start(shared: &Arc<PoolState>) -> Result<Vec<JoinHandle<()>>, PoolError> {
     let mut threads = Vec::new();
     for number in 0..shared.config.writers {
         let own = Arc::clone(shared);
         let thread = std::thread::Builder::new().name(format!("quire-pool-{number}")).spawn(move || {
-            own.config.greet_thread();
+            own.config.call_on_thread_start();
             Writer { shared: &own, number }.work();
         });
         match thread {
@@ -43,9 +43,9 @@ pub(crate) fn start(shared: &Arc<Shared>) -> Result<Vec<JoinHandle<()>>, PoolErr
     Ok(threads)
 }
 
-/// Sends the writers home and waits for them.
-pub(crate) fn stop(shared: &Shared, threads: Vec<JoinHandle<()>>) {
-    shared.signal.stop();
+/// Has the writers end, and waits for them.
+pub(crate) fn stop(shared: &PoolState, threads: Vec<JoinHandle<()>>) {
+    shared.pressure.stop();
     for thread in threads {
         // A writer that panicked has said so.
         let _ = thread.join();
@@ -53,7 +53,7 @@ pub(crate) fn stop(shared: &Shared, threads: Vec<JoinHandle<()>>) {
 }
 
 struct Writer<'a> {
-    shared: &'a Shared,
+    shared: &'a PoolState,
     number: usize,
 }
 
@@ -61,32 +61,32 @@ impl Writer<'_> {
     fn work(&self) {
         let shared = self.shared;
         let mut is_writing = false;
-        while !shared.signal.is_stopping() {
-            let seen = shared.signal.wanted.seen();
+        while !shared.pressure.is_stopping() {
+            let seen = shared.pressure.wanted.current();
             let dirty = shared.dirty_pages();
             is_writing = dirty > if is_writing { shared.dirty_floor() } else { shared.dirty_limit() };
             let wanted = if is_writing {
                 dirty - shared.dirty_floor()
-            } else if shared.signal.is_starving() {
+            } else if shared.pressure.is_memory_low() {
                 shared.config.evict_pages
             } else {
                 0
             };
             if wanted == 0 || self.write(wanted) == 0 {
                 is_writing = false;
-                shared.signal.wanted.wait(seen, None);
+                shared.pressure.wanted.wait(seen, None);
             }
         }
     }
 
     /// Shards that this writer looks after.
-    fn shards<'m>(&self, map: &'m Mapped) -> impl Iterator<Item = &'m Shard> {
+    fn shards<'m>(&self, map: &'m MappedFile) -> impl Iterator<Item = &'m Shard> {
         map.shards().iter().skip(self.number).step_by(self.shared.config.writers).map(|shard| &shard.0)
     }
 
     /// Writes about `wanted` pages of the map that has the most dirty ones; returns how many.
     fn write(&self, wanted: usize) -> usize {
-        let dirty_of = |map: &Arc<Mapped>| self.shards(map).map(|shard| shard.dirty().len()).sum::<usize>();
+        let dirty_of = |map: &Arc<MappedFile>| self.shards(map).map(|shard| shard.dirty().len()).sum::<usize>();
         let mut maps: Vec<_> = self.shared.maps().into_iter().filter(|map| !map.is_poisoned()).collect();
         maps.sort_by_cached_key(|map| Reverse(dirty_of(map)));
         for map in maps {
@@ -94,7 +94,7 @@ impl Writer<'_> {
                 let groups = self.pick(&map, wanted);
                 write_groups(self.shared, &map, self.number, &groups).pages
             };
-            let pages = map.while_open(|| self.shared.config.through_gate(work)).flatten().unwrap_or(0);
+            let pages = map.while_open(|| self.shared.config.with_writeback_hooks(work)).flatten().unwrap_or(0);
             if pages > 0 {
                 return pages;
             }
@@ -103,8 +103,8 @@ impl Writer<'_> {
     }
 
     /// Groups with about `wanted` dirty pages, the densest of the next ones, sorted by offset.
-    fn pick(&self, map: &Mapped, wanted: usize) -> Vec<u64> {
-        let mut densest: BinaryHeap<Reverse<Group>> = BinaryHeap::new();
+    fn pick(&self, map: &MappedFile, wanted: usize) -> Vec<u64> {
+        let mut densest: BinaryHeap<Reverse<DirtyGroup>> = BinaryHeap::new();
         for shard in self.shards(map) {
             let dirty = shard.dirty();
             let first = shard.cursor.load(Ordering::Relaxed);

@@ -107,7 +107,7 @@ fn work_inside() {
                     match dice.below(8) {
                         0..2 => map.write(page).unwrap()[100] = 1,
                         2 => map.overwrite(page).unwrap().fill(thread as u8),
-                        3 => drop(map.optimistic(page, |view| view.u64(8)).unwrap()),
+                        3 => drop(map.optimistic_read(page, |view| view.u64(8)).unwrap()),
                         4 => drop(map.prefetch(&[page, PageNo(page.0 / 2), PageNo(page.0 / 3)])),
                         // A stream.
                         5 => {

@@ -1,4 +1,4 @@
-//! The ceiling, as the system sees it: the process's memory. Alone in its program, so that nobody else's memory is counted.
+//! The ceiling, as the system sees it: the process's memory. Alone in its program, so that no other test's memory is counted.
 
 mod common;
 
@@ -36,7 +36,7 @@ fn the_process_takes_no_more_memory_than_the_budget_and_a_little() {
                     } else {
                         drop(map.read(page).unwrap())
                     }
-                    map.optimistic(PageNo(page.0 / 2), |view| view.u64(8)).unwrap();
+                    map.optimistic_read(PageNo(page.0 / 2), |view| view.u64(8)).unwrap();
                 }
             });
         }

@@ -63,7 +63,7 @@ fn a_write_that_fails_in_the_background_reaches_the_next_sync() {
 fn a_failed_read_is_told_and_can_be_tried_again() {
     let (pool, map, _) = faulty_map(8, 4, Trigger::Nth(Action::Read, 1));
     assert_eq!(number(&map, 0), 0);
-    for attempt in [map.read(PageNo(1)).map(drop), map.optimistic(PageNo(2), |view| view.len()).map(drop)] {
+    for attempt in [map.read(PageNo(1)).map(drop), map.optimistic_read(PageNo(2), |view| view.len()).map(drop)] {
         let _ = attempt;
     }
     (0..8).for_each(|page| assert_eq!(number(&map, page), page));

@@ -84,13 +84,13 @@ impl Work<'_> {
         self.event(page, || Ok(What::Saw(sealed(&self.map.read(PageNo(page))?).expect("a page is whole"))))
     }
 
-    fn look(&self, page: u64) -> Option<Event> {
+    fn optimistic_read(&self, page: u64) -> Option<Event> {
         self.event(page, || {
-            let bytes = self.map.optimistic(PageNo(page), |view| {
+            let bytes = self.map.optimistic_read(PageNo(page), |view| {
                 let mut bytes = vec![0; view.len()];
                 view.copy_to(0, &mut bytes).map(|()| bytes)
             })?;
-            Ok(What::Saw(sealed(&bytes.expect("the whole page")).expect("a confirmed look is whole")))
+            Ok(What::Saw(sealed(&bytes.expect("the whole page")).expect("a validated read is whole")))
         })
     }
 
@@ -112,7 +112,7 @@ impl Work<'_> {
             let event = match dice.below(16) {
                 0..6 => self.add(page),
                 6..9 => self.read(page),
-                9..12 => self.look(page),
+                9..12 => self.optimistic_read(page),
                 12 => self.sync(page),
                 13 => {
                     self.map.prefetch(&[PageNo(page), PageNo((page + 3) % PAGES)]);

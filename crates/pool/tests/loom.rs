@@ -1,4 +1,4 @@
-//! Every interleaving of readers, a writer, an evictor and writeback over one page's word, explored by loom.
+//! Every interleaving of readers, a writer, an evictor and writeback over one page's state, explored by loom.
 //!
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p quire-pool --release --test loom` (`cargo xtask test` does).
 #![cfg(loom)]
@@ -7,8 +7,8 @@ use loom::cell::UnsafeCell;
 use loom::sync::atomic::AtomicU64 as Cell;
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
+use quire_pool::page_state::{DeferredWork, LockMode, PageState, PageStatus, Parking};
 use quire_pool::sync::{Ordering, fence};
-use quire_pool::word::{After, Hold, Parking, State, Word};
 
 const OLD: u64 = 10;
 
@@ -20,29 +20,29 @@ fn bounded(model: impl Fn() + Sync + Send + 'static) {
     builder.check(model);
 }
 
-/// A futex: looks at the word and falls asleep in one step, as seen by who wakes.
+/// A futex: a sleeper loads the state and falls asleep in one step, as seen by the thread that wakes it.
 struct Lot {
     lock: Mutex<()>,
     woken: Condvar,
 }
 
 impl Parking for Lot {
-    fn park(&self, word: &Word, low: u32) {
+    fn park(&self, state: &PageState, low: u32) {
         let guard = self.lock.lock().unwrap();
-        if word.seen().low() == low {
+        if state.load().low() == low {
             drop(self.woken.wait(guard).unwrap());
         }
     }
 
-    fn unpark_all(&self, _: &Word) {
+    fn unpark_all(&self, _: &PageState) {
         let _guard = self.lock.lock().unwrap();
         self.woken.notify_all();
     }
 }
 
-/// A page, its word, and what the device has of it.
+/// A page, its state, and what the device has of it.
 struct Page {
-    word: Word,
+    state: PageState,
     lot: Lot,
     /// The bytes as guards see them: loom fails the test if a use of them races with another.
     bytes: UnsafeCell<u64>,
@@ -55,15 +55,15 @@ impl Page {
     /// A clean page.
     fn new() -> Arc<Self> {
         let page = Self::absent();
-        page.word.begin_read(None).unwrap();
+        page.state.begin_read(None).unwrap();
         page.fill();
-        let _ = page.word.end_read(Hold::None);
+        let _ = page.state.end_read(LockMode::None);
         page
     }
 
     fn absent() -> Arc<Self> {
         Arc::new(Self {
-            word: Word::new(),
+            state: PageState::new(),
             lot: Lot { lock: Mutex::new(()), woken: Condvar::new() },
             bytes: UnsafeCell::new(0),
             halves: [Cell::new(0), Cell::new(0)],
@@ -71,9 +71,9 @@ impl Page {
         })
     }
 
-    fn wake(&self, after: After) {
+    fn wake(&self, after: DeferredWork) {
         if after.wake {
-            self.lot.unpark_all(&self.word);
+            self.lot.unpark_all(&self.state);
         }
     }
 
@@ -93,30 +93,30 @@ impl Page {
     }
 
     /// What the slow path does for an absent page.
-    fn read_in(&self, hold: Hold) -> bool {
-        if self.word.begin_read(None).is_err() {
+    fn read_in(&self, hold: LockMode) -> bool {
+        if self.state.begin_read(None).is_err() {
             return false;
         }
         self.fill();
-        self.wake(self.word.end_read(hold));
+        self.wake(self.state.end_read(hold));
         true
     }
 
     /// `Map::read`.
     fn read(&self) -> u64 {
         loop {
-            let held = match self.word.share() {
+            let held = match self.state.try_lock_shared() {
                 Ok(()) => true,
-                Err(seen) if seen.state() == State::Absent => self.read_in(Hold::Shared),
+                Err(seen) if seen.status() == PageStatus::Absent => self.read_in(LockMode::Shared),
                 Err(_) => {
-                    self.word.wait(&self.lot, |seen| seen.state() == State::Absent || seen.can_share());
+                    self.state.wait(&self.lot, |seen| seen.status() == PageStatus::Absent || seen.can_lock_shared());
                     false
                 }
             };
             if held {
                 let value = self.load();
-                if self.word.unshare() {
-                    self.lot.unpark_all(&self.word);
+                if self.state.unlock_shared() {
+                    self.lot.unpark_all(&self.state);
                 }
                 return value;
             }
@@ -126,48 +126,48 @@ impl Page {
     /// `Map::write`.
     fn change(&self, by: u64) {
         loop {
-            let held = match self.word.exclude() {
+            let held = match self.state.try_lock_exclusive() {
                 Ok(_) => true,
-                Err(seen) if seen.state() == State::Absent => self.read_in(Hold::Exclusive),
+                Err(seen) if seen.status() == PageStatus::Absent => self.read_in(LockMode::Exclusive),
                 Err(_) => {
-                    self.word.wait(&self.lot, |seen| seen.state() == State::Absent || seen.can_exclude());
+                    self.state.wait(&self.lot, |seen| seen.status() == PageStatus::Absent || seen.can_lock_exclusive());
                     false
                 }
             };
             if held {
                 self.store(self.load() + by);
-                if self.word.unexclude() {
-                    self.lot.unpark_all(&self.word);
+                if self.state.unlock_exclusive() {
+                    self.lot.unpark_all(&self.state);
                 }
                 return;
             }
         }
     }
 
-    /// `Map::optimistic`, one look; `None` if it was refuted.
-    fn look(&self) -> Option<[u64; 2]> {
-        let seen = self.word.look().ok()?;
+    /// `Map::optimistic_read`, one try; `None` if it was refuted.
+    fn optimistic_read(&self) -> Option<[u64; 2]> {
+        let seen = self.state.optimistic_read().ok()?;
         let halves = [0, 1].map(|half| self.halves[half].load(Ordering::Relaxed));
-        self.word.still(seen).then_some(halves)
+        self.state.validate(seen).then_some(halves)
     }
 
     /// An eviction, if it may be.
     fn evict(&self) -> bool {
-        if self.word.begin_evict(true).is_err() {
+        if self.state.begin_evict(true).is_err() {
             return false;
         }
         self.store(0);
-        self.wake(self.word.end_evict());
+        self.wake(self.state.end_evict());
         true
     }
 
     /// A write to the device, if the page is dirty and may be.
     fn write_back(&self) -> bool {
-        if self.word.begin_write().is_err() {
+        if self.state.begin_write().is_err() {
             return false;
         }
         self.device.store(self.load(), Ordering::Relaxed);
-        self.wake(self.word.end_write(false));
+        self.wake(self.state.end_write(false));
         true
     }
 }
@@ -196,7 +196,7 @@ fn two_readers_of_an_absent_page_read_it_once_and_both_see_it() {
         };
         assert_eq!(page.read(), OLD);
         assert_eq!(reader.join().unwrap(), OLD);
-        assert_eq!((page.word.seen().shared(), page.word.seen().state()), (0, State::Clean));
+        assert_eq!((page.state.load().shared(), page.state.load().status()), (0, PageStatus::Clean));
     });
 }
 
@@ -208,11 +208,11 @@ fn a_look_is_never_torn_by_a_writer() {
             let page = Arc::clone(&page);
             thread::spawn(move || page.change(1))
         };
-        if let Some([one, two]) = page.look() {
+        if let Some([one, two]) = page.optimistic_read() {
             assert_eq!(one, two);
         }
         writer.join().unwrap();
-        assert_eq!(page.look(), Some([OLD + 1; 2]));
+        assert_eq!(page.optimistic_read(), Some([OLD + 1; 2]));
     });
 }
 
@@ -225,11 +225,11 @@ fn a_look_never_shows_a_page_that_was_given_back_nor_one_that_came_after() {
             thread::spawn(move || {
                 if page.evict() {
                     page.device.store(OLD + 7, Ordering::Relaxed);
-                    assert!(page.read_in(Hold::None));
+                    assert!(page.read_in(LockMode::None));
                 }
             })
         };
-        if let Some([one, two]) = page.look() {
+        if let Some([one, two]) = page.optimistic_read() {
             assert_eq!(one, two);
             assert!(one == OLD || one == OLD + 7);
         }
@@ -253,7 +253,7 @@ fn no_change_is_lost_between_writers_and_writeback() {
         writer.join().unwrap();
         flusher.join().unwrap();
         page.write_back();
-        assert_eq!((page.device.load(Ordering::Relaxed), page.word.seen().state()), (OLD + 2, State::Clean));
+        assert_eq!((page.device.load(Ordering::Relaxed), page.state.load().status()), (OLD + 2, PageStatus::Clean));
     });
 }
 
@@ -285,7 +285,7 @@ fn a_page_that_is_being_written_is_read_but_not_changed() {
         };
         assert_eq!(page.read(), OLD + 1);
         // Waits for the flusher, or comes before it; a lost wake-up would leave it asleep for ever.
-        page.word.wait(&page.lot, |seen| seen.state() == State::Clean);
+        page.state.wait(&page.lot, |seen| seen.status() == PageStatus::Clean);
         flusher.join().unwrap();
         page.change(1);
         assert_eq!(page.device.load(Ordering::Relaxed), OLD + 1);
@@ -324,21 +324,21 @@ fn an_entry_of_the_clean_queue_is_neither_lost_nor_doubled() {
         let policy = {
             let (page, entries) = (Arc::clone(&page), Arc::clone(&entries));
             thread::spawn(move || {
-                if page.word.begin_evict(true).is_ok() {
+                if page.state.begin_evict(true).is_ok() {
                     entries.fetch_sub(1, Ordering::Relaxed);
-                    let _ = page.word.end_evict();
-                } else if page.word.dequeue().is_ok() {
+                    let _ = page.state.end_evict();
+                } else if page.state.dequeue().is_ok() {
                     entries.fetch_sub(1, Ordering::Relaxed);
                 }
             })
         };
-        page.word.begin_write().unwrap();
-        if page.word.end_write(false).enqueue {
+        page.state.begin_write().unwrap();
+        if page.state.end_write(false).enqueue {
             entries.fetch_add(1, Ordering::Relaxed);
         }
         policy.join().unwrap();
         fence(Ordering::Acquire);
-        let is_clean = page.word.seen().state() == State::Clean;
+        let is_clean = page.state.load().status() == PageStatus::Clean;
         assert_eq!(entries.load(Ordering::Relaxed), u64::from(is_clean));
     });
 }

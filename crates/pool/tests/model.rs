@@ -16,7 +16,7 @@ const MOST_PAGES: u64 = 40;
 #[derive(Clone, Debug)]
 enum Op {
     Read(u64),
-    Look(u64),
+    OptimisticRead(u64),
     Write(u64, u16, u8),
     Overwrite(u64, u8),
     Flush(u64, u64),
@@ -34,7 +34,7 @@ fn operation() -> impl Strategy<Value = Op> {
     let page = || 0..MOST_PAGES;
     prop_oneof![
         8 => page().prop_map(Op::Read),
-        4 => page().prop_map(Op::Look),
+        4 => page().prop_map(Op::OptimisticRead),
         8 => (page(), 0..PAGE as u16, any::<u8>()).prop_map(|(page, at, byte)| Op::Write(page, at, byte)),
         2 => (page(), any::<u8>()).prop_map(|(page, byte)| Op::Overwrite(page, byte)),
         2 => (page(), page()).prop_map(|(from, to)| Op::Flush(from, to)),
@@ -68,7 +68,7 @@ impl Setting {
 
     fn config(self) -> PoolConfig {
         let budget_bytes = self.budget_pages * self.page_bytes;
-        PoolConfig { budget_bytes, page_bytes: self.page_bytes, patience_ms: 2000, ..PoolConfig::default() }
+        PoolConfig { budget_bytes, page_bytes: self.page_bytes, miss_timeout_ms: 2000, ..PoolConfig::default() }
     }
 }
 
@@ -158,13 +158,13 @@ impl Pair {
                     assert_eq!(Some(&*guard), self.expected(*page), "page {page}");
                 }
             }
-            Op::Look(page) => {
-                let look = map.optimistic(PageNo(*page), |view| {
+            Op::OptimisticRead(page) => {
+                let found = map.optimistic_read(PageNo(*page), |view| {
                     let mut bytes = vec![0; view.len()];
                     view.copy_to(0, &mut bytes).unwrap();
                     bytes
                 });
-                if let Some(bytes) = self.accept(Some(*page), look) {
+                if let Some(bytes) = self.accept(Some(*page), found) {
                     assert_eq!(Some(&bytes[..]), self.expected(*page), "page {page}");
                 }
             }
@@ -184,14 +184,29 @@ impl Pair {
             Op::Sync => {
                 self.accept(None, map.sync());
             }
-            Op::Evict => {
-                self.pool.evict(usize::MAX);
-            }
             Op::Grow(len) => {
                 let len = self.setting.scaled(*len);
                 if self.accept(None, map.grow(len)).is_some() && len as usize > self.model.len() {
                     self.model.resize(len as usize, 0);
                 }
+            }
+            Op::Reopen => {
+                drop(map);
+                if !self.poisoned && self.map().sync().is_ok() {
+                    self.map = None;
+                    assert_eq!(self.pool.stats().resident_pages, 0, "memory has gone with the map");
+                    self.open();
+                }
+            }
+            _ => self.hint(op, &map),
+        }
+    }
+
+    /// Operations that change where pages are, and nothing that a user of the map can see.
+    fn hint(&self, op: &Op, map: &Map) {
+        match op {
+            Op::Evict => {
+                self.pool.evict(usize::MAX);
             }
             Op::Prefetch(pages) => {
                 map.prefetch(&pages.iter().copied().map(PageNo).collect::<Vec<_>>());
@@ -203,14 +218,7 @@ impl Pair {
             Op::Advise(0) => map.normal(),
             Op::Advise(1) => map.sequential(),
             Op::Advise(_) => map.random(),
-            Op::Reopen => {
-                drop(map);
-                if !self.poisoned && self.map().sync().is_ok() {
-                    self.map = None;
-                    assert_eq!(self.pool.stats().resident_pages, 0, "memory has gone with the map");
-                    self.open();
-                }
-            }
+            other => unreachable!("{other:?} changes what users see"),
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use common::{PAGE, number, numbered, plain_map, put_number, sealed, small_config, small_pool};
 use quire_device::{Device, Directory, Memory};
-use quire_pool::{Cause, MapOptions, PageNo, Pool, PoolConfig, PoolError};
+use quire_pool::{MapOptions, PageNo, Pool, PoolConfig, PoolError, WaitCause};
 
 #[test]
 fn pages_come_and_go_and_hold_what_the_file_holds() {
@@ -41,7 +41,7 @@ fn what_is_written_is_read_back_after_eviction_and_is_in_the_file_after_sync() {
 #[test]
 fn guards_keep_their_page_and_too_many_are_an_error() {
     let (_memory, device) = numbered(16);
-    let pool = Pool::new(PoolConfig { patience_ms: 30, ..small_config(8) }).unwrap();
+    let pool = Pool::new(PoolConfig { miss_timeout_ms: 30, ..small_config(8) }).unwrap();
     let map = plain_map(&pool, device);
     let guards: Vec<_> = (0..8).map(|page| map.read(PageNo(page)).unwrap()).collect();
     let refused = map.read(PageNo(9)).unwrap_err();
@@ -103,10 +103,10 @@ fn a_look_sees_the_page_and_fetches_it_if_need_be() {
     let pool = small_pool(4);
     let map = plain_map(&pool, device);
     for page in (0..20).chain(0..20) {
-        assert_eq!(map.optimistic(PageNo(page), |view| view.u64(0)).unwrap(), Some(page));
-        assert_eq!(map.optimistic(PageNo(page), |view| view.len()).unwrap(), PAGE);
+        assert_eq!(map.optimistic_read(PageNo(page), |view| view.u64(0)).unwrap(), Some(page));
+        assert_eq!(map.optimistic_read(PageNo(page), |view| view.len()).unwrap(), PAGE);
     }
-    assert!(matches!(map.optimistic(PageNo(20), |view| view.len()), Err(PoolError::Outside { .. })));
+    assert!(matches!(map.optimistic_read(PageNo(20), |view| view.len()), Err(PoolError::Outside { .. })));
 }
 
 #[test]
@@ -245,7 +245,7 @@ fn figures_are_told_to_prometheus() {
         "# TYPE quire_pool_misses_total counter".to_owned(),
         format!("quire_pool_written_pages_total {}", stats.written),
         format!("quire_pool_merged_write_pages_bucket{{le=\"+Inf\"}} {}", stats.writes),
-        format!("quire_pool_waits_total{{cause=\"writeback\"}} {}", stats.wait(Cause::Writeback).count),
+        format!("quire_pool_waits_total{{cause=\"writeback\"}} {}", stats.wait(WaitCause::Writeback).count),
     ] {
         assert!(text.contains(&expected), "{expected} is missing in\n{text}");
     }

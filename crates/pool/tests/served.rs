@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{PAGE, numbered, plain_map, small_config, small_pool};
 use quire_device::{Device, Directory, Memory};
-use quire_pool::{MapOptions, PageNo, Pool, PoolConfig, PoolError, Serving, TransparentMap};
+use quire_pool::{FaultThreadOptions, MapOptions, PageNo, Pool, PoolConfig, PoolError, TransparentMap};
 
 fn lost(words: &str) {
     panic!("{words}");
@@ -19,7 +19,7 @@ fn lost(words: &str) {
 
 fn served(pool: &Arc<Pool>, device: Arc<dyn Device>, threads: usize) -> Option<TransparentMap> {
     let options = MapOptions { reserve_bytes: 64 * PAGE as u64, ..MapOptions::default() };
-    match TransparentMap::served(pool, device, options, Serving { threads, lost }) {
+    match TransparentMap::with_fault_threads(pool, device, options, FaultThreadOptions { threads, lost }) {
         Ok(map) => Some(map),
         Err(refusal @ PoolError::Unsupported { .. }) => {
             quire_sys::testing::skipped(refusal);
@@ -72,7 +72,7 @@ fn a_system_call_waits_for_pages_it_reads_and_pages_it_writes() {
     let Some(map) = served(&pool, device, 2) else { return };
     let folder = tempfile::tempdir().unwrap();
     let file = File::options().read(true).write(true).create_new(true).open(folder.path().join("copy")).unwrap();
-    // SAFETY: the whole map, which nobody else uses.
+    // SAFETY: the whole map, which no other thread uses.
     let bytes = unsafe { std::slice::from_raw_parts_mut(map.as_ptr(), 64 * PAGE) };
     assert_eq!(file.write_at(bytes, 0).unwrap(), 64 * PAGE);
     assert_eq!(file.read_at(&mut bytes[PAGE..], 0).unwrap(), 63 * PAGE);
@@ -116,11 +116,11 @@ static GREETED: AtomicUsize = AtomicUsize::new(0);
 
 #[test]
 fn every_thread_of_the_pool_is_greeted() {
-    let on_thread = Some((|| _ = GREETED.fetch_add(1, Ordering::SeqCst)) as fn());
-    let pool = Pool::new(PoolConfig { on_thread, writers: 1, ..small_config(8) }).unwrap();
+    let on_thread_start = Some((|| _ = GREETED.fetch_add(1, Ordering::SeqCst)) as fn());
+    let pool = Pool::new(PoolConfig { on_thread_start, writers: 1, ..small_config(8) }).unwrap();
     let (_, device) = numbered(4);
     let Some(map) = served(&pool, device, 3) else { return };
     drop((map, pool));
-    // One writer, the tender, three servers; all have ended by now.
+    // One writer, the evictor, three fault threads; all have ended by now.
     assert_eq!(GREETED.load(Ordering::SeqCst), 5);
 }

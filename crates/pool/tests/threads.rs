@@ -29,15 +29,15 @@ fn increment(map: &Map, page: PageNo) {
     seal(&mut guard, value + 1);
 }
 
-fn look(map: &Map, page: PageNo) {
+fn optimistic_read(map: &Map, page: PageNo) {
     let bytes = map
-        .optimistic(page, |view| {
+        .optimistic_read(page, |view| {
             let mut bytes = vec![0; PAGE];
             view.copy_to(0, &mut bytes).unwrap();
             bytes
         })
         .unwrap();
-    assert!(sealed(&bytes).is_some(), "a confirmed look is whole");
+    assert!(sealed(&bytes).is_some(), "a validated read is whole");
 }
 
 fn work(pool: &Pool, map: &Map, thread: u64) {
@@ -45,7 +45,7 @@ fn work(pool: &Pool, map: &Map, thread: u64) {
         let step = thread * ROUNDS + round;
         increment(map, page_of(step));
         match step % 16 {
-            0..4 => look(map, page_of(step ^ 0x55)),
+            0..4 => optimistic_read(map, page_of(step ^ 0x55)),
             4..7 => assert!(sealed(&map.read(page_of(step ^ 0xaa)).unwrap()).is_some()),
             7 => {
                 map.prefetch(&[page_of(step + 1), page_of(step + 2), page_of(step + 3)]);
@@ -93,7 +93,7 @@ fn increments_of_many_threads_are_not_lost_on_disk() {
 
 #[test]
 fn looks_are_never_torn_while_pages_change_and_go() {
-    let device = Memory::new().create("looks").unwrap();
+    let device = Memory::new().create("optimistic").unwrap();
     sealed_zeros(&device);
     let pool = small_pool(6);
     let map = plain_map(&pool, device);
@@ -108,7 +108,7 @@ fn looks_are_never_torn_while_pages_change_and_go() {
         threads.spawn(|| {
             let mut step = 0;
             while !stop.load(Ordering::Relaxed) {
-                look(&map, PageNo(step % 8));
+                optimistic_read(&map, PageNo(step % 8));
                 step += 1;
             }
         });

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quire_device::{Action, Disk, Fault, Faulty, Gate, Pace, Throttled, Trigger, errno};
+use quire_device::{Action, Disk, DiskModel, Fault, Faulty, Gate, Throttled, Trigger, errno};
 use quire_store::{
     DbId, Expiry, ImageLocation, OpenError, RestoreMode, RestoreStep, SaveError, SaveSummary, Store, StoreConfig, hash,
     string,
@@ -181,7 +181,7 @@ fn a_failed_save_leaves_the_old_image_and_the_next_one_works() {
 #[test]
 fn a_cancelled_save_ends_soon_and_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let pace = Pace { bytes_per_s: 1 << 20, ..Pace::default() };
+    let pace = DiskModel { bytes_per_s: 1 << 20, ..DiskModel::default() };
     let slow = ImageLocation::within(Arc::new(Throttled::new(Arc::new(Disk::new(dir.path())), pace)), FILE);
     let mut store = filled(8000);
     store.begin_save(&slow).unwrap();

@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use anyhow::Context;
-use quire_pool::evict::{Kind, replay, traces};
+use quire_pool::evict::{PolicyKind, replay, traces};
 
 use super::bfs::{self, Bfs};
 use super::graph::Graph;
@@ -41,9 +41,9 @@ pub fn compare(dir: &Path, quick: bool) -> anyhow::Result<Vec<Figure>> {
 fn line(trace: &Trace) -> Figure {
     let capacity = (trace.pages / SHARE).max(8) as usize;
     let ratio = |kind| replay(kind, capacity, (capacity / 64).clamp(1, 512), trace.uses.iter().copied()).hit_ratio();
-    Figure::new(format!("hit_ratio_{}", trace.name), ratio(Kind::S3Fifo), "of 1", Better::Higher)
-        .peer("clock", ratio(Kind::Clock))
-        .peer("lru2", ratio(Kind::Lru2))
+    Figure::new(format!("hit_ratio_{}", trace.name), ratio(PolicyKind::S3Fifo), "of 1", Better::Higher)
+        .peer("clock", ratio(PolicyKind::Clock))
+        .peer("lru2", ratio(PolicyKind::Lru2))
         .peer("pages", trace.pages as f64)
         .peer("uses", trace.uses.len() as f64)
 }
@@ -65,7 +65,7 @@ fn key_values(records: u64) -> anyhow::Result<Trace> {
     // Room for what the loads insert in their time, too.
     let pages = records * 2 + 100 * ycsb.run_ms;
     let shelf = Shelf::new(pages);
-    let nowhere = Place { kind: super::place::Kind::Disk, path: "nowhere".into(), pages };
+    let nowhere = Place { kind: super::place::PolicyKind::Disk, path: "nowhere".into(), pages };
     let used = {
         let tree = Tree::new(&shelf, 4, pages)?;
         ycsb::run(&tree, &ycsb, &nowhere, &Counters::new)?;

@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use quire_device::{
-    Buffer, Caching, DIRECT_ALIGN, Device, Direction, Directory, Disk, Engine, Extent, Faulty, Memory, Pace, Throttled,
-    Transfer,
+    Buffer, Caching, DIRECT_ALIGN, Device, Direction, Directory, Disk, DiskModel, Engine, Extent, Faulty, Memory,
+    Throttled, Transfer,
 };
 
 pub const BLOCK: usize = DIRECT_ALIGN;
@@ -30,7 +30,7 @@ pub fn disks(folder: &tempfile::TempDir) -> Vec<(String, Arc<dyn Directory>)> {
 /// All kinds of directories. Real ones lie in `folder`.
 pub fn directories(folder: &tempfile::TempDir) -> Vec<(String, Arc<dyn Directory>)> {
     let memory = || Arc::new(Memory::new());
-    let pace = Pace { bytes_per_s: 8 << 30, operation_ns: 100, latency_ns: 1000, ..Pace::default() };
+    let pace = DiskModel { bytes_per_s: 8 << 30, operation_ns: 100, latency_ns: 1000, ..DiskModel::default() };
     let mut all: Vec<(String, Arc<dyn Directory>)> = vec![
         ("memory".into(), memory()),
         ("faulty without faults".into(), Arc::new(Faulty::new(memory(), Vec::new()))),

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Pages, Policy, ROUNDS, Taken};
+use super::{EvictOutcome, EvictionPolicy, ROUNDS, ResidentPages};
 
 /// The queue; the hand is at its front.
 #[derive(Debug, Default)]
@@ -10,12 +10,12 @@ pub(super) struct Clock {
     pages: VecDeque<u64>,
 }
 
-impl Policy for Clock {
+impl EvictionPolicy for Clock {
     fn insert(&mut self, page: u64) {
         self.pages.push_back(page);
     }
 
-    fn evict(&mut self, wanted: usize, pages: &mut dyn Pages) {
+    fn evict(&mut self, wanted: usize, pages: &mut dyn ResidentPages) {
         let mut left = wanted;
         for _ in 0..self.pages.len() * ROUNDS {
             if left == 0 {
@@ -23,14 +23,14 @@ impl Policy for Clock {
             }
             let Some(page) = self.pages.pop_front() else { return };
             if pages.touches(page) > 0 {
-                pages.cool(page, 0);
+                pages.decay(page, 0);
                 self.pages.push_back(page);
                 continue;
             }
             match pages.take(page) {
-                Taken::Yes => left -= 1,
-                Taken::InUse => self.pages.push_back(page),
-                Taken::Gone => {}
+                EvictOutcome::Evicted => left -= 1,
+                EvictOutcome::InUse => self.pages.push_back(page),
+                EvictOutcome::Stale => {}
             }
         }
     }

@@ -1,9 +1,9 @@
-//! LRU-2 (O'Neil and others, SIGMOD 1993): evicts the page whose last touch but one is the longest ago. Pages touched once
+//! LRU-2 (O'Neil and others, SIGMOD 1993): evicts the page whose last touch but one is the longest ago. ResidentPages touched once
 //! only go first, oldest first; times are remembered a while after a page has gone.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
-use super::{Pages, Policy, Taken};
+use super::{EvictOutcome, EvictionPolicy, ResidentPages};
 
 /// Times of the last touch but one (0 if there was none) and the last touch.
 type Times = (u64, u64);
@@ -42,7 +42,7 @@ impl Lru2 {
     }
 }
 
-impl Policy for Lru2 {
+impl EvictionPolicy for Lru2 {
     fn insert(&mut self, page: u64) {
         self.clock += 1;
         let last = self.gone.remove(&page).map_or(0, |(_, last)| last);
@@ -50,7 +50,7 @@ impl Policy for Lru2 {
         self.order.insert(((last, self.clock), page));
     }
 
-    fn evict(&mut self, wanted: usize, pages: &mut dyn Pages) {
+    fn evict(&mut self, wanted: usize, pages: &mut dyn ResidentPages) {
         let mut left = wanted;
         let mut after = None;
         while left > 0 {
@@ -62,13 +62,13 @@ impl Policy for Lru2 {
             };
             let Some((times, page)) = next else { return };
             let taken = pages.take(page);
-            if taken == Taken::InUse {
+            if taken == EvictOutcome::InUse {
                 after = next;
                 continue;
             }
             self.order.remove(&(times, page));
             self.times.remove(&page);
-            if taken == Taken::Yes {
+            if taken == EvictOutcome::Evicted {
                 self.remember(page, times);
                 left -= 1;
             }

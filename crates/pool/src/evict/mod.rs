@@ -1,18 +1,18 @@
 //! Which clean pages go first, behind one small trait over page numbers, so that a policy can be tried on traces alone.
 //!
 //! Relies on the caller to know how often a page was touched ([`Pages`]): a hit must not reach a policy's queues. The pool
-//! keeps a count of up to three touches in the page's word; [`replay()`] plays the pool for traces.
+//! keeps a count of up to three touches in the page's state; [`replay()`] plays the pool for traces.
 //!
-//! [`Kind::S3Fifo`] is the pool's choice; `docs/design/pool.md` has the comparison.
+//! [`PolicyKind::S3Fifo`] is the pool's choice; `docs/design/pool.md` has the comparison.
 
 mod clock;
-mod ghosts;
+mod ghost_queue;
 mod lru2;
 mod replay;
 mod s3fifo;
 pub mod traces;
 
-pub use replay::{Outcome, replay};
+pub use replay::{ReplayResult, replay};
 
 use clock::Clock;
 use lru2::Lru2;
@@ -20,32 +20,32 @@ use s3fifo::S3Fifo;
 
 /// What became of a page that a policy wants evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Taken {
+pub enum EvictOutcome {
     /// It is evicted.
-    Yes,
-    /// Somebody uses it; it stays.
+    Evicted,
+    /// A thread has it locked; it stays.
     InUse,
     /// It isn't clean (any more): its entry must be forgotten.
-    Gone,
+    Stale,
 }
 
 /// What a policy may ask about pages.
-pub trait Pages {
-    /// How often `page` was touched since it was last cooled: 0 to 3.
+pub trait ResidentPages {
+    /// How often `page` was touched since its count last decayed: 0 to 3.
     fn touches(&mut self, page: u64) -> u8;
     /// Lowers the touches of `page` to `most`.
-    fn cool(&mut self, page: u64, most: u8);
+    fn decay(&mut self, page: u64, most: u8);
     /// Tries to evict `page`.
-    fn take(&mut self, page: u64) -> Taken;
+    fn take(&mut self, page: u64) -> EvictOutcome;
 }
 
 /// An order of clean pages.
-pub trait Policy: Send {
+pub trait EvictionPolicy: Send {
     /// `page` has become clean, and has no entry.
     fn insert(&mut self, page: u64);
 
     /// Tries to evict `wanted` pages; gives up after having looked at all entries a few times.
-    fn evict(&mut self, wanted: usize, pages: &mut dyn Pages);
+    fn evict(&mut self, wanted: usize, pages: &mut dyn ResidentPages);
 
     /// Entries.
     fn len(&self) -> usize;
@@ -66,7 +66,7 @@ pub trait Policy: Send {
 
 /// Which policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Kind {
+pub enum PolicyKind {
     /// Two queues and a memory of what went: what is touched once leaves by the small queue.
     #[default]
     S3Fifo,
@@ -77,9 +77,9 @@ pub enum Kind {
     Lru2,
 }
 
-impl Kind {
+impl PolicyKind {
     /// An empty order for about `capacity` pages.
-    pub fn policy(self, capacity: usize) -> Box<dyn Policy> {
+    pub fn policy(self, capacity: usize) -> Box<dyn EvictionPolicy> {
         match self {
             Self::S3Fifo => Box::new(S3Fifo::new(capacity)),
             Self::Clock => Box::new(Clock::default()),
@@ -99,47 +99,47 @@ mod tests {
 
     /// Pages with touches, of which some are in use and some not clean.
     #[derive(Default)]
-    struct Desk {
+    struct TestPages {
         touches: HashMap<u64, u8>,
         in_use: HashSet<u64>,
         dirty: HashSet<u64>,
         taken: Vec<u64>,
     }
 
-    impl Pages for Desk {
+    impl ResidentPages for TestPages {
         fn touches(&mut self, page: u64) -> u8 {
             self.touches.get(&page).copied().unwrap_or(0)
         }
 
-        fn cool(&mut self, page: u64, most: u8) {
+        fn decay(&mut self, page: u64, most: u8) {
             self.touches.entry(page).and_modify(|touches| *touches = (*touches).min(most));
         }
 
-        fn take(&mut self, page: u64) -> Taken {
+        fn take(&mut self, page: u64) -> EvictOutcome {
             if self.dirty.contains(&page) {
-                return Taken::Gone;
+                return EvictOutcome::Stale;
             }
             if self.in_use.contains(&page) {
-                return Taken::InUse;
+                return EvictOutcome::InUse;
             }
             self.taken.push(page);
-            Taken::Yes
+            EvictOutcome::Evicted
         }
     }
 
-    const ALL: [Kind; 3] = [Kind::S3Fifo, Kind::Clock, Kind::Lru2];
+    const ALL: [PolicyKind; 3] = [PolicyKind::S3Fifo, PolicyKind::Clock, PolicyKind::Lru2];
 
     #[test]
     fn as_many_pages_go_as_are_wanted_and_each_once() {
         for kind in ALL {
             let mut policy = kind.policy(100);
             (0..100).for_each(|page| policy.insert(page));
-            let mut desk = Desk::default();
-            policy.evict(30, &mut desk);
-            assert_eq!((desk.taken.len(), policy.len()), (30, 70), "{kind:?}");
-            policy.evict(1000, &mut desk);
-            let distinct: HashSet<u64> = desk.taken.iter().copied().collect();
-            assert_eq!((desk.taken.len(), distinct.len(), policy.len()), (100, 100, 0), "{kind:?}");
+            let mut pages = TestPages::default();
+            policy.evict(30, &mut pages);
+            assert_eq!((pages.taken.len(), policy.len()), (30, 70), "{kind:?}");
+            policy.evict(1000, &mut pages);
+            let distinct: HashSet<u64> = pages.taken.iter().copied().collect();
+            assert_eq!((pages.taken.len(), distinct.len(), policy.len()), (100, 100, 0), "{kind:?}");
         }
     }
 
@@ -148,13 +148,13 @@ mod tests {
         for kind in ALL {
             let mut policy = kind.policy(10);
             (0..10).for_each(|page| policy.insert(page));
-            let mut desk = Desk { in_use: [1, 2].into(), dirty: [3, 4, 5].into(), ..Desk::default() };
-            policy.evict(10, &mut desk);
-            desk.taken.sort_unstable();
-            assert_eq!(desk.taken, [0, 6, 7, 8, 9], "{kind:?}");
+            let mut pages = TestPages { in_use: [1, 2].into(), dirty: [3, 4, 5].into(), ..TestPages::default() };
+            policy.evict(10, &mut pages);
+            pages.taken.sort_unstable();
+            assert_eq!(pages.taken, [0, 6, 7, 8, 9], "{kind:?}");
             assert_eq!(policy.len(), 2, "{kind:?}");
-            desk.in_use.clear();
-            policy.evict(10, &mut desk);
+            pages.in_use.clear();
+            policy.evict(10, &mut pages);
             assert!(policy.is_empty(), "{kind:?}");
         }
     }
@@ -165,22 +165,22 @@ mod tests {
             let mut policy = kind.policy(10);
             (0..10).for_each(|page| policy.insert(page));
             policy.retain(&mut |page| page % 2 == 0);
-            let mut desk = Desk::default();
-            policy.evict(10, &mut desk);
-            desk.taken.sort_unstable();
-            assert_eq!(desk.taken, [0, 2, 4, 6, 8], "{kind:?}");
+            let mut pages = TestPages::default();
+            policy.evict(10, &mut pages);
+            pages.taken.sort_unstable();
+            assert_eq!(pages.taken, [0, 2, 4, 6, 8], "{kind:?}");
         }
     }
 
     #[test]
     fn touched_pages_outlive_untouched_ones() {
-        for kind in [Kind::S3Fifo, Kind::Clock] {
+        for kind in [PolicyKind::S3Fifo, PolicyKind::Clock] {
             let mut policy = kind.policy(100);
             (0..100).for_each(|page| policy.insert(page));
-            let mut desk = Desk { touches: (0..50).map(|page| (page, 3)).collect(), ..Desk::default() };
+            let mut pages = TestPages { touches: (0..50).map(|page| (page, 3)).collect(), ..TestPages::default() };
             // S3-FIFO keeps the last tenth for new pages, touched or not.
-            policy.evict(40, &mut desk);
-            assert!(desk.taken.iter().all(|&page| page >= 50), "{kind:?} {:?}", desk.taken);
+            policy.evict(40, &mut pages);
+            assert!(pages.taken.iter().all(|&page| page >= 50), "{kind:?} {:?}", pages.taken);
         }
     }
 }

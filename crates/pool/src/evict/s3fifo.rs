@@ -5,8 +5,8 @@
 
 use std::collections::VecDeque;
 
-use super::ghosts::Ghosts;
-use super::{Pages, Policy, ROUNDS, Taken};
+use super::ghost_queue::GhostQueue;
+use super::{EvictOutcome, EvictionPolicy, ROUNDS, ResidentPages};
 
 /// The small queue's part of all pages: one in so many.
 const SMALL_PART: usize = 10;
@@ -18,62 +18,62 @@ const ENOUGH_TOUCHES: u8 = 2;
 pub(super) struct S3Fifo {
     small: VecDeque<u64>,
     main: VecDeque<u64>,
-    ghosts: Ghosts,
+    ghosts: GhostQueue,
 }
 
 impl S3Fifo {
     pub(super) fn new(capacity: usize) -> Self {
-        Self { small: VecDeque::new(), main: VecDeque::new(), ghosts: Ghosts::new(capacity) }
+        Self { small: VecDeque::new(), main: VecDeque::new(), ghosts: GhostQueue::new(capacity) }
     }
 
     /// Looks at the first page of the small queue; whether it was evicted.
-    fn step_small(&mut self, pages: &mut dyn Pages) -> bool {
+    fn step_small(&mut self, pages: &mut dyn ResidentPages) -> bool {
         let Some(page) = self.small.pop_front() else { return false };
         if pages.touches(page) >= ENOUGH_TOUCHES {
-            pages.cool(page, 0);
+            pages.decay(page, 0);
             self.main.push_back(page);
             return false;
         }
         match pages.take(page) {
-            Taken::Yes => {
+            EvictOutcome::Evicted => {
                 self.ghosts.insert(page);
                 true
             }
             // It is being used right now, which is as good as a second touch.
-            Taken::InUse => {
+            EvictOutcome::InUse => {
                 self.main.push_back(page);
                 false
             }
-            Taken::Gone => false,
+            EvictOutcome::Stale => false,
         }
     }
 
     /// Looks at the first page of the main queue; whether it was evicted.
-    fn step_main(&mut self, pages: &mut dyn Pages) -> bool {
+    fn step_main(&mut self, pages: &mut dyn ResidentPages) -> bool {
         let Some(page) = self.main.pop_front() else { return false };
         let touches = pages.touches(page);
         if touches > 0 {
-            pages.cool(page, touches - 1);
+            pages.decay(page, touches - 1);
             self.main.push_back(page);
             return false;
         }
         match pages.take(page) {
-            Taken::Yes => true,
-            Taken::InUse => {
+            EvictOutcome::Evicted => true,
+            EvictOutcome::InUse => {
                 self.main.push_back(page);
                 false
             }
-            Taken::Gone => false,
+            EvictOutcome::Stale => false,
         }
     }
 }
 
-impl Policy for S3Fifo {
+impl EvictionPolicy for S3Fifo {
     fn insert(&mut self, page: u64) {
         if self.ghosts.take(page) { self.main.push_back(page) } else { self.small.push_back(page) }
     }
 
-    fn evict(&mut self, wanted: usize, pages: &mut dyn Pages) {
+    fn evict(&mut self, wanted: usize, pages: &mut dyn ResidentPages) {
         let mut left = wanted;
         for _ in 0..self.len() * ROUNDS {
             if left == 0 || self.is_empty() {

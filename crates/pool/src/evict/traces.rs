@@ -110,21 +110,21 @@ pub fn shifting(pages: usize, skew: f64, len: usize, every: usize, seed: u64) ->
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Kind, replay};
+    use super::super::{PolicyKind, replay};
     use super::*;
 
     const PAGES: usize = 5000;
     const MEMORY: usize = 500;
     const LEN: usize = 60_000;
 
-    fn ratio(kind: Kind, trace: &[u64]) -> f64 {
+    fn ratio(kind: PolicyKind, trace: &[u64]) -> f64 {
         replay(kind, MEMORY, 8, trace.iter().copied()).hit_ratio()
     }
 
     #[test]
     fn a_memory_for_everything_misses_each_page_once() {
         let trace = zipf(400, 0.9, 20_000, 1);
-        for kind in [Kind::S3Fifo, Kind::Clock, Kind::Lru2] {
+        for kind in [PolicyKind::S3Fifo, PolicyKind::Clock, PolicyKind::Lru2] {
             let outcome = replay(kind, 400, 8, trace.iter().copied());
             let distinct = trace.iter().collect::<std::collections::HashSet<_>>().len() as u64;
             assert_eq!(outcome.touches - outcome.hits, distinct, "{kind:?}");
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn s3_fifo_resists_scans_better_than_clock() {
         let trace = scanned(PAGES, 0.9, LEN, 1000, 2000, 2);
-        let (ours, clock) = (ratio(Kind::S3Fifo, &trace), ratio(Kind::Clock, &trace));
+        let (ours, clock) = (ratio(PolicyKind::S3Fifo, &trace), ratio(PolicyKind::Clock, &trace));
         assert!(ours > clock + 0.02, "S3-FIFO {ours:.3}, CLOCK {clock:.3}");
     }
 
@@ -142,7 +142,7 @@ mod tests {
     fn s3_fifo_is_no_worse_than_clock_where_nothing_scans() {
         for skew in [0.7, 0.9, 1.1] {
             let trace = zipf(PAGES, skew, LEN, 3);
-            let (ours, clock) = (ratio(Kind::S3Fifo, &trace), ratio(Kind::Clock, &trace));
+            let (ours, clock) = (ratio(PolicyKind::S3Fifo, &trace), ratio(PolicyKind::Clock, &trace));
             assert!(ours > clock - 0.005, "zipf {skew}: S3-FIFO {ours:.3}, CLOCK {clock:.3}");
         }
     }
@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn s3_fifo_follows_when_the_popular_pages_change() {
         let trace = shifting(PAGES, 1.0, LEN, 15_000, 4);
-        let (ours, exact) = (ratio(Kind::S3Fifo, &trace), ratio(Kind::Lru2, &trace));
+        let (ours, exact) = (ratio(PolicyKind::S3Fifo, &trace), ratio(PolicyKind::Lru2, &trace));
         assert!(ours > exact - 0.03, "S3-FIFO {ours:.3}, LRU-2 {exact:.3}");
     }
 }

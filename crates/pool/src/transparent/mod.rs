@@ -1,22 +1,22 @@
 //! The transparent way in: a map as plain memory, for code that knows nothing of pages.
 //!
 //! Relies on userfaultfd: touching an absent page, or storing to a clean one, raises SIGBUS in the thread that does it, whose
-//! handler ([`faults`]) reads the page or notes the change and returns; the access is made again. A handler may neither
-//! allocate nor take a lock, so what the queues and sets have to be told it leaves behind ([`pending`]), and memory is freed
-//! ahead of it by a thread of the map's own ([`tender`]).
+//! handler ([`fault_handler`]) reads the page or notes the change and returns; the access is made again. A handler may neither
+//! allocate nor take a lock, so what the queues and sets have to be told it leaves behind ([`pending_updates`]), and memory is freed
+//! ahead of it by a thread of the map's own ([`background_evictor`]).
 //!
 //! A system call doesn't raise SIGBUS but fails. Where the code that uses the memory can't be told so, threads of the map's
-//! own ([`servers`]) see to the faults instead, and who faults sleeps meanwhile, in a system call or not: slower by two
+//! own ([`fault_threads`]) see to the faults instead, and a thread that faults sleeps meanwhile, in a system call or not: slower by two
 //! changes of thread a fault, and only for those who have no choice.
 
-mod claim;
-mod faults;
-mod pending;
+mod background_evictor;
+mod fault_batch;
+mod fault_handler;
+mod fault_threads;
+mod pending_updates;
 mod registry;
-mod servers;
+mod sequential_detector;
 mod staging;
-mod streaks;
-mod tender;
 
 use std::fmt;
 use std::ops::Range;
@@ -26,30 +26,30 @@ use std::sync::atomic::AtomicU64;
 use quire_device::Device;
 use quire_sys::signal;
 
-use crate::config::{MapOptions, Serving};
+use crate::config::{FaultThreadOptions, MapOptions};
 use crate::error::PoolError;
 use crate::map::Map;
 use crate::page::PageNo;
 use crate::pool::Pool;
 
-use faults::Faults;
+use background_evictor::BackgroundEvictor;
+use fault_handler::FaultHandler;
+use fault_threads::FaultThreads;
 use registry::Registration;
-use servers::Servers;
-use tender::Tender;
 
 /// A file as memory. Threads load and store through [`TransparentMap::as_ptr`] as they like; what they share they must
 /// synchronise as any memory.
 ///
 /// Where the device fails, or the pool's memory is held for longer than the pool's patience, the access ends in SIGBUS as it
 /// does with `mmap`. System calls that are handed addresses of absent pages (or of clean ones, to write there) fail with
-/// `EFAULT`. A map whose faults are [served](TransparentMap::served) knows neither: system calls wait as loads and stores do,
+/// `EFAULT`. A map whose faults are [served](TransparentMap::with_fault_threads) knows neither: system calls wait as loads and stores do,
 /// and a page that can't be had ends the process. A forked child must not touch the memory.
 pub struct TransparentMap {
-    // Dropped in this order: nobody frees memory any more, no handler is inside, nobody serves, the map goes.
-    tender: Option<Tender>,
+    // Dropped in this order: the evictor ends, no signal handler is inside, the fault threads end, the map goes.
+    evictor: Option<BackgroundEvictor>,
     registration: Option<Registration>,
-    servers: Option<Servers>,
-    faults: Arc<Faults>,
+    fault_threads: Option<FaultThreads>,
+    faults: Arc<FaultHandler>,
     map: Map,
 }
 
@@ -71,7 +71,7 @@ impl TransparentMap {
     /// [`PoolError::Unsupported`] where userfaultfd is forbidden; otherwise as [`Pool::map`].
     pub fn new(pool: &Arc<Pool>, device: Arc<dyn Device>, options: MapOptions) -> Result<Self, PoolError> {
         let map = pool.map(device, options)?;
-        let faults = Arc::new(Faults::new(&map)?);
+        let faults = Arc::new(FaultHandler::new(&map)?);
         // SAFETY: `on_fault` takes no lock, allocates nothing and returns.
         unsafe { signal::on_bus_error(registry::on_fault) }.map_err(|error| refused(&error))?;
         let registration = Registration::new(&faults).ok_or_else(|| PoolError::Unsupported {
@@ -79,31 +79,31 @@ impl TransparentMap {
         })?;
         // From here on accesses fault, and find the registration.
         faults.guard(false).map_err(|error| refused(&error))?;
-        let tender = Tender::start(&faults)?;
-        Ok(Self { tender: Some(tender), registration: Some(registration), servers: None, faults, map })
+        let evictor = BackgroundEvictor::start(&faults)?;
+        Ok(Self { evictor: Some(evictor), registration: Some(registration), fault_threads: None, faults, map })
     }
 
     /// As [`TransparentMap::new`], with threads that see to the faults. They must never touch the map's memory themselves:
-    /// whoever allocates in it keeps [`Serving::lost`] and [`PoolConfig::on_thread`](crate::PoolConfig::on_thread) off it.
+    /// a program that allocates in it keeps [`FaultThreadOptions::lost`] and [`PoolConfig::on_thread_start`](crate::PoolConfig::on_thread_start) off it.
     ///
     /// # Errors
     /// As there; also where faults inside system calls can't be had.
-    pub fn served(
+    pub fn with_fault_threads(
         pool: &Arc<Pool>,
         device: Arc<dyn Device>,
         options: MapOptions,
-        serving: Serving,
+        serving: FaultThreadOptions,
     ) -> Result<Self, PoolError> {
         let map = pool.map(device, options)?;
-        let faults = Arc::new(Faults::new(&map)?);
+        let faults = Arc::new(FaultHandler::new(&map)?);
         faults.guard(true).map_err(|error| refused(&error))?;
-        let tender = Tender::start(&faults)?;
-        let servers = Servers::start(&faults, serving)?;
-        Ok(Self { tender: Some(tender), registration: None, servers: Some(servers), faults, map })
+        let evictor = BackgroundEvictor::start(&faults)?;
+        let fault_threads = FaultThreads::start(&faults, serving)?;
+        Ok(Self { evictor: Some(evictor), registration: None, fault_threads: Some(fault_threads), faults, map })
     }
 
     /// The file's first byte. The bytes from there on to [`TransparentMap::len`] may be loaded and stored by any thread
-    /// while the map lives; whoever makes references of them answers for aliasing.
+    /// while the map lives; code that makes references of them answers for aliasing.
     pub fn as_ptr(&self) -> *mut u8 {
         self.map.mapped().frames.at(0)
     }
@@ -111,7 +111,7 @@ impl TransparentMap {
     /// The file's whole words, to be loaded and stored without `unsafe`.
     pub fn words(&self) -> &[AtomicU64] {
         // SAFETY: the addresses are the map's for as long as `self` lives, page-aligned, and answer loads and stores by
-        // faulting pages in; they are reached only as atomics here, and by the pool while nobody can touch the page.
+        // faulting pages in; they are reached only as atomics here, and by the pool while no thread can touch the page.
         unsafe { std::slice::from_raw_parts(self.as_ptr().cast::<AtomicU64>(), self.len() as usize / 8) }
     }
 
@@ -159,9 +159,9 @@ impl TransparentMap {
 
 impl Drop for TransparentMap {
     fn drop(&mut self) {
-        self.tender = None;
+        self.evictor = None;
         self.faults.tell();
         self.registration = None;
-        self.servers = None;
+        self.fault_threads = None;
     }
 }

@@ -1,7 +1,7 @@
 //! Memory that a handler reads into before pages go to their place: a missing page can only be filled whole, by copying.
 //!
-//! Relies on a few slots being enough: whoever finds none for a page waits for a copy to end, and who finds none for a run
-//! does without. All memory is taken beforehand.
+//! Relies on a few slots being enough: a handler that finds none for a page waits for a copy to end, and one that finds none
+//! for a run does without. All memory is taken beforehand.
 
 use std::cell::UnsafeCell;
 use std::sync::Arc;
@@ -11,45 +11,45 @@ use quire_device::{Buffer, Direction, Extent, Transfer};
 use quire_sys::map::{Hint, advise};
 use quire_sys::mem::{MemError, Reservation};
 
-/// Slots of a page each, as many as threads can be reading at a time.
+/// StagingSlots of a page each, as many as threads can be reading at a time.
 const PAGE_SLOTS: usize = 32;
-/// Slots for runs, and their bytes.
+/// StagingSlots for runs, and their bytes.
 const RUN_SLOTS: usize = 4;
 const RUN_BYTES: usize = 64 << 10;
 
 /// The memory.
-pub(super) struct Staging {
-    pages: Slots,
-    runs: Slots,
+pub(super) struct StagingBuffers {
+    pages: StagingSlots,
+    runs: StagingSlots,
     page_bytes: usize,
 }
 
-/// Slots of one size.
-struct Slots {
+/// StagingSlots of one size.
+struct StagingSlots {
     slots: Box<[UnsafeCell<Transfer>]>,
-    /// A bit for each slot that nobody has.
+    /// A bit for each slot that is free.
     free: AtomicU64,
 }
 
-// SAFETY: a slot is used only by who has taken its bit.
-unsafe impl Sync for Slots {}
+// SAFETY: a slot is used only by the lease that has taken its bit.
+unsafe impl Sync for StagingSlots {}
 // SAFETY: transfers can be sent.
-unsafe impl Send for Slots {}
+unsafe impl Send for StagingSlots {}
 
 /// A slot, given back when dropped.
-pub(super) struct Lease<'a> {
-    slots: &'a Slots,
+pub(super) struct StagingLease<'a> {
+    slots: &'a StagingSlots,
     slot: usize,
 }
 
-impl Staging {
+impl StagingBuffers {
     pub(super) fn new(page_bytes: usize) -> Result<Self, MemError> {
-        let runs = Slots::new(RUN_SLOTS, RUN_BYTES)?;
-        Ok(Self { pages: Slots::new(PAGE_SLOTS, page_bytes)?, runs, page_bytes })
+        let runs = StagingSlots::new(RUN_SLOTS, RUN_BYTES)?;
+        Ok(Self { pages: StagingSlots::new(PAGE_SLOTS, page_bytes)?, runs, page_bytes })
     }
 
     /// A slot for a page; waits for one.
-    pub(super) fn take(&self) -> Lease<'_> {
+    pub(super) fn take(&self) -> StagingLease<'_> {
         loop {
             match self.pages.try_take() {
                 Some(lease) => return lease,
@@ -58,8 +58,8 @@ impl Staging {
         }
     }
 
-    /// A slot for up to [`Staging::run_pages`], if there is one.
-    pub(super) fn take_for_run(&self) -> Option<Lease<'_>> {
+    /// A slot for up to [`StagingBuffers::run_pages`], if there is one.
+    pub(super) fn take_for_run(&self) -> Option<StagingLease<'_>> {
         self.runs.try_take()
     }
 
@@ -69,14 +69,14 @@ impl Staging {
     }
 }
 
-impl Slots {
+impl StagingSlots {
     fn new(count: usize, bytes: usize) -> Result<Self, MemError> {
         let memory = Arc::new(Reservation::new(count * bytes)?);
         memory.commit(0..memory.len())?;
         // A huge page would be more memory than all slots. Where there are none this fails, and nothing is lost.
         let _ = advise(memory.base(), memory.len(), Hint::NoHuge);
         let slot = |number: usize| {
-            // SAFETY: committed above; each slot has its own bytes, and nobody else knows of the memory.
+            // SAFETY: committed above; each slot has its own bytes, and no other part of the program knows of the memory.
             let buffer = unsafe { Buffer::lend(Arc::clone(&memory), number * bytes..(number + 1) * bytes) };
             let extents = vec![Extent { offset: 0, start: 0, len: bytes }];
             UnsafeCell::new(Transfer { direction: Direction::Read, buffer, extents, tag: 0 })
@@ -84,13 +84,13 @@ impl Slots {
         Ok(Self { slots: (0..count).map(slot).collect(), free: AtomicU64::new((1 << count) - 1) })
     }
 
-    fn try_take(&self) -> Option<Lease<'_>> {
+    fn try_take(&self) -> Option<StagingLease<'_>> {
         let mut free = self.free.load(Ordering::Relaxed);
         while free != 0 {
             let slot = free.trailing_zeros() as usize;
             let rest = free & !(1 << slot);
             match self.free.compare_exchange_weak(free, rest, Ordering::Acquire, Ordering::Relaxed) {
-                Ok(_) => return Some(Lease { slots: self, slot }),
+                Ok(_) => return Some(StagingLease { slots: self, slot }),
                 Err(now) => free = now,
             }
         }
@@ -98,7 +98,7 @@ impl Slots {
     }
 }
 
-impl Lease<'_> {
+impl StagingLease<'_> {
     /// A read into the slot; its extent is to be set.
     pub(super) fn transfer(&mut self) -> &mut Transfer {
         // SAFETY: the slot is this lease's alone; `&mut self` is the only access.
@@ -106,7 +106,7 @@ impl Lease<'_> {
     }
 }
 
-impl Drop for Lease<'_> {
+impl Drop for StagingLease<'_> {
     fn drop(&mut self) {
         self.slots.free.fetch_or(1 << self.slot, Ordering::Release);
     }
@@ -118,8 +118,8 @@ mod tests {
 
     #[test]
     fn slots_are_apart_and_come_back() {
-        let staging = Staging::new(4096).unwrap();
-        let mut all: Vec<Lease> = (0..PAGE_SLOTS).map(|_| staging.take()).collect();
+        let staging = StagingBuffers::new(4096).unwrap();
+        let mut all: Vec<StagingLease> = (0..PAGE_SLOTS).map(|_| staging.take()).collect();
         for (number, lease) in all.iter_mut().enumerate() {
             lease.transfer().buffer.fill(number as u8);
         }
@@ -128,7 +128,7 @@ mod tests {
         }
         all.pop();
         assert_eq!(staging.take().transfer().buffer[0], PAGE_SLOTS as u8 - 1);
-        let runs: Vec<Lease> = std::iter::from_fn(|| staging.take_for_run()).collect();
+        let runs: Vec<StagingLease> = std::iter::from_fn(|| staging.take_for_run()).collect();
         assert_eq!((runs.len(), staging.run_pages()), (RUN_SLOTS, 16));
     }
 }

@@ -49,7 +49,7 @@ pub fn small_pool(pages: usize) -> Arc<Pool> {
 
 /// The configuration of such a pool.
 pub fn small_config(pages: usize) -> PoolConfig {
-    PoolConfig { budget_bytes: pages * PAGE, patience_ms: 2000, ..PoolConfig::default() }
+    PoolConfig { budget_bytes: pages * PAGE, miss_timeout_ms: 2000, ..PoolConfig::default() }
 }
 
 /// A file in memory of `pages` pages, each starting with its number.

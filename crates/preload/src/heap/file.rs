@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use quire_device::{Device, DeviceError, Direction, Finished, Layer, Layered, Queue, Transfer};
+use quire_device::{Completion, Device, DeviceError, Direction, Layer, Layered, Queue, Transfer};
 use quire_sys::guest;
 
 use super::returns::Returns;
@@ -92,8 +92,8 @@ struct HeapQueue {
     file: HeapFile,
 }
 
-fn checked(finished: Option<Finished>) -> Option<Finished> {
-    if let Some(Finished { result: Err(error), .. }) = &finished {
+fn checked(finished: Option<Completion>) -> Option<Completion> {
+    if let Some(Completion { result: Err(error), .. }) = &finished {
         end_with(error);
     }
     finished
@@ -110,11 +110,11 @@ impl Queue for HeapQueue {
         self.inner.submit_all(transfers);
     }
 
-    fn complete(&mut self) -> Option<Finished> {
+    fn complete(&mut self) -> Option<Completion> {
         checked(self.inner.complete())
     }
 
-    fn poll(&mut self) -> Option<Finished> {
+    fn poll(&mut self) -> Option<Completion> {
         checked(self.inner.poll())
     }
 

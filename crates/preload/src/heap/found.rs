@@ -14,7 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use quire_device::{Device, Directory, Disk};
-use quire_pool::{Gate, MapOptions, Pool, PoolConfig, Serving, TransparentMap};
+use quire_pool::{FaultThreadOptions, MapOptions, Pool, PoolConfig, TransparentMap, WritebackHooks};
 use quire_sys::bare_thread::take_own_descriptors;
 use quire_sys::thread::BlockedSignals;
 use quire_sys::{guest, symbol};
@@ -150,16 +150,16 @@ fn lay(spec: &Spec, returns: &Arc<Returns>) -> Result<Range<usize>, Refusal> {
         budget_bytes: spec.pool_bytes as usize,
         page_bytes: spec.page_bytes,
         writers: WRITERS,
-        patience_ms: PATIENCE.as_millis() as u64,
-        on_thread: Some(own::enter),
-        gate: Some(Gate { enter: forks::enter, leave: forks::leave }),
+        miss_timeout_ms: PATIENCE.as_millis() as u64,
+        on_thread_start: Some(own::enter),
+        gate: Some(WritebackHooks { enter: forks::enter, leave: forks::leave }),
         ..PoolConfig::default()
     })?;
     let device = HeapFile::over(file, Arc::clone(&written), Arc::clone(returns));
     let options = MapOptions { reserve_bytes: len, ..MapOptions::default() };
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = (SERVERS_PER_PROCESSOR * processors).clamp(2, MOST_SERVERS);
-    let map = TransparentMap::served(&pool, device, options, Serving { threads, lost })?;
+    let map = TransparentMap::with_fault_threads(&pool, device, options, FaultThreadOptions { threads, lost })?;
     let base = map.as_ptr().expose_provenance();
     forks::watch(Inherited { base, len: len as usize, page_bytes: spec.page_bytes, written }, number)
         .map_err(refused("forks can't be watched"))?;

@@ -43,7 +43,7 @@ impl<const AHEAD: bool> Guarded<AHEAD> {
     /// # Errors
     /// As [`Pages::read`].
     pub fn look(&self, page: u64, index: usize) -> anyhow::Result<u64> {
-        let word = self.map.optimistic(PageNo(page), |view| view.u64(index * 8))?;
+        let word = self.map.optimistic_read(PageNo(page), |view| view.u64(index * 8))?;
         word.with_context(|| format!("page {page} has no word {index}"))
     }
 }
@@ -118,7 +118,7 @@ fn counters(pool: &Pool) -> Counters {
         ("writes", stats.writes),
         ("ahead", stats.ahead),
         ("ahead_reads", stats.ahead_reads),
-        ("looks_again", stats.looks_again),
+        ("looks_again", stats.optimistic_retries),
         ("waits", waits),
         ("wait_ns", wait_ns),
     ];

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// A value with cache lines of its own (two, since processors fetch pairs).
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(crate) struct Padded<T>(pub(crate) T);
+pub(crate) struct CachePadded<T>(pub(crate) T);
 
-impl<T> Deref for Padded<T> {
+impl<T> Deref for CachePadded<T> {
     type Target = T;
 
     fn deref(&self) -> &T {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use quire_sys::map::{Hint, advise};
 use quire_sys::mem::{MemError, Reservation};
 
-use crate::padded::{Padded, slot};
+use crate::cache_padded::{CachePadded, slot};
 
 /// The page needs an entry in its queue of clean pages.
 pub(super) const ENQUEUE: u64 = 1;
@@ -21,10 +21,10 @@ const NEXT_SHIFT: u32 = 3;
 
 /// The list, with a head for each core.
 #[derive(Debug)]
-pub(super) struct Pending {
+pub(super) struct PendingUpdates {
     links: *const AtomicU64,
     pages: u64,
-    heads: Box<[Padded<AtomicU64>]>,
+    heads: Box<[CachePadded<AtomicU64>]>,
     /// Threads that have flagged a page and not yet linked it.
     linking: AtomicUsize,
     len: AtomicUsize,
@@ -33,11 +33,11 @@ pub(super) struct Pending {
 }
 
 // SAFETY: the pointer leads into the reservation, to atomics that live as long.
-unsafe impl Send for Pending {}
+unsafe impl Send for PendingUpdates {}
 // SAFETY: as above.
-unsafe impl Sync for Pending {}
+unsafe impl Sync for PendingUpdates {}
 
-impl Pending {
+impl PendingUpdates {
     /// An empty list for `pages` pages.
     pub(super) fn new(pages: u64, cores: usize) -> Result<Self, MemError> {
         let memory = Reservation::new(pages as usize * size_of::<AtomicU64>())?;
@@ -47,7 +47,7 @@ impl Pending {
         Ok(Self {
             links: memory.base().cast_const().cast(),
             pages,
-            heads: (0..cores.max(1)).map(|_| Padded::default()).collect(),
+            heads: (0..cores.max(1)).map(|_| CachePadded::default()).collect(),
             linking: AtomicUsize::new(0),
             len: AtomicUsize::new(0),
             _memory: memory,
@@ -60,7 +60,7 @@ impl Pending {
         unsafe { &*self.links.add(page as usize) }
     }
 
-    /// Leaves word of `page`: [`ENQUEUE`] or [`DIRTY`].
+    /// Adds an update of `page`: [`ENQUEUE`] or [`DIRTY`].
     pub(super) fn push(&self, page: u64, flag: u64) {
         let link = self.link(page);
         self.linking.fetch_add(1, Ordering::SeqCst);
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_page_is_told_once_with_all_its_flags() {
-        let pending = Pending::new(100, 2).unwrap();
+        let pending = PendingUpdates::new(100, 2).unwrap();
         pending.push(7, ENQUEUE);
         pending.push(3, DIRTY);
         pending.push(7, DIRTY);
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn nothing_is_lost_between_threads_that_push_and_one_that_drains() {
-        let pending = Pending::new(64, 2).unwrap();
+        let pending = PendingUpdates::new(64, 2).unwrap();
         let told = Mutex::new(vec![0_u32; 64]);
         let drain = || {
             pending.settle();

@@ -1,4 +1,4 @@
-//! The file behind a device and its queues, and what became of it.
+//! The open file behind a device and its queues, and what became of it.
 //!
 //! Relies on nothing. A file whose flush or durable write failed is poisoned: it refuses further writes.
 
@@ -13,23 +13,23 @@ use crate::poison::Poison;
 
 /// A file that transfers are made on, how, and the error that poisoned it.
 #[derive(Debug)]
-pub(crate) struct Target {
+pub(crate) struct OpenFile {
     pub(crate) name: String,
     pub(crate) file: Arc<File>,
     /// Wishes about every transfer.
     pub(crate) flags: Flags,
     pub(crate) poison: Poison,
-    /// Held while the system is asked whether all has arrived: it tells of a failure once, to whoever asks first.
+    /// Held while the system is asked whether all has arrived: it tells of a failure once, to the thread that asks first.
     syncing: Mutex<()>,
 }
 
-impl Target {
+impl OpenFile {
     pub(crate) fn new(name: String, file: File, flags: Flags) -> Self {
         Self { name, file: Arc::new(file), flags, poison: Poison::default(), syncing: Mutex::default() }
     }
 
     /// Does `work`, which makes what was written durable, unless the file was given up; gives it up if `work` fails. One at a
-    /// time, so that nobody takes a failure that another was told of for success.
+    /// time, so that no thread takes for success a failure that another thread was told of.
     pub(crate) fn make_durable(&self, work: impl FnOnce() -> Result<(), DeviceError>) -> Result<(), DeviceError> {
         let _alone = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
         self.poison.check()?;
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn of_two_who_make_durable_at_a_time_both_hear_of_a_failure_that_is_told_once() {
-        let target = Target::new("null".into(), File::open("/dev/null").unwrap(), Flags::NONE);
+        let target = OpenFile::new("null".into(), File::open("/dev/null").unwrap(), Flags::NONE);
         let target = &target;
         let failure = || DeviceError::from_errno(Action::Flush, "null", errno::EIO);
         let (first, second) = std::thread::scope(|threads| {

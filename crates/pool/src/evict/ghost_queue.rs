@@ -15,7 +15,7 @@ struct Entry {
 
 /// A table of evicted pages.
 #[derive(Debug)]
-pub(super) struct Ghosts {
+pub(super) struct GhostQueue {
     entries: Vec<Entry>,
     /// Evictions so far. It wraps after four thousand million, when a few old pages may look new.
     time: u32,
@@ -29,7 +29,7 @@ fn spread(page: u64) -> u64 {
     (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) ^ mixed >> 32
 }
 
-impl Ghosts {
+impl GhostQueue {
     /// A table for the last `reach` pages. It grows as they come.
     pub(super) fn new(reach: usize) -> Self {
         Self { entries: Vec::new(), time: 0, reach: u32::try_from(reach.max(1)).unwrap_or(u32::MAX / 2) }
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn what_went_lately_is_remembered_once_and_what_went_long_ago_is_not() {
-        let mut ghosts = Ghosts::new(1000);
+        let mut ghosts = GhostQueue::new(1000);
         (0..10_000).for_each(|page| ghosts.insert(page));
         assert!(!(0..8000).any(|page| ghosts.take(page)));
         let known = (9000..10_000).filter(|&page| ghosts.take(page)).count();
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn the_table_is_no_larger_than_its_reach() {
-        let mut ghosts = Ghosts::new(100);
+        let mut ghosts = GhostQueue::new(100);
         assert!(!ghosts.take(1));
         (0..1000).for_each(|page| ghosts.insert(page));
         assert_eq!(ghosts.entries.len(), 100);

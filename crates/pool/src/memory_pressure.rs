@@ -1,7 +1,7 @@
-//! How users who need memory and writers who make it wake each other.
+//! How threads that need memory and the writers and evictors that free it wake each other.
 //!
-//! Relies on counting events: who is about to sleep reads the count, looks once more whether there is something to do, and
-//! sleeps only while the count stays. So no event is missed, and one that nobody waits for costs no system call. The end is
+//! Relies on an event count: a thread that is about to sleep reads the count, asks once more whether there is something to do, and
+//! sleeps only while the count stays. So no event is missed, and one that no thread waits for costs no system call. The end is
 //! no event but a state: a thread that first learns of it when it goes to sleep does not sleep either, however it read the count.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -11,26 +11,26 @@ use quire_sys::futex::{self, Scope};
 
 /// A count of events that can be slept on.
 #[derive(Debug, Default)]
-pub(crate) struct Events {
+pub(crate) struct EventCount {
     count: AtomicU32,
     asleep: AtomicU32,
     /// No thread sleeps here any more.
     closed: AtomicBool,
 }
 
-impl Events {
+impl EventCount {
     /// The count so far.
-    pub(crate) fn seen(&self) -> u32 {
+    pub(crate) fn current(&self) -> u32 {
         self.count.load(Ordering::SeqCst)
     }
 
     /// Ends all sleep here, for good.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
-        self.raise();
+        self.notify_all();
     }
 
-    /// Whether [`Events::close`] was called.
+    /// Whether [`EventCount::close`] was called.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::SeqCst)
     }
@@ -46,13 +46,13 @@ impl Events {
         self.asleep.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Something has happened that concerns everybody.
-    pub(crate) fn raise(&self) {
-        self.raise_for(i32::MAX as u32);
+    /// Something has happened that concerns every sleeper.
+    pub(crate) fn notify_all(&self) {
+        self.notify(i32::MAX as u32);
     }
 
     /// Something has happened of which so many can make use; the others sleep on, as long as they said.
-    pub(crate) fn raise_for(&self, most: u32) {
+    pub(crate) fn notify(&self, most: u32) {
         self.count.fetch_add(1, Ordering::SeqCst);
         if self.asleep.load(Ordering::SeqCst) > 0 {
             futex::wake(&self.count, most, Scope::Process);
@@ -62,52 +62,52 @@ impl Events {
 
 /// What writers and users of a pool tell each other.
 #[derive(Debug, Default)]
-pub(crate) struct Signal {
+pub(crate) struct MemoryPressure {
     /// For writers: there may be something to write.
-    pub(crate) wanted: Events,
-    /// For users: memory may have become free. Who sleeps on it looks again after a nap, too.
-    pub(crate) freed: Events,
+    pub(crate) wanted: EventCount,
+    /// For threads that need memory: some may have become free. They try again after a short sleep, too.
+    pub(crate) freed: EventCount,
     /// Users that have found no memory.
-    starving: AtomicU32,
+    low_memory_waits: AtomicU32,
 }
 
-/// Counts a user as starving while it lives.
-pub(crate) struct Starving<'a>(&'a Signal);
+/// Counts a user as low_memory_waits while it lives.
+pub(crate) struct LowMemoryWait<'a>(&'a MemoryPressure);
 
-impl Signal {
+impl MemoryPressure {
     /// The caller has found no memory.
-    pub(crate) fn starve(&self) -> Starving<'_> {
-        self.starving.fetch_add(1, Ordering::SeqCst);
-        Starving(self)
+    pub(crate) fn begin_low_memory_wait(&self) -> LowMemoryWait<'_> {
+        self.low_memory_waits.fetch_add(1, Ordering::SeqCst);
+        LowMemoryWait(self)
     }
 
-    /// Whether anybody waits for memory.
-    pub(crate) fn is_starving(&self) -> bool {
-        self.starving.load(Ordering::SeqCst) > 0
+    /// Whether a thread waits for memory.
+    pub(crate) fn is_memory_low(&self) -> bool {
+        self.low_memory_waits.load(Ordering::SeqCst) > 0
     }
 
-    /// Memory of so many pages has become free or evictable. Nobody more is woken than can have some: whoever else is, finds
-    /// nothing and sleeps again.
+    /// Memory of so many pages has become free or evictable. No more threads are woken than can have some: any other would find
+    /// nothing and sleep again.
     pub(crate) fn progress(&self, pages: usize) {
-        if pages > 0 && self.is_starving() {
-            self.freed.raise_for(u32::try_from(pages).unwrap_or(u32::MAX).min(i32::MAX as u32));
+        if pages > 0 && self.is_memory_low() {
+            self.freed.notify(u32::try_from(pages).unwrap_or(u32::MAX).min(i32::MAX as u32));
         }
     }
 
-    /// Sends the writers home.
+    /// Has the writers end.
     pub(crate) fn stop(&self) {
         self.wanted.close();
     }
 
-    /// Whether the writers should go home.
+    /// Whether the writers should end.
     pub(crate) fn is_stopping(&self) -> bool {
         self.wanted.is_closed()
     }
 }
 
-impl Drop for Starving<'_> {
+impl Drop for LowMemoryWait<'_> {
     fn drop(&mut self) {
-        self.0.starving.fetch_sub(1, Ordering::SeqCst);
+        self.0.low_memory_waits.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -117,37 +117,37 @@ mod tests {
 
     #[test]
     fn a_sleeper_is_woken_by_an_event_and_not_put_to_sleep_after_one() {
-        let events = Events::default();
-        let seen = events.seen();
+        let events = EventCount::default();
+        let seen = events.current();
         std::thread::scope(|threads| {
             threads.spawn(|| {
-                while events.seen() == seen {
+                while events.current() == seen {
                     events.wait(seen, None);
                 }
             });
-            events.raise();
+            events.notify_all();
         });
         events.wait(seen, None);
-        events.wait(events.seen(), Some(Duration::from_millis(1)));
+        events.wait(events.current(), Some(Duration::from_millis(1)));
     }
 
     #[test]
     fn a_thread_that_reads_the_count_after_the_end_does_not_sleep() {
-        let events = Events::default();
+        let events = EventCount::default();
         assert!(!events.is_closed(), "a worker looks whether it goes on, and is interrupted");
         events.close();
         // It goes on with what it was at, reads the count and finds nothing to do. No event will come.
-        events.wait(events.seen(), None);
+        events.wait(events.current(), None);
     }
 
     #[test]
     fn the_end_wakes_every_sleeper() {
-        let events = Events::default();
+        let events = EventCount::default();
         std::thread::scope(|threads| {
             for _ in 0..4 {
                 threads.spawn(|| {
                     while !events.is_closed() {
-                        events.wait(events.seen(), None);
+                        events.wait(events.current(), None);
                     }
                 });
             }

@@ -8,11 +8,11 @@ use std::ops::Range;
 
 use crate::page::GROUP_PAGES;
 
-/// Bits of groups.
+/// PageBitmap of groups.
 #[derive(Debug, Default)]
-struct Bits(BTreeMap<u64, u64>);
+struct PageBitmap(BTreeMap<u64, u64>);
 
-impl Bits {
+impl PageBitmap {
     fn insert(&mut self, page: u64) -> bool {
         let bits = self.0.entry(page / GROUP_PAGES).or_default();
         let bit = 1 << (page % GROUP_PAGES);
@@ -56,7 +56,7 @@ fn pages_of(group: u64, mut bits: u64) -> impl Iterator<Item = u64> {
 
 /// A group with dirty pages, and how many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Group {
+pub(crate) struct DirtyGroup {
     /// Dirty pages of the group.
     pub(crate) pages: u32,
     /// Its number.
@@ -65,13 +65,13 @@ pub(crate) struct Group {
 
 /// Dirty pages and pages being written.
 #[derive(Debug, Default)]
-pub(crate) struct Dirty {
-    dirty: Bits,
-    writing: Bits,
+pub(crate) struct DirtySet {
+    dirty: PageBitmap,
+    writing: PageBitmap,
     count: usize,
 }
 
-impl Dirty {
+impl DirtySet {
     /// `page` has become dirty.
     pub(crate) fn insert(&mut self, page: u64) {
         self.count += usize::from(self.dirty.insert(page));
@@ -108,9 +108,9 @@ impl Dirty {
     }
 
     /// Groups with dirty pages, from group `first` on, then those before it.
-    pub(crate) fn groups(&self, first: u64) -> impl Iterator<Item = Group> {
+    pub(crate) fn groups(&self, first: u64) -> impl Iterator<Item = DirtyGroup> {
         let groups = self.dirty.0.range(first..).chain(self.dirty.0.range(..first));
-        groups.map(|(&number, bits)| Group { pages: bits.count_ones(), number })
+        groups.map(|(&number, bits)| DirtyGroup { pages: bits.count_ones(), number })
     }
 }
 
@@ -122,13 +122,13 @@ mod tests {
 
     #[test]
     fn what_is_claimed_is_being_written_until_it_is_written() {
-        let mut dirty = Dirty::default();
+        let mut dirty = DirtySet::default();
         [3, 64, 5, 4, 5].into_iter().for_each(|page| dirty.insert(page));
         assert_eq!(dirty.len(), 4);
         let mut claimed = Vec::new();
         dirty.claim(0, &mut claimed, |page| page != 4);
         assert_eq!((claimed.as_slice(), dirty.len()), ([3, 5].as_slice(), 2));
-        let lists = |dirty: &Dirty| {
+        let lists = |dirty: &DirtySet| {
             let mut lists = (Vec::new(), Vec::new());
             dirty.list(&(0..100), &mut lists.0, &mut lists.1);
             lists
@@ -143,7 +143,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_list_is_what_a_sorted_set_would_give(pages in prop::collection::vec(0..500u64, 0..100), from in 0..500u64, len in 0..300u64) {
-            let mut dirty = Dirty::default();
+            let mut dirty = DirtySet::default();
             pages.iter().for_each(|&page| dirty.insert(page));
             let model: BTreeSet<u64> = pages.into_iter().collect();
             let (mut list, mut writing) = (Vec::new(), Vec::new());

@@ -1,6 +1,6 @@
-//! Reading pages ahead of their use: because somebody asks, or because a stream is coming their way.
+//! Reading pages ahead of their use: because a user asks for it, or because a stream is coming their way.
 //!
-//! Relies on [`crate::arrive`] for what has been started. Nothing here waits for memory: what there is no credit for is not
+//! Relies on [`crate::completion`] for what has been started. Nothing here waits for memory: what there is no credit for is not
 //! read ahead.
 
 use std::sync::PoisonError;
@@ -8,36 +8,36 @@ use std::sync::atomic::Ordering;
 
 use quire_device::Direction;
 
-use crate::arrive;
+use crate::cache_padded::slot;
+use crate::completion;
 use crate::config::Advice;
-use crate::counters::Count;
-use crate::mapped::Mapped;
-use crate::padded::slot;
+use crate::counters::Counter;
+use crate::mapped_file::MappedFile;
 use crate::page::runs;
+use crate::page_state::PageStatus;
+use crate::pool_state::PoolState;
+use crate::readahead_streams::ReadaheadWindow;
 use crate::reclaim;
-use crate::shared::Shared;
-use crate::streams::Order;
-use crate::word::State;
 
 /// Most bytes that one transfer moves. Larger ones gain nothing, and their pages arrive late.
 const RUN_BYTES: usize = 256 << 10;
 
 /// Starts reading those of `pages` that are absent, in the order given; neighbours go together. Returns how many were
 /// started; it stops where memory ends.
-pub(crate) fn prefetch(shared: &Shared, map: &Mapped, pages: impl Iterator<Item = u64>) -> usize {
+pub(crate) fn prefetch(shared: &PoolState, map: &MappedFile, pages: impl Iterator<Item = u64>) -> usize {
     if map.check_memory().is_err() {
         return 0;
     }
-    let lane = slot() % map.lanes.len();
+    let number = slot() % map.readahead_queues.len();
     let mut claimed = Vec::new();
     for page in pages {
         // The last page may be a part of one, which is no work for a queue.
-        let Some((word, ..)) = map.find(page).filter(|_| !map.is_tail(page)) else { continue };
-        if word.seen().state() != State::Absent {
+        let Some((state, ..)) = map.find(page).filter(|_| !map.is_tail(page)) else { continue };
+        if state.load().status() != PageStatus::Absent {
             continue;
         }
         let Some(credit) = reclaim::credit_at_once(shared, map, page) else { break };
-        if word.begin_read(Some(lane)).is_ok() {
+        if state.begin_read(Some(number)).is_ok() {
             credit.spend();
             map.shard(page).resident.fetch_add(1, Ordering::Relaxed);
             claimed.push(page);
@@ -51,20 +51,20 @@ pub(crate) fn prefetch(shared: &Shared, map: &Mapped, pages: impl Iterator<Item 
     // SAFETY: claimed above, for reading; they stay so until the transfers have been settled.
     let transfers: Vec<_> =
         runs(&claimed, most).into_iter().map(|run| unsafe { map.frames.transfer(Direction::Read, run) }).collect();
-    map.counters.add(Count::Ahead, claimed.len());
-    map.counters.add(Count::AheadReads, transfers.len());
-    arrive::submit(shared, map, lane, transfers);
+    map.counters.add(Counter::Ahead, claimed.len());
+    map.counters.add(Counter::AheadReads, transfers.len());
+    completion::submit(shared, map, number, transfers);
     claimed.len()
 }
 
 /// Pages that the map may read ahead of a stream: no more than a part of the pool.
-fn window(shared: &Shared, map: &Mapped) -> u32 {
+fn window(shared: &PoolState, map: &MappedFile) -> u32 {
     let most = u32::try_from(shared.credits.total() / 8).unwrap_or(u32::MAX);
     if map.advice() == Advice::Random { 0 } else { map.read_ahead_pages.min(most) }
 }
 
 /// `page` has been missed: reads ahead if it continues a stream.
-pub(crate) fn after_miss(shared: &Shared, map: &Mapped, page: u64) {
+pub(crate) fn after_miss(shared: &PoolState, map: &MappedFile, page: u64) {
     let window = window(shared, map);
     if window > 0 {
         let eager = map.advice() == Advice::Sequential;
@@ -75,7 +75,7 @@ pub(crate) fn after_miss(shared: &Shared, map: &Mapped, page: u64) {
 }
 
 /// The marked `page` has been touched: the stream that it belongs to is continued.
-pub(crate) fn after_mark(shared: &Shared, map: &Mapped, page: u64) {
+pub(crate) fn after_mark(shared: &PoolState, map: &MappedFile, page: u64) {
     let window = window(shared, map);
     // Most often by the thread that has begun it.
     let cores = map.streams.len();
@@ -86,10 +86,10 @@ pub(crate) fn after_mark(shared: &Shared, map: &Mapped, page: u64) {
     carry_out(shared, map, order);
 }
 
-fn carry_out(shared: &Shared, map: &Mapped, order: Option<Order>) {
-    let Some(Order { pages, mark }) = order else { return };
+fn carry_out(shared: &PoolState, map: &MappedFile, order: Option<ReadaheadWindow>) {
+    let Some(ReadaheadWindow { pages, mark }) = order else { return };
     prefetch(shared, map, pages);
-    if let Some((word, ..)) = map.find(mark) {
-        word.mark();
+    if let Some((state, ..)) = map.find(mark) {
+        state.mark();
     }
 }

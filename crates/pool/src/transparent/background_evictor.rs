@@ -1,28 +1,28 @@
 //! The thread that does for a transparent map what its handlers may not: it tells queues and sets what has happened, and
 //! evicts ahead of need, so that handlers find free credits.
 //!
-//! Relies on being called when notes have piled up or credits run short; it serves no fault itself.
+//! Relies on being called when notes have piled up or credits run short; it sees to no fault itself.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use super::faults::Faults;
+use super::fault_handler::FaultHandler;
 use crate::error::PoolError;
 use crate::reclaim;
 
-/// The thread; dropping it sends it home.
-pub(super) struct Tender {
-    faults: Arc<Faults>,
+/// The thread; dropping this ends it.
+pub(super) struct BackgroundEvictor {
+    faults: Arc<FaultHandler>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Tender {
-    pub(super) fn start(faults: &Arc<Faults>) -> Result<Self, PoolError> {
+impl BackgroundEvictor {
+    pub(super) fn start(faults: &Arc<FaultHandler>) -> Result<Self, PoolError> {
         let own = Arc::clone(faults);
         let thread = std::thread::Builder::new()
-            .name("quire-pool-tend".into())
+            .name("quire-evictor".into())
             .spawn(move || {
-                own.shared.config.greet_thread();
+                own.shared.config.call_on_thread_start();
                 work(&own);
             })
             .map_err(|error| PoolError::Thread { cause: error.to_string() })?;
@@ -30,10 +30,10 @@ impl Tender {
     }
 }
 
-fn work(faults: &Faults) {
+fn work(faults: &FaultHandler) {
     let mut turn = 0;
     while !faults.work.is_closed() {
-        let seen = faults.work.seen();
+        let seen = faults.work.current();
         faults.tell();
         let mut went = 0;
         while faults.shared.credits.free() < faults.low_mark() {
@@ -51,7 +51,7 @@ fn work(faults: &Faults) {
     }
 }
 
-impl Drop for Tender {
+impl Drop for BackgroundEvictor {
     fn drop(&mut self) {
         self.faults.work.close();
         if let Some(thread) = self.thread.take() {

@@ -9,12 +9,12 @@ use quire_sys::transfer::{Direction, Extent};
 
 /// How fast a device is. By default nothing is limited.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Pace {
+pub struct DiskModel {
     /// Bytes a second.
     pub bytes_per_s: u64,
     /// Time that every part of a transfer takes, whatever its size, and every flush unless `flush_ns` is given.
     pub operation_ns: u64,
-    /// Time that passes after the device's own work until somebody hears of it. The device does other work meanwhile, so
+    /// Time that passes after the device's own work until its caller hears of it. The device does other work meanwhile, so
     /// several transfers in flight are faster than one at a time.
     pub latency_ns: u64,
     /// Time that every flush takes.
@@ -24,10 +24,10 @@ pub struct Pace {
     /// Parts of transfers a second that are written, at most.
     pub writes_per_s: Option<u64>,
     /// The way of a head, if there is one.
-    pub seek: Option<Seek>,
+    pub seek: Option<SeekModel>,
 }
 
-impl Default for Pace {
+impl Default for DiskModel {
     fn default() -> Self {
         Self {
             bytes_per_s: u64::MAX,
@@ -41,12 +41,12 @@ impl Default for Pace {
     }
 }
 
-impl Pace {
+impl DiskModel {
     /// A hard disk of 7,200 turns a minute: about 160 MB/s one after the other, and about 150 scattered operations a
     /// second, fewer the farther apart they are.
     pub const fn hard_disk() -> Self {
         // Half a turn comes with every way of the head; a flush waits for a whole one.
-        let seek = Seek { least_ns: 5_000_000, most_ns: 20_000_000, span_bytes: 1 << 40 };
+        let seek = SeekModel { least_ns: 5_000_000, most_ns: 20_000_000, span_bytes: 1 << 40 };
         Self {
             bytes_per_s: 160_000_000,
             operation_ns: 50_000,
@@ -73,7 +73,7 @@ impl Pace {
 /// How long a head takes from where the last operation ended to where the next one begins. On from there it takes no
 /// time.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Seek {
+pub struct SeekModel {
     /// The shortest way.
     pub least_ns: u64,
     /// A way of `span_bytes` or more.
@@ -82,7 +82,7 @@ pub struct Seek {
     pub span_bytes: u64,
 }
 
-impl Seek {
+impl SeekModel {
     /// Time for a way of so many bytes.
     fn time_ns(&self, distance_bytes: u64) -> u64 {
         if distance_bytes == 0 {
@@ -97,7 +97,7 @@ impl Seek {
 /// Says when work will be done.
 #[derive(Debug)]
 pub(crate) struct Clock {
-    pace: Pace,
+    pace: DiskModel,
     state: Mutex<State>,
 }
 
@@ -124,7 +124,7 @@ impl Head {
 }
 
 impl Clock {
-    pub(crate) fn new(pace: Pace) -> Self {
+    pub(crate) fn new(pace: DiskModel) -> Self {
         Self { pace, state: Mutex::new(State { free_at: Instant::now(), head: Head::default() }) }
     }
 
@@ -158,10 +158,10 @@ impl Clock {
 mod tests {
     use super::*;
 
-    const DISK: Pace = Pace::hard_disk();
+    const DISK: DiskModel = DiskModel::hard_disk();
 
     /// How long parts at these offsets, 1 MB each, keep a device busy, in ns.
-    fn busy_ns(pace: Pace, direction: Direction, places: &[(u64, u64)]) -> u64 {
+    fn busy_ns(pace: DiskModel, direction: Direction, places: &[(u64, u64)]) -> u64 {
         let clock = Clock::new(pace);
         let mut head = Head::default();
         let part = |offset| Extent { offset, start: 0, len: 1_000_000 };
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn nothing_is_limited_by_default() {
-        assert_eq!(busy_ns(Pace::default(), Direction::Read, &[(0, 0), (3, 1 << 40)]), 0);
+        assert_eq!(busy_ns(DiskModel::default(), Direction::Read, &[(0, 0), (3, 1 << 40)]), 0);
     }
 
     #[test]
@@ -192,14 +192,15 @@ mod tests {
 
     #[test]
     fn operations_a_second_are_limited_apart() {
-        let pace = Pace { reads_per_s: Some(100), writes_per_s: Some(1000), ..Pace::default() };
+        let pace = DiskModel { reads_per_s: Some(100), writes_per_s: Some(1000), ..DiskModel::default() };
         assert_eq!(busy_ns(pace, Direction::Read, &[(0, 0), (0, 5)]), 20_000_000);
         assert_eq!(busy_ns(pace, Direction::Write, &[(0, 0), (0, 5)]), 2_000_000);
     }
 
     #[test]
     fn latency_adds_nothing_to_the_work() {
-        let clock = Clock::new(Pace { operation_ns: 1_000_000, latency_ns: 1_000_000_000, ..Pace::default() });
+        let clock =
+            Clock::new(DiskModel { operation_ns: 1_000_000, latency_ns: 1_000_000_000, ..DiskModel::default() });
         let part = [Extent { offset: 0, start: 0, len: 1 }];
         let ends: Vec<Instant> = (0..50).map(|_| clock.book(0, Direction::Read, &part)).collect();
         assert!(ends.is_sorted());

@@ -2,7 +2,7 @@
 //!
 //! Relies on nothing but positioned reads and writes. Each queue has its own threads: they are started when there is more
 //! work than threads without any, sleep when there is none, and end with the queue. A transfer is one thread's work, so
-//! whoever wants many parts at once makes them transfers of their own.
+//! a caller that wants many parts at once makes them transfers of their own.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -10,13 +10,13 @@ use std::thread::JoinHandle;
 
 use quire_sys::transfer::Transfer;
 
-use crate::device::{Finished, Queue};
-use crate::target::Target;
+use crate::device::{Completion, Queue};
+use crate::open_file::OpenFile;
 
 /// More threads than this gain nothing: they only wait for the device, or for each other.
 const MAX_THREADS: usize = 16;
 
-pub(crate) struct Threads {
+pub(crate) struct ThreadPool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
     most: usize,
@@ -24,11 +24,11 @@ pub(crate) struct Threads {
 }
 
 struct Shared {
-    target: Arc<Target>,
+    target: Arc<OpenFile>,
     work: Mutex<Work>,
     /// There is work, or no more will come.
     wanted: Condvar,
-    done: Mutex<VecDeque<Finished>>,
+    done: Mutex<VecDeque<Completion>>,
     /// Something is done.
     ended: Condvar,
 }
@@ -36,7 +36,7 @@ struct Shared {
 #[derive(Default)]
 struct Work {
     jobs: VecDeque<Transfer>,
-    /// Threads that sleep until there is work.
+    /// ThreadPool that sleep until there is work.
     idle: usize,
     closed: bool,
 }
@@ -46,7 +46,7 @@ impl Shared {
         self.work.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn done(&self) -> MutexGuard<'_, VecDeque<Finished>> {
+    fn done(&self) -> MutexGuard<'_, VecDeque<Completion>> {
         self.done.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -68,7 +68,7 @@ impl Shared {
 
     fn carry_out(&self, mut transfer: Transfer) {
         let result = self.target.run(&mut transfer);
-        self.done().push_back(Finished { transfer, result });
+        self.done().push_back(Completion { transfer, result });
         self.ended.notify_one();
     }
 
@@ -79,8 +79,8 @@ impl Shared {
     }
 }
 
-impl Threads {
-    pub(crate) fn new(target: Arc<Target>, depth: usize) -> Self {
+impl ThreadPool {
+    pub(crate) fn new(target: Arc<OpenFile>, depth: usize) -> Self {
         let shared = Shared {
             target,
             work: Mutex::default(),
@@ -132,7 +132,7 @@ impl Threads {
     }
 }
 
-impl Queue for Threads {
+impl Queue for ThreadPool {
     fn submit(&mut self, transfer: Transfer) {
         transfer.check();
         self.hand_out([transfer]);
@@ -143,7 +143,7 @@ impl Queue for Threads {
         self.hand_out(transfers);
     }
 
-    fn complete(&mut self) -> Option<Finished> {
+    fn complete(&mut self) -> Option<Completion> {
         if self.in_flight == 0 {
             return None;
         }
@@ -157,7 +157,7 @@ impl Queue for Threads {
         }
     }
 
-    fn poll(&mut self) -> Option<Finished> {
+    fn poll(&mut self) -> Option<Completion> {
         let finished = self.shared.done().pop_front()?;
         self.in_flight -= 1;
         Some(finished)
@@ -168,7 +168,7 @@ impl Queue for Threads {
     }
 }
 
-impl Drop for Threads {
+impl Drop for ThreadPool {
     fn drop(&mut self) {
         // The threads end when no more work can come, after what was submitted.
         self.shared.work().closed = true;
@@ -190,9 +190,9 @@ mod tests {
 
     use super::*;
 
-    fn threads(depth: usize) -> Threads {
-        let target = Target::new("zero".into(), File::open("/dev/zero").unwrap(), Flags::NONE);
-        Threads::new(Arc::new(target), depth)
+    fn threads(depth: usize) -> ThreadPool {
+        let target = OpenFile::new("zero".into(), File::open("/dev/zero").unwrap(), Flags::NONE);
+        ThreadPool::new(Arc::new(target), depth)
     }
 
     fn reads(count: u64) -> Vec<Transfer> {

@@ -1,8 +1,8 @@
-//! A lane: a device queue on which pages are read ahead of their use, shared by the threads that happen to use it.
+//! A readahead queue: a device queue on which pages are read ahead of their use, shared by the threads that happen to use it.
 //!
-//! Relies on one thread at a time having the queue: it takes the queue out of the lane, waits on it without the lock, deals
+//! Relies on one thread at a time having the queue: it takes the device queue out, waits on it without the lock, deals
 //! with what has arrived, and puts it back; the others wait for that, and one of them goes next. So no thread of its own is
-//! needed, and whoever needs a page that is on its way sees to its arrival.
+//! needed: a thread that needs a page that is on its way sees to its arrival.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -10,50 +10,50 @@ use quire_device::{Device, Queue};
 
 /// What is behind the lock.
 #[derive(Default)]
-pub(crate) struct LaneState {
+pub(crate) struct QueueState {
     queue: Option<Box<dyn Queue>>,
-    /// Somebody has the queue.
+    /// A thread has the device queue.
     is_away: bool,
-    /// Threads that wait for a change: waking nobody costs a system call, too.
+    /// Threads that wait for a change. A wake-up costs a system call even where no thread waits.
     waiting: usize,
 }
 
-/// The lane.
+/// A device queue that one thread at a time uses.
 #[derive(Default)]
-pub(crate) struct Lane {
-    state: Mutex<LaneState>,
+pub(crate) struct ReadaheadQueue {
+    state: Mutex<QueueState>,
     changed: Condvar,
 }
 
-/// What a thread finds in a lane.
-pub(crate) enum Found {
-    /// The queue, to be put back.
+/// What a thread that asks for the device queue gets.
+pub(crate) enum TakenQueue {
+    /// The device queue, to be put back.
     Queue(Box<dyn Queue>),
-    /// There is none: nobody has opened it yet, or none can be had.
+    /// None: no thread has opened it yet, or the device gives none.
     None,
     /// What the thread was waiting for has come.
     Done,
 }
 
-impl Lane {
-    fn lock(&self) -> MutexGuard<'_, LaneState> {
+impl ReadaheadQueue {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the queue, waiting for it if somebody has it, unless `done`.
+    /// Takes the device queue, waiting for the thread that has it, unless `done`.
     ///
-    /// With `only_if_busy`, it also waits while nothing is in flight: whoever has claimed pages is about to submit them, or
-    /// to give them up.
-    pub(crate) fn take(&self, only_if_busy: bool, done: impl Fn() -> bool) -> Found {
+    /// With `only_if_busy`, it also waits while nothing is in flight: the thread that has claimed pages is about to
+    /// submit them, or to give them up.
+    pub(crate) fn take(&self, only_if_busy: bool, done: impl Fn() -> bool) -> TakenQueue {
         let mut state = self.lock();
         loop {
             if done() {
-                return Found::Done;
+                return TakenQueue::Done;
             }
             let is_busy = state.queue.as_ref().is_some_and(|queue| queue.in_flight() > 0);
             if !state.is_away && (is_busy || !only_if_busy) {
                 state.is_away = true;
-                return state.queue.take().map_or(Found::None, Found::Queue);
+                return state.queue.take().map_or(TakenQueue::None, TakenQueue::Queue);
             }
             state.waiting += 1;
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -61,7 +61,7 @@ impl Lane {
         }
     }
 
-    /// Takes the queue if it is here and something is in flight.
+    /// Takes the device queue if no thread has it and something is in flight.
     pub(crate) fn try_take(&self) -> Option<Box<dyn Queue>> {
         let mut state = self.state.try_lock().ok()?;
         if state.is_away || state.queue.as_ref().is_none_or(|queue| queue.in_flight() == 0) {
@@ -71,12 +71,12 @@ impl Lane {
         state.queue.take()
     }
 
-    /// Opens a queue for a lane that has none. The caller has taken the lane.
+    /// Opens a device queue where there is none yet. The caller has taken the place of it.
     pub(crate) fn open(device: &dyn Device, depth: usize) -> Option<Box<dyn Queue>> {
         device.queue(depth).inspect_err(|error| tracing::warn!(%error, "no queue for reading ahead")).ok()
     }
 
-    /// Puts back what was taken, and wakes those who wait.
+    /// Puts back what was taken, and wakes the threads that wait.
     pub(crate) fn put_back(&self, queue: Option<Box<dyn Queue>>) {
         let mut state = self.lock();
         state.queue = queue;

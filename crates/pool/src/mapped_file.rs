@@ -1,34 +1,34 @@
 //! A mapped file: its memory, its device, and its pages' queues and sets, shard by shard.
 //!
-//! Relies on [`Frames`] for memory and words. It knows nothing of the pool that it lives in, of other maps, or of who reads
-//! and writes.
+//! Relies on [`PageFrames`] for memory and page states. It knows nothing of the pool that it lives in, of other maps, or of the
+//! threads that read and write.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use quire_device::{Device, DeviceError, Queue, Transfer};
 
+use crate::cache_padded::CachePadded;
 use crate::config::{Advice, MapOptions, PoolConfig};
 use crate::counters::Counters;
-use crate::dirty::Dirty;
+use crate::dirty_set::DirtySet;
 use crate::error::PoolError;
-use crate::evict::Policy;
-use crate::frames::Frames;
-use crate::lane::Lane;
-use crate::padded::Padded;
+use crate::evict::EvictionPolicy;
+use crate::frames::PageFrames;
 use crate::page::{GROUP_PAGES, PageNo};
+use crate::page_state::{DeferredWork, MOST_READAHEAD_QUEUES, PageState, Parking};
 use crate::park::Futex;
-use crate::streams::Streams;
-use crate::word::{After, MOST_LANES, Parking, Word};
+use crate::readahead_queue::ReadaheadQueue;
+use crate::readahead_streams::ReadaheadStreams;
 
-/// More lanes than this need more rings than they are worth.
-const LANES: usize = 16;
+/// More readahead queues than this need more rings than they are worth.
+const READAHEAD_QUEUES: usize = 16;
 
 /// What one core looks after as a rule: pages of some groups of the map.
 pub(crate) struct Shard {
     /// The order in which clean pages are evicted. Dirty ones may still have an entry.
-    clean: Mutex<Box<dyn Policy>>,
-    dirty: Mutex<Dirty>,
+    clean: Mutex<Box<dyn EvictionPolicy>>,
+    dirty: Mutex<DirtySet>,
     /// Where the writer goes on looking for dense groups.
     pub(crate) cursor: AtomicU64,
     /// Pages that hold a credit.
@@ -36,11 +36,11 @@ pub(crate) struct Shard {
 }
 
 impl Shard {
-    pub(crate) fn clean(&self) -> MutexGuard<'_, Box<dyn Policy>> {
+    pub(crate) fn clean(&self) -> MutexGuard<'_, Box<dyn EvictionPolicy>> {
         self.clean.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn dirty(&self) -> MutexGuard<'_, Dirty> {
+    pub(crate) fn dirty(&self) -> MutexGuard<'_, DirtySet> {
         self.dirty.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -49,32 +49,32 @@ impl Shard {
 pub(crate) type WriteQueue = Mutex<Option<Box<dyn Queue>>>;
 
 /// A mapped file.
-pub(crate) struct Mapped {
-    pub(crate) frames: Frames,
+pub(crate) struct MappedFile {
+    pub(crate) frames: PageFrames,
     /// Bytes of the file.
     len: AtomicU64,
     pub(crate) counters: Arc<Counters>,
     pub(crate) device: Arc<dyn Device>,
-    shards: Box<[Padded<Shard>]>,
+    shards: Box<[CachePadded<Shard>]>,
     /// Makes maps put their first pages in different shards.
     salt: u64,
     poison: OnceLock<DeviceError>,
     /// A ring has failed while the kernel was filling pages of this map.
     lost: OnceLock<DeviceError>,
-    /// Whether the map is in use; held for reading by whoever works on pages without having a handle.
+    /// Whether the map is in use; held for reading by a thread that works on pages without a handle.
     pub(crate) life: RwLock<bool>,
     /// Held while the file's length changes.
     pub(crate) length: Mutex<()>,
     /// One for each writer, and one for `flush`.
     pub(crate) write_queues: Box<[WriteQueue]>,
-    pub(crate) lanes: Box<[Lane]>,
+    pub(crate) readahead_queues: Box<[ReadaheadQueue]>,
     /// By core, since every miss looks here.
-    pub(crate) streams: Box<[Padded<Mutex<Streams>>]>,
+    pub(crate) streams: Box<[CachePadded<Mutex<ReadaheadStreams>>]>,
     advice: AtomicU8,
     pub(crate) read_ahead_pages: u32,
 }
 
-impl Mapped {
+impl MappedFile {
     pub(crate) fn new(
         device: Arc<dyn Device>,
         options: &MapOptions,
@@ -83,12 +83,12 @@ impl Mapped {
         number: u64,
     ) -> Result<Self, PoolError> {
         let len = device.len()?;
-        let frames = Frames::new(len.max(options.reserve_bytes), config.page_bytes)?;
+        let frames = PageFrames::new(len.max(options.reserve_bytes), config.page_bytes)?;
         let capacity = config.budget_pages().div_ceil(config.shards);
         let shard = || {
             let clean = Mutex::new(config.policy.policy(capacity));
             let (cursor, resident) = (AtomicU64::new(0), AtomicUsize::new(0));
-            Padded(Shard { clean, dirty: Mutex::default(), cursor, resident })
+            CachePadded(Shard { clean, dirty: Mutex::default(), cursor, resident })
         };
         Ok(Self {
             frames,
@@ -102,23 +102,25 @@ impl Mapped {
             life: RwLock::new(true),
             length: Mutex::default(),
             write_queues: (0..=config.writers).map(|_| Mutex::default()).collect(),
-            lanes: (0..LANES.min(MOST_LANES)).map(|_| Lane::default()).collect(),
-            streams: (0..config.shards).map(|_| Padded::default()).collect(),
+            readahead_queues: (0..READAHEAD_QUEUES.min(MOST_READAHEAD_QUEUES))
+                .map(|_| ReadaheadQueue::default())
+                .collect(),
+            streams: (0..config.shards).map(|_| CachePadded::default()).collect(),
             advice: AtomicU8::new(options.advice.to_byte()),
             read_ahead_pages: options.read_ahead_pages,
         })
     }
 
-    /// The page's word, where its bytes are and how many: fewer than a page at the end of the file. `None` beyond it.
+    /// The page's state, where its bytes are and how many: fewer than a page at the end of the file. `None` beyond it.
     #[inline]
-    pub(crate) fn find(&self, page: u64) -> Option<(&Word, *mut u8, usize)> {
-        let (word, offset) = self.frames.find(page)?;
+    pub(crate) fn find(&self, page: u64) -> Option<(&PageState, *mut u8, usize)> {
+        let (state, offset) = self.frames.find(page)?;
         let left = self.len.load(Ordering::Acquire).checked_sub(offset).filter(|&left| left > 0)?;
-        Some((word, self.frames.at(offset), left.min(self.frames.page_bytes() as u64) as usize))
+        Some((state, self.frames.at(offset), left.min(self.frames.page_bytes() as u64) as usize))
     }
 
-    pub(crate) fn word(&self, page: u64) -> &Word {
-        self.frames.word(page)
+    pub(crate) fn state(&self, page: u64) -> &PageState {
+        self.frames.state(page)
     }
 
     /// Bytes of the file.
@@ -165,7 +167,7 @@ impl Mapped {
         &self.shards[self.shard_of(page)]
     }
 
-    pub(crate) fn shards(&self) -> &[Padded<Shard>] {
+    pub(crate) fn shards(&self) -> &[CachePadded<Shard>] {
         &self.shards
     }
 
@@ -175,12 +177,12 @@ impl Mapped {
     }
 
     /// Does what a change of the page's state has left to be done.
-    pub(crate) fn follow_up(&self, page: u64, after: After) {
+    pub(crate) fn follow_up(&self, page: u64, after: DeferredWork) {
         if after.enqueue {
             self.shard(page).clean().insert(page);
         }
         if after.wake {
-            Futex.unpark_all(self.word(page));
+            Futex.unpark_all(self.state(page));
         }
     }
 

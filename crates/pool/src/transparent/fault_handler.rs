@@ -1,7 +1,7 @@
 //! What a thread does that has touched an absent page, or stored to a clean one: all of it inside a signal handler, unless
-//! the map has [threads](super::servers) for that.
+//! the map has [threads](super::fault_threads) for that.
 //!
-//! Relies on the page's word as the guards do. Clean pages are write-protected, always: they are filled so, and a page is
+//! Relies on the page's state as the guards do. Clean pages are write-protected, always: they are filled so, and a page is
 //! protected again before it is written to the device. So every first change since then is noticed, and a page that is being
 //! written or evicted can't be changed.
 //!
@@ -16,30 +16,30 @@ use quire_sys::mem::MemError;
 use quire_sys::signal::Touch;
 use quire_sys::userfault::{Modes, Userfault, features};
 
-use super::claim::Claim;
-use super::pending::{DIRTY, ENQUEUE, Pending};
-use super::staging::{Lease, Staging};
-use super::streaks::Streaks;
+use super::fault_batch::FaultBatch;
+use super::pending_updates::{DIRTY, ENQUEUE, PendingUpdates};
+use super::sequential_detector::SequentialDetector;
+use super::staging::{StagingBuffers, StagingLease};
 use crate::config::Advice;
-use crate::counters::{Cause, Count};
+use crate::counters::{Counter, WaitCause};
 use crate::credits::Credit;
 use crate::error::PoolError;
 use crate::map::Map;
-use crate::mapped::Mapped;
+use crate::mapped_file::MappedFile;
+use crate::memory_pressure::EventCount;
 use crate::page::Run;
+use crate::page_state::{PageStatus, Parking, StateSnapshot};
 use crate::park::Futex;
-use crate::shared::Shared;
-use crate::signal::Events;
-use crate::word::{Parking, Seen, State};
+use crate::pool_state::PoolState;
 
-/// Notes left behind before the tender is called.
+/// Pending updates before the background evictor is called.
 const MANY_NOTES: usize = 256;
-/// Longest sleep for memory without another look.
+/// Longest sleep for memory before the next try.
 const NAP: Duration = Duration::from_millis(2);
 
 /// Why a page can't be had.
 #[derive(Debug)]
-pub(super) enum Lost {
+pub(super) enum FaultError {
     /// Nothing could be evicted for it within the pool's patience.
     Memory,
     /// The device failed.
@@ -49,31 +49,31 @@ pub(super) enum Lost {
 }
 
 /// The faults of one map.
-pub(super) struct Faults {
-    pub(super) shared: Arc<Shared>,
-    pub(super) mapped: Arc<Mapped>,
-    pub(super) pending: Pending,
-    /// For the tender: there is something to do.
-    pub(super) work: Events,
+pub(super) struct FaultHandler {
+    pub(super) shared: Arc<PoolState>,
+    pub(super) mapped: Arc<MappedFile>,
+    pub(super) pending: PendingUpdates,
+    /// For the background evictor: there is something to do.
+    pub(super) work: EventCount,
     /// Held while notes are passed on: who comes next finds them passed on, not on their way.
     telling: Mutex<()>,
-    staging: Staging,
-    streaks: Streaks,
+    staging: StagingBuffers,
+    sequential: SequentialDetector,
 }
 
-impl Faults {
+impl FaultHandler {
     pub(super) fn new(map: &Map) -> Result<Self, PoolError> {
         let (shared, mapped) = (Arc::clone(map.shared()), Arc::clone(map.mapped()));
         let refused = |error: MemError| PoolError::Memory { what: "a transparent map", cause: error.to_string() };
         let page_bytes = mapped.frames.page_bytes();
         let pages = mapped.frames.reserved_bytes() / page_bytes as u64;
-        let pending = Pending::new(pages, shared.config.shards).map_err(refused)?;
-        let staging = Staging::new(page_bytes).map_err(refused)?;
-        let (work, telling, streaks) = (Events::default(), Mutex::default(), Streaks::default());
-        Ok(Self { shared, mapped, pending, work, telling, staging, streaks })
+        let pending = PendingUpdates::new(pages, shared.config.shards).map_err(refused)?;
+        let staging = StagingBuffers::new(page_bytes).map_err(refused)?;
+        let (work, telling, sequential) = (EventCount::default(), Mutex::default(), SequentialDetector::default());
+        Ok(Self { shared, mapped, pending, work, telling, staging, sequential })
     }
 
-    /// Has the kernel signal the faults of the map's range, or (`served`) put to sleep who faults.
+    /// Has the kernel signal the faults of the map's range, or (`served`) put threads that fault to sleep.
     pub(super) fn guard(&self, served: bool) -> io::Result<()> {
         let signal = if served { 0 } else { features::SIGBUS };
         let fault = Userfault::open(signal | features::PAGEFAULT_FLAG_WP)?;
@@ -83,7 +83,7 @@ impl Faults {
         }
         let modes = Modes { missing: true, write_protect: true, ..Modes::default() };
         let frames = &self.mapped.frames;
-        // SAFETY: the map's own memory, which nobody has touched yet; the handler is in place.
+        // SAFETY: the map's own memory, which no thread has touched yet; the handler is in place.
         unsafe { fault.register(frames.at(0), frames.reserved_bytes() as usize, modes) }?;
         self.mapped.frames.protect_by(fault);
         Ok(())
@@ -93,7 +93,7 @@ impl Faults {
         self.mapped.frames.protector().expect("the range is guarded before it is handed out")
     }
 
-    /// Free credits that the tender keeps in store.
+    /// Free credits that the background evictor keeps in store.
     pub(super) fn low_mark(&self) -> usize {
         (self.shared.credits.total() / 16).max(1)
     }
@@ -119,12 +119,12 @@ impl Faults {
         };
         let page = (offset / self.mapped.frames.page_bytes()) as u64;
         // Beyond the file's end it ends as with `mmap`.
-        let Some((word, ..)) = self.mapped.find(page) else { return false };
-        match word.seen().state() {
-            State::Absent => self.bring_in(page, touch.is_store).is_ok(),
+        let Some((state, ..)) = self.mapped.find(page) else { return false };
+        match state.load().status() {
+            PageStatus::Absent => self.bring_in(page, touch.is_store).is_ok(),
             // A store, as a load would have succeeded. (Or a load that came too late, and costs a needless write.)
-            State::Clean | State::Dirty => self.allow_stores(page),
-            State::Reading | State::Evicting | State::Writing => {
+            PageStatus::Clean | PageStatus::Dirty => self.allow_stores(page),
+            PageStatus::Reading | PageStatus::Evicting | PageStatus::Writing => {
                 self.await_change(page);
                 true
             }
@@ -134,20 +134,20 @@ impl Faults {
     /// Waits until a page that is on its way in or out, or being written, isn't any more.
     pub(super) fn await_change(&self, page: u64) {
         let begun = Instant::now();
-        let seen = self.mapped.word(page).wait(&Futex, |seen| {
-            matches!(seen.state(), State::Absent | State::Clean | State::Dirty) && !seen.is_exclusive()
+        let seen = self.mapped.state(page).wait(&Futex, |seen| {
+            matches!(seen.status(), PageStatus::Absent | PageStatus::Clean | PageStatus::Dirty) && !seen.is_exclusive()
         });
-        let cause = if seen.state() == State::Absent { Cause::Evicting } else { Cause::Reading };
+        let cause = if seen.status() == PageStatus::Absent { WaitCause::Evicting } else { WaitCause::Reading };
         self.mapped.counters.waited(cause, begun);
     }
 
     /// Reads an absent page, and more behind it where the caller goes through the map in order: afterwards the page is there,
-    /// or somebody else sees to it. With `to_store` it is dirty at once and may be stored to. Wakes nobody who sleeps in a
+    /// or another thread sees to it. With `to_store` it is dirty at once and may be stored to. Wakes no thread that sleeps in a
     /// fault.
-    pub(super) fn bring_in(&self, page: u64, to_store: bool) -> Result<(), Lost> {
-        let credit = self.credit().ok_or(Lost::Memory)?;
-        let Some(mut claim) = Claim::new(&self.shared, &self.mapped, page, credit) else { return Ok(()) };
-        self.mapped.counters.add(Count::Misses, 1);
+    pub(super) fn bring_in(&self, page: u64, to_store: bool) -> Result<(), FaultError> {
+        let credit = self.credit().ok_or(FaultError::Memory)?;
+        let Some(mut claim) = FaultBatch::new(&self.shared, &self.mapped, page, credit) else { return Ok(()) };
+        self.mapped.counters.add(Counter::Misses, 1);
         let wanted = self.run_wanted(page);
         if wanted > 1
             && let Some(mut lease) = self.staging.take_for_run()
@@ -155,8 +155,8 @@ impl Faults {
             claim.extend(wanted, self.low_mark() / 2);
             let run = claim.run();
             if run.pages > 1 && self.read(&mut lease, run).is_ok() {
-                self.mapped.counters.add(Count::Ahead, run.pages as usize - 1);
-                self.mapped.counters.add(Count::AheadReads, 1);
+                self.mapped.counters.add(Counter::Ahead, run.pages as usize - 1);
+                self.mapped.counters.add(Counter::AheadReads, 1);
                 return self.place(lease, claim, to_store);
             }
             // What can't be read may lie behind the page.
@@ -179,11 +179,11 @@ impl Faults {
         // A run in a small pool must not throw out what was read before it.
         let part = (self.shared.credits.total() / 16) as u64;
         let most = u64::from(self.mapped.read_ahead_pages).min(self.staging.run_pages()).min(part);
-        self.streaks.missed(page, most, advice == Advice::Sequential)
+        self.sequential.missed(page, most, advice == Advice::Sequential)
     }
 
     /// Reads `run`, a page or whole ones, into the slot.
-    fn read(&self, lease: &mut Lease<'_>, run: Run) -> Result<(), Lost> {
+    fn read(&self, lease: &mut StagingLease<'_>, run: Run) -> Result<(), FaultError> {
         let page_bytes = self.mapped.frames.page_bytes();
         let (offset, len) = (run.start * page_bytes as u64, run.pages as usize * page_bytes);
         let transfer = lease.transfer();
@@ -196,7 +196,7 @@ impl Faults {
             Ok(()) => {}
             // The file ends here: what there is has been read.
             Err(error) if is_tail && error.kind == io::ErrorKind::UnexpectedEof => {}
-            Err(error) => return Err(Lost::Device(error)),
+            Err(error) => return Err(FaultError::Device(error)),
         }
         if is_tail {
             let inside = (self.mapped.len() - offset).min(len as u64) as usize;
@@ -206,7 +206,7 @@ impl Faults {
     }
 
     /// Puts what was read into its place. With `to_store` the first page may be stored to.
-    fn place(&self, mut lease: Lease<'_>, mut claim: Claim<'_>, to_store: bool) -> Result<(), Lost> {
+    fn place(&self, mut lease: StagingLease<'_>, mut claim: FaultBatch<'_>, to_store: bool) -> Result<(), FaultError> {
         let page_bytes = self.mapped.frames.page_bytes();
         let run = claim.run();
         let (offset, len) = (run.start * page_bytes as u64, run.pages as usize * page_bytes);
@@ -223,7 +223,7 @@ impl Faults {
                 Err(busy) if busy.kind() == io::ErrorKind::WouldBlock => std::thread::yield_now(),
                 Err(error) => {
                     claim.give_up(0);
-                    return Err(Lost::Place(error));
+                    return Err(FaultError::Place(error));
                 }
             }
         }
@@ -233,8 +233,8 @@ impl Faults {
 
     /// A page in memory may be stored to from now on: it is dirty.
     pub(super) fn allow_stores(&self, page: u64) -> bool {
-        let word = self.mapped.word(page);
-        match word.exclude() {
+        let state = self.mapped.state(page);
+        match state.try_lock_exclusive() {
             Ok(is_newly_dirty) => {
                 if is_newly_dirty {
                     self.leave(page, DIRTY);
@@ -242,14 +242,16 @@ impl Faults {
                 let frames = &self.mapped.frames;
                 let at = frames.at(page * frames.page_bytes() as u64);
                 let is_open = self.fault().write_protect(at, frames.page_bytes(), false, true).is_ok();
-                if word.unexclude() {
-                    Futex.unpark_all(word);
+                if state.unlock_exclusive() {
+                    Futex.unpark_all(state);
                 }
                 is_open
             }
             Err(_) => {
-                // Somebody else is at it, or it is being written or evicted: the access is tried again after that.
-                word.wait(&Futex, |seen: Seen| seen.can_exclude() || seen.state() == State::Absent);
+                // Another thread uses it, or it is being written or evicted: the access is tried again after that.
+                state.wait(&Futex, |seen: StateSnapshot| {
+                    seen.can_lock_exclusive() || seen.status() == PageStatus::Absent
+                });
                 true
             }
         }
@@ -258,36 +260,36 @@ impl Faults {
     fn leave(&self, page: u64, flag: u64) {
         self.pending.push(page, flag);
         if self.pending.len() >= MANY_NOTES.min(self.low_mark()) {
-            self.work.raise();
+            self.work.notify_all();
         }
     }
 
-    /// A credit; the tender frees some if there is none. `None` if nothing has moved for too long.
+    /// A credit; the background evictor frees some if there is none. `None` if nothing has moved for too long.
     fn credit(&self) -> Option<Credit<'_>> {
         let credits = &self.shared.credits;
         if let Some(credit) = credits.take() {
             if credits.free() < self.low_mark() / 2 {
-                self.work.raise();
+                self.work.notify_all();
             }
             return Some(credit);
         }
         let begun = Instant::now();
-        let _starving = self.shared.signal.starve();
-        let patience = Duration::from_millis(self.shared.config.patience_ms);
+        let _waiting = self.shared.pressure.begin_low_memory_wait();
+        let patience = Duration::from_millis(self.shared.config.miss_timeout_ms);
         let mut moved = begun;
         loop {
-            let seen = self.shared.signal.freed.seen();
-            self.work.raise();
+            let seen = self.shared.pressure.freed.current();
+            self.work.notify_all();
             if let Some(credit) = credits.take() {
-                self.mapped.counters.waited(Cause::Writeback, begun);
+                self.mapped.counters.waited(WaitCause::Writeback, begun);
                 return Some(credit);
             }
             if moved.elapsed() >= patience {
                 return None;
             }
-            self.shared.signal.wanted.raise();
-            self.shared.signal.freed.wait(seen, Some(NAP));
-            if self.shared.signal.freed.seen() != seen {
+            self.shared.pressure.wanted.notify_all();
+            self.shared.pressure.freed.wait(seen, Some(NAP));
+            if self.shared.pressure.freed.current() != seen {
                 moved = Instant::now();
             }
         }

@@ -1,39 +1,39 @@
 //! What all maps of a pool share: credits, counters, signals, and the list of maps.
 //!
-//! Relies on maps not knowing it: whoever works on a page is given both.
+//! Relies on maps not knowing it: a function that works on a page is given both.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use crate::cache_padded::CachePadded;
 use crate::config::PoolConfig;
 use crate::counters::Counters;
 use crate::credits::Credits;
-use crate::mapped::Mapped;
-use crate::padded::Padded;
-use crate::signal::Signal;
+use crate::mapped_file::MappedFile;
+use crate::memory_pressure::MemoryPressure;
 
 /// The shared part of a pool.
-pub(crate) struct Shared {
+pub(crate) struct PoolState {
     pub(crate) config: PoolConfig,
     pub(crate) credits: Credits,
     pub(crate) counters: Arc<Counters>,
-    pub(crate) signal: Signal,
-    maps: RwLock<Vec<Arc<Mapped>>>,
+    pub(crate) pressure: MemoryPressure,
+    maps: RwLock<Vec<Arc<MappedFile>>>,
     /// Dirty pages of all maps, by shard.
-    dirty: Box<[Padded<AtomicUsize>]>,
+    dirty: Box<[CachePadded<AtomicUsize>]>,
     next_map: AtomicU64,
 }
 
-impl Shared {
+impl PoolState {
     /// `config` has been settled.
     pub(crate) fn new(config: PoolConfig) -> Self {
         let cores = config.shards;
         Self {
             credits: Credits::new(config.budget_pages(), cores),
             counters: Arc::new(Counters::new(cores)),
-            signal: Signal::default(),
+            pressure: MemoryPressure::default(),
             maps: RwLock::default(),
-            dirty: (0..cores).map(|_| Padded::default()).collect(),
+            dirty: (0..cores).map(|_| CachePadded::default()).collect(),
             next_map: AtomicU64::new(0),
             config,
         }
@@ -44,16 +44,16 @@ impl Shared {
         self.next_map.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub(crate) fn add_map(&self, map: Arc<Mapped>) {
+    pub(crate) fn add_map(&self, map: Arc<MappedFile>) {
         self.maps.write().unwrap_or_else(PoisonError::into_inner).push(map);
     }
 
-    pub(crate) fn remove_map(&self, map: &Arc<Mapped>) {
+    pub(crate) fn remove_map(&self, map: &Arc<MappedFile>) {
         self.maps.write().unwrap_or_else(PoisonError::into_inner).retain(|other| !Arc::ptr_eq(other, map));
     }
 
     /// The maps there are now.
-    pub(crate) fn maps(&self) -> Vec<Arc<Mapped>> {
+    pub(crate) fn maps(&self) -> Vec<Arc<MappedFile>> {
         self.maps.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -74,12 +74,12 @@ impl Shared {
 
     /// `page`, which the caller has for itself, has become dirty. Touches one shard's set and count; the others' counts are
     /// looked at only when this one is over its part, without which all together can't be over the whole.
-    pub(crate) fn note_dirty(&self, map: &Mapped, page: u64) {
+    pub(crate) fn note_dirty(&self, map: &MappedFile, page: u64) {
         // Counted before it can be found, so that the count never falls below nothing.
         let dirty = self.add_dirty(map.shard_of(page), 1);
         map.shard(page).dirty().insert(page);
         if dirty > self.dirty_limit() / self.dirty.len() && self.dirty_pages() > self.dirty_limit() {
-            self.signal.wanted.raise();
+            self.pressure.wanted.notify_all();
         }
     }
 

@@ -5,14 +5,14 @@
 
 use std::ops::Range;
 
-/// Streams followed at a time.
+/// ReadaheadStreams followed at a time.
 const STREAMS: usize = 8;
 /// Pages read ahead when a stream is found; doubled with each further step.
 const FIRST_PAGES: u32 = 4;
 
 /// What to read ahead, and which of the pages to mark.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Order {
+pub(crate) struct ReadaheadWindow {
     /// Pages to read.
     pub(crate) pages: Range<u64>,
     /// The page whose touch continues the stream.
@@ -31,14 +31,14 @@ struct Stream {
 
 /// The streams of a map.
 #[derive(Debug, Default)]
-pub(crate) struct Streams {
+pub(crate) struct ReadaheadStreams {
     streams: [Stream; STREAMS],
     clock: u64,
 }
 
-impl Streams {
+impl ReadaheadStreams {
     /// `page` was not in memory. `eager` takes it for a stream at once.
-    pub(crate) fn missed(&mut self, page: u64, most_pages: u32, eager: bool) -> Option<Order> {
+    pub(crate) fn missed(&mut self, page: u64, most_pages: u32, eager: bool) -> Option<ReadaheadWindow> {
         if most_pages == 0 {
             return None;
         }
@@ -55,7 +55,7 @@ impl Streams {
     }
 
     /// The marked `page` was touched.
-    pub(crate) fn reached(&mut self, page: u64, most_pages: u32) -> Option<Order> {
+    pub(crate) fn reached(&mut self, page: u64, most_pages: u32) -> Option<ReadaheadWindow> {
         self.clock += 1;
         let holds = |stream: &&mut Stream| {
             stream.used > 0 && page < stream.next && stream.next - page <= u64::from(stream.window.max(1))
@@ -67,11 +67,11 @@ impl Streams {
 }
 
 impl Stream {
-    fn advance(&mut self, most_pages: u32) -> Order {
+    fn advance(&mut self, most_pages: u32) -> ReadaheadWindow {
         self.window = (self.window * 2).clamp(FIRST_PAGES.min(most_pages), most_pages);
         let start = self.next;
         self.next += u64::from(self.window);
-        Order { pages: start..self.next, mark: start + u64::from(self.window / 2) }
+        ReadaheadWindow { pages: start..self.next, mark: start + u64::from(self.window / 2) }
     }
 }
 
@@ -79,13 +79,13 @@ impl Stream {
 mod tests {
     use super::*;
 
-    fn order(pages: Range<u64>, mark: u64) -> Option<Order> {
-        Some(Order { pages, mark })
+    fn order(pages: Range<u64>, mark: u64) -> Option<ReadaheadWindow> {
+        Some(ReadaheadWindow { pages, mark })
     }
 
     #[test]
     fn a_stream_is_read_ahead_further_and_further() {
-        let mut streams = Streams::default();
+        let mut streams = ReadaheadStreams::default();
         assert_eq!(streams.missed(10, 16, false), None);
         assert_eq!(streams.missed(11, 16, false), order(12..16, 14));
         assert_eq!(streams.reached(14, 16), order(16..24, 20));
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn several_streams_are_told_apart_and_random_pages_start_none() {
-        let mut streams = Streams::default();
+        let mut streams = ReadaheadStreams::default();
         for start in [0, 1000, 2000] {
             assert_eq!(streams.missed(start, 8, false), None);
         }
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn an_eager_map_reads_ahead_at_once_and_none_if_told_so() {
-        let mut streams = Streams::default();
+        let mut streams = ReadaheadStreams::default();
         assert_eq!(streams.missed(7, 8, true), order(8..16, 12));
         assert_eq!(streams.missed(100, 0, true), None);
         assert_eq!(streams.reached(3, 8), None);

@@ -4,31 +4,31 @@
 
 use std::sync::atomic::Ordering;
 
-use super::pending::{DIRTY, ENQUEUE};
-use crate::counters::Count;
+use super::pending_updates::{DIRTY, ENQUEUE};
+use crate::counters::Counter;
 use crate::credits::Credit;
-use crate::mapped::Mapped;
+use crate::mapped_file::MappedFile;
 use crate::page::Run;
+use crate::page_state::{LockMode, Parking};
 use crate::park::Futex;
-use crate::shared::Shared;
-use crate::word::{Hold, Parking};
+use crate::pool_state::PoolState;
 
 /// Most pages of a claim.
 pub(super) const MOST_PAGES: usize = 16;
 
 /// Claimed pages.
-pub(super) struct Claim<'a> {
-    shared: &'a Shared,
-    mapped: &'a Mapped,
+pub(super) struct FaultBatch<'a> {
+    shared: &'a PoolState,
+    mapped: &'a MappedFile,
     start: u64,
     /// One for each page; the others are none.
     credits: [Option<Credit<'a>>; MOST_PAGES],
     pages: usize,
 }
 
-impl<'a> Claim<'a> {
+impl<'a> FaultBatch<'a> {
     /// Claims `page`; `None` if it isn't absent any more.
-    pub(super) fn new(shared: &'a Shared, mapped: &'a Mapped, page: u64, credit: Credit<'a>) -> Option<Self> {
+    pub(super) fn new(shared: &'a PoolState, mapped: &'a MappedFile, page: u64, credit: Credit<'a>) -> Option<Self> {
         let mut claim = Self { shared, mapped, start: page, credits: [const { None }; MOST_PAGES], pages: 0 };
         claim.add(credit).then_some(claim)
     }
@@ -36,7 +36,7 @@ impl<'a> Claim<'a> {
     fn add(&mut self, credit: Credit<'a>) -> bool {
         let page = self.start + self.pages as u64;
         let mapped = self.mapped;
-        if mapped.word(page).begin_read(None).is_err() {
+        if mapped.state(page).begin_read(None).is_err() {
             return false;
         }
         mapped.shard(page).resident.fetch_add(1, Ordering::Relaxed);
@@ -74,16 +74,16 @@ impl<'a> Claim<'a> {
                 credit.spend();
             }
             let (page, is_dirty) = (self.start + index as u64, to_store && index == 0);
-            let word = self.mapped.word(page);
-            let after = word.end_read(if is_dirty { Hold::Exclusive } else { Hold::None });
+            let state = self.mapped.state(page);
+            let after = state.end_read(if is_dirty { LockMode::Exclusive } else { LockMode::None });
             // With a new map of a large file most pages come so, and both are told together.
             let flags = if after.enqueue { ENQUEUE } else { 0 } | if is_dirty { DIRTY } else { 0 };
             if flags != 0 {
                 leave(page, flags);
             }
-            let was_waited_for = is_dirty && word.unexclude();
+            let was_waited_for = is_dirty && state.unlock_exclusive();
             if after.wake || was_waited_for {
-                Futex.unpark_all(word);
+                Futex.unpark_all(state);
             }
         }
     }
@@ -94,12 +94,12 @@ impl<'a> Claim<'a> {
             let page = self.start + index as u64;
             self.mapped.shard(page).resident.fetch_sub(1, Ordering::Relaxed);
             self.credits[index] = None;
-            let word = self.mapped.word(page);
-            if word.fail_read().wake {
-                Futex.unpark_all(word);
+            let state = self.mapped.state(page);
+            if state.fail_read().wake {
+                Futex.unpark_all(state);
             }
         }
-        self.mapped.counters.add(Count::FailedReads, self.pages - kept);
+        self.mapped.counters.add(Counter::FailedReads, self.pages - kept);
         self.pages = kept;
     }
 }
