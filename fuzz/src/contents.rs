@@ -1,6 +1,6 @@
 //! Target `image_contents`: an image whose checksums are right but whose contents are hostile.
 //!
-//! Relies on a small valid store, whose pages the input patches, as somebody would who writes an image of his own. The
+//! Relies on a small valid store, whose pages the input patches, as an attacker would who writes an image of his own. The
 //! promise: opening it and every command on it give an answer or an error, without panic, and come to an end. The store
 //! below the patches has a hash seed of its own in each process, so a kept input may need several tries to hit again.
 

@@ -115,7 +115,7 @@ fn pkg_config(template: &str, places: &Places) -> anyhow::Result<String> {
         text = text.replace(mark, &path.replace(' ', "\\ "));
     }
     if text.contains('@') {
-        bail!("{TEMPLATE} has a mark that nobody fills in");
+        bail!("{TEMPLATE} has a mark that `install` does not fill in");
     }
     Ok(text)
 }

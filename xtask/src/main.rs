@@ -19,6 +19,7 @@ mod plan;
 mod rounds;
 mod rows;
 mod sanitize;
+mod shape;
 mod sources;
 mod steps;
 mod stress;

@@ -2,7 +2,7 @@
 //!
 //! Relies on DESIGN's rule that a crate depends only on rows below its own, never on its own row.
 
-/// Every crate and its row. A crate that is missing here fails `layers`, so that nobody slips in without a place.
+/// Every crate and its row. A crate that is missing here fails `layers`, so that each new crate gets its row.
 pub const ROWS: &[(&str, u8)] = &[
     ("quire-sys", 0),
     ("quire-snapshot", 1),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
-use crate::sources;
+use crate::{shape, sources};
 
 /// A file longer than this holds more than one noun.
 const MOST_LINES: usize = 600;
@@ -38,6 +38,7 @@ pub fn run() -> anyhow::Result<()> {
         faults.extend(manifest_faults(&manifest, &text));
     }
     faults.extend(paper_faults());
+    faults.extend(shape::document_faults()?);
     if faults.is_empty() {
         println!("tidy: {} files keep the house rules", files.len());
         return Ok(());
@@ -55,6 +56,7 @@ fn file_faults(name: &str, text: &str) -> Vec<String> {
         faults.push(format!("{name}:{MOST_LINES}: {count} lines; cut it at a noun"));
     }
     let code = sources::code_only(text);
+    faults.extend(shape::faults(name, text, &code));
     let lines: Vec<&str> = text.lines().collect();
     for (index, (code, raw)) in code.lines().zip(&lines).enumerate() {
         let at = format!("{name}:{}", index + 1);

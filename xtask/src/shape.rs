@@ -1,0 +1,243 @@
+//! The shape of the code: how many fields a struct may have, how long a function may be, and which words a text may not use.
+//!
+//! Relies on text from [`crate::sources::code_only`], in which comments and strings are blanks: braces and colons are code.
+//! A folder that doesn't hold a rule yet is listed with it. Take a folder off its list when it does; put none on.
+
+use anyhow::Context;
+
+/// Most fields of a struct. A struct with more holds more than one thing.
+const MOST_FIELDS: usize = 15;
+/// Most lines of a function: what fits a screen.
+const MOST_FUNCTION_LINES: usize = 60;
+/// Ends of the names of structs that may have any number of fields: settings and figures are lists.
+const LISTS: &[&str] = &["Args", "Config", "Counters", "Figures", "Info", "Options", "Settings", "Stats"];
+/// Words that hide who acts. Name the actor: the writer, the dumper thread, a client.
+const ACTORLESS: &[&str] = &["whoever", "nobody", "somebody", "anybody"];
+/// Names of former versions, by folder, for which the field has a word (`docs/glossary.md`).
+const FORMER_NAMES: &[(&str, &[&str])] =
+    &[("crates/pool/", &["Lane", "Streaks", "Tender", "Starving", "Claim", "Desk", "Word", "Seen"])];
+
+/// Folders with structs of more fields.
+const FIELDS_NOT_YET: &[&str] =
+    &["crates/bench/", "crates/durable/", "crates/server/", "crates/store/", "crates/wal/", "crates/writecache/"];
+/// Folders with longer functions.
+const LENGTH_NOT_YET: &[&str] = &[
+    "crates/bench/",
+    "crates/cli/",
+    "crates/durable/",
+    "crates/fuse/",
+    "crates/server/",
+    "crates/store/",
+    "crates/wal/",
+    "crates/writecache/",
+];
+/// Folders with sentences that hide who acts.
+const WORDS_NOT_YET: &[&str] = &[
+    "crates/arena/",
+    "crates/bench/",
+    "crates/capi/",
+    "crates/checkpoint/",
+    "crates/cli/",
+    "crates/durable/",
+    "crates/fuse/",
+    "crates/preload/",
+    "crates/server/",
+    "crates/snapshot/",
+    "crates/store/",
+    "crates/sys/",
+    "crates/wal/",
+    "crates/writecache/",
+];
+/// Documents whose sentences name the actor; the others follow.
+const DOCUMENTS: &[&str] =
+    &["crates/device/README.md", "crates/pool/README.md", "docs/design/pool.md", "docs/glossary.md"];
+
+/// What is wrong with the shape of a file: its name, its text, and the text without comments and strings.
+pub fn faults(name: &str, text: &str, code: &str) -> Vec<String> {
+    let mut faults = Vec::new();
+    if !begins_with(name, FIELDS_NOT_YET) {
+        faults.extend(wide_structs(name, code));
+    }
+    if !begins_with(name, LENGTH_NOT_YET) {
+        faults.extend(long_functions(name, code));
+    }
+    if !begins_with(name, WORDS_NOT_YET) {
+        faults.extend(word_faults(name, text));
+    }
+    faults
+}
+
+/// What is wrong with the words of the documents.
+pub fn document_faults() -> anyhow::Result<Vec<String>> {
+    let mut faults = Vec::new();
+    for document in DOCUMENTS {
+        let text = std::fs::read_to_string(document).with_context(|| format!("reading {document}"))?;
+        faults.extend(word_faults(document, &text));
+    }
+    Ok(faults)
+}
+
+fn begins_with(name: &str, folders: &[&str]) -> bool {
+    folders.iter().any(|folder| name.starts_with(folder))
+}
+
+/// Words of a document or a source that hide who acts, and names of former versions.
+fn word_faults(name: &str, text: &str) -> Vec<String> {
+    // This file has to name them.
+    if begins_with(name, WORDS_NOT_YET) || name.ends_with("xtask/src/shape.rs") {
+        return Vec::new();
+    }
+    let former = FORMER_NAMES.iter().filter(|(folder, _)| name.starts_with(folder)).flat_map(|(_, names)| *names);
+    let former: Vec<&str> = former.copied().collect();
+    let mut faults = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let at = format!("{name}:{}", index + 1);
+        for word in line.split(|letter: char| !letter.is_alphanumeric() && letter != '_') {
+            if ACTORLESS.iter().any(|actorless| word.eq_ignore_ascii_case(actorless)) {
+                faults.push(format!("{at}: {word:?} hides who acts; name the actor"));
+            }
+            if former.contains(&word) {
+                faults.push(format!("{at}: {word:?} is a former name; docs/glossary.md has the field's word"));
+            }
+        }
+    }
+    faults
+}
+
+fn wide_structs(name: &str, code: &str) -> Vec<String> {
+    let mut faults = Vec::new();
+    for (at, item) in items(code, "struct") {
+        let Some((open, end)) = body(code, at) else { continue };
+        let fields = fields(&code[open + 1..end]);
+        if fields > MOST_FIELDS && !LISTS.iter().any(|list| item.ends_with(list)) {
+            faults.push(format!("{name}:{}: struct {item} has {fields} fields; cut it at a noun", line_of(code, at)));
+        }
+    }
+    faults
+}
+
+fn long_functions(name: &str, code: &str) -> Vec<String> {
+    let mut faults = Vec::new();
+    for (at, item) in items(code, "fn") {
+        let Some((_, end)) = body(code, at) else { continue };
+        let lines = code[at..end].bytes().filter(|&byte| byte == b'\n').count() + 1;
+        if lines > MOST_FUNCTION_LINES {
+            faults.push(format!("{name}:{}: fn {item} has {lines} lines; it should fit a screen", line_of(code, at)));
+        }
+    }
+    faults
+}
+
+/// Where each `keyword NAME` begins, and its name.
+fn items<'a>(code: &'a str, keyword: &str) -> Vec<(usize, &'a str)> {
+    let is_word = |letter: char| letter.is_alphanumeric() || letter == '_';
+    let mut found = Vec::new();
+    for (at, _) in code.match_indices(keyword) {
+        let rest = &code[at + keyword.len()..];
+        let name = rest.trim_start();
+        let name = &name[..name.find(|letter| !is_word(letter)).unwrap_or(name.len())];
+        let is_apart = !code[..at].ends_with(is_word) && rest.starts_with([' ', '\n']);
+        if is_apart && !name.is_empty() {
+            found.push((at, name));
+        }
+    }
+    found
+}
+
+/// The braces of the item that begins at `at`; `None` if it has none.
+fn body(code: &str, at: usize) -> Option<(usize, usize)> {
+    let mut nested = 0;
+    let mut open = None;
+    for (index, byte) in code.bytes().enumerate().skip(at) {
+        match byte {
+            b'(' | b'[' if open.is_none() => nested += 1,
+            b')' | b']' if open.is_none() => nested -= 1,
+            b';' if open.is_none() && nested == 0 => return None,
+            b'{' if open.is_some() || nested == 0 => {
+                open.get_or_insert(index);
+                nested += 1;
+            }
+            b'}' if open.is_some() => {
+                nested -= 1;
+                if nested == 0 {
+                    return open.map(|open| (open, index));
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Fields of a struct's body: each has one colon of its own.
+fn fields(body: &str) -> usize {
+    let bytes = body.as_bytes();
+    let mut nested = 0_i32;
+    let mut count = 0;
+    for (index, byte) in bytes.iter().enumerate() {
+        match byte {
+            b'(' | b'[' | b'{' => nested += 1,
+            b')' | b']' | b'}' => nested -= 1,
+            b':' => {
+                let is_path = index > 0 && bytes[index - 1] == b':' || bytes.get(index + 1) == Some(&b':');
+                count += usize::from(nested == 0 && !is_path);
+            }
+            _ => {}
+        }
+    }
+    count
+}
+
+fn line_of(code: &str, at: usize) -> usize {
+    code[..at].bytes().filter(|&byte| byte == b'\n').count() + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sources::code_only;
+
+    fn faults_of(name: &str, text: &str) -> String {
+        faults(name, text, &code_only(text)).join("\n")
+    }
+
+    fn structure(name: &str, fields: usize) -> String {
+        let fields: String = (0..fields).map(|field| format!("    pub f{field}: Vec<std::io::Error>,\n")).collect();
+        format!("/// A: b.\npub struct {name}<'a, T: Copy> {{\n{fields}}}\n")
+    }
+
+    fn function(lines: usize) -> String {
+        format!("fn long(a: [u8; 3]) -> Option<()> {{\n{}}}\n", "    f(|| { 1; });\n".repeat(lines - 2))
+    }
+
+    #[test]
+    fn a_struct_of_more_than_fifteen_fields_is_a_fault_unless_it_is_a_list() {
+        assert_eq!(faults_of("xtask/src/a.rs", &structure("Cache", 15)), "");
+        let fault = faults_of("xtask/src/a.rs", &structure("Cache", 16));
+        assert_eq!(fault, "xtask/src/a.rs:2: struct Cache has 16 fields; cut it at a noun");
+        assert_eq!(faults_of("xtask/src/a.rs", &structure("CacheStats", 40)), "");
+        assert_eq!(faults_of("xtask/src/a.rs", "struct Id(u64);\nstruct None;\nfn f() { let a: u8 = b; }\n"), "");
+    }
+
+    #[test]
+    fn a_function_of_more_than_sixty_lines_is_a_fault() {
+        assert_eq!(faults_of("xtask/src/a.rs", &function(60)), "");
+        let fault =
+            faults_of("xtask/src/a.rs", &format!("trait T {{\n    fn a(&self) -> [u8; 2];\n}}\n{}", function(61)));
+        assert_eq!(fault, "xtask/src/a.rs:4: fn long has 61 lines; it should fit a screen");
+    }
+
+    #[test]
+    fn words_that_hide_who_acts_and_former_names_are_faults() {
+        let fault = faults_of("crates/pool/src/a.rs", "//! Woken by Whoever comes.\nstruct Tender;\n");
+        assert!(
+            fault.contains("a.rs:1: \"Whoever\" hides who acts") && fault.contains("a.rs:2: \"Tender\" is a former")
+        );
+        assert_eq!(
+            faults_of("xtask/src/a.rs", "//! Tender.\nstruct Tender;\n"),
+            "",
+            "only its own folder has given it up"
+        );
+        assert_eq!(faults_of("xtask/src/a.rs", "//! The body.\n"), "");
+    }
+}
