@@ -17,7 +17,8 @@ use crate::readahead_queue::{ReadaheadQueue, TakenQueue};
 /// Gives back the pages of a read that failed. They are absent again, and a thread that needs one reads it and gets the error.
 pub(crate) fn give_up(shared: &PoolState, map: &MappedFile, run: Run) {
     let pages: Vec<u64> = run.iter().collect();
-    // SAFETY: the pages are claimed for reading, by us, and the read has ended.
+    // SAFETY: `begin_read` has claimed the pages for the reader that calls this, so no guard refers to them, and the device has
+    // ended the transfer that wrote to them.
     if let Err(error) = unsafe { map.frames.discard(&pages) } {
         // Their memory stays taken, and so do their credits.
         tracing::error!(%error, "memory of pages that could not be read is lost");

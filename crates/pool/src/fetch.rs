@@ -141,14 +141,15 @@ fn fetch(map: &MappedFile, page: u64, want: AccessMode) -> Result<(), DeviceErro
     if map.is_tail(page) {
         return fetch_tail(map, page);
     }
-    // SAFETY: the page is claimed for reading, by us, until the transfer is dropped.
+    // SAFETY: `read_in` has claimed the page with `begin_read`, and ends the claim after the transfer is dropped here: until then
+    // no other thread uses its bytes.
     let mut transfer = unsafe { map.frames.transfer(Direction::Read, Run { start: page, pages: 1 }) };
     map.device.run(&mut transfer)
 }
 
 /// As [`fetch`], for the last page of a file that ends inside it. The rest of the page is zero.
 fn fetch_tail(map: &MappedFile, page: u64) -> Result<(), DeviceError> {
-    // SAFETY: the page is claimed for reading, by us.
+    // SAFETY: `read_in` has claimed the page with `begin_read`, and ends the claim after this function returns.
     let bytes = unsafe { map.frames.claimed(page) };
     let offset = page * bytes.len() as u64;
     let len = (map.len() - offset).min(bytes.len() as u64) as usize;

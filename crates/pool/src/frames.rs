@@ -38,7 +38,7 @@ pub(crate) struct PageFrames {
 // SAFETY: the pointers lead into the two reservations, which live as long; states are atomics, and bytes are only reached
 // through pointers whose users answer for them.
 unsafe impl Send for PageFrames {}
-// SAFETY: as above.
+// SAFETY: `&PageFrames` gives out atomics, and bytes only through functions whose callers have claimed the page.
 unsafe impl Sync for PageFrames {}
 
 fn refused(what: &'static str) -> impl Fn(MemError) -> PoolError {
@@ -118,8 +118,8 @@ impl PageFrames {
     pub(crate) unsafe fn transfer(&self, direction: Direction, run: Run) -> Transfer {
         let start = (run.start << self.page_shift) as usize;
         let len = (run.pages << self.page_shift) as usize;
-        // SAFETY: all of the memory is committed and stays so; the bytes are the caller's, as it promises. Where others read
-        // while the device writes, both only read.
+        // SAFETY: all of the memory is committed, and `Arc` keeps it so while the buffer lives. `transfer`'s caller has claimed the
+        // pages until then: for a read, no other thread uses them; for a write, the device and others only read them.
         let buffer = unsafe { Buffer::lend(Arc::clone(&self.memory), start..start + len) };
         let extents = vec![Extent { offset: start as u64, start: 0, len }];
         Transfer { direction, buffer, extents, tag: run.to_tag() }

@@ -25,7 +25,7 @@ pub struct ReadGuard<'a> {
 
 // SAFETY: the shared lock, which any thread may give back, keeps the bytes from being changed; the state is an atomic.
 unsafe impl Send for ReadGuard<'_> {}
-// SAFETY: as above.
+// SAFETY: threads that share the guard only read bytes that the shared lock keeps from being changed.
 unsafe impl Sync for ReadGuard<'_> {}
 
 impl<'a> ReadGuard<'a> {
@@ -67,7 +67,7 @@ pub struct WriteGuard<'a> {
 
 // SAFETY: the exclusive lock, which any thread may give back, keeps all others from the bytes; the state is an atomic.
 unsafe impl Send for WriteGuard<'_> {}
-// SAFETY: as above.
+// SAFETY: threads that share the guard only read; changing the bytes takes `&mut`.
 unsafe impl Sync for WriteGuard<'_> {}
 
 impl<'a> WriteGuard<'a> {
@@ -94,7 +94,8 @@ impl Deref for WriteGuard<'_> {
 impl DerefMut for WriteGuard<'_> {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`; `&mut self` is the only access by way of this guard.
+        // SAFETY: `new` was promised `len` bytes at `at` and the exclusive lock, which keeps all other threads from the page;
+        // `&mut self` is the only access by way of this guard.
         unsafe { std::slice::from_raw_parts_mut(self.bytes.at, self.bytes.len) }
     }
 }

@@ -156,7 +156,7 @@ impl Map {
         let Some((state, at, len)) = self.mapped.find(page.0) else { return Err(self.mapped.outside(page.0)) };
         for _ in 0..OPTIMISTIC_TRIES {
             let Ok(seen) = state.optimistic_read() else { break };
-            // SAFETY: mapped for as long as the map lives.
+            // SAFETY: `find` gave an address of the map, which is mapped for as long as the map lives, and `self` is borrowed.
             let result = read(unsafe { PageView::new(at, len) });
             if state.validate(seen) {
                 state.touch(seen);
@@ -166,7 +166,7 @@ impl Map {
             self.mapped.counters.add(Counter::OptimisticRetries, 1);
         }
         let held = self.read(page)?;
-        // SAFETY: as above.
+        // SAFETY: the bytes are those of `held`, which is mapped for as long as the guard lives.
         Ok(read(unsafe { PageView::new(held.as_ptr(), held.len()) }))
     }
 

@@ -70,7 +70,8 @@ impl<'a> PageView<'a> {
     /// The byte at `offset`; `None` outside the page.
     #[inline]
     pub fn u8(&self, offset: usize) -> Option<u8> {
-        // SAFETY: as for the other numbers.
+        // SAFETY: `at` found the byte inside the page, which is mapped for as long as the view lives. Volatile: another thread may
+        // be changing it, which validating the read tells.
         self.at(offset, 1).map(|at| unsafe { at.read_volatile() })
     }
 
@@ -84,7 +85,8 @@ impl<'a> PageView<'a> {
         let (words, last) = rest.as_chunks_mut::<8>();
         let middle = from.wrapping_add(head);
         let tail = middle.wrapping_add(words.len() * 8);
-        // SAFETY: inside the page, mapped, words aligned; volatile as above.
+        // SAFETY: `at` found all of the bytes inside the page, which is mapped for as long as the view lives; `middle` is aligned to
+        // words. Volatile: another thread may be changing them, which validating the read tells.
         unsafe {
             first.iter_mut().enumerate().for_each(|(index, byte)| *byte = from.add(index).read_volatile());
             for (index, word) in words.iter_mut().enumerate() {

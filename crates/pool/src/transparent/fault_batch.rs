@@ -13,7 +13,7 @@ use crate::page_state::{LockMode, Parking};
 use crate::park::Futex;
 use crate::pool_state::PoolState;
 
-/// Most pages of a claim.
+/// Most pages of a batch.
 pub(super) const MOST_PAGES: usize = 16;
 
 /// Claimed pages.
@@ -29,8 +29,8 @@ pub(super) struct FaultBatch<'a> {
 impl<'a> FaultBatch<'a> {
     /// Claims `page`; `None` if it isn't absent any more.
     pub(super) fn new(shared: &'a PoolState, mapped: &'a MappedFile, page: u64, credit: Credit<'a>) -> Option<Self> {
-        let mut claim = Self { shared, mapped, start: page, credits: [const { None }; MOST_PAGES], pages: 0 };
-        claim.add(credit).then_some(claim)
+        let mut batch = Self { shared, mapped, start: page, credits: [const { None }; MOST_PAGES], pages: 0 };
+        batch.add(credit).then_some(batch)
     }
 
     fn add(&mut self, credit: Credit<'a>) -> bool {

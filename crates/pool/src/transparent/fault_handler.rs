@@ -146,28 +146,28 @@ impl FaultHandler {
     /// fault.
     pub(super) fn bring_in(&self, page: u64, to_store: bool) -> Result<(), FaultError> {
         let credit = self.credit().ok_or(FaultError::Memory)?;
-        let Some(mut claim) = FaultBatch::new(&self.shared, &self.mapped, page, credit) else { return Ok(()) };
+        let Some(mut batch) = FaultBatch::new(&self.shared, &self.mapped, page, credit) else { return Ok(()) };
         self.mapped.counters.add(Counter::Misses, 1);
         let wanted = self.run_wanted(page);
         if wanted > 1
             && let Some(mut lease) = self.staging.take_for_run()
         {
-            claim.extend(wanted, self.low_mark() / 2);
-            let run = claim.run();
+            batch.extend(wanted, self.low_mark() / 2);
+            let run = batch.run();
             if run.pages > 1 && self.read(&mut lease, run).is_ok() {
                 self.mapped.counters.add(Counter::Ahead, run.pages as usize - 1);
                 self.mapped.counters.add(Counter::AheadReads, 1);
-                return self.place(lease, claim, to_store);
+                return self.place(lease, batch, to_store);
             }
             // What can't be read may lie behind the page.
-            claim.give_up(1);
+            batch.give_up(1);
         }
         let mut lease = self.staging.take();
-        if let Err(lost) = self.read(&mut lease, claim.run()) {
-            claim.give_up(0);
+        if let Err(lost) = self.read(&mut lease, batch.run()) {
+            batch.give_up(0);
             return Err(lost);
         }
-        self.place(lease, claim, to_store)
+        self.place(lease, batch, to_store)
     }
 
     /// Pages to bring in at a miss of `page`, it included.
@@ -206,9 +206,9 @@ impl FaultHandler {
     }
 
     /// Puts what was read into its place. With `to_store` the first page may be stored to.
-    fn place(&self, mut lease: StagingLease<'_>, mut claim: FaultBatch<'_>, to_store: bool) -> Result<(), FaultError> {
+    fn place(&self, mut lease: StagingLease<'_>, mut batch: FaultBatch<'_>, to_store: bool) -> Result<(), FaultError> {
         let page_bytes = self.mapped.frames.page_bytes();
-        let run = claim.run();
+        let run = batch.run();
         let (offset, len) = (run.start * page_bytes as u64, run.pages as usize * page_bytes);
         let from = lease.transfer().buffer.as_ptr();
         let mut done = 0;
@@ -216,18 +216,19 @@ impl FaultHandler {
             let is_open = to_store && done < page_bytes;
             let end = if is_open { page_bytes } else { len };
             let to = self.mapped.frames.at(offset + done as u64);
-            // SAFETY: the staged bytes are readable; the place is the map's, registered, and claimed for reading.
+            // SAFETY: the lease holds `len` staged bytes. The place is the map's own, `guard` has registered it, and `batch` has claimed its
+            // pages with `begin_read`: no other thread fills or uses them.
             match unsafe { self.fault().copy_asleep(to, from.wrapping_add(done), end - done, !is_open) } {
                 Ok(copied) => done += copied,
                 // The address space is being changed elsewhere.
                 Err(busy) if busy.kind() == io::ErrorKind::WouldBlock => std::thread::yield_now(),
                 Err(error) => {
-                    claim.give_up(0);
+                    batch.give_up(0);
                     return Err(FaultError::Place(error));
                 }
             }
         }
-        claim.settle(to_store, |page, flags| self.leave(page, flags));
+        batch.settle(to_store, |page, flags| self.leave(page, flags));
         Ok(())
     }
 

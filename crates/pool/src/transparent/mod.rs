@@ -72,7 +72,7 @@ impl TransparentMap {
     pub fn new(pool: &Arc<Pool>, device: Arc<dyn Device>, options: MapOptions) -> Result<Self, PoolError> {
         let map = pool.map(device, options)?;
         let faults = Arc::new(FaultHandler::new(&map)?);
-        // SAFETY: `on_fault` takes no lock, allocates nothing and returns.
+        // SAFETY: `on_fault` takes no lock and allocates nothing (see `fault_handler`), and returns, as a signal handler must.
         unsafe { signal::on_bus_error(registry::on_fault) }.map_err(|error| refused(&error))?;
         let registration = Registration::new(&faults).ok_or_else(|| PoolError::Unsupported {
             cause: "64 transparent maps are there already: drop one".into(),

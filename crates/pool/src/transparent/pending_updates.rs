@@ -34,7 +34,7 @@ pub(super) struct PendingUpdates {
 
 // SAFETY: the pointer leads into the reservation, to atomics that live as long.
 unsafe impl Send for PendingUpdates {}
-// SAFETY: as above.
+// SAFETY: threads that share the list reach the atomics behind the pointer, and nothing else.
 unsafe impl Sync for PendingUpdates {}
 
 impl PendingUpdates {
@@ -56,7 +56,8 @@ impl PendingUpdates {
 
     fn link(&self, page: u64) -> &AtomicU64 {
         assert!(page < self.pages, "the page was looked up before");
-        // SAFETY: inside the committed reservation; zeroed memory is a valid atomic.
+        // SAFETY: `page` was compared with the number of links just now, which all lie in the committed reservation; zeroed memory is
+        // a valid atomic.
         unsafe { &*self.links.add(page as usize) }
     }
 

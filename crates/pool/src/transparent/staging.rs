@@ -33,7 +33,7 @@ struct StagingSlots {
 
 // SAFETY: a slot is used only by the lease that has taken its bit.
 unsafe impl Sync for StagingSlots {}
-// SAFETY: transfers can be sent.
+// SAFETY: a slot holds a transfer, which may be sent to another thread.
 unsafe impl Send for StagingSlots {}
 
 /// A slot, given back when dropped.
@@ -101,7 +101,8 @@ impl StagingSlots {
 impl StagingLease<'_> {
     /// A read into the slot; its extent is to be set.
     pub(super) fn transfer(&mut self) -> &mut Transfer {
-        // SAFETY: the slot is this lease's alone; `&mut self` is the only access.
+        // SAFETY: `try_take` took the slot's bit for this lease alone, and `drop` gives it back; `&mut self` is the only access by way
+        // of the lease.
         unsafe { &mut *self.slots.slots[self.slot].get() }
     }
 }
