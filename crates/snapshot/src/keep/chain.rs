@@ -45,7 +45,7 @@ pub(crate) struct Chain {
 impl Chain {
     pub(crate) fn new(core: Arc<Core>) -> Self {
         // Enough for the epochs that can be, so that a cut never allocates for it.
-        let epochs = RwLock::new(Vec::with_capacity(super::core::MOST_EPOCHS));
+        let epochs = RwLock::new(Vec::with_capacity(super::core::MOST_EPOCHS + 1));
         Self { core, epochs, next_number: AtomicU64::new(0), opening: Mutex::default(), tidying: Mutex::default() }
     }
 
@@ -64,7 +64,11 @@ impl Chain {
     /// Begins an epoch. Writers hold still.
     pub(crate) fn cut(&self) -> Result<Arc<Epoch>, Refused> {
         let _alone = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
-        let slot = self.core.open()?;
+        if self.core.is_full() {
+            // The thread that tidies may get no processor time for long, and epochs that no view needs must not be in the way.
+            self.tidy();
+        }
+        let slot = self.core.open(self.leaving())?;
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         let epoch = Arc::new(Epoch { number, slot, is_over: AtomicBool::new(false) });
         let appended = Arc::clone(&epoch);
@@ -133,6 +137,11 @@ impl Chain {
         did_something
     }
 
+    /// Epochs that only older views need and that no tidying takes away before the next cut: the newest one, or none.
+    fn leaving(&self) -> usize {
+        usize::from(self.read_epochs().last().is_some_and(|epoch| epoch.is_over.load(Ordering::Acquire)))
+    }
+
     /// The oldest epoch that is over and can be taken out, and its predecessor. Writers may still be serving the newest one,
     /// so that stays until the next cut if an older one lives.
     fn next_over(&self) -> Option<(usize, Arc<Epoch>, Option<Arc<Epoch>>)> {
@@ -170,5 +179,48 @@ impl Chain {
             }
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::core::MOST_EPOCHS;
+    use super::super::locality::Costs;
+    use super::*;
+    use crate::mechanism::{Mechanism, Options};
+    use crate::span::Span;
+
+    const COSTS: Costs =
+        Costs { alone_percent: 125, start_percent: 80, least_percent: 60, most_percent: 95, rest_percent: 101 };
+
+    /// A chain, and no thread that tidies it.
+    fn untidied() -> Chain {
+        let span = Span::allocate(1 << 20).unwrap();
+        let options = Options { background: false, ..Options::default() };
+        Chain::new(Arc::new(Core::new(span, Mechanism::Barrier, &options, &COSTS, None).unwrap()))
+    }
+
+    #[test]
+    fn cuts_go_on_while_the_thread_that_tidies_gets_no_processor_time() {
+        let chain = untidied();
+        let kept = chain.cut().unwrap();
+        for number in 0..4 * MOST_EPOCHS {
+            let epoch = chain.cut().unwrap_or_else(|refused| panic!("cut {number}: {refused}"));
+            epoch.end();
+        }
+        kept.end();
+    }
+
+    #[test]
+    fn as_many_views_as_may_be_can_be_alive_and_no_more() {
+        let chain = untidied();
+        let mut alive: Vec<_> = (1..MOST_EPOCHS).map(|_| chain.cut().unwrap()).collect();
+        // The newest epoch is over, and stays until the next cut.
+        chain.cut().unwrap().end();
+        alive.push(chain.cut().unwrap());
+        let refused = chain.cut().err().expect("one too many");
+        assert!(refused.to_string().contains("64 snapshots"), "{refused}");
+        alive.swap_remove(5).end();
+        chain.cut().unwrap().end();
     }
 }

@@ -112,10 +112,16 @@ impl Core {
         Ok(slot)
     }
 
-    /// A slot for a new epoch, which writers serve from now on. Writers hold still.
-    pub(crate) fn open(&self) -> Result<Arc<Slot>, Refused> {
+    /// Whether as many epochs are open as may be, those counted that are over and not recycled yet.
+    pub(crate) fn is_full(&self) -> bool {
+        self.with_slots(|slots| slots.open >= MOST_EPOCHS)
+    }
+
+    /// A slot for a new epoch, which writers serve from now on. Writers hold still. Of the epochs that are open `leaving` don't
+    /// count, as the next tidying takes them away.
+    pub(crate) fn open(&self, leaving: usize) -> Result<Arc<Slot>, Refused> {
         let ready = self.with_slots(|slots| {
-            if slots.open == MOST_EPOCHS {
+            if slots.open >= MOST_EPOCHS + leaving {
                 return Err(Refused::Exhausted {
                     mechanism: self.mechanism,
                     what: "64 snapshots of one range are alive",
@@ -449,11 +455,11 @@ mod tests {
         let span = Span::allocate(4 << 20).unwrap();
         let options = Options { precopy: Precopy::None, background: false, ..Options::default() };
         let core = Core::new(span, Mechanism::Barrier, &options, &COSTS, None).unwrap();
-        let (first, page) = (core.open().unwrap(), 3);
+        let (first, page) = (core.open(0).unwrap(), 3);
         // A keeper has come so far when the next cut is made:
         claim::claim(first.word(page)).unwrap();
         claim::claim(first.word(page + 1)).unwrap();
-        let second = core.open().unwrap();
+        let second = core.open(0).unwrap();
         core.announced_write(page);
         // SAFETY: inside the span, and nobody else uses it.
         unsafe { core.address(page).write_bytes(7, PAGE_SIZE) };
