@@ -191,6 +191,12 @@ pub fn wants_image(state: &ServerState) -> bool {
     journal.awaits_image() || journal.bounded_bytes() > most_bytes(&state.config) / 2 && !journal.is_covering()
 }
 
+/// Whether writes that were acknowledged while logging was on would be lost with an end now: the log's first image is not
+/// complete, so a restart would ignore the log.
+pub fn needs_last_image(state: &ServerState) -> bool {
+    state.journal.as_ref().is_some_and(|journal| journal.awaits_image())
+}
+
 /// Most bytes of the log's files. A log needs room to go on in while an image is taken.
 fn most_bytes(config: &Config) -> u64 {
     config.log_max_bytes.max(LEAST_SEGMENTS * config.log_segment_bytes)

@@ -270,11 +270,13 @@ pub fn restore_step(store: &mut Store, state: &mut ServerState, regions: u32) ->
 pub fn shut_down(store: &mut Store, state: &mut ServerState, shutdown: Shutdown) -> bool {
     cancel(store, state);
     let wanted = shutdown.save || !state.config.save.is_empty() && !shutdown.no_save;
-    if wanted {
+    // NOSAVE relies on the log; where that is not in force there is nothing to rely on.
+    let for_log = journaling::needs_last_image(state) && !(shutdown.no_save && shutdown.force);
+    if wanted || for_log {
         tracing::info!("saving before the end");
         if let Err(reason) = save_now(store, state) {
             if !shutdown.force {
-                tracing::error!(%reason, "cannot save before the end, so the server stays; SHUTDOWN NOSAVE ends it");
+                tracing::error!(%reason, "cannot save before the end, so the server stays; SHUTDOWN NOSAVE FORCE ends it");
                 return false;
             }
             tracing::warn!(%reason, "ending without a save, as asked");

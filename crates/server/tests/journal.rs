@@ -346,6 +346,43 @@ fn logging_can_be_switched_on_and_off() {
 }
 
 #[test]
+fn what_was_written_while_logging_comes_in_force_outlives_the_end_of_the_server() {
+    // All in one turn, so that the end comes before the log's first image.
+    let on = ["SET before 1", "CONFIG SET appendonly yes", "SET after 2"];
+    let on_off_on = ["CONFIG SET appendonly yes", "CONFIG SET appendonly no", "SET before 1"];
+    let on_off_on = [&on_off_on[..], &["CONFIG SET appendonly yes", "SET after 2"]].concat();
+    for (switches, end) in [(&on[..], "SHUTDOWN"), (&on, "SHUTDOWN NOSAVE"), (&on_off_on, "SHUTDOWN")] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut server = start_in(dir.path(), &[("log-segment-bytes", "1mb")]);
+        let mut client = server.client();
+        let lines = switches.iter().chain([&end]).map(|line| request(line));
+        client.send(lines.collect::<Vec<_>>().concat());
+        for line in switches {
+            assert_eq!(client.reply().text(), "OK", "{line}");
+        }
+        assert!(server.ended());
+        let server = start_in(dir.path(), ALWAYS);
+        let mut client = server.client();
+        let found = (client.text("GET before"), client.text("GET after"));
+        assert_eq!(found, ("1".into(), "2".into()), "{switches:?} {end}");
+    }
+}
+
+#[test]
+fn a_server_whose_log_is_not_in_force_stays_if_it_can_not_take_an_image() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut server = start_in(dir.path(), &[("log-segment-bytes", "1mb")]);
+    let mut client = server.client();
+    std::fs::create_dir(dir.path().join("dump.quire")).unwrap();
+    client.send([request("CONFIG SET appendonly yes"), request("SET a 1"), request("SHUTDOWN NOSAVE")].concat());
+    assert_eq!((client.reply().text(), client.reply().text()), ("OK".into(), "OK".into()));
+    assert_eq!(client.reply().text(), "ERR Errors trying to SHUTDOWN. Check logs.");
+    assert_eq!(client.text("GET a"), "1");
+    client.send(request("SHUTDOWN NOSAVE FORCE"));
+    assert!(server.ended());
+}
+
+#[test]
 fn switching_logging_on_waits_for_no_device() {
     let (server, gate, dir) = gated(&[("appendfsync", "everysec"), ("log-segment-bytes", "1mb")]);
     let mut client = server.client();
