@@ -63,9 +63,15 @@ impl Multi {
         Args::new(&self.buffer, ranges.unwrap_or_default())
     }
 
-    /// Memory that the queue holds.
+    /// What the queued commands take.
     pub fn bytes(&self) -> usize {
         self.buffer.len() + self.ranges.len() * size_of::<ArgRange>() + self.commands.len() * size_of::<Queued>()
+    }
+
+    /// Memory that the queue holds.
+    fn held_bytes(&self) -> usize {
+        let (ranges, commands) = (self.ranges.capacity(), self.commands.capacity());
+        self.buffer.capacity() + ranges * size_of::<ArgRange>() + commands * size_of::<Queued>()
     }
 }
 
@@ -145,6 +151,8 @@ pub struct Client {
     pub waits: Option<Waits>,
     /// How many keys it watches.
     pub watched: usize,
+    /// Memory that this takes.
+    pub watched_bytes: usize,
     /// A key that it watches was changed.
     pub touched: bool,
     /// Whether its connection is to be closed.
@@ -190,6 +198,7 @@ impl Client {
             owes: 0,
             waits: None,
             watched: 0,
+            watched_bytes: 0,
             touched: false,
             closing: Closing::No,
             last_command: "NULL",
@@ -199,6 +208,13 @@ impl Client {
             input_bytes: 0,
             output_bytes: 0,
         }
+    }
+
+    /// Memory that its transaction, the keys that it watches and its names take.
+    pub fn held_bytes(&self) -> usize {
+        let queued = self.multi.as_ref().map_or(0, |multi| multi.held_bytes());
+        let names = self.name.capacity() + self.lib_name.capacity() + self.lib_version.capacity();
+        queued + self.watched_bytes + names
     }
 
     /// The line that CLIENT LIST and CLIENT INFO show.
@@ -241,7 +257,7 @@ impl Client {
             multi_bytes,
             self.output_bytes,
             self.output_bytes,
-            size_of::<Client>() + self.input_bytes + self.output_bytes + multi_bytes,
+            size_of::<Client>() + self.input_bytes + self.output_bytes + self.held_bytes(),
             if self.output_bytes > 0 { "rw" } else { "r" },
             self.last_command,
             if self.protocol == Protocol::Resp3 { 3 } else { 2 },

@@ -101,7 +101,7 @@ impl Output {
 
     /// Memory that the buffer takes.
     pub fn memory_bytes(&self) -> usize {
-        self.bytes.capacity()
+        self.bytes.capacity() + self.marks.capacity() * size_of::<Mark>()
     }
 
     /// True when nothing waits.
@@ -229,10 +229,10 @@ impl Connection {
         }
     }
 
-    /// Memory of its buffers: requests, replies and a transaction's commands.
+    /// Memory of its buffers, and of what else its requests can make larger.
     pub fn memory_bytes(&self) -> usize {
-        let queued = self.client.multi.as_ref().map_or(0, |multi| multi.bytes());
-        self.input.capacity() + self.output.memory_bytes() + queued
+        let partial = self.partial.as_ref().map_or(0, |partial| partial.memory_bytes());
+        self.input.capacity() + partial + self.output.memory_bytes() + self.client.held_bytes()
     }
 
     /// True when its requests wait.

@@ -35,7 +35,7 @@ impl Ctx<'_> {
     pub fn forget_watched(&mut self) {
         if self.client.watched > 0 {
             self.store.unwatch_all(self.client.id);
-            self.client.watched = 0;
+            (self.client.watched, self.client.watched_bytes) = (0, 0);
         }
         self.client.touched = false;
     }

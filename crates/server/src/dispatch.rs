@@ -183,7 +183,7 @@ fn misconf(ctx: &Ctx<'_>) -> CmdError {
 /// Why a command with these properties may not change data now.
 pub fn refuse_write(ctx: &mut Ctx<'_>, flags: u32) -> Option<CmdError> {
     let limit = ctx.server.config.maxmemory_bytes;
-    if limit > 0 && flags & DENYOOM != 0 && ctx.server.used_memory_bytes > limit {
+    if limit > 0 && flags & DENYOOM != 0 && ctx.server.memory_bytes(ctx.store) > limit {
         return Some(CmdError::OUT_OF_MEMORY);
     }
     if !ctx.server.writes_stopped || flags & WRITE == 0 {

@@ -5,6 +5,7 @@ use std::fmt::{Display, Write as _};
 use quire_store::Store;
 
 use crate::client::{Client, CommandId};
+use crate::clients::{Connection, Hold};
 use crate::numbers::human_bytes;
 use crate::registry::registry;
 use crate::state::ServerState;
@@ -107,7 +108,9 @@ fn clients(source: &Source<'_>, text: &mut Text) {
     text.field("maxclients", source.server.config.maxclients);
     text.field("client_recent_max_input_buffer", every().map(|client| client.input_bytes).max().unwrap_or(0));
     text.field("client_recent_max_output_buffer", every().map(|client| client.output_bytes).max().unwrap_or(0));
-    text.field("blocked_clients", source.server.clients.iter().filter(|(_, c)| c.client.waits.is_some()).count());
+    // As in Redis, clients that CLIENT PAUSE holds up are blocked ones.
+    let blocked = |connection: &Connection| connection.client.waits.is_some() || connection.hold == Hold::Pause;
+    text.field("blocked_clients", source.server.clients.iter().filter(|(_, c)| blocked(c)).count());
     text.field("tracking_clients", 0);
     text.field("paused_clients", source.server.clients.iter().filter(|(_, connection)| connection.is_held()).count());
     text.field("watching_clients", every().filter(|client| client.watched > 0).count());
@@ -117,16 +120,17 @@ fn memory(source: &Source<'_>, text: &mut Text) {
     let stats = source.store.stats();
     let arena = &stats.arena;
     let resident = quire_sys::proc::resident_bytes(None).unwrap_or(0);
-    let peak = source.server.stats.used_memory_peak_bytes.max(arena.allocated_bytes);
+    let used = source.server.memory_bytes(source.store);
+    let peak = source.server.stats.used_memory_peak_bytes.max(used);
     let dataset = arena.allocated_bytes.saturating_sub(stats.overhead_bytes);
     let percent = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 };
-    text.bytes("used_memory", arena.allocated_bytes);
+    text.bytes("used_memory", used);
     text.bytes("used_memory_rss", resident);
     text.bytes("used_memory_peak", peak);
-    text.field("used_memory_peak_perc", format_args!("{:.2}%", percent(arena.allocated_bytes, peak)));
-    text.field("used_memory_overhead", stats.overhead_bytes);
+    text.field("used_memory_peak_perc", format_args!("{:.2}%", percent(used, peak)));
+    text.field("used_memory_overhead", stats.overhead_bytes + (used - arena.allocated_bytes));
     text.field("used_memory_dataset", dataset);
-    text.field("used_memory_dataset_perc", format_args!("{:.2}%", percent(dataset, arena.allocated_bytes)));
+    text.field("used_memory_dataset_perc", format_args!("{:.2}%", percent(dataset, used)));
     text.field("allocator_allocated", arena.allocated_bytes);
     text.field("allocator_active", arena.used_bytes);
     text.field("allocator_resident", arena.backed_bytes());

@@ -8,6 +8,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use mio::Waker;
 use quire_device::Directory;
+use quire_store::Store;
 
 use crate::clients::Clients;
 use crate::config::{ClientMemory, Config, LogLevel};
@@ -137,8 +138,6 @@ pub struct ServerState {
     pub now_unix_ms: i64,
     /// When the last command ended: the next one's start.
     pub command_clock: Instant,
-    /// Memory that the data takes, looked at once per turn when `maxmemory` is set, else at each tick.
-    pub used_memory_bytes: u64,
     /// What clients may take together if no setting says it.
     pub automatic_client_memory_bytes: u64,
     /// Writes are refused because the last background save failed, or because of the log; decided once per turn.
@@ -179,7 +178,6 @@ impl ServerState {
             now,
             now_unix_ms,
             command_clock: now,
-            used_memory_bytes: 0,
             automatic_client_memory_bytes: (memory_bytes / CLIENTS_MEMORY_PART).max(CLIENTS_LEAST_BYTES),
             writes_stopped: false,
             log_refusal: None,
@@ -203,6 +201,11 @@ impl ServerState {
             }
             ClientMemory::Automatic | ClientMemory::Percent(_) => self.automatic_client_memory_bytes,
         }
+    }
+
+    /// What `maxmemory` limits: the data, and what clients hold.
+    pub fn memory_bytes(&self, store: &Store) -> u64 {
+        store.arena().stats().allocated_bytes + self.clients.memory_bytes() as u64
     }
 
     /// The monotonic clock: milliseconds since the start.

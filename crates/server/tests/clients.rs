@@ -124,7 +124,7 @@ fn paused_writers_wait_and_go_on() {
     writer.send("GET a\r\nSET a 1\r\nGET a\r\n");
     assert_eq!(writer.reply(), Value::Null);
     assert!(writer.is_silent());
-    assert_eq!(boss.info("paused_clients"), "1");
+    assert_eq!((boss.info("paused_clients"), boss.info("blocked_clients")), ("1".into(), "1".into()));
     assert_eq!(boss.text("CLIENT UNPAUSE"), "OK");
     assert_eq!((writer.reply().text(), writer.reply().text()), ("OK".into(), "1".into()));
 }

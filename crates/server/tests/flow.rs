@@ -225,10 +225,52 @@ fn a_share_of_maxmemory_limits_clients() {
     assert_eq!(client.call("CONFIG GET maxmemory-clients").items()[1].text(), "25%");
     client.text("CONFIG SET maxmemory 0");
     assert!(client.info("mem_clients_limit").parse::<usize>().unwrap() >= 1 << 30, "what suits the machine");
-    for bad in ["101%", "-1%", "%", "x"] {
+    for bad in ["-1%", "%", "x"] {
         let answer = client.text(&format!("CONFIG SET maxmemory-clients {bad}"));
         assert!(answer.ends_with("argument must be a memory or percent value"), "{answer}");
     }
+    let answer = client.text("CONFIG SET maxmemory-clients 101%");
+    assert!(answer.ends_with("percentage argument must be less or equal to 100"), "{answer}");
+}
+
+#[test]
+fn what_clients_hold_counts_for_maxmemory() {
+    let server = start(&[("maxmemory", "20mb")]);
+    let (mut holder, mut other) = (server.client(), server.client());
+    let oom = "OOM command not allowed when used memory > 'maxmemory'.";
+    assert_eq!(other.text("SET a 1"), "OK");
+    let queue = |holder: &mut Client| {
+        holder.text("MULTI");
+        (0..30).for_each(|_| assert_eq!(holder.text(&format!("ECHO {}", "x".repeat(MIB))), "QUEUED"));
+    };
+    let watch = |holder: &mut Client| {
+        (0..300).for_each(|key| assert_eq!(holder.text(&format!("WATCH {key}{}", "x".repeat(100_000))), "OK"));
+    };
+    let name = |holder: &mut Client| assert_eq!(holder.text(&format!("CLIENT SETNAME {}", "x".repeat(30 * MIB))), "OK");
+    let ways: [(&dyn Fn(&mut Client), &str); 3] = [(&queue, "DISCARD"), (&watch, "UNWATCH"), (&name, "RESET")];
+    for (hold, let_go) in ways {
+        hold(&mut holder);
+        assert_eq!(other.text("SET a 2"), oom, "before {let_go}");
+        assert!(other.info("used_memory").parse::<usize>().unwrap() > 20 * MIB);
+        holder.text(let_go);
+        eventually("it is free again", || other.text("SET a 2") == "OK");
+    }
+}
+
+#[test]
+fn clients_that_write_in_the_same_turn_do_not_pass_maxmemory() {
+    let server = start(&[("maxmemory", "4mb")]);
+    let mut busy = server.client();
+    let mut clients: Vec<Client> = (0..100).map(|_| server.client()).collect();
+    clients.iter_mut().for_each(|client| assert_eq!(client.text("PING"), "PONG"));
+    // While it sleeps the requests of the others come together.
+    busy.send(request("DEBUG SLEEP 1"));
+    let value = "x".repeat(200_000);
+    for (key, client) in clients.iter_mut().enumerate() {
+        client.send(request(&format!("SET {key} {value}")));
+    }
+    let done = clients.iter_mut().filter_map(|client| (client.reply().text() == "OK").then_some(())).count();
+    assert!((15..=22).contains(&done), "{done} values of 200 kB in 4 MiB");
 }
 
 #[test]

@@ -39,6 +39,9 @@ struct Watch {
     expired: bool,
 }
 
+/// Watches that the list of a key has room for at least.
+const LEAST_WATCHES: usize = 4;
+
 /// All watches.
 #[derive(Debug, Default)]
 pub(crate) struct Watchers {
@@ -53,13 +56,16 @@ impl Watchers {
         self.keys.is_empty()
     }
 
-    pub(crate) fn add(&mut self, watcher: u64, db: DbId, key: &[u8], expired: bool) {
+    /// Returns the memory that it takes, about: none if this watcher was watching the key.
+    pub(crate) fn add(&mut self, watcher: u64, db: DbId, key: &[u8], expired: bool) -> usize {
         let watches = self.keys.entry((db, key.into())).or_default();
         if watches.iter().any(|watch| watch.watcher == watcher) {
-            return;
+            return 0;
         }
         watches.push(Watch { watcher, expired });
         self.of.entry(watcher).or_default().push((db, key.into()));
+        // The key in both tables, the first one's entry with its list of watches, the name in the other's list.
+        2 * (key.len() + size_of::<KeyName>()) + size_of::<Vec<Watch>>() + LEAST_WATCHES * size_of::<Watch>()
     }
 
     pub(crate) fn remove_all(&mut self, watcher: u64) {

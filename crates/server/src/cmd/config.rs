@@ -187,7 +187,6 @@ fn take_effect(ctx: &mut Ctx<'_>, changed: &[&str]) {
                     set(server.config.loglevel);
                 }
             }
-            "maxmemory" => server.used_memory_bytes = ctx.store.arena().stats().allocated_bytes,
             "requirepass" if server.config.requirepass.is_empty() => {
                 ctx.client.authenticated = true;
                 for (_, connection) in server.clients.iter_mut() {

@@ -48,12 +48,12 @@ pub fn reset(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         ctx.store.unwatch_all(ctx.client.id);
     }
     let client = &mut *ctx.client;
-    client.watched = 0;
+    (client.watched, client.watched_bytes) = (0, 0);
     client.touched = false;
     client.multi = None;
     client.db = DbId(0);
     client.protocol = Protocol::Resp2;
-    client.name.clear();
+    client.name = String::new();
     client.reply_mode = ReplyMode::On;
     client.no_evict = false;
     client.no_touch = false;

@@ -34,8 +34,9 @@ pub fn watch(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     // Nothing that follows can make a transaction valid that has failed already.
     if !ctx.client.touched {
         for key in ctx.args.from(1).iter() {
-            ctx.store.watch(ctx.client.id, ctx.client.db, key);
-            ctx.client.watched += 1;
+            let bytes = ctx.store.watch(ctx.client.id, ctx.client.db, key);
+            ctx.client.watched += usize::from(bytes > 0);
+            ctx.client.watched_bytes += bytes;
         }
     }
     ctx.reply.ok();

@@ -112,8 +112,10 @@ pub fn text(value: &[u8]) -> Result<&str, Reason> {
 /// Bytes, or a percentage.
 pub fn client_memory(text: &str) -> Result<ClientMemory, Reason> {
     if let Some(number) = text.strip_suffix('%') {
-        let percent = numbers::parse_u64(number.as_bytes()).filter(|percent| *percent <= 100);
-        let percent = percent.ok_or("argument must be a memory or percent value")?;
+        let percent = numbers::parse_u64(number.as_bytes()).ok_or("argument must be a memory or percent value")?;
+        if percent > 100 {
+            return Err("percentage argument must be less or equal to 100".into());
+        }
         return Ok(if percent == 0 { ClientMemory::Automatic } else { ClientMemory::Percent(percent) });
     }
     let bytes = numbers::parse_memory(text).ok_or("argument must be a memory or percent value")?;

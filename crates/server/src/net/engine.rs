@@ -120,9 +120,6 @@ impl Engine {
     fn begin_turn(&mut self) {
         self.worker.state.take_time();
         self.worker.store.set_now_ms(self.worker.state.now_unix_ms);
-        if self.worker.state.config.maxmemory_bytes > 0 {
-            self.worker.state.used_memory_bytes = self.worker.store.arena().stats().allocated_bytes;
-        }
     }
 
     fn serve(&mut self, event: &mio::event::Event) {

@@ -26,9 +26,8 @@ const IDLE_TICK: Duration = Duration::from_millis(500);
 impl Engine {
     pub(super) fn tick(&mut self, now: Instant) {
         let state = &mut self.worker.state;
-        let stats = self.worker.store.arena().stats();
-        state.used_memory_bytes = stats.allocated_bytes;
-        state.stats.used_memory_peak_bytes = state.stats.used_memory_peak_bytes.max(stats.allocated_bytes);
+        let used_bytes = state.memory_bytes(&self.worker.store);
+        state.stats.used_memory_peak_bytes = state.stats.used_memory_peak_bytes.max(used_bytes);
         let now_ms = state.clock_ms();
         let (commands, input, output) =
             (state.stats.commands_processed, state.stats.input_bytes, state.stats.output_bytes);

@@ -128,6 +128,11 @@ pub struct Partial {
 }
 
 impl Partial {
+    /// Memory that it takes.
+    pub fn memory_bytes(&self) -> usize {
+        size_of::<Self>() + self.ranges.capacity() * size_of::<ArgRange>()
+    }
+
     /// How long the request will be at least.
     pub fn needs_bytes(&self) -> usize {
         self.cursor + self.word_bytes.map_or(0, |bytes| bytes as usize + 2)

@@ -364,11 +364,12 @@ impl Keyspace {
         self.heap.free_step(budget)
     }
 
-    /// Watches a key for `watcher`: any change of it is reported by [`Keyspace::take_touched`].
-    pub fn watch(&mut self, watcher: u64, db: DbId, key: &[u8]) {
+    /// Watches a key for `watcher`: any change of it is reported by [`Keyspace::take_touched`]. Returns the memory that this takes,
+    /// none if it was watching the key.
+    pub fn watch(&mut self, watcher: u64, db: DbId, key: &[u8]) -> usize {
         let entry = self.find_any(db, key, self.hash(key)).ok().flatten();
         let expired = entry.is_some_and(|entry| self.has_expired(&entry).unwrap_or(false));
-        self.events.watchers.add(watcher, db, key, expired);
+        self.events.watchers.add(watcher, db, key, expired)
     }
 
     /// Ends all watches of `watcher`.
