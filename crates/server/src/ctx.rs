@@ -4,6 +4,7 @@ use quire_store::Store;
 
 pub use crate::args::{ArgRange, Args};
 use crate::client::Client;
+use crate::effects::Word;
 pub use crate::error::CmdError;
 use crate::resp::Reply;
 use crate::state::ServerState;
@@ -23,12 +24,26 @@ pub struct Ctx<'a> {
 }
 
 impl Ctx<'_> {
-    /// The command fails after it has done what its first `words` words say. That is what the log has to say, too: the whole
-    /// command might do more, or fail again, when it is replayed.
+    /// Says the effect of the command in words of its own; it is told only if data has changed.
+    pub fn say_effect(&mut self, words: &[Word<'_>]) {
+        if self.server.journal.is_some() {
+            self.server.effects.say(words);
+        }
+    }
+
+    /// Says that the command has changed data, though its specification doesn't say that it writes.
+    pub fn say_changed(&mut self) {
+        if self.server.journal.is_some() {
+            self.server.effects.say_as_it_came();
+        }
+    }
+
+    /// Says that the command fails after it has done what its first `words` words say: the whole of it might do more, or
+    /// fail again, when it is done again.
     #[cold]
     pub fn did_only(&mut self, words: usize) {
-        let performed = self.args.iter().take(words).map(<[u8]>::to_vec).collect();
-        self.server.journal_state.performed = Some(performed);
+        let words: Vec<Word<'_>> = (0..words).map(Word::Arg).collect();
+        self.say_effect(&words);
     }
 
     /// Ends all watches of the client; whether one of its keys was changed no longer matters.

@@ -5,10 +5,14 @@ use std::time::Instant;
 
 use crate::client::{Closing, CommandId, Multi, ReplyMode};
 use crate::ctx::{Args, CmdError, Ctx};
+use crate::effects::Done;
 use crate::journal::LOST;
+use crate::latency;
 use crate::registry::{Command, Registry};
 use crate::slowlog::Occasion;
-use crate::table::{DENYOOM, FAST, NO_AUTH, NO_MULTI, SKIP_SLOWLOG, WRITE};
+use crate::table::{
+    DENYOOM, FAST, NO_AUTH, NO_MULTI, NOT_QUEUED, REFUSED_WITH_WRITES, RUNS_QUEUED, SKIP_SLOWLOG, WRITE,
+};
 
 /// Words of an unknown command that its error shows.
 const UNKNOWN_SHOWN_BYTES: usize = 128;
@@ -71,7 +75,9 @@ pub fn run(registry: &Registry, found: Option<CommandId>, ctx: &mut Ctx<'_>) {
         }
         Ok(None) => ctx.reply.raw(b"+QUEUED\r\n"),
         Err(_) if found.is_none() && is_http(ctx.args.at(0)) => refuse_http(ctx),
-        Err(error) if found.is_some_and(|id| registry.command(id).name == "exec") => abort_exec(ctx, &error),
+        Err(error) if found.is_some_and(|id| registry.command(id).spec.has(RUNS_QUEUED)) => {
+            abort_transaction(ctx, &error)
+        }
         Err(error) => reject(ctx, &error),
     }
     ctx.client.commands += 1;
@@ -114,9 +120,9 @@ fn reject(ctx: &mut Ctx<'_>, error: &CmdError) {
     ctx.server.stats.count_error(line.as_bytes());
 }
 
-/// An EXEC that is refused ends its transaction.
+/// The end of a transaction is refused, which ends it, too.
 #[cold]
-fn abort_exec(ctx: &mut Ctx<'_>, error: &CmdError) {
+fn abort_transaction(ctx: &mut Ctx<'_>, error: &CmdError) {
     ctx.client.multi = None;
     ctx.forget_watched();
     let line = error.line();
@@ -158,7 +164,7 @@ fn check<'r>(
         Some(CmdError::fixed(IN_TRANSACTION))
     } else if spec.flags & (DENYOOM | WRITE) != 0 {
         refuse_write(ctx, spec.flags)
-    } else if ctx.server.writes_stopped && command.name == "ping" {
+    } else if ctx.server.writes_stopped && spec.has(REFUSED_WITH_WRITES) {
         Some(misconf(ctx))
     } else {
         None
@@ -168,7 +174,7 @@ fn check<'r>(
         return Err(error);
     }
     if let Some(multi) = &mut ctx.client.multi
-        && !runs_inside_multi(command.name)
+        && !spec.has(NOT_QUEUED)
     {
         return queue(multi, command, ctx.args, ctx.server.config.client_query_buffer_limit, &mut ctx.client.closing);
     }
@@ -191,10 +197,6 @@ pub fn refuse_write(ctx: &mut Ctx<'_>, flags: u32) -> Option<CmdError> {
     }
     ctx.server.journal_state.refused += u64::from(ctx.server.log_refusal.is_some());
     Some(misconf(ctx))
-}
-
-fn runs_inside_multi(name: &str) -> bool {
-    matches!(name, "exec" | "discard" | "multi" | "watch" | "quit" | "reset")
 }
 
 fn queue<'r>(
@@ -221,16 +223,14 @@ pub fn call(command: &Command, ctx: &mut Ctx<'_>) {
     let before = ctx.reply.len();
     let changes = ctx.store.changes();
     let result = (command.spec.handler)(ctx);
-    let performed = if result.is_err() { ctx.server.journal_state.performed.take() } else { None };
     if let Some(journal) = &mut ctx.server.journal {
-        let changed = ctx.store.changes() != changes && is_logged(command, ctx.args);
-        let writes = changed || command.spec.has(WRITE);
-        match performed {
-            None => journal.note(ctx.store, writes, changed, ctx.client.db.0, ctx.args.iter()),
-            Some(words) => {
-                journal.note(ctx.store, writes, changed, ctx.client.db.0, words.iter().map(Vec::as_slice));
-            }
-        }
+        let done = Done {
+            writes: command.spec.has(WRITE),
+            changed: ctx.store.changes() != changes,
+            db: ctx.client.db.0,
+            args: ctx.args,
+        };
+        ctx.server.effects.tell(journal, ctx.store, done);
     }
     let mut failed = false;
     if let Err(error) = result {
@@ -257,17 +257,12 @@ pub fn call(command: &Command, ctx: &mut Ctx<'_>) {
     }
 }
 
-/// Commands that change data; DEBUG POPULATE is one, though it isn't told to be.
-fn is_logged(command: &Command, args: Args<'_>) -> bool {
-    command.spec.has(WRITE) || command.name == "debug" && args.is(1, "POPULATE")
-}
-
 #[cold]
 fn note_slow(command: &Command, ctx: &mut Ctx<'_>, duration_us: u64) {
     let threshold_ms = ctx.server.config.latency_threshold_ms;
     let duration_ms = duration_us / 1000;
     if threshold_ms > 0 && duration_ms >= threshold_ms {
-        let event = if command.spec.has(FAST) { "fast-command" } else { "command" };
+        let event = if command.spec.has(FAST) { latency::FAST_COMMAND } else { latency::COMMAND };
         let unix_s = ctx.server.unix_s();
         ctx.server.latency.record(event, unix_s, duration_ms);
     }
@@ -279,4 +274,38 @@ fn note_slow(command: &Command, ctx: &mut Ctx<'_>, duration_us: u64) {
     let unix_s = ctx.server.unix_s();
     let when = Occasion { unix_s, duration_us, address: &ctx.client.address, client_name: &ctx.client.name };
     ctx.server.slowlog.push(max, command.name, ctx.args, when);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::specs;
+
+    /// The texts between quotation marks, without those of comments.
+    fn literals(source: &str) -> impl Iterator<Item = &str> {
+        let lines = source.lines().filter(|line| !line.trim_start().starts_with("//"));
+        lines.flat_map(|line| line.split('"').skip(1).step_by(2))
+    }
+
+    #[test]
+    fn no_command_is_named_where_all_are_run() {
+        let registry = Registry::build(specs::ALL);
+        let is_name = |text: &str| {
+            registry
+                .all()
+                .iter()
+                .any(|command| command.spec.name.eq_ignore_ascii_case(text) || command.name.eq_ignore_ascii_case(text))
+        };
+        for (file, source) in [
+            ("dispatch.rs", include_str!("dispatch.rs")),
+            ("effects.rs", include_str!("effects.rs")),
+            ("net/worker.rs", include_str!("net/worker.rs")),
+            ("net/exchange.rs", include_str!("net/exchange.rs")),
+            ("net/engine.rs", include_str!("net/engine.rs")),
+        ] {
+            let source = source.split("#[cfg(test)]").next().unwrap();
+            let named: Vec<&str> = literals(source).filter(|text| is_name(text)).collect();
+            assert!(named.is_empty(), "{file} names commands: {named:?}; a flag in their specifications does instead");
+        }
+    }
 }

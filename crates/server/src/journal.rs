@@ -1,9 +1,8 @@
 //! The log of writes as the server keeps it: which commands go into it, and what clients must wait for.
 //!
-//! A record is what one request did: the command as it was sent, or all commands of a transaction, with the time by which
-//! they were run. Commands do the same to the same data at the same time, so nothing needs to be put in other words. What
-//! they don't do themselves goes into the log as DEL: keys that expire, whoever meets them. Only commands that changed
-//! something are logged.
+//! A record is what one request did: the effect of its command (`effects`), or of all commands of a transaction, with the time
+//! by which they were run. What commands don't do themselves goes into the log as DEL: keys that expire, whichever command
+//! meets them. Only commands that changed something are logged.
 //!
 //! Relies on `quire-durable` for the log itself. Knows neither sockets nor saves.
 

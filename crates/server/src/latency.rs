@@ -4,6 +4,10 @@ use std::collections::BTreeMap;
 use std::collections::VecDeque;
 
 const MAX_SPIKES: usize = 160;
+/// The event of a slow command.
+pub const COMMAND: &str = "command";
+/// The event of a slow command that should take constant or logarithmic time.
+pub const FAST_COMMAND: &str = "fast-command";
 
 /// A spike.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -13,6 +13,7 @@ pub mod compat;
 pub mod config;
 pub mod ctx;
 pub mod dispatch;
+pub mod effects;
 pub mod error;
 pub mod glob;
 pub mod info;

@@ -11,7 +11,7 @@ const MOST_COMMANDS: usize = 1 << 16;
 /// Slots of the table for each command, so that hardly any name shares its slot with another.
 const SLOTS_PER_COMMAND: usize = 8;
 /// Ways of hashing that are tried at the start; the one is taken that puts most names into the slot of their own.
-const TRIES: u32 = 256;
+const TRIES: u32 = 64;
 /// Bits by which a letter and its capital differ, in each byte of a word.
 const CASE: u64 = 0x2020_2020_2020_2020;
 /// An odd number whose bits are as good as random.

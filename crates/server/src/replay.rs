@@ -1,7 +1,8 @@
 //! Doing again what the log says, on top of an image.
 //!
-//! Relies on the commands themselves: each is run by its own handler, on the same data and by the same clock as the first
-//! time, so it does the same. Nothing else runs meanwhile, and no key expires that the log doesn't say has gone.
+//! Relies on the commands themselves: each is run by its own handler, on the same data and by the clock of the first time, so
+//! it does the same. Nothing else runs meanwhile, and no key expires that the log doesn't say has gone. The log tells effects,
+//! which don't depend on the clock; logs of earlier versions hold times to live as they were sent.
 
 use std::time::{Duration, Instant};
 
@@ -171,7 +172,7 @@ fn tell(replayed: &Replayed) {
 }
 
 /// Runs commands without anybody having sent them.
-struct Player<'a> {
+pub(crate) struct Player<'a> {
     registry: &'a Registry,
     store: &'a mut Store,
     state: ServerState,
@@ -185,7 +186,7 @@ struct Player<'a> {
 }
 
 impl<'a> Player<'a> {
-    fn new(registry: &'a Registry, config: &Config, store: &'a mut Store) -> Self {
+    pub(crate) fn new(registry: &'a Registry, config: &Config, store: &'a mut Store) -> Self {
         let mut state = ServerState::new(config.clone());
         // What was allowed then is done again, whatever is allowed now.
         state.config.enable_debug_command = "yes".to_owned();
@@ -197,8 +198,14 @@ impl<'a> Player<'a> {
     }
 
     fn play(&mut self, record: &Record<'_>) -> Result<(), String> {
+        let now_ms = record.now_ms().map_err(|error| error.to_string())?;
+        self.play_at(record, now_ms)
+    }
+
+    /// Does again what a record says, as if it was that time.
+    pub(crate) fn play_at(&mut self, record: &Record<'_>, now_ms: i64) -> Result<(), String> {
         let malformed = |error: Malformed| error.to_string();
-        self.store.set_now_ms(record.now_ms().map_err(malformed)?);
+        self.store.set_now_ms(now_ms);
         let mut commands = record.commands();
         while let Some(db) = commands.next_into(&mut self.words).map_err(malformed)? {
             self.ranges.clear();

@@ -12,6 +12,7 @@ use quire_store::Store;
 
 use crate::clients::Clients;
 use crate::config::{ClientMemory, Config, LogLevel};
+use crate::effects::Effects;
 use crate::journal::Journal;
 use crate::latency::Latency;
 use crate::save_state::SaveState;
@@ -85,8 +86,6 @@ pub struct JournalState {
     pub torn_bytes: u64,
     /// Writes that were refused because of the log.
     pub refused: u64,
-    /// What the command that failed has done before, in other words than its own.
-    pub performed: Option<Vec<Vec<u8>>>,
     /// Clients that wait for something to become durable or for replicas (WAITAOF).
     pub waiting: Vec<u64>,
 }
@@ -110,6 +109,8 @@ pub struct ServerState {
     pub journal: Option<Box<Journal>>,
     /// What is known of it.
     pub journal_state: JournalState,
+    /// What the command that is running has done.
+    pub effects: Effects,
     /// Wakes the event loop from other threads.
     pub waker: Option<Arc<Waker>>,
     /// CLIENT PAUSE.
@@ -164,6 +165,7 @@ impl ServerState {
             saves: SaveState::new(now_unix_ms / 1000, 0),
             journal: None,
             journal_state: JournalState::default(),
+            effects: Effects::default(),
             waker: None,
             pause: None,
             shutdown: None,

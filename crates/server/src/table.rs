@@ -51,6 +51,16 @@ pub const CONNECTION: Flags = 1 << 18;
 /// Counted as concerning the keyspace by ACL categories, whatever its family.
 pub const KEYSPACE: Flags = 1 << 19;
 
+/// Runs at once inside MULTI, and isn't queued.
+pub const NOT_QUEUED: Flags = 1 << 20;
+/// Runs what was queued since MULTI: it writes if any of that does, and when it is refused the transaction is over.
+pub const RUNS_QUEUED: Flags = 1 << 21;
+/// Runs while clients are paused, whatever it does.
+pub const NEVER_PAUSED: Flags = 1 << 22;
+/// Refused while writes are because nothing would keep them, though it changes nothing: programs that watch over a server
+/// ask with it whether the server is well.
+pub const REFUSED_WITH_WRITES: Flags = 1 << 23;
+
 /// What a command does with a key, a set of bits.
 pub type KeyUse = u16;
 

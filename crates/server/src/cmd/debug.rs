@@ -5,6 +5,7 @@ use std::time::Duration;
 use quire_store::{Expiry, string};
 
 use crate::ctx::{CmdError, Ctx};
+use crate::effects::Word;
 use crate::{persistence, saving};
 
 const NOT_ALLOWED: CmdError = CmdError::fixed(
@@ -115,13 +116,14 @@ fn populate(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
             value.resize(size, 0);
         }
         if let Err(error) = string::set(ctx.store, db, &key, &value, Expiry::Clear) {
-            ctx.did_only(ctx.args.len());
-            if let Some(words) = &mut ctx.server.journal_state.performed {
-                words[2] = digits.into_bytes();
-            }
+            let rest = (3..ctx.args.len()).map(Word::Arg);
+            let begun: Vec<Word<'_>> =
+                [Word::Arg(0), Word::Arg(1), Word::Bytes(digits.as_bytes())].into_iter().chain(rest).collect();
+            ctx.say_effect(&begun);
             return Err(error.into());
         }
     }
+    ctx.say_changed();
     ctx.reply.ok();
     Ok(())
 }

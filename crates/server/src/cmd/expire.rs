@@ -3,6 +3,7 @@
 //! Relies on the store, which keeps instants as Unix milliseconds and deletes a key that is given one in the past.
 
 use crate::ctx::{CmdError, Ctx};
+use crate::effects::Word;
 
 /// How a request gives an instant.
 #[derive(Clone, Copy)]
@@ -92,8 +93,20 @@ fn set(ctx: &mut Ctx<'_>, form: Form) -> Result<(), CmdError> {
         Some(old_ms) if condition.allows(old_ms, at_ms) => ctx.store.set_expiry(db, key, Some(at_ms))?,
         _ => false,
     };
+    if done {
+        say_expiry(ctx, at_ms);
+    }
     ctx.reply.int(i64::from(done));
     Ok(())
+}
+
+/// Says that the first key was given an instant until which it lives, or was deleted as that has passed.
+pub(super) fn say_expiry(ctx: &mut Ctx<'_>, at_ms: i64) {
+    if at_ms <= ctx.store.now_ms() {
+        ctx.say_effect(&[Word::Bytes(b"DEL"), Word::Arg(1)]);
+    } else {
+        ctx.say_effect(&[Word::Bytes(b"PEXPIREAT"), Word::Arg(1), Word::Int(at_ms)]);
+    }
 }
 
 /// TTL key

@@ -1,5 +1,6 @@
 //! The commands, one file per family. A handler gets a [`crate::ctx::Ctx`], checks its words, calls the store and writes the
-//! reply; what holds for every command (arity, authentication, transactions, statistics) is in `dispatch`.
+//! reply. Where doing the same words again would not do the same (chance, the clock, floats) it says its effect
+//! ([`crate::effects`]). What holds for every command (arity, authentication, transactions, statistics) is in `dispatch`.
 
 pub mod bits;
 mod client_filter;

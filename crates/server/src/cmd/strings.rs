@@ -5,9 +5,11 @@
 
 use quire_store::{Expiry, Kind, LongDouble, StoreError, string};
 
+use crate::cmd::expire;
 use crate::cmd::range::forward_span;
 use crate::cmd::set_options::{self, Condition, Lifetime, Owner, Unit, instant_ms};
 use crate::ctx::{CmdError, Ctx};
+use crate::effects::Word;
 
 /// GET key
 #[inline]
@@ -45,6 +47,9 @@ fn set_with_options(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     if allowed {
         let done = string::set(ctx.store, db, key, ctx.args.at(2), expiry);
         or_take_back(ctx, start, done)?;
+        if let Expiry::At(at_ms) = expiry {
+            say_set_until(ctx, 2, at_ms);
+        }
     }
     match (options.get, allowed) {
         (true, _) => {}
@@ -52,6 +57,12 @@ fn set_with_options(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         (false, false) => ctx.reply.null(),
     }
     Ok(())
+}
+
+/// Says that the word at `value` was set as the value of the first key, which lives until `at_ms`.
+fn say_set_until(ctx: &mut Ctx<'_>, value: usize, at_ms: i64) {
+    let pxat = Word::Bytes(b"PXAT");
+    ctx.say_effect(&[Word::Bytes(b"SET"), Word::Arg(1), Word::Arg(value), pxat, Word::Int(at_ms)]);
 }
 
 /// Replies with the value of the request's first key; true if there is one.
@@ -97,6 +108,7 @@ pub fn psetex(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 fn set_for(ctx: &mut Ctx<'_>, unit: Unit, command: &str) -> Result<(), CmdError> {
     let at_ms = instant_ms(ctx.args.at(2), unit, ctx.store.now_ms(), command)?;
     string::set(ctx.store, ctx.client.db, ctx.args.at(1), ctx.args.at(3), Expiry::At(at_ms))?;
+    say_set_until(ctx, 3, at_ms);
     ctx.reply.ok();
     Ok(())
 }
@@ -123,6 +135,9 @@ pub fn getex(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         _ => return Ok(()),
     };
     or_take_back(ctx, start, done)?;
+    if let Expiry::At(at_ms) = expiry {
+        expire::say_expiry(ctx, at_ms);
+    }
     Ok(())
 }
 
@@ -267,6 +282,8 @@ pub fn incrbyfloat(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         return Err(if wrong_type { CmdError::WRONG_TYPE } else { CmdError::NOT_FLOAT });
     };
     let sum = string::incr_by_float(ctx.store, db, key, by)?;
+    let keep = Word::Bytes(b"KEEPTTL");
+    ctx.say_effect(&[Word::Bytes(b"SET"), Word::Arg(1), Word::Bytes(sum.as_bytes()), keep]);
     ctx.reply.bulk_str(&sum);
     Ok(())
 }

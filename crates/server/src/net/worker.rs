@@ -16,7 +16,7 @@ use crate::registry::Registry;
 use crate::resp::parser::{Parsed, ProtocolError};
 use crate::resp::{Batch, Limits, Reply, parse};
 use crate::state::ServerState;
-use crate::table::WRITE;
+use crate::table::{NEVER_PAUSED, RUNS_QUEUED, WRITE};
 
 /// Requests that are read ahead.
 const BATCH: usize = 64;
@@ -218,7 +218,7 @@ impl Worker {
 
     #[cold]
     fn is_paused(&self, command: Option<CommandId>, connection: &Connection) -> bool {
-        let exempt = command.is_some_and(|id| self.registry.command(id).spec.name == "client");
+        let exempt = command.is_some_and(|id| self.registry.command(id).spec.has(NEVER_PAUSED));
         self.state.is_paused(self.writes(command, connection)) && !exempt
     }
 
@@ -228,7 +228,7 @@ impl Worker {
         let spec = command.map(|id| self.registry.command(id).spec);
         spec.is_some_and(|spec| spec.has(WRITE))
             || connection.client.multi.as_ref().is_some_and(|multi| multi.flags & WRITE != 0)
-                && spec.is_some_and(|spec| spec.name == "exec")
+                && spec.is_some_and(|spec| spec.has(RUNS_QUEUED))
     }
 
     /// How many unread replies a client may have before it is made to wait.

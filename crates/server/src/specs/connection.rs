@@ -18,6 +18,7 @@ pub static SPECS: &[CommandSpec] = &[
         .args(&[Arg::string("username").optional().since("6.0.0"), Arg::string("password")])
         .differs("The only user is `default`."),
     CommandSpec::container("client", CLIENT)
+        .flags(NEVER_PAUSED)
         .group(Group::Connection, "2.4.0", "Depends on subcommand.")
         .summary("Container of commands about client connections."),
     CommandSpec::new("echo", 2, connection::echo)
@@ -31,17 +32,17 @@ pub static SPECS: &[CommandSpec] = &[
         .summary("Chooses the protocol and, if asked to, logs in and names the connection.")
         .args(HELLO),
     CommandSpec::new("ping", -1, connection::ping)
-        .flags(FAST)
+        .flags(FAST | REFUSED_WITH_WRITES)
         .group(Group::Connection, "1.0.0", O_1)
         .summary("Answers PONG, or with the message.")
         .args(&[Arg::string("message").optional()])
         .tips(&["request_policy:all_shards", "response_policy:all_succeeded"]),
     CommandSpec::new("quit", -1, connection::quit)
-        .flags(HANDSHAKE)
+        .flags(HANDSHAKE | NOT_QUEUED)
         .group(Group::Connection, "1.0.0", O_1)
         .summary("Closes the connection."),
     CommandSpec::new("reset", 1, connection::reset)
-        .flags(HANDSHAKE)
+        .flags(HANDSHAKE | NOT_QUEUED)
         .group(Group::Connection, "6.2.0", O_1)
         .summary("Puts the connection into the state that it had at its start."),
 ];

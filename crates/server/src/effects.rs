@@ -1,0 +1,366 @@
+//! What a command has done, in the words that the log is told, and that replicas will be.
+//!
+//! A command gives a reply, events and effects. Its effect is the command as it came, unless the handler says otherwise: what
+//! depends on chance, on the clock or on how floating-point numbers are added is told by its result (an instant instead of a
+//! time to live, the sum instead of the summand, the members that were drawn), and a command that failed midway by what it had
+//! done before. So who does the effects again gets the same data, whatever its clock and its seed.
+//!
+//! Relies on `log_writer`, which is told; knows no particular command.
+
+use quire_store::Store;
+
+use crate::args::Args;
+use crate::journal::Journal;
+
+/// Room for the words of an effect that is kept between commands.
+const KEPT_WORDS: usize = 256;
+/// Room for bytes of words that no request has.
+const KEPT_BYTES: usize = 4096;
+
+/// A word of an effect.
+#[derive(Clone, Copy, Debug)]
+pub enum Word<'w> {
+    /// The word of the request at this index.
+    Arg(usize),
+    /// Other bytes.
+    Bytes(&'w [u8]),
+    /// A number, in decimal digits.
+    Int(i64),
+}
+
+/// What the handler of the command that is running has said.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Said {
+    /// Nothing: what a command that writes has changed is told as the command came.
+    #[default]
+    Nothing,
+    /// It has changed data, though its specification doesn't say that it writes.
+    AsItCame,
+    /// It is told in the words that were given.
+    Instead,
+}
+
+/// Where a word of an effect is.
+#[derive(Clone, Copy, Debug)]
+enum Stored {
+    /// The word of the request at this index.
+    Arg(usize),
+    /// These of the effect's own bytes.
+    Own { start: usize, end: usize },
+}
+
+/// The effect of the command that is running.
+#[derive(Debug, Default)]
+pub struct Effects {
+    said: Said,
+    words: Vec<Stored>,
+    bytes: Vec<u8>,
+}
+
+impl Effects {
+    /// The effect is these words; what is said last holds.
+    pub fn say(&mut self, words: &[Word<'_>]) {
+        self.clear();
+        self.said = Said::Instead;
+        words.iter().for_each(|word| self.push(*word));
+    }
+
+    /// The command has changed data, and its effect is its own words, though its specification doesn't say that it writes.
+    pub fn say_as_it_came(&mut self) {
+        self.clear();
+        self.said = Said::AsItCame;
+    }
+
+    fn push(&mut self, word: Word<'_>) {
+        let start = self.bytes.len();
+        match word {
+            Word::Arg(index) => return self.words.push(Stored::Arg(index)),
+            Word::Bytes(bytes) => self.bytes.extend_from_slice(bytes),
+            Word::Int(number) => self.bytes.extend_from_slice(itoa::Buffer::new().format(number).as_bytes()),
+        }
+        self.words.push(Stored::Own { start, end: self.bytes.len() });
+    }
+
+    /// Tells the log what a command has done, after keys that have expired meanwhile.
+    #[inline]
+    pub fn tell(&mut self, log: &mut Journal, store: &mut Store, done: Done<'_>) {
+        if self.said == Said::Nothing {
+            log.note(store, done.writes, done.changed && done.writes, done.db, done.args.iter());
+        } else {
+            self.tell_said(log, store, done);
+        }
+    }
+
+    fn tell_said(&mut self, log: &mut Journal, store: &mut Store, done: Done<'_>) {
+        let writes = done.writes || done.changed;
+        if self.said == Said::AsItCame {
+            log.note(store, writes, done.changed, done.db, done.args.iter());
+        } else {
+            let words = self.words.iter().map(|word| match *word {
+                Stored::Arg(index) => done.args.at(index),
+                Stored::Own { start, end } => &self.bytes[start..end],
+            });
+            log.note(store, writes, done.changed, done.db, words);
+        }
+        self.clear();
+    }
+
+    fn clear(&mut self) {
+        self.said = Said::Nothing;
+        self.words.clear();
+        self.words.shrink_to(KEPT_WORDS);
+        self.bytes.clear();
+        self.bytes.shrink_to(KEPT_BYTES);
+    }
+}
+
+/// A command that was run.
+#[derive(Clone, Copy, Debug)]
+pub struct Done<'a> {
+    /// Its specification says that it writes.
+    pub writes: bool,
+    /// It has changed something.
+    pub changed: bool,
+    /// The database that it was run on.
+    pub db: u8,
+    /// The request.
+    pub args: Args<'a>,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+    use quire_device::{Directory, Memory};
+    use quire_durable::log::{Base, Identity, Recovery};
+    use quire_store::{DbId, StoreConfig};
+
+    use super::*;
+    use crate::args::ArgRange;
+    use crate::client::Client;
+    use crate::config::Config;
+    use crate::ctx::Ctx;
+    use crate::dispatch;
+    use crate::registry::Registry;
+    use crate::replay::Player;
+    use crate::resp::Reply;
+    use crate::specs;
+    use crate::state::ServerState;
+
+    const HOUR_MS: i64 = 3_600_000;
+    const START_MS: i64 = 1_000_000 * HOUR_MS;
+    const KEYS: [&str; 6] = ["a", "b", "c", "h", "i", "j"];
+
+    /// A server without sockets whose clock is moved by hand.
+    struct Logging {
+        registry: Registry,
+        store: Store,
+        state: ServerState,
+        client: Client,
+        directory: Arc<dyn Directory>,
+    }
+
+    impl Logging {
+        fn new() -> Self {
+            let mut store = Store::create(StoreConfig::default()).unwrap();
+            store.set_noting_expired(true);
+            store.set_now_ms(START_MS);
+            let directory: Arc<dyn Directory> = Arc::new(Memory::new());
+            let config = Config { enable_debug_command: "yes".to_owned(), ..Config::default() };
+            let identity = Identity { dataset: store.dataset(), base_epoch: 1, in_force: true };
+            let mut state = ServerState::new(config);
+            state.journal = Some(Box::new(Journal::start(&directory, &state.config, identity, 1, None).unwrap()));
+            let mut client = Client::new(1, String::new(), String::new(), 0);
+            client.authenticated = true;
+            Self { registry: Registry::build(specs::ALL), store, state, client, directory }
+        }
+
+        fn run(&mut self, line: &str) {
+            let mut ranges = Vec::new();
+            for word in line.split(' ') {
+                let start = word.as_ptr() as usize - line.as_ptr() as usize;
+                ranges.push(ArgRange { start: start as u32, len: word.len() as u32 });
+            }
+            let args = Args::new(line.as_bytes(), &ranges);
+            let found = self.registry.find(args.at(0)).map(|command| command.id);
+            let (store, server, client) = (&mut self.store, &mut self.state, &mut self.client);
+            let mut reply = Reply::default();
+            dispatch::run(&self.registry, found, &mut Ctx { store, server, client, args, reply: &mut reply });
+        }
+
+        fn wait_ms(&mut self, ms: i64) {
+            let now_ms = self.store.now_ms() + ms;
+            self.store.set_now_ms(now_ms);
+        }
+
+        /// Ends the log; what is in it can be read then.
+        fn end(&mut self) -> Recovery {
+            self.state.journal.take().unwrap().finish().unwrap();
+            let base = Base { dataset: self.store.dataset(), epoch: 1, position: 0 };
+            Recovery::open(&*self.directory, base).unwrap()
+        }
+
+        /// The commands in the log.
+        fn logged(&mut self) -> Vec<String> {
+            let (mut lines, mut words) = (Vec::new(), Vec::new());
+            let mut recovery = self.end();
+            while let Some(record) = recovery.next_record().unwrap() {
+                let mut commands = record.commands();
+                while commands.next_into(&mut words).unwrap().is_some() {
+                    let words = words.iter().map(|word| String::from_utf8_lossy(&record.body()[word.clone()]));
+                    lines.push(words.collect::<Vec<_>>().join(" "));
+                }
+            }
+            lines
+        }
+    }
+
+    #[test]
+    fn what_depends_on_the_clock_or_on_floats_is_logged_by_its_result() {
+        let later = |ms: i64| START_MS + ms;
+        for (line, effect) in [
+            ("SET a 1", "SET a 1".to_owned()),
+            ("set a 1 keepttl GET", "set a 1 keepttl GET".to_owned()),
+            ("SET a 2 EX 10 XX GET", format!("SET a 2 PXAT {}", later(10_000))),
+            ("SET a 2 NX PX 10", String::new()),
+            ("SETEX a 10 x", format!("SET a x PXAT {}", later(10_000))),
+            ("PSETEX a 10 x", format!("SET a x PXAT {}", later(10))),
+            ("EXPIRE a 10 GT", format!("PEXPIREAT a {}", later(10_000))),
+            ("EXPIRE a 5 GT", String::new()),
+            ("PEXPIRE a 10", format!("PEXPIREAT a {}", later(10))),
+            ("EXPIRE b 0", "DEL b".to_owned()),
+            ("GETEX a EX 1", format!("PEXPIREAT a {}", later(1000))),
+            ("GETEX a PERSIST", "GETEX a PERSIST".to_owned()),
+            ("GETEX c PXAT 1", "DEL c".to_owned()),
+            ("INCRBYFLOAT f 0.2", "SET f 0.3 KEEPTTL".to_owned()),
+            ("HINCRBYFLOAT h x 0.5", "HSET h x 0.5".to_owned()),
+            ("INCRBYFLOAT b x", String::new()),
+            ("DEBUG POPULATE 2 k", "DEBUG POPULATE 2 k".to_owned()),
+            ("INCR n", "INCR n".to_owned()),
+        ] {
+            let mut server = Logging::new();
+            let before = ["MSET b 1 c 1", "SET f 0.1", &format!("SET a 0 PXAT {}", later(7000))].map(str::to_owned);
+            before.iter().for_each(|line| server.run(line));
+            server.run(line);
+            assert_eq!(server.logged()[before.len()..].join("; "), effect, "{line}");
+        }
+    }
+
+    /// Requests, in which a word of these stands for a random one: k a key, h a key of hashes, m a field, n a number, f a
+    /// fraction, s and ms times to live, at an instant.
+    const LINES: &[&str] = &[
+        "SET k n",
+        "SET k f",
+        "SET k n EX s",
+        "SET k n PX ms NX",
+        "SET k n PX ms GET",
+        "SET k n KEEPTTL",
+        "SET k n PXAT at",
+        "SETEX k s n",
+        "PSETEX k ms n",
+        "SETNX k n",
+        "MSET k n k f",
+        "MSETNX k n k n",
+        "GETSET k n",
+        "GETDEL k",
+        "GETEX k EX s",
+        "GETEX k PX ms",
+        "GETEX k PXAT at",
+        "GETEX k PERSIST",
+        "GET k",
+        "APPEND k n",
+        "SETRANGE k n n",
+        "INCRBYFLOAT k f",
+        "INCRBY k n",
+        "SETBIT k n 1",
+        "BITOP XOR k k k",
+        "HSET h m n m f",
+        "HSETNX h m n",
+        "HINCRBYFLOAT h m f",
+        "HINCRBY h m n",
+        "HDEL h m m",
+        "HGETALL h",
+        "EXPIRE k s",
+        "EXPIRE h s NX",
+        "PEXPIRE k ms",
+        "PEXPIRE h ms GT",
+        "PEXPIRE k ms LT",
+        "PEXPIREAT k at",
+        "PERSIST k",
+        "TTL h",
+        "EXISTS k",
+        "DEL k h",
+        "UNLINK k",
+        "RENAME k k",
+        "RENAMENX h h",
+        "COPY k k REPLACE",
+        "COPY h h",
+        "MOVE k 1",
+    ];
+
+    prop_compose! {
+        fn request()(
+            line in prop::sample::select(LINES),
+            numbers in prop::collection::vec(0..1000i64, 8),
+            wait_ms in prop_oneof![Just(0), 0..40i64, Just(2000)],
+        ) -> (String, i64) {
+            let word = |(word, number): (&str, &i64)| match word {
+                "k" => KEYS[*number as usize % 3].to_owned(),
+                "h" => KEYS[3 + *number as usize % 3].to_owned(),
+                "m" => format!("field{}", number % 5),
+                "n" => number.to_string(),
+                "f" => format!("{}.{number}e-2", number % 7),
+                "s" => (number % 3 - 1).to_string(),
+                "ms" => (number % 90 - 10).to_string(),
+                "at" => (START_MS + number * 3).to_string(),
+                fixed => fixed.to_owned(),
+            };
+            let words: Vec<String> = line.split(' ').zip(numbers.iter().cycle()).map(word).collect();
+            (words.join(" "), wait_ms)
+        }
+    }
+
+    fn expiries(store: &mut Store) -> Vec<Option<Option<i64>>> {
+        // At this time nothing has expired.
+        store.set_now_ms(0);
+        let both = (0..2).flat_map(|db| KEYS.map(|key| (DbId(db), key)));
+        both.map(|(db, key)| store.expiry(db, key.as_bytes()).unwrap()).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        #[test]
+        fn effects_done_again_with_another_seed_and_clock_give_the_same_data(
+            requests in prop::collection::vec(request(), 1..120),
+            hours_back in 0..50i64,
+        ) {
+            let mut server = Logging::new();
+            for (line, wait_ms) in &requests {
+                server.wait_ms(*wait_ms);
+                server.run(line);
+            }
+            // Keys that have expired since the last write are told of when the turn ends.
+            server.state.journal.as_mut().unwrap().note_expired(&mut server.store);
+            let digest = server.store.digest().unwrap();
+            let known = expiries(&mut server.store);
+            let registry = Registry::build(specs::ALL);
+            for back_ms in [hours_back * HOUR_MS, START_MS] {
+                // Every store has a seed of its own.
+                let mut copy = Store::create(StoreConfig::default()).unwrap();
+                let mut player = Player::new(&registry, &Config::default(), &mut copy);
+                let base = Base { dataset: server.store.dataset(), epoch: 1, position: 0 };
+                if let Some(journal) = server.state.journal.take() {
+                    journal.finish().unwrap();
+                }
+                let mut recovery = Recovery::open(&*server.directory, base).unwrap();
+                while let Some(record) = recovery.next_record().unwrap() {
+                    player.play_at(&record, record.now_ms().unwrap() - back_ms).unwrap();
+                }
+                prop_assert_eq!(copy.digest().unwrap(), digest, "{:?}", requests);
+                prop_assert_eq!(&expiries(&mut copy), &known, "{:?}", requests);
+            }
+        }
+    }
+}
