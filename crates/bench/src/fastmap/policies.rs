@@ -65,7 +65,7 @@ fn key_values(records: u64) -> anyhow::Result<Trace> {
     // Room for what the loads insert in their time, too.
     let pages = records * 2 + 100 * ycsb.run_ms;
     let shelf = Shelf::new(pages);
-    let nowhere = Place { kind: super::place::PolicyKind::Disk, path: "nowhere".into(), pages };
+    let nowhere = Place { kind: super::place::Kind::Disk, path: "nowhere".into(), pages };
     let used = {
         let tree = Tree::new(&shelf, 4, pages)?;
         ycsb::run(&tree, &ycsb, &nowhere, &Counters::new)?;

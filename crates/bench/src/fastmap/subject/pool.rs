@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use quire_device::{BlockDevice, Device, Directory, Disk, Null, Pattern};
+use quire_device::{BlockDevice, Device, Directory, Disk, Null, ReadPattern};
 use quire_pool::{Advice, Map, MapOptions, PageNo, Pool, PoolConfig, ReadGuard, TransparentMap, WriteGuard};
 
 use crate::fastmap::pages::{Counters, Page, PageMut, Pages, Words};
@@ -59,7 +59,7 @@ fn options(streams: bool) -> MapOptions {
 
 /// A device of so many pages whose reads fill in eight bytes, so that memory is taken.
 fn nothing(pages: u64) -> Arc<dyn Device> {
-    Arc::new(Null::new(pages * PAGE_BYTES as u64, Pattern::Offsets))
+    Arc::new(Null::new(pages * PAGE_BYTES as u64, ReadPattern::Offsets))
 }
 
 fn open(place: &Place) -> anyhow::Result<Arc<dyn Device>> {
