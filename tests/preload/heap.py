@@ -154,7 +154,7 @@ if __name__ == "__main__":
     )
     LIBRARY = os.path.join(os.path.dirname(OPTIONS.quire), "libquire_preload.so")
     if not os.path.exists(LIBRARY):
-        sys.exit(f"{LIBRARY} is not there: cargo build --release --package quire-preload")
+        sys.exit(f"{LIBRARY} is not there: cargo build --release")
     with harness.scratch() as SCRATCH:
         probe = run(["true"], with_heap(64, 4))
         if "can't be had" in probe[2] or "userfaultfd" in probe[2]:

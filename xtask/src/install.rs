@@ -62,7 +62,7 @@ pub fn run(places: &Places) -> anyhow::Result<()> {
     if preload.is_file() {
         put(&preload, &places.real(&places.lib().join("libquire_preload.so")), 0o755)?;
     } else {
-        println!("left out: libquire_preload.so (cargo build --release --package quire-preload)");
+        println!("left out: libquire_preload.so (cargo build --release makes it)");
     }
     if places.destdir.is_none() && places.lib().starts_with("/usr") {
         println!("run ldconfig now, so that programs find libquire.so.{MAJOR}");
@@ -90,12 +90,7 @@ fn check(built: &Path, names: &[&str]) -> anyhow::Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
-    bail!(
-        "{} not found in {}: build first, not as root:\n  cargo build --release --package quire --package quire-capi \
-         --package quire-preload",
-        missing.join(", "),
-        built.display()
-    )
+    bail!("{} not found in {}: build first, not as root:\n  cargo build --release", missing.join(", "), built.display())
 }
 
 /// The template with its places filled in.

@@ -14,6 +14,8 @@ const MOST_LINES: usize = 600;
 /// Crates that may hold `unsafe`.
 const UNSAFE_ALLOWED: &[&str] =
     &["crates/sys/", "crates/snapshot/", "crates/arena/", "crates/pool/", "crates/preload/", "crates/capi/"];
+/// Where people read which crates these are.
+const CONTRIBUTING: &str = "CONTRIBUTING.md";
 /// Crates that may make system calls.
 const CALLS_ALLOWED: &[&str] = &["crates/sys/"];
 /// Ways to the system that go round `quire-sys`.
@@ -39,6 +41,8 @@ pub fn run() -> anyhow::Result<()> {
     }
     faults.extend(paper_faults());
     faults.extend(shape::document_faults()?);
+    let rules = std::fs::read_to_string(CONTRIBUTING).with_context(|| format!("reading {CONTRIBUTING}"))?;
+    faults.extend(contributing_fault(&rules));
     if faults.is_empty() {
         println!("tidy: {} files keep the house rules", files.len());
         return Ok(());
@@ -71,7 +75,7 @@ fn file_faults(name: &str, text: &str) -> Vec<String> {
 fn line_faults(name: &str, at: &str, code: &str, raw: &str) -> Vec<String> {
     let mut faults = Vec::new();
     if has_word(code, "unsafe") && !within(name, UNSAFE_ALLOWED) {
-        faults.push(format!("{at}: unsafe outside sys, snapshot, arena, pool, preload and capi"));
+        faults.push(format!("{at}: unsafe outside {}", unsafe_allowed()));
     }
     if !within(name, CALLS_ALLOWED)
         && let Some(path) = CALL_PATHS.iter().find(|path| has_path(code, path))
@@ -88,6 +92,24 @@ fn line_faults(name: &str, at: &str, code: &str, raw: &str) -> Vec<String> {
         faults.push(format!("{at}: a test is ignored without a reason"));
     }
     faults
+}
+
+/// The crates that may hold `unsafe`, as CONTRIBUTING lists them.
+fn unsafe_allowed() -> String {
+    let mut names: Vec<String> = UNSAFE_ALLOWED
+        .iter()
+        .map(|folder| format!("`{}`", folder.trim_start_matches("crates/").trim_end_matches('/')))
+        .collect();
+    let last = names.pop().unwrap_or_default();
+    format!("{} and {last}", names.join(", "))
+}
+
+/// Whether CONTRIBUTING tells people what is checked here.
+fn contributing_fault(text: &str) -> Option<String> {
+    let allowed = unsafe_allowed();
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let agrees = words.contains(&format!("`unsafe` is allowed in {allowed}."));
+    (!agrees).then(|| format!("{CONTRIBUTING}: does not say that `unsafe` is allowed in {allowed}"))
 }
 
 fn within(name: &str, folders: &[&str]) -> bool {
@@ -171,6 +193,24 @@ mod tests {
         assert!(
             file_faults("crates/store/src/a.rs", "//! A thing.\nfn f() {} // unsafe libc:: in a comment\n").is_empty()
         );
+    }
+
+    #[test]
+    fn contributing_and_the_check_agree_about_unsafe() {
+        assert!(contributing_fault("`unsafe` is allowed in `sys`, `snapshot` and `arena`.").is_some());
+        let said = include_str!("../../CONTRIBUTING.md");
+        assert_eq!(contributing_fault(said), None);
+    }
+
+    #[test]
+    fn one_build_makes_the_command_and_both_libraries() {
+        let workspace = include_str!("../../Cargo.toml");
+        let built = workspace.lines().find(|line| line.starts_with("default-members")).unwrap();
+        for member in ["crates/cli", "crates/capi", "crates/preload"] {
+            assert!(built.contains(&format!("{member:?}")), "{member} is not in {built}");
+        }
+        // More than one program would make `cargo run` ask which is meant.
+        assert!(!built.contains("xtask") && !built.contains("fuzz") && !built.contains('*'));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 pub const NAME: &str = "libquire_preload.so";
 
 /// How to build it.
-pub const HOW_TO_BUILD: &str = "cargo build --release --package quire-preload puts it beside the quire binary; \
+pub const HOW_TO_BUILD: &str = "`cargo build --release` puts it beside the quire binary; \
                                 QUIRE_PRELOAD_LIBRARY=FILE names it elsewhere";
 
 /// The library, if it can be found: the first of the places that [`places`] names.
@@ -41,6 +41,6 @@ mod tests {
     fn the_library_is_looked_for_beside_the_binary() {
         let dir = std::env::current_exe().unwrap().parent().unwrap().to_owned();
         assert!(places().contains(&dir.join(NAME)));
-        assert!(HOW_TO_BUILD.contains("quire-preload"));
+        assert!(HOW_TO_BUILD.contains("cargo build --release"));
     }
 }
