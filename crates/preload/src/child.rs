@@ -20,12 +20,13 @@ static PID: AtomicI32 = AtomicI32::new(0);
 
 /// In a new child: it is `place` on `board`, or nobody's if there is none.
 pub fn born(board: Option<(&'static Board, Place)>) {
-    let (pointer, place) = match board {
-        Some((board, place)) => (std::ptr::from_ref(board).cast_mut(), place.raw()),
-        None => (null_mut(), 0),
+    let Some((board, place)) = board else {
+        // Without a system call, which a filter might forbid.
+        BOARD.store(null_mut(), Ordering::Relaxed);
+        return;
     };
-    BOARD.store(pointer, Ordering::Relaxed);
-    PLACE.store(place, Ordering::Relaxed);
+    BOARD.store(std::ptr::from_ref(board).cast_mut(), Ordering::Relaxed);
+    PLACE.store(place.raw(), Ordering::Relaxed);
     PID.store(guest::process_id(), Ordering::Relaxed);
 }
 

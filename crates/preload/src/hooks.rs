@@ -1,11 +1,11 @@
-//! The functions of the C library that we stand in front of: `fork`, `_exit`, `_Exit`, and the library's own beginning
-//! and end.
+//! The functions of the C library that we stand in front of: `fork`, `_exit`, `_Exit`, `prctl`, `syscall`, and the library's own
+//! beginning and end.
 //!
 //! Relies on the dynamic linker taking ours first. Each calls the next definition, so that other libraries in
 //! `LD_PRELOAD` get their turn. `exit` and returning from `main` end in our closing function, so they need no hook. The
-//! allocator's functions are in [`crate::heap::hooks`].
+//! allocator's functions are in [`crate::heap::hooks`]. `prctl` and `syscall` matter for seccomp only (see [`confinement`]).
 
-use std::ffi::{CStr, c_int};
+use std::ffi::{CStr, c_int, c_long, c_ulong};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -13,16 +13,24 @@ use quire_sys::{guest, symbol};
 
 use crate::heap::{found, next};
 use crate::settings::Settings;
-use crate::{child, log, parent, process, state};
+use crate::{child, confinement, fall_silent, log, parent, process, state};
 
 static NEXT_FORK: AtomicPtr<()> = AtomicPtr::new(null_mut());
 static NEXT_EXIT: AtomicPtr<()> = AtomicPtr::new(null_mut());
+static NEXT_PRCTL: AtomicPtr<()> = AtomicPtr::new(null_mut());
+static NEXT_SYSCALL: AtomicPtr<()> = AtomicPtr::new(null_mut());
 
 /// Runs when the library is loaded, before `main` and before there are threads.
 extern "C" fn opened() {
     resolve();
+    if symbol::is_loaded_late() {
+        // By `dlopen`: the program calls the C library's functions, and may unload this library at any time.
+        return;
+    }
     next::find_all();
-    process::end_inherited();
+    if confinement::begin() {
+        process::end_inherited();
+    }
     // SAFETY: no thread of the program runs yet, so nobody changes the environment; nothing of it is kept.
     let value_of = |name: &CStr| unsafe { guest::setting(name) };
     let mut settings = Settings::read(value_of);
@@ -45,6 +53,9 @@ const NOT_STARTED: i32 = 125;
 
 /// Runs in `exit`, after the program's own exit handlers.
 extern "C" fn closed() {
+    if confinement::is_silent() {
+        return;
+    }
     child::about_to_end();
     process::stop();
     found::about_to_end();
@@ -65,16 +76,22 @@ fn resolve() {
     let find = |name| symbol::next(name).map_or(null_mut(), std::ptr::NonNull::as_ptr);
     NEXT_FORK.store(find(c"fork"), Ordering::Relaxed);
     NEXT_EXIT.store(find(c"_exit"), Ordering::Relaxed);
+    NEXT_PRCTL.store(find(c"prctl"), Ordering::Relaxed);
+    NEXT_SYSCALL.store(find(c"syscall"), Ordering::Relaxed);
+}
+
+/// What `next` has found; looks for it where another library's opening function calls before ours has run.
+fn found_next(next: &AtomicPtr<()>) -> *mut () {
+    if next.load(Ordering::Relaxed).is_null() {
+        resolve();
+    }
+    next.load(Ordering::Relaxed)
 }
 
 /// Stands in front of the C library's `fork`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn fork() -> c_int {
-    if NEXT_FORK.load(Ordering::Relaxed).is_null() {
-        // Another library's opening function forks before ours has run.
-        resolve();
-    }
-    let next = NEXT_FORK.load(Ordering::Relaxed);
+    let next = found_next(&NEXT_FORK);
     if next.is_null() {
         guest::set_errno(guest::NO_SUCH_CALL);
         return -1;
@@ -97,8 +114,10 @@ pub extern "C" fn fork() -> c_int {
 /// Stands in front of the C library's `_exit`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn _exit(status: c_int) -> ! {
-    child::about_to_end();
-    process::stop();
+    if !confinement::is_silent() {
+        child::about_to_end();
+        process::stop();
+    }
     let next = NEXT_EXIT.load(Ordering::Relaxed);
     if !next.is_null() {
         // SAFETY: the dynamic linker's address for `_exit`, which has this type in every C library.
@@ -115,10 +134,115 @@ pub extern "C" fn _Exit(status: c_int) -> ! {
     _exit(status)
 }
 
+/// Stands in front of the C library's `prctl`. On the processors that this library works on, arguments of a variable number go
+/// where fixed ones do.
+///
+/// # Safety
+/// As the option's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn prctl(
+    option: c_int,
+    second: c_ulong,
+    third: c_ulong,
+    fourth: c_ulong,
+    fifth: c_ulong,
+) -> c_int {
+    let next = found_next(&NEXT_PRCTL);
+    if next.is_null() {
+        guest::set_errno(guest::NO_SUCH_CALL);
+        return -1;
+    }
+    // SAFETY: the dynamic linker's address for `prctl`, which reads no more than four arguments behind the option.
+    let next: unsafe extern "C" fn(c_int, c_ulong, c_ulong, c_ulong, c_ulong) -> c_int =
+        unsafe { std::mem::transmute(next) };
+    // SAFETY: the arguments are passed on as they came; this function asks its caller for what the option asks for.
+    let ask = || unsafe { next(option, second, third, fourth, fifth) };
+    if option != guest::SET_SECCOMP {
+        return ask();
+    }
+    fall_silent::around(ask, |&result| result == 0)
+}
+
+/// Stands in front of the C library's `syscall`: all calls but `seccomp` go on at once, without a frame of ours between, since some
+/// (`clone`) return twice, on different stacks.
+///
+/// # Safety
+/// As the system call's.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn syscall(number: c_long) -> c_long {
+    core::arch::naked_asm!(
+        "cmp rdi, {seccomp}",
+        "je 2f",
+        "mov rax, qword ptr [rip + {next}@GOTPCREL]",
+        "mov rax, qword ptr [rax]",
+        "test rax, rax",
+        "jz 2f",
+        "jmp rax",
+        "2:",
+        "jmp {slowly}",
+        seccomp = const guest::CALL_SECCOMP,
+        next = sym NEXT_SYSCALL,
+        slowly = sym syscall_slowly,
+    )
+}
+
+/// As on x86-64.
+///
+/// # Safety
+/// As the system call's.
+#[cfg(target_arch = "aarch64")]
+#[unsafe(naked)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn syscall(number: c_long) -> c_long {
+    core::arch::naked_asm!(
+        "cmp x0, #{seccomp}",
+        "b.eq 2f",
+        "adrp x16, :got:{next}",
+        "ldr x16, [x16, :got_lo12:{next}]",
+        "ldr x16, [x16]",
+        "cbz x16, 2f",
+        "br x16",
+        "2:",
+        "b {slowly}",
+        seccomp = const guest::CALL_SECCOMP,
+        next = sym NEXT_SYSCALL,
+        slowly = sym syscall_slowly,
+    )
+}
+
+/// `syscall` for `seccomp`, and for what another library calls before this one has begun.
+unsafe extern "C" fn syscall_slowly(
+    number: c_long,
+    first: c_long,
+    second: c_long,
+    third: c_long,
+    fourth: c_long,
+    fifth: c_long,
+    sixth: c_long,
+) -> c_long {
+    let next = found_next(&NEXT_SYSCALL);
+    if next.is_null() {
+        guest::set_errno(guest::NO_SUCH_CALL);
+        return -1;
+    }
+    // SAFETY: the dynamic linker's address for `syscall`, which reads no more than six arguments behind the number.
+    let next: unsafe extern "C" fn(c_long, c_long, c_long, c_long, c_long, c_long, c_long) -> c_long =
+        unsafe { std::mem::transmute(next) };
+    // SAFETY: the arguments are passed on as they came; `syscall` asks its caller for what the system call asks for.
+    let ask = || unsafe { next(number, first, second, third, fourth, fifth, sixth) };
+    if number != guest::CALL_SECCOMP || !guest::confines(first) {
+        return ask();
+    }
+    fall_silent::around(ask, |&result| result >= 0)
+}
+
 #[cfg(test)]
 mod tests {
     #[test]
     fn the_library_opens_and_closes_in_a_program_that_does_not_fork() {
+        let _alone = crate::state::alone();
         super::opened();
         super::closed();
         assert!(!super::NEXT_FORK.load(super::Ordering::Relaxed).is_null());

@@ -12,8 +12,10 @@
 pub mod account;
 pub mod board;
 pub mod child;
+pub mod confinement;
 pub mod copy;
 pub mod epoch;
+pub mod fall_silent;
 pub mod heap;
 pub mod hooks;
 pub mod log;

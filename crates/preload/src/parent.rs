@@ -11,7 +11,7 @@ use quire_sys::guest;
 use crate::board::{Board, Place};
 use crate::settings::Settings;
 use crate::state::{self, Worker};
-use crate::{child, log, process, worker};
+use crate::{child, confinement, log, process, worker};
 
 /// So often the worker's process may be killed before no more is started.
 const MOST_KILLED: u32 = 3;
@@ -32,6 +32,10 @@ fn is_worth_it(settings: Option<&Settings>, worker: Worker, peak_bytes: impl Fn(
 
 /// Before a fork: `None` if nothing shall be done about it.
 pub fn before_fork() -> Option<Ticket> {
+    confinement::unmute();
+    if confinement::is_silent() {
+        return None;
+    }
     if !is_worth_it(state::configured(), state::worker(), guest::resident_peak_bytes) || !state::begin_forking() {
         return None;
     }
@@ -76,6 +80,7 @@ fn start_worker() {
 
 /// After a fork, in the child.
 pub fn in_child(ticket: Option<Ticket>) {
+    confinement::forget();
     state::forget();
     process::forget();
     worker::forget();

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use quire_sys::guest::{self, Standing};
 use quire_sys::helper::Host;
 
+use crate::confinement;
+
 /// How often it is looked whether the program acts as another user or confines itself.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -41,6 +43,7 @@ impl Presence {
         }
         if self.looked.get().elapsed() >= LOOK {
             self.looked.set(Instant::now());
+            confinement::look_at(self.host.thread());
             self.changed.set(guest::standing(self.host.thread()) != self.standing);
         }
         !self.changed.get()

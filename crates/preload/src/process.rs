@@ -13,7 +13,7 @@ use quire_sys::area::Area;
 use quire_sys::guest;
 use quire_sys::helper::{self, AREA_BYTES, Helper, Host};
 
-use crate::state;
+use crate::{confinement, state};
 
 /// The program's end waits no longer for it.
 const LONGEST_STOP: Duration = Duration::from_millis(50);
@@ -103,6 +103,10 @@ pub fn shall_leave() -> bool {
 
 /// In the worker, at its end.
 pub fn leave() {
+    // The program notes the end by a system call, unless it has confined itself meanwhile.
+    if let Some(host) = host() {
+        confinement::look_at(host.thread());
+    }
     HAS_LEFT.store(true, Ordering::SeqCst);
 }
 
@@ -121,6 +125,9 @@ pub fn tidy() {
 
 #[cold]
 fn tidy_up() {
+    if confinement::is_silent() {
+        return;
+    }
     // One thread at a time, and not a child by `vfork`, which shares this memory and is not the parent.
     let is_mine = host().is_some_and(|host| host.process() == guest::process_id());
     if is_mine && state::begin_forking() {

@@ -79,7 +79,7 @@ pub fn latest() -> Option<Fork> {
 
 /// Remembers that the calling thread has made child `pid` at `place`.
 pub fn set_latest(pid: i32, place: Place) {
-    FORKER.store(quire_sys::thread::current().raw(), Ordering::Relaxed);
+    FORKER.store(guest::thread_id(), Ordering::Relaxed);
     // Before it is looked whether there is a worker, which looks for a fork after it counts as gone.
     LATEST.store((pid as u64) << 32 | u64::from(place.raw()), Ordering::SeqCst);
 }

@@ -41,7 +41,7 @@ impl Default for ForkMark {
 }
 
 fn this_process() -> i32 {
-    rustix::process::getpid().as_raw_nonzero().get()
+    crate::guest::process_id()
 }
 
 fn wipes(page: &Area) -> bool {

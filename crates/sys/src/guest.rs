@@ -142,6 +142,36 @@ pub fn standing(process: i32) -> Option<Standing> {
     Some(Standing { ids, capabilities, confinement: [number(b"NoNewPrivs:"), number(b"Seccomp:")] })
 }
 
+/// The option of `prctl` that confines the calling thread.
+pub const SET_SECCOMP: i32 = libc::PR_SET_SECCOMP;
+/// The number of the system call that confines threads.
+pub const CALL_SECCOMP: libc::c_long = libc::SYS_seccomp;
+
+/// Whether the operation of the system call `seccomp` confines threads; others only ask.
+pub fn confines(operation: libc::c_long) -> bool {
+    let operation = operation as libc::c_uint;
+    operation == libc::SECCOMP_SET_MODE_STRICT || operation == libc::SECCOMP_SET_MODE_FILTER
+}
+
+/// Which mode of seccomp a process (its first thread) or a thread is in: 0 for none. `None` when the kernel does not tell.
+pub fn seccomp_mode(process: i32) -> Option<i32> {
+    let mut text = [0; 2048];
+    let count = read_proc(process, "status", &mut text).ok()?;
+    mode_in(&text[..count])
+}
+
+/// Which mode of seccomp the calling process's first thread is in. Opens, reads and closes a file, and calls nothing else.
+pub fn own_seccomp_mode() -> Option<i32> {
+    let mut text = [0; 2048];
+    let count = read_file(c"/proc/self/status", &mut text).ok()?;
+    mode_in(&text[..count])
+}
+
+fn mode_in(status: &[u8]) -> Option<i32> {
+    let line = status.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(b"Seccomp:"))?;
+    std::str::from_utf8(line).ok()?.trim().parse().ok()
+}
+
 /// Reads the beginning of the file `name` of process `process` in procfs; returns how much that is. Allocates nothing.
 ///
 /// # Errors
@@ -253,9 +283,22 @@ pub fn thread_handle() -> usize {
     unsafe { libc::pthread_self() as usize }
 }
 
-/// Number of this process.
+/// Number of this process. Where a sandbox refuses the call, the same negative number each time.
 pub fn process_id() -> i32 {
-    process::getpid().as_raw_nonzero().get()
+    // SAFETY: the call has no conditions. Not by `rustix`, which takes it for one that can't fail and panics.
+    unsafe { libc::getpid() }
+}
+
+/// Number of the parent of this process, or a negative number.
+pub fn parent_id() -> i32 {
+    // SAFETY: as above.
+    unsafe { libc::getppid() }
+}
+
+/// Number of the calling thread, or a negative number.
+pub fn thread_id() -> i32 {
+    // SAFETY: as above.
+    unsafe { libc::gettid() }
 }
 
 #[cfg(test)]
@@ -282,9 +325,12 @@ mod tests {
             (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
         );
         let [no_new, mode] = own.confinement;
+        assert_eq!((own_seccomp_mode(), seccomp_mode(process_id())), (Some(mode as i32), Some(mode as i32)));
+        assert_eq!((mode_in(b"Seccomp_filters:\t1\nSeccomp:\t2\n"), mode_in(b"Name:\tx\n")), (Some(2), None));
+        assert!(confines(0) && confines(1) && !confines(2));
         assert!(no_new <= 1 && mode <= 2 && standing(0).is_none() && standing(process_id()) == Some(own));
         let permitted = rustix::thread::capabilities(None).unwrap().permitted;
         assert_eq!(own.capabilities, permitted.bits());
-        assert!(resident_peak_bytes() > 0 && process_id() > 0);
+        assert!(resident_peak_bytes() > 0 && process_id() > 0 && parent_id() > 0 && thread_id() > 0);
     }
 }

@@ -199,7 +199,7 @@ impl Host {
         let mut word: usize = 0;
         // SAFETY: the call writes an address to the variable.
         let told = unsafe { libc::prctl(libc::PR_GET_TID_ADDRESS, &raw mut word) };
-        let host = Self { process: guest::process_id(), thread: crate::thread::current().raw(), word };
+        let host = Self { process: guest::process_id(), thread: guest::thread_id(), word };
         (told == 0 && word != 0 && host.word_is_kept()).then_some(host)
     }
 
@@ -215,7 +215,7 @@ impl Host {
 
     /// In the helper: whether the program is still there, with the thread that started the helper.
     pub fn is_there(&self) -> bool {
-        process::getppid().is_some_and(|parent| parent.as_raw_nonzero().get() == self.process) && self.word_is_kept()
+        guest::parent_id() == self.process && self.word_is_kept()
     }
 
     /// Whether the word still has the thread's number. The thread's memory may be gone, so the kernel looks at it.

@@ -43,6 +43,43 @@ pub fn program_malloc_address() -> Option<usize> {
     Some(pointer.as_ptr() as usize)
 }
 
+/// Whether the object that holds this code was loaded after the C library, as by `dlopen`: the program's calls go past it then.
+/// What is linked or preloaded comes before the C library.
+pub fn is_loaded_late() -> bool {
+    let (Some(here), Some(library)) = (object_of(is_loaded_late as *const ()), object_of(libc::getauxval as *const ()))
+    else {
+        return false;
+    };
+    let mut search = Search { bases: [here, library], first: None };
+    // SAFETY: the function keeps the type of the callback, and the search outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(note_object), (&raw mut search).cast()) };
+    search.first == Some(1)
+}
+
+/// Which of two objects comes first in the dynamic linker's list.
+struct Search {
+    bases: [usize; 2],
+    first: Option<usize>,
+}
+
+/// # Safety
+/// `info` is the dynamic linker's, and `search` leads to a [`Search`] that only this call uses.
+unsafe extern "C" fn note_object(info: *mut libc::dl_phdr_info, _: usize, search: *mut libc::c_void) -> libc::c_int {
+    // SAFETY: `dl_iterate_phdr` passes a valid description, and the pointer that `is_loaded_late` gave it.
+    let (info, search) = unsafe { (&*info, &mut *search.cast::<Search>()) };
+    for index in 0..info.dlpi_phnum {
+        // SAFETY: as many headers lie there as the description says, and they stay while the object is in the list.
+        let header = unsafe { &*info.dlpi_phdr.add(usize::from(index)) };
+        let start = (info.dlpi_addr as usize).wrapping_add(header.p_vaddr as usize);
+        let has = |base: usize| header.p_type == libc::PT_LOAD && base.wrapping_sub(start) < header.p_memsz as usize;
+        if let Some(found) = search.bases.iter().position(|&base| has(base)) {
+            search.first = Some(found);
+            return 1;
+        }
+    }
+    0
+}
+
 /// Where the object that holds `address` begins.
 fn object_of(address: *const ()) -> Option<usize> {
     let mut found = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
@@ -61,5 +98,6 @@ mod tests {
         assert!(super::next(c"getpid").is_some() && !super::is_first_here(c"getpid"));
         assert!(super::next(c"quire_no_such_function").is_none());
         assert!(super::program_malloc_address().is_some());
+        assert!(!super::is_loaded_late(), "the program comes before its libraries");
     }
 }
