@@ -233,6 +233,9 @@ fn a_share_of_maxmemory_limits_clients() {
     assert!(answer.ends_with("percentage argument must be less or equal to 100"), "{answer}");
 }
 
+/// What has a client hold memory, and the command that lets it go.
+type Way<'a> = (&'a dyn Fn(&mut Client), &'a str);
+
 #[test]
 fn what_clients_hold_counts_for_maxmemory() {
     let server = start(&[("maxmemory", "20mb")]);
@@ -247,7 +250,7 @@ fn what_clients_hold_counts_for_maxmemory() {
         (0..300).for_each(|key| assert_eq!(holder.text(&format!("WATCH {key}{}", "x".repeat(100_000))), "OK"));
     };
     let name = |holder: &mut Client| assert_eq!(holder.text(&format!("CLIENT SETNAME {}", "x".repeat(30 * MIB))), "OK");
-    let ways: [(&dyn Fn(&mut Client), &str); 3] = [(&queue, "DISCARD"), (&watch, "UNWATCH"), (&name, "RESET")];
+    let ways: [Way<'_>; 3] = [(&queue, "DISCARD"), (&watch, "UNWATCH"), (&name, "RESET")];
     for (hold, let_go) in ways {
         hold(&mut holder);
         assert_eq!(other.text("SET a 2"), oom, "before {let_go}");
