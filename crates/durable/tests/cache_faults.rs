@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use quire_device::{Action, Device, Directory, Fault, Faulty, Memory, Trigger, errno};
 use quire_durable::cache::{CacheConfig, CacheError, Growth, Policy, VolumeId, VolumeSpec, WriteCache, WriteContext};
-use wcache::{BLOCK, DATA, Homes, block, config};
+use wcache::{BLOCK, DATA, Homes, LOG, block, config};
 
 fn sync() -> WriteContext {
     WriteContext::current().sync()
@@ -235,4 +235,29 @@ fn a_cut_that_the_dying_log_may_hold_cuts_nothing_off_that_was_written_later() {
         }
     }
     assert!(refused > 0, "no write of a cut's record was the one that failed");
+}
+
+#[test]
+fn a_cut_that_finds_no_room_in_the_log_takes_nothing_away() {
+    let homes = Homes::new();
+    homes.slow.put("file", &[1; 3 * BLOCK]);
+    let file = VolumeSpec { id: DATA, device: homes.slow.open("file").unwrap(), growth: Growth::Grows };
+    let device = faulty(&homes.slow, "log", vec![(Trigger::From(Action::Write, 0), Fault::Error(errno::EIO))]);
+    let dead = VolumeSpec { id: LOG, device, growth: Growth::Fixed };
+    let settings = CacheConfig { capacity_bytes: 272 << 10, granule_bytes: Some(4096), ..config(Policy::All) };
+    let cache = WriteCache::create(homes.fast(), &[file, dead], settings).unwrap();
+    let fill = |block: u64| cache.write(LOG, block * BLOCK as u64, &wcache::block(7), &sync());
+    fill(0).unwrap();
+    cache.write(DATA, 0, &[2; 3 * BLOCK], &sync()).unwrap();
+    // Write-back stops at the first of these, and the log is full to the last byte.
+    let full = (1..64).find_map(|block| fill(block).and_then(|ticket| cache.wait(&ticket, &sync())).err());
+    assert!(matches!(full, Some(CacheError::SlowFull { volume: LOG, .. })), "{full:?}");
+    cache.write(DATA, 4 * BLOCK as u64, &block(3), &WriteContext::current()).unwrap();
+    let refused = cache.set_len(DATA, BLOCK as u64, &sync());
+    assert!(matches!(refused, Err(CacheError::SlowFull { volume: LOG, .. })), "{refused:?}");
+    // Not flushed yet, but no one has taken it back either.
+    assert_eq!(cache.len(DATA).unwrap(), 5 * BLOCK as u64);
+    assert!(read(&cache, 4 * BLOCK as u64) == block(3));
+    cache.flush(DATA, &sync()).unwrap();
+    assert!(homes.slow.bytes("file").unwrap()[4 * BLOCK..] == block(3));
 }

@@ -108,7 +108,8 @@ impl Shared {
         }
     }
 
-    /// Waits until nothing behind the new end is under way, and keeps it so. If the log knows the volume, the record of the
+    /// Waits until nothing behind the new end is under way, and keeps it so; what is queued there waits: a cut that fails in the
+    /// end must have taken nothing away. If the log knows the volume, the record of the
     /// cut is begun in the same moment. `unknown`: where one ends that a dead log may hold.
     fn settle(&self, cut: &Cut, unknown: Option<u64>) -> Result<(MutexGuard<'_, Ledger>, Option<LogJob>), CacheError> {
         let mut ledger = self.ledger();
@@ -120,7 +121,6 @@ impl Shared {
                 ledger = self.wait_log_changed(ledger);
                 continue;
             }
-            ledger.drop_queued(cut.id, cut.void());
             let salvaging = ledger.fast_dead.is_some() && !ledger.salvaged;
             let under_way = ledger.under_way_beyond(cut.id, cut.from());
             let dead = ledger.fast_dead.clone();
