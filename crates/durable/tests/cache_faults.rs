@@ -261,3 +261,35 @@ fn a_cut_that_finds_no_room_in_the_log_takes_nothing_away() {
     cache.flush(DATA, &sync()).unwrap();
     assert!(homes.slow.bytes("file").unwrap()[4 * BLOCK..] == block(3));
 }
+
+#[test]
+fn what_a_slow_device_refused_to_cut_off_does_not_come_back_when_the_file_grows() {
+    for refusals in 1..3 {
+        what_was_cut_off_stays_away(refusals);
+    }
+}
+
+/// The device refuses so many changes of its length.
+fn what_was_cut_off_stays_away(refusals: u64) {
+    let homes = Homes::new();
+    homes.slow.put("file", &[1; 4 * BLOCK]);
+    let refused = |number| (Trigger::Nth(Action::Length, number), Fault::Error(errno::EIO));
+    let device = faulty(&homes.slow, "file", (0..refusals).map(refused).collect());
+    let file = |device| VolumeSpec { id: DATA, device, growth: Growth::Grows };
+    let cache = WriteCache::create(homes.fast(), &[file(device)], config(Policy::All)).unwrap();
+    cache.write(DATA, 0, &block(2), &sync()).unwrap();
+    assert!(matches!(cache.set_len(DATA, 5000, &sync()), Err(CacheError::Slow { .. })));
+    assert_eq!(cache.set_len(DATA, 4 * BLOCK as u64, &sync()).is_ok(), refusals == 1);
+    cache.write(DATA, 4 * BLOCK as u64, &block(3), &sync()).unwrap();
+    // A part of a block, of which the rest was cut off.
+    cache.write(DATA, 2 * BLOCK as u64 + 100, &[4; 100], &sync()).unwrap();
+    let mut wanted = [block(2), vec![1; 5000 - BLOCK], vec![0; 4 * BLOCK - 5000], block(3)].concat();
+    wanted[2 * BLOCK + 100..2 * BLOCK + 200].fill(4);
+    assert!(wcache::read_all(&cache, DATA) == wanted);
+    drop(cache);
+    // The log knows of all that the device lacks.
+    let cache = WriteCache::open(homes.fast(), &[file(homes.slow.open("file").unwrap())], config(Policy::All)).unwrap();
+    assert!(wcache::read_all(&cache, DATA) == wanted);
+    cache.drain().unwrap();
+    assert!(homes.slow.bytes("file").unwrap() == wanted);
+}

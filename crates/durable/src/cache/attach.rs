@@ -144,8 +144,7 @@ impl Shared {
 /// Makes the device as long as the cache knows it to be. Returns its length.
 fn prepare(device: &dyn Device, growth: Growth, known: &Known) -> Result<u64, DeviceError> {
     if let Some(cut) = known.open_cut {
-        device.set_len(cut.len)?;
-        device.flush()?;
+        cut.carry_out(device)?;
     }
     let device_len = device.len()?;
     match known.len {

@@ -129,7 +129,8 @@ impl Shared {
             volume.cutting = (!salvaging).then_some(Cutting { from: cut.from(), on_device: false });
             if let Some(cause) = dead.clone().filter(|_| closed && (volume.logged_blocks > 0 || unknown.is_some())) {
                 // Should the dead log come back, it would undo the cut, or cut off what is written from now on.
-                volume.open_cut = unknown.map(|end_lsn| OpenCut { len: cut.len, end_lsn }).or(volume.open_cut);
+                volume.open_cut =
+                    unknown.map(|end_lsn| OpenCut { len: cut.len, floor: cut.len, end_lsn }).or(volume.open_cut);
                 return Err(CacheError::Fast(cause));
             }
             if !salvaging && !under_way {
@@ -197,17 +198,23 @@ impl Shared {
 
     /// The log has the cut; now the device.
     fn cut_logged(&self, cut: &Cut, end_lsn: u64) -> Result<(), CacheError> {
-        let device = Self::apply(&mut self.ledger(), cut)?;
-        if let Err(cause) = device.set_len(cut.len).and_then(|()| device.flush()) {
+        let (device, before) = {
+            let mut ledger = self.ledger();
+            let device = Self::apply(&mut ledger, cut)?;
+            (device, ledger.volumes.get(&cut.id).and_then(|volume| volume.open_cut))
+        };
+        let floor = before.map_or(cut.len, |before| before.floor.min(cut.len));
+        let open = OpenCut { len: cut.len, floor, end_lsn };
+        if let Err(cause) = open.carry_out(&*device) {
             let mut ledger = self.ledger();
             // To be carried out before the device is used, now or after a restart.
             if let Some(volume) = ledger.volumes.get_mut(&cut.id) {
-                volume.open_cut = Some(OpenCut { len: cut.len, end_lsn });
+                volume.open_cut = Some(open);
             }
             ledger.lose_slow(cut.id, &cause, self.now_ns());
             return Err(CacheError::Slow { volume: cut.id, cause });
         }
-        self.close_cut(cut.id, OpenCut { len: cut.len, end_lsn });
+        self.close_cut(cut.id, open);
         Ok(())
     }
 

@@ -79,7 +79,7 @@ impl Shared {
     }
 
     fn read_slow(&self, id: VolumeId, offset: u64, into: &mut [u8], task: TaskId) -> Result<(), CacheError> {
-        let device = {
+        let (device, floor) = {
             let ledger = self.ledger();
             let volume = ledger.volumes.get(&id).ok_or(CacheError::Unattached(id))?;
             let (first, end) = (offset / BLOCK_BYTES as u64, (offset + into.len() as u64).div_ceil(BLOCK_BYTES as u64));
@@ -89,7 +89,9 @@ impl Shared {
                 let (lost_bytes, first_offset) = ((volume.lost.len() * BLOCK_BYTES) as u64, block * BLOCK_BYTES as u64);
                 return Err(CacheError::Lost { cause: cause.clone(), volume: id, lost_bytes, first_offset });
             }
-            volume.device.clone().ok_or(CacheError::Unattached(id))?
+            // A device that refused a cut has what lay behind it still.
+            let floor = volume.open_cut.filter(|_| volume.dead.is_some()).map_or(u64::MAX, |cut| cut.floor);
+            (volume.device.clone().ok_or(CacheError::Unattached(id))?, floor)
         };
         let began = Instant::now();
         let result = {
@@ -99,7 +101,8 @@ impl Shared {
         self.waits.note(Cause::SlowRead, self.standing(task).any(), began.elapsed().as_nanos() as u64);
         let got = result.map_err(|cause| CacheError::Read { volume: id, cause })?;
         // A volume may be longer than its device: what lies between was cut or is still to be written.
-        into[got..].fill(0);
+        let known = floor.saturating_sub(offset).min(got as u64) as usize;
+        into[known..].fill(0);
         Ok(())
     }
 

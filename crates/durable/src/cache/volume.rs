@@ -77,8 +77,24 @@ pub struct LenChange {
 pub struct OpenCut {
     /// Bytes of the volume after it.
     pub len: u64,
+    /// The lowest length of this and of the cuts before it that the device may lack, too: behind that nothing is left of what was there.
+    pub floor: u64,
     /// Where its record ends.
     pub end_lsn: u64,
+}
+
+impl OpenCut {
+    /// Cuts the device, durably.
+    ///
+    /// # Errors
+    /// It fails.
+    pub fn carry_out(&self, device: &dyn Device) -> Result<(), DeviceError> {
+        if self.floor < self.len {
+            device.set_len(self.floor)?;
+        }
+        device.set_len(self.len)?;
+        device.flush()
+    }
 }
 
 /// A cut under way.

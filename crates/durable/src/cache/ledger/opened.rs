@@ -83,7 +83,8 @@ impl Ledger {
                 let len = if kind == Kind::Cut { volume_len } else { 0 };
                 // The device has the length, or gets it when it is attached. It may have been cut again since, alone.
                 volume.len = 0;
-                volume.open_cut = (kind == Kind::Cut).then_some(OpenCut { len, end_lsn: end });
+                let floor = volume.open_cut.map_or(len, |before| before.floor.min(len));
+                volume.open_cut = (kind == Kind::Cut).then_some(OpenCut { len, floor, end_lsn: end });
                 let beyond = Place { volume: id, block: len.div_ceil(BLOCK_BYTES as u64) };
                 let range = beyond..=Place { volume: id, block: u64::MAX };
                 let gone: Vec<Place> = self.logged.range(range).map(|(place, _)| *place).collect();
