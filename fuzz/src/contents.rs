@@ -7,7 +7,7 @@
 use std::sync::{Arc, OnceLock};
 
 use quire_arena::Arena;
-use quire_snapshot::{Barrier, BarrierConfig, PAGE_SIZE, Take};
+use quire_snapshot::{PAGE_SIZE, TakeOutcome, WriteBarrier, WriteBarrierConfig};
 use quire_store::{DbId, Expiry, Store, StoreConfig, hash, string};
 use quire_sys::buffer::Carver;
 use quire_sys::mem::Reservation;
@@ -56,8 +56,8 @@ fn open(page_count: u32, pages: &[(u32, Vec<u8>)]) -> Option<Store> {
         memory[start..start + PAGE_SIZE].copy_from_slice(page);
     }
     drop(memory);
-    let config = BarrierConfig { budget_bytes: 1 << 20 };
-    let mut barrier = Barrier::new(Arc::clone(carver.memory()), config).ok()?;
+    let config = WriteBarrierConfig { budget_bytes: 1 << 20 };
+    let mut barrier = WriteBarrier::new(Arc::clone(carver.memory()), config).ok()?;
     for (number, _) in pages {
         barrier.mark_present(*number..*number + 1);
     }
@@ -146,7 +146,7 @@ fn base() -> &'static Base {
         let mut pages = Vec::new();
         for number in 0..snapshot.page_count() {
             let mut page = vec![0; PAGE_SIZE];
-            if snapshot.take(number, &mut page) == Take::Copied {
+            if snapshot.take(number, &mut page) == TakeOutcome::Copied {
                 pages.push((number, page));
             }
         }

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use quire_checkpoint::format::{Footer, Header, Layout, checksum};
 use quire_checkpoint::{Image, RestoreOptions, load};
 use quire_device::{Directory, Memory};
-use quire_snapshot::{BarrierConfig, PAGE_SIZE};
+use quire_snapshot::{PAGE_SIZE, WriteBarrierConfig};
 use quire_store::{ImageLocation, Store};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -42,7 +42,7 @@ pub fn run(data: &[u8]) {
     assert_eq!(whole.is_err(), damage.is_some());
     let _ = image.info();
     let _ = image.verify(|_, _| {});
-    let barrier = BarrierConfig { budget_bytes: 1 << 20 };
+    let barrier = WriteBarrierConfig { budget_bytes: 1 << 20 };
     let options = RestoreOptions { max_bytes: MAX_BYTES, barrier, accept_damaged: true };
     if let Ok(loaded) = load(&image, &options, |_, _| {})
         && let Ok(arena) = quire_arena::Arena::open(loaded.barrier, loaded.committed_bytes)

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use quire_snapshot::{Barrier, BarrierConfig, BarrierStats, PAGE_SIZE, REGION_SIZE, Snapshot};
+use quire_snapshot::{PAGE_SIZE, REGION_SIZE, Snapshot, WriteBarrier, WriteBarrierConfig, WriteBarrierStats};
 use quire_sys::mem::Reservation;
 use zerocopy::{FromBytes, FromZeros};
 
@@ -36,14 +36,14 @@ pub struct ArenaConfig {
 
 impl Default for ArenaConfig {
     fn default() -> Self {
-        Self { max_bytes: MAX_BYTES, budget_bytes: BarrierConfig::default().budget_bytes }
+        Self { max_bytes: MAX_BYTES, budget_bytes: WriteBarrierConfig::default().budget_bytes }
     }
 }
 
 /// Position-independent memory with one owner.
 #[derive(Debug)]
 pub struct Arena {
-    pub(crate) barrier: Barrier,
+    pub(crate) barrier: WriteBarrier,
     pub(crate) base: NonNull<u8>,
     /// Bytes from the base that are mapped readable and writable.
     pub(crate) limit: usize,
@@ -69,7 +69,7 @@ impl Arena {
     pub fn create(config: ArenaConfig) -> Result<Self, ArenaError> {
         let max_bytes = config.max_bytes.clamp(4 * REGION_SIZE as u64, MAX_BYTES) as usize;
         let memory = Arc::new(Reservation::new(max_bytes)?);
-        let barrier = Barrier::new(memory, BarrierConfig { budget_bytes: config.budget_bytes })?;
+        let barrier = WriteBarrier::new(memory, WriteBarrierConfig { budget_bytes: config.budget_bytes })?;
         let mut arena = Self::over(barrier, 0)?;
         let meta_bytes = META_PAGES as usize * PAGE_SIZE;
         arena.barrier.memory().commit(0..meta_bytes)?;
@@ -88,7 +88,7 @@ impl Arena {
     /// # Errors
     /// [`ArenaError::BadSuperblock`] if the memory holds no arena of this version or one that reaches further than the
     /// memory does.
-    pub fn open(barrier: Barrier, committed_bytes: usize) -> Result<Self, ArenaError> {
+    pub fn open(barrier: WriteBarrier, committed_bytes: usize) -> Result<Self, ArenaError> {
         let mut arena = Self::over(barrier, committed_bytes)?;
         let bad = |what: String| Err(ArenaError::BadSuperblock { what });
         if committed_bytes < META_PAGES as usize * PAGE_SIZE || committed_bytes > arena.max_bytes {
@@ -110,7 +110,7 @@ impl Arena {
         Ok(arena)
     }
 
-    fn over(barrier: Barrier, limit: usize) -> Result<Self, ArenaError> {
+    fn over(barrier: WriteBarrier, limit: usize) -> Result<Self, ArenaError> {
         let base =
             NonNull::new(barrier.memory().base()).ok_or(ArenaError::BadSuperblock { what: "no memory".into() })?;
         let max_bytes = barrier.memory().len().min(MAX_BYTES as usize);
@@ -277,7 +277,7 @@ impl Arena {
         self.superblock_mut().root = root;
     }
 
-    /// Fixes the arena's content as it is now; see [`Barrier::cut`]. Constant time.
+    /// Fixes the arena's content as it is now; see [`WriteBarrier::cut`]. Constant time.
     ///
     /// # Errors
     /// While another snapshot is open.
@@ -301,12 +301,12 @@ impl Arena {
         self.barrier.trim()
     }
 
-    /// Exchanges regions that are mapped from an image for the same in memory; see [`Barrier::adopt_regions`].
+    /// Exchanges regions that are mapped from an image for the same in memory; see [`WriteBarrier::migrate_regions`].
     ///
     /// # Errors
     /// If there are no such regions or the system refuses.
-    pub fn adopt_regions(&mut self, regions: Range<u32>, staging: &Reservation) -> Result<u32, ArenaError> {
-        Ok(self.barrier.adopt_regions(regions, staging)?)
+    pub fn migrate_regions(&mut self, regions: Range<u32>, staging: &Reservation) -> Result<u32, ArenaError> {
+        Ok(self.barrier.migrate_regions(regions, staging)?)
     }
 
     /// Says whether regions are still going to be adopted.
@@ -315,7 +315,7 @@ impl Arena {
     }
 
     /// Figures of the barrier.
-    pub fn barrier_stats(&self) -> BarrierStats {
+    pub fn barrier_stats(&self) -> WriteBarrierStats {
         self.barrier.stats()
     }
 

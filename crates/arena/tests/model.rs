@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use quire_arena::{Arena, ArenaConfig, ArenaError, GRANULE, Handle};
-use quire_snapshot::{Barrier, BarrierConfig, PAGE_SIZE, Take};
+use quire_snapshot::{PAGE_SIZE, TakeOutcome, WriteBarrier, WriteBarrierConfig};
 use quire_sys::mem::Reservation;
 
 fn arena() -> Arena {
@@ -139,7 +139,7 @@ fn image(arena: &mut Arena) -> Image {
     let mut pages = BTreeMap::new();
     for number in 0..snapshot.page_count() {
         let mut page = vec![0; PAGE_SIZE];
-        if snapshot.take(number, &mut page) == Take::Copied {
+        if snapshot.take(number, &mut page) == TakeOutcome::Copied {
             pages.insert(number, page);
         }
     }
@@ -153,7 +153,7 @@ fn reopen(image: &Image) -> Result<Arena, ArenaError> {
     let memory = Arc::new(Reservation::new(512 << 20)?);
     let committed = image.page_count as usize * PAGE_SIZE;
     memory.commit(0..committed)?;
-    let mut barrier = Barrier::new(Arc::clone(&memory), BarrierConfig::default())?;
+    let mut barrier = WriteBarrier::new(Arc::clone(&memory), WriteBarrierConfig::default())?;
     for (number, page) in &image.pages {
         // SAFETY: committed above, not shared yet.
         unsafe { std::ptr::copy(page.as_ptr(), memory.base().add(*number as usize * PAGE_SIZE), PAGE_SIZE) };

@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 
 use quire_device::DeviceError;
 use quire_pool::PoolError;
-use quire_snapshot::{Refused, ViewError};
+use quire_snapshot::{MechanismError, ViewError};
 
 use crate::status::quire_status;
 
@@ -133,7 +133,7 @@ pub enum Failure {
     Device(#[from] DeviceError),
     /// A mechanism says no.
     #[error(transparent)]
-    Refused(#[from] Refused),
+    Refused(#[from] MechanismError),
     /// A snapshot says no.
     #[error(transparent)]
     View(#[from] ViewError),
@@ -143,15 +143,14 @@ impl Failure {
     /// What the call returns.
     pub fn status(&self) -> quire_status {
         match self {
-            Self::Refused(Refused::Unsupported { .. }) => quire_status::QUIRE_UNSUPPORTED,
+            Self::Refused(MechanismError::Unsupported { .. }) => quire_status::QUIRE_UNSUPPORTED,
             Self::Pool(PoolError::Unsupported { .. }) => quire_status::QUIRE_UNSUPPORTED,
-            Self::Refused(Refused::System { .. }) | Self::Device(_) | Self::Pool(PoolError::Device(_)) => {
+            Self::Refused(MechanismError::System { .. }) | Self::Device(_) | Self::Pool(PoolError::Device(_)) => {
                 quire_status::QUIRE_SYSTEM
             }
-            Self::Refused(Refused::Memory(_)) | Self::Pool(PoolError::Memory { .. } | PoolError::Thread { .. }) => {
-                quire_status::QUIRE_NO_MEMORY
-            }
-            Self::Refused(Refused::Exhausted { .. }) | Self::Pool(PoolError::Exhausted { .. }) => {
+            Self::Refused(MechanismError::Memory(_))
+            | Self::Pool(PoolError::Memory { .. } | PoolError::Thread { .. }) => quire_status::QUIRE_NO_MEMORY,
+            Self::Refused(MechanismError::Exhausted { .. }) | Self::Pool(PoolError::Exhausted { .. }) => {
                 quire_status::QUIRE_EXHAUSTED
             }
             Self::View(ViewError::GivenUp { .. } | ViewError::HandedOver { .. } | ViewError::Gone(_))
@@ -185,14 +184,14 @@ mod tests {
     #[test]
     fn the_caller_s_faults_are_invalid_and_those_of_the_system_are_told_apart() {
         let mechanism = Mechanism::Uffd;
-        let unsupported = Refused::Unsupported { mechanism, reason: "no".into(), suggestion: "Ask." };
+        let unsupported = MechanismError::Unsupported { mechanism, reason: "no".into(), suggestion: "Ask." };
         assert_eq!(Failure::from(unsupported).status(), quire_status::QUIRE_UNSUPPORTED);
-        let exhausted = Refused::Exhausted { mechanism, what: "64 views", suggestion: "drop some" };
+        let exhausted = MechanismError::Exhausted { mechanism, what: "64 views", suggestion: "drop some" };
         assert_eq!(Failure::from(exhausted).status(), quire_status::QUIRE_EXHAUSTED);
         let source = std::io::Error::from_raw_os_error(12);
-        let system = Refused::System { mechanism, call: "mmap", source, suggestion: "" };
+        let system = MechanismError::System { mechanism, call: "mmap", source, suggestion: "" };
         assert_eq!(Failure::from(system).status(), quire_status::QUIRE_SYSTEM);
-        assert_eq!(Failure::from(Refused::Region { region_bytes: 1 }).status(), quire_status::QUIRE_INVALID);
+        assert_eq!(Failure::from(MechanismError::Region { region_bytes: 1 }).status(), quire_status::QUIRE_INVALID);
         assert_eq!(Failure::from(ViewError::Gone("killed".into())).status(), quire_status::QUIRE_LOST);
         assert_eq!(Failure::from(ViewError::GivenUp { budget_bytes: 1 }).status(), quire_status::QUIRE_LOST);
         assert_eq!(Failure::Null { argument: "range" }.status(), quire_status::QUIRE_INVALID);

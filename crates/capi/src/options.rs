@@ -2,7 +2,7 @@
 //!
 //! Relies on zero meaning "as usual" in every field, so that structures of earlier versions mean what they meant.
 
-use quire_snapshot::{Options, Precopy, Wants};
+use quire_snapshot::{Options, Precopy, Requirements};
 
 use crate::failure::Failure;
 use crate::grown::{self, Grown};
@@ -70,9 +70,9 @@ const _: () = assert!(size_of::<quire_options>() == 56, "a gap, or a field that 
 ///
 /// # Safety
 /// `options` is null or leads to a [`quire_options`] of any version.
-pub unsafe fn read(options: *const quire_options) -> Result<(Options, Wants), Failure> {
+pub unsafe fn read(options: *const quire_options) -> Result<(Options, Requirements), Failure> {
     if options.is_null() {
-        return Ok((Options::default(), Wants::default()));
+        return Ok((Options::default(), Requirements::default()));
     }
     // SAFETY: the caller's promise.
     let options = unsafe { grown::read("options", options) }?;
@@ -96,7 +96,7 @@ pub unsafe fn read(options: *const quire_options) -> Result<(Options, Wants), Fa
         serve_faults: options.flags & QUIRE_SERVE_FAULTS != 0,
     };
     let announces = options.flags & QUIRE_ANNOUNCES != 0;
-    Ok((settings, Wants { announces, addressable: options.flags & QUIRE_ADDRESSABLE != 0 }))
+    Ok((settings, Requirements { announces, addressable: options.flags & QUIRE_ADDRESSABLE != 0 }))
 }
 
 fn precopy(options: &quire_options) -> Result<Precopy, Failure> {
@@ -127,7 +127,7 @@ fn precopy(options: &quire_options) -> Result<Precopy, Failure> {
 mod tests {
     use super::*;
 
-    fn read_it(change: impl FnOnce(&mut quire_options)) -> Result<(Options, Wants), Failure> {
+    fn read_it(change: impl FnOnce(&mut quire_options)) -> Result<(Options, Requirements), Failure> {
         let mut options = quire_options { struct_size: size_of::<quire_options>(), ..Default::default() };
         change(&mut options);
         // SAFETY: a structure of this version.
@@ -138,7 +138,7 @@ mod tests {
     fn zeroes_and_null_are_the_usual_options() {
         // SAFETY: null is allowed.
         let null = unsafe { read(std::ptr::null()) }.unwrap();
-        assert_eq!(null, (Options::default(), Wants::default()));
+        assert_eq!(null, (Options::default(), Requirements::default()));
         assert_eq!(read_it(|_| ()).unwrap(), null);
     }
 
@@ -163,7 +163,7 @@ mod tests {
             keep_bytes: 4096,
             serve_faults: true,
         };
-        assert_eq!((options, wants), (expected, Wants { announces: true, addressable: true }));
+        assert_eq!((options, wants), (expected, Requirements { announces: true, addressable: true }));
         assert_eq!(read_it(|options| options.precopy = 1).unwrap().0.precopy, Precopy::None);
         assert_eq!(read_it(|options| options.precopy = 2).unwrap().0.precopy, Precopy::All);
     }

@@ -6,7 +6,7 @@ use core::ffi::{c_char, c_void};
 use std::ffi::CString;
 use std::sync::Arc;
 
-use ::quire_snapshot::{Mechanism, Options, Origin, PAGE_SIZE, Refused, Span, Wants, attach};
+use ::quire_snapshot::{Mechanism, MechanismError, Options, Origin, PAGE_SIZE, Requirements, Span, attach};
 
 use crate::boundary::{self, Out, borrow};
 use crate::claim::{Claim, Tie, check_memory};
@@ -46,7 +46,7 @@ impl quire_range {
         span: Span,
         adopted: bool,
         mechanism: Option<Mechanism>,
-        settings: (Options, Wants),
+        settings: (Options, Requirements),
     ) -> Result<Self, Failure> {
         let (options, wants) = settings;
         let claim = Claim::new(span.base() as usize, span.len())?;
@@ -87,7 +87,7 @@ pub unsafe extern "C" fn quire_range_create(
         if size == 0 || size > MOST_BYTES {
             return Err(Failure::Size { size, most: MOST_BYTES });
         }
-        let span = Span::allocate(size).map_err(Refused::from)?;
+        let span = Span::allocate(size).map_err(MechanismError::from)?;
         out.fill(quire_range::new(span, false, mechanism, settings)?);
         Ok(())
     })
@@ -124,7 +124,7 @@ pub unsafe extern "C" fn quire_range_adopt(
         }
         let base = memory as usize;
         if !base.is_multiple_of(PAGE_SIZE) || !size.is_multiple_of(PAGE_SIZE) {
-            return Err(Refused::Range { base, len: size }.into());
+            return Err(MechanismError::Range { base, len: size }.into());
         }
         check_memory(base, size)?;
         // SAFETY: private anonymous memory, as has just been looked up, which stays as it is, as the caller promises.

@@ -4,7 +4,7 @@
 
 use core::ffi::c_char;
 
-use quire_snapshot::{Mechanism, Span, Wants, probe};
+use quire_snapshot::{Mechanism, Requirements, Span, probe};
 
 use crate::boundary;
 use crate::failure::Failure;
@@ -38,8 +38,8 @@ fn try_it(mechanism: Option<Mechanism>) -> Result<String, Failure> {
     match mechanism {
         Some(mechanism) => Ok(probe(mechanism).map(|()| String::new())?),
         None => {
-            let span = Span::allocate(LARGE_BYTES).map_err(quire_snapshot::Refused::from)?;
-            let choice = Mechanism::best(&span, Wants::default());
+            let span = Span::allocate(LARGE_BYTES).map_err(quire_snapshot::MechanismError::from)?;
+            let choice = Mechanism::best(&span, Requirements::default());
             Ok(format!("{}: {}", choice.mechanism, choice.why))
         }
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quire_device::{Device, DeviceError, Directory};
-use quire_snapshot::{PAGE_SIZE, Snapshot, Take};
+use quire_snapshot::{PAGE_SIZE, Snapshot, TakeOutcome};
 use zerocopy::IntoBytes;
 
 use crate::error::DumpError;
@@ -247,7 +247,7 @@ impl Pass<'_> {
             return Err(Stop::Cancelled);
         }
         for page in self.table.layout().pages_of(region) {
-            if self.snapshot.take(page, self.writer.slot()?) == Take::Copied {
+            if self.snapshot.take(page, self.writer.slot()?) == TakeOutcome::Copied {
                 self.keep(page)?;
             }
         }

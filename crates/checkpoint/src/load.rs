@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quire_device::{Buffer, Carver};
-use quire_snapshot::{Barrier, BarrierConfig, PAGE_SIZE, REGION_SIZE};
+use quire_snapshot::{PAGE_SIZE, REGION_SIZE, WriteBarrier, WriteBarrierConfig};
 use quire_sys::mem::{MemError, Reservation};
 
 use crate::error::ImageError;
@@ -18,7 +18,7 @@ pub struct RestoreOptions {
     /// Most bytes that the memory may ever span.
     pub max_bytes: u64,
     /// Settings of the barrier before the memory.
-    pub barrier: BarrierConfig,
+    pub barrier: WriteBarrierConfig,
     /// Use regions even if their bytes are not what was written.
     pub accept_damaged: bool,
 }
@@ -37,7 +37,7 @@ pub struct LoadSummary {
 /// Memory that an image has been loaded to.
 pub struct Loaded {
     /// The memory, behind its barrier.
-    pub barrier: Barrier,
+    pub barrier: WriteBarrier,
     /// Bytes of it that are mapped.
     pub committed_bytes: usize,
     /// What was done.
@@ -62,8 +62,12 @@ pub(crate) fn no_memory(image: &Image, error: &impl std::fmt::Display) -> ImageE
 }
 
 /// A barrier that knows which pages have content.
-pub(crate) fn guard(image: &Image, memory: Arc<Reservation>, options: &RestoreOptions) -> Result<Barrier, ImageError> {
-    let mut barrier = Barrier::new(memory, options.barrier).map_err(|error| no_memory(image, &error))?;
+pub(crate) fn guard(
+    image: &Image,
+    memory: Arc<Reservation>,
+    options: &RestoreOptions,
+) -> Result<WriteBarrier, ImageError> {
+    let mut barrier = WriteBarrier::new(memory, options.barrier).map_err(|error| no_memory(image, &error))?;
     for run in image.table().present_runs(0..image.layout().page_count()) {
         barrier.mark_present(run);
     }

@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use quire_device::Carver;
-use quire_snapshot::{Barrier, REGION_SIZE};
+use quire_snapshot::{REGION_SIZE, WriteBarrier};
 use quire_sys::mem::Reservation;
 
 use crate::error::ImageError;
@@ -69,7 +69,7 @@ struct Shared {
 /// Memory that an image has been mapped to.
 pub struct Mapped {
     /// The memory, behind its barrier.
-    pub barrier: Barrier,
+    pub barrier: WriteBarrier,
     /// Bytes of it that are mapped.
     pub committed_bytes: usize,
     /// What goes on in the background.

@@ -14,7 +14,7 @@ use quire_device::{
     Action, Device, DeviceError, Directory, DirectoryLayer, Disk, Engine, Fault, Faulty, Layer, Layered, Memory, Queue,
     Trigger, errno,
 };
-use quire_snapshot::{Barrier, PAGE_SIZE, PAGES_PER_REGION, REGION_SIZE};
+use quire_snapshot::{PAGE_SIZE, PAGES_PER_REGION, REGION_SIZE, WriteBarrier};
 use tempfile::TempDir;
 
 const REGION: u32 = PAGES_PER_REGION as u32;
@@ -40,15 +40,15 @@ fn mapped(directory: &dyn Directory) -> Result<Mapped, ImageError> {
 }
 
 /// Exchanges up to `most` regions that are ready; returns whether there were any.
-fn adopt(barrier: &mut Barrier, restore: &mut Restore, most: u32) -> bool {
+fn adopt(barrier: &mut WriteBarrier, restore: &mut Restore, most: u32) -> bool {
     let Some(regions) = restore.next_ready(most) else { return false };
-    barrier.adopt_regions(regions.clone(), restore.staging()).unwrap();
+    barrier.migrate_regions(regions.clone(), restore.staging()).unwrap();
     restore.adopted(regions);
     true
 }
 
 /// Exchanges everything, or until it fails.
-fn adopt_all(barrier: &mut Barrier, restore: &mut Restore) -> Result<(), ImageError> {
+fn adopt_all(barrier: &mut WriteBarrier, restore: &mut Restore) -> Result<(), ImageError> {
     let start = Instant::now();
     while !restore.status().done {
         if !adopt(barrier, restore, 3) {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::ArgMatches;
-use quire_snapshot::{Mechanism, Refused, Support};
+use quire_snapshot::{Mechanism, MechanismError, MechanismSupport};
 use quire_sys::probe::{self, Feature, State};
 use serde_json::json;
 
@@ -53,19 +53,19 @@ struct Finding {
     advice: String,
 }
 
-fn finding(Support { mechanism, result }: Support) -> Finding {
+fn finding(MechanismSupport { mechanism, result }: MechanismSupport) -> Finding {
     let (state, detail, advice) = match result {
-        Ok(()) if mechanism == Mechanism::Scoot => match quire_snapshot::folds_in_background() {
+        Ok(()) if mechanism == Mechanism::Scoot => match quire_snapshot::merges_in_background() {
             Ok(()) => (State::Works, mechanism.about().to_owned(), String::new()),
             Err(reason) => (
                 State::Limited,
-                format!("{}, but nothing is folded in the background: {reason}", mechanism.about()),
+                format!("{}, but nothing is merged in the background: {reason}", mechanism.about()),
                 "Allow userfaultfd for the kernel's faults too, or cuts copy what was written since the last one"
                     .into(),
             ),
         },
         Ok(()) => (State::Works, mechanism.about().to_owned(), String::new()),
-        Err(Refused::Unsupported { reason, suggestion, .. }) => (State::Missing, reason, suggestion.into()),
+        Err(MechanismError::Unsupported { reason, suggestion, .. }) => (State::Missing, reason, suggestion.into()),
         Err(other) => (State::Missing, other.to_string(), String::new()),
     };
     Finding { mechanism, state, detail, advice }
@@ -113,13 +113,13 @@ mod tests {
     #[test]
     fn a_refused_mechanism_is_missing_with_its_reason_and_advice() {
         let mechanism = Mechanism::Uffd;
-        let refused = Refused::Unsupported { mechanism, reason: "no such call".into(), suggestion: "Use fork." };
-        let found = finding(Support { mechanism, result: Err(refused) });
+        let refused = MechanismError::Unsupported { mechanism, reason: "no such call".into(), suggestion: "Use fork." };
+        let found = finding(MechanismSupport { mechanism, result: Err(refused) });
         assert_eq!(
             (found.state, found.detail.as_str(), found.advice.as_str()),
             (State::Missing, "no such call", "Use fork.")
         );
-        let found = finding(Support { mechanism: Mechanism::Barrier, result: Ok(()) });
+        let found = finding(MechanismSupport { mechanism: Mechanism::Barrier, result: Ok(()) });
         assert_eq!((found.state, found.advice.as_str()), (State::Works, ""));
         assert_eq!(finding_as_json(&found)["name"], "snapshot barrier");
     }

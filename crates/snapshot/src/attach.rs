@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use quire_sys::huge_pages::HugePages;
 
-use crate::announced;
+use crate::barrier;
 use crate::fork;
 use crate::mechanism::{Mechanism, Options};
 use crate::memcpy;
 use crate::mmapcopy;
-use crate::origin::{Consumer, Origin, Refused};
+use crate::origin::{MechanismError, Origin, PreimageConsumer};
 use crate::scoot;
 use crate::span::Span;
 use crate::uffd;
@@ -19,15 +19,15 @@ use crate::uffd;
 /// Puts `mechanism` on `span`.
 ///
 /// # Errors
-/// [`Refused`] says what the kernel or the container forbids, and what to do about it.
-pub fn attach(mechanism: Mechanism, span: Span, options: &Options) -> Result<Box<dyn Origin>, Refused> {
+/// [`MechanismError`] says what the kernel or the container forbids, and what to do about it.
+pub fn attach(mechanism: Mechanism, span: Span, options: &Options) -> Result<Box<dyn Origin>, MechanismError> {
     if !options.is_sound() {
-        return Err(Refused::Region { region_bytes: options.region_bytes });
+        return Err(MechanismError::Region { region_bytes: options.region_bytes });
     }
     match mechanism {
         Mechanism::Scoot => Ok(Box::new(scoot::Scoot::new(span, options)?)),
-        Mechanism::Barrier => Ok(Box::new(announced::Announced::new(span, options, None)?)),
-        Mechanism::Uffd => Ok(Box::new(uffd::Uffd::new(span, options, None)?)),
+        Mechanism::Barrier => Ok(Box::new(barrier::attach(span, options, None)?)),
+        Mechanism::Uffd => Ok(Box::new(uffd::attach(span, options, None)?)),
         Mechanism::MmapCopy => Ok(Box::new(mmapcopy::MmapCopy::new(span)?)),
         Mechanism::Fork => Ok(Box::new(fork::Fork::new(span)?)),
         Mechanism::Memcpy => Ok(Box::new(memcpy::Memcpy::new(span)?)),
@@ -43,15 +43,15 @@ pub fn attach_consumer(
     mechanism: Mechanism,
     span: Span,
     options: &Options,
-    consumer: Arc<dyn Consumer>,
-) -> Result<Box<dyn Origin>, Refused> {
+    consumer: Arc<dyn PreimageConsumer>,
+) -> Result<Box<dyn Origin>, MechanismError> {
     if !options.is_sound() {
-        return Err(Refused::Region { region_bytes: options.region_bytes });
+        return Err(MechanismError::Region { region_bytes: options.region_bytes });
     }
     match mechanism {
-        Mechanism::Barrier => Ok(Box::new(announced::Announced::new(span, options, Some(consumer))?)),
-        Mechanism::Uffd => Ok(Box::new(uffd::Uffd::new(span, options, Some(consumer))?)),
-        other => Err(Refused::Unsupported {
+        Mechanism::Barrier => Ok(Box::new(barrier::attach(span, options, Some(consumer))?)),
+        Mechanism::Uffd => Ok(Box::new(uffd::attach(span, options, Some(consumer))?)),
+        other => Err(MechanismError::Unsupported {
             mechanism: other,
             reason: "the kernel makes its copies, so there are no pre-images to hand over".into(),
             suggestion: "Use barrier or uffd.",
@@ -59,9 +59,9 @@ pub fn attach_consumer(
     }
 }
 
-/// What the user of a range can do, and what he needs of its views.
+/// What the user of a range can do, and what the user needs of its views.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wants {
+pub struct Requirements {
     /// Every write will be announced by [`Origin::prepare_write`].
     pub announces: bool,
     /// Views must be ordinary memory ([`crate::View::as_ptr`]).
@@ -70,7 +70,7 @@ pub struct Wants {
 
 /// What [`Mechanism::best`] picked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Choice {
+pub struct MechanismChoice {
     /// The mechanism.
     pub mechanism: Mechanism,
     /// Why this one, and why not those that would have been better.
@@ -92,12 +92,12 @@ impl Pages {
     fn of(span: &Span) -> Self {
         let start = span.base() as usize;
         let is_huge = HugePages::of(&(start..start + span.len())).is_some_and(|pages| pages.prevail());
-        if is_huge || scoot::folds_in_background().is_err() { Self::Huge } else { Self::Small }
+        if is_huge || scoot::merges_in_background().is_err() { Self::Huge } else { Self::Small }
     }
 }
 
 /// The mechanisms that do what is wanted, the best first, each with its reason.
-fn ranked(len: usize, wants: Wants, pages: Pages) -> Vec<(Mechanism, &'static str)> {
+fn ranked(len: usize, wants: Requirements, pages: Pages) -> Vec<(Mechanism, &'static str)> {
     let mut ranked = Vec::new();
     if len <= SMALL_BYTES {
         ranked.push((Mechanism::Memcpy, "the range is so small that a plain copy is the fastest"));
@@ -131,42 +131,42 @@ fn ranked(len: usize, wants: Wants, pages: Pages) -> Vec<(Mechanism, &'static st
 
 impl Mechanism {
     /// Picks the mechanism for `span` that stalls writers least among those that work here and do what is wanted.
-    pub fn best(span: &Span, wants: Wants) -> Choice {
+    pub fn best(span: &Span, wants: Requirements) -> MechanismChoice {
         let mut why_not = String::new();
         for (mechanism, reason) in ranked(span.len(), wants, Pages::of(span)) {
             match probe(mechanism) {
-                Ok(()) => return Choice { mechanism, why: format!("{reason}{why_not}") },
+                Ok(()) => return MechanismChoice { mechanism, why: format!("{reason}{why_not}") },
                 Err(refusal) => why_not.push_str(&format!("; {refusal}")),
             }
         }
-        Choice { mechanism: Mechanism::Memcpy, why: format!("nothing else works here{why_not}") }
+        MechanismChoice { mechanism: Mechanism::Memcpy, why: format!("nothing else works here{why_not}") }
     }
 }
 
 /// Whether a mechanism works here.
 #[derive(Debug)]
-pub struct Support {
+pub struct MechanismSupport {
     /// The mechanism.
     pub mechanism: Mechanism,
     /// `Ok`, or what forbids it.
-    pub result: Result<(), Refused>,
+    pub result: Result<(), MechanismError>,
 }
 
 /// Tries every mechanism on a little memory of its own.
-pub fn support() -> Vec<Support> {
-    Mechanism::ALL.into_iter().map(|mechanism| Support { mechanism, result: probe(mechanism) }).collect()
+pub fn support() -> Vec<MechanismSupport> {
+    Mechanism::ALL.into_iter().map(|mechanism| MechanismSupport { mechanism, result: probe(mechanism) }).collect()
 }
 
 /// Snapshots two huge pages of its own and looks whether the view is one.
 ///
 /// # Errors
-/// [`Refused`]: what forbids `mechanism` here.
-pub fn probe(mechanism: Mechanism) -> Result<(), Refused> {
+/// [`MechanismError`]: what forbids `mechanism` here.
+pub fn probe(mechanism: Mechanism) -> Result<(), MechanismError> {
     let span = Span::allocate(4 << 20)?;
     let origin = attach(mechanism, span, &Options { background: false, ..Options::default() })?;
     let write = |value: u8| {
         origin.prepare_write(0..1);
-        // SAFETY: the first byte of a range that nobody else knows.
+        // SAFETY: the first byte of a range that no other code knows.
         unsafe { origin.base().write_volatile(value) };
     };
     write(1);
@@ -175,14 +175,16 @@ pub fn probe(mechanism: Mechanism) -> Result<(), Refused> {
     let mut byte = [0];
     match view.read(0, &mut byte) {
         Ok(()) if byte == [1] => Ok(()),
-        Ok(()) => Err(Refused::Unsupported {
+        Ok(()) => Err(MechanismError::Unsupported {
             mechanism,
             reason: "a view showed a later write".into(),
             suggestion: "Report this kernel; use barrier or memcpy.",
         }),
-        Err(error) => {
-            Err(Refused::Unsupported { mechanism, reason: error.to_string(), suggestion: "Use barrier or memcpy." })
-        }
+        Err(error) => Err(MechanismError::Unsupported {
+            mechanism,
+            reason: error.to_string(),
+            suggestion: "Use barrier or memcpy.",
+        }),
     }
 }
 
@@ -194,10 +196,10 @@ mod tests {
     fn a_small_range_is_copied_and_announced_writes_take_the_barrier() {
         let small = Span::allocate(4096).unwrap();
         let large = Span::allocate(8 << 20).unwrap();
-        assert_eq!(Mechanism::best(&small, Wants::default()).mechanism, Mechanism::Memcpy);
-        let announces = Wants { announces: true, addressable: false };
+        assert_eq!(Mechanism::best(&small, Requirements::default()).mechanism, Mechanism::Memcpy);
+        let announces = Requirements { announces: true, addressable: false };
         assert_eq!(Mechanism::best(&large, announces).mechanism, Mechanism::Barrier);
-        let addressable = Wants { announces: true, addressable: true };
+        let addressable = Requirements { announces: true, addressable: true };
         let choice = Mechanism::best(&large, addressable);
         assert!([Mechanism::Scoot, Mechanism::MmapCopy].contains(&choice.mechanism), "{choice:?}");
         assert!(!choice.why.is_empty());
@@ -205,14 +207,14 @@ mod tests {
 
     #[test]
     fn a_range_on_small_pages_is_scooted_where_that_folds_in_the_background() {
-        let first = |pages: Pages| ranked(8 << 20, Wants::default(), pages)[0].0;
+        let first = |pages: Pages| ranked(8 << 20, Requirements::default(), pages)[0].0;
         assert_eq!((first(Pages::Huge), first(Pages::Small)), (Mechanism::Uffd, Mechanism::Scoot));
         let small = Span::allocate(8 << 20).unwrap();
         quire_sys::map::advise(small.base(), small.len(), quire_sys::map::Hint::NoHuge).unwrap();
-        // SAFETY: a range of this test's own.
+        // SAFETY: the first byte of a range that only this test knows.
         unsafe { small.base().write_volatile(1) };
-        let choice = Mechanism::best(&small, Wants::default());
-        if scoot::folds_in_background().is_ok() {
+        let choice = Mechanism::best(&small, Requirements::default());
+        if scoot::merges_in_background().is_ok() {
             assert_eq!(choice.mechanism, Mechanism::Scoot, "{choice:?}");
         }
     }

@@ -18,7 +18,7 @@ use quire_sys::fork_mark::ForkMark;
 use quire_sys::pagemap::{Entry, Pagemap};
 
 use crate::mechanism::Mechanism;
-use crate::origin::{Origin, OriginStats, Refused, View, ViewError, check};
+use crate::origin::{MechanismError, Origin, OriginStats, View, ViewError, check};
 use crate::page::PAGE_SIZE;
 use crate::span::Span;
 
@@ -62,19 +62,19 @@ struct Copy {
 struct Line {
     socket: OwnedFd,
     child: Child,
-    /// Why there is nobody at the other end, once that is known.
+    /// Why the child is gone, once that is known.
     gone: Option<String>,
 }
 
 impl Fork {
-    pub(crate) fn new(span: Span) -> Result<Self, Refused> {
+    pub(crate) fn new(span: Span) -> Result<Self, MechanismError> {
         probe()?;
         Ok(Self { span, shared: Arc::default(), cuts: AtomicU64::new(0), last_cut_ns: AtomicU64::new(0) })
     }
 }
 
 /// Whether this process may fork as we need it, found out once.
-fn probe() -> Result<(), Refused> {
+fn probe() -> Result<(), MechanismError> {
     static WORKS: OnceLock<Result<(), String>> = OnceLock::new();
     let works = WORKS.get_or_init(|| {
         let (_ours, theirs) = child::socket_pair().map_err(|error| format!("socketpair: {error}"))?;
@@ -85,16 +85,16 @@ fn probe() -> Result<(), Refused> {
             other => Err(format!("a first trial failed: {other}")),
         }
     });
-    works.clone().map_err(|reason| Refused::Unsupported {
+    works.clone().map_err(|reason| MechanismError::Unsupported {
         mechanism: Mechanism::Fork,
         reason,
         suggestion: "Allow clone and pidfds (Linux 5.4, seccomp), raise RLIMIT_NPROC, or use barrier.",
     })
 }
 
-fn refused(call: &'static str, source: std::io::Error) -> Refused {
+fn refused(call: &'static str, source: std::io::Error) -> MechanismError {
     let suggestion = "If memory is short, see vm.overcommit_memory; if processes are, raise RLIMIT_NPROC.";
-    Refused::System { mechanism: Mechanism::Fork, call, source, suggestion }
+    MechanismError::System { mechanism: Mechanism::Fork, call, source, suggestion }
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -114,14 +114,14 @@ impl Origin for Fork {
         self.span.len()
     }
 
-    fn cut(&self) -> Result<Arc<dyn View>, Refused> {
+    fn cut(&self) -> Result<Arc<dyn View>, MechanismError> {
         if self.shared.mark.is_forked() {
-            return Err(Refused::forked(Mechanism::Fork));
+            return Err(MechanismError::forked(Mechanism::Fork));
         }
         let start = Instant::now();
         let (socket, theirs) = child::socket_pair().map_err(|source| refused("socketpair", source))?;
         let copy = Held { base: self.span.base() as usize, len: self.span.len() };
-        // SAFETY: `serve` keeps to what may be done after a fork.
+        // SAFETY: `child::fork` demands async-signal-safe work: `serve` allocates nothing, takes no lock and never panics.
         let child = unsafe { child::fork(theirs.as_fd(), &mut || copy.serve(theirs.as_fd())) }
             .map_err(|source| refused("clone", source))?;
         drop(theirs);
@@ -196,7 +196,7 @@ impl Held {
 
     /// Makes a process like this one that answers at `new`; the parent of both waits for it.
     fn fork(self, socket: BorrowedFd<'_>, new: OwnedFd) -> bool {
-        // SAFETY: `serve` keeps to what may be done after a fork; the parent adopts the number that it is told.
+        // SAFETY: `fork_sibling` demands async-signal-safe work, which `serve` is; the parent adopts the number that it is told.
         let made = unsafe { child::fork_sibling(new.as_fd(), &mut || self.serve(new.as_fd())) };
         let answer = match made {
             Ok(pid) => i64::from(pid),
@@ -288,9 +288,9 @@ impl View for Copy {
         None
     }
 
-    fn cut(&self) -> Result<Arc<dyn View>, Refused> {
+    fn cut(&self) -> Result<Arc<dyn View>, MechanismError> {
         if self.shared.mark.is_forked() {
-            return Err(Refused::forked(Mechanism::Fork));
+            return Err(MechanismError::forked(Mechanism::Fork));
         }
         let (socket, theirs) = child::socket_pair().map_err(|source| refused("socketpair", source))?;
         let mut answer = [0; 8];
@@ -312,7 +312,7 @@ impl View for Copy {
             return 0;
         }
         let map = {
-            // Under the lock nobody waits for the child, so its number stays its own; the open map is tied to it.
+            // Under the lock no thread waits for the child, so its number stays its own; the open map is tied to it.
             let line = locked(&self.line);
             if line.gone.is_some() { None } else { Pagemap::open(Some(line.child.pid())).ok() }
         };
@@ -349,7 +349,7 @@ mod tests {
             let error = views[0].read(0, &mut bytes).unwrap_err();
             assert!(matches!(&error, ViewError::Gone(reason) if reason.contains("signal 9")), "{error}");
         }
-        assert!(matches!(views[0].cut(), Err(Refused::System { .. })));
+        assert!(matches!(views[0].cut(), Err(MechanismError::System { .. })));
         assert_eq!(views[0].held_bytes(), 0);
         views[1].read(0, &mut bytes).unwrap();
         assert_eq!(bytes, [0; 16]);
@@ -363,7 +363,7 @@ mod tests {
         for (what, offset, status) in [(9, 0, CONFUSED), (READ, u64::MAX, SPEECHLESS)] {
             let held = Held { base: copy.base, len: copy.len };
             let (socket, theirs) = child::socket_pair().unwrap();
-            // SAFETY: `serve` keeps to what may be done after a fork.
+            // SAFETY: `child::fork` demands async-signal-safe work: `serve` allocates nothing, takes no lock and never panics.
             let child = unsafe { child::fork(theirs.as_fd(), &mut || held.serve(theirs.as_fd())) }.unwrap();
             drop(theirs);
             let copy = Copy::new(&origin.shared, held, socket, child);
@@ -376,7 +376,7 @@ mod tests {
     fn a_copy_outlives_the_thread_that_cut_it() {
         let (origin, base) = origin(1);
         let view = std::thread::scope(|scope| scope.spawn(|| origin.cut().unwrap()).join().unwrap());
-        // SAFETY: the span is the origin's, and nobody else writes.
+        // SAFETY: the span is the origin's, and this test is its only writer.
         unsafe { base.write(9) };
         let again = view.cut().unwrap();
         drop(view);
@@ -388,11 +388,11 @@ mod tests {
     #[test]
     fn what_only_the_child_has_counts_as_held() {
         let (origin, base) = origin(600);
-        // SAFETY: the span is the origin's, and nobody else writes.
+        // SAFETY: the span is the origin's, and this test is its only writer.
         unsafe { base.write_bytes(1, 600 * PAGE_SIZE) };
         let view = origin.cut().unwrap();
         assert_eq!(view.held_bytes(), 0);
-        // SAFETY: as above.
+        // SAFETY: the span is the origin's, and this test is its only writer.
         unsafe { base.write_bytes(2, 600 * PAGE_SIZE) };
         // Children of other tests may have the same pages for a while.
         let patience = std::time::Instant::now() + std::time::Duration::from_secs(30);

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use quire_sys::child::{self, Child, Ending};
 
 use crate::mechanism::Mechanism;
-use crate::origin::{Refused, ViewError};
+use crate::origin::{MechanismError, ViewError};
 
 /// Exit status of a child whose work was broken off.
 const BROKEN_OFF: i32 = 101;
@@ -20,18 +20,18 @@ pub struct Sink<'a> {
     socket: BorrowedFd<'a>,
 }
 
-/// Nobody reads any more: the work may as well stop.
+/// The parent reads no more: the work may as well stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("nobody reads the bytes any more")]
-pub struct Unheard;
+#[error("the parent process no longer reads the bytes that its child sends")]
+pub struct Disconnected;
 
 impl Sink<'_> {
     /// Sends all of `bytes`; waits while the parent is slow to read. Allocates nothing.
     ///
     /// # Errors
-    /// [`Unheard`] when the parent is gone or no longer listens.
-    pub fn put(&mut self, bytes: &[u8]) -> Result<(), Unheard> {
-        child::send_all(self.socket, bytes).map_err(|_| Unheard)
+    /// [`Disconnected`] when the parent is gone or no longer listens.
+    pub fn put(&mut self, bytes: &[u8]) -> Result<(), Disconnected> {
+        child::send_all(self.socket, bytes).map_err(|_| Disconnected)
     }
 
     /// As [`Sink::put`], from memory that other processes or devices may be changing.
@@ -40,21 +40,21 @@ impl Sink<'_> {
     /// `len` bytes at `from` may be shown to the parent.
     ///
     /// # Errors
-    /// [`Unheard`], also when the memory is not there.
-    pub unsafe fn put_memory(&mut self, from: *const u8, len: usize) -> Result<(), Unheard> {
-        // SAFETY: as the caller promises.
-        unsafe { child::send_memory(self.socket, from, len) }.map_err(|_| Unheard)
+    /// [`Disconnected`], also when the memory is not there.
+    pub unsafe fn put_memory(&mut self, from: *const u8, len: usize) -> Result<(), Disconnected> {
+        // SAFETY: `send_memory` demands memory that may be shown to the receiver; `put_memory` demands the same of its caller.
+        unsafe { child::send_memory(self.socket, from, len) }.map_err(|_| Disconnected)
     }
 }
 
 /// Work going on in a child. Reading it gives the bytes as they come; dropping it ends the child.
 #[derive(Debug)]
-pub struct Running {
+pub struct ForkedWork {
     socket: OwnedFd,
     child: Child,
 }
 
-impl Running {
+impl ForkedWork {
     /// Process id of the child.
     pub fn pid(&self) -> u32 {
         self.child.pid()
@@ -74,7 +74,7 @@ impl Running {
     }
 }
 
-impl Read for Running {
+impl Read for ForkedWork {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         child::receive_some(self.socket.as_fd(), to)
     }
@@ -103,7 +103,7 @@ impl Drop for NoReturn {
 /// - it doesn't panic (a panic prints and allocates), and starts no threads.
 ///
 /// # Errors
-/// [`Refused`] when the system can't or won't fork.
+/// [`MechanismError`] when the system can't or won't fork.
 ///
 /// ```
 /// let numbers: Vec<u8> = (1..=4).collect();
@@ -112,9 +112,9 @@ impl Drop for NoReturn {
 /// assert_eq!(running.finish()?, [1, 2, 3, 4]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub unsafe fn fork_and_run(work: &mut dyn FnMut(&mut Sink<'_>)) -> Result<Running, Refused> {
+pub unsafe fn fork_and_run(work: &mut dyn FnMut(&mut Sink<'_>)) -> Result<ForkedWork, MechanismError> {
     let refused = |call| {
-        move |source| Refused::System {
+        move |source| MechanismError::System {
             mechanism: Mechanism::Fork,
             call,
             source,
@@ -128,9 +128,10 @@ pub unsafe fn fork_and_run(work: &mut dyn FnMut(&mut Sink<'_>)) -> Result<Runnin
         std::mem::forget(guard);
         0
     };
-    // SAFETY: `work` keeps to what may be done after a fork, as the caller promises; the rest does so too.
+    // SAFETY: `child::fork` demands async-signal-safe work: `fork_and_run` demands that of `work`, and the rest of `run` makes
+    // no call but `forget`.
     let child = unsafe { child::fork(theirs.as_fd(), &mut run) }.map_err(refused("clone"))?;
-    Ok(Running { socket, child })
+    Ok(ForkedWork { socket, child })
 }
 
 #[cfg(test)]
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn work_that_nobody_waits_for_is_ended() {
+    fn work_that_is_dropped_is_ended() {
         // SAFETY: sends only.
         let mut running = unsafe { fork_and_run(&mut |sink| while sink.put(&[1; 4096]).is_ok() {}) }.unwrap();
         let folder = format!("/proc/{}", running.pid());

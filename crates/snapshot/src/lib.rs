@@ -3,28 +3,23 @@
 //! Two ways in:
 //! - [`attach()`] puts one of six [mechanisms](Mechanism) on any page-aligned range: an [`Origin`], of which [`View`]s are
 //!   cut and read while writers go on. [`Mechanism::best`] picks one, [`support`] says what works here.
-//! - [`Barrier`] and [`Snapshot`] are what the arena uses: one writer, one snapshot that is streamed out, a fixed budget.
+//! - [`stream`] is what the arena uses: a [`WriteBarrier`] with one writer, one [`Snapshot`] at a time that is streamed out,
+//!   a fixed budget.
 //!
 //! Relies on `quire-sys` for memory. Must not know what the memory holds or where a snapshot goes.
 
 #[cfg(not(loom))]
-mod access;
-#[cfg(not(loom))]
-mod announced;
-#[cfg(not(loom))]
 mod attach;
+#[cfg(not(loom))]
+mod barrier;
 #[doc(hidden)]
-pub mod claim;
+pub mod copy_state;
 #[doc(hidden)]
-pub mod current;
+pub mod current_epoch;
 #[cfg(not(loom))]
 mod fork;
 #[cfg(not(loom))]
 mod fork_run;
-#[cfg(not(loom))]
-mod keep;
-#[doc(hidden)]
-pub mod lift_lock;
 #[cfg(not(loom))]
 mod mechanism;
 #[cfg(not(loom))]
@@ -33,14 +28,19 @@ mod memcpy;
 mod mmapcopy;
 #[cfg(not(loom))]
 mod origin;
+#[cfg(not(loom))]
+mod origin_access;
 mod page;
+#[cfg(not(loom))]
+mod preimage;
+#[doc(hidden)]
+pub mod protection_lock;
 #[cfg(not(loom))]
 mod racy;
 #[cfg(not(loom))]
 mod scoot;
 #[cfg(not(loom))]
 mod span;
-#[doc(hidden)]
 pub mod stream;
 #[doc(hidden)]
 pub mod sync;
@@ -48,20 +48,18 @@ pub mod sync;
 mod uffd;
 
 #[cfg(not(loom))]
-pub use access::Access;
+pub use attach::{MechanismChoice, MechanismSupport, Requirements, attach, attach_consumer, probe, support};
 #[cfg(not(loom))]
-pub use attach::{Choice, Support, Wants, attach, attach_consumer, probe, support};
-#[cfg(not(loom))]
-pub use fork_run::{Running, Sink, Unheard, fork_and_run};
+pub use fork_run::{Disconnected, ForkedWork, Sink, fork_and_run};
 #[cfg(not(loom))]
 pub use mechanism::{Mechanism, Options, Precopy, UnknownMechanism};
 #[cfg(not(loom))]
-pub use origin::{Consumer, Origin, OriginStats, Refused, View, ViewError};
+pub use origin::{MechanismError, Origin, OriginStats, PreimageConsumer, View, ViewError};
+#[cfg(not(loom))]
+pub use origin_access::OriginAccess;
 pub use page::{PAGE_SIZE, PAGES_PER_REGION, REGION_SIZE};
 #[cfg(not(loom))]
-pub use scoot::folds_in_background;
+pub use scoot::merges_in_background;
 #[cfg(not(loom))]
 pub use span::Span;
-pub use stream::barrier::{Barrier, BarrierConfig, SnapshotError};
-pub use stream::reader::{Snapshot, Take};
-pub use stream::stats::BarrierStats;
+pub use stream::{Snapshot, SnapshotError, TakeOutcome, WriteBarrier, WriteBarrierConfig, WriteBarrierStats};

@@ -7,11 +7,11 @@ use std::str::FromStr;
 
 use crate::page::{PAGE_SIZE, REGION_SIZE};
 
-/// A way to keep memory as it was at a cut while somebody goes on writing.
+/// A way to keep memory as it was at a cut while writers go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Mechanism {
-    /// A second range of addresses in the same process that shares frames until somebody writes. A child that the program
-    /// forks meanwhile shares the range with it instead of having its own: it must not use it.
+    /// A second range of addresses in the same process that shares frames until one of the two is written. A child that the
+    /// program forks meanwhile shares the range with the program instead of having its own: the child must not use it.
     Scoot,
     /// Write protection by userfaultfd; the faulting thread keeps the page.
     Uffd,
@@ -44,7 +44,7 @@ impl Mechanism {
     /// What it is, in a line.
     pub const fn about(self) -> &'static str {
         match self {
-            Self::Scoot => "a duplicate in the same process that shares frames until somebody writes",
+            Self::Scoot => "a duplicate in the same process that shares frames until one side is written",
             Self::Uffd => "write protection by userfaultfd; the faulting thread keeps the page",
             Self::Barrier => "the writer announces each write",
             Self::MmapCopy => "memcpy's interface over private mappings of one file",

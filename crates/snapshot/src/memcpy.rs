@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use crate::mechanism::Mechanism;
-use crate::origin::{Origin, OriginStats, Refused, View, ViewError, check};
+use crate::origin::{MechanismError, Origin, OriginStats, View, ViewError, check};
 use crate::page::PAGE_SIZE;
 use crate::racy;
 use crate::span::Span;
@@ -28,7 +28,7 @@ struct Figures {
 }
 
 impl Memcpy {
-    pub(crate) fn new(span: Span) -> Result<Self, Refused> {
+    pub(crate) fn new(span: Span) -> Result<Self, MechanismError> {
         Ok(Self { span, figures: Arc::default() })
     }
 }
@@ -40,10 +40,10 @@ struct Copy {
 }
 
 impl Copy {
-    fn of(span: &Span, figures: &Arc<Figures>) -> Result<Self, Refused> {
+    fn of(span: &Span, figures: &Arc<Figures>) -> Result<Self, MechanismError> {
         let copy = Span::allocate(span.len())?;
-        // SAFETY: both are mapped for their whole length, `copy` is new and known to nobody else; should a writer break
-        // the duty to hold still, the copy is torn but nothing is undefined.
+        // SAFETY: both are mapped for their whole length, and no other code knows `copy`, which is new. A writer that
+        // breaks the duty to hold still tears the copy, but nothing is undefined.
         unsafe { racy::copy(span.base(), copy.base(), span.len()) };
         let held = figures.held_bytes.fetch_add(copy.len() as u64, Ordering::Relaxed) + copy.len() as u64;
         figures.held_bytes_peak.fetch_max(held, Ordering::Relaxed);
@@ -70,7 +70,7 @@ impl Origin for Memcpy {
         self.span.len()
     }
 
-    fn cut(&self) -> Result<Arc<dyn View>, Refused> {
+    fn cut(&self) -> Result<Arc<dyn View>, MechanismError> {
         let start = Instant::now();
         let copy = Copy::of(&self.span, &self.figures)?;
         self.figures.cuts.fetch_add(1, Ordering::Relaxed);
@@ -104,7 +104,7 @@ impl View for Copy {
 
     fn read(&self, offset: usize, to: &mut [u8]) -> Result<(), ViewError> {
         check(offset, to.len(), self.span.len())?;
-        // SAFETY: inside the copy (checked), which lives as long as `self`; `to` is the caller's alone. Somebody may be
+        // SAFETY: inside the copy (checked), which lives as long as `self`; `to` is borrowed mutably. Another thread may be
         // writing the copy through `as_ptr`, hence the racy copy.
         unsafe { racy::copy(self.span.base().wrapping_add(offset), to.as_mut_ptr(), to.len()) };
         Ok(())
@@ -114,7 +114,7 @@ impl View for Copy {
         Some(self.span.base())
     }
 
-    fn cut(&self) -> Result<Arc<dyn View>, Refused> {
+    fn cut(&self) -> Result<Arc<dyn View>, MechanismError> {
         Ok(Arc::new(Copy::of(&self.span, &self.figures)?))
     }
 

@@ -21,7 +21,7 @@ use quire_sys::mem::Reservation;
 use quire_sys::pagemap::{Entry, Pagemap};
 
 use crate::mechanism::Mechanism;
-use crate::origin::{Origin, OriginStats, Refused, View, ViewError, check};
+use crate::origin::{MechanismError, Origin, OriginStats, View, ViewError, check};
 use crate::page::PAGE_SIZE;
 use crate::racy;
 use crate::span::Span;
@@ -62,14 +62,14 @@ struct Source {
     files: Arc<Files>,
 }
 
-/// One copy. Its memory is its own; the field is last so that the mapping outlives whoever uses it.
+/// One copy. Its memory is its own; the field is last so that the mapping outlives the source that uses it.
 struct Copy {
     source: Source,
     memory: Reservation,
 }
 
-fn failed(call: &'static str) -> impl Fn(io::Error) -> Refused {
-    move |source| Refused::System {
+fn failed(call: &'static str) -> impl Fn(io::Error) -> MechanismError {
+    move |source| MechanismError::System {
         mechanism: Mechanism::MmapCopy,
         call,
         source,
@@ -78,8 +78,8 @@ fn failed(call: &'static str) -> impl Fn(io::Error) -> Refused {
 }
 
 impl MmapCopy {
-    pub(crate) fn new(span: Span) -> Result<Self, Refused> {
-        let unsupported = |reason: String| Refused::Unsupported {
+    pub(crate) fn new(span: Span) -> Result<Self, MechanismError> {
+        let unsupported = |reason: String| MechanismError::Unsupported {
             mechanism: Mechanism::MmapCopy,
             reason,
             suggestion: "Allow memfd_create and mount procfs, or use memcpy.",
@@ -144,8 +144,8 @@ fn ones(bits: &[u64]) -> usize {
 
 impl Source {
     /// Makes sure that all content is in a file that is mapped privately here, and returns it and how many pages were
-    /// copied for that. Nobody writes the range meanwhile.
-    fn settle_in_file(&self) -> Result<(Arc<Content>, usize), Refused> {
+    /// copied for that. No thread writes the range meanwhile.
+    fn settle_in_file(&self) -> Result<(Arc<Content>, usize), MechanismError> {
         let mut current = self.content.lock().unwrap_or_else(PoisonError::into_inner);
         let mut written = Written::find(&self.span).map_err(failed("reading /proc/self/pagemap"))?;
         if let Some(content) = current.as_ref().filter(|_| written.count == 0) {
@@ -162,7 +162,7 @@ impl Source {
         Ok((content, copied))
     }
 
-    fn write_file(&self, filled: Vec<u64>) -> Result<Content, Refused> {
+    fn write_file(&self, filled: Vec<u64>) -> Result<Content, MechanismError> {
         let file = map::memory_file("quire-mmapcopy", self.span.len() as u64).map_err(failed("memfd_create"))?;
         for run in runs(&filled) {
             let (start, len) = (run.start * PAGE_SIZE, run.len() * PAGE_SIZE);
@@ -174,7 +174,7 @@ impl Source {
         Ok(Content::new(file, filled, &self.files))
     }
 
-    fn copy(&self) -> Result<(Copy, usize), Refused> {
+    fn copy(&self) -> Result<(Copy, usize), MechanismError> {
         let memory = Reservation::new(self.span.len())?;
         // SAFETY: new memory, aligned, and unmapped only after the span (fields are dropped in order).
         let span = unsafe { Span::borrow(memory.base(), self.span.len()) }?;
@@ -185,9 +185,9 @@ impl Source {
     }
 }
 
-fn map_over(file: &File, span: &Span) -> Result<(), Refused> {
-    // SAFETY: the span is this mechanism's to remap (its maker gave it to us, or it is a copy's own), no reference into it
-    // exists, and the file holds what is there now, so whoever reads it meanwhile sees no change.
+fn map_over(file: &File, span: &Span) -> Result<(), MechanismError> {
+    // SAFETY: the span is this mechanism's to remap (`Span::borrow` demands so, or it is a copy's own), no reference into it
+    // exists, and the file holds what is there now, so a thread that reads it meanwhile sees no change.
     unsafe { map::map_file_over(span.base(), span.len(), file, 0, Sharing::Private, Access::ReadWrite) }
         .map_err(failed("mmap"))
 }
@@ -231,7 +231,7 @@ impl Origin for MmapCopy {
         self.source.span.len()
     }
 
-    fn cut(&self) -> Result<Arc<dyn View>, Refused> {
+    fn cut(&self) -> Result<Arc<dyn View>, MechanismError> {
         let start = Instant::now();
         let (copy, copied) = self.source.copy()?;
         self.copied_pages.fetch_add(copied as u64, Ordering::Relaxed);
@@ -271,7 +271,7 @@ impl View for Copy {
 
     fn read(&self, offset: usize, to: &mut [u8]) -> Result<(), ViewError> {
         check(offset, to.len(), self.len())?;
-        // SAFETY: inside the copy (checked), which lives as long as `self`; `to` is the caller's alone. Somebody may be
+        // SAFETY: inside the copy (checked), which lives as long as `self`; `to` is borrowed mutably. Another thread may be
         // writing the copy through `as_ptr`, hence the racy copy.
         unsafe { racy::copy(self.memory.base().wrapping_add(offset), to.as_mut_ptr(), to.len()) };
         Ok(())
@@ -281,7 +281,7 @@ impl View for Copy {
         Some(self.memory.base())
     }
 
-    fn cut(&self) -> Result<Arc<dyn View>, Refused> {
+    fn cut(&self) -> Result<Arc<dyn View>, MechanismError> {
         Ok(Arc::new(self.source.copy()?.0))
     }
 
@@ -307,7 +307,7 @@ mod tests {
     #[test]
     fn copies_of_an_unwritten_source_share_one_file() {
         let (origin, base) = origin(64);
-        // SAFETY: the span is the origin's, and nobody else writes.
+        // SAFETY: the span is the origin's, and this test is its only writer.
         unsafe { base.write_bytes(1, 10 * PAGE_SIZE) };
         let _first = origin.cut().unwrap();
         let copied = origin.stats().copied_pages;
@@ -315,7 +315,7 @@ mod tests {
         let second = origin.cut().unwrap();
         let _third = second.cut().unwrap();
         assert_eq!((origin.stats().copied_pages, origin.stats().held_bytes_now), (copied, 0));
-        // SAFETY: as above.
+        // SAFETY: the span is the origin's, and this test is its only writer.
         unsafe { base.write(2) };
         assert_eq!(origin.stats().held_bytes_now, PAGE_SIZE as u64);
         let _fourth = origin.cut().unwrap();
@@ -331,7 +331,7 @@ mod tests {
         let (origin, base) = origin(pages);
         map::advise(base, pages * PAGE_SIZE, map::Hint::NoHuge).unwrap();
         for page in [0, 63, 64, 65, 1000, pages - 1] {
-            // SAFETY: inside the span, which is the origin's; nobody else writes.
+            // SAFETY: inside the span, which is the origin's, and this test is its only writer.
             unsafe { base.add(page * PAGE_SIZE).write((page % 200) as u8 + 1) };
         }
         let view = origin.cut().unwrap();

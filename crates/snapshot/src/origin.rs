@@ -12,7 +12,7 @@ use crate::mechanism::Mechanism;
 
 /// Why a mechanism can't be had for a range, or a cut not be made.
 #[derive(Debug, thiserror::Error)]
-pub enum Refused {
+pub enum MechanismError {
     /// The range is empty or not aligned.
     #[error("{len} bytes at {base:#x} are not whole pages: align both to 4096")]
     Range {
@@ -64,7 +64,7 @@ pub enum Refused {
     },
 }
 
-impl Refused {
+impl MechanismError {
     /// A cut in a forked child: its mechanism acts on the memory of the parent.
     pub(crate) fn forked(mechanism: Mechanism) -> Self {
         Self::Unsupported {
@@ -96,13 +96,13 @@ pub enum ViewError {
         /// The bound.
         budget_bytes: usize,
     },
-    /// The page went to a [`Consumer`] when it was first written.
+    /// The page went to a [`PreimageConsumer`] when it was first written.
     #[error("the page at {offset} was handed to the consumer of this snapshot when it was written")]
     HandedOver {
         /// First byte of the page.
         offset: usize,
     },
-    /// Whoever holds the copy (a child process) is gone.
+    /// The child process that holds the copy is gone.
     #[error("the copy is gone: {0}")]
     Gone(String),
 }
@@ -138,8 +138,8 @@ pub trait Origin: Send + Sync {
     /// which writers stall, the `last_cut_ns` of [`Origin::stats`].
     ///
     /// # Errors
-    /// [`Refused`]: no memory, or too many views.
-    fn cut(&self) -> Result<Arc<dyn View>, Refused>;
+    /// [`MechanismError`]: no memory, or too many views.
+    fn cut(&self) -> Result<Arc<dyn View>, MechanismError>;
 
     /// Makes `range` safe to change until the next cut. With [`Mechanism::Barrier`] a duty before every write; with
     /// [`Mechanism::Uffd`] a duty before a system call writes there (it would fail with `EFAULT`); else a hint.
@@ -178,21 +178,21 @@ pub trait View: Send + Sync {
     /// A snapshot of this snapshot. It outlives this view, and later writes to this view don't show in it.
     ///
     /// # Errors
-    /// [`Refused`]: no memory, or too many views.
-    fn cut(&self) -> Result<Arc<dyn View>, Refused>;
+    /// [`MechanismError`]: no memory, or too many views.
+    fn cut(&self) -> Result<Arc<dyn View>, MechanismError>;
 
     /// Bytes that this view holds now beyond the origin's own, as far as they can be told.
     fn held_bytes(&self) -> usize;
 }
 
-/// Takes what pages held at the cut, in the place of a store: a view needs no memory then, and can be read only where
-/// nobody has written since.
+/// Takes what pages held at the cut, in the place of a store: a view needs no memory then, and only pages that
+/// were not written since can be read.
 ///
 /// # Safety
-/// - With [`Mechanism::Uffd`], [`Consumer::preimage`] runs in a signal handler of a thread that may be anywhere: it takes no
+/// - With [`Mechanism::Uffd`], [`PreimageConsumer::preimage`] runs in a signal handler of a thread that may be anywhere: it takes no
 ///   lock, allocates nothing, doesn't panic and doesn't write to the range.
 /// - It reads no more than the bytes it is given, and not after it has returned.
-pub unsafe trait Consumer: Send + Sync {
+pub unsafe trait PreimageConsumer: Send + Sync {
     /// The `len` bytes at `bytes` are what whole pages from `offset` on held at the last cut; they are about to change. Each
     /// page is handed over once in an epoch, by the thread that writes it, which waits.
     fn preimage(&self, offset: usize, bytes: *const u8, len: usize);

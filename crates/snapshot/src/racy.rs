@@ -13,16 +13,17 @@ const STREAMED_BYTES: usize = 32 << 10;
 ///
 /// # Safety
 /// - `from` is readable and `to` writable for `len` bytes; they don't overlap.
-/// - Nobody else uses `to` meanwhile.
+/// - No other thread uses `to` meanwhile.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline]
 pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     if len >= STREAMED_BYTES && (from as usize | to as usize | len).is_multiple_of(128) {
-        // SAFETY: as promised to this function; aligned, and not empty.
+        // SAFETY: `stream` demands what `copy` demands of its caller, and that all three are multiples of 128 (checked here) and
+        // that `len` isn't 0 (it is 32 KiB at least).
         return unsafe { stream(from, to, len) };
     }
-    // SAFETY: `rep movsb` reads and writes exactly the bytes that the caller vouches for; the direction flag is clear by
-    // the calling convention.
+    // SAFETY: `rep movsb` reads `len` bytes at `from` and writes them at `to`, which `copy` demands to be readable and
+    // writable. The direction flag is clear by the calling convention.
     unsafe {
         std::arch::asm!(
             "rep movsb",
@@ -40,8 +41,8 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
 /// As for [`copy`]; both addresses and `len` are multiples of 128, and `len` isn't 0.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 unsafe fn stream(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: reads and writes exactly the bytes that the caller vouches for, 128 in each turn, and prefetching touches
-    // nothing. Streaming stores overtake others, hence the fence: the copy may be published right after.
+    // SAFETY: it reads `len` bytes at `from` and writes them at `to`, 128 in each turn; `stream` demands that both are
+    // mapped for `len` bytes and aligned. Prefetching touches nothing. Streaming stores overtake others, hence the fence: the copy may be published right after.
     unsafe {
         std::arch::asm!(
             "2:",
@@ -88,11 +89,12 @@ unsafe fn stream(from: *const u8, to: *mut u8, len: usize) {
 ///
 /// # Safety
 /// - `from` is readable and `to` writable for `len` bytes; they don't overlap.
-/// - Nobody else uses `to` meanwhile.
+/// - No other thread uses `to` meanwhile.
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
 pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     for index in 0..len {
-        // SAFETY: inside the bytes that the caller vouches for; volatile, so the compiler can't assume the value stable.
+        // SAFETY: `copy` demands that `len` bytes are readable and writable, and `index` is below `len`. Volatile, so the
+        // compiler can't assume the value stable.
         unsafe { to.add(index).write_volatile(from.add(index).read_volatile()) };
     }
 }
@@ -103,7 +105,8 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
 /// Both are readable for `len` bytes, aligned to 8; `len` is a multiple of 8.
 pub(crate) unsafe fn equal(one: *const u8, two: *const u8, len: usize) -> bool {
     let (one, two) = (one.cast::<u64>(), two.cast::<u64>());
-    // SAFETY: inside the bytes that the caller vouches for; volatile, so the compiler can't assume the values stable.
+    // SAFETY: `equal` demands that both are readable for `len` bytes and aligned to 8, and `index` is below `len / 8`. Volatile,
+    // so the compiler can't assume the values stable.
     (0..len / 8).all(|index| unsafe { one.add(index).read_volatile() == two.add(index).read_volatile() })
 }
 

@@ -1,4 +1,4 @@
-//! A page-aligned range of memory that snapshots are made of: its own, or somebody else's.
+//! A page-aligned range of memory that snapshots are made of: its own, or the caller's.
 //!
 //! Relies on the maker of a borrowed span for the promise that the range stays mapped.
 
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use quire_sys::mem::{MemError, Reservation};
 
-use crate::origin::Refused;
+use crate::origin::MechanismError;
 use crate::page::PAGE_SIZE;
 
 /// Page-aligned memory.
@@ -14,13 +14,13 @@ use crate::page::PAGE_SIZE;
 pub struct Span {
     base: *mut u8,
     len: usize,
-    /// Keeps memory of our own mapped for as long as anybody may read it.
+    /// Keeps allocated memory mapped for as long as an origin or a view may read it.
     _owner: Option<Arc<Reservation>>,
 }
 
 // SAFETY: an address and a length; access to the bytes takes `unsafe` that answers for itself.
 unsafe impl Send for Span {}
-// SAFETY: as above.
+// SAFETY: shared by reference it allows no more than a clone does: access to the bytes takes `unsafe` that answers for itself.
 unsafe impl Sync for Span {}
 
 impl Span {
@@ -39,14 +39,14 @@ impl Span {
     ///
     /// # Safety
     /// - `base .. base + len` is private anonymous memory, readable and writable.
-    /// - It stays mapped, and nobody remaps it, until every origin and view made of it is gone.
+    /// - It stays mapped, and no other code remaps it, until every origin and view made of it is gone.
     /// - No Rust reference into it exists while a mechanism holds it: other threads write it.
     ///
     /// # Errors
-    /// [`Refused`] if it is empty or not aligned to pages.
-    pub unsafe fn borrow(base: *mut u8, len: usize) -> Result<Self, Refused> {
+    /// [`MechanismError`] if it is empty or not aligned to pages.
+    pub unsafe fn borrow(base: *mut u8, len: usize) -> Result<Self, MechanismError> {
         if base.is_null() || len == 0 || !(base as usize).is_multiple_of(PAGE_SIZE) || !len.is_multiple_of(PAGE_SIZE) {
-            return Err(Refused::Range { base: base as usize, len });
+            return Err(MechanismError::Range { base: base as usize, len });
         }
         Ok(Self { base, len, _owner: None })
     }

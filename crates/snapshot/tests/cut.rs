@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use proptest::prelude::*;
-use quire_snapshot::{Barrier, BarrierConfig, PAGE_SIZE, REGION_SIZE, Snapshot, SnapshotError, Take};
+use quire_snapshot::{PAGE_SIZE, REGION_SIZE, Snapshot, SnapshotError, TakeOutcome, WriteBarrier, WriteBarrierConfig};
 use quire_sys::mem::Reservation;
 
 const PAGES: usize = 40;
 
 /// Memory behind a barrier, written the way an owner must.
 struct Writer {
-    barrier: Barrier,
+    barrier: WriteBarrier,
     memory: Arc<Reservation>,
 }
 
@@ -20,8 +20,8 @@ impl Writer {
     fn new(pages: usize, budget_pages: usize) -> Self {
         let memory = Arc::new(Reservation::new(pages * PAGE_SIZE).unwrap());
         memory.commit(0..memory.len()).unwrap();
-        let config = BarrierConfig { budget_bytes: budget_pages * PAGE_SIZE };
-        Self { barrier: Barrier::new(Arc::clone(&memory), config).unwrap(), memory }
+        let config = WriteBarrierConfig { budget_bytes: budget_pages * PAGE_SIZE };
+        Self { barrier: WriteBarrier::new(Arc::clone(&memory), config).unwrap(), memory }
     }
 
     fn write(&mut self, page: usize, value: u8) {
@@ -41,7 +41,7 @@ impl Writer {
 fn drain(snapshot: &mut Snapshot, image: &mut [u8]) {
     let mut page = vec![0; PAGE_SIZE];
     for number in 0..snapshot.page_count() {
-        if snapshot.take(number, &mut page) == Take::Copied {
+        if snapshot.take(number, &mut page) == TakeOutcome::Copied {
             image[number as usize * PAGE_SIZE..][..PAGE_SIZE].copy_from_slice(&page);
         }
     }
@@ -84,7 +84,7 @@ proptest! {
                 match step {
                     Step::Write(at, value) => writer.write(at, value),
                     Step::Take(at) => {
-                        if snapshot.take(at as u32, &mut page) == Take::Copied {
+                        if snapshot.take(at as u32, &mut page) == TakeOutcome::Copied {
                             image[at * PAGE_SIZE..][..PAGE_SIZE].copy_from_slice(&page);
                         }
                     }
@@ -124,7 +124,7 @@ fn a_reader_beside_a_busy_writer_sees_the_cut_within_a_tiny_budget() {
                     };
                     image[at as usize * PAGE_SIZE..][..PAGE_SIZE].copy_from_slice(&page);
                 }
-                if snapshot.take(number as u32, &mut page) == Take::Copied {
+                if snapshot.take(number as u32, &mut page) == TakeOutcome::Copied {
                     image[number * PAGE_SIZE..][..PAGE_SIZE].copy_from_slice(&page);
                 }
             }
@@ -204,9 +204,9 @@ fn released_pages_read_as_zero_and_leave_later_snapshots() {
     assert!(writer.barrier.release_pages(3..4));
     let mut snapshot = writer.barrier.cut(PAGES as u32).unwrap();
     let mut page = vec![0; PAGE_SIZE];
-    assert_eq!(snapshot.take(3, &mut page), Take::Absent);
-    assert_eq!(snapshot.take(4, &mut page), Take::Copied);
-    assert_eq!(snapshot.take(4, &mut page), Take::AlreadyTaken);
+    assert_eq!(snapshot.take(3, &mut page), TakeOutcome::Absent);
+    assert_eq!(snapshot.take(4, &mut page), TakeOutcome::Copied);
+    assert_eq!(snapshot.take(4, &mut page), TakeOutcome::AlreadyTaken);
 }
 
 #[test]
@@ -218,11 +218,11 @@ fn an_adopted_region_keeps_what_was_written_since_the_restore() {
     unsafe { staging.base().write_bytes(5, 2 * REGION_SIZE) };
     writer.barrier.set_restoring(true);
     writer.write(1, 77);
-    assert_eq!(writer.barrier.adopt_regions(0..1, &staging).unwrap(), 1);
+    assert_eq!(writer.barrier.migrate_regions(0..1, &staging).unwrap(), 1);
     let now = writer.copy(512);
     assert_eq!(now[0], 5);
     assert_eq!(now[PAGE_SIZE], 0);
     assert_eq!(now[PAGE_SIZE + 7], 77);
     assert_eq!(now[2 * PAGE_SIZE], 5);
-    assert!(writer.barrier.adopt_regions(2..3, &staging).is_err());
+    assert!(writer.barrier.migrate_regions(2..3, &staging).is_err());
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use common::cells::{Cells, Cut};
 use common::memory::{Kind, Memory};
-use quire_snapshot::{Mechanism, Options, Refused, ViewError};
+use quire_snapshot::{Mechanism, MechanismError, Options, ViewError};
 use quire_sys::child::{Ending, fork_by_library};
 
 /// What goes on while the process is forked.
@@ -20,7 +20,7 @@ use quire_sys::child::{Ending, fork_by_library};
 enum Stage {
     /// Nothing but the thread of the mechanism.
     Quiet,
-    /// Another thread cuts, drops and settles: epochs are closed, regions are folded.
+    /// Another thread cuts, drops and settles: epochs are closed, regions are merged.
     Cutting,
     /// Another thread writes, also at the moment of the fork.
     Writing,
@@ -46,17 +46,17 @@ fn child(cells: &Cells, cut: &Cut, stage: Stage) -> i32 {
         if mechanism == Mechanism::Fork {
             assert!(matches!(cut.view.read(0, &mut [0]), Err(ViewError::Gone(_))));
         } else if stage != Stage::Writing {
-            // With writers at work memory is copied page by page while they go on: nobody promises a moment.
+            // With writers at work memory is copied page by page while they go on: no moment is promised.
             cut.check(0, 5);
         }
         if matches!(mechanism, Mechanism::Scoot | Mechanism::Uffd | Mechanism::Barrier | Mechanism::Fork) {
-            assert!(matches!(cells.origin().cut(), Err(Refused::Unsupported { .. })));
+            assert!(matches!(cells.origin().cut(), Err(MechanismError::Unsupported { .. })));
         }
         cells.origin().prepare_write(0..cells.origin().len());
         cells.origin().settle();
         if mechanism != Mechanism::Scoot {
             for offset in (0..cells.origin().len()).step_by(1000) {
-                // SAFETY: inside the range, which in this process nobody else uses.
+                // SAFETY: inside the range, which in this process only this thread uses.
                 unsafe { cells.origin().base().add(offset).write_volatile(CHILD_WRITES) };
             }
         }

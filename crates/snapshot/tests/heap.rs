@@ -7,7 +7,7 @@ use std::alloc::{GlobalAlloc, Layout};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use quire_snapshot::{Mechanism, Options, PAGE_SIZE, Span, attach, folds_in_background};
+use quire_snapshot::{Mechanism, Options, PAGE_SIZE, Span, attach, merges_in_background};
 use quire_sys::area::Area;
 
 const HEAP_BYTES: usize = 64 << 20;
@@ -55,8 +55,8 @@ fn a_heap_can_be_snapshot_with_all_that_the_mechanism_keeps_there() {
             Ok(origin) => origin,
             Err(error) => return quire_sys::testing::skipped(error),
         };
-        println!("in the background: {background}, {:?}", folds_in_background());
-        // Beyond what is handed out: nobody else's.
+        println!("in the background: {background}, {:?}", merges_in_background());
+        // Beyond what is handed out: no other thread has it.
         let ours = |page: usize| base().wrapping_add(HEAP_BYTES / 2 + page * PAGE_SIZE);
         for round in 1..20_u8 {
             // SAFETY: inside the area, used by this test alone.

@@ -1,7 +1,7 @@
 //! Every interleaving of a writer and a reader over the barrier itself: its page words, its buffers, its ring and its sleep.
 //!
 //! Relies on the barrier and the snapshot being built from loom's atomics and locks (`src/sync.rs`), and on telling loom of each
-//! copy and change of a page (`src/stream/witness.rs`), so that a race is found where it arises and not by the bytes that it spoils.
+//! copy and change of a page (`src/stream/race_detector.rs`), so that a race is found where it arises and not by the bytes that it spoils.
 //! A wait that is not ended by the other side is a deadlock to loom: sleeps there have no limit of time.
 //!
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p quire-snapshot --release --test loom` (`cargo xtask test` does).
@@ -11,10 +11,10 @@ use std::sync::Arc as Plain;
 
 use loom::sync::Arc;
 use loom::thread;
+use quire_snapshot::stream::page_state::{self, PageState, SnapshotNumber};
 use quire_snapshot::stream::ring::Ring;
-use quire_snapshot::stream::words::{self, Number, State};
 use quire_snapshot::sync::AtomicU32;
-use quire_snapshot::{Barrier, BarrierConfig, PAGE_SIZE, Snapshot, Take};
+use quire_snapshot::{PAGE_SIZE, Snapshot, TakeOutcome, WriteBarrier, WriteBarrierConfig};
 use quire_sys::mem::Reservation;
 
 const OLD: u8 = 10;
@@ -35,22 +35,22 @@ fn memory() -> Plain<Reservation> {
 }
 
 /// A barrier before `pages` pages that hold [`OLD`], with `buffers` buffers.
-fn barrier(memory: &Plain<Reservation>, pages: usize, buffers: usize) -> Barrier {
-    let config = BarrierConfig { budget_bytes: buffers * PAGE_SIZE };
-    let mut barrier = Barrier::of_pages(Plain::clone(memory), pages, config).unwrap();
+fn barrier(memory: &Plain<Reservation>, pages: usize, buffers: usize) -> WriteBarrier {
+    let config = WriteBarrierConfig { budget_bytes: buffers * PAGE_SIZE };
+    let mut barrier = WriteBarrier::of_pages(Plain::clone(memory), pages, config).unwrap();
     barrier.mark_present(0..pages as u32);
     (0..pages).for_each(|page| put(&mut barrier, page, OLD));
     barrier
 }
 
-fn put(barrier: &mut Barrier, page: usize, value: u8) {
+fn put(barrier: &mut WriteBarrier, page: usize, value: u8) {
     barrier.write(page * PAGE_SIZE, &[value]).unwrap();
 }
 
 /// The page as it was at the cut.
 fn take(snapshot: &mut Snapshot, page: u32) -> u8 {
     let mut bytes = vec![0; PAGE_SIZE];
-    assert_eq!(snapshot.take(page, &mut bytes), Take::Copied);
+    assert_eq!(snapshot.take(page, &mut bytes), TakeOutcome::Copied);
     bytes[0]
 }
 
@@ -134,8 +134,8 @@ fn buffers_of_one_snapshot_are_used_again_by_the_next_and_never_while_they_are_r
 fn a_page_that_gets_content_after_the_cut_is_absent_or_empty_in_it() {
     let memory = memory();
     bounded(3, move || {
-        let config = BarrierConfig { budget_bytes: PAGE_SIZE };
-        let mut barrier = Barrier::of_pages(Plain::clone(&memory), 1, config).unwrap();
+        let config = WriteBarrierConfig { budget_bytes: PAGE_SIZE };
+        let mut barrier = WriteBarrier::of_pages(Plain::clone(&memory), 1, config).unwrap();
         // SAFETY: committed, and no other thread knows of it yet.
         unsafe { *memory.base() = 0 };
         let mut snapshot = barrier.cut(1).unwrap();
@@ -144,7 +144,7 @@ fn a_page_that_gets_content_after_the_cut_is_absent_or_empty_in_it() {
             put(&mut barrier, 0, NEW);
         });
         let mut bytes = vec![0; PAGE_SIZE];
-        assert!(snapshot.take(0, &mut bytes) == Take::Absent || bytes[0] == 0);
+        assert!(snapshot.take(0, &mut bytes) == TakeOutcome::Absent || bytes[0] == 0);
         writer.join().unwrap();
     });
 }
@@ -157,18 +157,18 @@ fn a_page_without_content_is_either_taken_or_skipped_never_both() {
             let word = Arc::clone(&word);
             thread::spawn(move || {
                 loop {
-                    match words::state(&word, Number(3)) {
-                        State::Unsaved if words::try_skip(&word, Number(3)).is_ok() => break true,
-                        State::Saved => break false,
-                        State::Held(_) => panic!("no buffer holds it"),
+                    match page_state::load(&word, SnapshotNumber(3)) {
+                        PageState::Unsaved if page_state::try_skip(&word, SnapshotNumber(3)).is_ok() => break true,
+                        PageState::Saved => break false,
+                        PageState::Held(_) => panic!("no buffer holds it"),
                         _ => thread::yield_now(),
                     }
                 }
             })
         };
-        let taken = words::try_take(&word, Number(3)).is_ok();
+        let taken = page_state::try_take(&word, SnapshotNumber(3)).is_ok();
         if taken {
-            words::finish_take(&word, Number(3));
+            page_state::finish_take(&word, SnapshotNumber(3));
         }
         assert_ne!(writer.join().unwrap(), taken);
     });

@@ -5,14 +5,14 @@
 use std::os::unix::fs::FileExt;
 
 use quire_snapshot::{
-    Mechanism, Options, Origin, PAGE_SIZE, Precopy, Refused, Span, View, attach, folds_in_background,
+    Mechanism, MechanismError, Options, Origin, PAGE_SIZE, Precopy, Span, View, attach, merges_in_background,
 };
 use quire_sys::signal::block_all_here;
 
 fn origin(len: usize, options: &Options) -> Option<Box<dyn Origin>> {
     match attach(Mechanism::Uffd, Span::allocate(len).unwrap(), options) {
         Ok(origin) => Some(origin),
-        Err(refusal @ Refused::Unsupported { .. }) => {
+        Err(refusal @ MechanismError::Unsupported { .. }) => {
             quire_sys::testing::skipped(refusal);
             None
         }
@@ -25,7 +25,7 @@ fn write_deaf(origin: &dyn Origin, offsets: impl Iterator<Item = usize> + Send, 
     std::thread::scope(|scope| {
         scope.spawn(|| {
             block_all_here();
-            // SAFETY: inside the range, which nobody else uses.
+            // SAFETY: inside the range, which only this thread uses.
             offsets.for_each(|offset| unsafe { origin.base().wrapping_add(offset).write_volatile(value) });
         });
     });
@@ -54,9 +54,9 @@ fn a_thread_that_blocks_sigbus_writes_where_faults_are_served() {
         // A system call that writes sleeps like a store, where faults of the kernel can be had.
         let view = origin.cut().unwrap();
         let file = quire_sys::map::memory_file("source", 4096).unwrap();
-        // SAFETY: this test's memory; nobody else uses these bytes during the call.
+        // SAFETY: this test's memory, and only this thread uses these bytes during the call.
         let target = unsafe { std::slice::from_raw_parts_mut(origin.base(), 4096) };
-        if folds_in_background().is_ok() {
+        if merges_in_background().is_ok() {
             assert_eq!(file.read_at(target, 0).unwrap(), 4096);
         }
         assert_eq!(byte(&*view, 0), 4);

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use quire_snapshot::Refused;
+use quire_snapshot::MechanismError;
 
 use super::configuration::Configuration;
 use super::recovery::{self, Recovery};
@@ -140,7 +140,7 @@ fn alive(bytes: u64) -> usize {
 }
 
 fn is_refusal(error: &anyhow::Error) -> bool {
-    matches!(error.downcast_ref::<Refused>(), Some(Refused::Unsupported { .. }))
+    matches!(error.downcast_ref::<MechanismError>(), Some(MechanismError::Unsupported { .. }))
 }
 
 impl Found {

@@ -6,7 +6,7 @@
 //! popular blocks are neighbours, which gives regions different coverages, as the paper's thresholds presuppose. With
 //! [`Layout::Scattered`] all regions have the same coverage.
 
-use quire_snapshot::{Access, PAGE_SIZE};
+use quire_snapshot::{OriginAccess, PAGE_SIZE};
 use serde::Serialize;
 
 use crate::words::Dice;
@@ -61,7 +61,7 @@ impl Workload {
     }
 
     /// The next `count` writes.
-    pub fn write(&mut self, access: &Access, count: usize) {
+    pub fn write(&mut self, access: &OriginAccess, count: usize) {
         for number in 0..count {
             let offset = self.offset();
             // Another part of the data each time: a page that is written with what it holds would count as not needed.

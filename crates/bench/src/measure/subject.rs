@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use quire_snapshot::{Access, Mechanism, Options, Origin, Refused, Span, attach};
+use quire_snapshot::{Mechanism, MechanismError, Options, Origin, OriginAccess, Span, attach};
 use quire_sys::map::{Hint, advise};
 use serde::Serialize;
 
@@ -39,26 +39,26 @@ impl PageKind {
 /// A range under a mechanism.
 #[derive(Debug)]
 pub struct Subject {
-    access: Access,
+    access: OriginAccess,
 }
 
 impl Subject {
     /// Fresh memory of `bytes`, all of it backed if `is_populated`, under `mechanism`.
     ///
     /// # Errors
-    /// [`Refused`]: no memory, or the mechanism can't be had here.
+    /// [`MechanismError`]: no memory, or the mechanism can't be had here.
     pub fn new(
         mechanism: Mechanism,
         bytes: usize,
         kind: PageKind,
         is_populated: bool,
         options: &Options,
-    ) -> Result<Self, Refused> {
+    ) -> Result<Self, MechanismError> {
         let span = Span::allocate(bytes)?;
         // A system without huge pages refuses the wish; there is one kind of page then.
         let _ = advise(span.base(), span.len(), kind.hint());
         if is_populated {
-            advise(span.base(), span.len(), Hint::PopulateWrite).map_err(|source| Refused::System {
+            advise(span.base(), span.len(), Hint::PopulateWrite).map_err(|source| MechanismError::System {
                 mechanism,
                 call: "madvise(MADV_POPULATE_WRITE)",
                 source,
@@ -66,11 +66,11 @@ impl Subject {
             })?;
         }
         let origin: Arc<dyn Origin> = Arc::from(attach(mechanism, span, options)?);
-        Ok(Self { access: Access::new(origin) })
+        Ok(Self { access: OriginAccess::new(origin) })
     }
 
     /// Loads and stores.
-    pub fn access(&self) -> &Access {
+    pub fn access(&self) -> &OriginAccess {
         &self.access
     }
 

@@ -9,7 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-use quire_snapshot::{Access, PAGE_SIZE, PAGES_PER_REGION};
+use quire_snapshot::{OriginAccess, PAGE_SIZE, PAGES_PER_REGION};
 
 use crate::words::Dice;
 use crate::zipf::{Scatter, Zipf};
@@ -60,7 +60,7 @@ impl Updates {
     }
 
     /// Half a phase: a page of every region, and then the next draws.
-    pub fn half(&mut self, access: &Access, pace: Pace) {
+    pub fn half(&mut self, access: &OriginAccess, pace: Pace) {
         let start = Instant::now();
         self.halves += 1;
         let value = self.halves;
@@ -87,7 +87,7 @@ impl Updates {
 
 /// Writes `value` to each of `pages`, in their order.
 #[inline]
-pub fn write_all(access: &Access, pages: &[u32], value: u64) {
+pub fn write_all(access: &OriginAccess, pages: &[u32], value: u64) {
     for &page in pages {
         access.store_u64(word_of(page), value);
     }

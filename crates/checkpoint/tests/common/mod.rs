@@ -1,6 +1,6 @@
 //! What the tests of images share: memory with a model beside it, saves of it, and what an image holds.
 //!
-//! Relies on `Barrier::write` and on snapshots to look into memory, so no test needs to touch it directly.
+//! Relies on `WriteBarrier::write` and on snapshots to look into memory, so no test needs to touch it directly.
 #![allow(dead_code)]
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use quire_checkpoint::{
     DumpError, DumpOptions, DumpSummary, Image, ImageMeta, Loaded, Progress, RestoreOptions, dump, load,
 };
 use quire_device::{Directory, Memory};
-use quire_snapshot::{Barrier, BarrierConfig, PAGE_SIZE, Snapshot, Take};
+use quire_snapshot::{PAGE_SIZE, Snapshot, TakeOutcome, WriteBarrier, WriteBarrierConfig};
 use quire_sys::mem::Reservation;
 
 pub const NAME: &str = "a.qimg";
@@ -26,7 +26,7 @@ pub fn pattern(page: u32, value: u8) -> Vec<u8> {
 
 /// Memory behind a barrier, and what it should hold.
 pub struct World {
-    pub barrier: Barrier,
+    pub barrier: WriteBarrier,
     pub model: Pages,
     pub page_count: u32,
 }
@@ -35,12 +35,12 @@ impl World {
     pub fn new(page_count: u32, budget_pages: usize) -> Self {
         let memory = Arc::new(Reservation::new(page_count as usize * PAGE_SIZE).unwrap());
         memory.commit(0..memory.len()).unwrap();
-        let config = BarrierConfig { budget_bytes: budget_pages * PAGE_SIZE };
-        Self { barrier: Barrier::new(memory, config).unwrap(), model: Pages::new(), page_count }
+        let config = WriteBarrierConfig { budget_bytes: budget_pages * PAGE_SIZE };
+        Self { barrier: WriteBarrier::new(memory, config).unwrap(), model: Pages::new(), page_count }
     }
 
     /// Of restored memory, which should hold `model`.
-    pub fn of(barrier: Barrier, page_count: u32, model: Pages) -> Self {
+    pub fn of(barrier: WriteBarrier, page_count: u32, model: Pages) -> Self {
         Self { barrier, model, page_count }
     }
 
@@ -102,7 +102,7 @@ pub fn taken(snapshot: &mut Snapshot) -> Pages {
     let mut page = vec![0; PAGE_SIZE];
     let mut pages = Pages::new();
     for number in 0..snapshot.page_count() {
-        if snapshot.take(number, &mut page) == Take::Copied {
+        if snapshot.take(number, &mut page) == TakeOutcome::Copied {
             pages.insert(number, page.clone());
         }
     }
@@ -110,7 +110,7 @@ pub fn taken(snapshot: &mut Snapshot) -> Pages {
 }
 
 /// What memory behind `barrier` holds.
-pub fn held(barrier: &mut Barrier, page_count: u32) -> Pages {
+pub fn held(barrier: &mut WriteBarrier, page_count: u32) -> Pages {
     let mut snapshot = barrier.cut(page_count).unwrap();
     taken(&mut snapshot)
 }
@@ -126,7 +126,7 @@ pub fn assert_same(found: &Pages, expected: &Pages) {
 }
 
 pub fn options() -> RestoreOptions {
-    let barrier = BarrierConfig { budget_bytes: 4096 * PAGE_SIZE };
+    let barrier = WriteBarrierConfig { budget_bytes: 4096 * PAGE_SIZE };
     RestoreOptions { max_bytes: MAX_BYTES, barrier, accept_damaged: false }
 }
 

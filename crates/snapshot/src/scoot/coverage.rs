@@ -1,6 +1,6 @@
-//! Which blocks of the origin were written how much in the last epoch, and which pages were copied ahead of writers.
+//! How much of each block of the origin was written in the last epoch, and which pages were copied ahead of writers.
 //!
-//! Relies on being told at each fold which private pages there were and which of them had not changed. A *block* is the
+//! Relies on being told at each merge which private pages there were and which of them had not changed. A *block* is the
 //! unit of [`crate::Options::region_bytes`]; after CCoW (Ha & Kim, 2022).
 
 use std::ops::Range;
@@ -21,10 +21,10 @@ const PAUSE_EPOCHS: u32 = 16;
 
 /// See the head of this file.
 #[derive(Debug)]
-pub(super) struct Coverage {
+pub(super) struct BlockCoverage {
     block_bytes: usize,
     percent: Vec<u8>,
-    /// One bit a page: copied ahead, not folded since.
+    /// One bit a page: copied ahead, not merged since.
     precopied: Vec<u64>,
     mode: Precopy,
     threshold_percent: u8,
@@ -33,7 +33,7 @@ pub(super) struct Coverage {
     pause: u32,
 }
 
-impl Coverage {
+impl BlockCoverage {
     /// For positions below `bytes`.
     pub(super) fn new(bytes: usize, options: &Options) -> Self {
         let threshold_percent = match options.precopy {
@@ -74,13 +74,13 @@ impl Coverage {
         positions.step_by(PAGE_SIZE).filter(is_precopied).for_each(tell);
     }
 
-    /// The page at `position` is folded: forgets that it was copied ahead.
+    /// The page at `position` is merged: forgets that it was copied ahead.
     pub(super) fn take_precopied(&mut self, position: usize) {
         let page = position / PAGE_SIZE;
         self.precopied[page / 64] &= !(1 << (page % 64));
     }
 
-    /// The pages of `positions` have been folded; `written` of them had been written, in order of address.
+    /// The pages of `positions` have been merged; `written` of them had been written, in order of address.
     pub(super) fn note(&mut self, positions: &Range<usize>, written: &[usize]) {
         let mut written = written.iter().copied().peekable();
         let first = positions.start / self.block_bytes;
@@ -95,7 +95,7 @@ impl Coverage {
         }
     }
 
-    /// Of the precopied pages just folded these many had been written, and those not.
+    /// Of the precopied pages just merged these many had been written, and those not.
     pub(super) fn note_precopied(&mut self, needed: u64, unneeded: u64) {
         self.needed += needed;
         self.unneeded += unneeded;
@@ -137,9 +137,9 @@ impl Coverage {
 mod tests {
     use super::*;
 
-    fn coverage(precopy: Precopy) -> Coverage {
+    fn coverage(precopy: Precopy) -> BlockCoverage {
         let options = Options { region_bytes: 32 << 10, precopy, ..Options::default() };
-        Coverage::new(4 * options.region_bytes, &options)
+        BlockCoverage::new(4 * options.region_bytes, &options)
     }
 
     fn pages(range: Range<usize>) -> Vec<usize> {
@@ -163,7 +163,7 @@ mod tests {
     fn a_precopied_page_is_remembered_until_it_is_taken() {
         let mut coverage = coverage(Precopy::All);
         coverage.mark_precopied(9 * PAGE_SIZE);
-        let listed = |coverage: &Coverage| {
+        let listed = |coverage: &BlockCoverage| {
             let mut listed = Vec::new();
             coverage.list_precopied(8 * PAGE_SIZE..10 * PAGE_SIZE, |position| listed.push(position));
             listed

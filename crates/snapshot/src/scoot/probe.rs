@@ -8,33 +8,33 @@ use quire_sys::pagemap::{Entry, Pagemap};
 use quire_sys::userfault::{Modes, Userfault, features};
 
 use crate::mechanism::Mechanism;
-use crate::origin::Refused;
+use crate::origin::MechanismError;
 use crate::page::PAGE_SIZE;
 
-/// Whether `scoot` folds in the background here. Where it doesn't, cuts do it, and take as long as it takes.
+/// Whether `scoot` merges in the background here. Where it doesn't, cuts do it, and take as long as it takes.
 ///
 /// # Errors
 /// What forbids it, and what to do about it.
-pub fn folds_in_background() -> Result<(), String> {
+pub fn merges_in_background() -> Result<(), String> {
     open_userfault().map(drop)
 }
 
-fn unsupported(what: &str, error: impl std::fmt::Display, suggestion: &'static str) -> Refused {
-    Refused::Unsupported { mechanism: Mechanism::Scoot, reason: format!("{what}: {error}"), suggestion }
+fn unsupported(what: &str, error: impl std::fmt::Display, suggestion: &'static str) -> MechanismError {
+    MechanismError::Unsupported { mechanism: Mechanism::Scoot, reason: format!("{what}: {error}"), suggestion }
 }
 
-/// Whether files in memory and the page map do what we build on.
-pub(super) fn check_mappings() -> Result<(), Refused> {
+/// Whether files in memory and the page map do what the mechanism is built on.
+pub(super) fn check_mappings() -> Result<(), MechanismError> {
     const PROCFS: &str = "Mount procfs, or use barrier or memcpy";
     const MEMFD: &str = "Allow memfd_create in the seccomp profile, or use barrier or memcpy";
     let file = map::memory_file("quire-scoot", 2 * PAGE_SIZE as u64)
         .map_err(|error| unsupported("memfd_create", error, MEMFD))?;
     let pagemap = Pagemap::open(None).map_err(|error| unsupported("/proc/self/pagemap", error, PROCFS))?;
     let place = Reservation::new(2 * PAGE_SIZE)?;
-    // SAFETY: the reservation is ours alone.
+    // SAFETY: no other code knows the addresses of the reservation, which was made just now.
     unsafe { map::map_file_over(place.base(), 2 * PAGE_SIZE, &file, 0, Sharing::Private, Access::ReadWrite) }
         .map_err(|error| unsupported("mmap of a memfd", error, MEMFD))?;
-    // SAFETY: as above, mapped just now.
+    // SAFETY: the two pages were mapped readable and writable just now, and no other code knows them.
     unsafe {
         place.base().write_volatile(1);
         place.base().wrapping_add(PAGE_SIZE).read_volatile();
@@ -59,16 +59,16 @@ pub(super) fn open_userfault() -> Result<Userfault, String> {
                     fail: set vm.unprivileged_userfaultfd to 1 or allow /dev/userfaultfd"
             .into());
     }
-    try_moving(&fault).map_err(|error| format!("pages of a private file mapping can't be set aside ({error})"))?;
+    try_moving(&fault).map_err(|error| format!("pages of a private file mapping can't be isolated ({error})"))?;
     Ok(fault)
 }
 
-/// Does what folding does: registers, moves pages away, looks for them.
+/// Does what merging does: registers, moves pages away, looks for them.
 fn try_moving(fault: &Userfault) -> std::io::Result<()> {
     let file = map::memory_file("quire-scoot", PAGE_SIZE as u64)?;
     let reserve = || Reservation::new(PAGE_SIZE).map_err(std::io::Error::other);
     let (from, to) = (reserve()?, reserve()?);
-    // SAFETY: both reservations are ours alone; nobody touches `from` while it is registered.
+    // SAFETY: no other code knows the addresses of the two reservations, so no thread touches `from` while it is registered.
     unsafe {
         map::map_file_over(from.base(), PAGE_SIZE, &file, 0, Sharing::Private, Access::ReadWrite)?;
         from.base().write_volatile(7);

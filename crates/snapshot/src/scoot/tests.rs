@@ -1,9 +1,9 @@
-//! Tests of the mechanism as a whole: what views show, which frames are shared, and that folding loses no write.
+//! Tests of the mechanism as a whole: what views show, which frames are shared, and that merging loses no write.
 //!
 //! Relies on raw loads and stores, as its users do. Tests that want userfaultfd or frame numbers say so and end early where
 //! they aren't to be had.
 
-mod asides;
+mod isolation;
 mod model;
 mod races;
 
@@ -92,7 +92,7 @@ fn a_view_shows_the_range_as_it_was_at_its_cut() {
 }
 
 #[test]
-fn frames_are_shared_until_somebody_writes() {
+fn frames_are_shared_until_one_side_is_written() {
     let origin = origin(2 * REGION_SIZE, SETTINGS[0]);
     put(origin.base(), 0, 1);
     if frame(origin.base(), 0).is_none() {
@@ -216,10 +216,10 @@ fn holes_stay_holes() {
         drop(view);
         origin.settle();
         let state = &origin.state;
-        let home = state.lock().ledger.region(5).home;
-        assert!(state.memory.filled(home, 5).unwrap().is_empty());
+        let home = state.lock().regions.region(5).home;
+        assert!(state.backing.filled(home, 5).unwrap().is_empty());
         assert_eq!(
-            state.memory.filled(home, 1).unwrap(),
+            state.backing.filled(home, 1).unwrap(),
             std::slice::from_ref(&(REGION_SIZE..REGION_SIZE + PAGE_SIZE))
         );
     }
@@ -231,8 +231,8 @@ fn regions_that_fill_up_get_huge_pages() {
     (0..REGION_SIZE).step_by(PAGE_SIZE).for_each(|offset| put(origin.base(), offset, 1));
     put(origin.base(), REGION_SIZE, 1);
     origin.settle();
-    let desk = origin.state.lock();
-    let huge = |region: usize| desk.ledger.region(region).huge[0];
+    let mappings = origin.state.lock();
+    let huge = |region: usize| mappings.regions.region(region).huge[0];
     if !huge(0) {
         quire_sys::testing::skipped_even_in_ci("no huge page was to be had for a file in memory");
     }
@@ -265,18 +265,18 @@ fn pages_of_two_generations_and_of_holes_keep_apart() {
             }
         }
         if userfault && open_userfault().is_ok() {
-            let homes = origin.state.lock().ledger.homes();
+            let homes = origin.state.lock().regions.homes();
             assert!(homes[..2].iter().any(|home| home.0 > 0) || origin.stats().held_bytes_peak > 0);
         }
         views.clear();
         origin.settle();
-        let spare = origin.state.lock().ledger.spare();
+        let spare = origin.state.lock().regions.spare();
         assert_eq!(spare, (0, 0));
     }
 }
 
 #[test]
-fn a_region_that_somebody_has_split_into_mappings_is_folded_by_the_next_cut() {
+fn a_region_that_the_program_has_split_into_mappings_is_merged_by_the_next_cut() {
     let origin = origin(3 * REGION_SIZE, SETTINGS[2]);
     for round in 1..4 {
         let view = origin.cut().unwrap();
@@ -288,8 +288,8 @@ fn a_region_that_somebody_has_split_into_mappings_is_folded_by_the_next_cut() {
         drop(view);
         origin.settle();
         if open_userfault().is_ok() {
-            let desk = origin.state.lock();
-            let sharings = [0, 1, 2].map(|region| desk.ledger.region(region).is_foldable());
+            let mappings = origin.state.lock();
+            let sharings = [0, 1, 2].map(|region| mappings.regions.region(region).is_mergeable());
             assert_eq!(sharings, [false, true, false]);
         }
         assert_eq!((get(origin.base(), REGION_SIZE + 100), get(inside, 0)), (round, round));

@@ -5,10 +5,10 @@
 use std::ops::Range;
 
 use crate::page::{PAGE_SIZE, page_of};
-use crate::stream::barrier::{Barrier, SnapshotError};
+use crate::stream::write_barrier::{SnapshotError, WriteBarrier};
 
-impl Barrier {
-    /// Copies `bytes` to `offset`, through the barrier. All their pages must be [present](Barrier::mark_present).
+impl WriteBarrier {
+    /// Copies `bytes` to `offset`, through the barrier. All their pages must be [present](WriteBarrier::mark_present).
     ///
     /// # Errors
     /// [`SnapshotError::Page`] names the first page that isn't, or lies outside the memory; nothing is written then.
@@ -21,8 +21,8 @@ impl Barrier {
         (page_of(offset)..=page_of(offset + bytes.len() - 1)).for_each(|page| self.note_change(page));
         let to = self.memory().base().wrapping_add(offset);
         // SAFETY: present pages are committed and inside the memory (checked above); `&mut self` makes this the only
-        // writer, and the barrier has been passed, so no reader copies these pages. `bytes` is borrowed, and nobody can
-        // hold a borrow of the memory itself without unsafe code that answers for it.
+        // writer, and the barrier has been passed, so no reader copies these pages. `bytes` is borrowed, and a
+        // borrow of the memory itself takes unsafe code, which answers for it.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
         Ok(())
     }
@@ -55,7 +55,7 @@ impl Barrier {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::{BarrierConfig, Take};
+    use crate::{TakeOutcome, WriteBarrierConfig};
     use quire_sys::mem::Reservation;
     use std::sync::Arc;
 
@@ -63,14 +63,14 @@ mod tests {
     fn bytes_come_back_and_pass_the_barrier() {
         let memory = Arc::new(Reservation::new(1 << 21).unwrap());
         memory.commit(0..memory.len()).unwrap();
-        let mut barrier = Barrier::new(memory, BarrierConfig::default()).unwrap();
+        let mut barrier = WriteBarrier::new(memory, WriteBarrierConfig::default()).unwrap();
         assert!(barrier.write(10, b"too early").is_err());
         barrier.mark_present(0..2);
         barrier.write(PAGE_SIZE - 2, b"over the edge").unwrap();
         let mut snapshot = barrier.cut(2).unwrap();
         barrier.write(PAGE_SIZE, b"!").unwrap();
         let mut page = vec![0; PAGE_SIZE];
-        assert_eq!(snapshot.take(1, &mut page), Take::Copied);
+        assert_eq!(snapshot.take(1, &mut page), TakeOutcome::Copied);
         assert_eq!(&page[..11], b"er the edge");
         let mut now = [0; 13];
         barrier.read(PAGE_SIZE - 2, &mut now).unwrap();

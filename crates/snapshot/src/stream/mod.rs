@@ -2,7 +2,7 @@
 //! memory.
 //!
 //! Relies on `quire-sys` for memory. (For any range, any number of writers and views: the mechanism
-//! [`Barrier`](crate::Mechanism::Barrier) of [`crate::attach()`].)
+//! [`WriteBarrier`](crate::Mechanism::Barrier) of [`crate::attach()`].)
 //!
 //! # Life of a page in an open snapshot
 //! ```text
@@ -15,14 +15,20 @@
 //! Every page starts *unsaved* by the mere change of the snapshot's number, so a cut costs the same for any size. A
 //! writer waits only for a page that is *taken* (one memory copy) or for a buffer when the budget is used up.
 
-pub(crate) mod barrier;
+mod buffer_pool;
 mod bytes;
-mod coverage;
-mod pool;
-pub(crate) mod reader;
+#[doc(hidden)]
+pub mod page_state;
+mod race_detector;
+#[doc(hidden)]
 pub mod ring;
 mod shared;
-pub(crate) mod stats;
-mod table;
-mod witness;
-pub mod words;
+mod snapshot;
+mod state_table;
+mod stats;
+mod write_barrier;
+mod write_counts;
+
+pub use snapshot::{Snapshot, TakeOutcome};
+pub use stats::WriteBarrierStats;
+pub use write_barrier::{SnapshotError, WriteBarrier, WriteBarrierConfig};

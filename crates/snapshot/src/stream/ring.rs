@@ -25,7 +25,7 @@ impl Ring {
         &self.slots[position as usize & (self.slots.len() - 1)]
     }
 
-    /// Consumer: the number given longest ago. What its giver did before is visible afterwards.
+    /// PreimageConsumer: the number given longest ago. What its giver did before is visible afterwards.
     pub fn take(&self) -> Option<u32> {
         let head = self.head.load(Ordering::Relaxed);
         if head == self.tail.load(Ordering::Acquire) {

@@ -1,6 +1,6 @@
 //! What the writer's side and the reader's side share.
 //!
-//! Relies on [`crate::stream::words`] for who may touch a page when.
+//! Relies on [`crate::stream::page_state`] for who may touch a page when.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,17 +9,17 @@ use quire_sys::mem::Reservation;
 use quire_sys::thread::ThreadId;
 
 use crate::page::PAGES_PER_REGION;
-use crate::stream::table::Table;
-use crate::stream::witness::Witness;
+use crate::stream::race_detector::RaceDetector;
+use crate::stream::state_table::StateTable;
 use crate::sync::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 /// What writer and reader share.
-pub(crate) struct Shared {
+pub(crate) struct SharedState {
     pub(crate) memory: Arc<Reservation>,
-    /// One word a page, see [`crate::stream::words`].
-    pub(crate) words: Table,
+    /// One word a page, see [`crate::stream::page_state`].
+    pub(crate) states: StateTable,
     /// Who copies and changes the pages of `memory`.
-    pub(crate) witness: Witness,
+    pub(crate) race_detector: RaceDetector,
     /// One bit a page: it may have content.
     present: Box<[AtomicU64]>,
     /// Pre-images held per region.
@@ -33,13 +33,13 @@ pub(crate) struct Shared {
     pub(crate) pages: usize,
 }
 
-impl Shared {
+impl SharedState {
     /// Of the first `pages` pages of `memory`, with a table of words for them.
-    pub(crate) fn new(memory: Arc<Reservation>, pages: usize, words: Table) -> Self {
+    pub(crate) fn new(memory: Arc<Reservation>, pages: usize, states: StateTable) -> Self {
         Self {
             memory,
-            words,
-            witness: Witness::new(pages),
+            states,
+            race_detector: RaceDetector::new(pages),
             present: (0..pages.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
             held: (0..pages.div_ceil(PAGES_PER_REGION)).map(|_| AtomicU32::new(0)).collect(),
             closed: AtomicBool::new(false),
@@ -50,7 +50,7 @@ impl Shared {
     }
 
     pub(crate) fn word(&self, page: usize) -> &AtomicU32 {
-        self.words.word(page)
+        self.states.word(page)
     }
 
     pub(crate) fn is_present(&self, page: usize) -> bool {

@@ -2,7 +2,7 @@
 
 /// Figures of a barrier since it was made, except where "now" says otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BarrierStats {
+pub struct WriteBarrierStats {
     /// Cuts made.
     pub cuts: u64,
     /// Time the last cut kept the writer, in nanoseconds.

@@ -1,22 +1,21 @@
 //! `uffd`: write protection by userfaultfd; a thread that faults copies the page itself, in its SIGBUS handler.
 //!
-//! Relies on [`crate::keep`] for the copies. A handler *thread* would cost 25–50 µs a fault, the signal about 5; copying a
+//! Relies on [`crate::preimage`] for the copies. A handler *thread* would cost 25–50 µs a fault, the signal about 5; copying a
 //! region whole costs 0.4 µs a page and leaves its huge page whole, which makes the next cut cheap.
 //!
 //! A system call that writes into a protected page fails with `EFAULT` instead of faulting: hence
 //! [`Origin::prepare_write`].
 
-mod parts;
+mod fault_thread;
+mod protection_map;
 mod registry;
 mod retries;
-mod server;
 #[cfg(test)]
 mod tests;
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
 use quire_sys::map::{Hint, advise};
 use quire_sys::pagemap::{Entry, Pagemap};
@@ -24,25 +23,24 @@ use quire_sys::signal;
 use quire_sys::thread::BlockedSignals;
 use quire_sys::userfault::{Modes, Userfault, features};
 
-use self::parts::Parts;
-use self::registry::{Handler, Registration};
-use self::retries::Retries;
-use self::server::Server;
-use crate::keep::chain::Chain;
-use crate::keep::core::Core;
-use crate::keep::keeper::{Chores, Keeper};
-use crate::keep::locality::Costs;
-use crate::keep::view::{KeptView, Lease, Owner};
-use crate::lift_lock::LiftLock;
+use self::fault_thread::FaultThread;
+use self::protection_map::ProtectionMap;
+use self::registry::{FaultHandler, Registration};
+use self::retries::UnprotectRetries;
 use crate::mechanism::{Mechanism, Options};
-use crate::origin::{Consumer, Origin, OriginStats, Refused, View};
+use crate::origin::{MechanismError, PreimageConsumer};
 use crate::page::{PAGE_SIZE, PAGES_PER_REGION};
+use crate::preimage::coverage::CopyCosts;
+use crate::preimage::engine::{BackgroundWork, Engine};
+use crate::preimage::origin::{PreimageOrigin, WriteDetector};
+use crate::preimage::view::EpochView;
+use crate::protection_lock::ProtectionLock;
 use crate::span::Span;
 
 /// A fault with its page costs as much as 24 pages copied with their region, and splits a huge page. Half of that is counted,
-/// as copies that nobody needs take memory too: regions of which an eighth is written are worth copying whole.
-const COSTS: Costs =
-    Costs { alone_percent: 1200, start_percent: 15, least_percent: 10, most_percent: 95, rest_percent: 8 };
+/// as unneeded copies take memory too: regions of which an eighth is written are worth copying whole.
+const COSTS: CopyCosts =
+    CopyCosts { alone_percent: 1200, start_percent: 15, least_percent: 10, most_percent: 95, rest_percent: 8 };
 /// More runs than this are armed by one call over everything.
 const MOST_RUNS: usize = 32;
 /// A huge page is made only where at least this many of its pages are there already.
@@ -62,34 +60,33 @@ enum Population {
 }
 
 /// The origin.
-pub(crate) struct Uffd(Arc<Shared>, #[expect(dead_code, reason = "held")] Lease);
+pub(crate) type UffdOrigin = PreimageOrigin<WriteProtection>;
 
-struct Shared {
+/// The write protection of one range, and the faults that it causes.
+pub(crate) struct WriteProtection {
     /// Given up first: no handler may find a half-gone mechanism.
     registration: Mutex<Option<Registration>>,
     fault: Arc<Userfault>,
     /// Serves faults instead of the threads that take them.
-    server: Option<Server>,
-    core: Arc<Core>,
-    keeper: Arc<Keeper>,
-    chain: Chain,
-    parts: Parts,
-    /// Held by a cut, and by the keeper while it lifts protection.
+    server: Option<FaultThread>,
+    engine: Engine,
+    parts: ProtectionMap,
+    /// Held by a cut, and by the copier thread while it unprotects pages.
     gate: Mutex<()>,
-    /// Keeps those who lift pages for the epoch before out of a cut.
-    lifts: LiftLock,
+    /// Keeps a thread that unprotects pages for the epoch before out of a cut.
+    protection: ProtectionLock,
     /// A cut waits for the gate.
     cutting: AtomicBool,
-    retries: Retries,
+    retries: UnprotectRetries,
     /// How often in a row the kernel has refused to make a huge page.
     refusals: AtomicU32,
-    /// Where the keeper goes on looking for split huge pages.
+    /// Where the copier thread goes on looking for split huge pages.
     cursor: AtomicUsize,
     pagemap: Option<Pagemap>,
 }
 
-fn refused(source: &std::io::Error) -> Refused {
-    Refused::Unsupported {
+fn refused(source: &std::io::Error) -> MechanismError {
+    MechanismError::Unsupported {
         mechanism: Mechanism::Uffd,
         reason: format!("userfaultfd: {source}"),
         suggestion: "Allow the system call userfaultfd (container profile, vm.unprivileged_userfaultfd), or use barrier \
@@ -97,69 +94,76 @@ fn refused(source: &std::io::Error) -> Refused {
     }
 }
 
-fn failed(call: &'static str, source: std::io::Error, suggestion: &'static str) -> Refused {
-    Refused::System { mechanism: Mechanism::Uffd, call, source, suggestion }
+fn failed(call: &'static str, source: std::io::Error, suggestion: &'static str) -> MechanismError {
+    MechanismError::System { mechanism: Mechanism::Uffd, call, source, suggestion }
 }
 
-impl Uffd {
-    pub(crate) fn new(span: Span, options: &Options, consumer: Option<Arc<dyn Consumer>>) -> Result<Self, Refused> {
-        // A fault kills a thread that blocks the signal.
-        let is_served = options.serve_faults || signal::is_blocked_somewhere();
-        let wanted = features::PAGEFAULT_FLAG_WP | if is_served { 0 } else { features::SIGBUS };
-        let fault = match Userfault::open(wanted | features::WP_UNPOPULATED) {
-            Ok(fault) => fault,
-            Err(_) => {
-                let fault = Userfault::open(wanted).map_err(|source| refused(&source))?;
-                // Before Linux 6.4 a page that was never touched can't be protected, so all are touched now.
-                advise(span.base(), span.len(), Hint::PopulateRead).map_err(|source| refused(&source))?;
-                fault
-            }
-        };
-        // SAFETY: `on_fault` takes no lock, allocates nothing and returns.
-        unsafe { signal::on_bus_error(registry::on_fault) }.map_err(|source| failed("sigaction", source, ""))?;
-        let fault = Arc::new(fault);
-        let server = if is_served { Some(Server::start(&fault)) } else { None };
-        let server = server.transpose().map_err(|source| failed("clone", source, "Raise the limit of threads."))?;
-        let parts = Parts::new(span.base(), span.pages());
-        let core = Arc::new(Core::new(span, Mechanism::Uffd, options, &COSTS, consumer)?);
-        let shared = Arc::new(Shared {
-            registration: Mutex::default(),
-            parts,
-            keeper: Arc::new(Keeper::new(options.background)),
-            chain: Chain::new(Arc::clone(&core)),
-            gate: Mutex::default(),
-            lifts: LiftLock::default(),
-            cutting: AtomicBool::new(false),
-            retries: Retries::default(),
-            refusals: AtomicU32::new(0),
-            cursor: AtomicUsize::new(0),
-            pagemap: Pagemap::open(None).ok(),
-            server,
-            fault,
-            core,
-        });
-        let span = &shared.core.span;
-        // SAFETY: the registration is a field of what it points to, and given up when that is dropped.
-        let registration = unsafe { registry::register(span.base() as usize, span.len(), &*shared) };
+/// Puts the mechanism on `span`.
+pub(crate) fn attach(
+    span: Span,
+    options: &Options,
+    consumer: Option<Arc<dyn PreimageConsumer>>,
+) -> Result<UffdOrigin, MechanismError> {
+    // A fault kills a thread that blocks the signal.
+    let is_served = options.serve_faults || signal::is_blocked_somewhere();
+    let fault = Arc::new(open_userfault(&span, is_served)?);
+    // SAFETY: `on_bus_error` demands a handler that is async-signal-safe: `on_fault` takes no lock and allocates nothing.
+    unsafe { signal::on_bus_error(registry::on_fault) }.map_err(|source| failed("sigaction", source, ""))?;
+    let server = if is_served { Some(FaultThread::start(&fault)) } else { None };
+    let server = server.transpose().map_err(|source| failed("clone", source, "Raise the limit of threads."))?;
+    let protection = Arc::new(WriteProtection {
+        registration: Mutex::default(),
+        parts: ProtectionMap::new(span.base(), span.pages()),
+        engine: Engine::new(span, Mechanism::Uffd, options, &COSTS, consumer)?,
+        gate: Mutex::default(),
+        protection: ProtectionLock::default(),
+        cutting: AtomicBool::new(false),
+        retries: UnprotectRetries::default(),
+        refusals: AtomicU32::new(0),
+        cursor: AtomicUsize::new(0),
+        pagemap: Pagemap::open(None).ok(),
+        server,
+        fault,
+    });
+    protection.register()?;
+    PreimageOrigin::start(protection)
+}
+
+/// A userfaultfd that protects pages of `span` against writes. The faulting thread gets a signal, or sleeps if a thread of the
+/// mechanism serves its faults (`is_served`).
+fn open_userfault(span: &Span, is_served: bool) -> Result<Userfault, MechanismError> {
+    let wanted = features::PAGEFAULT_FLAG_WP | if is_served { 0 } else { features::SIGBUS };
+    if let Ok(fault) = Userfault::open(wanted | features::WP_UNPOPULATED) {
+        return Ok(fault);
+    }
+    let fault = Userfault::open(wanted).map_err(|source| refused(&source))?;
+    // Before Linux 6.4 a page that was never touched can't be protected, so all are touched now.
+    advise(span.base(), span.len(), Hint::PopulateRead).map_err(|source| refused(&source))?;
+    Ok(fault)
+}
+
+impl WriteProtection {
+    /// Registers the range for faults, first with the signal handler and then with the kernel.
+    fn register(&self) -> Result<(), MechanismError> {
+        let span = &self.engine.cow.span;
+        // SAFETY: `register` demands a handler that outlives the registration: it is a field of this handler, and given up
+        // when this is dropped.
+        let registration = unsafe { registry::register(span.base() as usize, span.len(), self) };
         let Some(registration) = registration else {
-            return Err(Refused::Exhausted {
+            return Err(MechanismError::Exhausted {
                 mechanism: Mechanism::Uffd,
                 what: "128 ranges are guarded",
                 suggestion: "drop some, or join them",
             });
         };
-        *shared.registration.lock().unwrap_or_else(PoisonError::into_inner) = Some(registration);
+        *self.registration.lock().unwrap_or_else(PoisonError::into_inner) = Some(registration);
         let modes = Modes { write_protect: true, ..Modes::default() };
-        // SAFETY: the span is ours to guard, and the handler is in place.
-        unsafe { shared.fault.register(span.base(), span.len(), modes) }
-            .map_err(|source| failed("UFFDIO_REGISTER", source, "The range must be private anonymous memory."))?;
-        shared.keeper.start(&shared).map_err(|source| failed("clone", source, "Raise the limit of threads."))?;
-        let lease = Lease::new(Arc::clone(&shared) as Arc<dyn Owner>);
-        Ok(Self(shared, lease))
+        // SAFETY: `Span::borrow` demands that the range is private anonymous memory which no other code remaps, so it may be
+        // guarded; the handler that resolves its faults is in place.
+        unsafe { self.fault.register(span.base(), span.len(), modes) }
+            .map_err(|source| failed("UFFDIO_REGISTER", source, "The range must be private anonymous memory."))
     }
-}
 
-impl Shared {
     fn lock(&self) -> MutexGuard<'_, ()> {
         self.gate.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -173,7 +177,7 @@ impl Shared {
     }
 
     fn protect(&self, pages: &Range<usize>, on: bool) -> std::io::Result<()> {
-        let at = self.core.span.at(pages.start * PAGE_SIZE);
+        let at = self.engine.cow.span.at(pages.start * PAGE_SIZE);
         self.fault.write_protect(at, pages.len() * PAGE_SIZE, on, true)
     }
 
@@ -182,17 +186,17 @@ impl Shared {
     /// # Errors
     /// For want of memory for page tables, or because the program has mapped something else there. The pages are as they were:
     /// it is tried again at the next fault.
-    fn lift(&self, pages: &Range<usize>) -> std::io::Result<()> {
+    fn unprotect(&self, pages: &Range<usize>) -> std::io::Result<()> {
         self.protect(pages, false)?;
-        self.parts.note_lifted(pages);
+        self.parts.note_unprotected(pages);
         Ok(())
     }
 
     /// Protects what isn't.
-    fn arm(&self) -> std::io::Result<()> {
+    fn protect_all(&self) -> std::io::Result<()> {
         let runs = self.parts.unarmed();
         if runs.len() > MOST_RUNS {
-            self.protect(&(0..self.core.span.pages()), true)?;
+            self.protect(&(0..self.engine.cow.span.pages()), true)?;
         } else {
             runs.iter().try_for_each(|run| self.protect(run, true))?;
         }
@@ -204,7 +208,7 @@ impl Shared {
     fn population(&self, pages: &Range<usize>) -> Population {
         let mut words = [0; PAGES_PER_REGION];
         let words = &mut words[..pages.len()];
-        let address = self.core.span.at(pages.start * PAGE_SIZE) as usize;
+        let address = self.engine.cow.span.at(pages.start * PAGE_SIZE) as usize;
         let Some(count) = self.pagemap.as_ref().and_then(|map| map.read_words(address, words).ok()) else {
             return Population::Full;
         };
@@ -216,16 +220,16 @@ impl Shared {
     }
 
     fn advise(&self, pages: &Range<usize>, hint: Hint) -> std::io::Result<()> {
-        advise(self.core.span.at(pages.start * PAGE_SIZE), pages.len() * PAGE_SIZE, hint)
+        advise(self.engine.cow.span.at(pages.start * PAGE_SIZE), pages.len() * PAGE_SIZE, hint)
     }
 
     /// Makes a huge page of `pages`, which are all of `part` and were open; `false` if the kernel has refused.
-    fn join(&self, part: usize, pages: &Range<usize>) -> bool {
+    fn collapse(&self, part: usize, pages: &Range<usize>) -> bool {
         match self.advise(pages, Hint::Collapse) {
             Ok(()) => {
-                self.parts.note_joined(part);
+                self.parts.note_collapsed(part);
                 self.refusals.store(0, Ordering::Relaxed);
-                self.core.figures.rejoined.fetch_add(1, Ordering::Relaxed);
+                self.engine.cow.figures.collapsed.fetch_add(1, Ordering::Relaxed);
             }
             // The range was told not to use huge pages, or there are none; or the part was protected again meanwhile, which says
             // nothing. Other errors are for want of memory, or another thread was holding a page.
@@ -239,61 +243,57 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for WriteProtection {
     fn drop(&mut self) {
         let registration = self.registration.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        if self.keeper.is_forked() {
+        if self.engine.copier.is_forked() {
             // The descriptor is the parent's, whose pages stay protected.
             std::mem::forget(self.server.take());
             return registration.into_iter().for_each(Registration::abandon);
         }
-        self.keeper.stop();
+        self.engine.copier.stop();
         // Lifts all protection; a fault that is under way finds the range open when it is tried again.
-        let _ = self.fault.unregister(self.core.span.base(), self.core.span.len());
+        let _ = self.fault.unregister(self.engine.cow.span.base(), self.engine.cow.span.len());
         drop(registration);
     }
 }
 
-impl Handler for Shared {
+impl FaultHandler for WriteProtection {
     fn fault(&self, offset: usize) -> bool {
-        if self.keeper.is_forked() {
+        if self.engine.copier.is_forked() {
             return false;
         }
-        self.core.figures.faults.fetch_add(1, Ordering::Relaxed);
-        let lifting = self.lifts.lift();
-        let pages = self.core.first_write(offset / PAGE_SIZE);
-        let lifted = self.lift(&pages);
-        drop(lifting);
-        self.keeper.nudge();
-        self.retries.go_on(lifted, self.server.is_some())
+        self.engine.cow.figures.faults.fetch_add(1, Ordering::Relaxed);
+        let unprotecting = self.protection.unprotecting();
+        let pages = self.engine.cow.first_write(offset / PAGE_SIZE);
+        let unprotected = self.unprotect(&pages);
+        drop(unprotecting);
+        self.engine.copier.nudge();
+        self.retries.go_on(unprotected, self.server.is_some())
     }
 }
 
-impl Chores for Shared {
-    fn core(&self) -> &Arc<Core> {
-        &self.core
-    }
-
-    fn chain(&self) -> &Chain {
-        &self.chain
+impl BackgroundWork for WriteProtection {
+    fn engine(&self) -> &Engine {
+        &self.engine
     }
 
     fn copy_ahead(&self, region: usize, pages: Range<usize>) -> bool {
-        let is_last = pages.end == self.core.pages_of(region).end;
-        let is_wanted = self.core.copy_ahead(region, pages);
+        let is_last = pages.end == self.engine.cow.pages_of(region).end;
+        let is_wanted = self.engine.cow.copy_ahead(region, pages);
         if is_wanted && is_last {
             let _gate = self.lock_politely();
             // Another cut may have been made since, for which these pages are not safe.
-            if self.core.is_safe(self.core.pages_of(region)) {
+            if self.engine.cow.is_safe(self.engine.cow.pages_of(region)) {
                 // Should it fail, a fault tries again.
-                let _ = self.lift(&self.core.pages_of(region));
+                let _ = self.unprotect(&self.engine.cow.pages_of(region));
             }
         }
         is_wanted
     }
 
     /// Makes one huge page whole again.
-    fn mend(&self) -> bool {
+    fn collapse_one(&self) -> bool {
         if self.refusals.load(Ordering::Relaxed) >= MOST_REFUSALS {
             return false;
         }
@@ -312,97 +312,60 @@ impl Chores for Shared {
         }
         {
             let _gate = self.lock_politely();
-            if self.core.is_open() && !self.core.is_safe(pages.clone()) {
+            if self.engine.cow.is_open() && !self.engine.cow.is_safe(pages.clone()) {
                 return true;
             }
-            if self.lift(&pages).is_err() {
+            if self.unprotect(&pages).is_err() {
                 return true;
             }
         }
-        let is_done = population == Population::Full && self.join(part, &pages);
+        let is_done = population == Population::Full && self.collapse(part, &pages);
         // The kernel joins no part of a guarded range that has holes, or pages of zeroes. A cut in between makes filling them fail.
         if !is_done && fills && self.advise(&pages, Hint::PopulateWrite).is_ok() {
-            self.join(part, &pages);
+            self.collapse(part, &pages);
         }
         true
     }
 }
 
-impl Owner for Shared {
-    fn keeper(&self) -> &Arc<Keeper> {
-        &self.keeper
-    }
-}
+impl WriteDetector for WriteProtection {
+    const MECHANISM: Mechanism = Mechanism::Uffd;
 
-impl Origin for Uffd {
-    fn mechanism(&self) -> Mechanism {
-        Mechanism::Uffd
-    }
-
-    fn base(&self) -> *mut u8 {
-        self.0.core.span.base()
-    }
-
-    fn len(&self) -> usize {
-        self.0.core.span.len()
-    }
-
-    fn cut(&self) -> Result<Arc<dyn View>, Refused> {
-        let start = Instant::now();
-        let shared = &self.0;
-        if shared.keeper.is_forked() {
-            return Err(Refused::forked(Mechanism::Uffd));
-        }
-        let owner: Arc<dyn Owner> = Arc::clone(shared) as Arc<dyn Owner>;
-        // A handler that writes would wait for the end of the cut.
+    fn begin_epoch(self: &Arc<Self>) -> Result<EpochView, MechanismError> {
+        // A signal handler that writes the range would wait for the end of the cut, and the cut for the handler.
         let signals = BlockedSignals::new();
-        shared.cutting.store(true, Ordering::Release);
-        let gate = shared.lock();
-        shared.cutting.store(false, Ordering::Release);
-        let alone = shared.lifts.cut();
-        let epoch = shared.chain.cut()?;
-        // If arming fails, dropping the view ends the epoch.
-        let view = KeptView::new(owner, epoch);
-        shared.arm().map_err(|source| failed("UFFDIO_WRITEPROTECT", source, "Free some memory."))?;
-        // Whatever was in the way of huge pages may be over: a few are tried again.
-        shared.refusals.fetch_min(1, Ordering::Relaxed);
+        self.cutting.store(true, Ordering::Release);
+        let gate = self.lock();
+        self.cutting.store(false, Ordering::Release);
+        let alone = self.protection.protecting();
+        let epoch = self.engine.chain.cut()?;
+        // If the pages can't be protected, dropping the view ends the epoch.
+        let view = EpochView::new(Arc::clone(self) as Arc<dyn BackgroundWork>, epoch);
+        self.protect_all().map_err(|source| failed("UFFDIO_WRITEPROTECT", source, "Free some memory."))?;
+        // What kept the kernel from making huge pages may be over: a few are tried again.
+        self.refusals.fetch_min(1, Ordering::Relaxed);
         drop((alone, gate, signals));
-        shared.core.figures.last_cut_ns.store(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
-        shared.keeper.note_cut(&**shared);
-        Ok(Arc::new(view))
+        Ok(view)
     }
 
     fn prepare_write(&self, range: Range<usize>) {
-        let shared = &*self.0;
-        assert!(range.start <= range.end && range.end <= self.len(), "{range:?} lies outside {} bytes", self.len());
-        if range.is_empty() {
-            return;
-        }
-        if shared.keeper.is_forked() {
+        let cow = &self.engine.cow;
+        if self.engine.copier.is_forked() {
             return;
         }
         let mut page = range.start / PAGE_SIZE;
         while page <= (range.end - 1) / PAGE_SIZE {
-            if shared.parts.is_open(page) {
+            if self.parts.is_open(page) {
                 page += 1;
                 continue;
             }
-            // A handler that writes would wait for this thread, or for a cut that waits for this thread.
+            // A signal handler that writes would wait for this thread, or for a cut that waits for this thread.
             let _blocked = BlockedSignals::new();
-            let _lifting = shared.lifts.lift();
-            let pages =
-                if shared.core.is_safe(page..page + 1) { page..page + 1 } else { shared.core.first_write(page) };
-            // Should it fail, the system call that writes there tells, or a fault tries again.
-            let _ = shared.lift(&pages);
+            let _unprotecting = self.protection.unprotecting();
+            let pages = if cow.is_safe(page..page + 1) { page..page + 1 } else { cow.first_write(page) };
+            // If this fails, the system call that writes there fails too, or a fault tries again.
+            let _ = self.unprotect(&pages);
             page = pages.end;
         }
-    }
-
-    fn settle(&self) {
-        self.0.keeper.settle(&*self.0);
-    }
-
-    fn stats(&self) -> OriginStats {
-        self.0.core.stats()
     }
 }

@@ -13,8 +13,8 @@ const PLACES: usize = 128;
 /// How many late faults an empty place accounts for. More than that, and the fault isn't one of ours.
 const LATE: u32 = 100_000;
 
-/// Who is asked about a fault at a page-aligned offset into its range.
-pub(crate) trait Handler: Sync {
+/// A mechanism that is asked about a fault at a page-aligned offset into its range.
+pub(crate) trait FaultHandler: Sync {
     /// Makes the page at `offset` writable; `false` if this is no fault of its making. Called in a signal handler: no locks, no
     /// allocation, no panics.
     fn fault(&self, offset: usize) -> bool;
@@ -23,8 +23,8 @@ pub(crate) trait Handler: Sync {
 struct Place {
     start: AtomicUsize,
     len: AtomicUsize,
-    /// Points at the leaked-and-owned box of a handler reference; null when nobody is here.
-    handler: AtomicPtr<&'static dyn Handler>,
+    /// Points at the leaked-and-owned box of a handler reference; null when the place is free.
+    handler: AtomicPtr<&'static dyn FaultHandler>,
     /// Signal handlers that are using `handler`.
     users: AtomicU32,
     late: AtomicU32,
@@ -63,12 +63,13 @@ pub(crate) struct Registration(usize);
 ///
 /// # Safety
 /// `handler` lives until the registration is dropped.
-pub(crate) unsafe fn register(start: usize, len: usize, handler: &dyn Handler) -> Option<Registration> {
+pub(crate) unsafe fn register(start: usize, len: usize, handler: &dyn FaultHandler) -> Option<Registration> {
     let _alone = Changing::begin();
     let index = ALL.iter().position(|place| place.handler.load(Ordering::Acquire).is_null())?;
     let place = &ALL[index];
-    // SAFETY: only the lifetime changes; the registration ends before the handler does, as the caller promises.
-    let handler = unsafe { std::mem::transmute::<&dyn Handler, &'static dyn Handler>(handler) };
+    // SAFETY: only the lifetime changes. `register` demands that the handler lives until the registration is dropped, and after
+    // that no signal handler uses it.
+    let handler = unsafe { std::mem::transmute::<&dyn FaultHandler, &'static dyn FaultHandler>(handler) };
     place.start.store(start, Ordering::Relaxed);
     place.len.store(len, Ordering::Relaxed);
     place.late.store(0, Ordering::Relaxed);
@@ -77,7 +78,7 @@ pub(crate) unsafe fn register(start: usize, len: usize, handler: &dyn Handler) -
 }
 
 impl Registration {
-    /// Gives the place up in a forked child, where threads that were in the middle of something are gone and nobody waits for them.
+    /// Gives the place up in a forked child, where threads that were in the middle of something are gone, so that waiting for them would never end.
     pub(crate) fn abandon(self) {
         let place = &ALL[self.0];
         // The box stays: it is a pointer's worth, and the allocator's lock may be held for ever.
@@ -95,7 +96,8 @@ impl Drop for Registration {
         while place.users.load(Ordering::SeqCst) != 0 {
             std::thread::yield_now();
         }
-        // SAFETY: made by `register`; nobody uses it any more, and nobody can find it.
+        // SAFETY: the box was made by `register`. It was taken out of the place, so no handler can find it, and `users` has
+        // fallen to zero since, so none still uses it.
         drop(unsafe { Box::from_raw(handler) });
     }
 }
@@ -114,7 +116,7 @@ pub(crate) fn on_fault(touch: Touch) -> bool {
             // The range was given up between the fault and now: trying again is all it takes.
             place.late.fetch_add(1, Ordering::Relaxed) < LATE
         } else {
-            // SAFETY: not freed while `users` counts us.
+            // SAFETY: `Registration::drop` frees it only once `users` is zero, and this thread is counted there.
             let handler = unsafe { *handler };
             let start = place.start.load(Ordering::Relaxed);
             let is_inside = address >= start && address - start < place.len.load(Ordering::Relaxed);
@@ -138,7 +140,7 @@ mod tests {
         Touch { address: address as *mut u8, is_store: true }
     }
 
-    impl Handler for Counter {
+    impl FaultHandler for Counter {
         fn fault(&self, offset: usize) -> bool {
             self.0.store(offset, Ordering::SeqCst);
             true
@@ -146,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_reaches_the_range_it_lies_in_and_nobody_once_that_is_gone() {
+    fn a_fault_reaches_the_range_it_lies_in_and_no_handler_once_that_is_gone() {
         let counter = Counter(AtomicUsize::new(0));
         // Addresses that no mapping has.
         let start = 0xffff_8000_0000_0000;

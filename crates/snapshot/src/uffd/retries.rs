@@ -1,7 +1,7 @@
 //! How often a writer's fault is tried again when the kernel does not lift protection.
 //!
-//! Relies on nothing but system calls, as it runs in signal handlers. A writer must not fault for ever, which nobody would see but
-//! by the processor's time.
+//! Relies on nothing but system calls, as it runs in signal handlers. A writer must not fault for ever: the only sign of that
+//! would be the processor time that it takes.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,13 +15,13 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 /// The failures in a row.
 #[derive(Debug, Default)]
-pub(super) struct Retries(AtomicU32);
+pub(super) struct UnprotectRetries(AtomicU32);
 
-impl Retries {
-    /// Whether the writer whose page was `lifted`, or not, is to try again. If not, it gets the signal as if nothing guarded the range;
+impl UnprotectRetries {
+    /// Whether the writer whose page was `unprotected`, or not, is to try again. If not, it gets the signal as if nothing guarded the range;
     /// one that `is_served` by a thread gets none, and the process ends here.
-    pub(super) fn go_on(&self, lifted: io::Result<()>, is_served: bool) -> bool {
-        let Err(error) = lifted else {
+    pub(super) fn go_on(&self, unprotected: io::Result<()>, is_served: bool) -> bool {
+        let Err(error) = unprotected else {
             // Not stored where nothing changes: writers on all processors come here.
             if self.0.load(Ordering::Relaxed) != 0 {
                 self.0.store(0, Ordering::Relaxed);

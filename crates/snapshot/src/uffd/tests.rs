@@ -6,11 +6,12 @@ use quire_sys::deny;
 
 use super::*;
 use crate::mechanism::Precopy;
+use crate::origin::{Origin, View};
 
-fn origin(len: usize, options: Options) -> Option<Uffd> {
-    match Uffd::new(Span::allocate(len).unwrap(), &options, None) {
+fn origin(len: usize, options: Options) -> Option<UffdOrigin> {
+    match attach(Span::allocate(len).unwrap(), &options, None) {
         Ok(origin) => Some(origin),
-        Err(refusal @ Refused::Unsupported { .. }) => {
+        Err(refusal @ MechanismError::Unsupported { .. }) => {
             quire_sys::testing::skipped(refusal);
             None
         }
@@ -18,7 +19,7 @@ fn origin(len: usize, options: Options) -> Option<Uffd> {
     }
 }
 
-fn write(origin: &Uffd, offset: usize, value: u8) {
+fn write(origin: &UffdOrigin, offset: usize, value: u8) {
     // SAFETY: inside the span, which these tests alone write.
     unsafe { origin.base().add(offset).write_volatile(value) };
 }
@@ -82,7 +83,7 @@ fn a_system_call_writes_into_protected_memory_once_it_was_prepared() {
     let Some(origin) = origin(2 << 20, QUIET) else { return };
     let file = quire_sys::map::memory_file("source", 4096).unwrap();
     let view = origin.cut().unwrap();
-    // SAFETY: this test's memory; nobody else uses these bytes during the calls.
+    // SAFETY: this test's memory, and only this thread uses these bytes during the calls.
     let target = unsafe { std::slice::from_raw_parts_mut(origin.base(), 4096) };
     assert_eq!(file.read_at(target, 0).unwrap_err().raw_os_error(), Some(libc_efault()));
     origin.prepare_write(0..4096);
@@ -107,7 +108,7 @@ fn split_huge_pages_are_made_whole_again_when_no_view_lives() {
     assert_eq!(origin.stats().rejoined_regions, before, "a view lives");
     drop(view);
     origin.settle();
-    if origin.0.refusals.load(Ordering::Relaxed) == 0 {
+    if origin.detector.refusals.load(Ordering::Relaxed) == 0 {
         assert_eq!(origin.stats().rejoined_regions, before + 4);
     }
     let view = origin.cut().unwrap();
@@ -116,7 +117,7 @@ fn split_huge_pages_are_made_whole_again_when_no_view_lives() {
 }
 
 #[test]
-fn the_keeper_copies_ahead_what_was_written_before() {
+fn the_copier_copies_ahead_what_was_written_before() {
     let options =
         Options { precopy: Precopy::Threshold(80), background: true, precopy_bytes_per_second: 1 << 40, ..QUIET };
     let Some(origin) = origin(8 << 20, options) else { return };
@@ -140,7 +141,7 @@ fn the_keeper_copies_ahead_what_was_written_before() {
 #[test]
 fn memory_stays_usable_when_the_origin_goes_before_its_view() {
     let Some(origin) = origin(2 << 20, QUIET) else { return };
-    let span = origin.0.core.span.clone();
+    let span = origin.detector.engine.cow.span.clone();
     write(&origin, 0, 1);
     let view = origin.cut().unwrap();
     drop(origin);
@@ -153,21 +154,21 @@ fn memory_stays_usable_when_the_origin_goes_before_its_view() {
 }
 
 #[test]
-fn a_handler_in_flight_across_a_cut_leaves_the_page_armed() {
+fn a_handler_in_flight_across_a_cut_leaves_the_page_protected() {
     let Some(origin) = origin(2 << 20, QUIET) else { return };
     write(&origin, 0, 1);
     let first = origin.cut().unwrap();
-    let shared = Arc::clone(&origin.0);
+    let shared = Arc::clone(&origin.detector);
     let second = std::thread::scope(|scope| {
         // What a handler does, one step after the other:
-        let lifting = shared.lifts.lift();
-        let pages = shared.core.first_write(0);
+        let unprotecting = shared.protection.unprotecting();
+        let pages = shared.engine.cow.first_write(0);
         let cutter = scope.spawn(|| origin.cut().unwrap());
-        while !shared.lifts.is_cutting() {
+        while !shared.protection.is_protecting() {
             std::thread::yield_now();
         }
-        shared.lift(&pages).unwrap();
-        drop(lifting);
+        shared.unprotect(&pages).unwrap();
+        drop(unprotecting);
         cutter.join().unwrap()
     });
     write(&origin, 0, 2);
@@ -200,8 +201,8 @@ fn regions_with_holes_are_made_huge() {
     drop(view);
     origin.settle();
     assert!(origin.stats().rejoined_regions >= REGIONS as u64, "{:?}", origin.stats());
-    assert_eq!(origin.0.refusals.load(Ordering::Relaxed), 0);
-    assert_eq!(origin.0.population(&(0..PAGES_PER_REGION)), Population::Full);
+    assert_eq!(origin.detector.refusals.load(Ordering::Relaxed), 0);
+    assert_eq!(origin.detector.population(&(0..PAGES_PER_REGION)), Population::Full);
 }
 
 #[test]
@@ -213,9 +214,9 @@ fn a_range_that_is_told_to_use_small_pages_is_tried_again_in_each_epoch_and_not_
         drop(origin.cut().unwrap());
         origin.settle();
         assert_eq!(origin.stats().rejoined_regions, 0);
-        assert!(origin.0.refusals.load(Ordering::Relaxed) > 0);
+        assert!(origin.detector.refusals.load(Ordering::Relaxed) > 0);
     }
-    let filled = (0..32).filter(|part| origin.0.population(&(part * 512..(part + 1) * 512)) == Population::Full);
+    let filled = (0..32).filter(|part| origin.detector.population(&(part * 512..(part + 1) * 512)) == Population::Full);
     assert!(filled.count() <= 2, "more regions were filled than could be made huge");
 }
 
@@ -223,16 +224,16 @@ fn a_range_that_is_told_to_use_small_pages_is_tried_again_in_each_epoch_and_not_
 struct Faulty;
 
 // SAFETY: it reads nothing; it panics, which is what the test is about, on a thread that is in no signal handler.
-unsafe impl Consumer for Faulty {
+unsafe impl PreimageConsumer for Faulty {
     fn preimage(&self, _: usize, _: *const u8, _: usize) {
-        assert_ne!(std::thread::current().name(), Some("quire-keeper"), "meant to be seen: the copier panics");
+        assert_ne!(std::thread::current().name(), Some("quire-copier"), "meant to be seen: the copier panics");
     }
 }
 
 #[test]
-fn nobody_waits_for_a_copier_that_has_panicked() {
+fn no_thread_waits_for_a_copier_that_has_panicked() {
     let options = Options { background: true, precopy: Precopy::All, precopy_bytes_per_second: 1 << 40, ..QUIET };
-    let origin = match Uffd::new(Span::allocate(4 << 20).unwrap(), &options, Some(Arc::new(Faulty))) {
+    let origin = match attach(Span::allocate(4 << 20).unwrap(), &options, Some(Arc::new(Faulty))) {
         Ok(origin) => origin,
         Err(error) => return quire_sys::testing::skipped(error),
     };
@@ -258,7 +259,7 @@ fn the_thread_of_the_mechanism_takes_none_of_the_programs_signals() {
     let mut seen = 0;
     for task in std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path()) {
         let Ok(status) = std::fs::read_to_string(task.join("status")) else { continue };
-        if status.starts_with("Name:\tquire-keeper\n") {
+        if status.starts_with("Name:\tquire-copier\n") {
             let line = status.lines().find_map(|line| line.strip_prefix("SigBlk:\t")).unwrap();
             let blocked = u64::from_str_radix(line, 16).unwrap();
             // SIGUSR1 and SIGTERM, but not SIGBUS.

@@ -46,7 +46,7 @@ impl Cells {
         &*self.origin
     }
 
-    /// Gives cell `cell` its next version. Its owner calls this, nobody else.
+    /// Gives cell `cell` its next version. Only its owner calls this.
     pub fn bump(&self, cell: usize, announce: bool) {
         let _writing = self.gate.read().unwrap();
         let version = self.versions[cell].load(Ordering::Relaxed) + 1;
@@ -66,7 +66,7 @@ impl Cells {
         unsafe { AtomicU64::from_ptr(at.cast()) }
     }
 
-    /// Reads a cell of the live memory, which somebody may be writing: it is this cell at any rate, and no older than when
+    /// Reads a cell of the live memory, which its owner may be writing: it is this cell at any rate, and no older than when
     /// the read began.
     pub fn glance(&self, cell: usize) {
         let before = self.versions[cell].load(Ordering::Acquire);

@@ -13,7 +13,7 @@ pub enum Kind {
     Huge,
     /// Aligned to huge pages, small pages only.
     Small,
-    /// Somebody else's, beginning and ending in the middle of huge pages.
+    /// Memory of the test, beginning and ending in the middle of huge pages.
     Borrowed,
 }
 

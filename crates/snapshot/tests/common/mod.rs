@@ -5,7 +5,7 @@
 pub mod cells;
 pub mod memory;
 
-use quire_snapshot::{Mechanism, Options, Origin, Precopy, Refused, Span, attach};
+use quire_snapshot::{Mechanism, MechanismError, Options, Origin, Precopy, Span, attach};
 
 /// Puts `mechanism` on `span`; `None`, with a line about it, only where it can't be had here.
 pub fn attach_or_skip(mechanism: Mechanism, span: Span, options: &Options) -> Option<Box<dyn Origin>> {
@@ -14,7 +14,7 @@ pub fn attach_or_skip(mechanism: Mechanism, span: Span, options: &Options) -> Op
             assert_eq!(origin.mechanism(), mechanism);
             Some(origin)
         }
-        Err(Refused::Unsupported { reason, .. }) => {
+        Err(MechanismError::Unsupported { reason, .. }) => {
             quire_sys::testing::skipped(format!("{mechanism}: {reason}"));
             None
         }

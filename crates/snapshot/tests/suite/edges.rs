@@ -89,7 +89,7 @@ pub fn holes_read_as_zero_before_and_after_they_are_written(mechanism: Mechanism
     }
 }
 
-/// Whoever lent the range gets it back with the last view and the origin: no thread of the mechanism touches it later.
+/// The lender of the range gets it back with the last view and the origin: no thread of the mechanism touches it later.
 pub fn the_range_may_be_unmapped_as_soon_as_all_is_gone(mechanism: Mechanism) {
     for round in 0..30 {
         let options = Options { precopy: Precopy::All, keep_bytes: 0, ..Options::default() };

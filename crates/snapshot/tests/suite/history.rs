@@ -129,7 +129,7 @@ impl Pair {
         self.origin = None;
         self.check_all();
         assert!(held.is_none_or(|held| held <= 2 * self.model.len() as u64 + (4 << 20)), "{held:?} bytes for no view");
-        // Nobody has a hold on the range any more: it may be written at will, announced or not.
+        // No origin has a hold on the range any more: it may be written at will, announced or not.
         self.model.fill(0xee);
         write(self.base, 0, &self.model);
         self.check_all();
@@ -195,7 +195,7 @@ impl Pair {
         let (at, len) = self.place(place);
         match &self.origin {
             Some(origin) if announce || self.announced => origin.prepare_write(at..at + len),
-            // Nobody left to announce the write to, and views that would need it.
+            // There is no origin to announce the write to, but views that would need it.
             None if self.announced && !self.views.is_empty() => return,
             _ => {}
         }

@@ -12,7 +12,7 @@ mod large;
 mod order;
 mod writers;
 
-use quire_snapshot::{Mechanism, Options, Refused, attach};
+use quire_snapshot::{Mechanism, MechanismError, Options, attach};
 
 macro_rules! suite_of {
     ($name:ident, $mechanism:ident, $([$($module:ident::$behaviour:ident),* $(,)?])*) => {
@@ -66,7 +66,7 @@ fn mechanisms_are_refused_only_with_a_reason_and_a_suggestion() {
         let memory = common::memory::Memory::new(common::memory::Kind::Huge, 1);
         match attach(mechanism, memory.span(), &Options::default()) {
             Ok(origin) => assert_eq!(origin.mechanism(), mechanism),
-            Err(Refused::Unsupported { reason, suggestion, .. }) => {
+            Err(MechanismError::Unsupported { reason, suggestion, .. }) => {
                 assert!(!reason.is_empty() && !suggestion.is_empty(), "{mechanism}: {reason:?}, {suggestion:?}");
                 quire_sys::testing::skipped(format!("{mechanism}: {reason}"));
             }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use quire_arena::{Arena, ArenaConfig, ArenaError};
 use quire_checkpoint::{Image, ImageError, RestoreOptions, load, map, remove_stale};
-use quire_snapshot::BarrierConfig;
+use quire_snapshot::WriteBarrierConfig;
 
 use crate::config::StoreConfig;
 use crate::error::{OpenError, StoreError};
@@ -88,8 +88,11 @@ impl Store {
         let mode = if salvaged.is_some() { RestoreMode::Load } else { mode };
         let info = image.info();
         let max_bytes = config.max_memory_bytes.min(ArenaConfig::default().max_bytes);
-        let options =
-            RestoreOptions { max_bytes, barrier: BarrierConfig { budget_bytes: config.budget_bytes }, accept_damaged };
+        let options = RestoreOptions {
+            max_bytes,
+            barrier: WriteBarrierConfig { budget_bytes: config.budget_bytes },
+            accept_damaged,
+        };
         let (barrier, committed_bytes, restore, damage) = match mode {
             RestoreMode::Map => {
                 let mapped = map(image, &options)?;
@@ -147,7 +150,7 @@ impl Store {
             self.end_restore();
             return Ok(RestoreStep::Finished);
         };
-        let adopted = self.keyspace.arena_mut().adopt_regions(regions.clone(), restore.staging());
+        let adopted = self.keyspace.arena_mut().migrate_regions(regions.clone(), restore.staging());
         adopted.map_err(|error: ArenaError| OpenError::Store(error.into()))?;
         restore.adopted(regions);
         Ok(RestoreStep::More)

@@ -4,7 +4,7 @@ use std::io::{Seek, SeekFrom, Write};
 use std::sync::Arc;
 
 use quire_arena::Arena;
-use quire_snapshot::{Barrier, BarrierConfig, PAGE_SIZE, Take};
+use quire_snapshot::{PAGE_SIZE, TakeOutcome, WriteBarrier, WriteBarrierConfig};
 use quire_store::{Result, Store, StoreConfig};
 use quire_sys::mem::Reservation;
 
@@ -27,7 +27,7 @@ pub fn image_of(store: &mut Store) -> Image {
     let mut pages = Vec::new();
     let mut buffer = vec![0; PAGE_SIZE];
     for page in 0..page_count {
-        if snapshot.take(page, &mut buffer) == Take::Copied {
+        if snapshot.take(page, &mut buffer) == TakeOutcome::Copied {
             pages.push((page, buffer.clone()));
         }
     }
@@ -47,7 +47,7 @@ pub fn open(image: &Image) -> Result<Store> {
     }
     let memory = Arc::new(Reservation::new(64 << 20).unwrap());
     memory.map_file_private(0..bytes, &file, 0).unwrap();
-    let mut barrier = Barrier::new(memory, BarrierConfig { budget_bytes: 1 << 20 }).unwrap();
+    let mut barrier = WriteBarrier::new(memory, WriteBarrierConfig { budget_bytes: 1 << 20 }).unwrap();
     for (page, _) in &image.pages {
         barrier.mark_present(*page..*page + 1);
     }

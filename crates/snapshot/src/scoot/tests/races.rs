@@ -1,4 +1,4 @@
-//! Writers that never stop while regions are folded under them: no increment is lost, no system call fails.
+//! Writers that never stop while regions are merged under them: no increment is lost, no system call fails.
 //!
 //! Relies on counters that only their own thread raises, so that the right sum is known.
 
@@ -30,7 +30,7 @@ fn sum(base: *mut u8, len: usize) -> u64 {
     words.map(|offset| unsafe { base.wrapping_add(offset).cast::<u64>().read_volatile() }).sum()
 }
 
-/// Cuts (while writers hold still), lets writers run, drops the view in their midst, lets the fold race with them.
+/// Cuts (while writers hold still), lets writers run, drops the view in their midst, lets the merge race with them.
 fn races(len: usize, base_shift: usize, time: Duration, setting: Setting) {
     let memory = Reservation::new(len + REGION_SIZE).unwrap();
     memory.commit(0..memory.len()).unwrap();
@@ -122,7 +122,7 @@ fn a_system_call_that_writes_into_a_folded_region_waits_like_a_store() {
             scope.spawn(move || {
                 let mut zeroes = std::fs::File::open("/dev/zero").unwrap();
                 for _ in 0..4 {
-                    // SAFETY: the range is this test's; nobody else uses it while the thread runs.
+                    // SAFETY: the range is this test's, and only this thread uses it while it runs.
                     let all = unsafe { std::slice::from_raw_parts_mut(base as *mut u8, len) };
                     zeroes.read_exact(all).unwrap();
                 }

@@ -1,0 +1,54 @@
+//! What every mechanism has that keeps pre-images: the copies, the epochs that views need, and the copier thread.
+//!
+//! Relies on the mechanism for one thing: that a thread which is about to change a page tells [`CopyOnWrite`] first.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::copier::Copier;
+use super::copy_on_write::CopyOnWrite;
+use super::coverage::CopyCosts;
+use super::epoch_chain::EpochChain;
+use crate::mechanism::{Mechanism, Options};
+use crate::origin::{MechanismError, PreimageConsumer};
+use crate::span::Span;
+
+/// The parts, for one origin.
+pub(crate) struct Engine {
+    pub(crate) cow: Arc<CopyOnWrite>,
+    pub(crate) chain: EpochChain,
+    pub(crate) copier: Arc<Copier>,
+}
+
+impl Engine {
+    /// For `span`. The copier's thread is started by [`super::origin::PreimageOrigin::start`].
+    pub(crate) fn new(
+        span: Span,
+        mechanism: Mechanism,
+        options: &Options,
+        costs: &CopyCosts,
+        consumer: Option<Arc<dyn PreimageConsumer>>,
+    ) -> Result<Self, MechanismError> {
+        let cow = Arc::new(CopyOnWrite::new(span, mechanism, options, costs, consumer)?);
+        let chain = EpochChain::new(Arc::clone(&cow));
+        Ok(Self { cow, chain, copier: Arc::new(Copier::new(options.background)) })
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.copier.stop();
+    }
+}
+
+/// What the copier thread does for the mechanism that it belongs to.
+pub(crate) trait BackgroundWork: Send + Sync {
+    /// The mechanism's parts.
+    fn engine(&self) -> &Engine;
+
+    /// Copies `pages` of `region` ahead of the writers; `false` when no view wants them any more.
+    fn copy_ahead(&self, region: usize, pages: Range<usize>) -> bool;
+
+    /// Makes one split huge page whole again; `false` when there is nothing to do now.
+    fn collapse_one(&self) -> bool;
+}

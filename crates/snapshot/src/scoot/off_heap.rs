@@ -1,0 +1,38 @@
+//! A value in memory of its own instead of the heap: the mechanism can use it while pages of the heap are isolated.
+//!
+//! Relies on [`quire_sys::area`]; such memory lies outside every range that was there before it.
+
+use std::io;
+use std::ops::Deref;
+
+use quire_sys::area::Area;
+
+/// See the head of this file.
+pub(super) struct OffHeap<T>(Area, std::marker::PhantomData<T>);
+
+impl<T> OffHeap<T> {
+    /// # Errors
+    /// The system has no memory.
+    pub(super) fn new(value: T) -> io::Result<Self> {
+        let area = Area::private(size_of::<T>())?;
+        // SAFETY: the area is writable, at least as large as the value, aligned to a page, and known to no other code.
+        unsafe { area.base().cast::<T>().write(value) };
+        Ok(Self(area, std::marker::PhantomData))
+    }
+}
+
+impl<T> Deref for OffHeap<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: written when this was made, not changed since, dropped with this.
+        unsafe { &*self.0.base().cast::<T>() }
+    }
+}
+
+impl<T> Drop for OffHeap<T> {
+    fn drop(&mut self) {
+        // SAFETY: the value is there, and no code uses it any more.
+        unsafe { self.0.base().cast::<T>().drop_in_place() };
+    }
+}

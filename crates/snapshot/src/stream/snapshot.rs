@@ -1,0 +1,180 @@
+//! The reader's side: a snapshot, read page by page by one thread while the writer goes on.
+//!
+//! Relies on the protocol of [`crate::stream::page_state`]: a page is claimed before it is copied, so the writer never changes bytes
+//! that are being read here.
+
+use std::sync::Arc;
+
+use quire_sys::thread;
+
+use crate::page::{PAGE_SIZE, PAGES_PER_REGION};
+use crate::stream::buffer_pool::BufferPool;
+use crate::stream::page_state::{self, PageState, SnapshotNumber};
+use crate::stream::shared::SharedState;
+use crate::sync::Ordering;
+
+/// What [`Snapshot::take`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TakeOutcome {
+    /// The page as it was at the cut is in the buffer.
+    Copied,
+    /// The page had no content.
+    Absent,
+    /// The page was taken before.
+    AlreadyTaken,
+}
+
+/// Memory as it was at a cut.
+///
+/// Dropping it before all pages are taken abandons it: the writer stops keeping pre-images.
+pub struct Snapshot {
+    shared: Arc<SharedState>,
+    pool: Arc<BufferPool>,
+    number: SnapshotNumber,
+    pages: usize,
+    taken: u64,
+    /// Where [`Snapshot::next_preimage`] goes on looking.
+    cursor: usize,
+}
+
+impl std::fmt::Debug for Snapshot {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Snapshot").field("pages", &self.pages).field("taken", &self.taken).finish_non_exhaustive()
+    }
+}
+
+/// How many pages are taken between two looks at the writer's buffers.
+const WARM_EVERY: u64 = 64;
+
+impl Snapshot {
+    pub(crate) fn new(shared: Arc<SharedState>, pool: Arc<BufferPool>, number: SnapshotNumber, pages: usize) -> Self {
+        Self { shared, pool, number, pages, taken: 0, cursor: 0 }
+    }
+
+    /// Pages of the snapshot, absent ones counted.
+    pub fn page_count(&self) -> u32 {
+        self.pages as u32
+    }
+
+    /// Whether `page` may have had content at the cut. (Pages that got content since may be reported too.)
+    pub fn is_present(&self, page: u32) -> bool {
+        (page as usize) < self.pages && self.shared.is_present(page as usize)
+    }
+
+    /// Pages that may have had content at the cut.
+    pub fn present_count(&self) -> u64 {
+        self.shared.count_present(self.pages)
+    }
+
+    /// Copies `page` as it was at the cut. Every page can be taken once.
+    ///
+    /// # Panics
+    /// If `to` isn't [`PAGE_SIZE`] bytes long.
+    pub fn take(&mut self, page: u32, to: &mut [u8]) -> TakeOutcome {
+        assert_eq!(to.len(), PAGE_SIZE, "a page is taken into a buffer of a page");
+        if !self.is_present(page) {
+            return TakeOutcome::Absent;
+        }
+        if self.taken.is_multiple_of(WARM_EVERY) {
+            self.pool.warm_ahead();
+        }
+        let index = page as usize;
+        let word = self.shared.word(index);
+        match page_state::try_take(word, self.number) {
+            Ok(()) => {
+                self.shared.race_detector.read(index);
+                let from = self.shared.memory.base().wrapping_add(index * PAGE_SIZE);
+                // SAFETY: a present page is committed; while it is claimed the writer doesn't change it; `to` is a
+                // distinct buffer of the right length.
+                unsafe { std::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), PAGE_SIZE) };
+                page_state::finish_take(word, self.number);
+                self.pool.wake();
+            }
+            Err(PageState::Held(buffer)) => self.collect(index, buffer, to),
+            Err(_) => return TakeOutcome::AlreadyTaken,
+        }
+        self.taken += 1;
+        TakeOutcome::Copied
+    }
+
+    /// Copies a pre-image out of its buffer and gives the buffer back.
+    fn collect(&self, page: usize, buffer: u32, to: &mut [u8]) {
+        self.pool.race_detector.read(buffer as usize);
+        let from = self.pool.buffer(buffer).as_ptr();
+        // SAFETY: the word named the buffer as holding this page, read with Acquire after the writer's copy; the writer
+        // touches it again only after `give_back`.
+        unsafe { std::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), PAGE_SIZE) };
+        page_state::finish_take(self.shared.word(page), self.number);
+        self.shared.held[page / PAGES_PER_REGION].fetch_sub(1, Ordering::Relaxed);
+        self.pool.give_back(buffer);
+    }
+
+    /// Whether more than half of the writer's buffers are in use: free some soon, or it will wait.
+    pub fn pressure(&self) -> bool {
+        self.pool.held() * 2 > self.pool.total()
+    }
+
+    /// Pre-images held for `region`.
+    pub fn held_in(&self, region: u32) -> u32 {
+        self.shared.held.get(region as usize).map_or(0, |held| held.load(Ordering::Relaxed))
+    }
+
+    /// The region that holds most pre-images: taking all its pages frees most buffers. `None` if none holds any.
+    pub fn fullest_region(&mut self) -> Option<u32> {
+        let regions = self.pages.div_ceil(PAGES_PER_REGION);
+        let held = |region: &usize| self.shared.held[*region].load(Ordering::Relaxed);
+        (0..regions).max_by_key(held).filter(|region| held(region) > 0).map(|region| region as u32)
+    }
+
+    /// Takes one held pre-image, wherever it is, and returns its page. Successive calls go through the pages in rising
+    /// order and start again at the end, so that neighbours can be written together.
+    ///
+    /// # Panics
+    /// If `to` isn't [`PAGE_SIZE`] bytes long.
+    pub fn next_preimage(&mut self, to: &mut [u8]) -> Option<u32> {
+        assert_eq!(to.len(), PAGE_SIZE, "a page is taken into a buffer of a page");
+        let regions = self.pages.div_ceil(PAGES_PER_REGION);
+        // One more than all, since the region of the cursor is looked at from its middle first.
+        for _ in 0..=regions {
+            let region = self.cursor / PAGES_PER_REGION;
+            let end = ((region + 1) * PAGES_PER_REGION).min(self.pages);
+            if self.held_in(region as u32) > 0 {
+                for page in self.cursor..end {
+                    if let PageState::Held(buffer) = page_state::load(self.shared.word(page), self.number) {
+                        self.collect(page, buffer, to);
+                        self.taken += 1;
+                        self.cursor = if page + 1 == self.pages { 0 } else { page + 1 };
+                        return Some(page as u32);
+                    }
+                }
+            }
+            self.cursor = if end >= self.pages { 0 } else { end };
+        }
+        None
+    }
+
+    /// Lets the calling thread run `nice` nice values behind, until the writer comes to depend on it: then the writer
+    /// raises it again. Where the system would not allow that the thread keeps its priority: a writer that waits for a
+    /// thread which gets no processor time waits for long. Returns whether it runs behind.
+    pub fn run_in_background(&self, nice: i32) -> bool {
+        let own = thread::current();
+        let Some(before) = thread::nice_of(own) else { return false };
+        let lowered = thread::can_raise_again() && thread::set_nice(own, before.saturating_add(nice));
+        if lowered {
+            self.shared.set_background_thread(own, before);
+        }
+        lowered
+    }
+
+    /// Pages taken so far.
+    pub fn taken(&self) -> u64 {
+        self.taken
+    }
+}
+
+impl Drop for Snapshot {
+    fn drop(&mut self) {
+        self.shared.closed.store(true, Ordering::Release);
+        self.pool.wake();
+    }
+}

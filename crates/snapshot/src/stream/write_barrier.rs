@@ -1,0 +1,418 @@
+//! The writer's side: a barrier that the writer passes before every write.
+//!
+//! Relies on one writer (it owns the [`WriteBarrier`], whose methods take `&mut self`) and at most one reader (it owns the
+//! [`Snapshot`]). The fast path compares one byte a page with the number of the current epoch; everything else happens
+//! at a page's first write after a cut.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
+
+use quire_sys::mem::{MemError, Reservation};
+
+use crate::page::{PAGE_SIZE, PAGES_PER_REGION, REGION_SIZE, page_of};
+use crate::stream::buffer_pool::BufferPool;
+use crate::stream::page_state::{self, PageState, SnapshotNumber};
+use crate::stream::shared::SharedState;
+use crate::stream::snapshot::Snapshot;
+use crate::stream::state_table::StateTable;
+use crate::stream::stats::WriteBarrierStats;
+use crate::stream::write_counts::RegionWriteCounts;
+use crate::sync::{AtomicU32, Ordering};
+
+/// How long the writer spins for a page being copied before it sleeps: about two copies.
+const SPINS: u32 = if cfg!(loom) { 0 } else { 400 };
+
+/// Settings of a [`WriteBarrier`].
+#[derive(Clone, Copy, Debug)]
+pub struct WriteBarrierConfig {
+    /// Most memory for pre-images, in bytes.
+    pub budget_bytes: usize,
+}
+
+impl Default for WriteBarrierConfig {
+    fn default() -> Self {
+        Self { budget_bytes: 64 << 20 }
+    }
+}
+
+/// Why a snapshot could not be made or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum SnapshotError {
+    /// Another snapshot is still being read.
+    #[error("a snapshot is still open: wait until it is saved, or cancel it")]
+    Busy,
+    /// The system refused memory.
+    #[error(transparent)]
+    Memory(#[from] MemError),
+    /// A page number beyond the memory.
+    #[error("page {page} lies beyond the {pages} pages of this memory")]
+    Page {
+        /// The page asked for.
+        page: u64,
+        /// Pages that exist.
+        pages: u64,
+    },
+}
+
+/// The writer's side of snapshots of one range of memory.
+pub struct WriteBarrier {
+    shared: Arc<SharedState>,
+    pool: Arc<BufferPool>,
+    /// One byte a page: the epoch in which it was last written, 0 for never. Only the writer uses it.
+    written: Reservation,
+    epoch: u8,
+    /// The snapshot being read: its number and how many pages belong to it.
+    open: Option<(SnapshotNumber, usize)>,
+    /// A buffer taken but not needed in the end.
+    spare: Option<u32>,
+    coverage: RegionWriteCounts,
+    restoring: bool,
+    boosted: bool,
+    stats: WriteBarrierStats,
+}
+
+impl std::fmt::Debug for WriteBarrier {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("WriteBarrier").field("epoch", &self.epoch).field("open", &self.open).finish_non_exhaustive()
+    }
+}
+
+impl WriteBarrier {
+    /// Puts a barrier before `memory`. Its tables take 5 bytes a page, backed as pages are used.
+    ///
+    /// # Errors
+    /// The system has no memory for the tables.
+    pub fn new(memory: Arc<Reservation>, config: WriteBarrierConfig) -> Result<Self, SnapshotError> {
+        let pages = memory.len() / PAGE_SIZE;
+        Self::of_pages(memory, pages, config)
+    }
+
+    /// [`WriteBarrier::new`] for the first `pages` pages of `memory`, which models keep few.
+    #[doc(hidden)]
+    pub fn of_pages(memory: Arc<Reservation>, pages: usize, config: WriteBarrierConfig) -> Result<Self, SnapshotError> {
+        let written = Reservation::new(pages)?;
+        written.commit(0..written.len())?;
+        let regions = pages.div_ceil(PAGES_PER_REGION);
+        let pool = Arc::new(BufferPool::new(config.budget_bytes)?);
+        let shared = SharedState::new(memory, pages, StateTable::new(pages)?);
+        let budget_bytes = u64::from(pool.total()) * PAGE_SIZE as u64;
+        Ok(Self {
+            shared: Arc::new(shared),
+            pool,
+            written,
+            epoch: 1,
+            open: None,
+            spare: None,
+            coverage: RegionWriteCounts::new(regions),
+            restoring: false,
+            boosted: false,
+            stats: WriteBarrierStats { budget_bytes, ..WriteBarrierStats::default() },
+        })
+    }
+
+    /// The memory behind the barrier.
+    pub fn memory(&self) -> &Arc<Reservation> {
+        &self.shared.memory
+    }
+
+    fn last_write(&self, page: usize) -> *mut u8 {
+        assert!(page < self.shared.pages, "page {page} of {}", self.shared.pages);
+        self.written.base().wrapping_add(page)
+    }
+
+    /// Must be called before bytes `offset .. offset + len` are changed; afterwards they may be, until the next cut.
+    ///
+    /// # Panics
+    /// If the range lies outside the memory.
+    #[inline]
+    pub fn before_write(&mut self, offset: usize, len: usize) {
+        let first = page_of(offset);
+        let last = page_of(offset + len.max(1) - 1);
+        for page in first..=last {
+            // SAFETY: `last_write` gives an address inside the committed table, which only this struct uses, through `&mut self`.
+            if unsafe { *self.last_write(page) } != self.epoch {
+                self.first_write(page);
+            }
+        }
+    }
+
+    /// Bytes of `page` are changed now, for loom's models.
+    pub(crate) fn note_change(&self, page: usize) {
+        self.shared.race_detector.write(page);
+    }
+
+    /// A page's first write since the last cut.
+    #[cold]
+    #[inline(never)]
+    fn first_write(&mut self, page: usize) {
+        if let Some((number, pages)) = self.open
+            && page < pages
+        {
+            self.save_preimage(page, number);
+        }
+        // SAFETY: `last_write` gives an address inside the committed table, which only this struct uses, through `&mut self`.
+        unsafe { *self.last_write(page) = self.epoch };
+        self.coverage.count(page / PAGES_PER_REGION);
+        self.stats.pages_written += 1;
+    }
+
+    /// Sees to it that the page's content at the cut is safe.
+    fn save_preimage(&mut self, page: usize, number: SnapshotNumber) {
+        let shared = Arc::clone(&self.shared);
+        let word = shared.word(page);
+        loop {
+            match page_state::load(word, number) {
+                PageState::Saved | PageState::Held(_) => return,
+                _ if shared.closed.load(Ordering::Acquire) => return,
+                PageState::Taken => self.wait_for_page(word, number),
+                PageState::Unsaved if !shared.is_present(page) => {
+                    if page_state::try_skip(word, number).is_ok() {
+                        return;
+                    }
+                }
+                PageState::Unsaved => {
+                    let Some(buffer) = self.spare.take().or_else(|| self.buffer()) else {
+                        return;
+                    };
+                    let from = shared.memory.base().wrapping_add(page * PAGE_SIZE);
+                    shared.race_detector.read(page);
+                    self.pool.race_detector.write(buffer as usize);
+                    // SAFETY: `from` is a present page, so committed, and this thread is the only one that writes it
+                    // (the reader at most reads it too); the buffer was just taken, so it is this thread's alone.
+                    unsafe { std::ptr::copy_nonoverlapping(from, self.pool.buffer(buffer).as_ptr(), PAGE_SIZE) };
+                    // Counted first: the reader must never find a held page that its region's count denies.
+                    shared.held[page / PAGES_PER_REGION].fetch_add(1, Ordering::Relaxed);
+                    if page_state::try_hold(word, number, buffer).is_err() {
+                        shared.held[page / PAGES_PER_REGION].fetch_sub(1, Ordering::Relaxed);
+                        self.spare = Some(buffer);
+                        continue;
+                    }
+                    self.stats.preimage_pages += 1;
+                    let held_bytes = u64::from(self.pool.held()) * PAGE_SIZE as u64;
+                    self.stats.preimage_bytes_peak = self.stats.preimage_bytes_peak.max(held_bytes);
+                    if held_bytes * 2 > self.stats.budget_bytes {
+                        self.boost();
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// The reader is copying this very page: spin, then sleep.
+    fn wait_for_page(&mut self, word: &AtomicU32, number: SnapshotNumber) {
+        let start = Instant::now();
+        let shared = Arc::clone(&self.shared);
+        let ready = || page_state::load(word, number) != PageState::Taken || shared.closed.load(Ordering::Acquire);
+        if !(0..SPINS).any(|_| {
+            std::hint::spin_loop();
+            ready()
+        }) {
+            self.boost();
+            self.pool.wait(|| ready().then_some(()));
+        }
+        self.note_wait(start);
+    }
+
+    /// A buffer for a pre-image; waits while the budget is used up. `None` if the snapshot ended meanwhile.
+    fn buffer(&mut self) -> Option<u32> {
+        if let Some(buffer) = self.pool.take() {
+            return Some(buffer);
+        }
+        self.boost();
+        let start = Instant::now();
+        let shared = Arc::clone(&self.shared);
+        let pool = Arc::clone(&self.pool);
+        let buffer = pool.wait(|| match pool.take() {
+            Some(buffer) => Some(Some(buffer)),
+            None => shared.closed.load(Ordering::Acquire).then_some(None),
+        });
+        self.stats.budget_waits += 1;
+        self.note_wait(start);
+        buffer
+    }
+
+    fn note_wait(&mut self, start: Instant) {
+        let wait_ns = start.elapsed().as_nanos() as u64;
+        self.stats.waits += 1;
+        self.stats.wait_total_ns += wait_ns;
+        self.stats.wait_longest_ns = self.stats.wait_longest_ns.max(wait_ns);
+    }
+
+    /// The writer depends on the reader: it must no longer run behind everything else.
+    fn boost(&mut self) {
+        if !self.boosted {
+            self.boosted = true;
+            if let Some((thread, nice)) = self.shared.background_thread() {
+                // Allowed when the thread was lowered; if it is no longer, the writer waits as it would have to anyway.
+                quire_sys::thread::set_nice(thread, nice);
+            }
+        }
+    }
+
+    /// Declares that `pages` may have content from now on. Call it before their first write. Returns how many of them
+    /// had none so far.
+    ///
+    /// # Panics
+    /// If a page lies outside the memory.
+    pub fn mark_present(&mut self, pages: Range<u32>) -> u32 {
+        self.shared.set_present(pages.start as usize..pages.end as usize, true)
+    }
+
+    /// Whether `page` may have content.
+    pub fn is_present(&self, page: u32) -> bool {
+        (page as usize) < self.shared.pages && self.shared.is_present(page as usize)
+    }
+
+    /// How many of `pages` may have content.
+    pub fn present_in(&self, pages: Range<u32>) -> u32 {
+        self.shared.present_in(pages.start as usize..pages.end as usize)
+    }
+
+    /// Gives `pages` back to the system: they read as zero and aren't part of later snapshots. Refused (`false`) while
+    /// a snapshot is open, which may still need them, while memory is being restored, or if the system refuses.
+    pub fn release_pages(&mut self, pages: Range<u32>) -> bool {
+        if self.open.is_some() || self.restoring {
+            return false;
+        }
+        let (start, end) = (pages.start as usize, pages.end as usize);
+        self.before_write(start * PAGE_SIZE, (end - start) * PAGE_SIZE);
+        if self.shared.memory.release(start * PAGE_SIZE..end * PAGE_SIZE).is_err() {
+            return false;
+        }
+        self.shared.set_present(start..end, false);
+        true
+    }
+
+    /// Fixes the content of the first `page_count` pages as it is now. Constant time: no page is touched.
+    ///
+    /// # Errors
+    /// [`SnapshotError::Busy`] while another snapshot is open; [`SnapshotError::Page`].
+    pub fn cut(&mut self, page_count: u32) -> Result<Snapshot, SnapshotError> {
+        let start = Instant::now();
+        if !self.try_finish() || (self.epoch == u8::MAX && self.restoring) {
+            return Err(SnapshotError::Busy);
+        }
+        let pages = page_count as usize;
+        if pages > self.shared.pages {
+            return Err(SnapshotError::Page { page: u64::from(page_count), pages: self.shared.pages as u64 });
+        }
+        if self.epoch == u8::MAX {
+            // Once in 255 cuts the numbers start again, so the marks that they left must go. No snapshot is open that reads them.
+            self.shared.states.clear()?;
+            self.written.release(0..self.written.len())?;
+            self.epoch = 0;
+        }
+        self.epoch += 1;
+        self.coverage.next_epoch();
+        self.pool.reset();
+        self.shared.closed.store(false, Ordering::Relaxed);
+        self.shared.forget_background_thread();
+        self.boosted = false;
+        let number = SnapshotNumber(self.epoch);
+        self.open = Some((number, pages));
+        self.stats.preimage_bytes_peak = 0;
+        self.stats.pages_written = 0;
+        self.stats.cuts += 1;
+        let snapshot = Snapshot::new(Arc::clone(&self.shared), Arc::clone(&self.pool), number, pages);
+        self.stats.last_cut_ns = start.elapsed().as_nanos() as u64;
+        Ok(snapshot)
+    }
+
+    /// Whether a snapshot is open, as far as the writer has noticed.
+    pub fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// Closes the barrier if the reader has dropped its [`Snapshot`]. Returns whether no snapshot is open any more.
+    pub fn try_finish(&mut self) -> bool {
+        if self.open.is_some() && self.shared.closed.load(Ordering::Acquire) {
+            self.open = None;
+            self.spare = None;
+            self.pool.note_use();
+            for held in &self.shared.held {
+                held.store(0, Ordering::Relaxed);
+            }
+            self.pool.reset();
+        }
+        self.open.is_none()
+    }
+
+    /// Gives some memory of unused pre-image buffers back to the system; returns the bytes, 0 when nothing is left or
+    /// a snapshot is open.
+    pub fn trim(&mut self) -> usize {
+        if self.open.is_some() { 0 } else { self.pool.trim() }
+    }
+
+    /// Says whether regions are still going to be [migrated](WriteBarrier::migrate_regions).
+    pub fn set_restoring(&mut self, restoring: bool) {
+        self.restoring = restoring;
+    }
+
+    /// Whether regions are still going to be migrated.
+    pub fn is_restoring(&self) -> bool {
+        self.restoring
+    }
+
+    /// Replaces `regions` by those at the same offsets of `staging`, which hold what they held when they were restored:
+    /// pages written since are copied over first. Returns how many these were.
+    ///
+    /// The regions then no longer depend on the file that they were mapped from. `staging` is empty there afterwards.
+    ///
+    /// # Errors
+    /// [`SnapshotError::Page`] if there are no such regions in both, or the system refuses to remap.
+    pub fn migrate_regions(&mut self, regions: Range<u32>, staging: &Reservation) -> Result<u32, SnapshotError> {
+        let (start, end) = (regions.start as usize * REGION_SIZE, regions.end as usize * REGION_SIZE);
+        if start > end || end > self.shared.memory.len() || end > staging.len() {
+            let pages = self.shared.pages.min(staging.len() / PAGE_SIZE) as u64;
+            return Err(SnapshotError::Page { page: (start / PAGE_SIZE) as u64, pages });
+        }
+        staging.ensure_committed(start..end)?;
+        let mut merged = 0;
+        for page in start / PAGE_SIZE..end / PAGE_SIZE {
+            // SAFETY: `last_write` gives an address inside the committed table, which only this struct uses, through `&mut self`.
+            if unsafe { *self.last_write(page) } != 0 {
+                let from = self.shared.memory.base().wrapping_add(page * PAGE_SIZE);
+                // SAFETY: a page that was written is committed in memory; staging was committed above. Only this
+                // thread writes either (a staged region is announced when its filler is done with it).
+                unsafe {
+                    std::ptr::copy_nonoverlapping(from, staging.base().wrapping_add(page * PAGE_SIZE), PAGE_SIZE)
+                };
+                merged += 1;
+            }
+        }
+        // SAFETY: both sides are equal now; no reference into the regions exists, since references come from `&self` or
+        // `&mut self` of the owner of this barrier. A reader of a snapshot may be copying a page: the kernel exchanges
+        // the mapping at once as far as accesses can tell, and either side shows the same bytes.
+        unsafe { self.shared.memory.move_from(staging, start..end)? };
+        Ok(merged)
+    }
+
+    /// Changes the most memory for pre-images, from the next snapshot on.
+    ///
+    /// # Errors
+    /// [`SnapshotError::Busy`] while a snapshot is open, or no memory.
+    pub fn set_budget(&mut self, budget_bytes: usize) -> Result<(), SnapshotError> {
+        if !self.try_finish() {
+            return Err(SnapshotError::Busy);
+        }
+        self.pool = Arc::new(BufferPool::new(budget_bytes)?);
+        self.stats.budget_bytes = u64::from(self.pool.total()) * PAGE_SIZE as u64;
+        Ok(())
+    }
+
+    /// Pages of `region` written since the last cut, and between the two cuts before.
+    ///
+    /// # Panics
+    /// If there is no such region.
+    pub fn region_writes(&self, region: u32) -> (u16, u16) {
+        self.coverage.of(region as usize)
+    }
+
+    /// Figures since the barrier was made.
+    pub fn stats(&self) -> WriteBarrierStats {
+        let held = if self.open.is_some() { self.pool.held() } else { 0 };
+        WriteBarrierStats { preimage_bytes_now: u64::from(held) * PAGE_SIZE as u64, ..self.stats }
+    }
+}
