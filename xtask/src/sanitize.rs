@@ -15,7 +15,8 @@ use crate::steps;
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// Parts of the snapshot crate that make no system call: Miri knows none of mappings, signals and children.
-const MIRI: &[&str] = &["copy_state::", "page_state::", "ring::", "racy::", "mechanism::", "coverage::", "runs_are_found"];
+const MIRI: &[&str] =
+    &["copy_state::", "page_state::", "ring::", "racy::", "mechanism::", "coverage::", "runs_are_found"];
 /// The tests of the snapshot crate that the sanitizers run.
 const SNAPSHOT: &[&str] = &["--lib", "--test", "cut", "--test", "suite", "--test", "stress"];
 const LIMIT: Duration = Duration::from_secs(3600);

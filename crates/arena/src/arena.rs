@@ -11,6 +11,7 @@ use quire_snapshot::{PAGE_SIZE, REGION_SIZE, Snapshot, WriteBarrier, WriteBarrie
 use quire_sys::mem::Reservation;
 use zerocopy::{FromBytes, FromZeros};
 
+use crate::access::Located;
 use crate::classes::{Class, SLAB_MAX};
 use crate::descriptor::{
     CHUNK_PAGES, Descriptor, LARGE, META_PAGES, NONE, RUN_MAX_PAGES, SLAB_BODY, SLAB_HEAD, descriptor_offset,
@@ -24,6 +25,9 @@ use crate::warm::Warmer;
 
 /// Bytes that handles can name.
 const MAX_BYTES: u64 = (1 << 32) * GRANULE as u64;
+
+/// Bytes at the start of each chunk that hold its descriptors; in the first chunk the superblock lies there, too.
+const META_BYTES: usize = META_PAGES as usize * PAGE_SIZE;
 
 /// Settings of a new arena.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +49,7 @@ impl Default for ArenaConfig {
 pub struct Arena {
     pub(crate) barrier: WriteBarrier,
     pub(crate) base: NonNull<u8>,
-    /// Bytes from the base that are mapped readable and writable.
+    /// Bytes from the base that are mapped readable and writable; it never falls.
     pub(crate) limit: usize,
     pub(crate) max_bytes: usize,
     /// Pages of free runs that aren't backed: never used, given back to the system, or absent from the image.
@@ -57,8 +61,8 @@ pub struct Arena {
     pub(crate) warmer: Warmer,
 }
 
-// SAFETY: `base` points into the reservation that `barrier` keeps alive; the arena is its only user apart from the
-// reader of a snapshot, which keeps to the barrier's protocol from whatever thread.
+// SAFETY: `base` points into the reservation that `barrier` keeps alive. Apart from the arena only the reader of a snapshot uses
+// it, which keeps to the barrier's protocol from any thread.
 unsafe impl Send for Arena {}
 
 impl Arena {
@@ -70,10 +74,8 @@ impl Arena {
         let max_bytes = config.max_bytes.clamp(4 * REGION_SIZE as u64, MAX_BYTES) as usize;
         let memory = Arc::new(Reservation::new(max_bytes)?);
         let barrier = WriteBarrier::new(memory, WriteBarrierConfig { budget_bytes: config.budget_bytes })?;
-        let mut arena = Self::over(barrier, 0)?;
-        let meta_bytes = META_PAGES as usize * PAGE_SIZE;
-        arena.barrier.memory().commit(0..meta_bytes)?;
-        arena.limit = meta_bytes;
+        barrier.memory().commit(0..META_BYTES)?;
+        let mut arena = Self::over(barrier, META_BYTES)?;
         arena.barrier.mark_present(0..1);
         let mut superblock = Superblock::new_zeroed();
         superblock.magic = MAGIC;
@@ -91,9 +93,6 @@ impl Arena {
     pub fn open(barrier: WriteBarrier, committed_bytes: usize) -> Result<Self, ArenaError> {
         let mut arena = Self::over(barrier, committed_bytes)?;
         let bad = |what: String| Err(ArenaError::BadSuperblock { what });
-        if committed_bytes < META_PAGES as usize * PAGE_SIZE || committed_bytes > arena.max_bytes {
-            return bad(format!("{committed_bytes} bytes of memory"));
-        }
         let superblock = *arena.superblock();
         if superblock.magic != MAGIC {
             return bad("its first bytes are not an arena's".into());
@@ -110,10 +109,14 @@ impl Arena {
         Ok(arena)
     }
 
+    /// Over the memory behind `barrier`, of which the first `limit` bytes are mapped. They hold the superblock at least.
     fn over(barrier: WriteBarrier, limit: usize) -> Result<Self, ArenaError> {
         let base =
             NonNull::new(barrier.memory().base()).ok_or(ArenaError::BadSuperblock { what: "no memory".into() })?;
         let max_bytes = barrier.memory().len().min(MAX_BYTES as usize);
+        if !(META_BYTES..=max_bytes).contains(&limit) {
+            return Err(ArenaError::BadSuperblock { what: format!("{limit} bytes of memory") });
+        }
         let warmer = Warmer::start(barrier.memory());
         let free_regions = FreeRegions::none(max_bytes / PAGE_SIZE);
         Ok(Self { barrier, base, limit, max_bytes, released_pages: 0, free_regions, unsurveyed: false, warmer })
@@ -234,36 +237,34 @@ impl Arena {
 
     #[inline]
     pub(crate) fn descriptor(&self, page: u32) -> Result<&Descriptor, ArenaError> {
-        let offset = self.descriptor_at(page)?;
-        Descriptor::ref_from_bytes(self.raw_bytes(offset, size_of::<Descriptor>()))
-            .map_err(|_| ArenaError::Damaged { page, what: "misplaced" })
+        let place = self.descriptor_place(page)?;
+        Descriptor::ref_from_bytes(self.raw_bytes(place)).map_err(|_| ArenaError::Damaged { page, what: "misplaced" })
     }
 
     #[inline]
     pub(crate) fn descriptor_mut(&mut self, page: u32) -> Result<&mut Descriptor, ArenaError> {
-        let offset = self.descriptor_at(page)?;
-        Descriptor::mut_from_bytes(self.raw_bytes_mut(offset, size_of::<Descriptor>()))
+        let place = self.descriptor_place(page)?;
+        Descriptor::mut_from_bytes(self.raw_bytes_mut(place))
             .map_err(|_| ArenaError::Damaged { page, what: "misplaced" })
     }
 
     #[inline]
-    fn descriptor_at(&self, page: u32) -> Result<usize, ArenaError> {
-        let offset = descriptor_offset(page);
-        if page % CHUNK_PAGES < META_PAGES || offset + size_of::<Descriptor>() > self.limit {
-            return Err(ArenaError::Damaged { page, what: "a page number beyond the arena" });
+    fn descriptor_place(&self, page: u32) -> Result<Located, ArenaError> {
+        match self.located(descriptor_offset(page), size_of::<Descriptor>()) {
+            Some(place) if page % CHUNK_PAGES >= META_PAGES => Ok(place),
+            _ => Err(ArenaError::Damaged { page, what: "a page number beyond the arena" }),
         }
-        Ok(offset)
     }
 
     #[inline]
     pub(crate) fn superblock(&self) -> &Superblock {
-        Superblock::ref_from_bytes(self.raw_bytes(0, size_of::<Superblock>()))
+        Superblock::ref_from_bytes(self.raw_bytes(self.superblock_place()))
             .expect("the first page is mapped and aligned")
     }
 
     #[inline]
     pub(crate) fn superblock_mut(&mut self) -> &mut Superblock {
-        Superblock::mut_from_bytes(self.raw_bytes_mut(0, size_of::<Superblock>()))
+        Superblock::mut_from_bytes(self.raw_bytes_mut(self.superblock_place()))
             .expect("the first page is mapped and aligned")
     }
 
@@ -309,7 +310,7 @@ impl Arena {
         Ok(self.barrier.migrate_regions(regions, staging)?)
     }
 
-    /// Says whether regions are still going to be adopted.
+    /// Says whether regions are still going to be migrated.
     pub fn set_restoring(&mut self, restoring: bool) {
         self.barrier.set_restoring(restoring);
     }

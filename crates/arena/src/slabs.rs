@@ -11,6 +11,14 @@ use crate::descriptor::{Descriptor, SLAB_BODY, SLAB_HEAD};
 use crate::error::ArenaError;
 use crate::handle::Handle;
 
+/// A freed slot holds the number of the next one, plus one.
+const LINK_BYTES: usize = size_of::<u16>();
+
+#[cold]
+fn beyond(page: u32) -> ArenaError {
+    ArenaError::Damaged { page, what: "a slot beyond its slab" }
+}
+
 impl Arena {
     /// A slot of `class`.
     pub(crate) fn take_slot(&mut self, class: Class) -> Result<Handle, ArenaError> {
@@ -23,8 +31,8 @@ impl Arena {
         let (free_head, bump) = (slab.free_head(), slab.bump());
         let slot = if free_head != 0 {
             let slot = free_head - 1;
-            let offset = slot_offset(page, class, slot)?;
-            let link = u16::from_le_bytes(self.raw_bytes(offset, 2).try_into().unwrap_or_default());
+            let place = self.located(slot_offset(page, class, slot)?, LINK_BYTES).ok_or_else(|| beyond(page))?;
+            let link = u16::from_le_bytes(self.raw_bytes(place).try_into().unwrap_or_default());
             slab.set_slots(link, bump);
             slot
         } else if usize::from(bump) < class.slots() {
@@ -53,7 +61,8 @@ impl Arena {
         }
         let was_full = slab.free_head() == 0 && usize::from(slab.bump()) >= class.slots();
         let link = slab.free_head().to_le_bytes();
-        self.raw_bytes_mut(offset, 2).copy_from_slice(&link);
+        let place = self.located(offset, LINK_BYTES).ok_or_else(|| beyond(page))?;
+        self.raw_bytes_mut(place).copy_from_slice(&link);
         slab.used -= 1;
         slab.set_slots(slot as u16 + 1, slab.bump());
         *self.descriptor_mut(page)? = slab;
@@ -129,7 +138,7 @@ fn class_pages(class: Class) -> usize {
 
 fn slot_offset(page: u32, class: Class, slot: u16) -> Result<usize, ArenaError> {
     if usize::from(slot) >= class.slots() {
-        return Err(ArenaError::Damaged { page, what: "a slot beyond its slab" });
+        return Err(beyond(page));
     }
     Ok(page as usize * PAGE_SIZE + usize::from(slot) * class.size())
 }
