@@ -12,7 +12,7 @@ use crate::superblock::BINS;
 
 /// How many runs of one bin are looked at before a longer one is cut.
 const LOOKS: usize = 16;
-/// How far access to memory is opened at once, in pages: seldom, since it waits for whoever is backing memory.
+/// How far access to memory is opened at once, in pages: seldom, since it waits for the threads that are backing memory.
 const COMMIT_PAGES: u32 = CHUNK_PAGES;
 /// How much memory is backed ahead of growth, in bytes.
 const WARM_BYTES: usize = 2 * REGION_SIZE;

@@ -1,6 +1,6 @@
 //! Backs memory ahead of growth, on a thread of its own, so that the writer's first touches meet no page faults.
 //!
-//! Relies on the range being committed and on nobody having used it yet. Purely a matter of speed: when the thread
+//! Relies on the range being committed and on no thread having used it yet. Purely a matter of speed: when the thread
 //! can't be had or lags behind, pages are backed at first touch.
 
 use std::ops::Range;

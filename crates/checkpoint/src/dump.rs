@@ -69,7 +69,7 @@ pub struct DumpSummary {
 }
 
 /// An image that a newer one has replaced, held open. Its space is given back when this is dropped; for a large file that
-/// takes the system a while, so drop it where nobody waits.
+/// takes the system a while, so drop it in a thread for which no other waits.
 pub struct Replaced {
     _device: Option<Arc<dyn Device>>,
 }

@@ -78,8 +78,8 @@ pub(crate) fn guard(
 pub(crate) fn carve(carver: &mut Carver, region: u32) -> Result<Buffer, MemError> {
     let start = region as usize * REGION_SIZE;
     let mut buffer = carver.carve(start..start + REGION_SIZE)?;
-    // Has its memory backed by an ordinary page fault. The read itself would fault under a lock that keeps whoever
-    // remaps regions waiting meanwhile.
+    // Has its memory backed by an ordinary page fault. The read itself would fault under a lock, for which the
+    // thread that remaps regions would have to wait.
     buffer[0] = 0;
     Ok(buffer)
 }

@@ -175,7 +175,7 @@ impl Restore {
 impl Drop for Restore {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
-        // Whoever waits for room must find that there is nobody any more.
+        // The thread that reads regions may wait for room: it must find that the receiver is gone.
         while self.ready.try_recv().is_ok() {}
         let (_, closed) = sync_channel(0);
         drop(std::mem::replace(&mut self.ready, closed));

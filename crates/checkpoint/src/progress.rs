@@ -1,4 +1,4 @@
-//! How far a dump has come, shared between the dumper and whoever asks.
+//! How far a dump has come, shared between the dumper thread and the threads that show it.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 

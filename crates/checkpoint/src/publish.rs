@@ -2,7 +2,7 @@
 //!
 //! Order: the new file is written and flushed under a temporary name, renamed over the old name, and the directory is
 //! flushed. Whenever the power goes, the name leads to the whole old image or to the whole new one:
-//! - before the rename is durable it leads to the old file, which nobody has touched;
+//! - before the rename is durable it leads to the old file, which the dump has not touched;
 //! - afterwards to the new file, all bytes of which were durable before the rename was asked for.
 //!
 //! Relies on [`Directory`]'s promises of rename and flush.
@@ -18,7 +18,7 @@ pub(crate) fn temporary_name(name: &str) -> String {
 
 /// Removes what dumps of `name` that were interrupted (a crash, a power cut) have left. Returns how many files.
 ///
-/// Call it when nobody is dumping to this name, such as when a server starts.
+/// Call it when no thread is dumping to this name, such as when a server starts.
 ///
 /// # Errors
 /// The directory can't be listed, or a file not be removed.

@@ -119,7 +119,7 @@ fn the_gap_must_be_zero() {
 }
 
 #[test]
-fn bytes_of_absent_pages_are_nobodys() {
+fn bytes_of_absent_pages_belong_to_no_page() {
     let (_, bytes, model) = saved(SMALL);
     let absent = (0..SMALL).find(|page| !model.contains_key(page)).unwrap();
     let image = opened(&flipped(&bytes, DATA_OFFSET as usize + absent as usize * PAGE_SIZE)).unwrap();

@@ -158,7 +158,7 @@ fn after_the_exchange_the_file_is_needed_no_more() {
     let mut world = World::of(barrier, 4 * REGION + 50, saved.model);
     adopt_all(&mut world.barrier, &mut restore).unwrap();
     drop(restore);
-    // Whoever still had a page of the file mapped would be killed by touching it now.
+    // A process that still had a page of the file mapped would be killed by touching it now.
     let file = std::fs::File::options().write(true).open(saved.folder.path().join(NAME)).unwrap();
     file.set_len(0).unwrap();
     world.check();
@@ -304,7 +304,7 @@ fn what_cannot_be_mapped_is_refused() {
     assert!(matches!(map(image, &too_little), Err(ImageError::TooLarge { .. })));
 }
 
-/// Has the thread panic that opens a queue.
+/// Panics in the thread that opens a queue.
 struct Crashing;
 
 impl Layer for Crashing {

@@ -71,19 +71,19 @@ impl Batch {
     ///
     /// # Safety
     /// - Every range is page-aligned private anonymous memory of the caller's.
-    /// - Nobody holds a reference into it: its bytes change.
+    /// - No reference into it exists: its bytes change.
     ///
     /// # Errors
     /// As `madvise`. Any of the ranges may have been dropped then; the batch is as it was.
     pub unsafe fn discard(&mut self) -> io::Result<Cost> {
         let mut cost = Cost { ranges: self.ranges.len(), calls: 0 };
         for part in self.ranges.chunks(MOST_RANGES) {
-            // SAFETY: as promised to this function.
+            // SAFETY: `discard_together` demands of the ranges what `discard` demands of its caller.
             let done = unsafe { discard_together(part) };
             cost.calls += usize::from(done.is_some());
             if done != Some(bytes(part)) {
-                // A part of it may be gone already; dropping that again changes nothing, since nobody uses it.
-                // SAFETY: as promised to this function.
+                // A part of it may be gone already; dropping that again changes nothing, since no code uses it.
+                // SAFETY: `discard_singly` demands of the ranges what `discard` demands of its caller.
                 unsafe { discard_singly(part) }?;
                 cost.calls += part.len();
             }
@@ -107,7 +107,7 @@ unsafe fn discard_together(ranges: &[libc::iovec]) -> Option<usize> {
         return None;
     }
     let this = this_process()?;
-    // SAFETY: the list is valid for its length and only read; the ranges are as promised to this function.
+    // SAFETY: the list is valid for its length and only read. `discard_together` demands ranges that the caller may drop.
     let done = unsafe {
         libc::syscall(
             libc::SYS_process_madvise,
@@ -130,7 +130,7 @@ unsafe fn discard_together(ranges: &[libc::iovec]) -> Option<usize> {
 /// As [`Batch::discard`].
 unsafe fn discard_singly(ranges: &[libc::iovec]) -> io::Result<()> {
     for range in ranges {
-        // SAFETY: as promised to this function.
+        // SAFETY: `discard_singly` demands ranges that the caller may drop.
         let dropped = unsafe {
             libc::madvise(range.iov_base, range.iov_len, libc::MADV_DONTNEED) == 0
                 || libc::madvise(range.iov_base, range.iov_len, DONTNEED_LOCKED) == 0

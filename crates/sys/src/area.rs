@@ -16,7 +16,7 @@ pub struct Area {
 
 // SAFETY: an address and a length; the bytes can be reached only by `unsafe`.
 unsafe impl Send for Area {}
-// SAFETY: as above.
+// SAFETY: threads that share it can reach the bytes only by `unsafe`.
 unsafe impl Sync for Area {}
 
 impl Area {
@@ -45,7 +45,7 @@ impl Area {
 
     /// Leaves the area out of what later children get, so that a fork copies no page tables for it.
     pub fn keep_from_children(&self) {
-        // Refused or not, whoever calls this stays correct: the child has an area that it doesn't use.
+        // Refused or not, the caller stays correct: the child has an area that it doesn't use.
         // SAFETY: advice about memory of our own that doesn't change its contents here.
         let _ = unsafe { mm::madvise(self.base.cast(), self.len, Advice::LinuxDontFork) };
     }
@@ -68,9 +68,9 @@ impl Area {
     /// Gives back the memory behind the area, which reads as zero again.
     ///
     /// # Safety
-    /// Nobody holds a reference into it.
+    /// No reference into it exists.
     pub unsafe fn discard(&self) {
-        // SAFETY: the mapping is ours, and nobody relies on its contents.
+        // SAFETY: the mapping is this struct's, and `discard` demands that no reference into it exists.
         let _ = unsafe { mm::madvise(self.base.cast(), self.len, Advice::LinuxDontNeed) };
     }
 
@@ -92,7 +92,7 @@ impl Area {
 
 impl Drop for Area {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and whoever dereferences the base promised that the area outlives that.
+        // SAFETY: the mapping is this struct's. Code that dereferences the base is `unsafe` and answers for the area living that long.
         let _ = unsafe { mm::munmap(self.base.cast(), self.len) };
     }
 }
@@ -105,7 +105,7 @@ mod tests {
     fn an_area_reads_as_zero_and_keeps_what_is_written() {
         for area in [Area::private(5000).unwrap(), Area::shared(5000).unwrap()] {
             assert_eq!(area.len(), 8192);
-            // SAFETY: the area is mapped, nobody else knows it, and the offsets lie inside.
+            // SAFETY: the area is mapped, only this test knows it, and the offsets lie inside.
             unsafe {
                 assert_eq!(area.base().add(8191).read(), 0);
                 area.base().add(8191).write(7);
@@ -115,7 +115,7 @@ mod tests {
         }
         let area = Area::private(4 << 20).unwrap();
         area.prefer_huge_pages();
-        // SAFETY: as above.
+        // SAFETY: the area is mapped, only this test knows it, and no reference into it exists.
         unsafe {
             area.base().write(7);
             area.discard();

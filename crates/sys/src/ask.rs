@@ -8,7 +8,7 @@ use std::io;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
 
-/// How somebody is asked to end.
+/// How a process is asked to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
     /// `SIGINT`: as Ctrl-C.
@@ -24,7 +24,7 @@ pub enum Ask {
 /// Asks process `pid` to end.
 ///
 /// # Errors
-/// When there is no such process, or it is somebody else's.
+/// When there is no such process, or it belongs to another user.
 pub fn to_end(pid: u32, how: Ask) -> io::Result<()> {
     let pid = Pid::from_raw(pid.cast_signed()).filter(|pid| !pid.is_init()).ok_or(Errno::SRCH)?;
     let signal = match how {
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn neither_nobody_nor_the_first_process_is_asked() {
+    fn neither_process_0_nor_the_first_process_is_asked() {
         assert!(to_end(0, Ask::Kill).is_err());
         assert!(to_end(1, Ask::Kill).is_err());
     }

@@ -135,7 +135,7 @@ pub fn facts_at(dir: impl AsFd, name: &OsStr) -> io::Result<Facts> {
     Ok(facts_of(&rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?))
 }
 
-/// Numbers of the file system and of the inode behind a path, as the kernel knows them without asking whoever serves it.
+/// Numbers of the file system and of the inode behind a path, as the kernel knows them without asking the process that serves it.
 ///
 /// # Errors
 /// What the system says.

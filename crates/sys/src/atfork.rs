@@ -1,8 +1,8 @@
-//! What is done around every `fork` of the C library, whoever calls it, and the open streams that its child will touch.
+//! What is done around every `fork` of the C library, in any thread, and the open streams that its child will touch.
 //!
 //! Relies on `pthread_atfork`, and on glibc's list of streams where there is one. In the child of a program with threads
-//! glibc resets the lock of each stream before anybody else has a say: whoever sees to memory that may be absent has to
-//! bring streams in before.
+//! glibc resets the lock of each stream before any other code runs. So code that sees to memory which may be absent has to
+//! bring streams in before the fork.
 
 use std::ffi::{CStr, c_void};
 use std::io;

@@ -1,4 +1,4 @@
-//! A thread that the C library knows nothing of, for code that is a guest in somebody else's program.
+//! A thread that the C library knows nothing of, for code that is a guest in another program.
 //!
 //! Relies on `clone`. To the C library a program with such a thread still has one thread: its allocator takes no locks for
 //! it, `fork` in a signal handler stays as safe as it was, and the program ends with its own last thread. Nothing is taken
@@ -43,13 +43,13 @@ pub(crate) struct CloneSettings {
 /// fails.
 ///
 /// # Errors
-/// As `clone`; [`io::ErrorKind::Unsupported`] on processors for which nobody wrote this.
+/// As `clone`; [`io::ErrorKind::Unsupported`] on processors for which this was not written.
 ///
 /// # Safety
-/// `stack` is used by nobody else and lives as long as the thread, and `run` keeps the duty of a bare thread.
+/// `stack` is used by no other code and lives as long as the thread, and `run` keeps the duty of a bare thread.
 pub unsafe fn start(stack: &Area, run: extern "C" fn()) -> io::Result<()> {
     let settings = CloneSettings { flags: FLAGS, number: &raw const LATEST, cleared: std::ptr::null(), storage: 0 };
-    // SAFETY: the caller's promise.
+    // SAFETY: `start_as` demands what `start` demands of its caller, and places that outlive the thread: `LATEST` is static.
     unsafe { start_as(&settings, stack.base() as usize + stack.len(), run) }.map(|_| ())
 }
 
@@ -65,9 +65,9 @@ pub(crate) unsafe fn start_as(settings: &CloneSettings, top: usize, run: extern 
     // A thread takes over its creator's mask, so all signals are blocked around its creation.
     // SAFETY: both sets are 8 bytes, the size that is said.
     unsafe { libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const all, &raw mut before, 8_usize) };
-    // SAFETY: the stack and the function are the caller's to give.
+    // SAFETY: `clone` demands a stack and a function as `start_as` demands them of its caller; the top is aligned here.
     let result = unsafe { clone(settings, top & !15, run) };
-    // SAFETY: as above.
+    // SAFETY: the set is 8 bytes, the size that is said.
     unsafe { libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const before, 0_usize, 8_usize) };
     match i32::try_from(result) {
         Ok(number) if number > 0 => Ok(number),
@@ -244,8 +244,8 @@ pub fn collapse(address: usize, bytes: usize) -> io::Result<()> {
 /// As `close_range` (Linux 5.9).
 pub fn take_own_descriptors() -> io::Result<()> {
     const CLOSE_RANGE_UNSHARE: usize = 2;
-    // SAFETY: the call unshares the table first, so no descriptor of another thread is closed; whoever calls this holds
-    // none in this thread.
+    // SAFETY: the call unshares the table first, so no descriptor of another thread is closed; a bare thread
+    // holds none of its own yet.
     checked(unsafe { call(libc::SYS_close_range as usize, 0, u32::MAX as usize, CLOSE_RANGE_UNSHARE, 0) })
 }
 
@@ -261,8 +261,8 @@ pub fn take_own_descriptors_but(keep: [BorrowedFd<'_>; 2]) -> io::Result<()> {
     for (first, last) in [(high + 1, u32::MAX as usize), (low + 1, high.saturating_sub(1)), (0, low.saturating_sub(1))]
     {
         if first <= last && !(first == 0 && low == 0) {
-            // SAFETY: the first call unshares the table, so no descriptor of another thread is closed; whoever calls this
-            // holds none in this thread but those two.
+            // SAFETY: the first call unshares the table, so no descriptor of another thread is closed; a bare
+            // thread holds none but those two.
             checked(unsafe { call(libc::SYS_close_range as usize, first, last, CLOSE_RANGE_UNSHARE, 0) })?;
         }
     }
@@ -276,7 +276,8 @@ pub fn take_own_descriptors_but(keep: [BorrowedFd<'_>; 2]) -> io::Result<()> {
 pub fn take_own_descriptors_but_standard_error() -> io::Result<()> {
     const CLOSE_RANGE_UNSHARE: usize = 2;
     for (first, last) in [(3, u32::MAX as usize), (0, 1)] {
-        // SAFETY: as in `take_own_descriptors`.
+        // SAFETY: the first call unshares the table, so no descriptor of another thread is closed; a bare thread holds none of
+        // its own yet.
         checked(unsafe { call(libc::SYS_close_range as usize, first, last, CLOSE_RANGE_UNSHARE, 0) })?;
     }
     Ok(())
@@ -285,9 +286,9 @@ pub fn take_own_descriptors_but_standard_error() -> io::Result<()> {
 /// Bare: closes descriptor `number` in the calling thread's table, whatever it is.
 ///
 /// # Safety
-/// Nobody who shares the table uses it.
+/// No thread that shares the table uses it.
 pub unsafe fn close_number(number: RawFd) {
-    // SAFETY: the caller answers for the descriptor.
+    // SAFETY: `close_number` demands that no thread which shares the table uses the descriptor.
     unsafe { rustix::io::close(number) };
 }
 

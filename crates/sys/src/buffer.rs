@@ -2,7 +2,7 @@
 //!
 //! Relies on [`Reservation`]. A [`Buffer`] is the only way to its bytes while it lives, so it can be handed to the kernel
 //! and be got back without borrowing; a [`Carver`] makes such buffers out of memory that will serve as something else
-//! afterwards, and [`Buffer::lend`] out of memory that somebody looks after, so that a read goes straight to its place.
+//! afterwards, and [`Buffer::lend`] out of memory that another part looks after, so that a read goes straight to its place.
 
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
@@ -41,8 +41,9 @@ impl Buffer {
     ///
     /// # Safety
     /// - `range` is committed, and stays so until the buffer is dropped.
-    /// - Until then nobody else writes it, nor remaps or releases it, in this process or through a mapping shared with
-    ///   another; and nobody else reads it, unless all that is done with the buffer is to read it (a transfer that writes to
+    /// - Until then no other code writes it, nor remaps or releases it, in this process or through a mapping shared with
+    ///   another.
+    /// - Until then no other code reads it, unless all that is done with the buffer is to read it (a transfer that writes to
     ///   a file does nothing else).
     ///
     /// # Panics
@@ -88,7 +89,7 @@ const COMMIT_AHEAD: usize = 1 << 30;
 
 /// Gives out parts of one reservation as buffers, each part at most once and in rising order.
 ///
-/// It takes the reservation by value, so nobody else reaches those bytes while they are filled.
+/// It takes the reservation by value, so no other code reaches those bytes while they are filled.
 #[derive(Debug)]
 pub struct Carver {
     memory: Arc<Reservation>,
@@ -112,7 +113,7 @@ impl Carver {
             return Err(MemError::Range { start: range.start, end: range.end, len: self.memory.len() });
         }
         if range.end > self.committed {
-            // Far ahead at once: access is opened under a lock that everybody's page faults need too.
+            // Far ahead at once: access is opened under a lock that the page faults of all threads need too.
             let ahead = range.end.saturating_add(COMMIT_AHEAD).min(self.memory.len()).max(range.end);
             self.memory.commit(self.committed.max(range.start)..ahead)?;
             self.committed = ahead;
@@ -123,7 +124,7 @@ impl Carver {
 
     /// The memory itself.
     ///
-    /// Whoever reads or remaps a part of it must know that the part's buffer has been dropped.
+    /// Code that reads or remaps a part of it must know that the part's buffer has been dropped.
     pub fn memory(&self) -> &Arc<Reservation> {
         &self.memory
     }

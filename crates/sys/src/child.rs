@@ -29,7 +29,7 @@ pub enum Ending {
     Exited(i32),
     /// A signal ended it.
     Killed(i32),
-    /// Somebody else waited for it first, or the kernel doesn't tell.
+    /// Another thread or process waited for it first, or the kernel doesn't tell.
     Unknown,
 }
 
@@ -149,9 +149,10 @@ fn wait_for(handle: BorrowedFd<'_>) -> Ending {
 /// As `clone`: too many processes, no memory, forbidden.
 pub unsafe fn fork(keep: BorrowedFd<'_>, run: &mut dyn FnMut() -> i32) -> io::Result<Child> {
     let mut handle: libc::c_int = -1;
-    // SAFETY: the child's duties are the caller's; `handle` outlives the call.
+    // SAFETY: `clone` demands what `fork` demands of its caller for `run`, and a place for the descriptor: `handle` outlives the
+    // call.
     let pid = unsafe { clone(libc::CLONE_PIDFD, &raw mut handle, keep, run) }?;
-    // SAFETY: the kernel has just put a new descriptor there, which belongs to nobody yet.
+    // SAFETY: the kernel has just put a new descriptor there, which no other code owns.
     let handle = unsafe { OwnedFd::from_raw_fd(handle) };
     Ok(Child { pid, handle, owner: rustix::process::getpid(), ending: None })
 }
@@ -165,7 +166,7 @@ pub unsafe fn fork(keep: BorrowedFd<'_>, run: &mut dyn FnMut() -> i32) -> io::Re
 /// # Errors
 /// As `fork`.
 pub unsafe fn fork_by_library(run: &mut dyn FnMut() -> i32) -> io::Result<Child> {
-    // SAFETY: the child's duties are the caller's.
+    // SAFETY: after the C library's fork the child may do what `run` may do, which `fork_by_library` demands of its caller.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         exit(run());
@@ -185,7 +186,7 @@ pub unsafe fn fork_by_library(run: &mut dyn FnMut() -> i32) -> io::Result<Child>
 /// # Errors
 /// As [`fork`].
 pub unsafe fn fork_sibling(keep: BorrowedFd<'_>, run: &mut dyn FnMut() -> i32) -> Result<u32, i32> {
-    // SAFETY: as the caller promises.
+    // SAFETY: `clone` demands of `run` what `fork_sibling` demands of its caller; without `CLONE_PIDFD` it writes no handle.
     let pid = unsafe { clone(libc::CLONE_PARENT, std::ptr::null_mut(), keep, run) };
     pid.map(|pid| pid.as_raw_pid().cast_unsigned()).map_err(Errno::raw_os_error)
 }
@@ -228,7 +229,7 @@ unsafe fn clone(
 
 fn close_all_but(keep: BorrowedFd<'_>) {
     let keep = keep.as_raw_fd().cast_unsigned();
-    // SAFETY: descriptors are closed in the child alone, where nobody uses them by the duties of `fork`.
+    // SAFETY: descriptors are closed in the child alone. `fork` demands that its `run` uses none but `keep`.
     unsafe {
         if keep > 0 {
             libc::syscall(libc::SYS_close_range, 0 as libc::c_uint, keep - 1, 0 as libc::c_uint);
@@ -251,7 +252,7 @@ pub fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
 }
 
-/// Sends all of `bytes`; no signal if nobody reads any more. Fit for use in a child.
+/// Sends all of `bytes`; no signal if the other end is closed. Fit for use in a child.
 ///
 /// # Errors
 /// `BrokenPipe` when the other end is closed.

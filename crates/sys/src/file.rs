@@ -203,7 +203,7 @@ pub fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
-/// Makes everything on the file system of `file` durable, whoever wrote it.
+/// Makes everything on the file system of `file` durable, whichever process wrote it.
 ///
 /// # Errors
 /// What the system says.
@@ -212,10 +212,10 @@ pub fn sync_file_system(file: &File) -> io::Result<()> {
 }
 
 /// Has the system write the cached pages of a range of `file` to the device, and waits until they are there. That makes nothing
-/// durable; it leaves less to do for whoever does, and keeps a device's queue short. Where a file can't do that, nothing happens.
+/// durable. It leaves less to do for the flush that does, and keeps a device's queue short. Where a file can't do that, nothing happens.
 ///
 /// # Errors
-/// Bytes could not be written; the system has told that now and tells it to this opening of the file once, whoever wrote them.
+/// Bytes could not be written; the system has told that now and tells it to this opening of the file once, whichever process wrote them.
 /// Other openings are told, too.
 pub fn write_out(file: &File, offset: u64, len: u64) -> io::Result<()> {
     let (Ok(offset), Ok(len)) = (offset.try_into(), len.try_into()) else { return Ok(()) };

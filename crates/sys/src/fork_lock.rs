@@ -130,7 +130,7 @@ mod tests {
                         return Child::adopt(pid.cast_unsigned()).unwrap().wait();
                     }
                     let (_ours, theirs) = socket_pair().unwrap();
-                    // SAFETY: as above.
+                    // SAFETY: the child looks at a word and ends.
                     unsafe { fork(theirs.as_fd(), &mut || verdict()) }.unwrap().wait()
                 });
                 while !is_fork_waiting() {

@@ -44,7 +44,7 @@ pub fn wait_signed(word: &AtomicI32, value: i32, limit: Duration) {
     wait(word, value.cast_unsigned(), Some(limit), Scope::Shared);
 }
 
-/// Wakes everybody who waits at `word`.
+/// Wakes all threads that wait at `word`.
 pub fn wake_all(word: &AtomicU32, scope: Scope) {
     wake(word, i32::MAX as u32, scope);
 }

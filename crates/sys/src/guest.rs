@@ -1,4 +1,4 @@
-//! What code inside somebody else's program needs in order not to be noticed: `errno` as it was, the program's settings,
+//! What code inside another program needs in order not to be noticed: `errno` as it was, the program's settings,
 //! its standard error, who it acts as.
 //!
 //! Relies on `pidfd_open`, `pidfd_getfd` and procfs. Nothing here calls the program's allocator; what a bare thread (see
@@ -18,12 +18,12 @@ pub fn errno() -> i32 {
 
 /// Sets the calling thread's `errno`.
 pub fn set_errno(value: i32) {
-    // SAFETY: as above.
+    // SAFETY: the C library's own pointer to this thread's errno.
     unsafe { *libc::__errno_location() = value }
 }
 
-/// The value of environment variable `name`. To be called while the program has not started yet: nobody may change the
-/// environment at the same time, and what is returned is valid until somebody does.
+/// The value of environment variable `name`. To be called while the program has not started yet: no thread may change the
+/// environment at the same time, and what is returned is valid until one does.
 ///
 /// # Safety
 /// No other thread changes the environment during the call, nor while the result is in use.
@@ -99,7 +99,7 @@ pub fn standard_error() -> BorrowedFd<'static> {
 
 /// Writes `text` to `descriptor` in one call, without waiting for the rest if not all of it went.
 pub fn write_once(descriptor: impl AsFd, text: &[u8]) {
-    // A line that can't be written is lost; there is nobody to tell.
+    // A line that can't be written is lost; there is no other way to tell.
     let _ = rustix::io::write(descriptor, text);
 }
 
@@ -219,7 +219,7 @@ pub fn read_file(path: &CStr, to: &mut [u8]) -> io::Result<usize> {
     Ok(rustix::io::read(&file, to)?)
 }
 
-/// Runs `work`, whose new files nobody but their owner may open. For a program that has not started yet: it holds for
+/// Runs `work`, whose new files only their owner may open. For a program that has not started yet: it holds for
 /// all threads.
 pub fn with_private_files<T>(work: impl FnOnce() -> T) -> T {
     use rustix::fs::Mode;

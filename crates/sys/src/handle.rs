@@ -78,7 +78,7 @@ fn opened(root: &File, handle: &Handle, flags: libc::c_int) -> io::Result<OwnedF
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the system has just made this descriptor and nobody else has it.
+    // SAFETY: the system has just made this descriptor, and no other code has it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

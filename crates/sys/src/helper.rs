@@ -67,7 +67,8 @@ impl Helper {
         self.alive.store(1, Ordering::SeqCst);
         let settings =
             CloneSettings { flags: FLAGS, number: &raw const self.number, cleared: &raw const self.alive, storage };
-        // SAFETY: the caller's promise; the places are static.
+        // SAFETY: `start_as` demands a stack and a function as `start` demands them of its caller, and places that outlive the
+        // helper: they are fields of a static.
         let started = unsafe { start_as(&settings, base + AREA_BYTES, run) };
         if started.is_err() {
             self.alive.store(0, Ordering::SeqCst);
@@ -165,7 +166,8 @@ fn is_named(number: i32, name: &[u8]) -> bool {
 #[cfg(target_arch = "x86_64")]
 unsafe fn lay_storage(at: *mut usize) {
     let (canary, guard): (usize, usize);
-    // SAFETY: every thread of the C library has these words in its control block; the rest is the caller's promise.
+    // SAFETY: every thread of the C library has the two words that are read in its control block. `lay_storage` demands that the
+    // words at `at` may be written.
     unsafe {
         std::arch::asm!("mov {}, fs:[0x28]", "mov {}, fs:[0x30]", out(reg) canary, out(reg) guard, options(nostack, readonly));
         // The block's own address, twice; what stack checks and pointer mangling read.

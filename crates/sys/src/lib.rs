@@ -1,7 +1,7 @@
 //! The only place in Quire that makes system calls: safe (or clearly unsafe) Rust above rustix, libc and io-uring.
 //!
-//! Relies on Linux; every interface newer than 6.1 or refused in containers is probed by [`probe`] before anybody
-//! builds on it. Must not know what the memory, files and threads are used for.
+//! Relies on Linux; every interface newer than 6.1 or refused in containers is probed by [`probe`] before any
+//! crate builds on it. Must not know what the memory, files and threads are used for.
 
 pub mod advise;
 pub mod area;

@@ -14,7 +14,7 @@ use rustix::mm::{self, Advice, MapFlags, ProtFlags};
 /// Who sees what is written to a mapping of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
-    /// Everybody who maps the file.
+    /// Every mapping of the file.
     Shared,
     /// Only this mapping: the first write to a page makes a copy of it.
     Private,
@@ -68,7 +68,7 @@ pub unsafe fn map_file_over(
         Sharing::Private => MapFlags::PRIVATE,
     };
     let flags = sharing | MapFlags::FIXED | MapFlags::NORESERVE;
-    // SAFETY: the caller owns the addresses and what lies there.
+    // SAFETY: this function demands that the addresses, and what lies there, belong to its caller.
     unsafe { mm::mmap(at.cast(), len, access.flags(), flags, file.as_fd(), offset) }?;
     Ok(())
 }
@@ -82,7 +82,7 @@ pub unsafe fn map_file_over(
 /// As `mmap`.
 pub unsafe fn map_anonymous_over(at: *mut u8, len: usize, access: Access) -> io::Result<()> {
     let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
-    // SAFETY: the caller owns the addresses and what lies there.
+    // SAFETY: this function demands that the addresses, and what lies there, belong to its caller.
     unsafe { mm::mmap_anonymous(at.cast(), len, access.flags(), flags) }?;
     Ok(())
 }
@@ -90,7 +90,7 @@ pub unsafe fn map_anonymous_over(at: *mut u8, len: usize, access: Access) -> io:
 /// Changes what may be done with the memory at `at`.
 ///
 /// # Safety
-/// `at .. at + len` is page-aligned and belongs to the caller; whoever loses access to it by this call doesn't use it.
+/// `at .. at + len` is page-aligned and belongs to the caller; code that loses access to it by this call doesn't use it.
 ///
 /// # Errors
 /// As `mprotect`.
@@ -99,7 +99,7 @@ pub unsafe fn protect(at: *mut u8, len: usize, access: Access) -> io::Result<()>
         Access::Read => mm::MprotectFlags::READ,
         Access::ReadWrite => mm::MprotectFlags::READ | mm::MprotectFlags::WRITE,
     };
-    // SAFETY: as the caller promises.
+    // SAFETY: `protect` demands pages of the caller's that no code uses which loses access to them.
     Ok(unsafe { mm::mprotect(at.cast(), len, flags) }?)
 }
 
@@ -142,7 +142,7 @@ pub fn advise(at: *mut u8, len: usize, hint: Hint) -> io::Result<()> {
 /// # Errors
 /// As `madvise`.
 pub unsafe fn discard(at: *mut u8, len: usize) -> io::Result<()> {
-    // SAFETY: as the caller promises.
+    // SAFETY: `discard` demands pages of the caller's into which no reference exists.
     Ok(unsafe { mm::madvise(at.cast(), len, Advice::LinuxDontNeed) }?)
 }
 
@@ -158,7 +158,7 @@ pub unsafe fn discard(at: *mut u8, len: usize) -> io::Result<()> {
 pub unsafe fn move_over(from: *mut u8, len: usize, to: *mut u8) -> io::Result<()> {
     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_DONTUNMAP | libc::MREMAP_FIXED;
     // Not by rustix: its C library backend, which Miri and the sanitizers need, passes a wrong flag.
-    // SAFETY: as the caller promises.
+    // SAFETY: `move_over` demands two ranges of the caller's that don't overlap and into which no reference exists.
     let moved = unsafe { libc::mremap(from.cast(), len, len, flags, to.cast::<libc::c_void>()) };
     if moved == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
@@ -199,7 +199,7 @@ mod tests {
     use crate::mem::Reservation;
 
     #[test]
-    fn a_private_mapping_keeps_its_writes_and_a_shared_one_tells_everybody() {
+    fn a_private_mapping_keeps_its_writes_and_a_shared_one_shows_them() {
         let len = 2 << 20;
         let file = memory_file("test", len as u64).unwrap();
         let (one, two) = (Reservation::new(len).unwrap(), Reservation::new(len).unwrap());

@@ -61,7 +61,7 @@ fn failed(call: &'static str, range: &Range<usize>, errno: Errno) -> MemError {
 /// A range of addresses claimed from the system.
 ///
 /// Nothing is accessible until it is [committed](Reservation::commit). The reservation hands out only a base pointer:
-/// whoever dereferences it must argue why the bytes are committed and why nobody writes them at the same time.
+/// code that dereferences it must argue why the bytes are committed and why no thread writes them at the same time.
 #[derive(Debug)]
 pub struct Reservation {
     base: *mut u8,
@@ -73,7 +73,7 @@ pub struct Reservation {
 // SAFETY: the struct is an address and a length; it gives no access to the bytes without `unsafe`, and the system calls
 // behind its methods may be made from any thread.
 unsafe impl Send for Reservation {}
-// SAFETY: as above; concurrent calls are serialised by the kernel.
+// SAFETY: threads that share it can only make its system calls, which the kernel serialises.
 unsafe impl Sync for Reservation {}
 
 impl Reservation {
@@ -204,7 +204,7 @@ impl Reservation {
 
     /// Puts a private, writable mapping of `file` from `file_offset` over `range`.
     ///
-    /// Writes go to private copies. Should somebody truncate the file, touching the lost part raises SIGBUS.
+    /// Writes go to private copies. When a process truncates the file, touching the lost part raises SIGBUS.
     ///
     /// # Errors
     /// [`MemError::Range`], or the file can't be mapped.
@@ -233,7 +233,7 @@ impl Reservation {
     /// empty there (a hole could be taken by a foreign mapping, which our drop would then destroy).
     ///
     /// # Safety
-    /// - Nobody reads or writes `range` of `source` during or after the call.
+    /// - No thread reads or writes `range` of `source` during or after the call.
     /// - The bytes of `range` in `self` may change: the caller has made both sides equal, or no reference exists.
     ///
     /// # Errors
@@ -245,7 +245,8 @@ impl Reservation {
             return Ok(());
         }
         let (from, to) = (source.base.wrapping_add(range.start), self.base.wrapping_add(range.start));
-        // SAFETY: both ranges lie inside reservations that are ours; the caller answers for their contents.
+        // SAFETY: `move_over` demands ranges of the caller's without references into them: both lie inside reservations, and
+        // `move_from` demands that no thread uses the source and that the target's bytes may change.
         unsafe { map::move_over(from, range.len(), to) }
             .map_err(|error| failed("mremap", &range, Errno::from_io_error(&error).unwrap_or(Errno::INVAL)))?;
         Ok(())
@@ -254,8 +255,8 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        // SAFETY: the range was claimed by `new` and is owned by this struct; nobody can use it afterwards without
-        // having broken the duties of unsafe code elsewhere. `move_from` leaves no holes, so all of it is still ours.
+        // SAFETY: the range was claimed by `new` and is owned by this struct. Unsafe code that dereferences the base answers for
+        // the reservation living that long. `move_from` leaves no holes, so all of it still belongs to this struct.
         let _ = unsafe { mm::munmap(self.base.cast(), self.len) };
     }
 }

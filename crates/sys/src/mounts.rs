@@ -1,6 +1,6 @@
 //! Putting FUSE file systems into the tree of directories, and taking any off.
 //!
-//! Relies on `mount` and `umount2`, for which one must be root; everybody else takes the way over `fusermount3`.
+//! Relies on `mount` and `umount2`, for which one must be root; other users take the way over `fusermount3`.
 
 use std::ffi::CString;
 use std::fs::File;

@@ -1,8 +1,8 @@
 //! What the kernel says of single pages: `/proc/PID/pagemap`, one 8-byte word a page.
 //!
-//! Relies on procfs. Anybody may read the flags of his own processes (20–50 ns a page in large reads); frame numbers are
-//! shown only to those with `CAP_SYS_ADMIN` and are 0 for everybody else, which [`Entry::frame`] turns into `None`.
-//! A read walks page tables without stopping anybody, so what it says may be old by the time it is looked at.
+//! Relies on procfs. A user may read the flags of the user's own processes (20–50 ns a page in large reads). Frame numbers are
+//! shown only with `CAP_SYS_ADMIN` and are 0 otherwise, which [`Entry::frame`] turns into `None`. A read walks page tables
+//! without stopping any thread, so its answer may be old when the caller looks at it.
 
 use std::fs::File;
 use std::io;
@@ -61,7 +61,7 @@ impl Entry {
         word & (PRESENT | EXCLUSIVE) == PRESENT | EXCLUSIVE
     }
 
-    /// Whether `word` is an anonymous page that is present and mapped by somebody else as well.
+    /// Whether `word` is an anonymous page that is present and mapped by another process as well.
     pub fn is_shared_anonymous(word: u64) -> bool {
         word & (PRESENT | EXCLUSIVE | FILE_OR_SHARED) == PRESENT
     }
@@ -75,7 +75,7 @@ impl Pagemap {
     /// Opens the map of process `pid`, or of this one. Allocates nothing.
     ///
     /// # Errors
-    /// When procfs is not there or the process is gone or somebody else's.
+    /// When procfs is not there, or the process is gone, or it belongs to another user.
     pub fn open(pid: Option<u32>) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let file = match pid {
@@ -134,7 +134,7 @@ mod tests {
         let memory = Reservation::new(1 << 21).unwrap();
         memory.commit(0..1 << 21).unwrap();
         // Huge pages would make both present.
-        // SAFETY: advice about memory of this reservation, which nobody else knows.
+        // SAFETY: advice about memory of this reservation, which only this test knows.
         unsafe {
             rustix::mm::madvise(memory.base().cast(), memory.len(), rustix::mm::Advice::LinuxNoHugepage).unwrap();
             memory.base().write(1);

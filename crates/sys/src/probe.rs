@@ -92,7 +92,7 @@ fn file_locks() -> Feature {
         name: "sleepers on file locks",
         state,
         detail,
-        advice: "for `quire mount` only: run it as root; without, nobody is helped because somebody critical waits for his file's lock",
+        advice: "for `quire mount` only: run it as root; without it the mount does not learn that a critical process waits for a file lock of another",
     }
 }
 
@@ -102,7 +102,7 @@ fn of_file(dir: &Path, no: &str, about: impl FnOnce(&File) -> bool) -> (bool, St
     let (yes, detail) = match crate::file::create_new(&probe) {
         Ok(file) => {
             let yes = about(&file);
-            // Whoever looks for leftovers finds it if this fails.
+            // If this fails, the search for leftovers finds it.
             let _ = fs::remove_file(&probe);
             (yes, if yes { "yes" } else { no })
         }
@@ -148,7 +148,7 @@ fn remap() -> Feature {
     let moved = crate::mem::Reservation::new(size).and_then(|memory| {
         let staging = crate::mem::Reservation::new(size)?;
         staging.commit(0..size)?;
-        // SAFETY: nobody else knows either range, and no reference into them exists.
+        // SAFETY: no other code knows either range, and no reference into them exists.
         unsafe { memory.move_from(&staging, 0..size) }
     });
     let (state, detail) = match moved {
@@ -205,7 +205,7 @@ fn userfaultfd() -> Feature {
     // SAFETY: the call takes flags only and returns a descriptor or an error.
     let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | libc::O_NONBLOCK | 1) };
     let (state, detail) = if fd >= 0 {
-        // SAFETY: the descriptor was just made here and nobody else has it.
+        // SAFETY: the descriptor was just made here, and no other code has it.
         unsafe { libc::close(fd as i32) };
         (State::Works, "user-mode faults can be handled".to_owned())
     } else {

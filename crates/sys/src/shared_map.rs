@@ -1,7 +1,7 @@
 //! A file or block device mapped shared, as words that may be loaded and stored without `unsafe`.
 //!
-//! Relies on `mmap`, `madvise` and `msync`. The words are atomics because whoever else has the file mapped may change
-//! them at any time. **A mapping is as fragile as its file**: when somebody truncates the file, or the device fails, the
+//! Relies on `mmap`, `madvise` and `msync`. The words are atomics because another process that has the file mapped may
+//! change them at any time. **A mapping is as fragile as its file**: when a process truncates the file, or the device fails, the
 //! access to the lost page raises SIGBUS, which ends a program that has no handler for it.
 
 use std::fs::File;
@@ -29,7 +29,7 @@ pub enum Expect {
     DontNeed,
 }
 
-/// A mapping of a file that everybody sees who maps or reads the file.
+/// A mapping of a file. Every process that maps or reads the file sees what is written to it.
 #[derive(Debug)]
 pub struct SharedMap {
     base: *mut u8,
@@ -38,7 +38,7 @@ pub struct SharedMap {
 
 // SAFETY: an address and a length; the bytes are reached only as atomics.
 unsafe impl Send for SharedMap {}
-// SAFETY: as above.
+// SAFETY: threads that share it reach the bytes only as atomics.
 unsafe impl Sync for SharedMap {}
 
 impl SharedMap {

@@ -1,7 +1,7 @@
 //! SIGBUS: the signal by which a thread learns that a page it touched needs attention. And the end by SIGPIPE.
 //!
-//! Relies on `sigaction`. Handlers are asked one after the other; what none of them knows goes to whoever had the signal
-//! before (a Rust program's own handler, or the system's default, which ends the program).
+//! Relies on `sigaction`. Handlers are asked one after the other; what none of them knows goes to the handler that was
+//! there before (a Rust program's own, or the system's default, which ends the program).
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -144,11 +144,11 @@ pub fn end_by_closed_pipe() {
 extern "C" fn on_signal(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: glibc's errno of this thread; the program must find it as it was.
     let errno = unsafe { libc::__errno_location() };
-    // SAFETY: as above.
+    // SAFETY: the pointer is this thread's own errno, valid as long as the thread lives.
     let saved = unsafe { *errno };
     // SAFETY: the kernel hands a valid structure to a SA_SIGINFO handler.
     let code = unsafe { (*info).si_code };
-    // SAFETY: as above, and a SIGBUS of the kernel has an address; that of a sent one is not looked at.
+    // SAFETY: the kernel's structure is valid, and a SIGBUS of the kernel has an address; that of a sent one is not used.
     let address = unsafe { (*info).si_addr() }.cast::<u8>();
     let touch = Touch { address, is_store: was_store(context) };
     // Broken memory and the signals that a process sends are not faults that a handler could deal with.
@@ -161,7 +161,7 @@ extern "C" fn on_signal(signal: libc::c_int, info: *mut libc::siginfo_t, context
     if !is_known {
         hand_on(signal, info, context, code <= 0);
     }
-    // SAFETY: as above.
+    // SAFETY: the pointer is this thread's own errno, valid as long as the thread lives.
     unsafe { *errno = saved };
 }
 
@@ -221,11 +221,11 @@ unsafe fn call(
 ) {
     if takes_info {
         type Action = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
-        // SAFETY: as the caller promises.
+        // SAFETY: `call` demands a handler of the kind that `takes_info` says: one of three arguments.
         let action = unsafe { std::mem::transmute::<usize, Action>(function) };
         action(signal, info, context);
     } else {
-        // SAFETY: as the caller promises.
+        // SAFETY: `call` demands a handler of the kind that `takes_info` says: one of one argument.
         let action = unsafe { std::mem::transmute::<usize, extern "C" fn(libc::c_int)>(function) };
         action(signal);
     }

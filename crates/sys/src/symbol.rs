@@ -17,7 +17,7 @@ pub fn next(name: &CStr) -> Option<NonNull<()>> {
 pub fn is_first_here(name: &CStr) -> bool {
     // SAFETY: the name is a C string and the handle is one that the function defines.
     let first = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-    // Not by comparing addresses: the linker may take ours from whoever comes first, too.
+    // Not by comparing addresses: the linker may take ours from the object that comes first, too.
     let here = object_of(is_first_here as *const ());
     !first.is_null() && here.is_some() && object_of(first.cast_const().cast()) == here
 }
@@ -29,7 +29,7 @@ pub fn program_malloc_address() -> Option<usize> {
     // SAFETY: the names are C strings and the handle is one that the function defines.
     let find = |name: &CStr| NonNull::new(unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) });
     let (malloc, free) = (find(c"malloc")?, find(c"free")?);
-    // SAFETY: whoever defines functions of these names must give them these types, since the C library calls them, too.
+    // SAFETY: an object that defines functions of these names must give them these types, since the C library calls them, too.
     let (malloc, free) = unsafe {
         (
             std::mem::transmute::<NonNull<libc::c_void>, unsafe extern "C" fn(usize) -> *mut libc::c_void>(malloc),
@@ -38,7 +38,7 @@ pub fn program_malloc_address() -> Option<usize> {
     };
     // SAFETY: any size may be asked for.
     let pointer = NonNull::new(unsafe { malloc(16) })?;
-    // SAFETY: it was just allocated there, and nobody else has it.
+    // SAFETY: it was just allocated there, and no other code has it.
     unsafe { free(pointer.as_ptr()) };
     Some(pointer.as_ptr() as usize)
 }

@@ -2,7 +2,7 @@
 //! which sockets it has.
 //!
 //! Relies on procfs. Threads are found under their own number, too. Everything is a snapshot: the task may be gone, and its
-//! number given away, by the time somebody looks at the answer; [`Identity::start_ticks`] tells.
+//! number given away, by the time the caller looks at the answer; [`Identity::start_ticks`] tells.
 
 use std::collections::HashSet;
 use std::fs;
@@ -130,7 +130,7 @@ pub fn file_lock_call(task: u32) -> io::Result<Option<u32>> {
     Ok(parse_file_lock_call(&fs::read_to_string(format!("/proc/{task}/syscall"))?))
 }
 
-/// Numbers of the file system and of the inode behind a task's descriptor, without asking whoever serves the file.
+/// Numbers of the file system and of the inode behind a task's descriptor, without asking the process that serves the file.
 ///
 /// # Errors
 /// The task or its descriptor is gone, or the system doesn't tell this process.
@@ -169,7 +169,7 @@ fn parse_file_lock_call(text: &str) -> Option<u32> {
     Some(*descriptor as u32)
 }
 
-/// Whether a process holds a socket over which it is connected to somebody. `None` if the system doesn't tell.
+/// Whether a process holds a socket over which it is connected to another process. `None` if the system doesn't tell.
 pub fn has_connection(process: u32) -> Option<bool> {
     let mut sockets = HashSet::new();
     for entry in fs::read_dir(format!("/proc/{process}/fd")).ok()?.flatten() {

@@ -74,7 +74,7 @@ fn set_policy(policy: i32) -> bool {
     unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) == 0 }
 }
 
-/// While it lives, the calling thread runs no handler of a signal that somebody sends; those of its own faults it does.
+/// While it lives, the calling thread runs no handler of a signal that a process sends. Handlers of its own faults do run.
 #[derive(Debug)]
 pub struct BlockedSignals {
     before: libc::sigset_t,

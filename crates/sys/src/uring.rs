@@ -272,7 +272,7 @@ impl Ring {
     }
 }
 
-/// `transfer` ended without a byte moved, as far as anybody knows.
+/// `transfer` ended without a byte moved, as far as the engine knows.
 fn unmoved(transfer: Transfer, source: io::Error) -> Ended {
     let offset = transfer.extents.first().map_or(0, |extent| extent.offset);
     let len = transfer.bytes() as usize;

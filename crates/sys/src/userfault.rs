@@ -124,7 +124,7 @@ const EVENT_PAGEFAULT: u8 = 0x12;
 const FLAG_WRITE: u64 = 1 << 0;
 const FLAG_PROTECTED: u64 = 1 << 1;
 
-/// A fault whose thread sleeps until somebody has seen to it and wakes it.
+/// A fault whose thread sleeps until another thread has resolved it and wakes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// Where, to the page.
@@ -168,7 +168,7 @@ impl Bell {
     }
 }
 
-/// An open userfaultfd, with its features agreed on. Closing it frees every range and wakes everybody.
+/// An open userfaultfd, with its features agreed on. Closing it frees every range and wakes all sleepers.
 #[derive(Debug)]
 pub struct Userfault {
     fd: OwnedFd,
@@ -266,7 +266,7 @@ impl Userfault {
     pub fn drain(&self) -> usize {
         let mut messages = [0_u8; 16 * MESSAGE_BYTES];
         let mut count = 0;
-        // An error is `EAGAIN`, the descriptor doesn't block: nobody waits any more.
+        // An error is `EAGAIN`, as the descriptor doesn't block: no fault waits any more.
         while let Ok(bytes) = rustix::io::read(&self.fd, &mut messages) {
             if bytes == 0 {
                 break;
@@ -309,7 +309,7 @@ impl Userfault {
         }
     }
 
-    /// Fills missing pages at `to` with the bytes at `from`, write-protected if asked, and wakes who waits for them.
+    /// Fills missing pages at `to` with the bytes at `from`, write-protected if asked, and wakes the threads that wait for them.
     /// Returns the bytes filled, which is less than `len` if something was there already (then with what was done).
     ///
     /// # Safety
@@ -319,11 +319,11 @@ impl Userfault {
     /// As `UFFDIO_COPY` (`AlreadyExists` if the first page is there).
     pub unsafe fn copy(&self, to: *mut u8, from: *const u8, len: usize, protected: bool) -> io::Result<usize> {
         let mode = if protected { PROTECTED_COPY } else { 0 };
-        // SAFETY: as the caller promises.
+        // SAFETY: `fill` demands of the addresses what this function demands of its caller.
         unsafe { self.fill(to, from, len, mode) }
     }
 
-    /// As [`Userfault::copy`], leaving those who wait asleep.
+    /// As [`Userfault::copy`], leaving the threads that wait asleep.
     ///
     /// # Safety
     /// As there.
@@ -332,7 +332,7 @@ impl Userfault {
     /// As there.
     pub unsafe fn copy_asleep(&self, to: *mut u8, from: *const u8, len: usize, protected: bool) -> io::Result<usize> {
         let mode = COPY_ASLEEP | if protected { PROTECTED_COPY } else { 0 };
-        // SAFETY: as the caller promises.
+        // SAFETY: `fill` demands of the addresses what this function demands of its caller.
         unsafe { self.fill(to, from, len, mode) }
     }
 
@@ -341,12 +341,13 @@ impl Userfault {
     unsafe fn fill(&self, to: *mut u8, from: *const u8, len: usize, mode: u64) -> io::Result<usize> {
         let (to, from) = (to as u64, from as u64);
         let mut argument = CopyArgument { to, from, len: len as u64, mode, done: 0 };
-        // SAFETY: the argument is the structure this ioctl reads and writes; the addresses are the caller's promise.
+        // SAFETY: the argument is the structure that this ioctl reads and writes. `fill` demands that `from` is readable and that
+        // `to` lies in a registered range of the caller's.
         let result = unsafe { control(&self.fd, IOCTL_COPY, &mut argument) };
         partly(result, argument.done)
     }
 
-    /// Fills missing pages with zeroes and wakes who waits for them. Returns the bytes filled, as [`Userfault::copy`].
+    /// Fills missing pages with zeroes and wakes the threads that wait for them. Returns the bytes filled, as [`Userfault::copy`].
     ///
     /// # Errors
     /// As `UFFDIO_ZEROPAGE` (`AlreadyExists` if the first page is there).
@@ -410,10 +411,11 @@ unsafe impl<T> rustix::ioctl::Ioctl for Call<'_, T> {
 /// Bare: `errno` stays as it is.
 ///
 /// # Safety
-/// `argument` is of the type that ioctl `request` reads or writes, and what it asks for is answered for.
+/// `argument` is of the type that ioctl `request` reads or writes, and the memory that it names may be changed as it asks.
 unsafe fn control<T>(fd: &OwnedFd, request: libc::Ioctl, argument: &mut T) -> io::Result<()> {
     let call = Call { request: request as rustix::ioctl::Opcode, argument };
-    // SAFETY: as the caller promises; the argument lives through the call.
+    // SAFETY: `control` demands an argument of the type of the request, about memory that may be changed so. The argument lives
+    // through the call.
     Ok(unsafe { rustix::ioctl::ioctl(fd, call) }?)
 }
 
@@ -486,7 +488,7 @@ mod tests {
             assert_eq!((memory.base().read(), next.read()), (9, 0));
         }
         fault.unregister(memory.base(), memory.len()).unwrap();
-        // SAFETY: as above; never filled, an ordinary fault by now.
+        // SAFETY: memory of this test; the page was never filled and is registered no more, so this is an ordinary fault.
         assert_eq!(unsafe { memory.base().wrapping_add(3 * PAGE_SIZE).read() }, 0);
     }
 
@@ -499,7 +501,7 @@ mod tests {
         // SAFETY: memory of this test, used as one atomic byte only.
         let byte = unsafe { AtomicU8::from_ptr(memory.base()) };
         byte.store(1, Ordering::SeqCst);
-        // SAFETY: as above.
+        // SAFETY: memory of this test, whose faults this test resolves.
         unsafe { fault.register(memory.base(), memory.len(), modes) }.unwrap();
         fault.write_protect(memory.base(), memory.len(), true, false).unwrap();
         std::thread::scope(|scope| {
@@ -524,7 +526,7 @@ mod tests {
         let bell = Bell::new().unwrap();
         assert_eq!(fault.next().unwrap(), None);
         std::thread::scope(|scope| {
-            // SAFETY: as above; the page is filled below.
+            // SAFETY: memory of this test; the page is filled below.
             let reader = scope.spawn(|| unsafe { memory.base().wrapping_add(PAGE_SIZE + 5).read_volatile() });
             assert!(fault.wait(Some(&bell)).unwrap());
             let address = memory.base() as usize + PAGE_SIZE;

@@ -1,8 +1,8 @@
 //! Anonymous memory as words that may be loaded and stored without `unsafe`, filled from files and given back in parts.
 //!
 //! Relies on [`Area`], `pread`, `pwrite` and `madvise`. Because the words are reached as atomics only, the system may fill
-//! or drop a part while somebody looks at it: the looker then sees old words, new ones or zeros, and must know by other
-//! means which.
+//! or drop a part while a thread reads it. That thread then sees old words, new ones or zeros, and must know by other means
+//! which.
 
 use std::fs::File;
 use std::io;
@@ -49,7 +49,7 @@ impl WordRange {
         while done < range.len() {
             let at = self.area.base().wrapping_add(range.start + done);
             let place = offset_of(offset, done)?;
-            // SAFETY: `at` and the length lie inside our mapping, whose words nobody borrows but as atomics.
+            // SAFETY: `at` and the length lie inside the area, whose words are borrowed only as atomics.
             let read = unsafe { libc::pread(file.as_raw_fd(), at.cast(), range.len() - done, place) };
             done += moved(read, io::ErrorKind::UnexpectedEof)?;
         }
