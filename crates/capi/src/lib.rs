@@ -10,9 +10,9 @@
 #![allow(non_camel_case_types)]
 
 pub mod boundary;
-pub mod claim;
 pub mod failure;
 pub mod grown;
+pub mod range_lease;
 
 // What C sees, in the order in which the header shows it.
 pub mod version;

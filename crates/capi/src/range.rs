@@ -1,6 +1,6 @@
 //! Memory that goes on being written, and of which snapshots are cut.
 //!
-//! Relies on [`Origin`] for what mechanisms do, and on [`Claim`] for memory being in one range at a time.
+//! Relies on [`Origin`] for what mechanisms do, and on [`RangeLease`] for memory being in one range at a time.
 
 use core::ffi::{c_char, c_void};
 use std::ffi::CString;
@@ -9,11 +9,11 @@ use std::sync::Arc;
 use ::quire_snapshot::{Mechanism, MechanismError, Options, Origin, PAGE_SIZE, Requirements, Span, attach};
 
 use crate::boundary::{self, Out, borrow};
-use crate::claim::{Claim, Tie, check_memory};
 use crate::failure::{Failure, check_bounds};
 use crate::mechanism::{from_number, number_of, quire_mechanism};
 use crate::message::c_string;
 use crate::options::{self, quire_options};
+use crate::range_lease::{LeaseHold, RangeLease, check_memory};
 use crate::snapshot::quire_snapshot;
 use crate::status::quire_status;
 
@@ -28,9 +28,9 @@ const MOST_BYTES: usize = isize::MAX as usize / 2;
 ///
 /// A child that the program makes by fork() must neither call the library nor write to a range.
 pub struct quire_range {
-    // Dropped in this order: memory of the library's own must not be claimed any more when it goes back to the system,
+    // Dropped in this order: memory of the library's own must not be leased any more when it goes back to the system,
     // which may hand it to another thread at once.
-    claim: Arc<Claim>,
+    lease: Arc<RangeLease>,
     adopted: bool,
     why: CString,
     origin: Box<dyn Origin>,
@@ -49,7 +49,7 @@ impl quire_range {
         settings: (Options, Requirements),
     ) -> Result<Self, Failure> {
         let (options, wants) = settings;
-        let claim = Claim::new(span.base() as usize, span.len())?;
+        let lease = RangeLease::new(span.base() as usize, span.len())?;
         let (mechanism, why) = match mechanism {
             Some(mechanism) => (mechanism, "it was asked for".into()),
             None => {
@@ -57,9 +57,9 @@ impl quire_range {
                 (choice.mechanism, choice.why)
             }
         };
-        // Of a clone, so that if this fails the claim ends before the memory does.
+        // Of a clone, so that if this fails the lease ends before the memory does.
         let origin = attach(mechanism, span.clone(), &options)?;
-        Ok(Self { claim, adopted, why: c_string(&why), origin })
+        Ok(Self { lease, adopted, why: c_string(&why), origin })
     }
 }
 
@@ -215,7 +215,7 @@ pub unsafe extern "C" fn quire_cut(range: *const quire_range, snapshot: *mut *mu
         let out = unsafe { Out::new("snapshot", snapshot) }?;
         // SAFETY: as above.
         let range = unsafe { borrow("range", range) }?;
-        out.fill(quire_snapshot::new(range.origin.cut()?, Tie::new(&range.claim, range.adopted)));
+        out.fill(quire_snapshot::new(range.origin.cut()?, LeaseHold::new(&range.lease, range.adopted)));
         Ok(())
     })
 }

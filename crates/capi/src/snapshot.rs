@@ -1,6 +1,6 @@
 //! A range as it was at a cut.
 //!
-//! Relies on [`View`] for reading, and on its [`Tie`] for telling buffers that can't be read to.
+//! Relies on [`View`] for reading, and on its [`LeaseHold`] to tell buffers that can't be read to.
 
 use core::ffi::c_void;
 use std::sync::Arc;
@@ -8,26 +8,26 @@ use std::sync::Arc;
 use ::quire_snapshot::View;
 
 use crate::boundary::{self, Out, borrow};
-use crate::claim::Tie;
 use crate::failure::{Failure, check_bounds};
+use crate::range_lease::LeaseHold;
 use crate::status::quire_status;
 
 /// A range as it was at a cut. Any thread may read it, several at once, until it is released; it outlives its range.
 pub struct quire_snapshot {
     // Dropped in this order: adopted memory is the program's when the mechanism has let go of it.
     view: Arc<dyn View>,
-    tie: Tie,
+    hold: LeaseHold,
 }
 
 impl quire_snapshot {
-    /// Wraps `view` of the memory that `tie` is to.
-    pub fn new(view: Arc<dyn View>, tie: Tie) -> Self {
-        Self { view, tie }
+    /// Wraps `view` of the memory that `hold` is on.
+    pub fn new(view: Arc<dyn View>, hold: LeaseHold) -> Self {
+        Self { view, hold }
     }
 
     /// Reading into the range or into the view itself would change what is being read.
     fn check_target(&self, to: usize, len: usize) -> Result<(), Failure> {
-        if self.tie.meets(to, len) {
+        if self.hold.meets(to, len) {
             return Err(Failure::Overlap { what: "range" });
         }
         let own = self.view.as_ptr().map_or(0, |own| own as usize);
@@ -119,7 +119,7 @@ pub unsafe extern "C" fn quire_snapshot_cut(
         let out = unsafe { Out::new("copy", copy) }?;
         // SAFETY: as above.
         let snapshot = unsafe { borrow("snapshot", snapshot) }?;
-        out.fill(quire_snapshot::new(snapshot.view.cut()?, snapshot.tie.clone()));
+        out.fill(quire_snapshot::new(snapshot.view.cut()?, snapshot.hold.clone()));
         Ok(())
     })
 }

@@ -9,34 +9,34 @@ use quire_sys::proc_maps;
 
 use crate::failure::Failure;
 
-static CLAIMED: Mutex<Vec<Range<usize>>> = Mutex::new(Vec::new());
+static LEASED: Mutex<Vec<Range<usize>>> = Mutex::new(Vec::new());
 
-/// The claim to a piece of memory, which ends when this is dropped.
+/// The right of one range to a piece of memory. It ends when this is dropped.
 #[derive(Debug)]
-pub struct Claim(Range<usize>);
+pub struct RangeLease(Range<usize>);
 
-impl Claim {
-    /// Claims `len` bytes at `base`, unless some of them are claimed already.
+impl RangeLease {
+    /// Leases `len` bytes at `base`, unless some of them are leased already.
     pub fn new(base: usize, len: usize) -> Result<Arc<Self>, Failure> {
         let memory = base..base.saturating_add(len);
-        let mut claimed = CLAIMED.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(other) = claimed.iter().find(|other| meet(other, &memory)) {
+        let mut leased = LEASED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(other) = leased.iter().find(|other| meet(other, &memory)) {
             let why = format!(
                 "a range or a snapshot of it still has {:#x}..{:#x}; release them first",
                 other.start, other.end
             );
             return Err(Failure::Memory { base, len, why });
         }
-        claimed.push(memory.clone());
+        leased.push(memory.clone());
         Ok(Arc::new(Self(memory)))
     }
 }
 
-impl Drop for Claim {
+impl Drop for RangeLease {
     fn drop(&mut self) {
-        let mut claimed = CLAIMED.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(at) = claimed.iter().position(|other| *other == self.0) {
-            claimed.swap_remove(at);
+        let mut leased = LEASED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(at) = leased.iter().position(|other| *other == self.0) {
+            leased.swap_remove(at);
         }
     }
 }
@@ -47,25 +47,25 @@ fn meet(one: &Range<usize>, other: &Range<usize>) -> bool {
 
 /// What a snapshot has to do with the memory that its range is on.
 #[derive(Clone, Debug)]
-pub enum Tie {
-    /// It is the program's, which gets it back when the last tie is gone.
-    Adopted(Arc<Claim>),
-    /// It is the library's. With some mechanisms it goes when the range does, and may be anybody's afterwards; so the claim
+pub enum LeaseHold {
+    /// It is the program's, which gets it back when the last hold is dropped.
+    Adopted(Arc<RangeLease>),
+    /// It is the library's. With some mechanisms it goes when the range does, and may belong to other code afterwards; so the lease
     /// must not outlive the range, not even for a moment.
     Own {
         /// The memory.
         memory: Range<usize>,
         /// Never upgraded, only asked whether it still is.
-        claim: Weak<Claim>,
+        lease: Weak<RangeLease>,
     },
 }
 
-impl Tie {
-    /// Of a snapshot of a range with `claim`.
-    pub fn new(claim: &Arc<Claim>, adopted: bool) -> Self {
+impl LeaseHold {
+    /// Of a snapshot of a range with `lease`.
+    pub fn new(lease: &Arc<RangeLease>, adopted: bool) -> Self {
         match adopted {
-            true => Self::Adopted(Arc::clone(claim)),
-            false => Self::Own { memory: claim.0.clone(), claim: Arc::downgrade(claim) },
+            true => Self::Adopted(Arc::clone(lease)),
+            false => Self::Own { memory: lease.0.clone(), lease: Arc::downgrade(lease) },
         }
     }
 
@@ -73,8 +73,8 @@ impl Tie {
     pub fn meets(&self, base: usize, len: usize) -> bool {
         let other = base..base.saturating_add(len);
         match self {
-            Self::Adopted(claim) => meet(&claim.0, &other),
-            Self::Own { memory, claim } => claim.strong_count() > 0 && meet(memory, &other),
+            Self::Adopted(lease) => meet(&lease.0, &other),
+            Self::Own { memory, lease } => lease.strong_count() > 0 && meet(memory, &other),
         }
     }
 }
@@ -105,30 +105,30 @@ mod tests {
     use quire_snapshot::Span;
 
     #[test]
-    fn no_two_claims_meet_and_a_dropped_one_is_free_again() {
-        // Addresses that nobody has.
+    fn no_two_leases_meet_and_a_dropped_one_is_free_again() {
+        // Addresses that no mapping has.
         let base = 0xffff_9000_0000_0000;
-        let claim = Claim::new(base, 0x4000).unwrap();
+        let lease = RangeLease::new(base, 0x4000).unwrap();
         for (base, len) in [(base, 0x1000), (base + 0x3000, 0x2000), (base - 0x1000, 0x2000), (base - 1, 0x9000)] {
-            assert!(Claim::new(base, len).unwrap_err().to_string().contains("release"), "{base:#x}");
+            assert!(RangeLease::new(base, len).unwrap_err().to_string().contains("release"), "{base:#x}");
         }
-        let behind = Claim::new(base + 0x4000, 0x1000).unwrap();
-        drop(claim);
-        assert!(Claim::new(base, 0x4000).is_ok() && Claim::new(base, 0x5000).is_err());
+        let behind = RangeLease::new(base + 0x4000, 0x1000).unwrap();
+        drop(lease);
+        assert!(RangeLease::new(base, 0x4000).is_ok() && RangeLease::new(base, 0x5000).is_err());
         drop(behind);
     }
 
     #[test]
     fn a_snapshot_holds_adopted_memory_and_lets_go_of_other() {
         let base = 0xffff_a000_0000_0000;
-        let claim = Claim::new(base, 0x2000).unwrap();
-        let ties = [true, false].map(|adopted| Tie::new(&claim, adopted));
-        assert!(ties.iter().all(|tie| tie.meets(base + 0x1fff, 1) && !tie.meets(base + 0x2000, 1)));
-        drop(claim);
-        let [adopted, own] = ties;
-        assert!(adopted.meets(base, 1) && Claim::new(base, 1).is_err());
+        let lease = RangeLease::new(base, 0x2000).unwrap();
+        let holds = [true, false].map(|adopted| LeaseHold::new(&lease, adopted));
+        assert!(holds.iter().all(|hold| hold.meets(base + 0x1fff, 1) && !hold.meets(base + 0x2000, 1)));
+        drop(lease);
+        let [adopted, own] = holds;
+        assert!(adopted.meets(base, 1) && RangeLease::new(base, 1).is_err());
         drop(adopted);
-        assert!(!own.meets(base, 1) && Claim::new(base, 1).is_ok());
+        assert!(!own.meets(base, 1) && RangeLease::new(base, 1).is_ok());
     }
 
     #[test]
