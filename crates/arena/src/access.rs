@@ -5,58 +5,25 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::arena::Arena;
+use crate::arena::{Arena, Located};
 use crate::error::ArenaError;
 use crate::handle::{GRANULE, Handle};
-use crate::superblock::Superblock;
-
-/// Bytes that were found to lie below the `limit` of an arena. Only the checks in this file make one, so whatever takes one needs
-/// no check of its own. It goes to the arena that made it; its bytes stay mapped, as the limit of an arena never falls.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Located {
-    start: usize,
-    len: usize,
-}
 
 impl Arena {
-    /// The `len` bytes from `start` on, if they lie in the arena.
-    #[inline]
-    pub(crate) fn located(&self, start: usize, len: usize) -> Option<Located> {
-        let end = start.checked_add(len)?;
-        (end <= self.limit).then_some(Located { start, len })
-    }
-
-    /// The bytes of the superblock, which every arena has: `Arena::over` makes none with a smaller limit.
-    #[inline]
-    pub(crate) fn superblock_place(&self) -> Located {
-        debug_assert!(size_of::<Superblock>() <= self.limit);
-        Located { start: 0, len: size_of::<Superblock>() }
-    }
-
-    /// The `len` bytes from `offset` on of the object at `handle`, if all of them lie in the arena.
-    #[inline]
-    fn locate(&self, handle: Handle, offset: usize, len: usize) -> Result<Located, ArenaError> {
-        let start = handle.offset().wrapping_add(offset);
-        if handle.is_null() || offset > self.limit || len > self.limit || start + len > self.limit {
-            return Err(ArenaError::BadHandle { handle, offset, len });
-        }
-        Ok(Located { start, len })
-    }
-
     #[inline]
     pub(crate) fn raw_bytes(&self, place: Located) -> &[u8] {
         // SAFETY: the place lies below the limit, so its bytes are mapped for as long as `self` lives. A writer needs `&mut self`,
         // and the thread that reads a snapshot writes nothing.
-        unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(place.start), place.len) }
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(place.start()), place.len()) }
     }
 
     #[inline]
     pub(crate) fn raw_bytes_mut(&mut self, place: Located) -> &mut [u8] {
-        self.barrier.before_write(place.start, place.len);
+        self.barrier.before_write(place.start(), place.len());
         // SAFETY: the place lies below the limit, so its bytes are mapped for as long as `self` lives. `&mut self` makes this the
         // only reference. The thread that reads a snapshot keeps off pages that have passed the barrier, until the next cut, which
         // needs `&mut self` too.
-        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().add(place.start), place.len) }
+        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().add(place.start()), place.len()) }
     }
 
     /// `len` bytes of an object from `offset`.
@@ -153,10 +120,10 @@ impl Arena {
     ) -> Result<(), ArenaError> {
         let source = self.locate(from, from_offset, len)?;
         let target = self.locate(to, to_offset, len)?;
-        self.barrier.before_write(target.start, target.len);
+        self.barrier.before_write(target.start(), target.len());
         // SAFETY: both places lie below the limit and are `len` bytes long; `&mut self` excludes other references; `copy` allows
         // overlap; the target has passed the barrier.
-        unsafe { std::ptr::copy(self.base.as_ptr().add(source.start), self.base.as_ptr().add(target.start), len) };
+        unsafe { std::ptr::copy(self.base.as_ptr().add(source.start()), self.base.as_ptr().add(target.start()), len) };
         Ok(())
     }
 
@@ -171,7 +138,7 @@ impl Arena {
         // SAFETY: the place lies below the limit, so its bytes are mapped for as long as `self` lives, and `&mut self` makes this
         // the only reference. The barrier may be left out: no snapshot is open (so no other thread reads), and no region is going
         // to be exchanged.
-        let bytes = unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().add(place.start), place.len) };
+        let bytes = unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().add(place.start()), place.len()) };
         T::mut_from_bytes(bytes).ok()
     }
 

@@ -11,7 +11,6 @@ use quire_snapshot::{PAGE_SIZE, REGION_SIZE, Snapshot, WriteBarrier, WriteBarrie
 use quire_sys::mem::Reservation;
 use zerocopy::{FromBytes, FromZeros};
 
-use crate::access::Located;
 use crate::classes::{Class, SLAB_MAX};
 use crate::descriptor::{
     CHUNK_PAGES, Descriptor, LARGE, META_PAGES, NONE, RUN_MAX_PAGES, SLAB_BODY, SLAB_HEAD, descriptor_offset,
@@ -41,6 +40,26 @@ pub struct ArenaConfig {
 impl Default for ArenaConfig {
     fn default() -> Self {
         Self { max_bytes: MAX_BYTES, budget_bytes: WriteBarrierConfig::default().budget_bytes }
+    }
+}
+
+/// Bytes that were found to lie below the `limit` of an arena. Only the checks in this file make one, so code that takes one
+/// needs no check of its own. It goes to the arena that made it; its bytes stay mapped, as the limit of an arena never falls.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Located {
+    start: usize,
+    len: usize,
+}
+
+impl Located {
+    #[inline]
+    pub(crate) fn start(self) -> usize {
+        self.start
+    }
+
+    #[inline]
+    pub(crate) fn len(self) -> usize {
+        self.len
     }
 }
 
@@ -120,6 +139,30 @@ impl Arena {
         let warmer = Warmer::start(barrier.memory());
         let free_regions = FreeRegions::none(max_bytes / PAGE_SIZE);
         Ok(Self { barrier, base, limit, max_bytes, released_pages: 0, free_regions, unsurveyed: false, warmer })
+    }
+
+    /// The `len` bytes from `start` on, if they lie in the arena.
+    #[inline]
+    pub(crate) fn located(&self, start: usize, len: usize) -> Option<Located> {
+        let end = start.checked_add(len)?;
+        (end <= self.limit).then_some(Located { start, len })
+    }
+
+    /// The bytes of the superblock, which every arena has: `Arena::over` makes none with a smaller limit.
+    #[inline]
+    pub(crate) fn superblock_place(&self) -> Located {
+        debug_assert!(size_of::<Superblock>() <= self.limit);
+        Located { start: 0, len: size_of::<Superblock>() }
+    }
+
+    /// The `len` bytes from `offset` on of the object at `handle`, if all of them lie in the arena.
+    #[inline]
+    pub(crate) fn locate(&self, handle: Handle, offset: usize, len: usize) -> Result<Located, ArenaError> {
+        let start = handle.offset().wrapping_add(offset);
+        if handle.is_null() || offset > self.limit || len > self.limit || start + len > self.limit {
+            return Err(ArenaError::BadHandle { handle, offset, len });
+        }
+        Ok(Located { start, len })
     }
 
     /// Free pages of an image that weren't in it, so aren't backed.

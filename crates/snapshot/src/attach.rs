@@ -25,12 +25,12 @@ pub fn attach(mechanism: Mechanism, span: Span, options: &Options) -> Result<Box
         return Err(MechanismError::Region { region_bytes: options.region_bytes });
     }
     match mechanism {
-        Mechanism::Scoot => Ok(Box::new(scoot::Scoot::new(span, options)?)),
+        Mechanism::Scoot => Ok(Box::new(scoot::ScootOrigin::new(span, options)?)),
         Mechanism::Barrier => Ok(Box::new(barrier::attach(span, options, None)?)),
         Mechanism::Uffd => Ok(Box::new(uffd::attach(span, options, None)?)),
-        Mechanism::MmapCopy => Ok(Box::new(mmapcopy::MmapCopy::new(span)?)),
-        Mechanism::Fork => Ok(Box::new(fork::Fork::new(span)?)),
-        Mechanism::Memcpy => Ok(Box::new(memcpy::Memcpy::new(span)?)),
+        Mechanism::MmapCopy => Ok(Box::new(mmapcopy::MmapCopyOrigin::new(span)?)),
+        Mechanism::Fork => Ok(Box::new(fork::ForkOrigin::new(span)?)),
+        Mechanism::Memcpy => Ok(Box::new(memcpy::MemcpyOrigin::new(span)?)),
     }
 }
 

@@ -14,7 +14,7 @@ use crate::mechanism::{Mechanism, Options};
 use crate::origin::{MechanismError, PreimageConsumer};
 use crate::page::PAGE_SIZE;
 use crate::preimage::coverage::CopyCosts;
-use crate::preimage::engine::{BackgroundWork, Engine};
+use crate::preimage::engine::Engine;
 use crate::preimage::origin::{PreimageOrigin, WriteDetector};
 use crate::preimage::view::EpochView;
 use crate::span::Span;
@@ -70,27 +70,17 @@ impl Announcements {
     }
 }
 
-impl BackgroundWork for Announcements {
+impl WriteDetector for Announcements {
+    const MECHANISM: Mechanism = Mechanism::Barrier;
+
     fn engine(&self) -> &Engine {
         &self.engine
     }
 
-    fn copy_ahead(&self, region: usize, pages: Range<usize>) -> bool {
-        self.engine.cow.copy_ahead(region, pages)
-    }
-
-    fn collapse_one(&self) -> bool {
-        false
-    }
-}
-
-impl WriteDetector for Announcements {
-    const MECHANISM: Mechanism = Mechanism::Barrier;
-
     fn begin_epoch(self: &Arc<Self>) -> Result<EpochView, MechanismError> {
         let epoch = self.engine.chain.cut()?;
         // If the marks can't be reset, dropping the view ends the epoch.
-        let view = EpochView::new(Arc::clone(self) as Arc<dyn BackgroundWork>, epoch);
+        let view = EpochView::new(Arc::clone(self), epoch);
         let next = self.epoch.load(Ordering::Relaxed) + 1;
         if next > u32::from(u16::MAX) {
             // Once in 65,535 cuts the numbers begin again. Writers hold still, so no thread reads the marks.

@@ -117,7 +117,7 @@ pub fn read<'a>(
             }
         }
         live();
-        // Writers serve the newest epoch.
+        // Writers copy for the newest epoch, so its word tells whether the page has changed.
         if words.clone().next_back().is_none_or(still_unsaved) {
             return Ok(());
         }

@@ -35,7 +35,7 @@ const CONFUSED: i32 = 3;
 const SPEECHLESS: i32 = 4;
 
 /// The range of which children hold copies.
-pub(crate) struct Fork {
+pub(crate) struct ForkOrigin {
     span: Span,
     shared: Arc<Shared>,
     cuts: AtomicU64,
@@ -45,28 +45,28 @@ pub(crate) struct Fork {
 /// What an origin and its views know of each other.
 #[derive(Default)]
 struct Shared {
-    views: Mutex<Vec<Weak<Copy>>>,
+    views: Mutex<Vec<Weak<ForkView>>>,
     held_peak: AtomicU64,
     /// The sockets are those of the process that cut: another one that asked would take its answers.
     mark: ForkMark,
 }
 
 /// One child and the socket to it.
-struct Copy {
+struct ForkView {
     base: usize,
     len: usize,
-    line: Mutex<Line>,
+    connection: Mutex<Connection>,
     shared: Arc<Shared>,
 }
 
-struct Line {
+struct Connection {
     socket: OwnedFd,
     child: Child,
     /// Why the child is gone, once that is known.
     gone: Option<String>,
 }
 
-impl Fork {
+impl ForkOrigin {
     pub(crate) fn new(span: Span) -> Result<Self, MechanismError> {
         probe()?;
         Ok(Self { span, shared: Arc::default(), cuts: AtomicU64::new(0), last_cut_ns: AtomicU64::new(0) })
@@ -101,7 +101,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Origin for Fork {
+impl Origin for ForkOrigin {
     fn mechanism(&self) -> Mechanism {
         Mechanism::Fork
     }
@@ -120,12 +120,12 @@ impl Origin for Fork {
         }
         let start = Instant::now();
         let (socket, theirs) = child::socket_pair().map_err(|source| refused("socketpair", source))?;
-        let copy = Held { base: self.span.base() as usize, len: self.span.len() };
+        let copy = ForkedRange { base: self.span.base() as usize, len: self.span.len() };
         // SAFETY: `child::fork` demands async-signal-safe work: `serve` allocates nothing, takes no lock and never panics.
         let child = unsafe { child::fork(theirs.as_fd(), &mut || copy.serve(theirs.as_fd())) }
             .map_err(|source| refused("clone", source))?;
         drop(theirs);
-        let view = Copy::new(&self.shared, copy, socket, child);
+        let view = ForkView::new(&self.shared, copy, socket, child);
         self.cuts.fetch_add(1, Ordering::Relaxed);
         self.last_cut_ns.store(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
         Ok(view)
@@ -157,12 +157,12 @@ impl Origin for Fork {
 
 /// The range as a child finds it: at the same addresses.
 #[derive(Clone, Copy)]
-struct Held {
+struct ForkedRange {
     base: usize,
     len: usize,
 }
 
-impl Held {
+impl ForkedRange {
     /// The life of a child. Nothing here allocates, locks or panics.
     fn serve(self, socket: BorrowedFd<'_>) -> i32 {
         let mut request = [0; REQUEST_BYTES];
@@ -224,10 +224,10 @@ fn words(request: &[u8; REQUEST_BYTES]) -> [u64; 3] {
     words
 }
 
-impl Copy {
-    fn new(shared: &Arc<Shared>, held: Held, socket: OwnedFd, child: Child) -> Arc<Self> {
-        let line = Mutex::new(Line { socket, child, gone: None });
-        let copy = Arc::new(Self { base: held.base, len: held.len, line, shared: Arc::clone(shared) });
+impl ForkView {
+    fn new(shared: &Arc<Shared>, held: ForkedRange, socket: OwnedFd, child: Child) -> Arc<Self> {
+        let connection = Mutex::new(Connection { socket, child, gone: None });
+        let copy = Arc::new(Self { base: held.base, len: held.len, connection, shared: Arc::clone(shared) });
         let mut views = locked(&shared.views);
         views.retain(|view| view.strong_count() > 0);
         views.push(Arc::downgrade(&copy));
@@ -235,7 +235,7 @@ impl Copy {
     }
 }
 
-impl Line {
+impl Connection {
     /// One request and its answer, which fills `answer` exactly.
     fn ask(&mut self, request: &[u8], carried: Option<BorrowedFd<'_>>, answer: &mut [u8]) -> Result<(), ViewError> {
         if let Some(reason) = &self.gone {
@@ -265,7 +265,7 @@ impl Line {
     }
 }
 
-impl View for Copy {
+impl View for ForkView {
     fn len(&self) -> usize {
         self.len
     }
@@ -278,7 +278,7 @@ impl View for Copy {
         let mut at = offset as u64;
         for chunk in to.chunks_mut(CHUNK_BYTES) {
             let len = chunk.len() as u64;
-            locked(&self.line).ask(&request(READ, at, len), None, chunk)?;
+            locked(&self.connection).ask(&request(READ, at, len), None, chunk)?;
             at += len;
         }
         Ok(())
@@ -294,7 +294,7 @@ impl View for Copy {
         }
         let (socket, theirs) = child::socket_pair().map_err(|source| refused("socketpair", source))?;
         let mut answer = [0; 8];
-        let asked = locked(&self.line).ask(&request(FORK, 0, 0), Some(theirs.as_fd()), &mut answer);
+        let asked = locked(&self.connection).ask(&request(FORK, 0, 0), Some(theirs.as_fd()), &mut answer);
         drop(theirs);
         asked.map_err(|error| refused("clone in the child", std::io::Error::other(error.to_string())))?;
         let answer = i64::from_ne_bytes(answer);
@@ -303,7 +303,7 @@ impl View for Copy {
             refused("clone in the child", std::io::Error::from_raw_os_error(errno))
         })?;
         let child = Child::adopt(pid).map_err(|source| refused("pidfd_open", source))?;
-        Ok(Self::new(&self.shared, Held { base: self.base, len: self.len }, socket, child))
+        Ok(Self::new(&self.shared, ForkedRange { base: self.base, len: self.len }, socket, child))
     }
 
     /// Pages that only the child has: the parent has written its own since.
@@ -313,8 +313,8 @@ impl View for Copy {
         }
         let map = {
             // Under the lock no thread waits for the child, so its number stays its own; the open map is tied to it.
-            let line = locked(&self.line);
-            if line.gone.is_some() { None } else { Pagemap::open(Some(line.child.pid())).ok() }
+            let connection = locked(&self.connection);
+            if connection.gone.is_some() { None } else { Pagemap::open(Some(connection.child.pid())).ok() }
         };
         let Some(map) = map else { return 0 };
         let mut words = vec![0; MAP_WORDS.min(self.len / PAGE_SIZE)];
@@ -332,10 +332,10 @@ impl View for Copy {
 mod tests {
     use super::*;
 
-    fn origin(pages: usize) -> (Fork, *mut u8) {
+    fn origin(pages: usize) -> (ForkOrigin, *mut u8) {
         let span = Span::allocate(pages * PAGE_SIZE).unwrap();
         let base = span.base();
-        (Fork::new(span).unwrap(), base)
+        (ForkOrigin::new(span).unwrap(), base)
     }
 
     #[test]
@@ -343,7 +343,7 @@ mod tests {
         let (origin, _) = origin(4);
         let views: Vec<_> = (0..2).map(|_| origin.cut().unwrap()).collect();
         let lines: Vec<_> = locked(&origin.shared.views).iter().filter_map(Weak::upgrade).collect();
-        locked(&lines[0].line).child.kill();
+        locked(&lines[0].connection).child.kill();
         let mut bytes = [1; 16];
         for _ in 0..2 {
             let error = views[0].read(0, &mut bytes).unwrap_err();
@@ -361,13 +361,13 @@ mod tests {
         let _view = origin.cut().unwrap();
         let copy = locked(&origin.shared.views)[0].upgrade().unwrap();
         for (what, offset, status) in [(9, 0, CONFUSED), (READ, u64::MAX, SPEECHLESS)] {
-            let held = Held { base: copy.base, len: copy.len };
+            let held = ForkedRange { base: copy.base, len: copy.len };
             let (socket, theirs) = child::socket_pair().unwrap();
             // SAFETY: `child::fork` demands async-signal-safe work: `serve` allocates nothing, takes no lock and never panics.
             let child = unsafe { child::fork(theirs.as_fd(), &mut || held.serve(theirs.as_fd())) }.unwrap();
             drop(theirs);
-            let copy = Copy::new(&origin.shared, held, socket, child);
-            let error = locked(&copy.line).ask(&request(what, offset, 8), None, &mut [0; 8]).unwrap_err();
+            let copy = ForkView::new(&origin.shared, held, socket, child);
+            let error = locked(&copy.connection).ask(&request(what, offset, 8), None, &mut [0; 8]).unwrap_err();
             assert!(error.to_string().contains(&format!("status {status}")), "{error}");
         }
     }

@@ -14,50 +14,50 @@ use crate::racy;
 use crate::span::Span;
 
 /// The range that is copied.
-pub(crate) struct Memcpy {
+pub(crate) struct MemcpyOrigin {
     span: Span,
-    figures: Arc<Figures>,
+    stats: Arc<MemcpyStats>,
 }
 
 #[derive(Default)]
-struct Figures {
+struct MemcpyStats {
     cuts: AtomicU64,
     last_cut_ns: AtomicU64,
     held_bytes: AtomicU64,
     held_bytes_peak: AtomicU64,
 }
 
-impl Memcpy {
+impl MemcpyOrigin {
     pub(crate) fn new(span: Span) -> Result<Self, MechanismError> {
-        Ok(Self { span, figures: Arc::default() })
+        Ok(Self { span, stats: Arc::default() })
     }
 }
 
 /// One copy.
-struct Copy {
+struct MemcpyView {
     span: Span,
-    figures: Arc<Figures>,
+    stats: Arc<MemcpyStats>,
 }
 
-impl Copy {
-    fn of(span: &Span, figures: &Arc<Figures>) -> Result<Self, MechanismError> {
+impl MemcpyView {
+    fn of(span: &Span, stats: &Arc<MemcpyStats>) -> Result<Self, MechanismError> {
         let copy = Span::allocate(span.len())?;
         // SAFETY: both are mapped for their whole length, and no other code knows `copy`, which is new. A writer that
         // breaks the duty to hold still tears the copy, but nothing is undefined.
         unsafe { racy::copy(span.base(), copy.base(), span.len()) };
-        let held = figures.held_bytes.fetch_add(copy.len() as u64, Ordering::Relaxed) + copy.len() as u64;
-        figures.held_bytes_peak.fetch_max(held, Ordering::Relaxed);
-        Ok(Self { span: copy, figures: Arc::clone(figures) })
+        let held = stats.held_bytes.fetch_add(copy.len() as u64, Ordering::Relaxed) + copy.len() as u64;
+        stats.held_bytes_peak.fetch_max(held, Ordering::Relaxed);
+        Ok(Self { span: copy, stats: Arc::clone(stats) })
     }
 }
 
-impl Drop for Copy {
+impl Drop for MemcpyView {
     fn drop(&mut self) {
-        self.figures.held_bytes.fetch_sub(self.span.len() as u64, Ordering::Relaxed);
+        self.stats.held_bytes.fetch_sub(self.span.len() as u64, Ordering::Relaxed);
     }
 }
 
-impl Origin for Memcpy {
+impl Origin for MemcpyOrigin {
     fn mechanism(&self) -> Mechanism {
         Mechanism::Memcpy
     }
@@ -72,9 +72,9 @@ impl Origin for Memcpy {
 
     fn cut(&self) -> Result<Arc<dyn View>, MechanismError> {
         let start = Instant::now();
-        let copy = Copy::of(&self.span, &self.figures)?;
-        self.figures.cuts.fetch_add(1, Ordering::Relaxed);
-        self.figures.last_cut_ns.store(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        let copy = MemcpyView::of(&self.span, &self.stats)?;
+        self.stats.cuts.fetch_add(1, Ordering::Relaxed);
+        self.stats.last_cut_ns.store(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
         Ok(Arc::new(copy))
     }
 
@@ -85,19 +85,19 @@ impl Origin for Memcpy {
     fn settle(&self) {}
 
     fn stats(&self) -> OriginStats {
-        let cuts = self.figures.cuts.load(Ordering::Relaxed);
+        let cuts = self.stats.cuts.load(Ordering::Relaxed);
         OriginStats {
             cuts,
-            last_cut_ns: self.figures.last_cut_ns.load(Ordering::Relaxed),
+            last_cut_ns: self.stats.last_cut_ns.load(Ordering::Relaxed),
             copied_pages: cuts * (self.len() / PAGE_SIZE) as u64,
-            held_bytes_now: self.figures.held_bytes.load(Ordering::Relaxed),
-            held_bytes_peak: self.figures.held_bytes_peak.load(Ordering::Relaxed),
+            held_bytes_now: self.stats.held_bytes.load(Ordering::Relaxed),
+            held_bytes_peak: self.stats.held_bytes_peak.load(Ordering::Relaxed),
             ..OriginStats::default()
         }
     }
 }
 
-impl View for Copy {
+impl View for MemcpyView {
     fn len(&self) -> usize {
         self.span.len()
     }
@@ -115,7 +115,7 @@ impl View for Copy {
     }
 
     fn cut(&self) -> Result<Arc<dyn View>, MechanismError> {
-        Ok(Arc::new(Copy::of(&self.span, &self.figures)?))
+        Ok(Arc::new(MemcpyView::of(&self.span, &self.stats)?))
     }
 
     fn held_bytes(&self) -> usize {

@@ -30,7 +30,7 @@ use crate::span::Span;
 const MAP_WORDS: usize = 4096;
 
 /// The range that is copied.
-pub(crate) struct MmapCopy {
+pub(crate) struct MmapCopyOrigin {
     source: Source,
     cuts: AtomicU64,
     last_cut_ns: AtomicU64,
@@ -38,18 +38,18 @@ pub(crate) struct MmapCopy {
 }
 
 /// Content in a file, and which of its pages are no holes.
-struct Content {
+struct FileContent {
     file: File,
     /// One bit a page.
     filled: Vec<u64>,
     /// Bytes of these pages, which count among the files' for as long as this lives.
     bytes: usize,
-    files: Arc<Files>,
+    files: Arc<FileSizes>,
 }
 
 /// All files of one origin that are still mapped somewhere. Sums, so that a cut costs the same however many copies are kept.
 #[derive(Default)]
-struct Files {
+struct FileSizes {
     bytes: AtomicUsize,
     held_peak: AtomicU64,
 }
@@ -58,12 +58,12 @@ struct Files {
 struct Source {
     span: Span,
     /// What is mapped there, if it is a file of ours already. Held while that changes.
-    content: Mutex<Option<Arc<Content>>>,
-    files: Arc<Files>,
+    content: Mutex<Option<Arc<FileContent>>>,
+    files: Arc<FileSizes>,
 }
 
 /// One copy. Its memory is its own; the field is last so that the mapping outlives the source that uses it.
-struct Copy {
+struct MmapCopyView {
     source: Source,
     memory: Reservation,
 }
@@ -77,7 +77,7 @@ fn failed(call: &'static str) -> impl Fn(io::Error) -> MechanismError {
     }
 }
 
-impl MmapCopy {
+impl MmapCopyOrigin {
     pub(crate) fn new(span: Span) -> Result<Self, MechanismError> {
         let unsupported = |reason: String| MechanismError::Unsupported {
             mechanism: Mechanism::MmapCopy,
@@ -93,13 +93,13 @@ impl MmapCopy {
 
 /// Pages of the source, as a first look at the page map finds them.
 #[derive(Default)]
-struct Written {
+struct WrittenPages {
     /// One bit a page: it has content of its own that no file of ours has.
     bits: Vec<u64>,
     count: usize,
 }
 
-impl Written {
+impl WrittenPages {
     fn find(span: &Span) -> io::Result<Self> {
         let map = Pagemap::open(None)?;
         let mut written = Self { bits: vec![0; span.pages().div_ceil(64)], count: 0 };
@@ -145,9 +145,9 @@ fn ones(bits: &[u64]) -> usize {
 impl Source {
     /// Makes sure that all content is in a file that is mapped privately here, and returns it and how many pages were
     /// copied for that. No thread writes the range meanwhile.
-    fn settle_in_file(&self) -> Result<(Arc<Content>, usize), MechanismError> {
+    fn settle_in_file(&self) -> Result<(Arc<FileContent>, usize), MechanismError> {
         let mut current = self.content.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut written = Written::find(&self.span).map_err(failed("reading /proc/self/pagemap"))?;
+        let mut written = WrittenPages::find(&self.span).map_err(failed("reading /proc/self/pagemap"))?;
         if let Some(content) = current.as_ref().filter(|_| written.count == 0) {
             return Ok((Arc::clone(content), 0));
         }
@@ -162,7 +162,7 @@ impl Source {
         Ok((content, copied))
     }
 
-    fn write_file(&self, filled: Vec<u64>) -> Result<Content, MechanismError> {
+    fn write_file(&self, filled: Vec<u64>) -> Result<FileContent, MechanismError> {
         let file = map::memory_file("quire-mmapcopy", self.span.len() as u64).map_err(failed("memfd_create"))?;
         for run in runs(&filled) {
             let (start, len) = (run.start * PAGE_SIZE, run.len() * PAGE_SIZE);
@@ -171,17 +171,17 @@ impl Source {
             let bytes = unsafe { std::slice::from_raw_parts(self.span.at(start), len) };
             file.write_all_at(bytes, start as u64).map_err(failed("writing a file in memory"))?;
         }
-        Ok(Content::new(file, filled, &self.files))
+        Ok(FileContent::new(file, filled, &self.files))
     }
 
-    fn copy(&self) -> Result<(Copy, usize), MechanismError> {
+    fn copy(&self) -> Result<(MmapCopyView, usize), MechanismError> {
         let memory = Reservation::new(self.span.len())?;
         // SAFETY: new memory, aligned, and unmapped only after the span (fields are dropped in order).
         let span = unsafe { Span::borrow(memory.base(), self.span.len()) }?;
         let (content, copied) = self.settle_in_file()?;
         map_over(&content.file, &span)?;
         let source = Source { span, content: Mutex::new(Some(content)), files: Arc::clone(&self.files) };
-        Ok((Copy { source, memory }, copied))
+        Ok((MmapCopyView { source, memory }, copied))
     }
 }
 
@@ -192,9 +192,9 @@ fn map_over(file: &File, span: &Span) -> Result<(), MechanismError> {
         .map_err(failed("mmap"))
 }
 
-impl Files {
+impl FileSizes {
     /// Remembers the most that was held, once `newest` stands for the origin's own memory.
-    fn note_peak(&self, newest: &Content) {
+    fn note_peak(&self, newest: &FileContent) {
         let held = self.bytes().saturating_sub(newest.bytes);
         self.held_peak.fetch_max(held as u64, Ordering::Relaxed);
     }
@@ -204,21 +204,21 @@ impl Files {
     }
 }
 
-impl Content {
-    fn new(file: File, filled: Vec<u64>, files: &Arc<Files>) -> Self {
+impl FileContent {
+    fn new(file: File, filled: Vec<u64>, files: &Arc<FileSizes>) -> Self {
         let bytes = ones(&filled) * PAGE_SIZE;
         files.bytes.fetch_add(bytes, Ordering::Relaxed);
         Self { file, filled, bytes, files: Arc::clone(files) }
     }
 }
 
-impl Drop for Content {
+impl Drop for FileContent {
     fn drop(&mut self) {
         self.files.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
-impl Origin for MmapCopy {
+impl Origin for MmapCopyOrigin {
     fn mechanism(&self) -> Mechanism {
         Mechanism::MmapCopy
     }
@@ -250,7 +250,7 @@ impl Origin for MmapCopy {
     fn stats(&self) -> OriginStats {
         let content = self.source.content.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let held = content.map_or(0, |content| {
-            let written = Written::find(&self.source.span).map_or(0, |written| written.count);
+            let written = WrittenPages::find(&self.source.span).map_or(0, |written| written.count);
             self.source.files.bytes().saturating_sub(content.bytes) + written * PAGE_SIZE
         }) as u64;
         OriginStats {
@@ -264,7 +264,7 @@ impl Origin for MmapCopy {
     }
 }
 
-impl View for Copy {
+impl View for MmapCopyView {
     fn len(&self) -> usize {
         self.source.span.len()
     }
@@ -288,7 +288,7 @@ impl View for Copy {
     /// Pages of its own, and the file if no other memory shows it.
     fn held_bytes(&self) -> usize {
         let content = self.source.content.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let own = Written::find(&self.source.span).map_or(0, |written| written.count) * PAGE_SIZE;
+        let own = WrittenPages::find(&self.source.span).map_or(0, |written| written.count) * PAGE_SIZE;
         // One reference is the view's, one this function's.
         own + content.filter(|content| Arc::strong_count(content) <= 2).map_or(0, |content| content.bytes)
     }
@@ -298,10 +298,10 @@ impl View for Copy {
 mod tests {
     use super::*;
 
-    fn origin(pages: usize) -> (MmapCopy, *mut u8) {
+    fn origin(pages: usize) -> (MmapCopyOrigin, *mut u8) {
         let span = Span::allocate(pages * PAGE_SIZE).unwrap();
         let base = span.base();
-        (MmapCopy::new(span).unwrap(), base)
+        (MmapCopyOrigin::new(span).unwrap(), base)
     }
 
     #[test]

@@ -148,7 +148,7 @@ pub trait Origin: Send + Sync {
     /// If the range lies outside.
     fn prepare_write(&self, range: Range<usize>);
 
-    /// Waits until all upkeep that the last views left behind (giving memory back, making huge pages whole) is done.
+    /// Waits until all background work that the last views left behind (giving memory back, making huge pages whole) is done.
     fn settle(&self);
 
     /// Figures.

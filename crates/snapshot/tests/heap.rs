@@ -1,6 +1,6 @@
 //! A program whose whole heap is the range that is snapshot, that of the mechanism included.
 //!
-//! Relies on an allocator of its own that takes everything from one range. Where pages are set aside, a touch of the heap would
+//! Relies on an allocator of its own that takes everything from one range. Where pages are isolated, a touch of the heap would
 //! wait for itself for ever.
 
 use std::alloc::{GlobalAlloc, Layout};

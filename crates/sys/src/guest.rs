@@ -291,13 +291,13 @@ pub fn process_id() -> i32 {
 
 /// Number of the parent of this process, or a negative number.
 pub fn parent_id() -> i32 {
-    // SAFETY: as above.
+    // SAFETY: the call has no conditions, as for `process_id`.
     unsafe { libc::getppid() }
 }
 
 /// Number of the calling thread, or a negative number.
 pub fn thread_id() -> i32 {
-    // SAFETY: as above.
+    // SAFETY: the call has no conditions, as for `process_id`.
     unsafe { libc::gettid() }
 }
 

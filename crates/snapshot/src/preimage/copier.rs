@@ -4,6 +4,7 @@
 //! mechanism. Dropping that lease waits for the thread, as the memory may be gone right afterwards. Apart from that only
 //! [`Copier::settle`] waits for it.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -12,13 +13,32 @@ use quire_sys::fork_mark::ForkMark;
 use quire_sys::futex::{self, Scope};
 use quire_sys::thread::spawn_unsignalled;
 
-use super::engine::BackgroundWork;
+use super::copy_on_write::CopyOnWrite;
+use super::epoch_chain::EpochChain;
 use crate::page::PAGE_SIZE;
 
 /// Pages copied in one piece: short enough for a cut to wait for.
 const PIECE_PAGES: usize = 64;
 /// So long after the last epoch, the memory that it needed is kept warm for another one.
 const LINGER: Duration = Duration::from_secs(2);
+
+/// A mechanism, as its copier thread and its views see it.
+pub(crate) trait BackgroundWork: Send + Sync {
+    /// The copies.
+    fn cow(&self) -> &Arc<CopyOnWrite>;
+
+    /// The epochs.
+    fn chain(&self) -> &EpochChain;
+
+    /// The thread.
+    fn copier(&self) -> &Copier;
+
+    /// Copies `pages` of `region` ahead of the writers; `false` when no view wants them any more.
+    fn copy_ahead(&self, region: usize, pages: Range<usize>) -> bool;
+
+    /// Makes one split huge page whole again; `false` when there is nothing to do now.
+    fn collapse_one(&self) -> bool;
+}
 
 /// The thread's state, and the work that waits for it.
 #[derive(Default)]
@@ -49,7 +69,7 @@ struct Work {
     lingers: bool,
     busy: bool,
     stop: bool,
-    /// There is no thread any more, for it has panicked: the thread that ends an epoch tidies up.
+    /// There is no thread any more, for it has panicked: the thread that ends an epoch collects the garbage.
     ended: bool,
 }
 
@@ -123,10 +143,8 @@ impl Copier {
     /// A cut was made. Waking a thread takes longer than the cut did, so that is left to the first write, which pays more
     /// for its copy anyway.
     pub(crate) fn note_cut(&self, mechanism: &dyn BackgroundWork) {
-        let cow = &mechanism.engine().cow;
-        if self.background
-            && (cow.coverage.copies_ahead() || cow.store.is_short() || mechanism.engine().chain.has_garbage())
-        {
+        let cow = mechanism.cow();
+        if self.background && (cow.coverage.copies_ahead() || cow.store.is_short() || mechanism.chain().has_garbage()) {
             self.cut.store(true, Ordering::SeqCst);
         }
     }
@@ -153,8 +171,8 @@ impl Copier {
                 return self.ring();
             }
         }
-        mechanism.engine().chain.collect_garbage();
-        while mechanism.engine().cow.store.trim(mechanism.engine().cow.options.keep_bytes) {}
+        mechanism.chain().collect_garbage();
+        while mechanism.cow().store.trim(mechanism.cow().options.keep_bytes) {}
     }
 
     /// Waits until there is nothing left to do.
@@ -210,22 +228,22 @@ impl Copier {
             let _busy = Busy(self);
             let Some(mechanism) = mechanism.upgrade() else { return };
             if tidy {
-                mechanism.engine().chain.collect_garbage();
+                mechanism.chain().collect_garbage();
             } else if cut {
                 self.copy_ahead(&*mechanism);
-                mechanism.engine().chain.collect_garbage();
+                mechanism.chain().collect_garbage();
             } else {
                 if forget {
-                    mechanism.engine().cow.store.forget_lately();
+                    mechanism.cow().store.forget_lately();
                 }
                 self.tidy(&*mechanism);
             }
-            let cow = &mechanism.engine().cow;
+            let cow = mechanism.cow();
             self.lock().lingers = cow.store.lingers(cow.options.keep_bytes);
         }
     }
 
-    /// Whether something more urgent than upkeep waits.
+    /// Whether work waits that is more urgent than trimming and collapsing.
     fn is_wanted(&self) -> bool {
         let work = self.lock();
         work.stop || work.tidy || self.cut.load(Ordering::SeqCst)
@@ -247,7 +265,7 @@ impl Copier {
     }
 
     fn tidy(&self, mechanism: &dyn BackgroundWork) {
-        let cow = &mechanism.engine().cow;
+        let cow = mechanism.cow();
         while cow.store.trim(cow.options.keep_bytes) || mechanism.collapse_one() {
             if self.is_wanted() {
                 self.lock().collapse = true;
@@ -258,7 +276,7 @@ impl Copier {
 
     /// Copies the regions of high coverage, the highest first, no faster than allowed.
     fn copy_ahead(&self, mechanism: &dyn BackgroundWork) {
-        let cow = &mechanism.engine().cow;
+        let cow = mechanism.cow();
         while cow.store.warm_ahead() {}
         if !cow.coverage.copies_ahead() {
             return;

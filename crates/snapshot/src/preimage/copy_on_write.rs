@@ -222,7 +222,7 @@ impl CopyOnWrite {
         unsafe { self.current.with_pinned(then) }
     }
 
-    /// Copies page `held` of the store for `slot`, as its copy of `page`. No writer serves `slot`.
+    /// Copies page `held` of the store for `slot`, as its copy of `page`. No writer copies for `slot` any more.
     pub(crate) fn copy_down(&self, slot: &EpochSlot, page: usize, held: u32) {
         if copy_state::claim(slot.word(page)).is_err() {
             return;

@@ -2,7 +2,6 @@
 //!
 //! Relies on the mechanism for one thing: that a thread which is about to change a page tells [`CopyOnWrite`] first.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use super::copier::Copier;
@@ -39,16 +38,4 @@ impl Drop for Engine {
     fn drop(&mut self) {
         self.copier.stop();
     }
-}
-
-/// What the copier thread does for the mechanism that it belongs to.
-pub(crate) trait BackgroundWork: Send + Sync {
-    /// The mechanism's parts.
-    fn engine(&self) -> &Engine;
-
-    /// Copies `pages` of `region` ahead of the writers; `false` when no view wants them any more.
-    fn copy_ahead(&self, region: usize, pages: Range<usize>) -> bool;
-
-    /// Makes one split huge page whole again; `false` when there is nothing to do now.
-    fn collapse_one(&self) -> bool;
 }

@@ -39,14 +39,14 @@ pub(crate) struct EpochChain {
     /// Held by the thread that begins an epoch.
     opening: Mutex<()>,
     /// Held by the thread that collects garbage.
-    tidying: Mutex<()>,
+    collecting: Mutex<()>,
 }
 
 impl EpochChain {
     pub(crate) fn new(cow: Arc<CopyOnWrite>) -> Self {
         // Enough for the epochs that can be, so that a cut never allocates for it.
         let epochs = RwLock::new(Vec::with_capacity(super::copy_on_write::MOST_EPOCHS + 1));
-        Self { cow, epochs, next_number: AtomicU64::new(0), opening: Mutex::default(), tidying: Mutex::default() }
+        Self { cow, epochs, next_number: AtomicU64::new(0), opening: Mutex::default(), collecting: Mutex::default() }
     }
 
     fn read_epochs(&self) -> RwLockReadGuard<'_, Vec<Arc<Epoch>>> {
@@ -119,7 +119,7 @@ impl EpochChain {
 
     /// Takes epochs out of the chain that no view needs any more, the oldest first. Returns whether there was one.
     pub(crate) fn collect_garbage(&self) -> bool {
-        let _alone = self.tidying.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = self.collecting.lock().unwrap_or_else(PoisonError::into_inner);
         let mut did_something = false;
         while let Some((index, epoch, before)) = self.next_garbage() {
             if let Some(before) = before
@@ -127,7 +127,7 @@ impl EpochChain {
             {
                 break;
             }
-            // Only tidying removes, and a cut only appends, so the index still holds.
+            // Only this function removes, and a cut only appends, so the index still holds.
             let removed = self.change_epochs(|epochs| epochs.remove(index));
             drop(removed);
             self.cow.retire(&epoch.slot);
@@ -142,7 +142,7 @@ impl EpochChain {
         usize::from(self.read_epochs().last().is_some_and(|epoch| epoch.is_over.load(Ordering::Acquire)))
     }
 
-    /// The oldest epoch that is over and can be taken out, and its predecessor. Writers may still be serving the newest one,
+    /// The oldest epoch that is over and can be taken out, and its predecessor. Writers may still be copying for the newest one,
     /// so that stays until the next cut if an older one lives.
     fn next_garbage(&self) -> Option<(usize, Arc<Epoch>, Option<Arc<Epoch>>)> {
         let epochs = self.read_epochs();
@@ -154,8 +154,8 @@ impl EpochChain {
         Some((index, Arc::clone(&epochs[index]), before))
     }
 
-    /// Gives `before` the copies of the epoch after it that it lacks. No writer serves either; readers find a page in one or
-    /// the other. `false` if a fork is in the way: then it is done with the next tidying.
+    /// Gives `before` the copies of the epoch after it that it lacks. No writer copies for either any more; readers find a page in one or
+    /// the other. `false` if a fork is in the way: then it is done with the next collection.
     fn merge_down(&self, slot: &EpochSlot, before: &EpochSlot) -> bool {
         for region in 0..self.cow.coverage.regions() {
             if slot.is_untouched(region) {

@@ -7,15 +7,21 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use super::engine::BackgroundWork;
+use super::copier::{BackgroundWork, Copier};
+use super::copy_on_write::CopyOnWrite;
+use super::engine::Engine;
+use super::epoch_chain::EpochChain;
 use super::view::{EpochView, Lease};
 use crate::mechanism::Mechanism;
 use crate::origin::{MechanismError, Origin, OriginStats, View};
 
 /// How a mechanism notices the first write to a page after a cut.
-pub(crate) trait WriteDetector: BackgroundWork + 'static {
+pub(crate) trait WriteDetector: Send + Sync + 'static {
     /// The mechanism.
     const MECHANISM: Mechanism;
+
+    /// The parts that it shares with other mechanisms.
+    fn engine(&self) -> &Engine;
 
     /// Begins an epoch: every first write is noticed from now on. Writers hold still.
     ///
@@ -25,6 +31,38 @@ pub(crate) trait WriteDetector: BackgroundWork + 'static {
 
     /// [`Origin::prepare_write`] for a range inside the origin that isn't empty.
     fn prepare_write(&self, range: Range<usize>);
+
+    /// As [`BackgroundWork::copy_ahead`].
+    fn copy_ahead(&self, region: usize, pages: Range<usize>) -> bool {
+        self.engine().cow.copy_ahead(region, pages)
+    }
+
+    /// As [`BackgroundWork::collapse_one`].
+    fn collapse_one(&self) -> bool {
+        false
+    }
+}
+
+impl<D: WriteDetector> BackgroundWork for D {
+    fn cow(&self) -> &Arc<CopyOnWrite> {
+        &self.engine().cow
+    }
+
+    fn chain(&self) -> &EpochChain {
+        &self.engine().chain
+    }
+
+    fn copier(&self) -> &Copier {
+        &self.engine().copier
+    }
+
+    fn copy_ahead(&self, region: usize, pages: Range<usize>) -> bool {
+        WriteDetector::copy_ahead(self, region, pages)
+    }
+
+    fn collapse_one(&self) -> bool {
+        WriteDetector::collapse_one(self)
+    }
 }
 
 /// The origin.

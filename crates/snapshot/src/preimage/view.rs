@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::engine::BackgroundWork;
+use super::copier::BackgroundWork;
 use super::epoch_chain::Epoch;
 use crate::origin::{MechanismError, View, ViewError, check};
 use crate::page::PAGE_SIZE;
@@ -15,14 +15,14 @@ pub(crate) struct Lease(Arc<dyn BackgroundWork>);
 
 impl Lease {
     pub(crate) fn new(mechanism: Arc<dyn BackgroundWork>) -> Self {
-        mechanism.engine().copier.enter();
+        mechanism.copier().enter();
         Self(mechanism)
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.0.engine().copier.leave();
+        self.0.copier().leave();
     }
 }
 
@@ -36,7 +36,7 @@ impl Drop for LiveEpoch {
     fn drop(&mut self) {
         self.epoch.end();
         let mechanism = &*self.mechanism.0;
-        mechanism.engine().copier.note_end(mechanism);
+        mechanism.copier().note_end(mechanism);
     }
 }
 
@@ -51,22 +51,22 @@ impl EpochView {
 
 impl View for EpochView {
     fn len(&self) -> usize {
-        self.0.mechanism.0.engine().cow.span.len()
+        self.0.mechanism.0.cow().span.len()
     }
 
     fn read(&self, offset: usize, to: &mut [u8]) -> Result<(), ViewError> {
         check(offset, to.len(), self.len())?;
-        let engine = self.0.mechanism.0.engine();
-        let is_forked = engine.copier.is_forked();
+        let chain = self.0.mechanism.0.chain();
+        let is_forked = self.0.mechanism.0.copier().is_forked();
         let (mut offset, mut rest) = (offset, to);
         while !rest.is_empty() {
             let in_page = rest.len().min(PAGE_SIZE - offset % PAGE_SIZE);
             let (now, later) = rest.split_at_mut(in_page);
             // Page by page, so that no cut waits for a long read.
             if is_forked {
-                engine.chain.read_in_child(&self.0.epoch, offset, now)?;
+                chain.read_in_child(&self.0.epoch, offset, now)?;
             } else {
-                engine.chain.read_in_page(&self.0.epoch, offset, now)?;
+                chain.read_in_page(&self.0.epoch, offset, now)?;
             }
             offset += in_page;
             rest = later;

@@ -49,12 +49,11 @@ impl<'a> IsolatedPages<'a> {
         // SAFETY: addresses of the origin; `IsolatedPages` wakes the threads that fall asleep there.
         unsafe { fault.register(origin, positions.len(), modes) }?;
         let mut isolated = Self { backing, fault, positions, shift, is_whole: true, _no_fork: no_fork };
+        let area = isolated.at(isolated.positions.start);
         // SAFETY: the area for isolated pages is this mechanism's, and free: there is one `IsolatedPages` at a time, made under
         // the lock of the maintenance. A thread that touches the origin from here on faults and sleeps, so none sees it
         // without its pages.
-        if let Err(error) =
-            unsafe { map::move_over(origin, isolated.positions.len(), isolated.at(isolated.positions.start)) }
-        {
+        if let Err(error) = unsafe { map::move_over(origin, isolated.positions.len(), area) } {
             let _ = fault.unregister(origin, isolated.positions.len());
             return Err(error);
         }

@@ -153,7 +153,7 @@ impl Maintenance {
         let run = start..run.end.max(start + 1);
         self.merge_at = run.end;
         if merge::merge(state, mappings, &run).is_err() {
-            // A run can lie across mappings that the kernel will not join, and pages are taken away mapping by mapping.
+            // A run can lie across mappings that the kernel will not merge, and pages are isolated mapping by mapping.
             for region in run {
                 self.stuck[region] = merge::merge(state, mappings, &(region..region + 1)).is_err();
             }

@@ -125,7 +125,7 @@ impl Migration<'_> {
     }
 
     fn take_openly(&self, part: Range<usize>, is_anonymous: bool) -> Result<(), MechanismError> {
-        // SAFETY: `put` demands a readable page: one of the origin. `Scoot::new` demands that no thread writes it during the call
+        // SAFETY: `put` demands a readable page: one of the origin. `ScootOrigin::new` demands that no thread writes it during the call
         // where there is no userfaultfd.
         let put = |page| unsafe { self.put(self.backing.origin_at(page), page) };
         if is_anonymous {

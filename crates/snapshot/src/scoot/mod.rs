@@ -46,12 +46,12 @@ pub use probe::merges_in_background;
 use state::ScootState;
 
 /// The range that goes on being written.
-pub(crate) struct Scoot {
+pub(crate) struct ScootOrigin {
     state: Arc<ScootState>,
     maintenance: MaintenanceThread,
 }
 
-impl Scoot {
+impl ScootOrigin {
     /// Takes `span` over. Threads may go on using it meanwhile if regions can be merged in the background here
     /// ([`merges_in_background`]); otherwise no thread may write it during the call.
     pub(crate) fn new(span: Span, options: &Options) -> Result<Self, MechanismError> {
@@ -69,7 +69,7 @@ impl Scoot {
     }
 }
 
-impl Origin for Scoot {
+impl Origin for ScootOrigin {
     fn mechanism(&self) -> Mechanism {
         Mechanism::Scoot
     }

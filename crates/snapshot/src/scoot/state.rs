@@ -37,7 +37,7 @@ pub(super) struct Mappings {
     pub(super) merged_pages: usize,
     /// Windows of views that are gone.
     pub(super) unmap_queue: Vec<Reservation>,
-    /// Small pages are to be joined to huge ones where that is worth while.
+    /// Small pages are to be collapsed into huge ones where that is worth while.
     pub(super) collapse_due: bool,
     /// The maintenance has found nothing left to do.
     pub(super) settled: bool,

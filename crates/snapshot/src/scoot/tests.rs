@@ -13,7 +13,7 @@ use quire_sys::map::{self, Hint};
 use quire_sys::mem::Reservation;
 use quire_sys::pagemap::Pagemap;
 
-use super::Scoot;
+use super::ScootOrigin;
 use super::probe::open_userfault;
 use crate::mechanism::{Options, Precopy};
 use crate::origin::{Origin, View};
@@ -38,12 +38,12 @@ fn options(setting: Setting) -> Options {
     Options { background: setting.background, precopy: Precopy::None, ..Options::default() }
 }
 
-fn attach(span: Span, setting: Setting, options: &Options) -> Scoot {
+fn attach(span: Span, setting: Setting, options: &Options) -> ScootOrigin {
     let fault = if setting.userfault { open_userfault().ok() } else { None };
-    Scoot::with_userfault(span, options, fault).unwrap()
+    ScootOrigin::with_userfault(span, options, fault).unwrap()
 }
 
-fn origin(len: usize, setting: Setting) -> Scoot {
+fn origin(len: usize, setting: Setting) -> ScootOrigin {
     attach(Span::allocate(len).unwrap(), setting, &options(setting))
 }
 

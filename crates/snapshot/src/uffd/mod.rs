@@ -31,7 +31,7 @@ use crate::mechanism::{Mechanism, Options};
 use crate::origin::{MechanismError, PreimageConsumer};
 use crate::page::{PAGE_SIZE, PAGES_PER_REGION};
 use crate::preimage::coverage::CopyCosts;
-use crate::preimage::engine::{BackgroundWork, Engine};
+use crate::preimage::engine::Engine;
 use crate::preimage::origin::{PreimageOrigin, WriteDetector};
 use crate::preimage::view::EpochView;
 use crate::protection_lock::ProtectionLock;
@@ -41,7 +41,7 @@ use crate::span::Span;
 /// as unneeded copies take memory too: regions of which an eighth is written are worth copying whole.
 const COSTS: CopyCosts =
     CopyCosts { alone_percent: 1200, start_percent: 15, least_percent: 10, most_percent: 95, rest_percent: 8 };
-/// More runs than this are armed by one call over everything.
+/// More runs than this are protected by one call over everything.
 const MOST_RUNS: usize = 32;
 /// A huge page is made only where at least this many of its pages are there already.
 const ENOUGH_PAGES: usize = PAGES_PER_REGION / 2;
@@ -168,7 +168,7 @@ impl WriteProtection {
         self.gate.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The gate, for upkeep: a cut that waits for it goes first.
+    /// The gate, for the copier thread: a cut that waits for it goes first.
     fn lock_politely(&self) -> MutexGuard<'_, ()> {
         while self.cutting.load(Ordering::Acquire) {
             std::thread::yield_now();
@@ -273,9 +273,49 @@ impl FaultHandler for WriteProtection {
     }
 }
 
-impl BackgroundWork for WriteProtection {
+impl WriteDetector for WriteProtection {
+    const MECHANISM: Mechanism = Mechanism::Uffd;
+
     fn engine(&self) -> &Engine {
         &self.engine
+    }
+
+    fn begin_epoch(self: &Arc<Self>) -> Result<EpochView, MechanismError> {
+        // A signal handler that writes the range would wait for the end of the cut, and the cut for the handler.
+        let signals = BlockedSignals::new();
+        self.cutting.store(true, Ordering::Release);
+        let gate = self.lock();
+        self.cutting.store(false, Ordering::Release);
+        let alone = self.protection.protecting();
+        let epoch = self.engine.chain.cut()?;
+        // If the pages can't be protected, dropping the view ends the epoch.
+        let view = EpochView::new(Arc::clone(self), epoch);
+        self.protect_all().map_err(|source| failed("UFFDIO_WRITEPROTECT", source, "Free some memory."))?;
+        // What kept the kernel from making huge pages may be over: a few are tried again.
+        self.refusals.fetch_min(1, Ordering::Relaxed);
+        drop((alone, gate, signals));
+        Ok(view)
+    }
+
+    fn prepare_write(&self, range: Range<usize>) {
+        let cow = &self.engine.cow;
+        if self.engine.copier.is_forked() {
+            return;
+        }
+        let mut page = range.start / PAGE_SIZE;
+        while page <= (range.end - 1) / PAGE_SIZE {
+            if self.parts.is_open(page) {
+                page += 1;
+                continue;
+            }
+            // A signal handler that writes would wait for this thread, or for a cut that waits for this thread.
+            let _blocked = BlockedSignals::new();
+            let _unprotecting = self.protection.unprotecting();
+            let pages = if cow.is_safe(page..page + 1) { page..page + 1 } else { cow.first_write(page) };
+            // If this fails, the system call that writes there fails too, or a fault tries again.
+            let _ = self.unprotect(&pages);
+            page = pages.end;
+        }
     }
 
     fn copy_ahead(&self, region: usize, pages: Range<usize>) -> bool {
@@ -320,52 +360,10 @@ impl BackgroundWork for WriteProtection {
             }
         }
         let is_done = population == Population::Full && self.collapse(part, &pages);
-        // The kernel joins no part of a guarded range that has holes, or pages of zeroes. A cut in between makes filling them fail.
+        // The kernel collapses no part of a guarded range that has holes, or pages of zeroes. A cut in between makes filling them fail.
         if !is_done && fills && self.advise(&pages, Hint::PopulateWrite).is_ok() {
             self.collapse(part, &pages);
         }
         true
-    }
-}
-
-impl WriteDetector for WriteProtection {
-    const MECHANISM: Mechanism = Mechanism::Uffd;
-
-    fn begin_epoch(self: &Arc<Self>) -> Result<EpochView, MechanismError> {
-        // A signal handler that writes the range would wait for the end of the cut, and the cut for the handler.
-        let signals = BlockedSignals::new();
-        self.cutting.store(true, Ordering::Release);
-        let gate = self.lock();
-        self.cutting.store(false, Ordering::Release);
-        let alone = self.protection.protecting();
-        let epoch = self.engine.chain.cut()?;
-        // If the pages can't be protected, dropping the view ends the epoch.
-        let view = EpochView::new(Arc::clone(self) as Arc<dyn BackgroundWork>, epoch);
-        self.protect_all().map_err(|source| failed("UFFDIO_WRITEPROTECT", source, "Free some memory."))?;
-        // What kept the kernel from making huge pages may be over: a few are tried again.
-        self.refusals.fetch_min(1, Ordering::Relaxed);
-        drop((alone, gate, signals));
-        Ok(view)
-    }
-
-    fn prepare_write(&self, range: Range<usize>) {
-        let cow = &self.engine.cow;
-        if self.engine.copier.is_forked() {
-            return;
-        }
-        let mut page = range.start / PAGE_SIZE;
-        while page <= (range.end - 1) / PAGE_SIZE {
-            if self.parts.is_open(page) {
-                page += 1;
-                continue;
-            }
-            // A signal handler that writes would wait for this thread, or for a cut that waits for this thread.
-            let _blocked = BlockedSignals::new();
-            let _unprotecting = self.protection.unprotecting();
-            let pages = if cow.is_safe(page..page + 1) { page..page + 1 } else { cow.first_write(page) };
-            // If this fails, the system call that writes there fails too, or a fault tries again.
-            let _ = self.unprotect(&pages);
-            page = pages.end;
-        }
     }
 }

@@ -1,6 +1,6 @@
 //! How each huge page of a range stands with write protection.
 //!
-//! Relies on nothing; the states are hints that only err on the safe side: what counts as armed is armed.
+//! Relies on nothing; the states are hints that only err on the safe side: what counts as protected is protected.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -77,7 +77,7 @@ impl ProtectionMap {
         self.protection(self.part_of(page)) == OPEN
     }
 
-    /// The longest runs of pages whose parts aren't armed, in order.
+    /// The longest runs of pages whose parts aren't protected all over, in order.
     pub(crate) fn unarmed(&self) -> Vec<Range<usize>> {
         let mut runs: Vec<Range<usize>> = Vec::with_capacity(16);
         for part in 0..self.states.len() {

@@ -1,4 +1,4 @@
-//! How often a writer's fault is tried again when the kernel does not lift protection.
+//! How often a writer's fault is tried again when the kernel does not unprotect the page.
 //!
 //! Relies on nothing but system calls, as it runs in signal handlers. A writer must not fault for ever: the only sign of that
 //! would be the processor time that it takes.

@@ -16,7 +16,7 @@ fn can_isolate() -> bool {
 }
 
 /// An origin of two regions with private pages over what the file has: a view lives.
-fn written_origin() -> (Scoot, Arc<dyn View>) {
+fn written_origin() -> (ScootOrigin, Arc<dyn View>) {
     let origin = origin(2 * REGION_SIZE, SETTINGS[2]);
     (0..512).for_each(|page| put(origin.base(), page * PAGE_SIZE, 1));
     let view = origin.cut().unwrap();
@@ -86,7 +86,7 @@ fn a_range_that_cannot_be_set_aside_is_refused_and_keeps_its_bytes() {
     let modes = Modes { missing: true, ..Modes::default() };
     // SAFETY: memory of this test, all of it there, so no thread faults and sleeps.
     unsafe { other.register(span.base().wrapping_add(2 * REGION_SIZE), REGION_SIZE, modes) }.unwrap();
-    let attached = Scoot::with_userfault(span.clone(), &options(SETTINGS[0]), open_userfault().ok());
+    let attached = ScootOrigin::with_userfault(span.clone(), &options(SETTINGS[0]), open_userfault().ok());
     let Err(refusal) = attached else { panic!("another userfaultfd has the range: it can't be isolated") };
     assert!(refusal.to_string().contains("isolating pages"), "{refusal}");
     let all_there = || (0..4 * REGION_SIZE).step_by(PAGE_SIZE).all(|offset| get(span.base(), offset) == 7);

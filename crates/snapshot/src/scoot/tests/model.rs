@@ -51,7 +51,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 type Model = [u8; PLACES.len()];
 
 struct World {
-    origin: Scoot,
+    origin: ScootOrigin,
     model: Model,
     views: Vec<(Arc<dyn View>, Model)>,
 }
