@@ -80,7 +80,7 @@ impl WriteDetector for Announcements {
     fn begin_epoch(self: &Arc<Self>) -> Result<EpochView, MechanismError> {
         let epoch = self.engine.chain.cut()?;
         // If the marks can't be reset, dropping the view ends the epoch.
-        let view = EpochView::new(Arc::clone(self), epoch);
+        let view = EpochView::new(self, epoch);
         let next = self.epoch.load(Ordering::Relaxed) + 1;
         if next > u32::from(u16::MAX) {
             // Once in 65,535 cuts the numbers begin again. Writers hold still, so no thread reads the marks.

@@ -44,7 +44,8 @@ impl Drop for LiveEpoch {
 pub(crate) struct EpochView(Arc<LiveEpoch>);
 
 impl EpochView {
-    pub(crate) fn new(mechanism: Arc<dyn BackgroundWork>, epoch: Arc<Epoch>) -> Self {
+    pub(crate) fn new<D: BackgroundWork + 'static>(mechanism: &Arc<D>, epoch: Arc<Epoch>) -> Self {
+        let mechanism = Arc::clone(mechanism) as Arc<dyn BackgroundWork>;
         Self(Arc::new(LiveEpoch { mechanism: Lease::new(mechanism), epoch }))
     }
 }

@@ -289,7 +289,7 @@ impl WriteDetector for WriteProtection {
         let alone = self.protection.protecting();
         let epoch = self.engine.chain.cut()?;
         // If the pages can't be protected, dropping the view ends the epoch.
-        let view = EpochView::new(Arc::clone(self), epoch);
+        let view = EpochView::new(self, epoch);
         self.protect_all().map_err(|source| failed("UFFDIO_WRITEPROTECT", source, "Free some memory."))?;
         // What kept the kernel from making huge pages may be over: a few are tried again.
         self.refusals.fetch_min(1, Ordering::Relaxed);
