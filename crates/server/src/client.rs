@@ -3,6 +3,7 @@
 use quire_store::DbId;
 
 use crate::args::{ArgRange, Args};
+use crate::blocked::Blocked;
 use crate::resp::Protocol;
 
 /// Which command; an index into the registry.
@@ -75,21 +76,6 @@ impl Multi {
     }
 }
 
-/// What a client waits for that has sent WAITAOF.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Waits {
-    /// Whether what it has written must be durable here…
-    pub local: bool,
-    /// …which is up to this record.
-    pub sequence: u64,
-    /// Whether replicas must have it, too: there are none, so that only the time ends it.
-    pub replicas: bool,
-    /// When waiting ends, on the server's monotonic clock; `None` for never.
-    pub until_ms: Option<u64>,
-    /// The reply isn't wanted (CLIENT REPLY).
-    pub silent: bool,
-}
-
 /// When to close a client's connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Closing {
@@ -147,8 +133,8 @@ pub struct Client {
     pub last_write: u64,
     /// What its replies of this turn wait for: 0 for nothing, a number that is never reached if the log has failed.
     pub owes: u64,
-    /// What its WAITAOF waits for.
-    pub waits: Option<Waits>,
+    /// What it waits for.
+    pub blocked: Option<Blocked>,
     /// How many keys it watches.
     pub watched: usize,
     /// Memory that this takes.
@@ -196,7 +182,7 @@ impl Client {
             in_exec: false,
             last_write: 0,
             owes: 0,
-            waits: None,
+            blocked: None,
             watched: 0,
             watched_bytes: 0,
             touched: false,
@@ -228,7 +214,7 @@ impl Client {
             (self.is_unix, 'U'),
             (self.no_evict, 'e'),
             (self.no_touch, 'T'),
-            (self.waits.is_some(), 'b'),
+            (self.blocked.as_ref().is_some_and(Blocked::is_in_command), 'b'),
         ] {
             if set {
                 flags.push(letter);

@@ -11,6 +11,7 @@ use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
 
+use crate::blocked::Entry;
 use crate::client::{Client, Closing};
 use crate::resp::Partial;
 
@@ -163,24 +164,6 @@ impl Output {
     }
 }
 
-/// Why a connection's requests are not run though they have come.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Hold {
-    /// They are.
-    #[default]
-    Nothing,
-    /// Clients are paused.
-    Pause,
-    /// Too many of its replies are unread.
-    Unread,
-    /// It has had its share of this turn of the loop, and goes on in the next.
-    Share,
-    /// The log's device is behind, and its next request would write.
-    Log,
-    /// It waits for what it has written to be durable (WAITAOF).
-    Wait,
-}
-
 /// One client with its socket and buffers.
 #[derive(Debug)]
 pub struct Connection {
@@ -196,8 +179,8 @@ pub struct Connection {
     pub output: Output,
     /// The loop is told when more can be written.
     pub watches_writing: bool,
-    /// Why its requests wait.
-    pub hold: Hold,
+    /// Where it is entered among the clients that wait.
+    pub entry: Option<Entry>,
     /// The socket may have bytes that were not read because requests wait.
     pub unread: bool,
     /// The client sends no more; what it has sent may not all be read yet.
@@ -220,7 +203,7 @@ impl Connection {
             partial: None,
             output: Output::default(),
             watches_writing: false,
-            hold: Hold::Nothing,
+            entry: None,
             unread: false,
             read_closed: false,
             at_end: false,
@@ -238,7 +221,7 @@ impl Connection {
     /// True when its requests wait.
     #[inline]
     pub fn is_held(&self) -> bool {
-        self.hold != Hold::Nothing
+        self.client.blocked.is_some()
     }
 }
 

@@ -3,6 +3,7 @@
 use quire_store::Store;
 
 pub use crate::args::{ArgRange, Args};
+use crate::blocked::{BlockReason, Blocked};
 use crate::client::Client;
 use crate::effects::Word;
 pub use crate::error::CmdError;
@@ -44,6 +45,13 @@ impl Ctx<'_> {
     pub fn did_only(&mut self, words: usize) {
         let words: Vec<Word<'_>> = (0..words).map(Word::Arg).collect();
         self.say_effect(&words);
+    }
+
+    /// The command has run, and gives its reply when the event comes or time is up. Not within a transaction, which is run to
+    /// its end.
+    pub fn block(&mut self, on: BlockReason, deadline_ms: Option<u64>) {
+        debug_assert!(!self.client.in_exec, "a transaction doesn't wait");
+        self.client.blocked = Some(Blocked { deadline_ms, ..Blocked::until_event(on) });
     }
 
     /// Ends all watches of the client; whether one of its keys was changed no longer matters.

@@ -132,8 +132,8 @@ fn abort_transaction(ctx: &mut Ctx<'_>, error: &CmdError) {
 
 #[cold]
 fn apply_reply_mode(ctx: &mut Ctx<'_>, before: usize) {
-    if let Some(waits) = &mut ctx.client.waits {
-        waits.silent = matches!(ctx.client.reply_mode, ReplyMode::Off | ReplyMode::Skip);
+    if let Some(blocked) = &mut ctx.client.blocked {
+        blocked.silent = matches!(ctx.client.reply_mode, ReplyMode::Off | ReplyMode::Skip);
     }
     match ctx.client.reply_mode {
         ReplyMode::On => {}
@@ -306,6 +306,7 @@ mod tests {
             let source = source.split("#[cfg(test)]").next().unwrap();
             let named: Vec<&str> = literals(source).filter(|text| is_name(text)).collect();
             assert!(named.is_empty(), "{file} names commands: {named:?}; a flag in their specifications does instead");
+            assert!(!source.contains("crate::cmd"), "{file} knows a family of commands");
         }
     }
 }

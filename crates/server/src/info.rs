@@ -5,7 +5,6 @@ use std::fmt::{Display, Write as _};
 use quire_store::Store;
 
 use crate::client::{Client, CommandId};
-use crate::clients::{Connection, Hold};
 use crate::numbers::human_bytes;
 use crate::registry::registry;
 use crate::state::ServerState;
@@ -109,10 +108,9 @@ fn clients(source: &Source<'_>, text: &mut Text) {
     text.field("client_recent_max_input_buffer", every().map(|client| client.input_bytes).max().unwrap_or(0));
     text.field("client_recent_max_output_buffer", every().map(|client| client.output_bytes).max().unwrap_or(0));
     // As in Redis, clients that CLIENT PAUSE holds up are blocked ones.
-    let blocked = |connection: &Connection| connection.client.waits.is_some() || connection.hold == Hold::Pause;
-    text.field("blocked_clients", source.server.clients.iter().filter(|(_, c)| blocked(c)).count());
+    text.field("blocked_clients", source.server.blocked.counted());
     text.field("tracking_clients", 0);
-    text.field("paused_clients", source.server.clients.iter().filter(|(_, connection)| connection.is_held()).count());
+    text.field("paused_clients", source.server.blocked.len());
     text.field("watching_clients", every().filter(|client| client.watched > 0).count());
 }
 

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod args;
+pub mod blocked;
 pub mod client;
 pub mod clients;
 pub mod cmd;
@@ -13,6 +14,7 @@ pub mod compat;
 pub mod config;
 pub mod ctx;
 pub mod dispatch;
+pub mod durability;
 pub mod effects;
 pub mod error;
 pub mod glob;

@@ -10,6 +10,7 @@ use mio::Waker;
 use quire_device::Directory;
 use quire_store::Store;
 
+use crate::blocked::BlockedClients;
 use crate::clients::Clients;
 use crate::config::{ClientMemory, Config, LogLevel};
 use crate::effects::Effects;
@@ -86,8 +87,6 @@ pub struct JournalState {
     pub torn_bytes: u64,
     /// Writes that were refused because of the log.
     pub refused: u64,
-    /// Clients that wait for something to become durable or for replicas (WAITAOF).
-    pub waiting: Vec<u64>,
 }
 
 /// Configuration, statistics and the other clients.
@@ -97,6 +96,8 @@ pub struct ServerState {
     pub config: Config,
     /// All connections but the one whose command is running.
     pub clients: Clients,
+    /// Which of them wait, and for what.
+    pub blocked: BlockedClients,
     /// Counters.
     pub stats: Stats,
     /// Slow commands.
@@ -159,6 +160,7 @@ impl ServerState {
         Self {
             config,
             clients: Clients::default(),
+            blocked: BlockedClients::default(),
             stats: Stats::default(),
             slowlog: SlowLog::default(),
             latency: Latency::default(),
@@ -219,12 +221,6 @@ impl ServerState {
     /// Now, Unix seconds.
     pub fn unix_s(&self) -> i64 {
         self.now_unix_ms.div_euclid(1000)
-    }
-
-    /// When the first of the clients that wait (WAITAOF) has waited long enough, on the monotonic clock.
-    pub fn first_wait_ends_ms(&self) -> Option<u64> {
-        let waiting = self.journal_state.waiting.iter().filter_map(|id| self.clients.by_id(*id));
-        waiting.filter_map(|client| client.waits?.until_ms).min()
     }
 
     /// The last record of the log that is durable; without a log nobody waits for one.

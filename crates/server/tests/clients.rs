@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::time::{Duration, Instant};
+
 use common::{Client, Value, eventually, request, start};
 
 fn field(line: &str, name: &str) -> String {
@@ -146,10 +148,11 @@ fn a_paused_transaction_waits_with_its_writes() {
 fn a_pause_of_all_ends_by_itself() {
     let server = start(&[]);
     let (mut boss, mut reader) = (server.client(), server.client());
+    let began = Instant::now();
     boss.text("CLIENT PAUSE 200 ALL");
-    reader.send("PING\r\n");
-    assert!(reader.is_silent());
-    assert_eq!(reader.reply().text(), "PONG");
+    assert_eq!(reader.text("PING"), "PONG");
+    // The server counts whole milliseconds.
+    assert!(began.elapsed() >= Duration::from_millis(199));
 }
 
 #[test]
@@ -164,6 +167,76 @@ fn a_paused_client_can_be_killed_and_leaves_nothing() {
     assert_eq!((boss.reply(), boss.reply().text()), (Value::Int(1), "OK".into()));
     assert_eq!(writer.try_reply(), None);
     assert_eq!(boss.call("EXISTS a"), Value::Int(0));
+}
+
+#[test]
+fn a_pause_holds_what_stands_behind_it_in_the_pipeline() {
+    let server = start(&[]);
+    let (mut boss, mut writer) = (server.client(), server.client());
+    writer.send("CLIENT PAUSE 600000 WRITE\r\nGET a\r\nSET a 1\r\nGET a\r\n");
+    assert_eq!((writer.reply().text(), writer.reply()), ("OK".into(), Value::Null));
+    eventually("it waits", || boss.info("paused_clients") == "1");
+    assert_eq!((boss.call("EXISTS a"), boss.info("blocked_clients")), (Value::Int(0), "1".into()));
+    assert_eq!(boss.text("CLIENT UNPAUSE"), "OK");
+    assert_eq!((writer.reply().text(), writer.reply().text()), ("OK".into(), "1".into()));
+    assert_eq!((boss.info("paused_clients"), boss.info("blocked_clients")), ("0".into(), "0".into()));
+}
+
+#[test]
+fn a_client_that_waits_in_a_command_is_unblocked_by_another() {
+    let server = start(&[]);
+    let (mut boss, mut waiter) = (server.client(), server.client());
+    let number = id(&mut waiter);
+    // There are no replicas: it would wait for ever.
+    for (reason, reply) in [
+        ("", Value::Array(vec![Value::Int(0), Value::Int(0)])),
+        (" TIMEOUT", Value::Array(vec![Value::Int(0), Value::Int(0)])),
+        (" error", Value::Error("UNBLOCKED client unblocked via CLIENT UNBLOCK".into())),
+    ] {
+        waiter.send("WAITAOF 0 1 0\r\nPING\r\n");
+        eventually("it waits", || boss.info("blocked_clients") == "1");
+        let line = format!("CLIENT UNBLOCK {number}{reason}");
+        boss.send([request(&line), request(&line)].concat());
+        assert_eq!((boss.reply(), boss.reply()), (Value::Int(1), Value::Int(0)), "once is enough");
+        assert_eq!((waiter.reply(), waiter.reply().text()), (reply, "PONG".into()));
+    }
+    assert_eq!(boss.info("blocked_clients"), "0");
+    boss.text("CLIENT PAUSE 600000 WRITE");
+    waiter.send("SET a 1\r\n");
+    eventually("it waits", || boss.info("paused_clients") == "1");
+    assert_eq!(boss.call(&format!("CLIENT UNBLOCK {number}")), Value::Int(0), "a pause is no command");
+    assert_eq!(boss.call("CLIENT UNBLOCK 999"), Value::Int(0));
+    assert_eq!(boss.text("CLIENT UNBLOCK x"), "ERR value is not an integer or out of range");
+    assert_eq!(boss.text("CLIENT UNBLOCK 1 SOON"), "ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR");
+    boss.text("CLIENT UNPAUSE");
+    assert_eq!(waiter.reply().text(), "OK");
+}
+
+#[test]
+fn clients_that_wait_can_leave_be_killed_and_be_many() {
+    let mut server = start(&[]);
+    let mut boss = server.client();
+    let mut waiters: Vec<Client> = (0..40).map(|_| server.client()).collect();
+    for (index, waiter) in waiters.iter_mut().enumerate() {
+        // The first ten wait for ever, and later ones have earlier deadlines.
+        let timeout_ms = if index < 10 { 0 } else { 600_000 - index };
+        waiter.send(format!("WAITAOF 0 1 {timeout_ms}\r\n"));
+    }
+    eventually("all wait", || boss.info("blocked_clients") == "40");
+    assert!(waiters[0].is_silent());
+    // The others may still read what they wait for.
+    waiters.drain(..10);
+    eventually("ten have left", || boss.info("blocked_clients") == "30");
+    let number = boss.text("CLIENT LIST").lines().filter(|line| field(line, "flags") == "b").count();
+    assert_eq!(number, 30);
+    let killed = field(boss.text("CLIENT LIST").lines().find(|line| field(line, "flags") == "b").unwrap(), "id");
+    assert_eq!(boss.call(&format!("CLIENT KILL ID {killed}")), Value::Int(1));
+    eventually("one is killed", || boss.info("blocked_clients") == "29");
+    boss.send("WAITAOF 0 1 30\r\nPING\r\n");
+    assert_eq!((boss.reply().items().len(), boss.reply().text()), (2, "PONG".into()));
+    // Who waits for ever doesn't keep the server.
+    boss.send("SHUTDOWN NOSAVE\r\n");
+    assert!(server.ended());
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use super::client_filter::{Filter, is_normal};
 use super::connection::{is_name, set_name};
+use crate::blocked::Unblock;
 use crate::client::{Client, Closing, ReplyMode};
 use crate::clients::Slot;
 use crate::ctx::{CmdError, Ctx};
@@ -151,6 +152,30 @@ pub fn unpause(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         pause.until_ms = now_ms;
     }
     ctx.reply.ok();
+    Ok(())
+}
+
+/// CLIENT UNBLOCK id [TIMEOUT | ERROR]
+pub fn unblock(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    let how = match ctx.args.len() {
+        3 => Unblock::TimeOut,
+        4 if ctx.args.is(3, "TIMEOUT") => Unblock::TimeOut,
+        4 if ctx.args.is(3, "ERROR") => Unblock::Error,
+        4 => return Err(CmdError::fixed("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR")),
+        _ => return Err(CmdError::SYNTAX),
+    };
+    let id = ctx.args.int(2)?;
+    let client = u64::try_from(id).ok().and_then(|id| ctx.server.clients.by_id_mut(id));
+    let waiting = client.and_then(|client| Some((client.id, client.blocked.as_mut()?)));
+    let ended = match waiting {
+        Some((id, blocked)) if blocked.is_in_command() && blocked.unblocked.is_none() => {
+            blocked.unblocked = Some(how);
+            ctx.server.blocked.unblock(id);
+            true
+        }
+        Some(_) | None => false,
+    };
+    ctx.reply.int(i64::from(ended));
     Ok(())
 }
 

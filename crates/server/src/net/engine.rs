@@ -11,7 +11,8 @@ use mio::{Events, Poll, Token};
 use super::listen::Listener;
 use super::signals::Signals;
 use super::worker::Worker;
-use crate::clients::{Hold, Slot};
+use crate::blocked::Event;
+use crate::clients::Slot;
 use crate::journaling;
 use crate::persistence;
 use crate::state::Shutdown;
@@ -41,8 +42,6 @@ pub(super) struct Engine {
     pub again: Vec<Slot>,
     /// Slots to be written to again: what they take did not fit into one turn.
     pub write_again: Vec<Slot>,
-    /// Slots whose requests have had their share of the last turn.
-    pub waiting_turn: Vec<Slot>,
     /// Slots with replies that wait until a record of the log is durable, in the order of the records.
     pub held: VecDeque<(u64, Slot)>,
     /// Listeners at which more are waiting.
@@ -66,7 +65,6 @@ impl Engine {
             scratch: vec![0; SCRATCH_BYTES],
             again: Vec::new(),
             write_again: Vec::new(),
-            waiting_turn: Vec::new(),
             held: VecDeque::new(),
             accept_again: Vec::new(),
             retry_accept: false,
@@ -152,9 +150,7 @@ impl Engine {
         for slot in once_each(&mut self.write_again) {
             self.writable(slot);
         }
-        for slot in once_each(&mut self.waiting_turn) {
-            self.resume(slot, Hold::Share);
-        }
+        self.announce(Event::TurnBegins);
         for slot in once_each(&mut self.again) {
             self.readable(slot, false, false);
         }
@@ -164,14 +160,13 @@ impl Engine {
     }
 
     fn has_unfinished(&self) -> bool {
-        !(self.again.is_empty()
-            && self.write_again.is_empty()
-            && self.waiting_turn.is_empty()
-            && self.accept_again.is_empty())
+        !(self.again.is_empty() && self.write_again.is_empty() && self.accept_again.is_empty())
+            || self.worker.state.blocked.awaits(Event::TurnBegins)
     }
 
     fn end_turn(&mut self) {
-        self.resume_paused();
+        self.end_pause();
+        self.wake_due();
         // The end of the last command is late enough, and saves a look at the clock.
         let now = self.worker.state.command_clock;
         if now >= self.next_tick {
@@ -188,13 +183,13 @@ impl Engine {
         self.worker.state.clients.end_turn();
     }
 
-    /// Whether there is a log, or somebody who has waited for one that is gone.
+    /// Whether there is a log, or a client that has waited for one that is gone.
     fn concerns_log(&self) -> bool {
         let state = &self.worker.state;
         state.journal.is_some()
             || !self.held.is_empty()
             || self.worker.log_behind
-            || !state.journal_state.waiting.is_empty()
+            || state.blocked.awaits(Event::LogIsDurable)
     }
 
     /// Hands over what the turn has logged, and looks what has become durable meanwhile. Whoever goes on because of that may
@@ -222,38 +217,16 @@ impl Engine {
         let full = state.log_refusal.is_none() && journaling::is_full(state);
         let behind = state.journal.as_mut().is_some_and(|journal| journal.look_behind(full));
         if let Some(journal) = &state.journal
-            && (behind || !self.held.is_empty() || !state.journal_state.waiting.is_empty())
+            && (behind || !self.held.is_empty() || state.blocked.awaits(Event::LogIsDurable))
         {
             // Before looking how far the log is, so that nothing is missed in between.
             journal.want_notice();
         }
         self.release();
-        if !self.worker.state.journal_state.waiting.is_empty() {
-            self.end_waits();
-        }
+        self.announce_durability();
         if std::mem::replace(&mut self.worker.log_behind, behind) && !behind {
-            self.resume_all(Hold::Log);
+            self.announce(Event::LogCatchesUp);
         }
-    }
-
-    /// Runs the requests of all clients that have waited for the same.
-    fn resume_all(&mut self, waited_for: Hold) {
-        let clients = self.worker.state.clients.iter();
-        let held: Vec<Slot> = clients.filter(|(_, client)| client.hold == waited_for).map(|(slot, _)| slot).collect();
-        for slot in held {
-            self.resume(slot, waited_for);
-        }
-    }
-
-    fn resume_paused(&mut self) {
-        let state = &mut self.worker.state;
-        let Some(pause) = state.pause else { return };
-        // CLIENT UNPAUSE sets the end to now.
-        if state.clock_ms() < pause.until_ms {
-            return;
-        }
-        state.pause = None;
-        self.resume_all(Hold::Pause);
     }
 
     fn timeout(&self) -> Duration {
@@ -266,7 +239,7 @@ impl Engine {
             let ends = self.worker.state.started + Duration::from_millis(pause.until_ms);
             timeout = timeout.min(ends.saturating_duration_since(now));
         }
-        if let Some(until_ms) = self.worker.state.first_wait_ends_ms() {
+        if let Some(until_ms) = self.worker.state.blocked.first_deadline_ms() {
             let ends = self.worker.state.started + Duration::from_millis(until_ms);
             timeout = timeout.min(ends.saturating_duration_since(now));
         }

@@ -7,8 +7,9 @@ use mio::{Registry as Polled, Token};
 use super::engine::{Engine, token_of};
 use super::listen::Caller;
 use super::worker::Worker;
+use crate::blocked::{BlockReason, Blocked};
 use crate::client::{Client, Closing};
-use crate::clients::{Connection, Hold, Slot};
+use crate::clients::{Connection, Slot};
 
 const TOO_MANY: &str = "ERR max number of clients reached";
 const PROTECTED: &str = "DENIED Redis is running in protected mode because protected mode is enabled and no password is \
@@ -102,9 +103,10 @@ impl Engine {
         if self.worker.write_waiting(&mut connection) {
             self.write_again.push(slot);
         }
-        if connection.hold == Hold::Unread && connection.output.len() <= self.worker.held_output_bytes(&connection) / 2
+        if is_unread(connection.client.blocked)
+            && connection.output.len() <= self.worker.held_output_bytes(&connection) / 2
         {
-            run_waiting(&mut self.worker, &mut connection);
+            go_on(&mut self.worker, &mut connection);
         }
         self.finish(slot, connection);
     }
@@ -131,30 +133,6 @@ impl Engine {
             self.held.pop_front();
             self.let_go(slot, failed);
         }
-    }
-
-    /// Ends what clients have waited for (WAITAOF), and lets them go on.
-    pub(super) fn end_waits(&mut self) {
-        let waiting = std::mem::take(&mut self.worker.state.journal_state.waiting);
-        for id in waiting {
-            let Some(slot) = self.worker.state.clients.slot_of(id) else { continue };
-            let Some(mut connection) = self.worker.state.clients.take(slot) else { continue };
-            if self.worker.answer_wait(&mut connection) {
-                run_waiting(&mut self.worker, &mut connection);
-            } else {
-                self.worker.state.journal_state.waiting.push(id);
-            }
-            self.finish(slot, connection);
-        }
-    }
-
-    /// Runs requests that had to wait.
-    pub(super) fn resume(&mut self, slot: Slot, waited_for: Hold) {
-        let Some(mut connection) = self.worker.state.clients.take(slot) else { return };
-        if connection.hold == waited_for {
-            run_waiting(&mut self.worker, &mut connection);
-        }
-        self.finish(slot, connection);
     }
 
     /// One read and the requests that it completes; true when the socket is drained.
@@ -195,7 +173,7 @@ impl Engine {
     }
 
     /// Puts a connection back, or closes it if its time has come.
-    fn finish(&mut self, slot: Slot, mut connection: Box<Connection>) {
+    pub(super) fn finish(&mut self, slot: Slot, mut connection: Box<Connection>) {
         if connection.at_end && connection.client.closing == Closing::No {
             connection.client.closing = closing_at_end(&connection);
         }
@@ -210,9 +188,10 @@ impl Engine {
             connection.listed_for = sequence;
             self.held.push_back((sequence, slot));
         }
-        if connection.hold == Hold::Share {
-            self.waiting_turn.push(slot);
-        } else if connection.unread && !connection.is_held() {
+        if connection.entry.is_some() || connection.is_held() {
+            self.enter_blocked(&mut connection);
+        }
+        if connection.unread && !connection.is_held() {
             connection.unread = false;
             self.again.push(slot);
         }
@@ -258,6 +237,9 @@ impl Engine {
         if client.watched > 0 {
             self.worker.store.unwatch_all(client.id);
         }
+        if let Some(entry) = connection.entry.take() {
+            self.worker.state.blocked.leave(client.id, entry);
+        }
         tracing::debug!(client = client.id, address = %client.address, "client left");
         connection.socket.deregister(self.poll.registry());
         self.worker.state.clients.forget(slot, &connection);
@@ -271,11 +253,13 @@ impl Engine {
     }
 }
 
-/// Whether a client that sends no more is done with: when every complete request has been run. One that waits for
-/// replicas without a limit of time would wait for ever, as there are none.
+/// Whether a client that sends no more is done with: when every complete request has been run, and the last one doesn't wait
+/// for what can't come.
 fn closing_at_end(connection: &Connection) -> Closing {
-    let for_ever = connection.client.waits.is_some_and(|waits| waits.replicas && waits.until_ms.is_none());
-    if connection.is_held() && !for_ever { Closing::No } else { Closing::AfterReply }
+    match &connection.client.blocked {
+        Some(blocked) if !blocked.is_for_ever() => Closing::No,
+        Some(_) | None => Closing::AfterReply,
+    }
 }
 
 fn watch_writing(polled: &Polled, slot: Slot, connection: &mut Connection, writing: bool) {
@@ -287,6 +271,24 @@ fn watch_writing(polled: &Polled, slot: Slot, connection: &mut Connection, writi
             connection.client.closing = Closing::Now;
         }
     }
+}
+
+/// Runs a client's requests, or gives the reply that it waits for first, if that is due.
+pub(super) fn go_on(worker: &mut Worker, connection: &mut Connection) {
+    let Some(blocked) = connection.client.blocked else { return };
+    let goes_on = match blocked.on {
+        BlockReason::Pause | BlockReason::Output | BlockReason::Turn | BlockReason::LogBehind => true,
+        BlockReason::Durability(_) => worker.answer_durability(&blocked, connection),
+    };
+    if goes_on {
+        connection.client.blocked = None;
+        run_waiting(worker, connection);
+    }
+}
+
+/// Whether a client waits for its own reading.
+fn is_unread(blocked: Option<Blocked>) -> bool {
+    blocked.is_some_and(|blocked| blocked.on == BlockReason::Output)
 }
 
 /// Runs what can be run of the requests that wait in a connection.

@@ -6,6 +6,7 @@ mod listen;
 mod server;
 mod signals;
 mod tick;
+mod waking;
 mod worker;
 
 pub use listen::ListenError;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::engine::Engine;
 use super::worker::check_output;
-use crate::clients::{Hold, Slot};
+use crate::clients::Slot;
 use crate::persistence;
 
 /// Keys that are looked at in one step.
@@ -98,7 +98,7 @@ impl Engine {
         let mut waiting: Vec<Slot> = Vec::new();
         let mut idle: Vec<Slot> = Vec::new();
         for (slot, connection) in state.clients.iter() {
-            let waits = matches!(connection.hold, Hold::Pause | Hold::Share | Hold::Log | Hold::Wait);
+            let waits = connection.client.blocked.as_ref().is_some_and(|blocked| !blocked.is_idle());
             if timeout_ms > 0 && !waits && now_ms.saturating_sub(connection.client.active_ms) > timeout_ms {
                 idle.push(slot);
             } else if limited && !connection.output.is_empty() {

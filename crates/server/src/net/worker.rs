@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use quire_store::{Prefetched, Store};
 
+use crate::blocked::{BlockReason, Blocked};
 use crate::client::{Closing, CommandId};
-use crate::clients::{Connection, Hold};
-use crate::cmd::wait;
+use crate::clients::Connection;
 use crate::ctx::Ctx;
 use crate::dispatch;
+use crate::durability;
 use crate::journal::LOST;
 use crate::registry::Registry;
 use crate::resp::parser::{Parsed, ProtocolError};
@@ -71,7 +72,6 @@ impl Worker {
         self.reply.set_protocol(connection.client.protocol);
         self.reply.set_limit(self.reply_limit_bytes());
         self.store.set_touching(!connection.client.no_touch);
-        connection.hold = Hold::Nothing;
         connection.client.owes = 0;
         let began = Instant::now();
         self.state.command_clock = began;
@@ -169,8 +169,8 @@ impl Worker {
     fn run_batch(&mut self, input: &[u8], done: &mut usize, began: Instant, connection: &mut Connection) -> bool {
         for index in 0..self.batch.len() {
             let found = self.commands[index];
-            connection.hold = self.must_wait(found, began, connection);
-            if connection.is_held() {
+            if let Some(reason) = self.must_wait(found, began, connection) {
+                connection.client.blocked = Some(Blocked::until_event(reason));
                 return false;
             }
             let mut ctx = Ctx {
@@ -185,8 +185,7 @@ impl Worker {
             if connection.client.closing != Closing::No {
                 return false;
             }
-            if connection.client.waits.is_some() {
-                connection.hold = Hold::Wait;
+            if connection.is_held() {
                 return false;
             }
             if self.reply.len() >= FLUSH_BYTES {
@@ -202,17 +201,17 @@ impl Worker {
 
     /// Why the command may not run yet, if it may not.
     #[inline]
-    fn must_wait(&self, command: Option<CommandId>, began: Instant, connection: &Connection) -> Hold {
+    fn must_wait(&self, command: Option<CommandId>, began: Instant, connection: &Connection) -> Option<BlockReason> {
         if self.state.pause.is_some() && self.is_paused(command, connection) {
-            Hold::Pause
+            Some(BlockReason::Pause)
         } else if self.log_behind && self.writes(command, connection) {
-            Hold::Log
+            Some(BlockReason::LogBehind)
         } else if connection.output.len() > self.held_output_bytes(connection) {
-            Hold::Unread
+            Some(BlockReason::Output)
         } else if self.state.command_clock.saturating_duration_since(began) > SHARE {
-            Hold::Share
+            Some(BlockReason::Turn)
         } else {
-            Hold::Nothing
+            None
         }
     }
 
@@ -345,17 +344,15 @@ impl Worker {
         written >= WRITTEN_AT_ONCE_BYTES && !connection.output.waiting().is_empty()
     }
 
-    /// Ends a client's WAITAOF if what it waits for has come, or its time has; false while it waits on. Its further requests
-    /// may be run then.
-    pub fn answer_wait(&mut self, connection: &mut Connection) -> bool {
-        let Some(waits) = connection.client.waits else { return true };
-        let Some(answer) = wait::answer(&self.state, &waits) else { return false };
-        connection.client.waits = None;
+    /// Gives the reply of a client that waits for durability, if what it waits for has come, or its time has; false while it
+    /// waits on.
+    pub fn answer_durability(&mut self, blocked: &Blocked, connection: &mut Connection) -> bool {
+        let Some(answer) = durability::answer(&self.state, blocked) else { return false };
         connection.client.owes = 0;
-        if !waits.silent {
+        if !blocked.silent {
             self.reply.set_protocol(connection.client.protocol);
             match answer {
-                Ok(local) => wait::reply(&mut self.reply, local),
+                Ok(local) => durability::reply(&mut self.reply, local),
                 Err(error) => self.reply.error(&error.line()),
             }
             self.flush(connection);

@@ -132,6 +132,14 @@ static CLIENT: &[CommandSpec] = &[
         .group(Group::Connection, "2.6.9", O_1)
         .summary("Names the connection.")
         .args(&[Arg::string("connection-name")]),
+    CommandSpec::new("unblock", -3, clients::unblock)
+        .flags(ADMIN | QUIET)
+        .group(Group::Connection, "5.0.0", "O(log N) where N is the number of client connections")
+        .summary("Ends the waiting of a client that waits in a command.")
+        .args(&[
+            Arg::int("client-id"),
+            Arg::one_of("timeout_error", &[Arg::word("timeout", "TIMEOUT"), Arg::word("error", "ERROR")]).optional(),
+        ]),
     CommandSpec::new("unpause", 2, clients::unpause)
         .flags(ADMIN | QUIET)
         .group(Group::Connection, "6.2.0", O_N_CLIENTS)

@@ -1,0 +1,279 @@
+//! The one way to wait. A client's requests are not run, or the reply to its last one is not given, until an event comes or
+//! time is up; which event that is says its [`BlockReason`].
+//!
+//! The command or the loop says why a client waits ([`crate::client::Client::blocked`]); the loop enters it here at the end of
+//! its requests' turn, and takes it out when it goes on, leaves or is closed. So there is at most one entry for each client, and
+//! none of one that is gone. Relies on nothing; the loop (`net/waking.rs`) knows the events.
+
+use std::collections::BTreeSet;
+
+/// What a client waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BlockReason {
+    /// The end of a pause (CLIENT PAUSE) that holds its next request back.
+    Pause,
+    /// That the client reads: too many of its replies are unread.
+    Output,
+    /// The next turn of the loop: it has had its share of this one.
+    Turn,
+    /// That the log's device catches up: the next request would write.
+    LogBehind,
+    /// That what it has written is durable (WAITAOF); the command has run, its reply is still to be given.
+    Durability(Durability),
+}
+
+/// Which writes must be durable, and where.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Durability {
+    /// Here…
+    pub local: bool,
+    /// …up to this record of the log.
+    pub sequence: u64,
+    /// On replicas, too: there are none, so that only the time ends it.
+    pub replicas: bool,
+}
+
+/// How a client was unblocked by another one (CLIENT UNBLOCK).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unblock {
+    /// As if its time was up.
+    TimeOut,
+    /// With an error.
+    Error,
+}
+
+/// A client that waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Blocked {
+    /// What for.
+    pub on: BlockReason,
+    /// When that ends in any case, on the server's monotonic clock; `None` for never.
+    pub deadline_ms: Option<u64>,
+    /// The reply isn't wanted (CLIENT REPLY).
+    pub silent: bool,
+    /// Another client has ended the waiting.
+    pub unblocked: Option<Unblock>,
+}
+
+impl Blocked {
+    /// A client that waits until the event comes.
+    pub const fn until_event(on: BlockReason) -> Self {
+        Self { on, deadline_ms: None, silent: false, unblocked: None }
+    }
+
+    /// Whether a command has run and waits with its reply, rather than requests that have not been run.
+    pub const fn is_in_command(&self) -> bool {
+        match self.on {
+            BlockReason::Durability(_) => true,
+            BlockReason::Pause | BlockReason::Output | BlockReason::Turn | BlockReason::LogBehind => false,
+        }
+    }
+
+    /// Whether INFO counts it among the blocked clients, as Redis does: held up for what others do, rather than for a moment or
+    /// for its own reading.
+    const fn is_counted(&self) -> bool {
+        match self.on {
+            BlockReason::Durability(_) | BlockReason::Pause => true,
+            BlockReason::Output | BlockReason::Turn | BlockReason::LogBehind => false,
+        }
+    }
+
+    /// Whether only the client itself can end it, so that it counts as idle meanwhile.
+    pub const fn is_idle(&self) -> bool {
+        match self.on {
+            BlockReason::Output => true,
+            BlockReason::Pause | BlockReason::Turn | BlockReason::LogBehind | BlockReason::Durability(_) => false,
+        }
+    }
+
+    /// Whether nothing that can happen ends it.
+    pub const fn is_for_ever(&self) -> bool {
+        match self.on {
+            BlockReason::Durability(durability) => durability.replicas && self.deadline_ms.is_none(),
+            BlockReason::Pause | BlockReason::Output | BlockReason::Turn | BlockReason::LogBehind => false,
+        }
+    }
+
+    /// The event that ends it, and its place among those who wait for the same event; `arrival` is the number of clients that
+    /// have waited before.
+    const fn queue(&self, arrival: u64) -> (Event, u64) {
+        match self.on {
+            BlockReason::Pause => (Event::PauseEnds, arrival),
+            BlockReason::Output => (Event::OutputIsRead, arrival),
+            BlockReason::Turn => (Event::TurnBegins, arrival),
+            BlockReason::LogBehind => (Event::LogCatchesUp, arrival),
+            BlockReason::Durability(Durability { local: false, .. }) => (Event::LogIsDurable, u64::MAX),
+            BlockReason::Durability(Durability { replicas: true, .. }) => (Event::LogIsDurable, LAST_RECORD),
+            BlockReason::Durability(Durability { sequence, .. }) => (Event::LogIsDurable, sequence),
+        }
+    }
+}
+
+/// No record has this number: who waits for it can only be told that the log is gone.
+pub const LAST_RECORD: u64 = u64::MAX - 1;
+
+/// What wakes clients.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Event {
+    /// A pause ends.
+    PauseEnds,
+    /// A client has read replies.
+    OutputIsRead,
+    /// The loop begins its next turn.
+    TurnBegins,
+    /// The log's device isn't behind any more.
+    LogCatchesUp,
+    /// More records of the log are durable, or the log has ended or failed.
+    LogIsDurable,
+}
+
+/// Where a client is entered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Entry {
+    event: Event,
+    order: u64,
+    deadline_ms: Option<u64>,
+    counted: bool,
+}
+
+impl Entry {
+    /// Whether a client that waits so is entered here already.
+    pub fn is_of(&self, blocked: &Blocked) -> bool {
+        blocked.queue(self.order) == (self.event, self.order) && blocked.deadline_ms == self.deadline_ms
+    }
+}
+
+/// All clients that wait.
+#[derive(Default, Debug)]
+pub struct BlockedClients {
+    by_event: BTreeSet<(Event, u64, u64)>,
+    by_deadline: BTreeSet<(u64, u64)>,
+    arrivals: u64,
+    counted: usize,
+    /// Clients that others have unblocked in this turn.
+    unblocked: Vec<u64>,
+}
+
+impl BlockedClients {
+    /// Enters client `id`.
+    pub fn enter(&mut self, id: u64, blocked: &Blocked) -> Entry {
+        let (event, order) = blocked.queue(self.arrivals);
+        self.arrivals += 1;
+        let entry = Entry { event, order, deadline_ms: blocked.deadline_ms, counted: blocked.is_counted() };
+        self.by_event.insert((event, order, id));
+        if let Some(deadline_ms) = entry.deadline_ms {
+            self.by_deadline.insert((deadline_ms, id));
+        }
+        self.counted += usize::from(entry.counted);
+        entry
+    }
+
+    /// Takes client `id` out, which goes on or is gone.
+    pub fn leave(&mut self, id: u64, entry: Entry) {
+        self.by_event.remove(&(entry.event, entry.order, id));
+        if let Some(deadline_ms) = entry.deadline_ms {
+            self.by_deadline.remove(&(deadline_ms, id));
+        }
+        self.counted -= usize::from(entry.counted);
+    }
+
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.by_event.len()
+    }
+
+    /// True when none does.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.by_event.is_empty()
+    }
+
+    /// How many of them INFO calls blocked.
+    pub fn counted(&self) -> usize {
+        self.counted
+    }
+
+    /// Whether any wait for this.
+    #[inline]
+    pub fn awaits(&self, event: Event) -> bool {
+        !self.is_empty() && self.by_event.range((event, 0, 0)..=(event, u64::MAX, u64::MAX)).next().is_some()
+    }
+
+    /// Who waits for this, of the places up to `last`, those first that came first.
+    pub fn waiting(&self, event: Event, last: u64) -> Vec<u64> {
+        self.by_event.range((event, 0, 0)..=(event, last, u64::MAX)).map(|&(_, _, id)| id).collect()
+    }
+
+    /// When the first of all has waited long enough.
+    pub fn first_deadline_ms(&self) -> Option<u64> {
+        self.by_deadline.first().map(|&(deadline_ms, _)| deadline_ms)
+    }
+
+    /// Notes that client `id` was unblocked by another one.
+    pub fn unblock(&mut self, id: u64) {
+        self.unblocked.push(id);
+    }
+
+    /// Who goes on whatever has happened: the time is up, or another client says so.
+    pub fn due(&mut self, now_ms: u64) -> Vec<u64> {
+        let mut due = std::mem::take(&mut self.unblocked);
+        due.extend(self.by_deadline.range(..=(now_ms, u64::MAX)).map(|&(_, id)| id));
+        due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn durability(local: bool, sequence: u64, replicas: bool) -> BlockReason {
+        BlockReason::Durability(Durability { local, sequence, replicas })
+    }
+
+    #[test]
+    fn clients_are_woken_by_their_event_in_the_order_in_which_they_came() {
+        let mut all = BlockedClients::default();
+        let mut enter = |id, on| all.enter(id, &Blocked::until_event(on));
+        let third = enter(3, BlockReason::Pause);
+        enter(1, BlockReason::Pause);
+        enter(2, BlockReason::Turn);
+        assert_eq!((all.waiting(Event::PauseEnds, u64::MAX), all.len(), all.counted()), (vec![3, 1], 3, 2));
+        assert!(all.awaits(Event::TurnBegins) && !all.awaits(Event::LogCatchesUp));
+        all.leave(3, third);
+        assert_eq!(all.waiting(Event::PauseEnds, u64::MAX), [1]);
+        assert!(third.is_of(&Blocked::until_event(BlockReason::Pause)));
+        assert!(!third.is_of(&Blocked::until_event(BlockReason::Turn)));
+    }
+
+    #[test]
+    fn who_waits_for_durability_is_woken_by_the_record_and_no_earlier() {
+        let mut all = BlockedClients::default();
+        for (id, on) in [
+            (1, durability(true, 7, false)),
+            (2, durability(true, 5, false)),
+            (3, durability(true, 1, true)),
+            (4, durability(false, 1, true)),
+        ] {
+            all.enter(id, &Blocked::until_event(on));
+        }
+        assert_eq!(all.waiting(Event::LogIsDurable, 4), []);
+        assert_eq!(all.waiting(Event::LogIsDurable, 6), [2]);
+        assert_eq!(all.waiting(Event::LogIsDurable, LAST_RECORD), [2, 1, 3], "the log is gone");
+        assert_eq!(all.counted(), 4);
+    }
+
+    #[test]
+    fn a_deadline_is_due_once_and_goes_with_its_client() {
+        let mut all = BlockedClients::default();
+        let with = |deadline_ms| Blocked { deadline_ms, ..Blocked::until_event(durability(true, 9, false)) };
+        let first = all.enter(1, &with(Some(30)));
+        all.enter(2, &with(Some(20)));
+        all.enter(3, &with(None));
+        assert_eq!((all.first_deadline_ms(), all.due(19), all.due(30)), (Some(20), vec![], vec![2, 1]));
+        all.leave(1, first);
+        all.unblock(3);
+        assert_eq!((all.due(19), all.due(99), all.len()), (vec![3], vec![2], 2));
+        assert!(with(None).is_in_command() && !with(None).is_for_ever());
+        assert!(Blocked::until_event(durability(false, 0, true)).is_for_ever());
+    }
+}

@@ -1,0 +1,75 @@
+//! Clients that wait go on: an event has come, their time is up, or another client says so.
+//!
+//! Relies on `blocked` for who waits for what. Each event is announced here by the part of the loop that sees it.
+
+use super::engine::Engine;
+use super::exchange::go_on;
+use crate::blocked::{Event, LAST_RECORD};
+use crate::clients::Connection;
+
+impl Engine {
+    /// What all who wait for an event have waited for has come.
+    pub(super) fn announce(&mut self, event: Event) {
+        self.announce_up_to(event, u64::MAX);
+    }
+
+    fn announce_up_to(&mut self, event: Event, last: u64) {
+        if !self.worker.state.blocked.is_empty() {
+            let ids = self.worker.state.blocked.waiting(event, last);
+            self.wake(&ids);
+        }
+    }
+
+    /// The end of a pause is looked for.
+    pub(super) fn end_pause(&mut self) {
+        let state = &mut self.worker.state;
+        // CLIENT UNPAUSE sets the end to now.
+        if state.pause.is_some_and(|pause| state.clock_ms() >= pause.until_ms) {
+            state.pause = None;
+            self.announce(Event::PauseEnds);
+        }
+    }
+
+    /// The time of some is up, or they were unblocked.
+    pub(super) fn wake_due(&mut self) {
+        let state = &mut self.worker.state;
+        if !state.blocked.is_empty() {
+            let now_ms = state.clock_ms();
+            let ids = state.blocked.due(now_ms);
+            self.wake(&ids);
+        }
+    }
+
+    /// More of the log may be durable, or none ever will be.
+    pub(super) fn announce_durability(&mut self) {
+        let last = match &self.worker.state.journal {
+            Some(journal) if journal.failure().is_none() && journal.awaits_image() => return,
+            Some(journal) if journal.failure().is_none() => journal.durable().min(LAST_RECORD - 1),
+            Some(_) | None => LAST_RECORD,
+        };
+        self.announce_up_to(Event::LogIsDurable, last);
+    }
+
+    fn wake(&mut self, ids: &[u64]) {
+        for id in ids {
+            let Some(slot) = self.worker.state.clients.slot_of(*id) else { continue };
+            let Some(mut connection) = self.worker.state.clients.take(slot) else { continue };
+            go_on(&mut self.worker, &mut connection);
+            self.finish(slot, connection);
+        }
+    }
+
+    /// Enters a client that waits now, and takes one out that doesn't any more.
+    #[cold]
+    pub(super) fn enter_blocked(&mut self, connection: &mut Connection) {
+        let (id, blocked) = (connection.client.id, connection.client.blocked);
+        if connection.entry.is_some_and(|entry| blocked.is_some_and(|blocked| entry.is_of(&blocked))) {
+            return;
+        }
+        let all = &mut self.worker.state.blocked;
+        if let Some(entry) = connection.entry.take() {
+            all.leave(id, entry);
+        }
+        connection.entry = blocked.map(|blocked| all.enter(id, &blocked));
+    }
+}
