@@ -410,7 +410,7 @@ impl Pair {
         match &item.value {
             Value::String(bytes) => {
                 assert_eq!(store.kind(db, key).unwrap(), Some(Kind::String));
-                assert_eq!(string::peek(&store, db, key).unwrap(), Some(&bytes[..]));
+                assert_eq!(string::peek(store, db, key).unwrap(), Some(&bytes[..]));
                 assert_eq!(string::strlen(store, db, key).unwrap(), bytes.len());
             }
             Value::Hash(fields) => {
