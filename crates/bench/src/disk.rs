@@ -12,7 +12,7 @@ use std::time::Instant;
 use anyhow::Context;
 use quire_sys::buffer::Buffer;
 
-use crate::words::Dice;
+use crate::dice::Dice;
 
 /// Bytes of one write, as large as the dumper's.
 const BLOCK_BYTES: usize = 2 << 20;

@@ -8,68 +8,114 @@
 
 pub mod blkio;
 pub mod ccow;
-pub mod cli;
+pub mod chart;
+pub mod dice;
 pub mod disk;
+pub mod experiment;
 pub mod fastmap;
 pub mod forkers;
+pub mod format;
 pub mod info;
+pub mod list;
 pub mod load;
 pub mod machine;
-pub mod markdown;
 pub mod measure;
 pub mod memory;
-pub mod plot;
 pub mod process;
 pub mod progress;
 pub mod redis_benchmark;
 pub mod report;
+pub mod requests;
 pub mod resp;
 pub mod server;
 pub mod snapshot;
 pub mod stats;
+pub mod tables;
 pub mod wcache;
-pub mod words;
 pub mod zipf;
 
-use anyhow::{Context, bail};
+use std::fmt::Write as _;
 
-/// Runs the experiment that `args` names, prints its table and writes what was asked for.
+use anyhow::bail;
+use clap::{ArgMatches, Args as _, Command, FromArgMatches as _};
+
+use list::EXPERIMENTS;
+
+/// `quire bench`, with a command for every experiment.
+pub fn command() -> Command {
+    let mut command = Command::new("bench")
+        .about("Run an experiment on this machine, figures beside goals (`quire bench list` names them)")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommand_value_name("EXPERIMENT");
+    for entry in EXPERIMENTS {
+        command = command.subcommand((entry.command)());
+    }
+    command
+        .subcommand(Command::new("list").about("Name all experiments, a line each"))
+        .subcommand(tables::Args::augment_args(Command::new("tables")).about(tables::ABOUT))
+        // The experiment starts this program again under a memory limit; it is not for people.
+        .subcommand(Command::new(fastmap::CHILD).hide(true))
+}
+
+/// Runs what `matches` of [`command`] ask for.
 ///
 /// # Errors
-/// When the name is unknown or the experiment could not be carried out. A figure that misses its goal is no error.
-pub fn run(args: cli::Args) -> anyhow::Result<()> {
-    let report = match args.name.as_str() {
-        "server" => server::run(&args)?,
-        "forkers" => forkers::run(&args)?,
-        "snapshot" => snapshot::run(&args)?,
-        "ccow" => ccow::run(&args)?,
-        "fastmap" => fastmap::run(&args)?,
-        "wcache" => wcache::run(&args)?,
-        fastmap::CHILD => return fastmap::serve(),
-        "tables" => {
-            let file = args.from.as_ref().context("tables of which run? `--from FILE` names its JSON")?;
-            quire_sys::out!("{}", markdown::of_file(file)?)?;
-            return Ok(());
-        }
-        "list" => {
-            quire_sys::outln!("server   Quire beside redis-server: throughput, saves, restarts, memory")?;
-            quire_sys::outln!("forkers  redis-server that saves under updates, with and without the preload library")?;
-            quire_sys::outln!("tables   the figures of an earlier run (--from FILE) as Markdown")?;
-            quire_sys::outln!("snapshot six ways to a snapshot of memory: stall, first writes, release, memory")?;
-            quire_sys::outln!(
-                "fastmap  pages of files larger than memory: the pool beside mmap, vmcache and direct reads"
-            )?;
-            quire_sys::outln!(
-                "wcache   PostgreSQL and Redis over a write cache, six admission policies; Quire's log beside Redis's"
-            )?;
-            quire_sys::outln!("ccow     writes under repeated snapshots: copying by coverage beside fork")?;
-            return Ok(());
-        }
-        other => bail!("no experiment is called {other:?}; `quire bench list` names them"),
-    };
-    quire_sys::out!("{}", report.table())?;
-    if let Some(path) = &args.json {
-        std::fs::write(path, report.json()).with_context(|| format!("writing the figures to {}", path.display()))?;
+/// When an experiment could not be carried out. A figure that misses its goal is no error.
+pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
+    match matches.subcommand() {
+        Some(("list", _)) => quire_sys::out!("{}", listed()).map_err(anyhow::Error::from),
+        Some(("tables", matches)) => tables::run(&tables::Args::from_arg_matches(matches)?),
+        Some((fastmap::CHILD, _)) => fastmap::serve(),
+        Some((name, matches)) => match EXPERIMENTS.iter().find(|entry| entry.name == name) {
+            Some(entry) => (entry.run)(matches),
+            None => bail!("no experiment is called {name:?}; `quire bench list` names them"),
+        },
+        None => bail!("which experiment? `quire bench list` names them"),
     }
-    Ok(())
+}
+
+/// All experiments and what becomes of their results, a line each.
+fn listed() -> String {
+    let lines = EXPERIMENTS.iter().map(|entry| (entry.name, entry.about)).chain([("tables", tables::ABOUT)]);
+    let mut text = String::new();
+    for (name, about) in lines {
+        let _ = writeln!(text, "{name:<9} {about}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_has_a_line_for_every_experiment() {
+        let text = listed();
+        assert_eq!(text.lines().count(), EXPERIMENTS.len() + 1);
+        assert!(text.lines().all(|line| line.len() < 120), "{text}");
+        for entry in EXPERIMENTS {
+            let own = text.lines().find(|line| line.split_ascii_whitespace().next() == Some(entry.name));
+            assert!(own.is_some_and(|line| line.ends_with(entry.about)), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_scripts_call_is_understood() {
+        for words in [
+            "bench server --quick",
+            "bench server --parts throughput,restart --json x",
+            "bench snapshot --sizes 2048 --parts fork,scoot,uffd,barrier --json x --quick --dir y",
+            "bench ccow --sizes 2048 --skews 0.9,1.1 --rounds 2 --parts fork,fork_thp,barrier_80,barrier_all --plot z",
+            "bench forkers --rounds 3 --quick --dir y --json x",
+            "bench fastmap --parts hit,bounds,micro,contention,policies --json x --plot y",
+            "bench wcache --parts pg --policies ALL,CP+PI+IOI --sizes 32,512,4096 --seconds 60 --rounds 2",
+            "bench tables --from x",
+            "bench list",
+        ] {
+            if let Err(refused) = command().try_get_matches_from(words.split(' ')) {
+                panic!("{words}: {refused}");
+            }
+        }
+    }
 }

@@ -25,4 +25,11 @@ impl Progress {
             writeln!(err, "{at_s:6.1} s  {what}")
         };
     }
+    /// Takes the line away.
+    pub fn clear(self) {
+        let mut err = std::io::stderr().lock();
+        if err.is_terminal() {
+            let _ = write!(err, "\r\x1b[K").and_then(|()| err.flush());
+        }
+    }
 }

@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use crate::format::rounded;
 use crate::stats::Spread;
 
 /// Which direction is good.
@@ -108,6 +109,11 @@ pub struct Report {
 }
 
 impl Report {
+    /// A report of `experiment` without figures.
+    pub fn new(experiment: &'static str, machine: Map<String, Value>) -> Self {
+        Self { experiment, machine, scale: Map::new(), results: Vec::new(), info: Vec::new() }
+    }
+
     /// The JSON form, ending in a newline.
     pub fn json(&self) -> String {
         let mut text = serde_json::to_string_pretty(self).expect("names are strings and values numbers");
@@ -163,15 +169,6 @@ fn write_row(text: &mut String, figure: &Figure) {
     );
 }
 
-/// Four significant digits are more than any of these measurements deserves.
-fn rounded(value: f64) -> f64 {
-    if value == 0.0 || !value.is_finite() {
-        return value;
-    }
-    let scale = 10_f64.powf((3.0 - value.abs().log10().floor()).max(0.0));
-    (value * scale).round() / scale
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -179,8 +176,7 @@ mod tests {
     fn report() -> Report {
         let ratio = Figure::new("set_p1_ratio", 1.23456, "x", Better::Higher).goal(1.0).peer("redis-server", 85_000.0);
         let stall = Figure::new("cut_stall_us", 250.0, "µs", Better::Lower).goal(200.0);
-        let (machine, scale) = (Map::new(), Map::new());
-        Report { experiment: "server", machine, scale, results: vec![ratio, stall], info: vec![] }
+        Report { results: vec![ratio, stall], ..Report::new("server", Map::new()) }
     }
 
     #[test]

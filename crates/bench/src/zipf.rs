@@ -3,7 +3,7 @@
 //! Relies on rejection-inversion (W. Hörmann, G. Derflinger, 1996), which needs no tables whatever the number of ranks.
 //! [`Scatter`] lays the ranks over the keys, so that popular ones don't lie together in memory.
 
-use crate::words::Dice;
+use crate::dice::Dice;
 
 /// A Zipf distribution over ranks 0 … n − 1.
 #[derive(Debug, Clone, Copy)]

@@ -60,10 +60,7 @@ pub fn command() -> Command {
             quire_bench::measure::args::Args::augment_args(Command::new("measure"))
                 .about("Time snapshots of memory, mechanism beside mechanism"),
         )
-        .subcommand(
-            quire_bench::cli::Args::augment_args(Command::new("bench"))
-                .about("Run an experiment on this machine, figures beside goals (`quire bench list` names them)"),
-        )
+        .subcommand(quire_bench::command())
         .subcommand(
             Command::new("docs")
                 .about("Print documents that are made from the program's own tables")

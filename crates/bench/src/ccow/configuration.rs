@@ -73,6 +73,11 @@ impl Configuration {
         all
     }
 
+    /// The names of all, forks included.
+    pub fn names() -> Vec<String> {
+        [FORK, FORK_THP].into_iter().chain(Self::ours_all(false)).map(Self::name).collect()
+    }
+
     /// The order of visits: ours, with both forks before, between and after them; the few with forks before and after.
     pub fn tour(only_central: bool) -> Vec<Self> {
         let ours = Self::ours_all(only_central);

@@ -123,7 +123,6 @@ mod tests {
     use crate::ccow::visit::Pages;
     use crate::measure::subject::PageKind;
     use quire_snapshot::{Mechanism, Precopy};
-    use serde_json::Map;
     use std::time::Duration;
 
     fn visit(writes: u64, footprint_bytes: u64, unneeded: u64) -> Visit {
@@ -142,8 +141,7 @@ mod tests {
     }
 
     fn values(found: Found) -> Vec<f64> {
-        let mut report =
-            Report { experiment: "ccow", machine: Map::new(), scale: Map::new(), results: vec![], info: vec![] };
+        let mut report = crate::experiment::tests::report::<crate::ccow::Args>();
         add(&[found], &mut report);
         report.results.iter().map(|figure| (figure.value * 1000.0).round() / 1000.0).collect()
     }

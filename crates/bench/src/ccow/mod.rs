@@ -7,61 +7,81 @@
 
 mod configuration;
 mod figures;
-mod picture;
 mod recovery;
 mod tour;
 mod visit;
 mod workload;
 
-use std::path::Path;
-
 use anyhow::ensure;
+use clap::builder::PossibleValuesParser;
 use serde_json::{Map, Value, json};
 
-use crate::cli::Args;
-use crate::machine;
+use crate::chart::{self, Axis, Body, Chart, Series};
+use crate::experiment::{Common, Experiment};
 use crate::progress::Progress;
 use crate::report::Report;
-use configuration::{FORK, FORK_THP};
-use picture::Line;
+use configuration::{Configuration, FORK, FORK_THP};
 use tour::{Found, Scale};
 
-/// Runs the experiment.
-///
-/// # Errors
-/// When a cut fails, or a picture can't be written.
-pub fn run(args: &Args) -> anyhow::Result<Report> {
-    let sizes: &[u64] = if args.quick { &[256] } else { &[2048, 8192] };
-    let scale = Scale {
-        quick: args.quick,
-        sizes: if args.sizes.is_empty() { sizes.to_vec() } else { args.sizes.clone() },
-        skews: args.skews.clone(),
-        parts: args.parts.clone(),
-        epochs: args.rounds.unwrap_or(if args.quick { 2 } else { 3 }),
-    };
-    ensure!(scale.epochs > 0 && !scale.sizes.contains(&0), "there must be memory, and rounds to measure");
-    let progress = Progress::begin();
-    let mut settings = Vec::new();
-    for setting in scale.settings() {
-        settings.push(tour::run(&scale, setting, progress)?);
+/// The arguments of `quire bench ccow`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    common: Common,
+    /// Configurations to run, comma separated, such as fork,barrier_80,uffd_adaptive [default: all]
+    #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(Configuration::names()))]
+    parts: Vec<String>,
+    /// Sizes of memory in MiB, comma separated [default: 2048,8192, quick: 256]
+    #[arg(long, value_name = "MIB", value_delimiter = ',')]
+    sizes: Vec<u64>,
+    /// Zipf exponents, comma separated [default: 0.9,1.1,1.0, quick: 1.0]
+    #[arg(long, value_name = "SKEW", value_delimiter = ',')]
+    skews: Vec<f64>,
+}
+
+impl Args {
+    fn scale(&self) -> Scale {
+        let sizes = self.common.pick(&[2048, 8192][..], &[256]);
+        Scale {
+            quick: self.common.quick,
+            sizes: if self.sizes.is_empty() { sizes.to_vec() } else { self.sizes.clone() },
+            skews: self.skews.clone(),
+            parts: self.parts.clone(),
+            epochs: self.common.rounds(3, 2),
+        }
     }
-    let mut report = Report {
-        experiment: "ccow",
-        machine: machine::facts(Path::new(".")),
-        scale: facts(&scale, &settings),
-        results: Vec::new(),
-        info: Vec::new(),
-    };
-    figures::add(&settings, &mut report);
-    if let (Some(dir), Some(found)) = (&args.plot, settings.last()) {
-        draw(dir, found)?;
+}
+
+impl Experiment for Args {
+    type Outcome = Vec<Found>;
+
+    const NAME: &'static str = "ccow";
+    const ABOUT: &'static str = "Writes under repeated snapshots: copying by coverage beside fork";
+    const DRAWS: Option<&'static str> = Some("throughput over time around cuts");
+
+    fn common(&self) -> &Common {
+        &self.common
     }
-    Ok(report)
+
+    fn run(&self) -> anyhow::Result<Vec<Found>> {
+        let scale = self.scale();
+        ensure!(!scale.sizes.contains(&0), "there is nothing to measure in 0 MiB; give --sizes others");
+        let progress = Progress::begin();
+        scale.settings().into_iter().map(|setting| tour::run(&scale, setting, progress)).collect()
+    }
+
+    fn figures(&self, settings: &Vec<Found>, report: &mut Report) {
+        report.scale.extend(facts(&self.scale(), settings));
+        figures::add(settings, report);
+    }
+
+    fn plots(&self, settings: &Vec<Found>) -> Vec<Chart> {
+        settings.last().map(chart).into_iter().collect()
+    }
 }
 
 fn facts(scale: &Scale, settings: &[Found]) -> Map<String, Value> {
     let mut facts = Map::new();
-    facts.insert("quick".into(), json!(scale.quick));
     facts.insert("epochs".into(), json!(scale.epochs));
     facts.insert("warm_epochs".into(), json!(scale.warm()));
     let settings = settings.iter().map(|found| {
@@ -81,15 +101,19 @@ fn facts(scale: &Scale, settings: &[Found]) -> Map<String, Value> {
 }
 
 /// Both forks, and adaptive copying by each mechanism.
-fn draw(dir: &Path, found: &Found) -> anyhow::Result<()> {
+fn chart(found: &Found) -> Chart {
     let is_drawn = |name: &str| name.ends_with("_adaptive") || [FORK.name(), FORK_THP.name()].contains(&name.into());
-    let lines: Vec<Line> = found
+    let series = found
         .visits
         .iter()
-        .map(|(configuration, visit)| Line { name: configuration.name(), slots: visit.slots.clone() })
-        .filter(|line| is_drawn(&line.name))
-        .collect();
+        .map(|(configuration, visit)| Series { name: configuration.name(), points: visit.slots.clone() });
     let tour::Setting { mib, skew, .. } = found.setting;
-    let interval_s = found.interval.as_secs_f64();
-    picture::draw(dir, &format!("{mib} MiB, zipf {skew}: a cut every {interval_s:.2} s"), &lines)
+    Chart {
+        file: "ccow-throughput".into(),
+        title: format!("{mib} MiB, zipf {skew}: a cut every {:.2} s", found.interval.as_secs_f64()),
+        x: Axis::new("seconds since a cut", "seconds", chart::Scale::Linear),
+        y: Axis { unit: 1e6, ..Axis::new("million writes a second", "writes_per_second", chart::Scale::Linear) },
+        body: Body::Lines { marks: false, shaded: Vec::new() },
+        series: series.filter(|series| is_drawn(&series.name)).collect(),
+    }
 }

@@ -9,7 +9,7 @@
 use quire_snapshot::{OriginAccess, PAGE_SIZE};
 use serde::Serialize;
 
-use crate::words::Dice;
+use crate::dice::Dice;
 use crate::zipf::{Scatter, Zipf};
 
 /// Bytes of a block.

@@ -25,7 +25,7 @@ use super::pages::{Counters, Page, Pages};
 use super::place::{PAGE_BYTES, PAGE_WORDS, Place, stamp};
 use super::subject::{Guarded, Transparent};
 use super::tally::{Meter, Tally, histogram};
-use crate::words::Dice;
+use crate::dice::Dice;
 
 /// What is found out, and how long each measurement of the device lasts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

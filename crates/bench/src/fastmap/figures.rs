@@ -285,22 +285,12 @@ mod tests {
     use super::super::found::Visit;
     use super::super::found::tests::visit;
     use super::*;
-    use serde_json::Map;
-
-    fn scale() -> Scale {
-        #[derive(clap::Parser)]
-        struct Command {
-            #[command(flatten)]
-            args: crate::cli::Args,
-        }
-        let command: Command = clap::Parser::parse_from(["quire", "fastmap"]);
-        Scale::new(&command.args)
-    }
+    use crate::experiment::tests;
+    use crate::fastmap::Args;
 
     fn report(found: &Found) -> Report {
-        let (machine, scale_facts) = (Map::new(), Map::new());
-        let mut report = Report { experiment: "fastmap", machine, scale: scale_facts, results: vec![], info: vec![] };
-        add(found, &scale(), &mut report);
+        let mut report = tests::report::<Args>();
+        add(found, &Scale::new(&tests::parse::<Args>("")), &mut report);
         report
     }
 

@@ -10,7 +10,7 @@ use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
 use super::place::{Kind, PAGE_BYTES, PAGE_WORDS, Place};
-use crate::words::Dice;
+use crate::dice::Dice;
 use crate::zipf::Scatter;
 
 /// Edges for each vertex, on average: as Graph500; the paper has 10.

@@ -16,8 +16,8 @@ use super::pages::{Page, Pages, Words};
 use super::place::{PAGE_BYTES, PAGE_WORDS, Place};
 use super::subject::{Guarded, Mapped, Vmcache};
 use super::tally::Tally;
+use crate::dice::Dice;
 use crate::stats::Spread;
-use crate::words::Dice;
 
 /// Pages whose words the processor keeps at hand.
 const HOT_PAGES: usize = 256;

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::pages::{Hand, Touch};
 use super::place::{CHANGED_WORD, Place, stamp};
 use super::tally::{Meter, Tally, histogram};
-use crate::words::Dice;
+use crate::dice::Dice;
 use crate::zipf::{Scatter, Zipf};
 
 /// Threads that fill the budget before the phase that counts.

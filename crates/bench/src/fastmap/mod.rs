@@ -7,6 +7,7 @@
 mod bfs;
 mod bounds;
 mod cage;
+mod charts;
 mod figures;
 mod found;
 mod graph;
@@ -14,7 +15,6 @@ mod hit;
 mod kv;
 mod micro;
 mod pages;
-mod picture;
 mod place;
 mod policies;
 mod runner;
@@ -25,15 +25,13 @@ mod tally;
 mod tour;
 mod visit;
 
-use std::path::PathBuf;
-
 use anyhow::Context;
 use serde_json::json;
 
-use crate::cli::Args;
-use crate::machine;
+use crate::chart::Chart;
+use crate::experiment::{Binary, Common, Experiment};
 use crate::progress::Progress;
-use crate::report::Report;
+use crate::report::{Figure, Report};
 use found::Found;
 use place::{Place, Zram};
 use runner::Runner;
@@ -43,63 +41,93 @@ use tour::Tour;
 pub use runner::CHILD;
 pub use visit::serve;
 
-/// Runs the experiment.
-///
-/// # Errors
-/// Where memory can't be limited, a device fails, or somebody interrupts.
-pub fn run(args: &Args) -> anyhow::Result<Report> {
-    let scale = Scale::new(args);
-    let program = match &args.quire {
-        Some(program) => program.clone(),
-        None => std::env::current_exe().context("finding this program")?,
-    };
-    let runner = Runner::new(program)?;
-    let parent = args.dir.clone().unwrap_or_else(|| PathBuf::from("."));
-    let dir = tempfile::Builder::new()
-        .prefix("quire-bench-")
-        .tempdir_in(&parent)
-        .with_context(|| format!("making a directory in {}", parent.display()))?;
-    let mut report = Report {
-        experiment: "fastmap",
-        machine: machine::facts(dir.path()),
-        scale: scale.facts(),
-        results: Vec::new(),
-        info: Vec::new(),
-    };
-    let progress = Progress::begin();
-    let mut tour = Tour { scale: &scale, runner: &runner, progress, found: Found::default() };
-    if scale.wants("hit") {
-        tour.hit(dir.path())?;
+const PARTS: [&str; 7] = ["micro", "bounds", "kv", "bfs", "hit", "contention", "policies"];
+
+/// The arguments of `quire bench fastmap`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    common: Common,
+    /// Parts to run, comma separated [default: all]
+    #[arg(long, value_delimiter = ',', value_parser = PARTS)]
+    parts: Vec<String>,
+    /// Memory for pages in MiB [default: 128, quick: 32]
+    #[arg(long, value_name = "MIB", value_delimiter = ',')]
+    sizes: Vec<u64>,
+    #[command(flatten)]
+    binary: Binary,
+}
+
+/// What was found.
+#[derive(Debug)]
+pub struct Outcome {
+    found: Found,
+    /// What the fastest device was, or why there was none; nothing when no part asked for one.
+    fast_device: Option<String>,
+    /// Eviction policies on the traces of this experiment.
+    policies: Vec<Figure>,
+}
+
+impl Experiment for Args {
+    type Outcome = Outcome;
+
+    const NAME: &'static str = "fastmap";
+    const ABOUT: &'static str = "Pages of files larger than memory: the pool beside mmap, vmcache and direct reads";
+    const DRAWS: Option<&'static str> = Some("operations a second over the number of threads");
+
+    fn common(&self) -> &Common {
+        &self.common
     }
-    if ["micro", "contention", "bounds"].iter().any(|part| scale.wants(part)) {
-        let fast = on_zram(&mut tour)?;
-        report.scale.insert("device_zram".into(), json!(fast));
-    }
-    if scale.wants("micro") || scale.wants("bounds") {
-        let path = dir.path().join("pages");
-        tour.progress.say("laying out pages on the disk");
-        let place = Place::stamped_file(&path, scale.micro_pages())?;
-        tour.micro(&place)?;
-        std::fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))?;
-    }
-    if scale.wants("kv") {
-        tour.key_values(dir.path(), false)?;
-        if !scale.quick {
-            tour.key_values(dir.path(), true)?;
+
+    fn run(&self) -> anyhow::Result<Outcome> {
+        let scale = Scale::new(self);
+        let runner = Runner::new(self.binary.path()?)?;
+        let dir = self.common.make_dir()?;
+        let mut tour = Tour { scale: &scale, runner: &runner, progress: Progress::begin(), found: Found::default() };
+        if scale.wants("hit") {
+            tour.hit(dir.path())?;
         }
+        let mut fast_device = None;
+        if ["micro", "contention", "bounds"].iter().any(|part| scale.wants(part)) {
+            fast_device = Some(on_zram(&mut tour)?);
+        }
+        if scale.wants("micro") || scale.wants("bounds") {
+            let path = dir.path().join("pages");
+            tour.progress.say("laying out pages on the disk");
+            let place = Place::stamped_file(&path, scale.micro_pages())?;
+            tour.micro(&place)?;
+            std::fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))?;
+        }
+        if scale.wants("kv") {
+            tour.key_values(dir.path(), false)?;
+            if !scale.quick {
+                tour.key_values(dir.path(), true)?;
+            }
+        }
+        if scale.wants("bfs") {
+            tour.search(dir.path())?;
+        }
+        let mut policies = Vec::new();
+        if scale.wants("policies") {
+            tour.progress.say("replaying traces");
+            policies = policies::compare(dir.path(), scale.quick)?;
+        }
+        Ok(Outcome { found: tour.found, fast_device, policies })
     }
-    if scale.wants("bfs") {
-        tour.search(dir.path())?;
+
+    fn figures(&self, outcome: &Outcome, report: &mut Report) {
+        let scale = Scale::new(self);
+        report.scale.extend(scale.facts());
+        if let Some(device) = &outcome.fast_device {
+            report.scale.insert("device_zram".into(), json!(device));
+        }
+        figures::add(&outcome.found, &scale, report);
+        report.info.extend(outcome.policies.iter().cloned());
     }
-    figures::add(&tour.found, &scale, &mut report);
-    if scale.wants("policies") {
-        progress.say("replaying traces");
-        report.info.extend(policies::compare(dir.path(), scale.quick)?);
+
+    fn plots(&self, outcome: &Outcome) -> Vec<Chart> {
+        charts::of(&outcome.found)
     }
-    if let Some(dir) = &args.plot {
-        picture::draw(dir, &tour.found)?;
-    }
-    Ok(report)
 }
 
 /// The microbenchmark on the fastest device; what the device was, or why there is none.

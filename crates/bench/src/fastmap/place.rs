@@ -16,7 +16,7 @@ use quire_sys::buffer::Buffer;
 use quire_sys::word_range::WordRange;
 use serde::{Deserialize, Serialize};
 
-use crate::words::Dice;
+use crate::dice::Dice;
 
 /// Bytes of a page, for everybody.
 pub const PAGE_BYTES: usize = 4096;

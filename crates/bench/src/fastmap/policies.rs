@@ -15,8 +15,8 @@ use super::kv::ycsb::{self, Ycsb};
 use super::pages::Counters;
 use super::place::Place;
 use super::shelf::Shelf;
+use crate::dice::Dice;
 use crate::report::{Better, Figure};
-use crate::words::Dice;
 use crate::zipf::{Scatter, Zipf};
 
 /// Memory is an eighth of the pages, as in the microbenchmark; a batch is what the pool would choose.

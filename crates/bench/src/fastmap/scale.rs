@@ -5,9 +5,10 @@
 
 use serde_json::{Map, Value, json};
 
+use super::Args;
 use super::kv::VALUE_BYTES;
 use super::place::PAGE_BYTES;
-use crate::cli::Args;
+use crate::experiment::wants;
 
 /// The size of a run.
 #[derive(Clone, Debug)]
@@ -48,8 +49,8 @@ pub const HIT_PAGES: u64 = (64 << 20) / PAGE_BYTES as u64;
 impl Scale {
     /// The size that `args` ask for.
     pub fn new(args: &Args) -> Self {
-        let quick = args.quick;
-        let pick = |full: u64, small: u64| if quick { small } else { full };
+        let quick = args.common.quick;
+        let pick = |full: u64, small: u64| args.common.pick(full, small);
         Self {
             quick,
             budget_mib: args.sizes.first().copied().unwrap_or(pick(128, 32)).max(1),
@@ -57,8 +58,8 @@ impl Scale {
             threads: if quick { vec![1, 16] } else { vec![1, 2, 4, 8, 16, 32] },
             measure_ms: pick(1000, 200),
             warm_ms: pick(6000, 1000),
-            rounds: args.rounds.unwrap_or(pick(3, 1) as usize).max(1),
-            long_rounds: args.rounds.unwrap_or(pick(2, 1) as usize).max(1),
+            rounds: args.common.rounds(3, 1),
+            long_rounds: args.common.rounds(2, 1),
             run_ms: pick(2000, 100),
             graph_scale: pick(21, 16) as u32,
             parts: args.parts.clone(),
@@ -67,7 +68,7 @@ impl Scale {
 
     /// Whether `part` was asked for.
     pub fn wants(&self, part: &str) -> bool {
-        self.parts.is_empty() || self.parts.iter().any(|wanted| wanted == part)
+        wants(&self.parts, part)
     }
 
     /// Memory for pages in bytes.
@@ -106,7 +107,6 @@ impl Scale {
     pub fn facts(&self) -> Map<String, Value> {
         let mut facts = Map::new();
         let mut add = |name: &str, value: Value| facts.insert(name.to_owned(), value);
-        add("quick", json!(self.quick));
         add("budget_mib", json!(self.budget_mib));
         add("dataset_mib", json!(self.budget_mib * self.factor));
         add("rounds", json!(self.rounds));

@@ -314,13 +314,7 @@ mod tests {
     use super::*;
 
     fn scale(words: &str) -> Scale {
-        #[derive(clap::Parser)]
-        struct Command {
-            #[command(flatten)]
-            args: crate::cli::Args,
-        }
-        let command: Command = clap::Parser::parse_from(format!("quire fastmap {words}").trim().split(' '));
-        Scale::new(&command.args)
+        Scale::new(&crate::experiment::tests::parse::<crate::fastmap::Args>(words))
     }
 
     #[test]

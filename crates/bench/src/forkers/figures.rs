@@ -124,7 +124,6 @@ fn add_pages(found: &Found, report: &mut Report) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::Map;
 
     fn visit(per_s: f64, latency_us: u32) -> Visit {
         Visit {
@@ -146,8 +145,7 @@ mod tests {
             extra_mib: (100.0, 110.0),
             epochs: vec![EpochLine { precopied: 200.0, needed: 150.0, unneeded: 50.0, ..EpochLine::default() }],
         };
-        let mut report =
-            Report { experiment: "forkers", machine: Map::new(), scale: Map::new(), results: vec![], info: vec![] };
+        let mut report = crate::experiment::tests::report::<crate::forkers::Args>();
         add(&found, &mut report);
         let figure = |name: &str| {
             let all = report.results.iter().chain(&report.info);

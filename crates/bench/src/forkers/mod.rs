@@ -11,16 +11,14 @@ pub mod library;
 mod sides;
 mod visit;
 
-use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::Context;
 use serde_json::{Map, Value, json};
 
-use crate::cli::Args;
+use crate::experiment::{Common, Experiment};
+use crate::memory;
+use crate::progress::Progress;
 use crate::report::Report;
-use crate::{machine, memory};
 use sides::{Kind, Scale, Side};
 use visit::{Load, Visit};
 
@@ -34,7 +32,7 @@ const REST_FACTOR: f64 = 1.3;
 
 /// Everything that the visits found.
 #[derive(Debug, Default)]
-struct Found {
+pub struct Found {
     /// Of each round: the visit without, and the visit with the library.
     rounds: Vec<(Visit, Visit)>,
     /// Extra memory without and with, in MiB.
@@ -43,34 +41,48 @@ struct Found {
     epochs: Vec<epochs::EpochLine>,
 }
 
-/// Runs the experiment.
-///
-/// # Errors
-/// When redis-server or the library is missing, or a server misbehaves.
-pub fn run(args: &Args) -> anyhow::Result<Report> {
-    // What is missing is said before anything is started.
-    sides::find()?;
-    let scale = Scale::new(args);
-    let parent = args.dir.clone().unwrap_or_else(|| PathBuf::from("."));
-    let dir = tempfile::Builder::new()
-        .prefix("quire-bench-")
-        .tempdir_in(&parent)
-        .with_context(|| format!("making a directory in {}", parent.display()))?;
-    let began = Instant::now();
-    let say = |what: &str| say(began, what);
-    let mut report = Report {
-        experiment: "forkers",
-        machine: machine::facts(dir.path()),
-        scale: facts(&scale),
-        results: Vec::new(),
-        info: Vec::new(),
-    };
-    say("warming memory");
-    memory::warm(scale.data_bytes() * 4);
-    let mut servers = sides::start(args, &scale, dir.path(), say)?;
-    let found = measure(&scale, &mut servers, say)?;
-    figures::add(&found, &mut report);
-    Ok(report)
+/// The arguments of `quire bench forkers`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    common: Common,
+    /// Keys in each server [default: 1000000, quick: 110000]
+    #[arg(long)]
+    keys: Option<u64>,
+    /// Bytes in each value
+    #[arg(long, default_value_t = 1000)]
+    value_bytes: usize,
+    /// First of the ports to use
+    #[arg(long, default_value_t = 23_500)]
+    port: u16,
+}
+
+impl Experiment for Args {
+    type Outcome = Found;
+
+    const NAME: &'static str = "forkers";
+    const ABOUT: &'static str = "redis-server that saves under updates, with and without the preload library";
+
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn run(&self) -> anyhow::Result<Found> {
+        // What is missing is said before anything is started.
+        sides::find()?;
+        let scale = Scale::new(self);
+        let dir = self.common.make_dir()?;
+        let progress = Progress::begin();
+        progress.say("warming memory");
+        memory::warm(scale.data_bytes() * 4);
+        let mut servers = sides::start(self, &scale, dir.path(), |what| progress.say(what))?;
+        measure(&scale, &mut servers, |what| progress.say(what))
+    }
+
+    fn figures(&self, found: &Found, report: &mut Report) {
+        report.scale.extend(facts(&Scale::new(self)));
+        figures::add(found, report);
+    }
 }
 
 fn load(round: usize, period: Duration) -> Load {
@@ -115,7 +127,6 @@ fn measure(scale: &Scale, servers: &mut [Side; 2], say: impl Fn(&str)) -> anyhow
 
 fn facts(scale: &Scale) -> Map<String, Value> {
     let mut facts = Map::new();
-    facts.insert("quick".into(), json!(scale.quick));
     facts.insert("keys".into(), json!(scale.keys));
     facts.insert("value_bytes".into(), json!(scale.value_bytes));
     facts.insert("rdbcompression".into(), json!(false));
@@ -124,15 +135,4 @@ fn facts(scale: &Scale) -> Map<String, Value> {
     facts.insert("warm_up_saves".into(), json!(scale.warm_ups));
     facts.insert("unmeasured_saves_per_round".into(), json!(UNMEASURED));
     facts
-}
-
-fn say(began: Instant, what: &str) {
-    let mut err = std::io::stderr().lock();
-    let at_s = began.elapsed().as_secs_f64();
-    // Progress that cannot be shown is no reason to stop.
-    let _ = if err.is_terminal() {
-        write!(err, "\r\x1b[K{at_s:6.1} s  {what}").and_then(|()| err.flush())
-    } else {
-        writeln!(err, "{at_s:6.1} s  {what}")
-    };
 }

@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use super::library;
-use crate::cli::Args;
+use super::{Args, library};
 use crate::load::closed;
 use crate::process::{Flavor, Program, Server, find_on_path};
 use crate::resp::Connection;
@@ -46,20 +45,17 @@ pub struct Scale {
     pub saves: usize,
     /// Saves before the first round, from which coverage is learned.
     pub warm_ups: usize,
-    /// Whether this is the small run.
-    pub quick: bool,
 }
 
 impl Scale {
     /// The scale that `args` asks for.
     pub fn new(args: &Args) -> Self {
         Self {
-            keys: args.keys.unwrap_or(if args.quick { 110_000 } else { 1_000_000 }).max(1000),
+            keys: args.keys.unwrap_or(args.common.pick(1_000_000, 110_000)).max(1000),
             value_bytes: args.value_bytes,
-            rounds: args.rounds.unwrap_or(if args.quick { 3 } else { 6 }).max(1),
-            saves: if args.quick { 1 } else { 2 },
+            rounds: args.common.rounds(6, 3),
+            saves: args.common.pick(2, 1),
             warm_ups: 2,
-            quick: args.quick,
         }
     }
 
@@ -104,19 +100,13 @@ pub fn start(args: &Args, scale: &Scale, dir: &Path, say: impl Fn(&str)) -> anyh
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
-
-    #[derive(Parser)]
-    struct Words {
-        #[command(flatten)]
-        args: Args,
-    }
+    use crate::experiment::tests::parse;
 
     #[test]
     fn the_small_run_is_smaller() {
-        let scale = |words: &[&str]| Scale::new(&Words::parse_from(words).args);
-        let (quick, full) = (scale(&["bench", "forkers", "--quick"]), scale(&["bench", "forkers"]));
+        let scale = |words: &str| Scale::new(&parse::<Args>(words));
+        let (quick, full) = (scale("--quick"), scale(""));
         assert!(quick.data_bytes() < full.data_bytes() && quick.rounds < full.rounds);
-        assert_eq!(scale(&["bench", "forkers", "--keys", "5000", "--rounds", "1"]).keys, 5000);
+        assert_eq!(scale("--keys 5000 --rounds 1").keys, 5000);
     }
 }

@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 
 use super::sides::{Scale, Side};
+use crate::dice::Dice;
 use crate::load::closed::micros;
 use crate::load::paced::{self, Paced, Sample};
 use crate::memory;
 use crate::process::background_save;
+use crate::requests::{self, Values};
 use crate::resp::Connection;
-use crate::words::{self, Dice, Values};
 use crate::zipf::{Scatter, Zipf};
 
 /// Threads that keep the server busy.
@@ -177,7 +178,7 @@ fn update(
         for connection in &mut connections {
             batch.clear();
             for _ in 0..PIPELINE {
-                words::push_set(&mut batch, scatter.key(zipf.roll(&mut dice)), values.pick(&mut dice));
+                requests::push_set(&mut batch, scatter.key(zipf.roll(&mut dice)), values.pick(&mut dice));
             }
             connection.send(&batch)?;
         }

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 
+use crate::dice::Dice;
+use crate::requests::{self, Values};
 use crate::resp::Connection;
-use crate::words::{self, Dice, Values};
 
 /// Sets every key of `keys` once, over `connections` connections in batches of 64; returns the time it took.
 ///
@@ -44,7 +45,7 @@ fn fill_part(port: u16, keys: Range<u64>, value_bytes: usize) -> anyhow::Result<
         batch.clear();
         let count = (keys.end - next).min(64);
         for key in next..next + count {
-            words::push_set(&mut batch, key, values.pick(&mut dice));
+            requests::push_set(&mut batch, key, values.pick(&mut dice));
         }
         connection.send(&batch)?;
         if connection.skip(count as usize)? > 0 {
@@ -120,7 +121,7 @@ fn update_part(
     while !stop.load(Ordering::Relaxed) {
         batch.clear();
         for _ in 0..plan.pipeline {
-            words::push_set(&mut batch, key, values.pick(&mut dice));
+            requests::push_set(&mut batch, key, values.pick(&mut dice));
             key = (key + stride) % plan.keys;
         }
         let sent = Instant::now();

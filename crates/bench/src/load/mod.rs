@@ -1,6 +1,6 @@
 //! Loads on a server: as fast as it answers ([`closed`]) or at a fixed rate whatever it does ([`paced`]).
 //!
-//! Relies on one blocking connection per thread; all loads use the keys and values of [`crate::words`].
+//! Relies on one blocking connection per thread; all loads use the keys and values of [`crate::requests`].
 
 pub mod closed;
 pub mod paced;

@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 
 use super::closed::micros;
+use crate::dice::Dice;
+use crate::requests::{self, Values};
 use crate::resp::Connection;
-use crate::words::{self, Dice, Values};
 
 /// A steady load: half GET, half SET of random keys.
 #[derive(Debug, Clone, Copy)]
@@ -62,9 +63,9 @@ fn run_one(plan: Paced, worker: u32, origin: Instant, stop: &AtomicBool) -> anyh
         let key = dice.below(plan.keys);
         request.clear();
         if dice.roll() & 1 == 0 {
-            words::push_get(&mut request, key);
+            requests::push_get(&mut request, key);
         } else {
-            words::push_set(&mut request, key, values.pick(&mut dice));
+            requests::push_set(&mut request, key, values.pick(&mut dice));
         }
         let now = Instant::now();
         if due > now {

@@ -18,13 +18,14 @@ use anyhow::{Context, bail};
 use quire_snapshot::{Mechanism, Options, OriginStats, PAGE_SIZE};
 use serde_json::{Map, json};
 
+use crate::format::time;
 use crate::report::{Better, Figure, Report};
 use crate::stats::Spread;
 use crate::{machine, memory};
 use args::{Args, Until, Which};
 use stall::{Plan, Stalls};
 use subject::{PageKind, Subject};
-use table::{Row, time};
+use table::Row;
 use updates::{Pace, Updates};
 
 /// Cuts that are not counted: the first ones meet memory as it was allocated.
@@ -142,13 +143,7 @@ fn report(args: &Args, rows: &[Row]) -> anyhow::Result<Report> {
         Until::Snap => "snap",
     };
     scale.insert("until".into(), json!(point));
-    let mut report = Report {
-        experiment: "measure",
-        machine: machine::facts(Path::new(".")),
-        scale,
-        results: Vec::new(),
-        info: Vec::new(),
-    };
+    let mut report = Report { scale, ..Report::new("measure", machine::facts(Path::new("."))) };
     for row in rows {
         let figure = match &row.found {
             Ok(found) => {

@@ -15,7 +15,7 @@ use quire_sys::pagemap::{Entry, Pagemap};
 use super::args::{Args, Until};
 use super::stall::touch;
 use super::subject::Subject;
-use super::table::time;
+use crate::format::time;
 
 /// What the origin's first byte becomes.
 const WRITTEN: u8 = 0x55;

@@ -11,7 +11,7 @@ use quire_snapshot::{PAGE_SIZE, View};
 use super::footprint::footprint_bytes;
 use super::subject::Subject;
 use super::updates::{Pace, Updates, word_of};
-use crate::words::Dice;
+use crate::dice::Dice;
 
 /// Pages of each view that are checked.
 const CHECKED: usize = 16;

@@ -5,6 +5,7 @@
 use std::fmt::Write as _;
 
 use super::stall::Stalls;
+use crate::format::{mib, time};
 use crate::measure::args::Until;
 use crate::stats::Spread;
 
@@ -15,23 +16,6 @@ pub struct Row {
     pub name: &'static str,
     /// What was measured, or the refusal.
     pub found: Result<Stalls, String>,
-}
-
-/// A time in a suitable unit: three digits and no more.
-pub fn time(nanoseconds: f64) -> String {
-    let (value, unit) = match nanoseconds {
-        under if under < 1e3 => return format!("{under:.0} ns"),
-        under if under < 1e6 => (under / 1e3, "µs"),
-        under if under < 1e9 => (under / 1e6, "ms"),
-        seconds => (seconds / 1e9, "s"),
-    };
-    let digits = if value < 9.995 { 2 } else { usize::from(value < 99.95) };
-    format!("{value:.digits$} {unit}")
-}
-
-/// Bytes in MiB.
-pub fn mib(bytes: u64) -> String {
-    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }
 
 /// The times that `until` asks for.
@@ -87,12 +71,6 @@ fn write_cells(text: &mut String, cells: [String; 7]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_have_three_digits_in_the_unit_that_suits_them() {
-        let told: Vec<String> = [7.0, 1234.0, 45_678.0, 999_600.0, 27_000_000.0, 2.5e9].map(time).to_vec();
-        assert_eq!(told, ["7 ns", "1.23 µs", "45.7 µs", "1000 µs", "27.0 ms", "2.50 s"]);
-    }
 
     #[test]
     fn a_refused_mechanism_shows_its_reason() {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use quire_snapshot::{OriginAccess, PAGE_SIZE, PAGES_PER_REGION};
 
-use crate::words::Dice;
+use crate::dice::Dice;
 use crate::zipf::{Scatter, Zipf};
 
 /// The skew that the papers call ordinary.

@@ -10,8 +10,11 @@ use crate::report::{Better, Figure, Report};
 const KEYS: u64 = 1_000_000;
 const VALUE_BYTES: usize = 32;
 
-/// Adds `memory_per_key_ratio`.
-pub fn measure(setup: &Setup, report: &mut Report) -> anyhow::Result<()> {
+/// Bytes a key of each program, ours first.
+pub type Outcome = Vec<(String, f64)>;
+
+/// Fills each program by itself.
+pub fn measure(setup: &Setup) -> anyhow::Result<Outcome> {
     let mut per_key = Vec::new();
     for (index, program) in setup.programs().iter().enumerate() {
         setup.say(&format!("memory per key: {}", program.name));
@@ -22,12 +25,16 @@ pub fn measure(setup: &Setup, report: &mut Report) -> anyhow::Result<()> {
         per_key.push((program.name.clone(), after.saturating_sub(before) as f64 / KEYS as f64));
         side.server.kill();
     }
+    Ok(per_key)
+}
+
+/// Adds `memory_per_key_ratio`.
+pub fn figures(per_key: &Outcome, report: &mut Report) {
     let ours = per_key[0].1;
     let theirs = per_key.iter().find(|(name, _)| name == PEER).map_or(f64::NAN, |(_, bytes)| *bytes);
     let mut figure = Figure::new("memory_per_key_ratio", ours / theirs, "x", Better::Lower).goal(0.8);
-    for (name, bytes) in &per_key {
+    for (name, bytes) in per_key {
         figure = figure.peer(name, *bytes);
     }
     report.results.push(figure.note("bytes a key by growth of the set size; 1M keys of 16 B, values of 32 B"));
-    Ok(())
 }

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::setup::{PEER, Setup, Side};
+use crate::chart::{Axis, Body, Chart, Scale, Series};
 use crate::load::closed::{self, Update, micros};
 use crate::load::paced::{self, Paced, Sample};
-use crate::plot::{self, Picture};
 use crate::process::{Flavor, background_save};
 use crate::report::{Better, Figure, Report};
 use crate::stats;
@@ -20,6 +20,7 @@ const TAIL_US: u32 = 100_000;
 const WARM_UP_US: u32 = 300_000;
 
 /// Samples of one run and when its saves ran.
+#[derive(Debug)]
 struct Timeline {
     samples: Vec<Sample>,
     saves: Vec<(u32, u32)>,
@@ -33,8 +34,17 @@ struct Tails {
     worst_during_us: f64,
 }
 
-/// Adds `p999_during_save_ratio`, and in the long run the same at saturation.
-pub fn measure(setup: &Setup, sides: &mut [Side], report: &mut Report) -> anyhow::Result<()> {
+/// What the loads of every server met, ours first.
+#[derive(Debug)]
+pub struct Outcome {
+    tails: Vec<(String, Tails)>,
+    timelines: Vec<(String, Timeline)>,
+    /// At saturation; measured in the long run only.
+    saturated: Option<Vec<(String, Tails)>>,
+}
+
+/// Measures the tails with and without saves, and in the long run the same at saturation.
+pub fn measure(setup: &Setup, sides: &mut [Side]) -> anyhow::Result<Outcome> {
     let mut tails = Vec::new();
     let mut timelines = Vec::new();
     for side in sides.iter_mut() {
@@ -50,27 +60,11 @@ pub fn measure(setup: &Setup, sides: &mut [Side], report: &mut Report) -> anyhow
         tails.push((side.server.name().to_owned(), timeline.tails()?));
         timelines.push((side.server.name().to_owned(), timeline));
     }
-    let note = format!(
-        "open loop, {} requests/s over {CONNECTIONS} connections, half SET; latencies count from when requests were due",
-        setup.rate
-    );
-    report.results.push(ratio_figure("p999_during_save_ratio", &tails).goal(1.5).note(note));
-    let ours = tails[0].1;
-    let theirs = tails.iter().find(|(name, _)| name == PEER).map_or(ours, |(_, tails)| *tails);
-    for (name, pick) in [
-        ("p999_without_save_us", (|tails: &Tails| tails.without_us) as fn(&Tails) -> f64),
-        ("p999_during_save_us", |tails| tails.during_us),
-        ("worst_during_save_us", |tails| tails.worst_during_us),
-    ] {
-        report.info.push(Figure::new(name, pick(&ours), "us", Better::Lower).peer(PEER, pick(&theirs)));
-    }
-    if let Some(dir) = &setup.plot {
-        draw_all(dir, &timelines)?;
-    }
-    if setup.quick { Ok(()) } else { at_saturation(setup, sides, report) }
+    let saturated = if setup.quick { None } else { Some(at_saturation(setup, sides)?) };
+    Ok(Outcome { tails, timelines, saturated })
 }
 
-fn at_saturation(setup: &Setup, sides: &mut [Side], report: &mut Report) -> anyhow::Result<()> {
+fn at_saturation(setup: &Setup, sides: &mut [Side]) -> anyhow::Result<Vec<(String, Tails)>> {
     let mut tails = Vec::new();
     for side in sides.iter_mut() {
         setup.say(&format!("{} at saturation, with and without saves", side.server.name()));
@@ -85,9 +79,63 @@ fn at_saturation(setup: &Setup, sides: &mut [Side], report: &mut Report) -> anyh
         let load = |origin, stop: &AtomicBool| Ok(closed::update(plan, origin, stop, &done)?.samples);
         tails.push((side.server.name().to_owned(), around_saves(setup, side, load)?.tails()?));
     }
-    let figure = ratio_figure("p999_during_save_saturated_ratio", &tails);
-    report.info.push(figure.note("closed loop, 4 connections that only SET, as fast as the server answers"));
-    Ok(())
+    Ok(tails)
+}
+
+/// Adds `p999_during_save_ratio`, and the same at saturation where it was measured.
+pub fn figures(found: &Outcome, rate: u64, report: &mut Report) {
+    let note = format!(
+        "open loop, {rate} requests/s over {CONNECTIONS} connections, half SET; latencies count from when requests were due"
+    );
+    report.results.push(ratio_figure("p999_during_save_ratio", &found.tails).goal(1.5).note(note));
+    let ours = found.tails[0].1;
+    let theirs = found.tails.iter().find(|(name, _)| name == PEER).map_or(ours, |(_, tails)| *tails);
+    for (name, pick) in [
+        ("p999_without_save_us", (|tails: &Tails| tails.without_us) as fn(&Tails) -> f64),
+        ("p999_during_save_us", |tails| tails.during_us),
+        ("worst_during_save_us", |tails| tails.worst_during_us),
+    ] {
+        report.info.push(Figure::new(name, pick(&ours), "us", Better::Lower).peer(PEER, pick(&theirs)));
+    }
+    if let Some(tails) = &found.saturated {
+        let figure = ratio_figure("p999_during_save_saturated_ratio", tails);
+        report.info.push(figure.note("closed loop, 4 connections that only SET, as fast as the server answers"));
+    }
+}
+
+/// Latency over time while saves run, a chart for each server with the same height.
+pub fn charts(found: &Outcome) -> Vec<Chart> {
+    let worst = |samples: &[Sample]| samples.iter().map(|sample| sample.1).max().unwrap_or(0);
+    let most_us = found.timelines.iter().map(|(_, line)| worst(&line.samples)).max().unwrap_or(0);
+    let seconds = |micros: u32| f64::from(micros) / 1e6;
+    let chart = |(server, line): &(String, Timeline)| Chart {
+        file: format!("latency-{server}"),
+        title: format!("{server}: worst latency of every 10 ms (shaded: a save runs)"),
+        x: Axis::new("seconds", "seconds", Scale::Linear),
+        y: Axis {
+            reach: f64::from(most_us) / 1e3,
+            ..Axis::new("milliseconds", "worst_latency_ms", Scale::PowersOfTen)
+        },
+        body: Body::Lines {
+            marks: false,
+            shaded: line.saves.iter().map(|&(from, to)| (seconds(from), seconds(to))).collect(),
+        },
+        series: vec![Series { name: server.clone(), points: worst_per_slot(&line.samples) }],
+    };
+    found.timelines.iter().map(chart).collect()
+}
+
+/// Seconds, and the worst latency of every 10 ms in milliseconds: that keeps the file small and loses no stall.
+fn worst_per_slot(samples: &[Sample]) -> Vec<(f64, f64)> {
+    let mut slots: Vec<(u32, u32)> = Vec::new();
+    for &(due, latency) in samples {
+        let slot = due / 10_000;
+        match slots.last_mut() {
+            Some(last) if last.0 == slot => last.1 = last.1.max(latency),
+            _ => slots.push((slot, latency)),
+        }
+    }
+    slots.into_iter().map(|(slot, latency)| (f64::from(slot) / 100.0, f64::from(latency.max(1)) / 1000.0)).collect()
 }
 
 /// Runs `load` on another thread while saves and rests alternate.
@@ -160,14 +208,6 @@ fn ratio_figure(name: &str, tails: &[(String, Tails)]) -> Figure {
     figure
 }
 
-fn draw_all(dir: &std::path::Path, timelines: &[(String, Timeline)]) -> anyhow::Result<()> {
-    let top_us = timelines.iter().flat_map(|(_, line)| line.samples.iter().map(|sample| sample.1)).max().unwrap_or(1);
-    for (server, line) in timelines {
-        plot::draw(dir, Picture { server, samples: &line.samples, saves: &line.saves, top_us })?;
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -179,5 +219,16 @@ mod tests {
         let timeline = Timeline { samples, saves: vec![(1_000_000, 1_100_000)] };
         let tails = timeline.tails().unwrap();
         assert_eq!((tails.without_us, tails.during_us), (50.0, 400.0));
+    }
+
+    #[test]
+    fn a_stall_is_drawn_and_charts_have_the_same_height() {
+        let line =
+            |worst| Timeline { samples: vec![(100, 50), (9_000, worst), (20_000, 60)], saves: vec![(5_000, 15_000)] };
+        let timelines = vec![("quire".to_owned(), line(900)), ("redis-server".to_owned(), line(80_000))];
+        let charts = charts(&Outcome { tails: vec![], timelines, saturated: None });
+        assert_eq!(charts[1].series[0].points, [(0.0, 80.0), (0.02, 0.06)]);
+        assert_eq!((charts[0].y.reach, charts[1].y.reach), (80.0, 80.0));
+        assert_eq!(charts[0].file, "latency-quire");
     }
 }

@@ -1,7 +1,7 @@
 //! The experiment `server`: Quire beside redis-server (and Valkey, if given) under the same loads.
 //!
 //! Relies on one server being loaded at a time while the others idle, and on rounds that alternate between them, so that
-//! drift of the machine meets all alike. Each part adds its figures to the report.
+//! drift of the machine meets all alike. Each part measures by itself and makes its own figures.
 
 mod footprint;
 mod latency;
@@ -11,48 +11,130 @@ mod setup;
 mod sizes;
 mod throughput;
 
-use crate::cli::Args;
-use crate::machine;
+use std::path::PathBuf;
+
+use serde_json::{Map, Value};
+
+use crate::chart::Chart;
+use crate::experiment::{Binary, Common, Experiment, wants};
 use crate::memory;
 use crate::report::Report;
+use setup::Setup;
 
-/// Runs the parts that `args` asks for.
-///
-/// # Errors
-/// When a server cannot be started or misbehaves.
-pub fn run(args: &Args) -> anyhow::Result<Report> {
-    let setup = setup::Setup::new(args)?;
-    let mut report = Report {
-        experiment: "server",
-        machine: machine::facts(setup.dir()),
-        scale: setup.facts(),
-        results: Vec::new(),
-        info: Vec::new(),
-    };
-    setup.say("warming memory");
-    memory::warm(setup.memory_bytes());
-    if args.wants("footprint") {
-        footprint::measure(&setup, &mut report)?;
+const PARTS: [&str; 6] = ["throughput", "save", "latency", "restart", "footprint", "sizes"];
+
+/// The arguments of `quire bench server`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    common: Common,
+    /// Parts to run, comma separated [default: all]
+    #[arg(long, value_delimiter = ',', value_parser = PARTS)]
+    parts: Vec<String>,
+    /// Keys in the data set [default: 3000000, quick: 300000]
+    #[arg(long)]
+    keys: Option<u64>,
+    /// Bytes in each value
+    #[arg(long, default_value_t = 1000)]
+    value_bytes: usize,
+    /// Requests per second of the steady load during which saves are timed
+    #[arg(long, default_value_t = 10_000)]
+    rate: u64,
+    #[command(flatten)]
+    binary: Binary,
+    /// A Valkey binary to set beside Quire and Redis
+    #[arg(long, value_name = "FILE", env = "VALKEY_SERVER")]
+    valkey: Option<PathBuf>,
+    /// First of the ports to use
+    #[arg(long, default_value_t = 23_500)]
+    port: u16,
+}
+
+/// What the parts measured; nothing of those that were not asked for.
+#[derive(Debug)]
+pub struct Outcome {
+    facts: Map<String, Value>,
+    throughput: Option<throughput::Outcome>,
+    save: Option<save::Outcome>,
+    latency: Option<latency::Outcome>,
+    restart: Option<restart::Outcome>,
+    footprint: Option<footprint::Outcome>,
+    sizes: Option<sizes::Outcome>,
+}
+
+impl Experiment for Args {
+    type Outcome = Outcome;
+
+    const NAME: &'static str = "server";
+    const ABOUT: &'static str = "Quire beside redis-server: throughput, saves, latency, restarts, memory";
+    const DRAWS: Option<&'static str> = Some("latency over time");
+
+    fn common(&self) -> &Common {
+        &self.common
     }
-    let parts = ["throughput", "save", "latency", "restart"];
-    if parts.iter().any(|part| args.wants(part)) {
-        let mut sides = setup.start_filled()?;
-        if args.wants("throughput") {
-            throughput::measure(&setup, &mut sides, &mut report)?;
+
+    fn run(&self) -> anyhow::Result<Outcome> {
+        let setup = Setup::new(self)?;
+        let wants = |part: &str| wants(&self.parts, part);
+        let mut outcome = Outcome {
+            facts: setup.facts(),
+            throughput: None,
+            save: None,
+            latency: None,
+            restart: None,
+            footprint: None,
+            sizes: None,
+        };
+        setup.say("warming memory");
+        memory::warm(setup.memory_bytes());
+        if wants("footprint") {
+            outcome.footprint = Some(footprint::measure(&setup)?);
         }
-        if args.wants("save") {
-            save::measure(&setup, &mut sides, &mut report)?;
+        if ["throughput", "save", "latency", "restart"].into_iter().any(wants) {
+            let mut sides = setup.start_filled()?;
+            if wants("throughput") {
+                outcome.throughput = Some(throughput::measure(&setup, &mut sides)?);
+            }
+            if wants("save") {
+                outcome.save = Some(save::measure(&setup, &mut sides)?);
+            }
+            if wants("latency") {
+                outcome.latency = Some(latency::measure(&setup, &mut sides)?);
+            }
+            if wants("restart") {
+                outcome.restart = Some(restart::measure(&setup, sides)?);
+            }
         }
-        if args.wants("latency") {
-            latency::measure(&setup, &mut sides, &mut report)?;
+        if wants("sizes") && !self.common.quick {
+            outcome.sizes = Some(sizes::measure(&setup)?);
         }
-        if args.wants("restart") {
-            restart::measure(&setup, sides, &mut report)?;
+        setup.clear_line();
+        Ok(outcome)
+    }
+
+    fn figures(&self, outcome: &Outcome, report: &mut Report) {
+        report.scale.extend(outcome.facts.clone());
+        if let Some(found) = &outcome.footprint {
+            footprint::figures(found, report);
+        }
+        if let Some(found) = &outcome.throughput {
+            throughput::figures(found, report);
+        }
+        if let Some(found) = &outcome.save {
+            save::figures(found, report);
+        }
+        if let Some(found) = &outcome.latency {
+            latency::figures(found, self.rate, report);
+        }
+        if let Some(found) = &outcome.restart {
+            restart::figures(found, report);
+        }
+        if let Some(found) = &outcome.sizes {
+            sizes::figures(found, report);
         }
     }
-    if args.wants("sizes") && !args.quick {
-        sizes::measure(&setup, &mut report)?;
+
+    fn plots(&self, outcome: &Outcome) -> Vec<Chart> {
+        outcome.latency.as_ref().map(latency::charts).unwrap_or_default()
     }
-    setup.clear_line();
-    Ok(report)
 }

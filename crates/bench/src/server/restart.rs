@@ -17,13 +17,21 @@ use crate::stats::Spread;
 
 /// Restarts of one server.
 #[derive(Debug, Default)]
-struct Restarts {
+pub struct Restarts {
     first_read_ms: Vec<f64>,
     full_s: Vec<f64>,
 }
 
-/// Adds the figures of restarts; the servers are ended by it.
-pub fn measure(setup: &Setup, sides: Vec<Side>, report: &mut Report) -> anyhow::Result<()> {
+/// The restarts of every server, ours first.
+#[derive(Debug)]
+pub struct Outcome {
+    all: Vec<(String, Restarts)>,
+    /// The page cache was dropped before each of them.
+    cold: bool,
+}
+
+/// Measures restarts; the servers are ended by it.
+pub fn measure(setup: &Setup, sides: Vec<Side>) -> anyhow::Result<Outcome> {
     let mut all = Vec::new();
     let mut cold = true;
     for side in sides {
@@ -45,8 +53,7 @@ pub fn measure(setup: &Setup, sides: Vec<Side>, report: &mut Report) -> anyhow::
         next.server.kill();
         all.push((name, restarts));
     }
-    add_figures(&all, cold, report);
-    Ok(())
+    Ok(Outcome { all, cold })
 }
 
 fn restart(setup: &Setup, side: Side, restarts: &mut Restarts) -> anyhow::Result<(Side, bool)> {
@@ -71,8 +78,8 @@ fn restart(setup: &Setup, side: Side, restarts: &mut Restarts) -> anyhow::Result
 /// Asks for a key in the middle of the data set until it is there.
 fn first_read(control: &mut Connection, key: u64, value_bytes: usize) -> anyhow::Result<()> {
     let began = Instant::now();
-    let mut name = [0; crate::words::KEY_BYTES];
-    crate::words::write_key(key, &mut name);
+    let mut name = [0; crate::requests::KEY_BYTES];
+    crate::requests::write_key(key, &mut name);
     loop {
         match control.call(&[b"GET", &name])? {
             Value::Bulk(Some(value)) if value.len() == value_bytes => return Ok(()),
@@ -110,8 +117,9 @@ fn drop_page_cache(file: &std::path::Path) -> bool {
     synced.is_ok() && std::fs::write("/proc/sys/vm/drop_caches", "3").is_ok()
 }
 
-fn add_figures(all: &[(String, Restarts)], cold: bool, report: &mut Report) {
-    let cache = if cold { "page cache dropped" } else { "page cache warm: dropping it needs root" };
+/// Adds the figures of restarts.
+pub fn figures(Outcome { all, cold }: &Outcome, report: &mut Report) {
+    let cache = if *cold { "page cache dropped" } else { "page cache warm: dropping it needs root" };
     let of = |values: &[f64]| Spread::of(values).context("no restart").expect("every server was restarted");
     let ours = &all[0].1;
     let theirs = all.iter().find(|(name, _)| name == PEER).map_or(ours, |(_, restarts)| restarts);

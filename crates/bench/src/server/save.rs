@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use super::setup::{PEER, Setup, Side};
 use crate::blkio::WriteLimit;
 use crate::disk;
+use crate::format::mebibytes;
 use crate::info::Info;
 use crate::load::closed::{self, Update};
 use crate::memory;
@@ -20,7 +21,7 @@ use crate::stats::Spread;
 
 /// What the saves of one server showed.
 #[derive(Debug, Default)]
-struct Saves {
+pub struct Saves {
     stalls_us: Vec<f64>,
     probes_us: Vec<f64>,
     took_s: Vec<f64>,
@@ -41,8 +42,11 @@ struct SlowSave {
     longest_wait_us: f64,
 }
 
-/// Adds the figures of cut stalls, dump rate and memory during a save.
-pub fn measure(setup: &Setup, sides: &mut [Side], report: &mut Report) -> anyhow::Result<()> {
+/// The saves of every server, ours first.
+pub type Outcome = Vec<(String, Saves)>;
+
+/// Measures saves at rest and under updates.
+pub fn measure(setup: &Setup, sides: &mut [Side]) -> anyhow::Result<Outcome> {
     let mut all = Vec::new();
     for side in sides.iter_mut() {
         let mut saves = Saves::default();
@@ -54,8 +58,7 @@ pub fn measure(setup: &Setup, sides: &mut [Side], report: &mut Report) -> anyhow
         }
         all.push((side.server.name().to_owned(), saves));
     }
-    add_figures(&all, report);
-    Ok(())
+    Ok(all)
 }
 
 fn idle_saves(setup: &Setup, side: &mut Side, saves: &mut Saves) -> anyhow::Result<()> {
@@ -147,14 +150,26 @@ fn save_under_updates(setup: &Setup, side: &mut Side, saves: &mut Saves) -> anyh
         updates.join().expect("the updates do not panic")?;
         let took_s = save?.took.as_secs_f64();
         saves.stalls_us.push(side.server.save_stall_us(&mut side.control)?);
-        let extra_mib = peak.saturating_sub(before) as f64 / f64::from(1 << 20);
+        let extra_mib = mebibytes(peak.saturating_sub(before));
         Ok((extra_mib, updates_during as f64 / setup.keys as f64, took_s))
     })
 }
 
-fn add_figures(all: &[(String, Saves)], report: &mut Report) {
+/// Adds the figures of cut stalls, dump rate and memory during a save.
+pub fn figures(all: &Outcome, report: &mut Report) {
+    add_stalls(all, report);
+    add_memory(all, report);
+    add_rates(all, report);
+}
+
+/// Our saves, and those of the peer that ratios are taken against.
+fn both(all: &Outcome) -> (&Saves, &Saves) {
     let ours = &all[0].1;
-    let theirs = all.iter().find(|(name, _)| name == PEER).map_or(ours, |(_, saves)| saves);
+    (ours, all.iter().find(|(name, _)| name == PEER).map_or(ours, |(_, saves)| saves))
+}
+
+fn add_stalls(all: &Outcome, report: &mut Report) {
+    let (ours, theirs) = both(all);
     let stall = Spread::of(&ours.stalls_us).expect("there was a save");
     let peer_stall = Spread::of(&theirs.stalls_us).expect("there was a save");
     let mut figure = Figure::new("cut_stall_us", stall.median, "us", Better::Lower).goal(200.0).spread(stall);
@@ -167,6 +182,18 @@ fn add_figures(all: &[(String, Saves)], report: &mut Report) {
             .peer(PEER, peer_stall.median)
             .note("the peer's fork stall over our cut stall"),
     );
+    let probe = Spread::of(&ours.probes_us).expect("there was a save");
+    let peer_probe = Spread::of(&theirs.probes_us).map_or(0.0, |spread| spread.median);
+    report.info.push(
+        Figure::new("cut_stall_outside_us", probe.median, "us", Better::Lower)
+            .spread(probe)
+            .peer(PEER, peer_probe)
+            .note("the stall as other clients saw it: the lesser of BGSAVE's reply time and the longest PING then"),
+    );
+}
+
+fn add_memory(all: &Outcome, report: &mut Report) {
+    let (ours, theirs) = both(all);
     let slow_extra_mib = ours.slow.as_ref().map_or(0.0, |slow| slow.extra_mib);
     let extra_mib = ours.extra_mib.max(slow_extra_mib);
     let mut figure = Figure::new("save_extra_memory_mib", extra_mib, "MiB", Better::Lower).goal(80.0);
@@ -192,9 +219,13 @@ fn add_figures(all: &[(String, Saves)], report: &mut Report) {
                 .note("the longest that a command waited for the save, with a disk far too slow for the updates"),
         );
     }
+}
+
+fn add_rates(all: &Outcome, report: &mut Report) {
+    let (ours, theirs) = both(all);
     let ratios: Vec<f64> = ours.rates.iter().zip(&ours.raw_rates).map(|(dump, raw)| dump / raw).collect();
     let ratio = Spread::of(&ratios).expect("there was a save");
-    let mib = |rates: &[f64]| Spread::of(rates).map_or(0.0, |spread| (spread.median / f64::from(1 << 20)).round());
+    let mib = |rates: &[f64]| Spread::of(rates).map_or(0.0, |spread| mebibytes(spread.median as u64).round());
     report.results.push(
         Figure::new("save_vs_disk_ratio", ratio.median, "x", Better::Higher)
             .goal(0.7)
@@ -206,12 +237,4 @@ fn add_figures(all: &[(String, Saves)], report: &mut Report) {
     );
     let seconds = |saves: &Saves| Spread::of(&saves.took_s).map_or(0.0, |spread| spread.median);
     report.info.push(Figure::new("save_s", seconds(ours), "s", Better::Lower).peer(PEER, seconds(theirs)));
-    let probe = Spread::of(&ours.probes_us).expect("there was a save");
-    let peer_probe = Spread::of(&theirs.probes_us).map_or(0.0, |spread| spread.median);
-    report.info.push(
-        Figure::new("cut_stall_outside_us", probe.median, "us", Better::Lower)
-            .spread(probe)
-            .peer(PEER, peer_probe)
-            .note("the stall as other clients saw it: the lesser of BGSAVE's reply time and the longest PING then"),
-    );
 }

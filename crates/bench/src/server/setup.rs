@@ -2,16 +2,16 @@
 //!
 //! Relies on Quire being the first program, so that parts can tell our side from the peers'.
 
-use std::io::{IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use serde_json::{Map, Value, json};
 
-use crate::cli::Args;
+use super::Args;
 use crate::load::closed;
 use crate::process::{Flavor, Program, Server, find_on_path};
+use crate::progress::Progress;
 use crate::resp::Connection;
 
 /// A started server with a connection for control.
@@ -36,12 +36,10 @@ pub struct Setup {
     pub rate: u64,
     /// Whether this is the small run.
     pub quick: bool,
-    /// Where pictures go.
-    pub plot: Option<PathBuf>,
     programs: Vec<Program>,
     first_port: u16,
     dir: tempfile::TempDir,
-    began: std::time::Instant,
+    progress: Progress,
 }
 
 /// The peer that ratios are taken against.
@@ -50,11 +48,7 @@ pub const PEER: &str = "redis-server";
 impl Setup {
     /// Finds the programs and makes the directory.
     pub fn new(args: &Args) -> anyhow::Result<Self> {
-        let quire = match &args.quire {
-            Some(path) => path.clone(),
-            None => std::env::current_exe().context("finding the quire binary")?,
-        };
-        let mut programs = vec![Program { name: "quire".into(), flavor: Flavor::Quire, binary: quire }];
+        let mut programs = vec![Program { name: "quire".into(), flavor: Flavor::Quire, binary: args.binary.path()? }];
         match find_on_path(PEER) {
             Some(binary) => programs.push(Program { name: PEER.into(), flavor: Flavor::Redis, binary }),
             None => bail!("redis-server is not on the PATH (Debian package redis-server): ratios need the peer"),
@@ -65,29 +59,22 @@ impl Setup {
         if args.value_bytes == 0 || args.value_bytes > 512 << 10 {
             bail!("--value-bytes must be between 1 and 524288");
         }
-        let parent = args.dir.clone().unwrap_or_else(|| PathBuf::from("."));
-        let dir = tempfile::Builder::new()
-            .prefix("quire-bench-")
-            .tempdir_in(&parent)
-            .with_context(|| format!("making a directory in {}", parent.display()))?;
         Ok(Self {
-            keys: args.keys.unwrap_or(if args.quick { 300_000 } else { 3_000_000 }).max(1000),
+            keys: args.keys.unwrap_or(args.common.pick(3_000_000, 300_000)).max(1000),
             value_bytes: args.value_bytes,
-            rounds: args.rounds.unwrap_or(if args.quick { 2 } else { 5 }).max(1),
+            rounds: args.common.rounds(5, 2),
             rate: args.rate.max(100),
-            quick: args.quick,
-            plot: args.plot.clone(),
+            quick: args.common.quick,
             programs,
             first_port: args.port,
-            dir,
-            began: std::time::Instant::now(),
+            dir: args.common.make_dir()?,
+            progress: Progress::begin(),
         })
     }
 
     /// The scale, for the report.
     pub fn facts(&self) -> Map<String, Value> {
         let mut facts = Map::new();
-        facts.insert("quick".into(), json!(self.quick));
         facts.insert("keys".into(), json!(self.keys));
         facts.insert("value_bytes".into(), json!(self.value_bytes));
         facts.insert("rounds".into(), json!(self.rounds));
@@ -143,21 +130,11 @@ impl Setup {
 
     /// Says on standard error what is being done.
     pub fn say(&self, what: &str) {
-        let mut err = std::io::stderr().lock();
-        let at_s = self.began.elapsed().as_secs_f64();
-        // Progress that cannot be shown is no reason to stop.
-        let _ = if err.is_terminal() {
-            write!(err, "\r\x1b[K{at_s:6.1} s  {what}").and_then(|()| err.flush())
-        } else {
-            writeln!(err, "{at_s:6.1} s  {what}")
-        };
+        self.progress.say(what);
     }
 
     /// Takes the progress line away.
     pub fn clear_line(&self) {
-        let mut err = std::io::stderr().lock();
-        if err.is_terminal() {
-            let _ = write!(err, "\r\x1b[K").and_then(|()| err.flush());
-        }
+        self.progress.clear();
     }
 }

@@ -10,9 +10,13 @@ use crate::process::background_save;
 use crate::report::{Better, Figure, Report};
 use crate::stats::Spread;
 
-/// Adds a cut stall for each size.
-pub fn measure(setup: &Setup, report: &mut Report) -> anyhow::Result<()> {
+/// Megabytes of data, and the cut stalls then.
+pub type Outcome = Vec<(u64, Spread)>;
+
+/// Measures the cut stall for each size.
+pub fn measure(setup: &Setup) -> anyhow::Result<Outcome> {
     let mut side = setup.start(0, "sizes")?;
+    let mut found = Vec::new();
     let mut filled = 0;
     for keys in [setup.keys / 10, setup.keys * 2] {
         setup.say(&format!("cuts with {keys} keys"));
@@ -26,12 +30,16 @@ pub fn measure(setup: &Setup, report: &mut Report) -> anyhow::Result<()> {
         }
         let stall = Spread::of(&stalls).expect("there were three saves");
         let megabytes = keys * (setup.value_bytes as u64 + 16) / 1_000_000;
-        report.info.push(
-            Figure::new(format!("cut_stall_us_at_{megabytes}_mb"), stall.median, "us", Better::Lower)
-                .goal(200.0)
-                .spread(stall),
-        );
+        found.push((megabytes, stall));
     }
     side.server.kill();
-    Ok(())
+    Ok(found)
+}
+
+/// Adds a cut stall for each size.
+pub fn figures(found: &Outcome, report: &mut Report) {
+    for &(megabytes, stall) in found {
+        let name = format!("cut_stall_us_at_{megabytes}_mb");
+        report.info.push(Figure::new(name, stall.median, "us", Better::Lower).goal(200.0).spread(stall));
+    }
 }

@@ -11,34 +11,48 @@ use crate::stats::Spread;
 const P1_THREADS: u32 = 2;
 const P1_NOTE: &str = "redis-benchmark with 2 threads; with one it is itself the limit";
 
-/// Adds the throughput ratios, and in the long run those for small values and for one thread of the tool.
-pub fn measure(setup: &Setup, sides: &mut [Side], report: &mut Report) -> anyhow::Result<()> {
+/// The figures with goals, and those that inform.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    results: Vec<Figure>,
+    info: Vec<Figure>,
+}
+
+/// Measures throughput, and in the long run that with small values and with one thread of the tool.
+pub fn measure(setup: &Setup, sides: &mut [Side]) -> anyhow::Result<Outcome> {
+    let mut found = Outcome::default();
     let bytes = setup.value_bytes;
     for (name, test) in [("set_p1_ratio", "set"), ("get_p1_ratio", "get")] {
         let load = Load { test, pipeline: 1, value_bytes: bytes, threads: P1_THREADS };
-        report.results.push(compare(setup, sides, name, load)?.goal(1.0).note(P1_NOTE));
+        found.results.push(compare(setup, sides, name, load)?.goal(1.0).note(P1_NOTE));
     }
     for (name, test) in [("set_p16_ratio", "set"), ("get_p16_ratio", "get")] {
         let load = Load { test, pipeline: 16, value_bytes: bytes, threads: 1 };
-        report.results.push(compare(setup, sides, name, load)?.goal(1.2));
+        found.results.push(compare(setup, sides, name, load)?.goal(1.2));
     }
     if setup.quick {
-        return Ok(());
+        return Ok(found);
     }
     for (name, test) in [("set_p1_one_thread_ratio", "set"), ("get_p1_one_thread_ratio", "get")] {
         let load = Load { test, pipeline: 1, value_bytes: bytes, threads: 1 };
-        report.info.push(compare(setup, sides, name, load)?.note("the tool's default; the tool is the limit"));
+        found.info.push(compare(setup, sides, name, load)?.note("the tool's default; the tool is the limit"));
     }
     // Small values last: they overwrite some of the data set, which is then filled again.
     for (name, test) in [("set_p16_small_ratio", "set"), ("get_p16_small_ratio", "get")] {
         let load = Load { test, pipeline: 16, value_bytes: 3, threads: 1 };
-        report.info.push(compare(setup, sides, name, load)?.note("values of 3 B, the tool's default"));
+        found.info.push(compare(setup, sides, name, load)?.note("values of 3 B, the tool's default"));
     }
     for side in sides {
         setup.say(&format!("filling {} again", side.server.name()));
         crate::load::closed::fill(side.server.port(), 0..setup.keys, setup.value_bytes, 2)?;
     }
-    Ok(())
+    Ok(found)
+}
+
+/// Adds the throughput ratios.
+pub fn figures(found: &Outcome, report: &mut Report) {
+    report.results.extend(found.results.iter().cloned());
+    report.info.extend(found.info.iter().cloned());
 }
 
 /// What redis-benchmark is told to do.

@@ -132,7 +132,6 @@ fn cell_figure(cell: Cell, found: &Found) -> Figure {
 mod tests {
     use super::*;
     use crate::measure::stall::Stalls;
-    use serde_json::Map;
 
     fn found(stalls: &[f64], first: f64) -> Found {
         let spread = Spread { median: first, least: first, most: first };
@@ -144,8 +143,7 @@ mod tests {
     }
 
     fn report(results: &Results) -> Report {
-        let mut report =
-            Report { experiment: "snapshot", machine: Map::new(), scale: Map::new(), results: vec![], info: vec![] };
+        let mut report = crate::experiment::tests::report::<crate::snapshot::Args>();
         add(results, &[256], &mut report);
         report
     }

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use quire_snapshot::PAGE_SIZE;
 
+use crate::dice::Dice;
 use crate::measure::subject::Subject;
 use crate::measure::updates::{SKEW, distinct, write_all};
 use crate::stats::Spread;
-use crate::words::Dice;
 use crate::zipf::{Scatter, Zipf};
 
 /// Pages of a sequential or random pass at most.

@@ -7,47 +7,69 @@ mod cells;
 mod figures;
 mod first_write;
 
-use std::path::Path;
-
+use clap::builder::PossibleValuesParser;
+use quire_snapshot::Mechanism;
 use serde_json::{Map, Value, json};
 
-use crate::cli::Args;
-use crate::machine;
+use crate::experiment::{Common, Experiment};
 use crate::progress::Progress;
 use crate::report::Report;
-use cells::Scale;
+use cells::{Results, Scale};
 
-/// Runs the experiment.
-///
-/// # Errors
-/// When a snapshot is none, or a system call fails that has no business failing.
-pub fn run(args: &Args) -> anyhow::Result<Report> {
-    let sizes: &[u64] = if args.quick { &[256, 768] } else { &[256, 1024, 2048, 4096] };
-    let scale = Scale {
-        quick: args.quick,
-        sizes: if args.sizes.is_empty() { sizes.to_vec() } else { args.sizes.clone() },
-        parts: args.parts.clone(),
-        rounds: args.rounds.unwrap_or(if args.quick { 1 } else { 2 }),
-    };
-    let progress = Progress::begin();
-    let mut results = cells::visit_all(&scale, progress)?;
-    if !scale.quick {
-        cells::visit_fixed(figures::reference_mib(&scale.sizes), &mut results, progress)?;
+/// The arguments of `quire bench snapshot`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    common: Common,
+    /// Mechanisms to run, comma separated [default: all]
+    #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(Mechanism::ALL.map(Mechanism::name)))]
+    parts: Vec<String>,
+    /// Sizes of memory in MiB, comma separated [default: 256,1024,2048,4096, quick: 256,768]
+    #[arg(long, value_name = "MIB", value_delimiter = ',')]
+    sizes: Vec<u64>,
+}
+
+impl Args {
+    fn scale(&self) -> Scale {
+        let sizes = self.common.pick(&[256, 1024, 2048, 4096][..], &[256, 768]);
+        Scale {
+            quick: self.common.quick,
+            sizes: if self.sizes.is_empty() { sizes.to_vec() } else { self.sizes.clone() },
+            parts: self.parts.clone(),
+            rounds: self.common.rounds(2, 1),
+        }
     }
-    let mut report = Report {
-        experiment: "snapshot",
-        machine: machine::facts(Path::new(".")),
-        scale: facts(&scale),
-        results: Vec::new(),
-        info: Vec::new(),
-    };
-    figures::add(&results, &scale.sizes, &mut report);
-    Ok(report)
+}
+
+impl Experiment for Args {
+    type Outcome = Results;
+
+    const NAME: &'static str = "snapshot";
+    const ABOUT: &'static str = "Six ways to a snapshot of memory: stall, first writes, release, memory";
+
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn run(&self) -> anyhow::Result<Results> {
+        let scale = self.scale();
+        let progress = Progress::begin();
+        let mut results = cells::visit_all(&scale, progress)?;
+        if !scale.quick {
+            cells::visit_fixed(figures::reference_mib(&scale.sizes), &mut results, progress)?;
+        }
+        Ok(results)
+    }
+
+    fn figures(&self, results: &Results, report: &mut Report) {
+        let scale = self.scale();
+        report.scale.extend(facts(&scale));
+        figures::add(results, &scale.sizes, report);
+    }
 }
 
 fn facts(scale: &Scale) -> Map<String, Value> {
     let mut facts = Map::new();
-    facts.insert("quick".into(), json!(scale.quick));
     facts.insert("sizes_mib".into(), json!(scale.sizes));
     facts.insert("rounds".into(), json!(scale.rounds));
     facts

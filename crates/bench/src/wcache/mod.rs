@@ -7,6 +7,7 @@
 //! met here is not run, and its figures say why.
 
 mod cells;
+mod charts;
 mod context;
 mod figures;
 mod found;
@@ -15,7 +16,6 @@ mod lines;
 mod parts;
 mod pg;
 mod phase;
-mod picture;
 mod policy;
 mod scale;
 mod tally;
@@ -24,16 +24,16 @@ mod visits;
 mod watch;
 mod ycsb;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, bail, ensure};
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
-use crate::cli::Args;
-use crate::machine;
+use crate::chart::Chart;
+use crate::experiment::{Binary, Common, Experiment, wants};
 use crate::progress::Progress;
-use crate::report::Report;
+use crate::report::{Figure, Report};
 use cells::{Cell, Work};
 use context::Context;
 use found::{Found, Visit};
@@ -44,75 +44,165 @@ use parts::{commits, overhead};
 use scale::Scale;
 use visits::{database, key_values};
 
-/// Runs the experiment.
-///
-/// # Errors
-/// When an option makes no sense, the directory can't be used, or somebody interrupts.
-pub fn run(args: &Args) -> anyhow::Result<Report> {
-    let scale = Scale::new(args)?;
-    let quire = match &args.quire {
-        Some(path) => path.clone(),
-        None => std::env::current_exe().context("finding this program")?,
-    };
-    let quire = quire.canonicalize().with_context(|| format!("finding {}", quire.display()))?;
-    let interrupt = Interrupt::noted()?;
-    let place = Workplace::new(&args.dir.clone().unwrap_or_else(|| PathBuf::from(".")))?;
-    let context = Context { scale, place, interrupt, progress: Progress::begin(), quire, port: args.port };
-    let mut report = Report {
-        experiment: "wcache",
-        machine: machine::facts(context.place.dir()),
-        scale: context.scale.facts(),
-        results: Vec::new(),
-        info: Vec::new(),
-    };
-    let mut found = Found::default();
-    let mut template = Err(anyhow::anyhow!("not asked for"));
-    if args.wants("pg") || args.wants("mount") && !context.scale.quick {
-        template = mount_is_possible(&context).and_then(|()| database::Template::make(&context));
-        context.interrupt.check()?;
+const PARTS: [&str; 4] = ["pg", "redis", "log", "mount"];
+
+/// The arguments of `quire bench wcache`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    common: Common,
+    /// Parts to run, comma separated [default: all]
+    #[arg(long, value_delimiter = ',', value_parser = PARTS)]
+    parts: Vec<String>,
+    /// Capacities of the cache in MiB, comma separated [default: 32,128,512,4096, quick: 32,512]
+    #[arg(long, value_name = "MIB", value_delimiter = ',')]
+    sizes: Vec<u64>,
+    /// Policies, comma separated: ALL,SYNC,WAL,CP,CP+PI,CP+PI+IOI [default: all of them]
+    #[arg(long, value_delimiter = ',')]
+    policies: Vec<String>,
+    /// Seconds of each visit that count [default: 60, quick: 3]
+    #[arg(long)]
+    seconds: Option<u64>,
+    /// Warehouses of TPC-C [default: 10, quick: a small one]
+    #[arg(long)]
+    warehouses: Option<u32>,
+    /// Clients of the database [default: 24, quick: 8]
+    #[arg(long)]
+    terminals: Option<usize>,
+    /// Records in each redis-server [default: 500000, quick: 20000]
+    #[arg(long)]
+    keys: Option<u64>,
+    /// Requests a second of a slow disk
+    #[arg(long, default_value_t = 150)]
+    slow_iops: u64,
+    /// Requests a second of the SSD before the stores; the database's has a quarter of them
+    #[arg(long, default_value_t = 2000)]
+    fast_iops: u64,
+    #[command(flatten)]
+    binary: Binary,
+    /// First of the ports to use
+    #[arg(long, default_value_t = 23_500)]
+    port: u16,
+}
+
+/// What was found.
+#[derive(Debug)]
+pub struct Outcome {
+    found: Found,
+    facts: Map<String, Value>,
+    /// The figures of each part that was asked for, or why it could not be run.
+    parts: Vec<(&'static str, Result<Measured, String>)>,
+}
+
+/// The figures of a part.
+#[derive(Debug, Default)]
+struct Measured {
+    results: Vec<Figure>,
+    info: Vec<Figure>,
+}
+
+impl Experiment for Args {
+    type Outcome = Outcome;
+
+    const NAME: &'static str = "wcache";
+    const ABOUT: &'static str =
+        "PostgreSQL and Redis over a write cache, six admission policies; Quire's log beside Redis's";
+    const DRAWS: Option<&'static str> = Some("throughput over capacities, and waits");
+
+    fn common(&self) -> &Common {
+        &self.common
     }
-    if args.wants("pg") {
-        match &template {
-            Ok(template) => database_part(&context, template, &mut found, &mut report)?,
-            Err(error) => not_run("pg", error, &mut report),
+
+    fn run(&self) -> anyhow::Result<Outcome> {
+        let scale = Scale::new(self)?;
+        let quire = self.binary.path()?;
+        let quire = quire.canonicalize().with_context(|| format!("finding {}", quire.display()))?;
+        let interrupt = Interrupt::noted()?;
+        let place = Workplace::new(self.common.dir())?;
+        let context = Context { scale, place, interrupt, progress: Progress::begin(), quire, port: self.port };
+        let mut outcome = Outcome { found: Found::default(), facts: context.scale.facts(), parts: Vec::new() };
+        let is_wanted = |part: &str| wants(&self.parts, part);
+        let mut template = Err(anyhow::anyhow!("not asked for"));
+        if is_wanted("pg") || is_wanted("mount") && !context.scale.quick {
+            template = mount_is_possible(&context).and_then(|()| database::Template::make(&context));
+            context.interrupt.check()?;
         }
-    }
-    if args.wants("redis") {
-        let template = mount_is_possible(&context).and_then(|()| key_values::Template::make(&context));
-        context.interrupt.check()?;
-        match template {
-            Ok(template) => key_value_part(&context, &template, &mut found, &mut report)?,
-            Err(error) => not_run("redis", &error, &mut report),
+        for part in PARTS.into_iter().filter(|part| is_wanted(part)) {
+            let measured = match part {
+                "pg" => outcome.database(&context, template.as_ref()),
+                "redis" => outcome.key_values(&context),
+                "log" => {
+                    commits::measure(&context).map(|commits| Measured { results: commits.figures, info: commits.info })
+                }
+                _ => mount(&context, template.as_ref().ok()),
+            };
+            context.interrupt.check()?;
+            outcome.parts.push((part, measured.map_err(|error| format!("{error:#}"))));
         }
+        Ok(outcome)
     }
-    if args.wants("log") {
-        let measured = commits::measure(&context);
-        context.interrupt.check()?;
-        match measured {
-            Ok(commits) => {
-                report.results.extend(commits.figures);
-                report.info.extend(commits.info);
+
+    fn figures(&self, outcome: &Outcome, report: &mut Report) {
+        report.scale.extend(outcome.facts.clone());
+        for (part, measured) in &outcome.parts {
+            match measured {
+                Ok(Measured { results, info }) => {
+                    report.results.extend(results.iter().cloned());
+                    report.info.extend(info.iter().cloned());
+                }
+                Err(reason) => {
+                    report.results.extend(figures::not_run(part, reason));
+                    let reasons = report.scale.entry("not_run").or_insert_with(|| json!({}));
+                    reasons[*part] = json!(reason);
+                }
             }
-            Err(error) => not_run("log", &error, &mut report),
         }
+        report.info.extend(lines::of(&outcome.found));
     }
-    if args.wants("mount") {
-        let template = template.as_ref().ok().filter(|_| !context.scale.quick);
-        let measured = mount_is_possible(&context).and_then(|()| overhead::measure(&context, template));
-        context.interrupt.check()?;
-        match measured {
-            Ok(mut figures) => {
-                report.info.extend(figures.split_off(1));
-                report.results.extend(figures);
+
+    fn plots(&self, outcome: &Outcome) -> Vec<Chart> {
+        charts::of(&outcome.found)
+    }
+}
+
+impl Outcome {
+    fn database(
+        &mut self,
+        context: &Context,
+        template: Result<&database::Template, &anyhow::Error>,
+    ) -> anyhow::Result<Measured> {
+        let template = template.map_err(|error| anyhow::anyhow!("{error:#}"))?;
+        self.facts.insert("postgresql".into(), json!(template.programs().version()));
+        for round in 0..context.scale.rounds {
+            for cell in cells::of_database(&context.scale, round) {
+                let make = || database::visit(template, cell, round as u64 + 1, context);
+                visit(context, &mut self.found, cell, round, make)?;
             }
-            Err(error) => not_run("mount", &error, &mut report),
         }
+        Ok(Measured { results: figures::of_database(&self.found, &context.scale), info: Vec::new() })
     }
-    report.info.extend(lines::of(&found));
-    if let Some(dir) = &args.plot {
-        picture::draw(dir, &found)?;
+
+    fn key_values(&mut self, context: &Context) -> anyhow::Result<Measured> {
+        mount_is_possible(context)?;
+        let template = key_values::Template::make(context)?;
+        for round in 0..context.scale.rounds {
+            for cell in cells::of_key_values(&context.scale, round) {
+                let Work::Ycsb(workload) = cell.work else { bail!("{} is not for redis-server", cell.work.name()) };
+                let make = || key_values::visit(&template, cell, workload, context);
+                visit(context, &mut self.found, cell, round, make)?;
+            }
+        }
+        Ok(Measured { results: figures::of_key_values(&self.found, &context.scale), info: Vec::new() })
     }
-    Ok(report)
+}
+
+/// What a mount costs; with the database only in a full run.
+fn mount(context: &Context, template: Option<&database::Template>) -> anyhow::Result<Measured> {
+    mount_is_possible(context)?;
+    let template = template.filter(|_| !context.scale.quick);
+    let mut results = overhead::measure(context, template)?;
+    let info = results.split_off(1);
+    Ok(Measured { results, info })
 }
 
 /// Whether slow disks and mounts can be had here.
@@ -127,45 +217,6 @@ fn mount_is_possible(context: &Context) -> anyhow::Result<()> {
     }
     let help = run_program(Command::new(&context.quire).args(["mount", "--help"]));
     ensure!(help.is_ok(), "{} has no command `mount`", context.quire.display());
-    Ok(())
-}
-
-fn not_run(part: &str, error: &anyhow::Error, report: &mut Report) {
-    let reason = format!("{error:#}");
-    report.results.extend(figures::not_run(part, &reason));
-    let reasons = report.scale.entry("not_run").or_insert_with(|| json!({}));
-    reasons[part] = json!(reason);
-}
-
-fn database_part(
-    context: &Context,
-    template: &database::Template,
-    found: &mut Found,
-    report: &mut Report,
-) -> anyhow::Result<()> {
-    report.scale.insert("postgresql".into(), json!(template.programs().version()));
-    for round in 0..context.scale.rounds {
-        for cell in cells::of_database(&context.scale, round) {
-            visit(context, found, cell, round, || database::visit(template, cell, round as u64 + 1, context))?;
-        }
-    }
-    report.results.extend(figures::of_database(found, &context.scale));
-    Ok(())
-}
-
-fn key_value_part(
-    context: &Context,
-    template: &key_values::Template,
-    found: &mut Found,
-    report: &mut Report,
-) -> anyhow::Result<()> {
-    for round in 0..context.scale.rounds {
-        for cell in cells::of_key_values(&context.scale, round) {
-            let Work::Ycsb(workload) = cell.work else { bail!("{} is not for redis-server", cell.work.name()) };
-            visit(context, found, cell, round, || key_values::visit(template, cell, workload, context))?;
-        }
-    }
-    report.results.extend(figures::of_key_values(found, &context.scale));
     Ok(())
 }
 

@@ -8,11 +8,11 @@ use std::time::Duration;
 use anyhow::bail;
 use serde_json::{Map, Value, json};
 
+use super::Args;
 use super::lab::stage::Span;
 use super::lab::throttle::Speed;
 use super::policy::Policy;
 use super::tpcc::size::Size;
-use crate::cli::Args;
 
 /// The size of a run.
 #[derive(Clone, Debug)]
@@ -62,8 +62,8 @@ impl Scale {
     /// # Errors
     /// When a policy isn't known, or a number makes no sense.
     pub fn new(args: &Args) -> anyhow::Result<Self> {
-        let quick = args.quick;
-        let pick = |full: u64, small: u64| if quick { small } else { full };
+        let quick = args.common.quick;
+        let pick = |full: u64, small: u64| args.common.pick(full, small);
         let seconds = args.seconds.unwrap_or(pick(60, 3)).max(1);
         let mut capacities_mib = args.sizes.clone();
         if capacities_mib.is_empty() {
@@ -79,7 +79,7 @@ impl Scale {
         Ok(Self {
             quick,
             span: Span { run_in: Duration::from_secs((seconds / 4).max(1)), count: Duration::from_secs(seconds) },
-            rounds: args.rounds.unwrap_or(pick(3, 1) as usize).max(1),
+            rounds: args.common.rounds(3, 1),
             capacities_mib,
             policies,
             size: if quick { Size::small(warehouses) } else { Size::standard(warehouses) },
@@ -129,7 +129,6 @@ impl Scale {
     pub fn facts(&self) -> Map<String, Value> {
         let mut facts = Map::new();
         let mut add = |name: &str, value: Value| facts.insert(name.to_owned(), value);
-        add("quick", json!(self.quick));
         add("seconds", json!(self.span.count.as_secs()));
         add("run_in_s", json!(self.span.run_in.as_secs()));
         add("rounds", json!(self.rounds));
@@ -177,14 +176,7 @@ pub mod tests {
 
     /// The scale that `words` ask for.
     pub fn scale(words: &str) -> anyhow::Result<Scale> {
-        #[derive(clap::Parser)]
-        struct Command {
-            #[command(flatten)]
-            args: Args,
-        }
-        let words = format!("quire wcache {words}");
-        let command: Command = clap::Parser::parse_from(words.split_ascii_whitespace());
-        Scale::new(&command.args)
+        Scale::new(&crate::experiment::tests::parse::<Args>(words))
     }
 
     #[test]

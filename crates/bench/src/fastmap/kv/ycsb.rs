@@ -14,10 +14,11 @@ use serde::{Deserialize, Serialize};
 
 use super::node::VALUE_BYTES;
 use super::store::{Aim, Store};
+use crate::dice::Dice;
 use crate::fastmap::pages::Counters;
 use crate::fastmap::place::Place;
 use crate::fastmap::tally::{Meter, Tally, histogram};
-use crate::words::{Dice, Values};
+use crate::requests::Values;
 use crate::zipf::Zipf;
 
 const SKEW: f64 = 0.99;

@@ -282,7 +282,7 @@ mod tests {
             for thread in 0..4 {
                 let (cache, place) = (&cache, &place);
                 scope.spawn(move || {
-                    let mut dice = crate::words::Dice::new(thread);
+                    let mut dice = crate::dice::Dice::new(thread);
                     for _ in 0..2000 {
                         let page = dice.below(place.pages);
                         assert_eq!(cache.read(page).unwrap().word(0), stamp(page));

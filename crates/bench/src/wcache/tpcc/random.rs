@@ -2,7 +2,7 @@
 //!
 //! Relies on [`Dice`], so that a run can be repeated from its seed.
 
-use crate::words::Dice;
+use crate::dice::Dice;
 
 /// The constants C of the non-uniform choice: while loading, and in runs. Those of last names differ as clause 2.1.6.1
 /// wants.

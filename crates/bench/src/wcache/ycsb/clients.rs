@@ -7,13 +7,14 @@ use std::time::Instant;
 use anyhow::{Context, bail};
 
 use super::records::{Does, FIELD_BYTES, Requests, Workload, push_insert};
+use crate::dice::Dice;
+use crate::requests::Values;
 use crate::resp::{Connection, Value};
 use crate::wcache::lab::interrupt::Interrupt;
 use crate::wcache::lab::stage::Span;
 use crate::wcache::phase::{self, Phase};
 use crate::wcache::tally::Tally;
 use crate::wcache::watch::Watch;
-use crate::words::{Dice, Values};
 
 /// A run.
 #[derive(Clone, Copy, Debug)]

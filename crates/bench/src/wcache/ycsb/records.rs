@@ -2,7 +2,8 @@
 //!
 //! Relies on [`Zipf`] (0.99) and [`Scatter`]: YCSB's scrambled Zipfian choice.
 
-use crate::words::{Dice, Values};
+use crate::dice::Dice;
+use crate::requests::Values;
 use crate::zipf::{Scatter, Zipf};
 
 /// Fields of a record.

@@ -3,31 +3,25 @@
 //! Relies on the contract in [`crate::report`]. Times are written in the unit that suits them, everything else as it is.
 
 use std::fmt::Write as _;
-use std::path::Path;
 
-use anyhow::Context;
 use serde_json::{Map, Value};
 
-use crate::measure::table::time;
+use crate::format::with_unit;
+use crate::list::EXPERIMENTS;
 
-/// The tables of the report in `file`.
-///
-/// # Errors
-/// When it can't be read, or is no report.
-pub fn of_file(file: &Path) -> anyhow::Result<String> {
-    let text = std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
-    let report: Value = serde_json::from_str(&text).with_context(|| format!("{} is not JSON", file.display()))?;
-    of(&report).with_context(|| format!("{} is no report", file.display()))
-}
-
-fn of(report: &Value) -> Option<String> {
+/// The tables of `report`; nothing if it is none.
+pub fn of(report: &Value) -> Option<String> {
     let mut text = String::new();
     let machine = &report["machine"];
     let word = |name: &str| machine[name].as_str().map_or_else(|| machine[name].to_string(), str::to_owned);
+    let experiment = report["experiment"].as_str()?;
+    // `quire measure` writes such a report, too.
+    if let Some(entry) = EXPERIMENTS.iter().find(|entry| entry.name == experiment) {
+        let _ = write!(text, "`quire bench {experiment}`: {}. ", entry.about);
+    }
     let _ = writeln!(
         text,
-        "`quire bench {}` on {} cores of {}, {} MiB, Linux {}.\n",
-        report["experiment"].as_str()?,
+        "On {} cores of {}, {} MiB, Linux {}.\n",
         word("cores"),
         word("processor"),
         word("memory_mib"),
@@ -57,13 +51,14 @@ fn goal_row(text: &mut String, figure: &Value) {
         (_, Some(_)) => "missed",
         _ => "",
     };
-    let goal = goal.map_or(String::new(), |goal| format!("{} {}", if higher { "≥" } else { "≤" }, told(goal, unit)));
+    let goal =
+        goal.map_or(String::new(), |goal| format!("{} {}", if higher { "≥" } else { "≤" }, with_unit(goal, unit)));
     let peers = figure["peer"].as_object().into_iter().flatten();
     let mut behind: Vec<String> = peers.map(|(name, value)| format!("{} {}", words(name), cell(name, value))).collect();
     if let Some(note) = figure["note"].as_str() {
         behind.push(note.to_owned());
     }
-    let value = value.map_or("not measured".into(), |value| told(value, unit));
+    let value = value.map_or("not measured".into(), |value| with_unit(value, unit));
     let _ = writeln!(text, "| `{}` | {value} | {goal} | {verdict} | {} |", name(figure), behind.join("; "));
 }
 
@@ -90,7 +85,7 @@ fn group_table(text: &mut String, group: &[&Value]) {
     let _ = writeln!(text, "| | value |{heads} |\n|---|{}---|", "---|".repeat(columns.len() + 1));
     for figure in group {
         let unit = figure["unit"].as_str().unwrap_or_default();
-        let value = figure["value"].as_f64().map_or("–".into(), |value| told(value, unit));
+        let value = figure["value"].as_f64().map_or("–".into(), |value| with_unit(value, unit));
         let peers = peers(figure);
         let cells: String = columns.iter().map(|name| format!(" {} |", cell(name, &peers[name]))).collect();
         let note = figure["note"].as_str().unwrap_or_default();
@@ -105,33 +100,9 @@ fn words(name: &str) -> String {
 
 fn cell(name: &str, value: &Value) -> String {
     match value.as_f64() {
-        Some(value) => told(value, if name.ends_with("_ns") { "ns" } else { "" }),
+        Some(value) => with_unit(value, if name.ends_with("_ns") { "ns" } else { "" }),
         None => "–".into(),
     }
-}
-
-fn told(value: f64, unit: &str) -> String {
-    match unit {
-        "ns" if value >= 0.0 => time(value),
-        "" | "of 1" => plain(value),
-        unit => format!("{} {unit}", plain(value)),
-    }
-}
-
-/// Four digits at most, and thousands apart.
-fn plain(value: f64) -> String {
-    if value.abs() < 1000.0 {
-        return format!("{value}");
-    }
-    let digits = format!("{:.0}", value.abs());
-    let mut text = String::from(if value < 0.0 { "-" } else { "" });
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 #[cfg(test)]
@@ -144,17 +115,16 @@ mod tests {
         let info =
             |name: &str| Figure::new(name, 27e6, "ns", Better::Lower).peer("release_ns", 1234.0).peer("cuts", 20.0);
         let report = Report {
-            experiment: "snapshot",
-            machine: Map::new(),
-            scale: Map::new(),
             results: vec![Figure::new("barrier_stall_ns", 900.0, "ns", Better::Lower).goal(10_000.0)],
             info: vec![
                 info("fork_256_huge"),
                 info("fork_256_small"),
                 Figure::new("other", 2_734_567.0, "1/s", Better::Higher),
             ],
+            ..Report::new("snapshot", Map::new())
         };
         let text = of(&serde_json::from_str(&report.json()).unwrap()).unwrap();
+        assert!(text.starts_with("`quire bench snapshot`: "), "{text}");
         assert!(text.contains("| `barrier_stall_ns` | 900 ns | ≤ 10.0 µs | reached |"), "{text}");
         assert!(text.contains("| | value | release | cuts | |\n|---|---|---|---|---|\n"), "{text}");
         assert!(text.contains("| fork_256_small | 27.0 ms | 1.23 µs | 20 |"), "{text}");

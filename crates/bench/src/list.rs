@@ -1,0 +1,87 @@
+//! The experiments that there are.
+//!
+//! Relies on nothing but them. It is the only list: the commands of `quire bench`, `quire bench list` and the documents of
+//! results are made from it.
+
+use clap::{ArgMatches, Command};
+
+use crate::experiment::{self, Experiment};
+
+/// An entry of the list.
+#[derive(Debug)]
+pub struct Entry {
+    /// The experiment's name.
+    pub name: &'static str,
+    /// What it sets beside what.
+    pub about: &'static str,
+    /// Its command, with its own options.
+    pub command: fn() -> Command,
+    /// Runs it, prints its table and writes what was asked for.
+    pub run: fn(&ArgMatches) -> anyhow::Result<()>,
+}
+
+/// All experiments.
+pub const EXPERIMENTS: &[Entry] = &[
+    entry::<crate::server::Args>(),
+    entry::<crate::forkers::Args>(),
+    entry::<crate::snapshot::Args>(),
+    entry::<crate::ccow::Args>(),
+    entry::<crate::fastmap::Args>(),
+    entry::<crate::wcache::Args>(),
+];
+
+const fn entry<E: Experiment>() -> Entry {
+    Entry { name: E::NAME, about: E::ABOUT, command: experiment::command::<E>, run: experiment::run::<E> }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_experiment_s_help_has_its_own_options_and_no_other_s() {
+        let help = |name: &str| {
+            let entry = EXPERIMENTS.iter().find(|entry| entry.name == name).unwrap();
+            (entry.command)().render_long_help().to_string()
+        };
+        for (name, own, others) in [
+            ("server", ["--valkey", "--rate", "--plot"], ["--skews", "--warehouses", "--policies"]),
+            ("fastmap", ["--sizes", "--parts", "--plot"], ["--keys", "--warehouses", "--rate"]),
+            ("ccow", ["--skews", "--sizes", "--rounds"], ["--keys", "--port", "--valkey"]),
+            ("wcache", ["--policies", "--terminals", "--slow-iops"], ["--skews", "--rate", "--valkey"]),
+            ("snapshot", ["--sizes", "--parts", "--quick"], ["--plot", "--keys", "--port"]),
+        ] {
+            let help = help(name);
+            assert!(own.iter().all(|option| help.contains(option)), "{name}: {help}");
+            assert!(!others.iter().any(|option| help.contains(option)), "{name}: {help}");
+        }
+    }
+
+    #[test]
+    fn every_experiment_is_defined_soundly_and_named_once() {
+        for (index, entry) in EXPERIMENTS.iter().enumerate() {
+            (entry.command)().debug_assert();
+            assert!(EXPERIMENTS[..index].iter().all(|other| other.name != entry.name));
+            assert!(!entry.about.is_empty() && entry.about.len() < 110, "{}", entry.about);
+        }
+    }
+
+    #[test]
+    fn an_experiment_that_draws_nothing_refuses_to_plot() {
+        let matches = experiment::command::<crate::snapshot::Args>().get_matches_from(["snapshot", "--plot", "x"]);
+        assert!(
+            experiment::run::<crate::snapshot::Args>(&matches).unwrap_err().to_string().contains("leave --plot out")
+        );
+    }
+
+    #[test]
+    fn an_unknown_part_is_refused_with_those_that_there_are() {
+        for (name, known) in
+            [("server", "restart"), ("fastmap", "contention"), ("wcache", "mount"), ("snapshot", "uffd")]
+        {
+            let entry = EXPERIMENTS.iter().find(|entry| entry.name == name).unwrap();
+            let refused = (entry.command)().try_get_matches_from([name, "--parts", "no-such-part"]).unwrap_err();
+            assert!(refused.to_string().contains(known), "{refused}");
+        }
+    }
+}
