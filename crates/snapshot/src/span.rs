@@ -7,7 +7,7 @@ use std::sync::Arc;
 use quire_sys::mem::{MemError, Reservation};
 
 use crate::origin::MechanismError;
-use crate::page::PAGE_SIZE;
+use crate::page::{PAGE_SIZE, REGION_SIZE};
 
 /// Page-aligned memory.
 #[derive(Clone, Debug)]
@@ -31,7 +31,9 @@ impl Span {
     pub fn allocate(len: usize) -> Result<Self, MemError> {
         let len = len.max(1).next_multiple_of(PAGE_SIZE);
         let memory = Reservation::new(len)?;
-        memory.commit(0..memory.len())?;
+        // With the rest of its huge page, a small range would take all of that: memory, and the time to fill it with zeros.
+        let committed = if len < REGION_SIZE { len } else { memory.len() };
+        memory.commit(0..committed)?;
         Ok(Self { base: memory.base(), len, _owner: Some(Arc::new(memory)) })
     }
 
@@ -96,5 +98,20 @@ mod tests {
             assert!(Span::borrow(span.at(0), 0).is_err());
             assert!(Span::borrow(std::ptr::null_mut(), 4096).is_err());
         }
+    }
+
+    #[test]
+    fn a_small_span_takes_no_huge_page() {
+        let span = Span::allocate(16 * PAGE_SIZE).unwrap();
+        let end = span.base() as usize + span.len();
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let contains_end = |line: &&str| {
+            let bounds = line.split_once(' ').and_then(|(bounds, _)| bounds.split_once('-'));
+            let number = |text| usize::from_str_radix(text, 16).unwrap();
+            bounds.is_some_and(|(from, to)| (number(from)..number(to)).contains(&end))
+        };
+        // A huge page needs a mapping of its whole size; the rest of this one can't be accessed, so it is another mapping.
+        let after = maps.lines().find(contains_end).expect("the reservation goes on behind it");
+        assert!(after.contains(" ---p "), "{after}");
     }
 }
