@@ -45,7 +45,9 @@ impl Arena {
         if found > len {
             self.link_run(page + len, found - len)?;
         }
-        self.superblock_mut().free_pages -= len;
+        // A figure only, which a damaged arena may have wrong.
+        let superblock = self.superblock_mut();
+        superblock.free_pages = superblock.free_pages.saturating_sub(len);
         self.free_regions.note_taken(page..page + len);
         let fresh = self.barrier.mark_present(page..page + len);
         self.released_pages = self.released_pages.saturating_sub(u64::from(fresh));
