@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use quire_arena::Arena;
 use quire_snapshot::{PAGE_SIZE, TakeOutcome, WriteBarrier, WriteBarrierConfig};
-use quire_store::{DbId, Expiry, Store, StoreConfig, hash, string};
+use quire_store::{DbId, Expiry, Member, Store, StoreConfig, hash, set, string};
 use quire_sys::buffer::Carver;
 use quire_sys::mem::Reservation;
 
@@ -118,6 +118,14 @@ fn read(store: &mut Store, key: &[u8]) {
     let _ = hash::for_each(store, ZERO, key, &mut |_, _| {});
     let _ = hash::scan(store, ZERO, key, 0, 10, &mut |_, _| {});
     let _ = hash::random_fields(store, ZERO, key, 5, true, &mut |_, _| {});
+    let _ = set::random_members(store, ZERO, key, 5, true, &mut |_| {});
+    if let Ok(sets) = set::views(store, ZERO, [key, b"ints", b"words", b"members"].into_iter()) {
+        let _ = sets[0].contains(&Member::Bytes(b"member-3"));
+        let _ = sets[0].scan(0, 10, &mut |_| {});
+        let _ = set::intersection(&sets, |_| true);
+        let _ = set::union(&sets, |_| {});
+        let _ = set::difference(&sets, |_| {});
+    }
 }
 
 fn write(store: &mut Store, key: &[u8], number: usize) {
@@ -135,6 +143,13 @@ fn write(store: &mut Store, key: &[u8], number: usize) {
     }
     let _ = hash::set(store, ZERO, key, b"field-new", &[3; 90]);
     let _ = hash::del(store, ZERO, key, b"field-3");
+    let _ = set::move_member(store, ZERO, key, b"words", b"member-3");
+    let _ = set::pop(store, ZERO, key, 2, &mut |_| {});
+    if let Ok(mut set) = set::open_mut(store, ZERO, key) {
+        let _ = set.add(b"12345");
+        let _ = set.add(&[4; 90]);
+        let _ = set.remove(b"3");
+    }
 }
 
 fn base() -> &'static Base {
@@ -161,7 +176,7 @@ pub(crate) fn filled_store() -> Store {
     store
 }
 
-/// Something of every shape: strings inline and outside, packed and tabled hashes, times to live, space to reclaim.
+/// Something of every shape: strings inline and outside, packed and tabled hashes, all sets, times to live, space to reclaim.
 fn fill(store: &mut Store) -> quire_store::Result<()> {
     store.set_now_ms(1_000_000);
     for number in 0..150_usize {
@@ -176,7 +191,10 @@ fn fill(store: &mut Store) -> quire_store::Result<()> {
         let field = format!("field-{number}");
         hash::set(store, ZERO, b"large", field.as_bytes(), b"value")?;
         hash::set(store, DbId(4), b"doomed", field.as_bytes(), b"value")?;
+        set::open_mut(store, ZERO, b"members")?.add(format!("member-{number}").as_bytes())?;
         if number < 20 {
+            set::open_mut(store, ZERO, b"ints")?.add(number.to_string().as_bytes())?;
+            set::open_mut(store, ZERO, b"words")?.add(format!("member-{number}").as_bytes())?;
             hash::set(store, ZERO, b"small", field.as_bytes(), b"value")?;
         }
     }

@@ -5,6 +5,9 @@ Summaries and costs are worded differently on purpose; histories and deprecation
 
 # What differs for a reason.
 MEANT = {
+    "flags of sintercard": "Quire does not tell keys that are counted",
+    "key specs of sintercard": "Quire does not tell keys that are counted",
+    "arguments of sintercard": "Quire does not tell keys that are counted",
     "arguments of bgsave": "has CANCEL",
     "arguments of client|kill": "has MAXAGE",
     "arguments of debug": "has few subcommands, which are not containers' own",

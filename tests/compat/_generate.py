@@ -10,7 +10,10 @@ DATABASES = (0, 1, 2)
 STRINGS = [b"s%d" % n for n in range(8)]
 HASHES = [b"h%d" % n for n in range(4)]
 FIELDS = [b"f%d" % n for n in range(12)] + [b"", b"12", b"field with spaces", b"\x00\xff"]
-KEYS = [*STRINGS, *HASHES, b"none"]
+SETS = [b"t%d" % n for n in range(4)]
+MEMBERS = [b"%d" % n for n in range(-6, 12)] + [b"m%d" % n for n in range(12)]
+MEMBERS += [b"", b"007", b"70000", b"-9223372036854775808", b"9223372036854775808", b"member with spaces", b"\x00\xff"]
+KEYS = [*STRINGS, *HASHES, *SETS, b"none"]
 BRIEF_MS = 40
 LONG_S = 10_000
 
@@ -31,7 +34,7 @@ class Generator:
     def __init__(self, random):
         self.random = random
         families = [
-            (30, self.string), (12, self.counter), (9, self.part), (10, self.bits), (24, self.hash), (10, self.generic),
+            (30, self.string), (12, self.counter), (9, self.part), (10, self.bits), (24, self.hash), (20, self.set), (10, self.generic),
             (10, self.expire), (7, self.database), (7, self.transaction), (4, self.server), (2, self.lcs),
         ]  # fmt: skip
         self.weights = [weight for weight, _ in families]
@@ -46,14 +49,15 @@ class Generator:
         while len(requests) < count and not self.brief:
             words = self.command()
             # A scan goes on after its first reply, which it cannot in the middle of a pipeline.
-            if count == 1 or not words or words[0].upper() not in (b"SCAN", b"HSCAN"):
+            if count == 1 or not words or words[0].upper() not in (b"SCAN", b"HSCAN", b"SSCAN"):
                 requests.append(words)
         return connection, requests, self.brief
 
     def command(self):
         maker = self.random.choices(self.makers, self.weights)[0]
         words = maker()
-        if self.chance(0.03):
+        # With other words SPOP draws, and the sets of the two sides part.
+        if words[:1] != [b"SPOP"] and self.chance(0.03):
             words = self.mangled(words)
         if self.chance(0.2):
             words = [self.any_case(words[0]), *words[1:]]
@@ -233,6 +237,40 @@ class Generator:
             return [self.pick([b"HSTRLEN", b"HEXISTS"]), key, self.field()]
         return [self.pick([b"HGETALL", b"HLEN", b"HKEYS", b"HVALS"]), key]
 
+    def set(self):
+        key = self.key(SETS)
+        members = lambda most: [self.pick(MEMBERS) for _ in range(self.random.randrange(1, most))]
+        keys = lambda: [self.key(SETS) for _ in range(self.random.randrange(1, 4))]
+        kind = self.random.randrange(20)
+        if kind < 6:
+            return [b"SADD", key, *members(5)]
+        if kind == 6:
+            many = self.random.choice([20, 130, 520, 600]) if self.chance(0.3) else 5
+            prefix = self.pick([b"", b"m"])
+            return [b"SADD", key, *(prefix + b"%d" % n for n in range(many))]
+        if kind < 9:
+            return [b"SREM", key, *members(9)]
+        if kind == 9:
+            return [b"SMOVE", key, self.key(SETS), self.pick(MEMBERS)]
+        if kind == 10:
+            # What is drawn must be the same on both sides: everything.
+            return [b"SPOP", key, self.pick([b"1000", b"1000", b"0", b"-1", b"x"])]
+        if kind == 11:
+            return [b"SRANDMEMBER", key, *self.pick([[], [self.index()], [b"100"], [b"0"]])]
+        if kind == 12:
+            return self.scanned([b"SSCAN", key])
+        if kind < 15:
+            return [self.pick([b"SINTER", b"SUNION", b"SDIFF"]), *keys()]
+        if kind < 17:
+            return [self.pick([b"SINTERSTORE", b"SUNIONSTORE", b"SDIFFSTORE"]), key, *keys()]
+        if kind == 17:
+            words = keys()
+            count = b"%d" % len(words) if self.chance(0.8) else self.pick([b"0", b"9", b"x", b"1"])
+            return [b"SINTERCARD", count, *words, *self.pick([[], [b"LIMIT", self.index()], [b"LIMIT"]])]
+        if kind == 18:
+            return [self.pick([b"SISMEMBER", b"SMISMEMBER"]), key, self.pick(MEMBERS)]
+        return [self.pick([b"SMEMBERS", b"SCARD"]), key]
+
     def scanned(self, words):
         """The options of a scan; the runner follows its cursor to the end."""
         if self.chance(0.4):
@@ -240,8 +278,8 @@ class Generator:
         if self.chance(0.3):
             words = [*words, b"COUNT", self.pick([b"1", b"3", b"1000", b"0", b"-1", b"x"])]
         if words[0] == b"SCAN" and self.chance(0.3):
-            words = [*words, b"TYPE", self.pick([b"string", b"hash", b"HASH", b"list", b"nothing"])]
-        at = 2 if words[0] == b"HSCAN" else 1
+            words = [*words, b"TYPE", self.pick([b"string", b"hash", b"HASH", b"set", b"list", b"nothing"])]
+        at = 1 if words[0] == b"SCAN" else 2
         return [*words[:at], b"0" if self.chance(0.9) else self.pick([b"x", b"+0", b"", b"1.5"]), *words[at:]]
 
     def generic(self):

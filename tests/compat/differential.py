@@ -79,10 +79,10 @@ class Player:
             KNOWN_SEEN[what] = KNOWN_SEEN.get(what, 0) + 1
             return True
         if not same(words, ours.tree, theirs.tree, queue):
-            if name_of(words) not in ("SCAN", "HSCAN") or ours.tree[0] != "*" or theirs.tree[0] != "*":
+            if name_of(words) not in ("SCAN", "HSCAN", "SSCAN") or ours.tree[0] != "*" or theirs.tree[0] != "*":
                 return False
             # Both began; what counts is what has been seen when both are through.
-            at = 2 if name_of(words) == "HSCAN" else 1
+            at = 1 if name_of(words) == "SCAN" else 2
             return self.scan(0, connection, words, at, ours) == self.scan(1, connection, words, at, theirs)
         # Small hashes keep the order in which their fields came, on both sides. In a pipeline it is too late to ask.
         if self.alone and name_of(words) in ("HGETALL", "HKEYS", "HVALS") and words[0] and len(words) == 2:
@@ -99,7 +99,7 @@ class Player:
         for _ in range(100_000):
             cursor, items = reply.tree[1]
             items = [item[1] for item in items[1]]
-            seen.update(zip(items[::2], items[1::2]) if at == 2 else items)
+            seen.update(zip(items[::2], items[1::2]) if name_of(words) == "HSCAN" else items)
             if cursor[1] == b"0":
                 return seen
             reply = self.ask(side, connection, *words[:at], cursor[1], *words[at + 1 :])
@@ -244,7 +244,7 @@ def large_pipeline(_):
 
 def is_repeatable(words):
     """Whether a reply does not depend on the moment, on chance or on the layout of a table."""
-    free = {"SCAN", "HSCAN", "HELLO", "MULTI", *UNORDERED, *DRAWN, *TIMES, *FREE}
+    free = {"SCAN", "HSCAN", "SSCAN", "OBJECT ENCODING", "HELLO", "MULTI", *UNORDERED, *DRAWN, *TIMES, *FREE}
     name = name_of(words)
     return name not in free and not name.startswith("NOSUCH")
 

@@ -24,6 +24,9 @@ pub fn limits(config: &Config) -> Limits {
     Limits {
         hash_max_packed_entries: config.hash_max_packed_entries as usize,
         hash_max_packed_value: config.hash_max_packed_value as usize,
+        set_max_int_entries: config.set_max_int_entries as usize,
+        set_max_packed_entries: config.set_max_packed_entries as usize,
+        set_max_packed_value: config.set_max_packed_value as usize,
     }
 }
 

@@ -57,6 +57,12 @@ impl Dice {
         }
     }
 
+    /// Numbers and words, so that sets change their encoding.
+    fn member(&mut self) -> String {
+        let number = self.below(12);
+        if self.below(3) == 0 { format!("member{number}") } else { number.to_string() }
+    }
+
     /// A time to live: over before the test is, or long after.
     fn millis(&mut self) -> u64 {
         if self.below(2) == 0 { 1 + self.below(4) } else { 1_000_000 + self.below(1_000_000) }
@@ -115,6 +121,11 @@ fn arguments(name: &str, dice: &mut Dice, now_ms: u64) -> Option<String> {
         "hdel" => format!("h{key} {} {}", dice.field(), dice.field()),
         "hincrby" => format!("h{key} {} {}", dice.field(), dice.below(100)),
         "hincrbyfloat" => format!("h{key} {} 0.3", dice.field()),
+        "sadd" => format!("t{key} {} {} {}", dice.member(), dice.member(), dice.member()),
+        "srem" => format!("t{key} {} {}", dice.member(), dice.member()),
+        "spop" => format!("t{key}{}", dice.pick(&["", "", " 3", " 100"])),
+        "smove" => format!("t{key} t{other} {}", dice.member()),
+        "sinterstore" | "sunionstore" | "sdiffstore" => format!("t{other} t{key} t{}", dice.key()),
         "copy" => format!("{key} {other} DB {} REPLACE", dice.below(DATABASES)),
         "move" => format!("{key} {}", dice.below(DATABASES)),
         "rename" | "renamenx" => match dice.below(2) {

@@ -110,3 +110,37 @@ fn look_ups_are_counted_once_a_command() {
     let stats = client.text("INFO stats");
     assert!(stats.contains("keyspace_hits:8\r\n") && stats.contains("keyspace_misses:1\r\n"), "{stats}");
 }
+
+#[test]
+fn sets_are_sets_in_the_third_protocol_only() {
+    let server = start(&[]);
+    let mut client = server.client();
+    client.call("SADD s 1 2 3");
+    client.call("SADD t 2 3 4");
+    assert_eq!(client.call("SMEMBERS s").items().len(), 3);
+    client.call("HELLO 3");
+    for command in ["SMEMBERS s", "SINTER s t", "SUNION s t", "SDIFF s t", "SPOP none 3"] {
+        assert!(matches!(client.call(command), Value::Set(_)), "{command}");
+    }
+    for command in ["SRANDMEMBER s 2", "SRANDMEMBER s -5", "SMISMEMBER s 1 9"] {
+        assert!(matches!(client.call(command), Value::Array(_)), "{command}");
+    }
+}
+
+#[test]
+fn limits_of_sets_hold_from_the_next_change_on() {
+    let server = start(&[]);
+    let mut client = server.client();
+    client.call("SADD ints 1 2 3");
+    client.call("SADD words a b c");
+    assert_eq!(client.text("OBJECT ENCODING ints"), "intset");
+    assert_eq!(client.text("OBJECT ENCODING words"), "listpack");
+    client.call("CONFIG SET set-max-intset-entries 3 set-max-listpack-entries 3");
+    assert_eq!(client.text("OBJECT ENCODING words"), "listpack");
+    client.call("SADD ints 4");
+    client.call("SADD words d");
+    assert_eq!(client.text("OBJECT ENCODING ints"), "hashtable");
+    assert_eq!(client.text("OBJECT ENCODING words"), "hashtable");
+    let refused = client.text("CONFIG SET set-max-intset-entries 1000000");
+    assert!(refused.contains("ERR"), "{refused}");
+}

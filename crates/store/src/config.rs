@@ -26,10 +26,22 @@ pub struct Limits {
     pub hash_max_packed_entries: usize,
     /// A hash with a longer field or value becomes a table (`hash-max-listpack-value`).
     pub hash_max_packed_value: usize,
+    /// A set of more integers becomes a table (`set-max-intset-entries`).
+    pub set_max_int_entries: usize,
+    /// A set of more members becomes a table (`set-max-listpack-entries`).
+    pub set_max_packed_entries: usize,
+    /// A set with a longer member becomes a table (`set-max-listpack-value`).
+    pub set_max_packed_value: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { hash_max_packed_entries: 128, hash_max_packed_value: 64 }
+        Limits {
+            hash_max_packed_entries: 128,
+            hash_max_packed_value: 64,
+            set_max_int_entries: 512,
+            set_max_packed_entries: 128,
+            set_max_packed_value: 64,
+        }
     }
 }

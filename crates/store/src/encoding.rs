@@ -9,6 +9,8 @@ pub enum Kind {
     String,
     /// A map from fields to values.
     Hash,
+    /// Different members without order.
+    Set,
 }
 
 impl Kind {
@@ -17,7 +19,13 @@ impl Kind {
         match self {
             Kind::String => "string",
             Kind::Hash => "hash",
+            Kind::Set => "set",
         }
+    }
+
+    /// The type of this name, in any case.
+    pub fn of_name(name: &[u8]) -> Option<Kind> {
+        [Kind::String, Kind::Hash, Kind::Set].into_iter().find(|kind| name.eq_ignore_ascii_case(kind.name().as_bytes()))
     }
 }
 
@@ -31,6 +39,12 @@ pub(crate) enum Encoding {
     PackedHash = 2,
     /// The head of a table of fields.
     TableHash = 3,
+    /// Integers in order, see `value::set::ints`.
+    IntSet = 4,
+    /// Members one after the other, see `value::set::packed`.
+    PackedSet = 5,
+    /// The head of a table of members.
+    TableSet = 6,
 }
 
 impl Encoding {
@@ -40,6 +54,9 @@ impl Encoding {
             1 => Ok(Encoding::String),
             2 => Ok(Encoding::PackedHash),
             3 => Ok(Encoding::TableHash),
+            4 => Ok(Encoding::IntSet),
+            5 => Ok(Encoding::PackedSet),
+            6 => Ok(Encoding::TableSet),
             0 => Err(StoreError::damaged("an entry without an encoding")),
             newer => Err(StoreError::newer(format!("a value of encoding {newer}"))),
         }
@@ -50,6 +67,7 @@ impl Encoding {
         match self {
             Encoding::String => Kind::String,
             Encoding::PackedHash | Encoding::TableHash => Kind::Hash,
+            Encoding::IntSet | Encoding::PackedSet | Encoding::TableSet => Kind::Set,
         }
     }
 
@@ -57,8 +75,8 @@ impl Encoding {
     #[inline]
     pub(crate) fn is_table(self) -> bool {
         match self {
-            Encoding::String | Encoding::PackedHash => false,
-            Encoding::TableHash => true,
+            Encoding::String | Encoding::PackedHash | Encoding::IntSet | Encoding::PackedSet => false,
+            Encoding::TableHash | Encoding::TableSet => true,
         }
     }
 }

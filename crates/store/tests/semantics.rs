@@ -41,7 +41,7 @@ fn digests_are_those_of_redis() {
 #[test]
 fn a_digest_does_not_depend_on_order_or_history() {
     let (mut forth, mut back) = (store(), store());
-    back.set_limits(Limits { hash_max_packed_entries: 4, hash_max_packed_value: 4 });
+    back.set_limits(Limits { hash_max_packed_entries: 4, hash_max_packed_value: 4, ..Limits::default() });
     for number in 0..2000u32 {
         let (key, value) = (format!("key:{number}"), number.to_string());
         string::set(&mut forth, DB, key.as_bytes(), value.as_bytes(), Expiry::Clear).unwrap();

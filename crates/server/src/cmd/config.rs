@@ -170,7 +170,11 @@ fn take_effect(ctx: &mut Ctx<'_>, changed: &[&str]) {
     let server = &mut *ctx.server;
     for name in changed {
         match *name {
-            "hash-max-listpack-entries" | "hash-max-listpack-value" => {
+            "hash-max-listpack-entries"
+            | "hash-max-listpack-value"
+            | "set-max-intset-entries"
+            | "set-max-listpack-entries"
+            | "set-max-listpack-value" => {
                 ctx.store.set_limits(crate::saving::limits(&server.config));
             }
             "checkpoint-max-extra-memory" => {

@@ -261,6 +261,7 @@ fn categories(spec: &CommandSpec) -> Vec<&'static str> {
         Group::String => names.push("@string"),
         Group::Bitmap => names.push("@bitmap"),
         Group::Hash => names.push("@hash"),
+        Group::Set => names.push("@set"),
         Group::Transactions => names.push("@transaction"),
         Group::Connection => names.push("@connection"),
         Group::Server if spec.has(CONNECTION) => names.push("@connection"),

@@ -23,6 +23,7 @@ pub mod persistence;
 mod range;
 pub mod scan;
 mod set_options;
+pub mod sets;
 pub mod slowlog;
 pub mod strings;
 pub mod transactions;

@@ -38,11 +38,7 @@ impl<'a> Filter<'a> {
             } else if args.is(at, "MATCH") {
                 filter.pattern = (value != b"*").then_some(value);
             } else if types && args.is(at, "TYPE") {
-                filter.kind = Some(match value.to_ascii_lowercase().as_slice() {
-                    b"string" => Some(Kind::String),
-                    b"hash" => Some(Kind::Hash),
-                    _ => None,
-                });
+                filter.kind = Some(Kind::of_name(value));
             } else {
                 return Err(CmdError::SYNTAX);
             }

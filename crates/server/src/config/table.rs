@@ -26,6 +26,8 @@ pub struct Directive {
 const FIXED: bool = false;
 const MUTABLE: bool = true;
 const MAX_INT: i64 = i32::MAX as i64;
+/// Larger values in one run of bytes would make a write one long step.
+const MAX_PACKED: i64 = 8192;
 /// What handles can name, so where an arena ends.
 const MOST_DATA_BYTES: u64 = 64 << 30;
 /// Offsets into an input buffer have 32 bits.
@@ -352,6 +354,33 @@ pub static DIRECTIVES: &[Directive] = &[
         i64::MAX,
         "Length up to which a field or value may be stored packed.",
         hash_max_packed_value
+    ),
+    integer!(
+        "set-max-intset-entries",
+        "512",
+        MUTABLE,
+        0,
+        MAX_PACKED,
+        "Members up to which a set of integers is stored as sorted integers.",
+        set_max_int_entries
+    ),
+    integer!(
+        "set-max-listpack-entries",
+        "128",
+        MUTABLE,
+        0,
+        MAX_PACKED,
+        "Members up to which a set is stored packed.",
+        set_max_packed_entries
+    ),
+    integer!(
+        "set-max-listpack-value",
+        "64",
+        MUTABLE,
+        0,
+        MAX_PACKED,
+        "Length up to which a member may be stored packed.",
+        set_max_packed_value
     ),
     flag!(
         "lazyfree-lazy-user-flush",

@@ -10,6 +10,7 @@ pub mod hashes;
 pub mod keys;
 pub mod memory;
 pub mod server;
+pub mod sets;
 pub mod strings;
 pub mod transactions;
 
@@ -18,6 +19,7 @@ pub static ALL: &[&[CommandSpec]] = &[
     strings::SPECS,
     bits::SPECS,
     hashes::SPECS,
+    sets::SPECS,
     keys::SPECS,
     expire::SPECS,
     databases::SPECS,

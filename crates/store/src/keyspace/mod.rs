@@ -13,6 +13,7 @@ pub(crate) mod ops;
 pub(crate) mod root;
 mod scan;
 pub(crate) mod stats;
+pub(crate) mod value;
 
 use quire_arena::Arena;
 use siphasher::sip::SipHasher13;
@@ -30,6 +31,7 @@ use crate::keyspace::expiry::Expiration;
 use crate::keyspace::ops::{Ops, OpsOf};
 use crate::keyspace::root::{DATABASES, DbRoot};
 use crate::keyspace::stats::{Counters, DbStats, StoreStats};
+use crate::keyspace::value::ValueMut;
 use crate::table::{Hash, beyond, reclaim};
 
 /// Longest string, as Redis' `proto-max-bulk-len` has it.
@@ -301,6 +303,14 @@ impl Keyspace {
     pub(crate) fn find_kind(&mut self, db: DbId, key: &[u8], hash: Hash, kind: Kind) -> Result<Option<Entry>> {
         let found = self.find(db, key, hash)?;
         check_kind(found, kind)
+    }
+
+    /// A key's value of one type to be changed, or to be made.
+    pub(crate) fn open_mut<'a>(&'a mut self, db: DbId, key: &'a [u8], kind: Kind) -> Result<ValueMut<'a>> {
+        let hash = self.hash(key);
+        let entry = self.find_kind(db, key, hash, kind)?;
+        self.db_index(db)?;
+        Ok(ValueMut::new(self, db, key, hash, entry))
     }
 
     /// Notes an access. The clock is a hint, so it may stay as it is while a snapshot is open.

@@ -104,7 +104,9 @@ impl TableHead {
         let mut items = gather(arena, &target)?;
         items.extend(gather(arena, &source)?);
         let mut spare: Vec<Handle> = target[1..].iter().chain(&source[1..]).map(|place| place.object).collect();
-        while spare.len() + 1 < items.len().div_ceil(SLOTS) {
+        // Two chains of full buckets but for their last ones need one bucket more at most: the source's own first one stays in
+        // its segment. So no allocation follows one that could be lost.
+        if spare.len() + 1 < items.len().div_ceil(SLOTS) {
             spare.push(arena.alloc(BUCKET_BYTES)?);
             self.overflow = self.overflow.saturating_add(1);
         }

@@ -1,7 +1,9 @@
 //! The types of values, a folder each. Which functions the keyspace calls for a value is decided here, by one match.
 
 pub mod hash;
+pub mod set;
 pub mod string;
+mod varint;
 
 use quire_arena::Handle;
 
@@ -22,6 +24,9 @@ fn ops(encoding: Encoding) -> &'static Ops {
         Encoding::String => &string::OPS,
         Encoding::PackedHash => &hash::PACKED_OPS,
         Encoding::TableHash => &hash::TABLE_OPS,
+        Encoding::IntSet => &set::INT_OPS,
+        Encoding::PackedSet => &set::PACKED_OPS,
+        Encoding::TableSet => &set::TABLE_OPS,
     }
 }
 

@@ -5,16 +5,15 @@
 //! 2  { length varint · field · length varint · value } × count
 //! ```
 //!
-//! Pure functions on bytes; anything that isn't well-formed gives [`StoreError::Damaged`].
+//! Pure functions on bytes; anything that isn't well-formed gives [`StoreError::Damaged`](crate::StoreError::Damaged).
 
-use crate::error::{Result, StoreError};
+use crate::error::Result;
+use crate::value::varint;
 
 /// Most fields that the count can tell.
 pub(crate) const MAX_FIELDS: usize = u16::MAX as usize;
 /// Bytes of an empty packed hash.
 pub(crate) const COUNT_BYTES: usize = 2;
-/// A varint of 32 bits takes at most so many bytes.
-const VARINT_MAX: usize = 5;
 
 /// Where a field and its value lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,35 +35,11 @@ impl Span {
     }
 }
 
-fn damaged() -> StoreError {
-    StoreError::damaged("a packed hash whose lengths don't add up")
-}
-
-/// Reads a varint; returns it and where it ends.
-fn read_varint(bytes: &[u8], at: usize) -> Result<(usize, usize)> {
-    let mut value = 0u64;
-    for (place, &byte) in bytes.get(at..).unwrap_or_default().iter().take(VARINT_MAX).enumerate() {
-        value |= u64::from(byte & 0x7f) << (7 * place);
-        if byte & 0x80 == 0 {
-            return Ok((value as usize, at + place + 1));
-        }
-    }
-    Err(damaged())
-}
-
-fn push_varint(to: &mut Vec<u8>, mut value: usize) {
-    while value >= 0x80 {
-        to.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    to.push(value as u8);
-}
-
 /// Fields that a packed hash says it has.
 pub(crate) fn count(bytes: &[u8]) -> Result<usize> {
     match bytes {
         [low, high, ..] => Ok(u16::from_le_bytes([*low, *high]) as usize),
-        _ => Err(damaged()),
+        _ => Err(varint::damaged()),
     }
 }
 
@@ -84,11 +59,11 @@ pub(crate) fn pairs(bytes: &[u8]) -> Result<Pairs<'_>> {
 impl Pairs<'_> {
     fn read(&mut self) -> Result<Span> {
         let start = self.at;
-        let (field_len, field) = read_varint(self.bytes, start)?;
-        let (value_len, value) = read_varint(self.bytes, field.saturating_add(field_len))?;
+        let (field_len, field) = varint::read(self.bytes, start)?;
+        let (value_len, value) = varint::read(self.bytes, field.saturating_add(field_len))?;
         let span = Span { start, field, field_len, value, value_len };
         if value.saturating_add(value_len) > self.bytes.len() {
-            return Err(damaged());
+            return Err(varint::damaged());
         }
         self.at = span.end();
         Ok(span)
@@ -125,9 +100,9 @@ pub(crate) fn with_pair(to: &mut Vec<u8>, bytes: &[u8], old: Option<Span>, field
     let (start, end) = old.map_or((bytes.len(), bytes.len()), |span| (span.start, span.end()));
     begin(to, count)?;
     to.extend_from_slice(&bytes[COUNT_BYTES..start]);
-    push_varint(to, field.len());
+    varint::push(to, field.len());
     to.extend_from_slice(field);
-    push_varint(to, value.len());
+    varint::push(to, value.len());
     to.extend_from_slice(value);
     to.extend_from_slice(&bytes[end..]);
     Ok(())
@@ -142,7 +117,7 @@ pub(crate) fn without(to: &mut Vec<u8>, bytes: &[u8], old: Span) -> Result<()> {
 }
 
 fn begin(to: &mut Vec<u8>, count: usize) -> Result<()> {
-    let count = u16::try_from(count).map_err(|_| damaged())?;
+    let count = u16::try_from(count).map_err(|_| varint::damaged())?;
     to.clear();
     to.extend_from_slice(&count.to_le_bytes());
     Ok(())

@@ -1,0 +1,304 @@
+//! Sets of different members. Integers only: sorted in their entry; few short members: packed into their entry; otherwise a
+//! table of members.
+//!
+//! Relies on `ints`, `packed` and `members` for the three layouts; a set changes to a later one when it outgrows the limits,
+//! and never back, as in Redis. A set without members doesn't exist.
+
+mod algebra;
+mod collected;
+mod ints;
+mod members;
+mod packed;
+mod view;
+mod walks;
+
+use quire_arena::Arena;
+
+use crate::db::DbId;
+use crate::encoding::{Encoding, Kind};
+use crate::error::{Result, StoreError};
+use crate::keyspace::Keyspace;
+use crate::keyspace::digest::Digest;
+use crate::keyspace::entries::check_len;
+use crate::keyspace::entry::Entry;
+use crate::keyspace::ops::{Ops, copy_bytes, copy_table, no_memory, no_table, table_memory, table_of};
+use crate::keyspace::value::ValueMut;
+use crate::numbers::parse_i64;
+use crate::table::{TableHead, reclaim};
+
+use ints::Ints;
+use view::Body;
+
+pub use algebra::{difference, intersection, union};
+pub use collected::{Collected, replace};
+pub use view::{Member, SetView, view, views};
+pub use walks::{pop, random_members};
+
+/// The number by which Redis knows the type.
+const TYPE_NUMBER: u32 = 2;
+
+/// What the keyspace asks of sets of integers.
+pub(crate) static INT_OPS: Ops =
+    Ops { name: |_, _| Ok("intset"), table: no_table, copy: copy_bytes, digest, memory: no_memory };
+/// What the keyspace asks of packed sets.
+pub(crate) static PACKED_OPS: Ops =
+    Ops { name: |_, _| Ok("listpack"), table: no_table, copy: copy_bytes, digest, memory: no_memory };
+/// What the keyspace asks of sets that are tables.
+pub(crate) static TABLE_OPS: Ops =
+    Ops { name: |_, _| Ok("hashtable"), table: table_of, copy: copy_table, digest, memory: table_memory };
+
+/// Toggles one digest per member, so that their order does not matter.
+fn digest(arena: &Arena, entry: &Entry, digest: &mut Digest) -> Result<()> {
+    digest.mix(&TYPE_NUMBER.to_be_bytes());
+    Body::read(arena, entry)?.for_each(arena, |member| {
+        digest.toggle(member.text(&mut itoa::Buffer::new()));
+        true
+    })
+}
+
+/// A set to be changed, or made by the first member that is added. The key goes with the last member.
+#[derive(Debug)]
+pub struct SetMut<'a> {
+    value: ValueMut<'a>,
+}
+
+/// Looks a set up to change it.
+///
+/// # Errors
+/// As all operations here: [`StoreError::WrongType`], [`StoreError::Damaged`], [`StoreError::NoSuchDb`]; those that write
+/// also [`StoreError::OutOfMemory`] and [`StoreError::TooLarge`].
+pub fn open_mut<'a>(keyspace: &'a mut Keyspace, db: DbId, key: &'a [u8]) -> Result<SetMut<'a>> {
+    Ok(SetMut { value: keyspace.open_mut(db, key, Kind::Set)? })
+}
+
+/// Moves a member from one set to another; false if the first one hasn't got it.
+///
+/// # Errors
+/// As [`open_mut`].
+pub fn move_member(keyspace: &mut Keyspace, db: DbId, from: &[u8], to: &[u8], member: &[u8]) -> Result<bool> {
+    let source = view(keyspace, db, from)?;
+    if !source.exists() {
+        return Ok(false);
+    }
+    let found = source.contains(&Member::Bytes(member))?;
+    // A target of another type is refused even if there is nothing to move.
+    view(keyspace, db, to)?;
+    if !found || from == to {
+        return Ok(found);
+    }
+    // Added first: if there is no memory for that, nothing has changed.
+    open_mut(keyspace, db, to)?.add(member)?;
+    open_mut(keyspace, db, from)?.remove(member)?;
+    Ok(true)
+}
+
+impl SetMut<'_> {
+    /// Adds a member; returns whether it is new.
+    ///
+    /// # Errors
+    /// As [`open_mut`]; the set holds what it held then.
+    pub fn add(&mut self, member: &[u8]) -> Result<bool> {
+        check_len(member.len())?;
+        match self.value.encoding()? {
+            None => self.create(member).map(|()| true),
+            Some(Encoding::IntSet) => self.add_to_ints(member),
+            Some(Encoding::PackedSet) => self.add_to_packed(member),
+            Some(Encoding::TableSet) => self.add_to_table(member),
+            Some(Encoding::String | Encoding::PackedHash | Encoding::TableHash) => Err(StoreError::WrongType),
+        }
+    }
+
+    /// Removes a member; returns whether it was there.
+    ///
+    /// # Errors
+    /// As [`open_mut`].
+    pub fn remove(&mut self, member: &[u8]) -> Result<bool> {
+        match self.value.encoding()? {
+            None => Ok(false),
+            Some(Encoding::IntSet) => {
+                let Some(number) = parse_i64(member) else { return Ok(false) };
+                let found = Ints::read(self.value.bytes()?)?.find(number);
+                found.map_or(Ok(false), |index| self.remove_from_ints(index).map(|()| true))
+            }
+            Some(Encoding::PackedSet) => match packed::find(self.value.bytes()?, member)? {
+                Some(span) => self.remove_from_packed(&span).map(|()| true),
+                None => Ok(false),
+            },
+            Some(Encoding::TableSet) => {
+                let head = self.value.table()?;
+                let hash = self.value.keyspace.hash(member);
+                match members::find(self.value.arena(), &head, hash, member)? {
+                    Some(item) => self.remove_from_table(head, item).map(|()| true),
+                    None => Ok(false),
+                }
+            }
+            Some(Encoding::String | Encoding::PackedHash | Encoding::TableHash) => Err(StoreError::WrongType),
+        }
+    }
+
+    /// Whether a set of so many members, one of which is so long, may be packed.
+    fn packs(&self, count: usize, longest: usize) -> bool {
+        let limits = self.value.keyspace.limits;
+        count <= limits.set_max_packed_entries.min(packed::MAX_MEMBERS) && longest <= limits.set_max_packed_value
+    }
+
+    fn create(&mut self, member: &[u8]) -> Result<()> {
+        let int_fits = self.value.keyspace.limits.set_max_int_entries > 0;
+        if let Some(number) = parse_i64(member).filter(|_| int_fits) {
+            let width = ints::width_of(number);
+            self.value.set_len(Encoding::IntSet, ints::size(width, 1), 0)?;
+            let bytes = self.value.bytes_mut()?;
+            ints::begin(bytes, width);
+            ints::put(bytes, width, 0, number);
+            return Ok(());
+        }
+        if self.packs(1, member.len()) {
+            self.value.set_len(Encoding::PackedSet, packed::COUNT_BYTES + packed::size(member), 0)?;
+            let bytes = self.value.bytes_mut()?;
+            packed::set_count(bytes, 1);
+            packed::put(&mut bytes[packed::COUNT_BYTES..], member);
+            return Ok(());
+        }
+        self.make_table(&[member])
+    }
+
+    fn add_to_ints(&mut self, member: &[u8]) -> Result<bool> {
+        let set = Ints::read(self.value.bytes()?)?;
+        let (width, count) = (set.width(), set.len());
+        let Some(number) = parse_i64(member) else {
+            let digits = |index| itoa::Buffer::new().format(set.get(index)).len();
+            let longest = if count == 0 { 0 } else { digits(0).max(digits(count - 1)) };
+            self.leave_ints(self.packs(count + 1, longest.max(member.len())))?;
+            return self.add(member);
+        };
+        let Err(index) = set.find(number) else { return Ok(false) };
+        if count >= self.value.keyspace.limits.set_max_int_entries {
+            self.leave_ints(false)?;
+            return self.add(member);
+        }
+        if ints::width_of(number) > width {
+            return self.widen_ints(index, number).map(|()| true);
+        }
+        let old_len = ints::size(width, count);
+        self.value.set_len(Encoding::IntSet, old_len + width, old_len)?;
+        let bytes = self.value.bytes_mut()?;
+        ints::open_gap(bytes, width, index);
+        ints::put(bytes, width, index, number);
+        Ok(true)
+    }
+
+    /// Adds a number that is wider than all others, so that it comes first or last.
+    fn widen_ints(&mut self, index: usize, number: i64) -> Result<()> {
+        let mut all: Vec<i64> = Ints::read(self.value.bytes()?)?.iter().collect();
+        all.insert(index, number);
+        let width = ints::width_of(number);
+        self.value.set_len(Encoding::IntSet, ints::size(width, all.len()), 0)?;
+        let bytes = self.value.bytes_mut()?;
+        ints::begin(bytes, width);
+        all.iter().enumerate().for_each(|(index, &number)| ints::put(bytes, width, index, number));
+        Ok(())
+    }
+
+    /// Makes a set of integers a packed one or a table.
+    fn leave_ints(&mut self, pack: bool) -> Result<()> {
+        let mut texts = Vec::new();
+        let mut ends = Vec::new();
+        for number in Ints::read(self.value.bytes()?)?.iter() {
+            texts.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+            ends.push(texts.len());
+        }
+        let mut start = 0;
+        let members: Vec<&[u8]> = ends.into_iter().map(|end| &texts[std::mem::replace(&mut start, end)..end]).collect();
+        if !pack {
+            return self.make_table(&members);
+        }
+        let len = packed::COUNT_BYTES + members.iter().map(|member| packed::size(member)).sum::<usize>();
+        self.value.set_len(Encoding::PackedSet, len, 0)?;
+        let bytes = self.value.bytes_mut()?;
+        packed::set_count(bytes, members.len());
+        let mut at = packed::COUNT_BYTES;
+        for member in members {
+            packed::put(&mut bytes[at..], member);
+            at += packed::size(member);
+        }
+        Ok(())
+    }
+
+    fn remove_from_ints(&mut self, index: usize) -> Result<()> {
+        let set = Ints::read(self.value.bytes()?)?;
+        let (width, left) = (set.width(), set.len() - 1);
+        if left == 0 {
+            return self.value.delete();
+        }
+        ints::close_gap(self.value.bytes_mut()?, width, index);
+        let len = ints::size(width, left);
+        self.value.set_len(Encoding::IntSet, len, len)
+    }
+
+    fn add_to_packed(&mut self, member: &[u8]) -> Result<bool> {
+        let bytes = self.value.bytes()?;
+        if packed::find(bytes, member)?.is_some() {
+            return Ok(false);
+        }
+        let (count, old_len) = (packed::count(bytes)? + 1, bytes.len());
+        if !self.packs(count, member.len()) {
+            let copy = bytes.to_vec();
+            let members = packed::spans(&copy)?.map(|span| Ok(&copy[span?.member])).collect::<Result<Vec<_>>>()?;
+            self.make_table(&members)?;
+            return self.add(member);
+        }
+        self.value.set_len(Encoding::PackedSet, old_len + packed::size(member), old_len)?;
+        let bytes = self.value.bytes_mut()?;
+        packed::set_count(bytes, count);
+        packed::put(&mut bytes[old_len..], member);
+        Ok(true)
+    }
+
+    fn remove_from_packed(&mut self, span: &packed::Span) -> Result<()> {
+        let left = packed::count(self.value.bytes()?)?.saturating_sub(1);
+        if left == 0 {
+            return self.value.delete();
+        }
+        let bytes = self.value.bytes_mut()?;
+        bytes.copy_within(span.member.end.., span.start);
+        packed::set_count(bytes, left);
+        let len = bytes.len() - (span.member.end - span.start);
+        self.value.set_len(Encoding::PackedSet, len, len)
+    }
+
+    /// Makes the value a table of these members, of which it holds no other.
+    fn make_table(&mut self, members: &[&[u8]]) -> Result<()> {
+        let mut head = TableHead::default();
+        let keyspace = &mut *self.value.keyspace;
+        let filled = members.iter().try_for_each(|member| {
+            let hash = keyspace.hash(member);
+            members::insert(&mut keyspace.heap, &mut head, hash, member)
+        });
+        match filled.and_then(|()| self.value.set_len(Encoding::TableSet, TableHead::BYTES, 0)) {
+            Ok(()) => self.value.set_table(&head, true),
+            Err(error) => {
+                reclaim::destroy(&mut self.value.keyspace.heap, head)?;
+                Err(error)
+            }
+        }
+    }
+
+    fn add_to_table(&mut self, member: &[u8]) -> Result<bool> {
+        let mut head = self.value.table()?;
+        let hash = self.value.keyspace.hash(member);
+        if members::find(self.value.arena(), &head, hash, member)?.is_some() {
+            return Ok(false);
+        }
+        let done = members::insert(&mut self.value.keyspace.heap, &mut head, hash, member);
+        // Even a failed insert may have split a bucket.
+        self.value.set_table(&head, done.is_ok())?;
+        done.map(|()| true)
+    }
+
+    fn remove_from_table(&mut self, mut head: TableHead, item: quire_arena::Handle) -> Result<()> {
+        let removed = members::remove(&mut self.value.keyspace.heap, &mut head, item);
+        self.value.set_table(&head, true)?;
+        removed?;
+        if head.count == 0 { self.value.delete() } else { Ok(()) }
+    }
+}

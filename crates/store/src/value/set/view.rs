@@ -1,0 +1,226 @@
+//! Sets that were looked up once and are then read as often as need be. A look-up counts as one access.
+
+use quire_arena::Arena;
+
+use crate::db::DbId;
+use crate::encoding::{Encoding, Kind};
+use crate::error::{Result, StoreError};
+use crate::keyspace::Keyspace;
+use crate::keyspace::entry::Entry;
+use crate::numbers::parse_i64;
+use crate::table::TableHead;
+
+use super::ints::Ints;
+use super::{members, packed};
+
+/// Buckets per wanted member that a scan looks at before it returns.
+const BUCKETS_PER_COUNT: usize = 10;
+
+/// A member, as its set keeps it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Member<'a> {
+    /// An integer.
+    Int(i64),
+    /// Any bytes, which may spell an integer.
+    Bytes(&'a [u8]),
+}
+
+impl Member<'_> {
+    /// The member's bytes; the buffer is for those of integers.
+    #[inline]
+    pub fn text<'b>(&'b self, buffer: &'b mut itoa::Buffer) -> &'b [u8] {
+        match self {
+            Member::Int(number) => buffer.format(*number).as_bytes(),
+            Member::Bytes(bytes) => bytes,
+        }
+    }
+}
+
+/// A set's value, by its encoding.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Body<'a> {
+    Ints(Ints<'a>),
+    Packed(&'a [u8]),
+    Table(TableHead),
+}
+
+impl<'a> Body<'a> {
+    pub(super) fn read(arena: &'a Arena, entry: &Entry) -> Result<Body<'a>> {
+        match entry.encoding()? {
+            Encoding::IntSet => Ok(Body::Ints(Ints::read(entry.value(arena)?)?)),
+            Encoding::PackedSet => Ok(Body::Packed(entry.value(arena)?)),
+            Encoding::TableSet => Ok(Body::Table(entry.table(arena)?)),
+            Encoding::String | Encoding::PackedHash | Encoding::TableHash => Err(StoreError::WrongType),
+        }
+    }
+
+    #[inline]
+    pub(super) fn len(&self) -> Result<usize> {
+        match self {
+            Body::Ints(ints) => Ok(ints.len()),
+            Body::Packed(bytes) => packed::count(bytes),
+            Body::Table(head) => Ok(head.count as usize),
+        }
+    }
+
+    /// Calls `f` with every member, until it returns false.
+    pub(super) fn for_each(&self, arena: &'a Arena, mut f: impl FnMut(Member<'a>) -> bool) -> Result<()> {
+        match *self {
+            Body::Ints(ints) => {
+                let _ = ints.iter().all(|number| f(Member::Int(number)));
+            }
+            Body::Packed(bytes) => {
+                for span in packed::spans(bytes)? {
+                    if !f(Member::Bytes(&bytes[span?.member])) {
+                        break;
+                    }
+                }
+            }
+            Body::Table(head) => {
+                let mut left = head.count;
+                for index in 0..head.buckets() {
+                    let mut more = true;
+                    head.visit(arena, index, |item| {
+                        // Also bounds the walk through an image whose segments are all the same one.
+                        left = left
+                            .checked_sub(1)
+                            .ok_or_else(|| StoreError::damaged("a table holds more items than it says"))?;
+                        more = more && f(Member::Bytes(members::read(arena, item)?));
+                        Ok(())
+                    })?;
+                    if !more {
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A set to be read. One that doesn't exist has no members.
+#[derive(Clone, Copy, Debug)]
+pub struct SetView<'a> {
+    keyspace: &'a Keyspace,
+    body: Option<Body<'a>>,
+}
+
+/// Looks a set up.
+///
+/// # Errors
+/// As [`super::open_mut`].
+pub fn view<'a>(keyspace: &'a mut Keyspace, db: DbId, key: &[u8]) -> Result<SetView<'a>> {
+    let entry = keyspace.find_kind_to_read(db, key, Kind::Set)?;
+    SetView::of(keyspace, entry)
+}
+
+/// Looks several sets up.
+///
+/// # Errors
+/// As [`super::open_mut`].
+pub fn views<'a, 'k>(
+    keyspace: &'a mut Keyspace,
+    db: DbId,
+    keys: impl Iterator<Item = &'k [u8]>,
+) -> Result<Vec<SetView<'a>>> {
+    // A look-up may delete a key whose time has come, but moves no other entry.
+    let mut entries = Vec::new();
+    for key in keys {
+        entries.push(keyspace.find_kind_to_read(db, key, Kind::Set)?);
+    }
+    let keyspace = &*keyspace;
+    entries.into_iter().map(|entry| SetView::of(keyspace, entry)).collect()
+}
+
+impl<'a> SetView<'a> {
+    fn of(keyspace: &'a Keyspace, entry: Option<Entry>) -> Result<SetView<'a>> {
+        let body = entry.map(|entry| Body::read(&keyspace.heap.arena, &entry)).transpose()?;
+        Ok(SetView { keyspace, body })
+    }
+
+    pub(super) fn body(&self) -> Option<&Body<'a>> {
+        self.body.as_ref()
+    }
+
+    pub(super) fn arena(&self) -> &'a Arena {
+        &self.keyspace.heap.arena
+    }
+
+    /// Whether the key exists.
+    pub fn exists(&self) -> bool {
+        self.body.is_some()
+    }
+
+    /// Members of the set.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`], as all operations here.
+    pub fn len(&self) -> Result<usize> {
+        self.body.map_or(Ok(0), |body| body.len())
+    }
+
+    /// Whether the set has no members, so that the key does not exist.
+    pub fn is_empty(&self) -> bool {
+        self.body.is_none()
+    }
+
+    /// Whether the set has this member. Integers are compared as such where both sets keep them so.
+    ///
+    /// # Errors
+    /// As [`SetView::len`].
+    #[inline]
+    pub fn contains(&self, member: &Member<'_>) -> Result<bool> {
+        let mut buffer = itoa::Buffer::new();
+        Ok(match (&self.body, member) {
+            (None, _) => false,
+            (Some(Body::Ints(ints)), Member::Int(number)) => ints.find(*number).is_ok(),
+            (Some(Body::Ints(ints)), Member::Bytes(bytes)) => {
+                parse_i64(bytes).is_some_and(|number| ints.find(number).is_ok())
+            }
+            (Some(Body::Packed(packed)), member) => packed::find(packed, member.text(&mut buffer))?.is_some(),
+            (Some(Body::Table(head)), member) => {
+                let bytes = member.text(&mut buffer);
+                members::find(&self.keyspace.heap.arena, head, self.keyspace.hash(bytes), bytes)?.is_some()
+            }
+        })
+    }
+
+    /// Calls `f` with every member, until it returns false.
+    ///
+    /// # Errors
+    /// As [`SetView::len`].
+    pub fn for_each(&self, f: impl FnMut(Member<'a>) -> bool) -> Result<()> {
+        self.body.map_or(Ok(()), |body| body.for_each(&self.keyspace.heap.arena, f))
+    }
+
+    /// Calls `f` with about `count` members and returns the cursor to go on with, 0 at the end; with all of a small set.
+    /// The promise is that of [`Keyspace::scan`].
+    ///
+    /// # Errors
+    /// As [`SetView::len`].
+    pub fn scan(&self, cursor: u64, count: usize, f: &mut dyn FnMut(Member<'_>)) -> Result<u64> {
+        let head = match &self.body {
+            Some(Body::Table(head)) => head,
+            None | Some(Body::Ints(_) | Body::Packed(_)) => {
+                self.for_each(|member| {
+                    f(member);
+                    true
+                })?;
+                return Ok(0);
+            }
+        };
+        let arena = &self.keyspace.heap.arena;
+        let (mut cursor, mut seen) = (cursor, 0);
+        for _ in 0..count.max(1).saturating_mul(BUCKETS_PER_COUNT) {
+            cursor = head.scan(arena, cursor, |item| {
+                seen += 1;
+                f(Member::Bytes(members::read(arena, item)?));
+                Ok(())
+            })?;
+            if cursor == 0 || seen >= count {
+                break;
+            }
+        }
+        Ok(cursor)
+    }
+}

@@ -1,0 +1,160 @@
+//! Members by chance: SRANDMEMBER and SPOP.
+
+use std::collections::HashSet;
+
+use quire_arena::Handle;
+
+use crate::db::DbId;
+use crate::encoding::Kind;
+use crate::error::{Result, StoreError};
+use crate::keyspace::Keyspace;
+use crate::table::TableHead;
+use crate::table::sample::{Chooser, random_below, random_item};
+
+use super::view::{Body, Member, SetView, view};
+use super::{SetMut, members, packed};
+
+/// If more than one in so many members is wanted, a walk is cheaper than picking.
+const PICK_ONE_IN: usize = 3;
+
+fn empty() -> StoreError {
+    StoreError::damaged("a set without members")
+}
+
+/// Calls `f` with `n` random members of a set: up to `n` different ones if `distinct`, otherwise exactly `n` of which some may
+/// be the same. None if there is no such key.
+///
+/// # Errors
+/// As [`super::open_mut`].
+pub fn random_members(
+    keyspace: &mut Keyspace,
+    db: DbId,
+    key: &[u8],
+    n: usize,
+    distinct: bool,
+    f: &mut dyn FnMut(Member<'_>),
+) -> Result<()> {
+    let mut random = keyspace.random;
+    let set = view(keyspace, db, key)?;
+    let shown = show_random(&set, n, distinct, f, &mut random);
+    keyspace.random = random;
+    shown
+}
+
+fn show_random(
+    set: &SetView<'_>,
+    n: usize,
+    distinct: bool,
+    f: &mut dyn FnMut(Member<'_>),
+    random: &mut u64,
+) -> Result<()> {
+    let len = set.len()?;
+    if distinct && n.saturating_mul(PICK_ONE_IN) > len {
+        let mut chooser = Chooser { wanted: n.min(len) as u64, left: len as u64 };
+        return set.for_each(|member| {
+            if chooser.takes(random) {
+                f(member);
+            }
+            chooser.wanted > 0
+        });
+    }
+    let Some(body) = set.body() else { return Ok(()) };
+    if len == 0 {
+        return Err(empty());
+    }
+    match *body {
+        Body::Ints(ints) => pick(n, distinct, len, random, |index| f(Member::Int(ints.get(index)))),
+        Body::Packed(bytes) => {
+            let spans = packed::spans(bytes)?.collect::<Result<Vec<_>>>()?;
+            pick(n, distinct, len, random, |index| f(Member::Bytes(&bytes[spans[index].member.clone()])));
+        }
+        Body::Table(head) => return pick_of_table(set, &head, n, distinct, f, random),
+    }
+    Ok(())
+}
+
+/// Calls `f` with `n` of the numbers below `len`; where they have to be distinct, at most a third of them.
+fn pick(n: usize, distinct: bool, len: usize, random: &mut u64, mut f: impl FnMut(usize)) {
+    let mut seen = HashSet::new();
+    let mut shown = 0;
+    while shown < n {
+        let index = random_below(random, len as u64) as usize;
+        if !distinct || seen.insert(index) {
+            f(index);
+            shown += 1;
+        }
+    }
+}
+
+fn pick_of_table(
+    set: &SetView<'_>,
+    head: &TableHead,
+    n: usize,
+    distinct: bool,
+    f: &mut dyn FnMut(Member<'_>),
+    random: &mut u64,
+) -> Result<()> {
+    let arena = set.arena();
+    let mut seen: HashSet<Handle> = HashSet::new();
+    // With two thirds not yet seen, four tries a member are plenty; the bound is for damaged tables.
+    let mut tries = n.saturating_mul(20).saturating_add(100);
+    let mut shown = 0;
+    while shown < n && tries > 0 {
+        tries -= 1;
+        let item = random_item(arena, head, random)?.ok_or_else(empty)?;
+        if !distinct || seen.insert(item) {
+            f(Member::Bytes(members::read(arena, item)?));
+            shown += 1;
+        }
+    }
+    Ok(())
+}
+
+/// Removes up to `n` random members and calls `f` with each. The last one takes the key with it.
+///
+/// # Errors
+/// As [`super::open_mut`]; the members that `f` was called with are gone.
+pub fn pop(keyspace: &mut Keyspace, db: DbId, key: &[u8], n: usize, f: &mut dyn FnMut(Member<'_>)) -> Result<()> {
+    let mut set = SetMut { value: keyspace.open_mut(db, key, Kind::Set)? };
+    for _ in 0..n {
+        if !set.pop_one(f)? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+impl SetMut<'_> {
+    /// Removes a random member and calls `f` with it; false if there is none.
+    fn pop_one(&mut self, f: &mut dyn FnMut(Member<'_>)) -> Result<bool> {
+        let Some(entry) = self.value.looked_up() else { return Ok(false) };
+        let mut random = self.value.keyspace.random;
+        let body = Body::read(self.value.arena(), &entry)?;
+        let len = body.len()?;
+        if len == 0 {
+            return Err(empty());
+        }
+        let index = random_below(&mut random, len as u64) as usize;
+        match body {
+            Body::Ints(ints) => {
+                let number = ints.get(index);
+                self.remove_from_ints(index)?;
+                f(Member::Int(number));
+            }
+            Body::Packed(bytes) => {
+                let span = packed::spans(bytes)?.nth(index).ok_or_else(empty)??;
+                let member = bytes[span.member.clone()].to_vec();
+                self.remove_from_packed(&span)?;
+                f(Member::Bytes(&member));
+            }
+            Body::Table(head) => {
+                let item = random_item(self.value.arena(), &head, &mut random)?.ok_or_else(empty)?;
+                let member = members::read(self.value.arena(), item)?.to_vec();
+                self.remove_from_table(head, item)?;
+                f(Member::Bytes(&member));
+            }
+        }
+        self.value.keyspace.random = random;
+        Ok(true)
+    }
+}
