@@ -104,13 +104,15 @@ enum Until<'a> {
 }
 
 impl Until<'_> {
-    fn goes_on(&self) -> bool {
+    /// Whether a thread that did `ops` touches goes on. Where touches are measured it does one at least: on a busy machine the
+    /// time may be over before the thread has run.
+    fn goes_on(&self, ops: u64) -> bool {
         match self {
             Self::Left(left, flag) => {
                 !flag.load(Ordering::Relaxed)
                     && left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
             }
-            Self::Told(flag) => !flag.load(Ordering::Relaxed),
+            Self::Told(flag) => ops == 0 || !flag.load(Ordering::Relaxed),
         }
     }
 }
@@ -182,7 +184,7 @@ fn touch_all<T: Touch>(
     let mut latencies = histogram();
     let mut ops = 0;
     let mut before = Instant::now();
-    while until.goes_on() {
+    while until.goes_on(ops) {
         let page = course.next(&mut hand, window)?;
         if micro.stores {
             hand.store(page, CHANGED_WORD, place.changed_word(page, micro.visit, ops))?;

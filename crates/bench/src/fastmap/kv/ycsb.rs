@@ -205,7 +205,8 @@ impl<S: Store> Session<'_, S> {
         let zipf = Zipf::new(self.records.load(Ordering::Relaxed), SKEW);
         let mut bytes = [0; VALUE_BYTES];
         let mut before = Instant::now();
-        while !done.load(Ordering::Relaxed) {
+        // At least once: on a busy machine the time may be over before this thread has run.
+        loop {
             let insert = || self.records.fetch_add(1, Ordering::Relaxed);
             let latest = |before| self.latest(before);
             let steps: Vec<Step> = (0..KNOWN).map(|_| load.next(&zipf, &mut dice, insert, latest)).collect();
@@ -216,8 +217,10 @@ impl<S: Store> Session<'_, S> {
                 ops += 1;
                 note(&mut before, &mut latencies);
             }
+            if done.load(Ordering::Relaxed) {
+                return Ok((ops, latencies));
+            }
         }
-        Ok((ops, latencies))
     }
 
     /// The record that is so many before the newest one that must have been inserted by now.

@@ -15,6 +15,7 @@ use super::{DATABASE, check, drive, load};
 use crate::wcache::lab::interrupt::Interrupt;
 use crate::wcache::lab::stage::Span;
 use crate::wcache::pg::cluster::{Cluster, Programs, filling_settings};
+use crate::wcache::tally::Tally;
 use crate::wcache::watch::Nobody;
 
 /// A cluster with a small database; `None` where there can be none.
@@ -88,9 +89,15 @@ fn the_five_transactions_change_what_they_are_to_change() {
 fn terminals_at_work_leave_the_database_consistent() {
     let size = Size { warehouses: 2, items: 500, customers: 60 };
     let Some((_dir, cluster)) = filled(size) else { return };
-    let span = Span { run_in: Duration::from_millis(100), count: Duration::from_millis(700) };
-    let drive = drive::Drive { sockets: cluster.sockets(), size, terminals: 6, span, seed: 3 };
-    let tally = drive::run(drive, &Interrupt::default(), &mut Nobody).unwrap();
+    let drive = |seconds| {
+        let span = Span { run_in: Duration::from_millis(100), count: Duration::from_secs(seconds) };
+        let drive = drive::Drive { sockets: cluster.sockets(), size, terminals: 6, span, seed: 3 };
+        drive::run(drive, &Interrupt::default(), &mut Nobody).unwrap()
+    };
+    // On a busy machine no transaction may end within a second.
+    let is_enough = |tally: &Tally| tally.ops > 0 && tally.latency.contains_key("payment");
+    let tally = [1, 10].into_iter().map(drive).find(is_enough);
+    let tally = tally.unwrap_or_else(|| drive(60));
     assert!(tally.ops > 0 && tally.latency.contains_key("payment"), "{tally:?}");
     let mut client = cluster.connect(DATABASE).unwrap();
     assert_eq!(check::broken(&mut client).unwrap(), Vec::<String>::new());
