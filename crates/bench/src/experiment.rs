@@ -9,6 +9,7 @@ use clap::{ArgMatches, Command};
 
 use crate::chart::Chart;
 use crate::machine;
+use crate::quick;
 use crate::report::Report;
 
 /// The arguments that every experiment takes.
@@ -110,6 +111,11 @@ pub trait Experiment: clap::Args {
     /// Adds the figures of `outcome`, and the facts of its scale, to `report`.
     fn figures(&self, outcome: &Self::Outcome, report: &mut Report);
 
+    /// What a small run with these arguments cannot tell: how the names of such figures begin, and why.
+    fn beyond_quick(&self) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
+
     /// The charts of `outcome`.
     fn plots(&self, _outcome: &Self::Outcome) -> Vec<Chart> {
         Vec::new()
@@ -141,6 +147,9 @@ pub fn run<E: Experiment>(matches: &ArgMatches) -> anyhow::Result<()> {
     report.scale.insert("quick".into(), common.quick.into());
     let outcome = experiment.run()?;
     experiment.figures(&outcome, &mut report);
+    if common.quick {
+        quick::leave_out(&mut report, &experiment.beyond_quick());
+    }
     quire_sys::out!("{}", report.table())?;
     if let Some(path) = &common.json {
         std::fs::write(path, report.json()).with_context(|| format!("writing the figures to {}", path.display()))?;

@@ -23,6 +23,7 @@ pub mod measure;
 pub mod memory;
 pub mod process;
 pub mod progress;
+pub mod quick;
 pub mod redis_benchmark;
 pub mod report;
 pub mod requests;

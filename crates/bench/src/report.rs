@@ -2,7 +2,7 @@
 //!
 //! Relies on [`Figure`] names being stable: other tools find figures by name. Contract:
 //! `{"experiment", "machine": {…}, "results": [{"name", "value", "unit", "goal", "better", "peer": {name: value}}]}`;
-//! what goes beyond it (`spread`, `note`, `scale`, `info`) may change. A value is null where something can't be measured here.
+//! what goes beyond it (`spread`, `bound`, `left_out`, `note`, `scale`, `info`) may change. A value is null where something can't be measured here, or where a small run can't tell it (`left_out`).
 
 use std::fmt::Write as _;
 
@@ -40,9 +40,28 @@ pub struct Figure {
     /// Least and most of the repeated measurements.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spread: Option<[f64; 2]>,
+    /// What the machine itself can do of the same, measured in the same run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bound: Option<Bound>,
     /// How it was measured, where that is not plain.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub note: String,
+    /// A small run cannot tell it, so it has no value and neither reaches nor misses its goal.
+    #[serde(skip_serializing_if = "is_false")]
+    pub left_out: bool,
+}
+
+/// A physical bound of a figure, in the figure's unit: what the device by itself, or an empty loop, reaches.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Bound {
+    /// What sets it.
+    pub name: String,
+    /// Its value.
+    pub value: f64,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 impl Figure {
@@ -56,7 +75,9 @@ impl Figure {
             better,
             peer: Map::new(),
             spread: None,
+            bound: None,
             note: String::new(),
+            left_out: false,
         }
     }
 
@@ -84,9 +105,24 @@ impl Figure {
         self
     }
 
-    /// Whether the goal is reached; `None` without a goal.
+    /// The figure with its physical bound: `value` is what `name` reached in the same run.
+    pub fn bound(mut self, name: impl Into<String>, value: f64) -> Self {
+        self.bound = Some(Bound { name: name.into(), value: rounded(value) });
+        self
+    }
+
+    /// The figure without its value, and why a small run cannot tell it. What is behind it stays.
+    pub fn leave_out(&mut self, reason: &str) {
+        self.left_out = true;
+        self.value = f64::NAN;
+        self.spread = None;
+        let own = if self.note.is_empty() { String::new() } else { format!("; {}", self.note) };
+        self.note = format!("left out of a quick run: {reason}{own}");
+    }
+
+    /// Whether the goal is reached; `None` without a goal, and for a figure that a small run left out.
     pub fn reached(&self) -> Option<bool> {
-        self.goal.map(|goal| match self.better {
+        self.goal.filter(|_| !self.left_out).map(|goal| match self.better {
             Better::Higher => self.value >= goal,
             Better::Lower => self.value <= goal,
         })
@@ -137,14 +173,22 @@ impl Report {
             write_row(&mut text, figure);
         }
         let reached = self.results.iter().filter(|figure| figure.reached() == Some(true)).count();
-        let with_goal = self.results.iter().filter(|figure| figure.goal.is_some()).count();
+        let with_goal = self.results.iter().filter(|figure| figure.reached().is_some()).count();
         let _ = writeln!(text, "{reached} of {with_goal} goals reached");
+        let left_out = self.results.iter().filter(|figure| figure.left_out).count();
+        if left_out > 0 {
+            let _ = writeln!(text, "{left_out} figures left out: a run without --quick tells them");
+        }
         text
     }
 }
 
 fn write_row(text: &mut String, figure: &Figure) {
-    let value = if figure.value.is_nan() { "none".to_owned() } else { figure.value.to_string() };
+    let value = match figure.value {
+        _ if figure.left_out => "left out".to_owned(),
+        value if value.is_nan() => "none".to_owned(),
+        value => value.to_string(),
+    };
     let sign = if figure.better == Better::Higher { "≥" } else { "≤" };
     let goal = figure.goal.map_or(String::new(), |goal| format!("{sign} {goal}"));
     let verdict = match figure.reached() {
@@ -153,6 +197,9 @@ fn write_row(text: &mut String, figure: &Figure) {
         None => "",
     };
     let mut behind: Vec<String> = figure.peer.iter().map(|(name, value)| format!("{name} {value}")).collect();
+    if let Some(Bound { name, value }) = &figure.bound {
+        behind.push(format!("bound {value} {} ({name})", figure.unit));
+    }
     if let Some([least, most]) = figure.spread {
         behind.push(format!("({least} … {most})"));
     }
@@ -195,5 +242,28 @@ mod tests {
     fn the_table_says_what_was_missed() {
         let table = report().table();
         assert!(table.contains("MISSED") && table.contains("1 of 2 goals reached"), "{table}");
+    }
+
+    #[test]
+    fn a_figure_that_is_left_out_has_no_value_and_no_verdict_but_its_reason() {
+        let mut report = report();
+        report.results[1].leave_out("too little data");
+        assert_eq!(report.results[1].reached(), None);
+        let table = report.table();
+        assert!(table.contains("left out of a quick run: too little data"), "{table}");
+        assert!(table.contains("1 of 1 goals reached") && table.contains("1 figures left out"), "{table}");
+        assert!(!table.contains("MISSED"), "{table}");
+        let value: Value = serde_json::from_str(&report.json()).unwrap();
+        assert!(value["results"][1]["value"].is_null() && value["results"][1]["left_out"] == true);
+        assert!(value["results"][0].get("left_out").is_none());
+    }
+
+    #[test]
+    fn a_bound_is_shown_beside_its_figure() {
+        let mut report = report();
+        report.results[0] = report.results[0].clone().bound("device at depth 64", 3.14159);
+        assert!(report.table().contains("bound 3.142 x (device at depth 64)"), "{}", report.table());
+        let value: Value = serde_json::from_str(&report.json()).unwrap();
+        assert_eq!(value["results"][0]["bound"]["value"], 3.142);
     }
 }

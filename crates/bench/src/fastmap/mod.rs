@@ -125,6 +125,20 @@ impl Experiment for Args {
         report.info.extend(outcome.policies.iter().cloned());
     }
 
+    fn beyond_quick(&self) -> Vec<(&'static str, String)> {
+        let scale = Scale::new(self);
+        let overhead = visit::OVERHEAD_BYTES;
+        // The limit of a process holds its code and stacks, too, which mapped files can use when they don't.
+        let is_too_little = |budget: u64| budget < 4 * overhead;
+        let reason = |budget: u64| {
+            let [kib, beside] = [budget, overhead].map(|bytes| bytes >> 10);
+            format!("a budget of {kib} KiB says little beside the {beside} KiB that a process takes for itself")
+        };
+        let budgets =
+            [("ycsb_", scale.kv_budget_bytes()), ("bfs_", scale.graph_budget_bytes()), ("rand_", scale.budget_bytes())];
+        budgets.into_iter().filter(|(_, budget)| is_too_little(*budget)).map(|(name, budget)| (name, reason(budget))).collect()
+    }
+
     fn plots(&self, outcome: &Outcome) -> Vec<Chart> {
         charts::of(&outcome.found)
     }

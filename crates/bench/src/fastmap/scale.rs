@@ -1,7 +1,7 @@
 //! How much is done: sizes, threads, times, rounds, and which parts.
 //!
-//! Relies on `--quick` being for a test that somebody waits for: budgets there are so small that what a process takes
-//! beside them counts, and figures are no more than a sign of life.
+//! Relies on `--quick` leaving out what its small budgets cannot tell; what is left is measured in two rounds, which show
+//! whether they agree.
 
 use serde_json::{Map, Value, json};
 
@@ -58,7 +58,7 @@ impl Scale {
             threads: if quick { vec![1, 16] } else { vec![1, 2, 4, 8, 16, 32] },
             measure_ms: pick(1000, 200),
             warm_ms: pick(6000, 1000),
-            rounds: args.common.rounds(3, 1),
+            rounds: args.common.rounds(3, 2),
             long_rounds: args.common.rounds(2, 1),
             run_ms: pick(2000, 100),
             graph_scale: pick(21, 16) as u32,

@@ -20,7 +20,7 @@ use super::subject::{Subject, With, with_pages};
 use super::tally::Tally;
 
 /// What every process takes beside pages: code, stacks, buffers, the kernel's account of them.
-const OVERHEAD_BYTES: u64 = 6 << 20;
+pub const OVERHEAD_BYTES: u64 = 6 << 20;
 /// Page tables and words of state take a small part of the dataset.
 const PER_DATASET: u64 = 200;
 /// Trees that the key-value store consists of: 256.

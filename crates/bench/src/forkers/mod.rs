@@ -79,6 +79,11 @@ impl Experiment for Args {
         measure(&scale, &mut servers, |what| progress.say(what))
     }
 
+    fn beyond_quick(&self) -> Vec<(&'static str, String)> {
+        let reason = "its saves are too short, and too few, for a gain of some percent to show";
+        ["redis_throughput_gain", "redis_cycle_throughput_gain", "redis_p999_gain"].map(|name| (name, reason.into())).to_vec()
+    }
+
     fn figures(&self, found: &Found, report: &mut Report) {
         report.scale.extend(facts(&Scale::new(self)));
         figures::add(found, report);

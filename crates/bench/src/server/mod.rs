@@ -21,6 +21,9 @@ use crate::memory;
 use crate::report::Report;
 use setup::Setup;
 
+/// Keys of a full run, and of a small one.
+const KEYS: u64 = 3_000_000;
+const FEW_KEYS: u64 = 300_000;
 const PARTS: [&str; 6] = ["throughput", "save", "latency", "restart", "footprint", "sizes"];
 
 /// The arguments of `quire bench server`.
@@ -132,6 +135,16 @@ impl Experiment for Args {
         if let Some(found) = &outcome.sizes {
             sizes::figures(found, report);
         }
+    }
+
+    fn beyond_quick(&self) -> Vec<(&'static str, String)> {
+        let reason = "the stall of a fork, the length of a save and the time of a restart grow with the data, of which a quick run \
+                      has a tenth";
+        let names = ["cut_stall_ratio", "p999_during_save_ratio", "restart_ratio"];
+        if self.keys.is_some_and(|keys| keys >= KEYS) {
+            return Vec::new();
+        }
+        names.map(|name| (name, reason.to_owned())).to_vec()
     }
 
     fn plots(&self, outcome: &Outcome) -> Vec<Chart> {

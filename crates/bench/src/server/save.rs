@@ -230,6 +230,7 @@ fn add_rates(all: &Outcome, report: &mut Report) {
         Figure::new("save_vs_disk_ratio", ratio.median, "x", Better::Higher)
             .goal(0.7)
             .spread(ratio)
+            .bound("a direct write of as many bytes with fsync", 1.0)
             .peer("raw direct write MiB/s", mib(&ours.raw_rates))
             .peer("quire MiB/s", mib(&ours.rates))
             .peer("redis-server MiB/s", mib(&theirs.rates))

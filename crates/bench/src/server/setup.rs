@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::bail;
 use serde_json::{Map, Value, json};
 
-use super::Args;
+use super::{Args, FEW_KEYS, KEYS};
 use crate::load::closed;
 use crate::process::{Flavor, Program, Server, find_on_path};
 use crate::progress::Progress;
@@ -60,7 +60,7 @@ impl Setup {
             bail!("--value-bytes must be between 1 and 524288");
         }
         Ok(Self {
-            keys: args.keys.unwrap_or(args.common.pick(3_000_000, 300_000)).max(1000),
+            keys: args.keys.unwrap_or(args.common.pick(KEYS, FEW_KEYS)).max(1000),
             value_bytes: args.value_bytes,
             rounds: args.common.rounds(5, 2),
             rate: args.rate.max(100),

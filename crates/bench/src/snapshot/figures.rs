@@ -11,7 +11,7 @@ use crate::report::{Better, Figure, Report};
 use crate::stats::Spread;
 
 /// The size for which ratios are stated.
-const REFERENCE_MIB: u64 = 2048;
+pub(super) const REFERENCE_MIB: u64 = 2048;
 
 /// The size for which ratios are stated in this run.
 pub(super) fn reference_mib(sizes: &[u64]) -> u64 {

@@ -61,6 +61,15 @@ impl Experiment for Args {
         Ok(results)
     }
 
+    fn beyond_quick(&self) -> Vec<(&'static str, String)> {
+        let (mib, full) = (figures::reference_mib(&self.scale().sizes), figures::REFERENCE_MIB);
+        if mib >= full {
+            return Vec::new();
+        }
+        let reason = format!("the stall of a fork grows with memory; {mib} MiB say nothing of {full} MiB");
+        vec![("scoot_vs_fork_stall_ratio", reason.clone()), ("uffd_vs_fork_stall_ratio", reason)]
+    }
+
     fn figures(&self, results: &Results, report: &mut Report) {
         let scale = self.scale();
         report.scale.extend(facts(&scale));

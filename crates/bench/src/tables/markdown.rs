@@ -48,17 +48,21 @@ fn goal_row(text: &mut String, figure: &Value) {
     let higher = figure["better"] == "higher";
     let verdict = match (value, goal) {
         (Some(value), Some(goal)) if (value >= goal) == higher || value == goal => "reached",
-        (_, Some(_)) => "missed",
+        (_, Some(_)) if figure["left_out"] != true => "missed",
         _ => "",
     };
     let goal =
         goal.map_or(String::new(), |goal| format!("{} {}", if higher { "≥" } else { "≤" }, with_unit(goal, unit)));
     let peers = figure["peer"].as_object().into_iter().flatten();
     let mut behind: Vec<String> = peers.map(|(name, value)| format!("{} {}", words(name), cell(name, value))).collect();
+    if let (Some(bound), Some(what)) = (figure["bound"]["value"].as_f64(), figure["bound"]["name"].as_str()) {
+        behind.push(format!("bound {} ({what})", with_unit(bound, unit)));
+    }
     if let Some(note) = figure["note"].as_str() {
         behind.push(note.to_owned());
     }
-    let value = value.map_or("not measured".into(), |value| with_unit(value, unit));
+    let missing = if figure["left_out"] == true { "left out" } else { "not measured" };
+    let value = value.map_or(missing.into(), |value| with_unit(value, unit));
     let _ = writeln!(text, "| `{}` | {value} | {goal} | {verdict} | {} |", name(figure), behind.join("; "));
 }
 

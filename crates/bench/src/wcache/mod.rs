@@ -160,6 +160,14 @@ impl Experiment for Args {
         report.info.extend(lines::of(&outcome.found));
     }
 
+    fn beyond_quick(&self) -> Vec<(&'static str, String)> {
+        let reason = "its database fits into the cache, and its seconds are too few for the log to fill";
+        let gains = ["pg_", "pi_gain", "ioi_gain", "redis_vs_all", "redis_cached_writes_saved"];
+        let mut beyond = gains.map(|name| (name, reason.to_owned())).to_vec();
+        beyond.push(("redis_p999_ms", "it has too few requests, and saves of too little data".to_owned()));
+        beyond
+    }
+
     fn plots(&self, outcome: &Outcome) -> Vec<Chart> {
         charts::of(&outcome.found)
     }

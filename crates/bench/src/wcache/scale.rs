@@ -1,7 +1,6 @@
 //! How much is done: data, clients, times, capacities, policies, rounds.
 //!
-//! Relies on `--quick` being for somebody who waits: its data and times are so small that its figures are no more than
-//! a sign of life.
+//! Relies on `--quick` leaving out what its small data and short times cannot tell: those parts are run as a sign of life.
 
 use std::time::Duration;
 
