@@ -21,10 +21,9 @@ const FORMER_NAMES: &[(&str, &[&str])] = &[
 
 /// Folders with structs of more fields.
 const FIELDS_NOT_YET: &[&str] =
-    &["crates/bench/", "crates/durable/", "crates/server/", "crates/store/", "crates/wal/", "crates/writecache/"];
+    &["crates/durable/", "crates/server/", "crates/store/", "crates/wal/", "crates/writecache/"];
 /// Folders with longer functions.
 const LENGTH_NOT_YET: &[&str] = &[
-    "crates/bench/",
     "crates/cli/",
     "crates/durable/",
     "crates/fuse/",
@@ -35,7 +34,8 @@ const LENGTH_NOT_YET: &[&str] = &[
 ];
 /// Folders with sentences that hide who acts.
 const WORDS_NOT_YET: &[&str] = &[
-    "crates/bench/",
+    // It looks for the user of that name.
+    "crates/bench/src/wcache/lab/user.rs",
     "crates/capi/",
     "crates/cli/",
     "crates/durable/",

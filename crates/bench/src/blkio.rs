@@ -32,7 +32,7 @@ impl WriteLimit {
 
 impl Drop for WriteLimit {
     fn drop(&mut self) {
-        // If the process has ended it is in no group any more; an empty group that stays limits nobody.
+        // If the process has ended it is in no group any more; an empty group that stays limits no process.
         let _ = std::fs::write(Path::new(CONTROLLER).join("cgroup.procs"), self.pid.to_string());
         let _ = std::fs::remove_dir(&self.group);
     }

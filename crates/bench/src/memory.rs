@@ -1,7 +1,7 @@
 //! Memory as the system counts it: proportional set sizes of a server and its children, and warming before a run.
 //!
 //! Relies on `/proc`. Warming matters because the first touch of memory that a virtual machine never used costs about
-//! 10 µs a page, and would be charged to whoever runs first.
+//! 10 µs a page, and would be charged to the server that runs first.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

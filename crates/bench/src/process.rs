@@ -1,6 +1,6 @@
 //! Servers as child processes: Quire and its peers, each in a directory and on a port of its own.
 //!
-//! Relies on the server keeping in the foreground. Whoever drops a [`Server`] ends its process, so no run leaves one
+//! Relies on the server keeping in the foreground. Dropping a [`Server`] ends its process, so no run leaves one
 //! behind.
 
 use std::fs::File;
@@ -47,7 +47,7 @@ impl Server {
     /// Starts `program` on `port` with its data in `dir`; does not wait until it answers.
     ///
     /// # Errors
-    /// When the binary cannot be started or the port is taken by somebody else.
+    /// When the binary cannot be started or the port is taken by another program.
     pub fn start(program: &Program, port: u16, dir: &Path) -> anyhow::Result<Self> {
         Self::start_with(program, port, dir, &[])
     }

@@ -1,4 +1,4 @@
-//! `redis-benchmark`, the throughput test that everybody knows, run against one server.
+//! `redis-benchmark`, the throughput test that comes with Redis, run against one server.
 //!
 //! Relies on the binary from Debian's redis-tools on the PATH and on its CSV output.
 

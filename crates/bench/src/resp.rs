@@ -36,7 +36,7 @@ impl Connection {
     /// Connects to `port` on loopback.
     ///
     /// # Errors
-    /// When nobody listens there.
+    /// When no server listens there.
     pub fn open(port: u16) -> io::Result<Self> {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
         stream.set_nodelay(true)?;

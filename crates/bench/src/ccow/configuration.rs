@@ -4,7 +4,7 @@
 
 use quire_snapshot::{Mechanism, Options, Precopy};
 
-use crate::measure::subject::PageKind;
+use crate::measure::candidate::PageKind;
 
 /// A mechanism and how it is told to copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,8 +78,8 @@ impl Configuration {
         [FORK, FORK_THP].into_iter().chain(Self::ours_all(false)).map(Self::name).collect()
     }
 
-    /// The order of visits: ours, with both forks before, between and after them; the few with forks before and after.
-    pub fn tour(only_central: bool) -> Vec<Self> {
+    /// The order of trials: ours, with both forks before, between and after them; the few with forks before and after.
+    pub fn schedule(only_central: bool) -> Vec<Self> {
         let ours = Self::ours_all(only_central);
         let (first, second) = ours.split_at(ours.len() / 2);
         let forks = [FORK, FORK_THP];
@@ -102,9 +102,9 @@ mod tests {
     }
 
     #[test]
-    fn forks_are_visited_first_in_between_and_last() {
-        let tour = Configuration::tour(false);
-        let forks: Vec<usize> = (0..tour.len()).filter(|&index| tour[index] == FORK).collect();
-        assert_eq!((forks.len(), forks[0], forks[2]), (3, 0, tour.len() - 2));
+    fn forks_are_tried_first_in_between_and_last() {
+        let schedule = Configuration::schedule(false);
+        let forks: Vec<usize> = (0..schedule.len()).filter(|&index| schedule[index] == FORK).collect();
+        assert_eq!((forks.len(), forks[0], forks[2]), (3, 0, schedule.len() - 2));
     }
 }

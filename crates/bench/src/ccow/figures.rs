@@ -1,11 +1,11 @@
-//! From visits to figures: gain, memory, and the paper's Table 1.
+//! From trials to figures: gain, memory, and the paper's Table 1.
 //!
 //! Relies on goals being stated for skew 1.0 at the largest size. All three are those of one configuration: the fastest of
 //! ours among those that keep to the goals for memory and needless copies, or the fastest if none does.
 
 use super::configuration::{Configuration, FORK, FORK_THP};
-use super::tour::{Found, Setting};
-use super::visit::Visit;
+use super::schedule::{Found, Setting};
+use super::trial::Trial;
 use super::workload::Layout;
 use crate::report::{Better, Figure, Report};
 use crate::stats::Spread;
@@ -20,8 +20,8 @@ pub(super) fn add(settings: &[Found], report: &mut Report) {
         add_goals(found, report);
     }
     for found in settings {
-        for (configuration, visit) in &found.visits {
-            report.info.push(line(found, *configuration, visit));
+        for (configuration, trial) in &found.trials {
+            report.info.push(line(found, *configuration, trial));
         }
         for (configuration, reason) in &found.refused {
             let name = name(&found.setting, *configuration);
@@ -43,53 +43,53 @@ fn goal_setting(settings: &[Found]) -> Option<&Found> {
 
 /// The faster of the two forks, and its writes a second.
 fn better_fork(found: &Found) -> Option<(Configuration, f64)> {
-    let speed = |configuration| found.get(configuration).map(|visit| (configuration, visit.per_s()));
+    let speed = |configuration| found.get(configuration).map(|trial| (configuration, trial.per_s()));
     [speed(FORK), speed(FORK_THP)].into_iter().flatten().max_by(|one, two| one.1.total_cmp(&two.1))
 }
 
 /// Memory beyond what copies of just the pages that were written would take, as a share of it. Beside fork's memory it would
 /// mean little: who writes three times as much in an interval has more pages to copy.
-fn memory_overhead(visit: &Visit) -> f64 {
-    visit.footprint_bytes as f64 / visit.needed_bytes as f64 - 1.0
+fn memory_overhead(trial: &Trial) -> f64 {
+    trial.footprint_bytes as f64 / trial.needed_bytes as f64 - 1.0
 }
 
 /// The configuration whose figures count.
-fn best(found: &Found) -> Option<(Configuration, &Visit)> {
-    let ours = || found.visits.iter().filter(|(configuration, _)| !configuration.is_fork());
-    let keeps = |visit: &Visit| memory_overhead(visit) <= MEMORY && visit.pages.unneeded_ratio() <= UNNEEDED;
+fn best(found: &Found) -> Option<(Configuration, &Trial)> {
+    let ours = || found.trials.iter().filter(|(configuration, _)| !configuration.is_fork());
+    let keeps = |trial: &Trial| memory_overhead(trial) <= MEMORY && trial.pages.unneeded_ratio() <= UNNEEDED;
     let fastest =
-        |one: &&(Configuration, Visit), two: &&(Configuration, Visit)| one.1.per_s().total_cmp(&two.1.per_s());
-    let chosen = ours().filter(|(_, visit)| keeps(visit)).max_by(fastest).or_else(|| ours().max_by(fastest));
-    chosen.map(|(configuration, visit)| (*configuration, visit))
+        |one: &&(Configuration, Trial), two: &&(Configuration, Trial)| one.1.per_s().total_cmp(&two.1.per_s());
+    let chosen = ours().filter(|(_, trial)| keeps(trial)).max_by(fastest).or_else(|| ours().max_by(fastest));
+    chosen.map(|(configuration, trial)| (*configuration, trial))
 }
 
 fn add_goals(found: &Found, report: &mut Report) {
     let gain = |value| Figure::new("ccow_throughput_gain", value, "of 1", Better::Higher).goal(GAIN);
     let memory = |value| Figure::new("ccow_memory_overhead", value, "of 1", Better::Lower).goal(MEMORY);
     let unneeded = |value| Figure::new("ccow_unneeded_ratio", value, "of 1", Better::Lower).goal(UNNEEDED);
-    let (Some((configuration, visit)), Some((fork, fork_per_s))) = (best(found), better_fork(found)) else {
+    let (Some((configuration, trial)), Some((fork, fork_per_s))) = (best(found), better_fork(found)) else {
         let missing = |figure: Figure| figure.note("not measured: fork or ours were not run");
         report.results.extend([gain(f64::NAN), memory(f64::NAN), unneeded(f64::NAN)].map(missing));
         return;
     };
     let Setting { mib, skew, .. } = found.setting;
     let note = format!("{} beside {}, {mib} MiB, zipf {skew}", configuration.name(), fork.name());
-    let mut gain = gain(visit.per_s() / fork_per_s - 1.0)
-        .peer("writes/s", visit.per_s())
+    let mut gain = gain(trial.per_s() / fork_per_s - 1.0)
+        .peer("writes/s", trial.per_s())
         .note(format!("{note}; the faster fork counts; a cut every {:.2} s", found.interval.as_secs_f64()));
     for fork in [FORK, FORK_THP] {
-        if let Some(visit) = found.get(fork) {
-            gain = gain.peer(&format!("{} writes/s", fork.name()), visit.per_s());
+        if let Some(trial) = found.get(fork) {
+            gain = gain.peer(&format!("{} writes/s", fork.name()), trial.per_s());
         }
     }
-    let memory = memory(memory_overhead(visit))
-        .peer("mib", mebibytes(visit.footprint_bytes))
-        .peer("needed mib", mebibytes(visit.needed_bytes))
+    let memory = memory(memory_overhead(trial))
+        .peer("mib", mebibytes(trial.footprint_bytes))
+        .peer("needed mib", mebibytes(trial.needed_bytes))
         .peer("fork mib", found.get(FORK).map_or(f64::NAN, |fork| mebibytes(fork.footprint_bytes)))
         .note("of the same configuration, with all views: beyond the range and the pages that were written, once for each view");
-    let unneeded = unneeded(visit.pages.unneeded_ratio())
-        .peer("precopied", visit.pages.precopied as f64)
-        .peer("unneeded", visit.pages.unneeded as f64)
+    let unneeded = unneeded(trial.pages.unneeded_ratio())
+        .peer("precopied", trial.pages.precopied as f64)
+        .peer("unneeded", trial.pages.unneeded as f64)
         .note("of the same configuration; of the pages that were copied ahead");
     report.results.extend([gain, memory, unneeded]);
 }
@@ -104,15 +104,15 @@ fn name(setting: &Setting, configuration: Configuration) -> String {
 }
 
 /// A line of the paper's figure 5 and of its table 1.
-fn line(found: &Found, configuration: Configuration, visit: &Visit) -> Figure {
+fn line(found: &Found, configuration: Configuration, trial: &Trial) -> Figure {
     let fork = better_fork(found).map_or(f64::NAN, |(_, per_s)| per_s);
-    let stall = Spread::of(&visit.stall_ns).map_or(f64::NAN, |stall| stall.median);
-    Figure::new(name(&found.setting, configuration), visit.per_s(), "1/s", Better::Higher)
-        .peer("gain", visit.per_s() / fork - 1.0)
-        .peer("memory_mib", mebibytes(visit.footprint_bytes))
-        .peer("memory_overhead", memory_overhead(visit))
-        .peer("precopy_ratio", visit.pages.precopy_ratio())
-        .peer("unneeded_ratio", visit.pages.unneeded_ratio())
+    let stall = Spread::of(&trial.stall_ns).map_or(f64::NAN, |stall| stall.median);
+    Figure::new(name(&found.setting, configuration), trial.per_s(), "1/s", Better::Higher)
+        .peer("gain", trial.per_s() / fork - 1.0)
+        .peer("memory_mib", mebibytes(trial.footprint_bytes))
+        .peer("memory_overhead", memory_overhead(trial))
+        .peer("precopy_ratio", trial.pages.precopy_ratio())
+        .peer("unneeded_ratio", trial.pages.unneeded_ratio())
         .peer("stall_ns", stall)
 }
 
@@ -120,24 +120,24 @@ fn line(found: &Found, configuration: Configuration, visit: &Visit) -> Figure {
 mod tests {
     use super::*;
     use crate::ccow::recovery::Recovery;
-    use crate::ccow::visit::Pages;
-    use crate::measure::subject::PageKind;
+    use crate::ccow::trial::Pages;
+    use crate::measure::candidate::PageKind;
     use quire_snapshot::{Mechanism, Precopy};
     use std::time::Duration;
 
-    fn visit(writes: u64, footprint_bytes: u64, unneeded: u64) -> Visit {
+    fn trial(writes: u64, footprint_bytes: u64, unneeded: u64) -> Trial {
         let pages = Pages { copied: 100, precopied: 50, needed: 50 - unneeded, unneeded };
-        Visit { writes, elapsed_s: 1.0, footprint_bytes, needed_bytes: 1000, pages, ..Visit::default() }
+        Trial { writes, elapsed_s: 1.0, footprint_bytes, needed_bytes: 1000, pages, ..Trial::default() }
     }
 
     fn ours(precopy: Precopy) -> Configuration {
         Configuration { mechanism: Mechanism::Barrier, precopy, kind: PageKind::Huge }
     }
 
-    fn found(visits: Vec<(Configuration, Visit)>) -> Found {
+    fn found(trials: Vec<(Configuration, Trial)>) -> Found {
         let setting = Setting { mib: 8, skew: 1.0, layout: Layout::Ordered, only_central: true };
         let recovery = Recovery { interval: Duration::from_secs(1), normal_per_s: 1e6, gave_up: false };
-        Found { setting, recovery, interval: recovery.interval, alive: 2, visits, refused: vec![] }
+        Found { setting, recovery, interval: recovery.interval, alive: 2, trials, refused: vec![] }
     }
 
     fn values(found: Found) -> Vec<f64> {
@@ -148,9 +148,9 @@ mod tests {
 
     #[test]
     fn a_fast_configuration_that_wastes_memory_does_not_count() {
-        let forks = [(FORK, visit(100, 1000, 0)), (FORK_THP, visit(110, 1000, 0))];
-        let wasteful = (ours(Precopy::All), visit(200, 1300, 30));
-        let sound = (ours(Precopy::Threshold(80)), visit(154, 1050, 5));
+        let forks = [(FORK, trial(100, 1000, 0)), (FORK_THP, trial(110, 1000, 0))];
+        let wasteful = (ours(Precopy::All), trial(200, 1300, 30));
+        let sound = (ours(Precopy::Threshold(80)), trial(154, 1050, 5));
         let [fork, thp] = forks;
         assert_eq!(values(found(vec![fork.clone(), thp.clone(), wasteful.clone(), sound])), [0.4, 0.05, 0.1]);
         assert_eq!(values(found(vec![fork, thp, wasteful])), [0.818, 0.3, 0.6]);
@@ -158,6 +158,6 @@ mod tests {
 
     #[test]
     fn without_ours_there_are_no_numbers() {
-        assert!(values(found(vec![(FORK, visit(1, 1, 0))])).iter().all(|value| value.is_nan()));
+        assert!(values(found(vec![(FORK, trial(1, 1, 0))])).iter().all(|value| value.is_nan()));
     }
 }

@@ -8,8 +8,8 @@
 mod configuration;
 mod figures;
 mod recovery;
-mod tour;
-mod visit;
+mod schedule;
+mod trial;
 mod workload;
 
 use anyhow::ensure;
@@ -21,7 +21,7 @@ use crate::experiment::{Common, Experiment};
 use crate::progress::Progress;
 use crate::report::Report;
 use configuration::{Configuration, FORK, FORK_THP};
-use tour::{Found, Scale};
+use schedule::{Found, Scale};
 
 /// The arguments of `quire bench ccow`.
 #[derive(Debug, Clone, clap::Args)]
@@ -67,7 +67,7 @@ impl Experiment for Args {
         let scale = self.scale();
         ensure!(!scale.sizes.contains(&0), "there is nothing to measure in 0 MiB; give --sizes others");
         let progress = Progress::begin();
-        scale.settings().into_iter().map(|setting| tour::run(&scale, setting, progress)).collect()
+        scale.settings().into_iter().map(|setting| schedule::run(&scale, setting, progress)).collect()
     }
 
     fn figures(&self, settings: &Vec<Found>, report: &mut Report) {
@@ -77,7 +77,9 @@ impl Experiment for Args {
 
     fn beyond_quick(&self) -> Vec<(&'static str, String)> {
         let reason = "cuts come sooner than fork has recovered from the last, over an eighth of the memory";
-        ["ccow_throughput_gain", "ccow_memory_overhead", "ccow_unneeded_ratio"].map(|name| (name, reason.into())).to_vec()
+        ["ccow_throughput_gain", "ccow_memory_overhead", "ccow_unneeded_ratio"]
+            .map(|name| (name, reason.into()))
+            .to_vec()
     }
 
     fn plots(&self, settings: &Vec<Found>) -> Vec<Chart> {
@@ -109,10 +111,10 @@ fn facts(scale: &Scale, settings: &[Found]) -> Map<String, Value> {
 fn chart(found: &Found) -> Chart {
     let is_drawn = |name: &str| name.ends_with("_adaptive") || [FORK.name(), FORK_THP.name()].contains(&name.into());
     let series = found
-        .visits
+        .trials
         .iter()
-        .map(|(configuration, visit)| Series { name: configuration.name(), points: visit.slots.clone() });
-    let tour::Setting { mib, skew, .. } = found.setting;
+        .map(|(configuration, trial)| Series { name: configuration.name(), points: trial.slots.clone() });
+    let schedule::Setting { mib, skew, .. } = found.setting;
     Chart {
         file: "ccow-throughput".into(),
         title: format!("{mib} MiB, zipf {skew}: a cut every {:.2} s", found.interval.as_secs_f64()),

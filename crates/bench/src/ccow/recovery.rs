@@ -11,7 +11,7 @@ use quire_snapshot::PAGE_SIZE;
 
 use super::configuration::FORK;
 use super::workload::Workload;
-use crate::measure::subject::Subject;
+use crate::measure::candidate::Candidate;
 use crate::stats::Spread;
 
 /// Windows that are compared with the normal ones.
@@ -41,19 +41,19 @@ pub struct Recovery {
 /// # Errors
 /// When the system will not fork.
 pub fn measure(bytes: usize, workload: &mut Workload) -> anyhow::Result<Recovery> {
-    let subject = Subject::new(FORK.mechanism, bytes, FORK.kind, true, &FORK.options(bytes))?;
+    let candidate = Candidate::new(FORK.mechanism, bytes, FORK.kind, true, &FORK.options(bytes))?;
     // A window has about as many writes as there are pages, divided by four.
-    let probe = rate(&subject, workload, Duration::from_millis(100));
+    let probe = rate(&candidate, workload, Duration::from_millis(100));
     let pages = (bytes / PAGE_SIZE) as f64;
     let window = Duration::from_secs_f64((pages / 4.0 / probe).max(0.002));
-    let normal: Vec<f64> = (0..NORMAL).map(|_| rate(&subject, workload, window)).collect();
+    let normal: Vec<f64> = (0..NORMAL).map(|_| rate(&candidate, workload, window)).collect();
     let normal_per_s = Spread::of(&normal).map_or(probe, |spread| spread.median);
     let most = Duration::from_secs_f64(MOST_WRITES_PER_PAGE * pages / normal_per_s);
     let start = Instant::now();
-    let view = subject.origin().cut().context("cutting")?;
+    let view = candidate.origin().cut().context("cutting")?;
     let mut windows = Vec::new();
     let gave_up = loop {
-        windows.push(rate(&subject, workload, window));
+        windows.push(rate(&candidate, workload, window));
         if has_recovered(&windows, normal_per_s) {
             break false;
         }
@@ -72,10 +72,10 @@ fn has_recovered(windows: &[f64], normal_per_s: f64) -> bool {
 }
 
 /// Writes a second over `time`.
-fn rate(subject: &Subject, workload: &mut Workload, time: Duration) -> f64 {
+fn rate(candidate: &Candidate, workload: &mut Workload, time: Duration) -> f64 {
     let (start, mut writes) = (Instant::now(), 0);
     while start.elapsed() < time {
-        workload.write(subject.access(), PIECE);
+        workload.write(candidate.access(), PIECE);
         writes += PIECE;
     }
     writes as f64 / start.elapsed().as_secs_f64()

@@ -32,7 +32,7 @@ pub struct Workload {
     scatter: Option<Scatter>,
     dice: Dice,
     data: Vec<u8>,
-    /// A bit for each page that was written since somebody last asked.
+    /// A bit for each page that was written since the last call of `take_written`.
     written: Vec<u64>,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Relies on each vertex being claimed once, by an atomic exchange of its level. A level is worked through in the order in
 //! which it was found, so pages come in random order. Threads take blocks of the level; within a block the search looks
-//! two groups of vertices ahead (first their offsets, then their edges) and tells a subject that prefetches. Levels and
+//! two groups of vertices ahead (first their offsets, then their edges) and tells a candidate that prefetches. Levels and
 //! frontiers are in memory, beside the budget.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use super::graph::Graph;
 use super::pages::{Page, Pages};
-use super::place::{PAGE_WORDS, Place};
 use super::tally::{Meter, Tally, histogram};
+use super::testbed::{PAGE_WORDS, Testbed};
 
 /// Vertices that a thread takes at a time, and that it looks at together.
 const BLOCK: usize = 512;
@@ -38,7 +38,7 @@ impl Bfs {
     }
 }
 
-/// Vertices of a level, in the order in which they were found. All memory is touched from the start, so that nobody's page
+/// Vertices of a level, in the order in which they were found. All memory is touched from the start, so that no candidate's page
 /// cache can use what the search will need.
 struct Frontier {
     vertices: Vec<AtomicU32>,
@@ -58,8 +58,8 @@ impl Frontier {
     /// Takes `found` out of its vector. No vertex is found twice, so there is room.
     fn append(&self, found: &mut Vec<u32>) {
         let start = self.len.fetch_add(found.len(), Ordering::Relaxed);
-        for (place, vertex) in self.vertices[start..].iter().zip(found.drain(..)) {
-            place.store(vertex, Ordering::Relaxed);
+        for (slot, vertex) in self.vertices[start..].iter().zip(found.drain(..)) {
+            slot.store(vertex, Ordering::Relaxed);
         }
     }
 
@@ -84,15 +84,15 @@ struct Edges {
 }
 
 /// Searches the whole graph. The tally's operations are the edges looked at; its counters tell how many vertices were
-/// reached and the sum of their levels, the same for everybody who searches correctly.
+/// reached and the sum of their levels, the same for every correct search.
 ///
 /// # Errors
 /// The device failed, or the graph is damaged.
-pub fn run<P: Pages>(pages: &P, bfs: &Bfs, place: &Place) -> anyhow::Result<Tally> {
+pub fn run<P: Pages>(pages: &P, bfs: &Bfs, testbed: &Testbed) -> anyhow::Result<Tally> {
     let vertices = bfs.graph.vertices as usize;
     let levels: Vec<AtomicU32> = (0..vertices).map(|_| AtomicU32::new(UNSEEN)).collect();
     let search = Search { pages, graph: &bfs.graph, levels };
-    let meter = Meter::begin(place, pages.counters());
+    let meter = Meter::begin(testbed, pages.counters());
     let mut frontiers = [Frontier::new(vertices), Frontier::new(vertices)];
     frontiers[0].append(&mut vec![bfs.graph.source as u32]);
     search.levels[bfs.graph.source as usize].store(0, Ordering::Relaxed);
@@ -200,16 +200,16 @@ impl<P: Pages> Search<'_, P> {
         Ok(Edges { first, end })
     }
 
-    /// Claims the targets of `edges` that nobody has reached yet.
+    /// Claims the targets of `edges` that the search has not reached yet.
     fn follow(&self, edges: Edges, level: u32, found: &mut Vec<u32>) -> anyhow::Result<()> {
         let mut at = edges.first;
         while at < edges.end {
-            let (page, place) = self.graph.target_place(at);
+            let (page, slot) = self.graph.target_place(at);
             let targets = self.pages.read(page)?;
-            let count = (2 * PAGE_WORDS - place).min((edges.end - at) as usize);
-            for place in place..place + count {
-                let word = targets.word(place / 2);
-                let target = if place.is_multiple_of(2) { word as u32 } else { (word >> 32) as u32 };
+            let count = (2 * PAGE_WORDS - slot).min((edges.end - at) as usize);
+            for slot in slot..slot + count {
+                let word = targets.word(slot / 2);
+                let target = if slot.is_multiple_of(2) { word as u32 } else { (word >> 32) as u32 };
                 let seen = self.levels.get(target as usize).context("an edge leads out of the graph")?;
                 // Most targets are known already; a load is cheaper than an exchange that fails.
                 if seen.load(Ordering::Relaxed) == UNSEEN
@@ -227,10 +227,10 @@ impl<P: Pages> Search<'_, P> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fastmap::subject::{Subject, With, with_pages};
+    use crate::fastmap::candidate::{Candidate, With, with_pages};
     use std::collections::VecDeque;
 
-    struct Run<'a>(&'a Bfs, &'a Place);
+    struct Run<'a>(&'a Bfs, &'a Testbed);
 
     impl With for Run<'_> {
         type Out = Tally;
@@ -241,8 +241,8 @@ mod tests {
     }
 
     /// Vertices reached and the sum of their levels, by the plainest of searches.
-    fn plain(place: &Place, graph: &Graph) -> (f64, f64) {
-        let bytes = std::fs::read(&place.path).unwrap();
+    fn plain(testbed: &Testbed, graph: &Graph) -> (f64, f64) {
+        let bytes = std::fs::read(&testbed.path).unwrap();
         let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
         let targets = graph.first_target_page as usize * 4096;
         let mut levels = vec![u32::MAX; graph.vertices as usize];
@@ -263,15 +263,15 @@ mod tests {
     }
 
     #[test]
-    fn every_subject_reaches_the_same_vertices_at_the_same_levels() {
+    fn every_candidate_reaches_the_same_vertices_at_the_same_levels() {
         let dir = tempfile::tempdir_in(".").unwrap();
-        let (graph, place) = Graph::write(&dir.path().join("graph"), 12, 7).unwrap();
-        let expected = plain(&place, &graph);
+        let (graph, testbed) = Graph::write(&dir.path().join("graph"), 12, 7).unwrap();
+        let expected = plain(&testbed, &graph);
         assert!(expected.0 > 1000.0);
-        for &subject in Subject::PAGED {
+        for &candidate in Candidate::PAGED {
             let bfs = Bfs { graph: graph.clone(), threads: 3 };
-            let tally = with_pages(subject, &place, 32 * 4096, Run(&bfs, &place)).unwrap();
-            assert_eq!((tally.counters["reached"], tally.counters["level_sum"]), expected, "{subject:?}");
+            let tally = with_pages(candidate, &testbed, 32 * 4096, Run(&bfs, &testbed)).unwrap();
+            assert_eq!((tally.counters["reached"], tally.counters["level_sum"]), expected, "{candidate:?}");
         }
     }
 }

@@ -2,7 +2,7 @@
 //! of (a system call, a fault, a copy, the pool's own work).
 //!
 //! Relies on a ring with nothing around it for the device, and on a device that does nothing for the pool's own work. It
-//! runs under the same memory limit as everybody else.
+//! runs under the same memory limit as every candidate.
 
 use std::fs::File;
 use std::hint::black_box;
@@ -21,10 +21,10 @@ use quire_sys::uring::Ring;
 use quire_sys::word_range::WordRange;
 use serde::{Deserialize, Serialize};
 
+use super::candidate::{Guarded, Transparent};
 use super::pages::{Counters, Page, Pages};
-use super::place::{PAGE_BYTES, PAGE_WORDS, Place, stamp};
-use super::subject::{Guarded, Transparent};
 use super::tally::{Meter, Tally, histogram};
+use super::testbed::{PAGE_BYTES, PAGE_WORDS, Testbed, stamp};
 use crate::dice::Dice;
 
 /// What is found out, and how long each measurement of the device lasts.
@@ -72,23 +72,23 @@ const AROUND: u64 = 16;
 ///
 /// # Errors
 /// The device failed, or there is no ring or no memory.
-pub fn run(bounds: &Bounds, place: &Place) -> anyhow::Result<Vec<Tally>> {
+pub fn run(bounds: &Bounds, testbed: &Testbed) -> anyhow::Result<Vec<Tally>> {
     let measure = Duration::from_millis(bounds.measure_ms);
     let mut tallies = Vec::new();
     for (name, depth, writes_percent) in REQUESTS {
         let dice = Dice::new(bounds.seed ^ depth as u64 ^ writes_percent << 32);
-        let requests = Requests { place, file: Arc::new(place.open_direct()?), dice, writes_percent };
+        let requests = Requests { testbed, file: Arc::new(testbed.open_direct()?), dice, writes_percent };
         tallies.push(requests.run(name, depth, measure)?);
     }
     tallies.extend(memory_steps()?);
-    tallies.extend(file_steps(place)?);
+    tallies.extend(file_steps(testbed)?);
     tallies.extend(pool_steps()?);
     Ok(tallies)
 }
 
 /// Requests for single pages, in random order.
 struct Requests<'a> {
-    place: &'a Place,
+    testbed: &'a Testbed,
     file: Arc<File>,
     dice: Dice,
     writes_percent: u64,
@@ -98,7 +98,7 @@ impl Requests<'_> {
     fn run(mut self, name: &str, depth: usize, measure: Duration) -> anyhow::Result<Tally> {
         let mut ring = Ring::new().context("a ring, to see what the device can do")?;
         let buffers = Buffer::several(depth, PAGE_BYTES).context("memory for requests")?;
-        let meter = Meter::begin(self.place, Counters::new());
+        let meter = Meter::begin(self.testbed, Counters::new());
         let began = Instant::now();
         let mut next: Vec<Transfer> = buffers.into_iter().map(|buffer| self.request(buffer)).collect();
         let mut ops = 0;
@@ -121,11 +121,11 @@ impl Requests<'_> {
     }
 
     fn request(&mut self, mut buffer: Buffer) -> Transfer {
-        let page = self.dice.below(self.place.pages);
+        let page = self.dice.below(self.testbed.pages);
         let mut direction = Direction::Read;
         if self.dice.below(100) < self.writes_percent {
             direction = Direction::Write;
-            self.place.fill(page, &mut buffer);
+            self.testbed.fill(page, &mut buffer);
         }
         let extents = vec![Extent { offset: page * PAGE_BYTES as u64, start: 0, len: PAGE_BYTES }];
         Transfer { direction, buffer, extents, tag: page }
@@ -153,9 +153,9 @@ fn touch(memory: &WordRange) {
 }
 
 fn memory_steps() -> anyhow::Result<Vec<Tally>> {
-    let nobody = AtomicU32::new(0);
+    let unawaited = AtomicU32::new(0);
     let call = timed("system_call", 100_000, || {
-        (0..100_000).for_each(|_| futex::wake_all(&nobody, Scope::Process));
+        (0..100_000).for_each(|_| futex::wake_all(&unawaited, Scope::Process));
         Ok(())
     })?;
     let bytes = STEP_PAGES as usize * PAGE_BYTES;
@@ -187,10 +187,10 @@ fn memory_steps() -> anyhow::Result<Vec<Tally>> {
 }
 
 /// Steps of who uses the page cache, on pages that are in it.
-fn file_steps(place: &Place) -> anyhow::Result<Vec<Tally>> {
-    let pages = STEP_PAGES.min(place.pages / AROUND * AROUND);
+fn file_steps(testbed: &Testbed) -> anyhow::Result<Vec<Tally>> {
+    let pages = STEP_PAGES.min(testbed.pages / AROUND * AROUND);
     let bytes = pages as usize * PAGE_BYTES;
-    let file = place.open()?;
+    let file = testbed.open()?;
     let mut buffer = vec![0_u8; 1 << 20];
     for start in (0..bytes).step_by(buffer.len()) {
         let part = buffer.len().min(bytes - start);
@@ -242,9 +242,9 @@ fn pool_steps() -> anyhow::Result<Vec<Tally>> {
     Ok(tallies)
 }
 
-fn read_all<P: Pages>(subject: &P, pages: impl Iterator<Item = u64>) -> anyhow::Result<()> {
+fn read_all<P: Pages>(candidate: &P, pages: impl Iterator<Item = u64>) -> anyhow::Result<()> {
     for page in pages {
-        black_box(subject.read(page)?.word(0));
+        black_box(candidate.read(page)?.word(0));
     }
     Ok(())
 }
@@ -256,15 +256,15 @@ mod tests {
     #[test]
     fn all_requests_and_steps_are_measured_and_leave_the_pages_as_they_were() {
         let dir = tempfile::tempdir_in(".").unwrap();
-        let place = Place::stamped_file(&dir.path().join("data"), 256).unwrap();
-        let before = std::fs::read(&place.path).unwrap();
-        let tallies = run(&Bounds { measure_ms: 2, seed: 1 }, &place).unwrap();
+        let testbed = Testbed::stamped_file(&dir.path().join("data"), 256).unwrap();
+        let before = std::fs::read(&testbed.path).unwrap();
+        let tallies = run(&Bounds { measure_ms: 2, seed: 1 }, &testbed).unwrap();
         for name in REQUESTS.map(|request| request.0).iter().chain(&STEPS) {
             let tally = tallies.iter().find(|tally| tally.name == *name);
             // Userfaultfd may be forbidden.
             assert!(*name == "transparent_miss" || tally.is_some_and(|tally| tally.ops > 0), "{name}");
         }
-        place.drop_cache().unwrap();
-        assert!(std::fs::read(&place.path).unwrap() == before);
+        testbed.drop_cache().unwrap();
+        assert!(std::fs::read(&testbed.path).unwrap() == before);
     }
 }

@@ -63,7 +63,7 @@ impl Cage {
 
 impl Drop for Cage {
     fn drop(&mut self) {
-        // A process that has just ended may still be in the group; one that stays limits nobody else.
+        // A process that has just ended may still be in the group; one that stays limits no other process.
         for _ in 0..50 {
             if std::fs::remove_dir(&self.group).is_ok() {
                 return;

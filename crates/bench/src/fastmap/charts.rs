@@ -3,8 +3,8 @@
 //! Relies on [`Found`] for medians over the rounds.
 
 use super::found::{Found, Task};
-use super::place::Kind;
 use super::tally::Tally;
+use super::testbed::Kind;
 use crate::chart::{Axis, Body, Chart, Scale, Series};
 
 /// The charts of the microbenchmark.
@@ -29,34 +29,37 @@ pub fn of(found: &Found) -> Vec<Chart> {
 fn series(found: &Found, work: &str, device: Kind) -> Vec<Series> {
     let tasks: Vec<Task> =
         found.tasks().into_iter().filter(|task| task.work == work && task.device == device).collect();
-    let mut subjects: Vec<_> = tasks.iter().flat_map(|&task| found.subjects(task)).collect();
-    subjects.sort_unstable();
-    subjects.dedup();
-    let points = |subject| {
-        let point = |task: &Task| Some((task.threads as f64, found.median(*task, subject, task.work, Tally::per_s)?));
+    let mut candidates: Vec<_> = tasks.iter().flat_map(|&task| found.candidates(task)).collect();
+    candidates.sort_unstable();
+    candidates.dedup();
+    let points = |candidate| {
+        let point = |task: &Task| Some((task.threads as f64, found.median(*task, candidate, task.work, Tally::per_s)?));
         let mut points: Vec<_> = tasks.iter().filter_map(point).collect();
         points.sort_by(|one, other| one.0.total_cmp(&other.0));
         points
     };
-    subjects.into_iter().map(|subject| Series { name: subject.name().to_owned(), points: points(subject) }).collect()
+    candidates
+        .into_iter()
+        .map(|candidate| Series { name: candidate.name().to_owned(), points: points(candidate) })
+        .collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::found::tests::{READ, visit};
-    use super::super::subject::Subject;
+    use super::super::candidate::Candidate;
+    use super::super::found::tests::{READ, trial};
     use super::*;
 
     #[test]
-    fn every_subject_has_a_line_over_the_threads() {
+    fn every_candidate_has_a_line_over_the_threads() {
         let task = |threads| Task { threads, ..READ };
-        let visits = [(16, 4000), (1, 1000), (2, 2000)].map(|(threads, per_s)| {
+        let trials = [(16, 4000), (1, 1000), (2, 2000)].map(|(threads, per_s)| {
             [
-                visit(task(threads), Subject::Mmap, 0, "read", per_s),
-                visit(task(threads), Subject::Guards, 0, "read", 2 * per_s),
+                trial(task(threads), Candidate::Mmap, 0, "read", per_s),
+                trial(task(threads), Candidate::Guards, 0, "read", 2 * per_s),
             ]
         });
-        let charts = of(&Found { visits: visits.concat() });
+        let charts = of(&Found { trials: trials.concat() });
         assert_eq!((charts.len(), charts[0].file.as_str()), (1, "fastmap-read-disk"));
         let [mmap, guards] = charts[0].series.as_slice() else { panic!("{charts:?}") };
         assert_eq!((mmap.name.as_str(), mmap.points[2]), ("mmap", (16.0, 4000.0)));

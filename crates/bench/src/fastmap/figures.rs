@@ -1,21 +1,21 @@
-//! From visits to figures: those with goals, and a line for everything that was visited.
+//! From trials to figures: those with goals, and a line for everything that was tried.
 //!
 //! Relies on [`Found`] for ratios. Figures with goals are those of the real disk; what the fast device says stands beside
 //! them, for information.
 
 use super::bounds::{REQUESTS, STEPS};
+use super::candidate::Candidate;
 use super::found::{Found, Task};
 use super::hit::COLD;
 use super::kv::ycsb::Load;
-use super::place::Kind;
 use super::scale::{Scale, THREADS};
-use super::subject::Subject;
 use super::tally::Tally;
+use super::testbed::Kind;
 use crate::report::{Better, Figure, Report};
 use crate::stats::Spread;
 
 /// The pool's way in the key-value loads.
-const KV_OURS: Subject = Subject::GuardsAhead;
+const KV_OURS: Candidate = Candidate::GuardsAhead;
 
 /// Adds all figures of the parts that were wanted.
 pub fn add(found: &Found, scale: &Scale, report: &mut Report) {
@@ -24,7 +24,9 @@ pub fn add(found: &Found, scale: &Scale, report: &mut Report) {
         let missing = 1.0 - 1.0 / scale.factor as f64;
         report.results.extend(micro(found, Kind::Disk, "", missing));
         if found.tasks().iter().any(|task| task.device == Kind::Zram) {
-            report.info.extend(micro(found, Kind::Zram, "_zram", missing).map(|figure| Figure { goal: None, ..figure }));
+            report
+                .info
+                .extend(micro(found, Kind::Zram, "_zram", missing).map(|figure| Figure { goal: None, ..figure }));
         }
     }
     if scale.wants("kv") {
@@ -57,23 +59,23 @@ fn micro(found: &Found, device: Kind, suffix: &str, missing: f64) -> [Figure; 3]
     let reads = |request, figure| bounded(found, device, request, missing, figure);
     let stores = |request, figure| bounded(found, device, request, 2.0 * missing, figure);
     [
-        reads("read_depth_64", figure("rand_read_vs_mmap_t1", "read", 1, Subject::GuardsAhead)).goal(3.0),
-        reads("read_depth_16", figure("rand_read_vs_mmap_t16", "read", 16, Subject::Guards)),
-        stores("mixed_depth_64", figure("rand_write_vs_mmap_t16", "write", 16, Subject::Guards)).goal(3.0),
+        reads("read_depth_64", figure("rand_read_vs_mmap_t1", "read", 1, Candidate::GuardsAhead)).goal(3.0),
+        reads("read_depth_16", figure("rand_read_vs_mmap_t16", "read", 16, Candidate::Guards)),
+        stores("mixed_depth_64", figure("rand_write_vs_mmap_t16", "write", 16, Candidate::Guards)).goal(3.0),
     ]
 }
 
-/// `ours` over the better of Linux's two, with everybody's operations a second.
-fn against_mmap(found: &Found, name: String, task: Task, ours: Subject, phase: &str, note: &str) -> Figure {
+/// `ours` over the better of Linux's two, with every candidate's operations a second.
+fn against_mmap(found: &Found, name: String, task: Task, ours: Candidate, phase: &str, note: &str) -> Figure {
     let Some(ratio) = found.ratio(task, ours, phase) else {
-        let peers = Subject::PEERS.map(|peer| found.median(task, peer, phase, Tally::per_s));
-        let missing = if peers.iter().all(Option::is_none) { Subject::PEERS[0] } else { ours };
+        let peers = Candidate::PEERS.map(|peer| found.median(task, peer, phase, Tally::per_s));
+        let missing = if peers.iter().all(Option::is_none) { Candidate::PEERS[0] } else { ours };
         return missing_figure(name, "x", Better::Higher, &found.reason(task, missing));
     };
     let mut figure = Figure::new(name, ratio.spread.median, "x", Better::Higher).spread(ratio.spread);
-    for subject in found.subjects(task) {
-        if let Some(per_s) = found.median(task, subject, phase, Tally::per_s) {
-            figure = figure.peer(&format!("{}/s", subject.name()), per_s);
+    for candidate in found.candidates(task) {
+        if let Some(per_s) = found.median(task, candidate, phase, Tally::per_s) {
+            figure = figure.peer(&format!("{}/s", candidate.name()), per_s);
         }
     }
     figure.note(format!("{} over {}; {note}", ours.name(), ratio.peer.name()))
@@ -82,7 +84,7 @@ fn against_mmap(found: &Found, name: String, task: Task, ours: Subject, phase: &
 /// The figure with its bound: what the device by itself does of the requests called `request`, when an operation takes
 /// `each` of them on average, over the operations of the better mmap.
 fn bounded(found: &Found, device: Kind, request: &str, each: f64, figure: Figure) -> Figure {
-    let peers = Subject::PEERS.iter().filter_map(|peer| figure.peer.get(&format!("{}/s", peer.name()))?.as_f64());
+    let peers = Candidate::PEERS.iter().filter_map(|peer| figure.peer.get(&format!("{}/s", peer.name()))?.as_f64());
     let best = peers.fold(f64::NAN, f64::max);
     match bound(found, device, request, Tally::per_s) {
         Some(per_s) => {
@@ -94,7 +96,7 @@ fn bounded(found: &Found, device: Kind, request: &str, each: f64, figure: Figure
 }
 
 fn bound(found: &Found, device: Kind, name: &str, pick: impl Fn(&Tally) -> f64) -> Option<f64> {
-    found.median(Task { work: "bounds", device, threads: 1 }, Subject::Direct, name, pick)
+    found.median(Task { work: "bounds", device, threads: 1 }, Candidate::Direct, name, pick)
 }
 
 fn missing_figure(name: impl Into<String>, unit: &'static str, better: Better, reason: &str) -> Figure {
@@ -144,21 +146,21 @@ fn search(found: &Found) -> [Figure; 2] {
         }
     };
     [
-        figure("bfs_guard_vs_mmap", Subject::GuardsAhead).goal(3.0),
-        figure("bfs_transparent_vs_mmap", Subject::Transparent).goal(1.2),
+        figure("bfs_guard_vs_mmap", Candidate::GuardsAhead).goal(3.0),
+        figure("bfs_transparent_vs_mmap", Candidate::Transparent).goal(1.2),
     ]
 }
 
 fn queue_depth(found: &Found) -> Figure {
     let name = "single_thread_queue_depth";
     let task = micro_task("read", Kind::Disk, 1);
-    let depth = |subject| found.median(task, subject, "read", |tally| tally.queue_depth.unwrap_or(f64::NAN));
-    let Some(value) = depth(Subject::GuardsAhead) else {
-        return missing_figure(name, "", Better::Higher, &found.reason(task, Subject::GuardsAhead));
+    let depth = |candidate| found.median(task, candidate, "read", |tally| tally.queue_depth.unwrap_or(f64::NAN));
+    let Some(value) = depth(Candidate::GuardsAhead) else {
+        return missing_figure(name, "", Better::Higher, &found.reason(task, Candidate::GuardsAhead));
     };
     let mut figure = Figure::new(name, value, "", Better::Higher);
-    for subject in found.subjects(task) {
-        figure = figure.peer(subject.name(), depth(subject).unwrap_or(f64::NAN));
+    for candidate in found.candidates(task) {
+        figure = figure.peer(candidate.name(), depth(candidate).unwrap_or(f64::NAN));
     }
     figure.note("requests in the disk on average, by its own account, one thread with 64 known future pages; peers without such knowledge but mmap_ahead")
 }
@@ -166,10 +168,10 @@ fn queue_depth(found: &Found) -> Figure {
 fn hit(found: &Found) -> Figure {
     let task = Task { work: "hit", device: Kind::Disk, threads: 1 };
     let each_ns = |tally: &Tally| tally.elapsed_s * 1e9 / tally.ops.max(1) as f64;
-    let of = |way: &str| found.median(task, Subject::Guards, way, each_ns);
+    let of = |way: &str| found.median(task, Candidate::Guards, way, each_ns);
     let figure = |value| Figure::new("hit_cost_ns", value, "ns", Better::Lower).goal(15.0);
     let (Some(plain), Some(guard)) = (of("plain"), of("guard")) else {
-        let reason = found.reason(task, Subject::Guards);
+        let reason = found.reason(task, Candidate::Guards);
         return figure(f64::NAN).note(format!("not measured: {reason}"));
     };
     let mut figure = figure(guard - plain);
@@ -190,17 +192,17 @@ fn bounds(found: &Found, device: Kind) -> Vec<Figure> {
     let request = |(name, ..): (&'static str, usize, u64)| {
         let figure = Figure::new(
             format!("bound {} {name}", device.name()),
-            found.median(task, Subject::Direct, name, Tally::per_s)?,
+            found.median(task, Candidate::Direct, name, Tally::per_s)?,
             "1/s",
             Better::Higher,
         );
-        let depth = found.median(task, Subject::Direct, name, |tally| tally.queue_depth.unwrap_or(f64::NAN))?;
-        let cpu_ns = found.median(task, Subject::Direct, name, Tally::cpu_ns_per_op)?;
+        let depth = found.median(task, Candidate::Direct, name, |tally| tally.queue_depth.unwrap_or(f64::NAN))?;
+        let cpu_ns = found.median(task, Candidate::Direct, name, Tally::cpu_ns_per_op)?;
         Some(figure.peer("queue_depth", depth).peer("cpu_ns", cpu_ns))
     };
     let step = |name: &str| {
         let each_ns = |tally: &Tally| tally.per_op(tally.elapsed_s * 1e9);
-        let value = found.median(task, Subject::Direct, name, each_ns)?;
+        let value = found.median(task, Candidate::Direct, name, each_ns)?;
         Some(Figure::new(format!("bound {name}"), value, "ns", Better::Lower))
     };
     let mut figures: Vec<Figure> = REQUESTS.into_iter().filter_map(request).collect();
@@ -214,49 +216,49 @@ fn bounds(found: &Found, device: Kind) -> Vec<Figure> {
 fn lines(found: &Found, scale: &Scale, report: &mut Report) {
     report.info.extend([Kind::Disk, Kind::Zram].into_iter().flat_map(|device| bounds(found, device)));
     for task in found.tasks().into_iter().filter(|task| !matches!(task.work, "hit" | "bounds")) {
-        for subject in found.subjects(task) {
-            let phases = phases(found, task, subject);
+        for candidate in found.candidates(task) {
+            let phases = phases(found, task, candidate);
             if phases.is_empty() {
-                let reason = found.reason(task, subject);
-                report.info.push(missing_figure(line_name(task, subject, task.work), "1/s", Better::Higher, &reason));
+                let reason = found.reason(task, candidate);
+                report.info.push(missing_figure(line_name(task, candidate, task.work), "1/s", Better::Higher, &reason));
             }
-            report.info.extend(phases.iter().map(|phase| line(found, task, subject, phase)));
+            report.info.extend(phases.iter().map(|phase| line(found, task, candidate, phase)));
         }
     }
     if scale.wants("contention") {
         let is_uniform = |task: &Task| matches!(task.work, "read" | "write");
         for task in found.tasks().into_iter().filter(is_uniform) {
-            for subject in found.subjects(task) {
-                report.info.extend(contention(found, task, subject));
+            for candidate in found.candidates(task) {
+                report.info.extend(contention(found, task, candidate));
             }
         }
     }
 }
 
-/// Phases that `subject` went through, in order.
-fn phases(found: &Found, task: Task, subject: Subject) -> Vec<String> {
-    let visits = found.visits.iter().filter(|visit| visit.task == task && visit.subject == subject);
-    let outcome = visits.filter_map(|visit| visit.outcome.as_ref().ok()).next();
+/// Phases that `candidate` went through, in order.
+fn phases(found: &Found, task: Task, candidate: Candidate) -> Vec<String> {
+    let trials = found.trials.iter().filter(|trial| trial.task == task && trial.candidate == candidate);
+    let outcome = trials.filter_map(|trial| trial.outcome.as_ref().ok()).next();
     outcome.into_iter().flatten().map(|tally| tally.name.clone()).collect()
 }
 
-fn line_name(task: Task, subject: Subject, phase: &str) -> String {
+fn line_name(task: Task, candidate: Candidate, phase: &str) -> String {
     match task.work {
-        "bfs" => format!("bfs {}", subject.name()),
-        "ycsb" | "ycsb_in_memory" => format!("{} {phase} {}", task.work, subject.name()),
-        work => format!("{work} {} t{} {}", task.device.name(), task.threads, subject.name()),
+        "bfs" => format!("bfs {}", candidate.name()),
+        "ycsb" | "ycsb_in_memory" => format!("{} {phase} {}", task.work, candidate.name()),
+        work => format!("{work} {} t{} {}", task.device.name(), task.threads, candidate.name()),
     }
 }
 
-fn line(found: &Found, task: Task, subject: Subject, phase: &str) -> Figure {
-    let of = |pick: &dyn Fn(&Tally) -> f64| found.median(task, subject, phase, pick).unwrap_or(f64::NAN);
-    let values: Vec<f64> = found.tallies(task, subject, phase).into_iter().map(Tally::per_s).collect();
+fn line(found: &Found, task: Task, candidate: Candidate, phase: &str) -> Figure {
+    let of = |pick: &dyn Fn(&Tally) -> f64| found.median(task, candidate, phase, pick).unwrap_or(f64::NAN);
+    let values: Vec<f64> = found.tallies(task, candidate, phase).into_iter().map(Tally::per_s).collect();
     let latency = |index: usize| {
         let value = of(&|tally| tally.latency_ns[index] as f64);
-        // A search has no operations whose latency anybody waits for.
+        // A search has no operations whose latency a user waits for.
         if value > 0.0 { value } else { f64::NAN }
     };
-    let figure = Figure::new(line_name(task, subject, phase), of(&Tally::per_s), "1/s", Better::Higher)
+    let figure = Figure::new(line_name(task, candidate, phase), of(&Tally::per_s), "1/s", Better::Higher)
         .peer("p50_ns", latency(0))
         .peer("p99_ns", latency(1))
         .peer("p999_ns", latency(2))
@@ -270,8 +272,8 @@ fn line(found: &Found, task: Task, subject: Subject, phase: &str) -> Figure {
 }
 
 /// What a miss costs beside its request: processor time, waits, interruptions, calls to the kernel.
-fn contention(found: &Found, task: Task, subject: Subject) -> Option<Figure> {
-    let of = |pick: &dyn Fn(&Tally) -> f64| found.median(task, subject, task.work, pick);
+fn contention(found: &Found, task: Task, candidate: Candidate) -> Option<Figure> {
+    let of = |pick: &dyn Fn(&Tally) -> f64| found.median(task, candidate, task.work, pick);
     let counter = |tally: &Tally, name: &str| tally.counters.get(name).copied().unwrap_or(f64::NAN);
     let per_miss = |name: &str| {
         let ratio = |tally: &Tally| {
@@ -281,7 +283,7 @@ fn contention(found: &Found, task: Task, subject: Subject) -> Option<Figure> {
         };
         of(&ratio).unwrap_or(f64::NAN)
     };
-    let name = format!("contention {}", line_name(task, subject, task.work));
+    let name = format!("contention {}", line_name(task, candidate, task.work));
     let figure = Figure::new(name, of(&Tally::cpu_ns_per_op)?, "ns", Better::Lower)
         .peer("waits", of(&|tally| tally.per_op(tally.voluntary_switches as f64))?)
         .peer("interruptions", of(&|tally| tally.per_op(tally.involuntary_switches as f64))?)
@@ -295,8 +297,8 @@ fn contention(found: &Found, task: Task, subject: Subject) -> Option<Figure> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::found::Visit;
-    use super::super::found::tests::visit;
+    use super::super::found::Trial;
+    use super::super::found::tests::trial;
     use super::*;
     use crate::experiment::tests;
     use crate::fastmap::Args;
@@ -316,22 +318,22 @@ mod tests {
         let mut found = Found::default();
         for (work, threads, ours) in [("read", 1, 400), ("read", 16, 200), ("write", 16, 250)] {
             let task = micro_task(work, Kind::Disk, threads);
-            for (subject, per_s) in [
-                (Subject::Mmap, 50),
-                (Subject::MmapRandom, 100),
-                (Subject::Guards, ours),
-                (Subject::GuardsAhead, 2 * ours),
+            for (candidate, per_s) in [
+                (Candidate::Mmap, 50),
+                (Candidate::MmapRandom, 100),
+                (Candidate::Guards, ours),
+                (Candidate::GuardsAhead, 2 * ours),
             ] {
-                found.visits.push(visit(task, subject, 0, work, per_s));
+                found.trials.push(trial(task, candidate, 0, work, per_s));
             }
         }
         let task = Task { work: "ycsb", device: Kind::Disk, threads: THREADS };
-        for (subject, per_s) in [(Subject::Mmap, 100), (Subject::MmapRandom, 90), (KV_OURS, 300)] {
+        for (candidate, per_s) in [(Candidate::Mmap, 100), (Candidate::MmapRandom, 90), (KV_OURS, 300)] {
             let tallies = Load::ALL.map(|load| {
-                let mut visits = visit(task, subject, 0, load.name(), per_s).outcome.unwrap();
-                visits.remove(0)
+                let mut trials = trial(task, candidate, 0, load.name(), per_s).outcome.unwrap();
+                trials.remove(0)
             });
-            found.visits.push(Visit { task, subject, round: 0, outcome: Ok(tallies.into()) });
+            found.trials.push(Trial { task, candidate, round: 0, outcome: Ok(tallies.into()) });
         }
         found
     }
@@ -362,7 +364,7 @@ mod tests {
     fn a_bound_is_what_the_device_does_alone_over_the_better_mmap() {
         let mut found = made_up();
         let task = Task { work: "bounds", device: Kind::Disk, threads: 1 };
-        found.visits.push(visit(task, Subject::Direct, 0, "read_depth_64", 1400));
+        found.trials.push(trial(task, Candidate::Direct, 0, "read_depth_64", 1400));
         // An eighth of the data is in memory, so of 8 touches 7 take a request: 1600 a second, and the better mmap has 100.
         let report = report(&found);
         let figure = named(&report, "rand_read_vs_mmap_t1");
@@ -384,8 +386,8 @@ mod tests {
         let task = Task { work: "hit", device: Kind::Disk, threads: 1 };
         let tally = |name: &str, elapsed_s| Tally { name: name.into(), ops: 1_000_000, elapsed_s, ..Tally::default() };
         let tallies = vec![tally("plain", 0.004), tally("guard", 0.016), tally("optimistic", 0.01)];
-        let visits = vec![Visit { task, subject: Subject::Guards, round: 0, outcome: Ok(tallies) }];
-        let report = report(&Found { visits });
+        let trials = vec![Trial { task, candidate: Candidate::Guards, round: 0, outcome: Ok(tallies) }];
+        let report = report(&Found { trials });
         let figure = named(&report, "hit_cost_ns");
         assert_eq!((figure.value, figure.reached()), (12.0, Some(true)));
         assert_eq!(figure.peer["optimistic_ns"], 10.0);
@@ -395,8 +397,9 @@ mod tests {
     fn a_failure_of_ours_is_the_reason() {
         let mut found = made_up();
         let task = micro_task("write", Kind::Disk, 16);
-        for visit in found.visits.iter_mut().filter(|visit| visit.task == task && visit.subject == Subject::Guards) {
-            visit.outcome = Err("killed".into());
+        for trial in found.trials.iter_mut().filter(|trial| trial.task == task && trial.candidate == Candidate::Guards)
+        {
+            trial.outcome = Err("killed".into());
         }
         let report = report(&found);
         assert!(named(&report, "rand_write_vs_mmap_t16").note.contains("guards failed: killed"));

@@ -9,7 +9,7 @@ use std::path::Path;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
-use super::place::{Kind, PAGE_BYTES, PAGE_WORDS, Place};
+use super::testbed::{Kind, PAGE_BYTES, PAGE_WORDS, Testbed};
 use crate::dice::Dice;
 use crate::zipf::Scatter;
 
@@ -36,7 +36,7 @@ impl Graph {
     ///
     /// # Errors
     /// When the file can't be written.
-    pub fn write(path: &Path, scale: u32, seed: u64) -> anyhow::Result<(Self, Place)> {
+    pub fn write(path: &Path, scale: u32, seed: u64) -> anyhow::Result<(Self, Testbed)> {
         let (vertices, edges) = (1_u64 << scale, EDGE_FACTOR << scale);
         let mut offsets = vec![0_u64; vertices as usize + 1];
         each_edge(scale, edges, seed, |from, _| offsets[from as usize + 1] += 1);
@@ -48,15 +48,15 @@ impl Graph {
         let mut targets = vec![0_u32; edges as usize];
         let mut next = offsets.clone();
         each_edge(scale, edges, seed, |from, to| {
-            let place = &mut next[from as usize];
-            targets[*place as usize] = to as u32;
-            *place += 1;
+            let slot = &mut next[from as usize];
+            targets[*slot as usize] = to as u32;
+            *slot += 1;
         });
         drop(next);
         let words = offsets.len().next_multiple_of(PAGE_WORDS);
         let graph = Self { vertices, edges, first_target_page: (words / PAGE_WORDS) as u64, source };
-        let place = write_parts(path, &offsets, &targets)?;
-        Ok((graph, place))
+        let testbed = write_parts(path, &offsets, &targets)?;
+        Ok((graph, testbed))
     }
 
     /// Page and word of the offset of `vertex`.
@@ -91,7 +91,7 @@ fn each_edge(scale: u32, edges: u64, seed: u64, mut each: impl FnMut(u64, u64)) 
     }
 }
 
-fn write_parts(path: &Path, offsets: &[u64], targets: &[u32]) -> anyhow::Result<Place> {
+fn write_parts(path: &Path, offsets: &[u64], targets: &[u32]) -> anyhow::Result<Testbed> {
     use std::io::Write;
     let mut bytes = 0_u64;
     let file = quire_sys::file::create_new(path).with_context(|| format!("creating {}", path.display()))?;
@@ -109,7 +109,7 @@ fn write_parts(path: &Path, offsets: &[u64], targets: &[u32]) -> anyhow::Result<
     bytes = pad(&mut out, bytes).with_context(failed)?;
     let file = out.into_inner().map_err(std::io::IntoInnerError::into_error).with_context(failed)?;
     file.sync_all().with_context(failed)?;
-    Ok(Place { kind: Kind::Disk, path: path.to_owned(), pages: bytes / PAGE_BYTES as u64 })
+    Ok(Testbed { kind: Kind::Disk, path: path.to_owned(), pages: bytes / PAGE_BYTES as u64 })
 }
 
 fn pad(out: &mut impl std::io::Write, bytes: u64) -> std::io::Result<u64> {
@@ -125,17 +125,17 @@ mod tests {
     #[test]
     fn the_file_holds_every_edge_where_it_belongs() {
         let dir = tempfile::tempdir_in(".").unwrap();
-        let (graph, place) = Graph::write(&dir.path().join("graph"), 10, 7).unwrap();
+        let (graph, testbed) = Graph::write(&dir.path().join("graph"), 10, 7).unwrap();
         assert_eq!((graph.vertices, graph.edges, graph.first_target_page), (1024, 16 << 10, 3));
-        let bytes = std::fs::read(&place.path).unwrap();
-        assert_eq!(bytes.len() as u64, place.pages * PAGE_BYTES as u64);
+        let bytes = std::fs::read(&testbed.path).unwrap();
+        assert_eq!(bytes.len() as u64, testbed.pages * PAGE_BYTES as u64);
         let word = |(page, word): (u64, usize)| {
             let at = page as usize * PAGE_BYTES + word * 8;
             u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
         };
         let target = |index| {
-            let (page, place) = graph.target_place(index);
-            let at = page as usize * PAGE_BYTES + place * 4;
+            let (page, slot) = graph.target_place(index);
+            let at = page as usize * PAGE_BYTES + slot * 4;
             u64::from(u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()))
         };
         let mut found: Vec<(u64, u64)> = (0..graph.vertices)

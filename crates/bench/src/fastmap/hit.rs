@@ -12,10 +12,10 @@ use quire_sys::shared_map::Expect;
 use quire_sys::word_range::WordRange;
 use serde::{Deserialize, Serialize};
 
+use super::candidate::{Guarded, Mapped, Vmcache};
 use super::pages::{Page, Pages, Words};
-use super::place::{PAGE_BYTES, PAGE_WORDS, Place};
-use super::subject::{Guarded, Mapped, Vmcache};
 use super::tally::Tally;
+use super::testbed::{PAGE_BYTES, PAGE_WORDS, Testbed};
 use crate::dice::Dice;
 use crate::stats::Spread;
 
@@ -65,13 +65,13 @@ fn by_pages<'a, P: Pages>(name: &'static str, pages: &'a P) -> Way<'a> {
 ///
 /// # Errors
 /// The device failed, or ways disagree on what the pages hold.
-pub fn run(hit: &Hit, place: &Place, budget_bytes: u64) -> anyhow::Result<Vec<Tally>> {
-    let bytes = place.pages as usize * PAGE_BYTES;
+pub fn run(hit: &Hit, testbed: &Testbed, budget_bytes: u64) -> anyhow::Result<Vec<Tally>> {
+    let bytes = testbed.pages as usize * PAGE_BYTES;
     let plain = WordRange::new(bytes).context("memory for a plain loop")?;
-    plain.read_from(&place.open_direct()?, 0, 0..bytes).context("reading all pages")?;
-    let guarded = Guarded::<false>::new(place, budget_bytes, true)?;
-    let mapped = Mapped::<false>::new(place, Expect::Normal)?;
-    let vmcache = Vmcache::new(place, budget_bytes)?;
+    plain.read_from(&testbed.open_direct()?, 0, 0..bytes).context("reading all pages")?;
+    let guarded = Guarded::<false>::new(testbed, budget_bytes, true)?;
+    let mapped = Mapped::<false>::new(testbed, Expect::Normal)?;
+    let vmcache = Vmcache::new(testbed, budget_bytes)?;
     let plain_page = |page: u64| {
         let start = page as usize * PAGE_WORDS;
         Words(&plain.words()[start..start + PAGE_WORDS])
@@ -84,7 +84,7 @@ pub fn run(hit: &Hit, place: &Place, budget_bytes: u64) -> anyhow::Result<Vec<Ta
         by_pages("vmcache", &vmcache),
     ];
     // Front to back first, which brings the pages in fastest.
-    let mut order: Vec<u32> = (0..place.pages as u32).collect();
+    let mut order: Vec<u32> = (0..testbed.pages as u32).collect();
     let sum = ways[0].1(&order)?;
     for (name, way) in &ways {
         anyhow::ensure!(way(&order)? == sum, "{name} reads other words than the plain loop");
@@ -130,8 +130,8 @@ mod tests {
     #[test]
     fn every_way_reads_the_same_words() {
         let dir = tempfile::tempdir_in(".").unwrap();
-        let place = Place::stamped_file(&dir.path().join("data"), 200).unwrap();
-        let tallies = run(&Hit { passes: 3, seed: 1 }, &place, 1 << 21).unwrap();
+        let testbed = Testbed::stamped_file(&dir.path().join("data"), 200).unwrap();
+        let tallies = run(&Hit { passes: 3, seed: 1 }, &testbed, 1 << 21).unwrap();
         let names: Vec<&str> = tallies.iter().map(|tally| tally.name.as_str()).collect();
         assert_eq!(names[..5], ["plain", "guard", "optimistic", "mmap", "vmcache"]);
         assert_eq!(names[5..7], ["plain_cold", "guard_cold"]);

@@ -12,14 +12,14 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use super::pages::{Hand, Touch};
-use super::place::{CHANGED_WORD, Place, stamp};
 use super::tally::{Meter, Tally, histogram};
+use super::testbed::{CHANGED_WORD, Testbed, stamp};
 use crate::dice::Dice;
 use crate::zipf::{Scatter, Zipf};
 
 /// Threads that fill the budget before the phase that counts.
 const WARM_THREADS: usize = 16;
-/// Pages known to be needed next, and how many of them are asked for at a time, where a subject prefetches.
+/// Pages known to be needed next, and how many of them are asked for at a time, where a candidate prefetches.
 const WINDOW: usize = 64;
 const STEP: usize = 16;
 
@@ -42,8 +42,8 @@ pub struct Micro {
     pub measure_ms: u64,
     /// Seed of everything that is drawn.
     pub seed: u64,
-    /// Number of the visit, to tell its stores by; from 1.
-    pub visit: u16,
+    /// Number of the trial, to tell its stores by; from 1.
+    pub trial: u16,
 }
 
 /// Pages in the order in which one thread touches them.
@@ -56,11 +56,11 @@ struct Course {
 }
 
 impl Course {
-    fn new(micro: &Micro, place: &Place, seed: u64) -> Self {
-        let zipf = (micro.skew > 0.0).then(|| Zipf::new(place.pages, micro.skew));
+    fn new(micro: &Micro, testbed: &Testbed, seed: u64) -> Self {
+        let zipf = (micro.skew > 0.0).then(|| Zipf::new(testbed.pages, micro.skew));
         // Which pages are popular is the same for all threads, or there would be several sets of them.
-        let scatter = Scatter::new(place.pages, micro.seed);
-        Self { dice: Dice::new(seed), zipf, scatter, pages: place.pages, coming: VecDeque::new() }
+        let scatter = Scatter::new(testbed.pages, micro.seed);
+        Self { dice: Dice::new(seed), zipf, scatter, pages: testbed.pages, coming: VecDeque::new() }
     }
 
     fn draw(&mut self) -> u64 {
@@ -121,12 +121,12 @@ impl Until<'_> {
 ///
 /// # Errors
 /// The device failed, or a page is not what it should be.
-pub fn run<T: Touch>(subject: &T, micro: &Micro, place: &Place) -> anyhow::Result<Tally> {
+pub fn run<T: Touch>(candidate: &T, micro: &Micro, testbed: &Testbed) -> anyhow::Result<Tally> {
     let left = AtomicU64::new(micro.warm_ops);
     let flag = AtomicBool::new(false);
     let limit = Duration::from_millis(micro.warm_ms);
     let warm = Micro { threads: WARM_THREADS, ahead: false, ..micro.clone() };
-    crew(subject, &warm, place, Phase::Warm, &Until::Left(&left, &flag), || {
+    crew(candidate, &warm, testbed, Phase::Warm, &Until::Left(&left, &flag), || {
         let began = Instant::now();
         while began.elapsed() < limit && left.load(Ordering::Relaxed) > 0 {
             std::thread::sleep(Duration::from_millis(2));
@@ -134,19 +134,19 @@ pub fn run<T: Touch>(subject: &T, micro: &Micro, place: &Place) -> anyhow::Resul
         flag.store(true, Ordering::Relaxed);
     })?;
     flag.store(false, Ordering::Relaxed);
-    let meter = Meter::begin(place, subject.counters());
-    let (ops, latencies) = crew(subject, micro, place, Phase::Measured, &Until::Told(&flag), || {
+    let meter = Meter::begin(testbed, candidate.counters());
+    let (ops, latencies) = crew(candidate, micro, testbed, Phase::Measured, &Until::Told(&flag), || {
         std::thread::sleep(Duration::from_millis(micro.measure_ms));
         flag.store(true, Ordering::Relaxed);
     })?;
-    Ok(meter.end(if micro.stores { "write" } else { "read" }, ops, &latencies, subject.counters()))
+    Ok(meter.end(if micro.stores { "write" } else { "read" }, ops, &latencies, candidate.counters()))
 }
 
 /// Has all threads touch pages while `meanwhile` runs, which must see to their end.
 fn crew<T: Touch>(
-    subject: &T,
+    candidate: &T,
     micro: &Micro,
-    place: &Place,
+    testbed: &Testbed,
     phase: Phase,
     until: &Until<'_>,
     meanwhile: impl FnOnce(),
@@ -157,7 +157,7 @@ fn crew<T: Touch>(
                 let seed = micro.seed.wrapping_mul(1009).wrapping_add(thread)
                     ^ (micro.threads as u64) << 32
                     ^ (phase as u64) << 48;
-                scope.spawn(move || touch_all(subject, micro, place, until, seed))
+                scope.spawn(move || touch_all(candidate, micro, testbed, until, seed))
             })
             .collect();
         meanwhile();
@@ -172,14 +172,14 @@ fn crew<T: Touch>(
 }
 
 fn touch_all<T: Touch>(
-    subject: &T,
+    candidate: &T,
     micro: &Micro,
-    place: &Place,
+    testbed: &Testbed,
     until: &Until<'_>,
     seed: u64,
 ) -> anyhow::Result<(u64, Histogram<u64>)> {
-    let mut hand = subject.hand()?;
-    let mut course = Course::new(micro, place, seed);
+    let mut hand = candidate.hand()?;
+    let mut course = Course::new(micro, testbed, seed);
     let window = if micro.ahead { (WINDOW / micro.threads).max(4) } else { 0 };
     let mut latencies = histogram();
     let mut ops = 0;
@@ -187,7 +187,7 @@ fn touch_all<T: Touch>(
     while until.goes_on(ops) {
         let page = course.next(&mut hand, window)?;
         if micro.stores {
-            hand.store(page, CHANGED_WORD, place.changed_word(page, micro.visit, ops))?;
+            hand.store(page, CHANGED_WORD, testbed.changed_word(page, micro.trial, ops))?;
         } else {
             let word = hand.load(page, 0)?;
             ensure!(word == stamp(page), "page {page} begins with {word:#x}, which is not its stamp");
@@ -203,14 +203,14 @@ fn touch_all<T: Touch>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fastmap::subject::{Subject, With, with_pages};
+    use crate::fastmap::candidate::{Candidate, With, with_pages};
 
     fn micro(stores: bool, ahead: bool) -> Micro {
         let skew = if ahead { 0.99 } else { 0.0 };
-        Micro { threads: 3, stores, skew, ahead, warm_ops: 300, warm_ms: 1000, measure_ms: 20, seed: 5, visit: 1 }
+        Micro { threads: 3, stores, skew, ahead, warm_ops: 300, warm_ms: 1000, measure_ms: 20, seed: 5, trial: 1 }
     }
 
-    struct Run<'a>(&'a Micro, &'a Place);
+    struct Run<'a>(&'a Micro, &'a Testbed);
 
     impl With for Run<'_> {
         type Out = Tally;
@@ -221,34 +221,34 @@ mod tests {
     }
 
     #[test]
-    fn every_subject_reads_the_stamps_and_keeps_them_when_it_writes() {
+    fn every_candidate_reads_the_stamps_and_keeps_them_when_it_writes() {
         let dir = tempfile::tempdir_in(".").unwrap();
-        let place = Place::stamped_file(&dir.path().join("data"), 200).unwrap();
+        let testbed = Testbed::stamped_file(&dir.path().join("data"), 200).unwrap();
         for stores in [true, false] {
-            for &subject in Subject::PAGED {
-                let micro = micro(stores, subject.is_ahead());
-                let tally = with_pages(subject, &place, 64 * 4096, Run(&micro, &place)).unwrap();
-                assert!(tally.ops > 0 && tally.latency_ns[0] > 0, "{subject:?}");
+            for &candidate in Candidate::PAGED {
+                let micro = micro(stores, candidate.is_ahead());
+                let tally = with_pages(candidate, &testbed, 64 * 4096, Run(&micro, &testbed)).unwrap();
+                assert!(tally.ops > 0 && tally.latency_ns[0] > 0, "{candidate:?}");
             }
-            let direct = crate::fastmap::subject::direct::Direct::new(&place).unwrap();
-            assert!(run(&direct, &micro(stores, false), &place).unwrap().ops > 0);
+            let direct = crate::fastmap::candidate::direct::Direct::new(&testbed).unwrap();
+            assert!(run(&direct, &micro(stores, false), &testbed).unwrap().ops > 0);
         }
     }
 
     #[test]
     fn a_wrong_page_is_told() {
         let shelf = crate::fastmap::shelf::Shelf::new(10);
-        let place = Place { kind: crate::fastmap::place::Kind::Disk, path: "nowhere".into(), pages: 10 };
-        let error = run(&shelf, &micro(false, false), &place).unwrap_err().to_string();
+        let testbed = Testbed { kind: crate::fastmap::testbed::Kind::Disk, path: "nowhere".into(), pages: 10 };
+        let error = run(&shelf, &micro(false, false), &testbed).unwrap_err().to_string();
         assert!(error.contains("stamp"), "{error}");
     }
 
     #[test]
     fn a_course_that_looks_ahead_is_the_same_course() {
         let shelf = crate::fastmap::shelf::Shelf::new(100);
-        let place = Place { kind: crate::fastmap::place::Kind::Disk, path: "nowhere".into(), pages: 100 };
+        let testbed = Testbed { kind: crate::fastmap::testbed::Kind::Disk, path: "nowhere".into(), pages: 100 };
         let follow = |window| -> Vec<u64> {
-            let mut course = Course::new(&micro(false, true), &place, 9);
+            let mut course = Course::new(&micro(false, true), &testbed, 9);
             (0..500).map(|_| course.next(&mut &shelf, window).unwrap()).collect()
         };
         assert!(follow(0) == follow(64) && follow(0) == follow(4));

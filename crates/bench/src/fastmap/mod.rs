@@ -1,12 +1,13 @@
 //! The experiment `fastmap`: the pool beside Linux mmap, vmcache's approach and direct reads, data several times as large as
 //! memory (Papagiannis et al., *Optimizing Memory-mapped I/O for Fast Storage Devices*, USENIX ATC 2020).
 //!
-//! Relies on cgroup v1 to limit memory, page cache included: each visit is a process of its own under the same limit
-//! ([`runner`]). Devices are the real disk under `--dir`, and `/dev/zram0` as the fastest there is ([`place`]).
+//! Relies on cgroup v1 to limit memory, page cache included: each trial is a process of its own under the same limit
+//! ([`runner`]). Devices are the real disk under `--dir`, and `/dev/zram0` as the fastest there is ([`testbed`]).
 
 mod bfs;
 mod bounds;
 mod cage;
+mod candidate;
 mod charts;
 mod figures;
 mod found;
@@ -15,15 +16,14 @@ mod hit;
 mod kv;
 mod micro;
 mod pages;
-mod place;
 mod policies;
 mod runner;
 mod scale;
+mod schedule;
 mod shelf;
-mod subject;
 mod tally;
-mod tour;
-mod visit;
+mod testbed;
+mod trial;
 
 use anyhow::Context;
 use serde_json::json;
@@ -33,13 +33,13 @@ use crate::experiment::{Binary, Common, Experiment};
 use crate::progress::Progress;
 use crate::report::{Figure, Report};
 use found::Found;
-use place::{Place, Zram};
 use runner::Runner;
 use scale::Scale;
-use tour::Tour;
+use schedule::Schedule;
+use testbed::{Testbed, Zram};
 
 pub use runner::CHILD;
-pub use visit::serve;
+pub use trial::serve;
 
 const PARTS: [&str; 7] = ["micro", "bounds", "kv", "bfs", "hit", "contention", "policies"];
 
@@ -83,36 +83,37 @@ impl Experiment for Args {
         let scale = Scale::new(self);
         let runner = Runner::new(self.binary.path()?)?;
         let dir = self.common.make_dir()?;
-        let mut tour = Tour { scale: &scale, runner: &runner, progress: Progress::begin(), found: Found::default() };
+        let mut schedule =
+            Schedule { scale: &scale, runner: &runner, progress: Progress::begin(), found: Found::default() };
         if scale.wants("hit") {
-            tour.hit(dir.path())?;
+            schedule.hit(dir.path())?;
         }
         let mut fast_device = None;
         if ["micro", "contention", "bounds"].iter().any(|part| scale.wants(part)) {
-            fast_device = Some(on_zram(&mut tour)?);
+            fast_device = Some(on_zram(&mut schedule)?);
         }
         if scale.wants("micro") || scale.wants("bounds") {
             let path = dir.path().join("pages");
-            tour.progress.say("laying out pages on the disk");
-            let place = Place::stamped_file(&path, scale.micro_pages())?;
-            tour.micro(&place)?;
+            schedule.progress.say("laying out pages on the disk");
+            let testbed = Testbed::stamped_file(&path, scale.micro_pages())?;
+            schedule.micro(&testbed)?;
             std::fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))?;
         }
         if scale.wants("kv") {
-            tour.key_values(dir.path(), false)?;
+            schedule.key_values(dir.path(), false)?;
             if !scale.quick {
-                tour.key_values(dir.path(), true)?;
+                schedule.key_values(dir.path(), true)?;
             }
         }
         if scale.wants("bfs") {
-            tour.search(dir.path())?;
+            schedule.search(dir.path())?;
         }
         let mut policies = Vec::new();
         if scale.wants("policies") {
-            tour.progress.say("replaying traces");
+            schedule.progress.say("replaying traces");
             policies = policies::compare(dir.path(), scale.quick)?;
         }
-        Ok(Outcome { found: tour.found, fast_device, policies })
+        Ok(Outcome { found: schedule.found, fast_device, policies })
     }
 
     fn figures(&self, outcome: &Outcome, report: &mut Report) {
@@ -127,7 +128,7 @@ impl Experiment for Args {
 
     fn beyond_quick(&self) -> Vec<(&'static str, String)> {
         let scale = Scale::new(self);
-        let overhead = visit::OVERHEAD_BYTES;
+        let overhead = trial::OVERHEAD_BYTES;
         // The limit of a process holds its code and stacks, too, which mapped files can use when they don't.
         let is_too_little = |budget: u64| budget < 4 * overhead;
         let reason = |budget: u64| {
@@ -136,7 +137,11 @@ impl Experiment for Args {
         };
         let budgets =
             [("ycsb_", scale.kv_budget_bytes()), ("bfs_", scale.graph_budget_bytes()), ("rand_", scale.budget_bytes())];
-        budgets.into_iter().filter(|(_, budget)| is_too_little(*budget)).map(|(name, budget)| (name, reason(budget))).collect()
+        budgets
+            .into_iter()
+            .filter(|(_, budget)| is_too_little(*budget))
+            .map(|(name, budget)| (name, reason(budget)))
+            .collect()
     }
 
     fn plots(&self, outcome: &Outcome) -> Vec<Chart> {
@@ -145,14 +150,14 @@ impl Experiment for Args {
 }
 
 /// The microbenchmark on the fastest device; what the device was, or why there is none.
-fn on_zram(tour: &mut Tour<'_>) -> anyhow::Result<String> {
-    match Zram::claim(tour.scale.micro_pages()) {
+fn on_zram(schedule: &mut Schedule<'_>) -> anyhow::Result<String> {
+    match Zram::claim(schedule.scale.micro_pages()) {
         Ok(zram) => {
-            tour.micro(zram.place())?;
+            schedule.micro(zram.testbed())?;
             Ok("/dev/zram0, pages of one repeated word".into())
         }
         Err(error) => {
-            tour.progress.say(&format!("no fast device: {error:#}"));
+            schedule.progress.say(&format!("no fast device: {error:#}"));
             Ok(format!("none: {error:#}"))
         }
     }

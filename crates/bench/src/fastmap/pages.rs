@@ -1,12 +1,12 @@
 //! What every way to the pages of a file has in common: [`Pages`] for programs that look at a page for a while (the tree,
 //! the graph), [`Touch`] for those that take a word at a time.
 //!
-//! Relies on whoever stores into a page keeping others away from it by locks of its own: mapped memory has none.
+//! Relies on the thread that stores into a page keeping others away from it by locks of its own: mapped memory has none.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a subject counts itself, by name.
+/// What a candidate counts itself, by name.
 pub type Counters = BTreeMap<String, f64>;
 
 /// A page that can be looked at.
@@ -77,7 +77,7 @@ pub trait Pages: Sync {
         Ok(())
     }
 
-    /// What the subject has counted so far.
+    /// What the candidate has counted so far.
     fn counters(&self) -> Counters {
         Counters::new()
     }
@@ -96,7 +96,7 @@ pub trait Touch: Sync {
     /// The system has no memory for it.
     fn hand(&self) -> anyhow::Result<Self::Hand<'_>>;
 
-    /// What the subject has counted so far.
+    /// What the candidate has counted so far.
     fn counters(&self) -> Counters;
 }
 

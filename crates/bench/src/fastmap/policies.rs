@@ -13,8 +13,8 @@ use super::graph::Graph;
 use super::kv::tree::Tree;
 use super::kv::ycsb::{self, Ycsb};
 use super::pages::Counters;
-use super::place::Place;
 use super::shelf::Shelf;
+use super::testbed::Testbed;
 use crate::dice::Dice;
 use crate::report::{Better, Figure};
 use crate::zipf::{Scatter, Zipf};
@@ -65,7 +65,7 @@ fn key_values(records: u64) -> anyhow::Result<Trace> {
     // Room for what the loads insert in their time, too.
     let pages = records * 2 + 100 * ycsb.run_ms;
     let shelf = Shelf::new(pages);
-    let nowhere = Place { kind: super::place::Kind::Disk, path: "nowhere".into(), pages };
+    let nowhere = Testbed { kind: super::testbed::Kind::Disk, path: "nowhere".into(), pages };
     let used = {
         let tree = Tree::new(&shelf, 4, pages)?;
         ycsb::run(&tree, &ycsb, &nowhere, &Counters::new)?;
@@ -76,11 +76,11 @@ fn key_values(records: u64) -> anyhow::Result<Trace> {
 
 fn search(dir: &Path, quick: bool) -> anyhow::Result<Trace> {
     let path = dir.join("policies-graph");
-    let (graph, place) = Graph::write(&path, if quick { 14 } else { 18 }, 1)?;
+    let (graph, testbed) = Graph::write(&path, if quick { 14 } else { 18 }, 1)?;
     let shelf = Shelf::of_bytes(&std::fs::read(&path).with_context(|| format!("reading {}", path.display()))?);
     std::fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))?;
-    bfs::run(&shelf, &Bfs { graph, threads: 1 }, &place)?;
-    Ok(Trace { name: "bfs", pages: place.pages, uses: shelf.into_trace() })
+    bfs::run(&shelf, &Bfs { graph, threads: 1 }, &testbed)?;
+    Ok(Trace { name: "bfs", pages: testbed.pages, uses: shelf.into_trace() })
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! The parent's side of a visit: starts the process, puts it under its limit, tells it what to do, waits.
+//! The parent's side of a trial: starts the process, puts it under its limit, tells it what to do, waits.
 //!
-//! Relies on the process being this very program again, which waits for its line. A visit that fails or takes too long is a
+//! Relies on the process being this very program again, which waits for its line. A trial that fails or takes too long is a
 //! result, too; an interrupt ends everything in order, so that the device is reset and no group stays behind.
 
 use std::cell::Cell;
@@ -14,18 +14,18 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 
 use super::cage::Cage;
-use super::subject::Subject;
+use super::candidate::Candidate;
 use super::tally::Tally;
-use super::visit::{Spec, Work};
+use super::trial::{Spec, Work};
 use crate::memory;
 
 /// The name under which a child is started; not for people.
-pub const CHILD: &str = "fastmap-visit";
+pub const CHILD: &str = "fastmap-trial";
 
-/// What a visit came to: tallies, or why there are none.
+/// What a trial came to: tallies, or why there are none.
 pub type Outcome = Result<Vec<Tally>, String>;
 
-/// Starts visits, one at a time.
+/// Starts trials, one at a time.
 #[derive(Debug)]
 pub struct Runner {
     program: PathBuf,
@@ -54,7 +54,7 @@ impl Runner {
         Cage::new(&format!("quire-bench-{}-{number}", std::process::id()), limit_bytes)
     }
 
-    /// Ends the experiment if somebody wants that.
+    /// Ends the experiment if a signal asked for that.
     ///
     /// # Errors
     /// When there was an interrupt.
@@ -65,15 +65,15 @@ impl Runner {
         Ok(())
     }
 
-    /// Makes a visit. Pages of its place are out of the page cache when it begins.
+    /// Runs a trial. Pages of its testbed are out of the page cache when it begins.
     ///
     /// # Errors
-    /// The visit could not be started, or there was an interrupt. What goes wrong in the visit itself is an outcome.
-    pub fn visit(&self, spec: &Spec) -> anyhow::Result<Outcome> {
+    /// The trial could not be started, or there was an interrupt. What goes wrong in the trial itself is an outcome.
+    pub fn run(&self, spec: &Spec) -> anyhow::Result<Outcome> {
         self.check()?;
-        // A directory is for a database that is new with each visit.
-        if !spec.place.path.is_dir() {
-            spec.place.drop_cache()?;
+        // A directory is for a database that is new with each trial.
+        if !spec.testbed.path.is_dir() {
+            spec.testbed.drop_cache()?;
         }
         memory::warm(spec.limit_bytes());
         let cage = self.cage(spec.limit_bytes())?;
@@ -98,7 +98,7 @@ impl Runner {
     fn wait(&self, child: &mut Running, limit: Duration) -> anyhow::Result<Outcome> {
         let began = Instant::now();
         let status = loop {
-            if let Some(status) = child.0.try_wait().context("waiting for a visit")? {
+            if let Some(status) = child.0.try_wait().context("waiting for a trial")? {
                 break status;
             }
             self.check()?;
@@ -110,8 +110,8 @@ impl Runner {
         self.check()?;
         let (mut answer, mut complaint) = (String::new(), String::new());
         if let (Some(out), Some(err)) = (&mut child.0.stdout, &mut child.0.stderr) {
-            out.read_to_string(&mut answer).context("a visit's answer")?;
-            err.read_to_string(&mut complaint).context("a visit's complaint")?;
+            out.read_to_string(&mut answer).context("a trial's answer")?;
+            err.read_to_string(&mut complaint).context("a trial's complaint")?;
         }
         if !status.success() {
             let last = complaint.lines().last().unwrap_or("no complaint; the memory limit may have ended it");
@@ -121,12 +121,12 @@ impl Runner {
     }
 }
 
-/// How long a visit may take before it counts as hung. With the kernel's read-around what goes through pages in random order
-/// would take hours: it gets the time in which everybody else is done.
+/// How long a trial may take before it counts as hung. With the kernel's read-around what goes through pages in random order
+/// would take hours: it gets the time in which every other candidate is done.
 fn time_limit(spec: &Spec) -> Duration {
-    Duration::from_secs(match (&spec.work, spec.subject) {
+    Duration::from_secs(match (&spec.work, spec.candidate) {
         (Work::Micro(_) | Work::Hit(_) | Work::Bounds(_), _) => 60,
-        (Work::Bfs(_) | Work::Ycsb(_), Subject::Mmap) => 60,
+        (Work::Bfs(_) | Work::Ycsb(_), Candidate::Mmap) => 60,
         (Work::Bfs(_) | Work::Ycsb(_), _) => 900,
     })
 }

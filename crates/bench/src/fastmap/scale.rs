@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::Args;
 use super::kv::VALUE_BYTES;
-use super::place::PAGE_BYTES;
+use super::testbed::PAGE_BYTES;
 use crate::experiment::wants;
 
 /// The size of a run.

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::Context;
 
 use super::pages::{Pages, Words};
-use super::place::PAGE_WORDS;
+use super::testbed::PAGE_WORDS;
 
 /// Pages, all zero at first, and how they were used.
 #[derive(Debug)]

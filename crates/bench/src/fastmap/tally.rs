@@ -1,4 +1,4 @@
-//! What one phase of a visit cost and achieved, and the meter that finds out.
+//! What one phase of a trial cost and achieved, and the meter that finds out.
 //!
 //! Relies on `getrusage` for what the process cost (a pool's threads included, the kernel's own writeback threads not), and
 //! on the device's statistics for the time that its requests took.
@@ -10,12 +10,12 @@ use quire_sys::usage::Usage;
 use serde::{Deserialize, Serialize};
 
 use super::pages::Counters;
-use super::place::Place;
+use super::testbed::Testbed;
 
 /// Figures of one phase.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tally {
-    /// What was done, as its visit names it.
+    /// What was done, as its trial names it.
     pub name: String,
     /// Operations.
     pub ops: u64,
@@ -35,7 +35,7 @@ pub struct Tally {
     pub involuntary_switches: u64,
     /// Requests in the device on average; `None` where it doesn't tell.
     pub queue_depth: Option<f64>,
-    /// What the subject itself counted during the phase.
+    /// What the candidate itself counted during the phase.
     pub counters: Counters,
 }
 
@@ -64,7 +64,7 @@ pub fn histogram() -> Histogram<u64> {
 /// A phase that is being measured.
 #[derive(Debug)]
 pub struct Meter<'a> {
-    place: &'a Place,
+    testbed: &'a Testbed,
     began: Instant,
     usage: Usage,
     busy: Option<Duration>,
@@ -72,16 +72,16 @@ pub struct Meter<'a> {
 }
 
 impl<'a> Meter<'a> {
-    /// Begins; `counters` are the subject's as they are now.
-    pub fn begin(place: &'a Place, counters: Counters) -> Self {
-        Self { place, busy: place.busy(), counters, usage: Usage::of_process(), began: Instant::now() }
+    /// Begins; `counters` are the candidate's as they are now.
+    pub fn begin(testbed: &'a Testbed, counters: Counters) -> Self {
+        Self { testbed, busy: testbed.busy(), counters, usage: Usage::of_process(), began: Instant::now() }
     }
 
-    /// Ends with `ops` operations of these latencies; `counters` are the subject's as they are now.
+    /// Ends with `ops` operations of these latencies; `counters` are the candidate's as they are now.
     pub fn end(self, name: &str, ops: u64, latencies: &Histogram<u64>, counters: Counters) -> Tally {
         let elapsed_s = self.began.elapsed().as_secs_f64();
         let used = Usage::of_process().since(&self.usage);
-        let busy = self.place.busy().zip(self.busy).map(|(now, then)| now.saturating_sub(then).as_secs_f64());
+        let busy = self.testbed.busy().zip(self.busy).map(|(now, then)| now.saturating_sub(then).as_secs_f64());
         let at = |quantile| latencies.value_at_quantile(quantile);
         let grown = |(name, now): (String, f64)| {
             let then = self.counters.get(&name).copied().unwrap_or(0.0);
@@ -106,12 +106,12 @@ impl<'a> Meter<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fastmap::place::Kind;
+    use crate::fastmap::testbed::Kind;
 
     #[test]
     fn counters_and_latencies_are_of_the_phase() {
-        let place = Place { kind: Kind::Disk, path: "/no/such/file".into(), pages: 1 };
-        let meter = Meter::begin(&place, [("misses".to_owned(), 10.0)].into());
+        let testbed = Testbed { kind: Kind::Disk, path: "/no/such/file".into(), pages: 1 };
+        let meter = Meter::begin(&testbed, [("misses".to_owned(), 10.0)].into());
         let mut latencies = histogram();
         (1..=1000).for_each(|nanos| latencies.record(nanos).unwrap());
         let counters = [("misses".to_owned(), 15.0), ("waits".to_owned(), 2.0)].into();

@@ -1,10 +1,10 @@
-//! From visits to figures.
+//! From trials to figures.
 //!
-//! Relies on a round's two visits having had the same load: gains are taken round by round, and the middle one counts.
+//! Relies on a round's two trials having had the same load: gains are taken round by round, and the middle one counts.
 
 use super::Found;
 use super::epochs::EpochLine;
-use super::visit::Visit;
+use super::trial::Trial;
 use crate::report::{Better, Figure, Report};
 use crate::stats::{self, Spread};
 
@@ -26,7 +26,7 @@ fn mean(values: &[f64]) -> f64 {
 }
 
 /// The gain of every round, and the medians of both sides.
-fn gains(found: &Found, pick: impl Fn(&Visit) -> f64) -> (Spread, f64, f64) {
+fn gains(found: &Found, pick: impl Fn(&Trial) -> f64) -> (Spread, f64, f64) {
     let pairs: Vec<(f64, f64)> = found.rounds.iter().map(|(plain, with)| (pick(plain), pick(with))).collect();
     let gains: Vec<f64> = pairs.iter().map(|(plain, with)| with / plain - 1.0).collect();
     let median = |values: Vec<f64>| Spread::of(&values).map_or(0.0, |spread| spread.median);
@@ -39,7 +39,7 @@ fn gains(found: &Found, pick: impl Fn(&Visit) -> f64) -> (Spread, f64, f64) {
 }
 
 fn add_throughput(found: &Found, report: &mut Report) {
-    let (gain, plain, with) = gains(found, |visit| mean(&visit.during_per_s));
+    let (gain, plain, with) = gains(found, |trial| mean(&trial.during_per_s));
     report.results.push(
         Figure::new("redis_throughput_gain", gain.median, "of 1", Better::Higher)
             .goal(0.05)
@@ -51,7 +51,7 @@ fn add_throughput(found: &Found, report: &mut Report) {
                    coverage was learned in earlier saves",
             ),
     );
-    let (gain, plain, with) = gains(found, |visit| mean(&visit.cycle_per_s));
+    let (gain, plain, with) = gains(found, |trial| mean(&trial.cycle_per_s));
     report.info.push(
         Figure::new("redis_cycle_throughput_gain", gain.median, "of 1", Better::Higher)
             .spread(gain)
@@ -61,9 +61,9 @@ fn add_throughput(found: &Found, report: &mut Report) {
                    that ends sooner counts, and so does that the library makes huge pages again"),
     );
     for (name, unit, pick) in [
-        ("redis_save_s", "s", (|visit| mean(&visit.took_s)) as fn(&Visit) -> f64),
-        ("redis_processor_us_per_update", "us", |visit| mean(&visit.processor_us)),
-        ("redis_fork_us", "us", |visit| mean(&visit.forks_us)),
+        ("redis_save_s", "s", (|trial| mean(&trial.took_s)) as fn(&Trial) -> f64),
+        ("redis_processor_us_per_update", "us", |trial| mean(&trial.processor_us)),
+        ("redis_fork_us", "us", |trial| mean(&trial.forks_us)),
     ] {
         let (_, plain, with) = gains(found, pick);
         report.info.push(Figure::new(name, with, unit, Better::Lower).peer("without", plain));
@@ -75,8 +75,8 @@ fn add_latency(found: &Found, report: &mut Report) {
     let mut per_round = Vec::new();
     for (plain, with) in &found.rounds {
         let mut own = [stats::latency_histogram(), stats::latency_histogram()];
-        for (side, visit) in [plain, with].into_iter().enumerate() {
-            for &latency in &visit.latencies_us {
+        for (side, trial) in [plain, with].into_iter().enumerate() {
+            for &latency in &trial.latencies_us {
                 // The bounds of the histogram hold ten minutes; nothing here waits longer.
                 let _ = own[side].record(u64::from(latency).max(1));
                 let _ = all[side].record(u64::from(latency).max(1));
@@ -125,8 +125,8 @@ fn add_pages(found: &Found, report: &mut Report) {
 mod tests {
     use super::*;
 
-    fn visit(per_s: f64, latency_us: u32) -> Visit {
-        Visit {
+    fn trial(per_s: f64, latency_us: u32) -> Trial {
+        Trial {
             during_per_s: vec![per_s],
             cycle_per_s: vec![per_s],
             latencies_us: vec![latency_us; 2000],
@@ -141,7 +141,7 @@ mod tests {
     fn the_middle_round_counts() {
         let rounds = [(100.0, 103.0), (200.0, 220.0), (100.0, 150.0)];
         let found = Found {
-            rounds: rounds.iter().map(|&(plain, with)| (visit(plain, 300), visit(with, 200))).collect(),
+            rounds: rounds.iter().map(|&(plain, with)| (trial(plain, 300), trial(with, 200))).collect(),
             extra_mib: (100.0, 110.0),
             epochs: vec![EpochLine { precopied: 200.0, needed: 150.0, unneeded: 50.0, ..EpochLine::default() }],
         };

@@ -1,7 +1,7 @@
 //! The experiment `forkers`: redis-server that saves periodically under an update-heavy Zipf load, with and without the
 //! preload library.
 //!
-//! Relies on both servers living for the whole run and being visited in turns, so that drift of the machine meets both
+//! Relies on both servers living for the whole run and taking turns, so that drift of the machine meets both
 //! alike. The library learns from earlier children what will be written, so each server makes a few saves under load
 //! before the first that counts, and one in every round: skew and seed change from round to round, the same for both.
 
@@ -9,7 +9,7 @@ mod epochs;
 mod figures;
 pub mod library;
 mod sides;
-mod visit;
+mod trial;
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::memory;
 use crate::progress::Progress;
 use crate::report::Report;
 use sides::{Kind, Scale, Side};
-use visit::{Load, Visit};
+use trial::{Load, Trial};
 
 /// Skews of the rounds, in turn: the paper's.
 const SKEWS: [f64; 3] = [1.0, 0.9, 1.1];
@@ -30,11 +30,11 @@ const UNMEASURED: usize = 1;
 /// The time from save to save over the longest save of the warm-up.
 const REST_FACTOR: f64 = 1.3;
 
-/// Everything that the visits found.
+/// Everything that the trials found.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// Of each round: the visit without, and the visit with the library.
-    rounds: Vec<(Visit, Visit)>,
+    /// Of each round: the trial without, and the trial with the library.
+    rounds: Vec<(Trial, Trial)>,
     /// Extra memory without and with, in MiB.
     extra_mib: (f64, f64),
     /// The library's own account of the saves that count.
@@ -81,7 +81,9 @@ impl Experiment for Args {
 
     fn beyond_quick(&self) -> Vec<(&'static str, String)> {
         let reason = "its saves are too short, and too few, for a gain of some percent to show";
-        ["redis_throughput_gain", "redis_cycle_throughput_gain", "redis_p999_gain"].map(|name| (name, reason.into())).to_vec()
+        ["redis_throughput_gain", "redis_cycle_throughput_gain", "redis_p999_gain"]
+            .map(|name| (name, reason.into()))
+            .to_vec()
     }
 
     fn figures(&self, found: &Found, report: &mut Report) {
@@ -98,7 +100,7 @@ fn measure(scale: &Scale, servers: &mut [Side; 2], say: impl Fn(&str)) -> anyhow
     let mut period = Duration::ZERO;
     for side in servers.iter_mut() {
         say(&format!("{} saves of {} to learn from, not counted", scale.warm_ups, side.server.name()));
-        let first = visit::visit(scale, side, load(0, Duration::ZERO), (0, scale.warm_ups), false)?;
+        let first = trial::run(scale, side, load(0, Duration::ZERO), (0, scale.warm_ups), false)?;
         // Saves are periodic: both servers begin one after the same time, which leaves the slower one a rest.
         let took_s = first.took_s.iter().copied().fold(0.0, f64::max);
         period = period.max(Duration::from_secs_f64(took_s * REST_FACTOR));
@@ -107,21 +109,21 @@ fn measure(scale: &Scale, servers: &mut [Side; 2], say: impl Fn(&str)) -> anyhow
     for round in 0..scale.rounds {
         // Who goes first changes, so that neither always finds the other's leftovers.
         let order = if round.is_multiple_of(2) { [0, 1] } else { [1, 0] };
-        let mut visits = [Visit::default(), Visit::default()];
+        let mut trials = [Trial::default(), Trial::default()];
         for index in order {
             let side = &mut servers[index];
             let load = load(round, period);
             let Load { skew, seed, .. } = load;
             say(&format!("round {} of {}: {}, skew {skew}, seed {seed}", round + 1, scale.rounds, side.server.name()));
-            visits[index] = visit::visit(scale, side, load, (UNMEASURED, scale.saves), false)?;
+            trials[index] = trial::run(scale, side, load, (UNMEASURED, scale.saves), false)?;
         }
-        let [plain, preloaded] = visits;
+        let [plain, preloaded] = trials;
         found.rounds.push((plain, preloaded));
     }
     found.epochs = epochs::last(&servers[1].server.dir().join("server.log"), scale.rounds, UNMEASURED, scale.saves)?;
     for side in servers.iter_mut() {
         say(&format!("memory during a save of {}", side.server.name()));
-        let extra_mib = visit::visit(scale, side, load(0, period), (UNMEASURED, 1), true)?.extra_mib.unwrap_or(0.0);
+        let extra_mib = trial::run(scale, side, load(0, period), (UNMEASURED, 1), true)?.extra_mib.unwrap_or(0.0);
         match side.kind {
             Kind::Plain => found.extra_mib.0 = extra_mib,
             Kind::Preloaded => found.extra_mib.1 = extra_mib,

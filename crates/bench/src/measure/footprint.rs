@@ -1,7 +1,7 @@
 //! The memory that this process and its children hold for data and copies.
 //!
 //! Relies on `/proc`. Private memory counts by share (a page that a child shares counts half on each side), and files in
-//! memory count by what they hold, mapped or not: a mechanism that keeps copies in a file nobody has mapped holds them too.
+//! memory count by what they hold, mapped or not: a mechanism that keeps copies in an unmapped file holds them too.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -49,7 +49,7 @@ fn is_in_memory(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::subject::{PageKind, Subject};
+    use crate::measure::candidate::{Candidate, PageKind};
     use quire_snapshot::{Mechanism, Options};
 
     #[test]
@@ -62,13 +62,13 @@ mod tests {
     fn memory_that_is_held_counts_whatever_holds_it() {
         let bytes = 64 << 20;
         for mechanism in [Mechanism::Memcpy, Mechanism::MmapCopy] {
-            let Ok(subject) = Subject::new(mechanism, bytes, PageKind::Small, true, &Options::default()) else {
+            let Ok(candidate) = Candidate::new(mechanism, bytes, PageKind::Small, true, &Options::default()) else {
                 continue;
             };
-            let view = subject.origin().cut().unwrap();
+            let view = candidate.origin().cut().unwrap();
             let with = footprint_bytes();
             assert!(with > bytes as u64, "{mechanism}: {with}");
-            drop((view, subject));
+            drop((view, candidate));
         }
     }
 }

@@ -4,10 +4,10 @@
 //! while it is measured.
 
 pub mod args;
+pub mod candidate;
 pub mod footprint;
 mod proof;
 pub mod stall;
-pub mod subject;
 pub mod table;
 pub mod updates;
 
@@ -23,8 +23,8 @@ use crate::report::{Better, Figure, Report};
 use crate::stats::Spread;
 use crate::{machine, memory};
 use args::{Args, Until, Which};
+use candidate::{Candidate, PageKind};
 use stall::{Plan, Stalls};
-use subject::{PageKind, Subject};
 use table::Row;
 use updates::{Pace, Updates};
 
@@ -46,8 +46,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let mut rows = Vec::new();
     for mechanism in args.which.mechanisms() {
         memory::warm_huge(bytes as u64);
-        let found = match Subject::new(mechanism, bytes, kind(args), args.populate, &Options::default()) {
-            Ok(subject) => Ok(measure(args, &subject, &mut updates)?),
+        let found = match Candidate::new(mechanism, bytes, kind(args), args.populate, &Options::default()) {
+            Ok(candidate) => Ok(measure(args, &candidate, &mut updates)?),
             Err(refused) if args.which == Which::All => Err(refused.to_string()),
             Err(refused) => return Err(refused.into()),
         };
@@ -72,8 +72,8 @@ fn single_shots(args: &Args, bytes: usize) -> anyhow::Result<()> {
             quire_sys::outln!()?;
         }
         memory::warm_huge(bytes as u64);
-        match Subject::new(mechanism, bytes, kind(args), args.populate, &Options::default()) {
-            Ok(subject) => quire_sys::out!("{}", proof::tell(&subject, args)?)?,
+        match Candidate::new(mechanism, bytes, kind(args), args.populate, &Options::default()) {
+            Ok(candidate) => quire_sys::out!("{}", proof::tell(&candidate, args)?)?,
             Err(refused) if args.which == Which::All => quire_sys::outln!("Mechanism: {refused}")?,
             Err(refused) => return Err(refused.into()),
         }
@@ -81,20 +81,20 @@ fn single_shots(args: &Args, bytes: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn measure(args: &Args, subject: &Subject, updates: &mut Updates) -> anyhow::Result<Stalls> {
+fn measure(args: &Args, candidate: &Candidate, updates: &mut Updates) -> anyhow::Result<Stalls> {
     let repeat = args.repeat as usize;
     let pace = if args.flat_out { Pace::FlatOut } else { Pace::Steady };
     let plan =
         Plan { warm: WARM_CUTS, most: repeat, least: repeat, time: Duration::MAX, pace, settles: false, weighs: true };
-    let name = subject.origin().mechanism();
-    let found = stall::run(subject, updates, plan).with_context(|| format!("measuring {name}"))?;
+    let name = candidate.origin().mechanism();
+    let found = stall::run(candidate, updates, plan).with_context(|| format!("measuring {name}"))?;
     if args.verbose {
         for (number, (stall, ready)) in found.stall_ns.iter().zip(&found.ready_ns).enumerate() {
             quire_sys::outln!("{name} cut {}: writer {}, snapshot {}", number + 1, time(*stall), time(*ready))?;
         }
     }
     if args.coverage {
-        quire_sys::out!("{}", coverage(name, &subject.origin().stats()))?;
+        quire_sys::out!("{}", coverage(name, &candidate.origin().stats()))?;
     }
     Ok(found)
 }

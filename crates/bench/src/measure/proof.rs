@@ -13,8 +13,8 @@ use quire_sys::map::{Hint, advise};
 use quire_sys::pagemap::{Entry, Pagemap};
 
 use super::args::{Args, Until};
+use super::candidate::Candidate;
 use super::stall::touch;
-use super::subject::Subject;
 use crate::format::time;
 
 /// What the origin's first byte becomes.
@@ -35,9 +35,9 @@ enum Place {
 ///
 /// # Errors
 /// When the mechanism refuses, or the view is none.
-pub fn tell(subject: &Subject, args: &Args) -> anyhow::Result<String> {
+pub fn tell(candidate: &Candidate, args: &Args) -> anyhow::Result<String> {
     let mut text = String::new();
-    let (origin, mechanism) = (subject.origin(), subject.origin().mechanism());
+    let (origin, mechanism) = (candidate.origin(), candidate.origin().mechanism());
     let base = origin.base() as usize;
     let pages = origin.len() / PAGE_SIZE;
     let populated = if args.populate { "populated" } else { "untouched" };
@@ -45,7 +45,7 @@ pub fn tell(subject: &Subject, args: &Args) -> anyhow::Result<String> {
     let _ = writeln!(text, "Mechanism: {mechanism} ({})", mechanism.about());
     let _ = writeln!(text, "Working on {} MiB ({pages} pages of {PAGE_SIZE} B, {populated})", args.mib);
     let _ = writeln!(text, "Allocated {pages} pages at {base:#x}");
-    subject.access().store_u64(0, 0);
+    candidate.access().store_u64(0, 0);
     let before = children();
     let start = Instant::now();
     let view = origin.cut().context("cutting")?;
@@ -62,8 +62,8 @@ pub fn tell(subject: &Subject, args: &Args) -> anyhow::Result<String> {
     tell_places(&mut text, base, place);
     let shared = tell_frames(&mut text, base, place);
     let _ = writeln!(text, "Testing the snapshot by writing {WRITTEN:#x} to the origin");
-    subject.access().store_u64(0, u64::from(WRITTEN));
-    let (now, then) = (subject.access().load_u64(0).to_ne_bytes()[0], first_byte(&*view)?);
+    candidate.access().store_u64(0, u64::from(WRITTEN));
+    let (now, then) = (candidate.access().load_u64(0).to_ne_bytes()[0], first_byte(&*view)?);
     let _ = writeln!(text, "Origin first page: {now:#x}\nCopy first page: {then:#x}");
     let apart = tell_frames(&mut text, base, place);
     ensure!((now, then) == (WRITTEN, 0), "the write to the origin shows in the snapshot, or not in the origin");
@@ -144,7 +144,7 @@ fn verdict(mechanism: Mechanism, shared: Option<bool>, apart: Option<bool>) -> &
 mod tests {
     use super::*;
     use crate::measure::args::Which;
-    use crate::measure::subject::PageKind;
+    use crate::measure::candidate::PageKind;
     use quire_snapshot::Options;
 
     fn args() -> Args {
@@ -166,8 +166,8 @@ mod tests {
     #[test]
     fn the_old_content_is_shown_beside_the_new_one() {
         for mechanism in [Mechanism::Memcpy, Mechanism::Barrier] {
-            let subject = Subject::new(mechanism, 4 << 20, PageKind::Small, true, &Options::default()).unwrap();
-            let text = tell(&subject, &args()).unwrap();
+            let candidate = Candidate::new(mechanism, 4 << 20, PageKind::Small, true, &Options::default()).unwrap();
+            let text = tell(&candidate, &args()).unwrap();
             assert!(text.contains("Origin first page: 0x55\nCopy first page: 0x0\n"), "{text}");
             assert!(text.lines().last().unwrap().starts_with("Proven"), "{text}");
         }

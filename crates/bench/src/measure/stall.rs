@@ -1,6 +1,6 @@
 //! Cuts in steady state: cut, update with the view open, drop the view, update without, cut again.
 //!
-//! Relies on nobody else writing the range. Nothing waits for a mechanism's upkeep between cuts, unless that is what is
+//! Relies on no other thread writing the range. Nothing waits for a mechanism's upkeep between cuts, unless that is what is
 //! asked for. Each view is checked against what some pages held at its cut.
 
 use std::time::{Duration, Instant};
@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use quire_snapshot::{PAGE_SIZE, View};
 
+use super::candidate::Candidate;
 use super::footprint::footprint_bytes;
-use super::subject::Subject;
 use super::updates::{Pace, Updates, word_of};
 use crate::dice::Dice;
 
@@ -51,7 +51,7 @@ pub struct Stalls {
 }
 
 impl Stalls {
-    /// Adds what another visit found; memory is that of the larger.
+    /// Adds what another trial found; memory is that of the larger.
     pub fn merge(&mut self, other: Self) {
         self.stall_ns.extend(other.stall_ns);
         self.ready_ns.extend(other.ready_ns);
@@ -61,11 +61,11 @@ impl Stalls {
     }
 }
 
-/// Cuts `subject` as `plan` says.
+/// Cuts `candidate` as `plan` says.
 ///
 /// # Errors
 /// When a cut is refused, or a view does not show what the range held.
-pub fn run(subject: &Subject, updates: &mut Updates, plan: Plan) -> anyhow::Result<Stalls> {
+pub fn run(candidate: &Candidate, updates: &mut Updates, plan: Plan) -> anyhow::Result<Stalls> {
     let mut found = Stalls::default();
     let before_bytes = if plan.weighs { footprint_bytes() } else { 0 };
     let began = Instant::now();
@@ -74,36 +74,36 @@ pub fn run(subject: &Subject, updates: &mut Updates, plan: Plan) -> anyhow::Resu
         if number >= plan.warm + plan.least && began.elapsed() > plan.time {
             break;
         }
-        cut_once(subject, updates, plan, counted, &mut found)?;
+        cut_once(candidate, updates, plan, counted, &mut found)?;
     }
     if plan.weighs {
-        weigh(subject, updates, plan, before_bytes, &mut found)?;
+        weigh(candidate, updates, plan, before_bytes, &mut found)?;
     }
     Ok(found)
 }
 
 fn cut_once(
-    subject: &Subject,
+    candidate: &Candidate,
     updates: &mut Updates,
     plan: Plan,
     counted: bool,
     found: &mut Stalls,
 ) -> anyhow::Result<()> {
-    let expected = Expected::of(subject, plan.warm as u64 + found.stall_ns.len() as u64);
+    let expected = Expected::of(candidate, plan.warm as u64 + found.stall_ns.len() as u64);
     if plan.settles {
-        subject.origin().settle();
+        candidate.origin().settle();
     }
     let start = Instant::now();
-    let view = subject.origin().cut().context("cutting")?;
+    let view = candidate.origin().cut().context("cutting")?;
     let stall = start.elapsed();
     touch(&*view)?;
     let ready = start.elapsed();
-    updates.half(subject.access(), plan.pace);
+    updates.half(candidate.access(), plan.pace);
     expected.check(&*view)?;
     let start = Instant::now();
     drop(view);
     let release = start.elapsed();
-    updates.half(subject.access(), plan.pace);
+    updates.half(candidate.access(), plan.pace);
     if counted {
         found.stall_ns.push(stall.as_nanos() as f64);
         found.ready_ns.push(ready.as_nanos() as f64);
@@ -113,18 +113,18 @@ fn cut_once(
 }
 
 fn weigh(
-    subject: &Subject,
+    candidate: &Candidate,
     updates: &mut Updates,
     plan: Plan,
     before_bytes: u64,
     found: &mut Stalls,
 ) -> anyhow::Result<()> {
-    let view = subject.origin().cut().context("cutting")?;
-    updates.half(subject.access(), plan.pace);
+    let view = candidate.origin().cut().context("cutting")?;
+    updates.half(candidate.access(), plan.pace);
     found.held_bytes = view.held_bytes() as u64;
     found.extra_bytes = footprint_bytes().saturating_sub(before_bytes);
     drop(view);
-    updates.half(subject.access(), plan.pace);
+    updates.half(candidate.access(), plan.pace);
     Ok(())
 }
 
@@ -144,8 +144,8 @@ pub fn touch(view: &dyn View) -> anyhow::Result<()> {
 struct Expected(Vec<(usize, u64)>);
 
 impl Expected {
-    fn of(subject: &Subject, seed: u64) -> Self {
-        let (access, mut dice) = (subject.access(), Dice::new(seed));
+    fn of(candidate: &Candidate, seed: u64) -> Self {
+        let (access, mut dice) = (candidate.access(), Dice::new(seed));
         let pages = (access.len() / PAGE_SIZE) as u64;
         let places = (0..CHECKED).map(|_| word_of(dice.below(pages) as u32));
         Self(places.map(|offset| (offset, access.load_u64(offset))).collect())
@@ -165,7 +165,7 @@ impl Expected {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::subject::PageKind;
+    use crate::measure::candidate::PageKind;
     use quire_snapshot::{Mechanism, Options};
 
     #[test]
@@ -173,12 +173,12 @@ mod tests {
         let plan =
             |most, time| Plan { warm: 2, most, least: 3, time, pace: Pace::FlatOut, settles: false, weighs: true };
         let bytes = 4 << 20;
-        let subject = Subject::new(Mechanism::Barrier, bytes, PageKind::Huge, true, &Options::default()).unwrap();
+        let candidate = Candidate::new(Mechanism::Barrier, bytes, PageKind::Huge, true, &Options::default()).unwrap();
         let mut updates = Updates::new(bytes, 1);
-        let found = run(&subject, &mut updates, plan(5, Duration::from_secs(60))).unwrap();
+        let found = run(&candidate, &mut updates, plan(5, Duration::from_secs(60))).unwrap();
         assert_eq!((found.stall_ns.len(), found.ready_ns.len(), found.release_ns.len()), (5, 5, 5));
         assert!(found.held_bytes > 0);
-        let found = run(&subject, &mut updates, plan(500, Duration::ZERO)).unwrap();
+        let found = run(&candidate, &mut updates, plan(500, Duration::ZERO)).unwrap();
         assert_eq!(found.stall_ns.len(), 3);
     }
 }

@@ -102,17 +102,17 @@ pub fn distinct(pages: &[u32], bound: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::subject::{PageKind, Subject};
+    use crate::measure::candidate::{Candidate, PageKind};
     use quire_snapshot::{Mechanism, Options};
 
     #[test]
     fn a_phase_touches_every_region_and_more() {
         let bytes = 8 << 20;
-        let subject = Subject::new(Mechanism::Memcpy, bytes, PageKind::Small, false, &Options::default()).unwrap();
+        let candidate = Candidate::new(Mechanism::Memcpy, bytes, PageKind::Small, false, &Options::default()).unwrap();
         let mut updates = Updates::new(bytes, 3);
-        (0..20).for_each(|_| updates.half(subject.access(), Pace::FlatOut));
+        (0..20).for_each(|_| updates.half(candidate.access(), Pace::FlatOut));
         let written: Vec<usize> = (0..2048_u32)
-            .filter(|&page| subject.access().load_u64(word_of(page)) != 0)
+            .filter(|&page| candidate.access().load_u64(word_of(page)) != 0)
             .map(|page| page as usize)
             .collect();
         for region in 0..4 {

@@ -72,7 +72,7 @@ fn compare(setup: &Setup, sides: &[Side], name: &str, load: Load) -> anyhow::Res
     for round in 0..setup.rounds {
         setup.say(&format!("{test} at pipeline {pipeline}, round {} of {}", round + 1, setup.rounds));
         for turn in 0..sides.len() {
-            // Every other round goes backwards, so that nobody is always first.
+            // Every other round goes backwards, so that no server is always first.
             let index = if round % 2 == 0 { turn } else { sides.len() - 1 - turn };
             let port = sides[index].server.port();
             let (keys, connections) = (setup.keys, CONNECTIONS);

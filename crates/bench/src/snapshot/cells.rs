@@ -1,6 +1,6 @@
 //! What is measured: every mechanism at every size on every kind of page, in rounds that go there and back.
 //!
-//! Relies on [`crate::measure`] for single visits. Mechanisms take turns within a size, and the order is turned round from
+//! Relies on [`crate::measure`] for single trials. Mechanisms take turns within a size, and the order is turned round from
 //! round to round, so that drift of the machine meets all of them.
 
 use std::time::Duration;
@@ -9,8 +9,8 @@ use anyhow::Context;
 use quire_snapshot::{Mechanism, Options, Precopy};
 
 use super::first_write::{Pass, Pattern, cost_ns};
+use crate::measure::candidate::{Candidate, PageKind};
 use crate::measure::stall::{self, Plan, Stalls};
-use crate::measure::subject::{PageKind, Subject};
 use crate::measure::updates::{Pace, Updates};
 use crate::memory;
 use crate::progress::Progress;
@@ -124,11 +124,11 @@ impl Results {
     }
 }
 
-/// Visits all cells.
+/// Trials all cells.
 ///
 /// # Errors
 /// When a view is none, or a system call fails in the middle.
-pub fn visit_all(scale: &Scale, progress: Progress) -> anyhow::Result<Results> {
+pub fn measure_all(scale: &Scale, progress: Progress) -> anyhow::Result<Results> {
     let mut results = Results::default();
     for &mib in &scale.sizes {
         let bytes = (mib << 20) as usize;
@@ -148,7 +148,7 @@ pub fn visit_all(scale: &Scale, progress: Progress) -> anyhow::Result<Results> {
                     scale.rounds,
                     kind.name()
                 ));
-                visit(scale, cell, &mut updates, &passes, &mut results)
+                trial(scale, cell, &mut updates, &passes, &mut results)
                     .with_context(|| format!("{mechanism}, {mib} MiB, {} pages", kind.name()))?;
             }
         }
@@ -165,7 +165,7 @@ fn need_bytes(cell: Cell) -> u64 {
     }
 }
 
-fn visit(
+fn trial(
     scale: &Scale,
     cell: Cell,
     updates: &mut Updates,
@@ -179,8 +179,8 @@ fn visit(
         return Ok(());
     }
     let bytes = (cell.mib << 20) as usize;
-    let subject = match Subject::new(cell.mechanism, bytes, cell.kind, true, &Options::default()) {
-        Ok(subject) => subject,
+    let candidate = match Candidate::new(cell.mechanism, bytes, cell.kind, true, &Options::default()) {
+        Ok(candidate) => candidate,
         Err(refused) => {
             note_refusal(results, cell, refused.to_string());
             return Ok(());
@@ -189,16 +189,16 @@ fn visit(
     // The range itself is backed by now; what copies will take is warmed.
     memory::warm_huge((need_bytes(cell) - bytes as u64) / 2);
     let plan = scale.plan(cell.mib);
-    let steady = stall::run(&subject, updates, plan)?;
+    let steady = stall::run(&candidate, updates, plan)?;
     let few = if scale.quick { 2 } else { 4 };
     let few = Plan { warm: few / 2, most: few / 2, least: few / 2, weighs: false, ..plan };
-    let flat_out = stall::run(&subject, updates, Plan { pace: Pace::FlatOut, ..few })?;
-    let settled = stall::run(&subject, updates, Plan { pace: Pace::FlatOut, settles: true, ..few })?;
+    let flat_out = stall::run(&candidate, updates, Plan { pace: Pace::FlatOut, ..few })?;
+    let settled = stall::run(&candidate, updates, Plan { pace: Pace::FlatOut, settles: true, ..few })?;
     let mut first_write_ns = Vec::new();
     if scale.times_first_writes(cell) {
         let (warm, rounds) = if scale.quick { (1, 1) } else { (2, 3) };
         for (pattern, pass) in passes {
-            first_write_ns.push((*pattern, cost_ns(&subject, pass, warm, rounds)?));
+            first_write_ns.push((*pattern, cost_ns(&candidate, pass, warm, rounds)?));
         }
     }
     let found = results.at(cell);
@@ -213,16 +213,16 @@ fn visit(
 ///
 /// # Errors
 /// When a cut is refused.
-pub fn visit_fixed(mib: u64, results: &mut Results, progress: Progress) -> anyhow::Result<()> {
+pub fn measure_fixed(mib: u64, results: &mut Results, progress: Progress) -> anyhow::Result<()> {
     let bytes = (mib << 20) as usize;
     let pass = Pass::new(Pattern::Zipf, bytes, SEED);
     for mechanism in [Mechanism::Uffd, Mechanism::Barrier] {
         for precopy in [Precopy::None, Precopy::Threshold(80), Precopy::All] {
             progress.say(&format!("first writes: {mechanism}, {mib} MiB, {precopy:?}"));
             let options = Options { precopy, ..Options::default() };
-            let Ok(subject) = Subject::new(mechanism, bytes, PageKind::Huge, true, &options) else { continue };
+            let Ok(candidate) = Candidate::new(mechanism, bytes, PageKind::Huge, true, &options) else { continue };
             memory::warm_huge(bytes as u64);
-            let cost = cost_ns(&subject, &pass, 2, 3)?;
+            let cost = cost_ns(&candidate, &pass, 2, 3)?;
             results.fixed_ns.push((Cell { mechanism, mib, kind: PageKind::Huge }, precopy, cost));
         }
     }

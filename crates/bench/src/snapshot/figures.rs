@@ -6,7 +6,7 @@ use quire_snapshot::{Mechanism, Precopy};
 
 use super::cells::{Cell, Found, Results};
 use super::first_write::Pattern;
-use crate::measure::subject::PageKind;
+use crate::measure::candidate::PageKind;
 use crate::report::{Better, Figure, Report};
 use crate::stats::Spread;
 

@@ -10,7 +10,7 @@ use anyhow::Context;
 use quire_snapshot::PAGE_SIZE;
 
 use crate::dice::Dice;
-use crate::measure::subject::Subject;
+use crate::measure::candidate::Candidate;
 use crate::measure::updates::{SKEW, distinct, write_all};
 use crate::stats::Spread;
 use crate::zipf::{Scatter, Zipf};
@@ -74,9 +74,9 @@ impl Pass {
         Self { pages, distinct }
     }
 
-    fn time(&self, subject: &Subject, value: u64) -> Duration {
+    fn time(&self, candidate: &Candidate, value: u64) -> Duration {
         let start = Instant::now();
-        write_all(subject.access(), &self.pages, value);
+        write_all(candidate.access(), &self.pages, value);
         start.elapsed()
     }
 }
@@ -86,16 +86,16 @@ impl Pass {
 ///
 /// # Errors
 /// When a cut is refused.
-pub fn cost_ns(subject: &Subject, pass: &Pass, warm: usize, rounds: usize) -> anyhow::Result<Spread> {
+pub fn cost_ns(candidate: &Candidate, pass: &Pass, warm: usize, rounds: usize) -> anyhow::Result<Spread> {
     let mut costs = Vec::new();
     for round in 0..warm + rounds {
         let value = 2 * round as u64;
-        subject.origin().settle();
+        candidate.origin().settle();
         // Faults that are still due from the last view, and caches, belong to neither pass.
-        pass.time(subject, value);
-        let without = pass.time(subject, value);
-        let view = subject.origin().cut().context("cutting")?;
-        let with = pass.time(subject, value + 1);
+        pass.time(candidate, value);
+        let without = pass.time(candidate, value);
+        let view = candidate.origin().cut().context("cutting")?;
+        let with = pass.time(candidate, value + 1);
         drop(view);
         if round >= warm {
             costs.push((with.as_nanos() as f64 - without.as_nanos() as f64) / pass.distinct as f64);
@@ -107,7 +107,7 @@ pub fn cost_ns(subject: &Subject, pass: &Pass, warm: usize, rounds: usize) -> an
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::subject::PageKind;
+    use crate::measure::candidate::PageKind;
     use quire_snapshot::{Mechanism, Options};
 
     #[test]
@@ -122,10 +122,10 @@ mod tests {
 
     #[test]
     fn the_rounds_that_count_are_told() {
-        let subject = Subject::new(Mechanism::Barrier, 4 << 20, PageKind::Huge, true, &Options::default()).unwrap();
+        let candidate = Candidate::new(Mechanism::Barrier, 4 << 20, PageKind::Huge, true, &Options::default()).unwrap();
         let pass = Pass::new(Pattern::Random, 4 << 20, 3);
-        assert!(cost_ns(&subject, &pass, 1, 0).is_err());
-        let cost = cost_ns(&subject, &pass, 1, 2).unwrap();
+        assert!(cost_ns(&candidate, &pass, 1, 0).is_err());
+        let cost = cost_ns(&candidate, &pass, 1, 2).unwrap();
         assert!(cost.least <= cost.median && cost.median <= cost.most);
     }
 }

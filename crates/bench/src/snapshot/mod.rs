@@ -1,7 +1,7 @@
 //! The experiment `snapshot`: all mechanisms side by side, from the stall of a cut to the memory that a view holds.
 //!
 //! Relies on `quire-snapshot` in this very process: a fork copies the page tables of the bench too, which holds little
-//! beside the range. Memory is warmed before each visit.
+//! beside the range. Memory is warmed before each trial.
 
 mod cells;
 mod figures;
@@ -54,9 +54,9 @@ impl Experiment for Args {
     fn run(&self) -> anyhow::Result<Results> {
         let scale = self.scale();
         let progress = Progress::begin();
-        let mut results = cells::visit_all(&scale, progress)?;
+        let mut results = cells::measure_all(&scale, progress)?;
         if !scale.quick {
-            cells::visit_fixed(figures::reference_mib(&scale.sizes), &mut results, progress)?;
+            cells::measure_fixed(figures::reference_mib(&scale.sizes), &mut results, progress)?;
         }
         Ok(results)
     }

@@ -1,7 +1,7 @@
-//! What is visited, and in which order.
+//! What is tried, and in which order.
 //!
 //! Relies on policies taking turns within a round, and the order being turned round from round to round, so that drift
-//! of the machine meets all of them. Cells from which a figure with a goal comes are visited in each round, others
+//! of the machine meets all of them. Cells from which a figure with a goal comes are tried in each round, others
 //! once.
 
 use super::lab::stage::Fast;

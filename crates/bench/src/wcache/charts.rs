@@ -97,7 +97,7 @@ fn ycsb(found: &Found) -> Chart {
 
 #[cfg(test)]
 mod tests {
-    use super::super::found::tests::{SMALL, visit};
+    use super::super::found::tests::{SMALL, trial};
     use super::*;
 
     #[test]
@@ -107,8 +107,8 @@ mod tests {
         let ycsb = Row { work: Work::Ycsb(Workload::A), fast: Fast::Ssd, ..large };
         let mut found = Found::default();
         for row in [SMALL, large, ycsb] {
-            found.visits.push(visit(row, Policy::All, 0, 100, 8192));
-            found.visits.push(visit(row, Policy::CpPiIoi, 0, 200, 4096));
+            found.trials.push(trial(row, Policy::All, 0, 100, 8192));
+            found.trials.push(trial(row, Policy::CpPiIoi, 0, 200, 4096));
         }
         of(&found).iter().for_each(|chart| chart.draw(dir.path()).unwrap());
         let text = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();

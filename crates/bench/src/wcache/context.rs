@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use super::lab::interrupt::Interrupt;
-use super::lab::workplace::Workplace;
+use super::lab::testbed::Testbed;
 use super::scale::Scale;
 use crate::progress::Progress;
 
@@ -15,8 +15,8 @@ pub struct Context {
     /// How much is done.
     pub scale: Scale,
     /// Where.
-    pub place: Workplace,
-    /// Whether somebody wants it to end.
+    pub testbed: Testbed,
+    /// Whether a signal asked for its end.
     pub interrupt: Interrupt,
     /// Says what is going on.
     pub progress: Progress,

@@ -1,4 +1,4 @@
-//! From visits to the figures that have goals.
+//! From trials to the figures that have goals.
 //!
 //! Relies on [`Found`] for ratios. Cached writes are counted for each transaction or request, so that a policy under
 //! which less was done doesn't look thrifty.
@@ -154,8 +154,8 @@ fn tails(found: &Found, promise: Promise, rows: &[Row]) -> Figure {
 
 #[cfg(test)]
 mod tests {
-    use super::super::found::Visit;
-    use super::super::found::tests::{SMALL, visit};
+    use super::super::found::Trial;
+    use super::super::found::tests::{SMALL, trial};
     use super::super::scale::tests::scale;
     use super::*;
 
@@ -170,7 +170,7 @@ mod tests {
             (large, Policy::All, 200, 8000),
             (large, OURS, 200, 2000),
         ] {
-            found.visits.push(visit(row, policy, 0, ops, cached));
+            found.trials.push(trial(row, policy, 0, ops, cached));
         }
         found
     }
@@ -194,13 +194,13 @@ mod tests {
         let (a, b) = (row(Workload::A), row(Workload::B));
         let mut found = Found::default();
         for (row, policy, ops) in [(a, Policy::All, 10), (a, OURS, 30), (b, Policy::All, 10), (b, OURS, 20)] {
-            found.visits.push(visit(row, policy, 0, ops, 100));
+            found.trials.push(trial(row, policy, 0, ops, 100));
         }
         let figures = of_key_values(&found, &scale);
         assert_eq!((figures[0].value, figures[1].value), (2.0, 0.5));
         assert_eq!(figures[2].value, 1.998);
-        found.visits.retain(|visit| visit.cell != b.cell(OURS));
-        found.visits.push(Visit { outcome: Err("gone".into()), ..visit(b, OURS, 0, 1, 1) });
+        found.trials.retain(|trial| trial.cell != b.cell(OURS));
+        found.trials.push(Trial { outcome: Err("gone".into()), ..trial(b, OURS, 0, 1, 1) });
         let figures = of_key_values(&found, &scale);
         assert!(figures[0].value.is_nan() && figures[0].note.contains("gone"), "{:?}", figures[0]);
     }

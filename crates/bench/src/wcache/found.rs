@@ -1,4 +1,4 @@
-//! What all visits found, and how two policies compare in it.
+//! What all trials found, and how two policies compare in it.
 //!
 //! Relies on a ratio being taken inside a round, where both sides met the machine in the same mood; the middle round
 //! counts.
@@ -9,10 +9,10 @@ use super::policy::Policy;
 use super::tally::Tally;
 use crate::stats::Spread;
 
-/// One visit.
+/// One trial.
 #[derive(Clone, Debug)]
-pub struct Visit {
-    /// What was visited.
+pub struct Trial {
+    /// What was tried.
     pub cell: Cell,
     /// In which round.
     pub round: usize,
@@ -20,11 +20,11 @@ pub struct Visit {
     pub outcome: Result<Tally, String>,
 }
 
-/// All visits, in the order in which they were made.
+/// All trials, in the order in which they were made.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
-    /// The visits.
-    pub visits: Vec<Visit>,
+    /// The trials.
+    pub trials: Vec<Trial>,
 }
 
 /// Cells that differ in their policy only.
@@ -53,8 +53,8 @@ impl Row {
 impl Found {
     /// Tallies of `cell`, with their rounds.
     pub fn tallies(&self, cell: Cell) -> impl Iterator<Item = (usize, &Tally)> {
-        let visits = self.visits.iter().filter(move |visit| visit.cell == cell);
-        visits.filter_map(|visit| Some((visit.round, visit.outcome.as_ref().ok()?)))
+        let trials = self.trials.iter().filter(move |trial| trial.cell == cell);
+        trials.filter_map(|trial| Some((trial.round, trial.outcome.as_ref().ok()?)))
     }
 
     /// What `pick` says of `cell`, over the rounds.
@@ -80,26 +80,26 @@ impl Found {
             let (_, tally) = self.tallies(row.cell(policy)).find(|(other, _)| *other == round)?;
             pick(tally)
         };
-        let rounds = self.visits.iter().map(|visit| visit.round + 1).max().unwrap_or(0);
+        let rounds = self.trials.iter().map(|trial| trial.round + 1).max().unwrap_or(0);
         let ratios: Vec<f64> = (0..rounds).filter_map(|round| Some(of(ours, round)? / of(theirs, round)?)).collect();
         Spread::of(&ratios)
     }
 
     /// Why there is nothing to say of a row: its first failure.
     pub fn reason(&self, row: Row) -> String {
-        let failed = self.visits.iter().find_map(|visit| {
-            let is_here = row.cell(visit.cell.policy) == visit.cell;
-            Some((visit.cell, visit.outcome.as_ref().err().filter(|_| is_here)?))
+        let failed = self.trials.iter().find_map(|trial| {
+            let is_here = row.cell(trial.cell.policy) == trial.cell;
+            Some((trial.cell, trial.outcome.as_ref().err().filter(|_| is_here)?))
         });
         failed.map_or_else(|| "it was not run".to_owned(), |(cell, reason)| format!("{}: {reason}", cell.policy.name()))
     }
 
-    /// All cells, in the order in which they were first visited.
+    /// All cells, in the order in which they were first tried.
     pub fn cells(&self) -> Vec<Cell> {
         let mut cells: Vec<Cell> = Vec::new();
-        for visit in &self.visits {
-            if !cells.contains(&visit.cell) {
-                cells.push(visit.cell);
+        for trial in &self.trials {
+            if !cells.contains(&trial.cell) {
+                cells.push(trial.cell);
             }
         }
         cells
@@ -125,8 +125,8 @@ pub mod tests {
 
     pub const SMALL: Row = Row { work: Work::Tpcc, fast: Fast::Ram, capacity_mib: 32 };
 
-    /// A visit that did `ops` operations in a second and cached `cached_bytes`.
-    pub fn visit(row: Row, policy: Policy, round: usize, ops: u64, cached_bytes: u64) -> Visit {
+    /// A trial that did `ops` operations in a second and cached `cached_bytes`.
+    pub fn trial(row: Row, policy: Policy, round: usize, ops: u64, cached_bytes: u64) -> Trial {
         let cache = Counters::of(&serde_json::json!({
             "logged_bytes": cached_bytes,
             "critical_waits": {"lock": {"count": 1, "total_ns": 5_000_000}, "log_room": {"total_ns": 7_000_000}},
@@ -134,17 +134,17 @@ pub mod tests {
         }));
         let mut tally = Tally { ops, elapsed_s: 1.0, cache, ..Tally::default() };
         (0..2000).for_each(|micros| tally.note("new_order", micros));
-        Visit { cell: row.cell(policy), round, outcome: Ok(tally) }
+        Trial { cell: row.cell(policy), round, outcome: Ok(tally) }
     }
 
     #[test]
     fn a_ratio_is_taken_round_by_round() {
         let mut found = Found::default();
         for (round, (all, ours)) in [(100, 200), (50, 150), (100, 180)].into_iter().enumerate() {
-            found.visits.push(visit(SMALL, Policy::All, round, all, 1));
-            found.visits.push(visit(SMALL, Policy::CpPiIoi, round, ours, 1));
+            found.trials.push(trial(SMALL, Policy::All, round, all, 1));
+            found.trials.push(trial(SMALL, Policy::CpPiIoi, round, ours, 1));
         }
-        found.visits.push(Visit { outcome: Err("full".into()), ..visit(SMALL, Policy::Cp, 0, 1, 1) });
+        found.trials.push(Trial { outcome: Err("full".into()), ..trial(SMALL, Policy::Cp, 0, 1, 1) });
         let ratio = found.ratio(SMALL, Policy::CpPiIoi, Policy::All, |tally| Some(tally.per_s())).unwrap();
         assert_eq!((ratio.least, ratio.median, ratio.most), (1.8, 2.0, 3.0));
         assert_eq!(found.ratio(SMALL, Policy::CpPiIoi, Policy::Cp, |tally| Some(tally.per_s())), None);

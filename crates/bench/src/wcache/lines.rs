@@ -1,4 +1,4 @@
-//! A line for everything that was visited: the paper's figures 4, 5, 6, 7 and 9 and tables 3 and 4 as numbers.
+//! A line for everything that was tried: the paper's figures 4, 5, 6, 7 and 9 and tables 3 and 4 as numbers.
 //!
 //! Relies on lines with the same columns being put into one table by `quire bench tables`.
 
@@ -94,7 +94,7 @@ fn waits(found: &Found, cell: Cell) -> Vec<Figure> {
     vec![figure]
 }
 
-/// Causes of critical waits with their nanoseconds for each second of the visit.
+/// Causes of critical waits with their nanoseconds for each second of the trial.
 pub fn wait_causes(found: &Found, cell: Cell) -> Vec<(String, f64)> {
     let Some((_, first)) = found.tallies(cell).next() else { return Vec::new() };
     let causes = first.cache.below("critical_waits").filter_map(|(name, _)| name.strip_suffix(".total_ns"));
@@ -133,16 +133,16 @@ fn devices(found: &Found, cell: Cell) -> Figure {
 
 #[cfg(test)]
 mod tests {
-    use super::super::found::Visit;
-    use super::super::found::tests::{SMALL, visit};
+    use super::super::found::Trial;
+    use super::super::found::tests::{SMALL, trial};
     use super::*;
 
     #[test]
     fn lines_tell_throughput_waits_and_what_critical_writes_were() {
         let mut found = Found::default();
-        found.visits.push(visit(SMALL, Policy::All, 0, 100, 100 << 20));
-        found.visits.push(visit(SMALL, Policy::CpPiIoi, 0, 200, 50 << 20));
-        found.visits.push(Visit { outcome: Err("gone".into()), ..visit(SMALL, Policy::Cp, 0, 1, 1) });
+        found.trials.push(trial(SMALL, Policy::All, 0, 100, 100 << 20));
+        found.trials.push(trial(SMALL, Policy::CpPiIoi, 0, 200, 50 << 20));
+        found.trials.push(Trial { outcome: Err("gone".into()), ..trial(SMALL, Policy::Cp, 0, 1, 1) });
         let lines = of(&found);
         let line = |name: &str| lines.iter().find(|line| line.name == name).unwrap_or_else(|| panic!("no {name}"));
         let ours = line("tpcc ram 32 MiB CP+PI+IOI");

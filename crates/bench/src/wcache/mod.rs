@@ -20,7 +20,7 @@ mod policy;
 mod scale;
 mod tally;
 mod tpcc;
-mod visits;
+mod trials;
 mod watch;
 mod ycsb;
 
@@ -36,13 +36,13 @@ use crate::progress::Progress;
 use crate::report::{Figure, Report};
 use cells::{Cell, Work};
 use context::Context;
-use found::{Found, Visit};
+use found::{Found, Trial};
 use lab::command::{program, run as run_program};
 use lab::interrupt::Interrupt;
-use lab::workplace::Workplace;
+use lab::testbed::Testbed;
 use parts::{commits, overhead};
 use scale::Scale;
-use visits::{database, key_values};
+use trials::{database, key_values};
 
 const PARTS: [&str; 4] = ["pg", "redis", "log", "mount"];
 
@@ -60,7 +60,7 @@ pub struct Args {
     /// Policies, comma separated: ALL,SYNC,WAL,CP,CP+PI,CP+PI+IOI [default: all of them]
     #[arg(long, value_delimiter = ',')]
     policies: Vec<String>,
-    /// Seconds of each visit that count [default: 60, quick: 3]
+    /// Seconds of each trial that count [default: 60, quick: 3]
     #[arg(long)]
     seconds: Option<u64>,
     /// Warehouses of TPC-C [default: 10, quick: a small one]
@@ -118,8 +118,8 @@ impl Experiment for Args {
         let quire = self.binary.path()?;
         let quire = quire.canonicalize().with_context(|| format!("finding {}", quire.display()))?;
         let interrupt = Interrupt::noted()?;
-        let place = Workplace::new(self.common.dir())?;
-        let context = Context { scale, place, interrupt, progress: Progress::begin(), quire, port: self.port };
+        let testbed = Testbed::new(self.common.dir())?;
+        let context = Context { scale, testbed, interrupt, progress: Progress::begin(), quire, port: self.port };
         let mut outcome = Outcome { found: Found::default(), facts: context.scale.facts(), parts: Vec::new() };
         let is_wanted = |part: &str| wants(&self.parts, part);
         let mut template = Err(anyhow::anyhow!("not asked for"));
@@ -183,8 +183,8 @@ impl Outcome {
         self.facts.insert("postgresql".into(), json!(template.programs().version()));
         for round in 0..context.scale.rounds {
             for cell in cells::of_database(&context.scale, round) {
-                let make = || database::visit(template, cell, round as u64 + 1, context);
-                visit(context, &mut self.found, cell, round, make)?;
+                let make = || database::trial(template, cell, round as u64 + 1, context);
+                trial(context, &mut self.found, cell, round, make)?;
             }
         }
         Ok(Measured { results: figures::of_database(&self.found, &context.scale), info: Vec::new() })
@@ -196,8 +196,8 @@ impl Outcome {
         for round in 0..context.scale.rounds {
             for cell in cells::of_key_values(&context.scale, round) {
                 let Work::Ycsb(workload) = cell.work else { bail!("{} is not for redis-server", cell.work.name()) };
-                let make = || key_values::visit(&template, cell, workload, context);
-                visit(context, &mut self.found, cell, round, make)?;
+                let make = || key_values::trial(&template, cell, workload, context);
+                trial(context, &mut self.found, cell, round, make)?;
             }
         }
         Ok(Measured { results: figures::of_key_values(&self.found, &context.scale), info: Vec::new() })
@@ -228,8 +228,8 @@ fn mount_is_possible(context: &Context) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes a visit and notes what came of it. A failure is a result, too; an interrupt ends everything.
-fn visit(
+/// Runs a trial and notes what came of it. A failure is a result, too; an interrupt ends everything.
+fn trial(
     context: &Context,
     found: &mut Found,
     cell: Cell,
@@ -244,6 +244,6 @@ fn visit(
     if let Err(reason) = &outcome {
         context.progress.say(&format!("{}: {reason}", cell.name()));
     }
-    found.visits.push(Visit { cell, round, outcome });
+    found.trials.push(Trial { cell, round, outcome });
     Ok(())
 }

@@ -101,14 +101,14 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::wcache::watch::Nobody;
+    use crate::wcache::watch::Unwatched;
 
     const SPAN: Span = Span { run_in: Duration::from_millis(20), count: Duration::from_millis(60) };
 
     #[test]
     fn only_what_ends_while_it_counts_is_counted() {
         let once = || {
-            load(3, SPAN, &Interrupt::default(), &mut Nobody, |_, phase| {
+            load(3, SPAN, &Interrupt::default(), &mut Unwatched, |_, phase| {
                 let mut tally = Tally::default();
                 while phase.goes_on() {
                     std::thread::sleep(Duration::from_millis(1));
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn a_thread_that_fails_ends_the_load_with_its_reason() {
         let long = Span { run_in: Duration::from_secs(3600), count: Duration::from_secs(3600) };
-        let failed = load(2, long, &Interrupt::default(), &mut Nobody, |number, phase| {
+        let failed = load(2, long, &Interrupt::default(), &mut Unwatched, |number, phase| {
             if number == 1 {
                 anyhow::bail!("no connection");
             }

@@ -9,13 +9,13 @@ use serde::Serialize;
 pub enum Policy {
     /// Every write is cached.
     All,
-    /// Those that somebody waits for.
+    /// Those that a task waits for.
     Sync,
     /// Those to the database's log.
     Wal,
     /// Those that a critical task waits for.
     Cp,
-    /// Those, and of whoever holds up a critical task.
+    /// Those, and of any task that holds up a critical one.
     CpPi,
     /// Those, and those under way for which a critical task begins to wait.
     CpPiIoi,

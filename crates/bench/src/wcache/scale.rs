@@ -18,7 +18,7 @@ use super::tpcc::size::Size;
 pub struct Scale {
     /// Whether this is the small run.
     pub quick: bool,
-    /// How long each visit lasts.
+    /// How long each trial lasts.
     pub span: Span,
     /// Rounds of what has figures with goals.
     pub rounds: usize,
@@ -36,18 +36,25 @@ pub struct Scale {
     pub wal_mib: u64,
     /// Scale of TPC-B.
     pub tpcb_scale: u32,
-    /// Servers of YCSB, and records in each.
-    pub redis_servers: usize,
-    /// Records in each.
-    pub redis_records: u64,
-    /// Clients of all servers together.
-    pub redis_clients: usize,
-    /// Pause between two snapshots or rewrites of the log.
-    pub snapshot_pause: Duration,
+    /// The servers of YCSB.
+    pub stores: Stores,
     /// A slow disk.
     pub slow_speed: Speed,
     /// The congested SSD.
     pub fast_speed: Speed,
+}
+
+/// The redis-servers of YCSB.
+#[derive(Clone, Debug)]
+pub struct Stores {
+    /// How many there are.
+    pub servers: usize,
+    /// Records in each.
+    pub records: u64,
+    /// Clients of all servers together.
+    pub clients: usize,
+    /// Pause between two snapshots or rewrites of the log.
+    pub snapshot_pause: Duration,
 }
 
 /// A disk with seeks moves 120 MB a second when it needn't seek.
@@ -86,10 +93,12 @@ impl Scale {
             buffers_mib: pick(512, 64),
             wal_mib: pick(256, 48),
             tpcb_scale: pick(10, 1) as u32,
-            redis_servers: if quick { 1 } else { 2 },
-            redis_records: args.keys.unwrap_or(pick(500_000, 20_000)).max(1000),
-            redis_clients: pick(40, 10) as usize,
-            snapshot_pause: Duration::from_secs(pick(3, 1)),
+            stores: Stores {
+                servers: args.common.pick(2, 1),
+                records: args.keys.unwrap_or(pick(500_000, 20_000)).max(1000),
+                clients: args.common.pick(40, 10),
+                snapshot_pause: Duration::from_secs(pick(3, 1)),
+            },
             slow_speed: Speed { iops: args.slow_iops.max(1), bytes_per_s: SLOW_BYTES_PER_S },
             fast_speed: Speed { iops: args.fast_iops.max(1), bytes_per_s: FAST_BYTES_PER_S },
         })
@@ -138,9 +147,9 @@ impl Scale {
         add("terminals", json!(self.terminals));
         add("shared_buffers_mib", json!(self.buffers_mib));
         add("checkpoint_wal_mib", json!(self.wal_mib));
-        add("redis_servers", json!(self.redis_servers));
-        add("redis_records", json!(self.redis_records));
-        add("redis_clients", json!(self.redis_clients));
+        add("redis_servers", json!(self.stores.servers));
+        add("redis_records", json!(self.stores.records));
+        add("redis_clients", json!(self.stores.clients));
         add("database_iops", json!(self.database_speed().iops));
         add("slow_iops", json!(self.slow_speed.iops));
         add("slow_bytes_per_s", json!(self.slow_speed.bytes_per_s));

@@ -1,4 +1,4 @@
-//! What one visit found: operations, their latencies, and what the cache counted meanwhile.
+//! What one trial found: operations, their latencies, and what the cache counted meanwhile.
 //!
 //! Relies on latencies being whole microseconds.
 
@@ -12,7 +12,7 @@ use crate::stats::latency_histogram;
 /// The name of the latencies of everything together.
 pub const EVERYTHING: &str = "all";
 
-/// One visit's counts.
+/// One trial's counts.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     /// What counts: new orders, transactions, requests.

@@ -20,13 +20,13 @@ pub trait Watch {
     fn ends(&mut self) -> anyhow::Result<()>;
 }
 
-/// Nobody watches.
+/// Watches nothing.
 #[cfg(test)]
 #[derive(Debug, Default)]
-pub struct Nobody;
+pub struct Unwatched;
 
 #[cfg(test)]
-impl Watch for Nobody {
+impl Watch for Unwatched {
     fn begins(&mut self) -> anyhow::Result<()> {
         Ok(())
     }

@@ -70,7 +70,7 @@ impl Store for Lmdb {
 
     fn bytes(&self) -> u64 {
         let last_page = self.environment.info().map_or(0, |info| info.last_pgno());
-        (last_page as u64 + 1) * crate::fastmap::place::PAGE_BYTES as u64
+        (last_page as u64 + 1) * crate::fastmap::testbed::PAGE_BYTES as u64
     }
 }
 

@@ -1,4 +1,4 @@
-//! The key-value store of the experiment and its loads: a page-based B+-tree over any subject, and LMDB.
+//! The key-value store of the experiment and its loads: a page-based B+-tree over any candidate, and LMDB.
 
 pub mod lmdb;
 mod node;

@@ -23,8 +23,8 @@ const VALUES: usize = KEYS + LEAF_ENTRIES;
 const VALUE_WORDS: usize = VALUE_BYTES / 8;
 const CHILDREN: usize = KEYS + BRANCH_KEYS;
 
-const _: () = assert!(VALUES + LEAF_ENTRIES * VALUE_WORDS <= crate::fastmap::place::PAGE_WORDS);
-const _: () = assert!(CHILDREN + BRANCH_KEYS <= crate::fastmap::place::PAGE_WORDS);
+const _: () = assert!(VALUES + LEAF_ENTRIES * VALUE_WORDS <= crate::fastmap::testbed::PAGE_WORDS);
+const _: () = assert!(CHILDREN + BRANCH_KEYS <= crate::fastmap::testbed::PAGE_WORDS);
 
 /// Entries of a leaf, or keys of a branch.
 pub fn count(page: &impl Page) -> usize {

@@ -2,7 +2,7 @@
 //!
 //! Relies on keys being spread evenly over all 64 bits, as hashes are, so the parts are alike. Roots, heights and the
 //! number of the next page are kept in memory: what is compared is the way to pages, not recovery. The locks are the same
-//! for every subject, and many, so that threads seldom meet in one.
+//! for every candidate, and many, so that threads seldom meet in one.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -155,7 +155,7 @@ impl<'a, P: Pages> Tree<'a, P> {
         Ok(false)
     }
 
-    /// Visits entries of one part from `from` on, as long as `each` says so; whether it still does at the end.
+    /// Trials entries of one part from `from` on, as long as `each` says so; whether it still does at the end.
     fn walk(&self, part: usize, from: u64, each: &mut impl FnMut(u64, &[u8]) -> bool) -> anyhow::Result<bool> {
         let root = self.look(part);
         let mut bytes = [0; VALUE_BYTES];
@@ -201,13 +201,13 @@ impl<P: Pages> Store for Tree<'_, P> {
         if most == 0 {
             return Ok(0);
         }
-        let mut visit = |key: u64, value: &[u8]| {
+        let mut trial = |key: u64, value: &[u8]| {
             each(key, value);
             seen += 1;
             seen < most
         };
         for part in self.part(from)..self.parts.len() {
-            if !self.walk(part, from, &mut visit).with_context(|| format!("scanning part {part}"))? {
+            if !self.walk(part, from, &mut trial).with_context(|| format!("scanning part {part}"))? {
                 break;
             }
         }
@@ -228,7 +228,7 @@ impl<P: Pages> Store for Tree<'_, P> {
     }
 
     fn bytes(&self) -> u64 {
-        self.used_pages() * crate::fastmap::place::PAGE_BYTES as u64
+        self.used_pages() * crate::fastmap::testbed::PAGE_BYTES as u64
     }
 }
 

@@ -16,8 +16,8 @@ use super::node::VALUE_BYTES;
 use super::store::{Aim, Store};
 use crate::dice::Dice;
 use crate::fastmap::pages::Counters;
-use crate::fastmap::place::Place;
 use crate::fastmap::tally::{Meter, Tally, histogram};
+use crate::fastmap::testbed::Testbed;
 use crate::requests::Values;
 use crate::zipf::Zipf;
 
@@ -129,14 +129,14 @@ struct Session<'a, S> {
 pub fn run<S: Store>(
     store: &S,
     ycsb: &Ycsb,
-    place: &Place,
+    testbed: &Testbed,
     counters: &dyn Fn() -> Counters,
 ) -> anyhow::Result<Vec<Tally>> {
     let values = Values::new(VALUE_BYTES, ycsb.seed);
     let session = Session { store, ycsb, values, records: AtomicU64::new(0) };
     let mut tallies = Vec::new();
     for load in Load::ALL {
-        let meter = Meter::begin(place, counters());
+        let meter = Meter::begin(testbed, counters());
         let (ops, latencies) = session.phase(load)?;
         let mut tally = meter.end(load.name(), ops, &latencies, counters());
         tally.counters.insert("store_mib".into(), store.bytes() as f64 / f64::from(1 << 20));
@@ -310,8 +310,8 @@ fn check(key: u64, bytes: &[u8]) -> anyhow::Result<()> {
 mod tests {
     use super::*;
     use crate::fastmap::kv::tree::Tree;
-    use crate::fastmap::place::Kind;
     use crate::fastmap::shelf::Shelf;
+    use crate::fastmap::testbed::Kind;
     use std::collections::BTreeMap;
     use std::sync::Mutex;
 
@@ -320,8 +320,8 @@ mod tests {
         let shelf = Shelf::new(4000);
         let tree = Tree::new(&shelf, 4, 4000).unwrap();
         let ycsb = Ycsb { records: 1000, threads: 3, run_ms: 10, seed: 3 };
-        let place = Place { kind: Kind::Disk, path: "nowhere".into(), pages: 4000 };
-        let tallies = run(&tree, &ycsb, &place, &Counters::new).unwrap();
+        let testbed = Testbed { kind: Kind::Disk, path: "nowhere".into(), pages: 4000 };
+        let tallies = run(&tree, &ycsb, &testbed, &Counters::new).unwrap();
         let names: Vec<&str> = tallies.iter().map(|tally| tally.name.as_str()).collect();
         assert_eq!(names, ["load", "a", "b", "c", "f", "d", "e"]);
         assert_eq!(tallies[0].ops, 1000);
@@ -360,8 +360,8 @@ mod tests {
     #[test]
     fn a_store_that_loses_records_is_found_out() {
         let ycsb = Ycsb { records: 500, threads: 2, run_ms: 50, seed: 3 };
-        let place = Place { kind: Kind::Disk, path: "nowhere".into(), pages: 1 };
-        let error = run(&Forgetful::default(), &ycsb, &place, &Counters::new).unwrap_err().to_string();
+        let testbed = Testbed { kind: Kind::Disk, path: "nowhere".into(), pages: 1 };
+        let error = run(&Forgetful::default(), &ycsb, &testbed, &Counters::new).unwrap_err().to_string();
         assert!(error.contains("missing"), "{error}");
         let mut value = vec![0; VALUE_BYTES];
         value[..8].copy_from_slice(&7_u64.to_le_bytes());

@@ -1,7 +1,7 @@
 //! `quire mount` as a child process: a slow directory served through the write cache.
 //!
 //! Relies on it saying a line with `mounted` when it is ready, and on SIGTERM making it write everything back, unmount
-//! and end. Whoever drops a [`Daemon`] ends it, by force if it must be, and takes its mount away.
+//! and end. Dropping a [`Daemon`] ends it, by force if it must be, and takes its mount away.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -116,7 +116,7 @@ impl Daemon {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).ok()?;
         let fields: Vec<&str> = stat.rsplit(')').next()?.split_ascii_whitespace().collect();
         let ticks = fields.get(11)?.parse::<f64>().ok()? + fields.get(12)?.parse::<f64>().ok()?;
-        // The kernel counts in hundredths of a second for everybody, whatever its own clock.
+        // The kernel counts in hundredths of a second for every process, whatever its own clock.
         Some(ticks / 100.0)
     }
 
@@ -169,7 +169,7 @@ fn listen(out: std::process::ChildStdout) -> Receiver<()> {
     std::thread::spawn(move || {
         for line in BufReader::new(out).lines().map_while(Result::ok) {
             if line.contains("mounted") {
-                // Nobody listens any more once it was heard.
+                // The receiver is gone once it was heard.
                 let _ = told.send(());
             }
         }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 
-/// Whether somebody wants the experiment to end. Clones ask about the same.
+/// Whether a signal asked for the end of the experiment. Clones ask about the same.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt(Arc<AtomicBool>);
 
@@ -25,7 +25,7 @@ impl Interrupt {
         Ok(interrupt)
     }
 
-    /// Ends the experiment if somebody wants that.
+    /// Ends the experiment if a signal asked for that.
     ///
     /// # Errors
     /// When there was an interrupt.

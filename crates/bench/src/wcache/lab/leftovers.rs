@@ -66,7 +66,7 @@ fn processes() -> Vec<u32> {
     pids.filter(|pid| {
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let line = String::from_utf8_lossy(&line);
-        // An editor or a pager that looks at such a directory is somebody else's.
+        // An editor or a pager that looks at such a directory is another user's.
         let ours = ["quire", "postgres", "redis-server", "pgbench", "initdb"];
         let program = line.split(['\0', ' ']).next().unwrap_or_default();
         let name = program.rsplit('/').next().unwrap_or_default().trim_end_matches(':');

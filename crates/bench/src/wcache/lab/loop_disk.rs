@@ -84,7 +84,7 @@ impl Drop for LoopDisk {
     }
 }
 
-/// Unmounts `point`; if somebody is still there after two seconds, as soon as they leave.
+/// Unmounts `point`; if a process still uses it after two seconds, as soon as that ends.
 pub fn unmount(point: &Path) {
     let Ok(umount) = program("umount", "mount") else { return };
     for _ in 0..20 {

@@ -10,6 +10,6 @@ pub mod interrupt;
 pub mod leftovers;
 pub mod loop_disk;
 pub mod stage;
+pub mod testbed;
 pub mod throttle;
 pub mod user;
-pub mod workplace;

@@ -1,7 +1,7 @@
-//! One visit's stage: a fresh slow disk with the same data as at every other visit, a fresh cache, and the mount.
+//! One trial's stage: a fresh slow disk with the same data as at every other trial, a fresh cache, and the mount.
 //!
 //! Relies on the template being copied while nothing is throttled yet. The stage gets slow when [`Stage::slow_down`] is
-//! called, after the page cache is warm, and fast again before it is taken down, so that nobody waits for what is not
+//! called, after the page cache is warm, and fast again before it is taken down, so that no process waits for what is not
 //! measured any more.
 
 use std::io::{Read, Write};
@@ -17,9 +17,9 @@ use super::counters::Counters;
 use super::daemon::{Daemon, Serving};
 use super::interrupt::Interrupt;
 use super::loop_disk::LoopDisk;
+use super::testbed::Testbed;
 use super::throttle::{Speed, Throttle};
 use super::user::User;
-use super::workplace::Workplace;
 use crate::wcache::policy::Policy;
 
 /// On what the cache lies.
@@ -81,7 +81,7 @@ impl Stage {
     ///
     /// # Errors
     /// When a part of it can't be had, or there was an interrupt.
-    pub fn set(plan: &Plan<'_>, place: &Workplace, interrupt: &Interrupt) -> anyhow::Result<Self> {
+    pub fn set(plan: &Plan<'_>, place: &Testbed, interrupt: &Interrupt) -> anyhow::Result<Self> {
         let base = place.dir().join("stage");
         let (slow, point) = (base.join("slow"), base.join("mnt"));
         std::fs::create_dir_all(&slow).with_context(|| format!("creating {}", slow.display()))?;
@@ -181,7 +181,7 @@ fn slow_disk(plan: &Plan<'_>, image: &Path, point: &Path) -> anyhow::Result<Loop
 
 /// A file for the cache, written once: memory that was never touched is slow to get, and so are blocks of a file
 /// system.
-fn fast_file(plan: &Plan<'_>, base: &Path, place: &Workplace) -> anyhow::Result<(Option<LoopDisk>, PathBuf)> {
+fn fast_file(plan: &Plan<'_>, base: &Path, place: &Testbed) -> anyhow::Result<(Option<LoopDisk>, PathBuf)> {
     let bytes = plan.capacity_mib << 20;
     let (disk, path) = match plan.fast {
         Fast::Ram => (None, place.memory().join("log")),
@@ -191,7 +191,7 @@ fn fast_file(plan: &Plan<'_>, base: &Path, place: &Workplace) -> anyhow::Result<
             (Some(disk), point.join("log"))
         }
     };
-    // Left by a visit that failed.
+    // Left by a trial that failed.
     let _ = std::fs::remove_file(&path);
     let mut file = std::fs::File::create(&path).with_context(|| format!("creating {}", path.display()))?;
     let zeros = vec![0_u8; 1 << 20];
@@ -220,7 +220,7 @@ fn read_all(dir: &Path, buffer: &mut [u8], interrupt: &Interrupt) -> anyhow::Res
     Ok(())
 }
 
-/// How long a visit lasts: it runs in, and then it counts.
+/// How long a trial lasts: it runs in, and then it counts.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
     /// Before anything counts.

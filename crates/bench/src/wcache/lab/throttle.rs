@@ -2,7 +2,7 @@
 //!
 //! Relies on root and on the controller being mounted where Debian has it. The limit is set in the group in which this
 //! process is, and so are its children, *and* in the root group, where the kernel's own threads are: the journal of
-//! ext4 and the flusher write as much to a disk as anybody. When this process is in the root group, which is the rule,
+//! ext4 and the flusher write as much to a disk as any process. When this process is in the root group, which is the rule,
 //! all of them share one budget, as at a disk; otherwise the kernel's threads have one of their own.
 
 use std::path::{Path, PathBuf};
@@ -75,7 +75,7 @@ impl Throttle {
 
 impl Drop for Throttle {
     fn drop(&mut self) {
-        // Zero means no limit. A group that is gone limits nobody.
+        // Zero means no limit. A group that is gone limits no process.
         let _ = self.write(Speed { iops: 0, bytes_per_s: 0 });
     }
 }

@@ -53,7 +53,7 @@ impl User {
             .with_context(|| format!("giving {} to user {}", path.display(), self.uid))
     }
 
-    /// Whether everybody may pass through all directories above `path`.
+    /// Whether every user may pass through all directories above `path`.
     ///
     /// # Errors
     /// When not; names the directory.

@@ -57,7 +57,7 @@ pub fn measure(context: &Context) -> anyhow::Result<Commits> {
     let start = |name: &str, words: &[&str], port: u16| -> anyhow::Result<Vec<Server>> {
         let mut servers = Vec::new();
         for (index, program) in programs.iter().enumerate() {
-            let dir = context.place.dir().join(format!("{name}-{}", program.name));
+            let dir = context.testbed.dir().join(format!("{name}-{}", program.name));
             let mut server = Server::start_told(program, port + index as u16, &dir, &[], words)?;
             server.ready()?;
             servers.push(server);

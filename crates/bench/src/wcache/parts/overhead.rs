@@ -20,7 +20,7 @@ use crate::wcache::lab::command::run;
 use crate::wcache::lab::daemon::{Daemon, Serving};
 use crate::wcache::pg::pgbench;
 use crate::wcache::policy::Policy;
-use crate::wcache::visits::database::Template;
+use crate::wcache::trials::database::Template;
 
 /// The figure's name and goal.
 pub const NAME: &str = "mount_overhead";
@@ -33,7 +33,7 @@ const LINE_BYTES: usize = 512;
 /// Bytes of the file that is overwritten: a segment of PostgreSQL's log.
 const SEGMENT_BYTES: u64 = 16 << 20;
 const CAPACITY_MIB: u64 = 256;
-/// This program answers to nobody; here somebody waits for what it writes.
+/// No client waits for this program; here its writes count as awaited.
 const RULES: &str = "critical comm=quire\n";
 
 /// How a program writes durably.
@@ -60,14 +60,14 @@ impl Habit {
 }
 
 /// Where a program writes.
-struct Place {
+struct Directory {
     dir: PathBuf,
     segment: File,
     growing: File,
     count: u64,
 }
 
-impl Place {
+impl Directory {
     fn new(dir: &Path) -> anyhow::Result<Self> {
         std::fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
         let create = |name: &str| {
@@ -124,7 +124,7 @@ impl Place {
 /// # Errors
 /// When the mount fails, or there was an interrupt.
 pub fn measure(context: &Context, template: Option<&Template>) -> anyhow::Result<Vec<Figure>> {
-    let rules = context.place.dir().join("rules");
+    let rules = context.testbed.dir().join("rules");
     std::fs::write(&rules, RULES).with_context(|| format!("writing {}", rules.display()))?;
     let mut figures = vec![mounted(context, "habits", Some(&rules), habits)?];
     if let Some(template) = template {
@@ -140,7 +140,7 @@ fn mounted(
     rules: Option<&Path>,
     work: impl FnOnce(&Context, &Path, &Path) -> anyhow::Result<Figure>,
 ) -> anyhow::Result<Figure> {
-    let base = context.place.dir().join(name);
+    let base = context.testbed.dir().join(name);
     let (backing, point, plain) = (base.join("backing"), base.join("mnt"), base.join("plain"));
     for dir in [&backing, &plain] {
         std::fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
@@ -153,7 +153,7 @@ fn mounted(
         capacity_mib: CAPACITY_MIB,
         policy: Policy::CpPiIoi,
         rules,
-        complaints: &context.place.sockets().join("mount.log"),
+        complaints: &context.testbed.sockets().join("mount.log"),
     };
     let daemon = Daemon::start(&serving, &context.interrupt)?;
     let figure = work(context, &plain.join("files"), &point.join("files"));
@@ -165,7 +165,7 @@ fn mounted(
 
 fn habits(context: &Context, plain: &Path, mounted: &Path) -> anyhow::Result<Figure> {
     let (rounds, turn) = if context.scale.quick { (3, 100) } else { (9, 700) };
-    let mut sides = [Place::new(plain)?, Place::new(mounted)?];
+    let mut sides = [Directory::new(plain)?, Directory::new(mounted)?];
     // Of each habit, of each side, of each round.
     let mut each_s: Vec<[Vec<f64>; 2]> = Habit::EVERY.iter().map(|_| [Vec::new(), Vec::new()]).collect();
     for round in 0..rounds {
@@ -228,9 +228,9 @@ mod tests {
     #[test]
     fn every_habit_writes_and_is_timed() {
         let dir = tempfile::tempdir_in(".").unwrap();
-        let mut place = Place::new(dir.path()).unwrap();
+        let mut directory = Directory::new(dir.path()).unwrap();
         for habit in Habit::EVERY {
-            assert!(place.measure(habit, Duration::from_millis(1)).unwrap() > 0.0);
+            assert!(directory.measure(habit, Duration::from_millis(1)).unwrap() > 0.0);
         }
         assert!(dir.path().join("growing").metadata().unwrap().len() >= LINE_BYTES as u64);
         assert!(!dir.path().join("new").exists());

@@ -202,7 +202,7 @@ pub fn measured_settings(buffers_mib: u64, wal_mib: u64, checkpoint_s: u64) -> V
 }
 
 /// Settings of a cluster that is filled: nothing of it needs to survive but a clean end. That leaves as many segments
-/// of the log to be written again as a cluster has that runs for long, so that a short visit needn't make new ones.
+/// of the log to be written again as a cluster has that runs for long, so that a short trial needn't make new ones.
 pub fn filling_settings(wal_mib: u64) -> Vec<(&'static str, String)> {
     let mut settings = vec![("min_wal_size", format!("{}MB", wal_mib.max(48) * 3 / 2))];
     let fixed = [

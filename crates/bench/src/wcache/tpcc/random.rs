@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_permutation_has_everybody_once() {
+    fn a_permutation_has_every_number_once() {
         let mut numbers = Random::new(5).permutation(100);
         assert_ne!(numbers[..10], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
         numbers.sort_unstable();

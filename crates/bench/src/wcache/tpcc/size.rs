@@ -32,7 +32,7 @@ impl Size {
         self.customers * 7 / 10 + 1
     }
 
-    /// Last names that somebody has in each district.
+    /// Last names of the customers of each district.
     pub fn last_names(self) -> u32 {
         self.customers.min(1000)
     }

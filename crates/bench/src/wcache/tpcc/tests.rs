@@ -16,7 +16,7 @@ use crate::wcache::lab::interrupt::Interrupt;
 use crate::wcache::lab::stage::Span;
 use crate::wcache::pg::cluster::{Cluster, Programs, filling_settings};
 use crate::wcache::tally::Tally;
-use crate::wcache::watch::Nobody;
+use crate::wcache::watch::Unwatched;
 
 /// A cluster with a small database; `None` where there can be none.
 fn filled(size: Size) -> Option<(tempfile::TempDir, Cluster)> {
@@ -92,7 +92,7 @@ fn terminals_at_work_leave_the_database_consistent() {
     let drive = |seconds| {
         let span = Span { run_in: Duration::from_millis(100), count: Duration::from_secs(seconds) };
         let drive = drive::Drive { sockets: cluster.sockets(), size, terminals: 6, span, seed: 3 };
-        drive::run(drive, &Interrupt::default(), &mut Nobody).unwrap()
+        drive::run(drive, &Interrupt::default(), &mut Unwatched).unwrap()
     };
     // On a busy machine no transaction may end within a second.
     let is_enough = |tally: &Tally| tally.ops > 0 && tally.latency.contains_key("payment");

@@ -1,8 +1,8 @@
-//! Visits of redis-server: every write is logged and synced before its answer, while snapshots and rewrites of the log
+//! Trials of redis-server: every write is logged and synced before its answer, while snapshots and rewrites of the log
 //! go on in children.
 //!
 //! Relies on the template being the log of a server that was filled. The bench itself orders snapshots and rewrites, in
-//! turn and with a fixed pause, so that every visit has its share of both, however long it is.
+//! turn and with a fixed pause, so that every trial has its share of both, however long it is.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -43,16 +43,16 @@ impl Template {
     pub fn make(context: &Context) -> anyhow::Result<Self> {
         let binary = find_on_path("redis-server").context("redis-server is missing (Debian package redis-server)")?;
         let program = Program { name: "redis-server".into(), flavor: Flavor::Redis, binary };
-        let template = Self { program, dir: context.place.dir().join("template-redis") };
+        let template = Self { program, dir: context.testbed.dir().join("template-redis") };
         let first = template.dir.join(server_dir(0));
         let words = [LOGGED[0], LOGGED[1], "--appendfsync", "no", NO_OWN_REWRITES[0], NO_OWN_REWRITES[1]];
-        context.progress.say(&format!("filling redis-server with {} records", context.scale.redis_records));
+        context.progress.say(&format!("filling redis-server with {} records", context.scale.stores.records));
         let mut server = Server::start_told(&template.program, context.port, &first, &[], &words)?;
         let mut control = server.ready()?;
-        clients::fill(context.port, context.scale.redis_records, &context.interrupt)?;
+        clients::fill(context.port, context.scale.stores.records, &context.interrupt)?;
         background(&mut control, "BGREWRITEAOF", "aof_rewrite_in_progress", &|| context.interrupt.check())?;
         server.kill();
-        for number in 1..context.scale.redis_servers {
+        for number in 1..context.scale.stores.servers {
             let to = template.dir.join(server_dir(number));
             crate::wcache::lab::command::run(std::process::Command::new("cp").arg("-a").arg(&first).arg(to))?;
         }
@@ -84,12 +84,12 @@ fn background(
     }
 }
 
-/// Makes a visit.
+/// Runs a trial.
 ///
 /// # Errors
 /// When anything fails.
-pub fn visit(template: &Template, cell: Cell, workload: Workload, context: &Context) -> anyhow::Result<Tally> {
-    let Context { scale, place, interrupt, .. } = context;
+pub fn trial(template: &Template, cell: Cell, workload: Workload, context: &Context) -> anyhow::Result<Tally> {
+    let Context { scale, testbed, interrupt, .. } = context;
     let plan = Plan {
         quire: &context.quire,
         policy: cell.policy,
@@ -97,12 +97,12 @@ pub fn visit(template: &Template, cell: Cell, workload: Workload, context: &Cont
         fast: cell.fast,
         template: &template.dir,
         // A snapshot, a rewritten log and the log itself, several times over; sparse.
-        disk_bytes: scale.redis_records * RECORD_BYTES * scale.redis_servers as u64 * 8 + (4 << 30),
+        disk_bytes: scale.stores.records * RECORD_BYTES * scale.stores.servers as u64 * 8 + (4 << 30),
         slow_speed: scale.slow_speed,
         fast_speed: scale.fast_speed,
         owner: None,
     };
-    let mut stage = Stage::set(&plan, place, interrupt)?;
+    let mut stage = Stage::set(&plan, testbed, interrupt)?;
     stage.warm(interrupt)?;
     let servers = start(template, stage.point(), context)?;
     stage.slow_down()?;
@@ -118,7 +118,7 @@ pub fn visit(template: &Template, cell: Cell, workload: Workload, context: &Cont
 
 fn start(template: &Template, point: &Path, context: &Context) -> anyhow::Result<Vec<Server>> {
     let mut servers = Vec::new();
-    for number in 0..context.scale.redis_servers {
+    for number in 0..context.scale.stores.servers {
         let (port, dir) = (context.port + number as u16, point.join(server_dir(number)));
         let words = [LOGGED[0], LOGGED[1], "--appendfsync", "always", NO_OWN_REWRITES[0], NO_OWN_REWRITES[1]];
         servers.push(Server::start_told(&template.program, port, &dir, &[], &words)?);
@@ -152,11 +152,11 @@ fn load(
     let Context { scale, interrupt, .. } = context;
     let ports: Vec<u16> = servers.iter().map(Server::port).collect();
     let run =
-        Run { workload, ports: &ports, records: scale.redis_records, clients: scale.redis_clients, span: scale.span };
+        Run { workload, ports: &ports, records: scale.stores.records, clients: scale.stores.clients, span: scale.span };
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let (stop, ports) = (&stop, &ports);
-        let saver = scope.spawn(move || save_in_turn(ports, scale.snapshot_pause, stop, interrupt));
+        let saver = scope.spawn(move || save_in_turn(ports, scale.stores.snapshot_pause, stop, interrupt));
         let tally = clients::run(run, interrupt, watch);
         stop.store(true, Ordering::Relaxed);
         let (saves, seconds) = saver.join().expect("the saving thread does not panic")?;

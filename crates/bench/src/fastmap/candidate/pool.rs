@@ -9,7 +9,7 @@ use quire_device::{BlockDevice, Device, Directory, Disk, Null, ReadPattern};
 use quire_pool::{Advice, Map, MapOptions, PageNo, Pool, PoolConfig, ReadGuard, TransparentMap, WriteGuard};
 
 use crate::fastmap::pages::{Counters, Page, PageMut, Pages, Words};
-use crate::fastmap::place::{Kind, PAGE_BYTES, PAGE_WORDS, Place};
+use crate::fastmap::testbed::{Kind, PAGE_BYTES, PAGE_WORDS, Testbed};
 
 /// A file in a pool.
 pub struct Guarded<const AHEAD: bool> {
@@ -22,9 +22,9 @@ impl<const AHEAD: bool> Guarded<AHEAD> {
     ///
     /// # Errors
     /// When it can't be opened, or there is no memory.
-    pub fn new(place: &Place, budget_bytes: u64, streams: bool) -> anyhow::Result<Self> {
+    pub fn new(testbed: &Testbed, budget_bytes: u64, streams: bool) -> anyhow::Result<Self> {
         let pool = pool(budget_bytes)?;
-        let map = pool.map(open(place)?, options(streams))?;
+        let map = pool.map(open(testbed)?, options(streams))?;
         Ok(Self { map, pool })
     }
 
@@ -62,12 +62,12 @@ fn nothing(pages: u64) -> Arc<dyn Device> {
     Arc::new(Null::new(pages * PAGE_BYTES as u64, ReadPattern::Offsets))
 }
 
-fn open(place: &Place) -> anyhow::Result<Arc<dyn Device>> {
-    if place.kind == Kind::Zram {
-        return Ok(BlockDevice::open(&place.path)?);
+fn open(testbed: &Testbed) -> anyhow::Result<Arc<dyn Device>> {
+    if testbed.kind == Kind::Zram {
+        return Ok(BlockDevice::open(&testbed.path)?);
     }
-    let dir = place.path.parent().context("a file has a directory")?;
-    let name = place.path.file_name().and_then(|name| name.to_str()).context("a file has a name")?;
+    let dir = testbed.path.parent().context("a file has a directory")?;
+    let name = testbed.path.file_name().and_then(|name| name.to_str()).context("a file has a name")?;
     Ok(Disk::new(dir).open_to_write(name)?)
 }
 
@@ -137,9 +137,9 @@ impl Transparent {
     ///
     /// # Errors
     /// When it can't be opened, there is no memory, or userfaultfd is forbidden.
-    pub fn new(place: &Place, budget_bytes: u64, streams: bool) -> anyhow::Result<Self> {
+    pub fn new(testbed: &Testbed, budget_bytes: u64, streams: bool) -> anyhow::Result<Self> {
         let pool = pool(budget_bytes)?;
-        Ok(Self { map: TransparentMap::new(&pool, open(place)?, options(streams))?, pool })
+        Ok(Self { map: TransparentMap::new(&pool, open(testbed)?, options(streams))?, pool })
     }
 
     /// As [`Guarded::over_nothing`].
@@ -217,14 +217,14 @@ fn word(bytes: &[u8], index: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fastmap::place::{CHANGED_WORD, stamp};
+    use crate::fastmap::testbed::{CHANGED_WORD, stamp};
     use quire_pool::PoolError;
 
     #[test]
     fn the_pool_as_memory_shows_stamps_and_keeps_what_is_stored() {
         let dir = tempfile::tempdir_in(".").unwrap();
-        let place = Place::stamped_file(&dir.path().join("data"), 200).unwrap();
-        let map = match Transparent::new(&place, 64 * 4096, true) {
+        let testbed = Testbed::stamped_file(&dir.path().join("data"), 200).unwrap();
+        let map = match Transparent::new(&testbed, 64 * 4096, true) {
             Err(error) if matches!(error.downcast_ref(), Some(PoolError::Unsupported { .. })) => return,
             map => map.unwrap(),
         };

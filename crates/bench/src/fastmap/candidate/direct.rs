@@ -9,7 +9,7 @@ use anyhow::Context;
 use quire_sys::word_range::WordRange;
 
 use crate::fastmap::pages::{Counters, Hand, Touch};
-use crate::fastmap::place::{PAGE_BYTES, Place};
+use crate::fastmap::testbed::{PAGE_BYTES, Testbed};
 
 /// A file without cache.
 #[derive(Debug)]
@@ -22,8 +22,8 @@ impl Direct {
     ///
     /// # Errors
     /// When it can't be opened for direct transfers.
-    pub fn new(place: &Place) -> anyhow::Result<Self> {
-        Ok(Self { file: place.open_direct()? })
+    pub fn new(testbed: &Testbed) -> anyhow::Result<Self> {
+        Ok(Self { file: testbed.open_direct()? })
     }
 }
 

@@ -6,7 +6,7 @@ use anyhow::Context;
 use quire_sys::shared_map::{Expect, SharedMap};
 
 use crate::fastmap::pages::{Pages, Words};
-use crate::fastmap::place::{PAGE_BYTES, PAGE_WORDS, Place};
+use crate::fastmap::testbed::{PAGE_BYTES, PAGE_WORDS, Testbed};
 
 /// A mapped file. With `AHEAD` its pages are asked for with `MADV_WILLNEED`.
 #[derive(Debug)]
@@ -20,11 +20,12 @@ impl<const AHEAD: bool> Mapped<AHEAD> {
     ///
     /// # Errors
     /// When it can't be mapped.
-    pub fn new(place: &Place, expect: Expect) -> anyhow::Result<Self> {
-        let bytes = place.pages as usize * PAGE_BYTES;
-        let map = SharedMap::new(&place.open()?, bytes).with_context(|| format!("mapping {}", place.path.display()))?;
+    pub fn new(testbed: &Testbed, expect: Expect) -> anyhow::Result<Self> {
+        let bytes = testbed.pages as usize * PAGE_BYTES;
+        let map =
+            SharedMap::new(&testbed.open()?, bytes).with_context(|| format!("mapping {}", testbed.path.display()))?;
         map.advise(0..bytes, expect).context("madvise")?;
-        Ok(Self { map, pages: place.pages })
+        Ok(Self { map, pages: testbed.pages })
     }
 
     fn page(&self, page: u64) -> anyhow::Result<Words<'_>> {

@@ -1,4 +1,4 @@
-//! Where the pages of a visit lie: a file on the real disk, or a block device of compressed memory that stands for the
+//! Where the pages of a trial lie: a file on the real disk, or a block device of compressed memory that stands for the
 //! fastest device there is.
 //!
 //! Relies on zram keeping a page that is one word over and over as a mere mark, so that a request to it costs about a
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::dice::Dice;
 
-/// Bytes of a page, for everybody.
+/// Bytes of a page, for every candidate.
 pub const PAGE_BYTES: usize = 4096;
 /// Words of a page.
 pub const PAGE_WORDS: usize = PAGE_BYTES / 8;
@@ -27,9 +27,9 @@ pub const CHANGED_WORD: usize = 8;
 
 /// Bytes of one write while pages are laid out.
 const BLOCK_BYTES: usize = 1 << 20;
-/// Above it a changed word tells the visit that changed it.
-const VISIT_SHIFT: u32 = 40;
-/// Pages looked at after a visit that writes.
+/// Above it a changed word tells the trial that changed it.
+const TRIAL_SHIFT: u32 = 40;
+/// Pages looked at after a trial that writes.
 const AUDITED: u32 = 1000;
 const ZRAM: &str = "/dev/zram0";
 const ZRAM_CONTROL: &str = "/sys/block/zram0";
@@ -56,7 +56,7 @@ impl Kind {
 
 /// Pages on a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct Testbed {
     /// What it lies on.
     pub kind: Kind,
     /// File or device.
@@ -70,16 +70,16 @@ pub fn stamp(page: u64) -> u64 {
     Dice::new(page).roll()
 }
 
-impl Place {
+impl Testbed {
     /// A new file of `pages` stamped pages, written once and synced.
     ///
     /// # Errors
     /// When the file can't be written.
     pub fn stamped_file(path: &Path, pages: u64) -> anyhow::Result<Self> {
-        let place = Self { kind: Kind::Disk, path: path.to_owned(), pages };
+        let testbed = Self { kind: Kind::Disk, path: path.to_owned(), pages };
         let file = quire_sys::file::create_new(path).with_context(|| format!("creating {}", path.display()))?;
-        place.lay_out(file)?;
-        Ok(place)
+        testbed.lay_out(file)?;
+        Ok(testbed)
     }
 
     /// A new file of `pages` pages that have their places on the device but were never written: they read as zero, and
@@ -118,32 +118,32 @@ impl Place {
     pub fn fill(&self, page: u64, bytes: &mut [u8]) {
         let mut dice = Dice::new(page);
         let mut word = dice.roll();
-        for place in bytes.chunks_exact_mut(8) {
-            place.copy_from_slice(&word.to_le_bytes());
+        for target in bytes.chunks_exact_mut(8) {
+            target.copy_from_slice(&word.to_le_bytes());
             if self.kind == Kind::Disk {
                 word = dice.roll();
             }
         }
     }
 
-    /// What is stored in [`CHANGED_WORD`] by the `step`th write of a thread to `page` in visit `visit`: on zram what is there
+    /// What is stored in [`CHANGED_WORD`] by the `step`th write of a thread to `page` in trial `trial`: on zram what is there
     /// already, so that the page becomes dirty and stays cheap for the device.
-    pub fn changed_word(&self, page: u64, visit: u16, step: u64) -> u64 {
+    pub fn changed_word(&self, page: u64, trial: u16, step: u64) -> u64 {
         match self.kind {
-            Kind::Disk => stamp(page) ^ ((u64::from(visit) << VISIT_SHIFT) | (step % (1 << VISIT_SHIFT))),
+            Kind::Disk => stamp(page) ^ ((u64::from(trial) << TRIAL_SHIFT) | (step % (1 << TRIAL_SHIFT))),
             Kind::Zram => stamp(page),
         }
     }
 
-    /// Looks, around every cache, at some pages that were written to by visits up to number `visit`, which comes from
-    /// outside the process that did it: whether they are sound, and which part of them that visit has changed.
+    /// Looks, around every cache, at some pages that were written to by trials up to number `trial`, which comes from
+    /// outside the process that did it: whether they are sound, and which part of them that trial has changed.
     ///
     /// # Errors
     /// The device failed, or a page is not what it should be.
-    pub fn audit(&self, visit: u16) -> anyhow::Result<f64> {
+    pub fn audit(&self, trial: u16) -> anyhow::Result<f64> {
         let file = self.open_direct()?;
         let page_of = WordRange::new(PAGE_BYTES).context("memory for a page")?;
-        let mut dice = Dice::new(u64::from(visit));
+        let mut dice = Dice::new(u64::from(trial));
         let mut original = vec![0; PAGE_BYTES];
         let mut changed = 0;
         for _ in 0..AUDITED {
@@ -153,10 +153,10 @@ impl Place {
             ensure!(word(0) == stamp(page), "page {page} has lost its stamp");
             self.fill(page, &mut original);
             let was = u64::from_le_bytes(original[CHANGED_WORD * 8..][..8].try_into().context("eight bytes")?);
-            let change = (word(CHANGED_WORD) ^ stamp(page)) >> VISIT_SHIFT;
-            let is_sound = word(CHANGED_WORD) == was || (1..=u64::from(visit)).contains(&change);
-            ensure!(is_sound, "page {page} holds what nobody has stored there");
-            changed += u32::from(change == u64::from(visit));
+            let change = (word(CHANGED_WORD) ^ stamp(page)) >> TRIAL_SHIFT;
+            let is_sound = word(CHANGED_WORD) == was || (1..=u64::from(trial)).contains(&change);
+            ensure!(is_sound, "page {page} holds what no candidate has stored there");
+            changed += u32::from(change == u64::from(trial));
         }
         Ok(f64::from(changed) / f64::from(AUDITED))
     }
@@ -193,7 +193,7 @@ impl Place {
         Ok(())
     }
 
-    /// How long requests to this device have taken so far, summed over all requests; `None` where nobody counts.
+    /// How long requests to this device have taken so far, summed over all requests; `None` where the kernel does not count.
     pub fn busy(&self) -> Option<Duration> {
         let facts = self.path.metadata().ok()?;
         let device = if self.kind == Kind::Zram { facts.rdev() } else { facts.dev() };
@@ -212,7 +212,7 @@ fn busy_of(text: &str) -> Option<Duration> {
 /// `/dev/zram0`, made for this run, and gone with it.
 #[derive(Debug)]
 pub struct Zram {
-    place: Place,
+    testbed: Testbed,
 }
 
 impl Zram {
@@ -229,14 +229,14 @@ impl Zram {
         std::fs::write(&size, (pages * PAGE_BYTES as u64).to_string())
             .with_context(|| format!("setting {ZRAM} up, which takes root"))?;
         // From here on dropping it resets the device.
-        let zram = Self { place: Place { kind: Kind::Zram, path: ZRAM.into(), pages } };
-        zram.place.lay_out(zram.place.open()?)?;
+        let zram = Self { testbed: Testbed { kind: Kind::Zram, path: ZRAM.into(), pages } };
+        zram.testbed.lay_out(zram.testbed.open()?)?;
         Ok(zram)
     }
 
     /// Its pages.
-    pub fn place(&self) -> &Place {
-        &self.place
+    pub fn testbed(&self) -> &Testbed {
+        &self.testbed
     }
 }
 
@@ -260,49 +260,49 @@ mod tests {
     #[test]
     fn every_page_of_a_stamped_file_begins_with_its_stamp() {
         let dir = tempfile::tempdir_in(".").unwrap();
-        let place = Place::stamped_file(&dir.path().join("data"), 300).unwrap();
-        let bytes = std::fs::read(&place.path).unwrap();
+        let testbed = Testbed::stamped_file(&dir.path().join("data"), 300).unwrap();
+        let bytes = std::fs::read(&testbed.path).unwrap();
         assert_eq!(bytes.len(), 300 * PAGE_BYTES);
         for (page, bytes) in bytes.chunks_exact(PAGE_BYTES).enumerate() {
             assert_eq!(bytes[..8], stamp(page as u64).to_le_bytes());
             assert_ne!(bytes[..8], bytes[8..16]);
         }
-        place.drop_cache().unwrap();
-        assert_ne!(place.changed_word(3, 1, 1), place.changed_word(3, 1, 2));
+        testbed.drop_cache().unwrap();
+        assert_ne!(testbed.changed_word(3, 1, 1), testbed.changed_word(3, 1, 2));
     }
 
     #[test]
-    fn an_audit_finds_what_a_visit_has_changed_and_what_nobody_has() {
+    fn an_audit_finds_what_a_trial_has_changed_and_what_no_trial_has() {
         let dir = tempfile::tempdir_in(".").unwrap();
-        let place = Place::stamped_file(&dir.path().join("data"), 64).unwrap();
-        assert!(place.audit(1).unwrap() < 0.001);
-        let file = place.open().unwrap();
+        let testbed = Testbed::stamped_file(&dir.path().join("data"), 64).unwrap();
+        assert!(testbed.audit(1).unwrap() < 0.001);
+        let file = testbed.open().unwrap();
         let store = |page: u64, word: u64| {
             file.write_all_at(&word.to_le_bytes(), page * PAGE_BYTES as u64 + CHANGED_WORD as u64 * 8).unwrap();
             file.sync_all().unwrap();
         };
-        (0..32).for_each(|page| store(page, place.changed_word(page, 3, page)));
-        let part = place.audit(3).unwrap();
+        (0..32).for_each(|page| store(page, testbed.changed_word(page, 3, page)));
+        let part = testbed.audit(3).unwrap();
         assert!((0.4..0.6).contains(&part), "{part}");
-        assert!(place.audit(2).unwrap_err().to_string().contains("nobody has stored"));
+        assert!(testbed.audit(2).unwrap_err().to_string().contains("no candidate has stored"));
         store(40, 7);
-        assert!(place.audit(3).unwrap_err().to_string().contains("page 40"));
+        assert!(testbed.audit(3).unwrap_err().to_string().contains("page 40"));
     }
 
     #[test]
     fn an_empty_file_has_its_length_and_reads_as_zero() {
         let dir = tempfile::tempdir_in(".").unwrap();
-        let place = Place::empty_file(&dir.path().join("data"), 10).unwrap();
-        assert!(std::fs::read(&place.path).unwrap() == vec![0; 10 * PAGE_BYTES]);
+        let testbed = Testbed::empty_file(&dir.path().join("data"), 10).unwrap();
+        assert!(std::fs::read(&testbed.path).unwrap() == vec![0; 10 * PAGE_BYTES]);
     }
 
     #[test]
     fn pages_of_zram_are_one_word_and_writing_them_changes_nothing() {
-        let place = Place { kind: Kind::Zram, path: "nowhere".into(), pages: 2 };
+        let testbed = Testbed { kind: Kind::Zram, path: "nowhere".into(), pages: 2 };
         let mut bytes = [0; PAGE_BYTES];
-        place.fill(1, &mut bytes);
+        testbed.fill(1, &mut bytes);
         assert!(bytes.chunks_exact(8).all(|word| word == stamp(1).to_le_bytes()));
-        assert_eq!(place.changed_word(1, 1, 7), stamp(1));
+        assert_eq!(testbed.changed_word(1, 1, 7), stamp(1));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! Relies on [`super::recovery`] for the interval between cuts, which is fork's and the same for all. Configurations run one
 //! after the other, each over memory of its own, with both forks before, between and after ours; what was measured in
-//! several visits is added up.
+//! several trials is added up.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use quire_snapshot::MechanismError;
 
 use super::configuration::Configuration;
 use super::recovery::{self, Recovery};
-use super::visit::{self, Plan, Visit};
+use super::trial::{self, Plan, Trial};
 use super::workload::{Layout, Workload};
 use crate::memory;
 use crate::progress::Progress;
@@ -68,10 +68,10 @@ impl Scale {
         settings
     }
 
-    fn tour(&self, setting: Setting) -> Vec<Configuration> {
+    fn schedule(&self, setting: Setting) -> Vec<Configuration> {
         let is_wanted = |name: String| self.parts.is_empty() || self.parts.contains(&name);
-        let tour = Configuration::tour(setting.only_central && self.parts.is_empty());
-        tour.into_iter().filter(|configuration| is_wanted(configuration.name())).collect()
+        let schedule = Configuration::schedule(setting.only_central && self.parts.is_empty());
+        schedule.into_iter().filter(|configuration| is_wanted(configuration.name())).collect()
     }
 
     /// Epochs that are not counted: memory still grows for new views in them, and coverage is learned.
@@ -91,8 +91,8 @@ pub struct Found {
     pub interval: Duration,
     /// Views alive at once.
     pub alive: usize,
-    /// By configuration, in the order of the first visits.
-    pub visits: Vec<(Configuration, Visit)>,
+    /// By configuration, in the order of the first trials.
+    pub trials: Vec<(Configuration, Trial)>,
     /// Those that could not be had.
     pub refused: Vec<(Configuration, String)>,
 }
@@ -113,13 +113,13 @@ pub fn run(scale: &Scale, setting: Setting, progress: Progress) -> anyhow::Resul
     let plan =
         Plan { bytes, interval: interval(recovery, scale.quick), warm: scale.warm(), epochs: scale.epochs, alive };
     let interval = plan.interval;
-    let mut found = Found { setting, recovery, interval, alive, visits: Vec::new(), refused: Vec::new() };
-    for configuration in scale.tour(setting) {
+    let mut found = Found { setting, recovery, interval, alive, trials: Vec::new(), refused: Vec::new() };
+    for configuration in scale.schedule(setting) {
         let name = configuration.name();
         progress.say(&format!("{what}: {name}, a cut every {:.2} s", plan.interval.as_secs_f64()));
         memory::warm_huge(bytes as u64 * (alive as u64 + 1));
-        match visit::visit(configuration, plan, &mut workload) {
-            Ok(visit) => found.add(configuration, visit),
+        match trial::run(configuration, plan, &mut workload) {
+            Ok(trial) => found.add(configuration, trial),
             Err(error) if is_refusal(&error) => found.refused.push((configuration, error.to_string())),
             Err(error) => return Err(error).with_context(|| format!("{name} at {what}")),
         }
@@ -144,16 +144,16 @@ fn is_refusal(error: &anyhow::Error) -> bool {
 }
 
 impl Found {
-    fn add(&mut self, configuration: Configuration, visit: Visit) {
-        match self.visits.iter_mut().find(|(other, _)| *other == configuration) {
-            Some((_, sum)) => sum.merge(visit),
-            None => self.visits.push((configuration, visit)),
+    fn add(&mut self, configuration: Configuration, trial: Trial) {
+        match self.trials.iter_mut().find(|(other, _)| *other == configuration) {
+            Some((_, sum)) => sum.merge(trial),
+            None => self.trials.push((configuration, trial)),
         }
     }
 
     /// What `configuration` did.
-    pub fn get(&self, configuration: Configuration) -> Option<&Visit> {
-        self.visits.iter().find(|(other, _)| *other == configuration).map(|(_, visit)| visit)
+    pub fn get(&self, configuration: Configuration) -> Option<&Trial> {
+        self.trials.iter().find(|(other, _)| *other == configuration).map(|(_, trial)| trial)
     }
 }
 
@@ -171,7 +171,7 @@ mod tests {
         let quick = Scale { quick: true, sizes: vec![256], ..scale };
         assert_eq!(quick.settings().len(), 1);
         let one = Scale { parts: vec!["uffd_85".into()], ..quick.clone() };
-        assert_eq!(one.tour(one.settings()[0]).len(), 1);
+        assert_eq!(one.schedule(one.settings()[0]).len(), 1);
         let asked = Scale { skews: vec![0.9], ..quick };
         assert_eq!(asked.settings()[0].skew, 0.9);
     }

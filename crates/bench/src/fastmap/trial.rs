@@ -1,4 +1,4 @@
-//! One visit: one subject, one workload, one number of threads, in a process of its own that a memory limit holds.
+//! One trial: one candidate, one workload, one number of threads, in a process of its own that a memory limit holds.
 //!
 //! Relies on the parent ([`super::runner`]) having put this process under the limit before it sends the line that says what
 //! to do; until then nothing is touched. The answer is one line of JSON on standard output.
@@ -8,16 +8,16 @@ use serde::{Deserialize, Serialize};
 
 use super::bfs::{self, Bfs};
 use super::bounds::{self, Bounds};
+use super::candidate::direct::Direct;
+use super::candidate::{Candidate, With, with_pages};
 use super::hit::{self, Hit};
 use super::kv::lmdb::Lmdb;
 use super::kv::tree::Tree;
 use super::kv::ycsb::{self, Ycsb};
 use super::micro::{self, Micro};
 use super::pages::{Counters, Pages};
-use super::place::{PAGE_BYTES, Place};
-use super::subject::direct::Direct;
-use super::subject::{Subject, With, with_pages};
 use super::tally::Tally;
+use super::testbed::{PAGE_BYTES, Testbed};
 
 /// What every process takes beside pages: code, stacks, buffers, the kernel's account of them.
 pub const OVERHEAD_BYTES: u64 = 6 << 20;
@@ -42,13 +42,13 @@ pub enum Work {
     Bounds(Bounds),
 }
 
-/// What a visit is told.
+/// What a trial is told.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spec {
-    /// Who is visited.
-    pub subject: Subject,
+    /// What is tried.
+    pub candidate: Candidate,
     /// Where the pages are.
-    pub place: Place,
+    pub testbed: Testbed,
     /// Memory for pages.
     pub budget_bytes: u64,
     /// What is done.
@@ -56,9 +56,9 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// The limit of all memory of the visit; it doesn't depend on the subject.
+    /// The limit of all memory of the trial; it doesn't depend on the candidate.
     pub fn limit_bytes(&self) -> u64 {
-        let dataset = self.place.pages * PAGE_BYTES as u64;
+        let dataset = self.testbed.pages * PAGE_BYTES as u64;
         let overhead = OVERHEAD_BYTES + dataset / PER_DATASET;
         match &self.work {
             Work::Micro(_) | Work::Ycsb(_) | Work::Bounds(_) => self.budget_bytes + overhead,
@@ -71,20 +71,20 @@ impl Spec {
     /// Does what is told, in this process.
     ///
     /// # Errors
-    /// The subject can't do it, or doesn't do it right.
+    /// The candidate can't do it, or doesn't do it right.
     pub fn carry_out(&self) -> anyhow::Result<Vec<Tally>> {
         match &self.work {
-            Work::Micro(micro) if self.subject == Subject::Direct => {
-                Ok(vec![micro::run(&Direct::new(&self.place)?, micro, &self.place)?])
+            Work::Micro(micro) if self.candidate == Candidate::Direct => {
+                Ok(vec![micro::run(&Direct::new(&self.testbed)?, micro, &self.testbed)?])
             }
-            Work::Ycsb(ycsb) if self.subject == Subject::Lmdb => {
-                let most_bytes = self.place.pages * PAGE_BYTES as u64;
-                ycsb::run(&Lmdb::create(&self.place.path, most_bytes)?, ycsb, &self.place, &Counters::new)
+            Work::Ycsb(ycsb) if self.candidate == Candidate::Lmdb => {
+                let most_bytes = self.testbed.pages * PAGE_BYTES as u64;
+                ycsb::run(&Lmdb::create(&self.testbed.path, most_bytes)?, ycsb, &self.testbed, &Counters::new)
             }
-            Work::Hit(hit) => hit::run(hit, &self.place, self.budget_bytes),
-            Work::Bounds(bounds) => bounds::run(bounds, &self.place),
+            Work::Hit(hit) => hit::run(hit, &self.testbed, self.budget_bytes),
+            Work::Bounds(bounds) => bounds::run(bounds, &self.testbed),
             Work::Micro(_) | Work::Ycsb(_) | Work::Bfs(_) => {
-                with_pages(self.subject, &self.place, self.budget_bytes, OnPages(self))
+                with_pages(self.candidate, &self.testbed, self.budget_bytes, OnPages(self))
             }
         }
     }
@@ -101,15 +101,15 @@ impl With for OnPages<'_> {
     }
 
     fn with<P: Pages>(self, pages: &P) -> anyhow::Result<Vec<Tally>> {
-        let place = &self.0.place;
+        let testbed = &self.0.testbed;
         match &self.0.work {
-            Work::Micro(micro) => Ok(vec![micro::run(pages, micro, place)?]),
+            Work::Micro(micro) => Ok(vec![micro::run(pages, micro, testbed)?]),
             Work::Ycsb(ycsb) => {
-                let tree = Tree::new(pages, PART_BITS, place.pages)?;
-                ycsb::run(&tree, ycsb, place, &|| pages.counters())
+                let tree = Tree::new(pages, PART_BITS, testbed.pages)?;
+                ycsb::run(&tree, ycsb, testbed, &|| pages.counters())
             }
-            Work::Bfs(bfs) => Ok(vec![bfs::run(pages, bfs, place)?]),
-            Work::Hit(_) | Work::Bounds(_) => bail!("this isn't done on pages of one subject"),
+            Work::Bfs(bfs) => Ok(vec![bfs::run(pages, bfs, testbed)?]),
+            Work::Hit(_) | Work::Bounds(_) => bail!("this isn't done on pages of one candidate"),
         }
     }
 }
@@ -117,7 +117,7 @@ impl With for OnPages<'_> {
 /// The child's side: waits for a [`Spec`] on standard input, carries it out, and prints the tallies.
 ///
 /// # Errors
-/// The line is no spec, or the visit fails.
+/// The line is no spec, or the trial fails.
 pub fn serve() -> anyhow::Result<()> {
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).context("waiting for what to do")?;
@@ -129,11 +129,11 @@ pub fn serve() -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fastmap::place::Kind;
+    use crate::fastmap::testbed::Kind;
 
     fn spec(work: Work) -> Spec {
-        let place = Place { kind: Kind::Disk, path: "nowhere".into(), pages: 512 << 8 };
-        Spec { subject: Subject::Guards, place, budget_bytes: 128 << 20, work }
+        let testbed = Testbed { kind: Kind::Disk, path: "nowhere".into(), pages: 512 << 8 };
+        Spec { candidate: Candidate::Guards, testbed, budget_bytes: 128 << 20, work }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! One visit to one server: updates as fast as it answers, saves in between, and what clients saw meanwhile.
+//! One trial of one server: updates as fast as it answers, saves in between, and what clients saw meanwhile.
 //!
 //! Relies on two loads at once: closed loops that keep the server busy, whose updates are counted; and a steady trickle
 //! in an open loop, whose latencies count from when requests were due, so that a stall weighs as it does on users who
@@ -46,9 +46,9 @@ pub struct Load {
     pub seed: u64,
 }
 
-/// What a visit found.
+/// What a trial found.
 #[derive(Debug, Default)]
-pub struct Visit {
+pub struct Trial {
     /// Updates a second while a save ran, of each save.
     pub during_per_s: Vec<f64>,
     /// Updates a second from the beginning of a save to that of the next.
@@ -65,17 +65,17 @@ pub struct Visit {
     pub extra_mib: Option<f64>,
 }
 
-/// Visits `side` for `saves` saves under `load`, after `unmeasured` ones from which the library learns the load; `watch_memory` slows the server down, so such a visit is for memory only.
+/// Runs `side` for `saves` saves under `load`, after `unmeasured` ones from which the library learns the load; `watch_memory` slows the server down, so such a trial is for memory only.
 ///
 /// # Errors
 /// When a connection fails, an update is refused or a save fails.
-pub fn visit(
+pub fn run(
     scale: &Scale,
     side: &mut Side,
     load: Load,
     (unmeasured, saves): (usize, usize),
     watch_memory: bool,
-) -> anyhow::Result<Visit> {
+) -> anyhow::Result<Trial> {
     let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
     let port = side.server.port();
     let origin = Instant::now();
@@ -91,9 +91,9 @@ pub fn visit(
             worker.join().expect("an updating thread does not panic")?;
         }
         let samples = trickle.join().expect("the trickle does not panic")?;
-        let (mut visit, spans) = saved?;
-        visit.latencies_us = within(&samples, &spans);
-        Ok(visit)
+        let (mut trial, spans) = saved?;
+        trial.latencies_us = within(&samples, &spans);
+        Ok(trial)
     })
 }
 
@@ -111,8 +111,8 @@ fn save_several(
     watch_memory: bool,
     done: &AtomicU64,
     origin: Instant,
-) -> anyhow::Result<(Visit, Spans)> {
-    let (mut visit, mut spans) = (Visit::default(), Vec::new());
+) -> anyhow::Result<(Trial, Spans)> {
+    let (mut trial, mut spans) = (Trial::default(), Vec::new());
     std::thread::sleep(LEAD);
     for _ in 0..unmeasured {
         let began = Instant::now();
@@ -133,19 +133,19 @@ fn save_several(
         });
         let save = save?;
         let rate = |since: Duration| (done.load(Ordering::Relaxed) - updates) as f64 / since.as_secs_f64();
-        visit.during_per_s.push(rate(began.elapsed()));
+        trial.during_per_s.push(rate(began.elapsed()));
         let count = (done.load(Ordering::Relaxed) - updates).max(1);
-        visit.processor_us.push((processor_s(pid)? - used_s) * 1e6 / count as f64);
-        visit.took_s.push(save.took.as_secs_f64());
-        visit.forks_us.push(side.server.save_stall_us(&mut side.control)?);
+        trial.processor_us.push((processor_s(pid)? - used_s) * 1e6 / count as f64);
+        trial.took_s.push(save.took.as_secs_f64());
+        trial.forks_us.push(side.server.save_stall_us(&mut side.control)?);
         spans.push((micros(began - origin), micros(began.elapsed() + (began - origin) + TAIL)));
         if watch_memory {
-            visit.extra_mib = Some(peak.saturating_sub(before) as f64 / f64::from(1 << 20));
+            trial.extra_mib = Some(peak.saturating_sub(before) as f64 / f64::from(1 << 20));
         }
         std::thread::sleep(period.saturating_sub(began.elapsed()).max(LEAST_REST));
-        visit.cycle_per_s.push(rate(began.elapsed()));
+        trial.cycle_per_s.push(rate(began.elapsed()));
     }
-    Ok((visit, spans))
+    Ok((trial, spans))
 }
 
 /// Processor time that the threads of process `pid` have used, without its children, in seconds.

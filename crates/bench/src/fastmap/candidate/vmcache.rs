@@ -15,9 +15,9 @@ use quire_sys::word_range::WordRange;
 
 use super::write_batch::Writers;
 use crate::fastmap::pages::{Counters, Page, PageMut, Pages, Words};
-use crate::fastmap::place::{PAGE_BYTES, PAGE_WORDS, Place};
+use crate::fastmap::testbed::{PAGE_BYTES, PAGE_WORDS, Testbed};
 
-/// Nobody uses the page; up to [`MOST_SHARED`] is the number of those who read it.
+/// No thread uses the page; up to [`MOST_SHARED`] is the number of those who read it.
 const UNLOCKED: u32 = 0;
 const MOST_SHARED: u32 = 252;
 const LOCKED: u32 = 253;
@@ -54,10 +54,10 @@ impl Vmcache {
     ///
     /// # Errors
     /// When it can't be opened for direct transfers, or there is no memory.
-    pub fn new(place: &Place, budget_bytes: u64) -> anyhow::Result<Self> {
-        let file = Arc::new(place.open_direct()?);
-        let memory = WordRange::new(place.pages as usize * PAGE_BYTES).context("address space for the cache")?;
-        let states = (0..place.pages).map(|_| AtomicU32::new(EVICTED)).collect();
+    pub fn new(testbed: &Testbed, budget_bytes: u64) -> anyhow::Result<Self> {
+        let file = Arc::new(testbed.open_direct()?);
+        let memory = WordRange::new(testbed.pages as usize * PAGE_BYTES).context("address space for the cache")?;
+        let states = (0..testbed.pages).map(|_| AtomicU32::new(EVICTED)).collect();
         let capacity = (budget_bytes / PAGE_BYTES as u64).max(8);
         Ok(Self {
             writers: Writers::new(Arc::clone(&file)),
@@ -271,20 +271,20 @@ impl Drop for Exclusive<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fastmap::place::stamp;
+    use crate::fastmap::testbed::stamp;
 
     #[test]
     fn pages_come_and_go_within_the_budget_and_keep_their_words() {
         let dir = tempfile::tempdir_in(".").unwrap();
-        let place = Place::stamped_file(&dir.path().join("data"), 256).unwrap();
-        let cache = Vmcache::new(&place, 32 * PAGE_BYTES as u64).unwrap();
+        let testbed = Testbed::stamped_file(&dir.path().join("data"), 256).unwrap();
+        let cache = Vmcache::new(&testbed, 32 * PAGE_BYTES as u64).unwrap();
         std::thread::scope(|scope| {
             for thread in 0..4 {
-                let (cache, place) = (&cache, &place);
+                let (cache, testbed) = (&cache, &testbed);
                 scope.spawn(move || {
                     let mut dice = crate::dice::Dice::new(thread);
                     for _ in 0..2000 {
-                        let page = dice.below(place.pages);
+                        let page = dice.below(testbed.pages);
                         assert_eq!(cache.read(page).unwrap().word(0), stamp(page));
                         cache.write(page).unwrap().set_word(8 + thread as usize, page + thread);
                     }
@@ -294,7 +294,7 @@ mod tests {
         assert!(cache.used.load(Ordering::Relaxed) <= 32 + 4 && cache.evictions.load(Ordering::Relaxed) > 1000);
         assert!(cache.read(256).is_err());
         drop(cache);
-        let again = Vmcache::new(&place, 32 * PAGE_BYTES as u64).unwrap();
+        let again = Vmcache::new(&testbed, 32 * PAGE_BYTES as u64).unwrap();
         let changed = (0..256).filter(|&page| again.read(page).unwrap().word(9) == page + 1).count();
         assert!(changed > 200, "{changed}");
     }

@@ -1,6 +1,6 @@
-//! The directory of a run: everybody may pass through it, and it is empty of earlier runs' leavings.
+//! The directory of a run: every user may pass through it, and it is empty of earlier runs' leavings.
 //!
-//! Relies on its name, `quire-wcache-PID`, being used by nobody else.
+//! Relies on its name, `quire-wcache-PID`, being used by no other program.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -11,14 +11,14 @@ use super::leftovers::{self, PREFIX};
 
 /// The directory; removed when dropped.
 #[derive(Debug)]
-pub struct Workplace {
+pub struct Testbed {
     dir: PathBuf,
     /// Sockets lie elsewhere: their paths must be short.
     sockets: PathBuf,
     memory: PathBuf,
 }
 
-impl Workplace {
+impl Testbed {
     /// A directory below `parent`, after clearing up what killed runs left anywhere.
     ///
     /// # Errors
@@ -34,7 +34,7 @@ impl Workplace {
         for dir in [&place.dir, &place.sockets, &place.memory] {
             std::fs::create_dir(dir).with_context(|| format!("creating {}", dir.display()))?;
             std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o755))
-                .with_context(|| format!("opening {} to everybody", dir.display()))?;
+                .with_context(|| format!("opening {} to every user", dir.display()))?;
         }
         Ok(place)
     }
@@ -55,7 +55,7 @@ impl Workplace {
     }
 }
 
-impl Drop for Workplace {
+impl Drop for Testbed {
     fn drop(&mut self) {
         for dir in [&self.dir, &self.sockets, &self.memory] {
             leftovers::remove(dir);

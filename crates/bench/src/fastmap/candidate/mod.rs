@@ -13,7 +13,7 @@ use quire_sys::shared_map::Expect;
 use serde::{Deserialize, Serialize};
 
 use super::pages::Pages;
-use super::place::Place;
+use super::testbed::Testbed;
 
 pub use mmap::Mapped;
 pub use pool::{Guarded, Transparent};
@@ -22,7 +22,7 @@ pub use vmcache::Vmcache;
 /// One way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Subject {
+pub enum Candidate {
     /// Linux mmap as it is.
     Mmap,
     /// Linux mmap with `MADV_RANDOM`.
@@ -43,7 +43,7 @@ pub enum Subject {
     Lmdb,
 }
 
-impl Subject {
+impl Candidate {
     /// Those of [`with_pages`] that work wherever direct transfers do.
     #[cfg(test)]
     pub const PAGED: &[Self] =
@@ -89,28 +89,33 @@ pub trait With {
     fn with<P: Pages>(self, pages: &P) -> anyhow::Result<Self::Out>;
 }
 
-/// Opens `place` in the way of `subject`, with `budget_bytes` for those that keep pages themselves, and does `work` on it.
+/// Opens `place` in the way of `candidate`, with `budget_bytes` for those that keep pages themselves, and does `work` on it.
 ///
 /// # Errors
 /// When it can't be opened so, or the work's own.
-pub fn with_pages<W: With>(subject: Subject, place: &Place, budget_bytes: u64, work: W) -> anyhow::Result<W::Out> {
-    match subject {
-        Subject::Mmap => work.with(&Mapped::<false>::new(place, Expect::Normal)?),
-        Subject::MmapRandom => work.with(&Mapped::<false>::new(place, Expect::Random)?),
-        Subject::MmapAhead => work.with(&Mapped::<true>::new(place, Expect::Random)?),
-        Subject::Vmcache => work.with(&Vmcache::new(place, budget_bytes)?),
-        Subject::Guards => {
-            let guarded = Guarded::<false>::new(place, budget_bytes, work.has_streams())?;
+pub fn with_pages<W: With>(
+    candidate: Candidate,
+    testbed: &Testbed,
+    budget_bytes: u64,
+    work: W,
+) -> anyhow::Result<W::Out> {
+    match candidate {
+        Candidate::Mmap => work.with(&Mapped::<false>::new(testbed, Expect::Normal)?),
+        Candidate::MmapRandom => work.with(&Mapped::<false>::new(testbed, Expect::Random)?),
+        Candidate::MmapAhead => work.with(&Mapped::<true>::new(testbed, Expect::Random)?),
+        Candidate::Vmcache => work.with(&Vmcache::new(testbed, budget_bytes)?),
+        Candidate::Guards => {
+            let guarded = Guarded::<false>::new(testbed, budget_bytes, work.has_streams())?;
             work.with(&guarded)
         }
-        Subject::GuardsAhead => {
-            let guarded = Guarded::<true>::new(place, budget_bytes, work.has_streams())?;
+        Candidate::GuardsAhead => {
+            let guarded = Guarded::<true>::new(testbed, budget_bytes, work.has_streams())?;
             work.with(&guarded)
         }
-        Subject::Transparent => {
-            let transparent = Transparent::new(place, budget_bytes, work.has_streams())?;
+        Candidate::Transparent => {
+            let transparent = Transparent::new(testbed, budget_bytes, work.has_streams())?;
             work.with(&transparent)
         }
-        Subject::Direct | Subject::Lmdb => bail!("{} has no pages", subject.name()),
+        Candidate::Direct | Candidate::Lmdb => bail!("{} has no pages", candidate.name()),
     }
 }

@@ -1,7 +1,7 @@
 //! One configuration under the load: a cut every interval, throughput over all of it, memory near the end.
 //!
 //! Relies on views being dropped by a thread of their own, as a child that ends does not keep its parent; the parent's
-//! thread waits for nobody. A view lives for one interval or two, less a tenth: a save is over some time before the next one
+//! thread waits for no other. A view lives for one interval or two, less a tenth: a save is over some time before the next one
 //! begins. In the last interval no view is dropped: memory is looked at when it ends.
 
 use std::collections::VecDeque;
@@ -14,8 +14,8 @@ use quire_snapshot::{OriginStats, PAGE_SIZE, View};
 
 use super::configuration::Configuration;
 use super::workload::Workload;
+use crate::measure::candidate::Candidate;
 use crate::measure::footprint::footprint_bytes;
-use crate::measure::subject::Subject;
 
 /// Writes between looks at the clock.
 const PIECE: usize = 256;
@@ -24,7 +24,7 @@ const SLOTS: u32 = 100;
 /// When in an interval the oldest view is dropped.
 const LIFE: f64 = 0.9;
 
-/// What every visit has in common.
+/// What every trial has in common.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
     /// Bytes of the range.
@@ -41,7 +41,7 @@ pub struct Plan {
 
 /// What a configuration did in the epochs that count.
 #[derive(Debug, Clone, Default)]
-pub struct Visit {
+pub struct Trial {
     /// Writes.
     pub writes: u64,
     /// Time they took, cuts included, in seconds.
@@ -105,13 +105,13 @@ fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-impl Visit {
+impl Trial {
     /// Writes a second.
     pub fn per_s(&self) -> f64 {
         self.writes as f64 / self.elapsed_s.max(f64::MIN_POSITIVE)
     }
 
-    /// Adds a second visit of the same configuration; the picture stays that of the first.
+    /// Adds a second trial of the same configuration; the chart stays that of the first.
     pub fn merge(&mut self, other: Self) {
         self.writes += other.writes;
         self.elapsed_s += other.elapsed_s;
@@ -123,51 +123,51 @@ impl Visit {
     }
 }
 
-/// Visits `configuration`.
+/// Trials `configuration`.
 ///
 /// # Errors
 /// When it can't be had, or a cut is refused.
-pub fn visit(configuration: Configuration, plan: Plan, workload: &mut Workload) -> anyhow::Result<Visit> {
+pub fn run(configuration: Configuration, plan: Plan, workload: &mut Workload) -> anyhow::Result<Trial> {
     let before_bytes = footprint_bytes();
     let Configuration { mechanism, kind, .. } = configuration;
-    let subject = Subject::new(mechanism, plan.bytes, kind, true, &configuration.options(plan.bytes))?;
+    let candidate = Candidate::new(mechanism, plan.bytes, kind, true, &configuration.options(plan.bytes))?;
     let (dropper, views) = channel::<Arc<dyn View>>();
     let thread = std::thread::Builder::new().name("dropper".into()).spawn(move || views.into_iter().for_each(drop))?;
     let mut run = Run {
-        subject: &subject,
+        candidate: &candidate,
         plan,
         workload,
         dropper,
         views: VecDeque::new(),
         began: Instant::now(),
         written: VecDeque::new(),
-        visit: Visit::default(),
+        trial: Trial::default(),
     };
     let mut before = OriginStats::default();
     for epoch in 0..plan.warm + plan.epochs {
         if epoch == plan.warm {
-            (run.visit, run.began) = (Visit::default(), Instant::now());
-            before = counted(configuration, &subject);
+            (run.trial, run.began) = (Trial::default(), Instant::now());
+            before = counted(configuration, &candidate);
         }
         run.epoch(epoch + 1 == plan.warm + plan.epochs)?;
     }
-    let Run { views, dropper, mut visit, .. } = run;
+    let Run { views, dropper, mut trial, .. } = run;
     drop((views, dropper));
     // A thread that only drops can't panic on its own account; should it, the settling below shows it.
     let _ = thread.join();
-    subject.origin().settle();
-    visit.pages = Pages::between(&before, &counted(configuration, &subject));
-    visit.footprint_bytes = visit.footprint_bytes.saturating_sub(before_bytes);
-    Ok(visit)
+    candidate.origin().settle();
+    trial.pages = Pages::between(&before, &counted(configuration, &candidate));
+    trial.footprint_bytes = trial.footprint_bytes.saturating_sub(before_bytes);
+    Ok(trial)
 }
 
 /// The mechanism's figures; fork counts no copies, and would walk page tables to answer.
-fn counted(configuration: Configuration, subject: &Subject) -> OriginStats {
-    if configuration.is_fork() { OriginStats::default() } else { subject.origin().stats() }
+fn counted(configuration: Configuration, candidate: &Candidate) -> OriginStats {
+    if configuration.is_fork() { OriginStats::default() } else { candidate.origin().stats() }
 }
 
 struct Run<'a> {
-    subject: &'a Subject,
+    candidate: &'a Candidate,
     plan: Plan,
     workload: &'a mut Workload,
     dropper: Sender<Arc<dyn View>>,
@@ -176,7 +176,7 @@ struct Run<'a> {
     began: Instant,
     /// Pages written between the cuts of the views that are alive, the oldest first; the newest is not among them yet.
     written: VecDeque<u64>,
-    visit: Visit,
+    trial: Trial,
 }
 
 impl Run<'_> {
@@ -186,12 +186,12 @@ impl Run<'_> {
             self.written.push_back(written);
         }
         let start = Instant::now();
-        let view = self.subject.origin().cut().context("cutting")?;
-        self.visit.stall_ns.push(start.elapsed().as_nanos() as f64);
+        let view = self.candidate.origin().cut().context("cutting")?;
+        self.trial.stall_ns.push(start.elapsed().as_nanos() as f64);
         self.views.push_back(view);
         if is_last {
             self.write_until(start, self.plan.interval);
-            self.visit.elapsed_s += start.elapsed().as_secs_f64();
+            self.trial.elapsed_s += start.elapsed().as_secs_f64();
             self.weigh();
             return Ok(());
         }
@@ -204,15 +204,15 @@ impl Run<'_> {
             self.written.pop_front();
         }
         self.write_until(Instant::now(), self.plan.interval.saturating_sub(spent));
-        self.visit.elapsed_s += start.elapsed().as_secs_f64();
+        self.trial.elapsed_s += start.elapsed().as_secs_f64();
         Ok(())
     }
 
     /// Looks at memory, at the end of an interval, when views hold most.
     fn weigh(&mut self) {
-        self.visit.footprint_bytes = footprint_bytes();
+        self.trial.footprint_bytes = footprint_bytes();
         let pages = self.written.iter().sum::<u64>() + self.workload.take_written();
-        self.visit.needed_bytes = (self.plan.bytes + pages as usize * PAGE_SIZE) as u64;
+        self.trial.needed_bytes = (self.plan.bytes + pages as usize * PAGE_SIZE) as u64;
     }
 
     /// Writes until `time` after `start`; returns how long it was in the end.
@@ -220,15 +220,15 @@ impl Run<'_> {
         let slot = self.plan.interval / SLOTS;
         let (mut slot_start, mut slot_writes) = (start, 0);
         loop {
-            self.workload.write(self.subject.access(), PIECE);
+            self.workload.write(self.candidate.access(), PIECE);
             slot_writes += PIECE as u64;
             let now = Instant::now();
             let in_slot = now - slot_start;
             let is_over = now - start >= time;
             if in_slot >= slot || is_over {
                 let at_s = (now - self.began).as_secs_f64();
-                self.visit.slots.push((at_s, slot_writes as f64 / in_slot.as_secs_f64()));
-                self.visit.writes += slot_writes;
+                self.trial.slots.push((at_s, slot_writes as f64 / in_slot.as_secs_f64()));
+                self.trial.writes += slot_writes;
                 (slot_start, slot_writes) = (now, 0);
             }
             if is_over {
@@ -243,7 +243,7 @@ mod tests {
     use super::*;
     use crate::ccow::configuration::FORK;
     use crate::ccow::workload::Layout;
-    use crate::measure::subject::PageKind;
+    use crate::measure::candidate::PageKind;
     use quire_snapshot::{Mechanism, Precopy};
 
     #[test]
@@ -251,15 +251,15 @@ mod tests {
         let plan = Plan { bytes: 8 << 20, interval: Duration::from_millis(20), warm: 2, epochs: 3, alive: 2 };
         let mut workload = Workload::new(plan.bytes, 1.0, Layout::Ordered, 1);
         let barrier = Configuration { mechanism: Mechanism::Barrier, precopy: Precopy::All, kind: PageKind::Huge };
-        let visit = visit(barrier, plan, &mut workload).unwrap();
-        assert_eq!(visit.stall_ns.len(), 3);
+        let trial = run(barrier, plan, &mut workload).unwrap();
+        assert_eq!(trial.stall_ns.len(), 3);
         // On a busy machine a single piece may fill a stretch: two in an epoch, one in the last.
-        assert!(visit.elapsed_s >= 0.06 && visit.writes >= 5 * PIECE as u64);
-        let total: f64 = visit.slots.len() as f64;
+        assert!(trial.elapsed_s >= 0.06 && trial.writes >= 5 * PIECE as u64);
+        let total: f64 = trial.slots.len() as f64;
         assert!(total >= 5.0, "{total}");
-        assert!(visit.slots.is_sorted_by(|one, two| one.0 <= two.0), "{:?}", visit.slots);
-        assert!(visit.pages.precopied > 0 && visit.pages.precopy_ratio() > 0.9, "{:?}", visit.pages);
-        let needed_bytes = visit.needed_bytes;
+        assert!(trial.slots.is_sorted_by(|one, two| one.0 <= two.0), "{:?}", trial.slots);
+        assert!(trial.pages.precopied > 0 && trial.pages.precopy_ratio() > 0.9, "{:?}", trial.pages);
+        let needed_bytes = trial.needed_bytes;
         assert!(needed_bytes > 8 << 20 && needed_bytes <= 3 * (8 << 20), "{needed_bytes}");
         assert!(!barrier.is_fork() && FORK.is_fork());
     }

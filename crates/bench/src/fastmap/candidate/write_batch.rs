@@ -14,7 +14,7 @@ use quire_sys::transfer::{Direction, Extent, Transfer};
 use quire_sys::uring::Ring;
 use quire_sys::word_range::WordRange;
 
-use crate::fastmap::place::{PAGE_BYTES, PAGE_WORDS};
+use crate::fastmap::testbed::{PAGE_BYTES, PAGE_WORDS};
 
 /// Most pages of one submission.
 const MOST: usize = 64;
@@ -26,7 +26,7 @@ struct Writer {
     buffer: Buffer,
 }
 
-/// Rings that nobody is using right now.
+/// Rings that no thread is using right now.
 pub struct Writers {
     file: Arc<File>,
     idle: Mutex<Vec<Writer>>,
@@ -73,8 +73,8 @@ impl Writer {
         let Self { mut ring, mut buffer } = self;
         for (&page, bytes) in pages.iter().zip(buffer.chunks_exact_mut(PAGE_BYTES)) {
             let start = page as usize * PAGE_WORDS;
-            for (word, place) in memory.words()[start..start + PAGE_WORDS].iter().zip(bytes.chunks_exact_mut(8)) {
-                place.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+            for (word, target) in memory.words()[start..start + PAGE_WORDS].iter().zip(bytes.chunks_exact_mut(8)) {
+                target.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
             }
         }
         let extent = |(index, &page): (usize, &u64)| Extent {

@@ -1,7 +1,7 @@
 //! A range of memory under a mechanism: what everything here measures.
 //!
 //! Relies on `quire-snapshot`. Backing the range is never timed, so memory that the host of a virtual machine has to find
-//! first costs nobody anything here; what copies will take is warmed by those who measure.
+//! first is charged to no mechanism here; what copies will take is warmed by those who measure.
 
 use std::sync::Arc;
 
@@ -38,11 +38,11 @@ impl PageKind {
 
 /// A range under a mechanism.
 #[derive(Debug)]
-pub struct Subject {
+pub struct Candidate {
     access: OriginAccess,
 }
 
-impl Subject {
+impl Candidate {
     /// Fresh memory of `bytes`, all of it backed if `is_populated`, under `mechanism`.
     ///
     /// # Errors
@@ -80,8 +80,8 @@ impl Subject {
     }
 }
 
-impl Drop for Subject {
-    /// Waits for upkeep, so that whoever comes next has the machine, and the memory, to itself.
+impl Drop for Candidate {
+    /// Waits for upkeep, so that the next measurement has the machine, and the memory, to itself.
     fn drop(&mut self) {
         self.origin().settle();
     }
@@ -92,15 +92,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_populated_subject_can_be_written_and_cut() {
+    fn a_populated_candidate_can_be_written_and_cut() {
         let options = Options { background: false, ..Options::default() };
         for kind in [PageKind::Small, PageKind::Huge] {
-            let subject = Subject::new(Mechanism::Barrier, 4 << 20, kind, true, &options).unwrap();
-            let view = subject.origin().cut().unwrap();
-            subject.access().store_u64(8192, 9);
+            let candidate = Candidate::new(Mechanism::Barrier, 4 << 20, kind, true, &options).unwrap();
+            let view = candidate.origin().cut().unwrap();
+            candidate.access().store_u64(8192, 9);
             let mut word = [1; 8];
             view.read(8192, &mut word).unwrap();
-            assert_eq!((word, subject.access().load_u64(8192)), ([0; 8], 9));
+            assert_eq!((word, candidate.access().load_u64(8192)), ([0; 8], 9));
         }
     }
 }

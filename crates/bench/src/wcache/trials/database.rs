@@ -1,6 +1,6 @@
-//! Visits of PostgreSQL: data and the log of writes behind the cache, on one slow file system.
+//! Trials of PostgreSQL: data and the log of writes behind the cache, on one slow file system.
 //!
-//! Relies on the template being a cluster that was shut down in order. Nothing of a visit is kept; before it ends, the
+//! Relies on the template being a cluster that was shut down in order. Nothing of a trial is kept; before it ends, the
 //! consistency conditions of TPC-C are checked.
 
 use std::path::{Path, PathBuf};
@@ -39,11 +39,11 @@ impl Template {
     /// When PostgreSQL is missing or fails, or there was an interrupt.
     pub fn make(context: &Context) -> anyhow::Result<Self> {
         let programs = Programs::find()?;
-        let dir = context.place.dir().join("template-pg");
+        let dir = context.testbed.dir().join("template-pg");
         std::fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
         programs.user.own(&dir)?;
         programs.user.reaches(&dir)?;
-        programs.user.own(context.place.sockets())?;
+        programs.user.own(context.testbed.sockets())?;
         programs.init(&dir.join(DATA))?;
         fill(&programs, &dir.join(DATA), context)?;
         let bytes = dir_bytes(&dir)?;
@@ -66,13 +66,13 @@ impl Template {
     /// When it doesn't start.
     pub fn start(&self, context: &Context, copy: &Path) -> anyhow::Result<Cluster> {
         let settings = measured_settings(context.scale.buffers_mib, context.scale.wal_mib, CHECKPOINT_S);
-        Cluster::start(&self.programs, &copy.join(DATA), context.place.sockets(), &settings, &context.interrupt)
+        Cluster::start(&self.programs, &copy.join(DATA), context.testbed.sockets(), &settings, &context.interrupt)
     }
 }
 
 fn fill(programs: &Programs, data: &Path, context: &Context) -> anyhow::Result<()> {
     let Context { scale, interrupt, progress, .. } = context;
-    let sockets = context.place.sockets();
+    let sockets = context.testbed.sockets();
     let settings = filling_settings(scale.wal_mib);
     let cluster = Cluster::start(programs, data, sockets, &settings, interrupt)?;
     progress.say(&format!("filling {} warehouses", scale.size.warehouses));
@@ -95,12 +95,12 @@ fn dir_bytes(dir: &Path) -> anyhow::Result<u64> {
     Ok(bytes)
 }
 
-/// Makes a visit.
+/// Runs a trial.
 ///
 /// # Errors
-/// When anything fails; what a half-measured visit counted is worth nothing.
-pub fn visit(template: &Template, cell: Cell, seed: u64, context: &Context) -> anyhow::Result<Tally> {
-    let Context { scale, place, interrupt, .. } = context;
+/// When anything fails; what a half-measured trial counted is worth nothing.
+pub fn trial(template: &Template, cell: Cell, seed: u64, context: &Context) -> anyhow::Result<Tally> {
+    let Context { scale, testbed, interrupt, .. } = context;
     let plan = Plan {
         quire: &context.quire,
         policy: cell.policy,
@@ -113,7 +113,7 @@ pub fn visit(template: &Template, cell: Cell, seed: u64, context: &Context) -> a
         fast_speed: scale.congested_speed(),
         owner: Some(template.programs.user),
     };
-    let mut stage = Stage::set(&plan, place, interrupt)?;
+    let mut stage = Stage::set(&plan, testbed, interrupt)?;
     stage.warm(interrupt)?;
     let cluster = template.start(context, stage.point())?;
     stage.slow_down()?;

@@ -1,0 +1,6 @@
+//! Trials: one workload, one policy, one capacity, on a stage of its own.
+//!
+//! Relies on templates, made once, from which every trial's disks are filled.
+
+pub mod database;
+pub mod key_values;

@@ -1,6 +1,0 @@
-//! Visits: one workload, one policy, one capacity, on a stage of its own.
-//!
-//! Relies on templates, made once, from which every visit's disks are filled.
-
-pub mod database;
-pub mod key_values;
