@@ -262,7 +262,7 @@ mod tests {
     fn a_bound_is_shown_beside_its_figure() {
         let mut report = report();
         report.results[0] = report.results[0].clone().bound("device at depth 64", 2.34567);
-        assert!(report.table().contains("bound 3.142 x (device at depth 64)"), "{}", report.table());
+        assert!(report.table().contains("bound 2.346 x (device at depth 64)"), "{}", report.table());
         let value: Value = serde_json::from_str(&report.json()).unwrap();
         assert_eq!(value["results"][0]["bound"]["value"], 2.346);
     }
