@@ -7,11 +7,12 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::slice;
 use std::sync::Arc;
 
 use io_uring::{IoUring, opcode, types};
 
-use crate::rw::Flags;
+use crate::rw::{self, Flags};
 use crate::transfer::{Direction, Transfer, TransferError};
 
 /// Pieces that the kernel holds at once, whatever the number of transfers.
@@ -225,6 +226,13 @@ impl Ring {
                     self.waiting.push_back(piece);
                     continue;
                 }
+                // The kernel could not start a thread for the piece, as signals kept coming (a profiler's timer): this process
+                // cancels nothing. The calling thread moves the rest itself, so that no storm of signals can delay it for ever.
+                Some(error) if error.raw_os_error() == Some(libc::ECANCELED) => {
+                    if let Err(error) = Self::move_here(slot, piece) {
+                        slot.error.get_or_insert(error);
+                    }
+                }
                 Some(source) => {
                     let (offset, len) = (extent.offset + piece.done as u64, extent.len - piece.done);
                     let source = slot.transfer.direction.failure(source, piece.done, offset);
@@ -234,6 +242,38 @@ impl Ring {
             }
             self.end_piece(piece.slot);
         }
+    }
+
+    /// Moves what is left of `piece` by calls of the calling thread. The kernel must have answered for the piece.
+    fn move_here(slot: &Slot, mut piece: Piece) -> Result<(), TransferError> {
+        let extent = slot.transfer.extents[piece.extent];
+        while piece.done < extent.len {
+            let at = slot.transfer.buffer.address().wrapping_add(extent.start + piece.done);
+            let (offset, len) = (extent.offset + piece.done as u64, extent.len - piece.done);
+            let moved = match slot.transfer.direction {
+                // SAFETY: the extent lies inside the slot's buffer (`Transfer::check` at submission). The kernel has answered for
+                // this piece, so only this thread uses these bytes: the kernel fills other extents, and no reference to the
+                // whole buffer is made while the slot is held here.
+                Direction::Read => {
+                    rw::read_at(&slot.file, unsafe { slice::from_raw_parts_mut(at, len) }, offset, slot.flags)
+                }
+                // SAFETY: as for a read; the bytes are only read, also by the kernel for other pieces.
+                Direction::Write => {
+                    rw::write_at(&slot.file, unsafe { slice::from_raw_parts(at, len) }, offset, slot.flags)
+                }
+            };
+            let source = match moved {
+                Ok(0) => slot.transfer.direction.end(),
+                Ok(moved) => {
+                    piece.done += moved;
+                    continue;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => slot.transfer.direction.failure(error, piece.done, offset),
+            };
+            return Err(TransferError { offset, len, source });
+        }
+        Ok(())
     }
 
     fn end_piece(&mut self, number: usize) {
@@ -417,5 +457,26 @@ mod tests {
         ring.submit_all(&file, Flags::NONE, writes);
         drop(ring);
         assert_eq!(file.metadata().unwrap().len(), count * 8192);
+    }
+
+    #[test]
+    fn what_the_kernel_cancelled_is_moved_by_the_calling_thread() {
+        let scratch = Scratch::new("uring-cancelled");
+        let file = Arc::new(scratch.file("a"));
+        let slot = |transfer| Slot { file: Arc::clone(&file), flags: Flags::NONE, transfer, left: 1, error: None };
+        let mut write = transfer(Direction::Write, 8192, 100, 1);
+        write.buffer.fill(7);
+        // The kernel had done a part before it was interrupted.
+        Ring::move_here(&slot(write), Piece { slot: 0, extent: 0, done: 3000 }).unwrap();
+        let mut there = vec![0; 8292];
+        assert_eq!(rw::read_at(&file, &mut there, 0, Flags::NONE).unwrap(), 8292);
+        assert!(there[..3100].iter().all(|&byte| byte == 0) && there[3100..].iter().all(|&byte| byte == 7));
+
+        let read = slot(transfer(Direction::Read, 8192, 100, 2));
+        Ring::move_here(&read, Piece { slot: 0, extent: 0, done: 0 }).unwrap();
+        assert_eq!(&read.transfer.buffer[..], &there[100..]);
+        let beyond = slot(transfer(Direction::Read, 8192, 8000, 3));
+        let error = Ring::move_here(&beyond, Piece { slot: 0, extent: 0, done: 0 }).unwrap_err();
+        assert_eq!((error.offset, error.len, error.source.kind()), (8292, 7900, io::ErrorKind::UnexpectedEof));
     }
 }
