@@ -91,11 +91,9 @@ def same(words, ours, theirs, queued=()):
 
 
 def without_id(tree):
-    """HELLO's reply without the number of the connection."""
-    if tree[0] == "%":
-        return [pair for pair in tree[1] if pair[0] != ("$", b"id")]
-    items = tree[1]
-    return [pair for pair in zip(items[::2], items[1::2]) if pair[0] != ("$", b"id")]
+    """HELLO's reply without the number of the connection and the version: the peer may be an older one."""
+    pairs = tree[1] if tree[0] == "%" else zip(tree[1][::2], tree[1][1::2])
+    return [pair for pair in pairs if pair[0] not in (("$", b"id"), ("$", b"version"))]
 
 
 def begins_scan(words, ours, theirs):

@@ -251,15 +251,17 @@ impl Ring {
             let at = slot.transfer.buffer.address().wrapping_add(extent.start + piece.done);
             let (offset, len) = (extent.offset + piece.done as u64, extent.len - piece.done);
             let moved = match slot.transfer.direction {
-                // SAFETY: the extent lies inside the slot's buffer (`Transfer::check` at submission). The kernel has answered for
-                // this piece, so only this thread uses these bytes: the kernel fills other extents, and no reference to the
-                // whole buffer is made while the slot is held here.
                 Direction::Read => {
-                    rw::read_at(&slot.file, unsafe { slice::from_raw_parts_mut(at, len) }, offset, slot.flags)
+                    // SAFETY: the extent lies inside the slot's buffer (`Transfer::check` at submission). The kernel has
+                    // answered for this piece, so only this thread uses these bytes: the kernel fills other extents, and
+                    // no reference to the whole buffer is made while the slot is held here.
+                    let into = unsafe { slice::from_raw_parts_mut(at, len) };
+                    rw::read_at(&slot.file, into, offset, slot.flags)
                 }
-                // SAFETY: as for a read; the bytes are only read, also by the kernel for other pieces.
                 Direction::Write => {
-                    rw::write_at(&slot.file, unsafe { slice::from_raw_parts(at, len) }, offset, slot.flags)
+                    // SAFETY: as for a read the bytes are the slot's own; for other pieces the kernel only reads them.
+                    let from = unsafe { slice::from_raw_parts(at, len) };
+                    rw::write_at(&slot.file, from, offset, slot.flags)
                 }
             };
             let source = match moved {
