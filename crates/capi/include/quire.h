@@ -4,7 +4,9 @@
  *
  * Functions return a quire_status, or a value that is NULL or 0 on failure; quire_last_error() says in words what went
  * wrong. No function ends the program, throws or unwinds (but see QUIRE_MAP_SERVED). Pointers that are NULL and arguments without a meaning are told;
- * objects that were released, or are of another type, can't be.
+ * so are objects that were released, or are of another type: they are QUIRE_INVALID. What quire_range *, quire_snapshot *,
+ * quire_pool * and quire_mapping * hold is the number of an object, not an address. An object that another thread's call uses
+ * is not released: that is QUIRE_INVALID, too, except during quire_prepare_write(), which does not look out for that.
  */
 
 #ifndef QUIRE_H

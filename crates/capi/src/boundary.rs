@@ -6,8 +6,8 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::failure::Failure;
-use crate::message;
 use crate::status::quire_status;
+use crate::{handle, message};
 
 /// Runs `work` and says how it went. A panic of ours is a status, too: what `work` was about to change may be half done,
 /// but the mechanisms below keep their own state whole by the order in which they do things.
@@ -42,16 +42,6 @@ fn words(panic: &(dyn Any + Send)) -> &str {
     literal.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no words")
 }
 
-/// What `pointer` leads to.
-///
-/// # Safety
-/// Unless it is null or unaligned, it leads to a `T` that lives for `'a` and that nobody changes.
-pub unsafe fn borrow<'a, T>(argument: &'static str, pointer: *const T) -> Result<&'a T, Failure> {
-    check(argument, pointer)?;
-    // SAFETY: neither null nor unaligned; the rest is promised by the caller.
-    Ok(unsafe { &*pointer })
-}
-
 /// Whether `pointer` may lead to a `T` at all.
 pub fn check<T>(argument: &'static str, pointer: *const T) -> Result<(), Failure> {
     if pointer.is_null() {
@@ -66,7 +56,7 @@ pub fn check<T>(argument: &'static str, pointer: *const T) -> Result<(), Failure
 /// A place in which a call leaves a new object: NULL until it succeeds.
 pub struct Out<T>(*mut *mut T);
 
-impl<T> Out<T> {
+impl<T: 'static> Out<T> {
     /// Checks the place and clears it.
     ///
     /// # Safety
@@ -79,24 +69,15 @@ impl<T> Out<T> {
     }
 
     /// Hands `object` to the caller, whose duty it is to release it.
-    pub fn fill(self, object: T) {
-        // SAFETY: checked when it was made, and writable until the call returns.
-        unsafe { self.0.write(Box::into_raw(Box::new(object))) };
+    ///
+    /// # Errors
+    /// [`Failure::Handles`] if there are too many objects.
+    pub fn fill(self, object: T) -> Result<(), Failure> {
+        let handle = handle::make(object)?;
+        // SAFETY: `Out::new` checked the place, and its caller promised that it may be written until the call returns.
+        unsafe { self.0.write(handle) };
+        Ok(())
     }
-}
-
-/// Takes back what [`Out::fill`] handed out and ends it; NULL is nothing to end.
-///
-/// # Safety
-/// `object` is NULL or was handed out by [`Out::fill`], was not released before, and nobody uses it.
-pub unsafe fn release<T>(argument: &'static str, object: *mut T) -> Result<(), Failure> {
-    if object.is_null() {
-        return Ok(());
-    }
-    check(argument, object)?;
-    // SAFETY: made by `Box::into_raw` in `fill`, released once, as the caller promises.
-    drop(unsafe { Box::from_raw(object) });
-    Ok(())
 }
 
 #[cfg(test)]
@@ -125,20 +106,15 @@ mod tests {
         // SAFETY: a place of ours.
         let out = unsafe { Out::new("out", &raw mut place) }.unwrap();
         assert!(place.is_null());
-        out.fill(8);
-        // SAFETY: just filled.
-        assert_eq!(unsafe { *place }, 8);
-        // SAFETY: filled above, released once.
-        unsafe { release("object", place) }.unwrap();
-        // SAFETY: null is nothing to release.
-        unsafe { release::<u64>("object", std::ptr::null_mut()) }.unwrap();
+        out.fill(8).unwrap();
+        assert_eq!(*handle::get("object", place).unwrap(), 8);
+        handle::release("object", place).unwrap();
     }
 
     #[test]
     fn null_and_crooked_pointers_are_named() {
-        let crooked = 0x1001 as *const u64;
-        // SAFETY: neither gets as far as being read.
-        let (null, crooked) = unsafe { (borrow::<u64>("a", std::ptr::null()), borrow("b", crooked)) };
+        let crooked = std::ptr::without_provenance::<u64>(0x1001);
+        let (null, crooked) = (check::<u64>("a", std::ptr::null()), check("b", crooked));
         assert_eq!(null.unwrap_err().to_string(), "`a` is NULL");
         assert_eq!(crooked.unwrap_err().to_string(), "`b` is not aligned: 0x1001");
     }

@@ -37,6 +37,23 @@ pub enum Failure {
         /// What it may be.
         advice: &'static str,
     },
+    /// No handle, or one no more.
+    #[error("`{argument}` is {handle:#x}, which is none: it was released, or never was one, or is of another kind")]
+    Stale {
+        /// Which.
+        argument: &'static str,
+        /// The handle.
+        handle: usize,
+    },
+    /// A release while another call uses the object.
+    #[error("`{argument}` is in use by another call: wait until it has returned")]
+    Busy {
+        /// Which.
+        argument: &'static str,
+    },
+    /// The table of handles is full.
+    #[error("there are too many ranges, snapshots, pools and maps: release some")]
+    Handles,
     /// A word that names no mechanism.
     #[error("no mechanism is called {0:?}: there are best, scoot, uffd, barrier, mmapcopy, fork and memcpy")]
     NoMechanism(String),
@@ -150,9 +167,9 @@ impl Failure {
             }
             Self::Refused(MechanismError::Memory(_))
             | Self::Pool(PoolError::Memory { .. } | PoolError::Thread { .. }) => quire_status::QUIRE_NO_MEMORY,
-            Self::Refused(MechanismError::Exhausted { .. }) | Self::Pool(PoolError::Exhausted { .. }) => {
-                quire_status::QUIRE_EXHAUSTED
-            }
+            Self::Handles
+            | Self::Refused(MechanismError::Exhausted { .. })
+            | Self::Pool(PoolError::Exhausted { .. }) => quire_status::QUIRE_EXHAUSTED,
             Self::View(ViewError::GivenUp { .. } | ViewError::HandedOver { .. } | ViewError::Gone(_))
             | Self::Pool(PoolError::Poisoned { .. }) => quire_status::QUIRE_LOST,
             Self::Mount { cause, .. } if cause.kind() == ErrorKind::PermissionDenied => quire_status::QUIRE_UNSUPPORTED,

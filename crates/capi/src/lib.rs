@@ -12,6 +12,7 @@
 pub mod boundary;
 pub mod failure;
 pub mod grown;
+pub mod handle;
 pub mod range_lease;
 
 // What C sees, in the order in which the header shows it.

@@ -14,9 +14,10 @@ use quire_device::{BlockDevice, Device, Directory, Disk};
 use quire_sys::file::is_kernel_interface;
 use quire_sys::fork_mark::ForkMark;
 
-use crate::boundary::{self, Out, borrow, check};
+use crate::boundary::{self, Out, check};
 use crate::failure::{Failure, check_limit};
 use crate::grown::{self, Grown};
+use crate::handle::{self, InUse};
 use crate::pool::{MOST_BYTES, quire_pool};
 use crate::status::quire_status;
 
@@ -51,9 +52,8 @@ impl quire_mapping {
     ///
     /// # Safety
     /// Unless it is null or unaligned, `map` is a map that is not released.
-    unsafe fn own<'a>(map: *const Self) -> Result<&'a Self, Failure> {
-        // SAFETY: the caller's promise.
-        let map = unsafe { borrow("map", map) }?;
+    fn own(map: *const Self) -> Result<InUse<Self>, Failure> {
+        let map = handle::get("map", map)?;
         // What it has in memory is the parent's to write, and so are its threads.
         if map.mark.is_forked() { Err(Failure::Forked { argument: "map" }) } else { Ok(map) }
     }
@@ -144,8 +144,8 @@ pub unsafe extern "C" fn quire_map(
     boundary::status(|| {
         // SAFETY: the caller's promise.
         let out = unsafe { Out::new("map", map) }?;
-        // SAFETY: as above.
-        let pool = unsafe { quire_pool::own(pool) }?.pool();
+        let pool = quire_pool::own(pool)?;
+        let pool = pool.pool();
         check("path", path)?;
         // SAFETY: not null; a string, as the caller promises.
         let path = Path::new(OsStr::from_bytes(unsafe { CStr::from_ptr(path) }.to_bytes()));
@@ -169,8 +169,7 @@ pub unsafe extern "C" fn quire_map(
             TransparentMap::with_fault_threads(pool, device, settings, FaultThreadOptions { threads, lost })?
         };
         let page_bytes = pool.stats().page_bytes;
-        out.fill(quire_mapping { map, page_bytes, mark: ForkMark::new() });
-        Ok(())
+        out.fill(quire_mapping { map, page_bytes, mark: ForkMark::new() })
     })
 }
 
@@ -180,8 +179,7 @@ pub unsafe extern "C" fn quire_map(
 /// `map` is NULL or a map that is not released.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quire_map_ptr(map: *const quire_mapping) -> *mut c_void {
-    // SAFETY: the caller's promise.
-    boundary::value(std::ptr::null_mut(), || Ok(unsafe { quire_mapping::own(map) }?.map.as_ptr().cast()))
+    boundary::value(std::ptr::null_mut(), || Ok(quire_mapping::own(map)?.map.as_ptr().cast()))
 }
 
 /// Bytes of the file, which may be loaded and stored. 0 if map is NULL.
@@ -190,8 +188,7 @@ pub unsafe extern "C" fn quire_map_ptr(map: *const quire_mapping) -> *mut c_void
 /// `map` is NULL or a map that is not released.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quire_map_len(map: *const quire_mapping) -> u64 {
-    // SAFETY: the caller's promise.
-    boundary::value(0, || Ok(unsafe { quire_mapping::own(map) }?.map.len()))
+    boundary::value(0, || Ok(quire_mapping::own(map)?.map.len()))
 }
 
 /// Makes the file, and so the map, len bytes long if it is shorter. The new bytes are zero.
@@ -200,10 +197,7 @@ pub unsafe extern "C" fn quire_map_len(map: *const quire_mapping) -> u64 {
 /// `map` is a map that is not released.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quire_map_grow(map: *const quire_mapping, len: u64) -> quire_status {
-    boundary::status(|| {
-        // SAFETY: the caller's promise.
-        Ok(unsafe { quire_mapping::own(map) }?.map.grow(len)?)
-    })
+    boundary::status(|| Ok(quire_mapping::own(map)?.map.grow(len)?))
 }
 
 /// Makes durable what was stored before the call to the pages of len bytes at offset, and the file's length. Other threads
@@ -216,8 +210,7 @@ pub unsafe extern "C" fn quire_map_grow(map: *const quire_mapping, len: u64) -> 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quire_map_flush(map: *const quire_mapping, offset: u64, len: u64) -> quire_status {
     boundary::status(|| {
-        // SAFETY: the caller's promise.
-        let map = unsafe { quire_mapping::own(map) }?;
+        let map = quire_mapping::own(map)?;
         let size = map.map.len();
         let end = offset.checked_add(len).filter(|&end| end <= size).ok_or(Failure::Outside {
             offset: offset as usize,
@@ -234,10 +227,7 @@ pub unsafe extern "C" fn quire_map_flush(map: *const quire_mapping, offset: u64,
 /// `map` is a map that is not released.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quire_map_sync(map: *const quire_mapping) -> quire_status {
-    boundary::status(|| {
-        // SAFETY: the caller's promise.
-        Ok(unsafe { quire_mapping::own(map) }?.map.sync()?)
-    })
+    boundary::status(|| Ok(quire_mapping::own(map)?.map.sync()?))
 }
 
 /// Bytes of the map that are in memory. 0 if map is NULL.
@@ -247,8 +237,7 @@ pub unsafe extern "C" fn quire_map_sync(map: *const quire_mapping) -> quire_stat
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quire_map_resident(map: *const quire_mapping) -> u64 {
     boundary::value(0, || {
-        // SAFETY: the caller's promise.
-        let map = unsafe { quire_mapping::own(map) }?;
+        let map = quire_mapping::own(map)?;
         Ok(map.map.resident_pages() as u64 * map.page_bytes)
     })
 }
@@ -262,11 +251,9 @@ pub unsafe extern "C" fn quire_map_resident(map: *const quire_mapping) -> u64 {
 pub unsafe extern "C" fn quire_map_release(map: *mut quire_mapping) -> quire_status {
     boundary::status(|| {
         if !map.is_null() {
-            // SAFETY: the caller's promise.
-            unsafe { quire_mapping::own(map) }?;
+            quire_mapping::own(map)?;
         }
-        // SAFETY: the caller's promise; maps are handed out by `Out::fill` only.
-        unsafe { boundary::release("map", map) }
+        handle::release("map", map)
     })
 }
 

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use ::quire_pool::{Pool, PoolConfig, PoolStats};
 use quire_sys::fork_mark::ForkMark;
 
-use crate::boundary::{self, Out, borrow};
+use crate::boundary::{self, Out};
 use crate::failure::{Failure, check_limit};
 use crate::grown::{self, Grown};
+use crate::handle::{self, InUse};
 use crate::status::quire_status;
 
 /// The most that a pool may hold or a map may reserve: half of the addresses that a process has.
@@ -33,9 +34,8 @@ impl quire_pool {
     ///
     /// # Safety
     /// Unless it is null or unaligned, `pool` is a pool that is not released.
-    pub unsafe fn own<'a>(pool: *const Self) -> Result<&'a Self, Failure> {
-        // SAFETY: the caller's promise.
-        let pool = unsafe { borrow("pool", pool) }?;
+    pub fn own(pool: *const Self) -> Result<InUse<Self>, Failure> {
+        let pool = handle::get("pool", pool)?;
         // The pool's threads are the parent's.
         if pool.mark.is_forked() { Err(Failure::Forked { argument: "pool" }) } else { Ok(pool) }
     }
@@ -164,8 +164,7 @@ pub unsafe extern "C" fn quire_pool_create(
         let out = unsafe { Out::new("pool", pool) }?;
         // SAFETY: as above.
         let config = unsafe { read(capacity_bytes, options) }?;
-        out.fill(quire_pool { pool: Pool::new(config)?, mark: ForkMark::new() });
-        Ok(())
+        out.fill(quire_pool { pool: Pool::new(config)?, mark: ForkMark::new() })
     })
 }
 
@@ -176,8 +175,7 @@ pub unsafe extern "C" fn quire_pool_create(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quire_pool_stats(pool: *const quire_pool, counts: *mut quire_pool_counts) -> quire_status {
     boundary::status(|| {
-        // SAFETY: the caller's promise.
-        let pool = unsafe { quire_pool::own(pool) }?;
+        let pool = quire_pool::own(pool)?;
         let figures = quire_pool_counts::from(&pool.pool.stats());
         // SAFETY: as above.
         unsafe { grown::write("counts", counts, &figures) }
@@ -193,11 +191,9 @@ pub unsafe extern "C" fn quire_pool_stats(pool: *const quire_pool, counts: *mut 
 pub unsafe extern "C" fn quire_pool_release(pool: *mut quire_pool) -> quire_status {
     boundary::status(|| {
         if !pool.is_null() {
-            // SAFETY: the caller's promise.
-            unsafe { quire_pool::own(pool) }?;
+            quire_pool::own(pool)?;
         }
-        // SAFETY: the caller's promise; pools are handed out by `Out::fill` only.
-        unsafe { boundary::release("pool", pool) }
+        handle::release("pool", pool)
     })
 }
 

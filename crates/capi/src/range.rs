@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use ::quire_snapshot::{Mechanism, MechanismError, Options, Origin, PAGE_SIZE, Requirements, Span, attach};
 
-use crate::boundary::{self, Out, borrow};
+use crate::boundary::{self, Out};
 use crate::failure::{Failure, check_bounds};
+use crate::handle;
 use crate::mechanism::{from_number, number_of, quire_mechanism};
 use crate::message::c_string;
 use crate::options::{self, quire_options};
@@ -88,8 +89,7 @@ pub unsafe extern "C" fn quire_range_create(
             return Err(Failure::Size { size, most: MOST_BYTES });
         }
         let span = Span::allocate(size).map_err(MechanismError::from)?;
-        out.fill(quire_range::new(span, false, mechanism, settings)?);
-        Ok(())
+        out.fill(quire_range::new(span, false, mechanism, settings)?)
     })
 }
 
@@ -129,8 +129,7 @@ pub unsafe extern "C" fn quire_range_adopt(
         check_memory(base, size)?;
         // SAFETY: private anonymous memory, as has just been looked up, which stays as it is, as the caller promises.
         let span = unsafe { Span::borrow(memory.cast(), size) }?;
-        out.fill(quire_range::new(span, true, mechanism, settings)?);
-        Ok(())
+        out.fill(quire_range::new(span, true, mechanism, settings)?)
     })
 }
 
@@ -140,8 +139,7 @@ pub unsafe extern "C" fn quire_range_adopt(
 /// `range` is NULL or a range that is not released.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quire_range_base(range: *const quire_range) -> *mut c_void {
-    // SAFETY: the caller's promise.
-    boundary::value(std::ptr::null_mut(), || Ok(unsafe { borrow("range", range) }?.origin.base().cast()))
+    boundary::value(std::ptr::null_mut(), || Ok(handle::get("range", range)?.origin.base().cast()))
 }
 
 /// The range's size in bytes, a multiple of 4096. 0 if range is NULL.
@@ -150,8 +148,7 @@ pub unsafe extern "C" fn quire_range_base(range: *const quire_range) -> *mut c_v
 /// `range` is NULL or a range that is not released.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quire_range_size(range: *const quire_range) -> usize {
-    // SAFETY: the caller's promise.
-    boundary::value(0, || Ok(unsafe { borrow("range", range) }?.origin.len()))
+    boundary::value(0, || Ok(handle::get("range", range)?.origin.len()))
 }
 
 /// The range's mechanism: never QUIRE_BEST, but what that picked. QUIRE_BEST if range is NULL.
@@ -161,8 +158,7 @@ pub unsafe extern "C" fn quire_range_size(range: *const quire_range) -> usize {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quire_range_mechanism(range: *const quire_range) -> quire_mechanism {
     let none = quire_mechanism::QUIRE_BEST;
-    // SAFETY: the caller's promise.
-    boundary::value(none, || Ok(number_of(unsafe { borrow("range", range) }?.origin.mechanism())))
+    boundary::value(none, || Ok(number_of(handle::get("range", range)?.origin.mechanism())))
 }
 
 /// Why the range has its mechanism, and why not a better one; for people. NULL if range is. Valid until the range is
@@ -172,8 +168,7 @@ pub unsafe extern "C" fn quire_range_mechanism(range: *const quire_range) -> qui
 /// `range` is NULL or a range that is not released.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quire_range_why(range: *const quire_range) -> *const c_char {
-    // SAFETY: the caller's promise.
-    boundary::value(std::ptr::null(), || Ok(unsafe { borrow("range", range) }?.why.as_ptr()))
+    boundary::value(std::ptr::null(), || Ok(handle::get("range", range)?.why.as_ptr()))
 }
 
 /// Makes len bytes at offset safe to change until the next cut.
@@ -192,9 +187,9 @@ pub unsafe extern "C" fn quire_range_why(range: *const quire_range) -> *const c_
 pub unsafe extern "C" fn quire_prepare_write(range: *const quire_range, offset: usize, len: usize) -> quire_status {
     boundary::status(|| {
         // SAFETY: the caller's promise.
-        let origin = &unsafe { borrow("range", range) }?.origin;
-        check_bounds(offset, len, origin.len())?;
-        origin.prepare_write(offset..offset + len);
+        let range = unsafe { handle::borrow("range", range) }?;
+        check_bounds(offset, len, range.origin.len())?;
+        range.origin.prepare_write(offset..offset + len);
         Ok(())
     })
 }
@@ -213,10 +208,8 @@ pub unsafe extern "C" fn quire_cut(range: *const quire_range, snapshot: *mut *mu
     boundary::status(|| {
         // SAFETY: the caller's promise.
         let out = unsafe { Out::new("snapshot", snapshot) }?;
-        // SAFETY: as above.
-        let range = unsafe { borrow("range", range) }?;
-        out.fill(quire_snapshot::new(range.origin.cut()?, LeaseHold::new(&range.lease, range.adopted)));
-        Ok(())
+        let range = handle::get("range", range)?;
+        out.fill(quire_snapshot::new(range.origin.cut()?, LeaseHold::new(&range.lease, range.adopted)))
     })
 }
 
@@ -228,8 +221,7 @@ pub unsafe extern "C" fn quire_cut(range: *const quire_range, snapshot: *mut *mu
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quire_range_settle(range: *const quire_range) -> quire_status {
     boundary::status(|| {
-        // SAFETY: the caller's promise.
-        unsafe { borrow("range", range) }?.origin.settle();
+        handle::get("range", range)?.origin.settle();
         Ok(())
     })
 }
@@ -243,6 +235,5 @@ pub unsafe extern "C" fn quire_range_settle(range: *const quire_range) -> quire_
 /// `range` is NULL or a range that is not released, and no other thread is in a call with it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quire_range_release(range: *mut quire_range) -> quire_status {
-    // SAFETY: the caller's promise; ranges are handed out by `Out::fill` only.
-    boundary::status(|| unsafe { boundary::release("range", range) })
+    boundary::status(|| handle::release("range", range))
 }

@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use ::quire_snapshot::View;
 
-use crate::boundary::{self, Out, borrow};
+use crate::boundary::{self, Out};
 use crate::failure::{Failure, check_bounds};
+use crate::handle;
 use crate::range_lease::LeaseHold;
 use crate::status::quire_status;
 
@@ -53,8 +54,7 @@ pub unsafe extern "C" fn quire_read(
     len: usize,
 ) -> quire_status {
     boundary::status(|| {
-        // SAFETY: the caller's promise.
-        let snapshot = unsafe { borrow("snapshot", snapshot) }?;
+        let snapshot = handle::get("snapshot", snapshot)?;
         check_bounds(offset, len, snapshot.view.len())?;
         if len == 0 {
             return Ok(());
@@ -78,8 +78,7 @@ pub unsafe extern "C" fn quire_read(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quire_snapshot_data(snapshot: *const quire_snapshot) -> *mut c_void {
     boundary::value(std::ptr::null_mut(), || {
-        // SAFETY: the caller's promise.
-        let data = unsafe { borrow("snapshot", snapshot) }?.view.as_ptr();
+        let data = handle::get("snapshot", snapshot)?.view.as_ptr();
         Ok(data.map_or(std::ptr::null_mut(), <*mut u8>::cast))
     })
 }
@@ -90,8 +89,7 @@ pub unsafe extern "C" fn quire_snapshot_data(snapshot: *const quire_snapshot) ->
 /// `snapshot` is NULL or a snapshot that is not released.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quire_snapshot_size(snapshot: *const quire_snapshot) -> usize {
-    // SAFETY: the caller's promise.
-    boundary::value(0, || Ok(unsafe { borrow("snapshot", snapshot) }?.view.len()))
+    boundary::value(0, || Ok(handle::get("snapshot", snapshot)?.view.len()))
 }
 
 /// Bytes that the snapshot holds now beyond the range's own, as far as they can be told. 0 if snapshot is NULL.
@@ -100,8 +98,7 @@ pub unsafe extern "C" fn quire_snapshot_size(snapshot: *const quire_snapshot) ->
 /// `snapshot` is NULL or a snapshot that is not released.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quire_snapshot_held_bytes(snapshot: *const quire_snapshot) -> usize {
-    // SAFETY: the caller's promise.
-    boundary::value(0, || Ok(unsafe { borrow("snapshot", snapshot) }?.view.held_bytes()))
+    boundary::value(0, || Ok(handle::get("snapshot", snapshot)?.view.held_bytes()))
 }
 
 /// A snapshot of a snapshot, in *copy. It outlives the first one, and what is written to the data of one later doesn't
@@ -117,10 +114,8 @@ pub unsafe extern "C" fn quire_snapshot_cut(
     boundary::status(|| {
         // SAFETY: the caller's promise.
         let out = unsafe { Out::new("copy", copy) }?;
-        // SAFETY: as above.
-        let snapshot = unsafe { borrow("snapshot", snapshot) }?;
-        out.fill(quire_snapshot::new(snapshot.view.cut()?, snapshot.hold.clone()));
-        Ok(())
+        let snapshot = handle::get("snapshot", snapshot)?;
+        out.fill(quire_snapshot::new(snapshot.view.cut()?, snapshot.hold.clone()))
     })
 }
 
@@ -131,6 +126,5 @@ pub unsafe extern "C" fn quire_snapshot_cut(
 /// `snapshot` is NULL or a snapshot that is not released, no other thread is in a call with it, and nobody uses its data.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quire_snapshot_release(snapshot: *mut quire_snapshot) -> quire_status {
-    // SAFETY: the caller's promise; snapshots are handed out by `Out::fill` only.
-    boundary::status(|| unsafe { boundary::release("snapshot", snapshot) })
+    boundary::status(|| handle::release("snapshot", snapshot))
 }

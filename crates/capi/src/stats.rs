@@ -6,6 +6,7 @@ use quire_snapshot::OriginStats;
 
 use crate::boundary;
 use crate::grown::{self, Grown};
+use crate::handle;
 use crate::range::quire_range;
 use crate::status::quire_status;
 
@@ -79,8 +80,7 @@ impl From<&OriginStats> for quire_stats {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quire_range_stats(range: *const quire_range, stats: *mut quire_stats) -> quire_status {
     boundary::status(|| {
-        // SAFETY: the caller's promise.
-        let range = unsafe { boundary::borrow("range", range) }?;
+        let range = handle::get("range", range)?;
         let figures = quire_stats::from(&range.origin().stats());
         // SAFETY: the caller's promise.
         unsafe { grown::write("stats", stats, &figures) }
