@@ -27,14 +27,14 @@ pub struct Ctx<'a> {
 impl Ctx<'_> {
     /// Says the effect of the command in words of its own; it is told only if data has changed.
     pub fn say_effect(&mut self, words: &[Word<'_>]) {
-        if self.server.journal.is_some() {
+        if self.server.log_writer.is_some() {
             self.server.effects.say(words);
         }
     }
 
     /// Says that the command has changed data, though its specification doesn't say that it writes.
     pub fn say_changed(&mut self) {
-        if self.server.journal.is_some() {
+        if self.server.log_writer.is_some() {
             self.server.effects.say_as_it_came();
         }
     }

@@ -6,8 +6,8 @@ use std::time::Instant;
 use crate::client::{Closing, CommandId, Multi, ReplyMode};
 use crate::ctx::{Args, CmdError, Ctx};
 use crate::effects::Done;
-use crate::journal::LOST;
 use crate::latency;
+use crate::log_writer::LOST;
 use crate::registry::{Command, Registry};
 use crate::slowlog::Occasion;
 use crate::table::{
@@ -100,9 +100,9 @@ fn refuse_http(ctx: &mut Ctx<'_>) {
 /// What the request has changed becomes a record of the log.
 #[inline]
 fn seal(ctx: &mut Ctx<'_>) {
-    if let Some(journal) = &mut ctx.server.journal
-        && journal.needs_seal()
-        && let Some(sequence) = journal.seal()
+    if let Some(log_writer) = &mut ctx.server.log_writer
+        && log_writer.needs_seal()
+        && let Some(sequence) = log_writer.seal()
     {
         ctx.client.owes = sequence;
         if sequence != LOST {
@@ -195,7 +195,7 @@ pub fn refuse_write(ctx: &mut Ctx<'_>, flags: u32) -> Option<CmdError> {
     if !ctx.server.writes_stopped || flags & WRITE == 0 {
         return None;
     }
-    ctx.server.journal_state.refused += u64::from(ctx.server.log_refusal.is_some());
+    ctx.server.log_state.refused += u64::from(ctx.server.log_refusal.is_some());
     Some(misconf(ctx))
 }
 
@@ -223,14 +223,14 @@ pub fn call(command: &Command, ctx: &mut Ctx<'_>) {
     let before = ctx.reply.len();
     let changes = ctx.store.changes();
     let result = (command.spec.handler)(ctx);
-    if let Some(journal) = &mut ctx.server.journal {
+    if let Some(log_writer) = &mut ctx.server.log_writer {
         let done = Done {
             writes: command.spec.has(WRITE),
             changed: ctx.store.changes() != changes,
             db: ctx.client.db.0,
             args: ctx.args,
         };
-        ctx.server.effects.tell(journal, ctx.store, done);
+        ctx.server.effects.tell(log_writer, ctx.store, done);
     }
     let mut failed = false;
     if let Err(error) = result {

@@ -4,7 +4,7 @@
 
 use crate::blocked::{BlockReason, Blocked, Durability, Unblock};
 use crate::ctx::CmdError;
-use crate::journaling;
+use crate::log_control;
 use crate::resp::Reply;
 use crate::state::ServerState;
 
@@ -16,12 +16,12 @@ const UNBLOCKED: CmdError = CmdError::fixed("UNBLOCKED client unblocked via CLIE
 /// # Errors
 /// They never will be: there is no log, or it has failed.
 pub fn state_now(server: &ServerState, wanted: &Durability) -> Result<bool, CmdError> {
-    match &server.journal {
+    match &server.log_writer {
         None if wanted.local => Err(NO_LOG),
         None => Ok(false),
-        Some(journal) if journal.is_safe(wanted.sequence) => Ok(true),
-        Some(journal) => match journal.failure().filter(|_| wanted.local) {
-            Some(error) => Err(CmdError::owned(journaling::failed(error))),
+        Some(log_writer) if log_writer.is_safe(wanted.sequence) => Ok(true),
+        Some(log_writer) => match log_writer.failure().filter(|_| wanted.local) {
+            Some(error) => Err(CmdError::owned(log_control::failed(error))),
             None => Ok(false),
         },
     }

@@ -10,7 +10,7 @@
 use quire_store::Store;
 
 use crate::args::Args;
-use crate::journal::Journal;
+use crate::log_writer::LogWriter;
 
 /// Room for the words of an effect that is kept between commands.
 const KEPT_WORDS: usize = 256;
@@ -83,7 +83,7 @@ impl Effects {
 
     /// Tells the log what a command has done, after keys that have expired meanwhile.
     #[inline]
-    pub fn tell(&mut self, log: &mut Journal, store: &mut Store, done: Done<'_>) {
+    pub fn tell(&mut self, log: &mut LogWriter, store: &mut Store, done: Done<'_>) {
         if self.said == Said::Nothing {
             log.note(store, done.writes, done.changed && done.writes, done.db, done.args.iter());
         } else {
@@ -91,7 +91,7 @@ impl Effects {
         }
     }
 
-    fn tell_said(&mut self, log: &mut Journal, store: &mut Store, done: Done<'_>) {
+    fn tell_said(&mut self, log: &mut LogWriter, store: &mut Store, done: Done<'_>) {
         let writes = done.writes || done.changed;
         if self.said == Said::AsItCame {
             log.note(store, writes, done.changed, done.db, done.args.iter());
@@ -170,7 +170,7 @@ mod tests {
             let config = Config { enable_debug_command: "yes".to_owned(), ..Config::default() };
             let identity = Identity { dataset: store.dataset(), base_epoch: 1, in_force: true };
             let mut state = ServerState::new(config);
-            state.journal = Some(Box::new(Journal::start(&directory, &state.config, identity, 1, None).unwrap()));
+            state.log_writer = Some(Box::new(LogWriter::start(&directory, &state.config, identity, 1, None).unwrap()));
             let mut client = Client::new(1, String::new(), String::new(), 0);
             client.authenticated = true;
             Self { registry: Registry::build(specs::ALL), store, state, client, directory }
@@ -196,7 +196,7 @@ mod tests {
 
         /// Ends the log; what is in it can be read then.
         fn end(&mut self) -> Recovery {
-            self.state.journal.take().unwrap().finish().unwrap();
+            self.state.log_writer.take().unwrap().finish().unwrap();
             let base = Base { dataset: self.store.dataset(), epoch: 1, position: 0 };
             Recovery::open(&*self.directory, base).unwrap()
         }
@@ -342,7 +342,7 @@ mod tests {
                 server.run(line);
             }
             // Keys that have expired since the last write are told of when the turn ends.
-            server.state.journal.as_mut().unwrap().note_expired(&mut server.store);
+            server.state.log_writer.as_mut().unwrap().note_expired(&mut server.store);
             let digest = server.store.digest().unwrap();
             let known = expiries(&mut server.store);
             let registry = Registry::build(specs::ALL);
@@ -351,8 +351,8 @@ mod tests {
                 let mut copy = Store::create(StoreConfig::default()).unwrap();
                 let mut player = Player::new(&registry, &Config::default(), &mut copy);
                 let base = Base { dataset: server.store.dataset(), epoch: 1, position: 0 };
-                if let Some(journal) = server.state.journal.take() {
-                    journal.finish().unwrap();
+                if let Some(log_writer) = server.state.log_writer.take() {
+                    log_writer.finish().unwrap();
                 }
                 let mut recovery = Recovery::open(&*server.directory, base).unwrap();
                 while let Some(record) = recovery.next_record().unwrap() {

@@ -146,7 +146,7 @@ fn memory(source: &Source<'_>, text: &mut Text) {
     text.field("mem_clients_slaves", 0);
     text.field("mem_clients_normal", source.server.clients.memory_bytes());
     text.field("mem_clients_limit", source.server.client_memory_limit_bytes());
-    let waiting = source.server.journal.as_ref().map_or(0, |journal| journal.waiting_bytes());
+    let waiting = source.server.log_writer.as_ref().map_or(0, |log_writer| log_writer.waiting_bytes());
     text.field("mem_aof_buffer", waiting);
     text.field("mem_allocator", "quire-arena");
     text.field("active_defrag_running", 0);
@@ -202,12 +202,13 @@ fn persistence(source: &Source<'_>, text: &mut Text) {
 
 /// The log of writes, in the words that Redis has for its append-only file, then in Quire's own.
 fn log(source: &Source<'_>, text: &mut Text) {
-    let (saves, known) = (&source.server.saves, &source.server.journal_state);
-    let journal = source.server.journal.as_deref();
+    let (saves, known) = (&source.server.saves, &source.server.log_state);
+    let log_writer = source.server.log_writer.as_deref();
     // A log without room fails before its device does.
-    let failed = journal.is_some_and(|journal| journal.failure().is_some()) || source.server.log_refusal.is_some();
+    let failed =
+        log_writer.is_some_and(|log_writer| log_writer.failure().is_some()) || source.server.log_refusal.is_some();
     let rewriting = saves.running_since.filter(|_| saves.for_log);
-    text.field("aof_enabled", u8::from(journal.is_some()));
+    text.field("aof_enabled", u8::from(log_writer.is_some()));
     text.field("aof_rewrite_in_progress", u8::from(rewriting.is_some()));
     text.field("aof_rewrite_scheduled", u8::from(saves.rewrite_scheduled));
     text.field("aof_last_rewrite_time_sec", saves.last_rewrite_s.map_or(-1, |seconds| seconds as i64));
@@ -222,17 +223,17 @@ fn log(source: &Source<'_>, text: &mut Text) {
     text.field("log_replay_us", known.replayed_us);
     text.field("log_torn_bytes", known.torn_bytes);
     text.field("log_refused_writes", known.refused);
-    let Some(journal) = journal else { return };
-    let stats = journal.stats();
+    let Some(log_writer) = log_writer else { return };
+    let stats = log_writer.stats();
     text.field("aof_current_size", stats.live_bytes);
     text.field("aof_base_size", saves.last_bytes);
-    text.field("aof_pending_rewrite", u8::from(journal.awaits_image()));
-    text.field("aof_buffer_length", journal.waiting_bytes());
-    text.field("aof_pending_bio_fsync", u8::from(journal.appended() > journal.durable()));
-    text.field("aof_delayed_fsync", journal.delayed);
-    text.field("log_appended_record", journal.appended());
-    text.field("log_durable_record", journal.durable());
-    text.field("log_behind", u8::from(journal.behind));
+    text.field("aof_pending_rewrite", u8::from(log_writer.awaits_image()));
+    text.field("aof_buffer_length", log_writer.waiting_bytes());
+    text.field("aof_pending_bio_fsync", u8::from(log_writer.appended() > log_writer.durable()));
+    text.field("aof_delayed_fsync", log_writer.delayed);
+    text.field("log_appended_record", log_writer.appended());
+    text.field("log_durable_record", log_writer.durable());
+    text.field("log_behind", u8::from(log_writer.behind));
     text.field("log_segments", stats.segments);
     text.field("log_file_bytes", stats.file_bytes);
     text.field("log_spare_bytes", stats.spare_bytes);

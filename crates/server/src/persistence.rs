@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use quire_store::{ImageLocation, RestoreStep, SaveSummary, Store};
 
-use crate::journaling;
+use crate::log_control;
 use crate::saving;
 use crate::state::{ServerState, Shutdown};
 
@@ -37,7 +37,7 @@ pub fn begin(store: &mut Store, state: &mut ServerState) -> Result<(), String> {
     state.saves.for_log = false;
     state.saves.last_attempt = Some(state.now);
     state.saves.changes_at_cut = store.changes();
-    journaling::before_cut(store, state);
+    log_control::before_cut(store, state);
     if let Err(error) = store.begin_save(&place) {
         let reason = error.to_string();
         failed(state, &reason);
@@ -101,7 +101,7 @@ fn failed(state: &mut ServerState, reason: &str) {
 }
 
 fn succeeded(store: &Store, state: &mut ServerState, summary: &SaveSummary, changes_at_cut: u64) {
-    journaling::image_saved(store, state);
+    log_control::image_saved(store, state);
     if std::mem::take(&mut state.saves.for_log) {
         state.saves.last_rewrite_ok = true;
         state.saves.rewrites += 1;
@@ -159,12 +159,12 @@ pub fn poll(store: &mut Store, state: &mut ServerState) {
 /// Looks for the end of a save, and whether one is due.
 pub fn tick(store: &mut Store, state: &mut ServerState) {
     poll(store, state);
-    journaling::tick(store, state);
+    log_control::tick(store, state);
     judge_writes(state);
     if state.ended || !may_begin(store, state) {
         return;
     }
-    if state.saves.rewrite_scheduled || journaling::wants_image(state) {
+    if state.saves.rewrite_scheduled || log_control::wants_image(state) {
         begin_for_log_if_idle(store, state);
         return;
     }
@@ -194,7 +194,7 @@ pub fn cancel(store: &mut Store, state: &mut ServerState) -> bool {
 pub fn save_now(store: &mut Store, state: &mut ServerState) -> Result<(), String> {
     finish_restore(store, state)?;
     let changes = store.changes();
-    journaling::before_cut(store, state);
+    log_control::before_cut(store, state);
     match store.save_blocking(&place(state)) {
         Ok(summary) => {
             state.saves.running_since = None;
@@ -271,7 +271,7 @@ pub fn shut_down(store: &mut Store, state: &mut ServerState, shutdown: Shutdown)
     cancel(store, state);
     let wanted = shutdown.save || !state.config.save.is_empty() && !shutdown.no_save;
     // NOSAVE relies on the log; where that is not in force there is nothing to rely on.
-    let for_log = journaling::needs_last_image(state) && !(shutdown.no_save && shutdown.force);
+    let for_log = log_control::needs_last_image(state) && !(shutdown.no_save && shutdown.force);
     if wanted || for_log {
         tracing::info!("saving before the end");
         if let Err(reason) = save_now(store, state) {

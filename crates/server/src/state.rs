@@ -14,8 +14,8 @@ use crate::blocked::BlockedClients;
 use crate::clients::Clients;
 use crate::config::{ClientMemory, Config, LogLevel};
 use crate::effects::Effects;
-use crate::journal::Journal;
 use crate::latency::Latency;
+use crate::log_writer::LogWriter;
 use crate::save_state::SaveState;
 use crate::slowlog::SlowLog;
 use crate::stats::Stats;
@@ -68,7 +68,7 @@ impl std::fmt::Debug for Hooks {
 
 /// What is known of the log of writes, whether it is on or off.
 #[derive(Debug, Default)]
-pub struct JournalState {
+pub struct LogState {
     /// Segments of an earlier log lie there until an image covers them.
     pub leftover: bool,
     /// Keeps other servers from the directory's log.
@@ -107,9 +107,9 @@ pub struct ServerState {
     /// Saves.
     pub saves: SaveState,
     /// The log of writes, if there is one.
-    pub journal: Option<Box<Journal>>,
+    pub log_writer: Option<Box<LogWriter>>,
     /// What is known of it.
-    pub journal_state: JournalState,
+    pub log_state: LogState,
     /// What the command that is running has done.
     pub effects: Effects,
     /// Wakes the event loop from other threads.
@@ -165,8 +165,8 @@ impl ServerState {
             slowlog: SlowLog::default(),
             latency: Latency::default(),
             saves: SaveState::new(now_unix_ms / 1000, 0),
-            journal: None,
-            journal_state: JournalState::default(),
+            log_writer: None,
+            log_state: LogState::default(),
             effects: Effects::default(),
             waker: None,
             pause: None,
@@ -226,7 +226,7 @@ impl ServerState {
     /// The last record of the log that is durable; without a log nobody waits for one.
     #[inline]
     pub fn durable(&self) -> u64 {
-        self.journal.as_ref().map_or(u64::MAX, |journal| journal.durable())
+        self.log_writer.as_ref().map_or(u64::MAX, |log_writer| log_writer.durable())
     }
 
     /// True when a command may not run now because clients are paused.

@@ -7,9 +7,9 @@ use crate::config::table::{self, DIRECTIVES, Directive};
 use crate::config::{Config, ConfigError};
 use crate::ctx::{CmdError, Ctx};
 use crate::glob;
-use crate::journal::LOST;
-use crate::journaling;
 use crate::lock_file;
+use crate::log_control;
+use crate::log_writer::LOST;
 use crate::persistence;
 use crate::state::FILES_BESIDES;
 
@@ -61,7 +61,7 @@ pub fn set(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     // The only part that can fail now comes first, so that nothing has taken effect when it does.
     if let Err(error) = switch_log(ctx) {
         ctx.server.config = before;
-        journaling::judge(ctx.server);
+        log_control::judge(ctx.server);
         return Err(error);
     }
     if let Some(lock) = image_lock {
@@ -69,7 +69,7 @@ pub fn set(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     }
     if before.dir != ctx.server.config.dir {
         // A log that is begun from now on lies in the new directory.
-        ctx.server.journal_state.lock = None;
+        ctx.server.log_state.lock = None;
     }
     take_effect(ctx, &changed);
     ctx.reply.ok();
@@ -142,7 +142,7 @@ fn check_files(config: &Config, changed: &[&str]) -> Result<(), CmdError> {
 fn check_log(ctx: &Ctx<'_>, config: &Config, changed: &[&str]) -> Result<(), CmdError> {
     let moved = changed.iter().find(|name| matches!(**name, "dir" | "dbfilename"));
     match moved {
-        Some(name) if ctx.server.journal.is_some() && config.appendonly => {
+        Some(name) if ctx.server.log_writer.is_some() && config.appendonly => {
             Err(refused(name, "writes are logged beside the image; CONFIG SET appendonly no first"))
         }
         _ => Ok(()),
@@ -151,11 +151,11 @@ fn check_log(ctx: &Ctx<'_>, config: &Config, changed: &[&str]) -> Result<(), Cmd
 
 /// Begins or ends the log as the setting now says.
 fn switch_log(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    match (ctx.server.config.appendonly, ctx.server.journal.is_some()) {
-        (true, false) => journaling::switch_on(ctx.store, ctx.server).map_err(|reason| refused("appendonly", &reason)),
+    match (ctx.server.config.appendonly, ctx.server.log_writer.is_some()) {
+        (true, false) => log_control::switch_on(ctx.store, ctx.server).map_err(|reason| refused("appendonly", &reason)),
         (false, true) => {
-            let held = ctx.server.journal.as_ref().is_some_and(|journal| journal.holds_replies());
-            if !journaling::switch_off(ctx.store, ctx.server) && held && ctx.client.owes > 0 {
+            let held = ctx.server.log_writer.as_ref().is_some_and(|log_writer| log_writer.holds_replies());
+            if !log_control::switch_off(ctx.store, ctx.server) && held && ctx.client.owes > 0 {
                 // It has written in the same turn, and nobody knows what became of that.
                 ctx.client.owes = LOST;
             }
@@ -181,8 +181,8 @@ fn take_effect(ctx: &mut Ctx<'_>, changed: &[&str]) {
                 ctx.store.set_save_budget(server.config.checkpoint_budget_bytes as usize);
             }
             "appendfsync" => {
-                if let Some(journal) = &mut server.journal {
-                    journal.set_sync(server.config.appendfsync);
+                if let Some(log_writer) = &mut server.log_writer {
+                    log_writer.set_sync(server.config.appendfsync);
                 }
             }
             "slowlog-max-len" => server.slowlog.shorten(server.config.slowlog_max_len as usize),
@@ -200,7 +200,7 @@ fn take_effect(ctx: &mut Ctx<'_>, changed: &[&str]) {
             _ => {}
         }
     }
-    journaling::judge(server);
+    log_control::judge(server);
     persistence::judge_writes(server);
 }
 

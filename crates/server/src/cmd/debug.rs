@@ -139,7 +139,7 @@ fn reload(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         .map_err(|reason| CmdError::owned(format!("ERR Error trying to load the image: {reason}")))?;
     *ctx.store = store;
     // The image has all that was logged before it.
-    ctx.store.set_noting_expired(ctx.server.journal.is_some());
+    ctx.store.set_noting_expired(ctx.server.log_writer.is_some());
     ctx.server.saves.restored = restored;
     ctx.store.set_now_ms(ctx.server.now_unix_ms);
     ctx.server.saves.changes_at_last_save = ctx.store.changes();

@@ -27,11 +27,11 @@ pub fn waitaof(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         _ => return Err(NEGATIVE_TIMEOUT),
     };
     let wanted = Durability { local, sequence: ctx.client.last_write, replicas };
-    if let Some(journal) = &mut ctx.server.journal
+    if let Some(log_writer) = &mut ctx.server.log_writer
         && local
-        && !journal.is_safe(wanted.sequence)
+        && !log_writer.is_safe(wanted.sequence)
     {
-        journal.hurry();
+        log_writer.hurry();
     }
     let durable = durability::state_now(ctx.server, &wanted)?;
     // A transaction is run to its end.

@@ -13,7 +13,7 @@ use super::signals::Signals;
 use super::worker::Worker;
 use crate::blocked::Event;
 use crate::clients::Slot;
-use crate::journaling;
+use crate::log_control;
 use crate::persistence;
 use crate::state::Shutdown;
 
@@ -186,7 +186,7 @@ impl Engine {
     /// Whether there is a log, or a client that has waited for one that is gone.
     fn concerns_log(&self) -> bool {
         let state = &self.worker.state;
-        state.journal.is_some()
+        state.log_writer.is_some()
             || !self.held.is_empty()
             || self.worker.log_behind
             || state.blocked.awaits(Event::LogIsDurable)
@@ -197,7 +197,7 @@ impl Engine {
     fn commit(&mut self) {
         loop {
             self.commit_once();
-            if self.worker.state.journal.as_ref().is_none_or(|journal| journal.is_committed()) {
+            if self.worker.state.log_writer.as_ref().is_none_or(|log_writer| log_writer.is_committed()) {
                 return;
             }
         }
@@ -205,22 +205,22 @@ impl Engine {
 
     fn commit_once(&mut self) {
         let Worker { store, state, .. } = &mut self.worker;
-        journaling::commit(store, state);
-        if journaling::wants_image(state) {
+        log_control::commit(store, state);
+        if log_control::wants_image(state) {
             persistence::begin_for_log_if_idle(store, state);
         }
         let refused = state.log_refusal.is_some();
-        journaling::judge(state);
+        log_control::judge(state);
         if refused != state.log_refusal.is_some() {
             persistence::judge_writes(state);
         }
-        let full = state.log_refusal.is_none() && journaling::is_full(state);
-        let behind = state.journal.as_mut().is_some_and(|journal| journal.look_behind(full));
-        if let Some(journal) = &state.journal
+        let full = state.log_refusal.is_none() && log_control::is_full(state);
+        let behind = state.log_writer.as_mut().is_some_and(|log_writer| log_writer.look_behind(full));
+        if let Some(log_writer) = &state.log_writer
             && (behind || !self.held.is_empty() || state.blocked.awaits(Event::LogIsDurable))
         {
             // Before looking how far the log is, so that nothing is missed in between.
-            journal.want_notice();
+            log_writer.want_notice();
         }
         self.release();
         self.announce_durability();
@@ -261,7 +261,7 @@ impl Engine {
             return false;
         }
         // If the log can't be ended well nobody is told so who waits for it.
-        journaling::switch_off(&mut self.worker.store, &mut self.worker.state);
+        log_control::switch_off(&mut self.worker.store, &mut self.worker.state);
         self.release();
         true
     }

@@ -125,7 +125,7 @@ impl Engine {
 
     /// Looks which replies need not wait for the log any more.
     pub(super) fn release(&mut self) {
-        let failed = self.worker.state.journal.as_ref().is_some_and(|journal| journal.failure().is_some());
+        let failed = self.worker.state.log_writer.as_ref().is_some_and(|log_writer| log_writer.failure().is_some());
         let durable = self.worker.state.durable();
         while let Some(&(sequence, slot)) = self.held.front()
             && (sequence <= durable || failed)

@@ -11,7 +11,7 @@ use super::engine::Engine;
 use super::listen::{self, ListenError};
 use super::worker::Worker;
 use crate::config::Config;
-use crate::journaling;
+use crate::log_control;
 use crate::persistence;
 use crate::registry;
 use crate::replay::{ReplayError, Replayed, replay};
@@ -64,21 +64,21 @@ fn begin_log(store: &mut Store, state: &mut ServerState) -> Result<(), String> {
         tracing::info!("taking the image that the log will begin with");
         persistence::save_now(store, state)?;
     }
-    journaling::start(store, state)
+    log_control::start(store, state)
 }
 
 /// What was recovered of a damaged log goes into an image, so that the damaged files can be set aside.
 fn keep_recovered(store: &mut Store, state: &mut ServerState, replayed: &Replayed) -> Result<(), String> {
     persistence::save_now(store, state)?;
-    journaling::set_damaged_aside(state, replayed)
+    log_control::set_damaged_aside(state, replayed)
 }
 
 impl Server {
     /// Replays the log, opens the sockets, and begins to log if the configuration says so.
     pub fn start(config: Config, mut store: Store, restored: Restored, hooks: Hooks) -> Result<Server, ServerError> {
         let registry = registry::install(specs::ALL);
-        let log_directory = journaling::directory(&config, hooks.log_directory.as_ref());
-        let lock = journaling::lock(&config, &hooks).map_err(ServerError::Fault)?;
+        let log_directory = log_control::directory(&config, hooks.log_directory.as_ref());
+        let lock = log_control::lock(&config, &hooks).map_err(ServerError::Fault)?;
         let changes_before = store.changes();
         let replayed = replay(registry, &config, &mut store, &*log_directory)?;
         let files = quire_sys::limits::raise_open_files(u64::from(config.maxclients) + FILES_BESIDES);
@@ -94,14 +94,14 @@ impl Server {
         state.saves.restored = restored;
         state.saves.changes_at_last_save = changes_before;
         state.hooks = hooks;
-        state.journal_state.lock = lock;
+        state.log_state.lock = lock;
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), Engine::wake_token())?);
         state.waker = Some(Arc::clone(&waker));
         if !replayed.recovered.damaged_files.is_empty() {
             keep_recovered(&mut store, &mut state, &replayed).map_err(ServerError::Fault)?;
         }
-        journaling::note_replay(&mut state, &replayed);
+        log_control::note_replay(&mut state, &replayed);
         if state.config.appendonly {
             begin_log(&mut store, &mut state).map_err(ServerError::Fault)?;
         }
@@ -120,7 +120,7 @@ impl Server {
     pub fn brought_back(&self) -> (u64, u64) {
         let Worker { store, state, .. } = &self.engine.worker;
         let keys = (0..store.databases()).map(|db| store.len(DbId(db))).sum();
-        (keys, state.journal_state.replayed_commands)
+        (keys, state.log_state.replayed_commands)
     }
 
     /// Where it listens.

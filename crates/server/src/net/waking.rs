@@ -42,9 +42,9 @@ impl Engine {
 
     /// More of the log may be durable, or none ever will be.
     pub(super) fn announce_durability(&mut self) {
-        let last = match &self.worker.state.journal {
-            Some(journal) if journal.failure().is_none() && journal.awaits_image() => return,
-            Some(journal) if journal.failure().is_none() => journal.durable().min(LAST_RECORD - 1),
+        let last = match &self.worker.state.log_writer {
+            Some(log_writer) if log_writer.failure().is_none() && log_writer.awaits_image() => return,
+            Some(log_writer) if log_writer.failure().is_none() => log_writer.durable().min(LAST_RECORD - 1),
             Some(_) | None => LAST_RECORD,
         };
         self.announce_up_to(Event::LogIsDurable, last);

@@ -12,7 +12,7 @@ use crate::clients::Connection;
 use crate::ctx::Ctx;
 use crate::dispatch;
 use crate::durability;
-use crate::journal::LOST;
+use crate::log_writer::LOST;
 use crate::registry::Registry;
 use crate::resp::parser::{Parsed, ProtocolError};
 use crate::resp::{Batch, Limits, Reply, parse};
@@ -254,9 +254,9 @@ impl Worker {
     fn hold_if_owed(&self, connection: &mut Connection) {
         let sequence = connection.client.owes;
         if sequence > 0
-            && let Some(journal) = &self.state.journal
-            && journal.holds_replies()
-            && sequence > journal.durable()
+            && let Some(log_writer) = &self.state.log_writer
+            && log_writer.holds_replies()
+            && sequence > log_writer.durable()
         {
             connection.output.hold(sequence);
         }

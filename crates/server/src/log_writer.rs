@@ -31,7 +31,7 @@ const MOST_SPARES: usize = 2;
 
 /// The log of writes.
 #[derive(Debug)]
-pub struct Journal {
+pub struct LogWriter {
     log: Log,
     /// The image with which the log comes in force, until it has.
     awaited_epoch: Option<u64>,
@@ -55,7 +55,7 @@ fn sync_of(sync: AppendSync) -> Sync {
     }
 }
 
-impl Journal {
+impl LogWriter {
     /// Begins to log, from record `next_sequence` on. A log that isn't in force yet takes records before it has a file.
     ///
     /// # Errors
@@ -133,7 +133,7 @@ impl Journal {
         }
     }
 
-    /// Whether there is something for [`Journal::seal`] to do.
+    /// Whether there is something for [`LogWriter::seal`] to do.
     #[inline]
     pub fn needs_seal(&self) -> bool {
         self.wrote || self.log.has_open()
@@ -152,7 +152,7 @@ impl Journal {
         Some(if lost { LOST } else { sealed.unwrap_or(self.log.appended()) })
     }
 
-    /// Makes a record of what was noted; [`Journal::seal`] still says what the sender waits for.
+    /// Makes a record of what was noted; [`LogWriter::seal`] still says what the sender waits for.
     pub fn close(&mut self) {
         self.log.seal();
     }
@@ -297,7 +297,7 @@ mod tests {
     const DB: DbId = DbId(0);
 
     /// A store with so many keys that have expired, and a log that has not been told.
-    fn expired(keys: usize, name_bytes: usize) -> (Store, Journal, Arc<dyn Directory>) {
+    fn expired(keys: usize, name_bytes: usize) -> (Store, LogWriter, Arc<dyn Directory>) {
         let mut store = Store::create(StoreConfig::default()).unwrap();
         store.set_noting_expired(true);
         store.set_now_ms(1000);
@@ -311,8 +311,8 @@ mod tests {
         }
         let directory: Arc<dyn Directory> = Arc::new(Memory::new());
         let identity = Identity { dataset: store.dataset(), base_epoch: 1, in_force: true };
-        let journal = Journal::start(&directory, &Config::default(), identity, 1, None).unwrap();
-        (store, journal, directory)
+        let log_writer = LogWriter::start(&directory, &Config::default(), identity, 1, None).unwrap();
+        (store, log_writer, directory)
     }
 
     fn records(directory: &dyn Directory, dataset: u64) -> Vec<(u32, usize)> {
@@ -327,11 +327,11 @@ mod tests {
 
     #[test]
     fn keys_that_expire_at_once_fill_records_of_a_bounded_size() {
-        let (mut store, mut journal, directory) = expired(500, 9000);
-        journal.note(&mut store, true, true, 0, [&b"INCR"[..], b"n"].into_iter());
-        assert_eq!(journal.seal(), Some(journal.appended()));
+        let (mut store, mut log_writer, directory) = expired(500, 9000);
+        log_writer.note(&mut store, true, true, 0, [&b"INCR"[..], b"n"].into_iter());
+        assert_eq!(log_writer.seal(), Some(log_writer.appended()));
         let dataset = store.dataset();
-        let last = journal.finish().unwrap();
+        let last = log_writer.finish().unwrap();
         let found = records(&*directory, dataset);
         assert!(found.len() as u64 == last && (5..10).contains(&last), "{found:?}");
         assert!(found.iter().all(|(commands, bytes)| *commands == 1 && *bytes < 2 * EXPIRED_BYTES), "{found:?}");
@@ -339,15 +339,15 @@ mod tests {
 
     #[test]
     fn keys_that_expire_within_a_transaction_are_in_its_record() {
-        let (mut store, mut journal, directory) = expired(0, 4);
-        journal.note(&mut store, true, true, 0, [&b"INCR"[..], b"n"].into_iter());
+        let (mut store, mut log_writer, directory) = expired(0, 4);
+        log_writer.note(&mut store, true, true, 0, [&b"INCR"[..], b"n"].into_iter());
         string::set(&mut store, DB, b"gone", b"", Expiry::At(3001)).unwrap();
         store.set_now_ms(3002);
         assert_eq!(string::get(&mut store, DB, b"gone").unwrap(), None);
-        journal.note(&mut store, true, true, 0, [&b"INCR"[..], b"n"].into_iter());
-        assert_eq!(journal.seal(), Some(1));
+        log_writer.note(&mut store, true, true, 0, [&b"INCR"[..], b"n"].into_iter());
+        assert_eq!(log_writer.seal(), Some(1));
         let dataset = store.dataset();
-        journal.finish().unwrap();
+        log_writer.finish().unwrap();
         assert_eq!(records(&*directory, dataset).iter().map(|found| found.0).collect::<Vec<_>>(), [3]);
     }
 }

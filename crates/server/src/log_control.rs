@@ -5,7 +5,7 @@
 //! when logging is switched on while the server runs; until that one is durable the log isn't in force, and a crash leads
 //! back to what was there before. A log that is there is replayed whether logging is on or off.
 //!
-//! Relies on `journal` for the log, on the store for images. Saves are started by `persistence`.
+//! Relies on `log_writer` for the log, on the store for images. Saves are started by `persistence`.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -18,8 +18,8 @@ use quire_store::Store;
 use crate::client::Closing;
 use crate::clients::Output;
 use crate::config::Config;
-use crate::journal::Journal;
 use crate::log_lock;
+use crate::log_writer::LogWriter;
 use crate::replay::Replayed;
 use crate::state::{Hooks, ServerState, unix_ms};
 
@@ -33,7 +33,7 @@ pub fn directory(config: &Config, state_directory: Option<&Arc<dyn Directory>>) 
 
 /// Takes note of what was replayed, for INFO.
 pub fn note_replay(state: &mut ServerState, replayed: &Replayed) {
-    let known = &mut state.journal_state;
+    let known = &mut state.log_state;
     known.leftover = replayed.recovered.segments > 0;
     known.replayed_records = replayed.recovered.records;
     known.replayed_commands = replayed.commands;
@@ -95,10 +95,10 @@ pub fn lock(config: &Config, hooks: &Hooks) -> Result<Option<File>, String> {
 }
 
 fn begin(store: &mut Store, state: &mut ServerState, in_force: bool) -> Result<(), String> {
-    if state.journal_state.lock.is_none() {
-        state.journal_state.lock = lock(&state.config, &state.hooks)?;
+    if state.log_state.lock.is_none() {
+        state.log_state.lock = lock(&state.config, &state.hooks)?;
     }
-    if let Some(removal) = state.journal_state.removal.take() {
+    if let Some(removal) = state.log_state.removal.take() {
         // What it finds must not be what is begun here. If it has panicked there is nothing left of it to wait for.
         let _ = removal.join();
     }
@@ -107,13 +107,13 @@ fn begin(store: &mut Store, state: &mut ServerState, in_force: bool) -> Result<(
     let identity = Identity { dataset: store.dataset(), base_epoch, in_force };
     let next_sequence = store.log_position() + 1;
     let waker = state.waker.clone();
-    let journal = Journal::start(&directory, &state.config, identity, next_sequence, waker).map_err(|error| {
-        state.journal_state.last_error = error.to_string();
+    let log_writer = LogWriter::start(&directory, &state.config, identity, next_sequence, waker).map_err(|error| {
+        state.log_state.last_error = error.to_string();
         error.to_string()
     })?;
-    tracing::info!(directory = journal.directory, next_record = next_sequence, in_force, "logging writes");
-    state.journal_state.last_error.clear();
-    state.journal = Some(Box::new(journal));
+    tracing::info!(directory = log_writer.directory, next_record = next_sequence, in_force, "logging writes");
+    state.log_state.last_error.clear();
+    state.log_writer = Some(Box::new(log_writer));
     store.set_noting_expired(true);
     judge(state);
     Ok(())
@@ -122,12 +122,12 @@ fn begin(store: &mut Store, state: &mut ServerState, in_force: bool) -> Result<(
 /// Ends the log: everything in it is made durable, which is waited for. What was logged stays until the next image. False if
 /// writes may not be durable that somebody waits for: these clients are disconnected, but for the one whose command it is.
 pub fn switch_off(store: &mut Store, state: &mut ServerState) -> bool {
-    let Some(journal) = state.journal.take() else { return true };
+    let Some(log_writer) = state.log_writer.take() else { return true };
     store.set_noting_expired(false);
-    store.set_log_position(journal.appended());
-    state.journal_state.leftover = true;
-    let durable = journal.durable();
-    let done = journal.finish();
+    store.set_log_position(log_writer.appended());
+    state.log_state.leftover = true;
+    let durable = log_writer.durable();
+    let done = log_writer.finish();
     match &done {
         Ok(position) => tracing::info!(last_record = position, "writes are not logged any more"),
         Err(error) => {
@@ -154,10 +154,10 @@ fn disown(state: &mut ServerState, durable: u64) {
 
 /// Before the data is fixed for an image: the image is told which record is the last one in it.
 pub fn before_cut(store: &mut Store, state: &mut ServerState) {
-    if let Some(journal) = &mut state.journal {
+    if let Some(log_writer) = &mut state.log_writer {
         // It is whole: within a transaction nobody saves, but at its end.
-        journal.close();
-        store.set_log_position(journal.appended());
+        log_writer.close();
+        store.set_log_position(log_writer.appended());
     }
     state.saves.position_at_cut = store.log_position();
 }
@@ -165,9 +165,9 @@ pub fn before_cut(store: &mut Store, state: &mut ServerState) {
 /// An image is durable: records up to the one in it aren't needed any more.
 pub fn image_saved(store: &Store, state: &mut ServerState) {
     let position = state.saves.position_at_cut;
-    if let Some(journal) = &mut state.journal {
-        journal.image_saved(store.image_epoch(), position);
-    } else if std::mem::take(&mut state.journal_state.leftover) {
+    if let Some(log_writer) = &mut state.log_writer {
+        log_writer.image_saved(store.image_epoch(), position);
+    } else if std::mem::take(&mut state.log_state.leftover) {
         let directory = directory(&state.config, state.hooks.log_directory.as_ref());
         let dataset = store.dataset();
         // Freeing the blocks of large files takes a while.
@@ -176,7 +176,7 @@ pub fn image_saved(store: &Store, state: &mut ServerState) {
             Err(error) => tracing::warn!(%error, "log segments that are no longer needed can't be removed"),
         };
         match std::thread::Builder::new().name("quire-log-files".into()).spawn(remove) {
-            Ok(removal) => state.journal_state.removal = Some(removal),
+            Ok(removal) => state.log_state.removal = Some(removal),
             Err(error) => tracing::warn!(%error, "log segments that are no longer needed stay until the next start"),
         }
     }
@@ -184,17 +184,17 @@ pub fn image_saved(store: &Store, state: &mut ServerState) {
 
 /// Whether an image is wanted for the log's sake: to come in force, or because it has become long.
 pub fn wants_image(state: &ServerState) -> bool {
-    let Some(journal) = &state.journal else { return false };
-    if journal.failure().is_some() || state.saves.must_wait(state.now) {
+    let Some(log_writer) = &state.log_writer else { return false };
+    if log_writer.failure().is_some() || state.saves.must_wait(state.now) {
         return false;
     }
-    journal.awaits_image() || journal.bounded_bytes() > most_bytes(&state.config) / 2 && !journal.is_covering()
+    log_writer.awaits_image() || log_writer.bounded_bytes() > most_bytes(&state.config) / 2 && !log_writer.is_covering()
 }
 
 /// Whether writes that were acknowledged while logging was on would be lost with an end now: the log's first image is not
 /// complete, so a restart would ignore the log.
 pub fn needs_last_image(state: &ServerState) -> bool {
-    state.journal.as_ref().is_some_and(|journal| journal.awaits_image())
+    state.log_writer.as_ref().is_some_and(|log_writer| log_writer.awaits_image())
 }
 
 /// Most bytes of the log's files. A log needs room to go on in while an image is taken.
@@ -204,9 +204,9 @@ fn most_bytes(config: &Config) -> u64 {
 
 /// What is looked after from time to time.
 pub fn tick(store: &mut Store, state: &mut ServerState) {
-    if let Some(journal) = &mut state.journal {
-        journal.retry_files();
-        if journal.never_began() {
+    if let Some(log_writer) = &mut state.log_writer {
+        log_writer.retry_files();
+        if log_writer.never_began() {
             give_up(store, state);
         }
     }
@@ -216,37 +216,37 @@ pub fn tick(store: &mut Store, state: &mut ServerState) {
 /// A log that was switched on could not be begun: the server goes on without it, as before.
 #[cold]
 fn give_up(store: &mut Store, state: &mut ServerState) {
-    let failure = state.journal.as_ref().and_then(|journal| journal.failure().map(ToString::to_string));
+    let failure = state.log_writer.as_ref().and_then(|log_writer| log_writer.failure().map(ToString::to_string));
     let reason = failure.unwrap_or_default();
     tracing::error!(reason, "the log can't be begun: appendonly is off again");
     switch_off(store, state);
     state.config.appendonly = false;
-    state.journal_state.last_error = reason;
+    state.log_state.last_error = reason;
 }
 
 /// Whether the log's files are as large as they may be, so that writes wait for an image.
 pub fn is_full(state: &ServerState) -> bool {
-    state.journal.as_ref().is_some_and(|journal| journal.bounded_bytes() > most_bytes(&state.config))
+    state.log_writer.as_ref().is_some_and(|log_writer| log_writer.bounded_bytes() > most_bytes(&state.config))
 }
 
 /// Decides whether the log stands in the way of writes. To be asked once per turn.
 pub fn judge(state: &mut ServerState) {
-    let refusal = state.journal.as_ref().and_then(|journal| refusal(journal, state));
+    let refusal = state.log_writer.as_ref().and_then(|log_writer| refusal(log_writer, state));
     if let Some(reason) = &refusal
         && state.log_refusal.as_ref() != Some(reason)
     {
         tracing::error!(%reason, "writes are refused because of the log");
-        state.journal_state.last_error = reason.clone().into_owned();
+        state.log_state.last_error = reason.clone().into_owned();
     }
     state.log_refusal = refusal;
 }
 
 /// Why writes are refused, if they are.
-fn refusal(journal: &Journal, state: &ServerState) -> Option<Cow<'static, str>> {
-    if let Some(error) = journal.failure() {
+fn refusal(log_writer: &LogWriter, state: &ServerState) -> Option<Cow<'static, str>> {
+    if let Some(error) = log_writer.failure() {
         return Some(failed(error).into());
     }
-    if let Some(error) = journal.shortage() {
+    if let Some(error) = log_writer.shortage() {
         let reason = format!(
             "MISCONF The log has no room to go on: {error}. Writes are refused until it has, reads go on. Make room on the \
              disk."
@@ -274,9 +274,9 @@ fn in_a_line(text: &str) -> String {
 
 /// Hands over what the turn has logged.
 pub fn commit(store: &mut Store, state: &mut ServerState) {
-    let Some(journal) = &mut state.journal else { return };
+    let Some(log_writer) = &mut state.log_writer else { return };
     if store.has_expired_keys() {
-        journal.note_expired(store);
+        log_writer.note_expired(store);
     }
-    journal.commit();
+    log_writer.commit();
 }
