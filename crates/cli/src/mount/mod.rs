@@ -40,8 +40,9 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     logging::plain(matches.get_one::<PathBuf>("log-file").map(PathBuf::as_path))?;
     let mounted = Mounted::start(&config)?;
     let is_sized = matches.value_source("capacity") == Some(ValueSource::CommandLine);
-    announce(&config, &mounted, is_sized);
+    // Before the line that lets a supervisor send them: until then a signal ends the process and leaves the mount orphaned.
     ending::watch_signals(mounted.remover())?;
+    announce(&config, &mounted, is_sized);
     let drain = matches.get_flag("drain");
     let bar = drain.then(bar);
     let mut tell = |progress: &Progress| {
