@@ -118,7 +118,7 @@ pub fn make<T: 'static>(object: T) -> Result<*mut T, Failure> {
     unsafe { *entry.kind.get() = Some(TypeId::of::<T>()) };
     entry.object.store(Box::into_raw(Box::new(object)).cast(), Ordering::Relaxed);
     let count = (entry.state.load(Ordering::Relaxed) >> CALLS_BITS) + 1;
-    // What was written above is seen by whoever finds this state.
+    // What was written above is seen by the thread that finds this state.
     entry.state.store(count << CALLS_BITS, Ordering::Release);
     Ok(std::ptr::without_provenance_mut(((count << INDEX_BITS | index as u64) << ALIGN_BITS) as usize))
 }

@@ -46,8 +46,8 @@ impl Backing {
     }
 }
 
-/// Has the system write a transfer's bytes out. The system tells each opening of a file once of bytes that it lost, whoever wrote them;
-/// `hearer` was opened before these were written and is nobody else's. So no other job takes their failure away, nor does this
+/// Has the system write a transfer's bytes out. The system tells each opening of a file once of bytes that it lost, also
+/// of those that another opening wrote; `hearer` was opened before these were written and belongs to this job alone. So no other job takes their failure away, nor does this
 /// from a flush.
 fn write_through(inner: &dyn Device, transfer: &Transfer, hearer: &File) -> Result<(), DeviceError> {
     let Some(first) = transfer.extents.iter().map(|extent| extent.offset).min() else { return Ok(()) };

@@ -204,7 +204,7 @@ impl Keyspace {
         Ok(true)
     }
 
-    /// Keys in a database, expired ones that nobody has met yet included.
+    /// Keys in a database, expired ones that no command has met yet included.
     pub fn len(&self, db: DbId) -> u64 {
         self.dbs.get(db.0 as usize).map_or(0, |roots| roots.keys.count)
     }

@@ -5,7 +5,7 @@ use quire_arena::ArenaStats;
 /// Figures of one database.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DbStats {
-    /// Keys, expired ones that nobody has met yet included.
+    /// Keys, expired ones that no command has met yet included.
     pub keys: u64,
     /// Keys that have a time to live.
     pub expires: u64,

@@ -147,7 +147,7 @@ impl Running {
 
 impl Drop for Saves {
     fn drop(&mut self) {
-        // Whoever drops the store doesn't want what is being saved, nor what an unfinished save leaves on the disk.
+        // The caller that drops the store doesn't want what is being saved, nor what an unfinished save leaves on the disk.
         if let Some(running) = self.running.take() {
             running.progress.cancel();
             let _ = running.thread.join();
