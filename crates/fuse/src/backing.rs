@@ -46,9 +46,9 @@ impl Backing {
     }
 }
 
-/// Has the system write a transfer's bytes out. The system tells each opening of a file once of bytes that it lost, also
-/// of those that another opening wrote; `hearer` was opened before these were written and belongs to this job alone. So no other job takes their failure away, nor does this
-/// from a flush.
+/// Has the system write a transfer's bytes out. The system tells each opening of a file once of bytes that it lost, also of
+/// those that another opening wrote. `hearer` was opened before these were written and belongs to this job alone. So no other
+/// job takes their failure away, nor does this from a flush.
 fn write_through(inner: &dyn Device, transfer: &Transfer, hearer: &File) -> Result<(), DeviceError> {
     let Some(first) = transfer.extents.iter().map(|extent| extent.offset).min() else { return Ok(()) };
     let end = transfer.extents.iter().map(|extent| extent.offset + extent.len as u64).max().unwrap_or(first);
