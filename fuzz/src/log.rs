@@ -8,8 +8,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use quire_device::{Directory, Memory};
-use quire_durable::log::format::{DATA_OFFSET, RECORD_HEADER_BYTES, RecordHeader, SegmentHeader, record_checksum};
-use quire_durable::log::{Base, Identity, Log, LogError, LogOptions, Recovery, Sync};
+use quire_wal::format::{DATA_OFFSET, RECORD_HEADER_BYTES, RecordHeader, SegmentHeader, record_checksum};
+use quire_wal::{Base, Identity, Log, LogError, LogOptions, Recovery, Sync};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::mutate::{Dice, put_edge};

@@ -7,9 +7,9 @@
 use std::sync::OnceLock;
 
 use quire_device::{Directory, Memory};
-use quire_durable::cache::format::{AREA_OFFSET, HEADER_BYTES, Header, RECORD_MAGIC, SUPERBLOCK_BYTES, Superblock};
-use quire_durable::cache::recover::{Recovered, recover};
-use quire_durable::cache::{
+use quire_writecache::format::{AREA_OFFSET, HEADER_BYTES, Header, RECORD_MAGIC, SUPERBLOCK_BYTES, Superblock};
+use quire_writecache::recover::{Recovered, recover};
+use quire_writecache::{
     BLOCK_BYTES, CacheConfig, Growth, LEAST_AREA_BYTES, Policy, Tasks, VolumeId, VolumeSpec, WriteCache, WriteContext,
 };
 use zerocopy::{FromBytes, IntoBytes};

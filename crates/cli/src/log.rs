@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::ArgMatches;
 use quire_device::Disk;
-use quire_durable::log::{Base, LogError, Malformed, Record, Recovered, Recovery, Survey};
+use quire_wal::{Base, LogError, Malformed, Record, Recovered, Recovery, Survey};
 use serde_json::json;
 
 /// A log that can't be read is read so often again.

@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use quire_durable::cache::VolumeId;
 use quire_sys::at;
+use quire_writecache::VolumeId;
 
 use crate::debt::Debt;
 use crate::privileges::Privileges;

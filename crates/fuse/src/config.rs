@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use quire_device::Device;
-use quire_durable::cache::CacheConfig;
+use quire_writecache::CacheConfig;
 
 use crate::who::Rules;
 

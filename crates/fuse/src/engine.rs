@@ -16,11 +16,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 use fuser::Errno;
 use quire_device::{Caching, Device, Engine as Transfers, errno, of_file};
-use quire_durable::cache::{
+use quire_sys::at::{self, Access, Reservation};
+use quire_writecache::{
     BLOCK_BYTES, CacheError, CriticalReason, Growth, Scope, TaskId, Tasks, VolumeId, VolumeSpec, WriteCache,
     WriteContext,
 };
-use quire_sys::at::{self, Access, Reservation};
 
 use crate::backing::Backing;
 use crate::bodies::{Bodies, Body, State};

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use fuser::Errno;
 use quire_device::{DeviceError, errno};
-use quire_durable::cache::CacheError;
+use quire_writecache::CacheError;
 
 /// Why there is no mount.
 #[derive(Debug, thiserror::Error)]
@@ -126,7 +126,7 @@ pub fn told(error: &CacheError, doing: &str, ino: u64) -> Errno {
 mod tests {
     use super::*;
     use quire_device::Action;
-    use quire_durable::cache::VolumeId;
+    use quire_writecache::VolumeId;
 
     #[test]
     fn a_full_slow_device_is_told_apart_from_a_broken_one() {

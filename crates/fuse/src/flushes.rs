@@ -10,8 +10,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use fuser::Errno;
-use quire_durable::cache::WriteContext;
 use quire_sys::file::{sync_file_system, write_out};
+use quire_writecache::WriteContext;
 
 use crate::bodies::{Body, State};
 use crate::engine::Engine;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! BACKING/.quire/lock      locked while mounted, so that there is one mount at a time
-//! BACKING/.quire/witness   which log belongs to this directory (see `quire_durable::cache`)
+//! BACKING/.quire/witness   which log belongs to this directory (see `quire_writecache`)
 //! BACKING/.quire/volumes   which volume of the log is which file (see `table.rs`)
 //! BACKING/.quire/failures  inode numbers of files with lost bytes of which no program was told before the last unmount
 //! BACKING/.quire/lost/     bytes from the log whose file is gone
@@ -204,7 +204,7 @@ fn longest_in(folder: &Path) -> io::Result<u64> {
 /// It can't be told.
 pub fn needs_log(backing: &Path) -> Result<bool, MountError> {
     let folder = Disk::new(backing.join(FOLDER)).with(Caching::Buffered, Engine::Threads);
-    Ok(quire_durable::cache::needs_log(&*folder.open("witness")?)?)
+    Ok(quire_writecache::needs_log(&*folder.open("witness")?)?)
 }
 
 /// The directory may belong to another user than the daemon, which must not write or change for that user what only itself may.

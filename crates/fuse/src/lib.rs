@@ -1,7 +1,7 @@
 //! `quire mount`: a directory on a slow device, served through the write cache to programs that nobody can change.
 //!
 //! [`Mounted::start`] is the whole. Names, permissions and directories pass through to the directory; the bytes of regular
-//! files go through [`quire_durable::cache::WriteCache`], one volume a file, in the name of whoever asked ([`Who`]). The
+//! files go through [`quire_writecache::WriteCache`], one volume a file, in the name of whoever asked ([`Who`]). The
 //! table of volumes, the witness and the lock lie in the directory's hidden folder [`home::FOLDER`].
 //! `docs/design/mount.md` has the ways of a request, what is durable when, and what is not.
 //!

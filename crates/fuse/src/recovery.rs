@@ -14,10 +14,10 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 
 use quire_device::errno;
-use quire_durable::cache::recover::RecoverError;
-use quire_durable::cache::{CacheConfig, CacheError, Growth, OpenReport, VolumeId, VolumeSpec, WriteCache};
 use quire_sys::at::{self, Access, Facts, Kind};
 use quire_sys::handle;
+use quire_writecache::recover::RecoverError;
+use quire_writecache::{CacheConfig, CacheError, Growth, OpenReport, VolumeId, VolumeSpec, WriteCache};
 
 use crate::config::MountConfig;
 use crate::engine::Engine;

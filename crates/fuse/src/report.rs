@@ -4,7 +4,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use quire_durable::cache::{BLOCK_BYTES, CacheStats, Cause, Content, Decision, Reason, Wait};
+use quire_writecache::{BLOCK_BYTES, CacheStats, Cause, Content, Decision, Reason, Wait};
 use serde_json::{Map, Value, json};
 
 use crate::engine::{Engine, SYSTEM};

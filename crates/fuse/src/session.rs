@@ -13,8 +13,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use fuser::{Config, MountOption, Session, SessionACL};
-use quire_durable::cache::{CacheError, Policy, Progress};
 use quire_sys::mounts::{self, FuseMount};
+use quire_writecache::{CacheError, Policy, Progress};
 use serde_json::Value;
 
 use crate::config::MountConfig;

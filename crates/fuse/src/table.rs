@@ -17,9 +17,9 @@
 use std::fs::File;
 use std::sync::{Mutex, PoisonError};
 
-use quire_durable::cache::{CacheError, Content, TaskId, VolumeId, WriteCache, WriteContext};
 use quire_sys::at;
 use quire_sys::handle::{self, Handle, MOST_BYTES};
+use quire_writecache::{CacheError, Content, TaskId, VolumeId, WriteCache, WriteContext};
 use twox_hash::XxHash3_64;
 use zerocopy::little_endian::{I32, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::{Place, possible, skipped};
-use quire_durable::cache::Policy;
+use quire_writecache::Policy;
 
 const NOBODY: u32 = 65_534;
 const FRIEND: u32 = 12_345;

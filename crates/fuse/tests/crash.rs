@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::{Place, possible};
-use quire_durable::cache::Policy;
+use quire_writecache::Policy;
 
 const POLICIES: [Policy; 3] = [Policy::All, Policy::Sync, Policy::CriticalProcessIo];
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{Place, possible, skipped};
 use quire_device::{Action, Device, DeviceError, Layer, Layered, Transfer, errno};
-use quire_durable::cache::Policy;
+use quire_writecache::Policy;
 
 /// Makes a device fail while it is told to.
 struct Switch {

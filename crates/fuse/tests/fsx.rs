@@ -10,8 +10,8 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 
 use common::{Daemon, Dice, Place, possible};
-use quire_durable::cache::Policy;
 use quire_sys::shared_map::SharedMap;
+use quire_writecache::Policy;
 
 const FILES: usize = 3;
 const MOST_LEN: u64 = 300_000;

@@ -11,8 +11,8 @@ use std::thread;
 
 use common::{Place, Running, possible, skipped};
 use quire_device::Gate;
-use quire_durable::cache::{Policy, Tasks};
 use quire_fuse::Rules;
+use quire_writecache::{Policy, Tasks};
 
 /// Lets a test that fails end.
 struct FreedByPanic<'a>(&'a Gate);

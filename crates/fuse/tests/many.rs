@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::process::Command;
 
 use common::{Daemon, Place, possible, skipped};
-use quire_durable::cache::Policy;
+use quire_writecache::Policy;
 
 const FILES: usize = 1200;
 

@@ -11,8 +11,8 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{Dice, Place, possible, skipped};
-use quire_durable::cache::Policy;
 use quire_sys::shared_map::SharedMap;
+use quire_writecache::Policy;
 
 /// Somebody without any rights.
 const NOBODY: u32 = 65_534;

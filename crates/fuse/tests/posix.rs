@@ -9,10 +9,10 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, symli
 use std::time::{Duration, SystemTime};
 
 use common::{Place, possible};
-use quire_durable::cache::Policy;
 use quire_fuse::MountError;
 use quire_sys::at::{self, OnExisting};
 use quire_sys::xattr;
+use quire_writecache::Policy;
 
 #[test]
 fn bytes_written_are_read_back_before_and_after_a_remount_and_in_the_directory() {

@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
 use common::{Place, Running, possible};
-use quire_durable::cache::Policy;
+use quire_writecache::Policy;
 
 /// Length, times of writing and of the last change, and space in units of 512 bytes, past the kernel's own memory of it.
 fn facts(path: &Path) -> (u64, String, String, u64) {

@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 use common::{Dice, Place, possible};
-use quire_durable::cache::Policy;
+use quire_writecache::Policy;
 use serde_json::Value;
 
 fn straight_bytes(stats: &Value) -> u64 {

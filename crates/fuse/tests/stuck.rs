@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use common::{Place, possible};
 use quire_device::Gate;
-use quire_durable::cache::{Policy, Tasks};
 use quire_fuse::Rules;
+use quire_writecache::{Policy, Tasks};
 
 /// More than there are readers and helpers for requests that wait.
 const CLIENTS: usize = 300;

@@ -133,8 +133,8 @@ mod tests {
 
     use proptest::prelude::*;
     use quire_device::{Directory, Memory};
-    use quire_durable::log::{Base, Identity, Recovery};
     use quire_store::{DbId, StoreConfig};
+    use quire_wal::{Base, Identity, Recovery};
 
     use super::*;
     use crate::args::ArgRange;

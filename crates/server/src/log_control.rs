@@ -12,8 +12,8 @@ use std::fs::File;
 use std::sync::Arc;
 
 use quire_device::{Directory, Disk};
-use quire_durable::log::{Identity, LogError, has_log, remove_covered, set_aside};
 use quire_store::Store;
+use quire_wal::{Identity, LogError, has_log, remove_covered, set_aside};
 
 use crate::client::Closing;
 use crate::clients::Output;

@@ -4,15 +4,15 @@
 //! by which they were run. What commands don't do themselves goes into the log as DEL: keys that expire, whichever command
 //! meets them. Only commands that changed something are logged.
 //!
-//! Relies on `quire-durable` for the log itself. Knows neither sockets nor saves.
+//! Relies on `quire-wal` for the log itself. Knows neither sockets nor saves.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mio::Waker;
 use quire_device::{DeviceError, Directory};
-use quire_durable::log::{Identity, Log, LogError, LogOptions, LogStats, Sync};
 use quire_store::{DbId, Store};
+use quire_wal::{Identity, Log, LogError, LogOptions, LogStats, Sync};
 
 use crate::config::{AppendSync, Config};
 
@@ -289,8 +289,8 @@ impl LogWriter {
 #[cfg(test)]
 mod tests {
     use quire_device::Memory;
-    use quire_durable::log::Recovery;
     use quire_store::{Expiry, StoreConfig, string};
+    use quire_wal::Recovery;
 
     use super::*;
 
@@ -316,7 +316,7 @@ mod tests {
     }
 
     fn records(directory: &dyn Directory, dataset: u64) -> Vec<(u32, usize)> {
-        let base = quire_durable::log::Base { dataset, epoch: 1, position: 0 };
+        let base = quire_wal::Base { dataset, epoch: 1, position: 0 };
         let mut recovery = Recovery::open(directory, base).unwrap();
         let mut found = Vec::new();
         while let Some(record) = recovery.next_record().unwrap() {

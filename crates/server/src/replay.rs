@@ -7,8 +7,8 @@
 use std::time::{Duration, Instant};
 
 use quire_device::Directory;
-use quire_durable::log::{Base, LogError, Malformed, Record, Recovered, Recovery, Survey};
 use quire_store::{DbId, Store, StoreError};
+use quire_wal::{Base, LogError, Malformed, Record, Recovered, Recovery, Survey};
 
 use crate::args::{ArgRange, Args};
 use crate::client::Client;

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use common::{Client, Running, eventually, start_in, start_within};
 use quire_device::{Directory, Memory};
-use quire_durable::log::{Identity, Log, LogOptions, Survey};
 use quire_server::specs;
 use quire_server::table::WRITE;
+use quire_wal::{Identity, Log, LogOptions, Survey};
 
 const KEYS: u64 = 12;
 const DATABASES: u64 = 3;

@@ -17,8 +17,8 @@ use anyhow::{Context, bail};
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use quire_durable::cache::{Policy, Progress};
 use quire_fuse::{LEAST_QUEUE_BYTES, MountConfig, Mounted, Rules};
+use quire_writecache::{Policy, Progress};
 
 use crate::{logging, size};
 

@@ -15,8 +15,8 @@ use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use fuser::{Errno, FileAttr};
-use quire_durable::cache::{Content, WriteContext};
 use quire_sys::at::{self, Kind, NewTime, OpenFlags, Reservation, Whence};
+use quire_writecache::{Content, WriteContext};
 
 use crate::bodies::Body;
 use crate::crew::{Crew, Urgency};

@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use quire_durable::cache::TaskId;
+use quire_writecache::TaskId;
 
 use crate::who::hints::{Hint, Hints};
 use crate::who::known::{Facts, Known};

@@ -23,8 +23,8 @@ mod watch;
 use std::path::Path;
 use std::sync::Arc;
 
-use quire_durable::cache::Tasks;
-use quire_durable::cache::critical::{self, Acting};
+use quire_writecache::Tasks;
+use quire_writecache::critical::{self, Acting};
 
 pub use hints::Hint;
 pub use judge::Caller;
@@ -129,7 +129,7 @@ impl Who {
 mod tests {
     use super::*;
     use judge::Ground;
-    use quire_durable::cache::TaskId;
+    use quire_writecache::TaskId;
 
     #[test]
     fn a_verdict_becomes_the_tasks_standing_for_as_long_as_it_is_served() {

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use quire_durable::cache::{Blocked, BlockedOn, CriticalReason, Hold, ResourceId, Scope, TaskId, Tasks};
+use quire_writecache::{Blocked, BlockedOn, CriticalReason, Hold, ResourceId, Scope, TaskId, Tasks};
 
 use crate::who::judge::{Caller, Ground};
 use crate::who::rules::Verdict;

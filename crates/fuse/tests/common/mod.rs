@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use quire_durable::cache::{Policy, Tasks};
 use quire_fuse::{MountConfig, Mounted};
 pub use quire_sys::testing::skipped;
+use quire_writecache::{Policy, Tasks};
 use serde_json::Value;
 use tempfile::TempDir;
 

@@ -6,8 +6,8 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use quire_durable::cache::Policy;
 use quire_fuse::{MountError, Mounted};
+use quire_writecache::Policy;
 
 use super::Bench;
 use super::common::{possible, skipped};

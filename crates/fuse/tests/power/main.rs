@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 
 use common::{Dice, possible, skipped};
 use lab::{FileSystem, Loop, empty_file_system};
-use quire_durable::cache::{Policy, Tasks};
 use quire_fuse::{MountConfig, Mounted};
+use quire_writecache::{Policy, Tasks};
 use recorder::{History, Recording};
 
 const DISK_BYTES: u64 = 24 << 20;

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use quire_durable::cache::{Blocked, Hold, TaskId};
+use quire_writecache::{Blocked, Hold, TaskId};
 
 use crate::who::judge::Caller;
 use crate::who::rules::Verdict;

@@ -6,7 +6,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use quire_durable::cache::{BlockedOn, ResourceId, TaskId};
+use quire_writecache::{BlockedOn, ResourceId, TaskId};
 
 use super::sight::Seen;
 use super::{LONG, LOOKS, Request, Shared, State, Wait};

@@ -3,7 +3,7 @@
 use super::sight::Seen;
 use super::*;
 use crate::who::judge::Ground;
-use quire_durable::cache::Tasks;
+use quire_writecache::Tasks;
 
 /// What is to be seen, by thread; everybody below 100 is critical.
 #[derive(Default)]

@@ -1,0 +1,256 @@
+//! Writing to the log: places for records, and what changes when they are there.
+//!
+//! Relies on [`LogJob`] being finished once, whatever its result.
+
+use quire_device::DeviceError;
+
+use crate::format::{Kind, MOST_BLOCKS, record_bytes};
+use crate::ids::{BLOCK_BYTES, Place, Stamp, VolumeId};
+use crate::jobs::{Draft, LogJob};
+use crate::ledger::{Entry, EntryState, Ledger, SALVAGED, Version};
+use crate::policy::Reason;
+use crate::ring::{NoRoom, Span};
+use crate::stats::Content;
+
+/// Most blocks that one job writes to the log.
+const JOB_BLOCKS: usize = MOST_BLOCKS as usize;
+
+/// A version for the log.
+#[derive(Clone, Debug)]
+pub struct Item {
+    /// Its block.
+    pub place: Place,
+    /// Its bytes.
+    pub version: Version,
+    /// The oldest write that it stands for.
+    pub oldest: Stamp,
+}
+
+/// What became of an attempt to write to the log.
+pub enum Appended {
+    /// The first `taken` items have a place; the job writes them.
+    Job {
+        /// To be run and finished.
+        job: LogJob,
+        /// How many items it writes.
+        taken: usize,
+    },
+    /// None has.
+    NoRoom(NoRoom),
+}
+
+impl Ledger {
+    /// Gives places in the log to as many of `items` (sorted by place) as fit into one job. `privileged`: somebody critical
+    /// waits, or the order demands it.
+    pub fn begin_log(&mut self, items: &[(Item, Reason)], privileged: bool, task: u64, now_ns: u64) -> Appended {
+        let mut drafts = Vec::new();
+        let (mut taken, mut is_awaited) = (0, false);
+        while taken < items.len().min(JOB_BLOCKS) {
+            let mut count = run_len(&items[taken..items.len().min(JOB_BLOCKS)]).min(self.most_record_blocks());
+            is_awaited |= items[taken..taken + count].iter().any(|(item, _)| self.slots.contains_key(&item.place));
+            let begun = loop {
+                match self.begin_record(&items[taken..taken + count], privileged, now_ns) {
+                    // Nothing will be freed: the rest of the log is used up, so that it is certain that no more fits.
+                    Err(NoRoom::Full) if drafts.is_empty() && count > 1 && self.drain.stuck_on.is_some() => count /= 2,
+                    begun => break begun,
+                }
+            };
+            match begun {
+                Ok(draft) => drafts.push(draft),
+                Err(no_room) if drafts.is_empty() => return Appended::NoRoom(no_room),
+                Err(_) => break,
+            }
+            let run = &items[taken..taken + count];
+            for (item, reason) in run {
+                self.trace.note(item.place, *reason, task, now_ns);
+                self.count_critical(*reason, item.version.content);
+            }
+            taken += count;
+        }
+        Appended::Job { job: self.log_job(drafts, is_awaited), taken }
+    }
+
+    fn begin_record(&mut self, run: &[(Item, Reason)], privileged: bool, now_ns: u64) -> Result<Draft, NoRoom> {
+        let (first, count) = (run[0].0.place, run.len() as u32);
+        let span = self.ring.take(record_bytes(self.granule_bytes, count), privileged)?;
+        let state = EntryState::Writing;
+        let Span { lsn, end, previous_end, settled } = span;
+        self.records.push_back(Entry { lsn, end, kind: Kind::Write, first, count, state, since_ns: now_ns });
+        for (index, (item, _)) in run.iter().enumerate() {
+            let position = self.position(lsn, index);
+            let (version, oldest) = (item.version.clone(), item.oldest.0);
+            self.with_slot(item.place, |slot| slot.begin_log(position, version, oldest));
+        }
+        // No further than these blocks reach: what lies between them and the end may never become durable.
+        let reach = first.plus(u64::from(count)).offset();
+        let volume_len = self.volumes.get(&first.volume).map_or(0, |volume| volume.len.min(reach));
+        let pieces = run.iter().map(|(item, _)| item.version.piece.clone()).collect();
+        Ok(Draft { lsn, end, previous_end, settled, kind: Kind::Write, first, volume_len, pieces })
+    }
+
+    /// Most blocks of one record: a log must be able to take it wherever it begins.
+    pub fn most_record_blocks(&self) -> usize {
+        let blocks = (self.ring.most_record_bytes() - self.granule_bytes) / BLOCK_BYTES as u64;
+        blocks.clamp(1, u64::from(MOST_BLOCKS)) as usize
+    }
+
+    /// A record that says something about a volume; a cut may hold the block in which the volume ends from now on.
+    ///
+    /// # Errors
+    /// There is no room for it now.
+    pub fn begin_control(
+        &mut self,
+        kind: Kind,
+        volume: VolumeId,
+        len: u64,
+        last: Option<&Item>,
+        now_ns: u64,
+    ) -> Result<LogJob, NoRoom> {
+        let count = u32::from(last.is_some());
+        let span = self.ring.take(record_bytes(self.granule_bytes, count), true)?;
+        let Span { lsn, end, previous_end, settled } = span;
+        let state = EntryState::Writing;
+        let first = last.map_or(Place { volume, block: 0 }, |item| item.place);
+        self.records.push_back(Entry { lsn, end, kind, first, count, state, since_ns: now_ns });
+        if let Some(Item { place, version, oldest }) = last {
+            let (position, version, oldest) = (self.position(lsn, 0), version.clone(), oldest.0);
+            self.with_slot(*place, |slot| slot.begin_log(position, version, oldest));
+        }
+        let pieces = last.map(|item| item.version.piece.clone()).into_iter().collect();
+        let draft = Draft { lsn, end, previous_end, settled, kind, first, volume_len: len, pieces };
+        Ok(self.log_job(vec![draft], true))
+    }
+
+    fn log_job(&self, drafts: Vec<Draft>, is_awaited: bool) -> LogJob {
+        let (identity, granule, area) = (self.identity, self.granule_bytes, self.ring.area_bytes());
+        LogJob { drafts, identity, granule, area, is_awaited }
+    }
+
+    /// The job has ended.
+    pub fn finish_log(&mut self, job: &LogJob, result: &Result<(), DeviceError>, now_ns: u64) {
+        for draft in &job.drafts {
+            self.ring.finish(draft.lsn);
+            let ok = result.is_ok();
+            if let Ok(index) = self.records.binary_search_by_key(&draft.lsn, |entry| entry.lsn) {
+                self.records[index].state = if ok { EntryState::Durable } else { EntryState::Void };
+            }
+            for index in 0..draft.pieces.len() {
+                let (place, position) = (draft.first.plus(index as u64), self.position(draft.lsn, index));
+                if ok {
+                    self.with_slot(place, |slot| slot.logged(position));
+                    self.map_block(place, position);
+                } else {
+                    self.with_slot(place, |slot| slot.log_failed(position, now_ns));
+                    // It may be there all the same, and be found if the device comes back: nothing newer may go to the
+                    // slow device before the log is known to be abandoned.
+                    self.close_block(place);
+                }
+            }
+            if ok {
+                self.stats.logged_bytes += (draft.pieces.len() * BLOCK_BYTES) as u64;
+                self.stats.fast_bytes += draft.end - draft.lsn;
+            }
+        }
+        if let Err(error) = result {
+            self.setbacks += 1;
+            self.fast_dead.get_or_insert_with(|| error.clone());
+        }
+    }
+
+    fn close_block(&mut self, place: Place) {
+        if let std::collections::btree_map::Entry::Vacant(vacant) = self.logged.entry(place) {
+            vacant.insert(SALVAGED);
+            if let Some(volume) = self.volumes.get_mut(&place.volume) {
+                volume.logged_blocks += 1;
+            }
+        }
+    }
+
+    fn map_block(&mut self, place: Place, position: u64) {
+        match self.logged.get_mut(&place) {
+            // A record may still come through while the device is being given up.
+            Some(older) if *older == SALVAGED => *older = position,
+            Some(older) => {
+                *older = position.max(*older);
+                self.stats.absorbed_bytes += BLOCK_BYTES as u64;
+            }
+            None => {
+                self.logged.insert(place, position);
+                if let Some(volume) = self.volumes.get_mut(&place.volume) {
+                    volume.logged_blocks += 1;
+                }
+            }
+        }
+    }
+
+    /// Forgets what the cache holds of a volume beyond `blocks`; nothing of it may be on its way anywhere.
+    pub fn forget_beyond(&mut self, volume: VolumeId, blocks: u64) {
+        let range = Place { volume, block: blocks }..=Place { volume, block: u64::MAX };
+        let gone: Vec<Place> = self.logged.range(range.clone()).map(|(place, _)| *place).collect();
+        for place in &gone {
+            self.logged.remove(place);
+        }
+        if let Some(volume) = self.volumes.get_mut(&volume) {
+            volume.logged_blocks -= gone.len() as u64;
+            volume.tail.forget();
+        }
+        self.drop_queued(volume, blocks);
+    }
+
+    /// Forgets every version of the volume that is in memory: its device is being removed.
+    pub fn drop_versions(&mut self, volume: VolumeId) {
+        for place in self.places_of(volume) {
+            self.with_slot(place, |slot| {
+                slot.queued = None;
+                slot.flight = None;
+            });
+        }
+    }
+
+    /// Whether a version of the volume is on its way to the log.
+    pub fn is_logging(&self, volume: VolumeId) -> bool {
+        self.volumes.get(&volume).is_some_and(|volume| volume.tally.logging > 0)
+    }
+
+    /// Forgets versions beyond `blocks` that have not been issued, and written ones: the cut makes them void.
+    pub fn drop_queued(&mut self, volume: VolumeId, blocks: u64) {
+        let range = Place { volume, block: blocks }..=Place { volume, block: u64::MAX };
+        let places: Vec<Place> = self.slots.range(range).map(|(place, _)| *place).collect();
+        for place in places {
+            self.with_slot(place, |slot| {
+                slot.queued = None;
+                if !slot.in_flight() {
+                    slot.flight = None;
+                }
+            });
+        }
+    }
+
+    /// Whether anything of the volume beyond `blocks` is under way to a device.
+    pub fn under_way_beyond(&self, volume: VolumeId, blocks: u64) -> bool {
+        let range = Place { volume, block: blocks }..=Place { volume, block: u64::MAX };
+        let first = Place { volume, block: blocks };
+        let drained = self.drain.step.is_some_and(|(_, last)| last.volume == volume && last >= first);
+        drained || self.slots.range(range).any(|(_, slot)| slot.in_flight() || !slot.logging.is_empty())
+    }
+
+    fn position(&self, lsn: u64, index: usize) -> u64 {
+        lsn + self.granule_bytes + (index * BLOCK_BYTES) as u64
+    }
+
+    fn count_critical(&mut self, reason: Reason, content: Content) {
+        let writes = &mut self.stats.critical_writes;
+        match reason {
+            Reason::CriticalTask => writes.direct_blocks[content as usize] += 1,
+            Reason::InheritedTask => writes.inherited_blocks[content as usize] += 1,
+            Reason::InheritedIo => writes.reissued_blocks[content as usize] += 1,
+            _ => {}
+        }
+    }
+}
+
+/// How many items from the first on lie side by side.
+fn run_len(items: &[(Item, Reason)]) -> usize {
+    let first = items[0].0.place;
+    items.iter().enumerate().take_while(|(index, (item, _))| item.place == first.plus(*index as u64)).count()
+}

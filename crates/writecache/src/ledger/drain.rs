@@ -1,0 +1,353 @@
+//! Write-back: which records leave the log next, when, and how far it has come.
+//!
+//! The log is freed from its tail. A batch is a stretch of the oldest records; those of their blocks that are still the
+//! newest in the log are written to the slow devices in order of place, the devices are flushed, the new tail is made
+//! durable, and only then the map forgets the blocks and the space is used again. Until then newer versions of these blocks
+//! go to the log, so nothing overtakes the batch, and the batch waits for flights of its blocks, so it overtakes nothing.
+//!
+//! Relies on one batch at a time.
+
+use std::collections::BTreeSet;
+
+use crate::error::LostRange;
+use crate::format::{CLEAN, Kind, MAGIC, SECTOR_BYTES, Superblock, VERSION};
+use crate::ids::{BLOCK_BYTES, Place, VolumeId};
+use crate::jobs::{DrainError, DrainJob, Target};
+use crate::ledger::{EntryState, Ledger, SALVAGED};
+use crate::volume::Volume;
+
+/// How write-back stands.
+#[derive(Clone, Debug, Default)]
+pub struct DrainState {
+    /// A batch is under way.
+    pub running: bool,
+    /// Somebody waits for space, or everything is to be written back.
+    pub wanted: bool,
+    /// Batches done.
+    pub batches: u64,
+    /// Blocks of the batch under way, and how many of them have been moved.
+    pub batch_blocks: usize,
+    /// See `batch_blocks`.
+    pub batch_done: usize,
+    /// Bytes a second of the last batches, smoothed; 0 while unknown.
+    pub bytes_per_s: u64,
+    /// The volume that the oldest record needs and that can't be written.
+    pub stuck_on: Option<VolumeId>,
+    /// Volumes that the running batch writes to.
+    pub targets: BTreeSet<VolumeId>,
+    /// First and last block that are being written to a slow device now.
+    pub step: Option<(Place, Place)>,
+}
+
+impl Ledger {
+    /// Write-back is needed now.
+    pub fn drain_now(&mut self) {
+        self.drain.wanted = true;
+    }
+
+    /// What held write-back up may be gone.
+    pub fn unstick(&mut self) {
+        self.drain.stuck_on = None;
+    }
+
+    /// How write-back stands.
+    pub fn drain_state(&self) -> &DrainState {
+        &self.drain
+    }
+
+    /// When the oldest record came, if the log has any.
+    pub fn oldest_ns(&self) -> Option<u64> {
+        self.records.front().map(|entry| entry.since_ns)
+    }
+
+    /// Used share of the log, in percent.
+    pub fn used_percent(&self) -> u8 {
+        (self.ring.used_bytes() * 100 / self.ring.area_bytes().max(1)) as u8
+    }
+
+    /// Whether a record can never be placed again: the log is full and what it holds can't be written back.
+    pub fn no_room_ever(&self) -> bool {
+        self.drain.stuck_on.is_some() && !self.ring.has_room_reserved(self.granule_bytes + BLOCK_BYTES as u64)
+    }
+
+    /// A batch of the oldest records, of about `most_bytes`, to be moved in steps of `most_blocks` and `most_runs`. `None` if there
+    /// are none, one is running, or the oldest must wait.
+    pub fn begin_drain(&mut self, most_bytes: u64, most_blocks: usize, most_runs: usize) -> Option<DrainJob> {
+        if self.drain.running {
+            return None;
+        }
+        self.drain.stuck_on = None;
+        let most_bytes = most_bytes.min(self.ring.area_bytes() / 8);
+        let (blocks, end_lsn) = match &self.fast_dead {
+            None => self.batch(most_bytes)?,
+            Some(_) => (self.salvage_batch(most_bytes)?, self.ring.tail()),
+        };
+        let targets = self.targets(&blocks);
+        self.drain.targets = targets.iter().map(|target| target.volume).collect();
+        self.drain.running = true;
+        self.drain.batch_blocks = blocks.len();
+        self.drain.batch_done = 0;
+        Some(DrainJob {
+            blocks,
+            targets,
+            end_lsn,
+            superblock: self.superblock(self.generation + 1, end_lsn, None),
+            salvage: self.fast_dead.is_some(),
+            area: self.ring.area_bytes(),
+            most_blocks,
+            most_runs,
+            lost: Vec::new(),
+        })
+    }
+
+    /// The live blocks of the oldest records, and where these end.
+    fn batch(&mut self, most_bytes: u64) -> Option<(Vec<(Place, u64)>, u64)> {
+        let mut blocks = Vec::new();
+        let mut end_lsn = None;
+        let mut stuck_on = None;
+        'records: for entry in &self.records {
+            let volume = self.volumes.get(&entry.first.volume);
+            let is_cut = entry.kind == Kind::Cut;
+            let open_cut = is_cut && volume.is_some_and(|volume| volume.open_cut.is_some());
+            let cutting = |volume: &Volume| volume.cutting.is_some_and(|cutting| !cutting.on_device);
+            let unfinished_cut = open_cut || is_cut && volume.is_some_and(cutting);
+            if open_cut && end_lsn.is_none() {
+                stuck_on = Some(entry.first.volume);
+            }
+            let enough = end_lsn.is_some() && entry.end - self.ring.tail() > most_bytes;
+            if entry.state == EntryState::Writing || unfinished_cut || enough {
+                break;
+            }
+            let before = blocks.len();
+            for index in 0..entry.count as usize {
+                let place = entry.first.plus(index as u64);
+                let position = entry.lsn + self.granule_bytes + (index * BLOCK_BYTES) as u64;
+                if !self.still_logged(place, position) {
+                    continue;
+                }
+                let writable = volume.is_some_and(|volume| volume.alive().is_some());
+                let in_flight = self.slots.get(&place).is_some_and(|slot| slot.in_flight());
+                let still = volume.is_some_and(|volume| volume.holds_still(place.block, true));
+                if !writable || in_flight || still {
+                    blocks.truncate(before);
+                    stuck_on = (!writable && end_lsn.is_none()).then_some(entry.first.volume);
+                    break 'records;
+                }
+                blocks.push((place, position));
+            }
+            end_lsn = Some(entry.end);
+        }
+        self.drain.stuck_on = stuck_on;
+        blocks.sort_unstable();
+        Some((blocks, end_lsn?))
+    }
+
+    /// Blocks that are only in a dead log and can be written elsewhere. Other volumes don't wait for one that can't be
+    /// written to.
+    fn salvage_batch(&self, most_bytes: u64) -> Option<Vec<(Place, u64)>> {
+        if self.salvaged {
+            return None;
+        }
+        let movable = |place: &Place| {
+            let in_flight = self.slots.get(place).is_some_and(|slot| slot.in_flight());
+            self.volumes.get(&place.volume).is_some_and(|volume| volume.alive().is_some()) && !in_flight
+        };
+        let here = self.logged.iter().filter(|(place, position)| **position != SALVAGED && movable(place));
+        let most = (most_bytes as usize / BLOCK_BYTES).max(1);
+        let blocks: Vec<_> = here.map(|(place, position)| (*place, *position)).take(most).collect();
+        (!blocks.is_empty()).then_some(blocks)
+    }
+
+    /// Whether everything that can be had of a dead log has been, and nothing more is coming.
+    pub fn salvage_is_over(&self) -> bool {
+        let writing = || self.records.iter().any(|entry| entry.state == EntryState::Writing);
+        let left = |(place, position): (&Place, &u64)| {
+            let alive = self.volumes.get(&place.volume).is_some_and(|volume| volume.alive().is_some());
+            *position != SALVAGED && alive
+        };
+        let over = self.fast_dead.is_some() && !self.salvaged && !self.drain.running;
+        over && !writing() && !self.logged.iter().any(left)
+    }
+
+    /// Whether volumes that can't be written to have blocks in the dead log.
+    pub fn salvage_left_some(&self) -> bool {
+        self.logged.values().any(|position| *position != SALVAGED)
+    }
+
+    /// Takes away blocks of a step of write-back that no longer need it, and notes the rest as being written. `None`: one
+    /// of them has to stay where it is for now.
+    pub fn begin_step(&mut self, step: &mut Vec<(Place, u64)>) -> Option<()> {
+        let still =
+            |place: &Place| self.volumes.get(&place.volume).is_some_and(|volume| volume.holds_still(place.block, true));
+        if step.iter().any(|(place, position)| still(place) && self.still_logged(*place, *position)) {
+            return None;
+        }
+        step.retain(|(place, position)| self.still_logged(*place, *position));
+        self.drain.step = step.first().zip(step.last()).map(|((first, _), (last, _))| (*first, *last));
+        Some(())
+    }
+
+    /// The step has ended; so many blocks of the batch have been moved.
+    pub fn end_step(&mut self, done: usize) {
+        self.drain.step = None;
+        self.drain.batch_done = done;
+    }
+
+    fn targets(&self, blocks: &[(Place, u64)]) -> Vec<Target> {
+        let mut targets: Vec<Target> = Vec::new();
+        for (place, _) in blocks {
+            if targets.last().is_some_and(|target| target.volume == place.volume) {
+                continue;
+            }
+            if let Some(volume) = self.volumes.get(&place.volume)
+                && let Some(device) = &volume.device
+            {
+                let (growth, len, incarnation) = (volume.growth, volume.len, volume.incarnation);
+                targets.push(Target { volume: place.volume, incarnation, device: device.clone(), growth, len });
+            }
+        }
+        targets
+    }
+
+    /// Whether the running batch may write to the volume.
+    pub fn drains_to(&self, id: VolumeId) -> bool {
+        self.drain.running && self.drain.targets.contains(&id)
+    }
+
+    /// The batch has ended after `took_ns`.
+    pub fn finish_drain(&mut self, job: &DrainJob, result: &Result<(), DrainError>, took_ns: u64, now_ns: u64) {
+        self.drain.running = false;
+        self.drain.step = None;
+        self.drain.batch_blocks = 0;
+        self.drain.batch_done = 0;
+        self.drain.wanted = false;
+        match result {
+            Ok(()) => self.leave_log(job, took_ns),
+            Err(DrainError::Slow(id, error)) => {
+                let target = job.targets.iter().find(|target| target.volume == *id);
+                let incarnation = self.volumes.get(id).map(|volume| volume.incarnation);
+                if target.map(|target| target.incarnation) == incarnation {
+                    self.lose_slow(*id, error, now_ns);
+                }
+            }
+            Err(DrainError::Fast(error)) => {
+                self.fast_dead.get_or_insert_with(|| error.clone());
+            }
+        }
+    }
+
+    fn leave_log(&mut self, job: &DrainJob, took_ns: u64) {
+        if !job.salvage {
+            self.generation = job.superblock.generation.get();
+        }
+        for (place, position) in &job.blocks {
+            if !self.still_logged(*place, *position) {
+                continue;
+            }
+            if job.salvage {
+                // Still closed to direct writes: the dead device's log would be replayed over them.
+                self.logged.insert(*place, SALVAGED);
+            } else {
+                self.logged.remove(place);
+                if let Some(volume) = self.volumes.get_mut(&place.volume) {
+                    volume.logged_blocks -= 1;
+                }
+            }
+        }
+        for place in &job.lost {
+            // A newer version in memory makes good for it.
+            let newer = self.slots.get(place).is_some_and(|slot| slot.above_log().is_some());
+            if !newer && let Some(volume) = self.volumes.get_mut(&place.volume) {
+                volume.lost.push(place.block);
+            }
+        }
+        while self.records.front().is_some_and(|entry| entry.end <= job.end_lsn) {
+            self.records.pop_front();
+        }
+        self.ring.free_up_to(job.end_lsn);
+        let bytes = (job.blocks.len() * BLOCK_BYTES) as u64;
+        self.stats.written_back_bytes += bytes;
+        self.drain.batches += 1;
+        if bytes > 0 && took_ns > 0 {
+            let rate = (u128::from(bytes) * 1_000_000_000 / u128::from(took_ns)) as u64;
+            let before = self.drain.bytes_per_s;
+            self.drain.bytes_per_s = if before == 0 { rate } else { (before * 3 + rate) / 4 };
+        }
+    }
+
+    /// The superblock that begins the log at `tail_lsn` and, if it is closed, ends it at `head_lsn`. Generations that are
+    /// written have no gaps: the two places of the superblock are written in turn, so the newest is never overwritten.
+    fn superblock(&self, generation: u64, tail_lsn: u64, head_lsn: Option<u64>) -> Superblock {
+        let mut superblock = Superblock {
+            magic: MAGIC,
+            version: VERSION.into(),
+            flags: if head_lsn.is_some() { CLEAN } else { 0 }.into(),
+            identity: self.identity.into(),
+            generation: generation.into(),
+            granule_bytes: (self.granule_bytes as u32).into(),
+            block_bytes: (BLOCK_BYTES as u32).into(),
+            area_bytes: self.ring.area_bytes().into(),
+            tail_lsn: tail_lsn.into(),
+            head_lsn: head_lsn.unwrap_or(0).into(),
+            epoch: self.epochs[0].0.into(),
+            next_epoch: self.epochs[1].0.into(),
+            settled_lsn: self.ring.settled().into(),
+            unused: [0; 416],
+            sector_checksum: 0.into(),
+            copy: [0; SECTOR_BYTES],
+            rest: [0; 3064],
+            checksum: 0.into(),
+        };
+        superblock.seal();
+        superblock
+    }
+
+    /// The superblock of a log that is opened (not clean) or closed (clean) as it is now.
+    pub fn next_superblock(&mut self, clean: bool) -> Superblock {
+        self.generation += 1;
+        // The end of the last record that is there; what lies behind it never was.
+        let last = self.records.iter().rev().find(|entry| entry.state == EntryState::Durable);
+        let end = last.map_or(self.ring.tail(), |entry| entry.end);
+        self.superblock(self.generation, self.ring.tail(), clean.then_some(end))
+    }
+
+    /// The fast device is dead and the slow devices have all that could be read of it. `abandoned`: it is noted that its log
+    /// must never be used again, so from now on everything may go to the slow devices; else what it held stays as it is.
+    pub fn finish_salvage(&mut self, abandoned: bool) {
+        self.salvaged = true;
+        self.abandoned = abandoned;
+        self.records.clear();
+        if abandoned {
+            self.logged.clear();
+            for volume in self.volumes.values_mut() {
+                volume.logged_blocks = 0;
+                if volume.alive().is_some() {
+                    volume.open_cut = None;
+                }
+            }
+        }
+    }
+
+    /// A volume can be written to again: what the dead log holds of it may be saved after all.
+    pub fn salvage_again(&mut self) {
+        self.salvaged &= self.abandoned || !self.salvage_left_some();
+    }
+
+    /// What was lost with the fast device, as ranges.
+    pub fn lost(&self) -> Vec<LostRange> {
+        let ranges = |(id, volume): (&VolumeId, &Volume)| {
+            let mut blocks = volume.lost.clone();
+            blocks.sort_unstable();
+            let mut ranges: Vec<LostRange> = Vec::new();
+            for block in blocks {
+                let offset = block * BLOCK_BYTES as u64;
+                match ranges.last_mut() {
+                    Some(last) if last.offset + last.len == offset => last.len += BLOCK_BYTES as u64,
+                    _ => ranges.push(LostRange { volume: *id, offset, len: BLOCK_BYTES as u64 }),
+                }
+            }
+            ranges
+        };
+        self.volumes.iter().flat_map(ranges).collect()
+    }
+}

@@ -1,0 +1,381 @@
+//! Issuing to the slow devices: which queued versions go there next, and which go to the log instead.
+//!
+//! An elevator over all volumes: places in rising order from where the last job ended, runs of neighbours in one piece.
+//! What somebody waits for comes first, but one job in [`FAIR_SHARE`] takes whatever comes, so that the rest gets on too.
+//! Relies on jobs being finished, whatever their result.
+
+use std::collections::BTreeSet;
+
+use quire_device::DeviceError;
+
+use crate::format::{MOST_BLOCKS, record_bytes};
+use crate::ids::{BLOCK_BYTES, Piece, Place, Stamp, VolumeId};
+use crate::jobs::{FlushJob, LogJob, SlowJob, Target};
+use crate::ledger::flush::FLUSH_AFTER_NS;
+use crate::ledger::{Appended, Item, Ledger, Version};
+use crate::policy::{Policy, Reason, admit};
+use crate::protocol::{Ended, Slot};
+use crate::stats::Content;
+use crate::tasks::{Standing, TaskId};
+
+/// Versions looked at for one job, so that the lock is not held for long.
+const MOST_LOOKED_AT: usize = 4096;
+/// Of those, versions that can't be issued now before the rest of their volume is passed by: some may belong to the log.
+const MOST_OF_HELD: usize = 256;
+/// One job in so many is for everything that is due, however many wait for something else.
+const FAIR_SHARE: u64 = 4;
+
+/// When and how much to issue.
+#[derive(Clone, Copy, Debug)]
+pub struct IssueRules {
+    /// How long a version may wait if nobody waits for it.
+    pub linger_ns: u64,
+    /// Most bytes in memory; from half of that on nothing lingers.
+    pub queue_bytes: usize,
+    /// Most separate runs in one job.
+    pub runs_per_job: usize,
+    /// Most jobs under way on one volume.
+    pub jobs_per_volume: usize,
+    /// Issue everything now.
+    pub everything: bool,
+    /// Somebody critical waits for a slow device: begin nothing else there.
+    pub hold_back: bool,
+}
+
+/// Work for an issuer.
+pub enum Next {
+    /// To the log.
+    Log(LogJob),
+    /// To a slow device.
+    Slow(SlowJob),
+    /// Make durable what a slow device has.
+    Flush(FlushJob),
+}
+
+/// Places of a set in rising order from `origin` on and round to it; the set doesn't change meanwhile.
+struct Round<'a> {
+    set: &'a BTreeSet<Place>,
+    origin: Place,
+    at: Place,
+    wrapped: bool,
+}
+
+impl<'a> Round<'a> {
+    fn new(set: &'a BTreeSet<Place>, origin: Place) -> Self {
+        Self { set, origin, at: origin, wrapped: false }
+    }
+
+    /// What is left of this volume is passed by.
+    fn skip_volume(&mut self) {
+        self.at = Place { volume: VolumeId(self.at.volume.0.saturating_add(1)), block: 0 };
+    }
+}
+
+impl Iterator for Round<'_> {
+    type Item = Place;
+
+    fn next(&mut self) -> Option<Place> {
+        let mut next = self.set.range(self.at..).next();
+        if next.is_none() && !self.wrapped {
+            self.wrapped = true;
+            next = self.set.first();
+        }
+        let next = *next.filter(|place| !self.wrapped || **place < self.origin)?;
+        self.at = next.plus(1);
+        Some(next)
+    }
+}
+
+struct Chosen {
+    place: Place,
+    reason: Reason,
+    task: u64,
+    /// Order or a dead device demands the log, whatever the policy says.
+    demanded: bool,
+}
+
+/// Blocks of one volume, passed in rising order, for one job.
+struct Sweep {
+    chosen: Vec<Chosen>,
+    runs: usize,
+    most_runs: usize,
+    /// It takes no more.
+    ended: bool,
+}
+
+impl Sweep {
+    fn new(rules: &IssueRules) -> Self {
+        Self { chosen: Vec::new(), runs: 0, most_runs: rules.runs_per_job.max(1), ended: false }
+    }
+
+    fn take(&mut self, next: Chosen) {
+        if let Some(last) = self.chosen.last() {
+            let apart = last.place.plus(1) != next.place;
+            let elsewhere = last.place.volume != next.place.volume || next.place < last.place;
+            let many = self.chosen.len() == MOST_BLOCKS as usize || (apart && self.runs + 1 >= self.most_runs);
+            self.ended |= elsewhere || many;
+            self.runs += usize::from(apart);
+        }
+        if !self.ended {
+            self.chosen.push(next);
+        }
+    }
+}
+
+impl Ledger {
+    /// The next piece of work, if there is one. `standing` says how a task stands.
+    pub fn next_job(&mut self, rules: &IssueRules, standing: &dyn Fn(TaskId) -> Standing, now_ns: u64) -> Option<Next> {
+        // Whoever is held back for long fills the memory, for which critical tasks may have to wait, too.
+        let hold_back = rules.hold_back && self.pending_bytes() * 2 < rules.queue_bytes;
+        let rules = &IssueRules { hold_back, ..*rules };
+        if let Some(flush) = self.begin_flush(now_ns, hold_back) {
+            return Some(Next::Flush(flush));
+        }
+        let due = self.is_due(rules, now_ns);
+        if self.totals.queued == 0 || (!due && self.totals.urgent == 0) {
+            return None;
+        }
+        self.turn += 1;
+        let urgent_only = self.totals.urgent > 0 && !(due && self.turn.is_multiple_of(FAIR_SHARE));
+        let next = self.choose_and_begin(rules, standing, urgent_only, now_ns);
+        // What somebody waits for may all be held up; the rest need not be.
+        if next.is_none() && urgent_only && due {
+            return self.choose_and_begin(rules, standing, false, now_ns);
+        }
+        next
+    }
+
+    fn choose_and_begin(
+        &mut self,
+        rules: &IssueRules,
+        standing: &dyn Fn(TaskId) -> Standing,
+        urgent_only: bool,
+        now_ns: u64,
+    ) -> Option<Next> {
+        let (fast, slow) = self.choose(rules, standing, urgent_only);
+        if !fast.is_empty()
+            && let Some(job) = self.log_queued(&fast, now_ns)
+        {
+            return Some(Next::Log(job));
+        }
+        self.begin_slow(&slow, now_ns).map(Next::Slow)
+    }
+
+    /// Whether versions for which nobody waits are to be issued now.
+    fn is_due(&self, rules: &IssueRules, now_ns: u64) -> bool {
+        rules.everything
+            || self.pending_bytes() * 2 >= rules.queue_bytes
+            || self.ages.first().is_some_and(|(since_ns, _)| since_ns + rules.linger_ns <= now_ns)
+    }
+
+    /// When [`Ledger::next_job`] will have something that it has not now, if nothing else happens.
+    pub fn next_due_ns(&self, rules: &IssueRules) -> Option<u64> {
+        let queued = self.ages.first().map(|(since_ns, _)| since_ns + rules.linger_ns);
+        let unflushed = self.unflushed.first().map(|(since_ns, _)| since_ns + FLUSH_AFTER_NS);
+        queued.into_iter().chain(unflushed).min()
+    }
+
+    /// An issuer found nothing, and looks again at `until_ns` if nobody calls it.
+    pub fn sleeps_until(&mut self, until_ns: u64) {
+        self.next_look_ns = self.next_look_ns.min(until_ns);
+    }
+
+    /// An issuer woke up; when the others will is not known.
+    pub fn has_woken(&mut self) {
+        self.next_look_ns = u64::MAX;
+    }
+
+    /// Whether an issuer has to be called for what was queued and nobody waits for: it is due before one looks by itself.
+    pub fn needs_issuer(&self, rules: &IssueRules, now_ns: u64) -> bool {
+        self.is_due(rules, now_ns) || self.next_due_ns(rules).is_some_and(|due_ns| due_ns < self.next_look_ns)
+    }
+
+    fn choose(
+        &self,
+        rules: &IssueRules,
+        standing: &dyn Fn(TaskId) -> Standing,
+        urgent_only: bool,
+    ) -> (Vec<Chosen>, Vec<Chosen>) {
+        let mut fast: Vec<Chosen> = Vec::new();
+        let (mut slow, mut stalled) = (Sweep::new(rules), Sweep::new(rules));
+        let room = self.fast_dead.is_none() && self.ring.has_room(record_bytes(self.granule_bytes, 1));
+        let mut known: Option<(u64, Standing)> = None;
+        let set = if urgent_only { &self.urgent } else { &self.waiting };
+        let mut round = Round::new(set, self.cursor);
+        let (mut looked_at, mut of_held) = (0, 0);
+        while let Some(place) = round.next().filter(|_| looked_at < MOST_LOOKED_AT) {
+            looked_at += 1;
+            let Some(slot) = self.slots.get(&place) else { continue };
+            let Some(queued) = slot.queued.as_ref() else { continue };
+            let stands = match known {
+                Some((task, stands)) if task == queued.task => stands,
+                _ => standing(TaskId(queued.task)),
+            };
+            known = Some((queued.task, stands));
+            let facts = self.facts(place, queued.data.content, queued.urgent, stands);
+            let mut reason = admit(self.policy, &facts);
+            if !room && reason.is_fast() && !facts.cached && !facts.slow_dead {
+                reason = Reason::Full;
+            }
+            let demanded = facts.cached || facts.slow_dead;
+            if queued.direct && !demanded && !facts.fast_dead {
+                reason = Reason::SlowAnyway;
+            }
+            let chosen = Chosen { place, reason, task: queued.task, demanded };
+            let many = fast.len() == MOST_BLOCKS as usize;
+            if many && room {
+                break;
+            }
+            if reason.is_fast() && !many {
+                if !self.holds_still(place) {
+                    fast.push(chosen);
+                }
+                continue;
+            }
+            // A full log may never take what must go there; other volumes go on. Of one that is alive some of the rest may go to
+            // its device all the same.
+            let is_held = if reason.is_fast() {
+                facts.slow_dead
+            } else {
+                let is_waited_for = self.is_hasty(place.volume) || (queued.urgent && stands.any());
+                let makes_way = (rules.hold_back || self.is_crowded()) && !is_waited_for;
+                makes_way || self.is_busy(place.volume, rules) || slot.in_flight() || !self.takes_block(place, slot)
+            };
+            if is_held {
+                of_held += 1;
+                if of_held == MOST_OF_HELD {
+                    of_held = 0;
+                    round.skip_volume();
+                }
+                continue;
+            }
+            if reason.is_fast() || !slot.may_issue(facts.cached) {
+                continue;
+            }
+            // What the log should have taken comes first: somebody critical waits for it.
+            let first = chosen.reason == Reason::Full && self.policy >= Policy::Critical && urgent_only;
+            let sweep = if first { &mut stalled } else { &mut slow };
+            sweep.take(chosen);
+            // Without a full log there is nothing to look for further on.
+            if slow.ended && (room || !urgent_only) || stalled.ended {
+                break;
+            }
+        }
+        fast.sort_by_key(|chosen| chosen.place);
+        (fast, if stalled.chosen.is_empty() { slow.chosen } else { stalled.chosen })
+    }
+
+    /// Whether the volume takes a job with this block now.
+    fn takes_block(&self, place: Place, slot: &Slot<Version>) -> bool {
+        let Some(volume) = self.volumes.get(&place.volume) else { return false };
+        // A version that the flush under way makes durable is not replaced before it has: somebody may wait for it, and
+        // would for ever if a newer one always came in between.
+        let awaits_flush = volume.flushing && slot.written_at().is_some_and(|at| at < volume.epoch);
+        volume.alive().is_some() && !awaits_flush && !volume.holds_still(place.block, false)
+    }
+
+    /// Whether somebody waits for room in the log, and write-back, which makes it, is not to find a long queue at the slow device:
+    /// what nobody critical waits for goes there one job at a time.
+    fn is_crowded(&self) -> bool {
+        let drain = self.drain_state();
+        drain.wanted && drain.running && self.jobs > 0
+    }
+
+    /// Whether somebody critical waits for the volume's device itself.
+    pub(super) fn is_hasty(&self, id: VolumeId) -> bool {
+        self.volumes.get(&id).is_some_and(|volume| volume.hasty > 0)
+    }
+
+    /// Whether the volume has as many jobs under way as it may.
+    fn is_busy(&self, id: VolumeId, rules: &IssueRules) -> bool {
+        self.volumes.get(&id).is_some_and(|volume| volume.jobs >= rules.jobs_per_volume.max(1))
+    }
+
+    fn holds_still(&self, place: Place) -> bool {
+        self.volumes.get(&place.volume).is_some_and(|volume| volume.holds_still(place.block, false))
+    }
+
+    /// Queued versions that belong to the log.
+    fn log_queued(&mut self, chosen: &[Chosen], now_ns: u64) -> Option<LogJob> {
+        let task = chosen.first().map_or(0, |first| first.task);
+        let mut items = Vec::new();
+        for Chosen { place, reason, .. } in chosen {
+            let Some(queued) = self.slots.get(place).and_then(|slot| slot.queued.as_ref()) else { continue };
+            let (version, oldest) = (queued.data.clone(), Stamp(queued.oldest));
+            items.push((Item { place: *place, version, oldest }, *reason));
+        }
+        let privileged = chosen.iter().all(|chosen| chosen.demanded);
+        match self.begin_log(&items, privileged, task, now_ns) {
+            Appended::Job { job, .. } => Some(job),
+            Appended::NoRoom(_) => {
+                self.drain_now();
+                None
+            }
+        }
+    }
+
+    fn begin_slow(&mut self, chosen: &[Chosen], now_ns: u64) -> Option<SlowJob> {
+        let first = chosen.first()?;
+        let volume = self.volumes.get_mut(&first.place.volume)?;
+        let device = volume.alive()?.clone();
+        volume.jobs += 1;
+        self.jobs += 1;
+        let (growth, len, incarnation) = (volume.growth, volume.len, volume.incarnation);
+        let target = Target { volume: first.place.volume, incarnation, device, growth, len };
+        let mut blocks: Vec<(Place, u64, Piece)> = Vec::with_capacity(chosen.len());
+        for Chosen { place, reason, task, .. } in chosen {
+            self.trace.note(*place, *reason, *task, now_ns);
+            if *reason == Reason::Full {
+                self.stats.stalls += 1;
+            }
+            self.flights += 1;
+            let number = self.flights;
+            let version = self.with_slot(*place, |slot| {
+                let version = slot.queued.as_ref().map(|queued| queued.data.clone());
+                slot.issue(number);
+                version
+            });
+            blocks.extend(version.map(|version| (*place, number, version.piece)));
+            self.cursor = place.plus(1);
+        }
+        Some(SlowJob { target, blocks })
+    }
+
+    /// The job has ended.
+    pub fn finish_slow(&mut self, job: &SlowJob, result: &Result<(), DeviceError>, now_ns: u64) {
+        let id = job.target.volume;
+        self.jobs -= 1;
+        let ours = self.volumes.get_mut(&id).filter(|volume| volume.incarnation == job.target.incarnation);
+        let (ok, epoch) = match ours {
+            Some(volume) => {
+                volume.jobs -= 1;
+                // A device that has failed meanwhile won't be flushed.
+                (result.is_ok() && volume.dead.is_none(), volume.epoch)
+            }
+            // Another device has taken its place, and lacks these blocks.
+            None => (false, 0),
+        };
+        self.setbacks += u64::from(!ok);
+        for (place, number, _) in &job.blocks {
+            let ended = self.with_slot(*place, |slot| slot.completed(*number, ok, epoch, now_ns));
+            self.stats.discarded_flights += u64::from(ended == Ended::Discarded);
+        }
+        let Some(volume) = self.volumes.get(&id).filter(|volume| volume.incarnation == job.target.incarnation) else {
+            return;
+        };
+        match result {
+            Ok(()) => {
+                self.stats.direct_bytes += (job.blocks.len() * BLOCK_BYTES) as u64;
+                if volume.tally.written > 0 && volume.unflushed_since_ns.is_none() {
+                    self.set_unflushed(id, Some(now_ns));
+                }
+            }
+            Err(error) => self.lose_slow(id, error, now_ns),
+        }
+    }
+
+    /// A version that goes straight to the log in the writer's own name.
+    pub fn item(place: Place, piece: Piece, content: Content, stamp: Stamp) -> Item {
+        Item { place, version: Version { piece, content }, oldest: stamp }
+    }
+}

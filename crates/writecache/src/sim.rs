@@ -1,0 +1,571 @@
+//! A simulation of the ledger without threads: every step of every job may come at any time, chosen by a seed, and the
+//! power of both devices may go between any two steps (or within one).
+//!
+//! A model remembers, for each block, every version that was written and the newest that was acknowledged. After a power
+//! cut each sector must hold a version no older than that; while running, a read must find the newest version.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use quire_device::{Action, Device, DeviceError, Directory, Memory, PowerCut, errno};
+
+use crate::buffers::Buffers;
+use crate::config::Growth;
+use crate::format::AREA_OFFSET;
+use crate::ids::{BLOCK_BYTES, Piece, Place, Stamp, VolumeId};
+use crate::jobs::{DrainError, DrainJob, DrainWatch, FlushJob, LogJob, SlowJob, mark_gaps, write_superblock};
+use crate::ledger::{Appended, Found, Headway, IssueRules, Item, Ledger, Next, Ticket, Version};
+use crate::policy::{Admission, Policy, Reason, admit};
+use crate::recover::{Recovered, recover};
+use crate::stats::Content;
+use crate::tasks::{Standing, Tasks};
+use crate::volume::Volume;
+
+const VOLUMES: [VolumeId; 2] = [VolumeId(3), VolumeId(9)];
+const BLOCKS: u64 = 12;
+const AREA_BYTES: u64 = 192 << 10;
+const RULES: IssueRules = IssueRules {
+    linger_ns: 20,
+    queue_bytes: 64 << 10,
+    runs_per_job: 3,
+    jobs_per_volume: 2,
+    everything: false,
+    hold_back: false,
+};
+
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % bound.max(1)
+    }
+}
+
+/// A job that somebody has begun, and its result once it has run.
+enum Under {
+    Log(LogJob, Option<Result<(), DeviceError>>),
+    Slow(SlowJob, Option<Result<(), DeviceError>>),
+    /// With the block from which on its end has still to be told.
+    Flush(FlushJob, Option<Result<(), DeviceError>>, u64),
+    Drain(Box<DrainJob>, Option<Result<(), DrainError>>),
+}
+
+impl Under {
+    fn has_run(&self) -> bool {
+        match self {
+            Self::Log(_, result) | Self::Slow(_, result) | Self::Flush(_, result, _) => result.is_some(),
+            Self::Drain(_, result) => result.is_some(),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Model {
+    /// Versions of each block by stamp, in order.
+    written: BTreeMap<Place, Vec<u64>>,
+    acknowledged: BTreeMap<Place, u64>,
+}
+
+impl Model {
+    fn newest(&self, place: Place) -> u64 {
+        self.written.get(&place).and_then(|versions| versions.last()).copied().unwrap_or(0)
+    }
+
+    fn acknowledge(&mut self, ticket: &Ticket) {
+        for block in ticket.first..ticket.end {
+            let place = Place { volume: ticket.volume, block };
+            let upto = self.written.get(&place).into_iter().flatten().filter(|version| **version <= ticket.stamp.0);
+            let newest = upto.max().copied().unwrap_or(0);
+            let known = self.acknowledged.entry(place).or_default();
+            *known = newest.max(*known);
+        }
+    }
+}
+
+struct World {
+    dice: Dice,
+    policy: Policy,
+    fast_home: Memory,
+    slow_homes: [Memory; 2],
+    fast: Arc<dyn Device>,
+    ledger: Ledger,
+    buffers: Buffers,
+    under: Vec<Under>,
+    tickets: Vec<(Ticket, Headway)>,
+    model: Model,
+    /// Versions are numbered over restarts; the ledger's stamps begin anew.
+    base: u64,
+    /// Slow devices fail now and then.
+    sick: bool,
+    now_ns: u64,
+}
+
+struct Unwatched;
+
+impl DrainWatch for Unwatched {
+    fn before(&mut self, _step: &mut Vec<(Place, u64)>) {}
+
+    fn after(&mut self, _done: usize) {}
+}
+
+/// A block whose every sector says which version it is.
+fn block_of(version: u64) -> Piece {
+    let mut bytes = vec![0; BLOCK_BYTES];
+    for sector in bytes.chunks_exact_mut(512) {
+        sector[..8].copy_from_slice(&version.to_le_bytes());
+    }
+    Piece::cut(&bytes).remove(0)
+}
+
+impl World {
+    fn new(seed: u64, policy: Policy) -> Self {
+        let (fast_home, slow_homes) = (Memory::new(), [Memory::new(), Memory::new()]);
+        fast_home.put("fast", &vec![0; (AREA_OFFSET + AREA_BYTES) as usize]);
+        for home in &slow_homes {
+            home.put("slow", &vec![0; (BLOCKS as usize) * BLOCK_BYTES]);
+        }
+        let found = Recovered {
+            identity: seed,
+            generation: 0,
+            granule_bytes: if seed.is_multiple_of(2) { 512 } else { 4096 },
+            area_bytes: AREA_BYTES,
+            clean: false,
+            tail_lsn: 0,
+            head_lsn: 0,
+            records: Vec::new(),
+            skipped_bytes: 0,
+            gaps: Vec::new(),
+            epochs: Default::default(),
+            accepted: Vec::new(),
+        };
+        Self::start(Dice(seed), policy, fast_home, slow_homes, &found, Model::default())
+    }
+
+    fn start(
+        dice: Dice,
+        policy: Policy,
+        fast_home: Memory,
+        slow_homes: [Memory; 2],
+        found: &Recovered,
+        model: Model,
+    ) -> Self {
+        let fast = fast_home.open("fast").unwrap();
+        let mut ledger = Ledger::opened(found, policy, 16, &Tasks::new());
+        ledger.queue_blocks = RULES.queue_bytes / BLOCK_BYTES;
+        for (id, home) in VOLUMES.into_iter().zip(&slow_homes) {
+            let (device, tasks) = (home.open("slow").unwrap(), Tasks::new());
+            let len = device.len().unwrap();
+            let new = || Volume::new(None, Growth::Fixed, 0, &tasks);
+            ledger.volumes.entry(id).or_insert_with(new).plug(device, Growth::Fixed, len, 0);
+        }
+        let buffers = Buffers::default();
+        mark_gaps(found, &*fast, &buffers).unwrap();
+        write_superblock(&ledger.next_superblock(false), &*fast, &buffers).unwrap();
+        let base = model.written.values().flatten().max().copied().unwrap_or(0);
+        let (under, tickets) = (Vec::new(), Vec::new());
+        let (sick, now_ns) = (false, 0);
+        Self { dice, policy, fast_home, slow_homes, fast, ledger, buffers, under, tickets, model, base, sick, now_ns }
+    }
+
+    fn standing(&mut self) -> Standing {
+        Standing { critical: self.dice.roll(3) == 0, inherited: self.dice.roll(3) == 0 }
+    }
+
+    fn write(&mut self) {
+        let volume = VOLUMES[self.dice.roll(2) as usize];
+        let first = Place { volume, block: self.dice.roll(BLOCKS) };
+        let count = (1 + self.dice.roll(4)).min(BLOCKS - first.block);
+        // Stamps and versions are the same thing: versions go on over restarts.
+        while self.ledger.last_stamp().0 < self.base {
+            self.ledger.next_stamp();
+        }
+        let stamp = self.ledger.next_stamp();
+        let is_sync = self.dice.roll(2) == 0;
+        let standing = self.standing();
+        for index in 0..count {
+            self.model.written.entry(first.plus(index)).or_default().push(stamp.0);
+        }
+        let ticket = Ticket { volume, first: first.block, end: first.block + count, stamp };
+        self.tickets.push((ticket, Headway::default()));
+        let mut must = false;
+        if is_sync {
+            let facts = self.ledger.facts_of_run(first, count, Content::Data, true, standing);
+            let reason = admit(self.policy, &facts);
+            must = facts.cached;
+            if reason.admission() == Admission::Fast {
+                let items: Vec<_> = (0..count).map(|index| (Self::item(first.plus(index), stamp), reason)).collect();
+                if let Appended::Job { job, taken } = self.ledger.begin_log(&items, must, 1, self.now_ns) {
+                    self.under.push(Under::Log(job, None));
+                    self.queue(first.plus(taken as u64), count - taken as u64, stamp, true);
+                    return;
+                }
+            }
+        }
+        self.queue(first, count, stamp, is_sync || must);
+    }
+
+    fn item(place: Place, stamp: Stamp) -> Item {
+        Ledger::item(place, block_of(stamp.0), Content::Data, stamp)
+    }
+
+    fn queue(&mut self, first: Place, count: u64, stamp: Stamp, urgent: bool) {
+        for index in 0..count {
+            let version = Version { piece: block_of(stamp.0), content: Content::Data };
+            self.ledger.queue(first.plus(index), version, stamp, urgent, 1, self.now_ns);
+        }
+    }
+
+    /// A waiter looks at its ticket, as `Shared::wait` does.
+    fn look(&mut self, index: usize, standing: Standing) {
+        let (ticket, headway) = &mut self.tickets[index];
+        let (survey, ticket) = (self.ledger.survey(ticket, headway, standing, 64), *ticket);
+        if !survey.items.is_empty()
+            && let Appended::Job { job, .. } = self.ledger.begin_log(&survey.items, true, 1, self.now_ns)
+        {
+            self.under.push(Under::Log(job, None));
+            return;
+        }
+        self.ledger.press(&ticket, &survey, 1);
+    }
+
+    fn run(&mut self, index: usize) {
+        let fails = self.sick && self.dice.roll(12) == 0;
+        let error = || DeviceError::from_errno(Action::Write, "slow", errno::EIO);
+        let (fast, buffers) = (&*self.fast, &self.buffers);
+        match &mut self.under[index] {
+            Under::Slow(job, result) if fails => {
+                // It may be there all the same.
+                if self.dice.roll(2) == 0 {
+                    job.run(buffers).unwrap();
+                }
+                *result = Some(Err(error()));
+            }
+            Under::Flush(_, result, _) if fails => *result = Some(Err(error())),
+            Under::Drain(job, result) if fails && !job.targets.is_empty() => {
+                *result = Some(Err(DrainError::Slow(job.targets[0].volume, error())));
+            }
+            Under::Log(job, result) => *result = Some(job.run(fast, buffers)),
+            Under::Slow(job, result) => *result = Some(job.run(buffers)),
+            Under::Flush(job, result, _) => *result = Some(job.device.flush_data()),
+            Under::Drain(job, result) => *result = Some(job.run(fast, buffers, &mut Unwatched)),
+        }
+    }
+
+    fn finish(&mut self, index: usize) {
+        let now_ns = self.now_ns;
+        match self.under.swap_remove(index) {
+            Under::Log(job, result) => self.ledger.finish_log(&job, &result.unwrap(), now_ns),
+            Under::Slow(job, result) => self.ledger.finish_slow(&job, &result.unwrap(), now_ns),
+            Under::Flush(job, result, from) => {
+                let next = self.ledger.finish_flush(&job, result.as_ref().unwrap(), now_ns, from, 2);
+                self.under.extend(next.map(|from| Under::Flush(job, result, from)));
+            }
+            Under::Drain(job, result) => self.ledger.finish_drain(&job, &result.unwrap(), 1, now_ns),
+        }
+    }
+
+    /// Dead devices are replaced by ones that lack what was never flushed.
+    fn replace_dead(&mut self) {
+        for (index, id) in VOLUMES.into_iter().enumerate() {
+            if self.ledger.volumes[&id].dead.is_none() || self.ledger.drains_to(id) {
+                continue;
+            }
+            let home = self.slow_homes[index].after_power_cut(PowerCut::KeepSome(self.dice.roll(u64::MAX)));
+            let device = home.open("slow").unwrap();
+            self.slow_homes[index] = home;
+            let (incarnation, len) = (self.ledger.next_incarnation(), device.len().unwrap());
+            self.ledger.volumes.get_mut(&id).unwrap().plug(device, Growth::Fixed, len, incarnation);
+            self.ledger.unstick();
+            self.ledger.judge_flush(id);
+        }
+    }
+
+    fn begin(&mut self, everything: bool) -> bool {
+        let rules = IssueRules { everything, ..RULES };
+        let standing = self.standing();
+        let next = self.ledger.next_job(&rules, &|_| standing, self.now_ns);
+        let begun = next.is_some();
+        self.under.extend(next.map(|next| match next {
+            Next::Log(job) => Under::Log(job, None),
+            Next::Slow(job) => Under::Slow(job, None),
+            Next::Flush(job) => Under::Flush(job, None, 0),
+        }));
+        begun
+    }
+
+    fn drain(&mut self) -> bool {
+        let job = self.ledger.begin_drain(32 << 10, 3, 2);
+        let begun = job.is_some();
+        self.under.extend(job.map(|job| Under::Drain(Box::new(job), None)));
+        begun
+    }
+
+    fn step(&mut self) {
+        self.now_ns += 1;
+        let some = |under: &[Under], dice: &mut Dice, ran: bool| {
+            let fitting: Vec<usize> = (0..under.len()).filter(|&index| under[index].has_run() == ran).collect();
+            (!fitting.is_empty()).then(|| fitting[dice.roll(fitting.len() as u64) as usize])
+        };
+        match self.dice.roll(10) {
+            0 | 1 if self.tickets.len() < 40 => self.write(),
+            2 if !self.tickets.is_empty() => {
+                let index = self.dice.roll(self.tickets.len() as u64) as usize;
+                let standing = self.standing();
+                self.look(index, standing);
+            }
+            3 | 4 => drop(self.begin(false)),
+            5 if self.sick && self.dice.roll(8) == 0 => self.replace_dead(),
+            5 => drop(self.drain()),
+            6 | 7 => {
+                if let Some(index) = some(&self.under, &mut self.dice, false) {
+                    self.run(index);
+                }
+            }
+            _ => {
+                if let Some(index) = some(&self.under, &mut self.dice, true) {
+                    self.finish(index);
+                }
+            }
+        }
+        self.acknowledge();
+    }
+
+    fn acknowledge(&mut self) {
+        for (ticket, mut headway) in std::mem::take(&mut self.tickets) {
+            if self.ledger.unsettled(&ticket, &mut headway) {
+                self.tickets.push((ticket, headway));
+            } else {
+                self.model.acknowledge(&ticket);
+            }
+        }
+    }
+
+    fn places() -> impl Iterator<Item = Place> {
+        VOLUMES.into_iter().flat_map(|volume| (0..BLOCKS).map(move |block| Place { volume, block }))
+    }
+
+    fn read(&self, place: Place) -> Vec<u8> {
+        let mut block = vec![0; BLOCK_BYTES];
+        match self.ledger.find(place) {
+            Found::Memory(piece) => block.copy_from_slice(piece.bytes()),
+            Found::Log(position) => {
+                self.fast.read_at(AREA_OFFSET + position % AREA_BYTES, &mut block).unwrap();
+            }
+            Found::Slow => {
+                let device = self.ledger.volumes[&place.volume].device.as_ref().unwrap();
+                device.read_at(place.offset(), &mut block).unwrap();
+            }
+        }
+        block
+    }
+
+    fn check_newest(&self) {
+        for place in Self::places() {
+            let expected = block_of(self.model.newest(place));
+            assert!(self.read(place) == expected.bytes(), "{place:?} is not version {}", self.model.newest(place));
+        }
+    }
+
+    /// The power goes; what is left is checked and the cache opened again.
+    fn lose_power(mut self) -> Self {
+        let cut = |dice: &mut Dice| match dice.roll(4) {
+            0 => PowerCut::LoseAll,
+            1 => PowerCut::KeepAll,
+            _ => PowerCut::KeepSome(dice.roll(u64::MAX)),
+        };
+        let fast_home = self.fast_home.after_power_cut(cut(&mut self.dice));
+        let slow_homes = [0, 1].map(|index: usize| self.slow_homes[index].after_power_cut(cut(&mut self.dice)));
+        let fast = fast_home.open("fast").unwrap();
+        let mut read = |offset: u64, into: &mut [u8]| fast.read_at(offset, into).map(drop);
+        let found = recover(&mut read, AREA_OFFSET + AREA_BYTES).unwrap();
+        let model = std::mem::take(&mut self.model);
+        let mut found_again = Self::start(self.dice, self.policy, fast_home, slow_homes, &found, model);
+        found_again.check_after_cut();
+        found_again
+    }
+
+    fn check_after_cut(&mut self) {
+        for place in Self::places() {
+            let acknowledged = self.model.acknowledged.get(&place).copied().unwrap_or(0);
+            let versions = self.model.written.get(&place).cloned().unwrap_or_default();
+            let block = self.read(place);
+            for sector in block.chunks_exact(512) {
+                let version = u64::from_le_bytes(sector[..8].try_into().unwrap());
+                assert!(version >= acknowledged, "{place:?}: version {version} instead of {acknowledged} or newer");
+                assert!(version == 0 || versions.contains(&version), "{place:?}: version {version} was never written");
+            }
+            // What is there now is what the next steps begin with. A torn block stays one: write it anew.
+            let sectors = block.chunks_exact(512).map(|sector| u64::from_le_bytes(sector[..8].try_into().unwrap()));
+            let newest = sectors.clone().max().unwrap();
+            let torn = sectors.min() != Some(newest);
+            self.model.written.entry(place).or_default().retain(|version| *version <= newest);
+            if torn {
+                self.rewrite(place);
+            }
+        }
+    }
+
+    fn rewrite(&mut self, place: Place) {
+        while self.ledger.last_stamp().0 < self.base {
+            self.ledger.next_stamp();
+        }
+        let stamp = self.ledger.next_stamp();
+        self.model.written.entry(place).or_default().push(stamp.0);
+        self.queue(place, 1, stamp, true);
+    }
+
+    /// Everything under way ends and everything is written back.
+    fn settle(&mut self) {
+        self.sick = false;
+        for _ in 0..10_000 {
+            self.now_ns += 1;
+            self.replace_dead();
+            for index in (0..self.under.len()).rev() {
+                if !self.under[index].has_run() {
+                    self.run(index);
+                }
+                self.finish(index);
+            }
+            for (ticket, headway) in &mut self.tickets {
+                let survey = self.ledger.survey(ticket, headway, Standing::default(), 0);
+                self.ledger.press(ticket, &survey, 1);
+            }
+            let begun = self.begin(true) | self.drain();
+            if !begun && self.under.is_empty() && self.ledger.totals.total() == 0 {
+                break;
+            }
+            if !begun {
+                self.now_ns += 2_000_000_000;
+            }
+        }
+        self.acknowledge();
+        assert!(self.tickets.is_empty(), "a write was never settled");
+        assert_eq!(self.ledger.cached_blocks(), 0, "write-back does not end");
+        assert_eq!(self.ledger.totals, crate::volume::Tally::default());
+        self.check_newest();
+    }
+}
+
+/// How many times as many seeds as usual.
+fn scale() -> u64 {
+    std::env::var("QUIRE_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(1)
+}
+
+#[test]
+fn no_acknowledged_write_is_lost_or_undone_whenever_the_power_goes() {
+    for seed in 0..240 * scale() {
+        let policy = Policy::EVERY[seed as usize % 6];
+        let mut world = World::new(seed, policy);
+        for _ in 0..4 {
+            for _ in 0..(40 + world.dice.roll(300)) {
+                world.step();
+            }
+            world.check_newest();
+            world = world.lose_power();
+        }
+        world.settle();
+    }
+}
+
+#[test]
+fn the_power_may_go_within_a_step() {
+    for seed in 1_000_000..1_000_000 + 160 * scale() {
+        let mut world = World::new(seed, Policy::EVERY[seed as usize % 6]);
+        for _ in 0..world.dice.roll(200) {
+            world.step();
+        }
+        // From some step on a device refuses, and what was in progress may have happened.
+        let home = if seed % 2 == 0 { world.fast_home.clone() } else { world.slow_homes[0].clone() };
+        home.power_off_at(home.steps() + world.dice.roll(12));
+        for _ in 0..60 {
+            world.step();
+        }
+        world.lose_power().settle();
+    }
+}
+
+#[test]
+fn slow_devices_may_fail_and_be_replaced_by_ones_that_lack_what_was_not_flushed() {
+    for seed in 2000..2000 + 120 * scale() {
+        let mut world = World::new(seed, Policy::EVERY[seed as usize % 6]);
+        for _ in 0..3 {
+            world.sick = true;
+            for _ in 0..(40 + world.dice.roll(300)) {
+                world.step();
+            }
+            world.check_newest();
+            if world.dice.roll(2) == 0 {
+                world = world.lose_power();
+            }
+        }
+        world.settle();
+    }
+}
+
+#[test]
+fn a_critical_waiter_needs_the_fast_device_only() {
+    for seed in 0..200 {
+        let mut world = World::new(seed, Policy::CriticalProcessIo);
+        for _ in 0..world.dice.roll(400) {
+            world.step();
+        }
+        world.write();
+        let last = world.tickets.len() - 1;
+        if world.ledger.ring.used_bytes() > AREA_BYTES / 2 {
+            continue;
+        }
+        for _ in 0..50 {
+            world.look(last, Standing { critical: true, inherited: false });
+            let is_log = |under: &Under| matches!(under, Under::Log(..));
+            while let Some(index) = world.under.iter().position(is_log) {
+                if !world.under[index].has_run() {
+                    world.run(index);
+                }
+                world.finish(index);
+            }
+        }
+        let (ticket, mut headway) = world.tickets[last];
+        assert!(!world.ledger.unsettled(&ticket, &mut headway), "seed {seed}: it waits for the slow device");
+        world.acknowledge();
+        world.lose_power().settle();
+    }
+}
+
+#[test]
+fn reasons_of_what_was_cached_follow_the_policy() {
+    let mut world = World::new(7, Policy::Critical);
+    for _ in 0..500 {
+        world.step();
+    }
+    let counts = world.ledger.trace.counts();
+    assert!(counts[Reason::CriticalTask.index()].blocks > 0);
+    assert_eq!(counts[Reason::InheritedTask.index()].blocks + counts[Reason::InheritedIo.index()].blocks, 0);
+    assert_eq!(counts[Reason::Everything.index()].blocks, 0);
+}
+
+#[test]
+fn what_a_full_log_can_not_take_of_a_dead_volume_is_not_in_the_way_of_others() {
+    let mut world = World::new(2, Policy::All);
+    let [dead, alive] = VOLUMES.map(|volume| Place { volume, block: 0 });
+    let (stamp, reason) = (world.ledger.next_stamp(), Reason::Everything);
+    let mut block = 1000;
+    while let Appended::Job { job, .. } =
+        world.ledger.begin_log(&[(World::item(dead.plus(block), stamp), reason)], true, 1, 0)
+    {
+        world.ledger.finish_log(&job, &Ok(()), 0);
+        block += 1;
+    }
+    let gone = DeviceError::from_errno(Action::Write, "slow", errno::EIO);
+    world.ledger.lose_slow(dead.volume, &gone, 0);
+    for block in 0..600 {
+        let version = Version { piece: block_of(1), content: Content::Data };
+        world.ledger.queue(dead.plus(block), version, stamp, true, 1, 0);
+    }
+    world.queue(alive, 1, stamp, true);
+    let next = world.ledger.next_job(&RULES, &|_| Standing::default(), 0);
+    assert!(matches!(next, Some(Next::Slow(job)) if job.target.volume == alive.volume));
+}

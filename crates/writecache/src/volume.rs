@@ -1,0 +1,249 @@
+//! A slow device as the ledger sees it: its length, its health, and how much of it is pending.
+//!
+//! Relies on the ledger's lock.
+
+use std::sync::Arc;
+
+use quire_device::{Device, DeviceError};
+
+use crate::config::Growth;
+use crate::lock::CacheMutex;
+use crate::tail::Tail;
+use crate::tasks::Tasks;
+
+/// How many versions of a volume's blocks are in which state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Waiting to be issued.
+    pub queued: usize,
+    /// Of those, somebody waits for so many.
+    pub urgent: usize,
+    /// Under way to the slow device.
+    pub issued: usize,
+    /// Under way to the slow device, but overtaken by the log.
+    pub overtaken: usize,
+    /// Written, not flushed.
+    pub written: usize,
+    /// On their way to the log.
+    pub logging: usize,
+}
+
+impl Tally {
+    /// Adds `new` and takes `old` away.
+    pub fn change(&mut self, old: Self, new: Self) {
+        let change = |mine: &mut usize, old: usize, new: usize| *mine = (*mine + new).saturating_sub(old);
+        change(&mut self.queued, old.queued, new.queued);
+        change(&mut self.urgent, old.urgent, new.urgent);
+        change(&mut self.issued, old.issued, new.issued);
+        change(&mut self.overtaken, old.overtaken, new.overtaken);
+        change(&mut self.written, old.written, new.written);
+        change(&mut self.logging, old.logging, new.logging);
+    }
+
+    /// Whether a flush or its end would change nothing.
+    pub fn is_calm(&self) -> bool {
+        self.queued == 0 && self.issued == 0 && self.written == 0
+    }
+
+    /// Versions held in memory.
+    pub fn total(&self) -> usize {
+        self.queued + self.issued + self.overtaken + self.written + self.logging
+    }
+}
+
+/// Whether somebody waits for a flush.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FlushWanted {
+    /// Nobody.
+    #[default]
+    No,
+    /// Once the writes that somebody waits for have ended: one flush serves them all.
+    Soon,
+    /// At once: somebody waits for nothing else.
+    Now,
+}
+
+/// The device's length was changed, and no flush covers that yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LenChange {
+    /// Number of the change among the writes.
+    pub stamp: u64,
+    /// Flushes of the volume begun by then.
+    pub epoch: u64,
+}
+
+/// A cut that the log begins but does not finish, and that the device may lack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenCut {
+    /// Bytes of the volume after it.
+    pub len: u64,
+    /// The lowest length of this and of the cuts before it that the device may lack, too: behind that nothing is left of what was there.
+    pub floor: u64,
+    /// Where its record ends.
+    pub end_lsn: u64,
+}
+
+impl OpenCut {
+    /// Cuts the device, durably.
+    ///
+    /// # Errors
+    /// It fails.
+    pub fn carry_out(&self, device: &dyn Device) -> Result<(), DeviceError> {
+        if self.floor < self.len {
+            device.set_len(self.floor)?;
+        }
+        device.set_len(self.len)?;
+        device.flush()
+    }
+}
+
+/// A cut under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cutting {
+    /// Blocks from here on must not be written to the device directly.
+    pub from: u64,
+    /// The device has been cut, durably: write-back may pass the cut's record, and go on with these blocks.
+    pub on_device: bool,
+}
+
+/// How a volume stands, for its owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeState {
+    /// Bytes, pending writes included.
+    pub len: u64,
+    /// Blocks whose newest version is in the log only.
+    pub logged_blocks: u64,
+    /// Everything that was written is on the slow device, so the volume may be forgotten without loss. What was written
+    /// last may still wait for a flush of that device.
+    pub is_idle: bool,
+    /// Why it takes no more writes.
+    pub dead: Option<DeviceError>,
+}
+
+/// A slow device.
+pub struct Volume {
+    /// The device; `None` while the log names a volume that nobody has attached.
+    pub device: Option<Arc<dyn Device>>,
+    /// Tells this device from another one attached under the same number: jobs for that don't concern this one.
+    pub incarnation: u64,
+    /// Whether it may grow.
+    pub growth: Growth,
+    /// Bytes, writes that are pending or in the log included.
+    pub len: u64,
+    /// Why it takes no more writes.
+    pub dead: Option<DeviceError>,
+    /// Pending versions.
+    pub tally: Tally,
+    /// Blocks whose newest durable version is in the log.
+    pub logged_blocks: u64,
+    /// Blocks that were in a dead fast device only.
+    pub lost: Vec<u64>,
+    /// Flushes begun.
+    pub epoch: u64,
+    /// A flush is under way.
+    pub flushing: bool,
+    /// Somebody waits for a flush.
+    pub flush_wanted: FlushWanted,
+    /// Jobs under way on the device.
+    pub jobs: usize,
+    /// Its length is being cut.
+    pub cutting: Option<Cutting>,
+    /// A cut to be carried out before the device is used.
+    pub open_cut: Option<OpenCut>,
+    /// Its length was changed and not flushed since. Until it is, writes can't be durable by the log alone.
+    pub len_change: Option<LenChange>,
+    /// The device may hold what an earlier run, which crashed, wrote and never flushed.
+    pub unsynced: bool,
+    /// When the oldest version was written that has not been flushed.
+    pub unflushed_since_ns: Option<u64>,
+    /// Critical tasks that wait for the device itself: others make way for its jobs and flushes.
+    pub hasty: usize,
+    /// Its end as it was last written, if it is a log.
+    pub tail: Tail,
+    /// It is being forgotten.
+    pub leaving: bool,
+    /// Held while a write finds its place in the order.
+    pub order: Arc<CacheMutex<()>>,
+}
+
+impl Volume {
+    /// A volume of `len` bytes with nothing pending.
+    pub fn new(device: Option<Arc<dyn Device>>, growth: Growth, len: u64, tasks: &Arc<Tasks>) -> Self {
+        Self {
+            device,
+            incarnation: 0,
+            growth,
+            len,
+            dead: None,
+            tally: Tally::default(),
+            logged_blocks: 0,
+            lost: Vec::new(),
+            epoch: 0,
+            flushing: false,
+            flush_wanted: FlushWanted::No,
+            jobs: 0,
+            cutting: None,
+            open_cut: None,
+            len_change: None,
+            unsynced: false,
+            unflushed_since_ns: None,
+            hasty: 0,
+            tail: Tail::default(),
+            leaving: false,
+            order: Arc::new(CacheMutex::new_in(Arc::clone(tasks), ())),
+        }
+    }
+
+    /// The volume has a device now, or another one. Jobs for the old one no longer concern it.
+    pub fn plug(&mut self, device: Arc<dyn Device>, growth: Growth, device_len: u64, incarnation: u64) {
+        self.len = match growth {
+            Growth::Fixed => device_len,
+            Growth::Grows => self.len.max(device_len),
+        };
+        self.device = Some(device);
+        self.incarnation = incarnation;
+        self.growth = growth;
+        self.dead = None;
+        self.open_cut = None;
+        self.len_change = None;
+        self.tail.forget();
+        (self.jobs, self.flushing) = (0, false);
+    }
+
+    /// What others may know.
+    pub fn state(&self) -> VolumeState {
+        let busy = self.tally.total() + self.jobs > 0 || self.flushing || self.cutting.is_some();
+        VolumeState {
+            len: self.len,
+            logged_blocks: self.logged_blocks,
+            is_idle: !busy && self.logged_blocks == 0 && self.open_cut.is_none(),
+            dead: self.dead.clone(),
+        }
+    }
+
+    /// The device, if it can be written to.
+    pub fn alive(&self) -> Option<&Arc<dyn Device>> {
+        self.device.as_ref().filter(|_| self.dead.is_none())
+    }
+
+    /// Whether a block is to stay where it is because the volume is being cut. `drains`: write-back asks.
+    pub fn holds_still(&self, block: u64, drains: bool) -> bool {
+        self.cutting.is_some_and(|cutting| block >= cutting.from && !(drains && cutting.on_device))
+    }
+
+    /// Whether a flush would make something durable.
+    pub fn is_unflushed(&self) -> bool {
+        self.tally.written > 0 || self.len_change.is_some() || self.unsynced
+    }
+
+    /// Whether a flush should begin now. `many`: so many written versions take too much memory.
+    pub fn flush_is_due(&self, many: usize) -> bool {
+        let wanted = match self.flush_wanted {
+            FlushWanted::No => false,
+            FlushWanted::Soon => self.tally.urgent == 0 && self.tally.issued == 0,
+            FlushWanted::Now => true,
+        };
+        let idle = !self.flushing && self.alive().is_some();
+        idle && self.is_unflushed() && (wanted || self.tally.written >= many.max(1))
+    }
+}
