@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use quire_arena::Arena;
 use quire_snapshot::{PAGE_SIZE, TakeOutcome, WriteBarrier, WriteBarrierConfig};
 use quire_store::{DbId, Expiry, Member, Store, StoreConfig, hash, set, string};
-use quire_sys::buffer::Carver;
+use quire_sys::buffer::BumpAllocator;
 use quire_sys::mem::Reservation;
 
 use crate::mutate::Dice;
@@ -48,7 +48,7 @@ pub fn run(data: &[u8]) {
 }
 
 fn open(page_count: u32, pages: &[(u32, Vec<u8>)]) -> Option<Store> {
-    let mut carver = Carver::new(Reservation::new(MAX_BYTES).ok()?);
+    let mut carver = BumpAllocator::new(Reservation::new(MAX_BYTES).ok()?);
     let committed = page_count as usize * PAGE_SIZE;
     let mut memory = carver.carve(0..committed).ok()?;
     for (number, page) in pages {

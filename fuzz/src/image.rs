@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use quire_checkpoint::format::{Footer, Header, Layout, checksum};
 use quire_checkpoint::{Image, RestoreOptions, load};
-use quire_device::{Directory, Memory};
+use quire_device::{Directory, MemoryDirectory};
 use quire_snapshot::{PAGE_SIZE, WriteBarrierConfig};
 use quire_store::{ImageLocation, Store};
 use zerocopy::{FromBytes, IntoBytes};
@@ -32,7 +32,7 @@ pub fn run(data: &[u8]) {
     if data.first().is_some_and(|flags| flags & RESEAL != 0) {
         reseal(&mut bytes);
     }
-    let memory = Memory::new();
+    let memory = MemoryDirectory::new();
     memory.put(NAME, &bytes);
     let whole = Image::open(&memory, NAME);
     let Ok((image, damage)) = Image::open_damaged(&memory, NAME) else {
@@ -93,7 +93,7 @@ fn reseal(bytes: &mut [u8]) {
 fn valid() -> &'static Vec<u8> {
     static VALID: OnceLock<Vec<u8>> = OnceLock::new();
     VALID.get_or_init(|| {
-        let memory = Memory::new();
+        let memory = MemoryDirectory::new();
         let place = ImageLocation::within(std::sync::Arc::new(memory.clone()), NAME);
         contents::filled_store().save_blocking(&place).expect("saving to memory");
         let device = memory.open(NAME).expect("the image is there");

@@ -7,7 +7,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use quire_device::{Directory, Memory};
+use quire_device::{Directory, MemoryDirectory};
 use quire_wal::format::{DATA_OFFSET, RECORD_HEADER_BYTES, RecordHeader, SegmentHeader, record_checksum};
 use quire_wal::{Base, Identity, Log, LogError, LogOptions, Recovery, Sync};
 use zerocopy::{FromBytes, IntoBytes};
@@ -27,7 +27,7 @@ const RESEAL: u8 = 2;
 /// The input holds a directory's segments one after the other, as [`pack`] has it.
 pub fn run(data: &[u8]) {
     let Some((choices, files)) = data.split_at_checked(CHOICES) else { return };
-    let memory = Memory::new();
+    let memory = MemoryDirectory::new();
     for (index, bytes) in files.chunks(SEGMENT_BYTES as usize).enumerate() {
         let mut bytes = bytes.to_vec();
         if choices[0] & RESEAL != 0 {
@@ -93,7 +93,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
 }
 
 fn pack(records: u64, cover: bool) -> Vec<u8> {
-    let memory = Memory::new();
+    let memory = MemoryDirectory::new();
     let directory: Arc<dyn Directory> = Arc::new(memory.clone());
     let options = LogOptions { segment_bytes: SEGMENT_BYTES, sync: Sync::Always, ..LogOptions::default() };
     let identity = Identity { dataset: DATASET, base_epoch: EPOCH, in_force: true };
@@ -136,7 +136,7 @@ mod tests {
         // The number of commands in the first record.
         seed[CHOICES + DATA_OFFSET as usize + 24] = 200;
         let read = |bytes: &[u8]| {
-            let memory = Memory::new();
+            let memory = MemoryDirectory::new();
             memory.put(&name_of(1), bytes);
             let base = Base { dataset: DATASET, epoch: EPOCH, position: 0 };
             let mut recovery = Recovery::open(&memory, base).ok()?;

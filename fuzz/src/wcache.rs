@@ -6,7 +6,7 @@
 
 use std::sync::OnceLock;
 
-use quire_device::{Directory, Memory};
+use quire_device::{Directory, MemoryDirectory};
 use quire_writecache::format::{AREA_OFFSET, HEADER_BYTES, Header, RECORD_MAGIC, SUPERBLOCK_BYTES, Superblock};
 use quire_writecache::recover::{Recovered, recover};
 use quire_writecache::{
@@ -86,7 +86,7 @@ fn reseal(bytes: &mut [u8]) {
 fn valid() -> &'static Vec<u8> {
     static VALID: OnceLock<Vec<u8>> = OnceLock::new();
     VALID.get_or_init(|| {
-        let memory = Memory::new();
+        let memory = MemoryDirectory::new();
         memory.put("fast", &[]);
         memory.put("slow", &[0; 64 * BLOCK_BYTES]);
         let config = CacheConfig {

@@ -15,6 +15,8 @@ const LISTS: &[&str] = &["Args", "Config", "Counters", "Figures", "Info", "Optio
 const ACTORLESS: &[&str] = &["whoever", "nobody", "somebody", "anybody"];
 /// Names of former versions, by folder, for which the field has a word (`docs/glossary.md`).
 const FORMER_NAMES: &[(&str, &[&str])] = &[
+    ("crates/sys/", &["Carver", "Bell", "Denied", "Touch", "Watched"]),
+    ("crates/device/", &["Carver", "Caching", "Faulty", "Layered", "Throttled"]),
     ("crates/pool/", &["Lane", "Streaks", "Tender", "Starving", "Claim", "Desk", "Word", "Seen"]),
     ("crates/snapshot/", &["Keeper", "Hindsight", "Chores", "Upkeep", "Claim", "Desk", "Ledger", "LiftLock"]),
 ];

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ::quire_pool::{FaultThreadOptions, MapOptions, PageNo, TransparentMap};
-use quire_device::{BlockDevice, Device, Directory, Disk};
+use quire_device::{BlockDevice, Device, Directory, DiskDirectory};
 use quire_sys::file::is_kernel_interface;
 use quire_sys::fork_mark::ForkMark;
 
@@ -106,7 +106,7 @@ fn open(path: &Path, may_create: bool) -> Result<Arc<dyn Device>, Failure> {
     }
     let name = path.file_name().and_then(OsStr::to_str).ok_or_else(|| Failure::NoFile(path.display().to_string()))?;
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let disk = Disk::new(parent.unwrap_or(Path::new(".")));
+    let disk = DiskDirectory::new(parent.unwrap_or(Path::new(".")));
     let device = match disk.open_to_write(name) {
         Err(error) if error.is_missing() && may_create => disk.create(name)?,
         opened => opened?,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quire_device::{Buffer, Carver};
+use quire_device::{Buffer, BumpAllocator};
 use quire_snapshot::{PAGE_SIZE, REGION_SIZE, WriteBarrier, WriteBarrierConfig};
 use quire_sys::mem::{MemError, Reservation};
 
@@ -75,7 +75,7 @@ pub(crate) fn guard(
 }
 
 /// The bytes of `region` as a buffer.
-pub(crate) fn carve(carver: &mut Carver, region: u32) -> Result<Buffer, MemError> {
+pub(crate) fn carve(carver: &mut BumpAllocator, region: u32) -> Result<Buffer, MemError> {
     let start = region as usize * REGION_SIZE;
     let mut buffer = carver.carve(start..start + REGION_SIZE)?;
     // Has its memory backed by an ordinary page fault. The read itself would fault under a lock, for which the
@@ -95,7 +95,7 @@ pub fn load(
     mut on_progress: impl FnMut(u64, u64),
 ) -> Result<Loaded, ImageError> {
     let start = Instant::now();
-    let mut carver = Carver::new(reserve(image, options)?);
+    let mut carver = BumpAllocator::new(reserve(image, options)?);
     let committed_bytes = image.layout().data_bytes() as usize;
     carver.memory().commit(0..committed_bytes).map_err(|error| no_memory(image, &error))?;
     let total = image.table().regions().count() as u64;

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use quire_device::Carver;
+use quire_device::BumpAllocator;
 use quire_snapshot::{REGION_SIZE, WriteBarrier};
 use quire_sys::mem::Reservation;
 
@@ -108,7 +108,7 @@ pub fn map(image: Image, options: &RestoreOptions) -> Result<Mapped, ImageError>
 impl Restore {
     fn start(image: Image, accept_damaged: bool) -> Result<Self, ImageError> {
         let bytes = (image.layout().data_bytes() as usize).next_multiple_of(REGION_SIZE).max(REGION_SIZE);
-        let carver = Carver::new(Reservation::new(bytes).map_err(|error| no_memory(&image, &error))?);
+        let carver = BumpAllocator::new(Reservation::new(bytes).map_err(|error| no_memory(&image, &error))?);
         let staging = Arc::clone(carver.memory());
         let regions_total = image.table().regions().count() as u32;
         let shared = Arc::new(Shared::default());
@@ -194,13 +194,13 @@ struct Stager {
 }
 
 impl Stager {
-    fn run(self, image: &Image, mut carver: Carver) {
+    fn run(self, image: &Image, mut carver: BumpAllocator) {
         if let Err(error) = self.stage_all(image, &mut carver) {
             *self.shared.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
         }
     }
 
-    fn stage_all(&self, image: &Image, carver: &mut Carver) -> Result<(), ImageError> {
+    fn stage_all(&self, image: &Image, carver: &mut BumpAllocator) -> Result<(), ImageError> {
         std::thread::sleep(HEAD_START);
         let mut regions = image.table().regions();
         let mut reader = RegionReader::new(image)?;

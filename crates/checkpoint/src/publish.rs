@@ -79,11 +79,11 @@ impl Drop for Temporary<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use quire_device::Memory;
+    use quire_device::MemoryDirectory;
 
     #[test]
     fn only_leftovers_of_this_image_are_removed() {
-        let memory = Memory::new();
+        let memory = MemoryDirectory::new();
         for name in ["a", "a.tmp-", "a.tmp-12", "a.tmp-12x", "b.tmp-3", "a.tmp-7"] {
             memory.put(name, b"x");
         }

@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use quire_checkpoint::format::{DATA_OFFSET, Footer, Header, Layout, MAX_PAGES, checksum};
 use quire_checkpoint::{Image, ImageError, Part, RestoreOptions, load};
-use quire_device::{Directory, Disk, Memory};
+use quire_device::{Directory, DiskDirectory, MemoryDirectory};
 use quire_snapshot::{PAGE_SIZE, PAGES_PER_REGION, REGION_SIZE};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -13,12 +13,12 @@ const PAGES: u32 = 3 * PAGES_PER_REGION as u32 + 20;
 const SMALL: u32 = 40;
 
 fn opened(bytes: &[u8]) -> Result<Image, ImageError> {
-    Image::open(&Memory::with_file(NAME, bytes), NAME)
+    Image::open(&MemoryDirectory::with_file(NAME, bytes), NAME)
 }
 
 fn refused(bytes: &[u8]) -> ImageError {
     let error = opened(bytes).expect_err("the image was accepted");
-    assert!(error.to_string().contains(&Memory::new().path_of(NAME)), "{error}");
+    assert!(error.to_string().contains(&MemoryDirectory::new().path_of(NAME)), "{error}");
     let is_other = matches!(error, ImageError::Foreign { .. } | ImageError::Version { .. });
     assert!(error.is_damage() != is_other, "{error}");
     error
@@ -212,7 +212,7 @@ fn an_image_whose_first_bytes_are_lost_is_a_damaged_one() {
 
 /// What is left of an image, and whether anything is wrong with it.
 fn salvaged(bytes: &[u8]) -> Option<(Image, bool)> {
-    let (image, damage) = Image::open_damaged(&Memory::with_file(NAME, bytes), NAME).ok()?;
+    let (image, damage) = Image::open_damaged(&MemoryDirectory::with_file(NAME, bytes), NAME).ok()?;
     Some((image, damage.is_some()))
 }
 
@@ -233,7 +233,10 @@ fn all_pages_are_there_whatever_single_part_beside_them_is_damaged() {
             let (image, is_damaged) = salvaged(&flipped(&bytes, start + at)).unwrap();
             assert!(is_damaged);
             assert_same(&held_by(&image), &model);
-            assert_eq!(image.info().epoch, Image::open(&Memory::with_file(NAME, &bytes), NAME).unwrap().info().epoch);
+            assert_eq!(
+                image.info().epoch,
+                Image::open(&MemoryDirectory::with_file(NAME, &bytes), NAME).unwrap().info().epoch
+            );
         }
     }
 }
@@ -323,7 +326,7 @@ fn hostile_tables_with_right_checksums_are_refused_or_prove_wrong() {
 
 #[test]
 fn halves_of_two_images_make_none() {
-    let memory = Memory::new();
+    let memory = MemoryDirectory::new();
     let mut world = World::varied(SMALL);
     world.save(&memory, 1).unwrap();
     let first = memory.bytes(NAME).unwrap();
@@ -349,9 +352,9 @@ fn an_image_larger_than_allowed_is_refused_before_anything_is_read() {
 
 #[test]
 fn what_is_no_file_is_no_image() {
-    assert!(matches!(Image::open(&Memory::new(), NAME), Err(ImageError::Missing { .. })));
+    assert!(matches!(Image::open(&MemoryDirectory::new(), NAME), Err(ImageError::Missing { .. })));
     let folder = tempfile::tempdir().unwrap();
-    let disk = Disk::new(folder.path());
+    let disk = DiskDirectory::new(folder.path());
     assert!(matches!(Image::open(&disk, NAME), Err(ImageError::Missing { .. })));
     std::fs::create_dir(folder.path().join(NAME)).unwrap();
     assert!(matches!(Image::open(&disk, NAME), Err(ImageError::Device(_))));
@@ -371,7 +374,7 @@ fn a_sparse_image_of_the_largest_size_is_opened_at_no_cost() {
     if let Err(error) = file.write_all_at(footer.as_bytes(), layout.footer_offset()) {
         return quire_sys::testing::skipped(format!("a file of 64 GiB cannot be had here: {error}"));
     }
-    let disk = Disk::new(folder.path());
+    let disk = DiskDirectory::new(folder.path());
     let image = Image::open(&disk, NAME).unwrap();
     assert_eq!(image.info().file_bytes, file.metadata().unwrap().len());
     assert!(image.verify(|_, _| {}).unwrap().damage.is_empty());

@@ -1,6 +1,6 @@
 //! Whatever fails during a save, the previous image stays, the writer goes on, and the error says what happened.
 //!
-//! Relies on `Faulty`, which fails chosen operations, before a directory in memory or on a disk.
+//! Relies on `FaultInjector`, which fails chosen operations, before a directory in memory or on a disk.
 
 mod common;
 
@@ -8,13 +8,15 @@ use std::sync::Arc;
 
 use common::*;
 use quire_checkpoint::{DumpError, Image, ImageError, Part, Phase, Progress, dump, load, remove_stale};
-use quire_device::{Action, Directory, Disk, Fault, Faulty, Memory, Trigger, errno};
+use quire_device::{
+    Action, Directory, DiskDirectory, FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory, errno,
+};
 
 const PAGES: u32 = 600;
 
 /// An old image of epoch 1 in a memory, and a world that has moved on from it.
-fn changed() -> (Memory, World, Pages) {
-    let memory = Memory::new();
+fn changed() -> (MemoryDirectory, World, Pages) {
+    let memory = MemoryDirectory::new();
     let mut world = World::varied(PAGES);
     world.save(&memory, 1).unwrap();
     let old = world.model.clone();
@@ -25,9 +27,9 @@ fn changed() -> (Memory, World, Pages) {
 }
 
 /// A second save under `rules`; checks what must hold whatever becomes of it, and returns that and how often a fault struck.
-fn save_under(rules: Vec<(Trigger, Fault)>) -> (Result<(), DumpError>, u64) {
+fn save_under(rules: Vec<(FaultTrigger, InjectedFault)>) -> (Result<(), DumpError>, u64) {
     let (memory, mut world, old) = changed();
-    let faulty = Faulty::new(Arc::new(memory.clone()), rules);
+    let faulty = FaultInjector::new(Arc::new(memory.clone()), rules);
     let result = world.save(&faulty, 2).map(drop);
     let (epoch, found) = image(&memory);
     match &result {
@@ -51,10 +53,10 @@ fn save_under(rules: Vec<(Trigger, Fault)>) -> (Result<(), DumpError>, u64) {
 }
 
 /// Strikes at the first, second, … operation of this kind until there are no more.
-fn at_every(action: Action, fault: Fault) -> Vec<DumpError> {
+fn at_every(action: Action, fault: InjectedFault) -> Vec<DumpError> {
     let mut errors = Vec::new();
     for number in 0.. {
-        let (result, struck) = save_under(vec![(Trigger::Nth(action, number), fault)]);
+        let (result, struck) = save_under(vec![(FaultTrigger::Nth(action, number), fault)]);
         match result {
             Err(error) => errors.push(error),
             Ok(()) if struck == 0 => return errors,
@@ -66,7 +68,7 @@ fn at_every(action: Action, fault: Fault) -> Vec<DumpError> {
 
 #[test]
 fn a_save_fails_cleanly_at_any_write() {
-    let errors = at_every(Action::Write, Fault::Error(errno::EIO));
+    let errors = at_every(Action::Write, InjectedFault::Error(errno::EIO));
     assert!(errors.len() > 10, "{} writes", errors.len());
     for error in errors {
         let DumpError::Device { source, .. } = &error else { panic!("{error}") };
@@ -77,13 +79,13 @@ fn a_save_fails_cleanly_at_any_write() {
 
 #[test]
 fn a_torn_write_fails_the_save_like_any_other() {
-    assert!(at_every(Action::Write, Fault::Torn(errno::EIO)).len() > 10);
+    assert!(at_every(Action::Write, InjectedFault::Torn(errno::EIO)).len() > 10);
 }
 
 #[test]
 fn a_save_fails_cleanly_wherever_else_it_can() {
     for action in [Action::Create, Action::Length, Action::Flush, Action::Rename] {
-        let errors = at_every(action, Fault::Error(errno::EACCES));
+        let errors = at_every(action, InjectedFault::Error(errno::EACCES));
         assert_eq!(errors.len(), 1, "{action}");
         let DumpError::Device { source, .. } = &errors[0] else { panic!("{}", errors[0]) };
         assert_eq!(source.action, action);
@@ -93,7 +95,7 @@ fn a_save_fails_cleanly_wherever_else_it_can() {
 #[test]
 fn a_full_disk_is_told_as_such_wherever_it_gets_full() {
     for limit in (0..2 << 20).step_by(100_000) {
-        let (result, struck) = save_under(vec![(Trigger::Beyond(limit), Fault::Error(errno::ENOSPC))]);
+        let (result, struck) = save_under(vec![(FaultTrigger::Beyond(limit), InjectedFault::Error(errno::ENOSPC))]);
         if struck == 0 {
             result.unwrap();
             continue;
@@ -106,7 +108,7 @@ fn a_full_disk_is_told_as_such_wherever_it_gets_full() {
 
 #[test]
 fn an_image_whose_name_may_be_lost_is_reported_though_complete() {
-    let errors = at_every(Action::SyncDirectory, Fault::Error(errno::EIO));
+    let errors = at_every(Action::SyncDirectory, InjectedFault::Error(errno::EIO));
     assert!(matches!(errors.as_slice(), [DumpError::NotDurable { .. }]), "{errors:?}");
 }
 
@@ -114,10 +116,10 @@ fn an_image_whose_name_may_be_lost_is_reported_though_complete() {
 fn a_leftover_that_could_not_be_removed_goes_at_the_next_start() {
     let (memory, mut world, _) = changed();
     let rules = vec![
-        (Trigger::Nth(Action::Write, 3), Fault::Error(errno::EIO)),
-        (Trigger::From(Action::Remove, 0), Fault::Error(errno::EACCES)),
+        (FaultTrigger::Nth(Action::Write, 3), InjectedFault::Error(errno::EIO)),
+        (FaultTrigger::From(Action::Remove, 0), InjectedFault::Error(errno::EACCES)),
     ];
-    world.save(&Faulty::new(Arc::new(memory.clone()), rules), 2).unwrap_err();
+    world.save(&FaultInjector::new(Arc::new(memory.clone()), rules), 2).unwrap_err();
     assert_eq!(names(&memory).len(), 2);
     assert_eq!(remove_stale(&memory, NAME).unwrap(), 1);
     assert_eq!(names(&memory), [NAME]);
@@ -150,8 +152,8 @@ fn a_cancelled_save_leaves_no_trace() {
 fn a_writer_that_waits_for_a_buffer_is_freed_by_a_failing_save() {
     let mut world = World::varied(PAGES);
     world.barrier.set_budget(4 * 4096).unwrap();
-    let rules = vec![(Trigger::From(Action::Write, 1), Fault::Error(errno::EIO))];
-    let faulty = Faulty::new(Arc::new(Memory::new()), rules);
+    let rules = vec![(FaultTrigger::From(Action::Write, 1), InjectedFault::Error(errno::EIO))];
+    let faulty = FaultInjector::new(Arc::new(MemoryDirectory::new()), rules);
     let snapshot = world.cut();
     std::thread::scope(|scope| {
         let dumper = scope.spawn(|| save(snapshot, &faulty, 1).map(drop));
@@ -167,7 +169,7 @@ fn a_writer_that_waits_for_a_buffer_is_freed_by_a_failing_save() {
 #[test]
 fn a_missing_directory_is_told() {
     let mut world = World::varied(10);
-    let error = world.save(&Disk::new("/no/such/directory"), 1).unwrap_err();
+    let error = world.save(&DiskDirectory::new("/no/such/directory"), 1).unwrap_err();
     assert!(error.to_string().contains("/no/such/directory"), "{error}");
     assert!(error.to_string().contains("No such file"), "{error}");
 }
@@ -176,8 +178,8 @@ fn a_missing_directory_is_told() {
 fn reads_that_fail_name_the_part() {
     let (memory, ..) = saved(PAGES);
     let under = |number| {
-        let rules = vec![(Trigger::Nth(Action::Read, number), Fault::Error(errno::EIO))];
-        Faulty::new(Arc::new(memory.clone()), rules)
+        let rules = vec![(FaultTrigger::Nth(Action::Read, number), InjectedFault::Error(errno::EIO))];
+        FaultInjector::new(Arc::new(memory.clone()), rules)
     };
     let mut parts = Vec::new();
     for number in 0..3 {

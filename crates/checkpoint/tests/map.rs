@@ -11,8 +11,8 @@ use common::*;
 use proptest::prelude::*;
 use quire_checkpoint::{Image, ImageError, Mapped, Part, Restore, RestoreOptions, map};
 use quire_device::{
-    Action, Device, DeviceError, Directory, DirectoryLayer, Disk, Engine, Fault, Faulty, Layer, Layered, Memory, Queue,
-    Trigger, errno,
+    Action, Device, DeviceError, Directory, DirectoryLayer, DiskDirectory, FaultInjector, FaultTrigger, InjectedFault,
+    IoEngine, Layer, LayeredDevice, MemoryDirectory, Queue, errno,
 };
 use quire_snapshot::{PAGE_SIZE, PAGES_PER_REGION, REGION_SIZE, WriteBarrier};
 use tempfile::TempDir;
@@ -23,14 +23,14 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Saved {
     folder: TempDir,
-    disk: Disk,
+    disk: DiskDirectory,
     model: Pages,
 }
 
 /// A whole image of `world` on disk.
 fn on_disk(mut world: World) -> Saved {
     let folder = tempfile::tempdir().unwrap();
-    let disk = Disk::new(folder.path());
+    let disk = DiskDirectory::new(folder.path());
     world.save(&disk, 1).unwrap();
     Saved { folder, disk, model: world.model }
 }
@@ -113,7 +113,7 @@ proptest! {
                 Step::Adopt(most) => drop(adopt(&mut world.barrier, &mut background, most)),
                 Step::Check => world.check(),
                 Step::Save => {
-                    let (memory, expected) = (Memory::new(), world.model.clone());
+                    let (memory, expected) = (MemoryDirectory::new(), world.model.clone());
                     let snapshot = world.cut();
                     std::thread::scope(|scope| {
                         let dumper = scope.spawn(|| save(snapshot, &memory, 9).map(drop));
@@ -136,7 +136,7 @@ proptest! {
 
 #[test]
 fn all_is_there_before_anything_is_exchanged() {
-    for engine in [Engine::Auto, Engine::Threads] {
+    for engine in [IoEngine::Auto, IoEngine::Threads] {
         let saved = on_disk(sparse());
         let disk = saved.disk.clone().with(Default::default(), engine);
         let mapped = mapped(&disk).unwrap();
@@ -227,8 +227,8 @@ fn a_failing_read_in_the_background_is_told_with_its_region() {
     let saved = on_disk(sparse());
     // Three reads open the image.
     for (number, region) in [(3, 0), (5, 3)] {
-        let rules = vec![(Trigger::Nth(Action::Read, number), Fault::Error(errno::EIO))];
-        let faulty = Faulty::new(Arc::new(saved.disk.clone()), rules);
+        let rules = vec![(FaultTrigger::Nth(Action::Read, number), InjectedFault::Error(errno::EIO))];
+        let faulty = FaultInjector::new(Arc::new(saved.disk.clone()), rules);
         let Mapped { mut barrier, mut restore, .. } = mapped(&faulty).unwrap();
         let error = adopt_all(&mut barrier, &mut restore).unwrap_err();
         assert!(
@@ -313,7 +313,7 @@ impl Layer for Crashing {
     }
 }
 
-struct CrashingDirectory(Disk);
+struct CrashingDirectory(DiskDirectory);
 
 impl DirectoryLayer for CrashingDirectory {
     fn inner(&self) -> &dyn Directory {
@@ -321,7 +321,7 @@ impl DirectoryLayer for CrashingDirectory {
     }
 
     fn wrap(&self, device: Arc<dyn Device>) -> Arc<dyn Device> {
-        Layered::new(device, Crashing)
+        LayeredDevice::new(device, Crashing)
     }
 }
 

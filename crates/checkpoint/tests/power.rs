@@ -1,13 +1,13 @@
 //! The power may go at any step of a save, and any part of what was not flushed may survive it: what is found afterwards
 //! is the whole previous image or the whole new one.
 //!
-//! Relies on `Memory`, which keeps what is durable apart from what is not.
+//! Relies on `MemoryDirectory`, which keeps what is durable apart from what is not.
 
 mod common;
 
 use common::*;
 use quire_checkpoint::{Image, ImageError, remove_stale};
-use quire_device::{Memory, PowerCut};
+use quire_device::{MemoryDirectory, PowerCut};
 
 const PAGES: u32 = 300;
 
@@ -28,7 +28,7 @@ fn worlds() -> (World, World) {
 /// Steps of a save of epoch 2 over one of epoch 1 (or over nothing).
 fn steps_of_a_save(with_old: bool) -> std::ops::Range<u64> {
     let (mut old, mut new) = worlds();
-    let memory = Memory::new();
+    let memory = MemoryDirectory::new();
     if with_old {
         old.save(&memory, 1).unwrap();
     }
@@ -44,7 +44,7 @@ fn whenever_the_power_goes_the_old_or_the_new_image_is_whole() {
     let mut found_epochs = [0; 3];
     for step in steps.start..=steps.end {
         let (mut old, mut new) = worlds();
-        let memory = Memory::new();
+        let memory = MemoryDirectory::new();
         old.save(&memory, 1).unwrap();
         memory.power_off_at(step);
         let result = new.save(&memory, 2);
@@ -67,7 +67,7 @@ fn a_first_save_is_there_whole_or_not_at_all() {
     let steps = steps_of_a_save(false);
     for step in steps.start..=steps.end {
         let (_, mut new) = worlds();
-        let memory = Memory::new();
+        let memory = MemoryDirectory::new();
         memory.power_off_at(step);
         let result = new.save(&memory, 2);
         for cut in cuts(6) {
@@ -84,7 +84,7 @@ fn a_first_save_is_there_whole_or_not_at_all() {
 #[test]
 fn the_power_going_between_two_saves_loses_neither() {
     let (mut old, mut new) = worlds();
-    let memory = Memory::new();
+    let memory = MemoryDirectory::new();
     old.save(&memory, 1).unwrap();
     for cut in cuts(4) {
         assert_eq!(image(&memory.after_power_cut(cut)).0, 1);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use common::*;
 use proptest::prelude::*;
 use quire_checkpoint::{DumpOptions, Image, Phase, Progress, dump, load};
-use quire_device::{Caching, Directory, Disk, DiskModel, Engine, Memory, Throttled};
+use quire_device::{CacheMode, Directory, DiskDirectory, DiskModel, IoEngine, MemoryDirectory, ThrottledDirectory};
 use quire_snapshot::PAGES_PER_REGION;
 
 const REGION: u32 = PAGES_PER_REGION as u32;
@@ -29,7 +29,7 @@ proptest! {
         }
         let expected = world.model.clone();
         let snapshot = world.cut();
-        let memory = Memory::new();
+        let memory = MemoryDirectory::new();
         let options = DumpOptions { write_bytes: write_pages * 4096, buffers: 3, nice: None, ..DumpOptions::default() };
         std::thread::scope(|scope| {
             let dumper = scope.spawn(|| {
@@ -65,7 +65,7 @@ fn what_the_writer_says_is_told_by_the_image() {
 fn figures_of_a_dump_add_up() {
     let mut world = World::varied(2 * REGION);
     let snapshot = world.cut();
-    let (memory, progress) = (Memory::new(), Progress::new());
+    let (memory, progress) = (MemoryDirectory::new(), Progress::new());
     assert_eq!(progress.phase(), Phase::Waiting);
     let (summary, _) = dump(snapshot, &meta(1), &memory, NAME, &progress, &DumpOptions::default()).unwrap();
     assert_eq!(progress.phase(), Phase::Done);
@@ -87,7 +87,7 @@ fn a_region_full_of_pre_images_is_written_before_its_turn() {
     for page in late {
         world.write(page, 200);
     }
-    let (memory, progress) = (Memory::new(), Progress::new());
+    let (memory, progress) = (MemoryDirectory::new(), Progress::new());
     dump(snapshot, &meta(1), &memory, NAME, &progress, &small_writes()).unwrap();
     assert!(progress.regions_preferred() >= 1);
     assert_same(&image(&memory).1, &expected);
@@ -106,7 +106,7 @@ fn pre_images_far_apart_are_written_one_by_one() {
     for region in 0..regions {
         world.write(region * REGION + 300, 9);
     }
-    let (memory, progress) = (Memory::new(), Progress::new());
+    let (memory, progress) = (MemoryDirectory::new(), Progress::new());
     dump(snapshot, &meta(1), &memory, NAME, &progress, &small_writes()).unwrap();
     assert!(progress.preimages_spilled() > 0);
     assert_same(&image(&memory).1, &expected);
@@ -115,7 +115,7 @@ fn pre_images_far_apart_are_written_one_by_one() {
 #[test]
 fn an_image_without_pages_is_an_image() {
     for page_count in [0, 600] {
-        let memory = Memory::new();
+        let memory = MemoryDirectory::new();
         World::new(page_count, 8).save(&memory, 3).unwrap();
         let image = Image::open(&memory, NAME).unwrap();
         assert_eq!(image.info().present_pages, 0);
@@ -158,10 +158,10 @@ fn goes_round(directory: &dyn Directory) {
 
 #[test]
 fn every_way_to_a_disk_gives_the_same_image() {
-    for engine in [Engine::Auto, Engine::Threads] {
-        for caching in [Caching::Direct, Caching::Buffered] {
+    for engine in [IoEngine::Auto, IoEngine::Threads] {
+        for caching in [CacheMode::Direct, CacheMode::Buffered] {
             let folder = tempfile::tempdir().unwrap();
-            goes_round(&Disk::new(folder.path()).with(caching, engine));
+            goes_round(&DiskDirectory::new(folder.path()).with(caching, engine));
         }
     }
 }
@@ -169,7 +169,7 @@ fn every_way_to_a_disk_gives_the_same_image() {
 #[test]
 fn a_file_system_in_memory_serves_too() {
     match tempfile::tempdir_in("/dev/shm") {
-        Ok(folder) => goes_round(&Disk::new(folder.path())),
+        Ok(folder) => goes_round(&DiskDirectory::new(folder.path())),
         Err(error) => quire_sys::testing::skipped(format!("/dev/shm: {error}")),
     }
 }
@@ -177,5 +177,5 @@ fn a_file_system_in_memory_serves_too() {
 #[test]
 fn a_slow_device_gives_the_same_image() {
     let pace = DiskModel { bytes_per_s: 400 << 20, operation_ns: 1000, ..DiskModel::default() };
-    goes_round(&Throttled::new(Arc::new(Memory::new()), pace));
+    goes_round(&ThrottledDirectory::new(Arc::new(MemoryDirectory::new()), pace));
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::ArgMatches;
 use quire_snapshot::{Mechanism, MechanismError, MechanismSupport};
-use quire_sys::probe::{self, Feature, State};
+use quire_sys::probe::{self, Feature, FeatureState};
 use serde_json::json;
 
 /// Prints every feature.
@@ -25,7 +25,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let colors = std::io::stdout().is_terminal();
     for feature in &features {
         quire_sys::outln!("{} {:<24} {}", mark(feature.state, colors), feature.name, feature.detail)?;
-        if feature.state != State::Works && !feature.advice.is_empty() {
+        if feature.state != FeatureState::Works && !feature.advice.is_empty() {
             quire_sys::outln!("         {:<24} {}", "", feature.advice)?;
         }
     }
@@ -37,7 +37,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         }
     }
     let states = features.iter().map(|feature| feature.state).chain(mechanisms.iter().map(|finding| finding.state));
-    let lacking = states.filter(|state| *state != State::Works).count();
+    let lacking = states.filter(|state| *state != FeatureState::Works).count();
     match lacking {
         0 => quire_sys::outln!("\nEverything that Quire uses works here.")?,
         _ => quire_sys::outln!("\nQuire works here; what is marked above works with a fallback.")?,
@@ -48,7 +48,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
 /// What is to be said of a mechanism.
 struct Finding {
     mechanism: Mechanism,
-    state: State,
+    state: FeatureState,
     detail: String,
     advice: String,
 }
@@ -56,17 +56,19 @@ struct Finding {
 fn finding(MechanismSupport { mechanism, result }: MechanismSupport) -> Finding {
     let (state, detail, advice) = match result {
         Ok(()) if mechanism == Mechanism::Scoot => match quire_snapshot::merges_in_background() {
-            Ok(()) => (State::Works, mechanism.about().to_owned(), String::new()),
+            Ok(()) => (FeatureState::Works, mechanism.about().to_owned(), String::new()),
             Err(reason) => (
-                State::Limited,
+                FeatureState::Limited,
                 format!("{}, but nothing is merged in the background: {reason}", mechanism.about()),
                 "Allow userfaultfd for the kernel's faults too, or cuts copy what was written since the last one"
                     .into(),
             ),
         },
-        Ok(()) => (State::Works, mechanism.about().to_owned(), String::new()),
-        Err(MechanismError::Unsupported { reason, suggestion, .. }) => (State::Missing, reason, suggestion.into()),
-        Err(other) => (State::Missing, other.to_string(), String::new()),
+        Ok(()) => (FeatureState::Works, mechanism.about().to_owned(), String::new()),
+        Err(MechanismError::Unsupported { reason, suggestion, .. }) => {
+            (FeatureState::Missing, reason, suggestion.into())
+        }
+        Err(other) => (FeatureState::Missing, other.to_string(), String::new()),
     };
     Finding { mechanism, state, detail, advice }
 }
@@ -80,19 +82,19 @@ fn finding_as_json(finding: &Finding) -> serde_json::Value {
     })
 }
 
-fn name(state: State) -> &'static str {
+fn name(state: FeatureState) -> &'static str {
     match state {
-        State::Works => "works",
-        State::Limited => "limited",
-        State::Missing => "missing",
+        FeatureState::Works => "works",
+        FeatureState::Limited => "limited",
+        FeatureState::Missing => "missing",
     }
 }
 
-fn mark(state: State, colors: bool) -> String {
+fn mark(state: FeatureState, colors: bool) -> String {
     let (code, text) = match state {
-        State::Works => (32, "works  "),
-        State::Limited => (33, "limited"),
-        State::Missing => (31, "missing"),
+        FeatureState::Works => (32, "works  "),
+        FeatureState::Limited => (33, "limited"),
+        FeatureState::Missing => (31, "missing"),
     };
     if colors { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
 }
@@ -117,10 +119,10 @@ mod tests {
         let found = finding(MechanismSupport { mechanism, result: Err(refused) });
         assert_eq!(
             (found.state, found.detail.as_str(), found.advice.as_str()),
-            (State::Missing, "no such call", "Use fork.")
+            (FeatureState::Missing, "no such call", "Use fork.")
         );
         let found = finding(MechanismSupport { mechanism: Mechanism::Barrier, result: Ok(()) });
-        assert_eq!((found.state, found.advice.as_str()), (State::Works, ""));
+        assert_eq!((found.state, found.advice.as_str()), (FeatureState::Works, ""));
         assert_eq!(finding_as_json(&found)["name"], "snapshot barrier");
     }
 }

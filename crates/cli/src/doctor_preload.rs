@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use quire_bench::forkers::library;
-use quire_sys::helper::Host;
+use quire_sys::helper::HostProcess;
 use quire_sys::mem::{PAGE_SIZE, Reservation};
-use quire_sys::pagemap::{Entry, Pagemap};
-use quire_sys::probe::{self, Feature, State};
+use quire_sys::pagemap::{Pagemap, PagemapEntry};
+use quire_sys::probe::{self, Feature, FeatureState};
 use serde_json::json;
 
 use crate::program::{self, Kind, Program};
@@ -112,7 +112,7 @@ fn judge(name: &Path, program: &Program, kernel: Result<(), String>, library: Op
 fn heap(allocates: bool, faults: &Feature) -> String {
     match (allocates, faults.state) {
         (true, _) => "its heap can't lie on a file (QUIRE_HEAP): it brings an allocator of its own".to_owned(),
-        (false, State::Works) => "its heap can lie on a file: QUIRE_HEAP=PATH:SIZE:POOL".to_owned(),
+        (false, FeatureState::Works) => "its heap can lie on a file: QUIRE_HEAP=PATH:SIZE:POOL".to_owned(),
         (false, _) => format!("its heap can't lie on a file (QUIRE_HEAP): {}; {}", faults.detail, faults.advice),
     }
 }
@@ -129,10 +129,10 @@ fn kernel() -> Result<(), String> {
     Pagemap::open(None)
         .and_then(|map| map.read_words(page.base() as usize, &mut word))
         .map_err(|error| format!("/proc/self/pagemap can't be read: {error}"))?;
-    if !Entry::is_exclusive(word[0]) {
+    if !PagemapEntry::is_exclusive(word[0]) {
         return Err("/proc/self/pagemap doesn't tell who maps a page".into());
     }
-    match Host::of_caller() {
+    match HostProcess::of_caller() {
         Some(_) => Ok(()),
         None => Err("the kernel doesn't tell where a thread's end is noted (CONFIG_CHECKPOINT_RESTORE)".into()),
     }
@@ -202,9 +202,9 @@ mod tests {
     #[test]
     fn whether_a_heap_can_lie_on_a_file_is_told() {
         let faults = |state| Feature { name: "", state, detail: "forbidden".into(), advice: "be root" };
-        assert!(heap(false, &faults(State::Works)).contains("PATH:SIZE:POOL"));
-        assert!(heap(true, &faults(State::Works)).contains("allocator of its own"));
-        assert!(heap(false, &faults(State::Missing)).ends_with("forbidden; be root"));
+        assert!(heap(false, &faults(FeatureState::Works)).contains("PATH:SIZE:POOL"));
+        assert!(heap(true, &faults(FeatureState::Works)).contains("allocator of its own"));
+        assert!(heap(false, &faults(FeatureState::Missing)).ends_with("forbidden; be root"));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use clap::ArgMatches;
 use indicatif::{ProgressBar, ProgressStyle};
 use quire_checkpoint::{Image, ImageInfo};
-use quire_device::Disk;
+use quire_device::DiskDirectory;
 use serde_json::json;
 
 /// Most damaged regions that are named one by one.
@@ -33,7 +33,7 @@ fn open(path: &Path) -> anyhow::Result<Image> {
         bail!("{} does not name a file", path.display());
     };
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    Ok(Image::open(&Disk::new(dir), name)?)
+    Ok(Image::open(&DiskDirectory::new(dir), name)?)
 }
 
 fn facts(info: &ImageInfo) -> Vec<(&'static str, serde_json::Value)> {

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::ArgMatches;
-use quire_device::Disk;
+use quire_device::DiskDirectory;
 use quire_wal::{Base, LogError, Malformed, Record, Recovered, Recovery, Survey};
 use serde_json::json;
 
@@ -18,7 +18,7 @@ const MOST_TRIES: u32 = 3;
 pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let (what, matches) = matches.subcommand().context("info, verify or dump")?;
     let path: &PathBuf = matches.get_one("dir").context("a directory")?;
-    let directory = Disk::new(path);
+    let directory = DiskDirectory::new(path);
     let survey = Survey::with_damage(&directory, None)?;
     match what {
         "info" => {
@@ -76,7 +76,10 @@ fn as_json(survey: &Survey) -> String {
 }
 
 /// Reads every record that can be read; returns what was found, damage included.
-fn read(directory: &Disk, mut each: impl FnMut(&Record<'_>) -> io::Result<()>) -> anyhow::Result<Option<Recovered>> {
+fn read(
+    directory: &DiskDirectory,
+    mut each: impl FnMut(&Record<'_>) -> io::Result<()>,
+) -> anyhow::Result<Option<Recovered>> {
     let survey = Survey::with_damage(directory, None)?;
     let base = match Base::of_all(&survey) {
         Some(base) => base,
@@ -95,7 +98,7 @@ fn malformed(record: &Record<'_>, error: Malformed) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("record {}: {error}", record.sequence))
 }
 
-fn verify(directory: &Disk) -> anyhow::Result<ExitCode> {
+fn verify(directory: &DiskDirectory) -> anyhow::Result<ExitCode> {
     let mut read = read_all(directory);
     for _ in 0..MOST_TRIES {
         // A server that writes meanwhile may have taken segments away, or been ahead of the reader.
@@ -138,7 +141,7 @@ fn verify(directory: &Disk) -> anyhow::Result<ExitCode> {
 }
 
 /// Reads every word of every record; returns what was found, and the number of commands.
-fn read_all(directory: &Disk) -> anyhow::Result<Option<(Recovered, u64)>> {
+fn read_all(directory: &DiskDirectory) -> anyhow::Result<Option<(Recovered, u64)>> {
     let (mut commands, mut words) = (0, Vec::new());
     let found = read(directory, |record| {
         let mut each = record.commands();
@@ -150,7 +153,7 @@ fn read_all(directory: &Disk) -> anyhow::Result<Option<(Recovered, u64)>> {
     Ok(found.map(|found| (found, commands)))
 }
 
-fn dump(directory: &Disk, from: u64) -> anyhow::Result<ExitCode> {
+fn dump(directory: &DiskDirectory, from: u64) -> anyhow::Result<ExitCode> {
     let mut out = BufWriter::new(io::stdout().lock());
     let mut words = Vec::new();
     let done = read(directory, |record| {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use quire_sys::block;
 
 use crate::device::Device;
-use crate::disk_file::{Caching, DiskFile, Kind};
-use crate::engine::Engine;
+use crate::disk_file::{CacheMode, DiskFile, FileKind};
+use crate::engine::IoEngine;
 use crate::error::{Action, DeviceError};
 
 /// Opens block devices. They have the length that they have: [`Device::set_len`] is refused, and [`Device::allocate`] up
@@ -23,18 +23,22 @@ impl BlockDevice {
     /// # Errors
     /// It is mounted or otherwise in use (`EBUSY`), isn't a block device (`ENOTBLK`), or can't be opened.
     pub fn open(path: impl AsRef<Path>) -> Result<Arc<dyn Device>, DeviceError> {
-        Self::open_with(path, Caching::default(), Engine::default())
+        Self::open_with(path, CacheMode::default(), IoEngine::default())
     }
 
     /// The same with a choice of caching and engine.
     ///
     /// # Errors
     /// As [`BlockDevice::open`].
-    pub fn open_with(path: impl AsRef<Path>, caching: Caching, engine: Engine) -> Result<Arc<dyn Device>, DeviceError> {
+    pub fn open_with(
+        path: impl AsRef<Path>,
+        caching: CacheMode,
+        engine: IoEngine,
+    ) -> Result<Arc<dyn Device>, DeviceError> {
         let path = path.as_ref();
         let name = path.display().to_string();
         let file = block::open(path).map_err(|error| DeviceError::new(Action::Open, &name, &error))?;
         let len = block::len(&file).map_err(|error| DeviceError::new(Action::Length, &name, &error))?;
-        Ok(Arc::new(DiskFile::new(name, file, Kind::Block(len), caching, engine)))
+        Ok(Arc::new(DiskFile::new(name, file, FileKind::Block(len), caching, engine)))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 
-use quire_sys::file::Alignment;
+use quire_sys::file::DirectAlignment;
 use quire_sys::transfer::Transfer;
 
 use crate::error::DeviceError;
@@ -102,7 +102,7 @@ pub trait Device: Send + Sync {
     fn flush_data(&self) -> Result<(), DeviceError>;
 
     /// How transfers must be aligned here; never to more than [`crate::DIRECT_ALIGN`].
-    fn alignment(&self) -> Alignment;
+    fn alignment(&self) -> DirectAlignment;
 
     /// How bytes travel, for logs: `direct, io_uring`, `buffered, threads`, ….
     fn mode(&self) -> &'static str;

@@ -12,27 +12,27 @@ use quire_sys::file as sys;
 
 use crate::device::Device;
 use crate::directory::{Directory, check_name};
-use crate::disk_file::{Caching, DiskFile, Kind};
-use crate::engine::Engine;
+use crate::disk_file::{CacheMode, DiskFile, FileKind};
+use crate::engine::IoEngine;
 use crate::error::{Action, DeviceError};
 
 /// A directory of the system.
 #[derive(Clone, Debug)]
-pub struct Disk {
+pub struct DiskDirectory {
     path: PathBuf,
-    caching: Caching,
-    engine: Engine,
+    caching: CacheMode,
+    engine: IoEngine,
 }
 
-impl Disk {
+impl DiskDirectory {
     /// The directory at `path`, with direct I/O through the best engine.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), caching: Caching::default(), engine: Engine::default() }
+        Self { path: path.into(), caching: CacheMode::default(), engine: IoEngine::default() }
     }
 
     /// The same with a choice of caching and engine.
     #[must_use]
-    pub fn with(mut self, caching: Caching, engine: Engine) -> Self {
+    pub fn with(mut self, caching: CacheMode, engine: IoEngine) -> Self {
         self.caching = caching;
         self.engine = engine;
         self
@@ -43,7 +43,7 @@ impl Disk {
         &self.path
     }
 
-    fn device(&self, name: &str, file: File, kind: Kind) -> Arc<dyn Device> {
+    fn device(&self, name: &str, file: File, kind: FileKind) -> Arc<dyn Device> {
         Arc::new(DiskFile::new(self.path_of(name), file, kind, self.caching, self.engine))
     }
 
@@ -52,7 +52,7 @@ impl Disk {
     }
 }
 
-impl Directory for Disk {
+impl Directory for DiskDirectory {
     fn path_of(&self, name: &str) -> String {
         self.path.join(name).display().to_string()
     }
@@ -60,20 +60,20 @@ impl Directory for Disk {
     fn create(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
         check_name(Action::Create, name)?;
         let file = sys::create_new(&self.path.join(name)).map_err(|error| self.error(Action::Create, name, &error))?;
-        Ok(self.device(name, file, Kind::New))
+        Ok(self.device(name, file, FileKind::New))
     }
 
     fn open(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
         check_name(Action::Open, name)?;
         let file = sys::open_regular(&self.path.join(name)).map_err(|error| self.error(Action::Open, name, &error))?;
-        Ok(self.device(name, file, Kind::Existing))
+        Ok(self.device(name, file, FileKind::Existing))
     }
 
     fn open_to_write(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
         check_name(Action::Open, name)?;
         let file = sys::open_regular_to_write(&self.path.join(name))
             .map_err(|error| self.error(Action::Open, name, &error))?;
-        Ok(self.device(name, file, Kind::Existing))
+        Ok(self.device(name, file, FileKind::Existing))
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<(), DeviceError> {

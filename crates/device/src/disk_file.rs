@@ -7,25 +7,25 @@ use std::io;
 use std::sync::Arc;
 
 use quire_sys::buffer::Buffer;
-use quire_sys::file::{self as sys, Alignment, DIRECT_ALIGN};
-use quire_sys::rw::{self, Flags};
+use quire_sys::file::{self as sys, DIRECT_ALIGN, DirectAlignment};
+use quire_sys::rw::{self, RwFlags};
 use quire_sys::transfer::{Direction, Transfer};
 
 use crate::device::{Device, Queue};
-use crate::engine::{self, Engine};
+use crate::engine::{self, IoEngine};
 use crate::error::{Action, DeviceError};
 use crate::open_file::OpenFile;
 use crate::{errno, zeros};
 
 /// Whether bytes pass through the system's cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Caching {
+pub enum CacheMode {
     /// Around it if the file system allows.
     #[default]
     Direct,
     /// Through it.
     Buffered,
-    /// Through it, but nothing stays there (Linux 6.14, some file systems), otherwise as [`Caching::Buffered`]. What was
+    /// Through it, but nothing stays there (Linux 6.14, some file systems), otherwise as [`CacheMode::Buffered`]. What was
     /// in it before is used.
     DontCache,
 }
@@ -33,14 +33,14 @@ pub enum Caching {
 /// How the bytes of an open file travel, after the system was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    Direct(Alignment),
+    Direct(DirectAlignment),
     Buffered,
     DontCache,
 }
 
 /// What is special about a file that is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum FileKind {
     /// A file without content, which may be written to find out what the file system does.
     New,
     /// A file with content.
@@ -52,25 +52,27 @@ pub(crate) enum Kind {
 /// A file of the system.
 pub(crate) struct DiskFile {
     target: Arc<OpenFile>,
-    engine: Engine,
+    engine: IoEngine,
     way: Way,
     /// A block device's size, which doesn't change.
     fixed_len: Option<u64>,
 }
 
 impl DiskFile {
-    pub(crate) fn new(name: String, file: File, kind: Kind, caching: Caching, engine: Engine) -> Self {
+    pub(crate) fn new(name: String, file: File, kind: FileKind, caching: CacheMode, engine: IoEngine) -> Self {
         let way = match caching {
-            Caching::Direct if sys::try_direct(&file, kind == Kind::New) => Way::Direct(sys::direct_alignment(&file)),
-            Caching::DontCache if rw::allows(&file, Flags::DONT_CACHE) => Way::DontCache,
+            CacheMode::Direct if sys::try_direct(&file, kind == FileKind::New) => {
+                Way::Direct(sys::direct_alignment(&file))
+            }
+            CacheMode::DontCache if rw::allows(&file, RwFlags::DONT_CACHE) => Way::DontCache,
             _ => Way::Buffered,
         };
-        if kind == Kind::New {
+        if kind == FileKind::New {
             // The question may have been put by writing a block.
             let _ = file.set_len(0);
         }
-        let flags = if way == Way::DontCache { Flags::DONT_CACHE } else { Flags::NONE };
-        let fixed_len = if let Kind::Block(len) = kind { Some(len) } else { None };
+        let flags = if way == Way::DontCache { RwFlags::DONT_CACHE } else { RwFlags::NONE };
+        let fixed_len = if let FileKind::Block(len) = kind { Some(len) } else { None };
         Self { target: Arc::new(OpenFile::new(name, file, flags)), engine, way, fixed_len }
     }
 
@@ -83,7 +85,7 @@ impl DiskFile {
     }
 
     /// Reads until `into` is full or the file ends.
-    fn read_some(&self, offset: u64, into: &mut [u8], flags: Flags) -> io::Result<usize> {
+    fn read_some(&self, offset: u64, into: &mut [u8], flags: RwFlags) -> io::Result<usize> {
         let mut done = 0;
         while done < into.len() {
             match rw::read_at(&self.target.file, &mut into[done..], offset + done as u64, flags) {
@@ -108,7 +110,7 @@ impl DiskFile {
     /// first and made durable together.
     fn write_through(&self, transfer: &mut Transfer) -> Result<(), DeviceError> {
         if transfer.extents.len() == 1 {
-            match transfer.run(&self.target.file, self.target.flags.and(Flags::DURABLE)) {
+            match transfer.run(&self.target.file, self.target.flags.and(RwFlags::DURABLE)) {
                 Err(error) if rw::is_refusal(&error.source) => {}
                 result => return result.map_err(|error| self.target.error(Direction::Write, &error)),
             }
@@ -132,8 +134,8 @@ impl DiskFile {
 
 /// A regular file that the caller has opened already, for reading and (if the device is to be written) writing. `name` is for
 /// messages.
-pub fn of_file(name: impl Into<String>, file: File, caching: Caching, engine: Engine) -> Arc<dyn Device> {
-    Arc::new(DiskFile::new(name.into(), file, Kind::Existing, caching, engine))
+pub fn of_file(name: impl Into<String>, file: File, caching: CacheMode, engine: IoEngine) -> Arc<dyn Device> {
+    Arc::new(DiskFile::new(name.into(), file, FileKind::Existing, caching, engine))
 }
 
 impl Device for DiskFile {
@@ -194,7 +196,7 @@ impl Device for DiskFile {
         if self.is_direct() {
             return Ok(None);
         }
-        match self.read_some(offset, into, self.target.flags.and(Flags::NO_WAIT)) {
+        match self.read_some(offset, into, self.target.flags.and(RwFlags::NO_WAIT)) {
             Ok(read) => Ok(Some(read)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock || rw::is_refusal(&error) => Ok(None),
             Err(error) => Err(self.read_failed(&error, offset, into.len())),
@@ -230,15 +232,15 @@ impl Device for DiskFile {
         self.target.make_durable(|| self.target.file.sync_data().map_err(|error| self.error(Action::Flush, &error)))
     }
 
-    fn alignment(&self) -> Alignment {
+    fn alignment(&self) -> DirectAlignment {
         match self.way {
             Way::Direct(alignment) => alignment,
-            Way::Buffered | Way::DontCache => Alignment::NONE,
+            Way::Buffered | Way::DontCache => DirectAlignment::NONE,
         }
     }
 
     fn mode(&self) -> &'static str {
-        let ring = self.engine == Engine::Auto && engine::ring_works();
+        let ring = self.engine == IoEngine::Auto && engine::ring_works();
         match (self.way, ring) {
             (Way::Direct(_), true) => "direct, io_uring",
             (Way::Direct(_), false) => "direct, threads",
@@ -260,9 +262,9 @@ mod tests {
     use quire_sys::transfer::Extent;
 
     /// A file that takes no byte and can't be flushed.
-    fn full(engine: Engine) -> DiskFile {
+    fn full(engine: IoEngine) -> DiskFile {
         let file = File::options().read(true).write(true).open("/dev/full").unwrap();
-        DiskFile::new("full".into(), file, Kind::Existing, Caching::Buffered, engine)
+        DiskFile::new("full".into(), file, FileKind::Existing, CacheMode::Buffered, engine)
     }
 
     fn transfer(direction: Direction) -> Transfer {
@@ -290,7 +292,7 @@ mod tests {
 
     #[test]
     fn a_failed_flush_is_the_last_word() {
-        for engine in [Engine::Auto, Engine::Threads] {
+        for engine in [IoEngine::Auto, IoEngine::Threads] {
             let device = full(engine);
             assert!(device.run(&mut transfer(Direction::Write)).unwrap_err().is_full());
             let cause = device.flush().unwrap_err();
@@ -301,7 +303,7 @@ mod tests {
 
     #[test]
     fn a_failed_durable_write_is_the_last_word() {
-        for engine in [Engine::Auto, Engine::Threads] {
+        for engine in [IoEngine::Auto, IoEngine::Threads] {
             let device = full(engine);
             let cause = device.write_durable(&mut transfer(Direction::Write)).unwrap_err();
             assert_eq!((cause.action, cause.place), (Action::DurableWrite, Some((0, 4096))));

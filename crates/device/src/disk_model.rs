@@ -96,7 +96,7 @@ impl SeekModel {
 
 /// Says when work will be done.
 #[derive(Debug)]
-pub(crate) struct Clock {
+pub(crate) struct DiskClock {
     pace: DiskModel,
     state: Mutex<State>,
 }
@@ -123,7 +123,7 @@ impl Head {
     }
 }
 
-impl Clock {
+impl DiskClock {
     pub(crate) fn new(pace: DiskModel) -> Self {
         Self { pace, state: Mutex::new(State { free_at: Instant::now(), head: Head::default() }) }
     }
@@ -162,7 +162,7 @@ mod tests {
 
     /// How long parts at these offsets, 1 MB each, keep a device busy, in ns.
     fn busy_ns(pace: DiskModel, direction: Direction, places: &[(u64, u64)]) -> u64 {
-        let clock = Clock::new(pace);
+        let clock = DiskClock::new(pace);
         let mut head = Head::default();
         let part = |offset| Extent { offset, start: 0, len: 1_000_000 };
         places.iter().map(|&(file, offset)| clock.part_ns(&mut head, file, direction, &part(offset))).sum()
@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn latency_adds_nothing_to_the_work() {
         let clock =
-            Clock::new(DiskModel { operation_ns: 1_000_000, latency_ns: 1_000_000_000, ..DiskModel::default() });
+            DiskClock::new(DiskModel { operation_ns: 1_000_000, latency_ns: 1_000_000_000, ..DiskModel::default() });
         let part = [Extent { offset: 0, start: 0, len: 1 }];
         let ends: Vec<Instant> = (0..50).map(|_| clock.book(0, Direction::Read, &part)).collect();
         assert!(ends.is_sorted());

@@ -5,7 +5,7 @@
 use std::sync::{Arc, OnceLock};
 
 use quire_sys::transfer::{Direction, Transfer};
-use quire_sys::uring::{Ended, Ring};
+use quire_sys::uring::{Ring, RingCompletion};
 
 use crate::device::{Completion, Queue};
 use crate::open_file::OpenFile;
@@ -13,7 +13,7 @@ use crate::thread_pool::ThreadPool;
 
 /// Which engine carries transfers out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Engine {
+pub enum IoEngine {
     /// io_uring if the system allows, otherwise threads.
     #[default]
     Auto,
@@ -22,8 +22,8 @@ pub enum Engine {
 }
 
 /// A queue on `target`.
-pub(crate) fn open_queue(target: &Arc<OpenFile>, engine: Engine, depth: usize) -> Box<dyn Queue> {
-    if engine == Engine::Auto
+pub(crate) fn open_queue(target: &Arc<OpenFile>, engine: IoEngine, depth: usize) -> Box<dyn Queue> {
+    if engine == IoEngine::Auto
         && let Ok(ring) = Ring::new()
     {
         return Box::new(RingQueue { target: Arc::clone(target), ring, refused: Vec::new() });
@@ -31,7 +31,7 @@ pub(crate) fn open_queue(target: &Arc<OpenFile>, engine: Engine, depth: usize) -
     Box::new(ThreadPool::new(Arc::clone(target), depth))
 }
 
-/// Whether [`Engine::Auto`] means a ring here.
+/// Whether [`IoEngine::Auto`] means a ring here.
 pub(crate) fn ring_works() -> bool {
     static WORKS: OnceLock<bool> = OnceLock::new();
     *WORKS.get_or_init(|| Ring::new().is_ok())
@@ -55,7 +55,7 @@ impl RingQueue {
         }
     }
 
-    fn finished(&self, ended: Ended) -> Completion {
+    fn finished(&self, ended: RingCompletion) -> Completion {
         let result = ended.result.map_err(|error| self.target.error(ended.transfer.direction, &error));
         Completion { transfer: ended.transfer, result }
     }

@@ -1,6 +1,6 @@
 //! A directory that stands before another one and makes chosen operations fail.
 //!
-//! Relies on a [`Plan`]. A device whose flush or durable write was made to fail is poisoned, as a real one would be.
+//! Relies on a [`FaultPlan`]. A device whose flush or durable write was made to fail is poisoned, as a real one would be.
 
 use std::io;
 use std::sync::Arc;
@@ -13,28 +13,28 @@ use crate::device::{Completion, Device, Queue};
 use crate::dice::Dice;
 use crate::directory::Directory;
 use crate::error::{Action, DeviceError};
-use crate::layer::{DirectoryLayer, Layer, Layered};
+use crate::layer::{DirectoryLayer, Layer, LayeredDevice};
 use crate::poison::Poison;
 
 mod plan;
 
-use plan::Plan;
-pub use plan::{Fault, Trigger};
+use plan::FaultPlan;
+pub use plan::{FaultTrigger, InjectedFault};
 
 /// What a disk writes whole, in bytes.
 const SECTOR: usize = 512;
 
 /// A directory with faults before it.
 #[derive(Clone)]
-pub struct Faulty {
+pub struct FaultInjector {
     inner: Arc<dyn Directory>,
-    plan: Arc<Plan>,
+    plan: Arc<FaultPlan>,
 }
 
-impl Faulty {
+impl FaultInjector {
     /// Puts `rules` before `inner`; the first that fits an operation holds.
-    pub fn new(inner: Arc<dyn Directory>, rules: Vec<(Trigger, Fault)>) -> Self {
-        Self { inner, plan: Arc::new(Plan::new(rules)) }
+    pub fn new(inner: Arc<dyn Directory>, rules: Vec<(FaultTrigger, InjectedFault)>) -> Self {
+        Self { inner, plan: Arc::new(FaultPlan::new(rules)) }
     }
 
     /// How often a fault has struck.
@@ -43,14 +43,14 @@ impl Faulty {
     }
 }
 
-impl DirectoryLayer for Faulty {
+impl DirectoryLayer for FaultInjector {
     fn inner(&self) -> &dyn Directory {
         &*self.inner
     }
 
     fn wrap(&self, device: Arc<dyn Device>) -> Arc<dyn Device> {
         let faults = Faults { device: Arc::clone(&device), plan: Arc::clone(&self.plan), poison: Poison::default() };
-        Layered::new(device, FaultyFile { faults: Arc::new(faults) })
+        LayeredDevice::new(device, FaultyFile { faults: Arc::new(faults) })
     }
 
     fn before(&self, action: Action, name: &str) -> Result<(), DeviceError> {
@@ -61,7 +61,7 @@ impl DirectoryLayer for Faulty {
 /// A device and what is to befall it.
 struct Faults {
     device: Arc<dyn Device>,
-    plan: Arc<Plan>,
+    plan: Arc<FaultPlan>,
     poison: Poison,
 }
 
@@ -74,20 +74,20 @@ impl Faults {
         }
         let Some(fault) = self.plan.next(action, &transfer.extents) else { return Ok(()) };
         let errno = match fault {
-            Fault::Error(errno) => errno,
-            Fault::Torn(errno) => {
+            InjectedFault::Error(errno) => errno,
+            InjectedFault::Torn(errno) => {
                 if writes {
                     self.move_parts(transfer, |len| (len / 2).next_multiple_of(DIRECT_ALIGN).min(len));
                 }
                 errno
             }
-            Fault::Sectors { errno, seed } => {
+            InjectedFault::Sectors { errno, seed } => {
                 if writes {
                     self.write_sectors(transfer, seed);
                 }
                 errno
             }
-            Fault::Short => return Err(self.cut_short(action, transfer)),
+            InjectedFault::Short => return Err(self.cut_short(action, transfer)),
         };
         let offset = transfer.extents.first().map_or(0, |extent| extent.offset);
         Err(DeviceError::from_errno(action, self.device.name(), errno).at(offset, transfer.bytes()))
@@ -173,8 +173,8 @@ impl Layer for FaultyFile {
             return inner.read_at(offset, into);
         };
         match fault {
-            Fault::Short => inner.read_at(offset, into).map(|read| read / 2),
-            Fault::Error(errno) | Fault::Torn(errno) | Fault::Sectors { errno, .. } => {
+            InjectedFault::Short => inner.read_at(offset, into).map(|read| read / 2),
+            InjectedFault::Error(errno) | InjectedFault::Torn(errno) | InjectedFault::Sectors { errno, .. } => {
                 Err(DeviceError::from_errno(Action::Read, inner.name(), errno).at(offset, into.len() as u64))
             }
         }

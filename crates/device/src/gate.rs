@@ -13,7 +13,7 @@ use crate::device::{Device, Queue};
 use crate::directory::Directory;
 use crate::error::{Action, DeviceError};
 use crate::inline_queue::InlineQueue;
-use crate::layer::{DirectoryLayer, Layer, Layered};
+use crate::layer::{DirectoryLayer, Layer, LayeredDevice};
 
 #[derive(Debug, Default)]
 struct State {
@@ -33,14 +33,14 @@ struct Shared {
 
 /// A gate, open at first. Clones are the same gate.
 #[derive(Clone, Debug, Default)]
-pub struct Gate {
+pub struct IoGate {
     shared: Arc<Shared>,
 }
 
-impl Gate {
+impl IoGate {
     /// A device behind this gate.
     pub fn before(&self, inner: Arc<dyn Device>) -> Arc<dyn Device> {
-        Layered::new(inner, self.clone())
+        LayeredDevice::new(inner, self.clone())
     }
 
     /// A directory whose files lie behind this gate.
@@ -107,7 +107,7 @@ impl Gate {
     }
 }
 
-impl Gate {
+impl IoGate {
     /// A read through a queue. A broken gate breaks writes only.
     fn pass_read(&self) {
         let mut state = self.state();
@@ -121,7 +121,7 @@ impl Gate {
 
 struct GatedDirectory {
     inner: Arc<dyn Directory>,
-    gate: Gate,
+    gate: IoGate,
 }
 
 impl DirectoryLayer for GatedDirectory {
@@ -134,7 +134,7 @@ impl DirectoryLayer for GatedDirectory {
     }
 }
 
-impl Layer for Gate {
+impl Layer for IoGate {
     fn run(&self, inner: &dyn Device, transfer: &mut Transfer) -> Result<(), DeviceError> {
         match transfer.direction {
             Direction::Write => self.pass(Action::Write, inner.name())?,
@@ -149,7 +149,7 @@ impl Layer for Gate {
     }
 
     fn queue(&self, inner: &Arc<dyn Device>, _depth: usize) -> Result<Box<dyn Queue>, DeviceError> {
-        Ok(Box::new(InlineQueue::new(Layered { inner: Arc::clone(inner), layer: self.clone() })))
+        Ok(Box::new(InlineQueue::new(LayeredDevice { inner: Arc::clone(inner), layer: self.clone() })))
     }
 
     fn flush(&self, inner: &dyn Device) -> Result<(), DeviceError> {
@@ -166,11 +166,11 @@ impl Layer for Gate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::Memory;
+    use crate::memory::MemoryDirectory;
 
     #[test]
     fn a_closed_gate_holds_flushes_up_and_a_broken_one_fails_them() {
-        let (gate, memory) = (Gate::default(), Memory::with_file("f", b"abc"));
+        let (gate, memory) = (IoGate::default(), MemoryDirectory::with_file("f", b"abc"));
         let device = gate.before_all(Arc::new(memory)).open_to_write("f").unwrap();
         device.flush().unwrap();
         gate.close();

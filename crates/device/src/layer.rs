@@ -7,7 +7,7 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use quire_sys::file::Alignment;
+use quire_sys::file::DirectAlignment;
 use quire_sys::transfer::Transfer;
 
 use crate::device::{Device, Queue};
@@ -65,12 +65,12 @@ pub trait Layer: Send + Sync {
 }
 
 /// A device behind a layer.
-pub struct Layered<L> {
+pub struct LayeredDevice<L> {
     pub(crate) inner: Arc<dyn Device>,
     pub(crate) layer: L,
 }
 
-impl<L: Layer + 'static> Layered<L> {
+impl<L: Layer + 'static> LayeredDevice<L> {
     /// Puts `layer` before `inner`.
     #[expect(clippy::new_ret_no_self, reason = "a device behind a layer is used as any other device")]
     pub fn new(inner: Arc<dyn Device>, layer: L) -> Arc<dyn Device> {
@@ -78,7 +78,7 @@ impl<L: Layer + 'static> Layered<L> {
     }
 }
 
-impl<L: Layer> Device for Layered<L> {
+impl<L: Layer> Device for LayeredDevice<L> {
     fn name(&self) -> &str {
         self.inner.name()
     }
@@ -123,7 +123,7 @@ impl<L: Layer> Device for Layered<L> {
         self.layer.flush_data(&*self.inner)
     }
 
-    fn alignment(&self) -> Alignment {
+    fn alignment(&self) -> DirectAlignment {
         self.inner.alignment()
     }
 
@@ -207,8 +207,8 @@ impl<L: DirectoryLayer> Directory for L {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk_file::{Caching, of_file};
-    use crate::engine::Engine;
+    use crate::disk_file::{CacheMode, of_file};
+    use crate::engine::IoEngine;
     use std::sync::Mutex;
 
     use quire_sys::buffer::Buffer;
@@ -270,7 +270,7 @@ mod tests {
 
         fn queue(&self, depth: usize) -> Result<Box<dyn Queue>, DeviceError> {
             self.note("queue");
-            of_file("null", File::open("/dev/null").unwrap(), Caching::Buffered, Engine::Threads).queue(depth)
+            of_file("null", File::open("/dev/null").unwrap(), CacheMode::Buffered, IoEngine::Threads).queue(depth)
         }
 
         fn flush(&self) -> Result<(), DeviceError> {
@@ -283,9 +283,9 @@ mod tests {
             Ok(())
         }
 
-        fn alignment(&self) -> Alignment {
+        fn alignment(&self) -> DirectAlignment {
             self.note("alignment");
-            Alignment::NONE
+            DirectAlignment::NONE
         }
 
         fn mode(&self) -> &'static str {
@@ -307,11 +307,11 @@ mod tests {
     #[test]
     fn a_layer_without_hooks_passes_every_operation_on() {
         let recorder = Arc::new(Recorder { file: Some(File::open("/dev/null").unwrap()), ..Recorder::default() });
-        let device = Layered::new(Arc::clone(&recorder) as Arc<dyn Device>, Transparent);
+        let device = LayeredDevice::new(Arc::clone(&recorder) as Arc<dyn Device>, Transparent);
         let buffer = Buffer::new(4096).unwrap();
         let extents = vec![Extent { offset: 0, start: 0, len: 4096 }];
         let mut transfer = Transfer { direction: Direction::Write, buffer, extents, tag: 0 };
-        assert_eq!((device.name(), device.mode(), device.alignment()), ("recorder", "recorded", Alignment::NONE));
+        assert_eq!((device.name(), device.mode(), device.alignment()), ("recorder", "recorded", DirectAlignment::NONE));
         assert_eq!(device.len(), Ok(77));
         device.set_len(1).unwrap();
         device.allocate(1).unwrap();

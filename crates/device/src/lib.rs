@@ -1,9 +1,10 @@
 //! Files and directories behind two small traits, so that crashes and failing disks are ordinary tests.
 //!
 //! [`Device`] is a file: its length, reads, transfers one at a time or in a [`Queue`] of many in flight, a flush.
-//! [`Directory`] is where devices have names: create, open, rename, remove, sync. [`Disk`] is the real thing, as is
-//! [`BlockDevice`], which has no directory; [`Memory`] keeps files in memory and can lose its power; [`Faulty`] and
-//! [`Throttled`] stand before any other directory or device and make it fail or slow, a [`Gate`] lets a test stall it; [`Null`] does nothing at no cost.
+//! [`Directory`] is where devices have names: create, open, rename, remove, sync. [`DiskDirectory`] is the real
+//! thing, as is [`BlockDevice`], which has no directory; [`MemoryDirectory`] keeps files in memory and can lose its
+//! power; [`FaultInjector`] and [`ThrottledDirectory`] stand before any other directory or device and make it fail or
+//! slow, an [`IoGate`] lets a test stall it; [`NullDevice`] does nothing at no cost.
 //!
 //! Relies on `quire-sys` for direct I/O and io_uring. Must not know what is stored.
 
@@ -33,18 +34,18 @@ mod zeros;
 pub use block_device::BlockDevice;
 pub use device::{Completion, Device, Queue};
 pub use directory::{Directory, check_name};
-pub use disk::Disk;
-pub use disk_file::{Caching, of_file};
+pub use disk::DiskDirectory;
+pub use disk_file::{CacheMode, of_file};
 pub use disk_model::{DiskModel, SeekModel};
-pub use engine::Engine;
+pub use engine::IoEngine;
 pub use error::{Action, DeviceError};
-pub use fault::{Fault, Faulty, Trigger};
-pub use gate::Gate;
+pub use fault::{FaultInjector, FaultTrigger, InjectedFault};
+pub use gate::IoGate;
 pub use inline_queue::InlineQueue;
-pub use layer::{DirectoryLayer, Layer, Layered};
-pub use memory::{Memory, PowerCut};
-pub use null::{Null, ReadPattern};
-pub use quire_sys::buffer::{Buffer, Carver};
-pub use quire_sys::file::{Alignment, DIRECT_ALIGN, errno};
+pub use layer::{DirectoryLayer, Layer, LayeredDevice};
+pub use memory::{MemoryDirectory, PowerCut};
+pub use null::{NullDevice, ReadPattern};
+pub use quire_sys::buffer::{Buffer, BumpAllocator};
+pub use quire_sys::file::{DIRECT_ALIGN, DirectAlignment, errno};
 pub use quire_sys::transfer::{Direction, Extent, Transfer};
-pub use throttle::Throttled;
+pub use throttle::ThrottledDirectory;

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use quire_sys::file::Alignment;
+use quire_sys::file::DirectAlignment;
 use quire_sys::transfer::{Direction, Transfer};
 
 use crate::device::{Device, Queue};
@@ -19,13 +19,13 @@ use crate::directory::{Directory, check_name};
 use crate::errno;
 use crate::error::{Action, DeviceError};
 use crate::inline_queue::InlineQueue;
-use crate::memory::content::{Change, Content};
+use crate::memory::content::{FileChange, SparseContent};
 
 mod content;
 
 /// A directory in memory. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct Memory {
+pub struct MemoryDirectory {
     state: Arc<Mutex<State>>,
 }
 
@@ -44,8 +44,8 @@ struct State {
 
 #[derive(Debug, Default)]
 struct Stored {
-    now: Content,
-    durable: Content,
+    now: SparseContent,
+    durable: SparseContent,
     /// Changes since the last flush, in order.
     changes: VecDeque<Pending>,
 }
@@ -53,17 +53,17 @@ struct Stored {
 /// A change that `durable` doesn't have.
 #[derive(Debug)]
 struct Pending {
-    change: Change,
+    change: FileChange,
     /// It survives whatever happens; it is kept here because of changes before it that may not.
     sure: bool,
 }
 
 impl Stored {
-    fn holding(content: Content) -> Self {
+    fn holding(content: SparseContent) -> Self {
         Self { now: content.clone(), durable: content, changes: VecDeque::new() }
     }
 
-    fn pend(&mut self, change: Change) {
+    fn pend(&mut self, change: FileChange) {
         self.changes.push_back(Pending { change, sure: false });
     }
 
@@ -143,7 +143,7 @@ impl State {
         }
     }
 
-    fn change(&mut self, file: usize, change: Change) -> Result<(), i32> {
+    fn change(&mut self, file: usize, change: FileChange) -> Result<(), i32> {
         match self.step() {
             Ok(()) => {
                 self.files[file].now.apply(&change);
@@ -160,7 +160,7 @@ impl State {
     }
 }
 
-impl Memory {
+impl MemoryDirectory {
     /// An empty directory.
     pub fn new() -> Self {
         Self::default()
@@ -181,7 +181,7 @@ impl Memory {
     pub fn put(&self, name: &str, bytes: &[u8]) {
         let mut state = self.state();
         let file = state.files.len();
-        state.files.push(Stored::holding(Content::from_bytes(bytes)));
+        state.files.push(Stored::holding(SparseContent::from_bytes(bytes)));
         state.names.insert(name.to_owned(), file);
         state.durable_names.insert(name.to_owned(), file);
     }
@@ -204,7 +204,7 @@ impl Memory {
     }
 
     /// What is found when the power is back.
-    pub fn after_power_cut(&self, cut: PowerCut) -> Memory {
+    pub fn after_power_cut(&self, cut: PowerCut) -> MemoryDirectory {
         let state = self.state();
         let mut fate = Fate::new(cut);
         let mut names = state.durable_names.clone();
@@ -226,7 +226,7 @@ impl Memory {
         });
         let files = files.collect();
         let found = State { files, durable_names: names.clone(), names, ..State::default() };
-        Memory { state: Arc::new(Mutex::new(found)) }
+        MemoryDirectory { state: Arc::new(Mutex::new(found)) }
     }
 }
 
@@ -255,7 +255,7 @@ impl Fate {
     }
 }
 
-impl Directory for Memory {
+impl Directory for MemoryDirectory {
     fn path_of(&self, name: &str) -> String {
         format!("memory:{name}")
     }
@@ -337,7 +337,7 @@ impl Directory for Memory {
 
 #[derive(Clone)]
 struct MemoryFile {
-    memory: Memory,
+    memory: MemoryDirectory,
     file: usize,
     name: String,
 }
@@ -358,7 +358,7 @@ impl MemoryFile {
                     }
                 }
                 Direction::Write => {
-                    let change = Change::Write { offset: extent.offset, bytes: transfer.buffer[bytes].to_vec() };
+                    let change = FileChange::Write { offset: extent.offset, bytes: transfer.buffer[bytes].to_vec() };
                     state.change(self.file, change).map_err(|errno| {
                         DeviceError::from_errno(Action::Write, &self.name, errno).at(extent.offset, extent.len as u64)
                     })?;
@@ -369,7 +369,7 @@ impl MemoryFile {
     }
 
     fn change_len(&self, action: Action, len: u64) -> Result<(), DeviceError> {
-        let changed = self.memory.state().change(self.file, Change::Len(len));
+        let changed = self.memory.state().change(self.file, FileChange::Len(len));
         changed.map_err(|errno| DeviceError::from_errno(action, &self.name, errno))
     }
 }
@@ -436,8 +436,8 @@ impl Device for MemoryFile {
         self.flush()
     }
 
-    fn alignment(&self) -> Alignment {
-        Alignment::DIRECT
+    fn alignment(&self) -> DirectAlignment {
+        DirectAlignment::DIRECT
     }
 
     fn mode(&self) -> &'static str {

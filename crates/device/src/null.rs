@@ -6,14 +6,14 @@ use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use quire_sys::file::{Alignment, DIRECT_ALIGN};
+use quire_sys::file::{DIRECT_ALIGN, DirectAlignment};
 use quire_sys::transfer::{Direction, Transfer};
 
 use crate::device::{Device, Queue};
 use crate::error::{Action, DeviceError};
 use crate::inline_queue::InlineQueue;
 
-/// What reads of a [`Null`] find.
+/// What reads of a [`NullDevice`] find.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReadPattern {
     /// The memory stays as it was: reads cost nothing at all.
@@ -28,12 +28,12 @@ pub enum ReadPattern {
 
 /// A file of some length whose writes vanish. Clones are the same file.
 #[derive(Clone, Debug)]
-pub struct Null {
+pub struct NullDevice {
     len: Arc<AtomicU64>,
     pattern: ReadPattern,
 }
 
-impl Null {
+impl NullDevice {
     /// A device of `len` bytes that reads as `pattern`.
     pub fn new(len: u64, pattern: ReadPattern) -> Self {
         Self { len: Arc::new(AtomicU64::new(len)), pattern }
@@ -81,7 +81,7 @@ impl Null {
     }
 }
 
-impl Device for Null {
+impl Device for NullDevice {
     fn name(&self) -> &str {
         "null"
     }
@@ -131,8 +131,8 @@ impl Device for Null {
         Ok(())
     }
 
-    fn alignment(&self) -> Alignment {
-        Alignment::NONE
+    fn alignment(&self) -> DirectAlignment {
+        DirectAlignment::NONE
     }
 
     fn mode(&self) -> &'static str {
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn every_block_says_where_it_is() {
-        let null = Null::new(1 << 20, ReadPattern::Offsets);
+        let null = NullDevice::new(1 << 20, ReadPattern::Offsets);
         let mut read = transfer(Direction::Read, 3 << 12, 2 << 12);
         null.run(&mut read).unwrap();
         for (index, block) in read.buffer.chunks(DIRECT_ALIGN).enumerate() {
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn reads_find_the_pattern_and_end_with_the_file() {
-        let null = Null::new(8192, ReadPattern::Byte(4));
+        let null = NullDevice::new(8192, ReadPattern::Byte(4));
         let mut queue = null.queue(2).unwrap();
         queue.submit_all(vec![transfer(Direction::Read, 0, 8192), transfer(Direction::Read, 8192, 4096)]);
         let first = queue.poll().unwrap();
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn writes_vanish_but_for_the_length() {
-        let null = Null::new(0, ReadPattern::Untouched);
+        let null = NullDevice::new(0, ReadPattern::Untouched);
         null.write_durable(&mut transfer(Direction::Write, 4096, 4096)).unwrap();
         null.flush().unwrap();
         assert_eq!(null.len().unwrap(), 8192);

@@ -5,7 +5,7 @@
 use std::fs::File;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use quire_sys::rw::Flags;
+use quire_sys::rw::RwFlags;
 use quire_sys::transfer::{Direction, Transfer, TransferError};
 
 use crate::error::{Action, DeviceError};
@@ -17,14 +17,14 @@ pub(crate) struct OpenFile {
     pub(crate) name: String,
     pub(crate) file: Arc<File>,
     /// Wishes about every transfer.
-    pub(crate) flags: Flags,
+    pub(crate) flags: RwFlags,
     pub(crate) poison: Poison,
     /// Held while the system is asked whether all has arrived: it tells of a failure once, to the thread that asks first.
     syncing: Mutex<()>,
 }
 
 impl OpenFile {
-    pub(crate) fn new(name: String, file: File, flags: Flags) -> Self {
+    pub(crate) fn new(name: String, file: File, flags: RwFlags) -> Self {
         Self { name, file: Arc::new(file), flags, poison: Poison::default(), syncing: Mutex::default() }
     }
 
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn of_two_who_make_durable_at_a_time_both_hear_of_a_failure_that_is_told_once() {
-        let target = OpenFile::new("null".into(), File::open("/dev/null").unwrap(), Flags::NONE);
+        let target = OpenFile::new("null".into(), File::open("/dev/null").unwrap(), RwFlags::NONE);
         let target = &target;
         let failure = || DeviceError::from_errno(Action::Flush, "null", errno::EIO);
         let (first, second) = std::thread::scope(|threads| {

@@ -185,13 +185,13 @@ mod tests {
     use std::fs::File;
 
     use quire_sys::buffer::Buffer;
-    use quire_sys::rw::Flags;
+    use quire_sys::rw::RwFlags;
     use quire_sys::transfer::{Direction, Extent};
 
     use super::*;
 
     fn threads(depth: usize) -> ThreadPool {
-        let target = OpenFile::new("zero".into(), File::open("/dev/zero").unwrap(), Flags::NONE);
+        let target = OpenFile::new("zero".into(), File::open("/dev/zero").unwrap(), RwFlags::NONE);
         ThreadPool::new(Arc::new(target), depth)
     }
 

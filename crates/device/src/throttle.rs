@@ -12,29 +12,29 @@ use quire_sys::transfer::{Direction, Extent, Transfer};
 
 use crate::device::{Completion, Device, Queue};
 use crate::directory::Directory;
-use crate::disk_model::{Clock, DiskModel};
+use crate::disk_model::{DiskClock, DiskModel};
 use crate::error::{Action, DeviceError};
-use crate::layer::{DirectoryLayer, Layer, Layered};
+use crate::layer::{DirectoryLayer, Layer, LayeredDevice};
 
 /// A directory on a slow device.
 #[derive(Clone)]
-pub struct Throttled {
+pub struct ThrottledDirectory {
     inner: Arc<dyn Directory>,
-    clock: Arc<Clock>,
+    clock: Arc<DiskClock>,
 }
 
 fn sleep_until(time: Instant) {
     std::thread::sleep(time.saturating_duration_since(Instant::now()));
 }
 
-impl Throttled {
+impl ThrottledDirectory {
     /// Puts `pace` before `inner`. All files share the device.
     pub fn new(inner: Arc<dyn Directory>, pace: DiskModel) -> Self {
-        Self { inner, clock: Arc::new(Clock::new(pace)) }
+        Self { inner, clock: Arc::new(DiskClock::new(pace)) }
     }
 }
 
-impl DirectoryLayer for Throttled {
+impl DirectoryLayer for ThrottledDirectory {
     fn inner(&self) -> &dyn Directory {
         &*self.inner
     }
@@ -42,7 +42,7 @@ impl DirectoryLayer for Throttled {
     fn wrap(&self, device: Arc<dyn Device>) -> Arc<dyn Device> {
         let mut hasher = DefaultHasher::new();
         device.name().hash(&mut hasher);
-        Layered::new(device, Throttle { clock: Arc::clone(&self.clock), number: hasher.finish() })
+        LayeredDevice::new(device, Throttle { clock: Arc::clone(&self.clock), number: hasher.finish() })
     }
 
     fn before(&self, action: Action, _name: &str) -> Result<(), DeviceError> {
@@ -55,7 +55,7 @@ impl DirectoryLayer for Throttled {
 
 /// What makes one file slow.
 struct Throttle {
-    clock: Arc<Clock>,
+    clock: Arc<DiskClock>,
     /// What the clock knows the file by.
     number: u64,
 }
@@ -107,7 +107,7 @@ impl Layer for Throttle {
 
 struct ThrottledQueue {
     inner: Box<dyn Queue>,
-    clock: Arc<Clock>,
+    clock: Arc<DiskClock>,
     number: u64,
     /// When each transfer in flight may end, in order.
     ends: VecDeque<Instant>,

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::*;
-use quire_device::{Action, BlockDevice, Completion, Direction, Engine, errno};
+use quire_device::{Action, BlockDevice, Completion, Direction, IoEngine, errno};
 
 const BLOCKS: usize = 64;
 
@@ -65,7 +65,7 @@ fn a_block_device_keeps_bytes_and_its_length() {
         assert!(BLOCK.is_multiple_of(device.alignment().offset_bytes), "{kind}");
     }
     let file = std::fs::read(looped.file.path()).unwrap();
-    let last = transfer(Direction::Write, &[(7, 3), (63, 1)], Engine::Threads as u8, 0);
+    let last = transfer(Direction::Write, &[(7, 3), (63, 1)], IoEngine::Threads as u8, 0);
     assert!(file[7 * BLOCK..10 * BLOCK] == last.buffer[..3 * BLOCK] && file[63 * BLOCK..] == last.buffer[3 * BLOCK..]);
 }
 
@@ -82,7 +82,7 @@ fn a_block_device_has_one_user_and_one_size() {
     let beyond = device.run(&mut transfer(Direction::Write, &[(64, 1)], 0, 0)).unwrap_err();
     assert!(beyond.is_full(), "{beyond}");
     drop(device);
-    BlockDevice::open_with(&looped.device, Default::default(), Engine::Threads).unwrap();
+    BlockDevice::open_with(&looped.device, Default::default(), IoEngine::Threads).unwrap();
 }
 
 #[test]

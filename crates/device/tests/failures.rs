@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use common::*;
 use quire_device::{
-    Action, Buffer, Device, DeviceError, Direction, Directory, DirectoryLayer, DiskModel, Extent, Fault, Faulty,
-    Memory, PowerCut, Throttled, Transfer, Trigger, errno,
+    Action, Buffer, Device, DeviceError, Direction, Directory, DirectoryLayer, DiskModel, Extent, FaultInjector,
+    FaultTrigger, InjectedFault, MemoryDirectory, PowerCut, ThrottledDirectory, Transfer, errno,
 };
 
 fn write(device: &dyn Device, block: u64, blocks: usize, value: u8) -> Result<(), DeviceError> {
@@ -20,14 +20,14 @@ fn write(device: &dyn Device, block: u64, blocks: usize, value: u8) -> Result<()
     queue.complete().unwrap().result
 }
 
-fn faulty(memory: &Memory, trigger: Trigger, fault: Fault) -> Faulty {
-    Faulty::new(Arc::new(memory.clone()), vec![(trigger, fault)])
+fn faulty(memory: &MemoryDirectory, trigger: FaultTrigger, fault: InjectedFault) -> FaultInjector {
+    FaultInjector::new(Arc::new(memory.clone()), vec![(trigger, fault)])
 }
 
 #[test]
 fn a_fault_strikes_the_chosen_operation_only() {
-    let memory = Memory::new();
-    let directory = faulty(&memory, Trigger::Nth(Action::Write, 1), Fault::Error(errno::EIO));
+    let memory = MemoryDirectory::new();
+    let directory = faulty(&memory, FaultTrigger::Nth(Action::Write, 1), InjectedFault::Error(errno::EIO));
     let device = directory.create("a").unwrap();
     let results: Vec<bool> = (0..4).map(|block| write(&*device, block, 1, 7).is_ok()).collect();
     assert_eq!(results, [true, false, true, true]);
@@ -38,8 +38,8 @@ fn a_fault_strikes_the_chosen_operation_only() {
 
 #[test]
 fn a_broken_device_stays_broken() {
-    let memory = Memory::new();
-    let directory = faulty(&memory, Trigger::From(Action::Flush, 1), Fault::Error(errno::EIO));
+    let memory = MemoryDirectory::new();
+    let directory = faulty(&memory, FaultTrigger::From(Action::Flush, 1), InjectedFault::Error(errno::EIO));
     let device = directory.create("a").unwrap();
     device.flush().unwrap();
     for _ in 0..3 {
@@ -49,8 +49,8 @@ fn a_broken_device_stays_broken() {
 
 #[test]
 fn a_disk_is_full_after_so_many_bytes() {
-    let memory = Memory::new();
-    let directory = faulty(&memory, Trigger::Beyond(3 * BLOCK as u64), Fault::Error(errno::ENOSPC));
+    let memory = MemoryDirectory::new();
+    let directory = faulty(&memory, FaultTrigger::Beyond(3 * BLOCK as u64), InjectedFault::Error(errno::ENOSPC));
     let device = directory.create("a").unwrap();
     write(&*device, 0, 2, 1).unwrap();
     assert!(write(&*device, 2, 2, 1).unwrap_err().is_full());
@@ -60,8 +60,8 @@ fn a_disk_is_full_after_so_many_bytes() {
 
 #[test]
 fn a_torn_write_leaves_its_first_half() {
-    let memory = Memory::new();
-    let directory = faulty(&memory, Trigger::Nth(Action::Write, 0), Fault::Torn(errno::EIO));
+    let memory = MemoryDirectory::new();
+    let directory = faulty(&memory, FaultTrigger::Nth(Action::Write, 0), InjectedFault::Torn(errno::EIO));
     let device = directory.create("a").unwrap();
     write(&*device, 0, 4, 9).unwrap_err();
     assert_eq!(memory.bytes("a").unwrap(), vec![9; 2 * BLOCK]);
@@ -69,11 +69,11 @@ fn a_torn_write_leaves_its_first_half() {
 
 #[test]
 fn a_bad_spot_fails_whatever_touches_it() {
-    let memory = Memory::with_file("a", &[1; 8 * BLOCK]);
+    let memory = MemoryDirectory::with_file("a", &[1; 8 * BLOCK]);
     let spot = (5 * BLOCK as u64, 5 * BLOCK as u64 + 1);
     let rules = [Action::Read, Action::Write, Action::DurableWrite]
-        .map(|action| (Trigger::Within(action, spot.0, spot.1), Fault::Error(errno::EIO)));
-    let directory = Faulty::new(Arc::new(memory), rules.into());
+        .map(|action| (FaultTrigger::Within(action, spot.0, spot.1), InjectedFault::Error(errno::EIO)));
+    let directory = FaultInjector::new(Arc::new(memory), rules.into());
     let device = directory.open("a").unwrap();
     for block in 0..8 {
         let bad = block == 5;
@@ -90,9 +90,9 @@ fn a_bad_spot_fails_whatever_touches_it() {
 
 #[test]
 fn a_short_transfer_moves_its_first_half() {
-    let memory = Memory::with_file("a", &[1; 4 * BLOCK]);
-    let short = |action| (Trigger::From(action, 0), Fault::Short);
-    let directory = Faulty::new(Arc::new(memory.clone()), vec![short(Action::Read), short(Action::Write)]);
+    let memory = MemoryDirectory::with_file("a", &[1; 4 * BLOCK]);
+    let short = |action| (FaultTrigger::From(action, 0), InjectedFault::Short);
+    let directory = FaultInjector::new(Arc::new(memory.clone()), vec![short(Action::Read), short(Action::Write)]);
     let device = directory.open("a").unwrap();
     let mut read = transfer(Direction::Read, &[(0, 4)], 0x80, 0);
     let error = device.run(&mut read).unwrap_err();
@@ -111,8 +111,8 @@ fn of_a_write_in_sectors_some_arrive() {
     for (kind, inner) in directories(&folder) {
         let device = inner.create("a").unwrap();
         write(&*device, 0, 8, 1).unwrap();
-        let rules = vec![(Trigger::Nth(Action::Write, 0), Fault::Sectors { errno: errno::EIO, seed: 5 })];
-        let faulty = Faulty::new(inner, rules);
+        let rules = vec![(FaultTrigger::Nth(Action::Write, 0), InjectedFault::Sectors { errno: errno::EIO, seed: 5 })];
+        let faulty = FaultInjector::new(inner, rules);
         assert_eq!(write(&*faulty.open_to_write("a").unwrap(), 0, 8, 2).unwrap_err().errno, Some(errno::EIO), "{kind}");
         let bytes = contents(&*device);
         let arrived: Vec<u8> = bytes.chunks(512).map(|sector| sector[0]).collect();
@@ -126,7 +126,10 @@ fn of_a_write_in_sectors_some_arrive() {
 fn a_full_disk_allocates_nothing_and_says_so() {
     let folder = tempfile::tempdir().unwrap();
     for (kind, inner) in directories(&folder) {
-        let faulty = Faulty::new(inner, vec![(Trigger::Beyond(4 * BLOCK as u64), Fault::Error(errno::ENOSPC))]);
+        let faulty = FaultInjector::new(
+            inner,
+            vec![(FaultTrigger::Beyond(4 * BLOCK as u64), InjectedFault::Error(errno::ENOSPC))],
+        );
         let device = faulty.create("a").unwrap();
         device.allocate(3 * BLOCK as u64).unwrap();
         let error = device.allocate(5 * BLOCK as u64).unwrap_err();
@@ -161,9 +164,9 @@ fn a_failed_flush_or_durable_write_is_never_retried_into_success() {
     for (number, action) in [Action::Flush, Action::DurableWrite].into_iter().enumerate() {
         let folder = tempfile::tempdir_in(folder.path()).unwrap();
         for (kind, inner) in directories(&folder) {
-            let rules = vec![(Trigger::Nth(action, 1), Fault::Error(errno::EIO))];
+            let rules = vec![(FaultTrigger::Nth(action, 1), InjectedFault::Error(errno::EIO))];
             // Whatever stands before it says the same.
-            let faulty = Throttled::new(Arc::new(Faulty::new(inner, rules)), DiskModel::default());
+            let faulty = ThrottledDirectory::new(Arc::new(FaultInjector::new(inner, rules)), DiskModel::default());
             let name = format!("a{number}");
             let device = faulty.create(&name).unwrap();
             write(&*device, 0, 2, 7).unwrap();
@@ -188,10 +191,10 @@ fn a_failed_flush_or_durable_write_is_never_retried_into_success() {
 
 #[test]
 fn devices_from_elsewhere_are_wrapped_alike() {
-    let null: Arc<dyn Device> = Arc::new(quire_device::Null::new(1 << 20, quire_device::ReadPattern::Byte(3)));
-    let rules = vec![(Trigger::Nth(Action::Read, 1), Fault::Error(errno::EIO))];
-    let faulty = Faulty::new(Arc::new(Memory::new()), rules).wrap(null);
-    let device = Throttled::new(Arc::new(Memory::new()), DiskModel::default()).wrap(faulty);
+    let null: Arc<dyn Device> = Arc::new(quire_device::NullDevice::new(1 << 20, quire_device::ReadPattern::Byte(3)));
+    let rules = vec![(FaultTrigger::Nth(Action::Read, 1), InjectedFault::Error(errno::EIO))];
+    let faulty = FaultInjector::new(Arc::new(MemoryDirectory::new()), rules).wrap(null);
+    let device = ThrottledDirectory::new(Arc::new(MemoryDirectory::new()), DiskModel::default()).wrap(faulty);
     assert_eq!(contents(&*device)[0], 3);
     assert!(device.read_at(0, &mut [0]).is_err());
     assert_eq!(device.mode(), "null");
@@ -199,7 +202,7 @@ fn devices_from_elsewhere_are_wrapped_alike() {
 
 #[test]
 fn what_was_flushed_and_synced_survives_any_power_cut() {
-    let memory = Memory::new();
+    let memory = MemoryDirectory::new();
     let device = memory.create("a").unwrap();
     write(&*device, 0, 3, 5).unwrap();
     device.flush().unwrap();
@@ -212,7 +215,7 @@ fn what_was_flushed_and_synced_survives_any_power_cut() {
 
 #[test]
 fn what_was_not_flushed_may_be_lost_kept_or_torn() {
-    let memory = Memory::new();
+    let memory = MemoryDirectory::new();
     let device = memory.create("a").unwrap();
     device.set_len(64 * BLOCK as u64).unwrap();
     device.flush().unwrap();
@@ -232,7 +235,7 @@ fn what_was_not_flushed_may_be_lost_kept_or_torn() {
 
 #[test]
 fn a_name_is_durable_only_after_a_sync() {
-    let memory = Memory::with_file("a", b"old");
+    let memory = MemoryDirectory::with_file("a", b"old");
     let device = memory.create("b").unwrap();
     write(&*device, 0, 1, 3).unwrap();
     device.flush().unwrap();
@@ -245,7 +248,7 @@ fn a_name_is_durable_only_after_a_sync() {
 
 #[test]
 fn a_rename_before_a_flush_may_lead_to_nothing() {
-    let memory = Memory::with_file("a", b"old");
+    let memory = MemoryDirectory::with_file("a", b"old");
     let device = memory.create("b").unwrap();
     write(&*device, 0, 1, 3).unwrap();
     memory.rename("b", "a").unwrap();
@@ -255,7 +258,7 @@ fn a_rename_before_a_flush_may_lead_to_nothing() {
 
 #[test]
 fn nothing_works_after_the_power_went() {
-    let memory = Memory::new();
+    let memory = MemoryDirectory::new();
     let device = memory.create("a").unwrap();
     memory.power_off_at(memory.steps() + 1);
     write(&*device, 0, 1, 1).unwrap();

@@ -1,12 +1,12 @@
 //! What a power cut leaves of durable and other writes: the newest durable version of every sector, or a later one.
 //!
-//! Relies on `Memory`, compared with the plainest model: all versions of each sector since the last sure one.
+//! Relies on `MemoryDirectory`, compared with the plainest model: all versions of each sector since the last sure one.
 
 mod common;
 
 use common::*;
 use proptest::prelude::*;
-use quire_device::{Device, Direction, Directory, Memory, PowerCut, Transfer};
+use quire_device::{Device, Direction, Directory, MemoryDirectory, PowerCut, Transfer};
 
 const BLOCKS: u8 = 6;
 const SECTORS: usize = BLOCKS as usize * BLOCK / 512;
@@ -67,8 +67,8 @@ impl Model {
     }
 }
 
-fn start() -> (Memory, std::sync::Arc<dyn Device>, Model) {
-    let memory = Memory::with_file("a", &vec![0; SECTORS * 512]);
+fn start() -> (MemoryDirectory, std::sync::Arc<dyn Device>, Model) {
+    let memory = MemoryDirectory::with_file("a", &vec![0; SECTORS * 512]);
     let device = memory.open_to_write("a").unwrap();
     (memory, device, Model { versions: vec![vec![0]; SECTORS] })
 }

@@ -10,9 +10,10 @@ use std::sync::Arc;
 use common::*;
 use proptest::prelude::*;
 use quire_device::{
-    Action, Caching, Completion, Device, DeviceError, Direction, Directory, Disk, Engine, Extent, Queue, Transfer,
+    Action, CacheMode, Completion, Device, DeviceError, Direction, Directory, DiskDirectory, Extent, IoEngine, Queue,
+    Transfer,
 };
-use quire_sys::rw::{self, Flags};
+use quire_sys::rw::{self, RwFlags};
 
 /// A new file of so many blocks in each kind of directory.
 fn devices(folder: &tempfile::TempDir, blocks: usize) -> Vec<(String, Arc<dyn Device>)> {
@@ -266,7 +267,7 @@ fn cached_reads_are_whole_and_right_or_none() {
             assert_eq!(read, 2 * BLOCK - 100, "{kind}");
             assert!(into[..read] == written.buffer[place..], "{kind}");
         }
-        let asks = device.as_file().is_some_and(|file| rw::allows(file, Flags::NO_WAIT));
+        let asks = device.as_file().is_some_and(|file| rw::allows(file, RwFlags::NO_WAIT));
         if asks && kind.starts_with("Buffered") {
             let cached = device.read_cached(0, &mut into[..BLOCK]).unwrap();
             assert_eq!(cached, Some(BLOCK), "{kind}: what was just written through the cache is there");
@@ -281,15 +282,15 @@ fn cached_reads_are_whole_and_right_or_none() {
 fn what_the_system_cannot_do_is_done_another_way_and_said() {
     let folder = tempfile::tempdir().unwrap();
     for (caching, engine) in CACHINGS.into_iter().flat_map(|caching| ENGINES.map(|engine| (caching, engine))) {
-        let disk = Disk::new(folder.path()).with(caching, engine);
+        let disk = DiskDirectory::new(folder.path()).with(caching, engine);
         let mode = disk.create(&format!("{caching:?}{engine:?}")).unwrap().mode();
         let ways: &[&str] = match caching {
-            Caching::Direct => &["direct", "buffered"],
-            Caching::Buffered => &["buffered"],
-            Caching::DontCache => &["dontcache", "buffered"],
+            CacheMode::Direct => &["direct", "buffered"],
+            CacheMode::Buffered => &["buffered"],
+            CacheMode::DontCache => &["dontcache", "buffered"],
         };
         assert!(ways.iter().any(|way| mode.starts_with(way)), "{mode}");
-        assert!(engine == Engine::Auto || mode.ends_with("threads"), "{mode}");
+        assert!(engine == IoEngine::Auto || mode.ends_with("threads"), "{mode}");
     }
 }
 

@@ -3,25 +3,25 @@
 //! Relies on [`View`] being asked for before the facts: what is not pending then is in the directory by the time of those.
 
 use fuser::{FileAttr, FileType, INodeNo};
-use quire_sys::at::{Facts, Kind};
+use quire_sys::at::{FileStat, InodeType};
 
 use crate::engine::View;
 
 /// A kind in the kernel's words.
-pub fn kind_of(kind: Kind) -> FileType {
+pub fn kind_of(kind: InodeType) -> FileType {
     match kind {
-        Kind::File => FileType::RegularFile,
-        Kind::Directory => FileType::Directory,
-        Kind::Link => FileType::Symlink,
-        Kind::Pipe => FileType::NamedPipe,
-        Kind::Socket => FileType::Socket,
-        Kind::Character => FileType::CharDevice,
-        Kind::Block => FileType::BlockDevice,
+        InodeType::File => FileType::RegularFile,
+        InodeType::Directory => FileType::Directory,
+        InodeType::Link => FileType::Symlink,
+        InodeType::Pipe => FileType::NamedPipe,
+        InodeType::Socket => FileType::Socket,
+        InodeType::Character => FileType::CharDevice,
+        InodeType::Block => FileType::BlockDevice,
     }
 }
 
 /// Attributes of node `number`.
-pub fn attr_of(number: u64, facts: &Facts, view: Option<View>) -> FileAttr {
+pub fn attr_of(number: u64, facts: &FileStat, view: Option<View>) -> FileAttr {
     // Space may not have been taken yet for what is pending, and a file without any passes for a hole (`tar --sparse`).
     let pending_blocks = view.filter(|view| view.is_pending).map_or(0, |view| view.len.div_ceil(512));
     FileAttr {

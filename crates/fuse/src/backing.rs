@@ -12,8 +12,8 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use quire_device::{Action, Device, DeviceError, Direction, Layer, Layered, Transfer};
-use quire_sys::at::{self, Access};
+use quire_device::{Action, Device, DeviceError, Direction, Layer, LayeredDevice, Transfer};
+use quire_sys::at::{self, AccessMode};
 use quire_sys::file::write_out;
 
 use crate::bodies::Body;
@@ -34,7 +34,7 @@ impl Backing {
     pub fn over(inner: Arc<dyn Device>, body: &Body) -> Arc<dyn Device> {
         let (file, times) = (Arc::clone(&body.file), Arc::clone(&body.times));
         let (privileges, debt) = (Arc::clone(&body.privileges), Arc::clone(&body.debt));
-        Layered::new(inner, Self { file, times, privileges, debt })
+        LayeredDevice::new(inner, Self { file, times, privileges, debt })
     }
 
     /// Puts back what a late write has changed about the file besides its bytes.
@@ -74,7 +74,7 @@ impl Layer for Backing {
             return inner.run(transfer);
         }
         // Where it can't be opened again, the next flush tells of failures.
-        let hearer = at::open(&self.file, Access::Read);
+        let hearer = at::open(&self.file, AccessMode::Read);
         let result = inner.run(transfer);
         self.restore(inner);
         result.and_then(|()| hearer.map_or(Ok(()), |hearer| write_through(inner, transfer, &hearer)))
@@ -111,13 +111,13 @@ mod tests {
     use crate::unsynced::Owed;
     use std::time::{Duration, SystemTime};
 
-    use quire_device::{Buffer, Caching, Engine, Extent, of_file};
+    use quire_device::{Buffer, CacheMode, Extent, IoEngine, of_file};
 
     #[test]
     fn bytes_that_arrive_late_leave_the_time_that_a_program_set() {
         let body = Body::new(1, tempfile::tempfile().unwrap(), true, Owed::default());
         let (file, times) = (&body.file, &body.times);
-        let inner = of_file("file", file.try_clone().unwrap(), Caching::Buffered, Engine::Threads);
+        let inner = of_file("file", file.try_clone().unwrap(), CacheMode::Buffered, IoEngine::Threads);
         let device = Backing::over(inner, &body);
         let old = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
         times.set(old);

@@ -22,7 +22,7 @@ const MOST_QUEUE_BYTES: u64 = 4 << 30;
 /// it is full waits for the slow device, and the kernel holds the file's lock meanwhile; so there is about as much as a kernel
 /// would take for a file system of its own.
 fn queue_bytes() -> usize {
-    let obtainable = quire_sys::pressure::Memory::now().obtainable_bytes().unwrap_or(0);
+    let obtainable = quire_sys::pressure::MemoryInfo::now().obtainable_bytes().unwrap_or(0);
     ((obtainable / 8).min(MOST_QUEUE_BYTES) as usize).max(LEAST_QUEUE_BYTES)
 }
 

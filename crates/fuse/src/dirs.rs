@@ -8,7 +8,7 @@ use std::fs::File;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use quire_sys::at::{self, Entry};
+use quire_sys::at::{self, DirectoryEntry};
 
 use crate::error::Answer;
 
@@ -18,7 +18,7 @@ pub struct OpenDir {
     pub file: File,
     /// Its number as a node.
     pub number: u64,
-    entries: Mutex<Arc<Vec<Entry>>>,
+    entries: Mutex<Arc<Vec<DirectoryEntry>>>,
 }
 
 impl OpenDir {
@@ -26,7 +26,7 @@ impl OpenDir {
     ///
     /// # Errors
     /// The directory can't be read.
-    pub fn entries(&self, offset: u64, hidden: Option<&str>) -> Answer<Arc<Vec<Entry>>> {
+    pub fn entries(&self, offset: u64, hidden: Option<&str>) -> Answer<Arc<Vec<DirectoryEntry>>> {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         if offset == 0 {
             let mut list = at::list(&self.file)?;

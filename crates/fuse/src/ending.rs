@@ -12,7 +12,7 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use quire_sys::file::open_regular;
-use quire_sys::task::Identity;
+use quire_sys::task::TaskIdentity;
 
 use crate::error::MountError;
 use crate::home::{END, FOLDER, Home};
@@ -31,7 +31,7 @@ pub enum Ending {
     Unknown,
 }
 
-fn first_line(process: u32, identity: &Identity) -> String {
+fn first_line(process: u32, identity: &TaskIdentity) -> String {
     format!("process {process}, started at {}\n", identity.start_ticks)
 }
 
@@ -51,7 +51,7 @@ impl Home {
 ///
 /// # Errors
 /// The note can't be read.
-pub fn of(backing: &Path, process: u32, identity: &Identity) -> io::Result<Ending> {
+pub fn of(backing: &Path, process: u32, identity: &TaskIdentity) -> io::Result<Ending> {
     let mut text = String::new();
     match open_regular(&backing.join(FOLDER).join(END)) {
         Ok(file) => file.take(MOST_BYTES).read_to_string(&mut text)?,
@@ -83,7 +83,7 @@ mod tests {
         home.note_end(Some(&failed));
         assert_eq!(ending(), Ending::Failed(failed.to_string()));
         assert_eq!(of(dir.path(), process + 1, &identity).unwrap(), Ending::Unknown);
-        let later = Identity { start_ticks: identity.start_ticks + 1, ..identity.clone() };
+        let later = TaskIdentity { start_ticks: identity.start_ticks + 1, ..identity.clone() };
         assert_eq!(of(dir.path(), process, &later).unwrap(), Ending::Unknown);
     }
 }

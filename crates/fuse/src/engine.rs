@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime};
 
 use fuser::Errno;
-use quire_device::{Caching, Device, Engine as Transfers, errno, of_file};
-use quire_sys::at::{self, Access, Reservation};
+use quire_device::{CacheMode, Device, IoEngine as Transfers, errno, of_file};
+use quire_sys::at::{self, AccessMode, Fallocate};
 use quire_writecache::{
     BLOCK_BYTES, CacheError, CriticalReason, Growth, Scope, TaskId, Tasks, VolumeId, VolumeSpec, WriteCache,
     WriteContext,
@@ -153,10 +153,10 @@ impl Engine {
         let body = match map.get(&ino) {
             Some(body) => Arc::clone(body),
             None => {
-                let (file, writable) = match at::open(&place, Access::ReadWrite) {
+                let (file, writable) = match at::open(&place, AccessMode::ReadWrite) {
                     Ok(file) => (file, true),
                     // Read-only file systems, immutable files, programs that are being run.
-                    Err(_) => (at::open(&place, Access::Read)?, false),
+                    Err(_) => (at::open(&place, AccessMode::Read)?, false),
                 };
                 let body = Arc::new(Body::new(ino, file, writable, self.unsynced.take(ino)));
                 map.insert(ino, Arc::clone(&body));
@@ -364,7 +364,7 @@ impl Engine {
     pub fn attach(&self, body: &Body, volume: VolumeId) -> Result<(), CacheError> {
         let name = body.path();
         // An opening of its own: the system tells each once of bytes that it lost, and neither is to take that from the other.
-        let file = at::open(&*body.file, Access::ReadWrite).or_else(|_| body.file.try_clone());
+        let file = at::open(&*body.file, AccessMode::ReadWrite).or_else(|_| body.file.try_clone());
         let file = file.map_err(|error| CacheError::Slow {
             volume,
             cause: quire_device::DeviceError::new(quire_device::Action::Open, &name, &error),
@@ -372,7 +372,7 @@ impl Engine {
         if let Ok(facts) = at::facts(&file) {
             body.times.adopt(facts.modified, self.stamps.shown(body.ino, facts.changed));
         }
-        let inner = of_file(name, file, Caching::Buffered, Transfers::Threads);
+        let inner = of_file(name, file, CacheMode::Buffered, Transfers::Threads);
         let inner = self.wrap_slow.as_ref().map_or(Arc::clone(&inner), |wrap| wrap(inner));
         let device: Arc<dyn Device> = Backing::over(inner, body);
         self.cache.attach(&VolumeSpec { id: volume, device, growth: Growth::Grows })
@@ -518,7 +518,7 @@ impl Engine {
     ///
     /// # Errors
     /// `ENOTSUP` for more zeros than are reasonable to write; the slow device is full, or a device fails.
-    pub fn reserve(&self, body: &Body, offset: u64, len: u64, wish: Reservation, context: &WriteContext) -> Answer<()> {
+    pub fn reserve(&self, body: &Body, offset: u64, len: u64, wish: Fallocate, context: &WriteContext) -> Answer<()> {
         let old_len = self.len_of(body)?;
         let end = self.space.end_of(offset, len)?;
         if wish.zeros {

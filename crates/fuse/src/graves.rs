@@ -10,7 +10,7 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use quire_sys::at::{self, Access};
+use quire_sys::at::{self, AccessMode};
 use quire_sys::file::sync_file_system;
 
 use crate::bodies::Body;
@@ -63,7 +63,7 @@ fn flush_once(flushed: &mut Vec<(u64, bool)>, dir: &OwnedFd, root: &File) -> boo
     if let Some((_, result)) = flushed.iter().find(|(ino, _)| *ino == facts.ino) {
         return *result;
     }
-    let result = match at::open(dir, Access::List) {
+    let result = match at::open(dir, AccessMode::List) {
         Ok(dir) => dir.sync_all(),
         // It may be gone itself.
         Err(_) => sync_file_system(root),

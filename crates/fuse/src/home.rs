@@ -16,7 +16,7 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use quire_device::{BlockDevice, Caching, Device, Directory, Disk, Engine};
+use quire_device::{BlockDevice, CacheMode, Device, Directory, DiskDirectory, IoEngine};
 
 use crate::error::MountError;
 
@@ -39,7 +39,7 @@ pub struct Home {
     pub root: File,
     /// Where that is.
     pub path: PathBuf,
-    folder: Disk,
+    folder: DiskDirectory,
     _lock: File,
 }
 
@@ -63,7 +63,7 @@ impl Home {
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).map_err(failed)?;
         let lock = File::options().create(true).append(true).open(folder.join("lock")).map_err(failed)?;
         take(&lock).map_err(|cause| cause.map_or_else(|| MountError::Busy { path: whole.clone() }, failed))?;
-        let folder = Disk::new(folder).with(Caching::Buffered, Engine::Threads);
+        let folder = DiskDirectory::new(folder).with(CacheMode::Buffered, IoEngine::Threads);
         Ok(Self { root, path: whole, folder, _lock: lock })
     }
 
@@ -159,7 +159,7 @@ impl Home {
     pub fn lost(&self, name: &str) -> Result<(Arc<dyn Device>, PathBuf), MountError> {
         let path = self.path.join(FOLDER).join(LOST);
         fs::create_dir_all(&path).map_err(|cause| MountError::Backing { path: path.clone(), cause })?;
-        let disk = Disk::new(&path).with(Caching::Buffered, Engine::Threads);
+        let disk = DiskDirectory::new(&path).with(CacheMode::Buffered, IoEngine::Threads);
         let device = match disk.open_to_write(name) {
             Err(error) if error.is_missing() => disk.create(name)?,
             result => result?,
@@ -203,7 +203,7 @@ fn longest_in(folder: &Path) -> io::Result<u64> {
 /// # Errors
 /// It can't be told.
 pub fn needs_log(backing: &Path) -> Result<bool, MountError> {
-    let folder = Disk::new(backing.join(FOLDER)).with(Caching::Buffered, Engine::Threads);
+    let folder = DiskDirectory::new(backing.join(FOLDER)).with(CacheMode::Buffered, IoEngine::Threads);
     Ok(quire_writecache::needs_log(&*folder.open("witness")?)?)
 }
 
@@ -255,7 +255,7 @@ impl Fast {
             return Err(failed(io::ErrorKind::InvalidInput.into()));
         };
         let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
-        let disk = Disk::new(parent);
+        let disk = DiskDirectory::new(parent);
         let mut made = None;
         let device = match disk.open_to_write(name) {
             Err(error) if error.is_missing() => {

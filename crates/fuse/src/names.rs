@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use fuser::{Errno, FileAttr, INodeNo};
 use quire_device::errno;
-use quire_sys::at::{self, Access, Facts, Kind, OnExisting};
+use quire_sys::at::{self, AccessMode, FileStat, InodeType, OnExisting};
 use quire_sys::xattr;
 
 use crate::acl;
@@ -131,12 +131,12 @@ impl Names {
     }
 
     /// Attributes of a node.
-    fn seen(&self, number: u64, place: impl AsFd, ino: u64, kind: Kind) -> Answer<FileAttr> {
-        let view = if kind == Kind::File { self.engine.view(ino) } else { None };
+    fn seen(&self, number: u64, place: impl AsFd, ino: u64, kind: InodeType) -> Answer<FileAttr> {
+        let view = if kind == InodeType::File { self.engine.view(ino) } else { None };
         // After that: what the cache does not know better is in the directory by now.
         let facts = at::facts(place)?;
         let changed = if view.is_some() { facts.changed } else { self.engine.stamps.shown(ino, facts.changed) };
-        Ok(attr_of(number, &Facts { changed, ..facts }, view))
+        Ok(attr_of(number, &FileStat { changed, ..facts }, view))
     }
 
     /// What `name` stands for in `parent`; counts as a lookup by the kernel.
@@ -161,7 +161,7 @@ impl Names {
     }
 
     /// Counts as a lookup by the kernel.
-    fn known(&self, place: OwnedFd, facts: Facts, parent: u64, name: &OsStr) -> Answer<FileAttr> {
+    fn known(&self, place: OwnedFd, facts: FileStat, parent: u64, name: &OsStr) -> Answer<FileAttr> {
         let number = self.nodes.number_of(facts.ino);
         let attr = self.seen(number, &place, facts.ino, facts.kind)?;
         let number = self.nodes.looked_up(place, &facts, parent, name);
@@ -169,7 +169,7 @@ impl Names {
     }
 
     /// Makes what was just made belong to its maker, as far as it doesn't. The result is what it is then.
-    fn give(&self, parent: &Node, name: &OsStr, maker: &Maker, default: Option<&[u8]>) -> Answer<(OwnedFd, Facts)> {
+    fn give(&self, parent: &Node, name: &OsStr, maker: &Maker, default: Option<&[u8]>) -> Answer<(OwnedFd, FileStat)> {
         let place = self.place(parent, name)?;
         let made = at::facts(&place)?;
         let is_theirs = (made.uid, made.gid) == (maker.uid, maker.gid);
@@ -177,7 +177,7 @@ impl Names {
             let inherits = at::facts(&parent.place)?.permissions & 0o2000 != 0;
             at::set_owner(&place, Some(maker.uid), (!inherits).then_some(maker.gid))?;
         }
-        let inherited = if made.kind == Kind::Directory { made.permissions & 0o2000 } else { 0 };
+        let inherited = if made.kind == InodeType::Directory { made.permissions & 0o2000 } else { 0 };
         let permissions = match default {
             Some(default) => {
                 let access = acl::inherited(default, maker.mode)?;
@@ -187,7 +187,8 @@ impl Names {
             None => maker.mode & 0o7777 & !maker.mask,
         };
         let permissions = permissions | inherited;
-        let differs = made.kind != Kind::Link && (made.permissions != permissions || !is_theirs || default.is_some());
+        let differs =
+            made.kind != InodeType::Link && (made.permissions != permissions || !is_theirs || default.is_some());
         if differs {
             at::set_permissions(&place, permissions)?;
         }
@@ -203,7 +204,7 @@ impl Names {
         maker: &Maker,
         default: Option<&[u8]>,
         is_directory: bool,
-    ) -> Answer<(OwnedFd, Facts)> {
+    ) -> Answer<(OwnedFd, FileStat)> {
         self.give(parent, name, maker, default).inspect_err(|_| {
             // The first error is the one that counts.
             let _ = at::remove(&parent.place, name, is_directory);
@@ -288,7 +289,7 @@ impl Names {
         self.with_room(|| Ok(self.nodes.pin(before.ino, is_directory || before.links <= 1)?))?;
         // It keeps its name, so it need not stay open.
         at::remove(&dir.place, name, is_directory).inspect_err(|_| self.nodes.renamed(before.ino, parent, name))?;
-        if before.kind == Kind::File {
+        if before.kind == InodeType::File {
             self.engine.lost_name(before.ino, before.links, &dir.place);
         }
         Ok(())
@@ -307,7 +308,8 @@ impl Names {
         };
         self.with_room(|| Ok(self.nodes.pin(moved.ino, false)?))?;
         if let Some(replaced) = &replaced {
-            let is_last = existing == OnExisting::Replace && (replaced.kind == Kind::Directory || replaced.links <= 1);
+            let is_last =
+                existing == OnExisting::Replace && (replaced.kind == InodeType::Directory || replaced.links <= 1);
             self.with_room(|| Ok(self.nodes.pin(replaced.ino, is_last)?))?;
         }
         let renamed = at::rename(&from_dir.place, from.1, &to_dir.place, to.1, existing);
@@ -319,11 +321,14 @@ impl Names {
             self.nodes.renamed(replaced.ino, replaced_to.0, replaced_to.1);
         }
         renamed?;
-        for facts in [Some(&moved), replaced.as_ref()].into_iter().flatten().filter(|facts| facts.kind == Kind::File) {
+        for facts in
+            [Some(&moved), replaced.as_ref()].into_iter().flatten().filter(|facts| facts.kind == InodeType::File)
+        {
             self.engine.owe(facts.ino, Owed::NAME);
         }
         if existing == OnExisting::Replace
-            && let Some(replaced) = replaced.filter(|replaced| replaced.kind == Kind::File && replaced.ino != moved.ino)
+            && let Some(replaced) =
+                replaced.filter(|replaced| replaced.kind == InodeType::File && replaced.ino != moved.ino)
         {
             self.engine.lost_name(replaced.ino, replaced.links, &to_dir.place);
         }
@@ -336,6 +341,6 @@ impl Names {
     /// What the system says.
     pub fn open_directory(&self, number: u64) -> Answer<File> {
         let node = self.node(number)?;
-        self.with_room(|| Ok(at::open(&node.place, Access::List)?))
+        self.with_room(|| Ok(at::open(&node.place, AccessMode::List)?))
     }
 }

@@ -15,8 +15,8 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use quire_sys::at::{self, Facts, Kind};
-use quire_sys::handle::{self, Handle};
+use quire_sys::at::{self, FileStat, InodeType};
+use quire_sys::handle::{self, ExportHandle};
 
 /// Number of the root.
 pub const ROOT: u64 = 1;
@@ -33,21 +33,21 @@ pub struct Node {
     /// Its inode number in the directory.
     pub ino: u64,
     /// What it is.
-    pub kind: Kind,
+    pub kind: InodeType,
 }
 
 /// By what an inode is found again, and known to be the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Identity {
     /// Names one inode for ever.
-    Handle(Handle),
+    Handle(ExportHandle),
     /// When it was made; what has the same number and the same time of birth is the same.
     Born(Option<u64>),
 }
 
 struct Held {
     ino: u64,
-    kind: Kind,
+    kind: InodeType,
     identity: Identity,
     /// A directory's number and the name there; kept where there are no handles.
     name: Option<(u64, OsString)>,
@@ -62,7 +62,7 @@ struct Held {
 }
 
 impl Held {
-    fn new(ino: u64, kind: Kind, identity: Identity) -> Self {
+    fn new(ino: u64, kind: InodeType, identity: Identity) -> Self {
         Self {
             ino,
             kind,
@@ -106,7 +106,7 @@ impl Nodes {
         let place = Arc::new(OwnedFd::from(root.try_clone()?));
         let by_handle = handle::of(&root).and_then(|handle| handle::place(&root, &handle)).is_ok();
         let identity = Identity::Born(None);
-        let held = Held { place: Some(place), is_pinned: true, ..Held::new(root_ino, Kind::Directory, identity) };
+        let held = Held { place: Some(place), is_pinned: true, ..Held::new(root_ino, InodeType::Directory, identity) };
         let map = Map { nodes: HashMap::from([(ROOT, held)]), ..Map::default() };
         Ok(Self { map: Mutex::new(map), root, root_ino, most_open, by_handle })
     }
@@ -156,7 +156,13 @@ impl Nodes {
         Err(io::ErrorKind::StaleNetworkFileHandle.into())
     }
 
-    fn find(&self, ino: u64, kind: Kind, identity: &Identity, name: Option<&(u64, OsString)>) -> io::Result<OwnedFd> {
+    fn find(
+        &self,
+        ino: u64,
+        kind: InodeType,
+        identity: &Identity,
+        name: Option<&(u64, OsString)>,
+    ) -> io::Result<OwnedFd> {
         let stale = || io::Error::from(io::ErrorKind::StaleNetworkFileHandle);
         let place = match (identity, name) {
             (Identity::Handle(handle), _) => handle::place(&self.root, handle)?,
@@ -196,7 +202,7 @@ impl Nodes {
     }
 
     /// The kernel is told of what `name` stands for in `parent`; returns its number.
-    pub fn looked_up(&self, place: OwnedFd, facts: &Facts, parent: u64, name: &OsStr) -> u64 {
+    pub fn looked_up(&self, place: OwnedFd, facts: &FileStat, parent: u64, name: &OsStr) -> u64 {
         let mut map = self.map();
         let number = self.number_in(&map, facts.ino);
         if let Some(held) = map.nodes.get_mut(&number)
@@ -236,7 +242,7 @@ impl Nodes {
     }
 
     /// The kernel is told of something that can't be looked at; returns a number for it, under which there is nothing.
-    pub fn mentioned(&self, kind: Kind) -> u64 {
+    pub fn mentioned(&self, kind: InodeType) -> u64 {
         let mut map = self.map();
         map.next_other += 1;
         let number = OTHERS + map.next_other;
@@ -521,7 +527,7 @@ mod tests {
     #[test]
     fn what_can_not_be_looked_at_has_a_number_under_which_there_is_nothing() {
         let nodes = Tree::new().nodes(8, true);
-        let (one, two) = (nodes.mentioned(Kind::File), nodes.mentioned(Kind::File));
+        let (one, two) = (nodes.mentioned(InodeType::File), nodes.mentioned(InodeType::File));
         assert_ne!(one, two);
         assert!(nodes.get(one).is_err());
         nodes.forget(one, 1);

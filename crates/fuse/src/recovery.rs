@@ -14,7 +14,7 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 
 use quire_device::errno;
-use quire_sys::at::{self, Access, Facts, Kind};
+use quire_sys::at::{self, AccessMode, FileStat, InodeType};
 use quire_sys::handle;
 use quire_writecache::recover::RecoverError;
 use quire_writecache::{CacheConfig, CacheError, Growth, OpenReport, VolumeId, VolumeSpec, WriteCache};
@@ -143,7 +143,7 @@ fn open(root: &File, entry: &Entry) -> io::Result<Option<File>> {
         Ok(file) => {
             let facts = at::facts(&file)?;
             // It may be a copy of the directory in which the handle happens to name something else.
-            let same = facts.ino == entry.ino && facts.kind == Kind::File;
+            let same = facts.ino == entry.ino && facts.kind == InodeType::File;
             Ok((same && facts.links > 0).then_some(file))
         }
         Err(error) if matches!(error.raw_os_error(), Some(code) if code == errno::ENOENT) => Ok(None),
@@ -171,7 +171,9 @@ fn search(engine: &Engine, missing: Vec<(Place, Entry, io::Error)>, found: &mut 
             continue;
         };
         let is_ours = entry.name != "." && entry.name != ".." && entry.name != FOLDER;
-        if !is_ours || !(entry.kind == Kind::Directory || entry.kind == Kind::File && wanted.contains_key(&entry.ino)) {
+        if !is_ours
+            || !(entry.kind == InodeType::Directory || entry.kind == InodeType::File && wanted.contains_key(&entry.ino))
+        {
             continue;
         }
         let place = match at::place(&*dir, &entry.name) {
@@ -186,14 +188,14 @@ fn search(engine: &Engine, missing: Vec<(Place, Entry, io::Error)>, found: &mut 
         if facts.dev != root_dev {
             continue;
         }
-        if facts.kind == Kind::Directory {
-            match at::open(&place, Access::List) {
+        if facts.kind == InodeType::Directory {
+            match at::open(&place, AccessMode::List) {
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => hidden = Some(error),
                 dir => todo.push(listed(dir.map_err(failed)?)?),
             }
         } else if wanted.get(&entry.ino).is_some_and(|(_, wanted, _)| is_same(&place, &facts, wanted)) {
             let Some((at_place, entry, _)) = wanted.remove(&entry.ino) else { continue };
-            let file = at::open(&place, Access::ReadWrite)
+            let file = at::open(&place, AccessMode::ReadWrite)
                 .map_err(|cause| MountError::Unreachable { ino: entry.ino, cause })?;
             engine.restore(file, entry.ino, Attached { volume: entry.volume, place: at_place })?;
             found.files += 1;
@@ -216,7 +218,7 @@ fn search(engine: &Engine, missing: Vec<(Place, Entry, io::Error)>, found: &mut 
     Ok(())
 }
 
-fn is_same(place: impl AsFd, facts: &Facts, entry: &Entry) -> bool {
+fn is_same(place: impl AsFd, facts: &FileStat, entry: &Entry) -> bool {
     facts.ino == entry.ino && entry.born_ns != 0 && at::born_ns(&place) == Some(entry.born_ns)
 }
 

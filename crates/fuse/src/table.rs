@@ -18,7 +18,7 @@ use std::fs::File;
 use std::sync::{Mutex, PoisonError};
 
 use quire_sys::at;
-use quire_sys::handle::{self, Handle, MOST_BYTES};
+use quire_sys::handle::{self, ExportHandle, MOST_BYTES};
 use quire_writecache::{CacheError, Content, TaskId, VolumeId, WriteCache, WriteContext};
 use twox_hash::XxHash3_64;
 use zerocopy::little_endian::{I32, U32, U64};
@@ -59,7 +59,7 @@ pub struct Entry {
     /// Its inode number.
     pub ino: u64,
     /// Its handle, if the file system has such.
-    pub handle: Option<Handle>,
+    pub handle: Option<ExportHandle>,
     /// When it was made, in nanoseconds since 1970; 0 if the file system doesn't say.
     pub born_ns: u64,
     /// Its last name was being removed.
@@ -111,7 +111,7 @@ impl Slot {
         if !sound {
             return Err(());
         }
-        let handle = Handle { kind: slot.handle_kind.get(), bytes: slot.handle[..len].to_vec() };
+        let handle = ExportHandle { kind: slot.handle_kind.get(), bytes: slot.handle[..len].to_vec() };
         Ok(Some(Entry {
             volume: VolumeId(slot.volume.get()),
             ino: slot.ino.get(),
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn a_slot_says_what_was_written_and_damage_is_seen() {
-        let handle = Some(Handle { kind: 1, bytes: vec![7; 12] });
+        let handle = Some(ExportHandle { kind: 1, bytes: vec![7; 12] });
         let entry = Entry { volume: VolumeId(9), ino: 77, handle, born_ns: 5, removed: false };
         let mut bytes = Slot::of(&entry).as_bytes().to_vec();
         assert_eq!(Slot::read(&bytes), Ok(Some(entry)));

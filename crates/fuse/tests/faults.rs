@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{Place, possible, skipped};
-use quire_device::{Action, Device, DeviceError, Layer, Layered, Transfer, errno};
+use quire_device::{Action, Device, DeviceError, Layer, LayeredDevice, Transfer, errno};
 use quire_writecache::Policy;
 
 /// Makes a device fail while it is told to.
@@ -69,7 +69,7 @@ impl Layer for Switch {
 fn switch(errno: i32) -> (Arc<AtomicBool>, quire_fuse::Wrap) {
     let fails = Arc::new(AtomicBool::new(false));
     let shared = Arc::clone(&fails);
-    (fails, Arc::new(move |inner| Layered::new(inner, Switch { fails: Arc::clone(&shared), errno })))
+    (fails, Arc::new(move |inner| LayeredDevice::new(inner, Switch { fails: Arc::clone(&shared), errno })))
 }
 
 fn critical(place: &mut Place) {

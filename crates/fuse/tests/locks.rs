@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::thread;
 
 use common::{Place, Running, possible, skipped};
-use quire_device::Gate;
+use quire_device::IoGate;
 use quire_fuse::Rules;
 use quire_writecache::{Policy, Tasks};
 
 /// Lets a test that fails end.
-struct FreedByPanic<'a>(&'a Gate);
+struct FreedByPanic<'a>(&'a IoGate);
 
 impl Drop for FreedByPanic<'_> {
     fn drop(&mut self) {
@@ -30,7 +30,7 @@ const MIB: usize = 1 << 20;
 struct Scene {
     place: Place,
     run: Running,
-    gate: Gate,
+    gate: IoGate,
 }
 
 /// A mount with a file that is all there, and a slow device that is stuck from now on.
@@ -41,7 +41,7 @@ fn scene(rules: &str) -> Option<Scene> {
     let mut place = Place::new(Policy::CriticalProcessIo);
     place.config.cache.tasks = Tasks::new();
     place.config.rules = Rules::parse(rules).unwrap();
-    let gate = Gate::default();
+    let gate = IoGate::default();
     let same = gate.clone();
     place.config.wrap_slow = Some(Arc::new(move |inner| same.before(inner)));
     let run = place.mount();

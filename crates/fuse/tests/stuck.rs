@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{Place, possible};
-use quire_device::Gate;
+use quire_device::IoGate;
 use quire_fuse::Rules;
 use quire_writecache::{Policy, Tasks};
 
@@ -25,7 +25,7 @@ fn what_does_not_wait_for_the_device_is_served_while_hundreds_of_flushes_wait_fo
     let mut place = Place::new(Policy::CriticalProcessIo);
     place.config.cache.tasks = Tasks::new();
     place.config.rules = Rules::parse("critical thread=critical").unwrap();
-    let gate = Gate::default();
+    let gate = IoGate::default();
     let same = gate.clone();
     place.config.wrap_slow = Some(Arc::new(move |inner| same.before(inner)));
     let run = place.mount();
@@ -80,7 +80,7 @@ fn what_does_not_wait_for_the_device_is_served_while_hundreds_of_flushes_wait_fo
 }
 
 /// The device works again, whether the test goes on or fails.
-struct Freed<'a>(&'a Gate);
+struct Freed<'a>(&'a IoGate);
 
 impl Drop for Freed<'_> {
     fn drop(&mut self) {

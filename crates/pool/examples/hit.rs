@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
 
-use quire_device::{Directory, Memory, Null, ReadPattern};
+use quire_device::{Directory, MemoryDirectory, NullDevice, ReadPattern};
 use quire_pool::{Map, MapOptions, PageNo, Pool, PoolConfig};
 
 const PAGES: u64 = 1024;
@@ -26,7 +26,7 @@ fn cost_ns(name: &str, use_page: impl Fn(PageNo)) {
 }
 
 fn main() {
-    let memory = Memory::with_file("hit", &vec![1; PAGES as usize * 4096]);
+    let memory = MemoryDirectory::with_file("hit", &vec![1; PAGES as usize * 4096]);
     let pool = Pool::new(PoolConfig { budget_bytes: 64 << 20, ..PoolConfig::default() }).expect("a pool");
     let device = memory.open("hit").expect("the file");
     let map: Map = pool.map(Arc::clone(&device), MapOptions::default()).expect("a map");
@@ -54,7 +54,7 @@ fn miss_cost(threads: u64) {
     const MISSES: u64 = 400_000;
     let budget_bytes = (FILE_PAGES as usize / 8) * 4096;
     let pool = Pool::new(PoolConfig { budget_bytes, ..PoolConfig::default() }).expect("a pool");
-    let device = Arc::new(Null::new(FILE_PAGES * 4096, ReadPattern::Offsets));
+    let device = Arc::new(NullDevice::new(FILE_PAGES * 4096, ReadPattern::Offsets));
     let map = pool.map(device, MapOptions { read_ahead_pages: 0, ..MapOptions::default() }).expect("a map");
     let begun = Instant::now();
     std::thread::scope(|scope| {

@@ -8,8 +8,8 @@ use std::io;
 use std::sync::{Arc, OnceLock};
 
 use quire_device::{Buffer, Direction, Extent, Transfer};
-use quire_sys::advise::{Batch, Cost};
-use quire_sys::map::{Hint, advise};
+use quire_sys::advise::{DiscardBatch, DiscardCost};
+use quire_sys::map::{MapAdvice, advise};
 use quire_sys::mem::{MemError, Reservation};
 use quire_sys::userfault::Userfault;
 
@@ -56,12 +56,12 @@ impl PageFrames {
         let memory = Reservation::new(bytes).map_err(refused("the map's addresses"))?;
         memory.commit(0..memory.len()).map_err(refused("the map's addresses"))?;
         // Where there are no huge pages it fails, and nothing is lost.
-        let _ = advise(memory.base(), memory.len(), Hint::NoHuge);
+        let _ = advise(memory.base(), memory.len(), MapAdvice::NoHuge);
         let states =
             Reservation::new(pages * size_of::<PageState>()).map_err(refused("the states of the map's pages"))?;
         states.commit(0..states.len()).map_err(refused("the states of the map's pages"))?;
         if states.len() < HUGE_STATES_BYTES {
-            let _ = advise(states.base(), states.len(), Hint::NoHuge);
+            let _ = advise(states.base(), states.len(), MapAdvice::NoHuge);
         }
         Ok(Self {
             base: memory.base(),
@@ -157,8 +157,8 @@ impl PageFrames {
     ///
     /// # Safety
     /// The pages are claimed by the caller.
-    pub(crate) unsafe fn discard(&self, pages: &[u64]) -> io::Result<Cost> {
-        let mut batch = Batch::with_capacity(pages.len());
+    pub(crate) unsafe fn discard(&self, pages: &[u64]) -> io::Result<DiscardCost> {
+        let mut batch = DiscardBatch::with_capacity(pages.len());
         for &page in pages {
             batch.add(self.at(page << self.page_shift), self.page_bytes());
         }

@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use quire_sys::futex::{self, Scope};
+use quire_sys::futex::{self, FutexScope};
 
 /// A count of events that can be slept on.
 #[derive(Debug, Default)]
@@ -41,7 +41,7 @@ impl EventCount {
         // A look after having said so: an event or the end from here on finds this thread. The end may have come before `seen`
         // was read, and no event follows it.
         if !self.is_closed() && self.count.load(Ordering::SeqCst) == seen {
-            futex::wait(&self.count, seen, limit, Scope::Process);
+            futex::wait(&self.count, seen, limit, FutexScope::Process);
         }
         self.asleep.fetch_sub(1, Ordering::SeqCst);
     }
@@ -55,7 +55,7 @@ impl EventCount {
     pub(crate) fn notify(&self, most: u32) {
         self.count.fetch_add(1, Ordering::SeqCst);
         if self.asleep.load(Ordering::SeqCst) > 0 {
-            futex::wake(&self.count, most, Scope::Process);
+            futex::wake(&self.count, most, FutexScope::Process);
         }
     }
 }

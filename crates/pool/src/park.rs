@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use quire_sys::futex::{self, Scope};
+use quire_sys::futex::{self, FutexScope};
 
 use crate::page_state::{PageState, Parking};
 
@@ -23,11 +23,11 @@ fn low_half(state: &AtomicU64) -> &AtomicU32 {
 
 impl Parking for Futex {
     fn park(&self, state: &PageState, low: u32) {
-        futex::wait(low_half(state.atomic()), low, None, Scope::Process);
+        futex::wait(low_half(state.atomic()), low, None, FutexScope::Process);
     }
 
     fn unpark_all(&self, state: &PageState) {
-        futex::wake_all(low_half(state.atomic()), Scope::Process);
+        futex::wake_all(low_half(state.atomic()), FutexScope::Process);
     }
 }
 

@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use common::PAGE;
-use quire_device::{Directory, Disk};
+use quire_device::{Directory, DiskDirectory};
 use quire_pool::evict::traces::Dice;
 use quire_pool::{MapOptions, PageNo, Pool, PoolConfig, PoolError, TransparentMap};
 
@@ -69,7 +69,7 @@ fn a_limit_hardly_larger_than_the_budget_is_never_met() {
         return quire_sys::testing::skipped("no memory limit can be set here");
     };
     let folder = tempfile::tempdir().unwrap();
-    let device = Disk::new(folder.path()).create("large").unwrap();
+    let device = DiskDirectory::new(folder.path()).create("large").unwrap();
     // In one piece, since many small ones take long to remove.
     device.allocate(FILE_PAGES * PAGE as u64).unwrap();
     if !device.mode().starts_with("direct") {
@@ -94,7 +94,7 @@ fn a_limit_hardly_larger_than_the_budget_is_never_met() {
 #[test]
 fn work_inside() {
     let Some(folder) = std::env::var_os(INSIDE) else { return };
-    let disk = Disk::new(folder);
+    let disk = DiskDirectory::new(folder);
     let pool = Pool::new(PoolConfig { budget_bytes: BUDGET_BYTES, ..PoolConfig::default() }).unwrap();
     let map = pool.map(disk.open_to_write("large").unwrap(), MapOptions::default()).unwrap();
     std::thread::scope(|threads| {

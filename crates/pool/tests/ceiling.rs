@@ -3,7 +3,7 @@
 mod common;
 
 use common::PAGE;
-use quire_device::{Directory, Disk};
+use quire_device::{Directory, DiskDirectory};
 use quire_pool::{MapOptions, PageNo, Pool, PoolConfig};
 
 const FILE_PAGES: u64 = 8 << 10;
@@ -18,7 +18,7 @@ fn resident_bytes() -> usize {
 #[test]
 fn the_process_takes_no_more_memory_than_the_budget_and_a_little() {
     let folder = tempfile::tempdir().unwrap();
-    let device = Disk::new(folder.path()).create("large").unwrap();
+    let device = DiskDirectory::new(folder.path()).create("large").unwrap();
     // In one piece, since many small ones take long to remove.
     device.allocate(FILE_PAGES * PAGE as u64).unwrap();
     let before = resident_bytes();

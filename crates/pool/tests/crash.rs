@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use common::{PAGE, plain_map, small_config};
-use quire_device::{Action, Device, Directory, Fault, Faulty, Memory, PowerCut, Trigger, errno};
+use quire_device::{
+    Action, Device, Directory, FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory, PowerCut, errno,
+};
 use quire_pool::{MapOptions, PageNo, Pool, PoolError, TransparentMap};
 
 const PAGES: u64 = 24;
@@ -40,7 +42,7 @@ struct Known {
 }
 
 /// Writes versions here and there, syncs and flushes now and then, until the power goes.
-fn run(memory: &Memory, budget: usize) -> Known {
+fn run(memory: &MemoryDirectory, budget: usize) -> Known {
     run_on(memory.open("file").unwrap(), budget)
 }
 
@@ -65,7 +67,7 @@ fn run_on(device: Arc<dyn Device>, budget: usize) -> Known {
     known
 }
 
-fn check(found: &Memory, known: &Known) {
+fn check(found: &MemoryDirectory, known: &Known) {
     let bytes = found.bytes("file").unwrap();
     assert_eq!(bytes.len(), PAGES as usize * PAGE);
     for (page, bytes) in bytes.chunks(PAGE).enumerate() {
@@ -78,7 +80,7 @@ fn check(found: &Memory, known: &Known) {
 
 #[test]
 fn what_was_synced_survives_a_power_cut_at_any_step() {
-    let fresh = || Memory::with_file("file", &vec![0; PAGES as usize * PAGE]);
+    let fresh = || MemoryDirectory::with_file("file", &vec![0; PAGES as usize * PAGE]);
     for budget in [8, 40] {
         let whole = fresh();
         run(&whole, budget);
@@ -100,10 +102,10 @@ fn what_was_synced_survives_a_power_cut_at_any_step() {
 #[test]
 fn a_write_that_arrives_in_part_leaves_every_sector_old_or_new() {
     for nth in 0..24 {
-        let memory = Memory::with_file("file", &vec![0; PAGES as usize * PAGE]);
-        for fault in [Fault::Torn(errno::EIO), Fault::Sectors { errno: errno::EIO, seed: nth }] {
-            let rules = vec![(Trigger::From(Action::Write, nth), fault)];
-            let faulty = Faulty::new(Arc::new(memory.clone()), rules);
+        let memory = MemoryDirectory::with_file("file", &vec![0; PAGES as usize * PAGE]);
+        for fault in [InjectedFault::Torn(errno::EIO), InjectedFault::Sectors { errno: errno::EIO, seed: nth }] {
+            let rules = vec![(FaultTrigger::From(Action::Write, nth), fault)];
+            let faulty = FaultInjector::new(Arc::new(memory.clone()), rules);
             let known = run_on(faulty.open_to_write("file").unwrap(), 8);
             check(&memory, &known);
             memory.put("file", &vec![0; PAGES as usize * PAGE]);
@@ -112,7 +114,7 @@ fn a_write_that_arrives_in_part_leaves_every_sector_old_or_new() {
 }
 
 /// Stores versions through a transparent map; `None` where there are none to be had.
-fn run_transparent(memory: &Memory) -> Option<Known> {
+fn run_transparent(memory: &MemoryDirectory) -> Option<Known> {
     let mut known = Known { written: vec![0; PAGES as usize], durable: vec![0; PAGES as usize] };
     // Room for all pages: a store for which no memory can be freed ends the program.
     let pool = Pool::new(small_config(2 * PAGES as usize)).unwrap();
@@ -142,7 +144,7 @@ fn run_transparent(memory: &Memory) -> Option<Known> {
 
 #[test]
 fn what_was_stored_and_synced_survives_a_power_cut() {
-    let fresh = || Memory::with_file("file", &vec![0; PAGES as usize * PAGE]);
+    let fresh = || MemoryDirectory::with_file("file", &vec![0; PAGES as usize * PAGE]);
     let whole = fresh();
     run_transparent(&whole);
     for off_at in (0..whole.steps()).step_by(4) {
@@ -166,7 +168,7 @@ struct Grown {
 }
 
 /// Grows a file by odd lengths and fills its pages, until the power goes.
-fn grow(memory: &Memory) -> Grown {
+fn grow(memory: &MemoryDirectory) -> Grown {
     let mut known = Grown { versions: vec![1; 2 * GROWN], newest: vec![0; 2 * GROWN], durable_len: 0 };
     let pool = Pool::new(small_config(4)).unwrap();
     let options = MapOptions { reserve_bytes: GROWN as u64, ..MapOptions::default() };
@@ -197,7 +199,7 @@ fn grow(memory: &Memory) -> Grown {
 
 #[test]
 fn a_file_that_grows_by_odd_lengths_keeps_what_was_synced() {
-    let fresh = || Memory::with_file("file", b"");
+    let fresh = || MemoryDirectory::with_file("file", b"");
     let whole = fresh();
     assert!(grow(&whole).newest[..GROWN] == whole.bytes("file").unwrap());
     for off_at in 0..whole.steps() {
@@ -217,7 +219,7 @@ fn a_file_that_grows_by_odd_lengths_keeps_what_was_synced() {
 
 #[test]
 fn a_map_goes_on_from_what_a_power_cut_has_left() {
-    let memory = Memory::with_file("file", &vec![0; PAGES as usize * PAGE]);
+    let memory = MemoryDirectory::with_file("file", &vec![0; PAGES as usize * PAGE]);
     run(&memory, 8);
     let found = memory.after_power_cut(PowerCut::LoseAll);
     let pool = Pool::new(small_config(8)).unwrap();

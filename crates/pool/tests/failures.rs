@@ -5,12 +5,12 @@ mod common;
 use std::sync::Arc;
 
 use common::{PAGE, number, numbered, plain_map, put_number, small_pool};
-use quire_device::{Action, Directory, Fault, Faulty, Trigger, errno};
+use quire_device::{Action, Directory, FaultInjector, FaultTrigger, InjectedFault, errno};
 use quire_pool::{Map, PageNo, Pool, PoolError};
 
-fn faulty_map(pages: u64, budget: usize, trigger: Trigger) -> (Arc<Pool>, Map, Faulty) {
+fn faulty_map(pages: u64, budget: usize, trigger: FaultTrigger) -> (Arc<Pool>, Map, FaultInjector) {
     let (memory, _) = numbered(pages);
-    let faulty = Faulty::new(Arc::new(memory), vec![(trigger, Fault::Error(errno::EIO))]);
+    let faulty = FaultInjector::new(Arc::new(memory), vec![(trigger, InjectedFault::Error(errno::EIO))]);
     let pool = small_pool(budget);
     let map = plain_map(&pool, faulty.open_to_write("numbered").unwrap());
     (pool, map, faulty)
@@ -22,7 +22,7 @@ fn is_poisoned<T>(result: Result<T, PoolError>, action: Action) -> bool {
 
 #[test]
 fn a_failed_write_poisons_the_map_and_dirty_pages_stay_readable() {
-    let (pool, map, faulty) = faulty_map(64, 16, Trigger::Nth(Action::Write, 0));
+    let (pool, map, faulty) = faulty_map(64, 16, FaultTrigger::Nth(Action::Write, 0));
     put_number(&map, 5, 55);
     assert!(is_poisoned(map.sync(), Action::Write));
     assert_eq!(faulty.struck(), 1);
@@ -39,7 +39,7 @@ fn a_failed_write_poisons_the_map_and_dirty_pages_stay_readable() {
 
 #[test]
 fn a_failed_flush_poisons_the_map() {
-    let (_pool, map, _) = faulty_map(8, 8, Trigger::Nth(Action::Flush, 0));
+    let (_pool, map, _) = faulty_map(8, 8, FaultTrigger::Nth(Action::Flush, 0));
     put_number(&map, 5, 55);
     assert!(is_poisoned(map.sync(), Action::Flush));
     assert!(is_poisoned(map.sync(), Action::Flush));
@@ -48,7 +48,7 @@ fn a_failed_flush_poisons_the_map() {
 
 #[test]
 fn a_write_that_fails_in_the_background_reaches_the_next_sync() {
-    let (pool, map, _) = faulty_map(64, 8, Trigger::From(Action::Write, 0));
+    let (pool, map, _) = faulty_map(64, 8, FaultTrigger::From(Action::Write, 0));
     let mut refused = 0;
     for page in 0..64 {
         // Misses make the writer write; some time it has failed.
@@ -61,7 +61,7 @@ fn a_write_that_fails_in_the_background_reaches_the_next_sync() {
 
 #[test]
 fn a_failed_read_is_told_and_can_be_tried_again() {
-    let (pool, map, _) = faulty_map(8, 4, Trigger::Nth(Action::Read, 1));
+    let (pool, map, _) = faulty_map(8, 4, FaultTrigger::Nth(Action::Read, 1));
     assert_eq!(number(&map, 0), 0);
     for attempt in [map.read(PageNo(1)).map(drop), map.optimistic_read(PageNo(2), |view| view.len()).map(drop)] {
         let _ = attempt;
@@ -74,7 +74,7 @@ fn a_failed_read_is_told_and_can_be_tried_again() {
 
 #[test]
 fn a_failed_read_ahead_is_nobodys_error() {
-    let (pool, map, _) = faulty_map(16, 8, Trigger::Nth(Action::Read, 0));
+    let (pool, map, _) = faulty_map(16, 8, FaultTrigger::Nth(Action::Read, 0));
     assert_eq!(map.prefetch(&[PageNo(1), PageNo(2), PageNo(9)]), 3);
     [1, 2, 9].into_iter().for_each(|page| assert_eq!(number(&map, page), page));
     assert_eq!((pool.stats().failed_reads, pool.stats().resident_pages), (2, 3));
@@ -82,7 +82,7 @@ fn a_failed_read_ahead_is_nobodys_error() {
 
 #[test]
 fn a_poisoned_map_does_not_take_the_others_with_it() {
-    let (pool, broken, _) = faulty_map(64, 16, Trigger::From(Action::Write, 0));
+    let (pool, broken, _) = faulty_map(64, 16, FaultTrigger::From(Action::Write, 0));
     (0..8).for_each(|page| drop(broken.write(PageNo(page))));
     assert!(broken.sync().is_err());
     let (memory, device) = numbered(64);

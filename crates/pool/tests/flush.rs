@@ -5,23 +5,23 @@ mod common;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{PAGE, number, numbered, plain_map, put_number, small_config};
-use quire_device::{Action, Gate, Memory};
+use quire_device::{Action, IoGate, MemoryDirectory};
 use quire_pool::{Map, PageNo, Pool, PoolConfig, PoolError};
 
 /// A map of 64 pages behind a gate.
-fn gated_map(config: PoolConfig) -> (Memory, Gate, Map) {
+fn gated_map(config: PoolConfig) -> (MemoryDirectory, IoGate, Map) {
     let (memory, device) = numbered(64);
-    let (gate, pool) = (Gate::default(), Pool::new(config).unwrap());
+    let (gate, pool) = (IoGate::default(), Pool::new(config).unwrap());
     let map = plain_map(&pool, gate.before(device));
     (memory, gate, map)
 }
 
-fn on_device(memory: &Memory, page: usize) -> u64 {
+fn on_device(memory: &MemoryDirectory, page: usize) -> u64 {
     u64::from_le_bytes(memory.bytes("numbered").unwrap()[page * PAGE..][..8].try_into().unwrap())
 }
 
 /// Closes the gate and makes pages dirty until the pool's writer stands before it.
-fn hold_up_the_writer(map: &Map, gate: &Gate) {
+fn hold_up_the_writer(map: &Map, gate: &IoGate) {
     gate.close();
     (0..7).for_each(|page| put_number(map, page, page + 100));
     gate.await_waiting();

@@ -10,7 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::{PAGE, Stop, cases, plain_map, seal, sealed, small_config};
 use proptest::prelude::*;
-use quire_device::{Action, Device, Directory, Disk, Engine, Fault, Faulty, Memory, Trigger, errno};
+use quire_device::{
+    Action, Device, Directory, DiskDirectory, FaultInjector, FaultTrigger, InjectedFault, IoEngine, MemoryDirectory,
+    errno,
+};
 use quire_pool::evict::traces::Dice;
 use quire_pool::{Map, PageNo, Pool, PoolConfig, PoolError};
 
@@ -200,13 +203,13 @@ proptest! {
 
     #[test]
     fn histories_over_memory_have_an_order(seed: u64, budget in 4..14usize, shards in 1..3usize) {
-        run(&Memory::new().create("counters").unwrap(), config(budget, shards), seed);
+        run(&MemoryDirectory::new().create("counters").unwrap(), config(budget, shards), seed);
     }
 
     #[test]
     fn histories_with_failing_reads_have_an_order(seed: u64, budget in 4..14usize, every in 3..20u64) {
-        let rules = (1..2000).map(|step| (Trigger::Nth(Action::Read, step * every), Fault::Error(errno::EIO)));
-        let faulty = Faulty::new(Arc::new(Memory::new()), rules.collect());
+        let rules = (1..2000).map(|step| (FaultTrigger::Nth(Action::Read, step * every), InjectedFault::Error(errno::EIO)));
+        let faulty = FaultInjector::new(Arc::new(MemoryDirectory::new()), rules.collect());
         run(&faulty.create("counters").unwrap(), config(budget, 1), seed);
     }
 }
@@ -217,8 +220,8 @@ proptest! {
     #[test]
     fn histories_on_disk_have_an_order(seed: u64, budget in 4..14usize, threads: bool) {
         let folder = tempfile::tempdir().unwrap();
-        let engine = if threads { Engine::Threads } else { Engine::Auto };
-        let disk = Disk::new(folder.path()).with(Default::default(), engine);
+        let engine = if threads { IoEngine::Threads } else { IoEngine::Auto };
+        let disk = DiskDirectory::new(folder.path()).with(Default::default(), engine);
         run(&disk.create("counters").unwrap(), config(budget, 2), seed);
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::PAGE;
-use quire_device::{Null, ReadPattern};
+use quire_device::{NullDevice, ReadPattern};
 use quire_pool::{Map, MapOptions, PageNo, Pool, PoolConfig};
 
 /// Counts what is allocated.
@@ -42,7 +42,7 @@ fn bytes_per_frame(use_map: impl Fn(&Map, u64)) -> f64 {
     let before = TAKEN.load(Ordering::Relaxed);
     let config = PoolConfig { budget_bytes: FRAMES * PAGE, shards: 2, dirty_percent: 75, ..PoolConfig::default() };
     let pool = Pool::new(config).unwrap();
-    let device = Arc::new(Null::new(FILE_PAGES * PAGE as u64, ReadPattern::Untouched));
+    let device = Arc::new(NullDevice::new(FILE_PAGES * PAGE as u64, ReadPattern::Untouched));
     let map = pool.map(device, MapOptions { read_ahead_pages: 0, ..MapOptions::default() }).unwrap();
     let mut most = 0;
     for step in 0..3 * FRAMES as u64 {

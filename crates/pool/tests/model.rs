@@ -7,7 +7,10 @@ use std::sync::Arc;
 
 use common::{PAGE, cases};
 use proptest::prelude::*;
-use quire_device::{Action, Caching, Device, Directory, Disk, Engine, Fault, Faulty, Memory, Trigger, errno};
+use quire_device::{
+    Action, CacheMode, Device, Directory, DiskDirectory, FaultInjector, FaultTrigger, InjectedFault, IoEngine,
+    MemoryDirectory, errno,
+};
 use quire_pool::{Map, MapOptions, PageNo, Pool, PoolConfig, PoolError};
 
 /// Pages that the file may grow to.
@@ -258,15 +261,15 @@ proptest! {
 
     #[test]
     fn a_map_over_memory_is_a_vector(setting in settings(), ops in operations()) {
-        let mut pair = Pair::new(Memory::new().create("file").unwrap(), setting);
+        let mut pair = Pair::new(MemoryDirectory::new().create("file").unwrap(), setting);
         pair.run(&ops);
         pair.check_file();
     }
 
     #[test]
     fn failed_reads_change_nothing(setting in settings(), ops in operations(), nth in 0..20u64) {
-        let rules = (0..4).map(|step| (Trigger::Nth(Action::Read, nth * (step + 1)), Fault::Error(errno::EIO)));
-        let faulty = Faulty::new(Arc::new(Memory::new()), rules.collect());
+        let rules = (0..4).map(|step| (FaultTrigger::Nth(Action::Read, nth * (step + 1)), InjectedFault::Error(errno::EIO)));
+        let faulty = FaultInjector::new(Arc::new(MemoryDirectory::new()), rules.collect());
         let mut pair = Pair::new(faulty.create("file").unwrap(), setting);
         pair.run(&ops);
         prop_assert!(!pair.poisoned);
@@ -282,8 +285,8 @@ proptest! {
         nth in 0..12u64,
         torn: bool,
     ) {
-        let fault = if torn { Fault::Torn(errno::EIO) } else { Fault::Error(errno::EIO) };
-        let faulty = Faulty::new(Arc::new(Memory::new()), vec![(Trigger::From(Action::Write, nth), fault)]);
+        let fault = if torn { InjectedFault::Torn(errno::EIO) } else { InjectedFault::Error(errno::EIO) };
+        let faulty = FaultInjector::new(Arc::new(MemoryDirectory::new()), vec![(FaultTrigger::From(Action::Write, nth), fault)]);
         let mut pair = Pair::new(faulty.create("file").unwrap(), setting);
         pair.run(&ops);
         if pair.poisoned {
@@ -299,9 +302,9 @@ proptest! {
     #[test]
     fn a_map_over_a_real_file_is_a_vector(setting in settings(), ops in operations(), buffered: bool, threads: bool) {
         let folder = tempfile::tempdir().unwrap();
-        let caching = if buffered { Caching::Buffered } else { Caching::Direct };
-        let engine = if threads { Engine::Threads } else { Engine::Auto };
-        let disk = Disk::new(folder.path()).with(caching, engine);
+        let caching = if buffered { CacheMode::Buffered } else { CacheMode::Direct };
+        let engine = if threads { IoEngine::Threads } else { IoEngine::Auto };
+        let disk = DiskDirectory::new(folder.path()).with(caching, engine);
         let mut pair = Pair::new(disk.create("file").unwrap(), setting);
         pair.run(&ops);
         pair.check_file();

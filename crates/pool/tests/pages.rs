@@ -5,7 +5,7 @@ mod common;
 use std::sync::Arc;
 
 use common::{PAGE, number, numbered, plain_map, put_number, sealed, small_config, small_pool};
-use quire_device::{Device, Directory, Memory};
+use quire_device::{Device, Directory, MemoryDirectory};
 use quire_pool::{MapOptions, PageNo, Pool, PoolConfig, PoolError, WaitCause};
 
 #[test]
@@ -73,7 +73,7 @@ fn pages_outside_the_file_are_refused_until_it_has_grown() {
 
 #[test]
 fn a_file_that_ends_inside_a_page_keeps_its_length() {
-    let memory = Memory::with_file("odd", &[7; PAGE + 100]);
+    let memory = MemoryDirectory::with_file("odd", &[7; PAGE + 100]);
     let pool = small_pool(4);
     let reserve_bytes = 4 * PAGE as u64;
     let map = pool.map(memory.open("odd").unwrap(), MapOptions { reserve_bytes, ..MapOptions::default() }).unwrap();
@@ -116,7 +116,7 @@ fn large_pages_work_alike() {
         for (number, page) in bytes.chunks_mut(page_bytes).enumerate() {
             page.fill(number as u8);
         }
-        let memory = Memory::with_file("large", &bytes);
+        let memory = MemoryDirectory::with_file("large", &bytes);
         let pool = Pool::new(PoolConfig { budget_bytes: 5 * page_bytes, page_bytes, ..PoolConfig::default() }).unwrap();
         let map = plain_map(&pool, memory.open("large").unwrap());
         for page in 0..20 {
@@ -219,7 +219,7 @@ fn a_forgotten_guard_does_not_keep_the_map_from_going() {
 
 #[test]
 fn an_empty_file_has_no_pages_and_grows() {
-    let memory = Memory::new();
+    let memory = MemoryDirectory::new();
     let device: Arc<dyn Device> = memory.create("new").unwrap();
     let pool = small_pool(4);
     let map = pool.map(device, MapOptions { reserve_bytes: 1 << 20, ..MapOptions::default() }).unwrap();

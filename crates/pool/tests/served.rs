@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{PAGE, numbered, plain_map, small_config, small_pool};
-use quire_device::{Device, Directory, Memory};
+use quire_device::{Device, Directory, MemoryDirectory};
 use quire_pool::{FaultThreadOptions, MapOptions, PageNo, Pool, PoolConfig, PoolError, TransparentMap};
 
 fn lost(words: &str) {
@@ -84,7 +84,7 @@ fn a_system_call_waits_for_pages_it_reads_and_pages_it_writes() {
 #[test]
 fn stores_of_many_threads_are_not_lost() {
     const PAGES: usize = 40;
-    let device = Memory::new().create("words").unwrap();
+    let device = MemoryDirectory::new().create("words").unwrap();
     device.set_len((PAGES * PAGE) as u64).unwrap();
     let pool = Pool::new(PoolConfig { shards: 2, writers: 2, ..small_config(16) }).unwrap();
     let Some(map) = served(&pool, Arc::clone(&device), 3) else { return };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{PAGE, numbered, plain_map, seal, sealed, small_config, small_pool};
-use quire_device::{Device, Directory, Disk, Memory};
+use quire_device::{Device, Directory, DiskDirectory, MemoryDirectory};
 use quire_pool::{Map, PageNo, Pool, PoolConfig};
 
 const PAGES: u64 = 48;
@@ -81,19 +81,19 @@ fn increments_are_not_lost(device: Arc<dyn Device>, budget: usize, shards: usize
 
 #[test]
 fn increments_of_many_threads_are_not_lost_in_memory() {
-    increments_are_not_lost(Memory::new().create("counters").unwrap(), 12, 1);
-    increments_are_not_lost(Memory::new().create("counters").unwrap(), 16, 4);
+    increments_are_not_lost(MemoryDirectory::new().create("counters").unwrap(), 12, 1);
+    increments_are_not_lost(MemoryDirectory::new().create("counters").unwrap(), 16, 4);
 }
 
 #[test]
 fn increments_of_many_threads_are_not_lost_on_disk() {
     let folder = tempfile::tempdir().unwrap();
-    increments_are_not_lost(Disk::new(folder.path()).create("counters").unwrap(), 16, 2);
+    increments_are_not_lost(DiskDirectory::new(folder.path()).create("counters").unwrap(), 16, 2);
 }
 
 #[test]
 fn looks_are_never_torn_while_pages_change_and_go() {
-    let device = Memory::new().create("optimistic").unwrap();
+    let device = MemoryDirectory::new().create("optimistic").unwrap();
     sealed_zeros(&device);
     let pool = small_pool(6);
     let map = plain_map(&pool, device);

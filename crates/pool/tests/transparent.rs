@@ -9,7 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::{PAGE, Stop, cases, numbered, plain_map, small_config, small_pool};
 use proptest::prelude::*;
-use quire_device::{Action, Device, Directory, Disk, Engine, Fault, Faulty, Memory, Trigger, errno};
+use quire_device::{
+    Action, Device, Directory, DiskDirectory, FaultInjector, FaultTrigger, InjectedFault, IoEngine, MemoryDirectory,
+    errno,
+};
 use quire_pool::{Advice, MapOptions, PageNo, Pool, PoolConfig, PoolError, TransparentMap};
 
 fn transparent(pool: &Arc<Pool>, device: Arc<dyn Device>) -> Option<TransparentMap> {
@@ -104,9 +107,9 @@ fn increments_are_not_lost(device: Arc<dyn Device>, config: PoolConfig) {
 #[test]
 fn stores_of_many_threads_are_not_lost() {
     let config = PoolConfig { shards: 2, writers: 2, ..small_config(16) };
-    increments_are_not_lost(Memory::new().create("words").unwrap(), config.clone());
+    increments_are_not_lost(MemoryDirectory::new().create("words").unwrap(), config.clone());
     let folder = tempfile::tempdir().unwrap();
-    increments_are_not_lost(Disk::new(folder.path()).create("words").unwrap(), config);
+    increments_are_not_lost(DiskDirectory::new(folder.path()).create("words").unwrap(), config);
 }
 
 #[test]
@@ -219,7 +222,7 @@ fn behaves_as_a_vector(device: &Arc<dyn Device>, len: u64, budget: usize, ops: &
 }
 
 fn is_supported() -> bool {
-    transparent(&small_pool(4), Memory::with_file("one", &[0; PAGE]).open("one").unwrap()).is_some()
+    transparent(&small_pool(4), MemoryDirectory::with_file("one", &[0; PAGE]).open("one").unwrap()).is_some()
 }
 
 proptest! {
@@ -232,7 +235,7 @@ proptest! {
         ops in prop::collection::vec(operation(), 1..200),
     ) {
         if is_supported() {
-            behaves_as_a_vector(&Memory::new().create("file").unwrap(), len, budget, &ops);
+            behaves_as_a_vector(&MemoryDirectory::new().create("file").unwrap(), len, budget, &ops);
         }
     }
 }
@@ -249,8 +252,8 @@ proptest! {
     ) {
         if is_supported() {
             let folder = tempfile::tempdir().unwrap();
-            let engine = if threads { Engine::Threads } else { Engine::Auto };
-            let disk = Disk::new(folder.path()).with(Default::default(), engine);
+            let engine = if threads { IoEngine::Threads } else { IoEngine::Auto };
+            let disk = DiskDirectory::new(folder.path()).with(Default::default(), engine);
             behaves_as_a_vector(&disk.create("file").unwrap(), len, budget, &ops);
         }
     }
@@ -258,7 +261,7 @@ proptest! {
 
 #[test]
 fn a_file_that_ends_inside_a_page_and_grows() {
-    let memory = Memory::with_file("odd", &[7; PAGE + 100]);
+    let memory = MemoryDirectory::with_file("odd", &[7; PAGE + 100]);
     let pool = small_pool(4);
     let Some(map) = transparent(&pool, memory.open_to_write("odd").unwrap()) else { return };
     // SAFETY: inside the file; this test alone uses the map.
@@ -318,8 +321,8 @@ fn who_goes_through_in_order_gets_many_pages_with_one_fault_and_nobody_else_does
 fn a_run_that_cannot_be_read_leaves_the_page_that_was_asked_for() {
     let (memory, _) = numbered(256);
     // The third read is the first of a run.
-    let faults = vec![(Trigger::Nth(Action::Read, 2), Fault::Error(errno::EIO))];
-    let device = Faulty::new(Arc::new(memory), faults).open_to_write("numbered").unwrap();
+    let faults = vec![(FaultTrigger::Nth(Action::Read, 2), InjectedFault::Error(errno::EIO))];
+    let device = FaultInjector::new(Arc::new(memory), faults).open_to_write("numbered").unwrap();
     let pool = small_pool(512);
     let Some(map) = transparent(&pool, device) else { return };
     assert_eq!(sum(&map, 0..256), (0..256).sum::<u64>());

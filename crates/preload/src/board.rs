@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use quire_sys::futex::{self, Scope};
+use quire_sys::futex::{self, FutexScope};
 
 /// Children that can be known at a time; an older one that still lives is forgotten.
 pub const SLOTS: usize = 64;
@@ -68,12 +68,12 @@ impl Board {
     /// Reports that something has happened.
     pub fn report(&self) {
         self.events.fetch_add(1, Ordering::Release);
-        futex::wake_all(&self.events, Scope::Shared);
+        futex::wake_all(&self.events, FutexScope::Shared);
     }
 
     /// Sleeps until something is reported after `events` was read, at most for `limit`.
     pub fn wait(&self, events: u32, limit: Option<Duration>) {
-        futex::wait(&self.events, events, limit, Scope::Shared);
+        futex::wait(&self.events, events, limit, FutexScope::Shared);
     }
 
     /// A place for the `count`th child, before it is made.
@@ -105,7 +105,7 @@ impl Board {
     pub fn release(&self, place: Place) {
         let state = &self.slot(place).state;
         state.store(RELEASED, Ordering::Release);
-        futex::wake_all(state, Scope::Shared);
+        futex::wake_all(state, FutexScope::Shared);
     }
 
     /// In the child, about to end: if the parent asked to know, tells it and waits for its leave, at most for `limit`.
@@ -125,7 +125,7 @@ impl Board {
             if left.is_zero() {
                 return;
             }
-            futex::wait(&slot.state, ENDING, Some(left), Scope::Shared);
+            futex::wait(&slot.state, ENDING, Some(left), FutexScope::Shared);
         }
     }
 }

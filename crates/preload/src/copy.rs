@@ -7,10 +7,10 @@
 
 use std::io;
 
-use quire_sys::area::Area;
+use quire_sys::area::AnonymousMap;
 use quire_sys::bare_thread;
 use quire_sys::mem::{HUGE_PAGE_SIZE, PAGE_SIZE};
-use quire_sys::pagemap::Entry;
+use quire_sys::pagemap::PagemapEntry;
 use quire_sys::thread;
 
 /// Room for one huge page of our own, to find out what one costs and to have it cheap for the program.
@@ -19,7 +19,7 @@ use quire_sys::thread;
 /// Whoever copies into it pays that, and holds up the program's faults meanwhile. So it is taken and touched here first,
 /// where nobody waits, and freed again: the processor keeps it at hand for who asks next.
 #[derive(Debug)]
-pub struct Spare(Area);
+pub struct Spare(AnonymousMap);
 
 impl Spare {
     /// Room for it.
@@ -27,7 +27,7 @@ impl Spare {
     /// # Errors
     /// As `mmap`.
     pub fn new() -> io::Result<Self> {
-        let area = Area::private(2 * HUGE_PAGE_SIZE)?;
+        let area = AnonymousMap::private(2 * HUGE_PAGE_SIZE)?;
         area.keep_from_children();
         area.prefer_huge_pages();
         Ok(Self(area))
@@ -69,7 +69,7 @@ pub fn collapse(address: usize, bytes: usize) -> io::Result<()> {
 /// As [`collapse`].
 pub fn whole(address: usize, words: &[u64]) -> io::Result<()> {
     // A huge page that is shared as a whole would be left as it is: breaking the sharing of one page splits it.
-    if let Some(page) = words.iter().position(|&word| Entry::is_shared_anonymous(word)) {
+    if let Some(page) = words.iter().position(|&word| PagemapEntry::is_shared_anonymous(word)) {
         populate(address + page * PAGE_SIZE, PAGE_SIZE)?;
     }
     collapse(address, HUGE_PAGE_SIZE)
@@ -100,7 +100,7 @@ pub fn all_but(
     for (stratum, end) in ends {
         let mut page = from;
         while page < end && usize::from(done.copied) < most {
-            let shared = words[page..end].iter().take_while(|&&word| Entry::is_shared_anonymous(word)).count();
+            let shared = words[page..end].iter().take_while(|&&word| PagemapEntry::is_shared_anonymous(word)).count();
             let run = shared.min(most - usize::from(done.copied));
             // A run that can't be copied may be mapped no more; the program copies what it writes of it, as always.
             if run > 0 && populate(address + page * PAGE_SIZE, run * PAGE_SIZE).is_ok() {
@@ -113,7 +113,7 @@ pub fn all_but(
             page += run.max(1);
         }
         if let Some(stratum) = stratum {
-            done.left |= u16::from(Entry::is_shared_anonymous(words[end])) << stratum;
+            done.left |= u16::from(PagemapEntry::is_shared_anonymous(words[end])) << stratum;
         }
         from = end + 1;
     }
@@ -128,7 +128,7 @@ pub fn huge_pages_forbidden(wanted: bool) -> Option<&'static str> {
     if huge_pages_are_off() {
         return Some("transparent huge pages are off");
     }
-    let Ok(area) = Area::private(2 * HUGE_PAGE_SIZE) else { return Some("no memory") };
+    let Ok(area) = AnonymousMap::private(2 * HUGE_PAGE_SIZE) else { return Some("no memory") };
     let start = (area.base() as usize).next_multiple_of(HUGE_PAGE_SIZE);
     let tried = populate(start, PAGE_SIZE).and_then(|()| collapse(start, HUGE_PAGE_SIZE));
     tried.err().map(|error| match error.kind() {
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn what_is_shared_is_copied_except_for_the_sample() {
-        let area = Area::private(16 * PAGE_SIZE).unwrap();
+        let area = AnonymousMap::private(16 * PAGE_SIZE).unwrap();
         // Words as of pages that are present and shared.
         let words = [1_u64 << 63; 16];
         let address = area.base() as usize;
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn both_ways_leave_contents_alone() {
-        let area = Area::private(2 * HUGE_PAGE_SIZE).unwrap();
+        let area = AnonymousMap::private(2 * HUGE_PAGE_SIZE).unwrap();
         let start = (area.base() as usize).next_multiple_of(HUGE_PAGE_SIZE);
         let bytes = area.base().wrapping_add(start - area.base() as usize);
         for page in 0..512 {

@@ -7,8 +7,8 @@
 
 use std::time::{Duration, Instant};
 
-use quire_sys::guest::Watched;
-use quire_sys::pagemap::Entry;
+use quire_sys::guest::PidFd;
+use quire_sys::pagemap::PagemapEntry;
 
 use crate::account::Account;
 use crate::log;
@@ -65,20 +65,20 @@ pub struct Epoch<'a> {
 #[derive(Debug)]
 struct Life {
     fork: Fork,
-    watched: Watched,
+    watched: PidFd,
     began: Instant,
 }
 
 impl<'a> Epoch<'a> {
     /// The epoch of `fork`; `None` if its child is gone already.
     pub fn open(tools: &'a mut Tools, fork: Fork) -> Option<Self> {
-        let watched = Watched::open(fork.pid).ok()?;
+        let watched = PidFd::open(fork.pid).ok()?;
         let draw = Draw::new(fork.place.raw());
         Some(Self { tools, life: Life { fork, watched, began: Instant::now() }, draw, stopped: None })
     }
 
     /// The child's process.
-    pub fn watched(&self) -> &Watched {
+    pub fn watched(&self) -> &PidFd {
         &self.life.watched
     }
 
@@ -172,5 +172,5 @@ impl Life {
 fn is_shared(tools: &Tools) -> bool {
     let mut word = [0];
     let read = tools.pagemap.read_words(state::sentinel(), &mut word);
-    read.is_ok() && Entry::is_shared_anonymous(word[0])
+    read.is_ok() && PagemapEntry::is_shared_anonymous(word[0])
 }

@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use quire_sys::bare_thread;
-use quire_sys::guest::{self, FileId, Watched};
+use quire_sys::guest::{self, FileId, PidFd};
 
 use crate::{process, state};
 
@@ -57,7 +57,7 @@ static IS_KEPT: AtomicBool = AtomicBool::new(false);
 /// As `close_range`.
 pub fn take_own_descriptors(program: i32) -> io::Result<()> {
     bare_thread::take_own_descriptors_but_standard_error()?;
-    let can_fetch = Watched::open(program).and_then(|program| program.descriptor(2)).is_ok();
+    let can_fetch = PidFd::open(program).and_then(|program| program.descriptor(2)).is_ok();
     let is_same = FileId::of(guest::standard_error()) == state::standard_error();
     IS_KEPT.store(!can_fetch && is_same, Ordering::Relaxed);
     if can_fetch || !is_same {
@@ -70,13 +70,13 @@ pub fn take_own_descriptors(program: i32) -> io::Result<()> {
 /// The program's standard error.
 fn standard_error() -> io::Result<OwnedFd> {
     if !process::is_current() {
-        return Watched::open(guest::process_id())?.descriptor(2);
+        return PidFd::open(guest::process_id())?.descriptor(2);
     }
     if IS_KEPT.load(Ordering::Relaxed) {
         return guest::duplicate(2);
     }
     let program = process::host().ok_or(io::ErrorKind::NotFound)?.process();
-    Watched::open(program)?.descriptor(2)
+    PidFd::open(program)?.descriptor(2)
 }
 
 /// Prints a line from a thread of the program's, by calls that a program makes anyway: its sandbox may end it for others.

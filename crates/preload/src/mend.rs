@@ -8,7 +8,7 @@
 use std::time::{Duration, Instant};
 
 use quire_sys::mem::HUGE_PAGE_SIZE;
-use quire_sys::pressure::Memory;
+use quire_sys::pressure::MemoryInfo;
 
 use crate::copy;
 use crate::regions::Region;
@@ -28,7 +28,7 @@ const MOST_FAILURES: u32 = 16;
 
 /// Makes huge pages of dense regions until done or until a fork after `fork`; returns how many regions were made.
 pub fn mend(tools: &mut Tools, fork: Fork) -> u64 {
-    let memory = Memory::now();
+    let memory = MemoryInfo::now();
     let waited_for = memory.stalled_percent.is_some_and(|percent| percent > MOST_STALLED_PERCENT);
     if waited_for || memory.obtainable_bytes().is_some_and(|bytes| bytes < LEAST_AVAILABLE_BYTES) {
         return 0;

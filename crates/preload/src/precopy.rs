@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use quire_sys::bare_thread;
 use quire_sys::mem::{HUGE_PAGE_SIZE, PAGE_SIZE};
-use quire_sys::pressure::{self, Memory};
-use quire_sys::thread::{self, Processors, ThreadId};
+use quire_sys::pressure::{self, MemoryInfo};
+use quire_sys::thread::{self, CpuSet, ThreadId};
 
 use crate::copy;
 use crate::log;
@@ -85,7 +85,7 @@ impl<'a> Precopy<'a> {
         };
         let (began, before_ns) = (Instant::now(), thread::cpu_time_ns());
         self.huge &= self.tools.spare.fetch_ns() < MOST_WHOLE_NS;
-        let everywhere = Processors::allowed();
+        let everywhere = CpuSet::allowed();
         let ended = if self.huge || self.singly {
             self.copy_all(threshold, &mut pause)
         } else {
@@ -196,7 +196,7 @@ fn follow(forker: Option<ThreadId>) {
 
 /// Bytes that may be copied ahead, or why none.
 fn budget(set_bytes: Option<u64>) -> Result<u64, &'static str> {
-    let memory = Memory::now();
+    let memory = MemoryInfo::now();
     if memory.stalled_percent.is_some_and(|percent| percent > MOST_STALLED_PERCENT) {
         return Err("memory is short: tasks wait for it (PSI)");
     }

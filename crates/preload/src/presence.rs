@@ -5,8 +5,8 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use quire_sys::guest::{self, Standing};
-use quire_sys::helper::Host;
+use quire_sys::guest::{self, Credentials};
+use quire_sys::helper::HostProcess;
 
 use crate::confinement;
 
@@ -16,8 +16,8 @@ const LOOK: Duration = Duration::from_secs(1);
 /// The program as it was.
 #[derive(Debug)]
 pub struct Presence {
-    host: Host,
-    standing: Option<Standing>,
+    host: HostProcess,
+    standing: Option<Credentials>,
     looked: Cell<Instant>,
     changed: Cell<bool>,
 }
@@ -25,7 +25,7 @@ pub struct Presence {
 impl Presence {
     /// The program as it was when a thread of it started the calling worker, which has kept what it was born with: the program may
     /// have become another user since.
-    pub fn new(host: Host) -> Self {
+    pub fn new(host: HostProcess) -> Self {
         let standing = guest::standing(guest::process_id());
         Self { host, standing, looked: Cell::new(Instant::now()), changed: Cell::new(false) }
     }
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn a_process_that_is_not_our_parent_is_not_worked_for() {
-        let host = Host::of_caller().unwrap();
+        let host = HostProcess::of_caller().unwrap();
         let presence = Presence::new(host);
         assert!(!presence.lasts() && presence.process() == guest::process_id());
     }

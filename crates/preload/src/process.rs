@@ -9,9 +9,9 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::time::Duration;
 
-use quire_sys::area::Area;
+use quire_sys::area::AnonymousMap;
 use quire_sys::guest;
-use quire_sys::helper::{self, AREA_BYTES, Helper, Host};
+use quire_sys::helper::{self, AREA_BYTES, HelperProcess, HostProcess};
 
 use crate::{confinement, state};
 
@@ -24,11 +24,11 @@ const LONGEST_INHERITED: Duration = Duration::from_millis(100);
 /// What the process is called.
 pub const NAME: &std::ffi::CStr = c"quire-preload";
 
-static HELPER: Helper = Helper::new();
+static HELPER: HelperProcess = HelperProcess::new();
 /// Where it runs: made once, and kept for the next.
-static AREA: AtomicPtr<Area> = AtomicPtr::new(null_mut());
+static AREA: AtomicPtr<AnonymousMap> = AtomicPtr::new(null_mut());
 /// The program as the latest one knows it.
-static HOST: AtomicPtr<Host> = AtomicPtr::new(null_mut());
+static HOST: AtomicPtr<HostProcess> = AtomicPtr::new(null_mut());
 /// It has ended, or is about to, and was not waited for yet.
 static HAS_LEFT: AtomicBool = AtomicBool::new(false);
 /// It shall end.
@@ -53,8 +53,8 @@ pub fn is_alive() -> bool {
 /// # Safety
 /// `run` neither allocates nor uses anything thread-local but `errno`.
 pub unsafe fn start(run: extern "C" fn()) -> Result<(), &'static str> {
-    let host =
-        Host::of_caller().ok_or("the kernel does not tell where a thread's end is noted (PR_GET_TID_ADDRESS)")?;
+    let host = HostProcess::of_caller()
+        .ok_or("the kernel does not tell where a thread's end is noted (PR_GET_TID_ADDRESS)")?;
     let area = match AREA.load(Ordering::Relaxed) {
         kept if !kept.is_null() => kept,
         _ => make_area().ok_or("no memory")?,
@@ -70,12 +70,12 @@ pub unsafe fn start(run: extern "C" fn()) -> Result<(), &'static str> {
 }
 
 /// Makes the area, and places for what is known of it.
-fn make_area() -> Option<*mut Area> {
-    let area = Area::private(AREA_BYTES).ok()?;
-    let places = Area::private(size_of::<Area>() + size_of::<Host>()).ok()?;
+fn make_area() -> Option<*mut AnonymousMap> {
+    let area = AnonymousMap::private(AREA_BYTES).ok()?;
+    let places = AnonymousMap::private(size_of::<AnonymousMap>() + size_of::<HostProcess>()).ok()?;
     // The child of a fork has no such process and needs no memory for it.
     area.keep_from_children();
-    let place = places.base().cast::<Area>();
+    let place = places.base().cast::<AnonymousMap>();
     // SAFETY: a page of our own, large and aligned enough for both.
     unsafe { place.write(area) };
     // SAFETY: as above.
@@ -86,7 +86,7 @@ fn make_area() -> Option<*mut Area> {
 }
 
 /// The program that the worker works for; `None` before there was a worker.
-pub fn host() -> Option<Host> {
+pub fn host() -> Option<HostProcess> {
     // SAFETY: null or a place that was written before the worker was started, and is not while it runs.
     unsafe { HOST.load(Ordering::Relaxed).as_ref() }.copied()
 }

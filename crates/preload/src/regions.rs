@@ -7,7 +7,7 @@ use std::io;
 use std::ops::Range;
 
 use quire_sys::mem::PAGE_SIZE;
-use quire_sys::pagemap::{Entry, Pagemap};
+use quire_sys::pagemap::{Pagemap, PagemapEntry};
 use quire_sys::proc_maps::{self, Mapping};
 
 use crate::table::Table;
@@ -91,7 +91,10 @@ impl Region {
     /// Counts own and shared pages in the words of this region.
     pub fn count(words: &[u64]) -> (u16, u16) {
         words.iter().fold((0, 0), |(own, shared), &word| {
-            (own + u16::from(Entry::is_exclusive(word)), shared + u16::from(Entry::is_shared_anonymous(word)))
+            (
+                own + u16::from(PagemapEntry::is_exclusive(word)),
+                shared + u16::from(PagemapEntry::is_shared_anonymous(word)),
+            )
         })
     }
 }
@@ -179,7 +182,9 @@ impl Regions {
                 Turn::Sampled => draw
                     .pages(region.address, words.len())
                     .enumerate()
-                    .filter(|&(stratum, page)| region.sample >> stratum & 1 == 1 && Entry::is_exclusive(words[page]))
+                    .filter(|&(stratum, page)| {
+                        region.sample >> stratum & 1 == 1 && PagemapEntry::is_exclusive(words[page])
+                    })
                     .count() as u16,
                 _ => 0,
             };
@@ -247,7 +252,7 @@ fn add(
 mod tests {
     use super::*;
     use crate::sample::Draw;
-    use quire_sys::area::Area;
+    use quire_sys::area::AnonymousMap;
 
     #[test]
     fn memory_is_found_cut_at_regions_and_remembered() {
@@ -276,7 +281,7 @@ mod tests {
 
     #[test]
     fn regions_without_memory_are_not_listed() {
-        let area = Area::private(64 << 20).unwrap();
+        let area = AnonymousMap::private(64 << 20).unwrap();
         let mut regions = Regions::new(32 << 10).unwrap();
         regions.renew(&Pagemap::open(None).unwrap()).unwrap();
         let range = area.base() as usize..area.base() as usize + area.len();

@@ -6,7 +6,7 @@ use std::ptr::null_mut;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use quire_sys::area::Area;
+use quire_sys::area::AnonymousMap;
 use quire_sys::guest::{self, FileId};
 use quire_sys::thread::ThreadId;
 
@@ -111,8 +111,8 @@ pub fn next_place() -> Option<(&'static Board, Place)> {
     let board = match board() {
         Some(board) => board,
         None => {
-            let page = Area::shared(std::mem::size_of::<Board>()).ok()?;
-            let sentinel = Area::private(1).ok()?;
+            let page = AnonymousMap::shared(std::mem::size_of::<Board>()).ok()?;
+            let sentinel = AnonymousMap::private(1).ok()?;
             SENTINEL.store(sentinel.base(), Ordering::Relaxed);
             BOARD.store(page.base().cast(), Ordering::Release);
             // Both stay for as long as the process: a child may look at the board at any time.

@@ -5,12 +5,12 @@
 use std::io;
 use std::marker::PhantomData;
 
-use quire_sys::area::Area;
+use quire_sys::area::AnonymousMap;
 
 /// A list of plain values with a fixed capacity.
 #[derive(Debug)]
 pub struct Table<T> {
-    area: Area,
+    area: AnonymousMap,
     len: usize,
     capacity: usize,
     holds: PhantomData<T>,
@@ -22,7 +22,7 @@ impl<T: Copy> Table<T> {
     /// # Errors
     /// As `mmap`.
     pub fn new(capacity: usize) -> io::Result<Self> {
-        let area = Area::private(capacity * std::mem::size_of::<T>())?;
+        let area = AnonymousMap::private(capacity * std::mem::size_of::<T>())?;
         area.keep_from_children();
         Ok(Self { area, len: 0, capacity, holds: PhantomData })
     }

@@ -4,9 +4,9 @@
 
 use std::io;
 
-use quire_sys::area::Area;
+use quire_sys::area::AnonymousMap;
 use quire_sys::mem::PAGE_SIZE;
-use quire_sys::pagemap::{Entry, Pagemap};
+use quire_sys::pagemap::{Pagemap, PagemapEntry};
 
 use crate::account::Account;
 use crate::board::Board;
@@ -51,13 +51,13 @@ impl Tools {
     /// When the kernel, or whoever confines the program, does not allow it.
     pub fn new(settings: Settings, board: &'static Board, presence: Presence) -> Result<Self, Missing> {
         let missing = |what: &'static str| move |why: io::Error| (what, why);
-        let page = Area::private(PAGE_SIZE).map_err(missing("no memory"))?;
+        let page = AnonymousMap::private(PAGE_SIZE).map_err(missing("no memory"))?;
         copy::populate(page.base() as usize, PAGE_SIZE)
             .map_err(missing("the kernel has no MADV_POPULATE_WRITE (Linux 5.14)"))?;
         let pagemap = Pagemap::open(None).map_err(missing("/proc/self/pagemap can't be opened"))?;
         let mut word = [0];
         pagemap.read_words(page.base() as usize, &mut word).map_err(missing("/proc/self/pagemap can't be read"))?;
-        if !Entry::is_exclusive(word[0]) {
+        if !PagemapEntry::is_exclusive(word[0]) {
             return Err(("/proc/self/pagemap doesn't tell who maps a page", io::ErrorKind::Unsupported.into()));
         }
         let regions =
@@ -100,11 +100,11 @@ mod tests {
 
     #[test]
     fn the_threshold_follows_what_was_needed() {
-        let page = Area::shared(PAGE_SIZE).unwrap();
+        let page = AnonymousMap::shared(PAGE_SIZE).unwrap();
         // SAFETY: a page of zeros is a board, and it is leaked.
         let board = unsafe { &*page.base().cast::<Board>() };
         std::mem::forget(page);
-        let presence = || Presence::new(quire_sys::helper::Host::of_caller().unwrap());
+        let presence = || Presence::new(quire_sys::helper::HostProcess::of_caller().unwrap());
         let mut tools = Tools::new(Settings::default(), board, presence()).unwrap();
         let with = |needed| Account { precopied: 1000, needed, ..Account::default() };
         tools.adapt(&with(700));

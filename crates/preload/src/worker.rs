@@ -10,7 +10,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::time::{Duration, Instant};
 
-use quire_sys::area::Area;
+use quire_sys::area::AnonymousMap;
 use quire_sys::mem::HUGE_PAGE_SIZE;
 use quire_sys::{bare_thread, guest, thread};
 
@@ -133,7 +133,7 @@ fn take_up(presence: Presence) -> Result<&'static mut Kept, crate::tools::Missin
     }
     let board = state::board().ok_or(("no memory", std::io::ErrorKind::OutOfMemory.into()))?;
     let tools = Tools::new(state::settings(), board, presence)?;
-    let place = Area::private(size_of::<Kept>()).map_err(|why| ("no memory", why))?;
+    let place = AnonymousMap::private(size_of::<Kept>()).map_err(|why| ("no memory", why))?;
     let kept = place.base().cast::<Kept>();
     std::mem::forget(place);
     // SAFETY: pages of our own, large and aligned enough, that are never unmapped.

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use quire_preload::heap::own::allocations;
 use quire_preload::hooks;
-use quire_sys::area::Area;
-use quire_sys::child::{Child, Ending};
+use quire_sys::area::AnonymousMap;
+use quire_sys::child::{Child, WaitStatus};
 use quire_sys::mem::PAGE_SIZE;
 use quire_sys::pagemap::Pagemap;
 
@@ -15,16 +15,16 @@ const PAGES: usize = 16_384;
 const STATUS: i32 = 23;
 
 /// Writes a byte into each page.
-fn touch(memory: &Area, value: u8, pages: impl Iterator<Item = usize>) {
+fn touch(memory: &AnonymousMap, value: u8, pages: impl Iterator<Item = usize>) {
     for page in pages {
         // SAFETY: inside the area, which is this test's own.
         unsafe { memory.base().add(page * PAGE_SIZE).write_volatile(value) };
     }
 }
 
-fn own_pages(pagemap: &Pagemap, memory: &Area, words: &mut [u64]) -> usize {
+fn own_pages(pagemap: &Pagemap, memory: &AnonymousMap, words: &mut [u64]) -> usize {
     pagemap.read_words(memory.base() as usize, words).unwrap();
-    words.iter().filter(|&&word| quire_sys::pagemap::Entry::is_exclusive(word)).count()
+    words.iter().filter(|&&word| quire_sys::pagemap::PagemapEntry::is_exclusive(word)).count()
 }
 
 /// What one child's life showed.
@@ -38,7 +38,7 @@ struct Seen {
 /// Forks a child that lives until we have written to memory; before that we wait until `enough` pages are copied ahead, at
 /// most for `patience`.
 fn one_child(
-    memory: &Area,
+    memory: &AnonymousMap,
     pagemap: &Pagemap,
     words: &mut [u64],
     value: u8,
@@ -46,7 +46,7 @@ fn one_child(
     patience: Duration,
 ) -> Seen {
     let before = allocations();
-    let done = Area::shared(PAGE_SIZE).unwrap();
+    let done = AnonymousMap::shared(PAGE_SIZE).unwrap();
     let pid = hooks::fork();
     if pid == 0 {
         // SAFETY: the page is shared with the parent and outlives the child's use of it.
@@ -69,7 +69,7 @@ fn one_child(
     // SAFETY: as above.
     unsafe { done.base().write_volatile(1) };
     let mut child = Child::adopt(pid.cast_unsigned()).unwrap();
-    assert_eq!(child.wait(), Ending::Exited(STATUS));
+    assert_eq!(child.wait(), WaitStatus::Exited(STATUS));
     Seen { copied, allocations }
 }
 
@@ -92,7 +92,7 @@ fn what_was_written_is_copied_ahead_next_time_without_allocating() {
 }
 
 fn several_children() {
-    let memory = Area::private(PAGES * PAGE_SIZE).unwrap();
+    let memory = AnonymousMap::private(PAGES * PAGE_SIZE).unwrap();
     touch(&memory, 0, 0..PAGES);
     let pagemap = Pagemap::open(None).unwrap();
     let mut words = vec![0; PAGES];

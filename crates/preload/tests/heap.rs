@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
-use quire_sys::probe::{self, State};
+use quire_sys::probe::{self, FeatureState};
 
 /// What a program of this size has in memory besides its heap, and what the library has besides the pool.
 const BESIDES_MIB: u64 = 16;
@@ -24,10 +24,10 @@ fn library() -> PathBuf {
 
 fn can_serve() -> bool {
     let feature = probe::faults_of_calls();
-    if feature.state != State::Works {
+    if feature.state != FeatureState::Works {
         quire_sys::testing::skipped(format!("{} {}: {}", feature.name, feature.detail, feature.advice));
     }
-    feature.state == State::Works
+    feature.state == FeatureState::Works
 }
 
 /// The program in C, compiled once.

@@ -132,7 +132,7 @@ mod tests {
     use std::sync::Arc;
 
     use proptest::prelude::*;
-    use quire_device::{Directory, Memory};
+    use quire_device::{Directory, MemoryDirectory};
     use quire_store::{DbId, StoreConfig};
     use quire_wal::{Base, Identity, Recovery};
 
@@ -166,7 +166,7 @@ mod tests {
             let mut store = Store::create(StoreConfig::default()).unwrap();
             store.set_noting_expired(true);
             store.set_now_ms(START_MS);
-            let directory: Arc<dyn Directory> = Arc::new(Memory::new());
+            let directory: Arc<dyn Directory> = Arc::new(MemoryDirectory::new());
             let config = Config { enable_debug_command: "yes".to_owned(), ..Config::default() };
             let identity = Identity { dataset: store.dataset(), base_epoch: 1, in_force: true };
             let mut state = ServerState::new(config);

@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use std::fs::File;
 use std::sync::Arc;
 
-use quire_device::{Directory, Disk};
+use quire_device::{Directory, DiskDirectory};
 use quire_store::Store;
 use quire_wal::{Identity, LogError, has_log, remove_covered, set_aside};
 
@@ -28,7 +28,7 @@ const LEAST_SEGMENTS: u64 = 4;
 
 /// Where the log lies.
 pub fn directory(config: &Config, state_directory: Option<&Arc<dyn Directory>>) -> Arc<dyn Directory> {
-    state_directory.map_or_else(|| Arc::new(Disk::new(&config.dir)) as Arc<dyn Directory>, Arc::clone)
+    state_directory.map_or_else(|| Arc::new(DiskDirectory::new(&config.dir)) as Arc<dyn Directory>, Arc::clone)
 }
 
 /// Takes note of what was replayed, for INFO.

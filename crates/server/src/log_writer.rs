@@ -288,7 +288,7 @@ impl LogWriter {
 
 #[cfg(test)]
 mod tests {
-    use quire_device::Memory;
+    use quire_device::MemoryDirectory;
     use quire_store::{Expiry, StoreConfig, string};
     use quire_wal::Recovery;
 
@@ -309,7 +309,7 @@ mod tests {
         for number in 0..keys {
             assert_eq!(string::get(&mut store, DB, &name(number)).unwrap(), None);
         }
-        let directory: Arc<dyn Directory> = Arc::new(Memory::new());
+        let directory: Arc<dyn Directory> = Arc::new(MemoryDirectory::new());
         let identity = Identity { dataset: store.dataset(), base_epoch: 1, in_force: true };
         let log_writer = LogWriter::start(&directory, &Config::default(), identity, 1, None).unwrap();
         (store, log_writer, directory)

@@ -5,7 +5,7 @@ mod common;
 use std::sync::Arc;
 
 use common::{Client, Value, eventually, start, start_logging, start_with};
-use quire_device::{Directory, Disk};
+use quire_device::{Directory, DiskDirectory};
 use quire_server::config::Config;
 
 fn get(client: &mut Client, name: &str) -> String {
@@ -62,7 +62,7 @@ fn settings_change_together_or_not_at_all() {
 fn a_log_that_cannot_be_begun_takes_all_other_settings_back() {
     let dir = tempfile::tempdir().unwrap();
     let gone = tempfile::tempdir().unwrap();
-    let directory: Arc<dyn Directory> = Arc::new(Disk::new(gone.path()));
+    let directory: Arc<dyn Directory> = Arc::new(DiskDirectory::new(gone.path()));
     let server = start_logging(dir.path(), &[], directory);
     drop(gone);
     let mut client = server.client();

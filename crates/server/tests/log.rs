@@ -7,17 +7,17 @@ use std::sync::Arc;
 use common::{
     Client, Running, Value, config_in, eventually, refused, request, start, start_in, start_logging, start_with,
 };
-use quire_device::{Action, Directory, Fault, Faulty, Gate, Memory, Trigger, errno};
+use quire_device::{Action, Directory, FaultInjector, FaultTrigger, InjectedFault, IoGate, MemoryDirectory, errno};
 use tempfile::TempDir;
 
 const ALWAYS: &[(&str, &str)] = &[("appendonly", "yes"), ("appendfsync", "always"), ("log-segment-bytes", "1mb")];
 
 /// Opens its gate at the end, so that a test which fails can end its server.
-struct Keeper(Gate);
+struct Keeper(IoGate);
 
 impl std::ops::Deref for Keeper {
-    type Target = Gate;
-    fn deref(&self) -> &Gate {
+    type Target = IoGate;
+    fn deref(&self) -> &IoGate {
         &self.0
     }
 }
@@ -30,8 +30,8 @@ impl Drop for Keeper {
 
 /// A server whose log lies behind a gate.
 fn gated(settings: &[(&str, &str)]) -> (Running, Keeper, TempDir) {
-    let (gate, dir) = (Gate::default(), tempfile::tempdir().unwrap());
-    let server = start_logging(dir.path(), settings, gate.before_all(Arc::new(Memory::new())));
+    let (gate, dir) = (IoGate::default(), tempfile::tempdir().unwrap());
+    let server = start_logging(dir.path(), settings, gate.before_all(Arc::new(MemoryDirectory::new())));
     (server, Keeper(gate), dir)
 }
 
@@ -156,8 +156,8 @@ fn with_everysec_a_stalled_disk_holds_writes_up_only_after_a_while_and_never_rea
 /// A server whose log's disk fails at everything of this kind from number `from` on.
 fn failing(fsync: &str, action: Action, from: u64) -> (Running, TempDir) {
     let dir = tempfile::tempdir().unwrap();
-    let rules = vec![(Trigger::From(action, from), Fault::Error(errno::EIO))];
-    let directory: Arc<dyn Directory> = Arc::new(Faulty::new(Arc::new(Memory::new()), rules));
+    let rules = vec![(FaultTrigger::From(action, from), InjectedFault::Error(errno::EIO))];
+    let directory: Arc<dyn Directory> = Arc::new(FaultInjector::new(Arc::new(MemoryDirectory::new()), rules));
     let settings = [("appendonly", "yes"), ("appendfsync", fsync), ("log-segment-bytes", "1mb")];
     (start_logging(dir.path(), &settings, directory), dir)
 }
@@ -209,9 +209,9 @@ fn after_a_failed_flush_writes_are_refused_with_the_reason() {
 #[test]
 fn a_log_that_fails_as_it_is_switched_off_acknowledges_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let (gate, memory) = (Gate::default(), Memory::new());
-    let rules = vec![(Trigger::From(Action::DurableWrite, 2), Fault::Error(errno::EIO))];
-    let faulty: Arc<dyn Directory> = Arc::new(Faulty::new(Arc::new(memory), rules));
+    let (gate, memory) = (IoGate::default(), MemoryDirectory::new());
+    let rules = vec![(FaultTrigger::From(Action::DurableWrite, 2), InjectedFault::Error(errno::EIO))];
+    let faulty: Arc<dyn Directory> = Arc::new(FaultInjector::new(Arc::new(memory), rules));
     let server = start_logging(dir.path(), ALWAYS, gate.before_all(faulty));
     let gate = Keeper(gate);
     let (mut writer, mut second, mut admin) = (server.client(), server.client(), server.client());
@@ -239,8 +239,9 @@ fn a_log_that_fails_as_it_is_switched_off_acknowledges_nothing() {
 fn a_full_disk_refuses_writes_until_there_is_room() {
     let dir = tempfile::tempdir().unwrap();
     // The log's first file is made at the start, the second one ahead of its use.
-    let full = (1..4).map(|nth| (Trigger::Nth(Action::Allocate, nth), Fault::Error(errno::ENOSPC))).collect();
-    let directory: Arc<dyn Directory> = Arc::new(Faulty::new(Arc::new(Memory::new()), full));
+    let full =
+        (1..4).map(|nth| (FaultTrigger::Nth(Action::Allocate, nth), InjectedFault::Error(errno::ENOSPC))).collect();
+    let directory: Arc<dyn Directory> = Arc::new(FaultInjector::new(Arc::new(MemoryDirectory::new()), full));
     let server = start_logging(dir.path(), ALWAYS, directory);
     let mut client = server.client();
     let value = "x".repeat(10_000);
@@ -402,8 +403,8 @@ fn switching_logging_on_waits_for_no_device() {
 #[test]
 fn a_log_that_can_not_be_begun_is_switched_off_again() {
     let dir = tempfile::tempdir().unwrap();
-    let full = vec![(Trigger::From(Action::Allocate, 0), Fault::Error(errno::ENOSPC))];
-    let directory: Arc<dyn Directory> = Arc::new(Faulty::new(Arc::new(Memory::new()), full));
+    let full = vec![(FaultTrigger::From(Action::Allocate, 0), InjectedFault::Error(errno::ENOSPC))];
+    let directory: Arc<dyn Directory> = Arc::new(FaultInjector::new(Arc::new(MemoryDirectory::new()), full));
     let server = start_logging(dir.path(), &[("log-segment-bytes", "1mb")], Arc::clone(&directory));
     let mut client = server.client();
     client.text("CONFIG SET appendonly yes");

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Running, start_within};
-use quire_device::{Directory, Memory};
+use quire_device::{Directory, MemoryDirectory};
 
 const LOGGING: &[(&str, &str)] = &[("appendonly", "yes"), ("appendfsync", "always"), ("log-segment-bytes", "1mb")];
 const KEYS: u64 = 400;
@@ -15,8 +15,8 @@ fn accepting() -> Vec<(&'static str, &'static str)> {
 }
 
 /// An image, and a log of two segments that holds what it lacks. The server was ended.
-fn logged() -> Memory {
-    let memory = Memory::new();
+fn logged() -> MemoryDirectory {
+    let memory = MemoryDirectory::new();
     let server = start_within(&memory, LOGGING).unwrap();
     let mut client = server.client();
     for key in 0..KEYS {
@@ -27,15 +27,15 @@ fn logged() -> Memory {
     memory
 }
 
-fn segments(memory: &Memory) -> Vec<String> {
+fn segments(memory: &MemoryDirectory) -> Vec<String> {
     let mut names: Vec<String> = memory.list().unwrap();
     names.retain(|name| name.starts_with("quire-log-") && !name.contains('.'));
     names.sort();
     names
 }
 
-fn with_change(memory: &Memory, name: &str, change: impl FnOnce(&mut Vec<u8>)) -> Memory {
-    let changed = Memory::new();
+fn with_change(memory: &MemoryDirectory, name: &str, change: impl FnOnce(&mut Vec<u8>)) -> MemoryDirectory {
+    let changed = MemoryDirectory::new();
     for file in memory.list().unwrap() {
         changed.put(&file, &memory.bytes(&file).unwrap());
     }
@@ -45,7 +45,7 @@ fn with_change(memory: &Memory, name: &str, change: impl FnOnce(&mut Vec<u8>)) -
     changed
 }
 
-fn content(memory: &Memory) -> Vec<(String, Option<Vec<u8>>)> {
+fn content(memory: &MemoryDirectory) -> Vec<(String, Option<Vec<u8>>)> {
     let mut names = memory.list().unwrap();
     names.sort();
     names.into_iter().map(|name| (name.clone(), memory.bytes(&name))).collect()
@@ -56,7 +56,7 @@ fn keys(server: &Running) -> u64 {
 }
 
 /// Why a start is refused, if it is; otherwise everything must be there.
-fn refusal(memory: &Memory) -> Option<String> {
+fn refusal(memory: &MemoryDirectory) -> Option<String> {
     let before = content(memory);
     match start_within(memory, LOGGING) {
         Ok(server) => {

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Client, Value, start_small, start_within};
-use quire_device::Memory;
+use quire_device::MemoryDirectory;
 
 const LOGGING: &[(&str, &str)] = &[("appendonly", "yes"), ("appendfsync", "no"), ("log-segment-bytes", "1mb")];
 const ARENA_BYTES: u64 = 32 << 20;
@@ -25,7 +25,7 @@ fn pairs(client: &mut Client, words: &[&str], name: &str, count: usize) -> Value
 fn a_command_that_fails_of_memory_midway_comes_back_as_it_was() {
     let cases: &[(&str, &[&str])] = &[("MSET", &["MSET"]), ("MSETNX", &["MSETNX"]), ("HSET", &["HSET", "h"])];
     for (what, words) in cases {
-        let memory = Memory::new();
+        let memory = MemoryDirectory::new();
         let server = start_small(&memory, LOGGING, ARENA_BYTES).unwrap();
         let mut client = server.client();
         let reply = pairs(&mut client, words, "k", 60);
@@ -45,7 +45,7 @@ fn a_command_that_fails_of_memory_midway_comes_back_as_it_was() {
 
 #[test]
 fn a_transaction_and_a_population_that_fail_of_memory_midway_come_back_as_they_were() {
-    let memory = Memory::new();
+    let memory = MemoryDirectory::new();
     let server = start_small(&memory, LOGGING, ARENA_BYTES).unwrap();
     let mut client = server.client();
     client.text("SET before 1");
@@ -69,7 +69,7 @@ fn a_transaction_and_a_population_that_fail_of_memory_midway_come_back_as_they_w
 
 #[test]
 fn a_restart_with_a_lower_maxmemory_brings_all_back_and_refuses_more() {
-    let memory = Memory::new();
+    let memory = MemoryDirectory::new();
     let server = start_within(&memory, LOGGING).unwrap();
     let mut client = server.client();
     pairs(&mut client, &["MSET"], "k", 20);
@@ -85,7 +85,7 @@ fn a_restart_with_a_lower_maxmemory_brings_all_back_and_refuses_more() {
 
 #[test]
 fn a_restart_with_less_memory_than_the_data_needs_says_what_to_do() {
-    let memory = Memory::new();
+    let memory = MemoryDirectory::new();
     let server = start_small(&memory, LOGGING, 4 * ARENA_BYTES).unwrap();
     let mut client = server.client();
     pairs(&mut client, &["MSET"], "k", 60);
@@ -103,7 +103,7 @@ fn a_restart_with_less_memory_than_the_data_needs_says_what_to_do() {
 #[test]
 fn what_was_deleted_before_takes_no_memory_while_the_log_is_replayed() {
     const FIELDS: usize = 20_000;
-    let memory = Memory::new();
+    let memory = MemoryDirectory::new();
     let server = start_small(&memory, LOGGING, ARENA_BYTES).unwrap();
     let mut client = server.client();
     let fields: Vec<String> = (0..FIELDS).map(|number| format!("field:{number}")).collect();

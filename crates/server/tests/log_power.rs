@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Client, Running, Value, eventually, request, start_within};
-use quire_device::{Memory, PowerCut};
+use quire_device::{MemoryDirectory, PowerCut};
 
 const CLIENTS: usize = 3;
 const ROUNDS: u64 = 14;
@@ -94,7 +94,7 @@ fn play(server: &Running, known: &mut Known, waits: bool, dice: &mut Dice) {
 }
 
 /// All that was acknowledged must be in `found`.
-fn check(found: &Memory, fsync: &str, known: &Known, what: &str) -> Running {
+fn check(found: &MemoryDirectory, fsync: &str, known: &Known, what: &str) -> Running {
     let server = start_within(found, &settings(fsync)).unwrap_or_else(|reason| panic!("{what}: {reason}"));
     let mut client = server.client();
     for index in 0..CLIENTS {
@@ -107,12 +107,12 @@ fn check(found: &Memory, fsync: &str, known: &Known, what: &str) -> Running {
 
 fn cut_again_and_again(fsync: &str) {
     let waits = fsync != "always";
-    let rehearsal = Memory::new();
+    let rehearsal = MemoryDirectory::new();
     let mut dice = Dice(0x5eed);
     play(&start_within(&rehearsal, &settings(fsync)).unwrap(), &mut Known::default(), waits, &mut dice);
     let steps = rehearsal.steps();
     for turn in 0..10 {
-        let memory = Memory::new();
+        let memory = MemoryDirectory::new();
         let mut known = Known::default();
         memory.power_off_at(dice.below(steps));
         if let Ok(server) = start_within(&memory, &settings(fsync)) {
@@ -152,7 +152,7 @@ fn a_power_cut_while_logging_is_switched_on_leads_back_or_forward() {
     let mut dice = Dice(7);
     let off: Vec<(&str, &str)> = settings("always").into_iter().filter(|(name, _)| *name != "appendonly").collect();
     for turn in 0..12 {
-        let memory = Memory::new();
+        let memory = MemoryDirectory::new();
         let server = start_within(&memory, &off).unwrap();
         let mut client = server.client();
         client.text("SET before 1");

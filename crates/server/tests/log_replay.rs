@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use common::{Client, Running, eventually, start_in, start_within};
-use quire_device::{Directory, Memory};
+use quire_device::{Directory, MemoryDirectory};
 use quire_server::specs;
 use quire_server::table::WRITE;
 use quire_wal::{Identity, Log, LogOptions, Survey};
@@ -322,7 +322,7 @@ fn a_record_larger_than_a_segment_gets_its_own() {
 }
 
 /// Adds records to the log of a server that has ended, each of a command and the time at which it was run.
-fn add_records(memory: &Memory, records: &[(i64, &str)]) {
+fn add_records(memory: &MemoryDirectory, records: &[(i64, &str)]) {
     let directory: Arc<dyn Directory> = Arc::new(memory.clone());
     let last = Survey::of(memory, 0).unwrap().segments.pop().unwrap().meta;
     let identity = Identity { dataset: last.dataset, base_epoch: last.base_epoch, in_force: true };
@@ -340,7 +340,7 @@ fn add_records(memory: &Memory, records: &[(i64, &str)]) {
 #[test]
 fn a_replay_goes_by_the_times_in_the_log_however_the_clock_has_jumped() {
     const YEAR_MS: i64 = 365 * 86_400_000;
-    let memory = Memory::new();
+    let memory = MemoryDirectory::new();
     let logging = [("appendonly", "yes"), ("log-segment-bytes", "1mb")];
     drop(start_within(&memory, &logging).unwrap());
     let now_ms = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as i64;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{Client, Running, config_in, eventually, request, start_in, start_restoring};
-use quire_device::{Disk, Gate};
+use quire_device::{DiskDirectory, IoGate};
 use quire_server::net::Server;
 use quire_server::saving;
 use quire_server::state::Hooks;
@@ -41,10 +41,10 @@ fn damage(path: &Path) {
 }
 
 /// A server that maps the image in `dir` and can't verify it before the gate is opened.
-fn held_up(dir: &Path, settings: &[(&str, &str)]) -> (Running, Gate) {
-    let gate = Gate::default();
+fn held_up(dir: &Path, settings: &[(&str, &str)]) -> (Running, IoGate) {
+    let gate = IoGate::default();
     gate.close_for_reads();
-    let server = start_restoring(dir, settings, gate.before_all(Arc::new(Disk::new(dir))));
+    let server = start_restoring(dir, settings, gate.before_all(Arc::new(DiskDirectory::new(dir))));
     (server, gate)
 }
 
@@ -150,9 +150,9 @@ fn the_log_below_a_damaged_image_stays() {
         assert_eq!(client.text("SET last write"), "OK");
     }
     damage(&dir.path().join(IMAGE));
-    let gate = Gate::default();
+    let gate = IoGate::default();
     gate.close_for_reads();
-    let gated = gate.before_all(Arc::new(Disk::new(dir.path())));
+    let gated = gate.before_all(Arc::new(DiskDirectory::new(dir.path())));
     let mut server = start_restoring(dir.path(), &[("appendonly", "yes")], gated);
     let mut client = server.client();
     assert_eq!(client.text("GET last"), "write", "replayed");

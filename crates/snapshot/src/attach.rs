@@ -210,7 +210,7 @@ mod tests {
         let first = |pages: Pages| ranked(8 << 20, Requirements::default(), pages)[0].0;
         assert_eq!((first(Pages::Huge), first(Pages::Small)), (Mechanism::Uffd, Mechanism::Scoot));
         let small = Span::allocate(8 << 20).unwrap();
-        quire_sys::map::advise(small.base(), small.len(), quire_sys::map::Hint::NoHuge).unwrap();
+        quire_sys::map::advise(small.base(), small.len(), quire_sys::map::MapAdvice::NoHuge).unwrap();
         // SAFETY: the first byte of a range that only this test knows.
         unsafe { small.base().write_volatile(1) };
         let choice = Mechanism::best(&small, Requirements::default());

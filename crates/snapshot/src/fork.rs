@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use quire_sys::child::{self, Child};
 use quire_sys::fork_mark::ForkMark;
-use quire_sys::pagemap::{Entry, Pagemap};
+use quire_sys::pagemap::{Pagemap, PagemapEntry};
 
 use crate::mechanism::Mechanism;
 use crate::origin::{MechanismError, Origin, OriginStats, View, ViewError, check};
@@ -81,7 +81,7 @@ fn probe() -> Result<(), MechanismError> {
         // SAFETY: the child does nothing but end.
         let child = unsafe { child::fork(theirs.as_fd(), &mut || 0) };
         match child.map_err(|error| format!("clone: {error}"))?.wait() {
-            child::Ending::Exited(0) => Ok(()),
+            child::WaitStatus::Exited(0) => Ok(()),
             other => Err(format!("a first trial failed: {other}")),
         }
     });
@@ -322,7 +322,7 @@ impl View for ForkView {
         for start in (0..self.len).step_by(MAP_WORDS * PAGE_SIZE) {
             let pages = ((self.len - start) / PAGE_SIZE).min(MAP_WORDS);
             let Ok(count) = map.read_words(self.base + start, &mut words[..pages]) else { break };
-            exclusive += words[..count].iter().filter(|&&word| Entry::is_exclusive(word)).count();
+            exclusive += words[..count].iter().filter(|&&word| PagemapEntry::is_exclusive(word)).count();
         }
         exclusive * PAGE_SIZE
     }

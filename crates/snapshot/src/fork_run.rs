@@ -6,7 +6,7 @@
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use quire_sys::child::{self, Child, Ending};
+use quire_sys::child::{self, Child, WaitStatus};
 
 use crate::mechanism::Mechanism;
 use crate::origin::{MechanismError, ViewError};
@@ -68,7 +68,7 @@ impl ForkedWork {
         let mut bytes = Vec::new();
         self.read_to_end(&mut bytes).map_err(|error| ViewError::Gone(error.to_string()))?;
         match self.child.wait() {
-            Ending::Exited(0) => Ok(bytes),
+            WaitStatus::Exited(0) => Ok(bytes),
             other => Err(ViewError::Gone(other.to_string())),
         }
     }

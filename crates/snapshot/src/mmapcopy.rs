@@ -16,9 +16,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use quire_sys::map::{self, Access, Sharing};
+use quire_sys::map::{self, MapSharing, Protection};
 use quire_sys::mem::Reservation;
-use quire_sys::pagemap::{Entry, Pagemap};
+use quire_sys::pagemap::{Pagemap, PagemapEntry};
 
 use crate::mechanism::Mechanism;
 use crate::origin::{MechanismError, Origin, OriginStats, View, ViewError, check};
@@ -109,7 +109,7 @@ impl WrittenPages {
             if map.read_words(span.base() as usize + start * PAGE_SIZE, words)? < words.len() {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
-            for (page, entry) in (start..).zip(words.iter().map(|&word| Entry::from_word(word))) {
+            for (page, entry) in (start..).zip(words.iter().map(|&word| PagemapEntry::from_word(word))) {
                 if (entry.present || entry.swapped) && !entry.file_or_shared {
                     written.bits[page / 64] |= 1 << (page % 64);
                     written.count += 1;
@@ -188,7 +188,7 @@ impl Source {
 fn map_over(file: &File, span: &Span) -> Result<(), MechanismError> {
     // SAFETY: the span is this mechanism's to remap (`Span::borrow` demands so, or it is a copy's own), no reference into it
     // exists, and the file holds what is there now, so a thread that reads it meanwhile sees no change.
-    unsafe { map::map_file_over(span.base(), span.len(), file, 0, Sharing::Private, Access::ReadWrite) }
+    unsafe { map::map_file_over(span.base(), span.len(), file, 0, MapSharing::Private, Protection::ReadWrite) }
         .map_err(failed("mmap"))
 }
 
@@ -329,7 +329,7 @@ mod tests {
     fn untouched_pages_take_no_memory_in_the_file() {
         let pages = 4096;
         let (origin, base) = origin(pages);
-        map::advise(base, pages * PAGE_SIZE, map::Hint::NoHuge).unwrap();
+        map::advise(base, pages * PAGE_SIZE, map::MapAdvice::NoHuge).unwrap();
         for page in [0, 63, 64, 65, 1000, pages - 1] {
             // SAFETY: inside the span, which is the origin's, and this test is its only writer.
             unsafe { base.add(page * PAGE_SIZE).write((page % 200) as u8 + 1) };

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use quire_snapshot::{Mechanism, Options, Span, attach};
 use quire_sys::atfork;
-use quire_sys::child::{Ending, fork_by_library};
+use quire_sys::child::{WaitStatus, fork_by_library};
 use quire_sys::testing::skipped;
 
 /// The program's lock, which its cuts and its forks take.
@@ -62,7 +62,7 @@ fn a_cut_under_a_lock_that_a_fork_waits_for_ends() {
             unlock();
             forker.join().unwrap()
         });
-        assert_eq!(ending, Ending::Exited(7), "{mechanism}");
+        assert_eq!(ending, WaitStatus::Exited(7), "{mechanism}");
         origin.settle();
     }
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use common::cells::{Cells, Cut};
 use common::memory::{Kind, Memory};
 use quire_snapshot::{Mechanism, MechanismError, Options, ViewError};
-use quire_sys::child::{Ending, fork_by_library};
+use quire_sys::child::{WaitStatus, fork_by_library};
 
 /// What goes on while the process is forked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,7 +104,7 @@ fn forks_at(mechanism: Mechanism, stage: Stage) {
             let forked = unsafe { fork_by_library(&mut || child(&cells, &cut, stage)) };
             step(&cells, 0, &mut seed);
             let ending = forked.unwrap().wait_for(PATIENCE);
-            assert_eq!(ending, Some(Ending::Exited(0)), "{mechanism}, {stage:?}, fork {number}");
+            assert_eq!(ending, Some(WaitStatus::Exited(0)), "{mechanism}, {stage:?}, fork {number}");
             cut.check(0, 1);
             old.check(0, 1);
             step(&cells, 0, &mut seed);

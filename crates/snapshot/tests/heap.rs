@@ -8,18 +8,18 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use quire_snapshot::{Mechanism, Options, PAGE_SIZE, Span, attach, merges_in_background};
-use quire_sys::area::Area;
+use quire_sys::area::AnonymousMap;
 
 const HEAP_BYTES: usize = 64 << 20;
 
 /// Hands out the range from its beginning; memory that is given back is not used again.
 struct Heap;
 
-static AREA: OnceLock<Area> = OnceLock::new();
+static AREA: OnceLock<AnonymousMap> = OnceLock::new();
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
 fn base() -> *mut u8 {
-    AREA.get_or_init(|| Area::private(HEAP_BYTES).unwrap()).base()
+    AREA.get_or_init(|| AnonymousMap::private(HEAP_BYTES).unwrap()).base()
 }
 
 // SAFETY: each call gets bytes of its own, aligned, or null.

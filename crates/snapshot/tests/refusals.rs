@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use common::memory::{Kind, Memory, read, write};
 use quire_snapshot::{Mechanism, Options, PAGE_SIZE, Precopy, attach};
-use quire_sys::deny::{Denied, calls, deny};
+use quire_sys::deny::{SyscallFilter, calls, deny};
 
 /// What a failing call fails with: no memory.
 const ENOMEM: i32 = 12;
@@ -73,7 +73,7 @@ fn one_refusal() {
     let mechanism: Mechanism = mechanism.parse().unwrap();
     let &(_, number, argument) = CALLS.iter().find(|known| known.0 == call).unwrap();
     let deny_at = |now: &str| {
-        if now == stage && deny(Denied { call: number, argument, errno: ENOMEM }).is_err() {
+        if now == stage && deny(SyscallFilter { call: number, argument, errno: ENOMEM }).is_err() {
             std::process::exit(NO_FILTERS);
         }
     };

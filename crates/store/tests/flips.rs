@@ -7,7 +7,7 @@ use std::path::Path;
 
 use quire_checkpoint::Image;
 use quire_checkpoint::format::{DATA_OFFSET, Layout};
-use quire_device::Disk;
+use quire_device::DiskDirectory;
 use quire_store::{DbId, Expiry, ImageLocation, RestoreMode, SaveError, Store, StoreConfig, hash, string};
 
 const DB: DbId = DbId(0);
@@ -29,7 +29,7 @@ fn make_image(place: &ImageLocation, dir: &Path) -> ([u8; 20], Layout) {
         hash::set(&mut store, DB, b"hash", format!("field:{number}").as_bytes(), b"value").unwrap();
     }
     store.save_blocking(place).unwrap();
-    let info = Image::open(&Disk::new(dir), FILE).unwrap().info();
+    let info = Image::open(&DiskDirectory::new(dir), FILE).unwrap().info();
     (store.digest().unwrap(), Layout::new(info.page_count))
 }
 

@@ -6,7 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quire_device::{Action, Disk, DiskModel, Fault, Faulty, Gate, Throttled, Trigger, errno};
+use quire_device::{
+    Action, DiskDirectory, DiskModel, FaultInjector, FaultTrigger, InjectedFault, IoGate, ThrottledDirectory, errno,
+};
 use quire_store::{
     DbId, Expiry, ImageLocation, OpenError, RestoreMode, RestoreStep, SaveError, SaveSummary, Store, StoreConfig, hash,
     string,
@@ -111,9 +113,9 @@ fn a_save_waits_until_what_is_mapped_was_verified() {
     let dir = tempfile::tempdir().unwrap();
     let place = ImageLocation::new(dir.path(), FILE);
     filled(8000).save_blocking(&place).unwrap();
-    let gate = Gate::default();
+    let gate = IoGate::default();
     gate.close_for_reads();
-    let gated = ImageLocation::within(gate.before_all(Arc::new(Disk::new(dir.path()))), FILE);
+    let gated = ImageLocation::within(gate.before_all(Arc::new(DiskDirectory::new(dir.path()))), FILE);
     let (mut store, _) = Store::open(config(), &gated, RestoreMode::Map, false).unwrap();
     for number in 0..500 {
         write(&mut store, number * 16, 5);
@@ -138,9 +140,9 @@ fn a_damaged_image_is_not_replaced_by_a_save_during_its_restore() {
     filled(8000).save_blocking(&place).unwrap();
     damage(&dir.path().join(FILE));
     let before = fs::read(dir.path().join(FILE)).unwrap();
-    let gate = Gate::default();
+    let gate = IoGate::default();
     gate.close_for_reads();
-    let gated = ImageLocation::within(gate.before_all(Arc::new(Disk::new(dir.path()))), FILE);
+    let gated = ImageLocation::within(gate.before_all(Arc::new(DiskDirectory::new(dir.path()))), FILE);
     let (mut store, _) = Store::open(config(), &gated, RestoreMode::Map, false).unwrap();
     write(&mut store, 1, 5);
     assert!(matches!(store.begin_save(&place), Err(SaveError::Unverified)));
@@ -162,10 +164,14 @@ fn a_failed_save_leaves_the_old_image_and_the_next_one_works() {
     let mut store = filled(4000);
     store.save_blocking(&good).unwrap();
     let digest = store.digest().unwrap();
-    let full = Fault::Error(errno::ENOSPC);
-    for trigger in [Trigger::Nth(Action::Create, 0), Trigger::Beyond(1 << 20), Trigger::Nth(Action::Flush, 0)] {
-        let bad =
-            ImageLocation::within(Arc::new(Faulty::new(Arc::new(Disk::new(dir.path())), vec![(trigger, full)])), FILE);
+    let full = InjectedFault::Error(errno::ENOSPC);
+    for trigger in
+        [FaultTrigger::Nth(Action::Create, 0), FaultTrigger::Beyond(1 << 20), FaultTrigger::Nth(Action::Flush, 0)]
+    {
+        let bad = ImageLocation::within(
+            Arc::new(FaultInjector::new(Arc::new(DiskDirectory::new(dir.path())), vec![(trigger, full)])),
+            FILE,
+        );
         store.begin_save(&bad).unwrap();
         write(&mut store, 3, 40);
         let error = wait(&mut store).unwrap_err();
@@ -182,7 +188,8 @@ fn a_failed_save_leaves_the_old_image_and_the_next_one_works() {
 fn a_cancelled_save_ends_soon_and_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let pace = DiskModel { bytes_per_s: 1 << 20, ..DiskModel::default() };
-    let slow = ImageLocation::within(Arc::new(Throttled::new(Arc::new(Disk::new(dir.path())), pace)), FILE);
+    let slow =
+        ImageLocation::within(Arc::new(ThrottledDirectory::new(Arc::new(DiskDirectory::new(dir.path())), pace)), FILE);
     let mut store = filled(8000);
     store.begin_save(&slow).unwrap();
     assert!(store.save_progress().is_some());
@@ -261,9 +268,9 @@ fn a_damaged_image_is_kept_when_a_save_replaces_it() {
             store.finish_restore().unwrap();
             assert_eq!(report.damage.len() + store.damaged_regions() as usize, 1, "{mode:?}");
             assert!(kept(dir.path()).is_empty(), "nothing has replaced it yet");
-            let full = Faulty::new(
-                Arc::new(Disk::new(dir.path())),
-                vec![(Trigger::Nth(Action::Link, 0), Fault::Error(errno::ENOSPC))],
+            let full = FaultInjector::new(
+                Arc::new(DiskDirectory::new(dir.path())),
+                vec![(FaultTrigger::Nth(Action::Link, 0), InjectedFault::Error(errno::ENOSPC))],
             );
             let error = store.save_blocking(&ImageLocation::within(Arc::new(full), FILE)).unwrap_err();
             assert!(error.to_string().contains("No space left"), "{error}");

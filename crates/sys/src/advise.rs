@@ -16,7 +16,7 @@ const DONTNEED_LOCKED: libc::c_int = 24;
 
 /// What it took to drop a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Cost {
+pub struct DiscardCost {
     /// Ranges after neighbours were joined.
     pub ranges: usize,
     /// System calls.
@@ -25,12 +25,12 @@ pub struct Cost {
 
 /// Ranges of memory to be dropped together. Neighbours that are added one after the other become one range.
 #[derive(Debug, Default)]
-pub struct Batch {
+pub struct DiscardBatch {
     ranges: Vec<libc::iovec>,
 }
 
 // SAFETY: addresses and lengths; nothing is touched but by `discard`, whose caller answers for them.
-unsafe impl Send for Batch {}
+unsafe impl Send for DiscardBatch {}
 
 /// This process, to the kernel. In a child of a fork it still names the parent, of whose memory the kernel drops nothing:
 /// the child then goes the other way.
@@ -45,7 +45,7 @@ fn this_process() -> Option<&'static OwnedFd> {
 /// The kernel has refused once, and is not asked again.
 static REFUSED: AtomicBool = AtomicBool::new(false);
 
-impl Batch {
+impl DiscardBatch {
     /// An empty batch with room for `ranges`.
     pub fn with_capacity(ranges: usize) -> Self {
         Self { ranges: Vec::with_capacity(ranges) }
@@ -75,8 +75,8 @@ impl Batch {
     ///
     /// # Errors
     /// As `madvise`. Any of the ranges may have been dropped then; the batch is as it was.
-    pub unsafe fn discard(&mut self) -> io::Result<Cost> {
-        let mut cost = Cost { ranges: self.ranges.len(), calls: 0 };
+    pub unsafe fn discard(&mut self) -> io::Result<DiscardCost> {
+        let mut cost = DiscardCost { ranges: self.ranges.len(), calls: 0 };
         for part in self.ranges.chunks(MOST_RANGES) {
             // SAFETY: `discard_together` demands of the ranges what `discard` demands of its caller.
             let done = unsafe { discard_together(part) };
@@ -100,7 +100,7 @@ fn bytes(ranges: &[libc::iovec]) -> usize {
 /// Bytes dropped by one call; `None` if there is no such call here.
 ///
 /// # Safety
-/// As [`Batch::discard`].
+/// As [`DiscardBatch::discard`].
 unsafe fn discard_together(ranges: &[libc::iovec]) -> Option<usize> {
     // One range needs no list.
     if ranges.len() < 2 || REFUSED.load(Ordering::Relaxed) {
@@ -127,7 +127,7 @@ unsafe fn discard_together(ranges: &[libc::iovec]) -> Option<usize> {
 }
 
 /// # Safety
-/// As [`Batch::discard`].
+/// As [`DiscardBatch::discard`].
 unsafe fn discard_singly(ranges: &[libc::iovec]) -> io::Result<()> {
     for range in ranges {
         // SAFETY: `discard_singly` demands ranges that the caller may drop.
@@ -166,7 +166,7 @@ mod tests {
     fn pages_of_a_batch_are_dropped_and_no_others() {
         let pages = 3 * MOST_RANGES;
         let memory = filled(pages);
-        let mut batch = Batch::default();
+        let mut batch = DiscardBatch::default();
         let is_chosen = |page: usize| page.is_multiple_of(2);
         for page in (0..pages).filter(|&page| is_chosen(page)) {
             batch.add(memory.base().wrapping_add(page * PAGE_SIZE), PAGE_SIZE);
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn neighbours_become_one_range() {
         let memory = filled(8);
-        let mut batch = Batch::with_capacity(2);
+        let mut batch = DiscardBatch::with_capacity(2);
         for page in [2, 3, 4, 6] {
             batch.add(memory.base().wrapping_add(page * PAGE_SIZE), PAGE_SIZE);
         }
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_range_that_is_not_mapped_is_an_error() {
-        let mut batch = Batch::default();
+        let mut batch = DiscardBatch::default();
         batch.add(PAGE_SIZE as *mut u8, PAGE_SIZE);
         // SAFETY: nothing is mapped there.
         assert!(unsafe { batch.discard() }.is_err());

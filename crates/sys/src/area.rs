@@ -1,6 +1,6 @@
 //! Memory taken straight from the system, for those who must not touch the program's allocator.
 //!
-//! Relies on `mmap` and `munmap`. An [`Area`] reads as zero until it is written, and is backed page by page as it is
+//! Relies on `mmap` and `munmap`. An [`AnonymousMap`] reads as zero until it is written, and is backed page by page as it is
 //! touched, so a large one that is used little costs little.
 
 use std::io;
@@ -9,17 +9,17 @@ use rustix::mm::{self, Advice, MapFlags, ProtFlags};
 
 /// A range of anonymous memory of its own.
 #[derive(Debug)]
-pub struct Area {
+pub struct AnonymousMap {
     base: *mut u8,
     len: usize,
 }
 
 // SAFETY: an address and a length; the bytes can be reached only by `unsafe`.
-unsafe impl Send for Area {}
+unsafe impl Send for AnonymousMap {}
 // SAFETY: threads that share it can reach the bytes only by `unsafe`.
-unsafe impl Sync for Area {}
+unsafe impl Sync for AnonymousMap {}
 
-impl Area {
+impl AnonymousMap {
     /// `len` bytes that a forked child gets a copy of.
     ///
     /// # Errors
@@ -90,7 +90,7 @@ impl Area {
     }
 }
 
-impl Drop for Area {
+impl Drop for AnonymousMap {
     fn drop(&mut self) {
         // SAFETY: the mapping is this struct's. Code that dereferences the base is `unsafe` and answers for the area living that long.
         let _ = unsafe { mm::munmap(self.base.cast(), self.len) };
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn an_area_reads_as_zero_and_keeps_what_is_written() {
-        for area in [Area::private(5000).unwrap(), Area::shared(5000).unwrap()] {
+        for area in [AnonymousMap::private(5000).unwrap(), AnonymousMap::shared(5000).unwrap()] {
             assert_eq!(area.len(), 8192);
             // SAFETY: the area is mapped, only this test knows it, and the offsets lie inside.
             unsafe {
@@ -113,7 +113,7 @@ mod tests {
             }
             area.keep_from_children();
         }
-        let area = Area::private(4 << 20).unwrap();
+        let area = AnonymousMap::private(4 << 20).unwrap();
         area.prefer_huge_pages();
         // SAFETY: the area is mapped, only this test knows it, and no reference into it exists.
         unsafe {

@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal};
 
 /// How a process is asked to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ask {
+pub enum TerminationSignal {
     /// `SIGINT`: as Ctrl-C.
     Interrupt,
     /// `SIGTERM`: in good order.
@@ -25,13 +25,13 @@ pub enum Ask {
 ///
 /// # Errors
 /// When there is no such process, or it belongs to another user.
-pub fn to_end(pid: u32, how: Ask) -> io::Result<()> {
+pub fn to_end(pid: u32, how: TerminationSignal) -> io::Result<()> {
     let pid = Pid::from_raw(pid.cast_signed()).filter(|pid| !pid.is_init()).ok_or(Errno::SRCH)?;
     let signal = match how {
-        Ask::Interrupt => Signal::INT,
-        Ask::Terminate => Signal::TERM,
-        Ask::Quit => Signal::QUIT,
-        Ask::Kill => Signal::KILL,
+        TerminationSignal::Interrupt => Signal::INT,
+        TerminationSignal::Terminate => Signal::TERM,
+        TerminationSignal::Quit => Signal::QUIT,
+        TerminationSignal::Kill => Signal::KILL,
     };
     Ok(rustix::process::kill_process(pid, signal)?)
 }
@@ -49,13 +49,13 @@ mod tests {
     #[test]
     fn a_child_that_is_asked_ends_by_that_signal() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        to_end(child.id(), Ask::Terminate).unwrap();
+        to_end(child.id(), TerminationSignal::Terminate).unwrap();
         assert_eq!(child.wait().unwrap().signal(), Some(15));
     }
 
     #[test]
     fn neither_process_0_nor_the_first_process_is_asked() {
-        assert!(to_end(0, Ask::Kill).is_err());
-        assert!(to_end(1, Ask::Kill).is_err());
+        assert!(to_end(0, TerminationSignal::Kill).is_err());
+        assert!(to_end(1, TerminationSignal::Kill).is_err());
     }
 }

@@ -17,7 +17,7 @@ use rustix::fs::{
 
 /// What kind of thing a name stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum InodeType {
     /// A regular file.
     File,
     /// A directory.
@@ -34,7 +34,7 @@ pub enum Kind {
     Block,
 }
 
-impl Kind {
+impl InodeType {
     fn of(kind: FileType) -> Self {
         match kind {
             FileType::Directory => Self::Directory,
@@ -50,13 +50,13 @@ impl Kind {
 
 /// What the system knows of a file.
 #[derive(Clone, Copy, Debug)]
-pub struct Facts {
+pub struct FileStat {
     /// Number of the file system.
     pub dev: u64,
     /// Number of the inode.
     pub ino: u64,
     /// What it is.
-    pub kind: Kind,
+    pub kind: InodeType,
     /// Permissions, with the set-id and sticky bits.
     pub permissions: u32,
     /// Names that it has.
@@ -90,11 +90,11 @@ fn time(s: i64, ns: u64) -> SystemTime {
 }
 
 #[allow(clippy::unnecessary_cast)] // other machines count links in 32 bits, and the C library nanoseconds with a sign
-fn facts_of(stat: &Stat) -> Facts {
-    Facts {
+fn facts_of(stat: &Stat) -> FileStat {
+    FileStat {
         dev: stat.st_dev,
         ino: stat.st_ino,
-        kind: Kind::of(FileType::from_raw_mode(stat.st_mode)),
+        kind: InodeType::of(FileType::from_raw_mode(stat.st_mode)),
         permissions: stat.st_mode & 0o7777,
         links: stat.st_nlink as u64,
         uid: stat.st_uid,
@@ -123,7 +123,7 @@ fn decode_device(device: u32) -> u64 {
 ///
 /// # Errors
 /// What the system says.
-pub fn facts(file: impl AsFd) -> io::Result<Facts> {
+pub fn facts(file: impl AsFd) -> io::Result<FileStat> {
     Ok(facts_of(&rustix::fs::statat(file, "", AtFlags::EMPTY_PATH)?))
 }
 
@@ -131,7 +131,7 @@ pub fn facts(file: impl AsFd) -> io::Result<Facts> {
 ///
 /// # Errors
 /// What the system says.
-pub fn facts_at(dir: impl AsFd, name: &OsStr) -> io::Result<Facts> {
+pub fn facts_at(dir: impl AsFd, name: &OsStr) -> io::Result<FileStat> {
     Ok(facts_of(&rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?))
 }
 
@@ -164,7 +164,7 @@ pub fn place(dir: impl AsFd, name: &OsStr) -> io::Result<OwnedFd> {
 
 /// How a place is to be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
+pub enum AccessMode {
     /// For reading.
     Read,
     /// For reading and writing.
@@ -177,14 +177,14 @@ pub enum Access {
 ///
 /// # Errors
 /// What the system says.
-pub fn open(place: impl AsFd, access: Access) -> io::Result<File> {
+pub fn open(place: impl AsFd, access: AccessMode) -> io::Result<File> {
     let flags = match access {
-        Access::Read => OFlags::RDONLY | OFlags::NONBLOCK,
-        Access::ReadWrite => OFlags::RDWR | OFlags::NONBLOCK,
-        Access::List => OFlags::RDONLY | OFlags::DIRECTORY,
+        AccessMode::Read => OFlags::RDONLY | OFlags::NONBLOCK,
+        AccessMode::ReadWrite => OFlags::RDWR | OFlags::NONBLOCK,
+        AccessMode::List => OFlags::RDONLY | OFlags::DIRECTORY,
     };
     let opened = rustix::fs::openat(CWD, proc_path(&place), flags | OFlags::CLOEXEC, Mode::empty())?;
-    if access != Access::List {
+    if access != AccessMode::List {
         // It was for opening only, in case the place is a pipe.
         let flags = rustix::fs::fcntl_getfl(&opened)? - OFlags::NONBLOCK;
         rustix::fs::fcntl_setfl(&opened, flags)?;
@@ -367,20 +367,20 @@ pub fn seek(file: &File, offset: u64, hole: bool) -> io::Result<u64> {
 
 /// An entry of a directory.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct DirectoryEntry {
     /// Its name.
     pub name: OsString,
     /// Number of its inode.
     pub ino: u64,
     /// What it is, if the file system says so here.
-    pub kind: Kind,
+    pub kind: InodeType,
 }
 
 /// All entries of an open directory, `.` and `..` included, from the beginning.
 ///
 /// # Errors
 /// What the system says.
-pub fn list(dir: &File) -> io::Result<Vec<Entry>> {
+pub fn list(dir: &File) -> io::Result<Vec<DirectoryEntry>> {
     let mut entries = Vec::new();
     for entry in rustix::fs::Dir::read_from(dir)? {
         let entry = entry?;
@@ -391,16 +391,16 @@ pub fn list(dir: &File) -> io::Result<Vec<Entry>> {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 Err(error) => return Err(error),
             },
-            known => Kind::of(known),
+            known => InodeType::of(known),
         };
-        entries.push(Entry { name, ino: entry.ino(), kind });
+        entries.push(DirectoryEntry { name, ino: entry.ino(), kind });
     }
     Ok(entries)
 }
 
 /// Space on a file system.
 #[derive(Clone, Copy, Debug)]
-pub struct Space {
+pub struct FileSystemSpace {
     /// Unit of the block counts, in bytes.
     pub block_bytes: u64,
     /// Preferred unit of transfers, in bytes.
@@ -423,9 +423,9 @@ pub struct Space {
 ///
 /// # Errors
 /// What the system says.
-pub fn space(file: impl AsFd) -> io::Result<Space> {
+pub fn space(file: impl AsFd) -> io::Result<FileSystemSpace> {
     let facts = rustix::fs::fstatvfs(file)?;
-    Ok(Space {
+    Ok(FileSystemSpace {
         block_bytes: facts.f_frsize,
         unit_bytes: facts.f_bsize,
         blocks: facts.f_blocks,
@@ -465,14 +465,14 @@ impl OpenFlags {
 
 /// What a `fallocate` call asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reservation {
+pub struct Fallocate {
     /// The bytes are to read as zero afterwards.
     pub zeros: bool,
     /// The file's length stays.
     pub keep_len: bool,
 }
 
-impl Reservation {
+impl Fallocate {
     /// Reads the mode of `fallocate`; `None` for what moves bytes about.
     pub fn of_mode(mode: i32) -> Option<Self> {
         let known = libc::FALLOC_FL_KEEP_SIZE | libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE;

@@ -119,7 +119,7 @@ mod tests {
             crate::child::exit(i32::from(CALLS.load(Ordering::SeqCst) != 11));
         }
         let mut child = crate::child::Child::adopt(pid.cast_unsigned()).unwrap();
-        assert_eq!(child.wait(), crate::child::Ending::Exited(0));
+        assert_eq!(child.wait(), crate::child::WaitStatus::Exited(0));
         assert!(CALLS.load(Ordering::SeqCst) >= 11);
     }
 }

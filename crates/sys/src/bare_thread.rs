@@ -13,7 +13,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use crate::area::Area;
+use crate::area::AnonymousMap;
 
 /// The flags of a thread: everything is shared, and it is a part of the process.
 const FLAGS: i32 = libc::CLONE_VM
@@ -47,7 +47,7 @@ pub(crate) struct CloneSettings {
 ///
 /// # Safety
 /// `stack` is used by no other code and lives as long as the thread, and `run` keeps the duty of a bare thread.
-pub unsafe fn start(stack: &Area, run: extern "C" fn()) -> io::Result<()> {
+pub unsafe fn start(stack: &AnonymousMap, run: extern "C" fn()) -> io::Result<()> {
     let settings = CloneSettings { flags: FLAGS, number: &raw const LATEST, cleared: std::ptr::null(), storage: 0 };
     // SAFETY: `start_as` demands what `start` demands of its caller, and places that outlive the thread: `LATEST` is static.
     unsafe { start_as(&settings, stack.base() as usize + stack.len(), run) }.map(|_| ())
@@ -305,25 +305,25 @@ pub fn sleep(time: std::time::Duration) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::futex::{self, Scope};
-    use crate::guest::{FileId, Watched, errno, process_id, set_errno, standard_error};
+    use crate::futex::{self, FutexScope};
+    use crate::guest::{FileId, PidFd, errno, process_id, set_errno, standard_error};
     use std::sync::atomic::AtomicU32;
 
     static DONE: AtomicU32 = AtomicU32::new(0);
 
     extern "C" fn run() {
         let alone = take_own_descriptors().is_ok() && FileId::of(standard_error()).is_none();
-        let fetched = Watched::open(process_id()).and_then(|this| this.descriptor(2)).is_ok();
+        let fetched = PidFd::open(process_id()).and_then(|this| this.descriptor(2)).is_ok();
         let refused = populate_write(1, 1).is_err() && collapse(1, 1).is_err();
         sleep(std::time::Duration::from_micros(10));
         DONE.store(1 + u32::from(alone && fetched && refused && is_current()), Ordering::Release);
-        futex::wake_all(&DONE, Scope::Process);
+        futex::wake_all(&DONE, FutexScope::Process);
         end()
     }
 
     #[test]
     fn a_bare_thread_has_its_own_descriptors_and_leaves_errno_alone() {
-        let stack = Area::private(256 << 10).unwrap();
+        let stack = AnonymousMap::private(256 << 10).unwrap();
         set_errno(99);
         // SAFETY: the stack is leaked, and the function uses nothing thread-local.
         unsafe { start(&stack, run) }.unwrap();

@@ -1,7 +1,7 @@
 //! Owned, page-aligned memory for input and output, on huge pages where the system allows.
 //!
 //! Relies on [`Reservation`]. A [`Buffer`] is the only way to its bytes while it lives, so it can be handed to the kernel
-//! and be got back without borrowing; a [`Carver`] makes such buffers out of memory that will serve as something else
+//! and be got back without borrowing; a [`BumpAllocator`] makes such buffers out of memory that will serve as something else
 //! afterwards, and [`Buffer::lend`] out of memory that another part looks after, so that a read goes straight to its place.
 
 use std::ops::{Deref, DerefMut, Range};
@@ -32,7 +32,7 @@ impl Buffer {
     pub fn several(count: usize, len: usize) -> Result<Vec<Self>, MemError> {
         let count = count.max(1);
         let len = len.max(1).next_multiple_of(PAGE_SIZE);
-        let mut carver = Carver::new(Reservation::new(count * len)?);
+        let mut carver = BumpAllocator::new(Reservation::new(count * len)?);
         (0..count).map(|index| carver.carve(index * len..(index + 1) * len)).collect()
     }
 
@@ -91,13 +91,13 @@ const COMMIT_AHEAD: usize = 1 << 30;
 ///
 /// It takes the reservation by value, so no other code reaches those bytes while they are filled.
 #[derive(Debug)]
-pub struct Carver {
+pub struct BumpAllocator {
     memory: Arc<Reservation>,
     next: usize,
     committed: usize,
 }
 
-impl Carver {
+impl BumpAllocator {
     /// Starts at the first byte of `memory`.
     pub fn new(memory: Reservation) -> Self {
         Self { memory: Arc::new(memory), next: 0, committed: 0 }
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn no_byte_is_carved_twice() {
-        let mut carver = Carver::new(Reservation::new(1 << 21).unwrap());
+        let mut carver = BumpAllocator::new(Reservation::new(1 << 21).unwrap());
         let first = carver.carve(PAGE_SIZE..3 * PAGE_SIZE).unwrap();
         assert!(carver.carve(2 * PAGE_SIZE..4 * PAGE_SIZE).is_err());
         drop(first);
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn what_was_carved_stays_in_the_memory() {
-        let mut carver = Carver::new(Reservation::new(1 << 21).unwrap());
+        let mut carver = BumpAllocator::new(Reservation::new(1 << 21).unwrap());
         carver.carve(0..PAGE_SIZE).unwrap().fill(7);
         // SAFETY: the page is committed and its buffer is gone.
         assert_eq!(unsafe { *carver.memory().base() }, 7);

@@ -24,7 +24,7 @@ use crate::fork_lock;
 
 /// How a child ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
+pub enum WaitStatus {
     /// It ended by itself with this status.
     Exited(i32),
     /// A signal ended it.
@@ -33,7 +33,7 @@ pub enum Ending {
     Unknown,
 }
 
-impl std::fmt::Display for Ending {
+impl std::fmt::Display for WaitStatus {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Exited(status) => write!(out, "the child process exited with status {status}"),
@@ -54,7 +54,7 @@ pub struct Child {
     handle: OwnedFd,
     /// The process that made it. A copy of this value in a process forked from that one must leave the child alone.
     owner: Pid,
-    ending: Option<Ending>,
+    ending: Option<WaitStatus>,
 }
 
 impl Child {
@@ -81,7 +81,7 @@ impl Child {
     }
 
     /// Waits for its end, at most for `limit`; `None` if it lives on.
-    pub fn wait_for(&mut self, limit: std::time::Duration) -> Option<Ending> {
+    pub fn wait_for(&mut self, limit: std::time::Duration) -> Option<WaitStatus> {
         let end = std::time::Instant::now() + limit;
         loop {
             let left = end.saturating_duration_since(std::time::Instant::now());
@@ -99,12 +99,12 @@ impl Child {
     }
 
     /// Waits for its end.
-    pub fn wait(&mut self) -> Ending {
+    pub fn wait(&mut self) -> WaitStatus {
         if let Some(ending) = self.ending {
             return ending;
         }
         if rustix::process::getpid() != self.owner {
-            return Ending::Unknown;
+            return WaitStatus::Unknown;
         }
         let ending = wait_for(self.handle.as_fd());
         self.ending = Some(ending);
@@ -119,20 +119,20 @@ impl Drop for Child {
     }
 }
 
-fn wait_for(handle: BorrowedFd<'_>) -> Ending {
+fn wait_for(handle: BorrowedFd<'_>) -> WaitStatus {
     // Children without an exit signal are seen only by those who ask for all kinds.
     let options = WaitIdOptions::EXITED | WaitIdOptions::from_bits_retain(libc::__WALL.cast_unsigned());
     loop {
         match rustix::process::waitid(WaitId::PidFd(handle), options) {
             Ok(Some(status)) => {
                 return match (status.exit_status(), status.terminating_signal()) {
-                    (Some(status), _) => Ending::Exited(status),
-                    (None, Some(signal)) => Ending::Killed(signal),
-                    (None, None) => Ending::Unknown,
+                    (Some(status), _) => WaitStatus::Exited(status),
+                    (None, Some(signal)) => WaitStatus::Killed(signal),
+                    (None, None) => WaitStatus::Unknown,
                 };
             }
             Err(Errno::INTR) => {}
-            Ok(None) | Err(_) => return Ending::Unknown,
+            Ok(None) | Err(_) => return WaitStatus::Unknown,
         }
     }
 }
@@ -394,7 +394,7 @@ mod tests {
         let mut answer = Vec::new();
         std::fs::File::from(socket).read_to_end(&mut answer).unwrap();
         assert_eq!(answer, [11]);
-        assert_eq!((child.wait(), child.wait()), (Ending::Exited(7), Ending::Exited(7)));
+        assert_eq!((child.wait(), child.wait()), (WaitStatus::Exited(7), WaitStatus::Exited(7)));
     }
 
     #[test]
@@ -406,14 +406,14 @@ mod tests {
         // Ends only if the child does not hold the writing end.
         { reader }.read_to_end(&mut rest).unwrap();
         drop(socket);
-        assert_eq!(child.wait(), Ending::Exited(2));
+        assert_eq!(child.wait(), WaitStatus::Exited(2));
     }
 
     #[test]
     fn a_killed_child_is_told_from_one_that_ended_and_sending_to_it_is_no_signal() {
         let (mut child, socket) = forked(&mut |socket| receive(socket, &mut [0; 2]).map_or(1, |_| 2));
         child.kill();
-        assert_eq!(child.wait(), Ending::Killed(9));
+        assert_eq!(child.wait(), WaitStatus::Killed(9));
         assert!(child.wait().to_string().contains("signal 9"));
         child.kill();
         let error = send_all(socket.as_fd(), &[1; 100_000]).unwrap_err();
@@ -445,10 +445,10 @@ mod tests {
         let mut pid = [0; 4];
         assert_eq!(receive(socket.as_fd(), &mut pid).unwrap(), 4);
         let mut sibling = Child::adopt(u32::from_ne_bytes(pid)).unwrap();
-        assert_eq!(child.wait(), Ending::Exited(0));
+        assert_eq!(child.wait(), WaitStatus::Exited(0));
         let mut words = Vec::new();
         std::fs::File::from(ours).read_to_end(&mut words).unwrap();
         assert_eq!(words, b"sibling");
-        assert_eq!(sibling.wait(), Ending::Exited(5));
+        assert_eq!(sibling.wait(), WaitStatus::Exited(5));
     }
 }

@@ -6,7 +6,7 @@ use std::io;
 
 /// Which calls fail.
 #[derive(Clone, Copy, Debug)]
-pub struct Denied {
+pub struct SyscallFilter {
     /// The call's number, as `libc::SYS_mmap`.
     pub call: i64,
     /// Only where the lower half of this argument, counted from 0, has this value.
@@ -28,7 +28,7 @@ pub mod calls {
 ///
 /// # Errors
 /// As `seccomp`: the kernel has no filters, or another filter forbids this one.
-pub fn deny(denied: Denied) -> io::Result<()> {
+pub fn deny(denied: SyscallFilter) -> io::Result<()> {
     const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
     const JUMP_IF: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
     const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
@@ -63,22 +63,23 @@ pub fn deny(denied: Denied) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::child::{Ending, fork_by_library};
+    use crate::child::{WaitStatus, fork_by_library};
 
     #[test]
     fn the_call_fails_with_this_argument_and_works_with_another() {
         let mut run = || {
             let (call, argument) = (libc::SYS_madvise, Some((2, libc::MADV_HUGEPAGE as u32)));
-            if deny(Denied { call, argument, errno: libc::EPERM }).is_err() {
+            if deny(SyscallFilter { call, argument, errno: libc::EPERM }).is_err() {
                 return 3;
             }
-            let area = crate::area::Area::private(4096).unwrap();
+            let area = crate::area::AnonymousMap::private(4096).unwrap();
             let advise = |hint| crate::map::advise(area.base(), area.len(), hint);
-            let refused = advise(crate::map::Hint::Huge).is_err_and(|error| error.raw_os_error() == Some(libc::EPERM));
-            i32::from(!(refused && advise(crate::map::Hint::NoHuge).is_ok()))
+            let refused =
+                advise(crate::map::MapAdvice::Huge).is_err_and(|error| error.raw_os_error() == Some(libc::EPERM));
+            i32::from(!(refused && advise(crate::map::MapAdvice::NoHuge).is_ok()))
         };
         // SAFETY: the child makes system calls and allocates, which the C library's fork allows.
         let ending = unsafe { fork_by_library(&mut run) }.unwrap().wait();
-        assert_eq!(ending, Ending::Exited(0), "3: there is no seccomp here");
+        assert_eq!(ending, WaitStatus::Exited(0), "3: there is no seccomp here");
     }
 }

@@ -106,14 +106,14 @@ pub fn is_kernel_interface(file: &File) -> io::Result<bool> {
 
 /// How direct transfers must be aligned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Alignment {
+pub struct DirectAlignment {
     /// Address of the memory, in bytes.
     pub memory_bytes: usize,
     /// Offset in the file and length, in bytes.
     pub offset_bytes: usize,
 }
 
-impl Alignment {
+impl DirectAlignment {
     /// Nothing need be aligned.
     pub const NONE: Self = Self { memory_bytes: 1, offset_bytes: 1 };
     /// What every file is satisfied with.
@@ -122,19 +122,19 @@ impl Alignment {
 
 /// What the system says about direct transfers of `file`: `None` if it says nothing (before Linux 6.1, or a file system
 /// that doesn't tell), an alignment of zero bytes if there are none.
-fn told_alignment(file: &File) -> Option<Alignment> {
+fn told_alignment(file: &File) -> Option<DirectAlignment> {
     let facts = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
     let told = StatxFlags::from_bits_retain(facts.stx_mask).contains(StatxFlags::DIOALIGN);
     let (memory_bytes, offset_bytes) = (facts.stx_dio_mem_align as usize, facts.stx_dio_offset_align as usize);
-    told.then_some(Alignment { memory_bytes, offset_bytes })
+    told.then_some(DirectAlignment { memory_bytes, offset_bytes })
 }
 
 /// How direct transfers of `file`, for which [`try_direct`] has said yes, must be aligned.
-pub fn direct_alignment(file: &File) -> Alignment {
+pub fn direct_alignment(file: &File) -> DirectAlignment {
     match (told_alignment(file), crate::block::sector_bytes(file)) {
         (Some(told), _) if told.memory_bytes > 0 && told.offset_bytes > 0 => told,
-        (_, Ok(sector)) if sector > 0 => Alignment { memory_bytes: sector, offset_bytes: sector },
-        _ => Alignment::DIRECT,
+        (_, Ok(sector)) if sector > 0 => DirectAlignment { memory_bytes: sector, offset_bytes: sector },
+        _ => DirectAlignment::DIRECT,
     }
 }
 
@@ -237,11 +237,11 @@ pub(crate) mod tests {
     use super::*;
 
     /// A new file under a directory of its own that goes away with the struct.
-    pub(crate) struct Scratch {
+    pub(crate) struct ScratchFile {
         path: std::path::PathBuf,
     }
 
-    impl Scratch {
+    impl ScratchFile {
         pub(crate) fn new(name: &str) -> Self {
             let path = std::env::temp_dir().join(format!("quire-sys-{name}-{}", std::process::id()));
             std::fs::create_dir_all(&path).unwrap();
@@ -253,7 +253,7 @@ pub(crate) mod tests {
         }
     }
 
-    impl Drop for Scratch {
+    impl Drop for ScratchFile {
         fn drop(&mut self) {
             let _ = std::fs::remove_dir_all(&self.path);
         }
@@ -261,7 +261,7 @@ pub(crate) mod tests {
 
     #[test]
     fn direct_or_not_whole_blocks_come_back_as_written() {
-        let scratch = Scratch::new("direct");
+        let scratch = ScratchFile::new("direct");
         let file = scratch.file("a");
         let direct = try_direct(&file, true);
         let mut block = Buffer::new(DIRECT_ALIGN).unwrap();
@@ -296,16 +296,16 @@ pub(crate) mod tests {
 
     #[test]
     fn an_alignment_is_told_and_whole_blocks_satisfy_it() {
-        let scratch = Scratch::new("alignment");
+        let scratch = ScratchFile::new("alignment");
         let file = scratch.file("a");
-        let aligned = if try_direct(&file, true) { direct_alignment(&file) } else { Alignment::DIRECT };
+        let aligned = if try_direct(&file, true) { direct_alignment(&file) } else { DirectAlignment::DIRECT };
         assert!(DIRECT_ALIGN.is_multiple_of(aligned.memory_bytes));
         assert!(DIRECT_ALIGN.is_multiple_of(aligned.offset_bytes));
     }
 
     #[test]
     fn files_are_opened_to_wait_and_not_to_be_asked_again() {
-        let scratch = Scratch::new("nonblock");
+        let scratch = ScratchFile::new("nonblock");
         drop(scratch.file("a"));
         for file in [open_regular(&scratch.path.join("a")), open_regular_to_write(&scratch.path.join("a"))] {
             assert!(!rustix::fs::fcntl_getfl(file.unwrap()).unwrap().contains(OFlags::NONBLOCK));
@@ -315,7 +315,7 @@ pub(crate) mod tests {
 
     #[test]
     fn reserved_space_reads_as_zero_and_leaves_what_is_there() {
-        let scratch = Scratch::new("reserve");
+        let scratch = ScratchFile::new("reserve");
         let file = scratch.file("a");
         file.write_all_at(&[7; 100], 0).unwrap();
         match reserve(&file, 0, 1 << 20) {
@@ -349,7 +349,7 @@ pub(crate) mod tests {
             return crate::testing::skipped("block devices take root");
         };
         let told = OpenOptions::new().read(true).write(true).open(&disk).map(|file| {
-            let hearer = crate::at::open(&file, crate::at::Access::Read).unwrap();
+            let hearer = crate::at::open(&file, crate::at::AccessMode::Read).unwrap();
             // The disk takes nothing from now on.
             rustix::fs::fcntl_add_seals(&store, SealFlags::FUTURE_WRITE).unwrap();
             file.write_all_at(&[7; 4096], 0).unwrap();

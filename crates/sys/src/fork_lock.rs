@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::atfork;
-use crate::futex::{self, Scope};
+use crate::futex::{self, FutexScope};
 use crate::thread::BlockedSignals;
 
 /// One fork that waits or is under way: they are counted in the upper half. The lower one counts the stretches that are.
@@ -59,7 +59,7 @@ impl NoFork {
             if left.is_zero() {
                 return Err(io::ErrorKind::TimedOut.into());
             }
-            futex::wait(&STATE, state, Some(left), Scope::Process);
+            futex::wait(&STATE, state, Some(left), FutexScope::Process);
         }
     }
 }
@@ -68,7 +68,7 @@ impl Drop for NoFork {
     fn drop(&mut self) {
         let before = STATE.fetch_sub(1, Ordering::AcqRel);
         if before >= FORK && before % FORK == 1 {
-            futex::wake_all(&STATE, Scope::Process);
+            futex::wake_all(&STATE, FutexScope::Process);
         }
     }
 }
@@ -86,14 +86,14 @@ pub(crate) extern "C" fn before() {
         if state.is_multiple_of(FORK) {
             return;
         }
-        futex::wait(&STATE, state, None, Scope::Process);
+        futex::wait(&STATE, state, None, FutexScope::Process);
     }
 }
 
 /// After it, in the parent.
 pub(crate) extern "C" fn in_parent() {
     if STATE.fetch_sub(FORK, Ordering::AcqRel) < 2 * FORK {
-        futex::wake_all(&STATE, Scope::Process);
+        futex::wake_all(&STATE, FutexScope::Process);
     }
 }
 
@@ -105,7 +105,7 @@ pub(crate) extern "C" fn in_child() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::child::{Child, Ending, fork, socket_pair};
+    use crate::child::{Child, WaitStatus, fork, socket_pair};
     use std::os::fd::AsFd;
     use std::sync::atomic::AtomicBool;
 
@@ -140,7 +140,7 @@ mod tests {
                 drop(stretch);
                 forker.join().unwrap()
             });
-            assert_eq!(ending, Ending::Exited(0), "by the library: {by_library}");
+            assert_eq!(ending, WaitStatus::Exited(0), "by the library: {by_library}");
             drop(NoFork::begin().unwrap());
         }
     }
@@ -188,6 +188,6 @@ mod tests {
         };
         // SAFETY: the child forks and makes system calls.
         let ending = unsafe { crate::child::fork_by_library(&mut run) }.unwrap().wait();
-        assert_eq!(ending, Ending::Exited(0), "killed by signal 14: it waited for itself");
+        assert_eq!(ending, WaitStatus::Exited(0), "killed by signal 14: it waited for itself");
     }
 }

@@ -5,20 +5,20 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::area::Area;
+use crate::area::AnonymousMap;
 
 /// A mark that a forked child does not find.
 #[derive(Debug)]
 pub struct ForkMark {
     /// Holds 1 in the process that made it; `None` where pages can't be wiped.
-    page: Option<Area>,
+    page: Option<AnonymousMap>,
     owner: i32,
 }
 
 impl ForkMark {
     /// The mark of this process.
     pub fn new() -> Self {
-        let page = Area::private(crate::mem::PAGE_SIZE).ok().filter(wipes);
+        let page = AnonymousMap::private(crate::mem::PAGE_SIZE).ok().filter(wipes);
         if let Some(page) = &page {
             word(page).store(1, Ordering::Relaxed);
         }
@@ -44,12 +44,12 @@ fn this_process() -> i32 {
     crate::guest::process_id()
 }
 
-fn wipes(page: &Area) -> bool {
+fn wipes(page: &AnonymousMap) -> bool {
     // SAFETY: advice about memory of our own, which no code uses yet.
     unsafe { libc::madvise(page.base().cast(), page.len(), libc::MADV_WIPEONFORK) == 0 }
 }
 
-fn word(page: &Area) -> &AtomicU32 {
+fn word(page: &AnonymousMap) -> &AtomicU32 {
     // SAFETY: a page of our own, aligned, zeroed by the kernel, used as this word only, and mapped for as long as `page` lives.
     unsafe { &*page.base().cast::<AtomicU32>() }
 }
@@ -57,7 +57,7 @@ fn word(page: &Area) -> &AtomicU32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::child::{Ending, fork, socket_pair};
+    use crate::child::{WaitStatus, fork, socket_pair};
     use std::os::fd::AsFd;
 
     #[test]
@@ -69,7 +69,7 @@ mod tests {
             let child = unsafe {
                 fork(theirs.as_fd(), &mut || i32::from(!mark.is_forked()) + 2 * i32::from(ForkMark::new().is_forked()))
             };
-            assert_eq!(child.unwrap().wait(), Ending::Exited(0));
+            assert_eq!(child.unwrap().wait(), WaitStatus::Exited(0));
             assert!(!mark.is_forked());
         }
     }

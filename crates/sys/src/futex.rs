@@ -10,14 +10,14 @@ use rustix::thread::futex::{self, Flags, Timespec};
 
 /// Who may wait at a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
+pub enum FutexScope {
     /// Threads of this process.
     Process,
     /// Every process that has the word's memory mapped shared.
     Shared,
 }
 
-impl Scope {
+impl FutexScope {
     fn flags(self) -> Flags {
         match self {
             Self::Process => Flags::PRIVATE,
@@ -27,7 +27,7 @@ impl Scope {
 }
 
 /// Sleeps while `word` is `value`, at most for `limit`. Wakes up for no reason now and then: look at the word again.
-pub fn wait(word: &AtomicU32, value: u32, limit: Option<Duration>, scope: Scope) {
+pub fn wait(word: &AtomicU32, value: u32, limit: Option<Duration>, scope: FutexScope) {
     let limit = limit.map(|limit| Timespec {
         tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: limit.subsec_nanos().into(),
@@ -37,20 +37,20 @@ pub fn wait(word: &AtomicU32, value: u32, limit: Option<Duration>, scope: Scope)
 }
 
 /// Sleeps while `word` is `value`, at most for `limit`: a word that the kernel clears at the end of a thread or helper, which
-/// wakes as it does [`Scope::Shared`].
+/// wakes as it does [`FutexScope::Shared`].
 pub fn wait_signed(word: &AtomicI32, value: i32, limit: Duration) {
     // SAFETY: the same size, alignment and operations; what the bits mean is the caller's.
     let word = unsafe { AtomicU32::from_ptr(word.as_ptr().cast()) };
-    wait(word, value.cast_unsigned(), Some(limit), Scope::Shared);
+    wait(word, value.cast_unsigned(), Some(limit), FutexScope::Shared);
 }
 
 /// Wakes all threads that wait at `word`.
-pub fn wake_all(word: &AtomicU32, scope: Scope) {
+pub fn wake_all(word: &AtomicU32, scope: FutexScope) {
     wake(word, i32::MAX as u32, scope);
 }
 
 /// Wakes up to `most` of those who wait at `word`.
-pub fn wake(word: &AtomicU32, most: u32, scope: Scope) {
+pub fn wake(word: &AtomicU32, most: u32, scope: FutexScope) {
     // It fails only for an address that is none.
     let _ = futex::wake(word, scope.flags(), most);
 }
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn a_waiter_is_woken_by_the_change_and_by_the_end_of_its_time() {
-        for scope in [Scope::Process, Scope::Shared] {
+        for scope in [FutexScope::Process, FutexScope::Shared] {
             let word = AtomicU32::new(0);
             std::thread::scope(|threads| {
                 threads.spawn(|| {

@@ -2,7 +2,7 @@
 //! its standard error, who it acts as.
 //!
 //! Relies on `pidfd_open`, `pidfd_getfd` and procfs. Nothing here calls the program's allocator; what a bare thread (see
-//! [`crate::bare_thread`]) may use is everything from [`Watched`] on.
+//! [`crate::bare_thread`]) may use is everything from [`PidFd`] on.
 
 use std::ffi::CStr;
 use std::io;
@@ -47,9 +47,9 @@ pub fn resident_peak_bytes() -> u64 {
 
 /// A process that is watched, whatever becomes of its number.
 #[derive(Debug)]
-pub struct Watched(OwnedFd);
+pub struct PidFd(OwnedFd);
 
-impl Watched {
+impl PidFd {
     /// Watches process `pid`.
     ///
     /// # Errors
@@ -111,7 +111,7 @@ pub fn name_thread(name: &CStr) {
 
 /// Who a process or thread acts as, what it may do and what confines it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct Credentials {
     /// User and group ids, each real, effective, saved and of files.
     ids: [u32; 8],
     /// The capabilities that it may have.
@@ -122,7 +122,7 @@ pub struct Standing {
 
 /// How it stands with a process (its first thread) or a thread. `None` when the kernel does not tell; what stands behind a list of some hundred groups counts as
 /// zero.
-pub fn standing(process: i32) -> Option<Standing> {
+pub fn standing(process: i32) -> Option<Credentials> {
     let mut text = [0; 2048];
     let count = read_proc(process, "status", &mut text).ok()?;
     let mut lines = text[..count].split(|&byte| byte == b'\n');
@@ -139,7 +139,7 @@ pub fn standing(process: i32) -> Option<Standing> {
     }
     let capabilities = line(b"CapPrm:").and_then(|word| u64::from_str_radix(word.trim(), 16).ok()).unwrap_or(0);
     let mut number = |name| line(name).and_then(|word| word.trim().parse().ok()).unwrap_or(0);
-    Some(Standing { ids, capabilities, confinement: [number(b"NoNewPrivs:"), number(b"Seccomp:")] })
+    Some(Credentials { ids, capabilities, confinement: [number(b"NoNewPrivs:"), number(b"Seccomp:")] })
 }
 
 /// The option of `prctl` that confines the calling thread.
@@ -307,12 +307,12 @@ mod tests {
     #[test]
     fn a_process_is_watched_to_its_end() {
         let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
-        let watched = Watched::open(child.id() as i32).unwrap();
+        let watched = PidFd::open(child.id() as i32).unwrap();
         assert!(!watched.has_ended());
         drop(child.stdin.take());
         child.wait().unwrap();
         assert!(watched.has_ended());
-        assert!(Watched::open(0).is_err());
+        assert!(PidFd::open(0).is_err());
     }
 
     #[test]

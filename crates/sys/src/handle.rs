@@ -13,7 +13,7 @@ pub const MOST_BYTES: usize = 128;
 
 /// A handle.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Handle {
+pub struct ExportHandle {
     /// What the file system calls its kind.
     pub kind: i32,
     /// What it consists of, at most [`MOST_BYTES`].
@@ -31,7 +31,7 @@ struct Raw {
 ///
 /// # Errors
 /// `EOPNOTSUPP` or `EOVERFLOW` where the file system has none.
-pub fn of(file: impl AsFd) -> io::Result<Handle> {
+pub fn of(file: impl AsFd) -> io::Result<ExportHandle> {
     let mut raw = Raw { head: empty(MOST_BYTES), room: [0; MOST_BYTES] };
     let mut mount_id = 0;
     // SAFETY: the path is an empty C string; the handle says how much room follows its header, and that room is there.
@@ -48,14 +48,14 @@ pub fn of(file: impl AsFd) -> io::Result<Handle> {
         return Err(io::Error::last_os_error());
     }
     let len = (raw.head.handle_bytes as usize).min(MOST_BYTES);
-    Ok(Handle { kind: raw.head.handle_type, bytes: raw.room[..len].to_vec() })
+    Ok(ExportHandle { kind: raw.head.handle_type, bytes: raw.room[..len].to_vec() })
 }
 
 /// Opens the file with this handle, for reading and writing. `root` is an open directory of its file system.
 ///
 /// # Errors
 /// `ESTALE` if the file is gone, `EPERM` without the privilege.
-pub fn open(root: &File, handle: &Handle) -> io::Result<File> {
+pub fn open(root: &File, handle: &ExportHandle) -> io::Result<File> {
     Ok(File::from(opened(root, handle, libc::O_RDWR | libc::O_NONBLOCK)?))
 }
 
@@ -63,11 +63,11 @@ pub fn open(root: &File, handle: &Handle) -> io::Result<File> {
 ///
 /// # Errors
 /// As [`open`].
-pub fn place(root: &File, handle: &Handle) -> io::Result<OwnedFd> {
+pub fn place(root: &File, handle: &ExportHandle) -> io::Result<OwnedFd> {
     opened(root, handle, libc::O_PATH | libc::O_NOFOLLOW)
 }
 
-fn opened(root: &File, handle: &Handle, flags: libc::c_int) -> io::Result<OwnedFd> {
+fn opened(root: &File, handle: &ExportHandle, flags: libc::c_int) -> io::Result<OwnedFd> {
     let len = handle.bytes.len().min(MOST_BYTES);
     let mut raw = Raw { head: empty(len), room: [0; MOST_BYTES] };
     raw.head.handle_type = handle.kind;
@@ -92,12 +92,12 @@ const _: () = assert!(size_of::<libc::file_handle>() == 8 && std::mem::offset_of
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::file::tests::Scratch;
+    use crate::file::tests::ScratchFile;
     use std::os::unix::fs::MetadataExt;
 
     #[test]
     fn a_handle_leads_back_to_its_file_or_the_system_says_why_not() {
-        let scratch = Scratch::new("handle");
+        let scratch = ScratchFile::new("handle");
         let file = scratch.file("a");
         let Ok(handle) = of(&file) else { return };
         let root = File::open(std::env::temp_dir()).unwrap();

@@ -6,7 +6,7 @@
 //! for what the processor's `errno` accesses and stack checks need; otherwise it has the duty of a
 //! [bare thread](crate::bare_thread), and signals are blocked in it.
 //!
-//! A helper holds the memory even after the program has ended or become another one. So it has to ask its [`Host`] often
+//! A helper holds the memory even after the program has ended or become another one. So it has to ask its [`HostProcess`] often
 //! whether the program is still there, and end if not.
 
 use std::io;
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use rustix::process::{self, Pid, WaitOptions};
 
-use crate::area::Area;
+use crate::area::AnonymousMap;
 use crate::bare_thread::{CloneSettings, call, start_as};
 use crate::{futex, guest};
 
@@ -36,14 +36,14 @@ const WAIT_FOR_CLONE: u32 = libc::__WCLONE as u32;
 
 /// The helper of a program, if there is one.
 #[derive(Debug)]
-pub struct Helper {
+pub struct HelperProcess {
     /// Its process number; 0 if there is none, or it was waited for.
     number: AtomicI32,
     /// 1 from its start to its end, when the kernel writes 0.
     alive: AtomicI32,
 }
 
-impl Helper {
+impl HelperProcess {
     /// None yet.
     #[expect(clippy::new_without_default, reason = "it is made for statics")]
     pub const fn new() -> Self {
@@ -58,7 +58,7 @@ impl Helper {
     /// # Safety
     /// `area` has [`AREA_BYTES`], is used by nothing else and lives until the helper has ended; `run` keeps the duty of a
     /// bare thread and touches nothing thread-local but `errno`.
-    pub unsafe fn start(&'static self, area: &Area, run: extern "C" fn()) -> io::Result<()> {
+    pub unsafe fn start(&'static self, area: &AnonymousMap, run: extern "C" fn()) -> io::Result<()> {
         debug_assert!(area.len() >= AREA_BYTES);
         let base = area.base() as usize;
         let storage = base + STORAGE_BELOW_BYTES;
@@ -187,14 +187,14 @@ unsafe fn lay_storage(_: *mut usize) {}
 
 /// The program, as its helper knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Host {
+pub struct HostProcess {
     process: i32,
     thread: i32,
     /// Where the kernel writes 0 when the thread ends or the process becomes another program.
     word: usize,
 }
 
-impl Host {
+impl HostProcess {
     /// The calling thread's process. `None` where the kernel does not tell what a helper must know (it is built without
     /// `CONFIG_CHECKPOINT_RESTORE`, or the call is forbidden).
     pub fn of_caller() -> Option<Self> {
@@ -237,14 +237,14 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicU32, AtomicU64};
 
-    static HELPER: Helper = Helper::new();
+    static HELPER: HelperProcess = HelperProcess::new();
     static DONE: AtomicU32 = AtomicU32::new(0);
     static LEAVE: AtomicU32 = AtomicU32::new(0);
     static HOST_WORDS: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 
     extern "C" fn run() {
         let [process, thread, word] = [0, 1, 2].map(|at| HOST_WORDS[at].load(Ordering::SeqCst));
-        let host = Host { process: process as i32, thread: thread as i32, word: word as usize };
+        let host = HostProcess { process: process as i32, thread: thread as i32, word: word as usize };
         let alone = crate::bare_thread::take_own_descriptors().is_ok();
         let is_other = guest::process_id() != host.process && HELPER.is_current();
         guest::set_errno(5);
@@ -260,11 +260,11 @@ mod tests {
 
     #[test]
     fn a_helper_shares_memory_is_no_thread_and_leaves_no_zombie() {
-        let host = Host::of_caller().unwrap();
+        let host = HostProcess::of_caller().unwrap();
         for (at, value) in [host.process as u64, host.thread as u64, host.word as u64].into_iter().enumerate() {
             HOST_WORDS[at].store(value, Ordering::SeqCst);
         }
-        let area = Area::private(AREA_BYTES).unwrap();
+        let area = AnonymousMap::private(AREA_BYTES).unwrap();
         guest::set_errno(99);
         assert!(HELPER.reap() && !HELPER.is_alive());
         // SAFETY: the area lives until the helper has been waited for; it uses nothing thread-local but errno.
@@ -287,8 +287,8 @@ mod tests {
 
     #[test]
     fn a_host_whose_thread_has_ended_is_not_there() {
-        let host = std::thread::spawn(|| Host::of_caller().unwrap()).join().unwrap();
+        let host = std::thread::spawn(|| HostProcess::of_caller().unwrap()).join().unwrap();
         assert!(!host.word_is_kept() && !host.is_there());
-        assert!(Host::of_caller().unwrap().word_is_kept());
+        assert!(HostProcess::of_caller().unwrap().word_is_kept());
     }
 }

@@ -89,7 +89,7 @@ THPeligible:           0
     fn memory_that_is_told_to_use_small_pages_is_not_eligible() {
         let memory = crate::mem::Reservation::new(4 << 20).unwrap();
         memory.commit(0..memory.len()).unwrap();
-        crate::map::advise(memory.base(), memory.len(), crate::map::Hint::NoHuge).unwrap();
+        crate::map::advise(memory.base(), memory.len(), crate::map::MapAdvice::NoHuge).unwrap();
         let start = memory.base() as usize;
         // SAFETY: committed memory of this test.
         unsafe { memory.base().write_volatile(1) };

@@ -13,7 +13,7 @@ use rustix::mm::{self, Advice, MapFlags, ProtFlags};
 
 /// Who sees what is written to a mapping of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sharing {
+pub enum MapSharing {
     /// Every mapping of the file.
     Shared,
     /// Only this mapping: the first write to a page makes a copy of it.
@@ -22,14 +22,14 @@ pub enum Sharing {
 
 /// What may be done with a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
+pub enum Protection {
     /// Loads only.
     Read,
     /// Loads and stores.
     ReadWrite,
 }
 
-impl Access {
+impl Protection {
     fn flags(self) -> ProtFlags {
         match self {
             Self::Read => ProtFlags::READ,
@@ -60,12 +60,12 @@ pub unsafe fn map_file_over(
     len: usize,
     file: &File,
     offset: u64,
-    sharing: Sharing,
-    access: Access,
+    sharing: MapSharing,
+    access: Protection,
 ) -> io::Result<()> {
     let sharing = match sharing {
-        Sharing::Shared => MapFlags::SHARED,
-        Sharing::Private => MapFlags::PRIVATE,
+        MapSharing::Shared => MapFlags::SHARED,
+        MapSharing::Private => MapFlags::PRIVATE,
     };
     let flags = sharing | MapFlags::FIXED | MapFlags::NORESERVE;
     // SAFETY: this function demands that the addresses, and what lies there, belong to its caller.
@@ -80,7 +80,7 @@ pub unsafe fn map_file_over(
 ///
 /// # Errors
 /// As `mmap`.
-pub unsafe fn map_anonymous_over(at: *mut u8, len: usize, access: Access) -> io::Result<()> {
+pub unsafe fn map_anonymous_over(at: *mut u8, len: usize, access: Protection) -> io::Result<()> {
     let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
     // SAFETY: this function demands that the addresses, and what lies there, belong to its caller.
     unsafe { mm::mmap_anonymous(at.cast(), len, access.flags(), flags) }?;
@@ -94,10 +94,10 @@ pub unsafe fn map_anonymous_over(at: *mut u8, len: usize, access: Access) -> io:
 ///
 /// # Errors
 /// As `mprotect`.
-pub unsafe fn protect(at: *mut u8, len: usize, access: Access) -> io::Result<()> {
+pub unsafe fn protect(at: *mut u8, len: usize, access: Protection) -> io::Result<()> {
     let flags = match access {
-        Access::Read => mm::MprotectFlags::READ,
-        Access::ReadWrite => mm::MprotectFlags::READ | mm::MprotectFlags::WRITE,
+        Protection::Read => mm::MprotectFlags::READ,
+        Protection::ReadWrite => mm::MprotectFlags::READ | mm::MprotectFlags::WRITE,
     };
     // SAFETY: `protect` demands pages of the caller's that no code uses which loses access to them.
     Ok(unsafe { mm::mprotect(at.cast(), len, flags) }?)
@@ -105,7 +105,7 @@ pub unsafe fn protect(at: *mut u8, len: usize, access: Access) -> io::Result<()>
 
 /// Advice about memory that doesn't change what it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hint {
+pub enum MapAdvice {
     /// Back it with huge pages where that is possible.
     Huge,
     /// Don't.
@@ -122,13 +122,13 @@ pub enum Hint {
 ///
 /// # Errors
 /// As `madvise`; `InvalidInput` where the kernel doesn't know the advice.
-pub fn advise(at: *mut u8, len: usize, hint: Hint) -> io::Result<()> {
+pub fn advise(at: *mut u8, len: usize, hint: MapAdvice) -> io::Result<()> {
     let advice = match hint {
-        Hint::Huge => libc::MADV_HUGEPAGE,
-        Hint::NoHuge => libc::MADV_NOHUGEPAGE,
-        Hint::Collapse => libc::MADV_COLLAPSE,
-        Hint::PopulateRead => libc::MADV_POPULATE_READ,
-        Hint::PopulateWrite => libc::MADV_POPULATE_WRITE,
+        MapAdvice::Huge => libc::MADV_HUGEPAGE,
+        MapAdvice::NoHuge => libc::MADV_NOHUGEPAGE,
+        MapAdvice::Collapse => libc::MADV_COLLAPSE,
+        MapAdvice::PopulateRead => libc::MADV_POPULATE_READ,
+        MapAdvice::PopulateWrite => libc::MADV_POPULATE_WRITE,
     };
     // SAFETY: none of these changes what memory holds or takes it away.
     if unsafe { libc::madvise(at.cast(), len, advice) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
@@ -205,8 +205,8 @@ mod tests {
         let (one, two) = (Reservation::new(len).unwrap(), Reservation::new(len).unwrap());
         // SAFETY: both ranges are this test's own; no references into them are kept.
         unsafe {
-            map_file_over(one.base(), len, &file, 0, Sharing::Shared, Access::ReadWrite).unwrap();
-            map_file_over(two.base(), len, &file, 0, Sharing::Private, Access::ReadWrite).unwrap();
+            map_file_over(one.base(), len, &file, 0, MapSharing::Shared, Protection::ReadWrite).unwrap();
+            map_file_over(two.base(), len, &file, 0, MapSharing::Private, Protection::ReadWrite).unwrap();
             one.base().write(7);
             assert_eq!(two.base().read(), 7);
             two.base().write(8);
@@ -215,11 +215,11 @@ mod tests {
             assert_eq!(two.base().read(), 7);
             punch_hole(&file, 0, len as u64).unwrap();
             assert_eq!(one.base().read(), 0);
-            map_anonymous_over(one.base(), len, Access::ReadWrite).unwrap();
+            map_anonymous_over(one.base(), len, Protection::ReadWrite).unwrap();
             assert_eq!(one.base().read(), 0);
         }
-        advise(one.base(), len, Hint::PopulateWrite).unwrap();
-        assert!(advise(std::ptr::null_mut(), len, Hint::PopulateRead).is_err());
+        advise(one.base(), len, MapAdvice::PopulateWrite).unwrap();
+        assert!(advise(std::ptr::null_mut(), len, MapAdvice::PopulateRead).is_err());
     }
 
     #[test]
@@ -240,7 +240,7 @@ mod tests {
         let (one, two) = (Reservation::new(len).unwrap(), Reservation::new(len).unwrap());
         // SAFETY: both ranges are this test's own; no references into them are kept.
         unsafe {
-            map_file_over(one.base(), len, &file, 0, Sharing::Private, Access::ReadWrite).unwrap();
+            map_file_over(one.base(), len, &file, 0, MapSharing::Private, Protection::ReadWrite).unwrap();
             one.base().write(7);
             move_over(one.base(), len, two.base()).unwrap();
             assert_eq!((one.base().read(), two.base().read()), (0, 7));

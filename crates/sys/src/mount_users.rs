@@ -14,7 +14,7 @@ use crate::task;
 
 /// What a process has of a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Holds {
+pub enum MountUse {
     /// Its working directory, or its root, is there.
     Directory,
     /// A file or a directory is open.
@@ -23,7 +23,7 @@ pub enum Holds {
     Mapping,
 }
 
-impl Holds {
+impl MountUse {
     fn words(self) -> &'static str {
         match self {
             Self::Directory => "working directory",
@@ -41,7 +41,7 @@ pub struct MountUser {
     /// Its name.
     pub name: String,
     /// The first thing found that it has.
-    pub holds: Holds,
+    pub holds: MountUse,
 }
 
 impl fmt::Display for MountUser {
@@ -78,18 +78,18 @@ pub fn words(users: &[MountUser], most: usize) -> String {
     }
 }
 
-fn held_by(proc: &Path, device: u64) -> Option<Holds> {
+fn held_by(proc: &Path, device: u64) -> Option<MountUse> {
     let lies_there = |link: PathBuf| at::numbers_of(&link).is_ok_and(|(found, _)| found == device);
     if ["cwd", "root"].into_iter().any(|name| lies_there(proc.join(name))) {
-        return Some(Holds::Directory);
+        return Some(MountUse::Directory);
     }
     let files = fs::read_dir(proc.join("fd")).into_iter().flatten().flatten();
     if files.map(|entry| entry.path()).any(lies_there) {
-        return Some(Holds::OpenFile);
+        return Some(MountUse::OpenFile);
     }
     let maps = fs::read(proc.join("maps")).unwrap_or_default();
     let mapped = maps.split(|&byte| byte == b'\n').any(|line| mapped_device(line) == Some(device));
-    mapped.then_some(Holds::Mapping)
+    mapped.then_some(MountUse::Mapping)
 }
 
 /// The file system's number in a line `start-end rwxp offset major:minor inode name`.
@@ -110,7 +110,7 @@ mod tests {
         let _open = fs::File::open("/proc/self/stat").unwrap();
         let users = of(Path::new("/proc")).unwrap();
         let own = users.iter().find(|user| user.process == std::process::id()).unwrap();
-        assert_eq!(own.holds, Holds::OpenFile);
+        assert_eq!(own.holds, MountUse::OpenFile);
         assert!(words(&users, usize::MAX).contains(&format!("{} ({}, open file)", own.process, own.name)));
         assert_eq!(words(&[own.clone(), own.clone()], 1), format!("{own} and 1 more"));
         assert!(of(Path::new("/no/such/place")).is_err());

@@ -1,7 +1,7 @@
 //! What the kernel says of single pages: `/proc/PID/pagemap`, one 8-byte word a page.
 //!
 //! Relies on procfs. A user may read the flags of the user's own processes (20–50 ns a page in large reads). Frame numbers are
-//! shown only with `CAP_SYS_ADMIN` and are 0 otherwise, which [`Entry::frame`] turns into `None`. A read walks page tables
+//! shown only with `CAP_SYS_ADMIN` and are 0 otherwise, which [`PagemapEntry::frame`] turns into `None`. A read walks page tables
 //! without stopping any thread, so its answer may be old when the caller looks at it.
 
 use std::fs::File;
@@ -24,7 +24,7 @@ const FRAME: u64 = (1 << 55) - 1;
 
 /// One page as its page-table entry has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Entry {
+pub struct PagemapEntry {
     /// A frame of memory backs it.
     pub present: bool,
     /// It is mapped here and nowhere else. After a fork: parent or child has broken the sharing, or the other is gone.
@@ -41,7 +41,7 @@ pub struct Entry {
     pub frame: Option<u64>,
 }
 
-impl Entry {
+impl PagemapEntry {
     /// Takes a word of the file apart.
     pub fn from_word(word: u64) -> Self {
         let present = word & PRESENT != 0;
@@ -116,11 +116,11 @@ impl Pagemap {
     ///
     /// # Errors
     /// As there.
-    pub fn read(&self, address: usize, pages: usize) -> io::Result<Vec<Entry>> {
+    pub fn read(&self, address: usize, pages: usize) -> io::Result<Vec<PagemapEntry>> {
         let mut words = vec![0; pages];
         let count = self.read_words(address, &mut words)?;
         words.truncate(count);
-        Ok(words.into_iter().map(Entry::from_word).collect())
+        Ok(words.into_iter().map(PagemapEntry::from_word).collect())
     }
 }
 
@@ -141,7 +141,7 @@ mod tests {
         }
         let entries = Pagemap::open(None).unwrap().read(memory.base() as usize, 2).unwrap();
         assert!(entries[0].present && entries[0].exclusive && !entries[0].file_or_shared && !entries[0].swapped);
-        assert_eq!(entries[1], Entry { soft_dirty: entries[1].soft_dirty, ..Entry::default() });
+        assert_eq!(entries[1], PagemapEntry { soft_dirty: entries[1].soft_dirty, ..PagemapEntry::default() });
     }
 
     #[test]
@@ -154,12 +154,14 @@ mod tests {
     #[test]
     fn words_are_taken_apart_as_the_kernel_documents_them() {
         let word = PRESENT | EXCLUSIVE | SOFT_DIRTY | 77;
-        let entry = Entry::from_word(word);
+        let entry = PagemapEntry::from_word(word);
         assert_eq!((entry.present, entry.exclusive, entry.soft_dirty, entry.frame), (true, true, true, Some(77)));
-        assert!(Entry::is_exclusive(word) && !Entry::is_shared_anonymous(word));
-        assert!(!Entry::is_exclusive(EXCLUSIVE) && !Entry::is_shared_anonymous(EXCLUSIVE));
-        assert!(Entry::is_shared_anonymous(PRESENT) && !Entry::is_shared_anonymous(PRESENT | FILE_OR_SHARED));
-        assert_eq!(Entry::from_word(SWAPPED | 5).frame, None);
-        assert!(Entry::from_word(UFFD_WP).uffd_wp);
+        assert!(PagemapEntry::is_exclusive(word) && !PagemapEntry::is_shared_anonymous(word));
+        assert!(!PagemapEntry::is_exclusive(EXCLUSIVE) && !PagemapEntry::is_shared_anonymous(EXCLUSIVE));
+        assert!(
+            PagemapEntry::is_shared_anonymous(PRESENT) && !PagemapEntry::is_shared_anonymous(PRESENT | FILE_OR_SHARED)
+        );
+        assert_eq!(PagemapEntry::from_word(SWAPPED | 5).frame, None);
+        assert!(PagemapEntry::from_word(UFFD_WP).uffd_wp);
     }
 }

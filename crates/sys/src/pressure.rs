@@ -9,7 +9,7 @@ const BUFFER_BYTES: usize = 8 << 10;
 
 /// Memory as it stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Memory {
+pub struct MemoryInfo {
     /// Share of the last ten seconds in which some task waited for memory, in percent.
     pub stalled_percent: Option<f32>,
     /// Bytes that could be had without swapping.
@@ -20,7 +20,7 @@ pub struct Memory {
     pub group_left_bytes: Option<u64>,
 }
 
-impl Memory {
+impl MemoryInfo {
     /// Reads all of it.
     pub fn now() -> Self {
         let mut buffer = [0; BUFFER_BYTES];
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn this_machine_has_memory_left() {
-        let memory = Memory::now();
+        let memory = MemoryInfo::now();
         assert!(memory.available_bytes.unwrap() <= memory.total_bytes.unwrap());
         assert!(memory.obtainable_bytes().unwrap() > 0);
         assert!(processor_stalled_percent().is_none_or(|percent| (0.0..=100.0).contains(&percent)));
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(stalled(b"nothing"), None);
         assert_eq!(field(b"MemTotal:  16 kB\nMemAvailable:    7 kB\n", b"MemAvailable:"), Some(7));
         assert_eq!(number(b"max\n"), None);
-        let memory = Memory { available_bytes: Some(9), group_left_bytes: Some(4), ..Memory::default() };
+        let memory = MemoryInfo { available_bytes: Some(9), group_left_bytes: Some(4), ..MemoryInfo::default() };
         assert_eq!(memory.obtainable_bytes(), Some(4));
     }
 }

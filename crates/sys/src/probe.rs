@@ -6,11 +6,11 @@
 use std::fs::{self, File};
 use std::path::Path;
 
-use crate::rw::{self, Flags};
+use crate::rw::{self, RwFlags};
 
 /// Whether a feature can be used here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum FeatureState {
     /// Works.
     Works,
     /// Works, but not as well as it could.
@@ -25,7 +25,7 @@ pub struct Feature {
     /// Its name as kernel documentation has it.
     pub name: &'static str,
     /// What was found.
-    pub state: State,
+    pub state: FeatureState,
     /// Details of what was found.
     pub detail: String,
     /// What Quire does instead, or what the operator can do; empty if nothing.
@@ -57,9 +57,9 @@ pub fn all(dir: &Path) -> Vec<Feature> {
 fn fuse() -> Feature {
     let helper = crate::mounts::fuse_helper();
     let (state, detail) = match (crate::mounts::try_fuse(), &helper) {
-        (Ok(()), Some(helper)) => (State::Works, format!("/dev/fuse and {}", helper.display())),
-        (Ok(()), None) => (State::Limited, "/dev/fuse, but no fusermount3: only root can mount".into()),
-        (Err(error), _) => (State::Missing, format!("/dev/fuse: {error}")),
+        (Ok(()), Some(helper)) => (FeatureState::Works, format!("/dev/fuse and {}", helper.display())),
+        (Ok(()), None) => (FeatureState::Limited, "/dev/fuse, but no fusermount3: only root can mount".into()),
+        (Err(error), _) => (FeatureState::Missing, format!("/dev/fuse: {error}")),
     };
     Feature {
         name: "FUSE",
@@ -76,7 +76,7 @@ fn file_handles(dir: &Path) -> Feature {
     });
     Feature {
         name: "open_by_handle_at",
-        state: if works { State::Works } else { State::Limited },
+        state: if works { FeatureState::Works } else { FeatureState::Limited },
         detail,
         advice: "fallback: after a crash `quire mount` looks for files by inode number, through the whole directory",
     }
@@ -84,9 +84,9 @@ fn file_handles(dir: &Path) -> Feature {
 
 fn file_locks() -> Feature {
     let (state, detail) = match crate::task::file_lock_call(std::process::id()) {
-        Ok(_) if crate::ask::is_root() => (State::Works, "/proc tells of all threads".to_owned()),
-        Ok(_) => (State::Limited, "/proc tells of this user's threads only".to_owned()),
-        Err(error) => (State::Missing, format!("/proc/PID/syscall: {error}")),
+        Ok(_) if crate::ask::is_root() => (FeatureState::Works, "/proc tells of all threads".to_owned()),
+        Ok(_) => (FeatureState::Limited, "/proc tells of this user's threads only".to_owned()),
+        Err(error) => (FeatureState::Missing, format!("/proc/PID/syscall: {error}")),
     };
     Feature {
         name: "sleepers on file locks",
@@ -115,7 +115,7 @@ fn direct_io(dir: &Path) -> Feature {
     let (works, detail) = of_file(dir, "refused by the file system", |file| crate::file::try_direct(file, true));
     Feature {
         name: "direct I/O",
-        state: if works { State::Works } else { State::Limited },
+        state: if works { FeatureState::Works } else { FeatureState::Limited },
         detail,
         advice: "fallback: images go through the page cache, slower and crowding it",
     }
@@ -123,10 +123,10 @@ fn direct_io(dir: &Path) -> Feature {
 
 fn uncached(dir: &Path) -> Feature {
     let (works, detail) =
-        of_file(dir, "refused by the kernel or the file system", |file| rw::allows(file, Flags::DONT_CACHE));
+        of_file(dir, "refused by the kernel or the file system", |file| rw::allows(file, RwFlags::DONT_CACHE));
     Feature {
         name: "RWF_DONTCACHE",
-        state: if works { State::Works } else { State::Missing },
+        state: if works { FeatureState::Works } else { FeatureState::Missing },
         detail,
         advice: "fallback: what is read through the page cache stays there (Linux 6.14 and ext4, XFS or Btrfs do better)",
     }
@@ -134,10 +134,10 @@ fn uncached(dir: &Path) -> Feature {
 
 fn no_wait(dir: &Path) -> Feature {
     let (works, detail) =
-        of_file(dir, "refused by the kernel or the file system", |file| rw::allows(file, Flags::NO_WAIT));
+        of_file(dir, "refused by the kernel or the file system", |file| rw::allows(file, RwFlags::NO_WAIT));
     Feature {
         name: "RWF_NOWAIT",
-        state: if works { State::Works } else { State::Missing },
+        state: if works { FeatureState::Works } else { FeatureState::Missing },
         detail,
         advice: "fallback: the page cache isn't asked before the device is",
     }
@@ -152,8 +152,8 @@ fn remap() -> Feature {
         unsafe { memory.move_from(&staging, 0..size) }
     });
     let (state, detail) = match moved {
-        Ok(()) => (State::Works, "memory can be exchanged in place".to_owned()),
-        Err(error) => (State::Missing, error.to_string()),
+        Ok(()) => (FeatureState::Works, "memory can be exchanged in place".to_owned()),
+        Err(error) => (FeatureState::Missing, error.to_string()),
     };
     Feature { name: "mremap(DONTUNMAP)", state, detail, advice: "fallback: start the server with --restore-mode load" }
 }
@@ -162,7 +162,7 @@ fn kernel() -> Feature {
     let release = crate::proc::kernel_release();
     let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
     let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    let state = if version >= (6, 1) { State::Works } else { State::Limited };
+    let state = if version >= (6, 1) { FeatureState::Works } else { FeatureState::Limited };
     Feature { name: "kernel", state, detail: release, advice: "Quire is tested on Linux 6.1 and later" }
 }
 
@@ -170,8 +170,8 @@ fn huge_pages() -> Feature {
     let text = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
     let choice = text.split('[').nth(1).and_then(|rest| rest.split(']').next()).unwrap_or("absent");
     let state = match choice {
-        "always" | "madvise" => State::Works,
-        _ => State::Limited,
+        "always" | "madvise" => FeatureState::Works,
+        _ => FeatureState::Limited,
     };
     Feature {
         name: "transparent huge pages",
@@ -183,7 +183,7 @@ fn huge_pages() -> Feature {
 
 fn overcommit() -> Feature {
     let mode = fs::read_to_string("/proc/sys/vm/overcommit_memory").unwrap_or_default().trim().to_owned();
-    let state = if mode == "2" { State::Limited } else { State::Works };
+    let state = if mode == "2" { FeatureState::Limited } else { FeatureState::Works };
     Feature {
         name: "overcommit",
         state,
@@ -195,8 +195,8 @@ fn overcommit() -> Feature {
 fn io_uring() -> Feature {
     let result = io_uring::IoUring::new(2);
     let (state, detail) = match result {
-        Ok(_) => (State::Works, "a ring could be made".to_owned()),
-        Err(error) => (State::Missing, error.to_string()),
+        Ok(_) => (FeatureState::Works, "a ring could be made".to_owned()),
+        Err(error) => (FeatureState::Missing, error.to_string()),
     };
     Feature { name: "io_uring", state, detail, advice: "fallback: a pool of threads with preadv and pwritev" }
 }
@@ -207,9 +207,9 @@ fn userfaultfd() -> Feature {
     let (state, detail) = if fd >= 0 {
         // SAFETY: the descriptor was just made here, and no other code has it.
         unsafe { libc::close(fd as i32) };
-        (State::Works, "user-mode faults can be handled".to_owned())
+        (FeatureState::Works, "user-mode faults can be handled".to_owned())
     } else {
-        (State::Missing, std::io::Error::last_os_error().to_string())
+        (FeatureState::Missing, std::io::Error::last_os_error().to_string())
     };
     Feature {
         name: "userfaultfd",
@@ -223,9 +223,11 @@ fn userfaultfd() -> Feature {
 pub fn faults_of_calls() -> Feature {
     use crate::userfault::{Userfault, features};
     let (state, detail) = match Userfault::open(features::PAGEFAULT_FLAG_WP) {
-        Ok(fault) if fault.is_user_mode_only() => (State::Missing, "only faults of user mode can be had".to_owned()),
-        Ok(_) => (State::Works, "a program's heap can lie on a file (QUIRE_HEAP)".to_owned()),
-        Err(error) => (State::Missing, error.to_string()),
+        Ok(fault) if fault.is_user_mode_only() => {
+            (FeatureState::Missing, "only faults of user mode can be had".to_owned())
+        }
+        Ok(_) => (FeatureState::Works, "a program's heap can lie on a file (QUIRE_HEAP)".to_owned()),
+        Err(error) => (FeatureState::Missing, error.to_string()),
     };
     Feature {
         name: "faults in system calls",
@@ -242,15 +244,15 @@ fn populate_write() -> Feature {
         memory.populate(0..crate::mem::PAGE_SIZE)
     });
     let (state, detail) = match works {
-        Ok(()) => (State::Works, "memory can be backed ahead of use".to_owned()),
-        Err(error) => (State::Missing, error.to_string()),
+        Ok(()) => (FeatureState::Works, "memory can be backed ahead of use".to_owned()),
+        Err(error) => (FeatureState::Missing, error.to_string()),
     };
     Feature { name: "MADV_POPULATE_WRITE", state, detail, advice: "fallback: pages are backed at first touch" }
 }
 
 fn open_files() -> Feature {
     let allowed = crate::limits::raise_open_files(10_064);
-    let state = if allowed >= 10_064 { State::Works } else { State::Limited };
+    let state = if allowed >= 10_064 { FeatureState::Works } else { FeatureState::Limited };
     Feature {
         name: "open files",
         state,
@@ -261,7 +263,7 @@ fn open_files() -> Feature {
 
 fn map_count() -> Feature {
     let count = fs::read_to_string("/proc/sys/vm/max_map_count").ok().and_then(|text| text.trim().parse::<u64>().ok());
-    let state = if count.unwrap_or(0) >= 65_530 { State::Works } else { State::Limited };
+    let state = if count.unwrap_or(0) >= 65_530 { FeatureState::Works } else { FeatureState::Limited };
     Feature {
         name: "mappings",
         state,

@@ -10,9 +10,9 @@ use rustix::io::ReadWriteFlags;
 
 /// Wishes about one read or write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Flags(i32);
+pub struct RwFlags(i32);
 
-impl Flags {
+impl RwFlags {
     /// None.
     pub const NONE: Self = Self(0);
     /// A write returns when its bytes are durable (`RWF_DSYNC`, Linux 4.7).
@@ -39,8 +39,8 @@ impl Flags {
 ///
 /// # Errors
 /// What the system says.
-pub fn read_at(file: &File, into: &mut [u8], offset: u64, flags: Flags) -> io::Result<usize> {
-    if flags == Flags::NONE {
+pub fn read_at(file: &File, into: &mut [u8], offset: u64, flags: RwFlags) -> io::Result<usize> {
+    if flags == RwFlags::NONE {
         return file.read_at(into, offset);
     }
     let flags = ReadWriteFlags::from_bits_retain(flags.0.cast_unsigned());
@@ -51,8 +51,8 @@ pub fn read_at(file: &File, into: &mut [u8], offset: u64, flags: Flags) -> io::R
 ///
 /// # Errors
 /// What the system says.
-pub fn write_at(file: &File, from: &[u8], offset: u64, flags: Flags) -> io::Result<usize> {
-    if flags == Flags::NONE {
+pub fn write_at(file: &File, from: &[u8], offset: u64, flags: RwFlags) -> io::Result<usize> {
+    if flags == RwFlags::NONE {
         return file.write_at(from, offset);
     }
     let flags = ReadWriteFlags::from_bits_retain(flags.0.cast_unsigned());
@@ -61,7 +61,7 @@ pub fn write_at(file: &File, from: &[u8], offset: u64, flags: Flags) -> io::Resu
 
 /// Whether reads of `file` may have `flags`: the kernel knows them and the file system does them. Found out by a read of
 /// one byte, which may have to wait for the device if the flags allow.
-pub fn allows(file: &File, flags: Flags) -> bool {
+pub fn allows(file: &File, flags: RwFlags) -> bool {
     match read_at(file, &mut [0], 0, flags) {
         Ok(_) => true,
         Err(error) => !is_refusal(&error),
@@ -76,13 +76,13 @@ pub fn is_refusal(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::file::tests::Scratch;
+    use crate::file::tests::ScratchFile;
 
     #[test]
     fn bytes_come_back_as_written_with_any_wishes_that_are_allowed() {
-        let scratch = Scratch::new("rw");
+        let scratch = ScratchFile::new("rw");
         let file = scratch.file("a");
-        let wishes = [Flags::NONE, Flags::DURABLE, Flags::DONT_CACHE, Flags::DURABLE.and(Flags::DONT_CACHE)];
+        let wishes = [RwFlags::NONE, RwFlags::DURABLE, RwFlags::DONT_CACHE, RwFlags::DURABLE.and(RwFlags::DONT_CACHE)];
         for (number, flags) in wishes.into_iter().enumerate() {
             if !allows(&file, flags) {
                 continue;
@@ -97,20 +97,20 @@ mod tests {
 
     #[test]
     fn what_was_just_written_is_read_without_a_wait() {
-        let scratch = Scratch::new("rw-cached");
+        let scratch = ScratchFile::new("rw-cached");
         let file = scratch.file("a");
-        write_at(&file, &[7; 100], 0, Flags::NONE).unwrap();
-        if allows(&file, Flags::NO_WAIT) {
+        write_at(&file, &[7; 100], 0, RwFlags::NONE).unwrap();
+        if allows(&file, RwFlags::NO_WAIT) {
             let mut back = [0; 100];
-            assert_eq!(read_at(&file, &mut back, 0, Flags::NO_WAIT).unwrap(), 100);
+            assert_eq!(read_at(&file, &mut back, 0, RwFlags::NO_WAIT).unwrap(), 100);
             assert_eq!(back, [7; 100]);
         }
     }
 
     #[test]
     fn unknown_wishes_are_refused_and_not_overheard() {
-        let scratch = Scratch::new("rw-unknown");
+        let scratch = ScratchFile::new("rw-unknown");
         let file = scratch.file("a");
-        assert!(!allows(&file, Flags(1 << 30)));
+        assert!(!allows(&file, RwFlags(1 << 30)));
     }
 }

@@ -16,7 +16,7 @@ use crate::mem::PAGE_SIZE;
 
 /// How a range is going to be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Expect {
+pub enum AccessPattern {
     /// In no particular way.
     Normal,
     /// In no order: nothing is worth reading ahead.
@@ -68,14 +68,14 @@ impl SharedMap {
     ///
     /// # Errors
     /// `range` is not of whole pages inside the mapping, or as `madvise`.
-    pub fn advise(&self, range: Range<usize>, expect: Expect) -> io::Result<()> {
+    pub fn advise(&self, range: Range<usize>, expect: AccessPattern) -> io::Result<()> {
         self.check(&range)?;
         let advice = match expect {
-            Expect::Normal => Advice::Normal,
-            Expect::Random => Advice::Random,
-            Expect::Sequential => Advice::Sequential,
-            Expect::WillNeed => Advice::WillNeed,
-            Expect::DontNeed => Advice::LinuxDontNeed,
+            AccessPattern::Normal => Advice::Normal,
+            AccessPattern::Random => Advice::Random,
+            AccessPattern::Sequential => Advice::Sequential,
+            AccessPattern::WillNeed => Advice::WillNeed,
+            AccessPattern::DontNeed => Advice::LinuxDontNeed,
         };
         // SAFETY: inside our mapping; in a shared one none of these changes what the words hold.
         Ok(unsafe { mm::madvise(self.base.wrapping_add(range.start).cast(), range.len(), advice) }?)
@@ -110,20 +110,20 @@ impl Drop for SharedMap {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::file::tests::Scratch;
+    use crate::file::tests::ScratchFile;
     use std::os::unix::fs::FileExt;
     use std::sync::atomic::Ordering;
 
     #[test]
     fn words_that_are_stored_are_in_the_file() {
-        let scratch = Scratch::new("shared-map");
+        let scratch = ScratchFile::new("shared-map");
         let file = scratch.file("a");
         file.set_len(4 * PAGE_SIZE as u64).unwrap();
         let map = SharedMap::new(&file, 4 * PAGE_SIZE).unwrap();
         assert_eq!(map.words().len(), 4 * 512);
         map.words()[513].store(0x0102_0304, Ordering::Relaxed);
         map.sync(0..4 * PAGE_SIZE).unwrap();
-        map.advise(0..4 * PAGE_SIZE, Expect::DontNeed).unwrap();
+        map.advise(0..4 * PAGE_SIZE, AccessPattern::DontNeed).unwrap();
         let mut back = [0; 8];
         file.read_exact_at(&mut back, PAGE_SIZE as u64 + 8).unwrap();
         assert_eq!(u64::from_ne_bytes(back), 0x0102_0304);
@@ -134,11 +134,17 @@ mod tests {
     fn every_advice_is_taken_and_ranges_outside_are_refused() {
         let file = crate::map::memory_file("shared-map", 8 * PAGE_SIZE as u64).unwrap();
         let map = SharedMap::new(&file, 8 * PAGE_SIZE).unwrap();
-        for expect in [Expect::Random, Expect::Sequential, Expect::WillNeed, Expect::DontNeed, Expect::Normal] {
+        for expect in [
+            AccessPattern::Random,
+            AccessPattern::Sequential,
+            AccessPattern::WillNeed,
+            AccessPattern::DontNeed,
+            AccessPattern::Normal,
+        ] {
             map.advise(PAGE_SIZE..3 * PAGE_SIZE, expect).unwrap();
         }
-        assert!(map.advise(0..9 * PAGE_SIZE, Expect::Normal).is_err());
-        assert!(map.advise(1..PAGE_SIZE, Expect::Normal).is_err());
+        assert!(map.advise(0..9 * PAGE_SIZE, AccessPattern::Normal).is_err());
+        assert!(map.advise(1..PAGE_SIZE, AccessPattern::Normal).is_err());
         assert!(map.sync(PAGE_SIZE..9 * PAGE_SIZE).is_err());
         assert!(SharedMap::new(&file, 0).is_err() && SharedMap::new(&file, 100).is_err());
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// What a thread has done when it gets the signal.
 #[derive(Clone, Copy, Debug)]
-pub struct Touch {
+pub struct FaultAccess {
     /// The address that it touched.
     pub address: *mut u8,
     /// It was a store. Where the processor's account isn't understood here, every touch is taken for a load.
@@ -19,7 +19,7 @@ pub struct Touch {
 }
 
 /// Told of a touch, says whether the fault is dealt with, so that the access can be tried again.
-pub type BusHandler = fn(Touch) -> bool;
+pub type BusHandler = fn(FaultAccess) -> bool;
 
 /// The C library keeps it to itself, for the cancellation of threads.
 const FIRST_OF_THE_LIBRARY: libc::c_int = 32;
@@ -150,7 +150,7 @@ extern "C" fn on_signal(signal: libc::c_int, info: *mut libc::siginfo_t, context
     let code = unsafe { (*info).si_code };
     // SAFETY: the kernel's structure is valid, and a SIGBUS of the kernel has an address; that of a sent one is not used.
     let address = unsafe { (*info).si_addr() }.cast::<u8>();
-    let touch = Touch { address, is_store: was_store(context) };
+    let touch = FaultAccess { address, is_store: was_store(context) };
     // Broken memory and the signals that a process sends are not faults that a handler could deal with.
     let is_known = code == libc::BUS_ADRERR
         && HANDLERS.iter().any(|place| {
@@ -250,8 +250,8 @@ fn keep_place() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::child::{Ending, fork, socket_pair};
-    use crate::map::{Access, Sharing, map_file_over, memory_file};
+    use crate::child::{WaitStatus, fork, socket_pair};
+    use crate::map::{MapSharing, Protection, map_file_over, memory_file};
     use crate::mem::{PAGE_SIZE, Reservation};
     use std::os::fd::AsFd;
     use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -262,14 +262,14 @@ mod tests {
     static STORED: AtomicBool = AtomicBool::new(false);
 
     /// Puts a page where the test has mapped a file beyond its end.
-    fn supply(touch: Touch) -> bool {
+    fn supply(touch: FaultAccess) -> bool {
         let place = PLACE.load(Ordering::SeqCst);
         STORED.store(touch.is_store, Ordering::SeqCst);
         if place == 0 || touch.address as usize / PAGE_SIZE != place / PAGE_SIZE {
             return false;
         }
         // SAFETY: the page is the test's, which touches it and nothing else.
-        unsafe { crate::map::map_anonymous_over(place as *mut u8, PAGE_SIZE, Access::ReadWrite) }.is_ok()
+        unsafe { crate::map::map_anonymous_over(place as *mut u8, PAGE_SIZE, Protection::ReadWrite) }.is_ok()
     }
 
     #[test]
@@ -279,14 +279,14 @@ mod tests {
         let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the memory is this test's; `supply` makes one system call.
         unsafe {
-            map_file_over(memory.base(), PAGE_SIZE, &empty, 0, Sharing::Shared, Access::ReadWrite).unwrap();
+            map_file_over(memory.base(), PAGE_SIZE, &empty, 0, MapSharing::Shared, Protection::ReadWrite).unwrap();
             on_bus_error(supply).unwrap();
             on_bus_error(supply).unwrap();
             PLACE.store(memory.base() as usize, Ordering::SeqCst);
             memory.base().write_volatile(3);
             assert_eq!(memory.base().read_volatile(), 3);
             assert_eq!(STORED.load(Ordering::SeqCst), cfg!(target_arch = "x86_64"));
-            map_file_over(memory.base(), PAGE_SIZE, &empty, 0, Sharing::Shared, Access::ReadWrite).unwrap();
+            map_file_over(memory.base(), PAGE_SIZE, &empty, 0, MapSharing::Shared, Protection::ReadWrite).unwrap();
             assert_eq!(memory.base().read_volatile(), 0);
             assert!(!STORED.load(Ordering::SeqCst));
         }
@@ -342,13 +342,13 @@ mod tests {
         let ending = unsafe { crate::child::fork_by_library(&mut run) }.unwrap().wait();
         assert_eq!(
             ending,
-            Ending::Exited(0),
+            WaitStatus::Exited(0),
             "1: one that does now and then counts; 2: one that does for good does not"
         );
     }
 
     /// What a child does that is sent the signal `times` times before it touches the page at `place`.
-    fn send_and_touch(place: *mut u8, times: usize) -> Ending {
+    fn send_and_touch(place: *mut u8, times: usize) -> WaitStatus {
         let (_ours, theirs) = socket_pair().unwrap();
         let mut run = || {
             let mut set = MaybeUninit::<libc::sigset_t>::uninit();
@@ -375,14 +375,14 @@ mod tests {
         let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the memory is this test's; `supply` makes one system call.
         unsafe {
-            map_file_over(memory.base(), PAGE_SIZE, &empty, 0, Sharing::Shared, Access::ReadWrite).unwrap();
+            map_file_over(memory.base(), PAGE_SIZE, &empty, 0, MapSharing::Shared, Protection::ReadWrite).unwrap();
             on_bus_error(supply).unwrap();
         }
         PLACE.store(memory.base() as usize, Ordering::SeqCst);
         // The function of Rust's runtime was there before: it asks for the default action when it does not know a signal, and gets
         // it with the next one.
-        assert_eq!(send_and_touch(memory.base(), 0), Ending::Exited(3));
-        assert_eq!(send_and_touch(memory.base(), 1), Ending::Exited(3));
-        assert_eq!(send_and_touch(memory.base(), 2), Ending::Killed(libc::SIGBUS));
+        assert_eq!(send_and_touch(memory.base(), 0), WaitStatus::Exited(3));
+        assert_eq!(send_and_touch(memory.base(), 1), WaitStatus::Exited(3));
+        assert_eq!(send_and_touch(memory.base(), 2), WaitStatus::Killed(libc::SIGBUS));
     }
 }

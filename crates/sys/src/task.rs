@@ -2,7 +2,7 @@
 //! which sockets it has.
 //!
 //! Relies on procfs. Threads are found under their own number, too. Everything is a snapshot: the task may be gone, and its
-//! number given away, by the time the caller looks at the answer; [`Identity::start_ticks`] tells.
+//! number given away, by the time the caller looks at the answer; [`TaskIdentity::start_ticks`] tells.
 
 use std::collections::HashSet;
 use std::fs;
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 /// Who a task is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub struct TaskIdentity {
     /// Its short name, which a thread may choose for itself.
     pub name: String,
     /// The process that started its process.
@@ -21,16 +21,16 @@ pub struct Identity {
 }
 
 /// Who the task with this number is.
-pub fn identity(task: u32) -> Option<Identity> {
+pub fn identity(task: u32) -> Option<TaskIdentity> {
     parse_stat(&String::from_utf8_lossy(&fs::read(format!("/proc/{task}/stat")).ok()?))
 }
 
 /// The name stands in parentheses and may hold some.
-fn parse_stat(text: &str) -> Option<Identity> {
+fn parse_stat(text: &str) -> Option<TaskIdentity> {
     let (open, close) = (text.find('(')?, text.rfind(')')?);
     let name = text.get(open + 1..close)?.to_owned();
     let rest: Vec<&str> = text.get(close + 1..)?.split_ascii_whitespace().collect();
-    Some(Identity { name, parent: rest.get(1)?.parse().ok()?, start_ticks: rest.get(19)?.parse().ok()? })
+    Some(TaskIdentity { name, parent: rest.get(1)?.parse().ok()?, start_ticks: rest.get(19)?.parse().ok()? })
 }
 
 /// The process to which a task belongs: its own number, if it is the first of its process.
@@ -79,7 +79,7 @@ pub fn program_of(process: u32) -> Option<PathBuf> {
 
 /// What a task is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Doing {
+pub enum TaskState {
     /// It has the processor, or wants it.
     Running,
     /// It sleeps until something comes in: on a socket, or on one of several descriptors.
@@ -91,11 +91,11 @@ pub enum Doing {
 }
 
 /// What a task is doing now. `None` if it is gone, or the system doesn't tell this process.
-pub fn doing(task: u32) -> Option<Doing> {
+pub fn doing(task: u32) -> Option<TaskState> {
     let text = fs::read_to_string(format!("/proc/{task}/syscall")).ok()?;
     let first = text.split_ascii_whitespace().next()?;
     if first == "running" {
-        return Some(Doing::Running);
+        return Some(TaskState::Running);
     }
     let number: i64 = first.parse().ok()?;
     let awaits_input = [
@@ -115,9 +115,9 @@ pub fn doing(task: u32) -> Option<Doing> {
     ];
     let awaits_lock = [libc::SYS_futex, libc::SYS_semop, libc::SYS_semtimedop];
     Some(match number {
-        number if awaits_input.contains(&number) => Doing::AwaitingInput,
-        number if awaits_lock.contains(&number) => Doing::AwaitingLock,
-        _ => Doing::OtherCall,
+        number if awaits_input.contains(&number) => TaskState::AwaitingInput,
+        number if awaits_lock.contains(&number) => TaskState::AwaitingLock,
+        _ => TaskState::OtherCall,
     })
 }
 
@@ -258,7 +258,7 @@ mod tests {
         let task = receive.recv().unwrap();
         // Where ptrace is forbidden there is no answer.
         while let Some(doing) = doing(task) {
-            if doing != Doing::Running {
+            if doing != TaskState::Running {
                 break;
             }
             std::thread::yield_now();

@@ -140,9 +140,9 @@ pub fn pin_to(cpu: usize) -> bool {
 
 /// Which processors a thread may run on.
 #[derive(Clone, Copy, Debug)]
-pub struct Processors(thread::CpuSet);
+pub struct CpuSet(thread::CpuSet);
 
-impl Processors {
+impl CpuSet {
     /// Those that the calling thread may run on now.
     pub fn allowed() -> Option<Self> {
         thread::sched_getaffinity(None).ok().map(Self)
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn a_thread_that_is_bound_to_a_processor_runs_there() {
         std::thread::spawn(|| {
-            let allowed = Processors::allowed().unwrap();
+            let allowed = CpuSet::allowed().unwrap();
             let cpu = (0..).find(|&cpu| allowed.has(cpu)).unwrap();
             assert!(pin_to(cpu));
             std::thread::yield_now();

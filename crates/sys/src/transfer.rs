@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io;
 
 use crate::buffer::Buffer;
-use crate::rw::{self, Flags};
+use crate::rw::{self, RwFlags};
 
 /// No direct transfer begins or ends at anything finer, but at the end of a file.
 const LEAST_DIRECT: u64 = 512;
@@ -87,7 +87,7 @@ impl Transfer {
     ///
     /// # Panics
     /// As [`Transfer::check`].
-    pub fn run(&mut self, file: &File, flags: Flags) -> Result<(), TransferError> {
+    pub fn run(&mut self, file: &File, flags: RwFlags) -> Result<(), TransferError> {
         self.check();
         for index in 0..self.extents.len() {
             self.run_extent(file, self.extents[index], flags)?;
@@ -95,7 +95,7 @@ impl Transfer {
         Ok(())
     }
 
-    fn run_extent(&mut self, file: &File, extent: Extent, flags: Flags) -> Result<(), TransferError> {
+    fn run_extent(&mut self, file: &File, extent: Extent, flags: RwFlags) -> Result<(), TransferError> {
         let mut done = 0;
         while done < extent.len {
             let bytes = extent.start + done..extent.start + extent.len;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use io_uring::{IoUring, opcode, types};
 
-use crate::rw::{self, Flags};
+use crate::rw::{self, RwFlags};
 use crate::transfer::{Direction, Transfer, TransferError};
 
 /// Pieces that the kernel holds at once, whatever the number of transfers.
@@ -20,7 +20,7 @@ const ENTRIES: u32 = 128;
 
 /// A transfer that has ended, with its buffer.
 #[derive(Debug)]
-pub struct Ended {
+pub struct RingCompletion {
     /// What was asked for.
     pub transfer: Transfer,
     /// How it ended.
@@ -29,7 +29,7 @@ pub struct Ended {
 
 struct Slot {
     file: Arc<File>,
-    flags: Flags,
+    flags: RwFlags,
     transfer: Transfer,
     /// Pieces that haven't ended.
     left: usize,
@@ -55,7 +55,7 @@ pub struct Ring {
     given: Vec<Option<Piece>>,
     /// Numbers that no piece has.
     free_numbers: Vec<usize>,
-    ended: VecDeque<Ended>,
+    ended: VecDeque<RingCompletion>,
     /// Why the ring itself can't be used any more. Late answers would be taken for those of new pieces.
     broken: Option<io::Error>,
 }
@@ -88,7 +88,7 @@ impl Ring {
     ///
     /// # Panics
     /// If a part of the transfer is empty or reaches outside its buffer.
-    pub fn submit(&mut self, file: &Arc<File>, flags: Flags, transfer: Transfer) {
+    pub fn submit(&mut self, file: &Arc<File>, flags: RwFlags, transfer: Transfer) {
         self.line_up(file, flags, transfer);
         self.give();
     }
@@ -97,18 +97,18 @@ impl Ring {
     ///
     /// # Panics
     /// If a part of a transfer is empty or reaches outside its buffer; those before it have been taken then.
-    pub fn submit_all(&mut self, file: &Arc<File>, flags: Flags, transfers: impl IntoIterator<Item = Transfer>) {
+    pub fn submit_all(&mut self, file: &Arc<File>, flags: RwFlags, transfers: impl IntoIterator<Item = Transfer>) {
         for transfer in transfers {
             self.line_up(file, flags, transfer);
         }
         self.give();
     }
 
-    fn line_up(&mut self, file: &Arc<File>, flags: Flags, transfer: Transfer) {
+    fn line_up(&mut self, file: &Arc<File>, flags: RwFlags, transfer: Transfer) {
         transfer.check();
         let count = transfer.extents.len();
         if count == 0 {
-            self.ended.push_back(Ended { transfer, result: Ok(()) });
+            self.ended.push_back(RingCompletion { transfer, result: Ok(()) });
             return;
         }
         if let Some(error) = &self.broken {
@@ -129,13 +129,13 @@ impl Ring {
     }
 
     /// The next transfer that has ended; sleeps until there is one. `None` if none is in flight.
-    pub fn wait(&mut self) -> Option<Ended> {
+    pub fn wait(&mut self) -> Option<RingCompletion> {
         self.advance(true);
         self.ended.pop_front()
     }
 
     /// The next transfer that has ended, if there is one. A system call only if parts were waiting for room.
-    pub fn poll(&mut self) -> Option<Ended> {
+    pub fn poll(&mut self) -> Option<RingCompletion> {
         self.advance(false);
         self.ended.pop_front()
     }
@@ -286,7 +286,7 @@ impl Ring {
         {
             self.free_slots.push(number);
             let result = slot.error.map_or(Ok(()), Err);
-            self.ended.push_back(Ended { transfer: slot.transfer, result });
+            self.ended.push_back(RingCompletion { transfer: slot.transfer, result });
         }
     }
 
@@ -315,10 +315,10 @@ impl Ring {
 }
 
 /// `transfer` ended without a byte moved, as far as the engine knows.
-fn unmoved(transfer: Transfer, source: io::Error) -> Ended {
+fn unmoved(transfer: Transfer, source: io::Error) -> RingCompletion {
     let offset = transfer.extents.first().map_or(0, |extent| extent.offset);
     let len = transfer.bytes() as usize;
-    Ended { transfer, result: Err(TransferError { offset, len, source }) }
+    RingCompletion { transfer, result: Err(TransferError { offset, len, source }) }
 }
 
 /// Another error that says the same.
@@ -344,7 +344,7 @@ impl Drop for Ring {
 mod tests {
     use super::*;
     use crate::buffer::Buffer;
-    use crate::file::tests::Scratch;
+    use crate::file::tests::ScratchFile;
     use crate::transfer::Extent;
 
     fn ring() -> Option<Ring> {
@@ -363,7 +363,7 @@ mod tests {
     #[test]
     fn more_pieces_than_the_ring_holds_all_arrive() {
         let Some(mut ring) = ring() else { return };
-        let scratch = Scratch::new("uring-many");
+        let scratch = ScratchFile::new("uring-many");
         let file = Arc::new(scratch.file("a"));
         let pieces = 3 * ENTRIES as usize;
         let mut write = transfer(Direction::Write, pieces * 4096, 0, 9);
@@ -374,13 +374,13 @@ mod tests {
         write.extents = (0..pieces)
             .map(|index| Extent { offset: ((pieces - 1 - index) * 4096) as u64, start: index * 4096, len: 4096 })
             .collect();
-        ring.submit(&file, Flags::NONE, write);
+        ring.submit(&file, RwFlags::NONE, write);
         let ended = ring.wait().unwrap();
         ended.result.unwrap();
         assert_eq!(ended.transfer.tag, 9);
         assert!(ring.wait().is_none());
 
-        ring.submit(&file, Flags::NONE, transfer(Direction::Read, pieces * 4096, 0, 1));
+        ring.submit(&file, RwFlags::NONE, transfer(Direction::Read, pieces * 4096, 0, 1));
         let read = ring.wait().unwrap().transfer.buffer;
         for (index, page) in read.chunks(4096).enumerate() {
             assert!(page.iter().all(|&byte| byte == (pieces - 1 - index) as u8));
@@ -390,16 +390,16 @@ mod tests {
     #[test]
     fn errors_come_back_with_the_buffer_and_the_place() {
         let Some(mut ring) = ring() else { return };
-        let scratch = Scratch::new("uring-errors");
+        let scratch = ScratchFile::new("uring-errors");
         let file = Arc::new(scratch.file("a"));
-        ring.submit(&file, Flags::NONE, transfer(Direction::Read, 4096, 8192, 5));
+        ring.submit(&file, RwFlags::NONE, transfer(Direction::Read, 4096, 8192, 5));
         let ended = ring.wait().unwrap();
         let error = ended.result.unwrap_err();
         assert_eq!((error.offset, error.len, error.source.kind()), (8192, 4096, io::ErrorKind::UnexpectedEof));
         assert_eq!(ended.transfer.buffer.len(), 4096);
 
         let closed_for_writing = Arc::new(File::open("/dev/null").unwrap());
-        ring.submit(&closed_for_writing, Flags::NONE, transfer(Direction::Write, 4096, 0, 6));
+        ring.submit(&closed_for_writing, RwFlags::NONE, transfer(Direction::Write, 4096, 0, 6));
         assert!(ring.wait().unwrap().result.is_err());
         assert_eq!(ring.in_flight(), 0);
     }
@@ -407,7 +407,7 @@ mod tests {
     #[test]
     fn many_transfers_go_with_one_call_and_come_back_by_polling() {
         let Some(mut ring) = ring() else { return };
-        let scratch = Scratch::new("uring-poll");
+        let scratch = ScratchFile::new("uring-poll");
         let file = Arc::new(scratch.file("a"));
         let count = 2 * u64::from(ENTRIES) + 7;
         let transfers = (0..count).map(|number| {
@@ -416,7 +416,7 @@ mod tests {
             transfer
         });
         assert!(ring.poll().is_none());
-        ring.submit_all(&file, Flags::NONE, transfers);
+        ring.submit_all(&file, RwFlags::NONE, transfers);
         assert_eq!(ring.in_flight(), count as usize);
         let mut tags = Vec::new();
         while ring.in_flight() > 0 {
@@ -428,7 +428,7 @@ mod tests {
         assert_eq!(tags, (0..count).collect::<Vec<_>>());
         assert!(ring.slots.len() <= count as usize && ring.free_numbers.len() == ENTRIES as usize);
         // Slots and numbers serve again.
-        ring.submit(&file, Flags::DURABLE, transfer(Direction::Write, 8192, 0, 1));
+        ring.submit(&file, RwFlags::DURABLE, transfer(Direction::Write, 8192, 0, 1));
         ring.wait().unwrap().result.unwrap();
         assert_eq!((ring.slots.len(), ring.in_flight()), (count as usize, 0));
     }
@@ -436,11 +436,11 @@ mod tests {
     #[test]
     fn a_broken_ring_gives_everything_back_and_takes_nothing_more() {
         let Some(mut ring) = ring() else { return };
-        let scratch = Scratch::new("uring-broken");
+        let scratch = ScratchFile::new("uring-broken");
         let file = Arc::new(scratch.file("a"));
-        ring.submit(&file, Flags::NONE, transfer(Direction::Write, 4096, 0, 1));
+        ring.submit(&file, RwFlags::NONE, transfer(Direction::Write, 4096, 0, 1));
         ring.abandon(io::Error::from_raw_os_error(libc::ENOMEM));
-        ring.submit(&file, Flags::NONE, transfer(Direction::Write, 4096, 0, 2));
+        ring.submit(&file, RwFlags::NONE, transfer(Direction::Write, 4096, 0, 2));
         for (tag, bytes) in [(1, 0), (2, 4096)] {
             let ended = ring.wait().unwrap();
             assert_eq!((ended.transfer.tag, ended.transfer.buffer.len()), (tag, bytes));
@@ -452,26 +452,26 @@ mod tests {
     #[test]
     fn a_ring_dropped_with_work_in_flight_does_all_of_it_first() {
         let Some(mut ring) = ring() else { return };
-        let scratch = Scratch::new("uring-drop");
+        let scratch = ScratchFile::new("uring-drop");
         let file = Arc::new(scratch.file("a"));
         let count = 2 * u64::from(ENTRIES) + 9;
         let writes = (0..count).map(|number| transfer(Direction::Write, 8192, number * 8192, number));
-        ring.submit_all(&file, Flags::NONE, writes);
+        ring.submit_all(&file, RwFlags::NONE, writes);
         drop(ring);
         assert_eq!(file.metadata().unwrap().len(), count * 8192);
     }
 
     #[test]
     fn what_the_kernel_cancelled_is_moved_by_the_calling_thread() {
-        let scratch = Scratch::new("uring-cancelled");
+        let scratch = ScratchFile::new("uring-cancelled");
         let file = Arc::new(scratch.file("a"));
-        let slot = |transfer| Slot { file: Arc::clone(&file), flags: Flags::NONE, transfer, left: 1, error: None };
+        let slot = |transfer| Slot { file: Arc::clone(&file), flags: RwFlags::NONE, transfer, left: 1, error: None };
         let mut write = transfer(Direction::Write, 8192, 100, 1);
         write.buffer.fill(7);
         // The kernel had done a part before it was interrupted.
         Ring::move_here(&slot(write), Piece { slot: 0, extent: 0, done: 3000 }).unwrap();
         let mut there = vec![0; 8292];
-        assert_eq!(rw::read_at(&file, &mut there, 0, Flags::NONE).unwrap(), 8292);
+        assert_eq!(rw::read_at(&file, &mut there, 0, RwFlags::NONE).unwrap(), 8292);
         assert!(there[..3100].iter().all(|&byte| byte == 0) && there[3100..].iter().all(|&byte| byte == 7));
 
         let read = slot(transfer(Direction::Read, 8192, 100, 2));

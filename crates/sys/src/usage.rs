@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 
 /// Sums over all threads of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
+pub struct ResourceUsage {
     /// Processor time in the program, in nanoseconds.
     pub user_ns: u64,
     /// Processor time in the kernel for it, in nanoseconds.
@@ -21,7 +21,7 @@ pub struct Usage {
     pub involuntary_switches: u64,
 }
 
-impl Usage {
+impl ResourceUsage {
     /// What this process has used until now.
     pub fn of_process() -> Self {
         let mut usage = MaybeUninit::<libc::rusage>::zeroed();
@@ -61,12 +61,12 @@ mod tests {
 
     #[test]
     fn work_memory_and_sleep_are_counted() {
-        let before = Usage::of_process();
+        let before = ResourceUsage::of_process();
         let memory = vec![1_u8; 16 << 20];
         std::thread::sleep(std::time::Duration::from_millis(1));
         let sum: u64 = std::hint::black_box(&memory).iter().map(|&byte| u64::from(byte)).sum();
         assert_eq!(sum, 16 << 20);
-        let used = Usage::of_process().since(&before);
+        let used = ResourceUsage::of_process().since(&before);
         assert!(used.minor_faults > 0 && used.voluntary_switches > 0, "{used:?}");
         assert!(used.user_ns + used.system_ns > 0, "{used:?}");
     }

@@ -35,7 +35,7 @@ pub mod features {
 
 /// Which faults of a range are caught.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Modes {
+pub struct RegisterModes {
     /// Pages that aren't there at all.
     pub missing: bool,
     /// Writes to protected pages.
@@ -44,7 +44,7 @@ pub struct Modes {
     pub minor: bool,
 }
 
-impl Modes {
+impl RegisterModes {
     fn bits(self) -> u64 {
         u64::from(self.missing) | u64::from(self.write_protect) << 1 | u64::from(self.minor) << 2
     }
@@ -126,7 +126,7 @@ const FLAG_PROTECTED: u64 = 1 << 1;
 
 /// A fault whose thread sleeps until another thread has resolved it and wakes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct PageFault {
     /// Where, to the page.
     pub address: usize,
     /// The access was a store.
@@ -135,7 +135,7 @@ pub struct Fault {
     pub is_protected: bool,
 }
 
-impl Fault {
+impl PageFault {
     /// What a message says; `None` if it is about something else.
     fn of(message: &[u8; MESSAGE_BYTES]) -> Option<Self> {
         let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|byte| message[at + byte]));
@@ -150,9 +150,9 @@ impl Fault {
 
 /// Wakes threads from [`Userfault::wait`], all of them and for good.
 #[derive(Debug)]
-pub struct Bell(OwnedFd);
+pub struct WaitWaker(OwnedFd);
 
-impl Bell {
+impl WaitWaker {
     /// One that has not rung.
     ///
     /// # Errors
@@ -218,7 +218,7 @@ impl Userfault {
     ///
     /// # Errors
     /// As `UFFDIO_REGISTER`: unaligned or unmapped, or memory of a kind for which the mode doesn't exist.
-    pub unsafe fn register(&self, at: *mut u8, len: usize, modes: Modes) -> io::Result<()> {
+    pub unsafe fn register(&self, at: *mut u8, len: usize, modes: RegisterModes) -> io::Result<()> {
         let mut argument = Register { range: range(at, len), mode: modes.bits(), ioctls: 0 };
         // SAFETY: the argument is the structure this ioctl reads and writes; the range is answered for by the caller.
         unsafe { control(&self.fd, IOCTL_REGISTER, &mut argument) }
@@ -280,7 +280,7 @@ impl Userfault {
     ///
     /// # Errors
     /// As `poll`.
-    pub fn wait(&self, bell: Option<&Bell>) -> io::Result<bool> {
+    pub fn wait(&self, bell: Option<&WaitWaker>) -> io::Result<bool> {
         use rustix::event::{PollFd, PollFlags};
         let mut polled = [PollFd::new(&self.fd, PollFlags::IN), PollFd::new(&self.fd, PollFlags::empty())];
         if let Some(bell) = bell {
@@ -300,10 +300,10 @@ impl Userfault {
     ///
     /// # Errors
     /// As `read`.
-    pub fn next(&self) -> io::Result<Option<Fault>> {
+    pub fn next(&self) -> io::Result<Option<PageFault>> {
         let mut message = [0_u8; MESSAGE_BYTES];
         match rustix::io::read(&self.fd, &mut message) {
-            Ok(MESSAGE_BYTES) => Ok(Fault::of(&message)),
+            Ok(MESSAGE_BYTES) => Ok(PageFault::of(&message)),
             Ok(_) | Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -476,7 +476,7 @@ mod tests {
         let Some((memory, fault)) = guarded(0) else { return };
         let source = vec![9u8; 2 * PAGE_SIZE];
         let from = source.as_ptr().wrapping_add(source.as_ptr().align_offset(PAGE_SIZE));
-        let modes = Modes { missing: true, ..Modes::default() };
+        let modes = RegisterModes { missing: true, ..RegisterModes::default() };
         // SAFETY: memory of this test; `from` is aligned inside a vector that has a page left behind it.
         unsafe {
             fault.register(memory.base(), memory.len(), modes).unwrap();
@@ -496,7 +496,7 @@ mod tests {
     fn a_writer_sleeps_until_protection_is_lifted() {
         use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
         let Some((memory, fault)) = guarded(features::PAGEFAULT_FLAG_WP) else { return };
-        let modes = Modes { write_protect: true, ..Modes::default() };
+        let modes = RegisterModes { write_protect: true, ..RegisterModes::default() };
         let done = AtomicBool::new(false);
         // SAFETY: memory of this test, used as one atomic byte only.
         let byte = unsafe { AtomicU8::from_ptr(memory.base()) };
@@ -520,17 +520,17 @@ mod tests {
     #[test]
     fn a_fault_is_told_and_its_thread_goes_on_when_the_page_is_filled() {
         let Some((memory, fault)) = guarded(features::PAGEFAULT_FLAG_WP) else { return };
-        let modes = Modes { missing: true, write_protect: true, ..Modes::default() };
+        let modes = RegisterModes { missing: true, write_protect: true, ..RegisterModes::default() };
         // SAFETY: memory of this test.
         unsafe { fault.register(memory.base(), memory.len(), modes) }.unwrap();
-        let bell = Bell::new().unwrap();
+        let bell = WaitWaker::new().unwrap();
         assert_eq!(fault.next().unwrap(), None);
         std::thread::scope(|scope| {
             // SAFETY: memory of this test; the page is filled below.
             let reader = scope.spawn(|| unsafe { memory.base().wrapping_add(PAGE_SIZE + 5).read_volatile() });
             assert!(fault.wait(Some(&bell)).unwrap());
             let address = memory.base() as usize + PAGE_SIZE;
-            assert_eq!(fault.next().unwrap(), Some(Fault { address, is_store: false, is_protected: false }));
+            assert_eq!(fault.next().unwrap(), Some(PageFault { address, is_store: false, is_protected: false }));
             fault.zeropage(memory.base().wrapping_add(PAGE_SIZE), PAGE_SIZE).unwrap();
             assert_eq!(reader.join().unwrap(), 0);
             bell.ring();

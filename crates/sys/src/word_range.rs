@@ -1,6 +1,6 @@
 //! Anonymous memory as words that may be loaded and stored without `unsafe`, filled from files and given back in parts.
 //!
-//! Relies on [`Area`], `pread`, `pwrite` and `madvise`. Because the words are reached as atomics only, the system may fill
+//! Relies on [`AnonymousMap`], `pread`, `pwrite` and `madvise`. Because the words are reached as atomics only, the system may fill
 //! or drop a part while a thread reads it. That thread then sees old words, new ones or zeros, and must know by other means
 //! which.
 
@@ -10,14 +10,14 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::AtomicU64;
 
-use crate::area::Area;
-use crate::map::{self, Hint};
+use crate::area::AnonymousMap;
+use crate::map::{self, MapAdvice};
 use crate::mem::PAGE_SIZE;
 
 /// A range of anonymous memory in small pages, all zero until it is filled.
 #[derive(Debug)]
 pub struct WordRange {
-    area: Area,
+    area: AnonymousMap,
 }
 
 impl WordRange {
@@ -26,9 +26,9 @@ impl WordRange {
     /// # Errors
     /// As `mmap`.
     pub fn new(len: usize) -> io::Result<Self> {
-        let area = Area::private(len)?;
+        let area = AnonymousMap::private(len)?;
         // With huge pages a part could not be given back page by page. Where there are none, nothing needs forbidding.
-        let _ = map::advise(area.base(), area.len(), Hint::NoHuge);
+        let _ = map::advise(area.base(), area.len(), MapAdvice::NoHuge);
         Ok(Self { area })
     }
 
@@ -111,13 +111,13 @@ fn moved(answer: isize, none: io::ErrorKind) -> io::Result<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::file::tests::Scratch;
+    use crate::file::tests::ScratchFile;
     use crate::file::try_direct;
     use std::sync::atomic::Ordering;
 
     #[test]
     fn pages_go_to_a_file_and_come_back() {
-        let scratch = Scratch::new("word-range");
+        let scratch = ScratchFile::new("word-range");
         let file = scratch.file("a");
         try_direct(&file, true);
         let range = WordRange::new(4 * PAGE_SIZE).unwrap();

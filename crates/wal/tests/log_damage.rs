@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use common::{DATASET, append, base, durable, options, read, start};
-use quire_device::{Directory, Memory, PowerCut};
+use quire_device::{Directory, MemoryDirectory, PowerCut};
 use quire_wal::{Log, LogError, LogOptions, Recovered, Recovery, Survey, Sync, remove_covered, set_aside};
 
 const LEN: usize = 300;
@@ -16,13 +16,13 @@ const HEADER_BYTES: usize = 512;
 /// Records of the fixture: those from 23 on, 11 to a segment. An image holds 22 of them.
 const FIXTURE: (u64, u64, u64) = (23, 46, 22);
 
-fn shared(memory: &Memory) -> Arc<dyn Directory> {
+fn shared(memory: &MemoryDirectory) -> Arc<dyn Directory> {
     Arc::new(memory.clone())
 }
 
 /// A log of three segments and a spare, which was ended, and of which an image holds the first `position` records.
-fn log_with_a_spare() -> (Memory, u64, u64) {
-    let memory = Memory::new();
+fn log_with_a_spare() -> (MemoryDirectory, u64, u64) {
+    let memory = MemoryDirectory::new();
     let options = LogOptions { segment_bytes: SEGMENT_BYTES, ..options(Sync::Always) };
     let mut log = Log::start(&shared(&memory), options, common::identity(), 1, Box::new(|| ())).unwrap();
     let (last, position) = (40, 15);
@@ -41,22 +41,22 @@ fn log_with_a_spare() -> (Memory, u64, u64) {
     (memory, position, last)
 }
 
-fn copy(memory: &Memory) -> Memory {
-    let copy = Memory::new();
+fn copy(memory: &MemoryDirectory) -> MemoryDirectory {
+    let copy = MemoryDirectory::new();
     for name in memory.list().unwrap() {
         copy.put(&name, &memory.bytes(&name).unwrap());
     }
     copy
 }
 
-fn content(memory: &Memory) -> Vec<(String, Vec<u8>)> {
+fn content(memory: &MemoryDirectory) -> Vec<(String, Vec<u8>)> {
     let mut names = memory.list().unwrap();
     names.sort();
     names.into_iter().map(|name| (name.clone(), memory.bytes(&name).unwrap())).collect()
 }
 
 /// Reads what can be read.
-fn accept(memory: &Memory, position: u64) -> (Vec<u64>, Recovered) {
+fn accept(memory: &MemoryDirectory, position: u64) -> (Vec<u64>, Recovered) {
     let mut recovery = Recovery::of_damaged(memory, base(position)).unwrap();
     let mut found = Vec::new();
     while let Some(record) = recovery.next_record().unwrap() {
@@ -67,7 +67,13 @@ fn accept(memory: &Memory, position: u64) -> (Vec<u64>, Recovered) {
 
 /// Changes a file and opens the log: all records are there, or it is refused by name and nothing has changed. Returns
 /// the refusal.
-fn opened(memory: &Memory, name: &str, change: impl Fn(&mut Vec<u8>), position: u64, last: u64) -> Option<LogError> {
+fn opened(
+    memory: &MemoryDirectory,
+    name: &str,
+    change: impl Fn(&mut Vec<u8>),
+    position: u64,
+    last: u64,
+) -> Option<LogError> {
     let damaged = copy(memory);
     let mut bytes = memory.bytes(name).unwrap();
     change(&mut bytes);
@@ -140,7 +146,7 @@ fn a_header_that_is_gone_is_refused_and_so_is_a_file_that_lost_its_end() {
         assert!(opened(&memory, &newest, |file| file.truncate(bytes), position, last).is_some(), "{bytes}");
     }
     // The only file there is: nothing else can tell what it held.
-    let only = Memory::with_file(&newest, &[0; SEGMENT_BYTES as usize]);
+    let only = MemoryDirectory::with_file(&newest, &[0; SEGMENT_BYTES as usize]);
     assert!(matches!(read(&only, base(position), |_| LEN), Err(LogError::NoHeader { .. })));
     // The same segment twice.
     memory.put("quire-log-00000099", &memory.bytes(&newest).unwrap());
@@ -187,8 +193,8 @@ fn with_damage_accepted_what_lies_before_it_is_read_and_all_behind_it_is_kept() 
 }
 
 /// The log in `fixtures/log-v1`, as a server of version 1 left it when it was killed.
-fn fixture() -> Memory {
-    let memory = Memory::new();
+fn fixture() -> MemoryDirectory {
+    let memory = MemoryDirectory::new();
     for entry in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/log-v1")).unwrap() {
         let entry = entry.unwrap();
         memory.put(entry.file_name().to_str().unwrap(), &std::fs::read(entry.path()).unwrap());
@@ -197,7 +203,7 @@ fn fixture() -> Memory {
 }
 
 /// It is read to its end and goes on, twice.
-fn goes_on(memory: &Memory, position: u64, what: &str) {
+fn goes_on(memory: &MemoryDirectory, position: u64, what: &str) {
     let mut last = FIXTURE.1;
     for _ in 0..2 {
         let (found, recovered) =
@@ -255,7 +261,7 @@ fn the_spares_of_version_1_are_believed_only_if_nothing_is_lost_by_it() {
 
 /// Reads a log of version 1, goes on with one record and has an image cover all of it; as far as the device goes along. Returns
 /// the last record that is durable, and the last one that the image may hold.
-fn convert(memory: &Memory, position: u64) -> Result<(u64, u64), LogError> {
+fn convert(memory: &MemoryDirectory, position: u64) -> Result<(u64, u64), LogError> {
     read(memory, base(position), |_| LEN)?;
     let mut log = start(&shared(memory), Sync::Always, FIXTURE.1)?;
     let last = append(&mut log, LEN).unwrap();

@@ -5,16 +5,16 @@ mod common;
 use std::sync::Arc;
 
 use common::{DATASET, EPOCH, SEGMENT_BYTES, append, base, durable, identity, options, read, start, words};
-use quire_device::{Action, Directory, Fault, Faulty, Memory, Trigger, errno};
+use quire_device::{Action, Directory, FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory, errno};
 use quire_wal::{Base, Identity, Log, LogError, Recovery, Sync, remove_covered};
 
 const LEN: usize = 500;
 
-fn faulty(memory: &Memory, rules: Vec<(Trigger, Fault)>) -> Arc<dyn Directory> {
-    Arc::new(Faulty::new(Arc::new(memory.clone()), rules))
+fn faulty(memory: &MemoryDirectory, rules: Vec<(FaultTrigger, InjectedFault)>) -> Arc<dyn Directory> {
+    Arc::new(FaultInjector::new(Arc::new(memory.clone()), rules))
 }
 
-fn shared(memory: &Memory) -> Arc<dyn Directory> {
+fn shared(memory: &MemoryDirectory) -> Arc<dyn Directory> {
     Arc::new(memory.clone())
 }
 
@@ -33,10 +33,14 @@ fn fill(log: &mut Log, most: u64) -> u64 {
 
 #[test]
 fn after_a_failed_write_nothing_more_is_taken() {
-    for fault in [Fault::Error(errno::EIO), Fault::Torn(errno::EIO), Fault::Sectors { errno: errno::EIO, seed: 5 }] {
+    for fault in [
+        InjectedFault::Error(errno::EIO),
+        InjectedFault::Torn(errno::EIO),
+        InjectedFault::Sectors { errno: errno::EIO, seed: 5 },
+    ] {
         for nth in 1..12 {
-            let memory = Memory::new();
-            let directory = faulty(&memory, vec![(Trigger::Nth(Action::DurableWrite, nth), fault)]);
+            let memory = MemoryDirectory::new();
+            let directory = faulty(&memory, vec![(FaultTrigger::Nth(Action::DurableWrite, nth), fault)]);
             let mut log = start(&directory, Sync::Always, 0).unwrap();
             let acknowledged = fill(&mut log, 100);
             assert_eq!(acknowledged, nth - 1, "{fault:?}");
@@ -52,9 +56,9 @@ fn after_a_failed_write_nothing_more_is_taken() {
 
 #[test]
 fn after_a_failed_flush_nothing_more_is_taken() {
-    let memory = Memory::new();
+    let memory = MemoryDirectory::new();
     // The first flush is that of the new segment.
-    let directory = faulty(&memory, vec![(Trigger::From(Action::Flush, 1), Fault::Error(errno::EIO))]);
+    let directory = faulty(&memory, vec![(FaultTrigger::From(Action::Flush, 1), InjectedFault::Error(errno::EIO))]);
     let mut log = start(&directory, Sync::EverySecond, 0).unwrap();
     append(&mut log, LEN).unwrap();
     log.commit();
@@ -69,9 +73,9 @@ fn after_a_failed_flush_nothing_more_is_taken() {
 
 #[test]
 fn a_full_disk_is_told_and_what_was_acknowledged_stays() {
-    let memory = Memory::new();
-    let beyond = Trigger::Beyond(6 * SEGMENT_BYTES);
-    let directory = faulty(&memory, vec![(beyond, Fault::Error(errno::ENOSPC))]);
+    let memory = MemoryDirectory::new();
+    let beyond = FaultTrigger::Beyond(6 * SEGMENT_BYTES);
+    let directory = faulty(&memory, vec![(beyond, InjectedFault::Error(errno::ENOSPC))]);
     let mut log = start(&directory, Sync::Always, 0).unwrap();
     let acknowledged = fill(&mut log, 10_000);
     assert!(acknowledged > 10);
@@ -83,9 +87,9 @@ fn a_full_disk_is_told_and_what_was_acknowledged_stays() {
 
 #[test]
 fn a_disk_that_is_full_for_a_while_is_told_before_anything_is_lost() {
-    let memory = Memory::new();
+    let memory = MemoryDirectory::new();
     // The first segment is made at the start, the second one ahead of its use.
-    let full = vec![(Trigger::Nth(Action::Allocate, 1), Fault::Error(errno::ENOSPC))];
+    let full = vec![(FaultTrigger::Nth(Action::Allocate, 1), InjectedFault::Error(errno::ENOSPC))];
     let mut log = start(&faulty(&memory, full), Sync::Always, 0).unwrap();
     let mut last = 0;
     while log.shortage().is_none() {
@@ -105,7 +109,7 @@ fn a_disk_that_is_full_for_a_while_is_told_before_anything_is_lost() {
 
 #[test]
 fn what_is_still_open_is_not_handed_over() {
-    let memory = Memory::new();
+    let memory = MemoryDirectory::new();
     let mut log = start(&shared(&memory), Sync::Always, 0).unwrap();
     append(&mut log, LEN).unwrap();
     let [name, key, value] = words(2, LEN);
@@ -125,7 +129,7 @@ fn what_is_still_open_is_not_handed_over() {
 
 #[test]
 fn a_log_begins_only_behind_the_one_that_is_there() {
-    let memory = Memory::new();
+    let memory = MemoryDirectory::new();
     let (_, last) = three_segments(&memory);
     let begin = |identity, next| Log::start(&shared(&memory), options(Sync::Always), identity, next, Box::new(|| ()));
     let other = Identity { dataset: DATASET + 1, ..identity() };
@@ -136,7 +140,7 @@ fn a_log_begins_only_behind_the_one_that_is_there() {
 
 #[test]
 fn segments_serve_again_and_their_number_stays_bounded() {
-    let memory = Memory::new();
+    let memory = MemoryDirectory::new();
     let mut log = start(&shared(&memory), Sync::Always, 0).unwrap();
     let mut last = 0;
     for round in 1..=20 {
@@ -156,7 +160,7 @@ fn segments_serve_again_and_their_number_stays_bounded() {
 }
 
 /// A log of three segments, all durable; returns their names.
-fn three_segments(memory: &Memory) -> (Vec<String>, u64) {
+fn three_segments(memory: &MemoryDirectory) -> (Vec<String>, u64) {
     let mut log = start(&shared(memory), Sync::Always, 0).unwrap();
     let mut last = 0;
     while memory.list().unwrap().len() < 3 || last < 140 {
@@ -167,7 +171,7 @@ fn three_segments(memory: &Memory) -> (Vec<String>, u64) {
     (survey.segments.iter().map(|segment| segment.name.clone()).collect(), last)
 }
 
-fn flip(memory: &Memory, name: &str, at: usize) {
+fn flip(memory: &MemoryDirectory, name: &str, at: usize) {
     let mut bytes = memory.bytes(name).unwrap();
     bytes[at] ^= 1;
     memory.put(name, &bytes);
@@ -175,7 +179,7 @@ fn flip(memory: &Memory, name: &str, at: usize) {
 
 #[test]
 fn damage_before_later_records_is_no_torn_end() {
-    let memory = Memory::new();
+    let memory = MemoryDirectory::new();
     let (names, last) = three_segments(&memory);
     flip(&memory, names.last().unwrap(), 4096 + 40);
     let error = read(&memory, base(0), |_| LEN).unwrap_err();
@@ -189,7 +193,7 @@ fn damage_before_later_records_is_no_torn_end() {
 
 /// A log of `records` records in one segment whose last record is torn, as the power leaves it: nothing says that it was
 /// durable.
-fn torn_log(memory: &Memory, records: u64) -> (String, u64) {
+fn torn_log(memory: &MemoryDirectory, records: u64) -> (String, u64) {
     let mut log = start(&shared(memory), Sync::Always, 0).unwrap();
     let last = fill(&mut log, records);
     log.finish().unwrap();
@@ -202,7 +206,7 @@ fn torn_log(memory: &Memory, records: u64) -> (String, u64) {
 
 #[test]
 fn a_torn_end_is_cut_off_and_reported() {
-    let memory = Memory::new();
+    let memory = MemoryDirectory::new();
     let (_, begin) = torn_log(&memory, 7);
     let (found, recovered) = read(&memory, base(0), |_| LEN).unwrap();
     assert_eq!(found.len(), 6);
@@ -218,7 +222,7 @@ fn a_torn_end_is_cut_off_and_reported() {
 
 #[test]
 fn the_last_record_of_a_log_that_was_ended_is_not_taken_for_a_torn_one() {
-    let memory = Memory::new();
+    let memory = MemoryDirectory::new();
     let mut log = start(&shared(&memory), Sync::Always, 0).unwrap();
     let last = fill(&mut log, 7);
     log.finish().unwrap();
@@ -231,7 +235,7 @@ fn the_last_record_of_a_log_that_was_ended_is_not_taken_for_a_torn_one() {
 
 #[test]
 fn the_end_is_marked_while_nothing_is_written_and_the_log_goes_on_over_the_mark() {
-    let memory = Memory::new();
+    let memory = MemoryDirectory::new();
     let mut log = start(&shared(&memory), Sync::Always, 0).unwrap();
     let mut last = 0;
     for _ in 0..2 {
@@ -242,7 +246,7 @@ fn the_end_is_marked_while_nothing_is_written_and_the_log_goes_on_over_the_mark(
             std::thread::yield_now();
         }
         // As a reader finds it that comes after a kill.
-        let found = Memory::with_file(&name, &memory.bytes(&name).unwrap());
+        let found = MemoryDirectory::with_file(&name, &memory.bytes(&name).unwrap());
         assert_eq!(read(&found, base(0), |_| LEN).unwrap().0.len() as u64, last);
         flip(&found, &name, end - 20);
         assert!(matches!(read(&found, base(0), |_| LEN), Err(LogError::Damaged { .. })));
@@ -253,7 +257,7 @@ fn the_end_is_marked_while_nothing_is_written_and_the_log_goes_on_over_the_mark(
 #[test]
 fn a_file_that_was_cut_short_is_refused_and_read_as_far_as_it_goes_if_damage_is_accepted() {
     for bytes in [512, 600, 4096, 4100, 4096 + record_bytes() + 20] {
-        let memory = Memory::new();
+        let memory = MemoryDirectory::new();
         let mut log = start(&shared(&memory), Sync::Always, 0).unwrap();
         fill(&mut log, 7);
         log.finish().unwrap();
@@ -283,7 +287,7 @@ fn record_bytes() -> usize {
 
 #[test]
 fn a_missing_segment_is_a_gap_unless_the_image_covers_it() {
-    let memory = Memory::new();
+    let memory = MemoryDirectory::new();
     let (names, last) = three_segments(&memory);
     let firsts: Vec<u64> =
         quire_wal::Survey::of(&memory, 0).unwrap().segments.iter().map(|s| s.meta.first_sequence).collect();
@@ -297,7 +301,7 @@ fn a_missing_segment_is_a_gap_unless_the_image_covers_it() {
 
 #[test]
 fn a_log_of_other_data_is_refused() {
-    let memory = Memory::new();
+    let memory = MemoryDirectory::new();
     three_segments(&memory);
     let other = Base { dataset: DATASET + 1, ..base(0) };
     assert!(matches!(read(&memory, other, |_| LEN), Err(LogError::OtherDataset { .. })));
@@ -313,7 +317,7 @@ fn a_log_of_other_data_is_refused() {
 
 #[test]
 fn a_log_counts_only_from_its_image_on() {
-    let memory = Memory::new();
+    let memory = MemoryDirectory::new();
     let mut log = start(&shared(&memory), Sync::Always, 0).unwrap();
     let before = fill(&mut log, 20);
     log.finish().unwrap();
@@ -339,7 +343,7 @@ fn a_log_counts_only_from_its_image_on() {
 
 #[test]
 fn every_segment_of_a_log_that_came_in_force_says_so() {
-    let memory = Memory::new();
+    let memory = MemoryDirectory::new();
     let pending = Identity { base_epoch: EPOCH + 1, in_force: false, ..identity() };
     let mut log = Log::start(&shared(&memory), options(Sync::Always), pending, 1, Box::new(|| ())).unwrap();
     // Three segments are begun before the image is there, and one after.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use common::{append, base, durable, read, start};
 use proptest::prelude::*;
-use quire_device::{Directory, Memory, PowerCut};
+use quire_device::{Directory, MemoryDirectory, PowerCut};
 use quire_wal::{Log, LogError, Sync};
 
 /// What a test does with a log.
@@ -108,7 +108,7 @@ proptest! {
 
     #[test]
     fn what_was_appended_is_read_back(sync in sync(), steps in prop::collection::vec(step(), 1..60)) {
-        let directory: Arc<dyn Directory> = Arc::new(Memory::new());
+        let directory: Arc<dyn Directory> = Arc::new(MemoryDirectory::new());
         let mut model = Model::default();
         drive(&directory, sync, &steps, &mut model).unwrap();
         prop_assert_eq!(check(&*directory, &model).unwrap(), model.lens.len() as u64);
@@ -122,10 +122,10 @@ proptest! {
         seed: u64,
     ) {
         // How many steps it takes when the power stays.
-        let rehearsal = Memory::new();
+        let rehearsal = MemoryDirectory::new();
         let directory: Arc<dyn Directory> = Arc::new(rehearsal.clone());
         drive(&directory, Sync::Always, &steps, &mut Model::default()).unwrap();
-        let memory = Memory::new();
+        let memory = MemoryDirectory::new();
         memory.power_off_at(at.index(rehearsal.steps() as usize + 1) as u64);
         let directory: Arc<dyn Directory> = Arc::new(memory.clone());
         let mut model = Model::default();
@@ -156,11 +156,11 @@ fn the_power_may_go_at_every_step() {
         }
         steps.push(Step::Cover);
     }
-    let rehearsal = Memory::new();
+    let rehearsal = MemoryDirectory::new();
     let directory: Arc<dyn Directory> = Arc::new(rehearsal.clone());
     drive(&directory, Sync::Always, &steps, &mut Model::default()).unwrap();
     for at in 0..rehearsal.steps() {
-        let memory = Memory::new();
+        let memory = MemoryDirectory::new();
         memory.power_off_at(at);
         let directory: Arc<dyn Directory> = Arc::new(memory.clone());
         let mut model = Model::default();

@@ -5,13 +5,13 @@
 //! sometimes need that lock, or a page that is on its way to the disk. Data and log lie on two simulated hard disks, the
 //! cache in memory. What it shows is the order of the policies; the figures themselves mean nothing.
 //!
-//! Relies on `Throttled` for the disks. Arguments: seconds for each run (2), capacities in KiB (1024 16384).
+//! Relies on `ThrottledDirectory` for the disks. Arguments: seconds for each run (2), capacities in KiB (1024 16384).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use quire_device::{Directory, DiskModel, Memory, Throttled};
+use quire_device::{Directory, DiskModel, MemoryDirectory, ThrottledDirectory};
 use quire_writecache::{
     CacheConfig, CacheMutex, CacheStats, Cause, Content, CriticalReason, Growth, Policy, Tasks, Ticket, VolumeId,
     VolumeSpec, WriteCache, WriteContext, critical,
@@ -38,9 +38,9 @@ struct Database {
 }
 
 fn disk(name: &str, blocks: u64) -> Arc<dyn quire_device::Device> {
-    let home = Memory::new();
+    let home = MemoryDirectory::new();
     home.put(name, &[]);
-    let disk = Throttled::new(Arc::new(home), DiskModel::hard_disk());
+    let disk = ThrottledDirectory::new(Arc::new(home), DiskModel::hard_disk());
     let device = disk.open(name).expect("it was put there");
     device.set_len(blocks * BLOCK).expect("memory grows");
     device
@@ -55,7 +55,7 @@ fn mix(state: &mut u64) -> u64 {
 
 impl Database {
     fn open(policy: Policy, capacity_bytes: u64) -> Self {
-        let fast = Memory::new();
+        let fast = MemoryDirectory::new();
         fast.put("fast", &[]);
         let tasks = Tasks::new();
         let config = CacheConfig {

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use quire_device::{Action, Device, DeviceError, Directory, Memory, PowerCut, errno};
+use quire_device::{Action, Device, DeviceError, Directory, MemoryDirectory, PowerCut, errno};
 
 use crate::buffers::Buffers;
 use crate::config::Growth;
@@ -89,8 +89,8 @@ impl Model {
 struct World {
     dice: Dice,
     policy: Policy,
-    fast_home: Memory,
-    slow_homes: [Memory; 2],
+    fast_home: MemoryDirectory,
+    slow_homes: [MemoryDirectory; 2],
     fast: Arc<dyn Device>,
     ledger: Ledger,
     buffers: Buffers,
@@ -123,7 +123,7 @@ fn block_of(version: u64) -> Piece {
 
 impl World {
     fn new(seed: u64, policy: Policy) -> Self {
-        let (fast_home, slow_homes) = (Memory::new(), [Memory::new(), Memory::new()]);
+        let (fast_home, slow_homes) = (MemoryDirectory::new(), [MemoryDirectory::new(), MemoryDirectory::new()]);
         fast_home.put("fast", &vec![0; (AREA_OFFSET + AREA_BYTES) as usize]);
         for home in &slow_homes {
             home.put("slow", &vec![0; (BLOCKS as usize) * BLOCK_BYTES]);
@@ -148,8 +148,8 @@ impl World {
     fn start(
         dice: Dice,
         policy: Policy,
-        fast_home: Memory,
-        slow_homes: [Memory; 2],
+        fast_home: MemoryDirectory,
+        slow_homes: [MemoryDirectory; 2],
         found: &Recovered,
         model: Model,
     ) -> Self {

@@ -1,13 +1,13 @@
 //! The write cache over devices in memory: what is written is read, and found again after any end.
 //!
-//! Relies on `Memory` for power cuts.
+//! Relies on `MemoryDirectory` for power cuts.
 
 mod wcache;
 
 use std::time::Duration;
 
 use proptest::prelude::*;
-use quire_device::{Directory, Memory, PowerCut};
+use quire_device::{Directory, MemoryDirectory, PowerCut};
 use quire_writecache::{
     BLOCK_BYTES, CacheConfig, CacheError, Cause, Content, Growth, Policy, Reason, VolumeId, VolumeSpec, WriteCache,
     WriteContext,
@@ -218,7 +218,8 @@ fn volumes_are_checked() {
     cache.close().unwrap();
     let again = WriteCache::create(homes.fast(), &homes.volumes(), config(Policy::Sync));
     assert!(matches!(again, Err(CacheError::Exists { .. })));
-    let none = WriteCache::open(Memory::with_file("x", &[0; 9000]).open("x").unwrap(), &[], config(Policy::Sync));
+    let none =
+        WriteCache::open(MemoryDirectory::with_file("x", &[0; 9000]).open("x").unwrap(), &[], config(Policy::Sync));
     assert!(none.is_err_and(|error| error.to_string().contains("no write cache")));
 }
 

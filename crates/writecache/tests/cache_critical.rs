@@ -8,7 +8,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use quire_device::Gate;
+use quire_device::IoGate;
 use quire_writecache::{
     BlockedOn, CacheCondvar, CacheConfig, CacheMutex, CriticalReason, Growth, Policy, Reason, ResourceId, TaskId,
     Tasks, VolumeSpec, Wake, WriteCache, WriteContext, critical,
@@ -18,14 +18,14 @@ use wcache::{BLOCK, DATA, Homes, LOG, block, config};
 struct Scene {
     homes: Homes,
     tasks: Arc<Tasks>,
-    gate: Gate,
+    gate: IoGate,
     cache: WriteCache,
 }
 
 /// A cache whose slow device is stuck.
 fn scene(policy: Policy) -> Scene {
     let homes = Homes::new();
-    let gate = Gate::default();
+    let gate = IoGate::default();
     gate.close();
     let device = gate.before(homes.volumes()[0].device.clone());
     let volume = VolumeSpec { id: DATA, device, growth: Growth::Fixed };

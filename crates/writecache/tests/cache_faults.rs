@@ -5,7 +5,7 @@ mod wcache;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quire_device::{Action, Device, Directory, Fault, Faulty, Memory, Trigger, errno};
+use quire_device::{Action, Device, Directory, FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory, errno};
 use quire_writecache::{CacheConfig, CacheError, Growth, Policy, VolumeId, VolumeSpec, WriteCache, WriteContext};
 use wcache::{BLOCK, DATA, Homes, LOG, block, config};
 
@@ -28,8 +28,8 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-fn faulty(home: &Memory, name: &str, rules: Vec<(Trigger, Fault)>) -> Arc<dyn Device> {
-    Faulty::new(Arc::new(home.clone()), rules).open(name).unwrap()
+fn faulty(home: &MemoryDirectory, name: &str, rules: Vec<(FaultTrigger, InjectedFault)>) -> Arc<dyn Device> {
+    FaultInjector::new(Arc::new(home.clone()), rules).open(name).unwrap()
 }
 
 fn witness(homes: &Homes) -> Arc<dyn Device> {
@@ -43,7 +43,7 @@ fn witness(homes: &Homes) -> Arc<dyn Device> {
 fn when_the_slow_device_dies_writes_go_to_the_log_until_it_is_full() {
     for (action, full) in [(Action::Write, errno::EIO), (Action::Flush, errno::EIO), (Action::Write, errno::ENOSPC)] {
         let homes = Homes::new();
-        let device = faulty(&homes.slow, "data", vec![(Trigger::From(action, 0), Fault::Error(full))]);
+        let device = faulty(&homes.slow, "data", vec![(FaultTrigger::From(action, 0), InjectedFault::Error(full))]);
         let volume = VolumeSpec { id: DATA, device, growth: Growth::Fixed };
         let settings = CacheConfig { capacity_bytes: 272 << 10, ..config(Policy::Critical) };
         let cache = WriteCache::create(homes.fast(), &[volume], settings.clone()).unwrap();
@@ -74,7 +74,7 @@ fn when_the_slow_device_dies_writes_go_to_the_log_until_it_is_full() {
 #[test]
 fn when_the_fast_device_dies_the_cache_goes_on_without_it() {
     let homes = Homes::new();
-    let rules = vec![(Trigger::From(Action::DurableWrite, 6), Fault::Error(errno::EIO))];
+    let rules = vec![(FaultTrigger::From(Action::DurableWrite, 6), InjectedFault::Error(errno::EIO))];
     let settings = CacheConfig { witness: Some(witness(&homes)), ..config(Policy::Sync) };
     let fast = faulty(&homes.fast, "fast", rules);
     let cache = WriteCache::create(fast, &homes.volumes(), settings.clone()).unwrap();
@@ -100,7 +100,7 @@ fn when_the_fast_device_dies_the_cache_goes_on_without_it() {
 #[test]
 fn without_a_witness_what_the_dead_log_held_is_not_overwritten() {
     let homes = Homes::new();
-    let rules = vec![(Trigger::From(Action::DurableWrite, 3), Fault::Error(errno::EIO))];
+    let rules = vec![(FaultTrigger::From(Action::DurableWrite, 3), InjectedFault::Error(errno::EIO))];
     let cache = WriteCache::create(faulty(&homes.fast, "fast", rules), &homes.volumes(), config(Policy::Sync)).unwrap();
     let mut refused = None;
     for number in 0..20 {
@@ -126,8 +126,8 @@ fn without_a_witness_what_the_dead_log_held_is_not_overwritten() {
 fn blocks_that_were_in_a_dead_fast_device_only_are_named_and_refused() {
     let homes = Homes::new();
     let rules = vec![
-        (Trigger::From(Action::Read, 0), Fault::Error(errno::EIO)),
-        (Trigger::From(Action::DurableWrite, 4), Fault::Error(errno::EIO)),
+        (FaultTrigger::From(Action::Read, 0), InjectedFault::Error(errno::EIO)),
+        (FaultTrigger::From(Action::DurableWrite, 4), InjectedFault::Error(errno::EIO)),
     ];
     let settings = CacheConfig { witness: Some(witness(&homes)), ..config(Policy::Sync) };
     let cache = WriteCache::create(faulty(&homes.fast, "fast", rules), &homes.volumes(), settings).unwrap();
@@ -214,7 +214,7 @@ fn a_cut_that_the_dying_log_may_hold_cuts_nothing_off_that_was_written_later() {
         homes.slow.put("file", &[1; 4 * BLOCK]);
         let file = || VolumeSpec { id: DATA, device: homes.slow.open("file").unwrap(), growth: Growth::Grows };
         // A short record arrives although the device says that it failed, and what is there can be read.
-        let rules = vec![(Trigger::Nth(Action::DurableWrite, number), Fault::Torn(errno::EIO))];
+        let rules = vec![(FaultTrigger::Nth(Action::DurableWrite, number), InjectedFault::Torn(errno::EIO))];
         let fast = faulty(&homes.fast, "fast", rules);
         let settings = config(Policy::All);
         let Ok(cache) = WriteCache::create(fast, &[file()], settings.clone()) else { continue };
@@ -242,7 +242,8 @@ fn a_cut_that_finds_no_room_in_the_log_takes_nothing_away() {
     let homes = Homes::new();
     homes.slow.put("file", &[1; 3 * BLOCK]);
     let file = VolumeSpec { id: DATA, device: homes.slow.open("file").unwrap(), growth: Growth::Grows };
-    let device = faulty(&homes.slow, "log", vec![(Trigger::From(Action::Write, 0), Fault::Error(errno::EIO))]);
+    let device =
+        faulty(&homes.slow, "log", vec![(FaultTrigger::From(Action::Write, 0), InjectedFault::Error(errno::EIO))]);
     let dead = VolumeSpec { id: LOG, device, growth: Growth::Fixed };
     let settings = CacheConfig { capacity_bytes: 272 << 10, granule_bytes: Some(4096), ..config(Policy::All) };
     let cache = WriteCache::create(homes.fast(), &[file, dead], settings).unwrap();
@@ -273,7 +274,7 @@ fn what_a_slow_device_refused_to_cut_off_does_not_come_back_when_the_file_grows(
 fn what_was_cut_off_stays_away(refusals: u64) {
     let homes = Homes::new();
     homes.slow.put("file", &[1; 4 * BLOCK]);
-    let refused = |number| (Trigger::Nth(Action::Length, number), Fault::Error(errno::EIO));
+    let refused = |number| (FaultTrigger::Nth(Action::Length, number), InjectedFault::Error(errno::EIO));
     let device = faulty(&homes.slow, "file", (0..refusals).map(refused).collect());
     let file = |device| VolumeSpec { id: DATA, device, growth: Growth::Grows };
     let cache = WriteCache::create(homes.fast(), &[file(device)], config(Policy::All)).unwrap();

@@ -1,7 +1,7 @@
 //! Files that grow, are cut and go, through the write cache: whatever is done to them, and whenever the power goes, each byte
 //! is one that it was given since it was last made durable.
 //!
-//! Relies on `Memory` for power cuts: log and files lie in one home, so that one moment can be kept of both.
+//! Relies on `MemoryDirectory` for power cuts: log and files lie in one home, so that one moment can be kept of both.
 
 mod wcache;
 
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use quire_device::{Device, Directory, Gate, Memory, PowerCut};
+use quire_device::{Device, Directory, IoGate, MemoryDirectory, PowerCut};
 use quire_writecache::{
     CacheConfig, CacheError, Content, CriticalReason, Growth, Policy, Scope, VolumeId, VolumeSpec, WriteCache,
     WriteContext, critical,
@@ -50,7 +50,7 @@ fn steps(most: usize) -> impl Strategy<Value = Vec<Step>> {
 
 /// A file, and everything that it may be after a power cut.
 struct World {
-    home: Memory,
+    home: MemoryDirectory,
     cache: Option<WriteCache>,
     settings: CacheConfig,
     critical: Option<Scope>,
@@ -60,7 +60,7 @@ struct World {
 
 impl World {
     fn new(settings: CacheConfig) -> Self {
-        let home = Memory::new();
+        let home = MemoryDirectory::new();
         home.put("fast", &[]);
         home.put("file-0", &[]);
         let mut world =
@@ -269,9 +269,9 @@ fn a_file_ends_no_further_than_its_last_durable_block() {
 
 /// Cuts a file to 5000 bytes while a write of 10,000 is on its way to it, from memory or from the log.
 fn cut_during_a_write(settings: CacheConfig, is_sync: bool) {
-    let home = Memory::with_file("fast", &[]);
+    let home = MemoryDirectory::with_file("fast", &[]);
     home.put("file", &[]);
-    let gate = Gate::default();
+    let gate = IoGate::default();
     gate.close();
     let device = gate.before(home.open("file").unwrap());
     let file = VolumeSpec { id: VolumeId(1), device, growth: Growth::Grows };

@@ -1,19 +1,19 @@
 //! Thousands of small files, each a volume of its own, as behind a mount: made, written, cut, flushed, removed, and their
 //! numbers used again.
 //!
-//! Relies on `Memory` for files.
+//! Relies on `MemoryDirectory` for files.
 
 mod wcache;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use quire_device::{Directory, Memory, PowerCut};
+use quire_device::{Directory, MemoryDirectory, PowerCut};
 use quire_writecache::{CacheConfig, Growth, Policy, VolumeId, VolumeSpec, WriteCache, WriteContext};
 use wcache::config;
 
 struct Folder {
-    home: Memory,
+    home: MemoryDirectory,
     cache: WriteCache,
     made: u64,
     /// Files by their volume's number: their names and what is in them.
@@ -26,12 +26,12 @@ fn settings() -> CacheConfig {
 
 impl Folder {
     fn new() -> Self {
-        let home = Memory::with_file("fast", &[]);
+        let home = MemoryDirectory::with_file("fast", &[]);
         let cache = WriteCache::create(home.open("fast").unwrap(), &[], settings()).unwrap();
         Self { home, cache, made: 0, files: BTreeMap::new() }
     }
 
-    fn spec(home: &Memory, number: u64, name: &str) -> VolumeSpec {
+    fn spec(home: &MemoryDirectory, number: u64, name: &str) -> VolumeSpec {
         VolumeSpec { id: VolumeId(number), device: home.open(name).unwrap(), growth: Growth::Grows }
     }
 

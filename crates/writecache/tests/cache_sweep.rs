@@ -1,7 +1,7 @@
 //! One history of a file, with the power going at every single step of either device, or of both, and with every single
 //! write refused: nothing that was acknowledged is lost, and nobody waits for ever.
 //!
-//! Relies on `Memory` for steps and `Faulty` for refusals. The cache's threads make histories differ a little from run to
+//! Relies on `MemoryDirectory` for steps and `FaultInjector` for refusals. The cache's threads make histories differ a little from run to
 //! run; every sweep is longer than the history.
 
 mod wcache;
@@ -9,7 +9,9 @@ mod wcache;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quire_device::{Action, Device, Directory, Fault, Faulty, Memory, PowerCut, Trigger, errno};
+use quire_device::{
+    Action, Device, Directory, FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory, PowerCut, errno,
+};
 use quire_writecache::{
     CacheConfig, CacheError, CriticalReason, Growth, Policy, VolumeId, VolumeSpec, WriteCache, WriteContext, critical,
 };
@@ -20,14 +22,14 @@ const FILE: VolumeId = VolumeId(3);
 /// The homes of the fast and of the slow devices; they may be the same.
 #[derive(Clone)]
 struct Homes {
-    fast: Memory,
-    slow: Memory,
+    fast: MemoryDirectory,
+    slow: MemoryDirectory,
 }
 
 impl Homes {
     fn new(one: bool) -> Self {
-        let slow = Memory::new();
-        let fast = if one { slow.clone() } else { Memory::new() };
+        let slow = MemoryDirectory::new();
+        let fast = if one { slow.clone() } else { MemoryDirectory::new() };
         fast.put("fast", &[]);
         slow.put("file", &[1; 3 * BLOCK]);
         slow.put("witness", &[0; 4096]);
@@ -182,8 +184,8 @@ fn a_fast_device_may_fail_to_read_once_and_nothing_is_lost() {
     for (number, policy) in turns(30) {
         let homes = Homes::new(false);
         let settings = settings(policy, Some(homes.slow.open("witness").unwrap()));
-        let rules = vec![(Trigger::Nth(Action::Read, number), Fault::Error(errno::EIO))];
-        let fast = Faulty::new(Arc::new(homes.fast.clone()), rules).open("fast").unwrap();
+        let rules = vec![(FaultTrigger::Nth(Action::Read, number), InjectedFault::Error(errno::EIO))];
+        let fast = FaultInjector::new(Arc::new(homes.fast.clone()), rules).open("fast").unwrap();
         let cache = WriteCache::create(fast, &[homes.file()], settings.clone()).unwrap();
         let outcome = history(&cache, &settings);
         let told = matches!(outcome.error, None | Some(CacheError::Read { .. }));
@@ -205,8 +207,8 @@ fn a_slow_device_may_refuse_any_write_or_flush_and_be_replaced() {
         for (action, errno) in faults {
             let homes = Homes::new(false);
             let settings = settings(policy, None);
-            let rules = vec![(Trigger::Nth(action, number), Fault::Error(errno))];
-            let spec = Homes::spec(Faulty::new(Arc::new(homes.slow.clone()), rules).open("file").unwrap());
+            let rules = vec![(FaultTrigger::Nth(action, number), InjectedFault::Error(errno))];
+            let spec = Homes::spec(FaultInjector::new(Arc::new(homes.slow.clone()), rules).open("file").unwrap());
             let cache = WriteCache::create(homes.fast(), &[spec], settings.clone()).unwrap();
             let outcome = history(&cache, &settings);
             // The same bytes on a device that works; one that was full works again by itself.

@@ -2,7 +2,7 @@
 //! nothing that was acknowledged before one is older after it.
 //!
 //! Every thread has blocks of its own, whose sectors say which version they are; locks, waits for others' writes, cuts of a
-//! file and criticality are shared. Relies on `Memory` for copies of one moment of log and files.
+//! file and criticality are shared. Relies on `MemoryDirectory` for copies of one moment of log and files.
 
 mod wcache;
 
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use quire_device::{Directory, Memory, PowerCut};
+use quire_device::{Directory, MemoryDirectory, PowerCut};
 use quire_writecache::{
     CacheConfig, CacheMutex, CriticalReason, Growth, Policy, Tasks, Ticket, VolumeId, VolumeSpec, WriteCache,
     WriteContext, critical,
@@ -40,7 +40,7 @@ fn versions(block: &[u8]) -> Vec<u64> {
     block.chunks_exact(512).map(|sector| u64::from_le_bytes(sector[..8].try_into().unwrap())).collect()
 }
 
-fn specs(home: &Memory) -> [VolumeSpec; 2] {
+fn specs(home: &MemoryDirectory) -> [VolumeSpec; 2] {
     [
         VolumeSpec { id: DATA, device: home.open("data").unwrap(), growth: Growth::Fixed },
         VolumeSpec { id: FILE, device: home.open("file").unwrap(), growth: Growth::Grows },
@@ -59,7 +59,7 @@ fn settings(policy: Policy, seed: u64) -> CacheConfig {
 }
 
 struct Crowd {
-    home: Memory,
+    home: MemoryDirectory,
     cache: WriteCache,
     tasks: Arc<Tasks>,
     lock: CacheMutex<u64>,
@@ -71,7 +71,7 @@ struct Crowd {
 
 impl Crowd {
     fn new(policy: Policy, seed: u64) -> Self {
-        let home = Memory::new();
+        let home = MemoryDirectory::new();
         home.put("fast", &[]);
         home.put("data", &vec![0; BLOCKS as usize * BLOCK]);
         home.put("file", &[]);

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use quire_sys::buffer::Buffer;
-use quire_sys::futex::{self, Scope};
-use quire_sys::rw::Flags;
-use quire_sys::shared_map::{Expect, SharedMap};
+use quire_sys::futex::{self, FutexScope};
+use quire_sys::rw::RwFlags;
+use quire_sys::shared_map::{AccessPattern, SharedMap};
 use quire_sys::transfer::{Direction, Extent, Transfer};
 use quire_sys::uring::Ring;
 use quire_sys::word_range::WordRange;
@@ -103,7 +103,7 @@ impl Requests<'_> {
         let mut next: Vec<Transfer> = buffers.into_iter().map(|buffer| self.request(buffer)).collect();
         let mut ops = 0;
         loop {
-            ring.submit_all(&self.file, Flags::NONE, next.drain(..));
+            ring.submit_all(&self.file, RwFlags::NONE, next.drain(..));
             let Some(first) = ring.wait() else { break };
             let goes_on = began.elapsed() < measure;
             let mut ended = Some(first);
@@ -155,7 +155,7 @@ fn touch(memory: &WordRange) {
 fn memory_steps() -> anyhow::Result<Vec<Tally>> {
     let unawaited = AtomicU32::new(0);
     let call = timed("system_call", 100_000, || {
-        (0..100_000).for_each(|_| futex::wake_all(&unawaited, Scope::Process));
+        (0..100_000).for_each(|_| futex::wake_all(&unawaited, FutexScope::Process));
         Ok(())
     })?;
     let bytes = STEP_PAGES as usize * PAGE_BYTES;
@@ -203,7 +203,7 @@ fn file_steps(testbed: &Testbed) -> anyhow::Result<Vec<Tally>> {
         Ok(())
     })?;
     let map = SharedMap::new(&file, bytes).context("mapping pages")?;
-    map.advise(0..bytes, Expect::Random).context("madvise")?;
+    map.advise(0..bytes, AccessPattern::Random).context("madvise")?;
     let fault = timed("mapped_fault", pages / AROUND, || {
         let firsts = map.words().chunks_exact(PAGE_WORDS * AROUND as usize).map(|pages| &pages[0]);
         black_box(firsts.map(|word| word.load(Ordering::Relaxed)).fold(0, u64::wrapping_add));

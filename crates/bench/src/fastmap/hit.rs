@@ -8,7 +8,7 @@
 use std::time::Instant;
 
 use anyhow::Context;
-use quire_sys::shared_map::Expect;
+use quire_sys::shared_map::AccessPattern;
 use quire_sys::word_range::WordRange;
 use serde::{Deserialize, Serialize};
 
@@ -70,7 +70,7 @@ pub fn run(hit: &Hit, testbed: &Testbed, budget_bytes: u64) -> anyhow::Result<Ve
     let plain = WordRange::new(bytes).context("memory for a plain loop")?;
     plain.read_from(&testbed.open_direct()?, 0, 0..bytes).context("reading all pages")?;
     let guarded = Guarded::<false>::new(testbed, budget_bytes, true)?;
-    let mapped = Mapped::<false>::new(testbed, Expect::Normal)?;
+    let mapped = Mapped::<false>::new(testbed, AccessPattern::Normal)?;
     let vmcache = Vmcache::new(testbed, budget_bytes)?;
     let plain_page = |page: u64| {
         let start = page as usize * PAGE_WORDS;

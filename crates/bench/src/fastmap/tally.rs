@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use quire_sys::usage::Usage;
+use quire_sys::usage::ResourceUsage;
 use serde::{Deserialize, Serialize};
 
 use super::pages::Counters;
@@ -66,7 +66,7 @@ pub fn histogram() -> Histogram<u64> {
 pub struct Meter<'a> {
     testbed: &'a Testbed,
     began: Instant,
-    usage: Usage,
+    usage: ResourceUsage,
     busy: Option<Duration>,
     counters: Counters,
 }
@@ -74,13 +74,13 @@ pub struct Meter<'a> {
 impl<'a> Meter<'a> {
     /// Begins; `counters` are the candidate's as they are now.
     pub fn begin(testbed: &'a Testbed, counters: Counters) -> Self {
-        Self { testbed, busy: testbed.busy(), counters, usage: Usage::of_process(), began: Instant::now() }
+        Self { testbed, busy: testbed.busy(), counters, usage: ResourceUsage::of_process(), began: Instant::now() }
     }
 
     /// Ends with `ops` operations of these latencies; `counters` are the candidate's as they are now.
     pub fn end(self, name: &str, ops: u64, latencies: &Histogram<u64>, counters: Counters) -> Tally {
         let elapsed_s = self.began.elapsed().as_secs_f64();
-        let used = Usage::of_process().since(&self.usage);
+        let used = ResourceUsage::of_process().since(&self.usage);
         let busy = self.testbed.busy().zip(self.busy).map(|(now, then)| now.saturating_sub(then).as_secs_f64());
         let at = |quantile| latencies.value_at_quantile(quantile);
         let grown = |(name, now): (String, f64)| {

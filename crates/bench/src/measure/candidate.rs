@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use quire_snapshot::{Mechanism, MechanismError, Options, Origin, OriginAccess, Span, attach};
-use quire_sys::map::{Hint, advise};
+use quire_sys::map::{MapAdvice, advise};
 use serde::Serialize;
 
 /// What the range is made of before a mechanism gets it.
@@ -28,10 +28,10 @@ impl PageKind {
         }
     }
 
-    fn hint(self) -> Hint {
+    fn hint(self) -> MapAdvice {
         match self {
-            Self::Small => Hint::NoHuge,
-            Self::Huge => Hint::Huge,
+            Self::Small => MapAdvice::NoHuge,
+            Self::Huge => MapAdvice::Huge,
         }
     }
 }
@@ -58,7 +58,7 @@ impl Candidate {
         // A system without huge pages refuses the wish; there is one kind of page then.
         let _ = advise(span.base(), span.len(), kind.hint());
         if is_populated {
-            advise(span.base(), span.len(), Hint::PopulateWrite).map_err(|source| MechanismError::System {
+            advise(span.base(), span.len(), MapAdvice::PopulateWrite).map_err(|source| MechanismError::System {
                 mechanism,
                 call: "madvise(MADV_POPULATE_WRITE)",
                 source,

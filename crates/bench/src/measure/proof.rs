@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use anyhow::{Context, ensure};
 use quire_snapshot::{Mechanism, PAGE_SIZE, View};
-use quire_sys::map::{Hint, advise};
-use quire_sys::pagemap::{Entry, Pagemap};
+use quire_sys::map::{MapAdvice, advise};
+use quire_sys::pagemap::{Pagemap, PagemapEntry};
 
 use super::args::{Args, Until};
 use super::candidate::Candidate;
@@ -107,20 +107,20 @@ fn tell_frames(text: &mut String, base: usize, place: Place) -> Option<bool> {
 }
 
 /// The page-table entry of the page at `address`, filled in first where that is up to us.
-fn frame(process: Option<u32>, address: usize) -> Option<Entry> {
+fn frame(process: Option<u32>, address: usize) -> Option<PagemapEntry> {
     if process.is_none() {
         // Refused, the page is shown as it is: absent.
-        let _ = advise(address as *mut u8, PAGE_SIZE, Hint::PopulateRead);
+        let _ = advise(address as *mut u8, PAGE_SIZE, MapAdvice::PopulateRead);
     }
     Pagemap::open(process).ok()?.read(address, 1).ok()?.first().copied()
 }
 
-fn told(entry: Option<Entry>) -> String {
+fn told(entry: Option<PagemapEntry>) -> String {
     match entry {
         None => "not told: no page map".into(),
-        Some(Entry { present: false, .. }) => "no frame".into(),
-        Some(Entry { frame: Some(number), .. }) => format!("{:#018x}", number * PAGE_SIZE as u64),
-        Some(Entry { exclusive, .. }) => {
+        Some(PagemapEntry { present: false, .. }) => "no frame".into(),
+        Some(PagemapEntry { frame: Some(number), .. }) => format!("{:#018x}", number * PAGE_SIZE as u64),
+        Some(PagemapEntry { exclusive, .. }) => {
             let mapped = if exclusive { "mapped here only" } else { "mapped elsewhere, too" };
             format!("a frame, {mapped} (its number is told with CAP_SYS_ADMIN only)")
         }
@@ -175,10 +175,10 @@ mod tests {
 
     #[test]
     fn frames_are_told_as_far_as_they_may_be() {
-        let entry = Entry { present: true, frame: Some(0x1242a3), ..Entry::default() };
+        let entry = PagemapEntry { present: true, frame: Some(0x1242a3), ..PagemapEntry::default() };
         assert_eq!(told(Some(entry)), "0x00000001242a3000");
-        assert_eq!(told(Some(Entry::default())), "no frame");
-        let hidden = Entry { present: true, exclusive: true, ..Entry::default() };
+        assert_eq!(told(Some(PagemapEntry::default())), "no frame");
+        let hidden = PagemapEntry { present: true, exclusive: true, ..PagemapEntry::default() };
         assert!(told(Some(hidden)).contains("CAP_SYS_ADMIN"));
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use quire_checkpoint::{
     DumpError, DumpOptions, DumpSummary, Image, ImageMeta, Loaded, Progress, RestoreOptions, dump, load,
 };
-use quire_device::{Directory, Memory};
+use quire_device::{Directory, MemoryDirectory};
 use quire_snapshot::{PAGE_SIZE, Snapshot, TakeOutcome, WriteBarrier, WriteBarrierConfig};
 use quire_sys::mem::Reservation;
 
@@ -144,8 +144,8 @@ pub fn image(directory: &dyn Directory) -> (u64, Pages) {
 }
 
 /// A directory in memory with a whole image of [`World::varied`], and its bytes.
-pub fn saved(page_count: u32) -> (Memory, Vec<u8>, Pages) {
-    let memory = Memory::new();
+pub fn saved(page_count: u32) -> (MemoryDirectory, Vec<u8>, Pages) {
+    let memory = MemoryDirectory::new();
     let mut world = World::varied(page_count);
     world.save(&memory, 1).unwrap();
     let bytes = memory.bytes(NAME).unwrap();

@@ -79,7 +79,7 @@ fn tell_drain(path: &Path, drains: bool) -> anyhow::Result<()> {
 }
 
 /// Waits for the end of the process that served the mount, and says how that went.
-fn wait_for((number, identity): (u32, task::Identity), path: &Path, backing: &Path) -> anyhow::Result<Ending> {
+fn wait_for((number, identity): (u32, task::TaskIdentity), path: &Path, backing: &Path) -> anyhow::Result<Ending> {
     let mut waits = 0_u64;
     // A process that has ended and was not waited for has no program any more.
     let lives = || {

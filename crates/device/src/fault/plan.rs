@@ -11,7 +11,7 @@ use crate::error::{Action, DeviceError};
 /// When a fault strikes. Writes through a queue or [`crate::Device::run`] are of the kind [`Action::Write`], durable ones of
 /// the kind [`Action::DurableWrite`]; each kind is counted by itself, over all files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Trigger {
+pub enum FaultTrigger {
     /// At operation number `n` (from 0) of this kind, once.
     Nth(Action, u64),
     /// At every operation of this kind from number `n` on.
@@ -24,7 +24,7 @@ pub enum Trigger {
 
 /// What happens then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum InjectedFault {
     /// Nothing is done and the operation fails with this error number.
     Error(i32),
     /// The first half of every part of a write is done, then it fails with this error number.
@@ -43,8 +43,8 @@ pub enum Fault {
 
 /// The rules, and what has happened so far.
 #[derive(Debug)]
-pub(super) struct Plan {
-    rules: Vec<(Trigger, Fault)>,
+pub(super) struct FaultPlan {
+    rules: Vec<(FaultTrigger, InjectedFault)>,
     seen: Mutex<Seen>,
 }
 
@@ -56,8 +56,8 @@ struct Seen {
     struck: u64,
 }
 
-impl Plan {
-    pub(super) fn new(rules: Vec<(Trigger, Fault)>) -> Self {
+impl FaultPlan {
+    pub(super) fn new(rules: Vec<(FaultTrigger, InjectedFault)>) -> Self {
         Self { rules, seen: Mutex::default() }
     }
 
@@ -71,7 +71,7 @@ impl Plan {
     }
 
     /// Counts an operation on these parts of a file and says what is to become of it.
-    pub(super) fn next(&self, action: Action, parts: &[Extent]) -> Option<Fault> {
+    pub(super) fn next(&self, action: Action, parts: &[Extent]) -> Option<InjectedFault> {
         let mut seen = self.seen();
         let index = seen.counts.iter().position(|(known, _)| *known == action).unwrap_or_else(|| {
             seen.counts.push((action, 0));
@@ -81,14 +81,14 @@ impl Plan {
         seen.counts[index].1 += 1;
         let fills = matches!(action, Action::Write | Action::DurableWrite | Action::Allocate);
         let reach = seen.filled_bytes + parts.iter().map(|part| part.len as u64).sum::<u64>();
-        let strikes = |trigger: &Trigger| match *trigger {
-            Trigger::Nth(kind, n) => kind == action && n == number,
-            Trigger::From(kind, n) => kind == action && number >= n,
-            Trigger::Within(kind, from, to) => {
+        let strikes = |trigger: &FaultTrigger| match *trigger {
+            FaultTrigger::Nth(kind, n) => kind == action && n == number,
+            FaultTrigger::From(kind, n) => kind == action && number >= n,
+            FaultTrigger::Within(kind, from, to) => {
                 let touches = |part: &Extent| part.offset < to && part.offset + part.len as u64 > from;
                 kind == action && parts.iter().any(touches)
             }
-            Trigger::Beyond(limit) => fills && reach > limit,
+            FaultTrigger::Beyond(limit) => fills && reach > limit,
         };
         let fault = self.rules.iter().find(|(trigger, _)| strikes(trigger)).map(|(_, fault)| *fault);
         if fault.is_some() {
@@ -103,8 +103,8 @@ impl Plan {
     pub(super) fn check(&self, action: Action, file: &str, parts: &[Extent]) -> Result<(), DeviceError> {
         let Some(fault) = self.next(action, parts) else { return Ok(()) };
         let errno = match fault {
-            Fault::Error(errno) | Fault::Torn(errno) | Fault::Sectors { errno, .. } => errno,
-            Fault::Short => crate::errno::EIO,
+            InjectedFault::Error(errno) | InjectedFault::Torn(errno) | InjectedFault::Sectors { errno, .. } => errno,
+            InjectedFault::Short => crate::errno::EIO,
         };
         Err(DeviceError::from_errno(action, file, errno))
     }

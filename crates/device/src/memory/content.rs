@@ -8,19 +8,19 @@ const SECTOR: usize = 512;
 
 /// Bytes in blocks; blocks that were never written aren't there.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Content {
+pub(super) struct SparseContent {
     len: u64,
     blocks: BTreeMap<u64, Box<[u8]>>,
 }
 
 /// A change of a file's bytes.
 #[derive(Clone, Debug)]
-pub(super) enum Change {
+pub(super) enum FileChange {
     Write { offset: u64, bytes: Vec<u8> },
     Len(u64),
 }
 
-impl Content {
+impl SparseContent {
     pub(super) fn from_bytes(bytes: &[u8]) -> Self {
         let mut content = Self::default();
         content.write(0, bytes);
@@ -78,16 +78,16 @@ impl Content {
         self.len = len;
     }
 
-    pub(super) fn apply(&mut self, change: &Change) {
+    pub(super) fn apply(&mut self, change: &FileChange) {
         match change {
-            Change::Write { offset, bytes } => self.write(*offset, bytes),
-            Change::Len(len) => self.set_len(*len),
+            FileChange::Write { offset, bytes } => self.write(*offset, bytes),
+            FileChange::Len(len) => self.set_len(*len),
         }
     }
 
     /// Applies those sectors of a write that `keeps` says. A change of length is whole or not at all.
-    pub(super) fn apply_torn(&mut self, change: &Change, mut keeps: impl FnMut(usize) -> bool) {
-        if let Change::Write { offset, bytes } = change {
+    pub(super) fn apply_torn(&mut self, change: &FileChange, mut keeps: impl FnMut(usize) -> bool) {
+        if let FileChange::Write { offset, bytes } = change {
             for (index, sector) in bytes.chunks(SECTOR).enumerate() {
                 if keeps(index) {
                     self.write(offset + (index * SECTOR) as u64, sector);
@@ -109,18 +109,18 @@ mod tests {
             at in 0u64..30_000,
         ) {
             let mut model: Vec<u8> = Vec::new();
-            let mut content = Content::default();
+            let mut content = SparseContent::default();
             for (offset, len, value, resize) in changes {
                 if resize {
                     model.resize(offset as usize, 0);
-                    content.apply(&Change::Len(offset));
+                    content.apply(&FileChange::Len(offset));
                 } else if len > 0 {
                     let end = offset as usize + len;
                     if model.len() < end {
                         model.resize(end, 0);
                     }
                     model[offset as usize..end].fill(value);
-                    content.apply(&Change::Write { offset, bytes: vec![value; len] });
+                    content.apply(&FileChange::Write { offset, bytes: vec![value; len] });
                 }
             }
             prop_assert_eq!(content.to_bytes(), model.clone());

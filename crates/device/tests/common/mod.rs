@@ -5,13 +5,13 @@
 use std::sync::Arc;
 
 use quire_device::{
-    Buffer, Caching, DIRECT_ALIGN, Device, Direction, Directory, Disk, DiskModel, Engine, Extent, Faulty, Memory,
-    Throttled, Transfer,
+    Buffer, CacheMode, DIRECT_ALIGN, Device, Direction, Directory, DiskDirectory, DiskModel, Extent, FaultInjector,
+    IoEngine, MemoryDirectory, ThrottledDirectory, Transfer,
 };
 
 pub const BLOCK: usize = DIRECT_ALIGN;
-pub const ENGINES: [Engine; 2] = [Engine::Auto, Engine::Threads];
-pub const CACHINGS: [Caching; 3] = [Caching::Direct, Caching::Buffered, Caching::DontCache];
+pub const ENGINES: [IoEngine; 2] = [IoEngine::Auto, IoEngine::Threads];
+pub const CACHINGS: [CacheMode; 3] = [CacheMode::Direct, CacheMode::Buffered, CacheMode::DontCache];
 
 /// Real directories in `folder`: every kind of caching with every engine.
 pub fn disks(folder: &tempfile::TempDir) -> Vec<(String, Arc<dyn Directory>)> {
@@ -21,7 +21,7 @@ pub fn disks(folder: &tempfile::TempDir) -> Vec<(String, Arc<dyn Directory>)> {
             let name = format!("{caching:?} {engine:?}");
             let path = folder.path().join(&name);
             std::fs::create_dir(&path).unwrap();
-            all.push((name, Arc::new(Disk::new(path).with(caching, engine))));
+            all.push((name, Arc::new(DiskDirectory::new(path).with(caching, engine))));
         }
     }
     all
@@ -29,12 +29,12 @@ pub fn disks(folder: &tempfile::TempDir) -> Vec<(String, Arc<dyn Directory>)> {
 
 /// All kinds of directories. Real ones lie in `folder`.
 pub fn directories(folder: &tempfile::TempDir) -> Vec<(String, Arc<dyn Directory>)> {
-    let memory = || Arc::new(Memory::new());
+    let memory = || Arc::new(MemoryDirectory::new());
     let pace = DiskModel { bytes_per_s: 8 << 30, operation_ns: 100, latency_ns: 1000, ..DiskModel::default() };
     let mut all: Vec<(String, Arc<dyn Directory>)> = vec![
         ("memory".into(), memory()),
-        ("faulty without faults".into(), Arc::new(Faulty::new(memory(), Vec::new()))),
-        ("throttled".into(), Arc::new(Throttled::new(memory(), pace))),
+        ("faulty without faults".into(), Arc::new(FaultInjector::new(memory(), Vec::new()))),
+        ("throttled".into(), Arc::new(ThrottledDirectory::new(memory(), pace))),
     ];
     all.extend(disks(folder));
     all

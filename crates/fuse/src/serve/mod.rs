@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use fuser::{Errno, FileAttr};
-use quire_sys::at::{self, Kind, NewTime, OpenFlags, Reservation, Whence};
+use quire_sys::at::{self, Fallocate, InodeType, NewTime, OpenFlags, Whence};
 use quire_writecache::{Content, WriteContext};
 
 use crate::bodies::Body;
@@ -132,8 +132,8 @@ impl Server {
         if let Some(open) = handle.and_then(|handle| self.files.get(handle)) {
             return Ok(open);
         }
-        if node.kind != Kind::File {
-            return Err(if node.kind == Kind::Directory { Errno::EISDIR } else { Errno::EINVAL });
+        if node.kind != InodeType::File {
+            return Err(if node.kind == InodeType::Directory { Errno::EISDIR } else { Errno::EINVAL });
         }
         Ok(Arc::new(OpenFile { used: self.names.open(node)? }))
     }
@@ -141,7 +141,7 @@ impl Server {
     fn open(&self, number: u64, thread: u32) -> Answer<u64> {
         self.who.opens(thread);
         let node = self.names.node(number)?;
-        if node.kind != Kind::File {
+        if node.kind != InodeType::File {
             return Err(Errno::EINVAL);
         }
         let used = self.names.open(&node)?;
@@ -191,7 +191,7 @@ impl Server {
     }
 
     fn reserve(&self, handle: u64, offset: u64, len: u64, mode: i32, thread: u32) -> Answer<()> {
-        let wish = Reservation::of_mode(mode).ok_or(Errno::ENOTSUP)?;
+        let wish = Fallocate::of_mode(mode).ok_or(Errno::ENOTSUP)?;
         let open = self.file(handle)?;
         let caller = self.who.of(thread, false);
         let body = &open.used.body;

@@ -70,7 +70,7 @@ fn nothing() -> FileAttr {
 }
 
 /// Attributes of what can't be looked at; counts as a lookup.
-fn unseen(server: &Server, kind: at::Kind) -> FileAttr {
+fn unseen(server: &Server, kind: at::InodeType) -> FileAttr {
     let number = server.names.nodes.mentioned(kind);
     FileAttr { ino: INodeNo(number), kind: kind_of(kind), nlink: 1, ..nothing() }
 }
@@ -545,7 +545,7 @@ fn list(
     server: &Server,
     handle: u64,
     offset: u64,
-    add: &mut dyn FnMut(u64, u64, &at::Entry) -> Answer<bool>,
+    add: &mut dyn FnMut(u64, u64, &at::DirectoryEntry) -> Answer<bool>,
 ) -> Answer<()> {
     let dir = server.dirs.get(handle).ok_or(Errno::EBADF)?;
     let entries = server.names.with_room(|| dir.entries(offset, (dir.number == ROOT).then_some(FOLDER)))?;

@@ -84,7 +84,7 @@ impl Known {
     }
 }
 
-fn find(thread: u32, identity: &task::Identity, rules: &Rules) -> Option<Facts> {
+fn find(thread: u32, identity: &task::TaskIdentity, rules: &Rules) -> Option<Facts> {
     let process = task::process_of(thread)?;
     let leader = if process == thread { identity.clone() } else { task::identity(process)? };
     let (thread, comm) = (&identity.name, &leader.name);

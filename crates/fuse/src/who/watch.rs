@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use quire_sys::task::{self, Doing};
+use quire_sys::task::{self, TaskState};
 
 /// Between two looks.
 const PERIOD: Duration = Duration::from_millis(10);
@@ -48,7 +48,7 @@ impl State {
             lately.map(|(process, watched)| (*process, watched.thread)).collect()
         };
         for (process, thread) in active {
-            let awaits = |number| task::doing(number) == Some(Doing::AwaitingInput);
+            let awaits = |number| task::doing(number) == Some(TaskState::AwaitingInput);
             if !awaits(process) && (thread == process || !awaits(thread)) {
                 continue;
             }

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use quire_device::{DeviceError, Extent};
 use quire_sys::mem::MemError;
-use quire_sys::signal::Touch;
-use quire_sys::userfault::{Modes, Userfault, features};
+use quire_sys::signal::FaultAccess;
+use quire_sys::userfault::{RegisterModes, Userfault, features};
 
 use super::fault_batch::FaultBatch;
 use super::pending_updates::{DIRTY, ENQUEUE, PendingUpdates};
@@ -81,7 +81,7 @@ impl FaultHandler {
             // System calls would fail that are handed an address of the map.
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, "faults inside system calls can't be had"));
         }
-        let modes = Modes { missing: true, write_protect: true, ..Modes::default() };
+        let modes = RegisterModes { missing: true, write_protect: true, ..RegisterModes::default() };
         let frames = &self.mapped.frames;
         // SAFETY: the map's own memory, which no thread has touched yet; the handler is in place.
         unsafe { fault.register(frames.at(0), frames.reserved_bytes() as usize, modes) }?;
@@ -113,7 +113,7 @@ impl FaultHandler {
     }
 
     /// Whether the touch was of this map, and can be made again.
-    pub(super) fn deal_with(&self, touch: Touch) -> bool {
+    pub(super) fn deal_with(&self, touch: FaultAccess) -> bool {
         let Some(offset) = (touch.address as usize).checked_sub(self.mapped.frames.at(0) as usize) else {
             return false;
         };

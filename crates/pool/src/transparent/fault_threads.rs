@@ -8,7 +8,7 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use quire_sys::userfault::{Bell, Fault};
+use quire_sys::userfault::{PageFault, WaitWaker};
 
 use super::fault_handler::{FaultError, FaultHandler};
 use crate::config::FaultThreadOptions;
@@ -27,13 +27,13 @@ pub(super) struct FaultThreads {
 /// Where fault threads wait: one for faults, the others for its turn. All of them would wake for every fault otherwise.
 struct FaultWait {
     turn: Mutex<()>,
-    bell: Bell,
+    bell: WaitWaker,
 }
 
 impl FaultThreads {
     pub(super) fn start(faults: &Arc<FaultHandler>, serving: FaultThreadOptions) -> Result<Self, PoolError> {
         let no_thread = |error: io::Error| PoolError::Thread { cause: error.to_string() };
-        let post = FaultWait { turn: Mutex::default(), bell: Bell::new().map_err(no_thread)? };
+        let post = FaultWait { turn: Mutex::default(), bell: WaitWaker::new().map_err(no_thread)? };
         let mut all = Self { post: Arc::new(post), threads: Vec::new() };
         for number in 0..serving.threads.clamp(1, MOST_THREADS) {
             let (own, post) = (Arc::clone(faults), Arc::clone(&all.post));
@@ -81,7 +81,7 @@ fn serve(faults: &FaultHandler, post: &FaultWait, lost: fn(&str)) {
 
 impl FaultHandler {
     /// Does what a sleeping thread waits for, and wakes it: it tries again, and sleeps again if it needs more.
-    fn see_to(&self, fault: Fault) -> Result<(), FaultError> {
+    fn see_to(&self, fault: PageFault) -> Result<(), FaultError> {
         let frames = &self.mapped.frames;
         let page = ((fault.address - frames.at(0) as usize) / frames.page_bytes()) as u64;
         let Some((state, at, _)) = self.mapped.find(page) else {

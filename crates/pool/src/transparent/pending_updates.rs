@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use quire_sys::map::{Hint, advise};
+use quire_sys::map::{MapAdvice, advise};
 use quire_sys::mem::{MemError, Reservation};
 
 use crate::cache_padded::{CachePadded, slot};
@@ -43,7 +43,7 @@ impl PendingUpdates {
         let memory = Reservation::new(pages as usize * size_of::<AtomicU64>())?;
         memory.commit(0..memory.len())?;
         // Where there are no huge pages it fails, and nothing is lost.
-        let _ = advise(memory.base(), memory.len(), Hint::NoHuge);
+        let _ = advise(memory.base(), memory.len(), MapAdvice::NoHuge);
         Ok(Self {
             links: memory.base().cast_const().cast(),
             pages,

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-use quire_sys::signal::Touch;
+use quire_sys::signal::FaultAccess;
 
 use super::fault_handler::FaultHandler;
 
@@ -49,7 +49,7 @@ impl Drop for Registration {
 }
 
 /// The handler of SIGBUS: whether the touch was of a transparent map that has dealt with it.
-pub(super) fn on_fault(touch: Touch) -> bool {
+pub(super) fn on_fault(touch: FaultAccess) -> bool {
     REGISTRY.iter().any(|place| {
         if place.who.load(Ordering::Relaxed).is_null() {
             return false;

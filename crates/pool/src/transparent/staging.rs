@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use quire_device::{Buffer, Direction, Extent, Transfer};
-use quire_sys::map::{Hint, advise};
+use quire_sys::map::{MapAdvice, advise};
 use quire_sys::mem::{MemError, Reservation};
 
 /// StagingSlots of a page each, as many as threads can be reading at a time.
@@ -74,7 +74,7 @@ impl StagingSlots {
         let memory = Arc::new(Reservation::new(count * bytes)?);
         memory.commit(0..memory.len())?;
         // A huge page would be more memory than all slots. Where there are none this fails, and nothing is lost.
-        let _ = advise(memory.base(), memory.len(), Hint::NoHuge);
+        let _ = advise(memory.base(), memory.len(), MapAdvice::NoHuge);
         let slot = |number: usize| {
             // SAFETY: committed above; each slot has its own bytes, and no other part of the program knows of the memory.
             let buffer = unsafe { Buffer::lend(Arc::clone(&memory), number * bytes..(number + 1) * bytes) };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use proptest::test_runner::Config;
-use quire_device::{Device, Directory, Memory};
+use quire_device::{Device, Directory, MemoryDirectory};
 use quire_pool::{Map, MapOptions, PageNo, Pool, PoolConfig};
 
 /// Bytes of a page in most tests.
@@ -53,12 +53,12 @@ pub fn small_config(pages: usize) -> PoolConfig {
 }
 
 /// A file in memory of `pages` pages, each starting with its number.
-pub fn numbered(pages: u64) -> (Memory, Arc<dyn Device>) {
+pub fn numbered(pages: u64) -> (MemoryDirectory, Arc<dyn Device>) {
     let mut bytes = vec![0; pages as usize * PAGE];
     for (number, page) in bytes.chunks_mut(PAGE).enumerate() {
         page[..8].copy_from_slice(&(number as u64).to_le_bytes());
     }
-    let memory = Memory::with_file("numbered", &bytes);
+    let memory = MemoryDirectory::with_file("numbered", &bytes);
     let device = memory.open("numbered").unwrap();
     (memory, device)
 }

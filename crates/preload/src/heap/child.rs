@@ -10,11 +10,11 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use quire_sys::area::Area;
+use quire_sys::area::AnonymousMap;
 use quire_sys::bare_thread;
-use quire_sys::futex::{self, Scope};
+use quire_sys::futex::{self, FutexScope};
 use quire_sys::guest;
-use quire_sys::userfault::{Modes, Userfault};
+use quire_sys::userfault::{RegisterModes, Userfault};
 
 use super::written::Written;
 use crate::log;
@@ -40,7 +40,7 @@ struct Desk {
     fault: Userfault,
     file: OwnedFd,
     /// Room for a page.
-    page: Area,
+    page: AnonymousMap,
 }
 
 static DESK: AtomicPtr<Desk> = AtomicPtr::new(null_mut());
@@ -66,13 +66,13 @@ pub fn start(inherited: &'static Inherited, file: i32) -> Result<i32, Failed> {
     // SAFETY: opened for this child, which alone knows of it.
     let file = unsafe { OwnedFd::from_raw_fd(file) };
     let fault = Userfault::open(0).map_err(failed("no userfaultfd"))?;
-    let modes = Modes { missing: true, ..Modes::default() };
+    let modes = RegisterModes { missing: true, ..RegisterModes::default() };
     let base = std::ptr::with_exposed_provenance_mut(inherited.base);
     // SAFETY: the heap's range, whose missing pages are seen to by the thread below.
     unsafe { fault.register(base, inherited.len, modes) }.map_err(failed("userfaultfd does not take its memory"))?;
-    let page = Area::private(inherited.page_bytes).map_err(failed("no memory"))?;
-    let place = Area::private(size_of::<Desk>()).map_err(failed("no memory"))?;
-    let stack = Area::private(STACK_BYTES).map_err(failed("no memory"))?;
+    let page = AnonymousMap::private(inherited.page_bytes).map_err(failed("no memory"))?;
+    let place = AnonymousMap::private(size_of::<Desk>()).map_err(failed("no memory"))?;
+    let stack = AnonymousMap::private(STACK_BYTES).map_err(failed("no memory"))?;
     let (in_table, of_file) = (fault.as_raw_fd(), file.as_raw_fd());
     let desk = place.base().cast::<Desk>();
     // SAFETY: fresh memory, page-aligned and large enough. It stays for as long as the process, as does all it has.
@@ -84,7 +84,7 @@ pub fn start(inherited: &'static Inherited, file: i32) -> Result<i32, Failed> {
     unsafe { bare_thread::start(&stack, run) }.map_err(failed("no thread"))?;
     std::mem::forget(stack);
     while STATE.load(Ordering::Acquire) == STARTING {
-        futex::wait(&STATE, STARTING, None, Scope::Process);
+        futex::wait(&STATE, STARTING, None, FutexScope::Process);
     }
     if STATE.load(Ordering::Acquire) == GIVEN_UP {
         return Err(("no descriptors", io::ErrorKind::Unsupported.into()));
@@ -103,7 +103,7 @@ extern "C" fn run() {
     let desk = unsafe { &mut *DESK.load(Ordering::Acquire) };
     let own = bare_thread::take_own_descriptors_but([desk.fault.as_fd(), desk.file.as_fd()]);
     STATE.store(if own.is_ok() { AT_WORK } else { GIVEN_UP }, Ordering::Release);
-    futex::wake_all(&STATE, Scope::Process);
+    futex::wake_all(&STATE, FutexScope::Process);
     guest::name_thread(c"quire-heap");
     while own.is_ok() {
         if let Err((what, error)) = desk.serve() {

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use quire_device::{Completion, Device, DeviceError, Direction, Layer, Layered, Queue, Transfer};
+use quire_device::{Completion, Device, DeviceError, Direction, Layer, LayeredDevice, Queue, Transfer};
 use quire_sys::guest;
 
 use super::returns::Returns;
@@ -23,7 +23,7 @@ pub struct HeapFile {
 impl HeapFile {
     /// `inner`, of which nothing was written yet.
     pub fn over(inner: Arc<dyn Device>, written: Arc<Written>, returns: Arc<Returns>) -> Arc<dyn Device> {
-        Layered::new(inner, Self { written, returns })
+        LayeredDevice::new(inner, Self { written, returns })
     }
 
     /// Whether no byte of a read was ever written.
@@ -126,7 +126,7 @@ impl Queue for HeapQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use quire_device::{Buffer, Directory, Extent, Memory};
+    use quire_device::{Buffer, Directory, Extent, MemoryDirectory};
 
     fn transfer(direction: Direction, offset: u64) -> Transfer {
         let mut buffer = Buffer::new(4096).unwrap();
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn what_was_never_written_is_zero_and_what_was_is_read() {
-        let memory = Memory::with_file("heap", &[9; 3 * 4096]);
+        let memory = MemoryDirectory::with_file("heap", &[9; 3 * 4096]);
         let written = Arc::new(Written::new(3 * 4096, 4096).unwrap());
         let file = HeapFile::over(memory.open_to_write("heap").unwrap(), written, Arc::default());
         let mut read = transfer(Direction::Read, 4096);

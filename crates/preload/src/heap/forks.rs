@@ -15,12 +15,12 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::time::Duration;
 
-use quire_sys::area::Area;
+use quire_sys::area::AnonymousMap;
 use quire_sys::atfork;
 use quire_sys::bare_thread::close_number;
 use quire_sys::guest;
 use quire_sys::mem::PAGE_SIZE;
-use quire_sys::pagemap::{Entry, Pagemap};
+use quire_sys::pagemap::{Pagemap, PagemapEntry};
 
 use super::child::{self, Inherited};
 use super::own;
@@ -33,7 +33,7 @@ const LOOKS: u32 = 500;
 /// What children and the parent's writers need.
 struct Watch {
     inherited: Inherited,
-    sentinel: Area,
+    sentinel: AnonymousMap,
     pagemap: Pagemap,
 }
 
@@ -60,7 +60,7 @@ static LENT: AtomicI32 = AtomicI32::new(-1);
 /// # Errors
 /// The kernel doesn't tell who shares a page, or there is no memory.
 pub fn watch(inherited: Inherited, number: i32) -> io::Result<()> {
-    let sentinel = Area::private(PAGE_SIZE)?;
+    let sentinel = AnonymousMap::private(PAGE_SIZE)?;
     // SAFETY: a page of our own. Once written it is no longer the kernel's page of zeros.
     unsafe { sentinel.base().write_volatile(1) };
     // In swap it would tell nothing; a child's part of it would not count.
@@ -84,7 +84,7 @@ impl Watch {
     fn is_alone(&self) -> io::Result<bool> {
         let mut word = [0];
         self.pagemap.read_words(self.sentinel.base() as usize, &mut word)?;
-        Ok(Entry::is_exclusive(word[0]))
+        Ok(PagemapEntry::is_exclusive(word[0]))
     }
 }
 

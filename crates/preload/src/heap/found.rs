@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use quire_device::{Device, Directory, Disk};
+use quire_device::{Device, Directory, DiskDirectory};
 use quire_pool::{FaultThreadOptions, MapOptions, Pool, PoolConfig, TransparentMap, WritebackHooks};
 use quire_sys::bare_thread::take_own_descriptors;
 use quire_sys::thread::BlockedSignals;
@@ -197,7 +197,7 @@ fn make_file(path: &Path, wanted_bytes: u64, len: u64) -> Result<Arc<dyn Device>
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         parent.map_or_else(|| PathBuf::from("."), Path::to_owned)
     };
-    let disk = Disk::new(&directory);
+    let disk = DiskDirectory::new(&directory);
     if let Some(free) = disk.free_bytes()
         && free < wanted_bytes
     {

@@ -6,12 +6,12 @@ use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use quire_sys::area::Area;
+use quire_sys::area::AnonymousMap;
 
 /// A bit for each page.
 #[derive(Debug)]
 pub struct Written {
-    bits: Area,
+    bits: AnonymousMap,
     page_bytes: u64,
     pages: u64,
 }
@@ -23,7 +23,11 @@ impl Written {
     /// As `mmap`.
     pub fn new(len: u64, page_bytes: usize) -> io::Result<Self> {
         let pages = len.div_ceil(page_bytes as u64);
-        Ok(Self { bits: Area::private((pages.div_ceil(64) * 8) as usize)?, page_bytes: page_bytes as u64, pages })
+        Ok(Self {
+            bits: AnonymousMap::private((pages.div_ceil(64) * 8) as usize)?,
+            page_bytes: page_bytes as u64,
+            pages,
+        })
     }
 
     fn word(&self, page: u64) -> &AtomicU64 {

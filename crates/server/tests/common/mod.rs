@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use quire_device::{Directory, Memory};
+use quire_device::{Directory, MemoryDirectory};
 use quire_server::config::Config;
 use quire_server::net::{Handle, Server, ServerError};
 use quire_server::save_state::Restored;
@@ -72,12 +72,16 @@ pub fn start_logging(dir: &Path, settings: &[(&str, &str)], log_directory: Arc<d
 ///
 /// # Errors
 /// Its disk fails before it serves.
-pub fn start_within(memory: &Memory, settings: &[(&str, &str)]) -> Result<Running, String> {
+pub fn start_within(memory: &MemoryDirectory, settings: &[(&str, &str)]) -> Result<Running, String> {
     start_small(memory, settings, StoreConfig::default().max_memory_bytes)
 }
 
 /// The same with an arena of at most so many bytes.
-pub fn start_small(memory: &Memory, settings: &[(&str, &str)], max_memory_bytes: u64) -> Result<Running, String> {
+pub fn start_small(
+    memory: &MemoryDirectory,
+    settings: &[(&str, &str)],
+    max_memory_bytes: u64,
+) -> Result<Running, String> {
     let own_dir = tempfile::tempdir().unwrap();
     let config = config_in(own_dir.path(), settings);
     let directory: Arc<dyn Directory> = Arc::new(memory.clone());

@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use quire_sys::fork_mark::ForkMark;
-use quire_sys::futex::{self, Scope};
+use quire_sys::futex::{self, FutexScope};
 use quire_sys::thread::spawn_unsignalled;
 
 use super::copy_on_write::CopyOnWrite;
@@ -136,7 +136,7 @@ impl Copier {
     fn ring(&self) {
         self.bell.fetch_add(1, Ordering::SeqCst);
         if self.sleeping.swap(false, Ordering::SeqCst) {
-            futex::wake_all(&self.bell, Scope::Process);
+            futex::wake_all(&self.bell, FutexScope::Process);
         }
     }
 
@@ -216,7 +216,7 @@ impl Copier {
                 let start = Instant::now();
                 self.sleeping.store(true, Ordering::SeqCst);
                 // A bell rung since `seen` was read lets this return at once.
-                futex::wait(&self.bell, seen, patience, Scope::Process);
+                futex::wait(&self.bell, seen, patience, FutexScope::Process);
                 self.sleeping.store(false, Ordering::SeqCst);
                 if patience.is_some_and(|patience| start.elapsed() >= patience) {
                     self.lock().forget = true;
@@ -259,7 +259,7 @@ impl Copier {
                 return;
             }
             self.sleeping.store(true, Ordering::SeqCst);
-            futex::wait(&self.bell, seen, Some(left), Scope::Process);
+            futex::wait(&self.bell, seen, Some(left), FutexScope::Process);
             self.sleeping.store(false, Ordering::SeqCst);
         }
     }

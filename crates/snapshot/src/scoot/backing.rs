@@ -8,9 +8,9 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 
-use quire_sys::map::{self, Access, Hint, Sharing};
+use quire_sys::map::{self, MapAdvice, MapSharing, Protection};
 use quire_sys::mem::Reservation;
-use quire_sys::pagemap::{Entry, Pagemap};
+use quire_sys::pagemap::{Pagemap, PagemapEntry};
 use quire_sys::userfault::Userfault;
 
 use super::layout::{GENERATIONS, Generation, Layout};
@@ -50,7 +50,7 @@ impl Backing {
         let file = map::memory_file("quire-scoot", bytes as u64).map_err(|error| refused("memfd_create", error))?;
         let alias = Reservation::new(bytes)?;
         // SAFETY: the reservation was made just now, and no other code knows its addresses.
-        unsafe { map::map_file_over(alias.base(), bytes, &file, 0, Sharing::Shared, Access::ReadWrite) }
+        unsafe { map::map_file_over(alias.base(), bytes, &file, 0, MapSharing::Shared, Protection::ReadWrite) }
             .map_err(|error| refused("mmap", error))?;
         let isolation_area = Reservation::new(MAX_ISOLATED_REGIONS.min(layout.regions()) * REGION_SIZE)?;
         let pagemap = Pagemap::open(None).map_err(|error| refused("open(/proc/self/pagemap)", error))?;
@@ -83,7 +83,7 @@ impl Backing {
         &self,
         run: &Range<usize>,
         generation: Generation,
-        sharing: Sharing,
+        sharing: MapSharing,
     ) -> io::Result<()> {
         // SAFETY: `map_positions` makes the same demand of its positions as this function of its run: that the generation holds
         // the bytes shown there.
@@ -104,7 +104,7 @@ impl Backing {
         let at = window.base().wrapping_add(positions.start);
         // SAFETY: the positions lie below the layout's stride, and `map_window` demands a window of at least that length that
         // no other code uses.
-        unsafe { self.map_at(at, positions, generation, Sharing::Private) }
+        unsafe { self.map_at(at, positions, generation, MapSharing::Private) }
     }
 
     /// As [`Backing::map_origin`], for part of a run.
@@ -115,7 +115,7 @@ impl Backing {
         &self,
         positions: Range<usize>,
         generation: Generation,
-        sharing: Sharing,
+        sharing: MapSharing,
     ) -> io::Result<()> {
         // SAFETY: addresses of the origin. `Span::borrow` demands that no other code remaps them while `self.span` lives.
         unsafe { self.map_at(self.origin_at(positions.start), positions, generation, sharing) }
@@ -133,11 +133,11 @@ impl Backing {
         at: *mut u8,
         positions: Range<usize>,
         generation: Generation,
-        sharing: Sharing,
+        sharing: MapSharing,
     ) -> io::Result<()> {
         let offset = self.layout.file_offset(generation, positions.start) as u64;
         // SAFETY: `map_file_over` demands addresses that the caller may remap; `map_at` demands the same of `at`.
-        unsafe { map::map_file_over(at, positions.len(), &self.file, offset, sharing, Access::ReadWrite) }
+        unsafe { map::map_file_over(at, positions.len(), &self.file, offset, sharing, Protection::ReadWrite) }
     }
 
     /// Tells those of `positions` whose pages, mapped from `at` on, belong to that mapping alone, in order. A page that is on the
@@ -157,7 +157,7 @@ impl Backing {
                 return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
             }
             let private = |word: u64| {
-                let entry = Entry::from_word(word);
+                let entry = PagemapEntry::from_word(word);
                 !entry.file_or_shared && (entry.present || entry.swapped)
             };
             let pages = words[..count].iter().enumerate().filter(|&(_, &word)| word != 0 && private(word));
@@ -193,7 +193,7 @@ impl Backing {
 
     /// Backs `region` in `generation` with a huge page, filling its holes; what it holds stays. Says whether it could.
     pub(super) fn make_huge(&self, generation: Generation, region: usize) -> bool {
-        map::advise(self.alias_at(generation, region * REGION_SIZE), REGION_SIZE, Hint::Collapse).is_ok()
+        map::advise(self.alias_at(generation, region * REGION_SIZE), REGION_SIZE, MapAdvice::Collapse).is_ok()
     }
 
     /// Positions of `region` for which `generation` has pages.

@@ -69,7 +69,7 @@ fn detach(state: &ScootState, mappings: &mut Mappings) -> Result<(), MechanismEr
     for run in mappings.regions.runs(|region| region.sharing == Sharing::Shared) {
         let home = mappings.regions.region(run.start).home;
         // SAFETY: `map_origin` demands that the generation holds the bytes shown: a shared region shows the file's own pages.
-        let mapped = unsafe { state.backing.map_origin(&run, home, quire_sys::map::Sharing::Private) };
+        let mapped = unsafe { state.backing.map_origin(&run, home, quire_sys::map::MapSharing::Private) };
         mapped.map_err(|error| refused("mmap", error))?;
         mappings.regions.set_sharing(run, Sharing::Private);
     }

@@ -11,8 +11,8 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use quire_sys::fork_lock::NoFork;
-use quire_sys::map::{self, Access, Sharing};
-use quire_sys::userfault::{Modes, Userfault};
+use quire_sys::map::{self, MapSharing, Protection};
+use quire_sys::userfault::{RegisterModes, Userfault};
 
 use super::backing::Backing;
 use super::layout::Generation;
@@ -40,7 +40,7 @@ impl<'a> IsolatedPages<'a> {
     ///
     /// # Errors
     /// Nothing has changed.
-    pub(super) fn new(backing: &'a Backing, positions: Range<usize>, modes: Modes) -> io::Result<Self> {
+    pub(super) fn new(backing: &'a Backing, positions: Range<usize>, modes: RegisterModes) -> io::Result<Self> {
         let Some(fault) = &backing.fault else { return Err(io::Error::from(io::ErrorKind::Unsupported)) };
         let shift = positions.start / REGION_SIZE * REGION_SIZE;
         debug_assert!(positions.end - shift <= backing.isolation_area().len());
@@ -80,7 +80,7 @@ impl<'a> IsolatedPages<'a> {
         let positions = self.positions.clone();
         // SAFETY: `map_positions` demands that the generation holds the bytes of the stretch: the callers have put all private
         // pages there, and no thread can have written since, as it would sleep.
-        unsafe { self.backing.map_positions(positions, generation, Sharing::Shared) }?;
+        unsafe { self.backing.map_positions(positions, generation, MapSharing::Shared) }?;
         self.is_whole = true;
         Ok(self.fault.drain())
     }
@@ -144,6 +144,6 @@ impl Drop for IsolatedPages<'_> {
         let _ = self.fault.wake(self.backing.origin_at(self.positions.start), self.positions.len());
         let at = self.at(self.positions.start);
         // SAFETY: the area for isolated pages is this mechanism's; what lies there has been copied or moved back.
-        let _ = unsafe { map::map_anonymous_over(at, self.positions.len(), Access::Read) };
+        let _ = unsafe { map::map_anonymous_over(at, self.positions.len(), Protection::Read) };
     }
 }

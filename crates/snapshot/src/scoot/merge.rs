@@ -7,7 +7,7 @@ use std::io;
 use std::ops::Range;
 use std::time::Instant;
 
-use quire_sys::userfault::Modes;
+use quire_sys::userfault::RegisterModes;
 
 use super::backing::Backing;
 use super::isolate::IsolatedPages;
@@ -18,7 +18,7 @@ use super::state::{Mappings, ScootState};
 use crate::page::PAGE_SIZE;
 
 /// Faults in a private mapping of a file whose page table is empty: pages that the file has, and holes.
-const FILE_FAULTS: Modes = Modes { missing: true, write_protect: false, minor: true };
+const FILE_FAULTS: RegisterModes = RegisterModes { missing: true, write_protect: false, minor: true };
 
 /// Merges `run` while its writers sleep. All its regions are private, of one home, and not held.
 ///
@@ -111,7 +111,7 @@ pub(super) unsafe fn merge_in_place(state: &ScootState, mappings: &mut Mappings,
             next = bitmaps.next_found(position + PAGE_SIZE);
         }
         // SAFETY: `map_origin` demands that the generation holds the bytes shown: every private page was put there above.
-        unsafe { backing.map_origin(&run, home, quire_sys::map::Sharing::Private) }?;
+        unsafe { backing.map_origin(&run, home, quire_sys::map::MapSharing::Private) }?;
     }
     account(state, mappings, &run, &bitmaps);
     Ok(())

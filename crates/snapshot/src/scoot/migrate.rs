@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use quire_sys::map;
 use quire_sys::proc_maps;
-use quire_sys::userfault::Modes;
+use quire_sys::userfault::RegisterModes;
 
 use super::backing::{Backing, MAX_ISOLATED_REGIONS, refused};
 use super::isolate::IsolatedPages;
@@ -107,7 +107,7 @@ impl Migration<'_> {
         if self.backing.fault.is_none() {
             return self.take_openly(part, is_anonymous);
         }
-        let modes = Modes { missing: true, write_protect: false, minor: !is_anonymous };
+        let modes = RegisterModes { missing: true, write_protect: false, minor: !is_anonymous };
         let all = part.clone();
         // From here on nothing touches the heap.
         let isolated =
@@ -136,7 +136,8 @@ impl Migration<'_> {
             part.clone().step_by(PAGE_SIZE).for_each(put);
         }
         // SAFETY: `map_positions` demands that the generation holds the bytes shown: all pages of the part were put there above.
-        unsafe { self.backing.map_positions(part, FIRST, map::Sharing::Shared) }.map_err(|error| refused("mmap", error))
+        unsafe { self.backing.map_positions(part, FIRST, map::MapSharing::Shared) }
+            .map_err(|error| refused("mmap", error))
     }
 
     /// Makes what was taken private memory again; its content stays in the file for as long as it is mapped.
@@ -146,7 +147,7 @@ impl Migration<'_> {
             // What can't be mapped anew stays as it is: readable and writable.
             // SAFETY: `map_positions` demands that the generation holds the bytes shown: what was taken is mapped shared, so the
             // range shows the file's own pages, and no other code writes the file.
-            let _ = unsafe { self.backing.map_positions(taken, FIRST, map::Sharing::Private) };
+            let _ = unsafe { self.backing.map_positions(taken, FIRST, map::MapSharing::Private) };
         }
     }
 

@@ -5,16 +5,16 @@
 use std::io;
 use std::ops::Deref;
 
-use quire_sys::area::Area;
+use quire_sys::area::AnonymousMap;
 
 /// See the head of this file.
-pub(super) struct OffHeap<T>(Area, std::marker::PhantomData<T>);
+pub(super) struct OffHeap<T>(AnonymousMap, std::marker::PhantomData<T>);
 
 impl<T> OffHeap<T> {
     /// # Errors
     /// The system has no memory.
     pub(super) fn new(value: T) -> io::Result<Self> {
-        let area = Area::private(size_of::<T>())?;
+        let area = AnonymousMap::private(size_of::<T>())?;
         // SAFETY: the area is writable, at least as large as the value, aligned to a page, and known to no other code.
         unsafe { area.base().cast::<T>().write(value) };
         Ok(Self(area, std::marker::PhantomData))

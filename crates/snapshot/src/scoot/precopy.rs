@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
-use quire_sys::map::{self, Hint};
+use quire_sys::map::{self, MapAdvice};
 
 use super::region_table::Sharing;
 use super::state::{Mappings, ScootState};
@@ -78,7 +78,7 @@ impl PrecopyQueue {
             return (PrecopyStep::Copied, mappings);
         }
         drop(mappings);
-        let copied = map::advise(at, piece.len(), Hint::PopulateWrite).is_ok();
+        let copied = map::advise(at, piece.len(), MapAdvice::PopulateWrite).is_ok();
         let mut mappings = state.lock_after_cuts();
         self.done_bytes += (piece.len() - own.len() * PAGE_SIZE) as u64;
         if copied && mappings.epoch == self.epoch && is_worth_it(&mappings, piece.start) {

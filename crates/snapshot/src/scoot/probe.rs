@@ -2,10 +2,10 @@
 //!
 //! Relies on trying it on two pages: version numbers say little about containers.
 
-use quire_sys::map::{self, Access, Sharing};
+use quire_sys::map::{self, MapSharing, Protection};
 use quire_sys::mem::Reservation;
-use quire_sys::pagemap::{Entry, Pagemap};
-use quire_sys::userfault::{Modes, Userfault, features};
+use quire_sys::pagemap::{Pagemap, PagemapEntry};
+use quire_sys::userfault::{RegisterModes, Userfault, features};
 
 use crate::mechanism::Mechanism;
 use crate::origin::MechanismError;
@@ -32,7 +32,7 @@ pub(super) fn check_mappings() -> Result<(), MechanismError> {
     let pagemap = Pagemap::open(None).map_err(|error| unsupported("/proc/self/pagemap", error, PROCFS))?;
     let place = Reservation::new(2 * PAGE_SIZE)?;
     // SAFETY: no other code knows the addresses of the reservation, which was made just now.
-    unsafe { map::map_file_over(place.base(), 2 * PAGE_SIZE, &file, 0, Sharing::Private, Access::ReadWrite) }
+    unsafe { map::map_file_over(place.base(), 2 * PAGE_SIZE, &file, 0, MapSharing::Private, Protection::ReadWrite) }
         .map_err(|error| unsupported("mmap of a memfd", error, MEMFD))?;
     // SAFETY: the two pages were mapped readable and writable just now, and no other code knows them.
     unsafe {
@@ -41,7 +41,7 @@ pub(super) fn check_mappings() -> Result<(), MechanismError> {
     }
     let mut words = [0; 2];
     let read = pagemap.read_words(place.base() as usize, &mut words);
-    let [own, shared] = words.map(Entry::from_word);
+    let [own, shared] = words.map(PagemapEntry::from_word);
     match read {
         Ok(2) if own.present && !own.file_or_shared && shared.present && shared.file_or_shared => Ok(()),
         Ok(_) => Err(unsupported("/proc/self/pagemap", "does not tell private pages from shared ones", PROCFS)),
@@ -70,9 +70,9 @@ fn try_moving(fault: &Userfault) -> std::io::Result<()> {
     let (from, to) = (reserve()?, reserve()?);
     // SAFETY: no other code knows the addresses of the two reservations, so no thread touches `from` while it is registered.
     unsafe {
-        map::map_file_over(from.base(), PAGE_SIZE, &file, 0, Sharing::Private, Access::ReadWrite)?;
+        map::map_file_over(from.base(), PAGE_SIZE, &file, 0, MapSharing::Private, Protection::ReadWrite)?;
         from.base().write_volatile(7);
-        fault.register(from.base(), PAGE_SIZE, Modes { missing: true, write_protect: false, minor: true })?;
+        fault.register(from.base(), PAGE_SIZE, RegisterModes { missing: true, write_protect: false, minor: true })?;
         map::move_over(from.base(), PAGE_SIZE, to.base())?;
         let arrived = to.base().read_volatile() == 7;
         fault.unregister(from.base(), PAGE_SIZE)?;

@@ -194,7 +194,7 @@ impl Drop for ScootState {
             // What can't be mapped anew stays as it is: readable and writable.
             // SAFETY: `Backing::map_origin` wants the reader to find the same bytes. The file holds what the run shows, and no
             // other code writes the file: the views, which hold an `Arc` of this, are gone.
-            let _ = unsafe { self.backing.map_origin(&run, home, quire_sys::map::Sharing::Private) };
+            let _ = unsafe { self.backing.map_origin(&run, home, quire_sys::map::MapSharing::Private) };
         }
     }
 }

@@ -9,7 +9,7 @@ mod races;
 
 use std::sync::Arc;
 
-use quire_sys::map::{self, Hint};
+use quire_sys::map::{self, MapAdvice};
 use quire_sys::mem::Reservation;
 use quire_sys::pagemap::Pagemap;
 
@@ -283,7 +283,7 @@ fn a_region_that_the_program_has_split_into_mappings_is_merged_by_the_next_cut()
         put(origin.base(), REGION_SIZE + 100, round);
         put(origin.base(), 2 * REGION_SIZE, round);
         let inside = origin.base().wrapping_add(REGION_SIZE + 16 * PAGE_SIZE);
-        map::advise(inside, 16 * PAGE_SIZE, Hint::NoHuge).unwrap();
+        map::advise(inside, 16 * PAGE_SIZE, MapAdvice::NoHuge).unwrap();
         put(inside, 0, round);
         drop(view);
         origin.settle();

@@ -6,15 +6,15 @@
 
 use std::sync::Arc;
 
-use quire_sys::signal::Touch;
+use quire_sys::signal::FaultAccess;
 use quire_sys::thread::spawn_unsignalled;
-use quire_sys::userfault::{Bell, Userfault};
+use quire_sys::userfault::{Userfault, WaitWaker};
 
 use super::registry;
 use crate::page::PAGE_SIZE;
 
 /// The thread, which ends when this is dropped.
-pub(super) struct FaultThread(Arc<Bell>);
+pub(super) struct FaultThread(Arc<WaitWaker>);
 
 impl FaultThread {
     /// Serves the faults of `fault`.
@@ -22,7 +22,7 @@ impl FaultThread {
     /// # Errors
     /// The system has no more threads, or descriptors.
     pub(super) fn start(fault: &Arc<Userfault>) -> std::io::Result<Self> {
-        let bell = Arc::new(Bell::new()?);
+        let bell = Arc::new(WaitWaker::new()?);
         let (fault, heard) = (Arc::clone(fault), Arc::clone(&bell));
         spawn_unsignalled("quire-faults", move || run(&fault, &heard))?;
         Ok(Self(bell))
@@ -35,11 +35,11 @@ impl Drop for FaultThread {
     }
 }
 
-fn run(fault: &Userfault, bell: &Bell) {
+fn run(fault: &Userfault, bell: &WaitWaker) {
     while fault.wait(Some(bell)).is_ok_and(|is_fault| is_fault) {
         while let Ok(Some(met)) = fault.next() {
             // What isn't ours any more is tried again as well.
-            registry::on_fault(Touch { address: met.address as *mut u8, is_store: true });
+            registry::on_fault(FaultAccess { address: met.address as *mut u8, is_store: true });
             let _ = fault.wake((met.address / PAGE_SIZE * PAGE_SIZE) as *mut u8, PAGE_SIZE);
         }
     }

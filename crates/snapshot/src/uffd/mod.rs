@@ -17,11 +17,11 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use quire_sys::map::{Hint, advise};
-use quire_sys::pagemap::{Entry, Pagemap};
+use quire_sys::map::{MapAdvice, advise};
+use quire_sys::pagemap::{Pagemap, PagemapEntry};
 use quire_sys::signal;
 use quire_sys::thread::BlockedSignals;
-use quire_sys::userfault::{Modes, Userfault, features};
+use quire_sys::userfault::{RegisterModes, Userfault, features};
 
 use self::fault_thread::FaultThread;
 use self::protection_map::ProtectionMap;
@@ -138,7 +138,7 @@ fn open_userfault(span: &Span, is_served: bool) -> Result<Userfault, MechanismEr
     }
     let fault = Userfault::open(wanted).map_err(|source| refused(&source))?;
     // Before Linux 6.4 a page that was never touched can't be protected, so all are touched now.
-    advise(span.base(), span.len(), Hint::PopulateRead).map_err(|source| refused(&source))?;
+    advise(span.base(), span.len(), MapAdvice::PopulateRead).map_err(|source| refused(&source))?;
     Ok(fault)
 }
 
@@ -157,7 +157,7 @@ impl WriteProtection {
             });
         };
         *self.registration.lock().unwrap_or_else(PoisonError::into_inner) = Some(registration);
-        let modes = Modes { write_protect: true, ..Modes::default() };
+        let modes = RegisterModes { write_protect: true, ..RegisterModes::default() };
         // SAFETY: `Span::borrow` demands that the range is private anonymous memory which no other code remaps, so it may be
         // guarded; the handler that resolves its faults is in place.
         unsafe { self.fault.register(span.base(), span.len(), modes) }
@@ -212,20 +212,20 @@ impl WriteProtection {
         let Some(count) = self.pagemap.as_ref().and_then(|map| map.read_words(address, words).ok()) else {
             return Population::Full;
         };
-        match words[..count].iter().filter(|&&word| Entry::from_word(word).present).count() {
+        match words[..count].iter().filter(|&&word| PagemapEntry::from_word(word).present).count() {
             present if present == pages.len() => Population::Full,
             present if present >= ENOUGH_PAGES => Population::Holes,
             _ => Population::Sparse,
         }
     }
 
-    fn advise(&self, pages: &Range<usize>, hint: Hint) -> std::io::Result<()> {
+    fn advise(&self, pages: &Range<usize>, hint: MapAdvice) -> std::io::Result<()> {
         advise(self.engine.cow.span.at(pages.start * PAGE_SIZE), pages.len() * PAGE_SIZE, hint)
     }
 
     /// Makes a huge page of `pages`, which are all of `part` and were open; `false` if the kernel has refused.
     fn collapse(&self, part: usize, pages: &Range<usize>) -> bool {
-        match self.advise(pages, Hint::Collapse) {
+        match self.advise(pages, MapAdvice::Collapse) {
             Ok(()) => {
                 self.parts.note_collapsed(part);
                 self.refusals.store(0, Ordering::Relaxed);
@@ -361,7 +361,7 @@ impl WriteDetector for WriteProtection {
         }
         let is_done = population == Population::Full && self.collapse(part, &pages);
         // The kernel collapses no part of a guarded range that has holes, or pages of zeroes. A cut in between makes filling them fail.
-        if !is_done && fills && self.advise(&pages, Hint::PopulateWrite).is_ok() {
+        if !is_done && fills && self.advise(&pages, MapAdvice::PopulateWrite).is_ok() {
             self.collapse(part, &pages);
         }
         true

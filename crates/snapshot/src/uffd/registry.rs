@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use quire_sys::fork_lock::NoFork;
-use quire_sys::signal::Touch;
+use quire_sys::signal::FaultAccess;
 
 /// Most ranges at a time.
 const PLACES: usize = 128;
@@ -103,7 +103,7 @@ impl Drop for Registration {
 }
 
 /// The handler of SIGBUS: whether `address` belongs to a registered range, whose handler has dealt with it then.
-pub(crate) fn on_fault(touch: Touch) -> bool {
+pub(crate) fn on_fault(touch: FaultAccess) -> bool {
     let address = touch.address as usize;
     for place in &ALL {
         let start = place.start.load(Ordering::Relaxed);
@@ -136,8 +136,8 @@ mod tests {
 
     struct Counter(AtomicUsize);
 
-    fn store_to(address: usize) -> Touch {
-        Touch { address: address as *mut u8, is_store: true }
+    fn store_to(address: usize) -> FaultAccess {
+        FaultAccess { address: address as *mut u8, is_store: true }
     }
 
     impl FaultHandler for Counter {

@@ -182,7 +182,7 @@ fn regions_with_holes_are_made_huge() {
     let alone = Span::allocate(2 << 20).unwrap();
     // SAFETY: a range of this test's own.
     unsafe { alone.base().write_volatile(1) };
-    if advise(alone.base(), alone.len(), Hint::Collapse).is_err() {
+    if advise(alone.base(), alone.len(), MapAdvice::Collapse).is_err() {
         return quire_sys::testing::skipped_even_in_ci("no huge page is to be had here");
     }
     let all_but_one = |value: u8| {
@@ -208,7 +208,7 @@ fn regions_with_holes_are_made_huge() {
 #[test]
 fn a_range_that_is_told_to_use_small_pages_is_tried_again_in_each_epoch_and_not_filled() {
     let Some(origin) = origin(64 << 20, QUIET) else { return };
-    advise(origin.base(), origin.len(), Hint::NoHuge).unwrap();
+    advise(origin.base(), origin.len(), MapAdvice::NoHuge).unwrap();
     (0..16384).filter(|page| page % 2 == 0 || *page < 512).for_each(|page| write(&origin, page * PAGE_SIZE, 1));
     for _ in 0..2 {
         drop(origin.cut().unwrap());
@@ -272,8 +272,8 @@ fn the_thread_of_the_mechanism_takes_none_of_the_programs_signals() {
 
 #[test]
 fn a_writer_whose_page_is_never_opened_ends_the_program_with_a_message() {
-    use quire_sys::child::{Ending, fork_by_library};
-    use quire_sys::deny::{Denied, calls};
+    use quire_sys::child::{WaitStatus, fork_by_library};
+    use quire_sys::deny::{SyscallFilter, calls};
     /// `UFFDIO_WRITEPROTECT`, and "no memory".
     const REQUEST: u32 = 0xC018_AA06;
     const ENOMEM: i32 = 12;
@@ -283,7 +283,7 @@ fn a_writer_whose_page_is_never_opened_ends_the_program_with_a_message() {
             let Some(origin) = origin(2 << 20, Options { serve_faults, ..QUIET }) else { return NO_FILTERS };
             write(&origin, 0, 1);
             let _view = origin.cut().unwrap();
-            let denied = Denied { call: calls::SYS_ioctl, argument: Some((1, REQUEST)), errno: ENOMEM };
+            let denied = SyscallFilter { call: calls::SYS_ioctl, argument: Some((1, REQUEST)), errno: ENOMEM };
             if deny::deny(denied).is_err() {
                 return NO_FILTERS;
             }
@@ -293,9 +293,9 @@ fn a_writer_whose_page_is_never_opened_ends_the_program_with_a_message() {
         // SAFETY: the C library's fork lets the child allocate; the mechanism is made in the child.
         let ending = unsafe { fork_by_library(&mut run) }.unwrap().wait();
         match ending {
-            Ending::Exited(NO_FILTERS) => quire_sys::testing::skipped("no seccomp filters, or no userfaultfd"),
+            WaitStatus::Exited(NO_FILTERS) => quire_sys::testing::skipped("no seccomp filters, or no userfaultfd"),
             // SIGABRT by the thread that serves, or the default of SIGBUS.
-            ending => assert_eq!(ending, Ending::Killed(if serve_faults { 6 } else { 7 })),
+            ending => assert_eq!(ending, WaitStatus::Killed(if serve_faults { 6 } else { 7 })),
         }
     }
 }

@@ -3,7 +3,7 @@
 //! Relies on each range outliving what is made of it: [`Memory`] is dropped last.
 
 use quire_snapshot::{PAGE_SIZE, REGION_SIZE, Span};
-use quire_sys::map::{self, Hint};
+use quire_sys::map::{self, MapAdvice};
 use quire_sys::mem::Reservation;
 
 /// How a range lies in memory.
@@ -42,7 +42,7 @@ impl Memory {
         }
         let span = Span::allocate(len).unwrap();
         if kind == Kind::Small {
-            map::advise(span.base(), len, Hint::NoHuge).unwrap();
+            map::advise(span.base(), len, MapAdvice::NoHuge).unwrap();
         }
         Self { span, _lender: None }
     }

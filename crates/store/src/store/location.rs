@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use quire_device::{Directory, Disk};
+use quire_device::{Directory, DiskDirectory};
 
 /// Where an image is or goes.
 #[derive(Clone)]
@@ -15,7 +15,7 @@ pub struct ImageLocation {
 impl ImageLocation {
     /// The file named `file` in the directory `dir` of the system.
     pub fn new(dir: impl Into<PathBuf>, file: impl Into<String>) -> Self {
-        Self::within(Arc::new(Disk::new(dir)), file)
+        Self::within(Arc::new(DiskDirectory::new(dir)), file)
     }
 
     /// The file named `file` in any directory.

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quire_device::{Device, Directory, Memory};
+use quire_device::{Device, Directory, MemoryDirectory};
 use quire_writecache::{CacheConfig, Growth, Policy, Tasks, VolumeId, VolumeSpec, WriteCache};
 
 pub const DATA: VolumeId = VolumeId(1);
@@ -16,8 +16,8 @@ pub const BLOCK: usize = 4096;
 /// A home for the fast device and one for the slow ones.
 #[derive(Clone, Default)]
 pub struct Homes {
-    pub fast: Memory,
-    pub slow: Memory,
+    pub fast: MemoryDirectory,
+    pub slow: MemoryDirectory,
 }
 
 impl Homes {

@@ -3,7 +3,7 @@
 //! Relies on the kernel for everything: the page cache is the pool, the cgroup's limit its size.
 
 use anyhow::Context;
-use quire_sys::shared_map::{Expect, SharedMap};
+use quire_sys::shared_map::{AccessPattern, SharedMap};
 
 use crate::fastmap::pages::{Pages, Words};
 use crate::fastmap::testbed::{PAGE_BYTES, PAGE_WORDS, Testbed};
@@ -20,7 +20,7 @@ impl<const AHEAD: bool> Mapped<AHEAD> {
     ///
     /// # Errors
     /// When it can't be mapped.
-    pub fn new(testbed: &Testbed, expect: Expect) -> anyhow::Result<Self> {
+    pub fn new(testbed: &Testbed, expect: AccessPattern) -> anyhow::Result<Self> {
         let bytes = testbed.pages as usize * PAGE_BYTES;
         let map =
             SharedMap::new(&testbed.open()?, bytes).with_context(|| format!("mapping {}", testbed.path.display()))?;
@@ -53,7 +53,7 @@ impl<const AHEAD: bool> Pages for Mapped<AHEAD> {
         if AHEAD {
             for &page in pages {
                 let start = page as usize * PAGE_BYTES;
-                self.map.advise(start..start + PAGE_BYTES, Expect::WillNeed).context("madvise(WILLNEED)")?;
+                self.map.advise(start..start + PAGE_BYTES, AccessPattern::WillNeed).context("madvise(WILLNEED)")?;
             }
         }
         Ok(())

@@ -9,7 +9,7 @@ mod vmcache;
 mod write_batch;
 
 use anyhow::bail;
-use quire_sys::shared_map::Expect;
+use quire_sys::shared_map::AccessPattern;
 use serde::{Deserialize, Serialize};
 
 use super::pages::Pages;
@@ -100,9 +100,9 @@ pub fn with_pages<W: With>(
     work: W,
 ) -> anyhow::Result<W::Out> {
     match candidate {
-        Candidate::Mmap => work.with(&Mapped::<false>::new(testbed, Expect::Normal)?),
-        Candidate::MmapRandom => work.with(&Mapped::<false>::new(testbed, Expect::Random)?),
-        Candidate::MmapAhead => work.with(&Mapped::<true>::new(testbed, Expect::Random)?),
+        Candidate::Mmap => work.with(&Mapped::<false>::new(testbed, AccessPattern::Normal)?),
+        Candidate::MmapRandom => work.with(&Mapped::<false>::new(testbed, AccessPattern::Random)?),
+        Candidate::MmapAhead => work.with(&Mapped::<true>::new(testbed, AccessPattern::Random)?),
         Candidate::Vmcache => work.with(&Vmcache::new(testbed, budget_bytes)?),
         Candidate::Guards => {
             let guarded = Guarded::<false>::new(testbed, budget_bytes, work.has_streams())?;

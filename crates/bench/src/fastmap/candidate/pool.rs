@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use quire_device::{BlockDevice, Device, Directory, Disk, Null, ReadPattern};
+use quire_device::{BlockDevice, Device, Directory, DiskDirectory, NullDevice, ReadPattern};
 use quire_pool::{Advice, Map, MapOptions, PageNo, Pool, PoolConfig, ReadGuard, TransparentMap, WriteGuard};
 
 use crate::fastmap::pages::{Counters, Page, PageMut, Pages, Words};
@@ -59,7 +59,7 @@ fn options(streams: bool) -> MapOptions {
 
 /// A device of so many pages whose reads fill in eight bytes, so that memory is taken.
 fn nothing(pages: u64) -> Arc<dyn Device> {
-    Arc::new(Null::new(pages * PAGE_BYTES as u64, ReadPattern::Offsets))
+    Arc::new(NullDevice::new(pages * PAGE_BYTES as u64, ReadPattern::Offsets))
 }
 
 fn open(testbed: &Testbed) -> anyhow::Result<Arc<dyn Device>> {
@@ -68,7 +68,7 @@ fn open(testbed: &Testbed) -> anyhow::Result<Arc<dyn Device>> {
     }
     let dir = testbed.path.parent().context("a file has a directory")?;
     let name = testbed.path.file_name().and_then(|name| name.to_str()).context("a file has a name")?;
-    Ok(Disk::new(dir).open_to_write(name)?)
+    Ok(DiskDirectory::new(dir).open_to_write(name)?)
 }
 
 impl<const AHEAD: bool> Pages for Guarded<AHEAD> {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context;
 use quire_sys::buffer::Buffer;
-use quire_sys::rw::Flags;
+use quire_sys::rw::RwFlags;
 use quire_sys::transfer::{Direction, Extent, Transfer};
 use quire_sys::uring::Ring;
 use quire_sys::word_range::WordRange;
@@ -83,7 +83,7 @@ impl Writer {
             len: PAGE_BYTES,
         };
         let extents = pages.iter().enumerate().map(extent).collect();
-        ring.submit(file, Flags::NONE, Transfer { direction: Direction::Write, buffer, extents, tag: 0 });
+        ring.submit(file, RwFlags::NONE, Transfer { direction: Direction::Write, buffer, extents, tag: 0 });
         let ended = ring.wait().context("a ring forgot a write")?;
         ended.result.context("writing pages")?;
         Ok(Self { ring, buffer: ended.transfer.buffer })

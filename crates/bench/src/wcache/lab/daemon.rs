@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use quire_sys::ask::{Ask, to_end};
+use quire_sys::ask::{TerminationSignal, to_end};
 
 use super::interrupt::Interrupt;
 use super::loop_disk::unmount;
@@ -125,7 +125,7 @@ impl Daemon {
     /// # Errors
     /// When it complains or takes too long.
     pub fn stop(mut self) -> anyhow::Result<()> {
-        to_end(self.child.id(), Ask::Terminate).context("asking quire mount to end")?;
+        to_end(self.child.id(), TerminationSignal::Terminate).context("asking quire mount to end")?;
         match self.wait(DONE)? {
             Some(status) if status.success() => Ok(()),
             Some(status) => bail!("quire mount ended badly ({status}): {}", self.complaint()),
@@ -150,7 +150,7 @@ impl Daemon {
 impl Drop for Daemon {
     fn drop(&mut self) {
         if let Ok(None) = self.child.try_wait() {
-            let asked = to_end(self.child.id(), Ask::Terminate);
+            let asked = to_end(self.child.id(), TerminationSignal::Terminate);
             if asked.is_err() || !matches!(self.wait(Duration::from_secs(10)), Ok(Some(_))) {
                 let _ = self.child.kill();
                 let _ = self.child.wait();

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use quire_sys::ask::{Ask, to_end};
+use quire_sys::ask::{TerminationSignal, to_end};
 
 use super::loop_disk::{detach, unmount};
 
@@ -18,7 +18,7 @@ pub fn clear(parents: &[&Path]) {
     let processes = processes();
     for &pid in &processes {
         // Gone already is as good.
-        let _ = to_end(pid, Ask::Kill);
+        let _ = to_end(pid, TerminationSignal::Kill);
     }
     for _ in 0..20 {
         if processes.iter().all(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use quire_sys::ask::Ask;
+use quire_sys::ask::TerminationSignal;
 
 use crate::report::{Better, Figure};
 use crate::stats::Spread;
@@ -207,7 +207,7 @@ fn tpcb(context: &Context, template: &Template, copies: [&Path; 2]) -> anyhow::R
             let cluster = template.start(context, copies[side])?;
             pgbench::measure(programs, cluster.sockets(), scale.terminals, time / 4)?;
             per_s[side].push(pgbench::measure(programs, cluster.sockets(), scale.terminals, time)?.per_s);
-            cluster.stop(Ask::Interrupt)?;
+            cluster.stop(TerminationSignal::Interrupt)?;
             interrupt.check()?;
         }
     }

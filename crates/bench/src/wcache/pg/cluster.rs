@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use postgres::{Client, NoTls};
-use quire_sys::ask::{Ask, to_end};
+use quire_sys::ask::{TerminationSignal, to_end};
 
 use crate::process::find_on_path;
 use crate::wcache::lab::command::run;
@@ -145,11 +145,11 @@ impl Cluster {
     ///
     /// # Errors
     /// When it doesn't end.
-    pub fn stop(mut self, how: Ask) -> anyhow::Result<()> {
+    pub fn stop(mut self, how: TerminationSignal) -> anyhow::Result<()> {
         self.end(how, Duration::from_secs(300)).with_context(|| format!("postgres: {}", self.complaint()))
     }
 
-    fn end(&mut self, how: Ask, limit: Duration) -> anyhow::Result<()> {
+    fn end(&mut self, how: TerminationSignal, limit: Duration) -> anyhow::Result<()> {
         if self.child.try_wait().context("looking after postgres")?.is_some() {
             return Ok(());
         }
@@ -177,7 +177,7 @@ pub fn connect(sockets: &Path, database: &str) -> anyhow::Result<Client> {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        if self.end(Ask::Quit, Duration::from_secs(10)).is_err() {
+        if self.end(TerminationSignal::Quit, Duration::from_secs(10)).is_err() {
             // Its children notice that and end, too.
             let _ = self.child.kill();
             let _ = self.child.wait();

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use postgres::Client;
-use quire_sys::ask::Ask;
+use quire_sys::ask::TerminationSignal;
 
 use super::input::{Customer, Input, Line};
 use super::size::Size;
@@ -82,7 +82,7 @@ fn the_five_transactions_change_what_they_are_to_change() {
     let broken = check::broken(&mut client).unwrap().join("\n");
     assert!(broken.contains("condition 1") && broken.contains("condition 3"), "{broken}");
     drop((client, terminal));
-    cluster.stop(Ask::Interrupt).unwrap();
+    cluster.stop(TerminationSignal::Interrupt).unwrap();
 }
 
 #[test]

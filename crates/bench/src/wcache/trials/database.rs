@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
-use quire_sys::ask::Ask;
+use quire_sys::ask::TerminationSignal;
 
 use crate::wcache::cells::{Cell, Work};
 use crate::wcache::context::Context;
@@ -81,7 +81,7 @@ fn fill(programs: &Programs, data: &Path, context: &Context) -> anyhow::Result<(
     let create = format!("CREATE DATABASE {}", pgbench::DATABASE);
     cluster.connect("postgres")?.batch_execute(&create).context("making the database of TPC-B")?;
     pgbench::fill(programs, sockets, scale.tpcb_scale)?;
-    cluster.stop(Ask::Interrupt)
+    cluster.stop(TerminationSignal::Interrupt)
 }
 
 /// Bytes of all files below `dir`.
@@ -122,7 +122,7 @@ pub fn trial(template: &Template, cell: Cell, seed: u64, context: &Context) -> a
     let cache = watch.counted();
     let tally = tally.map(|tally| Tally { cache, ..tally });
     let checked = tally.and_then(|tally| consistent(cell.work, &cluster).map(|()| tally));
-    let stopped = cluster.stop(Ask::Quit);
+    let stopped = cluster.stop(TerminationSignal::Quit);
     let down = stage.take_down();
     let tally = checked?;
     stopped.and(down)?;

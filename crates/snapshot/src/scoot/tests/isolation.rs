@@ -2,14 +2,14 @@
 //!
 //! Relies on userfaultfd; where it is forbidden the tests say so and do nothing.
 
-use quire_sys::child::{Ending, fork_by_library};
+use quire_sys::child::{WaitStatus, fork_by_library};
 use quire_sys::fork_lock;
-use quire_sys::userfault::{Modes, Userfault};
+use quire_sys::userfault::{RegisterModes, Userfault};
 
 use super::super::isolate::IsolatedPages;
 use super::*;
 
-const FILE_FAULTS: Modes = Modes { missing: true, write_protect: false, minor: true };
+const FILE_FAULTS: RegisterModes = RegisterModes { missing: true, write_protect: false, minor: true };
 
 fn can_isolate() -> bool {
     open_userfault().inspect_err(|reason| quire_sys::testing::skipped(reason)).is_ok()
@@ -51,7 +51,7 @@ fn a_child_that_is_forked_while_pages_are_set_aside_has_them() {
         drop(isolated);
         forker.join().unwrap()
     });
-    assert_eq!(ending, Ending::Exited(0));
+    assert_eq!(ending, WaitStatus::Exited(0));
     assert!(is_as_written(origin.base()));
 }
 
@@ -83,7 +83,7 @@ fn a_range_that_cannot_be_set_aside_is_refused_and_keeps_its_bytes() {
     let span = Span::allocate(4 * REGION_SIZE).unwrap();
     (0..4 * REGION_SIZE).step_by(PAGE_SIZE).for_each(|offset| put(span.base(), offset, 7));
     let other = Userfault::open(0).unwrap();
-    let modes = Modes { missing: true, ..Modes::default() };
+    let modes = RegisterModes { missing: true, ..RegisterModes::default() };
     // SAFETY: memory of this test, all of it there, so no thread faults and sleeps.
     unsafe { other.register(span.base().wrapping_add(2 * REGION_SIZE), REGION_SIZE, modes) }.unwrap();
     let attached = ScootOrigin::with_userfault(span.clone(), &options(SETTINGS[0]), open_userfault().ok());
