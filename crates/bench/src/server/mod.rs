@@ -6,7 +6,9 @@
 mod footprint;
 mod latency;
 mod restart;
+mod rounds;
 mod save;
+mod sets;
 mod setup;
 mod sizes;
 mod throughput;
@@ -24,7 +26,7 @@ use setup::Setup;
 /// Keys of a full run, and of a small one.
 const KEYS: u64 = 3_000_000;
 const FEW_KEYS: u64 = 300_000;
-const PARTS: [&str; 6] = ["throughput", "save", "latency", "restart", "footprint", "sizes"];
+const PARTS: [&str; 7] = ["throughput", "save", "latency", "restart", "footprint", "sets", "sizes"];
 
 /// The arguments of `quire bench server`.
 #[derive(Debug, Clone, clap::Args)]
@@ -62,6 +64,7 @@ pub struct Outcome {
     latency: Option<latency::Outcome>,
     restart: Option<restart::Outcome>,
     footprint: Option<footprint::Outcome>,
+    sets: Option<sets::Outcome>,
     sizes: Option<sizes::Outcome>,
 }
 
@@ -69,7 +72,7 @@ impl Experiment for Args {
     type Outcome = Outcome;
 
     const NAME: &'static str = "server";
-    const ABOUT: &'static str = "Quire beside redis-server: throughput, saves, latency, restarts, memory";
+    const ABOUT: &'static str = "Quire beside redis-server: throughput, sets, saves, latency, restarts, memory";
     const DRAWS: Option<&'static str> = Some("latency over time");
 
     fn common(&self) -> &Common {
@@ -86,12 +89,16 @@ impl Experiment for Args {
             latency: None,
             restart: None,
             footprint: None,
+            sets: None,
             sizes: None,
         };
         setup.say("warming memory");
         memory::warm(setup.memory_bytes());
         if wants("footprint") {
             outcome.footprint = Some(footprint::measure(&setup)?);
+        }
+        if wants("sets") {
+            outcome.sets = Some(sets::measure(&setup)?);
         }
         if ["throughput", "save", "latency", "restart"].into_iter().any(wants) {
             let mut sides = setup.start_filled()?;
@@ -131,6 +138,9 @@ impl Experiment for Args {
         }
         if let Some(found) = &outcome.restart {
             restart::figures(found, report);
+        }
+        if let Some(found) = &outcome.sets {
+            sets::figures(found, report);
         }
         if let Some(found) = &outcome.sizes {
             sizes::figures(found, report);

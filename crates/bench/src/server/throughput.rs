@@ -2,14 +2,15 @@
 //!
 //! Relies on all servers holding the data set already; the one that is not measured idles.
 
-use super::setup::{PEER, Setup, Side};
-use crate::redis_benchmark::{self, CONNECTIONS, Run};
-use crate::report::{Better, Figure, Report};
-use crate::stats::Spread;
+use super::rounds;
+use super::setup::{Setup, Side};
+use crate::redis_benchmark::{self, CONNECTIONS, Run, Test};
+use crate::report::{Figure, Report};
 
 /// Without pipelining the tool spends more on a request than either server, so with one thread all servers look alike.
-const P1_THREADS: u32 = 2;
-const P1_NOTE: &str = "redis-benchmark with 2 threads; with one it is itself the limit";
+pub const P1_THREADS: u32 = 2;
+/// The same, for readers of the figures.
+pub const P1_NOTE: &str = "redis-benchmark with 2 threads; with one it is itself the limit";
 
 /// The figures with goals, and those that inform.
 #[derive(Debug, Default)]
@@ -68,24 +69,16 @@ fn compare(setup: &Setup, sides: &[Side], name: &str, load: Load) -> anyhow::Res
     let Load { test, pipeline, value_bytes, threads } = load;
     let per_batch = if setup.quick { 30_000 } else { 400_000 };
     let requests = per_batch * if pipeline > 1 { 6 } else { 1 };
-    let mut rates = vec![Vec::new(); sides.len()];
-    for round in 0..setup.rounds {
-        setup.say(&format!("{test} at pipeline {pipeline}, round {} of {}", round + 1, setup.rounds));
-        for turn in 0..sides.len() {
-            // Every other round goes backwards, so that no server is always first.
-            let index = if round % 2 == 0 { turn } else { sides.len() - 1 - turn };
-            let port = sides[index].server.port();
-            let (keys, connections) = (setup.keys, CONNECTIONS);
-            let run = Run { port, test, pipeline, requests, keys, value_bytes, threads, connections };
-            rates[index].push(redis_benchmark::requests_per_s(run)?);
-        }
-    }
-    let peer = sides.iter().position(|side| side.server.name() == PEER).unwrap_or(0);
-    let ratios: Vec<f64> = rates[0].iter().zip(&rates[peer]).map(|(ours, theirs)| ours / theirs).collect();
-    let spread = Spread::of(&ratios).expect("there is at least one round");
-    let mut figure = Figure::new(name, spread.median, "x", Better::Higher).spread(spread);
-    for (side, rates) in sides.iter().zip(&rates) {
-        figure = figure.peer(side.server.name(), Spread::of(rates).map_or(0.0, |spread| spread.median.round()));
-    }
-    Ok(figure)
+    rounds::ratio(setup, sides, name, &format!("{test} at pipeline {pipeline}"), |side| {
+        redis_benchmark::requests_per_s(Run {
+            port: side.server.port(),
+            test: Test::Named(test),
+            pipeline,
+            requests,
+            keys: setup.keys,
+            value_bytes,
+            threads,
+            connections: CONNECTIONS,
+        })
+    })
 }

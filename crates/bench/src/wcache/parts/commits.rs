@@ -8,7 +8,7 @@
 use anyhow::Context as _;
 
 use crate::process::{Flavor, Program, Server, find_on_path};
-use crate::redis_benchmark::{self, Run};
+use crate::redis_benchmark::{self, Run, Test};
 use crate::report::{Better, Figure};
 use crate::stats::Spread;
 use crate::wcache::context::Context;
@@ -92,7 +92,7 @@ fn compare(context: &Context, servers: &[Server], case: &Case, name: &str) -> an
             let run = |requests| {
                 redis_benchmark::requests_per_s(Run {
                     port: servers[index].port(),
-                    test: "set",
+                    test: Test::Named("set"),
                     pipeline: 1,
                     requests,
                     keys: KEYS,

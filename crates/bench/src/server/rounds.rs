@@ -1,0 +1,34 @@
+//! Rounds that alternate between the servers: the median of the ratios of rates, ours to the peer's.
+//!
+//! Relies on one server being loaded at a time; drift of the machine meets both of a round alike.
+
+use super::setup::{PEER, Setup, Side};
+use crate::report::{Better, Figure};
+use crate::stats::Spread;
+
+/// Calls `rate` for each of the `sides` in every round; `what` is for the progress line.
+pub fn ratio(
+    setup: &Setup,
+    sides: &[Side],
+    name: &str,
+    what: &str,
+    mut rate: impl FnMut(&Side) -> anyhow::Result<f64>,
+) -> anyhow::Result<Figure> {
+    let mut rates = vec![Vec::new(); sides.len()];
+    for round in 0..setup.rounds {
+        setup.say(&format!("{what}, round {} of {}", round + 1, setup.rounds));
+        for turn in 0..sides.len() {
+            // Every other round goes backwards, so that no server is always first.
+            let index = if round % 2 == 0 { turn } else { sides.len() - 1 - turn };
+            rates[index].push(rate(&sides[index])?);
+        }
+    }
+    let peer = sides.iter().position(|side| side.server.name() == PEER).unwrap_or(0);
+    let ratios: Vec<f64> = rates[0].iter().zip(&rates[peer]).map(|(ours, theirs)| ours / theirs).collect();
+    let spread = Spread::of(&ratios).expect("there is at least one round");
+    let mut figure = Figure::new(name, spread.median, "x", Better::Higher).spread(spread);
+    for (side, rates) in sides.iter().zip(&rates) {
+        figure = figure.peer(side.server.name(), Spread::of(rates).map_or(0.0, |spread| spread.median.round()));
+    }
+    Ok(figure)
+}
