@@ -4,7 +4,7 @@ use std::ffi::CString;
 
 use quire::critical::quire_critical;
 use quire::status::quire_status;
-use quire_fuse::{MountConfig, Mounted};
+use quire_fuse::{Mount, MountConfig};
 
 #[test]
 fn a_mount_takes_hints_and_forgets_them() {
@@ -17,7 +17,7 @@ fn a_mount_takes_hints_and_forgets_them() {
     std::fs::create_dir(at("mnt")).unwrap();
     let mut config = MountConfig::new(at("slow"), at("mnt"), at("log"));
     config.cache.capacity_bytes = 16 << 20;
-    let mounted = Mounted::start(&config).unwrap();
+    let mounted = Mount::start(&config).unwrap();
     let path = CString::new(at("mnt").to_str().unwrap()).unwrap();
     let hints = || quire_sys::xattr::get_at(&at("mnt"), "user.quire.critical").unwrap();
     // SAFETY: a string.
@@ -26,6 +26,6 @@ fn a_mount_takes_hints_and_forgets_them() {
     // SAFETY: a string.
     assert_eq!(unsafe { quire_critical(path.as_ptr(), 0, 0) }, quire_status::QUIRE_OK);
     assert_eq!(hints(), b"");
-    mounted.remover().remove(false).unwrap();
+    mounted.unmounter().remove(false).unwrap();
     mounted.finish(None).unwrap();
 }

@@ -14,7 +14,7 @@ use std::os::fd::AsFd;
 use fuser::Errno;
 use quire_sys::xattr;
 
-use crate::error::Answer;
+use crate::error::FuseResult;
 
 /// The attribute with a file's list.
 pub const ACCESS: &str = "system.posix_acl_access";
@@ -29,7 +29,7 @@ const OTHERS: u16 = 0x20;
 
 /// A new file's list, and its permissions.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Inherited {
+pub struct InheritedAcl {
     /// The value of [`ACCESS`].
     pub list: Vec<u8>,
     /// What `stat` shows of it.
@@ -40,7 +40,7 @@ pub struct Inherited {
 ///
 /// # Errors
 /// What the system says.
-pub fn default_of(dir: impl AsFd) -> Answer<Option<Vec<u8>>> {
+pub fn default_of(dir: impl AsFd) -> FuseResult<Option<Vec<u8>>> {
     match xattr::get(dir, OsStr::new(DEFAULT)).map_err(Errno::from) {
         Ok(list) => Ok(Some(list)),
         Err(error) if [Errno::ENODATA.code(), Errno::ENOTSUP.code()].contains(&error.code()) => Ok(None),
@@ -52,7 +52,7 @@ pub fn default_of(dir: impl AsFd) -> Answer<Option<Vec<u8>>> {
 ///
 /// # Errors
 /// It is no list.
-pub fn inherited(default: &[u8], mode: u32) -> Answer<Inherited> {
+pub fn inherited(default: &[u8], mode: u32) -> FuseResult<InheritedAcl> {
     let entries = default.strip_prefix(&VERSION.to_le_bytes()).filter(|entries| entries.len() % 8 == 0);
     let mut list = VERSION.to_le_bytes().to_vec();
     let has_mask = tags(entries.ok_or(Errno::EIO)?).any(|tag| tag == MASK);
@@ -75,7 +75,7 @@ pub fn inherited(default: &[u8], mode: u32) -> Answer<Inherited> {
         list.extend_from_slice(&granted.to_le_bytes());
         list.extend_from_slice(&entry[4..]);
     }
-    Ok(Inherited { list, permissions })
+    Ok(InheritedAcl { list, permissions })
 }
 
 fn tags(entries: &[u8]) -> impl Iterator<Item = u16> {
@@ -102,12 +102,12 @@ mod tests {
         let made = inherited(&default, 0o640).unwrap();
         let wanted =
             list(&[(1, 6, u32::MAX), (2, 7, 1000), (4, 5, u32::MAX), (0x10, 4, u32::MAX), (0x20, 0, u32::MAX)]);
-        assert_eq!(made, Inherited { list: wanted, permissions: 0o640 });
+        assert_eq!(made, InheritedAcl { list: wanted, permissions: 0o640 });
         assert_eq!(inherited(&default, 0o666).unwrap().permissions, 0o660, "others get nothing");
         let plain = list(&[(1, 7, u32::MAX), (4, 5, u32::MAX), (0x20, 5, u32::MAX)]);
         let made = inherited(&plain, 0o660).unwrap();
         let wanted = list(&[(1, 6, u32::MAX), (4, 4, u32::MAX), (0x20, 0, u32::MAX)]);
-        assert_eq!(made, Inherited { list: wanted, permissions: 0o640 });
+        assert_eq!(made, InheritedAcl { list: wanted, permissions: 0o640 });
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! A file's facts as the kernel wants them, with what the cache knows better.
 //!
-//! Relies on [`View`] being asked for before the facts: what is not pending then is in the directory by the time of those.
+//! Relies on [`CachedAttributes`] being asked for before the facts: what is not pending then is in the directory by the time of those.
 
 use fuser::{FileAttr, FileType, INodeNo};
 use quire_sys::at::{FileStat, InodeType};
 
-use crate::engine::View;
+use crate::engine::CachedAttributes;
 
 /// A kind in the kernel's words.
 pub fn kind_of(kind: InodeType) -> FileType {
@@ -21,16 +21,18 @@ pub fn kind_of(kind: InodeType) -> FileType {
 }
 
 /// Attributes of node `number`.
-pub fn attr_of(number: u64, facts: &FileStat, view: Option<View>) -> FileAttr {
+pub fn attr_of(number: u64, facts: &FileStat, cached_attributes: Option<CachedAttributes>) -> FileAttr {
     // Space may not have been taken yet for what is pending, and a file without any passes for a hole (`tar --sparse`).
-    let pending_blocks = view.filter(|view| view.is_pending).map_or(0, |view| view.len.div_ceil(512));
+    let pending_blocks = cached_attributes
+        .filter(|cached_attributes| cached_attributes.is_pending)
+        .map_or(0, |cached_attributes| cached_attributes.len.div_ceil(512));
     FileAttr {
         ino: INodeNo(number),
-        size: view.map_or(facts.len, |view| view.len),
+        size: cached_attributes.map_or(facts.len, |cached_attributes| cached_attributes.len),
         blocks: facts.blocks.max(pending_blocks),
         atime: facts.accessed,
-        mtime: view.and_then(|view| view.modified).unwrap_or(facts.modified),
-        ctime: view.and_then(|view| view.changed).unwrap_or(facts.changed),
+        mtime: cached_attributes.and_then(|cached_attributes| cached_attributes.modified).unwrap_or(facts.modified),
+        ctime: cached_attributes.and_then(|cached_attributes| cached_attributes.changed).unwrap_or(facts.changed),
         crtime: facts.changed,
         kind: kind_of(facts.kind),
         perm: facts.permissions as u16,

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use quire_device::Device;
 use quire_writecache::CacheConfig;
 
-use crate::who::Rules;
+use crate::criticality::Rules;
 
 /// Stands before a device, for tests: makes it fail, or slow.
-pub type Wrap = Arc<dyn Fn(Arc<dyn Device>) -> Arc<dyn Device> + Send + Sync>;
+pub type DeviceWrapper = Arc<dyn Fn(Arc<dyn Device>) -> Arc<dyn Device> + Send + Sync>;
 
 /// Least memory for bytes on their way to the directory.
 pub const LEAST_QUEUE_BYTES: usize = 16 << 20;
@@ -50,9 +50,9 @@ pub struct MountConfig {
     /// Where figures are written every second, as JSON.
     pub stats_file: Option<PathBuf>,
     /// Stands before the fast device.
-    pub wrap_fast: Option<Wrap>,
+    pub wrap_fast: Option<DeviceWrapper>,
     /// Stands before every file of the directory.
-    pub wrap_slow: Option<Wrap>,
+    pub wrap_slow: Option<DeviceWrapper>,
 }
 
 impl MountConfig {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use quire_sys::at::{self, DirectoryEntry};
 
-use crate::error::Answer;
+use crate::error::FuseResult;
 
 /// An open directory.
 pub struct OpenDir {
@@ -26,7 +26,7 @@ impl OpenDir {
     ///
     /// # Errors
     /// The directory can't be read.
-    pub fn entries(&self, offset: u64, hidden: Option<&str>) -> Answer<Arc<Vec<DirectoryEntry>>> {
+    pub fn entries(&self, offset: u64, hidden: Option<&str>) -> FuseResult<Arc<Vec<DirectoryEntry>>> {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         if offset == 0 {
             let mut list = at::list(&self.file)?;
@@ -39,12 +39,12 @@ impl OpenDir {
 
 /// All open directories, by handle.
 #[derive(Default)]
-pub struct Dirs {
+pub struct OpenDirs {
     next: AtomicU64,
     open: Mutex<HashMap<u64, Arc<OpenDir>>>,
 }
 
-impl Dirs {
+impl OpenDirs {
     fn map(&self) -> MutexGuard<'_, HashMap<u64, Arc<OpenDir>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }

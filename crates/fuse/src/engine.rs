@@ -22,19 +22,19 @@ use quire_writecache::{
     WriteContext,
 };
 
-use crate::backing::Backing;
-use crate::bodies::{Bodies, Body, State};
-use crate::config::Wrap;
-use crate::error::{Answer, told};
-use crate::graves::{Grave, Graves};
-use crate::home::Home;
+use crate::backing_file::BackingFile;
+use crate::backing_root::BackingRoot;
+use crate::config::DeviceWrapper;
+use crate::criticality::Rules;
+use crate::ctimes::CtimeCache;
+use crate::dirty_inodes::{DirtyFlags, DirtyInodes};
+use crate::error::{FuseResult, log_failure};
+use crate::inodes::{Inode, InodeState, InodeTable};
+use crate::orphans::{Orphan, OrphanList};
 use crate::privileges::Privileges;
-use crate::space::Space;
-use crate::stamps::Stamps;
-use crate::straight::Straight;
-use crate::table::{Attached, Table};
-use crate::unsynced::{Owed, Unsynced};
-use crate::who::Rules;
+use crate::space::FreeSpace;
+use crate::volume_table::{Attachment, VolumeTable};
+use crate::write_through::WriteThrough;
 
 /// The mount itself, for what it writes in nobody's name and somebody waits for.
 pub const SYSTEM: TaskId = TaskId(1 << 62);
@@ -43,7 +43,7 @@ const MOST_ZEROS: u64 = 64 << 20;
 
 /// Requests served, by kind.
 #[derive(Debug, Default)]
-pub struct Counts {
+pub struct RequestStats {
     /// Reads, and their bytes.
     pub reads: AtomicU64,
     /// See `reads`.
@@ -59,7 +59,7 @@ pub struct Counts {
     /// Writes that were to be durable at once.
     pub durable_writes: AtomicU64,
     /// Bytes written straight to the directory, of small new files.
-    pub straight_bytes: AtomicU64,
+    pub write_through_bytes: AtomicU64,
 }
 
 /// Everything about files' bytes.
@@ -67,30 +67,30 @@ pub struct Engine {
     /// The cache.
     pub cache: WriteCache,
     /// The directory.
-    pub home: Home,
+    pub backing_root: BackingRoot,
     /// Files in use.
-    pub bodies: Bodies,
+    pub inodes: InodeTable,
     /// Requests served.
-    pub counts: Counts,
+    pub counts: RequestStats,
     /// Small new files.
-    pub straight: Straight,
+    pub write_through: WriteThrough,
     /// When files were changed, that are no volumes any more.
-    pub stamps: Stamps,
+    pub ctimes: CtimeCache,
     /// Everything is to be brought to the directory when the mount ends.
     pub drains_at_end: AtomicBool,
-    wrap_slow: Option<Wrap>,
+    wrap_slow: Option<DeviceWrapper>,
     /// What files owe that are not in use.
-    pub unsynced: Unsynced,
-    graves: Graves,
-    table: Table,
-    space: Space,
+    pub dirty_inodes: DirtyInodes,
+    orphans: OrphanList,
+    volume_table: VolumeTable,
+    space: FreeSpace,
     rules: Rules,
     _system: Scope,
 }
 
 /// What the cache knows better than the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct View {
+pub struct CachedAttributes {
     /// Bytes of the file.
     pub len: u64,
     /// When it was last written.
@@ -101,16 +101,16 @@ pub struct View {
     pub is_pending: bool,
 }
 
-/// A body in use; dropping it ends that, which may take time if the file has no name any more.
-pub struct Use {
+/// An inode in use; dropping it ends that, which may take time if the file has no name any more.
+pub struct InodeRef {
     engine: Arc<Engine>,
-    /// The body.
-    pub body: Arc<Body>,
+    /// The inode.
+    pub inode: Arc<Inode>,
 }
 
-impl Drop for Use {
+impl Drop for InodeRef {
     fn drop(&mut self) {
-        self.engine.release(&self.body);
+        self.engine.release(&self.inode);
     }
 }
 
@@ -118,142 +118,142 @@ impl Engine {
     /// The engine over an open cache, in a process that may have so many files open.
     pub fn new(
         cache: WriteCache,
-        home: Home,
-        table: Table,
+        backing_root: BackingRoot,
+        volume_table: VolumeTable,
         rules: Rules,
-        wrap_slow: Option<Wrap>,
+        wrap_slow: Option<DeviceWrapper>,
         tasks: &Arc<Tasks>,
         open_files: u64,
     ) -> Self {
-        let space = Space::new(home.longest_file_bytes());
+        let space = FreeSpace::new(backing_root.longest_file_bytes());
         Self {
             cache,
-            home,
-            bodies: Bodies::default(),
-            counts: Counts::default(),
-            straight: Straight::new(usize::try_from(open_files / 8).unwrap_or(usize::MAX)),
-            stamps: Stamps::default(),
+            backing_root,
+            inodes: InodeTable::default(),
+            counts: RequestStats::default(),
+            write_through: WriteThrough::new(usize::try_from(open_files / 8).unwrap_or(usize::MAX)),
+            ctimes: CtimeCache::default(),
             drains_at_end: AtomicBool::new(false),
             wrap_slow,
-            unsynced: Unsynced::default(),
-            graves: Graves::default(),
-            table,
+            dirty_inodes: DirtyInodes::default(),
+            orphans: OrphanList::default(),
+            volume_table,
             space,
             rules,
             _system: tasks.enter(SYSTEM, CriticalReason::Hint),
         }
     }
 
-    /// The body of the regular file at `place`, opened if need be.
+    /// The inode of the regular file at `place`, opened if need be.
     ///
     /// # Errors
     /// The file can't be opened.
-    pub fn open(self: &Arc<Self>, place: impl AsFd, ino: u64) -> io::Result<Use> {
-        let mut map = self.bodies.map();
-        let body = match map.get(&ino) {
-            Some(body) => Arc::clone(body),
+    pub fn open(self: &Arc<Self>, place: impl AsFd, ino: u64) -> io::Result<InodeRef> {
+        let mut map = self.inodes.map();
+        let inode = match map.get(&ino) {
+            Some(inode) => Arc::clone(inode),
             None => {
                 let (file, writable) = match at::open(&place, AccessMode::ReadWrite) {
                     Ok(file) => (file, true),
                     // Read-only file systems, immutable files, programs that are being run.
                     Err(_) => (at::open(&place, AccessMode::Read)?, false),
                 };
-                let body = Arc::new(Body::new(ino, file, writable, self.unsynced.take(ino)));
-                map.insert(ino, Arc::clone(&body));
-                body
+                let inode = Arc::new(Inode::new(ino, file, writable, self.dirty_inodes.take(ino)));
+                map.insert(ino, Arc::clone(&inode));
+                inode
             }
         };
-        body.state().users += 1;
+        inode.state().users += 1;
         drop(map);
-        Ok(self.begun(body))
+        Ok(self.opened(inode))
     }
 
-    /// The body of a file that was just made.
-    pub fn adopt(self: &Arc<Self>, file: File, ino: u64) -> Use {
+    /// The inode of a file that was just made.
+    pub fn adopt(self: &Arc<Self>, file: File, ino: u64) -> InodeRef {
         self.made(ino);
-        let mut map = self.bodies.map();
-        let new = || Arc::new(Body::new(ino, file, true, Owed::default()));
-        let body = Arc::clone(map.entry(ino).or_insert_with(new));
-        body.state().users += 1;
+        let mut map = self.inodes.map();
+        let new = || Arc::new(Inode::new(ino, file, true, DirtyFlags::default()));
+        let inode = Arc::clone(map.entry(ino).or_insert_with(new));
+        inode.state().users += 1;
         drop(map);
-        body.debt.owe(Owed::NAME);
-        self.begun(body)
+        inode.pending_sync.mark_dirty(DirtyFlags::DATASYNC);
+        self.opened(inode)
     }
 
     /// A file was just made: what was owed for one that had its inode number before is not its affair.
     pub fn made(&self, ino: u64) {
-        self.unsynced.begin(ino);
+        self.dirty_inodes.forget(ino);
     }
 
-    fn begun(self: &Arc<Self>, body: Arc<Body>) -> Use {
+    fn opened(self: &Arc<Self>, inode: Arc<Inode>) -> InodeRef {
         if self.rules.names_logs() {
-            body.set_log(self.is_log(&body.file));
+            inode.set_log(self.is_log(&inode.file));
         }
-        Use { engine: Arc::clone(self), body }
+        InodeRef { engine: Arc::clone(self), inode }
     }
 
     fn is_log(&self, file: &File) -> bool {
         let path = at::path_of(file);
-        let inside = path.as_deref().map(Path::new).and_then(|path| path.strip_prefix(&self.home.path).ok());
+        let inside = path.as_deref().map(Path::new).and_then(|path| path.strip_prefix(&self.backing_root.path).ok());
         inside.is_some_and(|path| self.rules.is_log(&path.to_string_lossy()))
     }
 
-    /// One user of the body less; the last lets go of it unless something of it is pending.
-    pub fn release(&self, body: &Arc<Body>) {
-        let mut map = self.bodies.map();
-        let mut state = body.state();
+    /// One user of the inode less; the last lets go of it unless something of it is pending.
+    pub fn release(&self, inode: &Arc<Inode>) {
+        let mut map = self.inodes.map();
+        let mut state = inode.state();
         state.users -= 1;
         state.unused_since = Instant::now();
         if state.users > 0 {
             return;
         }
         let removed = state.removed.clone();
-        let ends = removed.is_some() || state.attached.is_none() && state.straight_since.is_none();
+        let ends = removed.is_some() || state.attached.is_none() && state.write_through_since.is_none();
         let attached = if ends { state.attached.take() } else { None };
-        let owed = body.debt.owed();
+        let dirty = inode.pending_sync.dirty();
         if ends {
-            self.straight.end(&mut state);
-            map.remove(&body.ino);
+            self.write_through.end(&mut state);
+            map.remove(&inode.ino);
             if removed.is_none() {
-                self.unsynced.note(body.ino, owed);
+                self.dirty_inodes.note(inode.ino, dirty);
             }
         }
         drop(state);
         drop(map);
-        body.times.tell(&body.file, true);
+        inode.times.tell(&inode.file, true);
         if let (Some(attached), Some(dir)) = (attached, removed) {
-            self.graves.dig(Grave { body: Arc::clone(body), attached, dir });
+            self.orphans.add(Orphan { inode: Arc::clone(inode), attached, dir });
         }
     }
 
-    fn forget(&self, attached: Attached, ino: u64) {
+    fn forget(&self, attached: Attachment, ino: u64) {
         match self.cache.forget(attached.volume) {
-            Ok(()) => self.table.free(attached.place),
-            Err(error) => drop(told(&error, "giving a file up", ino)),
+            Ok(()) => self.volume_table.free(attached.slot),
+            Err(error) => drop(log_failure(&error, "giving a file up", ino)),
         }
     }
 
     /// A name was taken away in `dir` from a file that had `links`: if it was the last, its bytes are given up when nobody uses
     /// it and the directory durably lacks the name.
     pub fn lost_name(&self, ino: u64, links: u64, dir: &Arc<OwnedFd>) {
-        let mut map = self.bodies.map();
-        let Some(body) = map.get(&ino).map(Arc::clone) else {
+        let mut map = self.inodes.map();
+        let Some(inode) = map.get(&ino).map(Arc::clone) else {
             if links <= 1 {
-                self.unsynced.begin(ino);
+                self.dirty_inodes.forget(ino);
             }
             return;
         };
         // Where it can't be told, bytes that may be wanted are kept.
-        if at::facts(&*body.file).map_or(links > 1, |facts| facts.links > 0) {
-            body.times.change();
+        if at::facts(&*inode.file).map_or(links > 1, |facts| facts.links > 0) {
+            inode.times.change();
             return;
         }
-        let mut state = body.state();
+        let mut state = inode.state();
         state.removed = Some(Arc::clone(dir));
         let attached = state.attached;
         if state.users == 0 {
             state.attached = None;
-            self.straight.end(&mut state);
+            self.write_through.end(&mut state);
             map.remove(&ino);
         }
         let unused = state.users == 0;
@@ -263,22 +263,22 @@ impl Engine {
         if unused && self.cache.volume_state(attached.volume).is_some_and(|known| known.is_idle) {
             return self.forget(attached, ino);
         }
-        self.table.mark_removed(&self.cache, &attached, &body.file, ino, SYSTEM);
+        self.volume_table.mark_removed(&self.cache, &attached, &inode.file, ino, SYSTEM);
         if unused {
-            self.graves.dig(Grave { body, attached, dir: Arc::clone(dir) });
+            self.orphans.add(Orphan { inode, attached, dir: Arc::clone(dir) });
         }
     }
 
     /// Gives up the bytes of files that are gone. Not before the directory durably lacks their names: else a power cut
     /// might bring a name back without its bytes.
-    pub fn bury(&self) {
-        for Grave { body, attached, .. } in self.graves.take_durable(&self.home.root) {
-            self.forget(attached, body.ino);
+    pub fn reap_orphans(&self) {
+        for Orphan { inode, attached, .. } in self.orphans.reap(&self.backing_root.dir) {
+            self.forget(attached, inode.ino);
         }
     }
 
     /// The volume of a file that nobody has used for `idle` and of which nothing is pending.
-    fn unused(&self, state: &State, idle: Duration) -> Option<Attached> {
+    fn unused(&self, state: &InodeState, idle: Duration) -> Option<Attachment> {
         let attached = state.attached.filter(|_| state.users == 0 && state.unused_since.elapsed() >= idle)?;
         let known = self.cache.volume_state(attached.volume);
         // The cache does not know the volume of a file that refused what the log has for it: that stays in the log.
@@ -286,40 +286,40 @@ impl Engine {
     }
 
     /// Ends the volume of a file that nobody has used for `idle` and of which nothing is pending.
-    pub fn retire(&self, body: &Arc<Body>, idle: Duration) {
-        if self.unused(&body.state(), idle).is_none() {
+    pub fn detach_idle(&self, inode: &Arc<Inode>, idle: Duration) {
+        if self.unused(&inode.state(), idle).is_none() {
             return;
         }
         // As long as nobody sees the directory's times.
-        body.times.tell(&body.file, true);
-        let behind = at::facts(&*body.file);
-        let mut map = self.bodies.map();
-        let mut state = body.state();
+        inode.times.tell(&inode.file, true);
+        let behind = at::facts(&*inode.file);
+        let mut map = self.inodes.map();
+        let mut state = inode.state();
         let Some(attached) = self.unused(&state, idle) else { return };
         state.attached = None;
-        map.remove(&body.ino);
-        self.unsynced.note(body.ino, body.debt.owed());
-        if let (Ok(behind), Some(shown)) = (behind, body.times.changed()) {
-            self.stamps.keep(body.ino, shown, behind.changed);
+        map.remove(&inode.ino);
+        self.dirty_inodes.note(inode.ino, inode.pending_sync.dirty());
+        if let (Ok(behind), Some(shown)) = (behind, inode.times.changed()) {
+            self.ctimes.keep(inode.ino, shown, behind.changed);
         }
         drop(state);
         drop(map);
-        self.forget(attached, body.ino);
+        self.forget(attached, inode.ino);
     }
 
     /// Ends what it can of the files that are open though nobody uses them; waits for devices.
     pub fn make_room(&self) {
-        self.settle(Duration::ZERO);
-        for body in self.bodies.all() {
-            let volume = body.volume().filter(|_| body.state().users == 0);
+        self.flush_write_through(Duration::ZERO);
+        for inode in self.inodes.all() {
+            let volume = inode.volume().filter(|_| inode.state().users == 0);
             // A failure stays with the volume.
             if let Some(volume) = volume
                 && self.cache.flush_through(volume, &WriteContext::current()).is_ok()
             {
-                self.retire(&body, Duration::ZERO);
+                self.detach_idle(&inode, Duration::ZERO);
             }
         }
-        self.bury();
+        self.reap_orphans();
     }
 
     /// A file recovered from the log's names, with its volume's number. If the file refuses what the log has for it, that stays in
@@ -327,14 +327,14 @@ impl Engine {
     ///
     /// # Errors
     /// The cache can't take it, for a reason that is not this file's.
-    pub fn restore(&self, file: File, ino: u64, attached: Attached) -> Result<(), CacheError> {
-        let body = Arc::new(Body::new(ino, file, true, Owed::ALL));
-        if let Err(error) = body.privileges.adopt(&body.file) {
+    pub fn restore(&self, file: File, ino: u64, attached: Attachment) -> Result<(), CacheError> {
+        let inode = Arc::new(Inode::new(ino, file, true, DirtyFlags::ALL));
+        if let Err(error) = inode.privileges.adopt(&inode.file) {
             tracing::warn!(%error, inode = ino, "what running this file gives is not known, and may go when its bytes are brought back");
         }
-        match self.attach(&body, attached.volume) {
+        match self.attach(&inode, attached.volume) {
             Err(CacheError::Slow { cause, .. }) if !matches!(cause.errno, Some(errno::EMFILE | errno::ENFILE)) => {
-                let path = body.path();
+                let path = inode.path();
                 tracing::error!(
                     path,
                     "the file refuses what the log holds for it ({cause}): reading and writing it fails until a mount finds \
@@ -343,92 +343,93 @@ impl Engine {
             }
             result => result?,
         }
-        body.state().attached = Some(attached);
-        self.bodies.map().insert(ino, body);
+        inode.state().attached = Some(attached);
+        self.inodes.map().insert(ino, inode);
         Ok(())
     }
 
     /// Files that refused what the log holds for them when the mount began.
     pub fn refused(&self) -> Vec<String> {
-        let is_refused = |body: &&Arc<Body>| {
-            let volume = body.volume().filter(|_| body.state().removed.is_none());
+        let is_refused = |inode: &&Arc<Inode>| {
+            let volume = inode.volume().filter(|_| inode.state().removed.is_none());
             volume.is_some_and(|volume| self.cache.volume_state(volume).is_none())
         };
-        self.bodies.all().iter().filter(is_refused).map(|body| body.path()).collect()
+        self.inodes.all().iter().filter(is_refused).map(|inode| inode.path()).collect()
     }
 
-    /// Attaches the body's file to the cache; also anew, after its device was full.
+    /// Attaches the inode's file to the cache; also anew, after its device was full.
     ///
     /// # Errors
     /// The cache can't take it.
-    pub fn attach(&self, body: &Body, volume: VolumeId) -> Result<(), CacheError> {
-        let name = body.path();
+    pub fn attach(&self, inode: &Inode, volume: VolumeId) -> Result<(), CacheError> {
+        let name = inode.path();
         // An opening of its own: the system tells each once of bytes that it lost, and neither is to take that from the other.
-        let file = at::open(&*body.file, AccessMode::ReadWrite).or_else(|_| body.file.try_clone());
+        let file = at::open(&*inode.file, AccessMode::ReadWrite).or_else(|_| inode.file.try_clone());
         let file = file.map_err(|error| CacheError::Slow {
             volume,
             cause: quire_device::DeviceError::new(quire_device::Action::Open, &name, &error),
         })?;
         if let Ok(facts) = at::facts(&file) {
-            body.times.adopt(facts.modified, self.stamps.shown(body.ino, facts.changed));
+            inode.times.adopt(facts.modified, self.ctimes.shown(inode.ino, facts.changed));
         }
         let inner = of_file(name, file, CacheMode::Buffered, Transfers::Threads);
         let inner = self.wrap_slow.as_ref().map_or(Arc::clone(&inner), |wrap| wrap(inner));
-        let device: Arc<dyn Device> = Backing::over(inner, body);
+        let device: Arc<dyn Device> = BackingFile::over(inner, inode);
         self.cache.attach(&VolumeSpec { id: volume, device, growth: Growth::Grows })
     }
 
-    /// The body's volume, which it gets now if it has none.
-    fn volume_of(&self, body: &Body) -> Answer<VolumeId> {
-        if let Some(volume) = body.volume() {
+    /// The inode's volume, which it gets now if it has none.
+    fn volume_of(&self, inode: &Inode) -> FuseResult<VolumeId> {
+        if let Some(volume) = inode.volume() {
             return Ok(volume);
         }
-        // Not under the body's state: whoever opens a file looks at that, and the table may have to wait for a device.
-        let _one = body.attaching();
-        if let Some(volume) = body.volume() {
+        // Not under the inode's state: whoever opens a file looks at that, and the table may have to wait for a device.
+        let _one = inode.attaching();
+        if let Some(volume) = inode.volume() {
             return Ok(volume);
         }
-        if !body.writable {
+        if !inode.writable {
             return Err(Errno::EROFS);
         }
-        let failed = |error| told(&error, "preparing a file for writing", body.ino);
-        let (place, volume) = self.table.add(&self.cache, &body.file, body.ino, SYSTEM).map_err(failed)?;
-        if let Err(error) = self.attach(body, volume) {
-            self.table.free(place);
+        let failed = |error| log_failure(&error, "preparing a file for writing", inode.ino);
+        let (slot, volume) = self.volume_table.add(&self.cache, &inode.file, inode.ino, SYSTEM).map_err(failed)?;
+        if let Err(error) = self.attach(inode, volume) {
+            self.volume_table.free(slot);
             return Err(failed(error));
         }
-        let mut state = body.state();
-        state.attached = Some(Attached { volume, place });
+        let mut state = inode.state();
+        state.attached = Some(Attachment { volume, slot });
         // The next flush of the volume covers those.
-        self.straight.end(&mut state);
+        self.write_through.end(&mut state);
         let removed = state.removed.is_some();
         drop(state);
         if removed {
             // Its last name went before there was a volume to tell that of.
-            self.table.mark_removed(&self.cache, &Attached { volume, place }, &body.file, body.ino, SYSTEM);
+            self.volume_table.mark_removed(&self.cache, &Attachment { volume, slot }, &inode.file, inode.ino, SYSTEM);
         }
         Ok(volume)
     }
 
     /// What the cache knows better than the directory about the file with this inode number.
-    pub fn view(&self, ino: u64) -> Option<View> {
-        let body = self.bodies.get(ino)?;
-        let state = self.cache.volume_state(body.volume()?)?;
-        let (modified, changed) = (body.times.modified(), body.times.changed());
-        Some(View { len: state.len, modified, changed, is_pending: !state.is_idle })
+    pub fn cached_attributes(&self, ino: u64) -> Option<CachedAttributes> {
+        let inode = self.inodes.get(ino)?;
+        let state = self.cache.volume_state(inode.volume()?)?;
+        let (modified, changed) = (inode.times.modified(), inode.times.changed());
+        Some(CachedAttributes { len: state.len, modified, changed, is_pending: !state.is_idle })
     }
 
     /// Reads at most `len` bytes.
     ///
     /// # Errors
     /// A device fails.
-    pub fn read(&self, body: &Body, offset: u64, len: usize) -> Answer<Vec<u8>> {
+    pub fn read(&self, inode: &Inode, offset: u64, len: usize) -> FuseResult<Vec<u8>> {
         let mut bytes = vec![0; len];
-        let got = match body.volume() {
-            Some(volume) => {
-                self.cache.read(volume, offset, &mut bytes).map_err(|error| told(&error, "reading", body.ino))?
-            }
-            None => read_file(&body.file, offset, &mut bytes)?,
+        let got = match inode.volume() {
+            Some(volume) => self
+                .cache
+                .read(volume, offset, &mut bytes)
+                .map_err(|error| log_failure(&error, "reading", inode.ino))?,
+            None => read_file(&inode.file, offset, &mut bytes)?,
         };
         bytes.truncate(got);
         self.counts.reads.fetch_add(1, Relaxed);
@@ -440,29 +441,30 @@ impl Engine {
     ///
     /// # Errors
     /// The slow device is full, or a device fails.
-    pub fn write(&self, body: &Body, offset: u64, bytes: &[u8], context: &WriteContext) -> Answer<()> {
+    pub fn write(&self, inode: &Inode, offset: u64, bytes: &[u8], context: &WriteContext) -> FuseResult<()> {
         self.counts.writes.fetch_add(1, Relaxed);
         self.counts.written_bytes.fetch_add(bytes.len() as u64, Relaxed);
         self.counts.durable_writes.fetch_add(u64::from(context.is_sync), Relaxed);
         let admit = |len| self.admit_growth(len, offset, bytes.len());
         // A wrapped device is to see everything.
-        let straight = if self.wrap_slow.is_none() { self.straight.write(body, offset, bytes, admit) } else { None };
-        match straight {
+        let write_through =
+            if self.wrap_slow.is_none() { self.write_through.write(inode, offset, bytes, admit) } else { None };
+        match write_through {
             Some(written) => {
-                self.counts.straight_bytes.fetch_add(bytes.len() as u64, Relaxed);
+                self.counts.write_through_bytes.fetch_add(bytes.len() as u64, Relaxed);
                 written?;
             }
-            None => self.write_to_cache(body, offset, bytes, context)?,
+            None => self.write_to_cache(inode, offset, bytes, context)?,
         }
-        if context.is_sync { self.promise(body, || self.pay_debt(body, true, context)) } else { Ok(()) }
+        if context.is_sync { self.answer_sync(inode, || self.flush_pending(inode, true, context)) } else { Ok(()) }
     }
 
-    fn write_to_cache(&self, body: &Body, offset: u64, bytes: &[u8], context: &WriteContext) -> Answer<()> {
-        let volume = self.volume_of(body)?;
-        body.privileges.lose(&body.file)?;
-        let failed = |error| told(&error, "writing", body.ino);
+    fn write_to_cache(&self, inode: &Inode, offset: u64, bytes: &[u8], context: &WriteContext) -> FuseResult<()> {
+        let volume = self.volume_of(inode)?;
+        inode.privileges.lose(&inode.file)?;
+        let failed = |error| log_failure(&error, "writing", inode.ino);
         self.admit_growth(self.cache.len(volume).map_err(failed)?, offset, bytes.len())?;
-        body.times.touch();
+        inode.times.touch();
         let ticket = self.cache.write(volume, offset, bytes, context).map_err(failed)?;
         if context.is_sync {
             self.cache.wait(&ticket, context).map_err(failed)?;
@@ -471,13 +473,13 @@ impl Engine {
     }
 
     /// Whether a file of `len` bytes may be written at `offset`, as far as the slow device's room goes.
-    fn admit_growth(&self, len: u64, offset: u64, count: usize) -> Answer<()> {
+    fn admit_growth(&self, len: u64, offset: u64, count: usize) -> FuseResult<()> {
         let end = self.space.end_of(offset, count as u64)?;
         let growth = end.saturating_sub(len).min(count as u64);
-        let admit = || self.space.admit(&self.home.root, growth, || self.pending_bytes());
+        let admit = || self.space.admit(&self.backing_root.dir, growth, || self.pending_bytes());
         if growth > 0 && !admit() {
             // Files that are gone may still have theirs.
-            self.bury();
+            self.reap_orphans();
             if !admit() {
                 return Err(Errno::ENOSPC);
             }
@@ -494,23 +496,23 @@ impl Engine {
     ///
     /// # Errors
     /// A device fails.
-    pub fn set_len(&self, body: &Body, len: u64, context: &WriteContext) -> Answer<()> {
-        if !body.writable {
+    pub fn set_len(&self, inode: &Inode, len: u64, context: &WriteContext) -> FuseResult<()> {
+        if !inode.writable {
             return Err(Errno::EROFS);
         }
         self.space.end_of(len, 0)?;
-        match body.volume() {
+        match inode.volume() {
             Some(volume) => {
-                body.privileges.lose(&body.file)?;
-                body.times.touch();
+                inode.privileges.lose(&inode.file)?;
+                inode.times.touch();
                 // The directory's file is cut and flushed: others leave the slow device to somebody critical.
                 let _way = self.cache.make_way(context);
-                self.cache.set_len(volume, len, context).map_err(|error| told(&error, "cutting", body.ino))?;
+                self.cache.set_len(volume, len, context).map_err(|error| log_failure(&error, "cutting", inode.ino))?;
             }
-            None => body.file.set_len(len)?,
+            None => inode.file.set_len(len)?,
         }
-        body.debt.owe(Owed::NAME);
-        body.times.change();
+        inode.pending_sync.mark_dirty(DirtyFlags::DATASYNC);
+        inode.times.change();
         Ok(())
     }
 
@@ -518,8 +520,15 @@ impl Engine {
     ///
     /// # Errors
     /// `ENOTSUP` for more zeros than are reasonable to write; the slow device is full, or a device fails.
-    pub fn reserve(&self, body: &Body, offset: u64, len: u64, wish: Fallocate, context: &WriteContext) -> Answer<()> {
-        let old_len = self.len_of(body)?;
+    pub fn reserve(
+        &self,
+        inode: &Inode,
+        offset: u64,
+        len: u64,
+        wish: Fallocate,
+        context: &WriteContext,
+    ) -> FuseResult<()> {
+        let old_len = self.len_of(inode)?;
         let end = self.space.end_of(offset, len)?;
         if wish.zeros {
             // Written, not punched: whatever is pending for these bytes keeps its place in the order.
@@ -531,17 +540,17 @@ impl Engine {
             let mut at = offset;
             while at < until {
                 let part = (until - at).min(zeros.len() as u64);
-                self.write(body, at, &zeros[..part as usize], context)?;
+                self.write(inode, at, &zeros[..part as usize], context)?;
                 at += part;
             }
             return Ok(());
         }
-        at::reserve_within(&body.file, offset, len)?;
+        at::reserve_within(&inode.file, offset, len)?;
         if !wish.keep_len && end > old_len {
-            self.set_len(body, end, context)?;
+            self.set_len(inode, end, context)?;
         }
-        body.debt.owe(Owed::NAME);
-        body.times.change();
+        inode.pending_sync.mark_dirty(DirtyFlags::DATASYNC);
+        inode.times.change();
         Ok(())
     }
 
@@ -549,37 +558,38 @@ impl Engine {
     ///
     /// # Errors
     /// `ENXIO` beyond the end.
-    pub fn seek(&self, body: &Body, offset: u64, hole: bool) -> Answer<u64> {
-        let idle = body.volume().is_none_or(|volume| self.cache.volume_state(volume).is_none_or(|state| state.is_idle));
+    pub fn seek(&self, inode: &Inode, offset: u64, hole: bool) -> FuseResult<u64> {
+        let idle =
+            inode.volume().is_none_or(|volume| self.cache.volume_state(volume).is_none_or(|state| state.is_idle));
         if idle {
             // The file's own position is nobody's.
-            return Ok(at::seek(&body.file, offset, hole)?);
+            return Ok(at::seek(&inode.file, offset, hole)?);
         }
-        let len = self.len_of(body)?;
+        let len = self.len_of(inode)?;
         if offset >= len {
             return Err(Errno::ENXIO);
         }
         Ok(if hole { len } else { offset })
     }
 
-    fn len_of(&self, body: &Body) -> Answer<u64> {
-        match body.volume() {
-            Some(volume) => self.cache.len(volume).map_err(|error| told(&error, "sizing", body.ino)),
-            None => Ok(body.file.metadata()?.len()),
+    fn len_of(&self, inode: &Inode) -> FuseResult<u64> {
+        match inode.volume() {
+            Some(volume) => self.cache.len(volume).map_err(|error| log_failure(&error, "sizing", inode.ino)),
+            None => Ok(inode.file.metadata()?.len()),
         }
     }
 
     /// What running the file gives, for whoever changes that; of one that is not in use, nothing need be kept.
     pub fn privileges(&self, ino: u64) -> Arc<Privileges> {
-        self.bodies.get(ino).map_or_else(Arc::default, |body| Arc::clone(&body.privileges))
+        self.inodes.get(ino).map_or_else(Arc::default, |inode| Arc::clone(&inode.privileges))
     }
 
     /// A program has set the file's time of writing (or has had the file told the present).
     pub fn set_modified(&self, ino: u64, modified: SystemTime) {
-        if let Some(body) = self.bodies.get(ino)
-            && body.volume().is_some()
+        if let Some(inode) = self.inodes.get(ino)
+            && inode.volume().is_some()
         {
-            body.times.set(modified);
+            inode.times.set(modified);
         }
     }
 }

@@ -48,7 +48,7 @@ pub enum MountError {
     Cache(#[from] CacheError),
     /// The table of volumes is damaged.
     #[error("the table of volumes is damaged at byte {offset}: {file}; restore it, or lose what only the log holds")]
-    Table {
+    VolumeTable {
         /// The table's file.
         file: String,
         /// Where.
@@ -98,7 +98,7 @@ fn named(files: &[String]) -> String {
 }
 
 /// What an operation for a program comes to.
-pub type Answer<T> = Result<T, Errno>;
+pub type FuseResult<T> = Result<T, Errno>;
 
 /// The number by which a program learns of it.
 pub fn errno_of(error: &CacheError) -> Errno {
@@ -117,7 +117,7 @@ pub fn errno_of(error: &CacheError) -> Errno {
 }
 
 /// Says in the log what failed for whom, and returns the number for the program.
-pub fn told(error: &CacheError, doing: &str, ino: u64) -> Errno {
+pub fn log_failure(error: &CacheError, doing: &str, ino: u64) -> Errno {
     tracing::warn!(%error, inode = ino, "{doing} failed");
     errno_of(error)
 }

@@ -1,7 +1,7 @@
 //! Making files durable: because a program asks for it, and because no program does.
 //!
 //! A program that asks is told of every failure, also of one that came about while no program had the file open. What flushes a
-//! file without being asked by a program leaves its failure with the file's [`Debt`](crate::debt::Debt).
+//! file without being asked by a program leaves its failure with the file's [`PendingSync`](crate::pending_sync::PendingSync).
 //!
 //! Relies on the system telling each opening of a file once of bytes that it lost.
 
@@ -13,20 +13,20 @@ use fuser::Errno;
 use quire_sys::file::{sync_file_system, write_out};
 use quire_writecache::WriteContext;
 
-use crate::bodies::{Body, State};
+use crate::dirty_inodes::DirtyFlags;
 use crate::engine::Engine;
-use crate::error::{Answer, told};
-use crate::unsynced::Owed;
+use crate::error::{FuseResult, log_failure};
+use crate::inodes::{Inode, InodeState};
 
 /// More files than these at a time are flushed by flushing the whole file system.
 const FEW: usize = 8;
 
 impl Engine {
     /// Answers a program that asked for something durable by `work`. It has been told then if the file can't be trusted.
-    pub fn promise(&self, body: &Body, work: impl FnOnce() -> Answer<()>) -> Answer<()> {
+    pub fn answer_sync(&self, inode: &Inode, work: impl FnOnce() -> FuseResult<()>) -> FuseResult<()> {
         let result = work();
-        let result = if result.is_ok() && body.debt.has_failed() { Err(Errno::EIO) } else { result };
-        result.inspect_err(|_| body.debt.tell())
+        let result = if result.is_ok() && inode.pending_sync.has_failed() { Err(Errno::EIO) } else { result };
+        result.inspect_err(|_| inode.pending_sync.reported())
     }
 
     /// Makes everything written to the file durable, in the name of `context.task`; with `data_only`, not what is known
@@ -34,17 +34,17 @@ impl Engine {
     ///
     /// # Errors
     /// A device fails.
-    pub fn flush(&self, body: &Body, data_only: bool, context: &WriteContext) -> Answer<()> {
+    pub fn flush(&self, inode: &Inode, data_only: bool, context: &WriteContext) -> FuseResult<()> {
         self.counts.flushes.fetch_add(1, Relaxed);
-        self.promise(body, || {
-            if let Some(volume) = body.volume() {
+        self.answer_sync(inode, || {
+            if let Some(volume) = inode.volume() {
                 // If the directory's file must be flushed anyway, its bytes go along: one flush instead of two.
-                let through = body.debt.is_due(data_only);
+                let through = inode.pending_sync.is_pending(data_only);
                 let flushed =
                     if through { self.cache.flush_through(volume, context) } else { self.cache.flush(volume, context) };
-                flushed.map_err(|error| told(&error, "flushing", body.ino))?;
+                flushed.map_err(|error| log_failure(&error, "flushing", inode.ino))?;
             }
-            self.pay_debt(body, data_only, context)
+            self.flush_pending(inode, data_only, context)
         })
     }
 
@@ -52,79 +52,79 @@ impl Engine {
     ///
     /// # Errors
     /// The device fails.
-    pub fn pay_debt(&self, body: &Body, data_only: bool, context: &WriteContext) -> Answer<()> {
-        let paid = body.debt.pay(data_only, || {
+    pub fn flush_pending(&self, inode: &Inode, data_only: bool, context: &WriteContext) -> FuseResult<()> {
+        let flushed = inode.pending_sync.flush(data_only, || {
             let _way = self.cache.make_way(context);
             self.counts.slow_syncs.fetch_add(1, Relaxed);
-            body.times.tell(&body.file, true);
+            inode.times.tell(&inode.file, true);
             // What is written from now on is not flushed by this.
-            self.straight.end(&mut body.state());
-            body.file.sync_all()
+            self.write_through.end(&mut inode.state());
+            inode.file.sync_all()
         });
-        if let Some(Err(error)) = paid {
-            tracing::error!(%error, inode = body.ino, "flushing a file of the directory failed: it is not trusted any more");
+        if let Some(Err(error)) = flushed {
+            tracing::error!(%error, inode = inode.ino, "flushing a file of the directory failed: it is not trusted any more");
             return Err(Errno::from(error));
         }
         Ok(())
     }
 
     /// Files with lost bytes of which no program was told: inode numbers, and where they are as far as that is known.
-    pub fn failures(&self) -> Vec<(u64, String)> {
-        let bodies = self.bodies.all();
-        let known = bodies.iter().filter(|body| body.debt.owed().failure && body.state().removed.is_none());
-        let name = |body: &Arc<Body>| (body.ino, body.path());
-        let closed = self.unsynced.failures().into_iter().map(|ino| (ino, format!("inode {ino}")));
+    pub fn unreported_errors(&self) -> Vec<(u64, String)> {
+        let inodes = self.inodes.all();
+        let known = inodes.iter().filter(|inode| inode.pending_sync.dirty().error && inode.state().removed.is_none());
+        let name = |inode: &Arc<Inode>| (inode.ino, inode.path());
+        let closed = self.dirty_inodes.errors().into_iter().map(|ino| (ino, format!("inode {ino}")));
         known.map(name).chain(closed).collect()
     }
 
     /// Names or attributes of a file were changed.
-    pub fn owe(&self, ino: u64, owed: Owed) {
-        // Under the map's lock: the thread that takes a body out of it hands on what that owes.
-        let map = self.bodies.map();
+    pub fn mark_dirty(&self, ino: u64, dirty: DirtyFlags) {
+        // Under the map's lock: the thread that takes an inode out of it hands on what that owes.
+        let map = self.inodes.map();
         match map.get(&ino) {
-            Some(body) => {
-                body.debt.owe(owed);
-                body.times.change();
+            Some(inode) => {
+                inode.pending_sync.mark_dirty(dirty);
+                inode.times.change();
             }
-            None => self.unsynced.note(ino, owed),
+            None => self.dirty_inodes.note(ino, dirty),
         }
     }
 
     /// Flushes the small new files that have waited for a flush for `age`, and lets go of those that no program uses.
-    pub fn settle(&self, age: Duration) {
-        if self.straight.count() == 0 {
+    pub fn flush_write_through(&self, age: Duration) {
+        if self.write_through.count() == 0 {
             return;
         }
-        let is_old = |state: &State| state.straight_since.is_some_and(|since| since.elapsed() >= age);
+        let is_old = |state: &InodeState| state.write_through_since.is_some_and(|since| since.elapsed() >= age);
         // In use meanwhile: who opens a file that is being flushed must find what that flush has taken upon itself, and its failure.
-        let old = self.bodies.use_where(is_old);
+        let old = self.inodes.acquire_where(is_old);
         if old.len() <= FEW {
-            for body in &old {
+            for inode in &old {
                 // The debt keeps a failure until a program was told.
-                let _ = self.pay_debt(body, false, &WriteContext::current());
+                let _ = self.flush_pending(inode, false, &WriteContext::current());
             }
         } else {
             // First of all: what is written meanwhile is not flushed by this.
-            old.iter().for_each(|body| self.straight.end(&mut body.state()));
-            self.settle_together(&old);
+            old.iter().for_each(|inode| self.write_through.end(&mut inode.state()));
+            self.flush_together(&old);
         }
-        old.iter().for_each(|body| self.release(body));
+        old.iter().for_each(|inode| self.release(inode));
     }
 
     /// Flushes the whole file system for these. What the system says of that is about all files at once, and it may have told
     /// others before; so every file is asked for its own failure, which costs the device nothing.
-    fn settle_together(&self, bodies: &[Arc<Body>]) {
-        let synced = sync_file_system(&self.home.root);
+    fn flush_together(&self, inodes: &[Arc<Inode>]) {
+        let synced = sync_file_system(&self.backing_root.dir);
         if let Err(error) = &synced {
             tracing::warn!(%error, "flushing new files failed: the next fsync of each tells it");
         }
-        for body in bodies {
-            let checked = body.debt.check(|| match &synced {
-                Ok(()) => write_out(&body.file, 0, i64::MAX.unsigned_abs()),
-                Err(_) => body.file.sync_all(),
+        for inode in inodes {
+            let checked = inode.pending_sync.check(|| match &synced {
+                Ok(()) => write_out(&inode.file, 0, i64::MAX.unsigned_abs()),
+                Err(_) => inode.file.sync_all(),
             });
             if let Err(error) = checked {
-                tracing::error!(%error, inode = body.ino, "bytes of a new file are lost: its next flush says so");
+                tracing::error!(%error, inode = inode.ino, "bytes of a new file are lost: its next flush says so");
             }
         }
     }

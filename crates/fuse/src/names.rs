@@ -17,18 +17,18 @@ use quire_sys::xattr;
 
 use crate::acl;
 use crate::attr::attr_of;
-use crate::engine::{Engine, Use};
-use crate::error::Answer;
-use crate::home::FOLDER;
-use crate::nodes::{Node, Nodes, ROOT};
-use crate::unsynced::Owed;
+use crate::backing_root::FOLDER;
+use crate::dirty_inodes::DirtyFlags;
+use crate::engine::{Engine, InodeRef};
+use crate::error::FuseResult;
+use crate::nodes::{Node, NodeTable, ROOT};
 
 /// Most places that are open without need, however many files the process may open.
 const MOST_PLACES: usize = 16_384;
 
 /// Who makes something, and what permissions it gets.
 #[derive(Clone, Copy, Debug)]
-pub struct Maker {
+pub struct Creator {
     /// The owner.
     pub uid: u32,
     /// The group, unless the directory gives it its own.
@@ -40,9 +40,9 @@ pub struct Maker {
 }
 
 /// The names below the mount's root.
-pub struct Names {
+pub struct Namespace {
     /// What the kernel knows.
-    pub nodes: Nodes,
+    pub nodes: NodeTable,
     engine: Arc<Engine>,
     dev: u64,
     /// Whose files are made if nothing is done about it.
@@ -53,15 +53,15 @@ pub struct Names {
     making_room: Mutex<()>,
 }
 
-impl Names {
+impl Namespace {
     /// Names of the engine's directory, for a process that may have so many files open.
     ///
     /// # Errors
     /// The directory can't be used.
     pub fn new(engine: Arc<Engine>, open_files: u64) -> std::io::Result<Self> {
-        let facts = at::facts(&engine.home.root)?;
+        let facts = at::facts(&engine.backing_root.dir)?;
         let most_open = usize::try_from(open_files / 4).unwrap_or(usize::MAX).min(MOST_PLACES);
-        let nodes = Nodes::new(engine.home.root.try_clone()?, most_open)?;
+        let nodes = NodeTable::new(engine.backing_root.dir.try_clone()?, most_open)?;
         let uid = quire_sys::task::user_of(std::process::id()).unwrap_or(u32::MAX);
         Ok(Self { nodes, engine, dev: facts.dev, uid, is_root: uid == 0, making_room: Mutex::default() })
     }
@@ -70,8 +70,8 @@ impl Names {
     ///
     /// # Errors
     /// Those of `work`.
-    pub fn with_room<T>(&self, work: impl Fn() -> Answer<T>) -> Answer<T> {
-        let is_lacking = |result: &Answer<T>| {
+    pub fn with_room<T>(&self, work: impl Fn() -> FuseResult<T>) -> FuseResult<T> {
+        let is_lacking = |result: &FuseResult<T>| {
             result.as_ref().is_err_and(|error| [errno::EMFILE, errno::ENFILE].contains(&error.code()))
         };
         let result = work();
@@ -97,7 +97,7 @@ impl Names {
     ///
     /// # Errors
     /// The kernel has forgotten it.
-    pub fn node(&self, number: u64) -> Answer<Node> {
+    pub fn node(&self, number: u64) -> FuseResult<Node> {
         self.with_room(|| Ok(self.nodes.get(number)?))?.ok_or(Errno::ESTALE)
     }
 
@@ -105,12 +105,12 @@ impl Names {
     ///
     /// # Errors
     /// What the system says.
-    pub fn open(&self, node: &Node) -> Answer<Use> {
+    pub fn open(&self, node: &Node) -> FuseResult<InodeRef> {
         self.with_room(|| Ok(self.engine.open(&node.place, node.ino)?))
     }
 
     /// The directory `parent`, in which `name` may be used.
-    fn parent(&self, parent: u64, name: &OsStr) -> Answer<Node> {
+    fn parent(&self, parent: u64, name: &OsStr) -> FuseResult<Node> {
         let bytes = name.as_encoded_bytes();
         if bytes.is_empty() || bytes == b"." || bytes == b".." || bytes.contains(&b'/') {
             return Err(Errno::EINVAL);
@@ -125,25 +125,26 @@ impl Names {
     ///
     /// # Errors
     /// What the system says.
-    pub fn attr(&self, number: u64) -> Answer<FileAttr> {
+    pub fn attr(&self, number: u64) -> FuseResult<FileAttr> {
         let node = self.node(number)?;
         self.seen(number, &node.place, node.ino, node.kind)
     }
 
     /// Attributes of a node.
-    fn seen(&self, number: u64, place: impl AsFd, ino: u64, kind: InodeType) -> Answer<FileAttr> {
-        let view = if kind == InodeType::File { self.engine.view(ino) } else { None };
+    fn seen(&self, number: u64, place: impl AsFd, ino: u64, kind: InodeType) -> FuseResult<FileAttr> {
+        let cached_attributes = if kind == InodeType::File { self.engine.cached_attributes(ino) } else { None };
         // After that: what the cache does not know better is in the directory by now.
         let facts = at::facts(place)?;
-        let changed = if view.is_some() { facts.changed } else { self.engine.stamps.shown(ino, facts.changed) };
-        Ok(attr_of(number, &FileStat { changed, ..facts }, view))
+        let changed =
+            if cached_attributes.is_some() { facts.changed } else { self.engine.ctimes.shown(ino, facts.changed) };
+        Ok(attr_of(number, &FileStat { changed, ..facts }, cached_attributes))
     }
 
     /// What `name` stands for in `parent`; counts as a lookup by the kernel.
     ///
     /// # Errors
     /// There is none, or it lies on another file system.
-    pub fn look_up(&self, parent: u64, name: &OsStr) -> Answer<FileAttr> {
+    pub fn look_up(&self, parent: u64, name: &OsStr) -> FuseResult<FileAttr> {
         if parent == ROOT && name == FOLDER {
             return Err(Errno::ENOENT);
         }
@@ -156,12 +157,12 @@ impl Names {
         self.known(place, facts, parent, name)
     }
 
-    fn place(&self, dir: &Node, name: &OsStr) -> Answer<OwnedFd> {
+    fn place(&self, dir: &Node, name: &OsStr) -> FuseResult<OwnedFd> {
         self.with_room(|| Ok(at::place(&dir.place, name)?))
     }
 
     /// Counts as a lookup by the kernel.
-    fn known(&self, place: OwnedFd, facts: FileStat, parent: u64, name: &OsStr) -> Answer<FileAttr> {
+    fn known(&self, place: OwnedFd, facts: FileStat, parent: u64, name: &OsStr) -> FuseResult<FileAttr> {
         let number = self.nodes.number_of(facts.ino);
         let attr = self.seen(number, &place, facts.ino, facts.kind)?;
         let number = self.nodes.looked_up(place, &facts, parent, name);
@@ -169,22 +170,28 @@ impl Names {
     }
 
     /// Makes what was just made belong to its maker, as far as it doesn't. The result is what it is then.
-    fn give(&self, parent: &Node, name: &OsStr, maker: &Maker, default: Option<&[u8]>) -> Answer<(OwnedFd, FileStat)> {
+    fn give(
+        &self,
+        parent: &Node,
+        name: &OsStr,
+        creator: &Creator,
+        default: Option<&[u8]>,
+    ) -> FuseResult<(OwnedFd, FileStat)> {
         let place = self.place(parent, name)?;
         let made = at::facts(&place)?;
-        let is_theirs = (made.uid, made.gid) == (maker.uid, maker.gid);
+        let is_theirs = (made.uid, made.gid) == (creator.uid, creator.gid);
         if self.is_root && !is_theirs {
             let inherits = at::facts(&parent.place)?.permissions & 0o2000 != 0;
-            at::set_owner(&place, Some(maker.uid), (!inherits).then_some(maker.gid))?;
+            at::set_owner(&place, Some(creator.uid), (!inherits).then_some(creator.gid))?;
         }
         let inherited = if made.kind == InodeType::Directory { made.permissions & 0o2000 } else { 0 };
         let permissions = match default {
             Some(default) => {
-                let access = acl::inherited(default, maker.mode)?;
+                let access = acl::inherited(default, creator.mode)?;
                 xattr::set(&place, OsStr::new(acl::ACCESS), &access.list, 0)?;
-                access.permissions | (maker.mode & 0o7000)
+                access.permissions | (creator.mode & 0o7000)
             }
-            None => maker.mode & 0o7777 & !maker.mask,
+            None => creator.mode & 0o7777 & !creator.mask,
         };
         let permissions = permissions | inherited;
         let differs =
@@ -196,16 +203,16 @@ impl Names {
         Ok((place, facts))
     }
 
-    /// As [`Names::give`], with the directory's default list of access; takes the name away again if that fails.
+    /// As [`Namespace::give`], with the directory's default list of access; takes the name away again if that fails.
     fn finish(
         &self,
         parent: &Node,
         name: &OsStr,
-        maker: &Maker,
+        creator: &Creator,
         default: Option<&[u8]>,
         is_directory: bool,
-    ) -> Answer<(OwnedFd, FileStat)> {
-        self.give(parent, name, maker, default).inspect_err(|_| {
+    ) -> FuseResult<(OwnedFd, FileStat)> {
+        self.give(parent, name, creator, default).inspect_err(|_| {
             // The first error is the one that counts.
             let _ = at::remove(&parent.place, name, is_directory);
         })
@@ -215,33 +222,39 @@ impl Names {
     ///
     /// # Errors
     /// What the system says.
-    pub fn create(&self, parent: u64, name: &OsStr, maker: &Maker, exclusive: bool) -> Answer<(FileAttr, Use)> {
+    pub fn create(
+        &self,
+        parent: u64,
+        name: &OsStr,
+        creator: &Creator,
+        exclusive: bool,
+    ) -> FuseResult<(FileAttr, InodeRef)> {
         let dir = self.parent(parent, name)?;
         let default = acl::default_of(&dir.place)?;
         // Nobody but its owner may use it while that is not its maker.
-        let is_final = maker.uid == self.uid && default.is_none();
-        let permissions = if is_final { maker.mode & !maker.mask } else { 0o600 };
+        let is_final = creator.uid == self.uid && default.is_none();
+        let permissions = if is_final { creator.mode & !creator.mask } else { 0o600 };
         let file = match self.with_room(|| Ok(at::create(&dir.place, name, permissions)?)) {
             // Made behind the kernel's back: it is to look the name up, and whether this program may open what it finds.
             Err(error) if error.code() == errno::EEXIST && !exclusive => return Err(Errno::ESTALE),
             result => result?,
         };
-        let (place, facts) = self.finish(&dir, name, maker, default.as_deref(), false)?;
-        let used = self.engine.adopt(file, facts.ino);
-        Ok((self.known(place, facts, parent, name)?, used))
+        let (place, facts) = self.finish(&dir, name, creator, default.as_deref(), false)?;
+        let inode_ref = self.engine.adopt(file, facts.ino);
+        Ok((self.known(place, facts, parent, name)?, inode_ref))
     }
 
     /// Makes anything that `mknod` makes.
     ///
     /// # Errors
     /// What the system says.
-    pub fn make_node(&self, parent: u64, name: &OsStr, maker: &Maker, rdev: u32) -> Answer<FileAttr> {
+    pub fn make_node(&self, parent: u64, name: &OsStr, creator: &Creator, rdev: u32) -> FuseResult<FileAttr> {
         let dir = self.parent(parent, name)?;
         let default = acl::default_of(&dir.place)?;
-        at::make_node(&dir.place, name, (maker.mode & !0o7777) | 0o600, rdev)?;
-        let (place, facts) = self.finish(&dir, name, maker, default.as_deref(), false)?;
+        at::make_node(&dir.place, name, (creator.mode & !0o7777) | 0o600, rdev)?;
+        let (place, facts) = self.finish(&dir, name, creator, default.as_deref(), false)?;
         self.engine.made(facts.ino);
-        self.engine.owe(facts.ino, Owed::NAME);
+        self.engine.mark_dirty(facts.ino, DirtyFlags::DATASYNC);
         self.known(place, facts, parent, name)
     }
 
@@ -249,11 +262,11 @@ impl Names {
     ///
     /// # Errors
     /// What the system says.
-    pub fn make_directory(&self, parent: u64, name: &OsStr, maker: &Maker) -> Answer<FileAttr> {
+    pub fn make_directory(&self, parent: u64, name: &OsStr, creator: &Creator) -> FuseResult<FileAttr> {
         let dir = self.parent(parent, name)?;
         let default = acl::default_of(&dir.place)?;
         at::make_directory(&dir.place, name)?;
-        let (place, facts) = self.finish(&dir, name, maker, default.as_deref(), true)?;
+        let (place, facts) = self.finish(&dir, name, creator, default.as_deref(), true)?;
         self.known(place, facts, parent, name)
     }
 
@@ -261,10 +274,10 @@ impl Names {
     ///
     /// # Errors
     /// What the system says.
-    pub fn make_link(&self, parent: u64, name: &OsStr, target: &OsStr, maker: &Maker) -> Answer<FileAttr> {
+    pub fn make_link(&self, parent: u64, name: &OsStr, target: &OsStr, creator: &Creator) -> FuseResult<FileAttr> {
         let dir = self.parent(parent, name)?;
         at::make_link(target, &dir.place, name)?;
-        let (place, facts) = self.finish(&dir, name, maker, None, false)?;
+        let (place, facts) = self.finish(&dir, name, creator, None, false)?;
         self.known(place, facts, parent, name)
     }
 
@@ -272,10 +285,10 @@ impl Names {
     ///
     /// # Errors
     /// What the system says.
-    pub fn add_name(&self, number: u64, parent: u64, name: &OsStr) -> Answer<FileAttr> {
+    pub fn add_name(&self, number: u64, parent: u64, name: &OsStr) -> FuseResult<FileAttr> {
         let (node, dir) = (self.node(number)?, self.parent(parent, name)?);
         at::add_name(&node.place, &dir.place, name)?;
-        self.engine.owe(node.ino, Owed::NAME);
+        self.engine.mark_dirty(node.ino, DirtyFlags::DATASYNC);
         self.look_up(parent, name)
     }
 
@@ -283,7 +296,7 @@ impl Names {
     ///
     /// # Errors
     /// What the system says.
-    pub fn remove(&self, parent: u64, name: &OsStr, is_directory: bool) -> Answer<()> {
+    pub fn remove(&self, parent: u64, name: &OsStr, is_directory: bool) -> FuseResult<()> {
         let dir = self.parent(parent, name)?;
         let before = at::facts_at(&dir.place, name)?;
         self.with_room(|| Ok(self.nodes.pin(before.ino, is_directory || before.links <= 1)?))?;
@@ -299,7 +312,7 @@ impl Names {
     ///
     /// # Errors
     /// What the system says.
-    pub fn rename(&self, from: (u64, &OsStr), to: (u64, &OsStr), existing: OnExisting) -> Answer<()> {
+    pub fn rename(&self, from: (u64, &OsStr), to: (u64, &OsStr), existing: OnExisting) -> FuseResult<()> {
         let (from_dir, to_dir) = (self.parent(from.0, from.1)?, self.parent(to.0, to.1)?);
         let moved = at::facts_at(&from_dir.place, from.1)?;
         let replaced = match at::facts_at(&to_dir.place, to.1) {
@@ -324,7 +337,7 @@ impl Names {
         for facts in
             [Some(&moved), replaced.as_ref()].into_iter().flatten().filter(|facts| facts.kind == InodeType::File)
         {
-            self.engine.owe(facts.ino, Owed::NAME);
+            self.engine.mark_dirty(facts.ino, DirtyFlags::DATASYNC);
         }
         if existing == OnExisting::Replace
             && let Some(replaced) =
@@ -339,7 +352,7 @@ impl Names {
     ///
     /// # Errors
     /// What the system says.
-    pub fn open_directory(&self, number: u64) -> Answer<File> {
+    pub fn open_directory(&self, number: u64) -> FuseResult<File> {
         let node = self.node(number)?;
         self.with_room(|| Ok(at::open(&node.place, AccessMode::List)?))
     }

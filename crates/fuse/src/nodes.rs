@@ -3,7 +3,7 @@
 //!
 //! A node's number is its inode number in the directory, so that programs see the same numbers with and without the mount,
 //! and hard links are one node. A place that was closed is opened again by the inode's file handle; where there are none, by its
-//! directory and name. Either way it is the same inode or an error. An inode whose name goes away stays open ([`Nodes::pin`]): it can't
+//! directory and name. Either way it is the same inode or an error. An inode whose name goes away stays open ([`NodeTable::pin`]): it can't
 //! be found again. Should its number belong to another file in spite of that, the new node gets a number of its own.
 //!
 //! Relies on the directory being one file system: what is mounted within it is not served.
@@ -40,12 +40,12 @@ pub struct Node {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Identity {
     /// Names one inode for ever.
-    Handle(ExportHandle),
+    ExportHandle(ExportHandle),
     /// When it was made; what has the same number and the same time of birth is the same.
     Born(Option<u64>),
 }
 
-struct Held {
+struct NodeEntry {
     ino: u64,
     kind: InodeType,
     identity: Identity,
@@ -61,7 +61,7 @@ struct Held {
     is_pinned: bool,
 }
 
-impl Held {
+impl NodeEntry {
     fn new(ino: u64, kind: InodeType, identity: Identity) -> Self {
         Self {
             ino,
@@ -78,8 +78,8 @@ impl Held {
 }
 
 #[derive(Default)]
-struct Map {
-    nodes: HashMap<u64, Held>,
+struct NodeMap {
+    nodes: HashMap<u64, NodeEntry>,
     /// Numbers of nodes whose inode number is another node's.
     others: HashMap<u64, u64>,
     next_other: u64,
@@ -88,15 +88,15 @@ struct Map {
 }
 
 /// All of them.
-pub struct Nodes {
-    map: Mutex<Map>,
+pub struct NodeTable {
+    map: Mutex<NodeMap>,
     root: File,
     root_ino: u64,
     most_open: usize,
     by_handle: bool,
 }
 
-impl Nodes {
+impl NodeTable {
     /// With the root, which is never forgotten. At most `most_open` places stay open that need not.
     ///
     /// # Errors
@@ -106,12 +106,16 @@ impl Nodes {
         let place = Arc::new(OwnedFd::from(root.try_clone()?));
         let by_handle = handle::of(&root).and_then(|handle| handle::place(&root, &handle)).is_ok();
         let identity = Identity::Born(None);
-        let held = Held { place: Some(place), is_pinned: true, ..Held::new(root_ino, InodeType::Directory, identity) };
-        let map = Map { nodes: HashMap::from([(ROOT, held)]), ..Map::default() };
+        let entry = NodeEntry {
+            place: Some(place),
+            is_pinned: true,
+            ..NodeEntry::new(root_ino, InodeType::Directory, identity)
+        };
+        let map = NodeMap { nodes: HashMap::from([(ROOT, entry)]), ..NodeMap::default() };
         Ok(Self { map: Mutex::new(map), root, root_ino, most_open, by_handle })
     }
 
-    fn map(&self) -> MutexGuard<'_, Map> {
+    fn map(&self) -> MutexGuard<'_, NodeMap> {
         self.map.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -120,7 +124,7 @@ impl Nodes {
         self.number_in(&self.map(), ino)
     }
 
-    fn number_in(&self, map: &Map, ino: u64) -> u64 {
+    fn number_in(&self, map: &NodeMap, ino: u64) -> u64 {
         match ino {
             ino if ino == self.root_ino => ROOT,
             ino if map.others.contains_key(&ino) => map.others[&ino],
@@ -139,12 +143,12 @@ impl Nodes {
         for _ in 0..MOST_TRIES {
             let (ino, kind, identity, name) = {
                 let mut map = self.map();
-                let Some(held) = map.nodes.get_mut(&number) else { return Ok(None) };
-                held.is_recent = true;
-                if let Some(place) = &held.place {
-                    return Ok(Some(Node { place: Arc::clone(place), ino: held.ino, kind: held.kind }));
+                let Some(entry) = map.nodes.get_mut(&number) else { return Ok(None) };
+                entry.is_recent = true;
+                if let Some(place) = &entry.place {
+                    return Ok(Some(Node { place: Arc::clone(place), ino: entry.ino, kind: entry.kind }));
                 }
-                (held.ino, held.kind, held.identity.clone(), held.name.clone())
+                (entry.ino, entry.kind, entry.identity.clone(), entry.name.clone())
             };
             match self.find(ino, kind, &identity, name.as_ref()) {
                 Ok(place) => return Ok(self.opened(number, place)),
@@ -165,7 +169,7 @@ impl Nodes {
     ) -> io::Result<OwnedFd> {
         let stale = || io::Error::from(io::ErrorKind::StaleNetworkFileHandle);
         let place = match (identity, name) {
-            (Identity::Handle(handle), _) => handle::place(&self.root, handle)?,
+            (Identity::ExportHandle(handle), _) => handle::place(&self.root, handle)?,
             (Identity::Born(_), Some((parent, name))) => {
                 let parent = self.get(*parent)?.ok_or_else(stale)?;
                 at::place(&parent.place, name)?
@@ -174,7 +178,7 @@ impl Nodes {
         };
         let facts = at::facts(&place)?;
         let is_same = match identity {
-            Identity::Handle(_) => true,
+            Identity::ExportHandle(_) => true,
             Identity::Born(born_ns) => at::born_ns(&place) == *born_ns,
         };
         if (facts.ino, facts.kind) == (ino, kind) && is_same { Ok(place) } else { Err(stale()) }
@@ -183,11 +187,11 @@ impl Nodes {
     /// The node, which has this place now unless it got one meanwhile.
     fn opened(&self, number: u64, place: OwnedFd) -> Option<Node> {
         let mut map = self.map();
-        let held = map.nodes.get_mut(&number)?;
-        let is_new = held.place.is_none();
-        let place = Arc::clone(held.place.get_or_insert_with(|| Arc::new(place)));
-        let node = Node { place, ino: held.ino, kind: held.kind };
-        if is_new && !held.is_pinned {
+        let entry = map.nodes.get_mut(&number)?;
+        let is_new = entry.place.is_none();
+        let place = Arc::clone(entry.place.get_or_insert_with(|| Arc::new(place)));
+        let node = Node { place, ino: entry.ino, kind: entry.kind };
+        if is_new && !entry.is_pinned {
             map.open.push_back(number);
         }
         let closed = map.close_beyond(self.most_open);
@@ -198,19 +202,19 @@ impl Nodes {
 
     fn identity_of(&self, place: impl AsFd) -> Identity {
         let handle = if self.by_handle { handle::of(&place).ok() } else { None };
-        handle.map_or_else(|| Identity::Born(at::born_ns(&place)), Identity::Handle)
+        handle.map_or_else(|| Identity::Born(at::born_ns(&place)), Identity::ExportHandle)
     }
 
     /// The kernel is told of what `name` stands for in `parent`; returns its number.
     pub fn looked_up(&self, place: OwnedFd, facts: &FileStat, parent: u64, name: &OsStr) -> u64 {
         let mut map = self.map();
         let number = self.number_in(&map, facts.ino);
-        if let Some(held) = map.nodes.get_mut(&number)
-            && held.place.is_some()
+        if let Some(entry) = map.nodes.get_mut(&number)
+            && entry.place.is_some()
         {
             // An inode that is open keeps its number.
-            held.lookups += 1;
-            held.is_recent = true;
+            entry.lookups += 1;
+            entry.is_recent = true;
             map.rename(number, parent, name);
             return number;
         }
@@ -218,18 +222,19 @@ impl Nodes {
         let identity = self.identity_of(&place);
         let mut map = self.map();
         let mut number = self.number_in(&map, facts.ino);
-        let is_another = |held: &Held| held.place.is_none() && (held.identity != identity || held.kind != facts.kind);
+        let is_another =
+            |entry: &NodeEntry| entry.place.is_none() && (entry.identity != identity || entry.kind != facts.kind);
         if map.nodes.get(&number).is_some_and(is_another) {
             map.next_other += 1;
             number = OTHERS + map.next_other;
             map.others.insert(facts.ino, number);
         }
-        let by_name = !matches!(identity, Identity::Handle(_));
-        let held = map.nodes.entry(number).or_insert_with(|| Held::new(facts.ino, facts.kind, identity));
-        held.lookups += 1;
-        if held.place.is_none() {
-            held.place = Some(Arc::new(place));
-            held.is_pinned = false;
+        let by_name = !matches!(identity, Identity::ExportHandle(_));
+        let entry = map.nodes.entry(number).or_insert_with(|| NodeEntry::new(facts.ino, facts.kind, identity));
+        entry.lookups += 1;
+        if entry.place.is_none() {
+            entry.place = Some(Arc::new(place));
+            entry.is_pinned = false;
             map.open.push_back(number);
         }
         if by_name && number != ROOT {
@@ -246,7 +251,7 @@ impl Nodes {
         let mut map = self.map();
         map.next_other += 1;
         let number = OTHERS + map.next_other;
-        map.nodes.insert(number, Held { lookups: 1, ..Held::new(0, kind, Identity::Born(None)) });
+        map.nodes.insert(number, NodeEntry { lookups: 1, ..NodeEntry::new(0, kind, Identity::Born(None)) });
         number
     }
 
@@ -257,14 +262,14 @@ impl Nodes {
     /// It is known and can't be opened.
     pub fn pin(&self, ino: u64, is_last: bool) -> io::Result<()> {
         let number = self.number_of(ino);
-        let is_needed = |held: &Held| is_last || !matches!(held.identity, Identity::Handle(_));
+        let is_needed = |entry: &NodeEntry| is_last || !matches!(entry.identity, Identity::ExportHandle(_));
         if !self.map().nodes.get(&number).is_some_and(is_needed) {
             return Ok(());
         }
         let Some(node) = self.get(number)? else { return Ok(()) };
-        if let Some(held) = self.map().nodes.get_mut(&number) {
-            held.place.get_or_insert(node.place);
-            held.is_pinned = true;
+        if let Some(entry) = self.map().nodes.get_mut(&number) {
+            entry.place.get_or_insert(node.place);
+            entry.is_pinned = true;
         }
         Ok(())
     }
@@ -291,8 +296,8 @@ impl Nodes {
             return;
         }
         let mut map = self.map();
-        let Some(held) = map.nodes.get_mut(&number) else { return };
-        held.lookups = held.lookups.saturating_sub(times);
+        let Some(entry) = map.nodes.get_mut(&number) else { return };
+        entry.lookups = entry.lookups.saturating_sub(times);
         let gone = map.sweep(number);
         drop(map);
         // Closing them may free files, which takes time.
@@ -300,40 +305,40 @@ impl Nodes {
     }
 }
 
-impl Map {
+impl NodeMap {
     /// A node that can be opened again by this name need not be pinned.
     fn rename(&mut self, number: u64, parent: u64, name: &OsStr) {
-        let Some(held) = self.nodes.get_mut(&number).filter(|_| number != ROOT) else { return };
-        if matches!(held.identity, Identity::Born(_)) {
+        let Some(entry) = self.nodes.get_mut(&number).filter(|_| number != ROOT) else { return };
+        if matches!(entry.identity, Identity::Born(_)) {
             self.place_at(number, parent, name);
-        } else if held.is_pinned {
+        } else if entry.is_pinned {
             self.unpin(number);
         }
     }
 
     fn unpin(&mut self, number: u64) {
-        if let Some(held) = self.nodes.get_mut(&number).filter(|held| held.is_pinned) {
-            held.is_pinned = false;
-            if held.place.is_some() {
+        if let Some(entry) = self.nodes.get_mut(&number).filter(|entry| entry.is_pinned) {
+            entry.is_pinned = false;
+            if entry.place.is_some() {
                 self.open.push_back(number);
             }
         }
     }
 
     fn place_at(&mut self, number: u64, parent: u64, name: &OsStr) {
-        let Some(held) = self.nodes.get_mut(&number) else { return };
-        let old = held.name.replace((parent, name.to_owned()));
+        let Some(entry) = self.nodes.get_mut(&number) else { return };
+        let old = entry.name.replace((parent, name.to_owned()));
         if let Some(parent) = self.nodes.get_mut(&parent) {
             parent.children += 1;
         }
         self.unpin(number);
         if let Some((parent, _)) = old {
-            drop(self.orphan(parent));
+            drop(self.unlink_child(parent));
         }
     }
 
     /// A node is no longer found by a name in this one. What has been closed by that is returned.
-    fn orphan(&mut self, parent: u64) -> Vec<Held> {
+    fn unlink_child(&mut self, parent: u64) -> Vec<NodeEntry> {
         if let Some(parent) = self.nodes.get_mut(&parent) {
             parent.children = parent.children.saturating_sub(1);
         }
@@ -341,30 +346,30 @@ impl Map {
     }
 
     /// Removes a node if the kernel has forgotten it and no other is found through it; and so on upwards.
-    fn sweep(&mut self, number: u64) -> Vec<Held> {
+    fn sweep(&mut self, number: u64) -> Vec<NodeEntry> {
         let mut gone = Vec::new();
         let mut next = Some(number);
         while let Some(number) = next.take() {
-            let unused = |held: &Held| held.lookups == 0 && held.children == 0;
+            let unused = |entry: &NodeEntry| entry.lookups == 0 && entry.children == 0;
             if number == ROOT || !self.nodes.get(&number).is_some_and(unused) {
                 break;
             }
-            let Some(held) = self.nodes.remove(&number) else { break };
-            if self.others.get(&held.ino) == Some(&number) {
-                self.others.remove(&held.ino);
+            let Some(entry) = self.nodes.remove(&number) else { break };
+            if self.others.get(&entry.ino) == Some(&number) {
+                self.others.remove(&entry.ino);
             }
-            if let Some((parent, _)) = &held.name {
+            if let Some((parent, _)) = &entry.name {
                 if let Some(parent) = self.nodes.get_mut(parent) {
                     parent.children = parent.children.saturating_sub(1);
                 }
                 next = Some(*parent);
             }
-            gone.push(held);
+            gone.push(entry);
         }
         // Else the list of open ones would grow with what is forgotten.
         if self.open.len() > 2 * self.nodes.len() + 64 {
             let nodes = &self.nodes;
-            self.open.retain(|number| nodes.get(number).is_some_and(|held| held.place.is_some() && !held.is_pinned));
+            self.open.retain(|number| nodes.get(number).is_some_and(|entry| entry.place.is_some() && !entry.is_pinned));
         }
         gone
     }
@@ -375,11 +380,11 @@ impl Map {
         // Each gets a second chance, so this ends.
         while self.open.len() > most {
             let Some(number) = self.open.pop_front() else { break };
-            let Some(held) = self.nodes.get_mut(&number).filter(|held| !held.is_pinned) else { continue };
-            if std::mem::take(&mut held.is_recent) {
+            let Some(entry) = self.nodes.get_mut(&number).filter(|entry| !entry.is_pinned) else { continue };
+            if std::mem::take(&mut entry.is_recent) {
                 self.open.push_back(number);
             } else {
-                closed.extend(held.place.take());
+                closed.extend(entry.place.take());
             }
         }
         closed
@@ -402,13 +407,13 @@ mod tests {
             Self { dir, root }
         }
 
-        fn nodes(&self, most_open: usize, by_handle: bool) -> Nodes {
-            let nodes = Nodes::new(self.root.try_clone().unwrap(), most_open).unwrap();
-            Nodes { by_handle: nodes.by_handle && by_handle, ..nodes }
+        fn nodes(&self, most_open: usize, by_handle: bool) -> NodeTable {
+            let nodes = NodeTable::new(self.root.try_clone().unwrap(), most_open).unwrap();
+            NodeTable { by_handle: nodes.by_handle && by_handle, ..nodes }
         }
 
         /// Looks `name` up in the directory at `path`.
-        fn look_up(&self, nodes: &Nodes, parent: u64, path: &str, name: &str) -> u64 {
+        fn look_up(&self, nodes: &NodeTable, parent: u64, path: &str, name: &str) -> u64 {
             let dir = File::open(self.dir.path().join(path)).unwrap();
             let place = at::place(&dir, OsStr::new(name)).unwrap();
             let facts = at::facts(&place).unwrap();
@@ -420,11 +425,11 @@ mod tests {
         }
     }
 
-    fn open_places(nodes: &Nodes) -> usize {
-        nodes.map().nodes.values().filter(|held| held.place.is_some()).count()
+    fn open_places(nodes: &NodeTable) -> usize {
+        nodes.map().nodes.values().filter(|entry| entry.place.is_some()).count()
     }
 
-    fn ino(nodes: &Nodes, number: u64) -> io::Result<u64> {
+    fn ino(nodes: &NodeTable, number: u64) -> io::Result<u64> {
         Ok(at::facts(&nodes.get(number)?.unwrap().place)?.ino)
     }
 

@@ -19,16 +19,16 @@ use quire_sys::handle;
 use quire_writecache::recover::RecoverError;
 use quire_writecache::{CacheConfig, CacheError, Growth, OpenReport, VolumeId, VolumeSpec, WriteCache};
 
+use crate::backing_root::{self, BackingRoot, FOLDER, LogDevice};
 use crate::config::MountConfig;
+use crate::dirty_inodes::DirtyFlags;
 use crate::engine::Engine;
 use crate::error::MountError;
-use crate::home::{self, FOLDER, Fast, Home};
-use crate::table::{Attached, Entry, Place, TABLE, Table};
-use crate::unsynced::Owed;
+use crate::volume_table::{Attachment, SlotIndex, TABLE, VolumeEntry, VolumeTable};
 
 /// What was found when the log was opened.
 #[derive(Clone, Debug, Default)]
-pub struct Recovered {
+pub struct RecoveryReport {
     /// What the cache says.
     pub log: OpenReport,
     /// The log is a new one.
@@ -43,18 +43,17 @@ pub struct Recovered {
 ///
 /// # Errors
 /// Devices fail, are in use, or don't belong together.
-pub fn start(config: &MountConfig, open_files: u64) -> Result<(Engine, Fast, Recovered), MountError> {
-    let home = Home::open(&config.backing)?;
-    let fast = Fast::open(&config.log)?;
-    match open_cache(config, &home, &fast) {
-        Ok((cache, is_new)) => {
-            name_files(config, home, cache, is_new, open_files).map(|(engine, found)| (engine, fast, found))
-        }
+pub fn start(config: &MountConfig, open_files: u64) -> Result<(Engine, LogDevice, RecoveryReport), MountError> {
+    let backing_root = BackingRoot::open(&config.backing)?;
+    let log_device = LogDevice::open(&config.log)?;
+    match open_cache(config, &backing_root, &log_device) {
+        Ok((cache, is_new)) => name_files(config, backing_root, cache, is_new, open_files)
+            .map(|(engine, report)| (engine, log_device, report)),
         Err(error) => {
             // The directory may know it already.
-            let is_known = fast.device.len() != Ok(0) && home::needs_log(&config.backing).unwrap_or(true);
+            let is_known = log_device.device.len() != Ok(0) && backing_root::needs_log(&config.backing).unwrap_or(true);
             if !is_known {
-                fast.take_back();
+                log_device.take_back();
             }
             Err(error)
         }
@@ -62,14 +61,19 @@ pub fn start(config: &MountConfig, open_files: u64) -> Result<(Engine, Fast, Rec
 }
 
 /// The cache, and whether it is a new one.
-fn open_cache(config: &MountConfig, home: &Home, fast: &Fast) -> Result<(WriteCache, bool), MountError> {
-    let spec = VolumeSpec { id: TABLE, device: home.device("volumes")?, growth: Growth::Grows };
+fn open_cache(
+    config: &MountConfig,
+    backing_root: &BackingRoot,
+    log_device: &LogDevice,
+) -> Result<(WriteCache, bool), MountError> {
+    let spec = VolumeSpec { id: TABLE, device: backing_root.device("volumes")?, growth: Growth::Grows };
     // What was done before, by programs or by a daemon that was killed, is owed by nobody any more.
-    home.sync()?;
-    let capacity_bytes = config.cache.capacity_bytes.min(fast.fixed_bytes.unwrap_or(u64::MAX));
-    let witness = Some(home.device("witness")?);
+    backing_root.sync()?;
+    let capacity_bytes = config.cache.capacity_bytes.min(log_device.fixed_bytes.unwrap_or(u64::MAX));
+    let witness = Some(backing_root.device("witness")?);
     let cache_config = CacheConfig { capacity_bytes, witness, slow_synced: true, ..config.cache.clone() };
-    let device = config.wrap_fast.as_ref().map_or_else(|| fast.device.clone(), |wrap| wrap(fast.device.clone()));
+    let device =
+        config.wrap_fast.as_ref().map_or_else(|| log_device.device.clone(), |wrap| wrap(log_device.device.clone()));
     let specs = [spec];
     match WriteCache::open(device.clone(), &specs, cache_config.clone()) {
         Err(CacheError::Recover { cause: RecoverError::NoSuperblock, .. }) => {
@@ -82,60 +86,67 @@ fn open_cache(config: &MountConfig, home: &Home, fast: &Fast) -> Result<(WriteCa
 /// The engine over an open cache, once every volume that the log names has its file.
 fn name_files(
     config: &MountConfig,
-    home: Home,
+    backing_root: BackingRoot,
     cache: WriteCache,
     is_new: bool,
     open_files: u64,
-) -> Result<(Engine, Recovered), MountError> {
-    let mut found = Recovered { is_new, ..Recovered::default() };
-    found.log = cache.report().clone();
-    let wanted = found.log.unattached.clone();
-    let table = Table::read(&cache, |volume| wanted.contains(&volume))?;
-    let table = table.map_err(|offset| MountError::Table {
-        file: home.path.join(FOLDER).join("volumes").display().to_string(),
+) -> Result<(Engine, RecoveryReport), MountError> {
+    let mut report = RecoveryReport { is_new, ..RecoveryReport::default() };
+    report.log = cache.report().clone();
+    let wanted = report.log.unattached.clone();
+    let volume_table = VolumeTable::read(&cache, |volume| wanted.contains(&volume))?;
+    let volume_table = volume_table.map_err(|offset| MountError::VolumeTable {
+        file: backing_root.path.join(FOLDER).join("volumes").display().to_string(),
         offset,
     })?;
     let tasks = &config.cache.tasks;
-    let engine =
-        Engine::new(cache, home, table.table, config.rules.clone(), config.wrap_slow.clone(), tasks, open_files);
-    for ino in engine.home.failures()? {
-        engine.unsynced.note(ino, Owed { failure: true, ..Owed::ALL });
+    let engine = Engine::new(
+        cache,
+        backing_root,
+        volume_table.volume_table,
+        config.rules.clone(),
+        config.wrap_slow.clone(),
+        tasks,
+        open_files,
+    );
+    for ino in engine.backing_root.failures()? {
+        engine.dirty_inodes.note(ino, DirtyFlags { error: true, ..DirtyFlags::ALL });
     }
-    find(&engine, &wanted, table.entries, &mut found)?;
-    Ok((engine, found))
+    find_files(&engine, &wanted, volume_table.entries, &mut report)?;
+    Ok((engine, report))
 }
 
 /// Finds the file of every volume in `wanted`.
-fn find(
+fn find_files(
     engine: &Engine,
     wanted: &[VolumeId],
-    entries: Vec<(Place, Entry)>,
-    found: &mut Recovered,
+    entries: Vec<(SlotIndex, VolumeEntry)>,
+    report: &mut RecoveryReport,
 ) -> Result<(), MountError> {
-    let mut known: HashMap<VolumeId, (Place, Entry)> =
+    let mut known: HashMap<VolumeId, (SlotIndex, VolumeEntry)> =
         entries.into_iter().map(|(place, entry)| (entry.volume, (place, entry))).collect();
     let mut missing = Vec::new();
     for &volume in wanted {
         let Some((place, entry)) = known.remove(&volume) else {
             tracing::error!(%volume, "the log names a volume that the table doesn't know");
-            keep(engine, volume, found)?;
+            keep_lost(engine, volume, report)?;
             continue;
         };
-        match open(&engine.home.root, &entry) {
+        match open(&engine.backing_root.dir, &entry) {
             Ok(Some(file)) => {
-                engine.restore(file, entry.ino, Attached { volume, place })?;
-                found.files += 1;
+                engine.restore(file, entry.ino, Attachment { volume, slot: place })?;
+                report.files += 1;
             }
             Ok(None) if entry.removed => engine.cache.forget(volume)?,
-            Ok(None) => keep(engine, volume, found)?,
+            Ok(None) => keep_lost(engine, volume, report)?,
             Err(cause) => missing.push((place, entry, cause)),
         }
     }
-    if missing.is_empty() { Ok(()) } else { search(engine, missing, found) }
+    if missing.is_empty() { Ok(()) } else { search(engine, missing, report) }
 }
 
 /// The entry's file; `None` if it is gone for certain.
-fn open(root: &File, entry: &Entry) -> io::Result<Option<File>> {
+fn open(root: &File, entry: &VolumeEntry) -> io::Result<Option<File>> {
     let Some(handle) = &entry.handle else {
         return Err(io::ErrorKind::Unsupported.into());
     };
@@ -153,16 +164,20 @@ fn open(root: &File, entry: &Entry) -> io::Result<Option<File>> {
 }
 
 /// Looks for files in the whole directory.
-fn search(engine: &Engine, missing: Vec<(Place, Entry, io::Error)>, found: &mut Recovered) -> Result<(), MountError> {
+fn search(
+    engine: &Engine,
+    missing: Vec<(SlotIndex, VolumeEntry, io::Error)>,
+    report: &mut RecoveryReport,
+) -> Result<(), MountError> {
     tracing::warn!(files = missing.len(), "file handles can't be used here: searching the whole directory");
-    let path = &engine.home.path;
+    let path = &engine.backing_root.path;
     let failed = |cause| MountError::Backing { path: path.clone(), cause };
-    let mut wanted: HashMap<u64, (Place, Entry, io::Error)> =
+    let mut wanted: HashMap<u64, (SlotIndex, VolumeEntry, io::Error)> =
         missing.into_iter().map(|missing| (missing.1.ino, missing)).collect();
-    let root_dev = at::facts(&engine.home.root).map_err(failed)?.dev;
+    let root_dev = at::facts(&engine.backing_root.dir).map_err(failed)?.dev;
     // As many directories are open as the tree is deep.
     let listed = |dir: File| at::list(&dir).map(|entries| (dir, entries)).map_err(failed);
-    let mut todo = vec![listed(engine.home.root.try_clone().map_err(failed)?)?];
+    let mut todo = vec![listed(engine.backing_root.dir.try_clone().map_err(failed)?)?];
     // What may not be looked at: the files may be there.
     let mut hidden = None;
     while let Some((dir, entries)) = todo.last_mut().filter(|_| !wanted.is_empty()) {
@@ -194,11 +209,11 @@ fn search(engine: &Engine, missing: Vec<(Place, Entry, io::Error)>, found: &mut 
                 dir => todo.push(listed(dir.map_err(failed)?)?),
             }
         } else if wanted.get(&entry.ino).is_some_and(|(_, wanted, _)| is_same(&place, &facts, wanted)) {
-            let Some((at_place, entry, _)) = wanted.remove(&entry.ino) else { continue };
+            let Some((slot, entry, _)) = wanted.remove(&entry.ino) else { continue };
             let file = at::open(&place, AccessMode::ReadWrite)
                 .map_err(|cause| MountError::Unreachable { ino: entry.ino, cause })?;
-            engine.restore(file, entry.ino, Attached { volume: entry.volume, place: at_place })?;
-            found.files += 1;
+            engine.restore(file, entry.ino, Attachment { volume: entry.volume, slot })?;
+            report.files += 1;
         }
     }
     let is_complete = hidden.is_none();
@@ -213,20 +228,20 @@ fn search(engine: &Engine, missing: Vec<(Place, Entry, io::Error)>, found: &mut 
         if entry.born_ns == 0 && !entry.removed {
             return Err(MountError::Unreachable { ino: entry.ino, cause });
         }
-        keep(engine, entry.volume, found)?;
+        keep_lost(engine, entry.volume, report)?;
     }
     Ok(())
 }
 
-fn is_same(place: impl AsFd, facts: &FileStat, entry: &Entry) -> bool {
+fn is_same(place: impl AsFd, facts: &FileStat, entry: &VolumeEntry) -> bool {
     facts.ino == entry.ino && entry.born_ns != 0 && at::born_ns(&place) == Some(entry.born_ns)
 }
 
 /// Gives the bytes of a file that is gone a file of their own.
-fn keep(engine: &Engine, volume: VolumeId, found: &mut Recovered) -> Result<(), MountError> {
-    let (device, path) = engine.home.lost(&format!("volume-{}", volume.0))?;
+fn keep_lost(engine: &Engine, volume: VolumeId, report: &mut RecoveryReport) -> Result<(), MountError> {
+    let (device, path) = engine.backing_root.lost(&format!("volume-{}", volume.0))?;
     let spec = VolumeSpec { id: volume, device, growth: Growth::Grows };
     engine.cache.attach(&spec)?;
-    found.lost.push(path);
+    report.lost.push(path);
     Ok(())
 }

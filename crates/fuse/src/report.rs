@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use quire_writecache::{BLOCK_BYTES, CacheStats, Cause, Content, Decision, Reason, Wait};
 use serde_json::{Map, Value, json};
 
+use crate::criticality::{CriticalityTracker, LockWaitStats, Verdict};
 use crate::engine::{Engine, SYSTEM};
-use crate::who::{LockFigures, Verdict, Who};
 
 /// Longest value of an extended attribute, less something to be safe.
 const MOST_BYTES: usize = 60_000;
@@ -18,7 +18,7 @@ const MOST_NAMED: usize = 100;
 
 /// What doesn't change while mounted.
 #[derive(Clone, Debug)]
-pub struct About {
+pub struct MountInfo {
     /// The directory.
     pub backing: String,
     /// Where it appears.
@@ -28,7 +28,7 @@ pub struct About {
 }
 
 /// All figures.
-pub fn stats(engine: &Engine, who: &Who, about: &About) -> Value {
+pub fn stats(engine: &Engine, criticality: &CriticalityTracker, info: &MountInfo) -> Value {
     let cache = engine.cache.stats();
     let progress = engine.cache.progress();
     let counts = &engine.counts;
@@ -36,9 +36,9 @@ pub fn stats(engine: &Engine, who: &Who, about: &About) -> Value {
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "pid": std::process::id(),
-        "backing": about.backing,
-        "mount_point": about.mount_point,
-        "log": about.log,
+        "backing": info.backing,
+        "mount_point": info.mount_point,
+        "log": info.log,
         "policy": cache.policy.name(),
         "requests": {
             "reads": counts.reads.load(Relaxed),
@@ -48,9 +48,9 @@ pub fn stats(engine: &Engine, who: &Who, about: &About) -> Value {
             "flushes": counts.flushes.load(Relaxed),
             "slow_syncs": counts.slow_syncs.load(Relaxed),
             "durable_writes": counts.durable_writes.load(Relaxed),
-            "straight_bytes": counts.straight_bytes.load(Relaxed),
+            "straight_bytes": counts.write_through_bytes.load(Relaxed),
         },
-        "files_in_use": engine.bodies.map().len(),
+        "files_in_use": engine.inodes.map().len(),
         "cache": cache_json(&cache),
         "write_back": {
             "used_percent": progress.used_percent,
@@ -62,15 +62,15 @@ pub fn stats(engine: &Engine, who: &Who, about: &About) -> Value {
         "refused": engine.refused().into_iter().take(MOST_NAMED).collect::<Vec<_>>(),
         "lost": lost.iter().take(MOST_NAMED).map(ToString::to_string).collect::<Vec<_>>(),
         "lost_count": lost.len(),
-        "hints": who.hints(),
-        "auto_critical": who.agreement().map(agreement),
-        "unruled": unruled(who),
-        "file_locks": who.lock_figures().map(file_locks),
+        "hints": criticality.hints(),
+        "auto_critical": criticality.confusion_matrix().map(confusion_matrix),
+        "unruled": unclassified(criticality),
+        "file_locks": criticality.lock_wait_stats().map(file_locks),
     })
 }
 
 /// Rules against observation, by flushes.
-fn agreement(cells: [[u64; 2]; 2]) -> Value {
+fn confusion_matrix(cells: [[u64; 2]; 2]) -> Value {
     let all: u64 = cells.iter().flatten().sum();
     let right = cells[0][0] + cells[1][1];
     json!({
@@ -84,13 +84,17 @@ fn agreement(cells: [[u64; 2]; 2]) -> Value {
 }
 
 /// Programs that neither a hint nor a rule names.
-fn unruled(who: &Who) -> Value {
-    who.unruled().into_iter().map(|(program, flushes)| json!({ "program": program, "flushes": flushes })).collect()
+fn unclassified(criticality: &CriticalityTracker) -> Value {
+    criticality
+        .unclassified()
+        .into_iter()
+        .map(|(program, flushes)| json!({ "program": program, "flushes": flushes }))
+        .collect()
 }
 
 /// Who was found waiting for the lock of a file.
-fn file_locks(figures: LockFigures) -> Value {
-    let LockFigures { inherited, rounds, looks, refused } = figures;
+fn file_locks(figures: LockWaitStats) -> Value {
+    let LockWaitStats { inherited, rounds, looks, refused } = figures;
     json!({ "inherited": inherited, "rounds": rounds, "looks": looks, "refused": refused })
 }
 
@@ -150,22 +154,22 @@ fn waits(waits: &[Wait]) -> Value {
 }
 
 /// The last decisions, newest first, as many as there is room for.
-pub fn trace(engine: &Engine, who: &Who) -> Value {
+pub fn trace(engine: &Engine, criticality: &CriticalityTracker) -> Value {
     let names: std::collections::HashMap<_, _> = engine
-        .bodies
+        .inodes
         .all()
         .into_iter()
-        .filter_map(|body| {
-            let path = quire_sys::at::path_of(&*body.file)?;
+        .filter_map(|inode| {
+            let path = quire_sys::at::path_of(&*inode.file)?;
             let path = std::path::Path::new(&path);
-            let inside = path.strip_prefix(&engine.home.path).unwrap_or(path).display().to_string();
-            Some((body.volume()?, inside))
+            let inside = path.strip_prefix(&engine.backing_root.path).unwrap_or(path).display().to_string();
+            Some((inode.volume()?, inside))
         })
         .collect();
     let mut bytes = 0;
     let mut list = Vec::new();
     for decision in engine.cache.trace().iter().rev() {
-        let value = decision_json(decision, names.get(&decision.first.volume).map(String::as_str), who);
+        let value = decision_json(decision, names.get(&decision.first.volume).map(String::as_str), criticality);
         bytes += value.to_string().len() + 1;
         if bytes > MOST_BYTES {
             break;
@@ -175,9 +179,9 @@ pub fn trace(engine: &Engine, who: &Who) -> Value {
     Value::from(list)
 }
 
-fn decision_json(decision: &Decision, file: Option<&str>, who: &Who) -> Value {
+fn decision_json(decision: &Decision, file: Option<&str>, criticality: &CriticalityTracker) -> Value {
     let task = u32::try_from(decision.task).ok().filter(|&task| task != 0);
-    let known = task.and_then(|task| who.described(task));
+    let known = task.and_then(|task| criticality.described(task));
     let name = match (decision.task, &known) {
         (0, _) => Some("nobody".to_owned()),
         (task, _) if task == SYSTEM.0 => Some("mount".to_owned()),

@@ -17,15 +17,15 @@ use quire_sys::mounts::{self, FuseMount};
 use quire_writecache::{CacheError, Policy, Progress};
 use serde_json::Value;
 
+use crate::background_flusher::BackgroundFlusher;
+use crate::backing_root::LogDevice;
 use crate::config::MountConfig;
+use crate::criticality::CriticalityTracker;
 use crate::engine::Engine;
 use crate::error::MountError;
-use crate::home::Fast;
-use crate::janitor::Janitor;
-use crate::recovery::{self, Recovered};
-use crate::report::{self, About};
+use crate::recovery::{self, RecoveryReport};
+use crate::report::{self, MountInfo};
 use crate::serve::{Protocol, READERS, Server};
-use crate::who::Who;
 
 /// How long requests under way may take to end after the kernel let go.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -33,26 +33,26 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(100);
 
 /// A directory that is mounted.
-pub struct Mounted {
+pub struct Mount {
     engine: Arc<Engine>,
-    who: Arc<Who>,
-    about: About,
+    criticality: Arc<CriticalityTracker>,
+    info: MountInfo,
     session: JoinHandle<io::Result<()>>,
-    janitor: Janitor,
-    recovered: Recovered,
+    background_flusher: BackgroundFlusher,
+    recovered: RecoveryReport,
     mount_point: PathBuf,
-    _fast: Fast,
+    _log_device: LogDevice,
 }
 
-type Served = (Arc<Who>, JoinHandle<io::Result<()>>, Janitor);
+type ServedMount = (Arc<CriticalityTracker>, JoinHandle<io::Result<()>>, BackgroundFlusher);
 
 /// Unmounts from another thread.
 #[derive(Clone, Debug)]
-pub struct Remover {
+pub struct Unmounter {
     mount_point: PathBuf,
 }
 
-impl Remover {
+impl Unmounter {
     /// Where it is mounted.
     pub fn mount_point(&self) -> &Path {
         &self.mount_point
@@ -67,7 +67,7 @@ impl Remover {
     }
 }
 
-impl Mounted {
+impl Mount {
     /// Mounts.
     ///
     /// # Errors
@@ -81,44 +81,54 @@ impl Mounted {
         let open_files = quire_sys::limits::raise_open_files(1 << 20);
         let mount_point = config.mount_point.canonicalize().map_err(at)?;
         warn_of_hidden(&mount_point);
-        let (engine, fast, recovered) = recovery::start(config, open_files)?;
-        let about = About {
-            backing: engine.home.path.display().to_string(),
+        let (engine, log_device, recovered) = recovery::start(config, open_files)?;
+        let info = MountInfo {
+            backing: engine.backing_root.path.display().to_string(),
             mount_point: mount_point.display().to_string(),
             log: config.log.display().to_string(),
         };
         let engine = Arc::new(engine);
-        let served = Self::serve(config, &engine, &about, &mount_point, open_files);
-        let (who, session, janitor) = match served {
+        let served = Self::serve(config, &engine, &info, &mount_point, open_files);
+        let (criticality, session, background_flusher) = match served {
             Ok(served) => served,
             Err(error) => {
-                abandon(engine, fast, &recovered);
+                abandon(engine, log_device, &recovered);
                 return Err(error);
             }
         };
-        Ok(Self { engine, who, about, session, janitor, recovered, mount_point, _fast: fast })
+        Ok(Self {
+            engine,
+            criticality,
+            info,
+            session,
+            background_flusher,
+            recovered,
+            mount_point,
+            _log_device: log_device,
+        })
     }
 
     /// Puts the engine before the kernel.
     fn serve(
         config: &MountConfig,
         engine: &Arc<Engine>,
-        about: &About,
+        info: &MountInfo,
         mount_point: &Path,
         open_files: u64,
-    ) -> Result<Served, MountError> {
+    ) -> Result<ServedMount, MountError> {
         let at = |cause| MountError::Mount { path: config.mount_point.clone(), cause };
         let (rules, critical) = (config.rules.clone(), &config.critical);
-        let who = Who::new(Arc::clone(&config.cache.tasks), rules, critical, config.auto_critical);
+        let criticality =
+            CriticalityTracker::new(Arc::clone(&config.cache.tasks), rules, critical, config.auto_critical);
         if config.cache.policy >= Policy::Critical {
-            who.count_unruled();
+            criticality.count_unclassified();
         }
         let inherits = config.cache.policy.inherits_process();
-        let who = Arc::new(if inherits { who.watching_locks(mount_point) } else { who });
-        let server = Server::new(Arc::clone(engine), Arc::clone(&who), about.clone(), open_files).map_err(at)?;
-        let options = options(config, about);
+        let criticality = Arc::new(if inherits { criticality.detecting_lock_waits(mount_point) } else { criticality });
+        let server = Server::new(Arc::clone(engine), Arc::clone(&criticality), info.clone(), open_files).map_err(at)?;
+        let options = options(config, info);
         let protocol = Protocol(Arc::new(server));
-        let how = FuseMount { source: &about.backing, read_only: config.read_only, allow_other: config.allow_other };
+        let how = FuseMount { source: &info.backing, read_only: config.read_only, allow_other: config.allow_other };
         // `fuser` would unmount what is at the mount point when the session has ended, whatever that is by then.
         let session = match mounts::mount_fuse(mount_point, &how) {
             Ok(device) => {
@@ -135,24 +145,24 @@ impl Mounted {
             .name("quire-mount".into())
             .spawn(move || session.run())
             .map_err(MountError::Threads)?;
-        let also = stats_writer(config.stats_file.clone(), engine, &who, about);
-        let janitor = Janitor::start(engine, also).map_err(MountError::Threads)?;
-        Ok((who, session, janitor))
+        let also = stats_writer(config.stats_file.clone(), engine, &criticality, info);
+        let background_flusher = BackgroundFlusher::start(engine, also).map_err(MountError::Threads)?;
+        Ok((criticality, session, background_flusher))
     }
 
     /// What was found in the log.
-    pub fn recovered(&self) -> &Recovered {
+    pub fn recovered(&self) -> &RecoveryReport {
         &self.recovered
     }
 
     /// Unmounts from another thread.
-    pub fn remover(&self) -> Remover {
-        Remover { mount_point: self.mount_point.clone() }
+    pub fn unmounter(&self) -> Unmounter {
+        Unmounter { mount_point: self.mount_point.clone() }
     }
 
     /// Figures.
     pub fn stats(&self) -> Value {
-        report::stats(&self.engine, &self.who, &self.about)
+        report::stats(&self.engine, &self.criticality, &self.info)
     }
 
     /// Whether it is still mounted.
@@ -171,7 +181,7 @@ impl Mounted {
     /// # Errors
     /// Something could not be made durable; it is in the log, or the error says what is lost.
     pub fn finish(self, drain: Option<&mut dyn FnMut(&Progress)>) -> Result<Value, MountError> {
-        let Self { mut engine, who, about, session, janitor, mount_point, _fast, .. } = self;
+        let Self { mut engine, criticality, info, session, background_flusher, mount_point, _log_device, .. } = self;
         match session.join() {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::error!(%error, "the connection to the kernel broke"),
@@ -180,7 +190,7 @@ impl Mounted {
         if mounts::is_orphaned(&mount_point) {
             let _ = mounts::unmount(&mount_point, true);
         }
-        janitor.stop();
+        background_flusher.stop();
         let began = Instant::now();
         let engine = loop {
             match Arc::try_unwrap(engine) {
@@ -189,43 +199,43 @@ impl Mounted {
                 Err(shared) => {
                     // Requests that hang in a device: what they wanted was never acknowledged.
                     let flushed = drained(&shared, None);
-                    let stats = report::stats(&shared, &who, &about);
+                    let stats = report::stats(&shared, &criticality, &info);
                     let untold = hand_on_failures(&shared);
                     let ended = flushed.map_err(MountError::Cache).and(untold);
-                    shared.home.note_end(ended.as_ref().err());
+                    shared.backing_root.note_end(ended.as_ref().err());
                     return ended.map(|()| stats);
                 }
             }
             std::thread::sleep(Duration::from_millis(2));
         };
-        for body in engine.bodies.all() {
-            body.times.tell(&body.file, true);
+        for inode in engine.inodes.all() {
+            inode.times.tell(&inode.file, true);
         }
-        engine.settle(Duration::ZERO);
-        engine.bury();
+        engine.flush_write_through(Duration::ZERO);
+        engine.reap_orphans();
         let written_back = match drain {
             Some(tell) => drained(&engine, Some(tell)),
             None if engine.drains_at_end.load(Ordering::Acquire) => drained(&engine, None),
             None => Ok(()),
         };
-        let stats = report::stats(&engine, &who, &about);
+        let stats = report::stats(&engine, &criticality, &info);
         let untold = hand_on_failures(&engine);
-        let Engine { cache, home, .. } = engine;
+        let Engine { cache, backing_root, .. } = engine;
         let closed = cache.close();
         // Names, and whatever else nobody asked to be flushed.
-        let synced = home.sync();
+        let synced = backing_root.sync();
         let ended = written_back.and(closed).map_err(MountError::Cache).and(untold).and(synced);
-        home.note_end(ended.as_ref().err());
-        drop(home);
+        backing_root.note_end(ended.as_ref().err());
+        drop(backing_root);
         ended.map(|()| stats)
     }
 }
 
 /// Has the next mount know of files with lost bytes of which no program was told; an error names them.
 fn hand_on_failures(engine: &Engine) -> Result<(), MountError> {
-    let failures = engine.failures();
+    let failures = engine.unreported_errors();
     let inodes: Vec<u64> = failures.iter().map(|(ino, _)| *ino).collect();
-    if let Err(error) = engine.home.keep_failures(&inodes) {
+    if let Err(error) = engine.backing_root.keep_failures(&inodes) {
         tracing::error!(%error, "which files have lost bytes is not known to the next mount");
     }
     if failures.is_empty() {
@@ -243,12 +253,12 @@ fn warn_of_hidden(mount_point: &Path) {
 }
 
 /// Closes what was opened for a mount that can't be; a log that was made for it goes again.
-fn abandon(engine: Arc<Engine>, fast: Fast, recovered: &Recovered) {
+fn abandon(engine: Arc<Engine>, log_device: LogDevice, recovered: &RecoveryReport) {
     // If a thread serves it already, it ends with the process.
     let Ok(engine) = Arc::try_unwrap(engine) else { return };
     let closed = engine.cache.close();
     match closed {
-        Ok(()) if recovered.is_new => fast.take_back(),
+        Ok(()) if recovered.is_new => log_device.take_back(),
         Ok(()) => {}
         Err(error) => tracing::error!(%error, "closing the log failed"),
     }
@@ -273,10 +283,10 @@ fn drained(engine: &Engine, tell: Option<&mut dyn FnMut(&Progress)>) -> Result<(
     })
 }
 
-fn options(config: &MountConfig, about: &About) -> Config {
+fn options(config: &MountConfig, info: &MountInfo) -> Config {
     let mut options = Config::default();
     options.mount_options = vec![
-        MountOption::FSName(about.backing.replace(',', "_")),
+        MountOption::FSName(info.backing.replace(',', "_")),
         MountOption::Subtype("quire".into()),
         MountOption::DefaultPermissions,
     ];
@@ -292,17 +302,17 @@ fn options(config: &MountConfig, about: &About) -> Config {
 fn stats_writer(
     file: Option<PathBuf>,
     engine: &Arc<Engine>,
-    who: &Arc<Who>,
-    about: &About,
+    criticality: &Arc<CriticalityTracker>,
+    info: &MountInfo,
 ) -> impl FnMut() + Send + 'static {
-    let (engine, who, about) = (Arc::downgrade(engine), Arc::clone(who), about.clone());
+    let (engine, criticality, info) = (Arc::downgrade(engine), Arc::clone(criticality), info.clone());
     let mut round = 0_u64;
     move || {
         round += 1;
         let (Some(file), Some(engine)) = (file.as_deref().filter(|_| round.is_multiple_of(2)), engine.upgrade()) else {
             return;
         };
-        if let Err(error) = put(file, &report::stats(&engine, &who, &about)) {
+        if let Err(error) = put(file, &report::stats(&engine, &criticality, &info)) {
             tracing::warn!(%error, file = %file.display(), "the figures can't be written");
         }
     }

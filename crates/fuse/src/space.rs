@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use fuser::Errno;
 use quire_sys::at;
 
-use crate::error::Answer;
+use crate::error::FuseResult;
 
 /// How old the count may be.
 const FRESH: Duration = Duration::from_millis(200);
@@ -20,7 +20,7 @@ const SLACK_BYTES: u64 = 1 << 20;
 
 /// Free space, as far as known, and the longest file.
 #[derive(Debug)]
-pub struct Space {
+pub struct FreeSpace {
     state: Mutex<Option<State>>,
     longest_file_bytes: u64,
 }
@@ -31,7 +31,7 @@ struct State {
     asked: Instant,
 }
 
-impl Space {
+impl FreeSpace {
     /// Of a directory whose files may have so many bytes.
     pub fn new(longest_file_bytes: u64) -> Self {
         Self { state: Mutex::default(), longest_file_bytes }
@@ -41,7 +41,7 @@ impl Space {
     ///
     /// # Errors
     /// `EFBIG`.
-    pub fn end_of(&self, offset: u64, count: u64) -> Answer<u64> {
+    pub fn end_of(&self, offset: u64, count: u64) -> FuseResult<u64> {
         offset.checked_add(count).filter(|end| *end <= self.longest_file_bytes).ok_or(Errno::EFBIG)
     }
 
@@ -77,14 +77,14 @@ mod tests {
         let root = File::open(std::env::temp_dir()).unwrap();
         let free = at::space(&root).unwrap();
         let free_bytes = free.available_blocks * free.block_bytes;
-        assert!(Space::new(u64::MAX).admit(&root, 1, || 0));
-        assert!(!Space::new(u64::MAX).admit(&root, 1, || u64::MAX));
-        assert!(!Space::new(u64::MAX).admit(&root, free_bytes * 2, || 0));
+        assert!(FreeSpace::new(u64::MAX).admit(&root, 1, || 0));
+        assert!(!FreeSpace::new(u64::MAX).admit(&root, 1, || u64::MAX));
+        assert!(!FreeSpace::new(u64::MAX).admit(&root, free_bytes * 2, || 0));
     }
 
     #[test]
     fn no_byte_is_promised_behind_the_end_of_the_longest_file() {
-        let space = Space::new(1000);
+        let space = FreeSpace::new(1000);
         assert_eq!(space.end_of(900, 100).unwrap(), 1000);
         assert_eq!(space.end_of(901, 100).unwrap_err(), Errno::EFBIG);
         assert_eq!(space.end_of(u64::MAX, 1).unwrap_err(), Errno::EFBIG);

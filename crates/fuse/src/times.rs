@@ -13,7 +13,7 @@ const LAG: Duration = Duration::from_secs(1);
 
 /// When the file was last written, as programs are to see it.
 #[derive(Debug, Default)]
-pub struct Times {
+pub struct FileTimes {
     state: Mutex<State>,
 }
 
@@ -27,7 +27,7 @@ struct State {
     told: Option<Instant>,
 }
 
-impl Times {
+impl FileTimes {
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -105,7 +105,7 @@ mod tests {
     fn a_time_that_a_late_write_has_put_back_over_a_new_one_is_put_right() {
         let file = tempfile::tempfile().unwrap();
         let at = |s| SystemTime::UNIX_EPOCH + Duration::from_secs(s);
-        let times = Times::default();
+        let times = FileTimes::default();
         times.adopt(at(5), at(5));
         // The program's call, then the late write's, and only then does the mount learn of the former.
         at::set_times(&file, NewTime::Keep, NewTime::At(at(7))).unwrap();

@@ -15,9 +15,9 @@ use fuser::Errno;
 use quire_sys::{at, task, xattr};
 
 use crate::acl;
-use crate::error::Answer;
+use crate::criticality::{CriticalityTracker, Hint};
+use crate::error::FuseResult;
 use crate::nodes::{Node, ROOT};
-use crate::who::{Hint, Who};
 
 const OWN: &str = "user.quire.";
 /// Figures.
@@ -33,7 +33,7 @@ const TRUSTED: &[u8] = b"trusted.";
 
 /// A new value.
 #[derive(Clone, Copy, Debug)]
-pub struct Wish<'a> {
+pub struct SetXattr<'a> {
     /// Of which attribute.
     pub name: &'a OsStr,
     /// What it is to be.
@@ -44,7 +44,7 @@ pub struct Wish<'a> {
 
 /// Who asks.
 #[derive(Clone, Copy, Debug)]
-pub struct Asker {
+pub struct Credentials {
     /// The thread.
     pub thread: u32,
     /// Its user.
@@ -65,13 +65,13 @@ pub fn get(
     number: u64,
     node: &Node,
     name: &OsStr,
-    who: &Who,
+    criticality: &CriticalityTracker,
     report: impl FnOnce(&str) -> Option<String>,
-) -> Answer<Vec<u8>> {
+) -> FuseResult<Vec<u8>> {
     if is_own(number, name) {
         let name = name.to_str().ok_or(Errno::ENODATA)?;
         if name == CRITICAL {
-            return Ok(who.hints().join("\n").into_bytes());
+            return Ok(criticality.hints().join("\n").into_bytes());
         }
         return report(name).map(String::into_bytes).ok_or(Errno::ENODATA);
     }
@@ -82,7 +82,7 @@ pub fn get(
 ///
 /// # Errors
 /// It says something else.
-pub fn drains(number: u64, name: &OsStr, value: &[u8]) -> Answer<Option<bool>> {
+pub fn drains(number: u64, name: &OsStr, value: &[u8]) -> FuseResult<Option<bool>> {
     if number != ROOT || name != DRAIN {
         return Ok(None);
     }
@@ -97,44 +97,50 @@ pub fn drains(number: u64, name: &OsStr, value: &[u8]) -> Answer<Option<bool>> {
 ///
 /// # Errors
 /// It can't be set; what the system says.
-pub fn set(number: u64, node: &Node, wish: &Wish<'_>, asker: &Asker, who: &Who) -> Answer<bool> {
-    let Wish { name, value, flags } = *wish;
+pub fn set(
+    number: u64,
+    node: &Node,
+    request: &SetXattr<'_>,
+    credentials: &Credentials,
+    criticality: &CriticalityTracker,
+) -> FuseResult<bool> {
+    let SetXattr { name, value, flags } = *request;
     if is_own(number, name) {
         if name != CRITICAL {
             return Err(Errno::EPERM);
         }
         let words = std::str::from_utf8(value).map_err(|_| Errno::EINVAL)?;
         let hints: Vec<Hint> = words.lines().map(str::parse).collect::<Result<_, _>>().map_err(|_| Errno::EINVAL)?;
-        hints.iter().for_each(|hint| who.take(hint));
+        hints.iter().for_each(|hint| criticality.take(hint));
         return Ok(false);
     }
     xattr::set(&node.place, name, value, flags)?;
     if name == acl::ACCESS {
-        strip_group(node, asker)?;
+        strip_group(node, credentials)?;
     }
     Ok(true)
 }
 
 /// A list of access is like permissions: who sets it and is not in the file's group takes the group's set-id bit away.
-fn strip_group(node: &Node, asker: &Asker) -> Answer<()> {
+fn strip_group(node: &Node, credentials: &Credentials) -> FuseResult<()> {
     let facts = at::facts(&node.place)?;
-    let is_member = || asker.gid == facts.gid || task::is_in_group(asker.thread, facts.gid);
-    if facts.permissions & 0o2000 != 0 && asker.uid != 0 && !is_member() {
+    let is_member = || credentials.gid == facts.gid || task::is_in_group(credentials.thread, facts.gid);
+    if facts.permissions & 0o2000 != 0 && credentials.uid != 0 && !is_member() {
         at::set_permissions(&node.place, facts.permissions & !0o2000)?;
     }
     Ok(())
 }
 
-/// Names of a file's attributes that `asker` may know of, each ended by a zero byte; not the mount's own.
+/// Names of a file's attributes that `credentials` may know of, each ended by a zero byte; not the mount's own.
 ///
 /// # Errors
 /// What the system says.
-pub fn list(node: &Node, asker: &Asker) -> Answer<Vec<u8>> {
+pub fn list(node: &Node, credentials: &Credentials) -> FuseResult<Vec<u8>> {
     let all = xattr::list(&node.place)?;
     let names = || all.split_inclusive(|&byte| byte == 0);
     let is_hidden = |name: &&[u8]| name.starts_with(TRUSTED);
     // In a namespace of its own an ordinary user may administer, too.
-    let sees_all = || asker.uid == 0 && task::may_administer(asker.thread);
+    let sees_all = || credentials.uid == 0 && task::may_administer(credentials.thread);
     if !names().any(|name| is_hidden(&name)) || sees_all() {
         return Ok(all);
     }
@@ -145,7 +151,7 @@ pub fn list(node: &Node, asker: &Asker) -> Answer<Vec<u8>> {
 ///
 /// # Errors
 /// There is none of that name; what the system says.
-pub fn remove(number: u64, node: &Node, name: &OsStr) -> Answer<()> {
+pub fn remove(number: u64, node: &Node, name: &OsStr) -> FuseResult<()> {
     if is_own(number, name) {
         return Err(Errno::EPERM);
     }

@@ -66,7 +66,7 @@ impl Layer for Switch {
     }
 }
 
-fn switch(errno: i32) -> (Arc<AtomicBool>, quire_fuse::Wrap) {
+fn switch(errno: i32) -> (Arc<AtomicBool>, quire_fuse::DeviceWrapper) {
     let fails = Arc::new(AtomicBool::new(false));
     let shared = Arc::clone(&fails);
     (fails, Arc::new(move |inner| LayeredDevice::new(inner, Switch { fails: Arc::clone(&shared), errno })))

@@ -197,12 +197,12 @@ fn the_mounts_own_folder_is_hidden_and_used_once() {
     assert_eq!(fs::read_dir(run.root()).unwrap().count(), 0);
     assert_eq!(fs::metadata(run.at(".quire")).unwrap_err().kind(), io::ErrorKind::NotFound);
     assert!(fs::create_dir(run.at(".quire")).is_err());
-    let again = quire_fuse::Mounted::start(&place.config);
+    let again = quire_fuse::Mount::start(&place.config);
     assert!(matches!(again, Err(MountError::Busy { .. })));
     let other = Place::new(Policy::All);
     let mut config = other.config.clone();
     config.log = place.config.log.clone();
-    assert!(matches!(quire_fuse::Mounted::start(&config), Err(MountError::Busy { .. })));
+    assert!(matches!(quire_fuse::Mount::start(&config), Err(MountError::Busy { .. })));
     run.end(false);
 }
 

@@ -42,7 +42,7 @@ pub fn forget() {
 }
 
 /// Whether the calling thread may make no system call for the library. Costs two loads, and is fit for a signal handler.
-pub fn is_silent() -> bool {
+pub fn is_quiesced() -> bool {
     IS_OFF.load(Ordering::Relaxed) || is_muted()
 }
 
@@ -110,11 +110,11 @@ mod tests {
         // Statics that other tests set, too.
         let _alone = crate::state::alone();
         begin();
-        assert_eq!((caller(), is_silent()), (Caller::Owner, false));
+        assert_eq!((caller(), is_quiesced()), (Caller::Owner, false));
         mute(true);
-        assert!(is_silent() && std::thread::spawn(|| !is_silent()).join().unwrap());
+        assert!(is_quiesced() && std::thread::spawn(|| !is_quiesced()).join().unwrap());
         unmute();
-        assert!(!is_silent());
+        assert!(!is_quiesced());
         OWNER.store(1, Ordering::Relaxed);
         assert_eq!(caller(), Caller::InItsParentsMemory);
         begin();

@@ -19,9 +19,9 @@ use quire_sys::thread;
 /// Whoever copies into it pays that, and holds up the program's faults meanwhile. So it is taken and touched here first,
 /// where nobody waits, and freed again: the processor keeps it at hand for who asks next.
 #[derive(Debug)]
-pub struct Spare(AnonymousMap);
+pub struct SpareHugePage(AnonymousMap);
 
-impl Spare {
+impl SpareHugePage {
     /// Room for it.
     ///
     /// # Errors
@@ -77,7 +77,7 @@ pub fn whole(address: usize, words: &[u64]) -> io::Result<()> {
 
 /// What [`all_but`] did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Copied {
+pub struct CopiedPages {
     /// Pages copied.
     pub copied: u16,
     /// Which of the pages to leave were still shared, and so tell something: a bit each, in order.
@@ -92,8 +92,8 @@ pub fn all_but(
     leave: impl Iterator<Item = usize>,
     budget: u64,
     mut rest: impl FnMut(),
-) -> Copied {
-    let mut done = Copied::default();
+) -> CopiedPages {
+    let mut done = CopiedPages::default();
     let most = usize::try_from(budget / PAGE_SIZE as u64).unwrap_or(usize::MAX);
     let (mut from, mut rested_at) = (0, 0);
     let ends = leave.enumerate().map(|(stratum, page)| (Some(stratum), page)).chain([(None, words.len())]);
@@ -156,12 +156,12 @@ mod tests {
         let address = area.base() as usize;
         let mut rests = 0;
         let copied = all_but(address, &words, [3, 12].into_iter(), u64::MAX, || rests += 1);
-        assert_eq!((copied, rests), (Copied { copied: 14, left: 0b11 }, 0));
+        assert_eq!((copied, rests), (CopiedPages { copied: 14, left: 0b11 }, 0));
         let pagemap = quire_sys::pagemap::Pagemap::open(None).unwrap();
         let present: Vec<bool> = pagemap.read(address, 16).unwrap().iter().map(|entry| entry.present).collect();
         assert!((0..16).all(|page| present[page] != [3, 12].contains(&page)), "{present:?}");
         assert_eq!(all_but(address, &words, [3, 12].into_iter(), 5 * 4096 + 1, || ()).copied, 5);
-        assert_eq!(all_but(address, &[0; 16], [3, 12].into_iter(), u64::MAX, || ()), Copied::default());
+        assert_eq!(all_but(address, &[0; 16], [3, 12].into_iter(), u64::MAX, || ()), CopiedPages::default());
     }
 
     #[test]
@@ -178,7 +178,7 @@ mod tests {
         let _ = collapse(start, HUGE_PAGE_SIZE);
         // SAFETY: as above.
         assert!((0..512).all(|page| unsafe { bytes.add(page * PAGE_SIZE).read() } == page as u8));
-        assert!(Spare::new().unwrap().fetch_ns() > 0);
+        assert!(SpareHugePage::new().unwrap().fetch_ns() > 0);
         assert_eq!(huge_pages_forbidden(false), Some("QUIRE_PRELOAD_HUGE=off"));
         let _ = huge_pages_forbidden(true);
     }

@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 use quire_sys::guest::PidFd;
 use quire_sys::pagemap::PagemapEntry;
 
-use crate::account::Account;
+use crate::context::WorkerContext;
+use crate::epoch_stats::EpochStats;
+use crate::host_monitor::HostMonitor;
 use crate::log;
 use crate::precopy::Precopy;
-use crate::presence::Presence;
-use crate::sample::Draw;
+use crate::sampler::Sampler;
 use crate::state::{self, Fork};
-use crate::tools::Tools;
 
 /// A child that lives no longer, or has called `exec` by then, is of no interest.
 const LEAST_LIFE: Duration = Duration::from_millis(5);
@@ -30,7 +30,7 @@ const SHORTEST_LIFE: Duration = Duration::from_millis(200);
 
 /// How an epoch ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Ended {
+pub enum EpochOutcome {
     /// The child was of no interest.
     Ignored,
     /// Nothing could be learned.
@@ -38,7 +38,7 @@ pub enum Ended {
     /// It was learned from.
     Learned {
         /// What was.
-        account: Account,
+        epoch_stats: EpochStats,
         /// Whether the child said that it was about to end.
         announced: bool,
     },
@@ -55,15 +55,15 @@ enum Wake {
 /// One child's life.
 #[derive(Debug)]
 pub struct Epoch<'a> {
-    tools: &'a mut Tools,
-    life: Life,
-    draw: Draw,
+    context: &'a mut WorkerContext,
+    life: ChildLife,
+    sampler: Sampler,
     stopped: Option<&'static str>,
 }
 
 /// The child.
 #[derive(Debug)]
-struct Life {
+struct ChildLife {
     fork: Fork,
     watched: PidFd,
     began: Instant,
@@ -71,10 +71,10 @@ struct Life {
 
 impl<'a> Epoch<'a> {
     /// The epoch of `fork`; `None` if its child is gone already.
-    pub fn open(tools: &'a mut Tools, fork: Fork) -> Option<Self> {
+    pub fn open(context: &'a mut WorkerContext, fork: Fork) -> Option<Self> {
         let watched = PidFd::open(fork.pid).ok()?;
-        let draw = Draw::new(fork.place.raw());
-        Some(Self { tools, life: Life { fork, watched, began: Instant::now() }, draw, stopped: None })
+        let sampler = Sampler::new(fork.slot_id.raw());
+        Some(Self { context, life: ChildLife { fork, watched, began: Instant::now() }, sampler, stopped: None })
     }
 
     /// The child's process.
@@ -83,8 +83,8 @@ impl<'a> Epoch<'a> {
     }
 
     /// The program.
-    pub fn presence(&self) -> &Presence {
-        &self.tools.presence
+    pub fn host_monitor(&self) -> &HostMonitor {
+        &self.context.host_monitor
     }
 
     /// How long it has gone on.
@@ -98,26 +98,26 @@ impl<'a> Epoch<'a> {
     }
 
     /// Goes through it; `expected_life` is how long the child before lived.
-    pub fn run(&mut self, expected_life: Option<Duration>) -> Ended {
-        if self.life.pause(self.tools, LEAST_LIFE) == Wake::Gone || !is_shared(self.tools) {
-            return Ended::Ignored;
+    pub fn run(&mut self, expected_life: Option<Duration>) -> EpochOutcome {
+        if self.life.pause(self.context, LEAST_LIFE) == Wake::Gone || !is_shared(self.context) {
+            return EpochOutcome::Ignored;
         }
-        let place = self.life.fork.place;
-        self.tools.board.track(place);
-        if let Err(error) = self.tools.regions.renew(&self.tools.pagemap) {
+        let slot_id = self.life.fork.slot_id;
+        self.context.stats_page.track(slot_id);
+        if let Err(error) = self.context.regions.renew(&self.context.pagemap) {
             log::at(1, format_args!("memory can't be looked at (error {})", error.raw_os_error().unwrap_or(0)));
-            self.tools.board.release(place);
-            return Ended::Blind;
+            self.context.stats_page.release(slot_id);
+            return EpochOutcome::Blind;
         }
         let life = &self.life;
-        self.stopped = Precopy::new(self.tools, self.draw, life.fork.forker)
-            .run(|tools, sleep| life.pause(tools, sleep) == Wake::Time);
+        self.stopped = Precopy::new(self.context, self.sampler, life.fork.forker)
+            .run(|context, sleep| life.pause(context, sleep) == Wake::Time);
         let (seen, announced) = self.watch(expected_life);
-        self.tools.board.release(place);
+        self.context.stats_page.release(slot_id);
         if !seen {
-            return Ended::Blind;
+            return EpochOutcome::Blind;
         }
-        Ended::Learned { account: Account::settle(self.tools.regions.all_mut()), announced }
+        EpochOutcome::Learned { epoch_stats: EpochStats::settle(self.context.regions.all_mut()), announced }
     }
 
     /// Waits for the child's end; returns whether there is a valid look, and whether the child announced its end.
@@ -125,7 +125,7 @@ impl<'a> Epoch<'a> {
         let step = expected_life.unwrap_or(FIRST_LIFE).max(SHORTEST_LIFE) / LOOKS_PER_LIFE;
         let mut seen = false;
         loop {
-            match self.life.pause(self.tools, step) {
+            match self.life.pause(self.context, step) {
                 Wake::Time => seen |= self.look(),
                 Wake::Ending => {
                     let looked = self.look();
@@ -138,39 +138,42 @@ impl<'a> Epoch<'a> {
 
     /// Looks at memory; false if the child had gone by then.
     fn look(&mut self) -> bool {
-        let tools = &mut *self.tools;
-        if tools.regions.look(&tools.pagemap, self.draw).is_err() || !is_shared(tools) {
+        let context = &mut *self.context;
+        if context.regions.look(&context.pagemap, self.sampler).is_err() || !is_shared(context) {
             return false;
         }
-        tools.regions.accept();
+        context.regions.accept();
         true
     }
 }
 
-impl Life {
+impl ChildLife {
     /// Sleeps for `time` unless something about this child, or a newer one, happens before.
-    fn pause(&self, tools: &Tools, time: Duration) -> Wake {
+    fn pause(&self, context: &WorkerContext, time: Duration) -> Wake {
         let until = Instant::now() + time;
         loop {
-            let events = tools.board.events();
-            if state::latest() != Some(self.fork) || self.watched.has_ended() || !tools.presence.lasts() {
+            let events = context.stats_page.events();
+            if state::latest_fork() != Some(self.fork)
+                || self.watched.has_ended()
+                || !context.host_monitor.is_unchanged()
+            {
                 return Wake::Gone;
             }
-            if tools.board.is_ending(self.fork.place) {
+            if context.stats_page.is_ending(self.fork.slot_id) {
                 return Wake::Ending;
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Wake::Time;
             }
-            tools.board.wait(events, Some(left.min(CHECK)));
+            context.stats_page.wait(events, Some(left.min(CHECK)));
         }
     }
 }
 
 /// Whether the latest child still shares memory with us.
-fn is_shared(tools: &Tools) -> bool {
+fn is_shared(context: &WorkerContext) -> bool {
     let mut word = [0];
-    let read = tools.pagemap.read_words(state::sentinel(), &mut word);
+    let read = context.pagemap.read_words(state::sentinel(), &mut word);
     read.is_ok() && PagemapEntry::is_shared_anonymous(word[0])
 }

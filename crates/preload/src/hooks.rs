@@ -11,14 +11,14 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use quire_sys::{guest, symbol};
 
-use crate::heap::{found, next};
+use crate::heap::{real_libc, setup};
 use crate::settings::Settings;
-use crate::{child, confinement, fall_silent, log, parent, process, state};
+use crate::{child, confinement, log, parent, process, quiesce, state};
 
-static NEXT_FORK: AtomicPtr<()> = AtomicPtr::new(null_mut());
-static NEXT_EXIT: AtomicPtr<()> = AtomicPtr::new(null_mut());
-static NEXT_PRCTL: AtomicPtr<()> = AtomicPtr::new(null_mut());
-static NEXT_SYSCALL: AtomicPtr<()> = AtomicPtr::new(null_mut());
+static REAL_FORK: AtomicPtr<()> = AtomicPtr::new(null_mut());
+static REAL_EXIT: AtomicPtr<()> = AtomicPtr::new(null_mut());
+static REAL_PRCTL: AtomicPtr<()> = AtomicPtr::new(null_mut());
+static REAL_SYSCALL: AtomicPtr<()> = AtomicPtr::new(null_mut());
 
 /// Runs when the library is loaded, before `main` and before there are threads.
 extern "C" fn opened() {
@@ -27,7 +27,7 @@ extern "C" fn opened() {
         // By `dlopen`: the program calls the C library's functions, and may unload this library at any time.
         return;
     }
-    next::find_all();
+    real_libc::find_all();
     if confinement::begin() {
         process::end_inherited();
     }
@@ -39,10 +39,12 @@ extern "C" fn opened() {
     settings.enabled &= heap.is_none();
     state::configure(settings);
     if let Some(heap) = heap
-        && let Err(refusal) = found::found(heap, value_of(c"QUIRE_HEAP_PAGE"))
+        && let Err(heap_error) = setup::set_up(heap, value_of(c"QUIRE_HEAP_PAGE"))
     {
         // Who asks for more heap than there is memory is not helped by a program that runs without.
-        log::line(format_args!("no heap, so the program is not started: {refusal} (unset QUIRE_HEAP to do without)"));
+        log::line(format_args!(
+            "no heap, so the program is not started: {heap_error} (unset QUIRE_HEAP to do without)"
+        ));
         guest::exit_now(NOT_STARTED);
     }
 }
@@ -53,12 +55,12 @@ const NOT_STARTED: i32 = 125;
 
 /// Runs in `exit`, after the program's own exit handlers.
 extern "C" fn closed() {
-    if confinement::is_silent() {
+    if confinement::is_quiesced() {
         return;
     }
     child::about_to_end();
     process::stop();
-    found::about_to_end();
+    setup::about_to_end();
 }
 
 // Unit tests are programs of their own that need no hooks.
@@ -74,38 +76,38 @@ static CLOSED: extern "C" fn() = closed;
 
 fn resolve() {
     let find = |name| symbol::next(name).map_or(null_mut(), std::ptr::NonNull::as_ptr);
-    NEXT_FORK.store(find(c"fork"), Ordering::Relaxed);
-    NEXT_EXIT.store(find(c"_exit"), Ordering::Relaxed);
-    NEXT_PRCTL.store(find(c"prctl"), Ordering::Relaxed);
-    NEXT_SYSCALL.store(find(c"syscall"), Ordering::Relaxed);
+    REAL_FORK.store(find(c"fork"), Ordering::Relaxed);
+    REAL_EXIT.store(find(c"_exit"), Ordering::Relaxed);
+    REAL_PRCTL.store(find(c"prctl"), Ordering::Relaxed);
+    REAL_SYSCALL.store(find(c"syscall"), Ordering::Relaxed);
 }
 
-/// What `next` has found; looks for it where another library's opening function calls before ours has run.
-fn found_next(next: &AtomicPtr<()>) -> *mut () {
-    if next.load(Ordering::Relaxed).is_null() {
+/// What `real` has found; looks for it where another library's opening function calls before ours has run.
+fn real_function(real: &AtomicPtr<()>) -> *mut () {
+    if real.load(Ordering::Relaxed).is_null() {
         resolve();
     }
-    next.load(Ordering::Relaxed)
+    real.load(Ordering::Relaxed)
 }
 
 /// Stands in front of the C library's `fork`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn fork() -> c_int {
-    let next = found_next(&NEXT_FORK);
-    if next.is_null() {
+    let real = real_function(&REAL_FORK);
+    if real.is_null() {
         guest::set_errno(guest::NO_SUCH_CALL);
         return -1;
     }
     // SAFETY: the dynamic linker's address for `fork`, which has this type in every C library.
-    let next: extern "C" fn() -> c_int = unsafe { std::mem::transmute(next) };
+    let real: extern "C" fn() -> c_int = unsafe { std::mem::transmute(real) };
     let errno = guest::errno();
-    let ticket = parent::before_fork();
+    let prepared = parent::before_fork();
     guest::set_errno(errno);
-    let pid = next();
+    let pid = real();
     let errno = guest::errno();
     match pid {
-        0 => parent::in_child(ticket),
-        _ => parent::after_fork(ticket, pid),
+        0 => parent::in_child(prepared),
+        _ => parent::after_fork(prepared, pid),
     }
     guest::set_errno(errno);
     pid
@@ -114,15 +116,15 @@ pub extern "C" fn fork() -> c_int {
 /// Stands in front of the C library's `_exit`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn _exit(status: c_int) -> ! {
-    if !confinement::is_silent() {
+    if !confinement::is_quiesced() {
         child::about_to_end();
         process::stop();
     }
-    let next = NEXT_EXIT.load(Ordering::Relaxed);
-    if !next.is_null() {
+    let real = REAL_EXIT.load(Ordering::Relaxed);
+    if !real.is_null() {
         // SAFETY: the dynamic linker's address for `_exit`, which has this type in every C library.
-        let next: extern "C" fn(c_int) -> ! = unsafe { std::mem::transmute(next) };
-        next(status)
+        let real: extern "C" fn(c_int) -> ! = unsafe { std::mem::transmute(real) };
+        real(status)
     }
     guest::exit_now(status)
 }
@@ -147,20 +149,20 @@ pub unsafe extern "C" fn prctl(
     fourth: c_ulong,
     fifth: c_ulong,
 ) -> c_int {
-    let next = found_next(&NEXT_PRCTL);
-    if next.is_null() {
+    let real = real_function(&REAL_PRCTL);
+    if real.is_null() {
         guest::set_errno(guest::NO_SUCH_CALL);
         return -1;
     }
     // SAFETY: the dynamic linker's address for `prctl`, which reads no more than four arguments behind the option.
-    let next: unsafe extern "C" fn(c_int, c_ulong, c_ulong, c_ulong, c_ulong) -> c_int =
-        unsafe { std::mem::transmute(next) };
+    let real: unsafe extern "C" fn(c_int, c_ulong, c_ulong, c_ulong, c_ulong) -> c_int =
+        unsafe { std::mem::transmute(real) };
     // SAFETY: the arguments are passed on as they came; this function asks its caller for what the option asks for.
-    let ask = || unsafe { next(option, second, third, fourth, fifth) };
+    let ask = || unsafe { real(option, second, third, fourth, fifth) };
     if option != guest::SET_SECCOMP {
         return ask();
     }
-    fall_silent::around(ask, |&result| result == 0)
+    quiesce::around(ask, |&result| result == 0)
 }
 
 /// Stands in front of the C library's `syscall`: all calls but `seccomp` go on at once, without a frame of ours between, since some
@@ -175,7 +177,7 @@ pub unsafe extern "C" fn syscall(number: c_long) -> c_long {
     core::arch::naked_asm!(
         "cmp rdi, {seccomp}",
         "je 2f",
-        "mov rax, qword ptr [rip + {next}@GOTPCREL]",
+        "mov rax, qword ptr [rip + {real}@GOTPCREL]",
         "mov rax, qword ptr [rax]",
         "test rax, rax",
         "jz 2f",
@@ -183,7 +185,7 @@ pub unsafe extern "C" fn syscall(number: c_long) -> c_long {
         "2:",
         "jmp {slowly}",
         seccomp = const guest::CALL_SECCOMP,
-        next = sym NEXT_SYSCALL,
+        real = sym REAL_SYSCALL,
         slowly = sym syscall_slowly,
     )
 }
@@ -199,15 +201,15 @@ pub unsafe extern "C" fn syscall(number: c_long) -> c_long {
     core::arch::naked_asm!(
         "cmp x0, #{seccomp}",
         "b.eq 2f",
-        "adrp x16, :got:{next}",
-        "ldr x16, [x16, :got_lo12:{next}]",
+        "adrp x16, :got:{real}",
+        "ldr x16, [x16, :got_lo12:{real}]",
         "ldr x16, [x16]",
         "cbz x16, 2f",
         "br x16",
         "2:",
         "b {slowly}",
         seccomp = const guest::CALL_SECCOMP,
-        next = sym NEXT_SYSCALL,
+        real = sym REAL_SYSCALL,
         slowly = sym syscall_slowly,
     )
 }
@@ -222,20 +224,20 @@ unsafe extern "C" fn syscall_slowly(
     fifth: c_long,
     sixth: c_long,
 ) -> c_long {
-    let next = found_next(&NEXT_SYSCALL);
-    if next.is_null() {
+    let real = real_function(&REAL_SYSCALL);
+    if real.is_null() {
         guest::set_errno(guest::NO_SUCH_CALL);
         return -1;
     }
     // SAFETY: the dynamic linker's address for `syscall`, which reads no more than six arguments behind the number.
-    let next: unsafe extern "C" fn(c_long, c_long, c_long, c_long, c_long, c_long, c_long) -> c_long =
-        unsafe { std::mem::transmute(next) };
+    let real: unsafe extern "C" fn(c_long, c_long, c_long, c_long, c_long, c_long, c_long) -> c_long =
+        unsafe { std::mem::transmute(real) };
     // SAFETY: the arguments are passed on as they came; `syscall` asks its caller for what the system call asks for.
-    let ask = || unsafe { next(number, first, second, third, fourth, fifth, sixth) };
+    let ask = || unsafe { real(number, first, second, third, fourth, fifth, sixth) };
     if number != guest::CALL_SECCOMP || !guest::confines(first) {
         return ask();
     }
-    fall_silent::around(ask, |&result| result >= 0)
+    quiesce::around(ask, |&result| result >= 0)
 }
 
 #[cfg(test)]
@@ -245,6 +247,6 @@ mod tests {
         let _alone = crate::state::alone();
         super::opened();
         super::closed();
-        assert!(!super::NEXT_FORK.load(super::Ordering::Relaxed).is_null());
+        assert!(!super::REAL_FORK.load(super::Ordering::Relaxed).is_null());
     }
 }

@@ -9,32 +9,32 @@
 //! has file descriptors of its own, keeps `errno`, and in a child does only what is async-signal-safe. It changes which
 //! frame holds a page and when it is copied, never what a page holds.
 
-pub mod account;
-pub mod board;
 pub mod child;
 pub mod confinement;
+pub mod context;
 pub mod copy;
 pub mod epoch;
-pub mod fall_silent;
+pub mod epoch_stats;
+pub mod fixed_vec;
 pub mod heap;
 pub mod hooks;
+pub mod host_monitor;
 pub mod log;
-pub mod mend;
-pub mod pace;
 pub mod parent;
 pub mod precopy;
-pub mod presence;
 pub mod process;
+pub mod quiesce;
+pub mod rate_limiter;
+pub mod recollapse;
 pub mod regions;
-pub mod sample;
+pub mod sampler;
 pub mod settings;
 pub mod state;
-pub mod table;
-pub mod tools;
+pub mod stats_page;
 pub mod worker;
 
 pub use settings::Settings;
 
 /// Whatever this library allocates for itself, it has from the allocator behind the one that it stands in front of.
 #[global_allocator]
-static OWN: heap::own::Own = heap::own::Own;
+static PRIVATE_HEAP: heap::private_heap::PrivateHeap = heap::private_heap::PrivateHeap;

@@ -15,12 +15,12 @@ use quire_sys::guest::{self, FileId, PidFd};
 use crate::{process, state};
 
 /// Text of a fixed length; what doesn't fit is cut.
-struct Text {
+struct LineBuffer {
     bytes: [u8; 700],
     len: usize,
 }
 
-impl Text {
+impl LineBuffer {
     /// `words` as a line.
     fn of(words: fmt::Arguments<'_>) -> Self {
         let mut text = Self { bytes: [0; 700], len: 0 };
@@ -37,7 +37,7 @@ impl Text {
     }
 }
 
-impl Write for Text {
+impl Write for LineBuffer {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let room = self.bytes.len() - 1 - self.len;
         let count = text.len().min(room);
@@ -84,7 +84,7 @@ pub fn line_of_program(words: fmt::Arguments<'_>) {
     let standard_error = guest::standard_error();
     let is = FileId::of(standard_error);
     if is.is_some() && is == state::standard_error() {
-        guest::write_once(standard_error, Text::of(words).bytes());
+        guest::write_once(standard_error, LineBuffer::of(words).bytes());
     }
 }
 
@@ -94,7 +94,7 @@ pub fn line(words: fmt::Arguments<'_>) {
     use std::os::fd::AsFd;
     let is = FileId::of(standard_error.as_fd());
     if is.is_some() && is == state::standard_error() {
-        guest::write_once(&standard_error, Text::of(words).bytes());
+        guest::write_once(&standard_error, LineBuffer::of(words).bytes());
     }
 }
 
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn a_line_that_is_too_long_is_cut() {
-        let mut text = Text { bytes: [0; 700], len: 0 };
+        let mut text = LineBuffer { bytes: [0; 700], len: 0 };
         for _ in 0..100 {
             text.write_str("0123456789").unwrap();
         }

@@ -12,12 +12,12 @@ use quire_sys::mem::{HUGE_PAGE_SIZE, PAGE_SIZE};
 use quire_sys::pressure::{self, MemoryInfo};
 use quire_sys::thread::{self, CpuSet, ThreadId};
 
+use crate::context::WorkerContext;
 use crate::copy;
 use crate::log;
-use crate::pace::Pace;
-use crate::regions::{Region, Turn};
-use crate::sample::Draw;
-use crate::tools::Tools;
+use crate::rate_limiter::RateLimiter;
+use crate::regions::{CopyMethod, Region};
+use crate::sampler::Sampler;
 
 /// Time that tasks may have waited for memory lately, in percent, before we stop.
 const MOST_STALLED_PERCENT: f32 = 10.0;
@@ -40,8 +40,8 @@ const BREATH: Duration = Duration::from_micros(60);
 /// One child's copying ahead.
 #[derive(Debug)]
 pub struct Precopy<'a> {
-    tools: &'a mut Tools,
-    draw: Draw,
+    context: &'a mut WorkerContext,
+    sampler: Sampler,
     forker: Option<ThreadId>,
     budget_bytes: u64,
     unlooked_bytes: u64,
@@ -55,12 +55,12 @@ pub struct Precopy<'a> {
 
 impl<'a> Precopy<'a> {
     /// Copying ahead of `forker`.
-    pub fn new(tools: &'a mut Tools, draw: Draw, forker: Option<ThreadId>) -> Self {
-        let (huge, most_busy) = (tools.huge, f32::from(tools.settings.busy_permille) / 10.0);
+    pub fn new(context: &'a mut WorkerContext, sampler: Sampler, forker: Option<ThreadId>) -> Self {
+        let (huge, most_busy) = (context.huge, f32::from(context.settings.busy_permille) / 10.0);
         let singly = pressure::processor_stalled_percent().is_none_or(|percent| percent <= most_busy);
         Self {
-            tools,
-            draw,
+            context,
+            sampler,
             forker,
             budget_bytes: 0,
             unlooked_bytes: 0,
@@ -74,17 +74,17 @@ impl<'a> Precopy<'a> {
 
     /// Copies until all is done or `pause`, which sleeps, says to stop; the highest coverage first. Returns why it ended
     /// early, if that is worth telling.
-    pub fn run(mut self, mut pause: impl FnMut(&Tools, Duration) -> bool) -> Option<&'static str> {
-        let threshold = self.tools.threshold_permille.max(1);
-        if !self.tools.regions.all().iter().any(|region| region.coverage_permille >= Some(threshold)) {
+    pub fn run(mut self, mut pause: impl FnMut(&WorkerContext, Duration) -> bool) -> Option<&'static str> {
+        let threshold = self.context.threshold_permille.max(1);
+        if !self.context.regions.all().iter().any(|region| region.coverage_permille >= Some(threshold)) {
             return None;
         }
-        self.budget_bytes = match budget(self.tools.settings.memory_bytes) {
+        self.budget_bytes = match budget(self.context.settings.memory_bytes) {
             Ok(bytes) => bytes,
             Err(reason) => return Some(reason),
         };
         let (began, before_ns) = (Instant::now(), thread::cpu_time_ns());
-        self.huge &= self.tools.spare.fetch_ns() < MOST_WHOLE_NS;
+        self.huge &= self.context.spare.fetch_ns() < MOST_WHOLE_NS;
         let everywhere = CpuSet::allowed();
         let ended = if self.huge || self.singly {
             self.copy_all(threshold, &mut pause)
@@ -108,22 +108,26 @@ impl<'a> Precopy<'a> {
         ended
     }
 
-    fn copy_all(&mut self, threshold: u16, pause: &mut impl FnMut(&Tools, Duration) -> bool) -> Option<&'static str> {
-        let mut pace = Pace::new(self.tools.settings.rate_bytes_per_s);
+    fn copy_all(
+        &mut self,
+        threshold: u16,
+        pause: &mut impl FnMut(&WorkerContext, Duration) -> bool,
+    ) -> Option<&'static str> {
+        let mut rate_limiter = RateLimiter::new(self.context.settings.rate_bytes_per_s);
         let began = Instant::now();
         for (least, most) in [(950, 1000), (900, 949), (850, 899), (800, 849), (600, 799), (1, 599)] {
             // Downwards: programs that write through their memory do it upwards, and are met only once.
-            for index in (0..self.tools.regions.all().len()).rev() {
-                let coverage = self.tools.regions.all()[index].coverage_permille.unwrap_or(0);
+            for index in (0..self.context.regions.all().len()).rev() {
+                let coverage = self.context.regions.all()[index].coverage_permille.unwrap_or(0);
                 if coverage < threshold || !(least..=most).contains(&coverage) {
                     continue;
                 }
                 let copied_bytes = self.region(index);
-                pace.count(copied_bytes);
+                rate_limiter.count(copied_bytes);
                 if let Err(reason) = self.spend(copied_bytes) {
                     return Some(reason);
                 }
-                if !pause(self.tools, pace.sleep(began.elapsed()).unwrap_or(Duration::ZERO)) {
+                if !pause(self.context, rate_limiter.sleep(began.elapsed()).unwrap_or(Duration::ZERO)) {
                     return None;
                 }
             }
@@ -139,7 +143,7 @@ impl<'a> Precopy<'a> {
         }
         if self.unlooked_bytes >= LOOK_AT_MEMORY_BYTES {
             self.unlooked_bytes = 0;
-            budget(self.tools.settings.memory_bytes)?;
+            budget(self.context.settings.memory_bytes)?;
         }
         Ok(())
     }
@@ -147,7 +151,7 @@ impl<'a> Precopy<'a> {
     /// Copies what is still shared of a region; returns how many bytes.
     fn region(&mut self, index: usize) -> u64 {
         // A region that can't be looked at any more is left to the program.
-        let Ok((region, words)) = self.tools.regions.words(&self.tools.pagemap, index) else { return 0 };
+        let Ok((region, words)) = self.context.regions.words(&self.context.pagemap, index) else { return 0 };
         let (own, shared) = Region::count(words);
         if shared == 0 || shared < region.pages / LEAST_SHARED_PART {
             return 0;
@@ -158,8 +162,8 @@ impl<'a> Precopy<'a> {
             && shared >= region.pages / LEAST_WHOLE_PART
             && HUGE_PAGE_SIZE as u64 <= self.budget_bytes;
         if self.huge && whole {
-            if self.draw.leaves(region.address) {
-                region.turn = Turn::Left;
+            if self.sampler.leaves(region.address) {
+                region.method = CopyMethod::Left;
                 return 0;
             }
             let before_ns = thread::cpu_time_ns();
@@ -171,7 +175,7 @@ impl<'a> Precopy<'a> {
                 || (self.whole_failed * 2 < self.whole_tried
                     && self.whole_ns < MOST_WHOLE_NS * u64::from(self.whole_tried));
             if done.is_ok() {
-                (region.turn, region.precopied) = (Turn::Whole, shared);
+                (region.method, region.precopied) = (CopyMethod::Whole, shared);
                 return HUGE_PAGE_SIZE as u64;
             }
         }
@@ -179,9 +183,9 @@ impl<'a> Precopy<'a> {
             return 0;
         }
         follow(self.forker);
-        let leave = self.draw.pages(region.address, words.len());
+        let leave = self.sampler.pages(region.address, words.len());
         let done = copy::all_but(region.address, words, leave, self.budget_bytes, || bare_thread::sleep(BREATH));
-        (region.turn, region.precopied, region.sample) = (Turn::Sampled, done.copied, done.left);
+        (region.method, region.precopied, region.sample) = (CopyMethod::Sampled, done.copied, done.left);
         u64::from(done.copied) * PAGE_SIZE as u64
     }
 }

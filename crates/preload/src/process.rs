@@ -125,7 +125,7 @@ pub fn tidy() {
 
 #[cold]
 fn tidy_up() {
-    if confinement::is_silent() {
+    if confinement::is_quiesced() {
         return;
     }
     // One thread at a time, and not a child by `vfork`, which shares this memory and is not the parent.
@@ -145,8 +145,8 @@ pub fn stop() {
         return;
     }
     SHALL_LEAVE.store(true, Ordering::Relaxed);
-    if let Some(board) = state::board() {
-        board.report();
+    if let Some(stats_page) = state::stats_page() {
+        stats_page.report();
     }
     HELPER.wait_for_end(LONGEST_STOP);
     HELPER.reap();

@@ -10,7 +10,7 @@ use quire_sys::mem::PAGE_SIZE;
 use quire_sys::pagemap::{Pagemap, PagemapEntry};
 use quire_sys::proc_maps::{self, Mapping};
 
-use crate::table::Table;
+use crate::fixed_vec::FixedVec;
 
 /// Most regions that are kept: 1 TiB in regions of 2 MiB. The list is mapped whole, but backed as far as it is used.
 const MOST_REGIONS: usize = 1 << 19;
@@ -24,7 +24,7 @@ const LEAST_DENSE_PERMILLE: u32 = 970;
 
 /// What has become of a region since the fork.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Turn {
+pub enum CopyMethod {
     /// Nothing: the program copies what it writes.
     #[default]
     Own,
@@ -50,7 +50,7 @@ pub struct Region {
     /// Pages with memory behind them when the child was young.
     pub present: u16,
     /// What was done.
-    pub turn: Turn,
+    pub method: CopyMethod,
     /// At its turn: pages that were the parent's own already.
     pub own_before: u16,
     /// At its turn: pages still shared.
@@ -60,14 +60,14 @@ pub struct Region {
     /// Which strata's pages were left, of those still shared then.
     pub sample: u16,
     /// What the last valid look before the child's end found.
-    pub end: Look,
+    pub end: PageCounts,
     /// What a look finds that may yet turn out to be invalid.
-    pub pending: Look,
+    pub pending: PageCounts,
 }
 
 /// What a look at a region finds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Look {
+pub struct PageCounts {
     /// Pages that the parent has for itself.
     pub own: u16,
     /// Pages that are shared.
@@ -102,10 +102,10 @@ impl Region {
 /// All regions.
 #[derive(Debug)]
 pub struct Regions {
-    now: Table<Region>,
-    before: Table<Region>,
-    words: Table<u64>,
-    text: Table<u8>,
+    now: FixedVec<Region>,
+    before: FixedVec<Region>,
+    words: FixedVec<u64>,
+    text: FixedVec<u8>,
     region_bytes: usize,
 }
 
@@ -115,11 +115,11 @@ impl Regions {
     /// # Errors
     /// When there is no address space.
     pub fn new(region_bytes: usize) -> io::Result<Self> {
-        let mut words = Table::new(READ_PAGES)?;
-        let mut text = Table::new(proc_maps::BUFFER_BYTES)?;
+        let mut words = FixedVec::new(READ_PAGES)?;
+        let mut text = FixedVec::new(proc_maps::BUFFER_BYTES)?;
         while words.push(0) {}
         while text.push(0) {}
-        Ok(Self { now: Table::new(MOST_REGIONS)?, before: Table::new(MOST_REGIONS)?, words, text, region_bytes })
+        Ok(Self { now: FixedVec::new(MOST_REGIONS)?, before: FixedVec::new(MOST_REGIONS)?, words, text, region_bytes })
     }
 
     /// The regions.
@@ -139,7 +139,7 @@ impl Regions {
     pub fn renew(&mut self, pagemap: &Pagemap) -> io::Result<()> {
         std::mem::swap(&mut self.now, &mut self.before);
         self.now.clear();
-        let ours = [&self.now, &self.before].map(Table::addresses);
+        let ours = [&self.now, &self.before].map(FixedVec::addresses);
         let (mut pages_left, mut old, mut failed) = (MOST_PAGES, 0, None);
         let Self { now, before, words, text, region_bytes } = self;
         proc_maps::each(text.all_mut(), |mapping| {
@@ -172,14 +172,14 @@ impl Regions {
     ///
     /// # Errors
     /// When the page map can't be read.
-    pub fn look(&mut self, pagemap: &Pagemap, draw: crate::sample::Draw) -> io::Result<()> {
+    pub fn look(&mut self, pagemap: &Pagemap, sampler: crate::sampler::Sampler) -> io::Result<()> {
         let words = self.words.all_mut();
         for region in self.now.all_mut() {
             let words = &mut words[..usize::from(region.pages)];
             let count = pagemap.read_words(region.address, words)?;
             let (own, shared) = Region::count(&words[..count]);
-            let sample_own = match region.turn {
-                Turn::Sampled => draw
+            let sample_own = match region.method {
+                CopyMethod::Sampled => sampler
                     .pages(region.address, words.len())
                     .enumerate()
                     .filter(|&(stratum, page)| {
@@ -188,7 +188,7 @@ impl Regions {
                     .count() as u16,
                 _ => 0,
             };
-            region.pending = Look { own, shared, sample_own };
+            region.pending = PageCounts { own, shared, sample_own };
         }
         Ok(())
     }
@@ -215,7 +215,7 @@ impl Regions {
 
 /// Adds the regions of a piece of a mapping that have any memory.
 fn add(
-    now: &mut Table<Region>,
+    now: &mut FixedVec<Region>,
     before: &[Region],
     old: &mut usize,
     piece: Range<usize>,
@@ -251,7 +251,7 @@ fn add(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::Draw;
+    use crate::sampler::Sampler;
     use quire_sys::area::AnonymousMap;
 
     #[test]
@@ -274,7 +274,7 @@ mod tests {
         regions.all_mut().iter_mut().filter(|r| inside(r)).for_each(|r| r.coverage_permille = Some(5));
         regions.renew(&pagemap).unwrap();
         assert!(regions.all().iter().filter(|r| inside(r)).all(|r| r.coverage_permille == Some(5)));
-        regions.look(&pagemap, Draw::new(1)).unwrap();
+        regions.look(&pagemap, Sampler::new(1)).unwrap();
         regions.accept();
         assert!(regions.all().iter().filter(|r| inside(r)).all(|r| r.end.own == r.present && r.end.shared == 0));
     }

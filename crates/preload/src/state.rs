@@ -10,12 +10,12 @@ use quire_sys::area::AnonymousMap;
 use quire_sys::guest::{self, FileId};
 use quire_sys::thread::ThreadId;
 
-use crate::board::{Board, Place};
 use crate::settings::Settings;
+use crate::stats_page::{SlotId, StatsPage};
 
 /// How it stands with the worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Worker {
+pub enum WorkerState {
     /// There is none now.
     None,
     /// It was started.
@@ -27,12 +27,12 @@ pub enum Worker {
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
 /// What standard error was when the program started; lines go nowhere else.
 static STANDARD_ERROR: OnceLock<Option<FileId>> = OnceLock::new();
-static BOARD: AtomicPtr<Board> = AtomicPtr::new(null_mut());
+static STATS_PAGE: AtomicPtr<StatsPage> = AtomicPtr::new(null_mut());
 static SENTINEL: AtomicPtr<u8> = AtomicPtr::new(null_mut());
 /// Some thread of the program is between the preparation and the end of a fork.
 static FORKING: AtomicBool = AtomicBool::new(false);
 static FORKS: AtomicU32 = AtomicU32::new(0);
-static WORKER: AtomicU32 = AtomicU32::new(Worker::None as u32);
+static WORKER: AtomicU32 = AtomicU32::new(WorkerState::None as u32);
 /// Pid and place of the latest child.
 static LATEST: AtomicU64 = AtomicU64::new(0);
 static FORKER: AtomicI32 = AtomicI32::new(0);
@@ -43,7 +43,7 @@ pub struct Fork {
     /// The child.
     pub pid: i32,
     /// Its place on the board.
-    pub place: Place,
+    pub slot_id: SlotId,
     /// The thread that forked: the one whose writes matter.
     pub forker: Option<ThreadId>,
 }
@@ -71,17 +71,17 @@ pub fn standard_error() -> Option<FileId> {
 }
 
 /// The latest fork.
-pub fn latest() -> Option<Fork> {
-    let latest = LATEST.load(Ordering::SeqCst);
+pub fn latest_fork() -> Option<Fork> {
+    let packed = LATEST.load(Ordering::SeqCst);
     let forker = ThreadId::from_raw(FORKER.load(Ordering::Relaxed));
-    (latest != 0).then(|| Fork { pid: (latest >> 32) as i32, place: Place::from_raw(latest as u32), forker })
+    (packed != 0).then(|| Fork { pid: (packed >> 32) as i32, slot_id: SlotId::from_raw(packed as u32), forker })
 }
 
-/// Remembers that the calling thread has made child `pid` at `place`.
-pub fn set_latest(pid: i32, place: Place) {
+/// Remembers that the calling thread has made child `pid` at `slot_id`.
+pub fn set_latest(pid: i32, slot_id: SlotId) {
     FORKER.store(guest::thread_id(), Ordering::Relaxed);
     // Before it is looked whether there is a worker, which looks for a fork after it counts as gone.
-    LATEST.store((pid as u64) << 32 | u64::from(place.raw()), Ordering::SeqCst);
+    LATEST.store((pid as u64) << 32 | u64::from(slot_id.raw()), Ordering::SeqCst);
 }
 
 /// Address of the page that only children made since it was last written share with us.
@@ -90,9 +90,9 @@ pub fn sentinel() -> usize {
 }
 
 /// The page shared with our children, once there is one.
-pub fn board() -> Option<&'static Board> {
+pub fn stats_page() -> Option<&'static StatsPage> {
     // SAFETY: null, or the shared page made below, which is never unmapped.
-    unsafe { BOARD.load(Ordering::Acquire).as_ref() }
+    unsafe { STATS_PAGE.load(Ordering::Acquire).as_ref() }
 }
 
 /// Claims the right to prepare a fork; false if another thread has it.
@@ -107,52 +107,52 @@ pub fn end_forking() {
 
 /// Makes board and sentinel if they aren't there, and a place for the next child. To be called by whoever may prepare a
 /// fork. `None` when there is no memory.
-pub fn next_place() -> Option<(&'static Board, Place)> {
-    let board = match board() {
-        Some(board) => board,
+pub fn next_slot() -> Option<(&'static StatsPage, SlotId)> {
+    let stats_page = match stats_page() {
+        Some(stats_page) => stats_page,
         None => {
-            let page = AnonymousMap::shared(std::mem::size_of::<Board>()).ok()?;
+            let page = AnonymousMap::shared(std::mem::size_of::<StatsPage>()).ok()?;
             let sentinel = AnonymousMap::private(1).ok()?;
             SENTINEL.store(sentinel.base(), Ordering::Relaxed);
-            BOARD.store(page.base().cast(), Ordering::Release);
+            STATS_PAGE.store(page.base().cast(), Ordering::Release);
             // Both stay for as long as the process: a child may look at the board at any time.
             std::mem::forget((page, sentinel));
-            board()?
+            stats_page()?
         }
     };
     let count = FORKS.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
     // SAFETY: the sentinel is a mapped page of our own, and the right to prepare a fork keeps other threads away. The
     // write breaks the sharing with earlier children: after the fork the page is shared with the new child alone.
     unsafe { SENTINEL.load(Ordering::Relaxed).write_volatile(count as u8) };
-    Some((board, board.take(count)))
+    Some((stats_page, stats_page.take(count)))
 }
 
 /// How it stands with the worker.
-pub fn worker() -> Worker {
+pub fn worker() -> WorkerState {
     match WORKER.load(Ordering::SeqCst) {
-        0 => Worker::None,
-        1 => Worker::Started,
-        _ => Worker::GivenUp,
+        0 => WorkerState::None,
+        1 => WorkerState::Started,
+        _ => WorkerState::GivenUp,
     }
 }
 
 /// Remembers how it stands with the worker.
-pub fn set_worker(worker: Worker) {
+pub fn set_worker(worker: WorkerState) {
     WORKER.store(worker as u32, Ordering::SeqCst);
 }
 
 /// Counts a worker as started if there is none; false if there is, or will be none.
 pub fn begin_work() -> bool {
-    let (none, started) = (Worker::None as u32, Worker::Started as u32);
+    let (none, started) = (WorkerState::None as u32, WorkerState::Started as u32);
     WORKER.compare_exchange(none, started, Ordering::SeqCst, Ordering::SeqCst).is_ok()
 }
 
 /// In a new child: it starts anew as a process, without worker, board and children.
 pub fn forget() {
-    BOARD.store(null_mut(), Ordering::Relaxed);
+    STATS_PAGE.store(null_mut(), Ordering::Relaxed);
     SENTINEL.store(null_mut(), Ordering::Relaxed);
     LATEST.store(0, Ordering::Relaxed);
-    set_worker(Worker::None);
+    set_worker(WorkerState::None);
     FORKING.store(false, Ordering::Relaxed);
 }
 
@@ -171,15 +171,22 @@ mod tests {
     fn a_child_is_remembered_with_its_place_and_forgotten() {
         let _alone = alone();
         assert!(begin_forking() && !begin_forking());
-        let (board, place) = next_place().unwrap();
-        set_latest(77, place);
-        let fork = latest().unwrap();
-        assert_eq!((fork.pid, fork.place, fork.forker), (77, place, Some(quire_sys::thread::current())));
-        assert!(std::ptr::eq(board, next_place().unwrap().0) && next_place().unwrap().1 != place && sentinel() != 0);
-        set_worker(Worker::GivenUp);
-        assert!(worker() == Worker::GivenUp && !begin_work());
+        let (stats_page, slot_id) = next_slot().unwrap();
+        set_latest(77, slot_id);
+        let fork = latest_fork().unwrap();
+        assert_eq!((fork.pid, fork.slot_id, fork.forker), (77, slot_id, Some(quire_sys::thread::current())));
+        assert!(
+            std::ptr::eq(stats_page, next_slot().unwrap().0) && next_slot().unwrap().1 != slot_id && sentinel() != 0
+        );
+        set_worker(WorkerState::GivenUp);
+        assert!(worker() == WorkerState::GivenUp && !begin_work());
         forget();
-        assert!(latest().is_none() && super::board().is_none() && worker() == Worker::None && begin_forking());
+        assert!(
+            latest_fork().is_none()
+                && super::stats_page().is_none()
+                && worker() == WorkerState::None
+                && begin_forking()
+        );
         end_forking();
     }
 }

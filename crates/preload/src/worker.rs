@@ -14,25 +14,25 @@ use quire_sys::area::AnonymousMap;
 use quire_sys::mem::HUGE_PAGE_SIZE;
 use quire_sys::{bare_thread, guest, thread};
 
-use crate::account::Account;
-use crate::epoch::{Ended, Epoch};
-use crate::presence::Presence;
+use crate::context::WorkerContext;
+use crate::epoch::{Epoch, EpochOutcome};
+use crate::epoch_stats::EpochStats;
+use crate::host_monitor::HostMonitor;
 use crate::process;
-use crate::state::{self, Fork, Worker};
-use crate::tools::Tools;
-use crate::{copy, log, mend};
+use crate::state::{self, Fork, WorkerState};
+use crate::{copy, log, recollapse};
 
 /// A child that is waited for after it announced its end.
 const LONGEST_END: Duration = Duration::from_secs(2);
 
 /// What one worker leaves to the next.
-struct Kept {
-    tools: Tools,
+struct LearnedState {
+    context: WorkerContext,
     expected_life: Option<Duration>,
     epochs: u64,
 }
 
-static KEPT: AtomicPtr<Kept> = AtomicPtr::new(null_mut());
+static KEPT: AtomicPtr<LearnedState> = AtomicPtr::new(null_mut());
 /// A worker uses what is kept. Still so when the next starts: it was killed, and what is kept may be half changed.
 static IN_USE: AtomicBool = AtomicBool::new(false);
 static GREETED: AtomicBool = AtomicBool::new(false);
@@ -49,9 +49,9 @@ pub extern "C" fn run() {
     std::panic::set_hook(Box::new(give_up));
     // What has ended of its own accord has said so; the other reasons are for good, or for the next worker.
     match live() {
-        Left::Idle => {}
-        Left::ForAnother => state::set_worker(Worker::None),
-        Left::ForGood => state::set_worker(Worker::GivenUp),
+        ExitReason::Idle => {}
+        ExitReason::ForAnother => state::set_worker(WorkerState::None),
+        ExitReason::ForGood => state::set_worker(WorkerState::GivenUp),
     }
     process::leave();
 }
@@ -63,14 +63,14 @@ fn give_up(info: &std::panic::PanicHookInfo<'_>) {
     log::line(format_args!("error at {file}:{at}"));
     if process::is_current() {
         log::line(format_args!("gives up; the program goes on without it"));
-        state::set_worker(Worker::GivenUp);
+        state::set_worker(WorkerState::GivenUp);
         process::leave();
         bare_thread::end();
     }
 }
 
 /// Why the worker ends before the program.
-enum Left {
+enum ExitReason {
     /// It can't work here.
     ForGood,
     /// There is no child to work for.
@@ -79,77 +79,77 @@ enum Left {
     ForAnother,
 }
 
-fn live() -> Left {
+fn live() -> ExitReason {
     guest::name_thread(process::NAME);
     guest::stand_aside();
-    let Some(host) = process::host() else { return Left::ForGood };
+    let Some(host) = process::host() else { return ExitReason::ForGood };
     // Without descriptors of our own we could disturb the program, and could not even say so.
     if log::take_own_descriptors(host.process()).is_err() {
-        return Left::ForGood;
+        return ExitReason::ForGood;
     }
     guest::sharpen_timer();
-    let presence = Presence::new(host);
+    let host_monitor = HostMonitor::new(host);
     let program = Program::of(host.process());
-    let kept = match take_up(presence) {
+    let kept = match take_up(host_monitor) {
         Ok(kept) => kept,
         Err((what, why)) => {
             log::line(format_args!("not active in {program}: {what} (error {})", why.raw_os_error().unwrap_or(0)));
-            return Left::ForGood;
+            return ExitReason::ForGood;
         }
     };
     if !GREETED.swap(true, Ordering::Relaxed) {
-        let tools = &mut kept.tools;
+        let context = &mut kept.context;
         let forbidden =
-            copy::huge_pages_forbidden(tools.settings.huge && tools.settings.region_bytes == HUGE_PAGE_SIZE);
-        tools.huge = forbidden.is_none();
-        greet(tools, &program, forbidden);
+            copy::huge_pages_forbidden(context.settings.huge && context.settings.region_bytes == HUGE_PAGE_SIZE);
+        context.huge = forbidden.is_none();
+        greet(context, &program, forbidden);
     }
     let mut seen = None;
     loop {
         if !work(kept, &mut seen) {
             IN_USE.store(false, Ordering::SeqCst);
-            return Left::ForAnother;
+            return ExitReason::ForAnother;
         }
         // From here on a fork starts another; one that came before is still ours.
         IN_USE.store(false, Ordering::SeqCst);
-        state::set_worker(Worker::None);
-        if state::latest() == seen || !state::begin_work() {
-            return Left::Idle;
+        state::set_worker(WorkerState::None);
+        if state::latest_fork() == seen || !state::begin_work() {
+            return ExitReason::Idle;
         }
         IN_USE.store(true, Ordering::SeqCst);
     }
 }
 
 /// What the worker before has left, or all of it anew.
-fn take_up(presence: Presence) -> Result<&'static mut Kept, crate::tools::Missing> {
+fn take_up(host_monitor: HostMonitor) -> Result<&'static mut LearnedState, crate::context::MissingFeature> {
     let kept = KEPT.load(Ordering::Relaxed);
     // What was left half changed is given up, with its memory: that happens a few times at most.
     let was_in_use = IN_USE.swap(true, Ordering::SeqCst);
     if !kept.is_null() && !was_in_use {
         // SAFETY: made below, never freed, and the worker that used it has ended.
         let kept = unsafe { &mut *kept };
-        kept.tools.take_up(presence)?;
+        kept.context.take_up(host_monitor)?;
         return Ok(kept);
     }
-    let board = state::board().ok_or(("no memory", std::io::ErrorKind::OutOfMemory.into()))?;
-    let tools = Tools::new(state::settings(), board, presence)?;
-    let place = AnonymousMap::private(size_of::<Kept>()).map_err(|why| ("no memory", why))?;
-    let kept = place.base().cast::<Kept>();
+    let stats_page = state::stats_page().ok_or(("no memory", std::io::ErrorKind::OutOfMemory.into()))?;
+    let context = WorkerContext::new(state::settings(), stats_page, host_monitor)?;
+    let place = AnonymousMap::private(size_of::<LearnedState>()).map_err(|why| ("no memory", why))?;
+    let kept = place.base().cast::<LearnedState>();
     std::mem::forget(place);
     // SAFETY: pages of our own, large and aligned enough, that are never unmapped.
-    unsafe { kept.write(Kept { tools, expected_life: None, epochs: 0 }) };
+    unsafe { kept.write(LearnedState { context, expected_life: None, epochs: 0 }) };
     KEPT.store(kept, Ordering::Relaxed);
     // SAFETY: just written, and no other thread's.
     Ok(unsafe { &mut *kept })
 }
 
 /// Goes through the lives of all children that are made meanwhile; false if there is nothing to work for any more.
-fn work(kept: &mut Kept, seen: &mut Option<Fork>) -> bool {
-    while kept.tools.presence.lasts() {
-        match state::latest() {
+fn work(kept: &mut LearnedState, seen: &mut Option<Fork>) -> bool {
+    while kept.context.host_monitor.is_unchanged() {
+        match state::latest_fork() {
             Some(fork) if *seen != Some(fork) => {
                 *seen = Some(fork);
-                if let Some(life) = go_through(&mut kept.tools, fork, kept.expected_life, &mut kept.epochs) {
+                if let Some(life) = go_through(&mut kept.context, fork, kept.expected_life, &mut kept.epochs) {
                     kept.expected_life = Some(life);
                 }
             }
@@ -159,8 +159,8 @@ fn work(kept: &mut Kept, seen: &mut Option<Fork>) -> bool {
     false
 }
 
-fn greet(tools: &Tools, program: &Program, forbidden: Option<&str>) {
-    let settings = &tools.settings;
+fn greet(context: &WorkerContext, program: &Program, forbidden: Option<&str>) {
+    let settings = &context.settings;
     if let Some(name) = settings.misread {
         log::line(format_args!("{name} has a value that is not understood; its default holds"));
     }
@@ -176,26 +176,31 @@ fn greet(tools: &Tools, program: &Program, forbidden: Option<&str>) {
 }
 
 /// Goes through the life of `fork`'s child, tells what was learned and mends; returns how long the child lived.
-fn go_through(tools: &mut Tools, fork: Fork, expected_life: Option<Duration>, epochs: &mut u64) -> Option<Duration> {
+fn go_through(
+    context: &mut WorkerContext,
+    fork: Fork,
+    expected_life: Option<Duration>,
+    epochs: &mut u64,
+) -> Option<Duration> {
     let processor_ns = thread::cpu_time_ns();
-    let mut epoch = Epoch::open(tools, fork)?;
+    let mut epoch = Epoch::open(context, fork)?;
     let ended = epoch.run(expected_life);
     let (life, stopped) = (epoch.elapsed(), epoch.stopped());
     wait_until_gone(&epoch, fork);
     drop(epoch);
-    if ended == Ended::Ignored {
+    if ended == EpochOutcome::Ignored {
         log::at(2, format_args!("child {} has ended or become another program; nothing is done", fork.pid));
         return None;
     }
     *epochs += 1;
-    if tools.huge {
-        mend::mend(tools, fork);
+    if context.huge {
+        recollapse::recollapse(context, fork);
     }
     let processor_ms = (thread::cpu_time_ns() - processor_ns) / 1_000_000;
     match ended {
-        Ended::Learned { account, announced } => {
-            tools.adapt(&account);
-            tell(tools, &account, &Told { epochs: *epochs, fork, life, announced, stopped, processor_ms });
+        EpochOutcome::Learned { epoch_stats, announced } => {
+            context.adapt(&epoch_stats);
+            tell(context, &epoch_stats, &EpochReport { epochs: *epochs, fork, life, announced, stopped, processor_ms });
         }
         _ => log::at(1, format_args!("child {} ended without notice before its first look; nothing learned", fork.pid)),
     }
@@ -205,13 +210,13 @@ fn go_through(tools: &mut Tools, fork: Fork, expected_life: Option<Duration>, ep
 /// A child that is ending still shares memory for as long as its address space is taken down.
 fn wait_until_gone(epoch: &Epoch<'_>, fork: Fork) {
     let until = Instant::now() + LONGEST_END;
-    let goes_on = || state::latest() == Some(fork) && epoch.presence().lasts();
+    let goes_on = || state::latest_fork() == Some(fork) && epoch.host_monitor().is_unchanged();
     while !epoch.watched().has_ended() && goes_on() && Instant::now() < until {
         bare_thread::sleep(Duration::from_millis(2));
     }
 }
 
-struct Told {
+struct EpochReport {
     epochs: u64,
     fork: Fork,
     life: Duration,
@@ -221,7 +226,7 @@ struct Told {
 }
 
 /// The line of an epoch. `quire bench forkers` reads it.
-fn tell(tools: &Tools, account: &Account, told: &Told) {
+fn tell(context: &WorkerContext, epoch_stats: &EpochStats, told: &EpochReport) {
     log::at(
         1,
         format_args!(
@@ -230,14 +235,14 @@ fn tell(tools: &Tools, account: &Account, told: &Told) {
             told.epochs,
             told.fork.pid,
             told.life.as_secs_f64(),
-            account.present,
-            account.own,
-            account.precopied,
-            account.needed,
-            account.unneeded(),
-            account.regions_precopied,
-            account.regions,
-            tools.threshold_permille / 10,
+            epoch_stats.present,
+            epoch_stats.own,
+            epoch_stats.precopied,
+            epoch_stats.needed,
+            epoch_stats.unneeded(),
+            epoch_stats.regions_precopied,
+            epoch_stats.regions,
+            context.threshold_permille / 10,
             told.processor_ms,
             if told.announced { "seen at its end" } else { "seen some time before its end" },
             if told.stopped.is_some() { "; stopped: " } else { "" },

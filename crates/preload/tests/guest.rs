@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use quire_preload::heap::own::allocations;
+use quire_preload::heap::private_heap::allocations;
 use quire_preload::hooks;
 use quire_sys::area::AnonymousMap;
 use quire_sys::child::{Child, WaitStatus};

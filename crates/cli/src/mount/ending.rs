@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use quire_fuse::Remover;
+use quire_fuse::Unmounter;
 use quire_sys::mount_users;
 
 use crate::mount::say;
@@ -25,7 +25,7 @@ const REMIND: Duration = Duration::from_secs(60);
 pub const MOST_NAMED: usize = 10;
 
 /// Waits for signals in a thread of its own.
-pub fn watch_signals(remover: Remover) -> anyhow::Result<()> {
+pub fn watch_signals(unmounter: Unmounter) -> anyhow::Result<()> {
     use signal_hook::consts::{SIGINT, SIGTERM};
     let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM]).context("waiting for signals")?;
     let watch = move || {
@@ -33,7 +33,7 @@ pub fn watch_signals(remover: Remover) -> anyhow::Result<()> {
         if signals.next().is_none() {
             return;
         }
-        let ending = std::thread::Builder::new().name("unmount".into()).spawn(move || end(&remover));
+        let ending = std::thread::Builder::new().name("unmount".into()).spawn(move || end(&unmounter));
         if let Err(error) = ending {
             tracing::error!(%error, "the thread that unmounts can't be started");
         }
@@ -47,14 +47,14 @@ pub fn watch_signals(remover: Remover) -> anyhow::Result<()> {
 }
 
 /// Unmounts as soon as no process uses the mount.
-fn end(remover: &Remover) {
+fn end(unmounter: &Unmounter) {
     let mut told: Option<Instant> = None;
     loop {
-        match remover.remove(false) {
+        match unmounter.remove(false) {
             Ok(()) => return,
             Err(error) if error.kind() == ErrorKind::ResourceBusy => {
                 if told.is_none_or(|told| told.elapsed() >= REMIND) {
-                    let path = remover.mount_point();
+                    let path = unmounter.mount_point();
                     tracing::warn!(
                         "{} stays mounted while it is in use by {}; it ends with the last of them, another signal ends \
                          this process at once",

@@ -17,7 +17,7 @@ use anyhow::{Context, bail};
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use quire_fuse::{LEAST_QUEUE_BYTES, MountConfig, Mounted, Rules};
+use quire_fuse::{LEAST_QUEUE_BYTES, Mount, MountConfig, Rules};
 use quire_writecache::{Policy, Progress};
 
 use crate::{logging, size};
@@ -38,10 +38,10 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     }
     quire_sys::limits::refuse_longer_files();
     logging::plain(matches.get_one::<PathBuf>("log-file").map(PathBuf::as_path))?;
-    let mounted = Mounted::start(&config)?;
+    let mounted = Mount::start(&config)?;
     let is_sized = matches.value_source("capacity") == Some(ValueSource::CommandLine);
     // Before the line that lets a supervisor send them: until then a signal ends the process and leaves the mount orphaned.
-    ending::watch_signals(mounted.remover())?;
+    ending::watch_signals(mounted.unmounter())?;
     announce(&config, &mounted, is_sized);
     let drain = matches.get_flag("drain");
     let bar = drain.then(bar);
@@ -109,7 +109,7 @@ fn config(matches: &ArgMatches) -> anyhow::Result<MountConfig> {
 }
 
 /// Says what was mounted; `is_sized`: somebody said how large the log is to be.
-fn announce(config: &MountConfig, mounted: &Mounted, is_sized: bool) {
+fn announce(config: &MountConfig, mounted: &Mount, is_sized: bool) {
     let found = mounted.recovered();
     let log = match (found.is_new, found.log.clean) {
         (true, _) => "new".to_owned(),

@@ -1,7 +1,7 @@
 //! `quire unmount`.
 //!
 //! Relies on the mount's figures for which process serves it, which ends when everything is durable, and on the note that it
-//! leaves in the directory of how that went (`quire_fuse::ending`).
+//! leaves in the directory of how that went (`quire_fuse::unmount_result`).
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::ArgMatches;
-use quire_fuse::ending::{self, Ending};
-use quire_fuse::home;
+use quire_fuse::backing_root;
+use quire_fuse::unmount_result::{self, UnmountResult};
 use quire_sys::{mounts, task, xattr};
 
 use crate::mount::ending::users_of;
@@ -51,22 +51,23 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     }
     if !lazy {
         let ended = server.map(|server| wait_for(server, path, &backing)).transpose()?;
-        let needs_log = || home::needs_log(&backing).with_context(|| format!("looking at {}", backing.display()));
+        let needs_log =
+            || backing_root::needs_log(&backing).with_context(|| format!("looking at {}", backing.display()));
         if drain && needs_log()? {
             let why = match ended {
-                Some(Ending::Failed(why)) => format!(" ({why})"),
+                Some(UnmountResult::Failed(why)) => format!(" ({why})"),
                 _ => String::new(),
             };
             bail!("not everything could be brought to {}{why}: it still needs its log", backing.display());
         }
         match ended {
-            Some(Ending::Failed(why)) => bail!("unmounted {}, but: {why}", path.display()),
-            Some(Ending::Unknown) => bail!(
+            Some(UnmountResult::Failed(why)) => bail!("unmounted {}, but: {why}", path.display()),
+            Some(UnmountResult::Unknown) => bail!(
                 "{} is not mounted any more, but its process ended before it had made everything durable: what programs \
                  flushed is in the directory and the log, which the next mount needs",
                 path.display()
             ),
-            Some(Ending::Well) | None => {}
+            Some(UnmountResult::Clean) | None => {}
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -79,7 +80,11 @@ fn tell_drain(path: &Path, drains: bool) -> anyhow::Result<()> {
 }
 
 /// Waits for the end of the process that served the mount, and says how that went.
-fn wait_for((number, identity): (u32, task::TaskIdentity), path: &Path, backing: &Path) -> anyhow::Result<Ending> {
+fn wait_for(
+    (number, identity): (u32, task::TaskIdentity),
+    path: &Path,
+    backing: &Path,
+) -> anyhow::Result<UnmountResult> {
     let mut waits = 0_u64;
     // A process that has ended and was not waited for has no program any more.
     let lives = || {
@@ -93,7 +98,7 @@ fn wait_for((number, identity): (u32, task::TaskIdentity), path: &Path, backing:
         waits += 1;
         std::thread::sleep(Duration::from_millis(20));
     }
-    ending::of(backing, number, &identity).with_context(|| {
+    unmount_result::of(backing, number, &identity).with_context(|| {
         format!("{} is unmounted; whether all of it is durable can't be read in {}", path.display(), backing.display())
     })
 }

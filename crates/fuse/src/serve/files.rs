@@ -6,27 +6,27 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use crate::engine::Use;
+use crate::engine::InodeRef;
 
 /// An open file.
 pub struct OpenFile {
-    /// Its body.
-    pub used: Use,
+    /// Its inode.
+    pub inode_ref: InodeRef,
 }
 
 /// All of them.
 #[derive(Default)]
-pub struct Files {
+pub struct OpenFiles {
     next: AtomicU64,
     open: RwLock<HashMap<u64, Arc<OpenFile>>>,
 }
 
-impl Files {
+impl OpenFiles {
     /// A file was opened; returns its handle.
-    pub fn add(&self, used: Use) -> u64 {
+    pub fn add(&self, inode_ref: InodeRef) -> u64 {
         let handle = self.next.fetch_add(1, Ordering::Relaxed) + 1;
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
-        open.insert(handle, Arc::new(OpenFile { used }));
+        open.insert(handle, Arc::new(OpenFile { inode_ref }));
         handle
     }
 

@@ -1,13 +1,13 @@
-//! Requests of the kernel: [`protocol`] takes them apart, [`spread`] says where they are done, and [`Server`] does them.
+//! Requests of the kernel: [`protocol`] takes them apart, [`dispatch`] says where they are done, and [`Server`] does them.
 //!
 //! A few threads read requests and do them in place; those that find too many others waiting for devices hand theirs to
-//! helpers ([`Crew`]). Whatever waits for a device does so in the name of the thread that asked ([`Who`]).
+//! helpers ([`OffloadPool`]). Whatever waits for a device does so in the name of the thread that asked ([`CriticalityTracker`]).
 //!
 //! Relies on the kernel for permissions, locks and its own cache of pages.
 
+mod dispatch;
 mod files;
 mod protocol;
-mod spread;
 
 use std::ffi::OsStr;
 use std::sync::Arc;
@@ -18,21 +18,21 @@ use fuser::{Errno, FileAttr};
 use quire_sys::at::{self, Fallocate, InodeType, NewTime, OpenFlags, Whence};
 use quire_writecache::{Content, WriteContext};
 
-use crate::bodies::Body;
-use crate::crew::{Crew, Urgency};
-use crate::dirs::Dirs;
+use crate::criticality::{Caller, CallerScope, CriticalityTracker, FileOperation, Verdict};
+use crate::dirs::OpenDirs;
+use crate::dirty_inodes::DirtyFlags;
 use crate::engine::Engine;
-use crate::error::Answer;
-use crate::names::{Maker, Names};
+use crate::error::FuseResult;
+use crate::inodes::Inode;
+use crate::names::{Creator, Namespace};
 use crate::nodes::Node;
+use crate::offload_pool::{OffloadPool, Priority};
 use crate::privileges::CAPABILITIES;
-use crate::report::{self, About};
-use crate::unsynced::Owed;
-use crate::who::{Caller, Entered, Verdict, Who, Work};
-use crate::xattrs::{self, Asker};
+use crate::report::{self, MountInfo};
+use crate::xattrs::{self, Credentials};
 
-use files::{Files, OpenFile};
-pub use spread::Protocol;
+pub use dispatch::Protocol;
+use files::{OpenFile, OpenFiles};
 
 /// Threads that read requests from the kernel.
 pub const READERS: usize = 16;
@@ -41,7 +41,7 @@ const MOST_WAITING: usize = 12;
 
 /// What of a file's attributes is to change.
 #[derive(Clone, Copy, Debug)]
-pub struct Changes {
+pub struct SetAttr {
     /// Bytes.
     pub len: Option<u64>,
     /// Permissions.
@@ -58,7 +58,7 @@ pub struct Changes {
 
 /// A write to an open file.
 #[derive(Clone, Copy, Debug)]
-pub struct Write {
+pub struct WriteRequest {
     /// The file's handle.
     pub handle: u64,
     /// Where.
@@ -74,16 +74,16 @@ pub struct Write {
 /// Everything that serves a mount.
 pub struct Server {
     /// Names.
-    pub names: Names,
+    pub namespace: Namespace,
     /// Bytes.
     pub engine: Arc<Engine>,
     /// Who asks.
-    pub who: Arc<Who>,
+    pub criticality: Arc<CriticalityTracker>,
     /// What doesn't change.
-    pub about: About,
-    crew: Crew,
-    dirs: Dirs,
-    files: Files,
+    pub info: MountInfo,
+    offload_pool: OffloadPool,
+    dirs: OpenDirs,
+    files: OpenFiles,
 }
 
 impl Server {
@@ -91,133 +91,139 @@ impl Server {
     ///
     /// # Errors
     /// The directory can't be used.
-    pub fn new(engine: Arc<Engine>, who: Arc<Who>, about: About, open_files: u64) -> std::io::Result<Self> {
+    pub fn new(
+        engine: Arc<Engine>,
+        criticality: Arc<CriticalityTracker>,
+        info: MountInfo,
+        open_files: u64,
+    ) -> std::io::Result<Self> {
         Ok(Self {
-            names: Names::new(Arc::clone(&engine), open_files)?,
+            namespace: Namespace::new(Arc::clone(&engine), open_files)?,
             engine,
-            who,
-            about,
-            crew: Crew::new(MOST_WAITING),
-            dirs: Dirs::default(),
-            files: Files::default(),
+            criticality,
+            info,
+            offload_pool: OffloadPool::new(MOST_WAITING),
+            dirs: OpenDirs::default(),
+            files: OpenFiles::default(),
         })
     }
 
     /// Whether a request of `thread` that waits for devices should wait behind others, too.
-    fn urgency_of(&self, thread: u32) -> Urgency {
-        match self.who.of(thread, false).verdict {
-            Verdict::Critical | Verdict::Inherits | Verdict::Log => Urgency::Urgent,
-            Verdict::Normal => Urgency::Ordinary,
+    fn priority_of(&self, thread: u32) -> Priority {
+        match self.criticality.classify(thread, false).verdict {
+            Verdict::Critical | Verdict::Inherits | Verdict::Log => Priority::Urgent,
+            Verdict::Normal => Priority::Ordinary,
         }
     }
 
-    fn context(caller: &Caller, body: &Body, is_sync: bool) -> WriteContext {
-        let content = if body.is_log() { Content::Log } else { Content::Data };
+    fn context(caller: &Caller, inode: &Inode, is_sync: bool) -> WriteContext {
+        let content = if inode.is_log() { Content::Log } else { Content::Data };
         WriteContext { task: caller.task, is_sync, content }
     }
 
     /// The calling thread works at a file for `caller` until the result is dropped; `locks` if the kernel keeps the file
     /// locked meanwhile.
-    fn enter(&self, caller: Caller, body: &Body, locks: bool) -> Entered {
-        let file = self.names.nodes.number_of(body.ino);
-        self.who.enter(caller, Work { file, is_log: body.is_log(), locks })
+    fn enter(&self, caller: Caller, inode: &Inode, holds_lock: bool) -> CallerScope {
+        let file = self.namespace.nodes.number_of(inode.ino);
+        self.criticality.enter(caller, FileOperation { file, is_log: inode.is_log(), holds_lock })
     }
 
-    fn file(&self, handle: u64) -> Answer<Arc<OpenFile>> {
+    fn file(&self, handle: u64) -> FuseResult<Arc<OpenFile>> {
         self.files.get(handle).ok_or(Errno::EBADF)
     }
 
-    /// The body of a node, through an open file if there is one.
-    fn body_of(&self, node: &Node, handle: Option<u64>) -> Answer<Arc<OpenFile>> {
+    /// The inode of a node, through an open file if there is one.
+    fn open_file_of(&self, node: &Node, handle: Option<u64>) -> FuseResult<Arc<OpenFile>> {
         if let Some(open) = handle.and_then(|handle| self.files.get(handle)) {
             return Ok(open);
         }
         if node.kind != InodeType::File {
             return Err(if node.kind == InodeType::Directory { Errno::EISDIR } else { Errno::EINVAL });
         }
-        Ok(Arc::new(OpenFile { used: self.names.open(node)? }))
+        Ok(Arc::new(OpenFile { inode_ref: self.namespace.open(node)? }))
     }
 
-    fn open(&self, number: u64, thread: u32) -> Answer<u64> {
-        self.who.opens(thread);
-        let node = self.names.node(number)?;
+    fn open(&self, number: u64, thread: u32) -> FuseResult<u64> {
+        self.criticality.opens(thread);
+        let node = self.namespace.node(number)?;
         if node.kind != InodeType::File {
             return Err(Errno::EINVAL);
         }
-        let used = self.names.open(&node)?;
-        Ok(self.files.add(used))
+        let inode_ref = self.namespace.open(&node)?;
+        Ok(self.files.add(inode_ref))
     }
 
-    fn create(&self, parent: u64, name: &OsStr, maker: &Maker, flags: OpenFlags) -> Answer<(FileAttr, u64)> {
-        let (attr, used) = self.names.create(parent, name, maker, flags.exclusive())?;
-        Ok((attr, self.files.add(used)))
+    fn create(&self, parent: u64, name: &OsStr, creator: &Creator, flags: OpenFlags) -> FuseResult<(FileAttr, u64)> {
+        let (attr, inode_ref) = self.namespace.create(parent, name, creator, flags.exclusive())?;
+        Ok((attr, self.files.add(inode_ref)))
     }
 
-    fn read(&self, handle: u64, offset: u64, len: u32, thread: u32) -> Answer<Vec<u8>> {
+    fn read(&self, handle: u64, offset: u64, len: u32, thread: u32) -> FuseResult<Vec<u8>> {
         let open = self.file(handle)?;
-        let _entered = self.enter(self.who.of(thread, false), &open.used.body, false);
-        self.engine.read(&open.used.body, offset, len as usize)
+        let _entered = self.enter(self.criticality.classify(thread, false), &open.inode_ref.inode, false);
+        self.engine.read(&open.inode_ref.inode, offset, len as usize)
     }
 
-    fn write(&self, write: Write, bytes: &[u8]) -> Answer<u32> {
+    fn write(&self, write: WriteRequest, bytes: &[u8]) -> FuseResult<u32> {
         let open = self.file(write.handle)?;
-        let body = &open.used.body;
-        let caller = self.who.of(write.thread, write.durable);
-        let _entered = self.enter(caller, body, true);
-        let context = Self::context(&caller, body, write.durable);
+        let inode = &open.inode_ref.inode;
+        let caller = self.criticality.classify(write.thread, write.durable);
+        let _entered = self.enter(caller, inode, true);
+        let context = Self::context(&caller, inode, write.durable);
         // To become a volume a file is opened once more.
-        self.names.with_room(|| self.engine.write(body, write.offset, bytes, &context))?;
+        self.namespace.with_room(|| self.engine.write(inode, write.offset, bytes, &context))?;
         if write.strips {
-            strip(body)?;
+            strip(inode)?;
         }
         Ok(bytes.len() as u32)
     }
 
-    fn flush(&self, handle: u64, data_only: bool, thread: u32) -> Answer<()> {
+    fn flush(&self, handle: u64, data_only: bool, thread: u32) -> FuseResult<()> {
         let open = self.file(handle)?;
-        let body = &open.used.body;
-        let caller = self.who.of(thread, true);
-        let _entered = self.enter(caller, body, true);
-        self.engine.flush(body, data_only, &Self::context(&caller, body, true))
+        let inode = &open.inode_ref.inode;
+        let caller = self.criticality.classify(thread, true);
+        let _entered = self.enter(caller, inode, true);
+        self.engine.flush(inode, data_only, &Self::context(&caller, inode, true))
     }
 
-    fn flush_directory(&self, handle: u64, thread: u32) -> Answer<()> {
+    fn flush_directory(&self, handle: u64, thread: u32) -> FuseResult<()> {
         let dir = self.dirs.get(handle).ok_or(Errno::EBADF)?;
-        let caller = self.who.of(thread, true);
-        let _entered = self.who.enter(caller, Work { file: dir.number, is_log: false, locks: false });
+        let caller = self.criticality.classify(thread, true);
+        let _entered =
+            self.criticality.enter(caller, FileOperation { file: dir.number, is_log: false, holds_lock: false });
         let _way =
             self.engine.cache.make_way(&WriteContext { task: caller.task, is_sync: true, content: Content::Meta });
         Ok(dir.file.sync_all()?)
     }
 
-    fn reserve(&self, handle: u64, offset: u64, len: u64, mode: i32, thread: u32) -> Answer<()> {
+    fn reserve(&self, handle: u64, offset: u64, len: u64, mode: i32, thread: u32) -> FuseResult<()> {
         let wish = Fallocate::of_mode(mode).ok_or(Errno::ENOTSUP)?;
         let open = self.file(handle)?;
-        let caller = self.who.of(thread, false);
-        let body = &open.used.body;
-        let _entered = self.enter(caller, body, true);
-        let context = Self::context(&caller, body, false);
-        self.names.with_room(|| self.engine.reserve(body, offset, len, wish, &context))
+        let caller = self.criticality.classify(thread, false);
+        let inode = &open.inode_ref.inode;
+        let _entered = self.enter(caller, inode, true);
+        let context = Self::context(&caller, inode, false);
+        self.namespace.with_room(|| self.engine.reserve(inode, offset, len, wish, &context))
     }
 
-    fn seek(&self, handle: u64, offset: i64, whence: i32) -> Answer<i64> {
+    fn seek(&self, handle: u64, offset: i64, whence: i32) -> FuseResult<i64> {
         let (Some(whence), Ok(offset)) = (Whence::of_number(whence), u64::try_from(offset)) else {
             return Err(Errno::EINVAL);
         };
         let open = self.file(handle)?;
-        self.engine.seek(&open.used.body, offset, whence == Whence::Hole).map(u64::cast_signed)
+        self.engine.seek(&open.inode_ref.inode, offset, whence == Whence::Hole).map(u64::cast_signed)
     }
 
-    fn change(&self, number: u64, handle: Option<u64>, changes: &Changes, thread: u32) -> Answer<FileAttr> {
-        let node = self.names.node(number)?;
+    fn change(&self, number: u64, handle: Option<u64>, changes: &SetAttr, thread: u32) -> FuseResult<FileAttr> {
+        let node = self.namespace.node(number)?;
         if let Some(len) = changes.len {
-            let open = self.body_of(&node, handle)?;
-            let caller = self.who.of(thread, false);
-            let body = &open.used.body;
-            let _entered = self.enter(caller, body, true);
-            self.engine.set_len(body, len, &Self::context(&caller, body, false))?;
+            let open = self.open_file_of(&node, handle)?;
+            let caller = self.criticality.classify(thread, false);
+            let inode = &open.inode_ref.inode;
+            let _entered = self.enter(caller, inode, true);
+            self.engine.set_len(inode, len, &Self::context(&caller, inode, false))?;
             if changes.mode.is_none() {
-                strip(body)?;
+                strip(inode)?;
             }
         }
         if changes.uid.is_some() || changes.gid.is_some() {
@@ -237,63 +243,70 @@ impl Server {
                 NewTime::At(time) => self.engine.set_modified(node.ino, time),
             }
         }
-        self.engine.owe(node.ino, Owed::ATTRIBUTES);
-        self.names.attr(number)
+        self.engine.mark_dirty(node.ino, DirtyFlags::SYNC);
+        self.namespace.attr(number)
     }
 
-    fn attribute(&self, number: u64, name: &OsStr) -> Answer<Vec<u8>> {
-        let node = self.names.node(number)?;
-        xattrs::get(number, &node, name, &self.who, |name| match name {
-            xattrs::STATS => Some(report::stats(&self.engine, &self.who, &self.about).to_string()),
-            xattrs::TRACE => Some(report::trace(&self.engine, &self.who).to_string()),
+    fn attribute(&self, number: u64, name: &OsStr) -> FuseResult<Vec<u8>> {
+        let node = self.namespace.node(number)?;
+        xattrs::get(number, &node, name, &self.criticality, |name| match name {
+            xattrs::STATS => Some(report::stats(&self.engine, &self.criticality, &self.info).to_string()),
+            xattrs::TRACE => Some(report::trace(&self.engine, &self.criticality).to_string()),
             _ => None,
         })
     }
 
-    fn set_attribute(&self, number: u64, name: &OsStr, value: &[u8], flags: i32, asker: &Asker) -> Answer<()> {
+    fn set_attribute(
+        &self,
+        number: u64,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        credentials: &Credentials,
+    ) -> FuseResult<()> {
         if let Some(drains) = xattrs::drains(number, name, value)? {
             self.engine.drains_at_end.store(drains, Ordering::Relaxed);
             return Ok(());
         }
-        let node = self.names.node(number)?;
-        let wish = xattrs::Wish { name, value, flags };
-        let set = || xattrs::set(number, &node, &wish, asker, &self.who);
+        let node = self.namespace.node(number)?;
+        let wish = xattrs::SetXattr { name, value, flags };
+        let set = || xattrs::set(number, &node, &wish, credentials, &self.criticality);
         if name == CAPABILITIES {
             self.engine.privileges(node.ino).set_capabilities(Some(value.to_vec()), || set().map(drop))?;
         } else if !set()? {
             return Ok(());
         }
-        self.engine.owe(node.ino, Owed::ATTRIBUTES);
+        self.engine.mark_dirty(node.ino, DirtyFlags::SYNC);
         Ok(())
     }
 
-    fn attributes(&self, number: u64, asker: &Asker) -> Answer<Vec<u8>> {
-        xattrs::list(&self.names.node(number)?, asker)
+    fn attributes(&self, number: u64, credentials: &Credentials) -> FuseResult<Vec<u8>> {
+        xattrs::list(&self.namespace.node(number)?, credentials)
     }
 
-    fn remove_attribute(&self, number: u64, name: &OsStr) -> Answer<()> {
-        let node = self.names.node(number)?;
+    fn remove_attribute(&self, number: u64, name: &OsStr) -> FuseResult<()> {
+        let node = self.namespace.node(number)?;
         let remove = || xattrs::remove(number, &node, name);
         if name == CAPABILITIES {
             self.engine.privileges(node.ino).set_capabilities(None, remove)?;
         } else {
             remove()?;
         }
-        self.engine.owe(node.ino, Owed::ATTRIBUTES);
+        self.engine.mark_dirty(node.ino, DirtyFlags::SYNC);
         Ok(())
     }
 }
 
 /// Takes the rights away to run a file under its owner's or group's name, as a change by somebody else must.
-fn strip(body: &Body) -> Answer<()> {
-    let file = &*body.file;
+fn strip(inode: &Inode) -> FuseResult<()> {
+    let file = &*inode.file;
     let permissions = at::facts(file)?.permissions;
     let mut kept = permissions & !0o4000;
     if permissions & 0o010 != 0 {
         kept &= !0o2000;
     }
     if kept != permissions {
-        body.privileges.set_permissions(kept, || at::set_permissions(file, kept))?;
+        inode.privileges.set_permissions(kept, || at::set_permissions(file, kept))?;
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! The kernel's protocol: each request is taken apart, done by a [`Server`], and answered.
 //!
-//! Relies on `fuser`. Every request runs through the crew, so none keeps others waiting.
+//! Relies on `fuser`. Every request runs through the offload pool, so none keeps others waiting.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -16,25 +16,25 @@ use fuser::{
 use quire_sys::at::{self, NewTime, OnExisting, OpenFlags};
 
 use crate::attr::kind_of;
-use crate::crew::Urgency;
-use crate::error::Answer;
-use crate::home::FOLDER;
-use crate::names::Maker;
+use crate::backing_root::FOLDER;
+use crate::error::FuseResult;
+use crate::names::Creator;
 use crate::nodes::ROOT;
-use crate::serve::spread::{NO_GENERATION, Protocol, TTL};
-use crate::serve::{Changes, Server, Write};
-use crate::xattrs::Asker;
+use crate::offload_pool::Priority;
+use crate::serve::dispatch::{NO_GENERATION, Protocol, TTL};
+use crate::serve::{Server, SetAttr, WriteRequest};
+use crate::xattrs::Credentials;
 
 /// Largest write and read-ahead, in bytes.
 const MOST_BYTES: u32 = 1 << 20;
 /// Pages of files stay in the kernel's cache when they are opened; closing needs no request.
 const OPENED: FopenFlags = FopenFlags::FOPEN_KEEP_CACHE.union(FopenFlags::FOPEN_NOFLUSH);
 
-fn maker(request: &Request, mode: u32, mask: u32) -> Maker {
-    Maker { uid: request.uid(), gid: request.gid(), mode, mask }
+fn creator(request: &Request, mode: u32, mask: u32) -> Creator {
+    Creator { uid: request.uid(), gid: request.gid(), mode, mask }
 }
 
-impl Asker {
+impl Credentials {
     fn of(request: &Request) -> Self {
         Self { thread: request.pid(), uid: request.uid(), gid: request.gid() }
     }
@@ -71,7 +71,7 @@ fn nothing() -> FileAttr {
 
 /// Attributes of what can't be looked at; counts as a lookup.
 fn unseen(server: &Server, kind: at::InodeType) -> FileAttr {
-    let number = server.names.nodes.mentioned(kind);
+    let number = server.namespace.nodes.mentioned(kind);
     FileAttr { ino: INodeNo(number), kind: kind_of(kind), nlink: 1, ..nothing() }
 }
 
@@ -101,8 +101,8 @@ impl Filesystem for Protocol {
 
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let name = name.to_owned();
-        self.spread(
-            move |server| server.names.look_up(parent.0, &name),
+        self.dispatch(
+            move |server| server.namespace.look_up(parent.0, &name),
             |result| match result {
                 Ok(attr) => reply.entry(&TTL, &attr, NO_GENERATION),
                 Err(error) if error.code() == Errno::ENOENT.code() => reply.entry(&TTL, &nothing(), NO_GENERATION),
@@ -112,12 +112,12 @@ impl Filesystem for Protocol {
     }
 
     fn forget(&self, _request: &Request, number: INodeNo, times: u64) {
-        self.0.names.nodes.forget(number.0, times);
+        self.0.namespace.nodes.forget(number.0, times);
     }
 
     fn getattr(&self, _request: &Request, number: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
-        self.spread(
-            move |server| server.names.attr(number.0),
+        self.dispatch(
+            move |server| server.namespace.attr(number.0),
             |result| match result {
                 Ok(attr) => reply.attr(&TTL, &attr),
                 Err(error) => reply.error(error),
@@ -145,7 +145,7 @@ impl Filesystem for Protocol {
     ) {
         let thread = request.pid();
         let (accessed, modified) = (new_time(accessed), new_time(modified));
-        let changes = Changes { len, mode, uid, gid, accessed, modified };
+        let changes = SetAttr { len, mode, uid, gid, accessed, modified };
         self.spread_for(
             thread,
             move |server| server.change(number.0, handle.map(|handle| handle.0), &changes, thread),
@@ -157,8 +157,8 @@ impl Filesystem for Protocol {
     }
 
     fn readlink(&self, _request: &Request, number: INodeNo, reply: ReplyData) {
-        self.spread(
-            move |server| Ok(at::read_link(&server.names.node(number.0)?.place)?),
+        self.dispatch(
+            move |server| Ok(at::read_link(&server.namespace.node(number.0)?.place)?),
             |result| match result {
                 Ok(target) => reply.data(&target),
                 Err(error) => reply.error(error),
@@ -176,28 +176,28 @@ impl Filesystem for Protocol {
         rdev: u32,
         reply: ReplyEntry,
     ) {
-        let (name, maker) = (name.to_owned(), maker(request, mode, umask));
-        self.entry(reply, move |server| server.names.make_node(parent.0, &name, &maker, rdev));
+        let (name, creator) = (name.to_owned(), creator(request, mode, umask));
+        self.entry(reply, move |server| server.namespace.make_node(parent.0, &name, &creator, rdev));
     }
 
     fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
-        let (name, maker) = (name.to_owned(), maker(request, mode, umask));
-        self.entry(reply, move |server| server.names.make_directory(parent.0, &name, &maker));
+        let (name, creator) = (name.to_owned(), creator(request, mode, umask));
+        self.entry(reply, move |server| server.namespace.make_directory(parent.0, &name, &creator));
     }
 
     fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = name.to_owned();
-        self.empty(reply, move |server| server.names.remove(parent.0, &name, false));
+        self.empty(reply, move |server| server.namespace.remove(parent.0, &name, false));
     }
 
     fn rmdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = name.to_owned();
-        self.empty(reply, move |server| server.names.remove(parent.0, &name, true));
+        self.empty(reply, move |server| server.namespace.remove(parent.0, &name, true));
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &std::path::Path, reply: ReplyEntry) {
-        let (name, target, maker) = (name.to_owned(), target.as_os_str().to_owned(), maker(request, 0o777, 0));
-        self.entry(reply, move |server| server.names.make_link(parent.0, &name, &target, &maker));
+        let (name, target, creator) = (name.to_owned(), target.as_os_str().to_owned(), creator(request, 0o777, 0));
+        self.entry(reply, move |server| server.namespace.make_link(parent.0, &name, &target, &creator));
     }
 
     fn rename(
@@ -217,17 +217,19 @@ impl Filesystem for Protocol {
             _ => return reply.error(Errno::EINVAL),
         };
         let (name, new_name): (OsString, OsString) = (name.to_owned(), new_name.to_owned());
-        self.empty(reply, move |server| server.names.rename((parent.0, &name), (new_parent.0, &new_name), existing));
+        self.empty(reply, move |server| {
+            server.namespace.rename((parent.0, &name), (new_parent.0, &new_name), existing)
+        });
     }
 
     fn link(&self, _request: &Request, number: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let name = name.to_owned();
-        self.entry(reply, move |server| server.names.add_name(number.0, parent.0, &name));
+        self.entry(reply, move |server| server.namespace.add_name(number.0, parent.0, &name));
     }
 
     fn open(&self, request: &Request, number: INodeNo, _flags: RawOpenFlags, reply: ReplyOpen) {
         let thread = request.pid();
-        self.spread(
+        self.dispatch(
             move |server| server.open(number.0, thread),
             |result| match result {
                 Ok(handle) => reply.opened(FileHandle(handle), OPENED),
@@ -246,10 +248,10 @@ impl Filesystem for Protocol {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let (name, maker) = (name.to_owned(), maker(request, mode, umask));
-        self.0.who.opens(request.pid());
-        self.spread(
-            move |server| server.create(parent.0, &name, &maker, OpenFlags(flags)),
+        let (name, creator) = (name.to_owned(), creator(request, mode, umask));
+        self.0.criticality.opens(request.pid());
+        self.dispatch(
+            move |server| server.create(parent.0, &name, &creator, OpenFlags(flags)),
             |result| match result {
                 Ok((attr, handle)) => reply.created(&TTL, &attr, NO_GENERATION, FileHandle(handle), OPENED),
                 Err(error) => reply.error(error),
@@ -293,23 +295,23 @@ impl Filesystem for Protocol {
     ) {
         // Mapped pages come later, from the kernel: nobody knows any more who wrote them.
         let mapped = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
-        let write = Write {
+        let write = WriteRequest {
             handle: handle.0,
             offset,
             durable: OpenFlags(flags.0).durable() && !mapped,
             strips: write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID),
             thread: if mapped { 0 } else { request.pid() },
         };
-        let answer = |result: Answer<u32>| match result {
+        let answer = |result: FuseResult<u32>| match result {
             Ok(len) => reply.written(len),
             Err(error) => reply.error(error),
         };
-        match self.0.crew.enter() {
+        match self.0.offload_pool.try_inline() {
             Some(_inside) => answer(self.0.write(write, bytes)),
             None => {
                 let (server, bytes) = (Arc::clone(&self.0), bytes.to_vec());
-                let urgency = self.0.urgency_of(write.thread);
-                self.0.crew.hand_over(urgency, move || answer(server.write(write, &bytes)));
+                let priority = self.0.priority_of(write.thread);
+                self.0.offload_pool.offload(priority, move || answer(server.write(write, &bytes)));
             }
         }
     }
@@ -341,9 +343,9 @@ impl Filesystem for Protocol {
     }
 
     fn opendir(&self, _request: &Request, number: INodeNo, _flags: RawOpenFlags, reply: ReplyOpen) {
-        self.spread(
+        self.dispatch(
             move |server| {
-                let file = server.names.open_directory(number.0)?;
+                let file = server.namespace.open_directory(number.0)?;
                 Ok(server.dirs.add(file, number.0))
             },
             |result| match result {
@@ -362,9 +364,9 @@ impl Filesystem for Protocol {
         mut reply: ReplyDirectory,
     ) {
         let server = Arc::clone(&self.0);
-        self.0.crew.run(Urgency::Urgent, move || {
+        self.0.offload_pool.run(Priority::Urgent, move || {
             let listed = list(&server, handle.0, offset, &mut |_, next, entry| {
-                let number = server.names.nodes.number_of(entry.ino);
+                let number = server.namespace.nodes.number_of(entry.ino);
                 Ok(reply.add(INodeNo(number), next, kind_of(entry.kind), &entry.name))
             });
             match listed {
@@ -383,15 +385,15 @@ impl Filesystem for Protocol {
         mut reply: ReplyDirectoryPlus,
     ) {
         let server = Arc::clone(&self.0);
-        self.0.crew.run(Urgency::Urgent, move || {
+        self.0.offload_pool.run(Priority::Urgent, move || {
             let listed = list(&server, handle.0, offset, &mut |dir, next, entry| {
                 if entry.name == "." || entry.name == ".." {
                     // Not looked up, so not to be forgotten.
-                    let number = INodeNo(server.names.nodes.number_of(entry.ino));
+                    let number = INodeNo(server.namespace.nodes.number_of(entry.ino));
                     let attr = FileAttr { ino: number, kind: FileType::Directory, ..nothing() };
                     return Ok(reply.add(number, next, &entry.name, &Duration::ZERO, &attr, NO_GENERATION));
                 }
-                let (attr, ttl) = match server.names.look_up(dir, &entry.name) {
+                let (attr, ttl) = match server.namespace.look_up(dir, &entry.name) {
                     Ok(attr) => (attr, TTL),
                     Err(error) if error.code() == Errno::ENOENT.code() => return Ok(false),
                     // It is there all the same; a program that asks for it gets the error.
@@ -399,7 +401,7 @@ impl Filesystem for Protocol {
                 };
                 let full = reply.add(attr.ino, next, &entry.name, &ttl, &attr, NO_GENERATION);
                 if full {
-                    server.names.nodes.forget(attr.ino.0, 1);
+                    server.namespace.nodes.forget(attr.ino.0, 1);
                 }
                 Ok(full)
             });
@@ -428,8 +430,8 @@ impl Filesystem for Protocol {
     }
 
     fn statfs(&self, _request: &Request, _number: INodeNo, reply: ReplyStatfs) {
-        self.spread(
-            |server| Ok(at::space(&server.engine.home.root)?),
+        self.dispatch(
+            |server| Ok(at::space(&server.engine.backing_root.dir)?),
             |result| match result {
                 Ok(space) => reply.statfs(
                     space.blocks,
@@ -456,8 +458,8 @@ impl Filesystem for Protocol {
         _position: u32,
         reply: ReplyEmpty,
     ) {
-        let (name, value, asker) = (name.to_owned(), value.to_vec(), Asker::of(request));
-        self.empty(reply, move |server| server.set_attribute(number.0, &name, &value, flags, &asker));
+        let (name, value, credentials) = (name.to_owned(), value.to_vec(), Credentials::of(request));
+        self.empty(reply, move |server| server.set_attribute(number.0, &name, &value, flags, &credentials));
     }
 
     fn getxattr(&self, _request: &Request, number: INodeNo, name: &OsStr, room: u32, reply: ReplyXattr) {
@@ -466,8 +468,8 @@ impl Filesystem for Protocol {
     }
 
     fn listxattr(&self, request: &Request, number: INodeNo, room: u32, reply: ReplyXattr) {
-        let asker = Asker::of(request);
-        self.sized(reply, room, move |server| server.attributes(number.0, &asker));
+        let credentials = Credentials::of(request);
+        self.sized(reply, room, move |server| server.attributes(number.0, &credentials));
     }
 
     fn removexattr(&self, _request: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -512,7 +514,7 @@ impl Filesystem for Protocol {
         whence: i32,
         reply: ReplyLseek,
     ) {
-        self.spread(
+        self.dispatch(
             move |server| server.seek(handle.0, offset, whence),
             |result| match result {
                 Ok(offset) => reply.offset(offset),
@@ -545,10 +547,10 @@ fn list(
     server: &Server,
     handle: u64,
     offset: u64,
-    add: &mut dyn FnMut(u64, u64, &at::DirectoryEntry) -> Answer<bool>,
-) -> Answer<()> {
+    add: &mut dyn FnMut(u64, u64, &at::DirectoryEntry) -> FuseResult<bool>,
+) -> FuseResult<()> {
     let dir = server.dirs.get(handle).ok_or(Errno::EBADF)?;
-    let entries = server.names.with_room(|| dir.entries(offset, (dir.number == ROOT).then_some(FOLDER)))?;
+    let entries = server.namespace.with_room(|| dir.entries(offset, (dir.number == ROOT).then_some(FOLDER)))?;
     for (index, entry) in entries.iter().enumerate().skip(usize::try_from(offset).unwrap_or(usize::MAX)) {
         if add(dir.number, index as u64 + 1, entry)? {
             break;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use quire_fuse::{MountConfig, Mounted};
+use quire_fuse::{Mount, MountConfig};
 pub use quire_sys::testing::skipped;
 use quire_writecache::{Policy, Tasks};
 use serde_json::Value;
@@ -41,7 +41,7 @@ impl Place {
     }
 
     pub fn mount(&self) -> Running {
-        Running { mounted: Some(Mounted::start(&self.config).unwrap()), path: self.config.mount_point.clone() }
+        Running { mounted: Some(Mount::start(&self.config).unwrap()), path: self.config.mount_point.clone() }
     }
 
     pub fn slow(&self, name: &str) -> PathBuf {
@@ -64,7 +64,7 @@ pub fn serve_if_asked() {
     // The first letters of the test program's name, which the kernel cuts.
     config.critical = vec!["fsx*".into(), "crash*".into()];
     config.allow_other = quire_sys::task::user_of(std::process::id()) == Some(0);
-    let mounted = Mounted::start(&config).unwrap();
+    let mounted = Mount::start(&config).unwrap();
     let found = mounted.recovered();
     println!("\nserving, {} files, {} lost", found.files, found.lost.len());
     std::io::stdout().flush().unwrap();
@@ -140,7 +140,7 @@ impl Drop for Daemon {
 
 /// A mount that is served by this process.
 pub struct Running {
-    mounted: Option<Mounted>,
+    mounted: Option<Mount>,
     path: PathBuf,
 }
 
@@ -153,7 +153,7 @@ impl Running {
         &self.path
     }
 
-    pub fn mounted(&self) -> &Mounted {
+    pub fn mounted(&self) -> &Mount {
         self.mounted.as_ref().unwrap()
     }
 
@@ -162,7 +162,7 @@ impl Running {
         let mounted = self.mounted.take().unwrap();
         // A child that another test has just forked holds our open files until it runs its program.
         let limit = Instant::now() + Duration::from_secs(10);
-        while let Err(error) = mounted.remover().remove(false) {
+        while let Err(error) = mounted.unmounter().remove(false) {
             assert!(error.kind() == io::ErrorKind::ResourceBusy && Instant::now() < limit, "{error}");
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -173,7 +173,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if let Some(mounted) = self.mounted.take() {
-            let _ = mounted.remover().remove(true);
+            let _ = mounted.unmounter().remove(true);
             // The test has failed already; what counts is that nothing stays mounted.
             let _ = mounted.finish(None);
         }

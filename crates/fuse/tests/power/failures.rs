@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use quire_fuse::{MountError, Mounted};
+use quire_fuse::{Mount, MountError};
 use quire_writecache::Policy;
 
 use super::Bench;
@@ -30,7 +30,7 @@ fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 /// Writes files that the disk refuses, and waits until nobody has them in use.
-fn lose(root: &Path, mounted: &Mounted, history: &History, names: &[String]) {
+fn lose(root: &Path, mounted: &Mount, history: &History, names: &[String]) {
     history.refuse(Some(REFUSED));
     names.iter().for_each(|name| fs::write(root.join(name), [REFUSED; 8192]).unwrap());
     all_closed(mounted);
@@ -38,18 +38,18 @@ fn lose(root: &Path, mounted: &Mounted, history: &History, names: &[String]) {
 }
 
 /// The kernel tells of a file's closing when that is over.
-fn all_closed(mounted: &Mounted) {
+fn all_closed(mounted: &Mount) {
     let in_use = || mounted.stats()["files_in_use"].as_u64().unwrap();
     wait_until("the files are in use", || in_use() == 0);
 }
 
-fn end(mounted: Mounted) -> Result<(), MountError> {
-    mounted.remover().remove(false).unwrap();
+fn end(mounted: Mount) -> Result<(), MountError> {
+    mounted.unmounter().remove(false).unwrap();
     mounted.finish(None).map(drop)
 }
 
 /// A program closes a file while the mount flushes that for nobody in particular; the flush fails later.
-fn close_during_a_flush(mounted: &Mounted, history: &History, path: &Path) {
+fn close_during_a_flush(mounted: &Mount, history: &History, path: &Path) {
     history.hold(true);
     history.refuse(Some(REFUSED));
     let mut file = File::create(path).unwrap();

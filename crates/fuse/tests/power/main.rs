@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 use common::{Dice, possible, skipped};
 use lab::{FileSystem, Loop, empty_file_system};
-use quire_fuse::{MountConfig, Mounted};
+use quire_fuse::{Mount, MountConfig};
 use quire_writecache::{Policy, Tasks};
 use recorder::{History, Recording};
 
@@ -208,7 +208,7 @@ impl Bench {
         self.scratch.path().join(name)
     }
 
-    fn mount(&self, log: &Loop) -> Result<Mounted, String> {
+    fn mount(&self, log: &Loop) -> Result<Mount, String> {
         let backing = self.at("fs").join("data");
         fs::create_dir_all(&backing).map_err(|error| error.to_string())?;
         let mut config = MountConfig::new(backing, self.at("mnt"), &log.device);
@@ -216,7 +216,7 @@ impl Bench {
         config.cache.capacity_bytes = LOG_BYTES;
         config.cache.tasks = Tasks::new();
         config.critical = vec!["*".into()];
-        Mounted::start(&config).map_err(|error| error.to_string())
+        Mount::start(&config).map_err(|error| error.to_string())
     }
 
     /// Has the program run over disks that remember. `None` if such disks can't be had here.
@@ -229,7 +229,7 @@ impl Bench {
         let mut program = Program { root: &root, history: &recording.history, promises: Vec::new() };
         program.run();
         let promises = program.promises;
-        mounted.remover().remove(false).map_err(|error| error.to_string())?;
+        mounted.unmounter().remove(false).map_err(|error| error.to_string())?;
         mounted.finish(None).map_err(|error| error.to_string())?;
         drop(system);
         Ok((recording.history.clone(), promises))
@@ -246,7 +246,7 @@ impl Bench {
         let _system = FileSystem::on(&slow, &self.at("fs"))?;
         let mounted = self.mount(&fast)?;
         let seen = check(&self.at("mnt"), promises, cut);
-        mounted.remover().remove(false).map_err(told)?;
+        mounted.unmounter().remove(false).map_err(told)?;
         mounted.finish(Some(&mut |_| {})).map_err(|error| error.to_string())?;
         seen?;
         check(&self.at("fs").join("data"), promises, cut).map_err(|error| format!("in the directory: {error}"))

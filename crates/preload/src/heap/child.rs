@@ -16,14 +16,14 @@ use quire_sys::futex::{self, FutexScope};
 use quire_sys::guest;
 use quire_sys::userfault::{RegisterModes, Userfault};
 
-use super::written::Written;
+use super::written_pages::WrittenPages;
 use crate::log;
 
 const STACK_BYTES: usize = 64 << 10;
 
 /// What a child needs to know of its parent's heap.
 #[derive(Clone, Debug)]
-pub struct Inherited {
+pub struct ParentHeap {
     /// The heap's first address.
     pub base: usize,
     /// Its bytes.
@@ -31,19 +31,19 @@ pub struct Inherited {
     /// Bytes of a page of the pool.
     pub page_bytes: usize,
     /// What is in the file.
-    pub written: Arc<Written>,
+    pub written: Arc<WrittenPages>,
 }
 
 /// What the thread works with.
-struct Desk {
-    inherited: *const Inherited,
+struct FaultServer {
+    parent_heap: *const ParentHeap,
     fault: Userfault,
     file: OwnedFd,
     /// Room for a page.
     page: AnonymousMap,
 }
 
-static DESK: AtomicPtr<Desk> = AtomicPtr::new(null_mut());
+static SERVER: AtomicPtr<FaultServer> = AtomicPtr::new(null_mut());
 /// The thread has a table of descriptors of its own, or has found that it gets none.
 static STATE: AtomicU32 = AtomicU32::new(STARTING);
 const STARTING: u32 = 0;
@@ -58,7 +58,7 @@ pub type Failed = (&'static str, io::Error);
 ///
 /// # Errors
 /// The system refuses what is needed for that; the heap must not be touched then.
-pub fn start(inherited: &'static Inherited, file: i32) -> Result<i32, Failed> {
+pub fn start(parent_heap: &'static ParentHeap, file: i32) -> Result<i32, Failed> {
     let failed = |what: &'static str| move |error: io::Error| (what, error);
     if file < 0 {
         return Err(("its file could not be opened", io::ErrorKind::NotFound.into()));
@@ -67,18 +67,18 @@ pub fn start(inherited: &'static Inherited, file: i32) -> Result<i32, Failed> {
     let file = unsafe { OwnedFd::from_raw_fd(file) };
     let fault = Userfault::open(0).map_err(failed("no userfaultfd"))?;
     let modes = RegisterModes { missing: true, ..RegisterModes::default() };
-    let base = std::ptr::with_exposed_provenance_mut(inherited.base);
+    let base = std::ptr::with_exposed_provenance_mut(parent_heap.base);
     // SAFETY: the heap's range, whose missing pages are seen to by the thread below.
-    unsafe { fault.register(base, inherited.len, modes) }.map_err(failed("userfaultfd does not take its memory"))?;
-    let page = AnonymousMap::private(inherited.page_bytes).map_err(failed("no memory"))?;
-    let place = AnonymousMap::private(size_of::<Desk>()).map_err(failed("no memory"))?;
+    unsafe { fault.register(base, parent_heap.len, modes) }.map_err(failed("userfaultfd does not take its memory"))?;
+    let page = AnonymousMap::private(parent_heap.page_bytes).map_err(failed("no memory"))?;
+    let place = AnonymousMap::private(size_of::<FaultServer>()).map_err(failed("no memory"))?;
     let stack = AnonymousMap::private(STACK_BYTES).map_err(failed("no memory"))?;
     let (in_table, of_file) = (fault.as_raw_fd(), file.as_raw_fd());
-    let desk = place.base().cast::<Desk>();
+    let server = place.base().cast::<FaultServer>();
     // SAFETY: fresh memory, page-aligned and large enough. It stays for as long as the process, as does all it has.
-    unsafe { desk.write(Desk { inherited, fault, file, page }) };
+    unsafe { server.write(FaultServer { parent_heap, fault, file, page }) };
     std::mem::forget(place);
-    DESK.store(desk, Ordering::Release);
+    SERVER.store(server, Ordering::Release);
     STATE.store(STARTING, Ordering::Release);
     // SAFETY: the stack is the thread's alone and is kept; the function keeps the duty of a bare thread.
     unsafe { bare_thread::start(&stack, run) }.map_err(failed("no thread"))?;
@@ -100,13 +100,13 @@ pub fn start(inherited: &'static Inherited, file: i32) -> Result<i32, Failed> {
 /// The life of the thread.
 extern "C" fn run() {
     // SAFETY: stored before the thread was started, and never freed.
-    let desk = unsafe { &mut *DESK.load(Ordering::Acquire) };
-    let own = bare_thread::take_own_descriptors_but([desk.fault.as_fd(), desk.file.as_fd()]);
+    let server = unsafe { &mut *SERVER.load(Ordering::Acquire) };
+    let own = bare_thread::take_own_descriptors_but([server.fault.as_fd(), server.file.as_fd()]);
     STATE.store(if own.is_ok() { AT_WORK } else { GIVEN_UP }, Ordering::Release);
     futex::wake_all(&STATE, FutexScope::Process);
     guest::name_thread(c"quire-heap");
     while own.is_ok() {
-        if let Err((what, error)) = desk.serve() {
+        if let Err((what, error)) = server.serve() {
             let code = error.raw_os_error().unwrap_or(0);
             log::line(format_args!("heap: a forked child can't have a page of its heap: {what} (error {code})"));
             guest::exit_now(ENDED_WITHOUT_A_PAGE);
@@ -117,14 +117,14 @@ extern "C" fn run() {
 /// As a shell tells of a process that was aborted.
 const ENDED_WITHOUT_A_PAGE: i32 = 134;
 
-impl Desk {
+impl FaultServer {
     /// Waits for a fault and sees to it.
     fn serve(&mut self) -> Result<(), Failed> {
         let failed = |what: &'static str| move |error: io::Error| (what, error);
         self.fault.wait(None).map_err(failed("poll"))?;
         let Some(fault) = self.fault.next().map_err(failed("read"))? else { return Ok(()) };
         // SAFETY: it lives for as long as the process.
-        let heap = unsafe { &*self.inherited };
+        let heap = unsafe { &*self.parent_heap };
         let offset = fault.address.wrapping_sub(heap.base) / heap.page_bytes * heap.page_bytes;
         let to: *mut u8 = std::ptr::with_exposed_provenance_mut(heap.base + offset);
         let filled = if heap.written.any(offset as u64, 1) {
@@ -149,7 +149,7 @@ impl Desk {
     /// Fills what is missing of a page some of which is there, and wakes who waits for the rest.
     fn fill_parts(&self, address: usize, offset: usize) -> Result<(), Failed> {
         // SAFETY: it lives for as long as the process.
-        let heap = unsafe { &*self.inherited };
+        let heap = unsafe { &*self.parent_heap };
         let part = quire_sys::mem::PAGE_SIZE;
         let within = (address - heap.base - offset) / part * part;
         let to: *mut u8 = std::ptr::with_exposed_provenance_mut(heap.base + offset + within);

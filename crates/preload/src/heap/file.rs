@@ -1,7 +1,7 @@
 //! The file that the heap lies on, as the pool sees it: pages that were never written need not be read, and a failure ends the
 //! program with a line that says why.
 //!
-//! Relies on [`Written`]. The file has no name: it goes with the process.
+//! Relies on [`WrittenPages`]. The file has no name: it goes with the process.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,21 +9,21 @@ use std::time::Instant;
 use quire_device::{Completion, Device, DeviceError, Direction, Layer, LayeredDevice, Queue, Transfer};
 use quire_sys::guest;
 
-use super::returns::Returns;
-use super::written::Written;
+use super::refaults::Refaults;
+use super::written_pages::WrittenPages;
 use crate::log;
 
 /// What is different about the heap's file.
 #[derive(Clone)]
 pub struct HeapFile {
-    written: Arc<Written>,
-    returns: Arc<Returns>,
+    written: Arc<WrittenPages>,
+    refaults: Arc<Refaults>,
 }
 
 impl HeapFile {
     /// `inner`, of which nothing was written yet.
-    pub fn over(inner: Arc<dyn Device>, written: Arc<Written>, returns: Arc<Returns>) -> Arc<dyn Device> {
-        LayeredDevice::new(inner, Self { written, returns })
+    pub fn over(inner: Arc<dyn Device>, written: Arc<WrittenPages>, refaults: Arc<Refaults>) -> Arc<dyn Device> {
+        LayeredDevice::new(inner, Self { written, refaults })
     }
 
     /// Whether no byte of a read was ever written.
@@ -57,7 +57,7 @@ impl Layer for HeapFile {
         let begun = Instant::now();
         let result = inner.run(transfer);
         if transfer.direction == Direction::Read {
-            self.returns.note(begun.elapsed());
+            self.refaults.note(begun.elapsed());
         }
         result.map_err(|error| end_with(&error))
     }
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn what_was_never_written_is_zero_and_what_was_is_read() {
         let memory = MemoryDirectory::with_file("heap", &[9; 3 * 4096]);
-        let written = Arc::new(Written::new(3 * 4096, 4096).unwrap());
+        let written = Arc::new(WrittenPages::new(3 * 4096, 4096).unwrap());
         let file = HeapFile::over(memory.open_to_write("heap").unwrap(), written, Arc::default());
         let mut read = transfer(Direction::Read, 4096);
         file.run(&mut read).unwrap();

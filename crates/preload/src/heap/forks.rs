@@ -22,8 +22,8 @@ use quire_sys::guest;
 use quire_sys::mem::PAGE_SIZE;
 use quire_sys::pagemap::{Pagemap, PagemapEntry};
 
-use super::child::{self, Inherited};
-use super::own;
+use super::child::{self, ParentHeap};
+use super::internal_threads;
 use crate::log;
 
 /// Between two looks whether writers have ended, and how often their end is looked for with streams in memory.
@@ -31,13 +31,13 @@ const NAP: Duration = Duration::from_micros(200);
 const LOOKS: u32 = 500;
 
 /// What children and the parent's writers need.
-struct Watch {
-    inherited: Inherited,
+struct ForkWatch {
+    parent_heap: ParentHeap,
     sentinel: AnonymousMap,
     pagemap: Pagemap,
 }
 
-static WATCH: OnceLock<Watch> = OnceLock::new();
+static WATCH: OnceLock<ForkWatch> = OnceLock::new();
 /// Forks that have begun and not ended.
 static FORKING: AtomicU32 = AtomicU32::new(0);
 /// Forks that have ended.
@@ -59,13 +59,13 @@ static LENT: AtomicI32 = AtomicI32::new(-1);
 ///
 /// # Errors
 /// The kernel doesn't tell who shares a page, or there is no memory.
-pub fn watch(inherited: Inherited, number: i32) -> io::Result<()> {
+pub fn watch(parent_heap: ParentHeap, number: i32) -> io::Result<()> {
     let sentinel = AnonymousMap::private(PAGE_SIZE)?;
     // SAFETY: a page of our own. Once written it is no longer the kernel's page of zeros.
     unsafe { sentinel.base().write_volatile(1) };
     // In swap it would tell nothing; a child's part of it would not count.
     sentinel.lock()?;
-    let watch = Watch { inherited, sentinel, pagemap: Pagemap::open(None)? };
+    let watch = ForkWatch { parent_heap, sentinel, pagemap: Pagemap::open(None)? };
     if !watch.is_alone()? {
         return Err(io::Error::new(io::ErrorKind::Unsupported, "/proc/self/pagemap doesn't tell who shares a page"));
     }
@@ -79,7 +79,7 @@ pub fn watch(inherited: Inherited, number: i32) -> io::Result<()> {
     Ok(())
 }
 
-impl Watch {
+impl ForkWatch {
     /// Whether no forked child shares our memory.
     fn is_alone(&self) -> io::Result<bool> {
         let mut word = [0];
@@ -120,12 +120,12 @@ pub fn is_held() -> bool {
 }
 
 /// A path, written without allocating.
-struct Path {
+struct PathBuffer {
     bytes: [u8; 64],
     len: usize,
 }
 
-impl Write for Path {
+impl Write for PathBuffer {
     fn write_str(&mut self, text: &str) -> std::fmt::Result {
         let end = self.len + text.len();
         // The last byte stays zero.
@@ -138,7 +138,7 @@ impl Write for Path {
 
 /// The heap's file, opened anew in the table of the calling thread.
 fn open_file() -> io::Result<i32> {
-    let mut path = Path { bytes: [0; 64], len: 0 };
+    let mut path = PathBuffer { bytes: [0; 64], len: 0 };
     let (keeper, number) = (KEEPER.load(Ordering::Relaxed), NUMBER.load(Ordering::Relaxed));
     write!(path, "/proc/self/task/{keeper}/fd/{number}").map_err(|_| io::ErrorKind::InvalidInput)?;
     let path = CStr::from_bytes_until_nul(&path.bytes).map_err(|_| io::ErrorKind::InvalidInput)?;
@@ -188,10 +188,10 @@ extern "C" fn in_child() {
     let errno = guest::errno();
     FORKING.store(0, Ordering::SeqCst);
     WRITING.store(0, Ordering::SeqCst);
-    own::forget();
+    internal_threads::forget();
     let file = LENT.swap(-1, Ordering::Relaxed);
     if let Some(watch) = WATCH.get() {
-        match child::start(&watch.inherited, file) {
+        match child::start(&watch.parent_heap, file) {
             Ok(thread) => {
                 KEEPER.store(thread, Ordering::Relaxed);
                 NUMBER.store(file, Ordering::Relaxed);
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_path_is_written_without_memory_and_not_beyond_its_place() {
-        let mut path = Path { bytes: [0; 64], len: 0 };
+        let mut path = PathBuffer { bytes: [0; 64], len: 0 };
         write!(path, "/proc/self/task/{}/fd/{}", i32::MAX, i32::MAX).unwrap();
         let text = CStr::from_bytes_until_nul(&path.bytes).unwrap();
         assert_eq!(text, c"/proc/self/task/2147483647/fd/2147483647");

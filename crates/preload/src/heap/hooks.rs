@@ -1,6 +1,6 @@
 //! The allocator's functions that we stand in front of. Without a heap on a file each is a load, a branch and a jump.
 //!
-//! Relies on [`arena`] and [`next`] to tell their memory apart by its address: what the program had before its heap was
+//! Relies on [`arena`] and [`real_libc`] to tell their memory apart by its address: what the program had before its heap was
 //! there, and what threads of ours have, stays the C library's, also when it is enlarged.
 
 use std::ffi::{c_int, c_void};
@@ -11,13 +11,13 @@ use quire_sys::guest;
 use quire_sys::mem::PAGE_SIZE;
 
 use super::sizes::Bytes;
-use super::{arena, next, own};
+use super::{arena, internal_threads, real_libc};
 use crate::{log, process};
 
 /// Whether the calling thread allocates from the heap on a file.
 #[inline]
 fn is_ours() -> bool {
-    arena::is_open() && !own::is_current()
+    arena::is_open() && !internal_threads::is_current()
 }
 
 /// Passes on what was allocated; that nothing was is told once, and in `errno`.
@@ -49,13 +49,17 @@ pub extern "C" fn malloc(size: usize) -> *mut c_void {
         return given(arena::malloc(size), size);
     }
     process::tidy();
-    next::malloc(size)
+    real_libc::malloc(size)
 }
 
 /// Stands in front of the C library's `calloc`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
-    if is_ours() { given(arena::calloc(count, size), count.saturating_mul(size)) } else { next::calloc(count, size) }
+    if is_ours() {
+        given(arena::calloc(count, size), count.saturating_mul(size))
+    } else {
+        real_libc::calloc(count, size)
+    }
 }
 
 /// Stands in front of the C library's `free`.
@@ -65,7 +69,7 @@ pub extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn free(pointer: *mut c_void) {
     // SAFETY: the caller's promise; the address says whose it is.
-    unsafe { if arena::has(pointer) { arena::free(pointer) } else { next::free(pointer) } }
+    unsafe { if arena::has(pointer) { arena::free(pointer) } else { real_libc::free(pointer) } }
 }
 
 /// Stands in front of the C library's `realloc`.
@@ -88,7 +92,7 @@ pub unsafe extern "C" fn realloc(pointer: *mut c_void, size: usize) -> *mut c_vo
         return malloc(size);
     }
     // SAFETY: the caller's promise; it isn't the arena's.
-    unsafe { next::realloc(pointer, size) }
+    unsafe { real_libc::realloc(pointer, size) }
 }
 
 /// Stands in front of the C library's `reallocarray`.
@@ -99,7 +103,7 @@ pub unsafe extern "C" fn realloc(pointer: *mut c_void, size: usize) -> *mut c_vo
 pub unsafe extern "C" fn reallocarray(pointer: *mut c_void, count: usize, size: usize) -> *mut c_void {
     if !arena::is_open() {
         // SAFETY: the caller's promise.
-        return unsafe { next::reallocarray(pointer, count, size) };
+        return unsafe { real_libc::reallocarray(pointer, count, size) };
     }
     let Some(bytes) = count.checked_mul(size) else {
         guest::set_errno(guest::NO_MEMORY);
@@ -117,7 +121,7 @@ pub unsafe extern "C" fn reallocarray(pointer: *mut c_void, count: usize, size: 
 pub unsafe extern "C" fn posix_memalign(place: *mut *mut c_void, align: usize, size: usize) -> c_int {
     if !is_ours() {
         // SAFETY: the caller's promise.
-        return unsafe { next::posix_memalign(place, align, size) };
+        return unsafe { real_libc::posix_memalign(place, align, size) };
     }
     if !align.is_power_of_two() || !align.is_multiple_of(size_of::<*mut c_void>()) {
         return guest::INVALID;
@@ -147,26 +151,26 @@ fn aligned(align: usize, size: usize) -> *mut c_void {
 /// Stands in front of the C library's `aligned_alloc`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn aligned_alloc(align: usize, size: usize) -> *mut c_void {
-    if is_ours() { aligned(align, size) } else { next::aligned_alloc(align, size) }
+    if is_ours() { aligned(align, size) } else { real_libc::aligned_alloc(align, size) }
 }
 
 /// Stands in front of the C library's `memalign`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn memalign(align: usize, size: usize) -> *mut c_void {
-    if is_ours() { aligned(align, size) } else { next::memalign(align, size) }
+    if is_ours() { aligned(align, size) } else { real_libc::memalign(align, size) }
 }
 
 /// Stands in front of the C library's `valloc`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn valloc(size: usize) -> *mut c_void {
-    if is_ours() { aligned(PAGE_SIZE, size) } else { next::valloc(size) }
+    if is_ours() { aligned(PAGE_SIZE, size) } else { real_libc::valloc(size) }
 }
 
 /// Stands in front of the C library's `pvalloc`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn pvalloc(size: usize) -> *mut c_void {
     if !is_ours() {
-        return next::pvalloc(size);
+        return real_libc::pvalloc(size);
     }
     match size.checked_next_multiple_of(PAGE_SIZE) {
         Some(whole) => aligned(PAGE_SIZE, whole),
@@ -181,7 +185,7 @@ pub extern "C" fn pvalloc(size: usize) -> *mut c_void {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn malloc_usable_size(pointer: *mut c_void) -> usize {
     // SAFETY: the caller's promise; the address says whose it is.
-    unsafe { if arena::has(pointer) { arena::usable_size(pointer) } else { next::usable_size(pointer) } }
+    unsafe { if arena::has(pointer) { arena::usable_size(pointer) } else { real_libc::usable_size(pointer) } }
 }
 
 #[cfg(test)]

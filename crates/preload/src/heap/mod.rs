@@ -8,7 +8,7 @@
 //!                         next (the C library's)          a server of the pool ──▶ HeapFile ──▶ the file
 //! ```
 //! Relies on `quire-pool` for the map. The rule of the house here: threads of ours never touch the heap. They are
-//! [known](own), what they allocate comes from the C library, and they have all signals blocked and a table of file
+//! [known](internal_threads), what they allocate comes from the C library, and they have all signals blocked and a table of file
 //! descriptors of their own, so that neither a handler nor a `close` of the program's gets in their way.
 //!
 //! A [fork](forks) gives the child the heap as it was: the parent stores nothing to the file while the child lives, and a
@@ -18,12 +18,13 @@ pub mod arena;
 pub mod child;
 pub mod file;
 pub mod forks;
-pub mod found;
+pub mod heap_error;
 pub mod hooks;
-pub mod next;
-pub mod own;
-pub mod refusal;
-pub mod returns;
+pub mod internal_threads;
+pub mod private_heap;
+pub mod real_libc;
+pub mod refaults;
+pub mod setup;
 pub mod sizes;
 pub mod spec;
-pub mod written;
+pub mod written_pages;

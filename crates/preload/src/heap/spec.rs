@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use super::refusal::Refusal;
+use super::heap_error::HeapError;
 use crate::settings;
 
 /// The least heap: what the allocator takes for one thread.
@@ -18,7 +18,7 @@ const LARGE_PAGE_BYTES: usize = 16384;
 
 /// A heap that is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Spec {
+pub struct HeapSpec {
     /// A directory, or a file that isn't there yet.
     pub path: PathBuf,
     /// Bytes that can be allocated, about.
@@ -29,13 +29,13 @@ pub struct Spec {
     pub page_bytes: usize,
 }
 
-impl Spec {
+impl HeapSpec {
     /// What the values of `QUIRE_HEAP` and `QUIRE_HEAP_PAGE` ask for.
     ///
     /// # Errors
-    /// [`Refusal::Syntax`], [`Refusal::Page`] or [`Refusal::Small`].
-    pub fn parse(heap: &[u8], page: Option<&[u8]>) -> Result<Self, Refusal> {
-        let syntax = || Refusal::Syntax(String::from_utf8_lossy(heap).into_owned());
+    /// [`HeapError::Syntax`], [`HeapError::Page`] or [`HeapError::Small`].
+    pub fn parse(heap: &[u8], page: Option<&[u8]>) -> Result<Self, HeapError> {
+        let syntax = || HeapError::Syntax(String::from_utf8_lossy(heap).into_owned());
         // From the end, as a path may have colons.
         let mut parts = std::str::from_utf8(heap).map_err(|_| syntax())?.rsplitn(3, ':');
         let mut size = || parts.next().and_then(|part| settings::bytes(part.trim()));
@@ -45,14 +45,14 @@ impl Spec {
             [("the size", size_bytes, LEAST_SIZE_BYTES), ("the pool", pool_bytes, LEAST_POOL_BYTES)]
         {
             if bytes < least {
-                return Err(Refusal::Small { what, bytes, least });
+                return Err(HeapError::Small { what, bytes, least });
             }
         }
         let page_bytes = match page.map(|page| (page, std::str::from_utf8(page).ok().and_then(settings::bytes))) {
             None if pool_bytes < LARGE_POOL_BYTES => SMALL_PAGE_BYTES,
             None => LARGE_PAGE_BYTES,
             Some((_, Some(bytes @ (4096 | 16384 | 65536)))) => bytes as usize,
-            Some((page, _)) => return Err(Refusal::Page(String::from_utf8_lossy(page).into_owned())),
+            Some((page, _)) => return Err(HeapError::Page(String::from_utf8_lossy(page).into_owned())),
         };
         Ok(Self { path: path.into(), size_bytes, pool_bytes: pool_bytes.min(size_bytes), page_bytes })
     }
@@ -63,18 +63,22 @@ mod tests {
     use super::*;
 
     fn refused(heap: &str) -> String {
-        Spec::parse(heap.as_bytes(), None).unwrap_err().to_string()
+        HeapSpec::parse(heap.as_bytes(), None).unwrap_err().to_string()
     }
 
     #[test]
     fn a_path_and_two_sizes_are_understood() {
-        let spec = Spec::parse(b"/tmp/a:b:16G:512m", None).unwrap();
-        let expected =
-            Spec { path: "/tmp/a:b".into(), size_bytes: 16 << 30, pool_bytes: 512 << 20, page_bytes: LARGE_PAGE_BYTES };
+        let spec = HeapSpec::parse(b"/tmp/a:b:16G:512m", None).unwrap();
+        let expected = HeapSpec {
+            path: "/tmp/a:b".into(),
+            size_bytes: 16 << 30,
+            pool_bytes: 512 << 20,
+            page_bytes: LARGE_PAGE_BYTES,
+        };
         assert_eq!(spec, expected);
-        let small = Spec::parse(b"/tmp:64M:4M", None).unwrap();
+        let small = HeapSpec::parse(b"/tmp:64M:4M", None).unwrap();
         assert_eq!((small.pool_bytes, small.page_bytes), (4 << 20, SMALL_PAGE_BYTES));
-        assert_eq!(Spec::parse(b"/tmp:64M:1G", Some(b"64k")).unwrap().pool_bytes, 64 << 20);
+        assert_eq!(HeapSpec::parse(b"/tmp:64M:1G", Some(b"64k")).unwrap().pool_bytes, 64 << 20);
     }
 
     #[test]
@@ -83,6 +87,6 @@ mod tests {
             assert!(refused(wrong).contains("PATH:SIZE:POOL"), "{wrong}: {}", refused(wrong));
         }
         assert!(refused("/tmp:1G:9").contains("the pool is 9 bytes") && refused("/tmp:1M:1M").contains("the size"));
-        assert!(Spec::parse(b"/tmp:1G:64M", Some(b"8k")).unwrap_err().to_string().contains("16k"));
+        assert!(HeapSpec::parse(b"/tmp:1G:64M", Some(b"8k")).unwrap_err().to_string().contains("16k"));
     }
 }

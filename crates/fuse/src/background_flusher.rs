@@ -1,0 +1,78 @@
+//! What is done now and then: files learn when they were written, files of which nothing is pending are let go, files whose
+//! device was full are tried again, new files that nobody flushed are flushed, files that are gone are given up, figures are written down.
+//!
+//! Relies on [`Engine`] for each of these. One thread; whatever it can't do it does the next time.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::engine::Engine;
+use crate::inodes::Inode;
+
+/// Between two rounds.
+const PERIOD: Duration = Duration::from_millis(500);
+/// When bytes of a new file are flushed that no program flushed.
+const PROMISE: Duration = Duration::from_secs(1);
+/// How long a file of which nothing is pending is kept after its last use.
+const IDLE: Duration = Duration::from_secs(2);
+
+/// The thread.
+pub struct BackgroundFlusher {
+    stop: Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl BackgroundFlusher {
+    /// Starts the thread. `also` is done in every round.
+    ///
+    /// # Errors
+    /// The system starts no thread.
+    pub fn start(engine: &Arc<Engine>, also: impl FnMut() + Send + 'static) -> std::io::Result<Self> {
+        let (stop, stopped) = channel();
+        let engine = Arc::downgrade(engine);
+        let thread =
+            std::thread::Builder::new().name("quire-flusher".into()).spawn(move || rounds(&engine, &stopped, also))?;
+        Ok(Self { stop, thread })
+    }
+
+    /// Ends it.
+    pub fn stop(self) {
+        // It may have ended by itself.
+        let _ = self.stop.send(());
+        let _ = self.thread.join();
+    }
+}
+
+fn rounds(engine: &Weak<Engine>, stopped: &Receiver<()>, mut also: impl FnMut()) {
+    let mut round = 0_u64;
+    while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
+        let Some(engine) = engine.upgrade() else { return };
+        for inode in engine.inodes.all() {
+            inode.times.tell(&inode.file, false);
+            retry(&engine, &inode);
+            engine.detach_idle(&inode, IDLE);
+        }
+        engine.flush_write_through(PROMISE);
+        round += 1;
+        if round.is_multiple_of(2) {
+            engine.reap_orphans();
+        }
+        also();
+    }
+}
+
+/// A device that was full may have room again.
+fn retry(engine: &Engine, inode: &Inode) {
+    let Some(volume) = inode.volume() else { return };
+    let dead = engine.cache.volume_state(volume).and_then(|state| state.dead);
+    if dead.is_none_or(|cause| !cause.is_full()) {
+        return;
+    }
+    let has_room = quire_sys::at::space(&engine.backing_root.dir)
+        .is_ok_and(|space| space.available_blocks * space.block_bytes > 1 << 20);
+    if has_room && engine.attach(inode, volume).is_ok() {
+        tracing::info!(inode = inode.ino, "the slow device has room again: going on with what waited for it");
+    }
+}

@@ -1,0 +1,134 @@
+//! A file of the directory as a slow device that keeps the file's time of writing, and whose flushes pay the file's debt.
+//!
+//! Bytes reach the file long after a program wrote them, and each time the system sets the file's time to the present. So
+//! the time that programs are to see is kept here ([`FileTimes`]) and put back after every such write; a program that sets a
+//! time (`tar`, `rsync`) keeps it although bytes it wrote before arrive later.
+//!
+//! What is written goes on to the device at once ([`write_out`]): else a flush, of any file, would find the file system's journal
+//! behind all the pages that lie about, and everybody who waits for a flush would wait for those.
+//!
+//! Relies on a device of `quire-device` for the bytes.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use quire_device::{Action, Device, DeviceError, Direction, Layer, LayeredDevice, Transfer};
+use quire_sys::at::{self, AccessMode};
+use quire_sys::file::write_out;
+
+use crate::inodes::Inode;
+use crate::pending_sync::PendingSync;
+use crate::privileges::Privileges;
+use crate::times::FileTimes;
+
+/// What is different about a file of the directory.
+pub struct BackingFile {
+    file: Arc<File>,
+    times: Arc<FileTimes>,
+    privileges: Arc<Privileges>,
+    pending_sync: Arc<PendingSync>,
+}
+
+impl BackingFile {
+    /// A device on `inner`, which is the inode's file.
+    pub fn over(inner: Arc<dyn Device>, inode: &Inode) -> Arc<dyn Device> {
+        let (file, times) = (Arc::clone(&inode.file), Arc::clone(&inode.times));
+        let (privileges, pending_sync) = (Arc::clone(&inode.privileges), Arc::clone(&inode.pending_sync));
+        LayeredDevice::new(inner, Self { file, times, privileges, pending_sync })
+    }
+
+    /// Puts back what a late write has changed about the file besides its bytes.
+    fn restore(&self, inner: &dyn Device) {
+        if let Err(error) = self.privileges.restore(&self.file) {
+            tracing::error!(%error, file = inner.name(), "a late write took the file's capabilities or set-id bits away");
+        }
+        self.times.restore(&self.file);
+    }
+}
+
+/// Has the system write a transfer's bytes out. The system tells each opening of a file once of bytes that it lost, also of
+/// those that another opening wrote. `error_listener` was opened before these were written and belongs to this job alone. So no other
+/// job takes their failure away, nor does this from a flush.
+fn write_out_extents(inner: &dyn Device, transfer: &Transfer, error_listener: &File) -> Result<(), DeviceError> {
+    let Some(first) = transfer.extents.iter().map(|extent| extent.offset).min() else { return Ok(()) };
+    let end = transfer.extents.iter().map(|extent| extent.offset + extent.len as u64).max().unwrap_or(first);
+    let log_failure = |error| DeviceError::new(Action::Write, inner.name(), &error).at(first, end - first);
+    write_out(error_listener, first, end - first).map_err(log_failure)
+}
+
+impl Layer for BackingFile {
+    fn set_len(&self, inner: &dyn Device, len: u64) -> Result<(), DeviceError> {
+        let result = inner.set_len(len);
+        self.restore(inner);
+        result
+    }
+
+    fn allocate(&self, inner: &dyn Device, len: u64) -> Result<(), DeviceError> {
+        let result = inner.allocate(len);
+        self.restore(inner);
+        result
+    }
+
+    fn run(&self, inner: &dyn Device, transfer: &mut Transfer) -> Result<(), DeviceError> {
+        if transfer.direction != Direction::Write {
+            return inner.run(transfer);
+        }
+        // Where it can't be opened again, the next flush tells of failures.
+        let error_listener = at::open(&self.file, AccessMode::Read);
+        let result = inner.run(transfer);
+        self.restore(inner);
+        result.and_then(|()| {
+            error_listener.map_or(Ok(()), |error_listener| write_out_extents(inner, transfer, &error_listener))
+        })
+    }
+
+    fn write_durable(&self, inner: &dyn Device, transfer: &mut Transfer) -> Result<(), DeviceError> {
+        let result = inner.write_durable(transfer);
+        self.restore(inner);
+        result
+    }
+
+    fn flush(&self, inner: &dyn Device) -> Result<(), DeviceError> {
+        let flushed = self.pending_sync.flush(false, || inner.flush());
+        flushed.unwrap_or_else(|| inner.flush())
+    }
+
+    fn flush_data(&self, inner: &dyn Device) -> Result<(), DeviceError> {
+        let flushed = self.pending_sync.flush(true, || {
+            self.times.tell(&self.file, true);
+            inner.flush()
+        });
+        flushed.unwrap_or_else(|| inner.flush_data())
+    }
+
+    fn as_file<'d>(&self, _inner: &'d dyn Device) -> Option<&'d File> {
+        // Stores to a mapping would pass the times and the debt by.
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dirty_inodes::DirtyFlags;
+    use std::time::{Duration, SystemTime};
+
+    use quire_device::{Buffer, CacheMode, Extent, IoEngine, of_file};
+
+    #[test]
+    fn bytes_that_arrive_late_leave_the_time_that_a_program_set() {
+        let inode = Inode::new(1, tempfile::tempfile().unwrap(), true, DirtyFlags::default());
+        let (file, times) = (&inode.file, &inode.times);
+        let inner = of_file("file", file.try_clone().unwrap(), CacheMode::Buffered, IoEngine::Threads);
+        let device = BackingFile::over(inner, &inode);
+        let old = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+        times.set(old);
+        let extents = vec![Extent { offset: 0, start: 0, len: 4096 }];
+        let buffer = Buffer::new(4096).unwrap();
+        device.run(&mut Transfer { direction: Direction::Write, buffer, extents, tag: 0 }).unwrap();
+        assert_eq!(at::facts(&**file).unwrap().modified, old);
+        times.touch();
+        times.tell(file, true);
+        assert!(at::facts(&**file).unwrap().modified > old);
+    }
+}

@@ -1,0 +1,52 @@
+//! What a verdict makes of a task in the graph of tasks.
+//!
+//! Relies on the graph to look inheritance up: nothing is passed on here.
+
+use std::sync::Arc;
+
+use quire_writecache::{Blocked, BlockedOn, CriticalReason, Hold, ResourceId, Scope, TaskId, Tasks};
+
+use crate::criticality::classifier::{Caller, VerdictSource};
+use crate::criticality::rules::Verdict;
+
+/// Stands for all critical tasks that depend on others in a way that can't be seen.
+const UNSEEN_TASK: TaskId = TaskId((1 << 62) + 1);
+
+/// Gives tasks their standing.
+pub struct CriticalityGraph {
+    /// The graph.
+    pub tasks: Arc<Tasks>,
+    /// `UNSEEN_TASK` is critical, and blocked on this.
+    unseen_resource: ResourceId,
+    _unseen: (Scope, Blocked),
+}
+
+/// A task stands as its verdict says while this lives.
+pub struct Boost {
+    _scope: Option<Scope>,
+    _hold: Option<Hold>,
+}
+
+impl CriticalityGraph {
+    /// In this graph.
+    pub fn new(tasks: Arc<Tasks>) -> Self {
+        let unseen_resource = ResourceId::next();
+        let scope = tasks.enter(UNSEEN_TASK, CriticalReason::Rule);
+        let (blocked, _) = tasks.block(UNSEEN_TASK, BlockedOn::Resource(unseen_resource));
+        Self { tasks, unseen_resource, _unseen: (scope, blocked) }
+    }
+
+    /// The caller stands as its verdict says at a file, which is a log or is none.
+    pub fn boost(&self, caller: &Caller, is_log: bool) -> Boost {
+        let reason = match caller.source {
+            VerdictSource::Hint => CriticalReason::Hint,
+            VerdictSource::Observed => CriticalReason::Observed,
+            VerdictSource::Rule | VerdictSource::Nothing => CriticalReason::Rule,
+        };
+        let verdict = caller.verdict_at(is_log);
+        Boost {
+            _scope: (verdict == Verdict::Critical).then(|| self.tasks.enter(caller.task, reason)),
+            _hold: (verdict == Verdict::Inherits).then(|| self.tasks.hold(caller.task, self.unseen_resource, false)),
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! The regular files that are open, or of which something is still on its way to the slow device.
+//!
+//! An inode is a file's inode, whatever names it has: its open file in the directory, its volume in the cache if it has been
+//! written, and what the next flush owes. It stays as long as somebody uses it ([`Inode::users`]) or its volume holds
+//! anything, and keeps its file open, so that its inode number means this file.
+//!
+//! Locks, from the outside in: an inode's `attaching`, the map of inodes, an inode's state.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use quire_sys::at;
+use quire_writecache::VolumeId;
+
+use crate::dirty_inodes::DirtyFlags;
+use crate::pending_sync::PendingSync;
+use crate::privileges::Privileges;
+use crate::times::FileTimes;
+use crate::volume_table::Attachment;
+
+/// What changes about an inode.
+#[derive(Debug)]
+pub struct InodeState {
+    /// Who uses it: open files and operations under way.
+    pub users: usize,
+    /// Its volume, once it has been written to.
+    pub attached: Option<Attachment>,
+    /// It has no name any more: the directory that had the last one.
+    pub removed: Option<Arc<OwnedFd>>,
+    /// When the last user went.
+    pub unused_since: Instant,
+    /// Since when the directory's file has had bytes that were written straight there and not flushed.
+    pub write_through_since: Option<Instant>,
+}
+
+/// A regular file.
+#[derive(Debug)]
+pub struct Inode {
+    /// Its inode number in the directory.
+    pub ino: u64,
+    /// The file in the directory.
+    pub file: Arc<File>,
+    /// It could be opened for writing.
+    pub writable: bool,
+    /// When it was last written.
+    pub times: Arc<FileTimes>,
+    /// What running it gives.
+    pub privileges: Arc<Privileges>,
+    /// What the next flush owes.
+    pub pending_sync: Arc<PendingSync>,
+    is_log: AtomicBool,
+    /// Held while it becomes a volume, and while it is written because it is none.
+    attaching: Mutex<()>,
+    state: Mutex<InodeState>,
+}
+
+impl Inode {
+    /// The file with this inode number.
+    pub fn new(ino: u64, file: File, writable: bool, dirty: DirtyFlags) -> Self {
+        let state = InodeState {
+            users: 0,
+            attached: None,
+            removed: None,
+            unused_since: Instant::now(),
+            write_through_since: None,
+        };
+        Self {
+            ino,
+            file: Arc::new(file),
+            writable,
+            times: Arc::default(),
+            privileges: Arc::default(),
+            pending_sync: Arc::new(PendingSync::new(dirty)),
+            is_log: AtomicBool::new(false),
+            attaching: Mutex::new(()),
+            state: Mutex::new(state),
+        }
+    }
+
+    /// What changes about it.
+    pub fn state(&self) -> MutexGuard<'_, InodeState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for whoever makes a volume of it, or must be sure that it is none.
+    pub fn attaching(&self) -> MutexGuard<'_, ()> {
+        self.attaching.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Its volume, if it has one.
+    pub fn volume(&self) -> Option<VolumeId> {
+        self.state().attached.map(|attached| attached.volume)
+    }
+
+    /// Where its file is, for people.
+    pub fn path(&self) -> String {
+        let path = at::path_of(&*self.file);
+        path.map_or_else(|| format!("inode {}", self.ino), |path| path.to_string_lossy().into_owned())
+    }
+
+    /// Whether it is a log, as the rules say.
+    pub fn is_log(&self) -> bool {
+        self.is_log.load(Ordering::Relaxed)
+    }
+
+    /// Says whether it is a log.
+    pub fn set_log(&self, is_log: bool) {
+        self.is_log.store(is_log, Ordering::Relaxed);
+    }
+}
+
+/// All inodes, by inode number.
+#[derive(Debug, Default)]
+pub struct InodeTable {
+    map: Mutex<HashMap<u64, Arc<Inode>>>,
+}
+
+impl InodeTable {
+    /// The map.
+    pub fn map(&self) -> MutexGuard<'_, HashMap<u64, Arc<Inode>>> {
+        self.map.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The inode of an inode, if there is one, without using it.
+    pub fn get(&self, ino: u64) -> Option<Arc<Inode>> {
+        self.map().get(&ino).cloned()
+    }
+
+    /// Those of which `wanted` says so, each used once more.
+    pub fn acquire_where(&self, wanted: impl Fn(&InodeState) -> bool) -> Vec<Arc<Inode>> {
+        let map = self.map();
+        let take = |inode: &&Arc<Inode>| {
+            let mut state = inode.state();
+            let is_wanted = wanted(&state);
+            state.users += usize::from(is_wanted);
+            is_wanted
+        };
+        map.values().filter(take).cloned().collect()
+    }
+
+    /// All of them, without using them.
+    pub fn all(&self) -> Vec<Arc<Inode>> {
+        self.map().values().cloned().collect()
+    }
+}

@@ -1,0 +1,97 @@
+//! Where a request is done and answered: in place by the thread that read it, or by a helper.
+//!
+//! Relies on [`OffloadPool`](crate::offload_pool::OffloadPool) for who may wait, and on what a request is for how long it may have to.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fuser::{Errno, FileAttr, Generation, ReplyEmpty, ReplyEntry, ReplyXattr};
+
+use crate::error::FuseResult;
+use crate::offload_pool::Priority;
+use crate::serve::Server;
+
+/// How long the kernel may believe names and attributes. They change only through it; what it can't know are the space
+/// that a file takes and whatever is done behind its back.
+pub(super) const TTL: Duration = Duration::from_secs(10);
+pub(super) const NO_GENERATION: Generation = Generation(0);
+
+/// A server, as the kernel talks to it.
+pub struct Protocol(pub Arc<Server>);
+
+impl Protocol {
+    /// Does `work`, which waits for no flush, where it keeps no other request waiting, then `answer`.
+    pub(super) fn dispatch<T>(
+        &self,
+        work: impl FnOnce(&Server) -> FuseResult<T> + Send + 'static,
+        answer: impl FnOnce(FuseResult<T>) + Send + 'static,
+    ) {
+        self.dispatch_as(|| Priority::Urgent, work, answer);
+    }
+
+    /// As [`Protocol::dispatch`], for work that may wait long for a device in the name of `thread`.
+    pub(super) fn spread_for<T>(
+        &self,
+        thread: u32,
+        work: impl FnOnce(&Server) -> FuseResult<T> + Send + 'static,
+        answer: impl FnOnce(FuseResult<T>) + Send + 'static,
+    ) {
+        self.dispatch_as(|| self.0.priority_of(thread), work, answer);
+    }
+
+    pub(super) fn dispatch_as<T>(
+        &self,
+        priority: impl FnOnce() -> Priority,
+        work: impl FnOnce(&Server) -> FuseResult<T> + Send + 'static,
+        answer: impl FnOnce(FuseResult<T>) + Send + 'static,
+    ) {
+        match self.0.offload_pool.try_inline() {
+            Some(_inside) => answer(work(&self.0)),
+            None => {
+                let server = Arc::clone(&self.0);
+                self.0.offload_pool.offload(priority(), move || answer(work(&server)));
+            }
+        }
+    }
+
+    /// Work of `thread` that may wait long for a device.
+    pub(super) fn empty_for(
+        &self,
+        thread: u32,
+        reply: ReplyEmpty,
+        work: impl FnOnce(&Server) -> FuseResult<()> + Send + 'static,
+    ) {
+        self.spread_for(thread, work, |result| match result {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(error),
+        });
+    }
+
+    pub(super) fn empty(&self, reply: ReplyEmpty, work: impl FnOnce(&Server) -> FuseResult<()> + Send + 'static) {
+        self.dispatch(work, |result| match result {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(error),
+        });
+    }
+
+    pub(super) fn entry(&self, reply: ReplyEntry, work: impl FnOnce(&Server) -> FuseResult<FileAttr> + Send + 'static) {
+        self.dispatch(work, |result| match result {
+            Ok(attr) => reply.entry(&TTL, &attr, NO_GENERATION),
+            Err(error) => reply.error(error),
+        });
+    }
+
+    pub(super) fn sized(
+        &self,
+        reply: ReplyXattr,
+        room: u32,
+        work: impl FnOnce(&Server) -> FuseResult<Vec<u8>> + Send + 'static,
+    ) {
+        self.dispatch(work, move |result| match result {
+            Ok(value) if room == 0 => reply.size(value.len() as u32),
+            Ok(value) if value.len() > room as usize => reply.error(Errno::ERANGE),
+            Ok(value) => reply.data(&value),
+            Err(error) => reply.error(error),
+        });
+    }
+}
