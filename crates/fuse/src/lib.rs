@@ -21,6 +21,7 @@ mod dirs;
 mod dirty_inodes;
 mod engine;
 mod error;
+mod file_io;
 mod flushes;
 mod inodes;
 mod names;
