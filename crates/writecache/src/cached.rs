@@ -440,7 +440,9 @@ fn found_on(fast: &dyn Device, accept_damaged: bool) -> Result<Option<Recovered>
         Ok(found) => Ok(Some(found)),
         Err(RecoverError::NoSuperblock) => Ok(None),
         Err(cause @ RecoverError::Foreign) => Err(CacheError::Foreign { log: log(), cause }),
-        Err(cause @ RecoverError::Device(_)) => Err(CacheError::Recover { log: log(), cause }),
+        Err(cause @ (RecoverError::Device(_) | RecoverError::Version { .. })) => {
+            Err(CacheError::Recover { log: log(), cause })
+        }
         Err(
             cause @ (RecoverError::SuperblockDamaged { .. }
             | RecoverError::RecordDamaged { .. }

@@ -41,8 +41,12 @@ use crate::ids::BLOCK_BYTES;
 pub const MAGIC: [u8; 8] = *b"QUIREWCH";
 /// First bytes of a record.
 pub const RECORD_MAGIC: [u8; 8] = *b"QWCREC01";
-/// Version of the format. Any change raises it.
+/// Version of the format that is written. Any change raises it.
 pub const VERSION: u32 = 1;
+/// Oldest version that is read.
+pub const OLDEST_VERSION: u32 = 1;
+/// Newest version that is read: 2 has [`Header::done_lsn`].
+pub const NEWEST_VERSION: u32 = 2;
 /// What a device writes whole or not at all.
 pub const SECTOR_BYTES: usize = 512;
 /// Bytes of a superblock.
@@ -118,7 +122,7 @@ impl Superblock {
     }
 
     fn has_magic(&self) -> bool {
-        self.magic == MAGIC && self.version.get() == VERSION
+        self.magic == MAGIC && (OLDEST_VERSION..=NEWEST_VERSION).contains(&self.version.get())
     }
 
     /// Whether magic, version and the checksum of the whole are right.
@@ -139,6 +143,8 @@ pub enum Found {
     Blank,
     /// A superblock.
     Sound(Box<Superblock>),
+    /// A superblock of a version that this reader does not know.
+    Newer(u32),
     /// Something that is none.
     Damaged,
 }
@@ -155,17 +161,29 @@ impl Found {
             return Self::Blank;
         }
         let newest = sectors.into_iter().filter_map(by_sector).max_by_key(|sound| sound.generation.get());
-        newest.map_or(Self::Damaged, |sound| Self::Sound(Box::new(sound)))
+        let other = || sectors.into_iter().find_map(newer_version).map_or(Self::Damaged, Self::Newer);
+        newest.map_or_else(other, |sound| Self::Sound(Box::new(sound)))
     }
 }
 
 /// The superblock that a sector tells, if it counts.
 fn by_sector(sector: &[u8]) -> Option<Superblock> {
+    whole_sector(sector).filter(Superblock::has_magic)
+}
+
+/// The version that a sector tells, if it is newer than those that are read here. Every version has the checksum there.
+fn newer_version(sector: &[u8]) -> Option<u32> {
+    let version = whole_sector(sector).filter(|superblock| superblock.magic == MAGIC)?.version.get();
+    (version > NEWEST_VERSION).then_some(version)
+}
+
+/// What a sector with the right checksum says.
+fn whole_sector(sector: &[u8]) -> Option<Superblock> {
     let mut whole = [0; SUPERBLOCK_BYTES];
     whole[..SECTOR_BYTES].copy_from_slice(sector);
     let superblock = Superblock::read_from_bytes(&whole).ok()?;
     let right = superblock.sector_checksum.get() == XxHash3_64::oneshot(&sector[..SECTOR_BYTES - 8]);
-    (superblock.has_magic() && right).then_some(superblock)
+    right.then_some(superblock)
 }
 
 /// What a record does.
@@ -175,7 +193,7 @@ pub enum Kind {
     Write,
     /// The volume is cut (or grown) to `volume_len` bytes; earlier blocks beyond it are void. May hold its last block.
     Cut,
-    /// The cut before it is durable on the volume.
+    /// Cuts before it are durable on the volume, up to the one that it names.
     CutDone,
     /// The volume is gone: earlier blocks are void.
     Forget,
@@ -230,8 +248,11 @@ pub struct Header {
     pub previous_end: U64,
     /// Every record that began before this lsn was durable when this one was begun.
     pub settled_lsn: U64,
+    /// Cut done: the cuts of the volume whose records end here or before are durable on it. 0, as in version 1: all before
+    /// this record.
+    pub done_lsn: U64,
     /// Zero.
-    pub unused: [u8; 424],
+    pub unused: [u8; 416],
     /// XXH3 of all bytes before.
     pub checksum: U64,
 }
@@ -271,5 +292,6 @@ const _: () = {
     assert!(offset_of!(Header, block_count) == 40 && offset_of!(Header, kind) == 44);
     assert!(offset_of!(Header, volume_len) == 48 && offset_of!(Header, blocks_checksum) == 56);
     assert!(offset_of!(Header, previous_end) == 64 && offset_of!(Header, settled_lsn) == 72);
-    assert!(offset_of!(Header, unused) == 80 && offset_of!(Header, checksum) == 504);
+    assert!(offset_of!(Header, done_lsn) == 80 && offset_of!(Header, unused) == 88);
+    assert!(offset_of!(Header, checksum) == 504);
 };

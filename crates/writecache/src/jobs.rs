@@ -37,6 +37,8 @@ pub struct Draft {
     pub first: Place,
     /// Bytes of the volume after it.
     pub volume_len: u64,
+    /// See [`Header::done_lsn`].
+    pub done_lsn: u64,
     /// Its blocks.
     pub pieces: Vec<Piece>,
 }
@@ -95,7 +97,8 @@ impl LogJob {
             blocks_checksum: blocks_checksum(draft.lsn, blocks).into(),
             previous_end: draft.previous_end.into(),
             settled_lsn: draft.settled.into(),
-            unused: [0; 424],
+            done_lsn: draft.done_lsn.into(),
+            unused: [0; 416],
             checksum: 0.into(),
         };
         header.checksum = header.own_checksum().into();
@@ -332,6 +335,7 @@ pub fn mark_gaps(found: &Recovered, fast: &dyn Device, buffers: &Buffers) -> Res
         kind: Kind::Spare,
         first: Place { volume: VolumeId(0), block: 0 },
         volume_len: gap.end,
+        done_lsn: 0,
         pieces: Vec::new(),
     };
     for gaps in found.gaps.chunks(GAPS_AT_ONCE) {

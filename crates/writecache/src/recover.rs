@@ -9,8 +9,8 @@ use quire_device::DeviceError;
 use zerocopy::FromBytes;
 
 use crate::format::{
-    AREA_OFFSET, CLEAN, Found, HEADER_BYTES, Header, IN_FLIGHT_BYTES, Kind, MOST_BLOCK, MOST_BLOCKS, RECORD_MAGIC,
-    SUPERBLOCK_BYTES, Superblock, blocks_checksum, record_bytes,
+    AREA_OFFSET, CLEAN, Found, HEADER_BYTES, Header, IN_FLIGHT_BYTES, Kind, MOST_BLOCK, MOST_BLOCKS, NEWEST_VERSION,
+    OLDEST_VERSION, RECORD_MAGIC, SUPERBLOCK_BYTES, Superblock, blocks_checksum, record_bytes,
 };
 use crate::ids::{BLOCK_BYTES, VolumeId};
 use crate::witness::Epoch;
@@ -30,6 +30,15 @@ pub enum RecoverError {
     /// There is something, and it is no write cache.
     #[error("it holds something that is no write cache, or one of which both superblocks are damaged")]
     Foreign,
+    /// A newer Quire wrote it.
+    #[error(
+        "the write cache's log has version {found} of the format, and this Quire reads versions {OLDEST_VERSION} to \
+         {NEWEST_VERSION}: use the Quire that wrote it, or a newer one"
+    )]
+    Version {
+        /// Its version.
+        found: u32,
+    },
     /// The place of a superblock holds something else.
     #[error("no superblock of a write cache at byte {offset}, where the newest one may have been")]
     SuperblockDamaged {
@@ -95,6 +104,8 @@ pub struct Record {
     pub block_count: u32,
     /// Bytes of the volume after it.
     pub volume_len: u64,
+    /// Of a `CutDone`: where the record of the last cut ends that it is about; 0: the one before it.
+    pub done_lsn: u64,
 }
 
 /// A log as found.
@@ -202,6 +213,8 @@ fn newest_superblock(
     for (index, bytes) in both.iter().enumerate() {
         match Found::read(bytes) {
             Found::Blank => {}
+            // Whatever damage is accepted: what that version means is not known here.
+            Found::Newer(found) => return Err(RecoverError::Version { found }),
             // Each generation has its place.
             Found::Sound(superblock) if superblock.generation.get() % 2 == index as u64 => {
                 sound[index] = Some(superblock);
@@ -366,7 +379,8 @@ impl Scan<'_, '_> {
         if end < lsn + len || end > limit || !end.is_multiple_of(granule) {
             return Ok(None);
         }
-        let record = Record { lsn, end, kind, volume, first_block, block_count: count, volume_len };
+        let done_lsn = header.done_lsn.get();
+        let record = Record { lsn, end, kind, volume, first_block, block_count: count, volume_len, done_lsn };
         // No record can speak of what comes after it.
         let settled = header.settled_lsn.get().min(lsn);
         Ok(Some(Trailed { record, previous_end: header.previous_end.get(), settled }))

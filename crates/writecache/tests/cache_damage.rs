@@ -336,6 +336,7 @@ fn a_log_of_the_first_release_opens_and_gets_what_it_lacks() {
     // What that release wrote: zeros where trails, copies and epochs are now.
     let mut fast = homes.fast.bytes("fast").unwrap();
     for place in [0, 4096] {
+        fast[place + 8] = 1;
         fast[place + 64..place + 4088].fill(0);
         let checksum = twox_hash::XxHash3_64::oneshot(&fast[place..place + 4088]);
         fast[place + 4088..place + 4096].copy_from_slice(&checksum.to_le_bytes());
@@ -359,4 +360,47 @@ fn a_log_of_the_first_release_opens_and_gets_what_it_lacks() {
     let now = copy.fast.bytes("fast").unwrap();
     let newer = if now[24] > now[4096 + 24] { &now[..4096] } else { &now[4096..] };
     assert!(newer[64..72] != [0; 8] && newer[64..72] == copy.slow.bytes("witness").unwrap()[24..32], "epochs");
+}
+
+/// Makes the superblock in this place one of another version, right in all else.
+fn set_version(fast: &mut [u8], place: usize, version: u8) {
+    fast[place + 8] = version;
+    let sector = twox_hash::XxHash3_64::oneshot(&fast[place..place + 504]);
+    fast[place + 504..place + 512].copy_from_slice(&sector.to_le_bytes());
+    fast.copy_within(place..place + 512, place + 512);
+    let whole = twox_hash::XxHash3_64::oneshot(&fast[place..place + 4088]);
+    fast[place + 4088..place + 4096].copy_from_slice(&whole.to_le_bytes());
+}
+
+#[test]
+fn a_log_of_every_version_so_far_opens() {
+    let (homes, wanted) = crashed();
+    let witness = homes.slow.bytes("witness").unwrap();
+    for version in 1..=2 {
+        let mut fast = homes.fast.bytes("fast").unwrap();
+        set_version(&mut fast, 0, version);
+        set_version(&mut fast, 4096, version);
+        let copy = with(&homes, &fast, &witness);
+        for _ in 0..2 {
+            let cache = open(&copy).unwrap();
+            assert!(wanted.iter().all(|(&at, &value)| get(&cache, at) == value), "version {version}");
+        }
+    }
+}
+
+#[test]
+fn a_log_of_a_newer_version_is_refused_by_name_and_left_as_it_is() {
+    let (homes, _) = crashed();
+    let witness = homes.slow.bytes("witness").unwrap();
+    for places in [&[0, 4096][..], &[0], &[4096]] {
+        let mut fast = homes.fast.bytes("fast").unwrap();
+        places.iter().for_each(|&place| set_version(&mut fast, place, 3));
+        for accept_damaged in [false, true] {
+            let copy = with(&homes, &fast, &witness);
+            let settings = CacheConfig { accept_damaged, ..settings(&copy) };
+            let error = WriteCache::open(copy.fast(), &copy.volumes(), settings).err().unwrap();
+            assert!(error.to_string().contains("version 3"), "{error}");
+            assert!(copy.fast.bytes("fast").unwrap() == fast, "{places:?}");
+        }
+    }
 }

@@ -85,7 +85,7 @@ impl Ledger {
         let reach = first.plus(u64::from(count)).offset();
         let volume_len = self.volumes.get(&first.volume).map_or(0, |volume| volume.len.min(reach));
         let pieces = run.iter().map(|(item, _)| item.version.piece.clone()).collect();
-        Ok(Draft { lsn, end, previous_end, settled, kind: Kind::Write, first, volume_len, pieces })
+        Ok(Draft { lsn, end, previous_end, settled, kind: Kind::Write, first, volume_len, done_lsn: 0, pieces })
     }
 
     /// Most blocks of one record: a log must be able to take it wherever it begins.
@@ -117,7 +117,7 @@ impl Ledger {
             self.with_slot(*place, |slot| slot.begin_log(position, version, oldest));
         }
         let pieces = last.map(|item| item.version.piece.clone()).into_iter().collect();
-        let draft = Draft { lsn, end, previous_end, settled, kind, first, volume_len: len, pieces };
+        let draft = Draft { lsn, end, previous_end, settled, kind, first, volume_len: len, done_lsn: 0, pieces };
         Ok(self.log_job(vec![draft], true))
     }
 

@@ -72,7 +72,7 @@ impl Ledger {
     }
 
     fn replay(&mut self, record: &Record, tasks: &std::sync::Arc<Tasks>) {
-        let Record { lsn, end, kind, volume: id, first_block, block_count: count, volume_len } = *record;
+        let Record { lsn, end, kind, volume: id, first_block, block_count: count, volume_len, done_lsn } = *record;
         let first = Place { volume: id, block: first_block };
         let (state, since_ns) = (EntryState::Durable, 0);
         self.records.push_back(Entry { lsn, end, kind, first, count, state, since_ns });
@@ -92,7 +92,7 @@ impl Ledger {
                     self.logged.remove(&place);
                 }
             }
-            Kind::CutDone => volume.open_cut = None,
+            Kind::CutDone => volume.open_cut = volume.open_cut.filter(|cut| done_lsn != 0 && cut.end_lsn > done_lsn),
             // The reader keeps these for itself.
             Kind::Spare => {}
         }
