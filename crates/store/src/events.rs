@@ -1,4 +1,4 @@
-//! What happened to a key, for those who listen: WATCH today. Every change of a key passes [`Events::emit`] once.
+//! What happened to a key, for those who listen: WATCH, and a copy that is being made of the key. Every change of a key passes [`Events::emit`] once.
 //!
 //! Lives in ordinary memory: connections don't outlive the process. While no client listens, an event costs one comparison.
 
@@ -31,10 +31,19 @@ impl Events {
 /// A key and its database.
 type KeyName = (DbId, Box<[u8]>);
 
+/// Who watches a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Watcher {
+    /// A client (WATCH), by its number.
+    Client(u64),
+    /// The copy that is under way: the key is its source.
+    Copy,
+}
+
 /// One watcher of one key.
 #[derive(Debug)]
 struct Watch {
-    watcher: u64,
+    watcher: Watcher,
     /// The key had expired, though it wasn't deleted yet, when the watch began: its deletion is no change.
     expired: bool,
 }
@@ -46,8 +55,10 @@ const LEAST_WATCHES: usize = 4;
 #[derive(Debug, Default)]
 pub(crate) struct Watchers {
     keys: HashMap<KeyName, Vec<Watch>>,
-    of: HashMap<u64, Vec<KeyName>>,
+    of: HashMap<Watcher, Vec<KeyName>>,
+    /// Clients of whose keys one has changed.
     touched: BTreeSet<u64>,
+    copy_touched: bool,
 }
 
 impl Watchers {
@@ -57,7 +68,7 @@ impl Watchers {
     }
 
     /// Returns the memory that it takes, about: none if this watcher was watching the key.
-    pub(crate) fn add(&mut self, watcher: u64, db: DbId, key: &[u8], expired: bool) -> usize {
+    pub(crate) fn add(&mut self, watcher: Watcher, db: DbId, key: &[u8], expired: bool) -> usize {
         let watches = self.keys.entry((db, key.into())).or_default();
         if watches.iter().any(|watch| watch.watcher == watcher) {
             return 0;
@@ -68,7 +79,7 @@ impl Watchers {
         2 * (key.len() + size_of::<KeyName>()) + size_of::<Vec<Watch>>() + LEAST_WATCHES * size_of::<Watch>()
     }
 
-    pub(crate) fn remove_all(&mut self, watcher: u64) {
+    pub(crate) fn remove_all(&mut self, watcher: Watcher) {
         for key in self.of.remove(&watcher).unwrap_or_default() {
             if let Some(watches) = self.keys.get_mut(&key) {
                 watches.retain(|watch| watch.watcher != watcher);
@@ -77,7 +88,10 @@ impl Watchers {
                 }
             }
         }
-        self.touched.remove(&watcher);
+        match watcher {
+            Watcher::Client(id) => drop(self.touched.remove(&id)),
+            Watcher::Copy => self.copy_touched = false,
+        }
     }
 
     /// A key was changed; `exists` says whether it is there now.
@@ -87,7 +101,10 @@ impl Watchers {
             if watch.expired && !exists {
                 watch.expired = false;
             } else {
-                self.touched.insert(watch.watcher);
+                match watch.watcher {
+                    Watcher::Client(id) => drop(self.touched.insert(id)),
+                    Watcher::Copy => self.copy_touched = true,
+                }
             }
         }
     }
@@ -97,8 +114,14 @@ impl Watchers {
         self.keys.keys().filter(|(other, _)| *other == db).map(|(_, key)| key.clone()).collect()
     }
 
-    /// A watcher's keys that hadn't expired when it began to watch them.
-    pub(crate) fn live_keys(&self, watcher: u64) -> impl Iterator<Item = (DbId, &[u8])> {
+    /// Whether the source of the copy that is under way has changed.
+    pub(crate) fn is_copy_touched(&self) -> bool {
+        self.copy_touched
+    }
+
+    /// A client's keys that hadn't expired when it began to watch them.
+    pub(crate) fn live_keys(&self, client: u64) -> impl Iterator<Item = (DbId, &[u8])> {
+        let watcher = Watcher::Client(client);
         let keys = self.of.get(&watcher).into_iter().flatten();
         keys.filter(move |key| {
             let watches = self.keys.get(*key).into_iter().flatten();
@@ -107,7 +130,7 @@ impl Watchers {
         .map(|(db, key)| (*db, &**key))
     }
 
-    /// Watchers whose keys changed since the last call.
+    /// Clients whose keys changed since the last call.
     pub(crate) fn take_touched(&mut self) -> Vec<u64> {
         if self.touched.is_empty() { Vec::new() } else { std::mem::take(&mut self.touched).into_iter().collect() }
     }

@@ -27,6 +27,7 @@ pub use db::{DbId, Expiry};
 pub use effects::ExpiredKey;
 pub use encoding::Kind;
 pub use error::{OpenError, Result, StoreError};
+pub use keyspace::copying::{CopyProgress, CopyStep};
 pub use keyspace::expiry::ExpireSummary;
 pub use keyspace::stats::{DbStats, StoreStats};
 pub use keyspace::{Keyspace, Prefetched, STRING_MAX_BYTES};

@@ -78,6 +78,29 @@ impl Heap {
         }
     }
 
+    /// A node for [`Heap::retire_as`], so that taking over can't fail for lack of memory.
+    pub(crate) fn reserve_node(&mut self) -> Result<Handle> {
+        self.alloc(size_of::<Node>())
+    }
+
+    /// As [`Heap::retire`], with a node that was reserved.
+    pub(crate) fn retire_as(&mut self, node: Handle, what: u32, remains: Remains) -> Result<()> {
+        self.enlist(node, what, remains)
+    }
+
+    /// Puts into the list what is still in use here, for an image that is cut before [`Heap::set_list`] is given what this
+    /// returns: the list as it was.
+    pub(crate) fn list_for_image(&mut self, node: Handle, what: u32, remains: Remains) -> Result<ReclaimRoot> {
+        let before = self.reclaim.root;
+        self.enlist(node, what, remains)?;
+        Ok(before)
+    }
+
+    /// Makes the list what it was before [`Heap::list_for_image`].
+    pub(crate) fn set_list(&mut self, root: ReclaimRoot) -> Result<()> {
+        self.set_reclaim_root(root.first, root.nodes)
+    }
+
     fn enlist(&mut self, node: Handle, what: u32, remains: Remains) -> Result<()> {
         let ReclaimRoot { first, nodes } = self.reclaim.root;
         *self.arena.get_mut::<Node>(node)? = Node { next: first, what, remains };

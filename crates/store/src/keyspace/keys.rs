@@ -6,9 +6,9 @@ use crate::db::DbId;
 use crate::encoding::Kind;
 use crate::error::Result;
 use crate::heap::External;
+use crate::keyspace::Keyspace;
 use crate::keyspace::entries::EntryLayout;
 use crate::keyspace::entry::{EXPIRES, EXTERNAL, Entry, EntryHeader, RAW, TEXT};
-use crate::keyspace::{Keyspace, free_entry};
 use crate::table::reclaim::{self, Items};
 
 /// A key's share of a table's buckets, about.
@@ -167,40 +167,6 @@ impl Keyspace {
         self.unlink(from_index, &entry)?;
         self.changed(db, key, false);
         self.events.emit(to_db, key, true);
-        Ok(true)
-    }
-
-    /// Copies a key with its time to live. False if there is no such key, or the other name exists and `replace` is not
-    /// set.
-    ///
-    /// # Errors
-    /// As [`Keyspace::rename`].
-    pub fn copy(&mut self, db: DbId, from: &[u8], to_db: DbId, to: &[u8], replace: bool) -> Result<bool> {
-        let index = self.db_index(to_db)?;
-        let Some(entry) = self.find(db, from, self.hash(from))? else { return Ok(false) };
-        let hash = self.hash(to);
-        let target = self.find(to_db, to, hash)?;
-        if (target.is_some() && !replace) || target.is_some_and(|target| target.handle == entry.handle) {
-            return Ok(false);
-        }
-        let encoding = entry.encoding()?;
-        let value_len = entry.header.value_len as usize;
-        let layout = EntryLayout::new(encoding, value_len, entry.expiry(&self.heap.arena)?);
-        let new = self.allocate_entry(to, hash, layout)?;
-        let filled = (self.ops(&entry)?.copy)(self, &entry, &new);
-        let filled = filled.and_then(|()| self.mark(&new, entry.header.flags & (RAW | TEXT)));
-        if let Err(error) = filled {
-            self.discard(&new)?;
-            return Err(error);
-        }
-        if let Err(error) = self.link(index, &new, hash) {
-            free_entry(&mut self.heap, new, self.ops)?;
-            return Err(error);
-        }
-        if let Some(target) = target {
-            self.delete_entry(to_db, target)?;
-        }
-        self.changed(to_db, to, true);
         Ok(true)
     }
 

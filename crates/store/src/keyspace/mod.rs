@@ -4,6 +4,7 @@
 //! `table` for finding, on `entry` for the layout of what is found. Table heads are kept here and written through to the
 //! root after each change, so the arena is complete at every command boundary.
 
+pub(crate) mod copying;
 pub(crate) mod digest;
 pub(crate) mod entries;
 pub(crate) mod entry;
@@ -23,9 +24,10 @@ use crate::db::DbId;
 use crate::effects::{Effects, ExpiredKey};
 use crate::encoding::Kind;
 use crate::error::{Result, StoreError};
-use crate::events::Events;
+use crate::events::{Events, Watcher};
 use crate::heap::Heap;
 use crate::heap::reclaim::FreeStep;
+use crate::keyspace::copying::Copies;
 use crate::keyspace::entry::{Entry, EntryHeader};
 use crate::keyspace::expiry::Expiration;
 use crate::keyspace::ops::{Ops, OpsOf};
@@ -65,6 +67,7 @@ pub struct Keyspace {
     pub(crate) effects: Effects,
     pub(crate) random: u64,
     expiry: Expiration,
+    copies: Copies,
     /// Kept for its capacity.
     pub(crate) scratch: Vec<u8>,
 }
@@ -107,6 +110,7 @@ impl Keyspace {
             effects: Effects::default(),
             random: random_u64()? | 1,
             expiry: Expiration::default(),
+            copies: Copies::default(),
             scratch: Vec::new(),
         })
     }
@@ -379,12 +383,12 @@ impl Keyspace {
     pub fn watch(&mut self, watcher: u64, db: DbId, key: &[u8]) -> usize {
         let entry = self.find_any(db, key, self.hash(key)).ok().flatten();
         let expired = entry.is_some_and(|entry| self.has_expired(&entry).unwrap_or(false));
-        self.events.watchers.add(watcher, db, key, expired)
+        self.events.watchers.add(Watcher::Client(watcher), db, key, expired)
     }
 
     /// Ends all watches of `watcher`.
     pub fn unwatch_all(&mut self, watcher: u64) {
-        self.events.watchers.remove_all(watcher);
+        self.events.watchers.remove_all(Watcher::Client(watcher));
     }
 
     /// Watchers of which a key has changed since the last call.

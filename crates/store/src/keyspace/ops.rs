@@ -5,11 +5,11 @@ use quire_arena::Arena;
 
 use crate::encoding::Encoding;
 use crate::error::Result;
-use crate::keyspace::Keyspace;
+use crate::heap::Heap;
 use crate::keyspace::digest::Digest;
 use crate::keyspace::entry::Entry;
-use crate::table::copy::copy_bucket;
-use crate::table::{TableHead, reclaim};
+use crate::table::TableHead;
+use crate::table::copy::TableCopy;
 
 /// The functions of one encoding.
 #[derive(Debug)]
@@ -19,14 +19,16 @@ pub(crate) struct Ops {
     /// The table of objects that the value owns beside its entry. It outlives the entry in the heap's list of what is freed in
     /// steps.
     pub(crate) table: fn(&Arena, &Entry) -> Result<Option<TableHead>>,
-    /// Fills the value of the second entry, which has the first one's encoding and length. Leaves nothing behind if it
-    /// fails.
-    pub(crate) copy: fn(&mut Keyspace, &Entry, &Entry) -> Result<()>,
+    /// Copies on for about so many items of that table; returns what was spent of the budget.
+    pub(crate) copy_step: CopyStepOf,
     /// Adds the type and the value.
     pub(crate) digest: fn(&Arena, &Entry, &mut Digest) -> Result<()>,
     /// Bytes that the value takes beside its entry and the entry's own objects.
     pub(crate) memory: fn(&Arena, &Entry) -> Result<u64>,
 }
+
+/// A step of a copy of what a value owns beside its entry.
+pub(crate) type CopyStepOf = fn(&mut Heap, &mut TableCopy, usize) -> Result<usize>;
 
 /// Chooses the functions of an encoding.
 pub(crate) type OpsOf = fn(Encoding) -> &'static Ops;
@@ -41,6 +43,16 @@ pub(crate) fn no_memory(_: &Arena, _: &Entry) -> Result<u64> {
     Ok(0)
 }
 
+/// For encodings whose values lie in their entries whole.
+pub(crate) fn no_copy_step(_: &mut Heap, _: &mut TableCopy, _: usize) -> Result<usize> {
+    Ok(0)
+}
+
+/// For encodings whose values are the heads of tables of objects.
+pub(crate) fn copy_table_step(heap: &mut Heap, copy: &mut TableCopy, budget: usize) -> Result<usize> {
+    copy.step(heap, budget)
+}
+
 /// For encodings whose values are the heads of tables.
 pub(crate) fn table_of(arena: &Arena, entry: &Entry) -> Result<Option<TableHead>> {
     Ok(Some(entry.table(arena)?))
@@ -52,23 +64,8 @@ pub(crate) fn table_memory(arena: &Arena, entry: &Entry) -> Result<u64> {
     Ok(table.own_bytes().saturating_add(table.item_bytes))
 }
 
-/// Copies a value that is the head of a table of objects.
-pub(crate) fn copy_table(keyspace: &mut Keyspace, from: &Entry, to: &Entry) -> Result<()> {
-    let heap = &mut keyspace.heap;
-    let source = from.table(&heap.arena)?;
-    let mut target = TableHead::default();
-    match (0..source.buckets()).try_for_each(|index| copy_bucket(heap, &source, index, &mut target)) {
-        Ok(()) => to.set_table(&mut heap.arena, &target),
-        Err(error) => {
-            reclaim::destroy(heap, target)?;
-            Err(error)
-        }
-    }
-}
-
-/// Copies a value that is bytes only.
-pub(crate) fn copy_bytes(keyspace: &mut Keyspace, from: &Entry, to: &Entry) -> Result<()> {
-    let arena = &mut keyspace.heap.arena;
+/// Fills the value of the second entry, which has the first one's encoding and length.
+pub(crate) fn copy_bytes(arena: &mut Arena, from: &Entry, to: &Entry) -> Result<()> {
     let (source, source_offset) = from.value_place(arena)?;
     let (target, target_offset) = to.value_place(arena)?;
     Ok(arena.copy(source, source_offset, target, target_offset, from.header.value_len as usize)?)

@@ -209,7 +209,10 @@ impl Store {
         // Fixed by the cut like everything else, so that image and log can't disagree.
         let (root, position) = (self.root(), self.log_position);
         root::set_log_position(self.keyspace.arena_mut(), root, position).map_err(SaveError::Root)?;
-        let snapshot = self.arena_mut().cut().map_err(SaveError::Cut)?;
+        let listed = self.keyspace.list_copy().map_err(SaveError::Root)?;
+        let snapshot = self.arena_mut().cut();
+        self.keyspace.unlist_copy(listed).map_err(SaveError::Root)?;
+        let snapshot = snapshot.map_err(SaveError::Cut)?;
         let cut_ns = start.elapsed().as_nanos() as u64;
         self.saves.last_cut_ns = cut_ns;
         self.saves.epoch += 1;

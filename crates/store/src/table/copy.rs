@@ -1,4 +1,6 @@
-//! Copying a table of objects that own no others, one bucket at a time.
+//! Copying a table of objects that own no others, in steps.
+//!
+//! Relies on the caller that the source stays as it is between two steps.
 
 use quire_arena::Handle;
 
@@ -6,15 +8,88 @@ use crate::error::{Result, StoreError};
 use crate::heap::Heap;
 use crate::table::{Hash, TableHead, item_hash};
 
-/// Adds copies of the items of bucket `index` of `source` to `target`. Copied so far is what `target` holds, whether this
-/// fails or not.
-pub(crate) fn copy_bucket(heap: &mut Heap, source: &TableHead, index: u32, target: &mut TableHead) -> Result<()> {
-    let mut items: Vec<(u16, Handle)> = Vec::new();
-    for bucket in source.chain(&heap.arena, index)? {
-        items.extend(bucket.read(&heap.arena)?.iter());
+/// Bytes that weigh as much in a step's budget as an item: to copy so many takes about as long as to make an object.
+const WEIGHT_BYTES: u64 = 1024;
+
+/// A copy of a table that is being made.
+#[derive(Debug)]
+pub(crate) struct TableCopy {
+    source: TableHead,
+    target: TableHead,
+    /// The source's bucket that is being copied…
+    bucket: u32,
+    /// …and how many of its items are.
+    copied: usize,
+    /// Kept for its capacity.
+    batch: Vec<(u16, Handle)>,
+}
+
+/// What copying a table costs, in units of a step's budget, about.
+pub(crate) fn cost(source: &TableHead) -> u64 {
+    let items = source.count.saturating_add(u64::from(source.buckets()));
+    items.saturating_add(source.item_bytes / WEIGHT_BYTES)
+}
+
+impl TableCopy {
+    pub(crate) fn new(source: TableHead) -> TableCopy {
+        TableCopy { source, target: TableHead::default(), bucket: 0, copied: 0, batch: Vec::new() }
     }
-    for (tag, item) in items {
-        if target.count >= source.count {
+
+    pub(crate) fn source(&self) -> &TableHead {
+        &self.source
+    }
+
+    /// What is copied so far.
+    pub(crate) fn target(&self) -> TableHead {
+        self.target
+    }
+
+    pub(crate) fn is_complete(&self) -> bool {
+        self.bucket >= self.source.buckets()
+    }
+
+    /// Bytes that the copy takes so far.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.target.own_bytes().saturating_add(self.target.item_bytes)
+    }
+
+    /// Goes on until the budget is spent: an item costs one, and one for each KiB; a bucket costs one. Returns what was spent,
+    /// which exceeds the budget by the last item at most. What is copied so far is in the target, whether this fails or not.
+    pub(crate) fn step(&mut self, heap: &mut Heap, budget: usize) -> Result<usize> {
+        let mut spent = 0;
+        while spent < budget && !self.is_complete() {
+            let mut batch = std::mem::take(&mut self.batch);
+            let done = self.copy_bucket(heap, &mut batch, budget - spent);
+            self.batch = batch;
+            spent += done?;
+        }
+        if self.is_complete() && self.target.count != self.source.count {
+            return Err(StoreError::damaged("a table holds fewer items than it says"));
+        }
+        Ok(spent)
+    }
+
+    /// Copies what is left of the bucket, as far as the budget goes.
+    fn copy_bucket(&mut self, heap: &mut Heap, batch: &mut Vec<(u16, Handle)>, budget: usize) -> Result<usize> {
+        batch.clear();
+        for bucket in self.source.chain(&heap.arena, self.bucket)? {
+            batch.extend(bucket.read(&heap.arena)?.iter());
+        }
+        let mut spent = 0;
+        for &(tag, item) in &batch[self.copied.min(batch.len())..] {
+            if spent >= budget {
+                return Ok(spent);
+            }
+            spent += 1 + (self.copy_item(heap, tag, item)? / WEIGHT_BYTES) as usize;
+            self.copied += 1;
+        }
+        (self.bucket, self.copied) = (self.bucket + 1, 0);
+        Ok(spent + 1)
+    }
+
+    /// Adds a copy of an item to the target; returns its bytes.
+    fn copy_item(&mut self, heap: &mut Heap, tag: u16, item: Handle) -> Result<u64> {
+        if self.target.count >= self.source.count {
             return Err(StoreError::damaged("a table holds more items than it says"));
         }
         let hash = Hash { low: item_hash(&heap.arena, item)?, tag };
@@ -24,12 +99,12 @@ pub(crate) fn copy_bucket(heap: &mut Heap, source: &TableHead, index: u32, targe
             .arena
             .copy(item, 0, new, 0, bytes)
             .map_err(StoreError::from)
-            .and_then(|()| target.insert(&mut heap.arena, hash, new));
+            .and_then(|()| self.target.insert(&mut heap.arena, hash, new));
         if let Err(error) = added {
             heap.arena.free(new)?;
             return Err(error);
         }
-        target.item_bytes = target.item_bytes.saturating_add(bytes as u64);
+        self.target.item_bytes = self.target.item_bytes.saturating_add(bytes as u64);
+        Ok(bytes as u64)
     }
-    Ok(())
 }

@@ -16,7 +16,7 @@ use crate::error::{Result, StoreError};
 use crate::keyspace::digest::Digest;
 use crate::keyspace::entries::{EntryLayout, check_len};
 use crate::keyspace::entry::Entry;
-use crate::keyspace::ops::{Ops, copy_bytes, copy_table, no_memory, no_table, table_memory, table_of};
+use crate::keyspace::ops::{Ops, copy_table_step, no_copy_step, no_memory, no_table, table_memory, table_of};
 use crate::keyspace::{Keyspace, check_kind};
 use crate::numbers::long_double::LongDouble;
 use crate::numbers::parse_i64;
@@ -32,10 +32,10 @@ const TYPE_NUMBER: u32 = 4;
 
 /// What the keyspace asks of packed hashes.
 pub(crate) static PACKED_OPS: Ops =
-    Ops { name: |_, _| Ok("listpack"), table: no_table, copy: copy_bytes, digest, memory: no_memory };
+    Ops { name: |_, _| Ok("listpack"), table: no_table, copy_step: no_copy_step, digest, memory: no_memory };
 /// What the keyspace asks of hashes that are tables.
 pub(crate) static TABLE_OPS: Ops =
-    Ops { name: |_, _| Ok("hashtable"), table: table_of, copy: copy_table, digest, memory: table_memory };
+    Ops { name: |_, _| Ok("hashtable"), table: table_of, copy_step: copy_table_step, digest, memory: table_memory };
 
 /// Toggles one digest per field, so that their order does not matter.
 fn digest(arena: &Arena, entry: &Entry, digest: &mut Digest) -> Result<()> {

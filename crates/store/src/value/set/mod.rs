@@ -21,7 +21,7 @@ use crate::keyspace::Keyspace;
 use crate::keyspace::digest::Digest;
 use crate::keyspace::entries::check_len;
 use crate::keyspace::entry::Entry;
-use crate::keyspace::ops::{Ops, copy_bytes, copy_table, no_memory, no_table, table_memory, table_of};
+use crate::keyspace::ops::{Ops, copy_table_step, no_copy_step, no_memory, no_table, table_memory, table_of};
 use crate::keyspace::value::ValueMut;
 use crate::numbers::parse_i64;
 use crate::table::{TableHead, reclaim};
@@ -39,13 +39,13 @@ const TYPE_NUMBER: u32 = 2;
 
 /// What the keyspace asks of sets of integers.
 pub(crate) static INT_OPS: Ops =
-    Ops { name: |_, _| Ok("intset"), table: no_table, copy: copy_bytes, digest, memory: no_memory };
+    Ops { name: |_, _| Ok("intset"), table: no_table, copy_step: no_copy_step, digest, memory: no_memory };
 /// What the keyspace asks of packed sets.
 pub(crate) static PACKED_OPS: Ops =
-    Ops { name: |_, _| Ok("listpack"), table: no_table, copy: copy_bytes, digest, memory: no_memory };
+    Ops { name: |_, _| Ok("listpack"), table: no_table, copy_step: no_copy_step, digest, memory: no_memory };
 /// What the keyspace asks of sets that are tables.
 pub(crate) static TABLE_OPS: Ops =
-    Ops { name: |_, _| Ok("hashtable"), table: table_of, copy: copy_table, digest, memory: table_memory };
+    Ops { name: |_, _| Ok("hashtable"), table: table_of, copy_step: copy_table_step, digest, memory: table_memory };
 
 /// Toggles one digest per member, so that their order does not matter.
 fn digest(arena: &Arena, entry: &Entry, digest: &mut Digest) -> Result<()> {

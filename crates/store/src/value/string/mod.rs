@@ -9,7 +9,7 @@ use crate::error::{Result, StoreError};
 use crate::keyspace::digest::Digest;
 use crate::keyspace::entries::{EntryLayout, check_len};
 use crate::keyspace::entry::{EXPIRES, EXTERNAL, Entry, EntryHeader, HEADER_BYTES, INLINE_MAX, RAW, ROOMY, TEXT};
-use crate::keyspace::ops::{Ops, copy_bytes, no_memory, no_table};
+use crate::keyspace::ops::{Ops, no_copy_step, no_memory, no_table};
 use crate::keyspace::{Keyspace, STRING_MAX_BYTES, check_kind};
 use crate::numbers::long_double::LongDouble;
 use crate::numbers::parse_i64;
@@ -23,7 +23,8 @@ const EMBSTR_MAX: usize = 44;
 const TYPE_NUMBER: u32 = 0;
 
 /// What the keyspace asks of strings.
-pub(crate) static OPS: Ops = Ops { name: encoding_name, table: no_table, copy: copy_bytes, digest, memory: no_memory };
+pub(crate) static OPS: Ops =
+    Ops { name: encoding_name, table: no_table, copy_step: no_copy_step, digest, memory: no_memory };
 
 fn encoding_name(arena: &Arena, entry: &Entry) -> Result<&'static str> {
     if entry.has(RAW) {

@@ -1,0 +1,320 @@
+//! COPY: at once, or of a large value in steps.
+//!
+//! A copy that is made in steps changes nothing that a command could see until it is whole. Then it gets its key, at that one
+//! instant, if its source is still what it was when the copy began; otherwise it is given up and begun anew. What can have
+//! changed the source is told by `events`, where the copy watches it as a client does with WATCH; a split of its table is seen
+//! in the table's head. There is one such copy at a time, so that the memory of half copies is that of one.
+//!
+//! An image that is cut meanwhile has the half copy in its list of what is to be freed (`heap::reclaim`), so that a restart
+//! neither has it as a key nor loses its memory.
+
+use quire_arena::Handle;
+
+use crate::db::DbId;
+use crate::error::{Result, StoreError};
+use crate::events::Watcher;
+use crate::heap::reclaim::ReclaimRoot;
+use crate::keyspace::entries::EntryLayout;
+use crate::keyspace::entry::{Entry, RAW, TEXT};
+use crate::keyspace::ops::{Ops, copy_bytes};
+use crate::keyspace::{Keyspace, free_entry};
+use crate::table::copy::{TableCopy, cost};
+use crate::table::reclaim::{self, Items};
+use crate::table::{Hash, TableHead};
+
+/// What costs no more is copied at once: as much as is freed in one step.
+const AT_ONCE: u64 = 512;
+
+/// What became of a request to copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CopyProgress {
+    /// It is done: whether a key was copied.
+    Done(bool),
+    /// [`Keyspace::copy_step`] goes on with it; to be asked again when that says [`CopyStep::Ended`].
+    UnderWay,
+    /// Another owner's copy is under way; to be asked again when that has ended.
+    Busy,
+}
+
+/// What a step of a copy came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CopyStep {
+    /// There is nothing to be done.
+    Idle,
+    /// Another step is wanted.
+    More,
+    /// The copy is whole, or has failed, or its source has changed: its owner is to ask again.
+    Ended,
+}
+
+/// The copy that is under way, and figures.
+#[derive(Debug, Default)]
+pub(crate) struct Copies {
+    now: Option<Box<Copying>>,
+    /// Copies that are not under way any more.
+    ended: u64,
+    /// The longest step, in units of its budget.
+    longest_step: usize,
+}
+
+/// A copy that is under way.
+#[derive(Debug)]
+struct Copying {
+    owner: u64,
+    db: DbId,
+    key: Box<[u8]>,
+    /// The source's entry.
+    entry: Handle,
+    ops: &'static Ops,
+    table: TableCopy,
+    /// A node of the list of what is to be freed, in reserve: an image has the half copy in it.
+    node: Handle,
+    failed: Option<StoreError>,
+}
+
+/// Where a copy goes.
+struct Place<'a> {
+    db: DbId,
+    index: usize,
+    key: &'a [u8],
+    hash: Hash,
+    /// What the key holds now.
+    old: Option<Entry>,
+}
+
+impl Keyspace {
+    /// Copies a key with its time to live, at once. False if there is no such key, or the other name exists and `replace` is
+    /// not set.
+    ///
+    /// # Errors
+    /// As [`Keyspace::rename`].
+    pub fn copy(&mut self, db: DbId, from: &[u8], to_db: DbId, to: &[u8], replace: bool) -> Result<bool> {
+        let Some((source, place)) = self.copyable(db, from, to_db, to, replace)? else { return Ok(false) };
+        let ops = self.ops(&source)?;
+        let mut copied = None;
+        if let Some(head) = (ops.table)(&self.heap.arena, &source)? {
+            let mut table = TableCopy::new(head);
+            if let Err(error) = (ops.copy_step)(&mut self.heap, &mut table, usize::MAX) {
+                reclaim::destroy(&mut self.heap, table.target())?;
+                return Err(error);
+            }
+            copied = Some(table.target());
+        }
+        self.place_copy(&source, place, copied).map(|()| true)
+    }
+
+    /// As [`Keyspace::copy`], a large value in steps, which [`Keyspace::copy_step`] makes: the key is copied by the request
+    /// that gets [`CopyProgress::Done`], as it is then. `owner` names the client; it must ask for the same copy again, or
+    /// call [`Keyspace::cancel_copy`].
+    ///
+    /// # Errors
+    /// As [`Keyspace::rename`]; nothing has changed then, and nothing is under way for this owner.
+    pub fn copy_in_steps(
+        &mut self,
+        owner: u64,
+        db: DbId,
+        from: &[u8],
+        to_db: DbId,
+        to: &[u8],
+        replace: bool,
+    ) -> Result<CopyProgress> {
+        let found = self.copyable(db, from, to_db, to, replace);
+        let Ok(Some((source, place))) = found else {
+            self.cancel_copy(owner)?;
+            return found.map(|_| CopyProgress::Done(false));
+        };
+        if self.copy_owner() == Some(owner) {
+            if self.is_copy_of(db, from) && self.is_source_unchanged()? {
+                return self.go_on(&source, place);
+            }
+            self.cancel_copy(owner)?;
+        }
+        let ops = self.ops(&source)?;
+        match (ops.table)(&self.heap.arena, &source)? {
+            Some(head) if cost(&head) > AT_ONCE => {
+                if self.copies.now.is_some() {
+                    return Ok(CopyProgress::Busy);
+                }
+                let node = self.heap.reserve_node()?;
+                self.events.watchers.add(Watcher::Copy, db, from, false);
+                let (key, table) = (from.into(), TableCopy::new(head));
+                let copying = Copying { owner, db, key, entry: source.handle, ops, table, node, failed: None };
+                self.copies.now = Some(Box::new(copying));
+                Ok(CopyProgress::UnderWay)
+            }
+            _ => self.copy(db, from, to_db, to, replace).map(CopyProgress::Done),
+        }
+    }
+
+    /// The owner asks again for its copy, whose source hasn't changed.
+    fn go_on(&mut self, source: &Entry, place: Place<'_>) -> Result<CopyProgress> {
+        let Some(copying) = &mut self.copies.now else { return Ok(CopyProgress::Busy) };
+        if let Some(error) = copying.failed.take() {
+            self.give_up_copy()?;
+            return Err(error);
+        }
+        if !copying.table.is_complete() {
+            return Ok(CopyProgress::UnderWay);
+        }
+        let (node, target) = (copying.node, copying.table.target());
+        self.end_copy();
+        self.heap.arena.free(node)?;
+        self.place_copy(source, place, Some(target)).map(|()| CopyProgress::Done(true))
+    }
+
+    /// Copies on for about so many items and buckets.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`]; nothing is under way then. What the copy itself fails with is told to its owner.
+    pub fn copy_step(&mut self, budget: usize) -> Result<CopyStep> {
+        let waits = |copying: &Copying| copying.failed.is_some() || copying.table.is_complete();
+        if self.copies.now.as_deref().is_none_or(waits) {
+            return Ok(CopyStep::Idle);
+        }
+        if !self.is_source_unchanged()? {
+            self.give_up_copy()?;
+            return Ok(CopyStep::Ended);
+        }
+        let Some(copying) = &mut self.copies.now else { return Ok(CopyStep::Idle) };
+        match (copying.ops.copy_step)(&mut self.heap, &mut copying.table, budget) {
+            Ok(spent) => self.copies.longest_step = self.copies.longest_step.max(spent),
+            Err(error) => copying.failed = Some(error),
+        }
+        Ok(if waits(copying) { CopyStep::Ended } else { CopyStep::More })
+    }
+
+    /// Gives up the copy that is under way for this owner, if there is one.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`].
+    pub fn cancel_copy(&mut self, owner: u64) -> Result<()> {
+        if self.copy_owner() == Some(owner) { self.give_up_copy() } else { Ok(()) }
+    }
+
+    /// Whose copy is under way.
+    #[inline]
+    pub fn copy_owner(&self) -> Option<u64> {
+        self.copies.now.as_ref().map(|copying| copying.owner)
+    }
+
+    /// The key of which a copy is under way: it should not be changed meanwhile.
+    pub fn copy_source(&self) -> Option<&[u8]> {
+        self.copies.now.as_ref().map(|copying| &*copying.key)
+    }
+
+    /// Bytes that the copy takes which is under way for this owner.
+    pub fn copied_bytes(&self, owner: u64) -> u64 {
+        self.copies.now.as_ref().filter(|copying| copying.owner == owner).map_or(0, |copying| copying.table.bytes())
+    }
+
+    /// Copies that were made in steps, or given up, since the store was opened.
+    pub fn copies_ended(&self) -> u64 {
+        self.copies.ended
+    }
+
+    /// The longest step of a copy since the store was opened, in units of its budget.
+    pub fn longest_copy_step(&self) -> usize {
+        self.copies.longest_step
+    }
+
+    /// The source of a copy and its place; `None` if nothing is to be copied.
+    fn copyable<'a>(
+        &mut self,
+        db: DbId,
+        from: &[u8],
+        to_db: DbId,
+        to: &'a [u8],
+        replace: bool,
+    ) -> Result<Option<(Entry, Place<'a>)>> {
+        let index = self.db_index(to_db)?;
+        let Some(source) = self.find(db, from, self.hash(from))? else { return Ok(None) };
+        let hash = self.hash(to);
+        let old = self.find(to_db, to, hash)?;
+        if (old.is_some() && !replace) || old.is_some_and(|old| old.handle == source.handle) {
+            return Ok(None);
+        }
+        Ok(Some((source, Place { db: to_db, index, key: to, hash, old })))
+    }
+
+    /// Gives the copy its key. `table` is the copy of the table that the source is.
+    fn place_copy(&mut self, source: &Entry, place: Place<'_>, table: Option<TableHead>) -> Result<()> {
+        let new = match self.entry_of_copy(source, &place, table.as_ref()) {
+            Ok(new) => new,
+            Err(error) => {
+                table.map_or(Ok(()), |table| reclaim::retire_objects(&mut self.heap, table))?;
+                return Err(error);
+            }
+        };
+        if let Err(error) = self.link(place.index, &new, place.hash) {
+            free_entry(&mut self.heap, new, self.ops)?;
+            return Err(error);
+        }
+        if let Some(old) = place.old {
+            self.delete_entry(place.db, old)?;
+        }
+        self.changed(place.db, place.key, true);
+        Ok(())
+    }
+
+    /// The entry of a copy, which is in no table yet.
+    fn entry_of_copy(&mut self, source: &Entry, place: &Place<'_>, table: Option<&TableHead>) -> Result<Entry> {
+        let value_len = source.header.value_len as usize;
+        let layout = EntryLayout::new(source.encoding()?, value_len, source.expiry(&self.heap.arena)?);
+        let new = self.allocate_entry(place.key, place.hash, layout)?;
+        let filled = match table {
+            Some(table) => new.set_table(&mut self.heap.arena, table),
+            None => copy_bytes(&mut self.heap.arena, source, &new),
+        };
+        if let Err(error) = filled.and_then(|()| self.mark(&new, source.header.flags & (RAW | TEXT))) {
+            self.discard(&new)?;
+            return Err(error);
+        }
+        Ok(new)
+    }
+
+    fn is_copy_of(&self, db: DbId, key: &[u8]) -> bool {
+        self.copies.now.as_ref().is_some_and(|copying| copying.db == db && *copying.key == *key)
+    }
+
+    /// Whether the source of the copy that is under way is what it was. One whose time has come is deleted by this.
+    fn is_source_unchanged(&mut self) -> Result<bool> {
+        let Some(copying) = self.copies.now.take() else { return Ok(false) };
+        let found = self.find(copying.db, &copying.key, self.hash(&copying.key));
+        let unchanged = !self.events.watchers.is_copy_touched()
+            && match found {
+                Ok(Some(entry)) if entry.handle == copying.entry => {
+                    // A failed insert splits buckets, which is no change of the value.
+                    matches!((copying.ops.table)(&self.heap.arena, &entry), Ok(Some(head)) if head == *copying.table.source())
+                }
+                _ => false,
+            };
+        self.copies.now = Some(copying);
+        Ok(unchanged)
+    }
+
+    /// Nothing is under way any more.
+    fn end_copy(&mut self) -> Option<Box<Copying>> {
+        self.events.watchers.remove_all(Watcher::Copy);
+        self.copies.ended += 1;
+        self.copies.now.take()
+    }
+
+    fn give_up_copy(&mut self) -> Result<()> {
+        let Some(copying) = self.end_copy() else { return Ok(()) };
+        let target = copying.table.target();
+        self.heap.retire_as(copying.node, Items::Objects as u32, zerocopy::transmute!(target))
+    }
+
+    /// Has an image that is cut now find the half copy among what is to be freed. Returns the list as it was, for
+    /// [`Keyspace::unlist_copy`] to be called right after the cut.
+    pub(crate) fn list_copy(&mut self) -> Result<Option<ReclaimRoot>> {
+        let Some(copying) = &self.copies.now else { return Ok(None) };
+        let (node, target) = (copying.node, copying.table.target());
+        self.heap.list_for_image(node, Items::Objects as u32, zerocopy::transmute!(target)).map(Some)
+    }
+
+    /// Ends what [`Keyspace::list_copy`] began.
+    pub(crate) fn unlist_copy(&mut self, listed: Option<ReclaimRoot>) -> Result<()> {
+        listed.map_or(Ok(()), |before| self.heap.set_list(before))
+    }
+}
