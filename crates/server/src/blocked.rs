@@ -18,6 +18,9 @@ pub enum BlockReason {
     Turn,
     /// That the log's device catches up: the next request would write.
     LogBehind,
+    /// That the copy of a large key which is under way ends: its own, which its next request asks for, or one of a key that the
+    /// request writes.
+    Copy,
     /// That what it has written is durable (WAITAOF); the command has run, its reply is still to be given.
     Durability(Durability),
 }
@@ -65,7 +68,11 @@ impl Blocked {
     pub const fn is_in_command(&self) -> bool {
         match self.on {
             BlockReason::Durability(_) => true,
-            BlockReason::Pause | BlockReason::Output | BlockReason::Turn | BlockReason::LogBehind => false,
+            BlockReason::Pause
+            | BlockReason::Output
+            | BlockReason::Turn
+            | BlockReason::LogBehind
+            | BlockReason::Copy => false,
         }
     }
 
@@ -74,7 +81,7 @@ impl Blocked {
     const fn is_counted(&self) -> bool {
         match self.on {
             BlockReason::Durability(_) | BlockReason::Pause => true,
-            BlockReason::Output | BlockReason::Turn | BlockReason::LogBehind => false,
+            BlockReason::Output | BlockReason::Turn | BlockReason::LogBehind | BlockReason::Copy => false,
         }
     }
 
@@ -82,7 +89,11 @@ impl Blocked {
     pub const fn is_idle(&self) -> bool {
         match self.on {
             BlockReason::Output => true,
-            BlockReason::Pause | BlockReason::Turn | BlockReason::LogBehind | BlockReason::Durability(_) => false,
+            BlockReason::Pause
+            | BlockReason::Turn
+            | BlockReason::LogBehind
+            | BlockReason::Copy
+            | BlockReason::Durability(_) => false,
         }
     }
 
@@ -90,7 +101,11 @@ impl Blocked {
     pub const fn is_for_ever(&self) -> bool {
         match self.on {
             BlockReason::Durability(durability) => durability.replicas && self.deadline_ms.is_none(),
-            BlockReason::Pause | BlockReason::Output | BlockReason::Turn | BlockReason::LogBehind => false,
+            BlockReason::Pause
+            | BlockReason::Output
+            | BlockReason::Turn
+            | BlockReason::LogBehind
+            | BlockReason::Copy => false,
         }
     }
 
@@ -102,6 +117,7 @@ impl Blocked {
             BlockReason::Output => (Event::OutputIsRead, arrival),
             BlockReason::Turn => (Event::TurnBegins, arrival),
             BlockReason::LogBehind => (Event::LogCatchesUp, arrival),
+            BlockReason::Copy => (Event::CopyGetsOn, arrival),
             BlockReason::Durability(Durability { local: false, .. }) => (Event::LogIsDurable, u64::MAX),
             BlockReason::Durability(Durability { replicas: true, .. }) => (Event::LogIsDurable, LAST_RECORD),
             BlockReason::Durability(Durability { sequence, .. }) => (Event::LogIsDurable, sequence),
@@ -123,6 +139,8 @@ pub enum Event {
     TurnBegins,
     /// The log's device isn't behind any more.
     LogCatchesUp,
+    /// The copy that is under way is whole, or there is none any more.
+    CopyGetsOn,
     /// More records of the log are durable, or the log has ended or failed.
     LogIsDurable,
 }

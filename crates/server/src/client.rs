@@ -127,7 +127,7 @@ pub struct Client {
     pub no_touch: bool,
     /// The transaction that it is putting together.
     pub multi: Option<Box<Multi>>,
-    /// A transaction of it is running.
+    /// A transaction of it is running, so that no command waits.
     pub in_exec: bool,
     /// The last record of the log that it has made, or found when it wrote and changed nothing.
     pub last_write: u64,

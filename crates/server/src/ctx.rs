@@ -54,6 +54,13 @@ impl Ctx<'_> {
         self.client.blocked = Some(Blocked { deadline_ms, ..Blocked::until_event(on) });
     }
 
+    /// The command has changed nothing and can't go on yet: the handler returns this error, and the request is run again, as if it
+    /// came then, when the event comes. Not within a transaction.
+    pub fn not_yet(&mut self, on: BlockReason) -> CmdError {
+        self.block(on, None);
+        CmdError::NotYet
+    }
+
     /// Ends all watches of the client; whether one of its keys was changed no longer matters.
     pub fn forget_watched(&mut self) {
         if self.client.watched > 0 {

@@ -115,9 +115,18 @@ fn reject(ctx: &mut Ctx<'_>, error: &CmdError) {
     if let Some(multi) = &mut ctx.client.multi {
         multi.failed = true;
     }
+    give_up_copy(ctx);
     let line = error.line();
     ctx.reply.error(&line);
     ctx.server.stats.count_error(line.as_bytes());
+}
+
+/// The client's request has failed. If a copy was made for it, it was this one that asked for it.
+#[cold]
+fn give_up_copy(ctx: &mut Ctx<'_>) {
+    if let Err(error) = ctx.store.cancel_copy(ctx.client.id) {
+        tracing::error!(%error, "cannot free what a copy has taken");
+    }
 }
 
 /// The end of a transaction is refused, which ends it, too.
@@ -133,6 +142,10 @@ fn abort_transaction(ctx: &mut Ctx<'_>, error: &CmdError) {
 #[cold]
 fn apply_reply_mode(ctx: &mut Ctx<'_>, before: usize) {
     if let Some(blocked) = &mut ctx.client.blocked {
+        if !blocked.is_in_command() {
+            // The request is still to be run.
+            return;
+        }
         blocked.silent = matches!(ctx.client.reply_mode, ReplyMode::Off | ReplyMode::Skip);
     }
     match ctx.client.reply_mode {
@@ -189,8 +202,12 @@ fn misconf(ctx: &Ctx<'_>) -> CmdError {
 /// Why a command with these properties may not change data now.
 pub fn refuse_write(ctx: &mut Ctx<'_>, flags: u32) -> Option<CmdError> {
     let limit = ctx.server.config.maxmemory_bytes;
-    if limit > 0 && flags & DENYOOM != 0 && ctx.server.memory_bytes(ctx.store) > limit {
-        return Some(CmdError::OUT_OF_MEMORY);
+    if limit > 0 && flags & DENYOOM != 0 {
+        let used_bytes = ctx.server.memory_bytes(ctx.store);
+        // A copy that was admitted isn't refused for the memory that it has taken itself; all other requests are.
+        if used_bytes > limit && used_bytes.saturating_sub(ctx.store.copied_bytes(ctx.client.id)) > limit {
+            return Some(CmdError::OUT_OF_MEMORY);
+        }
     }
     if !ctx.server.writes_stopped || flags & WRITE == 0 {
         return None;
@@ -234,6 +251,11 @@ pub fn call(command: &Command, ctx: &mut Ctx<'_>) {
     }
     let mut failed = false;
     if let Err(error) = result {
+        if matches!(error, CmdError::NotYet) {
+            // What counts requests counts this one when it runs.
+            return;
+        }
+        give_up_copy(ctx);
         ctx.reply.error(&error.line());
     }
     if ctx.reply.as_bytes().get(before) == Some(&b'-') {

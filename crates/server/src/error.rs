@@ -10,6 +10,9 @@ pub enum CmdError {
     /// The store refused; [`CmdError::line`] words it as Redis does.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// Nothing was done, and there is no reply: the request is run again when what the client waits for has come.
+    #[error("the request is to be run again")]
+    NotYet,
     /// The full error line with its code: `ERR syntax error`.
     #[error("{0}")]
     Text(Cow<'static, str>),
@@ -62,6 +65,7 @@ impl CmdError {
         match self {
             CmdError::Text(line) => Cow::Borrowed(line),
             CmdError::Store(error) => store_error_line(error),
+            CmdError::NotYet => Cow::Borrowed("ERR the request is to be run again"),
         }
     }
 }

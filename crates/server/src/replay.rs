@@ -193,6 +193,8 @@ impl<'a> Player<'a> {
         state.config.proto_max_bulk_len = u64::MAX;
         let mut client = Client::new(0, "log".to_owned(), String::new(), 0);
         client.authenticated = true;
+        // As in a transaction: nothing comes between two commands, and none waits.
+        client.in_exec = true;
         let (reply, ranges, words) = (Reply::default(), Vec::new(), Vec::new());
         Self { registry, store, state, client, reply, ranges, words, commands: 0, damaged: 0 }
     }

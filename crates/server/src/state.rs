@@ -116,6 +116,8 @@ pub struct ServerState {
     pub waker: Option<Arc<Waker>>,
     /// CLIENT PAUSE.
     pub pause: Option<Pause>,
+    /// What is done in steps between commands waits (DEBUG PAUSE-CRON).
+    pub steps_paused: bool,
     /// The server is to end.
     pub shutdown: Option<Shutdown>,
     /// The last save is done, or none is wanted: no command runs any more, since nothing would keep what it changes.
@@ -170,6 +172,7 @@ impl ServerState {
             effects: Effects::default(),
             waker: None,
             pause: None,
+            steps_paused: false,
             shutdown: None,
             ended: false,
             fault: None,

@@ -5,7 +5,7 @@
 //! They are written with `const` builders, so that an entry names only what differs from the default:
 //! `CommandSpec::new("strlen", 2, cmd::strings::strlen).flags(READONLY | FAST).keys(&[KeySpec::one(1, RO)])…`.
 
-use crate::ctx::{CmdError, Ctx, Handler};
+use crate::ctx::{Args, CmdError, Ctx, Handler};
 
 /// Properties of a command, a set of bits.
 pub type Flags = u32;
@@ -105,6 +105,13 @@ impl KeySpec {
     /// Keys from `first` to `last`, every `step` words.
     pub const fn range(first: i16, last: i16, step: i16, usage: KeyUse) -> Self {
         Self { first, last, step, usage }
+    }
+
+    /// The indices of the keys among `words` words.
+    pub fn positions(&self, words: usize) -> impl Iterator<Item = usize> + use<> {
+        let last = if self.last < 0 { words as i64 + i64::from(self.last) } else { i64::from(self.last) };
+        let (first, step) = (usize::try_from(self.first).unwrap_or(0), usize::try_from(self.step).unwrap_or(0).max(1));
+        (first..words).step_by(step).take_while(move |&at| at as i64 <= last)
     }
 }
 
@@ -373,18 +380,16 @@ impl CommandSpec {
             [first, .., last] => (first.first, last.last, last.step),
         }
     }
+    /// Whether a request of these words may change the key of this name, in whatever database.
+    pub fn may_change(&self, args: Args<'_>, key: &[u8]) -> bool {
+        // What names no keys may change any: it empties or exchanges databases.
+        let names_key = |spec: &KeySpec| spec.positions(args.len()).any(|at| args.at(at) == key);
+        self.has(WRITE)
+            && (self.key_specs.is_empty() || self.key_specs.iter().any(|spec| spec.usage & RO == 0 && names_key(spec)))
+    }
     /// The indices of all keys among `words` words.
     pub fn key_positions(&self, words: usize) -> Vec<usize> {
-        let mut positions = Vec::new();
-        for spec in self.key_specs {
-            let last = if spec.last < 0 { words as i64 + i64::from(spec.last) } else { i64::from(spec.last) };
-            let mut at = i64::from(spec.first);
-            while at <= last && (at as usize) < words {
-                positions.push(at as usize);
-                at += i64::from(spec.step.max(1));
-            }
-        }
-        positions
+        self.key_specs.iter().flat_map(|spec| spec.positions(words)).collect()
     }
 }
 

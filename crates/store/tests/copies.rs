@@ -59,7 +59,7 @@ fn a_copy_appears_at_once_when_it_is_whole() {
     assert_eq!(begin(&mut store), CopyProgress::Done(true));
     assert_eq!(store.digest_value(DB, b"target").unwrap(), store.digest_value(DB, b"source").unwrap());
     assert_eq!((store.expiry(DB, b"target").unwrap(), store.changes()), (Some(Some(99_000)), changes + 1));
-    assert_eq!((store.copy_owner(), store.copies_ended()), (None, 1));
+    assert_eq!((store.copy_owner(), store.copy_events()), (None, 2));
 }
 
 #[test]

@@ -30,6 +30,8 @@ pub fn debug(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         help(ctx)
     } else if args.is(1, "SLEEP") && words == 3 {
         sleep(ctx)
+    } else if args.is(1, "PAUSE-CRON") && words == 3 {
+        pause_steps(ctx)
     } else if args.is(1, "POPULATE") && (3..=5).contains(&words) {
         populate(ctx)
     } else if args.is(1, "RELOAD") && words == 2 {
@@ -60,6 +62,8 @@ fn help(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         "    Tell digests of the values of keys.",
         "OBJECT <key>",
         "    Tell how a key is stored.",
+        "PAUSE-CRON <0|1>",
+        "    Stop, or go on with, what is done in steps between commands: expiring, copying, freeing.",
         "POPULATE <count> [<prefix>] [<size>]",
         "    Make <count> string keys named <prefix>:<number>, with values of <size> bytes.",
         "RELOAD",
@@ -73,6 +77,13 @@ fn help(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     for line in lines {
         ctx.reply.simple(line);
     }
+    Ok(())
+}
+
+/// Redis' name of what is looked after from time to time.
+fn pause_steps(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    ctx.server.steps_paused = ctx.args.int(2)? != 0;
+    ctx.reply.ok();
     Ok(())
 }
 

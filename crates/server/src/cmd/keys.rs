@@ -2,8 +2,9 @@
 //!
 //! Relies on the store; databases are chosen as `databases` reads them.
 
-use quire_store::Kind;
+use quire_store::{CopyProgress, Kind};
 
+use crate::blocked::BlockReason;
 use crate::cmd::databases::db_of;
 use crate::ctx::{CmdError, Ctx};
 
@@ -82,7 +83,7 @@ pub fn renamenx(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     Ok(())
 }
 
-/// COPY source destination [DB db] [REPLACE]
+/// COPY source destination [DB db] [REPLACE]: large values are copied in steps between other commands, except in a transaction.
 pub fn copy(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let (from, to) = (ctx.args.at(1), ctx.args.at(2));
     let (mut to_db, mut replace) = (ctx.client.db, false);
@@ -101,9 +102,17 @@ pub fn copy(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     if from == to && to_db == ctx.client.db {
         return Err(SAME);
     }
-    let found = ctx.store.kind(ctx.client.db, from)?.is_some();
+    let (id, db) = (ctx.client.id, ctx.client.db);
+    let found = ctx.store.kind(db, from)?.is_some();
+    let copied = if ctx.client.in_exec {
+        ctx.store.copy(db, from, to_db, to, replace)?
+    } else {
+        match ctx.store.copy_in_steps(id, db, from, to_db, to, replace)? {
+            CopyProgress::Done(copied) => copied,
+            CopyProgress::UnderWay | CopyProgress::Busy => return Err(ctx.not_yet(BlockReason::Copy)),
+        }
+    };
     ctx.store.count_read(found);
-    let copied = found && ctx.store.copy(ctx.client.db, from, to_db, to, replace)?;
     ctx.reply.int(i64::from(copied));
     Ok(())
 }

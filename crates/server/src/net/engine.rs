@@ -54,6 +54,8 @@ pub(super) struct Engine {
     pub next_tick: Instant,
     /// Work in small steps goes on between requests: freeing memory, expiring, restoring.
     pub steps_left: bool,
+    /// What has become of copies, as far as it was announced.
+    pub copy_events: u64,
 }
 
 impl Engine {
@@ -72,6 +74,7 @@ impl Engine {
             stop,
             next_tick: Instant::now(),
             steps_left: true,
+            copy_events: 0,
         };
         for (index, listener) in engine.listeners.iter_mut().enumerate() {
             listener.register(engine.poll.registry(), Token(FIRST_LISTENER + index))?;
@@ -159,6 +162,10 @@ impl Engine {
         }
     }
 
+    pub(super) fn wants_step(&self) -> bool {
+        (self.steps_left || self.worker.store.has_copy_step()) && !self.worker.state.steps_paused
+    }
+
     fn has_unfinished(&self) -> bool {
         !(self.again.is_empty() && self.write_again.is_empty() && self.accept_again.is_empty())
             || self.worker.state.blocked.awaits(Event::TurnBegins)
@@ -171,8 +178,11 @@ impl Engine {
         let now = self.worker.state.command_clock;
         if now >= self.next_tick {
             self.tick(now);
-        } else if self.steps_left {
+        } else if self.wants_step() {
             self.step(now);
+        }
+        if self.copy_got_on() {
+            self.announce_copies();
         }
         if self.concerns_log() {
             self.commit();
@@ -224,13 +234,15 @@ impl Engine {
         }
         self.release();
         self.announce_durability();
-        if std::mem::replace(&mut self.worker.log_behind, behind) && !behind {
+        let was_behind = std::mem::replace(&mut self.worker.log_behind, behind);
+        self.worker.judge_holds();
+        if was_behind && !behind {
             self.announce(Event::LogCatchesUp);
         }
     }
 
     fn timeout(&self) -> Duration {
-        if self.steps_left || self.has_unfinished() {
+        if self.wants_step() || self.has_unfinished() || self.copy_got_on() {
             return Duration::ZERO;
         }
         let now = self.worker.state.command_clock;

@@ -239,6 +239,9 @@ impl Engine {
         }
         if let Some(entry) = connection.entry.take() {
             self.worker.state.blocked.leave(client.id, entry);
+            if let Err(error) = self.worker.store.cancel_copy(client.id) {
+                tracing::error!(%error, "cannot free what a copy has taken");
+            }
         }
         tracing::debug!(client = client.id, address = %client.address, "client left");
         connection.socket.deregister(self.poll.registry());
@@ -277,7 +280,9 @@ fn watch_writing(polled: &Polled, slot: Slot, connection: &mut Connection, writi
 pub(super) fn go_on(worker: &mut Worker, connection: &mut Connection) {
     let Some(blocked) = connection.client.blocked else { return };
     let goes_on = match blocked.on {
-        BlockReason::Pause | BlockReason::Output | BlockReason::Turn | BlockReason::LogBehind => true,
+        BlockReason::Pause | BlockReason::Output | BlockReason::Turn | BlockReason::LogBehind | BlockReason::Copy => {
+            true
+        }
         BlockReason::Durability(_) => worker.answer_durability(&blocked, connection),
     };
     if goes_on {

@@ -3,6 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use quire_store::CopyStep;
+
 use super::engine::Engine;
 use super::worker::check_output;
 use crate::clients::Slot;
@@ -10,6 +12,8 @@ use crate::persistence;
 
 /// Keys that are looked at in one step.
 const EXPIRE_BUDGET: usize = 200;
+/// Objects that are copied in one step, and KiB of them.
+const COPY_BUDGET: usize = 512;
 /// Objects that are freed in one step.
 const RECLAIM_BUDGET: usize = 512;
 /// Regions that are brought back in one step.
@@ -37,7 +41,9 @@ impl Engine {
         let touched = self.worker.store.take_touched();
         state.mark_touched(&touched, 0);
         self.steps_left = true;
-        self.step(now);
+        if self.wants_step() {
+            self.step(now);
+        }
         self.worker.store.arena_mut().trim(TRIM_REGIONS);
         self.look_after_clients();
         if std::mem::take(&mut self.retry_accept) {
@@ -71,6 +77,10 @@ impl Engine {
                 false
             }
         };
+        match store.copy_step(COPY_BUDGET) {
+            Ok(step) => more |= step == CopyStep::More,
+            Err(error) => tracing::error!(%error, "cannot copy a key"),
+        }
         match store.reclaim_step(RECLAIM_BUDGET) {
             Ok(freed) => more |= freed > 0,
             Err(error) => tracing::error!(%error, "cannot free deleted data"),

@@ -4,6 +4,7 @@
 
 use super::engine::Engine;
 use super::exchange::go_on;
+use super::worker::Worker;
 use crate::blocked::{Event, LAST_RECORD};
 use crate::clients::Connection;
 
@@ -38,6 +39,23 @@ impl Engine {
             let ids = state.blocked.due(now_ms);
             self.wake(&ids);
         }
+    }
+
+    /// A copy may be whole, or there may be none any more. Clients that go on because of that may end theirs, or begin one.
+    pub(super) fn announce_copies(&mut self) {
+        while self.copy_got_on() {
+            self.copy_events = self.worker.store.copy_events();
+            self.announce(Event::CopyGetsOn);
+        }
+        self.worker.judge_holds();
+    }
+
+    /// Whether something became of a copy that clients may wait for, or they wait and there is none: the store may be another
+    /// one (DEBUG RELOAD).
+    pub(super) fn copy_got_on(&self) -> bool {
+        let Worker { store, state, .. } = &self.worker;
+        self.copy_events != store.copy_events()
+            || store.copy_owner().is_none() && state.blocked.awaits(Event::CopyGetsOn)
     }
 
     /// More of the log may be durable, or none ever will be.

@@ -9,7 +9,7 @@ use quire_store::{Prefetched, Store};
 use crate::blocked::{BlockReason, Blocked};
 use crate::client::{Closing, CommandId};
 use crate::clients::Connection;
-use crate::ctx::Ctx;
+use crate::ctx::{Args, Ctx};
 use crate::dispatch;
 use crate::durability;
 use crate::log_writer::LOST;
@@ -47,6 +47,8 @@ pub(super) struct Worker {
     tokens: Vec<Prefetched>,
     /// The log's device is behind: commands that write must wait.
     pub log_behind: bool,
+    /// Some commands that write must wait: for the log's device, or for the copy of a key. May be true without cause.
+    holds_writes: bool,
 }
 
 impl Worker {
@@ -60,6 +62,7 @@ impl Worker {
             commands: Vec::new(),
             tokens: Vec::with_capacity(BATCH),
             log_behind: false,
+            holds_writes: false,
         }
     }
 
@@ -169,7 +172,7 @@ impl Worker {
     fn run_batch(&mut self, input: &[u8], done: &mut usize, began: Instant, connection: &mut Connection) -> bool {
         for index in 0..self.batch.len() {
             let found = self.commands[index];
-            if let Some(reason) = self.must_wait(found, began, connection) {
+            if let Some(reason) = self.must_wait(found, self.batch.args(index, input), began, connection) {
                 connection.client.blocked = Some(Blocked::until_event(reason));
                 return false;
             }
@@ -181,11 +184,18 @@ impl Worker {
                 reply: &mut self.reply,
             };
             dispatch::run(self.registry, found, &mut ctx);
-            *done = self.batch.request(index).end;
-            if connection.client.closing != Closing::No {
+            if connection.is_held() {
+                if connection.client.blocked.is_some_and(|blocked| blocked.is_in_command()) {
+                    *done = self.batch.request(index).end;
+                } else {
+                    // It is counted when it runs.
+                    connection.client.commands -= 1;
+                }
+                self.judge_holds();
                 return false;
             }
-            if connection.is_held() {
+            *done = self.batch.request(index).end;
+            if connection.client.closing != Closing::No {
                 return false;
             }
             if self.reply.len() >= FLUSH_BYTES {
@@ -201,12 +211,23 @@ impl Worker {
 
     /// Why the command may not run yet, if it may not.
     #[inline]
-    fn must_wait(&self, command: Option<CommandId>, began: Instant, connection: &Connection) -> Option<BlockReason> {
+    fn must_wait(
+        &self,
+        command: Option<CommandId>,
+        args: Args<'_>,
+        began: Instant,
+        connection: &Connection,
+    ) -> Option<BlockReason> {
         if self.state.pause.is_some() && self.is_paused(command, connection) {
             Some(BlockReason::Pause)
-        } else if self.log_behind && self.writes(command, connection) {
-            Some(BlockReason::LogBehind)
-        } else if connection.output.len() > self.held_output_bytes(connection) {
+        } else if self.holds_writes
+            && let Some(reason) = self.holds_write(command, args, connection)
+        {
+            Some(reason)
+        } else if connection.output.len() > self.held_output_bytes(connection)
+            && self.store.copy_owner() != Some(connection.client.id)
+        {
+            // A client for which a copy is made has come this far before, and others wait for the copy's end.
             Some(BlockReason::Output)
         } else if self.state.command_clock.saturating_duration_since(began) > SHARE {
             Some(BlockReason::Turn)
@@ -219,6 +240,36 @@ impl Worker {
     fn is_paused(&self, command: Option<CommandId>, connection: &Connection) -> bool {
         let exempt = command.is_some_and(|id| self.registry.command(id).spec.has(NEVER_PAUSED));
         self.state.is_paused(self.writes(command, connection)) && !exempt
+    }
+
+    /// Whether writes are to be held is looked at anew.
+    pub fn judge_holds(&mut self) {
+        self.holds_writes = self.log_behind || self.store.copy_owner().is_some();
+    }
+
+    /// Why a command that writes may not run yet.
+    #[cold]
+    fn holds_write(&self, command: Option<CommandId>, args: Args<'_>, connection: &Connection) -> Option<BlockReason> {
+        if !self.writes(command, connection) {
+            return None;
+        }
+        if self.log_behind {
+            return Some(BlockReason::LogBehind);
+        }
+        let (key, spec) = (self.store.copy_source()?, self.registry.command(command?).spec);
+        if self.store.copy_owner() == Some(connection.client.id) {
+            return None;
+        }
+        let changes = match &connection.client.multi {
+            None => spec.may_change(args, key),
+            Some(multi) if spec.has(RUNS_QUEUED) => multi
+                .commands
+                .iter()
+                .any(|queued| self.registry.command(queued.command).spec.may_change(multi.args(queued), key)),
+            // It is only queued.
+            Some(_) => false,
+        };
+        changes.then_some(BlockReason::Copy)
     }
 
     /// Whether a command may change data: itself, or as the end of a transaction that does.

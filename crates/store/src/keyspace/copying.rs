@@ -51,8 +51,8 @@ pub enum CopyStep {
 #[derive(Debug, Default)]
 pub(crate) struct Copies {
     now: Option<Box<Copying>>,
-    /// Copies that are not under way any more.
-    ended: u64,
+    /// How often a copy became whole, failed, or went.
+    events: u64,
     /// The longest step, in units of its budget.
     longest_step: usize,
 }
@@ -70,6 +70,13 @@ struct Copying {
     /// A node of the list of what is to be freed, in reserve: an image has the half copy in it.
     node: Handle,
     failed: Option<StoreError>,
+}
+
+impl Copying {
+    /// Whether it waits for its owner: it is whole, or has failed.
+    fn waits(&self) -> bool {
+        self.failed.is_some() || self.table.is_complete()
+    }
 }
 
 /// Where a copy goes.
@@ -167,8 +174,7 @@ impl Keyspace {
     /// # Errors
     /// [`StoreError::Damaged`]; nothing is under way then. What the copy itself fails with is told to its owner.
     pub fn copy_step(&mut self, budget: usize) -> Result<CopyStep> {
-        let waits = |copying: &Copying| copying.failed.is_some() || copying.table.is_complete();
-        if self.copies.now.as_deref().is_none_or(waits) {
+        if !self.has_copy_step() {
             return Ok(CopyStep::Idle);
         }
         if !self.is_source_unchanged()? {
@@ -180,7 +186,11 @@ impl Keyspace {
             Ok(spent) => self.copies.longest_step = self.copies.longest_step.max(spent),
             Err(error) => copying.failed = Some(error),
         }
-        Ok(if waits(copying) { CopyStep::Ended } else { CopyStep::More })
+        if !copying.waits() {
+            return Ok(CopyStep::More);
+        }
+        self.copies.events += 1;
+        Ok(CopyStep::Ended)
     }
 
     /// Gives up the copy that is under way for this owner, if there is one.
@@ -207,9 +217,16 @@ impl Keyspace {
         self.copies.now.as_ref().filter(|copying| copying.owner == owner).map_or(0, |copying| copying.table.bytes())
     }
 
-    /// Copies that were made in steps, or given up, since the store was opened.
-    pub fn copies_ended(&self) -> u64 {
-        self.copies.ended
+    /// Whether [`Keyspace::copy_step`] has something to do.
+    #[inline]
+    pub fn has_copy_step(&self) -> bool {
+        self.copies.now.as_ref().is_some_and(|copying| !copying.waits())
+    }
+
+    /// Changes whenever a request that waits for a copy, its own or another one, may get on.
+    #[inline]
+    pub fn copy_events(&self) -> u64 {
+        self.copies.events
     }
 
     /// The longest step of a copy since the store was opened, in units of its budget.
@@ -295,7 +312,7 @@ impl Keyspace {
     /// Nothing is under way any more.
     fn end_copy(&mut self) -> Option<Box<Copying>> {
         self.events.watchers.remove_all(Watcher::Copy);
-        self.copies.ended += 1;
+        self.copies.events += 1;
         self.copies.now.take()
     }
 
