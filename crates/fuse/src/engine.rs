@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use fuser::Errno;
 use quire_device::{CacheMode, Device, IoEngine as Transfers, errno, of_file};
@@ -27,7 +27,8 @@ use crate::criticality::Rules;
 use crate::ctimes::CtimeCache;
 use crate::dirty_inodes::{DirtyFlags, DirtyInodes};
 use crate::error::{FuseResult, log_failure};
-use crate::inodes::{Inode, InodeState, InodeTable};
+use crate::file_state::{Departure, FileEvent, InodeState};
+use crate::inodes::{Inode, InodeTable};
 use crate::orphans::{Orphan, OrphanList};
 use crate::privileges::Privileges;
 use crate::space::FreeSpace;
@@ -161,7 +162,7 @@ impl Engine {
                 inode
             }
         };
-        inode.state().users += 1;
+        inode.state().transition(FileEvent::Opened);
         drop(map);
         Ok(self.opened(inode))
     }
@@ -172,7 +173,7 @@ impl Engine {
         let mut map = self.inodes.map();
         let new = || Arc::new(Inode::new(ino, file, true, DirtyFlags::default()));
         let inode = Arc::clone(map.entry(ino).or_insert_with(new));
-        inode.state().users += 1;
+        inode.state().transition(FileEvent::Opened);
         drop(map);
         inode.pending_sync.mark_dirty(DirtyFlags::DATASYNC);
         self.opened(inode)
@@ -200,26 +201,20 @@ impl Engine {
     pub fn release(&self, inode: &Arc<Inode>) {
         let mut map = self.inodes.map();
         let mut state = inode.state();
-        state.users -= 1;
-        state.unused_since = Instant::now();
-        if state.users > 0 {
+        let departure = self.write_through.transition(&mut state, FileEvent::Closed);
+        if state.is_used() {
             return;
         }
-        let removed = state.removed.clone();
-        let ends = removed.is_some() || state.attached.is_none() && state.write_through_since.is_none();
-        let attached = if ends { state.attached.take() } else { None };
-        let dirty = inode.pending_sync.dirty();
-        if ends {
-            self.write_through.end(&mut state);
+        if let Some(departure) = &departure {
             map.remove(&inode.ino);
-            if removed.is_none() {
-                self.dirty_inodes.note(inode.ino, dirty);
+            if departure.unlinked_from.is_none() {
+                self.dirty_inodes.note(inode.ino, inode.pending_sync.dirty());
             }
         }
         drop(state);
         drop(map);
         inode.times.tell(&inode.file, true);
-        if let (Some(attached), Some(dir)) = (attached, removed) {
+        if let Some(Departure { attachment: Some(attached), unlinked_from: Some(dir) }) = departure {
             self.orphans.add(Orphan { inode: Arc::clone(inode), attached, dir });
         }
     }
@@ -247,14 +242,11 @@ impl Engine {
             return;
         }
         let mut state = inode.state();
-        state.removed = Some(Arc::clone(dir));
-        let attached = state.attached;
-        if state.users == 0 {
-            state.attached = None;
-            self.write_through.end(&mut state);
+        let attached = state.attachment();
+        let unused = self.write_through.transition(&mut state, FileEvent::Unlinked(dir)).is_some();
+        if unused {
             map.remove(&ino);
         }
-        let unused = state.users == 0;
         drop(state);
         drop(map);
         let Some(attached) = attached else { return };
@@ -277,7 +269,7 @@ impl Engine {
 
     /// The volume of a file that nobody has used for `idle` and of which nothing is pending.
     fn unused(&self, state: &InodeState, idle: Duration) -> Option<Attachment> {
-        let attached = state.attached.filter(|_| state.users == 0 && state.unused_since.elapsed() >= idle)?;
+        let attached = state.attachment().filter(|_| state.is_unused_for(idle))?;
         let known = self.cache.volume_state(attached.volume);
         // The cache does not know the volume of a file that refused what the log has for it: that stays in the log.
         known.is_some_and(|known| known.is_idle && known.dead.is_none()).then_some(attached)
@@ -294,7 +286,7 @@ impl Engine {
         let mut map = self.inodes.map();
         let mut state = inode.state();
         let Some(attached) = self.unused(&state, idle) else { return };
-        state.attached = None;
+        self.write_through.transition(&mut state, FileEvent::Idle);
         map.remove(&inode.ino);
         self.dirty_inodes.note(inode.ino, inode.pending_sync.dirty());
         if let (Ok(behind), Some(shown)) = (behind, inode.times.changed()) {
@@ -309,7 +301,7 @@ impl Engine {
     pub fn make_room(&self) {
         self.flush_write_through(Duration::ZERO);
         for inode in self.inodes.all() {
-            let volume = inode.volume().filter(|_| inode.state().users == 0);
+            let volume = inode.volume().filter(|_| !inode.state().is_used());
             // A failure stays with the volume.
             if let Some(volume) = volume
                 && self.cache.flush_through(volume, &WriteContext::current()).is_ok()
@@ -341,7 +333,7 @@ impl Engine {
             }
             result => result?,
         }
-        inode.state().attached = Some(attached);
+        inode.state().transition(FileEvent::Attached(attached));
         self.inodes.map().insert(ino, inode);
         Ok(())
     }
@@ -349,7 +341,7 @@ impl Engine {
     /// Files that refused what the log holds for them when the mount began.
     pub fn refused(&self) -> Vec<String> {
         let is_refused = |inode: &&Arc<Inode>| {
-            let volume = inode.volume().filter(|_| inode.state().removed.is_none());
+            let volume = inode.volume().filter(|_| !inode.state().is_unlinked());
             volume.is_some_and(|volume| self.cache.volume_state(volume).is_none())
         };
         self.inodes.all().iter().filter(is_refused).map(|inode| inode.path()).collect()
@@ -399,10 +391,9 @@ impl Engine {
             return Err(failed(error));
         }
         let mut state = inode.state();
-        state.attached = Some(Attachment { volume, slot });
-        // The next flush of the volume covers those.
-        self.write_through.end(&mut state);
-        let removed = state.removed.is_some();
+        // The next flush of the volume covers what was written through.
+        self.write_through.transition(&mut state, FileEvent::Attached(Attachment { volume, slot }));
+        let removed = state.is_unlinked();
         drop(state);
         if removed {
             // Its last name went before there was a volume to tell that of.

@@ -16,7 +16,8 @@ use quire_writecache::WriteContext;
 use crate::dirty_inodes::DirtyFlags;
 use crate::engine::Engine;
 use crate::error::{FuseResult, log_failure};
-use crate::inodes::{Inode, InodeState};
+use crate::file_state::FileEvent;
+use crate::inodes::Inode;
 
 /// More files than these at a time are flushed by flushing the whole file system.
 const FEW: usize = 8;
@@ -58,7 +59,7 @@ impl Engine {
             self.counts.slow_syncs.fetch_add(1, Relaxed);
             inode.times.tell(&inode.file, true);
             // What is written from now on is not flushed by this.
-            self.write_through.end(&mut inode.state());
+            self.write_through.transition(&mut inode.state(), FileEvent::Flushed);
             inode.file.sync_all()
         });
         if let Some(Err(error)) = flushed {
@@ -71,7 +72,7 @@ impl Engine {
     /// Files with lost bytes of which no program was told: inode numbers, and where they are as far as that is known.
     pub fn unreported_errors(&self) -> Vec<(u64, String)> {
         let inodes = self.inodes.all();
-        let known = inodes.iter().filter(|inode| inode.pending_sync.dirty().error && inode.state().removed.is_none());
+        let known = inodes.iter().filter(|inode| inode.pending_sync.dirty().error && !inode.state().is_unlinked());
         let name = |inode: &Arc<Inode>| (inode.ino, inode.path());
         let closed = self.dirty_inodes.errors().into_iter().map(|ino| (ino, format!("inode {ino}")));
         known.map(name).chain(closed).collect()
@@ -95,9 +96,8 @@ impl Engine {
         if self.write_through.count() == 0 {
             return;
         }
-        let is_old = |state: &InodeState| state.write_through_since.is_some_and(|since| since.elapsed() >= age);
         // In use meanwhile: who opens a file that is being flushed must find what that flush has taken upon itself, and its failure.
-        let old = self.inodes.acquire_where(is_old);
+        let old = self.inodes.acquire_where(|state| state.has_waited(age));
         if old.len() <= FEW {
             for inode in &old {
                 // The debt keeps a failure until a program was told.
@@ -105,7 +105,9 @@ impl Engine {
             }
         } else {
             // First of all: what is written meanwhile is not flushed by this.
-            old.iter().for_each(|inode| self.write_through.end(&mut inode.state()));
+            for inode in &old {
+                self.write_through.transition(&mut inode.state(), FileEvent::Flushed);
+            }
             self.flush_together(&old);
         }
         old.iter().for_each(|inode| self.release(inode));

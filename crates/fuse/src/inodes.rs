@@ -8,34 +8,17 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
 use quire_sys::at;
 use quire_writecache::VolumeId;
 
 use crate::dirty_inodes::DirtyFlags;
+use crate::file_state::{FileEvent, InodeState};
 use crate::pending_sync::PendingSync;
 use crate::privileges::Privileges;
 use crate::times::FileTimes;
-use crate::volume_table::Attachment;
-
-/// What changes about an inode.
-#[derive(Debug)]
-pub struct InodeState {
-    /// Who uses it: open files and operations under way.
-    pub users: usize,
-    /// Its volume, once it has been written to.
-    pub attached: Option<Attachment>,
-    /// It has no name any more: the directory that had the last one.
-    pub removed: Option<Arc<OwnedFd>>,
-    /// When the last user went.
-    pub unused_since: Instant,
-    /// Since when the directory's file has had bytes that were written straight there and not flushed.
-    pub write_through_since: Option<Instant>,
-}
 
 /// A regular file.
 #[derive(Debug)]
@@ -61,13 +44,6 @@ pub struct Inode {
 impl Inode {
     /// The file with this inode number.
     pub fn new(ino: u64, file: File, writable: bool, dirty: DirtyFlags) -> Self {
-        let state = InodeState {
-            users: 0,
-            attached: None,
-            removed: None,
-            unused_since: Instant::now(),
-            write_through_since: None,
-        };
         Self {
             ino,
             file: Arc::new(file),
@@ -77,7 +53,7 @@ impl Inode {
             pending_sync: Arc::new(PendingSync::new(dirty)),
             is_log: AtomicBool::new(false),
             attaching: Mutex::new(()),
-            state: Mutex::new(state),
+            state: Mutex::default(),
         }
     }
 
@@ -93,7 +69,7 @@ impl Inode {
 
     /// Its volume, if it has one.
     pub fn volume(&self) -> Option<VolumeId> {
-        self.state().attached.map(|attached| attached.volume)
+        self.state().attachment().map(|attachment| attachment.volume)
     }
 
     /// Where its file is, for people.
@@ -136,7 +112,9 @@ impl InodeTable {
         let take = |inode: &&Arc<Inode>| {
             let mut state = inode.state();
             let is_wanted = wanted(&state);
-            state.users += usize::from(is_wanted);
+            if is_wanted {
+                state.transition(FileEvent::Opened);
+            }
             is_wanted
         };
         map.values().filter(take).cloned().collect()

@@ -22,6 +22,7 @@ mod dirty_inodes;
 mod engine;
 mod error;
 mod file_io;
+mod file_state;
 mod flushes;
 mod inodes;
 mod names;

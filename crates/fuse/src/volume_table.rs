@@ -123,11 +123,11 @@ impl Slot {
 }
 
 /// Where a file stands in the table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SlotIndex(usize);
 
 /// A file's volume, and its place in the table.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attachment {
     /// The volume.
     pub volume: VolumeId,

@@ -10,13 +10,13 @@
 
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::time::Instant;
 
 use fuser::Errno;
 
 use crate::dirty_inodes::DirtyFlags;
 use crate::error::FuseResult;
-use crate::inodes::{Inode, InodeState};
+use crate::file_state::{Departure, FileEvent, InodeState};
+use crate::inodes::Inode;
 
 /// Largest file that is written straight.
 const MOST_BYTES: u64 = 64 << 10;
@@ -36,19 +36,16 @@ impl WriteThrough {
         Self { files: AtomicUsize::new(0), most: most.min(MOST_FILES) }
     }
 
-    /// One more file does, if it didn't.
-    fn begin(&self, state: &mut InodeState) {
-        if state.write_through_since.is_none() {
-            self.files.fetch_add(1, Relaxed);
-            state.write_through_since = Some(Instant::now());
+    /// Takes an event of a file in, and counts the file if its state says that it holds such bytes.
+    pub fn transition(&self, state: &mut InodeState, event: FileEvent<'_>) -> Option<Departure> {
+        let before = state.is_write_through();
+        let departure = state.transition(event);
+        match (before, state.is_write_through()) {
+            (false, true) => drop(self.files.fetch_add(1, Relaxed)),
+            (true, false) => drop(self.files.fetch_sub(1, Relaxed)),
+            _ => {}
         }
-    }
-
-    /// It does no more: they are being flushed, or nobody will ever want them.
-    pub fn end(&self, state: &mut InodeState) {
-        if state.write_through_since.take().is_some() {
-            self.files.fetch_sub(1, Relaxed);
-        }
+        departure
     }
 
     /// Files that do.
@@ -73,17 +70,17 @@ impl WriteThrough {
         let _one = inode.attaching();
         {
             let mut state = inode.state();
-            if state.attached.is_some() || state.write_through_since.is_none() && self.count() >= self.most {
+            if state.attachment().is_some() || !state.is_write_through() && self.count() >= self.most {
                 return None;
             }
-            self.begin(&mut state);
+            self.transition(&mut state, FileEvent::WrittenThrough);
         }
         let written = (|| {
             admit(inode.file.metadata()?.len())?;
             inode.file.write_all_at(bytes, offset).map_err(Errno::from)
         })();
         // Once more: a flush that began before may have ended it.
-        self.begin(&mut inode.state());
+        self.transition(&mut inode.state(), FileEvent::WrittenThrough);
         inode.pending_sync.mark_dirty(DirtyFlags::DATASYNC);
         Some(written)
     }
@@ -97,11 +94,12 @@ mod tests {
     fn a_file_counts_once_until_it_is_flushed() {
         let inode = Inode::new(1, tempfile::tempfile().unwrap(), true, DirtyFlags::default());
         let write_through = WriteThrough::new(10);
-        write_through.begin(&mut inode.state());
-        write_through.begin(&mut inode.state());
+        let take_in = |event| write_through.transition(&mut inode.state(), event);
+        take_in(FileEvent::WrittenThrough);
+        take_in(FileEvent::WrittenThrough);
         assert_eq!(write_through.count(), 1);
-        write_through.end(&mut inode.state());
-        write_through.end(&mut inode.state());
-        assert_eq!((write_through.count(), inode.state().write_through_since), (0, None));
+        take_in(FileEvent::Flushed);
+        take_in(FileEvent::Flushed);
+        assert_eq!((write_through.count(), inode.state().is_write_through()), (0, false));
     }
 }

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use quire_fuse::{Mount, MountError};
 use quire_writecache::Policy;
 
-use super::Bench;
 use super::common::{possible, skipped};
 use super::lab::{FileSystem, Loop};
 use super::recorder::{History, Recording};
+use super::{Bench, alone};
 
 const REFUSED: u8 = 0xa5;
 
@@ -75,6 +75,7 @@ fn whoever_flushes_a_closed_file_hears_that_its_bytes_are_lost() {
     if !possible() {
         return;
     }
+    let _alone = alone();
     let bench = match Bench::new(Policy::CriticalProcessIo) {
         Ok(bench) if quire_sys::task::user_of(std::process::id()) == Some(0) => bench,
         Ok(_) => return skipped("block devices take root"),

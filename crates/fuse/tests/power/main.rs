@@ -14,6 +14,7 @@ mod recorder;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use common::{Dice, possible, skipped};
 use lab::{FileSystem, Loop, empty_file_system};
@@ -49,6 +50,13 @@ enum What {
     Gone(String),
     /// There is, with so many bytes of this version.
     There(String, u64),
+}
+
+/// For one test at a time. A command that another test of this process starts holds copies of all descriptors until its
+/// `exec`: the mount would be busy and its directory still locked.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn version(version: u64, len: u64) -> Vec<u8> {
@@ -293,6 +301,7 @@ fn what_was_acknowledged_survives_a_power_cut_at_any_flush() {
     if !possible() {
         return;
     }
+    let _alone = alone();
     cut_power(Policy::CriticalProcessIo, 8);
     cut_power(Policy::All, 8);
 }
