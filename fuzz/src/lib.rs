@@ -9,6 +9,7 @@ pub mod contents;
 pub mod glob;
 pub mod image;
 pub mod log;
+pub mod mdc;
 pub mod mutate;
 pub mod resp;
 pub mod rules;
@@ -36,4 +37,5 @@ pub const TARGETS: &[Target] = &[
     Target { name: "config_file", run: config::run, seeds: config::seeds },
     Target { name: "glob_pattern", run: glob::run, seeds: glob::seeds },
     Target { name: "mount_rules", run: rules::run, seeds: rules::seeds },
+    Target { name: "mdc_reader", run: mdc::run, seeds: mdc::seeds },
 ];

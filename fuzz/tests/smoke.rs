@@ -54,6 +54,11 @@ fn rules_of_a_mount_are_refused_by_line_or_applied() {
 }
 
 #[test]
+fn checkpoints_of_forked_children_are_refused_or_read_however_damaged() {
+    short_run("mdc_reader", 2_000);
+}
+
+#[test]
 fn every_target_has_its_entry_for_a_fuzzing_engine() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz_targets");
     let mut entries: Vec<String> = std::fs::read_dir(folder)

@@ -9,6 +9,7 @@ pub const ROWS: &[(&str, u8)] = &[
     ("quire-device", 1),
     ("quire-arena", 2),
     ("quire-checkpoint", 2),
+    ("quire-mdc", 2),
     ("quire-wal", 2),
     ("quire-writecache", 2),
     ("quire-pool", 2),

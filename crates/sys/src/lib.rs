@@ -13,7 +13,9 @@ pub mod block;
 pub mod buffer;
 pub mod child;
 pub mod deny;
+pub mod dump_file;
 pub mod file;
+pub mod file_view;
 pub mod fork_lock;
 pub mod fork_mark;
 pub mod futex;
@@ -40,6 +42,7 @@ pub mod symbol;
 pub mod task;
 #[doc(hidden)]
 pub mod testing;
+pub mod this_thread;
 pub mod thread;
 pub mod transfer;
 pub mod uring;

@@ -20,6 +20,8 @@ const FILE_OR_SHARED: u64 = 1 << 61;
 const UFFD_WP: u64 = 1 << 57;
 const EXCLUSIVE: u64 = 1 << 56;
 const SOFT_DIRTY: u64 = 1 << 55;
+/// A page that no code may touch (`MADV_GUARD_INSTALL`, Linux 6.13); it is shown as swapped, too.
+const GUARD: u64 = 1 << 58;
 const FRAME: u64 = (1 << 55) - 1;
 
 /// One page as its page-table entry has it.
@@ -59,6 +61,11 @@ impl PagemapEntry {
     /// Whether `word` is a page that is present and mapped nowhere else: the one question that is asked of very many.
     pub fn is_exclusive(word: u64) -> bool {
         word & (PRESENT | EXCLUSIVE) == PRESENT | EXCLUSIVE
+    }
+
+    /// Whether `word` is a page with contents: in memory or in swap, and none that may not be touched.
+    pub fn has_contents(word: u64) -> bool {
+        word & (PRESENT | SWAPPED) != 0 && word & GUARD == 0
     }
 
     /// Whether `word` is an anonymous page that is present and mapped by another process as well.
@@ -162,6 +169,8 @@ mod tests {
             PagemapEntry::is_shared_anonymous(PRESENT) && !PagemapEntry::is_shared_anonymous(PRESENT | FILE_OR_SHARED)
         );
         assert_eq!(PagemapEntry::from_word(SWAPPED | 5).frame, None);
+        assert!(PagemapEntry::has_contents(PRESENT) && PagemapEntry::has_contents(SWAPPED));
+        assert!(!PagemapEntry::has_contents(SOFT_DIRTY) && !PagemapEntry::has_contents(SWAPPED | GUARD));
         assert!(PagemapEntry::from_word(UFFD_WP).uffd_wp);
     }
 }

@@ -16,6 +16,10 @@ pub struct Mapping {
     pub end: usize,
     /// Private, readable and writable memory that belongs to no file.
     pub anonymous: bool,
+    /// What lies there may be read.
+    pub readable: bool,
+    /// What lies there may be executed.
+    pub executable: bool,
     /// A thread's or the program's first stack, by its name.
     pub stack: bool,
 }
@@ -68,6 +72,8 @@ fn parse(line: &[u8]) -> Option<Mapping> {
         start,
         end,
         anonymous: rights.starts_with(b"rw") && rights.ends_with(b"p") && inode == b"0" && !name.starts_with(b"[v"),
+        readable: rights.first() == Some(&b'r'),
+        executable: rights.get(2) == Some(&b'x'),
         stack: name.starts_with(b"[stack"),
     })
 }
@@ -103,7 +109,11 @@ mod tests {
     #[test]
     fn lines_of_the_kernel_are_understood() {
         let mapping = parse(b"7ffe-8ffe rw-p 00000000 00:00 0                  [stack]").unwrap();
-        assert_eq!(mapping, Mapping { start: 0x7ffe, end: 0x8ffe, anonymous: true, stack: true });
+        let stack =
+            Mapping { start: 0x7ffe, end: 0x8ffe, anonymous: true, readable: true, executable: false, stack: true };
+        assert_eq!(mapping, stack);
+        assert!(!parse(b"1000-2000 ---p 00000000 00:00 0").unwrap().readable);
+        assert!(parse(b"1000-2000 rwxp 00000000 00:00 0").unwrap().executable);
         assert!(parse(b"1000-2000 rw-p 00000000 00:00 0").unwrap().anonymous);
         assert!(!parse(b"1000-2000 rw-s 00000000 00:01 7 /dev/zero (deleted)").unwrap().anonymous);
         assert!(!parse(b"1000-2000 r--p 00000000 00:00 0").unwrap().anonymous);

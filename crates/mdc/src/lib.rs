@@ -1,0 +1,30 @@
+//! Checkpoints of programs that fork: a log of values and addresses, then a dump of the memory that the addresses lead to.
+//!
+//! - [`Checkpoint`] runs in the forked child. It gives memory back as it dumps it, so that the parent's writes to that memory
+//!   are no longer copied.
+//! - [`Restore`] reads the objects again, in the order in which they were written, at any addresses.
+//! - [`mod@format`] is the file.
+//!
+//! Relies on `quire-sys` for what the kernel tells about memory. `docs/design/mdc.md` has the idea and the rules.
+
+mod address_space;
+mod checkpoint;
+mod dump;
+mod error;
+pub mod format;
+mod held;
+mod log_reader;
+mod log_writer;
+mod restore;
+mod sample;
+mod source;
+mod table;
+mod target;
+
+pub use checkpoint::{Checkpoint, Options, Passing, Summary};
+pub use error::{CheckpointError, Part, RestoreError};
+pub use restore::{Restore, RestoreInfo};
+#[doc(hidden)]
+pub use sample::sample;
+pub use source::Reading;
+pub use target::Target;

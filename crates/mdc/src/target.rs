@@ -1,0 +1,74 @@
+//! What a checkpoint is written to.
+//!
+//! Relies on [`DumpFile`] for files; tests put files in memory here that lose power or fail.
+
+use std::io;
+
+use quire_sys::dump_file::DumpFile;
+
+/// A new file that takes the place of an older one when it is complete.
+pub trait Target {
+    /// Writes all of `bytes` at `offset`; address, offset and length are multiples of a page.
+    ///
+    /// # Errors
+    /// The device is full or fails.
+    fn write(&mut self, bytes: &[u8], offset: u64) -> io::Result<()>;
+
+    /// Makes what was written durable.
+    ///
+    /// # Errors
+    /// The device fails; the file is given up then.
+    fn flush(&mut self) -> io::Result<()>;
+
+    /// Gives the file its name, in place of what had it.
+    ///
+    /// # Errors
+    /// The directory refuses.
+    fn rename(&mut self) -> io::Result<()>;
+
+    /// Makes the name durable.
+    ///
+    /// # Errors
+    /// The device fails.
+    fn flush_names(&mut self) -> io::Result<()>;
+
+    /// Removes the file, which has no name yet that matters.
+    fn remove(&mut self);
+
+    /// Puts `len` bytes of the file from `offset` on in place of the memory at `at`, which is given back to the system.
+    ///
+    /// # Safety
+    /// As [`DumpFile::map_over`].
+    ///
+    /// # Errors
+    /// The system refuses; the memory is as it was then.
+    unsafe fn replace_memory(&self, at: *mut u8, len: usize, offset: u64) -> io::Result<()>;
+}
+
+impl Target for DumpFile {
+    fn write(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        Self::write(self, bytes, offset)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Self::flush(self)
+    }
+
+    fn rename(&mut self) -> io::Result<()> {
+        Self::rename(self)
+    }
+
+    fn flush_names(&mut self) -> io::Result<()> {
+        self.flush_directory()
+    }
+
+    fn remove(&mut self) {
+        // What is left is used again, or removed, by the next checkpoint of this name.
+        let _ = Self::remove(self);
+    }
+
+    unsafe fn replace_memory(&self, at: *mut u8, len: usize, offset: u64) -> io::Result<()> {
+        // SAFETY: `replace_memory` demands of its caller what `map_over` does.
+        unsafe { self.map_over(at, len, offset) }
+    }
+}
