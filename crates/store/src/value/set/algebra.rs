@@ -2,6 +2,7 @@
 
 use crate::error::Result;
 
+use super::index::Lookup;
 use super::view::{Member, SetView};
 
 /// Calls `f` with every member that all sets have, until it returns false. Walks through the smallest set and asks the
@@ -16,8 +17,9 @@ pub fn intersection<'a>(sets: &[SetView<'a>], mut f: impl FnMut(Member<'a>) -> b
     if *smallest_len == 0 {
         return Ok(());
     }
+    let others = others.iter().map(|(_, set)| Lookup::new(set, *smallest_len)).collect::<Result<Vec<_>>>()?;
     walk(smallest, |member| {
-        for (_, other) in others {
+        for other in &others {
             if !other.contains(&member)? {
                 return Ok(true);
             }
@@ -31,13 +33,17 @@ pub fn intersection<'a>(sets: &[SetView<'a>], mut f: impl FnMut(Member<'a>) -> b
 /// # Errors
 /// As [`intersection`].
 pub fn union<'a>(sets: &[SetView<'a>], mut f: impl FnMut(Member<'a>)) -> Result<()> {
-    for (index, set) in sets.iter().enumerate() {
+    let mut left = sets.iter().map(SetView::len).sum::<Result<usize>>()?;
+    let mut earlier = Vec::new();
+    for set in sets {
         walk(set, |member| {
-            if !any_contains(&sets[..index], &member)? {
+            if !any_contains(&earlier, &member)? {
                 f(member);
             }
             Ok(true)
         })?;
+        left = left.saturating_sub(set.len()?);
+        earlier.push(Lookup::new(set, left)?);
     }
     Ok(())
 }
@@ -48,15 +54,17 @@ pub fn union<'a>(sets: &[SetView<'a>], mut f: impl FnMut(Member<'a>)) -> Result<
 /// As [`intersection`].
 pub fn difference<'a>(sets: &[SetView<'a>], mut f: impl FnMut(Member<'a>)) -> Result<()> {
     let Some((first, others)) = sets.split_first() else { return Ok(()) };
+    let lookups = first.len()?;
+    let others = others.iter().map(|set| Lookup::new(set, lookups)).collect::<Result<Vec<_>>>()?;
     walk(first, |member| {
-        if !any_contains(others, &member)? {
+        if !any_contains(&others, &member)? {
             f(member);
         }
         Ok(true)
     })
 }
 
-fn any_contains(sets: &[SetView<'_>], member: &Member<'_>) -> Result<bool> {
+fn any_contains(sets: &[Lookup<'_, '_>], member: &Member<'_>) -> Result<bool> {
     for set in sets {
         if set.contains(member)? {
             return Ok(true);

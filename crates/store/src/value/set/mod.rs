@@ -6,6 +6,7 @@
 
 mod algebra;
 mod collected;
+mod index;
 mod ints;
 mod members;
 mod packed;

@@ -82,14 +82,23 @@ impl Iterator for Spans<'_> {
     }
 }
 
-/// Finds a member. Most are told apart by their length.
+/// Finds a member. Members of a set are often equally long and begin alike, so their ends are compared first: without a call
+/// for each, a walk through the set is short.
 #[inline]
 pub(crate) fn find(bytes: &[u8], member: &[u8]) -> Result<Option<Span>> {
-    for span in spans(bytes)? {
-        let span = span?;
-        if span.member.len() == member.len() && bytes[span.member.clone()] == *member {
-            return Ok(Some(span));
+    let wanted_end = member.last_chunk::<8>();
+    let mut start = COUNT_BYTES;
+    for _ in 0..count(bytes)? {
+        let (len, at) = match bytes.get(start) {
+            Some(&len) if len < 0x80 => (usize::from(len), start + 1),
+            Some(_) | None => varint::read(bytes, start)?,
+        };
+        let end = at.saturating_add(len);
+        let found = bytes.get(at..end).ok_or_else(varint::damaged)?;
+        if len == member.len() && found.last_chunk::<8>() == wanted_end && found == member {
+            return Ok(Some(Span { start, member: at..end }));
         }
+        start = end;
     }
     Ok(None)
 }
