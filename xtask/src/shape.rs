@@ -22,10 +22,9 @@ const FORMER_NAMES: &[(&str, &[&str])] = &[
 ];
 
 /// Folders with structs of more fields.
-const FIELDS_NOT_YET: &[&str] = &["crates/server/", "crates/store/", "crates/wal/", "crates/writecache/"];
+const FIELDS_NOT_YET: &[&str] = &["crates/store/", "crates/wal/", "crates/writecache/"];
 /// Folders with longer functions.
-const LENGTH_NOT_YET: &[&str] =
-    &["crates/cli/", "crates/fuse/", "crates/server/", "crates/store/", "crates/wal/", "crates/writecache/"];
+const LENGTH_NOT_YET: &[&str] = &["crates/cli/", "crates/fuse/", "crates/store/", "crates/wal/", "crates/writecache/"];
 /// Folders with sentences that hide who acts.
 const WORDS_NOT_YET: &[&str] = &[
     // It looks for the user of that name.
@@ -34,7 +33,6 @@ const WORDS_NOT_YET: &[&str] = &[
     "crates/cli/",
     "crates/fuse/",
     "crates/preload/",
-    "crates/server/",
     "crates/store/",
     "crates/wal/",
     "crates/writecache/",

@@ -88,23 +88,20 @@ pub enum Closing {
     Now,
 }
 
-/// A client's state.
-#[derive(Debug)]
-pub struct Client {
-    /// Its number, never used again.
-    pub id: u64,
-    /// The database that it selected.
-    pub db: DbId,
-    /// The protocol that it speaks.
-    pub protocol: Protocol,
-    /// Whether it has given the password, or none is needed.
-    pub authenticated: bool,
+/// What a client calls itself.
+#[derive(Default, Debug)]
+pub struct ClientIdentity {
     /// Its name (CLIENT SETNAME).
     pub name: String,
     /// Its library (CLIENT SETINFO).
     pub lib_name: String,
     /// Its library's version.
     pub lib_version: String,
+}
+
+/// Where a client comes from.
+#[derive(Debug)]
+pub struct Peer {
     /// Its address; the socket's path for Unix sockets.
     pub address: String,
     /// The server's address as the client sees it.
@@ -117,32 +114,35 @@ pub struct Client {
     pub fd: i32,
     /// When it came, on the server's monotonic clock.
     pub since_ms: u64,
-    /// When it was last heard of, on the same clock.
-    pub active_ms: u64,
+}
+
+/// What a client has asked for by CLIENT REPLY, NO-EVICT and NO-TOUCH.
+#[derive(Default, Debug)]
+pub struct ClientOptions {
     /// Whether it wants replies.
     pub reply_mode: ReplyMode,
-    /// Never evicted (CLIENT NO-EVICT).
+    /// Never evicted.
     pub no_evict: bool,
-    /// Its reads leave access times alone (CLIENT NO-TOUCH).
+    /// Its reads leave access times alone.
     pub no_touch: bool,
-    /// The transaction that it is putting together.
-    pub multi: Option<Box<Multi>>,
-    /// A transaction of it is running, so that no command waits.
-    pub in_exec: bool,
-    /// The last record of the log that it has made, or found when it wrote and changed nothing.
-    pub last_write: u64,
-    /// What its replies of this turn wait for: 0 for nothing, a number that is never reached if the log has failed.
-    pub owes: u64,
-    /// What it waits for.
-    pub blocked: Option<Blocked>,
-    /// How many keys it watches.
-    pub watched: usize,
+}
+
+/// The keys that a client watches (WATCH).
+#[derive(Default, Debug)]
+pub struct WatchedKeys {
+    /// How many.
+    pub keys: usize,
     /// Memory that this takes.
-    pub watched_bytes: usize,
-    /// A key that it watches was changed.
+    pub bytes: usize,
+    /// One of them was changed.
     pub touched: bool,
-    /// Whether its connection is to be closed.
-    pub closing: Closing,
+}
+
+/// What a client has sent and was sent, and how much of both waits.
+#[derive(Debug)]
+pub struct ClientStats {
+    /// When the server last heard of it, on the server's monotonic clock.
+    pub active_ms: u64,
     /// The last command that it sent.
     pub last_command: &'static str,
     /// Commands that it sent.
@@ -157,6 +157,41 @@ pub struct Client {
     pub output_bytes: usize,
 }
 
+/// A client's state.
+#[derive(Debug)]
+pub struct Client {
+    /// Its number, never used again.
+    pub id: u64,
+    /// The database that it selected.
+    pub db: DbId,
+    /// The protocol that it speaks.
+    pub protocol: Protocol,
+    /// Whether it has given the password, or none is needed.
+    pub authenticated: bool,
+    /// What it calls itself.
+    pub identity: ClientIdentity,
+    /// Where it comes from.
+    pub peer: Peer,
+    /// What it has asked for.
+    pub options: ClientOptions,
+    /// The transaction that it is putting together.
+    pub multi: Option<Box<Multi>>,
+    /// A transaction of it is running, so that no command waits.
+    pub in_exec: bool,
+    /// The last record of the log that it has made, or found when it wrote and changed nothing.
+    pub last_write: u64,
+    /// What its replies of this turn wait for: 0 for nothing, a number that is never reached if the log has failed.
+    pub owes: u64,
+    /// What it waits for.
+    pub blocked: Option<Blocked>,
+    /// The keys that it watches.
+    pub watch: WatchedKeys,
+    /// Whether its connection is to be closed.
+    pub closing: Closing,
+    /// What it has sent and was sent.
+    pub stats: ClientStats,
+}
+
 impl Client {
     /// A client that just came.
     pub fn new(id: u64, address: String, local_address: String, now_ms: u64) -> Self {
@@ -165,42 +200,34 @@ impl Client {
             db: DbId(0),
             protocol: Protocol::Resp2,
             authenticated: false,
-            name: String::new(),
-            lib_name: String::new(),
-            lib_version: String::new(),
-            address,
-            local_address,
-            is_local: false,
-            is_unix: false,
-            fd: -1,
-            since_ms: now_ms,
-            active_ms: now_ms,
-            reply_mode: ReplyMode::On,
-            no_evict: false,
-            no_touch: false,
+            identity: ClientIdentity::default(),
+            peer: Peer { address, local_address, is_local: false, is_unix: false, fd: -1, since_ms: now_ms },
+            options: ClientOptions::default(),
             multi: None,
             in_exec: false,
             last_write: 0,
             owes: 0,
             blocked: None,
-            watched: 0,
-            watched_bytes: 0,
-            touched: false,
+            watch: WatchedKeys::default(),
             closing: Closing::No,
-            last_command: "NULL",
-            commands: 0,
-            input_total_bytes: 0,
-            output_total_bytes: 0,
-            input_bytes: 0,
-            output_bytes: 0,
+            stats: ClientStats {
+                active_ms: now_ms,
+                last_command: "NULL",
+                commands: 0,
+                input_total_bytes: 0,
+                output_total_bytes: 0,
+                input_bytes: 0,
+                output_bytes: 0,
+            },
         }
     }
 
     /// Memory that its transaction, the keys that it watches and its names take.
     pub fn held_bytes(&self) -> usize {
         let queued = self.multi.as_ref().map_or(0, |multi| multi.held_bytes());
-        let names = self.name.capacity() + self.lib_name.capacity() + self.lib_version.capacity();
-        queued + self.watched_bytes + names
+        let names =
+            self.identity.name.capacity() + self.identity.lib_name.capacity() + self.identity.lib_version.capacity();
+        queued + self.watch.bytes + names
     }
 
     /// The line that CLIENT LIST and CLIENT INFO show.
@@ -208,12 +235,12 @@ impl Client {
         let mut flags = String::new();
         for (set, letter) in [
             (self.multi.is_some(), 'x'),
-            (self.touched, 'd'),
+            (self.watch.touched, 'd'),
             (self.closing == Closing::AfterReply, 'c'),
             (self.closing == Closing::Now, 'A'),
-            (self.is_unix, 'U'),
-            (self.no_evict, 'e'),
-            (self.no_touch, 'T'),
+            (self.peer.is_unix, 'U'),
+            (self.options.no_evict, 'e'),
+            (self.options.no_touch, 'T'),
             (self.blocked.as_ref().is_some_and(Blocked::is_in_command), 'b'),
         ] {
             if set {
@@ -230,25 +257,25 @@ impl Client {
              qbuf={} qbuf-free=0 argv-mem=0 multi-mem={} rbs=0 rbp=0 obl={} oll=0 omem={} tot-mem={} events={} \
              cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={}",
             self.id,
-            self.address,
-            self.local_address,
-            self.fd,
-            self.name,
-            seconds(self.since_ms),
-            seconds(self.active_ms),
+            self.peer.address,
+            self.peer.local_address,
+            self.peer.fd,
+            self.identity.name,
+            seconds(self.peer.since_ms),
+            seconds(self.stats.active_ms),
             flags,
             self.db.0,
             self.multi.as_ref().map_or(-1, |multi| multi.commands.len() as i64),
-            self.input_bytes,
+            self.stats.input_bytes,
             multi_bytes,
-            self.output_bytes,
-            self.output_bytes,
-            size_of::<Client>() + self.input_bytes + self.output_bytes + self.held_bytes(),
-            if self.output_bytes > 0 { "rw" } else { "r" },
-            self.last_command,
+            self.stats.output_bytes,
+            self.stats.output_bytes,
+            size_of::<Client>() + self.stats.input_bytes + self.stats.output_bytes + self.held_bytes(),
+            if self.stats.output_bytes > 0 { "rw" } else { "r" },
+            self.stats.last_command,
             if self.protocol == Protocol::Resp3 { 3 } else { 2 },
-            self.lib_name,
-            self.lib_version,
+            self.identity.lib_name,
+            self.identity.lib_version,
         )
     }
 }

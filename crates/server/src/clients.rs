@@ -167,7 +167,7 @@ impl Output {
 /// One client with its socket and buffers.
 #[derive(Debug)]
 pub struct Connection {
-    /// Who it is.
+    /// The client.
     pub client: Client,
     /// Its socket.
     pub socket: Socket,
@@ -228,8 +228,21 @@ impl Connection {
 /// Where a connection is.
 pub type Slot = usize;
 
+/// Without a limit of their own all clients together may take this part of the machine's memory, but so much at least.
+const CLIENTS_MEMORY_PART: u64 = 4;
+const CLIENTS_LEAST_BYTES: u64 = 1 << 30;
+
+/// Clients may not run commands for a while (CLIENT PAUSE).
+#[derive(Clone, Copy, Debug)]
+pub struct Pause {
+    /// Until then, on the server's monotonic clock.
+    pub until_ms: u64,
+    /// All commands, not only those that write.
+    pub all: bool,
+}
+
 /// All connections.
-#[derive(Default, Debug)]
+#[derive(Debug)]
 pub struct Clients {
     slots: Vec<Option<Box<Connection>>>,
     free: Vec<Slot>,
@@ -240,9 +253,36 @@ pub struct Clients {
     pub doomed: Vec<Slot>,
     /// Slots that can be used again from the next turn on, when no event for them can be under way any more.
     leaving: Vec<Slot>,
+    /// They may not run commands for a while.
+    pub pause: Option<Pause>,
+    /// What they may take together if no setting says it.
+    automatic_limit_bytes: u64,
+}
+
+impl Default for Clients {
+    fn default() -> Self {
+        let machine_bytes = quire_sys::proc::meminfo_bytes("MemTotal").unwrap_or(0);
+        Self {
+            slots: Vec::new(),
+            free: Vec::new(),
+            by_id: HashMap::new(),
+            last_id: 0,
+            memory_bytes: 0,
+            doomed: Vec::new(),
+            leaving: Vec::new(),
+            pause: None,
+            automatic_limit_bytes: (machine_bytes / CLIENTS_MEMORY_PART).max(CLIENTS_LEAST_BYTES),
+        }
+    }
 }
 
 impl Clients {
+    /// What they may take together if no setting says it.
+    #[inline]
+    pub fn automatic_limit_bytes(&self) -> u64 {
+        self.automatic_limit_bytes
+    }
+
     /// A number for a new client.
     pub fn next_id(&mut self) -> u64 {
         self.last_id += 1;
@@ -303,7 +343,7 @@ impl Clients {
 
     /// Clients that may be closed to get memory back, the one that takes most first.
     pub fn largest(&self) -> Vec<Slot> {
-        let evictable = self.iter().filter(|(_, one)| !one.client.no_evict && one.counted_bytes > 0);
+        let evictable = self.iter().filter(|(_, one)| !one.client.options.no_evict && one.counted_bytes > 0);
         let mut by_size: Vec<_> = evictable.map(|(slot, one)| (one.counted_bytes, slot)).collect();
         by_size.sort_unstable_by_key(|&(bytes, _)| std::cmp::Reverse(bytes));
         by_size.into_iter().map(|(_, slot)| slot).collect()

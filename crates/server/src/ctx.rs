@@ -16,7 +16,7 @@ pub struct Ctx<'a> {
     pub store: &'a mut Store,
     /// Everything of the server but the data: configuration, statistics, the other clients.
     pub server: &'a mut ServerState,
-    /// Who sent the command.
+    /// The client that sent the command.
     pub client: &'a mut Client,
     /// The request's words.
     pub args: Args<'a>,
@@ -63,11 +63,11 @@ impl Ctx<'_> {
 
     /// Ends all watches of the client; whether one of its keys was changed no longer matters.
     pub fn forget_watched(&mut self) {
-        if self.client.watched > 0 {
+        if self.client.watch.keys > 0 {
             self.store.unwatch_all(self.client.id);
-            (self.client.watched, self.client.watched_bytes) = (0, 0);
+            (self.client.watch.keys, self.client.watch.bytes) = (0, 0);
         }
-        self.client.touched = false;
+        self.client.watch.touched = false;
     }
 }
 

@@ -80,8 +80,8 @@ pub fn run(registry: &Registry, found: Option<CommandId>, ctx: &mut Ctx<'_>) {
         }
         Err(error) => reject(ctx, &error),
     }
-    ctx.client.commands += 1;
-    if ctx.client.reply_mode != ReplyMode::On {
+    ctx.client.stats.commands += 1;
+    if ctx.client.options.reply_mode != ReplyMode::On {
         apply_reply_mode(ctx, before);
     }
 }
@@ -93,7 +93,7 @@ fn is_http(name: &[u8]) -> bool {
 
 #[cold]
 fn refuse_http(ctx: &mut Ctx<'_>) {
-    tracing::warn!(address = %ctx.client.address, "closing a client that speaks HTTP: possibly an attack by a web page");
+    tracing::warn!(address = %ctx.client.peer.address, "closing a client that speaks HTTP: possibly an attack by a web page");
     ctx.client.closing = Closing::Now;
 }
 
@@ -146,15 +146,15 @@ fn apply_reply_mode(ctx: &mut Ctx<'_>, before: usize) {
             // The request is still to be run.
             return;
         }
-        blocked.silent = matches!(ctx.client.reply_mode, ReplyMode::Off | ReplyMode::Skip);
+        blocked.silent = matches!(ctx.client.options.reply_mode, ReplyMode::Off | ReplyMode::Skip);
     }
-    match ctx.client.reply_mode {
+    match ctx.client.options.reply_mode {
         ReplyMode::On => {}
         ReplyMode::Off => ctx.reply.truncate(before),
-        ReplyMode::SkipNext => ctx.client.reply_mode = ReplyMode::Skip,
+        ReplyMode::SkipNext => ctx.client.options.reply_mode = ReplyMode::Skip,
         ReplyMode::Skip => {
             ctx.reply.truncate(before);
-            ctx.client.reply_mode = ReplyMode::On;
+            ctx.client.options.reply_mode = ReplyMode::On;
         }
     }
 }
@@ -168,7 +168,7 @@ fn check<'r>(
 ) -> Result<Option<&'r Command>, CmdError> {
     let command = resolve(registry, found, ctx.args)?;
     let spec = command.spec;
-    ctx.client.last_command = command.name;
+    ctx.client.stats.last_command = command.name;
     let refused = if !spec.takes(ctx.args.len()) {
         Some(CmdError::wrong_args(command.name))
     } else if !ctx.client.authenticated && !spec.has(NO_AUTH) {
@@ -196,7 +196,7 @@ fn check<'r>(
 
 #[cold]
 fn misconf(ctx: &Ctx<'_>) -> CmdError {
-    ctx.server.log_refusal.clone().map_or(CmdError::fixed(MISCONF), CmdError::Text)
+    ctx.server.log_state.refusal.clone().map_or(CmdError::fixed(MISCONF), CmdError::Text)
 }
 
 /// Why a command with these properties may not change data now.
@@ -212,7 +212,7 @@ pub fn refuse_write(ctx: &mut Ctx<'_>, flags: u32) -> Option<CmdError> {
     if !ctx.server.writes_stopped || flags & WRITE == 0 {
         return None;
     }
-    ctx.server.log_state.refused += u64::from(ctx.server.log_refusal.is_some());
+    ctx.server.log_state.refused += u64::from(ctx.server.log_state.refusal.is_some());
     Some(misconf(ctx))
 }
 
@@ -264,8 +264,8 @@ pub fn call(command: &Command, ctx: &mut Ctx<'_>) {
     }
     // The end of one command is the start of the next, so that one look at the clock per command is enough.
     let end = Instant::now();
-    let duration = end.saturating_duration_since(ctx.server.command_clock);
-    ctx.server.command_clock = end;
+    let duration = end.saturating_duration_since(ctx.server.clock.command_start);
+    ctx.server.clock.command_start = end;
     let duration_ns = duration.as_nanos() as u64;
     let stats = ctx.server.stats.command(command.id);
     stats.calls += 1;
@@ -286,7 +286,7 @@ fn note_slow(command: &Command, ctx: &mut Ctx<'_>, duration_us: u64) {
     if threshold_ms > 0 && duration_ms >= threshold_ms {
         let event = if command.spec.has(FAST) { latency::FAST_COMMAND } else { latency::COMMAND };
         let unix_s = ctx.server.unix_s();
-        ctx.server.latency.record(event, unix_s, duration_ms);
+        ctx.server.monitoring.latency.record(event, unix_s, duration_ms);
     }
     let limit_us = ctx.server.config.slowlog_slower_than_us;
     if limit_us < 0 || duration_us < limit_us as u64 || command.spec.has(SKIP_SLOWLOG) {
@@ -294,8 +294,9 @@ fn note_slow(command: &Command, ctx: &mut Ctx<'_>, duration_us: u64) {
     }
     let max = ctx.server.config.slowlog_max_len as usize;
     let unix_s = ctx.server.unix_s();
-    let when = Occasion { unix_s, duration_us, address: &ctx.client.address, client_name: &ctx.client.name };
-    ctx.server.slowlog.push(max, command.name, ctx.args, when);
+    let when =
+        Occasion { unix_s, duration_us, address: &ctx.client.peer.address, client_name: &ctx.client.identity.name };
+    ctx.server.monitoring.slowlog.push(max, command.name, ctx.args, when);
 }
 
 #[cfg(test)]

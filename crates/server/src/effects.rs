@@ -3,7 +3,7 @@
 //! A command gives a reply, events and effects. Its effect is the command as it came, unless the handler says otherwise: what
 //! depends on chance, on the clock or on how floating-point numbers are added is told by its result (an instant instead of a
 //! time to live, the sum instead of the summand, the members that were drawn), and a command that failed midway by what it had
-//! done before. So who does the effects again gets the same data, whatever its clock and its seed.
+//! done before. So a replay of the effects gives the same data, whatever its clock and its seed.
 //!
 //! Relies on `log_writer`, which is told; knows no particular command.
 

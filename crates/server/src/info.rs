@@ -16,7 +16,7 @@ pub struct Source<'a> {
     pub store: &'a Store,
     /// The rest of the server.
     pub server: &'a ServerState,
-    /// Who asks; not among the server's clients while its command runs.
+    /// The client that asks; not among the server's clients while its command runs.
     pub client: &'a Client,
 }
 
@@ -73,7 +73,7 @@ pub fn text(source: &Source<'_>, wanted: &[&[u8]]) -> String {
 
 fn server(source: &Source<'_>, text: &mut Text) {
     let server = source.server;
-    let uptime_s = server.now.duration_since(server.started).as_secs();
+    let uptime_s = server.clock.now.duration_since(server.clock.started).as_secs();
     text.field("redis_version", COMPATIBLE_VERSION);
     text.field("quire_version", VERSION);
     text.field("server_name", "quire");
@@ -82,9 +82,9 @@ fn server(source: &Source<'_>, text: &mut Text) {
     text.field("arch_bits", usize::BITS);
     text.field("multiplexing_api", "epoll");
     text.field("process_id", std::process::id());
-    text.field("run_id", &server.run_id);
-    text.field("tcp_port", server.port);
-    text.field("server_time_usec", server.now_unix_ms * 1000);
+    text.field("run_id", &server.instance.run_id);
+    text.field("tcp_port", server.instance.port);
+    text.field("server_time_usec", server.clock.unix_ms * 1000);
     text.field("uptime_in_seconds", uptime_s);
     text.field("uptime_in_days", uptime_s / 86_400);
     text.field("hz", server.config.hz);
@@ -105,13 +105,13 @@ fn clients(source: &Source<'_>, text: &mut Text) {
     text.field("connected_clients", source.server.clients.len());
     text.field("cluster_connections", 0);
     text.field("maxclients", source.server.config.maxclients);
-    text.field("client_recent_max_input_buffer", every().map(|client| client.input_bytes).max().unwrap_or(0));
-    text.field("client_recent_max_output_buffer", every().map(|client| client.output_bytes).max().unwrap_or(0));
+    text.field("client_recent_max_input_buffer", every().map(|client| client.stats.input_bytes).max().unwrap_or(0));
+    text.field("client_recent_max_output_buffer", every().map(|client| client.stats.output_bytes).max().unwrap_or(0));
     // As in Redis, clients that CLIENT PAUSE holds up are blocked ones.
     text.field("blocked_clients", source.server.blocked.counted());
     text.field("tracking_clients", 0);
     text.field("paused_clients", source.server.blocked.len());
-    text.field("watching_clients", every().filter(|client| client.watched > 0).count());
+    text.field("watching_clients", every().filter(|client| client.watch.keys > 0).count());
 }
 
 fn memory(source: &Source<'_>, text: &mut Text) {
@@ -205,16 +205,16 @@ fn log(source: &Source<'_>, text: &mut Text) {
     let (saves, known) = (&source.server.saves, &source.server.log_state);
     let log_writer = source.server.log_writer.as_deref();
     // A log without room fails before its device does.
-    let failed =
-        log_writer.is_some_and(|log_writer| log_writer.failure().is_some()) || source.server.log_refusal.is_some();
+    let failed = log_writer.is_some_and(|log_writer| log_writer.failure().is_some())
+        || source.server.log_state.refusal.is_some();
     let rewriting = saves.running_since.filter(|_| saves.for_log);
     text.field("aof_enabled", u8::from(log_writer.is_some()));
     text.field("aof_rewrite_in_progress", u8::from(rewriting.is_some()));
-    text.field("aof_rewrite_scheduled", u8::from(saves.rewrite_scheduled));
-    text.field("aof_last_rewrite_time_sec", saves.last_rewrite_s.map_or(-1, |seconds| seconds as i64));
+    text.field("aof_rewrite_scheduled", u8::from(saves.rewrites.scheduled));
+    text.field("aof_last_rewrite_time_sec", saves.rewrites.last_duration_s.map_or(-1, |seconds| seconds as i64));
     text.field("aof_current_rewrite_time_sec", rewriting.map_or(-1, |since| since.elapsed().as_secs() as i64));
-    text.field("aof_last_bgrewrite_status", if saves.last_rewrite_ok { "ok" } else { "err" });
-    text.field("aof_rewrites", saves.rewrites);
+    text.field("aof_last_bgrewrite_status", if saves.rewrites.last_ok { "ok" } else { "err" });
+    text.field("aof_rewrites", saves.rewrites.count);
     text.field("aof_last_write_status", if failed { "err" } else { "ok" });
     text.field("aof_last_cow_size", source.store.save_stats().preimage_bytes_peak);
     text.field("log_last_error", known.last_error.replace(['\r', '\n'], " "));
@@ -282,7 +282,7 @@ fn replication(source: &Source<'_>, text: &mut Text) {
     text.field("role", "master");
     text.field("connected_slaves", 0);
     text.field("master_failover_state", "no-failover");
-    text.field("master_replid", &source.server.run_id);
+    text.field("master_replid", &source.server.instance.run_id);
     text.field("master_replid2", "0".repeat(40));
     text.field("master_repl_offset", 0);
     text.field("second_repl_offset", -1);

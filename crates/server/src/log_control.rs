@@ -106,7 +106,7 @@ fn begin(store: &mut Store, state: &mut ServerState, in_force: bool) -> Result<(
     let base_epoch = store.image_epoch() + u64::from(!in_force);
     let identity = Identity { dataset: store.dataset(), base_epoch, in_force };
     let next_sequence = store.log_position() + 1;
-    let waker = state.waker.clone();
+    let waker = state.instance.waker.clone();
     let log_writer = LogWriter::start(&directory, &state.config, identity, next_sequence, waker).map_err(|error| {
         state.log_state.last_error = error.to_string();
         error.to_string()
@@ -120,7 +120,7 @@ fn begin(store: &mut Store, state: &mut ServerState, in_force: bool) -> Result<(
 }
 
 /// Ends the log: everything in it is made durable, which is waited for. What was logged stays until the next image. False if
-/// writes may not be durable that somebody waits for: these clients are disconnected, but for the one whose command it is.
+/// writes may not be durable that clients wait for: these are disconnected, but for the one whose command it is.
 pub fn switch_off(store: &mut Store, state: &mut ServerState) -> bool {
     let Some(log_writer) = state.log_writer.take() else { return true };
     store.set_noting_expired(false);
@@ -155,16 +155,16 @@ fn disown(state: &mut ServerState, durable: u64) {
 /// Before the data is fixed for an image: the image is told which record is the last one in it.
 pub fn before_cut(store: &mut Store, state: &mut ServerState) {
     if let Some(log_writer) = &mut state.log_writer {
-        // It is whole: within a transaction nobody saves, but at its end.
+        // It is whole: no save begins within a transaction, but at its end.
         log_writer.close();
         store.set_log_position(log_writer.appended());
     }
-    state.saves.position_at_cut = store.log_position();
+    state.saves.cut.log_position = store.log_position();
 }
 
 /// An image is durable: records up to the one in it aren't needed any more.
 pub fn image_saved(store: &Store, state: &mut ServerState) {
-    let position = state.saves.position_at_cut;
+    let position = state.saves.cut.log_position;
     if let Some(log_writer) = &mut state.log_writer {
         log_writer.image_saved(store.image_epoch(), position);
     } else if std::mem::take(&mut state.log_state.leftover) {
@@ -185,7 +185,7 @@ pub fn image_saved(store: &Store, state: &mut ServerState) {
 /// Whether an image is wanted for the log's sake: to come in force, or because it has become long.
 pub fn wants_image(state: &ServerState) -> bool {
     let Some(log_writer) = &state.log_writer else { return false };
-    if log_writer.failure().is_some() || state.saves.must_wait(state.now) {
+    if log_writer.failure().is_some() || state.saves.must_wait(state.clock.now) {
         return false;
     }
     log_writer.awaits_image() || log_writer.bounded_bytes() > most_bytes(&state.config) / 2 && !log_writer.is_covering()
@@ -233,12 +233,12 @@ pub fn is_full(state: &ServerState) -> bool {
 pub fn judge(state: &mut ServerState) {
     let refusal = state.log_writer.as_ref().and_then(|log_writer| refusal(log_writer, state));
     if let Some(reason) = &refusal
-        && state.log_refusal.as_ref() != Some(reason)
+        && state.log_state.refusal.as_ref() != Some(reason)
     {
         tracing::error!(%reason, "writes are refused because of the log");
         state.log_state.last_error = reason.clone().into_owned();
     }
-    state.log_refusal = refusal;
+    state.log_state.refusal = refusal;
 }
 
 /// Why writes are refused, if they are.
@@ -253,7 +253,7 @@ fn refusal(log_writer: &LogWriter, state: &ServerState) -> Option<Cow<'static, s
         );
         return Some(in_a_line(&reason).into());
     }
-    let hopeless = is_full(state) && state.saves.must_wait(state.now);
+    let hopeless = is_full(state) && state.saves.must_wait(state.clock.now);
     hopeless.then_some(Cow::Borrowed(
         "MISCONF The log has reached log-max-bytes and no image that covers it could be taken. Writes are refused until one \
          can; raise log-max-bytes, or look at rdb_last_bgsave_error in INFO.",

@@ -78,7 +78,7 @@ impl LogWriter {
         };
         let notify = move || {
             if let Some(waker) = &waker {
-                // If the loop is gone there is nobody to wake.
+                // If the loop is gone there is none to wake.
                 let _ = waker.wake();
             }
         };
@@ -216,7 +216,7 @@ impl LogWriter {
     /// Looks whether the device is behind, or the log `full` until an image is complete, so that writes have to wait; counts
     /// when that begins.
     pub fn look_behind(&mut self, full: bool) -> bool {
-        // Whoever writes to a log that has failed is refused, and doesn't wait.
+        // A client that writes to a log that has failed is refused, and doesn't wait.
         let behind = self.log.failure().is_none() && (full || self.log.is_behind());
         self.delayed += u64::from(behind && !self.behind);
         self.behind = behind;

@@ -35,8 +35,8 @@ pub fn begin(store: &mut Store, state: &mut ServerState) -> Result<(), String> {
     let place = place(state);
     state.saves.scheduled = false;
     state.saves.for_log = false;
-    state.saves.last_attempt = Some(state.now);
-    state.saves.changes_at_cut = store.changes();
+    state.saves.last_attempt = Some(state.clock.now);
+    state.saves.cut.changes = store.changes();
     log_control::before_cut(store, state);
     if let Err(error) = store.begin_save(&place) {
         let reason = error.to_string();
@@ -54,7 +54,7 @@ fn note_cut(state: &mut ServerState, cut_us: u64) {
     let threshold_ms = state.config.latency_threshold_ms;
     if threshold_ms > 0 && cut_us / 1000 >= threshold_ms {
         let unix_s = state.unix_s();
-        state.latency.record("cut", unix_s, cut_us / 1000);
+        state.monitoring.latency.record("cut", unix_s, cut_us / 1000);
     }
 }
 
@@ -63,10 +63,10 @@ fn note_cut(state: &mut ServerState, cut_us: u64) {
 /// # Errors
 /// As [`begin`].
 pub fn begin_for_log(store: &mut Store, state: &mut ServerState) -> Result<(), String> {
-    state.saves.rewrite_scheduled = false;
+    state.saves.rewrites.scheduled = false;
     let begun = begin(store, state);
     state.saves.for_log = begun.is_ok();
-    state.saves.last_rewrite_ok &= begun.is_ok();
+    state.saves.rewrites.last_ok &= begun.is_ok();
     begun
 }
 
@@ -78,7 +78,7 @@ pub fn begin_scheduled(store: &mut Store, state: &mut ServerState) {
     }
     if state.saves.scheduled {
         let _ = begin(store, state);
-    } else if state.saves.rewrite_scheduled {
+    } else if state.saves.rewrites.scheduled {
         let _ = begin_for_log(store, state);
     }
 }
@@ -92,7 +92,7 @@ pub fn begin_for_log_if_idle(store: &mut Store, state: &mut ServerState) {
 
 fn failed(state: &mut ServerState, reason: &str) {
     if std::mem::take(&mut state.saves.for_log) {
-        state.saves.last_rewrite_ok = false;
+        state.saves.rewrites.last_ok = false;
     }
     tracing::error!(%reason, "the save failed; the last image stays as it was");
     state.saves.last_ok = false;
@@ -103,9 +103,9 @@ fn failed(state: &mut ServerState, reason: &str) {
 fn succeeded(store: &Store, state: &mut ServerState, summary: &SaveSummary, changes_at_cut: u64) {
     log_control::image_saved(store, state);
     if std::mem::take(&mut state.saves.for_log) {
-        state.saves.last_rewrite_ok = true;
-        state.saves.rewrites += 1;
-        state.saves.last_rewrite_s = state.saves.last_duration_s;
+        state.saves.rewrites.last_ok = true;
+        state.saves.rewrites.count += 1;
+        state.saves.rewrites.last_duration_s = state.saves.last_duration_s;
     }
     let (image, cut_us) = (&summary.image, summary.cut_ns / 1000);
     state.saves.last_ok = true;
@@ -130,7 +130,7 @@ fn succeeded(store: &Store, state: &mut ServerState, summary: &SaveSummary, chan
 /// Decides whether writes are refused.
 pub fn judge_writes(state: &mut ServerState) {
     let unsaved = state.config.stop_writes_on_save_error && !state.saves.last_ok && !state.config.save.is_empty();
-    state.writes_stopped = unsaved || state.log_refusal.is_some();
+    state.writes_stopped = unsaved || state.log_state.refusal.is_some();
 }
 
 /// Looks whether the background save has ended.
@@ -141,7 +141,7 @@ pub fn poll(store: &mut Store, state: &mut ServerState) {
     match result {
         Ok(summary) => {
             state.saves.last_duration_s = Some(since.elapsed().as_secs());
-            let changes = state.saves.changes_at_cut;
+            let changes = state.saves.cut.changes;
             succeeded(store, state, &summary, changes);
         }
         Err(error) if error.is_cancelled() => {
@@ -161,14 +161,14 @@ pub fn tick(store: &mut Store, state: &mut ServerState) {
     poll(store, state);
     log_control::tick(store, state);
     judge_writes(state);
-    if state.ended || !may_begin(store, state) {
+    if state.ending.ended || !may_begin(store, state) {
         return;
     }
-    if state.saves.rewrite_scheduled || log_control::wants_image(state) {
+    if state.saves.rewrites.scheduled || log_control::wants_image(state) {
         begin_for_log_if_idle(store, state);
         return;
     }
-    let due = state.saves.due(&state.config.save, store.changes(), state.now);
+    let due = state.saves.due(&state.config.save, store.changes(), state.clock.now);
     if let Some(rule) = due {
         tracing::info!(changes = rule.changes, seconds = rule.seconds, "a save rule asks for a save");
     }
@@ -220,7 +220,7 @@ fn finish_restore(store: &mut Store, state: &mut ServerState) -> Result<(), Stri
     }
     while store.restore_progress().is_some() {
         let more = restore_step(store, state, HURRIED_REGIONS);
-        if let Some(reason) = &state.fault {
+        if let Some(reason) = &state.ending.fault {
             let reason = reason.clone();
             failed(state, &reason);
             return Err(reason);
@@ -238,7 +238,7 @@ pub fn restore_step(store: &mut Store, state: &mut ServerState, regions: u32) ->
         Ok(RestoreStep::More) => return true,
         Ok(RestoreStep::Idle | RestoreStep::Waiting) => {}
         Ok(RestoreStep::Finished) => {
-            let took = state.started.elapsed();
+            let took = state.clock.started.elapsed();
             state.saves.restored.full_us = Some(state.saves.restored.first_read_us + took.as_micros() as u64);
             let (took_ms, damaged) = (took.as_millis() as u64, store.damaged_regions());
             if damaged == 0 {
@@ -253,14 +253,14 @@ pub fn restore_step(store: &mut Store, state: &mut ServerState, regions: u32) ->
             }
         }
         Err(error) => {
-            // Whoever goes on could only spread the damage: into replies, and into the next image.
+            // A server that goes on could only spread the damage: into replies, and into the next image.
             let reason = match error.is_damage() {
                 true => saving::advice(&error),
                 false => format!("{error}; --restore-mode load reads everything before it serves"),
             };
             tracing::error!(%reason, "the image can't be brought back; ending without a save");
-            state.fault = Some(reason);
-            state.shutdown = Some(Shutdown { no_save: true, force: true, ..Shutdown::default() });
+            state.ending.fault = Some(reason);
+            state.ending.request = Some(Shutdown { no_save: true, force: true, ..Shutdown::default() });
         }
     }
     false
@@ -283,10 +283,10 @@ pub fn shut_down(store: &mut Store, state: &mut ServerState, shutdown: Shutdown)
         }
     }
     if !state.config.unixsocket.is_empty() {
-        // Somebody may have removed it already.
+        // Another program may have removed it already.
         let _ = std::fs::remove_file(&state.config.unixsocket);
     }
-    state.ended = true;
+    state.ending.ended = true;
     tracing::info!("goodbye");
     true
 }

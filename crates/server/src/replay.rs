@@ -162,7 +162,7 @@ fn tell(replayed: &Replayed) {
             offset = torn.offset,
             bytes = torn.bytes,
             record = torn.sequence,
-            "the log ends in a record that was not written to its end, and nobody was told was; it is cut off"
+            "the log ends in a record that was not written to its end and that no client was told was durable; it is cut off"
         );
     }
     if recovered.segments > 0 {
@@ -171,7 +171,7 @@ fn tell(replayed: &Replayed) {
     }
 }
 
-/// Runs commands without anybody having sent them.
+/// Runs commands of the log, which no client has sent.
 pub(crate) struct Player<'a> {
     registry: &'a Registry,
     store: &'a mut Store,

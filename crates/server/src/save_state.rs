@@ -22,6 +22,28 @@ pub struct Restored {
     pub full_us: Option<u64>,
 }
 
+/// What the save that is running holds.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Cut {
+    /// The store's count of changes then.
+    pub changes: u64,
+    /// The last record of the log in it.
+    pub log_position: u64,
+}
+
+/// Saves for the log's sake, which Redis calls rewrites of its log.
+#[derive(Clone, Copy, Debug)]
+pub struct RewriteState {
+    /// BGREWRITEAOF waits for the save that is running to end.
+    pub scheduled: bool,
+    /// How long the last one took.
+    pub last_duration_s: Option<u64>,
+    /// Whether it went well.
+    pub last_ok: bool,
+    /// Good ones since the start.
+    pub count: u64,
+}
+
 /// The state of saves.
 #[derive(Debug)]
 pub struct SaveState {
@@ -31,20 +53,12 @@ pub struct SaveState {
     pub scheduled: bool,
     /// The store's count of changes at the last save's cut.
     pub changes_at_last_save: u64,
-    /// The same for the save that is running.
-    pub changes_at_cut: u64,
-    /// The last record of the log that the save which is running holds.
-    pub position_at_cut: u64,
+    /// What the save that is running holds.
+    pub cut: Cut,
     /// It was asked for by BGREWRITEAOF, or for the log's sake.
     pub for_log: bool,
-    /// BGREWRITEAOF waits for the save that is running to end.
-    pub rewrite_scheduled: bool,
-    /// How long the last save for the log took.
-    pub last_rewrite_s: Option<u64>,
-    /// Whether it went well.
-    pub last_rewrite_ok: bool,
-    /// Good saves for the log since the start.
-    pub rewrites: u64,
+    /// Saves for the log's sake.
+    pub rewrites: RewriteState,
     /// When the last good save ended (or the server started), Unix seconds.
     pub last_save_unix_s: i64,
     /// The same by the monotonic clock, for the rules.
@@ -72,13 +86,9 @@ impl SaveState {
             running_since: None,
             scheduled: false,
             changes_at_last_save: changes,
-            changes_at_cut: changes,
-            position_at_cut: 0,
+            cut: Cut { changes, log_position: 0 },
             for_log: false,
-            rewrite_scheduled: false,
-            last_rewrite_s: None,
-            last_rewrite_ok: true,
-            rewrites: 0,
+            rewrites: RewriteState { scheduled: false, last_duration_s: None, last_ok: true, count: 0 },
             last_save_unix_s: now_unix_s,
             last_save: Instant::now(),
             last_attempt: None,

@@ -18,13 +18,13 @@ pub struct SlowEntry {
     pub duration_us: u64,
     /// Its words, shortened.
     pub words: Vec<Vec<u8>>,
-    /// Who sent it.
+    /// The client that sent it.
     pub address: String,
     /// The sender's name.
     pub client_name: String,
 }
 
-/// When a slow command ran, how long, and who sent it.
+/// When a slow command ran, how long, and which client sent it.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)] // as in SlowEntry
 pub struct Occasion<'a> {
@@ -68,7 +68,7 @@ impl SlowLog {
     }
 }
 
-/// Whether a word is a password, which nobody may read from the log.
+/// Whether a word is a password, which no client may read from the log.
 fn is_secret(command: &str, args: Args<'_>, index: usize) -> bool {
     match command {
         "auth" => index > 0,

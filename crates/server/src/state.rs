@@ -23,19 +23,6 @@ use crate::stats::Stats;
 /// Files that the server needs besides its clients' sockets.
 pub const FILES_BESIDES: u64 = 64;
 
-/// Without a limit of their own all clients together may take this part of the machine's memory, but so much at least.
-const CLIENTS_MEMORY_PART: u64 = 4;
-const CLIENTS_LEAST_BYTES: u64 = 1 << 30;
-
-/// Clients may not run commands for a while.
-#[derive(Clone, Copy, Debug)]
-pub struct Pause {
-    /// Until then, on the server's monotonic clock.
-    pub until_ms: u64,
-    /// All commands, not only those that write.
-    pub all: bool,
-}
-
 /// How the server is to end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Shutdown {
@@ -87,6 +74,54 @@ pub struct LogState {
     pub torn_bytes: u64,
     /// Writes that were refused because of the log.
     pub refused: u64,
+    /// Why writes are refused now, if it is because of the log; decided once per turn.
+    pub refusal: Option<Cow<'static, str>>,
+}
+
+/// How this run of the server is known to others.
+#[derive(Debug)]
+pub struct Instance {
+    /// Forty random hexadecimal digits.
+    pub run_id: String,
+    /// Where the server listens, for people.
+    pub addresses: Vec<String>,
+    /// The TCP port that it really listens on.
+    pub port: u16,
+    /// Wakes the event loop from other threads.
+    pub waker: Option<Arc<Waker>>,
+}
+
+/// The server's clocks.
+#[derive(Debug)]
+pub struct Clock {
+    /// When the server started.
+    pub started: Instant,
+    /// Now, taken once per turn of the event loop.
+    pub now: Instant,
+    /// Now, Unix milliseconds, taken at the same moment.
+    pub unix_ms: i64,
+    /// When the last command ended: the next one's start.
+    pub command_start: Instant,
+}
+
+/// What is known of the server's end.
+#[derive(Default, Debug)]
+pub struct Ending {
+    /// The server is to end.
+    pub request: Option<Shutdown>,
+    /// The last save is done, or none is wanted: no command runs any more, since nothing would keep what it changes.
+    pub ended: bool,
+    /// Why it must end, if no client and no signal asks for it.
+    pub fault: Option<String>,
+}
+
+/// What is recorded of slow commands and of latency spikes.
+#[derive(Default, Debug)]
+pub struct Monitoring {
+    /// Slow commands.
+    pub slowlog: SlowLog,
+    /// Latency spikes.
+    pub latency: Latency,
 }
 
 /// Configuration, statistics and the other clients.
@@ -100,10 +135,8 @@ pub struct ServerState {
     pub blocked: BlockedClients,
     /// Counters.
     pub stats: Stats,
-    /// Slow commands.
-    pub slowlog: SlowLog,
-    /// Latency spikes.
-    pub latency: Latency,
+    /// Slow commands and latency spikes.
+    pub monitoring: Monitoring,
     /// Saves.
     pub saves: SaveState,
     /// The log of writes, if there is one.
@@ -112,42 +145,18 @@ pub struct ServerState {
     pub log_state: LogState,
     /// What the command that is running has done.
     pub effects: Effects,
-    /// Wakes the event loop from other threads.
-    pub waker: Option<Arc<Waker>>,
-    /// CLIENT PAUSE.
-    pub pause: Option<Pause>,
+    /// Whether and why the server is to end.
+    pub ending: Ending,
     /// What is done in steps between commands waits (DEBUG PAUSE-CRON).
     pub steps_paused: bool,
-    /// The server is to end.
-    pub shutdown: Option<Shutdown>,
-    /// The last save is done, or none is wanted: no command runs any more, since nothing would keep what it changes.
-    pub ended: bool,
-    /// Why it must end, if not because somebody wants it to.
-    pub fault: Option<String>,
     /// What the program around offers.
     pub hooks: Hooks,
-    /// Forty random hexadecimal digits that name this run.
-    pub run_id: String,
-    /// Where the server listens, for people.
-    pub addresses: Vec<String>,
-    /// The TCP port that it really listens on.
-    pub port: u16,
-    /// When it started.
-    pub started: Instant,
-    /// When it started, Unix milliseconds.
-    pub started_unix_ms: i64,
-    /// Now, taken once per turn of the event loop.
-    pub now: Instant,
-    /// Now, Unix milliseconds, taken at the same moment.
-    pub now_unix_ms: i64,
-    /// When the last command ended: the next one's start.
-    pub command_clock: Instant,
-    /// What clients may take together if no setting says it.
-    pub automatic_client_memory_bytes: u64,
+    /// How this run of the server is known to others.
+    pub instance: Instance,
+    /// The clocks.
+    pub clock: Clock,
     /// Writes are refused because the last background save failed, or because of the log; decided once per turn.
     pub writes_stopped: bool,
-    /// Why, if it is because of the log.
-    pub log_refusal: Option<Cow<'static, str>>,
 }
 
 impl ServerState {
@@ -155,47 +164,34 @@ impl ServerState {
     pub fn new(config: Config) -> Self {
         let now = Instant::now();
         let now_unix_ms = unix_ms();
-        let memory_bytes = quire_sys::proc::meminfo_bytes("MemTotal").unwrap_or(0);
         let mut random = [0u8; 20];
         // Without randomness the id is merely not unique.
         let _ = getrandom::fill(&mut random);
+        let run_id = random.iter().map(|byte| format!("{byte:02x}")).collect();
         Self {
             config,
             clients: Clients::default(),
             blocked: BlockedClients::default(),
             stats: Stats::default(),
-            slowlog: SlowLog::default(),
-            latency: Latency::default(),
+            monitoring: Monitoring::default(),
             saves: SaveState::new(now_unix_ms / 1000, 0),
             log_writer: None,
             log_state: LogState::default(),
             effects: Effects::default(),
-            waker: None,
-            pause: None,
+            ending: Ending::default(),
             steps_paused: false,
-            shutdown: None,
-            ended: false,
-            fault: None,
             hooks: Hooks::default(),
-            run_id: random.iter().map(|byte| format!("{byte:02x}")).collect(),
-            addresses: Vec::new(),
-            port: 0,
-            started: now,
-            started_unix_ms: now_unix_ms,
-            now,
-            now_unix_ms,
-            command_clock: now,
-            automatic_client_memory_bytes: (memory_bytes / CLIENTS_MEMORY_PART).max(CLIENTS_LEAST_BYTES),
+            instance: Instance { run_id, addresses: Vec::new(), port: 0, waker: None },
+            clock: Clock { started: now, now, unix_ms: now_unix_ms, command_start: now },
             writes_stopped: false,
-            log_refusal: None,
         }
     }
 
     /// Looks at the clocks.
     pub fn take_time(&mut self) {
-        self.now = Instant::now();
-        self.command_clock = self.now;
-        self.now_unix_ms = unix_ms();
+        self.clock.now = Instant::now();
+        self.clock.command_start = self.clock.now;
+        self.clock.unix_ms = unix_ms();
     }
 
     /// Memory that the requests and replies of all clients together may take.
@@ -206,7 +202,7 @@ impl ServerState {
             ClientMemory::Percent(percent) if self.config.maxmemory_bytes > 0 => {
                 (u128::from(self.config.maxmemory_bytes) * u128::from(percent) / 100) as u64
             }
-            ClientMemory::Automatic | ClientMemory::Percent(_) => self.automatic_client_memory_bytes,
+            ClientMemory::Automatic | ClientMemory::Percent(_) => self.clients.automatic_limit_bytes(),
         }
     }
 
@@ -218,15 +214,15 @@ impl ServerState {
     /// The monotonic clock: milliseconds since the start.
     #[inline]
     pub fn clock_ms(&self) -> u64 {
-        self.now.duration_since(self.started).as_millis() as u64
+        self.clock.now.duration_since(self.clock.started).as_millis() as u64
     }
 
     /// Now, Unix seconds.
     pub fn unix_s(&self) -> i64 {
-        self.now_unix_ms.div_euclid(1000)
+        self.clock.unix_ms.div_euclid(1000)
     }
 
-    /// The last record of the log that is durable; without a log nobody waits for one.
+    /// The last record of the log that is durable; without a log no client waits for one.
     #[inline]
     pub fn durable(&self) -> u64 {
         self.log_writer.as_ref().map_or(u64::MAX, |log_writer| log_writer.durable())
@@ -235,7 +231,7 @@ impl ServerState {
     /// True when a command may not run now because clients are paused.
     #[inline]
     pub fn is_paused(&self, writes: bool) -> bool {
-        self.pause.is_some_and(|pause| pause.all || writes)
+        self.clients.pause.is_some_and(|pause| pause.all || writes)
     }
 
     /// Marks clients whose watched keys were changed. The one whose command is running is not among them; true when
@@ -243,7 +239,7 @@ impl ServerState {
     pub fn mark_touched(&mut self, touched: &[u64], running: u64) -> bool {
         for id in touched {
             if let Some(client) = self.clients.by_id_mut(*id) {
-                client.touched = true;
+                client.watch.touched = true;
             }
         }
         touched.contains(&running)

@@ -1,4 +1,4 @@
-//! Who may connect and what strangers may do: passwords, protected mode, Unix sockets.
+//! Which clients may connect, and what they may do without the password: passwords, protected mode, Unix sockets.
 
 mod common;
 

@@ -65,7 +65,7 @@ fn what_clients_may_not_say_is_refused() {
         ("CLIENT LIST FOO", "ERR syntax error"),
         ("CLIENT KILL 1.2.3.4:5", "ERR No such client"),
         ("CLIENT KILL ID x", "ERR client-id should be greater than 0"),
-        ("CLIENT KILL USER nobody", "ERR No such user 'nobody'"),
+        ("CLIENT KILL USER nosuch", "ERR No such user 'nosuch'"),
         ("CLIENT KILL ID", "ERR No such client"),
         ("CLIENT KILL ID 3 SKIPME", "ERR syntax error"),
         ("CLIENT REPLY MAYBE", "ERR syntax error"),
@@ -100,7 +100,7 @@ fn clients_are_killed_by_what_they_are() {
     }
     assert_eq!(killer.text("CLIENT KILL MAXAGE x"), "ERR maxage is not an integer or out of range");
     let here = format!("127.0.0.1:{}", server.port);
-    assert_eq!(killer.call(&format!("CLIENT KILL LADDR {here}")), Value::Int(1), "all but the one who asks");
+    assert_eq!(killer.call(&format!("CLIENT KILL LADDR {here}")), Value::Int(1), "all but the one that asks");
     assert_eq!(victims[3].try_reply(), None);
     assert_eq!(killer.call(&format!("CLIENT KILL ID {mine} SKIPME yes")), Value::Int(0));
     assert_eq!(killer.call(&format!("CLIENT KILL ID {mine} SKIPME no")), Value::Int(1), "told before it goes");
@@ -234,7 +234,7 @@ fn clients_that_wait_can_leave_be_killed_and_be_many() {
     eventually("one is killed", || boss.info("blocked_clients") == "29");
     boss.send("WAITAOF 0 1 30\r\nPING\r\n");
     assert_eq!((boss.reply().items().len(), boss.reply().text()), (2, "PONG".into()));
-    // Who waits for ever doesn't keep the server.
+    // A client that waits for ever doesn't keep the server.
     boss.send("SHUTDOWN NOSAVE\r\n");
     assert!(server.ended());
 }

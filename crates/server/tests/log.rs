@@ -162,7 +162,7 @@ fn failing(fsync: &str, action: Action, from: u64) -> (Running, TempDir) {
     (start_logging(dir.path(), &settings, directory), dir)
 }
 
-/// The log has failed, everybody is told, and whoever can do without may go on.
+/// The log has failed, all clients are told, and one that can do without may go on.
 fn is_refused_with_the_reason(reader: &mut Client) {
     eventually("the failure is known", || reader.info("aof_last_write_status") == "err");
     let refused = reader.text("SET a 1");
@@ -180,7 +180,7 @@ fn after_a_failed_write_writes_are_refused_with_the_reason() {
         let (server, _dir) = failing(fsync, Action::DurableWrite, 3);
         let (mut writer, mut reader) = (server.client(), server.client());
         let mut acknowledged = 0;
-        // Whoever waits for the write that fails is not told yes: its effect is known to nobody.
+        // The client that waits for the write that fails is not told yes: its effect is not known.
         loop {
             writer.send([request("INCR n"), request("WAITAOF 1 0 0")].concat());
             match (writer.try_reply(), writer.try_reply()) {
@@ -200,7 +200,7 @@ fn after_a_failed_flush_writes_are_refused_with_the_reason() {
     let (server, _dir) = failing("everysec", Action::Flush, 1);
     eventually("the flush fails", || match server.client().try_call("INCR n") {
         Some(Value::Error(error)) => error.starts_with("MISCONF"),
-        // Whoever comes in the very moment isn't told yes.
+        // A client that comes in the very moment isn't told yes.
         _ => false,
     });
     is_refused_with_the_reason(&mut server.client());
@@ -305,7 +305,7 @@ fn waitaof_waits_for_what_its_client_has_written() {
     assert_eq!(client.call("EXEC").items().len(), 1, "a transaction does not wait");
     client.send([request("CLIENT REPLY OFF"), request("WAITAOF 0 1 20"), request("CLIENT REPLY ON")].concat());
     assert_eq!(client.reply().text(), "OK", "the reply to the last one is the first");
-    // Whoever waits for a log that is switched off waits in vain.
+    // A client that waits for a log that is switched off waits in vain.
     gate.close();
     client.text("SET a 3");
     client.send(request("WAITAOF 1 1 0"));

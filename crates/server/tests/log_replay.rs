@@ -73,9 +73,6 @@ impl Dice {
 fn arguments(name: &str, dice: &mut Dice, now_ms: u64) -> Option<String> {
     let (key, other) = (dice.key(), dice.key());
     let later = |dice: &mut Dice| now_ms + dice.millis();
-    let pairs = |dice: &mut Dice| {
-        (0..1 + dice.below(4)).map(|_| format!(" {} {}", dice.field(), dice.value())).collect::<String>()
-    };
     Some(match name {
         "append" | "getset" | "setnx" => format!("{key} {}", dice.value()),
         "incr" | "decr" | "getdel" | "persist" => key,
@@ -116,16 +113,6 @@ fn arguments(name: &str, dice: &mut Dice, now_ms: u64) -> Option<String> {
         "setrange" => format!("{key} {} {}", dice.below(100), dice.value()),
         "setbit" => format!("{key} {} {}", dice.below(5000), dice.below(2)),
         "bitop" => format!("{} {key} {other} {}", dice.pick(&["AND", "OR", "XOR"]), dice.key()),
-        "hset" | "hmset" => format!("h{key}{}", pairs(dice)),
-        "hsetnx" => format!("h{key} {} {}", dice.field(), dice.value()),
-        "hdel" => format!("h{key} {} {}", dice.field(), dice.field()),
-        "hincrby" => format!("h{key} {} {}", dice.field(), dice.below(100)),
-        "hincrbyfloat" => format!("h{key} {} 0.3", dice.field()),
-        "sadd" => format!("t{key} {} {} {}", dice.member(), dice.member(), dice.member()),
-        "srem" => format!("t{key} {} {}", dice.member(), dice.member()),
-        "spop" => format!("t{key}{}", dice.pick(&["", "", " 3", " 100"])),
-        "smove" => format!("t{key} t{other} {}", dice.member()),
-        "sinterstore" | "sunionstore" | "sdiffstore" => format!("t{other} t{key} t{}", dice.key()),
         "copy" => format!("{key} {other} DB {} REPLACE", dice.below(DATABASES)),
         "move" => format!("{key} {}", dice.below(DATABASES)),
         "rename" | "renamenx" => match dice.below(2) {
@@ -136,6 +123,27 @@ fn arguments(name: &str, dice: &mut Dice, now_ms: u64) -> Option<String> {
         // Not so often that nothing is ever there.
         "flushdb" | "flushall" if dice.below(12) > 0 => return Some("NOSUCH".to_owned()),
         "flushdb" | "flushall" => dice.pick(&["ASYNC", "SYNC"]).to_owned(),
+        _ => return collection_arguments(name, dice),
+    })
+}
+
+/// The same for commands on hashes and sets.
+fn collection_arguments(name: &str, dice: &mut Dice) -> Option<String> {
+    let (key, other) = (dice.key(), dice.key());
+    let pairs = |dice: &mut Dice| {
+        (0..1 + dice.below(4)).map(|_| format!(" {} {}", dice.field(), dice.value())).collect::<String>()
+    };
+    Some(match name {
+        "hset" | "hmset" => format!("h{key}{}", pairs(dice)),
+        "hsetnx" => format!("h{key} {} {}", dice.field(), dice.value()),
+        "hdel" => format!("h{key} {} {}", dice.field(), dice.field()),
+        "hincrby" => format!("h{key} {} {}", dice.field(), dice.below(100)),
+        "hincrbyfloat" => format!("h{key} {} 0.3", dice.field()),
+        "sadd" => format!("t{key} {} {} {}", dice.member(), dice.member(), dice.member()),
+        "srem" => format!("t{key} {} {}", dice.member(), dice.member()),
+        "spop" => format!("t{key}{}", dice.pick(&["", "", " 3", " 100"])),
+        "smove" => format!("t{key} t{other} {}", dice.member()),
+        "sinterstore" | "sunionstore" | "sdiffstore" => format!("t{other} t{key} t{}", dice.key()),
         _ => return None,
     })
 }

@@ -104,7 +104,7 @@ fn a_failed_save_is_told_and_stops_writes_if_there_are_rules() {
     wait_saved(&mut client);
     assert_eq!(client.info("rdb_last_bgsave_status"), "err");
     assert!(client.info("rdb_last_bgsave_error").contains("No such file"), "{}", client.info("rdb_last_bgsave_error"));
-    // Nobody who has no rules relies on saves.
+    // A server without rules does not rely on saves.
     assert_eq!(client.text("SET a 2"), "OK");
     client.words(&[b"CONFIG", b"SET", b"save", b"3600 1"]);
     assert!(client.text("SET a 3").starts_with("MISCONF Redis is configured to save RDB snapshots"));
@@ -217,7 +217,7 @@ fn an_image_that_others_may_not_read_stays_so() {
     client.text("SET a 1");
     client.text("SAVE");
     let mode = std::fs::metadata(server.dir.join("dump.quire")).unwrap().permissions().mode();
-    assert_eq!(mode & 0o002, 0, "nobody else may write it");
+    assert_eq!(mode & 0o002, 0, "no other user may write it");
 }
 
 #[test]

@@ -9,8 +9,8 @@ pub(super) struct Filter<'a> {
     id: Option<u64>,
     address: Option<&'a [u8]>,
     local_address: Option<&'a [u8]>,
-    /// Another type than the ordinary one: nobody is meant.
-    nobody: bool,
+    /// Another type than the ordinary one: no client is meant.
+    matches_none: bool,
     min_age_s: Option<u64>,
     skip_me: bool,
 }
@@ -31,7 +31,7 @@ impl<'a> Filter<'a> {
                 let id = args.int(at + 1).ok().filter(|id| *id > 0);
                 filter.id = Some(id.ok_or(CmdError::fixed("ERR client-id should be greater than 0"))? as u64);
             } else if args.is(at, "TYPE") {
-                filter.nobody |= !is_normal(value)?;
+                filter.matches_none |= !is_normal(value)?;
             } else if args.is(at, "ADDR") {
                 filter.address = Some(value);
             } else if args.is(at, "LADDR") {
@@ -61,12 +61,12 @@ impl<'a> Filter<'a> {
 
     /// Whether a client is meant; `me` tells that it is the caller.
     pub fn matches(&self, client: &Client, me: bool, now_ms: u64) -> bool {
-        let age_s = now_ms.saturating_sub(client.since_ms) / 1000;
-        !(self.nobody
+        let age_s = now_ms.saturating_sub(client.peer.since_ms) / 1000;
+        !(self.matches_none
             || me && self.skip_me
             || self.id.is_some_and(|id| id != client.id)
-            || self.address.is_some_and(|address| address != client.address.as_bytes())
-            || self.local_address.is_some_and(|address| address != client.local_address.as_bytes())
+            || self.address.is_some_and(|address| address != client.peer.address.as_bytes())
+            || self.local_address.is_some_and(|address| address != client.peer.local_address.as_bytes())
             || self.min_age_s.is_some_and(|min_s| age_s < min_s))
     }
 }

@@ -4,9 +4,9 @@ use super::client_filter::{Filter, is_normal};
 use super::connection::{is_name, set_name};
 use crate::blocked::Unblock;
 use crate::client::{Client, Closing, ReplyMode};
+use crate::clients::Pause;
 use crate::clients::Slot;
 use crate::ctx::{CmdError, Ctx};
-use crate::state::Pause;
 
 /// CLIENT ID
 pub fn id(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
@@ -16,10 +16,10 @@ pub fn id(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 
 /// CLIENT GETNAME
 pub fn getname(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    if ctx.client.name.is_empty() {
+    if ctx.client.identity.name.is_empty() {
         ctx.reply.null();
     } else {
-        ctx.reply.bulk_str(&ctx.client.name);
+        ctx.reply.bulk_str(&ctx.client.identity.name);
     }
     Ok(())
 }
@@ -35,9 +35,9 @@ pub fn setname(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 pub fn setinfo(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let value = ctx.args.at(3);
     let place = if ctx.args.is(2, "LIB-NAME") {
-        &mut ctx.client.lib_name
+        &mut ctx.client.identity.lib_name
     } else if ctx.args.is(2, "LIB-VER") {
-        &mut ctx.client.lib_version
+        &mut ctx.client.identity.lib_version
     } else {
         return Err(CmdError::owned(format!("ERR Unrecognized option '{}'", ctx.args.text(2))));
     };
@@ -135,11 +135,11 @@ pub fn pause(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let timeout_ms = u64::try_from(timeout).map_err(|_| CmdError::fixed("ERR timeout is negative"))?;
     // A century is as good as for ever, and does not overflow a clock.
     let until_ms = ctx.server.clock_ms() + timeout_ms.min(100 * 365 * 86_400_000);
-    let pause = match ctx.server.pause {
+    let pause = match ctx.server.clients.pause {
         Some(old) => Pause { until_ms: until_ms.max(old.until_ms), all: all || old.all },
         None => Pause { until_ms, all },
     };
-    ctx.server.pause = Some(pause);
+    ctx.server.clients.pause = Some(pause);
     ctx.reply.ok();
     Ok(())
 }
@@ -147,7 +147,7 @@ pub fn pause(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 /// CLIENT UNPAUSE
 pub fn unpause(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let now_ms = ctx.server.clock_ms();
-    if let Some(pause) = &mut ctx.server.pause {
+    if let Some(pause) = &mut ctx.server.clients.pause {
         // The loop lets clients go on when it sees that the time is over.
         pause.until_ms = now_ms;
     }
@@ -191,15 +191,15 @@ fn on_off(ctx: &Ctx<'_>) -> Result<bool, CmdError> {
 
 /// CLIENT NO-EVICT ON | OFF
 pub fn no_evict(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    ctx.client.no_evict = on_off(ctx)?;
+    ctx.client.options.no_evict = on_off(ctx)?;
     ctx.reply.ok();
     Ok(())
 }
 
 /// CLIENT NO-TOUCH ON | OFF
 pub fn no_touch(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    ctx.client.no_touch = on_off(ctx)?;
-    ctx.store.set_touching(!ctx.client.no_touch);
+    ctx.client.options.no_touch = on_off(ctx)?;
+    ctx.store.set_touching(!ctx.client.options.no_touch);
     ctx.reply.ok();
     Ok(())
 }
@@ -207,13 +207,13 @@ pub fn no_touch(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 /// CLIENT REPLY ON | OFF | SKIP
 pub fn reply(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     if ctx.args.is(2, "ON") {
-        ctx.client.reply_mode = ReplyMode::On;
+        ctx.client.options.reply_mode = ReplyMode::On;
         ctx.reply.ok();
     } else if ctx.args.is(2, "OFF") {
-        ctx.client.reply_mode = ReplyMode::Off;
+        ctx.client.options.reply_mode = ReplyMode::Off;
     } else if ctx.args.is(2, "SKIP") {
-        if ctx.client.reply_mode != ReplyMode::Off {
-            ctx.client.reply_mode = ReplyMode::SkipNext;
+        if ctx.client.options.reply_mode != ReplyMode::Off {
+            ctx.client.options.reply_mode = ReplyMode::SkipNext;
         }
     } else {
         return Err(CmdError::SYNTAX);

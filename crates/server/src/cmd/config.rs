@@ -84,11 +84,11 @@ fn check_allowed(ctx: &Ctx<'_>, directive: &Directive, name: &str) -> Result<(),
     if !directive.mutable {
         return Err(refused(name, "can't set immutable config"));
     }
-    // Whoever may choose where a file is written can do much harm, so that needs a permission of its own.
+    // A client that may choose where a file is written can do much harm, so that needs a permission of its own.
     let guarded = matches!(directive.name, "dir" | "dbfilename");
     let allowed = match ctx.server.config.enable_protected_configs.as_str() {
         "yes" => true,
-        "local" => ctx.client.is_local,
+        "local" => ctx.client.peer.is_local,
         _ => false,
     };
     if guarded && !allowed {
@@ -156,7 +156,7 @@ fn switch_log(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         (false, true) => {
             let held = ctx.server.log_writer.as_ref().is_some_and(|log_writer| log_writer.holds_replies());
             if !log_control::switch_off(ctx.store, ctx.server) && held && ctx.client.owes > 0 {
-                // It has written in the same turn, and nobody knows what became of that.
+                // It has written in the same turn, and what became of that is not known.
                 ctx.client.owes = LOST;
             }
             Ok(())
@@ -185,7 +185,7 @@ fn take_effect(ctx: &mut Ctx<'_>, changed: &[&str]) {
                     log_writer.set_sync(server.config.appendfsync);
                 }
             }
-            "slowlog-max-len" => server.slowlog.shorten(server.config.slowlog_max_len as usize),
+            "slowlog-max-len" => server.monitoring.slowlog.shorten(server.config.slowlog_max_len as usize),
             "loglevel" => {
                 if let Some(set) = &server.hooks.set_log_level {
                     set(server.config.loglevel);

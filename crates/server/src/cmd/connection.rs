@@ -44,19 +44,19 @@ pub fn quit(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 
 /// RESET
 pub fn reset(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    if ctx.client.watched > 0 {
+    if ctx.client.watch.keys > 0 {
         ctx.store.unwatch_all(ctx.client.id);
     }
     let client = &mut *ctx.client;
-    (client.watched, client.watched_bytes) = (0, 0);
-    client.touched = false;
+    (client.watch.keys, client.watch.bytes) = (0, 0);
+    client.watch.touched = false;
     client.multi = None;
     client.db = DbId(0);
     client.protocol = Protocol::Resp2;
-    client.name = String::new();
-    client.reply_mode = ReplyMode::On;
-    client.no_evict = false;
-    client.no_touch = false;
+    client.identity.name = String::new();
+    client.options.reply_mode = ReplyMode::On;
+    client.options.no_evict = false;
+    client.options.no_touch = false;
     client.authenticated = ctx.server.config.requirepass.is_empty();
     ctx.store.set_touching(true);
     ctx.reply.set_protocol(Protocol::Resp2);
@@ -82,10 +82,10 @@ pub fn auth(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 
 fn log_in(ctx: &mut Ctx<'_>, user: &[u8], password: &[u8]) -> Result<(), CmdError> {
     let expected = ctx.server.config.requirepass.as_slice();
-    // Without a password any will do, as for a user who has none.
+    // Without a password any will do, as in Redis for a user without one.
     let matches = expected.is_empty() || same_bytes(password, expected);
     if user != b"default" || !matches {
-        tracing::debug!(client = ctx.client.id, address = %ctx.client.address, "wrong password");
+        tracing::debug!(client = ctx.client.id, address = %ctx.client.peer.address, "wrong password");
         return Err(WRONG_PASSWORD);
     }
     ctx.client.authenticated = true;
@@ -111,7 +111,7 @@ pub fn set_name(client: &mut Client, name: &[u8]) -> Result<(), CmdError> {
     if !is_name(name) {
         return Err(BAD_NAME);
     }
-    client.name = String::from_utf8_lossy(name).into_owned();
+    client.identity.name = String::from_utf8_lossy(name).into_owned();
     Ok(())
 }
 

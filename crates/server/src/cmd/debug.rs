@@ -19,7 +19,7 @@ const LONGEST_SLEEP_S: f64 = 3600.0;
 pub fn debug(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let allowed = match ctx.server.config.enable_debug_command.as_str() {
         "yes" => true,
-        "local" => ctx.client.is_local,
+        "local" => ctx.client.peer.is_local,
         _ => false,
     };
     if !allowed {
@@ -152,13 +152,13 @@ fn reload(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     // The image has all that was logged before it.
     ctx.store.set_noting_expired(ctx.server.log_writer.is_some());
     ctx.server.saves.restored = restored;
-    ctx.store.set_now_ms(ctx.server.now_unix_ms);
+    ctx.store.set_now_ms(ctx.server.clock.unix_ms);
     ctx.server.saves.changes_at_last_save = ctx.store.changes();
     // What they watched is gone with the old store.
     for (_, connection) in ctx.server.clients.iter_mut() {
-        connection.client.touched |= connection.client.watched > 0;
+        connection.client.watch.touched |= connection.client.watch.keys > 0;
     }
-    ctx.client.touched |= ctx.client.watched > 0;
+    ctx.client.watch.touched |= ctx.client.watch.keys > 0;
     tracing::info!("reloaded");
     ctx.reply.ok();
     Ok(())

@@ -4,7 +4,7 @@ use crate::ctx::{CmdError, Ctx};
 
 /// LATENCY LATEST
 pub fn latest(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    let events = ctx.server.latency.events();
+    let events = ctx.server.monitoring.latency.events();
     ctx.reply.array(events.len());
     for (name, history) in events {
         let last = history.spikes.back();
@@ -20,7 +20,7 @@ pub fn latest(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 /// LATENCY HISTORY event
 pub fn history(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let wanted = ctx.args.at(2);
-    let found = ctx.server.latency.events().iter().find(|(name, _)| name.as_bytes() == wanted);
+    let found = ctx.server.monitoring.latency.events().iter().find(|(name, _)| name.as_bytes() == wanted);
     let Some((_, history)) = found else {
         ctx.reply.array(0);
         return Ok(());
@@ -37,9 +37,9 @@ pub fn history(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 /// LATENCY RESET [event …]
 pub fn reset(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let forgotten = if ctx.args.len() == 2 {
-        ctx.server.latency.reset(None)
+        ctx.server.monitoring.latency.reset(None)
     } else {
-        ctx.args.from(2).iter().map(|event| ctx.server.latency.reset(Some(event))).sum()
+        ctx.args.from(2).iter().map(|event| ctx.server.monitoring.latency.reset(Some(event))).sum()
     };
     ctx.reply.int(forgotten as i64);
     Ok(())

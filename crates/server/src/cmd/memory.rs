@@ -71,7 +71,8 @@ pub fn stats(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let stats = ctx.store.stats();
     let peak_bytes = ctx.server.stats.used_memory_peak_bytes.max(stats.arena.allocated_bytes);
     let clients = ctx.server.clients.iter();
-    let client_bytes: u64 = clients.map(|(_, c)| (c.client.input_bytes + c.client.output_bytes) as u64).sum();
+    let client_bytes: u64 =
+        clients.map(|(_, c)| (c.client.stats.input_bytes + c.client.stats.output_bytes) as u64).sum();
     let first = [
         ("peak.allocated", bytes(peak_bytes)),
         ("total.allocated", bytes(stats.arena.allocated_bytes)),

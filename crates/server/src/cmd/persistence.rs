@@ -69,7 +69,7 @@ pub fn bgrewriteaof(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         return Err(REWRITE_IN_PROGRESS);
     }
     if ctx.client.in_exec || !persistence::may_begin(ctx.store, ctx.server) {
-        ctx.server.saves.rewrite_scheduled = true;
+        ctx.server.saves.rewrites.scheduled = true;
         ctx.reply.simple("Background append only file rewriting scheduled");
         return Ok(());
     }
@@ -111,12 +111,12 @@ pub fn shutdown(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         // Without replicas to wait for, the end never takes long enough to be called off.
         return Err(CmdError::fixed("ERR No shutdown in progress."));
     }
-    tracing::info!(client = %ctx.client.address, "SHUTDOWN");
+    tracing::info!(client = %ctx.client.peer.address, "SHUTDOWN");
     if !persistence::shut_down(ctx.store, ctx.server, shutdown) {
         return Err(CmdError::fixed("ERR Errors trying to SHUTDOWN. Check logs."));
     }
     // All is saved that should be; the loop ends after this command, without a reply, and no other command runs.
-    ctx.server.shutdown = Some(Shutdown { no_save: true, force: true, ..Shutdown::default() });
+    ctx.server.ending.request = Some(Shutdown { no_save: true, force: true, ..Shutdown::default() });
     ctx.client.closing = crate::client::Closing::Now;
     Ok(())
 }

@@ -17,7 +17,7 @@ pub fn get(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         }
         _ => return Err(CmdError::wrong_args("slowlog|get")),
     };
-    let entries = ctx.server.slowlog.entries();
+    let entries = ctx.server.monitoring.slowlog.entries();
     let count = count.min(entries.len());
     ctx.reply.array(count);
     for entry in entries.iter().take(count) {
@@ -37,13 +37,13 @@ pub fn get(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 
 /// SLOWLOG LEN
 pub fn len(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    ctx.reply.int(ctx.server.slowlog.entries().len() as i64);
+    ctx.reply.int(ctx.server.monitoring.slowlog.entries().len() as i64);
     Ok(())
 }
 
 /// SLOWLOG RESET
 pub fn reset(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    ctx.server.slowlog.reset();
+    ctx.server.monitoring.slowlog.reset();
     ctx.reply.ok();
     Ok(())
 }

@@ -32,11 +32,11 @@ pub fn watch(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         return Err(CmdError::fixed("ERR WATCH inside MULTI is not allowed"));
     }
     // Nothing that follows can make a transaction valid that has failed already.
-    if !ctx.client.touched {
+    if !ctx.client.watch.touched {
         for key in ctx.args.from(1).iter() {
             let bytes = ctx.store.watch(ctx.client.id, ctx.client.db, key);
-            ctx.client.watched += usize::from(bytes > 0);
-            ctx.client.watched_bytes += bytes;
+            ctx.client.watch.keys += usize::from(bytes > 0);
+            ctx.client.watch.bytes += bytes;
         }
     }
     ctx.reply.ok();
@@ -52,14 +52,14 @@ pub fn unwatch(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 
 /// Whether a key that the client watches was changed, or has expired, since WATCH.
 fn is_touched(ctx: &mut Ctx<'_>) -> Result<bool, CmdError> {
-    if ctx.client.watched == 0 {
+    if ctx.client.watch.keys == 0 {
         return Ok(false);
     }
     let touched = ctx.store.take_touched();
     if ctx.server.mark_touched(&touched, ctx.client.id) {
-        ctx.client.touched = true;
+        ctx.client.watch.touched = true;
     }
-    Ok(ctx.client.touched || ctx.store.watched_expired(ctx.client.id)?)
+    Ok(ctx.client.watch.touched || ctx.store.watched_expired(ctx.client.id)?)
 }
 
 /// EXEC

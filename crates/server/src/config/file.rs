@@ -36,8 +36,8 @@ impl Config {
             io::ErrorKind::NotFound => Ok(Vec::new()),
             _ => Err(error),
         })?;
-        // Beside the file and then over it, so that a crash leaves one of the two. It may hold a password, so nobody else
-        // may read it before it has the permissions of the one that it replaces: one that lies there is not reused.
+        // Beside the file and then over it, so that a crash leaves one of the two. It may hold a password, so no other
+        // user may read it before it has the permissions of the one that it replaces: one that lies there is not reused.
         let mut beside = path.clone().into_os_string();
         beside.push(format!(".tmp-{}", std::process::id()));
         let _ = std::fs::remove_file(&beside);
@@ -54,7 +54,7 @@ impl Config {
             File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
         });
         if written.is_err() {
-            // What is left of it is of no use to anybody.
+            // What is left of it is of no use.
             let _ = std::fs::remove_file(&beside);
         }
         written

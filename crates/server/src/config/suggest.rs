@@ -1,4 +1,4 @@
-//! What somebody may have meant who wrote a directive that does not exist.
+//! Which directive a user may have meant by one that does not exist.
 
 use super::table::DIRECTIVES;
 

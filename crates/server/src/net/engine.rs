@@ -112,7 +112,7 @@ impl Engine {
                 self.serve_again();
             }
             self.end_turn();
-            if self.worker.state.shutdown.is_some() && self.leave() {
+            if self.worker.state.ending.request.is_some() && self.leave() {
                 return Ok(());
             }
         }
@@ -120,20 +120,21 @@ impl Engine {
 
     fn begin_turn(&mut self) {
         self.worker.state.take_time();
-        self.worker.store.set_now_ms(self.worker.state.now_unix_ms);
+        self.worker.store.set_now_ms(self.worker.state.clock.unix_ms);
     }
 
     fn serve(&mut self, event: &mio::event::Event) {
         match event.token() {
             WAKE => {
                 if self.stop.load(Ordering::Relaxed) {
-                    self.worker.state.shutdown = Some(Shutdown { no_save: true, force: true, ..Shutdown::default() });
+                    self.worker.state.ending.request =
+                        Some(Shutdown { no_save: true, force: true, ..Shutdown::default() });
                 }
             }
             SIGNALS => {
                 if self.signals.as_mut().is_some_and(Signals::drain) {
                     tracing::info!("asked by a signal to end; Ctrl-C once more ends at once, without a save");
-                    self.worker.state.shutdown = Some(Shutdown::default());
+                    self.worker.state.ending.request = Some(Shutdown::default());
                 }
             }
             Token(number) if number >= FIRST_LISTENER => self.accept(number - FIRST_LISTENER),
@@ -175,7 +176,7 @@ impl Engine {
         self.end_pause();
         self.wake_due();
         // The end of the last command is late enough, and saves a look at the clock.
-        let now = self.worker.state.command_clock;
+        let now = self.worker.state.clock.command_start;
         if now >= self.next_tick {
             self.tick(now);
         } else if self.wants_step() {
@@ -202,8 +203,8 @@ impl Engine {
             || state.blocked.awaits(Event::LogIsDurable)
     }
 
-    /// Hands over what the turn has logged, and looks what has become durable meanwhile. Whoever goes on because of that may
-    /// write, too.
+    /// Hands over what the turn has logged, and looks what has become durable meanwhile. A client that goes on because of
+    /// that may write, too.
     fn commit(&mut self) {
         loop {
             self.commit_once();
@@ -219,12 +220,12 @@ impl Engine {
         if log_control::wants_image(state) {
             persistence::begin_for_log_if_idle(store, state);
         }
-        let refused = state.log_refusal.is_some();
+        let refused = state.log_state.refusal.is_some();
         log_control::judge(state);
-        if refused != state.log_refusal.is_some() {
+        if refused != state.log_state.refusal.is_some() {
             persistence::judge_writes(state);
         }
-        let full = state.log_refusal.is_none() && log_control::is_full(state);
+        let full = state.log_state.refusal.is_none() && log_control::is_full(state);
         let behind = state.log_writer.as_mut().is_some_and(|log_writer| log_writer.look_behind(full));
         if let Some(log_writer) = &state.log_writer
             && (behind || !self.held.is_empty() || state.blocked.awaits(Event::LogIsDurable))
@@ -245,14 +246,14 @@ impl Engine {
         if self.wants_step() || self.has_unfinished() || self.copy_got_on() {
             return Duration::ZERO;
         }
-        let now = self.worker.state.command_clock;
+        let now = self.worker.state.clock.command_start;
         let mut timeout = self.next_tick.saturating_duration_since(now);
-        if let Some(pause) = self.worker.state.pause {
-            let ends = self.worker.state.started + Duration::from_millis(pause.until_ms);
+        if let Some(pause) = self.worker.state.clients.pause {
+            let ends = self.worker.state.clock.started + Duration::from_millis(pause.until_ms);
             timeout = timeout.min(ends.saturating_duration_since(now));
         }
         if let Some(until_ms) = self.worker.state.blocked.first_deadline_ms() {
-            let ends = self.worker.state.started + Duration::from_millis(until_ms);
+            let ends = self.worker.state.clock.started + Duration::from_millis(until_ms);
             timeout = timeout.min(ends.saturating_duration_since(now));
         }
         if self.worker.log_behind {
@@ -264,15 +265,15 @@ impl Engine {
 
     /// Ends the server if nothing speaks against it.
     fn leave(&mut self) -> bool {
-        let Some(shutdown) = self.worker.state.shutdown.take() else { return false };
+        let Some(shutdown) = self.worker.state.ending.request.take() else { return false };
         let Worker { store, state, .. } = &mut self.worker;
-        if !state.ended && !persistence::shut_down(store, state, shutdown) {
+        if !state.ending.ended && !persistence::shut_down(store, state, shutdown) {
             if let Some(signals) = &self.signals {
                 signals.forget();
             }
             return false;
         }
-        // If the log can't be ended well nobody is told so who waits for it.
+        // If the log can't be ended well, clients that wait for it are closed without a reply.
         log_control::switch_off(&mut self.worker.store, &mut self.worker.state);
         self.release();
         true

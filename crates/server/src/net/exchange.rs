@@ -14,7 +14,7 @@ use crate::clients::{Connection, Slot};
 const TOO_MANY: &str = "ERR max number of clients reached";
 const PROTECTED: &str = "DENIED Redis is running in protected mode because protected mode is enabled and no password is \
     set for the default user. Quire takes connections only from its own machine then. To connect from elsewhere, set a \
-    password (requirepass), or turn protected mode off (protected-mode no) if nobody else can reach the server.";
+    password (requirepass), or turn protected mode off (protected-mode no) if no other machine can reach the server.";
 /// Connections that are accepted at one listener in one turn of the loop.
 const ACCEPTED_AT_ONCE: usize = 512;
 /// A client whose requests wait is not read from while so much of them is here: the rest waits in the kernel, and in the
@@ -24,7 +24,7 @@ const HELD_INPUT_BYTES: usize = 256 * 1024;
 const KEPT_INPUT_BYTES: usize = 512 * 1024;
 
 impl Engine {
-    /// Takes in those who are waiting at a listener, many at once but not all of a flood.
+    /// Accepts connections that wait at a listener, many at once but not all of a flood.
     pub(super) fn accept(&mut self, listener: usize) {
         for _ in 0..ACCEPTED_AT_ONCE {
             let keepalive_s = self.worker.state.config.tcp_keepalive_s;
@@ -33,7 +33,7 @@ impl Engine {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
                 Err(error) => {
-                    // Out of files, most likely: those who wait are looked after again at the next tick.
+                    // Out of files, most likely: the next tick tries again to accept what waits.
                     tracing::warn!(%error, "cannot accept a connection");
                     self.retry_accept = true;
                     return;
@@ -63,9 +63,9 @@ impl Engine {
         let id = state.clients.next_id();
         let mut client = Client::new(id, caller.address, caller.local_address, state.clock_ms());
         client.authenticated = state.config.requirepass.is_empty();
-        client.is_local = caller.is_local;
-        client.is_unix = matches!(caller.socket, crate::clients::Socket::Unix(_));
-        client.fd = caller.socket.fd();
+        client.peer.is_local = caller.is_local;
+        client.peer.is_unix = matches!(caller.socket, crate::clients::Socket::Unix(_));
+        client.peer.fd = caller.socket.fd();
         let polled = self.poll.registry();
         let mut socket = caller.socket;
         let inserted = state.clients.insert(id, |slot| {
@@ -155,8 +155,8 @@ impl Engine {
         let worker = &mut self.worker;
         worker.state.stats.input_bytes += count as u64;
         worker.state.stats.reads += 1;
-        connection.client.input_total_bytes += count as u64;
-        connection.client.active_ms = worker.state.clock_ms();
+        connection.client.stats.input_total_bytes += count as u64;
+        connection.client.stats.active_ms = worker.state.clock_ms();
         if connection.client.closing != Closing::No {
             // Only its last replies matter; what else it says is dropped.
         } else if connection.input.is_empty() && !connection.is_held() {
@@ -220,7 +220,7 @@ impl Engine {
             let (client, bytes) = (&connection.client, connection.memory_bytes());
             tracing::warn!(
                 client = client.id,
-                address = %client.address,
+                address = %client.peer.address,
                 bytes,
                 all_bytes,
                 limit_bytes,
@@ -234,7 +234,7 @@ impl Engine {
     /// Closes a connection that was taken out of its slot.
     fn close(&mut self, slot: Slot, mut connection: Box<Connection>) {
         let client = &connection.client;
-        if client.watched > 0 {
+        if client.watch.keys > 0 {
             self.worker.store.unwatch_all(client.id);
         }
         if let Some(entry) = connection.entry.take() {
@@ -243,7 +243,7 @@ impl Engine {
                 tracing::error!(%error, "cannot free what a copy has taken");
             }
         }
-        tracing::debug!(client = client.id, address = %client.address, "client left");
+        tracing::debug!(client = client.id, address = %client.peer.address, "client left");
         connection.socket.deregister(self.poll.registry());
         self.worker.state.clients.forget(slot, &connection);
     }
@@ -313,17 +313,17 @@ fn run_waiting(worker: &mut Worker, connection: &mut Connection) {
         input.shrink_to(KEPT_INPUT_BYTES.max(input.len()));
     }
     connection.input = input;
-    connection.client.input_bytes = connection.input.len();
+    connection.client.stats.input_bytes = connection.input.len();
 }
 
 /// Closes a client that sends more than it may leave unprocessed.
 fn check_input(worker: &mut Worker, connection: &mut Connection) {
-    connection.client.input_bytes = connection.input.len();
+    connection.client.stats.input_bytes = connection.input.len();
     let limit = worker.state.config.client_query_buffer_limit;
     if connection.input.len() as u64 > limit {
         tracing::warn!(
             client = connection.client.id,
-            address = %connection.client.address,
+            address = %connection.client.peer.address,
             limit_bytes = limit,
             "closing a client that reached its query buffer limit"
         );

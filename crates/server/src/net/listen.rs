@@ -47,7 +47,7 @@ pub(super) enum Listener {
     Unix(UnixListener, String),
 }
 
-/// Who is calling.
+/// A connection that was accepted.
 pub(super) struct Caller {
     pub socket: Socket,
     pub address: String,

@@ -53,7 +53,7 @@ impl Handle {
     /// Ends it without a save.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
-        // If the loop is gone already there is nobody to wake.
+        // If the loop is gone already there is none to wake.
         let _ = self.waker.wake();
     }
 }
@@ -89,15 +89,15 @@ impl Server {
             state.config.maxclients = u32::try_from(room).unwrap_or(u32::MAX);
         }
         let listeners = listen::open(&state.config)?;
-        state.addresses = listeners.iter().map(|listener| listener.address().0).collect();
-        state.port = listeners.iter().find_map(|listener| listener.address().1).unwrap_or(0);
+        state.instance.addresses = listeners.iter().map(|listener| listener.address().0).collect();
+        state.instance.port = listeners.iter().find_map(|listener| listener.address().1).unwrap_or(0);
         state.saves.restored = restored;
         state.saves.changes_at_last_save = changes_before;
         state.hooks = hooks;
         state.log_state.lock = lock;
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), Engine::wake_token())?);
-        state.waker = Some(Arc::clone(&waker));
+        state.instance.waker = Some(Arc::clone(&waker));
         if !replayed.recovered.damaged_files.is_empty() {
             keep_recovered(&mut store, &mut state, &replayed).map_err(ServerError::Fault)?;
         }
@@ -125,12 +125,12 @@ impl Server {
 
     /// Where it listens.
     pub fn addresses(&self) -> &[String] {
-        &self.engine.worker.state.addresses
+        &self.engine.worker.state.instance.addresses
     }
 
     /// Its TCP port; 0 if it has none.
     pub fn port(&self) -> u16 {
-        self.engine.worker.state.port
+        self.engine.worker.state.instance.port
     }
 
     /// Ends it from another thread.
@@ -141,6 +141,6 @@ impl Server {
     /// Serves until it is asked to end.
     pub fn run(mut self) -> Result<(), ServerError> {
         self.engine.run()?;
-        self.engine.worker.state.fault.take().map_or(Ok(()), |reason| Err(ServerError::Fault(reason)))
+        self.engine.worker.state.ending.fault.take().map_or(Ok(()), |reason| Err(ServerError::Fault(reason)))
     }
 }

@@ -24,7 +24,7 @@ const TRIM_REGIONS: usize = 8;
 const SAVE_POLL: Duration = Duration::from_millis(5);
 /// How often regions that have been read are looked for.
 const RESTORE_POLL: Duration = Duration::from_millis(2);
-/// Nobody is connected and nothing is to be done: how long the loop sleeps.
+/// No client is connected and nothing is to be done: how long the loop sleeps.
 const IDLE_TICK: Duration = Duration::from_millis(500);
 
 impl Engine {
@@ -93,7 +93,7 @@ impl Engine {
         let took_ms = took.as_millis() as u64;
         if state.config.latency_threshold_ms > 0 && took_ms >= state.config.latency_threshold_ms {
             let unix_s = state.unix_s();
-            state.latency.record("expire-cycle", unix_s, took_ms);
+            state.monitoring.latency.record("expire-cycle", unix_s, took_ms);
         }
     }
 
@@ -109,7 +109,7 @@ impl Engine {
         let mut idle: Vec<Slot> = Vec::new();
         for (slot, connection) in state.clients.iter() {
             let waits = connection.client.blocked.as_ref().is_some_and(|blocked| !blocked.is_idle());
-            if timeout_ms > 0 && !waits && now_ms.saturating_sub(connection.client.active_ms) > timeout_ms {
+            if timeout_ms > 0 && !waits && now_ms.saturating_sub(connection.client.stats.active_ms) > timeout_ms {
                 idle.push(slot);
             } else if limited && !connection.output.is_empty() {
                 waiting.push(slot);

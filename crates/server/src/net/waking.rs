@@ -1,6 +1,6 @@
 //! Clients that wait go on: an event has come, their time is up, or another client says so.
 //!
-//! Relies on `blocked` for who waits for what. Each event is announced here by the part of the loop that sees it.
+//! Relies on `blocked` for which client waits for what. Each event is announced here by the part of the loop that sees it.
 
 use super::engine::Engine;
 use super::exchange::go_on;
@@ -9,7 +9,7 @@ use crate::blocked::{Event, LAST_RECORD};
 use crate::clients::Connection;
 
 impl Engine {
-    /// What all who wait for an event have waited for has come.
+    /// What all clients that wait for an event have waited for has come.
     pub(super) fn announce(&mut self, event: Event) {
         self.announce_up_to(event, u64::MAX);
     }
@@ -25,13 +25,13 @@ impl Engine {
     pub(super) fn end_pause(&mut self) {
         let state = &mut self.worker.state;
         // CLIENT UNPAUSE sets the end to now.
-        if state.pause.is_some_and(|pause| state.clock_ms() >= pause.until_ms) {
-            state.pause = None;
+        if state.clients.pause.is_some_and(|pause| state.clock_ms() >= pause.until_ms) {
+            state.clients.pause = None;
             self.announce(Event::PauseEnds);
         }
     }
 
-    /// The time of some is up, or they were unblocked.
+    /// The time of some clients is up, or they were unblocked.
     pub(super) fn wake_due(&mut self) {
         let state = &mut self.worker.state;
         if !state.blocked.is_empty() {

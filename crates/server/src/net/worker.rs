@@ -69,15 +69,15 @@ impl Worker {
     /// Runs the complete requests of `input`; returns how many bytes of it are done with. Once the server has ended none
     /// is: clients that were read in the same turn as a SHUTDOWN must not be told that what they write is done.
     pub fn run(&mut self, input: &[u8], connection: &mut Connection) -> usize {
-        if self.state.ended {
+        if self.state.ending.ended {
             return 0;
         }
         self.reply.set_protocol(connection.client.protocol);
         self.reply.set_limit(self.reply_limit_bytes());
-        self.store.set_touching(!connection.client.no_touch);
+        self.store.set_touching(!connection.client.options.no_touch);
         connection.client.owes = 0;
         let began = Instant::now();
-        self.state.command_clock = began;
+        self.state.clock.command_start = began;
         let mut done = 0;
         loop {
             let most = self.batch_limit(connection);
@@ -189,7 +189,7 @@ impl Worker {
                     *done = self.batch.request(index).end;
                 } else {
                     // It is counted when it runs.
-                    connection.client.commands -= 1;
+                    connection.client.stats.commands -= 1;
                 }
                 self.judge_holds();
                 return false;
@@ -203,7 +203,7 @@ impl Worker {
                 if connection.client.closing != Closing::No {
                     return false;
                 }
-                self.state.command_clock = Instant::now();
+                self.state.clock.command_start = Instant::now();
             }
         }
         true
@@ -218,7 +218,7 @@ impl Worker {
         began: Instant,
         connection: &Connection,
     ) -> Option<BlockReason> {
-        if self.state.pause.is_some() && self.is_paused(command, connection) {
+        if self.state.clients.pause.is_some() && self.is_paused(command, connection) {
             Some(BlockReason::Pause)
         } else if self.holds_writes
             && let Some(reason) = self.holds_write(command, args, connection)
@@ -229,7 +229,7 @@ impl Worker {
         {
             // A client for which a copy is made has come this far before, and others wait for the copy's end.
             Some(BlockReason::Output)
-        } else if self.state.command_clock.saturating_duration_since(began) > SHARE {
+        } else if self.state.clock.command_start.saturating_duration_since(began) > SHARE {
             Some(BlockReason::Turn)
         } else {
             None
@@ -292,15 +292,15 @@ impl Worker {
     }
 
     fn refuse(&mut self, error: &ProtocolError, connection: &mut Connection) {
-        tracing::debug!(client = connection.client.id, address = %connection.client.address, %error, "protocol error");
+        tracing::debug!(client = connection.client.id, address = %connection.client.peer.address, %error, "protocol error");
         let line = format!("ERR Protocol error: {error}");
         self.state.stats.count_error(line.as_bytes());
         self.reply.error(&line);
         connection.client.closing = Closing::AfterReply;
     }
 
-    /// Replies to whoever has written are held until the log has it durable, if it is to be so before they are sent.
-    /// Who only reads isn't held: it may see what isn't durable yet, but never waits for the device.
+    /// Replies to a client that has written are held until the log has it durable, if it is to be so before they are sent.
+    /// A client that only reads isn't held: it may see what isn't durable yet, but never waits for the device.
     #[inline]
     fn hold_if_owed(&self, connection: &mut Connection) {
         let sequence = connection.client.owes;
@@ -340,7 +340,7 @@ impl Worker {
             connection.output.push(&self.reply.as_bytes()[sent..]);
         }
         self.reply.truncate(0);
-        connection.client.output_bytes = connection.output.len();
+        connection.client.stats.output_bytes = connection.output.len();
         if !connection.output.is_empty() {
             check_output(connection, &mut self.state);
         }
@@ -352,7 +352,7 @@ impl Worker {
         let client = &mut connection.client;
         tracing::warn!(
             client = client.id,
-            address = %client.address,
+            address = %client.peer.address,
             limit_bytes = self.reply_limit_bytes(),
             "closing a client whose replies are larger than it may leave unread"
         );
@@ -373,7 +373,7 @@ impl Worker {
                 Ok(count) => {
                     output.advance(count);
                     written += count;
-                    client.output_total_bytes += count as u64;
+                    client.stats.output_total_bytes += count as u64;
                     self.state.stats.output_bytes += count as u64;
                     self.state.stats.writes += 1;
                 }
@@ -386,10 +386,10 @@ impl Worker {
             }
         }
         let client = &mut connection.client;
-        client.output_bytes = connection.output.len();
+        client.stats.output_bytes = connection.output.len();
         if written > 0 {
-            // Whoever reads is not idle.
-            client.active_ms = self.state.clock_ms();
+            // A client that reads is not idle.
+            client.stats.active_ms = self.state.clock_ms();
         }
         check_output(connection, &mut self.state);
         written >= WRITTEN_AT_ONCE_BYTES && !connection.output.waiting().is_empty()
@@ -423,7 +423,7 @@ fn write_once(bytes: &[u8], connection: &mut Connection, state: &mut ServerState
             return bytes.len();
         }
     };
-    connection.client.output_total_bytes += count as u64;
+    connection.client.stats.output_total_bytes += count as u64;
     state.stats.output_bytes += count as u64;
     state.stats.writes += 1;
     count
@@ -441,7 +441,7 @@ pub(super) fn check_output(connection: &mut Connection, state: &mut ServerState)
     if too_long || limit.hard_bytes > 0 && waiting > limit.hard_bytes {
         tracing::warn!(
             client = connection.client.id,
-            address = %connection.client.address,
+            address = %connection.client.peer.address,
             waiting_bytes = waiting,
             "closing a client that does not read its replies"
         );

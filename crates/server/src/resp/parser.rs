@@ -51,10 +51,10 @@ pub enum ProtocolError {
     /// The length of a word is not a number or too large.
     #[error("invalid bulk length")]
     InvalidLength,
-    /// Too many words for somebody who has not authenticated.
+    /// Too many words for a client that has not authenticated.
     #[error("unauthenticated multibulk length")]
     UnauthenticatedCount,
-    /// Too long a word for somebody who has not authenticated.
+    /// Too long a word for a client that has not authenticated.
     #[error("unauthenticated bulk length")]
     UnauthenticatedLength,
     /// A word does not begin with its length.
