@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use quire_arena::Arena;
 use quire_snapshot::{PAGE_SIZE, TakeOutcome, WriteBarrier, WriteBarrierConfig};
+use quire_store::set::Combination;
 use quire_store::{DbId, Expiry, Member, Store, StoreConfig, hash, set, string};
 use quire_sys::buffer::BumpAllocator;
 use quire_sys::mem::Reservation;
@@ -122,9 +123,9 @@ fn read(store: &mut Store, key: &[u8]) {
     if let Ok(sets) = set::views(store, ZERO, [key, b"ints", b"words", b"members"].into_iter()) {
         let _ = sets[0].contains(&Member::Bytes(b"member-3"));
         let _ = sets[0].scan(0, 10, &mut |_| {});
-        let _ = set::intersection(&sets, |_| true);
-        let _ = set::union(&sets, |_| {});
-        let _ = set::difference(&sets, |_| {});
+        for how in [Combination::Intersection, Combination::Union, Combination::Difference] {
+            let _ = set::combine(how, &sets, |_| true);
+        }
     }
 }
 
@@ -145,6 +146,8 @@ fn write(store: &mut Store, key: &[u8], number: usize) {
     let _ = hash::del(store, ZERO, key, b"field-3");
     let _ = set::move_member(store, ZERO, key, b"words", b"member-3");
     let _ = set::pop(store, ZERO, key, 2, &mut |_| {});
+    let keys = [key, b"ints", b"words", b"members"];
+    let _ = set::store_combination(store, ZERO, b"united", Combination::Union, keys.into_iter());
     if let Ok(mut set) = set::open_mut(store, ZERO, key) {
         let _ = set.add(b"12345");
         let _ = set.add(&[4; 90]);

@@ -94,24 +94,39 @@ pub struct KeySpec {
     pub step: i16,
     /// What is done with them.
     pub usage: KeyUse,
+    /// The word before the first one says how many there are; `last` says nothing then.
+    pub counted: bool,
 }
 
 impl KeySpec {
     /// One key at `index`.
     pub const fn one(index: i16, usage: KeyUse) -> Self {
-        Self { first: index, last: index, step: 1, usage }
+        Self { first: index, last: index, step: 1, usage, counted: false }
     }
 
     /// Keys from `first` to `last`, every `step` words.
     pub const fn range(first: i16, last: i16, step: i16, usage: KeyUse) -> Self {
-        Self { first, last, step, usage }
+        Self { first, last, step, usage, counted: false }
     }
 
-    /// The indices of the keys among `words` words.
-    pub fn positions(&self, words: usize) -> impl Iterator<Item = usize> + use<> {
-        let last = if self.last < 0 { words as i64 + i64::from(self.last) } else { i64::from(self.last) };
-        let (first, step) = (usize::try_from(self.first).unwrap_or(0), usize::try_from(self.step).unwrap_or(0).max(1));
-        (first..words).step_by(step).take_while(move |&at| at as i64 <= last)
+    /// As many keys as the word at `index` says, behind it.
+    pub const fn counted(index: i16, usage: KeyUse) -> Self {
+        Self { first: index + 1, last: index + 1, step: 1, usage, counted: true }
+    }
+
+    /// The indices of the keys among the words of a request; none if it says that there are more than it has words.
+    pub fn positions(&self, args: Args<'_>) -> impl Iterator<Item = usize> + use<> {
+        let words = args.len();
+        let first = usize::try_from(self.first).unwrap_or(0);
+        let end = match self.last {
+            _ if self.counted => {
+                let count = args.get(first - 1).and_then(|word| std::str::from_utf8(word).ok()?.parse::<usize>().ok());
+                count.and_then(|count| first.checked_add(count)).filter(|&end| end <= words).unwrap_or(0)
+            }
+            last @ 0.. => words.min(last as usize + 1),
+            last => words.saturating_sub(usize::from(last.unsigned_abs()) - 1),
+        };
+        (first..end).step_by(usize::try_from(self.step).unwrap_or(0).max(1))
     }
 }
 
@@ -376,6 +391,7 @@ impl CommandSpec {
     pub fn key_range(&self) -> (i16, i16, i16) {
         match self.key_specs {
             [] => (0, 0, 0),
+            [only] if only.counted => (0, 0, 0),
             [only] => (only.first, only.last, only.step),
             [first, .., last] => (first.first, last.last, last.step),
         }
@@ -383,13 +399,13 @@ impl CommandSpec {
     /// Whether a request of these words may change the key of this name, in whatever database.
     pub fn may_change(&self, args: Args<'_>, key: &[u8]) -> bool {
         // What names no keys may change any: it empties or exchanges databases.
-        let names_key = |spec: &KeySpec| spec.positions(args.len()).any(|at| args.at(at) == key);
+        let names_key = |spec: &KeySpec| spec.positions(args).any(|at| args.at(at) == key);
         self.has(WRITE)
             && (self.key_specs.is_empty() || self.key_specs.iter().any(|spec| spec.usage & RO == 0 && names_key(spec)))
     }
-    /// The indices of all keys among `words` words.
-    pub fn key_positions(&self, words: usize) -> Vec<usize> {
-        self.key_specs.iter().flat_map(|spec| spec.positions(words)).collect()
+    /// The indices of all keys among the words of a request.
+    pub fn key_positions(&self, args: Args<'_>) -> Vec<usize> {
+        self.key_specs.iter().flat_map(|spec| spec.positions(args)).collect()
     }
 }
 

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use common::{config, image_of, open};
 use proptest::prelude::*;
+use quire_store::set::Combination;
 use quire_store::{DbId, Expiry, Kind, Limits, Member, Store, StoreConfig, StoreError, set, string};
 
 const DB: DbId = DbId(0);
@@ -116,31 +117,36 @@ fn op() -> impl Strategy<Value = Op> {
 
 /// Combines the sets of `keys` in the model and in the store, stores the result, and looks at both.
 fn combine(store: &mut Store, models: &mut [Model], to: usize, keys: &[usize], how: &Op) {
+    let (combination, expected) = match how {
+        Op::Inter(..) => (Combination::Intersection, expected(models, keys, Combination::Intersection)),
+        Op::Union(..) => (Combination::Union, expected(models, keys, Combination::Union)),
+        _ => (Combination::Difference, expected(models, keys, Combination::Difference)),
+    };
     let mut found = set::Collected::default();
     let sets = set::views(store, DB, keys.iter().map(|&key| KEYS[key])).unwrap();
-    let all = keys.iter().map(|&key| &models[key]);
-    let expected: Model = match how {
-        Op::Inter(..) => {
-            set::intersection(&sets, |member| {
-                found.push(member);
-                true
-            })
-            .unwrap();
-            all.cloned().reduce(|one, other| one.intersection(&other).cloned().collect()).unwrap()
-        }
-        Op::Union(..) => {
-            set::union(&sets, |member| found.push(member)).unwrap();
-            all.flatten().cloned().collect()
-        }
-        _ => {
-            set::difference(&sets, |member| found.push(member)).unwrap();
-            all.cloned().reduce(|one, other| one.difference(&other).cloned().collect()).unwrap()
-        }
-    };
+    set::combine(combination, &sets, |member| {
+        found.push(member);
+        true
+    })
+    .unwrap();
     assert_eq!(found.len(), expected.len(), "nothing is found twice");
     assert_eq!(&found.iter().map(<[u8]>::to_vec).collect::<Model>(), &expected);
-    set::replace(store, DB, KEYS[to], &found).unwrap();
+    let (changes, existed) = (store.changes(), store.kind(DB, KEYS[to]).unwrap().is_some());
+    let sources = keys.iter().map(|&key| KEYS[key]);
+    assert_eq!(set::store_combination(store, DB, KEYS[to], combination, sources).unwrap(), expected.len());
+    assert_eq!(store.changes() - changes, u64::from(existed || !expected.is_empty()), "one key has changed");
     models[to] = expected;
+}
+
+fn expected(models: &[Model], keys: &[usize], how: Combination) -> Model {
+    let all = keys.iter().map(|&key| &models[key]);
+    match how {
+        Combination::Intersection => {
+            all.cloned().reduce(|one, other| one.intersection(&other).cloned().collect()).unwrap()
+        }
+        Combination::Union => all.flatten().cloned().collect(),
+        Combination::Difference => all.cloned().reduce(|one, other| one.difference(&other).cloned().collect()).unwrap(),
+    }
 }
 
 fn apply(store: &mut Store, models: &mut [Model], op: &Op) {
@@ -310,6 +316,9 @@ fn what_has_no_room_changes_nothing() {
         add(&mut store, b"key", format!("member {number}").as_bytes());
         add(&mut store, b"ints", format!("{number}").as_bytes());
     }
+    for number in 0..20_000 {
+        add(&mut store, if number % 2 == 0 { b"many" } else { b"more" }, format!("number {number}").as_bytes());
+    }
     let mut filled = 0;
     for bytes in [1 << 20, 4096, 512, 64, 16, 1] {
         while string::set(&mut store, DB, format!("fill {filled}").as_bytes(), &vec![1; bytes], Expiry::Clear).is_ok() {
@@ -330,10 +339,72 @@ fn what_has_no_room_changes_nothing() {
     }
     assert!(refused > 0);
     check(&mut store, b"key", &model);
-    let mut found = set::Collected::default();
-    (0..20_000).for_each(|number| found.push(Member::Int(number * 1_000_003)));
-    assert!(matches!(set::replace(&mut store, DB, b"key", &found), Err(StoreError::OutOfMemory { .. })));
+    let (changes, objects) = (store.changes(), store.arena().stats().objects);
+    let sources = [&b"many"[..], b"more"].into_iter();
+    let stored = set::store_combination(&mut store, DB, b"key", Combination::Union, sources);
+    assert!(matches!(stored, Err(StoreError::OutOfMemory { .. })));
     check(&mut store, b"key", &model);
+    while store.reclaim_step(1000).unwrap() > 0 {}
+    assert_eq!((store.changes(), store.arena().stats().objects), (changes, objects));
     let ints = members(&mut store, b"ints");
     (0..6).for_each(|number: i32| assert!(ints.contains(&number.to_string().into_bytes())));
+}
+
+#[test]
+fn large_sets_of_every_encoding_are_combined_and_kept_piece_by_piece() {
+    let limits = Limits {
+        set_max_int_entries: 4000,
+        set_max_packed_entries: 4000,
+        set_max_packed_value: 64,
+        ..Limits::default()
+    };
+    let mut store = Store::create(StoreConfig { limits, ..config() }).unwrap();
+    let texts =
+        |numbers: std::ops::Range<u32>| numbers.map(|number| number.to_string().into_bytes()).collect::<Model>();
+    let mut models = vec![texts(0..4000), texts(1000..3000), texts(2000..9000)];
+    models[1].insert(b"a word".to_vec());
+    for (key, model) in KEYS.iter().zip(&models) {
+        model.iter().for_each(|member| assert!(add(&mut store, key, member)));
+    }
+    let encodings: Vec<_> = KEYS[..3].iter().map(|key| store.encoding(DB, key).unwrap().unwrap()).collect();
+    assert_eq!(encodings, ["intset", "listpack", "hashtable"]);
+    for how in [Combination::Intersection, Combination::Union, Combination::Difference] {
+        for keys in [[0, 1, 2], [2, 1, 0], [1, 2, 0], [1, 1, 1]] {
+            let expected = expected(&models, &keys, how);
+            let sources = keys.iter().map(|&key| KEYS[key]);
+            assert_eq!(set::store_combination(&mut store, DB, b"to", how, sources).unwrap(), expected.len());
+            check(&mut store, b"to", &expected);
+        }
+    }
+}
+
+#[test]
+fn each_member_that_comes_or_goes_counts_as_a_change_and_the_key_is_touched_once() {
+    let mut store = Store::create(config()).unwrap();
+    let mut counted = |f: &mut dyn FnMut(&mut Store)| {
+        let before = store.changes();
+        f(&mut store);
+        store.changes() - before
+    };
+    let adds = |store: &mut Store, members: &[&[u8]]| {
+        let mut set = set::open_mut(store, DB, b"key").unwrap();
+        members.iter().for_each(|member| _ = set.add(member).unwrap());
+    };
+    assert_eq!(counted(&mut |store| adds(store, &[b"1", b"2", b"2", b"3"])), 3);
+    assert_eq!(counted(&mut |store| adds(store, &[b"1", b"2"])), 0);
+    assert_eq!(counted(&mut |store| adds(store, &[b"word", b"4"])), 2, "the encoding changes, too");
+    assert_eq!(counted(&mut |store| adds(store, &[&[7; 200], b"5"])), 2);
+    assert_eq!(counted(&mut |store| assert!(set::move_member(store, DB, b"key", b"other", b"5").unwrap())), 2);
+    assert_eq!(counted(&mut |store| adds(store, &[b"5"])), 1);
+    assert_eq!(counted(&mut |store| assert!(set::move_member(store, DB, b"key", b"other", b"5").unwrap())), 1);
+    assert_eq!(counted(&mut |store| set::pop(store, DB, b"key", 2, &mut |_| {}).unwrap()), 2);
+    let removes = |store: &mut Store, members: &[Vec<u8>]| {
+        let mut set = set::open_mut(store, DB, b"key").unwrap();
+        members.iter().for_each(|member| _ = set.remove(member).unwrap());
+    };
+    let all = members(&mut store, b"key");
+    let before = store.changes();
+    removes(&mut store, &all);
+    removes(&mut store, &all);
+    assert_eq!((store.changes() - before, store.kind(DB, b"key").unwrap()), (all.len() as u64, None));
 }

@@ -132,10 +132,7 @@ pub fn getkeysandflags(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     for position in positions {
         ctx.reply.array(2);
         ctx.reply.bulk(request.at(position));
-        let holds = |spec: &&KeySpec| {
-            let last = i64::from(spec.last) + if spec.last < 0 { request.len() as i64 } else { 0 };
-            (i64::from(spec.first)..=last).contains(&(position as i64))
-        };
+        let holds = |spec: &&KeySpec| spec.positions(request).any(|at| at == position);
         let usage = command.spec.key_specs.iter().find(holds).map_or(0, |spec| spec.usage);
         write_usage(ctx.reply, usage_in(usage, request));
     }
@@ -164,7 +161,7 @@ fn keys_of<'a>(args: Args<'a>) -> Result<(Args<'a>, Vec<usize>, &'static Command
     if !command.spec.takes(request.len()) {
         return Err(CmdError::fixed("ERR Invalid number of arguments specified for command"));
     }
-    let positions = command.spec.key_positions(request.len());
+    let positions = command.spec.key_positions(request);
     if positions.is_empty() {
         return Err(CmdError::fixed("ERR Invalid arguments specified for command"));
     }
@@ -178,9 +175,14 @@ fn write_info(reply: &mut Reply, command: &Command) {
     reply.bulk_str(command.name);
     reply.int(i64::from(spec.arity));
     let flags: Vec<_> = FLAG_NAMES.iter().filter(|(flag, _)| spec.flags & flag != 0).collect();
-    reply.set(flags.len());
+    let moves = spec.key_specs.iter().any(|keys| keys.counted);
+    reply.set(flags.len() + usize::from(moves));
     for (_, name) in flags {
         reply.simple(name);
+    }
+    if moves {
+        // Where its keys are can't be said by first, last and step.
+        reply.simple("movablekeys");
     }
     reply.int(i64::from(first));
     reply.int(i64::from(last));
@@ -227,9 +229,13 @@ fn write_key_spec(reply: &mut Reply, spec: &KeySpec) {
     reply.bulk_str("spec");
     reply.map(1);
     reply.bulk_str("index");
-    reply.int(i64::from(spec.first));
+    reply.int(i64::from(if spec.counted { spec.first - 1 } else { spec.first }));
     reply.bulk_str("find_keys");
     reply.map(2);
+    if spec.counted {
+        write_counted(reply);
+        return;
+    }
     reply.bulk_str("type");
     reply.bulk_str("range");
     reply.bulk_str("spec");
@@ -241,6 +247,18 @@ fn write_key_spec(reply: &mut Reply, spec: &KeySpec) {
     reply.int(i64::from(spec.step));
     reply.bulk_str("limit");
     reply.int(0);
+}
+
+/// That a word says how many keys follow it.
+fn write_counted(reply: &mut Reply) {
+    reply.bulk_str("type");
+    reply.bulk_str("keynum");
+    reply.bulk_str("spec");
+    reply.map(3);
+    for (name, value) in [("keynumidx", 0), ("firstkey", 1), ("keystep", 1)] {
+        reply.bulk_str(name);
+        reply.int(value);
+    }
 }
 
 /// The ACL categories, which follow from flags and family.

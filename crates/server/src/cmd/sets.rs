@@ -2,7 +2,8 @@
 //!
 //! Relies on the store for everything but the request's words. Members go from the store's memory straight into the reply.
 
-use quire_store::{Member, SetView, StoreError, set};
+use quire_store::set::Combination;
+use quire_store::{Member, StoreError, set};
 
 use crate::cmd::scan::{self, Filter};
 use crate::ctx::{Args, CmdError, Ctx};
@@ -124,66 +125,45 @@ fn reply_set(
     Ok(done?)
 }
 
-/// How sets are combined.
-type Combine = for<'a> fn(&[SetView<'a>], &mut dyn FnMut(Member<'a>) -> bool) -> Result<(), StoreError>;
-
-fn intersect<'a>(sets: &[SetView<'a>], show: &mut dyn FnMut(Member<'a>) -> bool) -> Result<(), StoreError> {
-    set::intersection(sets, show)
-}
-
-fn unite<'a>(sets: &[SetView<'a>], show: &mut dyn FnMut(Member<'a>) -> bool) -> Result<(), StoreError> {
-    set::union(sets, |member| _ = show(member))
-}
-
-fn subtract<'a>(sets: &[SetView<'a>], show: &mut dyn FnMut(Member<'a>) -> bool) -> Result<(), StoreError> {
-    set::difference(sets, |member| _ = show(member))
-}
-
 /// SINTER key …
 pub fn sinter(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    combine(ctx, intersect)
+    combine(ctx, Combination::Intersection)
 }
 
 /// SUNION key …
 pub fn sunion(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    combine(ctx, unite)
+    combine(ctx, Combination::Union)
 }
 
 /// SDIFF key …
 pub fn sdiff(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    combine(ctx, subtract)
+    combine(ctx, Combination::Difference)
 }
 
-fn combine(ctx: &mut Ctx<'_>, how: Combine) -> Result<(), CmdError> {
+fn combine(ctx: &mut Ctx<'_>, how: Combination) -> Result<(), CmdError> {
     let sets = set::views(ctx.store, ctx.client.db, ctx.args.from(1).iter())?;
-    reply_set(ctx.reply, |show| how(&sets, &mut |member| show(member)))
+    reply_set(ctx.reply, |show| set::combine(how, &sets, show))
 }
 
 /// SINTERSTORE destination key …
 pub fn sinterstore(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    combine_into(ctx, intersect)
+    combine_into(ctx, Combination::Intersection)
 }
 
 /// SUNIONSTORE destination key …
 pub fn sunionstore(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    combine_into(ctx, unite)
+    combine_into(ctx, Combination::Union)
 }
 
 /// SDIFFSTORE destination key …
 pub fn sdiffstore(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    combine_into(ctx, subtract)
+    combine_into(ctx, Combination::Difference)
 }
 
-fn combine_into(ctx: &mut Ctx<'_>, how: Combine) -> Result<(), CmdError> {
-    let db = ctx.client.db;
-    let mut members = set::Collected::default();
-    let sets = set::views(ctx.store, db, ctx.args.from(2).iter())?;
-    how(&sets, &mut |member| {
-        members.push(member);
-        true
-    })?;
-    set::replace(ctx.store, db, ctx.args.at(1), &members)?;
-    ctx.reply.int(members.len() as i64);
+fn combine_into(ctx: &mut Ctx<'_>, how: Combination) -> Result<(), CmdError> {
+    let (db, args) = (ctx.client.db, ctx.args);
+    let stored = set::store_combination(ctx.store, db, args.at(1), how, args.from(2).iter())?;
+    ctx.reply.int(stored as i64);
     Ok(())
 }
 
@@ -192,7 +172,7 @@ pub fn sintercard(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let (end, limit) = cardinality_words(ctx.args)?;
     let sets = set::views(ctx.store, ctx.client.db, ctx.args.iter().take(end).skip(2))?;
     let mut count = 0;
-    set::intersection(&sets, |_| {
+    set::combine(Combination::Intersection, &sets, |_| {
         count += 1;
         count != limit
     })?;

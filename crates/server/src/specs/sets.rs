@@ -36,7 +36,7 @@ pub static SPECS: &[CommandSpec] = &[
     set(CommandSpec::new("sdiff", -2, sets::sdiff), "1.0.0", O_ALL).flags(READONLY).keys(READ_ALL).summary("Returns the members of the first set that no other has.").args(KEYS).tips(&["nondeterministic_output_order"]),
     set(CommandSpec::new("sdiffstore", -3, sets::sdiffstore), "1.0.0", O_ALL).flags(WRITE | DENYOOM).keys(STORE).summary("Stores the members of the first set that no other has.").args(INTO),
     set(CommandSpec::new("sinter", -2, sets::sinter), "1.0.0", O_INTER).flags(READONLY).keys(READ_ALL).summary("Returns the members that all sets have.").args(KEYS).tips(&["nondeterministic_output_order"]),
-    set(CommandSpec::new("sintercard", -3, sets::sintercard), "7.0.0", O_INTER).flags(READONLY).keys(&[]).summary("Returns how many members all sets have.").differs("COMMAND does not tell its keys")
+    set(CommandSpec::new("sintercard", -3, sets::sintercard), "7.0.0", O_INTER).flags(READONLY).keys(&[KeySpec::counted(1, RO | ACCESS)]).summary("Returns how many members all sets have.")
         .args(&[Arg::int("numkeys"), KEY.multiple(), Arg::int("limit").token("LIMIT").optional()]),
     set(CommandSpec::new("sinterstore", -3, sets::sinterstore), "1.0.0", O_INTER).flags(WRITE | DENYOOM).keys(INTER_STORE).summary("Stores the members that all sets have.").args(INTO),
     set(CommandSpec::new("sismember", 3, sets::sismember), "1.0.0", O_1).flags(READONLY | FAST).keys(LOOK).summary("Tells whether a set has a member.").args(&[KEY, MEMBER]),

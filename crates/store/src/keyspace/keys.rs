@@ -102,14 +102,23 @@ impl Keyspace {
     /// # Errors
     /// [`crate::StoreError::OutOfMemory`], [`crate::StoreError::Damaged`], [`crate::StoreError::NoSuchDb`].
     pub fn rename(&mut self, db: DbId, from: &[u8], to: &[u8]) -> Result<bool> {
-        let index = self.db_index(db)?;
+        self.db_index(db)?;
         let Some(entry) = self.find(db, from, self.hash(from))? else { return Ok(false) };
         if from == to {
             return Ok(true);
         }
+        self.give_key(db, &entry, to)?;
+        // One change, though two keys have changed.
+        self.events.emit(db, from, false);
+        Ok(true)
+    }
+
+    /// Gives an entry another key, which is a change of that one; what it held is deleted.
+    pub(crate) fn give_key(&mut self, db: DbId, entry: &Entry, to: &[u8]) -> Result<()> {
+        let index = self.db_index(db)?;
         let hash = self.hash(to);
         let target = self.find(db, to, hash)?;
-        let new = self.allocate_renamed(&entry, to)?;
+        let new = self.allocate_renamed(entry, to)?;
         // A handle tells the new entry from the target, so both may be in the table for a moment.
         if let Err(error) = self.link(index, &new, hash) {
             self.free_shell(&new)?;
@@ -118,12 +127,10 @@ impl Keyspace {
         if let Some(target) = target {
             self.delete_entry(db, target)?;
         }
-        self.unlink(index, &entry)?;
-        self.free_shell(&entry)?;
+        self.unlink(index, entry)?;
+        self.free_shell(entry)?;
         self.changed(db, to, true);
-        // One change, though two keys have changed.
-        self.events.emit(db, from, false);
-        Ok(true)
+        Ok(())
     }
 
     /// An entry of another name that has taken over an entry's value.

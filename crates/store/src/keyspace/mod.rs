@@ -334,6 +334,12 @@ impl Keyspace {
         self.events.emit(db, key, exists);
     }
 
+    /// As [`Keyspace::changed`], for a change of several members, which counts each.
+    pub(crate) fn changed_members(&mut self, db: DbId, key: &[u8], exists: bool, members: u64) {
+        self.counters.changes += members;
+        self.events.emit(db, key, exists);
+    }
+
     /// Writes a database's table heads through.
     #[inline]
     pub(crate) fn sync_db(&mut self, db: usize) -> Result<()> {

@@ -1,7 +1,7 @@
 //! A key's value that was looked up once, to be changed.
 //!
 //! What is done to a value through [`ValueMut`] is counted as a change and told to `events` when the `ValueMut` goes, so no
-//! operation of a type can forget it. Relies on `entries` for moving values.
+//! operation of a type can forget it. Operations on several members at once count each. Relies on `entries` for moving values.
 
 use quire_arena::Arena;
 
@@ -22,6 +22,10 @@ pub(crate) struct ValueMut<'a> {
     hash: Hash,
     entry: Option<Entry>,
     changed: bool,
+    /// Members that were changed, as far as the operation counts them.
+    members: u64,
+    /// Made aside, where no command finds it: what becomes of it is no change.
+    aside: bool,
 }
 
 impl<'a> ValueMut<'a> {
@@ -32,7 +36,17 @@ impl<'a> ValueMut<'a> {
         hash: Hash,
         entry: Option<Entry>,
     ) -> ValueMut<'a> {
-        ValueMut { keyspace, db, key, hash, entry, changed: false }
+        ValueMut { keyspace, db, key, hash, entry, changed: false, members: 0, aside: false }
+    }
+
+    /// A value that is made aside, under a key that no command knows, to replace another one.
+    pub(crate) fn set_aside(&mut self) {
+        self.aside = true;
+    }
+
+    /// Counts a member that was changed.
+    pub(crate) fn count_member(&mut self) {
+        self.members += 1;
     }
 
     /// How the value is stored; `None` if there is none.
@@ -105,8 +119,8 @@ impl<'a> ValueMut<'a> {
 
 impl Drop for ValueMut<'_> {
     fn drop(&mut self) {
-        if self.changed {
-            self.keyspace.changed(self.db, self.key, self.entry.is_some());
+        if self.changed && !self.aside {
+            self.keyspace.changed_members(self.db, self.key, self.entry.is_some(), self.members.max(1));
         }
     }
 }

@@ -3,65 +3,82 @@
 use crate::error::Result;
 
 use super::index::Lookup;
-use super::view::{Member, SetView};
+use super::view::{Member, SetView, Walked};
 
-/// Calls `f` with every member that all sets have, until it returns false. Walks through the smallest set and asks the
-/// others, smaller ones first.
+/// How sets are combined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Combination {
+    /// Members that all sets have. Walks through the smallest set and asks the others, smaller ones first.
+    Intersection,
+    /// Members that any set has.
+    Union,
+    /// Members of the first set that no other has.
+    Difference,
+}
+
+/// A place in a combination that is interrupted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Place {
+    /// Sets that are behind it.
+    set: usize,
+    walked: Walked,
+}
+
+/// Calls `f` with every member of the combination, once, until it returns false.
 ///
 /// # Errors
 /// [`crate::StoreError::Damaged`], as all operations here.
-pub fn intersection<'a>(sets: &[SetView<'a>], mut f: impl FnMut(Member<'a>) -> bool) -> Result<()> {
-    let mut order = sets.iter().map(|set| Ok((set.len()?, set))).collect::<Result<Vec<_>>>()?;
-    order.sort_by_key(|&(len, _)| len);
-    let Some(((smallest_len, smallest), others)) = order.split_first() else { return Ok(()) };
-    if *smallest_len == 0 {
-        return Ok(());
-    }
-    let others = others.iter().map(|(_, set)| Lookup::new(set, *smallest_len)).collect::<Result<Vec<_>>>()?;
-    walk(smallest, |member| {
-        for other in &others {
-            if !other.contains(&member)? {
-                return Ok(true);
-            }
-        }
-        Ok(f(member))
-    })
+pub fn combine<'a>(how: Combination, sets: &[SetView<'a>], f: impl FnMut(Member<'a>) -> bool) -> Result<()> {
+    combine_on(how, sets, &mut Place::default(), f).map(drop)
 }
 
-/// Calls `f` with every member that any set has, once.
-///
-/// # Errors
-/// As [`intersection`].
-pub fn union<'a>(sets: &[SetView<'a>], mut f: impl FnMut(Member<'a>)) -> Result<()> {
-    let mut left = sets.iter().map(SetView::len).sum::<Result<usize>>()?;
-    let mut earlier = Vec::new();
-    for set in sets {
-        walk(set, |member| {
-            if !any_contains(&earlier, &member)? {
-                f(member);
+/// As [`combine`], from a place on, which moves behind the member for which `f` returns false. Returns whether that was all. The
+/// sets must be what they were when the place was reached.
+pub(super) fn combine_on<'a>(
+    how: Combination,
+    sets: &[SetView<'a>],
+    place: &mut Place,
+    mut f: impl FnMut(Member<'a>) -> bool,
+) -> Result<bool> {
+    match how {
+        Combination::Intersection => {
+            let mut order = sets.iter().map(|set| Ok((set.len()?, set))).collect::<Result<Vec<_>>>()?;
+            order.sort_by_key(|&(len, _)| len);
+            let Some((&(smallest_len @ 1.., smallest), others)) = order.split_first() else { return Ok(true) };
+            let others = others.iter().map(|(_, set)| Lookup::new(set, smallest_len)).collect::<Result<Vec<_>>>()?;
+            smallest.walk_on(&mut place.walked, |member| {
+                for other in &others {
+                    if !other.contains(&member)? {
+                        return Ok(true);
+                    }
+                }
+                Ok(f(member))
+            })
+        }
+        Combination::Union => {
+            let mut left = sets.iter().map(SetView::len).sum::<Result<usize>>()?;
+            let mut earlier = Vec::new();
+            for (index, set) in sets.iter().enumerate() {
+                if index >= place.set {
+                    let ended =
+                        set.walk_on(&mut place.walked, |member| Ok(any_contains(&earlier, &member)? || f(member)))?;
+                    if !ended {
+                        return Ok(false);
+                    }
+                    *place = Place { set: index + 1, walked: Walked::default() };
+                }
+                left = left.saturating_sub(set.len()?);
+                earlier.push(Lookup::new(set, left)?);
             }
             Ok(true)
-        })?;
-        left = left.saturating_sub(set.len()?);
-        earlier.push(Lookup::new(set, left)?);
-    }
-    Ok(())
-}
-
-/// Calls `f` with every member of the first set that no other has.
-///
-/// # Errors
-/// As [`intersection`].
-pub fn difference<'a>(sets: &[SetView<'a>], mut f: impl FnMut(Member<'a>)) -> Result<()> {
-    let Some((first, others)) = sets.split_first() else { return Ok(()) };
-    let lookups = first.len()?;
-    let others = others.iter().map(|set| Lookup::new(set, lookups)).collect::<Result<Vec<_>>>()?;
-    walk(first, |member| {
-        if !any_contains(&others, &member)? {
-            f(member);
         }
-        Ok(true)
-    })
+        Combination::Difference => {
+            let Some((first, others)) = sets.split_first() else { return Ok(true) };
+            let lookups = first.len()?;
+            let others = others.iter().map(|set| Lookup::new(set, lookups)).collect::<Result<Vec<_>>>()?;
+            first.walk_on(&mut place.walked, |member| Ok(any_contains(&others, &member)? || f(member)))
+        }
+    }
 }
 
 fn any_contains(sets: &[Lookup<'_, '_>], member: &Member<'_>) -> Result<bool> {
@@ -71,14 +88,4 @@ fn any_contains(sets: &[Lookup<'_, '_>], member: &Member<'_>) -> Result<bool> {
         }
     }
     Ok(false)
-}
-
-/// Calls `f` with the members of a set, until it returns false or fails.
-fn walk<'a>(set: &SetView<'a>, mut f: impl FnMut(Member<'a>) -> Result<bool>) -> Result<()> {
-    let mut done = Ok(true);
-    set.for_each(|member| {
-        done = f(member);
-        matches!(done, Ok(true))
-    })?;
-    done.map(drop)
 }

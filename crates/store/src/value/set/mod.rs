@@ -5,11 +5,11 @@
 //! and never back, as in Redis. A set without members doesn't exist.
 
 mod algebra;
-mod collected;
 mod index;
 mod ints;
 mod members;
 mod packed;
+mod store;
 mod view;
 mod walks;
 
@@ -30,8 +30,8 @@ use crate::table::{TableHead, reclaim};
 use ints::Ints;
 use view::Body;
 
-pub use algebra::{difference, intersection, union};
-pub use collected::{Collected, replace};
+pub use algebra::{Combination, combine};
+pub use store::{Collected, store_combination};
 pub use view::{Member, SetView, view, views};
 pub use walks::{pop, random_members};
 
@@ -100,6 +100,14 @@ impl SetMut<'_> {
     /// As [`open_mut`]; the set holds what it held then.
     pub fn add(&mut self, member: &[u8]) -> Result<bool> {
         check_len(member.len())?;
+        let added = self.insert(member)?;
+        if added {
+            self.value.count_member();
+        }
+        Ok(added)
+    }
+
+    fn insert(&mut self, member: &[u8]) -> Result<bool> {
         match self.value.encoding()? {
             None => self.create(member).map(|()| true),
             Some(Encoding::IntSet) => self.add_to_ints(member),
@@ -170,12 +178,12 @@ impl SetMut<'_> {
             let digits = |index| itoa::Buffer::new().format(set.get(index)).len();
             let longest = if count == 0 { 0 } else { digits(0).max(digits(count - 1)) };
             self.leave_ints(self.packs(count + 1, longest.max(member.len())))?;
-            return self.add(member);
+            return self.insert(member);
         };
         let Err(index) = set.find(number) else { return Ok(false) };
         if count >= self.value.keyspace.limits.set_max_int_entries {
             self.leave_ints(false)?;
-            return self.add(member);
+            return self.insert(member);
         }
         if ints::width_of(number) > width {
             return self.widen_ints(index, number).map(|()| true);
@@ -226,6 +234,7 @@ impl SetMut<'_> {
     }
 
     fn remove_from_ints(&mut self, index: usize) -> Result<()> {
+        self.value.count_member();
         let set = Ints::read(self.value.bytes()?)?;
         let (width, left) = (set.width(), set.len() - 1);
         if left == 0 {
@@ -246,7 +255,7 @@ impl SetMut<'_> {
             let copy = bytes.to_vec();
             let members = packed::spans(&copy)?.map(|span| Ok(&copy[span?.member])).collect::<Result<Vec<_>>>()?;
             self.make_table(&members)?;
-            return self.add(member);
+            return self.insert(member);
         }
         self.value.set_len(Encoding::PackedSet, old_len + packed::size(member), old_len)?;
         let bytes = self.value.bytes_mut()?;
@@ -256,6 +265,7 @@ impl SetMut<'_> {
     }
 
     fn remove_from_packed(&mut self, span: &packed::Span) -> Result<()> {
+        self.value.count_member();
         let left = packed::count(self.value.bytes()?)?.saturating_sub(1);
         if left == 0 {
             return self.value.delete();
@@ -297,6 +307,7 @@ impl SetMut<'_> {
     }
 
     fn remove_from_table(&mut self, mut head: TableHead, item: quire_arena::Handle) -> Result<()> {
+        self.value.count_member();
         let removed = members::remove(&mut self.value.keyspace.heap, &mut head, item);
         self.value.set_table(&head, true)?;
         removed?;

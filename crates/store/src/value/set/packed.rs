@@ -63,6 +63,18 @@ pub(crate) fn spans(bytes: &[u8]) -> Result<Spans<'_>> {
     Ok(Spans { bytes, at: COUNT_BYTES, left: count(bytes)? })
 }
 
+impl Spans<'_> {
+    /// Where the next member begins, and how many are left.
+    pub(crate) fn place(&self) -> (usize, usize) {
+        (self.at, self.left)
+    }
+}
+
+/// Walks on from a place in the same packed set.
+pub(crate) fn spans_from(bytes: &[u8], (at, left): (usize, usize)) -> Spans<'_> {
+    Spans { bytes, at, left }
+}
+
 impl Iterator for Spans<'_> {
     type Item = Result<Span>;
 

@@ -63,6 +63,48 @@ impl<'a> Body<'a> {
         }
     }
 
+    /// Calls `f` with every member from a place on, until it returns false; the place moves behind that one. Returns whether the
+    /// walk has come to the end. The set must be what it was when the place was reached.
+    pub(super) fn walk_on(
+        &self,
+        arena: &'a Arena,
+        place: &mut Walked,
+        mut f: impl FnMut(Member<'a>) -> Result<bool>,
+    ) -> Result<bool> {
+        match *self {
+            Body::Ints(ints) => {
+                while place.at < ints.len() {
+                    place.at += 1;
+                    if !f(Member::Int(ints.get(place.at - 1)))? {
+                        return Ok(false);
+                    }
+                }
+            }
+            Body::Packed(bytes) => {
+                let mut spans = match place.at {
+                    0 => packed::spans(bytes)?,
+                    at => packed::spans_from(bytes, (at, place.rest)),
+                };
+                while let Some(span) = spans.next() {
+                    let member = Member::Bytes(&bytes[span?.member]);
+                    (place.at, place.rest) = spans.place();
+                    if !f(member)? {
+                        return Ok(false);
+                    }
+                }
+            }
+            Body::Table(head) => {
+                while place.at < head.buckets() as usize {
+                    if !walk_bucket(arena, &head, place, &mut f)? {
+                        return Ok(false);
+                    }
+                    (place.at, place.rest) = (place.at + 1, 0);
+                }
+            }
+        }
+        Ok(true)
+    }
+
     /// Calls `f` with every member, until it returns false.
     pub(super) fn for_each(&self, arena: &'a Arena, mut f: impl FnMut(Member<'a>) -> bool) -> Result<()> {
         match *self {
@@ -98,6 +140,41 @@ impl<'a> Body<'a> {
     }
 }
 
+/// A place in a walk through a set that is interrupted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Walked {
+    /// Integers, bytes or buckets that are behind it.
+    at: usize,
+    /// Members in front of it, of a packed set; those of its bucket behind it, of a table.
+    rest: usize,
+    /// Members of a table behind it.
+    seen: u64,
+}
+
+/// Walks on through a bucket; false if `f` says so.
+fn walk_bucket<'a>(
+    arena: &'a Arena,
+    head: &TableHead,
+    place: &mut Walked,
+    f: &mut impl FnMut(Member<'a>) -> Result<bool>,
+) -> Result<bool> {
+    let (mut skip, mut more) = (place.rest, true);
+    head.visit(arena, place.at as u32, |item| {
+        if skip > 0 || !more {
+            skip = skip.saturating_sub(1);
+            return Ok(());
+        }
+        // Also bounds the walk through an image whose segments are all the same one.
+        if place.seen >= head.count {
+            return Err(StoreError::damaged("a table holds more items than it says"));
+        }
+        (place.rest, place.seen) = (place.rest + 1, place.seen + 1);
+        more = f(Member::Bytes(members::read(arena, item)?))?;
+        Ok(())
+    })?;
+    Ok(more)
+}
+
 /// A set to be read. One that doesn't exist has no members.
 #[derive(Clone, Copy, Debug)]
 pub struct SetView<'a> {
@@ -123,13 +200,23 @@ pub fn views<'a, 'k>(
     db: DbId,
     keys: impl Iterator<Item = &'k [u8]>,
 ) -> Result<Vec<SetView<'a>>> {
+    let entries = look_up(keyspace, db, keys)?;
+    views_of(keyspace, &entries)
+}
+
+/// The entries of several sets.
+pub(super) fn look_up<'k>(
+    keyspace: &mut Keyspace,
+    db: DbId,
+    keys: impl Iterator<Item = &'k [u8]>,
+) -> Result<Vec<Option<Entry>>> {
     // A look-up may delete a key whose time has come, but moves no other entry.
-    let mut entries = Vec::new();
-    for key in keys {
-        entries.push(keyspace.find_kind_to_read(db, key, Kind::Set)?);
-    }
-    let keyspace = &*keyspace;
-    entries.into_iter().map(|entry| SetView::of(keyspace, entry)).collect()
+    keys.map(|key| keyspace.find_kind_to_read(db, key, Kind::Set)).collect()
+}
+
+/// Sets that were looked up, and have not been changed since.
+pub(super) fn views_of<'a>(keyspace: &'a Keyspace, entries: &[Option<Entry>]) -> Result<Vec<SetView<'a>>> {
+    entries.iter().map(|entry| SetView::of(keyspace, *entry)).collect()
 }
 
 impl<'a> SetView<'a> {
@@ -191,6 +278,11 @@ impl<'a> SetView<'a> {
     /// As [`SetView::len`].
     pub fn for_each(&self, f: impl FnMut(Member<'a>) -> bool) -> Result<()> {
         self.body.map_or(Ok(()), |body| body.for_each(&self.keyspace.heap.arena, f))
+    }
+
+    /// As [`Body::walk_on`].
+    pub(super) fn walk_on(&self, place: &mut Walked, f: impl FnMut(Member<'a>) -> Result<bool>) -> Result<bool> {
+        self.body.map_or(Ok(true), |body| body.walk_on(&self.keyspace.heap.arena, place, f))
     }
 
     /// Calls `f` with about `count` members and returns the cursor to go on with, 0 at the end; with all of a small set.

@@ -1,0 +1,117 @@
+//! Keeping a combination of sets: SUNIONSTORE and its relatives.
+//!
+//! The result is built in the arena, under a key that no command knows, and gets its key when it is complete: if there is not
+//! enough memory, nothing has changed. Ordinary memory holds some of its members at a time.
+
+use crate::db::DbId;
+use crate::encoding::Kind;
+use crate::error::Result;
+use crate::keyspace::Keyspace;
+use crate::keyspace::entry::Entry;
+use crate::table::sample::next_random;
+
+use super::SetMut;
+use super::algebra::{Combination, Place, combine_on};
+use super::view::{Member, look_up, views_of};
+
+/// What the key of a set that is being built begins with; clients never meet it, because no command runs meanwhile.
+const ASIDE: &[u8] = b"\0quire: a set that is being built\0";
+/// So many bytes of members are taken from the sets at a time.
+const AT_ONCE_BYTES: usize = 16 << 10;
+
+/// Members one after the other.
+#[derive(Debug, Default)]
+pub struct Collected {
+    bytes: Vec<u8>,
+    /// Where each member ends.
+    ends: Vec<usize>,
+}
+
+impl Collected {
+    /// Adds a member.
+    pub fn push(&mut self, member: Member<'_>) {
+        self.bytes.extend_from_slice(member.text(&mut itoa::Buffer::new()));
+        self.ends.push(self.bytes.len());
+    }
+
+    /// Members collected.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether no member was collected.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// The members, in the order in which they came.
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, &end)| &self.bytes[start..end])
+    }
+
+    fn is_full(&self) -> bool {
+        self.bytes.len() + self.ends.len() * size_of::<usize>() >= AT_ONCE_BYTES
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+    }
+}
+
+/// Gives a key the combination of the sets under other keys, or its own, whatever it held before; without members it is deleted.
+/// Returns how many members it has.
+///
+/// # Errors
+/// As [`super::open_mut`]; the key holds what it held then.
+pub fn store_combination<'k>(
+    keyspace: &mut Keyspace,
+    db: DbId,
+    to: &[u8],
+    how: Combination,
+    keys: impl Iterator<Item = &'k [u8]>,
+) -> Result<usize> {
+    let sources = look_up(keyspace, db, keys)?;
+    let aside = [ASIDE, &next_random(&mut keyspace.random).to_ne_bytes()].concat();
+    let built = build(keyspace, db, &aside, how, &sources);
+    let entry = keyspace.find_any(db, &aside, keyspace.hash(&aside))?;
+    let named = match (built, entry) {
+        (Ok(stored), Some(entry)) => keyspace.give_key(db, &entry, to).map(|()| stored),
+        (Ok(_), None) => return keyspace.remove(db, to).map(|_| 0),
+        (Err(error), _) => Err(error),
+    };
+    if named.is_err()
+        && let Some(entry) = entry
+    {
+        keyspace.delete_entry(db, entry)?;
+    }
+    named
+}
+
+/// Adds the combination to a set; returns how many members it has.
+fn build(
+    keyspace: &mut Keyspace,
+    db: DbId,
+    aside: &[u8],
+    how: Combination,
+    sources: &[Option<Entry>],
+) -> Result<usize> {
+    let (mut place, mut ended) = (Place::default(), false);
+    let (mut some, mut stored) = (Collected::default(), 0);
+    while !ended {
+        some.clear();
+        let sets = views_of(keyspace, sources)?;
+        ended = combine_on(how, &sets, &mut place, |member| {
+            some.push(member);
+            !some.is_full()
+        })?;
+        let mut set = SetMut { value: keyspace.open_mut(db, aside, Kind::Set)? };
+        set.value.set_aside();
+        for member in some.iter() {
+            set.add(member)?;
+        }
+        stored += some.len();
+    }
+    Ok(stored)
+}
