@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use quire_device::{Directory, MemoryDirectory};
 use quire_wal::format::{DATA_OFFSET, RECORD_HEADER_BYTES, RecordHeader, SegmentHeader, record_checksum};
-use quire_wal::{Base, Identity, Log, LogError, LogOptions, Recovery, Sync};
+use quire_wal::{BaseImage, Log, LogError, LogIdentity, LogOptions, Recovery, SyncPolicy};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::mutate::{Dice, put_edge};
@@ -36,7 +36,7 @@ pub fn run(data: &[u8]) {
         memory.put(&name_of(index + 1), &bytes);
     }
     let epoch = EPOCH + u64::from(choices[0] & NEXT_EPOCH);
-    let base = Base { dataset: DATASET, epoch, position: u64::from(choices[1]) };
+    let base = BaseImage { dataset: DATASET, epoch, position: u64::from(choices[1]) };
     read(Recovery::open(&memory, base), base.position);
     read(Recovery::of_damaged(&memory, base), base.position);
 }
@@ -95,8 +95,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
 fn pack(records: u64, cover: bool) -> Vec<u8> {
     let memory = MemoryDirectory::new();
     let directory: Arc<dyn Directory> = Arc::new(memory.clone());
-    let options = LogOptions { segment_bytes: SEGMENT_BYTES, sync: Sync::Always, ..LogOptions::default() };
-    let identity = Identity { dataset: DATASET, base_epoch: EPOCH, in_force: true };
+    let options = LogOptions { segment_bytes: SEGMENT_BYTES, sync: SyncPolicy::Always, ..LogOptions::default() };
+    let identity = LogIdentity { dataset: DATASET, base_epoch: EPOCH, in_force: true };
     let Ok(mut log) = Log::start(&directory, options, identity, 1, Box::new(|| ())) else { return vec![0, 0] };
     for number in 0..records {
         for word in 0..1 + number % 3 {
@@ -138,7 +138,7 @@ mod tests {
         let read = |bytes: &[u8]| {
             let memory = MemoryDirectory::new();
             memory.put(&name_of(1), bytes);
-            let base = Base { dataset: DATASET, epoch: EPOCH, position: 0 };
+            let base = BaseImage { dataset: DATASET, epoch: EPOCH, position: 0 };
             let mut recovery = Recovery::open(&memory, base).ok()?;
             recovery.next_record().ok().flatten().map(|record| record.sequence)
         };

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::ArgMatches;
 use quire_device::DiskDirectory;
-use quire_wal::{Base, LogError, Malformed, Record, Recovered, Recovery, Survey};
+use quire_wal::{BaseImage, DirectoryScan, LogError, MalformedRecord, Record, Recovery, RecoverySummary};
 use serde_json::json;
 
 /// A log that can't be read is read so often again.
@@ -19,7 +19,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let (what, matches) = matches.subcommand().context("info, verify or dump")?;
     let path: &PathBuf = matches.get_one("dir").context("a directory")?;
     let directory = DiskDirectory::new(path);
-    let survey = Survey::with_damage(&directory, None)?;
+    let survey = DirectoryScan::with_damage(&directory, None)?;
     match what {
         "info" => {
             let text = if matches.get_flag("json") { as_json(&survey) } else { as_text(&survey) };
@@ -31,7 +31,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn as_text(survey: &Survey) -> String {
+fn as_text(survey: &DirectoryScan) -> String {
     let mut text =
         format!("{:<22} {:>14} {:>12} {:>10} {:<8} dataset\n", "segment", "first record", "bytes", "image", "state");
     for segment in &survey.segments {
@@ -55,7 +55,7 @@ fn as_text(survey: &Survey) -> String {
     text
 }
 
-fn as_json(survey: &Survey) -> String {
+fn as_json(survey: &DirectoryScan) -> String {
     let segments = survey.segments.iter().map(|segment| {
         let meta = segment.meta;
         json!({
@@ -79,13 +79,13 @@ fn as_json(survey: &Survey) -> String {
 fn read(
     directory: &DiskDirectory,
     mut each: impl FnMut(&Record<'_>) -> io::Result<()>,
-) -> anyhow::Result<Option<Recovered>> {
-    let survey = Survey::with_damage(directory, None)?;
-    let base = match Base::of_all(&survey) {
+) -> anyhow::Result<Option<RecoverySummary>> {
+    let survey = DirectoryScan::with_damage(directory, None)?;
+    let base = match BaseImage::of_all(&survey) {
         Some(base) => base,
         None if survey.damaged.is_empty() => return Ok(None),
         // Nothing says what the image holds: all records count.
-        None => Base { dataset: 0, epoch: 0, position: 0 },
+        None => BaseImage { dataset: 0, epoch: 0, position: 0 },
     };
     let mut recovery = Recovery::of_damaged(directory, base)?;
     while let Some(record) = recovery.next_record()? {
@@ -94,7 +94,7 @@ fn read(
     Ok(Some(recovery.end()))
 }
 
-fn malformed(record: &Record<'_>, error: Malformed) -> io::Error {
+fn malformed(record: &Record<'_>, error: MalformedRecord) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("record {}: {error}", record.sequence))
 }
 
@@ -141,7 +141,7 @@ fn verify(directory: &DiskDirectory) -> anyhow::Result<ExitCode> {
 }
 
 /// Reads every word of every record; returns what was found, and the number of commands.
-fn read_all(directory: &DiskDirectory) -> anyhow::Result<Option<(Recovered, u64)>> {
+fn read_all(directory: &DiskDirectory) -> anyhow::Result<Option<(RecoverySummary, u64)>> {
     let (mut commands, mut words) = (0, Vec::new());
     let found = read(directory, |record| {
         let mut each = record.commands();

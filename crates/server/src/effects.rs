@@ -134,7 +134,7 @@ mod tests {
     use proptest::prelude::*;
     use quire_device::{Directory, MemoryDirectory};
     use quire_store::{DbId, StoreConfig};
-    use quire_wal::{Base, Identity, Recovery};
+    use quire_wal::{BaseImage, LogIdentity, Recovery};
 
     use super::*;
     use crate::args::ArgRange;
@@ -168,7 +168,7 @@ mod tests {
             store.set_now_ms(START_MS);
             let directory: Arc<dyn Directory> = Arc::new(MemoryDirectory::new());
             let config = Config { enable_debug_command: "yes".to_owned(), ..Config::default() };
-            let identity = Identity { dataset: store.dataset(), base_epoch: 1, in_force: true };
+            let identity = LogIdentity { dataset: store.dataset(), base_epoch: 1, in_force: true };
             let mut state = ServerState::new(config);
             state.log_writer = Some(Box::new(LogWriter::start(&directory, &state.config, identity, 1, None).unwrap()));
             let mut client = Client::new(1, String::new(), String::new(), 0);
@@ -197,7 +197,7 @@ mod tests {
         /// Ends the log; what is in it can be read then.
         fn end(&mut self) -> Recovery {
             self.state.log_writer.take().unwrap().finish().unwrap();
-            let base = Base { dataset: self.store.dataset(), epoch: 1, position: 0 };
+            let base = BaseImage { dataset: self.store.dataset(), epoch: 1, position: 0 };
             Recovery::open(&*self.directory, base).unwrap()
         }
 
@@ -350,7 +350,7 @@ mod tests {
                 // Every store has a seed of its own.
                 let mut copy = Store::create(StoreConfig::default()).unwrap();
                 let mut player = Player::new(&registry, &Config::default(), &mut copy);
-                let base = Base { dataset: server.store.dataset(), epoch: 1, position: 0 };
+                let base = BaseImage { dataset: server.store.dataset(), epoch: 1, position: 0 };
                 if let Some(log_writer) = server.state.log_writer.take() {
                     log_writer.finish().unwrap();
                 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use quire_device::{Directory, DiskDirectory};
 use quire_store::Store;
-use quire_wal::{Identity, LogError, has_log, remove_covered, set_aside};
+use quire_wal::{LogError, LogIdentity, has_log, remove_covered, set_aside};
 
 use crate::client::Closing;
 use crate::clients::Output;
@@ -104,7 +104,7 @@ fn begin(store: &mut Store, state: &mut ServerState, in_force: bool) -> Result<(
     }
     let directory = directory(&state.config, state.hooks.log_directory.as_ref());
     let base_epoch = store.image_epoch() + u64::from(!in_force);
-    let identity = Identity { dataset: store.dataset(), base_epoch, in_force };
+    let identity = LogIdentity { dataset: store.dataset(), base_epoch, in_force };
     let next_sequence = store.log_position() + 1;
     let waker = state.instance.waker.clone();
     let log_writer = LogWriter::start(&directory, &state.config, identity, next_sequence, waker).map_err(|error| {

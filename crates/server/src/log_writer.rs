@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use mio::Waker;
 use quire_device::{DeviceError, Directory};
 use quire_store::{DbId, Store};
-use quire_wal::{Identity, Log, LogError, LogOptions, LogStats, Sync};
+use quire_wal::{Log, LogError, LogIdentity, LogOptions, LogStats, SyncPolicy};
 
 use crate::config::{AppendSync, Config};
 
@@ -47,11 +47,11 @@ pub struct LogWriter {
     pub behind: bool,
 }
 
-fn sync_of(sync: AppendSync) -> Sync {
+fn sync_of(sync: AppendSync) -> SyncPolicy {
     match sync {
-        AppendSync::Always => Sync::Always,
-        AppendSync::EverySecond => Sync::EverySecond,
-        AppendSync::Never => Sync::Never,
+        AppendSync::Always => SyncPolicy::Always,
+        AppendSync::EverySecond => SyncPolicy::EverySecond,
+        AppendSync::Never => SyncPolicy::Never,
     }
 }
 
@@ -63,7 +63,7 @@ impl LogWriter {
     pub fn start(
         directory: &Arc<dyn Directory>,
         config: &Config,
-        identity: Identity,
+        identity: LogIdentity,
         next_sequence: u64,
         waker: Option<Arc<Waker>>,
     ) -> Result<Self, LogError> {
@@ -195,7 +195,7 @@ impl LogWriter {
     /// Whether a client is told of its write only when that is durable.
     #[inline]
     pub fn holds_replies(&self) -> bool {
-        self.log.sync() == Sync::Always
+        self.log.sync() == SyncPolicy::Always
     }
 
     /// Why nothing is logged any more.
@@ -310,13 +310,13 @@ mod tests {
             assert_eq!(string::get(&mut store, DB, &name(number)).unwrap(), None);
         }
         let directory: Arc<dyn Directory> = Arc::new(MemoryDirectory::new());
-        let identity = Identity { dataset: store.dataset(), base_epoch: 1, in_force: true };
+        let identity = LogIdentity { dataset: store.dataset(), base_epoch: 1, in_force: true };
         let log_writer = LogWriter::start(&directory, &Config::default(), identity, 1, None).unwrap();
         (store, log_writer, directory)
     }
 
     fn records(directory: &dyn Directory, dataset: u64) -> Vec<(u32, usize)> {
-        let base = quire_wal::Base { dataset, epoch: 1, position: 0 };
+        let base = quire_wal::BaseImage { dataset, epoch: 1, position: 0 };
         let mut recovery = Recovery::open(directory, base).unwrap();
         let mut found = Vec::new();
         while let Some(record) = recovery.next_record().unwrap() {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use quire_device::Directory;
 use quire_store::{DbId, Store, StoreError};
-use quire_wal::{Base, LogError, Malformed, Record, Recovered, Recovery, Survey};
+use quire_wal::{BaseImage, DirectoryScan, LogError, MalformedRecord, Record, Recovery, RecoverySummary};
 
 use crate::args::{ArgRange, Args};
 use crate::client::Client;
@@ -63,7 +63,7 @@ pub enum ReplayError {
 #[derive(Clone, Debug, Default)]
 pub struct Replayed {
     /// What was found in the log.
-    pub recovered: Recovered,
+    pub recovered: RecoverySummary,
     /// Commands in its records.
     pub commands: u64,
     /// How long it took.
@@ -82,7 +82,7 @@ pub fn replay(
     directory: &dyn Directory,
 ) -> Result<Replayed, ReplayError> {
     let began = Instant::now();
-    let base = Base { dataset: store.dataset(), epoch: store.image_epoch(), position: store.log_position() };
+    let base = BaseImage { dataset: store.dataset(), epoch: store.image_epoch(), position: store.log_position() };
     check_image(config, base, directory)?;
     let open = if config.accept_damaged_log { Recovery::of_damaged } else { Recovery::open };
     let mut recovery = open(directory, base)?;
@@ -125,11 +125,11 @@ pub fn replay(
 }
 
 /// A log goes with an image. One that was begun but never came in force goes with nothing.
-fn check_image(config: &Config, base: Base, directory: &dyn Directory) -> Result<(), ReplayError> {
+fn check_image(config: &Config, base: BaseImage, directory: &dyn Directory) -> Result<(), ReplayError> {
     if base.epoch > 0 {
         return Ok(());
     }
-    let survey = Survey::with_damage(directory, Some(base.position))?;
+    let survey = DirectoryScan::with_damage(directory, Some(base.position))?;
     if let Some(segment) = survey.segments.iter().find(|segment| segment.meta.in_force) {
         let (file, image) = (segment.path().to_owned(), config.image_path().display().to_string());
         return Err(ReplayError::NoImage { file, image });
@@ -206,7 +206,7 @@ impl<'a> Player<'a> {
 
     /// Does again what a record says, as if it was that time.
     pub(crate) fn play_at(&mut self, record: &Record<'_>, now_ms: i64) -> Result<(), String> {
-        let malformed = |error: Malformed| error.to_string();
+        let malformed = |error: MalformedRecord| error.to_string();
         self.store.set_now_ms(now_ms);
         let mut commands = record.commands();
         while let Some(db) = commands.next_into(&mut self.words).map_err(malformed)? {

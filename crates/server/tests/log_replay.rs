@@ -10,7 +10,7 @@ use common::{Client, Running, eventually, start_in, start_within};
 use quire_device::{Directory, MemoryDirectory};
 use quire_server::specs;
 use quire_server::table::WRITE;
-use quire_wal::{Identity, Log, LogOptions, Survey};
+use quire_wal::{DirectoryScan, Log, LogIdentity, LogOptions};
 
 const KEYS: u64 = 12;
 const DATABASES: u64 = 3;
@@ -332,8 +332,8 @@ fn a_record_larger_than_a_segment_gets_its_own() {
 /// Adds records to the log of a server that has ended, each of a command and the time at which it was run.
 fn add_records(memory: &MemoryDirectory, records: &[(i64, &str)]) {
     let directory: Arc<dyn Directory> = Arc::new(memory.clone());
-    let last = Survey::of(memory, 0).unwrap().segments.pop().unwrap().meta;
-    let identity = Identity { dataset: last.dataset, base_epoch: last.base_epoch, in_force: true };
+    let last = DirectoryScan::of(memory, 0).unwrap().segments.pop().unwrap().meta;
+    let identity = LogIdentity { dataset: last.dataset, base_epoch: last.base_epoch, in_force: true };
     let options = LogOptions { segment_bytes: 1 << 20, ..LogOptions::default() };
     let mut log = Log::start(&directory, options, identity, last.first_sequence, Box::new(|| ())).unwrap();
     for (now_ms, line) in records {

@@ -7,7 +7,7 @@ use quire_device::DeviceError;
 /// A body that doesn't read as commands, though its checksum is right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("its commands can't be read, at byte {at} of the body")]
-pub struct Malformed {
+pub struct MalformedRecord {
     /// First byte that makes no sense.
     pub at: usize,
 }

@@ -16,7 +16,7 @@
 //! **Every file has a valid header from its first moment on**, one that says [`SPARE`] or one of a segment in use: a new file
 //! gets the name of a segment only when its header is durable, and all later changes of a header write one sector of 512
 //! bytes. So no crash leaves a header that isn't valid, and one that isn't is damage: the log is refused, and no file
-//! touched. Version 1 wrote zeros instead of a spare's header; `survey` says when zeros are believed.
+//! touched. Version 1 wrote zeros instead of a spare's header; `scan` says when zeros are believed.
 //!
 //! **Reading.** Sort the segments with valid headers by `first_sequence`. Read records until one isn't valid; go on in the
 //! next segment, which must begin at the number that is expected now, unless everything between is in the image that the

@@ -1,6 +1,6 @@
 //! A log that is written: records are put together by one thread, written and made durable by another.
 //!
-//! Relies on `shared` for handing over, on `writer` for the bytes. Only the thread that owns the [`Log`] adds records; it never
+//! Relies on `group_commit` for handing over, on `segment_writer` for the bytes. Only the thread that owns the [`Log`] adds records; it never
 //! waits for the device, unless it asks to ([`Log::finish`]). A log whose device has failed
 //! takes nothing any more: what became of the last bytes is unknown.
 
@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 
 use quire_device::{DeviceError, Directory};
 
-use super::chain::Chain;
+use super::directory_scan::DirectoryScan;
 use super::error::LogError;
-use super::files::{Files, adopt, older};
-use super::record::Batch;
-use super::shared::{KEPT_BYTES, LogStats, Notify, Shared, Sync};
-use super::supply::{Ahead, Job, lock};
-use super::survey::Survey;
-use super::writer::{Identity, Writer};
+use super::group_commit::{CommitCallback, GroupCommit, KEPT_BYTES, LogStats, SyncPolicy};
+use super::maintenance::{SegmentFiles, adopt, older};
+use super::record::RecordBatch;
+use super::segment_allocator::{MaintenanceJob, Preallocation, lock};
+use super::segment_chain::SegmentChain;
+use super::segment_writer::{LogIdentity, SegmentWriter};
 
 /// Settings of a log.
 #[derive(Clone, Copy, Debug)]
@@ -30,8 +30,8 @@ pub struct LogOptions {
     /// Segments that are kept to be used again.
     pub most_spares: usize,
     /// When records are made durable.
-    pub sync: Sync,
-    /// Bytes that may wait for the thread that writes before [`Log::is_behind`] says so.
+    pub sync: SyncPolicy,
+    /// Bytes that may wait for the log thread before [`Log::is_behind`] says so.
     pub most_waiting_bytes: usize,
     /// How long they may wait.
     pub longest_wait: Duration,
@@ -42,7 +42,7 @@ impl Default for LogOptions {
         Self {
             segment_bytes: 64 << 20,
             most_spares: 2,
-            sync: Sync::EverySecond,
+            sync: SyncPolicy::EverySecond,
             most_waiting_bytes: 64 << 20,
             longest_wait: Duration::from_secs(2),
         }
@@ -51,13 +51,13 @@ impl Default for LogOptions {
 
 /// A log to which records are added.
 pub struct Log {
-    shared: Arc<Shared>,
-    jobs: Option<Sender<Job>>,
-    ahead: Arc<Ahead>,
+    shared: Arc<GroupCommit>,
+    jobs: Option<Sender<MaintenanceJob>>,
+    preallocation: Arc<Preallocation>,
     threads: Vec<JoinHandle<()>>,
     /// Ends, with a word or without, when it is known whether there is a segment.
     begun: Receiver<()>,
-    batch: Batch,
+    batch: RecordBatch,
     /// The last record that was added.
     appended: u64,
     options: LogOptions,
@@ -72,9 +72,9 @@ impl Log {
     pub fn start(
         directory: &Arc<dyn Directory>,
         options: LogOptions,
-        identity: Identity,
+        identity: LogIdentity,
         next_sequence: u64,
-        notify: Notify,
+        notify: CommitCallback,
     ) -> Result<Self, LogError> {
         let log = Self::begin(directory, options, identity, next_sequence, notify)?;
         // A thread that has panicked has told so.
@@ -90,43 +90,52 @@ impl Log {
     pub fn begin(
         directory: &Arc<dyn Directory>,
         options: LogOptions,
-        identity: Identity,
+        identity: LogIdentity,
         next_sequence: u64,
-        notify: Notify,
+        notify: CommitCallback,
     ) -> Result<Self, LogError> {
-        let survey = Survey::of(&**directory, next_sequence - 1)?;
-        survey.check_dataset(identity.dataset)?;
-        if let Some(last) = survey.segments.last().filter(|segment| segment.meta.first_sequence > next_sequence) {
+        let scan = DirectoryScan::of(&**directory, next_sequence - 1)?;
+        scan.check_dataset(identity.dataset)?;
+        if let Some(last) = scan.segments.last().filter(|segment| segment.meta.first_sequence > next_sequence) {
             let (file, found) = (last.path().to_owned(), last.meta.first_sequence);
             return Err(LogError::OtherHistory { file, found, next: next_sequence });
         }
-        let Files { supply, jobs, orders, ahead } =
-            Files::new(directory, options.segment_bytes, options.most_spares, survey.highest_index);
-        let chain = Chain::new(identity.in_force, options.segment_bytes);
-        let shared = Arc::new(Shared::new(next_sequence, chain, options.sync, notify));
+        let SegmentFiles { allocator, jobs, maintenance, preallocation } =
+            SegmentFiles::new(directory, options.segment_bytes, options.most_spares, scan.highest_index);
+        let chain = SegmentChain::new(identity.in_force, options.segment_bytes);
+        let shared = Arc::new(GroupCommit::new(next_sequence, chain, options.sync, notify));
         let (writes, looks_after) = (Arc::clone(&shared), Arc::clone(&shared));
-        let (directory, stock, (tell, begun)) = (Arc::clone(directory), orders.stock(), channel());
+        let (directory, pool, (tell, begun)) = (Arc::clone(directory), maintenance.pool(), channel());
         let write = move || {
             let first = || {
-                adopt(&stock, &*directory, &survey)?;
-                let closed = older(&*directory, &survey, next_sequence)?;
-                Writer::new(supply, identity, next_sequence, closed, Arc::clone(&writes.chain))
+                adopt(&pool, &*directory, &scan)?;
+                let closed = older(&*directory, &scan, next_sequence)?;
+                SegmentWriter::new(allocator, identity, next_sequence, closed, Arc::clone(&writes.chain))
             };
             let mut writer = match first() {
                 Ok(writer) => writer,
                 Err(error) => return writes.fail(error),
             };
             writes.begin(&writer);
-            // Only who waits for it has the other end.
+            // `start` waits for it; with `begin` the other end may be gone.
             let _ = tell.send(());
             writes.work(&mut writer);
         };
         let threads = vec![
             spawn("quire-log", &shared, write)?,
-            spawn("quire-log-files", &shared, move || orders.carry_out(&looks_after))?,
+            spawn("quire-log-files", &shared, move || maintenance.carry_out(&looks_after))?,
         ];
         let appended = next_sequence - 1;
-        Ok(Self { shared, jobs: Some(jobs), ahead, threads, begun, batch: Batch::default(), appended, options })
+        Ok(Self {
+            shared,
+            jobs: Some(jobs),
+            preallocation,
+            threads,
+            begun,
+            batch: RecordBatch::default(),
+            appended,
+            options,
+        })
     }
 
     /// Whether there is a segment to write to.
@@ -226,8 +235,8 @@ impl Log {
             queue.bytes.extend_from_slice(&self.batch.bytes);
         }
         if first {
-            // A thread that waits for more to come looks by itself.
-            self.shared.rouse(queue);
+            // A log thread that gathers more looks by itself.
+            self.shared.wake_log_thread(queue);
         } else {
             drop(queue);
         }
@@ -235,31 +244,31 @@ impl Log {
         self.batch.bytes.shrink_to(KEPT_BYTES);
     }
 
-    /// Asks to be notified when more is durable; whoever waits looks at [`Log::durable`] after this, not before.
+    /// Asks to be notified when more is durable; a thread that waits looks at [`Log::durable`] after this, not before.
     pub fn want_notice(&self) {
         self.shared.want_notice();
     }
 
-    /// Has everything that was added made durable soon, whatever the settings say.
+    /// Has everything that was added made durable soon, whatever the policy says.
     pub fn hurry(&mut self) {
         self.commit();
         let mut queue = lock(&self.shared.queue);
         queue.hurry = true;
-        self.shared.rouse(queue);
+        self.shared.wake_log_thread(queue);
     }
 
     /// Changes when records are made durable.
-    pub fn set_sync(&mut self, sync: Sync) {
+    pub fn set_sync(&mut self, sync: SyncPolicy) {
         self.commit();
         self.options.sync = sync;
         let mut queue = lock(&self.shared.queue);
-        // Whoever waits under the old rule is not to wait for ever.
+        // A client that waits under the old policy must not wait for ever.
         (queue.sync, queue.hurry) = (sync, true);
-        self.shared.rouse(queue);
+        self.shared.wake_log_thread(queue);
     }
 
     /// When records are made durable.
-    pub fn sync(&self) -> Sync {
+    pub fn sync(&self) -> SyncPolicy {
         self.options.sync
     }
 
@@ -271,19 +280,19 @@ impl Log {
     }
 
     /// Why the file that comes after the one which is written to can't be made, if it can't. There is still room in that
-    /// one, so whoever adds no more now loses nothing.
+    /// one, so a caller that adds no more now loses nothing.
     pub fn shortage(&self) -> Option<DeviceError> {
-        self.ahead.shortage()
+        self.preallocation.shortage()
     }
 
     /// Has the file tried once more that couldn't be made.
     pub fn retry_files(&self) {
         if let Some(jobs) = &self.jobs {
-            self.ahead.retry(jobs);
+            self.preallocation.retry(jobs);
         }
     }
 
-    /// Bytes that wait for the thread that writes, those added and not committed counted.
+    /// Bytes that wait for the log thread, those added and not committed counted.
     pub fn waiting_bytes(&self) -> usize {
         lock(&self.shared.queue).bytes.len() + self.batch.bytes.len()
     }
@@ -300,7 +309,7 @@ impl Log {
         if let Some(jobs) = &self.jobs {
             self.shared.covering.fetch_add(1, Ordering::SeqCst);
             // A thread that has ended has told why.
-            let _ = jobs.send(Job::Covered(position));
+            let _ = jobs.send(MaintenanceJob::Covered(position));
         }
     }
 
@@ -328,10 +337,10 @@ impl Log {
     fn end(&mut self) {
         let mut queue = lock(&self.shared.queue);
         queue.stop = true;
-        self.shared.rouse(queue);
+        self.shared.wake_log_thread(queue);
         if let Some(jobs) = self.jobs.take() {
             // If it has ended already, so much the better.
-            let _ = jobs.send(Job::End);
+            let _ = jobs.send(MaintenanceJob::End);
         }
         for thread in self.threads.drain(..) {
             // If it panicked the log has failed, which is told elsewhere.
@@ -355,7 +364,11 @@ impl std::fmt::Debug for Log {
     }
 }
 
-fn spawn(name: &str, shared: &Arc<Shared>, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, LogError> {
+fn spawn(
+    name: &str,
+    shared: &Arc<GroupCommit>,
+    work: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>, LogError> {
     let shared = Arc::clone(shared);
     let guarded = move || {
         if catch_unwind(AssertUnwindSafe(work)).is_err() {

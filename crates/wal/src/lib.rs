@@ -2,9 +2,9 @@
 //!
 //! - [`Log`] takes records and makes them durable: [`Log::command`], [`Log::word`], [`Log::seal`] put a record together,
 //!   [`Log::commit`] hands over what was put together in one turn of the caller's loop, and [`Log::durable`] tells how far
-//!   the device has come. One write makes all records of a turn durable, whoever they are from.
+//!   the device has come. One write makes the records of all clients of a turn durable.
 //! - [`Recovery`] reads the records that an image lacks, in order.
-//! - [`Survey`] tells which segments there are.
+//! - [`DirectoryScan`] tells which segments there are.
 //!
 //! The format, what is valid, and how it is read are at the head of [`format`](mod@format) and in `docs/format.md`.
 //!
@@ -13,31 +13,31 @@
 
 #![forbid(unsafe_code)]
 
-mod base;
-mod chain;
+mod adaptive_spin;
+mod base_image;
+mod directory_scan;
 mod error;
-mod files;
 pub mod format;
+mod group_commit;
 mod handle;
 mod header;
-mod patience;
+mod maintenance;
 mod record;
+mod record_scanner;
 mod recovery;
 mod salvage;
-mod scanner;
-mod shared;
-mod stock;
-mod supply;
-mod survey;
-mod writer;
+mod segment_allocator;
+mod segment_chain;
+mod segment_pool;
+mod segment_writer;
 
-pub use base::Base;
-pub use error::{LogError, Malformed};
-pub use files::{remove_covered, set_aside};
+pub use adaptive_spin::AdaptiveSpin;
+pub use base_image::BaseImage;
+pub use directory_scan::{DamagedFile, DirectoryScan, Segment, has_log};
+pub use error::{LogError, MalformedRecord};
+pub use group_commit::{CommitCallback, LogStats, SyncPolicy};
 pub use handle::{Log, LogOptions};
-pub use patience::Patience;
-pub use record::{Commands, Record};
-pub use recovery::{Recovered, Recovery, Torn};
-pub use shared::{LogStats, Notify, Sync};
-pub use survey::{DamagedFile, Segment, Survey, has_log};
-pub use writer::Identity;
+pub use maintenance::{remove_covered, set_aside};
+pub use record::{CommandReader, Record};
+pub use recovery::{Recovery, RecoverySummary, TornTail};
+pub use segment_writer::LogIdentity;

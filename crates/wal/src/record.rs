@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use zerocopy::IntoBytes;
 
-use super::error::{LogError, Malformed};
+use super::error::{LogError, MalformedRecord};
 use super::format::{COMMANDS, RECORD_ALIGN, RECORD_HEADER_BYTES, RecordHeader};
 
 /// Bytes of the time.
@@ -36,7 +36,7 @@ impl<'a> Record<'a> {
         Self { sequence, commands, body }
     }
 
-    /// The body's bytes, into which the ranges of [`Commands::next_into`] point.
+    /// The body's bytes, into which the ranges of [`CommandReader::next_into`] point.
     pub fn body(&self) -> &'a [u8] {
         self.body
     }
@@ -45,45 +45,45 @@ impl<'a> Record<'a> {
     ///
     /// # Errors
     /// The body is too short.
-    pub fn now_ms(&self) -> Result<i64, Malformed> {
-        let bytes = self.body.first_chunk().ok_or(Malformed { at: self.body.len() })?;
+    pub fn now_ms(&self) -> Result<i64, MalformedRecord> {
+        let bytes = self.body.first_chunk().ok_or(MalformedRecord { at: self.body.len() })?;
         Ok(i64::from_le_bytes(*bytes))
     }
 
     /// The commands, one after the other.
-    pub fn commands(&self) -> Commands<'a> {
-        Commands { body: self.body, at: TIME_BYTES, left: self.commands }
+    pub fn commands(&self) -> CommandReader<'a> {
+        CommandReader { body: self.body, at: TIME_BYTES, left: self.commands }
     }
 }
 
 /// Reads the commands of a record.
 #[derive(Clone, Debug)]
-pub struct Commands<'a> {
+pub struct CommandReader<'a> {
     body: &'a [u8],
     at: usize,
     left: u32,
 }
 
-impl Commands<'_> {
+impl CommandReader<'_> {
     /// Puts the places of the next command's words into `words`, and returns its database; `None` behind the last one.
     ///
     /// # Errors
     /// The body doesn't hold what it says.
-    pub fn next_into(&mut self, words: &mut Vec<Range<usize>>) -> Result<Option<u8>, Malformed> {
+    pub fn next_into(&mut self, words: &mut Vec<Range<usize>>) -> Result<Option<u8>, MalformedRecord> {
         words.clear();
         if self.left == 0 {
-            return if self.at == self.body.len() { Ok(None) } else { Err(Malformed { at: self.at }) };
+            return if self.at == self.body.len() { Ok(None) } else { Err(MalformedRecord { at: self.at }) };
         }
-        let db = *self.body.get(self.at).ok_or(Malformed { at: self.at })?;
+        let db = *self.body.get(self.at).ok_or(MalformedRecord { at: self.at })?;
         self.at += 1;
         let count = self.number()?;
         if count == 0 {
-            return Err(Malformed { at: self.at });
+            return Err(MalformedRecord { at: self.at });
         }
         for _ in 0..count {
             let len = self.number()? as usize;
             let end = self.at.checked_add(len).filter(|&end| end <= self.body.len());
-            let end = end.ok_or(Malformed { at: self.at })?;
+            let end = end.ok_or(MalformedRecord { at: self.at })?;
             words.push(self.at..end);
             self.at = end;
         }
@@ -91,30 +91,30 @@ impl Commands<'_> {
         Ok(Some(db))
     }
 
-    fn number(&mut self) -> Result<u32, Malformed> {
+    fn number(&mut self) -> Result<u32, MalformedRecord> {
         let start = self.at;
         let mut number = 0u64;
         for (place, &byte) in self.body.iter().skip(start).take(MOST_NUMBER_BYTES).enumerate() {
             number |= u64::from(byte & 0x7f) << (7 * place);
             if byte & 0x80 == 0 {
                 self.at = start + place + 1;
-                return u32::try_from(number).map_err(|_| Malformed { at: start });
+                return u32::try_from(number).map_err(|_| MalformedRecord { at: start });
             }
         }
-        Err(Malformed { at: start })
+        Err(MalformedRecord { at: start })
     }
 }
 
 /// Records that were put together and not written yet, as they will lie in a segment, with headers still to be filled in.
 #[derive(Debug, Default)]
-pub(crate) struct Batch {
+pub(crate) struct RecordBatch {
     pub(crate) bytes: Vec<u8>,
     /// Where the record begins that isn't sealed yet.
     open: Option<usize>,
     commands: u32,
 }
 
-impl Batch {
+impl RecordBatch {
     pub(crate) fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
@@ -153,13 +153,13 @@ impl Batch {
     }
 
     /// Closes the record that is open: the bytes of its body and its commands. `None` if none is open.
-    pub(crate) fn close(&mut self) -> Option<Closed<'_>> {
+    pub(crate) fn close(&mut self) -> Option<SealedRecord<'_>> {
         let start = self.open.take()?;
         let body_bytes = self.bytes.len() - start - RECORD_HEADER_BYTES;
         let padded = self.bytes.len().next_multiple_of(RECORD_ALIGN);
         self.bytes.resize(padded, 0);
         let header = &mut self.bytes[start..start + RECORD_HEADER_BYTES];
-        Some(Closed { header, body_bytes: body_bytes as u64, commands: self.commands })
+        Some(SealedRecord { header, body_bytes: body_bytes as u64, commands: self.commands })
     }
 
     /// Sets the record that is open aside, so that those before it can be handed over.
@@ -183,14 +183,14 @@ impl Batch {
 }
 
 /// A record whose body is complete and whose header is not.
-pub(crate) struct Closed<'a> {
+pub(crate) struct SealedRecord<'a> {
     /// Where the header goes.
     pub(crate) header: &'a mut [u8],
     pub(crate) body_bytes: u64,
     pub(crate) commands: u32,
 }
 
-impl Closed<'_> {
+impl SealedRecord<'_> {
     /// Fills the header in, but for what only the writer knows.
     pub(crate) fn fill(self, sequence: u64) -> Result<(), LogError> {
         let body_bytes = u32::try_from(self.body_bytes).map_err(|_| LogError::TooLarge { bytes: self.body_bytes })?;
@@ -215,7 +215,7 @@ mod tests {
     /// A database and words.
     type Command = (u8, Vec<Vec<u8>>);
 
-    fn read(record: &Record<'_>) -> Result<Vec<Command>, Malformed> {
+    fn read(record: &Record<'_>) -> Result<Vec<Command>, MalformedRecord> {
         let mut commands = record.commands();
         let (mut all, mut words) = (Vec::new(), Vec::new());
         while let Some(db) = commands.next_into(&mut words)? {
@@ -233,7 +233,7 @@ mod tests {
         fn commands_are_read_as_they_were_written(
             records in prop::collection::vec((any::<i64>(), prop::collection::vec(command(), 1..4)), 1..4),
         ) {
-            let mut batch = Batch::default();
+            let mut batch = RecordBatch::default();
             for (now_ms, commands) in &records {
                 let start = batch.bytes.len();
                 for (db, words) in commands {

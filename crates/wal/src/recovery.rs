@@ -1,6 +1,6 @@
 //! Reading a log back: the records that an image lacks, in order, to the last one that is whole.
 //!
-//! Relies on `survey` for the segments and on `scanner` for records; the rules are at the head of `format`. What it returned
+//! Relies on `directory_scan` for the segments and on `record_scanner` for records; the rules are at the head of `format`. What it returned
 //! is made durable before the log goes on, so that a record which was only in the system's cache can't vanish later while
 //! those behind it stay.
 //!
@@ -9,18 +9,18 @@
 
 use quire_device::Directory;
 
-use super::base::Base;
+use super::base_image::BaseImage;
+use super::directory_scan::{DirectoryScan, Segment};
 use super::error::LogError;
 use super::format::index_of;
 use super::record::Record;
+use super::record_scanner::{RecordLocation, RecordScanner};
 use super::salvage::salvage;
-use super::scanner::{Place, Scanner};
-use super::stock::make_spare;
-use super::survey::{Segment, Survey};
+use super::segment_pool::make_spare;
 
 /// The end of a record that was being written when everything ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Torn {
+pub struct TornTail {
     /// Path of the segment.
     pub file: String,
     /// Where the record begins.
@@ -33,7 +33,7 @@ pub struct Torn {
 
 /// How reading a log ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Recovered {
+pub struct RecoverySummary {
     /// The number that the next record gets.
     pub next_sequence: u64,
     /// Records that were returned.
@@ -41,7 +41,7 @@ pub struct Recovered {
     /// Segments in use, whether the image covers them or not.
     pub segments: usize,
     /// What was cut off.
-    pub torn: Option<Torn>,
+    pub torn: Option<TornTail>,
     /// Names of segments that were begun while logging was being switched on, and never came in force.
     pub ignored: Vec<String>,
     /// What was found to be damaged, if that is accepted.
@@ -52,7 +52,7 @@ pub struct Recovered {
 
 /// A log that is being read.
 pub struct Recovery {
-    base: Base,
+    base: BaseImage,
     /// Names of files of no use.
     leftovers: Vec<String>,
     /// Segments that the image covers.
@@ -60,13 +60,13 @@ pub struct Recovery {
     segments: Vec<Segment>,
     /// Index of the segment that is read.
     current: usize,
-    scanner: Option<Scanner>,
+    scanner: Option<RecordScanner>,
     /// The number of the record that comes next, those in the image counted.
     expected: u64,
     /// Where the record lies that was returned last.
     last_offset: u64,
     accept_damaged: bool,
-    recovered: Recovered,
+    recovered: RecoverySummary,
 }
 
 impl Recovery {
@@ -74,29 +74,29 @@ impl Recovery {
     ///
     /// # Errors
     /// The segments can't be read, are damaged, belong to other data, or begin behind the end of the image.
-    pub fn open(directory: &dyn Directory, base: Base) -> Result<Self, LogError> {
-        Self::of_survey(Survey::of(directory, base.position)?, base, false)
+    pub fn open(directory: &dyn Directory, base: BaseImage) -> Result<Self, LogError> {
+        Self::of_scan(DirectoryScan::of(directory, base.position)?, base, false)
     }
 
-    /// The same, and damaged files are read as far as possible. [`Recovered::damage`] tells what is wrong.
+    /// The same, and damaged files are read as far as possible. [`RecoverySummary::damage`] tells what is wrong.
     ///
     /// # Errors
     /// The segments can't be read or belong to other data.
-    pub fn of_damaged(directory: &dyn Directory, base: Base) -> Result<Self, LogError> {
-        let mut survey = Survey::with_damage(directory, Some(base.position))?;
-        for damaged in &survey.damaged {
+    pub fn of_damaged(directory: &dyn Directory, base: BaseImage) -> Result<Self, LogError> {
+        let mut scan = DirectoryScan::with_damage(directory, Some(base.position))?;
+        for damaged in &scan.damaged {
             if matches!(damaged.error, LogError::Header { .. } | LogError::NoHeader { .. }) {
-                survey.segments.extend(salvage(directory, &damaged.name, base)?);
+                scan.segments.extend(salvage(directory, &damaged.name, base)?);
             }
         }
-        survey.sort();
-        Self::of_survey(survey, base, true)
+        scan.sort();
+        Self::of_scan(scan, base, true)
     }
 
-    fn of_survey(survey: Survey, base: Base, accept_damaged: bool) -> Result<Self, LogError> {
-        let leftovers = survey.leftovers();
-        let Survey { mut segments, damaged, .. } = survey;
-        let mut recovered = Recovered { segments: segments.len(), ..Recovered::default() };
+    fn of_scan(scan: DirectoryScan, base: BaseImage, accept_damaged: bool) -> Result<Self, LogError> {
+        let leftovers = scan.leftovers();
+        let DirectoryScan { mut segments, damaged, .. } = scan;
+        let mut recovered = RecoverySummary { segments: segments.len(), ..RecoverySummary::default() };
         for damaged in damaged {
             recovered.damaged_files.push(damaged.name);
             recovered.damage.push(damaged.error);
@@ -124,7 +124,7 @@ impl Recovery {
 
     /// Whether the segments belong to the data; drops those that never came in force.
     fn check(&mut self, segments: &mut Vec<Segment>) -> Result<(), LogError> {
-        let Base { dataset, epoch, .. } = self.base;
+        let BaseImage { dataset, epoch, .. } = self.base;
         for at in 0..segments.len() {
             let (file, meta) = (segments[at].path().to_owned(), segments[at].meta);
             if meta.dataset != dataset {
@@ -156,7 +156,7 @@ impl Recovery {
             let gap = LogError::Gap { file: segment.path().to_owned(), found, expected: self.expected, before };
             return self.stop_at(gap);
         }
-        self.scanner = Some(Scanner::new(segment));
+        self.scanner = Some(RecordScanner::new(segment));
         Ok(())
     }
 
@@ -185,7 +185,7 @@ impl Recovery {
         Ok(self.scanner.as_ref().map(|scanner| scanner.record(&place)))
     }
 
-    fn advance(&mut self) -> Result<Option<Place>, LogError> {
+    fn advance(&mut self) -> Result<Option<RecordLocation>, LogError> {
         while let Some(scanner) = &mut self.scanner {
             // Where a later segment begins an earlier reader has cut this one off.
             let until = self.segments.get(self.current + 1).map_or(u64::MAX, |next| next.meta.first_sequence);
@@ -216,7 +216,7 @@ impl Recovery {
             }
             if until == u64::MAX {
                 let torn = scanner.torn_bytes()?;
-                self.recovered.torn = torn.map(|bytes| Torn { file, offset, bytes, sequence });
+                self.recovered.torn = torn.map(|bytes| TornTail { file, offset, bytes, sequence });
             }
         }
         self.current += 1;
@@ -235,11 +235,11 @@ impl Recovery {
         let done = bytes(&self.segments[..self.current.min(self.segments.len())]);
         let total = bytes(&self.segments);
         // A file that was cut short may end before its records begin.
-        ((done + self.scanner.as_ref().map_or(0, Scanner::at)).min(total), total)
+        ((done + self.scanner.as_ref().map_or(0, RecordScanner::at)).min(total), total)
     }
 
     /// How reading went, if nothing is to be written behind it.
-    pub fn end(mut self) -> Recovered {
+    pub fn end(mut self) -> RecoverySummary {
         self.recovered.next_sequence = self.expected;
         self.recovered
     }
@@ -249,7 +249,7 @@ impl Recovery {
     ///
     /// # Errors
     /// The device fails.
-    pub fn finish(mut self, directory: &dyn Directory) -> Result<Recovered, LogError> {
+    pub fn finish(mut self, directory: &dyn Directory) -> Result<RecoverySummary, LogError> {
         for segment in &self.segments {
             segment.device.flush()?;
         }

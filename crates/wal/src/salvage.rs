@@ -5,16 +5,16 @@
 use quire_device::{Device, DeviceError, Directory};
 use zerocopy::FromBytes;
 
-use super::base::Base;
+use super::base_image::BaseImage;
+use super::directory_scan::Segment;
 use super::format::{
     DATA_OFFSET, MAGIC, OLDEST_VERSION, RECORD_HEADER_BYTES, RecordHeader, SegmentHeader, SegmentMeta, VERSION,
     index_of, record_checksum,
 };
-use super::survey::Segment;
 
 /// The segment in a file whose header is damaged, if the first record can be checked all the same: the key of its checksum is
 /// in the header, and can be computed from the rest of it, so that one damaged byte leaves one of the two.
-pub(crate) fn salvage(directory: &dyn Directory, name: &str, base: Base) -> Result<Option<Segment>, DeviceError> {
+pub(crate) fn salvage(directory: &dyn Directory, name: &str, base: BaseImage) -> Result<Option<Segment>, DeviceError> {
     let device = directory.open(name)?;
     let mut bytes = [0; size_of::<SegmentHeader>()];
     if device.read_at(0, &mut bytes)? < bytes.len() {
@@ -44,19 +44,19 @@ pub(crate) fn salvage(directory: &dyn Directory, name: &str, base: Base) -> Resu
 }
 
 /// The first record of a segment.
-struct First {
+struct FirstRecord {
     sequence: u64,
     checksum: u64,
     bytes: Vec<u8>,
 }
 
-impl First {
+impl FirstRecord {
     fn fits(&self, salt: u64) -> bool {
         record_checksum(salt, &self.bytes) == self.checksum
     }
 }
 
-fn first_record(device: &dyn Device) -> Result<Option<First>, DeviceError> {
+fn first_record(device: &dyn Device) -> Result<Option<FirstRecord>, DeviceError> {
     let mut bytes = vec![0; RECORD_HEADER_BYTES];
     if device.read_at(DATA_OFFSET, &mut bytes)? < bytes.len() {
         return Ok(None);
@@ -70,5 +70,5 @@ fn first_record(device: &dyn Device) -> Result<Option<First>, DeviceError> {
     if (device.read_at(DATA_OFFSET, &mut bytes)? as u64) < len {
         return Ok(None);
     }
-    Ok(Some(First { sequence: header.sequence.get(), checksum: header.checksum.get(), bytes }))
+    Ok(Some(FirstRecord { sequence: header.sequence.get(), checksum: header.checksum.get(), bytes }))
 }

@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use common::{DATASET, append, base, durable, options, read, start};
 use quire_device::{Directory, MemoryDirectory, PowerCut};
-use quire_wal::{Log, LogError, LogOptions, Recovered, Recovery, Survey, Sync, remove_covered, set_aside};
+use quire_wal::{
+    DirectoryScan, Log, LogError, LogOptions, Recovery, RecoverySummary, SyncPolicy, remove_covered, set_aside,
+};
 
 const LEN: usize = 300;
 const SEGMENT_BYTES: u64 = 8192;
@@ -23,7 +25,7 @@ fn shared(memory: &MemoryDirectory) -> Arc<dyn Directory> {
 /// A log of three segments and a spare, which was ended, and of which an image holds the first `position` records.
 fn log_with_a_spare() -> (MemoryDirectory, u64, u64) {
     let memory = MemoryDirectory::new();
-    let options = LogOptions { segment_bytes: SEGMENT_BYTES, ..options(Sync::Always) };
+    let options = LogOptions { segment_bytes: SEGMENT_BYTES, ..options(SyncPolicy::Always) };
     let mut log = Log::start(&shared(&memory), options, common::identity(), 1, Box::new(|| ())).unwrap();
     let (last, position) = (40, 15);
     for sequence in 1..=last {
@@ -56,7 +58,7 @@ fn content(memory: &MemoryDirectory) -> Vec<(String, Vec<u8>)> {
 }
 
 /// Reads what can be read.
-fn accept(memory: &MemoryDirectory, position: u64) -> (Vec<u64>, Recovered) {
+fn accept(memory: &MemoryDirectory, position: u64) -> (Vec<u64>, RecoverySummary) {
     let mut recovery = Recovery::of_damaged(memory, base(position)).unwrap();
     let mut found = Vec::new();
     while let Some(record) = recovery.next_record().unwrap() {
@@ -92,7 +94,7 @@ fn opened(
     // Neither a log that begins there nor an image that covers it takes anything away.
     assert!(read(&damaged, base(position), |_| LEN).is_err());
     if matches!(error, LogError::Header { .. } | LogError::NoHeader { .. } | LogError::Short { .. }) {
-        assert!(start(&shared(&damaged), Sync::Always, last).is_err());
+        assert!(start(&shared(&damaged), SyncPolicy::Always, last).is_err());
         assert!(remove_covered(&damaged, DATASET, last).is_err());
     }
     assert!(content(&damaged) == before, "{text}");
@@ -103,7 +105,7 @@ fn opened(
 fn every_byte_of_every_header_is_either_without_meaning_or_refused() {
     let (memory, position, last) = log_with_a_spare();
     assert_eq!(opened(&memory, &memory.list().unwrap()[0], |_| (), position, last), None);
-    let survey = Survey::of(&memory, position).unwrap();
+    let survey = DirectoryScan::of(&memory, position).unwrap();
     assert!(survey.segments.len() >= 3 && !survey.spares.is_empty(), "{:?}", survey.segments);
     for name in memory.list().unwrap() {
         for at in 0..HEADER_BYTES {
@@ -141,7 +143,7 @@ fn a_header_that_is_gone_is_refused_and_so_is_a_file_that_lost_its_end() {
             opened(&memory, &name, |file| file.truncate(bytes), position, last);
         }
     }
-    let newest = Survey::of(&memory, position).unwrap().segments.last().unwrap().name.clone();
+    let newest = DirectoryScan::of(&memory, position).unwrap().segments.last().unwrap().name.clone();
     for bytes in [0, 100, HEADER_BYTES, 4096, 6000] {
         assert!(opened(&memory, &newest, |file| file.truncate(bytes), position, last).is_some(), "{bytes}");
     }
@@ -156,7 +158,7 @@ fn a_header_that_is_gone_is_refused_and_so_is_a_file_that_lost_its_end() {
 #[test]
 fn with_damage_accepted_a_segment_is_read_though_its_header_is_damaged_and_set_aside() {
     let (memory, position, last) = log_with_a_spare();
-    let newest = Survey::of(&memory, position).unwrap().segments.last().unwrap().name.clone();
+    let newest = DirectoryScan::of(&memory, position).unwrap().segments.last().unwrap().name.clone();
     for at in [0, 8, 16, 24, 33, 40, 57, 64, 72, 100, 504] {
         let damaged = copy(&memory);
         let mut bytes = memory.bytes(&newest).unwrap();
@@ -168,7 +170,7 @@ fn with_damage_accepted_a_segment_is_read_though_its_header_is_damaged_and_set_a
         assert!(damaged.bytes(&newest).unwrap() == bytes, "it is there until an image holds its records");
         let kept = set_aside(&damaged, &recovered.damaged_files, 7).unwrap();
         assert!(damaged.bytes(&kept[0]).unwrap() == bytes && damaged.bytes(&newest).is_none());
-        start(&shared(&damaged), Sync::Always, last).unwrap().finish().unwrap();
+        start(&shared(&damaged), SyncPolicy::Always, last).unwrap().finish().unwrap();
         assert!(damaged.bytes(&kept[0]).unwrap() == bytes);
     }
 }
@@ -176,7 +178,7 @@ fn with_damage_accepted_a_segment_is_read_though_its_header_is_damaged_and_set_a
 #[test]
 fn with_damage_accepted_what_lies_before_it_is_read_and_all_behind_it_is_kept() {
     let (memory, position, _) = log_with_a_spare();
-    let segments = Survey::of(&memory, position).unwrap().segments;
+    let segments = DirectoryScan::of(&memory, position).unwrap().segments;
     let middle = &segments[segments.len() - 2];
     let mut bytes = memory.bytes(&middle.name).unwrap();
     bytes[4096 + 40] ^= 1;
@@ -186,7 +188,7 @@ fn with_damage_accepted_what_lies_before_it_is_read_and_all_behind_it_is_kept() 
     assert_eq!(found, (position + 1..first_lost).collect::<Vec<_>>());
     assert_eq!((recovered.damaged_files.len(), recovered.next_sequence), (2, first_lost));
     let mut kept = set_aside(&memory, &recovered.damaged_files, 7).unwrap();
-    let log = start(&shared(&memory), Sync::Always, first_lost - 1).unwrap();
+    let log = start(&shared(&memory), SyncPolicy::Always, first_lost - 1).unwrap();
     log.finish().unwrap();
     kept.retain(|name| memory.bytes(name).is_none());
     assert!(kept.is_empty(), "{kept:?}");
@@ -210,7 +212,7 @@ fn goes_on(memory: &MemoryDirectory, position: u64, what: &str) {
             read(memory, base(position), |_| LEN).unwrap_or_else(|error| panic!("{what}: {error}"));
         assert_eq!(found, (position + 1..=last).collect::<Vec<_>>(), "{what}");
         assert_eq!(recovered.next_sequence, last + 1, "{what}");
-        let mut log = start(&shared(memory), Sync::Always, last).unwrap();
+        let mut log = start(&shared(memory), SyncPolicy::Always, last).unwrap();
         last = append(&mut log, LEN).unwrap();
         log.finish().unwrap();
     }
@@ -263,7 +265,7 @@ fn the_spares_of_version_1_are_believed_only_if_nothing_is_lost_by_it() {
 /// the last record that is durable, and the last one that the image may hold.
 fn convert(memory: &MemoryDirectory, position: u64) -> Result<(u64, u64), LogError> {
     read(memory, base(position), |_| LEN)?;
-    let mut log = start(&shared(memory), Sync::Always, FIXTURE.1)?;
+    let mut log = start(&shared(memory), SyncPolicy::Always, FIXTURE.1)?;
     let last = append(&mut log, LEN).unwrap();
     log.commit();
     let acknowledged = if durable(&log, last) { last } else { FIXTURE.1 };
@@ -303,7 +305,7 @@ fn a_power_cut_while_a_log_of_version_1_is_taken_over_costs_nothing() {
             let last = recovered.next_sequence - 1;
             assert_eq!(sequences, (covered + 1..=last).collect::<Vec<_>>(), "step {step}, {cut:?}");
             assert!(last >= acknowledged, "step {step}, {cut:?}: {last} of {acknowledged}");
-            let mut log = start(&shared(&found), Sync::Always, last).unwrap();
+            let mut log = start(&shared(&found), SyncPolicy::Always, last).unwrap();
             append(&mut log, LEN).unwrap();
             log.finish().unwrap();
         }

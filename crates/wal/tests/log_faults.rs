@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use common::{DATASET, EPOCH, SEGMENT_BYTES, append, base, durable, identity, options, read, start, words};
 use quire_device::{Action, Directory, FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory, errno};
-use quire_wal::{Base, Identity, Log, LogError, Recovery, Sync, remove_covered};
+use quire_wal::{BaseImage, Log, LogError, LogIdentity, Recovery, SyncPolicy, remove_covered};
 
 const LEN: usize = 500;
 
@@ -41,7 +41,7 @@ fn after_a_failed_write_nothing_more_is_taken() {
         for nth in 1..12 {
             let memory = MemoryDirectory::new();
             let directory = faulty(&memory, vec![(FaultTrigger::Nth(Action::DurableWrite, nth), fault)]);
-            let mut log = start(&directory, Sync::Always, 0).unwrap();
+            let mut log = start(&directory, SyncPolicy::Always, 0).unwrap();
             let acknowledged = fill(&mut log, 100);
             assert_eq!(acknowledged, nth - 1, "{fault:?}");
             let failure = log.failure().cloned().unwrap();
@@ -59,7 +59,7 @@ fn after_a_failed_flush_nothing_more_is_taken() {
     let memory = MemoryDirectory::new();
     // The first flush is that of the new segment.
     let directory = faulty(&memory, vec![(FaultTrigger::From(Action::Flush, 1), InjectedFault::Error(errno::EIO))]);
-    let mut log = start(&directory, Sync::EverySecond, 0).unwrap();
+    let mut log = start(&directory, SyncPolicy::EverySecond, 0).unwrap();
     append(&mut log, LEN).unwrap();
     log.commit();
     while log.written() < 1 {
@@ -76,7 +76,7 @@ fn a_full_disk_is_told_and_what_was_acknowledged_stays() {
     let memory = MemoryDirectory::new();
     let beyond = FaultTrigger::Beyond(6 * SEGMENT_BYTES);
     let directory = faulty(&memory, vec![(beyond, InjectedFault::Error(errno::ENOSPC))]);
-    let mut log = start(&directory, Sync::Always, 0).unwrap();
+    let mut log = start(&directory, SyncPolicy::Always, 0).unwrap();
     let acknowledged = fill(&mut log, 10_000);
     assert!(acknowledged > 10);
     assert!(matches!(log.failure(), Some(LogError::Device(error)) if error.is_full()), "{:?}", log.failure());
@@ -90,7 +90,7 @@ fn a_disk_that_is_full_for_a_while_is_told_before_anything_is_lost() {
     let memory = MemoryDirectory::new();
     // The first segment is made at the start, the second one ahead of its use.
     let full = vec![(FaultTrigger::Nth(Action::Allocate, 1), InjectedFault::Error(errno::ENOSPC))];
-    let mut log = start(&faulty(&memory, full), Sync::Always, 0).unwrap();
+    let mut log = start(&faulty(&memory, full), SyncPolicy::Always, 0).unwrap();
     let mut last = 0;
     while log.shortage().is_none() {
         // Beyond half of the segment, and not to its end.
@@ -110,7 +110,7 @@ fn a_disk_that_is_full_for_a_while_is_told_before_anything_is_lost() {
 #[test]
 fn what_is_still_open_is_not_handed_over() {
     let memory = MemoryDirectory::new();
-    let mut log = start(&shared(&memory), Sync::Always, 0).unwrap();
+    let mut log = start(&shared(&memory), SyncPolicy::Always, 0).unwrap();
     append(&mut log, LEN).unwrap();
     let [name, key, value] = words(2, LEN);
     log.command(1000, 2, 3);
@@ -118,7 +118,7 @@ fn what_is_still_open_is_not_handed_over() {
     log.commit();
     log.word(&key);
     log.hurry();
-    log.set_sync(Sync::EverySecond);
+    log.set_sync(SyncPolicy::EverySecond);
     log.word(&value);
     assert_eq!(log.seal(), Some(2));
     // This one is given up at the end.
@@ -131,8 +131,9 @@ fn what_is_still_open_is_not_handed_over() {
 fn a_log_begins_only_behind_the_one_that_is_there() {
     let memory = MemoryDirectory::new();
     let (_, last) = three_segments(&memory);
-    let begin = |identity, next| Log::start(&shared(&memory), options(Sync::Always), identity, next, Box::new(|| ()));
-    let other = Identity { dataset: DATASET + 1, ..identity() };
+    let begin =
+        |identity, next| Log::start(&shared(&memory), options(SyncPolicy::Always), identity, next, Box::new(|| ()));
+    let other = LogIdentity { dataset: DATASET + 1, ..identity() };
     assert!(matches!(begin(other, last + 1), Err(LogError::OtherDataset { .. })));
     assert!(matches!(begin(identity(), 1), Err(LogError::OtherHistory { next: 1, .. })));
     begin(identity(), last + 1).unwrap().finish().unwrap();
@@ -141,7 +142,7 @@ fn a_log_begins_only_behind_the_one_that_is_there() {
 #[test]
 fn segments_serve_again_and_their_number_stays_bounded() {
     let memory = MemoryDirectory::new();
-    let mut log = start(&shared(&memory), Sync::Always, 0).unwrap();
+    let mut log = start(&shared(&memory), SyncPolicy::Always, 0).unwrap();
     let mut last = 0;
     for round in 1..=20 {
         last = fill(&mut log, round * 150);
@@ -161,13 +162,13 @@ fn segments_serve_again_and_their_number_stays_bounded() {
 
 /// A log of three segments, all durable; returns their names.
 fn three_segments(memory: &MemoryDirectory) -> (Vec<String>, u64) {
-    let mut log = start(&shared(memory), Sync::Always, 0).unwrap();
+    let mut log = start(&shared(memory), SyncPolicy::Always, 0).unwrap();
     let mut last = 0;
     while memory.list().unwrap().len() < 3 || last < 140 {
         last = fill(&mut log, last + 1);
     }
     log.finish().unwrap();
-    let survey = quire_wal::Survey::of(memory, 0).unwrap();
+    let survey = quire_wal::DirectoryScan::of(memory, 0).unwrap();
     (survey.segments.iter().map(|segment| segment.name.clone()).collect(), last)
 }
 
@@ -186,7 +187,7 @@ fn damage_before_later_records_is_no_torn_end() {
     let text = error.to_string();
     assert!(matches!(error, LogError::Damaged { offset: 4096, .. }), "{text}");
     assert!(text.contains(names.last().unwrap().as_str()) && text.contains("--accept-damaged-log"), "{text}");
-    // Where the image has it all, nobody needs the log.
+    // Where the image has it all, the log is not needed.
     let (found, recovered) = read(&memory, base(last), |_| LEN).unwrap();
     assert_eq!((found.len(), recovered.next_sequence), (0, last + 1));
 }
@@ -194,7 +195,7 @@ fn damage_before_later_records_is_no_torn_end() {
 /// A log of `records` records in one segment whose last record is torn, as the power leaves it: nothing says that it was
 /// durable.
 fn torn_log(memory: &MemoryDirectory, records: u64) -> (String, u64) {
-    let mut log = start(&shared(memory), Sync::Always, 0).unwrap();
+    let mut log = start(&shared(memory), SyncPolicy::Always, 0).unwrap();
     let last = fill(&mut log, records);
     log.finish().unwrap();
     let (names, begin) = (memory.list().unwrap(), 4096 + (last - 1) * record_bytes() as u64);
@@ -213,7 +214,7 @@ fn a_torn_end_is_cut_off_and_reported() {
     let torn = recovered.torn.unwrap();
     assert_eq!((torn.sequence, torn.offset, torn.bytes), (7, begin, record_bytes() as u64));
     // The log goes on in the next segment, with the number that is free now.
-    let mut log = start(&shared(&memory), Sync::Always, 6).unwrap();
+    let mut log = start(&shared(&memory), SyncPolicy::Always, 6).unwrap();
     fill(&mut log, 10);
     log.finish().unwrap();
     let (found, recovered) = read(&memory, base(0), |_| LEN).unwrap();
@@ -223,7 +224,7 @@ fn a_torn_end_is_cut_off_and_reported() {
 #[test]
 fn the_last_record_of_a_log_that_was_ended_is_not_taken_for_a_torn_one() {
     let memory = MemoryDirectory::new();
-    let mut log = start(&shared(&memory), Sync::Always, 0).unwrap();
+    let mut log = start(&shared(&memory), SyncPolicy::Always, 0).unwrap();
     let last = fill(&mut log, 7);
     log.finish().unwrap();
     let name = memory.list().unwrap().remove(0);
@@ -236,7 +237,7 @@ fn the_last_record_of_a_log_that_was_ended_is_not_taken_for_a_torn_one() {
 #[test]
 fn the_end_is_marked_while_nothing_is_written_and_the_log_goes_on_over_the_mark() {
     let memory = MemoryDirectory::new();
-    let mut log = start(&shared(&memory), Sync::Always, 0).unwrap();
+    let mut log = start(&shared(&memory), SyncPolicy::Always, 0).unwrap();
     let mut last = 0;
     for _ in 0..2 {
         last = fill(&mut log, last + 3);
@@ -258,7 +259,7 @@ fn the_end_is_marked_while_nothing_is_written_and_the_log_goes_on_over_the_mark(
 fn a_file_that_was_cut_short_is_refused_and_read_as_far_as_it_goes_if_damage_is_accepted() {
     for bytes in [512, 600, 4096, 4100, 4096 + record_bytes() + 20] {
         let memory = MemoryDirectory::new();
-        let mut log = start(&shared(&memory), Sync::Always, 0).unwrap();
+        let mut log = start(&shared(&memory), SyncPolicy::Always, 0).unwrap();
         fill(&mut log, 7);
         log.finish().unwrap();
         let name = memory.list().unwrap().remove(0);
@@ -290,7 +291,7 @@ fn a_missing_segment_is_a_gap_unless_the_image_covers_it() {
     let memory = MemoryDirectory::new();
     let (names, last) = three_segments(&memory);
     let firsts: Vec<u64> =
-        quire_wal::Survey::of(&memory, 0).unwrap().segments.iter().map(|s| s.meta.first_sequence).collect();
+        quire_wal::DirectoryScan::of(&memory, 0).unwrap().segments.iter().map(|s| s.meta.first_sequence).collect();
     memory.remove(&names[1]).unwrap();
     let error = read(&memory, base(0), |_| LEN).unwrap_err();
     assert!(matches!(&error, LogError::Gap { found, expected, .. } if (*found, *expected) == (firsts[2], firsts[1])));
@@ -303,9 +304,9 @@ fn a_missing_segment_is_a_gap_unless_the_image_covers_it() {
 fn a_log_of_other_data_is_refused() {
     let memory = MemoryDirectory::new();
     three_segments(&memory);
-    let other = Base { dataset: DATASET + 1, ..base(0) };
+    let other = BaseImage { dataset: DATASET + 1, ..base(0) };
     assert!(matches!(read(&memory, other, |_| LEN), Err(LogError::OtherDataset { .. })));
-    let older = Base { epoch: EPOCH - 1, ..base(0) };
+    let older = BaseImage { epoch: EPOCH - 1, ..base(0) };
     assert!(matches!(read(&memory, older, |_| LEN), Err(LogError::OldImage { .. })));
     let bytes = memory.bytes("quire-log-00000001").unwrap();
     let mut newer = bytes.clone();
@@ -318,11 +319,12 @@ fn a_log_of_other_data_is_refused() {
 #[test]
 fn a_log_counts_only_from_its_image_on() {
     let memory = MemoryDirectory::new();
-    let mut log = start(&shared(&memory), Sync::Always, 0).unwrap();
+    let mut log = start(&shared(&memory), SyncPolicy::Always, 0).unwrap();
     let before = fill(&mut log, 20);
     log.finish().unwrap();
-    let pending = Identity { base_epoch: EPOCH + 1, in_force: false, ..identity() };
-    let begin = || Log::start(&shared(&memory), options(Sync::Always), pending, before + 1, Box::new(|| ())).unwrap();
+    let pending = LogIdentity { base_epoch: EPOCH + 1, in_force: false, ..identity() };
+    let begin =
+        || Log::start(&shared(&memory), options(SyncPolicy::Always), pending, before + 1, Box::new(|| ())).unwrap();
     // The server ends before the image is durable: what was logged meanwhile is no continuation of the old one.
     let mut log = begin();
     fill(&mut log, before + 5);
@@ -335,7 +337,7 @@ fn a_log_counts_only_from_its_image_on() {
     log.cover(before + 2);
     let last = fill(&mut log, last + 5);
     log.finish().unwrap();
-    let new = Base { epoch: EPOCH + 1, ..base(before + 2) };
+    let new = BaseImage { epoch: EPOCH + 1, ..base(before + 2) };
     let (found, _) = read(&memory, new, |_| LEN).unwrap();
     assert_eq!(found, (before + 3..=last).collect::<Vec<_>>());
     assert!(matches!(read(&memory, base(before + 2), |_| LEN), Err(LogError::OldImage { .. })));
@@ -344,8 +346,8 @@ fn a_log_counts_only_from_its_image_on() {
 #[test]
 fn every_segment_of_a_log_that_came_in_force_says_so() {
     let memory = MemoryDirectory::new();
-    let pending = Identity { base_epoch: EPOCH + 1, in_force: false, ..identity() };
-    let mut log = Log::start(&shared(&memory), options(Sync::Always), pending, 1, Box::new(|| ())).unwrap();
+    let pending = LogIdentity { base_epoch: EPOCH + 1, in_force: false, ..identity() };
+    let mut log = Log::start(&shared(&memory), options(SyncPolicy::Always), pending, 1, Box::new(|| ())).unwrap();
     // Three segments are begun before the image is there, and one after.
     let last = fill(&mut log, 150);
     log.cover(last - 1);
@@ -355,7 +357,7 @@ fn every_segment_of_a_log_that_came_in_force_says_so() {
     fill(&mut log, last + 60);
     log.finish().unwrap();
     // Only the last ones are left; they must not be taken for a log that never counted.
-    let survey = quire_wal::Survey::of(&memory, 0).unwrap();
+    let survey = quire_wal::DirectoryScan::of(&memory, 0).unwrap();
     assert!(survey.segments[0].meta.first_sequence > 1);
     assert!(survey.segments.iter().all(|segment| segment.meta.in_force));
     assert!(matches!(read(&memory, base(0), |_| LEN), Err(LogError::OldImage { .. })));

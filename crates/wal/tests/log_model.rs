@@ -8,7 +8,7 @@ use std::sync::Arc;
 use common::{append, base, durable, read, start};
 use proptest::prelude::*;
 use quire_device::{Directory, MemoryDirectory, PowerCut};
-use quire_wal::{Log, LogError, Sync};
+use quire_wal::{Log, LogError, SyncPolicy};
 
 /// What a test does with a log.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +38,7 @@ fn step() -> impl Strategy<Value = Step> {
 struct Model {
     /// Length of each record's value, from record 1 on.
     lens: Vec<usize>,
-    /// The last record that somebody was told is durable.
+    /// The last record that the client was told is durable.
     acknowledged: u64,
     /// The last record that the image holds.
     position: u64,
@@ -51,7 +51,7 @@ impl Model {
 }
 
 /// Does the steps as far as the device goes along.
-fn drive(directory: &Arc<dyn Directory>, sync: Sync, steps: &[Step], model: &mut Model) -> Result<(), LogError> {
+fn drive(directory: &Arc<dyn Directory>, sync: SyncPolicy, steps: &[Step], model: &mut Model) -> Result<(), LogError> {
     let mut log = start(directory, sync, model.lens.len() as u64)?;
     for step in steps {
         match *step {
@@ -99,8 +99,8 @@ fn check(directory: &dyn Directory, model: &Model) -> Result<u64, LogError> {
     Ok(end)
 }
 
-fn sync() -> impl Strategy<Value = Sync> {
-    prop_oneof![Just(Sync::Always), Just(Sync::EverySecond), Just(Sync::Never)]
+fn sync() -> impl Strategy<Value = SyncPolicy> {
+    prop_oneof![Just(SyncPolicy::Always), Just(SyncPolicy::EverySecond), Just(SyncPolicy::Never)]
 }
 
 proptest! {
@@ -124,13 +124,13 @@ proptest! {
         // How many steps it takes when the power stays.
         let rehearsal = MemoryDirectory::new();
         let directory: Arc<dyn Directory> = Arc::new(rehearsal.clone());
-        drive(&directory, Sync::Always, &steps, &mut Model::default()).unwrap();
+        drive(&directory, SyncPolicy::Always, &steps, &mut Model::default()).unwrap();
         let memory = MemoryDirectory::new();
         memory.power_off_at(at.index(rehearsal.steps() as usize + 1) as u64);
         let directory: Arc<dyn Directory> = Arc::new(memory.clone());
         let mut model = Model::default();
         // It ends when the power does.
-        let _ = drive(&directory, Sync::Always, &steps, &mut model);
+        let _ = drive(&directory, SyncPolicy::Always, &steps, &mut model);
         for cut in [PowerCut::LoseAll, PowerCut::KeepAll, PowerCut::KeepSome(seed)] {
             let found = memory.after_power_cut(cut);
             let mut model = model.clone();
@@ -139,7 +139,7 @@ proptest! {
             model.lens.truncate(end as usize);
             model.acknowledged = end;
             let directory: Arc<dyn Directory> = Arc::new(found.clone());
-            drive(&directory, Sync::Always, &after, &mut model).unwrap();
+            drive(&directory, SyncPolicy::Always, &after, &mut model).unwrap();
             prop_assert_eq!(check(&found, &model).unwrap(), model.lens.len() as u64);
         }
     }
@@ -158,13 +158,13 @@ fn the_power_may_go_at_every_step() {
     }
     let rehearsal = MemoryDirectory::new();
     let directory: Arc<dyn Directory> = Arc::new(rehearsal.clone());
-    drive(&directory, Sync::Always, &steps, &mut Model::default()).unwrap();
+    drive(&directory, SyncPolicy::Always, &steps, &mut Model::default()).unwrap();
     for at in 0..rehearsal.steps() {
         let memory = MemoryDirectory::new();
         memory.power_off_at(at);
         let directory: Arc<dyn Directory> = Arc::new(memory.clone());
         let mut model = Model::default();
-        let _ = drive(&directory, Sync::Always, &steps, &mut model);
+        let _ = drive(&directory, SyncPolicy::Always, &steps, &mut model);
         for cut in [PowerCut::LoseAll, PowerCut::KeepAll, PowerCut::KeepSome(at), PowerCut::KeepSome(at + 1000)] {
             check(&memory.after_power_cut(cut), &model).unwrap();
         }

@@ -4,26 +4,26 @@
 use std::sync::Arc;
 
 use quire_device::Directory;
-use quire_wal::{Base, Identity, Log, LogError, LogOptions, Recovered, Recovery, Sync};
+use quire_wal::{BaseImage, Log, LogError, LogIdentity, LogOptions, Recovery, RecoverySummary, SyncPolicy};
 
 pub const DATASET: u64 = 0xda7a;
 pub const EPOCH: u64 = 3;
 pub const SEGMENT_BYTES: u64 = 32 << 10;
 
-pub fn options(sync: Sync) -> LogOptions {
+pub fn options(sync: SyncPolicy) -> LogOptions {
     LogOptions { segment_bytes: SEGMENT_BYTES, sync, ..LogOptions::default() }
 }
 
-pub fn identity() -> Identity {
-    Identity { dataset: DATASET, base_epoch: EPOCH, in_force: true }
+pub fn identity() -> LogIdentity {
+    LogIdentity { dataset: DATASET, base_epoch: EPOCH, in_force: true }
 }
 
-pub fn base(position: u64) -> Base {
-    Base { dataset: DATASET, epoch: EPOCH, position }
+pub fn base(position: u64) -> BaseImage {
+    BaseImage { dataset: DATASET, epoch: EPOCH, position }
 }
 
 /// A log that goes on behind `position`.
-pub fn start(directory: &Arc<dyn Directory>, sync: Sync, position: u64) -> Result<Log, LogError> {
+pub fn start(directory: &Arc<dyn Directory>, sync: SyncPolicy, position: u64) -> Result<Log, LogError> {
     Log::start(directory, options(sync), identity(), position + 1, Box::new(|| ()))
 }
 
@@ -57,9 +57,9 @@ pub fn durable(log: &Log, sequence: u64) -> bool {
 /// Reads a log and checks that every record is what [`append`] made of its number; the lengths are as `len` says.
 pub fn read(
     directory: &dyn Directory,
-    base: Base,
+    base: BaseImage,
     len: impl Fn(u64) -> usize,
-) -> Result<(Vec<u64>, Recovered), LogError> {
+) -> Result<(Vec<u64>, RecoverySummary), LogError> {
     let mut recovery = Recovery::open(directory, base)?;
     let (mut sequences, mut ranges) = (Vec::new(), Vec::new());
     while let Some(record) = recovery.next_record()? {

@@ -1,21 +1,21 @@
 //! The segments of a log but for what is being written: which are full, and whether the log counts.
 //!
-//! Shared by the writer and the thread that looks after files. Neither waits for the other while it holds the lock.
+//! Shared by the log thread and the maintenance thread. Neither waits for the other while it holds the lock.
 
 use std::sync::Arc;
 
 use quire_device::Device;
 
 use super::format::SegmentMeta;
-use super::stock::Used;
+use super::segment_pool::ClosedSegment;
 
 /// A segment whose header doesn't say that the log is in force.
-pub(crate) type Pending = (Arc<dyn Device>, SegmentMeta);
+pub(crate) type UnmarkedSegment = (Arc<dyn Device>, SegmentMeta);
 
 /// The segments of a log.
-pub(crate) struct Chain {
+pub(crate) struct SegmentChain {
     /// Those that are full, to be taken away.
-    closed: Vec<Used>,
+    closed: Vec<ClosedSegment>,
     /// Bytes of the one that is written to.
     current_bytes: u64,
     /// Bytes of one that wasn't made for a large record.
@@ -23,17 +23,22 @@ pub(crate) struct Chain {
     /// Whether the image that the log builds on is durable.
     in_force: bool,
     /// The segments of a log that isn't in force yet, to be marked when it is.
-    pending: Vec<Pending>,
+    pending: Vec<UnmarkedSegment>,
 }
 
-impl Chain {
+impl SegmentChain {
     /// No segments yet.
     pub(crate) fn new(in_force: bool, ordinary_bytes: u64) -> Self {
         Self { closed: Vec::new(), current_bytes: 0, ordinary_bytes, in_force, pending: Vec::new() }
     }
 
     /// The first segment is begun, behind those that are full. True if it must be marked now.
-    pub(crate) fn begin(&mut self, mut closed: Vec<Used>, device: &Arc<dyn Device>, meta: SegmentMeta) -> bool {
+    pub(crate) fn begin(
+        &mut self,
+        mut closed: Vec<ClosedSegment>,
+        device: &Arc<dyn Device>,
+        meta: SegmentMeta,
+    ) -> bool {
         self.closed.append(&mut closed);
         self.enter(device, meta)
     }
@@ -44,7 +49,7 @@ impl Chain {
 
     /// One is full, and another is written to. True if that one must be marked now: the log has come in force since its
     /// header was written.
-    pub(crate) fn rotate(&mut self, full: Used, device: &Arc<dyn Device>, meta: SegmentMeta) -> bool {
+    pub(crate) fn rotate(&mut self, full: ClosedSegment, device: &Arc<dyn Device>, meta: SegmentMeta) -> bool {
         self.closed.push(full);
         self.enter(device, meta)
     }
@@ -59,23 +64,23 @@ impl Chain {
     }
 
     /// The image that the log builds on is durable: from here on the log counts. Returns the segments to be marked.
-    pub(crate) fn come_in_force(&mut self) -> Vec<Pending> {
+    pub(crate) fn come_in_force(&mut self) -> Vec<UnmarkedSegment> {
         self.in_force = true;
         std::mem::take(&mut self.pending)
     }
 
     /// Segments all of whose records are at most `position`.
-    pub(crate) fn take_covered(&mut self, position: u64) -> Vec<Used> {
-        self.closed.extract_if(.., |used| used.last_sequence <= position).collect()
+    pub(crate) fn take_covered(&mut self, position: u64) -> Vec<ClosedSegment> {
+        self.closed.extract_if(.., |closed| closed.last_sequence <= position).collect()
     }
 
     /// Bytes of the files that are full.
     pub(crate) fn closed_bytes(&self) -> u64 {
-        self.closed.iter().map(|used| used.bytes).sum()
+        self.closed.iter().map(|closed| closed.bytes).sum()
     }
 
     /// Bytes of the files in use, the one that is written to taken for an ordinary one: an image can't make it shorter, so
-    /// nobody is to wait for that.
+    /// no client may be made to wait for that.
     pub(crate) fn bounded_bytes(&self) -> u64 {
         self.closed_bytes() + self.current_bytes.min(self.ordinary_bytes)
     }

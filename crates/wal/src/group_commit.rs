@@ -1,22 +1,22 @@
-//! What the thread that runs commands, the thread that writes and the thread that looks after files share.
+//! Group commit: the owner of the log hands batches over, the log thread writes them, one write for all.
 //!
-//! Relies on one rule for order: records are handed over under the queue's lock, and one thread takes them from there and
-//! writes them. So at most one batch is on its way, and none overtakes another; nobody else ever waits for the device.
+//! Relies on one rule for order: records are handed over under the queue's lock, and only the log thread takes them from there
+//! and writes them. So at most one batch is on its way, and none overtakes another; only the log thread waits for the device.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::chain::Chain;
+use super::adaptive_spin::AdaptiveSpin;
 use super::error::LogError;
-use super::patience::Patience;
-use super::supply::lock;
-use super::writer::Writer;
+use super::segment_allocator::lock;
+use super::segment_chain::SegmentChain;
+use super::segment_writer::SegmentWriter;
 
 /// When records are made durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sync {
-    /// With the batch that they are in: whoever waits for them is told afterwards.
+pub enum SyncPolicy {
+    /// With the batch that they are in: the clients that wait for them are told afterwards.
     Always,
     /// Once a second.
     EverySecond,
@@ -24,10 +24,10 @@ pub enum Sync {
     Never,
 }
 
-/// Between two flushes of [`Sync::EverySecond`].
+/// Between two flushes of [`SyncPolicy::EverySecond`].
 const FLUSH_EVERY: Duration = Duration::from_secs(1);
 
-/// Where nobody waits for the device, batches are gathered for so long…
+/// Where no client waits for the device, the log thread gathers batches for so long…
 const GATHER_FOR: Duration = Duration::from_millis(2);
 /// …or until they are so long.
 const GATHERED_BYTES: usize = 256 << 10;
@@ -35,28 +35,28 @@ const GATHERED_BYTES: usize = 256 << 10;
 /// After so long without a record the end of the log is marked.
 const MARK_AFTER: Duration = Duration::from_secs(1);
 
-/// The next batch is waited for awake if it tends to come sooner than this.
+/// The log thread spins for the next batch if that tends to come sooner than this.
 const SOON: Duration = Duration::from_micros(100);
 
 /// Capacity of a batch that is kept.
 pub(crate) const KEPT_BYTES: usize = 4 << 20;
 
-/// Called when something has become durable that somebody waits for, or the log has failed.
-pub type Notify = Box<dyn Fn() + Send + std::marker::Sync>;
+/// Called when records have become durable that a client waits for, or the log has failed.
+pub type CommitCallback = Box<dyn Fn() + Send + std::marker::Sync>;
 
-/// Records on their way to the thread that writes.
-pub(crate) struct Queue {
+/// Records on their way to the log thread.
+pub(crate) struct CommitQueue {
     pub(crate) bytes: Vec<u8>,
     /// Since when there have been any.
     pub(crate) since: Option<Instant>,
-    /// The thread that writes is at it.
+    /// The log thread is writing or flushing.
     pub(crate) busy: bool,
-    pub(crate) sync: Sync,
-    /// Somebody waits for a flush.
+    pub(crate) sync: SyncPolicy,
+    /// A client waits for a flush.
     pub(crate) hurry: bool,
     pub(crate) stop: bool,
-    /// The thread that writes waits awake, and need not be woken.
-    awake: bool,
+    /// The log thread spins, and need not be woken.
+    spins: bool,
     /// What was written last isn't flushed since then.
     unflushed_since: Option<Instant>,
     /// Everything is durable since then, and the end isn't marked.
@@ -88,52 +88,52 @@ pub struct LogStats {
     pub spare_bytes: u64,
 }
 
-pub(crate) struct Shared {
-    pub(crate) queue: Mutex<Queue>,
+pub(crate) struct GroupCommit {
+    pub(crate) queue: Mutex<CommitQueue>,
     wake: Condvar,
-    /// Counts what happened to the queue that the thread that writes may wait for.
-    roused: AtomicU64,
-    pub(crate) chain: Arc<Mutex<Chain>>,
+    /// Counts changes of the queue that the log thread may wait for.
+    changes: AtomicU64,
+    pub(crate) chain: Arc<Mutex<SegmentChain>>,
     /// Where the next record begins in the segment that is written to.
     tail_bytes: AtomicU64,
     pub(crate) durable: AtomicU64,
     pub(crate) written: AtomicU64,
     pub(crate) bounded_bytes: AtomicU64,
-    /// Images that the thread which looks after files hasn't heard of yet.
+    /// Images that the maintenance thread hasn't heard of yet.
     pub(crate) covering: AtomicU64,
     failed: OnceLock<LogError>,
     /// There is a segment to write to.
     pub(crate) begun: AtomicBool,
     pub(crate) stats: Mutex<LogStats>,
-    notify: Notify,
+    notify: CommitCallback,
     wanted: AtomicBool,
 }
 
-/// What there is to do.
-enum Work {
-    Write(Sync),
+/// What the log thread does next.
+enum CommitWork {
+    Write(SyncPolicy),
     Flush,
     MarkEnd,
 }
 
-impl Shared {
+impl GroupCommit {
     /// Before anything is written; the next record is `next_sequence`.
-    pub(crate) fn new(next_sequence: u64, chain: Chain, sync: Sync, notify: Notify) -> Self {
-        let queue = Queue {
+    pub(crate) fn new(next_sequence: u64, chain: SegmentChain, sync: SyncPolicy, notify: CommitCallback) -> Self {
+        let queue = CommitQueue {
             bytes: Vec::new(),
             since: None,
             busy: false,
             sync,
             hurry: false,
             stop: false,
-            awake: false,
+            spins: false,
             unflushed_since: None,
             quiet_since: None,
         };
         Self {
             queue: Mutex::new(queue),
             wake: Condvar::new(),
-            roused: AtomicU64::new(0),
+            changes: AtomicU64::new(0),
             durable: AtomicU64::new(next_sequence - 1),
             written: AtomicU64::new(next_sequence - 1),
             bounded_bytes: AtomicU64::new(0),
@@ -149,7 +149,7 @@ impl Shared {
     }
 
     /// There is a segment to write to.
-    pub(crate) fn begin(&self, writer: &Writer) {
+    pub(crate) fn begin(&self, writer: &SegmentWriter) {
         self.publish(writer);
         self.begun.store(true, Ordering::Release);
     }
@@ -170,7 +170,7 @@ impl Shared {
         self.wanted.store(true, Ordering::SeqCst);
     }
 
-    /// Notifies whoever has asked.
+    /// Calls the callback if a thread has asked for it.
     pub(crate) fn tell(&self) {
         if self.wanted.swap(false, Ordering::SeqCst) {
             (self.notify)();
@@ -178,7 +178,7 @@ impl Shared {
     }
 
     /// Makes known how far the writer has come.
-    fn publish(&self, writer: &Writer) {
+    fn publish(&self, writer: &SegmentWriter) {
         self.written.store(writer.written, Ordering::Release);
         self.durable.store(writer.durable, Ordering::SeqCst);
         self.tail_bytes.store(writer.end(), Ordering::Relaxed);
@@ -205,9 +205,9 @@ impl Shared {
     }
 
     /// Writes a batch that was taken from the queue.
-    fn write(&self, writer: &mut Writer, batch: &mut [u8], sync: Sync) -> Result<(), LogError> {
+    fn write(&self, writer: &mut SegmentWriter, batch: &mut [u8], sync: SyncPolicy) -> Result<(), LogError> {
         let began = Instant::now();
-        writer.write(batch, sync == Sync::Always)?;
+        writer.write(batch, sync == SyncPolicy::Always)?;
         let took_ns = began.elapsed().as_nanos() as u64;
         {
             let mut stats = lock(&self.stats);
@@ -219,7 +219,7 @@ impl Shared {
         Ok(())
     }
 
-    fn flush(&self, writer: &mut Writer) -> Result<(), LogError> {
+    fn flush(&self, writer: &mut SegmentWriter) -> Result<(), LogError> {
         let began = Instant::now();
         writer.flush()?;
         let took_ns = began.elapsed().as_nanos() as u64;
@@ -232,15 +232,15 @@ impl Shared {
         Ok(())
     }
 
-    /// What the thread that writes does, to the end.
-    pub(crate) fn work(&self, writer: &mut Writer) {
+    /// What the log thread does, to the end.
+    pub(crate) fn work(&self, writer: &mut SegmentWriter) {
         let mut batch = Vec::new();
-        let mut patience = Patience::new(SOON);
-        while let Some(work) = self.next(&mut batch, &mut patience) {
+        let mut spin = AdaptiveSpin::new(SOON);
+        while let Some(work) = self.next(&mut batch, &mut spin) {
             let done = match work {
-                Work::Write(sync) => self.write(writer, &mut batch, sync),
-                Work::Flush => self.flush(writer),
-                Work::MarkEnd => writer.mark_end().map_err(LogError::from),
+                CommitWork::Write(sync) => self.write(writer, &mut batch, sync),
+                CommitWork::Flush => self.flush(writer),
+                CommitWork::MarkEnd => writer.mark_end().map_err(LogError::from),
             };
             if let Err(error) = done {
                 self.fail(error);
@@ -248,7 +248,7 @@ impl Shared {
             }
             batch.clear();
             batch.shrink_to(KEPT_BYTES);
-            self.done(writer.dirty, matches!(work, Work::MarkEnd));
+            self.done(writer.dirty, matches!(work, CommitWork::MarkEnd));
             self.tell();
         }
         if self.failure().is_none() {
@@ -269,20 +269,20 @@ impl Shared {
     }
 
     /// Waits for something to do; `None` at the end. A batch is put into `batch`.
-    fn next(&self, batch: &mut Vec<u8>, patience: &mut Patience) -> Option<Work> {
+    fn next(&self, batch: &mut Vec<u8>, spin: &mut AdaptiveSpin) -> Option<CommitWork> {
         let mut queue = lock(&self.queue);
         loop {
             if self.failed.get().is_some() {
                 return None;
             }
             let (waiting, unflushed) = (!queue.bytes.is_empty(), queue.unflushed_since);
-            let due = unflushed.filter(|_| queue.sync == Sync::EverySecond);
+            let due = unflushed.filter(|_| queue.sync == SyncPolicy::EverySecond);
             let due = due.map(|since| FLUSH_EVERY.saturating_sub(since.elapsed()));
-            let at_once = queue.hurry || queue.stop || queue.sync == Sync::Always;
+            let at_once = queue.hurry || queue.stop || queue.sync == SyncPolicy::Always;
             if due == Some(Duration::ZERO) || unflushed.is_some() && at_once && !waiting {
                 queue.hurry &= waiting;
                 queue.busy = true;
-                return Some(Work::Flush);
+                return Some(CommitWork::Flush);
             }
             if !waiting {
                 queue.hurry = false;
@@ -292,12 +292,12 @@ impl Shared {
                 let mark = queue.quiet_since.map(|since| MARK_AFTER.saturating_sub(since.elapsed()));
                 if mark == Some(Duration::ZERO) {
                     queue.busy = true;
-                    return Some(Work::MarkEnd);
+                    return Some(CommitWork::MarkEnd);
                 }
                 let at_most = due.or(mark);
                 queue = match queue.sync {
-                    Sync::Always => self.watch(queue, patience, at_most),
-                    Sync::EverySecond | Sync::Never => self.sleep(queue, at_most),
+                    SyncPolicy::Always => self.spin_then_sleep(queue, spin, at_most),
+                    SyncPolicy::EverySecond | SyncPolicy::Never => self.sleep(queue, at_most),
                 };
                 continue;
             }
@@ -312,45 +312,45 @@ impl Shared {
             std::mem::swap(&mut queue.bytes, batch);
             queue.since = None;
             queue.busy = true;
-            // Whoever is in a hurry waits for the flush, too; under load there may be no better moment.
+            // A client that asked for a flush waits for it; under load there may be no better moment.
             let hurry = std::mem::take(&mut queue.hurry);
-            return Some(Work::Write(if hurry { Sync::Always } else { queue.sync }));
+            return Some(CommitWork::Write(if hurry { SyncPolicy::Always } else { queue.sync }));
         }
     }
 
-    /// Has the thread that writes look at the queue, to which something has happened.
-    pub(crate) fn rouse(&self, queue: MutexGuard<'_, Queue>) {
-        // Whoever is at work looks afterwards.
-        let sleeps = !queue.awake && !queue.busy;
-        self.roused.fetch_add(1, Ordering::Relaxed);
+    /// Has the log thread look at the queue, which has changed.
+    pub(crate) fn wake_log_thread(&self, queue: MutexGuard<'_, CommitQueue>) {
+        // A log thread at work looks afterwards.
+        let sleeps = !queue.spins && !queue.busy;
+        self.changes.fetch_add(1, Ordering::Relaxed);
         drop(queue);
         if sleeps {
             self.wake.notify_one();
         }
     }
 
-    /// Waits for something to happen to the queue, awake if that is likely to be soon.
-    fn watch<'a>(
+    /// Waits for the queue to change, spinning if that is likely to be soon.
+    fn spin_then_sleep<'a>(
         &'a self,
-        mut queue: MutexGuard<'a, Queue>,
-        patience: &mut Patience,
+        mut queue: MutexGuard<'a, CommitQueue>,
+        spin: &mut AdaptiveSpin,
         at_most: Option<Duration>,
-    ) -> MutexGuard<'a, Queue> {
+    ) -> MutexGuard<'a, CommitQueue> {
         let began = Instant::now();
-        let before = self.roused.load(Ordering::Relaxed);
-        queue.awake = true;
+        let before = self.changes.load(Ordering::Relaxed);
+        queue.spins = true;
         drop(queue);
-        patience.wait(|| self.roused.load(Ordering::Relaxed) != before);
+        spin.wait(|| self.changes.load(Ordering::Relaxed) != before);
         queue = lock(&self.queue);
-        queue.awake = false;
-        if self.roused.load(Ordering::Relaxed) == before {
+        queue.spins = false;
+        if self.changes.load(Ordering::Relaxed) == before {
             queue = self.sleep(queue, at_most);
-            patience.note(began.elapsed());
+            spin.note(began.elapsed());
         }
         queue
     }
 
-    fn sleep<'a>(&self, queue: MutexGuard<'a, Queue>, at_most: Option<Duration>) -> MutexGuard<'a, Queue> {
+    fn sleep<'a>(&self, queue: MutexGuard<'a, CommitQueue>, at_most: Option<Duration>) -> MutexGuard<'a, CommitQueue> {
         match at_most {
             Some(at_most) => self.wake.wait_timeout(queue, at_most).unwrap_or_else(PoisonError::into_inner).0,
             None => self.wake.wait(queue).unwrap_or_else(PoisonError::into_inner),

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use quire_device::{Device, DeviceError};
 use zerocopy::FromBytes;
 
+use super::directory_scan::Segment;
 use super::format::{
     COMMANDS, DATA_OFFSET, RECORD_ALIGN, RECORD_HEADER_BYTES, RecordHeader, record_bytes, record_checksum,
 };
 use super::record::Record;
-use super::survey::Segment;
 
 /// Read at once, unless a record is larger.
 const WINDOW_BYTES: u64 = 1 << 20;
@@ -26,7 +26,7 @@ const SEQUENCE_OFFSET: usize = std::mem::offset_of!(RecordHeader, sequence);
 
 /// Where a valid record is.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct RecordLocation {
     /// In the file.
     pub(crate) offset: u64,
     pub(crate) sequence: u64,
@@ -35,7 +35,7 @@ pub(crate) struct Place {
 }
 
 /// A place in a segment, and what is expected there.
-pub(crate) struct Scanner {
+pub(crate) struct RecordScanner {
     device: Arc<dyn Device>,
     salt: u64,
     at: u64,
@@ -45,7 +45,7 @@ pub(crate) struct Scanner {
     window_at: u64,
 }
 
-impl Scanner {
+impl RecordScanner {
     /// Stands before the first record.
     pub(crate) fn new(segment: &Segment) -> Self {
         Self {
@@ -70,20 +70,20 @@ impl Scanner {
     }
 
     /// Steps over the next record; `None` if there is no valid one.
-    pub(crate) fn step(&mut self) -> Result<Option<Place>, DeviceError> {
+    pub(crate) fn step(&mut self) -> Result<Option<RecordLocation>, DeviceError> {
         let Some(header) = self.header(self.at)? else { return Ok(None) };
         if header.sequence.get() != self.expected || header.kind.get() != COMMANDS {
             return Ok(None);
         }
         let Some(body) = self.valid_body(self.at, &header)? else { return Ok(None) };
-        let place = Place { offset: self.at, sequence: self.expected, commands: header.commands.get(), body };
+        let place = RecordLocation { offset: self.at, sequence: self.expected, commands: header.commands.get(), body };
         self.at += record_bytes(u64::from(header.body_bytes.get()));
         self.expected = self.expected.saturating_add(1);
         Ok(Some(place))
     }
 
     /// The record that the last step returned.
-    pub(crate) fn record(&self, place: &Place) -> Record<'_> {
+    pub(crate) fn record(&self, place: &RecordLocation) -> Record<'_> {
         Record::new(place.sequence, place.commands, self.window.get(place.body.clone()).unwrap_or_default())
     }
 

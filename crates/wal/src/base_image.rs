@@ -1,10 +1,10 @@
 //! Where the data stands that a log is applied to.
 
-use super::survey::Survey;
+use super::directory_scan::DirectoryScan;
 
 /// What the log is applied to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Base {
+pub struct BaseImage {
     /// Which dataset it is.
     pub dataset: u64,
     /// The image's number in its history.
@@ -13,11 +13,11 @@ pub struct Base {
     pub position: u64,
 }
 
-impl Base {
+impl BaseImage {
     /// What a log goes with that is read from its own beginning; `None` if there is no log.
-    pub fn of_all(survey: &Survey) -> Option<Self> {
-        let first = survey.segments.first()?.meta;
-        let epoch = survey.segments.iter().map(|segment| segment.meta.base_epoch).max()?;
+    pub fn of_all(scan: &DirectoryScan) -> Option<Self> {
+        let first = scan.segments.first()?.meta;
+        let epoch = scan.segments.iter().map(|segment| segment.meta.base_epoch).max()?;
         Some(Self { dataset: first.dataset, epoch, position: first.first_sequence - 1 })
     }
 }

@@ -12,14 +12,14 @@ use zerocopy::IntoBytes;
 use super::format::{DATA_OFFSET, SegmentHeader, SegmentMeta, name_of, unfinished_name_of};
 
 /// A file that can take a segment. Its name is durable.
-pub(crate) struct Fresh {
+pub(crate) struct PreparedSegment {
     pub(crate) index: u64,
     pub(crate) device: Arc<dyn Device>,
     pub(crate) bytes: u64,
 }
 
 /// A segment that is no longer written to.
-pub(crate) struct Used {
+pub(crate) struct ClosedSegment {
     pub(crate) index: u64,
     pub(crate) device: Arc<dyn Device>,
     pub(crate) bytes: u64,
@@ -28,15 +28,15 @@ pub(crate) struct Used {
 }
 
 /// The files of a log that hold nothing needed.
-pub(crate) struct Stock {
+pub(crate) struct SegmentPool {
     directory: Arc<dyn Directory>,
     segment_bytes: u64,
     next_index: u64,
-    spares: Vec<Used>,
+    spares: Vec<ClosedSegment>,
     most_spares: usize,
 }
 
-impl Stock {
+impl SegmentPool {
     pub(crate) fn new(
         directory: Arc<dyn Directory>,
         segment_bytes: u64,
@@ -48,20 +48,20 @@ impl Stock {
 
     /// Bytes of the files that wait to be used again.
     pub(crate) fn spare_bytes(&self) -> u64 {
-        self.spares.iter().map(|used| used.bytes).sum()
+        self.spares.iter().map(|closed| closed.bytes).sum()
     }
 
     /// A file of at least so many bytes.
-    pub(crate) fn take(&mut self, least_bytes: u64) -> Result<Fresh, DeviceError> {
+    pub(crate) fn take(&mut self, least_bytes: u64) -> Result<PreparedSegment, DeviceError> {
         let index = self.next_index;
         self.next_index += 1;
         if least_bytes <= self.segment_bytes
-            && let Some(used) = self.spares.pop()
+            && let Some(closed) = self.spares.pop()
         {
             // If this fails the file stays where it is, and the next start finds it.
-            self.directory.rename(&name_of(used.index), &name_of(index))?;
+            self.directory.rename(&name_of(closed.index), &name_of(index))?;
             self.directory.sync()?;
-            return Ok(Fresh { index, device: used.device, bytes: used.bytes });
+            return Ok(PreparedSegment { index, device: closed.device, bytes: closed.bytes });
         }
         let bytes = least_bytes.max(self.segment_bytes).next_multiple_of(quire_device::DIRECT_ALIGN as u64);
         self.make(index, bytes).inspect_err(|_| {
@@ -70,7 +70,7 @@ impl Stock {
         })
     }
 
-    fn make(&self, index: u64, bytes: u64) -> Result<Fresh, DeviceError> {
+    fn make(&self, index: u64, bytes: u64) -> Result<PreparedSegment, DeviceError> {
         let unfinished = unfinished_name_of(index);
         let device = self.directory.create(&unfinished)?;
         device.allocate(bytes)?;
@@ -78,19 +78,19 @@ impl Stock {
         device.flush()?;
         self.directory.rename(&unfinished, &name_of(index))?;
         self.directory.sync()?;
-        Ok(Fresh { index, device, bytes })
+        Ok(PreparedSegment { index, device, bytes })
     }
 
     /// Takes a segment back that an image covers: to be used again, or to be removed if there are enough of them.
-    pub(crate) fn give(&mut self, used: Used) -> Result<(), DeviceError> {
-        if used.bytes == self.segment_bytes
+    pub(crate) fn give(&mut self, closed: ClosedSegment) -> Result<(), DeviceError> {
+        if closed.bytes == self.segment_bytes
             && self.spares.len() < self.most_spares
-            && make_spare(&*used.device, used.index, used.bytes).is_ok()
+            && make_spare(&*closed.device, closed.index, closed.bytes).is_ok()
         {
-            self.spares.push(used);
+            self.spares.push(closed);
             return Ok(());
         }
-        self.directory.remove(&name_of(used.index))
+        self.directory.remove(&name_of(closed.index))
     }
 }
 

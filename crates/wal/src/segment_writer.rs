@@ -1,6 +1,6 @@
 //! Puts batches of records into segments, one after the other.
 //!
-//! Relies on `format` for the bytes and on a supply of files. Every write covers whole blocks, from the one in which the last
+//! Relies on `format` for the bytes and on an allocator of files. Every write covers whole blocks, from the one in which the last
 //! record ended. After an error nothing more must be written: what became of the bytes is unknown.
 
 use std::sync::{Arc, Mutex};
@@ -9,18 +9,18 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use quire_device::{DIRECT_ALIGN, Device, DeviceError, Direction, Extent, Transfer};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::chain::Chain;
 use super::error::LogError;
 use super::format::{DATA_OFFSET, END, RECORD_ALIGN, RECORD_HEADER_BYTES, RecordHeader, SegmentMeta, record_checksum};
-use super::stock::{Used, buffer, mark_in_force, write_header};
-use super::supply::{Supply, lock};
+use super::segment_allocator::{SegmentAllocator, lock};
+use super::segment_chain::SegmentChain;
+use super::segment_pool::{ClosedSegment, buffer, mark_in_force, write_header};
 
 /// Written at once at most.
 const STAGING_BYTES: usize = 1 << 20;
 
 /// Which log it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub struct LogIdentity {
     /// The dataset that the records change.
     pub dataset: u64,
     /// Number of the image that the log builds on.
@@ -30,17 +30,17 @@ pub struct Identity {
 }
 
 /// The segment that is written to.
-struct Current {
+struct OpenSegment {
     device: Arc<dyn Device>,
     meta: SegmentMeta,
     salt: u64,
 }
 
 /// Writes records.
-pub(crate) struct Writer {
-    supply: Supply,
-    current: Current,
-    pub(crate) chain: Arc<Mutex<Chain>>,
+pub(crate) struct SegmentWriter {
+    allocator: SegmentAllocator,
+    current: OpenSegment,
+    pub(crate) chain: Arc<Mutex<SegmentChain>>,
     transfer: Transfer,
     /// Where the staged bytes belong in the file: a block's beginning.
     staged_at: u64,
@@ -57,24 +57,24 @@ pub(crate) struct Writer {
     pub(crate) bytes_written: u64,
 }
 
-impl Writer {
+impl SegmentWriter {
     /// Begins a segment whose first record will be `first_sequence`, behind those that are `closed`. Returns when that is
     /// durable.
     pub(crate) fn new(
-        mut supply: Supply,
-        identity: Identity,
+        mut allocator: SegmentAllocator,
+        identity: LogIdentity,
         first_sequence: u64,
-        closed: Vec<Used>,
-        chain: Arc<Mutex<Chain>>,
+        closed: Vec<ClosedSegment>,
+        chain: Arc<Mutex<SegmentChain>>,
     ) -> Result<Self, LogError> {
-        let fresh = supply.next(0)?;
-        let device = fresh.device;
+        let prepared = allocator.next(0)?;
+        let device = prepared.device;
         let meta = SegmentMeta {
-            index: fresh.index,
+            index: prepared.index,
             first_sequence,
             dataset: identity.dataset,
             base_epoch: identity.base_epoch,
-            segment_bytes: fresh.bytes,
+            segment_bytes: prepared.bytes,
             created_unix_ms: unix_ms(),
             in_force: identity.in_force,
         };
@@ -86,9 +86,9 @@ impl Writer {
             mark_in_force(&*device, &meta)?;
         }
         Ok(Self {
-            supply,
+            allocator,
             chain,
-            current: Current { device, meta, salt },
+            current: OpenSegment { device, meta, salt },
             transfer: Transfer { direction: Direction::Write, buffer: staging, extents: Vec::new(), tag: 0 },
             staged_at: DATA_OFFSET,
             fill: 0,
@@ -196,7 +196,7 @@ impl Writer {
             self.fill -= done;
             self.written = self.staged;
             if self.staged_at > self.current.meta.segment_bytes / 2 {
-                self.supply.ask();
+                self.allocator.ask();
             }
         }
         if durable { self.flush() } else { Ok(()) }
@@ -217,18 +217,18 @@ impl Writer {
     fn rotate(&mut self, first_sequence: u64, record_bytes: u64) -> Result<(), LogError> {
         // A reader may believe that what stands before a segment is whole.
         self.put(true)?;
-        let fresh = self.supply.next(DATA_OFFSET + record_bytes)?;
+        let prepared = self.allocator.next(DATA_OFFSET + record_bytes)?;
         let meta = SegmentMeta {
-            index: fresh.index,
+            index: prepared.index,
             first_sequence,
-            segment_bytes: fresh.bytes,
+            segment_bytes: prepared.bytes,
             created_unix_ms: unix_ms(),
             in_force: lock(&self.chain).is_in_force(),
             ..self.current.meta
         };
-        let salt = write_header(&*fresh.device, &meta)?;
-        let full = std::mem::replace(&mut self.current, Current { device: fresh.device, meta, salt });
-        let full = Used {
+        let salt = write_header(&*prepared.device, &meta)?;
+        let full = std::mem::replace(&mut self.current, OpenSegment { device: prepared.device, meta, salt });
+        let full = ClosedSegment {
             index: full.meta.index,
             device: full.device,
             bytes: full.meta.segment_bytes,

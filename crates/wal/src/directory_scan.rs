@@ -35,13 +35,13 @@ pub struct DamagedFile {
 }
 
 /// A file whose header is all zeros.
-struct Blank {
+struct BlankFile {
     name: String,
     device: Arc<dyn Device>,
 }
 
 /// What a directory holds of a log.
-pub struct Survey {
+pub struct DirectoryScan {
     /// Segments in use, in the order of their records.
     pub segments: Vec<Segment>,
     /// Names of files that hold nothing and say so.
@@ -54,21 +54,21 @@ pub struct Survey {
     pub unfinished: Vec<String>,
     /// The highest number of any of them; 0 if there is none.
     pub highest_index: u64,
-    blanks: Vec<Blank>,
+    blanks: Vec<BlankFile>,
     /// The lowest version of a segment in use; the highest one of any file.
     versions: (u32, u32),
 }
 
-impl Survey {
+impl DirectoryScan {
     /// Looks at all segments of `directory`, of which an image holds the records up to `position`.
     ///
     /// # Errors
     /// A segment can't be read, is damaged, or was written in a version of the format that isn't known here.
     pub fn of(directory: &dyn Directory, position: u64) -> Result<Self, LogError> {
-        let survey = Self::with_damage(directory, Some(position))?;
-        match survey.damaged.first() {
+        let scan = Self::with_damage(directory, Some(position))?;
+        match scan.damaged.first() {
             Some(damaged) => Err(damaged.error.clone()),
-            None => Ok(survey),
+            None => Ok(scan),
         }
     }
 
@@ -77,7 +77,7 @@ impl Survey {
     /// # Errors
     /// A segment can't be read, or was written in a version of the format that isn't known here.
     pub fn with_damage(directory: &dyn Directory, position: Option<u64>) -> Result<Self, LogError> {
-        let mut survey = Self {
+        let mut scan = Self {
             segments: Vec::new(),
             spares: Vec::new(),
             blank_spares: Vec::new(),
@@ -90,23 +90,23 @@ impl Survey {
         let names = directory.list()?;
         for name in &names {
             if is_unfinished(name) {
-                survey.unfinished.push(name.clone());
+                scan.unfinished.push(name.clone());
             }
             let Some(index) = index_of(name) else { continue };
-            survey.highest_index = survey.highest_index.max(index);
-            match survey.add(directory, name, index, &names) {
+            scan.highest_index = scan.highest_index.max(index);
+            match scan.add(directory, name, index, &names) {
                 Ok(()) => {}
                 // The server that writes the log has given the file another name in between.
                 Err(LogError::Device(error)) if error.is_missing() => {}
                 Err(error) => return Err(error),
             }
         }
-        survey.sort();
-        let position = position.or_else(|| survey.segments.first().map(|first| first.meta.first_sequence - 1));
-        survey.judge_blanks(position.unwrap_or(0))?;
-        survey.spares.sort();
-        survey.damaged.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(survey)
+        scan.sort();
+        let position = position.or_else(|| scan.segments.first().map(|first| first.meta.first_sequence - 1));
+        scan.judge_blanks(position.unwrap_or(0))?;
+        scan.spares.sort();
+        scan.damaged.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(scan)
     }
 
     /// A segment that was begun and never written to begins with the same record as the next one.
@@ -118,7 +118,7 @@ impl Survey {
         let device = directory.open(name)?;
         let area = header::read(&*device)?;
         match area {
-            HeaderArea::Blank => self.blanks.push(Blank { name: name.to_owned(), device }),
+            HeaderArea::Blank => self.blanks.push(BlankFile { name: name.to_owned(), device }),
             HeaderArea::Spare => {
                 self.versions.1 = VERSION;
                 self.spares.push(name.to_owned());
