@@ -15,25 +15,59 @@ const LISTS: &[&str] = &["Args", "Config", "Counters", "Figures", "Info", "Optio
 const ACTORLESS: &[&str] = &["whoever", "nobody", "somebody", "anybody"];
 /// Names of former versions, by folder, for which the field has a word (`docs/glossary.md`).
 const FORMER_NAMES: &[(&str, &[&str])] = &[
+    (
+        "crates/fuse/",
+        &[
+            "Crew",
+            "Graves",
+            "Grave",
+            "Debt",
+            "Owed",
+            "Unsynced",
+            "Bodies",
+            "Body",
+            "Home",
+            "Judge",
+            "Standings",
+            "Raised",
+            "Straight",
+            "Janitor",
+            "Remover",
+            "Ending",
+            "Maker",
+            "Asker",
+            "Wish",
+            "Stamps",
+            "Unruled",
+            "Sight",
+        ],
+    ),
     ("crates/sys/", &["Carver", "Bell", "Denied", "Touch", "Watched"]),
     ("crates/device/", &["Carver", "Caching", "Faulty", "Layered", "Throttled"]),
     ("crates/pool/", &["Lane", "Streaks", "Tender", "Starving", "Claim", "Desk", "Word", "Seen"]),
     ("crates/wal/", &["Stock", "Supply", "Patience", "Survey"]),
+    (
+        "crates/preload/",
+        &[
+            "Board", "Tools", "Account", "Draw", "Pace", "Presence", "Spare", "Ticket", "Kept", "Refusal", "Lately",
+            "Written", "Desk", "Next",
+        ],
+    ),
     ("crates/snapshot/", &["Keeper", "Hindsight", "Chores", "Upkeep", "Claim", "Desk", "Ledger", "LiftLock"]),
 ];
 
 /// Folders with structs of more fields.
 const FIELDS_NOT_YET: &[&str] = &["crates/store/", "crates/writecache/"];
 /// Folders with longer functions.
-const LENGTH_NOT_YET: &[&str] = &["crates/cli/", "crates/fuse/", "crates/store/", "crates/writecache/"];
+const LENGTH_NOT_YET: &[&str] = &["crates/cli/", "crates/store/", "crates/writecache/"];
 /// Folders with sentences that hide who acts.
 const WORDS_NOT_YET: &[&str] = &[
     // It looks for the user of that name.
     "crates/bench/src/wcache/lab/user.rs",
     "crates/capi/",
     "crates/cli/",
-    "crates/fuse/",
-    "crates/preload/",
+    // The figures name the task without a number so, and programs read that.
+    "crates/fuse/src/report.rs",
     "crates/store/",
     "crates/writecache/",
 ];
@@ -43,7 +77,9 @@ const DOCUMENTS: &[&str] = &[
     "crates/arena/README.md",
     "crates/checkpoint/README.md",
     "crates/device/README.md",
+    "crates/fuse/README.md",
     "crates/pool/README.md",
+    "crates/preload/README.md",
     "crates/snapshot/README.md",
     "crates/sys/README.md",
     "crates/wal/README.md",
@@ -54,7 +90,9 @@ const DOCUMENTS: &[&str] = &[
     "docs/design/log.md",
     "docs/design/memcpy.md",
     "docs/design/mmapcopy.md",
+    "docs/design/mount.md",
     "docs/design/pool.md",
+    "docs/design/preload.md",
     "docs/design/scoot.md",
     "docs/design/uffd.md",
     "docs/format.md",

@@ -1,6 +1,7 @@
 //! A file's facts as the kernel wants them, with what the cache knows better.
 //!
-//! Relies on [`CachedAttributes`] being asked for before the facts: what is not pending then is in the directory by the time of those.
+//! Relies on [`CachedAttributes`] being asked for before the facts: what is not pending then is in the directory by the
+//! time of those.
 
 use fuser::{FileAttr, FileType, INodeNo};
 use quire_sys::at::{FileStat, InodeType};

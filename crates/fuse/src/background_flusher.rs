@@ -1,7 +1,8 @@
-//! What is done now and then: files learn when they were written, files of which nothing is pending are let go, files whose
-//! device was full are tried again, new files that nobody flushed are flushed, files that are gone are given up, figures are written down.
+//! The thread that does what no request does: it gives files their times of writing, ends volumes of which nothing is
+//! pending, tries files again whose device was full, flushes new files that no program flushed, reaps orphans, and writes
+//! figures down.
 //!
-//! Relies on [`Engine`] for each of these. One thread; whatever it can't do it does the next time.
+//! Relies on [`Engine`] for each of these. What the thread can't do in one round it does in the next.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Weak};
@@ -13,7 +14,7 @@ use crate::inodes::Inode;
 
 /// Between two rounds.
 const PERIOD: Duration = Duration::from_millis(500);
-/// When bytes of a new file are flushed that no program flushed.
+/// After this time the thread flushes bytes of a new file that no program flushed.
 const PROMISE: Duration = Duration::from_secs(1);
 /// How long a file of which nothing is pending is kept after its last use.
 const IDLE: Duration = Duration::from_secs(2);

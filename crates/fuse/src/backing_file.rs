@@ -1,11 +1,12 @@
-//! A file of the directory as a slow device that keeps the file's time of writing, and whose flushes pay the file's debt.
+//! A file of the directory as a slow device that keeps the file's time of writing, and whose flushes do the file's pending
+//! sync.
 //!
 //! Bytes reach the file long after a program wrote them, and each time the system sets the file's time to the present. So
 //! the time that programs are to see is kept here ([`FileTimes`]) and put back after every such write; a program that sets a
 //! time (`tar`, `rsync`) keeps it although bytes it wrote before arrive later.
 //!
-//! What is written goes on to the device at once ([`write_out`]): else a flush, of any file, would find the file system's journal
-//! behind all the pages that lie about, and everybody who waits for a flush would wait for those.
+//! What is written goes on to the device at once ([`write_out`]): else a flush, of any file, would find the file system's
+//! journal behind all the pages that lie about, and every thread that waits for a flush would wait for those.
 //!
 //! Relies on a device of `quire-device` for the bytes.
 
@@ -47,8 +48,8 @@ impl BackingFile {
 }
 
 /// Has the system write a transfer's bytes out. The system tells each opening of a file once of bytes that it lost, also of
-/// those that another opening wrote. `error_listener` was opened before these were written and belongs to this job alone. So no other
-/// job takes their failure away, nor does this from a flush.
+/// those that another opening wrote. `error_listener` was opened before these were written and belongs to this job alone.
+/// So no other job takes their failure away, nor does this from a flush.
 fn write_out_extents(inner: &dyn Device, transfer: &Transfer, error_listener: &File) -> Result<(), DeviceError> {
     let Some(first) = transfer.extents.iter().map(|extent| extent.offset).min() else { return Ok(()) };
     let end = transfer.extents.iter().map(|extent| extent.offset + extent.len as u64).max().unwrap_or(first);
@@ -102,7 +103,7 @@ impl Layer for BackingFile {
     }
 
     fn as_file<'d>(&self, _inner: &'d dyn Device) -> Option<&'d File> {
-        // Stores to a mapping would pass the times and the debt by.
+        // Stores to a mapping would pass the times and the pending sync by.
         None
     }
 }

@@ -217,7 +217,7 @@ fn refuse_links(folder: &Path) -> Result<(), MountError> {
     }
 }
 
-/// Locks a file; `None` as error means that somebody else has it.
+/// Locks a file; `None` as error means that another process has it.
 fn take(file: &File) -> Result<(), Option<io::Error>> {
     match file.try_lock() {
         Ok(()) => Ok(()),

@@ -18,9 +18,9 @@ pub const LEAST_QUEUE_BYTES: usize = 16 << 20;
 /// Most that is taken without being asked for.
 const MOST_QUEUE_BYTES: u64 = 4 << 30;
 
-/// Memory for bytes on their way to the directory, unless somebody says how much: an eighth of what is available. Whoever writes while
-/// it is full waits for the slow device, and the kernel holds the file's lock meanwhile; so there is about as much as a kernel
-/// would take for a file system of its own.
+/// Memory for bytes on their way to the directory, unless the operator says how much: an eighth of what is available. A
+/// program that writes while it is full waits for the slow device, and the kernel holds the file's lock meanwhile; so there
+/// is about as much as a kernel would take for a file system of its own.
 fn queue_bytes() -> usize {
     let obtainable = quire_sys::pressure::MemoryInfo::now().obtainable_bytes().unwrap_or(0);
     ((obtainable / 8).min(MOST_QUEUE_BYTES) as usize).max(LEAST_QUEUE_BYTES)

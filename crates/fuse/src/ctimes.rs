@@ -1,8 +1,9 @@
 //! When files were last changed as programs see it, for files that are no volumes any more.
 //!
-//! Bytes reach the directory long after a program wrote them, and each time the directory's file counts as changed (`ctime`),
-//! which no call can undo. So what programs were shown while the file was a volume is shown on, as long as the directory's own time
-//! is the one that the last late write has left: else `tar` and others take it for a change by a program.
+//! Bytes reach the directory long after a program wrote them, and each time the directory's file counts as changed
+//! (`ctime`), which no call can undo. So what programs were shown while the file was a volume is shown on, as long as the
+//! directory's own time is the one that the last late write has left: else `tar` and others take it for a change by a
+//! program.
 //!
 //! Relies on every change by a program giving the directory's file another time.
 

@@ -1,8 +1,8 @@
-//! Files whose names, lengths or permissions were changed and have not been made durable since, while no program has them open; and
-//! files of which bytes are lost without a program having been told.
+//! Files whose names, lengths or permissions were changed and have not been made durable since, while no program has them
+//! open; and files of which bytes are lost without a program having been told.
 //!
-//! A later `fsync` must make the former durable, too, and tell of the latter. Relies on inode numbers, and on being told
-//! ([`DirtyInodes::forget`]) when one is used again.
+//! A later `fsync` must make the former durable, too, and return the error of the latter. Relies on inode numbers, and on
+//! being told ([`DirtyInodes::forget`]) when one is used again.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
@@ -13,9 +13,9 @@ const MOST: usize = 100_000;
 /// What a flush of a file must bring to the slow device besides its bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DirtyFlags {
-    /// Its name or length: every flush.
+    /// Its name or length: every flush (the kernel's `I_DIRTY_DATASYNC`).
     pub datasync: bool,
-    /// Permissions, owner, times, attributes: flushes that are not for data only.
+    /// Permissions, owner, times, attributes: flushes that are not for data only (`I_DIRTY_SYNC`).
     pub sync: bool,
     /// A failure: a flush that no program waited for lost bytes, and no program has been told.
     pub error: bool,
@@ -36,7 +36,7 @@ struct State {
     sync: HashSet<u64>,
     /// Never too many to be kept: each is a failure of the device.
     errors: HashSet<u64>,
-    /// There were too many: every file owes everything.
+    /// There were too many: everything counts as dirty about every file.
     overflowed: bool,
 }
 
@@ -47,7 +47,7 @@ pub struct DirtyInodes {
 }
 
 impl DirtyInodes {
-    /// A file owes something when the last who had it open is gone, or when it was changed without being open.
+    /// Something is dirty about a file that its last user has closed, or that was changed without being open.
     pub fn note(&self, ino: u64, dirty: DirtyFlags) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if dirty.datasync {
@@ -66,7 +66,7 @@ impl DirtyInodes {
         }
     }
 
-    /// What the file owes; from now on whoever opened it keeps that in mind.
+    /// What is dirty about the file; from now on its [`Inode`](crate::inodes::Inode) keeps that.
     pub fn take(&self, ino: u64) -> DirtyFlags {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let (datasync, sync) = (state.datasync.remove(&ino), state.sync.remove(&ino));
@@ -74,7 +74,7 @@ impl DirtyInodes {
         DirtyFlags { datasync: datasync || state.overflowed, sync: sync || state.overflowed, error }
     }
 
-    /// The file with this inode number is gone: the next that has the number owes nothing of this one's.
+    /// The file with this inode number is gone: nothing of it is dirty about the next file that gets the number.
     pub fn forget(&self, ino: u64) {
         self.take(ino);
     }
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_owed_is_told_once_and_never_forgotten() {
+    fn what_is_dirty_is_told_once_and_never_forgotten() {
         let dirty_inodes = DirtyInodes::default();
         dirty_inodes.note(1, DirtyFlags::DATASYNC);
         assert_eq!(dirty_inodes.take(1), DirtyFlags::DATASYNC);
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_file_owes_nothing_of_the_one_that_had_its_number() {
+    fn nothing_is_dirty_about_a_new_file_of_the_one_that_had_its_number() {
         let dirty_inodes = DirtyInodes::default();
         dirty_inodes.note(1, DirtyFlags { error: true, ..DirtyFlags::ALL });
         dirty_inodes.forget(1);

@@ -3,7 +3,7 @@
 //! A file becomes a volume of the cache when it is first written, and stops being one when nothing of it is pending and
 //! no program has it open. Until then its length is the cache's, not the directory's.
 //!
-//! Relies on the kernel to let only one at a time write to a file or change its length.
+//! Relies on the kernel to let only one thread at a time write to a file or change its length.
 
 use std::fs::File;
 use std::io;
@@ -35,7 +35,7 @@ use crate::space::FreeSpace;
 use crate::volume_table::{Attachment, VolumeTable};
 use crate::write_through::WriteThrough;
 
-/// The mount itself, for what it writes in nobody's name and somebody waits for.
+/// The mount itself, for what it writes in no program's name and a program waits for.
 pub const SYSTEM: TaskId = TaskId(1 << 62);
 
 /// Requests served, by kind.
@@ -55,7 +55,7 @@ pub struct RequestStats {
     pub slow_syncs: AtomicU64,
     /// Writes that were to be durable at once.
     pub durable_writes: AtomicU64,
-    /// Bytes written straight to the directory, of small new files.
+    /// Bytes written through to the directory, of small new files.
     pub write_through_bytes: AtomicU64,
 }
 
@@ -75,9 +75,8 @@ pub struct Engine {
     pub ctimes: CtimeCache,
     /// Everything is to be brought to the directory when the mount ends.
     pub drains_at_end: AtomicBool,
-    /// Stands before every file of the directory, in tests.
-    pub wrap_slow: Option<DeviceWrapper>,
-    /// What files owe that are not in use.
+    wrap_slow: Option<DeviceWrapper>,
+    /// What is dirty about files that are not in use.
     pub dirty_inodes: DirtyInodes,
     orphans: OrphanList,
     volume_table: VolumeTable,
@@ -130,7 +129,10 @@ impl Engine {
             backing_root,
             inodes: InodeTable::default(),
             counts: RequestStats::default(),
-            write_through: WriteThrough::new(usize::try_from(open_files / 8).unwrap_or(usize::MAX)),
+            write_through: WriteThrough::new(
+                usize::try_from(open_files / 8).unwrap_or(usize::MAX),
+                wrap_slow.is_some(),
+            ),
             ctimes: CtimeCache::default(),
             drains_at_end: AtomicBool::new(false),
             wrap_slow,
@@ -179,7 +181,7 @@ impl Engine {
         self.opened(inode)
     }
 
-    /// A file was just made: what was owed for one that had its inode number before is not its affair.
+    /// A file was just made: what was dirty about an earlier file with its inode number is not its affair.
     pub fn made(&self, ino: u64) {
         self.dirty_inodes.forget(ino);
     }
@@ -197,7 +199,7 @@ impl Engine {
         inside.is_some_and(|path| self.rules.is_log(&path.to_string_lossy()))
     }
 
-    /// One user of the inode less; the last lets go of it unless something of it is pending.
+    /// A user of the inode ends; the last one has the mount forget the file unless something of it is pending.
     pub fn release(&self, inode: &Arc<Inode>) {
         let mut map = self.inodes.map();
         let mut state = inode.state();
@@ -226,8 +228,8 @@ impl Engine {
         }
     }
 
-    /// A name was taken away in `dir` from a file that had `links`: if it was the last, its bytes are given up when nobody uses
-    /// it and the directory durably lacks the name.
+    /// A name was taken away in `dir` from a file that had `links`: if it was the last, the cache gives its bytes up when no
+    /// program uses it and the directory durably lacks the name.
     pub fn lost_name(&self, ino: u64, links: u64, dir: &Arc<OwnedFd>) {
         let mut map = self.inodes.map();
         let Some(inode) = map.get(&ino).map(Arc::clone) else {
@@ -259,15 +261,15 @@ impl Engine {
         }
     }
 
-    /// Gives up the bytes of files that are gone. Not before the directory durably lacks their names: else a power cut
-    /// might bring a name back without its bytes.
+    /// Has the cache give up the bytes of files that are gone. Not before the directory durably lacks their names: else a
+    /// power cut might bring a name back without its bytes.
     pub fn reap_orphans(&self) {
         for Orphan { inode, attached, .. } in self.orphans.reap(&self.backing_root.dir) {
             self.forget(attached, inode.ino);
         }
     }
 
-    /// The volume of a file that nobody has used for `idle` and of which nothing is pending.
+    /// The volume of a file that no program has used for `idle` and of which nothing is pending.
     fn unused(&self, state: &InodeState, idle: Duration) -> Option<Attachment> {
         let attached = state.attachment().filter(|_| state.is_unused_for(idle))?;
         let known = self.cache.volume_state(attached.volume);
@@ -275,12 +277,12 @@ impl Engine {
         known.is_some_and(|known| known.is_idle && known.dead.is_none()).then_some(attached)
     }
 
-    /// Ends the volume of a file that nobody has used for `idle` and of which nothing is pending.
+    /// Ends the volume of a file that no program has used for `idle` and of which nothing is pending.
     pub fn detach_idle(&self, inode: &Arc<Inode>, idle: Duration) {
         if self.unused(&inode.state(), idle).is_none() {
             return;
         }
-        // As long as nobody sees the directory's times.
+        // Before a program sees the directory's times.
         inode.times.tell(&inode.file, true);
         let behind = at::facts(&*inode.file);
         let mut map = self.inodes.map();
@@ -297,7 +299,7 @@ impl Engine {
         self.forget(attached, inode.ino);
     }
 
-    /// Ends what it can of the files that are open though nobody uses them; waits for devices.
+    /// Closes what it can of the files that are open though no program uses them; waits for devices.
     pub fn make_room(&self) {
         self.flush_write_through(Duration::ZERO);
         for inode in self.inodes.all() {
@@ -312,8 +314,9 @@ impl Engine {
         self.reap_orphans();
     }
 
-    /// A file recovered from the log's names, with its volume's number. If the file refuses what the log has for it, that stays in
-    /// the log, and programs that use the file get errors until a mount finds it willing; other files have nothing to do with it.
+    /// A file recovered from the log's names, with its volume's number. If the file refuses what the log has for it, that
+    /// stays in the log, and programs that use the file get errors until a mount finds it willing; other files have nothing
+    /// to do with it.
     ///
     /// # Errors
     /// The cache can't take it, for a reason that is not this file's.
@@ -376,7 +379,7 @@ impl Engine {
         if let Some(volume) = inode.volume() {
             return Ok(volume);
         }
-        // Not under the inode's state: whoever opens a file looks at that, and the table may have to wait for a device.
+        // Not under the inode's state: a thread that opens the file looks at that, and the table may have to wait for a device.
         let _one = inode.attaching();
         if let Some(volume) = inode.volume() {
             return Ok(volume);
@@ -410,7 +413,7 @@ impl Engine {
         Some(CachedAttributes { len: state.len, modified, changed, is_pending: !state.is_idle })
     }
 
-    /// What running the file gives, for whoever changes that; of one that is not in use, nothing need be kept.
+    /// What running the file gives, for a request that changes it; of a file that is not in use nothing need be kept.
     pub fn privileges(&self, ino: u64) -> Arc<Privileges> {
         self.inodes.get(ino).map_or_else(Arc::default, |inode| Arc::clone(&inode.privileges))
     }

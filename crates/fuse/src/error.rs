@@ -26,7 +26,7 @@ pub enum MountError {
         /// Which.
         path: PathBuf,
     },
-    /// Somebody else uses it.
+    /// Another process uses it.
     #[error("{path} is in use by another mount: unmount that first (`quire unmount`)")]
     Busy {
         /// The directory or the log.
@@ -56,8 +56,8 @@ pub enum MountError {
     },
     /// The log names a file that can't be looked for.
     #[error(
-        "the log holds bytes of a file (inode {ino}) that can't be opened: {cause}; mount as root, or as whoever mounted \
-         before"
+        "the log holds bytes of a file (inode {ino}) that can't be opened: {cause}; mount as root, or as the user \
+         who mounted before"
     )]
     Unreachable {
         /// Its inode number.

@@ -39,7 +39,7 @@ impl Engine {
         Ok(bytes)
     }
 
-    /// Writes; if `context` says that somebody waits, until it is durable.
+    /// Writes; if `context` says that a program waits for it, returns when it is durable.
     ///
     /// # Errors
     /// The slow device is full, or a device fails.
@@ -48,10 +48,7 @@ impl Engine {
         self.counts.written_bytes.fetch_add(bytes.len() as u64, Relaxed);
         self.counts.durable_writes.fetch_add(u64::from(context.is_sync), Relaxed);
         let admit = |len| self.admit_growth(len, offset, bytes.len());
-        // A wrapped device is to see everything.
-        let write_through =
-            if self.wrap_slow.is_none() { self.write_through.write(inode, offset, bytes, admit) } else { None };
-        match write_through {
+        match self.write_through.write(inode, offset, bytes, admit) {
             Some(written) => {
                 self.counts.write_through_bytes.fetch_add(bytes.len() as u64, Relaxed);
                 written?;
@@ -107,7 +104,7 @@ impl Engine {
             Some(volume) => {
                 inode.privileges.lose(&inode.file)?;
                 inode.times.touch();
-                // The directory's file is cut and flushed: others leave the slow device to somebody critical.
+                // The directory's file is cut and flushed: other requests leave the slow device to a critical task.
                 let _way = self.cache.make_way(context);
                 self.cache.set_len(volume, len, context).map_err(|error| log_failure(&error, "cutting", inode.ino))?;
             }
@@ -164,7 +161,7 @@ impl Engine {
         let idle =
             inode.volume().is_none_or(|volume| self.cache.volume_state(volume).is_none_or(|state| state.is_idle));
         if idle {
-            // The file's own position is nobody's.
+            // No request relies on the file's own position.
             return Ok(at::seek(&inode.file, offset, hole)?);
         }
         let len = self.len_of(inode)?;

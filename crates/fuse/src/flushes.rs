@@ -80,7 +80,7 @@ impl Engine {
 
     /// Names or attributes of a file were changed.
     pub fn mark_dirty(&self, ino: u64, dirty: DirtyFlags) {
-        // Under the map's lock: the thread that takes an inode out of it hands on what that owes.
+        // Under the map's lock: the thread that takes an inode out of it hands on what is dirty about it.
         let map = self.inodes.map();
         match map.get(&ino) {
             Some(inode) => {
@@ -96,11 +96,12 @@ impl Engine {
         if self.write_through.count() == 0 {
             return;
         }
-        // In use meanwhile: who opens a file that is being flushed must find what that flush has taken upon itself, and its failure.
+        // In use meanwhile: who opens a file that is being flushed must find what that flush has taken upon itself, and its
+        // failure.
         let old = self.inodes.acquire_where(|state| state.has_waited(age));
         if old.len() <= FEW {
             for inode in &old {
-                // The debt keeps a failure until a program was told.
+                // The pending sync keeps a failure until a program was told.
                 let _ = self.flush_pending(inode, false, &WriteContext::current());
             }
         } else {

@@ -1,8 +1,8 @@
 //! The regular files that are open, or of which something is still on its way to the slow device.
 //!
-//! An inode is a file's inode, whatever names it has: its open file in the directory, its volume in the cache if it has been
-//! written, and what the next flush owes. It stays as long as somebody uses it ([`Inode::users`]) or its volume holds
-//! anything, and keeps its file open, so that its inode number means this file.
+//! An [`Inode`] is one file, whatever names it has: its open file in the directory, its life in the mount
+//! ([`crate::file_state`]) and what the next flush has to make durable. It stays as long as a program uses it or its volume
+//! holds anything, and keeps its file open, so that its inode number means this file.
 //!
 //! Locks, from the outside in: an inode's `attaching`, the map of inodes, an inode's state.
 
@@ -33,7 +33,7 @@ pub struct Inode {
     pub times: Arc<FileTimes>,
     /// What running it gives.
     pub privileges: Arc<Privileges>,
-    /// What the next flush owes.
+    /// What the next flush has to make durable besides its bytes.
     pub pending_sync: Arc<PendingSync>,
     is_log: AtomicBool,
     /// Held while it becomes a volume, and while it is written because it is none.
@@ -57,12 +57,12 @@ impl Inode {
         }
     }
 
-    /// What changes about it.
+    /// Its life in the mount.
     pub fn state(&self) -> MutexGuard<'_, InodeState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for whoever makes a volume of it, or must be sure that it is none.
+    /// For the one thread that makes a volume of it, or must be sure that it is none.
     pub fn attaching(&self) -> MutexGuard<'_, ()> {
         self.attaching.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -101,7 +101,7 @@ impl InodeTable {
         self.map.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The inode of an inode, if there is one, without using it.
+    /// The inode with this number, if it is in the table, without using it.
     pub fn get(&self, ino: u64) -> Option<Arc<Inode>> {
         self.map().get(&ino).cloned()
     }

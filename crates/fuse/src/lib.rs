@@ -1,8 +1,9 @@
-//! `quire mount`: a directory on a slow device, served through the write cache to programs that nobody can change.
+//! `quire mount`: a directory on a slow device, served through the write cache to programs that need no change.
 //!
 //! [`Mount::start`] is the whole. Names, permissions and directories pass through to the directory; the bytes of regular
-//! files go through [`quire_writecache::WriteCache`], one volume a file, in the name of whoever asked ([`CriticalityTracker`]). The
-//! table of volumes, the witness and the lock lie in the directory's hidden folder [`backing_root::FOLDER`].
+//! files go through [`quire_writecache::WriteCache`], one volume a file, in the name of the thread that asked
+//! ([`CriticalityTracker`]). The table of volumes, the witness and the lock lie in the directory's hidden folder
+//! [`backing_root::FOLDER`].
 //! `docs/design/mount.md` has the ways of a request, what is durable when, and what is not.
 //!
 //! Relies on `fuser` for the kernel's protocol. Must not know which program is in front of it; rules say who is critical.
@@ -39,6 +40,7 @@ mod space;
 mod times;
 pub mod unmount_result;
 mod volume_table;
+mod write_path;
 mod write_through;
 mod xattrs;
 

@@ -1,7 +1,7 @@
 //! Names: looking them up, making, removing, linking and renaming what they stand for.
 //!
 //! All of it passes through to the directory, one component at a time below an open place. What is done for a program is
-//! made to belong to it: the kernel has checked that it may (`default_permissions`).
+//! made to belong to that program: the kernel has checked that it may (`default_permissions`).
 //!
 //! Relies on the kernel to keep operations on one name apart from each other.
 
@@ -231,7 +231,7 @@ impl Namespace {
     ) -> FuseResult<(FileAttr, InodeRef)> {
         let dir = self.parent(parent, name)?;
         let default = acl::default_of(&dir.place)?;
-        // Nobody but its owner may use it while that is not its maker.
+        // No user but its owner may use it while that is not its creator.
         let is_final = creator.uid == self.uid && default.is_none();
         let permissions = if is_final { creator.mode & !creator.mask } else { 0o600 };
         let file = match self.with_room(|| Ok(at::create(&dir.place, name, permissions)?)) {

@@ -2,9 +2,10 @@
 //! while it is used; of the others only so many stay open as the process may hold, the ones used lately.
 //!
 //! A node's number is its inode number in the directory, so that programs see the same numbers with and without the mount,
-//! and hard links are one node. A place that was closed is opened again by the inode's file handle; where there are none, by its
-//! directory and name. Either way it is the same inode or an error. An inode whose name goes away stays open ([`NodeTable::pin`]): it can't
-//! be found again. Should its number belong to another file in spite of that, the new node gets a number of its own.
+//! and hard links are one node. A place that was closed is opened again by the inode's file handle; where there are none,
+//! by its directory and name. Either way it is the same inode or an error. An inode whose name goes away stays open
+//! ([`NodeTable::pin`]): it can't be found again. Should its number belong to another file in spite of that, the new node
+//! gets a number of its own.
 //!
 //! Relies on the directory being one file system: what is mounted within it is not served.
 
@@ -374,7 +375,8 @@ impl NodeMap {
         gone
     }
 
-    /// Closes places that were not used lately until at most `most` are open that need not be. They are closed by dropping the result.
+    /// Closes places that were not used lately until at most `most` are open that need not be. They are closed by dropping
+    /// the result.
     fn close_beyond(&mut self, most: usize) -> Vec<Arc<OwnedFd>> {
         let mut closed = Vec::new();
         // Each gets a second chance, so this ends.

@@ -1,6 +1,6 @@
-//! Files whose last name is gone and which nobody uses, while their bytes are still in the log.
+//! Files whose last name is gone and which no program uses, while their bytes are still in the log.
 //!
-//! Their bytes may only be given up when the directory durably lacks the name. Until then a power cut may bring the name
+//! The log may give up their bytes only when the directory durably lacks the name. Until then a power cut may bring the name
 //! back, and with it everything that was flushed under it: a file that was replaced by `rename` has to be there whole as long
 //! as the new one may be lost.
 //!
@@ -16,7 +16,7 @@ use quire_sys::file::sync_file_system;
 use crate::inodes::Inode;
 use crate::volume_table::Attachment;
 
-/// A file without a name.
+/// A file without a name that no program has open.
 #[derive(Debug)]
 pub struct Orphan {
     /// Keeps its inode's number from being given to another file.
@@ -27,7 +27,7 @@ pub struct Orphan {
     pub dir: Arc<OwnedFd>,
 }
 
-/// All of them.
+/// All orphans.
 #[derive(Debug, Default)]
 pub struct OrphanList {
     open: Mutex<Vec<Orphan>>,
@@ -38,7 +38,7 @@ impl OrphanList {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One more.
+    /// Adds an orphan.
     pub fn add(&self, orphan: Orphan) {
         self.open().push(orphan);
     }

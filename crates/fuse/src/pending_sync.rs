@@ -1,10 +1,11 @@
-//! What the next flush of a file owes besides the file's bytes: its name, its length in the directory, its attributes.
+//! What the next flush of a file has to make durable besides the file's bytes: its name, its length in the directory, its
+//! attributes.
 //!
-//! A file in use has one debt, which is paid by whoever flushes the directory's file first: a program's `fsync`, or the cache,
-//! whose flush of the file's bytes then takes it along, so that a new file is flushed once.
+//! A file in use has one pending sync. The thread that flushes the directory's file first does it: for a program's `fsync`,
+//! or for the cache, whose flush of the file's bytes takes it along, so that a new file is flushed once.
 //!
-//! A flush that fails is part of the debt until a program's `fsync` has told it: a flush that no program asked for (by the
-//! cache, the background flusher) must not take the failure away.
+//! An error of a flush stays here until a program's `fsync` has returned it, as in the kernel's `errseq_t`: a flush that no
+//! program asked for (by the cache, by the background flusher) must not take the error away.
 //!
 //! Relies on one flush of the file making all of it durable ([`quire_device::Device::flush`]).
 
@@ -30,16 +31,16 @@ struct State {
     error: WritebackError,
 }
 
-/// A debt.
+/// The pending sync of a file.
 #[derive(Debug, Default)]
 pub struct PendingSync {
     state: Mutex<State>,
-    /// Held while somebody pays: others who flush wait for that.
+    /// Held during the flush: other threads that flush the file wait for its end.
     flushing: Mutex<()>,
 }
 
 impl PendingSync {
-    /// A debt that was there before.
+    /// With what was dirty before.
     pub fn new(dirty: DirtyFlags) -> Self {
         let error = if dirty.error { WritebackError::Unreported } else { WritebackError::None };
         Self {
@@ -52,26 +53,26 @@ impl PendingSync {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next flush owes this, too.
+    /// The next flush has to make this durable, too.
     pub fn mark_dirty(&self, dirty: DirtyFlags) {
         let mut state = self.state();
         state.dirty.datasync |= dirty.datasync;
         state.dirty.sync |= dirty.sync;
     }
 
-    /// What is owed, a failure that no program was told of included.
+    /// What is dirty, an error that no program was told of included.
     pub fn dirty(&self) -> DirtyFlags {
         let state = self.state();
         DirtyFlags { error: state.error == WritebackError::Unreported, ..state.dirty }
     }
 
-    /// Whether a flush has to pay; with `data_only` one that is for bytes, name and length only.
+    /// Whether a flush has anything to do here; with `data_only` a flush that is for bytes, name and length only.
     pub fn is_pending(&self, data_only: bool) -> bool {
         let dirty = self.dirty();
         dirty.datasync || (dirty.sync && !data_only)
     }
 
-    /// Whether a flush that was to pay has failed: no later one may say otherwise.
+    /// Whether a flush has failed: no later flush may say otherwise.
     pub fn has_failed(&self) -> bool {
         self.state().error != WritebackError::None
     }
@@ -90,8 +91,8 @@ impl PendingSync {
         self.mark_dirty(DirtyFlags::ALL);
     }
 
-    /// Asks by `look` whether something was lost that lay in the directory's file, after the thread that pays now. The system tells each
-    /// opening of a file once, so no other thread may ask meanwhile.
+    /// Asks by `look` whether the system has lost bytes of the directory's file, after a flush that another thread does
+    /// now. The system tells each opening of a file once, so no other thread may ask meanwhile.
     ///
     /// # Errors
     /// Something was; from then on the file is not trusted.
@@ -100,7 +101,7 @@ impl PendingSync {
         look().inspect_err(|_| self.note_failure())
     }
 
-    /// Pays by `flush` if it is due, after whoever pays now. `None`: there was nothing to pay.
+    /// Flushes by `flush` if anything is dirty, after a flush that another thread does now. `None`: nothing was dirty.
     ///
     /// # Errors
     /// The flush's own; from then on the file is not trusted.
@@ -126,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_flush_pays_all_and_attributes_wait_for_one_that_is_for_them() {
+    fn one_flush_covers_all_and_attributes_wait_for_one_that_is_for_them() {
         let pending_sync = PendingSync::new(DirtyFlags::SYNC);
         assert!(pending_sync.flush(true, || Ok::<(), ()>(())).is_none() && pending_sync.is_pending(false));
         pending_sync.mark_dirty(DirtyFlags::DATASYNC);
@@ -136,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_during_a_flush_is_owed_still_and_a_failure_is_never_forgotten() {
+    fn what_comes_during_a_flush_stays_dirty_and_a_failure_is_never_forgotten() {
         let pending_sync = PendingSync::new(DirtyFlags::DATASYNC);
         let during = || {
             pending_sync.mark_dirty(DirtyFlags::DATASYNC);

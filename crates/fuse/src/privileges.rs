@@ -1,8 +1,9 @@
 //! Rights that a program gets by running a file: its capabilities, and the set-id bits.
 //!
-//! The system takes them from a file when that is written. Bytes reach the directory's file late, so they would be taken from a
-//! file that got them after its last write (an installer copies a program and calls `setcap`), and stay for a while where they
-//! have to go. So they are taken away when a program writes, and what it gives the file afterwards is put back behind every late write.
+//! The system takes them from a file when that is written. Bytes reach the directory's file late, so they would be taken
+//! from a file that got them after its last write (an installer copies a program and calls `setcap`), and stay for a while
+//! where they have to go. So they are taken away when a program writes, and what it gives the file afterwards is put back
+//! behind every late write.
 //!
 //! Relies on being told of what programs change while the file is a volume.
 

@@ -67,7 +67,7 @@ fn open_cache(
     log_device: &LogDevice,
 ) -> Result<(WriteCache, bool), MountError> {
     let spec = VolumeSpec { id: TABLE, device: backing_root.device("volumes")?, growth: Growth::Grows };
-    // What was done before, by programs or by a daemon that was killed, is owed by nobody any more.
+    // What programs, or a daemon that was killed, did before is durable from here on: no later flush has to cover it.
     backing_root.sync()?;
     let capacity_bytes = config.cache.capacity_bytes.min(log_device.fixed_bytes.unwrap_or(u64::MAX));
     let witness = Some(backing_root.device("witness")?);
@@ -170,15 +170,38 @@ fn search(
     report: &mut RecoveryReport,
 ) -> Result<(), MountError> {
     tracing::warn!(files = missing.len(), "file handles can't be used here: searching the whole directory");
+    let mut wanted = missing.into_iter().map(|missing| (missing.1.ino, missing)).collect();
+    let hidden = walk(engine, &mut wanted, report)?;
+    let is_complete = hidden.is_none();
+    if let Some((cause, (_, entry, _))) = hidden.zip(wanted.values().find(|(_, entry, _)| !entry.removed)) {
+        return Err(MountError::Unreachable { ino: entry.ino, cause });
+    }
+    for (_, (_, entry, cause)) in wanted {
+        if entry.removed && is_complete {
+            engine.cache.forget(entry.volume)?;
+            continue;
+        }
+        if entry.born_ns == 0 && !entry.removed {
+            return Err(MountError::Unreachable { ino: entry.ino, cause });
+        }
+        keep_lost(engine, entry.volume, report)?;
+    }
+    Ok(())
+}
+
+/// Goes through the whole directory and restores the files of `wanted` that it finds, by inode number. Returns the error of a
+/// directory that this process may not look at: the files may be there.
+fn walk(
+    engine: &Engine,
+    wanted: &mut HashMap<u64, (SlotIndex, VolumeEntry, io::Error)>,
+    report: &mut RecoveryReport,
+) -> Result<Option<io::Error>, MountError> {
     let path = &engine.backing_root.path;
     let failed = |cause| MountError::Backing { path: path.clone(), cause };
-    let mut wanted: HashMap<u64, (SlotIndex, VolumeEntry, io::Error)> =
-        missing.into_iter().map(|missing| (missing.1.ino, missing)).collect();
     let root_dev = at::facts(&engine.backing_root.dir).map_err(failed)?.dev;
     // As many directories are open as the tree is deep.
     let listed = |dir: File| at::list(&dir).map(|entries| (dir, entries)).map_err(failed);
     let mut todo = vec![listed(engine.backing_root.dir.try_clone().map_err(failed)?)?];
-    // What may not be looked at: the files may be there.
     let mut hidden = None;
     while let Some((dir, entries)) = todo.last_mut().filter(|_| !wanted.is_empty()) {
         let Some(entry) = entries.pop() else {
@@ -216,21 +239,7 @@ fn search(
             report.files += 1;
         }
     }
-    let is_complete = hidden.is_none();
-    if let Some((cause, (_, entry, _))) = hidden.zip(wanted.values().find(|(_, entry, _)| !entry.removed)) {
-        return Err(MountError::Unreachable { ino: entry.ino, cause });
-    }
-    for (_, (_, entry, cause)) in wanted {
-        if entry.removed && is_complete {
-            engine.cache.forget(entry.volume)?;
-            continue;
-        }
-        if entry.born_ns == 0 && !entry.removed {
-            return Err(MountError::Unreachable { ino: entry.ino, cause });
-        }
-        keep_lost(engine, entry.volume, report)?;
-    }
-    Ok(())
+    Ok(hidden)
 }
 
 fn is_same(place: impl AsFd, facts: &FileStat, entry: &VolumeEntry) -> bool {

@@ -3,7 +3,7 @@
 //! Started in this order: lock, log, cache, files that the log names, kernel. Ended in the opposite one: the kernel lets
 //! go, files are closed, everything is made durable, the log is marked as closed, the lock is released.
 //!
-//! Relies on the kernel ending the session when the mount is gone, whoever unmounted it.
+//! Relies on the kernel ending the session when the mount is gone, whichever program unmounted it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -222,7 +222,7 @@ impl Mount {
         let untold = hand_on_failures(&engine);
         let Engine { cache, backing_root, .. } = engine;
         let closed = cache.close();
-        // Names, and whatever else nobody asked to be flushed.
+        // Names, and what else no program asked to be flushed.
         let synced = backing_root.sync();
         let ended = written_back.and(closed).map_err(MountError::Cache).and(untold).and(synced);
         backing_root.note_end(ended.as_ref().err());

@@ -1,12 +1,13 @@
-//! Files that are small and new: their bytes go straight to the directory.
+//! Files that are small and new: their bytes go through to the directory at once.
 //!
-//! Whoever flushes a new file has to wait for the directory's file system anyway, which must learn the file's name and length
-//! (its [`PendingSync`](crate::pending_sync::PendingSync)). Its bytes can go along; the log, a volume and a place in the table would be paid for in addition
-//! and help nobody. So while such a debt is due, a file that is no volume is written in the directory itself, up to
-//! [`MOST_BYTES`]; it becomes a volume when it grows beyond or is written after its flush.
+//! The flush of a new file has to reach the directory's file system in any case, which must learn the file's name and
+//! length (its [`PendingSync`](crate::pending_sync::PendingSync)). The bytes go along with that flush. The log, a volume
+//! and a slot in the table of volumes would cost time in addition and make nothing faster. So while such a flush is
+//! pending, a file that is no volume is written in the directory itself; it becomes a volume when it grows or is written
+//! after its flush ([`write_path`]).
 //!
-//! Relies on the debt being owed again after each such write, so that no flush that began before can have paid for it; and on
-//! somebody flushing what no program does.
+//! Relies on each such write to mark the file's length dirty after its bytes are there, so that no flush that began before
+//! covers them; and on the background flusher to flush what no program does.
 
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -17,23 +18,24 @@ use crate::dirty_inodes::DirtyFlags;
 use crate::error::FuseResult;
 use crate::file_state::{Departure, FileEvent, InodeState};
 use crate::inodes::Inode;
+use crate::write_path::{self, WriteFacts, WritePath};
 
-/// Largest file that is written straight.
-const MOST_BYTES: u64 = 64 << 10;
-/// Most such files of which something is not flushed; each is held open.
+/// Most files with bytes that were written through and not flushed; each is held open.
 const MOST_FILES: usize = 1024;
 
-/// How many files hold such bytes.
+/// Writes small new files, and counts those whose bytes are not flushed.
 #[derive(Debug)]
 pub struct WriteThrough {
     files: AtomicUsize,
     most: usize,
+    is_wrapped: bool,
 }
 
 impl WriteThrough {
-    /// At most `most` files, and never more than are reasonable.
-    pub fn new(most: usize) -> Self {
-        Self { files: AtomicUsize::new(0), most: most.min(MOST_FILES) }
+    /// At most `most` files, and never more than are reasonable; none if the directory's devices are wrapped, which then
+    /// see every write.
+    pub fn new(most: usize, is_wrapped: bool) -> Self {
+        Self { files: AtomicUsize::new(0), most: most.min(MOST_FILES), is_wrapped }
     }
 
     /// Takes an event of a file in, and counts the file if its state says that it holds such bytes.
@@ -48,12 +50,24 @@ impl WriteThrough {
         departure
     }
 
-    /// Files that do.
+    /// Files with bytes that were written through and not flushed.
     pub fn count(&self) -> usize {
         self.files.load(Relaxed)
     }
 
-    /// Writes to the directory's file, if it is one for that; else `None`, and nothing was done. `admit` says whether a
+    fn path_of(&self, inode: &Inode, needs_directory: bool, end: u64) -> WritePath {
+        let state = inode.state();
+        write_path::choose(&WriteFacts {
+            is_cached: state.attachment().is_some(),
+            is_writable: inode.writable,
+            needs_directory,
+            end,
+            has_room: state.is_write_through() || self.count() < self.most,
+            is_wrapped: self.is_wrapped,
+        })
+    }
+
+    /// Writes to the directory's file, if that is the write's path; else `None`, and nothing was done. `admit` says whether a
     /// file of so many bytes may be written there.
     pub fn write(
         &self,
@@ -62,24 +76,22 @@ impl WriteThrough {
         bytes: &[u8],
         admit: impl FnOnce(u64) -> FuseResult<()>,
     ) -> Option<FuseResult<()>> {
-        let fits = offset.saturating_add(bytes.len() as u64) <= MOST_BYTES;
-        if !fits || !inode.writable || !inode.pending_sync.is_pending(true) || inode.volume().is_some() {
+        let end = offset.saturating_add(bytes.len() as u64);
+        let needs_directory = inode.pending_sync.is_pending(true);
+        if self.path_of(inode, needs_directory, end) == WritePath::Cache {
             return None;
         }
-        // It must not become a volume meanwhile.
+        // From here on no other thread makes a volume of it; one may have done so before.
         let _one = inode.attaching();
-        {
-            let mut state = inode.state();
-            if state.attachment().is_some() || !state.is_write_through() && self.count() >= self.most {
-                return None;
-            }
-            self.transition(&mut state, FileEvent::WrittenThrough);
+        if self.path_of(inode, needs_directory, end) == WritePath::Cache {
+            return None;
         }
+        self.transition(&mut inode.state(), FileEvent::WrittenThrough);
         let written = (|| {
             admit(inode.file.metadata()?.len())?;
             inode.file.write_all_at(bytes, offset).map_err(Errno::from)
         })();
-        // Once more: a flush that began before may have ended it.
+        // Once more: a flush that began before may have taken note of it as flushed.
         self.transition(&mut inode.state(), FileEvent::WrittenThrough);
         inode.pending_sync.mark_dirty(DirtyFlags::DATASYNC);
         Some(written)
@@ -93,7 +105,7 @@ mod tests {
     #[test]
     fn a_file_counts_once_until_it_is_flushed() {
         let inode = Inode::new(1, tempfile::tempfile().unwrap(), true, DirtyFlags::default());
-        let write_through = WriteThrough::new(10);
+        let write_through = WriteThrough::new(10, false);
         let take_in = |event| write_through.transition(&mut inode.state(), event);
         take_in(FileEvent::WrittenThrough);
         take_in(FileEvent::WrittenThrough);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use common::{Place, possible, skipped};
 use quire_writecache::Policy;
 
-const NOBODY: u32 = 65_534;
+const UNPRIVILEGED: u32 = 65_534;
 const FRIEND: u32 = 12_345;
 /// `cap_net_raw=ep`, as the kernel writes it.
 const CAPABILITIES: &str = "0x0100000200200000000000000000000000000000";
@@ -23,7 +23,7 @@ fn place(policy: Policy) -> Option<Place> {
         return None;
     }
     if quire_sys::task::user_of(std::process::id()) != Some(0) {
-        skipped("only root can be somebody else");
+        skipped("only root can be another user");
         return None;
     }
     let mut place = Place::new(policy);
@@ -72,20 +72,20 @@ fn a_list_decides_who_may_read_and_write() {
         assert!(worked || why.iter().any(|why| said.contains(why)), "{script}: {said}");
         worked
     };
-    assert!(!may("cat denied", NOBODY, NOBODY) && may("cat denied", FRIEND, FRIEND));
-    assert!(may("cat granted && echo y >> granted", NOBODY, NOBODY) && !may("cat granted", FRIEND, FRIEND));
+    assert!(!may("cat denied", UNPRIVILEGED, UNPRIVILEGED) && may("cat denied", FRIEND, FRIEND));
+    assert!(may("cat granted && echo y >> granted", UNPRIVILEGED, UNPRIVILEGED) && !may("cat granted", FRIEND, FRIEND));
     assert!(!may("cat grouped", FRIEND, FRIEND) && !may("echo y >> grouped", FRIEND, FRIEND));
     assert!(
-        !may("cat closed/f", NOBODY, NOBODY)
-            && !may("ls closed", NOBODY, NOBODY)
+        !may("cat closed/f", UNPRIVILEGED, UNPRIVILEGED)
+            && !may("ls closed", UNPRIVILEGED, UNPRIVILEGED)
             && may("cat closed/f", FRIEND, FRIEND)
     );
-    assert!(may("cat masked", NOBODY, NOBODY) && !may("echo y >> masked", NOBODY, NOBODY));
+    assert!(may("cat masked", UNPRIVILEGED, UNPRIVILEGED) && !may("echo y >> masked", UNPRIVILEGED, UNPRIVILEGED));
     // What changes through the mount holds at once.
     as_root("setfacl -x u:65534 denied; setfacl -m m::rw masked; chmod g-rw granted", mount.root());
-    assert!(may("cat denied", NOBODY, NOBODY) && may("echo y >> masked", NOBODY, NOBODY));
-    assert!(!may("cat granted", NOBODY, NOBODY));
-    assert!(!may("setfacl -m u:65534:rw grouped", NOBODY, NOBODY), "it is not theirs");
+    assert!(may("cat denied", UNPRIVILEGED, UNPRIVILEGED) && may("echo y >> masked", UNPRIVILEGED, UNPRIVILEGED));
+    assert!(!may("cat granted", UNPRIVILEGED, UNPRIVILEGED));
+    assert!(!may("setfacl -m u:65534:rw grouped", UNPRIVILEGED, UNPRIVILEGED), "it is not theirs");
     mount.end(true);
 }
 
@@ -110,7 +110,7 @@ fn what_is_made_inherits_as_in_the_directory_itself() {
     let here = place.dir.path().join("here");
     fs::create_dir(&here).unwrap();
     fs::create_dir(mount.at("there")).unwrap();
-    for (user, group) in [(0, 0), (NOBODY, FRIEND)] {
+    for (user, group) in [(0, 0), (UNPRIVILEGED, FRIEND)] {
         let [own, other] = [here.clone(), mount.at("there")].map(|dir| {
             let dir = dir.join(user.to_string());
             let lists = "u:1:rwx,g:2:rx,g::rw,m::rwx,o::r";
@@ -140,7 +140,11 @@ fn names_of_trusted_attributes_are_for_administrators() {
     let mount = place.mount();
     let names = |user| run("getfattr -m - f", mount.root(), user, user).0;
     assert!(names(0).contains("trusted.secret") && names(0).contains("user.open"), "{}", names(0));
-    assert!(!names(NOBODY).contains("trusted") && names(NOBODY).contains("user.open"), "{}", names(NOBODY));
+    assert!(
+        !names(UNPRIVILEGED).contains("trusted") && names(UNPRIVILEGED).contains("user.open"),
+        "{}",
+        names(UNPRIVILEGED)
+    );
     mount.end(true);
 }
 

@@ -333,7 +333,7 @@ fn what_a_full_slow_device_refuses_stays_in_the_log_until_there_is_room() {
         let file = File::create(run.at("f")).unwrap();
         fails.store(true, Ordering::Relaxed);
         let (acknowledged, error) = fill(&file, 8);
-        // Whoever writes, the log takes what the device doesn't.
+        // Whichever task writes, the log takes what the device doesn't.
         assert_eq!((acknowledged, error.is_none()), (8, true), "{policy}");
         fails.store(false, Ordering::Relaxed);
         drop(file);

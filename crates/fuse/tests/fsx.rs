@@ -99,14 +99,7 @@ fn step(dice: &mut Dice, run: &Daemon, files: &mut [Model], number: u64) -> Stri
             model.name = name;
             "rename".into()
         }
-        13 => {
-            let size = (size as u64).min(len.saturating_sub(offset));
-            if size > 0 {
-                quire_sys::map::punch_hole(model.file(run), offset, size).unwrap();
-                model.bytes[offset as usize..(offset + size) as usize].fill(0);
-            }
-            format!("punch {size} at {offset}")
-        }
+        13 => punch(run, model, offset, size as u64),
         14 => {
             model.file = None;
             "close".into()
@@ -119,6 +112,16 @@ fn step(dice: &mut Dice, run: &Daemon, files: &mut [Model], number: u64) -> Stri
             format!("read {size} at {offset}")
         }
     }
+}
+
+/// Makes a hole, within the file's length.
+fn punch(run: &Daemon, model: &mut Model, offset: u64, size: u64) -> String {
+    let size = size.min((model.bytes.len() as u64).saturating_sub(offset));
+    if size > 0 {
+        quire_sys::map::punch_hole(model.file(run), offset, size).unwrap();
+        model.bytes[offset as usize..(offset + size) as usize].fill(0);
+    }
+    format!("punch {size} at {offset}")
 }
 
 /// Stores words through a mapping, within the file's length.

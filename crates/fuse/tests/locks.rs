@@ -1,5 +1,5 @@
 //! A critical task that wants a file which another one flushes, over a slow device that is stuck until the test frees it: it
-//! sleeps in the kernel on the file's lock, and gets on because whoever holds that inherits.
+//! sleeps in the kernel on the file's lock, and gets on because the task that holds it inherits.
 
 mod common;
 
@@ -135,10 +135,10 @@ fn a_critical_process_that_has_only_just_opened_the_file_gets_its_lock() {
 }
 
 #[test]
-fn whoever_counts_at_logs_flushes_one_fast_and_other_files_when_somebody_waits() {
+fn a_task_that_counts_at_logs_flushes_one_fast_and_other_files_when_a_critical_one_waits() {
     let Some(scene) = scene("log thread=checkpointer\ncritical thread=critical\nwal path~\"^pg_wal/\"") else { return };
     scene.while_flushed("checkpointer", "pg_wal/1", || ());
-    assert_eq!(scene.inherited(), 0, "nobody had to wait");
+    assert_eq!(scene.inherited(), 0, "no thread had to wait");
     let file = scene.open("table");
     scene.while_flushed("checkpointer", "table", || {
         as_critical(|| {

@@ -61,19 +61,12 @@ fn use_many(without: &str) {
     let zeros = "for n in $(seq 600 799); do fallocate --zero-range --offset 70000 --length 9 old-$n || exit 1; done";
     assert!(Command::new("sh").args(["-c", zeros]).current_dir(daemon.at("")).status().unwrap().success());
     assert_eq!(fs::metadata(daemon.at("old-799")).unwrap().len(), 70_009);
-    // Directories that keep their names need not stay open.
-    for number in 0..FILES / 4 {
-        let full = daemon.at(&format!("full-{number}"));
-        fs::create_dir(&full).unwrap();
-        fs::create_dir(full.join("in")).unwrap();
-        let refused = fs::remove_dir(&full).unwrap_err();
-        assert_eq!(refused.kind(), std::io::ErrorKind::DirectoryNotEmpty, "{refused}");
-    }
+    make_directories_that_can_not_be_removed(&daemon);
     fs::rename(daemon.at("sub"), daemon.at("other")).unwrap();
     for number in (0..FILES / 4).rev() {
         assert_eq!(fs::read(daemon.at(&format!("other/new-{number}"))).unwrap(), vec![number as u8; 100 + number]);
     }
-    // Names come and go while nobody has the files open.
+    // Names come and go while no program has the files open.
     for number in 0..FILES / 4 {
         let (old, new) = (daemon.at(&format!("old-{number}")), daemon.at(&format!("moved-{number}")));
         match number % 3 {
@@ -95,6 +88,17 @@ fn use_many(without: &str) {
     drop(open);
     daemon.unmount();
     assert_eq!(fs::read(place.slow("big-99")).unwrap(), vec![99; 70_000]);
+}
+
+/// Directories that keep their names need not stay open.
+fn make_directories_that_can_not_be_removed(daemon: &Daemon) {
+    for number in 0..FILES / 4 {
+        let full = daemon.at(&format!("full-{number}"));
+        fs::create_dir(&full).unwrap();
+        fs::create_dir(full.join("in")).unwrap();
+        let refused = fs::remove_dir(&full).unwrap_err();
+        assert_eq!(refused.kind(), std::io::ErrorKind::DirectoryNotEmpty, "{refused}");
+    }
 }
 
 fn entry_ino(place: &Place, name: &str) -> u64 {

@@ -14,8 +14,8 @@ use common::{Dice, Place, possible, skipped};
 use quire_sys::shared_map::SharedMap;
 use quire_writecache::Policy;
 
-/// Somebody without any rights.
-const NOBODY: u32 = 65_534;
+/// A user without any rights.
+const UNPRIVILEGED: u32 = 65_534;
 
 /// Nothing by itself: this is what the daemon of the other tests does.
 #[test]
@@ -29,13 +29,33 @@ fn sh(script: &str, dir: &Path) -> Command {
     command
 }
 
+/// What a user without rights tries, and why it fails.
+const FORBIDDEN: [(&str, &str); 16] = [
+    ("cat secret", "Permission denied"),
+    ("echo x > secret", "Permission denied"),
+    ("echo x >> open", "Permission denied"),
+    ("echo x > new", "Permission denied"),
+    ("rm open", "Permission denied"),
+    ("rm -f sticky/ours", "Operation not permitted"),
+    ("mv sticky/ours sticky/mine", "Operation not permitted"),
+    ("chmod 777 open", "Operation not permitted"),
+    ("chown 65534 open", "Operation not permitted"),
+    ("truncate -s 0 open", "Permission denied"),
+    ("ln secret sticky/way-in && cat sticky/way-in", "Permission denied|Operation not permitted"),
+    ("ls .quire", "No such file"),
+    ("cat .quire/lock", "No such file"),
+    ("mkdir .quire", "Permission denied"),
+    ("ls sticky/../.quire", "No such file"),
+    ("setfattr -n user.quire.critical -v 1 .", "Permission denied"),
+];
+
 #[test]
 fn other_users_get_what_permissions_give_them_and_no_more() {
     if !possible() {
         return;
     }
     if quire_sys::task::user_of(std::process::id()) != Some(0) {
-        return skipped("only root can be somebody else");
+        return skipped("only root can be another user");
     }
     let mut place = Place::new(Policy::All);
     fs::set_permissions(place.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -50,7 +70,7 @@ fn other_users_get_what_permissions_give_them_and_no_more() {
     fs::write(run.at("sticky/ours"), b"x").unwrap();
     fs::create_dir(run.at("group")).unwrap();
     mode("group", 0o2777);
-    let may = |script: &str| sh(script, run.root()).uid(NOBODY).gid(NOBODY).status().unwrap().success();
+    let may = |script: &str| sh(script, run.root()).uid(UNPRIVILEGED).gid(UNPRIVILEGED).status().unwrap().success();
     for allowed in [
         "cat open",
         "echo theirs > sticky/theirs",
@@ -62,36 +82,20 @@ fn other_users_get_what_permissions_give_them_and_no_more() {
         assert!(may(allowed), "{allowed}");
     }
     assert!(place.slow(".quire/lock").exists(), "the directory has what the mount hides");
-    // A command that is not there, or that nobody could do, would fail as well: it counts why one fails.
+    // A command that is not there, or that no user could do, would fail as well: it counts why one fails.
     let refusal = |script: &str| {
-        let output = sh(script, run.root()).uid(NOBODY).gid(NOBODY).stderr(Stdio::piped()).output().unwrap();
+        let output =
+            sh(script, run.root()).uid(UNPRIVILEGED).gid(UNPRIVILEGED).stderr(Stdio::piped()).output().unwrap();
         (output.status.success(), String::from_utf8(output.stderr).unwrap())
     };
-    for (forbidden, why) in [
-        ("cat secret", "Permission denied"),
-        ("echo x > secret", "Permission denied"),
-        ("echo x >> open", "Permission denied"),
-        ("echo x > new", "Permission denied"),
-        ("rm open", "Permission denied"),
-        ("rm -f sticky/ours", "Operation not permitted"),
-        ("mv sticky/ours sticky/mine", "Operation not permitted"),
-        ("chmod 777 open", "Operation not permitted"),
-        ("chown 65534 open", "Operation not permitted"),
-        ("truncate -s 0 open", "Permission denied"),
-        ("ln secret sticky/way-in && cat sticky/way-in", "Permission denied|Operation not permitted"),
-        ("ls .quire", "No such file"),
-        ("cat .quire/lock", "No such file"),
-        ("mkdir .quire", "Permission denied"),
-        ("ls sticky/../.quire", "No such file"),
-        ("setfattr -n user.quire.critical -v 1 .", "Permission denied"),
-    ] {
+    for (forbidden, why) in FORBIDDEN {
         let (worked, said) = refusal(forbidden);
         assert!(!worked && why.split('|').any(|why| said.contains(why)), "{forbidden}: {said}");
     }
     let facts = |name: &str| fs::metadata(run.at(name)).unwrap();
-    assert_eq!((facts("sticky/theirs-too").uid(), facts("sticky/theirs-too").gid()), (NOBODY, NOBODY));
-    assert_eq!((facts("group/file").uid(), facts("group/file").gid()), (NOBODY, 0));
-    // Written by somebody else, a program no longer runs in its owner's name.
+    assert_eq!((facts("sticky/theirs-too").uid(), facts("sticky/theirs-too").gid()), (UNPRIVILEGED, UNPRIVILEGED));
+    assert_eq!((facts("group/file").uid(), facts("group/file").gid()), (UNPRIVILEGED, 0));
+    // Written by another user, a program no longer runs in its owner's name.
     fs::write(run.at("tool"), b"x").unwrap();
     mode("tool", 0o4777);
     assert!(may("echo y >> tool"));
@@ -261,7 +265,7 @@ fn stores_through_two_mappings_and_writes_between_them_survive_the_daemon() {
             });
         }
     });
-    // What one stores the other sees, and so does whoever reads.
+    // What one stores the other sees, and so does a program that reads.
     let wanted = fs::read(daemon.at("f")).unwrap();
     let word = |page: usize| u64::from_le_bytes(wanted[page * PAGE..page * PAGE + 8].try_into().unwrap());
     for page in 0..64 {

@@ -229,7 +229,7 @@ fn the_root_tells_figures_and_takes_hints() {
         stats["cache"]["critical_blocks"]["direct"]["data"].as_u64().unwrap()
     };
     sync("before");
-    assert_eq!(logged(), 0, "nobody said that this process is critical");
+    assert_eq!(logged(), 0, "no hint or rule says that this process is critical");
     xattr::set_at(root, "user.quire.critical", own.as_bytes()).unwrap();
     assert_eq!(read("user.quire.critical"), own.as_bytes());
     sync("after");

@@ -1,5 +1,5 @@
-//! What programs see of a file when it was closed after its last write: nothing changes any more, while its bytes are on their way
-//! to the directory and when they are there.
+//! What programs see of a file when it was closed after its last write: nothing changes any more, while its bytes are on
+//! their way to the directory and when they are there.
 
 mod common;
 

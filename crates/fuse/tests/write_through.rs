@@ -1,4 +1,4 @@
-//! Small new files go straight to the directory, and nobody can tell: their bytes are there, in order, whatever becomes of
+//! Small new files go straight to the directory, and no program can tell: their bytes are there, in order, whatever becomes of
 //! the file.
 
 mod common;

@@ -1,4 +1,4 @@
-//! The child's side: what it remembers of its parent's board, and what it does just before it ends.
+//! The child's side: what it remembers of its parent's stats page, and what it does just before it ends.
 //!
 //! Relies on everything here being async-signal-safe: atomics, `getpid`, `clock_gettime` and futexes.
 
@@ -15,10 +15,11 @@ const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 static STATS_PAGE: AtomicPtr<StatsPage> = AtomicPtr::new(null_mut());
 static SLOT_ID: AtomicU32 = AtomicU32::new(0);
-/// Who we were when we were made: a child made by other means than our `fork` inherits the above, but is not meant.
+/// The number of this process when it was made: a child made by other means than the library's `fork` inherits the above,
+/// but is not meant.
 static PID: AtomicI32 = AtomicI32::new(0);
 
-/// In a new child: it is `slot_id` on `stats_page`, or nobody's if there is none.
+/// In a new child: it has `slot_id` on `stats_page`, or no parent that asks if there is none.
 pub fn born(stats_page: Option<(&'static StatsPage, SlotId)>) {
     let Some((stats_page, slot_id)) = stats_page else {
         // Without a system call, which a filter might forbid.
@@ -36,7 +37,8 @@ pub fn about_to_end() {
     if stats_page.is_null() || PID.load(Ordering::Relaxed) != guest::process_id() {
         return;
     }
-    // SAFETY: it points to the parent's shared page, which is inherited mapped and never unmapped by anybody.
+    // SAFETY: `born` stored the address of the parent's shared page. A fork leaves that mapped, and neither
+    // `state::next_slot`, which made it, nor any other function unmaps it.
     let stats_page = unsafe { &*stats_page };
     STATS_PAGE.store(null_mut(), Ordering::Relaxed);
     stats_page.announce_end(SlotId::from_raw(SLOT_ID.load(Ordering::Relaxed)), LONGEST_WAIT);

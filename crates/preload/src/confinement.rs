@@ -51,7 +51,8 @@ fn is_muted() -> bool {
     muted != 0 && muted == guest::thread_handle()
 }
 
-/// Before a fork in a thread whose `vfork` child has confined itself and has become another program: the thread goes on as before.
+/// Before a fork in a thread whose `vfork` child has confined itself and has become another program: the thread goes on as
+/// before.
 pub fn unmute() {
     if is_muted() && caller() == Caller::Owner {
         mute(false);

@@ -20,7 +20,7 @@ const MOST_UNNEEDED_PERMILLE: u16 = 200;
 const THRESHOLD_STEP_PERMILLE: u16 = 25;
 const HIGHEST_THRESHOLD_PERMILLE: u16 = 950;
 
-/// The tools.
+/// What a worker needs for its work.
 #[derive(Debug)]
 pub struct WorkerContext {
     /// The settings.
@@ -29,11 +29,11 @@ pub struct WorkerContext {
     pub stats_page: &'static StatsPage,
     /// The program, as long as it is there.
     pub host_monitor: HostMonitor,
-    /// The program's page map, which is ours, too.
+    /// The program's page map, which is the worker's, too.
     pub pagemap: Pagemap,
     /// What is known of memory.
     pub regions: Regions,
-    /// A huge page of our own.
+    /// A huge page of the worker's own.
     pub spare: SpareHugePage,
     /// Whether regions may be copied whole into huge pages.
     pub huge: bool,
@@ -48,7 +48,7 @@ impl WorkerContext {
     /// Gets everything that is needed.
     ///
     /// # Errors
-    /// When the kernel, or whoever confines the program, does not allow it.
+    /// When the kernel, or a sandbox around the program, does not allow it.
     pub fn new(
         settings: Settings,
         stats_page: &'static StatsPage,
@@ -77,7 +77,7 @@ impl WorkerContext {
     /// When the page map can't be opened any more.
     pub fn take_up(&mut self, host_monitor: HostMonitor) -> Result<(), MissingFeature> {
         let pagemap = Pagemap::open(None).map_err(|why| ("/proc/self/pagemap can't be opened", why))?;
-        // The other's table of descriptors is gone; its number may be one of ours by now.
+        // The other's table of descriptors is gone; its number may be one of this table's by now.
         std::mem::forget(std::mem::replace(&mut self.pagemap, pagemap));
         self.host_monitor = host_monitor;
         Ok(())
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn the_threshold_follows_what_was_needed() {
         let page = AnonymousMap::shared(PAGE_SIZE).unwrap();
-        // SAFETY: a page of zeros is a board, and it is leaked.
+        // SAFETY: a page of zeros is a valid `StatsPage`, and the mapping is leaked in the next statement.
         let stats_page = unsafe { &*page.base().cast::<StatsPage>() };
         std::mem::forget(page);
         let host_monitor = || HostMonitor::new(quire_sys::helper::HostProcess::of_caller().unwrap());

@@ -13,11 +13,12 @@ use quire_sys::mem::{HUGE_PAGE_SIZE, PAGE_SIZE};
 use quire_sys::pagemap::PagemapEntry;
 use quire_sys::thread;
 
-/// Room for one huge page of our own, to find out what one costs and to have it cheap for the program.
+/// Room for one huge page of the worker's own, to find out what one costs and to have it cheap for the program.
 ///
-/// A virtual machine gives free huge pages back to its host at once, and each page of one that is had anew then costs 10 µs.
-/// Whoever copies into it pays that, and holds up the program's faults meanwhile. So it is taken and touched here first,
-/// where nobody waits, and freed again: the processor keeps it at hand for who asks next.
+/// A virtual machine gives free huge pages back to its host at once, and each page of one that is had anew then costs 10
+/// µs. The thread that copies into it spends that time, and holds up the program's faults meanwhile. So the worker takes
+/// and touches one here first, where no fault waits, and frees it again: the processor keeps it at hand for the next
+/// request.
 #[derive(Debug)]
 pub struct SpareHugePage(AnonymousMap);
 
@@ -38,7 +39,7 @@ impl SpareHugePage {
         let before_ns = thread::cpu_time_ns();
         // Without a huge page it becomes small ones; what follows then fails by itself.
         let _ = populate((self.0.base() as usize).next_multiple_of(HUGE_PAGE_SIZE), HUGE_PAGE_SIZE);
-        // SAFETY: nobody has a reference into it.
+        // SAFETY: the mapping is private to this value, which hands out no reference into it.
         unsafe { self.0.discard() };
         thread::cpu_time_ns() - before_ns
     }
@@ -85,7 +86,7 @@ pub struct CopiedPages {
 }
 
 /// Copies the shared pages of a region, except those of `leave` (in order) and what goes beyond `budget` bytes. After each
-/// [`PIECE_BYTES`] it calls `rest`, so that whoever shares the processor is not held up.
+/// [`PIECE_BYTES`] it calls `rest`, so that a thread that shares the processor is not held up.
 pub fn all_but(
     address: usize,
     words: &[u64],
@@ -170,13 +171,13 @@ mod tests {
         let start = (area.base() as usize).next_multiple_of(HUGE_PAGE_SIZE);
         let bytes = area.base().wrapping_add(start - area.base() as usize);
         for page in 0..512 {
-            // SAFETY: inside the area, which nobody else knows.
+            // SAFETY: the huge page lies inside the mapping, `page` counts its 512 pages, and only this test knows the mapping.
             unsafe { bytes.add(page * PAGE_SIZE).write(page as u8) };
         }
         populate(start, HUGE_PAGE_SIZE).unwrap();
         // Whether a huge page is to be had depends on the machine.
         let _ = collapse(start, HUGE_PAGE_SIZE);
-        // SAFETY: as above.
+        // SAFETY: the same 512 pages of the mapping, which is still there.
         assert!((0..512).all(|page| unsafe { bytes.add(page * PAGE_SIZE).read() } == page as u8));
         assert!(SpareHugePage::new().unwrap().fetch_ns() > 0);
         assert_eq!(huge_pages_forbidden(false), Some("QUIRE_PRELOAD_HUGE=off"));

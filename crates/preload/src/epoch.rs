@@ -171,7 +171,7 @@ impl ChildLife {
     }
 }
 
-/// Whether the latest child still shares memory with us.
+/// Whether the latest child still shares memory with the program.
 fn is_shared(context: &WorkerContext) -> bool {
     let mut word = [0];
     let read = context.pagemap.read_words(state::sentinel(), &mut word);

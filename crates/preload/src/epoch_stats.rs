@@ -44,7 +44,7 @@ impl EpochStats {
             epoch_stats.present += u64::from(region.present);
             epoch_stats.regions_precopied += u64::from(region.precopied > 0);
             epoch_stats.regions += 1;
-            // What anybody writes while memory is shared tears a huge page; what was copied whole is one.
+            // What parent or child writes while memory is shared tears a huge page; what was copied whole is one.
             region.huge =
                 region.method == CopyMethod::Whole || (region.huge && written == 0.0 && region.precopied == 0);
             carry(region, written);

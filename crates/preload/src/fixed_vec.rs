@@ -1,4 +1,4 @@
-//! A list in memory of our own, so that nothing is taken from the program's allocator.
+//! A list in memory of the library's own, so that nothing is taken from the program's allocator.
 //!
 //! Relies on address space being plenty: room for all entries is mapped at once and backed as it is used.
 
@@ -32,7 +32,9 @@ impl<T: Copy> FixedVec<T> {
         if self.len == self.capacity {
             return false;
         }
-        // SAFETY: the place lies inside the area, which starts at a page and so is aligned for `T`, and is ours alone.
+        // SAFETY: `len` is below `capacity`, for which `new` has mapped room; the mapping starts at a page, so it is
+        // aligned for `T`, and
+        // `&mut self` keeps others from it.
         unsafe { self.area.base().cast::<T>().add(self.len).write(value) };
         self.len += 1;
         true
@@ -45,13 +47,13 @@ impl<T: Copy> FixedVec<T> {
 
     /// The values.
     pub fn all(&self) -> &[T] {
-        // SAFETY: the first `len` places have been written, and change only through `&mut self`.
+        // SAFETY: `push` has written the first `len` values, and they change only through `&mut self`.
         unsafe { std::slice::from_raw_parts(self.area.base().cast(), self.len) }
     }
 
     /// The values, to be changed.
     pub fn all_mut(&mut self) -> &mut [T] {
-        // SAFETY: as above; the borrow is exclusive.
+        // SAFETY: `push` has written the first `len` values; `&mut self` makes the borrow the only one.
         unsafe { std::slice::from_raw_parts_mut(self.area.base().cast(), self.len) }
     }
 

@@ -1,8 +1,8 @@
-//! The functions of the C library that we stand in front of: `fork`, `_exit`, `_Exit`, `prctl`, `syscall`, and the library's own
-//! beginning and end.
+//! The functions of the C library that the library stands in front of: `fork`, `_exit`, `_Exit`, `prctl`, `syscall`, and
+//! the library's own beginning and end.
 //!
-//! Relies on the dynamic linker taking ours first. Each calls the next definition, so that other libraries in
-//! `LD_PRELOAD` get their turn. `exit` and returning from `main` end in our closing function, so they need no hook. The
+//! Relies on the dynamic linker taking the library's first. Each calls the next definition, so that other libraries in
+//! `LD_PRELOAD` get their turn. `exit` and returning from `main` end in the library's closing function, so they need no hook. The
 //! allocator's functions are in [`crate::heap::hooks`]. `prctl` and `syscall` matter for seccomp only (see [`confinement`]).
 
 use std::ffi::{CStr, c_int, c_long, c_ulong};
@@ -31,7 +31,8 @@ extern "C" fn opened() {
     if confinement::begin() {
         process::end_inherited();
     }
-    // SAFETY: no thread of the program runs yet, so nobody changes the environment; nothing of it is kept.
+    // SAFETY: the dynamic linker runs this before `main`, in the only thread, so no other thread changes the environment; the
+    // settings are read here and nothing of it is kept.
     let value_of = |name: &CStr| unsafe { guest::setting(name) };
     let mut settings = Settings::read(value_of);
     let heap = value_of(c"QUIRE_HEAP").filter(|value| !value.is_empty());
@@ -41,7 +42,7 @@ extern "C" fn opened() {
     if let Some(heap) = heap
         && let Err(heap_error) = setup::set_up(heap, value_of(c"QUIRE_HEAP_PAGE"))
     {
-        // Who asks for more heap than there is memory is not helped by a program that runs without.
+        // An operator who asks for more heap than there is memory is not helped by a program that runs without.
         log::line(format_args!(
             "no heap, so the program is not started: {heap_error} (unset QUIRE_HEAP to do without)"
         ));
@@ -82,7 +83,7 @@ fn resolve() {
     REAL_SYSCALL.store(find(c"syscall"), Ordering::Relaxed);
 }
 
-/// What `real` has found; looks for it where another library's opening function calls before ours has run.
+/// What `real` has found; looks for it where another library's opening function calls before this library's has run.
 fn real_function(real: &AtomicPtr<()>) -> *mut () {
     if real.load(Ordering::Relaxed).is_null() {
         resolve();
@@ -157,7 +158,7 @@ pub unsafe extern "C" fn prctl(
     // SAFETY: the dynamic linker's address for `prctl`, which reads no more than four arguments behind the option.
     let real: unsafe extern "C" fn(c_int, c_ulong, c_ulong, c_ulong, c_ulong) -> c_int =
         unsafe { std::mem::transmute(real) };
-    // SAFETY: the arguments are passed on as they came; this function asks its caller for what the option asks for.
+    // SAFETY: the arguments are passed on as they came, and the caller of this function promises what the option asks for.
     let ask = || unsafe { real(option, second, third, fourth, fifth) };
     if option != guest::SET_SECCOMP {
         return ask();
@@ -165,8 +166,8 @@ pub unsafe extern "C" fn prctl(
     quiesce::around(ask, |&result| result == 0)
 }
 
-/// Stands in front of the C library's `syscall`: all calls but `seccomp` go on at once, without a frame of ours between, since some
-/// (`clone`) return twice, on different stacks.
+/// Stands in front of the C library's `syscall`: all calls but `seccomp` go on at once, without a frame of the library's
+/// between, since some (`clone`) return twice, on different stacks.
 ///
 /// # Safety
 /// As the system call's.
@@ -232,7 +233,7 @@ unsafe extern "C" fn syscall_slowly(
     // SAFETY: the dynamic linker's address for `syscall`, which reads no more than six arguments behind the number.
     let real: unsafe extern "C" fn(c_long, c_long, c_long, c_long, c_long, c_long, c_long) -> c_long =
         unsafe { std::mem::transmute(real) };
-    // SAFETY: the arguments are passed on as they came; `syscall` asks its caller for what the system call asks for.
+    // SAFETY: the arguments are passed on as they came, and the caller of `syscall` promises what the system call asks for.
     let ask = || unsafe { real(number, first, second, third, fourth, fifth, sixth) };
     if number != guest::CALL_SECCOMP || !guest::confines(first) {
         return ask();

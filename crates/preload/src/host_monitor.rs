@@ -23,8 +23,8 @@ pub struct HostMonitor {
 }
 
 impl HostMonitor {
-    /// The program as it was when a thread of it started the calling worker, which has kept what it was born with: the program may
-    /// have become another user since.
+    /// The program as it was when a thread of it started the calling worker, which has kept what it was born with: the
+    /// program may have become another user since.
     pub fn new(host: HostProcess) -> Self {
         let standing = guest::standing(guest::process_id());
         Self { host, standing, looked: Cell::new(Instant::now()), changed: Cell::new(false) }

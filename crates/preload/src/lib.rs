@@ -1,4 +1,4 @@
-//! `libquire_preload.so`: for programs that nobody can change. It makes the copy-on-write after their forks cheaper, or lays
+//! `libquire_preload.so`: for programs that need no change. It makes the copy-on-write after their forks cheaper, or lays
 //! their [heap](heap) on a file, of which a pool holds as much in memory as it may.
 //!
 //! With `LD_PRELOAD` it notices [forks](hooks), and while the child lives a [worker] beside the parent breaks the

@@ -1,8 +1,8 @@
 //! Lines on standard error.
 //!
 //! Relies on standard error still being what it was when the program started: a program that has closed or redirected it
-//! may have something else there by now, and gets no lines from us. The worker has no descriptors of the program's, so it
-//! fetches this one for the time of a line.
+//! may have something else there by now, and gets no lines from the library. The worker has no descriptors of the
+//! program's, so it fetches this one for the time of a line.
 
 use std::fmt::{self, Write};
 use std::io;
@@ -61,7 +61,8 @@ pub fn take_own_descriptors(program: i32) -> io::Result<()> {
     let is_same = FileId::of(guest::standard_error()) == state::standard_error();
     IS_KEPT.store(!can_fetch && is_same, Ordering::Relaxed);
     if can_fetch || !is_same {
-        // SAFETY: the table is the worker's own.
+        // SAFETY: `take_own_descriptors_but_standard_error` has given the worker a table of its own, in which no value owns
+        // number 2.
         unsafe { bare_thread::close_number(2) };
     }
     Ok(())

@@ -1,8 +1,8 @@
 //! The parent's side of a fork: what is prepared before it, and what is told to the worker after it.
 //!
 //! Relies on running in whatever thread of the program forks, a signal handler included: it takes no lock that the program
-//! could hold, allocates nothing from the program, and gives up quietly. Pages and board are made at the first fork that is
-//! worth it, the worker at each that finds none.
+//! could hold, allocates nothing from the program, and gives up quietly. Sentinel and stats page are made at the first fork
+//! that is worth it, the worker at each that finds none.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -73,7 +73,8 @@ fn start_worker() {
     if state::worker() != WorkerState::None || !process::is_free() || !state::begin_work() {
         return;
     }
-    // SAFETY: the worker keeps the duty of a bare thread.
+    // SAFETY: `worker::run` neither allocates nor uses anything thread-local but `errno`: what it keeps lies in mappings of
+    // its own (`FixedVec`, `AnonymousMap`), and a panic ends it without unwinding.
     if let Err(why) = unsafe { process::start(worker::run) } {
         state::set_worker(WorkerState::GivenUp);
         log::line_of_program(format_args!("not active: {why}"));

@@ -19,7 +19,7 @@ use crate::rate_limiter::RateLimiter;
 use crate::regions::{CopyMethod, Region};
 use crate::sampler::Sampler;
 
-/// Time that tasks may have waited for memory lately, in percent, before we stop.
+/// Time that tasks may have waited for memory lately, in percent, before the worker stops.
 const MOST_STALLED_PERCENT: f32 = 10.0;
 /// Of the machine's memory one part in that many has to be left.
 const LEAST_LEFT_PART: u64 = 20;

@@ -34,8 +34,8 @@ static HAS_LEFT: AtomicBool = AtomicBool::new(false);
 /// It shall end.
 static SHALL_LEAVE: AtomicBool = AtomicBool::new(false);
 
-/// At the program's start: the process may have been another program before, whose worker is about to end. The new one must have
-/// neither its signal nor its zombie.
+/// At the program's start: the process may have been another program before, whose worker is about to end. The new one must
+/// have neither its signal nor its zombie.
 pub fn end_inherited() {
     helper::reap_inherited(NAME.to_bytes(), LONGEST_INHERITED);
 }
@@ -59,13 +59,15 @@ pub unsafe fn start(run: extern "C" fn()) -> Result<(), &'static str> {
         kept if !kept.is_null() => kept,
         _ => make_area().ok_or("no memory")?,
     };
-    // SAFETY: made below, and never freed; the places for the two lie behind one another in it.
+    // SAFETY: `make_area` has written it there and leaked that memory, and only the thread that prepares a fork gets here.
     let area = unsafe { &*area };
-    // SAFETY: the place is ours, and no helper runs that could read it.
+    // SAFETY: `make_area` has set `HOST` to memory for one, and leaked it. The process is free, as `start` asks: no worker
+    // runs that could read it meanwhile.
     unsafe { HOST.load(Ordering::Relaxed).write(host) };
     HAS_LEFT.store(false, Ordering::SeqCst);
     SHALL_LEAVE.store(false, Ordering::Relaxed);
-    // SAFETY: the area is kept for good and the helper before has been waited for; the rest is the caller's promise.
+    // SAFETY: `make_area` has leaked the area; the process is free, so the helper before was waited for. `Helper::start`
+    // asks of `run` that it neither allocates nor uses anything thread-local, which the caller of this function promises.
     unsafe { HELPER.start(area, run) }.map_err(|_| "a process could not be started")
 }
 
@@ -76,9 +78,9 @@ fn make_area() -> Option<*mut AnonymousMap> {
     // The child of a fork has no such process and needs no memory for it.
     area.keep_from_children();
     let place = places.base().cast::<AnonymousMap>();
-    // SAFETY: a page of our own, large and aligned enough for both.
+    // SAFETY: the mapping has room for both values, begins at a page, and no other thread knows of it.
     unsafe { place.write(area) };
-    // SAFETY: as above.
+    // SAFETY: one `AnonymousMap` further is still within the mapping, which has room for that and a `HostProcess`.
     HOST.store(unsafe { place.add(1) }.cast(), Ordering::Relaxed);
     AREA.store(place, Ordering::Relaxed);
     std::mem::forget(places);
@@ -87,7 +89,8 @@ fn make_area() -> Option<*mut AnonymousMap> {
 
 /// The program that the worker works for; `None` before there was a worker.
 pub fn host() -> Option<HostProcess> {
-    // SAFETY: null or a place that was written before the worker was started, and is not while it runs.
+    // SAFETY: null, or memory that `make_area` has leaked; `start` writes it before it starts the worker and not while one
+    // runs.
     unsafe { HOST.load(Ordering::Relaxed).as_ref() }.copied()
 }
 

@@ -24,8 +24,8 @@ enum Quiesced {
     Muted,
 }
 
-/// Has the kernel confine the calling thread by `ask`, which says whether it has. The library falls silent before, as it may make no
-/// call after; where the kernel refuses, it goes on as before.
+/// Has the kernel confine the calling thread by `ask`, which says whether it has. The library falls silent before, as it
+/// may make no call after; where the kernel refuses, it goes on as before.
 pub fn around<T>(ask: impl FnOnce() -> T, has_confined: impl FnOnce(&T) -> bool) -> T {
     let errno = guest::errno();
     let done = quiesce();

@@ -43,7 +43,7 @@ pub struct Region {
     pub address: usize,
     /// Share of its pages that was written in earlier epochs, in thousandths; `None` until there was one.
     pub coverage_permille: Option<u16>,
-    /// It was made a huge page, and not torn since as far as we know.
+    /// It was made a huge page, and not torn since as far as is known.
     pub huge: bool,
     /// Pages that it spans.
     pub pages: u16,
@@ -139,11 +139,11 @@ impl Regions {
     pub fn renew(&mut self, pagemap: &Pagemap) -> io::Result<()> {
         std::mem::swap(&mut self.now, &mut self.before);
         self.now.clear();
-        let ours = [&self.now, &self.before].map(FixedVec::addresses);
+        let own_lists = [&self.now, &self.before].map(FixedVec::addresses);
         let (mut pages_left, mut old, mut failed) = (MOST_PAGES, 0, None);
         let Self { now, before, words, text, region_bytes } = self;
         proc_maps::each(text.all_mut(), |mapping| {
-            if !mapping.anonymous || mapping.stack || ours.iter().any(|range| range.contains(&mapping.start)) {
+            if !mapping.anonymous || mapping.stack || own_lists.iter().any(|range| range.contains(&mapping.start)) {
                 return true;
             }
             let mapping = Mapping { end: mapping.end.min(mapping.start + pages_left * PAGE_SIZE), ..mapping };
@@ -261,7 +261,8 @@ mod tests {
         memory.commit(2 << 20..11 << 20).unwrap();
         let base = memory.base() as usize + (2 << 20);
         for page in 0..(9 << 20) / PAGE_SIZE {
-            // SAFETY: inside the committed part of the reservation, which is this test's own.
+            // SAFETY: `page` stays below the 9 MiB that were committed from `base` on, in a reservation that only this test
+            // knows.
             unsafe { (base as *mut u8).add(page * PAGE_SIZE).write(1) };
         }
         let pagemap = Pagemap::open(None).unwrap();

@@ -1,6 +1,6 @@
 //! Which pages (and regions) are left out of the copying ahead, so that it can be told how many were needed.
 //!
-//! Relies on a page that we copied looking the same whether the program wrote it or not. So from every stratum of a
+//! Relies on a page that the worker copied looking the same whether the program wrote it or not. So from every stratum of a
 //! region one page, drawn anew for every child, is left to the program: the share of these that it writes is an
 //! estimate for the pages that were copied. Where regions are copied whole, one region in [`REGIONS_PER_SAMPLE`] is left.
 
@@ -11,12 +11,12 @@ const LEAST_STRATUM_PAGES: usize = 16;
 /// Of that many regions that could be copied whole, one is left.
 pub const REGIONS_PER_SAMPLE: u64 = 8;
 
-/// The draw of one child.
+/// What is left out for one child.
 #[derive(Clone, Copy, Debug)]
 pub struct Sampler(u64);
 
 impl Sampler {
-    /// The draw for the child numbered `count`.
+    /// The sampler for the child numbered `count`.
     pub fn new(count: u32) -> Self {
         Self(u64::from(count))
     }

@@ -1,4 +1,4 @@
-//! What the process as a parent remembers: settings, the board, the sentinel page, the latest fork.
+//! What the process as a parent remembers: settings, the stats page, the sentinel page, the latest fork.
 //!
 //! Relies on atomics alone, so that it may be read and written wherever a program forks, and reset in the child.
 
@@ -33,7 +33,7 @@ static SENTINEL: AtomicPtr<u8> = AtomicPtr::new(null_mut());
 static FORKING: AtomicBool = AtomicBool::new(false);
 static FORKS: AtomicU32 = AtomicU32::new(0);
 static WORKER: AtomicU32 = AtomicU32::new(WorkerState::None as u32);
-/// Pid and place of the latest child.
+/// Pid and slot of the latest child.
 static LATEST: AtomicU64 = AtomicU64::new(0);
 static FORKER: AtomicI32 = AtomicI32::new(0);
 
@@ -42,7 +42,7 @@ static FORKER: AtomicI32 = AtomicI32::new(0);
 pub struct Fork {
     /// The child.
     pub pid: i32,
-    /// Its place on the board.
+    /// Its slot on the stats page.
     pub slot_id: SlotId,
     /// The thread that forked: the one whose writes matter.
     pub forker: Option<ThreadId>,
@@ -84,14 +84,15 @@ pub fn set_latest(pid: i32, slot_id: SlotId) {
     LATEST.store((pid as u64) << 32 | u64::from(slot_id.raw()), Ordering::SeqCst);
 }
 
-/// Address of the page that only children made since it was last written share with us.
+/// Address of the page that only children made since it was last written share with this process.
 pub fn sentinel() -> usize {
     SENTINEL.load(Ordering::Relaxed) as usize
 }
 
-/// The page shared with our children, once there is one.
+/// The page shared with the children, once there is one.
 pub fn stats_page() -> Option<&'static StatsPage> {
-    // SAFETY: null, or the shared page made below, which is never unmapped.
+    // SAFETY: null, or the page that `next_slot` has made. It leaks the mapping, so the page is there for as long as the
+    // process; zeros are a valid `StatsPage`, and it holds atomics only, so processes may share it.
     unsafe { STATS_PAGE.load(Ordering::Acquire).as_ref() }
 }
 
@@ -105,8 +106,8 @@ pub fn end_forking() {
     FORKING.store(false, Ordering::Release);
 }
 
-/// Makes board and sentinel if they aren't there, and a place for the next child. To be called by whoever may prepare a
-/// fork. `None` when there is no memory.
+/// Makes stats page and sentinel if they aren't there, and a slot for the next child. To be called by the thread that may
+/// prepare a fork ([`begin_forking`]). `None` when there is no memory.
 pub fn next_slot() -> Option<(&'static StatsPage, SlotId)> {
     let stats_page = match stats_page() {
         Some(stats_page) => stats_page,
@@ -115,13 +116,15 @@ pub fn next_slot() -> Option<(&'static StatsPage, SlotId)> {
             let sentinel = AnonymousMap::private(1).ok()?;
             SENTINEL.store(sentinel.base(), Ordering::Relaxed);
             STATS_PAGE.store(page.base().cast(), Ordering::Release);
-            // Both stay for as long as the process: a child may look at the board at any time.
+            // Both stay for as long as the process: a child may look at the stats page at any time.
             std::mem::forget((page, sentinel));
             stats_page()?
         }
     };
     let count = FORKS.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-    // SAFETY: the sentinel is a mapped page of our own, and the right to prepare a fork keeps other threads away. The
+    // SAFETY: the sentinel is a page that was mapped above, now or at an earlier fork, and leaked. Only this function
+    // writes it, and
+    // `begin_forking` lets one thread at a time prepare a fork. The
     // write breaks the sharing with earlier children: after the fork the page is shared with the new child alone.
     unsafe { SENTINEL.load(Ordering::Relaxed).write_volatile(count as u8) };
     Some((stats_page, stats_page.take(count)))
@@ -147,7 +150,7 @@ pub fn begin_work() -> bool {
     WORKER.compare_exchange(none, started, Ordering::SeqCst, Ordering::SeqCst).is_ok()
 }
 
-/// In a new child: it starts anew as a process, without worker, board and children.
+/// In a new child: it starts anew as a process, without worker, stats page and children.
 pub fn forget() {
     STATS_PAGE.store(null_mut(), Ordering::Relaxed);
     SENTINEL.store(null_mut(), Ordering::Relaxed);

@@ -1,4 +1,5 @@
-//! The page that a parent and its children share: on it a child says that it is about to end, and waits for the answer.
+//! The page that a parent and its children share, as Apache's scoreboard: on it a child says that it is about to end, and
+//! waits for the answer.
 //!
 //! Relies on a shared mapping made before the fork and on futexes, which may be used in the child of a fork. No file
 //! descriptor is involved, so a child that closes all of them, or reuses their numbers, is not harmed.
@@ -11,7 +12,7 @@ use quire_sys::futex::{self, FutexScope};
 /// Children that can be known at a time; an older one that still lives is forgotten.
 pub const SLOTS: usize = 64;
 
-/// The child runs and nobody waits for what it says.
+/// The child runs and the parent does not ask for its end.
 const RUNNING: u32 = 1;
 /// The parent's thread wants to look at memory before the child ends.
 const TRACKED: u32 = 2;
@@ -40,7 +41,7 @@ struct Slot {
     state: AtomicU32,
 }
 
-/// A child's place on the board.
+/// A child's slot on the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotId {
     /// Which of the slots, and which use of it.
@@ -48,12 +49,12 @@ pub struct SlotId {
 }
 
 impl SlotId {
-    /// The place as a number that is never 0.
+    /// The slot as a number that is never 0.
     pub fn raw(self) -> u32 {
         self.generation
     }
 
-    /// The place of that number.
+    /// The slot of that number.
     pub fn from_raw(generation: u32) -> Self {
         Self { generation }
     }
@@ -76,7 +77,7 @@ impl StatsPage {
         futex::wait(&self.events, events, limit, FutexScope::Shared);
     }
 
-    /// A place for the `count`th child, before it is made.
+    /// A slot for the `count`th child, before it is made.
     pub fn take(&self, count: u32) -> SlotId {
         let slot_id = SlotId { generation: count.max(1) };
         let slot = self.slot(slot_id);
@@ -92,7 +93,7 @@ impl StatsPage {
     /// In the parent: asks the child to say when it is about to end.
     pub fn track(&self, slot_id: SlotId) {
         let state = &self.slot(slot_id).state;
-        // It fails only if the place is in use no more.
+        // It fails only if the slot is in use for another child by now.
         let _ = state.compare_exchange(RUNNING, TRACKED, Ordering::AcqRel, Ordering::Relaxed);
     }
 
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_nobody_asked_does_not_wait() {
+    fn a_child_that_its_parent_did_not_ask_does_not_wait() {
         let stats_page = stats_page();
         let slot_id = stats_page.take(1);
         let began = Instant::now();
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forgotten_child_finds_its_place_taken() {
+    fn a_forgotten_child_finds_its_slot_taken() {
         let stats_page = stats_page();
         let old = stats_page.take(1);
         let new = stats_page.take(1 + SLOTS as u32);

@@ -3,7 +3,7 @@
 //! Relies on being the only one of its program. It runs in a process of its own that shares the program's memory
 //! ([`crate::process`]): the C library does not know it, and it must neither allocate nor use anything thread-local. It has
 //! all signals blocked and a table of file descriptors of its own; should it panic or be killed, the program goes on as
-//! without us. What it has learned lies in memory, where the next one finds it.
+//! without the library. What it has learned lies in memory, where the next one finds it.
 
 use std::fmt;
 use std::ptr::null_mut;
@@ -56,7 +56,7 @@ pub extern "C" fn run() {
     process::leave();
 }
 
-/// A panic of ours ends the worker, and nothing else: it must not unwind, and the program goes on as without us.
+/// A panic of the worker ends the worker, and nothing else: it must not unwind, and the program goes on without it.
 fn give_up(info: &std::panic::PanicHookInfo<'_>) {
     let at = info.location().map_or(0, std::panic::Location::line);
     let file = info.location().map_or("", std::panic::Location::file);
@@ -83,7 +83,7 @@ fn live() -> ExitReason {
     guest::name_thread(process::NAME);
     guest::stand_aside();
     let Some(host) = process::host() else { return ExitReason::ForGood };
-    // Without descriptors of our own we could disturb the program, and could not even say so.
+    // Without descriptors of its own the worker could disturb the program, and could not even say so.
     if log::take_own_descriptors(host.process()).is_err() {
         return ExitReason::ForGood;
     }
@@ -110,7 +110,7 @@ fn live() -> ExitReason {
             IN_USE.store(false, Ordering::SeqCst);
             return ExitReason::ForAnother;
         }
-        // From here on a fork starts another; one that came before is still ours.
+        // From here on a fork starts another; one that came before is still this worker's.
         IN_USE.store(false, Ordering::SeqCst);
         state::set_worker(WorkerState::None);
         if state::latest_fork() == seen || !state::begin_work() {
@@ -126,7 +126,8 @@ fn take_up(host_monitor: HostMonitor) -> Result<&'static mut LearnedState, crate
     // What was left half changed is given up, with its memory: that happens a few times at most.
     let was_in_use = IN_USE.swap(true, Ordering::SeqCst);
     if !kept.is_null() && !was_in_use {
-        // SAFETY: made below, never freed, and the worker that used it has ended.
+        // SAFETY: this function has made it for an earlier worker and leaked it. That worker has cleared `IN_USE` as its
+        // last use of it, and one worker runs at a time.
         let kept = unsafe { &mut *kept };
         kept.context.take_up(host_monitor)?;
         return Ok(kept);
@@ -136,10 +137,10 @@ fn take_up(host_monitor: HostMonitor) -> Result<&'static mut LearnedState, crate
     let place = AnonymousMap::private(size_of::<LearnedState>()).map_err(|why| ("no memory", why))?;
     let kept = place.base().cast::<LearnedState>();
     std::mem::forget(place);
-    // SAFETY: pages of our own, large and aligned enough, that are never unmapped.
+    // SAFETY: a fresh mapping of that size, aligned to a page, leaked in the statement before.
     unsafe { kept.write(LearnedState { context, expected_life: None, epochs: 0 }) };
     KEPT.store(kept, Ordering::Relaxed);
-    // SAFETY: just written, and no other thread's.
+    // SAFETY: just written, in leaked memory; the next worker reads it only after this one has cleared `IN_USE`.
     Ok(unsafe { &mut *kept })
 }
 
@@ -175,7 +176,8 @@ fn greet(context: &WorkerContext, program: &Program, forbidden: Option<&str>) {
     ));
 }
 
-/// Goes through the life of `fork`'s child, tells what was learned and mends; returns how long the child lived.
+/// Goes through the life of `fork`'s child, tells what was learned and recollapses torn regions; returns how long the child
+/// lived.
 fn go_through(
     context: &mut WorkerContext,
     fork: Fork,

@@ -35,8 +35,8 @@ struct Seen {
     allocations: usize,
 }
 
-/// Forks a child that lives until we have written to memory; before that we wait until `enough` pages are copied ahead, at
-/// most for `patience`.
+/// Forks a child that lives until this process has written to memory; before that it waits until `enough` pages are copied
+/// ahead, at most for `patience`.
 fn one_child(
     memory: &AnonymousMap,
     pagemap: &Pagemap,

@@ -15,7 +15,7 @@ use crate::criticality::unclassified::UnclassifiedPrograms;
 /// On what a verdict rests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VerdictSource {
-    /// Somebody said so.
+    /// An operator or a program said so.
     Hint,
     /// A rule.
     Rule,
@@ -59,10 +59,10 @@ impl ConfusionMatrix {
     }
 }
 
-/// Judges threads.
+/// Classifies threads.
 pub struct Classifier {
     rules: Rules,
-    /// What somebody says.
+    /// What operators and programs say.
     pub hints: Hints,
     task_cache: TaskCache,
     server_detector: Option<ServerDetector>,
@@ -92,8 +92,8 @@ impl Classifier {
     pub fn classify(&self, thread: u32, flushes: bool) -> Caller {
         let task = TaskId::external(thread);
         if thread == 0 {
-            // The kernel in nobody's name: mapped pages on their way back.
-            return Caller { task: TaskId::NOBODY, verdict: Verdict::Normal, source: VerdictSource::Nothing };
+            // The kernel in no task's name: mapped pages on their way back.
+            return Caller { task, verdict: Verdict::Normal, source: VerdictSource::Nothing };
         }
         let Some(facts) = self.task_cache.facts(thread, &self.rules) else {
             return Caller { task, verdict: Verdict::Normal, source: VerdictSource::Nothing };
@@ -177,7 +177,7 @@ mod tests {
         );
         ruled.hints.take(&Hint::ForgetProcess(own));
         assert_eq!(ruled.classify(own, true).source, VerdictSource::Rule);
-        assert_eq!(ruled.classify(0, true).task, TaskId::NOBODY);
+        assert_eq!(ruled.classify(0, true).task, TaskId::external(0));
     }
 
     #[test]

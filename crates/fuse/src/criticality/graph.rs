@@ -12,7 +12,7 @@ use crate::criticality::rules::Verdict;
 /// Stands for all critical tasks that depend on others in a way that can't be seen.
 const UNSEEN_TASK: TaskId = TaskId((1 << 62) + 1);
 
-/// Gives tasks their standing.
+/// Enters verdicts in the graph of tasks.
 pub struct CriticalityGraph {
     /// The graph.
     pub tasks: Arc<Tasks>,

@@ -1,4 +1,4 @@
-//! Processes and programs that somebody has called critical while mounted.
+//! Processes and programs that an operator or a program has called critical while mounted.
 //!
 //! Relies on the time when a process was started, so that the hint ends with the process and not with its number.
 
@@ -11,7 +11,7 @@ use crate::criticality::rules::glob_matches;
 /// Most hints of either kind.
 const MOST: usize = 4096;
 
-/// What somebody says. In words: `4711`, `comm:post*`, and with a minus sign before it to take that back.
+/// What an operator or a program says. In words: `4711`, `comm:post*`, and with a minus sign before it to take that back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hint {
     /// This process is critical.

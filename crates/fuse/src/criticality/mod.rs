@@ -1,13 +1,13 @@
-//! Who asks, and whether a request waits for them.
+//! Which task makes a request of the mount, and whether a request of a client waits for that task.
 //!
-//! The kernel says which thread makes a request. Whether that is critical is said, in this order, by hints given while
-//! mounted, by rules, and (if switched on) by what was observed: a process that waits for input from somebody it is
-//! connected to between its flushes answers requests ([`classifier`]). While a thread is served it stands so in the graph of
-//! tasks ([`standing`]). Critical threads that sleep in the kernel, on the lock of a file that somebody else flushes, are
+//! The kernel says which thread makes a request. Whether that thread is critical is decided, in this order, by hints given
+//! while mounted, by rules, and (if switched on) by observation: a process that waits, between its flushes, for input from
+//! a connection answers requests ([`classifier`]). While the mount serves a thread, the verdict stands in the graph of
+//! tasks ([`graph`]). Critical threads that sleep in the kernel, on the lock of a file that another thread flushes, are
 //! found by looking ([`lock_waits`]).
 //!
-//! What was found out about a thread is kept for a while ([`known`]); a number that was given to another thread meanwhile
-//! is noticed by the time when it was started.
+//! What was found out about a thread is kept for a while ([`task_cache`]). The time when a thread was started tells it from
+//! another one that has got its number meanwhile.
 //!
 //! Relies on `/proc`. A wrong answer costs time, never data.
 
@@ -114,7 +114,7 @@ impl CriticalityTracker {
         self.classifier.unclassified()
     }
 
-    /// What came of looking for threads that wait for the lock of a file; `None` if nobody looks.
+    /// What came of looking for threads that wait for the lock of a file; `None` if the mount does not look.
     pub fn lock_wait_stats(&self) -> Option<LockWaitStats> {
         self.lock_waits.as_ref().map(LockWaitDetector::figures)
     }

@@ -7,7 +7,7 @@
 //! log      title~"(checkpointer|walwriter)"   the same, but only while it works at a log
 //! normal   title~"(archiver|logger)"
 //! critical comm=redis-server main      not the children that it forks
-//! wal      path~"pg_wal/"              these files are logs, whoever writes them
+//! wal      path~"pg_wal/"              these files are logs, whichever task writes them
 //! ```
 //! One rule a line: a verdict, and conditions that must all hold. Of rules about tasks the first that fits counts. `=` is
 //! the whole text, `~` a regular expression found in it. Texts with spaces stand in double quotes; `\"` is a quote in them.
@@ -22,7 +22,7 @@
 //! | `main`, `child` | its parent runs another program, or the same |
 //! | `path` | for `wal` only: path of the file, from the mount's root |
 //!
-//! Relies on nothing but regular expressions; the facts about a task come from whoever asks.
+//! Relies on nothing but regular expressions; the caller gives the facts about a task.
 
 use regex_lite::Regex;
 
@@ -50,7 +50,7 @@ pub enum Verdict {
     Inherits,
     /// The same, but only while it works at a file that is a log.
     Log,
-    /// Nobody waits for it.
+    /// No request waits for it.
     Normal,
 }
 
@@ -164,7 +164,7 @@ impl Rules {
         };
         let conditions: Vec<Condition> = words.map(|word| condition(&word)).collect::<Result<_, _>>()?;
         if conditions.is_empty() {
-            return Err("a rule without conditions would fit everybody: add one, such as comm=postgres".into());
+            return Err("a rule without conditions would fit every task: add one, such as comm=postgres".into());
         }
         self.tasks.push(Rule { verdict, conditions });
         Ok(())

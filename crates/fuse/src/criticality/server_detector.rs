@@ -1,9 +1,9 @@
-//! Finds out who answers requests: a process that, between its flushes, sleeps until something comes in and is connected to
-//! somebody.
+//! Finds out which processes answer requests: those that, between their flushes, sleep until something comes in, and have a
+//! connection.
 //!
 //! A thread looks at every process that has flushed lately, a hundred times a second, through `/proc`: what it sleeps in,
 //! and (rarely) which sockets it has. A server under full load is seldom caught asleep, so one sight holds for
-//! [`HOLDS`]. Relies on being allowed to look, as root is; without that nobody is ever observed to be critical.
+//! [`HOLDS`]. Relies on being allowed to look, as root is; without that no process is ever observed to be critical.
 
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};

@@ -1,6 +1,7 @@
 //! Where a request is done and answered: in place by the thread that read it, or by a helper.
 //!
-//! Relies on [`OffloadPool`](crate::offload_pool::OffloadPool) for who may wait, and on what a request is for how long it may have to.
+//! Relies on [`OffloadPool`](crate::offload_pool::OffloadPool) for who may wait, and on what a request is for how long it
+//! may have to.
 
 use std::sync::Arc;
 use std::time::Duration;

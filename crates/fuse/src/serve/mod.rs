@@ -1,7 +1,8 @@
 //! Requests of the kernel: [`protocol`] takes them apart, [`dispatch`] says where they are done, and [`Server`] does them.
 //!
 //! A few threads read requests and do them in place; those that find too many others waiting for devices hand theirs to
-//! helpers ([`OffloadPool`]). Whatever waits for a device does so in the name of the thread that asked ([`CriticalityTracker`]).
+//! helpers ([`OffloadPool`]). Whatever waits for a device does so in the name of the thread that asked
+//! ([`CriticalityTracker`]).
 //!
 //! Relies on the kernel for permissions, locks and its own cache of pages.
 
@@ -67,7 +68,7 @@ pub struct WriteRequest {
     pub durable: bool,
     /// It takes away the right to run the file under its owner's name.
     pub strips: bool,
-    /// The thread that writes; 0 if nobody in particular.
+    /// The thread that writes; 0 if the kernel names none.
     pub thread: u32,
 }
 
@@ -297,7 +298,7 @@ impl Server {
     }
 }
 
-/// Takes the rights away to run a file under its owner's or group's name, as a change by somebody else must.
+/// Takes the rights away to run a file under its owner's or group's name, as a change by another user must.
 fn strip(inode: &Inode) -> FuseResult<()> {
     let file = &*inode.file;
     let permissions = at::facts(file)?.permissions;

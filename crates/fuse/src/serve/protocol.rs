@@ -1,6 +1,6 @@
 //! The kernel's protocol: each request is taken apart, done by a [`Server`], and answered.
 //!
-//! Relies on `fuser`. Every request runs through the offload pool, so none keeps others waiting.
+//! Relies on `fuser`. Every request runs through the offload pool, so no request keeps others waiting.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -293,7 +293,7 @@ impl Filesystem for Protocol {
         _owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        // Mapped pages come later, from the kernel: nobody knows any more who wrote them.
+        // Mapped pages come later, from the kernel, which does not tell which thread stored them.
         let mapped = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         let write = WriteRequest {
             handle: handle.0,

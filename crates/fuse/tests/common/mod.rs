@@ -53,8 +53,8 @@ const SERVE: &str = "QUIRE_TEST_SERVE";
 
 /// What a test program does that was started again to serve a mount.
 ///
-/// Whoever maps files of a mount must not serve it: a page that is brought in holds the process's memory, and to bring it
-/// the server may need that.
+/// A process that maps files of a mount must not serve it: a page that is brought in holds the process's memory, and to
+/// bring it the server may need that.
 pub fn serve_if_asked() {
     let Ok(words) = std::env::var(SERVE) else { return };
     let words: Vec<&str> = words.split(' ').collect();
@@ -108,7 +108,7 @@ pub struct Daemon {
     child: Child,
     mnt: PathBuf,
     pub line: String,
-    /// Somebody listens to the end.
+    /// The test listens to the end.
     stdout: BufReader<ChildStdout>,
 }
 

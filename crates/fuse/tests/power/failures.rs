@@ -1,5 +1,5 @@
-//! Bytes that the slow disk refuses after a program has closed its file: whoever flushes that file hears of it, once, whatever
-//! became of the file's name, of what the mount remembers, and of the mount.
+//! Bytes that the slow disk refuses after a program has closed its file: the program that flushes that file hears of it,
+//! once, whatever became of the file's name, of what the mount remembers, and of the mount.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -29,7 +29,7 @@ fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Writes files that the disk refuses, and waits until nobody has them in use.
+/// Writes files that the disk refuses, and waits until no program has them in use.
 fn lose(root: &Path, mounted: &Mount, history: &History, names: &[String]) {
     history.refuse(Some(REFUSED));
     names.iter().for_each(|name| fs::write(root.join(name), [REFUSED; 8192]).unwrap());
@@ -48,13 +48,13 @@ fn end(mounted: Mount) -> Result<(), MountError> {
     mounted.finish(None).map(drop)
 }
 
-/// A program closes a file while the mount flushes that for nobody in particular; the flush fails later.
+/// A program closes a file while the mount flushes that on its own; the flush fails later.
 fn close_during_a_flush(mounted: &Mount, history: &History, path: &Path) {
     history.hold(true);
     history.refuse(Some(REFUSED));
     let mut file = File::create(path).unwrap();
     file.write_all(&[REFUSED; 8192]).unwrap();
-    wait_until("nobody flushes the file", || history.waiting() > 0);
+    wait_until("no thread flushes the file", || history.waiting() > 0);
     drop(file);
     // The kernel tells the mount of the closing soon.
     for _ in 0..20 {
@@ -71,7 +71,7 @@ fn close_during_a_flush(mounted: &Mount, history: &History, path: &Path) {
 }
 
 #[test]
-fn whoever_flushes_a_closed_file_hears_that_its_bytes_are_lost() {
+fn a_program_that_flushes_a_closed_file_hears_that_its_bytes_are_lost() {
     if !possible() {
         return;
     }
@@ -108,7 +108,7 @@ fn whoever_flushes_a_closed_file_hears_that_its_bytes_are_lost() {
     }
     // Closed while the mount flushes it, which fails then.
     close_during_a_flush(&mounted, &recording.history, &root.join("closed"));
-    // Nobody asks before the mount ends: that says so, and the next mount tells.
+    // No program asks before the mount ends: that says so, and the next mount tells.
     let names = ["left".to_owned(), "removed".to_owned()];
     lose(&root, &mounted, &recording.history, &names);
     fs::remove_file(root.join("removed")).unwrap();

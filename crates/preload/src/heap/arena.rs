@@ -1,4 +1,4 @@
-//! The allocator that the program's heap is made by: mimalloc, on memory that we give it and no other.
+//! The allocator that the program's heap is made by: mimalloc, on memory that the library gives it and no other.
 //!
 //! Relies on `libmimalloc-sys`. It is kept from the system: it may not map memory for the program, and it may not give pages
 //! back, which only the pool may.
@@ -46,10 +46,12 @@ static IS_OPEN: AtomicBool = AtomicBool::new(false);
 /// program's first thread, which it takes the caller for.
 ///
 /// # Safety
-/// The memory can be loaded and stored, is nobody else's, and stays so until the process ends.
+/// The memory can be loaded and stored, has no other owner, and stays so until the process ends.
 pub unsafe fn give(memory: Range<usize>) -> bool {
     let any_node = -1;
-    // SAFETY: numbers of options that this version has; the memory is the caller's to give.
+    // SAFETY: these are numbers of options in the version of mimalloc that is linked. The caller promises that the memory
+    // is readable, writable and without another owner for as long as the process, which is what `mi_manage_os_memory_ex`
+    // asks for.
     unsafe {
         mi_process_init();
         mi_option_set(PURGE_DELAY, -1);
@@ -90,20 +92,20 @@ pub fn has(pointer: *mut c_void) -> bool {
 /// `malloc`; null if no memory is left.
 #[inline]
 pub fn malloc(size: usize) -> *mut c_void {
-    // SAFETY: it has no conditions.
+    // SAFETY: `mi_malloc` takes any size, in any thread.
     unsafe { mi_malloc(size) }
 }
 
 /// `calloc`.
 #[inline]
 pub fn calloc(count: usize, size: usize) -> *mut c_void {
-    // SAFETY: it has no conditions.
+    // SAFETY: `mi_calloc` takes any sizes and checks their product.
     unsafe { mi_calloc(count, size) }
 }
 
 /// `size` bytes aligned to `align`, a power of two.
 pub fn aligned(align: usize, size: usize) -> *mut c_void {
-    // SAFETY: it has no conditions.
+    // SAFETY: `mi_malloc_aligned` takes any size, and returns null for an alignment that is none.
     unsafe { mi_malloc_aligned(size, align) }
 }
 
@@ -113,7 +115,8 @@ pub fn aligned(align: usize, size: usize) -> *mut c_void {
 /// `pointer` came from here, and is given up.
 #[inline]
 pub unsafe fn realloc(pointer: *mut c_void, size: usize) -> *mut c_void {
-    // SAFETY: the caller's promise.
+    // SAFETY: `mi_realloc` takes what mimalloc has allocated and not freed; `realloc`'s caller promises that the pointer
+    // came from here.
     unsafe { mi_realloc(pointer, size) }
 }
 
@@ -123,7 +126,8 @@ pub unsafe fn realloc(pointer: *mut c_void, size: usize) -> *mut c_void {
 /// As [`realloc`].
 #[inline]
 pub unsafe fn free(pointer: *mut c_void) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `mi_free` takes what mimalloc has allocated and not freed; `free`'s caller promises that, and gives the
+    // pointer up.
     unsafe { mi_free(pointer) }
 }
 
@@ -132,6 +136,7 @@ pub unsafe fn free(pointer: *mut c_void) {
 /// # Safety
 /// `pointer` came from here, and is in use.
 pub unsafe fn usable_size(pointer: *mut c_void) -> usize {
-    // SAFETY: the caller's promise.
+    // SAFETY: `mi_usable_size` reads the segment of a pointer in use; `usable_size`'s caller promises that it came from
+    // here and is.
     unsafe { mi_usable_size(pointer) }
 }

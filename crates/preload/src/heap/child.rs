@@ -34,7 +34,7 @@ pub struct ParentHeap {
     pub written: Arc<WrittenPages>,
 }
 
-/// What the thread works with.
+/// What serves the faults of a forked child.
 struct FaultServer {
     parent_heap: *const ParentHeap,
     fault: Userfault,
@@ -63,24 +63,27 @@ pub fn start(parent_heap: &'static ParentHeap, file: i32) -> Result<i32, Failed>
     if file < 0 {
         return Err(("its file could not be opened", io::ErrorKind::NotFound.into()));
     }
-    // SAFETY: opened for this child, which alone knows of it.
+    // SAFETY: `forks::before` has opened it for this child and told no other; `forks::in_child` has taken the number out of
+    // `LENT`.
     let file = unsafe { OwnedFd::from_raw_fd(file) };
     let fault = Userfault::open(0).map_err(failed("no userfaultfd"))?;
     let modes = RegisterModes { missing: true, ..RegisterModes::default() };
     let base = std::ptr::with_exposed_provenance_mut(parent_heap.base);
-    // SAFETY: the heap's range, whose missing pages are seen to by the thread below.
+    // SAFETY: the range is the heap's, mapped in the parent and inherited. `register` asks that faults in it are served:
+    // the thread below does so until the process ends.
     unsafe { fault.register(base, parent_heap.len, modes) }.map_err(failed("userfaultfd does not take its memory"))?;
     let page = AnonymousMap::private(parent_heap.page_bytes).map_err(failed("no memory"))?;
     let place = AnonymousMap::private(size_of::<FaultServer>()).map_err(failed("no memory"))?;
     let stack = AnonymousMap::private(STACK_BYTES).map_err(failed("no memory"))?;
     let (in_table, of_file) = (fault.as_raw_fd(), file.as_raw_fd());
     let server = place.base().cast::<FaultServer>();
-    // SAFETY: fresh memory, page-aligned and large enough. It stays for as long as the process, as does all it has.
+    // SAFETY: a fresh mapping of that size, aligned to a page, that no other thread knows. It is leaked in the next statement.
     unsafe { server.write(FaultServer { parent_heap, fault, file, page }) };
     std::mem::forget(place);
     SERVER.store(server, Ordering::Release);
     STATE.store(STARTING, Ordering::Release);
-    // SAFETY: the stack is the thread's alone and is kept; the function keeps the duty of a bare thread.
+    // SAFETY: the stack is a fresh mapping that is leaked below, so it is the thread's alone for good. `run` keeps what
+    // `start` asks of a bare thread: it neither allocates nor uses anything thread-local.
     unsafe { bare_thread::start(&stack, run) }.map_err(failed("no thread"))?;
     std::mem::forget(stack);
     while STATE.load(Ordering::Acquire) == STARTING {
@@ -89,7 +92,8 @@ pub fn start(parent_heap: &'static ParentHeap, file: i32) -> Result<i32, Failed>
     if STATE.load(Ordering::Acquire) == GIVEN_UP {
         return Err(("no descriptors", io::ErrorKind::Unsupported.into()));
     }
-    // SAFETY: the thread has them in a table of its own, and nobody else knows their numbers.
+    // SAFETY: the thread has both open in a table of its own, where the owning values live; in this table no value owns the
+    // numbers.
     unsafe {
         bare_thread::close_number(in_table);
         bare_thread::close_number(of_file);
@@ -99,7 +103,7 @@ pub fn start(parent_heap: &'static ParentHeap, file: i32) -> Result<i32, Failed>
 
 /// The life of the thread.
 extern "C" fn run() {
-    // SAFETY: stored before the thread was started, and never freed.
+    // SAFETY: `start` has stored it before it started this thread, and leaked it; after that only this thread uses it.
     let server = unsafe { &mut *SERVER.load(Ordering::Acquire) };
     let own = bare_thread::take_own_descriptors_but([server.fault.as_fd(), server.file.as_fd()]);
     STATE.store(if own.is_ok() { AT_WORK } else { GIVEN_UP }, Ordering::Release);
@@ -123,15 +127,16 @@ impl FaultServer {
         let failed = |what: &'static str| move |error: io::Error| (what, error);
         self.fault.wait(None).map_err(failed("poll"))?;
         let Some(fault) = self.fault.next().map_err(failed("read"))? else { return Ok(()) };
-        // SAFETY: it lives for as long as the process.
+        // SAFETY: `start` got it as a `&'static` reference.
         let heap = unsafe { &*self.parent_heap };
         let offset = fault.address.wrapping_sub(heap.base) / heap.page_bytes * heap.page_bytes;
         let to: *mut u8 = std::ptr::with_exposed_provenance_mut(heap.base + offset);
         let filled = if heap.written.any(offset as u64, 1) {
-            // SAFETY: the area has so many bytes, and only this thread uses it.
+            // SAFETY: `start` has mapped `page_bytes` bytes for it, and only this thread uses them.
             let page = unsafe { std::slice::from_raw_parts_mut(self.page.base(), heap.page_bytes) };
             guest::read_whole_at(&self.file, page, offset as u64).map_err(failed("reading the file"))?;
-            // SAFETY: just read; the place is in the heap, which is registered.
+            // SAFETY: `page` was just read whole. `to` is a page of the registered range, since the fault is in that range; a
+            // thread that touches it sleeps until the page is whole.
             unsafe { self.fault.copy(to, page.as_ptr(), heap.page_bytes, false) }
         } else {
             self.fault.zeropage(to, heap.page_bytes)
@@ -148,14 +153,15 @@ impl FaultServer {
 
     /// Fills what is missing of a page some of which is there, and wakes who waits for the rest.
     fn fill_parts(&self, address: usize, offset: usize) -> Result<(), Failed> {
-        // SAFETY: it lives for as long as the process.
+        // SAFETY: `start` got it as a `&'static` reference.
         let heap = unsafe { &*self.parent_heap };
         let part = quire_sys::mem::PAGE_SIZE;
         let within = (address - heap.base - offset) / part * part;
         let to: *mut u8 = std::ptr::with_exposed_provenance_mut(heap.base + offset + within);
         let filled = if heap.written.any(offset as u64, 1) {
             let from = self.page.base().wrapping_add(within).cast_const();
-            // SAFETY: the page has been read; the place is in the heap, which is registered.
+            // SAFETY: `serve` has read the page into this mapping, and `within` is a part of it. `to` is in the registered
+            // range, and a thread that touches it sleeps until it is filled.
             unsafe { self.fault.copy(to, from, part, false) }
         } else {
             self.fault.zeropage(to, part)

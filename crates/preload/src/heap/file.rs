@@ -67,7 +67,7 @@ impl Layer for HeapFile {
         inner.write_durable(transfer)
     }
 
-    /// Only a ring: a queue of threads would be threads that we don't know as ours.
+    /// Only a ring: a queue of threads would be threads that the hooks don't know as the library's.
     fn queue(&self, inner: &Arc<dyn Device>, depth: usize) -> Result<Box<dyn Queue>, DeviceError> {
         if !inner.mode().contains("io_uring") {
             let unsupported = std::io::Error::from(std::io::ErrorKind::Unsupported);

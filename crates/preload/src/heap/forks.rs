@@ -2,10 +2,10 @@
 //! as always, what was not it reads from the file (see [`child`]). So the file must not change while such a child lives and
 //! has not become another program: nothing is written to it meanwhile.
 //!
-//! Relies on a page of ours, the sentinel, that nobody writes after it was first written. A forked child shares it; once no
-//! child does any more, whether it has ended or called `exec`, the kernel shows it as ours alone. Writers ask that before they
-//! claim pages, and a fork waits until those that were allowed to have begun: what they write is in memory at the fork, or
-//! written. `vfork` and `posix_spawn` share memory and need nothing of this.
+//! Relies on a page of the library's, the sentinel, that no thread writes after it was first written. A forked child shares
+//! it; once no child does any more, whether it has ended or called `exec`, the kernel shows it as this process's alone.
+//! Writers ask that before they claim pages, and a fork waits until those that were allowed to have begun: what they write
+//! is in memory at the fork, or written. `vfork` and `posix_spawn` share memory and need nothing of this.
 
 use std::ffi::CStr;
 use std::fmt::Write;
@@ -61,7 +61,7 @@ static LENT: AtomicI32 = AtomicI32::new(-1);
 /// The kernel doesn't tell who shares a page, or there is no memory.
 pub fn watch(parent_heap: ParentHeap, number: i32) -> io::Result<()> {
     let sentinel = AnonymousMap::private(PAGE_SIZE)?;
-    // SAFETY: a page of our own. Once written it is no longer the kernel's page of zeros.
+    // SAFETY: a fresh mapping of one page that no other thread knows. Once written it is no longer the kernel's page of zeros.
     unsafe { sentinel.base().write_volatile(1) };
     // In swap it would tell nothing; a child's part of it would not count.
     sentinel.lock()?;
@@ -73,14 +73,15 @@ pub fn watch(parent_heap: ParentHeap, number: i32) -> io::Result<()> {
     NUMBER.store(number, Ordering::Relaxed);
     atfork::find_streams();
     if WATCH.set(watch).is_ok() {
-        // SAFETY: the functions make system calls and use atomics; the last starts a bare thread.
+        // SAFETY: `around_forks` asks for functions that may run in any thread that forks, the last one in the child: they
+        // make system calls, use atomics, take no lock that the program could hold, and the last starts a bare thread.
         unsafe { atfork::around_forks(before, in_parent, in_child) }?;
     }
     Ok(())
 }
 
 impl ForkWatch {
-    /// Whether no forked child shares our memory.
+    /// Whether no forked child shares this process's memory.
     fn is_alone(&self) -> io::Result<bool> {
         let mut word = [0];
         self.pagemap.read_words(self.sentinel.base() as usize, &mut word)?;
@@ -98,7 +99,7 @@ pub fn enter() -> bool {
     let is_quiet = FORKING.load(Ordering::SeqCst) == 0;
     let forks = FORKS.load(Ordering::SeqCst);
     let may = is_quiet
-        // Whoever can't look must not write.
+        // A writer that can't look must not write.
         && (SETTLED.load(Ordering::SeqCst) == forks || watch.is_alone().unwrap_or(false));
     if may {
         SETTLED.store(forks, Ordering::SeqCst);
@@ -176,7 +177,8 @@ extern "C" fn in_parent() {
     FORKING.fetch_sub(1, Ordering::SeqCst);
     let lent = LENT.swap(-1, Ordering::Relaxed);
     if lent >= 0 {
-        // SAFETY: opened for this fork; nobody else has been told its number.
+        // SAFETY: `before` has opened it for this fork in this table; no value owns the number, and the program was not
+        // told it.
         unsafe { close_number(lent) };
     }
     ALONE.store(false, Ordering::Release);

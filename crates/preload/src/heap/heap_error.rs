@@ -28,7 +28,7 @@ pub enum HeapError {
         /// The least there may be.
         least: u64,
     },
-    /// Somebody's file.
+    /// A file that is there already.
     #[error("{0} is there already, and is left alone: name a directory, or a file that is not there yet")]
     Exists(String),
     /// No file can be made there.
@@ -54,7 +54,7 @@ pub enum HeapError {
     /// There can be no map.
     #[error("{0}{cure}", cure = cure(.0))]
     Pool(#[from] PoolError),
-    /// The program doesn't use our functions.
+    /// The program doesn't use the library's functions.
     #[error(
         "the program has an allocator of its own (malloc is not the library's), so its heap can't be moved: use a build \
          that takes the C library's, or put this library first in LD_PRELOAD"

@@ -1,7 +1,7 @@
-//! The allocator's functions that we stand in front of. Without a heap on a file each is a load, a branch and a jump.
+//! The allocator's functions that the library stands in front of. Without a heap on a file each is a load, a branch and a jump.
 //!
 //! Relies on [`arena`] and [`real_libc`] to tell their memory apart by its address: what the program had before its heap was
-//! there, and what threads of ours have, stays the C library's, also when it is enlarged.
+//! there, and what the library's threads have, stays the C library's, also when it is enlarged.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
@@ -68,7 +68,8 @@ pub extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
 /// `pointer` is null or was allocated by a function here, and is given up.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn free(pointer: *mut c_void) {
-    // SAFETY: the caller's promise; the address says whose it is.
+    // SAFETY: `free`'s caller promises a pointer from a function here, given up. Its address tells which of the two
+    // allocators it came from: the arena is one range, from which the C library has nothing.
     unsafe { if arena::has(pointer) { arena::free(pointer) } else { real_libc::free(pointer) } }
 }
 
@@ -81,17 +82,18 @@ pub unsafe extern "C" fn realloc(pointer: *mut c_void, size: usize) -> *mut c_vo
     if arena::has(pointer) {
         // As glibc does.
         if size == 0 {
-            // SAFETY: the caller's promise.
+            // SAFETY: `realloc`'s caller promises a pointer from a function here, given up, and its address is the arena's.
             unsafe { arena::free(pointer) };
             return null_mut();
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: `realloc`'s caller promises a pointer from a function here, given up, and its address is the arena's.
         return given(unsafe { arena::realloc(pointer, size) }, size);
     }
     if pointer.is_null() && is_ours() {
         return malloc(size);
     }
-    // SAFETY: the caller's promise; it isn't the arena's.
+    // SAFETY: `realloc`'s caller promises null or a pointer from a function here, given up; as it isn't the arena's,
+    // `real_libc` has allocated it.
     unsafe { real_libc::realloc(pointer, size) }
 }
 
@@ -102,14 +104,15 @@ pub unsafe extern "C" fn realloc(pointer: *mut c_void, size: usize) -> *mut c_vo
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn reallocarray(pointer: *mut c_void, count: usize, size: usize) -> *mut c_void {
     if !arena::is_open() {
-        // SAFETY: the caller's promise.
+        // SAFETY: without an open arena every pointer of a function here came from `real_libc`; the caller promises such a
+        // one, or null.
         return unsafe { real_libc::reallocarray(pointer, count, size) };
     }
     let Some(bytes) = count.checked_mul(size) else {
         guest::set_errno(guest::NO_MEMORY);
         return null_mut();
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: `reallocarray` asks of its caller for the pointer what `realloc` asks.
     unsafe { realloc(pointer, bytes) }
 }
 
@@ -120,7 +123,7 @@ pub unsafe extern "C" fn reallocarray(pointer: *mut c_void, count: usize, size: 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn posix_memalign(place: *mut *mut c_void, align: usize, size: usize) -> c_int {
     if !is_ours() {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `*place` may be written, which is all that the function asks.
         return unsafe { real_libc::posix_memalign(place, align, size) };
     }
     if !align.is_power_of_two() || !align.is_multiple_of(size_of::<*mut c_void>()) {
@@ -132,7 +135,7 @@ pub unsafe extern "C" fn posix_memalign(place: *mut *mut c_void, align: usize, s
     if pointer.is_null() {
         return guest::NO_MEMORY;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that `*place` may be written.
     unsafe { place.write(pointer) };
     0
 }
@@ -184,7 +187,8 @@ pub extern "C" fn pvalloc(size: usize) -> *mut c_void {
 /// `pointer` is null or was allocated by a function here, and is in use.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn malloc_usable_size(pointer: *mut c_void) -> usize {
-    // SAFETY: the caller's promise; the address says whose it is.
+    // SAFETY: the caller promises null or a pointer in use from a function here; its address tells which of the two
+    // allocators has it.
     unsafe { if arena::has(pointer) { arena::usable_size(pointer) } else { real_libc::usable_size(pointer) } }
 }
 
@@ -194,7 +198,7 @@ mod tests {
 
     #[test]
     fn without_a_heap_everything_is_the_c_library_s() {
-        // SAFETY: each pointer is given up once, and no more is written than was asked for.
+        // SAFETY: all pointers are from functions here and each is given up once; no more is written than was asked for.
         unsafe {
             let first = malloc(10).cast::<u8>();
             first.write_bytes(3, 10);

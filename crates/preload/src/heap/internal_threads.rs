@@ -1,22 +1,22 @@
 //! The library's own threads in the program: those that serve the heap on a file.
 //!
-//! Relies on nothing that is thread-local: looking at a thread-local of a library may allocate, and the hooks of the allocator ask
-//! in the middle of allocations which kind of thread calls.
+//! Relies on nothing that is thread-local: looking at a thread-local of a library may allocate, and the hooks of the
+//! allocator ask in the middle of allocations which kind of thread calls.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use quire_sys::guest;
 
-/// Most threads of ours: servers, writers and a few more.
+/// Most threads: servers, writers and a few more.
 const MOST: usize = 64;
 
 static THREADS: [AtomicUsize; MOST] = [const { AtomicUsize::new(0) }; MOST];
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-/// The least and the greatest of them: most threads of the program are told from ours by that.
+/// The least and the greatest of them: most threads of the program are told from the library's by that.
 static LOWEST: AtomicUsize = AtomicUsize::new(usize::MAX);
 static HIGHEST: AtomicUsize = AtomicUsize::new(0);
 
-/// The calling thread is ours from now on.
+/// The calling thread is one of the library's from now on.
 pub fn register() {
     let own = guest::thread_handle();
     LOWEST.fetch_min(own, Ordering::Relaxed);
@@ -27,7 +27,7 @@ pub fn register() {
     }
 }
 
-/// In a forked child: none of ours is there.
+/// In a forked child: none of them is there.
 pub fn forget() {
     THREADS.iter().for_each(|place| place.store(0, Ordering::Relaxed));
     COUNT.store(0, Ordering::Relaxed);
@@ -35,12 +35,12 @@ pub fn forget() {
     HIGHEST.store(0, Ordering::Relaxed);
 }
 
-/// How many have entered.
+/// How many were registered.
 pub fn count() -> usize {
     COUNT.load(Ordering::SeqCst)
 }
 
-/// Whether the calling thread is one of ours.
+/// Whether the calling thread is one of the library's.
 pub fn is_current() -> bool {
     let own = guest::thread_handle();
     own >= LOWEST.load(Ordering::Relaxed)

@@ -3,11 +3,11 @@
 //!
 //! ```text
 //! the program ──malloc──▶ hooks ──▶ arena (mimalloc) ──▶ addresses of the map
-//!                           │ inert, or a thread of ours        │ absent, or not to be stored to
+//!                           │ inert, or the library's thread    │ absent, or not to be stored to
 //!                           ▼                                    ▼ the thread sleeps in its fault
-//!                         next (the C library's)          a server of the pool ──▶ HeapFile ──▶ the file
+//!                         real_libc                       a server of the pool ──▶ HeapFile ──▶ the file
 //! ```
-//! Relies on `quire-pool` for the map. The rule of the house here: threads of ours never touch the heap. They are
+//! Relies on `quire-pool` for the map. The rule here: the library's threads never touch the heap. They are
 //! [known](internal_threads), what they allocate comes from the C library, and they have all signals blocked and a table of file
 //! descriptors of their own, so that neither a handler nor a `close` of the program's gets in their way.
 //!

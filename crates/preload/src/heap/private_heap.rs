@@ -1,7 +1,7 @@
 //! The memory that this library allocates for itself: from the C library's allocator, never from the program's heap.
 //!
-//! Relies on [`real_libc`] for memory. A thread that serves the heap on a file would wait for itself if its own memory came from
-//! that heap.
+//! Relies on [`real_libc`] for memory. A thread that serves the heap on a file would wait for itself if its own memory came
+//! from that heap.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,7 +21,8 @@ pub struct PrivateHeap;
 /// What every allocation is aligned to without being asked.
 const USUAL_ALIGN: usize = 16;
 
-// SAFETY: the next allocator keeps the duties of one; sizes and alignments are passed on as they are.
+// SAFETY: the C library's allocator, or the one that another preloaded library has put before it, keeps what `GlobalAlloc`
+// asks: memory of at least the size, with the alignment, that stays until it is freed. Nothing here unwinds.
 unsafe impl GlobalAlloc for PrivateHeap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
@@ -33,7 +34,9 @@ unsafe impl GlobalAlloc for PrivateHeap {
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, _: Layout) {
-        // SAFETY: it came from the next allocator, here; the caller gives it up.
+        // SAFETY: `real_libc::free` takes what came from `real_libc`; `alloc` and its kin here take all of theirs from
+        // there, and
+        // `dealloc`'s caller gives the pointer up.
         unsafe { real_libc::free(pointer.cast()) };
     }
 
@@ -42,10 +45,10 @@ unsafe impl GlobalAlloc for PrivateHeap {
             ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
             return real_libc::calloc(1, layout.size()).cast();
         }
-        // SAFETY: the caller's duties are the same.
+        // SAFETY: `alloc` asks for a size that isn't zero, as `alloc_zeroed` does of its caller.
         let pointer = unsafe { self.alloc(layout) };
         if !pointer.is_null() {
-            // SAFETY: just allocated, of that size.
+            // SAFETY: `alloc` has just returned it for `layout`, so it has that many bytes and no other owner.
             unsafe { pointer.write_bytes(0, layout.size()) };
         }
         pointer
@@ -54,15 +57,18 @@ unsafe impl GlobalAlloc for PrivateHeap {
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         if layout.align() <= USUAL_ALIGN {
             ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-            // SAFETY: it came from the next allocator, here; the caller gives it up.
+            // SAFETY: `real_libc::realloc` takes what came from `real_libc`, as all memory from here does; the caller gives
+            // it up.
             return unsafe { real_libc::realloc(pointer.cast(), new_size) }.cast();
         }
-        // SAFETY: the layout's alignment is valid, and the caller answers for the size.
+        // SAFETY: the alignment is that of a valid layout, and `realloc`'s caller promises that the size, rounded up, does
+        // not overflow.
         let wanted = unsafe { Layout::from_size_align_unchecked(new_size, layout.align()) };
-        // SAFETY: the size isn't zero, as the caller promises.
+        // SAFETY: `realloc`'s caller promises a new size that isn't zero.
         let new = unsafe { self.alloc(wanted) };
         if !new.is_null() {
-            // SAFETY: both have so many bytes, and the new ones are nobody else's; the old ones are given up.
+            // SAFETY: the old memory has `layout.size()` bytes and the new one `new_size`; the new one was just allocated,
+            // so they do not overlap. `realloc`'s caller gives the old one up, which came from here with that layout.
             unsafe {
                 new.copy_from_nonoverlapping(pointer, layout.size().min(new_size));
                 self.dealloc(pointer, layout);
@@ -81,7 +87,7 @@ mod tests {
         let before = allocations();
         for align in [1, 16, 64, 8192] {
             let layout = Layout::from_size_align(100, align).unwrap();
-            // SAFETY: sizes aren't zero, and each pointer is given up once.
+            // SAFETY: the sizes aren't zero, `realloc` gives `first` up, and `second` is given up once with its layout.
             unsafe {
                 let first = PrivateHeap.alloc_zeroed(layout);
                 assert!(first.addr().is_multiple_of(align) && *first.add(99) == 0);

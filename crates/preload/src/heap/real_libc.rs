@@ -1,7 +1,7 @@
-//! The allocator behind ours: the C library's, or that of another library in `LD_PRELOAD`.
+//! The allocator behind this library's: the C library's, or that of another library in `LD_PRELOAD`.
 //!
 //! Relies on the dynamic linker to find it, at the first call. Should it allocate for that, it gets memory from a small
-//! place of our own, which is never given back.
+//! place of the library's own, which is never given back.
 
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_int, c_void};
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 use quire_sys::{guest, symbol};
 
-/// A function of the next allocator.
+/// A function of the allocator behind this library.
 struct RealFunction {
     name: &'static CStr,
     found: AtomicPtr<()>,
@@ -41,7 +41,7 @@ impl RealFunction {
     }
 }
 
-/// Somebody looks for a function: what is asked for meanwhile comes from [`BOOTSTRAP`].
+/// A thread looks for a function: what is asked for meanwhile comes from [`BOOTSTRAP`].
 static FINDING: AtomicBool = AtomicBool::new(false);
 
 static MALLOC: RealFunction = RealFunction::new(c"malloc");
@@ -79,14 +79,14 @@ const BOOTSTRAP_BYTES: usize = 64 << 10;
 /// In front of each early allocation: how many bytes it has.
 const BOOTSTRAP_HEAD: usize = 16;
 
-/// Memory for who allocates while the next allocator is looked for.
+/// Memory for a thread that allocates while the real allocator is looked for.
 #[repr(align(16))]
 struct Bootstrap {
     bytes: UnsafeCell<[u8; BOOTSTRAP_BYTES]>,
     used: AtomicUsize,
 }
 
-// SAFETY: each piece is handed out once, by the count.
+// SAFETY: threads share the bytes, but `take` hands each of them out once: it reserves a piece by an atomic update of `used`.
 unsafe impl Sync for Bootstrap {}
 
 static BOOTSTRAP: Bootstrap = Bootstrap { bytes: UnsafeCell::new([0; BOOTSTRAP_BYTES]), used: AtomicUsize::new(0) };
@@ -110,14 +110,14 @@ impl Bootstrap {
         });
         let Ok(start) = taken else { return null_mut() };
         let head = self.base().wrapping_add(start);
-        // SAFETY: inside the array, aligned, and handed out to nobody else.
+        // SAFETY: the update above has reserved `whole` bytes from `start` for this call alone; `start` is a multiple of 16.
         unsafe { head.cast::<usize>().write(size) };
         head.wrapping_add(BOOTSTRAP_HEAD).cast()
     }
 
     /// Bytes of what [`Bootstrap::take`] has handed out.
     fn size(pointer: *mut c_void) -> usize {
-        // SAFETY: in front of each piece is its size.
+        // SAFETY: `pointer` is what `take` returned, and `take` has written the size `BOOTSTRAP_HEAD` bytes in front of it.
         unsafe { pointer.cast::<u8>().wrapping_sub(BOOTSTRAP_HEAD).cast::<usize>().read() }
     }
 }
@@ -129,7 +129,7 @@ pub fn malloc(size: usize) -> *mut c_void {
     if real.is_null() {
         return BOOTSTRAP.take(size);
     }
-    // SAFETY: the dynamic linker's address for a function of this type; so with all that follow.
+    // SAFETY: the dynamic linker's address for `malloc`, which has this type in every C library.
     unsafe { transmute::<*mut (), extern "C" fn(usize) -> *mut c_void>(real)(size) }
 }
 
@@ -140,7 +140,7 @@ pub fn calloc(count: usize, size: usize) -> *mut c_void {
     if real.is_null() {
         return count.checked_mul(size).map_or(null_mut(), |bytes| BOOTSTRAP.take(bytes));
     }
-    // SAFETY: as above.
+    // SAFETY: the dynamic linker's address for `calloc`, which has this type in every C library.
     unsafe { transmute::<*mut (), extern "C" fn(usize, usize) -> *mut c_void>(real)(count, size) }
 }
 
@@ -155,7 +155,8 @@ pub unsafe fn free(pointer: *mut c_void) {
     if real.is_null() || BOOTSTRAP.has(pointer) {
         return;
     }
-    // SAFETY: as above; the pointer is the caller's to give up.
+    // SAFETY: the dynamic linker's address for `free`, which has this type in every C library. The caller gives up a
+    // pointer from this file, and as the bootstrap memory hasn't it, that allocator has.
     unsafe { transmute::<*mut (), extern "C" fn(*mut c_void)>(real)(pointer) };
 }
 
@@ -168,7 +169,8 @@ pub unsafe fn realloc(pointer: *mut c_void, size: usize) -> *mut c_void {
     if BOOTSTRAP.has(pointer) {
         let new = malloc(size);
         if !new.is_null() {
-            // SAFETY: both have so many bytes, and the new ones are nobody else's.
+            // SAFETY: the old memory has as many bytes as `Bootstrap::size` says and the new one `size`; the new one was
+            // just allocated.
             unsafe { new.cast::<u8>().copy_from(pointer.cast(), Bootstrap::size(pointer).min(size)) };
         }
         return new;
@@ -177,7 +179,8 @@ pub unsafe fn realloc(pointer: *mut c_void, size: usize) -> *mut c_void {
     if real.is_null() {
         return null_mut();
     }
-    // SAFETY: as above; the pointer is the caller's to give up.
+    // SAFETY: the dynamic linker's address for `realloc`, which has this type in every C library. The caller gives up a pointer
+    // from this file, or null, and as the bootstrap memory hasn't it, that allocator has.
     unsafe { transmute::<*mut (), extern "C" fn(*mut c_void, usize) -> *mut c_void>(real)(pointer, size) }
 }
 
@@ -188,10 +191,11 @@ pub unsafe fn realloc(pointer: *mut c_void, size: usize) -> *mut c_void {
 pub unsafe fn reallocarray(pointer: *mut c_void, count: usize, size: usize) -> *mut c_void {
     let real = REALLOCARRAY.get();
     if real.is_null() || BOOTSTRAP.has(pointer) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `realloc` asks of the pointer what this function asks of its caller.
         return count.checked_mul(size).map_or(null_mut(), |bytes| unsafe { realloc(pointer, bytes) });
     }
-    // SAFETY: as above; the pointer is the caller's to give up.
+    // SAFETY: the dynamic linker's address for `reallocarray`, which has this type in every C library that has it. The
+    // caller gives up a pointer from this file, or null, and as the bootstrap memory hasn't it, that allocator has.
     unsafe { transmute::<*mut (), extern "C" fn(*mut c_void, usize, usize) -> *mut c_void>(real)(pointer, count, size) }
 }
 
@@ -204,7 +208,8 @@ pub unsafe fn posix_memalign(place: *mut *mut c_void, align: usize, size: usize)
     if real.is_null() {
         return guest::NO_MEMORY;
     }
-    // SAFETY: as above; the place is the caller's.
+    // SAFETY: the dynamic linker's address for `posix_memalign`, which has this type in every C library. The caller promises
+    // that `*place` may be written.
     unsafe { transmute::<*mut (), extern "C" fn(*mut *mut c_void, usize, usize) -> c_int>(real)(place, align, size) }
 }
 
@@ -213,7 +218,7 @@ fn aligned(real: &RealFunction, align: usize, size: usize) -> *mut c_void {
     if real.is_null() {
         return null_mut();
     }
-    // SAFETY: as above.
+    // SAFETY: the callers pass `ALIGNED_ALLOC` or `MEMALIGN` only: the dynamic linker's address for a function of this type.
     unsafe { transmute::<*mut (), extern "C" fn(usize, usize) -> *mut c_void>(real)(align, size) }
 }
 
@@ -222,7 +227,7 @@ fn paged(real: &RealFunction, size: usize) -> *mut c_void {
     if real.is_null() {
         return null_mut();
     }
-    // SAFETY: as above.
+    // SAFETY: the callers pass `VALLOC` or `PVALLOC` only: the dynamic linker's address for a function of this type.
     unsafe { transmute::<*mut (), extern "C" fn(usize) -> *mut c_void>(real)(size) }
 }
 
@@ -258,7 +263,8 @@ pub unsafe fn usable_size(pointer: *mut c_void) -> usize {
     if real.is_null() {
         return 0;
     }
-    // SAFETY: as above; the pointer is in use, as the caller promises.
+    // SAFETY: the dynamic linker's address for `malloc_usable_size`, which has this type in every C library. The caller
+    // promises a pointer in use from this file, or null, and as the bootstrap memory hasn't it, that allocator has.
     unsafe { transmute::<*mut (), extern "C" fn(*mut c_void) -> usize>(real)(pointer) }
 }
 
@@ -280,7 +286,7 @@ mod tests {
     #[test]
     fn early_memory_can_be_enlarged_and_given_up_like_any_other() {
         let early = BOOTSTRAP.take(3);
-        // SAFETY: three bytes were taken; each pointer is given up once.
+        // SAFETY: `early` has the three bytes that are written, `grown` at least those; each pointer is given up once.
         unsafe {
             early.cast::<u8>().write_bytes(9, 3);
             assert_eq!(usable_size(early), 3);

@@ -1,9 +1,9 @@
 //! Lays the program's heap on a file, before its `main`: makes the file, the pool and its threads, and opens the allocator
 //! last, when all of that stands.
 //!
-//! Relies on the calling thread being the program's only one. All is made by a thread of ours, the founder, which has a
-//! table of descriptors of its own and all signals blocked; threads that it starts share the one and inherit the other. It
-//! stays: children find the file through it.
+//! Relies on the calling thread being the program's only one. A thread of the library, the setup thread, makes all of it.
+//! That thread has a table of descriptors of its own and all signals blocked; threads that it starts share the one and
+//! inherit the other. It stays: children find the file through it.
 
 use std::ffi::c_void;
 use std::fs::File;
@@ -42,7 +42,7 @@ const LONGEST_START: Duration = Duration::from_secs(10);
 /// The pool, and the process that has it: a forked child hasn't.
 static POOL: OnceLock<(Arc<Pool>, i32)> = OnceLock::new();
 
-/// Where the founder leaves word of how it went.
+/// Where the setup thread says how it went.
 #[derive(Default)]
 struct SetupResult {
     said: Mutex<Option<Result<Range<usize>, HeapError>>>,
@@ -100,7 +100,9 @@ pub fn set_up(heap: &[u8], page: Option<&[u8]>) -> Result<(), HeapError> {
     thread.map_err(|error| HeapError::System { what: "no thread", error })?;
     let memory = setup_result.wait()?;
     let bytes = memory.len() as u64;
-    // SAFETY: the map's memory, which reads as zero, as its file is new; it is never unmapped, as the map is leaked.
+    // SAFETY: `give` asks for memory that can be used, has no other owner and stays. `build` returns a part of the map's
+    // memory, which it has leaked, so it is never unmapped, and which no other code allocates from. It reads as zero, since
+    // its file is new.
     if !unsafe { arena::give(memory) } {
         return Err(HeapError::Arena(bytes));
     }
@@ -134,7 +136,7 @@ fn tell(lately: RefaultWindow, pool_bytes: u64) {
 /// Everything but the allocator; returns memory for it.
 fn build(spec: &HeapSpec, refaults: &Arc<Refaults>) -> Result<Range<usize>, HeapError> {
     let refused = |what: &'static str| move |error: std::io::Error| HeapError::System { what, error };
-    take_own_descriptors().map_err(refused("no file descriptors of our own (Linux 5.9)"))?;
+    take_own_descriptors().map_err(refused("no file descriptors of the library's own (Linux 5.9)"))?;
     // Whatever is printed by mistake must not get into the heap.
     for _ in 0..3 {
         std::mem::forget(File::options().read(true).write(true).open("/dev/null").map_err(refused("/dev/null"))?);
@@ -163,9 +165,9 @@ fn build(spec: &HeapSpec, refaults: &Arc<Refaults>) -> Result<Range<usize>, Heap
     let base = map.as_ptr().expose_provenance();
     forks::watch(ParentHeap { base, len: len as usize, page_bytes: spec.page_bytes, written }, number)
         .map_err(refused("forks can't be watched"))?;
-    // As long as threads start they may allocate by ways that we don't see.
-    let founder_and_tender = 2;
-    let all = founder_and_tender + WRITERS + threads;
+    // As long as threads start they may allocate by ways that the hooks don't see.
+    let setup_thread_and_evictor = 2;
+    let all = setup_thread_and_evictor + WRITERS + threads;
     let begun = Instant::now();
     while internal_threads::count() < all && begun.elapsed() < LONGEST_START {
         std::thread::sleep(Duration::from_micros(100));

@@ -1,4 +1,4 @@
-//! Which pages of the heap's file have ever been written: the others are zeros that nobody has to read.
+//! Which pages of the heap's file have ever been written: the others are zeros that no thread has to read.
 //!
 //! Relies on memory of its own that a forked child gets a copy of: it tells the child what there was at the fork.
 
@@ -32,7 +32,8 @@ impl WrittenPages {
 
     fn word(&self, page: u64) -> &AtomicU64 {
         assert!(page < self.pages, "a page of the file");
-        // SAFETY: inside the area, which is aligned, reads as zero at first and lives as long as `self`.
+        // SAFETY: `new` has mapped a word for every 64 pages, and `page` is below `pages`. The mapping is aligned, reads as
+        // zero at first, is only used as atomics and lives as long as `self`.
         unsafe { &*self.bits.base().cast::<AtomicU64>().add((page / 64) as usize) }
     }
 

@@ -1,8 +1,9 @@
-//! Finds critical threads that sleep in the kernel on the lock of a file, while a request of somebody else for that file is
-//! served: who is served inherits.
+//! Finds critical threads that sleep in the kernel on the lock of a file, while the mount serves a request of another
+//! thread for that file: the other thread's task inherits.
 //!
-//! The kernel holds a file's lock for as long as it is written, flushed or cut. Whoever wants to write it meanwhile sleeps
-//! before there is a request, so nothing tells of it. A thread therefore looks at those that were critical lately, through a
+//! The kernel holds a file's lock for as long as a thread writes, flushes or cuts the file. A thread that wants to write it
+//! meanwhile sleeps before there is a request, so nothing tells of it. A thread therefore looks at those that were critical
+//! lately, through a
 //! [`Probe`], while such a request takes longer than [`LONG`], and enters what it sees in the graph of tasks: the holder
 //! holds a resource on which the sleeper is blocked. One sleeper per request is enough.
 //!
@@ -73,7 +74,7 @@ struct Wait {
     _boost: Boost,
 }
 
-/// A request under way that keeps a file locked, and whose task needs help if somebody critical waits.
+/// A request under way that keeps a file locked, and whose task inherits if a critical thread waits.
 struct Request {
     file: u64,
     is_log: bool,
@@ -85,7 +86,7 @@ struct Request {
 /// A thread that is or may be critical.
 #[derive(Default)]
 struct Thread {
-    /// Requests of it under way that keep a file locked: it sleeps on nobody else's lock then.
+    /// Requests of it under way that keep a file locked: it sleeps on no other thread's lock then.
     served: usize,
     /// When it was last heard of; a higher number is later.
     heard: u64,
@@ -194,7 +195,7 @@ impl LockWaitDetector {
             let shared = Arc::clone(&self.shared);
             let thread = std::thread::Builder::new().name("quire-locks".into()).spawn(move || shared.run());
             if let Err(error) = thread {
-                tracing::warn!(%error, "nobody looks for threads that wait for the lock of a file");
+                tracing::warn!(%error, "no thread could be started that looks for threads waiting for the lock of a file: what they wait for stays as urgent as before");
             }
         }
     }

@@ -1,6 +1,7 @@
 //! The thread that looks for sleepers, round by round.
 //!
-//! Relies on what [`LockWaitDetector`](super::LockWaitDetector) registers. Looks and changes of the graph are made without its lock.
+//! Relies on what [`LockWaitDetector`](super::LockWaitDetector) registers. Looks and changes of the graph are made without
+//! its lock.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
@@ -151,7 +152,7 @@ impl Shared {
             }
             return;
         }
-        // Without this one's lock: whoever is to inherit is woken here.
+        // Without the detector's lock: the graph wakes the task that inherits here.
         let tasks = &self.graph.tasks;
         let lock = ResourceId::next();
         let boost = self.graph.boost(&caller, long.is_log);

@@ -144,14 +144,14 @@ fn a_thread_that_has_only_opened_a_file_is_judged_when_it_sleeps() {
     stage.see(HOLDER + 1, ProbeResult::AtFile(DATA.file));
     let _held = stage.serve_long(HOLDER, DATA);
     assert!(!stage.inherits(HOLDER));
-    assert!(stage.lock_waits.shared.state().threads.is_empty(), "nobody critical");
+    assert!(stage.lock_waits.shared.state().threads.is_empty(), "no critical thread");
     stage.lock_waits.opens(CRITICAL);
     stage.see(CRITICAL, ProbeResult::AtFile(DATA.file));
     assert!(stage.inherits(HOLDER));
 }
 
 #[test]
-fn whoever_counts_at_a_log_only_sleeps_and_holds_accordingly() {
+fn a_task_that_counts_at_a_log_only_sleeps_and_holds_accordingly() {
     let stage = Stage::new();
     for operation in [DATA, LOG] {
         drop(stage.serve(WRITER, READ));
@@ -193,7 +193,7 @@ fn rounds_are_bounded_and_everybody_has_a_turn() {
         stage.lock_waits.shared.round();
     }
     assert_eq!(stage.lock_waits.figures().looks, MOST as u64);
-    assert!(!stage.lock_waits.shared.state().threads.contains_key(&last), "it was found, and judged");
+    assert!(!stage.lock_waits.shared.state().threads.contains_key(&last), "it was found, and classified");
 }
 
 #[test]
