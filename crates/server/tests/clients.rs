@@ -132,6 +132,31 @@ fn paused_writers_wait_and_go_on() {
 }
 
 #[test]
+fn while_clients_are_paused_expired_keys_are_hidden_and_stay() {
+    let server = start(&[]);
+    let mut client = server.client();
+    client.text("SET kept 1");
+    // On a machine that stalls, the key may expire before the pause begins.
+    eventually("a pause begins before the key expires", || {
+        client.send("SET a 1 PX 100\r\nCLIENT PAUSE 600000 WRITE\r\nEXISTS a\r\n");
+        let [_, _, exists] = [client.reply(), client.reply(), client.reply()];
+        exists == Value::Int(1) || client.text("CLIENT UNPAUSE") != "OK"
+    });
+    let expired = client.info("expired_keys");
+    eventually("readers don't find it", || client.call("GET a") == Value::Null);
+    for (command, reply) in [("EXISTS a", 0), ("TOUCH a", 0), ("TTL a", -2), ("STRLEN a", 0), ("DBSIZE", 2)] {
+        assert_eq!(client.call(command), Value::Int(reply), "{command}");
+    }
+    assert_eq!((client.text("TYPE a"), client.text("RANDOMKEY")), ("none".into(), "kept".into()));
+    // Some ticks, in which the search for expired keys would find it.
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!((client.call("DBSIZE"), client.info("expired_keys")), (Value::Int(2), expired.clone()));
+    client.text("CLIENT UNPAUSE");
+    eventually("it goes after the pause", || client.call("DBSIZE") == Value::Int(1));
+    assert_ne!(client.info("expired_keys"), expired);
+}
+
+#[test]
 fn a_paused_transaction_waits_with_its_writes() {
     let server = start(&[]);
     let (mut boss, mut writer) = (server.client(), server.client());

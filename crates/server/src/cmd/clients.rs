@@ -140,6 +140,8 @@ pub fn pause(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         None => Pause { until_ms, all },
     };
     ctx.server.clients.pause = Some(pause);
+    // What a pause is for, such as a copy of the data, must not see keys go: no client is told that they have expired but by reading.
+    ctx.store.set_holding_expired(true);
     ctx.reply.ok();
     Ok(())
 }

@@ -28,7 +28,7 @@ impl Keyspace {
     /// # Errors
     /// [`StoreError::Damaged`].
     pub fn expiry(&mut self, db: DbId, key: &[u8]) -> Result<Option<Option<i64>>> {
-        let found = self.find(db, key, self.hash(key))?;
+        let found = self.look_up(db, key)?;
         found.map(|entry| entry.expiry(&self.heap.arena)).transpose()
     }
 
@@ -59,12 +59,15 @@ impl Keyspace {
         self.expiry.avg_ttl_ms.get(db.0 as usize).copied().unwrap_or(0)
     }
 
-    /// Looks at about `budget` expiring keys, database after database, and deletes those whose time has come.
+    /// Looks at about `budget` expiring keys, database after database, and deletes those whose time has come, unless they are held.
     ///
     /// # Errors
     /// [`StoreError::Damaged`].
     pub fn expire_step(&mut self, budget: usize) -> Result<ExpireSummary> {
         let mut summary = ExpireSummary::default();
+        if self.clock.holding_expired {
+            return Ok(summary);
+        }
         let busy = self.dbs.iter().filter(|db| db.expires.count > 0).count();
         let Some(share) = budget.checked_div(busy) else { return Ok(summary) };
         for _ in 0..DATABASES {

@@ -20,7 +20,7 @@ impl Keyspace {
     /// # Errors
     /// As all operations here: [`crate::StoreError::Damaged`], [`crate::StoreError::NoSuchDb`].
     pub fn exists(&mut self, db: DbId, key: &[u8]) -> Result<bool> {
-        let exists = self.find(db, key, self.hash(key))?.is_some();
+        let exists = self.look_up(db, key)?.is_some();
         self.count_read(exists);
         Ok(exists)
     }
@@ -30,7 +30,7 @@ impl Keyspace {
     /// # Errors
     /// As [`Keyspace::exists`].
     pub fn kind(&mut self, db: DbId, key: &[u8]) -> Result<Option<Kind>> {
-        let found = self.find(db, key, self.hash(key))?;
+        let found = self.look_up(db, key)?;
         found.map(|entry| Ok(entry.encoding()?.kind())).transpose()
     }
 
@@ -50,7 +50,7 @@ impl Keyspace {
     /// # Errors
     /// As [`Keyspace::exists`].
     pub fn touch(&mut self, db: DbId, key: &[u8]) -> Result<bool> {
-        let found = self.find(db, key, self.hash(key))?;
+        let found = self.look_up(db, key)?;
         self.count_read(found.is_some());
         if let Some(entry) = &found {
             self.set_clock(entry);

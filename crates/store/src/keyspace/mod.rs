@@ -49,6 +49,8 @@ pub(crate) struct Clock {
     pub(crate) seconds: u32,
     /// Whether reads set access clocks.
     touching: bool,
+    /// Keys whose time has come stay for now ([`Keyspace::set_holding_expired`]).
+    holding_expired: bool,
 }
 
 /// Databases of keys in one arena.
@@ -103,7 +105,7 @@ impl Keyspace {
             dbs,
             databases: config.databases.clamp(1, DATABASES as u8),
             ops: values.ops,
-            clock: Clock { now_ms: 0, seconds: 0, touching: true },
+            clock: Clock { now_ms: 0, seconds: 0, touching: true, holding_expired: false },
             limits: config.limits,
             counters: Counters::default(),
             events: Events::default(),
@@ -138,6 +140,12 @@ impl Keyspace {
     pub fn set_now_ms(&mut self, now_ms: i64) {
         self.clock.now_ms = now_ms;
         self.clock.seconds = (now_ms.max(0) / 1000) as u32;
+    }
+
+    /// Says whether keys whose time has come stay: readers don't find them, but nothing deletes them, except a command that
+    /// writes to the very key.
+    pub fn set_holding_expired(&mut self, holding: bool) {
+        self.clock.holding_expired = holding;
     }
 
     /// The time by which keys expire.
@@ -272,10 +280,24 @@ impl Keyspace {
         }
     }
 
+    /// The entry of a key, to be looked at. Deletes it if its time has come, unless such keys are held.
+    #[inline]
+    pub(crate) fn look_up(&mut self, db: DbId, key: &[u8]) -> Result<Option<Entry>> {
+        match self.find_any(db, key, self.hash(key))? {
+            Some(entry) if self.has_expired(&entry)? => {
+                if !self.clock.holding_expired {
+                    self.expire_entry(db, key, entry)?;
+                }
+                Ok(None)
+            }
+            found => Ok(found),
+        }
+    }
+
     /// The entry of a key, to be read: counts, and sets the access clock.
     #[inline]
     pub(crate) fn find_to_read(&mut self, db: DbId, key: &[u8]) -> Result<Option<Entry>> {
-        let found = self.find(db, key, self.hash(key))?;
+        let found = self.look_up(db, key)?;
         self.count_read(found.is_some());
         if self.clock.touching
             && let Some(entry) = &found

@@ -67,7 +67,7 @@ impl Keyspace {
             if !expired || attempt + 1 == RANDOM_TRIES {
                 return Ok((!expired).then_some(key));
             }
-            self.find(db, &key, self.hash(&key))?;
+            self.look_up(db, &key)?;
         }
         Ok(None)
     }
