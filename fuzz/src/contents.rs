@@ -42,6 +42,7 @@ pub fn run(data: &[u8]) {
     }
     if let Some(mut store) = open(base.page_count, &pages) {
         if data.is_empty() {
+            assert!(store.check_value(ZERO, b"members").is_ok_and(|found| found), "the valid store is not well-formed");
             assert_eq!(store.digest().ok(), Some(base.digest), "the valid store changed by being opened");
         }
         use_all_of(&mut store);
@@ -113,6 +114,7 @@ fn read(store: &mut Store, key: &[u8]) {
     let _ = store.encoding(ZERO, key);
     let _ = store.memory_usage(ZERO, key);
     let _ = store.expiry(ZERO, key);
+    let _ = store.check_value(ZERO, key);
     let _ = store.digest_value(ZERO, key);
     let _ = hash::len(store, ZERO, key);
     let _ = hash::get(store, ZERO, key, b"field-3").map(|value| value.map(<[u8]>::len));

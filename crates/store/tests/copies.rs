@@ -57,6 +57,7 @@ fn a_copy_appears_at_once_when_it_is_whole() {
     assert!(steps > 5000 / BUDGET, "{steps}");
     assert_eq!((store.kind(DB, b"target").unwrap(), store.copy_step(BUDGET).unwrap()), (None, CopyStep::Idle));
     assert_eq!(begin(&mut store), CopyProgress::Done(true));
+    assert!(store.check_value(DB, b"target").unwrap());
     assert_eq!(store.digest_value(DB, b"target").unwrap(), store.digest_value(DB, b"source").unwrap());
     assert_eq!((store.expiry(DB, b"target").unwrap(), store.changes()), (Some(Some(99_000)), changes + 1));
     assert_eq!((store.copy_owner(), store.copy_events()), (None, 2));
@@ -334,11 +335,12 @@ impl Pair {
             }
             Op::ExpireStep => drop(self.store.expire_step(100).unwrap()),
             Op::Reclaim => drop(self.store.reclaim_step(300).unwrap()),
+            Op::Add(..) | Op::Remove(..) => self.change_members(op),
             _ => self.change(op),
         }
     }
 
-    fn change(&mut self, op: &Op) {
+    fn change_members(&mut self, op: &Op) {
         let (store, model) = (&mut self.store, &mut self.model);
         match *op {
             Op::Add(db, key, first, count) => {
@@ -361,6 +363,13 @@ impl Pair {
                 }
                 model.retain(|_, (members, _)| !members.is_empty());
             }
+            _ => unreachable!(),
+        }
+    }
+
+    fn change(&mut self, op: &Op) {
+        let (store, model) = (&mut self.store, &mut self.model);
+        match *op {
             Op::Delete(db, key) => {
                 assert_eq!(store.remove(DbId(db), KEYS[key]).unwrap(), model.remove(&(db, key)).is_some());
             }

@@ -8,7 +8,7 @@ use std::path::Path;
 use quire_checkpoint::Image;
 use quire_checkpoint::format::{DATA_OFFSET, Layout};
 use quire_device::DiskDirectory;
-use quire_store::{DbId, Expiry, ImageLocation, RestoreMode, SaveError, Store, StoreConfig, hash, string};
+use quire_store::{DbId, Expiry, ImageLocation, RestoreMode, SaveError, Store, StoreConfig, hash, set, string};
 
 const DB: DbId = DbId(0);
 const FILE: &str = "dump.quire";
@@ -27,6 +27,15 @@ fn make_image(place: &ImageLocation, dir: &Path) -> ([u8; 20], Layout) {
         let value = vec![number as u8 | 1; (number * 37 % 1500) as usize];
         string::set(&mut store, DB, format!("key:{number}").as_bytes(), &value, Expiry::Clear).unwrap();
         hash::set(&mut store, DB, b"hash", format!("field:{number}").as_bytes(), b"value").unwrap();
+        set::open_mut(&mut store, DB, b"set").unwrap().add(format!("member:{number}").as_bytes()).unwrap();
+        for (key, most) in [(b"ints", 500), (b"ends", 5)] {
+            if number < most {
+                set::open_mut(&mut store, DB, key).unwrap().add(number.to_string().as_bytes()).unwrap();
+            }
+        }
+        if number < 100 {
+            set::open_mut(&mut store, DB, b"words").unwrap().add(format!("word:{number}").as_bytes()).unwrap();
+        }
     }
     store.save_blocking(place).unwrap();
     let info = Image::open(&DiskDirectory::new(dir), FILE).unwrap().info();
@@ -103,7 +112,7 @@ fn a_flipped_bit_anywhere_is_named_or_does_not_matter() {
         file.write_all_at(&[byte[0] ^ 0x04], at).unwrap();
         for mode in MODES {
             match start_on(&place, &path, mode, digest) {
-                // What lies in the place of a page that isn't present is nobody's.
+                // What lies in the place of a page that isn't present is read by no program.
                 Outcome::Same => {
                     assert!(part == "gap" || part == "region" && empty, "byte {at} of the {part}, {mode:?}")
                 }

@@ -5,12 +5,13 @@ mod common;
 use common::{Image, config, image_of, open};
 use proptest::prelude::*;
 use quire_snapshot::PAGE_SIZE;
-use quire_store::{DbId, Expiry, Store, hash, string};
+use quire_store::set::Combination;
+use quire_store::{DbId, Expiry, Member, Store, StoreError, hash, set, string};
 
 const DB: DbId = DbId(0);
 const NOW_MS: i64 = 1_000_000;
 
-/// Some of everything: strings of all sizes, packed and large hashes, keys that expire, long keys, tables being freed.
+/// Some of everything: strings of all sizes, packed and large hashes, sets of every encoding, keys that expire, long keys, tables being freed.
 fn varied() -> Store {
     let mut store = Store::create(config()).unwrap();
     store.set_now_ms(NOW_MS);
@@ -21,10 +22,19 @@ fn varied() -> Store {
         hash::set(&mut store, DB, format!("small:{}", number % 20).as_bytes(), key.as_bytes(), b"value").unwrap();
         hash::set(&mut store, DbId(1), b"large", key.as_bytes(), &vec![b'w'; number as usize]).unwrap();
         hash::set(&mut store, DbId(2), b"gone", key.as_bytes(), b"value").unwrap();
+        add(&mut store, b"members", key.as_bytes());
+        add(&mut store, b"ints", (number * 7).to_string().as_bytes());
+        if number < 60 {
+            add(&mut store, b"words", key.as_bytes());
+        }
     }
     string::set(&mut store, DB, &[b'k'; 10_000], &[b'v'; 50_000], Expiry::Clear).unwrap();
     store.flush(DbId(2)).unwrap();
     store
+}
+
+fn add(store: &mut Store, key: &[u8], member: &[u8]) {
+    set::open_mut(store, DbId(1), key).unwrap().add(member).unwrap();
 }
 
 #[test]
@@ -114,6 +124,7 @@ fn use_everything(store: &mut Store) {
         let _ = hash::del(store, DB, small.as_bytes(), key);
         let _ = hash::random_fields(store, DB, small.as_bytes(), 3, number % 2 == 0, &mut |_, _| {});
     }
+    use_sets(store);
     let _ = hash::random_fields(store, DbId(1), b"large", 50, true, &mut |_, _| {});
     let _ = hash::scan(store, DbId(1), b"large", 0, 1000, &mut |_, _| {});
     let _ = store.copy(DbId(1), b"large", DB, b"copy", true);
@@ -128,6 +139,182 @@ fn use_everything(store: &mut Store) {
     }
     for number in 0..300 {
         let _ = string::set(store, DB, format!("new:{number}").as_bytes(), b"value", Expiry::Clear);
+    }
+}
+
+/// Every operation on sets.
+fn use_sets(store: &mut Store) {
+    let keys: [&[u8]; 4] = [b"ints", b"words", b"members", b"large"];
+    for key in keys {
+        for number in (0..400).step_by(11) {
+            let member = format!("key:{number}");
+            let _ = set::view(store, DbId(1), key).and_then(|set| set.contains(&Member::Int(number * 7)));
+            if let Ok(mut set) = set::open_mut(store, DbId(1), key) {
+                let _ = set.remove(member.as_bytes());
+                let _ = set.remove((number * 7).to_string().as_bytes());
+                let _ = set.add((number * 5).to_string().as_bytes());
+            }
+        }
+        let _ = set::view(store, DbId(1), key).and_then(|set| set.scan(0, 50, &mut |_| {}));
+        let _ = set::random_members(store, DbId(1), key, 30, true, &mut |_| {});
+        let _ = set::pop(store, DbId(1), key, 3, &mut |_| {});
+        let _ = set::move_member(store, DbId(1), key, b"words", b"key:2");
+        let _ = store.copy(DbId(1), key, DbId(5), key, true);
+        let _ = store.digest_value(DbId(1), key);
+        let _ = store.memory_usage(DbId(1), key);
+        if let Ok(mut set) = set::open_mut(store, DbId(1), key) {
+            let _ = set.add(&[b'm'; 100]);
+        }
+    }
+    for how in [Combination::Intersection, Combination::Union, Combination::Difference] {
+        let sources = [&b"ints"[..], b"words", b"members"];
+        let _ = set::store_combination(store, DbId(1), b"to", how, sources.into_iter());
+    }
+}
+
+/// Opens a store after `change` was made to the first place in it that holds `mark`.
+fn with_bytes_changed(store: &mut Store, mark: &[u8], change: impl FnOnce(&mut [u8])) -> Store {
+    let mut image = image_of(store);
+    for (_, page) in &mut image.pages {
+        if let Some(at) = page.windows(mark.len()).position(|bytes| bytes == mark) {
+            change(&mut page[at..]);
+            return open(&image).unwrap();
+        }
+    }
+    panic!("the mark is nowhere");
+}
+
+#[test]
+fn hostile_sets_are_named_as_damage() {
+    let members = |store: &mut Store| {
+        let mut count = 0;
+        set::view(store, DB, b"hostile key")?.for_each(|_| {
+            count += 1;
+            true
+        })?;
+        Ok::<usize, StoreError>(count)
+    };
+    let made = |members: &[&[u8]]| {
+        let mut store = Store::create(config()).unwrap();
+        let mut set = set::open_mut(&mut store, DB, b"made").unwrap();
+        members.iter().for_each(|member| assert!(set.add(member).unwrap()));
+        drop(set);
+        // So that no freed entry has the key, too.
+        assert!(store.rename(DB, b"made", b"hostile key").unwrap());
+        store
+    };
+    let damaged = |result: Result<usize, StoreError>, what: &str| {
+        assert!(matches!(result, Err(StoreError::Damaged { .. })), "{what}: {result:?}");
+    };
+    let check = |store: &Store, what: &str| {
+        let found = store.check_value(DB, b"hostile key");
+        assert!(matches!(found, Err(StoreError::Damaged { .. })), "{what}: {found:?}");
+    };
+    let (key, after) = (&b"hostile key"[..], b"hostile key".len());
+
+    let ints: [&[u8]; 3] = [b"1", b"2", b"3"];
+    assert!(made(&ints).check_value(DB, key).unwrap());
+    let mut store = with_bytes_changed(&mut made(&ints), key, |bytes| bytes[after] = 3);
+    damaged(members(&mut store), "integers of a width that there is not");
+    let mut store = with_bytes_changed(&mut made(&ints), key, |bytes| bytes[after + 1] = 9);
+    assert_eq!(members(&mut store).unwrap(), 3, "integers out of order can be read");
+    check(&store, "integers out of order");
+    let store = with_bytes_changed(&mut made(&ints), key, |bytes| bytes[after + 3] = 1);
+    check(&store, "the same integer twice");
+
+    let words: [&[u8]; 3] = [b"one", b"two", b"three"];
+    assert!(made(&words).check_value(DB, key).unwrap());
+    for (count, what) in [(4, "more members than there are"), (200, "many more")] {
+        let mut store = with_bytes_changed(&mut made(&words), key, |bytes| bytes[after] = count);
+        damaged(members(&mut store), what);
+        check(&store, what);
+    }
+    for (count, what) in [(2, "fewer members than there are"), (0, "no members")] {
+        check(&with_bytes_changed(&mut made(&words), key, |bytes| bytes[after] = count), what);
+    }
+    let mut store = with_bytes_changed(&mut made(&words), key, |bytes| bytes[after + 2] = 100);
+    damaged(members(&mut store), "a member longer than its set");
+    let second = after + 2 + 4 + 1;
+    let store = with_bytes_changed(&mut made(&words), key, |bytes| bytes[second..][..3].copy_from_slice(b"one"));
+    check(&store, "the same member twice");
+}
+
+#[test]
+fn hostile_tables_of_sets_are_named_as_damage() {
+    let made = || {
+        let mut store = Store::create(config()).unwrap();
+        let mut set = set::open_mut(&mut store, DB, b"made").unwrap();
+        (0..600).for_each(|number| assert!(set.add(format!("member number {number:03}").as_bytes()).unwrap()));
+        drop(set);
+        assert!(store.rename(DB, b"made", b"hostile key").unwrap());
+        store
+    };
+    let key = &b"hostile key"[..];
+    assert!(made().check_value(DB, key).unwrap());
+    // The head follows the key: count, bytes of items, directory, slots, level, split, overflow.
+    let head = key.len();
+    let other = |at: usize, value: u32, what: &str| {
+        let mut store = with_bytes_changed(&mut made(), key, |bytes| {
+            bytes[head + at..head + at + 4].copy_from_slice(&value.to_ne_bytes());
+        });
+        let found = store.check_value(DB, key);
+        assert!(matches!(found, Err(StoreError::Damaged { .. })), "{what}: {found:?}");
+        let _ = store.copy(DB, key, DB, b"copy", true);
+        let _ = set::pop(&mut store, DB, key, 700, &mut |_| {});
+        let _ = store.remove(DB, key);
+        while store.reclaim_step(1000).is_ok_and(|freed| freed > 0) {}
+    };
+    other(0, 599, "fewer members than there are");
+    other(0, 601, "more members than there are");
+    other(16, 0, "no directory");
+    other(16, u32::MAX, "a directory outside the memory");
+    other(24, 31, "a level that no table has");
+    other(28, u32::MAX, "a split beyond the level");
+    let mut store = with_bytes_changed(&mut made(), b"member number 300", |bytes| bytes[0] = b'M');
+    let found = store.check_value(DB, key);
+    assert!(matches!(found, Err(StoreError::Damaged { .. })), "a member that its hash does not lead to: {found:?}");
+    assert!(store.remove(DB, key).unwrap());
+}
+
+/// The four bytes at this place of an image's memory.
+fn bytes_at(image: &mut Image, place: usize) -> &mut [u8] {
+    let page = image.pages.iter_mut().find(|(page, _)| *page as usize == place / PAGE_SIZE).unwrap();
+    &mut page.1[place % PAGE_SIZE..][..4]
+}
+
+fn number_at(image: &mut Image, place: usize) -> u32 {
+    u32::from_ne_bytes(bytes_at(image, place).try_into().unwrap())
+}
+
+#[test]
+fn buckets_of_a_set_that_lead_back_to_themselves_are_named_as_damage() {
+    let mut store = Store::create(config()).unwrap();
+    let mut set = set::open_mut(&mut store, DB, b"made").unwrap();
+    (0..600).for_each(|number| assert!(set.add(format!("member number {number:03}").as_bytes()).unwrap()));
+    drop(set);
+    assert!(store.rename(DB, b"made", b"hostile key").unwrap());
+    let key = &b"hostile key"[..];
+    let mut image = image_of(&mut store);
+    let mark = image.pages.iter().find_map(|(page, bytes)| {
+        let at = bytes.windows(key.len()).position(|bytes| bytes == key)?;
+        Some(*page as usize * PAGE_SIZE + at)
+    });
+    // A handle counts 16 bytes. The directory has the first segment's, which begins with the first bucket: ten items, then
+    // the bucket that continues it.
+    let directory = number_at(&mut image, mark.unwrap() + key.len() + 16) as usize * 16;
+    let segment = number_at(&mut image, directory);
+    bytes_at(&mut image, segment as usize * 16 + 40).copy_from_slice(&segment.to_ne_bytes());
+    let mut store = open(&image).unwrap();
+    let found = store.check_value(DB, key);
+    assert!(matches!(found, Err(StoreError::Damaged { .. })), "{found:?}");
+    let walked = set::view(&mut store, DB, key).unwrap().for_each(|_| true);
+    assert!(matches!(walked, Err(StoreError::Damaged { .. })), "{walked:?}");
+    assert!(matches!(store.copy(DB, key, DB, b"copy", true), Err(StoreError::Damaged { .. })));
+    assert_eq!(store.kind(DB, b"copy").unwrap(), None);
+    let _ = set::pop(&mut store, DB, key, 700, &mut |_| {});
+    let _ = store.remove(DB, key);
+    for _ in 0..1000 {
+        let _ = store.reclaim_step(1000);
     }
 }
 

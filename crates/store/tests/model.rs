@@ -182,9 +182,8 @@ impl Pair {
     fn run(&mut self, op: &Op) {
         self.step += 1;
         match *op {
-            Op::Get(..) | Op::Set(..) | Op::Append(..) | Op::SetRange(..) | Op::SetBit(..) | Op::Incr(..) => {
-                self.run_string(op);
-            }
+            Op::Get(..) | Op::Set(..) | Op::Append(..) | Op::SetRange(..) => self.run_string(op),
+            Op::SetBit(..) | Op::Incr(..) => self.run_part(op),
             Op::HashSet(..) | Op::HashDel(..) | Op::HashIncr(..) | Op::HashFill(..) | Op::HashDrain(..) => {
                 self.run_hash(op);
             }
@@ -237,6 +236,14 @@ impl Pair {
                     self.put_string(key, bytes);
                 }
             }
+            _ => unreachable!(),
+        }
+    }
+
+    /// A bit of a string, or a number that it is.
+    fn run_part(&mut self, op: &Op) {
+        let db = DbId(self.db);
+        match *op {
             Op::SetBit(key, offset, bit) => {
                 let result = string::set_bit(&mut self.store, db, &key_of(key), offset, bit);
                 let Some(mut bytes) = self.string(key) else { return wrong_type(result) };

@@ -293,10 +293,11 @@ impl Keyspace {
         self.copies.now.as_ref().is_some_and(|copying| copying.db == db && *copying.key == *key)
     }
 
-    /// Whether the source of the copy that is under way is what it was. One whose time has come is deleted by this.
+    /// Whether the source of the copy that is under way is what it was. One whose time has come is deleted by this, unless
+    /// such keys are held.
     fn is_source_unchanged(&mut self) -> Result<bool> {
         let Some(copying) = self.copies.now.take() else { return Ok(false) };
-        let found = self.find(copying.db, &copying.key, self.hash(&copying.key));
+        let found = self.look_up(copying.db, &copying.key);
         let unchanged = !self.events.watchers.is_copy_touched()
             && match found {
                 Ok(Some(entry)) if entry.handle == copying.entry => {

@@ -1,6 +1,6 @@
 //! Times to live: setting, reading, and the active search for keys whose time has come.
 //!
-//! Reads and writes delete an expired key that they meet (`store`); here is the search for those that nobody meets.
+//! Reads and writes delete an expired key that they meet (`store`); here is the search for those that none of them meets.
 
 use quire_arena::Handle;
 

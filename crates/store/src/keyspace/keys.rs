@@ -76,6 +76,16 @@ impl Keyspace {
         found.map(|entry| (self.ops(&entry)?.name)(&self.heap.arena, &entry)).transpose()
     }
 
+    /// Checks that a key's value is well-formed, which the operations on it check only as far as they read it. False if there is
+    /// no such key. Takes as long as the value is large.
+    ///
+    /// # Errors
+    /// As [`Keyspace::exists`].
+    pub fn check_value(&self, db: DbId, key: &[u8]) -> Result<bool> {
+        let found = self.peek_entry(db, key)?;
+        found.map_or(Ok(false), |entry| (self.ops(&entry)?.check)(self, &entry).map(|()| true))
+    }
+
     /// Bytes that a key takes: entry, value, its share of the keyspace's tables. Exact but for that
     /// share; nothing is sampled.
     ///

@@ -349,7 +349,7 @@ impl Keyspace {
         }
     }
 
-    /// Counts a change and tells whoever watches the key.
+    /// Counts a change and tells those who watch the key.
     #[inline]
     pub(crate) fn changed(&mut self, db: DbId, key: &[u8], exists: bool) {
         self.counters.changes += 1;
@@ -425,7 +425,7 @@ impl Keyspace {
         self.events.watchers.take_touched()
     }
 
-    /// For EXEC: whether a key that `watcher` watches has expired since, though nobody has deleted it yet.
+    /// For EXEC: whether a key that `watcher` watches has expired since, though no command has deleted it yet.
     ///
     /// # Errors
     /// [`StoreError::Damaged`].

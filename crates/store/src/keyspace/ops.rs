@@ -6,6 +6,7 @@ use quire_arena::Arena;
 use crate::encoding::Encoding;
 use crate::error::Result;
 use crate::heap::Heap;
+use crate::keyspace::Keyspace;
 use crate::keyspace::digest::Digest;
 use crate::keyspace::entry::Entry;
 use crate::table::TableHead;
@@ -16,6 +17,8 @@ use crate::table::copy::TableCopy;
 pub(crate) struct Ops {
     /// Redis' name of the encoding, for OBJECT ENCODING.
     pub(crate) name: fn(&Arena, &Entry) -> Result<&'static str>,
+    /// Whether the value is well-formed; takes as long as the value is large.
+    pub(crate) check: fn(&Keyspace, &Entry) -> Result<()>,
     /// The table of objects that the value owns beside its entry. It outlives the entry in the heap's list of what is freed in
     /// steps.
     pub(crate) table: fn(&Arena, &Entry) -> Result<Option<TableHead>>,

@@ -101,6 +101,8 @@ impl Keyspace {
     /// [`crate::StoreError::Damaged`], [`crate::StoreError::NoSuchDb`].
     pub fn digest_value(&self, db: DbId, key: &[u8]) -> Result<Option<[u8; 20]>> {
         let Some(entry) = self.peek_entry(db, key)? else { return Ok(None) };
+        // A digest is asked for to find differences; damage is one.
+        (self.ops(&entry)?.check)(self, &entry)?;
         let mut digest = Digest::default();
         self.mix_value(&mut digest, &entry)?;
         Ok(Some(digest.0))

@@ -123,7 +123,7 @@ impl Store {
         Ok((store, report))
     }
 
-    /// An image without a root is nobody's.
+    /// An image without a root holds no keyspace.
     fn from_image(arena: Arena, config: StoreConfig) -> Result<Store, StoreError> {
         if arena.root().is_null() {
             return Err(StoreError::damaged("its memory has no root"));

@@ -179,7 +179,7 @@ impl Store {
             let (result, replaced) = split(dump(snapshot, &meta, place.directory(), place.file(), &shared, &options));
             // Only one old image at a time is on its way out.
             let _ = earlier.map(JoinHandle::join);
-            // If nobody listens, the store is gone.
+            // If there is no receiver, the store is gone.
             let _ = tell.send(result);
             drop(replaced);
         };

@@ -6,6 +6,7 @@
 //! walk is bounded here, so a cycle in a damaged image ends in [`StoreError::Damaged`].
 
 pub(crate) mod bucket;
+pub(crate) mod check;
 pub(crate) mod copy;
 pub(crate) mod reclaim;
 mod resize;

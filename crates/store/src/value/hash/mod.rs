@@ -8,6 +8,8 @@ mod packed;
 mod view;
 mod walks;
 
+use std::collections::HashSet;
+
 use quire_arena::Arena;
 
 use crate::db::DbId;
@@ -20,6 +22,7 @@ use crate::keyspace::ops::{Ops, copy_table_step, no_copy_step, no_memory, no_tab
 use crate::keyspace::{Keyspace, check_kind};
 use crate::numbers::long_double::LongDouble;
 use crate::numbers::parse_i64;
+use crate::table::check::check_items;
 use crate::table::{TableHead, reclaim};
 
 pub use view::{HashView, view};
@@ -31,11 +34,48 @@ use fields::Field;
 const TYPE_NUMBER: u32 = 4;
 
 /// What the keyspace asks of packed hashes.
-pub(crate) static PACKED_OPS: Ops =
-    Ops { name: |_, _| Ok("listpack"), table: no_table, copy_step: no_copy_step, digest, memory: no_memory };
+pub(crate) static PACKED_OPS: Ops = Ops {
+    name: |_, _| Ok("listpack"),
+    check: check_packed,
+    table: no_table,
+    copy_step: no_copy_step,
+    digest,
+    memory: no_memory,
+};
 /// What the keyspace asks of hashes that are tables.
-pub(crate) static TABLE_OPS: Ops =
-    Ops { name: |_, _| Ok("hashtable"), table: table_of, copy_step: copy_table_step, digest, memory: table_memory };
+pub(crate) static TABLE_OPS: Ops = Ops {
+    name: |_, _| Ok("hashtable"),
+    check: check_table,
+    table: table_of,
+    copy_step: copy_table_step,
+    digest,
+    memory: table_memory,
+};
+
+fn check_packed(keyspace: &Keyspace, entry: &Entry) -> Result<()> {
+    let bytes = entry.value(&keyspace.heap.arena)?;
+    let (mut end, mut seen) = (packed::COUNT_BYTES, HashSet::new());
+    for span in packed::pairs(bytes)? {
+        let span = span?;
+        end = span.end();
+        if !seen.insert(&bytes[span.field..][..span.field_len]) {
+            return Err(StoreError::damaged("a packed hash has a field twice"));
+        }
+    }
+    match end == bytes.len() && !seen.is_empty() {
+        true => Ok(()),
+        false => Err(StoreError::damaged("a packed hash that is longer than its fields")),
+    }
+}
+
+fn check_table(keyspace: &Keyspace, entry: &Entry) -> Result<()> {
+    let arena = &keyspace.heap.arena;
+    check_items(arena, &entry.table(arena)?, |item| {
+        let field = Field::read(arena, item)?;
+        field.value(arena)?;
+        Ok(keyspace.hash(field.name(arena)?))
+    })
+}
 
 /// Toggles one digest per field, so that their order does not matter.
 fn digest(arena: &Arena, entry: &Entry, digest: &mut Digest) -> Result<()> {

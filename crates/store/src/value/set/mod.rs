@@ -13,6 +13,8 @@ mod store;
 mod view;
 mod walks;
 
+use std::collections::HashSet;
+
 use quire_arena::Arena;
 
 use crate::db::DbId;
@@ -25,6 +27,7 @@ use crate::keyspace::entry::Entry;
 use crate::keyspace::ops::{Ops, copy_table_step, no_copy_step, no_memory, no_table, table_memory, table_of};
 use crate::keyspace::value::ValueMut;
 use crate::numbers::parse_i64;
+use crate::table::check::check_items;
 use crate::table::{TableHead, reclaim};
 
 use ints::Ints;
@@ -39,14 +42,61 @@ pub use walks::{pop, random_members};
 const TYPE_NUMBER: u32 = 2;
 
 /// What the keyspace asks of sets of integers.
-pub(crate) static INT_OPS: Ops =
-    Ops { name: |_, _| Ok("intset"), table: no_table, copy_step: no_copy_step, digest, memory: no_memory };
+pub(crate) static INT_OPS: Ops = Ops {
+    name: |_, _| Ok("intset"),
+    check: check_ints,
+    table: no_table,
+    copy_step: no_copy_step,
+    digest,
+    memory: no_memory,
+};
 /// What the keyspace asks of packed sets.
-pub(crate) static PACKED_OPS: Ops =
-    Ops { name: |_, _| Ok("listpack"), table: no_table, copy_step: no_copy_step, digest, memory: no_memory };
+pub(crate) static PACKED_OPS: Ops = Ops {
+    name: |_, _| Ok("listpack"),
+    check: check_packed,
+    table: no_table,
+    copy_step: no_copy_step,
+    digest,
+    memory: no_memory,
+};
 /// What the keyspace asks of sets that are tables.
-pub(crate) static TABLE_OPS: Ops =
-    Ops { name: |_, _| Ok("hashtable"), table: table_of, copy_step: copy_table_step, digest, memory: table_memory };
+pub(crate) static TABLE_OPS: Ops = Ops {
+    name: |_, _| Ok("hashtable"),
+    check: check_table,
+    table: table_of,
+    copy_step: copy_table_step,
+    digest,
+    memory: table_memory,
+};
+
+fn check_ints(keyspace: &Keyspace, entry: &Entry) -> Result<()> {
+    let set = Ints::read(entry.value(&keyspace.heap.arena)?)?;
+    match set.len() > 0 && (1..set.len()).all(|index| set.get(index - 1) < set.get(index)) {
+        true => Ok(()),
+        false => Err(StoreError::damaged("a set of integers that are not in order")),
+    }
+}
+
+fn check_packed(keyspace: &Keyspace, entry: &Entry) -> Result<()> {
+    let bytes = entry.value(&keyspace.heap.arena)?;
+    let (mut end, mut seen) = (packed::COUNT_BYTES, HashSet::new());
+    for span in packed::spans(bytes)? {
+        let member = span?.member;
+        end = member.end;
+        if !seen.insert(&bytes[member]) {
+            return Err(StoreError::damaged("a packed set has a member twice"));
+        }
+    }
+    match end == bytes.len() && !seen.is_empty() {
+        true => Ok(()),
+        false => Err(StoreError::damaged("a packed set that is longer than its members")),
+    }
+}
+
+fn check_table(keyspace: &Keyspace, entry: &Entry) -> Result<()> {
+    let arena = &keyspace.heap.arena;
+    check_items(arena, &entry.table(arena)?, |item| Ok(keyspace.hash(members::read(arena, item)?)))
+}
 
 /// Toggles one digest per member, so that their order does not matter.
 fn digest(arena: &Arena, entry: &Entry, digest: &mut Digest) -> Result<()> {

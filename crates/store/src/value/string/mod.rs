@@ -24,7 +24,11 @@ const TYPE_NUMBER: u32 = 0;
 
 /// What the keyspace asks of strings.
 pub(crate) static OPS: Ops =
-    Ops { name: encoding_name, table: no_table, copy_step: no_copy_step, digest, memory: no_memory };
+    Ops { name: encoding_name, check, table: no_table, copy_step: no_copy_step, digest, memory: no_memory };
+
+fn check(keyspace: &Keyspace, entry: &Entry) -> Result<()> {
+    entry.value(&keyspace.heap.arena).map(|_| ())
+}
 
 fn encoding_name(arena: &Arena, entry: &Entry) -> Result<&'static str> {
     if entry.has(RAW) {
