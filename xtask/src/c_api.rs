@@ -3,6 +3,8 @@
 //! Relies on `cc`, which Rust links with, too. `c++`, the address sanitizer and `nm` are used where they are. Test programs
 //! close with `N passed, N failed`.
 
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -23,6 +25,12 @@ const TEXT: &str = "ARCHITECTURE.md";
 /// Mechanisms that the example of snapshots is run with: those that work everywhere. The tests try all that work here.
 const EXAMPLES: &[&str] = &["best", "memcpy"];
 const LIMIT: Duration = Duration::from_secs(300);
+
+/// A program that saves a table by forking: as programs do it, and with libquire.
+const TABLES: &[&str] = &["examples/c/table_fwrite.c", "examples/c/table_mdc.c"];
+const TABLE_ENTRIES: &str = "20000";
+/// How often the program is killed in the midst of its saves.
+const TABLE_KILLS: usize = 10;
 
 /// How programs get at the library.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -63,6 +71,10 @@ pub fn run() -> anyhow::Result<Tally> {
         add(workshop.test(Path::new(EXAMPLE), Link::Shared, &[], &["16", mechanism, "2"]));
     }
     add(workshop.test(Path::new(COUNT_EXAMPLE), Link::Shared, &[], &[TEXT, "1"]));
+    for source in TABLES {
+        let name = format!("{source} saves, is killed, and is restored");
+        add(as_one(&name, workshop.check_table(Path::new(source))));
+    }
     Ok(total)
 }
 
@@ -121,6 +133,41 @@ impl Workshop {
         let mut command = Command::new(&program);
         command.args(words);
         steps::run(command, LIMIT).unwrap_or_else(|error| as_one(&name, Err(error)))
+    }
+
+    /// Compiles a table, saves it, kills it while it saves, and looks each time at what it has saved.
+    fn check_table(&self, source: &Path) -> anyhow::Result<()> {
+        let program = self.programs.join(source.file_stem().unwrap_or_default());
+        let file = program.with_extension("saved");
+        let mut command = Command::new(compiler());
+        command.args(["-std=c11", "-g", "-O2"]).args(WARNINGS).arg(source);
+        succeed(command.args(self.flags(Link::Shared)?).arg("-o").arg(&program))?;
+        let run = |what: &str, turns: &str| {
+            let mut command = Command::new(&program);
+            command.arg(what).arg(&file).args([TABLE_ENTRIES, turns]);
+            command
+        };
+        succeed(&mut run("fill", "2"))?;
+        succeed(&mut run("check", "1"))?;
+        let mut kills = 0;
+        for _ in 0..TABLE_KILLS * 20 {
+            // With its child, which is of the same group. The first save is done when it is killed; the others may be anywhere.
+            let mut filling = run("fill", "1000000").stdout(Stdio::piped()).process_group(0).spawn()?;
+            let mut output = BufReader::new(filling.stdout.take().context("a program without output")?);
+            // Without a line it could not save: the child of the killed one still had the file.
+            if output.read_line(&mut String::new())? > 0 {
+                succeed(Command::new("kill").args(["-9", "--", &format!("-{}", filling.id())]))?;
+                kills += 1;
+            }
+            // Up to the end of both processes.
+            output.read_to_end(&mut Vec::new())?;
+            filling.wait()?;
+            succeed(&mut run("check", "1"))?;
+            if kills == TABLE_KILLS {
+                return Ok(());
+            }
+        }
+        bail!("it was killed only {kills} times: its saves failed")
     }
 
     /// What `pkg-config` says, as users ask it.

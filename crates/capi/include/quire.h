@@ -1,4 +1,4 @@
-/* Quire: snapshots of memory that goes on being written, and files as memory.
+/* Quire: snapshots of memory that goes on being written, files as memory, and checkpoints of programs that fork.
  *
  * Generated from crates/capi/src by cargo xtask docs: change the sources, not this file.
  *
@@ -66,6 +66,33 @@
 #define QUIRE_MAP_SERVED 2
 
 /**
+ * For mdc_fwrite(): the object's bytes are copied to the checkpoint's log now. Needed for objects that change or go before
+ * mdc_checkpoint_end().
+ */
+#define MDC_VAL 0
+
+/**
+ * For mdc_fwrite(): the object's address is logged, and its bytes are dumped by mdc_checkpoint_end(). Until then the program must
+ * neither change nor free it in the process that makes the checkpoint. Objects that a dump can't serve (8 bytes or less, on
+ * the stack, in shared memory or a file's mapping) are copied as by MDC_VAL.
+ */
+#define MDC_REF 1
+
+/**
+ * For mdc_checkpoint_start(): the process is a child that was forked to make this checkpoint, and gives its memory back to the
+ * system as it is dumped, so that what the parent writes from then on costs no copies. The memory reads as before, from the file.
+ *
+ * The process must have one thread, and not be made by vfork(). Refused for a process with several.
+ */
+#define MDC_RELEASE 1
+
+/**
+ * For mdc_restore_start(): the whole file is read to memory and verified first. Otherwise it is mapped, each piece is verified
+ * when it is read first, and a process that cuts the file off meanwhile ends this one by SIGBUS.
+ */
+#define MDC_LOAD 1
+
+/**
  * What a call returns: QUIRE_OK, or the kind of its failure. quire_last_error() tells the rest.
  */
 enum quire_status
@@ -106,6 +133,10 @@ enum quire_status
      * A fault in the library itself. Please report the message.
      */
     QUIRE_BUG = 7,
+    /**
+     * A file is not what was written, or is something else, or of a later version.
+     */
+    QUIRE_DAMAGED = 8,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -197,6 +228,12 @@ typedef enum quire_precopy quire_precopy;
 typedef int32_t quire_precopy;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
+
+/**
+ * A checkpoint that is being written, between mdc_checkpoint_start() and mdc_checkpoint_end(), or one that is being read, between
+ * mdc_restore_start() and mdc_restore_end().
+ */
+typedef struct mdc_file mdc_file;
 
 /**
  * A file as memory.
@@ -805,6 +842,87 @@ quire_status quire_map_release(quire_mapping *map);
 quire_status quire_critical(const char *mount_point,
                             int32_t process,
                             int32_t critical);
+
+/**
+ * Begins a checkpoint that takes the place of the file path when it is complete. Until then path is not touched: whatever
+ * happens to this process, path leads to the old checkpoint or to the new one. flags are 0 or MDC_RELEASE.
+ *
+ * Returns what mdc_fwrite() writes to, or NULL: the file can't be written, or another process is writing it.
+ *
+ * Duties of the caller:
+ * path is a string.
+ */
+mdc_file *mdc_checkpoint_start(const char *path,
+                               uint32_t flags);
+
+/**
+ * Writes count objects of size bytes each, that lie one behind the other at ptr, as fwrite() does. type is MDC_VAL or MDC_REF.
+ * Returns count, or 0 on failure. After a failed write every later one fails, and so does mdc_checkpoint_end().
+ *
+ * Duties of the caller:
+ * file comes from mdc_checkpoint_start(). size times count bytes at ptr may be read; by MDC_REF they are neither changed
+ * nor freed before the checkpoint ends.
+ */
+size_t mdc_fwrite(const void *ptr,
+                  size_t size,
+                  size_t count,
+                  mdc_file *file,
+                  uint32_t type);
+
+/**
+ * Dumps the memory that objects were referenced in, makes the checkpoint durable, puts it in place of the old one, and ends
+ * file. On failure the old one is as it was, unless the message says that only the directory was not flushed.
+ *
+ * With MDC_RELEASE the memory that was dumped has been given back to the system and is read from the file from now on.
+ *
+ * Duties of the caller:
+ * file comes from mdc_checkpoint_start(), and no other thread uses it. With MDC_RELEASE this process is a child that was forked
+ * (by fork(), not vfork() or clone() with CLONE_VM), and the kernel does not write to its memory by itself (asynchronous reads).
+ */
+quire_status mdc_checkpoint_end(mdc_file *file);
+
+/**
+ * Gives a checkpoint up: the old one stays as it is. NULL is nothing to give up.
+ *
+ * Duties of the caller:
+ * file is NULL or comes from mdc_checkpoint_start(), and no other thread uses it.
+ */
+quire_status mdc_checkpoint_cancel(mdc_file *file);
+
+/**
+ * Begins to read a checkpoint. flags are 0 or MDC_LOAD. Returns what mdc_fread() reads from, or NULL: there is none, or it is
+ * damaged, or it is something else.
+ *
+ * Duties of the caller:
+ * path is a string.
+ */
+mdc_file *mdc_restore_start(const char *path,
+                            uint32_t flags);
+
+/**
+ * Reads count objects of size bytes each to ptr, as fread() does: the objects come in the order in which they were written, by
+ * value or by reference, and may be read in other pieces. They need not lie where they lay; pointers in them are as they were.
+ * type is MDC_VAL or MDC_REF, as in mdc_fwrite(), and makes no difference.
+ *
+ * Returns how many objects were read: fewer than count at the end of the checkpoint, or because it is damaged, which
+ * mdc_restore_end() tells. What lies at ptr behind these objects is undefined.
+ *
+ * Duties of the caller:
+ * file comes from mdc_restore_start(). size times count bytes at ptr may be written.
+ */
+size_t mdc_fread(void *ptr,
+                 size_t size,
+                 size_t count,
+                 mdc_file *file,
+                 uint32_t type);
+
+/**
+ * Ends the reading of a checkpoint. QUIRE_DAMAGED if a read has failed; NULL is nothing to end.
+ *
+ * Duties of the caller:
+ * file is NULL or comes from mdc_restore_start(), and no other thread uses it.
+ */
+quire_status mdc_restore_end(mdc_file *file);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -5,6 +5,7 @@
 use std::io::ErrorKind;
 
 use quire_device::DeviceError;
+use quire_mdc::{CheckpointError, RestoreError};
 use quire_pool::PoolError;
 use quire_snapshot::{MechanismError, ViewError};
 
@@ -142,6 +143,31 @@ pub enum Failure {
         /// What the system says.
         cause: std::io::Error,
     },
+    /// A checkpoint can't be written.
+    #[error("checkpoint {file}: {source}")]
+    Checkpoint {
+        /// Its path.
+        file: String,
+        /// Why.
+        source: CheckpointError,
+    },
+    /// A checkpoint can't be read.
+    #[error(transparent)]
+    Restore(#[from] RestoreError),
+    /// A checkpoint of which a read has failed.
+    #[error("{file} was not read to its end: a read of it has failed before")]
+    PartlyRead {
+        /// Its path.
+        file: String,
+    },
+    /// A checkpoint that is written is read, or the other way round.
+    #[error("`{argument}` does not come from {wanted}")]
+    Stage {
+        /// Which.
+        argument: &'static str,
+        /// Where it should come from.
+        wanted: &'static str,
+    },
     /// A pool or a map says no.
     #[error(transparent)]
     Pool(#[from] PoolError),
@@ -173,6 +199,15 @@ impl Failure {
             Self::View(ViewError::GivenUp { .. } | ViewError::HandedOver { .. } | ViewError::Gone(_))
             | Self::Pool(PoolError::Poisoned { .. }) => quire_status::QUIRE_LOST,
             Self::Mount { cause, .. } if cause.kind() == ErrorKind::PermissionDenied => quire_status::QUIRE_UNSUPPORTED,
+            Self::Checkpoint { source, .. } => match source {
+                CheckpointError::Busy => quire_status::QUIRE_EXHAUSTED,
+                CheckpointError::System { .. } | CheckpointError::NotDurable { .. } | CheckpointError::Failed => {
+                    quire_status::QUIRE_SYSTEM
+                }
+                _ => quire_status::QUIRE_INVALID,
+            },
+            Self::Restore(RestoreError::System { .. } | RestoreError::Missing { .. }) => quire_status::QUIRE_SYSTEM,
+            Self::Restore(_) | Self::PartlyRead { .. } => quire_status::QUIRE_DAMAGED,
             // Nobody serves it any more.
             Self::Mount { cause, .. } if cause.kind() == ErrorKind::NotConnected => quire_status::QUIRE_SYSTEM,
             _ => quire_status::QUIRE_INVALID,

@@ -39,3 +39,5 @@ pub mod pool;
 pub mod map;
 
 pub mod critical;
+
+pub mod mdc;

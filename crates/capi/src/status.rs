@@ -25,11 +25,13 @@ pub enum quire_status {
     QUIRE_LOST = 6,
     /// A fault in the library itself. Please report the message.
     QUIRE_BUG = 7,
+    /// A file is not what was written, or is something else, or of a later version.
+    QUIRE_DAMAGED = 8,
 }
 
 impl quire_status {
     /// All of them.
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::QUIRE_OK,
         Self::QUIRE_INVALID,
         Self::QUIRE_UNSUPPORTED,
@@ -38,6 +40,7 @@ impl quire_status {
         Self::QUIRE_EXHAUSTED,
         Self::QUIRE_LOST,
         Self::QUIRE_BUG,
+        Self::QUIRE_DAMAGED,
     ];
 
     /// As it is spelled in C.
@@ -51,6 +54,7 @@ impl quire_status {
             Self::QUIRE_EXHAUSTED => c"QUIRE_EXHAUSTED",
             Self::QUIRE_LOST => c"QUIRE_LOST",
             Self::QUIRE_BUG => c"QUIRE_BUG",
+            Self::QUIRE_DAMAGED => c"QUIRE_DAMAGED",
         }
     }
 }

@@ -172,7 +172,7 @@ impl<T: Target> Dump<'_, T> {
             }
             let from = (memory.start + page * PAGE_BYTES) as *const u8;
             // SAFETY: a readable page; the buffer is memory of the dump's own, of which no object is a part.
-            unsafe { from.copy_to_nonoverlapping(to.as_mut_ptr(), PAGE_BYTES) };
+            unsafe { copy_page(from, to) };
             // A hole of the file reads as zero, too; a page that was only read is a page of zeros.
             kept |= u64::from(to.iter().any(|&byte| byte != 0)) << page;
         }
@@ -218,6 +218,19 @@ impl<T: Target> Dump<'_, T> {
             }
             rest.start = part.end;
         }
+    }
+}
+
+/// Copies a page, word by word and not by the C library: in a program with the address sanitizer its `memcpy` would end the program at
+/// the bytes between objects.
+///
+/// # Safety
+/// `from` is the address of a readable page; `to` is a page of other memory.
+unsafe fn copy_page(from: *const u8, to: &mut [u8]) {
+    for (at, to) in to.chunks_exact_mut(size_of::<u64>()).enumerate() {
+        // SAFETY: a word of the page, which is aligned.
+        let word = unsafe { from.cast::<u64>().add(at).read_volatile() };
+        to.copy_from_slice(&word.to_ne_bytes());
     }
 }
 
