@@ -174,6 +174,36 @@ fn a_client_that_leaves_takes_its_copy_with_it() {
 }
 
 #[test]
+fn a_client_that_is_closed_in_the_turn_in_which_its_copy_begins_takes_that_with_it() {
+    let server = start(&[("appendonly", "yes"), ("appendfsync", "always")]);
+    let mut client = server.client();
+    fill(&mut client, "source", MEMBERS);
+    // A reply that the log holds back at the end of the turn is too much to be left unread.
+    let limit: [&[u8]; 3] = [b"CONFIG", b"SET", b"client-output-buffer-limit"];
+    client.words(&[&limit[..], &[b"normal 1 0 0"]].concat());
+    let mut copier = server.client();
+    copier.send([request("SET other value"), request("COPY source target")].concat());
+    copier.closed();
+    client.words(&[&limit[..], &[b"normal 0 0 0"]].concat());
+    assert_eq!(client.text("SADD source another"), "1", "it can be written when the client is gone");
+    assert_eq!((client.text("EXISTS target"), client.text("COPY source target")), ("0".into(), "1".into()));
+}
+
+#[test]
+fn copies_in_one_connection_let_a_client_that_waits_come_between() {
+    let (server, mut client, mut copier) = copying(&[]);
+    let more: Vec<_> = (0..3).map(|number| request(&format!("COPY source more:{number}"))).collect();
+    copier.send(more.concat());
+    let mut writer = server.client();
+    send_held(&mut client, &mut writer, "SADD source another");
+    go_on(&mut client);
+    assert_eq!(writer.reply(), Value::Int(1));
+    (0..4).for_each(|_| assert_eq!(copier.reply(), Value::Int(1)));
+    let members = ["target", "more:0", "more:2"].map(|key| client.call(&format!("SCARD {key}")).int() as usize);
+    assert_eq!(members, [MEMBERS, MEMBERS + 1, MEMBERS + 1]);
+}
+
+#[test]
 fn a_client_that_sends_no_more_still_gets_its_copy() {
     let (_server, mut client, mut copier) = copying(&[]);
     copier.end();

@@ -154,6 +154,10 @@ impl Engine {
         for slot in once_each(&mut self.write_again) {
             self.writable(slot);
         }
+        if self.copy_got_on() {
+            // Before clients that have had their copy ask for another one.
+            self.announce_copies();
+        }
         self.announce(Event::TurnBegins);
         for slot in once_each(&mut self.again) {
             self.readable(slot, false, false);

@@ -239,9 +239,10 @@ impl Engine {
         }
         if let Some(entry) = connection.entry.take() {
             self.worker.state.blocked.leave(client.id, entry);
-            if let Err(error) = self.worker.store.cancel_copy(client.id) {
-                tracing::error!(%error, "cannot free what a copy has taken");
-            }
+        }
+        // Not only of a client that is entered as waiting: the socket may fail in the turn in which its copy begins.
+        if let Err(error) = self.worker.store.cancel_copy(client.id) {
+            tracing::error!(%error, "cannot free what a copy has taken");
         }
         tracing::debug!(client = client.id, address = %client.peer.address, "client left");
         connection.socket.deregister(self.poll.registry());

@@ -176,6 +176,7 @@ impl Worker {
                 connection.client.blocked = Some(Blocked::until_event(reason));
                 return false;
             }
+            let ends_copy = self.holds_writes && self.store.copy_owner() == Some(connection.client.id);
             let mut ctx = Ctx {
                 store: &mut self.store,
                 server: &mut self.state,
@@ -196,6 +197,11 @@ impl Worker {
             }
             *done = self.batch.request(index).end;
             if connection.client.closing != Closing::No {
+                return false;
+            }
+            if ends_copy {
+                // Clients that have waited for its copy come before its next request, which may ask for another one.
+                connection.client.blocked = Some(Blocked::until_event(BlockReason::Turn));
                 return false;
             }
             if self.reply.len() >= FLUSH_BYTES {
