@@ -47,7 +47,45 @@ pub(crate) enum Encoding {
     TableSet = 6,
 }
 
+/// The encodings of hashes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HashEncoding {
+    Packed,
+    Table,
+}
+
+/// The encodings of sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SetEncoding {
+    Ints,
+    Packed,
+    Table,
+}
+
 impl Encoding {
+    /// Which encoding of hashes this is; those of other types are refused.
+    #[inline]
+    pub(crate) fn of_hash(self) -> Result<HashEncoding> {
+        match self {
+            Encoding::PackedHash => Ok(HashEncoding::Packed),
+            Encoding::TableHash => Ok(HashEncoding::Table),
+            Encoding::String | Encoding::IntSet | Encoding::PackedSet | Encoding::TableSet => {
+                Err(StoreError::WrongType)
+            }
+        }
+    }
+
+    /// Which encoding of sets this is; those of other types are refused.
+    #[inline]
+    pub(crate) fn of_set(self) -> Result<SetEncoding> {
+        match self {
+            Encoding::IntSet => Ok(SetEncoding::Ints),
+            Encoding::PackedSet => Ok(SetEncoding::Packed),
+            Encoding::TableSet => Ok(SetEncoding::Table),
+            Encoding::String | Encoding::PackedHash | Encoding::TableHash => Err(StoreError::WrongType),
+        }
+    }
+
     #[inline]
     pub(crate) fn from_raw(raw: u8) -> Result<Encoding> {
         match raw {

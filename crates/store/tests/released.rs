@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use quire_store::{DbId, Expiry, ImageLocation, RestoreMode, Store, StoreConfig, hash, string};
+use quire_store::{DbId, Expiry, ImageLocation, Member, RestoreMode, Store, StoreConfig, hash, set, string};
 
 /// Writes the image that a fixture stands for.
 fn unfold(fixture: &[u8], path: &Path) {
@@ -43,5 +43,39 @@ fn an_image_of_format_1_is_read_written_to_and_saved() {
         again.finish_restore().unwrap();
         assert_eq!(again.digest().unwrap(), store.digest().unwrap());
         assert_eq!(again.image_epoch(), 2);
+    }
+}
+
+#[test]
+fn an_image_with_sets_and_half_a_copy_is_read_written_to_and_saved() {
+    for mode in [RestoreMode::Map, RestoreMode::Load] {
+        let dir = tempfile::tempdir().unwrap();
+        let place = ImageLocation::new(dir.path(), "dump.quire");
+        unfold(include_bytes!("fixtures/image-sets.sparse"), &dir.path().join("dump.quire"));
+        let (mut store, report) = Store::open(StoreConfig::default(), &place, mode, false).unwrap();
+        store.finish_restore().unwrap();
+        store.set_now_ms(1_700_000_000_000);
+        assert_eq!((report.keys, report.damage.len()), (4, 0));
+        assert_eq!(hex(store.digest().unwrap()), "00313a38502d5de793631106f170dc747d13ebb2");
+        for (db, key, encoding, member) in [
+            (0, &b"members"[..], "hashtable", &b"member:699"[..]),
+            (0, b"ints", "intset", b"99000292"),
+            (0, b"wide", "intset", b"-9223372036854775808"),
+            (9, b"words", "listpack", b"word:99"),
+        ] {
+            assert_eq!(store.encoding(DbId(db), key).unwrap(), Some(encoding));
+            assert!(store.check_value(DbId(db), key).unwrap());
+            assert!(set::view(&mut store, DbId(db), key).unwrap().contains(&Member::Bytes(member)).unwrap());
+            assert!(set::open_mut(&mut store, DbId(db), key).unwrap().remove(member).unwrap());
+        }
+        assert_eq!(store.expiry(DbId(0), b"wide").unwrap(), Some(Some(4_000_000_000_000)));
+        // A set that was deleted, and the copy of one that was under way, are freed.
+        assert_eq!(store.stats().reclaim_pending, 2);
+        while store.reclaim_step(1000).unwrap() > 0 {}
+        assert_eq!(store.arena().stats().objects, 731 - 1);
+        store.save_blocking(&place).unwrap();
+        let (mut again, _) = Store::open(StoreConfig::default(), &place, mode, false).unwrap();
+        again.finish_restore().unwrap();
+        assert_eq!(again.digest().unwrap(), store.digest().unwrap());
     }
 }

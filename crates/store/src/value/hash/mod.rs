@@ -13,7 +13,7 @@ use std::collections::HashSet;
 use quire_arena::Arena;
 
 use crate::db::DbId;
-use crate::encoding::{Encoding, Kind};
+use crate::encoding::{Encoding, HashEncoding, Kind};
 use crate::error::{Result, StoreError};
 use crate::keyspace::digest::Digest;
 use crate::keyspace::entries::{EntryLayout, check_len};
@@ -169,8 +169,8 @@ pub fn set_new(keyspace: &mut Keyspace, db: DbId, key: &[u8], field: &[u8], valu
 /// As [`get`].
 pub fn del(keyspace: &mut Keyspace, db: DbId, key: &[u8], field: &[u8]) -> Result<bool> {
     let Some(entry) = keyspace.find_kind(db, key, keyspace.hash(key), Kind::Hash)? else { return Ok(false) };
-    let left = match entry.encoding()? {
-        Encoding::TableHash => {
+    let left = match entry.encoding()?.of_hash()? {
+        HashEncoding::Table => {
             let mut head = entry.table(&keyspace.heap.arena)?;
             let Some(found) = fields::find(&keyspace.heap.arena, &head, keyspace.hash(field), field)? else {
                 return Ok(false);
@@ -180,7 +180,7 @@ pub fn del(keyspace: &mut Keyspace, db: DbId, key: &[u8], field: &[u8]) -> Resul
             removed?;
             head.count as usize
         }
-        _ => match unpack_field(keyspace, db, entry, field)? {
+        HashEncoding::Packed => match unpack_field(keyspace, db, entry, field)? {
             Some(left) => left,
             None => return Ok(false),
         },
@@ -261,9 +261,9 @@ fn field_of<'a>(keyspace: &'a Keyspace, entry: &Entry, name: &[u8]) -> Result<Op
 
 /// Fields of a hash.
 fn field_count(arena: &Arena, entry: &Entry) -> Result<usize> {
-    match entry.encoding()? {
-        Encoding::TableHash => Ok(entry.table(arena)?.count as usize),
-        _ => packed::count(entry.value(arena)?),
+    match entry.encoding()?.of_hash()? {
+        HashEncoding::Table => Ok(entry.table(arena)?.count as usize),
+        HashEncoding::Packed => packed::count(entry.value(arena)?),
     }
 }
 
@@ -286,9 +286,9 @@ fn for_each_field(arena: &Arena, entry: &Entry, f: &mut dyn FnMut(&[u8], &[u8]))
 
 /// Sets a field of a hash; returns whether it is new. If this fails, the hash holds what it held.
 fn put_field(keyspace: &mut Keyspace, db: DbId, entry: Entry, name: &[u8], value: &[u8]) -> Result<bool> {
-    let entry = match entry.encoding()? {
-        Encoding::TableHash => entry,
-        _ => match pack_field(keyspace, db, entry, name, value)? {
+    let entry = match entry.encoding()?.of_hash()? {
+        HashEncoding::Table => entry,
+        HashEncoding::Packed => match pack_field(keyspace, db, entry, name, value)? {
             Some(created) => return Ok(created),
             None => unpack_all(keyspace, db, entry)?,
         },

@@ -18,7 +18,7 @@ use std::collections::HashSet;
 use quire_arena::Arena;
 
 use crate::db::DbId;
-use crate::encoding::{Encoding, Kind};
+use crate::encoding::{Encoding, Kind, SetEncoding};
 use crate::error::{Result, StoreError};
 use crate::keyspace::Keyspace;
 use crate::keyspace::digest::Digest;
@@ -157,13 +157,16 @@ impl SetMut<'_> {
         Ok(added)
     }
 
+    fn encoding(&self) -> Result<Option<SetEncoding>> {
+        self.value.encoding()?.map(Encoding::of_set).transpose()
+    }
+
     fn insert(&mut self, member: &[u8]) -> Result<bool> {
-        match self.value.encoding()? {
+        match self.encoding()? {
             None => self.create(member).map(|()| true),
-            Some(Encoding::IntSet) => self.add_to_ints(member),
-            Some(Encoding::PackedSet) => self.add_to_packed(member),
-            Some(Encoding::TableSet) => self.add_to_table(member),
-            Some(Encoding::String | Encoding::PackedHash | Encoding::TableHash) => Err(StoreError::WrongType),
+            Some(SetEncoding::Ints) => self.add_to_ints(member),
+            Some(SetEncoding::Packed) => self.add_to_packed(member),
+            Some(SetEncoding::Table) => self.add_to_table(member),
         }
     }
 
@@ -172,18 +175,18 @@ impl SetMut<'_> {
     /// # Errors
     /// As [`open_mut`].
     pub fn remove(&mut self, member: &[u8]) -> Result<bool> {
-        match self.value.encoding()? {
+        match self.encoding()? {
             None => Ok(false),
-            Some(Encoding::IntSet) => {
+            Some(SetEncoding::Ints) => {
                 let Some(number) = parse_i64(member) else { return Ok(false) };
                 let found = Ints::read(self.value.bytes()?)?.find(number);
                 found.map_or(Ok(false), |index| self.remove_from_ints(index).map(|()| true))
             }
-            Some(Encoding::PackedSet) => match packed::find(self.value.bytes()?, member)? {
+            Some(SetEncoding::Packed) => match packed::find(self.value.bytes()?, member)? {
                 Some(span) => self.remove_from_packed(&span).map(|()| true),
                 None => Ok(false),
             },
-            Some(Encoding::TableSet) => {
+            Some(SetEncoding::Table) => {
                 let head = self.value.table()?;
                 let hash = self.value.keyspace.hash(member);
                 match members::find(self.value.arena(), &head, hash, member)? {
@@ -191,7 +194,6 @@ impl SetMut<'_> {
                     None => Ok(false),
                 }
             }
-            Some(Encoding::String | Encoding::PackedHash | Encoding::TableHash) => Err(StoreError::WrongType),
         }
     }
 

@@ -3,7 +3,7 @@
 use quire_arena::Arena;
 
 use crate::db::DbId;
-use crate::encoding::{Encoding, Kind};
+use crate::encoding::{Kind, SetEncoding};
 use crate::error::{Result, StoreError};
 use crate::keyspace::Keyspace;
 use crate::keyspace::entry::Entry;
@@ -46,11 +46,10 @@ pub(super) enum Body<'a> {
 
 impl<'a> Body<'a> {
     pub(super) fn read(arena: &'a Arena, entry: &Entry) -> Result<Body<'a>> {
-        match entry.encoding()? {
-            Encoding::IntSet => Ok(Body::Ints(Ints::read(entry.value(arena)?)?)),
-            Encoding::PackedSet => Ok(Body::Packed(entry.value(arena)?)),
-            Encoding::TableSet => Ok(Body::Table(entry.table(arena)?)),
-            Encoding::String | Encoding::PackedHash | Encoding::TableHash => Err(StoreError::WrongType),
+        match entry.encoding()?.of_set()? {
+            SetEncoding::Ints => Ok(Body::Ints(Ints::read(entry.value(arena)?)?)),
+            SetEncoding::Packed => Ok(Body::Packed(entry.value(arena)?)),
+            SetEncoding::Table => Ok(Body::Table(entry.table(arena)?)),
         }
     }
 
