@@ -161,7 +161,7 @@ enum quire_mechanism
      */
     QUIRE_BEST = 0,
     /**
-     * A duplicate in the same process that shares frames until somebody writes. Snapshots are ordinary memory.
+     * A duplicate in the same process that shares frames until a thread writes. Snapshots are ordinary memory.
      */
     QUIRE_SCOOT = 1,
     /**
@@ -332,11 +332,11 @@ typedef struct {
      */
     uint64_t last_cut_ns;
     /**
-     * Pages copied because somebody wrote to them, or to their region.
+     * Pages copied because a thread wrote to them, or to their region.
      */
     uint64_t copied_pages;
     /**
-     * Of these, pages copied with their region before anybody wrote to them.
+     * Of these, pages copied with their region before a thread wrote to them.
      */
     uint64_t precopied_pages;
     /**
@@ -438,7 +438,7 @@ typedef struct {
      */
     uint64_t maps;
     /**
-     * Pages read because somebody waited for them.
+     * Pages read because a thread waited for them.
      */
     uint64_t misses;
     /**
@@ -534,7 +534,7 @@ quire_status quire_mechanism_supported(int32_t mechanism,
 
 /**
  * Makes a range of new memory of size bytes, rounded up to whole pages of 4096. It reads as zero, and no memory is taken
- * for pages that nobody has written.
+ * for pages that were never written.
  *
  * mechanism is one of enum quire_mechanism, options may be NULL. On success *range is the new range, to be released by
  * quire_range_release(); on failure it is NULL.
@@ -707,7 +707,7 @@ quire_status quire_snapshot_cut(const quire_snapshot *snapshot,
  * released before or after it. NULL is nothing to release.
  *
  * Duties of the caller:
- * snapshot is NULL or a snapshot that is not released, no other thread is in a call with it, and nobody uses its data.
+ * snapshot is NULL or a snapshot that is not released, no other thread is in a call with it, and no thread uses its data.
  */
 quire_status quire_snapshot_release(quire_snapshot *snapshot);
 

@@ -5,13 +5,13 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::failure::Failure;
+use crate::api_error::ApiError;
 use crate::status::quire_status;
 use crate::{handle, message};
 
 /// Runs `work` and says how it went. A panic of ours is a status, too: what `work` was about to change may be half done,
 /// but the mechanisms below keep their own state whole by the order in which they do things.
-pub fn status(work: impl FnOnce() -> Result<(), Failure>) -> quire_status {
+pub fn status(work: impl FnOnce() -> Result<(), ApiError>) -> quire_status {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(())) => quire_status::QUIRE_OK,
         Ok(Err(failure)) => {
@@ -28,7 +28,7 @@ pub fn status(work: impl FnOnce() -> Result<(), Failure>) -> quire_status {
 }
 
 /// As [`status`], for calls that return a value: `fallback` if they fail.
-pub fn value<T: Copy>(fallback: T, work: impl FnOnce() -> Result<T, Failure>) -> T {
+pub fn value<T: Copy>(fallback: T, work: impl FnOnce() -> Result<T, ApiError>) -> T {
     let mut result = fallback;
     status(|| {
         result = work()?;
@@ -43,27 +43,28 @@ fn words(panic: &(dyn Any + Send)) -> &str {
 }
 
 /// Whether `pointer` may lead to a `T` at all.
-pub fn check<T>(argument: &'static str, pointer: *const T) -> Result<(), Failure> {
+pub fn check<T>(argument: &'static str, pointer: *const T) -> Result<(), ApiError> {
     if pointer.is_null() {
-        return Err(Failure::Null { argument });
+        return Err(ApiError::Null { argument });
     }
     if !pointer.is_aligned() {
-        return Err(Failure::Unaligned { argument, address: pointer as usize });
+        return Err(ApiError::Unaligned { argument, address: pointer as usize });
     }
     Ok(())
 }
 
 /// A place in which a call leaves a new object: NULL until it succeeds.
-pub struct Out<T>(*mut *mut T);
+pub struct OutPointer<T>(*mut *mut T);
 
-impl<T: 'static> Out<T> {
+impl<T: 'static> OutPointer<T> {
     /// Checks the place and clears it.
     ///
     /// # Safety
     /// Unless it is null or unaligned, `place` may be written until the call returns.
-    pub unsafe fn new(argument: &'static str, place: *mut *mut T) -> Result<Self, Failure> {
+    pub unsafe fn new(argument: &'static str, place: *mut *mut T) -> Result<Self, ApiError> {
         check(argument, place)?;
-        // SAFETY: neither null nor unaligned; promised to be writable.
+        // SAFETY: `check` has found it neither null nor unaligned, and this function's caller answers for that such a place may
+        // be written.
         unsafe { place.write(std::ptr::null_mut()) };
         Ok(Self(place))
     }
@@ -71,10 +72,10 @@ impl<T: 'static> Out<T> {
     /// Hands `object` to the caller, whose duty it is to release it.
     ///
     /// # Errors
-    /// [`Failure::Handles`] if there are too many objects.
-    pub fn fill(self, object: T) -> Result<(), Failure> {
+    /// [`ApiError::Handles`] if there are too many objects.
+    pub fn fill(self, object: T) -> Result<(), ApiError> {
         let handle = handle::make(object)?;
-        // SAFETY: `Out::new` checked the place, and its caller promised that it may be written until the call returns.
+        // SAFETY: `OutPointer::new` checked the place, and its caller promised that it may be written until the call returns.
         unsafe { self.0.write(handle) };
         Ok(())
     }
@@ -86,7 +87,7 @@ mod tests {
     use core::ffi::CStr;
 
     fn last() -> String {
-        // SAFETY: valid until the next failure of this thread.
+        // SAFETY: the message ends with NUL and stays until this thread's next failure; it is copied here, before any other call.
         unsafe { CStr::from_ptr(message::quire_last_error()) }.to_str().unwrap().into()
     }
 
@@ -103,8 +104,8 @@ mod tests {
     #[test]
     fn a_place_is_cleared_before_anything_can_fail() {
         let mut place = std::ptr::dangling_mut::<u64>();
-        // SAFETY: a place of ours.
-        let out = unsafe { Out::new("out", &raw mut place) }.unwrap();
+        // SAFETY: `place` is a local variable, aligned, and outlives `out`.
+        let out = unsafe { OutPointer::new("out", &raw mut place) }.unwrap();
         assert!(place.is_null());
         out.fill(8).unwrap();
         assert_eq!(*handle::get("object", place).unwrap(), 8);

@@ -10,8 +10,8 @@ use std::path::Path;
 
 use quire_sys::{task, xattr};
 
+use crate::api_error::ApiError;
 use crate::boundary::{self, check};
-use crate::failure::Failure;
 use crate::status::quire_status;
 
 /// Every mount has it, and nothing else.
@@ -30,20 +30,22 @@ const HINTS: &str = "user.quire.critical";
 pub unsafe extern "C" fn quire_critical(mount_point: *const c_char, process: i32, critical: i32) -> quire_status {
     boundary::status(|| {
         check("mount_point", mount_point)?;
-        // SAFETY: not null, so a string, as the caller promises.
+        // SAFETY: not null, as was checked; that it then leads to a string which ends with NUL is the duty of this function's
+        // callers. The bytes are used within this call only.
         let bytes = unsafe { CStr::from_ptr(mount_point) }.to_bytes();
         hint(Path::new(OsStr::from_bytes(bytes)), process, critical != 0)
     })
 }
 
-fn hint(mount_point: &Path, process: i32, critical: bool) -> Result<(), Failure> {
-    let unknown = Failure::Unknown { argument: "process", value: process.into(), advice: "no such process is running" };
+fn hint(mount_point: &Path, process: i32, critical: bool) -> Result<(), ApiError> {
+    let unknown =
+        ApiError::Unknown { argument: "process", value: process.into(), advice: "no such process is running" };
     let number = match u32::try_from(process) {
         Ok(0) => std::process::id(),
         Ok(number) if !critical || task::identity(number).is_some() => number,
         _ => return Err(unknown),
     };
-    let failed = |cause| Failure::Mount { path: mount_point.display().to_string(), cause };
+    let failed = |cause| ApiError::Mount { path: mount_point.display().to_string(), cause };
     xattr::get_at(mount_point, PROOF).map_err(failed)?;
     let words = if critical { number.to_string() } else { format!("-{number}") };
     xattr::set_at(mount_point, HINTS, words.as_bytes()).map_err(failed)
@@ -54,7 +56,7 @@ mod tests {
     use super::*;
 
     fn last() -> String {
-        // SAFETY: valid until the next failure of this thread.
+        // SAFETY: the message ends with NUL and stays until this thread's next failure; it is copied here, before any other call.
         unsafe { CStr::from_ptr(crate::message::quire_last_error()) }.to_str().unwrap().into()
     }
 

@@ -12,7 +12,7 @@ use std::ops::Deref;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-use crate::failure::Failure;
+use crate::api_error::ApiError;
 
 /// Entries of the first block; each block has twice as many as the one before.
 const FIRST: usize = 64;
@@ -28,16 +28,18 @@ const CALLS_MASK: u64 = (1 << CALLS_BITS) - 1;
 
 /// One object, or room for one.
 #[derive(Default)]
-struct Entry {
+struct HandleSlot {
     state: AtomicU64,
     object: AtomicPtr<()>,
     kind: UnsafeCell<Option<TypeId>>,
 }
 
-// SAFETY: `kind` is written only while the entry has no object, by the one thread that has claimed the entry.
-unsafe impl Sync for Entry {}
+// SAFETY: the other fields are atomics. `kind` is written only by `make`, while the entry has no object, in the one thread
+// whose exchange in `claim` has marked the entry; it is read only after the state was found to hold an object, which `make`
+// stores (Release) after `kind`, and loaded with Acquire there.
+unsafe impl Sync for HandleSlot {}
 
-static TABLE: [AtomicPtr<Entry>; BLOCKS] = [const { AtomicPtr::new(null_mut()) }; BLOCKS];
+static TABLE: [AtomicPtr<HandleSlot>; BLOCKS] = [const { AtomicPtr::new(null_mut()) }; BLOCKS];
 /// Entries that were ever in use.
 static USED: AtomicUsize = AtomicUsize::new(0);
 /// Entries that have an object, or are about to. In a child that was forked in the midst of a call it may be off by that call.
@@ -46,13 +48,14 @@ static TAKEN: AtomicUsize = AtomicUsize::new(0);
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
 /// Entry number `index`, if there is one.
-fn entry(index: usize) -> Option<&'static Entry> {
+fn entry(index: usize) -> Option<&'static HandleSlot> {
     if index >= USED.load(Ordering::Acquire) {
         return None;
     }
     let (block, at) = place(index);
     let base = TABLE.get(block)?.load(Ordering::Acquire);
-    // SAFETY: a block in the table has all the entries that `place` tells of, and is never freed.
+    // SAFETY: only `grow` puts blocks into the table, block `n` with `FIRST << n` entries, and never takes one out or frees it;
+    // `place` returns a number below that for each block.
     (!base.is_null()).then(|| unsafe { &*base.add(at) })
 }
 
@@ -63,7 +66,7 @@ fn place(index: usize) -> (usize, usize) {
 }
 
 /// A free entry, which the caller has alone, and its number. Takes no lock: in a forked child another thread would hold it for ever.
-fn take() -> Option<(usize, &'static Entry)> {
+fn take() -> Option<(usize, &'static HandleSlot)> {
     let taken = TAKEN.fetch_add(1, Ordering::Relaxed);
     let used = USED.load(Ordering::Acquire);
     // A quarter stays free, so that a search is short and what was released last is not at once another.
@@ -83,7 +86,7 @@ fn take() -> Option<(usize, &'static Entry)> {
 }
 
 /// Entry number `index` if it is free: then it is the caller's alone.
-fn claim(index: usize) -> Option<(usize, &'static Entry)> {
+fn claim(index: usize) -> Option<(usize, &'static HandleSlot)> {
     let entry = entry(index)?;
     let state = entry.state.load(Ordering::Relaxed);
     // The count of a free entry is even, and one call is counted into it while it is claimed.
@@ -100,11 +103,12 @@ fn grow() -> Option<usize> {
     let index = USED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
     let (block, _) = place(index);
     if TABLE[block].load(Ordering::Acquire).is_null() {
-        let entries: Box<[Entry]> = (0..FIRST << block).map(|_| Entry::default()).collect();
+        let entries: Box<[HandleSlot]> = (0..FIRST << block).map(|_| HandleSlot::default()).collect();
         let base = Box::into_raw(entries);
         let first = TABLE[block].compare_exchange(null_mut(), base.cast(), Ordering::AcqRel, Ordering::Relaxed);
         if first.is_err() {
-            // SAFETY: made above; another thread's block is in the table, so no thread has seen this one.
+            // SAFETY: made by `Box::into_raw` above and not put into the table, since another thread's block was faster: so no thread
+            // but this one has the pointer.
             drop(unsafe { Box::from_raw(base) });
         }
     }
@@ -112,9 +116,10 @@ fn grow() -> Option<usize> {
 }
 
 /// A handle for `object`.
-pub fn make<T: 'static>(object: T) -> Result<*mut T, Failure> {
-    let (index, entry) = take().ok_or(Failure::Handles)?;
-    // SAFETY: the entry has no object, so no call looks at its kind, and this thread alone has it.
+pub fn make<T: 'static>(object: T) -> Result<*mut T, ApiError> {
+    let (index, entry) = take().ok_or(ApiError::Handles)?;
+    // SAFETY: `take` returned an entry without an object whose state this thread alone has marked as claimed: other calls find an
+    // even count there and don't look at the kind.
     unsafe { *entry.kind.get() = Some(TypeId::of::<T>()) };
     entry.object.store(Box::into_raw(Box::new(object)).cast(), Ordering::Relaxed);
     let count = (entry.state.load(Ordering::Relaxed) >> CALLS_BITS) + 1;
@@ -125,22 +130,23 @@ pub fn make<T: 'static>(object: T) -> Result<*mut T, Failure> {
 
 /// The object of a handle, which is not released while this lives.
 #[derive(Debug)]
-pub struct InUse<T: 'static> {
+pub struct ObjectGuard<T: 'static> {
     state: &'static AtomicU64,
     object: *const T,
     kind: PhantomData<T>,
 }
 
-impl<T> Deref for InUse<T> {
+impl<T> Deref for ObjectGuard<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: made by `make` for this type; the entry counts this call, and `release` frees no object with calls.
+        // SAFETY: `get` made this guard after it had counted the call into the state and compared the kind with `T`; the pointer is
+        // what `make` got from `Box::into_raw`. `release` frees the object only by an exchange from exactly one call, its own.
         unsafe { &*self.object }
     }
 }
 
-impl<T> Drop for InUse<T> {
+impl<T> Drop for ObjectGuard<T> {
     fn drop(&mut self) {
         self.state.fetch_sub(1, Ordering::Release);
     }
@@ -149,10 +155,10 @@ impl<T> Drop for InUse<T> {
 /// The object of `handle`.
 ///
 /// # Errors
-/// [`Failure::Null`], or [`Failure::Stale`] if it is no handle of such an object.
-pub fn get<T: 'static>(argument: &'static str, handle: *const T) -> Result<InUse<T>, Failure> {
+/// [`ApiError::Null`], or [`ApiError::Stale`] if it is no handle of such an object.
+pub fn get<T: 'static>(argument: &'static str, handle: *const T) -> Result<ObjectGuard<T>, ApiError> {
     let (entry, count) = find(argument, handle)?;
-    let stale = || Failure::Stale { argument, handle: handle.addr() };
+    let stale = || ApiError::Stale { argument, handle: handle.addr() };
     let mut state = entry.state.load(Ordering::Relaxed);
     loop {
         if state >> CALLS_BITS != count {
@@ -163,8 +169,10 @@ pub fn get<T: 'static>(argument: &'static str, handle: *const T) -> Result<InUse
             Err(now) => state = now,
         }
     }
-    let in_use = InUse { state: &entry.state, object: entry.object.load(Ordering::Relaxed).cast(), kind: PhantomData };
-    // SAFETY: the entry has an object that this call keeps, and its kind does not change while it has.
+    let in_use =
+        ObjectGuard { state: &entry.state, object: entry.object.load(Ordering::Relaxed).cast(), kind: PhantomData };
+    // SAFETY: the exchange above found the count of this handle, so the entry has an object, and counted this call, so
+    // `release` can't end it; `kind` is written only while there is no object.
     let kind = unsafe { *entry.kind.get() };
     if kind == Some(TypeId::of::<T>()) { Ok(in_use) } else { Err(stale()) }
 }
@@ -177,22 +185,24 @@ pub fn get<T: 'static>(argument: &'static str, handle: *const T) -> Result<InUse
 ///
 /// # Errors
 /// As [`get`].
-pub unsafe fn borrow<'a, T: 'static>(argument: &'static str, handle: *const T) -> Result<&'a T, Failure> {
+pub unsafe fn borrow<'a, T: 'static>(argument: &'static str, handle: *const T) -> Result<&'a T, ApiError> {
     let (entry, count) = find(argument, handle)?;
-    // SAFETY: read only if the handle is not stale: then the entry has an object, and its kind does not change while it has.
+    // SAFETY: called only where the state has this handle's count, so the handle isn't stale; then the caller keeps it from being
+    // released, and `kind` is written only while there is no object.
     let is_kind = || unsafe { *entry.kind.get() } == Some(TypeId::of::<T>());
     if entry.state.load(Ordering::Acquire) >> CALLS_BITS != count || !is_kind() {
-        return Err(Failure::Stale { argument, handle: handle.addr() });
+        return Err(ApiError::Stale { argument, handle: handle.addr() });
     }
-    // SAFETY: made by `make` for this type, and not released for `'a`, as the caller promises.
+    // SAFETY: the kind is `T`'s, so `make` got the pointer from `Box::into_raw` for a `T`; the handle isn't stale, and by the duty
+    // of this function's callers it is then not released for `'a`.
     Ok(unsafe { &*entry.object.load(Ordering::Relaxed).cast() })
 }
 
 /// Releases `handle` and ends its object; null is nothing to release.
 ///
 /// # Errors
-/// [`Failure::Stale`] if it is no handle of such an object, [`Failure::Busy`] if another call uses it.
-pub fn release<T: 'static>(argument: &'static str, handle: *mut T) -> Result<(), Failure> {
+/// [`ApiError::Stale`] if it is no handle of such an object, [`ApiError::Busy`] if another call uses it.
+pub fn release<T: 'static>(argument: &'static str, handle: *mut T) -> Result<(), ApiError> {
     if handle.is_null() {
         return Ok(());
     }
@@ -201,27 +211,28 @@ pub fn release<T: 'static>(argument: &'static str, handle: *mut T) -> Result<(),
     let (entry, count) = find(argument, handle)?;
     let (alone, free) = (count << CALLS_BITS | 1, (count + 1) << CALLS_BITS);
     if entry.state.compare_exchange(alone, free, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-        return Err(Failure::Busy { argument });
+        return Err(ApiError::Busy { argument });
     }
     TAKEN.fetch_sub(1, Ordering::Relaxed);
     let object = in_use.object.cast_mut();
     // The count that it would take back went with the exchange.
     std::mem::forget(in_use);
-    // SAFETY: made by `Box::into_raw` in `make`; the exchange has made it this call's alone.
+    // SAFETY: `make` got the pointer from `Box::into_raw`, for a `T` as `get` has checked. The exchange succeeds for one call only,
+    // when no other one is counted in, and its new count makes every handle of the object stale.
     drop(unsafe { Box::from_raw(object) });
     Ok(())
 }
 
 /// The entry that `handle` names, and the count of uses that it holds.
-fn find<T>(argument: &'static str, handle: *const T) -> Result<(&'static Entry, u64), Failure> {
+fn find<T>(argument: &'static str, handle: *const T) -> Result<(&'static HandleSlot, u64), ApiError> {
     if handle.is_null() {
-        return Err(Failure::Null { argument });
+        return Err(ApiError::Null { argument });
     }
     let number = handle.addr() as u64;
     let (index, count) = (number >> ALIGN_BITS & INDEX_MASK, number >> (ALIGN_BITS + INDEX_BITS));
     let is_handle = number.trailing_zeros() >= ALIGN_BITS && !count.is_multiple_of(2);
     let entry = if is_handle { entry(index as usize) } else { None };
-    entry.map(|entry| (entry, count)).ok_or(Failure::Stale { argument, handle: handle.addr() })
+    entry.map(|entry| (entry, count)).ok_or(ApiError::Stale { argument, handle: handle.addr() })
 }
 
 #[cfg(test)]
@@ -269,7 +280,7 @@ mod tests {
         for number in [1, 15, 16, 0x1001, usize::MAX, usize::MAX << 4, handle.addr() + 8, handle.addr() ^ 1 << 60] {
             assert!(get("a", std::ptr::without_provenance::<u32>(number)).is_err(), "{number:#x}");
         }
-        assert!(matches!(get::<u32>("a", std::ptr::null()), Err(Failure::Null { .. })));
+        assert!(matches!(get::<u32>("a", std::ptr::null()), Err(ApiError::Null { .. })));
         release("a", handle).unwrap();
         release::<u32>("a", null_mut()).unwrap();
     }
@@ -278,7 +289,7 @@ mod tests {
     fn an_object_that_a_call_uses_is_not_released() {
         let handle = make(vec![1, 2, 3]).unwrap();
         let in_use = get("a", handle).unwrap();
-        assert!(matches!(release("a", handle), Err(Failure::Busy { .. })));
+        assert!(matches!(release("a", handle), Err(ApiError::Busy { .. })));
         assert_eq!((in_use.len(), calls(handle)), (3, 1));
         drop(in_use);
         release("a", handle).unwrap();

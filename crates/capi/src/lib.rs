@@ -1,7 +1,7 @@
 //! `libquire`: snapshots of memory, files as memory, and hints to mounts, for C and for whatever can call C.
 //!
 //! Relies on `quire-snapshot` and `quire-pool` for all that happens. Here is only the boundary: pointers are checked, errors become a status
-//! and a [message](message), panics stay inside ([`boundary`]), and structures may grow ([`grown`]).
+//! and a [message](message), panics stay inside ([`boundary`]), and structures may grow ([`extensible_struct`]).
 //!
 //! `include/quire.h` is generated from these sources by `cargo xtask docs`: what a doc comment says here, C programmers
 //! read there. So the names are C's, spelled as in C.
@@ -9,9 +9,9 @@
 // One name for one thing, whichever side looks for it.
 #![allow(non_camel_case_types)]
 
+pub mod api_error;
 pub mod boundary;
-pub mod failure;
-pub mod grown;
+pub mod extensible_struct;
 pub mod handle;
 pub mod range_lease;
 

@@ -14,10 +14,10 @@ use quire_device::{BlockDevice, Device, Directory, DiskDirectory};
 use quire_sys::file::is_kernel_interface;
 use quire_sys::fork_mark::ForkMark;
 
-use crate::boundary::{self, Out, check};
-use crate::failure::{Failure, check_limit};
-use crate::grown::{self, Grown};
-use crate::handle::{self, InUse};
+use crate::api_error::{ApiError, check_limit};
+use crate::boundary::{self, OutPointer, check};
+use crate::extensible_struct::{self, ExtensibleStruct};
+use crate::handle::{self, ObjectGuard};
 use crate::pool::{MOST_BYTES, quire_pool};
 use crate::status::quire_status;
 
@@ -52,10 +52,10 @@ impl quire_mapping {
     ///
     /// # Safety
     /// Unless it is null or unaligned, `map` is a map that is not released.
-    fn own(map: *const Self) -> Result<InUse<Self>, Failure> {
+    fn own(map: *const Self) -> Result<ObjectGuard<Self>, ApiError> {
         let map = handle::get("map", map)?;
         // What it has in memory is the parent's to write, and so are its threads.
-        if map.mark.is_forked() { Err(Failure::Forked { argument: "map" }) } else { Ok(map) }
+        if map.mark.is_forked() { Err(ApiError::Forked { argument: "map" }) } else { Ok(map) }
     }
 }
 
@@ -75,7 +75,7 @@ pub struct quire_map_options {
 }
 
 // SAFETY: integers only, each at a multiple of its size, beginning with the size.
-unsafe impl Grown for quire_map_options {}
+unsafe impl ExtensibleStruct for quire_map_options {}
 const _: () = assert!(size_of::<quire_map_options>() == 32, "a gap, or a field that the header's readers don't know");
 
 /// What an empty file may become.
@@ -85,26 +85,27 @@ const EMPTY_RESERVE_BYTES: u64 = 1 << 40;
 ///
 /// # Safety
 /// `options` is null or leads to a [`quire_map_options`] of any version.
-unsafe fn read(options: *const quire_map_options) -> Result<quire_map_options, Failure> {
+unsafe fn read(options: *const quire_map_options) -> Result<quire_map_options, ApiError> {
     if options.is_null() {
         return Ok(quire_map_options::default());
     }
-    // SAFETY: the caller's promise.
-    let options = unsafe { grown::read("options", options) }?;
+    // SAFETY: not null; that `struct_size` is set and as many bytes may be read is the duty of this function's callers, and
+    // `extensible_struct::read` refuses unaligned addresses itself.
+    let options = unsafe { extensible_struct::read("options", options) }?;
     let unknown = options.flags & !(QUIRE_MAP_CREATE | QUIRE_MAP_SERVED);
     if unknown != 0 {
         let value = unknown.cast_signed();
-        return Err(Failure::Unknown { argument: "options->flags", value, advice: "a later libquire may know it" });
+        return Err(ApiError::Unknown { argument: "options->flags", value, advice: "a later libquire may know it" });
     }
     Ok(options)
 }
 
 /// The file or block device at `path`.
-fn open(path: &Path, may_create: bool) -> Result<Arc<dyn Device>, Failure> {
+fn open(path: &Path, may_create: bool) -> Result<Arc<dyn Device>, ApiError> {
     if path.metadata().is_ok_and(|facts| facts.file_type().is_block_device()) {
         return Ok(BlockDevice::open(path)?);
     }
-    let name = path.file_name().and_then(OsStr::to_str).ok_or_else(|| Failure::NoFile(path.display().to_string()))?;
+    let name = path.file_name().and_then(OsStr::to_str).ok_or_else(|| ApiError::NoFile(path.display().to_string()))?;
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let disk = DiskDirectory::new(parent.unwrap_or(Path::new(".")));
     let device = match disk.open_to_write(name) {
@@ -113,7 +114,7 @@ fn open(path: &Path, may_create: bool) -> Result<Arc<dyn Device>, Failure> {
     };
     // They say that they are files. A file system that doesn't say what it is is taken for one that keeps files.
     if device.as_file().is_some_and(|file| is_kernel_interface(file).unwrap_or(false)) {
-        return Err(Failure::Interface(path.display().to_string()));
+        return Err(ApiError::Interface(path.display().to_string()));
     }
     Ok(device)
 }
@@ -142,14 +143,17 @@ pub unsafe extern "C" fn quire_map(
     map: *mut *mut quire_mapping,
 ) -> quire_status {
     boundary::status(|| {
-        // SAFETY: the caller's promise.
-        let out = unsafe { Out::new("map", map) }?;
+        // SAFETY: `OutPointer::new` refuses NULL and unaligned addresses; that any other one may be written until this call
+        // returns is the duty of this function's callers.
+        let out = unsafe { OutPointer::new("map", map) }?;
         let pool = quire_pool::own(pool)?;
         let pool = pool.pool();
         check("path", path)?;
-        // SAFETY: not null; a string, as the caller promises.
+        // SAFETY: not null, as was checked; that it then leads to a string which ends with NUL is the duty of this function's
+        // callers. It is used within this call only.
         let path = Path::new(OsStr::from_bytes(unsafe { CStr::from_ptr(path) }.to_bytes()));
-        // SAFETY: the caller's promise.
+        // SAFETY: `read` takes NULL, or options whose `struct_size` says how much may be read: what this function's callers have
+        // to pass.
         let options = unsafe { read(options) }?;
         check_limit("options->reserve_bytes", options.reserve_bytes, 0, MOST_BYTES)?;
         check_limit("options->servers", options.servers, 0, MOST_SERVERS)?;
@@ -212,7 +216,7 @@ pub unsafe extern "C" fn quire_map_flush(map: *const quire_mapping, offset: u64,
     boundary::status(|| {
         let map = quire_mapping::own(map)?;
         let size = map.map.len();
-        let end = offset.checked_add(len).filter(|&end| end <= size).ok_or(Failure::Outside {
+        let end = offset.checked_add(len).filter(|&end| end <= size).ok_or(ApiError::Outside {
             offset: offset as usize,
             len: len as usize,
             size: size as usize,
@@ -264,7 +268,7 @@ mod tests {
     #[test]
     fn flags_without_a_meaning_are_refused() {
         let options = quire_map_options { struct_size: size_of::<quire_map_options>(), flags: 4, ..Default::default() };
-        // SAFETY: a structure of this version, and null.
+        // SAFETY: `options` is a local structure of this version with its size set; null reads nothing.
         let (refused, usual) = unsafe { (read(&raw const options).unwrap_err(), read(std::ptr::null()).unwrap()) };
         assert!(refused.to_string().contains("flags") && usual.flags == 0);
     }
@@ -277,7 +281,7 @@ mod tests {
         assert!(open(&path, true).is_ok() && path.exists());
         std::fs::write(&path, "kept").unwrap();
         assert_eq!(open(&path, true).unwrap().len().unwrap(), 4);
-        assert!(matches!(open(Path::new("/"), true), Err(Failure::NoFile(_))));
-        assert!(matches!(open(Path::new("/proc/self/mem"), false), Err(Failure::Interface(_))));
+        assert!(matches!(open(Path::new("/"), true), Err(ApiError::NoFile(_))));
+        assert!(matches!(open(Path::new("/proc/self/mem"), false), Err(ApiError::Interface(_))));
     }
 }

@@ -10,8 +10,8 @@ use std::sync::{Mutex, PoisonError};
 
 use quire_mdc::{Checkpoint, Options, Passing, Reading, Restore};
 
+use crate::api_error::ApiError;
 use crate::boundary::{self, check};
-use crate::failure::Failure;
 use crate::handle;
 use crate::status::quire_status;
 
@@ -48,27 +48,27 @@ enum Stage {
 }
 
 impl mdc_file {
-    fn with<T>(&self, work: impl FnOnce(&mut Stage) -> Result<T, Failure>) -> Result<T, Failure> {
+    fn with<T>(&self, work: impl FnOnce(&mut Stage) -> Result<T, ApiError>) -> Result<T, ApiError> {
         work(&mut self.stage.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn failure(&self, source: quire_mdc::CheckpointError) -> Failure {
-        Failure::Checkpoint { file: self.path.clone(), source }
+    fn failure(&self, source: quire_mdc::CheckpointError) -> ApiError {
+        ApiError::Checkpoint { file: self.path.clone(), source }
     }
 }
 
-fn unknown(argument: &'static str, value: u32, advice: &'static str) -> Failure {
-    Failure::Unknown { argument, value: value.into(), advice }
+fn unknown(argument: &'static str, value: u32, advice: &'static str) -> ApiError {
+    ApiError::Unknown { argument, value: value.into(), advice }
 }
 
 /// Bytes of `count` objects of `size` bytes.
-fn bytes(size: usize, count: usize) -> Result<usize, Failure> {
+fn bytes(size: usize, count: usize) -> Result<usize, ApiError> {
     size.checked_mul(count)
         .filter(|&bytes| bytes <= isize::MAX as usize)
-        .ok_or(Failure::Size { size: size.saturating_mul(count), most: isize::MAX as usize })
+        .ok_or(ApiError::Size { size: size.saturating_mul(count), most: isize::MAX as usize })
 }
 
-fn check_type(kind: u32) -> Result<Passing, Failure> {
+fn check_type(kind: u32) -> Result<Passing, ApiError> {
     match kind {
         MDC_VAL => Ok(Passing::Value),
         MDC_REF => Ok(Passing::Reference),
@@ -90,13 +90,14 @@ pub unsafe extern "C" fn mdc_checkpoint_start(path: *const c_char, flags: u32) -
         if flags & !MDC_RELEASE != 0 {
             return Err(unknown("flags", flags, "they are 0 or MDC_RELEASE"));
         }
-        // SAFETY: not null, so a string, as the caller promises.
+        // SAFETY: not null, as was checked; that it then leads to a string which ends with NUL is the duty of this function's
+        // callers. It is used within this call only.
         let path = unsafe { CStr::from_ptr(path) };
         let name = path.to_string_lossy().into_owned();
         let options = Options { gives_back: flags & MDC_RELEASE != 0 };
         match Checkpoint::start(path, options) {
             Ok(made) => handle::make(mdc_file { path: name, stage: Mutex::new(Stage::Writing(made)) }),
-            Err(source) => Err(Failure::Checkpoint { file: name, source }),
+            Err(source) => Err(ApiError::Checkpoint { file: name, source }),
         }
     })
 }
@@ -123,10 +124,11 @@ pub unsafe extern "C" fn mdc_fwrite(
         }
         file.with(|stage| match stage {
             Stage::Writing(made) => {
-                // SAFETY: the caller's promise about these bytes.
+                // SAFETY: `Checkpoint::write` needs `len` readable bytes, and that referenced ones stay as they are until the
+                // checkpoint ends: both are the duty of this function's callers. NULL was refused above, unless `len` is 0.
                 unsafe { made.write(ptr.cast(), len, passing) }.map_err(|source| file.failure(source))
             }
-            _ => Err(Failure::Stage { argument: "file", wanted: "mdc_checkpoint_start()" }),
+            _ => Err(ApiError::Stage { argument: "file", wanted: "mdc_checkpoint_start()" }),
         })?;
         Ok(if size == 0 { 0 } else { count })
     })
@@ -149,10 +151,11 @@ pub unsafe extern "C" fn mdc_checkpoint_end(file: *mut mdc_file) -> quire_status
                 Stage::Writing(made) => Ok(made),
                 other => {
                     *stage = other;
-                    Err(Failure::Stage { argument: "file", wanted: "mdc_checkpoint_start()" })
+                    Err(ApiError::Stage { argument: "file", wanted: "mdc_checkpoint_start()" })
                 }
             })?;
-            // SAFETY: the caller's promise.
+            // SAFETY: `Checkpoint::end` needs, if memory is given back, a forked child that shares no memory with its parent and
+            // to which the kernel writes nothing by itself: the duty of this function's callers who passed MDC_RELEASE.
             unsafe { made.end() }.map_err(|source| file.failure(source))
         };
         handle::release("file", file)?;
@@ -170,7 +173,7 @@ pub unsafe extern "C" fn mdc_checkpoint_cancel(file: *mut mdc_file) -> quire_sta
         if !file.is_null() {
             handle::get("file", file)?.with(|stage| match stage {
                 Stage::Writing(_) => Ok(()),
-                _ => Err(Failure::Stage { argument: "file", wanted: "mdc_checkpoint_start()" }),
+                _ => Err(ApiError::Stage { argument: "file", wanted: "mdc_checkpoint_start()" }),
             })?;
         }
         handle::release("file", file)
@@ -191,7 +194,8 @@ pub unsafe extern "C" fn mdc_restore_start(path: *const c_char, flags: u32) -> *
             MDC_LOAD => Reading::Load,
             other => return Err(unknown("flags", other, "they are 0 or MDC_LOAD")),
         };
-        // SAFETY: not null, so a string, as the caller promises.
+        // SAFETY: not null, as was checked; that it then leads to a string which ends with NUL is the duty of this function's
+        // callers. It is used within this call only.
         let path = Path::new(OsStr::from_bytes(unsafe { CStr::from_ptr(path) }.to_bytes()));
         let restore = Restore::open(path, reading)?;
         let stage = Mutex::new(Stage::Reading(Box::new(restore), false));
@@ -222,13 +226,14 @@ pub unsafe extern "C" fn mdc_fread(
         check_type(r#type)?;
         file.with(|stage| {
             let Stage::Reading(restore, has_failed) = stage else {
-                return Err(Failure::Stage { argument: "file", wanted: "mdc_restore_start()" });
+                return Err(ApiError::Stage { argument: "file", wanted: "mdc_restore_start()" });
             };
             if len == 0 {
                 return Ok(0);
             }
             check("ptr", ptr.cast::<u8>())?;
-            // SAFETY: not null, no longer than memory, and ours for this call, as the caller promises. The reader only writes to it.
+            // SAFETY: not null and no longer than memory, as was checked; that `len` bytes may be written and no other thread
+            // uses them during this call is the duty of this function's callers. The reader only writes to it.
             let into = unsafe { std::slice::from_raw_parts_mut(ptr.cast::<u8>(), len) };
             let read = restore.read(into);
             *has_failed |= read.is_err();
@@ -249,10 +254,10 @@ pub unsafe extern "C" fn mdc_restore_end(file: *mut mdc_file) -> quire_status {
             let file = handle::get("file", file)?;
             has_failed = file.with(|stage| match stage {
                 Stage::Reading(_, failed) => Ok(failed.then(|| file.path.clone())),
-                _ => Err(Failure::Stage { argument: "file", wanted: "mdc_restore_start()" }),
+                _ => Err(ApiError::Stage { argument: "file", wanted: "mdc_restore_start()" }),
             })?;
         }
         handle::release("file", file)?;
-        has_failed.map_or(Ok(()), |file| Err(Failure::PartlyRead { file }))
+        has_failed.map_or(Ok(()), |file| Err(ApiError::PartlyRead { file }))
     })
 }

@@ -7,8 +7,8 @@ use core::ffi::{CStr, c_char};
 
 use quire_snapshot::Mechanism;
 
+use crate::api_error::ApiError;
 use crate::boundary::{self, check};
-use crate::failure::Failure;
 use crate::status::quire_status;
 
 /// How memory is kept as it was at a cut while threads go on writing.
@@ -19,7 +19,7 @@ pub enum quire_mechanism {
     /// quire_range_why(). In this order: for up to 64 KiB memcpy; barrier, only if writes are announced; uffd; scoot; fork;
     /// mmapcopy; memcpy. If snapshots must be addressable: scoot, mmapcopy, memcpy.
     QUIRE_BEST = 0,
-    /// A duplicate in the same process that shares frames until somebody writes. Snapshots are ordinary memory.
+    /// A duplicate in the same process that shares frames until a thread writes. Snapshots are ordinary memory.
     QUIRE_SCOOT = 1,
     /// Write protection by userfaultfd; a thread that writes first keeps the page, in its handler of SIGBUS. A system call
     /// that writes to the range fails with EFAULT, unless quire_prepare_write() went before. The program must not set a
@@ -49,9 +49,9 @@ const ALL: [(quire_mechanism, &CStr, Option<Mechanism>); 7] = [
 ];
 
 /// What `number` stands for; `None` for the best.
-pub fn from_number(number: i32) -> Result<Option<Mechanism>, Failure> {
+pub fn from_number(number: i32) -> Result<Option<Mechanism>, ApiError> {
     let found = ALL.iter().find(|(code, ..)| *code as i32 == number);
-    found.map(|(.., mechanism)| *mechanism).ok_or(Failure::Unknown {
+    found.map(|(.., mechanism)| *mechanism).ok_or(ApiError::Unknown {
         argument: "mechanism",
         value: number.into(),
         advice: "take one of enum quire_mechanism",
@@ -82,11 +82,13 @@ pub unsafe extern "C" fn quire_mechanism_parse(name: *const c_char, mechanism: *
     boundary::status(|| {
         check("name", name)?;
         check("mechanism", mechanism)?;
-        // SAFETY: not null; a string, as the caller promises.
+        // SAFETY: not null, as was checked; that it then leads to a string which ends with NUL is the duty of this function's
+        // callers. It is used within this call only.
         let name = unsafe { CStr::from_ptr(name) };
         let found = ALL.iter().find(|(_, known, _)| *known == name);
-        let (code, ..) = found.ok_or_else(|| Failure::NoMechanism(name.to_string_lossy().into_owned()))?;
-        // SAFETY: neither null nor unaligned; writable, as the caller promises.
+        let (code, ..) = found.ok_or_else(|| ApiError::NoMechanism(name.to_string_lossy().into_owned()))?;
+        // SAFETY: neither null nor unaligned, as was checked; that such a place may be written is the duty of this function's
+        // callers.
         unsafe { mechanism.write(*code as i32) };
         Ok(())
     })

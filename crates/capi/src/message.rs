@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     fn last() -> String {
-        // SAFETY: valid until the next failure of this thread.
+        // SAFETY: the message ends with NUL and stays until this thread's next failure; it is copied here, before any other call.
         unsafe { CStr::from_ptr(quire_last_error()) }.to_str().unwrap().into()
     }
 

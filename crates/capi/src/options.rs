@@ -4,8 +4,8 @@
 
 use quire_snapshot::{Options, Precopy, Requirements};
 
-use crate::failure::Failure;
-use crate::grown::{self, Grown};
+use crate::api_error::ApiError;
+use crate::extensible_struct::{self, ExtensibleStruct};
 
 /// Every write to the range will be announced by quire_prepare_write(), so QUIRE_BEST may pick the barrier.
 pub const QUIRE_ANNOUNCES: u64 = 1;
@@ -63,23 +63,24 @@ pub struct quire_options {
 }
 
 // SAFETY: integers only, each at a multiple of its size, beginning with the size.
-unsafe impl Grown for quire_options {}
+unsafe impl ExtensibleStruct for quire_options {}
 const _: () = assert!(size_of::<quire_options>() == 56, "a gap, or a field that the header's readers don't know");
 
 /// The options at `options`, or the usual ones for null.
 ///
 /// # Safety
 /// `options` is null or leads to a [`quire_options`] of any version.
-pub unsafe fn read(options: *const quire_options) -> Result<(Options, Requirements), Failure> {
+pub unsafe fn read(options: *const quire_options) -> Result<(Options, Requirements), ApiError> {
     if options.is_null() {
         return Ok((Options::default(), Requirements::default()));
     }
-    // SAFETY: the caller's promise.
-    let options = unsafe { grown::read("options", options) }?;
+    // SAFETY: not null; that `struct_size` is set and as many bytes may be read is the duty of this function's callers, and
+    // `extensible_struct::read` refuses unaligned addresses itself.
+    let options = unsafe { extensible_struct::read("options", options) }?;
     let unknown = options.flags & !(QUIRE_ANNOUNCES | QUIRE_ADDRESSABLE | QUIRE_NO_BACKGROUND | QUIRE_SERVE_FAULTS);
     if unknown != 0 {
         let value = unknown.cast_signed();
-        return Err(Failure::Unknown { argument: "options->flags", value, advice: "a later libquire may know it" });
+        return Err(ApiError::Unknown { argument: "options->flags", value, advice: "a later libquire may know it" });
     }
     let usual = Options::default();
     let or = |value: usize, usual: usize| if value == 0 { usual } else { value };
@@ -99,7 +100,7 @@ pub unsafe fn read(options: *const quire_options) -> Result<(Options, Requiremen
     Ok((settings, Requirements { announces, addressable: options.flags & QUIRE_ADDRESSABLE != 0 }))
 }
 
-fn precopy(options: &quire_options) -> Result<Precopy, Failure> {
+fn precopy(options: &quire_options) -> Result<Precopy, ApiError> {
     const ADAPTIVE: i32 = quire_precopy::QUIRE_PRECOPY_ADAPTIVE as i32;
     const NONE: i32 = quire_precopy::QUIRE_PRECOPY_NONE as i32;
     const ALL: i32 = quire_precopy::QUIRE_PRECOPY_ALL as i32;
@@ -107,7 +108,7 @@ fn precopy(options: &quire_options) -> Result<Precopy, Failure> {
     let percent = options.threshold_percent;
     match options.precopy {
         THRESHOLD if (1..=100).contains(&percent) => Ok(Precopy::Threshold(percent as u8)),
-        THRESHOLD => Err(Failure::Unknown {
+        THRESHOLD => Err(ApiError::Unknown {
             argument: "options->threshold_percent",
             value: percent.into(),
             advice: "take 1 to 100",
@@ -115,7 +116,7 @@ fn precopy(options: &quire_options) -> Result<Precopy, Failure> {
         ADAPTIVE => Ok(Precopy::Adaptive),
         NONE => Ok(Precopy::None),
         ALL => Ok(Precopy::All),
-        other => Err(Failure::Unknown {
+        other => Err(ApiError::Unknown {
             argument: "options->precopy",
             value: other.into(),
             advice: "take one of enum quire_precopy",
@@ -127,10 +128,10 @@ fn precopy(options: &quire_options) -> Result<Precopy, Failure> {
 mod tests {
     use super::*;
 
-    fn read_it(change: impl FnOnce(&mut quire_options)) -> Result<(Options, Requirements), Failure> {
+    fn read_it(change: impl FnOnce(&mut quire_options)) -> Result<(Options, Requirements), ApiError> {
         let mut options = quire_options { struct_size: size_of::<quire_options>(), ..Default::default() };
         change(&mut options);
-        // SAFETY: a structure of this version.
+        // SAFETY: a local structure of this version with its size set.
         unsafe { read(&raw const options) }
     }
 

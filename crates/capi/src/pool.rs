@@ -7,10 +7,10 @@ use std::sync::Arc;
 use ::quire_pool::{Pool, PoolConfig, PoolStats};
 use quire_sys::fork_mark::ForkMark;
 
-use crate::boundary::{self, Out};
-use crate::failure::{Failure, check_limit};
-use crate::grown::{self, Grown};
-use crate::handle::{self, InUse};
+use crate::api_error::{ApiError, check_limit};
+use crate::boundary::{self, OutPointer};
+use crate::extensible_struct::{self, ExtensibleStruct};
+use crate::handle::{self, ObjectGuard};
 use crate::status::quire_status;
 
 /// The most that a pool may hold or a map may reserve: half of the addresses that a process has.
@@ -34,10 +34,10 @@ impl quire_pool {
     ///
     /// # Safety
     /// Unless it is null or unaligned, `pool` is a pool that is not released.
-    pub fn own(pool: *const Self) -> Result<InUse<Self>, Failure> {
+    pub fn own(pool: *const Self) -> Result<ObjectGuard<Self>, ApiError> {
         let pool = handle::get("pool", pool)?;
         // The pool's threads are the parent's.
-        if pool.mark.is_forked() { Err(Failure::Forked { argument: "pool" }) } else { Ok(pool) }
+        if pool.mark.is_forked() { Err(ApiError::Forked { argument: "pool" }) } else { Ok(pool) }
     }
 
     /// The pool.
@@ -66,7 +66,7 @@ pub struct quire_pool_options {
 }
 
 // SAFETY: integers only, each at a multiple of its size, beginning with the size.
-unsafe impl Grown for quire_pool_options {}
+unsafe impl ExtensibleStruct for quire_pool_options {}
 const _: () = assert!(size_of::<quire_pool_options>() == 48, "a gap, or a field that the header's readers don't know");
 
 /// What a pool holds now, and what it has done since it was made. Set struct_size to sizeof(quire_pool_counts) before the
@@ -84,7 +84,7 @@ pub struct quire_pool_counts {
     pub dirty_bytes: u64,
     /// Maps now.
     pub maps: u64,
-    /// Pages read because somebody waited for them.
+    /// Pages read because a thread waited for them.
     pub misses: u64,
     /// Reads that failed.
     pub failed_reads: u64,
@@ -97,7 +97,7 @@ pub struct quire_pool_counts {
 }
 
 // SAFETY: integers only, each at a multiple of its size, beginning with the size.
-unsafe impl Grown for quire_pool_counts {}
+unsafe impl ExtensibleStruct for quire_pool_counts {}
 const _: () = assert!(size_of::<quire_pool_counts>() == 80, "a gap, or a field that the header's readers don't know");
 
 impl From<&PoolStats> for quire_pool_counts {
@@ -121,14 +121,15 @@ impl From<&PoolStats> for quire_pool_counts {
 ///
 /// # Safety
 /// `options` is null or leads to a [`quire_pool_options`] of any version.
-unsafe fn read(capacity_bytes: usize, options: *const quire_pool_options) -> Result<PoolConfig, Failure> {
+unsafe fn read(capacity_bytes: usize, options: *const quire_pool_options) -> Result<PoolConfig, ApiError> {
     check_limit("capacity_bytes", capacity_bytes as u64, LEAST_CAPACITY_BYTES, MOST_BYTES)?;
     let mut config = PoolConfig { budget_bytes: capacity_bytes, ..PoolConfig::default() };
     if options.is_null() {
         return Ok(config);
     }
-    // SAFETY: the caller's promise.
-    let options = unsafe { grown::read("options", options) }?;
+    // SAFETY: not null; that `struct_size` is set and as many bytes may be read is the duty of this function's callers, and
+    // `extensible_struct::read` refuses unaligned addresses itself.
+    let options = unsafe { extensible_struct::read("options", options) }?;
     let or = |value: usize, usual: usize| if value == 0 { usual } else { value };
     check_limit("options->writers", options.writers as u64, 0, MOST_WRITERS)?;
     check_limit("options->queue_depth", options.queue_depth as u64, 0, MOST_QUEUE_DEPTH)?;
@@ -160,9 +161,11 @@ pub unsafe extern "C" fn quire_pool_create(
     pool: *mut *mut quire_pool,
 ) -> quire_status {
     boundary::status(|| {
-        // SAFETY: the caller's promise.
-        let out = unsafe { Out::new("pool", pool) }?;
-        // SAFETY: as above.
+        // SAFETY: `OutPointer::new` refuses NULL and unaligned addresses; that any other one may be written until this call
+        // returns is the duty of this function's callers.
+        let out = unsafe { OutPointer::new("pool", pool) }?;
+        // SAFETY: `read` takes NULL, or options whose `struct_size` says how much may be read: what this function's callers have
+        // to pass.
         let config = unsafe { read(capacity_bytes, options) }?;
         out.fill(quire_pool { pool: Pool::new(config)?, mark: ForkMark::new() })
     })
@@ -177,8 +180,9 @@ pub unsafe extern "C" fn quire_pool_stats(pool: *const quire_pool, counts: *mut 
     boundary::status(|| {
         let pool = quire_pool::own(pool)?;
         let figures = quire_pool_counts::from(&pool.pool.stats());
-        // SAFETY: as above.
-        unsafe { grown::write("counts", counts, &figures) }
+        // SAFETY: `extensible_struct::write` refuses NULL and unaligned addresses; that `struct_size` is set and as many bytes
+        // may be written is the duty of this function's callers.
+        unsafe { extensible_struct::write("counts", counts, &figures) }
     })
 }
 
@@ -210,7 +214,7 @@ mod tests {
             patience_ms: 7,
             ..Default::default()
         };
-        // SAFETY: a structure of this version, and null.
+        // SAFETY: `options` is a local structure of this version with its size set; null reads nothing.
         let (config, usual) =
             unsafe { (read(1 << 20, &raw const options).unwrap(), read(1 << 16, std::ptr::null()).unwrap()) };
         assert_eq!((config.budget_bytes, config.page_bytes, config.dirty_percent), (1 << 20, 65536, 50));

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use ::quire_snapshot::{Mechanism, MechanismError, Options, Origin, PAGE_SIZE, Requirements, Span, attach};
 
-use crate::boundary::{self, Out};
-use crate::failure::{Failure, check_bounds};
+use crate::api_error::{ApiError, check_bounds};
+use crate::boundary::{self, OutPointer};
 use crate::handle;
 use crate::mechanism::{from_number, number_of, quire_mechanism};
 use crate::message::c_string;
@@ -48,7 +48,7 @@ impl quire_range {
         adopted: bool,
         mechanism: Option<Mechanism>,
         settings: (Options, Requirements),
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, ApiError> {
         let (options, wants) = settings;
         let lease = RangeLease::new(span.base() as usize, span.len())?;
         let (mechanism, why) = match mechanism {
@@ -65,7 +65,7 @@ impl quire_range {
 }
 
 /// Makes a range of new memory of size bytes, rounded up to whole pages of 4096. It reads as zero, and no memory is taken
-/// for pages that nobody has written.
+/// for pages that were never written.
 ///
 /// mechanism is one of enum quire_mechanism, options may be NULL. On success *range is the new range, to be released by
 /// quire_range_release(); on failure it is NULL.
@@ -80,13 +80,15 @@ pub unsafe extern "C" fn quire_range_create(
     range: *mut *mut quire_range,
 ) -> quire_status {
     boundary::status(|| {
-        // SAFETY: the caller's promise.
-        let out = unsafe { Out::new("range", range) }?;
+        // SAFETY: `OutPointer::new` refuses NULL and unaligned addresses; that any other one may be written until this call
+        // returns is the duty of this function's callers.
+        let out = unsafe { OutPointer::new("range", range) }?;
         let mechanism = from_number(mechanism)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: `options::read` takes NULL, or options whose `struct_size` says how much may be read: what this function's
+        // callers have to pass.
         let settings = unsafe { options::read(options) }?;
         if size == 0 || size > MOST_BYTES {
-            return Err(Failure::Size { size, most: MOST_BYTES });
+            return Err(ApiError::Size { size, most: MOST_BYTES });
         }
         let span = Span::allocate(size).map_err(MechanismError::from)?;
         out.fill(quire_range::new(span, false, mechanism, settings)?)
@@ -113,21 +115,24 @@ pub unsafe extern "C" fn quire_range_adopt(
     range: *mut *mut quire_range,
 ) -> quire_status {
     boundary::status(|| {
-        // SAFETY: the caller's promise.
-        let out = unsafe { Out::new("range", range) }?;
+        // SAFETY: `OutPointer::new` refuses NULL and unaligned addresses; that any other one may be written until this call
+        // returns is the duty of this function's callers.
+        let out = unsafe { OutPointer::new("range", range) }?;
         boundary::check("memory", memory)?;
         let mechanism = from_number(mechanism)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: `options::read` takes NULL, or options whose `struct_size` says how much may be read: what this function's
+        // callers have to pass.
         let settings = unsafe { options::read(options) }?;
         if size == 0 || size > MOST_BYTES {
-            return Err(Failure::Size { size, most: MOST_BYTES });
+            return Err(ApiError::Size { size, most: MOST_BYTES });
         }
         let base = memory as usize;
         if !base.is_multiple_of(PAGE_SIZE) || !size.is_multiple_of(PAGE_SIZE) {
             return Err(MechanismError::Range { base, len: size }.into());
         }
         check_memory(base, size)?;
-        // SAFETY: private anonymous memory, as has just been looked up, which stays as it is, as the caller promises.
+        // SAFETY: `check_memory` has just found private anonymous memory there that can be read and written. That it stays so
+        // until range and snapshots are released is the duty of this function's callers; `Span::borrow` needs both.
         let span = unsafe { Span::borrow(memory.cast(), size) }?;
         out.fill(quire_range::new(span, true, mechanism, settings)?)
     })
@@ -186,7 +191,8 @@ pub unsafe extern "C" fn quire_range_why(range: *const quire_range) -> *const c_
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quire_prepare_write(range: *const quire_range, offset: usize, len: usize) -> quire_status {
     boundary::status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `handle::borrow` needs a handle that is stale already or stays unreleased while the object is used: the
+        // duty of this function's callers, and the object is not used after it returns.
         let range = unsafe { handle::borrow("range", range) }?;
         check_bounds(offset, len, range.origin.len())?;
         range.origin.prepare_write(offset..offset + len);
@@ -206,8 +212,9 @@ pub unsafe extern "C" fn quire_prepare_write(range: *const quire_range, offset: 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quire_cut(range: *const quire_range, snapshot: *mut *mut quire_snapshot) -> quire_status {
     boundary::status(|| {
-        // SAFETY: the caller's promise.
-        let out = unsafe { Out::new("snapshot", snapshot) }?;
+        // SAFETY: `OutPointer::new` refuses NULL and unaligned addresses; that any other one may be written until this call
+        // returns is the duty of this function's callers.
+        let out = unsafe { OutPointer::new("snapshot", snapshot) }?;
         let range = handle::get("range", range)?;
         out.fill(quire_snapshot::new(range.origin.cut()?, LeaseHold::new(&range.lease, range.adopted)))
     })

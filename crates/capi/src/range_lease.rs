@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use quire_sys::proc_maps;
 
-use crate::failure::Failure;
+use crate::api_error::ApiError;
 
 static LEASED: Mutex<Vec<Range<usize>>> = Mutex::new(Vec::new());
 
@@ -17,7 +17,7 @@ pub struct RangeLease(Range<usize>);
 
 impl RangeLease {
     /// Leases `len` bytes at `base`, unless some of them are leased already.
-    pub fn new(base: usize, len: usize) -> Result<Arc<Self>, Failure> {
+    pub fn new(base: usize, len: usize) -> Result<Arc<Self>, ApiError> {
         let memory = base..base.saturating_add(len);
         let mut leased = LEASED.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(other) = leased.iter().find(|other| meet(other, &memory)) {
@@ -25,7 +25,7 @@ impl RangeLease {
                 "a range or a snapshot of it still has {:#x}..{:#x}; release them first",
                 other.start, other.end
             );
-            return Err(Failure::Memory { base, len, why });
+            return Err(ApiError::Memory { base, len, why });
         }
         leased.push(memory.clone());
         Ok(Arc::new(Self(memory)))
@@ -80,7 +80,7 @@ impl LeaseHold {
 }
 
 /// Whether `len` bytes at `base` are private anonymous memory that can be read and written.
-pub fn check_memory(base: usize, len: usize) -> Result<(), Failure> {
+pub fn check_memory(base: usize, len: usize) -> Result<(), ApiError> {
     let end = base.saturating_add(len);
     let (mut at, mut buffer) = (base, vec![0; proc_maps::BUFFER_BYTES]);
     let listed = proc_maps::each(&mut buffer, |mapping| {
@@ -96,7 +96,7 @@ pub fn check_memory(base: usize, len: usize) -> Result<(), Failure> {
         "at {at:#x} there is no private anonymous memory that can be read and written; take some from \
          mmap(MAP_PRIVATE | MAP_ANONYMOUS)"
     );
-    Err(Failure::Memory { base, len, why })
+    Err(ApiError::Memory { base, len, why })
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use ::quire_snapshot::View;
 
-use crate::boundary::{self, Out};
-use crate::failure::{Failure, check_bounds};
+use crate::api_error::{ApiError, check_bounds};
+use crate::boundary::{self, OutPointer};
 use crate::handle;
 use crate::range_lease::LeaseHold;
 use crate::status::quire_status;
@@ -27,13 +27,13 @@ impl quire_snapshot {
     }
 
     /// Reading into the range or into the view itself would change what is being read.
-    fn check_target(&self, to: usize, len: usize) -> Result<(), Failure> {
+    fn check_target(&self, to: usize, len: usize) -> Result<(), ApiError> {
         if self.hold.meets(to, len) {
-            return Err(Failure::Overlap { what: "range" });
+            return Err(ApiError::Overlap { what: "range" });
         }
         let own = self.view.as_ptr().map_or(0, |own| own as usize);
         if own != 0 && own < to.saturating_add(len) && to < own + self.view.len() {
-            return Err(Failure::Overlap { what: "snapshot" });
+            return Err(ApiError::Overlap { what: "snapshot" });
         }
         Ok(())
     }
@@ -61,8 +61,9 @@ pub unsafe extern "C" fn quire_read(
         }
         boundary::check("buffer", buffer)?;
         snapshot.check_target(buffer as usize, len)?;
-        // SAFETY: not null, no longer than a range, and for the length of this call ours, as the caller promises. What the
-        // bytes are now doesn't matter: views only write them, and C's memory is initialised as far as Rust can tell.
+        // SAFETY: not null, as was checked, and no longer than a range, which `check_bounds` saw; that `len` bytes may be written
+        // and no other thread uses them during this call is the duty of this function's callers, and `check_target` refuses
+        // the snapshot's own memory. What the bytes are now doesn't matter: views only write them, and C's memory is initialised as far as Rust can tell.
         let buffer = unsafe { std::slice::from_raw_parts_mut(buffer.cast::<u8>(), len) };
         Ok(snapshot.view.read(offset, buffer)?)
     })
@@ -112,8 +113,9 @@ pub unsafe extern "C" fn quire_snapshot_cut(
     copy: *mut *mut quire_snapshot,
 ) -> quire_status {
     boundary::status(|| {
-        // SAFETY: the caller's promise.
-        let out = unsafe { Out::new("copy", copy) }?;
+        // SAFETY: `OutPointer::new` refuses NULL and unaligned addresses; that any other one may be written until this call
+        // returns is the duty of this function's callers.
+        let out = unsafe { OutPointer::new("copy", copy) }?;
         let snapshot = handle::get("snapshot", snapshot)?;
         out.fill(quire_snapshot::new(snapshot.view.cut()?, snapshot.hold.clone()))
     })
@@ -123,7 +125,7 @@ pub unsafe extern "C" fn quire_snapshot_cut(
 /// released before or after it. NULL is nothing to release.
 ///
 /// # Safety
-/// `snapshot` is NULL or a snapshot that is not released, no other thread is in a call with it, and nobody uses its data.
+/// `snapshot` is NULL or a snapshot that is not released, no other thread is in a call with it, and no thread uses its data.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quire_snapshot_release(snapshot: *mut quire_snapshot) -> quire_status {
     boundary::status(|| handle::release("snapshot", snapshot))

@@ -5,7 +5,7 @@
 use quire_snapshot::OriginStats;
 
 use crate::boundary;
-use crate::grown::{self, Grown};
+use crate::extensible_struct::{self, ExtensibleStruct};
 use crate::handle;
 use crate::range::quire_range;
 use crate::status::quire_status;
@@ -21,9 +21,9 @@ pub struct quire_stats {
     pub cuts: u64,
     /// How long the last cut took, in nanoseconds: the time for which writers stalled.
     pub last_cut_ns: u64,
-    /// Pages copied because somebody wrote to them, or to their region.
+    /// Pages copied because a thread wrote to them, or to their region.
     pub copied_pages: u64,
-    /// Of these, pages copied with their region before anybody wrote to them.
+    /// Of these, pages copied with their region before a thread wrote to them.
     pub precopied_pages: u64,
     /// Precopied pages found to have been written later.
     pub needed_pages: u64,
@@ -48,7 +48,7 @@ pub struct quire_stats {
 }
 
 // SAFETY: integers only, each at a multiple of its size, beginning with the size.
-unsafe impl Grown for quire_stats {}
+unsafe impl ExtensibleStruct for quire_stats {}
 const _: () = assert!(size_of::<quire_stats>() == 15 * 8, "a gap, or a field that the header's readers don't know");
 
 impl From<&OriginStats> for quire_stats {
@@ -82,8 +82,9 @@ pub unsafe extern "C" fn quire_range_stats(range: *const quire_range, stats: *mu
     boundary::status(|| {
         let range = handle::get("range", range)?;
         let figures = quire_stats::from(&range.origin().stats());
-        // SAFETY: the caller's promise.
-        unsafe { grown::write("stats", stats, &figures) }
+        // SAFETY: `extensible_struct::write` refuses NULL and unaligned addresses; that `struct_size` is set and as many bytes
+        // may be written is the duty of this function's callers.
+        unsafe { extensible_struct::write("stats", stats, &figures) }
     })
 }
 

@@ -6,8 +6,8 @@ use core::ffi::c_char;
 
 use quire_snapshot::{Mechanism, Requirements, Span, probe};
 
+use crate::api_error::ApiError;
 use crate::boundary;
-use crate::failure::Failure;
 use crate::mechanism::from_number;
 use crate::status::quire_status;
 
@@ -28,13 +28,14 @@ pub unsafe extern "C" fn quire_mechanism_supported(mechanism: i32, why: *mut c_c
         let found = from_number(mechanism);
         let result = found.and_then(try_it);
         let text = result.as_ref().map_or_else(ToString::to_string, Clone::clone);
-        // SAFETY: the caller's promise.
+        // SAFETY: `put_text` writes nothing through NULL, and otherwise at most `why_size` bytes, which may be written by the duty
+        // of this function's callers.
         unsafe { put_text(&text, why, why_size) };
         result.map(|_| ())
     })
 }
 
-fn try_it(mechanism: Option<Mechanism>) -> Result<String, Failure> {
+fn try_it(mechanism: Option<Mechanism>) -> Result<String, ApiError> {
     match mechanism {
         Some(mechanism) => Ok(probe(mechanism).map(|()| String::new())?),
         None => {

@@ -42,16 +42,16 @@ pub fn text(config: &Config, restored: &Restored, (keys, replayed): (u64, u64)) 
 
 /// Who is let in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Guard {
-    /// Whoever can reach the server.
+pub enum ClientAccess {
+    /// Every client that can reach the server.
     Nothing,
-    /// Whoever knows the password.
+    /// Clients that know the password.
     Password,
     /// Clients of this machine (protected mode).
     ThisMachineOnly,
 }
 
-impl Guard {
+impl ClientAccess {
     /// As the settings have it.
     pub fn of(config: &Config) -> Self {
         match (config.requirepass.is_empty(), config.protected_mode) {
@@ -68,19 +68,19 @@ fn is_local(address: &str) -> bool {
 }
 
 /// Writes the banner to standard output.
-pub fn print(data: &str, addresses: &[String], guard: Guard) {
+pub fn print(data: &str, addresses: &[String], guard: ClientAccess) {
     let mut text = format!("\nQuire {} (pid {})\n\n", env!("CARGO_PKG_VERSION"), std::process::id());
     let _ = writeln!(text, "  listens    {}", addresses.join(", "));
     if let Some(how) = addresses.iter().find_map(|address| connect(address)) {
-        let password = if guard == Guard::Password { " --askpass" } else { "" };
+        let password = if guard == ClientAccess::Password { " --askpass" } else { "" };
         let _ = writeln!(text, "  connect    {how}{password}");
     }
-    if guard == Guard::ThisMachineOnly && addresses.iter().any(|address| !is_local(address)) {
+    if guard == ClientAccess::ThisMachineOnly && addresses.iter().any(|address| !is_local(address)) {
         let _ = writeln!(text, "  refuses    clients of other machines, until a password is set (--requirepass)");
     }
     text.push_str(data);
     let _ = writeln!(text, "  stop       Ctrl-C, or SHUTDOWN\n");
-    // Nobody may be listening there.
+    // The reader of standard output may be gone.
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 

@@ -12,7 +12,7 @@ use quire_sys::pagemap::{Pagemap, PagemapEntry};
 use quire_sys::probe::{self, Feature, FeatureState};
 use serde_json::json;
 
-use crate::program::{self, Kind, Program};
+use crate::program::{self, ProgramFile, ProgramKind};
 
 /// What was found, in lines for people.
 #[derive(Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub fn run(name: &Path, as_json: bool) -> anyhow::Result<ExitCode> {
     Ok(if verdict.works { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn judge(name: &Path, program: &Program, kernel: Result<(), String>, library: Option<PathBuf>) -> Verdict {
+fn judge(name: &Path, program: &ProgramFile, kernel: Result<(), String>, library: Option<PathBuf>) -> Verdict {
     let mut reasons: Vec<String> = Vec::new();
     for script in &program.scripts {
         reasons.push(format!("{} is a script; what counts is its interpreter", script.display()));
@@ -57,24 +57,24 @@ fn judge(name: &Path, program: &Program, kernel: Result<(), String>, library: Op
         Verdict { works: false, reasons, advice: advice.to_owned() }
     };
     let (linker, calls_fork, allocates) = match &program.kind {
-        Kind::Dynamic { go: true, .. } => {
+        ProgramKind::Dynamic { go: true, .. } => {
             let why = "a Go program: its runtime makes system calls itself, so its forks can't be noticed";
             return refused(reasons, why, "Go programs start others without copying their memory; nothing is lost");
         }
-        Kind::Dynamic { linker, calls_fork, allocates, .. } => (linker, *calls_fork, *allocates),
-        Kind::Static { go: true } => {
+        ProgramKind::Dynamic { linker, calls_fork, allocates, .. } => (linker, *calls_fork, *allocates),
+        ProgramKind::Static { go: true } => {
             let why = "a statically linked Go program: no dynamic linker takes part in its start";
             return refused(reasons, why, "Go programs start others without copying their memory; nothing is lost");
         }
-        Kind::Static { go: false } => {
+        ProgramKind::Static { go: false } => {
             let why = "statically linked: no dynamic linker takes part in its start, so no library can be preloaded";
             return refused(reasons, why, "use a dynamically linked build, such as your distribution's package");
         }
-        Kind::OtherProcessor => {
+        ProgramKind::OtherProcessor => {
             let why = "built for another kind of processor than the library";
             return refused(reasons, why, "use a build of this machine's architecture");
         }
-        Kind::Unknown => {
+        ProgramKind::Unknown => {
             return refused(reasons, "not a program (neither ELF nor a #! script)", "name the program itself");
         }
     };
@@ -149,15 +149,15 @@ fn quoted(path: &Path) -> String {
 mod tests {
     use super::*;
 
-    fn program(kind: Kind) -> Program {
-        Program { path: "/usr/bin/x".into(), scripts: Vec::new(), kind, privileged: None }
+    fn program(kind: ProgramKind) -> ProgramFile {
+        ProgramFile { path: "/usr/bin/x".into(), scripts: Vec::new(), kind, privileged: None }
     }
 
-    fn dynamic(linker: &str) -> Kind {
-        Kind::Dynamic { linker: linker.into(), calls_fork: true, allocates: false, go: false }
+    fn dynamic(linker: &str) -> ProgramKind {
+        ProgramKind::Dynamic { linker: linker.into(), calls_fork: true, allocates: false, go: false }
     }
 
-    fn judged(program: &Program) -> Verdict {
+    fn judged(program: &ProgramFile) -> Verdict {
         judge(Path::new("x"), program, Ok(()), Some("/opt/my lib/libquire_preload.so".into()))
     }
 
@@ -170,17 +170,17 @@ mod tests {
 
     #[test]
     fn what_cannot_work_is_refused_with_a_reason() {
-        let privileged = Program { privileged: Some("setuid"), ..program(dynamic("/lib64/ld-linux-x86-64.so.2")) };
+        let privileged = ProgramFile { privileged: Some("setuid"), ..program(dynamic("/lib64/ld-linux-x86-64.so.2")) };
         for (program, word) in [
-            (program(Kind::Static { go: false }), "statically linked"),
-            (program(Kind::Static { go: true }), "Go program"),
+            (program(ProgramKind::Static { go: false }), "statically linked"),
+            (program(ProgramKind::Static { go: true }), "Go program"),
             (
-                program(Kind::Dynamic { linker: "/l".into(), calls_fork: false, allocates: false, go: true }),
+                program(ProgramKind::Dynamic { linker: "/l".into(), calls_fork: false, allocates: false, go: true }),
                 "Go program",
             ),
             (program(dynamic("/lib/ld-musl-x86_64.so.1")), "musl"),
-            (program(Kind::OtherProcessor), "another kind of processor"),
-            (program(Kind::Unknown), "not a program"),
+            (program(ProgramKind::OtherProcessor), "another kind of processor"),
+            (program(ProgramKind::Unknown), "not a program"),
             (privileged, "setuid"),
         ] {
             let verdict = judged(&program);

@@ -173,7 +173,7 @@ fn dump(directory: &DiskDirectory, from: u64) -> anyhow::Result<ExitCode> {
     });
     let damage = done.as_ref().ok().and_then(|found| Some(found.as_ref()?.damage.first()?.clone()));
     match done.map(drop).and_then(|()| Ok(out.flush()?)) {
-        // Whoever reads it has seen enough.
+        // The reader of the pipe has seen enough.
         Err(error) if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == BrokenPipe) => {}
         done => done?,
     }

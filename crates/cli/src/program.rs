@@ -1,6 +1,6 @@
 //! What kind of program a file is, as far as preloading a library is concerned.
 //!
-//! Relies on the ELF headers and on `#!` lines. Nothing is executed: the program may be anybody's.
+//! Relies on the ELF headers and on `#!` lines. Nothing is executed: the program may be any user's.
 
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -16,20 +16,20 @@ const MOST_SCRIPTS: usize = 4;
 
 /// Where a program's code comes from, and what it needs at its start.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Program {
+pub struct ProgramFile {
     /// The file that the system runs: the interpreter's, for a script.
     pub path: PathBuf,
     /// Scripts on the way there, the first as it was named.
     pub scripts: Vec<PathBuf>,
     /// What the file is.
-    pub kind: Kind,
+    pub kind: ProgramKind,
     /// Whether it gets privileges when it is started.
     pub privileged: Option<&'static str>,
 }
 
 /// What a file is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Kind {
+pub enum ProgramKind {
     /// A dynamically linked program of this machine.
     Dynamic {
         /// Its dynamic linker.
@@ -56,7 +56,7 @@ pub enum Kind {
 ///
 /// # Errors
 /// When there is no such file, or it can't be read.
-pub fn inspect(name: &Path) -> anyhow::Result<Program> {
+pub fn inspect(name: &Path) -> anyhow::Result<ProgramFile> {
     let mut path = find(name)?;
     let mut scripts = Vec::new();
     loop {
@@ -71,7 +71,7 @@ pub fn inspect(name: &Path) -> anyhow::Result<Program> {
                 mode if mode & 0o2000 != 0 => Some("setgid"),
                 _ => quire_sys::xattr::has_capabilities(&path).then_some("file capabilities"),
             };
-            return Ok(Program { kind: kind(&data), path, scripts, privileged });
+            return Ok(ProgramFile { kind: kind(&data), path, scripts, privileged });
         };
         if scripts.len() == MOST_SCRIPTS {
             bail!("{} leads through more than {MOST_SCRIPTS} scripts", name.display());
@@ -104,11 +104,11 @@ fn interpreter(data: &[u8]) -> Option<PathBuf> {
     Some(PathBuf::from(std::ffi::OsStr::from_bytes(program)))
 }
 
-fn kind(data: &[u8]) -> Kind {
+fn kind(data: &[u8]) -> ProgramKind {
     match FileKind::parse(data) {
-        Ok(FileKind::Elf64) => elf_kind::<FileHeader64<Endianness>>(data).unwrap_or(Kind::Unknown),
-        Ok(FileKind::Elf32) => elf_kind::<FileHeader32<Endianness>>(data).unwrap_or(Kind::Unknown),
-        _ => Kind::Unknown,
+        Ok(FileKind::Elf64) => elf_kind::<FileHeader64<Endianness>>(data).unwrap_or(ProgramKind::Unknown),
+        Ok(FileKind::Elf32) => elf_kind::<FileHeader32<Endianness>>(data).unwrap_or(ProgramKind::Unknown),
+        _ => ProgramKind::Unknown,
     }
 }
 
@@ -123,11 +123,11 @@ const fn own_machine() -> u16 {
     }
 }
 
-fn elf_kind<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> object::Result<Kind> {
+fn elf_kind<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> object::Result<ProgramKind> {
     let header = Elf::parse(data)?;
     let endian = header.endian()?;
     if header.e_machine(endian).0 != own_machine() || !header.is_type_64() {
-        return Ok(Kind::OtherProcessor);
+        return Ok(ProgramKind::OtherProcessor);
     }
     let sections = header.sections(endian, data)?;
     let go = sections.iter().any(|section| {
@@ -139,7 +139,7 @@ fn elf_kind<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> object::Result
             linker = Some(String::from_utf8_lossy(name).into_owned());
         }
     }
-    let Some(linker) = linker else { return Ok(Kind::Static { go }) };
+    let Some(linker) = linker else { return Ok(ProgramKind::Static { go }) };
     let symbols = sections.symbols(endian, data, elf::SHT_DYNSYM)?;
     let has = |wanted: &[u8], is_defined: bool| {
         symbols.iter().any(|symbol| {
@@ -147,7 +147,7 @@ fn elf_kind<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> object::Result
                 && symbols.symbol_name(endian, symbol).is_ok_and(|name| name == wanted)
         })
     };
-    Ok(Kind::Dynamic { linker, calls_fork: has(b"fork", false), allocates: has(b"malloc", true), go })
+    Ok(ProgramKind::Dynamic { linker, calls_fork: has(b"fork", false), allocates: has(b"malloc", true), go })
 }
 
 #[cfg(test)]
@@ -166,7 +166,7 @@ mod tests {
         std::fs::write(&script, "#!/bin/sh\n").unwrap();
         let program = inspect(&script).unwrap();
         assert_eq!(program.scripts.len(), 1);
-        assert!(matches!(program.kind, Kind::Dynamic { .. }), "{program:?}");
+        assert!(matches!(program.kind, ProgramKind::Dynamic { .. }), "{program:?}");
     }
 
     #[test]
@@ -180,25 +180,28 @@ mod tests {
     #[test]
     fn real_programs_are_told_apart() {
         let ls = inspect(Path::new("ls")).unwrap();
-        assert!(matches!(&ls.kind, Kind::Dynamic { go: false, linker, .. } if linker.starts_with('/')), "{ls:?}");
+        assert!(
+            matches!(&ls.kind, ProgramKind::Dynamic { go: false, linker, .. } if linker.starts_with('/')),
+            "{ls:?}"
+        );
         assert_eq!((ls.privileged, ls.scripts.len()), (None, 0));
         let shell = inspect(Path::new("/bin/bash")).unwrap();
-        assert!(matches!(shell.kind, Kind::Dynamic { calls_fork: true, allocates: false, .. }), "{shell:?}");
+        assert!(matches!(shell.kind, ProgramKind::Dynamic { calls_fork: true, allocates: false, .. }), "{shell:?}");
         assert!(inspect(Path::new("no-such-program")).unwrap_err().to_string().contains("on the PATH"));
         assert!(inspect(Path::new("/tmp")).is_err());
     }
 
     #[test]
     fn files_that_are_no_programs_are_unknown_and_damage_is_no_panic() {
-        assert_eq!(kind(b""), Kind::Unknown);
-        assert_eq!(kind(b"hello"), Kind::Unknown);
+        assert_eq!(kind(b""), ProgramKind::Unknown);
+        assert_eq!(kind(b"hello"), ProgramKind::Unknown);
         let mut data = std::fs::read("/bin/ls").unwrap();
         for at in (0..400).step_by(3) {
             let before = std::mem::replace(&mut data[at], 0xff);
             let _ = kind(&data);
             data[at] = before;
         }
-        assert_eq!(kind(&data[..100]), Kind::Unknown);
+        assert_eq!(kind(&data[..100]), ProgramKind::Unknown);
     }
 
     /// The smallest header of an ELF program: no sections and no segments.
@@ -215,7 +218,7 @@ mod tests {
 
     #[test]
     fn programs_without_linker_and_of_other_processors_are_known_by_their_header() {
-        assert_eq!(kind(&bare_elf(own_machine())), Kind::Static { go: false });
-        assert_eq!(kind(&bare_elf(elf::EM_S390.0)), Kind::OtherProcessor);
+        assert_eq!(kind(&bare_elf(own_machine())), ProgramKind::Static { go: false });
+        assert_eq!(kind(&bare_elf(elf::EM_S390.0)), ProgramKind::OtherProcessor);
     }
 }

@@ -10,7 +10,7 @@ use quire_server::net::{Server, ServerError};
 use quire_server::saving;
 use quire_server::state::Hooks;
 
-use crate::banner::{self, Guard};
+use crate::banner::{self, ClientAccess};
 use crate::logging;
 
 /// Starts the server and serves until it is asked to end.
@@ -36,7 +36,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let mut server = Server::start(config, store, restored, hooks).map_err(advised)?;
     server.watch_signals()?;
     let text = banner::text(&shown, &data, server.brought_back());
-    banner::print(&text, server.addresses(), Guard::of(&shown));
+    banner::print(&text, server.addresses(), ClientAccess::of(&shown));
     tracing::info!(addresses = server.addresses().join(", "), pid = std::process::id(), "ready to accept connections");
     let ended = server.run();
     if !pidfile.is_empty() {

@@ -232,7 +232,7 @@ fn unmount_can_bring_everything_back_and_a_lost_log_is_missed_by_name() {
     fs::write(&log, b"notes").unwrap();
     let said = complaint(&run(&["mount", &slow, &mnt, "--log", &log]));
     assert!(said.contains("no write cache") && fs::read(&log).unwrap() == b"notes", "{said}");
-    // A log is as large as it was made; nobody asked for another size.
+    // A log is as large as it was made; the command asks for no other size.
     fs::rename(place.at("kept"), &log).unwrap();
     let messages = place.text("messages");
     let started = run(&["mount", &slow, &mnt, "--log", &log, "--daemon", "--log-file", &messages]);
@@ -315,7 +315,7 @@ fn no_file_is_made_longer_than_the_directory_takes() {
     assert!(is_refused(file.write_all_at(&[6], most)));
     let allocated = Command::new("fallocate").args(["-l", "100000000"]).arg(place.at("mnt/f")).output().unwrap();
     assert!(complaint(&allocated).contains("File too large"), "{}", complaint(&allocated));
-    // Nothing of that is in anybody's way.
+    // Nothing of that is in a writer's way.
     file.write_all_at(&[6; 10_000], 10_000).unwrap();
     file.sync_all().unwrap();
     file.set_len(most).unwrap();

@@ -58,7 +58,7 @@ fn a_second_sigint_leaves_at_once() {
     server.call("SET a 1");
     let (mut sleeper, mut other) = (server.connect(), server.connect());
     sleeper.write_all(b"DEBUG SLEEP 3600\r\n").unwrap();
-    // The loop sleeps, so it answers nobody and cannot hear the first signal.
+    // The loop sleeps, so it answers no client and cannot hear the first signal.
     other.set_read_timeout(Some(std::time::Duration::from_secs(1))).unwrap();
     let mut answer = [0; 64];
     while other.write_all(b"PING\r\n").and_then(|()| other.read(&mut answer)).is_ok() {}

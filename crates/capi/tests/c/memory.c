@@ -125,7 +125,7 @@ static void memory_can_be_unmapped_at_once(int32_t mechanism) {
         }
         CHECK_OK(quire_range_release(range));
         CHECK(munmap(memory, size) == 0);
-        /* Whoever writes here now ends the program. */
+        /* A thread that writes here now ends the program. */
         unsigned char *guard = mmap(memory, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
         CHECK(guard == memory && munmap(guard, size) == 0);
     }

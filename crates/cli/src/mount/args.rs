@@ -13,7 +13,7 @@ after a crash until the next mount, use the files through MOUNTPOINT only.
 
 Policies, each with what it sends to the log:
   all          every write
-  sync         writes that somebody waits for
+  sync         writes that a task waits for
   wal          files that the rules call logs
   cp           writes that a critical task waits for
   cp+pi        and those of tasks on which a critical one depends
@@ -56,7 +56,7 @@ fn flag(name: &'static str, help: &'static str) -> Arg {
 
 /// `quire mount`.
 pub fn mount() -> Command {
-    Command::new("mount")
+    let command = Command::new("mount")
         .about("Serve a directory on a slow device through a write cache on a fast one")
         .after_help(MOUNT_HELP)
         .arg(path("backing", "BACKING").required_unless_present("stats").help("The directory on the slow device"))
@@ -81,7 +81,13 @@ pub fn mount() -> Command {
                 .value_name("SIZE")
                 .value_parser(|text: &str| size::parse(text))
                 .help("Most memory for bytes on their way to the directory; 16 MiB at least; by default an eighth of what is available"),
-        )
+        );
+    output(criticality(command))
+}
+
+/// Options of `quire mount` that say which writes go to the log.
+fn criticality(command: Command) -> Command {
+    command
         .arg(
             Arg::new("policy")
                 .long("policy")
@@ -100,8 +106,13 @@ pub fn mount() -> Command {
                 .help("Programs with such a name are critical (* and ? stand for anything)"),
         )
         .arg(flag("auto-critical", "Find out who answers requests over sockets, where no rule says anything"))
+}
+
+/// Options of `quire mount` that say how it serves, and where figures and messages go.
+fn output(command: Command) -> Command {
+    command
         .arg(flag("allow-other", "Let other users in, as far as permissions allow"))
-        .arg(flag("read-only", "Let nobody change anything"))
+        .arg(flag("read-only", "Refuse every change"))
         .arg(flag("drain", "When it ends, bring everything in the log to the directory; shows how long that takes"))
         .arg(flag(
             "accept-damaged-log",

@@ -12,7 +12,7 @@ use anyhow::Context;
 pub fn start(has_log: bool) -> anyhow::Result<ExitCode> {
     let program = std::env::current_exe().context("finding this program")?;
     let words = std::env::args_os().skip(1).filter(|word| word != "--daemon");
-    // Nobody will read its standard error.
+    // No reader is left for its standard error.
     let quiet = if has_log { &[][..] } else { &["--log-file", "/dev/null"][..] };
     let mut child = Command::new(program)
         .args(words)

@@ -31,7 +31,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         _ => bail!("say who and where: quire critical PID MOUNTPOINT, or quire critical --comm PATTERN MOUNTPOINT"),
     };
     let path = Path::new(path);
-    // On another directory the hint would become a plain attribute, and nobody would hear it.
+    // On another directory the hint would become a plain attribute, and no mount would hear it.
     stats::of(path)?;
     let asked = match hint {
         Some(hint) => xattr::set_at(path, ATTRIBUTE, hint.to_string().as_bytes()).map(|()| None),

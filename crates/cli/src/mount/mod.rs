@@ -72,7 +72,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A line for people; whoever started this may be gone.
+/// A line for people; the process that started this may be gone.
 fn say(line: &str) {
     let mut out = std::io::stdout();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
@@ -108,7 +108,7 @@ fn config(matches: &ArgMatches) -> anyhow::Result<MountConfig> {
     Ok(config)
 }
 
-/// Says what was mounted; `is_sized`: somebody said how large the log is to be.
+/// Says what was mounted; `is_sized`: the user said how large the log is to be.
 fn announce(config: &MountConfig, mounted: &Mount, is_sized: bool) {
     let found = mounted.recovered();
     let log = match (found.is_new, found.log.clean) {

@@ -64,9 +64,29 @@ fn table(stats: &Value) -> String {
         text(stats, "policy"),
         text(stats, "log"),
     );
+    out += &traffic(stats);
+    out += "\nblocks     why they went there\n";
+    for (_, reason) in stats["cache"]["reasons"].as_object().into_iter().flatten() {
+        let blocks = number(reason, &["blocks"]);
+        if blocks > 0 {
+            let place = if reason["fast"] == true { "log" } else { "directory" };
+            out += &format!("{blocks:>9}  {place:<9} {}\n", text(reason, "means"));
+        }
+    }
+    out += &critical_table(&stats["cache"]["critical_blocks"]);
+    out += &waits_table(&stats["cache"]);
+    if let Some(auto) = stats["auto_critical"].as_object() {
+        let share = auto["share_right"].as_f64().unwrap_or(0.0) * 100.0;
+        out += &format!("\nobservation agrees with the rules in {share:.1} % of {} flushes\n", auto["flushes"]);
+    }
+    out + &unruled_programs(stats) + &file_locks(stats) + &losses(stats)
+}
+
+/// Requests, the log and the directory in bytes.
+fn traffic(stats: &Value) -> String {
     let of = |path: &[&str]| bytes(stats, path);
     let count = |path: &[&str]| number(stats, path);
-    out += &format!(
+    let mut out = format!(
         "requests   {} reads ({}), {} writes ({}), {} flushes, {} of them to the directory\n",
         count(&["requests", "reads"]),
         of(&["requests", "read_bytes"]),
@@ -96,20 +116,12 @@ fn table(stats: &Value) -> String {
     if let Some(eta_ms) = stats["write_back"]["eta_ms"].as_u64() {
         out += &format!("           writing everything back would take {} s\n", eta_ms.div_ceil(1000));
     }
-    out += "\nblocks     why they went there\n";
-    for (_, reason) in stats["cache"]["reasons"].as_object().into_iter().flatten() {
-        let blocks = number(reason, &["blocks"]);
-        if blocks > 0 {
-            let place = if reason["fast"] == true { "log" } else { "directory" };
-            out += &format!("{blocks:>9}  {place:<9} {}\n", text(reason, "means"));
-        }
-    }
-    out += &critical_table(&stats["cache"]["critical_blocks"]);
-    out += &waits_table(&stats["cache"]);
-    if let Some(auto) = stats["auto_critical"].as_object() {
-        let share = auto["share_right"].as_f64().unwrap_or(0.0) * 100.0;
-        out += &format!("\nobservation agrees with the rules in {share:.1} % of {} flushes\n", auto["flushes"]);
-    }
+    out
+}
+
+/// Programs that no rule names though their flushes waited for the slow device, with a cure.
+fn unruled_programs(stats: &Value) -> String {
+    let mut out = String::new();
     for unruled in stats["unruled"].as_array().into_iter().flatten() {
         // Every user chooses the names of their processes: nothing in them may steer a terminal or a shell. In patterns `?`
         // stands for any character.
@@ -123,18 +135,27 @@ fn table(stats: &Value) -> String {
             text(stats, "mount_point"),
         );
     }
+    out
+}
+
+/// What the daemon sees of tasks that sleep on a file's lock.
+fn file_locks(stats: &Value) -> String {
     match stats["file_locks"].as_object() {
         Some(locks) if locks["refused"].as_u64() > Some(0) => {
-            out += "\nwho sleeps on a file's lock is not seen for some threads: the daemon may not look at them; run it as root\n";
+            "\nwho sleeps on a file's lock is not seen for some threads: the daemon may not look at them; run it as root\n".into()
         }
         Some(locks) => {
-            out += &format!("\nhelped because somebody critical slept on their file's lock: {}\n", locks["inherited"])
+            format!("\nhelped because a critical task slept on their file's lock: {}\n", locks["inherited"])
         }
         None => {
-            out +=
-                "\nwho sleeps on a file's lock is not seen here (policies cp+pi and cp+pi+ioi, where /proc tells it)\n"
+            "\nwho sleeps on a file's lock is not seen here (policies cp+pi and cp+pi+ioi, where /proc tells it)\n".into()
         }
     }
+}
+
+/// Files that are refused, and bytes that are gone.
+fn losses(stats: &Value) -> String {
+    let mut out = String::new();
     for path in stats["refused"].as_array().into_iter().flatten().filter_map(Value::as_str) {
         out += &format!(
             "\nREFUSED what the log holds for it, so it can't be used: {path} (why: see the mount's messages)\n"
@@ -147,7 +168,7 @@ fn table(stats: &Value) -> String {
 }
 
 fn critical_table(blocks: &Value) -> String {
-    let mut out = format!("\n{:<34} {:>9} {:>9} {:>9}\n", "logged for somebody critical", "data", "log", "meta");
+    let mut out = format!("\n{:<34} {:>9} {:>9} {:>9}\n", "logged for critical tasks", "data", "log", "meta");
     for (name, words) in [
         ("direct", "it waited itself"),
         ("inherited", "it depended on the writer"),

@@ -17,7 +17,7 @@ use quire_sys::{mounts, task, xattr};
 use crate::mount::ending::users_of;
 use crate::mount::stats;
 
-/// Unmounts, and waits for whoever served it.
+/// Unmounts, and waits for the process that served it.
 pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let path: &PathBuf = matches.get_one("mountpoint").context("a mount point")?;
     let lazy = matches.get_flag("lazy");

@@ -13,7 +13,7 @@ use crate::status::quire_status;
 
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
-pub enum Failure {
+pub enum ApiError {
     /// A pointer that must lead somewhere doesn't.
     #[error("`{argument}` is NULL")]
     Null {
@@ -122,7 +122,7 @@ pub enum Failure {
         /// What it lies in.
         what: &'static str,
     },
-    /// Memory that somebody wants to give us can't be taken.
+    /// Memory that the program offers can't be taken.
     #[error("{len} bytes at {base:#x} can't be adopted: {why}")]
     Memory {
         /// First address.
@@ -182,7 +182,7 @@ pub enum Failure {
     View(#[from] ViewError),
 }
 
-impl Failure {
+impl ApiError {
     /// What the call returns.
     pub fn status(&self) -> quire_status {
         match self {
@@ -208,7 +208,7 @@ impl Failure {
             },
             Self::Restore(RestoreError::System { .. } | RestoreError::Missing { .. }) => quire_status::QUIRE_SYSTEM,
             Self::Restore(_) | Self::PartlyRead { .. } => quire_status::QUIRE_DAMAGED,
-            // Nobody serves it any more.
+            // No process serves it any more.
             Self::Mount { cause, .. } if cause.kind() == ErrorKind::NotConnected => quire_status::QUIRE_SYSTEM,
             _ => quire_status::QUIRE_INVALID,
         }
@@ -216,15 +216,15 @@ impl Failure {
 }
 
 /// Whether `value` is at least `least` and at most `most`.
-pub fn check_limit(argument: &'static str, value: u64, least: u64, most: u64) -> Result<(), Failure> {
-    if (least..=most).contains(&value) { Ok(()) } else { Err(Failure::Limit { argument, value, least, most }) }
+pub fn check_limit(argument: &'static str, value: u64, least: u64, most: u64) -> Result<(), ApiError> {
+    if (least..=most).contains(&value) { Ok(()) } else { Err(ApiError::Limit { argument, value, least, most }) }
 }
 
 /// Whether `len` bytes at `offset` are among `size`.
-pub fn check_bounds(offset: usize, len: usize, size: usize) -> Result<(), Failure> {
+pub fn check_bounds(offset: usize, len: usize, size: usize) -> Result<(), ApiError> {
     match offset.checked_add(len) {
         Some(end) if end <= size => Ok(()),
-        _ => Err(Failure::Outside { offset, len, size }),
+        _ => Err(ApiError::Outside { offset, len, size }),
     }
 }
 
@@ -237,17 +237,17 @@ mod tests {
     fn the_caller_s_faults_are_invalid_and_those_of_the_system_are_told_apart() {
         let mechanism = Mechanism::Uffd;
         let unsupported = MechanismError::Unsupported { mechanism, reason: "no".into(), suggestion: "Ask." };
-        assert_eq!(Failure::from(unsupported).status(), quire_status::QUIRE_UNSUPPORTED);
+        assert_eq!(ApiError::from(unsupported).status(), quire_status::QUIRE_UNSUPPORTED);
         let exhausted = MechanismError::Exhausted { mechanism, what: "64 views", suggestion: "drop some" };
-        assert_eq!(Failure::from(exhausted).status(), quire_status::QUIRE_EXHAUSTED);
+        assert_eq!(ApiError::from(exhausted).status(), quire_status::QUIRE_EXHAUSTED);
         let source = std::io::Error::from_raw_os_error(12);
         let system = MechanismError::System { mechanism, call: "mmap", source, suggestion: "" };
-        assert_eq!(Failure::from(system).status(), quire_status::QUIRE_SYSTEM);
-        assert_eq!(Failure::from(MechanismError::Region { region_bytes: 1 }).status(), quire_status::QUIRE_INVALID);
-        assert_eq!(Failure::from(ViewError::Gone("killed".into())).status(), quire_status::QUIRE_LOST);
-        assert_eq!(Failure::from(ViewError::GivenUp { budget_bytes: 1 }).status(), quire_status::QUIRE_LOST);
-        assert_eq!(Failure::Null { argument: "range" }.status(), quire_status::QUIRE_INVALID);
-        let pool = |error: PoolError| Failure::from(error).status();
+        assert_eq!(ApiError::from(system).status(), quire_status::QUIRE_SYSTEM);
+        assert_eq!(ApiError::from(MechanismError::Region { region_bytes: 1 }).status(), quire_status::QUIRE_INVALID);
+        assert_eq!(ApiError::from(ViewError::Gone("killed".into())).status(), quire_status::QUIRE_LOST);
+        assert_eq!(ApiError::from(ViewError::GivenUp { budget_bytes: 1 }).status(), quire_status::QUIRE_LOST);
+        assert_eq!(ApiError::Null { argument: "range" }.status(), quire_status::QUIRE_INVALID);
+        let pool = |error: PoolError| ApiError::from(error).status();
         assert_eq!(pool(PoolError::Unsupported { cause: "no".into() }), quire_status::QUIRE_UNSUPPORTED);
         assert_eq!(pool(PoolError::Config("no")), quire_status::QUIRE_INVALID);
         assert_eq!(pool(PoolError::Exhausted { budget_pages: 1, waited_ms: 2 }), quire_status::QUIRE_EXHAUSTED);

@@ -1,41 +1,44 @@
-//! Structures that grow at their end from version to version, and say by their first field which one they are.
+//! Structures that grow at their end from version to version, and say by their first field which one they are, as the kernel's
+//! extensible structures do (`copy_struct_from_user`).
 //!
 //! Relies on each being nothing but integers without gaps, the first of them its `struct_size`: so any bytes are a valid
 //! one, and bytes that one side doesn't have are zero.
 
 use std::mem::MaybeUninit;
 
+use crate::api_error::ApiError;
 use crate::boundary;
-use crate::failure::Failure;
 
 /// No structure of any version is larger; a larger one was never initialised.
 const MOST_BYTES: usize = 4096;
 
-/// A structure of that kind.
+/// A structure that later versions may extend at its end.
 ///
 /// # Safety
 /// It is `repr(C)`, of integers only, without padding, and begins with a `usize` that holds its size.
-pub unsafe trait Grown: Copy {}
+pub unsafe trait ExtensibleStruct: Copy {}
 
 /// Reads the structure of whichever version lies at `from`.
 ///
 /// # Safety
 /// Unless it is null or unaligned, `from` leads to a `usize` that says how many bytes there may be read.
-pub unsafe fn read<T: Grown>(argument: &'static str, from: *const T) -> Result<T, Failure> {
+pub unsafe fn read<T: ExtensibleStruct>(argument: &'static str, from: *const T) -> Result<T, ApiError> {
     boundary::check(argument, from)?;
-    // SAFETY: its first field, as the caller promises.
+    // SAFETY: `check` has found `from` neither null nor unaligned, so by the caller's duty a `usize` can be read there.
     let size = unsafe { from.cast::<usize>().read() };
     check_size(argument, size)?;
     let known = size.min(size_of::<T>());
     let mut structure = MaybeUninit::<T>::zeroed();
-    // SAFETY: `known` bytes can be read, as `struct_size` says, and fit.
+    // SAFETY: `known` is at most `size`, as many bytes as the caller lets be read, and at most the size of `structure`, which is
+    // a local variable and so elsewhere.
     unsafe { from.cast::<u8>().copy_to_nonoverlapping(structure.as_mut_ptr().cast(), known) };
-    // SAFETY: as many bytes can be read; none if `size` is no more than is known.
+    // SAFETY: `known` is at most `size`, so these are the last of the `size` bytes that the caller lets be read; no thread
+    // changes them during the call, as with every argument of a C function that isn't declared shared.
     let later = unsafe { std::slice::from_raw_parts(from.cast::<u8>().add(known), size - known) };
     if later.iter().any(|&byte| byte != 0) {
-        return Err(Failure::Later { argument, version: env!("CARGO_PKG_VERSION") });
+        return Err(ApiError::Later { argument, version: env!("CARGO_PKG_VERSION") });
     }
-    // SAFETY: integers only, all of whose bytes are initialised.
+    // SAFETY: all bytes are initialised, by zeros at first; an `ExtensibleStruct` has integers only, for which any bytes are valid.
     Ok(unsafe { structure.assume_init() })
 }
 
@@ -43,23 +46,24 @@ pub unsafe fn read<T: Grown>(argument: &'static str, from: *const T) -> Result<T
 ///
 /// # Safety
 /// Unless it is null or unaligned, `to` leads to a `usize` that says how many bytes there may be written.
-pub unsafe fn write<T: Grown>(argument: &'static str, to: *mut T, structure: &T) -> Result<(), Failure> {
+pub unsafe fn write<T: ExtensibleStruct>(argument: &'static str, to: *mut T, structure: &T) -> Result<(), ApiError> {
     boundary::check(argument, to)?;
-    // SAFETY: its first field, as the caller promises.
+    // SAFETY: `check` has found `to` neither null nor unaligned, so by the caller's duty a `usize` can be read there.
     let size = unsafe { to.cast::<usize>().read() };
     check_size(argument, size)?;
     let (first, known) = (size_of::<usize>(), size.min(size_of::<T>()));
     let from = std::ptr::from_ref(structure).cast::<u8>();
-    // SAFETY: both have `known` bytes at least, and `structure` is ours.
+    // SAFETY: `known` is at most the size of either, and at least `first`, as `check_size` has seen; `structure` is borrowed
+    // and so isn't where C's program lets us write.
     unsafe { from.add(first).copy_to_nonoverlapping(to.cast::<u8>().add(first), known - first) };
-    // SAFETY: `size` bytes may be written.
+    // SAFETY: `known` is at most `size`, so these are the last of the `size` bytes that the caller lets be written.
     unsafe { to.cast::<u8>().add(known).write_bytes(0, size - known) };
     Ok(())
 }
 
-fn check_size(argument: &'static str, size: usize) -> Result<(), Failure> {
+fn check_size(argument: &'static str, size: usize) -> Result<(), ApiError> {
     if size < size_of::<usize>() || size > MOST_BYTES {
-        return Err(Failure::StructSize { argument, size });
+        return Err(ApiError::StructSize { argument, size });
     }
     Ok(())
 }
@@ -78,13 +82,13 @@ mod tests {
     }
 
     // SAFETY: integers without gaps, beginning with the size.
-    unsafe impl Grown for Now {}
+    unsafe impl ExtensibleStruct for Now {}
 
     fn of_size(struct_size: usize) -> [usize; 5] {
         [struct_size, 1, 2 | (3 << 32), 0, 0]
     }
 
-    fn read_from(words: &[usize; 5]) -> Result<Now, Failure> {
+    fn read_from(words: &[usize; 5]) -> Result<Now, ApiError> {
         // SAFETY: the array holds whatever sizes up to 40 say, and others are refused.
         unsafe { read("it", words.as_ptr().cast::<Now>()) }
     }
@@ -99,7 +103,7 @@ mod tests {
         newer[4] = 1 << 60;
         assert!(read_from(&newer).unwrap_err().to_string().contains("a later libquire"));
         for size in [0, 7, 4097, usize::MAX] {
-            assert!(matches!(read_from(&of_size(size)), Err(Failure::StructSize { .. })), "{size}");
+            assert!(matches!(read_from(&of_size(size)), Err(ApiError::StructSize { .. })), "{size}");
         }
     }
 
