@@ -3,7 +3,8 @@ is there is a beginning of what was sent, nothing twice.
 
 Each round restarts the server on what the round before left, compares, then has clients write while images come and go,
 and kills the server at a random instant, sometimes while it starts. With `always` every reply is an acknowledgement; with
-`everysec` WAITAOF is, and what was written long before the end.
+`everysec` WAITAOF is, and what was written long before the end. While the log is switched off and on again all the time, what WAITAOF
+has once said to be durable is there after the kill.
 """
 
 import os
@@ -153,11 +154,91 @@ def kill_9_with_a_log(options):
     return f"{options.rounds} rounds {rounds}, {answered} rounds of writes answered, seed {options.seed}"
 
 
+class Counter(threading.Thread):
+    """One client that counts, two keys in a transaction, and asks after each time whether that is durable."""
+
+    def __init__(self, port, index, first):
+        super().__init__()
+        self.connection, self.index = harness.Raw(port), index
+        self.acknowledged = self.sent = first
+        self.asked = 0
+        self.wrong = None
+
+    def run(self):
+        encode = harness.Raw.encode
+        words = [("MULTI",), ("INCR", f"a:{self.index}"), ("INCR", f"b:{self.index}"), ("EXEC",), ("WAITAOF", 1, 0, 0)]
+        request = b"".join(encode(*each) for each in words)
+        try:
+            while True:
+                self.sent += 1
+                self.connection.send(request)
+                answers = [self.connection.reply() for _ in words]
+                assert answers[3] == [self.sent, self.sent], answers
+                # An error says that there is no log now: then this one may be lost, but no earlier one.
+                if answers[4] == [1, 0]:
+                    self.acknowledged = self.sent
+                    self.asked += 1
+                else:
+                    assert "appendonly" in str(answers[4]), answers
+        except (ConnectionError, OSError, ValueError):
+            pass  # The server was killed: that is the test.
+        except Exception as error:
+            self.wrong = error
+
+
+def on_and_off(connection, dice, until):
+    """Switches the log off and on; returns how often."""
+    switched = 0
+    while time.monotonic() < until:
+        for setting, longest_s in [("no", 0.02), ("yes", 0.15)]:
+            connection.call("CONFIG", "SET", "appendonly", setting)
+            # Now and then not even its first image is complete.
+            time.sleep(dice.uniform(0.0, longest_s))
+        if dice.random() < 0.2:
+            connection.send(connection.encode("BGSAVE"))
+            connection.reply()
+        switched += 1
+    return switched
+
+
+def kill_9_while_the_log_goes_on_and_off(options):
+    dice = random.Random(options.seed)
+    known = [(0, 0)] * 4
+    asked = switched = 0
+    with harness.scratch() as directory:
+        for index in range(options.switches + 1):
+            with start(options, directory, "always") as server:
+                connection = server.ready()
+                counters = []
+                for key, (least, most) in enumerate(known):
+                    a, b = (int(connection.call("GET", f"{name}:{key}") or 0) for name in "ab")
+                    assert least <= a <= most and a == b, f"round {index}, client {key}: {a}, {b}, {least} to {most} expected"
+                    counters.append(Counter(server.port, key, a))
+                # What was found is to be there next time, too.
+                assert connection.call("WAITAOF", 1, 0, 0) == [1, 0]
+                for counter in counters:
+                    counter.start()
+                end = time.monotonic() + 60
+                while any(counter.asked == 0 and counter.is_alive() for counter in counters):
+                    assert time.monotonic() < end, "no write becomes durable"
+                    time.sleep(0.005)
+                switched += on_and_off(connection, dice, time.monotonic() + dice.uniform(0.05, 2 * options.seconds))
+                server.kill9()
+                for counter in counters:
+                    counter.join(30)
+                    assert counter.wrong is None, counter.wrong
+                known = [(counter.acknowledged, counter.sent) for counter in counters]
+                asked += sum(counter.asked for counter in counters)
+            verify(options, directory)
+    return f"{options.switches} rounds, {switched} times off and on, {asked} writes said to be durable, seed {options.seed}"
+
+
 def more_arguments(parser):
     parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--switches", type=int, default=5, help="rounds in which the log goes on and off")
     parser.add_argument("--seconds", type=float, default=0.6, help="a round's longest time")
     parser.add_argument("--seed", type=int, default=int(time.time()), help="repeats a run as far as timing allows")
 
 
 if __name__ == "__main__":
-    harness.run([kill_9_with_a_log], harness.arguments(__doc__, more_arguments))
+    harness.run([kill_9_with_a_log, kill_9_while_the_log_goes_on_and_off], harness.arguments(__doc__, more_arguments))

@@ -126,17 +126,21 @@ pub fn switch_off(store: &mut Store, state: &mut ServerState) -> bool {
     store.set_noting_expired(false);
     store.set_log_position(log_writer.appended());
     state.log_state.leftover = true;
-    let durable = log_writer.durable();
+    let (durable, appended) = (log_writer.durable(), log_writer.appended());
+    let is_in_image = appended <= state.log_state.image_position;
     let done = log_writer.finish();
     match &done {
         Ok(position) => tracing::info!(last_record = position, "writes are not logged any more"),
+        Err(error) if is_in_image => {
+            tracing::warn!(%error, "the log was given up; the last image holds all writes that were logged");
+        }
         Err(error) => {
             tracing::error!(%error, "the log was given up with writes that may not be durable");
             disown(state, durable);
         }
     }
     judge(state);
-    done.is_ok()
+    done.is_ok() || is_in_image
 }
 
 /// Drops replies that wait for more to become durable than ever will. Neither yes nor no would be true.
@@ -165,6 +169,7 @@ pub fn before_cut(store: &mut Store, state: &mut ServerState) {
 /// An image is durable: records up to the one in it aren't needed any more.
 pub fn image_saved(store: &Store, state: &mut ServerState) {
     let position = state.saves.cut.log_position;
+    state.log_state.image_position = position;
     if let Some(log_writer) = &mut state.log_writer {
         log_writer.image_saved(store.image_epoch(), position);
     } else if std::mem::take(&mut state.log_state.leftover) {
@@ -192,9 +197,13 @@ pub fn wants_image(state: &ServerState) -> bool {
 }
 
 /// Whether writes that were acknowledged while logging was on would be lost with an end now: the log's first image is not
-/// complete, so a restart would ignore the log.
+/// complete, so a restart would ignore the log; or the log has failed, so it lacks what no image has.
 pub fn needs_last_image(state: &ServerState) -> bool {
-    state.log_writer.as_ref().is_some_and(|log_writer| log_writer.awaits_image())
+    let needs = |log_writer: &LogWriter| {
+        log_writer.awaits_image()
+            || log_writer.failure().is_some() && log_writer.appended() > state.log_state.image_position
+    };
+    state.log_writer.as_ref().is_some_and(|log_writer| needs(log_writer))
 }
 
 /// Most bytes of the log's files. A log needs room to go on in while an image is taken.

@@ -270,7 +270,7 @@ pub fn restore_step(store: &mut Store, state: &mut ServerState, regions: u32) ->
 pub fn shut_down(store: &mut Store, state: &mut ServerState, shutdown: Shutdown) -> bool {
     cancel(store, state);
     let wanted = shutdown.save || !state.config.save.is_empty() && !shutdown.no_save;
-    // NOSAVE relies on the log; where that is not in force there is nothing to rely on.
+    // NOSAVE relies on the log; where that is not in force or has failed there is nothing to rely on.
     let for_log = log_control::needs_last_image(state) && !(shutdown.no_save && shutdown.force);
     if wanted || for_log {
         tracing::info!("saving before the end");

@@ -62,6 +62,8 @@ pub struct LogState {
     pub lock: Option<File>,
     /// Removes segments that an image has made unnecessary.
     pub removal: Option<JoinHandle<()>>,
+    /// The last record of the log that is in a durable image of this run.
+    pub image_position: u64,
     /// Why the last attempt to begin a log, or the log itself, failed.
     pub last_error: String,
     /// Records that were replayed at the start.

@@ -206,6 +206,51 @@ fn after_a_failed_flush_writes_are_refused_with_the_reason() {
     is_refused_with_the_reason(&mut server.client());
 }
 
+/// What `n` is when the log has failed.
+fn counted_when_the_log_has_failed(client: &mut Client) -> i64 {
+    eventually("the failure is known", || client.info("aof_last_write_status") == "err");
+    client.text("GET n").parse().unwrap()
+}
+
+#[test]
+fn a_server_whose_log_has_failed_takes_an_image_before_it_ends() {
+    for (fsync, end) in [("always", "SHUTDOWN"), ("everysec", "SHUTDOWN"), ("everysec", "SHUTDOWN NOSAVE")] {
+        let dir = tempfile::tempdir().unwrap();
+        let memory = MemoryDirectory::new();
+        let rules = vec![(FaultTrigger::From(Action::DurableWrite, 3), InjectedFault::Error(errno::EIO))];
+        let settings = [("appendonly", "yes"), ("appendfsync", fsync), ("log-segment-bytes", "1mb")];
+        let failing: Arc<dyn Directory> = Arc::new(FaultInjector::new(Arc::new(memory.clone()), rules));
+        let mut server = start_logging(dir.path(), &settings, failing);
+        let mut writer = server.client();
+        while let Some(Value::Int(_)) = writer.try_call("INCR n") {}
+        let mut client = server.client();
+        let count = counted_when_the_log_has_failed(&mut client);
+        client.send(request(end));
+        assert!(server.ended(), "{fsync}, {end}");
+        // The log that is left is older than the image, and both belong together.
+        let server = start_logging(dir.path(), &settings, Arc::new(memory));
+        let mut client = server.client();
+        assert_eq!(client.call("INCR n"), Value::Int(count + 1), "{fsync}, {end}");
+    }
+}
+
+#[test]
+fn a_server_whose_log_has_failed_stays_if_it_can_not_take_an_image() {
+    let (mut server, dir) = failing("everysec", Action::DurableWrite, 3);
+    let mut writer = server.client();
+    while let Some(Value::Int(_)) = writer.try_call("INCR n") {}
+    let mut client = server.client();
+    let count = counted_when_the_log_has_failed(&mut client);
+    std::fs::remove_file(dir.path().join("dump.quire")).unwrap();
+    std::fs::create_dir(dir.path().join("dump.quire")).unwrap();
+    for end in ["SHUTDOWN", "SHUTDOWN NOSAVE"] {
+        assert_eq!(client.text(end), "ERR Errors trying to SHUTDOWN. Check logs.");
+    }
+    assert_eq!(client.text("GET n"), count.to_string());
+    client.send(request("SHUTDOWN NOSAVE FORCE"));
+    assert!(server.ended());
+}
+
 #[test]
 fn a_log_that_fails_as_it_is_switched_off_acknowledges_nothing() {
     let dir = tempfile::tempdir().unwrap();
