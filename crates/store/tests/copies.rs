@@ -157,6 +157,20 @@ fn a_copy_whose_source_goes_is_given_up_and_one_whose_source_changes_begins_anew
 }
 
 #[test]
+fn a_step_of_a_copy_does_not_delete_a_source_whose_time_has_come_while_such_keys_are_held() {
+    let mut store = filled(3000);
+    store.set_expiry(DB, b"source", Some(5000)).unwrap();
+    assert_eq!(begin(&mut store), CopyProgress::UnderWay);
+    store.copy_step(BUDGET).unwrap();
+    store.set_holding_expired(true);
+    store.set_now_ms(6000);
+    assert_eq!(store.copy_step(BUDGET).unwrap(), CopyStep::Ended);
+    assert_eq!((store.len(DB), store.copy_owner()), (1, None), "it is held, and there is nothing to be copied");
+    store.set_holding_expired(false);
+    assert_eq!((begin(&mut store), store.len(DB)), (CopyProgress::Done(false), 0));
+}
+
+#[test]
 fn a_value_that_is_changed_in_place_is_copied_as_it_is_at_the_end() {
     let mut store = Store::create(config()).unwrap();
     let put = |store: &mut Store, number: usize, value: &[u8]| {
