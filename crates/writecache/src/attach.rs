@@ -7,16 +7,17 @@ use std::sync::Arc;
 use quire_device::{Device, DeviceError};
 
 use crate::config::{Growth, VolumeSpec};
+use crate::cuts::OpenCut;
 use crate::error::CacheError;
 use crate::format::Kind;
-use crate::ids::{BLOCK_BYTES, VolumeId};
+use crate::ids::VolumeId;
 use crate::ledger::Errand;
 use crate::shared::Shared;
-use crate::volume::{Cutting, OpenCut, Volume};
+use crate::volume::Volume;
 
 /// What is known of a volume before it is attached.
 struct Known {
-    /// A cut that its device may lack.
+    /// Cuts that its device may lack.
     open_cut: Option<OpenCut>,
     /// Its length, if another device was attached before.
     len: Option<u64>,
@@ -29,34 +30,40 @@ fn is_taken(volume: &Volume) -> bool {
 impl Shared {
     /// Attaches a device: a new volume, one that the log names, or the replacement of a dead one.
     pub(crate) fn attach(&self, spec: &VolumeSpec) -> Result<(), CacheError> {
-        if let Some(cut) = self.attach_open(spec)? {
-            self.close_cut(spec.id, cut);
-        }
+        self.attach_open(spec)?;
+        self.close_cut(spec.id);
         Ok(())
     }
 
-    /// As [`Shared::attach`], but the log is not told yet of a cut that was carried out.
-    pub(crate) fn attach_open(&self, spec: &VolumeSpec) -> Result<Option<OpenCut>, CacheError> {
-        let known = self.await_attachable(spec.id)?;
+    /// As [`Shared::attach`], but the log is not told yet of cuts that were carried out.
+    pub(crate) fn attach_open(&self, spec: &VolumeSpec) -> Result<(), CacheError> {
         let failed = |cause: DeviceError| CacheError::Slow { volume: spec.id, cause };
-        let device_len = prepare(&*spec.device, spec.growth, &known).map_err(failed)?;
-        let mut ledger = self.ledger();
-        if ledger.volumes.get(&spec.id).is_some_and(is_taken) {
-            return Err(CacheError::Attached(spec.id));
-        }
+        let (mut ledger, known, device_len) = loop {
+            let known = self.await_attachable(spec.id)?;
+            let device_len = prepare(&*spec.device, spec.growth, &known).map_err(failed)?;
+            let ledger = self.ledger();
+            if ledger.volumes.get(&spec.id).is_some_and(is_taken) {
+                return Err(CacheError::Attached(spec.id));
+            }
+            // Unless it was cut meanwhile.
+            if ledger.volumes.get(&spec.id).and_then(|volume| volume.cuts.open()) == known.open_cut {
+                break (ledger, known, device_len);
+            }
+        };
         let (incarnation, unsynced) = (ledger.next_incarnation(), ledger.unsynced);
         let tasks = &self.config.tasks;
         let volume = ledger.volumes.entry(spec.id).or_insert_with(|| Volume::new(None, spec.growth, 0, tasks));
         volume.plug(Arc::clone(&spec.device), spec.growth, device_len, incarnation);
         volume.unsynced = unsynced || known.len.is_some();
-        let cutting = |cut: OpenCut| Cutting { from: cut.len / BLOCK_BYTES as u64, on_device: true };
-        volume.cutting = known.open_cut.map(cutting);
+        if let Some(cut) = known.open_cut {
+            ledger.cuts_are_carried_out(spec.id, cut.end_lsn);
+        }
         ledger.unstick();
         ledger.salvage_again();
         ledger.judge_flush(spec.id);
         drop(ledger);
         self.rouse();
-        Ok(known.open_cut)
+        Ok(())
     }
 
     /// Waits until write-back has done with the volume's old device.
@@ -69,7 +76,7 @@ impl Shared {
             }
             if volume.device.is_none() || !ledger.drains_to(id) {
                 let len = volume.device.is_some().then_some(volume.len);
-                return Ok(Known { open_cut: volume.open_cut, len });
+                return Ok(Known { open_cut: volume.cuts.open(), len });
             }
             ledger = self.wait_log_changed(ledger);
         }
@@ -78,19 +85,19 @@ impl Shared {
     /// Forgets everything about a volume that is being removed. Writes of it that are under way end when they end.
     pub(crate) fn forget(&self, id: VolumeId) -> Result<(), CacheError> {
         let mut ledger = self.ledger();
-        while ledger.is_logging(id) || ledger.volumes.get(&id).is_some_and(|volume| volume.leaving) {
+        while ledger.is_logging_beyond(id, 0) || ledger.volumes.get(&id).is_some_and(|volume| volume.leaving) {
             ledger = self.wait_log_changed(ledger);
         }
         let Some(volume) = ledger.volumes.get_mut(&id) else { return Ok(()) };
         volume.leaving = true;
         volume.device = None;
-        let named = volume.logged_blocks > 0 || volume.open_cut.take().is_some();
+        let has_blocks = volume.logged_blocks > 0;
         // Write-back need not wait for its blocks any more, whatever becomes of the record.
-        let closing = ledger.closing.remove(&id).is_some();
+        let named = ledger.forget_cuts(id) || has_blocks;
         ledger.drop_versions(id);
         ledger.forget_beyond(id, 0);
         ledger.unstick();
-        ledger.forgetting.insert(id, Errand::new(named || closing));
+        ledger.forgetting.insert(id, Errand::new(named));
         drop(ledger);
         while !self.try_forget(id) {
             let mut ledger = self.ledger();

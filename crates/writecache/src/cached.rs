@@ -124,16 +124,15 @@ impl WriteCache {
             unattached: Vec::new(),
         };
         let shared = Arc::new(Shared::new(config, fast, ledger));
-        let mut cuts = Vec::new();
         for spec in volumes {
-            cuts.extend(shared.attach_open(spec)?.map(|cut| (spec.id, cut)));
+            shared.attach_open(spec)?;
         }
         report.unattached = shared.ledger().unattached();
         let threads = workers::start(&shared)?;
         let cache = Self { shared, threads, report };
         // These may need room in the log, and so write-back.
-        for (id, cut) in cuts {
-            cache.shared.close_cut(id, cut);
+        for spec in volumes {
+            cache.shared.close_cut(spec.id);
         }
         Ok(cache)
     }
@@ -280,6 +279,15 @@ impl WriteCache {
         let _held = order.lock();
         self.check_order(volume, &order)?;
         self.shared.set_len(volume, len, context.task)
+    }
+
+    /// Waits in the name of `context.task` until the volume's device has every cut: for whoever uses the space behind its end by
+    /// himself.
+    ///
+    /// # Errors
+    /// The device fails, or the volume is not attached.
+    pub fn await_cuts(&self, volume: VolumeId, context: &WriteContext) -> Result<(), CacheError> {
+        self.shared.await_cuts(volume, context.task)
     }
 
     /// Forgets a volume that is being removed: what of it is in the cache is dropped, and nothing more is begun on its device.

@@ -1,12 +1,13 @@
 //! Changing a volume's length.
 //!
-//! A cut must not be undone by an older record at recovery, nor be done again after something was written behind it. So the
-//! log says `Cut`, then the device is cut and flushed, then the log says `CutDone` (or forgets the `Cut`: its tail passes
-//! it); a `Cut` without `CutDone` is carried out again. A volume without blocks in the log needs neither: the device is cut,
-//! and until that is flushed nothing of the volume goes to the log, so no later write is durable without it.
+//! The log says `Cut`, and when that is durable the volume has its new length. The slow device follows in the background
+//! (`ledger/cuts.rs`), and then the log says `CutDone` (or forgets the `Cut`: its tail passes it). Cuts without `CutDone` are
+//! carried out again when the volume is attached. Until the log knows that the device was cut, nothing behind the new end goes to the
+//! device directly; the log takes it.
 //!
-//! While a cut is under way nothing behind the new end is on its way to the device, write-back included: it would make the
-//! file long again.
+//! A volume that the log does not know is cut on its device alone, and until that is flushed nothing of the volume goes to the log,
+//! so no later write is durable without it. That waits until nothing behind the new end is on its way to the device: it would
+//! make the file long again.
 //!
 //! A device that is to grow does so first of all, and again when the log knows: whether it takes the length must be known before.
 //! Behind the old end nothing is on its way, so that changes nothing that a program sees but, after a crash, the length.
@@ -22,11 +23,11 @@ use crate::error::CacheError;
 use crate::format::{Kind, MOST_BLOCK};
 use crate::ids::{BLOCK_BYTES, Piece, Place, VolumeId};
 use crate::jobs::LogJob;
-use crate::ledger::{Errand, Found, Item, Ledger, Version};
+use crate::ledger::{Found, Item, Ledger, Version};
 use crate::shared::Shared;
 use crate::stats::Content;
 use crate::tasks::TaskId;
-use crate::volume::{Cutting, FlushWanted, LenChange, OpenCut};
+use crate::volume::{FlushWanted, LenChange};
 
 /// A change of length.
 struct Cut {
@@ -69,13 +70,10 @@ impl Shared {
         }
         let cut = Cut { id, len, last: self.last_block(id, len, task)? };
         let result = self.carry_out(&cut);
-        let mut ledger = self.ledger();
-        if !ledger.closing.contains_key(&id)
-            && let Some(volume) = ledger.volumes.get_mut(&id)
-        {
+        if let Some(volume) = self.ledger().volumes.get_mut(&id) {
             volume.cutting = None;
         }
-        drop(ledger);
+        // What was held back may go on, and the device be cut.
         self.rouse();
         result
     }
@@ -94,57 +92,44 @@ impl Shared {
     }
 
     fn carry_out(self: &Arc<Self>, cut: &Cut) -> Result<(), CacheError> {
-        let mut unknown = None;
+        let mut is_uncertain = false;
         loop {
-            let (ledger, job) = self.settle(cut, unknown)?;
+            let (ledger, job) = self.settle(cut, is_uncertain)?;
             let Some(job) = job else { return self.cut_device(ledger, cut) };
             drop(ledger);
-            self.run_log(&job, self.standing(crate::critical::current()));
-            if self.ledger().fast_dead.is_none() {
-                return self.cut_logged(cut, job.drafts[0].end);
+            if self.run_log(&job, self.standing(crate::critical::current())) {
+                return Ok(());
             }
             // Without the log it is done on the device alone, once that has what can be had of the log.
-            unknown = Some(job.drafts[0].end);
+            is_uncertain = true;
         }
     }
 
-    /// Waits until nothing behind the new end is under way, and keeps it so; what is queued there waits: a cut that fails in the
-    /// end must have taken nothing away. If the log knows the volume, the record of the
-    /// cut is begun in the same moment. `unknown`: where one ends that a dead log may hold.
-    fn settle(&self, cut: &Cut, unknown: Option<u64>) -> Result<(MutexGuard<'_, Ledger>, Option<LogJob>), CacheError> {
+    /// Waits until nothing behind the new end is in the way, and keeps it so; what is queued there waits: a cut that fails in the
+    /// end must have taken nothing away. If the log knows the volume, only what is on its way to the log is waited for, and the
+    /// record of the cut is begun in the same moment. `is_uncertain`: a dead log may hold that.
+    fn settle(&self, cut: &Cut, is_uncertain: bool) -> Result<(MutexGuard<'_, Ledger>, Option<LogJob>), CacheError> {
         let mut ledger = self.ledger();
         loop {
             ledger.writable(cut.id)?;
-            if ledger.closing.contains_key(&cut.id) {
-                // The cut before this one has not found room for its end.
-                ledger.check_room(cut.id)?;
-                ledger = self.wait_log_changed(ledger);
-                continue;
-            }
             let salvaging = ledger.fast_dead.is_some() && !ledger.salvaged;
-            let under_way = ledger.under_way_beyond(cut.id, cut.from());
+            let is_logging = ledger.is_logging_beyond(cut.id, cut.from());
+            let is_moving = ledger.is_moving_beyond(cut.id, cut.from());
             let dead = ledger.fast_dead.clone();
             let closed = dead.is_some() && ledger.salvaged && !ledger.abandoned;
             let Some(volume) = ledger.volumes.get_mut(&cut.id) else { return Err(CacheError::Unattached(cut.id)) };
-            volume.cutting = (!salvaging).then_some(Cutting { from: cut.from(), on_device: false });
-            if let Some(cause) = dead.clone().filter(|_| closed && (volume.logged_blocks > 0 || unknown.is_some())) {
+            volume.cutting = Some(cut.from());
+            if let Some(cause) = dead.clone().filter(|_| closed && (volume.logged_blocks > 0 || is_uncertain)) {
                 // Should the dead log come back, it would undo the cut, or cut off what is written from now on.
-                volume.open_cut =
-                    unknown.map(|end_lsn| OpenCut { len: cut.len, floor: cut.len, end_lsn }).or(volume.open_cut);
+                volume.cuts.is_uncertain |= is_uncertain;
                 return Err(CacheError::Fast(cause));
             }
-            if !salvaging && !under_way {
-                if dead.is_some() || volume.logged_blocks == 0 {
-                    return Ok((ledger, None));
-                }
-                let stamp = ledger.next_stamp();
-                let place = Place { volume: cut.id, block: cut.from() };
-                let item = cut.last.clone().map(|piece| Item {
-                    place,
-                    version: Version { piece, content: Content::Data },
-                    oldest: stamp,
-                });
-                if let Ok(job) = ledger.begin_control(Kind::Cut, cut.id, cut.len, item.as_ref(), self.now_ns()) {
+            let by_log = dead.is_none() && (volume.logged_blocks > 0 || !volume.cuts.is_empty());
+            if !by_log && !salvaging && !is_logging && !is_moving {
+                return Ok((ledger, None));
+            }
+            if by_log && !is_logging {
+                if let Some(job) = self.begin_record(&mut ledger, cut) {
                     return Ok((ledger, Some(job)));
                 }
                 // Write-back must make room, with blocks of this volume too.
@@ -157,6 +142,15 @@ impl Shared {
             }
             ledger = self.wait_log_changed(ledger);
         }
+    }
+
+    /// The record of the cut, if there is room for it. When it is durable, the volume has its new length.
+    fn begin_record(&self, ledger: &mut Ledger, cut: &Cut) -> Option<LogJob> {
+        let place = Place { volume: cut.id, block: cut.from() };
+        let version = |piece| Version { piece, content: Content::Data };
+        let stamp = ledger.next_stamp();
+        let item = cut.last.clone().map(|piece| Item { place, version: version(piece), oldest: stamp });
+        ledger.begin_control(Kind::Cut, cut.id, cut.len, item.as_ref(), self.now_ns()).ok()
     }
 
     /// The volume has its new length in memory from now on.
@@ -196,37 +190,9 @@ impl Shared {
         result.map_err(|cause| CacheError::Slow { volume: cut.id, cause })
     }
 
-    /// The log has the cut; now the device.
-    fn cut_logged(&self, cut: &Cut, end_lsn: u64) -> Result<(), CacheError> {
-        let (device, before) = {
-            let mut ledger = self.ledger();
-            let device = Self::apply(&mut ledger, cut)?;
-            (device, ledger.volumes.get(&cut.id).and_then(|volume| volume.open_cut))
-        };
-        let floor = before.map_or(cut.len, |before| before.floor.min(cut.len));
-        let open = OpenCut { len: cut.len, floor, end_lsn };
-        if let Err(cause) = open.carry_out(&*device) {
-            let mut ledger = self.ledger();
-            // To be carried out before the device is used, now or after a restart.
-            if let Some(volume) = ledger.volumes.get_mut(&cut.id) {
-                volume.open_cut = Some(open);
-            }
-            ledger.lose_slow(cut.id, &cause, self.now_ns());
-            return Err(CacheError::Slow { volume: cut.id, cause });
-        }
-        self.close_cut(cut.id, open);
-        Ok(())
-    }
-
-    /// The device has been cut, durably. Until the log knows that, or no longer knows the cut, nothing of the volume behind the
-    /// cut goes to the device directly. Waits for that unless it would be for a dead volume; write-back sees to it then.
-    pub(crate) fn close_cut(&self, id: VolumeId, cut: OpenCut) {
-        let mut ledger = self.ledger();
-        if let Some(volume) = ledger.volumes.get_mut(&id) {
-            volume.cutting = Some(Cutting { from: cut.len / BLOCK_BYTES as u64, on_device: true });
-        }
-        ledger.closing.insert(id, Errand::new(cut));
-        drop(ledger);
+    /// The log is told which cuts the volume's device has, if that is not so yet. Waits for that unless it would be for a dead
+    /// volume; write-back sees to it then.
+    pub(crate) fn close_cut(&self, id: VolumeId) {
         while !self.try_close(id) {
             let mut ledger = self.ledger();
             if !ledger.closing.contains_key(&id) || ledger.no_room_ever() {
@@ -238,47 +204,46 @@ impl Shared {
         }
     }
 
-    /// Tries to close a cut; whether it is.
-    fn try_close(&self, id: VolumeId) -> bool {
+    /// Tries to tell the log which cuts the volume's device has; whether there is nothing left to tell.
+    pub(crate) fn try_close(&self, id: VolumeId) -> bool {
         let mut ledger = self.ledger();
-        let Some(cut) = ledger.closing.get(&id).map(|errand| errand.what) else { return true };
-        if ledger.closing.get(&id).is_some_and(|errand| errand.busy) {
-            return false;
-        }
-        if ledger.fast_dead.is_some() && !ledger.salvaged {
-            return false;
-        }
-        if ledger.fast_dead.is_none() && ledger.ring.tail() < cut.end_lsn {
-            let Ok(job) = ledger.begin_control(Kind::CutDone, id, cut.len, None, self.now_ns()) else { return false };
-            ledger.closing.insert(id, Errand { what: cut, busy: true });
-            drop(ledger);
-            self.run_log(&job, self.standing(crate::critical::current()));
-            ledger = self.ledger();
-            if ledger.fast_dead.is_some() && ledger.closing.get(&id).is_some_and(|errand| errand.what == cut) {
-                ledger.closing.insert(id, Errand::new(cut));
-                return false;
-            }
-        }
-        // Unless the volume was forgotten meanwhile.
-        if ledger.closing.get(&id).is_some_and(|errand| errand.what == cut) {
-            ledger.closing.remove(&id);
-            // Should a dead log come back, it would cut again: until it is abandoned, nothing may be written.
-            let stays_open = ledger.fast_dead.is_some() && !ledger.abandoned;
-            if let Some(volume) = ledger.volumes.get_mut(&id) {
-                volume.cutting = None;
-                volume.open_cut = stays_open.then_some(cut);
-            }
-        }
+        let Some(job) = ledger.begin_cut_done(id, self.now_ns()) else { return !ledger.closing.contains_key(&id) };
         drop(ledger);
+        self.run_log(&job, self.standing(crate::critical::current()));
         self.rouse();
-        true
+        !self.ledger().closing.contains_key(&id)
     }
 
-    /// Tries again to close what could not be closed for lack of room.
+    /// Tries again to tell what could not be told for lack of room.
     pub(crate) fn close_cuts(&self) {
         let ids: Vec<VolumeId> = self.ledger().closing.keys().copied().collect();
         for id in ids {
             self.try_close(id);
         }
+    }
+
+    /// Waits until the volume's device has every cut.
+    pub(crate) fn await_cuts(&self, id: VolumeId, task: TaskId) -> Result<(), CacheError> {
+        let hasty = usize::from(self.standing(task).any());
+        let mut ledger = self.ledger();
+        let volume = ledger.volumes.get_mut(&id).ok_or(CacheError::Unattached(id))?;
+        volume.hasty += hasty;
+        let result = loop {
+            let Some(volume) = ledger.volumes.get(&id) else { return Err(CacheError::Unattached(id)) };
+            if volume.cuts.open().is_none() {
+                break Ok(());
+            }
+            if let Some(cause) = volume.dead.clone() {
+                break Err(CacheError::Slow { volume: id, cause });
+            }
+            if ledger.closed {
+                break Err(CacheError::Closed);
+            }
+            ledger = self.wait_changed(ledger);
+        };
+        if let Some(volume) = ledger.volumes.get_mut(&id) {
+            volume.hasty = volume.hasty.saturating_sub(hasty);
+        }
+        result
     }
 }

@@ -42,7 +42,7 @@ pub const MAGIC: [u8; 8] = *b"QUIREWCH";
 /// First bytes of a record.
 pub const RECORD_MAGIC: [u8; 8] = *b"QWCREC01";
 /// Version of the format that is written. Any change raises it.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Oldest version that is read.
 pub const OLDEST_VERSION: u32 = 1;
 /// Newest version that is read: 2 has [`Header::done_lsn`].

@@ -11,6 +11,7 @@ use zerocopy::IntoBytes;
 
 use crate::buffers::Buffers;
 use crate::config::Growth;
+use crate::cuts::OpenCut;
 use crate::format::{
     AREA_OFFSET, HEADER_BYTES, Header, Kind, RECORD_MAGIC, SUPERBLOCK_BYTES, Superblock, blocks_checksum,
 };
@@ -199,6 +200,28 @@ pub struct FlushJob {
     pub device: Arc<dyn Device>,
     /// Number of the flush on this volume.
     pub epoch: u64,
+}
+
+/// Cuts to be carried out on a slow device.
+pub struct CutJob {
+    /// Which volume.
+    pub volume: VolumeId,
+    /// Which of its devices.
+    pub incarnation: u64,
+    /// The device.
+    pub device: Arc<dyn Device>,
+    /// The cuts.
+    pub cut: OpenCut,
+}
+
+impl CutJob {
+    /// Cuts the device, durably.
+    ///
+    /// # Errors
+    /// It fails; what of it was done is unknown.
+    pub fn run(&self) -> Result<(), DeviceError> {
+        self.cut.carry_out(&*self.device)
+    }
 }
 
 /// Which device stopped a write-back.

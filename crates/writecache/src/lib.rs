@@ -17,6 +17,7 @@ mod cached;
 mod config;
 pub mod critical;
 mod cut;
+mod cuts;
 mod error;
 pub mod format;
 mod ids;

@@ -16,6 +16,8 @@
 //!   always older than the log, and whatever it does to the slow device will be repaired by write-back.
 //! - **Re-issue**: a version queued, issued or written may be written to the log as well. Once it is there the flight is
 //!   *re-issued*: waiters go on, and its completion, whenever it comes and whatever it says, only ends the flight.
+//! - **Cuts**: a cut may take a block's versions away ([`Slot::cut_away`]). A flight that is under way then is *void*: it is never
+//!   read, nobody waits for it, and until it has ended no other is begun.
 //! - **Numbers**: each flight has a number of its own; an ending with another number is ignored.
 //!
 //! Pure state without locks, clocks or devices, so that loom can explore it (`tests/loom_cache.rs`); `D` is what a version
@@ -48,6 +50,16 @@ pub enum FlightState {
     Written(u64),
     /// The log holds this version or a newer one.
     Reissued,
+    /// A cut took the version away while it was under way: it is no version of the block any more, and its end only ends the
+    /// flight. Else it would be read again once the file has grown.
+    Void,
+}
+
+impl FlightState {
+    /// Whether the flight's version still stands for writes.
+    fn counts(self) -> bool {
+        matches!(self, Self::Issued | Self::Written(_))
+    }
 }
 
 /// The version on its way to the slow device.
@@ -154,7 +166,7 @@ impl<D: Clone> Slot<D> {
                 self.requeue(now_ns);
                 Ended::Requeued
             }
-            (FlightState::Reissued, _) => {
+            (FlightState::Reissued | FlightState::Void, _) => {
                 self.flight = None;
                 Ended::Discarded
             }
@@ -197,7 +209,7 @@ impl<D: Clone> Slot<D> {
         if let Some(queued) = &self.queued {
             return Some((&queued.data, queued.oldest));
         }
-        let flight = self.flight.as_ref().filter(|flight| flight.state != FlightState::Reissued)?;
+        let flight = self.flight.as_ref().filter(|flight| flight.state.counts())?;
         self.logging.is_empty().then_some((&flight.data, flight.oldest))
     }
 
@@ -214,7 +226,7 @@ impl<D: Clone> Slot<D> {
         match self.flight.as_mut().map(|flight| (flight.state, flight)) {
             Some((FlightState::Issued, flight)) => flight.state = FlightState::Reissued,
             Some((FlightState::Written(_), _)) => self.flight = None,
-            Some((FlightState::Reissued, _)) | None => {}
+            Some((FlightState::Reissued | FlightState::Void, _)) | None => {}
         }
     }
 
@@ -236,10 +248,7 @@ impl<D: Clone> Slot<D> {
     pub fn unsettled(&self, stamp: u64) -> bool {
         self.queued.as_ref().is_some_and(|queued| queued.oldest <= stamp)
             || self.logging.iter().any(|logging| logging.oldest <= stamp)
-            || self
-                .flight
-                .as_ref()
-                .is_some_and(|flight| flight.state != FlightState::Reissued && flight.oldest <= stamp)
+            || self.flight.as_ref().is_some_and(|flight| flight.state.counts() && flight.oldest <= stamp)
     }
 
     /// The newest version that is newer than what the log holds.
@@ -250,7 +259,7 @@ impl<D: Clone> Slot<D> {
 
     /// The version that is newer than what the slow device surely holds, but older than the log.
     pub fn below_log(&self) -> Option<&D> {
-        self.flight.as_ref().map(|flight| &flight.data)
+        self.flight.as_ref().filter(|flight| flight.state != FlightState::Void).map(|flight| &flight.data)
     }
 
     /// Whether the slow device may still write an older version.
@@ -262,7 +271,16 @@ impl<D: Clone> Slot<D> {
     pub fn written_at(&self) -> Option<u64> {
         match self.flight.as_ref()?.state {
             FlightState::Written(at) => Some(at),
-            FlightState::Issued | FlightState::Reissued => None,
+            FlightState::Issued | FlightState::Reissued | FlightState::Void => None,
+        }
+    }
+
+    /// The block was cut away: no version of it counts any more. None may be on its way to the log.
+    pub fn cut_away(&mut self) {
+        self.queued = None;
+        match self.flight.as_mut().filter(|flight| !matches!(flight.state, FlightState::Written(_))) {
+            Some(flight) => flight.state = FlightState::Void,
+            None => self.flight = None,
         }
     }
 

@@ -89,10 +89,13 @@ impl Shared {
                 let (lost_bytes, first_offset) = ((volume.lost.len() * BLOCK_BYTES) as u64, block * BLOCK_BYTES as u64);
                 return Err(CacheError::Lost { cause: cause.clone(), volume: id, lost_bytes, first_offset });
             }
-            // A device that refused a cut has what lay behind it still.
-            let floor = volume.open_cut.filter(|_| volume.dead.is_some()).map_or(u64::MAX, |cut| cut.floor);
-            (volume.device.clone().ok_or(CacheError::Unattached(id))?, floor)
+            // A device that lacks a cut has what lay behind it still.
+            (volume.device.clone().ok_or(CacheError::Unattached(id))?, volume.cuts.floor())
         };
+        if offset >= floor {
+            into.fill(0);
+            return Ok(());
+        }
         let began = Instant::now();
         let result = {
             let _using = self.use_slow(task);

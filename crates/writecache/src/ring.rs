@@ -70,6 +70,11 @@ impl Ring {
         self.unfinished.first_key_value().map_or(self.head, |(_, &began)| began)
     }
 
+    /// Where unfinished records begin.
+    pub fn unfinished(&self) -> impl Iterator<Item = u64> {
+        self.unfinished.keys().copied()
+    }
+
     /// Largest record that is sure to find a place in an empty log, wherever that begins.
     pub fn most_record_bytes(&self) -> u64 {
         (self.area_bytes / 4).min(self.in_flight_bytes / 2)

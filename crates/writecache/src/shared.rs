@@ -12,7 +12,7 @@ use quire_device::Device;
 use crate::buffers::Buffers;
 use crate::config::CacheConfig;
 use crate::ids::BLOCK_BYTES;
-use crate::jobs::{FlushJob, LogJob, SlowJob};
+use crate::jobs::{CutJob, FlushJob, LogJob, SlowJob};
 use crate::ledger::{IssueRules, Ledger, Next};
 use crate::stats::{Cause, Waits};
 use crate::tasks::{Standing, TaskId, Wake};
@@ -199,8 +199,8 @@ impl Shared {
         self.drain.notify_all();
     }
 
-    /// Writes to the log in the name of a task. If the device fails the versions are queued again.
-    pub(crate) fn run_log(&self, job: &LogJob, standing: Standing) {
+    /// Writes to the log in the name of a task; whether it is there. If the device fails the versions are queued again.
+    pub(crate) fn run_log(&self, job: &LogJob, standing: Standing) -> bool {
         let began = Instant::now();
         let result = job.run(&*self.fast, &self.buffers);
         if let Err(error) = &result {
@@ -220,6 +220,7 @@ impl Shared {
         } else if awaited {
             self.changed.notify_all();
         }
+        result.is_ok()
     }
 
     fn run_slow(&self, job: &SlowJob) {
@@ -243,9 +244,21 @@ impl Shared {
         self.announce();
     }
 
+    /// Cuts a slow device and tells the log.
+    fn run_cut(&self, job: &CutJob) {
+        let result = job.run();
+        if let Err(error) = &result {
+            tracing::error!(%error, "a slow device of the write cache failed; its writes stay in the log from now on");
+        }
+        self.ledger().finish_cut(job, &result, self.now_ns());
+        self.try_close(job.volume);
+        self.rouse();
+    }
+
     pub(crate) fn run_next(&self, next: Next) {
         match next {
-            Next::Log(job) => self.run_log(&job, Standing::default()),
+            Next::Cut(job) => self.run_cut(&job),
+            Next::Log(job) => drop(self.run_log(&job, Standing::default())),
             Next::Slow(job) => self.run_slow(&job),
             Next::Flush(job) => self.run_flush(&job),
         }

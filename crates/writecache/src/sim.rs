@@ -11,9 +11,9 @@ use quire_device::{Action, Device, DeviceError, Directory, MemoryDirectory, Powe
 
 use crate::buffers::Buffers;
 use crate::config::Growth;
-use crate::format::AREA_OFFSET;
+use crate::format::{AREA_OFFSET, Kind};
 use crate::ids::{BLOCK_BYTES, Piece, Place, Stamp, VolumeId};
-use crate::jobs::{DrainError, DrainJob, DrainWatch, FlushJob, LogJob, SlowJob, mark_gaps, write_superblock};
+use crate::jobs::{CutJob, DrainError, DrainJob, DrainWatch, FlushJob, LogJob, SlowJob, mark_gaps, write_superblock};
 use crate::ledger::{Appended, Found, Headway, IssueRules, Item, Ledger, Next, Ticket, Version};
 use crate::policy::{Admission, Policy, Reason, admit};
 use crate::recover::{Recovered, recover};
@@ -52,12 +52,14 @@ enum Under {
     /// With the block from which on its end has still to be told.
     Flush(FlushJob, Option<Result<(), DeviceError>>, u64),
     Drain(Box<DrainJob>, Option<Result<(), DrainError>>),
+    Cut(CutJob, Option<Result<(), DeviceError>>),
 }
 
 impl Under {
     fn has_run(&self) -> bool {
         match self {
             Self::Log(_, result) | Self::Slow(_, result) | Self::Flush(_, result, _) => result.is_some(),
+            Self::Cut(_, result) => result.is_some(),
             Self::Drain(_, result) => result.is_some(),
         }
     }
@@ -65,21 +67,21 @@ impl Under {
 
 #[derive(Default)]
 struct Model {
-    /// Versions of each block by stamp, in order.
-    written: BTreeMap<Place, Vec<u64>>,
+    /// What each block was given, in order: the stamp of the write or cut, and the version from then on, which is 0 behind a cut.
+    written: BTreeMap<Place, Vec<(u64, u64)>>,
     acknowledged: BTreeMap<Place, u64>,
 }
 
 impl Model {
     fn newest(&self, place: Place) -> u64 {
-        self.written.get(&place).and_then(|versions| versions.last()).copied().unwrap_or(0)
+        self.written.get(&place).and_then(|versions| versions.last()).map_or(0, |(_, version)| *version)
     }
 
     fn acknowledge(&mut self, ticket: &Ticket) {
         for block in ticket.first..ticket.end {
             let place = Place { volume: ticket.volume, block };
-            let upto = self.written.get(&place).into_iter().flatten().filter(|version| **version <= ticket.stamp.0);
-            let newest = upto.max().copied().unwrap_or(0);
+            let stamps = self.written.get(&place).into_iter().flatten().map(|(stamp, _)| *stamp);
+            let newest = stamps.filter(|stamp| *stamp <= ticket.stamp.0).max().unwrap_or(0);
             let known = self.acknowledged.entry(place).or_default();
             *known = newest.max(*known);
         }
@@ -96,20 +98,31 @@ struct World {
     buffers: Buffers,
     under: Vec<Under>,
     tickets: Vec<(Ticket, Headway)>,
+    /// Cuts whose records are on their way: blocks behind the end, and where the record is.
+    cuts: Vec<(Ticket, u64)>,
     model: Model,
     /// Versions are numbered over restarts; the ledger's stamps begin anew.
     base: u64,
     /// Slow devices fail now and then.
     sick: bool,
+    /// Nothing new comes.
+    settles: bool,
     now_ns: u64,
 }
 
-struct Unwatched;
+/// While write-back is about a step of its batch, anything else may happen.
+struct Watched<'a>(&'a mut World);
 
-impl DrainWatch for Unwatched {
-    fn before(&mut self, _step: &mut Vec<(Place, u64)>) {}
+impl DrainWatch for Watched<'_> {
+    fn before(&mut self, step: &mut Vec<(Place, u64)>) {
+        self.0.ledger.begin_step(step);
+        self.0.others_step(6);
+    }
 
-    fn after(&mut self, _done: usize) {}
+    fn after(&mut self, done: usize) {
+        self.0.ledger.end_step(done);
+        self.0.others_step(3);
+    }
 }
 
 /// A block whose every sector says which version it is.
@@ -158,17 +171,104 @@ impl World {
         ledger.queue_blocks = RULES.queue_bytes / BLOCK_BYTES;
         for (id, home) in VOLUMES.into_iter().zip(&slow_homes) {
             let (device, tasks) = (home.open("slow").unwrap(), Tasks::new());
-            let len = device.len().unwrap();
-            let new = || Volume::new(None, Growth::Fixed, 0, &tasks);
-            ledger.volumes.entry(id).or_insert_with(new).plug(device, Growth::Fixed, len, 0);
+            ledger.volumes.entry(id).or_insert_with(|| Volume::new(None, Growth::Grows, 0, &tasks));
+            Self::plug(&mut ledger, id, device, None);
         }
         let buffers = Buffers::default();
         mark_gaps(found, &*fast, &buffers).unwrap();
         write_superblock(&ledger.next_superblock(false), &*fast, &buffers).unwrap();
-        let base = model.written.values().flatten().max().copied().unwrap_or(0);
-        let (under, tickets) = (Vec::new(), Vec::new());
-        let (sick, now_ns) = (false, 0);
-        Self { dice, policy, fast_home, slow_homes, fast, ledger, buffers, under, tickets, model, base, sick, now_ns }
+        let base = model.written.values().flatten().map(|(stamp, _)| *stamp).max().unwrap_or(0);
+        let (under, tickets, cuts) = (Vec::new(), Vec::new(), Vec::new());
+        let (sick, settles, now_ns) = (false, false, 0);
+        Self {
+            dice,
+            policy,
+            fast_home,
+            slow_homes,
+            fast,
+            ledger,
+            buffers,
+            under,
+            tickets,
+            cuts,
+            model,
+            base,
+            sick,
+            settles,
+            now_ns,
+        }
+    }
+
+    /// As `Shared::attach_open` does it.
+    fn plug(ledger: &mut Ledger, id: VolumeId, device: Arc<dyn Device>, len: Option<u64>) {
+        let open = ledger.volumes[&id].cuts.open();
+        if let Some(cut) = open {
+            cut.carry_out(&*device).unwrap();
+        }
+        if let Some(len) = len {
+            device.set_len(len).unwrap();
+            device.flush().unwrap();
+        }
+        let (incarnation, len) = (ledger.next_incarnation(), device.len().unwrap());
+        ledger.volumes.get_mut(&id).unwrap().plug(device, Growth::Grows, len, incarnation);
+        if let Some(cut) = open {
+            ledger.cuts_are_carried_out(id, cut.end_lsn);
+        }
+        ledger.unstick();
+        ledger.judge_flush(id);
+    }
+
+    /// The number of the next write; versions go on over restarts.
+    fn next_stamp(&mut self) -> Stamp {
+        while self.ledger.last_stamp().0 < self.base {
+            self.ledger.next_stamp();
+        }
+        self.ledger.next_stamp()
+    }
+
+    /// A cut of a volume that the log knows, if nothing behind it is on its way to the log: as `Shared::settle` does it.
+    fn cut(&mut self) {
+        let (id, blocks) = (VOLUMES[self.dice.roll(2) as usize], self.dice.roll(BLOCKS + 1));
+        let len = blocks * BLOCK_BYTES as u64;
+        let volume = &self.ledger.volumes[&id];
+        let is_known = volume.logged_blocks > 0 || !volume.cuts.is_empty();
+        if !is_known || volume.cutting.is_some() || volume.len == len || self.ledger.fast_dead.is_some() {
+            return;
+        }
+        if self.ledger.is_logging_beyond(id, blocks) {
+            return;
+        }
+        let stamp = self.next_stamp();
+        if let Ok(job) = self.ledger.begin_control(Kind::Cut, id, len, None, self.now_ns) {
+            let ticket = Ticket { volume: id, first: blocks, end: BLOCKS, stamp };
+            for block in blocks..BLOCKS {
+                self.model.written.entry(Place { volume: id, block }).or_default().push((stamp.0, 0));
+            }
+            self.ledger.volumes.get_mut(&id).unwrap().cutting = Some(blocks);
+            self.cuts.push((ticket, job.drafts[0].lsn));
+            self.under.push(Under::Log(job, None));
+        }
+    }
+
+    /// The records of cuts among these are durable.
+    fn end_cuts(&mut self, job: &LogJob) {
+        for (ticket, lsn) in std::mem::take(&mut self.cuts) {
+            if job.drafts.iter().any(|draft| draft.lsn == lsn) {
+                self.model.acknowledge(&ticket);
+                self.ledger.volumes.get_mut(&ticket.volume).unwrap().cutting = None;
+            } else {
+                self.cuts.push((ticket, lsn));
+            }
+        }
+    }
+
+    /// The log is told of cuts that are on their devices.
+    fn tell(&mut self) -> bool {
+        let ids: Vec<VolumeId> = self.ledger.closing.keys().copied().collect();
+        let jobs: Vec<LogJob> = ids.iter().filter_map(|id| self.ledger.begin_cut_done(*id, self.now_ns)).collect();
+        let begun = !jobs.is_empty();
+        self.under.extend(jobs.into_iter().map(|job| Under::Log(job, None)));
+        begun
     }
 
     fn standing(&mut self) -> Standing {
@@ -179,15 +279,16 @@ impl World {
         let volume = VOLUMES[self.dice.roll(2) as usize];
         let first = Place { volume, block: self.dice.roll(BLOCKS) };
         let count = (1 + self.dice.roll(4)).min(BLOCKS - first.block);
-        // Stamps and versions are the same thing: versions go on over restarts.
-        while self.ledger.last_stamp().0 < self.base {
-            self.ledger.next_stamp();
+        if self.ledger.volumes[&volume].cutting.is_some() {
+            // Whoever cuts it holds its order.
+            return;
         }
-        let stamp = self.ledger.next_stamp();
+        let stamp = self.next_stamp();
+        self.ledger.grow(volume, first.plus(count).offset());
         let is_sync = self.dice.roll(2) == 0;
         let standing = self.standing();
         for index in 0..count {
-            self.model.written.entry(first.plus(index)).or_default().push(stamp.0);
+            self.model.written.entry(first.plus(index)).or_default().push((stamp.0, stamp.0));
         }
         let ticket = Ticket { volume, first: first.block, end: first.block + count, stamp };
         self.tickets.push((ticket, Headway::default()));
@@ -245,20 +346,47 @@ impl World {
                 *result = Some(Err(error()));
             }
             Under::Flush(_, result, _) if fails => *result = Some(Err(error())),
+            Under::Cut(job, result) if fails => {
+                if self.dice.roll(2) == 0 {
+                    job.run().unwrap();
+                }
+                *result = Some(Err(error()));
+            }
+            Under::Cut(job, result) => *result = Some(job.run()),
             Under::Drain(job, result) if fails && !job.targets.is_empty() => {
                 *result = Some(Err(DrainError::Slow(job.targets[0].volume, error())));
             }
             Under::Log(job, result) => *result = Some(job.run(fast, buffers)),
             Under::Slow(job, result) => *result = Some(job.run(buffers)),
             Under::Flush(job, result, _) => *result = Some(job.device.flush_data()),
-            Under::Drain(job, result) => *result = Some(job.run(fast, buffers, &mut Unwatched)),
+            Under::Drain(..) => self.run_drain(index),
         }
+    }
+
+    fn others_step(&mut self, most: u64) {
+        for _ in 0..if self.settles { 0 } else { self.dice.roll(most) } {
+            self.step();
+        }
+    }
+
+    fn run_drain(&mut self, index: usize) {
+        let Under::Drain(mut job, _) = self.under.swap_remove(index) else { unreachable!("it is write-back") };
+        let fast = Arc::clone(&self.fast);
+        let result = job.run(&*fast, &Buffers::default(), &mut Watched(self));
+        self.under.push(Under::Drain(job, Some(result)));
     }
 
     fn finish(&mut self, index: usize) {
         let now_ns = self.now_ns;
         match self.under.swap_remove(index) {
-            Under::Log(job, result) => self.ledger.finish_log(&job, &result.unwrap(), now_ns),
+            Under::Log(job, result) => {
+                let result = result.unwrap();
+                self.ledger.finish_log(&job, &result, now_ns);
+                if result.is_ok() {
+                    self.end_cuts(&job);
+                }
+            }
+            Under::Cut(job, result) => self.ledger.finish_cut(&job, &result.unwrap(), now_ns),
             Under::Slow(job, result) => self.ledger.finish_slow(&job, &result.unwrap(), now_ns),
             Under::Flush(job, result, from) => {
                 let next = self.ledger.finish_flush(&job, result.as_ref().unwrap(), now_ns, from, 2);
@@ -277,10 +405,8 @@ impl World {
             let home = self.slow_homes[index].after_power_cut(PowerCut::KeepSome(self.dice.roll(u64::MAX)));
             let device = home.open("slow").unwrap();
             self.slow_homes[index] = home;
-            let (incarnation, len) = (self.ledger.next_incarnation(), device.len().unwrap());
-            self.ledger.volumes.get_mut(&id).unwrap().plug(device, Growth::Fixed, len, incarnation);
-            self.ledger.unstick();
-            self.ledger.judge_flush(id);
+            let len = self.ledger.volumes[&id].len;
+            Self::plug(&mut self.ledger, id, device, Some(len));
         }
     }
 
@@ -293,6 +419,7 @@ impl World {
             Next::Log(job) => Under::Log(job, None),
             Next::Slow(job) => Under::Slow(job, None),
             Next::Flush(job) => Under::Flush(job, None, 0),
+            Next::Cut(job) => Under::Cut(job, None),
         }));
         begun
     }
@@ -310,8 +437,10 @@ impl World {
             let fitting: Vec<usize> = (0..under.len()).filter(|&index| under[index].has_run() == ran).collect();
             (!fitting.is_empty()).then(|| fitting[dice.roll(fitting.len() as u64) as usize])
         };
-        match self.dice.roll(10) {
+        match self.dice.roll(12) {
             0 | 1 if self.tickets.len() < 40 => self.write(),
+            10 => self.cut(),
+            11 => drop(self.tell()),
             2 if !self.tickets.is_empty() => {
                 let index = self.dice.roll(self.tickets.len() as u64) as usize;
                 let standing = self.standing();
@@ -356,17 +485,28 @@ impl World {
                 self.fast.read_at(AREA_OFFSET + position % AREA_BYTES, &mut block).unwrap();
             }
             Found::Slow => {
-                let device = self.ledger.volumes[&place.volume].device.as_ref().unwrap();
-                device.read_at(place.offset(), &mut block).unwrap();
+                let volume = &self.ledger.volumes[&place.volume];
+                // As `Shared::read_slow` does it.
+                if place.offset() < volume.cuts.floor().min(volume.len) {
+                    volume.device.as_ref().unwrap().read_at(place.offset(), &mut block).unwrap();
+                }
             }
         }
         block
     }
 
     fn check_newest(&self) {
-        for place in Self::places() {
+        let holds_still = |place: &Place| self.ledger.volumes[&place.volume].holds_still(place.block);
+        for place in Self::places().filter(|place| !holds_still(place)) {
             let expected = block_of(self.model.newest(place));
-            assert!(self.read(place) == expected.bytes(), "{place:?} is not version {}", self.model.newest(place));
+            let found = u64::from_le_bytes(self.read(place)[..8].try_into().unwrap());
+            let known = self.model.written.get(&place);
+            assert!(
+                self.read(place) == expected.bytes(),
+                "{place:?} is version {found} by {:?}, not the last of {known:?}; {:?}",
+                self.ledger.find(place),
+                self.ledger.volumes[&place.volume].cuts
+            );
         }
     }
 
@@ -395,46 +535,50 @@ impl World {
             let block = self.read(place);
             for sector in block.chunks_exact(512) {
                 let version = u64::from_le_bytes(sector[..8].try_into().unwrap());
-                assert!(version >= acknowledged, "{place:?}: version {version} instead of {acknowledged} or newer");
-                assert!(version == 0 || versions.contains(&version), "{place:?}: version {version} was never written");
+                let was = versions.iter().any(|&(stamp, known)| known == version && stamp >= acknowledged);
+                let begins_so = version == 0 && acknowledged == 0;
+                assert!(
+                    was || begins_so,
+                    "{place:?} is version {version}, which it never was since {acknowledged}: {versions:?}"
+                );
             }
             // What is there now is what the next steps begin with. A torn block stays one: write it anew.
             let sectors = block.chunks_exact(512).map(|sector| u64::from_le_bytes(sector[..8].try_into().unwrap()));
             let newest = sectors.clone().max().unwrap();
-            let torn = sectors.min() != Some(newest);
-            self.model.written.entry(place).or_default().retain(|version| *version <= newest);
-            if torn {
+            if sectors.min() != Some(newest) {
                 self.rewrite(place);
+                continue;
             }
+            let begins_so = newest == 0 && acknowledged == 0;
+            let now = if begins_so { Vec::new() } else { vec![(acknowledged, newest)] };
+            self.model.written.insert(place, now);
         }
     }
 
     fn rewrite(&mut self, place: Place) {
-        while self.ledger.last_stamp().0 < self.base {
-            self.ledger.next_stamp();
-        }
-        let stamp = self.ledger.next_stamp();
-        self.model.written.entry(place).or_default().push(stamp.0);
+        let stamp = self.next_stamp();
+        self.ledger.grow(place.volume, place.plus(1).offset());
+        self.model.written.entry(place).or_default().push((stamp.0, stamp.0));
         self.queue(place, 1, stamp, true);
     }
 
     /// Everything under way ends and everything is written back.
     fn settle(&mut self) {
-        self.sick = false;
+        (self.sick, self.settles) = (false, true);
         for _ in 0..10_000 {
             self.now_ns += 1;
             self.replace_dead();
-            for index in (0..self.under.len()).rev() {
-                if !self.under[index].has_run() {
-                    self.run(index);
-                }
-                self.finish(index);
+            while let Some(index) = self.under.iter().position(|under| !under.has_run()) {
+                self.run(index);
+            }
+            while let Some(last) = self.under.len().checked_sub(1) {
+                self.finish(last);
             }
             for (ticket, headway) in &mut self.tickets {
                 let survey = self.ledger.survey(ticket, headway, Standing::default(), 0);
                 self.ledger.press(ticket, &survey, 1);
             }
-            let begun = self.begin(true) | self.drain();
+            let begun = self.begin(true) | self.drain() | self.tell();
             if !begun && self.under.is_empty() && self.ledger.totals.total() == 0 {
                 break;
             }
@@ -513,9 +657,10 @@ fn a_critical_waiter_needs_the_fast_device_only() {
         for _ in 0..world.dice.roll(400) {
             world.step();
         }
+        let before = world.tickets.len();
         world.write();
-        let last = world.tickets.len() - 1;
-        if world.ledger.ring.used_bytes() > AREA_BYTES / 2 {
+        let last = before;
+        if world.tickets.len() == before || world.ledger.ring.used_bytes() > AREA_BYTES / 2 {
             continue;
         }
         for _ in 0..50 {
@@ -568,4 +713,23 @@ fn what_a_full_log_can_not_take_of_a_dead_volume_is_not_in_the_way_of_others() {
     world.queue(alive, 1, stamp, true);
     let next = world.ledger.next_job(&RULES, &|_| Standing::default(), 0);
     assert!(matches!(next, Some(Next::Slow(job)) if job.target.volume == alive.volume));
+}
+
+#[test]
+fn a_cut_waits_for_a_record_that_a_newer_one_has_overtaken_on_its_way_to_the_log() {
+    let mut world = World::new(3, Policy::All);
+    let place = Place { volume: VOLUMES[0], block: 5 };
+    let begin = |world: &mut World| {
+        let stamp = world.ledger.next_stamp();
+        match world.ledger.begin_log(&[(World::item(place, stamp), Reason::Everything)], true, 1, 0) {
+            Appended::Job { job, .. } => job,
+            Appended::NoRoom(_) => unreachable!("the log is empty"),
+        }
+    };
+    let (older, newer) = (begin(&mut world), begin(&mut world));
+    world.ledger.finish_log(&newer, &Ok(()), 0);
+    // When it ends it is mapped if the newer one is gone by then.
+    assert!(world.ledger.is_logging_beyond(place.volume, 5) && !world.ledger.is_logging_beyond(place.volume, 6));
+    world.ledger.finish_log(&older, &Ok(()), 0);
+    assert!(!world.ledger.is_logging_beyond(place.volume, 0));
 }

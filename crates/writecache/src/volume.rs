@@ -7,6 +7,8 @@ use std::sync::Arc;
 use quire_device::{Device, DeviceError};
 
 use crate::config::Growth;
+use crate::cuts::Cuts;
+use crate::ids::BLOCK_BYTES;
 use crate::lock::CacheMutex;
 use crate::tail::Tail;
 use crate::tasks::Tasks;
@@ -72,40 +74,6 @@ pub struct LenChange {
     pub epoch: u64,
 }
 
-/// A cut that the log begins but does not finish, and that the device may lack.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OpenCut {
-    /// Bytes of the volume after it.
-    pub len: u64,
-    /// The lowest length of this and of the cuts before it that the device may lack, too: behind that nothing is left of what was there.
-    pub floor: u64,
-    /// Where its record ends.
-    pub end_lsn: u64,
-}
-
-impl OpenCut {
-    /// Cuts the device, durably.
-    ///
-    /// # Errors
-    /// It fails.
-    pub fn carry_out(&self, device: &dyn Device) -> Result<(), DeviceError> {
-        if self.floor < self.len {
-            device.set_len(self.floor)?;
-        }
-        device.set_len(self.len)?;
-        device.flush()
-    }
-}
-
-/// A cut under way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cutting {
-    /// Blocks from here on must not be written to the device directly.
-    pub from: u64,
-    /// The device has been cut, durably: write-back may pass the cut's record, and go on with these blocks.
-    pub on_device: bool,
-}
-
 /// How a volume stands, for its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeState {
@@ -146,10 +114,10 @@ pub struct Volume {
     pub flush_wanted: FlushWanted,
     /// Jobs under way on the device.
     pub jobs: usize,
-    /// Its length is being cut.
-    pub cutting: Option<Cutting>,
-    /// A cut to be carried out before the device is used.
-    pub open_cut: Option<OpenCut>,
+    /// Its length is being changed: blocks from here on must hold still.
+    pub cutting: Option<u64>,
+    /// Cuts that the log holds and of which it does not know yet that they are on the device.
+    pub cuts: Cuts,
     /// Its length was changed and not flushed since. Until it is, writes can't be durable by the log alone.
     pub len_change: Option<LenChange>,
     /// The device may hold what an earlier run, which crashed, wrote and never flushed.
@@ -183,7 +151,7 @@ impl Volume {
             flush_wanted: FlushWanted::No,
             jobs: 0,
             cutting: None,
-            open_cut: None,
+            cuts: Cuts::default(),
             len_change: None,
             unsynced: false,
             unflushed_since_ns: None,
@@ -204,7 +172,7 @@ impl Volume {
         self.incarnation = incarnation;
         self.growth = growth;
         self.dead = None;
-        self.open_cut = None;
+        self.cuts.is_under_way = false;
         self.len_change = None;
         self.tail.forget();
         (self.jobs, self.flushing) = (0, false);
@@ -216,7 +184,7 @@ impl Volume {
         VolumeState {
             len: self.len,
             logged_blocks: self.logged_blocks,
-            is_idle: !busy && self.logged_blocks == 0 && self.open_cut.is_none(),
+            is_idle: !busy && self.logged_blocks == 0 && self.cuts.is_empty(),
             dead: self.dead.clone(),
         }
     }
@@ -226,9 +194,14 @@ impl Volume {
         self.device.as_ref().filter(|_| self.dead.is_none())
     }
 
-    /// Whether a block is to stay where it is because the volume is being cut. `drains`: write-back asks.
-    pub fn holds_still(&self, block: u64, drains: bool) -> bool {
-        self.cutting.is_some_and(|cutting| block >= cutting.from && !(drains && cutting.on_device))
+    /// Whether a block must go nowhere because the volume is being cut.
+    pub fn holds_still(&self, block: u64) -> bool {
+        self.cutting.is_some_and(|first| block >= first)
+    }
+
+    /// Whether a block must not go to the device because of a cut that this may lack, or of which the log does not know otherwise.
+    pub fn is_fenced(&self, block: u64) -> bool {
+        self.holds_still(block) || self.cuts.is_uncertain || block >= self.cuts.fence() / BLOCK_BYTES as u64
     }
 
     /// Whether a flush would make something durable.

@@ -173,22 +173,24 @@ impl DrainWatch for Watch<'_> {
         while self.shared.holds_back() && !ledger.drain_state().wanted && !self.shared.stop.load(Ordering::Relaxed) {
             ledger = self.shared.wait_drain(ledger, LEAST_SLEEP);
         }
-        while ledger.begin_step(step).is_none() {
-            ledger = self.shared.wait_log_changed(ledger);
-        }
+        ledger.begin_step(step);
+        drop(ledger);
         self.shared.note_slow_begun();
         self.step_began = Instant::now();
     }
 
     fn after(&mut self, done: usize) {
         let shared = self.shared;
-        let pressure = {
+        let (pressure, has_cuts) = {
             let mut ledger = shared.ledger();
             ledger.end_step(done);
-            pressure(shared, &ledger)
+            (pressure(shared, &ledger), ledger.has_open_cuts())
         };
         // A cut may wait for this step.
         shared.announce_to_log_sleepers();
+        if has_cuts {
+            shared.call_issuers();
+        }
         let rest = pause(&pressure, self.step_began.elapsed());
         if !rest.is_zero() && !shared.stop.load(Ordering::Relaxed) {
             // A wake-up for write-back means haste: it ends the pause early.

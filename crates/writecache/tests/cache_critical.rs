@@ -8,7 +8,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use quire_device::IoGate;
+use quire_device::{Directory, IoGate, PowerCut};
 use quire_writecache::{
     BlockedOn, CacheCondvar, CacheConfig, CacheMutex, CriticalReason, Growth, Policy, Reason, ResourceId, TaskId,
     Tasks, VolumeSpec, Wake, WriteCache, WriteContext, critical,
@@ -297,4 +297,64 @@ fn critical_tasks_that_keep_a_slow_device_busy_let_others_get_on() {
         done.store(true, Ordering::Relaxed);
         got_on.unwrap();
     });
+}
+
+/// A file of four blocks on a slow device that is stuck.
+fn scene_of_a_file() -> Scene {
+    let homes = Homes::new();
+    homes.slow.put("file", &[1; 4 * BLOCK]);
+    let gate = IoGate::default();
+    gate.close();
+    let device = gate.before(homes.slow.open("file").unwrap());
+    let file = VolumeSpec { id: DATA, device, growth: Growth::Grows };
+    let settings = CacheConfig { issuers: 2, linger: Duration::ZERO, ..config(Policy::CriticalProcessIo) };
+    let tasks = Arc::clone(&settings.tasks);
+    let cache = WriteCache::create(homes.fast(), &[file], settings).unwrap();
+    Scene { homes, tasks, gate, cache }
+}
+
+#[test]
+fn a_critical_truncation_does_not_wait_for_a_slow_device_that_is_stuck() {
+    let Scene { homes, tasks, gate, cache } = scene_of_a_file();
+    let scope = tasks.enter(critical::current(), CriticalReason::Request);
+    cache.write(DATA, 0, &block(2), &sync()).unwrap();
+    // Within a block that only the device has, then behind it, then back.
+    for len in [2 * BLOCK as u64 + 100, 9000, 100] {
+        cache.set_len(DATA, len, &sync()).unwrap();
+        cache.flush(DATA, &sync()).unwrap();
+    }
+    cache.write(DATA, 3 * BLOCK as u64, &[3; 10], &sync()).unwrap();
+    cache.flush(DATA, &sync()).unwrap();
+    let wanted = [vec![2; 100], vec![0; 3 * BLOCK - 100], vec![3; 10]].concat();
+    assert!(wcache::read_all(&cache, DATA) == wanted);
+    // The next program finds the same, whatever of it the device has.
+    let after = homes.fast.after_power_cut(PowerCut::LoseAll).open("fast").unwrap();
+    let file = homes.slow.after_power_cut(PowerCut::LoseAll).open("file").unwrap();
+    let file = VolumeSpec { id: DATA, device: file, growth: Growth::Grows };
+    let again = WriteCache::open(after, &[file], config(Policy::CriticalProcessIo)).unwrap();
+    assert!(wcache::read_all(&again, DATA) == wanted);
+    drop(scope);
+    gate.open();
+    cache.drain().unwrap();
+    assert!(homes.slow.bytes("file").unwrap() == wanted);
+}
+
+#[test]
+fn what_was_under_way_when_it_was_cut_off_is_not_there_when_the_file_grows_again() {
+    let Scene { homes, tasks, gate, cache } = scene_of_a_file();
+    let other = WriteContext { task: TaskId::external(9), ..sync() };
+    cache.write(DATA, 2 * BLOCK as u64, &[vec![7; BLOCK], block(7)].concat(), &other).unwrap();
+    gate.await_arrivals(1);
+    let scope = tasks.enter(critical::current(), CriticalReason::Request);
+    cache.write(DATA, 0, &block(2), &sync()).unwrap();
+    cache.set_len(DATA, BLOCK as u64, &sync()).unwrap();
+    cache.write(DATA, 5 * BLOCK as u64, &block(3), &sync()).unwrap();
+    cache.flush(DATA, &sync()).unwrap();
+    let wanted = [block(2), vec![0; 4 * BLOCK], block(3)].concat();
+    assert!(wcache::read_all(&cache, DATA) == wanted);
+    drop(scope);
+    gate.open();
+    cache.drain().unwrap();
+    assert!(wcache::read_all(&cache, DATA) == wanted);
+    assert!(homes.slow.bytes("file").unwrap() == wanted);
 }

@@ -9,6 +9,7 @@ use crate::ids::{BLOCK_BYTES, Place, Stamp, VolumeId};
 use crate::jobs::{Draft, LogJob};
 use crate::ledger::{Entry, EntryState, Ledger, SALVAGED, Version};
 use crate::policy::Reason;
+use crate::protocol::Slot;
 use crate::ring::{NoRoom, Span};
 use crate::stats::Content;
 
@@ -146,6 +147,11 @@ impl Ledger {
                     self.close_block(place);
                 }
             }
+            match draft.kind {
+                Kind::Cut if ok => self.apply_cut(draft.first.volume, draft.volume_len, draft.end),
+                Kind::CutDone => self.finish_cut_done(draft.first.volume, draft.done_lsn, ok),
+                _ => {}
+            }
             if ok {
                 self.stats.logged_bytes += (draft.pieces.len() * BLOCK_BYTES) as u64;
                 self.stats.fast_bytes += draft.end - draft.lsn;
@@ -183,7 +189,7 @@ impl Ledger {
         }
     }
 
-    /// Forgets what the cache holds of a volume beyond `blocks`; nothing of it may be on its way anywhere.
+    /// Forgets what the cache holds of a volume beyond `blocks`; nothing of it may be on its way to the log.
     pub fn forget_beyond(&mut self, volume: VolumeId, blocks: u64) {
         let range = Place { volume, block: blocks }..=Place { volume, block: u64::MAX };
         let gone: Vec<Place> = self.logged.range(range.clone()).map(|(place, _)| *place).collect();
@@ -207,31 +213,24 @@ impl Ledger {
         }
     }
 
-    /// Whether a version of the volume is on its way to the log.
-    pub fn is_logging(&self, volume: VolumeId) -> bool {
-        self.volumes.get(&volume).is_some_and(|volume| volume.tally.logging > 0)
+    /// Whether a version of the volume beyond `blocks` is on its way to the log, be it one that a newer one has overtaken there: when
+    /// its record ends, that is mapped.
+    pub fn is_logging_beyond(&self, volume: VolumeId, blocks: u64) -> bool {
+        self.ring.unfinished().any(|lsn| {
+            let entry = self.records.binary_search_by_key(&lsn, |entry| entry.lsn).map(|index| self.records[index]);
+            entry.is_ok_and(|entry| {
+                entry.first.volume == volume && entry.count > 0 && entry.first.block + u64::from(entry.count) > blocks
+            })
+        })
     }
 
-    /// Forgets versions beyond `blocks` that have not been issued, and written ones: the cut makes them void.
+    /// Forgets versions beyond `blocks`: the cut makes them void.
     pub fn drop_queued(&mut self, volume: VolumeId, blocks: u64) {
         let range = Place { volume, block: blocks }..=Place { volume, block: u64::MAX };
         let places: Vec<Place> = self.slots.range(range).map(|(place, _)| *place).collect();
         for place in places {
-            self.with_slot(place, |slot| {
-                slot.queued = None;
-                if !slot.in_flight() {
-                    slot.flight = None;
-                }
-            });
+            self.with_slot(place, Slot::cut_away);
         }
-    }
-
-    /// Whether anything of the volume beyond `blocks` is under way to a device.
-    pub fn under_way_beyond(&self, volume: VolumeId, blocks: u64) -> bool {
-        let range = Place { volume, block: blocks }..=Place { volume, block: u64::MAX };
-        let first = Place { volume, block: blocks };
-        let drained = self.drain.step.is_some_and(|(_, last)| last.volume == volume && last >= first);
-        drained || self.slots.range(range).any(|(_, slot)| slot.in_flight() || !slot.logging.is_empty())
     }
 
     fn position(&self, lsn: u64, index: usize) -> u64 {

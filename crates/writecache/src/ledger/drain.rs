@@ -107,15 +107,13 @@ impl Ledger {
         let mut stuck_on = None;
         'records: for entry in &self.records {
             let volume = self.volumes.get(&entry.first.volume);
-            let is_cut = entry.kind == Kind::Cut;
-            let open_cut = is_cut && volume.is_some_and(|volume| volume.open_cut.is_some());
-            let cutting = |volume: &Volume| volume.cutting.is_some_and(|cutting| !cutting.on_device);
-            let unfinished_cut = open_cut || is_cut && volume.is_some_and(cutting);
-            if open_cut && end_lsn.is_none() {
+            // The log keeps a cut until the device has it.
+            let is_lacking = entry.kind == Kind::Cut && volume.is_some_and(|volume| volume.cuts.lacks(entry.end));
+            if is_lacking && end_lsn.is_none() && volume.is_some_and(|volume| volume.alive().is_none()) {
                 stuck_on = Some(entry.first.volume);
             }
             let enough = end_lsn.is_some() && entry.end - self.ring.tail() > most_bytes;
-            if entry.state == EntryState::Writing || unfinished_cut || enough {
+            if entry.state == EntryState::Writing || is_lacking || enough {
                 break;
             }
             let before = blocks.len();
@@ -127,8 +125,7 @@ impl Ledger {
                 }
                 let writable = volume.is_some_and(|volume| volume.alive().is_some());
                 let in_flight = self.slots.get(&place).is_some_and(|slot| slot.in_flight());
-                let still = volume.is_some_and(|volume| volume.holds_still(place.block, true));
-                if !writable || in_flight || still {
+                if !writable || in_flight {
                     blocks.truncate(before);
                     stuck_on = (!writable && end_lsn.is_none()).then_some(entry.first.volume);
                     break 'records;
@@ -142,15 +139,16 @@ impl Ledger {
         Some((blocks, end_lsn?))
     }
 
-    /// Blocks that are only in a dead log and can be written elsewhere. Other volumes don't wait for one that can't be
-    /// written to.
+    /// Blocks that are only in a dead log and can be written elsewhere, after the cuts of their volume. Other volumes don't
+    /// wait for one that can't be written to.
     fn salvage_batch(&self, most_bytes: u64) -> Option<Vec<(Place, u64)>> {
         if self.salvaged {
             return None;
         }
         let movable = |place: &Place| {
             let in_flight = self.slots.get(place).is_some_and(|slot| slot.in_flight());
-            self.volumes.get(&place.volume).is_some_and(|volume| volume.alive().is_some()) && !in_flight
+            let ready = |volume: &Volume| volume.alive().is_some() && volume.cuts.open().is_none();
+            self.volumes.get(&place.volume).is_some_and(ready) && !in_flight
         };
         let here = self.logged.iter().filter(|(place, position)| **position != SALVAGED && movable(place));
         let most = (most_bytes as usize / BLOCK_BYTES).max(1);
@@ -166,25 +164,19 @@ impl Ledger {
             *position != SALVAGED && alive
         };
         let over = self.fast_dead.is_some() && !self.salvaged && !self.drain.running;
-        over && !writing() && !self.logged.iter().any(left)
+        let is_alive = |id: &VolumeId| self.volumes.get(id).is_some_and(|volume| volume.alive().is_some());
+        over && !writing() && !self.logged.iter().any(left) && !self.open_cuts.iter().any(is_alive)
     }
 
     /// Whether volumes that can't be written to have blocks in the dead log.
     pub fn salvage_left_some(&self) -> bool {
-        self.logged.values().any(|position| *position != SALVAGED)
+        self.logged.values().any(|position| *position != SALVAGED) || self.has_open_cuts()
     }
 
-    /// Takes away blocks of a step of write-back that no longer need it, and notes the rest as being written. `None`: one
-    /// of them has to stay where it is for now.
-    pub fn begin_step(&mut self, step: &mut Vec<(Place, u64)>) -> Option<()> {
-        let still =
-            |place: &Place| self.volumes.get(&place.volume).is_some_and(|volume| volume.holds_still(place.block, true));
-        if step.iter().any(|(place, position)| still(place) && self.still_logged(*place, *position)) {
-            return None;
-        }
+    /// Takes away blocks of a step of write-back that no longer need it, and notes the rest as being written.
+    pub fn begin_step(&mut self, step: &mut Vec<(Place, u64)>) {
         step.retain(|(place, position)| self.still_logged(*place, *position));
         self.drain.step = step.first().zip(step.last()).map(|((first, _), (last, _))| (*first, *last));
-        Some(())
     }
 
     /// The step has ended; so many blocks of the batch have been moved.
@@ -255,14 +247,20 @@ impl Ledger {
             }
         }
         for place in &job.lost {
-            // A newer version in memory makes good for it.
+            // A newer version in memory makes good for it, and so does a cut.
             let newer = self.slots.get(place).is_some_and(|slot| slot.above_log().is_some());
-            if !newer && let Some(volume) = self.volumes.get_mut(&place.volume) {
+            if !newer
+                && self.logged.contains_key(place)
+                && let Some(volume) = self.volumes.get_mut(&place.volume)
+            {
                 volume.lost.push(place.block);
             }
         }
-        while self.records.front().is_some_and(|entry| entry.end <= job.end_lsn) {
+        while let Some(entry) = self.records.front().copied().filter(|entry| entry.end <= job.end_lsn) {
             self.records.pop_front();
+            if entry.kind == Kind::Cut {
+                self.pass_cut(entry.first.volume, entry.end);
+            }
         }
         self.ring.free_up_to(job.end_lsn);
         let bytes = (job.blocks.len() * BLOCK_BYTES) as u64;
@@ -317,20 +315,21 @@ impl Ledger {
         self.salvaged = true;
         self.abandoned = abandoned;
         self.records.clear();
+        self.closing.clear();
         if abandoned {
             self.logged.clear();
+            self.open_cuts.clear();
             for volume in self.volumes.values_mut() {
                 volume.logged_blocks = 0;
-                if volume.alive().is_some() {
-                    volume.open_cut = None;
-                }
+                volume.cuts.clear();
             }
         }
     }
 
     /// A volume can be written to again: what the dead log holds of it may be saved after all.
     pub fn salvage_again(&mut self) {
-        self.salvaged &= self.abandoned || !self.salvage_left_some();
+        let has_cuts = self.volumes.values().any(|volume| !volume.cuts.is_empty());
+        self.salvaged &= self.abandoned || !(self.salvage_left_some() || has_cuts);
     }
 
     /// What was lost with the fast device, as ranges.

@@ -136,11 +136,9 @@ impl Ledger {
         let mut revived = false;
         while let Some(&(at_ns, id)) = self.retries.first().filter(|(at_ns, _)| *at_ns <= now_ns) {
             self.retries.remove(&(at_ns, id));
-            // A change of length that failed must be asked for again; and a cut that is open needs a new device.
-            let full = |volume: &Volume| {
-                let full = volume.dead.as_ref().is_some_and(DeviceError::is_full);
-                full && volume.open_cut.is_none() && volume.len_change.is_none()
-            };
+            // A change of length that failed, and that the log does not know, must be asked for again.
+            let full =
+                |volume: &Volume| volume.dead.as_ref().is_some_and(DeviceError::is_full) && volume.len_change.is_none();
             if let Some(volume) = self.volumes.get_mut(&id).filter(|volume| full(volume)) {
                 volume.dead = None;
                 self.drain.stuck_on = None;

@@ -10,7 +10,7 @@ use quire_device::DeviceError;
 
 use crate::format::{MOST_BLOCKS, record_bytes};
 use crate::ids::{BLOCK_BYTES, Piece, Place, Stamp, VolumeId};
-use crate::jobs::{FlushJob, LogJob, SlowJob, Target};
+use crate::jobs::{CutJob, FlushJob, LogJob, SlowJob, Target};
 use crate::ledger::flush::FLUSH_AFTER_NS;
 use crate::ledger::{Appended, Item, Ledger, Version};
 use crate::policy::{Policy, Reason, admit};
@@ -50,6 +50,8 @@ pub enum Next {
     Slow(SlowJob),
     /// Make durable what a slow device has.
     Flush(FlushJob),
+    /// Cut a slow device.
+    Cut(CutJob),
 }
 
 /// Places of a set in rising order from `origin` on and round to it; the set doesn't change meanwhile.
@@ -128,6 +130,9 @@ impl Ledger {
         // Whoever is held back for long fills the memory, for which critical tasks may have to wait, too.
         let hold_back = rules.hold_back && self.pending_bytes() * 2 < rules.queue_bytes;
         let rules = &IssueRules { hold_back, ..*rules };
+        if let Some(cut) = self.begin_cut(rules) {
+            return Some(Next::Cut(cut));
+        }
         if let Some(flush) = self.begin_flush(now_ns, hold_back) {
             return Some(Next::Flush(flush));
         }
@@ -271,7 +276,7 @@ impl Ledger {
         // A version that the flush under way makes durable is not replaced before it has: somebody may wait for it, and
         // would for ever if a newer one always came in between.
         let awaits_flush = volume.flushing && slot.written_at().is_some_and(|at| at < volume.epoch);
-        volume.alive().is_some() && !awaits_flush && !volume.holds_still(place.block, false)
+        volume.alive().is_some() && !awaits_flush && !volume.is_fenced(place.block)
     }
 
     /// Whether somebody waits for room in the log, and write-back, which makes it, is not to find a long queue at the slow device:
@@ -287,12 +292,12 @@ impl Ledger {
     }
 
     /// Whether the volume has as many jobs under way as it may.
-    fn is_busy(&self, id: VolumeId, rules: &IssueRules) -> bool {
+    pub(super) fn is_busy(&self, id: VolumeId, rules: &IssueRules) -> bool {
         self.volumes.get(&id).is_some_and(|volume| volume.jobs >= rules.jobs_per_volume.max(1))
     }
 
     fn holds_still(&self, place: Place) -> bool {
-        self.volumes.get(&place.volume).is_some_and(|volume| volume.holds_still(place.block, false))
+        self.volumes.get(&place.volume).is_some_and(|volume| volume.holds_still(place.block))
     }
 
     /// Queued versions that belong to the log.

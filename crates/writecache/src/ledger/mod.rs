@@ -21,10 +21,11 @@ use crate::stats::{CacheStats, Content};
 use crate::tail;
 use crate::tasks::Standing;
 use crate::trace::Trace;
-use crate::volume::{OpenCut, Tally, Volume};
+use crate::volume::{Tally, Volume};
 use crate::witness::Epoch;
 
 mod append;
+mod cuts;
 mod drain;
 mod flush;
 mod issue;
@@ -139,8 +140,10 @@ pub struct Ledger {
     pub salvaged: bool,
     /// The dead log will never be used again.
     pub abandoned: bool,
-    /// Cuts whose end the log has to be told still.
-    pub closing: BTreeMap<VolumeId, Errand<OpenCut>>,
+    /// Volumes whose devices have cuts of which the log is to be told: where the record of the last of them ends.
+    pub closing: BTreeMap<VolumeId, Errand<u64>>,
+    /// Volumes whose devices lack cuts.
+    open_cuts: BTreeSet<VolumeId>,
     /// Volumes that are gone, and whether the log has to be told that still.
     pub forgetting: BTreeMap<VolumeId, Errand<bool>>,
     /// Nothing new is taken.
@@ -195,7 +198,7 @@ fn tally_of(slot: &Slot<Version>) -> Tally {
         queued: usize::from(slot.queued.is_some()),
         urgent: usize::from(slot.queued.as_ref().is_some_and(|queued| queued.urgent)),
         issued: usize::from(state == Some(FlightState::Issued)),
-        overtaken: usize::from(state == Some(FlightState::Reissued)),
+        overtaken: usize::from(matches!(state, Some(FlightState::Reissued | FlightState::Void))),
         written: usize::from(matches!(state, Some(FlightState::Written(_)))),
         logging: slot.logging.len(),
     }
@@ -249,11 +252,16 @@ impl Ledger {
         let volume = self.volumes.get(&id).filter(|volume| volume.device.is_some());
         let volume = volume.ok_or(CacheError::Unattached(id))?;
         self.check_lost(id, volume)?;
-        if let Some(cause) = self.fast_dead.as_ref().filter(|_| volume.open_cut.is_some() && volume.dead.is_none()) {
-            // The dead log would cut off what is written now.
+        if let Some(cause) = self.fast_dead.as_ref().filter(|_| self.is_barred(volume) && volume.dead.is_none()) {
+            // Should the dead log come back, it would cut off what is written now.
             return Err(CacheError::Fast(cause.clone()));
         }
         Ok(volume)
+    }
+
+    /// Whether a dead log, that may come back, holds cuts of the volume: nothing more of it can be made durable.
+    fn is_barred(&self, volume: &Volume) -> bool {
+        self.fast_dead.is_some() && self.salvaged && !self.abandoned && !volume.cuts.is_empty()
     }
 
     /// Nothing is left of the volume.
@@ -261,6 +269,7 @@ impl Ledger {
         self.set_unflushed(id, None);
         self.flushes.remove(&id);
         self.forgetting.remove(&id);
+        self.open_cuts.remove(&id);
         self.volumes.remove(&id);
     }
 
@@ -392,7 +401,7 @@ impl Ledger {
 
     /// Whether the log holds what a slow device lacks: blocks, or a cut.
     pub fn is_needed(&self) -> bool {
-        !self.logged.is_empty() || self.volumes.values().any(|volume| volume.open_cut.is_some())
+        !self.logged.is_empty() || self.volumes.values().any(|volume| !volume.cuts.is_empty())
     }
 
     /// Blocks in the log.

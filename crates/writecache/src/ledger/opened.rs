@@ -14,7 +14,7 @@ use crate::ring::Ring;
 use crate::stats::CacheStats;
 use crate::tasks::Tasks;
 use crate::trace::Trace;
-use crate::volume::{OpenCut, Tally, Volume};
+use crate::volume::{Tally, Volume};
 
 impl Ledger {
     /// The ledger of a log as found. Volumes that the log names are there, without devices.
@@ -30,6 +30,7 @@ impl Ledger {
             salvaged: false,
             abandoned: false,
             closing: BTreeMap::new(),
+            open_cuts: BTreeSet::new(),
             forgetting: BTreeMap::new(),
             retries: BTreeSet::new(),
             closed: false,
@@ -67,7 +68,9 @@ impl Ledger {
                 volume.logged_blocks += 1;
             }
         }
-        ledger.volumes.retain(|_, volume| volume.logged_blocks > 0 || volume.open_cut.is_some());
+        ledger.volumes.retain(|_, volume| volume.logged_blocks > 0 || !volume.cuts.is_empty());
+        let open = |(id, volume): (&VolumeId, &Volume)| volume.cuts.open().map(|_| *id);
+        ledger.open_cuts = ledger.volumes.iter().filter_map(open).collect();
         ledger
     }
 
@@ -83,8 +86,10 @@ impl Ledger {
                 let len = if kind == Kind::Cut { volume_len } else { 0 };
                 // The device has the length, or gets it when it is attached. It may have been cut again since, alone.
                 volume.len = 0;
-                let floor = volume.open_cut.map_or(len, |before| before.floor.min(len));
-                volume.open_cut = (kind == Kind::Cut).then_some(OpenCut { len, floor, end_lsn: end });
+                match kind {
+                    Kind::Cut => volume.cuts.push(len, end),
+                    _ => volume.cuts.clear(),
+                }
                 let beyond = Place { volume: id, block: len.div_ceil(BLOCK_BYTES as u64) };
                 let range = beyond..=Place { volume: id, block: u64::MAX };
                 let gone: Vec<Place> = self.logged.range(range).map(|(place, _)| *place).collect();
@@ -92,7 +97,8 @@ impl Ledger {
                     self.logged.remove(&place);
                 }
             }
-            Kind::CutDone => volume.open_cut = volume.open_cut.filter(|cut| done_lsn != 0 && cut.end_lsn > done_lsn),
+            // One of version 1 names none: it is about all cuts before it.
+            Kind::CutDone => volume.cuts.close(if done_lsn == 0 { lsn } else { done_lsn }),
             // The reader keeps these for itself.
             Kind::Spare => {}
         }
@@ -100,5 +106,49 @@ impl Ledger {
             let position = lsn + self.granule_bytes + index * BLOCK_BYTES as u64;
             self.logged.insert(first.plus(index), position);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cuts::OpenCut;
+
+    const FILE: VolumeId = VolumeId(1);
+
+    /// What is left to be cut of a log with these records: kinds, lengths, and what cut-dones name.
+    fn open_cut(records: &[(Kind, u64, u64)]) -> Option<OpenCut> {
+        let record = |(index, &(kind, volume_len, done_lsn)): (usize, &(Kind, u64, u64))| {
+            let lsn = index as u64 * 512;
+            Record { lsn, end: lsn + 512, kind, volume: FILE, first_block: 0, block_count: 0, volume_len, done_lsn }
+        };
+        let found = Recovered {
+            identity: 1,
+            generation: 1,
+            granule_bytes: 512,
+            area_bytes: 1 << 20,
+            clean: false,
+            tail_lsn: 0,
+            head_lsn: records.len() as u64 * 512,
+            records: records.iter().enumerate().map(record).collect(),
+            skipped_bytes: 0,
+            gaps: Vec::new(),
+            epochs: Default::default(),
+            accepted: Vec::new(),
+        };
+        let ledger = Ledger::opened(&found, Policy::All, 1, &Tasks::new());
+        ledger.volumes.get(&FILE).and_then(|volume| volume.cuts.open())
+    }
+
+    #[test]
+    fn a_cut_done_leaves_the_cuts_that_came_after_the_one_it_names() {
+        let cuts = [(Kind::Cut, 5000, 0), (Kind::Cut, 3000, 0), (Kind::Cut, 9000, 0)];
+        assert_eq!(open_cut(&cuts), Some(OpenCut { len: 9000, floor: 3000, end_lsn: 1536 }));
+        let done = |named: u64| [&cuts[..], &[(Kind::CutDone, 0, named)]].concat();
+        assert_eq!(open_cut(&done(512)), Some(OpenCut { len: 9000, floor: 3000, end_lsn: 1536 }));
+        assert_eq!(open_cut(&done(1024)), Some(OpenCut { len: 9000, floor: 9000, end_lsn: 1536 }));
+        assert_eq!(open_cut(&done(1536)), None);
+        assert_eq!(open_cut(&done(0)), None, "one of version 1 is about all before it");
+        assert_eq!(open_cut(&[cuts[0], (Kind::Forget, 0, 0)]), None);
     }
 }

@@ -116,7 +116,7 @@ impl Ledger {
         standing: Standing,
     ) -> Option<(Item, Reason)> {
         let (version, oldest) = slot.adoptable()?;
-        if self.volumes.get(&place.volume).is_some_and(|volume| volume.holds_still(place.block, false)) {
+        if self.volumes.get(&place.volume).is_some_and(|volume| volume.holds_still(place.block)) {
             return None;
         }
         let mut facts = self.facts(place, version.content, true, standing);
@@ -172,6 +172,9 @@ impl Ledger {
         let Some(volume) = self.volumes.get(&ticket.volume) else { return Err(CacheError::Unattached(ticket.volume)) };
         self.check_lost(ticket.volume, volume)?;
         if let Some(cause) = self.fast_dead.as_ref().filter(|_| self.salvaged && survey.queued_over_log) {
+            return Err(CacheError::Fast(cause.clone()));
+        }
+        if let Some(cause) = self.fast_dead.as_ref().filter(|_| survey.queued && self.is_barred(volume)) {
             return Err(CacheError::Fast(cause.clone()));
         }
         if let Some(cause) = volume.dead.as_ref().filter(|_| self.len_unsettled(ticket)) {
