@@ -104,13 +104,19 @@ impl Engine {
             Some(volume) => {
                 inode.privileges.lose(&inode.file)?;
                 inode.times.touch();
-                // The directory's file is cut and flushed: other requests leave the slow device to a critical task.
+                // A file that the log does not know is cut in the directory: other requests leave the slow device to a critical task.
                 let _way = self.cache.make_way(context);
                 self.cache.set_len(volume, len, context).map_err(|error| log_failure(&error, "cutting", inode.ino))?;
+                // What the log holds needs no flush of the directory's file.
+                if self.cache.volume_state(volume).is_none_or(|known| known.is_len_pending) {
+                    inode.pending_sync.mark_dirty(DirtyFlags::DATASYNC);
+                }
             }
-            None => inode.file.set_len(len)?,
+            None => {
+                inode.file.set_len(len)?;
+                inode.pending_sync.mark_dirty(DirtyFlags::DATASYNC);
+            }
         }
-        inode.pending_sync.mark_dirty(DirtyFlags::DATASYNC);
         inode.times.change();
         Ok(())
     }
@@ -143,6 +149,10 @@ impl Engine {
                 at += part;
             }
             return Ok(());
+        }
+        // What the directory's file loses to a cut that is still to come would be missing of what is reserved now.
+        if let Some(volume) = inode.volume() {
+            self.cache.await_cuts(volume, context).map_err(|error| log_failure(&error, "reserving", inode.ino))?;
         }
         at::reserve_within(&inode.file, offset, len)?;
         if !wish.keep_len && end > old_len {

@@ -84,6 +84,8 @@ pub struct VolumeState {
     /// Everything that was written is on the slow device, so the volume may be forgotten without loss. What was written
     /// last may still wait for a flush of that device.
     pub is_idle: bool,
+    /// A change of its length waits for a flush of its device. Otherwise the log holds the last one, or the device has it durably.
+    pub is_len_pending: bool,
     /// Why it takes no more writes.
     pub dead: Option<DeviceError>,
 }
@@ -185,6 +187,7 @@ impl Volume {
             len: self.len,
             logged_blocks: self.logged_blocks,
             is_idle: !busy && self.logged_blocks == 0 && self.cuts.is_empty(),
+            is_len_pending: self.len_change.is_some(),
             dead: self.dead.clone(),
         }
     }

@@ -1,4 +1,4 @@
-//! Every interleaving of an issuer, a critical waiter, a newer writer and write-back over one block, explored by loom.
+//! Every interleaving of an issuer, a critical waiter, a newer writer, a cut and write-back over one block, explored by loom.
 //!
 //! The devices are a cell each, written without the lock, as the real ones are. What they hold is the number of the version.
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p quire-writecache --release --test loom_cache` (`cargo xtask test` does).
@@ -277,6 +277,33 @@ fn two_writers_to_the_log_and_a_flush_agree_on_the_newest() {
         world.wait_critically(1);
         issuer.join().unwrap();
         writer.join().unwrap();
+        world.settle(2);
+    });
+}
+
+#[test]
+fn what_a_cut_takes_away_is_never_read_again_and_never_lands_on_what_came_after_it() {
+    model(|| {
+        let world = World::new();
+        world.put(1);
+        let issuer = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || {
+                world.issue(true);
+                world.flush();
+            })
+        };
+        let is_new = |ledger: &Ledger| ledger.slot.below_log().is_none_or(|version| *version == 2);
+        let mut ledger = world.ledger();
+        ledger.slot.cut_away();
+        assert!(!ledger.slot.unsettled(1) && ledger.slot.adoptable().is_none(), "nobody waits for it");
+        assert!(is_new(&ledger));
+        drop(ledger);
+        world.put(2);
+        world.issue(true);
+        assert!(is_new(&world.ledger()));
+        world.wait_critically(2);
+        issuer.join().unwrap();
         world.settle(2);
     });
 }
