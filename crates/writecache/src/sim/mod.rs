@@ -15,11 +15,13 @@ use crate::format::{AREA_OFFSET, Kind};
 use crate::ids::{BLOCK_BYTES, Piece, Place, Stamp, VolumeId};
 use crate::jobs::{CutJob, DrainError, DrainJob, DrainWatch, FlushJob, LogJob, SlowJob, mark_gaps, write_superblock};
 use crate::ledger::{Appended, Found, Headway, IssueRules, Item, Ledger, Next, Ticket, Version};
-use crate::policy::{Admission, Policy, Reason, admit};
+use crate::policy::{Admission, Policy, admit};
 use crate::recover::{Recovered, recover};
 use crate::stats::Content;
 use crate::tasks::{Standing, Tasks};
 use crate::volume::Volume;
+
+mod tests;
 
 const VOLUMES: [VolumeId; 2] = [VolumeId(3), VolumeId(9)];
 const BLOCKS: u64 = 12;
@@ -592,144 +594,4 @@ impl World {
         assert_eq!(self.ledger.totals, crate::volume::Tally::default());
         self.check_newest();
     }
-}
-
-/// How many times as many seeds as usual.
-fn scale() -> u64 {
-    std::env::var("QUIRE_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(1)
-}
-
-#[test]
-fn no_acknowledged_write_is_lost_or_undone_whenever_the_power_goes() {
-    for seed in 0..240 * scale() {
-        let policy = Policy::EVERY[seed as usize % 6];
-        let mut world = World::new(seed, policy);
-        for _ in 0..4 {
-            for _ in 0..(40 + world.dice.roll(300)) {
-                world.step();
-            }
-            world.check_newest();
-            world = world.lose_power();
-        }
-        world.settle();
-    }
-}
-
-#[test]
-fn the_power_may_go_within_a_step() {
-    for seed in 1_000_000..1_000_000 + 160 * scale() {
-        let mut world = World::new(seed, Policy::EVERY[seed as usize % 6]);
-        for _ in 0..world.dice.roll(200) {
-            world.step();
-        }
-        // From some step on a device refuses, and what was in progress may have happened.
-        let home = if seed % 2 == 0 { world.fast_home.clone() } else { world.slow_homes[0].clone() };
-        home.power_off_at(home.steps() + world.dice.roll(12));
-        for _ in 0..60 {
-            world.step();
-        }
-        world.lose_power().settle();
-    }
-}
-
-#[test]
-fn slow_devices_may_fail_and_be_replaced_by_ones_that_lack_what_was_not_flushed() {
-    for seed in 2000..2000 + 120 * scale() {
-        let mut world = World::new(seed, Policy::EVERY[seed as usize % 6]);
-        for _ in 0..3 {
-            world.sick = true;
-            for _ in 0..(40 + world.dice.roll(300)) {
-                world.step();
-            }
-            world.check_newest();
-            if world.dice.roll(2) == 0 {
-                world = world.lose_power();
-            }
-        }
-        world.settle();
-    }
-}
-
-#[test]
-fn a_critical_waiter_needs_the_fast_device_only() {
-    for seed in 0..200 {
-        let mut world = World::new(seed, Policy::CriticalProcessIo);
-        for _ in 0..world.dice.roll(400) {
-            world.step();
-        }
-        let before = world.tickets.len();
-        world.write();
-        let last = before;
-        if world.tickets.len() == before || world.ledger.ring.used_bytes() > AREA_BYTES / 2 {
-            continue;
-        }
-        for _ in 0..50 {
-            world.look(last, Standing { critical: true, inherited: false });
-            let is_log = |under: &Under| matches!(under, Under::Log(..));
-            while let Some(index) = world.under.iter().position(is_log) {
-                if !world.under[index].has_run() {
-                    world.run(index);
-                }
-                world.finish(index);
-            }
-        }
-        let (ticket, mut headway) = world.tickets[last];
-        assert!(!world.ledger.unsettled(&ticket, &mut headway), "seed {seed}: it waits for the slow device");
-        world.acknowledge();
-        world.lose_power().settle();
-    }
-}
-
-#[test]
-fn reasons_of_what_was_cached_follow_the_policy() {
-    let mut world = World::new(7, Policy::Critical);
-    for _ in 0..500 {
-        world.step();
-    }
-    let counts = world.ledger.trace.counts();
-    assert!(counts[Reason::CriticalTask.index()].blocks > 0);
-    assert_eq!(counts[Reason::InheritedTask.index()].blocks + counts[Reason::InheritedIo.index()].blocks, 0);
-    assert_eq!(counts[Reason::Everything.index()].blocks, 0);
-}
-
-#[test]
-fn what_a_full_log_can_not_take_of_a_dead_volume_is_not_in_the_way_of_others() {
-    let mut world = World::new(2, Policy::All);
-    let [dead, alive] = VOLUMES.map(|volume| Place { volume, block: 0 });
-    let (stamp, reason) = (world.ledger.next_stamp(), Reason::Everything);
-    let mut block = 1000;
-    while let Appended::Job { job, .. } =
-        world.ledger.begin_log(&[(World::item(dead.plus(block), stamp), reason)], true, 1, 0)
-    {
-        world.ledger.finish_log(&job, &Ok(()), 0);
-        block += 1;
-    }
-    let gone = DeviceError::from_errno(Action::Write, "slow", errno::EIO);
-    world.ledger.lose_slow(dead.volume, &gone, 0);
-    for block in 0..600 {
-        let version = Version { piece: block_of(1), content: Content::Data };
-        world.ledger.queue(dead.plus(block), version, stamp, true, 1, 0);
-    }
-    world.queue(alive, 1, stamp, true);
-    let next = world.ledger.next_job(&RULES, &|_| Standing::default(), 0);
-    assert!(matches!(next, Some(Next::Slow(job)) if job.target.volume == alive.volume));
-}
-
-#[test]
-fn a_cut_waits_for_a_record_that_a_newer_one_has_overtaken_on_its_way_to_the_log() {
-    let mut world = World::new(3, Policy::All);
-    let place = Place { volume: VOLUMES[0], block: 5 };
-    let begin = |world: &mut World| {
-        let stamp = world.ledger.next_stamp();
-        match world.ledger.begin_log(&[(World::item(place, stamp), Reason::Everything)], true, 1, 0) {
-            Appended::Job { job, .. } => job,
-            Appended::NoRoom(_) => unreachable!("the log is empty"),
-        }
-    };
-    let (older, newer) = (begin(&mut world), begin(&mut world));
-    world.ledger.finish_log(&newer, &Ok(()), 0);
-    // When it ends it is mapped if the newer one is gone by then.
-    assert!(world.ledger.is_logging_beyond(place.volume, 5) && !world.ledger.is_logging_beyond(place.volume, 6));
-    world.ledger.finish_log(&older, &Ok(()), 0);
-    assert!(!world.ledger.is_logging_beyond(place.volume, 0));
 }
