@@ -118,7 +118,8 @@ struct Watched<'a>(&'a mut World);
 impl DrainWatch for Watched<'_> {
     fn before(&mut self, step: &mut Vec<(Place, u64)>) {
         self.0.ledger.begin_step(step);
-        self.0.others_step(6);
+        let most = if self.0.dice.roll(4) == 0 { 60 } else { 6 };
+        self.0.others_step(most);
     }
 
     fn after(&mut self, done: usize) {
