@@ -82,6 +82,7 @@ const DOCUMENTS: &[&str] = &[
     "crates/wal/README.md",
     "docs/design/barrier.md",
     "docs/design/checks.md",
+    "docs/design/copy.md",
     "docs/design/coverage.md",
     "docs/design/fork.md",
     "docs/design/log.md",
