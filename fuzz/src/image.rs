@@ -6,7 +6,7 @@
 
 use std::sync::OnceLock;
 
-use quire_checkpoint::format::{Footer, Header, Layout, checksum};
+use quire_checkpoint::format::{ImageFooter, ImageHeader, ImageLayout, checksum};
 use quire_checkpoint::{Image, RestoreOptions, load};
 use quire_device::{Directory, MemoryDirectory};
 use quire_snapshot::{PAGE_SIZE, WriteBarrierConfig};
@@ -74,12 +74,12 @@ fn reseal(bytes: &mut [u8]) {
         return;
     }
     let end = bytes.len() - PAGE_SIZE;
-    if let Ok(mut header) = Header::read_from_bytes(&bytes[..PAGE_SIZE]) {
+    if let Ok(mut header) = ImageHeader::read_from_bytes(&bytes[..PAGE_SIZE]) {
         header.checksum = header.own_checksum().into();
         bytes[..PAGE_SIZE].copy_from_slice(header.as_bytes());
-        if let Ok(mut footer) = Footer::read_from_bytes(&bytes[end..]) {
+        if let Ok(mut footer) = ImageFooter::read_from_bytes(&bytes[end..]) {
             footer.header_checksum = header.checksum;
-            let layout = Layout::new(header.page_count.get());
+            let layout = ImageLayout::new(header.page_count.get());
             let start = layout.table_offset() as usize;
             if let Some(table) = start.checked_add(layout.table_bytes()).and_then(|end| bytes.get(start..end)) {
                 footer.table_checksum = checksum(table).into();

@@ -5,20 +5,20 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::arena::{Arena, Located};
+use crate::arena::{Arena, BoundsChecked};
 use crate::error::ArenaError;
 use crate::handle::{GRANULE, Handle};
 
 impl Arena {
     #[inline]
-    pub(crate) fn raw_bytes(&self, place: Located) -> &[u8] {
+    pub(crate) fn raw_bytes(&self, place: BoundsChecked) -> &[u8] {
         // SAFETY: the place lies below the limit, so its bytes are mapped for as long as `self` lives. A writer needs `&mut self`,
         // and the thread that reads a snapshot writes nothing.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(place.start()), place.len()) }
     }
 
     #[inline]
-    pub(crate) fn raw_bytes_mut(&mut self, place: Located) -> &mut [u8] {
+    pub(crate) fn raw_bytes_mut(&mut self, place: BoundsChecked) -> &mut [u8] {
         self.barrier.before_write(place.start(), place.len());
         // SAFETY: the place lies below the limit, so its bytes are mapped for as long as `self` lives. `&mut self` makes this the
         // only reference. The thread that reads a snapshot keeps off pages that have passed the barrier, until the next cut, which

@@ -11,16 +11,16 @@ use quire_snapshot::{PAGE_SIZE, REGION_SIZE, Snapshot, WriteBarrier, WriteBarrie
 use quire_sys::mem::Reservation;
 use zerocopy::{FromBytes, FromZeros};
 
-use crate::classes::{Class, SLAB_MAX};
+use crate::classes::{SLAB_MAX, SizeClass};
 use crate::descriptor::{
-    CHUNK_PAGES, Descriptor, LARGE, META_PAGES, NONE, RUN_MAX_PAGES, SLAB_BODY, SLAB_HEAD, descriptor_offset,
+    CHUNK_PAGES, LARGE, META_PAGES, NONE, PageDescriptor, RUN_MAX_PAGES, SLAB_BODY, SLAB_HEAD, descriptor_offset,
 };
 use crate::error::ArenaError;
 use crate::free_regions::FreeRegions;
 use crate::handle::{GRANULE, Handle};
 use crate::stats::ArenaStats;
 use crate::superblock::{MAGIC, Superblock, VERSION};
-use crate::warm::Warmer;
+use crate::warm::Prefaulter;
 
 /// Bytes that handles can name.
 const MAX_BYTES: u64 = (1 << 32) * GRANULE as u64;
@@ -46,12 +46,12 @@ impl Default for ArenaConfig {
 /// Bytes that were found to lie below the `limit` of an arena. Only the checks in this file make one, so code that takes one
 /// needs no check of its own. It goes to the arena that made it; its bytes stay mapped, as the limit of an arena never falls.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Located {
+pub(crate) struct BoundsChecked {
     start: usize,
     len: usize,
 }
 
-impl Located {
+impl BoundsChecked {
     #[inline]
     pub(crate) fn start(self) -> usize {
         self.start
@@ -77,7 +77,7 @@ pub struct Arena {
     pub(crate) free_regions: FreeRegions,
     /// An image's free runs have not been looked through for such regions yet.
     pub(crate) unsurveyed: bool,
-    pub(crate) warmer: Warmer,
+    pub(crate) warmer: Prefaulter,
 }
 
 // SAFETY: `base` points into the reservation that `barrier` keeps alive. Apart from the arena only the reader of a snapshot uses
@@ -136,33 +136,33 @@ impl Arena {
         if !(META_BYTES..=max_bytes).contains(&limit) {
             return Err(ArenaError::BadSuperblock { what: format!("{limit} bytes of memory") });
         }
-        let warmer = Warmer::start(barrier.memory());
+        let warmer = Prefaulter::start(barrier.memory());
         let free_regions = FreeRegions::none(max_bytes / PAGE_SIZE);
         Ok(Self { barrier, base, limit, max_bytes, released_pages: 0, free_regions, unsurveyed: false, warmer })
     }
 
     /// The `len` bytes from `start` on, if they lie in the arena.
     #[inline]
-    pub(crate) fn located(&self, start: usize, len: usize) -> Option<Located> {
+    pub(crate) fn located(&self, start: usize, len: usize) -> Option<BoundsChecked> {
         let end = start.checked_add(len)?;
-        (end <= self.limit).then_some(Located { start, len })
+        (end <= self.limit).then_some(BoundsChecked { start, len })
     }
 
     /// The bytes of the superblock, which every arena has: `Arena::over` makes none with a smaller limit.
     #[inline]
-    pub(crate) fn superblock_place(&self) -> Located {
+    pub(crate) fn superblock_place(&self) -> BoundsChecked {
         debug_assert!(size_of::<Superblock>() <= self.limit);
-        Located { start: 0, len: size_of::<Superblock>() }
+        BoundsChecked { start: 0, len: size_of::<Superblock>() }
     }
 
     /// The `len` bytes from `offset` on of the object at `handle`, if all of them lie in the arena.
     #[inline]
-    pub(crate) fn locate(&self, handle: Handle, offset: usize, len: usize) -> Result<Located, ArenaError> {
+    pub(crate) fn locate(&self, handle: Handle, offset: usize, len: usize) -> Result<BoundsChecked, ArenaError> {
         let start = handle.offset().wrapping_add(offset);
         if handle.is_null() || offset > self.limit || len > self.limit || start + len > self.limit {
             return Err(ArenaError::BadHandle { handle, offset, len });
         }
-        Ok(Located { start, len })
+        Ok(BoundsChecked { start, len })
     }
 
     /// Free pages of an image that weren't in it, so aren't backed.
@@ -184,7 +184,7 @@ impl Arena {
     /// [`ArenaError::OutOfMemory`], or [`ArenaError::Damaged`] if the allocator's data is.
     pub fn alloc(&mut self, bytes: usize) -> Result<Handle, ArenaError> {
         let (handle, taken) = if bytes <= SLAB_MAX {
-            let class = Class::of(bytes);
+            let class = SizeClass::of(bytes);
             (self.take_slot(class)?, class.size())
         } else {
             self.alloc_large(bytes)?
@@ -203,7 +203,7 @@ impl Arena {
         let page = self.take_run(pages)?;
         // Neighbours look at the last page when they are freed: it must not be taken for a free run's.
         self.descriptor_mut(page + pages - 1)?.kind = NONE;
-        *self.descriptor_mut(page)? = Descriptor { kind: LARGE, len: pages, ..Descriptor::default() };
+        *self.descriptor_mut(page)? = PageDescriptor { kind: LARGE, len: pages, ..PageDescriptor::default() };
         Ok((Handle::at(page as usize * PAGE_SIZE), pages as usize * PAGE_SIZE))
     }
 
@@ -238,7 +238,7 @@ impl Arena {
     }
 
     /// First page and descriptor of the slab or large object that `handle` lies in.
-    fn owner(&self, handle: Handle) -> Result<(u32, Descriptor), ArenaError> {
+    fn owner(&self, handle: Handle) -> Result<(u32, PageDescriptor), ArenaError> {
         let bad = ArenaError::BadHandle { handle, offset: 0, len: 1 };
         let page = (handle.offset() / PAGE_SIZE) as u32;
         if page % CHUNK_PAGES < META_PAGES || page >= self.superblock().page_count {
@@ -270,30 +270,31 @@ impl Arena {
         if descriptor.kind == LARGE {
             return Ok(descriptor.len as usize * PAGE_SIZE);
         }
-        Ok(Class(self.slab(page)?.class).size())
+        Ok(SizeClass(self.slab(page)?.class).size())
     }
 
     /// Bytes that [`Arena::alloc`] of `bytes` takes.
     pub fn class_size(bytes: usize) -> usize {
-        if bytes <= SLAB_MAX { Class::of(bytes).size() } else { bytes.next_multiple_of(PAGE_SIZE) }
+        if bytes <= SLAB_MAX { SizeClass::of(bytes).size() } else { bytes.next_multiple_of(PAGE_SIZE) }
     }
 
     #[inline]
-    pub(crate) fn descriptor(&self, page: u32) -> Result<&Descriptor, ArenaError> {
+    pub(crate) fn descriptor(&self, page: u32) -> Result<&PageDescriptor, ArenaError> {
         let place = self.descriptor_place(page)?;
-        Descriptor::ref_from_bytes(self.raw_bytes(place)).map_err(|_| ArenaError::Damaged { page, what: "misplaced" })
-    }
-
-    #[inline]
-    pub(crate) fn descriptor_mut(&mut self, page: u32) -> Result<&mut Descriptor, ArenaError> {
-        let place = self.descriptor_place(page)?;
-        Descriptor::mut_from_bytes(self.raw_bytes_mut(place))
+        PageDescriptor::ref_from_bytes(self.raw_bytes(place))
             .map_err(|_| ArenaError::Damaged { page, what: "misplaced" })
     }
 
     #[inline]
-    fn descriptor_place(&self, page: u32) -> Result<Located, ArenaError> {
-        match self.located(descriptor_offset(page), size_of::<Descriptor>()) {
+    pub(crate) fn descriptor_mut(&mut self, page: u32) -> Result<&mut PageDescriptor, ArenaError> {
+        let place = self.descriptor_place(page)?;
+        PageDescriptor::mut_from_bytes(self.raw_bytes_mut(place))
+            .map_err(|_| ArenaError::Damaged { page, what: "misplaced" })
+    }
+
+    #[inline]
+    fn descriptor_place(&self, page: u32) -> Result<BoundsChecked, ArenaError> {
+        match self.located(descriptor_offset(page), size_of::<PageDescriptor>()) {
             Some(place) if page % CHUNK_PAGES >= META_PAGES => Ok(place),
             _ => Err(ArenaError::Damaged { page, what: "a page number beyond the arena" }),
         }

@@ -15,9 +15,9 @@ pub(crate) const SLAB_MAX_PAGES: usize = 32;
 
 /// A class by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Class(pub(crate) u8);
+pub(crate) struct SizeClass(pub(crate) u8);
 
-impl Class {
+impl SizeClass {
     /// The class for `bytes`, 1 to [`SLAB_MAX`].
     #[inline]
     pub(crate) const fn of(bytes: usize) -> Self {
@@ -58,7 +58,7 @@ const SLAB_PAGES: [u8; CLASSES] = {
     let mut table = [0; CLASSES];
     let mut class = 0;
     while class < CLASSES {
-        let size = Class(class as u8).size();
+        let size = SizeClass(class as u8).size();
         let (mut pages, mut best, mut best_waste) = (1, SLAB_MAX_PAGES, usize::MAX);
         while pages <= SLAB_MAX_PAGES {
             let bytes = pages * PAGE_SIZE;
@@ -87,19 +87,19 @@ mod tests {
     #[test]
     fn every_size_gets_the_smallest_slot_that_holds_it() {
         for bytes in 1..=SLAB_MAX {
-            let class = Class::of(bytes);
+            let class = SizeClass::of(bytes);
             assert!(class.size() >= bytes, "{bytes} in {}", class.size());
             assert!(class.size().is_multiple_of(GRANULE));
             if class.0 > 0 {
-                assert!(Class(class.0 - 1).size() < bytes, "{bytes}");
+                assert!(SizeClass(class.0 - 1).size() < bytes, "{bytes}");
             }
         }
-        assert_eq!(Class::of(SLAB_MAX), Class(CLASSES as u8 - 1));
+        assert_eq!(SizeClass::of(SLAB_MAX), SizeClass(CLASSES as u8 - 1));
     }
 
     #[test]
     fn slabs_waste_little() {
-        for class in (0..CLASSES as u8).map(Class) {
+        for class in (0..CLASSES as u8).map(SizeClass) {
             assert!(class.slots() >= 4 && class.slots() < u16::MAX as usize);
             let bytes = class.pages() * PAGE_SIZE;
             assert!((bytes - class.slots() * class.size()) * 16 < bytes, "{}", class.size());

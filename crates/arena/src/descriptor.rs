@@ -15,7 +15,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// Pages of a chunk (1 GiB).
 pub(crate) const CHUNK_PAGES: u32 = 1 << 18;
 /// Pages at the start of each chunk that hold its descriptors.
-pub(crate) const META_PAGES: u32 = (CHUNK_PAGES as usize * size_of::<Descriptor>() / PAGE_SIZE) as u32;
+pub(crate) const META_PAGES: u32 = (CHUNK_PAGES as usize * size_of::<PageDescriptor>() / PAGE_SIZE) as u32;
 /// Most pages of a run: what is left of a chunk.
 pub(crate) const RUN_MAX_PAGES: u32 = CHUNK_PAGES - META_PAGES;
 
@@ -35,7 +35,7 @@ pub(crate) const LARGE: u8 = 5;
 /// The descriptor of one page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub(crate) struct Descriptor {
+pub(crate) struct PageDescriptor {
     pub(crate) kind: u8,
     pub(crate) class: u8,
     pub(crate) used: u16,
@@ -44,9 +44,9 @@ pub(crate) struct Descriptor {
     pub(crate) next: u32,
 }
 
-const _: () = assert!(size_of::<Descriptor>() == 16 && META_PAGES == 1024);
+const _: () = assert!(size_of::<PageDescriptor>() == 16 && META_PAGES == 1024);
 
-impl Descriptor {
+impl PageDescriptor {
     /// Slabs: head of the list of freed slots, as slot + 1.
     pub(crate) fn free_head(&self) -> u16 {
         self.len as u16
@@ -66,5 +66,5 @@ impl Descriptor {
 #[inline]
 pub(crate) const fn descriptor_offset(page: u32) -> usize {
     (page / CHUNK_PAGES) as usize * (CHUNK_PAGES as usize * PAGE_SIZE)
-        + (page % CHUNK_PAGES) as usize * size_of::<Descriptor>()
+        + (page % CHUNK_PAGES) as usize * size_of::<PageDescriptor>()
 }

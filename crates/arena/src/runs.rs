@@ -6,7 +6,7 @@
 use quire_snapshot::{PAGE_SIZE, PAGES_PER_REGION, REGION_SIZE};
 
 use crate::arena::Arena;
-use crate::descriptor::{CHUNK_PAGES, Descriptor, FREE_HEAD, FREE_TAIL, META_PAGES, NONE, RUN_MAX_PAGES};
+use crate::descriptor::{CHUNK_PAGES, FREE_HEAD, FREE_TAIL, META_PAGES, NONE, PageDescriptor, RUN_MAX_PAGES};
 use crate::error::ArenaError;
 use crate::superblock::BINS;
 
@@ -111,7 +111,7 @@ impl Arena {
     }
 
     /// The descriptor of a free run's first page, checked.
-    fn free_run(&self, page: u32) -> Result<Descriptor, ArenaError> {
+    fn free_run(&self, page: u32) -> Result<PageDescriptor, ArenaError> {
         let run = *self.descriptor(page)?;
         let end = u64::from(page % CHUNK_PAGES) + u64::from(run.len);
         if run.kind != FREE_HEAD || run.len == 0 || page % CHUNK_PAGES < META_PAGES || end > u64::from(CHUNK_PAGES) {
@@ -123,9 +123,10 @@ impl Arena {
     fn link_run(&mut self, page: u32, len: u32) -> Result<(), ArenaError> {
         let bin = bin_of(len);
         let next = self.superblock().bins[bin];
-        *self.descriptor_mut(page)? = Descriptor { kind: FREE_HEAD, len, next, ..Descriptor::default() };
+        *self.descriptor_mut(page)? = PageDescriptor { kind: FREE_HEAD, len, next, ..PageDescriptor::default() };
         if len > 1 {
-            *self.descriptor_mut(page + len - 1)? = Descriptor { kind: FREE_TAIL, len, ..Descriptor::default() };
+            *self.descriptor_mut(page + len - 1)? =
+                PageDescriptor { kind: FREE_TAIL, len, ..PageDescriptor::default() };
         }
         if next != 0 {
             self.descriptor_mut(next)?.prev = page;
@@ -172,8 +173,8 @@ impl Arena {
         let end = top + pages;
         self.commit(end, len)?;
         // The descriptors of a region fill two pages exactly, which exist from now on.
-        let first = (top % CHUNK_PAGES) as usize * size_of::<Descriptor>() / PAGE_SIZE;
-        let count = pages as usize * size_of::<Descriptor>() / PAGE_SIZE;
+        let first = (top % CHUNK_PAGES) as usize * size_of::<PageDescriptor>() / PAGE_SIZE;
+        let count = pages as usize * size_of::<PageDescriptor>() / PAGE_SIZE;
         let meta = top / CHUNK_PAGES * CHUNK_PAGES + first as u32;
         self.barrier.mark_present(meta..meta + count as u32);
         self.superblock_mut().page_count = end;

@@ -6,8 +6,8 @@
 use quire_snapshot::PAGE_SIZE;
 
 use crate::arena::Arena;
-use crate::classes::{CLASSES, Class};
-use crate::descriptor::{Descriptor, SLAB_BODY, SLAB_HEAD};
+use crate::classes::{CLASSES, SizeClass};
+use crate::descriptor::{PageDescriptor, SLAB_BODY, SLAB_HEAD};
 use crate::error::ArenaError;
 use crate::handle::Handle;
 
@@ -21,7 +21,7 @@ fn beyond(page: u32) -> ArenaError {
 
 impl Arena {
     /// A slot of `class`.
-    pub(crate) fn take_slot(&mut self, class: Class) -> Result<Handle, ArenaError> {
+    pub(crate) fn take_slot(&mut self, class: SizeClass) -> Result<Handle, ArenaError> {
         let listed = self.superblock().partial[class.0 as usize];
         let page = if listed != 0 { listed } else { self.new_slab(class)? };
         let mut slab = self.slab(page)?;
@@ -52,7 +52,7 @@ impl Arena {
     /// Frees the slot at `offset` of the slab that starts at `page`; returns its bytes.
     pub(crate) fn give_slot(&mut self, page: u32, offset: usize) -> Result<usize, ArenaError> {
         let mut slab = self.slab(page)?;
-        let class = Class(slab.class);
+        let class = SizeClass(slab.class);
         let within = offset - page as usize * PAGE_SIZE;
         let (slot, rest) = (within / class.size(), within % class.size());
         if rest != 0 || slot >= usize::from(slab.bump()) || slab.used == 0 {
@@ -76,10 +76,10 @@ impl Arena {
     }
 
     /// The descriptor of a slab's first page, checked.
-    pub(crate) fn slab(&self, page: u32) -> Result<Descriptor, ArenaError> {
+    pub(crate) fn slab(&self, page: u32) -> Result<PageDescriptor, ArenaError> {
         let slab = *self.descriptor(page)?;
         let sound = slab.kind == SLAB_HEAD && usize::from(slab.class) < CLASSES;
-        let class = Class(slab.class);
+        let class = SizeClass(slab.class);
         let end = (page as usize + class_pages(class)) * PAGE_SIZE;
         if !sound || end > self.limit {
             return Err(ArenaError::Damaged { page, what: "not a slab where one is expected" });
@@ -91,13 +91,13 @@ impl Arena {
         Ok(slab)
     }
 
-    fn new_slab(&mut self, class: Class) -> Result<u32, ArenaError> {
+    fn new_slab(&mut self, class: SizeClass) -> Result<u32, ArenaError> {
         let pages = class.pages() as u32;
         let page = self.take_run(pages)?;
-        *self.descriptor_mut(page)? = Descriptor { kind: SLAB_HEAD, class: class.0, ..Descriptor::default() };
+        *self.descriptor_mut(page)? = PageDescriptor { kind: SLAB_HEAD, class: class.0, ..PageDescriptor::default() };
         for distance in 1..pages {
             *self.descriptor_mut(page + distance)? =
-                Descriptor { kind: SLAB_BODY, class: class.0, used: distance as u16, ..Descriptor::default() };
+                PageDescriptor { kind: SLAB_BODY, class: class.0, used: distance as u16, ..PageDescriptor::default() };
         }
         self.list_slab(page)?;
         Ok(page)
@@ -116,7 +116,7 @@ impl Arena {
         Ok(())
     }
 
-    fn unlist_slab(&mut self, page: u32, slab: &Descriptor) -> Result<(), ArenaError> {
+    fn unlist_slab(&mut self, page: u32, slab: &PageDescriptor) -> Result<(), ArenaError> {
         if slab.next != 0 {
             self.descriptor_mut(slab.next)?.prev = slab.prev;
         }
@@ -132,11 +132,11 @@ impl Arena {
     }
 }
 
-fn class_pages(class: Class) -> usize {
+fn class_pages(class: SizeClass) -> usize {
     if usize::from(class.0) < CLASSES { class.pages() } else { 1 }
 }
 
-fn slot_offset(page: u32, class: Class, slot: u16) -> Result<usize, ArenaError> {
+fn slot_offset(page: u32, class: SizeClass, slot: u16) -> Result<usize, ArenaError> {
     if usize::from(slot) >= class.slots() {
         return Err(beyond(page));
     }

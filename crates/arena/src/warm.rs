@@ -14,11 +14,11 @@ const QUEUE: usize = 4;
 
 /// The warming thread; it ends when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Warmer {
+pub(crate) struct Prefaulter {
     requests: Option<SyncSender<Range<usize>>>,
 }
 
-impl Warmer {
+impl Prefaulter {
     pub(crate) fn start(memory: &Arc<Reservation>) -> Self {
         let (requests, waiting) = sync_channel::<Range<usize>>(QUEUE);
         let memory = Arc::clone(memory);

@@ -14,11 +14,11 @@ use quire_snapshot::{PAGE_SIZE, Snapshot, TakeOutcome};
 use zerocopy::IntoBytes;
 
 use crate::error::DumpError;
-use crate::format::{Footer, Header, ImageMeta, Layout, page_sum};
+use crate::format::{ImageFooter, ImageHeader, ImageLayout, ImageMeta, page_sum};
 use crate::pages::PageWriter;
-use crate::progress::{Phase, Progress};
-use crate::publish::Temporary;
-use crate::table::Table;
+use crate::progress::{DumpPhase, DumpProgress};
+use crate::publish::TemporaryFile;
+use crate::table::ChecksumTable;
 
 /// A region with fewer pre-images than this isn't worth 2 MiB of writing to free them.
 const SPILL_BELOW: u32 = 8;
@@ -70,11 +70,11 @@ pub struct DumpSummary {
 
 /// An image that a newer one has replaced, held open. Its space is given back when this is dropped; for a large file that
 /// takes the system a while, so drop it in a thread for which no other waits.
-pub struct Replaced {
+pub struct ReplacedImage {
     _device: Option<Arc<dyn Device>>,
 }
 
-impl std::fmt::Debug for Replaced {
+impl std::fmt::Debug for ReplacedImage {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.write_str("Replaced")
     }
@@ -90,11 +90,11 @@ pub fn dump(
     meta: &ImageMeta,
     directory: &dyn Directory,
     name: &str,
-    progress: &Progress,
+    progress: &DumpProgress,
     options: &DumpOptions,
-) -> Result<(DumpSummary, Replaced), DumpError> {
+) -> Result<(DumpSummary, ReplacedImage), DumpError> {
     let result = Dump { meta, directory, name, progress, options, started: Instant::now() }.run(snapshot);
-    progress.enter(if result.is_ok() { Phase::Done } else { Phase::Failed });
+    progress.enter(if result.is_ok() { DumpPhase::Done } else { DumpPhase::Failed });
     result
 }
 
@@ -102,7 +102,7 @@ struct Dump<'a> {
     meta: &'a ImageMeta,
     directory: &'a dyn Directory,
     name: &'a str,
-    progress: &'a Progress,
+    progress: &'a DumpProgress,
     options: &'a DumpOptions,
     started: Instant,
 }
@@ -120,33 +120,33 @@ impl From<DeviceError> for Stop {
 }
 
 impl Dump<'_> {
-    fn run(&self, snapshot: Snapshot) -> Result<(DumpSummary, Replaced), DumpError> {
+    fn run(&self, snapshot: Snapshot) -> Result<(DumpSummary, ReplacedImage), DumpError> {
         if let Some(nice) = self.options.nice {
             snapshot.run_in_background(nice);
         }
-        let layout = Layout::new(snapshot.page_count());
+        let layout = ImageLayout::new(snapshot.page_count());
         let total = snapshot.present_count();
         self.progress.start(total);
         self.warn_if_short(total);
-        let temporary = Temporary::new(self.directory, self.name);
+        let temporary = TemporaryFile::new(self.directory, self.name);
         let device = self.directory.create(temporary.name()).map_err(|error| self.failed(error))?;
         let written = self.write_image(&*device, layout, snapshot);
         let (pages, data_time) = written.map_err(|stop| match stop {
             Stop::Device(error) => self.failed(error),
             Stop::Cancelled => DumpError::Cancelled { file: self.path() },
         })?;
-        self.progress.enter(Phase::Sync);
+        self.progress.enter(DumpPhase::Sync);
         let sync_started = Instant::now();
         device.flush().map_err(|error| self.failed(error))?;
         let sync_time = sync_started.elapsed();
         if self.progress.is_cancelled() {
             return Err(DumpError::Cancelled { file: self.path() });
         }
-        self.progress.enter(Phase::Publish);
+        self.progress.enter(DumpPhase::Publish);
         if let Some(kept) = &self.options.keep_replaced_as {
             self.keep_replaced(kept)?;
         }
-        let replaced = Replaced { _device: self.directory.open(self.name).ok() };
+        let replaced = ReplacedImage { _device: self.directory.open(self.name).ok() };
         temporary.publish(self.name).map_err(|error| self.failed(error))?;
         self.directory.sync().map_err(|source| DumpError::NotDurable { file: self.path(), source })?;
         let summary = DumpSummary {
@@ -198,20 +198,30 @@ impl Dump<'_> {
     }
 
     /// Writes everything. Returns how many pages, and when the snapshot was done with.
-    fn write_image(&self, device: &dyn Device, layout: Layout, snapshot: Snapshot) -> Result<(u64, Duration), Stop> {
+    fn write_image(
+        &self,
+        device: &dyn Device,
+        layout: ImageLayout,
+        snapshot: Snapshot,
+    ) -> Result<(u64, Duration), Stop> {
         device.set_len(layout.file_bytes())?;
         let writer = PageWriter::new(device, layout, self.progress, self.options.buffers, self.options.write_bytes)?;
         let regions = layout.region_count() as usize;
-        let mut pass =
-            Pass { snapshot, writer, table: Table::new(layout), done: vec![false; regions], progress: self.progress };
+        let mut pass = Pass {
+            snapshot,
+            writer,
+            table: ChecksumTable::new(layout),
+            done: vec![false; regions],
+            progress: self.progress,
+        };
         pass.take_all()?;
         let Pass { snapshot, mut writer, table, .. } = pass;
         // From here on the writer is free: nothing of the snapshot is needed any more.
         drop(snapshot);
         let data_time = self.started.elapsed();
-        let header = Header::new(self.meta, layout.page_count());
+        let header = ImageHeader::new(self.meta, layout.page_count());
         let mut tail = table.encode();
-        let footer = Footer::new(&header, &tail, table.present_pages());
+        let footer = ImageFooter::new(&header, &tail, table.present_pages());
         tail.extend_from_slice(footer.as_bytes());
         writer.write(0, header.as_bytes())?;
         writer.write(layout.table_offset(), &tail)?;
@@ -224,10 +234,10 @@ impl Dump<'_> {
 struct Pass<'a> {
     snapshot: Snapshot,
     writer: PageWriter<'a>,
-    table: Table,
+    table: ChecksumTable,
     /// Regions whose pages have been taken.
     done: Vec<bool>,
-    progress: &'a Progress,
+    progress: &'a DumpProgress,
 }
 
 impl Pass<'_> {

@@ -6,7 +6,7 @@ use quire_device::{Action, DeviceError};
 
 /// A part of an image file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum ImagePart {
     /// The first page.
     Header,
     /// The unused bytes between header and data.
@@ -19,7 +19,7 @@ pub enum Part {
     Footer,
 }
 
-impl fmt::Display for Part {
+impl fmt::Display for ImagePart {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Header => out.write_str("header"),
@@ -64,7 +64,7 @@ pub enum ImageError {
         /// Path of the image.
         file: String,
         /// Where.
-        part: Part,
+        part: ImagePart,
         /// First byte concerned.
         offset: u64,
         /// What doesn't fit.
@@ -100,7 +100,7 @@ pub enum ImageError {
     #[error("the {part} of the image can't be read: {source}")]
     Unreadable {
         /// Which part.
-        part: Part,
+        part: ImagePart,
         /// What failed, where.
         source: DeviceError,
     },

@@ -18,7 +18,7 @@ use twox_hash::XxHash3_64;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::error::Part;
+use crate::error::ImagePart;
 
 /// First bytes of an image.
 pub const MAGIC: [u8; 8] = *b"QUIREIMG";
@@ -49,7 +49,7 @@ pub struct ImageMeta {
 /// The first page.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-pub struct Header {
+pub struct ImageHeader {
     /// [`MAGIC`].
     pub magic: [u8; 8],
     /// [`VERSION`].
@@ -83,7 +83,7 @@ pub struct Header {
 /// The last page.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-pub struct Footer {
+pub struct ImageFooter {
     /// Where the table starts.
     pub table_offset: U64,
     /// Bytes of the table.
@@ -111,20 +111,20 @@ pub struct Footer {
 // The layout in docs/format.md, held fast.
 const _: () = {
     use std::mem::offset_of;
-    assert!(size_of::<Header>() == PAGE_SIZE && size_of::<Footer>() == PAGE_SIZE);
-    assert!(offset_of!(Header, version) == 8 && offset_of!(Header, page_bytes) == 12);
-    assert!(offset_of!(Header, region_bytes) == 16 && offset_of!(Header, flags) == 20);
-    assert!(offset_of!(Header, epoch) == 24 && offset_of!(Header, created_unix_ms) == 32);
-    assert!(offset_of!(Header, root) == 40 && offset_of!(Header, page_count) == 44);
-    assert!(offset_of!(Header, data_offset) == 48 && offset_of!(Header, reserved) == 56);
-    assert!(offset_of!(Header, note) == 64 && offset_of!(Header, unused) == 128);
-    assert!(offset_of!(Header, checksum) == 4088);
-    assert!(offset_of!(Footer, table_offset) == 0 && offset_of!(Footer, table_bytes) == 8);
-    assert!(offset_of!(Footer, table_checksum) == 16 && offset_of!(Footer, epoch) == 24);
-    assert!(offset_of!(Footer, header_checksum) == 32 && offset_of!(Footer, present_pages) == 40);
-    assert!(offset_of!(Footer, page_count) == 48 && offset_of!(Footer, region_count) == 52);
-    assert!(offset_of!(Footer, unused) == 56 && offset_of!(Footer, checksum) == 4080);
-    assert!(offset_of!(Footer, end_magic) == 4088);
+    assert!(size_of::<ImageHeader>() == PAGE_SIZE && size_of::<ImageFooter>() == PAGE_SIZE);
+    assert!(offset_of!(ImageHeader, version) == 8 && offset_of!(ImageHeader, page_bytes) == 12);
+    assert!(offset_of!(ImageHeader, region_bytes) == 16 && offset_of!(ImageHeader, flags) == 20);
+    assert!(offset_of!(ImageHeader, epoch) == 24 && offset_of!(ImageHeader, created_unix_ms) == 32);
+    assert!(offset_of!(ImageHeader, root) == 40 && offset_of!(ImageHeader, page_count) == 44);
+    assert!(offset_of!(ImageHeader, data_offset) == 48 && offset_of!(ImageHeader, reserved) == 56);
+    assert!(offset_of!(ImageHeader, note) == 64 && offset_of!(ImageHeader, unused) == 128);
+    assert!(offset_of!(ImageHeader, checksum) == 4088);
+    assert!(offset_of!(ImageFooter, table_offset) == 0 && offset_of!(ImageFooter, table_bytes) == 8);
+    assert!(offset_of!(ImageFooter, table_checksum) == 16 && offset_of!(ImageFooter, epoch) == 24);
+    assert!(offset_of!(ImageFooter, header_checksum) == 32 && offset_of!(ImageFooter, present_pages) == 40);
+    assert!(offset_of!(ImageFooter, page_count) == 48 && offset_of!(ImageFooter, region_count) == 52);
+    assert!(offset_of!(ImageFooter, unused) == 56 && offset_of!(ImageFooter, checksum) == 4080);
+    assert!(offset_of!(ImageFooter, end_magic) == 4088);
     assert!(PAGE_SIZE == 4096 && REGION_SIZE == 2 << 20 && PAGES_PER_REGION == 512);
 };
 
@@ -140,7 +140,7 @@ pub fn page_sum(page: u32, bytes: &[u8]) -> u64 {
     XxHash3_64::oneshot_with_seed(u64::from(page), bytes)
 }
 
-impl Header {
+impl ImageHeader {
     /// The header of an image of `page_count` pages.
     pub fn new(meta: &ImageMeta, page_count: u32) -> Self {
         let mut header = Self {
@@ -163,12 +163,12 @@ impl Header {
         header
     }
 
-    /// What [`Header::checksum`] should be.
+    /// What [`ImageHeader::checksum`] should be.
     pub fn own_checksum(&self) -> u64 {
         checksum(&self.as_bytes()[..std::mem::offset_of!(Self, checksum)])
     }
 
-    /// Whether [`Header::checksum`] is what it should be.
+    /// Whether [`ImageHeader::checksum`] is what it should be.
     pub fn is_sound(&self) -> bool {
         self.checksum.get() == self.own_checksum()
     }
@@ -184,10 +184,10 @@ impl Header {
     }
 }
 
-impl Footer {
+impl ImageFooter {
     /// The footer that goes with `header` and a table.
-    pub fn new(header: &Header, table: &[u8], present_pages: u64) -> Self {
-        let layout = Layout::new(header.page_count.get());
+    pub fn new(header: &ImageHeader, table: &[u8], present_pages: u64) -> Self {
+        let layout = ImageLayout::new(header.page_count.get());
         let mut footer = Self {
             table_offset: layout.table_offset().into(),
             table_bytes: (table.len() as u64).into(),
@@ -205,7 +205,7 @@ impl Footer {
         footer
     }
 
-    /// What [`Footer::checksum`] should be.
+    /// What [`ImageFooter::checksum`] should be.
     pub fn own_checksum(&self) -> u64 {
         checksum(&self.as_bytes()[..std::mem::offset_of!(Self, checksum)])
     }
@@ -213,11 +213,11 @@ impl Footer {
 
 /// Where everything lies in an image of so many pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layout {
+pub struct ImageLayout {
     page_count: u32,
 }
 
-impl Layout {
+impl ImageLayout {
     /// The layout for `page_count` pages.
     pub fn new(page_count: u32) -> Self {
         Self { page_count }
@@ -275,13 +275,15 @@ impl Layout {
     }
 
     /// The part that byte `offset` belongs to.
-    pub fn part_at(self, offset: u64) -> Part {
+    pub fn part_at(self, offset: u64) -> ImagePart {
         match offset {
-            _ if offset < PAGE_BYTES => Part::Header,
-            _ if offset < DATA_OFFSET => Part::Gap,
-            _ if offset < self.table_offset() => Part::Region(((offset - DATA_OFFSET) / REGION_SIZE as u64) as u32),
-            _ if offset < self.footer_offset() => Part::Table,
-            _ => Part::Footer,
+            _ if offset < PAGE_BYTES => ImagePart::Header,
+            _ if offset < DATA_OFFSET => ImagePart::Gap,
+            _ if offset < self.table_offset() => {
+                ImagePart::Region(((offset - DATA_OFFSET) / REGION_SIZE as u64) as u32)
+            }
+            _ if offset < self.footer_offset() => ImagePart::Table,
+            _ => ImagePart::Footer,
         }
     }
 }
@@ -293,16 +295,16 @@ mod tests {
     #[test]
     fn parts_follow_each_other_without_gaps() {
         for pages in [0, 1, 63, 64, 65, 511, 512, 513, 40_000, MAX_PAGES] {
-            let layout = Layout::new(pages);
+            let layout = ImageLayout::new(pages);
             assert_eq!(layout.page_offset(pages), layout.table_offset());
             assert_eq!(
                 layout.part_at(layout.table_offset().wrapping_sub(1)),
                 match pages {
-                    0 => Part::Gap,
-                    _ => Part::Region(layout.region_count() - 1),
+                    0 => ImagePart::Gap,
+                    _ => ImagePart::Region(layout.region_count() - 1),
                 }
             );
-            assert_eq!(layout.part_at(layout.footer_offset()), Part::Footer);
+            assert_eq!(layout.part_at(layout.footer_offset()), ImagePart::Footer);
             let covered: u64 = (0..layout.region_count()).map(|region| layout.pages_of(region).len() as u64).sum();
             assert_eq!(covered, u64::from(pages));
         }

@@ -9,15 +9,17 @@ use quire_device::{Device, Directory};
 use quire_snapshot::{PAGE_SIZE, REGION_SIZE};
 use zerocopy::FromBytes;
 
-use crate::error::{ImageError, Part};
-use crate::format::{DATA_OFFSET, END_MAGIC, Footer, Header, Layout, MAGIC, MAX_PAGES, VERSION, checksum};
-use crate::table::Table;
+use crate::error::{ImageError, ImagePart};
+use crate::format::{
+    DATA_OFFSET, END_MAGIC, ImageFooter, ImageHeader, ImageLayout, MAGIC, MAX_PAGES, VERSION, checksum,
+};
+use crate::table::ChecksumTable;
 
 /// An image whose header, table and footer are sound.
 pub struct Image {
     pub(crate) device: Arc<dyn Device>,
-    pub(crate) header: Header,
-    pub(crate) table: Table,
+    pub(crate) header: ImageHeader,
+    pub(crate) table: ChecksumTable,
 }
 
 /// What an image says of itself.
@@ -70,9 +72,9 @@ impl Image {
             true => ImageError::Missing { file: directory.path_of(name) },
             false => ImageError::Device(error),
         })?;
-        let file = Reading { device: &*device };
+        let file = ImageReader { device: &*device };
         let header = file.header()?;
-        let layout = Layout::new(header.page_count.get());
+        let layout = ImageLayout::new(header.page_count.get());
         let file_bytes = device.len()?;
         if file_bytes != layout.file_bytes() {
             let wanted = layout.file_bytes();
@@ -104,11 +106,11 @@ impl Image {
         }
     }
 
-    pub(crate) fn layout(&self) -> Layout {
+    pub(crate) fn layout(&self) -> ImageLayout {
         self.table.layout()
     }
 
-    pub(crate) fn table(&self) -> &Table {
+    pub(crate) fn table(&self) -> &ChecksumTable {
         &self.table
     }
 
@@ -119,31 +121,32 @@ impl Image {
     /// Damage of the bytes between header and data, if there is any.
     pub(crate) fn check_gap(&self) -> Result<Option<ImageError>, ImageError> {
         let start = PAGE_SIZE as u64;
-        let bytes = Reading { device: &*self.device }.read(Part::Gap, start, DATA_OFFSET as usize - PAGE_SIZE)?;
+        let bytes =
+            ImageReader { device: &*self.device }.read(ImagePart::Gap, start, DATA_OFFSET as usize - PAGE_SIZE)?;
         let found = bytes.iter().position(|&byte| byte != 0);
-        Ok(found.map(|at| self.damaged(Part::Gap, start + at as u64, "it isn't zero".into())))
+        Ok(found.map(|at| self.damaged(ImagePart::Gap, start + at as u64, "it isn't zero".into())))
     }
 
-    pub(crate) fn damaged(&self, part: Part, offset: u64, what: String) -> ImageError {
-        Reading { device: &*self.device }.damaged(part, offset, what)
+    pub(crate) fn damaged(&self, part: ImagePart, offset: u64, what: String) -> ImageError {
+        ImageReader { device: &*self.device }.damaged(part, offset, what)
     }
 }
 
 /// A file whose parts are being read and checked.
-pub(crate) struct Reading<'a> {
+pub(crate) struct ImageReader<'a> {
     pub(crate) device: &'a dyn Device,
 }
 
-impl Reading<'_> {
-    fn damaged(&self, part: Part, offset: u64, what: String) -> ImageError {
+impl ImageReader<'_> {
+    fn damaged(&self, part: ImagePart, offset: u64, what: String) -> ImageError {
         ImageError::Damaged { file: self.device.name().to_owned(), part, offset, what }
     }
 
-    fn read_some(&self, part: Part, offset: u64, into: &mut [u8]) -> Result<usize, ImageError> {
+    fn read_some(&self, part: ImagePart, offset: u64, into: &mut [u8]) -> Result<usize, ImageError> {
         self.device.read_at(offset, into).map_err(|source| ImageError::Unreadable { part, source })
     }
 
-    fn read(&self, part: Part, offset: u64, len: usize) -> Result<Vec<u8>, ImageError> {
+    fn read(&self, part: ImagePart, offset: u64, len: usize) -> Result<Vec<u8>, ImageError> {
         let mut bytes = vec![0; len];
         let read = self.read_some(part, offset, &mut bytes)?;
         if read < len {
@@ -152,29 +155,29 @@ impl Reading<'_> {
         Ok(bytes)
     }
 
-    pub(crate) fn header(&self) -> Result<Header, ImageError> {
+    pub(crate) fn header(&self) -> Result<ImageHeader, ImageError> {
         let mut bytes = vec![0; PAGE_SIZE];
-        let read = self.read_some(Part::Header, 0, &mut bytes)?;
-        let header = Header::read_from_bytes(&bytes).expect("a header is a page");
+        let read = self.read_some(ImagePart::Header, 0, &mut bytes)?;
+        let header = ImageHeader::read_from_bytes(&bytes).expect("a header is a page");
         let is_empty = bytes.iter().all(|&byte| byte == 0);
-        if header.magic != MAGIC && !is_empty && !(Header { magic: MAGIC, ..header }).is_sound() {
+        if header.magic != MAGIC && !is_empty && !(ImageHeader { magic: MAGIC, ..header }).is_sound() {
             let file = self.device.name().to_owned();
             let mut found = [0; 16];
             found.copy_from_slice(&bytes[..16]);
             return Err(ImageError::Foreign { file, found });
         }
         if read < PAGE_SIZE {
-            return Err(self.damaged(Part::Header, read as u64, "the file ends here".into()));
+            return Err(self.damaged(ImagePart::Header, read as u64, "the file ends here".into()));
         }
         if header.magic != MAGIC {
-            return Err(self.damaged(Part::Header, 0, "its first bytes are not what was written".into()));
+            return Err(self.damaged(ImagePart::Header, 0, "its first bytes are not what was written".into()));
         }
         // A later version may have its checksum elsewhere. What would be sound as this version is damaged in this field.
-        if header.version.get() != VERSION && !(Header { version: VERSION.into(), ..header }).is_sound() {
+        if header.version.get() != VERSION && !(ImageHeader { version: VERSION.into(), ..header }).is_sound() {
             let file = self.device.name().to_owned();
             return Err(ImageError::Version { file, found: header.version.get(), known: VERSION });
         }
-        let wrong = |offset: u64, what: String| Err(self.damaged(Part::Header, offset, what));
+        let wrong = |offset: u64, what: String| Err(self.damaged(ImagePart::Header, offset, what));
         if !header.is_sound() {
             return wrong(4088, "the header's checksum doesn't fit its bytes".into());
         }
@@ -197,10 +200,10 @@ impl Reading<'_> {
     }
 
     /// A footer at `start` that agrees with itself.
-    pub(crate) fn footer_at(&self, start: u64) -> Result<Footer, ImageError> {
-        let bytes = self.read(Part::Footer, start, PAGE_SIZE)?;
-        let footer = Footer::read_from_bytes(&bytes).expect("a footer is a page");
-        let wrong = |offset: u64, what: &str| Err(self.damaged(Part::Footer, start + offset, what.into()));
+    pub(crate) fn footer_at(&self, start: u64) -> Result<ImageFooter, ImageError> {
+        let bytes = self.read(ImagePart::Footer, start, PAGE_SIZE)?;
+        let footer = ImageFooter::read_from_bytes(&bytes).expect("a footer is a page");
+        let wrong = |offset: u64, what: &str| Err(self.damaged(ImagePart::Footer, start + offset, what.into()));
         if footer.end_magic != END_MAGIC {
             return wrong(4088, "the mark at the end is missing: the image was not completed");
         }
@@ -210,10 +213,10 @@ impl Reading<'_> {
         Ok(footer)
     }
 
-    pub(crate) fn footer(&self, layout: Layout, header: &Header) -> Result<Footer, ImageError> {
+    pub(crate) fn footer(&self, layout: ImageLayout, header: &ImageHeader) -> Result<ImageFooter, ImageError> {
         let start = layout.footer_offset();
         let footer = self.footer_at(start)?;
-        let wrong = |offset: u64, what: &str| Err(self.damaged(Part::Footer, start + offset, what.into()));
+        let wrong = |offset: u64, what: &str| Err(self.damaged(ImagePart::Footer, start + offset, what.into()));
         if footer.table_offset.get() != layout.table_offset() {
             return wrong(0, "the table is said to lie elsewhere");
         }
@@ -229,17 +232,17 @@ impl Reading<'_> {
         Ok(footer)
     }
 
-    pub(crate) fn table(&self, layout: Layout, footer: &Footer) -> Result<Table, ImageError> {
+    pub(crate) fn table(&self, layout: ImageLayout, footer: &ImageFooter) -> Result<ChecksumTable, ImageError> {
         let start = layout.table_offset();
-        let bytes = self.read(Part::Table, start, layout.table_bytes())?;
+        let bytes = self.read(ImagePart::Table, start, layout.table_bytes())?;
         if checksum(&bytes) != footer.table_checksum.get() {
-            return Err(self.damaged(Part::Table, start, "the table's checksum doesn't fit its bytes".into()));
+            return Err(self.damaged(ImagePart::Table, start, "the table's checksum doesn't fit its bytes".into()));
         }
-        let table =
-            Table::decode(layout, &bytes).map_err(|(offset, what)| self.damaged(Part::Table, start + offset, what))?;
+        let table = ChecksumTable::decode(layout, &bytes)
+            .map_err(|(offset, what)| self.damaged(ImagePart::Table, start + offset, what))?;
         if table.present_pages() != footer.present_pages.get() {
             let what = "the footer counts other present pages than the table".into();
-            return Err(self.damaged(Part::Footer, layout.footer_offset() + 40, what));
+            return Err(self.damaged(ImagePart::Footer, layout.footer_offset() + 40, what));
         }
         Ok(table)
     }

@@ -28,12 +28,12 @@ mod salvage;
 mod table;
 mod verify;
 
-pub use dump::{DumpOptions, DumpSummary, Replaced, dump};
-pub use error::{DumpError, ImageError, Part};
+pub use dump::{DumpOptions, DumpSummary, ReplacedImage, dump};
+pub use error::{DumpError, ImageError, ImagePart};
 pub use format::ImageMeta;
 pub use image::{Image, ImageInfo};
-pub use load::{LoadSummary, Loaded, RestoreOptions, load};
-pub use map::{Mapped, Restore, RestoreStatus, map};
-pub use progress::{Phase, Progress};
+pub use load::{LoadSummary, LoadedImage, RestoreOptions, load};
+pub use map::{BackgroundRestore, MappedImage, RestoreStatus, map};
+pub use progress::{DumpPhase, DumpProgress};
 pub use publish::remove_stale;
 pub use verify::VerifySummary;

@@ -8,7 +8,7 @@ use quire_snapshot::{PAGE_SIZE, REGION_SIZE, WriteBarrier, WriteBarrierConfig};
 use quire_sys::mem::{MemError, Reservation};
 
 use crate::error::ImageError;
-use crate::format::{Layout, MAX_PAGES};
+use crate::format::{ImageLayout, MAX_PAGES};
 use crate::image::Image;
 use crate::regions::RegionReader;
 
@@ -35,7 +35,7 @@ pub struct LoadSummary {
 }
 
 /// Memory that an image has been loaded to.
-pub struct Loaded {
+pub struct LoadedImage {
     /// The memory, behind its barrier.
     pub barrier: WriteBarrier,
     /// Bytes of it that are mapped.
@@ -52,7 +52,7 @@ pub(crate) fn reserve(image: &Image, options: &RestoreOptions) -> Result<Reserva
         return Err(ImageError::TooLarge { file, needed_bytes, max_bytes: options.max_bytes });
     }
     // At least whole regions, as they are exchanged whole.
-    let most = Layout::new(MAX_PAGES).data_bytes();
+    let most = ImageLayout::new(MAX_PAGES).data_bytes();
     let bytes = (options.max_bytes.clamp(1, most) as usize).next_multiple_of(REGION_SIZE);
     Reservation::new(bytes).map_err(|error| no_memory(image, &error))
 }
@@ -93,7 +93,7 @@ pub fn load(
     image: &Image,
     options: &RestoreOptions,
     mut on_progress: impl FnMut(u64, u64),
-) -> Result<Loaded, ImageError> {
+) -> Result<LoadedImage, ImageError> {
     let start = Instant::now();
     let mut carver = BumpAllocator::new(reserve(image, options)?);
     let committed_bytes = image.layout().data_bytes() as usize;
@@ -120,5 +120,5 @@ pub fn load(
     drop(reader);
     let barrier = guard(image, Arc::clone(carver.memory()), options)?;
     let bytes = image.table().present_pages() * PAGE_SIZE as u64;
-    Ok(Loaded { barrier, committed_bytes, summary: LoadSummary { bytes, damage, took: start.elapsed() } })
+    Ok(LoadedImage { barrier, committed_bytes, summary: LoadSummary { bytes, damage, took: start.elapsed() } })
 }

@@ -29,7 +29,7 @@ const STAGED_MAX: usize = 32;
 const HEAD_START: Duration = Duration::from_millis(50);
 
 /// A restore by mapping that goes on in the background. Dropping it ends that.
-pub struct Restore {
+pub struct BackgroundRestore {
     ready: Receiver<u32>,
     /// Taken from `ready`, but not a neighbour of what was given out.
     next: Option<u32>,
@@ -67,16 +67,16 @@ struct Shared {
 }
 
 /// Memory that an image has been mapped to.
-pub struct Mapped {
+pub struct MappedImage {
     /// The memory, behind its barrier.
     pub barrier: WriteBarrier,
     /// Bytes of it that are mapped.
     pub committed_bytes: usize,
     /// What goes on in the background.
-    pub restore: Restore,
+    pub restore: BackgroundRestore,
 }
 
-impl std::fmt::Debug for Restore {
+impl std::fmt::Debug for BackgroundRestore {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.debug_struct("Restore").field("status", &self.status()).finish_non_exhaustive()
     }
@@ -86,7 +86,7 @@ impl std::fmt::Debug for Restore {
 ///
 /// # Errors
 /// The image needs more than allowed, or isn't a file that can be mapped.
-pub fn map(image: Image, options: &RestoreOptions) -> Result<Mapped, ImageError> {
+pub fn map(image: Image, options: &RestoreOptions) -> Result<MappedImage, ImageError> {
     let committed_bytes = image.layout().data_bytes() as usize;
     let memory = Arc::new(reserve(&image, options)?);
     let not_mappable = |why: String| ImageError::NotMappable { file: image.device().name().to_owned(), why };
@@ -101,11 +101,11 @@ pub fn map(image: Image, options: &RestoreOptions) -> Result<Mapped, ImageError>
             .map_err(|error| not_mappable(error.to_string()))?;
     }
     let barrier = guard(&image, memory, options)?;
-    let restore = Restore::start(image, options.accept_damaged)?;
-    Ok(Mapped { barrier, committed_bytes, restore })
+    let restore = BackgroundRestore::start(image, options.accept_damaged)?;
+    Ok(MappedImage { barrier, committed_bytes, restore })
 }
 
-impl Restore {
+impl BackgroundRestore {
     fn start(image: Image, accept_damaged: bool) -> Result<Self, ImageError> {
         let bytes = (image.layout().data_bytes() as usize).next_multiple_of(REGION_SIZE).max(REGION_SIZE);
         let carver = BumpAllocator::new(Reservation::new(bytes).map_err(|error| no_memory(&image, &error))?);
@@ -125,7 +125,7 @@ impl Restore {
     }
 
     /// Neighbouring regions that are staged, `most` at most, to be exchanged and then reported by
-    /// [`Restore::adopted`]. `None` if none are just now.
+    /// [`BackgroundRestore::adopted`]. `None` if none are just now.
     pub fn next_ready(&mut self, most: u32) -> Option<Range<u32>> {
         let first = self.next.take().or_else(|| self.ready.try_recv().ok())?;
         let mut regions = first..first + 1;
@@ -172,7 +172,7 @@ impl Restore {
     }
 }
 
-impl Drop for Restore {
+impl Drop for BackgroundRestore {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
         // The thread that reads regions may wait for room: it must find that the receiver is gone.

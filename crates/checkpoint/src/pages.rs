@@ -9,14 +9,14 @@ use quire_device::{Buffer, Completion, Device, DeviceError, Direction, Extent, Q
 use quire_snapshot::PAGE_SIZE;
 
 use crate::error::no_buffers;
-use crate::format::Layout;
-use crate::progress::Progress;
+use crate::format::ImageLayout;
+use crate::progress::DumpProgress;
 
 /// Writer of pages.
 pub(crate) struct PageWriter<'a> {
     queue: Box<dyn Queue>,
-    layout: Layout,
-    progress: &'a Progress,
+    layout: ImageLayout,
+    progress: &'a DumpProgress,
     file: String,
     free: Vec<Buffer>,
     /// The buffer being filled.
@@ -31,8 +31,8 @@ impl<'a> PageWriter<'a> {
     /// With `count` buffers of `bytes` bytes each, all but one of which may be in flight.
     pub(crate) fn new(
         device: &dyn Device,
-        layout: Layout,
-        progress: &'a Progress,
+        layout: ImageLayout,
+        progress: &'a DumpProgress,
         count: usize,
         bytes: usize,
     ) -> Result<Self, DeviceError> {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 /// What a dump is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
+pub enum DumpPhase {
     /// Not started.
     Waiting,
     /// Writing pages.
@@ -19,11 +19,12 @@ pub enum Phase {
     Failed,
 }
 
-const PHASES: [Phase; 6] = [Phase::Waiting, Phase::Data, Phase::Sync, Phase::Publish, Phase::Done, Phase::Failed];
+const PHASES: [DumpPhase; 6] =
+    [DumpPhase::Waiting, DumpPhase::Data, DumpPhase::Sync, DumpPhase::Publish, DumpPhase::Done, DumpPhase::Failed];
 
 /// Figures of a dump. All may be read at any time.
 #[derive(Debug, Default)]
-pub struct Progress {
+pub struct DumpProgress {
     pages_done: AtomicU64,
     pages_total: AtomicU64,
     bytes_written: AtomicU64,
@@ -33,7 +34,7 @@ pub struct Progress {
     cancelled: AtomicBool,
 }
 
-impl Progress {
+impl DumpProgress {
     /// Of a dump that hasn't started.
     pub fn new() -> Self {
         Self::default()
@@ -65,13 +66,13 @@ impl Progress {
     }
 
     /// What the dump is doing.
-    pub fn phase(&self) -> Phase {
+    pub fn phase(&self) -> DumpPhase {
         PHASES[usize::from(self.phase.load(Ordering::Acquire)) % PHASES.len()]
     }
 
     /// Whether all pages are taken: from here on the writer is free of the snapshot.
     pub fn is_past_data(&self) -> bool {
-        !matches!(self.phase(), Phase::Waiting | Phase::Data)
+        !matches!(self.phase(), DumpPhase::Waiting | DumpPhase::Data)
     }
 
     /// Asks the dump to stop. It is too late once the image is being published.
@@ -86,10 +87,10 @@ impl Progress {
 
     pub(crate) fn start(&self, pages_total: u64) {
         self.pages_total.store(pages_total, Ordering::Relaxed);
-        self.enter(Phase::Data);
+        self.enter(DumpPhase::Data);
     }
 
-    pub(crate) fn enter(&self, phase: Phase) {
+    pub(crate) fn enter(&self, phase: DumpPhase) {
         let number = PHASES.iter().position(|known| *known == phase).unwrap_or(0);
         self.phase.store(number as u8, Ordering::Release);
     }
@@ -117,8 +118,8 @@ mod tests {
 
     #[test]
     fn phases_come_back_as_entered() {
-        let progress = Progress::new();
-        assert_eq!(progress.phase(), Phase::Waiting);
+        let progress = DumpProgress::new();
+        assert_eq!(progress.phase(), DumpPhase::Waiting);
         for phase in PHASES {
             progress.enter(phase);
             assert_eq!(progress.phase(), phase);

@@ -36,13 +36,13 @@ pub fn remove_stale(directory: &dyn Directory, name: &str) -> Result<usize, Devi
 }
 
 /// A file under its temporary name; removed again unless it is published.
-pub(crate) struct Temporary<'a> {
+pub(crate) struct TemporaryFile<'a> {
     directory: &'a dyn Directory,
     temporary: String,
     published: bool,
 }
 
-impl<'a> Temporary<'a> {
+impl<'a> TemporaryFile<'a> {
     /// Makes sure that the temporary name is free.
     pub(crate) fn new(directory: &'a dyn Directory, name: &str) -> Self {
         let temporary = temporary_name(name);
@@ -63,7 +63,7 @@ impl<'a> Temporary<'a> {
     }
 }
 
-impl Drop for Temporary<'_> {
+impl Drop for TemporaryFile<'_> {
     fn drop(&mut self) {
         if self.published {
             return;

@@ -7,7 +7,7 @@ use std::ops::Range;
 use quire_device::{Buffer, DeviceError, Direction, Extent, Queue, Transfer};
 use quire_snapshot::{PAGE_SIZE, PAGES_PER_REGION, REGION_SIZE};
 
-use crate::error::{ImageError, Part};
+use crate::error::{ImageError, ImagePart};
 use crate::format::page_sum;
 use crate::image::Image;
 
@@ -59,7 +59,7 @@ impl<'a> RegionReader<'a> {
         let finished = self.queue.complete()?;
         let region = finished.transfer.tag as u32;
         if let Err(source) = finished.result {
-            return Some(Err(ImageError::Unreadable { part: Part::Region(region), source }));
+            return Some(Err(ImageError::Unreadable { part: ImagePart::Region(region), source }));
         }
         let buffer = finished.transfer.buffer;
         let damage = self.check(region, &buffer);
@@ -83,7 +83,7 @@ impl<'a> RegionReader<'a> {
         }
         let offset = layout.page_offset(layout.pages_of(region).start);
         let what = format!("the checksum of its pages is {sum:016x}, but {wanted:016x} was written");
-        Some(self.image.damaged(Part::Region(region), offset, what))
+        Some(self.image.damaged(ImagePart::Region(region), offset, what))
     }
 }
 

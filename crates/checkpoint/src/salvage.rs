@@ -11,9 +11,9 @@ use quire_device::{Device, Directory};
 use quire_snapshot::{PAGE_SIZE, REGION_SIZE};
 
 use crate::error::ImageError;
-use crate::format::{DATA_OFFSET, Footer, Header, ImageMeta, Layout, MAX_PAGES};
-use crate::image::{Image, Reading};
-use crate::table::Table;
+use crate::format::{DATA_OFFSET, ImageFooter, ImageHeader, ImageLayout, ImageMeta, MAX_PAGES};
+use crate::image::{Image, ImageReader};
+use crate::table::ChecksumTable;
 
 impl Image {
     /// As [`Image::open`], but uses what is left of a damaged image; tells what is wrong with it.
@@ -28,11 +28,11 @@ impl Image {
         };
         let device = directory.open(name)?;
         let file_bytes = device.len()?;
-        let file = Reading { device: &*device };
+        let file = ImageReader { device: &*device };
         let sound = file.header().ok();
         let footer = footer(&file, sound.as_ref(), file_bytes);
         let Some(header) = sound.or_else(|| footer.as_ref().map(header_of)) else { return Err(damage) };
-        let layout = Layout::new(header.page_count.get());
+        let layout = ImageLayout::new(header.page_count.get());
         let table = footer.and_then(|footer| file.table(layout, &footer).ok());
         let table = table.unwrap_or_else(|| everything(&*device, layout, file_bytes));
         tracing::warn!(
@@ -46,25 +46,25 @@ impl Image {
 }
 
 /// The footer, if it can be believed: where the header says, or at the end of the file.
-fn footer(file: &Reading<'_>, header: Option<&Header>, file_bytes: u64) -> Option<Footer> {
+fn footer(file: &ImageReader<'_>, header: Option<&ImageHeader>, file_bytes: u64) -> Option<ImageFooter> {
     if let Some(header) = header {
-        return file.footer(Layout::new(header.page_count.get()), header).ok();
+        return file.footer(ImageLayout::new(header.page_count.get()), header).ok();
     }
     let footer = file.footer_at(file_bytes.checked_sub(PAGE_SIZE as u64)?).ok()?;
     let pages = footer.page_count.get();
-    (pages <= MAX_PAGES && Layout::new(pages).file_bytes() == file_bytes).then_some(footer)
+    (pages <= MAX_PAGES && ImageLayout::new(pages).file_bytes() == file_bytes).then_some(footer)
 }
 
 /// A header for the image that `footer` belongs to. When it was cut, and by what program, nothing tells any more.
-fn header_of(footer: &Footer) -> Header {
+fn header_of(footer: &ImageFooter) -> ImageHeader {
     let meta = ImageMeta { epoch: footer.epoch.get(), created_unix_ms: 0, root: 0, note: [0; 64] };
-    Header::new(&meta, footer.page_count.get())
+    ImageHeader::new(&meta, footer.page_count.get())
 }
 
 /// A table of all pages that the file has. Regions that are a hole of the file had no pages.
-fn everything(device: &dyn Device, layout: Layout, file_bytes: u64) -> Table {
+fn everything(device: &dyn Device, layout: ImageLayout, file_bytes: u64) -> ChecksumTable {
     let pages = (file_bytes.saturating_sub(DATA_OFFSET) / PAGE_SIZE as u64).min(u64::from(layout.page_count())) as u32;
-    let mut table = Table::without_sums(layout);
+    let mut table = ChecksumTable::without_sums(layout);
     for region in 0..layout.region_count() {
         let offset = DATA_OFFSET + u64::from(region) * REGION_SIZE as u64;
         let is_hole = device.as_file().is_some_and(|file| quire_sys::file::is_hole(file, offset, REGION_SIZE as u64));

@@ -7,27 +7,27 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use quire_snapshot::PAGES_PER_REGION;
 
-use crate::format::Layout;
+use crate::format::ImageLayout;
 
 /// Present bits and checksums.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Table {
-    layout: Layout,
+pub(crate) struct ChecksumTable {
+    layout: ImageLayout,
     present: Vec<u64>,
     sums: Vec<u64>,
     /// The checksums are lost.
     sumless: bool,
 }
 
-impl Table {
+impl ChecksumTable {
     /// A table of no present pages.
-    pub(crate) fn new(layout: Layout) -> Self {
+    pub(crate) fn new(layout: ImageLayout) -> Self {
         let (present, sums) = (vec![0; layout.present_words()], vec![0; layout.region_count() as usize]);
         Self { layout, present, sums, sumless: false }
     }
 
     /// A table of no present pages, whose regions can't be checked.
-    pub(crate) fn without_sums(layout: Layout) -> Self {
+    pub(crate) fn without_sums(layout: ImageLayout) -> Self {
         Self { sumless: true, ..Self::new(layout) }
     }
 
@@ -43,7 +43,7 @@ impl Table {
         *region = region.wrapping_add(sum);
     }
 
-    pub(crate) fn layout(&self) -> Layout {
+    pub(crate) fn layout(&self) -> ImageLayout {
         self.layout
     }
 
@@ -124,7 +124,7 @@ impl Table {
     ///
     /// # Errors
     /// Offset into the table and what is wrong there.
-    pub(crate) fn decode(layout: Layout, bytes: &[u8]) -> Result<Self, (u64, String)> {
+    pub(crate) fn decode(layout: ImageLayout, bytes: &[u8]) -> Result<Self, (u64, String)> {
         let words = layout.present_words();
         let regions = layout.region_count() as usize;
         let numbers = <[U64]>::ref_from_prefix_with_elems(bytes, words + regions);
@@ -163,12 +163,12 @@ mod tests {
             pages in prop::collection::btree_set(0u32..3000, 0..100),
             part in (0u32..3000, 0u32..3000),
         ) {
-            let mut table = Table::new(Layout::new(count));
+            let mut table = ChecksumTable::new(ImageLayout::new(count));
             let pages: Vec<u32> = pages.into_iter().filter(|&page| page < count).collect();
             for &page in &pages {
                 table.add(page, u64::from(page) << 40 | 1);
             }
-            let back = Table::decode(table.layout(), &table.encode()).unwrap();
+            let back = ChecksumTable::decode(table.layout(), &table.encode()).unwrap();
             prop_assert_eq!(&back, &table);
             prop_assert_eq!(back.present_pages(), pages.len() as u64);
             let from_runs: Vec<u32> = back.present_runs(0..count).flatten().collect();
@@ -183,7 +183,7 @@ mod tests {
 
         #[test]
         fn runs_are_as_long_as_they_can_be(bits in prop::collection::vec(any::<bool>(), 0..700)) {
-            let mut table = Table::new(Layout::new(bits.len() as u32));
+            let mut table = ChecksumTable::new(ImageLayout::new(bits.len() as u32));
             for (page, _) in bits.iter().enumerate().filter(|(_, present)| **present) {
                 table.add(page as u32, 0);
             }
@@ -196,17 +196,17 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused_with_its_place() {
-        let layout = Layout::new(70);
-        let bytes = Table::new(layout).encode();
+        let layout = ImageLayout::new(70);
+        let bytes = ChecksumTable::new(layout).encode();
         let mut beyond = bytes.clone();
         beyond[8] = 0x40;
-        assert_eq!(Table::decode(layout, &beyond).unwrap_err().0, 8);
+        assert_eq!(ChecksumTable::decode(layout, &beyond).unwrap_err().0, 8);
         let mut padding = bytes.clone();
         padding[100] = 1;
-        assert_eq!(Table::decode(layout, &padding).unwrap_err().0, 24);
+        assert_eq!(ChecksumTable::decode(layout, &padding).unwrap_err().0, 24);
         let mut sum = bytes.clone();
         sum[16] = 1;
-        assert_eq!(Table::decode(layout, &sum).unwrap_err().0, 16);
-        assert!(Table::decode(layout, &bytes[..10]).is_err());
+        assert_eq!(ChecksumTable::decode(layout, &sum).unwrap_err().0, 16);
+        assert!(ChecksumTable::decode(layout, &bytes[..10]).is_err());
     }
 }

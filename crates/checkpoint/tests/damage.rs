@@ -3,8 +3,8 @@
 mod common;
 
 use common::*;
-use quire_checkpoint::format::{DATA_OFFSET, Footer, Header, Layout, MAX_PAGES, checksum};
-use quire_checkpoint::{Image, ImageError, Part, RestoreOptions, load};
+use quire_checkpoint::format::{DATA_OFFSET, ImageFooter, ImageHeader, ImageLayout, MAX_PAGES, checksum};
+use quire_checkpoint::{Image, ImageError, ImagePart, RestoreOptions, load};
 use quire_device::{Directory, DiskDirectory, MemoryDirectory};
 use quire_snapshot::{PAGE_SIZE, PAGES_PER_REGION, REGION_SIZE};
 use zerocopy::{FromBytes, IntoBytes};
@@ -25,11 +25,11 @@ fn refused(bytes: &[u8]) -> ImageError {
 }
 
 /// Part and byte that a refusal names.
-fn place(bytes: &[u8]) -> (Part, u64) {
+fn place(bytes: &[u8]) -> (ImagePart, u64) {
     match refused(bytes) {
         ImageError::Damaged { part, offset, .. } => (part, offset),
-        ImageError::Foreign { .. } => (Part::Header, 0),
-        ImageError::Version { .. } => (Part::Header, 8),
+        ImageError::Foreign { .. } => (ImagePart::Header, 0),
+        ImageError::Version { .. } => (ImagePart::Header, 8),
         other => panic!("{other}"),
     }
 }
@@ -48,12 +48,12 @@ fn chosen(len: usize) -> impl Iterator<Item = usize> {
 #[test]
 fn a_flipped_bit_anywhere_in_header_table_or_footer_is_noticed() {
     let (_, bytes, _) = saved(SMALL);
-    let layout = Layout::new(SMALL);
+    let layout = ImageLayout::new(SMALL);
     let (table, footer) = (layout.table_offset() as usize, layout.footer_offset() as usize);
     for at in chosen(PAGE_SIZE) {
-        assert_eq!(place(&flipped(&bytes, at)).0, Part::Header, "byte {at}");
-        assert_eq!(place(&flipped(&bytes, footer + at)).0, Part::Footer, "byte {at} of the footer");
-        assert_eq!(place(&flipped(&bytes, table + at)), (Part::Table, table as u64), "byte {at} of the table");
+        assert_eq!(place(&flipped(&bytes, at)).0, ImagePart::Header, "byte {at}");
+        assert_eq!(place(&flipped(&bytes, footer + at)).0, ImagePart::Footer, "byte {at} of the footer");
+        assert_eq!(place(&flipped(&bytes, table + at)), (ImagePart::Table, table as u64), "byte {at} of the table");
     }
 }
 
@@ -112,7 +112,7 @@ fn the_gap_must_be_zero() {
         let image = opened(&flipped(&bytes, at)).unwrap();
         let damage = image.verify(|_, _| {}).unwrap().damage;
         assert!(
-            matches!(damage.as_slice(), [ImageError::Damaged { part: Part::Gap, offset, .. }] if *offset == at as u64),
+            matches!(damage.as_slice(), [ImageError::Damaged { part: ImagePart::Gap, offset, .. }] if *offset == at as u64),
             "{damage:?}"
         );
     }
@@ -131,25 +131,25 @@ fn bytes_of_absent_pages_belong_to_no_page() {
 #[test]
 fn a_file_cut_short_anywhere_is_told_with_the_byte_where_it_ends() {
     let (_, bytes, _) = saved(PAGES);
-    let layout = Layout::new(PAGES);
+    let layout = ImageLayout::new(PAGES);
     let ends = [
-        (PAGE_SIZE, Part::Gap),
-        (DATA_OFFSET as usize - 1, Part::Gap),
-        (DATA_OFFSET as usize, Part::Region(0)),
-        (DATA_OFFSET as usize + REGION_SIZE + 5, Part::Region(1)),
-        (layout.table_offset() as usize, Part::Table),
-        (layout.footer_offset() as usize, Part::Footer),
-        (bytes.len() - 1, Part::Footer),
+        (PAGE_SIZE, ImagePart::Gap),
+        (DATA_OFFSET as usize - 1, ImagePart::Gap),
+        (DATA_OFFSET as usize, ImagePart::Region(0)),
+        (DATA_OFFSET as usize + REGION_SIZE + 5, ImagePart::Region(1)),
+        (layout.table_offset() as usize, ImagePart::Table),
+        (layout.footer_offset() as usize, ImagePart::Footer),
+        (bytes.len() - 1, ImagePart::Footer),
     ];
     for (end, part) in ends {
         assert_eq!(place(&bytes[..end]), (part, end as u64));
         assert!(refused(&bytes[..end]).to_string().contains(&format!("the file has {end} bytes")));
     }
     for end in [8, 100, PAGE_SIZE - 1] {
-        assert_eq!(place(&bytes[..end]), (Part::Header, end as u64));
+        assert_eq!(place(&bytes[..end]), (ImagePart::Header, end as u64));
     }
     let longer = [&bytes[..], b"x"].concat();
-    assert_eq!(place(&longer), (Part::Footer, bytes.len() as u64));
+    assert_eq!(place(&longer), (ImagePart::Footer, bytes.len() as u64));
 }
 
 #[test]
@@ -162,18 +162,18 @@ fn what_is_no_image_is_called_foreign() {
 }
 
 /// Changes the header of a small image and seals it again, in the footer too.
-fn resealed(change: impl FnOnce(&mut Header)) -> Vec<u8> {
+fn resealed(change: impl FnOnce(&mut ImageHeader)) -> Vec<u8> {
     let (_, mut bytes, _) = saved(SMALL);
-    let mut header = Header::read_from_bytes(&bytes[..PAGE_SIZE]).unwrap();
+    let mut header = ImageHeader::read_from_bytes(&bytes[..PAGE_SIZE]).unwrap();
     change(&mut header);
     header.checksum = header.own_checksum().into();
     bytes[..PAGE_SIZE].copy_from_slice(header.as_bytes());
     sealed_footer(bytes, |footer| footer.header_checksum = header.checksum)
 }
 
-fn sealed_footer(mut bytes: Vec<u8>, change: impl FnOnce(&mut Footer)) -> Vec<u8> {
+fn sealed_footer(mut bytes: Vec<u8>, change: impl FnOnce(&mut ImageFooter)) -> Vec<u8> {
     let start = bytes.len() - PAGE_SIZE;
-    let mut footer = Footer::read_from_bytes(&bytes[start..]).unwrap();
+    let mut footer = ImageFooter::read_from_bytes(&bytes[start..]).unwrap();
     change(&mut footer);
     footer.checksum = footer.own_checksum().into();
     bytes[start..].copy_from_slice(footer.as_bytes());
@@ -193,7 +193,7 @@ fn another_version_is_told_whatever_else_is_in_the_file() {
     }
     let mut bytes = bytes;
     bytes[8] = 9;
-    assert_eq!(place(&bytes), (Part::Header, 4088), "only this field is wrong, so it is damage");
+    assert_eq!(place(&bytes), (ImagePart::Header, 4088), "only this field is wrong, so it is damage");
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn an_image_whose_first_bytes_are_lost_is_a_damaged_one() {
     let (_, bytes, _) = saved(SMALL);
     for at in 0..8 {
         let error = refused(&flipped(&bytes, at));
-        assert!(matches!(error, ImageError::Damaged { part: Part::Header, offset: 0, .. }), "{error}");
+        assert!(matches!(error, ImageError::Damaged { part: ImagePart::Header, offset: 0, .. }), "{error}");
     }
     let mut zeroed = bytes;
     zeroed[..PAGE_SIZE].fill(0);
@@ -224,7 +224,7 @@ fn held_by(image: &Image) -> Pages {
 #[test]
 fn all_pages_are_there_whatever_single_part_beside_them_is_damaged() {
     let (_, bytes, model) = saved(PAGES);
-    let layout = Layout::new(PAGES);
+    let layout = ImageLayout::new(PAGES);
     let (image, is_damaged) = salvaged(&bytes).unwrap();
     assert!(!is_damaged);
     assert_same(&held_by(&image), &model);
@@ -259,7 +259,7 @@ fn a_truncated_image_gives_the_pages_that_it_has() {
 
 #[test]
 fn hostile_headers_with_right_checksums_are_refused() {
-    type Change = fn(&mut Header);
+    type Change = fn(&mut ImageHeader);
     let changes: [(Change, u64, &str); 10] = [
         (|header| header.page_bytes = 16384.into(), 12, "pages of 16384 bytes"),
         (|header| header.page_bytes = 0.into(), 12, "pages of 0 bytes"),
@@ -283,7 +283,7 @@ fn hostile_headers_with_right_checksums_are_refused() {
 
 #[test]
 fn hostile_footers_with_right_checksums_are_refused() {
-    type Change = fn(&mut Footer);
+    type Change = fn(&mut ImageFooter);
     let changes: [(Change, u64); 9] = [
         (|footer| footer.table_offset = 0.into(), 0),
         (|footer| footer.table_offset = u64::MAX.into(), 0),
@@ -296,27 +296,27 @@ fn hostile_footers_with_right_checksums_are_refused() {
         (|footer| footer.region_count = u32::MAX.into(), 48),
     ];
     let (_, bytes, _) = saved(SMALL);
-    let footer = Layout::new(SMALL).footer_offset();
+    let footer = ImageLayout::new(SMALL).footer_offset();
     for (change, offset) in changes {
-        assert_eq!(place(&sealed_footer(bytes.clone(), change)), (Part::Footer, footer + offset));
+        assert_eq!(place(&sealed_footer(bytes.clone(), change)), (ImagePart::Footer, footer + offset));
     }
 }
 
 #[test]
 fn hostile_tables_with_right_checksums_are_refused_or_prove_wrong() {
     let (_, bytes, _) = saved(SMALL);
-    let start = Layout::new(SMALL).table_offset() as usize;
+    let start = ImageLayout::new(SMALL).table_offset() as usize;
     let sealed = |at: usize, bits: u8, pages: i64| {
         let mut bytes = bytes.clone();
         bytes[start + at] ^= bits;
-        let sum = checksum(&bytes[start..start + Layout::new(SMALL).table_bytes()]);
+        let sum = checksum(&bytes[start..start + ImageLayout::new(SMALL).table_bytes()]);
         sealed_footer(bytes, |footer| {
             footer.table_checksum = sum.into();
             footer.present_pages = footer.present_pages.get().wrapping_add_signed(pages).into();
         })
     };
-    assert_eq!(place(&sealed(7, 0x80, 1)), (Part::Table, start as u64), "a page beyond the last");
-    assert_eq!(place(&sealed(16, 1, 0)), (Part::Table, start as u64 + 16), "bytes behind the checksums");
+    assert_eq!(place(&sealed(7, 0x80, 1)), (ImagePart::Table, start as u64), "a page beyond the last");
+    assert_eq!(place(&sealed(16, 1, 0)), (ImagePart::Table, start as u64 + 16), "bytes behind the checksums");
     // Page 3 isn't there, the table says that it is: its zeros have a checksum of their own.
     let image = opened(&sealed(0, 0x08, 1)).unwrap();
     assert_eq!(image.verify(|_, _| {}).unwrap().damage.len(), 1);
@@ -332,7 +332,7 @@ fn halves_of_two_images_make_none() {
     let first = memory.bytes(NAME).unwrap();
     world.save(&memory, 2).unwrap();
     let second = memory.bytes(NAME).unwrap();
-    let footer = Layout::new(SMALL).footer_offset() as usize;
+    let footer = ImageLayout::new(SMALL).footer_offset() as usize;
     let mixed = [&first[..footer], &second[footer..]].concat();
     assert!(refused(&mixed).to_string().contains("different images"));
 }
@@ -365,10 +365,10 @@ fn what_is_no_file_is_no_image() {
 fn a_sparse_image_of_the_largest_size_is_opened_at_no_cost() {
     let folder = tempfile::tempdir().unwrap();
     let file = std::fs::File::create(folder.path().join(NAME)).unwrap();
-    let layout = Layout::new(MAX_PAGES);
-    let header = Header::new(&meta(1), MAX_PAGES);
+    let layout = ImageLayout::new(MAX_PAGES);
+    let header = ImageHeader::new(&meta(1), MAX_PAGES);
     let table = vec![0; layout.table_bytes()];
-    let footer = Footer::new(&header, &table, 0);
+    let footer = ImageFooter::new(&header, &table, 0);
     use std::os::unix::fs::FileExt;
     file.write_all_at(header.as_bytes(), 0).unwrap();
     if let Err(error) = file.write_all_at(footer.as_bytes(), layout.footer_offset()) {

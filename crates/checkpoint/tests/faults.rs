@@ -7,7 +7,7 @@ mod common;
 use std::sync::Arc;
 
 use common::*;
-use quire_checkpoint::{DumpError, Image, ImageError, Part, Phase, Progress, dump, load, remove_stale};
+use quire_checkpoint::{DumpError, DumpPhase, DumpProgress, Image, ImageError, ImagePart, dump, load, remove_stale};
 use quire_device::{
     Action, Directory, DiskDirectory, FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory, errno,
 };
@@ -137,12 +137,12 @@ fn a_leftover_of_the_same_process_number_is_no_hindrance() {
 #[test]
 fn a_cancelled_save_leaves_no_trace() {
     let (memory, mut world, old) = changed();
-    let progress = Progress::new();
+    let progress = DumpProgress::new();
     progress.cancel();
     let snapshot = world.cut();
     let error = dump(snapshot, &meta(2), &memory, NAME, &progress, &small_writes()).unwrap_err();
     assert!(matches!(error, DumpError::Cancelled { .. }), "{error}");
-    assert_eq!(progress.phase(), Phase::Failed);
+    assert_eq!(progress.phase(), DumpPhase::Failed);
     assert!(world.barrier.try_finish());
     assert_eq!(names(&memory), [NAME]);
     assert_same(&image(&memory).1, &old);
@@ -187,12 +187,12 @@ fn reads_that_fail_name_the_part() {
         assert_eq!(source.errno, Some(errno::EIO));
         parts.push(part);
     }
-    assert_eq!(parts, [Part::Header, Part::Footer, Part::Table]);
+    assert_eq!(parts, [ImagePart::Header, ImagePart::Footer, ImagePart::Table]);
     for (number, region) in [(3, 0), (4, 1)] {
         let image = Image::open(&under(number), NAME).unwrap();
         let Err(error) = load(&image, &options(), |_, _| {}) else { panic!("read {number} was let pass") };
         assert!(
-            matches!(error, ImageError::Unreadable { part: Part::Region(found), .. } if found == region),
+            matches!(error, ImageError::Unreadable { part: ImagePart::Region(found), .. } if found == region),
             "{error}"
         );
         assert!(!error.is_damage());
@@ -201,5 +201,5 @@ fn reads_that_fail_name_the_part() {
         assert!(error.to_string().contains(&memory.path_of(NAME)), "{error}");
     }
     let image = Image::open(&under(3), NAME).unwrap();
-    assert!(matches!(image.verify(|_, _| {}), Err(ImageError::Unreadable { part: Part::Gap, .. })));
+    assert!(matches!(image.verify(|_, _| {}), Err(ImageError::Unreadable { part: ImagePart::Gap, .. })));
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use common::*;
 use proptest::prelude::*;
-use quire_checkpoint::{Image, ImageError, Mapped, Part, Restore, RestoreOptions, map};
+use quire_checkpoint::{BackgroundRestore, Image, ImageError, ImagePart, MappedImage, RestoreOptions, map};
 use quire_device::{
     Action, Device, DeviceError, Directory, DirectoryLayer, DiskDirectory, FaultInjector, FaultTrigger, InjectedFault,
     IoEngine, Layer, LayeredDevice, MemoryDirectory, Queue, errno,
@@ -35,12 +35,12 @@ fn on_disk(mut world: World) -> Saved {
     Saved { folder, disk, model: world.model }
 }
 
-fn mapped(directory: &dyn Directory) -> Result<Mapped, ImageError> {
+fn mapped(directory: &dyn Directory) -> Result<MappedImage, ImageError> {
     map(Image::open(directory, NAME).unwrap(), &options())
 }
 
 /// Exchanges up to `most` regions that are ready; returns whether there were any.
-fn adopt(barrier: &mut WriteBarrier, restore: &mut Restore, most: u32) -> bool {
+fn adopt(barrier: &mut WriteBarrier, restore: &mut BackgroundRestore, most: u32) -> bool {
     let Some(regions) = restore.next_ready(most) else { return false };
     barrier.migrate_regions(regions.clone(), restore.staging()).unwrap();
     restore.adopted(regions);
@@ -48,7 +48,7 @@ fn adopt(barrier: &mut WriteBarrier, restore: &mut Restore, most: u32) -> bool {
 }
 
 /// Exchanges everything, or until it fails.
-fn adopt_all(barrier: &mut WriteBarrier, restore: &mut Restore) -> Result<(), ImageError> {
+fn adopt_all(barrier: &mut WriteBarrier, restore: &mut BackgroundRestore) -> Result<(), ImageError> {
     let start = Instant::now();
     while !restore.status().done {
         if !adopt(barrier, restore, 3) {
@@ -63,7 +63,7 @@ fn adopt_all(barrier: &mut WriteBarrier, restore: &mut Restore) -> Result<(), Im
 }
 
 /// Waits until so many regions are staged.
-fn wait_for(restore: &Restore, staged: u32) {
+fn wait_for(restore: &BackgroundRestore, staged: u32) {
     let start = Instant::now();
     while restore.status().staged < staged {
         assert!(restore.status().failed.is_none() && start.elapsed() < PATIENCE, "{:?}", restore.status());
@@ -104,7 +104,7 @@ proptest! {
     #[test]
     fn writes_survive_the_exchange_and_saves_meanwhile_are_right(steps in steps()) {
         let saved = on_disk(sparse());
-        let Mapped { barrier, restore: mut background, .. } = mapped(&saved.disk).unwrap();
+        let MappedImage { barrier, restore: mut background, .. } = mapped(&saved.disk).unwrap();
         let mut world = World::of(barrier, 4 * REGION + 50, saved.model);
         world.barrier.set_restoring(true);
         for step in steps {
@@ -154,7 +154,7 @@ fn all_is_there_before_anything_is_exchanged() {
 #[test]
 fn after_the_exchange_the_file_is_needed_no_more() {
     let saved = on_disk(sparse());
-    let Mapped { barrier, mut restore, .. } = mapped(&saved.disk).unwrap();
+    let MappedImage { barrier, mut restore, .. } = mapped(&saved.disk).unwrap();
     let mut world = World::of(barrier, 4 * REGION + 50, saved.model);
     adopt_all(&mut world.barrier, &mut restore).unwrap();
     drop(restore);
@@ -172,7 +172,7 @@ fn after_the_exchange_the_file_is_needed_no_more() {
 #[test]
 fn memory_grows_beyond_a_last_region_that_is_not_full() {
     let saved = on_disk(sparse());
-    let Mapped { barrier, mut restore, committed_bytes } = mapped(&saved.disk).unwrap();
+    let MappedImage { barrier, mut restore, committed_bytes } = mapped(&saved.disk).unwrap();
     barrier.memory().commit(committed_bytes..6 * REGION_SIZE).unwrap();
     let mut world = World::of(barrier, 6 * REGION, saved.model);
     for page in [4 * REGION + 49, 4 * REGION + 50, 5 * REGION - 1, 5 * REGION] {
@@ -188,7 +188,7 @@ fn memory_grows_beyond_a_last_region_that_is_not_full() {
 #[test]
 fn the_mapped_image_may_be_replaced() {
     let saved = on_disk(sparse());
-    let Mapped { barrier, mut restore, .. } = mapped(&saved.disk).unwrap();
+    let MappedImage { barrier, mut restore, .. } = mapped(&saved.disk).unwrap();
     let mut world = World::of(barrier, 4 * REGION + 50, saved.model);
     world.write(9, 200);
     world.save(&saved.disk, 2).unwrap();
@@ -205,7 +205,7 @@ fn damage_in_the_background_is_told_with_region_and_byte() {
     let page = 3 * REGION + 4;
     bytes[REGION_SIZE + page as usize * PAGE_SIZE + 100] ^= 1;
     std::fs::write(&path, &bytes).unwrap();
-    let Mapped { mut barrier, mut restore, .. } = mapped(&saved.disk).unwrap();
+    let MappedImage { mut barrier, mut restore, .. } = mapped(&saved.disk).unwrap();
     let error = adopt_all(&mut barrier, &mut restore).unwrap_err();
     let text = error.to_string();
     assert!(text.contains(&format!("in its region 3, at byte {}:", 4 * REGION_SIZE)), "{text}");
@@ -214,7 +214,7 @@ fn damage_in_the_background_is_told_with_region_and_byte() {
     drop(restore);
 
     let accepting = RestoreOptions { accept_damaged: true, ..options() };
-    let Mapped { barrier, mut restore, .. } = map(Image::open(&saved.disk, NAME).unwrap(), &accepting).unwrap();
+    let MappedImage { barrier, mut restore, .. } = map(Image::open(&saved.disk, NAME).unwrap(), &accepting).unwrap();
     let mut model = saved.model;
     model.get_mut(&page).unwrap()[100] ^= 1;
     let mut world = World::of(barrier, 4 * REGION + 50, model);
@@ -229,10 +229,10 @@ fn a_failing_read_in_the_background_is_told_with_its_region() {
     for (number, region) in [(3, 0), (5, 3)] {
         let rules = vec![(FaultTrigger::Nth(Action::Read, number), InjectedFault::Error(errno::EIO))];
         let faulty = FaultInjector::new(Arc::new(saved.disk.clone()), rules);
-        let Mapped { mut barrier, mut restore, .. } = mapped(&faulty).unwrap();
+        let MappedImage { mut barrier, mut restore, .. } = mapped(&faulty).unwrap();
         let error = adopt_all(&mut barrier, &mut restore).unwrap_err();
         assert!(
-            matches!(error, ImageError::Unreadable { part: Part::Region(found), .. } if found == region),
+            matches!(error, ImageError::Unreadable { part: ImagePart::Region(found), .. } if found == region),
             "{error}"
         );
         assert!(!error.is_damage());
@@ -246,7 +246,7 @@ fn no_more_is_staged_than_there_is_room_for_and_dropping_ends_it() {
         world.write(region * REGION + region, 1);
     }
     let saved = on_disk(world);
-    let Mapped { barrier, mut restore, .. } = mapped(&saved.disk).unwrap();
+    let MappedImage { barrier, mut restore, .. } = mapped(&saved.disk).unwrap();
     let mut world = World::of(barrier, 60 * REGION, saved.model);
     assert_eq!(restore.status().regions_total, 60);
     // 32 wait to be taken over, one waits for room; the reads after it wait for that one.
@@ -264,7 +264,7 @@ fn no_more_is_staged_than_there_is_room_for_and_dropping_ends_it() {
 fn dropping_at_once_is_fine() {
     let saved = on_disk(sparse());
     for _ in 0..20 {
-        let Mapped { barrier, restore, .. } = mapped(&saved.disk).unwrap();
+        let MappedImage { barrier, restore, .. } = mapped(&saved.disk).unwrap();
         drop(restore);
         World::of(barrier, 4 * REGION + 50, saved.model.clone()).check();
     }
@@ -273,7 +273,7 @@ fn dropping_at_once_is_fine() {
 #[test]
 fn neighbours_are_handed_out_together_and_all_but_once() {
     let saved = on_disk(sparse());
-    let Mapped { mut restore, barrier: _memory, .. } = mapped(&saved.disk).unwrap();
+    let MappedImage { mut restore, barrier: _memory, .. } = mapped(&saved.disk).unwrap();
     wait_for(&restore, 4);
     let mut seen = Vec::new();
     while let Some(regions) = restore.next_ready(2) {
@@ -328,7 +328,7 @@ impl DirectoryLayer for CrashingDirectory {
 #[test]
 fn a_crash_in_the_background_is_a_failure_and_not_a_wait_for_ever() {
     let saved = on_disk(sparse());
-    let Mapped { barrier, mut restore, .. } = mapped(&CrashingDirectory(saved.disk.clone())).unwrap();
+    let MappedImage { barrier, mut restore, .. } = mapped(&CrashingDirectory(saved.disk.clone())).unwrap();
     let mut world = World::of(barrier, 4 * REGION + 50, saved.model);
     let error = adopt_all(&mut world.barrier, &mut restore).unwrap_err();
     assert!(matches!(error, ImageError::Crashed { .. }), "{error}");

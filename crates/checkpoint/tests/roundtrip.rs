@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use common::*;
 use proptest::prelude::*;
-use quire_checkpoint::{DumpOptions, Image, Phase, Progress, dump, load};
+use quire_checkpoint::{DumpOptions, DumpPhase, DumpProgress, Image, dump, load};
 use quire_device::{CacheMode, Directory, DiskDirectory, DiskModel, IoEngine, MemoryDirectory, ThrottledDirectory};
 use quire_snapshot::PAGES_PER_REGION;
 
@@ -33,7 +33,7 @@ proptest! {
         let options = DumpOptions { write_bytes: write_pages * 4096, buffers: 3, nice: None, ..DumpOptions::default() };
         std::thread::scope(|scope| {
             let dumper = scope.spawn(|| {
-                dump(snapshot, &meta(5), &memory, NAME, &Progress::new(), &options).map(|(summary, _)| summary)
+                dump(snapshot, &meta(5), &memory, NAME, &DumpProgress::new(), &options).map(|(summary, _)| summary)
             });
             for (page, value) in during {
                 world.write(page % page_count, value);
@@ -65,10 +65,10 @@ fn what_the_writer_says_is_told_by_the_image() {
 fn figures_of_a_dump_add_up() {
     let mut world = World::varied(2 * REGION);
     let snapshot = world.cut();
-    let (memory, progress) = (MemoryDirectory::new(), Progress::new());
-    assert_eq!(progress.phase(), Phase::Waiting);
+    let (memory, progress) = (MemoryDirectory::new(), DumpProgress::new());
+    assert_eq!(progress.phase(), DumpPhase::Waiting);
     let (summary, _) = dump(snapshot, &meta(1), &memory, NAME, &progress, &DumpOptions::default()).unwrap();
-    assert_eq!(progress.phase(), Phase::Done);
+    assert_eq!(progress.phase(), DumpPhase::Done);
     assert_eq!((progress.pages_done(), progress.pages_total()), (summary.pages, summary.pages));
     assert_eq!(summary.pages, world.model.len() as u64);
     // Header, footer and a table of one page.
@@ -87,7 +87,7 @@ fn a_region_full_of_pre_images_is_written_before_its_turn() {
     for page in late {
         world.write(page, 200);
     }
-    let (memory, progress) = (MemoryDirectory::new(), Progress::new());
+    let (memory, progress) = (MemoryDirectory::new(), DumpProgress::new());
     dump(snapshot, &meta(1), &memory, NAME, &progress, &small_writes()).unwrap();
     assert!(progress.regions_preferred() >= 1);
     assert_same(&image(&memory).1, &expected);
@@ -106,7 +106,7 @@ fn pre_images_far_apart_are_written_one_by_one() {
     for region in 0..regions {
         world.write(region * REGION + 300, 9);
     }
-    let (memory, progress) = (MemoryDirectory::new(), Progress::new());
+    let (memory, progress) = (MemoryDirectory::new(), DumpProgress::new());
     dump(snapshot, &meta(1), &memory, NAME, &progress, &small_writes()).unwrap();
     assert!(progress.preimages_spilled() > 0);
     assert_same(&image(&memory).1, &expected);
@@ -144,7 +144,7 @@ fn goes_round(directory: &dyn Directory) {
     for epoch in 1..=2 {
         world.write(3, epoch as u8);
         let snapshot = world.cut();
-        let progress = Progress::new();
+        let progress = DumpProgress::new();
         let options = DumpOptions { write_bytes: 256 << 10, buffers: 4, nice: Some(5), ..DumpOptions::default() };
         let (summary, replaced) = dump(snapshot, &meta(epoch), directory, NAME, &progress, &options).unwrap();
         assert!(world.barrier.try_finish());

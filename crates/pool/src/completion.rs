@@ -7,15 +7,15 @@ use std::sync::atomic::Ordering;
 
 use quire_device::{Completion, Queue, Transfer};
 
-use crate::counters::Counter;
+use crate::counters::PoolCounter;
 use crate::mapped_file::MappedFile;
-use crate::page::Run;
+use crate::page::PageRun;
 use crate::page_state::LockMode;
 use crate::pool_state::PoolState;
 use crate::readahead_queue::{ReadaheadQueue, TakenQueue};
 
 /// Gives back the pages of a read that failed. They are absent again, and a thread that needs one reads it and gets the error.
-pub(crate) fn give_up(shared: &PoolState, map: &MappedFile, run: Run) {
+pub(crate) fn give_up(shared: &PoolState, map: &MappedFile, run: PageRun) {
     let pages: Vec<u64> = run.iter().collect();
     // SAFETY: `begin_read` has claimed the pages for the reader that calls this, so no guard refers to them, and the device has
     // ended the transfer that wrote to them.
@@ -25,7 +25,7 @@ pub(crate) fn give_up(shared: &PoolState, map: &MappedFile, run: Run) {
     } else {
         shared.credits.give(pages.len());
     }
-    map.counters.add(Counter::FailedReads, pages.len());
+    map.counters.add(PoolCounter::FailedReads, pages.len());
     for page in pages {
         map.shard(page).resident.fetch_sub(1, Ordering::Relaxed);
         map.follow_up(page, map.state(page).fail_read());
@@ -35,7 +35,7 @@ pub(crate) fn give_up(shared: &PoolState, map: &MappedFile, run: Run) {
 
 /// A read ahead has ended.
 fn settle(shared: &PoolState, map: &MappedFile, finished: Completion) {
-    let run = Run::from_tag(finished.transfer.tag);
+    let run = PageRun::from_tag(finished.transfer.tag);
     let result = finished.result;
     if finished.transfer.buffer.is_empty()
         && let Err(error) = &result

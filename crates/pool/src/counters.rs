@@ -12,7 +12,7 @@ use crate::cache_padded::{CachePadded, slot};
 /// What is counted, by core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
-pub(crate) enum Counter {
+pub(crate) enum PoolCounter {
     Hits,
     Misses,
     Overwritten,
@@ -28,7 +28,7 @@ pub(crate) enum Counter {
     OptimisticRetries,
 }
 
-const COUNTS: usize = Counter::OptimisticRetries as usize + 1;
+const COUNTS: usize = PoolCounter::OptimisticRetries as usize + 1;
 
 /// Why a thread waited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +97,7 @@ impl Depth {
 
 /// All counters of a pool.
 #[derive(Debug)]
-pub(crate) struct Counters {
+pub(crate) struct PoolCounters {
     cores: Box<[CachePadded<[AtomicU64; COUNTS]>]>,
     waits: [Wait; WaitCause::ALL.len()],
     /// Writes of up to 1, 2, 4, … pages.
@@ -111,7 +111,7 @@ const SAMPLE: u32 = 64;
 
 thread_local!(static HITS: Cell<u32> = const { Cell::new(0) });
 
-impl Counters {
+impl PoolCounters {
     pub(crate) fn new(cores: usize) -> Self {
         Self {
             cores: (0..cores.max(1)).map(|_| CachePadded::default()).collect(),
@@ -122,7 +122,7 @@ impl Counters {
         }
     }
 
-    pub(crate) fn add(&self, what: Counter, by: usize) {
+    pub(crate) fn add(&self, what: PoolCounter, by: usize) {
         self.cores[slot() % self.cores.len()][what as usize].fetch_add(by as u64, Ordering::Relaxed);
     }
 
@@ -138,10 +138,10 @@ impl Counters {
 
     #[cold]
     fn report_hits(&self) {
-        self.add(Counter::Hits, SAMPLE as usize);
+        self.add(PoolCounter::Hits, SAMPLE as usize);
     }
 
-    pub(crate) fn get(&self, what: Counter) -> u64 {
+    pub(crate) fn get(&self, what: PoolCounter) -> u64 {
         self.cores.iter().map(|core| core[what as usize].load(Ordering::Relaxed)).sum()
     }
 
@@ -175,21 +175,21 @@ mod tests {
 
     #[test]
     fn counts_of_all_cores_add_up_and_hits_come_in_samples() {
-        let counters = Counters::new(4);
+        let counters = PoolCounters::new(4);
         std::thread::scope(|threads| {
             for _ in 0..3 {
                 threads.spawn(|| {
-                    counters.add(Counter::Misses, 2);
+                    counters.add(PoolCounter::Misses, 2);
                     (0..128).for_each(|_| counters.hit());
                 });
             }
         });
-        assert_eq!((counters.get(Counter::Misses), counters.get(Counter::Hits)), (6, 3 * 128));
+        assert_eq!((counters.get(PoolCounter::Misses), counters.get(PoolCounter::Hits)), (6, 3 * 128));
     }
 
     #[test]
     fn writes_are_sorted_by_how_many_pages_they_merge() {
-        let counters = Counters::new(1);
+        let counters = PoolCounters::new(1);
         [1, 2, 3, 4, 5, 1024, 70_000].into_iter().for_each(|pages| counters.merged(pages));
         assert_eq!(counters.merged_writes(), [1, 1, 2, 1, 0, 0, 0, 0, 0, 0, 2]);
     }

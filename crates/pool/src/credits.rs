@@ -10,12 +10,12 @@ use crate::cache_padded::{CachePadded, slot};
 
 /// Free credits, by core.
 #[derive(Debug)]
-pub(crate) struct Credits {
+pub(crate) struct CreditPool {
     free: Box<[CachePadded<AtomicUsize>]>,
     total: usize,
 }
 
-impl Credits {
+impl CreditPool {
     /// `total` credits for `cores` cores, all free.
     pub(crate) fn new(total: usize, cores: usize) -> Self {
         let cores = cores.max(1);
@@ -72,7 +72,7 @@ fn take_up_to(free: &AtomicUsize, wanted: impl Fn(usize) -> usize) -> usize {
 
 /// The right to have a page in memory; goes back when dropped, unless it was spent.
 #[derive(Debug)]
-pub(crate) struct Credit<'a>(&'a Credits);
+pub(crate) struct Credit<'a>(&'a CreditPool);
 
 impl Credit<'_> {
     /// The page has it now; the thread that evicts the page gives it back.
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn there_are_as_many_credits_as_pages_and_any_core_can_have_them_all() {
-        let credits = Credits::new(10, 4);
+        let credits = CreditPool::new(10, 4);
         let taken: Vec<Credit> = std::iter::from_fn(|| credits.take()).collect();
         assert_eq!((taken.len(), credits.free()), (10, 0));
         drop(taken);
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn a_spent_credit_comes_back_only_when_it_is_given() {
-        let credits = Credits::new(2, 2);
+        let credits = CreditPool::new(2, 2);
         credits.take().unwrap().spend();
         assert_eq!((credits.free(), credits.total()), (1, 2));
         credits.give(1);
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn no_credit_is_lost_or_made_between_threads() {
-        let credits = Credits::new(64, 4);
+        let credits = CreditPool::new(64, 4);
         std::thread::scope(|threads| {
             for _ in 0..4 {
                 threads.spawn(|| {

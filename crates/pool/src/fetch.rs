@@ -9,10 +9,10 @@ use std::time::Instant;
 
 use quire_device::{Action, DeviceError, Direction};
 
-use crate::counters::{Counter, WaitCause};
+use crate::counters::{PoolCounter, WaitCause};
 use crate::error::PoolError;
 use crate::mapped_file::MappedFile;
-use crate::page::Run;
+use crate::page::PageRun;
 use crate::page_state::{LockMode, PageStatus, StateSnapshot};
 use crate::park::Futex;
 use crate::pool_state::PoolState;
@@ -120,7 +120,7 @@ fn read_in(shared: &PoolState, map: &MappedFile, page: u64, want: AccessMode) ->
         readahead::after_miss(shared, map, page);
     }
     if let Err(error) = fetch(map, page, want) {
-        completion::give_up(shared, map, Run { start: page, pages: 1 });
+        completion::give_up(shared, map, PageRun { start: page, pages: 1 });
         return Err(error.into());
     }
     map.follow_up(page, state.end_read(want.hold()));
@@ -134,16 +134,16 @@ fn read_in(shared: &PoolState, map: &MappedFile, page: u64, want: AccessMode) ->
 fn fetch(map: &MappedFile, page: u64, want: AccessMode) -> Result<(), DeviceError> {
     map.check_memory()?;
     if want == AccessMode::Overwrite {
-        map.counters.add(Counter::Overwritten, 1);
+        map.counters.add(PoolCounter::Overwritten, 1);
         return Ok(());
     }
-    map.counters.add(Counter::Misses, 1);
+    map.counters.add(PoolCounter::Misses, 1);
     if map.is_tail(page) {
         return fetch_tail(map, page);
     }
     // SAFETY: `read_in` has claimed the page with `begin_read`, and ends the claim after the transfer is dropped here: until then
     // no other thread uses its bytes.
-    let mut transfer = unsafe { map.frames.transfer(Direction::Read, Run { start: page, pages: 1 }) };
+    let mut transfer = unsafe { map.frames.transfer(Direction::Read, PageRun { start: page, pages: 1 }) };
     map.device.run(&mut transfer)
 }
 

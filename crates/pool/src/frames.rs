@@ -14,7 +14,7 @@ use quire_sys::mem::{MemError, Reservation};
 use quire_sys::userfault::Userfault;
 
 use crate::error::PoolError;
-use crate::page::Run;
+use crate::page::PageRun;
 use crate::page_state::PageState;
 
 /// Words of less memory than this are kept on small pages, or a small map would pay for a huge one.
@@ -115,7 +115,7 @@ impl PageFrames {
     /// # Safety
     /// The pages are claimed by the caller, until the transfer is dropped: for a read, no one else uses them; for a write,
     /// others at most read them.
-    pub(crate) unsafe fn transfer(&self, direction: Direction, run: Run) -> Transfer {
+    pub(crate) unsafe fn transfer(&self, direction: Direction, run: PageRun) -> Transfer {
         let start = (run.start << self.page_shift) as usize;
         let len = (run.pages << self.page_shift) as usize;
         // SAFETY: all of the memory is committed, and `Arc` keeps it so while the buffer lives. `transfer`'s caller has claimed the
@@ -147,7 +147,7 @@ impl PageFrames {
     }
 
     /// Keeps stores away from pages that are claimed for writing, in a transparent map. Elsewhere the claim does.
-    pub(crate) fn protect(&self, run: Run) -> io::Result<()> {
+    pub(crate) fn protect(&self, run: PageRun) -> io::Result<()> {
         let Some(fault) = self.protector.get() else { return Ok(()) };
         let len = (run.pages << self.page_shift) as usize;
         fault.write_protect(self.at(run.start << self.page_shift), len, true, false)

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
 use crate::config::Advice;
-use crate::counters::Counter;
+use crate::counters::PoolCounter;
 use crate::error::PoolError;
 use crate::fetch::{AccessMode, acquire};
 use crate::guard::{ReadGuard, WriteGuard};
@@ -163,7 +163,7 @@ impl Map {
                 self.mapped.counters.hit();
                 return Ok(result);
             }
-            self.mapped.counters.add(Counter::OptimisticRetries, 1);
+            self.mapped.counters.add(PoolCounter::OptimisticRetries, 1);
         }
         let held = self.read(page)?;
         // SAFETY: the bytes are those of `held`, which is mapped for as long as the guard lives.

@@ -10,7 +10,7 @@ use quire_device::{Device, DeviceError, Queue, Transfer};
 
 use crate::cache_padded::CachePadded;
 use crate::config::{Advice, MapOptions, PoolConfig};
-use crate::counters::Counters;
+use crate::counters::PoolCounters;
 use crate::dirty_set::DirtySet;
 use crate::error::PoolError;
 use crate::evict::EvictionPolicy;
@@ -53,7 +53,7 @@ pub(crate) struct MappedFile {
     pub(crate) frames: PageFrames,
     /// Bytes of the file.
     len: AtomicU64,
-    pub(crate) counters: Arc<Counters>,
+    pub(crate) counters: Arc<PoolCounters>,
     pub(crate) device: Arc<dyn Device>,
     shards: Box<[CachePadded<Shard>]>,
     /// Makes maps put their first pages in different shards.
@@ -79,7 +79,7 @@ impl MappedFile {
         device: Arc<dyn Device>,
         options: &MapOptions,
         config: &PoolConfig,
-        counters: Arc<Counters>,
+        counters: Arc<PoolCounters>,
         number: u64,
     ) -> Result<Self, PoolError> {
         let len = device.len()?;

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use quire_device::Device;
 
 use crate::config::{MapOptions, PoolConfig};
-use crate::counters::{Counter, Depth, WaitCause};
+use crate::counters::{Depth, PoolCounter, WaitCause};
 use crate::error::PoolError;
 use crate::map::Map;
 use crate::mapped_file::MappedFile;
@@ -89,19 +89,19 @@ impl Pool {
             resident_pages: total.saturating_sub(shared.credits.free()) as u64,
             dirty_pages: shared.dirty_pages() as u64,
             maps: shared.maps().len() as u64,
-            hits: count(Counter::Hits),
-            misses: count(Counter::Misses),
-            overwritten: count(Counter::Overwritten),
-            failed_reads: count(Counter::FailedReads),
-            evicted: count(Counter::Evicted),
-            evict_batches: count(Counter::EvictBatches),
-            evict_ranges: count(Counter::EvictRanges),
-            evict_calls: count(Counter::EvictCalls),
-            written: count(Counter::Written),
-            writes: count(Counter::Writes),
-            ahead: count(Counter::Ahead),
-            ahead_reads: count(Counter::AheadReads),
-            optimistic_retries: count(Counter::OptimisticRetries),
+            hits: count(PoolCounter::Hits),
+            misses: count(PoolCounter::Misses),
+            overwritten: count(PoolCounter::Overwritten),
+            failed_reads: count(PoolCounter::FailedReads),
+            evicted: count(PoolCounter::Evicted),
+            evict_batches: count(PoolCounter::EvictBatches),
+            evict_ranges: count(PoolCounter::EvictRanges),
+            evict_calls: count(PoolCounter::EvictCalls),
+            written: count(PoolCounter::Written),
+            writes: count(PoolCounter::Writes),
+            ahead: count(PoolCounter::Ahead),
+            ahead_reads: count(PoolCounter::AheadReads),
+            optimistic_retries: count(PoolCounter::OptimisticRetries),
             merged_writes: shared.counters.merged_writes(),
             read_depth: depth(&shared.counters.read_depth),
             write_depth: depth(&shared.counters.write_depth),

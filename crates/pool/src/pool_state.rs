@@ -7,16 +7,16 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::cache_padded::CachePadded;
 use crate::config::PoolConfig;
-use crate::counters::Counters;
-use crate::credits::Credits;
+use crate::counters::PoolCounters;
+use crate::credits::CreditPool;
 use crate::mapped_file::MappedFile;
 use crate::memory_pressure::MemoryPressure;
 
 /// The shared part of a pool.
 pub(crate) struct PoolState {
     pub(crate) config: PoolConfig,
-    pub(crate) credits: Credits,
-    pub(crate) counters: Arc<Counters>,
+    pub(crate) credits: CreditPool,
+    pub(crate) counters: Arc<PoolCounters>,
     pub(crate) pressure: MemoryPressure,
     maps: RwLock<Vec<Arc<MappedFile>>>,
     /// Dirty pages of all maps, by shard.
@@ -29,8 +29,8 @@ impl PoolState {
     pub(crate) fn new(config: PoolConfig) -> Self {
         let cores = config.shards;
         Self {
-            credits: Credits::new(config.budget_pages(), cores),
-            counters: Arc::new(Counters::new(cores)),
+            credits: CreditPool::new(config.budget_pages(), cores),
+            counters: Arc::new(PoolCounters::new(cores)),
             pressure: MemoryPressure::default(),
             maps: RwLock::default(),
             dirty: (0..cores).map(|_| CachePadded::default()).collect(),

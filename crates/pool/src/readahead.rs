@@ -11,7 +11,7 @@ use quire_device::Direction;
 use crate::cache_padded::slot;
 use crate::completion;
 use crate::config::Advice;
-use crate::counters::Counter;
+use crate::counters::PoolCounter;
 use crate::mapped_file::MappedFile;
 use crate::page::runs;
 use crate::page_state::PageStatus;
@@ -51,8 +51,8 @@ pub(crate) fn prefetch(shared: &PoolState, map: &MappedFile, pages: impl Iterato
     // SAFETY: claimed above, for reading; they stay so until the transfers have been settled.
     let transfers: Vec<_> =
         runs(&claimed, most).into_iter().map(|run| unsafe { map.frames.transfer(Direction::Read, run) }).collect();
-    map.counters.add(Counter::Ahead, claimed.len());
-    map.counters.add(Counter::AheadReads, transfers.len());
+    map.counters.add(PoolCounter::Ahead, claimed.len());
+    map.counters.add(PoolCounter::AheadReads, transfers.len());
     completion::submit(shared, map, number, transfers);
     claimed.len()
 }

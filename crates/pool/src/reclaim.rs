@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::completion;
-use crate::counters::{Counter, WaitCause};
+use crate::counters::{PoolCounter, WaitCause};
 use crate::credits::Credit;
 use crate::error::PoolError;
 use crate::evict::{EvictOutcome, ResidentPages};
@@ -187,7 +187,7 @@ impl ResidentPages for EvictionContext<'_> {
 
 /// Counts pages that are about to go, their bytes still in place. A tier of victims would be offered them here.
 fn retire(map: &MappedFile, pages: &[u64]) {
-    map.counters.add(Counter::Evicted, pages.len());
+    map.counters.add(PoolCounter::Evicted, pages.len());
 }
 
 /// Gives the memory of claimed pages back, and their credits. Returns how many credits.
@@ -214,9 +214,9 @@ fn give_back(shared: &PoolState, map: &MappedFile, mut pages: Vec<u64>) -> usize
             return 0;
         }
     };
-    map.counters.add(Counter::EvictBatches, 1);
-    map.counters.add(Counter::EvictRanges, cost.ranges);
-    map.counters.add(Counter::EvictCalls, cost.calls);
+    map.counters.add(PoolCounter::EvictBatches, 1);
+    map.counters.add(PoolCounter::EvictRanges, cost.ranges);
+    map.counters.add(PoolCounter::EvictCalls, cost.calls);
     shared.credits.give(pages.len());
     shared.pressure.progress(pages.len());
     pages.len()

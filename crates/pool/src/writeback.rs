@@ -8,10 +8,10 @@ use std::sync::PoisonError;
 
 use quire_device::{Action, Completion, DeviceError, Direction, Queue, Transfer};
 
-use crate::counters::Counter;
+use crate::counters::PoolCounter;
 use crate::error::PoolError;
 use crate::mapped_file::MappedFile;
-use crate::page::{GROUP_PAGES, Run, runs};
+use crate::page::{GROUP_PAGES, PageRun, runs};
 use crate::pool_state::PoolState;
 
 /// Most bytes of one write.
@@ -105,7 +105,7 @@ impl WritebackJob<'_> {
     fn protect(&mut self, transfers: Vec<Transfer>) -> Vec<Transfer> {
         let mut passed = Vec::with_capacity(transfers.len());
         for transfer in transfers {
-            match self.map.frames.protect(Run::from_tag(transfer.tag)) {
+            match self.map.frames.protect(PageRun::from_tag(transfer.tag)) {
                 Ok(()) => passed.push(transfer),
                 Err(error) => {
                     let error = DeviceError::new(Action::Write, self.map.device.name(), &error);
@@ -118,9 +118,9 @@ impl WritebackJob<'_> {
 
     fn start(&mut self, queue: Option<&mut (dyn Queue + 'static)>, transfers: Vec<Transfer>) {
         for transfer in &transfers {
-            self.map.counters.merged(Run::from_tag(transfer.tag).pages);
+            self.map.counters.merged(PageRun::from_tag(transfer.tag).pages);
         }
-        self.map.counters.add(Counter::Writes, transfers.len());
+        self.map.counters.add(PoolCounter::Writes, transfers.len());
         if let Some(queue) = queue {
             queue.submit_all(transfers);
             self.map.counters.write_depth.note(queue.in_flight());
@@ -134,7 +134,7 @@ impl WritebackJob<'_> {
 
     /// A write has ended.
     fn finish(&mut self, finished: Completion) {
-        let run = Run::from_tag(finished.transfer.tag);
+        let run = PageRun::from_tag(finished.transfer.tag);
         // The pages are lent until here.
         drop(finished.transfer);
         let result = finished.result.and_then(|()| self.trim(run));
@@ -144,7 +144,7 @@ impl WritebackJob<'_> {
             self.written.error.get_or_insert(poison);
         } else {
             self.written.pages += run.pages as usize;
-            self.map.counters.add(Counter::Written, run.pages as usize);
+            self.map.counters.add(PoolCounter::Written, run.pages as usize);
         }
         for part in run.by_group() {
             if failed {
@@ -172,7 +172,7 @@ impl WritebackJob<'_> {
     }
 
     /// Whole blocks are written; what that has added to the end of the file is cut off again.
-    fn trim(&self, run: Run) -> Result<(), DeviceError> {
+    fn trim(&self, run: PageRun) -> Result<(), DeviceError> {
         if !self.map.is_tail(run.start + run.pages - 1) {
             return Ok(());
         }

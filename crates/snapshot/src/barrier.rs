@@ -14,7 +14,7 @@ use crate::mechanism::{Mechanism, Options};
 use crate::origin::{MechanismError, PreimageConsumer};
 use crate::page::PAGE_SIZE;
 use crate::preimage::coverage::CopyCosts;
-use crate::preimage::engine::Engine;
+use crate::preimage::engine::PreimageEngine;
 use crate::preimage::origin::{PreimageOrigin, WriteDetector};
 use crate::preimage::view::EpochView;
 use crate::span::Span;
@@ -35,13 +35,13 @@ pub(crate) fn attach(
 ) -> Result<BarrierOrigin, MechanismError> {
     let announced = Reservation::new(span.pages() * 2)?;
     announced.commit(0..announced.len())?;
-    let engine = Engine::new(span, Mechanism::Barrier, options, &COSTS, consumer)?;
+    let engine = PreimageEngine::new(span, Mechanism::Barrier, options, &COSTS, consumer)?;
     PreimageOrigin::start(Arc::new(Announcements { engine, announced, epoch: AtomicU32::new(1) }))
 }
 
 /// Which pages the writers have announced in which epoch.
 pub(crate) struct Announcements {
-    engine: Engine,
+    engine: PreimageEngine,
     /// For each page the number of the epoch in which it was last announced, 16 bits each.
     announced: Reservation,
     epoch: AtomicU32,
@@ -73,7 +73,7 @@ impl Announcements {
 impl WriteDetector for Announcements {
     const MECHANISM: Mechanism = Mechanism::Barrier;
 
-    fn engine(&self) -> &Engine {
+    fn engine(&self) -> &PreimageEngine {
         &self.engine
     }
 

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use quire_checkpoint::Image;
-use quire_checkpoint::format::{DATA_OFFSET, Layout};
+use quire_checkpoint::format::{DATA_OFFSET, ImageLayout};
 use quire_device::DiskDirectory;
 use quire_store::{DbId, Expiry, ImageLocation, RestoreMode, SaveError, Store, StoreConfig, hash, set, string};
 
@@ -21,7 +21,7 @@ fn config() -> StoreConfig {
 }
 
 /// An image of some regions, with holes in them; returns its digest and layout.
-fn make_image(place: &ImageLocation, dir: &Path) -> ([u8; 20], Layout) {
+fn make_image(place: &ImageLocation, dir: &Path) -> ([u8; 20], ImageLayout) {
     let mut store = Store::create(config()).unwrap();
     for number in 0..3000u32 {
         let value = vec![number as u8 | 1; (number * 37 % 1500) as usize];
@@ -39,7 +39,7 @@ fn make_image(place: &ImageLocation, dir: &Path) -> ([u8; 20], Layout) {
     }
     store.save_blocking(place).unwrap();
     let info = Image::open(&DiskDirectory::new(dir), FILE).unwrap().info();
-    (store.digest().unwrap(), Layout::new(info.page_count))
+    (store.digest().unwrap(), ImageLayout::new(info.page_count))
 }
 
 /// What came of starting on a damaged image.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use quire_checkpoint::{
-    DumpError, DumpOptions, DumpSummary, Image, ImageMeta, Loaded, Progress, RestoreOptions, dump, load,
+    DumpError, DumpOptions, DumpProgress, DumpSummary, Image, ImageMeta, LoadedImage, RestoreOptions, dump, load,
 };
 use quire_device::{Directory, MemoryDirectory};
 use quire_snapshot::{PAGE_SIZE, Snapshot, TakeOutcome, WriteBarrier, WriteBarrierConfig};
@@ -93,7 +93,7 @@ pub fn meta(epoch: u64) -> ImageMeta {
 }
 
 pub fn save(snapshot: Snapshot, directory: &dyn Directory, epoch: u64) -> Result<DumpSummary, DumpError> {
-    let progress = Progress::new();
+    let progress = DumpProgress::new();
     dump(snapshot, &meta(epoch), directory, NAME, &progress, &small_writes()).map(|(summary, _)| summary)
 }
 
@@ -130,7 +130,7 @@ pub fn options() -> RestoreOptions {
     RestoreOptions { max_bytes: MAX_BYTES, barrier, accept_damaged: false }
 }
 
-pub fn loaded(directory: &dyn Directory) -> Loaded {
+pub fn loaded(directory: &dyn Directory) -> LoadedImage {
     load(&Image::open(directory, NAME).unwrap(), &options(), |_, _| {}).unwrap()
 }
 

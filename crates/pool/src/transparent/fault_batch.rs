@@ -5,10 +5,10 @@
 use std::sync::atomic::Ordering;
 
 use super::pending_updates::{DIRTY, ENQUEUE};
-use crate::counters::Counter;
+use crate::counters::PoolCounter;
 use crate::credits::Credit;
 use crate::mapped_file::MappedFile;
-use crate::page::Run;
+use crate::page::PageRun;
 use crate::page_state::{LockMode, Parking};
 use crate::park::Futex;
 use crate::pool_state::PoolState;
@@ -62,8 +62,8 @@ impl<'a> FaultBatch<'a> {
     }
 
     /// The pages.
-    pub(super) fn run(&self) -> Run {
-        Run { start: self.start, pages: self.pages as u64 }
+    pub(super) fn run(&self) -> PageRun {
+        PageRun { start: self.start, pages: self.pages as u64 }
     }
 
     /// All pages are in their places; with `to_store` the first may be stored to. What queues and sets are to be told is
@@ -99,7 +99,7 @@ impl<'a> FaultBatch<'a> {
                 Futex.unpark_all(state);
             }
         }
-        self.mapped.counters.add(Counter::FailedReads, self.pages - kept);
+        self.mapped.counters.add(PoolCounter::FailedReads, self.pages - kept);
         self.pages = kept;
     }
 }

@@ -21,13 +21,13 @@ use super::pending_updates::{DIRTY, ENQUEUE, PendingUpdates};
 use super::sequential_detector::SequentialDetector;
 use super::staging::{StagingBuffers, StagingLease};
 use crate::config::Advice;
-use crate::counters::{Counter, WaitCause};
+use crate::counters::{PoolCounter, WaitCause};
 use crate::credits::Credit;
 use crate::error::PoolError;
 use crate::map::Map;
 use crate::mapped_file::MappedFile;
 use crate::memory_pressure::EventCount;
-use crate::page::Run;
+use crate::page::PageRun;
 use crate::page_state::{PageStatus, Parking, StateSnapshot};
 use crate::park::Futex;
 use crate::pool_state::PoolState;
@@ -147,7 +147,7 @@ impl FaultHandler {
     pub(super) fn bring_in(&self, page: u64, to_store: bool) -> Result<(), FaultError> {
         let credit = self.credit().ok_or(FaultError::Memory)?;
         let Some(mut batch) = FaultBatch::new(&self.shared, &self.mapped, page, credit) else { return Ok(()) };
-        self.mapped.counters.add(Counter::Misses, 1);
+        self.mapped.counters.add(PoolCounter::Misses, 1);
         let wanted = self.run_wanted(page);
         if wanted > 1
             && let Some(mut lease) = self.staging.take_for_run()
@@ -155,8 +155,8 @@ impl FaultHandler {
             batch.extend(wanted, self.low_mark() / 2);
             let run = batch.run();
             if run.pages > 1 && self.read(&mut lease, run).is_ok() {
-                self.mapped.counters.add(Counter::Ahead, run.pages as usize - 1);
-                self.mapped.counters.add(Counter::AheadReads, 1);
+                self.mapped.counters.add(PoolCounter::Ahead, run.pages as usize - 1);
+                self.mapped.counters.add(PoolCounter::AheadReads, 1);
                 return self.place(lease, batch, to_store);
             }
             // What can't be read may lie behind the page.
@@ -183,7 +183,7 @@ impl FaultHandler {
     }
 
     /// Reads `run`, a page or whole ones, into the slot.
-    fn read(&self, lease: &mut StagingLease<'_>, run: Run) -> Result<(), FaultError> {
+    fn read(&self, lease: &mut StagingLease<'_>, run: PageRun) -> Result<(), FaultError> {
         let page_bytes = self.mapped.frames.page_bytes();
         let (offset, len) = (run.start * page_bytes as u64, run.pages as usize * page_bytes);
         let transfer = lease.transfer();

@@ -35,7 +35,7 @@ use crate::pool::Pool;
 use background_evictor::BackgroundEvictor;
 use fault_handler::FaultHandler;
 use fault_threads::FaultThreads;
-use registry::Registration;
+use registry::HandlerRegistration;
 
 /// A file as memory. Threads load and store through [`TransparentMap::as_ptr`] as they like; what they share they must
 /// synchronise as any memory.
@@ -47,7 +47,7 @@ use registry::Registration;
 pub struct TransparentMap {
     // Dropped in this order: the evictor ends, no signal handler is inside, the fault threads end, the map goes.
     evictor: Option<BackgroundEvictor>,
-    registration: Option<Registration>,
+    registration: Option<HandlerRegistration>,
     fault_threads: Option<FaultThreads>,
     faults: Arc<FaultHandler>,
     map: Map,
@@ -74,7 +74,7 @@ impl TransparentMap {
         let faults = Arc::new(FaultHandler::new(&map)?);
         // SAFETY: `on_fault` takes no lock and allocates nothing (see `fault_handler`), and returns, as a signal handler must.
         unsafe { signal::on_bus_error(registry::on_fault) }.map_err(|error| refused(&error))?;
-        let registration = Registration::new(&faults).ok_or_else(|| PoolError::Unsupported {
+        let registration = HandlerRegistration::new(&faults).ok_or_else(|| PoolError::Unsupported {
             cause: "64 transparent maps are there already: drop one".into(),
         })?;
         // From here on accesses fault, and find the registration.

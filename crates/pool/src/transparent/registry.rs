@@ -22,13 +22,13 @@ static REGISTRY: [Place; REGISTRY_SLOTS] =
     [const { Place { who: AtomicPtr::new(std::ptr::null_mut()), inside: AtomicUsize::new(0) } }; REGISTRY_SLOTS];
 
 /// A place; left on drop, after waiting for handlers that are inside.
-pub(super) struct Registration {
+pub(super) struct HandlerRegistration {
     place: &'static Place,
     /// What the place points to.
     _faults: Arc<FaultHandler>,
 }
 
-impl Registration {
+impl HandlerRegistration {
     /// Has faults of the map's range dealt with by `faults`; `None` if there are too many maps.
     pub(super) fn new(faults: &Arc<FaultHandler>) -> Option<Self> {
         let at = Arc::as_ptr(faults).cast_mut();
@@ -39,7 +39,7 @@ impl Registration {
     }
 }
 
-impl Drop for Registration {
+impl Drop for HandlerRegistration {
     fn drop(&mut self) {
         self.place.who.store(std::ptr::null_mut(), Ordering::SeqCst);
         while self.place.inside.load(Ordering::SeqCst) > 0 {

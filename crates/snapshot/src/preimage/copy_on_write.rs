@@ -40,7 +40,7 @@ pub(crate) struct CopyOnWrite {
     /// The slot of the newest epoch; null if no view of it lives.
     current: CurrentEpoch<EpochSlot>,
     pub(crate) coverage: RegionCoverage,
-    pub(crate) figures: Figures,
+    pub(crate) figures: OriginCounters,
     consumer: Option<Arc<dyn PreimageConsumer>>,
 }
 
@@ -53,7 +53,7 @@ struct Slots {
 
 /// Counters behind [`OriginStats`].
 #[derive(Default)]
-pub(crate) struct Figures {
+pub(crate) struct OriginCounters {
     pub(crate) cuts: AtomicU64,
     pub(crate) last_cut_ns: AtomicU64,
     pub(crate) faults: AtomicU64,
@@ -91,7 +91,7 @@ impl CopyOnWrite {
             slots: Mutex::default(),
             current: CurrentEpoch::none(),
             coverage: RegionCoverage::new(regions, options.pages_per_region(), options.precopy, costs),
-            figures: Figures::default(),
+            figures: OriginCounters::default(),
             consumer,
             options: *options,
             span,

@@ -13,13 +13,13 @@ use crate::origin::{MechanismError, PreimageConsumer};
 use crate::span::Span;
 
 /// The parts, for one origin.
-pub(crate) struct Engine {
+pub(crate) struct PreimageEngine {
     pub(crate) cow: Arc<CopyOnWrite>,
     pub(crate) chain: EpochChain,
     pub(crate) copier: Arc<Copier>,
 }
 
-impl Engine {
+impl PreimageEngine {
     /// For `span`. The copier's thread is started by [`super::origin::PreimageOrigin::start`].
     pub(crate) fn new(
         span: Span,
@@ -34,7 +34,7 @@ impl Engine {
     }
 }
 
-impl Drop for Engine {
+impl Drop for PreimageEngine {
     fn drop(&mut self) {
         self.copier.stop();
     }

@@ -9,9 +9,9 @@ use std::time::Instant;
 
 use super::copier::{BackgroundWork, Copier};
 use super::copy_on_write::CopyOnWrite;
-use super::engine::Engine;
+use super::engine::PreimageEngine;
 use super::epoch_chain::EpochChain;
-use super::view::{EpochView, Lease};
+use super::view::{CopierLease, EpochView};
 use crate::mechanism::Mechanism;
 use crate::origin::{MechanismError, Origin, OriginStats, View};
 
@@ -21,7 +21,7 @@ pub(crate) trait WriteDetector: Send + Sync + 'static {
     const MECHANISM: Mechanism;
 
     /// The parts that it shares with other mechanisms.
-    fn engine(&self) -> &Engine;
+    fn engine(&self) -> &PreimageEngine;
 
     /// Begins an epoch: every first write is noticed from now on. Writers hold still.
     ///
@@ -69,7 +69,7 @@ impl<D: WriteDetector> BackgroundWork for D {
 pub(crate) struct PreimageOrigin<D> {
     pub(crate) detector: Arc<D>,
     #[expect(dead_code, reason = "held")]
-    lease: Lease,
+    lease: CopierLease,
 }
 
 impl<D: WriteDetector> PreimageOrigin<D> {
@@ -84,7 +84,7 @@ impl<D: WriteDetector> PreimageOrigin<D> {
             source,
             suggestion: "Raise the limit of threads, or turn `background` off.",
         })?;
-        let lease = Lease::new(Arc::clone(&detector) as Arc<dyn BackgroundWork>);
+        let lease = CopierLease::new(Arc::clone(&detector) as Arc<dyn BackgroundWork>);
         Ok(Self { detector, lease })
     }
 }

@@ -11,16 +11,16 @@ use crate::page::PAGE_SIZE;
 
 /// A hold on a mechanism, by its origin or by one of its epochs. When the last one is dropped, the copier thread has ended its
 /// work: from then on the memory may be unmapped.
-pub(crate) struct Lease(Arc<dyn BackgroundWork>);
+pub(crate) struct CopierLease(Arc<dyn BackgroundWork>);
 
-impl Lease {
+impl CopierLease {
     pub(crate) fn new(mechanism: Arc<dyn BackgroundWork>) -> Self {
         mechanism.copier().enter();
         Self(mechanism)
     }
 }
 
-impl Drop for Lease {
+impl Drop for CopierLease {
     fn drop(&mut self) {
         self.0.copier().leave();
     }
@@ -28,7 +28,7 @@ impl Drop for Lease {
 
 /// What all views of an epoch share.
 struct LiveEpoch {
-    mechanism: Lease,
+    mechanism: CopierLease,
     epoch: Arc<Epoch>,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct EpochView(Arc<LiveEpoch>);
 impl EpochView {
     pub(crate) fn new<D: BackgroundWork + 'static>(mechanism: &Arc<D>, epoch: Arc<Epoch>) -> Self {
         let mechanism = Arc::clone(mechanism) as Arc<dyn BackgroundWork>;
-        Self(Arc::new(LiveEpoch { mechanism: Lease::new(mechanism), epoch }))
+        Self(Arc::new(LiveEpoch { mechanism: CopierLease::new(mechanism), epoch }))
     }
 }
 

@@ -13,7 +13,7 @@ use quire_sys::mem::Reservation;
 use quire_sys::pagemap::{Pagemap, PagemapEntry};
 use quire_sys::userfault::Userfault;
 
-use super::layout::{GENERATIONS, Generation, Layout};
+use super::layout::{FileLayout, GENERATIONS, Generation};
 use crate::mechanism::Mechanism;
 use crate::origin::MechanismError;
 use crate::page::{PAGE_SIZE, PAGES_PER_REGION, REGION_SIZE};
@@ -30,8 +30,8 @@ pub(super) fn refused(call: &'static str, source: io::Error) -> MechanismError {
 }
 
 /// See the head of this file.
-pub(super) struct Backing {
-    pub(super) layout: Layout,
+pub(super) struct BackingFile {
+    pub(super) layout: FileLayout,
     /// Keeps the origin's addresses claimed.
     span: Span,
     file: File,
@@ -42,10 +42,10 @@ pub(super) struct Backing {
     pub(super) fault: Option<Userfault>,
 }
 
-impl Backing {
+impl BackingFile {
     /// The file and its mappings, still without content; the span is not touched yet.
     pub(super) fn new(span: Span, fault: Option<Userfault>) -> Result<Self, MechanismError> {
-        let layout = Layout::new(span.base() as usize, span.len());
+        let layout = FileLayout::new(span.base() as usize, span.len());
         let bytes = layout.stride() * GENERATIONS;
         let file = map::memory_file("quire-scoot", bytes as u64).map_err(|error| refused("memfd_create", error))?;
         let alias = Reservation::new(bytes)?;
@@ -107,7 +107,7 @@ impl Backing {
         unsafe { self.map_at(at, positions, generation, MapSharing::Private) }
     }
 
-    /// As [`Backing::map_origin`], for part of a run.
+    /// As [`BackingFile::map_origin`], for part of a run.
     ///
     /// # Safety
     /// As there.
@@ -166,7 +166,7 @@ impl Backing {
         Ok(())
     }
 
-    /// As [`Backing::each_private_page`], into `found`.
+    /// As [`BackingFile::each_private_page`], into `found`.
     pub(super) fn private_pages(
         &self,
         at: *const u8,

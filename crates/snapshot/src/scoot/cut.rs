@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use super::backing::refused;
 use super::merge;
-use super::region_table::{RegionState, Sharing};
+use super::region_table::{RegionMapping, RegionState};
 use super::state::{Mappings, ScootState};
 use super::view::ScootView;
 use crate::origin::MechanismError;
@@ -47,7 +47,7 @@ pub(super) fn cut(state: &Arc<ScootState>) -> Result<ScootView, MechanismError> 
 /// Pages that the origin alone has, of regions that an older view holds.
 fn pages_under_views(state: &ScootState, mappings: &Mappings) -> Result<Vec<usize>, MechanismError> {
     let mut own = Vec::new();
-    for run in mappings.regions.runs(|region| region.sharing == Sharing::Private && region.is_held()) {
+    for run in mappings.regions.runs(|region| region.sharing == RegionMapping::Private && region.is_held()) {
         state.backing.origin_private_pages(&run, &mut own).map_err(|error| refused("read(pagemap)", error))?;
     }
     Ok(own)
@@ -66,12 +66,12 @@ fn merge_rest(state: &ScootState, mappings: &mut Mappings) -> Result<(), Mechani
 
 /// Maps every shared region privately.
 fn detach(state: &ScootState, mappings: &mut Mappings) -> Result<(), MechanismError> {
-    for run in mappings.regions.runs(|region| region.sharing == Sharing::Shared) {
+    for run in mappings.regions.runs(|region| region.sharing == RegionMapping::Shared) {
         let home = mappings.regions.region(run.start).home;
         // SAFETY: `map_origin` demands that the generation holds the bytes shown: a shared region shows the file's own pages.
         let mapped = unsafe { state.backing.map_origin(&run, home, quire_sys::map::MapSharing::Private) };
         mapped.map_err(|error| refused("mmap", error))?;
-        mappings.regions.set_sharing(run, Sharing::Private);
+        mappings.regions.set_sharing(run, RegionMapping::Private);
     }
     Ok(())
 }

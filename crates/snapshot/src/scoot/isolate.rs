@@ -2,7 +2,7 @@
 //! A thread that touches the stretch meanwhile sleeps.
 //!
 //! Relies on userfaultfd for missing and minor faults and on `mremap`; `docs/design/scoot.md` says why no page is lost. The heap may
-//! lie in the stretch, so neither this module nor its caller touches the heap meanwhile: [`Backing`] lies elsewhere
+//! lie in the stretch, so neither this module nor its caller touches the heap meanwhile: [`BackingFile`] lies elsewhere
 //! ([`super::off_heap`]), and bitmaps are kept on the stack ([`super::page_bitmaps`]). No signal handler runs in the thread, and no child is
 //! forked, which would have the origin without its pages.
 
@@ -14,7 +14,7 @@ use quire_sys::fork_lock::NoFork;
 use quire_sys::map::{self, MapSharing, Protection};
 use quire_sys::userfault::{RegisterModes, Userfault};
 
-use super::backing::Backing;
+use super::backing::BackingFile;
 use super::layout::Generation;
 use crate::page::{PAGE_SIZE, REGION_SIZE};
 
@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Isolated pages. A thread that touches them in the origin sleeps until this is finished or dropped.
 pub(super) struct IsolatedPages<'a> {
-    backing: &'a Backing,
+    backing: &'a BackingFile,
     fault: &'a Userfault,
     positions: Range<usize>,
     shift: usize,
@@ -40,7 +40,7 @@ impl<'a> IsolatedPages<'a> {
     ///
     /// # Errors
     /// Nothing has changed.
-    pub(super) fn new(backing: &'a Backing, positions: Range<usize>, modes: RegisterModes) -> io::Result<Self> {
+    pub(super) fn new(backing: &'a BackingFile, positions: Range<usize>, modes: RegisterModes) -> io::Result<Self> {
         let Some(fault) = &backing.fault else { return Err(io::Error::from(io::ErrorKind::Unsupported)) };
         let shift = positions.start / REGION_SIZE * REGION_SIZE;
         debug_assert!(positions.end - shift <= backing.isolation_area().len());

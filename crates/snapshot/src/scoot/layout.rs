@@ -24,13 +24,13 @@ impl Generation {
 
 /// The shape of a range.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Layout {
+pub(super) struct FileLayout {
     lead: usize,
     len: usize,
     regions: usize,
 }
 
-impl Layout {
+impl FileLayout {
     pub(super) fn new(base: usize, len: usize) -> Self {
         let lead = base % REGION_SIZE;
         Self { lead, len, regions: (lead + len).div_ceil(REGION_SIZE) }
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn a_range_between_boundaries_has_parts_of_regions_at_both_ends() {
-        let layout = Layout::new((7 << 21) + 8192, REGION_SIZE + 4096);
+        let layout = FileLayout::new((7 << 21) + 8192, REGION_SIZE + 4096);
         assert_eq!((layout.lead(), layout.regions(), layout.stride()), (8192, 2, 2 * REGION_SIZE));
         assert_eq!(layout.positions(&(0..1)), 8192..REGION_SIZE);
         assert_eq!(layout.positions(&(1..2)), REGION_SIZE..REGION_SIZE + 12288);
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn an_aligned_range_has_whole_regions() {
-        let layout = Layout::new(1 << 21, 3 * REGION_SIZE);
+        let layout = FileLayout::new(1 << 21, 3 * REGION_SIZE);
         assert_eq!((layout.lead(), layout.regions(), layout.pages(2)), (0, 3, 512));
         assert_eq!(layout.positions(&(1..3)), REGION_SIZE..3 * REGION_SIZE);
     }

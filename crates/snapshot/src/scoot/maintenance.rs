@@ -13,7 +13,7 @@ use quire_sys::mem::Reservation;
 use super::backing::MAX_ISOLATED_REGIONS;
 use super::merge;
 use super::precopy::{PrecopyQueue, PrecopyStep};
-use super::region_table::Sharing;
+use super::region_table::RegionMapping;
 use super::state::{Mappings, ScootState};
 use crate::page::{PAGE_SIZE, REGION_SIZE};
 
@@ -170,7 +170,7 @@ impl Maintenance {
             self.relocate_at += 1;
             let entry = mappings.regions.region(region);
             let (spare, idle) = mappings.regions.spare();
-            if entry.sharing != Sharing::Private || !entry.is_held() || self.stuck[region] {
+            if entry.sharing != RegionMapping::Private || !entry.is_held() || self.stuck[region] {
                 continue;
             }
             let Some(target) = mappings.regions.vacant(region) else { continue };

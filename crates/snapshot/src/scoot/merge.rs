@@ -9,11 +9,11 @@ use std::time::Instant;
 
 use quire_sys::userfault::RegisterModes;
 
-use super::backing::Backing;
+use super::backing::BackingFile;
 use super::isolate::IsolatedPages;
 use super::layout::Generation;
 use super::page_bitmaps::MergeBitmaps;
-use super::region_table::Sharing;
+use super::region_table::RegionMapping;
 use super::state::{Mappings, ScootState};
 use crate::page::PAGE_SIZE;
 
@@ -27,7 +27,7 @@ const FILE_FAULTS: RegisterModes = RegisterModes { missing: true, write_protect:
 pub(super) fn merge(state: &ScootState, mappings: &mut Mappings, run: &Range<usize>) -> io::Result<()> {
     let home = mappings.regions.region(run.start).home;
     merge_to(state, mappings, run, home)?;
-    mappings.regions.set_sharing(run.clone(), Sharing::Shared);
+    mappings.regions.set_sharing(run.clone(), RegionMapping::Shared);
     Ok(())
 }
 
@@ -49,7 +49,7 @@ pub(super) fn relocate(
 }
 
 fn merge_to(state: &ScootState, mappings: &mut Mappings, run: &Range<usize>, target: Generation) -> io::Result<()> {
-    let backing: &Backing = &state.backing;
+    let backing: &BackingFile = &state.backing;
     let positions = backing.layout.positions(run);
     let mut bitmaps = MergeBitmaps::new(run.start);
     mappings.coverage.list_precopied(positions.clone(), |position| bitmaps.note_precopied(position));
@@ -68,7 +68,7 @@ fn merge_to(state: &ScootState, mappings: &mut Mappings, run: &Range<usize>, tar
 /// Moves the private pages at `positions` to the file while threads that touch them sleep; how many faults there were. Touches no
 /// heap.
 fn move_to_file(
-    backing: &Backing,
+    backing: &BackingFile,
     positions: Range<usize>,
     target: Generation,
     bitmaps: &mut MergeBitmaps,
@@ -94,7 +94,7 @@ fn move_to_file(
 /// # Errors
 /// The page map can't be read, or the region not be mapped. It keeps its pages, and can be merged again.
 pub(super) unsafe fn merge_in_place(state: &ScootState, mappings: &mut Mappings, region: usize) -> io::Result<()> {
-    let backing: &Backing = &state.backing;
+    let backing: &BackingFile = &state.backing;
     let home = mappings.regions.region(region).home;
     let run = region..region + 1;
     let positions = backing.layout.positions(&run);
@@ -120,9 +120,9 @@ pub(super) unsafe fn merge_in_place(state: &ScootState, mappings: &mut Mappings,
 /// Takes a private page into the file. One that was copied ahead and never written is the same there already. Touches no heap.
 ///
 /// # Safety
-/// As [`super::backing::Backing::put`], and no thread writes `from`.
+/// As [`super::backing::BackingFile::put`], and no thread writes `from`.
 unsafe fn merge_page(
-    backing: &Backing,
+    backing: &BackingFile,
     bitmaps: &mut MergeBitmaps,
     from: *const u8,
     target: Generation,

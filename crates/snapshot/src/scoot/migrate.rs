@@ -10,11 +10,11 @@ use quire_sys::map;
 use quire_sys::proc_maps;
 use quire_sys::userfault::RegisterModes;
 
-use super::backing::{Backing, MAX_ISOLATED_REGIONS, refused};
+use super::backing::{BackingFile, MAX_ISOLATED_REGIONS, refused};
 use super::isolate::IsolatedPages;
 use super::layout::Generation;
 use super::merge::is_worth_collapsing;
-use super::region_table::{RegionTable, Sharing};
+use super::region_table::{RegionMapping, RegionTable};
 use crate::origin::MechanismError;
 use crate::page::PAGE_SIZE;
 use crate::racy;
@@ -26,12 +26,12 @@ static ZEROES: [u8; PAGE_SIZE] = [0; PAGE_SIZE];
 ///
 /// # Errors
 /// The range is as it was; part of it may lie in the file, mapped privately.
-pub(super) fn migrate(backing: &Backing, regions: &mut RegionTable) -> Result<(), MechanismError> {
+pub(super) fn migrate(backing: &BackingFile, regions: &mut RegionTable) -> Result<(), MechanismError> {
     let mut migration = Migration { backing, pieces: pieces(backing)?, done: 0 };
     let result = migration.take_all(regions);
     if result.is_err() {
         migration.undo();
-        regions.set_sharing(0..backing.layout.regions(), Sharing::Private);
+        regions.set_sharing(0..backing.layout.regions(), RegionMapping::Private);
     }
     result
 }
@@ -44,7 +44,7 @@ struct Piece {
 }
 
 struct Migration<'a> {
-    backing: &'a Backing,
+    backing: &'a BackingFile,
     pieces: Vec<Piece>,
     /// Everything below this position has been taken.
     done: usize,
@@ -159,7 +159,7 @@ impl Migration<'_> {
         unsafe { racy::copy(from, page.as_mut_ptr(), PAGE_SIZE) };
         // The file has zeroes already; a page of zeroes need not become one of memory.
         if page != ZEROES {
-            // SAFETY: `Backing::put` demands that no thread reads the page in the file: no view exists yet, and the origin does not
+            // SAFETY: `BackingFile::put` demands that no thread reads the page in the file: no view exists yet, and the origin does not
             // map the file there yet.
             unsafe { self.backing.put(page.as_ptr(), FIRST, position) };
         }
@@ -167,7 +167,7 @@ impl Migration<'_> {
 }
 
 /// The mappings that make up the range.
-fn pieces(backing: &Backing) -> Result<Vec<Piece>, MechanismError> {
+fn pieces(backing: &BackingFile) -> Result<Vec<Piece>, MechanismError> {
     let (base, end) = (backing.base() as usize, backing.base() as usize + backing.len());
     let lead = backing.layout.lead();
     let mut at = base;

@@ -39,7 +39,7 @@ use quire_sys::userfault::Userfault;
 use crate::mechanism::{Mechanism, Options};
 use crate::origin::{MechanismError, Origin, OriginStats, View};
 use crate::span::Span;
-use backing::Backing;
+use backing::BackingFile;
 use maintenance_thread::MaintenanceThread;
 use off_heap::OffHeap;
 pub use probe::merges_in_background;
@@ -61,7 +61,7 @@ impl ScootOrigin {
 
     /// With `fault` the maintenance thread merges in the background. Without it the next cut merges.
     fn with_userfault(span: Span, options: &Options, fault: Option<Userfault>) -> Result<Self, MechanismError> {
-        let backing = OffHeap::new(Backing::new(span, fault)?).map_err(|error| backing::refused("mmap", error))?;
+        let backing = OffHeap::new(BackingFile::new(span, fault)?).map_err(|error| backing::refused("mmap", error))?;
         let state = Arc::new(ScootState::new(backing, options));
         migrate::migrate(&state.backing, &mut state.lock().regions)?;
         let maintenance = MaintenanceThread::new(&state).map_err(|error| backing::refused("clone", error))?;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use quire_sys::map::{self, MapAdvice};
 
-use super::region_table::Sharing;
+use super::region_table::RegionMapping;
 use super::state::{Mappings, ScootState};
 use crate::mechanism::Precopy;
 use crate::page::{PAGE_SIZE, REGION_SIZE};
@@ -108,5 +108,5 @@ impl PrecopyQueue {
 /// Only a page that a view holds is worth a copy.
 fn is_worth_it(mappings: &Mappings, position: usize) -> bool {
     let region = mappings.regions.region(position / REGION_SIZE);
-    region.sharing == Sharing::Private && region.is_held()
+    region.sharing == RegionMapping::Private && region.is_held()
 }

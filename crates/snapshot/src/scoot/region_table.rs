@@ -11,7 +11,7 @@ use super::layout::{GENERATIONS, Generation};
 
 /// How the origin maps a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sharing {
+pub(super) enum RegionMapping {
     /// Writes go to the file.
     Shared,
     /// Writes go to pages of the origin's own; the file is as it was at a cut.
@@ -22,7 +22,7 @@ pub(super) enum Sharing {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RegionState {
     pub(super) home: Generation,
-    pub(super) sharing: Sharing,
+    pub(super) sharing: RegionMapping,
     holders: [u32; GENERATIONS],
     filled: [bool; GENERATIONS],
     pub(super) huge: [bool; GENERATIONS],
@@ -36,7 +36,7 @@ impl RegionState {
 
     /// Whether the origin's private pages may go back to where they came from.
     pub(super) fn is_mergeable(&self) -> bool {
-        self.sharing == Sharing::Private && !self.is_held()
+        self.sharing == RegionMapping::Private && !self.is_held()
     }
 
     fn is_idle(&self, generation: Generation) -> bool {
@@ -60,7 +60,7 @@ impl RegionTable {
         filled[0] = true;
         let fresh = RegionState {
             home: Generation(0),
-            sharing: Sharing::Shared,
+            sharing: RegionMapping::Shared,
             holders: [0; GENERATIONS],
             filled,
             huge: [false; GENERATIONS],
@@ -81,7 +81,7 @@ impl RegionTable {
         (self.filled - self.regions.len(), self.idle)
     }
 
-    pub(super) fn set_sharing(&mut self, run: Range<usize>, sharing: Sharing) {
+    pub(super) fn set_sharing(&mut self, run: Range<usize>, sharing: RegionMapping) {
         for region in &mut self.regions[run] {
             region.sharing = sharing;
         }
@@ -149,7 +149,7 @@ impl RegionTable {
         self.filled += usize::from(!entry.filled[target.index()]);
         entry.filled[target.index()] = true;
         let old = std::mem::replace(&mut entry.home, target);
-        entry.sharing = Sharing::Shared;
+        entry.sharing = RegionMapping::Shared;
         self.idle += usize::from(entry.is_idle(old));
     }
 
@@ -176,10 +176,10 @@ mod tests {
     #[test]
     fn runs_end_where_the_home_changes_or_the_question_is_answered_no() {
         let mut regions = RegionTable::new(6);
-        regions.set_sharing(1..5, Sharing::Private);
+        regions.set_sharing(1..5, RegionMapping::Private);
         assert_eq!(regions.runs(RegionState::is_mergeable), std::slice::from_ref(&(1..5)));
         regions.move_home(3, Generation(1));
-        regions.set_sharing(3..4, Sharing::Private);
+        regions.set_sharing(3..4, RegionMapping::Private);
         assert_eq!(regions.runs(RegionState::is_mergeable), [1..3, 3..4, 4..5]);
         assert_eq!(regions.runs(|_| true), [0..3, 3..4, 4..6]);
     }
@@ -189,11 +189,11 @@ mod tests {
         let mut regions = RegionTable::new(2);
         let first = regions.homes();
         regions.hold(&first);
-        regions.set_sharing(0..2, Sharing::Private);
+        regions.set_sharing(0..2, RegionMapping::Private);
         assert!(!regions.region(0).is_mergeable());
         assert_eq!(regions.vacant(0), Some(Generation(1)));
         regions.move_home(0, Generation(1));
-        assert_eq!((regions.region(0).sharing, regions.spare()), (Sharing::Shared, (1, 0)));
+        assert_eq!((regions.region(0).sharing, regions.spare()), (RegionMapping::Shared, (1, 0)));
         let second = regions.homes();
         regions.hold(&second);
         assert_eq!(regions.vacant(0), Some(Generation(2)));

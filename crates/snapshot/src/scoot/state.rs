@@ -14,11 +14,11 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use quire_sys::fork_mark::ForkMark;
 use quire_sys::mem::Reservation;
 
-use super::backing::Backing;
+use super::backing::BackingFile;
 use super::coverage::BlockCoverage;
 use super::layout::Generation;
 use super::off_heap::OffHeap;
-use super::region_table::{RegionTable, Sharing};
+use super::region_table::{RegionMapping, RegionTable};
 use super::stats::ScootStats;
 use crate::mechanism::Options;
 use crate::page::{PAGE_SIZE, REGION_SIZE};
@@ -51,7 +51,7 @@ pub(super) struct Mappings {
 
 /// See the head of this file.
 pub(super) struct ScootState {
-    pub(super) backing: OffHeap<Backing>,
+    pub(super) backing: OffHeap<BackingFile>,
     pub(super) options: Options,
     pub(super) stats: ScootStats,
     mappings: Mutex<Mappings>,
@@ -64,7 +64,7 @@ pub(super) struct ScootState {
 }
 
 impl ScootState {
-    pub(super) fn new(backing: OffHeap<Backing>, options: &Options) -> Self {
+    pub(super) fn new(backing: OffHeap<BackingFile>, options: &Options) -> Self {
         let regions = backing.layout.regions();
         let mappings = Mappings {
             regions: RegionTable::new(regions),
@@ -168,7 +168,7 @@ impl ScootState {
             return 0;
         }
         let mappings = self.lock();
-        let runs = mappings.regions.runs(|region| region.sharing == Sharing::Private);
+        let runs = mappings.regions.runs(|region| region.sharing == RegionMapping::Private);
         let spare = mappings.regions.spare().0;
         drop(mappings);
         let mut found = Vec::new();
@@ -189,10 +189,10 @@ impl Drop for ScootState {
     /// content is the file's, which lives on for as long as it is mapped.
     fn drop(&mut self) {
         let mappings = self.mappings.get_mut().unwrap_or_else(PoisonError::into_inner);
-        for run in mappings.regions.runs(|region| region.sharing == Sharing::Shared) {
+        for run in mappings.regions.runs(|region| region.sharing == RegionMapping::Shared) {
             let home = mappings.regions.region(run.start).home;
             // What can't be mapped anew stays as it is: readable and writable.
-            // SAFETY: `Backing::map_origin` wants the reader to find the same bytes. The file holds what the run shows, and no
+            // SAFETY: `BackingFile::map_origin` wants the reader to find the same bytes. The file holds what the run shows, and no
             // other code writes the file: the views, which hold an `Arc` of this, are gone.
             let _ = unsafe { self.backing.map_origin(&run, home, quire_sys::map::MapSharing::Private) };
         }

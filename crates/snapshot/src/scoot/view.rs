@@ -10,7 +10,7 @@ use quire_sys::mem::Reservation;
 
 use super::backing::refused;
 use super::layout::Generation;
-use super::region_table::Sharing;
+use super::region_table::RegionMapping;
 use super::state::{Mappings, ScootState};
 use crate::mechanism::Mechanism;
 use crate::origin::{MechanismError, View, ViewError, check};
@@ -125,7 +125,7 @@ impl View for ScootView {
             let now = mappings.regions.region(region);
             if now.home != home {
                 bytes += self.state.backing.layout.pages(region) * PAGE_SIZE;
-            } else if now.sharing == Sharing::Private {
+            } else if now.sharing == RegionMapping::Private {
                 private.push(region);
             }
         }

@@ -25,13 +25,13 @@ use quire_sys::userfault::{RegisterModes, Userfault, features};
 
 use self::fault_thread::FaultThread;
 use self::protection_map::ProtectionMap;
-use self::registry::{FaultHandler, Registration};
+use self::registry::{FaultHandler, HandlerRegistration};
 use self::retries::UnprotectRetries;
 use crate::mechanism::{Mechanism, Options};
 use crate::origin::{MechanismError, PreimageConsumer};
 use crate::page::{PAGE_SIZE, PAGES_PER_REGION};
 use crate::preimage::coverage::CopyCosts;
-use crate::preimage::engine::Engine;
+use crate::preimage::engine::PreimageEngine;
 use crate::preimage::origin::{PreimageOrigin, WriteDetector};
 use crate::preimage::view::EpochView;
 use crate::protection_lock::ProtectionLock;
@@ -65,11 +65,11 @@ pub(crate) type UffdOrigin = PreimageOrigin<WriteProtection>;
 /// The write protection of one range, and the faults that it causes.
 pub(crate) struct WriteProtection {
     /// Given up first: no handler may find a half-gone mechanism.
-    registration: Mutex<Option<Registration>>,
+    registration: Mutex<Option<HandlerRegistration>>,
     fault: Arc<Userfault>,
     /// Serves faults instead of the threads that take them.
     server: Option<FaultThread>,
-    engine: Engine,
+    engine: PreimageEngine,
     parts: ProtectionMap,
     /// Held by a cut, and by the copier thread while it unprotects pages.
     gate: Mutex<()>,
@@ -114,7 +114,7 @@ pub(crate) fn attach(
     let protection = Arc::new(WriteProtection {
         registration: Mutex::default(),
         parts: ProtectionMap::new(span.base(), span.pages()),
-        engine: Engine::new(span, Mechanism::Uffd, options, &COSTS, consumer)?,
+        engine: PreimageEngine::new(span, Mechanism::Uffd, options, &COSTS, consumer)?,
         gate: Mutex::default(),
         protection: ProtectionLock::default(),
         cutting: AtomicBool::new(false),
@@ -249,7 +249,7 @@ impl Drop for WriteProtection {
         if self.engine.copier.is_forked() {
             // The descriptor is the parent's, whose pages stay protected.
             std::mem::forget(self.server.take());
-            return registration.into_iter().for_each(Registration::abandon);
+            return registration.into_iter().for_each(HandlerRegistration::abandon);
         }
         self.engine.copier.stop();
         // Lifts all protection; a fault that is under way finds the range open when it is tried again.
@@ -276,7 +276,7 @@ impl FaultHandler for WriteProtection {
 impl WriteDetector for WriteProtection {
     const MECHANISM: Mechanism = Mechanism::Uffd;
 
-    fn engine(&self) -> &Engine {
+    fn engine(&self) -> &PreimageEngine {
         &self.engine
     }
 

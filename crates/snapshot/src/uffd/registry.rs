@@ -57,13 +57,13 @@ impl Changing {
 
 /// A place in the registry, given up on drop (which waits for handlers that are in the middle of something).
 #[derive(Debug)]
-pub(crate) struct Registration(usize);
+pub(crate) struct HandlerRegistration(usize);
 
 /// Registers `handler` for `len` bytes at `start`; `None` when all places are taken.
 ///
 /// # Safety
 /// `handler` lives until the registration is dropped.
-pub(crate) unsafe fn register(start: usize, len: usize, handler: &dyn FaultHandler) -> Option<Registration> {
+pub(crate) unsafe fn register(start: usize, len: usize, handler: &dyn FaultHandler) -> Option<HandlerRegistration> {
     let _alone = Changing::begin();
     let index = ALL.iter().position(|place| place.handler.load(Ordering::Acquire).is_null())?;
     let place = &ALL[index];
@@ -74,10 +74,10 @@ pub(crate) unsafe fn register(start: usize, len: usize, handler: &dyn FaultHandl
     place.len.store(len, Ordering::Relaxed);
     place.late.store(0, Ordering::Relaxed);
     place.handler.store(Box::into_raw(Box::new(handler)), Ordering::SeqCst);
-    Some(Registration(index))
+    Some(HandlerRegistration(index))
 }
 
-impl Registration {
+impl HandlerRegistration {
     /// Gives the place up in a forked child, where threads that were in the middle of something are gone, so that waiting for them would never end.
     pub(crate) fn abandon(self) {
         let place = &ALL[self.0];
@@ -88,7 +88,7 @@ impl Registration {
     }
 }
 
-impl Drop for Registration {
+impl Drop for HandlerRegistration {
     fn drop(&mut self) {
         let _alone = Changing::begin();
         let place = &ALL[self.0];
@@ -116,7 +116,7 @@ pub(crate) fn on_fault(touch: FaultAccess) -> bool {
             // The range was given up between the fault and now: trying again is all it takes.
             place.late.fetch_add(1, Ordering::Relaxed) < LATE
         } else {
-            // SAFETY: `Registration::drop` frees it only once `users` is zero, and this thread is counted there.
+            // SAFETY: `HandlerRegistration::drop` frees it only once `users` is zero, and this thread is counted there.
             let handler = unsafe { *handler };
             let start = place.start.load(Ordering::Relaxed);
             let is_inside = address >= start && address - start < place.len.load(Ordering::Relaxed);

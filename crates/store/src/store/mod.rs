@@ -8,7 +8,7 @@ use std::hash::Hasher;
 use std::ops::{Deref, DerefMut};
 
 use quire_arena::{Arena, ArenaConfig};
-use quire_checkpoint::Restore;
+use quire_checkpoint::BackgroundRestore;
 use siphasher::sip::SipHasher13;
 
 use crate::config::StoreConfig;
@@ -30,7 +30,7 @@ pub struct Store {
     keyspace: Keyspace,
     saves: Saves,
     /// The image that is being brought back, until that is done.
-    restore: Option<Restore>,
+    restore: Option<BackgroundRestore>,
     dataset: u64,
     /// The last record of the log whose effect is in the data.
     log_position: u64,

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use quire_arena::ArenaError;
-use quire_checkpoint::{DumpError, DumpOptions, DumpSummary, ImageMeta, Progress, Replaced, dump};
+use quire_checkpoint::{DumpError, DumpOptions, DumpProgress, DumpSummary, ImageMeta, ReplacedImage, dump};
 use quire_snapshot::Snapshot;
 
 use crate::error::{OpenError, StoreError};
@@ -129,7 +129,7 @@ pub(crate) struct Running {
     pub(crate) thread: JoinHandle<()>,
     /// How it ended; the thread goes on a little longer.
     pub(crate) result: Receiver<Result<DumpSummary, DumpError>>,
-    pub(crate) progress: Arc<Progress>,
+    pub(crate) progress: Arc<DumpProgress>,
     pub(crate) cut_ns: u64,
     pub(crate) since: Instant,
 }
@@ -169,7 +169,7 @@ impl Store {
             return Err(SaveError::Busy);
         }
         let (snapshot, meta, cut_ns) = self.cut()?;
-        let progress = Arc::new(Progress::new());
+        let progress = Arc::new(DumpProgress::new());
         let (place, shared) = (place.clone(), Arc::clone(&progress));
         let options =
             DumpOptions { nice: Some(NICE), keep_replaced_as: self.name_to_keep(&place), ..DumpOptions::default() };
@@ -284,7 +284,7 @@ impl Store {
         self.finish_restore().map_err(|error| SaveError::NotVerifiable(Box::new(error)))?;
         let (snapshot, meta, cut_ns) = self.cut()?;
         let options = DumpOptions { keep_replaced_as: self.name_to_keep(place), ..DumpOptions::default() };
-        let (result, _) = split(dump(snapshot, &meta, place.directory(), place.file(), &Progress::new(), &options));
+        let (result, _) = split(dump(snapshot, &meta, place.directory(), place.file(), &DumpProgress::new(), &options));
         self.arena_mut().try_finish();
         self.note_save(result.map(|image| SaveSummary { cut_ns, image }).map_err(SaveError::Dump))
     }
@@ -323,10 +323,10 @@ fn note() -> [u8; 64] {
     note
 }
 
-type Dumped = Result<(DumpSummary, Replaced), DumpError>;
+type Dumped = Result<(DumpSummary, ReplacedImage), DumpError>;
 
 /// The result without the old image, and the old image.
-fn split(dumped: Dumped) -> (Result<DumpSummary, DumpError>, Option<Replaced>) {
+fn split(dumped: Dumped) -> (Result<DumpSummary, DumpError>, Option<ReplacedImage>) {
     match dumped {
         Ok((summary, replaced)) => (Ok(summary), Some(replaced)),
         Err(error) => (Err(error), None),
