@@ -924,6 +924,57 @@ size_t mdc_fread(void *ptr,
  */
 quire_status mdc_restore_end(mdc_file *file);
 
+/**
+ * Memory of size bytes for objects that mdc_fwrite() will be given by MDC_REF, as malloc() does. A dump takes whole mappings: a
+ * program that has its objects here and the rest elsewhere dumps the objects only. NULL if there is no memory.
+ *
+ * Like all functions here, any thread may call it, also in a child after fork(). Aligned to 16 bytes.
+ */
+void *mdc_malloc(size_t size);
+
+/**
+ * As mdc_malloc(), for count objects of size bytes, all zero.
+ */
+void *mdc_calloc(size_t count, size_t size);
+
+/**
+ * As mdc_malloc(), from the scratch pool: for what no checkpoint needs, such as buffers and caches. No dump has it, unless
+ * mdc_fwrite() is given an object of it by MDC_REF.
+ */
+void *mdc_scratch_malloc(size_t size);
+
+/**
+ * As mdc_scratch_malloc(), for count objects of size bytes, all zero.
+ */
+void *mdc_scratch_calloc(size_t count, size_t size);
+
+/**
+ * Gives memory of either pool another size, as realloc() does: it stays in its pool, perhaps at another place. NULL if there is no
+ * memory; ptr is as it was then. For NULL it is mdc_malloc().
+ *
+ * Duties of the caller:
+ * ptr is NULL or memory of the pools that is in use; on success it is used at the new place only.
+ */
+void *mdc_realloc(void *ptr,
+                  size_t size);
+
+/**
+ * Frees memory of either pool. QUIRE_INVALID if ptr is none of it, as far as that can be told: not everything that was freed before
+ * is. NULL is nothing to free.
+ *
+ * Duties of the caller:
+ * ptr is NULL or memory of the pools that is in use, and is not used any more.
+ */
+quire_status mdc_free(void *ptr);
+
+/**
+ * How many bytes memory of either pool has room for, at least as many as were asked for. 0 if ptr is NULL or none of it.
+ *
+ * Duties of the caller:
+ * ptr is NULL or memory of the pools that is in use.
+ */
+size_t mdc_usable_size(const void *ptr);
+
 #ifdef __cplusplus
 }  // extern "C"
 #endif  // __cplusplus

@@ -143,6 +143,12 @@ pub enum ApiError {
         /// What the system says.
         cause: std::io::Error,
     },
+    /// A pool of objects is full, or the system has no memory for it.
+    #[error("there is no memory for {bytes} bytes: see the memory limit, RLIMIT_AS and vm.overcommit_memory")]
+    NoMemory {
+        /// How many were asked for.
+        bytes: usize,
+    },
     /// A checkpoint can't be written.
     #[error("checkpoint {file}: {source}")]
     Checkpoint {
@@ -193,6 +199,7 @@ impl ApiError {
             }
             Self::Refused(MechanismError::Memory(_))
             | Self::Pool(PoolError::Memory { .. } | PoolError::Thread { .. }) => quire_status::QUIRE_NO_MEMORY,
+            Self::NoMemory { .. } => quire_status::QUIRE_NO_MEMORY,
             Self::Handles
             | Self::Refused(MechanismError::Exhausted { .. })
             | Self::Pool(PoolError::Exhausted { .. }) => quire_status::QUIRE_EXHAUSTED,

@@ -41,3 +41,5 @@ pub mod map;
 pub mod critical;
 
 pub mod mdc;
+
+pub mod mdc_heap;

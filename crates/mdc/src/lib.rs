@@ -3,6 +3,7 @@
 //! - [`Checkpoint`] runs in the forked child. It gives memory back as it dumps it, so that the parent's writes to that memory
 //!   are no longer copied.
 //! - [`Restore`] reads the objects again, in the order in which they were written, at any addresses.
+//! - [`heap`] is an allocator for programs that keep what is checkpointed apart.
 //! - [`mod@format`] is the file.
 //!
 //! Relies on `quire-sys` for what the kernel tells about memory. `docs/design/mdc.md` has the idea and the rules.
@@ -12,6 +13,7 @@ mod checkpoint;
 mod dump;
 mod error;
 pub mod format;
+pub mod heap;
 mod held;
 mod log_reader;
 mod log_writer;

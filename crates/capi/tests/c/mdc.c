@@ -113,11 +113,58 @@ static void a_damaged_checkpoint_is_told_by_its_last_call(void) {
     CHECK(mdc_restore_start(path, MDC_LOAD) == NULL && strstr(quire_last_error(), "damaged"));
 }
 
+static int save_both(void *argument) {
+    uint32_t **objects = argument;
+    mdc_file *file = mdc_checkpoint_start(path, MDC_RELEASE);
+    if (file == NULL || mdc_fwrite(objects[0], 1, 100000, file, MDC_REF) != 100000 || mdc_checkpoint_end(file) != QUIRE_OK)
+        return 1;
+    void *more = mdc_malloc(5000);
+    return more == NULL || mdc_free(more) != QUIRE_OK || objects[0][0] != 7 || objects[1][0] != 9;
+}
+
+static void a_dump_has_the_checkpointed_pool_and_not_the_scratch_pool(void) {
+    uint32_t *objects[2] = {mdc_calloc(1, 100000), mdc_scratch_calloc(4, 4 << 20)};
+    CHECK(objects[0] != NULL && objects[1] != NULL && objects[0][24999] == 0 && objects[1][(4 << 20) - 1] == 0);
+    objects[0][0] = 7;
+    objects[0][24999] = 8;
+    memset(objects[1], 9, 16 << 20);
+    objects[1][0] = 9;
+    CHECK(in_child(save_both, objects) == 0);
+    FILE *raw = fopen(path, "rb");
+    CHECK(raw != NULL && fseek(raw, 0, SEEK_END) == 0 && ftell(raw) < 3 << 20);
+    fclose(raw);
+    static uint32_t read[25000];
+    mdc_file *file = mdc_restore_start(path, 0);
+    CHECK(file != NULL && mdc_fread(read, 1, sizeof read, file, MDC_REF) == sizeof read);
+    CHECK(read[0] == 7 && read[1] == 0 && read[24999] == 8);
+    CHECK_OK(mdc_restore_end(file));
+    CHECK_OK(mdc_free(objects[0]));
+    CHECK_OK(mdc_free(objects[1]));
+}
+
+static void memory_of_the_pools_is_used_like_that_of_malloc(void) {
+    char *text = mdc_malloc(6), *scratch = mdc_scratch_malloc(1);
+    CHECK(text != NULL && scratch != NULL && mdc_usable_size(text) >= 6 && mdc_usable_size(NULL) == 0);
+    memcpy(text, "hello", 6);
+    text = mdc_realloc(text, 200000);
+    CHECK(text != NULL && strcmp(text, "hello") == 0 && mdc_usable_size(text) >= 200000);
+    CHECK_FAILS(QUIRE_INVALID, "`ptr` is ", mdc_free(text + 16));
+    CHECK(mdc_usable_size(&text) == 0 && mdc_realloc(&text, 5) == NULL);
+    CHECK(mdc_malloc(SIZE_MAX) == NULL && strstr(quire_last_error(), "no memory"));
+    CHECK(mdc_calloc(SIZE_MAX / 2, 3) == NULL && mdc_realloc(text, SIZE_MAX) == NULL && text[0] == 'h');
+    CHECK_OK(mdc_free(text));
+    CHECK_OK(mdc_free(scratch));
+    CHECK_OK(mdc_free(mdc_realloc(NULL, 0)));
+    CHECK_OK(mdc_free(NULL));
+}
+
 int main(void) {
     snprintf(path, sizeof path, "/tmp/quire-mdc-test-%d", (int)getpid());
     RUN(objects_come_back_as_they_were_at_the_fork);
     RUN(arguments_without_a_meaning_are_told);
     RUN(a_damaged_checkpoint_is_told_by_its_last_call);
+    RUN(a_dump_has_the_checkpointed_pool_and_not_the_scratch_pool);
+    RUN(memory_of_the_pools_is_used_like_that_of_malloc);
     unlink(path);
     return finish();
 }
