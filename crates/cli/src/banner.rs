@@ -5,10 +5,10 @@ use std::io::Write as _;
 use std::net::SocketAddr;
 
 use quire_server::config::Config;
-use quire_server::save_state::Restored;
+use quire_server::save_state::RestoreSummary;
 
 /// The lines about the data: what the image gave, and how many keys there are after so many commands of the log.
-pub fn text(config: &Config, restored: &Restored, (keys, replayed): (u64, u64)) -> String {
+pub fn text(config: &Config, restored: &RestoreSummary, (keys, replayed): (u64, u64)) -> String {
     let path = config.image_path();
     let path = std::path::absolute(&path).unwrap_or(path);
     let mut text = String::new();

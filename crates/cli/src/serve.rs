@@ -8,7 +8,7 @@ use quire_server::config::{Config, table};
 use quire_server::lock_file;
 use quire_server::net::{Server, ServerError};
 use quire_server::saving;
-use quire_server::state::Hooks;
+use quire_server::state::ServerHooks;
 
 use crate::banner::{self, ClientAccess};
 use crate::logging;
@@ -30,7 +30,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let (store, restored) = saving::open(&config).map_err(anyhow::Error::msg)?;
     let pidfile = config.pidfile.clone();
     let (shown, data) = (config.clone(), restored.clone());
-    let hooks = Hooks { set_log_level: Some(set_log_level), image_lock, ..Hooks::default() };
+    let hooks = ServerHooks { set_log_level: Some(set_log_level), image_lock, ..ServerHooks::default() };
     // If it panicked there is nothing to lose but time.
     let _ = prefault.join();
     let mut server = Server::start(config, store, restored, hooks).map_err(advised)?;

@@ -26,7 +26,7 @@ pub enum ReplyMode {
 
 /// A command that waits for EXEC.
 #[derive(Clone, Copy, Debug)]
-pub struct Queued {
+pub struct QueuedCommand {
     /// The command.
     pub command: CommandId,
     first: u32,
@@ -39,7 +39,7 @@ pub struct Multi {
     buffer: Vec<u8>,
     ranges: Vec<ArgRange>,
     /// In the order in which they came.
-    pub commands: Vec<Queued>,
+    pub commands: Vec<QueuedCommand>,
     /// One of them was refused; EXEC will refuse too.
     pub failed: bool,
     /// The properties that any of them has.
@@ -54,25 +54,25 @@ impl Multi {
             self.ranges.push(ArgRange { start: self.buffer.len() as u32, len: word.len() as u32 });
             self.buffer.extend_from_slice(word);
         }
-        self.commands.push(Queued { command, first, words: args.len() as u32 });
+        self.commands.push(QueuedCommand { command, first, words: args.len() as u32 });
         self.flags |= flags;
     }
 
     /// The words of a queued command.
-    pub fn args(&self, queued: &Queued) -> Args<'_> {
+    pub fn args(&self, queued: &QueuedCommand) -> Args<'_> {
         let ranges = self.ranges.get(queued.first as usize..(queued.first + queued.words) as usize);
         Args::new(&self.buffer, ranges.unwrap_or_default())
     }
 
     /// What the queued commands take.
     pub fn bytes(&self) -> usize {
-        self.buffer.len() + self.ranges.len() * size_of::<ArgRange>() + self.commands.len() * size_of::<Queued>()
+        self.buffer.len() + self.ranges.len() * size_of::<ArgRange>() + self.commands.len() * size_of::<QueuedCommand>()
     }
 
     /// Memory that the queue holds.
     fn held_bytes(&self) -> usize {
         let (ranges, commands) = (self.ranges.capacity(), self.commands.capacity());
-        self.buffer.capacity() + ranges * size_of::<ArgRange>() + commands * size_of::<Queued>()
+        self.buffer.capacity() + ranges * size_of::<ArgRange>() + commands * size_of::<QueuedCommand>()
     }
 }
 

@@ -13,7 +13,7 @@ use mio::{Interest, Registry, Token};
 
 use crate::blocked::Entry;
 use crate::client::{Client, Closing};
-use crate::resp::Partial;
+use crate::resp::PartialRequest;
 
 /// Either kind of socket.
 #[derive(Debug)]
@@ -174,7 +174,7 @@ pub struct Connection {
     /// Requests that are not complete or may not run yet.
     pub input: Vec<u8>,
     /// What is known of the request at the start of `input`.
-    pub partial: Option<Box<Partial>>,
+    pub partial: Option<Box<PartialRequest>>,
     /// Replies that wait.
     pub output: Output,
     /// The loop is told when more can be written.

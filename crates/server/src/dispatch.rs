@@ -9,7 +9,7 @@ use crate::effects::Done;
 use crate::latency;
 use crate::log_writer::LOST;
 use crate::registry::{Command, Registry};
-use crate::slowlog::Occasion;
+use crate::slowlog::SlowCommand;
 use crate::table::{
     DENYOOM, FAST, NO_AUTH, NO_MULTI, NOT_QUEUED, REFUSED_WITH_WRITES, RUNS_QUEUED, SKIP_SLOWLOG, WRITE,
 };
@@ -295,7 +295,7 @@ fn note_slow(command: &Command, ctx: &mut Ctx<'_>, duration_us: u64) {
     let max = ctx.server.config.slowlog_max_len as usize;
     let unix_s = ctx.server.unix_s();
     let when =
-        Occasion { unix_s, duration_us, address: &ctx.client.peer.address, client_name: &ctx.client.identity.name };
+        SlowCommand { unix_s, duration_us, address: &ctx.client.peer.address, client_name: &ctx.client.identity.name };
     ctx.server.monitoring.slowlog.push(max, command.name, ctx.args, when);
 }
 

@@ -143,7 +143,7 @@ mod tests {
     use crate::ctx::Ctx;
     use crate::dispatch;
     use crate::registry::Registry;
-    use crate::replay::Player;
+    use crate::replay::Replayer;
     use crate::resp::Reply;
     use crate::specs;
     use crate::state::ServerState;
@@ -349,7 +349,7 @@ mod tests {
             for back_ms in [hours_back * HOUR_MS, START_MS] {
                 // Every store has a seed of its own.
                 let mut copy = Store::create(StoreConfig::default()).unwrap();
-                let mut player = Player::new(&registry, &Config::default(), &mut copy);
+                let mut player = Replayer::new(&registry, &Config::default(), &mut copy);
                 let base = BaseImage { dataset: server.store.dataset(), epoch: 1, position: 0 };
                 if let Some(log_writer) = server.state.log_writer.take() {
                     log_writer.finish().unwrap();

@@ -11,7 +11,7 @@ pub const FAST_COMMAND: &str = "fast-command";
 
 /// A spike.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Spike {
+pub struct LatencySpike {
     /// When, Unix seconds.
     pub unix_s: i64,
     /// How long.
@@ -20,9 +20,9 @@ pub struct Spike {
 
 /// What is known of one kind of event.
 #[derive(Default, Debug)]
-pub struct History {
+pub struct LatencyHistory {
     /// The last spikes, the oldest first; one a second at most.
-    pub spikes: VecDeque<Spike>,
+    pub spikes: VecDeque<LatencySpike>,
     /// The worst ever.
     pub max_ms: u64,
 }
@@ -30,7 +30,7 @@ pub struct History {
 /// The monitor.
 #[derive(Default, Debug)]
 pub struct Latency {
-    events: BTreeMap<&'static str, History>,
+    events: BTreeMap<&'static str, LatencyHistory>,
 }
 
 impl Latency {
@@ -44,13 +44,13 @@ impl Latency {
                 if history.spikes.len() == MAX_SPIKES {
                     history.spikes.pop_front();
                 }
-                history.spikes.push_back(Spike { unix_s, duration_ms });
+                history.spikes.push_back(LatencySpike { unix_s, duration_ms });
             }
         }
     }
 
     /// All kinds of events that had a spike.
-    pub fn events(&self) -> &BTreeMap<&'static str, History> {
+    pub fn events(&self) -> &BTreeMap<&'static str, LatencyHistory> {
         &self.events
     }
 

@@ -11,7 +11,7 @@ use crate::config::Config;
 
 /// Why there is no lock.
 #[derive(Debug)]
-pub enum Refused {
+pub enum LockError {
     /// Another server has it.
     Taken,
     /// It is there and can't be opened, so that nothing is known of other servers.
@@ -22,17 +22,17 @@ pub enum Refused {
 ///
 /// # Errors
 /// Another server has it, or it can't be opened. A file system that knows no locks is only warned of.
-pub fn take(path: &Path) -> Result<Option<File>, Refused> {
+pub fn take(path: &Path) -> Result<Option<File>, LockError> {
     // It is not held open for writing, which would keep a file system from being made read-only.
     let made = File::options().create(true).append(true).open(path).map(drop);
     let file = match (File::open(path), made) {
         (Ok(file), _) => file,
         (Err(opened), Err(_)) if opened.kind() == ErrorKind::NotFound => return Ok(None),
-        (Err(opened), _) => return Err(Refused::Unreadable(opened)),
+        (Err(opened), _) => return Err(LockError::Unreadable(opened)),
     };
     match file.try_lock() {
         Ok(()) => Ok(Some(file)),
-        Err(TryLockError::WouldBlock) => Err(Refused::Taken),
+        Err(TryLockError::WouldBlock) => Err(LockError::Taken),
         Err(TryLockError::Error(error)) => {
             tracing::warn!(file = %path.display(), %error, "cannot lock this; no other server may use the same files");
             Ok(None)
@@ -47,11 +47,11 @@ pub fn take(path: &Path) -> Result<Option<File>, Refused> {
 pub fn of_image(config: &Config) -> Result<Option<File>, String> {
     let path = config.dir.join(format!(".{}.lock", config.dbfilename));
     take(&path).map_err(|refused| match refused {
-        Refused::Taken => format!(
+        LockError::Taken => format!(
             "another server uses the image {}; choose another place with --dir or another name with --dbfilename",
             config.image_path().display()
         ),
-        Refused::Unreadable(error) => format!(
+        LockError::Unreadable(error) => format!(
             "cannot tell whether another server uses the image: {}: {error}; run as the user whose file that is",
             path.display()
         ),

@@ -20,8 +20,8 @@ use crate::clients::Output;
 use crate::config::Config;
 use crate::log_lock;
 use crate::log_writer::LogWriter;
-use crate::replay::Replayed;
-use crate::state::{Hooks, ServerState, unix_ms};
+use crate::replay::ReplaySummary;
+use crate::state::{ServerHooks, ServerState, unix_ms};
 
 /// Files that a log may always have.
 const LEAST_SEGMENTS: u64 = 4;
@@ -32,7 +32,7 @@ pub fn directory(config: &Config, state_directory: Option<&Arc<dyn Directory>>) 
 }
 
 /// Takes note of what was replayed, for INFO.
-pub fn note_replay(state: &mut ServerState, replayed: &Replayed) {
+pub fn note_replay(state: &mut ServerState, replayed: &ReplaySummary) {
     let known = &mut state.log_state;
     known.leftover = replayed.recovered.segments > 0;
     known.replayed_records = replayed.recovered.records;
@@ -45,7 +45,7 @@ pub fn note_replay(state: &mut ServerState, replayed: &Replayed) {
 ///
 /// # Errors
 /// In words for people: a file can't get another name.
-pub fn set_damaged_aside(state: &ServerState, replayed: &Replayed) -> Result<(), String> {
+pub fn set_damaged_aside(state: &ServerState, replayed: &ReplaySummary) -> Result<(), String> {
     let directory = directory(&state.config, state.hooks.log_directory.as_ref());
     let unix_ms = u64::try_from(unix_ms()).unwrap_or(0);
     let kept = set_aside(&*directory, &replayed.recovered.damaged_files, unix_ms).map_err(|error| error.to_string())?;
@@ -86,7 +86,7 @@ pub fn switch_on(store: &mut Store, state: &mut ServerState) -> Result<(), Strin
 ///
 /// # Errors
 /// In words for people: another server has it.
-pub fn lock(config: &Config, hooks: &Hooks) -> Result<Option<File>, String> {
+pub fn lock(config: &Config, hooks: &ServerHooks) -> Result<Option<File>, String> {
     if hooks.log_directory.is_some() {
         return Ok(None);
     }

@@ -6,7 +6,7 @@
 use std::fs::File;
 
 use crate::config::Config;
-use crate::lock_file::{self, Refused};
+use crate::lock_file::{self, LockError};
 
 /// Its name.
 const NAME: &str = ".quire-log.lock";
@@ -18,12 +18,12 @@ const NAME: &str = ".quire-log.lock";
 pub fn take(config: &Config) -> Result<Option<File>, String> {
     let path = config.dir.join(NAME);
     lock_file::take(&path).map_err(|refused| match refused {
-        Refused::Taken => format!(
+        LockError::Taken => format!(
             "another server has its log of writes in {}; a directory holds one log, whatever --dbfilename says: choose \
              another directory with --dir",
             config.dir.display()
         ),
-        Refused::Unreadable(error) => format!(
+        LockError::Unreadable(error) => format!(
             "cannot tell whether another server has the log: {}: {error}; run as the user whose file that is",
             path.display()
         ),

@@ -61,7 +61,7 @@ pub enum ReplayError {
 
 /// What was done again.
 #[derive(Clone, Debug, Default)]
-pub struct Replayed {
+pub struct ReplaySummary {
     /// What was found in the log.
     pub recovered: RecoverySummary,
     /// Commands in its records.
@@ -80,14 +80,14 @@ pub fn replay(
     config: &Config,
     store: &mut Store,
     directory: &dyn Directory,
-) -> Result<Replayed, ReplayError> {
+) -> Result<ReplaySummary, ReplayError> {
     let began = Instant::now();
     let base = BaseImage { dataset: store.dataset(), epoch: store.image_epoch(), position: store.log_position() };
     check_image(config, base, directory)?;
     let open = if config.accept_damaged_log { Recovery::of_damaged } else { Recovery::open };
     let mut recovery = open(directory, base)?;
-    let mut player = Player::new(registry, config, store);
-    let mut replayed = Replayed::default();
+    let mut player = Replayer::new(registry, config, store);
+    let mut replayed = ReplaySummary::default();
     let mut told = began;
     loop {
         // At every record at least as much is free as was when the command ran first.
@@ -148,8 +148,8 @@ fn check_image(config: &Config, base: BaseImage, directory: &dyn Directory) -> R
     Ok(())
 }
 
-fn tell(replayed: &Replayed) {
-    let Replayed { recovered, commands, took } = replayed;
+fn tell(replayed: &ReplaySummary) {
+    let ReplaySummary { recovered, commands, took } = replayed;
     for file in &recovered.ignored {
         tracing::warn!(file, "removed: the server ended before the log was in force");
     }
@@ -172,7 +172,7 @@ fn tell(replayed: &Replayed) {
 }
 
 /// Runs commands of the log, which no client has sent.
-pub(crate) struct Player<'a> {
+pub(crate) struct Replayer<'a> {
     registry: &'a Registry,
     store: &'a mut Store,
     state: ServerState,
@@ -185,7 +185,7 @@ pub(crate) struct Player<'a> {
     damaged: u64,
 }
 
-impl<'a> Player<'a> {
+impl<'a> Replayer<'a> {
     pub(crate) fn new(registry: &'a Registry, config: &Config, store: &'a mut Store) -> Self {
         let mut state = ServerState::new(config.clone());
         // What was allowed then is done again, whatever is allowed now.

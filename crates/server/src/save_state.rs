@@ -9,7 +9,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// How an image was brought back at the start.
 #[derive(Clone, Default, Debug)]
-pub struct Restored {
+pub struct RestoreSummary {
     /// `map`, `load`, or `none` when there was no image.
     pub mode: &'static str,
     /// Keys that the image had.
@@ -76,7 +76,7 @@ pub struct SaveState {
     /// Bytes that the last save wrote.
     pub last_bytes: u64,
     /// How the data was brought back at the start.
-    pub restored: Restored,
+    pub restored: RestoreSummary,
 }
 
 impl SaveState {
@@ -97,7 +97,7 @@ impl SaveState {
             last_duration_s: None,
             saves: 0,
             last_bytes: 0,
-            restored: Restored { mode: "none", ..Restored::default() },
+            restored: RestoreSummary { mode: "none", ..RestoreSummary::default() },
         }
     }
 

@@ -3,7 +3,7 @@
 use quire_store::{ImageLocation, Limits, OpenError, RestoreReport, Store, StoreConfig};
 
 use crate::config::{Config, RestoreMode};
-use crate::save_state::Restored;
+use crate::save_state::RestoreSummary;
 
 /// The image that the configuration names.
 pub fn place(config: &Config) -> ImageLocation {
@@ -41,7 +41,7 @@ fn mode(config: &Config) -> quire_store::RestoreMode {
 ///
 /// # Errors
 /// In words for people: the image can't be read, or is damaged, and `accept-damaged-image` is off or nothing is left of it.
-pub fn open(config: &Config) -> Result<(Store, Restored), String> {
+pub fn open(config: &Config) -> Result<(Store, RestoreSummary), String> {
     let place = place(config);
     let opened = Store::open(settings(config), &place, mode(config), config.accept_damaged_image);
     let (mut store, report) = match opened {
@@ -104,12 +104,12 @@ fn nothing_left(config: &Config, why: &impl std::fmt::Display) -> String {
     )
 }
 
-fn restored(report: &RestoreReport) -> Restored {
+fn restored(report: &RestoreReport) -> RestoreSummary {
     let took_us = report.took.as_micros() as u64;
     let (mode, full_us) = match report.mode {
         None => ("none", None),
         Some(quire_store::RestoreMode::Map) => ("map", None),
         Some(quire_store::RestoreMode::Load) => ("load", Some(took_us)),
     };
-    Restored { mode, keys: report.keys, image_bytes: report.image_bytes, first_read_us: took_us, full_us }
+    RestoreSummary { mode, keys: report.keys, image_bytes: report.image_bytes, first_read_us: took_us, full_us }
 }

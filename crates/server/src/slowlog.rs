@@ -27,7 +27,7 @@ pub struct SlowEntry {
 /// When a slow command ran, how long, and which client sent it.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)] // as in SlowEntry
-pub struct Occasion<'a> {
+pub struct SlowCommand<'a> {
     pub unix_s: i64,
     pub duration_us: u64,
     pub address: &'a str,
@@ -43,8 +43,8 @@ pub struct SlowLog {
 
 impl SlowLog {
     /// Adds a command, whose full name is `command`; at most `max` entries are kept.
-    pub fn push(&mut self, max: usize, command: &str, args: Args<'_>, when: Occasion<'_>) {
-        let Occasion { unix_s, duration_us, address, client_name } = when;
+    pub fn push(&mut self, max: usize, command: &str, args: Args<'_>, when: SlowCommand<'_>) {
+        let SlowCommand { unix_s, duration_us, address, client_name } = when;
         let client_name = client_name.chars().take(MAX_WORD_BYTES).collect();
         let (id, words, address) = (self.next_id, shortened(command, args), address.to_owned());
         self.entries.push_front(SlowEntry { id, unix_s, duration_us, words, address, client_name });
@@ -111,7 +111,7 @@ mod tests {
         let ranges = vec![ArgRange { start: 0, len: 200 }; 40];
         let mut log = SlowLog::default();
         for _ in 0..3 {
-            let when = Occasion { unix_s: 5, duration_us: 9, address: "a", client_name: "" };
+            let when = SlowCommand { unix_s: 5, duration_us: 9, address: "a", client_name: "" };
             log.push(2, "get", Args::new(&word, &ranges), when);
         }
         assert_eq!(log.entries().len(), 2);

@@ -36,7 +36,7 @@ pub struct Shutdown {
 
 /// What the program around the server offers it.
 #[derive(Default)]
-pub struct Hooks {
+pub struct ServerHooks {
     /// Changes how much is logged.
     pub set_log_level: Option<Box<dyn Fn(LogLevel) + Send>>,
     /// Where the log of writes lies, if not beside the image: tests put failing devices there.
@@ -47,7 +47,7 @@ pub struct Hooks {
     pub image_lock: Option<File>,
 }
 
-impl std::fmt::Debug for Hooks {
+impl std::fmt::Debug for ServerHooks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Hooks").field("set_log_level", &self.set_log_level.is_some()).finish_non_exhaustive()
     }
@@ -152,7 +152,7 @@ pub struct ServerState {
     /// What is done in steps between commands waits (DEBUG PAUSE-CRON).
     pub steps_paused: bool,
     /// What the program around offers.
-    pub hooks: Hooks,
+    pub hooks: ServerHooks,
     /// How this run of the server is known to others.
     pub instance: Instance,
     /// The clocks.
@@ -182,7 +182,7 @@ impl ServerState {
             effects: Effects::default(),
             ending: Ending::default(),
             steps_paused: false,
-            hooks: Hooks::default(),
+            hooks: ServerHooks::default(),
             instance: Instance { run_id, addresses: Vec::new(), port: 0, waker: None },
             clock: Clock { started: now, now, unix_ms: now_unix_ms, command_start: now },
             writes_stopped: false,

@@ -22,14 +22,14 @@ const RATE_SAMPLES: usize = 16;
 
 /// The rate at which a counter grew lately.
 #[derive(Clone, Copy, Default, Debug)]
-pub struct Rate {
+pub struct RateSampler {
     samples: [u64; RATE_SAMPLES],
     next: usize,
     last_total: u64,
     last_ms: u64,
 }
 
-impl Rate {
+impl RateSampler {
     /// Takes a sample of the counter.
     pub fn sample(&mut self, total: u64, now_ms: u64) {
         let passed_ms = now_ms.saturating_sub(self.last_ms);
@@ -79,11 +79,11 @@ pub struct Stats {
     /// Most memory that the data took.
     pub used_memory_peak_bytes: u64,
     /// Commands per second.
-    pub command_rate: Rate,
+    pub command_rate: RateSampler,
     /// Bytes read per second.
-    pub input_rate: Rate,
+    pub input_rate: RateSampler,
     /// Bytes written per second.
-    pub output_rate: Rate,
+    pub output_rate: RateSampler,
     /// Time spent looking for expired keys.
     pub expire_cycle_us: u64,
 }
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_rate_is_per_second() {
-        let mut rate = Rate::default();
+        let mut rate = RateSampler::default();
         for turn in 1..=20 {
             rate.sample(turn * 50, turn * 100);
         }

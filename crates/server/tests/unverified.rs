@@ -14,7 +14,7 @@ use common::{Client, Running, config_in, eventually, request, start_in, start_re
 use quire_device::{DiskDirectory, IoGate};
 use quire_server::net::Server;
 use quire_server::saving;
-use quire_server::state::Hooks;
+use quire_server::state::ServerHooks;
 
 const IMAGE: &str = "dump.quire";
 const PAGE: usize = 4096;
@@ -199,7 +199,7 @@ fn commands_of_the_log_that_meet_damage_stop_the_start_unless_the_image_is_accep
         let start = |settings: &[(&str, &str)]| {
             let config = config_in(copy.path(), &[settings, &[("appendonly", "yes")]].concat());
             let (store, restored) = saving::open(&config)?;
-            Server::start(config, store, restored, Hooks::default()).map_err(|error| error.to_string()).map(drop)
+            Server::start(config, store, restored, ServerHooks::default()).map_err(|error| error.to_string()).map(drop)
         };
         let Err(reason) = start(&[]) else { continue };
         if reason.contains("quire-log-") {

@@ -3,12 +3,12 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::ctx::{CmdError, Ctx};
-use crate::info::{self, Source};
+use crate::info::{self, InfoSource};
 
 /// INFO [section …]
 pub fn info(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let wanted: Vec<&[u8]> = ctx.args.from(1).iter().collect();
-    let text = info::text(&Source { store: ctx.store, server: ctx.server, client: ctx.client }, &wanted);
+    let text = info::text(&InfoSource { store: ctx.store, server: ctx.server, client: ctx.client }, &wanted);
     ctx.reply.verbatim("txt", text.as_bytes());
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use mio::{Registry as Polled, Token};
 
 use super::engine::{Engine, token_of};
-use super::listen::Caller;
+use super::listen::AcceptedSocket;
 use super::worker::Worker;
 use crate::blocked::{BlockReason, Blocked};
 use crate::client::{Client, Closing};
@@ -43,7 +43,7 @@ impl Engine {
         self.accept_again.push(listener);
     }
 
-    fn welcome(&mut self, caller: Caller) {
+    fn welcome(&mut self, caller: AcceptedSocket) {
         let state = &mut self.worker.state;
         state.stats.connections_received += 1;
         let refusal = if state.clients.len() >= state.config.maxclients as usize {

@@ -48,7 +48,7 @@ pub(super) enum Listener {
 }
 
 /// A connection that was accepted.
-pub(super) struct Caller {
+pub(super) struct AcceptedSocket {
     pub socket: Socket,
     pub address: String,
     pub local_address: String,
@@ -57,7 +57,7 @@ pub(super) struct Caller {
 
 impl Listener {
     /// The next connection; its protocol options are set.
-    pub fn accept(&self, keepalive_s: u32) -> io::Result<Caller> {
+    pub fn accept(&self, keepalive_s: u32) -> io::Result<AcceptedSocket> {
         match self {
             Listener::Tcp(listener) => {
                 let (stream, peer) = listener.accept()?;
@@ -67,7 +67,7 @@ impl Listener {
                     let _ = quire_sys::net::set_keepalive(std::os::fd::AsFd::as_fd(&stream), keepalive_s);
                 }
                 let local = stream.local_addr().map(|address| address.to_string()).unwrap_or_default();
-                Ok(Caller {
+                Ok(AcceptedSocket {
                     socket: Socket::Tcp(stream),
                     address: peer.to_string(),
                     local_address: local,
@@ -77,7 +77,7 @@ impl Listener {
             Listener::Unix(listener, path) => {
                 let (stream, _) = listener.accept()?;
                 let address = format!("{path}:0");
-                Ok(Caller {
+                Ok(AcceptedSocket {
                     socket: Socket::Unix(stream),
                     address: address.clone(),
                     local_address: address,

@@ -14,10 +14,10 @@ use crate::config::Config;
 use crate::log_control;
 use crate::persistence;
 use crate::registry;
-use crate::replay::{ReplayError, Replayed, replay};
-use crate::save_state::Restored;
+use crate::replay::{ReplayError, ReplaySummary, replay};
+use crate::save_state::RestoreSummary;
 use crate::specs;
-use crate::state::{FILES_BESIDES, Hooks, ServerState};
+use crate::state::{FILES_BESIDES, ServerHooks, ServerState};
 
 /// Why the server could not start or had to end.
 #[derive(Debug, thiserror::Error)]
@@ -68,14 +68,19 @@ fn begin_log(store: &mut Store, state: &mut ServerState) -> Result<(), String> {
 }
 
 /// What was recovered of a damaged log goes into an image, so that the damaged files can be set aside.
-fn keep_recovered(store: &mut Store, state: &mut ServerState, replayed: &Replayed) -> Result<(), String> {
+fn keep_recovered(store: &mut Store, state: &mut ServerState, replayed: &ReplaySummary) -> Result<(), String> {
     persistence::save_now(store, state)?;
     log_control::set_damaged_aside(state, replayed)
 }
 
 impl Server {
     /// Replays the log, opens the sockets, and begins to log if the configuration says so.
-    pub fn start(config: Config, mut store: Store, restored: Restored, hooks: Hooks) -> Result<Server, ServerError> {
+    pub fn start(
+        config: Config,
+        mut store: Store,
+        restored: RestoreSummary,
+        hooks: ServerHooks,
+    ) -> Result<Server, ServerError> {
         let registry = registry::install(specs::ALL);
         let log_directory = log_control::directory(&config, hooks.log_directory.as_ref());
         let lock = log_control::lock(&config, &hooks).map_err(ServerError::Fault)?;

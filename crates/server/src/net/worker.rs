@@ -14,8 +14,8 @@ use crate::dispatch;
 use crate::durability;
 use crate::log_writer::LOST;
 use crate::registry::Registry;
-use crate::resp::parser::{Parsed, ProtocolError};
-use crate::resp::{Batch, Limits, Reply, parse};
+use crate::resp::parser::{ParseOutcome, ProtocolError};
+use crate::resp::{Limits, Reply, RequestBatch, parse};
 use crate::state::ServerState;
 use crate::table::{NEVER_PAUSED, RUNS_QUEUED, WRITE};
 
@@ -42,7 +42,7 @@ pub(super) struct Worker {
     pub state: ServerState,
     pub registry: &'static Registry,
     reply: Reply,
-    batch: Batch,
+    batch: RequestBatch,
     commands: Vec<Option<CommandId>>,
     tokens: Vec<Prefetched>,
     /// The log's device is behind: commands that write must wait.
@@ -58,7 +58,7 @@ impl Worker {
             state,
             registry,
             reply: Reply::default(),
-            batch: Batch::default(),
+            batch: RequestBatch::default(),
             commands: Vec::new(),
             tokens: Vec::with_capacity(BATCH),
             log_behind: false,
@@ -136,9 +136,9 @@ impl Worker {
         self.batch.clear();
         while self.batch.len() < most {
             match parse(input, at, &limits, &mut connection.partial, &mut self.batch) {
-                Ok(Parsed::Request) => at = self.batch.request(self.batch.len() - 1).end,
-                Ok(Parsed::Skipped(next)) => at = next,
-                Ok(Parsed::Incomplete) => break,
+                Ok(ParseOutcome::Request) => at = self.batch.request(self.batch.len() - 1).end,
+                Ok(ParseOutcome::Skipped(next)) => at = next,
+                Ok(ParseOutcome::Incomplete) => break,
                 Err(error) => return (at, Some(error)),
             }
         }

@@ -2,10 +2,10 @@
 
 /// Quotes that are not closed, or closed and followed by something else than a space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Unbalanced;
+pub struct UnbalancedQuotes;
 
 /// Appends the words of `line` to `out` one after the other and calls `word` with the place of each in `out`.
-pub fn split(line: &[u8], out: &mut Vec<u8>, mut word: impl FnMut(usize, usize)) -> Result<(), Unbalanced> {
+pub fn split(line: &[u8], out: &mut Vec<u8>, mut word: impl FnMut(usize, usize)) -> Result<(), UnbalancedQuotes> {
     let mut at = 0;
     loop {
         while line.get(at).is_some_and(|byte| is_space(*byte)) {
@@ -25,7 +25,7 @@ fn is_space(byte: u8) -> bool {
 }
 
 /// Appends the word that begins at `at`; returns where it ended.
-fn one_word(line: &[u8], mut at: usize, out: &mut Vec<u8>) -> Result<usize, Unbalanced> {
+fn one_word(line: &[u8], mut at: usize, out: &mut Vec<u8>) -> Result<usize, UnbalancedQuotes> {
     while let Some(&byte) = line.get(at) {
         match byte {
             b'"' => return double_quoted(line, at + 1, out),
@@ -39,7 +39,7 @@ fn one_word(line: &[u8], mut at: usize, out: &mut Vec<u8>) -> Result<usize, Unba
     Ok(at)
 }
 
-fn double_quoted(line: &[u8], mut at: usize, out: &mut Vec<u8>) -> Result<usize, Unbalanced> {
+fn double_quoted(line: &[u8], mut at: usize, out: &mut Vec<u8>) -> Result<usize, UnbalancedQuotes> {
     loop {
         match line.get(at..).unwrap_or_default() {
             [b'\\', b'x', high, low, ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
@@ -58,7 +58,7 @@ fn double_quoted(line: &[u8], mut at: usize, out: &mut Vec<u8>) -> Result<usize,
                 at += 2;
             }
             [b'"', rest @ ..] => return closed(rest, at + 1),
-            [0, ..] | [] => return Err(Unbalanced),
+            [0, ..] | [] => return Err(UnbalancedQuotes),
             [byte, ..] => {
                 out.push(*byte);
                 at += 1;
@@ -67,7 +67,7 @@ fn double_quoted(line: &[u8], mut at: usize, out: &mut Vec<u8>) -> Result<usize,
     }
 }
 
-fn single_quoted(line: &[u8], mut at: usize, out: &mut Vec<u8>) -> Result<usize, Unbalanced> {
+fn single_quoted(line: &[u8], mut at: usize, out: &mut Vec<u8>) -> Result<usize, UnbalancedQuotes> {
     loop {
         match line.get(at..).unwrap_or_default() {
             [b'\\', b'\'', ..] => {
@@ -75,7 +75,7 @@ fn single_quoted(line: &[u8], mut at: usize, out: &mut Vec<u8>) -> Result<usize,
                 at += 2;
             }
             [b'\'', rest @ ..] => return closed(rest, at + 1),
-            [0, ..] | [] => return Err(Unbalanced),
+            [0, ..] | [] => return Err(UnbalancedQuotes),
             [byte, ..] => {
                 out.push(*byte);
                 at += 1;
@@ -84,9 +84,9 @@ fn single_quoted(line: &[u8], mut at: usize, out: &mut Vec<u8>) -> Result<usize,
     }
 }
 
-fn closed(rest: &[u8], at: usize) -> Result<usize, Unbalanced> {
+fn closed(rest: &[u8], at: usize) -> Result<usize, UnbalancedQuotes> {
     match rest.first() {
-        Some(byte) if !is_space(*byte) => Err(Unbalanced),
+        Some(byte) if !is_space(*byte) => Err(UnbalancedQuotes),
         _ => Ok(at),
     }
 }
@@ -100,7 +100,7 @@ fn hex(digit: u8) -> u8 {
 }
 
 /// The words of a line, for configuration files.
-pub fn words(line: &[u8]) -> Result<Vec<Vec<u8>>, Unbalanced> {
+pub fn words(line: &[u8]) -> Result<Vec<Vec<u8>>, UnbalancedQuotes> {
     let mut bytes = Vec::new();
     let mut places = Vec::new();
     split(line, &mut bytes, |start, len| places.push((start, len)))?;
@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn open_quotes_are_refused() {
         for line in ["\"abc", "'abc", "\"a\"b", "'a'b", "\"a\\"] {
-            assert_eq!(words(line.as_bytes()), Err(Unbalanced), "{line}");
+            assert_eq!(words(line.as_bytes()), Err(UnbalancedQuotes), "{line}");
         }
     }
 }

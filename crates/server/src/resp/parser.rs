@@ -1,7 +1,7 @@
 //! Reads requests in place: the words of a request are ranges of the input buffer, nothing is copied. Only inline
 //! commands, whose words may be quoted, are unpacked into a side buffer.
 //!
-//! A request that is not complete yet is remembered in a [`Partial`], so that a long one that comes in pieces is
+//! A request that is not complete yet is remembered in a [`PartialRequest`], so that a long one that comes in pieces is
 //! not read again from its start. However the bytes are cut into pieces, the result is the same.
 
 use crate::args::{ArgRange, Args};
@@ -74,13 +74,13 @@ pub struct Request {
 
 /// Complete requests, and where their words are. Meant to be reused.
 #[derive(Default, Debug)]
-pub struct Batch {
+pub struct RequestBatch {
     ranges: Vec<ArgRange>,
     requests: Vec<Request>,
     unpacked: Vec<u8>,
 }
 
-impl Batch {
+impl RequestBatch {
     /// Forgets all requests; keeps the memory, unless it is a lot.
     pub fn clear(&mut self) {
         self.ranges.clear();
@@ -118,7 +118,7 @@ impl Batch {
 
 /// What is known of a request whose end has not come yet. Offsets count from the request's first byte.
 #[derive(Default, Debug)]
-pub struct Partial {
+pub struct PartialRequest {
     ranges: Vec<ArgRange>,
     missing_words: u32,
     cursor: usize,
@@ -127,7 +127,7 @@ pub struct Partial {
     searched: usize,
 }
 
-impl Partial {
+impl PartialRequest {
     /// Memory that it takes.
     pub fn memory_bytes(&self) -> usize {
         size_of::<Self>() + self.ranges.capacity() * size_of::<ArgRange>()
@@ -141,7 +141,7 @@ impl Partial {
 
 /// What [`parse`] found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Parsed {
+pub enum ParseOutcome {
     /// A request was added to the batch.
     Request,
     /// Nothing but empty lines up to this offset.
@@ -156,28 +156,28 @@ pub fn parse(
     input: &[u8],
     start: usize,
     limits: &Limits,
-    partial: &mut Option<Box<Partial>>,
-    batch: &mut Batch,
-) -> Result<Parsed, ProtocolError> {
+    partial: &mut Option<Box<PartialRequest>>,
+    batch: &mut RequestBatch,
+) -> Result<ParseOutcome, ProtocolError> {
     if let Some(mut known) = partial.take() {
         return match resume(input, start, limits, &mut known, batch)? {
-            Parsed::Incomplete => {
+            ParseOutcome::Incomplete => {
                 *partial = Some(known);
-                Ok(Parsed::Incomplete)
+                Ok(ParseOutcome::Incomplete)
             }
             parsed => Ok(parsed),
         };
     }
     match input.get(start) {
-        None => Ok(Parsed::Incomplete),
+        None => Ok(ParseOutcome::Incomplete),
         Some(b'*') => {
             if let Some(request) = whole(input, start, limits, batch) {
                 batch.requests.push(request);
-                return Ok(Parsed::Request);
+                return Ok(ParseOutcome::Request);
             }
-            let mut fresh = Box::<Partial>::default();
+            let mut fresh = Box::<PartialRequest>::default();
             let parsed = resume(input, start, limits, &mut fresh, batch)?;
-            if parsed == Parsed::Incomplete {
+            if parsed == ParseOutcome::Incomplete {
                 *partial = Some(fresh);
             }
             Ok(parsed)
@@ -188,7 +188,7 @@ pub fn parse(
 
 /// The usual case, fast: a short request that is there in full. `None` if it is anything else; nothing is kept then.
 #[inline]
-fn whole(input: &[u8], start: usize, limits: &Limits, batch: &mut Batch) -> Option<Request> {
+fn whole(input: &[u8], start: usize, limits: &Limits, batch: &mut RequestBatch) -> Option<Request> {
     let (words, mut at) = short_number(input, start + 1)?;
     if words == 0 || words as i64 > UNAUTHENTICATED_WORDS && !limits.authenticated {
         return None;
@@ -251,7 +251,7 @@ enum Line {
 }
 
 /// The number between `from` and the line end; `known.cursor` moves behind the line.
-fn number_line(input: &[u8], start: usize, known: &mut Partial, skip: usize) -> Line {
+fn number_line(input: &[u8], start: usize, known: &mut PartialRequest, skip: usize) -> Line {
     let line_start = start + known.cursor;
     let line = input.get(line_start..).unwrap_or_default();
     let search_from = known.searched.min(line.len());
@@ -276,12 +276,12 @@ fn resume(
     input: &[u8],
     start: usize,
     limits: &Limits,
-    known: &mut Partial,
-    batch: &mut Batch,
-) -> Result<Parsed, ProtocolError> {
+    known: &mut PartialRequest,
+    batch: &mut RequestBatch,
+) -> Result<ParseOutcome, ProtocolError> {
     if known.cursor == 0 {
         let words = match number_line(input, start, known, 1) {
-            Line::Incomplete => return Ok(Parsed::Incomplete),
+            Line::Incomplete => return Ok(ParseOutcome::Incomplete),
             Line::TooLong => return Err(ProtocolError::CountTooLong),
             Line::Number(words) => words,
         };
@@ -289,7 +289,7 @@ fn resume(
             Some(words) if words > UNAUTHENTICATED_WORDS && !limits.authenticated => {
                 return Err(ProtocolError::UnauthenticatedCount);
             }
-            Some(words) if words <= 0 => return Ok(Parsed::Skipped(start + known.cursor)),
+            Some(words) if words <= 0 => return Ok(ParseOutcome::Skipped(start + known.cursor)),
             Some(words) if words <= i64::from(i32::MAX) => known.missing_words = words as u32,
             _ => return Err(ProtocolError::InvalidCount),
         }
@@ -297,7 +297,7 @@ fn resume(
     }
     while known.missing_words > 0 {
         if !word(input, start, limits, known)? {
-            return Ok(Parsed::Incomplete);
+            return Ok(ParseOutcome::Incomplete);
         }
     }
     let first = batch.ranges.len();
@@ -310,11 +310,11 @@ fn resume(
         end: start + known.cursor,
         inline: false,
     });
-    Ok(Parsed::Request)
+    Ok(ParseOutcome::Request)
 }
 
 /// Reads one word; false when it has not come in full.
-fn word(input: &[u8], start: usize, limits: &Limits, known: &mut Partial) -> Result<bool, ProtocolError> {
+fn word(input: &[u8], start: usize, limits: &Limits, known: &mut PartialRequest) -> Result<bool, ProtocolError> {
     let bytes = match known.word_bytes {
         Some(bytes) => bytes,
         None => {
@@ -350,23 +350,27 @@ fn word(input: &[u8], start: usize, limits: &Limits, known: &mut Partial) -> Res
     Ok(true)
 }
 
-fn inline_request(input: &[u8], start: usize, batch: &mut Batch) -> Result<Parsed, ProtocolError> {
+fn inline_request(input: &[u8], start: usize, batch: &mut RequestBatch) -> Result<ParseOutcome, ProtocolError> {
     let line = &input[start..];
     let window = &line[..line.len().min(MAX_LINE_BYTES + 1)];
     let Some(end) = memchr::memchr(b'\n', window) else {
-        return if line.len() > MAX_LINE_BYTES { Err(ProtocolError::InlineTooLong) } else { Ok(Parsed::Incomplete) };
+        return if line.len() > MAX_LINE_BYTES {
+            Err(ProtocolError::InlineTooLong)
+        } else {
+            Ok(ParseOutcome::Incomplete)
+        };
     };
     let text = line[..end].strip_suffix(b"\r").unwrap_or(&line[..end]);
     let first = batch.ranges.len();
-    let Batch { ranges, unpacked, .. } = batch;
+    let RequestBatch { ranges, unpacked, .. } = batch;
     inline::split(text, unpacked, |at, len| ranges.push(ArgRange { start: at as u32, len: len as u32 }))
         .map_err(|_| ProtocolError::UnbalancedQuotes)?;
     let words = batch.ranges.len() - first;
     if words == 0 {
-        return Ok(Parsed::Skipped(start + end + 1));
+        return Ok(ParseOutcome::Skipped(start + end + 1));
     }
     batch.requests.push(Request { first: first as u32, words: words as u32, end: start + end + 1, inline: true });
-    Ok(Parsed::Request)
+    Ok(ParseOutcome::Request)
 }
 
 /// Reads `input` as a connection would that receives it in pieces of the given sizes (cyclically; the rest at once
@@ -375,7 +379,7 @@ pub fn read_all(input: &[u8], pieces: &[usize], limits: &Limits) -> (Vec<Vec<Vec
     let mut requests = Vec::new();
     let (mut start, mut arrived, mut turn) = (0, 0, 0);
     let mut partial = None;
-    let mut batch = Batch::default();
+    let mut batch = RequestBatch::default();
     while arrived < input.len() {
         let piece = pieces.get(turn % pieces.len().max(1)).copied().unwrap_or(input.len());
         turn += 1;
@@ -383,12 +387,12 @@ pub fn read_all(input: &[u8], pieces: &[usize], limits: &Limits) -> (Vec<Vec<Vec
         loop {
             batch.clear();
             match parse(&input[..arrived], start, limits, &mut partial, &mut batch) {
-                Ok(Parsed::Request) => {
+                Ok(ParseOutcome::Request) => {
                     requests.push(batch.args(0, input).iter().map(<[u8]>::to_vec).collect());
                     start = batch.request(0).end;
                 }
-                Ok(Parsed::Skipped(next)) => start = next,
-                Ok(Parsed::Incomplete) => break,
+                Ok(ParseOutcome::Skipped(next)) => start = next,
+                Ok(ParseOutcome::Incomplete) => break,
                 Err(error) => return (requests, Some(error)),
             }
         }
@@ -456,8 +460,8 @@ mod tests {
     #[test]
     fn a_partial_request_says_how_much_it_needs() {
         let mut partial = None;
-        let parsed = parse(b"*1\r\n$1000\r\nab", 0, &Limits::default(), &mut partial, &mut Batch::default());
-        assert_eq!(parsed, Ok(Parsed::Incomplete));
+        let parsed = parse(b"*1\r\n$1000\r\nab", 0, &Limits::default(), &mut partial, &mut RequestBatch::default());
+        assert_eq!(parsed, Ok(ParseOutcome::Incomplete));
         assert_eq!(partial.unwrap().needs_bytes(), 11 + 1002);
     }
 

@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use quire_device::{Directory, MemoryDirectory};
 use quire_server::config::Config;
 use quire_server::net::{Handle, Server, ServerError};
-use quire_server::save_state::Restored;
+use quire_server::save_state::RestoreSummary;
 use quire_server::saving;
-use quire_server::state::Hooks;
+use quire_server::state::ServerHooks;
 use quire_store::{ImageLocation, RestoreMode, Store, StoreConfig};
 use tempfile::TempDir;
 
@@ -59,12 +59,12 @@ pub fn config_in(dir: &Path, settings: &[(&str, &str)]) -> Config {
 
 /// Starts a server with this configuration.
 pub fn start_with(config: Config) -> Running {
-    start_hooked(config, Hooks::default())
+    start_hooked(config, ServerHooks::default())
 }
 
 /// A server whose data lies in `dir`, and its log in another directory.
 pub fn start_logging(dir: &Path, settings: &[(&str, &str)], log_directory: Arc<dyn Directory>) -> Running {
-    let hooks = Hooks { log_directory: Some(log_directory), ..Hooks::default() };
+    let hooks = ServerHooks { log_directory: Some(log_directory), ..ServerHooks::default() };
     start_hooked(config_in(dir, settings), hooks)
 }
 
@@ -91,8 +91,8 @@ pub fn start_small(
         let opened = Store::open(store_config, &place, RestoreMode::Load, false);
         let (store, _) = opened.map_err(|error| error.to_string())?;
         let (log_directory, image_directory) = (Some(Arc::clone(&directory)), Some(Arc::clone(&directory)));
-        let hooks = Hooks { log_directory, image_directory, ..Hooks::default() };
-        Ok((store, Restored::default(), hooks))
+        let hooks = ServerHooks { log_directory, image_directory, ..ServerHooks::default() };
+        Ok((store, RestoreSummary::default(), hooks))
     };
     let mut running = launch(config, open)?;
     running.own_dir = Some(own_dir);
@@ -105,8 +105,8 @@ pub fn start_restoring(dir: &Path, settings: &[(&str, &str)], images: Arc<dyn Di
         let place = ImageLocation::within(Arc::clone(&images), &config.dbfilename);
         let opened = Store::open(StoreConfig::default(), &place, RestoreMode::Map, false);
         let (store, _) = opened.map_err(|error| error.to_string())?;
-        let hooks = Hooks { image_directory: Some(images), ..Hooks::default() };
-        Ok((store, Restored::default(), hooks))
+        let hooks = ServerHooks { image_directory: Some(images), ..ServerHooks::default() };
+        Ok((store, RestoreSummary::default(), hooks))
     };
     launch(config_in(dir, settings), open).expect("the server starts")
 }
@@ -114,19 +114,19 @@ pub fn start_restoring(dir: &Path, settings: &[(&str, &str)], images: Arc<dyn Di
 /// Why a server does not start.
 pub fn refused(config: Config) -> String {
     let (store, restored) = saving::open(&config).expect("the data can be opened");
-    match Server::start(config, store, restored, Hooks::default()) {
+    match Server::start(config, store, restored, ServerHooks::default()) {
         Ok(_) => panic!("it starts"),
         Err(error) => error.to_string(),
     }
 }
 
-fn start_hooked(config: Config, hooks: Hooks) -> Running {
+fn start_hooked(config: Config, hooks: ServerHooks) -> Running {
     let open = |config: &Config| saving::open(config).map(|(store, restored)| (store, restored, hooks));
     launch(config, open).expect("the server starts")
 }
 
 /// What a server begins with.
-type Opened = Result<(Store, Restored, Hooks), String>;
+type Opened = Result<(Store, RestoreSummary, ServerHooks), String>;
 
 fn launch(config: Config, open: impl FnOnce(&Config) -> Opened + Send + 'static) -> Result<Running, String> {
     let dir = config.dir.clone();
