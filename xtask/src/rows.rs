@@ -5,6 +5,7 @@
 /// Every crate and its row. A crate that is missing here fails `layers`, so that each new crate gets its row.
 pub const ROWS: &[(&str, u8)] = &[
     ("quire-sys", 0),
+    ("quire-units", 0),
     ("quire-snapshot", 1),
     ("quire-device", 1),
     ("quire-arena", 2),

@@ -1,39 +1,16 @@
 //! Sizes as people write them: `64M`, `64MiB`, `1g`, `65536`.
 //!
-//! Relies on nothing. Units are powers of 1024.
+//! Relies on `quire-units` to read them. Here is only the message for what is no size.
+
+pub use quire_units::format_bytes as words;
 
 /// Bytes of a size.
 ///
 /// # Errors
 /// It is none; the message says how to write one.
 pub fn parse(text: &str) -> Result<u64, String> {
-    let wrong = || format!("{text:?} is no size: write bytes, or a number with K, M, G or T (256MiB)");
-    let digits = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
-    let number: u64 = text[..digits].parse().map_err(|_| wrong())?;
-    let shift = match text[digits..].to_ascii_lowercase().as_str() {
-        "" | "b" => 0,
-        "k" | "kb" | "kib" => 10,
-        "m" | "mb" | "mib" => 20,
-        "g" | "gb" | "gib" => 30,
-        "t" | "tb" | "tib" => 40,
-        _ => return Err(wrong()),
-    };
-    number.checked_mul(1 << shift).ok_or_else(wrong)
-}
-
-/// A size in a few letters.
-pub fn words(bytes: u64) -> String {
-    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let (mut amount, mut unit) = (bytes as f64, 0);
-    while amount >= 1024.0 && unit + 1 < units.len() {
-        amount /= 1024.0;
-        unit += 1;
-    }
-    if unit == 0 || amount >= 100.0 || amount.fract() == 0.0 {
-        format!("{amount:.0} {}", units[unit])
-    } else {
-        format!("{amount:.1} {}", units[unit])
-    }
+    quire_units::parse_bytes(text)
+        .ok_or_else(|| format!("{text:?} is no size: write bytes, or a number with K, M, G or T (256MiB)"))
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 //! Relies on being read once, while the library is loaded. A value that can't be understood leaves the default in force
 //! and is told with the first line that is printed.
 
+use quire_units::parse_bytes;
+
 /// What an operator can set.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
@@ -63,16 +65,16 @@ impl Settings {
             }
         };
         text(c"QUIRE_PRELOAD", &mut |value| set(&mut settings.enabled, yes_or_no(value)));
-        text(c"QUIRE_PRELOAD_MEMORY", &mut |value| set(&mut settings.memory_bytes, bytes(value).map(Some)));
+        text(c"QUIRE_PRELOAD_MEMORY", &mut |value| set(&mut settings.memory_bytes, parse_bytes(value).map(Some)));
         text(c"QUIRE_PRELOAD_RATE", &mut |value| {
-            set(&mut settings.rate_bytes_per_s, bytes(value).filter(|&rate| rate >= LEAST_RATE_BYTES_PER_S))
+            set(&mut settings.rate_bytes_per_s, parse_bytes(value).filter(|&rate| rate >= LEAST_RATE_BYTES_PER_S))
         });
         text(c"QUIRE_PRELOAD_THRESHOLD", &mut |value| set(&mut settings.threshold_permille, share(value)));
         text(c"QUIRE_PRELOAD_REGION", &mut |value| set(&mut settings.region_bytes, region_bytes(value)));
         text(c"QUIRE_PRELOAD_LOG", &mut |value| set(&mut settings.log, value.parse().ok().filter(|&level| level <= 2)));
         text(c"QUIRE_PRELOAD_HUGE", &mut |value| set(&mut settings.huge, yes_or_no(value)));
         text(c"QUIRE_PRELOAD_BUSY", &mut |value| set(&mut settings.busy_permille, share(value)));
-        text(c"QUIRE_PRELOAD_MIN", &mut |value| set(&mut settings.min_bytes, bytes(value)));
+        text(c"QUIRE_PRELOAD_MIN", &mut |value| set(&mut settings.min_bytes, parse_bytes(value)));
         settings.misread = misread;
         settings
     }
@@ -90,7 +92,7 @@ fn set<T>(setting: &mut T, value: Option<T>) -> Option<()> {
 }
 
 fn region_bytes(value: &str) -> Option<usize> {
-    let bytes = usize::try_from(bytes(value)?).ok()?;
+    let bytes = usize::try_from(parse_bytes(value)?).ok()?;
     (bytes.is_power_of_two() && (LEAST_REGION_BYTES..=MOST_REGION_BYTES).contains(&bytes)).then_some(bytes)
 }
 
@@ -100,24 +102,6 @@ fn yes_or_no(value: &str) -> Option<bool> {
         "off" | "no" | "0" => Some(false),
         _ => None,
     }
-}
-
-/// `4096`, `512k`, `64m`, `2g`; capitals and a closing `b` or `ib` are taken, too.
-pub(crate) fn bytes(value: &str) -> Option<u64> {
-    let end = value.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(value.len());
-    let number: u64 = value[..end].parse().ok()?;
-    let unit = &value.as_bytes()[end..];
-    let shift = match unit.first().map(u8::to_ascii_lowercase) {
-        None => 0,
-        Some(b'k') => 10,
-        Some(b'm') => 20,
-        Some(b'g') => 30,
-        Some(b't') => 40,
-        Some(_) => return None,
-    };
-    let rest = unit.get(1..).unwrap_or_default();
-    let known = rest.is_empty() || rest.eq_ignore_ascii_case(b"b") || rest.eq_ignore_ascii_case(b"ib");
-    if known { number.checked_mul(1 << shift) } else { None }
 }
 
 /// `0.8`, `80` and `80%` are the same share.

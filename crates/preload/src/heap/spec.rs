@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use super::heap_error::HeapError;
-use crate::settings;
+use quire_units::parse_bytes;
 
 /// The least heap: what the allocator takes for one thread.
 pub const LEAST_SIZE_BYTES: u64 = 64 << 20;
@@ -38,7 +38,7 @@ impl HeapSpec {
         let syntax = || HeapError::Syntax(String::from_utf8_lossy(heap).into_owned());
         // From the end, as a path may have colons.
         let mut parts = std::str::from_utf8(heap).map_err(|_| syntax())?.rsplitn(3, ':');
-        let mut size = || parts.next().and_then(|part| settings::bytes(part.trim()));
+        let mut size = || parts.next().and_then(|part| parse_bytes(part.trim()));
         let (pool_bytes, size_bytes) = (size().ok_or_else(syntax)?, size().ok_or_else(syntax)?);
         let path = parts.next().filter(|path| !path.is_empty()).ok_or_else(syntax)?;
         for (what, bytes, least) in
@@ -48,7 +48,7 @@ impl HeapSpec {
                 return Err(HeapError::Small { what, bytes, least });
             }
         }
-        let page_bytes = match page.map(|page| (page, std::str::from_utf8(page).ok().and_then(settings::bytes))) {
+        let page_bytes = match page.map(|page| (page, std::str::from_utf8(page).ok().and_then(parse_bytes))) {
             None if pool_bytes < LARGE_POOL_BYTES => SMALL_PAGE_BYTES,
             None => LARGE_PAGE_BYTES,
             Some((_, Some(bytes @ (4096 | 16384 | 65536)))) => bytes as usize,
