@@ -169,6 +169,15 @@ impl Engine {
         Ok(self.opened(inode))
     }
 
+    /// The inode with this number, if it is in the table, used once more.
+    pub fn acquire(self: &Arc<Self>, ino: u64) -> Option<InodeRef> {
+        let map = self.inodes.map();
+        let inode = Arc::clone(map.get(&ino)?);
+        inode.state().transition(FileEvent::Opened);
+        drop(map);
+        Some(InodeRef { engine: Arc::clone(self), inode })
+    }
+
     /// The inode of a file that was just made.
     pub fn adopt(self: &Arc<Self>, file: File, ino: u64) -> InodeRef {
         self.made(ino);

@@ -7,8 +7,9 @@
 //!      │         Flushed            └─ WrittenThrough     │ Idle, or Closed and Unlinked
 //!      └────────────── Closed, Unlinked ──────▶ Forgotten ◀┘
 //! ```
-//! A file without a name goes on as before while programs have it open, and is forgotten with its last user. Its volume
-//! stays in the log until the directory durably lacks the name ([`crate::orphans`]).
+//! A file without a name goes on as before while programs have it open, and is forgotten with its last user. The kernel counts
+//! as one until it forgets the file: a program that has found the name may still open it. The file's volume stays in the log
+//! until the directory durably lacks the name ([`crate::orphans`]).
 //!
 //! Relies on the caller for the inode's lock, and for the lock of the table of inodes where an event may end the file's life.
 

@@ -303,9 +303,18 @@ impl Namespace {
         // It keeps its name, so it need not stay open.
         at::remove(&dir.place, name, is_directory).inspect_err(|_| self.nodes.renamed(before.ino, parent, name))?;
         if before.kind == InodeType::File {
-            self.engine.lost_name(before.ino, before.links, &dir.place);
+            self.lost_name(&before, &dir);
         }
         Ok(())
+    }
+
+    /// A name was taken away in `dir` from a file of which these were the facts.
+    fn lost_name(&self, before: &FileStat, dir: &Node) {
+        let user = self.engine.acquire(before.ino);
+        self.engine.lost_name(before.ino, before.links, &dir.place);
+        if let Some(user) = user.filter(|user| user.inode.state().is_unlinked()) {
+            self.nodes.keep(before.ino, user);
+        }
     }
 
     /// Renames.
@@ -343,7 +352,7 @@ impl Namespace {
             && let Some(replaced) =
                 replaced.filter(|replaced| replaced.kind == InodeType::File && replaced.ino != moved.ino)
         {
-            self.engine.lost_name(replaced.ino, replaced.links, &to_dir.place);
+            self.lost_name(&replaced, &to_dir);
         }
         Ok(())
     }

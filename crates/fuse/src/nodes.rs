@@ -19,6 +19,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use quire_sys::at::{self, FileStat, InodeType};
 use quire_sys::handle::{self, ExportHandle};
 
+use crate::engine::InodeRef;
+
 /// Number of the root.
 pub const ROOT: u64 = 1;
 /// The first number of those that are no inode's.
@@ -60,6 +62,8 @@ struct NodeEntry {
     is_recent: bool,
     /// It can't be opened again.
     is_pinned: bool,
+    /// The file without a name is in use until the kernel forgets it ([`NodeTable::keep`]).
+    user: Option<InodeRef>,
 }
 
 impl NodeEntry {
@@ -74,6 +78,7 @@ impl NodeEntry {
             place: None,
             is_recent: false,
             is_pinned: false,
+            user: None,
         }
     }
 }
@@ -273,6 +278,20 @@ impl NodeTable {
             entry.is_pinned = true;
         }
         Ok(())
+    }
+
+    /// The file with this inode number has lost its last name. Until the kernel forgets it a program may still open it: one that
+    /// has found the name and not opened it yet, or that opens it by a descriptor. What the cache has of it is kept for that.
+    pub fn keep(&self, ino: u64, user: InodeRef) {
+        let mut map = self.map();
+        let number = self.number_in(&map, ino);
+        let ended = match map.nodes.get_mut(&number) {
+            Some(entry) => entry.user.replace(user),
+            None => Some(user),
+        };
+        drop(map);
+        // To end a use may take time.
+        drop(ended);
     }
 
     /// The pinned inode with this number has this name (again).

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use common::{Place, possible};
 use quire_fuse::MountError;
-use quire_sys::at::{self, OnExisting};
+use quire_sys::at::{self, AccessMode, OnExisting};
 use quire_sys::xattr;
 use quire_writecache::Policy;
 
@@ -119,6 +119,45 @@ fn a_file_without_a_name_lives_until_it_is_closed() {
     assert_eq!(fs::read(run.at("f")).unwrap(), b"another");
     let figures = run.end(true);
     assert_eq!(figures["cache"]["cached_blocks"], 0);
+}
+
+#[test]
+fn a_file_that_is_opened_after_its_last_name_went_has_all_its_bytes() {
+    if !possible() {
+        return;
+    }
+    let place = Place::new(Policy::All);
+    let run = place.mount();
+    let root = File::open(run.root()).unwrap();
+    let names = || (0..20).map(|number| run.at(&format!("f{number}")));
+    for is_replaced in [false, true] {
+        let mut found = Vec::new();
+        for path in names() {
+            let file = File::create(&path).unwrap();
+            // The directory's file gets these at once, and the others later.
+            file.write_all_at(&[1; 8], 0).unwrap();
+            file.write_all_at(&[1; 70_000], 0).unwrap();
+            // As a program that has found the name and not opened it yet.
+            found.push(at::place(&root, path.file_name().unwrap()).unwrap());
+        }
+        for path in names() {
+            if is_replaced {
+                fs::write(run.at("new"), b"new").unwrap();
+                fs::rename(run.at("new"), &path).unwrap();
+            } else {
+                fs::remove_file(&path).unwrap();
+            }
+        }
+        for place in &found {
+            let file = at::open(place, AccessMode::ReadWrite).unwrap();
+            file.write_all_at(&[2; 5000], 70_000).unwrap();
+            let mut bytes = Vec::new();
+            (&file).read_to_end(&mut bytes).unwrap();
+            assert!(bytes == [&[1; 70_000][..], &[2; 5000]].concat(), "{} bytes", bytes.len());
+        }
+    }
+    drop(root);
+    assert_eq!(run.end(true)["cache"]["cached_blocks"], 0);
 }
 
 #[test]
