@@ -131,6 +131,7 @@ pub fn cache_json(stats: &CacheStats) -> Value {
         "log_used_bytes": stats.log_used_bytes,
         "log_bytes": stats.log_bytes,
         "pending_bytes": stats.pending_bytes,
+        "open_cuts": stats.open_cuts,
         "stalls": stats.stalls,
         "discarded_flights": stats.discarded_flights,
         "cached_share": stats.cached_share(),

@@ -10,7 +10,7 @@ use crate::config::{Growth, VolumeSpec};
 use crate::cuts::OpenCut;
 use crate::error::CacheError;
 use crate::format::Kind;
-use crate::ids::VolumeId;
+use crate::ids::{BLOCK_BYTES, VolumeId};
 use crate::ledger::Errand;
 use crate::shared::Shared;
 use crate::volume::Volume;
@@ -66,7 +66,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Waits until write-back has done with the volume's old device.
+    /// Waits until write-back has done with the volume's old device, and what cuts concern, too.
     fn await_attachable(&self, id: VolumeId) -> Result<Known, CacheError> {
         let mut ledger = self.ledger();
         loop {
@@ -74,9 +74,14 @@ impl Shared {
             if is_taken(volume) {
                 return Err(CacheError::Attached(id));
             }
-            if volume.device.is_none() || !ledger.drains_to(id) {
+            let open_cut = volume.cuts.open();
+            // The device may be the same one, opened anew: what a cut took away while it was under way must not land there after the
+            // cut, nor an older cut after what is written next.
+            let is_moving = |cut: OpenCut| ledger.is_moving_beyond(id, cut.floor / BLOCK_BYTES as u64);
+            let is_cutting = volume.cuts.is_under_way() || open_cut.is_some_and(is_moving);
+            if volume.device.is_none() || !(ledger.drains_to(id) || is_cutting) {
                 let len = volume.device.is_some().then_some(volume.len);
-                return Ok(Known { open_cut: volume.cuts.open(), len });
+                return Ok(Known { open_cut, len });
             }
             ledger = self.wait_log_changed(ledger);
         }

@@ -383,6 +383,7 @@ impl WriteCache {
             stats.log_used_bytes = ledger.ring.used_bytes();
             stats.log_bytes = ledger.ring.area_bytes();
             stats.pending_bytes = ledger.pending_bytes() as u64;
+            stats.open_cuts = ledger.open_cuts() as u64;
             stats
         };
         stats.critical_waits = self.shared.waits.read(true);

@@ -121,7 +121,6 @@ impl Shared {
             volume.cutting = Some(cut.from());
             if let Some(cause) = dead.clone().filter(|_| closed && (volume.logged_blocks > 0 || is_uncertain)) {
                 // Should the dead log come back, it would undo the cut, or cut off what is written from now on.
-                volume.cuts.is_uncertain |= is_uncertain;
                 return Err(CacheError::Fast(cause));
             }
             let by_log = dead.is_none() && (volume.logged_blocks > 0 || !volume.cuts.is_empty());

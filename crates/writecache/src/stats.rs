@@ -177,6 +177,8 @@ pub struct CacheStats {
     pub log_bytes: u64,
     /// Bytes waiting for the slow device or under way to it.
     pub pending_bytes: u64,
+    /// Volumes whose slow devices lack cuts that the log holds.
+    pub open_cuts: u64,
     /// Writes that should have been cached and were not, or had to wait, for lack of space.
     pub stalls: u64,
     /// Flights whose end was discarded because the log had overtaken them.

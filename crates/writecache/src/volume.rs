@@ -174,7 +174,7 @@ impl Volume {
         self.incarnation = incarnation;
         self.growth = growth;
         self.dead = None;
-        self.cuts.is_under_way = false;
+        self.cuts.end();
         self.len_change = None;
         self.tail.forget();
         (self.jobs, self.flushing) = (0, false);

@@ -19,6 +19,7 @@ use clap::parser::ValueSource;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use quire_fuse::{LEAST_QUEUE_BYTES, Mount, MountConfig, Rules};
 use quire_writecache::{Policy, Progress};
+use serde_json::Value;
 
 use crate::{logging, size};
 
@@ -61,15 +62,22 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         tracing::error!(mount_point = %config.mount_point.display(), "unmounted, but: {error}");
     }
     let figures = ended.context("unmounted, but")?;
-    let left = figures["cache"]["cached_blocks"].as_u64().unwrap_or(0) * 4096;
-    let words = match left {
-        0 => "everything is in the directory".to_owned(),
-        left => {
+    say(&format!("unmounted {}: {}", config.mount_point.display(), what_is_left(&figures)));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What the log holds and the directory lacks, by a mount's last figures.
+fn what_is_left(figures: &Value) -> String {
+    let figure = |name: &str| figures["cache"][name].as_u64().unwrap_or(0);
+    match (figure("cached_blocks") * 4096, figure("open_cuts")) {
+        (0, 0) => "everything is in the directory".to_owned(),
+        (0, cuts) => format!(
+            "truncations of {cuts} files are in the log only: the next mount needs it (--drain brings them to the directory)"
+        ),
+        (left, _) => {
             format!("{} are in the log only: the next mount needs it (--drain brings them back)", size::words(left))
         }
-    };
-    say(&format!("unmounted {}: {words}", config.mount_point.display()));
-    Ok(ExitCode::SUCCESS)
+    }
 }
 
 /// A line for people; the process that started this may be gone.
@@ -150,4 +158,19 @@ fn show(bar: &ProgressBar, progress: &Progress) {
         Some(ms) => format!("{} s left", ms.div_ceil(1000)),
         None => "time left unknown".to_owned(),
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_truncation_that_the_directory_lacks_is_told_at_the_end() {
+        let left =
+            |blocks: u64, cuts: u64| what_is_left(&json!({"cache": {"cached_blocks": blocks, "open_cuts": cuts}}));
+        assert_eq!(left(0, 0), "everything is in the directory");
+        assert!(left(0, 2).contains("truncations of 2 files are in the log only"));
+        assert!(left(1, 2).starts_with("4 KiB are in the log only"));
+    }
 }

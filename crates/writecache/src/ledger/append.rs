@@ -149,6 +149,7 @@ impl Ledger {
             }
             match draft.kind {
                 Kind::Cut if ok => self.apply_cut(draft.first.volume, draft.volume_len, draft.end),
+                Kind::Cut => self.doubt_cut(draft.first.volume),
                 Kind::CutDone => self.finish_cut_done(draft.first.volume, draft.done_lsn, ok),
                 _ => {}
             }

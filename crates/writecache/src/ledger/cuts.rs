@@ -32,12 +32,19 @@ impl Ledger {
         }
     }
 
+    /// The record of a cut may be in the dead log or not. That holds from now on, whatever becomes of whoever wanted the cut.
+    pub(super) fn doubt_cut(&mut self, id: VolumeId) {
+        if let Some(volume) = self.volumes.get_mut(&id) {
+            volume.cuts.is_uncertain = true;
+        }
+    }
+
     /// The next cut of a slow device, if there is one that need not wait.
     pub(super) fn begin_cut(&mut self, rules: &IssueRules) -> Option<CutJob> {
         let id = self.open_cuts.iter().copied().find(|id| self.may_cut(*id, rules))?;
         let volume = self.volumes.get_mut(&id)?;
         let (device, cut, incarnation) = (volume.alive()?.clone(), volume.cuts.open()?, volume.incarnation);
-        volume.cuts.is_under_way = true;
+        volume.cuts.begin();
         volume.jobs += 1;
         self.jobs += 1;
         Some(CutJob { volume: id, incarnation, device, cut })
@@ -48,7 +55,7 @@ impl Ledger {
         let Some(cut) = volume.cuts.open() else { return false };
         let is_waited_for = self.is_hasty(id) || self.drain.wanted || self.fast_dead.is_some();
         let makes_way = rules.hold_back && !is_waited_for;
-        let ready = volume.alive().is_some() && !volume.cuts.is_under_way && !makes_way && !self.is_busy(id, rules);
+        let ready = volume.alive().is_some() && !volume.cuts.is_under_way() && !makes_way && !self.is_busy(id, rules);
         ready && !self.is_moving_beyond(id, cut.floor / BLOCK_BYTES as u64)
     }
 
@@ -59,7 +66,7 @@ impl Ledger {
         let ours = self.volumes.get_mut(&id).filter(|volume| volume.incarnation == job.incarnation);
         let Some(volume) = ours else { return };
         volume.jobs -= 1;
-        volume.cuts.is_under_way = false;
+        volume.cuts.end();
         match result {
             Ok(()) if volume.dead.is_none() => self.cuts_are_carried_out(id, job.cut.end_lsn),
             // To be carried out on the device that takes its place.
@@ -92,6 +99,12 @@ impl Ledger {
         job.drafts.iter_mut().for_each(|draft| draft.done_lsn = untold);
         self.closing.insert(id, Errand { what: untold, busy: true });
         Some(job)
+    }
+
+    /// Whether nothing keeps the log from being told of the volume's cuts, or there is nothing to be told yet.
+    pub(super) fn may_close_cut(&self, id: VolumeId) -> bool {
+        let is_waiting = self.closing.get(&id).is_some_and(|errand| !errand.busy);
+        !is_waiting || self.ring.has_room_reserved(self.granule_bytes)
     }
 
     /// The record has ended.
@@ -129,6 +142,11 @@ impl Ledger {
         let had_any = !volume.cuts.is_empty();
         volume.cuts.clear();
         had_any
+    }
+
+    /// Volumes whose slow devices lack cuts.
+    pub fn open_cuts(&self) -> usize {
+        self.open_cuts.len()
     }
 
     /// Whether slow devices lack cuts.

@@ -130,10 +130,22 @@ impl Ledger {
         // Whoever is held back for long fills the memory, for which critical tasks may have to wait, too.
         let hold_back = rules.hold_back && self.pending_bytes() * 2 < rules.queue_bytes;
         let rules = &IssueRules { hold_back, ..*rules };
-        if let Some(cut) = self.begin_cut(rules) {
-            return Some(Next::Cut(cut));
-        }
-        if let Some(flush) = self.begin_flush(now_ns, hold_back) {
+        // In turn with the rest: many files may have been cut, and others wait for a flush or a write.
+        let comes_first = !std::mem::replace(&mut self.is_after_cut, false);
+        let cut = if comes_first { self.begin_cut(rules) } else { None };
+        let next = cut.map(Next::Cut).or_else(|| self.next_but_cuts(rules, standing, now_ns));
+        let next = next.or_else(|| if comes_first { None } else { self.begin_cut(rules).map(Next::Cut) });
+        self.is_after_cut = matches!(next, Some(Next::Cut(_)));
+        next
+    }
+
+    fn next_but_cuts(
+        &mut self,
+        rules: &IssueRules,
+        standing: &dyn Fn(TaskId) -> Standing,
+        now_ns: u64,
+    ) -> Option<Next> {
+        if let Some(flush) = self.begin_flush(now_ns, rules.hold_back) {
             return Some(Next::Flush(flush));
         }
         let due = self.is_due(rules, now_ns);

@@ -144,6 +144,8 @@ pub struct Ledger {
     pub closing: BTreeMap<VolumeId, Errand<u64>>,
     /// Volumes whose devices lack cuts.
     open_cuts: BTreeSet<VolumeId>,
+    /// The last job that was begun carries out a cut.
+    is_after_cut: bool,
     /// Volumes that are gone, and whether the log has to be told that still.
     pub forgetting: BTreeMap<VolumeId, Errand<bool>>,
     /// Nothing new is taken.

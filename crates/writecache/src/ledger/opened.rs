@@ -31,6 +31,7 @@ impl Ledger {
             abandoned: false,
             closing: BTreeMap::new(),
             open_cuts: BTreeSet::new(),
+            is_after_cut: false,
             forgetting: BTreeMap::new(),
             retries: BTreeSet::new(),
             closed: false,
@@ -87,7 +88,7 @@ impl Ledger {
                 // The device has the length, or gets it when it is attached. It may have been cut again since, alone.
                 volume.len = 0;
                 match kind {
-                    Kind::Cut => volume.cuts.push(len, end),
+                    Kind::Cut => volume.cuts.push_apart(len, end),
                     _ => volume.cuts.clear(),
                 }
                 let beyond = Place { volume: id, block: len.div_ceil(BLOCK_BYTES as u64) };

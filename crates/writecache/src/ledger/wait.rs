@@ -39,6 +39,8 @@ pub(crate) struct Survey {
     /// Versions are queued, and some of them over blocks in the log.
     queued: bool,
     queued_over_log: bool,
+    /// Some of those wait for the log to be told of cuts.
+    queued_behind_cut: bool,
     /// Queued for nobody so far.
     calm: Vec<Place>,
 }
@@ -90,6 +92,8 @@ impl Ledger {
             if let Some(queued) = &slot.queued {
                 found.queued = true;
                 found.queued_over_log |= self.logged.contains_key(&place);
+                let volume = self.volumes.get(&place.volume);
+                found.queued_behind_cut |= volume.is_some_and(|volume| volume.is_fenced(place.block));
                 if !queued.urgent {
                     found.calm.push(place);
                 }
@@ -186,6 +190,7 @@ impl Ledger {
             }
             Some(_) if survey.queued => self.check_room(ticket.volume),
             None if survey.queued_over_log => self.check_room(ticket.volume),
+            None if survey.queued_behind_cut && !self.may_close_cut(ticket.volume) => self.check_room(ticket.volume),
             _ => Ok(()),
         }
     }

@@ -13,8 +13,16 @@ use serde_json::Value;
 /// The attribute.
 const ATTRIBUTE: &str = "user.quire.stats";
 /// How fields end that tell a state, not a sum.
-const STATES: [&str; 7] =
-    ["longest_ns", "cached_blocks", "used_bytes", "log_bytes", "pending_bytes", "cached_share", "capacity_bytes"];
+const STATES: [&str; 8] = [
+    "longest_ns",
+    "cached_blocks",
+    "used_bytes",
+    "log_bytes",
+    "pending_bytes",
+    "open_cuts",
+    "cached_share",
+    "capacity_bytes",
+];
 /// Which field of a list's element says what it is about.
 const LABELS: [&str; 4] = ["name", "cause", "reason", "content"];
 
