@@ -7,10 +7,11 @@
 use std::sync::OnceLock;
 
 use quire_device::{Directory, MemoryDirectory};
-use quire_writecache::format::{AREA_OFFSET, HEADER_BYTES, Header, RECORD_MAGIC, SUPERBLOCK_BYTES, Superblock};
-use quire_writecache::recover::{Recovered, recover};
+use quire_writecache::format::{AREA_OFFSET, HEADER_BYTES, RECORD_MAGIC, RecordHeader, SUPERBLOCK_BYTES, Superblock};
+use quire_writecache::recover::{RecoveredLog, recover};
 use quire_writecache::{
-    BLOCK_BYTES, CacheConfig, Growth, LEAST_AREA_BYTES, Policy, Tasks, VolumeId, VolumeSpec, WriteCache, WriteContext,
+    BLOCK_BYTES, CacheConfig, Growth, LEAST_AREA_BYTES, Policy, TaskGraph, VolumeId, VolumeSpec, WriteCache,
+    WriteContext,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -42,7 +43,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-fn check(found: &Recovered, device_bytes: u64) {
+fn check(found: &RecoveredLog, device_bytes: u64) {
     assert!(found.area_bytes + AREA_OFFSET <= device_bytes);
     assert!(found.tail_lsn <= found.head_lsn && found.head_lsn - found.tail_lsn <= found.area_bytes);
     let mut end = found.tail_lsn;
@@ -75,7 +76,7 @@ fn reseal(bytes: &mut [u8]) {
     }
     for place in bytes.chunks_exact_mut(HEADER_BYTES).skip(AREA_OFFSET as usize / HEADER_BYTES) {
         if place[..8] == RECORD_MAGIC
-            && let Ok(mut header) = Header::read_from_bytes(place)
+            && let Ok(mut header) = RecordHeader::read_from_bytes(place)
         {
             header.checksum = header.own_checksum().into();
             place.copy_from_slice(header.as_bytes());
@@ -94,7 +95,7 @@ fn valid() -> &'static Vec<u8> {
             capacity_bytes: AREA_OFFSET + LEAST_AREA_BYTES,
             granule_bytes: Some(512),
             low_percent: 100,
-            tasks: Tasks::new(),
+            tasks: TaskGraph::new(),
             ..CacheConfig::default()
         };
         let device = memory.open("slow").expect("it was put there");

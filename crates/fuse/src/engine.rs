@@ -17,7 +17,8 @@ use fuser::Errno;
 use quire_device::{CacheMode, Device, IoEngine as Transfers, errno, of_file};
 use quire_sys::at::{self, AccessMode};
 use quire_writecache::{
-    CacheError, CriticalReason, Growth, Scope, TaskId, Tasks, VolumeId, VolumeSpec, WriteCache, WriteContext,
+    CacheError, CriticalReason, CriticalScope, Growth, TaskGraph, TaskId, VolumeId, VolumeSpec, WriteCache,
+    WriteContext,
 };
 
 use crate::backing_file::BackingFile;
@@ -83,7 +84,7 @@ pub struct Engine {
     /// Room on the slow device.
     pub space: FreeSpace,
     rules: Rules,
-    _system: Scope,
+    _system: CriticalScope,
 }
 
 /// What the cache knows better than the directory.
@@ -120,7 +121,7 @@ impl Engine {
         volume_table: VolumeTable,
         rules: Rules,
         wrap_slow: Option<DeviceWrapper>,
-        tasks: &Arc<Tasks>,
+        tasks: &Arc<TaskGraph>,
         open_files: u64,
     ) -> Self {
         let space = FreeSpace::new(backing_root.longest_file_bytes());

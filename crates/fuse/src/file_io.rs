@@ -152,7 +152,9 @@ impl Engine {
         }
         // What the directory's file loses to a cut that is still to come would be missing of what is reserved now.
         if let Some(volume) = inode.volume() {
-            self.cache.await_cuts(volume, context).map_err(|error| log_failure(&error, "reserving", inode.ino))?;
+            self.cache
+                .await_truncations(volume, context)
+                .map_err(|error| log_failure(&error, "reserving", inode.ino))?;
         }
         at::reserve_within(&inode.file, offset, len)?;
         if !wish.keep_len && end > old_len {

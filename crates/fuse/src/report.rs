@@ -4,7 +4,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use quire_writecache::{BLOCK_BYTES, CacheStats, Cause, Content, Decision, Reason, Wait};
+use quire_writecache::{AdmissionReason, BLOCK_BYTES, CacheStats, Content, Decision, WaitCause, WaitStats};
 use serde_json::{Map, Value, json};
 
 use crate::criticality::{CriticalityTracker, LockWaitStats, Verdict};
@@ -100,11 +100,11 @@ fn file_locks(figures: LockWaitStats) -> Value {
 
 /// Figures of a cache.
 pub fn cache_json(stats: &CacheStats) -> Value {
-    let reasons: Map<String, Value> = Reason::EVERY
+    let reasons: Map<String, Value> = AdmissionReason::EVERY
         .iter()
         .map(|reason| {
             let count = stats.reasons[reason.index()];
-            let fast = *reason < Reason::Asynchronous;
+            let fast = *reason < AdmissionReason::Asynchronous;
             let value =
                 json!({ "decisions": count.decisions, "blocks": count.blocks, "fast": fast, "means": reason.words() });
             (format!("{reason:?}"), value)
@@ -131,7 +131,7 @@ pub fn cache_json(stats: &CacheStats) -> Value {
         "log_used_bytes": stats.log_used_bytes,
         "log_bytes": stats.log_bytes,
         "pending_bytes": stats.pending_bytes,
-        "open_cuts": stats.open_cuts,
+        "open_truncations": stats.open_truncations,
         "stalls": stats.stalls,
         "discarded_flights": stats.discarded_flights,
         "cached_share": stats.cached_share(),
@@ -146,12 +146,12 @@ pub fn cache_json(stats: &CacheStats) -> Value {
     })
 }
 
-fn waits(waits: &[Wait]) -> Value {
-    let one = |(cause, wait): (&Cause, &Wait)| {
+fn waits(waits: &[WaitStats]) -> Value {
+    let one = |(cause, wait): (&WaitCause, &WaitStats)| {
         let value = json!({ "count": wait.count, "total_ns": wait.total_ns, "longest_ns": wait.longest_ns });
         (cause.name().to_owned(), value)
     };
-    Cause::EVERY.iter().zip(waits).map(one).collect::<Map<_, _>>().into()
+    WaitCause::EVERY.iter().zip(waits).map(one).collect::<Map<_, _>>().into()
 }
 
 /// The last decisions, newest first, as many as there is room for.
@@ -200,7 +200,7 @@ fn decision_json(decision: &Decision, file: Option<&str>, criticality: &Critical
         "file": file.map_or_else(|| decision.first.volume.to_string(), str::to_owned),
         "offset": decision.first.offset(),
         "blocks": decision.block_count,
-        "fast": decision.reason < Reason::Asynchronous,
+        "fast": decision.reason < AdmissionReason::Asynchronous,
         "why": decision.reason.words(),
         "task": task,
         "name": name,

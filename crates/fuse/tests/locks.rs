@@ -12,7 +12,7 @@ use std::thread;
 use common::{Place, Running, possible, skipped};
 use quire_device::IoGate;
 use quire_fuse::Rules;
-use quire_writecache::{Policy, Tasks};
+use quire_writecache::{Policy, TaskGraph};
 
 /// Lets a test that fails end.
 struct FreedByPanic<'a>(&'a IoGate);
@@ -39,7 +39,7 @@ fn scene(rules: &str) -> Option<Scene> {
         return None;
     }
     let mut place = Place::new(Policy::CriticalProcessIo);
-    place.config.cache.tasks = Tasks::new();
+    place.config.cache.tasks = TaskGraph::new();
     place.config.rules = Rules::parse(rules).unwrap();
     let gate = IoGate::default();
     let same = gate.clone();

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use quire_device::{Directory, DiskModel, MemoryDirectory, ThrottledDirectory};
 use quire_writecache::{
-    CacheConfig, CacheMutex, CacheStats, Cause, Content, CriticalReason, Growth, Policy, Tasks, Ticket, VolumeId,
-    VolumeSpec, WriteCache, WriteContext, critical,
+    CacheConfig, CacheMutex, CacheStats, Content, CriticalReason, Growth, Policy, TaskGraph, Ticket, VolumeId,
+    VolumeSpec, WaitCause, WriteCache, WriteContext, critical,
 };
 
 const DATA: VolumeId = VolumeId(1);
@@ -26,7 +26,7 @@ const BACKENDS: usize = 8;
 
 struct Database {
     cache: WriteCache,
-    tasks: Arc<Tasks>,
+    tasks: Arc<TaskGraph>,
     /// Next block of the log; held while it is written, as PostgreSQL's WALWriteLock.
     log: CacheMutex<u64>,
     /// The lock of the data file.
@@ -57,7 +57,7 @@ impl Database {
     fn open(policy: Policy, capacity_bytes: u64) -> Self {
         let fast = MemoryDirectory::new();
         fast.put("fast", &[]);
-        let tasks = Tasks::new();
+        let tasks = TaskGraph::new();
         let config = CacheConfig {
             policy,
             capacity_bytes,
@@ -111,7 +111,7 @@ impl Database {
     /// A page that is being written must not change until it is there.
     fn await_page(&self, dice: &mut u64) {
         let ticket = {
-            let pages = self.pages.lock().expect("nobody panics");
+            let pages = self.pages.lock().expect("no holder panics");
             if pages.is_empty() { None } else { Some(pages[mix(dice) as usize % pages.len()]) }
         };
         if let Some(ticket) = ticket {
@@ -122,7 +122,7 @@ impl Database {
     fn write_page(&self, dice: &mut u64) {
         let offset = mix(dice) % DATA_BLOCKS * BLOCK;
         let ticket = self.cache.write(DATA, offset, &[2; BLOCK as usize], &WriteContext::current());
-        let mut pages = self.pages.lock().expect("nobody panics");
+        let mut pages = self.pages.lock().expect("no holder panics");
         pages.push(ticket.expect("the data file takes it"));
         if pages.len() > 64 {
             pages.remove(0);
@@ -169,14 +169,14 @@ impl Database {
 }
 
 fn waits(stats: &CacheStats) -> String {
-    let of = |cause: Cause| stats.critical_waits[cause as usize].total_ns as f64 / 1e9;
+    let of = |cause: WaitCause| stats.critical_waits[cause as usize].total_ns as f64 / 1e9;
     format!(
         "{:>8.2}{:>8.2}{:>8.2}{:>8.2}{:>8.2}",
-        of(Cause::LogWrite),
-        of(Cause::LogRoom) + of(Cause::QueueRoom),
-        of(Cause::PendingWrite),
-        of(Cause::SlowFlush),
-        of(Cause::Lock)
+        of(WaitCause::LogWrite),
+        of(WaitCause::LogRoom) + of(WaitCause::QueueRoom),
+        of(WaitCause::PendingWrite),
+        of(WaitCause::SlowFlush),
+        of(WaitCause::Lock)
     )
 }
 

@@ -5,12 +5,12 @@
 use quire_device::Device;
 
 use crate::buffers::Buffers;
+use crate::cache_state::CacheState;
 use crate::config::CacheConfig;
 use crate::error::CacheError;
 use crate::jobs::write_superblock;
-use crate::ledger::Ledger;
-use crate::recover::Recovered;
-use crate::witness::{self, Epoch, LogState, Told};
+use crate::log_identity::{self, Epoch, LogIdentity, LogState};
+use crate::recover::RecoveredLog;
 
 fn witness_name(config: &CacheConfig) -> String {
     config.witness.as_ref().map(|witness| witness.name().to_owned()).unwrap_or_default()
@@ -20,9 +20,9 @@ fn witness_name(config: &CacheConfig) -> String {
 ///
 /// # Errors
 /// It is damaged and that is not accepted, or its device fails.
-pub(crate) fn read(config: &CacheConfig, log: &str) -> Result<Option<Told>, CacheError> {
+pub(crate) fn read(config: &CacheConfig, log: &str) -> Result<Option<LogIdentity>, CacheError> {
     let Some(device) = &config.witness else { return Ok(None) };
-    match witness::read(&**device) {
+    match log_identity::read(&**device) {
         Ok(told) => Ok(told),
         Err(Some(error)) => Err(CacheError::Witness(error)),
         Err(None) if config.accept_damaged => {
@@ -38,7 +38,7 @@ pub(crate) fn read(config: &CacheConfig, log: &str) -> Result<Option<Told>, Cach
 /// # Errors
 /// The witness is damaged or can't be read.
 pub fn needs_log(witness: &dyn Device) -> Result<bool, CacheError> {
-    match witness::read(witness) {
+    match log_identity::read(witness) {
         Ok(told) => Ok(told.is_some_and(|told| told.state == LogState::InUse)),
         Err(Some(error)) => Err(CacheError::Witness(error)),
         Err(None) => Err(CacheError::WitnessDamaged { witness: witness.name().to_owned(), log: "?".to_owned() }),
@@ -49,12 +49,12 @@ pub fn needs_log(witness: &dyn Device) -> Result<bool, CacheError> {
 ///
 /// # Errors
 /// They need the one that they had.
-pub(crate) fn check_new(told: Option<Told>, config: &CacheConfig, log: &str) -> Result<(), CacheError> {
+pub(crate) fn check_new(told: Option<LogIdentity>, config: &CacheConfig, log: &str) -> Result<(), CacheError> {
     match told {
-        Some(Told { state: LogState::InUse, .. }) => {
+        Some(LogIdentity { state: LogState::InUse, .. }) => {
             Err(CacheError::LogMissing { witness: witness_name(config), log: log.to_owned() })
         }
-        Some(Told { state: LogState::Empty | LogState::Abandoned, .. }) | None => Ok(()),
+        Some(LogIdentity { state: LogState::Empty | LogState::Abandoned, .. }) | None => Ok(()),
     }
 }
 
@@ -62,7 +62,12 @@ pub(crate) fn check_new(told: Option<Told>, config: &CacheConfig, log: &str) -> 
 ///
 /// # Errors
 /// It doesn't.
-pub(crate) fn check(found: &Recovered, told: Option<Told>, config: &CacheConfig, log: &str) -> Result<(), CacheError> {
+pub(crate) fn check(
+    found: &RecoveredLog,
+    told: Option<LogIdentity>,
+    config: &CacheConfig,
+    log: &str,
+) -> Result<(), CacheError> {
     let (witness, log) = (witness_name(config), log.to_owned());
     let holds_nothing = found.records.is_empty();
     let Some(told) = told else {
@@ -96,7 +101,7 @@ pub(crate) fn check(found: &Recovered, told: Option<Told>, config: &CacheConfig,
 /// # Errors
 /// A device fails.
 pub(crate) fn begin_epoch(
-    ledger: &mut Ledger,
+    cache_state: &mut CacheState,
     closes: bool,
     state: LogState,
     fast: &dyn Device,
@@ -104,13 +109,13 @@ pub(crate) fn begin_epoch(
     buffers: &Buffers,
 ) -> Result<(), CacheError> {
     let Some(witness) = &config.witness else {
-        return write_superblock(&ledger.next_superblock(closes), fast, buffers).map_err(CacheError::Fast);
+        return write_superblock(&cache_state.next_superblock(closes), fast, buffers).map_err(CacheError::Fast);
     };
-    let next = ledger.epochs[0].after(ledger.epochs[1]);
-    ledger.epochs[1] = next;
-    write_superblock(&ledger.next_superblock(closes), fast, buffers).map_err(CacheError::Fast)?;
-    let told = Told { identity: ledger.identity(), state, epoch: next };
-    witness::write(&**witness, told, buffers).map_err(CacheError::Witness)?;
-    ledger.epochs = [next, Epoch::default()];
-    write_superblock(&ledger.next_superblock(closes), fast, buffers).map_err(CacheError::Fast)
+    let next = cache_state.log.epochs[0].after(cache_state.log.epochs[1]);
+    cache_state.log.epochs[1] = next;
+    write_superblock(&cache_state.next_superblock(closes), fast, buffers).map_err(CacheError::Fast)?;
+    let told = LogIdentity { identity: cache_state.identity(), state, epoch: next };
+    log_identity::write(&**witness, told, buffers).map_err(CacheError::Witness)?;
+    cache_state.log.epochs = [next, Epoch::default()];
+    write_superblock(&cache_state.next_superblock(closes), fast, buffers).map_err(CacheError::Fast)
 }

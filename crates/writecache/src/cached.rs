@@ -12,20 +12,20 @@ use quire_device::Device;
 
 use crate::agreement;
 use crate::buffers::Buffers;
+use crate::cache_state::{CacheState, Ticket};
 use crate::config::{CacheConfig, VolumeSpec};
 use crate::error::{CacheError, LostRange};
 use crate::format::AREA_OFFSET;
-use crate::ids::{BLOCK_BYTES, Piece, Place, Stamp, VolumeId};
+use crate::ids::{BLOCK_BYTES, BlockAddr, Piece, SequenceNumber, VolumeId};
 use crate::jobs::mark_gaps;
-use crate::ledger::{Ledger, Ticket};
 use crate::lock::CacheMutex;
+use crate::log_identity::{Epoch, LogIdentity, LogState};
 use crate::pace::{Progress, eta_ms};
-use crate::recover::{RecoverError, Recovered, recover_as_told};
+use crate::recover::{RecoverError, RecoveredLog, recover_as_told};
 use crate::shared::Shared;
-use crate::stats::{CacheStats, Cause};
+use crate::stats::{CacheStats, WaitCause};
 use crate::trace::Decision;
 use crate::volume::VolumeState;
-use crate::witness::{Epoch, LogState, Told};
 use crate::workers;
 use crate::write::{Way, WriteContext, check_reach};
 
@@ -65,7 +65,7 @@ impl WriteCache {
         let told = agreement::read(&config, fast.name())?;
         agreement::check_new(told, &config, fast.name())?;
         fast.allocate(AREA_OFFSET + area_bytes).map_err(CacheError::Fast)?;
-        let found = Recovered {
+        let found = RecoveredLog {
             identity: RandomState::new().build_hasher().finish(),
             generation: 0,
             granule_bytes: config.granule(&*fast),
@@ -82,8 +82,8 @@ impl WriteCache {
         Self::start(fast, volumes, config, &found, told)
     }
 
-    /// Opens the cache on `fast`, after whatever happened to it. The caller sees to it that nobody else has it or the volumes
-    /// open, a process that is being killed included: its last writes might land after newer ones.
+    /// Opens the cache on `fast`, after whatever happened to it. The caller sees to it that no other process has it or the
+    /// volumes open, a process that is being killed included: its last writes might land after newer ones.
     ///
     /// # Errors
     /// There is none, its log is damaged, or a device fails.
@@ -102,10 +102,10 @@ impl WriteCache {
         fast: Arc<dyn Device>,
         volumes: &[VolumeSpec],
         config: CacheConfig,
-        found: &Recovered,
-        told: Option<Told>,
+        found: &RecoveredLog,
+        told: Option<LogIdentity>,
     ) -> Result<Self, CacheError> {
-        let mut ledger = Ledger::opened(found, config.policy, config.trace_len, &config.tasks);
+        let mut cache_state = CacheState::opened(found, config.policy, config.trace_len, &config.tasks);
         let buffers = Buffers::default();
         for damage in &found.accepted {
             tracing::warn!(log = fast.name(), %damage, "damage of the write cache's log was accepted");
@@ -113,26 +113,26 @@ impl WriteCache {
         mark_gaps(found, &*fast, &buffers).map_err(CacheError::Fast)?;
         // From here on the log is not closed: after a crash it must be searched again.
         let told = told.filter(|told| told.identity == found.identity);
-        ledger.epochs = [told.map_or(found.epochs[0], |told| told.epoch), Epoch::default()];
-        agreement::begin_epoch(&mut ledger, false, LogState::InUse, &*fast, &config, &buffers)?;
+        cache_state.log.epochs = [told.map_or(found.epochs[0], |told| told.epoch), Epoch::default()];
+        agreement::begin_epoch(&mut cache_state, false, LogState::InUse, &*fast, &config, &buffers)?;
         fast.flush().map_err(CacheError::Fast)?;
         let mut report = OpenReport {
             clean: found.clean,
             records: found.records.len(),
-            cached_blocks: ledger.cached_blocks(),
+            cached_blocks: cache_state.cached_blocks(),
             skipped_bytes: found.skipped_bytes,
             unattached: Vec::new(),
         };
-        let shared = Arc::new(Shared::new(config, fast, ledger));
+        let shared = Arc::new(Shared::new(config, fast, cache_state));
         for spec in volumes {
             shared.attach_open(spec)?;
         }
-        report.unattached = shared.ledger().unattached();
+        report.unattached = shared.cache_state().unattached();
         let threads = workers::start(&shared)?;
         let cache = Self { shared, threads, report };
         // These may need room in the log, and so write-back.
         for spec in volumes {
-            cache.shared.close_cut(spec.id);
+            cache.shared.close_truncation(spec.id);
         }
         Ok(cache)
     }
@@ -150,7 +150,7 @@ impl WriteCache {
         self.shared.attach(spec)
     }
 
-    /// Writes bytes. A write of somebody who waits (`context.is_sync`) begins at once: if it is admitted to the cache it
+    /// Writes bytes. A write that a task waits for (`context.is_sync`) begins at once: if it is admitted to the cache it
     /// is durable on return, else [`WriteCache::wait`] tells when. Other writes are queued.
     ///
     /// # Errors
@@ -163,9 +163,9 @@ impl WriteCache {
         context: &WriteContext,
     ) -> Result<Ticket, CacheError> {
         let unit = BLOCK_BYTES as u64;
-        let first = Place { volume, block: offset / unit };
+        let first = BlockAddr { volume, block: offset / unit };
         if bytes.is_empty() {
-            return Ok(Ticket { volume, first: first.block, end: first.block, stamp: Stamp(0) });
+            return Ok(Ticket { volume, first: first.block, end: first.block, seqno: SequenceNumber(0) });
         }
         let end = offset.saturating_add(bytes.len() as u64);
         let order = self.order(volume, end)?;
@@ -174,13 +174,13 @@ impl WriteCache {
         let (start, skip) = (first.offset(), (offset % unit) as usize);
         let whole = ((end - start).div_ceil(unit) * unit) as usize;
         let pieces = if skip == 0 && bytes.len() == whole {
-            Piece::cut(bytes)
+            Piece::split_blocks(bytes)
         } else {
             let mut blocks = vec![0; whole];
-            let last = Place { volume, block: (end - 1) / unit };
-            let mut edge = |place: Place| {
-                let at = (place.offset() - start) as usize;
-                self.shared.read_edge(place, &mut blocks[at..at + BLOCK_BYTES], context.task)
+            let last = BlockAddr { volume, block: (end - 1) / unit };
+            let mut edge = |addr: BlockAddr| {
+                let at = (addr.offset() - start) as usize;
+                self.shared.read_edge(addr, &mut blocks[at..at + BLOCK_BYTES], context.task)
             };
             if skip != 0 {
                 edge(first)?;
@@ -189,21 +189,21 @@ impl WriteCache {
                 edge(last)?;
             }
             blocks[skip..skip + bytes.len()].copy_from_slice(bytes);
-            Piece::cut(&blocks)
+            Piece::split_blocks(&blocks)
         };
         self.shared.write_blocks(first, &pieces, end, context, &mut held)
     }
 
     /// The order of a volume that takes a write up to `end`.
     fn order(&self, volume: VolumeId, end: u64) -> Result<Arc<CacheMutex<()>>, CacheError> {
-        let ledger = self.shared.ledger();
-        check_reach(&ledger, volume, end)?;
-        Ok(Arc::clone(&ledger.writable(volume)?.order))
+        let cache_state = self.shared.cache_state();
+        check_reach(&cache_state, volume, end)?;
+        Ok(Arc::clone(&cache_state.writable(volume)?.order))
     }
 
     /// Whether the volume, whose order is held now, is still the one that it was.
     fn check_order(&self, volume: VolumeId, order: &Arc<CacheMutex<()>>) -> Result<(), CacheError> {
-        let same = Arc::ptr_eq(&self.shared.ledger().writable(volume)?.order, order);
+        let same = Arc::ptr_eq(&self.shared.cache_state().writable(volume)?.order, order);
         if same { Ok(()) } else { Err(CacheError::Unattached(volume)) }
     }
 
@@ -229,18 +229,18 @@ impl WriteCache {
     /// As [`WriteCache::wait`].
     pub fn flush(&self, volume: VolumeId, context: &WriteContext) -> Result<(), CacheError> {
         let ticket = {
-            let ledger = self.shared.ledger();
-            if !ledger.volumes.contains_key(&volume) {
+            let cache_state = self.shared.cache_state();
+            if !cache_state.volumes.contains_key(&volume) {
                 return Err(CacheError::Unattached(volume));
             }
-            Ticket::everything(volume, ledger.last_stamp())
+            Ticket::everything(volume, cache_state.last_seqno())
         };
         self.shared.wait(&ticket, context.task, Way::Any)
     }
 
-    /// As [`WriteCache::flush`], for whoever needs a flush of the slow device anyway, because that has more to make durable than
-    /// the bytes: these go the same way, unless they are many. A device may hold something back for its flushes, but if nothing was
-    /// to be made durable there, there is none.
+    /// As [`WriteCache::flush`], for a caller that needs a flush of the slow device anyway, because that has more to make
+    /// durable than the bytes: these go the same way, unless they are many. A device may hold something back for its
+    /// flushes, but if nothing was to be made durable there, there is none.
     ///
     /// # Errors
     /// As [`WriteCache::wait`].
@@ -248,8 +248,8 @@ impl WriteCache {
         self.shared.flush_through(volume, context.task)
     }
 
-    /// The caller does something with a slow device by itself, in the name of `context.task`; if that is critical, the cache makes
-    /// way until the result is dropped.
+    /// The caller does something with a slow device by itself, in the name of `context.task`; if that is critical, the
+    /// cache makes way until the result is dropped.
     pub fn make_way(&self, context: &WriteContext) -> impl Drop + '_ {
         self.shared.use_slow(context.task)
     }
@@ -259,14 +259,14 @@ impl WriteCache {
     /// # Errors
     /// It is not attached.
     pub fn len(&self, volume: VolumeId) -> Result<u64, CacheError> {
-        let ledger = self.shared.ledger();
-        ledger.volumes.get(&volume).map(|volume| volume.len).ok_or(CacheError::Unattached(volume))
+        let cache_state = self.shared.cache_state();
+        cache_state.volumes.get(&volume).map(|volume| volume.len).ok_or(CacheError::Unattached(volume))
     }
 
     /// How an attached volume stands. `None` if it is not attached.
     pub fn volume_state(&self, volume: VolumeId) -> Option<VolumeState> {
-        let ledger = self.shared.ledger();
-        let volume = ledger.volumes.get(&volume).filter(|volume| volume.device.is_some())?;
+        let cache_state = self.shared.cache_state();
+        let volume = cache_state.volumes.get(&volume).filter(|volume| volume.device.is_some())?;
         Some(volume.state())
     }
 
@@ -281,13 +281,13 @@ impl WriteCache {
         self.shared.set_len(volume, len, context.task)
     }
 
-    /// Waits in the name of `context.task` until the volume's device has every cut: for whoever uses the space behind its end by
-    /// himself.
+    /// Waits in the name of `context.task` until the volume's device has every truncation: for a caller that uses the space
+    /// behind its end by itself.
     ///
     /// # Errors
     /// The device fails, or the volume is not attached.
-    pub fn await_cuts(&self, volume: VolumeId, context: &WriteContext) -> Result<(), CacheError> {
-        self.shared.await_cuts(volume, context.task)
+    pub fn await_truncations(&self, volume: VolumeId, context: &WriteContext) -> Result<(), CacheError> {
+        self.shared.await_truncations(volume, context.task)
     }
 
     /// Forgets a volume that is being removed: what of it is in the cache is dropped, and nothing more is begun on its device.
@@ -296,7 +296,7 @@ impl WriteCache {
     /// # Errors
     /// None today; a dead device does not matter to a volume that is gone.
     pub fn forget(&self, volume: VolumeId) -> Result<(), CacheError> {
-        let order = self.shared.ledger().volumes.get(&volume).map(|volume| Arc::clone(&volume.order));
+        let order = self.shared.cache_state().volumes.get(&volume).map(|volume| Arc::clone(&volume.order));
         let _held = order.as_ref().map(|order| order.lock());
         self.shared.forget(volume)
     }
@@ -309,20 +309,20 @@ impl WriteCache {
         self.flush_all()?;
         self.shared.drain_all.store(true, Ordering::Relaxed);
         self.shared.rouse();
-        let mut ledger = self.shared.ledger();
+        let mut cache_state = self.shared.cache_state();
         let result = loop {
-            let stuck = ledger.drain_state().stuck_on;
-            let done = ledger.cached_blocks() == 0 && ledger.oldest_ns().is_none();
-            if done || ledger.fast_dead.is_some() && ledger.salvaged {
+            let stuck = cache_state.drain_state().stuck_on;
+            let done = cache_state.cached_blocks() == 0 && cache_state.oldest_ns().is_none();
+            if done || cache_state.fast.dead.is_some() && cache_state.fast.salvaged {
                 break Ok(());
             }
             if let Some(id) = stuck {
-                let cause = ledger.volumes.get(&id).and_then(|volume| volume.dead.clone());
+                let cause = cache_state.volumes.get(&id).and_then(|volume| volume.dead.clone());
                 break Err(cause.map_or(CacheError::Unattached(id), |cause| CacheError::Slow { volume: id, cause }));
             }
-            ledger = self.shared.wait_changed(ledger);
+            cache_state = self.shared.wait_changed(cache_state);
         };
-        drop(ledger);
+        drop(cache_state);
         self.shared.drain_all.store(false, Ordering::Relaxed);
         result
     }
@@ -330,8 +330,8 @@ impl WriteCache {
     fn flush_all(&self) -> Result<(), CacheError> {
         self.shared.hurry.store(true, Ordering::Relaxed);
         let ids: Vec<VolumeId> = {
-            let ledger = self.shared.ledger();
-            let attached = ledger.volumes.iter().filter(|(_, volume)| volume.device.is_some());
+            let cache_state = self.shared.cache_state();
+            let attached = cache_state.volumes.iter().filter(|(_, volume)| volume.device.is_some());
             attached.map(|(id, _)| *id).collect()
         };
         let mut result = Ok(());
@@ -350,21 +350,21 @@ impl WriteCache {
     /// Something could not be made durable, or the mark could not be written; the log is then searched at the next start.
     pub fn close(mut self) -> Result<(), CacheError> {
         let flushed = self.flush_all();
-        self.shared.ledger().closed = true;
+        self.shared.cache_state().closed = true;
         self.end_threads();
         flushed?;
-        let mut ledger = self.shared.ledger();
-        if let Some(cause) = &ledger.fast_dead {
-            return if ledger.salvaged { Ok(()) } else { Err(CacheError::Fast(cause.clone())) };
+        let mut cache_state = self.shared.cache_state();
+        if let Some(cause) = &cache_state.fast.dead {
+            return if cache_state.fast.salvaged { Ok(()) } else { Err(CacheError::Fast(cause.clone())) };
         }
-        let state = if ledger.is_needed() { LogState::InUse } else { LogState::Empty };
+        let state = if cache_state.is_needed() { LogState::InUse } else { LogState::Empty };
         let (fast, config) = (&*self.shared.fast, &self.shared.config);
-        agreement::begin_epoch(&mut ledger, true, state, fast, config, &self.shared.buffers)
+        agreement::begin_epoch(&mut cache_state, true, state, fast, config, &self.shared.buffers)
     }
 
     fn end_threads(&mut self) {
         {
-            let _ledger = self.shared.ledger();
+            let _ledger = self.shared.cache_state();
             self.shared.stop.store(true, Ordering::Relaxed);
         }
         self.shared.rouse();
@@ -376,20 +376,20 @@ impl WriteCache {
     /// Everything counted so far.
     pub fn stats(&self) -> CacheStats {
         let mut stats = {
-            let ledger = self.shared.ledger();
-            let mut stats = ledger.stats.clone();
-            stats.reasons = ledger.trace.counts();
-            stats.cached_blocks = ledger.cached_blocks();
-            stats.log_used_bytes = ledger.ring.used_bytes();
-            stats.log_bytes = ledger.ring.area_bytes();
-            stats.pending_bytes = ledger.pending_bytes() as u64;
-            stats.open_cuts = ledger.open_cuts() as u64;
+            let cache_state = self.shared.cache_state();
+            let mut stats = cache_state.stats.clone();
+            stats.reasons = cache_state.trace.counts();
+            stats.cached_blocks = cache_state.cached_blocks();
+            stats.log_used_bytes = cache_state.log.ring.used_bytes();
+            stats.log_bytes = cache_state.log.ring.area_bytes();
+            stats.pending_bytes = cache_state.pending_bytes() as u64;
+            stats.open_truncations = cache_state.open_truncations() as u64;
             stats
         };
         stats.critical_waits = self.shared.waits.read(true);
         stats.other_waits = self.shared.waits.read(false);
         let tasks = &self.shared.config.tasks.waits;
-        for cause in [Cause::Lock, Cause::Signal] {
+        for cause in [WaitCause::Lock, WaitCause::Signal] {
             stats.critical_waits[cause as usize] = tasks.read(true)[cause as usize];
             stats.other_waits[cause as usize] = tasks.read(false)[cause as usize];
         }
@@ -398,35 +398,35 @@ impl WriteCache {
 
     /// The last decisions, oldest first: where writes went and why.
     pub fn trace(&self) -> Vec<Decision> {
-        self.shared.ledger().trace.last()
+        self.shared.cache_state().trace.last()
     }
 
     /// How write-back stands, and how long it would take to end.
     pub fn progress(&self) -> Progress {
-        let ledger = self.shared.ledger();
-        let state = ledger.drain_state();
+        let cache_state = self.shared.cache_state();
+        let state = cache_state.drain_state();
         Progress {
-            cached_blocks: ledger.cached_blocks(),
-            used_percent: ledger.used_percent(),
+            cached_blocks: cache_state.cached_blocks(),
+            used_percent: cache_state.used_percent(),
             batch_blocks: state.batch_blocks,
             batch_done: state.batch_done,
             batches: state.batches,
             bytes_per_s: state.bytes_per_s,
-            eta_ms: eta_ms(ledger.cached_blocks(), state.bytes_per_s),
+            eta_ms: eta_ms(cache_state.cached_blocks(), state.bytes_per_s),
             stuck_on: state.stuck_on,
         }
     }
 
     /// What was lost with a dead fast device.
     pub fn lost(&self) -> Vec<LostRange> {
-        self.shared.ledger().lost()
+        self.shared.cache_state().lost()
     }
 
     /// The owner knows what is lost and has restored it or does without: the volume may be used again.
     pub fn accept_loss(&self, volume: VolumeId) -> Vec<LostRange> {
-        let mut ledger = self.shared.ledger();
-        let lost = ledger.lost().into_iter().filter(|range| range.volume == volume).collect();
-        if let Some(volume) = ledger.volumes.get_mut(&volume) {
+        let mut cache_state = self.shared.cache_state();
+        let lost = cache_state.lost().into_iter().filter(|range| range.volume == volume).collect();
+        if let Some(volume) = cache_state.volumes.get_mut(&volume) {
             volume.lost.clear();
             volume.tail.forget();
         }
@@ -441,7 +441,7 @@ impl Drop for WriteCache {
 }
 
 /// The log on a fast device; `None` if nothing was ever written there.
-fn found_on(fast: &dyn Device, accept_damaged: bool) -> Result<Option<Recovered>, CacheError> {
+fn found_on(fast: &dyn Device, accept_damaged: bool) -> Result<Option<RecoveredLog>, CacheError> {
     let device_bytes = fast.len().map_err(CacheError::Fast)?;
     let mut reader = |offset: u64, into: &mut [u8]| read_all(fast, offset, into);
     let log = || fast.name().to_owned();
@@ -449,7 +449,7 @@ fn found_on(fast: &dyn Device, accept_damaged: bool) -> Result<Option<Recovered>
         Ok(found) => Ok(Some(found)),
         Err(RecoverError::NoSuperblock) => Ok(None),
         Err(cause @ RecoverError::Foreign) => Err(CacheError::Foreign { log: log(), cause }),
-        Err(cause @ (RecoverError::Device(_) | RecoverError::Version { .. })) => {
+        Err(cause @ (RecoverError::Device(_) | RecoverError::BlockVersion { .. })) => {
             Err(CacheError::Recover { log: log(), cause })
         }
         Err(

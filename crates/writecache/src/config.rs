@@ -11,7 +11,7 @@ use crate::error::CacheError;
 use crate::format::{AREA_OFFSET, HEADER_BYTES};
 use crate::ids::VolumeId;
 use crate::policy::Policy;
-use crate::tasks::Tasks;
+use crate::tasks::TaskGraph;
 
 /// Smallest log: a few records.
 pub const LEAST_AREA_BYTES: u64 = 256 << 10;
@@ -30,7 +30,7 @@ pub struct CacheConfig {
     pub witness: Option<Arc<dyn Device>>,
     /// Most bytes waiting for the slow devices or under way to them.
     pub queue_bytes: usize,
-    /// How long a write for which nobody waits may stay in memory before it is issued.
+    /// How long a write for which no task waits may stay in memory before it is issued.
     pub linger: Duration,
     /// How long a block may stay in the log before write-back takes it to the slow device, while that works.
     pub deadline: Duration,
@@ -43,18 +43,18 @@ pub struct CacheConfig {
     pub high_percent: u8,
     /// Threads that issue writes to the slow devices; half of them work for one volume at most.
     pub issuers: usize,
-    /// Separate runs of blocks in one piece of work for a slow device. More is better for the disk, fewer for whoever
+    /// Separate runs of blocks in one piece of work for a slow device. More is better for the disk, fewer for a task that
     /// waits for one of them.
     pub runs_per_job: usize,
     /// Decisions that the trace remembers.
     pub trace_len: usize,
-    /// Whoever opens the cache has made everything on the slow devices durable before (say, with `syncfs`). Otherwise, after
-    /// a crash, each volume's first flush is also one of its device.
+    /// The caller that opens the cache has made everything on the slow devices durable before (say, with `syncfs`).
+    /// Otherwise, after a crash, each volume's first flush is also one of its device.
     pub slow_synced: bool,
     /// What is damaged of the log, or a damaged witness, is given up when the cache is opened; otherwise it is not opened.
     pub accept_damaged: bool,
     /// Who is critical.
-    pub tasks: Arc<Tasks>,
+    pub tasks: Arc<TaskGraph>,
 }
 
 impl Default for CacheConfig {
@@ -75,7 +75,7 @@ impl Default for CacheConfig {
             trace_len: 1024,
             slow_synced: false,
             accept_damaged: false,
-            tasks: Tasks::global(),
+            tasks: TaskGraph::global(),
         }
     }
 }

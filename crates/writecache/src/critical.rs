@@ -1,12 +1,12 @@
 //! Critical scopes of the current task: who a request waits for.
 //!
 //! Each thread is a task of its own; a thread that works for another task (a mount serves a process) says so with
-//! [`act_as`]. Relies on [`Tasks::global`].
+//! [`act_as`]. Relies on [`TaskGraph::global`].
 
 use std::cell::Cell;
 use std::marker::PhantomData;
 
-use crate::tasks::{CriticalReason, Scope, TaskId, Tasks};
+use crate::tasks::{CriticalReason, CriticalScope, TaskGraph, TaskId};
 
 thread_local! {
     static CURRENT: Cell<Option<TaskId>> = const { Cell::new(None) };
@@ -22,8 +22,8 @@ pub fn current() -> TaskId {
 }
 
 /// The current task is critical until the scope is dropped. Scopes nest.
-pub fn enter(reason: CriticalReason) -> Scope {
-    Tasks::global().enter(current(), reason)
+pub fn enter(reason: CriticalReason) -> CriticalScope {
+    TaskGraph::global().enter(current(), reason)
 }
 
 /// This thread works for `task` until the result is dropped.
@@ -52,17 +52,17 @@ mod tests {
 
     #[test]
     fn scopes_nest_and_belong_to_the_task_for_which_the_thread_works() {
-        let tasks = Tasks::global();
+        let tasks = TaskGraph::global();
         let me = current();
         let outer = enter(CriticalReason::Request);
         drop(enter(CriticalReason::Request));
-        assert!(tasks.standing(me).critical);
+        assert!(tasks.criticality(me).critical);
         {
             let _acting = act_as(TaskId::external(77));
-            assert!(!tasks.standing(current()).critical);
+            assert!(!tasks.criticality(current()).critical);
         }
         assert_eq!(current(), me);
         drop(outer);
-        assert!(!tasks.standing(me).critical);
+        assert!(!tasks.criticality(me).critical);
     }
 }

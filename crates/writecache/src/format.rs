@@ -18,13 +18,13 @@
 //!
 //! A reader takes the newer superblock and walks from its `tail_lsn`. After a valid record it goes on behind it; where
 //! there is none it tries every granule up to [`IN_FLIGHT_BYTES`] further, since a record that was acknowledged is never
-//! further behind one that was not. Of each block the version with the highest lsn counts. A `Cut` makes earlier records
-//! of its volume beyond its length void; one that isn't followed by a `CutDone` is carried out again. If the new end lies
-//! within a block that the log or the memory holds, the `Cut` brings that block along, with zeros behind the end.
+//! further behind one that was not. Of each block the version with the highest lsn counts. A `Truncate` makes earlier records
+//! of its volume beyond its length void; one that isn't followed by a `TruncateDone` is carried out again. If the new end lies
+//! within a block that the log or the memory holds, the `Truncate` brings that block along, with zeros behind the end.
 //!
 //! Where no valid record is, one may have been cut off by a crash before it was acknowledged, or one that was acknowledged
 //! may be damaged. A record says where the one before it ends and up to which lsn all were durable when it was begun; so
-//! does a superblock. A gap that begins before that is damage. Gaps that a crash left are marked [`Kind::Spare`] at the
+//! does a superblock. A gap that begins before that is damage. Gaps that a crash left are marked [`RecordKind::Spare`] at the
 //! next start, before anything is written behind them. Only of records that were under way together with the very last
 //! ones nothing says whether they were acknowledged.
 //!
@@ -45,7 +45,7 @@ pub const RECORD_MAGIC: [u8; 8] = *b"QWCREC01";
 pub const VERSION: u32 = 2;
 /// Oldest version that is read.
 pub const OLDEST_VERSION: u32 = 1;
-/// Newest version that is read: 2 has [`Header::done_lsn`].
+/// Newest version that is read: 2 has [`RecordHeader::done_lsn`].
 pub const NEWEST_VERSION: u32 = 2;
 /// What a device writes whole or not at all.
 pub const SECTOR_BYTES: usize = 512;
@@ -65,10 +65,10 @@ pub const MOST_BLOCK: u64 = 1 << 50;
 /// Flag of a superblock: the log was closed; it ends at `head_lsn` without gaps at its end.
 pub const CLEAN: u32 = 1;
 
-/// One of the first two pages of the device.
+/// The first sector of a superblock, which counts by itself.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-pub struct Superblock {
+pub struct SuperblockSector {
     /// [`MAGIC`].
     pub magic: [u8; 8],
     /// [`VERSION`].
@@ -97,8 +97,16 @@ pub struct Superblock {
     pub settled_lsn: U64,
     /// Zero.
     pub unused: [u8; 416],
-    /// XXH3 of all bytes before: this sector counts by itself.
+    /// XXH3 of all bytes before.
     pub sector_checksum: U64,
+}
+
+/// One of the first two pages of the device.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct Superblock {
+    /// What it says.
+    pub sector: SuperblockSector,
     /// The bytes up to here once more.
     pub copy: [u8; SECTOR_BYTES],
     /// Zero.
@@ -111,7 +119,7 @@ impl Superblock {
     /// Makes copy and checksums fit the other fields.
     pub fn seal(&mut self) {
         let sector = XxHash3_64::oneshot(&self.as_bytes()[..SECTOR_BYTES - 8]);
-        self.sector_checksum = sector.into();
+        self.sector.sector_checksum = sector.into();
         self.copy = sector_of(self.as_bytes());
         self.checksum = self.own_checksum().into();
     }
@@ -122,7 +130,7 @@ impl Superblock {
     }
 
     fn has_magic(&self) -> bool {
-        self.magic == MAGIC && (OLDEST_VERSION..=NEWEST_VERSION).contains(&self.version.get())
+        self.sector.magic == MAGIC && (OLDEST_VERSION..=NEWEST_VERSION).contains(&self.sector.version.get())
     }
 
     /// Whether magic, version and the checksum of the whole are right.
@@ -160,7 +168,7 @@ impl Found {
         if sectors.iter().all(|sector| sector.iter().all(|&byte| byte == 0)) {
             return Self::Blank;
         }
-        let newest = sectors.into_iter().filter_map(by_sector).max_by_key(|sound| sound.generation.get());
+        let newest = sectors.into_iter().filter_map(by_sector).max_by_key(|sound| sound.sector.generation.get());
         let other = || sectors.into_iter().find_map(newer_version).map_or(Self::Damaged, Self::Newer);
         newest.map_or_else(other, |sound| Self::Sound(Box::new(sound)))
     }
@@ -173,7 +181,7 @@ fn by_sector(sector: &[u8]) -> Option<Superblock> {
 
 /// The version that a sector tells, if it is newer than those that are read here. Every version has the checksum there.
 fn newer_version(sector: &[u8]) -> Option<u32> {
-    let version = whole_sector(sector).filter(|superblock| superblock.magic == MAGIC)?.version.get();
+    let version = whole_sector(sector).filter(|superblock| superblock.sector.magic == MAGIC)?.sector.version.get();
     (version > NEWEST_VERSION).then_some(version)
 }
 
@@ -182,19 +190,19 @@ fn whole_sector(sector: &[u8]) -> Option<Superblock> {
     let mut whole = [0; SUPERBLOCK_BYTES];
     whole[..SECTOR_BYTES].copy_from_slice(sector);
     let superblock = Superblock::read_from_bytes(&whole).ok()?;
-    let right = superblock.sector_checksum.get() == XxHash3_64::oneshot(&sector[..SECTOR_BYTES - 8]);
+    let right = superblock.sector.sector_checksum.get() == XxHash3_64::oneshot(&sector[..SECTOR_BYTES - 8]);
     right.then_some(superblock)
 }
 
 /// What a record does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum RecordKind {
     /// Holds blocks.
     Write,
-    /// The volume is cut (or grown) to `volume_len` bytes; earlier blocks beyond it are void. May hold its last block.
-    Cut,
-    /// Cuts before it are durable on the volume, up to the one that it names.
-    CutDone,
+    /// The volume is truncated (or grown) to `volume_len` bytes; earlier blocks beyond it are void. May hold its last block.
+    Truncate,
+    /// Truncations before it are durable on the volume, up to the one that it names.
+    TruncateDone,
     /// The volume is gone: earlier blocks are void.
     Forget,
     /// A crash left no record from here to `volume_len`, an lsn, and none is missed: what was being written there had not
@@ -202,13 +210,13 @@ pub enum Kind {
     Spare,
 }
 
-impl Kind {
+impl RecordKind {
     /// Its number in the header.
     pub fn number(self) -> u32 {
         match self {
             Self::Write => 1,
-            Self::Cut => 2,
-            Self::CutDone => 3,
+            Self::Truncate => 2,
+            Self::TruncateDone => 3,
             Self::Forget => 4,
             Self::Spare => 5,
         }
@@ -216,7 +224,7 @@ impl Kind {
 
     /// The kind of a number.
     pub fn from_number(number: u32) -> Option<Self> {
-        [Self::Write, Self::Cut, Self::CutDone, Self::Forget, Self::Spare]
+        [Self::Write, Self::Truncate, Self::TruncateDone, Self::Forget, Self::Spare]
             .into_iter()
             .find(|kind| kind.number() == number)
     }
@@ -225,7 +233,7 @@ impl Kind {
 /// First bytes of a record.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-pub struct Header {
+pub struct RecordHeader {
     /// [`RECORD_MAGIC`].
     pub magic: [u8; 8],
     /// The superblock's identity.
@@ -236,11 +244,11 @@ pub struct Header {
     pub volume: U64,
     /// First block on the volume.
     pub first_block: U64,
-    /// Blocks that follow: 1 to [`MOST_BLOCKS`] for writes, 0 or 1 for cuts, else 0.
+    /// Blocks that follow: 1 to [`MOST_BLOCKS`] for writes, 0 or 1 for truncations, else 0.
     pub block_count: U32,
-    /// [`Kind::number`].
+    /// [`RecordKind::number`].
     pub kind: U32,
-    /// Writes: the volume has at least so many bytes. Cuts: it has exactly so many. Spare: where the next record begins.
+    /// Writes: the volume has at least so many bytes. Truncations: it has exactly so many. Spare: where the next record begins.
     pub volume_len: U64,
     /// XXH3 of the blocks, with the lsn as the seed.
     pub blocks_checksum: U64,
@@ -248,8 +256,8 @@ pub struct Header {
     pub previous_end: U64,
     /// Every record that began before this lsn was durable when this one was begun.
     pub settled_lsn: U64,
-    /// Cut done: the cuts of the volume whose records end here or before are durable on it. 0, as in version 1: all before
-    /// this record.
+    /// Truncate done: the truncations of the volume whose records end here or before are durable on it. 0, as in version 1:
+    /// all before this record.
     pub done_lsn: U64,
     /// Zero.
     pub unused: [u8; 416],
@@ -257,7 +265,7 @@ pub struct Header {
     pub checksum: U64,
 }
 
-impl Header {
+impl RecordHeader {
     /// The checksum that fits the other fields.
     pub fn own_checksum(&self) -> u64 {
         XxHash3_64::oneshot(&self.as_bytes()[..HEADER_BYTES - 8])
@@ -277,21 +285,21 @@ pub fn record_bytes(granule_bytes: u64, count: u32) -> u64 {
 // The layout in docs/format.md, held fast.
 const _: () = {
     use std::mem::offset_of;
-    assert!(size_of::<Superblock>() == SUPERBLOCK_BYTES && size_of::<Header>() == HEADER_BYTES);
-    assert!(offset_of!(Superblock, version) == 8 && offset_of!(Superblock, flags) == 12);
-    assert!(offset_of!(Superblock, identity) == 16 && offset_of!(Superblock, generation) == 24);
-    assert!(offset_of!(Superblock, granule_bytes) == 32 && offset_of!(Superblock, block_bytes) == 36);
-    assert!(offset_of!(Superblock, area_bytes) == 40 && offset_of!(Superblock, tail_lsn) == 48);
-    assert!(offset_of!(Superblock, head_lsn) == 56 && offset_of!(Superblock, epoch) == 64);
-    assert!(offset_of!(Superblock, next_epoch) == 72 && offset_of!(Superblock, settled_lsn) == 80);
-    assert!(offset_of!(Superblock, unused) == 88 && offset_of!(Superblock, sector_checksum) == 504);
+    assert!(size_of::<Superblock>() == SUPERBLOCK_BYTES && size_of::<RecordHeader>() == HEADER_BYTES);
+    assert!(offset_of!(Superblock, sector.version) == 8 && offset_of!(Superblock, sector.flags) == 12);
+    assert!(offset_of!(Superblock, sector.identity) == 16 && offset_of!(Superblock, sector.generation) == 24);
+    assert!(offset_of!(Superblock, sector.granule_bytes) == 32 && offset_of!(Superblock, sector.block_bytes) == 36);
+    assert!(offset_of!(Superblock, sector.area_bytes) == 40 && offset_of!(Superblock, sector.tail_lsn) == 48);
+    assert!(offset_of!(Superblock, sector.head_lsn) == 56 && offset_of!(Superblock, sector.epoch) == 64);
+    assert!(offset_of!(Superblock, sector.next_epoch) == 72 && offset_of!(Superblock, sector.settled_lsn) == 80);
+    assert!(offset_of!(Superblock, sector.unused) == 88 && offset_of!(Superblock, sector.sector_checksum) == 504);
     assert!(offset_of!(Superblock, copy) == 512 && offset_of!(Superblock, rest) == 1024);
     assert!(offset_of!(Superblock, checksum) == 4088);
-    assert!(offset_of!(Header, identity) == 8 && offset_of!(Header, lsn) == 16);
-    assert!(offset_of!(Header, volume) == 24 && offset_of!(Header, first_block) == 32);
-    assert!(offset_of!(Header, block_count) == 40 && offset_of!(Header, kind) == 44);
-    assert!(offset_of!(Header, volume_len) == 48 && offset_of!(Header, blocks_checksum) == 56);
-    assert!(offset_of!(Header, previous_end) == 64 && offset_of!(Header, settled_lsn) == 72);
-    assert!(offset_of!(Header, done_lsn) == 80 && offset_of!(Header, unused) == 88);
-    assert!(offset_of!(Header, checksum) == 504);
+    assert!(offset_of!(RecordHeader, identity) == 8 && offset_of!(RecordHeader, lsn) == 16);
+    assert!(offset_of!(RecordHeader, volume) == 24 && offset_of!(RecordHeader, first_block) == 32);
+    assert!(offset_of!(RecordHeader, block_count) == 40 && offset_of!(RecordHeader, kind) == 44);
+    assert!(offset_of!(RecordHeader, volume_len) == 48 && offset_of!(RecordHeader, blocks_checksum) == 56);
+    assert!(offset_of!(RecordHeader, previous_end) == 64 && offset_of!(RecordHeader, settled_lsn) == 72);
+    assert!(offset_of!(RecordHeader, done_lsn) == 80 && offset_of!(RecordHeader, unused) == 88);
+    assert!(offset_of!(RecordHeader, checksum) == 504);
 };

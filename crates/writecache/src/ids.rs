@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// Bytes of a block: what is cached, ordered and written back as one.
 pub const BLOCK_BYTES: usize = 4096;
 
-/// A slow device behind the cache. The number is chosen by whoever opens it and must be the same after a restart, since
+/// A slow device behind the cache. The number is chosen by the caller that opens it and must be the same after a restart, since
 /// the log names volumes by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(transparent)]
@@ -22,14 +22,14 @@ impl fmt::Display for VolumeId {
 
 /// A block of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
+pub struct BlockAddr {
     /// The volume.
     pub volume: VolumeId,
     /// Which of its blocks, from 0.
     pub block: u64,
 }
 
-impl Place {
+impl BlockAddr {
     /// Offset in the volume, in bytes.
     pub fn offset(self) -> u64 {
         self.block * BLOCK_BYTES as u64
@@ -44,7 +44,7 @@ impl Place {
 
 /// Order of writes as they came in, over all volumes. Lives in memory only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Stamp(pub u64);
+pub struct SequenceNumber(pub u64);
 
 /// Blocks that share memory: one that is kept for long keeps so many.
 const SHARED_BLOCKS: usize = 8;
@@ -58,7 +58,7 @@ pub struct Piece {
 
 impl Piece {
     /// The blocks of `bytes`, whose length is a multiple of [`BLOCK_BYTES`].
-    pub fn cut(bytes: &[u8]) -> Vec<Self> {
+    pub fn split_blocks(bytes: &[u8]) -> Vec<Self> {
         let mut pieces = Vec::with_capacity(bytes.len() / BLOCK_BYTES);
         for shared in bytes.chunks(SHARED_BLOCKS * BLOCK_BYTES) {
             let whole: Arc<[u8]> = shared.into();

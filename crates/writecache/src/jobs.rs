@@ -1,7 +1,7 @@
-//! Work for devices: what the ledger has begun, as transfers.
+//! Work for devices: what the cache state has begun, as transfers.
 //!
-//! Relies on [`Device::run`] and [`Device::write_durable`]; holds no lock. Whoever runs a job must finish it with the
-//! ledger, whatever came of it.
+//! Relies on [`Device::run`] and [`Device::write_durable`]; holds no lock. The thread that runs a job must finish it with the
+//! cache state, whatever came of it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,19 +11,19 @@ use zerocopy::IntoBytes;
 
 use crate::buffers::Buffers;
 use crate::config::Growth;
-use crate::cuts::OpenCut;
 use crate::format::{
-    AREA_OFFSET, HEADER_BYTES, Header, Kind, RECORD_MAGIC, SUPERBLOCK_BYTES, Superblock, blocks_checksum,
+    AREA_OFFSET, HEADER_BYTES, RECORD_MAGIC, RecordHeader, RecordKind, SUPERBLOCK_BYTES, Superblock, blocks_checksum,
 };
-use crate::ids::{BLOCK_BYTES, Piece, Place, VolumeId};
-use crate::recover::{Gap, Recovered};
+use crate::ids::{BLOCK_BYTES, BlockAddr, Piece, VolumeId};
+use crate::pending_truncations::OpenTruncation;
+use crate::recover::{LogGap, RecoveredLog};
 
 /// Gaps that are marked with one write.
 const GAPS_AT_ONCE: usize = 64;
 
 /// A record to be written.
 #[derive(Clone, Debug)]
-pub struct Draft {
+pub struct RecordDraft {
     /// Where.
     pub lsn: u64,
     /// Where it ends.
@@ -33,12 +33,12 @@ pub struct Draft {
     /// Every record that began before this was durable when it was begun.
     pub settled: u64,
     /// What it does.
-    pub kind: Kind,
+    pub kind: RecordKind,
     /// Its volume and first block.
-    pub first: Place,
+    pub first: BlockAddr,
     /// Bytes of the volume after it.
     pub volume_len: u64,
-    /// See [`Header::done_lsn`].
+    /// See [`RecordHeader::done_lsn`].
     pub done_lsn: u64,
     /// Its blocks.
     pub pieces: Vec<Piece>,
@@ -48,7 +48,7 @@ pub struct Draft {
 #[derive(Clone, Debug)]
 pub struct LogJob {
     /// The records, in order.
-    pub drafts: Vec<Draft>,
+    pub drafts: Vec<RecordDraft>,
     /// The cache's number.
     pub identity: u64,
     /// Unit of records.
@@ -81,12 +81,12 @@ impl LogJob {
         result
     }
 
-    fn fill(&self, draft: &Draft, record: &mut [u8]) {
+    fn fill(&self, draft: &RecordDraft, record: &mut [u8]) {
         let (head, blocks) = record.split_at_mut(self.granule as usize);
         for (block, piece) in blocks.chunks_exact_mut(BLOCK_BYTES).zip(&draft.pieces) {
             block.copy_from_slice(piece.bytes());
         }
-        let mut header = Header {
+        let mut header = RecordHeader {
             magic: RECORD_MAGIC,
             identity: self.identity.into(),
             lsn: draft.lsn.into(),
@@ -143,12 +143,12 @@ impl Target {
     }
 
     /// Where blocks, which follow each other in a buffer in this order, belong on the device.
-    fn extents(&self, places: impl Iterator<Item = Place>) -> Vec<Extent> {
+    fn extents(&self, addrs: impl Iterator<Item = BlockAddr>) -> Vec<Extent> {
         let mut extents = Vec::new();
-        for (index, place) in places.enumerate() {
-            let len = self.len_at(place.offset());
+        for (index, addr) in addrs.enumerate() {
+            let len = self.len_at(addr.offset());
             if len > 0 {
-                join(&mut extents, Extent { offset: place.offset(), start: index * BLOCK_BYTES, len });
+                join(&mut extents, Extent { offset: addr.offset(), start: index * BLOCK_BYTES, len });
             }
         }
         extents
@@ -160,7 +160,7 @@ pub struct SlowJob {
     /// Where.
     pub target: Target,
     /// Blocks in order, with the numbers of their flights.
-    pub blocks: Vec<(Place, u64, Piece)>,
+    pub blocks: Vec<(BlockAddr, u64, Piece)>,
 }
 
 impl SlowJob {
@@ -173,7 +173,7 @@ impl SlowJob {
         for (chunk, (_, _, piece)) in buffer.chunks_exact_mut(BLOCK_BYTES).zip(&self.blocks) {
             chunk.copy_from_slice(piece.bytes());
         }
-        let extents = self.target.extents(self.blocks.iter().map(|(place, ..)| *place));
+        let extents = self.target.extents(self.blocks.iter().map(|(addr, ..)| *addr));
         write(&*self.target.device, buffer, extents, buffers)
     }
 }
@@ -202,25 +202,25 @@ pub struct FlushJob {
     pub epoch: u64,
 }
 
-/// Cuts to be carried out on a slow device.
-pub struct CutJob {
+/// Truncations to be carried out on a slow device.
+pub struct TruncateJob {
     /// Which volume.
     pub volume: VolumeId,
     /// Which of its devices.
     pub incarnation: u64,
     /// The device.
     pub device: Arc<dyn Device>,
-    /// The cuts.
-    pub cut: OpenCut,
+    /// The truncations.
+    pub truncation: OpenTruncation,
 }
 
-impl CutJob {
-    /// Cuts the device, durably.
+impl TruncateJob {
+    /// Truncates the device, durably.
     ///
     /// # Errors
     /// It fails; what of it was done is unknown.
     pub fn run(&self) -> Result<(), DeviceError> {
-        self.cut.carry_out(&*self.device)
+        self.truncation.carry_out(&*self.device)
     }
 }
 
@@ -236,7 +236,7 @@ pub enum DrainError {
 /// Who follows a write-back, step by step.
 pub trait DrainWatch {
     /// These blocks, which lie in order on one volume, are about to be moved. Those that no longer need it are taken away.
-    fn before(&mut self, step: &mut Vec<(Place, u64)>);
+    fn before(&mut self, step: &mut Vec<(BlockAddr, u64)>);
 
     /// They have been moved, and with them so many of the batch.
     fn after(&mut self, done: usize);
@@ -245,7 +245,7 @@ pub trait DrainWatch {
 /// Blocks to be taken from the log to the slow devices, after which the log may begin further on.
 pub struct DrainJob {
     /// Blocks in order of place, with their positions in the log.
-    pub blocks: Vec<(Place, u64)>,
+    pub blocks: Vec<(BlockAddr, u64)>,
     /// The devices.
     pub targets: Vec<Target>,
     /// Where the log begins afterwards.
@@ -261,7 +261,7 @@ pub struct DrainJob {
     /// See `most_blocks`.
     pub most_runs: usize,
     /// Blocks that could not be read, with [`DrainJob::salvage`].
-    pub lost: Vec<Place>,
+    pub lost: Vec<BlockAddr>,
 }
 
 impl DrainJob {
@@ -294,7 +294,7 @@ impl DrainJob {
         write_superblock(&self.superblock, fast, buffers).map_err(DrainError::Fast)
     }
 
-    fn step(&mut self, blocks: &[(Place, u64)], fast: &dyn Device, buffers: &Buffers) -> Result<(), DrainError> {
+    fn step(&mut self, blocks: &[(BlockAddr, u64)], fast: &dyn Device, buffers: &Buffers) -> Result<(), DrainError> {
         let volume = blocks[0].0.volume;
         let Some(target) = self.targets.iter().find(|target| target.volume == volume) else { return Ok(()) };
         let buffer = buffers.take(blocks.len() * BLOCK_BYTES).map_err(DrainError::Fast)?;
@@ -304,13 +304,13 @@ impl DrainJob {
             join(&mut extents, Extent { offset, start: index * BLOCK_BYTES, len: BLOCK_BYTES });
         }
         let mut transfer = Transfer { direction: Direction::Read, buffer, extents, tag: 0 };
-        let mut kept: Vec<Place> = blocks.iter().map(|(place, _)| *place).collect();
+        let mut kept: Vec<BlockAddr> = blocks.iter().map(|(addr, _)| *addr).collect();
         if let Err(error) = fast.run(&mut transfer) {
             if !self.salvage {
                 return Err(DrainError::Fast(error));
             }
             kept = read_one_by_one(blocks, self.area, fast, &mut transfer.buffer);
-            self.lost.extend(blocks.iter().map(|(place, _)| *place).filter(|place| !kept.contains(place)));
+            self.lost.extend(blocks.iter().map(|(addr, _)| *addr).filter(|addr| !kept.contains(addr)));
         }
         let extents = target.extents(kept.into_iter());
         write(&*target.device, transfer.buffer, extents, buffers).map_err(|error| DrainError::Slow(volume, error))
@@ -318,8 +318,8 @@ impl DrainJob {
 }
 
 /// How many of these blocks, in order of place, are moved at a time: of one volume, in a bounded number of separate runs, so
-/// that whoever needs the slow device next doesn't find a long queue there.
-fn step_len(blocks: &[(Place, u64)], most_blocks: usize, most_runs: usize) -> usize {
+/// that the task that needs the slow device next doesn't find a long queue there.
+fn step_len(blocks: &[(BlockAddr, u64)], most_blocks: usize, most_runs: usize) -> usize {
     let (mut count, mut runs) = (1, 1);
     for pair in blocks.windows(2).take(most_blocks.saturating_sub(1)) {
         let ((last, _), (next, _)) = (pair[0], pair[1]);
@@ -333,12 +333,12 @@ fn step_len(blocks: &[(Place, u64)], most_blocks: usize, most_runs: usize) -> us
 }
 
 /// Reads what can be read to the front of the buffer; returns which blocks.
-fn read_one_by_one(blocks: &[(Place, u64)], area: u64, fast: &dyn Device, buffer: &mut [u8]) -> Vec<Place> {
+fn read_one_by_one(blocks: &[(BlockAddr, u64)], area: u64, fast: &dyn Device, buffer: &mut [u8]) -> Vec<BlockAddr> {
     let mut kept = Vec::new();
-    for &(place, position) in blocks {
+    for &(addr, position) in blocks {
         let into = &mut buffer[kept.len() * BLOCK_BYTES..][..BLOCK_BYTES];
         if fast.read_at(AREA_OFFSET + position % area, into) == Ok(BLOCK_BYTES) {
-            kept.push(place);
+            kept.push(addr);
         }
     }
     kept
@@ -349,14 +349,14 @@ fn read_one_by_one(blocks: &[(Place, u64)], area: u64, fast: &dyn Device, buffer
 ///
 /// # Errors
 /// The device fails.
-pub fn mark_gaps(found: &Recovered, fast: &dyn Device, buffers: &Buffers) -> Result<(), DeviceError> {
-    let draft = |gap: &Gap| Draft {
+pub fn mark_gaps(found: &RecoveredLog, fast: &dyn Device, buffers: &Buffers) -> Result<(), DeviceError> {
+    let draft = |gap: &LogGap| RecordDraft {
         lsn: gap.lsn,
         end: gap.lsn + found.granule_bytes,
         previous_end: gap.lsn,
         settled: 0,
-        kind: Kind::Spare,
-        first: Place { volume: VolumeId(0), block: 0 },
+        kind: RecordKind::Spare,
+        first: BlockAddr { volume: VolumeId(0), block: 0 },
         volume_len: gap.end,
         done_lsn: 0,
         pieces: Vec::new(),
@@ -376,7 +376,7 @@ pub fn mark_gaps(found: &Recovered, fast: &dyn Device, buffers: &Buffers) -> Res
 pub fn write_superblock(superblock: &Superblock, fast: &dyn Device, buffers: &Buffers) -> Result<(), DeviceError> {
     let mut buffer = buffers.take(SUPERBLOCK_BYTES)?;
     buffer[..SUPERBLOCK_BYTES].copy_from_slice(superblock.as_bytes());
-    let offset = superblock.generation.get() % 2 * SUPERBLOCK_BYTES as u64;
+    let offset = superblock.sector.generation.get() % 2 * SUPERBLOCK_BYTES as u64;
     let extents = vec![Extent { offset, start: 0, len: SUPERBLOCK_BYTES }];
     let mut transfer = Transfer { direction: Direction::Write, buffer, extents, tag: 0 };
     let result = fast.write_durable(&mut transfer);

@@ -3,7 +3,7 @@
 //! [`WriteCache`] is the whole. A write goes to the log on the fast device, and is durable when it is there, or straight
 //! to its slow device; [`Policy`] decides, by who waits for it. *Critical* is who a request waits for
 //! ([`critical::enter`]); through [`CacheMutex`], [`CacheCondvar`] and writes under way, criticality passes to whatever
-//! a critical task depends on ([`Tasks`]). Blocks in the log are written back to the slow devices, sorted, in the
+//! a critical task depends on ([`TaskGraph`]). Blocks in the log are written back to the slow devices, sorted, in the
 //! background. `docs/design/wcache.md` has the protocol, the threads and the races; [`format`] the bytes.
 //!
 //! Relies on `quire-device` for devices. Must not know what the blocks hold, or files and directories.
@@ -13,18 +13,18 @@
 mod agreement;
 mod attach;
 mod buffers;
+mod cache_state;
 mod cached;
 mod config;
 pub mod critical;
-mod cut;
-mod cuts;
 mod error;
 pub mod format;
 mod ids;
 mod jobs;
-mod ledger;
 mod lock;
+mod log_identity;
 mod pace;
+mod pending_truncations;
 mod policy;
 #[doc(hidden)]
 pub mod protocol;
@@ -38,23 +38,26 @@ mod stats;
 mod tail;
 mod tasks;
 mod trace;
+mod truncate;
 mod volume;
-mod witness;
 mod workers;
 mod write;
 
 pub use agreement::needs_log;
+pub use cache_state::Ticket;
 pub use cached::{OpenReport, WriteCache};
 pub use config::{CacheConfig, Growth, LEAST_AREA_BYTES, VolumeSpec};
 pub use error::{CacheError, LostRange};
-pub use ids::{BLOCK_BYTES, Place, Stamp, VolumeId};
-pub use ledger::Ticket;
+pub use ids::{BLOCK_BYTES, BlockAddr, SequenceNumber, VolumeId};
 pub use lock::{CacheCondvar, CacheGuard, CacheMutex};
+pub use log_identity::LogState;
 pub use pace::{Pressure, Progress, pause};
-pub use policy::{Admission, Facts, Policy, Reason, UnknownPolicy, admit};
-pub use stats::{CacheStats, Cause, Content, CriticalWrites, Wait};
-pub use tasks::{Blocked, BlockedOn, CriticalReason, Hold, ResourceId, Scope, Standing, TaskId, Tasks, Wake};
-pub use trace::{Decision, ReasonCount, Trace};
+pub use policy::{Admission, AdmissionFacts, AdmissionReason, Policy, UnknownPolicy, admit};
+pub use stats::{CacheStats, Content, CriticalWrites, WaitCause, WaitStats};
+pub use tasks::{
+    BlockedOn, BlockedTask, CriticalReason, CriticalScope, Criticality, HeldResource, ResourceId, TaskGraph, TaskId,
+    Wake,
+};
+pub use trace::{Decision, DecisionTrace, ReasonCount};
 pub use volume::VolumeState;
-pub use witness::LogState;
 pub use write::WriteContext;

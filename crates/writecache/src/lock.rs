@@ -1,6 +1,6 @@
 //! A lock and a condition that know who holds them and who waits, so that criticality passes through them.
 //!
-//! Relies on [`Tasks`] for the graph and on the standard lock and condition for everything else. A panic of a holder does
+//! Relies on [`TaskGraph`] for the graph and on the standard lock and condition for everything else. A panic of a holder does
 //! not poison them.
 
 use std::ops::{Deref, DerefMut};
@@ -8,29 +8,29 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Instant;
 
 use crate::critical;
-use crate::stats::Cause;
-use crate::tasks::{BlockedOn, Hold, ResourceId, Tasks};
+use crate::stats::WaitCause;
+use crate::tasks::{BlockedOn, HeldResource, ResourceId, TaskGraph};
 
 /// A mutual exclusion lock. While a critical task waits for it, its holder inherits.
 pub struct CacheMutex<T> {
-    tasks: Arc<Tasks>,
+    tasks: Arc<TaskGraph>,
     id: ResourceId,
     ceiling: bool,
     inner: Mutex<T>,
 }
 
 impl<T> CacheMutex<T> {
-    /// A lock around `value` for tasks of [`Tasks::global`].
+    /// A lock around `value` for tasks of [`TaskGraph::global`].
     pub fn new(value: T) -> Self {
-        Self::new_in(Tasks::global(), value)
+        Self::new_in(TaskGraph::global(), value)
     }
 
     /// A lock around `value` for these tasks.
-    pub fn new_in(tasks: Arc<Tasks>, value: T) -> Self {
+    pub fn new_in(tasks: Arc<TaskGraph>, value: T) -> Self {
         Self { tasks, id: ResourceId::next(), ceiling: false, inner: Mutex::new(value) }
     }
 
-    /// Makes every holder critical, whoever waits: for locks that requests need all the time.
+    /// Makes every holder critical, whichever task waits: for locks that requests need all the time.
     #[must_use]
     pub fn always_critical(mut self) -> Self {
         self.ceiling = true;
@@ -45,10 +45,10 @@ impl<T> CacheMutex<T> {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => {
                 let began = Instant::now();
-                let (blocked, standing) = self.tasks.block(task, BlockedOn::Resource(self.id));
+                let (blocked, criticality) = self.tasks.block(task, BlockedOn::Resource(self.id));
                 let guard = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
                 drop(blocked);
-                self.tasks.waits.note(Cause::Lock, standing.any(), began.elapsed().as_nanos() as u64);
+                self.tasks.waits.note(WaitCause::Lock, criticality.any(), began.elapsed().as_nanos() as u64);
                 guard
             }
         };
@@ -58,8 +58,8 @@ impl<T> CacheMutex<T> {
 
 /// Access to what a [`CacheMutex`] protects.
 pub struct CacheGuard<'a, T> {
-    // Dropped first: nobody inherits from a lock that is being released.
-    hold: Hold,
+    // Dropped first: no task inherits from a lock that is being released.
+    hold: HeldResource,
     guard: MutexGuard<'a, T>,
     lock: &'a CacheMutex<T>,
 }
@@ -78,28 +78,28 @@ impl<T> DerefMut for CacheGuard<'_, T> {
     }
 }
 
-/// A condition. While a critical task waits for it, those who have promised its signal inherit; if nobody has, whoever
+/// A condition. While a critical task waits for it, those who have promised its signal inherit; if no task has, the task that
 /// gave it last.
 pub struct CacheCondvar {
-    tasks: Arc<Tasks>,
+    tasks: Arc<TaskGraph>,
     id: ResourceId,
     inner: Condvar,
 }
 
 impl Default for CacheCondvar {
     fn default() -> Self {
-        Self::new_in(Tasks::global())
+        Self::new_in(TaskGraph::global())
     }
 }
 
 impl CacheCondvar {
     /// A condition for these tasks.
-    pub fn new_in(tasks: Arc<Tasks>) -> Self {
+    pub fn new_in(tasks: Arc<TaskGraph>) -> Self {
         Self { tasks, id: ResourceId::next(), inner: Condvar::new() }
     }
 
     /// The current task owes the signal until the promise is dropped.
-    pub fn promise(&self) -> Hold {
+    pub fn promise(&self) -> HeldResource {
         self.tasks.hold(critical::current(), self.id, false)
     }
 
@@ -108,11 +108,11 @@ impl CacheCondvar {
         let CacheGuard { hold, guard, lock } = guard;
         let task = critical::current();
         let began = Instant::now();
-        let (blocked, standing) = self.tasks.block(task, BlockedOn::Resource(self.id));
+        let (blocked, criticality) = self.tasks.block(task, BlockedOn::Resource(self.id));
         drop(hold);
         let guard = self.inner.wait(guard).unwrap_or_else(PoisonError::into_inner);
         drop(blocked);
-        self.tasks.waits.note(Cause::Signal, standing.any(), began.elapsed().as_nanos() as u64);
+        self.tasks.waits.note(WaitCause::Signal, criticality.any(), began.elapsed().as_nanos() as u64);
         CacheGuard { hold: lock.tasks.hold(task, lock.id, lock.ceiling), guard, lock }
     }
 

@@ -20,9 +20,9 @@ pub struct Pressure {
     pub high_percent: u8,
     /// Below this it works as little as it may.
     pub low_percent: u8,
-    /// Somebody waits for space, a deadline is near, or everything is to be written back.
+    /// A task waits for space, a deadline is near, or everything is to be written back.
     pub hurry: bool,
-    /// Somebody waits for the slow device now.
+    /// A task waits for the slow device now.
     pub foreground: bool,
 }
 
@@ -84,7 +84,7 @@ mod tests {
         };
         assert!(at(0, false, false) > at(50, false, false));
         assert!(at(50, false, false) > at(70, false, false));
-        assert!(at(50, false, true) > at(50, false, false), "whoever waits for the slow device comes first");
+        assert!(at(50, false, true) > at(50, false, false), "a task that waits for the slow device comes first");
         assert_eq!(at(75, false, true), Duration::ZERO);
         assert_eq!(at(0, true, true), Duration::ZERO);
         assert!(at(0, false, true) <= LONGEST_PAUSE);

@@ -10,9 +10,9 @@ use std::str::FromStr;
 pub enum Policy {
     /// Every write.
     All,
-    /// Writes that somebody waits for.
+    /// Writes that a task waits for.
     Sync,
-    /// Writes to logs, as somebody said which volumes or writes those are.
+    /// Writes to logs, as the opener said which volumes and the writer which writes those are.
     Wal,
     /// Writes that a critical task waits for itself.
     Critical,
@@ -73,8 +73,8 @@ impl FromStr for Policy {
 
 /// What is known about a write when it must be decided where it goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Facts {
-    /// Somebody waits for it.
+pub struct AdmissionFacts {
+    /// A task waits for it.
     pub is_sync: bool,
     /// It goes to a log.
     pub is_log: bool,
@@ -92,6 +92,17 @@ pub struct Facts {
     pub fast_dead: bool,
     /// The volume's length was changed on the slow device and not flushed since.
     pub len_pending: bool,
+    /// The log has no room for it now.
+    pub log_full: bool,
+    /// It was sent to the slow device already, for a flush of which a task waits anyway.
+    pub is_direct: bool,
+}
+
+impl AdmissionFacts {
+    /// Whether only the log can take it: the order of a block's versions or a dead slow device demands that.
+    pub fn needs_log(&self) -> bool {
+        self.cached || self.slow_dead
+    }
 }
 
 /// Where a write goes.
@@ -105,10 +116,10 @@ pub enum Admission {
 
 /// Why it goes there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Reason {
+pub enum AdmissionReason {
     /// Fast: the policy takes every write.
     Everything,
-    /// Fast: somebody waits, and that is enough for the policy.
+    /// Fast: a task waits, and that is enough for the policy.
     Synchronous,
     /// Fast: it goes to a log.
     Log,
@@ -122,9 +133,9 @@ pub enum Reason {
     OverCached,
     /// Fast: the slow device is dead.
     SlowDead,
-    /// Slow: nobody waits for it.
+    /// Slow: no task waits for it.
     Asynchronous,
-    /// Slow: somebody waits for it, but nobody critical (or it isn't a log's).
+    /// Slow: a task waits for it, but no critical task (or it isn't a log's).
     NotCritical,
     /// Slow although the policy wanted it: the cache is full.
     Full,
@@ -132,11 +143,11 @@ pub enum Reason {
     FastDead,
     /// Slow: the volume's length was changed there, and only a flush makes that durable.
     LenPending,
-    /// Slow: whoever waits for it needs a flush of the slow device in any case.
+    /// Slow: the task that waits for it needs a flush of the slow device in any case.
     SlowAnyway,
 }
 
-impl Reason {
+impl AdmissionReason {
     /// All of them, in order of their index.
     pub const EVERY: [Self; 14] = [
         Self::Everything,
@@ -155,7 +166,7 @@ impl Reason {
         Self::SlowAnyway,
     ];
 
-    /// Its place in [`Reason::EVERY`].
+    /// Its place in [`AdmissionReason::EVERY`].
     pub fn index(self) -> usize {
         self as usize
     }
@@ -199,100 +210,129 @@ impl Reason {
     pub fn words(self) -> &'static str {
         match self {
             Self::Everything => "the policy caches every write",
-            Self::Synchronous => "somebody waits for it",
+            Self::Synchronous => "a task waits for it",
             Self::Log => "it goes to a log",
             Self::CriticalTask => "a critical task waits for it",
             Self::InheritedTask => "a critical task depends on the task that waits for it",
             Self::InheritedIo => "a critical task began to wait for it on its way to the slow device",
             Self::OverCached => "an older version is in the cache",
             Self::SlowDead => "the slow device is dead",
-            Self::Asynchronous => "nobody waits for it",
-            Self::NotCritical => "nobody critical waits for it",
+            Self::Asynchronous => "no task waits for it",
+            Self::NotCritical => "no critical task waits for it",
             Self::Full => "the cache is full",
             Self::FastDead => "the fast device is dead",
             Self::LenPending => "the volume's new length is not durable yet",
-            Self::SlowAnyway => "whoever waits for it needs a flush of the slow device in any case",
+            Self::SlowAnyway => "the task that waits for it needs a flush of the slow device in any case",
         }
     }
 }
 
 /// Where a write goes under `policy`, and why.
-pub fn admit(policy: Policy, facts: &Facts) -> Reason {
+pub fn admit(policy: Policy, facts: &AdmissionFacts) -> AdmissionReason {
     if facts.fast_dead {
-        return Reason::FastDead;
+        return AdmissionReason::FastDead;
+    }
+    if facts.is_direct && !facts.needs_log() {
+        return AdmissionReason::SlowAnyway;
     }
     if facts.len_pending {
-        return Reason::LenPending;
+        return AdmissionReason::LenPending;
     }
     let wanted = match policy {
-        Policy::All => Some(Reason::Everything),
-        Policy::Sync => facts.is_sync.then_some(Reason::Synchronous),
-        Policy::Wal => facts.is_log.then_some(Reason::Log),
+        Policy::All => Some(AdmissionReason::Everything),
+        Policy::Sync => facts.is_sync.then_some(AdmissionReason::Synchronous),
+        Policy::Wal => facts.is_log.then_some(AdmissionReason::Log),
         Policy::Critical | Policy::CriticalProcess | Policy::CriticalProcessIo => critical(policy, facts),
     };
-    match wanted {
+    let reason = match wanted {
         Some(reason) => reason,
-        None if facts.cached => Reason::OverCached,
-        None if facts.slow_dead => Reason::SlowDead,
-        None if facts.is_sync => Reason::NotCritical,
-        None => Reason::Asynchronous,
-    }
+        None if facts.cached => AdmissionReason::OverCached,
+        None if facts.slow_dead => AdmissionReason::SlowDead,
+        None if facts.is_sync => AdmissionReason::NotCritical,
+        None => AdmissionReason::Asynchronous,
+    };
+    if facts.log_full && reason.is_fast() && !facts.needs_log() { AdmissionReason::Full } else { reason }
 }
 
-fn critical(policy: Policy, facts: &Facts) -> Option<Reason> {
+fn critical(policy: Policy, facts: &AdmissionFacts) -> Option<AdmissionReason> {
     if facts.reissue && policy.inherits_io() {
-        return Some(Reason::InheritedIo);
+        return Some(AdmissionReason::InheritedIo);
     }
     if !facts.is_sync {
         return None;
     }
     if facts.critical {
-        return Some(Reason::CriticalTask);
+        return Some(AdmissionReason::CriticalTask);
     }
-    (facts.inherited && policy.inherits_process()).then_some(Reason::InheritedTask)
+    (facts.inherited && policy.inherits_process()).then_some(AdmissionReason::InheritedTask)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn admitted(policy: Policy, facts: Facts) -> bool {
+    fn admitted(policy: Policy, facts: AdmissionFacts) -> bool {
         admit(policy, &facts).admission() == Admission::Fast
+    }
+
+    #[test]
+    fn a_full_log_and_a_direct_write_turn_away_what_the_log_need_not_take() {
+        let full = AdmissionFacts { log_full: true, is_sync: true, ..AdmissionFacts::default() };
+        assert_eq!(admit(Policy::All, &full), AdmissionReason::Full);
+        assert_eq!(
+            admit(Policy::Critical, &full),
+            AdmissionReason::NotCritical,
+            "it would not have taken it in any case"
+        );
+        assert!(admitted(Policy::All, AdmissionFacts { cached: true, ..full }));
+        assert!(admitted(Policy::All, AdmissionFacts { slow_dead: true, ..full }));
+        let direct = AdmissionFacts { is_direct: true, ..full };
+        assert_eq!(admit(Policy::All, &direct), AdmissionReason::SlowAnyway);
+        assert!(admitted(Policy::All, AdmissionFacts { cached: true, ..direct }));
+        assert_eq!(admit(Policy::All, &AdmissionFacts { fast_dead: true, ..direct }), AdmissionReason::FastDead);
     }
 
     #[test]
     fn each_policy_admits_more_than_the_one_before_it_and_nothing_else() {
         use Policy::{All, Critical, CriticalProcess, CriticalProcessIo, Sync, Wal};
-        let quiet = Facts::default();
-        let sync = Facts { is_sync: true, ..quiet };
-        let log = Facts { is_log: true, ..quiet };
-        let critical = Facts { critical: true, ..sync };
-        let inherited = Facts { inherited: true, ..sync };
-        let reissue = Facts { reissue: true, ..quiet };
-        let who =
-            |facts: Facts| Policy::EVERY.into_iter().filter(|policy| admitted(*policy, facts)).collect::<Vec<_>>();
+        let quiet = AdmissionFacts::default();
+        let sync = AdmissionFacts { is_sync: true, ..quiet };
+        let log = AdmissionFacts { is_log: true, ..quiet };
+        let critical = AdmissionFacts { critical: true, ..sync };
+        let inherited = AdmissionFacts { inherited: true, ..sync };
+        let reissue = AdmissionFacts { reissue: true, ..quiet };
+        let who = |facts: AdmissionFacts| {
+            Policy::EVERY.into_iter().filter(|policy| admitted(*policy, facts)).collect::<Vec<_>>()
+        };
         assert_eq!(who(quiet), [All]);
         assert_eq!(who(sync), [All, Sync]);
         assert_eq!(who(log), [All, Wal]);
         assert_eq!(who(critical), [All, Sync, Critical, CriticalProcess, CriticalProcessIo]);
         assert_eq!(who(inherited), [All, Sync, CriticalProcess, CriticalProcessIo]);
         assert_eq!(who(reissue), [All, CriticalProcessIo]);
-        assert_eq!(who(Facts { critical: true, ..quiet }), [All], "an asynchronous write of a critical task may wait");
+        assert_eq!(
+            who(AdmissionFacts { critical: true, ..quiet }),
+            [All],
+            "an asynchronous write of a critical task may wait"
+        );
     }
 
     #[test]
     fn order_of_versions_and_dead_devices_come_before_policy() {
         for policy in Policy::EVERY {
-            assert!(admitted(policy, Facts { cached: true, ..Facts::default() }));
-            assert!(admitted(policy, Facts { slow_dead: true, ..Facts::default() }));
-            assert!(!admitted(policy, Facts { fast_dead: true, cached: true, ..Facts::default() }));
-            assert!(!admitted(policy, Facts { len_pending: true, critical: true, is_sync: true, ..Facts::default() }));
+            assert!(admitted(policy, AdmissionFacts { cached: true, ..AdmissionFacts::default() }));
+            assert!(admitted(policy, AdmissionFacts { slow_dead: true, ..AdmissionFacts::default() }));
+            assert!(!admitted(policy, AdmissionFacts { fast_dead: true, cached: true, ..AdmissionFacts::default() }));
+            assert!(!admitted(
+                policy,
+                AdmissionFacts { len_pending: true, critical: true, is_sync: true, ..AdmissionFacts::default() }
+            ));
         }
     }
 
     #[test]
     fn reasons_and_policies_have_names() {
-        for (index, reason) in Reason::EVERY.into_iter().enumerate() {
+        for (index, reason) in AdmissionReason::EVERY.into_iter().enumerate() {
             assert_eq!(reason.index(), index);
         }
         for policy in Policy::EVERY {

@@ -16,14 +16,14 @@
 //!   always older than the log, and whatever it does to the slow device will be repaired by write-back.
 //! - **Re-issue**: a version queued, issued or written may be written to the log as well. Once it is there the flight is
 //!   *re-issued*: waiters go on, and its completion, whenever it comes and whatever it says, only ends the flight.
-//! - **Cuts**: a cut may take a block's versions away ([`Slot::cut_away`]). A flight that is under way then is *void*: it is never
-//!   read, nobody waits for it, and until it has ended no other is begun.
+//! - **Truncations**: a truncation may take a block's versions away ([`Slot::truncate_away`]). A flight that is under way
+//!   then is *void*: it is never read, no task waits for it, and until it has ended no other is begun.
 //! - **Numbers**: each flight has a number of its own; an ending with another number is ignored.
 //!
 //! Pure state without locks, clocks or devices, so that loom can explore it (`tests/loom_cache.rs`); `D` is what a version
-//! holds. Relies on whoever uses it to hold one lock over the slot and the log's map.
+//! holds. Relies on its user to hold one lock over the slot and the log's map.
 
-/// The version that waits for somebody to issue it.
+/// The version that waits for a thread to issue it.
 #[derive(Clone, Debug)]
 pub struct Queued<D> {
     /// What is to be written.
@@ -32,11 +32,11 @@ pub struct Queued<D> {
     pub oldest: u64,
     /// When it was queued; the queue's clock.
     pub since_ns: u64,
-    /// Somebody waits for it.
+    /// A task waits for it.
     pub urgent: bool,
     /// Who: a task's number.
     pub task: u64,
-    /// It goes to the slow device, for a flush of which somebody waits anyway.
+    /// It goes to the slow device, for a flush of which a task waits anyway.
     pub direct: bool,
 }
 
@@ -50,8 +50,8 @@ pub enum FlightState {
     Written(u64),
     /// The log holds this version or a newer one.
     Reissued,
-    /// A cut took the version away while it was under way: it is no version of the block any more, and its end only ends the
-    /// flight. Else it would be read again once the file has grown.
+    /// A truncation took the version away while it was under way: it is no version of the block any more, and its end only
+    /// ends the flight. Else it would be read again once the file has grown.
     Void,
 }
 
@@ -244,11 +244,11 @@ impl<D: Clone> Slot<D> {
         }
     }
 
-    /// Whether a write up to number `stamp` is not durable yet.
-    pub fn unsettled(&self, stamp: u64) -> bool {
-        self.queued.as_ref().is_some_and(|queued| queued.oldest <= stamp)
-            || self.logging.iter().any(|logging| logging.oldest <= stamp)
-            || self.flight.as_ref().is_some_and(|flight| flight.state.counts() && flight.oldest <= stamp)
+    /// Whether a write up to number `seqno` is not durable yet.
+    pub fn unsettled(&self, seqno: u64) -> bool {
+        self.queued.as_ref().is_some_and(|queued| queued.oldest <= seqno)
+            || self.logging.iter().any(|logging| logging.oldest <= seqno)
+            || self.flight.as_ref().is_some_and(|flight| flight.state.counts() && flight.oldest <= seqno)
     }
 
     /// The newest version that is newer than what the log holds.
@@ -275,8 +275,8 @@ impl<D: Clone> Slot<D> {
         }
     }
 
-    /// The block was cut away: no version of it counts any more. None may be on its way to the log.
-    pub fn cut_away(&mut self) {
+    /// The block was truncated away: no version of it counts any more. None may be on its way to the log.
+    pub fn truncate_away(&mut self) {
         self.queued = None;
         match self.flight.as_mut().filter(|flight| !matches!(flight.state, FlightState::Written(_))) {
             Some(flight) => flight.state = FlightState::Void,

@@ -9,11 +9,11 @@ use quire_device::DeviceError;
 use zerocopy::FromBytes;
 
 use crate::format::{
-    AREA_OFFSET, CLEAN, Found, HEADER_BYTES, Header, IN_FLIGHT_BYTES, Kind, MOST_BLOCK, MOST_BLOCKS, NEWEST_VERSION,
-    OLDEST_VERSION, RECORD_MAGIC, SUPERBLOCK_BYTES, Superblock, blocks_checksum, record_bytes,
+    AREA_OFFSET, CLEAN, Found, HEADER_BYTES, IN_FLIGHT_BYTES, MOST_BLOCK, MOST_BLOCKS, NEWEST_VERSION, OLDEST_VERSION,
+    RECORD_MAGIC, RecordHeader, RecordKind, SUPERBLOCK_BYTES, Superblock, blocks_checksum, record_bytes,
 };
 use crate::ids::{BLOCK_BYTES, VolumeId};
-use crate::witness::Epoch;
+use crate::log_identity::Epoch;
 
 /// Reads bytes of the device from an offset on; all of them.
 pub type Reader<'a> = dyn FnMut(u64, &mut [u8]) -> Result<(), DeviceError> + 'a;
@@ -35,7 +35,7 @@ pub enum RecoverError {
         "the write cache's log has version {found} of the format, and this Quire reads versions {OLDEST_VERSION} to \
          {NEWEST_VERSION}: use the Quire that wrote it, or a newer one"
     )]
-    Version {
+    BlockVersion {
         /// Its version.
         found: u32,
     },
@@ -95,7 +95,7 @@ pub struct Record {
     /// Where it ends.
     pub end: u64,
     /// What it does.
-    pub kind: Kind,
+    pub kind: RecordKind,
     /// To which volume.
     pub volume: VolumeId,
     /// Its first block there.
@@ -104,13 +104,13 @@ pub struct Record {
     pub block_count: u32,
     /// Bytes of the volume after it.
     pub volume_len: u64,
-    /// Of a `CutDone`: where the record of the last cut ends that it is about; 0: the one before it.
+    /// Of a `TruncateDone`: where the record of the last truncation ends that it is about; 0: the one before it.
     pub done_lsn: u64,
 }
 
 /// A log as found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Recovered {
+pub struct RecoveredLog {
     /// The cache's number.
     pub identity: u64,
     /// Generation of the superblock that counts.
@@ -130,7 +130,7 @@ pub struct Recovered {
     /// Bytes between valid records that were none: writes that were cut off.
     pub skipped_bytes: u64,
     /// Where those are: to be marked as spare before anything is written behind them.
-    pub gaps: Vec<Gap>,
+    pub gaps: Vec<LogGap>,
     /// Epoch of the log and its volumes, and the one that was being begun.
     pub epochs: [Epoch; 2],
     /// Damage that was accepted, in words.
@@ -139,7 +139,7 @@ pub struct Recovered {
 
 /// A stretch of the log in which there is no valid record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gap {
+pub struct LogGap {
     /// Where the last valid record ends.
     pub lsn: u64,
     /// Where the next one begins.
@@ -150,7 +150,7 @@ pub struct Gap {
 ///
 /// # Errors
 /// [`RecoverError`]. Whatever is neither valid nor proven to be spare is damage.
-pub fn recover(read: &mut Reader<'_>, device_bytes: u64) -> Result<Recovered, RecoverError> {
+pub fn recover(read: &mut Reader<'_>, device_bytes: u64) -> Result<RecoveredLog, RecoverError> {
     recover_as_told(read, device_bytes, false)
 }
 
@@ -162,7 +162,7 @@ pub fn recover_as_told(
     read: &mut Reader<'_>,
     device_bytes: u64,
     accept_damaged: bool,
-) -> Result<Recovered, RecoverError> {
+) -> Result<RecoveredLog, RecoverError> {
     let mut accepted = Vec::new();
     let mut judge = |damage: RecoverError| {
         if !accept_damaged {
@@ -174,19 +174,19 @@ pub fn recover_as_told(
     let superblock = newest_superblock(read, device_bytes, &mut judge)?;
     let mut found = check(&superblock, device_bytes)?;
     let mut scan =
-        Scan { read, found: &found, chunk: Vec::new(), chunk_start: 0, settled: superblock.settled_lsn.get() };
+        Scan { read, found: &found, chunk: Vec::new(), chunk_start: 0, settled: superblock.sector.settled_lsn.get() };
     let Scanned { records, mut gaps, mut end } = scan.run()?;
     let settled = scan.settled;
     let first_lost = gaps.iter().map(|gap| gap.lsn).chain([end]).find(|&lsn| lsn < settled);
     if let Some(lsn) = first_lost {
         judge(RecoverError::RecordDamaged { lsn, offset: AREA_OFFSET + lsn % found.area_bytes })?;
     }
-    if found.clean && end != superblock.head_lsn.get() {
-        judge(RecoverError::Damaged { head_lsn: superblock.head_lsn.get(), end_lsn: end })?;
+    if found.clean && end != superblock.sector.head_lsn.get() {
+        judge(RecoverError::Damaged { head_lsn: superblock.sector.head_lsn.get(), end_lsn: end })?;
     }
     if end < settled {
         // The damage was accepted; nothing may ever be found there again.
-        gaps.push(Gap { lsn: end, end: settled });
+        gaps.push(LogGap { lsn: end, end: settled });
         end = settled;
     }
     found.head_lsn = if found.clean { found.head_lsn.max(end) } else { end };
@@ -214,9 +214,9 @@ fn newest_superblock(
         match Found::read(bytes) {
             Found::Blank => {}
             // Whatever damage is accepted: what that version means is not known here.
-            Found::Newer(found) => return Err(RecoverError::Version { found }),
+            Found::Newer(found) => return Err(RecoverError::BlockVersion { found }),
             // Each generation has its place.
-            Found::Sound(superblock) if superblock.generation.get() % 2 == index as u64 => {
+            Found::Sound(superblock) if superblock.sector.generation.get() % 2 == index as u64 => {
                 sound[index] = Some(superblock);
             }
             Found::Sound(_) | Found::Damaged => damaged = Some(index),
@@ -230,52 +230,53 @@ fn newest_superblock(
             Ok(*only)
         }
         [Some(even), Some(odd)] => {
-            let (newer, older) = if even.generation.get() > odd.generation.get() { (even, odd) } else { (odd, even) };
-            if newer.generation.get() - older.generation.get() != 1 {
+            let (newer, older) =
+                if even.sector.generation.get() > odd.sector.generation.get() { (even, odd) } else { (odd, even) };
+            if newer.sector.generation.get() - older.sector.generation.get() != 1 {
                 // They are written in turn: the one between was lost.
-                judge(place((older.generation.get() % 2) as usize))?;
+                judge(place((older.sector.generation.get() % 2) as usize))?;
             }
             Ok(*newer)
         }
         [Some(only), None] | [None, Some(only)] => {
-            if only.generation.get() > 1 {
-                judge(place((1 - only.generation.get() % 2) as usize))?;
+            if only.sector.generation.get() > 1 {
+                judge(place((1 - only.sector.generation.get() % 2) as usize))?;
             }
             Ok(*only)
         }
     }
 }
 
-fn check(superblock: &Superblock, device_bytes: u64) -> Result<Recovered, RecoverError> {
+fn check(superblock: &Superblock, device_bytes: u64) -> Result<RecoveredLog, RecoverError> {
     let wrong = |what, value| Err(RecoverError::Superblock { what, value });
-    let granule_bytes = u64::from(superblock.granule_bytes.get());
+    let granule_bytes = u64::from(superblock.sector.granule_bytes.get());
     if granule_bytes != 512 && granule_bytes != 4096 {
         return wrong("granule_bytes", granule_bytes);
     }
-    if superblock.block_bytes.get() as usize != BLOCK_BYTES {
-        return wrong("block_bytes", u64::from(superblock.block_bytes.get()));
+    if superblock.sector.block_bytes.get() as usize != BLOCK_BYTES {
+        return wrong("block_bytes", u64::from(superblock.sector.block_bytes.get()));
     }
-    let area_bytes = superblock.area_bytes.get();
+    let area_bytes = superblock.sector.area_bytes.get();
     // A device that was cut short may end before its area begins.
     let room_bytes = device_bytes.saturating_sub(AREA_OFFSET);
     if area_bytes == 0 || !area_bytes.is_multiple_of(granule_bytes) || area_bytes > room_bytes {
         return wrong("area_bytes", area_bytes);
     }
-    let (tail_lsn, head_lsn) = (superblock.tail_lsn.get(), superblock.head_lsn.get());
+    let (tail_lsn, head_lsn) = (superblock.sector.tail_lsn.get(), superblock.sector.head_lsn.get());
     if !tail_lsn.is_multiple_of(granule_bytes) || tail_lsn > u64::MAX / 4 {
         return wrong("tail_lsn", tail_lsn);
     }
-    let settled_lsn = superblock.settled_lsn.get();
+    let settled_lsn = superblock.sector.settled_lsn.get();
     if settled_lsn > tail_lsn + area_bytes || !settled_lsn.is_multiple_of(granule_bytes) {
         return wrong("settled_lsn", settled_lsn);
     }
-    let clean = superblock.flags.get() & CLEAN != 0;
+    let clean = superblock.sector.flags.get() & CLEAN != 0;
     if clean && (head_lsn < tail_lsn || head_lsn - tail_lsn > area_bytes) {
         return wrong("head_lsn", head_lsn);
     }
-    Ok(Recovered {
-        identity: superblock.identity.get(),
-        generation: superblock.generation.get(),
+    Ok(RecoveredLog {
+        identity: superblock.sector.identity.get(),
+        generation: superblock.sector.generation.get(),
         granule_bytes,
         area_bytes,
         clean,
@@ -284,7 +285,7 @@ fn check(superblock: &Superblock, device_bytes: u64) -> Result<Recovered, Recove
         records: Vec::new(),
         skipped_bytes: 0,
         gaps: Vec::new(),
-        epochs: [Epoch(superblock.epoch.get()), Epoch(superblock.next_epoch.get())],
+        epochs: [Epoch(superblock.sector.epoch.get()), Epoch(superblock.sector.next_epoch.get())],
         accepted: Vec::new(),
     })
 }
@@ -292,7 +293,7 @@ fn check(superblock: &Superblock, device_bytes: u64) -> Result<Recovered, Recove
 /// What a walk over the area found.
 struct Scanned {
     records: Vec<Record>,
-    gaps: Vec<Gap>,
+    gaps: Vec<LogGap>,
     /// Where the last record ends.
     end: u64,
 }
@@ -306,7 +307,7 @@ struct Trailed {
 
 struct Scan<'a, 'b> {
     read: &'a mut Reader<'b>,
-    found: &'a Recovered,
+    found: &'a RecoveredLog,
     chunk: Vec<u8>,
     /// Offset in the area of the chunk's first byte.
     chunk_start: u64,
@@ -327,11 +328,11 @@ impl Scan<'_, '_> {
             };
             // Between the end of a lap and the last record that found room before it there is nothing.
             if at > end && previous_end != end {
-                gaps.push(Gap { lsn: end, end: at });
+                gaps.push(LogGap { lsn: end, end: at });
             }
             self.settled = self.settled.max(settled);
             (at, end) = (record.end, record.end);
-            if record.kind != Kind::Spare {
+            if record.kind != RecordKind::Spare {
                 records.push(record);
             }
         }
@@ -347,19 +348,19 @@ impl Scan<'_, '_> {
         if bytes[..8] != RECORD_MAGIC {
             return Ok(None);
         }
-        let Ok(header) = Header::read_from_bytes(bytes) else { return Ok(None) };
+        let Ok(header) = RecordHeader::read_from_bytes(bytes) else { return Ok(None) };
         let sound = header.identity.get() == identity && header.checksum.get() == header.own_checksum();
         if sound && header.lsn.get() > lsn && header.lsn.get() % area == at {
             // Space is used again only after a superblock says so: one that is newer than ours has been lost.
             return Err(RecoverError::Outdated { tail_lsn: self.found.tail_lsn, found_lsn: header.lsn.get() });
         }
         let sound = sound && header.lsn.get() == lsn;
-        let Some(kind) = Kind::from_number(header.kind.get()).filter(|_| sound) else { return Ok(None) };
+        let Some(kind) = RecordKind::from_number(header.kind.get()).filter(|_| sound) else { return Ok(None) };
         let (count, first_block) = (header.block_count.get(), header.first_block.get());
         let holds_blocks = match kind {
-            Kind::Write => (1..=MOST_BLOCKS).contains(&count),
-            Kind::Cut => count <= 1,
-            Kind::CutDone | Kind::Forget | Kind::Spare => count == 0,
+            RecordKind::Write => (1..=MOST_BLOCKS).contains(&count),
+            RecordKind::Truncate => count <= 1,
+            RecordKind::TruncateDone | RecordKind::Forget | RecordKind::Spare => count == 0,
         };
         if !holds_blocks || first_block > MOST_BLOCK {
             return Ok(None);
@@ -375,7 +376,7 @@ impl Scan<'_, '_> {
             }
         }
         let (volume, volume_len) = (VolumeId(header.volume.get()), header.volume_len.get());
-        let end = if kind == Kind::Spare { volume_len } else { lsn + len };
+        let end = if kind == RecordKind::Spare { volume_len } else { lsn + len };
         if end < lsn + len || end > limit || !end.is_multiple_of(granule) {
             return Ok(None);
         }

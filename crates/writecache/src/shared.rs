@@ -1,6 +1,6 @@
 //! What the cache's callers and its threads share, and the way from a job to its end.
 //!
-//! Locks, from the outside in: a volume's order, the ledger, the graph of tasks. None is held during I/O but a volume's
+//! Locks, from the outside in: a volume's order, the cache state, the graph of tasks. None is held during I/O but a volume's
 //! order, which other writers of that volume may have to wait for while an unaligned write reads what it changes.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -10,17 +10,28 @@ use std::time::{Duration, Instant};
 use quire_device::Device;
 
 use crate::buffers::Buffers;
+use crate::cache_state::{CacheState, IssueRules, NextJob};
 use crate::config::CacheConfig;
 use crate::ids::BLOCK_BYTES;
-use crate::jobs::{CutJob, FlushJob, LogJob, SlowJob};
-use crate::ledger::{IssueRules, Ledger, Next};
-use crate::stats::{Cause, Waits};
-use crate::tasks::{Standing, TaskId, Wake};
+use crate::jobs::{FlushJob, LogJob, SlowJob, TruncateJob};
+use crate::stats::{WaitCause, Waits};
+use crate::tasks::{Criticality, TaskId, Wake};
 
 /// Longest time for which others make way for critical users of slow devices.
 const LONGEST_HOLD: Duration = Duration::from_millis(100);
 /// Versions that are settled under the lock at a time when a flush has ended.
 const SETTLED_AT_ONCE: usize = 1024;
+
+/// Who uses slow devices now.
+#[derive(Default)]
+struct SlowUsers {
+    all: AtomicUsize,
+    critical: AtomicUsize,
+    /// Others were told to make way for the critical ones.
+    has_held: AtomicBool,
+    /// When something else was last begun on a slow device, by [`Shared::now_ns`].
+    begun_ns: AtomicU64,
+}
 
 /// Shared state.
 pub(crate) struct Shared {
@@ -28,21 +39,15 @@ pub(crate) struct Shared {
     pub(crate) fast: Arc<dyn Device>,
     pub(crate) buffers: Buffers,
     pub(crate) waits: Waits,
-    /// Who uses a slow device now, and who of them is critical.
-    slow_users: AtomicUsize,
-    critical_slow_users: AtomicUsize,
-    /// Others were told to make way for those.
-    has_held: AtomicBool,
-    /// When something else was last begun on a slow device, by [`Shared::now_ns`].
-    slow_begun_ns: AtomicU64,
+    slow_use: SlowUsers,
     /// Everything is to be issued and, if `drain_all`, written back.
     pub(crate) hurry: AtomicBool,
     pub(crate) drain_all: AtomicBool,
     /// The threads are to end.
     pub(crate) stop: AtomicBool,
-    /// Sleepers for whom the end of a write to the log may change something. Changed under the ledger's lock.
+    /// Sleepers for whom the end of a write to the log may change something. Changed under the cache state's lock.
     log_sleepers: AtomicUsize,
-    ledger: Mutex<Ledger>,
+    cache_state: Mutex<CacheState>,
     /// Something ended.
     changed: Condvar,
     /// There may be work for issuers.
@@ -52,7 +57,7 @@ pub(crate) struct Shared {
     began: Instant,
 }
 
-/// Somebody uses a slow device while this lives.
+/// A task uses a slow device while this lives.
 pub(crate) struct SlowUse<'a> {
     shared: &'a Shared,
     critical: bool,
@@ -60,32 +65,29 @@ pub(crate) struct SlowUse<'a> {
 
 impl Drop for SlowUse<'_> {
     fn drop(&mut self) {
-        self.shared.slow_users.fetch_sub(1, Ordering::Relaxed);
-        let is_last = self.critical && self.shared.critical_slow_users.fetch_sub(1, Ordering::Relaxed) == 1;
-        if is_last && self.shared.has_held.swap(false, Ordering::Relaxed) {
+        self.shared.slow_use.all.fetch_sub(1, Ordering::Relaxed);
+        let is_last = self.critical && self.shared.slow_use.critical.fetch_sub(1, Ordering::Relaxed) == 1;
+        if is_last && self.shared.slow_use.has_held.swap(false, Ordering::Relaxed) {
             self.shared.call_issuers();
         }
     }
 }
 
 impl Shared {
-    pub(crate) fn new(config: CacheConfig, fast: Arc<dyn Device>, mut ledger: Ledger) -> Self {
-        ledger.queue_blocks = config.queue_bytes / BLOCK_BYTES;
-        ledger.unsynced &= !config.slow_synced;
+    pub(crate) fn new(config: CacheConfig, fast: Arc<dyn Device>, mut cache_state: CacheState) -> Self {
+        cache_state.queue_blocks = config.queue_bytes / BLOCK_BYTES;
+        cache_state.flush.unsynced &= !config.slow_synced;
         Self {
             config,
             fast,
             buffers: Buffers::default(),
             waits: Waits::default(),
-            slow_users: AtomicUsize::new(0),
-            critical_slow_users: AtomicUsize::new(0),
-            has_held: AtomicBool::new(false),
-            slow_begun_ns: AtomicU64::new(0),
+            slow_use: SlowUsers::default(),
             hurry: AtomicBool::new(false),
             drain_all: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             log_sleepers: AtomicUsize::new(0),
-            ledger: Mutex::new(ledger),
+            cache_state: Mutex::new(cache_state),
             changed: Condvar::new(),
             work: Condvar::new(),
             drain: Condvar::new(),
@@ -93,16 +95,16 @@ impl Shared {
         }
     }
 
-    pub(crate) fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn cache_state(&self) -> MutexGuard<'_, CacheState> {
+        self.cache_state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn now_ns(&self) -> u64 {
         self.began.elapsed().as_nanos() as u64
     }
 
-    pub(crate) fn standing(&self, task: TaskId) -> Standing {
-        self.config.tasks.standing(task)
+    pub(crate) fn criticality(&self, task: TaskId) -> Criticality {
+        self.config.tasks.criticality(task)
     }
 
     pub(crate) fn rules(&self) -> IssueRules {
@@ -119,54 +121,62 @@ impl Shared {
 
     /// The task uses a slow device until the result is dropped; if it is critical, others make way.
     pub(crate) fn use_slow(&self, task: TaskId) -> SlowUse<'_> {
-        let critical = self.standing(task).any();
-        self.slow_users.fetch_add(1, Ordering::Relaxed);
-        self.critical_slow_users.fetch_add(usize::from(critical), Ordering::Relaxed);
+        let critical = self.criticality(task).any();
+        self.slow_use.all.fetch_add(1, Ordering::Relaxed);
+        self.slow_use.critical.fetch_add(usize::from(critical), Ordering::Relaxed);
         SlowUse { shared: self, critical }
     }
 
     pub(crate) fn is_slow_used(&self) -> bool {
-        self.slow_users.load(Ordering::Relaxed) > 0
+        self.slow_use.all.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether nothing is to be begun on slow devices, because somebody critical waits for one. Now and then something is, so that
-    /// everybody gets on.
+    /// Whether nothing is to be begun on slow devices, because a critical task waits for one. Now and then something is, so
+    /// that everybody gets on.
     pub(crate) fn holds_back(&self) -> bool {
-        let idle_ns = self.now_ns().saturating_sub(self.slow_begun_ns.load(Ordering::Relaxed));
-        let holds = self.critical_slow_users.load(Ordering::Relaxed) > 0 && idle_ns < LONGEST_HOLD.as_nanos() as u64;
+        let idle_ns = self.now_ns().saturating_sub(self.slow_use.begun_ns.load(Ordering::Relaxed));
+        let holds = self.slow_use.critical.load(Ordering::Relaxed) > 0 && idle_ns < LONGEST_HOLD.as_nanos() as u64;
         if holds {
-            self.has_held.store(true, Ordering::Relaxed);
+            self.slow_use.has_held.store(true, Ordering::Relaxed);
         }
         holds
     }
 
-    /// Something is begun on a slow device that makes way for nobody.
+    /// Something is begun on a slow device that makes way for no task.
     pub(crate) fn note_slow_begun(&self) {
-        self.slow_begun_ns.store(self.now_ns(), Ordering::Relaxed);
+        self.slow_use.begun_ns.store(self.now_ns(), Ordering::Relaxed);
     }
 
     /// Sleeps until something has ended, ends of writes to the log left out: they are frequent, and most sleepers wait for a
     /// slow device. A time limit guards against whatever is not foreseen.
-    pub(crate) fn wait_changed<'a>(&self, ledger: MutexGuard<'a, Ledger>) -> MutexGuard<'a, Ledger> {
+    pub(crate) fn wait_changed<'a>(&self, cache_state: MutexGuard<'a, CacheState>) -> MutexGuard<'a, CacheState> {
         self.work.notify_one();
         let limit = Duration::from_secs(1);
-        self.changed.wait_timeout(ledger, limit).unwrap_or_else(PoisonError::into_inner).0
+        self.changed.wait_timeout(cache_state, limit).unwrap_or_else(PoisonError::into_inner).0
     }
 
     /// Sleeps until something has ended, be it a write to the log.
-    pub(crate) fn wait_log_changed<'a>(&self, ledger: MutexGuard<'a, Ledger>) -> MutexGuard<'a, Ledger> {
+    pub(crate) fn wait_log_changed<'a>(&self, cache_state: MutexGuard<'a, CacheState>) -> MutexGuard<'a, CacheState> {
         self.log_sleepers.fetch_add(1, Ordering::Relaxed);
-        let ledger = self.wait_changed(ledger);
+        let cache_state = self.wait_changed(cache_state);
         self.log_sleepers.fetch_sub(1, Ordering::Relaxed);
-        ledger
+        cache_state
     }
 
-    pub(crate) fn wait_work<'a>(&self, ledger: MutexGuard<'a, Ledger>, limit: Duration) -> MutexGuard<'a, Ledger> {
-        self.work.wait_timeout(ledger, limit).unwrap_or_else(PoisonError::into_inner).0
+    pub(crate) fn wait_work<'a>(
+        &self,
+        cache_state: MutexGuard<'a, CacheState>,
+        limit: Duration,
+    ) -> MutexGuard<'a, CacheState> {
+        self.work.wait_timeout(cache_state, limit).unwrap_or_else(PoisonError::into_inner).0
     }
 
-    pub(crate) fn wait_drain<'a>(&self, ledger: MutexGuard<'a, Ledger>, limit: Duration) -> MutexGuard<'a, Ledger> {
-        self.drain.wait_timeout(ledger, limit).unwrap_or_else(PoisonError::into_inner).0
+    pub(crate) fn wait_drain<'a>(
+        &self,
+        cache_state: MutexGuard<'a, CacheState>,
+        limit: Duration,
+    ) -> MutexGuard<'a, CacheState> {
+        self.drain.wait_timeout(cache_state, limit).unwrap_or_else(PoisonError::into_inner).0
     }
 
     /// Issuers may have work.
@@ -200,18 +210,18 @@ impl Shared {
     }
 
     /// Writes to the log in the name of a task; whether it is there. If the device fails the versions are queued again.
-    pub(crate) fn run_log(&self, job: &LogJob, standing: Standing) -> bool {
+    pub(crate) fn run_log(&self, job: &LogJob, criticality: Criticality) -> bool {
         let began = Instant::now();
         let result = job.run(&*self.fast, &self.buffers);
         if let Err(error) = &result {
             tracing::error!(%error, "the fast device of the write cache failed");
         }
-        let mut ledger = self.ledger();
-        ledger.finish_log(job, &result, self.now_ns());
-        let pressing = result.is_err() || ledger.used_percent() >= self.config.low_percent;
+        let mut cache_state = self.cache_state();
+        cache_state.finish_log(job, &result, self.now_ns());
+        let pressing = result.is_err() || cache_state.used_percent() >= self.config.low_percent;
         let awaited = job.is_awaited || self.log_sleepers.load(Ordering::Relaxed) > 0;
-        drop(ledger);
-        self.waits.note(Cause::LogWrite, standing.any(), began.elapsed().as_nanos() as u64);
+        drop(cache_state);
+        self.waits.note(WaitCause::LogWrite, criticality.any(), began.elapsed().as_nanos() as u64);
         if pressing {
             self.call_drain();
         }
@@ -228,7 +238,7 @@ impl Shared {
         if let Err(error) = &result {
             tracing::error!(%error, "a slow device of the write cache failed; its writes stay in the log from now on");
         }
-        self.ledger().finish_slow(job, &result, self.now_ns());
+        self.cache_state().finish_slow(job, &result, self.now_ns());
         self.announce();
     }
 
@@ -239,28 +249,28 @@ impl Shared {
         }
         let mut from = Some(0);
         while let Some(block) = from {
-            from = self.ledger().finish_flush(job, &result, self.now_ns(), block, SETTLED_AT_ONCE);
+            from = self.cache_state().finish_flush(job, &result, self.now_ns(), block, SETTLED_AT_ONCE);
         }
         self.announce();
     }
 
-    /// Cuts a slow device and tells the log.
-    fn run_cut(&self, job: &CutJob) {
+    /// Truncates a slow device and tells the log.
+    fn run_truncate(&self, job: &TruncateJob) {
         let result = job.run();
         if let Err(error) = &result {
             tracing::error!(%error, "a slow device of the write cache failed; its writes stay in the log from now on");
         }
-        self.ledger().finish_cut(job, &result, self.now_ns());
+        self.cache_state().finish_truncate(job, &result, self.now_ns());
         self.try_close(job.volume);
         self.rouse();
     }
 
-    pub(crate) fn run_next(&self, next: Next) {
+    pub(crate) fn run_next(&self, next: NextJob) {
         match next {
-            Next::Cut(job) => self.run_cut(&job),
-            Next::Log(job) => drop(self.run_log(&job, Standing::default())),
-            Next::Slow(job) => self.run_slow(&job),
-            Next::Flush(job) => self.run_flush(&job),
+            NextJob::Truncate(job) => self.run_truncate(&job),
+            NextJob::Log(job) => drop(self.run_log(&job, Criticality::default())),
+            NextJob::Slow(job) => self.run_slow(&job),
+            NextJob::Flush(job) => self.run_flush(&job),
         }
     }
 }
@@ -268,8 +278,8 @@ impl Shared {
 /// Wakes those who wait for writes, so that they ask again how they stand.
 impl Wake for Shared {
     fn wake(&self) {
-        // Whoever is between asking and sleeping holds the lock.
-        drop(self.ledger());
+        // A task between asking and sleeping holds the lock.
+        drop(self.cache_state());
         self.changed.notify_all();
     }
 }

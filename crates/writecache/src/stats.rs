@@ -1,20 +1,21 @@
 //! What the cache counts: traffic, stalls, waits by cause, and of what the critical writes consist.
 //!
-//! As JSON (`serde`) the names are those of the fields, of [`Reason::name`], [`Cause::name`] and [`Content::name`]; they stay.
+//! As JSON (`serde`) the names are those of the fields, of [`AdmissionReason::name`], [`WaitCause::name`] and
+//! [`Content::name`]; they stay.
 //!
-//! Relies on atomics for waits, which many threads count, and on the ledger's lock for the rest.
+//! Relies on atomics for waits, which many threads count, and on the cache state's lock for the rest.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
-use crate::policy::{Policy, Reason};
+use crate::policy::{AdmissionReason, Policy};
 use crate::trace::ReasonCount;
 
 /// What a task waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
+pub enum WaitCause {
     /// A write of its own to the log.
     LogWrite,
     /// Space in the log.
@@ -33,7 +34,7 @@ pub enum Cause {
     Signal,
 }
 
-impl Cause {
+impl WaitCause {
     /// All of them, in order of their index.
     pub const EVERY: [Self; 8] = [
         Self::LogWrite,
@@ -63,7 +64,7 @@ impl Cause {
 
 /// Waits of one cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Wait {
+pub struct WaitStats {
     /// How many.
     pub count: u64,
     /// How long in all.
@@ -82,12 +83,12 @@ struct Cell {
 /// Waits by cause, those of critical tasks apart.
 #[derive(Debug, Default)]
 pub struct Waits {
-    cells: [[Cell; Cause::EVERY.len()]; 2],
+    cells: [[Cell; WaitCause::EVERY.len()]; 2],
 }
 
 impl Waits {
     /// A wait has ended.
-    pub fn note(&self, cause: Cause, critical: bool, ns: u64) {
+    pub fn note(&self, cause: WaitCause, critical: bool, ns: u64) {
         let cell = &self.cells[usize::from(critical)][cause as usize];
         cell.count.fetch_add(1, Relaxed);
         cell.total_ns.fetch_add(ns, Relaxed);
@@ -95,10 +96,10 @@ impl Waits {
     }
 
     /// Waits of critical tasks (or of the others), by cause.
-    pub fn read(&self, critical: bool) -> [Wait; Cause::EVERY.len()] {
+    pub fn read(&self, critical: bool) -> [WaitStats; WaitCause::EVERY.len()] {
         std::array::from_fn(|index| {
             let cell = &self.cells[usize::from(critical)][index];
-            Wait {
+            WaitStats {
                 count: cell.count.load(Relaxed),
                 total_ns: cell.total_ns.load(Relaxed),
                 longest_ns: cell.longest_ns.load(Relaxed),
@@ -107,7 +108,7 @@ impl Waits {
     }
 }
 
-/// What a write holds, as whoever wrote it says.
+/// What a write holds, as its writer says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Content {
     /// Data of the application.
@@ -133,7 +134,7 @@ impl Content {
     }
 }
 
-/// Blocks cached for somebody critical, by what they hold and how they came: the paper's Table 3.
+/// Blocks cached for a critical task, by what they hold and how they came: the paper's Table 3.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CriticalWrites {
     /// By [`Content::EVERY`]: written by a critical task that waited.
@@ -177,23 +178,23 @@ pub struct CacheStats {
     pub log_bytes: u64,
     /// Bytes waiting for the slow device or under way to it.
     pub pending_bytes: u64,
-    /// Volumes whose slow devices lack cuts that the log holds.
-    pub open_cuts: u64,
+    /// Volumes whose slow devices lack truncations that the log holds.
+    pub open_truncations: u64,
     /// Writes that should have been cached and were not, or had to wait, for lack of space.
     pub stalls: u64,
     /// Flights whose end was discarded because the log had overtaken them.
     pub discarded_flights: u64,
-    /// Decisions by [`Reason::index`].
+    /// Decisions by [`AdmissionReason::index`].
     #[serde(serialize_with = "by_reason")]
-    pub reasons: [ReasonCount; Reason::EVERY.len()],
-    /// What was cached for somebody critical.
+    pub reasons: [ReasonCount; AdmissionReason::EVERY.len()],
+    /// What was cached for a critical task.
     pub critical_writes: CriticalWrites,
-    /// Waits of critical tasks by [`Cause::EVERY`].
+    /// Waits of critical tasks by [`WaitCause::EVERY`].
     #[serde(serialize_with = "by_cause")]
-    pub critical_waits: [Wait; Cause::EVERY.len()],
+    pub critical_waits: [WaitStats; WaitCause::EVERY.len()],
     /// Waits of all other tasks.
     #[serde(serialize_with = "by_cause")]
-    pub other_waits: [Wait; Cause::EVERY.len()],
+    pub other_waits: [WaitStats; WaitCause::EVERY.len()],
 }
 
 fn as_name<S: Serializer>(policy: &Policy, serializer: S) -> Result<S::Ok, S::Error> {
@@ -215,20 +216,23 @@ fn by_content<S: Serializer>(blocks: &[u64; 3], serializer: S) -> Result<S::Ok, 
     by_name(Content::EVERY.into_iter().map(Content::name).zip(blocks), serializer)
 }
 
-fn by_reason<S: Serializer>(counts: &[ReasonCount; Reason::EVERY.len()], serializer: S) -> Result<S::Ok, S::Error> {
-    by_name(Reason::EVERY.into_iter().map(Reason::name).zip(counts), serializer)
+fn by_reason<S: Serializer>(
+    counts: &[ReasonCount; AdmissionReason::EVERY.len()],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    by_name(AdmissionReason::EVERY.into_iter().map(AdmissionReason::name).zip(counts), serializer)
 }
 
-fn by_cause<S: Serializer>(waits: &[Wait; Cause::EVERY.len()], serializer: S) -> Result<S::Ok, S::Error> {
-    by_name(Cause::EVERY.into_iter().map(Cause::name).zip(waits), serializer)
+fn by_cause<S: Serializer>(waits: &[WaitStats; WaitCause::EVERY.len()], serializer: S) -> Result<S::Ok, S::Error> {
+    by_name(WaitCause::EVERY.into_iter().map(WaitCause::name).zip(waits), serializer)
 }
 
 impl CacheStats {
     /// Share of the blocks decided on that entered the cache.
     pub fn cached_share(&self) -> f64 {
         let blocks = |fast: bool| -> u64 {
-            let fits = |reason: &&Reason| reason.is_fast() == fast;
-            Reason::EVERY.iter().filter(fits).map(|reason| self.reasons[reason.index()].blocks).sum()
+            let fits = |reason: &&AdmissionReason| reason.is_fast() == fast;
+            AdmissionReason::EVERY.iter().filter(fits).map(|reason| self.reasons[reason.index()].blocks).sum()
         };
         let (fast, slow) = (blocks(true), blocks(false));
         if fast + slow == 0 { 0.0 } else { fast as f64 / (fast + slow) as f64 }
@@ -242,13 +246,13 @@ mod tests {
     #[test]
     fn waits_are_counted_by_cause_and_by_who_waited() {
         let waits = Waits::default();
-        waits.note(Cause::Lock, true, 5);
-        waits.note(Cause::Lock, true, 9);
-        waits.note(Cause::LogWrite, false, 3);
-        let critical = waits.read(true)[Cause::Lock as usize];
-        assert_eq!(critical, Wait { count: 2, total_ns: 14, longest_ns: 9 });
-        assert_eq!(waits.read(false)[Cause::LogWrite as usize].count, 1);
-        for (index, cause) in Cause::EVERY.into_iter().enumerate() {
+        waits.note(WaitCause::Lock, true, 5);
+        waits.note(WaitCause::Lock, true, 9);
+        waits.note(WaitCause::LogWrite, false, 3);
+        let critical = waits.read(true)[WaitCause::Lock as usize];
+        assert_eq!(critical, WaitStats { count: 2, total_ns: 14, longest_ns: 9 });
+        assert_eq!(waits.read(false)[WaitCause::LogWrite as usize].count, 1);
+        for (index, cause) in WaitCause::EVERY.into_iter().enumerate() {
             assert_eq!(cause as usize, index, "{}", cause.name());
         }
     }
@@ -257,8 +261,8 @@ mod tests {
     fn as_json_every_count_has_a_name() {
         let mut stats = CacheStats::default();
         stats.critical_writes.inherited_blocks[Content::Log as usize] = 3;
-        stats.reasons[Reason::InheritedTask.index()].blocks = 3;
-        stats.critical_waits[Cause::SlowFlush as usize].total_ns = 7;
+        stats.reasons[AdmissionReason::InheritedTask.index()].blocks = 3;
+        stats.critical_waits[WaitCause::SlowFlush as usize].total_ns = 7;
         let json = serde_json::to_value(&stats).unwrap();
         assert_eq!(json["policy"], "CP+PI+IOI");
         assert_eq!(json["critical_writes"]["inherited_blocks"]["log"], 3);

@@ -1,9 +1,9 @@
 //! The last blocks that were written to a file: what is appended next continues them, and in a log they come again.
 //!
-//! Whoever appends a few bytes changes a block of which he has only that part; the rest need not be read from a device. And programs
-//! append to their logs in pages and write a page anew whenever something was added to it; what stood in it before, often
-//! whole blocks, comes along unchanged. Such a block need not be written: its newest version, wherever it is on its way, says the
-//! same, and whoever waits for the later write waits for that.
+//! A task that appends a few bytes changes a block of which it has only that part; the rest need not be read from a device.
+//! And programs append to their logs in pages and write a page anew whenever something was added to it; what stood in it
+//! before, often whole blocks, comes along unchanged. Such a block need not be written: its newest version, wherever it is
+//! on its way, says the same, and a task that waits for the later write waits for that.
 //!
 //! Relies on being told of every write to the volume, and on being forgotten when bytes change in another way.
 
@@ -14,12 +14,12 @@ pub const BLOCKS: usize = 4;
 
 /// The last blocks written to a volume.
 #[derive(Debug, Default)]
-pub struct Tail {
+pub struct VolumeTail {
     blocks: [Option<(u64, Piece)>; BLOCKS],
     next: usize,
 }
 
-impl Tail {
+impl VolumeTail {
     /// How many of `pieces`, which are written from block `first` on, are there already, from the first on.
     pub fn known(&self, first: u64, pieces: &[Piece]) -> usize {
         let same = |(index, piece): &(usize, &Piece)| {
@@ -44,7 +44,7 @@ impl Tail {
         let skipped = pieces.len().saturating_sub(most.min(BLOCKS));
         for (index, piece) in pieces.iter().enumerate().skip(skipped) {
             // Its own memory: the piece's neighbours are not to be kept for its sake.
-            let own = Piece::cut(&piece.bytes()[..BLOCK_BYTES]).pop();
+            let own = Piece::split_blocks(&piece.bytes()[..BLOCK_BYTES]).pop();
             self.blocks[self.next] = own.map(|own| (first + index as u64, own));
             self.next = (self.next + 1) % BLOCKS;
         }
@@ -62,12 +62,12 @@ mod tests {
 
     fn pieces(values: &[u8]) -> Vec<Piece> {
         let bytes: Vec<u8> = values.iter().flat_map(|value| vec![*value; BLOCK_BYTES]).collect();
-        Piece::cut(&bytes)
+        Piece::split_blocks(&bytes)
     }
 
     #[test]
     fn blocks_written_again_as_they_were_are_known_up_to_the_first_that_differs() {
-        let mut tail = Tail::default();
+        let mut tail = VolumeTail::default();
         tail.note(7, &pieces(&[1, 2]), BLOCKS);
         assert_eq!(tail.known(7, &pieces(&[1, 2])), 2);
         assert_eq!(tail.known(7, &pieces(&[1, 3])), 1);

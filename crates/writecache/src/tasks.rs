@@ -2,13 +2,13 @@
 //!
 //! A [`TaskId`] is a thread of this process or, behind a mount, a process or thread of another. Tasks hold *resources*
 //! (locks; signals that they have promised to give) and are blocked on resources or on a write. A task is
-//! - *critical* while it is within a scope ([`Tasks::enter`]), or holds a resource that makes its holder critical;
+//! - *critical* while it is within a scope ([`TaskGraph::enter`]), or holds a resource that makes its holder critical;
 //! - *inheriting* while a critical or inheriting task is blocked on a resource that it holds.
 //!
 //! Inheritance is looked up, never passed on: nothing has to be undone when a lock is released or changes hands, whatever
 //! the nesting. The other direction needs a push: when a task becomes critical or blocks, or a resource that is waited for
 //! gets a holder, the chain task → resource → holder → … is followed, and every blocked write on it is woken, so that its
-//! task asks again whether it is critical now. Whoever blocks on a write registers first and asks afterwards, both under
+//! task asks again whether it is critical now. A task that blocks on a write registers first and asks afterwards, both under
 //! the graph's lock: either it sees the critical task, or the critical task sees it.
 //!
 //! Relies on one lock around the graph, which is taken inside the cache's lock and never the other way round: wakers run
@@ -29,8 +29,8 @@ pub const MOST_STEPS: usize = 1024;
 pub struct TaskId(pub u64);
 
 impl TaskId {
-    /// Nobody in particular: never critical.
-    pub const NOBODY: Self = Self(0);
+    /// No task in particular: never critical.
+    pub const NONE: Self = Self(0);
     const THREADS: u64 = 1 << 63;
 
     /// A process or thread elsewhere, by its number.
@@ -50,7 +50,7 @@ impl TaskId {
 pub enum CriticalReason {
     /// It serves a request now.
     Request,
-    /// Somebody said so.
+    /// A program or the configuration said so.
     Hint,
     /// A rule of the configuration says so.
     Rule,
@@ -60,14 +60,14 @@ pub enum CriticalReason {
 
 /// How a task stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct Criticality {
     /// Critical itself.
     pub critical: bool,
     /// A critical task depends on it.
     pub inherited: bool,
 }
 
-impl Standing {
+impl Criticality {
     /// Either.
     pub fn any(self) -> bool {
         self.critical || self.inherited
@@ -106,9 +106,9 @@ struct Resource {
     /// Each as often as it holds it.
     holders: Vec<TaskId>,
     waiters: Vec<TaskId>,
-    /// Holding it makes critical, whoever waits.
+    /// Holding it makes critical, whichever task waits.
     ceiling: bool,
-    /// Who gave the signal last, and will perhaps give the next, if nobody has promised it.
+    /// Who gave the signal last, and will perhaps give the next, if no task has promised it.
     guess: Option<TaskId>,
 }
 
@@ -123,7 +123,7 @@ struct Graph {
 
 /// The tasks that share devices, and their dependencies.
 #[derive(Default)]
-pub struct Tasks {
+pub struct TaskGraph {
     graph: Mutex<Graph>,
     /// Waits for locks and signals.
     pub waits: Waits,
@@ -152,9 +152,9 @@ impl Graph {
         self.scopes.contains_key(&task) || holds_ceiling()
     }
 
-    fn standing(&self, task: TaskId) -> Standing {
-        if task == TaskId::NOBODY {
-            return Standing::default();
+    fn criticality(&self, task: TaskId) -> Criticality {
+        if task == TaskId::NONE {
+            return Criticality::default();
         }
         let mut seen = HashSet::from([task]);
         let mut todo = vec![task];
@@ -173,13 +173,13 @@ impl Graph {
                 break;
             }
         }
-        Standing { critical: self.is_critical(task), inherited }
+        Criticality { critical: self.is_critical(task), inherited }
     }
 
     /// The blocked writes on which `task` depends, if a critical task depends on `task`.
     fn ripple(&self, task: TaskId) -> Wakers {
         let mut wakers = Vec::new();
-        if !self.standing(task).any() {
+        if !self.criticality(task).any() {
             return wakers;
         }
         let mut seen = HashSet::from([task]);
@@ -218,15 +218,15 @@ impl Graph {
     }
 }
 
-impl Tasks {
-    /// Tasks that nobody else knows, for tests and simulations.
+impl TaskGraph {
+    /// Tasks that no other part of the process knows, for tests and simulations.
     pub fn new() -> Arc<Self> {
         Arc::default()
     }
 
     /// The tasks of this process and of those that it serves.
     pub fn global() -> Arc<Self> {
-        static GLOBAL: OnceLock<Arc<Tasks>> = OnceLock::new();
+        static GLOBAL: OnceLock<Arc<TaskGraph>> = OnceLock::new();
         Arc::clone(GLOBAL.get_or_init(Self::new))
     }
 
@@ -243,17 +243,17 @@ impl Tasks {
     }
 
     /// How `task` stands now.
-    pub fn standing(&self, task: TaskId) -> Standing {
-        self.graph().standing(task)
+    pub fn criticality(&self, task: TaskId) -> Criticality {
+        self.graph().criticality(task)
     }
 
     /// `task` is critical until the scope is dropped. Scopes nest.
-    pub fn enter(self: &Arc<Self>, task: TaskId, reason: CriticalReason) -> Scope {
+    pub fn enter(self: &Arc<Self>, task: TaskId, reason: CriticalReason) -> CriticalScope {
         self.change(|graph| {
             graph.scopes.entry(task).or_default().push(reason);
             ((), graph.ripple(task))
         });
-        Scope { tasks: Arc::clone(self), task, reason }
+        CriticalScope { tasks: Arc::clone(self), task, reason }
     }
 
     /// The reasons of the scopes that `task` is in.
@@ -262,7 +262,7 @@ impl Tasks {
     }
 
     /// `task` holds `id` until the hold is dropped: a lock it has, or a signal it owes. Holds nest.
-    pub fn hold(self: &Arc<Self>, task: TaskId, id: ResourceId, ceiling: bool) -> Hold {
+    pub fn hold(self: &Arc<Self>, task: TaskId, id: ResourceId, ceiling: bool) -> HeldResource {
         self.change(|graph| {
             let resource = graph.resources.entry(id).or_default();
             resource.holders.push(task);
@@ -271,12 +271,12 @@ impl Tasks {
             graph.held.entry(task).or_default().push(id);
             ((), if awaited { graph.ripple(task) } else { Vec::new() })
         });
-        Hold { tasks: Arc::clone(self), task, id }
+        HeldResource { tasks: Arc::clone(self), task, id }
     }
 
     /// `task` is about to sleep until something happens. Says how it stands, as of after being registered.
-    pub fn block(self: &Arc<Self>, task: TaskId, on: BlockedOn) -> (Blocked, Standing) {
-        let (number, standing) = self.change(|graph| {
+    pub fn block(self: &Arc<Self>, task: TaskId, on: BlockedOn) -> (BlockedTask, Criticality) {
+        let (number, criticality) = self.change(|graph| {
             let number = graph.next_block;
             graph.next_block += 1;
             let resource = match &on {
@@ -288,12 +288,12 @@ impl Tasks {
             }
             graph.blocked.entry(task).or_default().push((number, on));
             let wakers = if resource.is_some() { graph.ripple(task) } else { Vec::new() };
-            ((number, graph.standing(task)), wakers)
+            ((number, graph.criticality(task)), wakers)
         });
-        (Blocked { tasks: Arc::clone(self), task, number }, standing)
+        (BlockedTask { tasks: Arc::clone(self), task, number }, criticality)
     }
 
-    /// `task` has given the signal `id`: if nobody promises the next, it is guessed to give it again.
+    /// `task` has given the signal `id`: if no task promises the next, it is guessed to give it again.
     pub fn signalled(&self, task: TaskId, id: ResourceId) {
         let graph = &mut *self.graph();
         let guess = graph.resources.entry(id).or_default().guess.replace(task);
@@ -317,13 +317,13 @@ impl Tasks {
 
 /// Its task is critical while this lives.
 #[must_use = "the task is critical only as long as the scope lives"]
-pub struct Scope {
-    tasks: Arc<Tasks>,
+pub struct CriticalScope {
+    tasks: Arc<TaskGraph>,
     task: TaskId,
     reason: CriticalReason,
 }
 
-impl Drop for Scope {
+impl Drop for CriticalScope {
     fn drop(&mut self) {
         let mut graph = self.tasks.graph();
         let Some(reasons) = graph.scopes.get_mut(&self.task) else { return };
@@ -338,13 +338,13 @@ impl Drop for Scope {
 
 /// Its task holds a resource while this lives.
 #[must_use = "the resource is held only as long as this lives"]
-pub struct Hold {
-    tasks: Arc<Tasks>,
+pub struct HeldResource {
+    tasks: Arc<TaskGraph>,
     task: TaskId,
     id: ResourceId,
 }
 
-impl Drop for Hold {
+impl Drop for HeldResource {
     fn drop(&mut self) {
         let graph = &mut *self.tasks.graph();
         if let Some(resource) = graph.resources.get_mut(&self.id)
@@ -358,13 +358,13 @@ impl Drop for Hold {
 }
 
 /// Its task is blocked while this lives.
-pub struct Blocked {
-    tasks: Arc<Tasks>,
+pub struct BlockedTask {
+    tasks: Arc<TaskGraph>,
     task: TaskId,
     number: u64,
 }
 
-impl Drop for Blocked {
+impl Drop for BlockedTask {
     fn drop(&mut self) {
         let graph = &mut *self.tasks.graph();
         let Some(blocked) = graph.blocked.get_mut(&self.task) else { return };

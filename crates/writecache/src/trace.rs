@@ -1,21 +1,21 @@
 //! Why writes went where they went: the last decisions, and counts of all of them.
 //!
-//! Relies on being told under the ledger's lock.
+//! Relies on being told under the cache state's lock.
 
 use std::collections::VecDeque;
 
-use crate::ids::Place;
-use crate::policy::Reason;
+use crate::ids::BlockAddr;
+use crate::policy::AdmissionReason;
 
 /// One decision, about blocks that lie side by side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// First block.
-    pub first: Place,
+    pub first: BlockAddr,
     /// How many.
     pub block_count: u32,
     /// Where they went and why.
-    pub reason: Reason,
+    pub reason: AdmissionReason,
     /// The task that waits for them or wrote them.
     pub task: u64,
     /// When, since the cache was opened.
@@ -33,24 +33,24 @@ pub struct ReasonCount {
 
 /// The ring of decisions.
 #[derive(Clone, Debug)]
-pub struct Trace {
+pub struct DecisionTrace {
     last: VecDeque<Decision>,
     most: usize,
-    counts: [ReasonCount; Reason::EVERY.len()],
+    counts: [ReasonCount; AdmissionReason::EVERY.len()],
 }
 
-impl Trace {
+impl DecisionTrace {
     /// Remembers the last `most` decisions.
     pub fn new(most: usize) -> Self {
         Self { last: VecDeque::with_capacity(most.min(4096)), most, counts: Default::default() }
     }
 
     /// A decision about one block. Joins the last one if it goes on where that ended.
-    pub fn note(&mut self, place: Place, reason: Reason, task: u64, at_ns: u64) {
+    pub fn note(&mut self, addr: BlockAddr, reason: AdmissionReason, task: u64, at_ns: u64) {
         let count = &mut self.counts[reason.index()];
         count.blocks += 1;
         if let Some(last) = self.last.back_mut()
-            && last.first.plus(u64::from(last.block_count)) == place
+            && last.first.plus(u64::from(last.block_count)) == addr
             && (last.reason, last.task, last.at_ns) == (reason, task, at_ns)
         {
             last.block_count += 1;
@@ -63,7 +63,7 @@ impl Trace {
         if self.last.len() == self.most {
             self.last.pop_front();
         }
-        self.last.push_back(Decision { first: place, block_count: 1, reason, task, at_ns });
+        self.last.push_back(Decision { first: addr, block_count: 1, reason, task, at_ns });
     }
 
     /// The last decisions, oldest first.
@@ -71,8 +71,8 @@ impl Trace {
         self.last.iter().copied().collect()
     }
 
-    /// Counts by [`Reason::index`].
-    pub fn counts(&self) -> [ReasonCount; Reason::EVERY.len()] {
+    /// Counts by [`AdmissionReason::index`].
+    pub fn counts(&self) -> [ReasonCount; AdmissionReason::EVERY.len()] {
         self.counts
     }
 }
@@ -84,15 +84,15 @@ mod tests {
 
     #[test]
     fn neighbours_join_and_old_decisions_are_forgotten_but_counted() {
-        let place = |block| Place { volume: VolumeId(1), block };
-        let mut trace = Trace::new(2);
+        let addr = |block| BlockAddr { volume: VolumeId(1), block };
+        let mut trace = DecisionTrace::new(2);
         for block in [1, 2, 3, 9] {
-            trace.note(place(block), Reason::CriticalTask, 7, 0);
+            trace.note(addr(block), AdmissionReason::CriticalTask, 7, 0);
         }
-        trace.note(place(10), Reason::Asynchronous, 7, 0);
+        trace.note(addr(10), AdmissionReason::Asynchronous, 7, 0);
         let last: Vec<_> = trace.last().iter().map(|decision| (decision.first.block, decision.block_count)).collect();
         assert_eq!(last, [(9, 1), (10, 1)]);
-        let counts = trace.counts()[Reason::CriticalTask.index()];
+        let counts = trace.counts()[AdmissionReason::CriticalTask.index()];
         assert_eq!((counts.decisions, counts.blocks), (2, 4));
     }
 }

@@ -1,24 +1,24 @@
-//! A slow device as the ledger sees it: its length, its health, and how much of it is pending.
+//! A slow device as the cache state sees it: its length, its health, and how much of it is pending.
 //!
-//! Relies on the ledger's lock.
+//! Relies on the cache state's lock.
 
 use std::sync::Arc;
 
 use quire_device::{Device, DeviceError};
 
 use crate::config::Growth;
-use crate::cuts::Cuts;
 use crate::ids::BLOCK_BYTES;
 use crate::lock::CacheMutex;
-use crate::tail::Tail;
-use crate::tasks::Tasks;
+use crate::pending_truncations::PendingTruncations;
+use crate::tail::VolumeTail;
+use crate::tasks::TaskGraph;
 
 /// How many versions of a volume's blocks are in which state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct VersionCounts {
     /// Waiting to be issued.
     pub queued: usize,
-    /// Of those, somebody waits for so many.
+    /// Of those, a task waits for so many.
     pub urgent: usize,
     /// Under way to the slow device.
     pub issued: usize,
@@ -30,7 +30,7 @@ pub struct Tally {
     pub logging: usize,
 }
 
-impl Tally {
+impl VersionCounts {
     /// Adds `new` and takes `old` away.
     pub fn change(&mut self, old: Self, new: Self) {
         let change = |mine: &mut usize, old: usize, new: usize| *mine = (*mine + new).saturating_sub(old);
@@ -53,15 +53,15 @@ impl Tally {
     }
 }
 
-/// Whether somebody waits for a flush.
+/// Whether a task waits for a flush.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FlushWanted {
-    /// Nobody.
+    /// No task does.
     #[default]
     No,
-    /// Once the writes that somebody waits for have ended: one flush serves them all.
+    /// Once the writes that a task waits for have ended: one flush serves them all.
     Soon,
-    /// At once: somebody waits for nothing else.
+    /// At once: a task waits for nothing else.
     Now,
 }
 
@@ -69,7 +69,7 @@ pub enum FlushWanted {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LenChange {
     /// Number of the change among the writes.
-    pub stamp: u64,
+    pub seqno: u64,
     /// Flushes of the volume begun by then.
     pub epoch: u64,
 }
@@ -84,15 +84,33 @@ pub struct VolumeState {
     /// Everything that was written is on the slow device, so the volume may be forgotten without loss. What was written
     /// last may still wait for a flush of that device.
     pub is_idle: bool,
-    /// A change of its length waits for a flush of its device. Otherwise the log holds the last one, or the device has it durably.
+    /// A change of its length waits for a flush of its device. Otherwise the log holds the last one, or the device has it
+    /// durably.
     pub is_len_pending: bool,
     /// Why it takes no more writes.
     pub dead: Option<DeviceError>,
 }
 
+/// The flushes of a slow device, and what they are to make durable besides blocks.
+#[derive(Debug, Default)]
+pub struct VolumeFlush {
+    /// Flushes begun.
+    pub epoch: u64,
+    /// A flush is under way.
+    pub is_under_way: bool,
+    /// A task waits for a flush.
+    pub wanted: FlushWanted,
+    /// The volume's length was changed and not flushed since. Until it is, writes can't be durable by the log alone.
+    pub len_change: Option<LenChange>,
+    /// The device may hold what an earlier run, which crashed, wrote and never flushed.
+    pub unsynced: bool,
+    /// When the oldest version was written that has not been flushed.
+    pub unflushed_since_ns: Option<u64>,
+}
+
 /// A slow device.
 pub struct Volume {
-    /// The device; `None` while the log names a volume that nobody has attached.
+    /// The device; `None` while the log names a volume that is not attached.
     pub device: Option<Arc<dyn Device>>,
     /// Tells this device from another one attached under the same number: jobs for that don't concern this one.
     pub incarnation: u64,
@@ -103,33 +121,21 @@ pub struct Volume {
     /// Why it takes no more writes.
     pub dead: Option<DeviceError>,
     /// Pending versions.
-    pub tally: Tally,
+    pub tally: VersionCounts,
     /// Blocks whose newest durable version is in the log.
     pub logged_blocks: u64,
     /// Blocks that were in a dead fast device only.
     pub lost: Vec<u64>,
-    /// Flushes begun.
-    pub epoch: u64,
-    /// A flush is under way.
-    pub flushing: bool,
-    /// Somebody waits for a flush.
-    pub flush_wanted: FlushWanted,
+    /// Its flushes.
+    pub flush: VolumeFlush,
     /// Jobs under way on the device.
     pub jobs: usize,
-    /// Its length is being changed: blocks from here on must hold still.
-    pub cutting: Option<u64>,
-    /// Cuts that the log holds and of which it does not know yet that they are on the device.
-    pub cuts: Cuts,
-    /// Its length was changed and not flushed since. Until it is, writes can't be durable by the log alone.
-    pub len_change: Option<LenChange>,
-    /// The device may hold what an earlier run, which crashed, wrote and never flushed.
-    pub unsynced: bool,
-    /// When the oldest version was written that has not been flushed.
-    pub unflushed_since_ns: Option<u64>,
+    /// Truncations that the log holds and of which it does not know yet that they are on the device.
+    pub truncations: PendingTruncations,
     /// Critical tasks that wait for the device itself: others make way for its jobs and flushes.
     pub hasty: usize,
     /// Its end as it was last written, if it is a log.
-    pub tail: Tail,
+    pub tail: VolumeTail,
     /// It is being forgotten.
     pub leaving: bool,
     /// Held while a write finds its place in the order.
@@ -138,27 +144,21 @@ pub struct Volume {
 
 impl Volume {
     /// A volume of `len` bytes with nothing pending.
-    pub fn new(device: Option<Arc<dyn Device>>, growth: Growth, len: u64, tasks: &Arc<Tasks>) -> Self {
+    pub fn new(device: Option<Arc<dyn Device>>, growth: Growth, len: u64, tasks: &Arc<TaskGraph>) -> Self {
         Self {
             device,
             incarnation: 0,
             growth,
             len,
             dead: None,
-            tally: Tally::default(),
+            tally: VersionCounts::default(),
             logged_blocks: 0,
             lost: Vec::new(),
-            epoch: 0,
-            flushing: false,
-            flush_wanted: FlushWanted::No,
+            flush: VolumeFlush::default(),
             jobs: 0,
-            cutting: None,
-            cuts: Cuts::default(),
-            len_change: None,
-            unsynced: false,
-            unflushed_since_ns: None,
+            truncations: PendingTruncations::default(),
             hasty: 0,
-            tail: Tail::default(),
+            tail: VolumeTail::default(),
             leaving: false,
             order: Arc::new(CacheMutex::new_in(Arc::clone(tasks), ())),
         }
@@ -174,20 +174,21 @@ impl Volume {
         self.incarnation = incarnation;
         self.growth = growth;
         self.dead = None;
-        self.cuts.end();
-        self.len_change = None;
+        self.truncations.end();
+        self.flush.len_change = None;
         self.tail.forget();
-        (self.jobs, self.flushing) = (0, false);
+        (self.jobs, self.flush.is_under_way) = (0, false);
     }
 
     /// What others may know.
     pub fn state(&self) -> VolumeState {
-        let busy = self.tally.total() + self.jobs > 0 || self.flushing || self.cutting.is_some();
+        let busy =
+            self.tally.total() + self.jobs > 0 || self.flush.is_under_way || self.truncations.truncating.is_some();
         VolumeState {
             len: self.len,
             logged_blocks: self.logged_blocks,
-            is_idle: !busy && self.logged_blocks == 0 && self.cuts.is_empty(),
-            is_len_pending: self.len_change.is_some(),
+            is_idle: !busy && self.logged_blocks == 0 && self.truncations.is_empty(),
+            is_len_pending: self.flush.len_change.is_some(),
             dead: self.dead.clone(),
         }
     }
@@ -197,29 +198,32 @@ impl Volume {
         self.device.as_ref().filter(|_| self.dead.is_none())
     }
 
-    /// Whether a block must go nowhere because the volume is being cut.
+    /// Whether a block must go nowhere because the volume is being truncated.
     pub fn holds_still(&self, block: u64) -> bool {
-        self.cutting.is_some_and(|first| block >= first)
+        self.truncations.truncating.is_some_and(|first| block >= first)
     }
 
-    /// Whether a block must not go to the device because of a cut that this may lack, or of which the log does not know otherwise.
+    /// Whether a block must not go to the device because of a truncation that this may lack, or of which the log does not
+    /// know otherwise.
     pub fn is_fenced(&self, block: u64) -> bool {
-        self.holds_still(block) || self.cuts.is_uncertain || block >= self.cuts.fence() / BLOCK_BYTES as u64
+        self.holds_still(block)
+            || self.truncations.is_uncertain
+            || block >= self.truncations.fence() / BLOCK_BYTES as u64
     }
 
     /// Whether a flush would make something durable.
     pub fn is_unflushed(&self) -> bool {
-        self.tally.written > 0 || self.len_change.is_some() || self.unsynced
+        self.tally.written > 0 || self.flush.len_change.is_some() || self.flush.unsynced
     }
 
     /// Whether a flush should begin now. `many`: so many written versions take too much memory.
     pub fn flush_is_due(&self, many: usize) -> bool {
-        let wanted = match self.flush_wanted {
+        let wanted = match self.flush.wanted {
             FlushWanted::No => false,
             FlushWanted::Soon => self.tally.urgent == 0 && self.tally.issued == 0,
             FlushWanted::Now => true,
         };
-        let idle = !self.flushing && self.alive().is_some();
+        let idle = !self.flush.is_under_way && self.alive().is_some();
         idle && self.is_unflushed() && (wanted || self.tally.written >= many.max(1))
     }
 }

@@ -1,20 +1,20 @@
 //! The cache's threads: issuers, which write to the slow devices what is queued, and write-back, which frees the log.
 //!
-//! Relies on the ledger for what to do next; the threads only carry it out, and wait for more.
+//! Relies on the cache state for what to do next; the threads only carry it out, and wait for more.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::cache_state::{CacheState, NextJob};
 use crate::error::CacheError;
-use crate::ids::Place;
+use crate::ids::BlockAddr;
 use crate::jobs::DrainWatch;
-use crate::ledger::{Ledger, Next};
+use crate::log_identity::{self, LogIdentity, LogState};
 use crate::pace::{Pressure, pause};
 use crate::shared::Shared;
 use crate::tasks::TaskId;
-use crate::witness::{self, LogState, Told};
 
 /// Blocks that write-back moves between two looks at the pressure, and runs in which they may lie.
 const STEP_BLOCKS: usize = 256;
@@ -46,30 +46,30 @@ pub(crate) fn start(shared: &Arc<Shared>) -> Result<Vec<JoinHandle<()>>, CacheEr
 }
 
 fn issue(shared: &Shared) {
-    let mut ledger = shared.ledger();
+    let mut cache_state = shared.cache_state();
     while !shared.stop.load(Ordering::Relaxed) {
         let rules = shared.rules();
-        let standing = |task: TaskId| shared.standing(task);
-        if let Some(next) = ledger.next_job(&rules, &standing, shared.now_ns()) {
-            drop(ledger);
+        let criticality = |task: TaskId| shared.criticality(task);
+        if let Some(next) = cache_state.next_job(&rules, &criticality, shared.now_ns()) {
+            drop(cache_state);
             // Another issuer may find more.
             shared.call_issuers();
             // What is begun while others are held back is not theirs, and not their turn.
-            if !rules.hold_back && !matches!(next, Next::Log(_)) {
+            if !rules.hold_back && !matches!(next, NextJob::Log(_)) {
                 shared.note_slow_begun();
             }
             shared.run_next(next);
-            ledger = shared.ledger();
+            cache_state = shared.cache_state();
             continue;
         }
-        if ledger.drain_state().wanted {
+        if cache_state.drain_state().wanted {
             shared.call_drain();
         }
-        let due_ns = ledger.next_due_ns(&rules).map_or(u64::MAX, |due_ns| due_ns.saturating_sub(shared.now_ns()));
+        let due_ns = cache_state.next_due_ns(&rules).map_or(u64::MAX, |due_ns| due_ns.saturating_sub(shared.now_ns()));
         let limit = Duration::from_nanos(due_ns).clamp(LEAST_SLEEP, IDLE);
-        ledger.sleeps_until(shared.now_ns() + limit.as_nanos() as u64);
-        ledger = shared.wait_work(ledger, limit);
-        ledger.has_woken();
+        cache_state.sleeps_until(shared.now_ns() + limit.as_nanos() as u64);
+        cache_state = shared.wait_work(cache_state, limit);
+        cache_state.has_woken();
     }
 }
 
@@ -80,14 +80,16 @@ enum Need {
     Within(Duration),
 }
 
-fn need(shared: &Shared, ledger: &Ledger) -> Need {
-    let salvaging = ledger.fast_dead.is_some() && !ledger.salvaged;
+fn need(shared: &Shared, cache_state: &CacheState) -> Need {
+    let salvaging = cache_state.fast.dead.is_some() && !cache_state.fast.salvaged;
     if salvaging {
         return Need::Now;
     }
-    let Some(oldest_ns) = ledger.oldest_ns().filter(|_| ledger.fast_dead.is_none()) else { return Need::Within(IDLE) };
-    let wanted = ledger.drain_state().wanted || shared.drain_all.load(Ordering::Relaxed);
-    if wanted || ledger.used_percent() >= shared.config.low_percent {
+    let Some(oldest_ns) = cache_state.oldest_ns().filter(|_| cache_state.fast.dead.is_none()) else {
+        return Need::Within(IDLE);
+    };
+    let wanted = cache_state.drain_state().wanted || shared.drain_all.load(Ordering::Relaxed);
+    if wanted || cache_state.used_percent() >= shared.config.low_percent {
         return Need::Now;
     }
     // Half of the deadline to wait, half to do it.
@@ -97,120 +99,125 @@ fn need(shared: &Shared, ledger: &Ledger) -> Need {
 }
 
 fn write_back(shared: &Shared) {
-    let mut ledger = shared.ledger();
+    let mut cache_state = shared.cache_state();
     while !shared.stop.load(Ordering::Relaxed) {
-        if ledger.revive(shared.now_ns()) {
+        if cache_state.revive(shared.now_ns()) {
             shared.announce();
         }
-        if !ledger.closing.is_empty() || !ledger.forgetting.is_empty() {
-            drop(ledger);
-            shared.close_cuts();
+        if !cache_state.untold.closing.is_empty() || !cache_state.untold.forgetting.is_empty() {
+            drop(cache_state);
+            shared.close_truncations();
             shared.finish_forgetting();
-            ledger = shared.ledger();
+            cache_state = shared.cache_state();
         }
-        if let Need::Within(limit) = need(shared, &ledger) {
-            ledger = shared.wait_drain(ledger, limit);
+        if let Need::Within(limit) = need(shared, &cache_state) {
+            cache_state = shared.wait_drain(cache_state, limit);
             continue;
         }
-        let Some(mut job) = ledger.begin_drain(shared.config.batch_bytes, STEP_BLOCKS, STEP_RUNS) else {
-            let over = ledger.salvage_is_over();
-            drop(ledger);
+        let Some(mut job) = cache_state.begin_drain(shared.config.batch_bytes, STEP_BLOCKS, STEP_RUNS) else {
+            let over = cache_state.salvage_is_over();
+            drop(cache_state);
             if over {
                 end_salvage(shared);
             }
             shared.announce();
-            ledger = shared.wait_drain(shared.ledger(), Duration::from_millis(20));
+            cache_state = shared.wait_drain(shared.cache_state(), Duration::from_millis(20));
             continue;
         };
-        drop(ledger);
+        drop(cache_state);
         let began = Instant::now();
         let result = job.run(&*shared.fast, &shared.buffers, &mut Watch { shared, step_began: began });
         if let Err(error) = &result {
             tracing::error!(?error, "write-back failed");
         }
         let took_ns = began.elapsed().as_nanos() as u64;
-        shared.ledger().finish_drain(&job, &result, took_ns, shared.now_ns());
+        shared.cache_state().finish_drain(&job, &result, took_ns, shared.now_ns());
         shared.announce();
-        ledger = shared.ledger();
+        cache_state = shared.cache_state();
     }
 }
 
 /// Nothing more can be had of a dead fast device.
 fn end_salvage(shared: &Shared) {
     let (told, left_some) = {
-        let ledger = shared.ledger();
-        let told = Told { identity: ledger.identity(), state: LogState::Abandoned, epoch: ledger.epochs[0] };
-        (told, ledger.salvage_left_some())
+        let cache_state = shared.cache_state();
+        let told = LogIdentity {
+            identity: cache_state.identity(),
+            state: LogState::Abandoned,
+            epoch: cache_state.log.epochs[0],
+        };
+        (told, cache_state.salvage_left_some())
     };
     // While a volume that can't be written to has blocks in the log, that must not be given up.
     let abandoned = !left_some && abandon(shared, told);
-    let mut ledger = shared.ledger();
-    ledger.finish_salvage(abandoned);
-    let lost = ledger.lost();
+    let mut cache_state = shared.cache_state();
+    cache_state.finish_salvage(abandoned);
+    let lost = cache_state.lost();
     tracing::warn!(?lost, abandoned, "the fast device of the write cache is given up");
 }
 
 /// Notes that the log must never be used again. Whether that is now certain.
-fn abandon(shared: &Shared, told: Told) -> bool {
+fn abandon(shared: &Shared, told: LogIdentity) -> bool {
     let Some(witness) = &shared.config.witness else { return false };
-    let result = witness::write(&**witness, told, &shared.buffers);
+    let result = log_identity::write(&**witness, told, &shared.buffers);
     if let Err(error) = &result {
         tracing::error!(%error, "the witness of the write cache failed");
     }
     result.is_ok()
 }
 
-/// Follows a batch: keeps out of the way of cuts, and leaves the slow device to others now and then.
+/// Follows a batch: keeps out of the way of truncations, and leaves the slow device to others now and then.
 struct Watch<'a> {
     shared: &'a Shared,
     step_began: Instant,
 }
 
 impl DrainWatch for Watch<'_> {
-    fn before(&mut self, step: &mut Vec<(Place, u64)>) {
-        let mut ledger = self.shared.ledger();
-        // Not in the way of somebody critical who waits for the slow device, unless somebody waits for this.
-        while self.shared.holds_back() && !ledger.drain_state().wanted && !self.shared.stop.load(Ordering::Relaxed) {
-            ledger = self.shared.wait_drain(ledger, LEAST_SLEEP);
+    fn before(&mut self, step: &mut Vec<(BlockAddr, u64)>) {
+        let mut cache_state = self.shared.cache_state();
+        // Not in the way of a critical task that waits for the slow device, unless a task waits for this.
+        while self.shared.holds_back() && !cache_state.drain_state().wanted && !self.shared.stop.load(Ordering::Relaxed)
+        {
+            cache_state = self.shared.wait_drain(cache_state, LEAST_SLEEP);
         }
-        ledger.begin_step(step);
-        drop(ledger);
+        cache_state.begin_step(step);
+        drop(cache_state);
         self.shared.note_slow_begun();
         self.step_began = Instant::now();
     }
 
     fn after(&mut self, done: usize) {
         let shared = self.shared;
-        let (pressure, has_cuts) = {
-            let mut ledger = shared.ledger();
-            ledger.end_step(done);
-            (pressure(shared, &ledger), ledger.has_open_cuts())
+        let (pressure, has_truncations) = {
+            let mut cache_state = shared.cache_state();
+            cache_state.end_step(done);
+            (pressure(shared, &cache_state), cache_state.has_open_truncations())
         };
-        // A cut may wait for this step.
+        // A truncation may wait for this step.
         shared.announce_to_log_sleepers();
-        if has_cuts {
+        if has_truncations {
             shared.call_issuers();
         }
         let rest = pause(&pressure, self.step_began.elapsed());
         if !rest.is_zero() && !shared.stop.load(Ordering::Relaxed) {
             // A wake-up for write-back means haste: it ends the pause early.
-            drop(shared.wait_drain(shared.ledger(), rest));
+            drop(shared.wait_drain(shared.cache_state(), rest));
         }
     }
 }
 
-fn pressure(shared: &Shared, ledger: &Ledger) -> Pressure {
-    let age_ns = ledger.oldest_ns().map_or(0, |oldest_ns| shared.now_ns().saturating_sub(oldest_ns));
+fn pressure(shared: &Shared, cache_state: &CacheState) -> Pressure {
+    let age_ns = cache_state.oldest_ns().map_or(0, |oldest_ns| shared.now_ns().saturating_sub(oldest_ns));
     let overdue = u128::from(age_ns) * 4 >= shared.config.deadline.as_nanos() * 3;
-    let hurry = ledger.drain_state().wanted
+    let hurry = cache_state.drain_state().wanted
         || overdue
-        || ledger.fast_dead.is_some()
+        || cache_state.fast.dead.is_some()
         || shared.drain_all.load(Ordering::Relaxed);
     Pressure {
-        used_percent: ledger.used_percent(),
+        used_percent: cache_state.used_percent(),
         high_percent: shared.config.high_percent,
         low_percent: shared.config.low_percent,
         hurry,
-        foreground: ledger.totals.urgent > 0 || shared.is_slow_used(),
+        foreground: cache_state.totals.urgent > 0 || shared.is_slow_used(),
     }
 }

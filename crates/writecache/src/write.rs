@@ -1,28 +1,28 @@
 //! Writing to the cache, and waiting until what was written is durable.
 //!
-//! Relies on the ledger for the order of versions: a write finds its place in it while it holds the volume's order.
+//! Relies on the cache state for the order of versions: a write finds its place in it while it holds the volume's order.
 
 use std::sync::Arc;
 use std::sync::MutexGuard;
 use std::time::Instant;
 
+use crate::cache_state::{Appended, BlockVersion, CacheState, Ticket, WaitProgress};
 use crate::config::Growth;
 use crate::critical;
 use crate::error::CacheError;
 use crate::format::{MOST_BLOCK, MOST_BLOCKS, record_bytes};
-use crate::ids::{BLOCK_BYTES, Piece, Place, Stamp, VolumeId};
-use crate::ledger::{Appended, Headway, Ledger, Ticket, Version};
+use crate::ids::{BLOCK_BYTES, BlockAddr, Piece, SequenceNumber, VolumeId};
 use crate::lock::CacheGuard;
 use crate::policy::{Admission, Policy, admit};
 use crate::ring::NoRoom;
 use crate::shared::Shared;
-use crate::stats::{Cause, Content};
-use crate::tasks::{Blocked, BlockedOn, Standing, TaskId, Wake};
+use crate::stats::{Content, WaitCause};
+use crate::tasks::{BlockedOn, BlockedTask, Criticality, TaskId, Wake};
 
 /// Most blocks of a write that are ordered at once.
 const CHUNK_BLOCKS: usize = MOST_BLOCKS as usize;
 
-/// Most blocks that are sent to the slow device because somebody waits for a flush of it anyway.
+/// Most blocks that are sent to the slow device because a task waits for a flush of it anyway.
 const MOST_DIRECT: usize = 256;
 
 /// How a write becomes durable.
@@ -68,214 +68,225 @@ impl WriteContext {
 
 /// A piece of a write that is ordered at once.
 struct Chunk<'a> {
-    first: Place,
+    first: BlockAddr,
     pieces: &'a [Piece],
-    stamp: Stamp,
+    seqno: SequenceNumber,
     /// Nothing of the write comes after it.
     is_last: bool,
 }
 
 impl Shared {
-    /// Orders a write whose blocks are whole, and begins it if somebody waits. The volume's order is held, and released as
+    /// Orders a write whose blocks are whole, and begins it if a task waits. The volume's order is held, and released as
     /// soon as every block has its place. `len` is the volume's length with the write.
     pub(crate) fn write_blocks(
         self: &Arc<Self>,
-        first: Place,
+        first: BlockAddr,
         pieces: &[Piece],
         len: u64,
         context: &WriteContext,
         order: &mut Option<CacheGuard<'_, ()>>,
     ) -> Result<Ticket, CacheError> {
         let end = first.block + pieces.len() as u64;
-        let mut ticket = Ticket { volume: first.volume, first: first.block, end, stamp: Stamp(0) };
+        let mut ticket = Ticket { volume: first.volume, first: first.block, end, seqno: SequenceNumber(0) };
         let mut grows = false;
         for (index, pieces) in pieces.chunks(CHUNK_BLOCKS).enumerate() {
             let first = first.plus((index * CHUNK_BLOCKS) as u64);
-            let mut ledger = self.ledger();
-            check_reach(&ledger, first.volume, len)?;
-            grows |= ledger.grow(first.volume, len);
-            ledger.stats.written_bytes += (pieces.len() * BLOCK_BYTES) as u64;
-            let stamp = ledger.next_stamp();
-            ticket.stamp = stamp;
-            let known = ledger.pass_by_known(first, pieces, context.content, len, grows);
+            let mut cache_state = self.cache_state();
+            check_reach(&cache_state, first.volume, len)?;
+            grows |= cache_state.grow(first.volume, len);
+            cache_state.stats.written_bytes += (pieces.len() * BLOCK_BYTES) as u64;
+            let seqno = cache_state.next_seqno();
+            ticket.seqno = seqno;
+            let known = cache_state.pass_by_known(first, pieces, context.content, len, grows);
             let (first, pieces) = (first.plus(known as u64), &pieces[known..]);
             let is_last = first.block + pieces.len() as u64 == end;
             if pieces.is_empty() {
                 continue;
             }
-            let chunk = Chunk { first, pieces, stamp, is_last };
+            let chunk = Chunk { first, pieces, seqno, is_last };
             let written = if context.is_sync {
-                self.write_now(ledger, &chunk, context, order)
+                self.write_now(cache_state, &chunk, context, order)
             } else {
-                self.write_later(ledger, &chunk, context, order)
+                self.write_later(cache_state, &chunk, context, order)
             };
             if written.is_err() {
-                self.ledger().forget_tail(first.volume);
+                self.cache_state().forget_tail(first.volume);
                 return written.map(|()| ticket);
             }
         }
         Ok(ticket)
     }
 
-    /// For somebody who waits: to the log, or urgently to the slow device.
+    /// For a task that waits: to the log, or urgently to the slow device.
     fn write_now<'a>(
         self: &'a Arc<Self>,
-        mut ledger: MutexGuard<'a, Ledger>,
+        mut cache_state: MutexGuard<'a, CacheState>,
         chunk: &Chunk<'_>,
         context: &WriteContext,
         order: &mut Option<CacheGuard<'_, ()>>,
     ) -> Result<(), CacheError> {
-        let mut standing = self.standing(context.task);
+        let mut criticality = self.criticality(context.task);
         let (mut done, mut stalled, mut blocked) = (0, false, None);
         while done < chunk.pieces.len() {
             let first = chunk.first.plus(done as u64);
             let pieces = &chunk.pieces[done..];
-            let facts = ledger.facts_of_run(first, pieces.len() as u64, context.content, true, standing);
-            let must = facts.cached || facts.slow_dead;
-            let reason = admit(ledger.policy, &facts);
+            let facts = cache_state.facts_of_run(first, pieces.len() as u64, context.content, true, criticality);
+            let must = facts.needs_log();
+            let reason = admit(cache_state.policy, &facts);
             let attempt = match reason.admission() {
                 Admission::Slow => Appended::NoRoom(NoRoom::Never),
                 Admission::Fast => {
                     let item = |(index, piece): (usize, &Piece)| {
-                        (Ledger::item(first.plus(index as u64), piece.clone(), context.content, chunk.stamp), reason)
+                        let addr = first.plus(index as u64);
+                        (CacheState::item(addr, piece.clone(), context.content, chunk.seqno), reason)
                     };
                     let items: Vec<_> = pieces.iter().enumerate().map(item).collect();
-                    ledger.begin_log(&items, must || standing.any(), context.task.0, self.now_ns())
+                    cache_state.begin_log(&items, must || criticality.any(), context.task.0, self.now_ns())
                 }
             };
             match attempt {
                 Appended::Job { job, taken } => {
                     done += taken;
-                    drop(ledger);
+                    drop(cache_state);
                     if chunk.is_last && done == chunk.pieces.len() {
                         *order = None;
                     }
-                    self.run_log(&job, standing);
-                    ledger = self.ledger();
+                    self.run_log(&job, criticality);
+                    cache_state = self.cache_state();
                 }
-                Appended::NoRoom(NoRoom::InFlight) => ledger = self.wait_room(ledger, standing),
+                Appended::NoRoom(NoRoom::InFlight) => cache_state = self.wait_room(cache_state, criticality),
                 Appended::NoRoom(_) if must && reason.is_fast() => {
-                    ledger.stats.stalls += u64::from(!std::mem::replace(&mut stalled, true));
-                    ledger.writable(first.volume)?;
-                    ledger.check_room(first.volume)?;
-                    ledger.drain_now();
-                    self.call_drain();
-                    ledger = self.wait_room(ledger, standing);
+                    cache_state.stats.stalls += u64::from(!std::mem::replace(&mut stalled, true));
+                    cache_state.writable(first.volume)?;
+                    cache_state.check_room(first.volume)?;
+                    self.ask_for_room(&mut cache_state);
+                    cache_state = self.wait_room(cache_state, criticality);
                 }
                 Appended::NoRoom(_) => {
                     if reason.is_fast() {
-                        ledger.drain_now();
-                        self.call_drain();
+                        self.ask_for_room(&mut cache_state);
                     }
-                    if !ledger.queue_is_full(first.volume, pieces.len()) {
+                    if !cache_state.queue_is_full(first.volume, pieces.len()) {
                         // Where it goes in the end is decided, traced and counted when it is issued.
-                        self.queue_chunk(&mut ledger, first, pieces, chunk.stamp, context, true);
+                        self.queue_chunk(&mut cache_state, first, pieces, chunk.seqno, context, true);
                         break;
                     }
-                    ledger = self.wait_queue(ledger, first.volume, context.task, &mut blocked, &mut standing)?;
+                    cache_state =
+                        self.wait_queue(cache_state, first.volume, context.task, &mut blocked, &mut criticality)?;
                 }
             }
         }
         Ok(())
+    }
+
+    /// Write-back is to make room in the log.
+    fn ask_for_room(&self, cache_state: &mut CacheState) {
+        cache_state.drain_now();
+        self.call_drain();
     }
 
     /// Sleeps until there may be room in the queue; says how the task stands then.
     fn wait_queue<'a>(
         self: &'a Arc<Self>,
-        ledger: MutexGuard<'a, Ledger>,
+        cache_state: MutexGuard<'a, CacheState>,
         id: VolumeId,
         task: TaskId,
-        blocked: &mut Option<Blocked>,
-        standing: &mut Standing,
-    ) -> Result<MutexGuard<'a, Ledger>, CacheError> {
-        let volume = ledger.writable(id)?;
-        if let Some(cause) = volume.dead.as_ref().filter(|_| volume.len_change.is_some()) {
+        blocked: &mut Option<BlockedTask>,
+        criticality: &mut Criticality,
+    ) -> Result<MutexGuard<'a, CacheState>, CacheError> {
+        let volume = cache_state.writable(id)?;
+        if let Some(cause) = volume.dead.as_ref().filter(|_| volume.flush.len_change.is_some()) {
             return Err(CacheError::Slow { volume: id, cause: cause.clone() });
         }
-        ledger.check_room(id)?;
+        cache_state.check_room(id)?;
         // Registered first, asked afterwards: a critical task that comes later wakes us.
         if blocked.is_none() {
             let on = BlockedOn::Write(Arc::clone(self) as Arc<dyn Wake>);
             *blocked = Some(self.config.tasks.block(task, on).0);
-            *standing = self.standing(task);
-            return Ok(ledger);
+            *criticality = self.criticality(task);
+            return Ok(cache_state);
         }
         let began = Instant::now();
-        let ledger = self.wait_log_changed(ledger);
-        *standing = self.standing(task);
-        self.waits.note(Cause::QueueRoom, standing.any(), began.elapsed().as_nanos() as u64);
-        Ok(ledger)
+        let cache_state = self.wait_log_changed(cache_state);
+        *criticality = self.criticality(task);
+        self.waits.note(WaitCause::QueueRoom, criticality.any(), began.elapsed().as_nanos() as u64);
+        Ok(cache_state)
     }
 
-    fn wait_room<'a>(&'a self, ledger: MutexGuard<'a, Ledger>, standing: Standing) -> MutexGuard<'a, Ledger> {
+    fn wait_room<'a>(
+        &'a self,
+        cache_state: MutexGuard<'a, CacheState>,
+        criticality: Criticality,
+    ) -> MutexGuard<'a, CacheState> {
         let began = Instant::now();
-        let ledger = self.wait_log_changed(ledger);
-        self.waits.note(Cause::LogRoom, standing.any(), began.elapsed().as_nanos() as u64);
-        ledger
+        let cache_state = self.wait_log_changed(cache_state);
+        self.waits.note(WaitCause::LogRoom, criticality.any(), began.elapsed().as_nanos() as u64);
+        cache_state
     }
 
     fn queue_chunk(
         &self,
-        ledger: &mut Ledger,
-        first: Place,
+        cache_state: &mut CacheState,
+        first: BlockAddr,
         pieces: &[Piece],
-        stamp: Stamp,
+        seqno: SequenceNumber,
         context: &WriteContext,
         urgent: bool,
     ) {
         let now_ns = self.now_ns();
         for (index, piece) in pieces.iter().enumerate() {
-            let version = Version { piece: piece.clone(), content: context.content };
-            ledger.queue(first.plus(index as u64), version, stamp, urgent, context.task.0, now_ns);
+            let version = BlockVersion { piece: piece.clone(), content: context.content };
+            cache_state.queue(first.plus(index as u64), version, seqno, urgent, context.task.0, now_ns);
         }
-        if urgent || ledger.needs_issuer(&self.rules(), now_ns) {
+        if urgent || cache_state.needs_issuer(&self.rules(), now_ns) {
             self.call_issuers();
         }
     }
 
-    /// For somebody who does not wait: queued, unless the queue is full for too long for somebody critical.
+    /// For a task that does not wait: queued, unless the queue is full for too long for a critical task.
     fn write_later<'a>(
         self: &'a Arc<Self>,
-        mut ledger: MutexGuard<'a, Ledger>,
+        mut cache_state: MutexGuard<'a, CacheState>,
         chunk: &Chunk<'_>,
         context: &WriteContext,
         order: &mut Option<CacheGuard<'_, ()>>,
     ) -> Result<(), CacheError> {
-        let (mut blocked, mut standing) = (None, Standing::default());
-        while ledger.queue_is_full(chunk.first.volume, chunk.pieces.len()) {
-            ledger = self.wait_queue(ledger, chunk.first.volume, context.task, &mut blocked, &mut standing)?;
-            let policy = ledger.policy;
-            let may =
-                standing.critical && policy >= Policy::Critical || standing.inherited && policy.inherits_process();
-            let least = chunk.pieces.len().min(ledger.most_record_blocks()) as u32;
-            let room = ledger.ring.has_room_reserved(record_bytes(BLOCK_BYTES as u64, least));
-            if may && room && ledger.fast_dead.is_none() {
-                return self.write_now(ledger, chunk, context, order);
+        let (mut blocked, mut criticality) = (None, Criticality::default());
+        while cache_state.queue_is_full(chunk.first.volume, chunk.pieces.len()) {
+            cache_state =
+                self.wait_queue(cache_state, chunk.first.volume, context.task, &mut blocked, &mut criticality)?;
+            let policy = cache_state.policy;
+            let may = criticality.critical && policy >= Policy::Critical
+                || criticality.inherited && policy.inherits_process();
+            let least = chunk.pieces.len().min(cache_state.most_record_blocks()) as u32;
+            let room = cache_state.log.ring.has_room_reserved(record_bytes(BLOCK_BYTES as u64, least));
+            if may && room && cache_state.fast.dead.is_none() {
+                return self.write_now(cache_state, chunk, context, order);
             }
         }
-        self.queue_chunk(&mut ledger, chunk.first, chunk.pieces, chunk.stamp, context, false);
+        self.queue_chunk(&mut cache_state, chunk.first, chunk.pieces, chunk.seqno, context, false);
         Ok(())
     }
 
-    /// Makes everything of a volume durable on its device, of which a flush is needed anyway: its bytes go along. Where they are
-    /// so many that the log is the shorter way, that is taken.
+    /// Makes everything of a volume durable on its device, of which a flush is needed anyway: its bytes go along. Where
+    /// they are so many that the log is the shorter way, that is taken.
     pub(crate) fn flush_through(self: &Arc<Self>, id: VolumeId, task: TaskId) -> Result<(), CacheError> {
-        let mut ledger = self.ledger();
-        let ticket = Ticket::everything(id, ledger.last_stamp());
-        let volume = ledger.volumes.get_mut(&id).ok_or(CacheError::Unattached(id))?;
+        let mut cache_state = self.cache_state();
+        let ticket = Ticket::everything(id, cache_state.last_seqno());
+        let volume = cache_state.volumes.get_mut(&id).ok_or(CacheError::Unattached(id))?;
         if volume.tally.queued > MOST_DIRECT || volume.alive().is_none() {
-            drop(ledger);
+            drop(cache_state);
             return self.wait(&ticket, task, Way::Any);
         }
-        let hasty = self.standing(task).any();
+        let hasty = self.criticality(task).any();
         volume.hasty += usize::from(hasty);
-        ledger.send_direct(id);
-        drop(ledger);
+        cache_state.send_direct(id);
+        drop(cache_state);
         let result = {
             let _using = self.use_slow(task);
             self.wait(&ticket, task, Way::Device)
         };
-        if hasty && let Some(volume) = self.ledger().volumes.get_mut(&id) {
+        if hasty && let Some(volume) = self.cache_state().volumes.get_mut(&id) {
             volume.hasty = volume.hasty.saturating_sub(1);
         }
         result
@@ -287,44 +298,44 @@ impl Shared {
     /// allows; it then depends on the fast device only. Unless it needs the device anyway.
     pub(crate) fn wait(self: &Arc<Self>, ticket: &Ticket, task: TaskId, way: Way) -> Result<(), CacheError> {
         let most = if way == Way::Any { CHUNK_BLOCKS } else { 0 };
-        let (mut blocked, mut stalled, mut headway) = (None, false, Headway::default());
-        let mut ledger = self.ledger();
-        while ledger.unsettled(ticket, &mut headway) {
+        let (mut blocked, mut stalled, mut progress) = (None, false, WaitProgress::default());
+        let mut cache_state = self.cache_state();
+        while cache_state.unsettled(ticket, &mut progress) {
             // Registered first, asked afterwards: a critical task that comes later wakes us.
             let on = BlockedOn::Write(Arc::clone(self) as Arc<dyn Wake>);
             let _registered = blocked.get_or_insert_with(|| self.config.tasks.block(task, on));
-            let standing = self.standing(task);
-            let survey = ledger.survey(ticket, &mut headway, standing, most);
-            ledger.hopeless(ticket, &survey)?;
+            let criticality = self.criticality(task);
+            let survey = cache_state.survey(ticket, &mut progress, criticality, most);
+            cache_state.hopeless(ticket, &survey)?;
             if !survey.items.is_empty() {
                 let demanded = survey.items.iter().all(|(_, reason)| reason.is_demand());
-                match ledger.begin_log(&survey.items, demanded || standing.any(), task.0, self.now_ns()) {
+                match cache_state.begin_log(&survey.items, demanded || criticality.any(), task.0, self.now_ns()) {
                     Appended::Job { job, .. } => {
-                        drop(ledger);
-                        self.run_log(&job, standing);
-                        ledger = self.ledger();
+                        drop(cache_state);
+                        self.run_log(&job, criticality);
+                        cache_state = self.cache_state();
                         continue;
                     }
                     Appended::NoRoom(_) => {
-                        ledger.stats.stalls += u64::from(!std::mem::replace(&mut stalled, true));
-                        ledger.drain_now();
+                        cache_state.stats.stalls += u64::from(!std::mem::replace(&mut stalled, true));
+                        cache_state.drain_now();
                         self.call_drain();
                     }
                 }
             }
-            ledger.press(ticket, &survey, task.0);
-            let cause = if survey.flush_only { Cause::SlowFlush } else { Cause::PendingWrite };
+            cache_state.press(ticket, &survey, task.0);
+            let cause = if survey.flush_only { WaitCause::SlowFlush } else { WaitCause::PendingWrite };
             let began = Instant::now();
             let others_log = survey.logging || !survey.items.is_empty();
-            ledger = if others_log { self.wait_log_changed(ledger) } else { self.wait_changed(ledger) };
-            self.waits.note(cause, standing.any(), began.elapsed().as_nanos() as u64);
+            cache_state = if others_log { self.wait_log_changed(cache_state) } else { self.wait_changed(cache_state) };
+            self.waits.note(cause, criticality.any(), began.elapsed().as_nanos() as u64);
         }
         Ok(())
     }
 }
 
-pub(crate) fn check_reach(ledger: &Ledger, id: VolumeId, end: u64) -> Result<(), CacheError> {
-    let volume = ledger.writable(id)?;
+pub(crate) fn check_reach(cache_state: &CacheState, id: VolumeId, end: u64) -> Result<(), CacheError> {
+    let volume = cache_state.writable(id)?;
     let too_far = end > MOST_BLOCK * BLOCK_BYTES as u64;
     if too_far || (volume.growth == Growth::Fixed && end > volume.len) {
         return Err(CacheError::Beyond { volume: id, len: volume.len, end });

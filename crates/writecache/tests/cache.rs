@@ -9,8 +9,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use quire_device::{Directory, MemoryDirectory, PowerCut};
 use quire_writecache::{
-    BLOCK_BYTES, CacheConfig, CacheError, Cause, Content, Growth, Policy, Reason, VolumeId, VolumeSpec, WriteCache,
-    WriteContext,
+    AdmissionReason, BLOCK_BYTES, CacheConfig, CacheError, Content, Growth, Policy, VolumeId, VolumeSpec, WaitCause,
+    WriteCache, WriteContext,
 };
 use wcache::{BLOCK, DATA, Homes, LOG, block, config};
 
@@ -115,7 +115,7 @@ fn a_file_that_grows_ends_where_its_last_write_ended_through_crashes_and_write_b
 }
 
 #[test]
-fn a_cut_file_stays_cut_after_a_crash_and_grows_again_with_zeros() {
+fn a_truncated_file_stays_truncated_after_a_crash_and_grows_again_with_zeros() {
     let homes = Homes::new();
     let id = VolumeId(50);
     let cache = WriteCache::create(homes.fast(), &[growing(&homes, "file")], config(Policy::Sync)).unwrap();
@@ -193,24 +193,24 @@ fn decisions_and_waits_are_counted_and_traced() {
     let ticket = cache.write(DATA, 0, &block(1), &sync()).unwrap();
     cache.wait(&ticket, &sync()).unwrap();
     let stats = cache.stats();
-    assert_eq!(stats.reasons[Reason::Log.index()].blocks, 1);
-    assert_eq!(stats.reasons[Reason::NotCritical.index()].blocks, 1);
+    assert_eq!(stats.reasons[AdmissionReason::Log.index()].blocks, 1);
+    assert_eq!(stats.reasons[AdmissionReason::NotCritical.index()].blocks, 1);
     assert_eq!((stats.logged_bytes, stats.direct_bytes), (BLOCK as u64, BLOCK as u64));
     assert!((stats.cached_share() - 0.5).abs() < 1e-9);
-    assert_eq!(stats.other_waits[Cause::LogWrite as usize].count, 1);
+    assert_eq!(stats.other_waits[WaitCause::LogWrite as usize].count, 1);
     // Whether the write was there already when it began to wait is chance.
-    let waited = |cause: Cause| stats.other_waits[cause as usize].count;
-    assert!(waited(Cause::PendingWrite) + waited(Cause::SlowFlush) > 0);
-    let reasons: Vec<Reason> = cache.trace().iter().map(|decision| decision.reason).collect();
-    assert_eq!(reasons, [Reason::Log, Reason::NotCritical]);
+    let waited = |cause: WaitCause| stats.other_waits[cause as usize].count;
+    assert!(waited(WaitCause::PendingWrite) + waited(WaitCause::SlowFlush) > 0);
+    let reasons: Vec<AdmissionReason> = cache.trace().iter().map(|decision| decision.reason).collect();
+    assert_eq!(reasons, [AdmissionReason::Log, AdmissionReason::NotCritical]);
 }
 
 #[test]
 fn volumes_are_checked() {
     let homes = Homes::new();
     let cache = homes.create(config(Policy::Sync));
-    let nobody = VolumeId(77);
-    assert_eq!(cache.write(nobody, 0, &block(1), &sync()), Err(CacheError::Unattached(nobody)));
+    let unattached = VolumeId(77);
+    assert_eq!(cache.write(unattached, 0, &block(1), &sync()), Err(CacheError::Unattached(unattached)));
     let beyond = cache.write(DATA, 63 * BLOCK as u64, &[0; 2 * BLOCK], &sync());
     assert!(matches!(beyond, Err(CacheError::Beyond { .. })));
     assert_eq!(cache.attach(&homes.volumes()[0]), Err(CacheError::Attached(DATA)));

@@ -1,4 +1,4 @@
-//! Criticality and its inheritance, over a slow device whose writes end only when the test says so: whoever is said not
+//! Criticality and its inheritance, over a slow device whose writes end only when the test says so: a task that is said not
 //! to wait for the slow device would hang otherwise.
 
 mod wcache;
@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use quire_device::{Directory, IoGate, PowerCut};
 use quire_writecache::{
-    BlockedOn, CacheCondvar, CacheConfig, CacheMutex, CriticalReason, Growth, Policy, Reason, ResourceId, TaskId,
-    Tasks, VolumeSpec, Wake, WriteCache, WriteContext, critical,
+    AdmissionReason, BlockedOn, CacheCondvar, CacheConfig, CacheMutex, CriticalReason, Growth, Policy, ResourceId,
+    TaskGraph, TaskId, VolumeSpec, Wake, WriteCache, WriteContext, critical,
 };
 use wcache::{BLOCK, DATA, Homes, LOG, block, config};
 
 struct Scene {
     homes: Homes,
-    tasks: Arc<Tasks>,
+    tasks: Arc<TaskGraph>,
     gate: IoGate,
     cache: WriteCache,
 }
@@ -40,7 +40,7 @@ fn sync() -> WriteContext {
 }
 
 impl Scene {
-    fn cached(&self, reason: Reason) -> u64 {
+    fn cached(&self, reason: AdmissionReason) -> u64 {
         self.cache.stats().reasons[reason.index()].blocks
     }
 
@@ -64,7 +64,7 @@ fn a_critical_task_writes_to_the_log_and_others_do_not() {
     let other = WriteContext { task: TaskId::external(9), ..sync() };
     scene.cache.write(DATA, 9 * BLOCK as u64, &block(2), &other).unwrap();
     scene.gate.await_arrivals(1);
-    assert_eq!((scene.cached(Reason::CriticalTask), scene.cached(Reason::NotCritical)), (1, 1));
+    assert_eq!((scene.cached(AdmissionReason::CriticalTask), scene.cached(AdmissionReason::NotCritical)), (1, 1));
     scene.end(&[(0, 1), (9, 2)]);
 }
 
@@ -80,15 +80,15 @@ fn a_holder_inherits_from_a_critical_waiter_and_loses_it_with_the_lock() {
             waits.store(true, Ordering::SeqCst);
             drop(lock.lock());
         });
-        while !waits.load(Ordering::SeqCst) || !scene.tasks.standing(critical::current()).inherited {
+        while !waits.load(Ordering::SeqCst) || !scene.tasks.criticality(critical::current()).inherited {
             thread::yield_now();
         }
         let ticket = scene.cache.write(DATA, 0, &block(1), &sync()).unwrap();
         scene.cache.wait(&ticket, &sync()).unwrap();
         drop(held);
     });
-    assert!(!scene.tasks.standing(critical::current()).any());
-    assert_eq!(scene.cached(Reason::InheritedTask), 1);
+    assert!(!scene.tasks.criticality(critical::current()).any());
+    assert_eq!(scene.cached(AdmissionReason::InheritedTask), 1);
     scene.end(&[(0, 1)]);
 }
 
@@ -100,7 +100,7 @@ fn a_write_under_way_is_issued_again_for_a_critical_waiter() {
     scene.gate.await_arrivals(1);
     let _critical = scene.tasks.enter(critical::current(), CriticalReason::Request);
     scene.cache.wait(&ticket, &sync()).unwrap();
-    assert_eq!(scene.cached(Reason::InheritedIo), 1);
+    assert_eq!(scene.cached(AdmissionReason::InheritedIo), 1);
     assert_eq!(scene.cache.stats().critical_writes.reissued_blocks[0], 1);
     // Newer data goes over the log, the old flight lands later and changes nothing.
     scene.cache.write(DATA, 0, &block(2), &sync()).unwrap();
@@ -161,13 +161,13 @@ fn a_chain_of_lock_and_write_is_followed_to_its_end() {
         second.join().unwrap();
         third.join().unwrap();
     });
-    assert_eq!(scene.cached(Reason::InheritedIo) + scene.cached(Reason::InheritedTask), 1);
+    assert_eq!(scene.cached(AdmissionReason::InheritedIo) + scene.cached(AdmissionReason::InheritedTask), 1);
     scene.end(&[(0, 1)]);
 }
 
 #[test]
 fn whoever_promised_a_signal_inherits_from_those_who_wait_for_it() {
-    let tasks = Tasks::new();
+    let tasks = TaskGraph::new();
     let lock = CacheMutex::new_in(Arc::clone(&tasks), false);
     let condition = CacheCondvar::new_in(Arc::clone(&tasks));
     thread::scope(|threads| {
@@ -179,15 +179,15 @@ fn whoever_promised_a_signal_inherits_from_those_who_wait_for_it() {
                 done = condition.wait(done);
             }
         });
-        while !tasks.standing(critical::current()).inherited {
+        while !tasks.criticality(critical::current()).inherited {
             thread::yield_now();
         }
         *lock.lock() = true;
         condition.notify_all();
         drop(promise);
     });
-    // It gave the last signal, so it is guessed to give the next one; but nobody waits.
-    assert!(!tasks.standing(critical::current()).any());
+    // It gave the last signal, so it is guessed to give the next one; but no task waits.
+    assert!(!tasks.criticality(critical::current()).any());
 }
 
 #[test]
@@ -224,7 +224,7 @@ fn without_inheritance_a_critical_waiter_waits_for_the_slow_device() {
         assert!(!done.load(Ordering::SeqCst));
         scene.gate.open();
     });
-    assert_eq!(scene.cached(Reason::InheritedIo), 0);
+    assert_eq!(scene.cached(AdmissionReason::InheritedIo), 0);
     scene.end(&[(0, 1)]);
 }
 
@@ -236,7 +236,7 @@ fn circles_and_crowds_of_tasks_end_the_walk() {
             self.0.fetch_add(1, Ordering::SeqCst);
         }
     }
-    let tasks = Tasks::new();
+    let tasks = TaskGraph::new();
     let resources: Vec<ResourceId> = (0..1200).map(|_| ResourceId::next()).collect();
     let task = |number: usize| TaskId::external(number as u32 + 1);
     let waker = Arc::new(Count(std::sync::atomic::AtomicUsize::new(0)));
@@ -250,22 +250,22 @@ fn circles_and_crowds_of_tasks_end_the_walk() {
         let next = resources[(number + 1) % resources.len()];
         blocked.push(tasks.block(task(number), BlockedOn::Resource(next)).0);
     }
-    assert!(!tasks.standing(task(0)).any());
+    assert!(!tasks.criticality(task(0)).any());
     let scope = tasks.enter(task(0), CriticalReason::Hint);
     assert_eq!(waker.0.load(Ordering::SeqCst), 1, "the write five tasks away was woken once");
-    assert!(tasks.standing(task(5)).inherited);
+    assert!(tasks.criticality(task(5)).inherited);
     drop(scope);
-    assert!(!tasks.standing(task(5)).any());
+    assert!(!tasks.criticality(task(5)).any());
 }
 
 #[test]
 fn a_lock_may_make_every_holder_critical() {
-    let tasks = Tasks::new();
+    let tasks = TaskGraph::new();
     let lock = CacheMutex::new_in(Arc::clone(&tasks), ()).always_critical();
     let guard = lock.lock();
-    assert!(tasks.standing(critical::current()).critical);
+    assert!(tasks.criticality(critical::current()).critical);
     drop(guard);
-    assert!(!tasks.standing(critical::current()).any());
+    assert!(!tasks.criticality(critical::current()).any());
 }
 
 #[test]

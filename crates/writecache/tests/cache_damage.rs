@@ -241,7 +241,7 @@ fn a_witness_that_is_damaged_is_none_that_is_missing() {
 
 #[test]
 fn what_is_no_log_is_left_alone() {
-    for content in [&b"# a file of somebody's\n"[..], &[7; 20_000], &[&[0; 5000][..], &[1; 10_000]].concat()] {
+    for content in [&b"# a file of another user's\n"[..], &[7; 20_000], &[&[0; 5000][..], &[1; 10_000]].concat()] {
         let homes = Homes::new();
         homes.fast.put("fast", content);
         let made = WriteCache::create(homes.fast(), &homes.volumes(), settings(&homes));

@@ -1,4 +1,4 @@
-//! Devices that fail: nothing is lost in silence, and whoever writes hears what happened.
+//! Devices that fail: nothing is lost in silence, and every writer hears what happened.
 
 mod wcache;
 
@@ -207,7 +207,7 @@ fn a_damaged_closed_log_is_refused() {
 }
 
 #[test]
-fn a_cut_that_the_dying_log_may_hold_cuts_nothing_off_that_was_written_later() {
+fn a_truncation_that_the_dying_log_may_hold_cuts_nothing_off_that_was_written_later() {
     let mut refused = 0;
     for number in 0..40 {
         let homes = Homes::new();
@@ -234,11 +234,11 @@ fn a_cut_that_the_dying_log_may_hold_cuts_nothing_off_that_was_written_later() {
             assert!(got == found.len() && found == later, "write {number} to the log failed: {got} bytes are left");
         }
     }
-    assert!(refused > 0, "no write of a cut's record was the one that failed");
+    assert!(refused > 0, "no write of a truncation's record was the one that failed");
 }
 
 #[test]
-fn a_cut_that_finds_no_room_in_the_log_takes_nothing_away() {
+fn a_truncation_that_finds_no_room_in_the_log_takes_nothing_away() {
     let homes = Homes::new();
     homes.slow.put("file", &[1; 3 * BLOCK]);
     let file = VolumeSpec { id: DATA, device: homes.slow.open("file").unwrap(), growth: Growth::Grows };
@@ -272,7 +272,7 @@ fn what_a_slow_device_refused_to_cut_off_does_not_come_back_when_the_file_grows(
     let file = |device| VolumeSpec { id: DATA, device, growth: Growth::Grows };
     let cache = WriteCache::create(homes.fast(), &[file(device)], config(Policy::All)).unwrap();
     cache.write(DATA, 0, &block(2), &sync()).unwrap();
-    // Durable in the log; the device is cut in the background.
+    // Durable in the log; the device is truncated in the background.
     cache.set_len(DATA, 5000, &sync()).unwrap();
     until("the device's refusal", || cache.volume_state(DATA).unwrap().dead.is_some());
     cache.set_len(DATA, 4 * BLOCK as u64, &sync()).unwrap();

@@ -1,5 +1,5 @@
-//! Files that grow, are cut and go, through the write cache: whatever is done to them, and whenever the power goes, each byte
-//! is one that it was given since it was last made durable.
+//! Files that grow, are truncated and go, through the write cache: whatever is done to them, and whenever the power goes,
+//! each byte is one that it was given since it was last made durable.
 //!
 //! Relies on `MemoryDirectory` for power cuts: log and files lie in one home, so that one moment can be kept of both.
 
@@ -11,7 +11,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use quire_device::{Device, Directory, IoGate, MemoryDirectory, PowerCut};
 use quire_writecache::{
-    CacheConfig, CacheError, Content, CriticalReason, Growth, Policy, Scope, VolumeId, VolumeSpec, WriteCache,
+    CacheConfig, CacheError, Content, CriticalReason, CriticalScope, Growth, Policy, VolumeId, VolumeSpec, WriteCache,
     WriteContext, critical,
 };
 use wcache::{BLOCK, FileModel, config, read_all};
@@ -53,7 +53,7 @@ struct World {
     home: MemoryDirectory,
     cache: Option<WriteCache>,
     settings: CacheConfig,
-    critical: Option<Scope>,
+    critical: Option<CriticalScope>,
     number: u64,
     model: FileModel,
 }
@@ -199,7 +199,7 @@ fn write(offset: u64, len: usize, value: u8, is_sync: bool) -> Step {
 }
 
 #[test]
-fn a_cut_that_is_not_durable_keeps_later_writes_out_of_the_log() {
+fn a_truncation_that_is_not_durable_keeps_later_writes_out_of_the_log() {
     let mut world = world(Policy::All);
     for step in [write(0, 10_000, 1, true), Step::Drain, Step::SetLen(0), write(0, 100, 2, true), Step::Flush] {
         world.take(&step);
@@ -210,7 +210,7 @@ fn a_cut_that_is_not_durable_keeps_later_writes_out_of_the_log() {
 }
 
 #[test]
-fn a_cut_within_a_cached_block_and_growth_after_it_show_zeros_even_after_a_crash() {
+fn a_truncation_within_a_cached_block_and_growth_after_it_show_zeros_even_after_a_crash() {
     let mut world = world(Policy::Sync);
     for step in [write(0, 9000, 7, true), Step::Flush, Step::SetLen(5000), Step::Crash(0), Step::SetLen(9000)] {
         world.take(&step);
@@ -221,10 +221,10 @@ fn a_cut_within_a_cached_block_and_growth_after_it_show_zeros_even_after_a_crash
 }
 
 #[test]
-fn a_cut_in_the_log_does_not_undo_a_later_one_on_the_device_alone() {
+fn a_truncation_in_the_log_does_not_undo_a_later_one_on_the_device_alone() {
     let mut world = world(Policy::Critical);
     let (critical, idle) = (Step::Critical(true), Step::Critical(false));
-    // A cut that the log knows, of everything that it knows; then one that it does not know, and a write that it does.
+    // A truncation that the log knows, of everything that it knows; then one that it does not know, and a write that it does.
     for step in [critical.clone(), write(8192, 9000, 1, true), idle, Step::SetLen(8192), write(0, 20_000, 2, false)] {
         world.take(&step);
     }
@@ -267,8 +267,8 @@ fn a_file_ends_no_further_than_its_last_durable_block() {
     assert_eq!(world.read().len(), BLOCK);
 }
 
-/// Cuts a file to 5000 bytes while a write of 10,000 is on its way to it, from memory or from the log.
-fn cut_during_a_write(settings: CacheConfig, is_sync: bool) {
+/// Truncates a file to 5000 bytes while a write of 10,000 is on its way to it, from memory or from the log.
+fn truncation_during_a_write(settings: CacheConfig, is_sync: bool) {
     let home = MemoryDirectory::with_file("fast", &[]);
     home.put("file", &[]);
     let gate = IoGate::default();
@@ -281,7 +281,7 @@ fn cut_during_a_write(settings: CacheConfig, is_sync: bool) {
     gate.await_arrivals(1);
     std::thread::scope(|threads| {
         let cut = threads.spawn(|| cache.set_len(VolumeId(1), 5000, &WriteContext::current()));
-        // Long enough for a cut that does not wait, which would be undone by what stands before the gate.
+        // Long enough for a truncation that does not wait, which would be undone by what stands before the gate.
         std::thread::sleep(Duration::from_millis(30));
         gate.open();
         cut.join().unwrap().unwrap();
@@ -294,12 +294,12 @@ fn cut_during_a_write(settings: CacheConfig, is_sync: bool) {
 
 #[test]
 fn a_write_under_way_does_not_make_a_file_long_again_that_was_cut_meanwhile() {
-    cut_during_a_write(CacheConfig { linger: Duration::ZERO, ..config(Policy::Critical) }, false);
+    truncation_during_a_write(CacheConfig { linger: Duration::ZERO, ..config(Policy::Critical) }, false);
 }
 
 #[test]
 fn write_back_does_not_make_a_file_long_again_that_was_cut_meanwhile() {
-    cut_during_a_write(CacheConfig { low_percent: 0, ..config(Policy::Sync) }, true);
+    truncation_during_a_write(CacheConfig { low_percent: 0, ..config(Policy::Sync) }, true);
 }
 
 #[test]

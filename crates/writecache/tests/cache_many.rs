@@ -1,4 +1,4 @@
-//! Thousands of small files, each a volume of its own, as behind a mount: made, written, cut, flushed, removed, and their
+//! Thousands of small files, each a volume of its own, as behind a mount: made, written, truncated, flushed, removed, and their
 //! numbers used again.
 //!
 //! Relies on `MemoryDirectory` for files.

@@ -1,8 +1,8 @@
 //! One history of a file, with the power going at every single step of either device, or of both, and with every single
-//! write refused: nothing that was acknowledged is lost, and nobody waits for ever.
+//! write refused: nothing that was acknowledged is lost, and no task waits for ever.
 //!
-//! Relies on `MemoryDirectory` for steps and `FaultInjector` for refusals. The cache's threads make histories differ a little from run to
-//! run; every sweep is longer than the history.
+//! Relies on `MemoryDirectory` for steps and `FaultInjector` for refusals. The cache's threads make histories differ a
+//! little from run to run; every sweep is longer than the history.
 
 mod wcache;
 
@@ -52,7 +52,7 @@ impl Homes {
     fn after(&self, cut: PowerCut) -> Self {
         let slow = self.slow.after_power_cut(cut);
         let fast = self.fast.after_power_cut(cut);
-        // One home is cut in one piece.
+        // One home is truncated in one piece.
         if fast.bytes("file").is_some() { Self { fast: slow.clone(), slow } } else { Self { fast, slow } }
     }
 }
@@ -67,7 +67,7 @@ struct Outcome {
     error: Option<CacheError>,
 }
 
-/// Writes, cuts, flushes, by somebody critical and by others, up to the first error.
+/// Writes, truncations, flushes, by a critical task and by others, up to the first error.
 fn history(cache: &WriteCache, config: &CacheConfig) -> Outcome {
     let mut model = FileModel::holding(vec![1; 3 * BLOCK]);
     let error = act(cache, config, &mut model).err();

@@ -1,8 +1,8 @@
 //! Many threads over one cache, under every policy: while they run, power cuts are tried on copies of both devices, and
 //! nothing that was acknowledged before one is older after it.
 //!
-//! Every thread has blocks of its own, whose sectors say which version they are; locks, waits for others' writes, cuts of a
-//! file and criticality are shared. Relies on `MemoryDirectory` for copies of one moment of log and files.
+//! Every thread has blocks of its own, whose sectors say which version they are; locks, waits for others' writes,
+//! truncations of a file and criticality are shared. Relies on `MemoryDirectory` for copies of one moment of log and files.
 
 mod wcache;
 
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use quire_device::{Directory, MemoryDirectory, PowerCut};
 use quire_writecache::{
-    CacheConfig, CacheMutex, CriticalReason, Growth, Policy, Tasks, Ticket, VolumeId, VolumeSpec, WriteCache,
+    CacheConfig, CacheMutex, CriticalReason, Growth, Policy, TaskGraph, Ticket, VolumeId, VolumeSpec, WriteCache,
     WriteContext, critical,
 };
 use wcache::{BLOCK, DATA, config};
@@ -61,7 +61,7 @@ fn settings(policy: Policy, seed: u64) -> CacheConfig {
 struct Crowd {
     home: MemoryDirectory,
     cache: WriteCache,
-    tasks: Arc<Tasks>,
+    tasks: Arc<TaskGraph>,
     lock: CacheMutex<u64>,
     tickets: Mutex<Vec<Ticket>>,
     written: Vec<AtomicU64>,

@@ -1,4 +1,5 @@
-//! Every interleaving of an issuer, a critical waiter, a newer writer, a cut and write-back over one block, explored by loom.
+//! Every interleaving of an issuer, a critical waiter, a newer writer, a truncation and write-back over one block, explored
+//! by loom.
 //!
 //! The devices are a cell each, written without the lock, as the real ones are. What they hold is the number of the version.
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p quire-writecache --release --test loom_cache` (`cargo xtask test` does).
@@ -10,7 +11,7 @@ use loom::thread;
 use quire_writecache::protocol::{Queued, Slot};
 
 /// A version's data is its stamp.
-struct Ledger {
+struct CacheState {
     slot: Slot<u64>,
     /// Position and version in the log, durable.
     logged: Option<(u64, u64)>,
@@ -23,7 +24,7 @@ struct Ledger {
 }
 
 struct World {
-    ledger: Mutex<Ledger>,
+    cache_state: Mutex<CacheState>,
     changed: Condvar,
     slow: AtomicU64,
 }
@@ -31,109 +32,113 @@ struct World {
 impl World {
     fn new() -> Arc<Self> {
         let slot = Slot::default();
-        let ledger = Ledger { slot, logged: None, next_lsn: 1, epoch: 0, flights: 0, flushed: 0, draining: false };
-        Arc::new(Self { ledger: Mutex::new(ledger), changed: Condvar::new(), slow: AtomicU64::new(0) })
+        let cache_state =
+            CacheState { slot, logged: None, next_lsn: 1, epoch: 0, flights: 0, flushed: 0, draining: false };
+        Arc::new(Self { cache_state: Mutex::new(cache_state), changed: Condvar::new(), slow: AtomicU64::new(0) })
     }
 
-    fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        self.ledger.lock().unwrap()
+    fn cache_state(&self) -> MutexGuard<'_, CacheState> {
+        self.cache_state.lock().unwrap()
     }
 
     fn put(&self, version: u64) {
         let queued = Queued { data: version, oldest: version, since_ns: 0, urgent: true, task: 0, direct: false };
-        self.ledger().slot.put(queued);
+        self.cache_state().slot.put(queued);
     }
 
-    /// `Ledger::next_job`, `SlowJob::run`, `Ledger::finish_slow`, then the flush. Does nothing if it may not.
+    /// `CacheState::next_job`, `SlowJob::run`, `CacheState::finish_slow`, then the flush. Does nothing if it may not.
     fn issue(&self, ok: bool) {
         let (number, version) = {
-            let mut ledger = self.ledger();
-            let is_logged = ledger.logged.is_some();
-            if !ledger.slot.may_issue(is_logged) {
+            let mut cache_state = self.cache_state();
+            let is_logged = cache_state.logged.is_some();
+            if !cache_state.slot.may_issue(is_logged) {
                 return;
             }
-            let version = ledger.slot.queued.as_ref().unwrap().data;
-            ledger.flights += 1;
-            let number = ledger.flights;
-            ledger.slot.issue(number);
+            let version = cache_state.slot.queued.as_ref().unwrap().data;
+            cache_state.flights += 1;
+            let number = cache_state.flights;
+            cache_state.slot.issue(number);
             (number, version)
         };
         if ok {
             self.slow.store(version, Ordering::SeqCst);
         }
-        let mut ledger = self.ledger();
-        let epoch = ledger.epoch;
-        ledger.slot.completed(number, ok, epoch, 0);
+        let mut cache_state = self.cache_state();
+        let epoch = cache_state.epoch;
+        cache_state.slot.completed(number, ok, epoch, 0);
         self.changed.notify_all();
     }
 
     fn flush(&self) {
         let epoch = {
-            let mut ledger = self.ledger();
-            ledger.epoch += 1;
-            ledger.epoch
+            let mut cache_state = self.cache_state();
+            cache_state.epoch += 1;
+            cache_state.epoch
         };
         let seen = self.slow.load(Ordering::SeqCst);
-        let mut ledger = self.ledger();
-        ledger.flushed = ledger.flushed.max(seen);
-        ledger.slot.flushed(epoch);
+        let mut cache_state = self.cache_state();
+        cache_state.flushed = cache_state.flushed.max(seen);
+        cache_state.slot.flushed(epoch);
         self.changed.notify_all();
     }
 
     /// `begin_log`, `LogJob::run`, `finish_log`. The version is durable once it is in `logged`.
-    fn log(&self, mut ledger: MutexGuard<'_, Ledger>, version: u64, oldest: u64) {
-        let lsn = ledger.next_lsn;
-        ledger.next_lsn += 1;
-        ledger.slot.begin_log(lsn, version, oldest);
-        drop(ledger);
+    fn log(&self, mut cache_state: MutexGuard<'_, CacheState>, version: u64, oldest: u64) {
+        let lsn = cache_state.next_lsn;
+        cache_state.next_lsn += 1;
+        cache_state.slot.begin_log(lsn, version, oldest);
+        drop(cache_state);
         thread::yield_now();
-        let mut ledger = self.ledger();
-        ledger.slot.logged(lsn);
-        if ledger.logged.is_none_or(|(older, _)| older < lsn) {
-            ledger.logged = Some((lsn, version));
+        let mut cache_state = self.cache_state();
+        cache_state.slot.logged(lsn);
+        if cache_state.logged.is_none_or(|(older, _)| older < lsn) {
+            cache_state.logged = Some((lsn, version));
         }
         self.changed.notify_all();
     }
 
-    /// A critical task waits for `stamp`: bounded by the log alone.
-    fn wait_critically(&self, stamp: u64) {
+    /// A critical task waits for `seqno`: bounded by the log alone.
+    fn wait_critically(&self, seqno: u64) {
         loop {
-            let ledger = self.ledger();
-            if !ledger.slot.unsettled(stamp) {
+            let cache_state = self.cache_state();
+            if !cache_state.slot.unsettled(seqno) {
                 break;
             }
-            match ledger.slot.adoptable().map(|(version, oldest)| (*version, oldest)) {
-                Some((version, oldest)) => self.log(ledger, version, oldest),
-                // Somebody else's write to the log is under way, and wakes us.
-                None => drop(self.changed.wait(ledger).unwrap()),
+            match cache_state.slot.adoptable().map(|(version, oldest)| (*version, oldest)) {
+                Some((version, oldest)) => self.log(cache_state, version, oldest),
+                // Another thread's write to the log is under way, and wakes us.
+                None => drop(self.changed.wait(cache_state).unwrap()),
             }
         }
-        self.check_durable(stamp);
+        self.check_durable(seqno);
     }
 
     /// One batch of write-back.
     fn write_back(&self) {
         let (lsn, version) = {
-            let mut ledger = self.ledger();
-            let Some(found) = ledger.logged.filter(|_| !ledger.slot.in_flight() && !ledger.draining) else { return };
-            ledger.draining = true;
+            let mut cache_state = self.cache_state();
+            let Some(found) = cache_state.logged.filter(|_| !cache_state.slot.in_flight() && !cache_state.draining)
+            else {
+                return;
+            };
+            cache_state.draining = true;
             found
         };
         self.slow.store(version, Ordering::SeqCst);
         let seen = self.slow.load(Ordering::SeqCst);
-        let mut ledger = self.ledger();
-        ledger.draining = false;
-        ledger.flushed = seen;
-        if ledger.logged.is_some_and(|(now, _)| now == lsn) {
-            ledger.logged = None;
+        let mut cache_state = self.cache_state();
+        cache_state.draining = false;
+        cache_state.flushed = seen;
+        if cache_state.logged.is_some_and(|(now, _)| now == lsn) {
+            cache_state.logged = None;
         }
         self.changed.notify_all();
     }
 
     /// A power cut now would leave at least `version`.
     fn check_durable(&self, version: u64) {
-        let ledger = self.ledger();
-        let durable = ledger.logged.map_or(ledger.flushed, |(_, version)| version);
+        let cache_state = self.cache_state();
+        let durable = cache_state.logged.map_or(cache_state.flushed, |(_, version)| version);
         assert!(durable >= version, "{durable} is older than {version}, which was acknowledged");
     }
 
@@ -141,11 +146,11 @@ impl World {
     fn settle(&self, newest: u64) {
         for _ in 0..3 {
             let over_log = {
-                let ledger = self.ledger();
-                let queued = ledger.slot.queued.as_ref().map(|queued| (queued.data, queued.oldest));
-                match queued.filter(|_| ledger.slot.goes_over_log(ledger.logged.is_some())) {
+                let cache_state = self.cache_state();
+                let queued = cache_state.slot.queued.as_ref().map(|queued| (queued.data, queued.oldest));
+                match queued.filter(|_| cache_state.slot.goes_over_log(cache_state.logged.is_some())) {
                     Some((version, oldest)) => {
-                        self.log(ledger, version, oldest);
+                        self.log(cache_state, version, oldest);
                         true
                     }
                     None => false,
@@ -157,7 +162,7 @@ impl World {
             self.flush();
             self.write_back();
         }
-        assert!(self.ledger().slot.is_empty() && self.ledger().logged.is_none());
+        assert!(self.cache_state().slot.is_empty() && self.cache_state().logged.is_none());
         assert_eq!(self.slow.load(Ordering::SeqCst), newest, "an older version came last");
     }
 }
@@ -195,8 +200,8 @@ fn the_old_flight_never_lands_on_a_newer_version() {
         let writer = {
             let world = Arc::clone(&world);
             thread::spawn(move || {
-                let ledger = world.ledger();
-                world.log(ledger, 2, 2);
+                let cache_state = world.cache_state();
+                world.log(cache_state, 2, 2);
                 world.check_durable(2);
                 world.write_back();
                 world.check_durable(2);
@@ -269,8 +274,8 @@ fn two_writers_to_the_log_and_a_flush_agree_on_the_newest() {
         let writer = {
             let world = Arc::clone(&world);
             thread::spawn(move || {
-                let ledger = world.ledger();
-                world.log(ledger, 2, 2);
+                let cache_state = world.cache_state();
+                world.log(cache_state, 2, 2);
                 world.check_durable(2);
             })
         };
@@ -282,7 +287,7 @@ fn two_writers_to_the_log_and_a_flush_agree_on_the_newest() {
 }
 
 #[test]
-fn what_a_cut_takes_away_is_never_read_again_and_never_lands_on_what_came_after_it() {
+fn what_a_truncation_takes_away_is_never_read_again_and_never_lands_on_what_came_after_it() {
     model(|| {
         let world = World::new();
         world.put(1);
@@ -293,15 +298,15 @@ fn what_a_cut_takes_away_is_never_read_again_and_never_lands_on_what_came_after_
                 world.flush();
             })
         };
-        let is_new = |ledger: &Ledger| ledger.slot.below_log().is_none_or(|version| *version == 2);
-        let mut ledger = world.ledger();
-        ledger.slot.cut_away();
-        assert!(!ledger.slot.unsettled(1) && ledger.slot.adoptable().is_none(), "nobody waits for it");
-        assert!(is_new(&ledger));
-        drop(ledger);
+        let is_new = |cache_state: &CacheState| cache_state.slot.below_log().is_none_or(|version| *version == 2);
+        let mut cache_state = world.cache_state();
+        cache_state.slot.truncate_away();
+        assert!(!cache_state.slot.unsettled(1) && cache_state.slot.adoptable().is_none(), "no task waits for it");
+        assert!(is_new(&cache_state));
+        drop(cache_state);
         world.put(2);
         world.issue(true);
-        assert!(is_new(&world.ledger()));
+        assert!(is_new(&world.cache_state()));
         world.wait_critically(2);
         issuer.join().unwrap();
         world.settle(2);

@@ -69,7 +69,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
 /// What the log holds and the directory lacks, by a mount's last figures.
 fn what_is_left(figures: &Value) -> String {
     let figure = |name: &str| figures["cache"][name].as_u64().unwrap_or(0);
-    match (figure("cached_blocks") * 4096, figure("open_cuts")) {
+    match (figure("cached_blocks") * 4096, figure("open_truncations")) {
         (0, 0) => "everything is in the directory".to_owned(),
         (0, cuts) => format!(
             "truncations of {cuts} files are in the log only: the next mount needs it (--drain brings them to the directory)"
@@ -167,8 +167,9 @@ mod tests {
 
     #[test]
     fn a_truncation_that_the_directory_lacks_is_told_at_the_end() {
-        let left =
-            |blocks: u64, cuts: u64| what_is_left(&json!({"cache": {"cached_blocks": blocks, "open_cuts": cuts}}));
+        let left = |blocks: u64, cuts: u64| {
+            what_is_left(&json!({"cache": {"cached_blocks": blocks, "open_truncations": cuts}}))
+        };
         assert_eq!(left(0, 0), "everything is in the directory");
         assert!(left(0, 2).contains("truncations of 2 files are in the log only"));
         assert!(left(1, 2).starts_with("4 KiB are in the log only"));

@@ -4,7 +4,9 @@
 
 use std::sync::Arc;
 
-use quire_writecache::{Blocked, BlockedOn, CriticalReason, Hold, ResourceId, Scope, TaskId, Tasks};
+use quire_writecache::{
+    BlockedOn, BlockedTask, CriticalReason, CriticalScope, HeldResource, ResourceId, TaskGraph, TaskId,
+};
 
 use crate::criticality::classifier::{Caller, VerdictSource};
 use crate::criticality::rules::Verdict;
@@ -15,21 +17,21 @@ const UNSEEN_TASK: TaskId = TaskId((1 << 62) + 1);
 /// Enters verdicts in the graph of tasks.
 pub struct CriticalityGraph {
     /// The graph.
-    pub tasks: Arc<Tasks>,
+    pub tasks: Arc<TaskGraph>,
     /// `UNSEEN_TASK` is critical, and blocked on this.
     unseen_resource: ResourceId,
-    _unseen: (Scope, Blocked),
+    _unseen: (CriticalScope, BlockedTask),
 }
 
 /// A task stands as its verdict says while this lives.
 pub struct Boost {
-    _scope: Option<Scope>,
-    _hold: Option<Hold>,
+    _scope: Option<CriticalScope>,
+    _hold: Option<HeldResource>,
 }
 
 impl CriticalityGraph {
     /// In this graph.
-    pub fn new(tasks: Arc<Tasks>) -> Self {
+    pub fn new(tasks: Arc<TaskGraph>) -> Self {
         let unseen_resource = ResourceId::next();
         let scope = tasks.enter(UNSEEN_TASK, CriticalReason::Rule);
         let (blocked, _) = tasks.block(UNSEEN_TASK, BlockedOn::Resource(unseen_resource));

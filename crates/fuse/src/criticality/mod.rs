@@ -23,7 +23,7 @@ mod unclassified;
 use std::path::Path;
 use std::sync::Arc;
 
-use quire_writecache::Tasks;
+use quire_writecache::TaskGraph;
 use quire_writecache::critical::{self, Acting};
 
 pub use classifier::Caller;
@@ -50,7 +50,7 @@ pub struct CallerScope {
 
 impl CriticalityTracker {
     /// With these rules; `critical` are names of programs that are critical from the beginning.
-    pub fn new(tasks: Arc<Tasks>, rules: Rules, critical: &[String], observe: bool) -> Self {
+    pub fn new(tasks: Arc<TaskGraph>, rules: Rules, critical: &[String], observe: bool) -> Self {
         Self {
             classifier: Arc::new(Classifier::new(rules, critical, observe)),
             graph: Arc::new(CriticalityGraph::new(tasks)),
@@ -133,15 +133,15 @@ mod tests {
 
     #[test]
     fn a_verdict_becomes_the_tasks_standing_for_as_long_as_it_is_served() {
-        let tasks = Tasks::new();
+        let tasks = TaskGraph::new();
         let criticality = CriticalityTracker::new(Arc::clone(&tasks), Rules::default(), &[], false);
         let task = TaskId::external(77);
         let served = |verdict, is_log| {
             let operation = FileOperation { file: 1, is_log, holds_lock: true };
             let _entered = criticality.enter(Caller { task, verdict, source: VerdictSource::Rule }, operation);
             assert_eq!(critical::current(), task);
-            let standing = tasks.standing(task);
-            (standing.critical, standing.inherited)
+            let criticality = tasks.criticality(task);
+            (criticality.critical, criticality.inherited)
         };
         assert_eq!(served(Verdict::Critical, false), (true, false));
         assert_eq!(served(Verdict::Inherits, false), (false, true));
@@ -149,6 +149,6 @@ mod tests {
         for (verdict, is_log) in [(Verdict::Log, false), (Verdict::Normal, true)] {
             assert_eq!(served(verdict, is_log), (false, false));
         }
-        assert!(!tasks.standing(task).any());
+        assert!(!tasks.criticality(task).any());
     }
 }

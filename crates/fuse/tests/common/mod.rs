@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use quire_fuse::{Mount, MountConfig};
 pub use quire_sys::testing::skipped;
-use quire_writecache::{Policy, Tasks};
+use quire_writecache::{Policy, TaskGraph};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -36,7 +36,7 @@ impl Place {
         let mut config = MountConfig::new(at("slow"), at("mnt"), at("log"));
         config.cache.policy = policy;
         config.cache.capacity_bytes = 16 << 20;
-        config.cache.tasks = Tasks::global();
+        config.cache.tasks = TaskGraph::global();
         Self { dir, config }
     }
 

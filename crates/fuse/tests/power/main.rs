@@ -19,7 +19,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use common::{Dice, possible, skipped};
 use lab::{FileSystem, Loop, empty_file_system};
 use quire_fuse::{Mount, MountConfig};
-use quire_writecache::{Policy, Tasks};
+use quire_writecache::{Policy, TaskGraph};
 use recorder::{History, Recording};
 
 const DISK_BYTES: u64 = 24 << 20;
@@ -222,7 +222,7 @@ impl Bench {
         let mut config = MountConfig::new(backing, self.at("mnt"), &log.device);
         config.cache.policy = self.policy;
         config.cache.capacity_bytes = LOG_BYTES;
-        config.cache.tasks = Tasks::new();
+        config.cache.tasks = TaskGraph::new();
         config.critical = vec!["*".into()];
         Mount::start(&config).map_err(|error| error.to_string())
     }

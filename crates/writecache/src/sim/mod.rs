@@ -1,4 +1,4 @@
-//! A simulation of the ledger without threads: every step of every job may come at any time, chosen by a seed, and the
+//! A simulation of the cache state without threads: every step of every job may come at any time, chosen by a seed, and the
 //! power of both devices may go between any two steps (or within one).
 //!
 //! A model remembers, for each block, every version that was written and the newest that was acknowledged. After a power
@@ -10,15 +10,17 @@ use std::sync::Arc;
 use quire_device::{Action, Device, DeviceError, Directory, MemoryDirectory, PowerCut, errno};
 
 use crate::buffers::Buffers;
+use crate::cache_state::{Appended, BlockVersion, CacheState, Found, IssueRules, Item, NextJob, Ticket, WaitProgress};
 use crate::config::Growth;
-use crate::format::{AREA_OFFSET, Kind};
-use crate::ids::{BLOCK_BYTES, Piece, Place, Stamp, VolumeId};
-use crate::jobs::{CutJob, DrainError, DrainJob, DrainWatch, FlushJob, LogJob, SlowJob, mark_gaps, write_superblock};
-use crate::ledger::{Appended, Found, Headway, IssueRules, Item, Ledger, Next, Ticket, Version};
+use crate::format::{AREA_OFFSET, RecordKind};
+use crate::ids::{BLOCK_BYTES, BlockAddr, Piece, SequenceNumber, VolumeId};
+use crate::jobs::{
+    DrainError, DrainJob, DrainWatch, FlushJob, LogJob, SlowJob, TruncateJob, mark_gaps, write_superblock,
+};
 use crate::policy::{Admission, Policy, admit};
-use crate::recover::{Recovered, recover};
+use crate::recover::{RecoveredLog, recover};
 use crate::stats::Content;
-use crate::tasks::{Standing, Tasks};
+use crate::tasks::{Criticality, TaskGraph};
 use crate::volume::Volume;
 
 mod tests;
@@ -47,21 +49,21 @@ impl Dice {
     }
 }
 
-/// A job that somebody has begun, and its result once it has run.
+/// A job that a thread has begun, and its result once it has run.
 enum Under {
     Log(LogJob, Option<Result<(), DeviceError>>),
     Slow(SlowJob, Option<Result<(), DeviceError>>),
     /// With the block from which on its end has still to be told.
     Flush(FlushJob, Option<Result<(), DeviceError>>, u64),
     Drain(Box<DrainJob>, Option<Result<(), DrainError>>),
-    Cut(CutJob, Option<Result<(), DeviceError>>),
+    Truncate(TruncateJob, Option<Result<(), DeviceError>>),
 }
 
 impl Under {
     fn has_run(&self) -> bool {
         match self {
             Self::Log(_, result) | Self::Slow(_, result) | Self::Flush(_, result, _) => result.is_some(),
-            Self::Cut(_, result) => result.is_some(),
+            Self::Truncate(_, result) => result.is_some(),
             Self::Drain(_, result) => result.is_some(),
         }
     }
@@ -69,22 +71,23 @@ impl Under {
 
 #[derive(Default)]
 struct Model {
-    /// What each block was given, in order: the stamp of the write or cut, and the version from then on, which is 0 behind a cut.
-    written: BTreeMap<Place, Vec<(u64, u64)>>,
-    acknowledged: BTreeMap<Place, u64>,
+    /// What each block was given, in order: the number of the write or truncation, and the version from then on, which is 0
+    /// behind a truncation.
+    written: BTreeMap<BlockAddr, Vec<(u64, u64)>>,
+    acknowledged: BTreeMap<BlockAddr, u64>,
 }
 
 impl Model {
-    fn newest(&self, place: Place) -> u64 {
-        self.written.get(&place).and_then(|versions| versions.last()).map_or(0, |(_, version)| *version)
+    fn newest(&self, addr: BlockAddr) -> u64 {
+        self.written.get(&addr).and_then(|versions| versions.last()).map_or(0, |(_, version)| *version)
     }
 
     fn acknowledge(&mut self, ticket: &Ticket) {
         for block in ticket.first..ticket.end {
-            let place = Place { volume: ticket.volume, block };
-            let stamps = self.written.get(&place).into_iter().flatten().map(|(stamp, _)| *stamp);
-            let newest = stamps.filter(|stamp| *stamp <= ticket.stamp.0).max().unwrap_or(0);
-            let known = self.acknowledged.entry(place).or_default();
+            let addr = BlockAddr { volume: ticket.volume, block };
+            let stamps = self.written.get(&addr).into_iter().flatten().map(|(seqno, _)| *seqno);
+            let newest = stamps.filter(|seqno| *seqno <= ticket.seqno.0).max().unwrap_or(0);
+            let known = self.acknowledged.entry(addr).or_default();
             *known = newest.max(*known);
         }
     }
@@ -96,14 +99,14 @@ struct World {
     fast_home: MemoryDirectory,
     slow_homes: [MemoryDirectory; 2],
     fast: Arc<dyn Device>,
-    ledger: Ledger,
+    cache_state: CacheState,
     buffers: Buffers,
     under: Vec<Under>,
-    tickets: Vec<(Ticket, Headway)>,
-    /// Cuts whose records are on their way: blocks behind the end, and where the record is.
-    cuts: Vec<(Ticket, u64)>,
+    tickets: Vec<(Ticket, WaitProgress)>,
+    /// Truncations whose records are on their way: blocks behind the end, and where the record is.
+    truncations: Vec<(Ticket, u64)>,
     model: Model,
-    /// Versions are numbered over restarts; the ledger's stamps begin anew.
+    /// Versions are numbered over restarts; the cache state's stamps begin anew.
     base: u64,
     /// Slow devices fail now and then.
     sick: bool,
@@ -116,14 +119,14 @@ struct World {
 struct Watched<'a>(&'a mut World);
 
 impl DrainWatch for Watched<'_> {
-    fn before(&mut self, step: &mut Vec<(Place, u64)>) {
-        self.0.ledger.begin_step(step);
+    fn before(&mut self, step: &mut Vec<(BlockAddr, u64)>) {
+        self.0.cache_state.begin_step(step);
         let most = if self.0.dice.roll(4) == 0 { 60 } else { 6 };
         self.0.others_step(most);
     }
 
     fn after(&mut self, done: usize) {
-        self.0.ledger.end_step(done);
+        self.0.cache_state.end_step(done);
         self.0.others_step(3);
     }
 }
@@ -134,7 +137,7 @@ fn block_of(version: u64) -> Piece {
     for sector in bytes.chunks_exact_mut(512) {
         sector[..8].copy_from_slice(&version.to_le_bytes());
     }
-    Piece::cut(&bytes).remove(0)
+    Piece::split_blocks(&bytes).remove(0)
 }
 
 impl World {
@@ -144,7 +147,7 @@ impl World {
         for home in &slow_homes {
             home.put("slow", &vec![0; (BLOCKS as usize) * BLOCK_BYTES]);
         }
-        let found = Recovered {
+        let found = RecoveredLog {
             identity: seed,
             generation: 0,
             granule_bytes: if seed.is_multiple_of(2) { 512 } else { 4096 },
@@ -166,22 +169,22 @@ impl World {
         policy: Policy,
         fast_home: MemoryDirectory,
         slow_homes: [MemoryDirectory; 2],
-        found: &Recovered,
+        found: &RecoveredLog,
         model: Model,
     ) -> Self {
         let fast = fast_home.open("fast").unwrap();
-        let mut ledger = Ledger::opened(found, policy, 16, &Tasks::new());
-        ledger.queue_blocks = RULES.queue_bytes / BLOCK_BYTES;
+        let mut cache_state = CacheState::opened(found, policy, 16, &TaskGraph::new());
+        cache_state.queue_blocks = RULES.queue_bytes / BLOCK_BYTES;
         for (id, home) in VOLUMES.into_iter().zip(&slow_homes) {
-            let (device, tasks) = (home.open("slow").unwrap(), Tasks::new());
-            ledger.volumes.entry(id).or_insert_with(|| Volume::new(None, Growth::Grows, 0, &tasks));
-            Self::plug(&mut ledger, id, device, None);
+            let (device, tasks) = (home.open("slow").unwrap(), TaskGraph::new());
+            cache_state.volumes.entry(id).or_insert_with(|| Volume::new(None, Growth::Grows, 0, &tasks));
+            Self::plug(&mut cache_state, id, device, None);
         }
         let buffers = Buffers::default();
         mark_gaps(found, &*fast, &buffers).unwrap();
-        write_superblock(&ledger.next_superblock(false), &*fast, &buffers).unwrap();
-        let base = model.written.values().flatten().map(|(stamp, _)| *stamp).max().unwrap_or(0);
-        let (under, tickets, cuts) = (Vec::new(), Vec::new(), Vec::new());
+        write_superblock(&cache_state.next_superblock(false), &*fast, &buffers).unwrap();
+        let base = model.written.values().flatten().map(|(seqno, _)| *seqno).max().unwrap_or(0);
+        let (under, tickets, truncations) = (Vec::new(), Vec::new(), Vec::new());
         let (sick, settles, now_ns) = (false, false, 0);
         Self {
             dice,
@@ -189,11 +192,11 @@ impl World {
             fast_home,
             slow_homes,
             fast,
-            ledger,
+            cache_state,
             buffers,
             under,
             tickets,
-            cuts,
+            truncations,
             model,
             base,
             sick,
@@ -203,137 +206,136 @@ impl World {
     }
 
     /// As `Shared::attach_open` does it.
-    fn plug(ledger: &mut Ledger, id: VolumeId, device: Arc<dyn Device>, len: Option<u64>) {
-        let open = ledger.volumes[&id].cuts.open();
-        if let Some(cut) = open {
-            cut.carry_out(&*device).unwrap();
+    fn plug(cache_state: &mut CacheState, id: VolumeId, device: Arc<dyn Device>, len: Option<u64>) {
+        let open = cache_state.volumes[&id].truncations.open();
+        if let Some(truncation) = open {
+            truncation.carry_out(&*device).unwrap();
         }
         if let Some(len) = len {
             device.set_len(len).unwrap();
             device.flush().unwrap();
         }
-        let (incarnation, len) = (ledger.next_incarnation(), device.len().unwrap());
-        ledger.volumes.get_mut(&id).unwrap().plug(device, Growth::Grows, len, incarnation);
-        if let Some(cut) = open {
-            ledger.cuts_are_carried_out(id, cut.end_lsn);
+        let (incarnation, len) = (cache_state.next_incarnation(), device.len().unwrap());
+        cache_state.volumes.get_mut(&id).unwrap().plug(device, Growth::Grows, len, incarnation);
+        if let Some(truncation) = open {
+            cache_state.truncations_are_carried_out(id, truncation.end_lsn);
         }
-        ledger.unstick();
-        ledger.judge_flush(id);
+        cache_state.unstick();
+        cache_state.judge_flush(id);
     }
 
     /// The number of the next write; versions go on over restarts.
-    fn next_stamp(&mut self) -> Stamp {
-        while self.ledger.last_stamp().0 < self.base {
-            self.ledger.next_stamp();
+    fn next_seqno(&mut self) -> SequenceNumber {
+        while self.cache_state.last_seqno().0 < self.base {
+            self.cache_state.next_seqno();
         }
-        self.ledger.next_stamp()
+        self.cache_state.next_seqno()
     }
 
-    /// A cut of a volume that the log knows, if nothing behind it is on its way to the log: as `Shared::settle` does it.
-    fn cut(&mut self) {
+    /// A truncation of a volume that the log knows, if nothing behind it is on its way to the log: as `Shared::settle` does it.
+    fn truncate(&mut self) {
         let (id, blocks) = (VOLUMES[self.dice.roll(2) as usize], self.dice.roll(BLOCKS + 1));
         let len = blocks * BLOCK_BYTES as u64;
-        let volume = &self.ledger.volumes[&id];
-        let is_known = volume.logged_blocks > 0 || !volume.cuts.is_empty();
-        if !is_known || volume.cutting.is_some() || volume.len == len || self.ledger.fast_dead.is_some() {
+        let volume = &self.cache_state.volumes[&id];
+        let is_known = volume.logged_blocks > 0 || !volume.truncations.is_empty();
+        let is_busy = volume.truncations.truncating.is_some() || self.cache_state.is_logging_beyond(id, blocks);
+        if !is_known || is_busy || volume.len == len || self.cache_state.fast.dead.is_some() {
             return;
         }
-        if self.ledger.is_logging_beyond(id, blocks) {
-            return;
-        }
-        let stamp = self.next_stamp();
-        if let Ok(job) = self.ledger.begin_control(Kind::Cut, id, len, None, self.now_ns) {
-            let ticket = Ticket { volume: id, first: blocks, end: BLOCKS, stamp };
+        let seqno = self.next_seqno();
+        if let Ok(job) = self.cache_state.begin_control(RecordKind::Truncate, id, len, None, self.now_ns) {
+            let ticket = Ticket { volume: id, first: blocks, end: BLOCKS, seqno };
             for block in blocks..BLOCKS {
-                self.model.written.entry(Place { volume: id, block }).or_default().push((stamp.0, 0));
+                self.model.written.entry(BlockAddr { volume: id, block }).or_default().push((seqno.0, 0));
             }
-            self.ledger.volumes.get_mut(&id).unwrap().cutting = Some(blocks);
-            self.cuts.push((ticket, job.drafts[0].lsn));
+            self.cache_state.volumes.get_mut(&id).unwrap().truncations.truncating = Some(blocks);
+            self.truncations.push((ticket, job.drafts[0].lsn));
             self.under.push(Under::Log(job, None));
         }
     }
 
-    /// The records of cuts among these are durable.
-    fn end_cuts(&mut self, job: &LogJob) {
-        for (ticket, lsn) in std::mem::take(&mut self.cuts) {
+    /// The records of truncations among these are durable.
+    fn end_truncations(&mut self, job: &LogJob) {
+        for (ticket, lsn) in std::mem::take(&mut self.truncations) {
             if job.drafts.iter().any(|draft| draft.lsn == lsn) {
                 self.model.acknowledge(&ticket);
-                self.ledger.volumes.get_mut(&ticket.volume).unwrap().cutting = None;
+                self.cache_state.volumes.get_mut(&ticket.volume).unwrap().truncations.truncating = None;
             } else {
-                self.cuts.push((ticket, lsn));
+                self.truncations.push((ticket, lsn));
             }
         }
     }
 
-    /// The log is told of cuts that are on their devices.
+    /// The log is told of truncations that are on their devices.
     fn tell(&mut self) -> bool {
-        let ids: Vec<VolumeId> = self.ledger.closing.keys().copied().collect();
-        let jobs: Vec<LogJob> = ids.iter().filter_map(|id| self.ledger.begin_cut_done(*id, self.now_ns)).collect();
+        let ids: Vec<VolumeId> = self.cache_state.untold.closing.keys().copied().collect();
+        let jobs: Vec<LogJob> =
+            ids.iter().filter_map(|id| self.cache_state.begin_truncate_done(*id, self.now_ns)).collect();
         let begun = !jobs.is_empty();
         self.under.extend(jobs.into_iter().map(|job| Under::Log(job, None)));
         begun
     }
 
-    fn standing(&mut self) -> Standing {
-        Standing { critical: self.dice.roll(3) == 0, inherited: self.dice.roll(3) == 0 }
+    fn criticality(&mut self) -> Criticality {
+        Criticality { critical: self.dice.roll(3) == 0, inherited: self.dice.roll(3) == 0 }
     }
 
     fn write(&mut self) {
         let volume = VOLUMES[self.dice.roll(2) as usize];
-        let first = Place { volume, block: self.dice.roll(BLOCKS) };
+        let first = BlockAddr { volume, block: self.dice.roll(BLOCKS) };
         let count = (1 + self.dice.roll(4)).min(BLOCKS - first.block);
-        if self.ledger.volumes[&volume].cutting.is_some() {
-            // Whoever cuts it holds its order.
+        if self.cache_state.volumes[&volume].truncations.truncating.is_some() {
+            // The task that truncates it holds its order.
             return;
         }
-        let stamp = self.next_stamp();
-        self.ledger.grow(volume, first.plus(count).offset());
+        let seqno = self.next_seqno();
+        self.cache_state.grow(volume, first.plus(count).offset());
         let is_sync = self.dice.roll(2) == 0;
-        let standing = self.standing();
+        let criticality = self.criticality();
         for index in 0..count {
-            self.model.written.entry(first.plus(index)).or_default().push((stamp.0, stamp.0));
+            self.model.written.entry(first.plus(index)).or_default().push((seqno.0, seqno.0));
         }
-        let ticket = Ticket { volume, first: first.block, end: first.block + count, stamp };
-        self.tickets.push((ticket, Headway::default()));
+        let ticket = Ticket { volume, first: first.block, end: first.block + count, seqno };
+        self.tickets.push((ticket, WaitProgress::default()));
         let mut must = false;
         if is_sync {
-            let facts = self.ledger.facts_of_run(first, count, Content::Data, true, standing);
+            let facts = self.cache_state.facts_of_run(first, count, Content::Data, true, criticality);
             let reason = admit(self.policy, &facts);
             must = facts.cached;
             if reason.admission() == Admission::Fast {
-                let items: Vec<_> = (0..count).map(|index| (Self::item(first.plus(index), stamp), reason)).collect();
-                if let Appended::Job { job, taken } = self.ledger.begin_log(&items, must, 1, self.now_ns) {
+                let items: Vec<_> = (0..count).map(|index| (Self::item(first.plus(index), seqno), reason)).collect();
+                if let Appended::Job { job, taken } = self.cache_state.begin_log(&items, must, 1, self.now_ns) {
                     self.under.push(Under::Log(job, None));
-                    self.queue(first.plus(taken as u64), count - taken as u64, stamp, true);
+                    self.queue(first.plus(taken as u64), count - taken as u64, seqno, true);
                     return;
                 }
             }
         }
-        self.queue(first, count, stamp, is_sync || must);
+        self.queue(first, count, seqno, is_sync || must);
     }
 
-    fn item(place: Place, stamp: Stamp) -> Item {
-        Ledger::item(place, block_of(stamp.0), Content::Data, stamp)
+    fn item(addr: BlockAddr, seqno: SequenceNumber) -> Item {
+        CacheState::item(addr, block_of(seqno.0), Content::Data, seqno)
     }
 
-    fn queue(&mut self, first: Place, count: u64, stamp: Stamp, urgent: bool) {
+    fn queue(&mut self, first: BlockAddr, count: u64, seqno: SequenceNumber, urgent: bool) {
         for index in 0..count {
-            let version = Version { piece: block_of(stamp.0), content: Content::Data };
-            self.ledger.queue(first.plus(index), version, stamp, urgent, 1, self.now_ns);
+            let version = BlockVersion { piece: block_of(seqno.0), content: Content::Data };
+            self.cache_state.queue(first.plus(index), version, seqno, urgent, 1, self.now_ns);
         }
     }
 
     /// A waiter looks at its ticket, as `Shared::wait` does.
-    fn look(&mut self, index: usize, standing: Standing) {
-        let (ticket, headway) = &mut self.tickets[index];
-        let (survey, ticket) = (self.ledger.survey(ticket, headway, standing, 64), *ticket);
+    fn look(&mut self, index: usize, criticality: Criticality) {
+        let (ticket, progress) = &mut self.tickets[index];
+        let (survey, ticket) = (self.cache_state.survey(ticket, progress, criticality, 64), *ticket);
         if !survey.items.is_empty()
-            && let Appended::Job { job, .. } = self.ledger.begin_log(&survey.items, true, 1, self.now_ns)
+            && let Appended::Job { job, .. } = self.cache_state.begin_log(&survey.items, true, 1, self.now_ns)
         {
             self.under.push(Under::Log(job, None));
             return;
         }
-        self.ledger.press(&ticket, &survey, 1);
+        self.cache_state.press(&ticket, &survey, 1);
     }
 
     fn run(&mut self, index: usize) {
@@ -349,13 +351,13 @@ impl World {
                 *result = Some(Err(error()));
             }
             Under::Flush(_, result, _) if fails => *result = Some(Err(error())),
-            Under::Cut(job, result) if fails => {
+            Under::Truncate(job, result) if fails => {
                 if self.dice.roll(2) == 0 {
                     job.run().unwrap();
                 }
                 *result = Some(Err(error()));
             }
-            Under::Cut(job, result) => *result = Some(job.run()),
+            Under::Truncate(job, result) => *result = Some(job.run()),
             Under::Drain(job, result) if fails && !job.targets.is_empty() => {
                 *result = Some(Err(DrainError::Slow(job.targets[0].volume, error())));
             }
@@ -384,51 +386,51 @@ impl World {
         match self.under.swap_remove(index) {
             Under::Log(job, result) => {
                 let result = result.unwrap();
-                self.ledger.finish_log(&job, &result, now_ns);
+                self.cache_state.finish_log(&job, &result, now_ns);
                 if result.is_ok() {
-                    self.end_cuts(&job);
+                    self.end_truncations(&job);
                 }
             }
-            Under::Cut(job, result) => self.ledger.finish_cut(&job, &result.unwrap(), now_ns),
-            Under::Slow(job, result) => self.ledger.finish_slow(&job, &result.unwrap(), now_ns),
+            Under::Truncate(job, result) => self.cache_state.finish_truncate(&job, &result.unwrap(), now_ns),
+            Under::Slow(job, result) => self.cache_state.finish_slow(&job, &result.unwrap(), now_ns),
             Under::Flush(job, result, from) => {
-                let next = self.ledger.finish_flush(&job, result.as_ref().unwrap(), now_ns, from, 2);
+                let next = self.cache_state.finish_flush(&job, result.as_ref().unwrap(), now_ns, from, 2);
                 self.under.extend(next.map(|from| Under::Flush(job, result, from)));
             }
-            Under::Drain(job, result) => self.ledger.finish_drain(&job, &result.unwrap(), 1, now_ns),
+            Under::Drain(job, result) => self.cache_state.finish_drain(&job, &result.unwrap(), 1, now_ns),
         }
     }
 
     /// Dead devices are replaced by ones that lack what was never flushed.
     fn replace_dead(&mut self) {
         for (index, id) in VOLUMES.into_iter().enumerate() {
-            if self.ledger.volumes[&id].dead.is_none() || self.ledger.drains_to(id) {
+            if self.cache_state.volumes[&id].dead.is_none() || self.cache_state.drains_to(id) {
                 continue;
             }
             let home = self.slow_homes[index].after_power_cut(PowerCut::KeepSome(self.dice.roll(u64::MAX)));
             let device = home.open("slow").unwrap();
             self.slow_homes[index] = home;
-            let len = self.ledger.volumes[&id].len;
-            Self::plug(&mut self.ledger, id, device, Some(len));
+            let len = self.cache_state.volumes[&id].len;
+            Self::plug(&mut self.cache_state, id, device, Some(len));
         }
     }
 
     fn begin(&mut self, everything: bool) -> bool {
         let rules = IssueRules { everything, ..RULES };
-        let standing = self.standing();
-        let next = self.ledger.next_job(&rules, &|_| standing, self.now_ns);
+        let criticality = self.criticality();
+        let next = self.cache_state.next_job(&rules, &|_| criticality, self.now_ns);
         let begun = next.is_some();
         self.under.extend(next.map(|next| match next {
-            Next::Log(job) => Under::Log(job, None),
-            Next::Slow(job) => Under::Slow(job, None),
-            Next::Flush(job) => Under::Flush(job, None, 0),
-            Next::Cut(job) => Under::Cut(job, None),
+            NextJob::Log(job) => Under::Log(job, None),
+            NextJob::Slow(job) => Under::Slow(job, None),
+            NextJob::Flush(job) => Under::Flush(job, None, 0),
+            NextJob::Truncate(job) => Under::Truncate(job, None),
         }));
         begun
     }
 
     fn drain(&mut self) -> bool {
-        let job = self.ledger.begin_drain(32 << 10, 3, 2);
+        let job = self.cache_state.begin_drain(32 << 10, 3, 2);
         let begun = job.is_some();
         self.under.extend(job.map(|job| Under::Drain(Box::new(job), None)));
         begun
@@ -442,12 +444,12 @@ impl World {
         };
         match self.dice.roll(12) {
             0 | 1 if self.tickets.len() < 40 => self.write(),
-            10 => self.cut(),
+            10 => self.truncate(),
             11 => drop(self.tell()),
             2 if !self.tickets.is_empty() => {
                 let index = self.dice.roll(self.tickets.len() as u64) as usize;
-                let standing = self.standing();
-                self.look(index, standing);
+                let criticality = self.criticality();
+                self.look(index, criticality);
             }
             3 | 4 => drop(self.begin(false)),
             5 if self.sick && self.dice.roll(8) == 0 => self.replace_dead(),
@@ -467,31 +469,31 @@ impl World {
     }
 
     fn acknowledge(&mut self) {
-        for (ticket, mut headway) in std::mem::take(&mut self.tickets) {
-            if self.ledger.unsettled(&ticket, &mut headway) {
-                self.tickets.push((ticket, headway));
+        for (ticket, mut progress) in std::mem::take(&mut self.tickets) {
+            if self.cache_state.unsettled(&ticket, &mut progress) {
+                self.tickets.push((ticket, progress));
             } else {
                 self.model.acknowledge(&ticket);
             }
         }
     }
 
-    fn places() -> impl Iterator<Item = Place> {
-        VOLUMES.into_iter().flat_map(|volume| (0..BLOCKS).map(move |block| Place { volume, block }))
+    fn addrs() -> impl Iterator<Item = BlockAddr> {
+        VOLUMES.into_iter().flat_map(|volume| (0..BLOCKS).map(move |block| BlockAddr { volume, block }))
     }
 
-    fn read(&self, place: Place) -> Vec<u8> {
+    fn read(&self, addr: BlockAddr) -> Vec<u8> {
         let mut block = vec![0; BLOCK_BYTES];
-        match self.ledger.find(place) {
+        match self.cache_state.find(addr) {
             Found::Memory(piece) => block.copy_from_slice(piece.bytes()),
             Found::Log(position) => {
                 self.fast.read_at(AREA_OFFSET + position % AREA_BYTES, &mut block).unwrap();
             }
             Found::Slow => {
-                let volume = &self.ledger.volumes[&place.volume];
+                let volume = &self.cache_state.volumes[&addr.volume];
                 // As `Shared::read_slow` does it.
-                if place.offset() < volume.cuts.floor().min(volume.len) {
-                    volume.device.as_ref().unwrap().read_at(place.offset(), &mut block).unwrap();
+                if addr.offset() < volume.truncations.floor().min(volume.len) {
+                    volume.device.as_ref().unwrap().read_at(addr.offset(), &mut block).unwrap();
                 }
             }
         }
@@ -499,29 +501,29 @@ impl World {
     }
 
     fn check_newest(&self) {
-        let holds_still = |place: &Place| self.ledger.volumes[&place.volume].holds_still(place.block);
-        for place in Self::places().filter(|place| !holds_still(place)) {
-            let expected = block_of(self.model.newest(place));
-            let found = u64::from_le_bytes(self.read(place)[..8].try_into().unwrap());
-            let known = self.model.written.get(&place);
+        let holds_still = |addr: &BlockAddr| self.cache_state.volumes[&addr.volume].holds_still(addr.block);
+        for addr in Self::addrs().filter(|addr| !holds_still(addr)) {
+            let expected = block_of(self.model.newest(addr));
+            let found = u64::from_le_bytes(self.read(addr)[..8].try_into().unwrap());
+            let known = self.model.written.get(&addr);
             assert!(
-                self.read(place) == expected.bytes(),
-                "{place:?} is version {found} by {:?}, not the last of {known:?}; {:?}",
-                self.ledger.find(place),
-                self.ledger.volumes[&place.volume].cuts
+                self.read(addr) == expected.bytes(),
+                "{addr:?} is version {found} by {:?}, not the last of {known:?}; {:?}",
+                self.cache_state.find(addr),
+                self.cache_state.volumes[&addr.volume].truncations
             );
         }
     }
 
     /// The power goes; what is left is checked and the cache opened again.
     fn lose_power(mut self) -> Self {
-        let cut = |dice: &mut Dice| match dice.roll(4) {
+        let truncation = |dice: &mut Dice| match dice.roll(4) {
             0 => PowerCut::LoseAll,
             1 => PowerCut::KeepAll,
             _ => PowerCut::KeepSome(dice.roll(u64::MAX)),
         };
-        let fast_home = self.fast_home.after_power_cut(cut(&mut self.dice));
-        let slow_homes = [0, 1].map(|index: usize| self.slow_homes[index].after_power_cut(cut(&mut self.dice)));
+        let fast_home = self.fast_home.after_power_cut(truncation(&mut self.dice));
+        let slow_homes = [0, 1].map(|index: usize| self.slow_homes[index].after_power_cut(truncation(&mut self.dice)));
         let fast = fast_home.open("fast").unwrap();
         let mut read = |offset: u64, into: &mut [u8]| fast.read_at(offset, into).map(drop);
         let found = recover(&mut read, AREA_OFFSET + AREA_BYTES).unwrap();
@@ -532,37 +534,37 @@ impl World {
     }
 
     fn check_after_cut(&mut self) {
-        for place in Self::places() {
-            let acknowledged = self.model.acknowledged.get(&place).copied().unwrap_or(0);
-            let versions = self.model.written.get(&place).cloned().unwrap_or_default();
-            let block = self.read(place);
+        for addr in Self::addrs() {
+            let acknowledged = self.model.acknowledged.get(&addr).copied().unwrap_or(0);
+            let versions = self.model.written.get(&addr).cloned().unwrap_or_default();
+            let block = self.read(addr);
             for sector in block.chunks_exact(512) {
                 let version = u64::from_le_bytes(sector[..8].try_into().unwrap());
-                let was = versions.iter().any(|&(stamp, known)| known == version && stamp >= acknowledged);
+                let was = versions.iter().any(|&(seqno, known)| known == version && seqno >= acknowledged);
                 let begins_so = version == 0 && acknowledged == 0;
                 assert!(
                     was || begins_so,
-                    "{place:?} is version {version}, which it never was since {acknowledged}: {versions:?}"
+                    "{addr:?} is version {version}, which it never was since {acknowledged}: {versions:?}"
                 );
             }
             // What is there now is what the next steps begin with. A torn block stays one: write it anew.
             let sectors = block.chunks_exact(512).map(|sector| u64::from_le_bytes(sector[..8].try_into().unwrap()));
             let newest = sectors.clone().max().unwrap();
             if sectors.min() != Some(newest) {
-                self.rewrite(place);
+                self.rewrite(addr);
                 continue;
             }
             let begins_so = newest == 0 && acknowledged == 0;
             let now = if begins_so { Vec::new() } else { vec![(acknowledged, newest)] };
-            self.model.written.insert(place, now);
+            self.model.written.insert(addr, now);
         }
     }
 
-    fn rewrite(&mut self, place: Place) {
-        let stamp = self.next_stamp();
-        self.ledger.grow(place.volume, place.plus(1).offset());
-        self.model.written.entry(place).or_default().push((stamp.0, stamp.0));
-        self.queue(place, 1, stamp, true);
+    fn rewrite(&mut self, addr: BlockAddr) {
+        let seqno = self.next_seqno();
+        self.cache_state.grow(addr.volume, addr.plus(1).offset());
+        self.model.written.entry(addr).or_default().push((seqno.0, seqno.0));
+        self.queue(addr, 1, seqno, true);
     }
 
     /// Everything under way ends and everything is written back.
@@ -577,12 +579,12 @@ impl World {
             while let Some(last) = self.under.len().checked_sub(1) {
                 self.finish(last);
             }
-            for (ticket, headway) in &mut self.tickets {
-                let survey = self.ledger.survey(ticket, headway, Standing::default(), 0);
-                self.ledger.press(ticket, &survey, 1);
+            for (ticket, progress) in &mut self.tickets {
+                let survey = self.cache_state.survey(ticket, progress, Criticality::default(), 0);
+                self.cache_state.press(ticket, &survey, 1);
             }
             let begun = self.begin(true) | self.drain() | self.tell();
-            if !begun && self.under.is_empty() && self.ledger.totals.total() == 0 {
+            if !begun && self.under.is_empty() && self.cache_state.totals.total() == 0 {
                 break;
             }
             if !begun {
@@ -591,8 +593,8 @@ impl World {
         }
         self.acknowledge();
         assert!(self.tickets.is_empty(), "a write was never settled");
-        assert_eq!(self.ledger.cached_blocks(), 0, "write-back does not end");
-        assert_eq!(self.ledger.totals, crate::volume::Tally::default());
+        assert_eq!(self.cache_state.cached_blocks(), 0, "write-back does not end");
+        assert_eq!(self.cache_state.totals, crate::volume::VersionCounts::default());
         self.check_newest();
     }
 }

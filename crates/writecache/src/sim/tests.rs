@@ -4,12 +4,12 @@
 
 use quire_device::{Action, DeviceError, errno};
 
-use crate::ids::Place;
-use crate::ledger::{Appended, Next, Version};
-use crate::policy::{Policy, Reason};
+use crate::cache_state::{Appended, BlockVersion, NextJob};
+use crate::ids::BlockAddr;
+use crate::policy::{AdmissionReason, Policy};
 use crate::sim::{AREA_BYTES, RULES, Under, VOLUMES, World, block_of};
 use crate::stats::Content;
-use crate::tasks::Standing;
+use crate::tasks::Criticality;
 
 /// How many times as many seeds as usual.
 fn scale() -> u64 {
@@ -77,11 +77,11 @@ fn a_critical_waiter_needs_the_fast_device_only() {
         let before = world.tickets.len();
         world.write();
         let last = before;
-        if world.tickets.len() == before || world.ledger.ring.used_bytes() > AREA_BYTES / 2 {
+        if world.tickets.len() == before || world.cache_state.log.ring.used_bytes() > AREA_BYTES / 2 {
             continue;
         }
         for _ in 0..50 {
-            world.look(last, Standing { critical: true, inherited: false });
+            world.look(last, Criticality { critical: true, inherited: false });
             let is_log = |under: &Under| matches!(under, Under::Log(..));
             while let Some(index) = world.under.iter().position(is_log) {
                 if !world.under[index].has_run() {
@@ -90,8 +90,8 @@ fn a_critical_waiter_needs_the_fast_device_only() {
                 world.finish(index);
             }
         }
-        let (ticket, mut headway) = world.tickets[last];
-        assert!(!world.ledger.unsettled(&ticket, &mut headway), "seed {seed}: it waits for the slow device");
+        let (ticket, mut progress) = world.tickets[last];
+        assert!(!world.cache_state.unsettled(&ticket, &mut progress), "seed {seed}: it waits for the slow device");
         world.acknowledge();
         world.lose_power().settle();
     }
@@ -103,50 +103,55 @@ fn reasons_of_what_was_cached_follow_the_policy() {
     for _ in 0..500 {
         world.step();
     }
-    let counts = world.ledger.trace.counts();
-    assert!(counts[Reason::CriticalTask.index()].blocks > 0);
-    assert_eq!(counts[Reason::InheritedTask.index()].blocks + counts[Reason::InheritedIo.index()].blocks, 0);
-    assert_eq!(counts[Reason::Everything.index()].blocks, 0);
+    let counts = world.cache_state.trace.counts();
+    assert!(counts[AdmissionReason::CriticalTask.index()].blocks > 0);
+    assert_eq!(
+        counts[AdmissionReason::InheritedTask.index()].blocks + counts[AdmissionReason::InheritedIo.index()].blocks,
+        0
+    );
+    assert_eq!(counts[AdmissionReason::Everything.index()].blocks, 0);
 }
 
 #[test]
 fn what_a_full_log_can_not_take_of_a_dead_volume_is_not_in_the_way_of_others() {
     let mut world = World::new(2, Policy::All);
-    let [dead, alive] = VOLUMES.map(|volume| Place { volume, block: 0 });
-    let (stamp, reason) = (world.ledger.next_stamp(), Reason::Everything);
+    let [dead, alive] = VOLUMES.map(|volume| BlockAddr { volume, block: 0 });
+    let (seqno, reason) = (world.cache_state.next_seqno(), AdmissionReason::Everything);
     let mut block = 1000;
     while let Appended::Job { job, .. } =
-        world.ledger.begin_log(&[(World::item(dead.plus(block), stamp), reason)], true, 1, 0)
+        world.cache_state.begin_log(&[(World::item(dead.plus(block), seqno), reason)], true, 1, 0)
     {
-        world.ledger.finish_log(&job, &Ok(()), 0);
+        world.cache_state.finish_log(&job, &Ok(()), 0);
         block += 1;
     }
     let gone = DeviceError::from_errno(Action::Write, "slow", errno::EIO);
-    world.ledger.lose_slow(dead.volume, &gone, 0);
+    world.cache_state.lose_slow(dead.volume, &gone, 0);
     for block in 0..600 {
-        let version = Version { piece: block_of(1), content: Content::Data };
-        world.ledger.queue(dead.plus(block), version, stamp, true, 1, 0);
+        let version = BlockVersion { piece: block_of(1), content: Content::Data };
+        world.cache_state.queue(dead.plus(block), version, seqno, true, 1, 0);
     }
-    world.queue(alive, 1, stamp, true);
-    let next = world.ledger.next_job(&RULES, &|_| Standing::default(), 0);
-    assert!(matches!(next, Some(Next::Slow(job)) if job.target.volume == alive.volume));
+    world.queue(alive, 1, seqno, true);
+    let next = world.cache_state.next_job(&RULES, &|_| Criticality::default(), 0);
+    assert!(matches!(next, Some(NextJob::Slow(job)) if job.target.volume == alive.volume));
 }
 
 #[test]
-fn a_cut_waits_for_a_record_that_a_newer_one_has_overtaken_on_its_way_to_the_log() {
+fn a_truncation_waits_for_a_record_that_a_newer_one_has_overtaken_on_its_way_to_the_log() {
     let mut world = World::new(3, Policy::All);
-    let place = Place { volume: VOLUMES[0], block: 5 };
+    let addr = BlockAddr { volume: VOLUMES[0], block: 5 };
     let begin = |world: &mut World| {
-        let stamp = world.ledger.next_stamp();
-        match world.ledger.begin_log(&[(World::item(place, stamp), Reason::Everything)], true, 1, 0) {
+        let seqno = world.cache_state.next_seqno();
+        match world.cache_state.begin_log(&[(World::item(addr, seqno), AdmissionReason::Everything)], true, 1, 0) {
             Appended::Job { job, .. } => job,
             Appended::NoRoom(_) => unreachable!("the log is empty"),
         }
     };
     let (older, newer) = (begin(&mut world), begin(&mut world));
-    world.ledger.finish_log(&newer, &Ok(()), 0);
+    world.cache_state.finish_log(&newer, &Ok(()), 0);
     // When it ends it is mapped if the newer one is gone by then.
-    assert!(world.ledger.is_logging_beyond(place.volume, 5) && !world.ledger.is_logging_beyond(place.volume, 6));
-    world.ledger.finish_log(&older, &Ok(()), 0);
-    assert!(!world.ledger.is_logging_beyond(place.volume, 0));
+    assert!(
+        world.cache_state.is_logging_beyond(addr.volume, 5) && !world.cache_state.is_logging_beyond(addr.volume, 6)
+    );
+    world.cache_state.finish_log(&older, &Ok(()), 0);
+    assert!(!world.cache_state.is_logging_beyond(addr.volume, 0));
 }

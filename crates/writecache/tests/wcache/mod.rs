@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quire_device::{Device, Directory, MemoryDirectory};
-use quire_writecache::{CacheConfig, Growth, Policy, Tasks, VolumeId, VolumeSpec, WriteCache};
+use quire_writecache::{CacheConfig, Growth, Policy, TaskGraph, VolumeId, VolumeSpec, WriteCache};
 
 pub const DATA: VolumeId = VolumeId(1);
 pub const LOG: VolumeId = VolumeId(2);
@@ -57,7 +57,7 @@ pub fn config(policy: Policy) -> CacheConfig {
         deadline: Duration::from_secs(3600),
         low_percent: 100,
         high_percent: 100,
-        tasks: Tasks::new(),
+        tasks: TaskGraph::new(),
         ..CacheConfig::default()
     }
 }

@@ -19,7 +19,7 @@ const STATES: [&str; 8] = [
     "used_bytes",
     "log_bytes",
     "pending_bytes",
-    "open_cuts",
+    "open_truncations",
     "cached_share",
     "capacity_bytes",
 ];

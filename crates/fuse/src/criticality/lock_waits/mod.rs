@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use quire_writecache::{Blocked, Hold, TaskId};
+use quire_writecache::{BlockedTask, HeldResource, TaskId};
 
 use crate::criticality::classifier::Caller;
 use crate::criticality::graph::{Boost, CriticalityGraph};
@@ -69,8 +69,8 @@ struct LockWaitCounts {
 /// A thread that sleeps on a file's lock, in the graph of tasks.
 struct Wait {
     thread: u32,
-    _blocked: Blocked,
-    _hold: Hold,
+    _blocked: BlockedTask,
+    _hold: HeldResource,
     _boost: Boost,
 }
 

@@ -3,7 +3,7 @@
 use super::probe::ProbeResult;
 use super::*;
 use crate::criticality::classifier::VerdictSource;
-use quire_writecache::Tasks;
+use quire_writecache::TaskGraph;
 
 /// What is to be seen, by thread; everybody below 100 is critical.
 #[derive(Default)]
@@ -44,8 +44,10 @@ impl Stage {
     /// Rounds are made by the test alone.
     fn new() -> Self {
         let scene = Arc::<Scene>::default();
-        let lock_waits =
-            LockWaitDetector::new(Arc::new(CriticalityGraph::new(Tasks::new())), Arc::clone(&scene) as Arc<dyn Probe>);
+        let lock_waits = LockWaitDetector::new(
+            Arc::new(CriticalityGraph::new(TaskGraph::new())),
+            Arc::clone(&scene) as Arc<dyn Probe>,
+        );
         lock_waits.shared.state().started = true;
         Self { scene, lock_waits }
     }
@@ -75,7 +77,7 @@ impl Stage {
     }
 
     fn stands(&self, thread: u32) -> bool {
-        self.lock_waits.shared.graph.tasks.standing(TaskId::external(thread)).inherited
+        self.lock_waits.shared.graph.tasks.criticality(TaskId::external(thread)).inherited
     }
 }
 
@@ -92,7 +94,7 @@ fn who_holds_a_files_lock_inherits_from_the_critical_thread_that_sleeps_on_it() 
     assert_eq!(stage.lock_waits.figures().inherited, 1);
     drop(held);
     assert!(!stage.stands(HOLDER) && !stage.inherits(HOLDER));
-    assert!(!stage.lock_waits.shared.graph.tasks.standing(TaskId::external(CRITICAL)).critical);
+    assert!(!stage.lock_waits.shared.graph.tasks.criticality(TaskId::external(CRITICAL)).critical);
 }
 
 #[test]

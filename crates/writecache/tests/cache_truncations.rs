@@ -1,5 +1,5 @@
-//! Cuts that a slow device gets later, where something else comes between: devices that are attached anew, logs that die, many cuts
-//! at once.
+//! Truncations that a slow device gets later, where something else comes between: devices that are attached anew, logs that
+//! die, many truncations at once.
 
 mod wcache;
 
@@ -84,7 +84,7 @@ fn a_write_that_was_cut_off_does_not_land_on_a_device_that_was_attached_anew() {
 }
 
 #[test]
-fn a_cut_that_a_dead_log_may_hold_cuts_nothing_off_that_was_written_once_a_loss_was_accepted() {
+fn a_truncation_that_a_dead_log_may_hold_cuts_nothing_off_that_was_written_once_a_loss_was_accepted() {
     let mut refused = 0;
     for number in 0..40 {
         let homes = Homes::new();
@@ -113,7 +113,7 @@ fn a_cut_that_a_dead_log_may_hold_cuts_nothing_off_that_was_written_once_a_loss_
             assert!(got == found.len() && found == later, "write {number} to the log failed: {got} bytes are left");
         }
     }
-    assert!(refused > 0, "no write of a cut's record was the one that failed");
+    assert!(refused > 0, "no write of a truncation's record was the one that failed");
 }
 
 /// Notes what a device is asked for.
@@ -141,7 +141,7 @@ impl Layer for Noted {
 }
 
 #[test]
-fn a_write_that_a_task_waits_for_does_not_wait_for_the_cuts_of_all_files() {
+fn a_write_that_a_task_waits_for_does_not_wait_for_the_truncations_of_all_files() {
     const FILES: u64 = 20;
     let homes = Homes::new();
     let notes = Arc::new(Mutex::new(Vec::new()));
@@ -166,7 +166,7 @@ fn a_write_that_a_task_waits_for_does_not_wait_for_the_cuts_of_all_files() {
     }
     drop(scope);
     gate.await_waiting();
-    assert_eq!(cache.stats().open_cuts, FILES);
+    assert_eq!(cache.stats().open_truncations, FILES);
     let other = WriteContext { task: TaskId::external(9), ..sync() };
     let ticket = cache.write(files[FILES as usize].id, 0, &block(3), &other).unwrap();
     gate.open();
@@ -174,12 +174,12 @@ fn a_write_that_a_task_waits_for_does_not_wait_for_the_cuts_of_all_files() {
     cache.drain().unwrap();
     let notes = notes.lock().unwrap();
     let before = notes.iter().position(|what| *what == "write").unwrap();
-    assert!(before <= 2, "{before} files were cut before");
-    assert_eq!(cache.stats().open_cuts, 0);
+    assert!(before <= 2, "{before} files were truncated before");
+    assert_eq!(cache.stats().open_truncations, 0);
 }
 
 #[test]
-fn a_write_behind_a_cut_of_which_a_full_log_can_never_be_told_fails_and_does_not_hang() {
+fn a_write_behind_a_truncation_of_which_a_full_log_can_never_be_told_fails_and_does_not_hang() {
     let homes = Homes::new();
     homes.slow.put("file", &[1; 8 * BLOCK]);
     let gate = IoGate::default();
@@ -207,7 +207,7 @@ fn a_write_behind_a_cut_of_which_a_full_log_can_never_be_told_fails_and_does_not
     assert!(matches!(full, Some(CacheError::SlowFull { volume: LOG, .. })), "{full:?}");
     drop(scope);
     gate.open();
-    until("the cut of the device", || cache.stats().open_cuts == 0);
+    until("the truncation of the device", || cache.stats().open_truncations == 0);
     let (told, hears) = mpsc::channel();
     std::thread::scope(|threads| {
         let (cache, other) = (&cache, &other);
@@ -216,7 +216,7 @@ fn a_write_behind_a_cut_of_which_a_full_log_can_never_be_told_fails_and_does_not
             told.send(written.and_then(|ticket| cache.wait(&ticket, other))).unwrap();
         });
         let result = hears.recv_timeout(Duration::from_secs(10));
-        // Whoever waits for ever goes on when that volume lives.
+        // The task that waits for ever goes on when that volume lives.
         let _ = result.is_err().then(|| cache.attach(&homes.volumes()[1]));
         assert!(matches!(result, Ok(Err(CacheError::SlowFull { volume: LOG, .. }))), "{result:?}");
     });

@@ -9,11 +9,11 @@
 
 use std::collections::BTreeSet;
 
+use crate::cache_state::{CacheState, EntryState, SALVAGED};
 use crate::error::LostRange;
-use crate::format::{CLEAN, Kind, MAGIC, SECTOR_BYTES, Superblock, VERSION};
-use crate::ids::{BLOCK_BYTES, Place, VolumeId};
+use crate::format::{CLEAN, MAGIC, RecordKind, SECTOR_BYTES, Superblock, SuperblockSector, VERSION};
+use crate::ids::{BLOCK_BYTES, BlockAddr, VolumeId};
 use crate::jobs::{DrainError, DrainJob, Target};
-use crate::ledger::{EntryState, Ledger, SALVAGED};
 use crate::volume::Volume;
 
 /// How write-back stands.
@@ -21,7 +21,7 @@ use crate::volume::Volume;
 pub struct DrainState {
     /// A batch is under way.
     pub running: bool,
-    /// Somebody waits for space, or everything is to be written back.
+    /// A task waits for space, or everything is to be written back.
     pub wanted: bool,
     /// Batches done.
     pub batches: u64,
@@ -36,10 +36,10 @@ pub struct DrainState {
     /// Volumes that the running batch writes to.
     pub targets: BTreeSet<VolumeId>,
     /// First and last block that are being written to a slow device now.
-    pub step: Option<(Place, Place)>,
+    pub step: Option<(BlockAddr, BlockAddr)>,
 }
 
-impl Ledger {
+impl CacheState {
     /// Write-back is needed now.
     pub fn drain_now(&mut self) {
         self.drain.wanted = true;
@@ -57,30 +57,30 @@ impl Ledger {
 
     /// When the oldest record came, if the log has any.
     pub fn oldest_ns(&self) -> Option<u64> {
-        self.records.front().map(|entry| entry.since_ns)
+        self.log.records.front().map(|entry| entry.since_ns)
     }
 
     /// Used share of the log, in percent.
     pub fn used_percent(&self) -> u8 {
-        (self.ring.used_bytes() * 100 / self.ring.area_bytes().max(1)) as u8
+        (self.log.ring.used_bytes() * 100 / self.log.ring.area_bytes().max(1)) as u8
     }
 
     /// Whether a record can never be placed again: the log is full and what it holds can't be written back.
     pub fn no_room_ever(&self) -> bool {
-        self.drain.stuck_on.is_some() && !self.ring.has_room_reserved(self.granule_bytes + BLOCK_BYTES as u64)
+        self.drain.stuck_on.is_some() && !self.log.ring.has_room_reserved(self.log.granule_bytes + BLOCK_BYTES as u64)
     }
 
-    /// A batch of the oldest records, of about `most_bytes`, to be moved in steps of `most_blocks` and `most_runs`. `None` if there
-    /// are none, one is running, or the oldest must wait.
+    /// A batch of the oldest records, of about `most_bytes`, to be moved in steps of `most_blocks` and `most_runs`. `None`
+    /// if there are none, one is running, or the oldest must wait.
     pub fn begin_drain(&mut self, most_bytes: u64, most_blocks: usize, most_runs: usize) -> Option<DrainJob> {
         if self.drain.running {
             return None;
         }
         self.drain.stuck_on = None;
-        let most_bytes = most_bytes.min(self.ring.area_bytes() / 8);
-        let (blocks, end_lsn) = match &self.fast_dead {
+        let most_bytes = most_bytes.min(self.log.ring.area_bytes() / 8);
+        let (blocks, end_lsn) = match &self.fast.dead {
             None => self.batch(most_bytes)?,
-            Some(_) => (self.salvage_batch(most_bytes)?, self.ring.tail()),
+            Some(_) => (self.salvage_batch(most_bytes)?, self.log.ring.tail()),
         };
         let targets = self.targets(&blocks);
         self.drain.targets = targets.iter().map(|target| target.volume).collect();
@@ -91,9 +91,9 @@ impl Ledger {
             blocks,
             targets,
             end_lsn,
-            superblock: self.superblock(self.generation + 1, end_lsn, None),
-            salvage: self.fast_dead.is_some(),
-            area: self.ring.area_bytes(),
+            superblock: self.superblock(self.log.generation + 1, end_lsn, None),
+            salvage: self.fast.dead.is_some(),
+            area: self.log.ring.area_bytes(),
             most_blocks,
             most_runs,
             lost: Vec::new(),
@@ -101,36 +101,37 @@ impl Ledger {
     }
 
     /// The live blocks of the oldest records, and where these end.
-    fn batch(&mut self, most_bytes: u64) -> Option<(Vec<(Place, u64)>, u64)> {
+    fn batch(&mut self, most_bytes: u64) -> Option<(Vec<(BlockAddr, u64)>, u64)> {
         let mut blocks = Vec::new();
         let mut end_lsn = None;
         let mut stuck_on = None;
-        'records: for entry in &self.records {
+        'records: for entry in &self.log.records {
             let volume = self.volumes.get(&entry.first.volume);
-            // The log keeps a cut until the device has it.
-            let is_lacking = entry.kind == Kind::Cut && volume.is_some_and(|volume| volume.cuts.lacks(entry.end));
+            // The log keeps a truncation until the device has it.
+            let is_lacking =
+                entry.kind == RecordKind::Truncate && volume.is_some_and(|volume| volume.truncations.lacks(entry.end));
             if is_lacking && end_lsn.is_none() && volume.is_some_and(|volume| volume.alive().is_none()) {
                 stuck_on = Some(entry.first.volume);
             }
-            let enough = end_lsn.is_some() && entry.end - self.ring.tail() > most_bytes;
+            let enough = end_lsn.is_some() && entry.end - self.log.ring.tail() > most_bytes;
             if entry.state == EntryState::Writing || is_lacking || enough {
                 break;
             }
             let before = blocks.len();
             for index in 0..entry.count as usize {
-                let place = entry.first.plus(index as u64);
-                let position = entry.lsn + self.granule_bytes + (index * BLOCK_BYTES) as u64;
-                if !self.still_logged(place, position) {
+                let addr = entry.first.plus(index as u64);
+                let position = entry.lsn + self.log.granule_bytes + (index * BLOCK_BYTES) as u64;
+                if !self.still_logged(addr, position) {
                     continue;
                 }
                 let writable = volume.is_some_and(|volume| volume.alive().is_some());
-                let in_flight = self.slots.get(&place).is_some_and(|slot| slot.in_flight());
+                let in_flight = self.versions.slots.get(&addr).is_some_and(|slot| slot.in_flight());
                 if !writable || in_flight {
                     blocks.truncate(before);
                     stuck_on = (!writable && end_lsn.is_none()).then_some(entry.first.volume);
                     break 'records;
                 }
-                blocks.push((place, position));
+                blocks.push((addr, position));
             }
             end_lsn = Some(entry.end);
         }
@@ -139,43 +140,43 @@ impl Ledger {
         Some((blocks, end_lsn?))
     }
 
-    /// Blocks that are only in a dead log and can be written elsewhere, after the cuts of their volume. Other volumes don't
-    /// wait for one that can't be written to.
-    fn salvage_batch(&self, most_bytes: u64) -> Option<Vec<(Place, u64)>> {
-        if self.salvaged {
+    /// Blocks that are only in a dead log and can be written elsewhere, after the truncations of their volume. Other
+    /// volumes don't wait for one that can't be written to.
+    fn salvage_batch(&self, most_bytes: u64) -> Option<Vec<(BlockAddr, u64)>> {
+        if self.fast.salvaged {
             return None;
         }
-        let movable = |place: &Place| {
-            let in_flight = self.slots.get(place).is_some_and(|slot| slot.in_flight());
-            let ready = |volume: &Volume| volume.alive().is_some() && volume.cuts.open().is_none();
-            self.volumes.get(&place.volume).is_some_and(ready) && !in_flight
+        let movable = |addr: &BlockAddr| {
+            let in_flight = self.versions.slots.get(addr).is_some_and(|slot| slot.in_flight());
+            let ready = |volume: &Volume| volume.alive().is_some() && volume.truncations.open().is_none();
+            self.volumes.get(&addr.volume).is_some_and(ready) && !in_flight
         };
-        let here = self.logged.iter().filter(|(place, position)| **position != SALVAGED && movable(place));
+        let here = self.log.logged.iter().filter(|(addr, position)| **position != SALVAGED && movable(addr));
         let most = (most_bytes as usize / BLOCK_BYTES).max(1);
-        let blocks: Vec<_> = here.map(|(place, position)| (*place, *position)).take(most).collect();
+        let blocks: Vec<_> = here.map(|(addr, position)| (*addr, *position)).take(most).collect();
         (!blocks.is_empty()).then_some(blocks)
     }
 
     /// Whether everything that can be had of a dead log has been, and nothing more is coming.
     pub fn salvage_is_over(&self) -> bool {
-        let writing = || self.records.iter().any(|entry| entry.state == EntryState::Writing);
-        let left = |(place, position): (&Place, &u64)| {
-            let alive = self.volumes.get(&place.volume).is_some_and(|volume| volume.alive().is_some());
+        let writing = || self.log.records.iter().any(|entry| entry.state == EntryState::Writing);
+        let left = |(addr, position): (&BlockAddr, &u64)| {
+            let alive = self.volumes.get(&addr.volume).is_some_and(|volume| volume.alive().is_some());
             *position != SALVAGED && alive
         };
-        let over = self.fast_dead.is_some() && !self.salvaged && !self.drain.running;
+        let over = self.fast.dead.is_some() && !self.fast.salvaged && !self.drain.running;
         let is_alive = |id: &VolumeId| self.volumes.get(id).is_some_and(|volume| volume.alive().is_some());
-        over && !writing() && !self.logged.iter().any(left) && !self.open_cuts.iter().any(is_alive)
+        over && !writing() && !self.log.logged.iter().any(left) && !self.untold.open_truncations.iter().any(is_alive)
     }
 
     /// Whether volumes that can't be written to have blocks in the dead log.
     pub fn salvage_left_some(&self) -> bool {
-        self.logged.values().any(|position| *position != SALVAGED) || self.has_open_cuts()
+        self.log.logged.values().any(|position| *position != SALVAGED) || self.has_open_truncations()
     }
 
     /// Takes away blocks of a step of write-back that no longer need it, and notes the rest as being written.
-    pub fn begin_step(&mut self, step: &mut Vec<(Place, u64)>) {
-        step.retain(|(place, position)| self.still_logged(*place, *position));
+    pub fn begin_step(&mut self, step: &mut Vec<(BlockAddr, u64)>) {
+        step.retain(|(addr, position)| self.still_logged(*addr, *position));
         self.drain.step = step.first().zip(step.last()).map(|((first, _), (last, _))| (*first, *last));
     }
 
@@ -185,17 +186,17 @@ impl Ledger {
         self.drain.batch_done = done;
     }
 
-    fn targets(&self, blocks: &[(Place, u64)]) -> Vec<Target> {
+    fn targets(&self, blocks: &[(BlockAddr, u64)]) -> Vec<Target> {
         let mut targets: Vec<Target> = Vec::new();
-        for (place, _) in blocks {
-            if targets.last().is_some_and(|target| target.volume == place.volume) {
+        for (addr, _) in blocks {
+            if targets.last().is_some_and(|target| target.volume == addr.volume) {
                 continue;
             }
-            if let Some(volume) = self.volumes.get(&place.volume)
+            if let Some(volume) = self.volumes.get(&addr.volume)
                 && let Some(device) = &volume.device
             {
                 let (growth, len, incarnation) = (volume.growth, volume.len, volume.incarnation);
-                targets.push(Target { volume: place.volume, incarnation, device: device.clone(), growth, len });
+                targets.push(Target { volume: addr.volume, incarnation, device: device.clone(), growth, len });
             }
         }
         targets
@@ -223,46 +224,46 @@ impl Ledger {
                 }
             }
             Err(DrainError::Fast(error)) => {
-                self.fast_dead.get_or_insert_with(|| error.clone());
+                self.fast.dead.get_or_insert_with(|| error.clone());
             }
         }
     }
 
     fn leave_log(&mut self, job: &DrainJob, took_ns: u64) {
         if !job.salvage {
-            self.generation = job.superblock.generation.get();
+            self.log.generation = job.superblock.sector.generation.get();
         }
-        for (place, position) in &job.blocks {
-            if !self.still_logged(*place, *position) {
+        for (addr, position) in &job.blocks {
+            if !self.still_logged(*addr, *position) {
                 continue;
             }
             if job.salvage {
                 // Still closed to direct writes: the dead device's log would be replayed over them.
-                self.logged.insert(*place, SALVAGED);
+                self.log.logged.insert(*addr, SALVAGED);
             } else {
-                self.logged.remove(place);
-                if let Some(volume) = self.volumes.get_mut(&place.volume) {
+                self.log.logged.remove(addr);
+                if let Some(volume) = self.volumes.get_mut(&addr.volume) {
                     volume.logged_blocks -= 1;
                 }
             }
         }
-        for place in &job.lost {
-            // A newer version in memory makes good for it, and so does a cut.
-            let newer = self.slots.get(place).is_some_and(|slot| slot.above_log().is_some());
+        for addr in &job.lost {
+            // A newer version in memory makes good for it, and so does a truncation.
+            let newer = self.versions.slots.get(addr).is_some_and(|slot| slot.above_log().is_some());
             if !newer
-                && self.logged.contains_key(place)
-                && let Some(volume) = self.volumes.get_mut(&place.volume)
+                && self.log.logged.contains_key(addr)
+                && let Some(volume) = self.volumes.get_mut(&addr.volume)
             {
-                volume.lost.push(place.block);
+                volume.lost.push(addr.block);
             }
         }
-        while let Some(entry) = self.records.front().copied().filter(|entry| entry.end <= job.end_lsn) {
-            self.records.pop_front();
-            if entry.kind == Kind::Cut {
-                self.pass_cut(entry.first.volume, entry.end);
+        while let Some(entry) = self.log.records.front().copied().filter(|entry| entry.end <= job.end_lsn) {
+            self.log.records.pop_front();
+            if entry.kind == RecordKind::Truncate {
+                self.pass_truncation(entry.first.volume, entry.end);
             }
         }
-        self.ring.free_up_to(job.end_lsn);
+        self.log.ring.free_up_to(job.end_lsn);
         let bytes = (job.blocks.len() * BLOCK_BYTES) as u64;
         self.stats.written_back_bytes += bytes;
         self.drain.batches += 1;
@@ -277,21 +278,23 @@ impl Ledger {
     /// written have no gaps: the two places of the superblock are written in turn, so the newest is never overwritten.
     fn superblock(&self, generation: u64, tail_lsn: u64, head_lsn: Option<u64>) -> Superblock {
         let mut superblock = Superblock {
-            magic: MAGIC,
-            version: VERSION.into(),
-            flags: if head_lsn.is_some() { CLEAN } else { 0 }.into(),
-            identity: self.identity.into(),
-            generation: generation.into(),
-            granule_bytes: (self.granule_bytes as u32).into(),
-            block_bytes: (BLOCK_BYTES as u32).into(),
-            area_bytes: self.ring.area_bytes().into(),
-            tail_lsn: tail_lsn.into(),
-            head_lsn: head_lsn.unwrap_or(0).into(),
-            epoch: self.epochs[0].0.into(),
-            next_epoch: self.epochs[1].0.into(),
-            settled_lsn: self.ring.settled().into(),
-            unused: [0; 416],
-            sector_checksum: 0.into(),
+            sector: SuperblockSector {
+                magic: MAGIC,
+                version: VERSION.into(),
+                flags: if head_lsn.is_some() { CLEAN } else { 0 }.into(),
+                identity: self.log.identity.into(),
+                generation: generation.into(),
+                granule_bytes: (self.log.granule_bytes as u32).into(),
+                block_bytes: (BLOCK_BYTES as u32).into(),
+                area_bytes: self.log.ring.area_bytes().into(),
+                tail_lsn: tail_lsn.into(),
+                head_lsn: head_lsn.unwrap_or(0).into(),
+                epoch: self.log.epochs[0].0.into(),
+                next_epoch: self.log.epochs[1].0.into(),
+                settled_lsn: self.log.ring.settled().into(),
+                unused: [0; 416],
+                sector_checksum: 0.into(),
+            },
             copy: [0; SECTOR_BYTES],
             rest: [0; 3064],
             checksum: 0.into(),
@@ -302,34 +305,34 @@ impl Ledger {
 
     /// The superblock of a log that is opened (not clean) or closed (clean) as it is now.
     pub fn next_superblock(&mut self, clean: bool) -> Superblock {
-        self.generation += 1;
+        self.log.generation += 1;
         // The end of the last record that is there; what lies behind it never was.
-        let last = self.records.iter().rev().find(|entry| entry.state == EntryState::Durable);
-        let end = last.map_or(self.ring.tail(), |entry| entry.end);
-        self.superblock(self.generation, self.ring.tail(), clean.then_some(end))
+        let last = self.log.records.iter().rev().find(|entry| entry.state == EntryState::Durable);
+        let end = last.map_or(self.log.ring.tail(), |entry| entry.end);
+        self.superblock(self.log.generation, self.log.ring.tail(), clean.then_some(end))
     }
 
     /// The fast device is dead and the slow devices have all that could be read of it. `abandoned`: it is noted that its log
     /// must never be used again, so from now on everything may go to the slow devices; else what it held stays as it is.
     pub fn finish_salvage(&mut self, abandoned: bool) {
-        self.salvaged = true;
-        self.abandoned = abandoned;
-        self.records.clear();
-        self.closing.clear();
+        self.fast.salvaged = true;
+        self.fast.abandoned = abandoned;
+        self.log.records.clear();
+        self.untold.closing.clear();
         if abandoned {
-            self.logged.clear();
-            self.open_cuts.clear();
+            self.log.logged.clear();
+            self.untold.open_truncations.clear();
             for volume in self.volumes.values_mut() {
                 volume.logged_blocks = 0;
-                volume.cuts.clear();
+                volume.truncations.clear();
             }
         }
     }
 
     /// A volume can be written to again: what the dead log holds of it may be saved after all.
     pub fn salvage_again(&mut self) {
-        let has_cuts = self.volumes.values().any(|volume| !volume.cuts.is_empty());
-        self.salvaged &= self.abandoned || !(self.salvage_left_some() || has_cuts);
+        let has_truncations = self.volumes.values().any(|volume| !volume.truncations.is_empty());
+        self.fast.salvaged &= self.fast.abandoned || !(self.salvage_left_some() || has_truncations);
     }
 
     /// What was lost with the fast device, as ranges.

@@ -3,19 +3,22 @@
 //! Power goes at any step; the fast device dies at any write, which may have arrived or not.
 //!
 //! The protocol:
-//! - A `Cut` record holds a length. It is begun when no version behind that is on its way to the log. When it is durable, the file has
-//!   the length; versions behind it that are in memory or in the log are void. The cut is *pending* from the moment when its record is begun.
-//! - *Fence*: the lowest length of all pending cuts. Behind it no version is issued to the slow device and write-back moves nothing;
-//!   the log takes new versions; what neither memory nor the log has reads as zeros.
-//! - The cutter carries out all pending cuts at once: no flight behind the fence is under way; set the lowest length, then the last;
-//!   flush; then the record `CutDone`, which names the last cut that this covers. Cuts that came meanwhile stay pending.
-//! - The log's tail passes a `Cut` only when that is flushed on the slow device.
-//! - Recovery takes all cuts behind the last that a `CutDone` names as pending; the cutter carries them out as any others.
-//! - A version that is under way to the slow device when a cut takes it away is *void*: its end only ends the flight. Found by this model:
-//!   otherwise it is read again once the file has grown.
-//! - A dead fast device: what it holds, its cuts first, goes to the slow device, is flushed, and the witness says *abandoned*.
-//!   Until then nothing behind the fence, the one of a cut whose record's fate is unknown included, is acknowledged on the slow device alone;
-//!   without a witness never.
+//! - A `Truncate` record holds a length. It is begun when no version behind that is on its way to the log. When it is
+//!   durable, the file has the length; versions behind it that are in memory or in the log are void. The truncation is
+//!   *pending* from the moment when its record is begun.
+//! - *Fence*: the lowest length of all pending truncations. Behind it no version is issued to the slow device and
+//!   write-back moves nothing; the log takes new versions; what neither memory nor the log has reads as zeros.
+//! - The truncator carries out all pending truncations at once: no flight behind the fence is under way; set the lowest
+//!   length, then the last; flush; then the record `TruncateDone`, which names the last truncation that this covers.
+//!   Truncations that came meanwhile stay pending.
+//! - The log's tail passes a `Truncate` only when that is flushed on the slow device.
+//! - Recovery takes all truncations behind the last that a `TruncateDone` names as pending; the truncator carries them out
+//!   as any others.
+//! - A version that is under way to the slow device when a truncation takes it away is *void*: its end only ends the
+//!   flight. Found by this model: otherwise it is read again once the file has grown.
+//! - A dead fast device: what it holds, its truncations first, goes to the slow device, is flushed, and the witness says
+//!   *abandoned*. Until then nothing behind the fence, the one of a truncation whose record's fate is unknown included, is
+//!   acknowledged on the slow device alone; without a witness never.
 //!
 //! Each rule is proven needed by a mutation ([`Mutant`]) that the simulation must find.
 //!
@@ -34,49 +37,49 @@ enum Mutant {
     None,
     /// Versions behind the fence are issued.
     NoFence,
-    /// The cutter does not wait for the running step of write-back.
-    CutsUnderWriteBack,
+    /// The truncator does not wait for the running step of write-back.
+    TruncatesUnderWriteBack,
     /// What lies behind the fence on the slow device is read.
     ReadsBehindFence,
-    /// Recovery forgets all pending cuts but the last.
+    /// Recovery forgets all pending truncations but the last.
     LastCutOnly,
-    /// `CutDone` covers cuts that began after the cutter had looked.
+    /// `TruncateDone` covers truncations that began after the truncator had looked.
     DoneCoversAll,
-    /// The cutter does not wait for flights.
+    /// The truncator does not wait for flights.
     CutsUnderFlights,
-    /// `CutDone` without a flush.
+    /// `TruncateDone` without a flush.
     DoneWithoutFlush,
-    /// The tail passes pending cuts.
-    TailPassesCuts,
-    /// The fence falls when the device is cut, before the log knows.
+    /// The tail passes pending truncations.
+    TailPassesTruncations,
+    /// The fence falls when the device is truncated, before the log knows.
     FenceFallsEarly,
-    /// A cut begins while versions behind it are on their way to the log.
-    CutOvertakesLog,
+    /// A truncation begins while versions behind it are on their way to the log.
+    TruncationOvertakesLog,
     /// After the fast device died the file goes on with the slow one at once.
     GoesOnAtOnce,
-    /// As before, but only for a cut whose record's fate is unknown.
-    ForgetsUnknownCut,
+    /// As before, but only for a truncation whose record's fate is unknown.
+    ForgetsUnknownTruncation,
     /// The witness says abandoned before what the log held is flushed.
     AbandonsEarly,
-    /// The cut counts before its record is durable.
+    /// The truncation counts before its record is durable.
     AcknowledgesEarly,
-    /// A dead log's blocks go to the slow device without its cuts.
+    /// A dead log's blocks go to the slow device without its truncations.
     SalvagesWithoutCuts,
 }
 
 const MUTANTS: [Mutant; 15] = [
     Mutant::NoFence,
-    Mutant::CutsUnderWriteBack,
+    Mutant::TruncatesUnderWriteBack,
     Mutant::ReadsBehindFence,
     Mutant::LastCutOnly,
     Mutant::DoneCoversAll,
     Mutant::CutsUnderFlights,
     Mutant::DoneWithoutFlush,
-    Mutant::TailPassesCuts,
+    Mutant::TailPassesTruncations,
     Mutant::FenceFallsEarly,
-    Mutant::CutOvertakesLog,
+    Mutant::TruncationOvertakesLog,
     Mutant::GoesOnAtOnce,
-    Mutant::ForgetsUnknownCut,
+    Mutant::ForgetsUnknownTruncation,
     Mutant::AbandonsEarly,
     Mutant::AcknowledgesEarly,
     Mutant::SalvagesWithoutCuts,
@@ -101,11 +104,11 @@ enum What {
         block: usize,
         version: u32,
     },
-    Cut {
+    Truncate {
         len: usize,
     },
-    /// Cuts up to this position are on the slow device.
-    CutDone {
+    /// Truncations up to this position are on the slow device.
+    TruncateDone {
         upto: usize,
     },
 }
@@ -139,8 +142,8 @@ fn apply(content: &mut Content, op: &SlowOp) {
 }
 
 fn put(content: &mut Content, block: usize, version: u32) {
-    if let Some(place) = content.get_mut(block) {
-        *place = version;
+    if let Some(addr) = content.get_mut(block) {
+        *addr = version;
     }
 }
 
@@ -183,20 +186,61 @@ struct Flight {
     version: u32,
     /// The slow device has it, since this flush was the last to have begun.
     written: Option<u32>,
-    /// A cut took it away while it was under way: its end only ends the flight, and it is no version of the block.
+    /// A truncation took it away while it was under way: its end only ends the flight, and it is no version of the block.
     void: bool,
 }
 
 /// Blocks that write-back moves, where their records end, and whether they are flushed (1) or not (0).
 type Batch = (Vec<(usize, u32)>, usize, usize);
 
-/// How far the cutter has come: covers cuts up to a position, lengths to set, then a flush, then the record.
+/// How far the truncator has come: covers truncations up to a position, lengths to set, then a flush, then the record.
 #[derive(Clone, Debug)]
-enum Cutter {
+enum Truncator {
     Idle,
     Set { upto: usize, floor: usize, last: usize, step: usize },
     Flushed { upto: usize },
     Telling,
+}
+
+/// The fast device and its log.
+struct Fast {
+    /// What is on the device, or on its way there.
+    log: Vec<Record>,
+    tail: usize,
+    next_lsn: usize,
+    /// Before this position there may be gaps.
+    opened_at: usize,
+    is_dead: bool,
+    is_salvaged: bool,
+}
+
+/// What the cache has in memory.
+#[derive(Default)]
+struct Memory {
+    queued: BTreeMap<usize, u32>,
+    flights: BTreeMap<usize, Flight>,
+    logged: BTreeMap<usize, (usize, u32)>,
+    /// Blocks that a dead log may hold, in versions that never counted.
+    closed: BTreeSet<usize>,
+}
+
+/// Truncations that are not finished.
+struct Truncation {
+    /// Those that the slow device may lack: position and length.
+    pending: Vec<(usize, usize)>,
+    truncator: Truncator,
+    /// The one whose record is on its way.
+    recording: Option<(usize, usize)>,
+    /// One that must be done on the slow device once the log is out of the way.
+    retry: Option<usize>,
+}
+
+#[derive(Default)]
+struct Flush {
+    epoch: u32,
+    under_way: Option<u32>,
+    /// The directly truncated device was not flushed since this epoch.
+    len_change: Option<u32>,
 }
 
 struct World {
@@ -204,34 +248,14 @@ struct World {
     mutant: Mutant,
     has_witness: bool,
     slow: Slow,
-    /// What is on the fast device, or on its way there.
-    log: Vec<Record>,
-    tail: usize,
-    next_lsn: usize,
-    /// Before this position there may be gaps.
-    opened_at: usize,
-    fast_dead: bool,
-    salvaged: bool,
-    /// Memory: the cache.
+    fast: Fast,
+    /// Blocks of the file, as programs see them.
     len: usize,
-    queued: BTreeMap<usize, u32>,
-    flights: BTreeMap<usize, Flight>,
-    logged: BTreeMap<usize, (usize, u32)>,
-    /// Blocks that a dead log may hold, in versions that never counted.
-    closed: BTreeSet<usize>,
-    /// Cuts that the slow device may lack: position and length.
-    pending: Vec<(usize, usize)>,
-    cutter: Cutter,
-    /// The cut whose record is on its way.
-    cutting: Option<(usize, usize)>,
-    /// A cut that must be done on the slow device once the log is out of the way.
-    retry: Option<usize>,
+    memory: Memory,
+    truncation: Truncation,
     /// The file takes nothing more.
     refused: bool,
-    epoch: u32,
-    flushing: Option<u32>,
-    /// The directly cut device was not flushed since this epoch.
-    len_change: Option<u32>,
+    flush: Flush,
     drain: Option<Batch>,
     /// The block that write-back is writing.
     drain_step: Option<(usize, u32)>,
@@ -267,24 +291,11 @@ impl World {
             has_witness,
             len: slow.durable.len(),
             slow,
-            log,
-            tail,
-            next_lsn,
-            opened_at: 0,
-            fast_dead: false,
-            salvaged: false,
-            queued: BTreeMap::new(),
-            flights: BTreeMap::new(),
-            logged: BTreeMap::new(),
-            closed: BTreeSet::new(),
-            pending: Vec::new(),
-            cutter: Cutter::Idle,
-            cutting: None,
-            retry: None,
+            fast: Fast { log, tail, next_lsn, opened_at: 0, is_dead: false, is_salvaged: false },
+            memory: Memory::default(),
+            truncation: Truncation { pending: Vec::new(), truncator: Truncator::Idle, recording: None, retry: None },
             refused: false,
-            epoch: 0,
-            flushing: None,
-            len_change: None,
+            flush: Flush::default(),
             drain: None,
             drain_step: None,
             version,
@@ -298,53 +309,53 @@ impl World {
 
     /// Behind this nothing goes to the slow device.
     fn fence(&self) -> usize {
-        let pending = self.pending.iter().map(|&(_, len)| len).min().unwrap_or(usize::MAX);
-        let begun = self.cutting.map_or(usize::MAX, |(_, len)| len);
-        pending.min(begun).min(self.retry.unwrap_or(usize::MAX))
+        let pending = self.truncation.pending.iter().map(|&(_, len)| len).min().unwrap_or(usize::MAX);
+        let begun = self.truncation.recording.map_or(usize::MAX, |(_, len)| len);
+        pending.min(begun).min(self.truncation.retry.unwrap_or(usize::MAX))
     }
 
     fn abandoned(&self) -> bool {
-        self.fast_dead && self.slow.abandoned
+        self.fast.is_dead && self.slow.abandoned
     }
 
     /// The content as programs see it.
     fn content(&self) -> Content {
         let mut content = self.slow.now();
-        let floor = self.pending.iter().map(|&(_, len)| len).min().unwrap_or(usize::MAX);
+        let floor = self.truncation.pending.iter().map(|&(_, len)| len).min().unwrap_or(usize::MAX);
         if !self.is(Mutant::ReadsBehindFence) && floor < content.len() {
             content.truncate(floor);
         }
         content.resize(self.len, 0);
-        for (block, flight) in self.flights.iter().filter(|(_, flight)| !flight.void) {
+        for (block, flight) in self.memory.flights.iter().filter(|(_, flight)| !flight.void) {
             put(&mut content, *block, flight.version);
         }
-        let mut in_log = self.logged.clone();
-        for record in self.log.iter().filter(|record| !record.durable && !self.fast_dead) {
+        let mut in_log = self.memory.logged.clone();
+        for record in self.fast.log.iter().filter(|record| !record.durable && !self.fast.is_dead) {
             if let What::Write { block, version } = record.what {
                 let newest = in_log.entry(block).or_insert((record.lsn, version));
                 *newest = (record.lsn, version).max(*newest);
             }
         }
         in_log.iter().for_each(|(block, (_, version))| put(&mut content, *block, *version));
-        self.queued.iter().for_each(|(block, version)| put(&mut content, *block, *version));
+        self.memory.queued.iter().for_each(|(block, version)| put(&mut content, *block, *version));
         content
     }
 
     fn check_reads(&self) {
-        if self.retry.is_none() && self.cutting.is_none() && !self.refused {
+        if self.truncation.retry.is_none() && self.truncation.recording.is_none() && !self.refused {
             assert_eq!(&self.content(), self.history.last().unwrap(), "what a program reads");
         }
     }
 
     fn append(&mut self, what: What) -> usize {
-        let lsn = self.next_lsn;
-        self.next_lsn += 1;
-        self.log.push(Record { lsn, what, durable: false });
+        let lsn = self.fast.next_lsn;
+        self.fast.next_lsn += 1;
+        self.fast.log.push(Record { lsn, what, durable: false });
         lsn
     }
 
     fn logging(&self) -> impl Iterator<Item = (usize, usize)> {
-        self.log.iter().filter(|record| !record.durable).filter_map(|record| match record.what {
+        self.fast.log.iter().filter(|record| !record.durable).filter_map(|record| match record.what {
             What::Write { block, .. } => Some((record.lsn, block)),
             _ => None,
         })
@@ -356,7 +367,7 @@ impl World {
 
     /// Whether anything holds the file's operations up.
     fn is_held(&self) -> bool {
-        self.cutting.is_some() || self.retry.is_some() || self.refused
+        self.truncation.recording.is_some() || self.truncation.retry.is_some() || self.refused
     }
 
     fn write(&mut self) {
@@ -365,96 +376,104 @@ impl World {
         }
         let block = self.dice.roll(BLOCKS);
         self.version += 1;
-        self.queued.insert(block, self.version);
+        self.memory.queued.insert(block, self.version);
         self.len = self.len.max(block + 1);
         let mut content = self.history.last().unwrap().clone();
         apply(&mut content, &SlowOp::Write(block, self.version));
         self.history.push(content);
     }
 
-    fn cut(&mut self) {
+    fn truncate(&mut self) {
         let len = self.dice.roll(BLOCKS + 1);
-        let blocked = self.logging().any(|(_, block)| block >= len) && !self.is(Mutant::CutOvertakesLog);
+        let blocked = self.logging().any(|(_, block)| block >= len) && !self.is(Mutant::TruncationOvertakesLog);
         if self.is_held() || blocked {
             return;
         }
         let mut content = self.history.last().unwrap().clone();
         content.resize(len, 0);
         self.history.push(content);
-        let unknown = self.logged.is_empty() && self.pending.is_empty() && self.logging().next().is_none();
-        if self.fast_dead || unknown {
-            self.retry = Some(len);
+        let unknown =
+            self.memory.logged.is_empty() && self.truncation.pending.is_empty() && self.logging().next().is_none();
+        if self.fast.is_dead || unknown {
+            self.truncation.retry = Some(len);
         } else {
-            let lsn = self.append(What::Cut { len });
-            self.cutting = Some((lsn, len));
+            let lsn = self.append(What::Truncate { len });
+            self.truncation.recording = Some((lsn, len));
             if self.is(Mutant::AcknowledgesEarly) {
-                self.apply_cut(lsn, len);
+                self.apply_truncation(lsn, len);
             }
         }
     }
 
-    fn apply_cut(&mut self, lsn: usize, len: usize) {
-        self.cutting = None;
-        self.pending.push((lsn, len));
+    fn apply_truncation(&mut self, lsn: usize, len: usize) {
+        self.truncation.recording = None;
+        self.truncation.pending.push((lsn, len));
         self.forget(len);
     }
 
     fn forget(&mut self, len: usize) {
         self.len = len;
-        self.queued.retain(|block, _| *block < len);
-        self.logged.retain(|block, _| *block < len);
-        self.flights.retain(|block, flight| *block < len || flight.written.is_none());
-        self.flights.range_mut(len..).for_each(|(_, flight)| flight.void = true);
+        self.memory.queued.retain(|block, _| *block < len);
+        self.memory.logged.retain(|block, _| *block < len);
+        self.memory.flights.retain(|block, flight| *block < len || flight.written.is_none());
+        self.memory.flights.range_mut(len..).for_each(|(_, flight)| flight.void = true);
     }
 
-    /// Cuts the slow device in the foreground: the log does not know the file, or is gone.
-    fn cut_directly(&mut self) {
-        let Some(len) = self.retry else { return };
-        let flies = self.flights.iter().any(|(block, flight)| *block >= len && flight.written.is_none());
-        if flies || self.fast_dead && !self.salvaged {
+    /// Truncates the slow device in the foreground: the log does not know the file, or is gone.
+    fn truncate_directly(&mut self) {
+        let Some(len) = self.truncation.retry else { return };
+        let flies = self.memory.flights.iter().any(|(block, flight)| *block >= len && flight.written.is_none());
+        if flies || self.fast.is_dead && !self.fast.is_salvaged {
             return;
         }
-        let is_closed = self.fast_dead && !self.abandoned();
-        if is_closed && !self.is(Mutant::GoesOnAtOnce) && !self.is(Mutant::ForgetsUnknownCut) {
+        let is_closed = self.fast.is_dead && !self.abandoned();
+        if is_closed && !self.is(Mutant::GoesOnAtOnce) && !self.is(Mutant::ForgetsUnknownTruncation) {
             // The file keeps its old length, as far as this run goes.
-            (self.refused, self.retry) = (true, None);
+            (self.refused, self.truncation.retry) = (true, None);
             return;
         }
         self.slow.volatile.push(SlowOp::SetLen(len));
         self.forget(len);
-        (self.retry, self.len_change) = (None, Some(self.epoch));
+        (self.truncation.retry, self.flush.len_change) = (None, Some(self.flush.epoch));
     }
 
     fn issue(&mut self) {
         let fence = if self.is(Mutant::NoFence) { usize::MAX } else { self.fence() };
         let may = |block: usize| {
-            let over_log = self.logged.contains_key(&block) || self.is_logging(block) || self.closed.contains(&block);
-            let flies = self.flights.get(&block).is_some_and(|flight| flight.written.is_none());
+            let over_log = self.memory.logged.contains_key(&block)
+                || self.is_logging(block)
+                || self.memory.closed.contains(&block);
+            let flies = self.memory.flights.get(&block).is_some_and(|flight| flight.written.is_none());
             !flies && !over_log && block < fence
         };
-        let blocks: Vec<usize> = self.queued.keys().copied().filter(|&block| may(block)).collect();
+        let blocks: Vec<usize> = self.memory.queued.keys().copied().filter(|&block| may(block)).collect();
         if blocks.is_empty() || self.refused {
             return;
         }
         let block = blocks[self.dice.roll(blocks.len())];
-        let version = self.queued.remove(&block).unwrap();
-        self.flights.insert(block, Flight { version, written: None, void: false });
+        let version = self.memory.queued.remove(&block).unwrap();
+        self.memory.flights.insert(block, Flight { version, written: None, void: false });
     }
 
     fn land(&mut self) {
-        let flying: Vec<usize> =
-            self.flights.iter().filter(|(_, flight)| flight.written.is_none()).map(|(block, _)| *block).collect();
+        let flying: Vec<usize> = self
+            .memory
+            .flights
+            .iter()
+            .filter(|(_, flight)| flight.written.is_none())
+            .map(|(block, _)| *block)
+            .collect();
         if flying.is_empty() {
             return;
         }
         let block = flying[self.dice.roll(flying.len())];
-        let flight = self.flights[&block];
+        let flight = self.memory.flights[&block];
         self.slow.volatile.push(SlowOp::Write(block, flight.version));
         // Overtaken by the log, or void: its end only ends the flight.
-        if self.logged.contains_key(&block) || flight.void {
-            self.flights.remove(&block);
+        if self.memory.logged.contains_key(&block) || flight.void {
+            self.memory.flights.remove(&block);
         } else {
-            self.flights.insert(block, Flight { written: Some(self.epoch), ..flight });
+            self.memory.flights.insert(block, Flight { written: Some(self.flush.epoch), ..flight });
         }
     }
 }
@@ -487,7 +506,7 @@ fn seeds() -> u64 {
 }
 
 #[test]
-fn no_acknowledged_byte_is_cut_off_and_no_cut_is_undone() {
+fn no_acknowledged_byte_is_cut_off_and_no_truncation_is_undone() {
     for seed in 0..seeds() {
         let ended = std::panic::catch_unwind(|| run(seed, Mutant::None));
         assert!(ended.is_ok(), "seed {seed}");

@@ -52,7 +52,7 @@ impl Epoch {
 
 /// A note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct LogIdentity {
     /// The log.
     pub identity: u64,
     /// How it stands.
@@ -106,7 +106,7 @@ impl Note {
 ///
 /// # Errors
 /// The device fails, or the note is damaged.
-pub fn read(device: &dyn Device) -> Result<Option<Told>, Option<DeviceError>> {
+pub fn read(device: &dyn Device) -> Result<Option<LogIdentity>, Option<DeviceError>> {
     let mut bytes = [0; NOTE_BYTES];
     let got = device.read_at(0, &mut bytes)?;
     if bytes.iter().all(|&byte| byte == 0) {
@@ -118,14 +118,14 @@ pub fn read(device: &dyn Device) -> Result<Option<Told>, Option<DeviceError>> {
     }
     let states = [LogState::InUse, LogState::Abandoned, LogState::Empty];
     let state = states.into_iter().find(|state| state.number() == note.state.get()).ok_or(None)?;
-    Ok(Some(Told { identity: note.identity.get(), state, epoch: Epoch(note.epoch.get()) }))
+    Ok(Some(LogIdentity { identity: note.identity.get(), state, epoch: Epoch(note.epoch.get()) }))
 }
 
 /// Writes the note, durably.
 ///
 /// # Errors
 /// The device fails.
-pub fn write(device: &dyn Device, told: Told, buffers: &Buffers) -> Result<(), DeviceError> {
+pub fn write(device: &dyn Device, told: LogIdentity, buffers: &Buffers) -> Result<(), DeviceError> {
     let mut note = Note {
         magic: MAGIC,
         version: VERSION.into(),

@@ -1,79 +1,79 @@
 //! Flushes of the slow devices: when one begins, and what its end means.
 //!
-//! A flush begins when somebody waits for it, when what it would make durable takes much memory, or after a while. Which
-//! volumes that concerns is kept up to date with every change, so that nobody ever looks through all of them.
+//! A flush begins when a task waits for it, when what it would make durable takes much memory, or after a while. Which
+//! volumes that concerns is kept up to date with every change, so that no thread ever looks through all of them.
 //!
 //! Relies on at most one flush of a volume at a time.
 
 use quire_device::{Action, DeviceError};
 
-use crate::ids::{Place, VolumeId};
+use crate::cache_state::CacheState;
+use crate::ids::{BlockAddr, VolumeId};
 use crate::jobs::FlushJob;
-use crate::ledger::Ledger;
 use crate::volume::{FlushWanted, Volume};
 
-/// What was written is flushed after this time even if nobody waits: until then its bytes are kept in memory.
+/// What was written is flushed after this time even if no task waits: until then its bytes are kept in memory.
 pub(super) const FLUSH_AFTER_NS: u64 = 1_000_000_000;
-/// A device that was full is tried again after this time: somebody may have made room.
+/// A device that was full is tried again after this time: a program may have made room.
 const RETRY_AFTER_NS: u64 = 1_000_000_000;
 
 /// All blocks of a volume.
-pub(super) fn whole(id: VolumeId) -> std::ops::RangeInclusive<Place> {
-    Place { volume: id, block: 0 }..=Place { volume: id, block: u64::MAX }
+pub(super) fn whole(id: VolumeId) -> std::ops::RangeInclusive<BlockAddr> {
+    BlockAddr { volume: id, block: 0 }..=BlockAddr { volume: id, block: u64::MAX }
 }
 
-impl Ledger {
+impl CacheState {
     /// Keeps account of whether a flush of the volume should begin.
     pub fn judge_flush(&mut self, id: VolumeId) {
         let many = self.queue_blocks / 4;
         let Some(volume) = self.volumes.get_mut(&id) else { return };
-        if volume.tally.is_calm() && !volume.flushing && !volume.is_unflushed() {
-            volume.flush_wanted = FlushWanted::No;
+        if volume.tally.is_calm() && !volume.flush.is_under_way && !volume.is_unflushed() {
+            volume.flush.wanted = FlushWanted::No;
         }
         if volume.flush_is_due(many) {
-            self.flushes.insert(id);
+            self.flush.due.insert(id);
         } else {
-            self.flushes.remove(&id);
+            self.flush.due.remove(&id);
         }
     }
 
     pub(super) fn set_unflushed(&mut self, id: VolumeId, since_ns: Option<u64>) {
         let Some(volume) = self.volumes.get_mut(&id) else { return };
-        let old = std::mem::replace(&mut volume.unflushed_since_ns, since_ns);
-        old.map(|ns| self.unflushed.remove(&(ns, id)));
-        since_ns.map(|ns| self.unflushed.insert((ns, id)));
+        let old = std::mem::replace(&mut volume.flush.unflushed_since_ns, since_ns);
+        old.map(|ns| self.flush.unflushed.remove(&(ns, id)));
+        since_ns.map(|ns| self.flush.unflushed.insert((ns, id)));
     }
 
     /// The next flush, if one is due. `hold_back`: only of what critical tasks wait for.
     pub fn begin_flush(&mut self, now_ns: u64, hold_back: bool) -> Option<FlushJob> {
         use std::ops::Bound::{Excluded, Unbounded};
-        let after = (Excluded(self.flushed_last), Unbounded);
-        let wanted = self.flushes.range(after).next().or_else(|| self.flushes.first()).copied();
+        let after = (Excluded(self.flush.last), Unbounded);
+        let wanted = self.flush.due.range(after).next().or_else(|| self.flush.due.first()).copied();
         let tight = self.totals.written * 2 >= self.queue_blocks.max(1);
         let aged = || {
-            let old = self.unflushed.iter().take_while(|(ns, _)| tight || ns + FLUSH_AFTER_NS <= now_ns);
+            let old = self.flush.unflushed.iter().take_while(|(ns, _)| tight || ns + FLUSH_AFTER_NS <= now_ns);
             let idle = |id: &VolumeId| {
-                self.volumes
-                    .get(id)
-                    .is_some_and(|volume| !volume.flushing && volume.alive().is_some() && volume.is_unflushed())
+                self.volumes.get(id).is_some_and(|volume| {
+                    !volume.flush.is_under_way && volume.alive().is_some() && volume.is_unflushed()
+                })
             };
             old.map(|(_, id)| *id).find(idle)
         };
-        let hasty = || self.flushes.iter().find(|id| self.is_hasty(**id)).copied();
+        let hasty = || self.flush.due.iter().find(|id| self.is_hasty(**id)).copied();
         let id = if hold_back { hasty() } else { wanted.or_else(aged) }?;
-        self.flushed_last = id;
+        self.flush.last = id;
         self.set_unflushed(id, None);
         let volume = self.volumes.get_mut(&id)?;
-        volume.epoch += 1;
-        volume.flushing = true;
-        volume.flush_wanted = FlushWanted::No;
+        volume.flush.epoch += 1;
+        volume.flush.is_under_way = true;
+        volume.flush.wanted = FlushWanted::No;
         self.stats.slow_flushes += 1;
-        let (device, epoch, incarnation) = (volume.device.clone()?, volume.epoch, volume.incarnation);
+        let (device, epoch, incarnation) = (volume.device.clone()?, volume.flush.epoch, volume.incarnation);
         self.judge_flush(id);
         Some(FlushJob { volume: id, incarnation, device, epoch })
     }
 
-    /// The flush has ended. A flush may settle very many versions, and others need the ledger meanwhile: about `most` are
+    /// The flush has ended. A flush may settle very many versions, and others need the cache state meanwhile: about `most` are
     /// settled, from block `from` on (0 at first), and the block to go on with is returned. `None`: that was all.
     pub fn finish_flush(
         &mut self,
@@ -86,27 +86,27 @@ impl Ledger {
         let id = job.volume;
         let volume = self.volumes.get_mut(&id).filter(|volume| volume.incarnation == job.incarnation)?;
         if let Err(error) = result {
-            volume.flushing = false;
+            volume.flush.is_under_way = false;
             self.lose_slow(id, error, now_ns);
             return None;
         }
         if volume.dead.is_none() {
-            let range = Place { volume: id, block: from }..=Place { volume: id, block: u64::MAX };
-            let places: Vec<Place> = self.written.range(range).take(most.max(1)).copied().collect();
-            for place in &places {
-                self.with_slot(*place, |slot| slot.flushed(job.epoch));
+            let range = BlockAddr { volume: id, block: from }..=BlockAddr { volume: id, block: u64::MAX };
+            let addrs: Vec<BlockAddr> = self.versions.written.range(range).take(most.max(1)).copied().collect();
+            for addr in &addrs {
+                self.with_slot(*addr, |slot| slot.flushed(job.epoch));
             }
-            if let Some(last) = places.last().filter(|_| places.len() == most.max(1)) {
+            if let Some(last) = addrs.last().filter(|_| addrs.len() == most.max(1)) {
                 return Some(last.block + 1);
             }
         }
         if let Some(volume) = self.volumes.get_mut(&id) {
-            volume.flushing = false;
+            volume.flush.is_under_way = false;
             if volume.dead.is_none() {
-                volume.unsynced = false;
-                volume.len_change = volume.len_change.filter(|change| change.epoch >= job.epoch);
+                volume.flush.unsynced = false;
+                volume.flush.len_change = volume.flush.len_change.filter(|change| change.epoch >= job.epoch);
             }
-            if volume.tally.written > 0 && volume.unflushed_since_ns.is_none() {
+            if volume.tally.written > 0 && volume.flush.unflushed_since_ns.is_none() {
                 self.set_unflushed(id, Some(now_ns));
             }
         }
@@ -120,13 +120,13 @@ impl Ledger {
         volume.dead.get_or_insert_with(|| error.clone());
         let poisons = matches!(error.action, Action::Flush | Action::DurableWrite);
         if error.is_full() && !poisons {
-            self.retries.insert((now_ns + RETRY_AFTER_NS, id));
+            self.flush.retries.insert((now_ns + RETRY_AFTER_NS, id));
         }
-        let places: Vec<Place> = self.written.range(whole(id)).copied().collect();
-        for place in places {
-            self.with_slot(place, |slot| slot.unwrite(now_ns));
+        let addrs: Vec<BlockAddr> = self.versions.written.range(whole(id)).copied().collect();
+        for addr in addrs {
+            self.with_slot(addr, |slot| slot.unwrite(now_ns));
         }
-        self.setbacks += 1;
+        self.numbers.setbacks += 1;
         self.set_unflushed(id, None);
         self.judge_flush(id);
     }
@@ -134,11 +134,12 @@ impl Ledger {
     /// Volumes that died because they were full are alive again after a while. Whether one is.
     pub fn revive(&mut self, now_ns: u64) -> bool {
         let mut revived = false;
-        while let Some(&(at_ns, id)) = self.retries.first().filter(|(at_ns, _)| *at_ns <= now_ns) {
-            self.retries.remove(&(at_ns, id));
+        while let Some(&(at_ns, id)) = self.flush.retries.first().filter(|(at_ns, _)| *at_ns <= now_ns) {
+            self.flush.retries.remove(&(at_ns, id));
             // A change of length that failed, and that the log does not know, must be asked for again.
-            let full =
-                |volume: &Volume| volume.dead.as_ref().is_some_and(DeviceError::is_full) && volume.len_change.is_none();
+            let full = |volume: &Volume| {
+                volume.dead.as_ref().is_some_and(DeviceError::is_full) && volume.flush.len_change.is_none()
+            };
             if let Some(volume) = self.volumes.get_mut(&id).filter(|volume| full(volume)) {
                 volume.dead = None;
                 self.drain.stuck_on = None;
@@ -150,7 +151,7 @@ impl Ledger {
     }
 
     /// Blocks of the volume with versions in memory.
-    pub(super) fn places_of(&self, id: VolumeId) -> Vec<Place> {
-        self.slots.range(whole(id)).map(|(place, _)| *place).collect()
+    pub(super) fn addrs_of(&self, id: VolumeId) -> Vec<BlockAddr> {
+        self.versions.slots.range(whole(id)).map(|(addr, _)| *addr).collect()
     }
 }

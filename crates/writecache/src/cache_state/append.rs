@@ -4,11 +4,11 @@
 
 use quire_device::DeviceError;
 
-use crate::format::{Kind, MOST_BLOCKS, record_bytes};
-use crate::ids::{BLOCK_BYTES, Place, Stamp, VolumeId};
-use crate::jobs::{Draft, LogJob};
-use crate::ledger::{Entry, EntryState, Ledger, SALVAGED, Version};
-use crate::policy::Reason;
+use crate::cache_state::{BlockVersion, CacheState, Entry, EntryState, SALVAGED};
+use crate::format::{MOST_BLOCKS, RecordKind, record_bytes};
+use crate::ids::{BLOCK_BYTES, BlockAddr, SequenceNumber, VolumeId};
+use crate::jobs::{LogJob, RecordDraft};
+use crate::policy::AdmissionReason;
 use crate::protocol::Slot;
 use crate::ring::{NoRoom, Span};
 use crate::stats::Content;
@@ -20,11 +20,11 @@ const JOB_BLOCKS: usize = MOST_BLOCKS as usize;
 #[derive(Clone, Debug)]
 pub struct Item {
     /// Its block.
-    pub place: Place,
+    pub addr: BlockAddr,
     /// Its bytes.
-    pub version: Version,
+    pub version: BlockVersion,
     /// The oldest write that it stands for.
-    pub oldest: Stamp,
+    pub oldest: SequenceNumber,
 }
 
 /// What became of an attempt to write to the log.
@@ -40,15 +40,22 @@ pub enum Appended {
     NoRoom(NoRoom),
 }
 
-impl Ledger {
-    /// Gives places in the log to as many of `items` (sorted by place) as fit into one job. `privileged`: somebody critical
+impl CacheState {
+    /// Gives places in the log to as many of `items` (sorted by place) as fit into one job. `privileged`: a critical task
     /// waits, or the order demands it.
-    pub fn begin_log(&mut self, items: &[(Item, Reason)], privileged: bool, task: u64, now_ns: u64) -> Appended {
+    pub fn begin_log(
+        &mut self,
+        items: &[(Item, AdmissionReason)],
+        privileged: bool,
+        task: u64,
+        now_ns: u64,
+    ) -> Appended {
         let mut drafts = Vec::new();
         let (mut taken, mut is_awaited) = (0, false);
         while taken < items.len().min(JOB_BLOCKS) {
             let mut count = run_len(&items[taken..items.len().min(JOB_BLOCKS)]).min(self.most_record_blocks());
-            is_awaited |= items[taken..taken + count].iter().any(|(item, _)| self.slots.contains_key(&item.place));
+            is_awaited |=
+                items[taken..taken + count].iter().any(|(item, _)| self.versions.slots.contains_key(&item.addr));
             let begun = loop {
                 match self.begin_record(&items[taken..taken + count], privileged, now_ns) {
                     // Nothing will be freed: the rest of the log is used up, so that it is certain that no more fits.
@@ -63,7 +70,7 @@ impl Ledger {
             }
             let run = &items[taken..taken + count];
             for (item, reason) in run {
-                self.trace.note(item.place, *reason, task, now_ns);
+                self.trace.note(item.addr, *reason, task, now_ns);
                 self.count_critical(*reason, item.version.content);
             }
             taken += count;
@@ -71,86 +78,101 @@ impl Ledger {
         Appended::Job { job: self.log_job(drafts, is_awaited), taken }
     }
 
-    fn begin_record(&mut self, run: &[(Item, Reason)], privileged: bool, now_ns: u64) -> Result<Draft, NoRoom> {
-        let (first, count) = (run[0].0.place, run.len() as u32);
-        let span = self.ring.take(record_bytes(self.granule_bytes, count), privileged)?;
+    fn begin_record(
+        &mut self,
+        run: &[(Item, AdmissionReason)],
+        privileged: bool,
+        now_ns: u64,
+    ) -> Result<RecordDraft, NoRoom> {
+        let (first, count) = (run[0].0.addr, run.len() as u32);
+        let span = self.log.ring.take(record_bytes(self.log.granule_bytes, count), privileged)?;
         let state = EntryState::Writing;
         let Span { lsn, end, previous_end, settled } = span;
-        self.records.push_back(Entry { lsn, end, kind: Kind::Write, first, count, state, since_ns: now_ns });
+        self.log.records.push_back(Entry { lsn, end, kind: RecordKind::Write, first, count, state, since_ns: now_ns });
         for (index, (item, _)) in run.iter().enumerate() {
             let position = self.position(lsn, index);
             let (version, oldest) = (item.version.clone(), item.oldest.0);
-            self.with_slot(item.place, |slot| slot.begin_log(position, version, oldest));
+            self.with_slot(item.addr, |slot| slot.begin_log(position, version, oldest));
         }
         // No further than these blocks reach: what lies between them and the end may never become durable.
         let reach = first.plus(u64::from(count)).offset();
         let volume_len = self.volumes.get(&first.volume).map_or(0, |volume| volume.len.min(reach));
         let pieces = run.iter().map(|(item, _)| item.version.piece.clone()).collect();
-        Ok(Draft { lsn, end, previous_end, settled, kind: Kind::Write, first, volume_len, done_lsn: 0, pieces })
+        Ok(RecordDraft {
+            lsn,
+            end,
+            previous_end,
+            settled,
+            kind: RecordKind::Write,
+            first,
+            volume_len,
+            done_lsn: 0,
+            pieces,
+        })
     }
 
     /// Most blocks of one record: a log must be able to take it wherever it begins.
     pub fn most_record_blocks(&self) -> usize {
-        let blocks = (self.ring.most_record_bytes() - self.granule_bytes) / BLOCK_BYTES as u64;
+        let blocks = (self.log.ring.most_record_bytes() - self.log.granule_bytes) / BLOCK_BYTES as u64;
         blocks.clamp(1, u64::from(MOST_BLOCKS)) as usize
     }
 
-    /// A record that says something about a volume; a cut may hold the block in which the volume ends from now on.
+    /// A record that says something about a volume; a truncation may hold the block in which the volume ends from now on.
     ///
     /// # Errors
     /// There is no room for it now.
     pub fn begin_control(
         &mut self,
-        kind: Kind,
+        kind: RecordKind,
         volume: VolumeId,
         len: u64,
         last: Option<&Item>,
         now_ns: u64,
     ) -> Result<LogJob, NoRoom> {
         let count = u32::from(last.is_some());
-        let span = self.ring.take(record_bytes(self.granule_bytes, count), true)?;
+        let span = self.log.ring.take(record_bytes(self.log.granule_bytes, count), true)?;
         let Span { lsn, end, previous_end, settled } = span;
         let state = EntryState::Writing;
-        let first = last.map_or(Place { volume, block: 0 }, |item| item.place);
-        self.records.push_back(Entry { lsn, end, kind, first, count, state, since_ns: now_ns });
-        if let Some(Item { place, version, oldest }) = last {
+        let first = last.map_or(BlockAddr { volume, block: 0 }, |item| item.addr);
+        self.log.records.push_back(Entry { lsn, end, kind, first, count, state, since_ns: now_ns });
+        if let Some(Item { addr, version, oldest }) = last {
             let (position, version, oldest) = (self.position(lsn, 0), version.clone(), oldest.0);
-            self.with_slot(*place, |slot| slot.begin_log(position, version, oldest));
+            self.with_slot(*addr, |slot| slot.begin_log(position, version, oldest));
         }
         let pieces = last.map(|item| item.version.piece.clone()).into_iter().collect();
-        let draft = Draft { lsn, end, previous_end, settled, kind, first, volume_len: len, done_lsn: 0, pieces };
+        let draft = RecordDraft { lsn, end, previous_end, settled, kind, first, volume_len: len, done_lsn: 0, pieces };
         Ok(self.log_job(vec![draft], true))
     }
 
-    fn log_job(&self, drafts: Vec<Draft>, is_awaited: bool) -> LogJob {
-        let (identity, granule, area) = (self.identity, self.granule_bytes, self.ring.area_bytes());
+    fn log_job(&self, drafts: Vec<RecordDraft>, is_awaited: bool) -> LogJob {
+        let (identity, granule, area) = (self.log.identity, self.log.granule_bytes, self.log.ring.area_bytes());
         LogJob { drafts, identity, granule, area, is_awaited }
     }
 
     /// The job has ended.
     pub fn finish_log(&mut self, job: &LogJob, result: &Result<(), DeviceError>, now_ns: u64) {
         for draft in &job.drafts {
-            self.ring.finish(draft.lsn);
+            self.log.ring.finish(draft.lsn);
             let ok = result.is_ok();
-            if let Ok(index) = self.records.binary_search_by_key(&draft.lsn, |entry| entry.lsn) {
-                self.records[index].state = if ok { EntryState::Durable } else { EntryState::Void };
+            if let Ok(index) = self.log.records.binary_search_by_key(&draft.lsn, |entry| entry.lsn) {
+                self.log.records[index].state = if ok { EntryState::Durable } else { EntryState::Void };
             }
             for index in 0..draft.pieces.len() {
-                let (place, position) = (draft.first.plus(index as u64), self.position(draft.lsn, index));
+                let (addr, position) = (draft.first.plus(index as u64), self.position(draft.lsn, index));
                 if ok {
-                    self.with_slot(place, |slot| slot.logged(position));
-                    self.map_block(place, position);
+                    self.with_slot(addr, |slot| slot.logged(position));
+                    self.map_block(addr, position);
                 } else {
-                    self.with_slot(place, |slot| slot.log_failed(position, now_ns));
+                    self.with_slot(addr, |slot| slot.log_failed(position, now_ns));
                     // It may be there all the same, and be found if the device comes back: nothing newer may go to the
                     // slow device before the log is known to be abandoned.
-                    self.close_block(place);
+                    self.close_block(addr);
                 }
             }
             match draft.kind {
-                Kind::Cut if ok => self.apply_cut(draft.first.volume, draft.volume_len, draft.end),
-                Kind::Cut => self.doubt_cut(draft.first.volume),
-                Kind::CutDone => self.finish_cut_done(draft.first.volume, draft.done_lsn, ok),
+                RecordKind::Truncate if ok => self.apply_truncation(draft.first.volume, draft.volume_len, draft.end),
+                RecordKind::Truncate => self.doubt_truncation(draft.first.volume),
+                RecordKind::TruncateDone => self.finish_truncate_done(draft.first.volume, draft.done_lsn, ok),
                 _ => {}
             }
             if ok {
@@ -159,22 +181,22 @@ impl Ledger {
             }
         }
         if let Err(error) = result {
-            self.setbacks += 1;
-            self.fast_dead.get_or_insert_with(|| error.clone());
+            self.numbers.setbacks += 1;
+            self.fast.dead.get_or_insert_with(|| error.clone());
         }
     }
 
-    fn close_block(&mut self, place: Place) {
-        if let std::collections::btree_map::Entry::Vacant(vacant) = self.logged.entry(place) {
+    fn close_block(&mut self, addr: BlockAddr) {
+        if let std::collections::btree_map::Entry::Vacant(vacant) = self.log.logged.entry(addr) {
             vacant.insert(SALVAGED);
-            if let Some(volume) = self.volumes.get_mut(&place.volume) {
+            if let Some(volume) = self.volumes.get_mut(&addr.volume) {
                 volume.logged_blocks += 1;
             }
         }
     }
 
-    fn map_block(&mut self, place: Place, position: u64) {
-        match self.logged.get_mut(&place) {
+    fn map_block(&mut self, addr: BlockAddr, position: u64) {
+        match self.log.logged.get_mut(&addr) {
             // A record may still come through while the device is being given up.
             Some(older) if *older == SALVAGED => *older = position,
             Some(older) => {
@@ -182,8 +204,8 @@ impl Ledger {
                 self.stats.absorbed_bytes += BLOCK_BYTES as u64;
             }
             None => {
-                self.logged.insert(place, position);
-                if let Some(volume) = self.volumes.get_mut(&place.volume) {
+                self.log.logged.insert(addr, position);
+                if let Some(volume) = self.volumes.get_mut(&addr.volume) {
                     volume.logged_blocks += 1;
                 }
             }
@@ -192,10 +214,10 @@ impl Ledger {
 
     /// Forgets what the cache holds of a volume beyond `blocks`; nothing of it may be on its way to the log.
     pub fn forget_beyond(&mut self, volume: VolumeId, blocks: u64) {
-        let range = Place { volume, block: blocks }..=Place { volume, block: u64::MAX };
-        let gone: Vec<Place> = self.logged.range(range.clone()).map(|(place, _)| *place).collect();
-        for place in &gone {
-            self.logged.remove(place);
+        let range = BlockAddr { volume, block: blocks }..=BlockAddr { volume, block: u64::MAX };
+        let gone: Vec<BlockAddr> = self.log.logged.range(range.clone()).map(|(addr, _)| *addr).collect();
+        for addr in &gone {
+            self.log.logged.remove(addr);
         }
         if let Some(volume) = self.volumes.get_mut(&volume) {
             volume.logged_blocks -= gone.len() as u64;
@@ -206,51 +228,52 @@ impl Ledger {
 
     /// Forgets every version of the volume that is in memory: its device is being removed.
     pub fn drop_versions(&mut self, volume: VolumeId) {
-        for place in self.places_of(volume) {
-            self.with_slot(place, |slot| {
+        for addr in self.addrs_of(volume) {
+            self.with_slot(addr, |slot| {
                 slot.queued = None;
                 slot.flight = None;
             });
         }
     }
 
-    /// Whether a version of the volume beyond `blocks` is on its way to the log, be it one that a newer one has overtaken there: when
-    /// its record ends, that is mapped.
+    /// Whether a version of the volume beyond `blocks` is on its way to the log, be it one that a newer one has overtaken
+    /// there: when its record ends, that is mapped.
     pub fn is_logging_beyond(&self, volume: VolumeId, blocks: u64) -> bool {
-        self.ring.unfinished().any(|lsn| {
-            let entry = self.records.binary_search_by_key(&lsn, |entry| entry.lsn).map(|index| self.records[index]);
+        self.log.ring.unfinished().any(|lsn| {
+            let entry =
+                self.log.records.binary_search_by_key(&lsn, |entry| entry.lsn).map(|index| self.log.records[index]);
             entry.is_ok_and(|entry| {
                 entry.first.volume == volume && entry.count > 0 && entry.first.block + u64::from(entry.count) > blocks
             })
         })
     }
 
-    /// Forgets versions beyond `blocks`: the cut makes them void.
+    /// Forgets versions beyond `blocks`: the truncation makes them void.
     pub fn drop_queued(&mut self, volume: VolumeId, blocks: u64) {
-        let range = Place { volume, block: blocks }..=Place { volume, block: u64::MAX };
-        let places: Vec<Place> = self.slots.range(range).map(|(place, _)| *place).collect();
-        for place in places {
-            self.with_slot(place, Slot::cut_away);
+        let range = BlockAddr { volume, block: blocks }..=BlockAddr { volume, block: u64::MAX };
+        let addrs: Vec<BlockAddr> = self.versions.slots.range(range).map(|(addr, _)| *addr).collect();
+        for addr in addrs {
+            self.with_slot(addr, Slot::truncate_away);
         }
     }
 
     fn position(&self, lsn: u64, index: usize) -> u64 {
-        lsn + self.granule_bytes + (index * BLOCK_BYTES) as u64
+        lsn + self.log.granule_bytes + (index * BLOCK_BYTES) as u64
     }
 
-    fn count_critical(&mut self, reason: Reason, content: Content) {
+    fn count_critical(&mut self, reason: AdmissionReason, content: Content) {
         let writes = &mut self.stats.critical_writes;
         match reason {
-            Reason::CriticalTask => writes.direct_blocks[content as usize] += 1,
-            Reason::InheritedTask => writes.inherited_blocks[content as usize] += 1,
-            Reason::InheritedIo => writes.reissued_blocks[content as usize] += 1,
+            AdmissionReason::CriticalTask => writes.direct_blocks[content as usize] += 1,
+            AdmissionReason::InheritedTask => writes.inherited_blocks[content as usize] += 1,
+            AdmissionReason::InheritedIo => writes.reissued_blocks[content as usize] += 1,
             _ => {}
         }
     }
 }
 
 /// How many items from the first on lie side by side.
-fn run_len(items: &[(Item, Reason)]) -> usize {
-    let first = items[0].0.place;
-    items.iter().enumerate().take_while(|(index, (item, _))| item.place == first.plus(*index as u64)).count()
+fn run_len(items: &[(Item, AdmissionReason)]) -> usize {
+    let first = items[0].0.addr;
+    items.iter().enumerate().take_while(|(index, (item, _))| item.addr == first.plus(*index as u64)).count()
 }
