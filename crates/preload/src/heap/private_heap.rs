@@ -35,8 +35,7 @@ unsafe impl GlobalAlloc for PrivateHeap {
 
     unsafe fn dealloc(&self, pointer: *mut u8, _: Layout) {
         // SAFETY: `real_libc::free` takes what came from `real_libc`; `alloc` and its kin here take all of theirs from
-        // there, and
-        // `dealloc`'s caller gives the pointer up.
+        // there, and `dealloc`'s caller gives the pointer up.
         unsafe { real_libc::free(pointer.cast()) };
     }
 
