@@ -25,6 +25,7 @@ mod steps;
 mod stress;
 mod test;
 mod tidy;
+mod transcript;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

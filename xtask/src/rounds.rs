@@ -68,6 +68,10 @@ impl Round {
         self.outcomes.iter().for_each(|outcome| println!("{}", outcome.line()));
         let tally = self.tally();
         println!("{}, {:.1} min", tally.line(), self.took.as_secs_f64() / 60.0);
+        for outcome in self.outcomes.iter().filter(|outcome| !outcome.tally.excerpt.is_empty()) {
+            println!("\n=== what {} printed around its failures", outcome.name);
+            outcome.tally.excerpt.iter().for_each(|line| println!("{line}"));
+        }
         for (step, test) in self.failures() {
             println!("failed: {step}: {test}");
         }
@@ -138,7 +142,7 @@ fn json_of(round: &Round) -> Value {
     let steps: Vec<Value> = round
         .outcomes
         .iter()
-        .map(|Outcome { name, tally: Tally { passed, failed, skipped, failures }, took }| {
+        .map(|Outcome { name, tally: Tally { passed, failed, skipped, failures, .. }, took }| {
             json!({ "name": name, "passed": passed, "failed": failed, "skipped": skipped, "failures": failures, "took_s": took.as_secs_f64() })
         })
         .collect();
@@ -173,7 +177,7 @@ mod tests {
         for (is_loaded, tally) in [
             (false, Tally { passed: 7, ..Tally::default() }),
             (true, Tally { passed: 6, failed: 1, failures: vec!["a_test".into()], ..Tally::default() }),
-            (true, Tally { passed: 6, failed: 1, skipped: 2, failures: vec![] }),
+            (true, Tally { passed: 6, failed: 1, skipped: 2, ..Tally::default() }),
         ] {
             let outcomes = vec![outcome("layers", Tally::one()), outcome("cargo test", tally)];
             rounds.push(Round { is_loaded, outcomes, took: Duration::from_secs(180) });

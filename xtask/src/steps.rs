@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 
+use crate::transcript::Transcript;
+
 /// A command that prints nothing for so long is said to be running still.
 const SILENCE: Duration = Duration::from_secs(30);
 /// Most names of failed tests that a tally keeps.
@@ -39,6 +41,8 @@ pub struct Tally {
     pub skipped: u64,
     /// Names of those that failed, as far as they were printed.
     pub failures: Vec<String>,
+    /// What was printed around the failures.
+    pub excerpt: Vec<String>,
 }
 
 impl Tally {
@@ -84,6 +88,7 @@ impl AddAssign for Tally {
         self.failed += other.failed;
         self.skipped += other.skipped;
         self.failures.extend(other.failures);
+        self.excerpt.extend(other.excerpt);
     }
 }
 
@@ -94,30 +99,41 @@ pub fn cargo() -> Command {
 
 /// Runs `command` for at most `limit`, shows what it prints and counts its tests.
 pub fn run(mut command: Command, limit: Duration) -> anyhow::Result<Tally> {
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
+    // One pipe for both, so that the lines keep their order.
+    let (output, input) = std::io::pipe().context("making a pipe")?;
+    command.stdin(Stdio::null()).stdout(input.try_clone()?).stderr(input).process_group(0);
     let mut child = command.spawn().with_context(|| format!("starting {:?}", command.get_program()))?;
-    let output = child.stdout.take().context("the output is piped")?;
+    // It holds the pipe's writing side.
+    drop(command);
     let (sender, lines) = mpsc::channel();
     std::thread::spawn(move || {
-        for line in BufReader::new(output).lines().map_while(Result::ok) {
+        for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
+            let line = String::from_utf8_lossy(&line).into_owned();
             println!("{line}");
             if sender.send(line).is_err() {
                 break;
             }
         }
     });
-    let (mut tally, mut skips) = (Tally::default(), HashSet::new());
+    let (mut tally, mut skips, mut transcript) = (Tally::default(), HashSet::new(), Transcript::default());
     let limit = limit * PATIENCE.load(Ordering::Relaxed);
-    let succeeded = wait(&mut child, limit, &lines, |line| tally.note(line, &mut skips))?;
+    let mut note = |line: &str| {
+        tally.note(line, &mut skips);
+        transcript.push(line);
+    };
+    let succeeded = wait(&mut child, limit, &lines, &mut note)?;
     // A process that still holds the pipe after the child's end must not hold this one: what has come until then counts.
     while let Ok(line) = lines.recv_timeout(Duration::from_millis(500)) {
-        tally.note(&line, &mut skips);
+        note(&line);
     }
     if succeeded && tally.is_empty() {
         tally.passed = 1;
     }
     if !succeeded && tally.failed == 0 {
         tally.failed = 1;
+    }
+    if tally.failed > 0 {
+        tally.excerpt = transcript.into_lines();
     }
     Ok(tally)
 }
@@ -138,12 +154,16 @@ fn wait(
         }
         if let Some(status) = child.try_wait()? {
             if !status.success() {
-                println!("the command ended with {status}");
+                let said = format!("the command ended with {status}");
+                println!("{said}");
+                note(&said);
             }
             return Ok(status.success());
         }
         if started.elapsed() > limit {
-            println!("the command took more than {} s and is ended", limit.as_secs());
+            let said = format!("the command took more than {} s and is ended", limit.as_secs());
+            println!("{said}");
+            note(&said);
             // The group is the child's own, so this reaches only what it started.
             let _ = Command::new("kill").args(["-KILL", "--", &format!("-{}", child.id())]).status();
             let _ = child.wait();
@@ -275,8 +295,10 @@ mod tests {
             run(command, Duration::from_secs(20)).unwrap()
         };
         assert_eq!(ends("exit 0"), Tally::one());
-        let told = "echo 'test slow ... FAILED'; echo 2 passed, 1 failed; exit 1";
-        assert_eq!(ends(told), Tally { passed: 2, failed: 1, skipped: 0, failures: vec!["slow".into()] });
+        let told = "echo 'test slow ... FAILED'; echo why >&2; echo 2 passed, 1 failed; exit 1";
+        let failed = ends(told);
+        assert_eq!((failed.passed, failed.failed, failed.failures), (2, 1, vec!["slow".into()]));
+        assert!(failed.excerpt.contains(&"why".into()), "{:?}", failed.excerpt);
         let told = "echo 'skipped: a: no'; echo 'test b ... skipped: b: no'; echo 'skipped: a: no, again'; \
                     echo 'test result: ok. 3 passed; 0 failed; 0 ignored'; echo 1 passed, 0 failed, 1 skipped";
         assert_eq!(ends(told), Tally { passed: 2, skipped: 3, ..Tally::default() });

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use quire_device::{BlockDevice, CacheMode, Device, Directory, DiskDirectory, IoEngine};
+use quire_sys::locked_file::LockedFile;
 
 use crate::error::MountError;
 
@@ -40,7 +41,7 @@ pub struct BackingRoot {
     /// Where that is.
     pub path: PathBuf,
     folder: DiskDirectory,
-    _lock: File,
+    _lock: LockedFile,
 }
 
 impl BackingRoot {
@@ -62,7 +63,8 @@ impl BackingRoot {
         }
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).map_err(failed)?;
         let lock = File::options().create(true).append(true).open(folder.join("lock")).map_err(failed)?;
-        take(&lock).map_err(|cause| cause.map_or_else(|| MountError::Busy { path: whole.clone() }, failed))?;
+        let lock =
+            take(lock).map_err(|cause| cause.map_or_else(|| MountError::Busy { path: whole.clone() }, failed))?;
         let folder = DiskDirectory::new(folder).with(CacheMode::Buffered, IoEngine::Threads);
         Ok(Self { dir, path: whole, folder, _lock: lock })
     }
@@ -218,12 +220,11 @@ fn refuse_links(folder: &Path) -> Result<(), MountError> {
 }
 
 /// Locks a file; `None` as error means that another process has it.
-fn take(file: &File) -> Result<(), Option<io::Error>> {
-    match file.try_lock() {
-        Ok(()) => Ok(()),
-        Err(TryLockError::WouldBlock) => Err(None),
-        Err(TryLockError::Error(error)) => Err(Some(error)),
-    }
+fn take(file: File) -> Result<LockedFile, Option<io::Error>> {
+    LockedFile::new(file).map_err(|refused| match refused {
+        TryLockError::WouldBlock => None,
+        TryLockError::Error(error) => Some(error),
+    })
 }
 
 /// The fast device, and the lock on it.
@@ -234,7 +235,7 @@ pub struct LogDevice {
     pub fixed_bytes: Option<u64>,
     /// The file, if it was made here.
     made: Option<PathBuf>,
-    _lock: Option<File>,
+    _lock: Option<LockedFile>,
 }
 
 impl LogDevice {
@@ -267,7 +268,8 @@ impl LogDevice {
             result => result?,
         };
         let lock = File::options().append(true).open(path).map_err(failed)?;
-        take(&lock).map_err(|cause| cause.map_or_else(|| MountError::Busy { path: path.to_owned() }, failed))?;
+        let lock =
+            take(lock).map_err(|cause| cause.map_or_else(|| MountError::Busy { path: path.to_owned() }, failed))?;
         Ok(Self { device, fixed_bytes: None, made, _lock: Some(lock) })
     }
 

@@ -1,11 +1,13 @@
 //! Locks by which one server keeps others away from its files.
 //!
-//! Relies on `flock`: the lock ends with the process, however that ends. Only the empty file stays, which may belong to another
+//! Relies on `LockedFile`: the lock ends with the process, however that ends. Only the empty file stays, which may belong to another
 //! user than the server's: to lock it, it need only be readable.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, ErrorKind};
 use std::path::Path;
+
+use quire_sys::locked_file::LockedFile;
 
 use crate::config::Config;
 
@@ -22,7 +24,7 @@ pub enum LockError {
 ///
 /// # Errors
 /// Another server has it, or it can't be opened. A file system that knows no locks is only warned of.
-pub fn take(path: &Path) -> Result<Option<File>, LockError> {
+pub fn take(path: &Path) -> Result<Option<LockedFile>, LockError> {
     // It is not held open for writing, which would keep a file system from being made read-only.
     let made = File::options().create(true).append(true).open(path).map(drop);
     let file = match (File::open(path), made) {
@@ -30,8 +32,8 @@ pub fn take(path: &Path) -> Result<Option<File>, LockError> {
         (Err(opened), Err(_)) if opened.kind() == ErrorKind::NotFound => return Ok(None),
         (Err(opened), _) => return Err(LockError::Unreadable(opened)),
     };
-    match file.try_lock() {
-        Ok(()) => Ok(Some(file)),
+    match LockedFile::new(file) {
+        Ok(locked) => Ok(Some(locked)),
         Err(TryLockError::WouldBlock) => Err(LockError::Taken),
         Err(TryLockError::Error(error)) => {
             tracing::warn!(file = %path.display(), %error, "cannot lock this; no other server may use the same files");
@@ -44,7 +46,7 @@ pub fn take(path: &Path) -> Result<Option<File>, LockError> {
 ///
 /// # Errors
 /// In words for people.
-pub fn of_image(config: &Config) -> Result<Option<File>, String> {
+pub fn of_image(config: &Config) -> Result<Option<LockedFile>, String> {
     let path = config.dir.join(format!(".{}.lock", config.dbfilename));
     take(&path).map_err(|refused| match refused {
         LockError::Taken => format!(

@@ -8,11 +8,11 @@
 //! Relies on `log_writer` for the log, on the store for images. Saves are started by `persistence`.
 
 use std::borrow::Cow;
-use std::fs::File;
 use std::sync::Arc;
 
 use quire_device::{Directory, DiskDirectory};
 use quire_store::Store;
+use quire_sys::locked_file::LockedFile;
 use quire_wal::{LogError, LogIdentity, has_log, remove_covered, set_aside};
 
 use crate::client::Closing;
@@ -86,7 +86,7 @@ pub fn switch_on(store: &mut Store, state: &mut ServerState) -> Result<(), Strin
 ///
 /// # Errors
 /// In words for people: another server has it.
-pub fn lock(config: &Config, hooks: &ServerHooks) -> Result<Option<File>, String> {
+pub fn lock(config: &Config, hooks: &ServerHooks) -> Result<Option<LockedFile>, String> {
     if hooks.log_directory.is_some() {
         return Ok(None);
     }

@@ -3,7 +3,7 @@
 //!
 //! Relies on `lock_file`.
 
-use std::fs::File;
+use quire_sys::locked_file::LockedFile;
 
 use crate::config::Config;
 use crate::lock_file::{self, LockError};
@@ -15,7 +15,7 @@ const NAME: &str = ".quire-log.lock";
 ///
 /// # Errors
 /// In words for people: another server has it, or the lock can't be read.
-pub fn take(config: &Config) -> Result<Option<File>, String> {
+pub fn take(config: &Config) -> Result<Option<LockedFile>, String> {
     let path = config.dir.join(NAME);
     lock_file::take(&path).map_err(|refused| match refused {
         LockError::Taken => format!(

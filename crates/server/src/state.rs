@@ -1,7 +1,6 @@
 //! Everything of the server but the data.
 
 use std::borrow::Cow;
-use std::fs::File;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -9,6 +8,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use mio::Waker;
 use quire_device::Directory;
 use quire_store::Store;
+use quire_sys::locked_file::LockedFile;
 
 use crate::blocked::BlockedClients;
 use crate::clients::Clients;
@@ -44,7 +44,7 @@ pub struct ServerHooks {
     /// Where images are saved, if not where the configuration says: the same.
     pub image_directory: Option<Arc<dyn Directory>>,
     /// Keeps other servers from the image.
-    pub image_lock: Option<File>,
+    pub image_lock: Option<LockedFile>,
 }
 
 impl std::fmt::Debug for ServerHooks {
@@ -59,7 +59,7 @@ pub struct LogState {
     /// Segments of an earlier log lie there until an image covers them.
     pub leftover: bool,
     /// Keeps other servers from the directory's log.
-    pub lock: Option<File>,
+    pub lock: Option<LockedFile>,
     /// Removes segments that an image has made unnecessary.
     pub removal: Option<JoinHandle<()>>,
     /// The last record of the log that is in a durable image of this run.

@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mm::{self, MapFlags, ProtFlags};
+use rustix::process::{Pid, getpid};
 
 use crate::file::DIRECT_ALIGN;
 
@@ -53,6 +54,8 @@ pub struct DumpFile {
     temporary: Name<{ NAME_BYTES + 1 }>,
     name: Name<{ NAME_BYTES + 1 }>,
     is_direct: bool,
+    /// A copy of this value in a child must leave the lock to its parent.
+    owner: Pid,
 }
 
 impl std::fmt::Debug for DumpFile {
@@ -80,7 +83,7 @@ impl DumpFile {
         let (name, temporary) = (Name::of([last, b""])?, Name::of([last, SUFFIX])?);
         let file = open_alone(&directory, &temporary)?;
         rustix::fs::ftruncate(&file, 0)?;
-        let mut made = Self { file, directory, temporary, name, is_direct: false };
+        let mut made = Self { file, directory, temporary, name, is_direct: false, owner: getpid() };
         made.is_direct = made.set_direct(true).is_ok();
         Ok(made)
     }
@@ -177,7 +180,17 @@ impl DumpFile {
     }
 }
 
-/// Opens (or creates) the file and locks it against other processes. The lock is held as long as any process has the file open.
+impl Drop for DumpFile {
+    fn drop(&mut self) {
+        if getpid() == self.owner {
+            // A child that was forked meanwhile has the file open, too, and would keep the lock.
+            let _ = rustix::fs::flock(&self.file, FlockOperation::NonBlockingUnlock);
+        }
+    }
+}
+
+/// Opens (or creates) the file and locks it against other processes. The lock is held until [`DumpFile`] is dropped, or no
+/// process has the file open.
 fn open_alone(directory: &OwnedFd, name: &Name<{ NAME_BYTES + 1 }>) -> io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
     for _ in 0..ATTEMPTS {
@@ -265,6 +278,18 @@ mod tests {
         let third = DumpFile::create(&path).unwrap();
         third.remove().unwrap();
         assert!(folder.0.join("a").exists() && !folder.0.join("a.mdc-tmp").exists());
+    }
+
+    #[test]
+    fn a_child_that_inherits_the_file_does_not_keep_the_lock() {
+        let folder = Folder::new("inherited");
+        let path = folder.path("a");
+        let first = DumpFile::create(&path).unwrap();
+        // What a fork gives a child: another descriptor of the same opening.
+        let inherited = first.file.try_clone().unwrap();
+        drop(first);
+        DumpFile::create(&path).unwrap();
+        drop(inherited);
     }
 
     #[test]

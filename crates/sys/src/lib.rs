@@ -24,6 +24,7 @@ pub mod handle;
 pub mod helper;
 pub mod huge_pages;
 pub mod limits;
+pub mod locked_file;
 pub mod map;
 pub mod mem;
 pub mod mount_users;

@@ -1,7 +1,8 @@
 //! CONFIG and its subcommands.
 
 use std::collections::BTreeSet;
-use std::fs::File;
+
+use quire_sys::locked_file::LockedFile;
 
 use crate::config::table::{self, DIRECTIVES, Directive};
 use crate::config::{Config, ConfigError};
@@ -110,7 +111,7 @@ fn check_dir(config: &Config, changed: &[&str]) -> Result<(), CmdError> {
 }
 
 /// Takes the lock on the image that the server is to save to from now on, if that is another one.
-fn lock_image(ctx: &Ctx<'_>, config: &Config) -> Result<Option<Option<File>>, CmdError> {
+fn lock_image(ctx: &Ctx<'_>, config: &Config) -> Result<Option<Option<LockedFile>>, CmdError> {
     let now = &ctx.server.config;
     // Of what other ways lead to the directory the server has the lock already.
     let same_dir = config.dir == now.dir || config.dir.canonicalize().ok() == now.dir.canonicalize().ok();
