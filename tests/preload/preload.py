@@ -43,27 +43,33 @@ def split(text):
 def same(words, active=True, limit_s=120):
     """Runs `words` without and with the library, in small and in huge pages; returns the library's lines."""
     plain = run(words, environment(), limit_s)
-    told = []
-    for extra in ({}, {"QUIRE_PRELOAD_HUGE": "off"}, {"QUIRE_PRELOAD_HUGE": "off", "QUIRE_PRELOAD_REGION": "64k"}):
+
+    def told_with(extra):
         with_it = run(words, preloaded(**EAGER, **extra), limit_s)
         ours, others = split(with_it.stderr)
         assert with_it.returncode == plain.returncode, (with_it.returncode, plain.returncode, with_it.stderr)
         assert with_it.stdout == plain.stdout, (plain.stdout, with_it.stdout, with_it.stderr)
         assert others == split(plain.stderr)[1], (others, plain.stderr)
-        assert not active or any(" active in " in line for line in ours), ours
         assert not any("gives up" in line for line in ours), ours
-        told += ours
+        return ours
+
+    told = []
+    for extra in ({}, {"QUIRE_PRELOAD_HUGE": "off"}, {"QUIRE_PRELOAD_HUGE": "off", "QUIRE_PRELOAD_REGION": "64k"}):
+        told += at_work(lambda: told_with(extra), " active in ") if active else told_with(extra)
     return told
 
 
-def at_work(lines_of, shows, attempts=6):
-    """Lines of the library that show it at work: on a loaded machine its worker may come too late for a short program. What the program
-    does is checked by `lines_of` each time."""
-    for _ in range(attempts):
+def at_work(lines_of, shows, limit_s=60):
+    """Lines of the library that show it at work: words that one of them has, or a function of all. On a loaded machine its worker
+    may come too late for a short program, and then another try is made. What the program does is checked by `lines_of` each time."""
+    shown = shows if callable(shows) else lambda told: any(shows in line for line in told)
+    end = time.monotonic() + limit_s
+    while True:
         told = lines_of()
-        if any(shows in line for line in told):
+        if shown(told):
             return told
-    raise AssertionError(f"nothing said {shows!r}: {told}")
+        if time.monotonic() > end:
+            raise AssertionError(f"nothing said {shows!r} in {limit_s} s: {told}")
 
 
 def guest():
@@ -79,9 +85,9 @@ def precopied(lines):
 
 
 def snapshots_stay_what_they_were(_):
-    told = same([guest(), "snapshots"])
-    assert precopied(told) > 0, told
-    assert any("seen at its end" in line for line in told), told
+    told = at_work(
+        lambda: same([guest(), "snapshots"]), lambda told: precopied(told) > 0 and any("seen at its end" in line for line in told)
+    )
     return f"{precopied(told)} pages copied ahead"
 
 
@@ -156,12 +162,16 @@ def python_with_threads(_):
 def switched_off_and_misread(_):
     off = run([guest(), "snapshots"], preloaded(QUIRE_PRELOAD="off", QUIRE_PRELOAD_MIN="0"))
     assert split(off.stderr)[0] == [], off.stderr
-    told = split(run([guest(), "snapshots"], preloaded(QUIRE_PRELOAD_MIN="0", QUIRE_PRELOAD_RATE="fast")).stderr)[0]
+
+    def told_with(**more):
+        return split(run([guest(), "snapshots"], preloaded(**more)).stderr)[0]
+
+    told = at_work(lambda: told_with(QUIRE_PRELOAD_MIN="0", QUIRE_PRELOAD_RATE="fast"), " active in guest (pid ")
     assert len(told) == 2 and "QUIRE_PRELOAD_RATE" in told[0] and " active in guest (pid " in told[1], told
-    nothing = split(run([guest(), "snapshots"], preloaded(**{**EAGER, "QUIRE_PRELOAD_MEMORY": "0"})).stderr)[0]
-    assert precopied(nothing) == 0 and any("memory is short" in line for line in nothing), nothing
-    limited = split(run([guest(), "snapshots"], preloaded(**EAGER, QUIRE_PRELOAD_MEMORY="4m")).stderr)[0]
-    assert 0 < precopied(limited) <= 8 * 1024, limited
+    nothing = at_work(lambda: told_with(**{**EAGER, "QUIRE_PRELOAD_MEMORY": "0"}), "memory is short")
+    assert precopied(nothing) == 0, nothing
+    limited = at_work(lambda: told_with(**EAGER, QUIRE_PRELOAD_MEMORY="4m"), lambda told: precopied(told) > 0)
+    assert precopied(limited) <= 8 * 1024, limited
 
 
 class Redis:
@@ -216,40 +226,48 @@ def load(port, stop, keys):
 
 def redis_saves_under_load(_):
     """Snapshots are consistent, and what is saved at rest is what was there."""
-    keys = 100_000
+    keys, least, most = 100_000, 5, 40
     with Redis("redis", preloaded(QUIRE_PRELOAD_LOG="1", QUIRE_PRELOAD_THRESHOLD="20", QUIRE_PRELOAD_MIN="0", QUIRE_PRELOAD_BUSY="100")) as server:
         control = server.ready()
         control.call("DEBUG", "POPULATE", keys, "key", 600)
         stop = threading.Event()
         writer = threading.Thread(target=load, args=(server.port, stop, keys))
         writer.start()
-        for turn in range(5):
-            time.sleep(0.2)
+        while control.call("GET", "two") is None:
+            time.sleep(0.01)
+        saves = 0
+
+        def save():
+            nonlocal saves
             control.call("BGSAVE")
             assert control.wait_saved()["rdb_last_bgsave_status"] == "ok"
-            os.rename(os.path.join(server.dir, "dump.rdb"), os.path.join(SCRATCH, f"dump-{turn}.rdb"))
+            os.rename(os.path.join(server.dir, "dump.rdb"), os.path.join(SCRATCH, f"dump-{saves}.rdb"))
+            saves += 1
+
+        # A busy machine may let the worker miss a child; it learns from the next.
+        while saves < least or (saves < most and precopied(split(server.log())[0]) == 0):
+            time.sleep(0.2)
+            save()
         stop.set()
         writer.join()
         digest = control.digest()
-        control.call("BGSAVE")
-        assert control.wait_saved()["rdb_last_bgsave_status"] == "ok"
-        os.rename(os.path.join(server.dir, "dump.rdb"), os.path.join(SCRATCH, "dump-5.rdb"))
+        save()
         ours, _ = split(server.log())
         assert any("active in redis-server" in line for line in ours), ours
         pages = precopied(ours)
-    for turn in range(6):
-        with Redis(f"plain-{turn}", environment()) as plain:
-            pass
-        os.rename(os.path.join(SCRATCH, f"dump-{turn}.rdb"), os.path.join(plain.dir, "dump.rdb"))
+    assert pages > 0, ours
+    for turn in [*range(least), saves - 1]:
+        directory = os.path.join(SCRATCH, f"plain-{turn}")
+        os.makedirs(directory)
+        os.rename(os.path.join(SCRATCH, f"dump-{turn}.rdb"), os.path.join(directory, "dump.rdb"))
         with Redis(f"plain-{turn}", environment()) as plain:
             connection = plain.ready()
             one, two = connection.call("GET", "one"), connection.call("GET", "two")
             assert one == two and one is not None, (turn, one, two)
             assert connection.call("DBSIZE") >= keys
-            if turn == 5:
+            if turn == saves - 1:
                 assert connection.digest() == digest
-    assert pages > 0, ours
-    return f"{pages} pages copied ahead"
+    return f"{pages} pages copied ahead in {saves} saves"
 
 
 def same_commands_same_digest(_):
