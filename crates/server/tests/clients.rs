@@ -157,6 +157,24 @@ fn while_clients_are_paused_expired_keys_are_hidden_and_stay() {
 }
 
 #[test]
+fn a_pause_holds_expired_keys_through_a_reload() {
+    let server = start(&[("enable-debug-command", "yes")]);
+    let mut client = server.client();
+    eventually("a pause begins before the key expires", || {
+        client.send("SET a 1 PX 100\r\nCLIENT PAUSE 600000 WRITE\r\nEXISTS a\r\n");
+        let [_, _, exists] = [client.reply(), client.reply(), client.reply()];
+        exists == Value::Int(1) || client.text("CLIENT UNPAUSE") != "OK"
+    });
+    assert_eq!(client.text("DEBUG RELOAD"), "OK");
+    eventually("readers don't find it", || client.call("GET a") == Value::Null);
+    // Some ticks, in which the search for expired keys would find it.
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(client.call("DBSIZE"), Value::Int(1));
+    client.text("CLIENT UNPAUSE");
+    eventually("it goes after the pause", || client.call("DBSIZE") == Value::Int(0));
+}
+
+#[test]
 fn a_paused_transaction_waits_with_its_writes() {
     let server = start(&[]);
     let (mut boss, mut writer) = (server.client(), server.client());

@@ -149,10 +149,8 @@ fn reload(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let (store, restored) = saving::open(&ctx.server.config)
         .map_err(|reason| CmdError::owned(format!("ERR Error trying to load the image: {reason}")))?;
     *ctx.store = store;
-    // The image has all that was logged before it.
-    ctx.store.set_noting_expired(ctx.server.log_writer.is_some());
+    tell_store(ctx);
     ctx.server.saves.restored = restored;
-    ctx.store.set_now_ms(ctx.server.clock.unix_ms);
     ctx.server.saves.changes_at_last_save = ctx.store.changes();
     // What they watched is gone with the old store.
     for (_, connection) in ctx.server.clients.iter_mut() {
@@ -162,6 +160,17 @@ fn reload(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     tracing::info!("reloaded");
     ctx.reply.ok();
     Ok(())
+}
+
+/// What the store before was told since it was opened, and one that takes its place in mid-course has to know, too. What settings say,
+/// it knows from its opening.
+fn tell_store(ctx: &mut Ctx<'_>) {
+    ctx.store.set_now_ms(ctx.server.clock.unix_ms);
+    // The image has all that was logged before it.
+    ctx.store.set_noting_expired(ctx.server.log_writer.is_some());
+    // The client that reloads may be the one that has paused all others.
+    ctx.store.set_holding_expired(ctx.server.clients.pause.is_some());
+    ctx.store.set_touching(!ctx.client.options.no_touch);
 }
 
 fn digest_values(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
