@@ -19,6 +19,9 @@ use crate::transcript::Transcript;
 
 /// A command that prints nothing for so long is said to be running still.
 const SILENCE: Duration = Duration::from_secs(30);
+/// So long, after a command's end, its next line is waited for where another process holds its output still. On a busy machine the
+/// thread that reads may not run for a while, and the line that says what failed is among the last.
+const LAST_LINES: Duration = Duration::from_secs(10);
 /// Most names of failed tests that a tally keeps.
 const MOST_NAMES: usize = 50;
 
@@ -122,8 +125,8 @@ pub fn run(mut command: Command, limit: Duration) -> anyhow::Result<Tally> {
         transcript.push(line);
     };
     let succeeded = wait(&mut child, limit, &lines, &mut note)?;
-    // A process that still holds the pipe after the child's end must not hold this one: what has come until then counts.
-    while let Ok(line) = lines.recv_timeout(Duration::from_millis(500)) {
+    // A process that still holds the pipe after the child's end must not hold this one for long: what has come until then counts.
+    while let Ok(line) = lines.recv_timeout(LAST_LINES) {
         note(&line);
     }
     if succeeded && tally.is_empty() {

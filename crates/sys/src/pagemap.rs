@@ -144,10 +144,18 @@ mod tests {
         // SAFETY: advice about memory of this reservation, which only this test knows.
         unsafe {
             rustix::mm::madvise(memory.base().cast(), memory.len(), rustix::mm::Advice::LinuxNoHugepage).unwrap();
-            memory.base().write(1);
         }
-        let entries = Pagemap::open(None).unwrap().read(memory.base() as usize, 2).unwrap();
-        assert!(entries[0].present && entries[0].exclusive && !entries[0].file_or_shared && !entries[0].swapped);
+        let map = Pagemap::open(None).unwrap();
+        let entries = loop {
+            // SAFETY: committed memory, which only this test knows.
+            unsafe { memory.base().write_volatile(1) };
+            let entries = map.read(memory.base() as usize, 2).unwrap();
+            // A child that another test forks between the two shares the page, until this one writes it again.
+            if !entries[0].present || entries[0].exclusive {
+                break entries;
+            }
+        };
+        assert!(entries[0].present && !entries[0].file_or_shared && !entries[0].swapped);
         assert_eq!(entries[1], PagemapEntry { soft_dirty: entries[1].soft_dirty, ..PagemapEntry::default() });
     }
 

@@ -5,6 +5,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -67,33 +68,65 @@ pub unsafe fn on_bus_error(handler: BusHandler) -> io::Result<()> {
     Ok(())
 }
 
-/// So long a thread has to block the signal to count.
-const BLOCKED_FOR_GOOD: Duration = Duration::from_millis(100);
-/// As long for one that is within the C library, which blocks all signals for the moment in which it starts a thread.
-const WITHIN_THE_LIBRARY: Duration = Duration::from_secs(1);
+/// So many times in a row a thread is found to sleep with the signal blocked, or to have run on and block it again, before it counts.
+const LOOKS: u32 = 100;
+/// What lies between two of them, at least.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
+/// A thread counts, too, that is found blocking it for so long, whatever else it does, and in so many looks at least: on a busy
+/// machine time passes without either thread running.
+const IN_ANY_STATE: Duration = Duration::from_secs(1);
+const LOOKS_IN_ANY_STATE: u32 = 300;
+
+/// A thread that has blocked SIGBUS in every look so far.
+struct BlockingThread {
+    status: PathBuf,
+    /// How often it had run since the look before, or slept.
+    looks: u32,
+    switches: u64,
+}
+
+impl BlockingThread {
+    /// Looks again; `false` if it doesn't block the signal now, or has ended.
+    fn look(&mut self) -> bool {
+        let status = std::fs::read_to_string(&self.status).unwrap_or_default();
+        if !blocks(&status, libc::SIGBUS) {
+            return false;
+        }
+        let switches = ["voluntary_ctxt_switches:", "nonvoluntary_ctxt_switches:"].map(|name| {
+            let number = status.lines().find_map(|line| line.strip_prefix(name));
+            number.and_then(|number| number.trim().parse::<u64>().ok()).unwrap_or(0)
+        });
+        let switches: u64 = switches.iter().sum();
+        // The library's own signal no program can block by way of the library: that is within it, starting a thread. And a
+        // thread that waits for a processor, or within the kernel, may be about to leave a handler.
+        let sleeps = status.lines().any(|line| line.starts_with("State:\tS"));
+        if !blocks(&status, FIRST_OF_THE_LIBRARY) && (sleeps || switches != self.switches) {
+            self.looks += 1;
+        }
+        self.switches = switches;
+        true
+    }
+}
 
 /// Whether a thread of this process blocks SIGBUS for good: a fault kills it, whatever the handlers say. `false` if the system
 /// doesn't tell. Takes a moment where one blocks it now: so does a thread that starts another, or runs a signal's handler.
 pub fn is_blocked_somewhere() -> bool {
     let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return false };
-    let mut suspects: Vec<_> = tasks.filter_map(|task| Some(task.ok()?.path().join("status"))).collect();
+    let paths = tasks.filter_map(|task| Some(task.ok()?.path().join("status")));
+    let mut suspects: Vec<_> = paths.map(|status| BlockingThread { status, looks: 0, switches: 0 }).collect();
     let start = Instant::now();
+    let mut looks = 0;
     loop {
-        let mut is_settled = true;
-        suspects.retain(|path| {
-            let status = std::fs::read_to_string(path).unwrap_or_default();
-            // The library's own signal: no program can block it by way of the library.
-            is_settled &= !blocks(&status, FIRST_OF_THE_LIBRARY);
-            blocks(&status, libc::SIGBUS)
-        });
+        suspects.retain_mut(BlockingThread::look);
+        looks += 1;
         if suspects.is_empty() {
             return false;
         }
-        let patience = if is_settled { BLOCKED_FOR_GOOD } else { WITHIN_THE_LIBRARY };
-        if start.elapsed() > patience {
+        let is_long = looks >= LOOKS_IN_ANY_STATE && start.elapsed() > IN_ANY_STATE;
+        if is_long || suspects.iter().any(|thread| thread.looks >= LOOKS) {
             return true;
         }
-        std::thread::sleep(Duration::from_millis(1));
+        std::thread::sleep(BETWEEN_LOOKS);
     }
 }
 
@@ -296,6 +329,28 @@ mod tests {
         let status = "Name:\tquire\nSigPnd:\t00000000ffffffff\nSigBlk:\t0000000000000240\n";
         assert!(blocks(status, libc::SIGBUS) && blocks(status, libc::SIGUSR1));
         assert!(!blocks(status, libc::SIGSEGV) && !blocks("Name:\tquire\n", libc::SIGBUS));
+    }
+
+    #[test]
+    fn a_thread_that_waits_for_a_processor_may_be_about_to_leave_a_handler() {
+        let file = std::env::temp_dir().join(format!("quire-sys-status-{}", std::process::id()));
+        let mut thread = BlockingThread { status: file.clone(), looks: 0, switches: 0 };
+        let mut looks = |state: &str, mask: u64, switches: u64| {
+            let counts = format!("voluntary_ctxt_switches:\t{switches}\nnonvoluntary_ctxt_switches:\t5\n");
+            std::fs::write(&file, format!("Name:\tx\nState:\t{state}\nSigBlk:\t{mask:016x}\n{counts}")).unwrap();
+            thread.look().then_some(thread.looks)
+        };
+        let sigbus = 1 << (libc::SIGBUS - 1);
+        // As when it is first seen, when it has not run since, when it has, and when it sleeps.
+        assert_eq!(looks("R (running)", sigbus, 7), Some(1));
+        assert_eq!(looks("R (running)", sigbus, 7), Some(1));
+        assert_eq!(looks("R (running)", sigbus, 8), Some(2));
+        assert_eq!(looks("D (disk sleep)", sigbus, 8), Some(2));
+        assert_eq!(looks("S (sleeping)", sigbus, 8), Some(3));
+        assert_eq!(looks("S (sleeping)", u64::MAX, 9), Some(3), "the library starts a thread");
+        assert_eq!(looks("S (sleeping)", !sigbus, 9), None);
+        std::fs::remove_file(&file).unwrap();
+        assert!(!thread.look(), "it has ended");
     }
 
     #[test]

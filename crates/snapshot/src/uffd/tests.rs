@@ -2,14 +2,21 @@
 //!
 //! Relies on userfaultfd; where it is forbidden the tests say so and do nothing.
 
+use std::time::{Duration, Instant};
+
 use quire_sys::deny;
 
 use super::*;
 use crate::mechanism::Precopy;
 use crate::origin::{Origin, View};
 
+/// So long the kernel may refuse huge pages that can be had.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 fn origin(len: usize, options: Options) -> Option<UffdOrigin> {
     match attach(Span::allocate(len).unwrap(), &options, None) {
+        // Another test's thread may have been in a handler whenever it was looked at.
+        Ok(origin) if origin.detector.server.is_some() != options.serve_faults => self::origin(len, options),
         Ok(origin) => Some(origin),
         Err(refusal @ MechanismError::Unsupported { .. }) => {
             quire_sys::testing::skipped(refusal);
@@ -96,6 +103,29 @@ fn libc_efault() -> i32 {
     14
 }
 
+/// Whether the system makes a huge page now.
+fn has_huge_pages() -> bool {
+    let alone = Span::allocate(2 << 20).unwrap();
+    // SAFETY: a range of this test's own.
+    unsafe { alone.base().write_volatile(1) };
+    advise(alone.base(), alone.len(), MapAdvice::Collapse).is_ok()
+}
+
+/// Settles until so many regions were made whole, or the system makes no huge pages. The kernel refuses one while another
+/// process looks at its pages, as a child does that another test has forked; the next settling tries again.
+fn settle_until_rejoined(origin: &UffdOrigin, regions: u64) {
+    let start = Instant::now();
+    origin.settle();
+    while origin.stats().rejoined_regions < regions && start.elapsed() < PATIENCE {
+        if !has_huge_pages() {
+            return quire_sys::testing::skipped_even_in_ci("no huge page is to be had here");
+        }
+        std::thread::yield_now();
+        origin.settle();
+    }
+    assert_eq!(origin.stats().rejoined_regions, regions);
+}
+
 #[test]
 fn split_huge_pages_are_made_whole_again_when_no_view_lives() {
     let Some(origin) = origin(8 << 20, QUIET) else { return };
@@ -107,10 +137,7 @@ fn split_huge_pages_are_made_whole_again_when_no_view_lives() {
     origin.settle();
     assert_eq!(origin.stats().rejoined_regions, before, "a view lives");
     drop(view);
-    origin.settle();
-    if origin.detector.refusals.load(Ordering::Relaxed) == 0 {
-        assert_eq!(origin.stats().rejoined_regions, before + 4);
-    }
+    settle_until_rejoined(&origin, before + 4);
     let view = origin.cut().unwrap();
     write(&origin, 4096, 3);
     assert_eq!((byte(&view, 4096), byte(&view, 0)), (1, 2));
@@ -175,34 +202,44 @@ fn a_handler_in_flight_across_a_cut_leaves_the_page_protected() {
     assert_eq!((byte(&first, 0), byte(&second, 0)), (1, 1));
 }
 
-#[test]
-fn regions_with_holes_are_made_huge() {
-    const REGIONS: usize = 40;
-    let Some(origin) = origin(REGIONS << 21, QUIET) else { return };
-    let alone = Span::allocate(2 << 20).unwrap();
-    // SAFETY: a range of this test's own.
-    unsafe { alone.base().write_volatile(1) };
-    if advise(alone.base(), alone.len(), MapAdvice::Collapse).is_err() {
-        return quire_sys::testing::skipped_even_in_ci("no huge page is to be had here");
-    }
+/// Writes all but one page of each region and cuts, after which regions that have holes are to be made huge. Tells the figures,
+/// how many refusals came last, and how much of the first region is there.
+fn make_holes_huge(regions: usize) -> Option<(u64, u32, Population)> {
+    let origin = origin(regions << 21, QUIET)?;
     let all_but_one = |value: u8| {
-        let offsets = (0..REGIONS * PAGES_PER_REGION).filter(|page| page % PAGES_PER_REGION != 7);
+        let offsets = (0..regions * PAGES_PER_REGION).filter(|page| page % PAGES_PER_REGION != 7);
         offsets.for_each(|page| write(&origin, page * PAGE_SIZE, value));
     };
     // In small pages, as far as the mechanism knows. Some of the pages that are never written are read.
     all_but_one(1);
     // SAFETY: inside the span.
-    (0..REGIONS)
+    (0..regions)
         .step_by(2)
         .for_each(|region| assert_eq!(unsafe { origin.base().add((region << 21) + 7 * PAGE_SIZE).read_volatile() }, 0));
     origin.settle();
     let view = origin.cut().unwrap();
-    (0..REGIONS).for_each(|region| write(&origin, region << 21, 2));
+    (0..regions).for_each(|region| write(&origin, region << 21, 2));
     drop(view);
     origin.settle();
-    assert!(origin.stats().rejoined_regions >= REGIONS as u64, "{:?}", origin.stats());
-    assert_eq!(origin.detector.refusals.load(Ordering::Relaxed), 0);
-    assert_eq!(origin.detector.population(&(0..PAGES_PER_REGION)), Population::Full);
+    let refusals = origin.detector.refusals.load(Ordering::Relaxed);
+    Some((origin.stats().rejoined_regions, refusals, origin.detector.population(&(0..PAGES_PER_REGION))))
+}
+
+#[test]
+fn regions_with_holes_are_made_huge() {
+    const REGIONS: usize = 40;
+    let start = Instant::now();
+    loop {
+        if !has_huge_pages() {
+            return quire_sys::testing::skipped_even_in_ci("no huge page is to be had here");
+        }
+        let Some(found) = make_holes_huge(REGIONS) else { return };
+        if found.0 >= REGIONS as u64 && found.1 == 0 && found.2 == Population::Full {
+            return;
+        }
+        // A region that the kernel refuses at the moment is left for another epoch.
+        assert!(start.elapsed() < PATIENCE, "regions, refusals and the first region: {found:?}");
+    }
 }
 
 #[test]
