@@ -129,9 +129,11 @@ def scan_returns_every_key(_):
 
 def expiry(_):
     r = client()
-    r.set("a", 1, px=60)
+    # On a machine that stalls, a key that lives for a moment may be gone before it is looked at.
+    r.set("a", 1, px=60_000)
     r.set("b", 1, ex=100)
-    assert 0 < r.pttl("a") <= 60 and 98 <= r.ttl("b") <= 100 and r.ttl("none") == -2
+    assert 0 < r.pttl("a") <= 60_000 and 0 < r.ttl("b") <= 100 and r.ttl("none") == -2
+    r.set("a", 1, px=60)
     time.sleep(0.1)
     assert r.get("a") is None and r.exists("a") == 0
     assert r.persist("b") == 1 and r.ttl("b") == -1
@@ -226,7 +228,7 @@ def a_damaged_image_is_refused(options):
         with open(path, "r+b") as file:
             file.truncate(os.path.getsize(path) - 5000)
         with harness.Quire(options.quire, directory) as server:
-            assert server.process.wait(30) not in (0, None)
+            assert server.process.wait(120) not in (0, None)
             assert os.path.basename(path) in server.log_text(), server.log_text()
 
 
