@@ -13,6 +13,8 @@ use crate::steps::{self, Tally, cargo};
 use crate::{c_api, docs, layers, loom, packages, peers, tidy};
 
 const MINUTE: Duration = Duration::from_secs(60);
+/// Where property tests find the seed of their inputs; without it each run has another.
+const PROPERTY_SEED: &str = "PROPTEST_RNG_SEED";
 /// Folders of Python tests, and how long one file of each may take.
 const FOLDERS: [(&str, Duration); 4] = [
     ("tests/clients", Duration::from_secs(180)),
@@ -24,6 +26,9 @@ const FOLDERS: [(&str, Duration); 4] = [
 /// What earlier steps have found out for later ones.
 #[derive(Default)]
 pub struct World {
+    /// What property tests and fuzz targets draw their inputs from: the run's number, so that a change passes or fails alike
+    /// each time, and many runs in a row try other inputs.
+    pub seed: u64,
     /// The packages are not there.
     lacks_packages: bool,
     /// How the release build ended, if there was one.
@@ -100,7 +105,13 @@ pub fn steps() -> anyhow::Result<Vec<Step>> {
         }),
         Step::check("layers", layers::run),
         Step::check("tidy", tidy::run),
-        Step::new("cargo test", |_| steps::run(cargo_with(&["test", "--workspace", "--no-fail-fast"]), 25 * MINUTE)),
+        Step::new("cargo test", |world| {
+            let mut command = cargo_with(&["test", "--workspace", "--no-fail-fast"]);
+            if std::env::var_os(PROPERTY_SEED).is_none() {
+                command.env(PROPERTY_SEED, world.seed.to_string());
+            }
+            steps::run(command, 25 * MINUTE)
+        }),
         Step::new("loom", |_| loom::run(20 * MINUTE)),
         Step {
             is_static: true,
@@ -123,9 +134,9 @@ pub fn steps() -> anyhow::Result<Vec<Step>> {
         let name = format!("bench {} --quick", experiment.name);
         all.push(Step::with_binary(name, |quire| peers::bench_shape(quire, experiment)));
     }
-    all.push(Step::new("fuzz smoke", |_| {
+    all.push(Step::new("fuzz smoke", |world| {
         let mut command = Command::new(steps::smoke_binary()?);
-        command.args(["all", "--seconds", "8"]);
+        command.args(["all", "--seconds", "8", "--seed", &world.seed.to_string()]);
         steps::run(command, 10 * MINUTE)
     }));
     Ok(all)
@@ -149,7 +160,7 @@ mod tests {
     fn a_failed_build_leaves_no_binary_to_test_with() {
         let broken = World { build: Some(Err(())), ..World::default() };
         assert!(broken.quire().unwrap_err().to_string().contains("release build failed"));
-        let bare = World { lacks_packages: true, build: Some(Ok("/bin/true".into())) };
+        let bare = World { lacks_packages: true, build: Some(Ok("/bin/true".into())), ..World::default() };
         assert!(bare.quire().unwrap_err().to_string().contains("packages"));
     }
 }

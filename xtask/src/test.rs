@@ -67,6 +67,7 @@ pub fn run(choice: &Choice) -> anyhow::Result<()> {
     for number in 1..=choice.repeat {
         let wanted: Vec<&Step> = steps.iter().filter(|step| number == 1 || !step.is_static).collect();
         let is_loaded = choice.is_loaded(number);
+        world.seed = u64::from(number);
         if choice.repeat > 1 || is_loaded {
             println!("\n##### run {number} of {}{}", choice.repeat, if is_loaded { ", under load" } else { "" });
         }
