@@ -85,6 +85,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         names: &["ccow_throughput_gain", "ccow_memory_overhead", "ccow_unneeded_ratio"],
     },
     Experiment { name: "forkers", words: &[], names: &["redis_throughput_gain", "redis_p999_gain"] },
+    Experiment { name: "checkpoint", words: &["--mib", "64"], names: &["mdc_fork_memory_growth"] },
     Experiment {
         name: "fastmap",
         words: &[],

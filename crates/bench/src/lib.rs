@@ -9,6 +9,7 @@
 pub mod blkio;
 pub mod ccow;
 pub mod chart;
+pub mod checkpoint;
 pub mod dice;
 pub mod disk;
 pub mod experiment;
@@ -111,6 +112,7 @@ mod tests {
             "bench forkers --rounds 3 --quick --dir y --json x",
             "bench fastmap --parts hit,bounds,micro,contention,policies --json x --plot y",
             "bench wcache --parts pg --policies ALL,CP+PI+IOI --sizes 32,512,4096 --seconds 60 --rounds 2",
+            "bench checkpoint --mib 64 --value-bytes 200 --rounds 1 --json x --plot y",
             "bench tables --from x",
             "bench list",
         ] {

@@ -28,6 +28,7 @@ pub const EXPERIMENTS: &[Entry] = &[
     entry::<crate::ccow::Args>(),
     entry::<crate::fastmap::Args>(),
     entry::<crate::wcache::Args>(),
+    entry::<crate::checkpoint::Args>(),
 ];
 
 const fn entry<E: Experiment>() -> Entry {
@@ -50,6 +51,7 @@ mod tests {
             ("ccow", ["--skews", "--sizes", "--rounds"], ["--keys", "--port", "--valkey"]),
             ("wcache", ["--policies", "--terminals", "--slow-iops"], ["--skews", "--rate", "--valkey"]),
             ("snapshot", ["--sizes", "--parts", "--quick"], ["--plot", "--keys", "--port"]),
+            ("checkpoint", ["--mib", "--value-bytes", "--plot"], ["--keys", "--skews", "--port"]),
         ] {
             let help = help(name);
             assert!(own.iter().all(|option| help.contains(option)), "{name}: {help}");

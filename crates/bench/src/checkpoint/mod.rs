@@ -1,0 +1,195 @@
+//! The experiment `checkpoint`: a program that saves by forking, with stdio and with `mdc_*`, whose child gives its memory back.
+//!
+//! Relies on one C program for both (`saver.c`), which is compiled here, so that they differ in the calls that save and restore
+//! only. Both live for the whole run and take turns. Memory is measured from outside, as the proportional set size of the program
+//! and its child.
+
+mod charts;
+mod figures;
+mod program;
+mod trial;
+
+use serde_json::{Map, Value, json};
+
+use crate::chart::Chart;
+use crate::experiment::{Common, Experiment};
+use crate::progress::Progress;
+use crate::report::Report;
+use crate::{disk, memory};
+use program::{Method, Saver};
+use trial::{Restored, Trial};
+
+/// Saves of each program before those that count.
+const WARM_UPS: usize = 2;
+const FIRST_SEED: u64 = 77;
+/// Bytes that the allocator keeps beside each value.
+const ALLOCATOR_BYTES: u64 = 16;
+
+/// How the entries are updated during a save.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Load {
+    /// The load's name in figures.
+    pub name: &'static str,
+    /// Updates during a save by stdio, over the number of pages that the entries take.
+    pub updates_per_page: f64,
+    /// Exponent of the Zipf distribution of entries; 0 is uniform.
+    pub skew: f64,
+}
+
+/// The loads. By uniform updates a fork duplicates `1 - exp(-updates_per_page)` of the pages: 0.25, 0.5, and the 0.77 that the paper
+/// states for redis-server under updates only.
+pub const LOADS: [Load; 4] = [
+    Load { name: "uniform_77", updates_per_page: 1.47, skew: 0.0 },
+    Load { name: "uniform_50", updates_per_page: 0.69, skew: 0.0 },
+    Load { name: "uniform_25", updates_per_page: 0.29, skew: 0.0 },
+    Load { name: "zipf", updates_per_page: 4.0, skew: 0.99 },
+];
+
+/// Everything that the trials found.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// The saves.
+    pub trials: Vec<Trial>,
+    /// The restores.
+    pub restores: Vec<Restored>,
+    /// Bytes a second of a raw write of the same amount, of each round.
+    pub raw_write_bytes_per_s: Vec<f64>,
+    /// Updates a second of a load with one update a page.
+    pub unit_per_s: f64,
+}
+
+/// The arguments of `quire bench checkpoint`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    common: Common,
+    /// Data in each program, in MiB [default: 2048, quick: 192]
+    #[arg(long)]
+    mib: Option<u64>,
+    /// Bytes in each value
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(8..=1_048_576))]
+    value_bytes: u64,
+}
+
+impl Args {
+    fn data_bytes(&self) -> u64 {
+        self.mib.unwrap_or(self.common.pick(2048, 192)).max(1) << 20
+    }
+
+    fn entries(&self) -> u64 {
+        (self.data_bytes() / (self.value_bytes + ALLOCATOR_BYTES)).max(2)
+    }
+
+    fn loads(&self) -> &'static [Load] {
+        self.common.pick(&LOADS, &LOADS[..1])
+    }
+}
+
+impl Experiment for Args {
+    type Outcome = Found;
+
+    const NAME: &'static str = "checkpoint";
+    const ABOUT: &'static str = "A program that saves by forking, with stdio and with mdc_*: memory, time, restore";
+    const DRAWS: Option<&'static str> = Some("memory over time during a save");
+
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn run(&self) -> anyhow::Result<Found> {
+        let progress = Progress::begin();
+        let dir = self.common.make_dir()?;
+        let binaries = program::compile(dir.path())?;
+        progress.say("warming memory");
+        memory::warm(self.data_bytes() * 4);
+        let [stdio, mdc] =
+            binaries.map(|binary| Saver::start(binary, dir.path(), self.entries(), self.value_bytes, FIRST_SEED));
+        measure(self, dir.path(), [stdio?, mdc?], |what| progress.say(what))
+    }
+
+    fn beyond_quick(&self) -> Vec<(&'static str, String)> {
+        let reason = "its saves are too short for the memory between them to be seen";
+        ["mdc_fork_memory_growth", "mdc_fork_checkpoint_time_ratio", "mdc_fork_restore_time_ratio"]
+            .map(|name| (name, reason.into()))
+            .to_vec()
+    }
+
+    fn figures(&self, found: &Found, report: &mut Report) {
+        report.scale.extend(facts(self, found));
+        figures::add(found, report);
+    }
+
+    fn plots(&self, found: &Found) -> Vec<Chart> {
+        charts::of(found)
+    }
+}
+
+fn measure(args: &Args, dir: &std::path::Path, mut savers: [Saver; 2], say: impl Fn(&str)) -> anyhow::Result<Found> {
+    let mut found = Found::default();
+    let still = Load { name: "still", updates_per_page: 0.0, skew: 0.0 };
+    let mut save_s = 0.0;
+    for saver in &mut savers {
+        for number in 0..WARM_UPS {
+            say(&format!("save {} of {WARM_UPS} by {}, not counted", number + 1, saver.method().name()));
+            let trial = trial::save(saver, still, 0, 0.0, args.data_bytes())?;
+            if saver.method() == Method::Stdio {
+                save_s = trial.save_s;
+            }
+        }
+    }
+    let pages = args.entries() as f64 * (args.value_bytes + ALLOCATOR_BYTES) as f64 / quire_sys::mem::PAGE_SIZE as f64;
+    found.unit_per_s = pages / save_s;
+    let rounds = args.common.rounds(5, 1);
+    for round in 0..rounds {
+        found.raw_write_bytes_per_s.push(disk::raw_write_bytes_per_s(dir, args.data_bytes())?);
+        for &load in args.loads() {
+            // Who goes first changes, so that neither always finds the other's leftovers.
+            let order = if round.is_multiple_of(2) { [0, 1] } else { [1, 0] };
+            for index in order {
+                let saver = &mut savers[index];
+                let name = saver.method().name();
+                say(&format!("round {} of {rounds}: {name} under {}", round + 1, load.name));
+                let per_s = load.updates_per_page * found.unit_per_s;
+                let trial = trial::save(saver, load, round, per_s, args.data_bytes())?;
+                if load == LOADS[0] {
+                    say(&format!("round {} of {rounds}: restore by {name}", round + 1));
+                    found.restores.push(trial::restore(saver, round, trial.sum)?);
+                }
+                found.trials.push(trial);
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn facts(args: &Args, found: &Found) -> Map<String, Value> {
+    let mut facts = Map::new();
+    facts.insert("data_mib".into(), json!(args.data_bytes() >> 20));
+    facts.insert("entries".into(), json!(args.entries()));
+    facts.insert("value_bytes".into(), json!(args.value_bytes));
+    facts.insert("rounds".into(), json!(found.raw_write_bytes_per_s.len()));
+    for load in args.loads() {
+        let per_s = (load.updates_per_page * found.unit_per_s).round();
+        facts.insert(format!("{}_updates_per_s", load.name), json!(per_s));
+    }
+    facts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::tests::parse;
+
+    #[test]
+    fn the_entries_take_as_much_memory_as_was_asked_for() {
+        let args = parse::<Args>("--mib 100 --value-bytes 48");
+        assert_eq!(args.entries() * 64, 100 << 20);
+        assert!(parse::<Args>("--quick").data_bytes() < parse::<Args>("").data_bytes());
+    }
+
+    #[test]
+    fn a_small_run_has_the_load_that_figures_are_stated_for() {
+        assert_eq!(parse::<Args>("--quick").loads(), &LOADS[..1]);
+        assert_eq!(parse::<Args>("").loads(), LOADS);
+    }
+}

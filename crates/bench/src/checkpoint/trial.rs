@@ -1,0 +1,108 @@
+//! One save under updates, with the memory that program and child hold meanwhile; one restore.
+//!
+//! Relies on proportional set sizes: a page that program and child share counts half for each, one that was duplicated counts for
+//! both.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+
+use super::Load;
+use super::program::{Method, Saver};
+use crate::memory;
+
+/// Between two looks at memory: walking the page tables of some GiB takes the better part of 50 ms.
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// A save.
+#[derive(Debug)]
+pub struct Trial {
+    /// How the program saves.
+    pub method: Method,
+    /// The load's name.
+    pub load: &'static str,
+    /// The round.
+    pub round: usize,
+    /// Peak of the extra memory, over the data.
+    pub growth: f64,
+    /// Seconds since the save began, and the extra memory in bytes.
+    pub curve: Vec<(f64, f64)>,
+    /// From the fork until the child has ended, in seconds.
+    pub save_s: f64,
+    /// What the fork took, in milliseconds.
+    pub fork_ms: f64,
+    /// The longest that one update took, in milliseconds.
+    pub longest_update_ms: f64,
+    /// Updates during the save.
+    pub updates: u64,
+    /// Length of the file.
+    pub file_bytes: u64,
+    /// Checksum of the entries at the fork.
+    pub sum: u64,
+}
+
+/// A restore.
+#[derive(Debug)]
+pub struct Restored {
+    /// How the program saves.
+    pub method: Method,
+    /// Until the first entry was there, in milliseconds.
+    pub first_ms: f64,
+    /// Until all were, in seconds.
+    pub all_s: f64,
+}
+
+/// Has `saver` save under `load`, at `updates_per_s`.
+///
+/// # Errors
+/// When the save fails or memory can't be measured.
+pub fn save(saver: &mut Saver, load: Load, round: usize, updates_per_s: f64, data_bytes: u64) -> anyhow::Result<Trial> {
+    let (pid, before) = (saver.pid(), memory::proportional_bytes(saver.pid())?);
+    let (stop, began) = (AtomicBool::new(false), Instant::now());
+    let (answer, curve) = std::thread::scope(|scope| {
+        let watcher = scope.spawn(|| watch(pid, before, began, &stop));
+        let answer = saver.save(updates_per_s, load.skew);
+        stop.store(true, Ordering::Relaxed);
+        (answer, watcher.join().expect("the watching thread does not panic"))
+    });
+    let [fork_ns, save_ns, updates, longest_ns, sum] = answer?;
+    let peak = curve.iter().map(|&(_, bytes)| bytes).fold(0.0, f64::max);
+    Ok(Trial {
+        method: saver.method(),
+        load: load.name,
+        round,
+        growth: peak / data_bytes as f64,
+        curve,
+        save_s: save_ns as f64 / 1e9,
+        fork_ms: fork_ns as f64 / 1e6,
+        longest_update_ms: longest_ns as f64 / 1e6,
+        updates,
+        file_bytes: std::fs::metadata(saver.file())?.len(),
+        sum,
+    })
+}
+
+fn watch(pid: u32, before: u64, began: Instant, stop: &AtomicBool) -> Vec<(f64, f64)> {
+    let mut curve = Vec::new();
+    while !stop.load(Ordering::Relaxed) {
+        let at = began.elapsed().as_secs_f64();
+        if let Ok(bytes) = memory::proportional_bytes(pid) {
+            curve.push((at, bytes.saturating_sub(before) as f64));
+        }
+        std::thread::sleep(INTERVAL);
+    }
+    curve
+}
+
+/// Has another process restore what `saver` saved, and compares the entries with those at the fork. The file comes from the disk.
+///
+/// # Errors
+/// When the restore fails or has other entries.
+pub fn restore(saver: &Saver, round: usize, sum: u64) -> anyhow::Result<Restored> {
+    quire_sys::file::drop_cache(&std::fs::File::open(saver.file())?);
+    let [first_ns, all_ns, restored] = saver.restore()?;
+    let name = saver.method().name();
+    ensure!(restored == sum, "round {round}: {name} restored other entries than there were at the fork");
+    Ok(Restored { method: saver.method(), first_ms: first_ns as f64 / 1e6, all_s: all_ns as f64 / 1e9 })
+}
