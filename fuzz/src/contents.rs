@@ -13,7 +13,7 @@ use quire_store::{DbId, Expiry, Member, Store, StoreConfig, hash, set, string};
 use quire_sys::buffer::BumpAllocator;
 use quire_sys::mem::Reservation;
 
-use crate::mutate::Dice;
+use quire_rng::SplitMix64;
 
 const MAX_BYTES: usize = 64 << 20;
 /// Commands are tried on so many of the keys that the damaged store lists.
@@ -209,16 +209,16 @@ fn fill(store: &mut Store) -> quire_store::Result<()> {
 
 /// The valid store, and patches of one to three places all over it.
 pub fn seeds() -> Vec<Vec<u8>> {
-    let mut dice = Dice::new(404);
-    let patch = |dice: &mut Dice| {
-        let mut patch: Vec<u8> = (0..5).map(|_| dice.roll() as u8).collect();
-        let len = 1 << dice.below(4);
+    let mut rng = SplitMix64::new(404);
+    let patch = |rng: &mut SplitMix64| {
+        let mut patch: Vec<u8> = (0..5).map(|_| rng.next_u64() as u8).collect();
+        let len = 1 << rng.index(4);
         patch[4] = len;
         // Most of what matters is small numbers and other objects' handles.
-        let bytes = (dice.roll() >> (8 * dice.below(8))).to_le_bytes();
+        let bytes = (rng.next_u64() >> (8 * rng.index(8))).to_le_bytes();
         patch.extend(bytes.iter().cycle().take(usize::from(len)));
         patch
     };
-    let patched = (0..200).map(|_| (0..=dice.below(3)).flat_map(|_| patch(&mut dice)).collect());
+    let patched = (0..200).map(|_| (0..=rng.index(3)).flat_map(|_| patch(&mut rng)).collect());
     std::iter::once(Vec::new()).chain(patched.collect::<Vec<_>>()).collect()
 }

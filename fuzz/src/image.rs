@@ -14,7 +14,7 @@ use quire_store::{ImageLocation, Store};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::contents;
-use crate::mutate::Dice;
+use quire_rng::SplitMix64;
 
 /// Most bytes that a restored image may span here.
 const MAX_BYTES: u64 = 64 << 20;
@@ -105,14 +105,14 @@ fn valid() -> &'static Vec<u8> {
 
 /// The valid image, patches of its header and its end with and without right checksums, truncations.
 pub fn seeds() -> Vec<Vec<u8>> {
-    let mut dice = Dice::new(99);
+    let mut rng = SplitMix64::new(99);
     let mut seeds = vec![vec![], vec![WHOLE], [&[WHOLE], &valid()[..4096]].concat(), vec![RESEAL]];
     for number in 0..200_u32 {
-        let at = (dice.below(512) as u32).to_le_bytes();
+        let at = (rng.index(512) as u32).to_le_bytes();
         let from_end = if number % 2 == 0 { 0x80 } else { 0 };
-        let len = 1 << dice.below(4);
+        let len = 1 << rng.index(4);
         let mut seed = vec![if number % 4 < 2 { RESEAL } else { 0 }, at[0], at[1], from_end, len];
-        seed.extend((dice.roll() >> (8 * dice.below(8))).to_le_bytes().iter().cycle().take(usize::from(len)));
+        seed.extend((rng.next_u64() >> (8 * rng.index(8))).to_le_bytes().iter().cycle().take(usize::from(len)));
         seeds.push(seed);
     }
     seeds

@@ -12,7 +12,9 @@ use quire_wal::format::{DATA_OFFSET, RECORD_HEADER_BYTES, RecordHeader, SegmentH
 use quire_wal::{BaseImage, Log, LogError, LogIdentity, LogOptions, Recovery, SyncPolicy};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::mutate::{Dice, put_edge};
+use quire_rng::SplitMix64;
+
+use crate::mutate::put_edge;
 
 const DATASET: u64 = 7;
 const EPOCH: u64 = 2;
@@ -79,14 +81,14 @@ fn reseal(segment: &mut [u8]) {
 pub fn seeds() -> Vec<Vec<u8>> {
     let whole: Vec<_> =
         [(30, false), (120, false), (300, true)].into_iter().map(|(records, cover)| pack(records, cover)).collect();
-    let mut dice = Dice::new(33);
+    let mut rng = SplitMix64::new(33);
     let mut seeds = whole.clone();
     for number in 0..60 {
         let mut seed = whole[number % whole.len()].clone();
         seed[0] |= RESEAL;
         let from = [0, DATA_OFFSET as usize][number / 3 % 2] + CHOICES;
-        let at = from + dice.below([80, 400][number / 3 % 2]);
-        put_edge(&mut seed, at, &mut dice);
+        let at = from + rng.index([80, 400][number / 3 % 2]);
+        put_edge(&mut seed, at, &mut rng);
         seeds.push(seed);
     }
     seeds

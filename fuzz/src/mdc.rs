@@ -9,7 +9,7 @@ use quire_mdc::format::{ChunkHead, Footer, Header, LOG_OFFSET, UNIT_BYTES, check
 use quire_mdc::{Restore, RestoreError};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::mutate::Dice;
+use quire_rng::SplitMix64;
 
 const PAGE: usize = 4096;
 const WHOLE: u8 = 1;
@@ -88,20 +88,20 @@ fn valid() -> &'static Vec<u8> {
 
 /// The valid checkpoint, patches of its start and its end with and without right checksums.
 pub fn seeds() -> Vec<Vec<u8>> {
-    let mut dice = Dice::new(77);
+    let mut rng = SplitMix64::new(77);
     let mut seeds = vec![vec![], vec![WHOLE], [&[WHOLE], &valid()[..PAGE]].concat(), vec![RESEAL]];
     for number in 0..200_u32 {
         // The header's fields, the log's first records, the footer's and the table's.
         let place = match number % 4 {
-            0 => dice.below(64),
-            1 => PAGE + dice.below(64),
-            2 => PAGE - dice.below(80),
-            _ => PAGE + dice.below(PAGE),
+            0 => rng.index(64),
+            1 => PAGE + rng.index(64),
+            2 => PAGE - rng.index(80),
+            _ => PAGE + rng.index(PAGE),
         };
         let at = (place as u32).to_le_bytes();
         let from_end = if number % 4 > 1 { 0x80 } else { 0 };
-        let mut seed = vec![if number % 3 > 0 { RESEAL } else { 0 }, at[0], at[1], from_end, 1 + dice.below(8) as u8];
-        seed.extend((dice.roll() >> (8 * dice.below(8))).to_le_bytes());
+        let mut seed = vec![if number % 3 > 0 { RESEAL } else { 0 }, at[0], at[1], from_end, 1 + rng.index(8) as u8];
+        seed.extend((rng.next_u64() >> (8 * rng.index(8))).to_le_bytes());
         seeds.push(seed);
     }
     seeds

@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use quire_sys::thread::cpu_time_ns;
 
 use crate::Target;
-use crate::mutate::{Dice, mutate};
+use quire_rng::SplitMix64;
+
+use crate::mutate::mutate;
 
 /// Longest input.
 const MOST_BYTES: usize = 16 << 20;
@@ -30,15 +32,15 @@ pub struct Until {
 /// Runs `target` on mutated seeds; returns how many inputs were tried.
 pub fn drive(target: &Target, seed: u64, until: Until) -> u64 {
     let seeds = (target.seeds)();
-    let mut dice = Dice::new(seed);
+    let mut rng = SplitMix64::new(seed);
     let began = Instant::now();
     for whole in &seeds {
         (target.run)(whole);
     }
     let mut iteration = 0;
     while iteration < until.iterations && began.elapsed() < until.time {
-        let mut input = seeds[dice.below(seeds.len())].clone();
-        mutate(&mut input, MOST_BYTES, &mut dice);
+        let mut input = seeds[rng.index(seeds.len())].clone();
+        mutate(&mut input, MOST_BYTES, &mut rng);
         let timed = || {
             let started = cpu_time_ns();
             (target.run)(&input);

@@ -15,7 +15,7 @@ use quire_writecache::{
 };
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::mutate::Dice;
+use quire_rng::SplitMix64;
 
 const WHOLE: u8 = 1;
 const RESEAL: u8 = 2;
@@ -115,16 +115,16 @@ fn valid() -> &'static Vec<u8> {
 
 /// The valid log, patches of its superblocks and headers with and without right checksums, truncations.
 pub fn seeds() -> Vec<Vec<u8>> {
-    let mut dice = Dice::new(77);
+    let mut rng = SplitMix64::new(77);
     let mut seeds = vec![vec![], vec![WHOLE], [&[WHOLE], &valid()[..9000]].concat(), vec![RESEAL]];
     let headers: Vec<usize> =
         (0..valid().len() / HEADER_BYTES).map(|index| index * HEADER_BYTES).filter(|&at| is_header(at)).collect();
     for number in 0..200_u32 {
-        let base = if number % 3 == 0 { 4096 * dice.below(2) } else { headers[dice.below(headers.len())] };
-        let at = ((base + dice.below(72)) as u32).to_le_bytes();
-        let len = 1 << dice.below(4);
+        let base = if number % 3 == 0 { 4096 * rng.index(2) } else { headers[rng.index(headers.len())] };
+        let at = ((base + rng.index(72)) as u32).to_le_bytes();
+        let len = 1 << rng.index(4);
         let mut seed = vec![if number % 4 < 3 { RESEAL } else { 0 }, at[0], at[1], at[2], len];
-        seed.extend((dice.roll() >> (8 * dice.below(8))).to_le_bytes().iter().cycle().take(usize::from(len)));
+        seed.extend((rng.next_u64() >> (8 * rng.index(8))).to_le_bytes().iter().cycle().take(usize::from(len)));
         seeds.push(seed);
     }
     seeds

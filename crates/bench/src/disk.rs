@@ -12,7 +12,7 @@ use std::time::Instant;
 use anyhow::Context;
 use quire_sys::buffer::Buffer;
 
-use crate::dice::Dice;
+use quire_rng::SplitMix64;
 
 /// Bytes of one write, as large as the dumper's.
 const BLOCK_BYTES: usize = 2 << 20;
@@ -40,9 +40,9 @@ pub fn raw_write_bytes_per_s(dir: &Path, bytes: u64) -> anyhow::Result<f64> {
 
 /// Random bytes: a device may make short work of zeros.
 fn fill(buffers: &mut [Buffer]) {
-    let mut dice = Dice::new(11);
+    let mut rng = SplitMix64::new(11);
     for word in buffers.iter_mut().flat_map(|buffer| buffer.chunks_exact_mut(8)) {
-        word.copy_from_slice(&dice.roll().to_le_bytes());
+        word.copy_from_slice(&rng.next_u64().to_le_bytes());
     }
 }
 

@@ -10,7 +10,6 @@ pub mod blkio;
 pub mod ccow;
 pub mod chart;
 pub mod checkpoint;
-pub mod dice;
 pub mod disk;
 pub mod experiment;
 pub mod fastmap;

@@ -1,8 +1,8 @@
 //! The keys and values that every load uses: 16-byte keys as `redis-benchmark -r` spells them, and random values.
 //!
-//! Relies on [`Dice`] for the values, so that a run can be repeated from its seed.
+//! Relies on [`SplitMix64`] for the values, so that a run can be repeated from its seed.
 
-use crate::dice::Dice;
+use quire_rng::SplitMix64;
 
 /// Bytes in every key.
 pub const KEY_BYTES: usize = 16;
@@ -27,17 +27,17 @@ pub struct Values {
 impl Values {
     /// Values of `value_bytes` each.
     pub fn new(value_bytes: usize, seed: u64) -> Self {
-        let mut dice = Dice::new(seed);
+        let mut rng = SplitMix64::new(seed);
         let mut pool = Vec::with_capacity((1 << 20) + value_bytes);
         while pool.len() < (1 << 20) + value_bytes {
-            pool.extend_from_slice(&dice.roll().to_le_bytes());
+            pool.extend_from_slice(&rng.next_u64().to_le_bytes());
         }
         Self { pool, value_bytes }
     }
 
-    /// One value, chosen by `dice`.
-    pub fn pick(&self, dice: &mut Dice) -> &[u8] {
-        let start = dice.below((self.pool.len() - self.value_bytes) as u64) as usize;
+    /// One value, chosen by `rng`.
+    pub fn pick(&self, rng: &mut SplitMix64) -> &[u8] {
+        let start = rng.below((self.pool.len() - self.value_bytes) as u64) as usize;
         &self.pool[start..start + self.value_bytes]
     }
 }

@@ -3,7 +3,7 @@
 //! Relies on rejection-inversion (W. Hörmann, G. Derflinger, 1996), which needs no tables whatever the number of ranks.
 //! [`Scatter`] lays the ranks over the keys, so that popular ones don't lie together in memory.
 
-use crate::dice::Dice;
+use quire_rng::SplitMix64;
 
 /// A Zipf distribution over ranks 0 … n − 1.
 #[derive(Debug, Clone, Copy)]
@@ -26,9 +26,9 @@ impl Zipf {
     }
 
     /// The next rank.
-    pub fn roll(&self, dice: &mut Dice) -> u64 {
+    pub fn sample(&self, rng: &mut SplitMix64) -> u64 {
         loop {
-            let unit = (dice.roll() >> 11) as f64 / (1_u64 << 53) as f64;
+            let unit = (rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
             let area = self.high + unit * (self.low - self.high);
             let place = self.place(area);
             let rank = place.round().clamp(1.0, self.ranks);
@@ -72,7 +72,7 @@ impl Scatter {
         // Primes far apart; one of them does not divide the number of keys, and then each rank has a key of its own.
         let primes = [2_654_435_761, 2_246_822_519, 3_266_489_917];
         let stride = (0..3).map(|turn| primes[((seed + turn) % 3) as usize]).find(|prime| !keys.is_multiple_of(*prime));
-        Self { keys, stride: stride.unwrap_or(1), shift: Dice::new(seed).below(keys) }
+        Self { keys, stride: stride.unwrap_or(1), shift: SplitMix64::new(seed).below(keys) }
     }
 
     /// The key of `rank`.
@@ -88,9 +88,9 @@ mod tests {
     #[test]
     fn frequencies_follow_the_law() {
         for skew in [0.0, 0.5, 0.9, 1.0, 1.1, 2.0] {
-            let (zipf, mut dice, rolls) = (Zipf::new(1000, skew), Dice::new(5), 200_000);
+            let (zipf, mut rng, rolls) = (Zipf::new(1000, skew), SplitMix64::new(5), 200_000);
             let mut counts = vec![0_u32; 1000];
-            (0..rolls).for_each(|_| counts[zipf.roll(&mut dice) as usize] += 1);
+            (0..rolls).for_each(|_| counts[zipf.sample(&mut rng) as usize] += 1);
             let total: f64 = (1..=1000).map(|rank| f64::from(rank).powf(-skew)).sum();
             for rank in [1, 2, 3, 10, 100] {
                 let expected = f64::from(rolls) * f64::from(rank).powf(-skew) / total;
@@ -105,8 +105,8 @@ mod tests {
 
     #[test]
     fn one_rank_is_always_drawn() {
-        let mut dice = Dice::new(1);
-        assert!((0..100).all(|_| Zipf::new(1, 1.0).roll(&mut dice) == 0));
+        let mut rng = SplitMix64::new(1);
+        assert!((0..100).all(|_| Zipf::new(1, 1.0).sample(&mut rng) == 0));
     }
 
     #[test]

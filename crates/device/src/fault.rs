@@ -10,11 +10,11 @@ use quire_sys::file::DIRECT_ALIGN;
 use quire_sys::transfer::{Direction, Extent, Transfer};
 
 use crate::device::{Completion, Device, Queue};
-use crate::dice::Dice;
 use crate::directory::Directory;
 use crate::error::{Action, DeviceError};
 use crate::layer::{DirectoryLayer, Layer, LayeredDevice};
 use crate::poison::Poison;
+use quire_rng::SplitMix64;
 
 mod plan;
 
@@ -107,13 +107,13 @@ impl Faults {
         let Ok(buffer) = Buffer::new(transfer.buffer.len()) else { return };
         let extents = transfer.extents.clone();
         let mut mixed = Transfer { direction: Direction::Write, buffer, extents, tag: 0 };
-        let mut dice = Dice::new(seed);
+        let mut rng = SplitMix64::new(seed);
         for &Extent { offset, start, len } in &mixed.extents {
             let bytes = &mut mixed.buffer[start..start + len];
             // Zeros remain where the file ends.
             let _ = self.device.read_at(offset, bytes);
             for (old, new) in bytes.chunks_mut(SECTOR).zip(transfer.buffer[start..start + len].chunks(SECTOR)) {
-                if dice.heads() {
+                if rng.coin() {
                     old.copy_from_slice(new);
                 }
             }

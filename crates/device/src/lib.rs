@@ -12,7 +12,6 @@
 
 mod block_device;
 mod device;
-mod dice;
 mod directory;
 mod disk;
 mod disk_file;

@@ -14,12 +14,12 @@ use quire_sys::file::DirectAlignment;
 use quire_sys::transfer::{Direction, Transfer};
 
 use crate::device::{Device, Queue};
-use crate::dice::Dice;
 use crate::directory::{Directory, check_name};
 use crate::errno;
 use crate::error::{Action, DeviceError};
 use crate::inline_queue::InlineQueue;
 use crate::memory::content::{FileChange, SparseContent};
+use quire_rng::SplitMix64;
 
 mod content;
 
@@ -233,25 +233,25 @@ impl MemoryDirectory {
 /// Decides what survives.
 struct Fate {
     cut: PowerCut,
-    dice: Dice,
+    rng: SplitMix64,
 }
 
 impl Fate {
     fn new(cut: PowerCut) -> Self {
         let seed = if let PowerCut::KeepSome(seed) = cut { seed } else { 0 };
-        Self { cut, dice: Dice::new(seed) }
+        Self { cut, rng: SplitMix64::new(seed) }
     }
 
     fn keeps(&mut self) -> bool {
         match self.cut {
             PowerCut::LoseAll => false,
             PowerCut::KeepAll => true,
-            PowerCut::KeepSome(_) => self.dice.heads(),
+            PowerCut::KeepSome(_) => self.rng.coin(),
         }
     }
 
     fn tears(&mut self) -> bool {
-        matches!(self.cut, PowerCut::KeepSome(_)) && self.dice.heads()
+        matches!(self.cut, PowerCut::KeepSome(_)) && self.rng.coin()
     }
 }
 

@@ -9,7 +9,9 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 
-use common::{Daemon, Dice, Place, possible};
+use quire_rng::SplitMix64;
+
+use common::{Daemon, Place, possible};
 use quire_sys::shared_map::SharedMap;
 use quire_writecache::Policy;
 
@@ -56,34 +58,34 @@ impl Model {
     }
 }
 
-fn step(dice: &mut Dice, run: &Daemon, files: &mut [Model], number: u64) -> String {
-    let index = dice.roll(FILES as u64) as usize;
+fn step(rng: &mut SplitMix64, run: &Daemon, files: &mut [Model], number: u64) -> String {
+    let index = rng.below(FILES as u64) as usize;
     let model = &mut files[index];
     let len = model.bytes.len() as u64;
-    let offset = if dice.roll(2) == 0 { dice.roll(MOST_LEN) } else { dice.roll(len + 1) };
-    let size = if dice.roll(4) == 0 { dice.roll(60_000) } else { dice.roll(9_000) } as usize + 1;
-    match dice.roll(16) {
+    let offset = if rng.below(2) == 0 { rng.below(MOST_LEN) } else { rng.below(len + 1) };
+    let size = if rng.below(4) == 0 { rng.below(60_000) } else { rng.below(9_000) } as usize + 1;
+    match rng.below(16) {
         0..=4 => {
-            let bytes = dice.bytes(size);
+            let bytes = rng.bytes(size);
             model.file(run).write_all_at(&bytes, offset).unwrap();
             model.write(offset as usize, &bytes);
             format!("write {size} at {offset}")
         }
         5 => {
             // Whole pages, as databases write them.
-            let bytes = dice.bytes(2 * PAGE as usize);
+            let bytes = rng.bytes(2 * PAGE as usize);
             let offset = offset / PAGE * PAGE;
             model.file(run).write_all_at(&bytes, offset).unwrap();
             model.write(offset as usize, &bytes);
             format!("write two pages at {offset}")
         }
         6 | 7 => {
-            let len = if dice.roll(2) == 0 { offset } else { dice.roll(len + 1) };
+            let len = if rng.below(2) == 0 { offset } else { rng.below(len + 1) };
             model.file(run).set_len(len).unwrap();
             model.bytes.resize(len as usize, 0);
             format!("cut to {len}")
         }
-        8 | 9 => store_mapped(dice, run, model),
+        8 | 9 => store_mapped(rng, run, model),
         10 => {
             model.file(run).sync_all().unwrap();
             "flush".into()
@@ -125,21 +127,21 @@ fn punch(run: &Daemon, model: &mut Model, offset: u64, size: u64) -> String {
 }
 
 /// Stores words through a mapping, within the file's length.
-fn store_mapped(dice: &mut Dice, run: &Daemon, model: &mut Model) -> String {
+fn store_mapped(rng: &mut SplitMix64, run: &Daemon, model: &mut Model) -> String {
     let words = model.bytes.len() / 8;
     if words == 0 {
         return "nothing to map".into();
     }
     let pages = model.bytes.len().next_multiple_of(PAGE as usize);
     let map = SharedMap::new(model.file(run), pages).unwrap();
-    let from = dice.roll(words as u64) as usize;
-    let count = (dice.roll(2_000) as usize + 1).min(words - from);
+    let from = rng.below(words as u64) as usize;
+    let count = (rng.below(2_000) as usize + 1).min(words - from);
     for at in from..from + count {
-        let value = dice.roll(u64::MAX);
+        let value = rng.below(u64::MAX);
         map.words()[at].store(value, Ordering::Relaxed);
         model.bytes[at * 8..at * 8 + 8].copy_from_slice(&value.to_ne_bytes());
     }
-    if dice.roll(2) == 0 {
+    if rng.below(2) == 0 {
         map.sync(0..pages).unwrap();
     }
     format!("store {count} words at {}", from * 8)
@@ -147,7 +149,7 @@ fn store_mapped(dice: &mut Dice, run: &Daemon, model: &mut Model) -> String {
 
 fn run(policy: Policy, seed: u64, ops: u64) {
     let place = Place::new(policy);
-    let mut dice = Dice::new(seed);
+    let mut rng = SplitMix64::new(seed);
     let mut drain = true;
     let mut run = place.serve(drain);
     let mut files: Vec<Model> =
@@ -157,20 +159,20 @@ fn run(policy: Policy, seed: u64, ops: u64) {
     }
     let mut history = Vec::new();
     for number in 0..ops {
-        let done = step(&mut dice, &run, &mut files, number);
+        let done = step(&mut rng, &run, &mut files, number);
         history.push(done);
-        if dice.roll(10) == 0 {
+        if rng.below(10) == 0 {
             let what =
                 format!("{policy}, seed {seed}, after {number}: {:?}", &history[history.len().saturating_sub(8)..]);
             files.iter_mut().for_each(|model| model.check(&run, &what));
         }
-        if dice.roll(150) == 0 {
+        if rng.below(150) == 0 {
             files.iter_mut().for_each(|model| model.file = None);
             run.unmount();
             if drain {
                 compare(&place, &files, &format!("{policy}, seed {seed}, drained after {number}"));
             }
-            drain = dice.roll(2) == 0;
+            drain = rng.below(2) == 0;
             run = place.serve(drain);
             history.push("remount".into());
         }

@@ -10,7 +10,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{Dice, Place, possible, skipped};
+use quire_rng::SplitMix64;
+
+use common::{Place, possible, skipped};
 use quire_sys::shared_map::SharedMap;
 use quire_writecache::Policy;
 
@@ -210,23 +212,23 @@ fn cuts_among_writes_and_reads_leave_a_length_on_which_all_agree() {
                 let (path, done) = (&path, &done);
                 scope.spawn(move || {
                     let file = File::options().read(true).write(true).open(path).unwrap();
-                    let mut dice = Dice::new(seed);
+                    let mut rng = SplitMix64::new(seed);
                     let mut bytes = vec![0; 30_000];
                     while !done.load(Ordering::Relaxed) {
-                        let offset = dice.roll(200_000);
-                        file.write_all_at(&vec![seed as u8; dice.roll(20_000) as usize + 1], offset).unwrap();
-                        let read = file.read_at(&mut bytes, dice.roll(200_000)).unwrap();
+                        let offset = rng.below(200_000);
+                        file.write_all_at(&vec![seed as u8; rng.below(20_000) as usize + 1], offset).unwrap();
+                        let read = file.read_at(&mut bytes, rng.below(200_000)).unwrap();
                         assert!(bytes[..read].iter().all(|&byte| byte < 4));
-                        if dice.roll(8) == 0 {
+                        if rng.below(8) == 0 {
                             file.sync_data().unwrap();
                         }
                     }
                 });
             }
             let file = File::options().write(true).open(&path).unwrap();
-            let mut dice = Dice::new(9);
+            let mut rng = SplitMix64::new(9);
             for _ in 0..150 {
-                file.set_len(dice.roll(150_000)).unwrap();
+                file.set_len(rng.below(150_000)).unwrap();
             }
             done.store(true, Ordering::Relaxed);
         });

@@ -8,7 +8,9 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-use common::{Dice, Place, possible};
+use quire_rng::SplitMix64;
+
+use common::{Place, possible};
 use quire_writecache::Policy;
 use serde_json::Value;
 
@@ -56,7 +58,7 @@ fn a_file_that_grows_becomes_a_volume_with_all_it_had() {
         let place = Place::new(policy);
         let run = place.mount();
         let mut file = File::create(run.at("f")).unwrap();
-        let bytes = Dice::new(7).bytes(200_000);
+        let bytes = SplitMix64::new(7).bytes(200_000);
         for part in bytes.chunks(10_000) {
             file.write_all(part).unwrap();
         }
@@ -119,11 +121,11 @@ fn programs_that_replace_files_all_the_time_find_what_they_flushed() {
         for writer in 0..4_u64 {
             let run = &run;
             scope.spawn(move || {
-                let mut dice = Dice::new(writer + 1);
+                let mut rng = SplitMix64::new(writer + 1);
                 for round in 0..60 {
-                    let (new, name) = (run.at(&format!("new-{writer}")), run.at(&format!("{writer}-{}", dice.roll(3))));
-                    let len = 1 + dice.roll(90_000) as usize;
-                    let bytes = dice.bytes(len);
+                    let (new, name) = (run.at(&format!("new-{writer}")), run.at(&format!("{writer}-{}", rng.below(3))));
+                    let len = 1 + rng.below(90_000) as usize;
+                    let bytes = rng.bytes(len);
                     let mut file = File::create(&new).unwrap();
                     bytes.chunks(30_000).for_each(|part| file.write_all(part).unwrap());
                     if round % 3 > 0 {

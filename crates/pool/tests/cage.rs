@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use common::PAGE;
 use quire_device::{Directory, DiskDirectory};
-use quire_pool::evict::traces::Dice;
 use quire_pool::{MapOptions, PageNo, Pool, PoolConfig, PoolError, TransparentMap};
+use quire_rng::SplitMix64;
 
 const BUDGET_BYTES: usize = 16 << 20;
 const FILE_PAGES: u64 = 16 << 10;
@@ -101,10 +101,10 @@ fn work_inside() {
         for thread in 0..8 {
             let map = &map;
             threads.spawn(move || {
-                let mut dice = Dice::new(thread);
+                let mut rng = SplitMix64::new(thread);
                 for _ in 0..700 {
-                    let page = PageNo(dice.below(FILE_PAGES));
-                    match dice.below(8) {
+                    let page = PageNo(rng.below(FILE_PAGES));
+                    match rng.below(8) {
                         0..2 => map.write(page).unwrap()[100] = 1,
                         2 => map.overwrite(page).unwrap().fill(thread as u8),
                         3 => drop(map.optimistic_read(page, |view| view.u64(8)).unwrap()),
@@ -129,10 +129,10 @@ fn work_inside() {
 }
 
 fn load_and_store(map: &TransparentMap) {
-    let mut dice = Dice::new(99);
+    let mut rng = SplitMix64::new(99);
     for _ in 0..5000 {
-        let word = &map.words()[dice.below(map.len() / 8) as usize];
-        word.fetch_add(dice.below(2), std::sync::atomic::Ordering::Relaxed);
+        let word = &map.words()[rng.below(map.len() / 8) as usize];
+        word.fetch_add(rng.below(2), std::sync::atomic::Ordering::Relaxed);
     }
     map.sync().unwrap();
 }

@@ -14,8 +14,8 @@ use quire_device::{
     Action, Device, Directory, DiskDirectory, FaultInjector, FaultTrigger, InjectedFault, IoEngine, MemoryDirectory,
     errno,
 };
-use quire_pool::evict::traces::Dice;
 use quire_pool::{Map, PageNo, Pool, PoolConfig, PoolError};
+use quire_rng::SplitMix64;
 
 const PAGES: u64 = 10;
 const THREADS: u64 = 4;
@@ -108,11 +108,11 @@ impl Work<'_> {
         Some(Event { page, begun, ended, what: What::Synced(value) })
     }
 
-    fn thread(&self, mut dice: Dice) -> Vec<Event> {
+    fn thread(&self, mut rng: SplitMix64) -> Vec<Event> {
         let mut events = Vec::new();
         for _ in 0..ROUNDS {
-            let page = dice.below(PAGES);
-            let event = match dice.below(16) {
+            let page = rng.below(PAGES);
+            let event = match rng.below(16) {
                 0..6 => self.add(page),
                 6..9 => self.read(page),
                 9..12 => self.optimistic_read(page),
@@ -126,7 +126,7 @@ impl Work<'_> {
                     None
                 }
                 _ => {
-                    self.pool.evict(1 + dice.below(4) as usize);
+                    self.pool.evict(1 + rng.below(4) as usize);
                     None
                 }
             };
@@ -183,7 +183,7 @@ fn run(device: &Arc<dyn Device>, config: PoolConfig, seed: u64) {
         let workers: Vec<_> = (0..THREADS)
             .map(|thread| {
                 let work = &work;
-                threads.spawn(move || work.thread(Dice::new(seed ^ (thread << 40))))
+                threads.spawn(move || work.thread(SplitMix64::new(seed ^ (thread << 40))))
             })
             .collect();
         workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()

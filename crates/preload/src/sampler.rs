@@ -4,6 +4,8 @@
 //! region one page, drawn anew for every child, is left to the program: the share of these that it writes is an
 //! estimate for the pages that were copied. Where regions are copied whole, one region in [`REGIONS_PER_SAMPLE`] is left.
 
+use quire_rng::mix;
+
 /// Most strata of a region: one page of each is left.
 pub const MOST_STRATA: usize = 16;
 /// Least pages of a stratum, so that small regions lose no larger share.
@@ -26,23 +28,15 @@ impl Sampler {
         let strata = (pages / LEAST_STRATUM_PAGES).clamp(1, MOST_STRATA);
         (0..strata).map(move |stratum| {
             let (first, end) = (stratum * pages / strata, (stratum + 1) * pages / strata);
-            let roll = mixed(self.0 ^ mixed((address + stratum) as u64));
+            let roll = mix(self.0 ^ mix((address + stratum) as u64));
             first + (roll % (end - first).max(1) as u64) as usize
         })
     }
 
     /// Whether the region at `address` is left as a whole.
     pub fn leaves(self, address: usize) -> bool {
-        mixed(self.0.rotate_left(32) ^ mixed(address as u64)).is_multiple_of(REGIONS_PER_SAMPLE)
+        mix(self.0.rotate_left(32) ^ mix(address as u64)).is_multiple_of(REGIONS_PER_SAMPLE)
     }
-}
-
-/// Spreads the bits of a number (splitmix64's finish).
-fn mixed(number: u64) -> u64 {
-    let mut bits = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    bits ^ (bits >> 31)
 }
 
 #[cfg(test)]

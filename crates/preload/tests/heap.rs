@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
+use quire_rng::SplitMix64;
 use quire_sys::probe::{self, FeatureState};
 
 /// What a program of this size has in memory besides its heap, and what the library has besides the pool.
@@ -132,11 +133,9 @@ fn sort_sorts_in_a_heap_larger_than_its_pool() {
     let folder = tempfile::tempdir().unwrap();
     let lines = folder.path().join("lines");
     let mut file = std::io::BufWriter::new(std::fs::File::create(&lines).unwrap());
-    let mut random = 88_172_645_463_325_252_u64;
+    let mut rng = SplitMix64::new(0);
     for _ in 0..50_000 {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
+        let random = rng.next_u64();
         writeln!(file, "{random:020} some more words for the line {}", random % 1000).unwrap();
     }
     file.into_inner().unwrap();

@@ -301,6 +301,7 @@ fn hash_of_middle(bytes: &[u8]) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use quire_rng::SplitMix64;
     use std::collections::HashMap;
     use std::collections::hash_map::Entry;
 
@@ -331,35 +332,28 @@ mod tests {
         assert_eq!(registry.find_full(b"config|get").unwrap().container, Some(config.id));
     }
 
-    /// A row of numbers that is the same in every run.
-    struct Dice(u64);
+    /// Names that are the same in every run.
+    struct RandomNames(SplitMix64);
 
-    impl Dice {
-        fn below(&mut self, limit: usize) -> usize {
-            self.0 ^= self.0 << 13;
-            self.0 ^= self.0 >> 7;
-            self.0 ^= self.0 << 17;
-            (self.0 >> 20) as usize % limit
-        }
-
+    impl RandomNames {
         /// Some are short, some long, and some differ in their middle only.
         fn name(&mut self) -> String {
             const BYTES: &[u8] = b"abcdefghijklmnopqrstuvwxyz0123456789-._|@[`{\x7f";
-            let len = match self.below(3) {
-                0 => 1 + self.below(4),
-                1 => 1 + self.below(20),
-                _ => 1 + self.below(300),
+            let len = match self.0.index(3) {
+                0 => 1 + self.0.index(4),
+                1 => 1 + self.0.index(20),
+                _ => 1 + self.0.index(300),
             };
-            let text: String = (0..len).map(|_| char::from(BYTES[self.below(BYTES.len())])).collect();
-            if self.below(4) == 0 { format!("beginning{text}ending.of.it") } else { text }
+            let text: String = (0..len).map(|_| char::from(BYTES[self.0.index(BYTES.len())])).collect();
+            if self.0.index(4) == 0 { format!("beginning{text}ending.of.it") } else { text }
         }
 
         /// A name that is close to another one.
         fn changed(&mut self, name: &str) -> Vec<u8> {
             let mut bytes = name.as_bytes().to_vec();
-            let at = self.below(bytes.len());
-            match self.below(4) {
-                0 => bytes[at] ^= 1 << self.below(8),
+            let at = self.0.index(bytes.len());
+            match self.0.index(4) {
+                0 => bytes[at] ^= 1 << self.0.index(8),
                 1 => bytes.insert(at, b'x'),
                 2 => drop(bytes.remove(at)),
                 _ => bytes[at] = bytes[at].to_ascii_uppercase(),
@@ -370,11 +364,11 @@ mod tests {
 
     #[test]
     fn thousands_of_names_of_any_length_are_found_and_nothing_else_is() {
-        let mut dice = Dice(0x5eed);
+        let mut names = RandomNames(SplitMix64::new(0x5eed));
         let mut numbers: HashMap<Vec<u8>, usize> = HashMap::new();
         let mut specs = Vec::new();
         while specs.len() < 6000 {
-            let name = dice.name();
+            let name = names.name();
             if let Entry::Vacant(free) = numbers.entry(name.clone().into_bytes()) {
                 free.insert(specs.len());
                 specs.push(CommandSpec::new(name.leak(), 1, |_| Ok(())));
@@ -388,7 +382,7 @@ mod tests {
             assert_eq!(number(spec.name.as_bytes()), known, "{}", spec.name);
             assert_eq!(number(spec.name.to_ascii_uppercase().as_bytes()), known, "{}", spec.name);
             for _ in 0..8 {
-                let other = dice.changed(spec.name);
+                let other = names.changed(spec.name);
                 let known = numbers.get(&other.to_ascii_lowercase()).copied();
                 assert_eq!(number(&other), known, "{:?} beside {}", String::from_utf8_lossy(&other), spec.name);
             }

@@ -5,6 +5,7 @@ mod common;
 
 use common::{Client, Running, Value, eventually, request, start_within};
 use quire_device::{MemoryDirectory, PowerCut};
+use quire_rng::SplitMix64;
 
 const CLIENTS: usize = 3;
 const ROUNDS: u64 = 14;
@@ -17,18 +18,6 @@ struct Known {
     acknowledged: [u64; CLIENTS],
     /// The last round that was sent.
     sent: [u64; CLIENTS],
-}
-
-/// A row of numbers that a seed decides.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 20) % limit
-    }
 }
 
 fn settings(fsync: &str) -> Vec<(&str, &str)> {
@@ -66,7 +55,7 @@ fn play_round(client: &mut Client, index: usize, number: u64, waits: bool) -> bo
 }
 
 /// Writes until the rounds are over or the power is gone.
-fn play(server: &Running, known: &mut Known, waits: bool, dice: &mut Dice) {
+fn play(server: &Running, known: &mut Known, waits: bool, rng: &mut SplitMix64) {
     let mut clients: Vec<Client> = (0..CLIENTS).map(|_| server.client()).collect();
     for (index, client) in clients.iter_mut().enumerate() {
         let Some((set, done)) = counts(client, index) else { return };
@@ -87,8 +76,8 @@ fn play(server: &Running, known: &mut Known, waits: bool, dice: &mut Dice) {
             }
             known.acknowledged[index] = number;
         }
-        if dice.below(4) == 0 {
-            clients[0].try_call(["BGREWRITEAOF", "BGSAVE"][dice.below(2) as usize]);
+        if rng.below(4) == 0 {
+            clients[0].try_call(["BGREWRITEAOF", "BGSAVE"][rng.below(2) as usize]);
         }
     }
 }
@@ -108,17 +97,17 @@ fn check(found: &MemoryDirectory, fsync: &str, known: &Known, what: &str) -> Run
 fn cut_again_and_again(fsync: &str) {
     let waits = fsync != "always";
     let rehearsal = MemoryDirectory::new();
-    let mut dice = Dice(0x5eed);
-    play(&start_within(&rehearsal, &settings(fsync)).unwrap(), &mut Known::default(), waits, &mut dice);
+    let mut rng = SplitMix64::new(0x5eed);
+    play(&start_within(&rehearsal, &settings(fsync)).unwrap(), &mut Known::default(), waits, &mut rng);
     let steps = rehearsal.steps();
     for turn in 0..10 {
         let memory = MemoryDirectory::new();
         let mut known = Known::default();
-        memory.power_off_at(dice.below(steps));
+        memory.power_off_at(rng.below(steps));
         if let Ok(server) = start_within(&memory, &settings(fsync)) {
-            play(&server, &mut known, waits, &mut dice);
+            play(&server, &mut known, waits, &mut rng);
             // The server still runs: this is the moment at which the power goes, if it has not gone before.
-            let seed = dice.below(1 << 30);
+            let seed = rng.below(1 << 30);
             for cut in [PowerCut::LoseAll, PowerCut::KeepAll, PowerCut::KeepSome(seed)] {
                 let what = format!("{fsync}, turn {turn}, {cut:?}");
                 let found = memory.after_power_cut(cut);
@@ -126,9 +115,9 @@ fn cut_again_and_again(fsync: &str) {
                 drop(check(&found, fsync, &known, &what));
                 // Once more from there, to the next cut.
                 let found = memory.after_power_cut(cut);
-                found.power_off_at(dice.below(steps / 2));
+                found.power_off_at(rng.below(steps / 2));
                 if let Ok(server) = start_within(&found, &settings(fsync)) {
-                    play(&server, &mut known, waits, &mut dice);
+                    play(&server, &mut known, waits, &mut rng);
                 }
                 let found = found.after_power_cut(PowerCut::KeepSome(seed + 1));
                 drop(check(&found, fsync, &known, &format!("{what}, again")));
@@ -149,7 +138,7 @@ fn a_power_cut_loses_nothing_that_somebody_has_waited_for() {
 
 #[test]
 fn a_power_cut_while_logging_is_switched_on_leads_back_or_forward() {
-    let mut dice = Dice(7);
+    let mut rng = SplitMix64::new(7);
     let off: Vec<(&str, &str)> = settings("always").into_iter().filter(|(name, _)| *name != "appendonly").collect();
     for turn in 0..12 {
         let memory = MemoryDirectory::new();
@@ -157,7 +146,7 @@ fn a_power_cut_while_logging_is_switched_on_leads_back_or_forward() {
         let mut client = server.client();
         client.text("SET before 1");
         assert_eq!(client.text("SAVE"), "OK");
-        memory.power_off_at(memory.steps() + dice.below(40));
+        memory.power_off_at(memory.steps() + rng.below(40));
         let safe = matches!(client.try_call("CONFIG SET appendonly yes"), Some(Value::Simple(_)))
             && matches!(client.try_call("SET during 2"), Some(Value::Simple(_)))
             && matches!(client.try_call("WAITAOF 1 0 300"), Some(Value::Array(items)) if items[0] == Value::Int(1));

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use common::{Client, Running, eventually, start_in, start_within};
 use quire_device::{Directory, MemoryDirectory};
+use quire_rng::SplitMix64;
 use quire_server::specs;
 use quire_server::table::WRITE;
 use quire_wal::{DirectoryScan, Log, LogIdentity, LogOptions};
@@ -25,15 +26,12 @@ fn appended(client: &mut Client) -> String {
     text.lines().find(|line| line.starts_with("log_appended_record:")).expect("there is a log").to_owned()
 }
 
-/// A row of numbers that is the same in every run.
-struct Dice(u64);
+/// Arguments that are the same in every run.
+struct RandomArgs(SplitMix64);
 
-impl Dice {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 20) % limit
+impl RandomArgs {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0.below(bound)
     }
 
     fn pick<'a>(&mut self, choices: &[&'a str]) -> &'a str {
@@ -70,80 +68,80 @@ impl Dice {
 }
 
 /// The words that follow a command's name; `None` for a command that this test doesn't know.
-fn arguments(name: &str, dice: &mut Dice, now_ms: u64) -> Option<String> {
-    let (key, other) = (dice.key(), dice.key());
-    let later = |dice: &mut Dice| now_ms + dice.millis();
+fn arguments(name: &str, random: &mut RandomArgs, now_ms: u64) -> Option<String> {
+    let (key, other) = (random.key(), random.key());
+    let later = |random: &mut RandomArgs| now_ms + random.millis();
     Some(match name {
-        "append" | "getset" | "setnx" => format!("{key} {}", dice.value()),
+        "append" | "getset" | "setnx" => format!("{key} {}", random.value()),
         "incr" | "decr" | "getdel" | "persist" => key,
-        "incrby" | "decrby" => format!("{key} {}", dice.below(1000)),
-        "incrbyfloat" => format!("{key} {}", dice.pick(&["0.1", "-1.5e3", "3", "1e-7"])),
+        "incrby" | "decrby" => format!("{key} {}", random.below(1000)),
+        "incrbyfloat" => format!("{key} {}", random.pick(&["0.1", "-1.5e3", "3", "1e-7"])),
         "del" | "unlink" => format!("{key} {other}"),
-        "mset" | "msetnx" => format!("{key} {} {other} {}", dice.value(), dice.value()),
+        "mset" | "msetnx" => format!("{key} {} {other} {}", random.value(), random.value()),
         "set" => {
-            let option = match dice.below(8) {
-                0 => format!(" PX {}", dice.millis()),
-                1 => format!(" EX {}", 1 + dice.below(3) * 1_000_000),
-                2 => format!(" PXAT {}", later(dice)),
-                3 => format!(" EXAT {}", later(dice) / 1000),
+            let option = match random.below(8) {
+                0 => format!(" PX {}", random.millis()),
+                1 => format!(" EX {}", 1 + random.below(3) * 1_000_000),
+                2 => format!(" PXAT {}", later(random)),
+                3 => format!(" EXAT {}", later(random) / 1000),
                 4 => " KEEPTTL GET".to_owned(),
                 5 => " NX".to_owned(),
                 6 => " XX GET".to_owned(),
                 _ => String::new(),
             };
-            format!("{key} {}{option}", dice.value())
+            format!("{key} {}{option}", random.value())
         }
         "getex" => {
-            let option = match dice.below(4) {
-                0 => format!(" PX {}", dice.millis()),
-                1 => format!(" PXAT {}", later(dice)),
+            let option = match random.below(4) {
+                0 => format!(" PX {}", random.millis()),
+                1 => format!(" PXAT {}", later(random)),
                 2 => " PERSIST".to_owned(),
                 _ => String::new(),
             };
             format!("{key}{option}")
         }
-        "setex" => format!("{key} {} {}", 1 + dice.below(2) * 1_000_000, dice.value()),
-        "psetex" => format!("{key} {} {}", dice.millis(), dice.value()),
+        "setex" => format!("{key} {} {}", 1 + random.below(2) * 1_000_000, random.value()),
+        "psetex" => format!("{key} {} {}", random.millis(), random.value()),
         "expire" => {
-            format!("{key} {} {}", dice.pick(&["1000000", "-1", "2000000"]), dice.pick(&["NX", "XX", "GT", "LT"]))
+            format!("{key} {} {}", random.pick(&["1000000", "-1", "2000000"]), random.pick(&["NX", "XX", "GT", "LT"]))
         }
-        "pexpire" => format!("{key} {}", dice.millis()),
-        "expireat" => format!("{key} {}", later(dice) / 1000),
-        "pexpireat" => format!("{key} {}", later(dice)),
-        "setrange" => format!("{key} {} {}", dice.below(100), dice.value()),
-        "setbit" => format!("{key} {} {}", dice.below(5000), dice.below(2)),
-        "bitop" => format!("{} {key} {other} {}", dice.pick(&["AND", "OR", "XOR"]), dice.key()),
-        "copy" => format!("{key} {other} DB {} REPLACE", dice.below(DATABASES)),
-        "move" => format!("{key} {}", dice.below(DATABASES)),
-        "rename" | "renamenx" => match dice.below(2) {
+        "pexpire" => format!("{key} {}", random.millis()),
+        "expireat" => format!("{key} {}", later(random) / 1000),
+        "pexpireat" => format!("{key} {}", later(random)),
+        "setrange" => format!("{key} {} {}", random.below(100), random.value()),
+        "setbit" => format!("{key} {} {}", random.below(5000), random.below(2)),
+        "bitop" => format!("{} {key} {other} {}", random.pick(&["AND", "OR", "XOR"]), random.key()),
+        "copy" => format!("{key} {other} DB {} REPLACE", random.below(DATABASES)),
+        "move" => format!("{key} {}", random.below(DATABASES)),
+        "rename" | "renamenx" => match random.below(2) {
             0 => format!("{key} {other}"),
             _ => format!("h{key} h{other}"),
         },
-        "swapdb" => format!("{} {}", dice.below(DATABASES), dice.below(DATABASES)),
+        "swapdb" => format!("{} {}", random.below(DATABASES), random.below(DATABASES)),
         // Not so often that nothing is ever there.
-        "flushdb" | "flushall" if dice.below(12) > 0 => return Some("NOSUCH".to_owned()),
-        "flushdb" | "flushall" => dice.pick(&["ASYNC", "SYNC"]).to_owned(),
-        _ => return collection_arguments(name, dice),
+        "flushdb" | "flushall" if random.below(12) > 0 => return Some("NOSUCH".to_owned()),
+        "flushdb" | "flushall" => random.pick(&["ASYNC", "SYNC"]).to_owned(),
+        _ => return collection_arguments(name, random),
     })
 }
 
 /// The same for commands on hashes and sets.
-fn collection_arguments(name: &str, dice: &mut Dice) -> Option<String> {
-    let (key, other) = (dice.key(), dice.key());
-    let pairs = |dice: &mut Dice| {
-        (0..1 + dice.below(4)).map(|_| format!(" {} {}", dice.field(), dice.value())).collect::<String>()
+fn collection_arguments(name: &str, random: &mut RandomArgs) -> Option<String> {
+    let (key, other) = (random.key(), random.key());
+    let pairs = |random: &mut RandomArgs| {
+        (0..1 + random.below(4)).map(|_| format!(" {} {}", random.field(), random.value())).collect::<String>()
     };
     Some(match name {
-        "hset" | "hmset" => format!("h{key}{}", pairs(dice)),
-        "hsetnx" => format!("h{key} {} {}", dice.field(), dice.value()),
-        "hdel" => format!("h{key} {} {}", dice.field(), dice.field()),
-        "hincrby" => format!("h{key} {} {}", dice.field(), dice.below(100)),
-        "hincrbyfloat" => format!("h{key} {} 0.3", dice.field()),
-        "sadd" => format!("t{key} {} {} {}", dice.member(), dice.member(), dice.member()),
-        "srem" => format!("t{key} {} {}", dice.member(), dice.member()),
-        "spop" => format!("t{key}{}", dice.pick(&["", "", " 3", " 100"])),
-        "smove" => format!("t{key} t{other} {}", dice.member()),
-        "sinterstore" | "sunionstore" | "sdiffstore" => format!("t{other} t{key} t{}", dice.key()),
+        "hset" | "hmset" => format!("h{key}{}", pairs(random)),
+        "hsetnx" => format!("h{key} {} {}", random.field(), random.value()),
+        "hdel" => format!("h{key} {} {}", random.field(), random.field()),
+        "hincrby" => format!("h{key} {} {}", random.field(), random.below(100)),
+        "hincrbyfloat" => format!("h{key} {} 0.3", random.field()),
+        "sadd" => format!("t{key} {} {} {}", random.member(), random.member(), random.member()),
+        "srem" => format!("t{key} {} {}", random.member(), random.member()),
+        "spop" => format!("t{key}{}", random.pick(&["", "", " 3", " 100"])),
+        "smove" => format!("t{key} t{other} {}", random.member()),
+        "sinterstore" | "sunionstore" | "sdiffstore" => format!("t{other} t{key} t{}", random.key()),
         _ => return None,
     })
 }
@@ -172,7 +170,7 @@ fn every_command_that_writes_comes_back_the_same() {
     let writes: Vec<&str> =
         specs::ALL.iter().copied().flatten().filter(|spec| spec.has(WRITE)).map(|spec| spec.name).collect();
     assert!(writes.len() > 30, "{writes:?}");
-    let mut dice = Dice(0x5eed);
+    let mut random = RandomArgs(SplitMix64::new(0x5eed));
     let mut effective = BTreeSet::new();
     for round in 0..3 {
         let server = logging(dir.path());
@@ -181,15 +179,15 @@ fn every_command_that_writes_comes_back_the_same() {
         let mut queued = 0;
         for number in 0..2000 {
             if number % 50 == 0 {
-                client.text(&format!("SELECT {}", dice.below(DATABASES)));
+                client.text(&format!("SELECT {}", random.below(DATABASES)));
             }
             // Some of them in transactions.
-            if queued == 0 && dice.below(20) == 0 {
+            if queued == 0 && random.below(20) == 0 {
                 assert_eq!(client.text("MULTI"), "OK");
                 queued = 3;
             }
-            let name = writes[dice.below(writes.len() as u64) as usize];
-            let words = arguments(name, &mut dice, now_ms())
+            let name = writes[random.below(writes.len() as u64) as usize];
+            let words = arguments(name, &mut random, now_ms())
                 .unwrap_or_else(|| panic!("{name} writes: say here what words it takes"));
             let line = format!("{name} {words}");
             let before = if queued == 0 { appended(&mut client) } else { String::new() };
@@ -204,7 +202,7 @@ fn every_command_that_writes_comes_back_the_same() {
                 }
             }
             // Reads let keys expire, too.
-            client.call(&format!("GET {}", dice.key()));
+            client.call(&format!("GET {}", random.key()));
         }
         if queued > 0 {
             client.call("EXEC");

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use proptest::prelude::*;
+use quire_rng::SplitMix64;
 use quire_snapshot::{PAGE_SIZE, REGION_SIZE, Snapshot, SnapshotError, TakeOutcome, WriteBarrier, WriteBarrierConfig};
 use quire_sys::mem::Reservation;
 
@@ -130,10 +131,9 @@ fn a_reader_beside_a_busy_writer_sees_the_cut_within_a_tiny_budget() {
             }
             image
         });
-        let mut state = u64::from(round) + 1;
+        let mut rng = SplitMix64::new(u64::from(round));
         for _ in 0..4 * pages {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            writer.write((state >> 33) as usize % pages, (state >> 20) as u8);
+            writer.write(rng.index(pages), rng.next_u64() as u8);
         }
         assert!(reader.join().unwrap() == expected, "round {round}");
         assert!(writer.barrier.try_finish());

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use common::cells::{Cells, Cut};
 use common::memory::{Kind, Memory};
+use quire_rng::SplitMix64;
 use quire_snapshot::{Mechanism, MechanismError, Options, ViewError};
 use quire_sys::child::{WaitStatus, fork_by_library};
 
@@ -31,10 +32,10 @@ const FORKS: u64 = 12;
 const PATIENCE: Duration = Duration::from_secs(120);
 const CHILD_WRITES: u8 = 0xC7;
 
-fn step(cells: &Cells, first: usize, seed: &mut u64) {
+fn step(cells: &Cells, first: usize, rng: &mut SplitMix64) {
     for _ in 0..200 {
         let owned = (cells.count() - first).div_ceil(2);
-        cells.bump(first + 2 * (common::random(seed) as usize % owned), false);
+        cells.bump(first + 2 * (rng.index(owned)), false);
     }
 }
 
@@ -93,21 +94,21 @@ fn forks_at(mechanism: Mechanism, stage: Stage) {
             scope.spawn(|| cells.write_until(1, 2, 9, &|| is_over.load(Ordering::Relaxed)));
         }
         let _over = Over(&is_over);
-        let mut seed = 1;
+        let mut rng = SplitMix64::new(1);
         for number in 0..FORKS {
-            step(&cells, 0, &mut seed);
+            step(&cells, 0, &mut rng);
             let old = cells.cut();
-            step(&cells, 0, &mut seed);
+            step(&cells, 0, &mut rng);
             let cut = cells.cut();
-            step(&cells, 0, &mut seed);
+            step(&cells, 0, &mut rng);
             // SAFETY: the child waits for no lock that this program's threads hold; those of the mechanisms are what is tested.
             let forked = unsafe { fork_by_library(&mut || child(&cells, &cut, stage)) };
-            step(&cells, 0, &mut seed);
+            step(&cells, 0, &mut rng);
             let ending = forked.unwrap().wait_for(PATIENCE);
             assert_eq!(ending, Some(WaitStatus::Exited(0)), "{mechanism}, {stage:?}, fork {number}");
             cut.check(0, 1);
             old.check(0, 1);
-            step(&cells, 0, &mut seed);
+            step(&cells, 0, &mut rng);
             if number % 2 == 0 {
                 drop((old, cut));
                 cells.origin().settle();

@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use common::cells::{Cells, Cut};
 use common::memory::{KINDS, Memory};
-use common::{all_options, attach_or_skip, random};
+use common::{all_options, attach_or_skip};
+use quire_rng::SplitMix64;
 use quire_snapshot::{Mechanism, Options, PAGE_SIZE};
 
 const WRITERS: usize = 2;
@@ -49,17 +50,17 @@ fn nothing_is_found_by_random_use_of_all_mechanisms() {
         if Instant::now() >= end && number >= mechanisms.len() {
             break;
         }
-        let mut state = seed;
-        let other = mechanisms[random(&mut state) as usize % mechanisms.len()];
+        let mut rng = SplitMix64::new(seed);
+        let other = mechanisms[rng.index(mechanisms.len())];
         println!("round {number}: QUIRE_STRESS_SEED={seed} {mechanism} beside {other}");
-        let (one, two) = (random(&mut state), random(&mut state));
+        let (one, two) = (rng.next_u64(), rng.next_u64());
         std::thread::scope(|scope| {
             scope.spawn(move || play(mechanism, one, round));
             scope.spawn(move || play(other, two, round));
         });
         most_resident_bytes = most_resident_bytes.max(quire_sys::proc::resident_bytes(None).unwrap_or(0));
         assert!(most_resident_bytes < MOST_RESIDENT_BYTES, "{most_resident_bytes} bytes in use between rounds");
-        seed = random(&mut state);
+        seed = rng.next_u64();
     }
     println!("at most {} MiB were in use between rounds", most_resident_bytes >> 20);
     nothing_is_left();
@@ -92,12 +93,12 @@ fn nothing_is_left() {
 
 /// A few lives of one mechanism, within `time`.
 fn play(mechanism: Mechanism, seed: u64, time: Duration) {
-    let mut state = seed;
+    let mut rng = SplitMix64::new(seed);
     let end = Instant::now() + time;
     loop {
-        let lives = 1 + random(&mut state) % 12;
+        let lives = 1 + rng.below(12);
         let now = Instant::now();
-        live(mechanism, random(&mut state), now + (end.max(now) - now) / lives as u32);
+        live(mechanism, rng.next_u64(), now + (end.max(now) - now) / lives as u32);
         if Instant::now() >= end {
             return;
         }
@@ -106,8 +107,8 @@ fn play(mechanism: Mechanism, seed: u64, time: Duration) {
 
 /// One life: memory, an origin, writers, and random things done to views until `end`.
 fn live(mechanism: Mechanism, seed: u64, end: Instant) {
-    let mut state = seed;
-    let mut any = |below: u64| random(&mut state) % below;
+    let mut rng = SplitMix64::new(seed);
+    let mut any = |below: u64| rng.below(below);
     let kind = KINDS[any(3) as usize];
     let pages = 1 + any(MOST_PAGES) as usize;
     let mut options = all_options().swap_remove(any(16) as usize);
@@ -127,25 +128,25 @@ fn live(mechanism: Mechanism, seed: u64, end: Instant) {
             scope.spawn(move || cells.write_until(writer, WRITERS, seed, stop));
         }
         while Instant::now() < end {
-            act(&cells, &mut cuts, &mut state);
+            act(&cells, &mut cuts, &mut rng);
         }
         drop(guard);
     });
     cells.check();
-    let first_out = random(&mut state);
+    let first_out = rng.next_u64();
     drop(first_out.is_multiple_of(2).then_some(cells));
     while !cuts.is_empty() {
-        let cut = cuts.swap_remove(random(&mut state) as usize % cuts.len());
+        let cut = cuts.swap_remove(rng.index(cuts.len()));
         cut.check(0, 1);
     }
     assert_eq!(memory.span.len(), pages * PAGE_SIZE);
 }
 
 /// One random thing.
-fn act(cells: &Cells, cuts: &mut Vec<Cut>, state: &mut u64) {
-    let chosen = random(state) as usize % cuts.len().max(1);
-    let cell = random(state) as usize % cells.count();
-    match (random(state) % 20, cuts.get_mut(chosen)) {
+fn act(cells: &Cells, cuts: &mut Vec<Cut>, rng: &mut SplitMix64) {
+    let chosen = rng.index(cuts.len());
+    let cell = rng.index(cells.count());
+    match (rng.below(20), cuts.get_mut(chosen)) {
         (0..=5, _) | (_, None) => {
             cuts.push(cells.cut());
             if cuts.len() > MOST_VIEWS {

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use quire_device::{Directory, DiskModel, MemoryDirectory, ThrottledDirectory};
+use quire_rng::SplitMix64;
 use quire_writecache::{
     CacheConfig, CacheMutex, CacheStats, Content, CriticalReason, Growth, Policy, TaskGraph, Ticket, VolumeId,
     VolumeSpec, WaitCause, WriteCache, WriteContext, critical,
@@ -44,13 +45,6 @@ fn disk(name: &str, blocks: u64) -> Arc<dyn quire_device::Device> {
     let device = disk.open(name).expect("it was put there");
     device.set_len(blocks * BLOCK).expect("memory grows");
     device
-}
-
-fn mix(state: &mut u64) -> u64 {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    *state >> 11
 }
 
 impl Database {
@@ -94,13 +88,13 @@ impl Database {
 
     fn backend(&self, number: u64) {
         let _critical = self.tasks.enter(critical::current(), CriticalReason::Request);
-        let mut dice = number * 7919 + 1;
+        let mut rng = SplitMix64::new(number * 7919 + 1);
         while !self.stop.load(Relaxed) {
             std::thread::sleep(Duration::from_micros(200));
-            match mix(&mut dice) % 40 {
+            match rng.below(40) {
                 0 => drop(self.file.lock()),
-                1 => self.await_page(&mut dice),
-                2 => self.write_page(&mut dice),
+                1 => self.await_page(&mut rng),
+                2 => self.write_page(&mut rng),
                 _ => {}
             }
             self.write_log();
@@ -109,18 +103,18 @@ impl Database {
     }
 
     /// A page that is being written must not change until it is there.
-    fn await_page(&self, dice: &mut u64) {
+    fn await_page(&self, rng: &mut SplitMix64) {
         let ticket = {
             let pages = self.pages.lock().expect("no holder panics");
-            if pages.is_empty() { None } else { Some(pages[mix(dice) as usize % pages.len()]) }
+            if pages.is_empty() { None } else { Some(pages[rng.index(pages.len())]) }
         };
         if let Some(ticket) = ticket {
             self.cache.wait(&ticket, &WriteContext::current().sync()).expect("the page gets there");
         }
     }
 
-    fn write_page(&self, dice: &mut u64) {
-        let offset = mix(dice) % DATA_BLOCKS * BLOCK;
+    fn write_page(&self, rng: &mut SplitMix64) {
+        let offset = rng.below(DATA_BLOCKS) * BLOCK;
         let ticket = self.cache.write(DATA, offset, &[2; BLOCK as usize], &WriteContext::current());
         let mut pages = self.pages.lock().expect("no holder panics");
         pages.push(ticket.expect("the data file takes it"));
@@ -130,10 +124,10 @@ impl Database {
     }
 
     fn checkpointer(&self) {
-        let mut dice = 99;
+        let mut rng = SplitMix64::new(99);
         while !self.stop.load(Relaxed) {
             for _ in 0..256 {
-                self.write_page(&mut dice);
+                self.write_page(&mut rng);
             }
             let context = WriteContext::current().sync();
             self.cache.flush(DATA, &context).expect("the data file keeps it");

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use quire_device::{Directory, MemoryDirectory, PowerCut};
+use quire_rng::SplitMix64;
 use quire_writecache::{
     CacheConfig, CacheMutex, CriticalReason, Growth, Policy, TaskGraph, Ticket, VolumeId, VolumeSpec, WriteCache,
     WriteContext, critical,
@@ -20,13 +21,6 @@ use wcache::{BLOCK, DATA, config};
 const THREADS: u64 = 6;
 const BLOCKS: u64 = 48;
 const FILE: VolumeId = VolumeId(7);
-
-fn dice(state: &mut u64) -> u64 {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    *state >> 11
-}
 
 fn block_of(version: u64) -> Vec<u8> {
     let mut bytes = vec![0; BLOCK];
@@ -92,8 +86,8 @@ impl Crowd {
     }
 
     /// Writes the thread's next version of one of its blocks; returns the block and its ticket.
-    fn write(&self, thread: u64, dice_state: &mut u64, context: &WriteContext) -> (usize, u64, Ticket) {
-        let block = (dice(dice_state) % (BLOCKS / THREADS)) * THREADS + thread;
+    fn write(&self, thread: u64, rng: &mut SplitMix64, context: &WriteContext) -> (usize, u64, Ticket) {
+        let block = rng.below(BLOCKS / THREADS) * THREADS + thread;
         let version = self.written[block as usize].load(SeqCst) + 1;
         self.written[block as usize].store(version, SeqCst);
         let ticket = self.cache.write(DATA, block * BLOCK as u64, &block_of(version), context).unwrap();
@@ -105,15 +99,15 @@ impl Crowd {
         (block as usize, version, ticket)
     }
 
-    fn step(&self, thread: u64, dice_state: &mut u64) {
+    fn step(&self, thread: u64, rng: &mut SplitMix64) {
         let sync = WriteContext::current().sync();
-        match dice(dice_state) % 12 {
+        match rng.below(12) {
             0..=3 => {
-                let (block, version, ticket) = self.write(thread, dice_state, &sync);
+                let (block, version, ticket) = self.write(thread, rng, &sync);
                 self.cache.wait(&ticket, &sync).unwrap();
                 self.acknowledged[block].fetch_max(version, SeqCst);
             }
-            4..=6 => drop(self.write(thread, dice_state, &WriteContext::current())),
+            4..=6 => drop(self.write(thread, rng, &WriteContext::current())),
             7 => {
                 let mine = |block: &u64| block % THREADS == thread;
                 let now: Vec<_> =
@@ -126,7 +120,7 @@ impl Crowd {
             8 => {
                 let mut guard = self.lock.lock();
                 *guard += 1;
-                let (block, version, ticket) = self.write(thread, dice_state, &sync);
+                let (block, version, ticket) = self.write(thread, rng, &sync);
                 self.cache.wait(&ticket, &sync).unwrap();
                 self.acknowledged[block].fetch_max(version, SeqCst);
             }
@@ -134,10 +128,10 @@ impl Crowd {
                 let other = self.tickets.lock().unwrap().first().copied();
                 other.iter().for_each(|ticket| self.cache.wait(ticket, &sync).unwrap());
             }
-            10 => self.change_file(dice(dice_state), &sync),
+            10 => self.change_file(rng.next_u64(), &sync),
             _ => {
                 let mut found = vec![0; BLOCK];
-                let block = (dice(dice_state) % (BLOCKS / THREADS)) * THREADS + thread;
+                let block = rng.below(BLOCKS / THREADS) * THREADS + thread;
                 self.cache.read(DATA, block * BLOCK as u64, &mut found).unwrap();
                 assert_eq!(found, block_of(self.written[block as usize].load(SeqCst)), "block {block}");
             }
@@ -157,13 +151,11 @@ impl Crowd {
     }
 
     fn work(&self, thread: u64, seed: u64) {
-        let mut state = (seed + 1) * 7919 + thread * 104_729 + 1;
+        let mut rng = SplitMix64::new((seed + 1) * 7919 + thread * 104_729);
         while !self.stop.load(SeqCst) {
-            let _scope = dice(&mut state)
-                .is_multiple_of(3)
-                .then(|| self.tasks.enter(critical::current(), CriticalReason::Request));
+            let _scope = (rng.below(3) == 0).then(|| self.tasks.enter(critical::current(), CriticalReason::Request));
             for _ in 0..4 {
-                self.step(thread, &mut state);
+                self.step(thread, &mut rng);
             }
         }
     }

@@ -9,8 +9,8 @@
 use quire_snapshot::{OriginAccess, PAGE_SIZE};
 use serde::Serialize;
 
-use crate::dice::Dice;
 use crate::zipf::{Scatter, Zipf};
+use quire_rng::SplitMix64;
 
 /// Bytes of a block.
 pub const BLOCK_BYTES: usize = 1024;
@@ -30,7 +30,7 @@ pub enum Layout {
 pub struct Workload {
     zipf: Zipf,
     scatter: Option<Scatter>,
-    dice: Dice,
+    rng: SplitMix64,
     data: Vec<u8>,
     /// A bit for each page that was written since the last call of `take_written`.
     written: Vec<u64>,
@@ -40,15 +40,15 @@ impl Workload {
     /// Over a range of `bytes`.
     pub fn new(bytes: usize, skew: f64, layout: Layout, seed: u64) -> Self {
         let blocks = (bytes / BLOCK_BYTES) as u64;
-        let mut dice = Dice::new(seed);
-        let data = (0..2 * BLOCK_BYTES).map(|_| dice.roll() as u8).collect();
+        let mut rng = SplitMix64::new(seed);
+        let data = (0..2 * BLOCK_BYTES).map(|_| rng.next_u64() as u8).collect();
         let scatter = (layout == Layout::Scattered).then(|| Scatter::new(blocks, seed));
         let written = vec![0; (bytes / PAGE_SIZE).div_ceil(64)];
-        Self { zipf: Zipf::new(blocks, skew), scatter, dice, data, written }
+        Self { zipf: Zipf::new(blocks, skew), scatter, rng, data, written }
     }
 
     fn offset(&mut self) -> usize {
-        let rank = self.zipf.roll(&mut self.dice);
+        let rank = self.zipf.sample(&mut self.rng);
         let block = self.scatter.map_or(rank, |scatter| scatter.key(rank));
         block as usize * BLOCK_BYTES
     }

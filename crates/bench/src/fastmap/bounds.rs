@@ -25,7 +25,7 @@ use super::candidate::{Guarded, Transparent};
 use super::pages::{Counters, Page, Pages};
 use super::tally::{Meter, Tally, histogram};
 use super::testbed::{PAGE_BYTES, PAGE_WORDS, Testbed, stamp};
-use crate::dice::Dice;
+use quire_rng::SplitMix64;
 
 /// What is found out, and how long each measurement of the device lasts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -76,8 +76,8 @@ pub fn run(bounds: &Bounds, testbed: &Testbed) -> anyhow::Result<Vec<Tally>> {
     let measure = Duration::from_millis(bounds.measure_ms);
     let mut tallies = Vec::new();
     for (name, depth, writes_percent) in REQUESTS {
-        let dice = Dice::new(bounds.seed ^ depth as u64 ^ writes_percent << 32);
-        let requests = Requests { testbed, file: Arc::new(testbed.open_direct()?), dice, writes_percent };
+        let rng = SplitMix64::new(bounds.seed ^ depth as u64 ^ writes_percent << 32);
+        let requests = Requests { testbed, file: Arc::new(testbed.open_direct()?), rng, writes_percent };
         tallies.push(requests.run(name, depth, measure)?);
     }
     tallies.extend(memory_steps()?);
@@ -90,7 +90,7 @@ pub fn run(bounds: &Bounds, testbed: &Testbed) -> anyhow::Result<Vec<Tally>> {
 struct Requests<'a> {
     testbed: &'a Testbed,
     file: Arc<File>,
-    dice: Dice,
+    rng: SplitMix64,
     writes_percent: u64,
 }
 
@@ -121,9 +121,9 @@ impl Requests<'_> {
     }
 
     fn request(&mut self, mut buffer: Buffer) -> Transfer {
-        let page = self.dice.below(self.testbed.pages);
+        let page = self.rng.below(self.testbed.pages);
         let mut direction = Direction::Read;
-        if self.dice.below(100) < self.writes_percent {
+        if self.rng.below(100) < self.writes_percent {
             direction = Direction::Write;
             self.testbed.fill(page, &mut buffer);
         }
@@ -174,10 +174,10 @@ fn memory_steps() -> anyhow::Result<Vec<Tally>> {
         Ok(())
     })?;
     let (from, mut to) = (vec![1_u8; bytes], vec![2_u8; bytes]);
-    let mut dice = Dice::new(1);
+    let mut rng = SplitMix64::new(1);
     let copy = timed("copy", STEP_PAGES, || {
         for page in to.chunks_exact_mut(PAGE_BYTES) {
-            let start = dice.below(STEP_PAGES) as usize * PAGE_BYTES;
+            let start = rng.below(STEP_PAGES) as usize * PAGE_BYTES;
             page.copy_from_slice(&from[start..start + PAGE_BYTES]);
         }
         Ok(())
@@ -217,8 +217,8 @@ fn pool_steps() -> anyhow::Result<Vec<Tally>> {
     let budget_bytes = STEP_PAGES * PAGE_BYTES as u64;
     let guarded = Guarded::<true>::over_nothing(MISS_PAGES, budget_bytes)?;
     let transparent = Transparent::over_nothing(MISS_PAGES, budget_bytes);
-    let mut dice = Dice::new(2);
-    let mut pages = || dice.below(MISS_PAGES);
+    let mut rng = SplitMix64::new(2);
+    let mut pages = || rng.below(MISS_PAGES);
     let mut tallies = Vec::new();
     for is_timed in [false, true] {
         let miss = timed("pool_miss", MISSES, || read_all(&guarded, (0..MISSES).map(|_| pages())))?;

@@ -10,8 +10,8 @@ use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
 use super::testbed::{Kind, PAGE_BYTES, PAGE_WORDS, Testbed};
-use crate::dice::Dice;
 use crate::zipf::Scatter;
+use quire_rng::SplitMix64;
 
 /// Edges for each vertex, on average: as Graph500; the paper has 10.
 pub const EDGE_FACTOR: u64 = 16;
@@ -73,14 +73,14 @@ impl Graph {
 
 /// Draws all edges, always the same ones.
 fn each_edge(scale: u32, edges: u64, seed: u64, mut each: impl FnMut(u64, u64)) {
-    let mut dice = Dice::new(seed);
+    let mut rng = SplitMix64::new(seed);
     let scatter = Scatter::new(1 << scale, seed);
     for _ in 0..edges {
         let (mut from, mut to) = (0, 0);
         let mut bits = 0;
         for level in 0..scale {
             if level.is_multiple_of(8) {
-                bits = dice.roll();
+                bits = rng.next_u64();
             }
             let quarter = QUARTERS.iter().filter(|&&end| bits & 0xff >= end).count() as u64;
             bits >>= 8;

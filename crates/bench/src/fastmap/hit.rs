@@ -16,8 +16,8 @@ use super::candidate::{Guarded, Mapped, Vmcache};
 use super::pages::{Page, Pages, Words};
 use super::tally::Tally;
 use super::testbed::{PAGE_BYTES, PAGE_WORDS, Testbed};
-use crate::dice::Dice;
 use crate::stats::Spread;
+use quire_rng::SplitMix64;
 
 /// Pages whose words the processor keeps at hand.
 const HOT_PAGES: usize = 256;
@@ -35,9 +35,9 @@ pub struct Hit {
 
 /// Puts pages in random order.
 fn shuffle(pages: &mut [u32], seed: u64) {
-    let mut dice = Dice::new(seed);
+    let mut rng = SplitMix64::new(seed);
     for last in (1..pages.len()).rev() {
-        pages.swap(last, dice.below(last as u64 + 1) as usize);
+        pages.swap(last, rng.below(last as u64 + 1) as usize);
     }
 }
 

@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 use super::pages::{Hand, Touch};
 use super::tally::{Meter, Tally, histogram};
 use super::testbed::{CHANGED_WORD, Testbed, stamp};
-use crate::dice::Dice;
 use crate::zipf::{Scatter, Zipf};
+use quire_rng::SplitMix64;
 
 /// Threads that fill the budget before the phase that counts.
 const WARM_THREADS: usize = 16;
@@ -48,7 +48,7 @@ pub struct Micro {
 
 /// Pages in the order in which one thread touches them.
 struct Course {
-    dice: Dice,
+    rng: SplitMix64,
     zipf: Option<Zipf>,
     scatter: Scatter,
     pages: u64,
@@ -60,13 +60,13 @@ impl Course {
         let zipf = (micro.skew > 0.0).then(|| Zipf::new(testbed.pages, micro.skew));
         // Which pages are popular is the same for all threads, or there would be several sets of them.
         let scatter = Scatter::new(testbed.pages, micro.seed);
-        Self { dice: Dice::new(seed), zipf, scatter, pages: testbed.pages, coming: VecDeque::new() }
+        Self { rng: SplitMix64::new(seed), zipf, scatter, pages: testbed.pages, coming: VecDeque::new() }
     }
 
     fn draw(&mut self) -> u64 {
         match self.zipf {
-            Some(zipf) => self.scatter.key(zipf.roll(&mut self.dice)),
-            None => self.dice.below(self.pages),
+            Some(zipf) => self.scatter.key(zipf.sample(&mut self.rng)),
+            None => self.rng.below(self.pages),
         }
     }
 

@@ -15,9 +15,9 @@ use super::kv::ycsb::{self, Ycsb};
 use super::pages::Counters;
 use super::shelf::Shelf;
 use super::testbed::Testbed;
-use crate::dice::Dice;
 use crate::report::{Better, Figure};
 use crate::zipf::{Scatter, Zipf};
+use quire_rng::SplitMix64;
 
 /// Memory is an eighth of the pages, as in the microbenchmark; a batch is what the pool would choose.
 const SHARE: u64 = 8;
@@ -50,8 +50,8 @@ fn line(trace: &Trace) -> Figure {
 
 fn zipf(uses: usize) -> Trace {
     let pages = 1 << 16;
-    let (zipf, scatter, mut dice) = (Zipf::new(pages, 0.99), Scatter::new(pages, 1), Dice::new(1));
-    let uses = (0..uses).map(|_| scatter.key(zipf.roll(&mut dice))).collect();
+    let (zipf, scatter, mut rng) = (Zipf::new(pages, 0.99), Scatter::new(pages, 1), SplitMix64::new(1));
+    let uses = (0..uses).map(|_| scatter.key(zipf.sample(&mut rng))).collect();
     Trace { name: "zipf", pages, uses }
 }
 

@@ -16,7 +16,7 @@ use quire_sys::buffer::Buffer;
 use quire_sys::word_range::WordRange;
 use serde::{Deserialize, Serialize};
 
-use crate::dice::Dice;
+use quire_rng::SplitMix64;
 
 /// Bytes of a page, for every candidate.
 pub const PAGE_BYTES: usize = 4096;
@@ -67,7 +67,7 @@ pub struct Testbed {
 
 /// The first word of page `page`.
 pub fn stamp(page: u64) -> u64 {
-    Dice::new(page).roll()
+    SplitMix64::new(page).next_u64()
 }
 
 impl Testbed {
@@ -116,12 +116,12 @@ impl Testbed {
     /// What page `page` holds at first: on a disk random words, since a device may make short work of regular ones; on
     /// zram its stamp over and over.
     pub fn fill(&self, page: u64, bytes: &mut [u8]) {
-        let mut dice = Dice::new(page);
-        let mut word = dice.roll();
+        let mut rng = SplitMix64::new(page);
+        let mut word = rng.next_u64();
         for target in bytes.chunks_exact_mut(8) {
             target.copy_from_slice(&word.to_le_bytes());
             if self.kind == Kind::Disk {
-                word = dice.roll();
+                word = rng.next_u64();
             }
         }
     }
@@ -143,11 +143,11 @@ impl Testbed {
     pub fn audit(&self, trial: u16) -> anyhow::Result<f64> {
         let file = self.open_direct()?;
         let page_of = WordRange::new(PAGE_BYTES).context("memory for a page")?;
-        let mut dice = Dice::new(u64::from(trial));
+        let mut rng = SplitMix64::new(u64::from(trial));
         let mut original = vec![0; PAGE_BYTES];
         let mut changed = 0;
         for _ in 0..AUDITED {
-            let page = dice.below(self.pages);
+            let page = rng.below(self.pages);
             page_of.read_from(&file, page * PAGE_BYTES as u64, 0..PAGE_BYTES).context("reading a page again")?;
             let word = |index: usize| u64::from_le(page_of.words()[index].load(Ordering::Relaxed));
             ensure!(word(0) == stamp(page), "page {page} has lost its stamp");

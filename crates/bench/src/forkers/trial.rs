@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 
 use super::sides::{Scale, Side};
-use crate::dice::Dice;
 use crate::load::closed::micros;
 use crate::load::paced::{self, Paced, Sample};
 use crate::memory;
@@ -19,6 +18,7 @@ use crate::process::background_save;
 use crate::requests::{self, Values};
 use crate::resp::Connection;
 use crate::zipf::{Scatter, Zipf};
+use quire_rng::SplitMix64;
 
 /// Threads that keep the server busy.
 const THREADS: u64 = 2;
@@ -172,13 +172,13 @@ fn update(
     let mut connections = (0..CONNECTIONS).map(|_| Connection::open(port)).collect::<Result<Vec<_>, _>>()?;
     let (zipf, scatter) = (Zipf::new(scale.keys, load.skew), Scatter::new(scale.keys, load.seed));
     let values = Values::new(scale.value_bytes, load.seed ^ worker);
-    let mut dice = Dice::new(load.seed.wrapping_mul(31) + worker);
+    let mut rng = SplitMix64::new(load.seed.wrapping_mul(31) + worker);
     let mut batch = Vec::new();
     while !stop.load(Ordering::Relaxed) {
         for connection in &mut connections {
             batch.clear();
             for _ in 0..PIPELINE {
-                requests::push_set(&mut batch, scatter.key(zipf.roll(&mut dice)), values.pick(&mut dice));
+                requests::push_set(&mut batch, scatter.key(zipf.sample(&mut rng)), values.pick(&mut rng));
             }
             connection.send(&batch)?;
         }

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 
-use crate::dice::Dice;
 use crate::requests::{self, Values};
 use crate::resp::Connection;
+use quire_rng::SplitMix64;
 
 /// Sets every key of `keys` once, over `connections` connections in batches of 64; returns the time it took.
 ///
@@ -38,14 +38,14 @@ pub fn fill(port: u16, keys: Range<u64>, value_bytes: usize, connections: u64) -
 fn fill_part(port: u16, keys: Range<u64>, value_bytes: usize) -> anyhow::Result<()> {
     let mut connection = Connection::open(port)?;
     let values = Values::new(value_bytes, keys.start);
-    let mut dice = Dice::new(keys.start ^ 0xf111);
+    let mut rng = SplitMix64::new(keys.start ^ 0xf111);
     let mut batch = Vec::new();
     let mut next = keys.start;
     while next < keys.end {
         batch.clear();
         let count = (keys.end - next).min(64);
         for key in next..next + count {
-            requests::push_set(&mut batch, key, values.pick(&mut dice));
+            requests::push_set(&mut batch, key, values.pick(&mut rng));
         }
         connection.send(&batch)?;
         if connection.skip(count as usize)? > 0 {
@@ -113,7 +113,7 @@ fn update_part(
 ) -> anyhow::Result<Updated> {
     let mut connection = Connection::open(plan.port)?;
     let values = Values::new(plan.value_bytes, worker + 77);
-    let mut dice = Dice::new(worker + 1);
+    let mut rng = SplitMix64::new(worker + 1);
     let mut batch = Vec::new();
     let mut result = Updated::default();
     let stride = stride(plan.keys);
@@ -121,7 +121,7 @@ fn update_part(
     while !stop.load(Ordering::Relaxed) {
         batch.clear();
         for _ in 0..plan.pipeline {
-            requests::push_set(&mut batch, key, values.pick(&mut dice));
+            requests::push_set(&mut batch, key, values.pick(&mut rng));
             key = (key + stride) % plan.keys;
         }
         let sent = Instant::now();

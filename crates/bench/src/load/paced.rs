@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 
 use super::closed::micros;
-use crate::dice::Dice;
 use crate::requests::{self, Values};
 use crate::resp::Connection;
+use quire_rng::SplitMix64;
 
 /// A steady load: half GET, half SET of random keys.
 #[derive(Debug, Clone, Copy)]
@@ -54,18 +54,18 @@ fn run_one(plan: Paced, worker: u32, origin: Instant, stop: &AtomicBool) -> anyh
     sharpen_timer();
     let mut connection = Connection::open(plan.port)?;
     let values = Values::new(plan.value_bytes, u64::from(worker) + 900);
-    let mut dice = Dice::new(u64::from(worker) + 31);
+    let mut rng = SplitMix64::new(u64::from(worker) + 31);
     let interval = Duration::from_secs_f64(f64::from(plan.connections) / plan.rate as f64);
     let mut due = Instant::now() + interval.mul_f64(f64::from(worker) / f64::from(plan.connections));
     let mut samples = Vec::new();
     let mut request = Vec::new();
     while !stop.load(Ordering::Relaxed) {
-        let key = dice.below(plan.keys);
+        let key = rng.below(plan.keys);
         request.clear();
-        if dice.roll() & 1 == 0 {
+        if rng.next_u64() & 1 == 0 {
             requests::push_get(&mut request, key);
         } else {
-            requests::push_set(&mut request, key, values.pick(&mut dice));
+            requests::push_set(&mut request, key, values.pick(&mut rng));
         }
         let now = Instant::now();
         if due > now {

@@ -11,7 +11,7 @@ use quire_snapshot::{PAGE_SIZE, View};
 use super::candidate::Candidate;
 use super::footprint::footprint_bytes;
 use super::updates::{Pace, Updates, word_of};
-use crate::dice::Dice;
+use quire_rng::SplitMix64;
 
 /// Pages of each view that are checked.
 const CHECKED: usize = 16;
@@ -145,9 +145,9 @@ struct Expected(Vec<(usize, u64)>);
 
 impl Expected {
     fn of(candidate: &Candidate, seed: u64) -> Self {
-        let (access, mut dice) = (candidate.access(), Dice::new(seed));
+        let (access, mut rng) = (candidate.access(), SplitMix64::new(seed));
         let pages = (access.len() / PAGE_SIZE) as u64;
-        let places = (0..CHECKED).map(|_| word_of(dice.below(pages) as u32));
+        let places = (0..CHECKED).map(|_| word_of(rng.below(pages) as u32));
         Self(places.map(|offset| (offset, access.load_u64(offset))).collect())
     }
 

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use quire_snapshot::{OriginAccess, PAGE_SIZE, PAGES_PER_REGION};
 
-use crate::dice::Dice;
 use crate::zipf::{Scatter, Zipf};
+use quire_rng::SplitMix64;
 
 /// The skew that the papers call ordinary.
 pub const SKEW: f64 = 1.0;
@@ -53,9 +53,9 @@ impl Updates {
     /// For a range of `bytes`.
     pub fn new(bytes: usize, seed: u64) -> Self {
         let pages = (bytes / PAGE_SIZE).max(1);
-        let (zipf, scatter, mut dice) =
-            (Zipf::new(pages as u64, SKEW), Scatter::new(pages as u64, seed), Dice::new(seed));
-        let draws = (0..pages * PHASES).map(|_| scatter.key(zipf.roll(&mut dice)) as u32).collect();
+        let (zipf, scatter, mut rng) =
+            (Zipf::new(pages as u64, SKEW), Scatter::new(pages as u64, seed), SplitMix64::new(seed));
+        let draws = (0..pages * PHASES).map(|_| scatter.key(zipf.sample(&mut rng)) as u32).collect();
         Self { pages, draws, at: 0, halves: 0 }
     }
 

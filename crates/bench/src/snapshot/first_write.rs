@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use quire_snapshot::PAGE_SIZE;
 
-use crate::dice::Dice;
 use crate::measure::candidate::Candidate;
 use crate::measure::updates::{SKEW, distinct, write_all};
 use crate::stats::Spread;
 use crate::zipf::{Scatter, Zipf};
+use quire_rng::SplitMix64;
 
 /// Pages of a sequential or random pass at most.
 const MOST_PAGES: usize = 1 << 16;
@@ -60,14 +60,14 @@ impl Pass {
     pub fn new(pattern: Pattern, bytes: usize, seed: u64) -> Self {
         let all = (bytes / PAGE_SIZE).max(1);
         let some = (all / 4).clamp(1, MOST_PAGES);
-        let mut dice = Dice::new(seed);
+        let mut rng = SplitMix64::new(seed);
         let pages: Vec<u32> = match pattern {
             Pattern::Sequential => (0..some as u32).collect(),
-            Pattern::Random => (0..some).map(|_| dice.below(all as u64) as u32).collect(),
+            Pattern::Random => (0..some).map(|_| rng.below(all as u64) as u32).collect(),
             Pattern::Zipf | Pattern::ZipfOrdered => {
                 let (zipf, scatter) = (Zipf::new(all as u64, SKEW), Scatter::new(all as u64, seed));
                 let place = |rank| if pattern == Pattern::Zipf { scatter.key(rank) } else { rank };
-                (0..all.min(MOST_DRAWS)).map(|_| place(zipf.roll(&mut dice)) as u32).collect()
+                (0..all.min(MOST_DRAWS)).map(|_| place(zipf.sample(&mut rng)) as u32).collect()
             }
         };
         let distinct = distinct(&pages, all);

@@ -16,7 +16,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use common::{Dice, possible, skipped};
+use quire_rng::SplitMix64;
+
+use common::{possible, skipped};
 use lab::{FileSystem, Loop, empty_file_system};
 use quire_fuse::{Mount, MountConfig};
 use quire_writecache::{Policy, TaskGraph};
@@ -276,7 +278,7 @@ fn cut_power(policy: Policy, share: usize) {
         recorded => recorded.unwrap(),
     };
     let seed = setting("QUIRE_POWER_SEED").and_then(|text| text.parse().ok()).unwrap_or(1);
-    let mut dice = Dice::new(seed);
+    let mut rng = SplitMix64::new(seed);
     let cuts = history.cuts();
     let wanted = match setting("QUIRE_POWER_CUTS").as_deref() {
         Some("all") => cuts.len(),
@@ -287,8 +289,8 @@ fn cut_power(policy: Policy, share: usize) {
     for number in 0..wanted {
         // Another one of each stretch every time the seed changes.
         let stretch = cuts.len() / wanted;
-        let cut = cuts[number * cuts.len() / wanted + dice.roll(stretch as u64) as usize];
-        let disks = history.after_cut(&bench.start, cut, &mut dice);
+        let cut = cuts[number * cuts.len() / wanted + rng.below(stretch as u64) as usize];
+        let disks = history.after_cut(&bench.start, cut, &mut rng);
         if let Err(error) = bench.recover(&disks, &promises, cut) {
             panic!("{policy}, seed {seed}, power cut after event {cut} of {}: {error}", history.now());
         }

@@ -14,7 +14,7 @@ use fuser::{
     WriteFlags,
 };
 
-use crate::common::Dice;
+use quire_rng::SplitMix64;
 
 /// Names of the two, by number.
 pub const NAMES: [&str; 2] = ["slow", "fast"];
@@ -81,8 +81,8 @@ impl History {
     }
 
     /// What is on the disks if power goes when `cut` events have happened: everything up to each disk's last flush, and of
-    /// what came later whatever the dice say, in sectors.
-    pub fn after_cut(&self, start: &[Vec<u8>; 2], cut: usize, dice: &mut Dice) -> [Vec<u8>; 2] {
+    /// what came later whatever the numbers say, in sectors.
+    pub fn after_cut(&self, start: &[Vec<u8>; 2], cut: usize, rng: &mut SplitMix64) -> [Vec<u8>; 2] {
         let state = self.state();
         let mut disks = start.clone();
         let events = &state.events[..cut];
@@ -90,12 +90,12 @@ impl History {
             events.iter().rposition(|event| matches!(event, Event::Flush { disk } if *disk == number)).unwrap_or(0)
         });
         // Nothing, everything, or some of what was not flushed.
-        let chance = [0, 4, 2, 3][dice.roll(4) as usize];
+        let chance = [0, 4, 2, 3][rng.below(4) as usize];
         for (at, event) in events.iter().enumerate() {
             let Event::Write { disk, offset, bytes } = event else { continue };
             let sure = at < flushed[*disk];
             for (index, sector) in bytes.chunks(SECTORS[*disk]).enumerate() {
-                if sure || dice.roll(4) < chance {
+                if sure || rng.below(4) < chance {
                     let from = offset + index * SECTORS[*disk];
                     disks[*disk][from..from + sector.len()].copy_from_slice(sector);
                 }

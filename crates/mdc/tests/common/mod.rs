@@ -9,6 +9,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use quire_mdc::{Checkpoint, CheckpointError, Options, Passing, Reading, Restore, RestoreError, Summary, Target};
+use quire_rng::SplitMix64;
 use quire_sys::child::{self, Child, WaitStatus};
 use quire_sys::mem::{PAGE_SIZE, Reservation};
 
@@ -163,11 +164,5 @@ pub fn contents(bytes: &[u8], objects: &[Object]) -> Vec<Vec<u8>> {
 
 /// Bytes that are different everywhere.
 pub fn fill(bytes: &mut [u8], seed: u64) {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    for byte in bytes {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        *byte = state as u8;
-    }
+    SplitMix64::new(seed).fill(bytes);
 }

@@ -1,33 +1,7 @@
 //! Traces of page touches for comparing policies: skewed, looping, shifting, and mixed with scans. The same seed gives the
 //! same trace.
 
-/// A small generator of random numbers (xorshift).
-#[derive(Clone, Debug)]
-pub struct Dice(u64);
-
-impl Dice {
-    /// Dice that always roll the same for the same `seed`.
-    pub fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    /// A number of 64 bits.
-    pub fn roll(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    /// A number below `limit`.
-    pub fn below(&mut self, limit: u64) -> u64 {
-        ((u128::from(self.roll()) * u128::from(limit)) >> 64) as u64
-    }
-
-    fn unit(&mut self) -> f64 {
-        (self.roll() >> 11) as f64 / (1u64 << 53) as f64
-    }
-}
+use quire_rng::SplitMix64;
 
 /// Pages whose popularity falls with a power of their rank; ranks are scattered over the file.
 #[derive(Clone, Debug)]
@@ -57,8 +31,8 @@ impl Zipf {
     }
 
     /// A page.
-    pub fn page(&self, dice: &mut Dice) -> u64 {
-        let at = dice.unit();
+    pub fn page(&self, rng: &mut SplitMix64) -> u64 {
+        let at = rng.next_f64();
         let rank = self.shares.partition_point(|&share| share < at) as u64;
         // A prime step visits every page once.
         (rank.wrapping_mul(2_654_435_761).wrapping_add(self.scatter)) % self.shares.len() as u64
@@ -67,13 +41,13 @@ impl Zipf {
 
 /// `len` touches by popularity.
 pub fn zipf(pages: usize, skew: f64, len: usize, seed: u64) -> Vec<u64> {
-    let (zipf, mut dice) = (Zipf::new(pages, skew), Dice::new(seed));
-    (0..len).map(|_| zipf.page(&mut dice)).collect()
+    let (zipf, mut rng) = (Zipf::new(pages, skew), SplitMix64::new(seed));
+    (0..len).map(|_| zipf.page(&mut rng)).collect()
 }
 
 /// `len` touches by popularity with scans of `scan` pages that are never seen again, one after every `every` touches.
 pub fn scanned(pages: usize, skew: f64, len: usize, scan: usize, every: usize, seed: u64) -> Vec<u64> {
-    let (zipf, mut dice) = (Zipf::new(pages, skew), Dice::new(seed));
+    let (zipf, mut rng) = (Zipf::new(pages, skew), SplitMix64::new(seed));
     let mut trace = Vec::with_capacity(len + scan);
     let mut next_fresh = pages as u64;
     let mut until_scan = every;
@@ -83,7 +57,7 @@ pub fn scanned(pages: usize, skew: f64, len: usize, scan: usize, every: usize, s
             next_fresh += scan as u64;
             until_scan = every;
         }
-        trace.push(zipf.page(&mut dice));
+        trace.push(zipf.page(&mut rng));
         until_scan -= 1;
     }
     trace.truncate(len);
@@ -97,13 +71,13 @@ pub fn cycle(pages: usize, len: usize) -> Vec<u64> {
 
 /// `len` touches by popularity, with other popular pages after every `every` touches.
 pub fn shifting(pages: usize, skew: f64, len: usize, every: usize, seed: u64) -> Vec<u64> {
-    let (mut zipf, mut dice) = (Zipf::new(pages, skew), Dice::new(seed));
+    let (mut zipf, mut rng) = (Zipf::new(pages, skew), SplitMix64::new(seed));
     (0..len)
         .map(|step| {
             if step % every == every - 1 {
                 zipf.shift(pages as u64 / 3);
             }
-            zipf.page(&mut dice)
+            zipf.page(&mut rng)
         })
         .collect()
 }

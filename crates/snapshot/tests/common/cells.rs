@@ -6,6 +6,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 
+use quire_rng::SplitMix64;
 use quire_snapshot::{Origin, View};
 
 /// Bytes of a cell.
@@ -106,13 +107,13 @@ impl Cells {
     /// Writes random cells, half of them in a hot stretch that moves, until `stop` says so. Writer `writer` of `writers`
     /// owns every cell whose number leaves `writer` over.
     pub fn write_until(&self, writer: usize, writers: usize, seed: u64, stop: &(dyn Fn() -> bool + Sync)) {
-        let mut state = seed ^ (writer as u64) << 40;
+        let mut rng = SplitMix64::new(seed ^ (writer as u64) << 40);
         let own = self.count() / writers;
         let hot = (own / 5).max(1);
         let mut step = 0usize;
         while !stop() {
             step += 1;
-            let number = match super::random(&mut state) as usize {
+            let number = match rng.next_u64() as usize {
                 random if random & 1 == 0 => (step / (8 * hot) * hot + step % hot) % own,
                 random => (random >> 1) % own,
             };

@@ -3,11 +3,12 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 
+use quire_rng::SplitMix64;
 use quire_snapshot::{Mechanism, Options, PAGE_SIZE, Precopy};
 
 use crate::common::cells::{Cells, Cut};
 use crate::common::memory::{KINDS, Kind, Memory};
-use crate::common::{all_options, attach_or_skip, random};
+use crate::common::{all_options, attach_or_skip};
 
 const WRITERS: usize = 3;
 
@@ -30,9 +31,9 @@ fn run(cells: &Cells, cuts: usize, alive: usize, seed: u64) {
             scope.spawn(move || cells.write_until(writer, WRITERS, seed, &stop));
         }
         scope.spawn(move || {
-            let mut state = seed;
+            let mut rng = SplitMix64::new(seed);
             while !stop() {
-                cells.glance(random(&mut state) as usize % cells.count());
+                cells.glance(rng.index(cells.count()));
             }
         });
         let (sender, receiver) = mpsc::sync_channel::<Cut>(1);
@@ -54,16 +55,16 @@ fn run(cells: &Cells, cuts: usize, alive: usize, seed: u64) {
 
 /// Checks some of each cut at once and all of it after `alive` others have come; drops them in random order.
 fn check_as_they_come(cuts: &mpsc::Receiver<Cut>, alive: usize, seed: u64) {
-    let mut state = seed ^ 77;
+    let mut rng = SplitMix64::new(seed ^ 77);
     let mut held: Vec<Cut> = Vec::new();
     for cut in cuts {
-        cut.check(random(&mut state) as usize % 16, 17);
-        if random(&mut state).is_multiple_of(4) {
+        cut.check(rng.index(16), 17);
+        if rng.below(4) == 0 {
             held.push(cut.again());
         }
         held.push(cut);
         while held.len() > alive {
-            let gone = held.swap_remove(random(&mut state) as usize % held.len());
+            let gone = held.swap_remove(rng.index(held.len()));
             gone.check(0, 1);
         }
     }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use quire_device::{Action, Device, DeviceError, Directory, MemoryDirectory, PowerCut, errno};
+use quire_rng::SplitMix64;
 
 use crate::buffers::Buffers;
 use crate::cache_state::{Appended, BlockVersion, CacheState, Found, IssueRules, Item, NextJob, Ticket, WaitProgress};
@@ -36,18 +37,6 @@ const RULES: IssueRules = IssueRules {
     everything: false,
     hold_back: false,
 };
-
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % bound.max(1)
-    }
-}
 
 /// A job that a thread has begun, and its result once it has run.
 enum Under {
@@ -94,7 +83,7 @@ impl Model {
 }
 
 struct World {
-    dice: Dice,
+    rng: SplitMix64,
     policy: Policy,
     fast_home: MemoryDirectory,
     slow_homes: [MemoryDirectory; 2],
@@ -121,7 +110,7 @@ struct Watched<'a>(&'a mut World);
 impl DrainWatch for Watched<'_> {
     fn before(&mut self, step: &mut Vec<(BlockAddr, u64)>) {
         self.0.cache_state.begin_step(step);
-        let most = if self.0.dice.roll(4) == 0 { 60 } else { 6 };
+        let most = if self.0.rng.below(4) == 0 { 60 } else { 6 };
         self.0.others_step(most);
     }
 
@@ -161,11 +150,11 @@ impl World {
             epochs: Default::default(),
             accepted: Vec::new(),
         };
-        Self::start(Dice(seed), policy, fast_home, slow_homes, &found, Model::default())
+        Self::start(SplitMix64::new(seed), policy, fast_home, slow_homes, &found, Model::default())
     }
 
     fn start(
-        dice: Dice,
+        rng: SplitMix64,
         policy: Policy,
         fast_home: MemoryDirectory,
         slow_homes: [MemoryDirectory; 2],
@@ -187,7 +176,7 @@ impl World {
         let (under, tickets, truncations) = (Vec::new(), Vec::new(), Vec::new());
         let (sick, settles, now_ns) = (false, false, 0);
         Self {
-            dice,
+            rng,
             policy,
             fast_home,
             slow_homes,
@@ -234,7 +223,7 @@ impl World {
 
     /// A truncation of a volume that the log knows, if nothing behind it is on its way to the log: as `Shared::settle` does it.
     fn truncate(&mut self) {
-        let (id, blocks) = (VOLUMES[self.dice.roll(2) as usize], self.dice.roll(BLOCKS + 1));
+        let (id, blocks) = (VOLUMES[self.rng.below(2) as usize], self.rng.below(BLOCKS + 1));
         let len = blocks * BLOCK_BYTES as u64;
         let volume = &self.cache_state.volumes[&id];
         let is_known = volume.logged_blocks > 0 || !volume.truncations.is_empty();
@@ -277,20 +266,20 @@ impl World {
     }
 
     fn criticality(&mut self) -> Criticality {
-        Criticality { critical: self.dice.roll(3) == 0, inherited: self.dice.roll(3) == 0 }
+        Criticality { critical: self.rng.below(3) == 0, inherited: self.rng.below(3) == 0 }
     }
 
     fn write(&mut self) {
-        let volume = VOLUMES[self.dice.roll(2) as usize];
-        let first = BlockAddr { volume, block: self.dice.roll(BLOCKS) };
-        let count = (1 + self.dice.roll(4)).min(BLOCKS - first.block);
+        let volume = VOLUMES[self.rng.below(2) as usize];
+        let first = BlockAddr { volume, block: self.rng.below(BLOCKS) };
+        let count = (1 + self.rng.below(4)).min(BLOCKS - first.block);
         if self.cache_state.volumes[&volume].truncations.truncating.is_some() {
             // The task that truncates it holds its order.
             return;
         }
         let seqno = self.next_seqno();
         self.cache_state.grow(volume, first.plus(count).offset());
-        let is_sync = self.dice.roll(2) == 0;
+        let is_sync = self.rng.below(2) == 0;
         let criticality = self.criticality();
         for index in 0..count {
             self.model.written.entry(first.plus(index)).or_default().push((seqno.0, seqno.0));
@@ -339,20 +328,20 @@ impl World {
     }
 
     fn run(&mut self, index: usize) {
-        let fails = self.sick && self.dice.roll(12) == 0;
+        let fails = self.sick && self.rng.below(12) == 0;
         let error = || DeviceError::from_errno(Action::Write, "slow", errno::EIO);
         let (fast, buffers) = (&*self.fast, &self.buffers);
         match &mut self.under[index] {
             Under::Slow(job, result) if fails => {
                 // It may be there all the same.
-                if self.dice.roll(2) == 0 {
+                if self.rng.below(2) == 0 {
                     job.run(buffers).unwrap();
                 }
                 *result = Some(Err(error()));
             }
             Under::Flush(_, result, _) if fails => *result = Some(Err(error())),
             Under::Truncate(job, result) if fails => {
-                if self.dice.roll(2) == 0 {
+                if self.rng.below(2) == 0 {
                     job.run().unwrap();
                 }
                 *result = Some(Err(error()));
@@ -369,7 +358,7 @@ impl World {
     }
 
     fn others_step(&mut self, most: u64) {
-        for _ in 0..if self.settles { 0 } else { self.dice.roll(most) } {
+        for _ in 0..if self.settles { 0 } else { self.rng.below(most) } {
             self.step();
         }
     }
@@ -407,7 +396,7 @@ impl World {
             if self.cache_state.volumes[&id].dead.is_none() || self.cache_state.drains_to(id) {
                 continue;
             }
-            let home = self.slow_homes[index].after_power_cut(PowerCut::KeepSome(self.dice.roll(u64::MAX)));
+            let home = self.slow_homes[index].after_power_cut(PowerCut::KeepSome(self.rng.below(u64::MAX)));
             let device = home.open("slow").unwrap();
             self.slow_homes[index] = home;
             let len = self.cache_state.volumes[&id].len;
@@ -438,29 +427,29 @@ impl World {
 
     fn step(&mut self) {
         self.now_ns += 1;
-        let some = |under: &[Under], dice: &mut Dice, ran: bool| {
+        let some = |under: &[Under], rng: &mut SplitMix64, ran: bool| {
             let fitting: Vec<usize> = (0..under.len()).filter(|&index| under[index].has_run() == ran).collect();
-            (!fitting.is_empty()).then(|| fitting[dice.roll(fitting.len() as u64) as usize])
+            (!fitting.is_empty()).then(|| fitting[rng.below(fitting.len() as u64) as usize])
         };
-        match self.dice.roll(12) {
+        match self.rng.below(12) {
             0 | 1 if self.tickets.len() < 40 => self.write(),
             10 => self.truncate(),
             11 => drop(self.tell()),
             2 if !self.tickets.is_empty() => {
-                let index = self.dice.roll(self.tickets.len() as u64) as usize;
+                let index = self.rng.below(self.tickets.len() as u64) as usize;
                 let criticality = self.criticality();
                 self.look(index, criticality);
             }
             3 | 4 => drop(self.begin(false)),
-            5 if self.sick && self.dice.roll(8) == 0 => self.replace_dead(),
+            5 if self.sick && self.rng.below(8) == 0 => self.replace_dead(),
             5 => drop(self.drain()),
             6 | 7 => {
-                if let Some(index) = some(&self.under, &mut self.dice, false) {
+                if let Some(index) = some(&self.under, &mut self.rng, false) {
                     self.run(index);
                 }
             }
             _ => {
-                if let Some(index) = some(&self.under, &mut self.dice, true) {
+                if let Some(index) = some(&self.under, &mut self.rng, true) {
                     self.finish(index);
                 }
             }
@@ -517,18 +506,18 @@ impl World {
 
     /// The power goes; what is left is checked and the cache opened again.
     fn lose_power(mut self) -> Self {
-        let truncation = |dice: &mut Dice| match dice.roll(4) {
+        let truncation = |rng: &mut SplitMix64| match rng.below(4) {
             0 => PowerCut::LoseAll,
             1 => PowerCut::KeepAll,
-            _ => PowerCut::KeepSome(dice.roll(u64::MAX)),
+            _ => PowerCut::KeepSome(rng.below(u64::MAX)),
         };
-        let fast_home = self.fast_home.after_power_cut(truncation(&mut self.dice));
-        let slow_homes = [0, 1].map(|index: usize| self.slow_homes[index].after_power_cut(truncation(&mut self.dice)));
+        let fast_home = self.fast_home.after_power_cut(truncation(&mut self.rng));
+        let slow_homes = [0, 1].map(|index: usize| self.slow_homes[index].after_power_cut(truncation(&mut self.rng)));
         let fast = fast_home.open("fast").unwrap();
         let mut read = |offset: u64, into: &mut [u8]| fast.read_at(offset, into).map(drop);
         let found = recover(&mut read, AREA_OFFSET + AREA_BYTES).unwrap();
         let model = std::mem::take(&mut self.model);
-        let mut found_again = Self::start(self.dice, self.policy, fast_home, slow_homes, &found, model);
+        let mut found_again = Self::start(self.rng, self.policy, fast_home, slow_homes, &found, model);
         found_again.check_after_cut();
         found_again
     }

@@ -22,7 +22,7 @@ fn no_acknowledged_write_is_lost_or_undone_whenever_the_power_goes() {
         let policy = Policy::EVERY[seed as usize % 6];
         let mut world = World::new(seed, policy);
         for _ in 0..4 {
-            for _ in 0..(40 + world.dice.roll(300)) {
+            for _ in 0..(40 + world.rng.below(300)) {
                 world.step();
             }
             world.check_newest();
@@ -36,12 +36,12 @@ fn no_acknowledged_write_is_lost_or_undone_whenever_the_power_goes() {
 fn the_power_may_go_within_a_step() {
     for seed in 1_000_000..1_000_000 + 160 * scale() {
         let mut world = World::new(seed, Policy::EVERY[seed as usize % 6]);
-        for _ in 0..world.dice.roll(200) {
+        for _ in 0..world.rng.below(200) {
             world.step();
         }
         // From some step on a device refuses, and what was in progress may have happened.
         let home = if seed % 2 == 0 { world.fast_home.clone() } else { world.slow_homes[0].clone() };
-        home.power_off_at(home.steps() + world.dice.roll(12));
+        home.power_off_at(home.steps() + world.rng.below(12));
         for _ in 0..60 {
             world.step();
         }
@@ -55,11 +55,11 @@ fn slow_devices_may_fail_and_be_replaced_by_ones_that_lack_what_was_not_flushed(
         let mut world = World::new(seed, Policy::EVERY[seed as usize % 6]);
         for _ in 0..3 {
             world.sick = true;
-            for _ in 0..(40 + world.dice.roll(300)) {
+            for _ in 0..(40 + world.rng.below(300)) {
                 world.step();
             }
             world.check_newest();
-            if world.dice.roll(2) == 0 {
+            if world.rng.below(2) == 0 {
                 world = world.lose_power();
             }
         }
@@ -71,7 +71,7 @@ fn slow_devices_may_fail_and_be_replaced_by_ones_that_lack_what_was_not_flushed(
 fn a_critical_waiter_needs_the_fast_device_only() {
     for seed in 0..200 {
         let mut world = World::new(seed, Policy::CriticalProcessIo);
-        for _ in 0..world.dice.roll(400) {
+        for _ in 0..world.rng.below(400) {
             world.step();
         }
         let before = world.tickets.len();

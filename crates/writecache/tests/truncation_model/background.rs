@@ -91,7 +91,7 @@ impl World {
         }
         let mut end = self.fast.tail;
         let mut blocks = Vec::new();
-        let most = 1 + self.dice.roll(4);
+        let most = 1 + self.rng.index(4);
         let mut records: Vec<Record> = self.fast.log.clone();
         records.sort_by_key(|record| record.lsn);
         for record in records.iter().take(most) {
@@ -135,7 +135,7 @@ impl World {
     }
 
     pub(crate) fn step(&mut self) {
-        match self.dice.roll(16) {
+        match self.rng.index(16) {
             0 => self.write(),
             1 if self.memory.queued.len() < 2 => self.write(),
             1 => self.append_queued(),
@@ -157,10 +157,10 @@ impl World {
 
     /// Power goes for both; what is left is opened again.
     pub(crate) fn lose_power(mut self) -> Self {
-        self.slow.lose_power(&mut self.dice);
+        self.slow.lose_power(&mut self.rng);
         let mut log = std::mem::take(&mut self.fast.log);
-        let dice = &mut self.dice;
-        log.retain(|record| record.durable || dice.roll(2) == 0);
+        let rng = &mut self.rng;
+        log.retain(|record| record.durable || rng.index(2) == 0);
         log.iter_mut().for_each(|record| record.durable = true);
         log.sort_by_key(|record| record.lsn);
         if self.slow.abandoned {
@@ -171,7 +171,7 @@ impl World {
         let (tail, version) = (self.fast.tail, self.version);
         let next_lsn = log.iter().map(|record| record.lsn + 1).max().unwrap_or(tail);
         let mut next =
-            Self::start(self.dice, self.mutant, self.has_witness, self.slow, log, tail, version, self.history);
+            Self::start(self.rng, self.mutant, self.has_witness, self.slow, log, tail, version, self.history);
         next.fast.next_lsn = next_lsn.max(tail);
         next.fast.opened_at = next.fast.next_lsn + 1;
         next.replay();

@@ -24,6 +24,7 @@
 //!
 //! Relies on nothing of the cache: it is the design, small enough to be looked at as a whole.
 
+use quire_rng::SplitMix64;
 use std::collections::{BTreeMap, BTreeSet};
 
 mod background;
@@ -84,18 +85,6 @@ const MUTANTS: [Mutant; 15] = [
     Mutant::AcknowledgesEarly,
     Mutant::SalvagesWithoutCuts,
 ];
-
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ (mixed >> 31)) % bound.max(1) as u64) as usize
-    }
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
@@ -169,11 +158,11 @@ impl Slow {
     }
 
     /// Of what was not flushed any part may be there; lengths keep their order with what came before.
-    fn lose_power(&mut self, dice: &mut Dice) {
+    fn lose_power(&mut self, rng: &mut SplitMix64) {
         let ops = std::mem::take(&mut self.volatile);
-        let style = dice.roll(3);
+        let style = rng.index(3);
         for op in ops {
-            if style == 1 || style == 2 && dice.roll(2) == 0 {
+            if style == 1 || style == 2 && rng.index(2) == 0 {
                 apply(&mut self.durable, &op);
             }
         }
@@ -244,7 +233,7 @@ struct Flush {
 }
 
 struct World {
-    dice: Dice,
+    rng: SplitMix64,
     mutant: Mutant,
     has_witness: bool,
     slow: Slow,
@@ -266,16 +255,16 @@ struct World {
 
 impl World {
     fn new(seed: u64, mutant: Mutant) -> Self {
-        let mut dice = Dice(seed);
-        let has_witness = dice.roll(2) == 0;
+        let mut rng = SplitMix64::new(seed);
+        let has_witness = rng.index(2) == 0;
         let content = vec![1; 3];
         let slow = Slow { durable: content.clone(), ..Slow::default() };
-        Self::start(dice, mutant, has_witness, slow, Vec::new(), 0, 1, vec![content])
+        Self::start(rng, mutant, has_witness, slow, Vec::new(), 0, 1, vec![content])
     }
 
     #[allow(clippy::too_many_arguments)]
     fn start(
-        dice: Dice,
+        rng: SplitMix64,
         mutant: Mutant,
         has_witness: bool,
         slow: Slow,
@@ -286,7 +275,7 @@ impl World {
     ) -> Self {
         let next_lsn = log.iter().map(|record| record.lsn + 1).max().unwrap_or(tail).max(tail);
         Self {
-            dice,
+            rng,
             mutant,
             has_witness,
             len: slow.durable.len(),
@@ -374,7 +363,7 @@ impl World {
         if self.is_held() {
             return;
         }
-        let block = self.dice.roll(BLOCKS);
+        let block = self.rng.index(BLOCKS);
         self.version += 1;
         self.memory.queued.insert(block, self.version);
         self.len = self.len.max(block + 1);
@@ -384,7 +373,7 @@ impl World {
     }
 
     fn truncate(&mut self) {
-        let len = self.dice.roll(BLOCKS + 1);
+        let len = self.rng.index(BLOCKS + 1);
         let blocked = self.logging().any(|(_, block)| block >= len) && !self.is(Mutant::TruncationOvertakesLog);
         if self.is_held() || blocked {
             return;
@@ -450,7 +439,7 @@ impl World {
         if blocks.is_empty() || self.refused {
             return;
         }
-        let block = blocks[self.dice.roll(blocks.len())];
+        let block = blocks[self.rng.index(blocks.len())];
         let version = self.memory.queued.remove(&block).unwrap();
         self.memory.flights.insert(block, Flight { version, written: None, void: false });
     }
@@ -466,7 +455,7 @@ impl World {
         if flying.is_empty() {
             return;
         }
-        let block = flying[self.dice.roll(flying.len())];
+        let block = flying[self.rng.index(flying.len())];
         let flight = self.memory.flights[&block];
         self.slow.volatile.push(SlowOp::Write(block, flight.version));
         // Overtaken by the log, or void: its end only ends the flight.
@@ -492,7 +481,7 @@ fn check(history: &[Content], found: &Content) {
 fn run(seed: u64, mutant: Mutant) {
     let mut world = World::new(seed, mutant);
     for _ in 0..4 {
-        for _ in 0..(20 + world.dice.roll(400)) {
+        for _ in 0..(20 + world.rng.index(400)) {
             world.step();
             world.check_reads();
         }

@@ -11,8 +11,8 @@ impl World {
         if under_way.is_empty() || self.fast.is_dead {
             return;
         }
-        let at = under_way[self.dice.roll(under_way.len())];
-        if self.dice.roll(60) == 0 {
+        let at = under_way[self.rng.index(under_way.len())];
+        if self.rng.index(60) == 0 {
             return self.fast_dies();
         }
         self.fast.log[at].durable = true;
@@ -66,7 +66,7 @@ impl World {
                 What::Truncate { len } => self.truncation.retry = Some(len),
                 What::TruncateDone { .. } => self.truncation.truncator = Truncator::Idle,
             }
-            if self.dice.roll(2) == 0 {
+            if self.rng.index(2) == 0 {
                 self.fast.log.push(Record { durable: true, ..record });
             }
         }
@@ -97,7 +97,7 @@ impl World {
         }
         if self.is(Mutant::AbandonsEarly) && self.has_witness {
             self.slow.abandoned = true;
-            if self.dice.roll(3) > 0 {
+            if self.rng.index(3) > 0 {
                 return;
             }
         }
@@ -135,7 +135,7 @@ impl World {
         if blocks.is_empty() || self.fast.is_dead || self.truncation.recording.is_some() {
             return;
         }
-        let block = blocks[self.dice.roll(blocks.len())];
+        let block = blocks[self.rng.index(blocks.len())];
         // A length that the log does not know must be durable first.
         if self.flush.len_change.is_some() || self.truncation.retry.is_some() {
             return;

@@ -282,9 +282,9 @@ mod tests {
             for thread in 0..4 {
                 let (cache, testbed) = (&cache, &testbed);
                 scope.spawn(move || {
-                    let mut dice = crate::dice::Dice::new(thread);
+                    let mut rng = quire_rng::SplitMix64::new(thread);
                     for _ in 0..2000 {
-                        let page = dice.below(testbed.pages);
+                        let page = rng.below(testbed.pages);
                         assert_eq!(cache.read(page).unwrap().word(0), stamp(page));
                         cache.write(page).unwrap().set_word(8 + thread as usize, page + thread);
                     }

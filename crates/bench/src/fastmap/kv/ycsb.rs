@@ -14,12 +14,12 @@ use serde::{Deserialize, Serialize};
 
 use super::node::VALUE_BYTES;
 use super::store::{Aim, Store};
-use crate::dice::Dice;
 use crate::fastmap::pages::Counters;
 use crate::fastmap::tally::{Meter, Tally, histogram};
 use crate::fastmap::testbed::Testbed;
 use crate::requests::Values;
 use crate::zipf::Zipf;
+use quire_rng::SplitMix64;
 
 const SKEW: f64 = 0.99;
 /// Most entries of a scan; the number is drawn evenly.
@@ -68,17 +68,23 @@ impl Load {
     }
 
     /// The next request; `insert` gives the number of a new record, `latest` that of the one so many before the newest.
-    fn next(self, zipf: &Zipf, dice: &mut Dice, insert: impl FnOnce() -> u64, latest: impl FnOnce(u64) -> u64) -> Step {
-        let percent = dice.below(100);
+    fn next(
+        self,
+        zipf: &Zipf,
+        rng: &mut SplitMix64,
+        insert: impl FnOnce() -> u64,
+        latest: impl FnOnce(u64) -> u64,
+    ) -> Step {
+        let percent = rng.below(100);
         match self {
             Self::Fill => Step::Insert(insert()),
-            Self::A if percent < 50 => Step::Update(zipf.roll(dice)),
-            Self::B if percent < 5 => Step::Update(zipf.roll(dice)),
-            Self::F if percent < 50 => Step::Modify(zipf.roll(dice)),
+            Self::A if percent < 50 => Step::Update(zipf.sample(rng)),
+            Self::B if percent < 5 => Step::Update(zipf.sample(rng)),
+            Self::F if percent < 50 => Step::Modify(zipf.sample(rng)),
             Self::D | Self::E if percent < 5 => Step::Insert(insert()),
-            Self::D => Step::ReadLatest(latest(zipf.roll(dice))),
-            Self::E => Step::Scan(zipf.roll(dice), 1 + dice.below(MOST_SCANNED) as usize),
-            Self::A | Self::B | Self::C | Self::F => Step::Read(zipf.roll(dice)),
+            Self::D => Step::ReadLatest(latest(zipf.sample(rng))),
+            Self::E => Step::Scan(zipf.sample(rng), 1 + rng.below(MOST_SCANNED) as usize),
+            Self::A | Self::B | Self::C | Self::F => Step::Read(zipf.sample(rng)),
         }
     }
 }
@@ -111,7 +117,7 @@ pub struct Ycsb {
 
 /// Key of record number `record`.
 pub fn key_of(record: u64) -> u64 {
-    Dice::new(record).roll()
+    SplitMix64::new(record).next_u64()
 }
 
 struct Session<'a, S> {
@@ -152,12 +158,8 @@ impl<S: Store> Session<'_, S> {
             let threads: Vec<_> = (0..self.ycsb.threads as u64)
                 .map(|thread| {
                     let done = &done;
-                    let dice = Dice::new(self.ycsb.seed ^ thread << 32 ^ (load as u64) << 40);
-                    scope.spawn(
-                        move || {
-                            if load == Load::Fill { self.fill(dice) } else { self.request(load, dice, done) }
-                        },
-                    )
+                    let rng = SplitMix64::new(self.ycsb.seed ^ thread << 32 ^ (load as u64) << 40);
+                    scope.spawn(move || if load == Load::Fill { self.fill(rng) } else { self.request(load, rng, done) })
                 })
                 .collect();
             if load != Load::Fill {
@@ -175,7 +177,7 @@ impl<S: Store> Session<'_, S> {
     }
 
     /// Inserts records until there are as many as asked for.
-    fn fill(&self, mut dice: Dice) -> anyhow::Result<(u64, Histogram<u64>)> {
+    fn fill(&self, mut rng: SplitMix64) -> anyhow::Result<(u64, Histogram<u64>)> {
         let (mut ops, mut latencies) = (0, histogram());
         let mut bytes = [0; VALUE_BYTES];
         let end = self.ycsb.records;
@@ -192,7 +194,7 @@ impl<S: Store> Session<'_, S> {
                 let steps: Vec<Step> = known.iter().map(|&record| Step::Insert(record)).collect();
                 self.expect(&steps)?;
                 for &record in known {
-                    self.update(record, &mut dice, &mut bytes)?;
+                    self.update(record, &mut rng, &mut bytes)?;
                     ops += 1;
                     note(&mut before, &mut latencies);
                 }
@@ -200,7 +202,7 @@ impl<S: Store> Session<'_, S> {
         }
     }
 
-    fn request(&self, load: Load, mut dice: Dice, done: &AtomicBool) -> anyhow::Result<(u64, Histogram<u64>)> {
+    fn request(&self, load: Load, mut rng: SplitMix64, done: &AtomicBool) -> anyhow::Result<(u64, Histogram<u64>)> {
         let (mut ops, mut latencies) = (0, histogram());
         let zipf = Zipf::new(self.records.load(Ordering::Relaxed), SKEW);
         let mut bytes = [0; VALUE_BYTES];
@@ -209,11 +211,11 @@ impl<S: Store> Session<'_, S> {
         loop {
             let insert = || self.records.fetch_add(1, Ordering::Relaxed);
             let latest = |before| self.latest(before);
-            let steps: Vec<Step> = (0..KNOWN).map(|_| load.next(&zipf, &mut dice, insert, latest)).collect();
+            let steps: Vec<Step> = (0..KNOWN).map(|_| load.next(&zipf, &mut rng, insert, latest)).collect();
             self.expect(&steps)?;
             // All of them, or a record that was promised would be missing.
             for step in steps {
-                self.step(step, &mut dice, &mut bytes)?;
+                self.step(step, &mut rng, &mut bytes)?;
                 ops += 1;
                 note(&mut before, &mut latencies);
             }
@@ -245,7 +247,7 @@ impl<S: Store> Session<'_, S> {
         self.store.expect(&aims)
     }
 
-    fn step(&self, step: Step, dice: &mut Dice, bytes: &mut [u8]) -> anyhow::Result<()> {
+    fn step(&self, step: Step, rng: &mut SplitMix64, bytes: &mut [u8]) -> anyhow::Result<()> {
         match step {
             Step::Read(record) => self.read(record, bytes),
             Step::ReadLatest(record) => {
@@ -253,10 +255,10 @@ impl<S: Store> Session<'_, S> {
                 // A slow thread may be about to insert it.
                 if self.store.read(key, bytes)? { check(key, bytes) } else { Ok(()) }
             }
-            Step::Update(record) | Step::Insert(record) => self.update(record, dice, bytes),
+            Step::Update(record) | Step::Insert(record) => self.update(record, rng, bytes),
             Step::Modify(record) => {
                 self.read(record, bytes)?;
-                self.update(record, dice, bytes)
+                self.update(record, rng, bytes)
             }
             Step::Scan(record, most) => {
                 let from = key_of(record);
@@ -280,14 +282,14 @@ impl<S: Store> Session<'_, S> {
         check(key, bytes)
     }
 
-    fn update(&self, record: u64, dice: &mut Dice, bytes: &mut [u8]) -> anyhow::Result<()> {
-        self.write_value(record, dice, bytes);
+    fn update(&self, record: u64, rng: &mut SplitMix64, bytes: &mut [u8]) -> anyhow::Result<()> {
+        self.write_value(record, rng, bytes);
         self.store.insert(key_of(record), bytes)
     }
 
-    fn write_value(&self, record: u64, dice: &mut Dice, bytes: &mut [u8]) {
-        bytes.copy_from_slice(self.values.pick(dice));
-        let tag = dice.roll().to_le_bytes();
+    fn write_value(&self, record: u64, rng: &mut SplitMix64, bytes: &mut [u8]) {
+        bytes.copy_from_slice(self.values.pick(rng));
+        let tag = rng.next_u64().to_le_bytes();
         bytes[..8].copy_from_slice(&key_of(record).to_le_bytes());
         bytes[8..16].copy_from_slice(&tag);
         bytes[VALUE_BYTES - 8..].copy_from_slice(&tag);

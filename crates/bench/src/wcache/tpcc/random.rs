@@ -1,8 +1,8 @@
 //! Random numbers and texts as TPC-C wants them (clauses 2.1.6 and 4.3.2).
 //!
-//! Relies on [`Dice`], so that a run can be repeated from its seed.
+//! Relies on [`SplitMix64`], so that a run can be repeated from its seed.
 
-use crate::dice::Dice;
+use quire_rng::SplitMix64;
 
 /// The constants C of the non-uniform choice: while loading, and in runs. Those of last names differ as clause 2.1.6.1
 /// wants.
@@ -16,12 +16,12 @@ const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012
 
 /// A source of random values.
 #[derive(Clone, Debug)]
-pub struct Random(Dice);
+pub struct Random(SplitMix64);
 
 impl Random {
     /// A source whose whole sequence follows from `seed`.
     pub fn new(seed: u64) -> Self {
-        Self(Dice::new(seed))
+        Self(SplitMix64::new(seed))
     }
 
     /// A number of `low..=high`.
@@ -64,7 +64,7 @@ impl Random {
     pub fn letters(&mut self, low: u32, high: u32, to: &mut String) {
         let mut left = self.between(low, high);
         while left > 0 {
-            let mut roll = self.0.roll();
+            let mut roll = self.0.next_u64();
             // Ten letters of each number.
             for _ in 0..left.min(10) {
                 to.push(char::from(LETTERS[(roll % LETTERS.len() as u64) as usize]));

@@ -7,7 +7,6 @@ use std::time::Instant;
 use anyhow::{Context, bail};
 
 use super::records::{Does, FIELD_BYTES, Requests, Workload, push_insert};
-use crate::dice::Dice;
 use crate::requests::Values;
 use crate::resp::{Connection, Value};
 use crate::wcache::lab::interrupt::Interrupt;
@@ -15,6 +14,7 @@ use crate::wcache::lab::stage::Span;
 use crate::wcache::phase::{self, Phase};
 use crate::wcache::tally::Tally;
 use crate::wcache::watch::Watch;
+use quire_rng::SplitMix64;
 
 /// A run.
 #[derive(Clone, Copy, Debug)]
@@ -37,13 +37,13 @@ pub struct Run<'a> {
 /// When the server refuses, or there was an interrupt.
 pub fn fill(port: u16, records: u64, interrupt: &Interrupt) -> anyhow::Result<()> {
     let mut connection = Connection::open(port).context("a connection to fill with")?;
-    let (values, mut dice) = (Values::new(FIELD_BYTES, 5), Dice::new(6));
+    let (values, mut rng) = (Values::new(FIELD_BYTES, 5), SplitMix64::new(6));
     let mut batch = Vec::new();
     for first in (0..records).step_by(64) {
         interrupt.check()?;
         batch.clear();
         let end = (first + 64).min(records);
-        (first..end).for_each(|record| push_insert(&mut batch, record, &values, &mut dice));
+        (first..end).for_each(|record| push_insert(&mut batch, record, &values, &mut rng));
         connection.send(&batch)?;
         if connection.skip((end - first) as usize * 2)? > 0 {
             bail!("the server refused a record");

@@ -2,9 +2,9 @@
 //!
 //! Relies on [`Zipf`] (0.99) and [`Scatter`]: YCSB's scrambled Zipfian choice.
 
-use crate::dice::Dice;
 use crate::requests::Values;
 use crate::zipf::{Scatter, Zipf};
+use quire_rng::SplitMix64;
 
 /// Fields of a record.
 pub const FIELDS: u64 = 10;
@@ -46,7 +46,7 @@ pub struct Requests {
     workload: Workload,
     zipf: Zipf,
     scatter: Scatter,
-    dice: Dice,
+    rng: SplitMix64,
     values: Values,
 }
 
@@ -66,7 +66,7 @@ impl Requests {
             workload,
             zipf: Zipf::new(records, SKEW),
             scatter: Scatter::new(records, 2),
-            dice: Dice::new(client + 41),
+            rng: SplitMix64::new(client + 41),
             values: Values::new(FIELD_BYTES, client + 901),
         }
     }
@@ -74,13 +74,13 @@ impl Requests {
     /// Puts the next request into `to`, which is emptied before.
     pub fn next(&mut self, to: &mut Vec<u8>) -> Does {
         to.clear();
-        let key = key(self.scatter.key(self.zipf.roll(&mut self.dice)));
-        if self.dice.below(100) < self.workload.reads_percent() {
+        let key = key(self.scatter.key(self.zipf.sample(&mut self.rng)));
+        if self.rng.below(100) < self.workload.reads_percent() {
             push(to, &[b"HGETALL", key.as_bytes()]);
             return Does::Read;
         }
-        let field = format!("field{}", self.dice.below(FIELDS));
-        push(to, &[b"HSET", key.as_bytes(), field.as_bytes(), self.values.pick(&mut self.dice)]);
+        let field = format!("field{}", self.rng.below(FIELDS));
+        push(to, &[b"HSET", key.as_bytes(), field.as_bytes(), self.values.pick(&mut self.rng)]);
         Does::Update
     }
 }
@@ -90,13 +90,13 @@ fn key(record: u64) -> String {
 }
 
 /// Appends the two requests that insert `record`.
-pub fn push_insert(to: &mut Vec<u8>, record: u64, values: &Values, dice: &mut Dice) {
+pub fn push_insert(to: &mut Vec<u8>, record: u64, values: &Values, rng: &mut SplitMix64) {
     let key = key(record);
     let fields: Vec<String> = (0..FIELDS).map(|field| format!("field{field}")).collect();
     let mut words: Vec<&[u8]> = vec![b"HSET", key.as_bytes()];
     for field in &fields {
         words.push(field.as_bytes());
-        words.push(values.pick(dice));
+        words.push(values.pick(rng));
     }
     push(to, &words);
     push(to, &[b"ZADD", INDEX.as_bytes(), record.to_string().as_bytes(), key.as_bytes()]);
@@ -127,8 +127,8 @@ mod tests {
 
     #[test]
     fn a_record_is_a_hash_of_ten_fields() {
-        let (values, mut dice, mut to) = (Values::new(FIELD_BYTES, 1), Dice::new(1), Vec::new());
-        push_insert(&mut to, 7, &values, &mut dice);
+        let (values, mut rng, mut to) = (Values::new(FIELD_BYTES, 1), SplitMix64::new(1), Vec::new());
+        push_insert(&mut to, 7, &values, &mut rng);
         assert!(to.starts_with(b"*22\r\n$4\r\nHSET\r\n$16\r\nuser000000000007\r\n$6\r\nfield0\r\n$100\r\n"));
         assert!(to.ends_with(b"*4\r\n$4\r\nZADD\r\n$8\r\n_indices\r\n$1\r\n7\r\n$16\r\nuser000000000007\r\n"));
     }

@@ -5,18 +5,17 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use quire_rng::SplitMix64;
+
 use super::*;
 
 const WRITERS: usize = 3;
 
 /// Raises counters all over the range until told to stop; returns how often.
 fn hammer(base: usize, len: usize, seed: u64, stop: &AtomicBool) -> u64 {
-    let (mut random, mut count) = (seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1, 0);
+    let (mut rng, mut count) = (SplitMix64::new(seed), 0);
     while !stop.load(Ordering::Relaxed) {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        let offset = (random as usize % (len / PAGE_SIZE)) * PAGE_SIZE + 8 * (random >> 60) as usize;
+        let offset = rng.index(len / PAGE_SIZE) * PAGE_SIZE + 8 * rng.index(16);
         // SAFETY: aligned, inside the range, and only ever used as an atomic while writers run.
         unsafe { AtomicU64::from_ptr((base + offset) as *mut u64) }.fetch_add(1, Ordering::Relaxed);
         count += 1;
