@@ -1,18 +1,8 @@
-//! Numbers for people: times, sizes, digits.
+//! Numbers for people: sizes, digits, values with their units.
 //!
-//! Relies on nothing.
+//! Relies on `quire_units` for times.
 
-/// A time in a suitable unit: three digits and no more.
-pub fn time(nanoseconds: f64) -> String {
-    let (value, unit) = match nanoseconds {
-        under if under < 1e3 => return format!("{under:.0} ns"),
-        under if under < 1e6 => (under / 1e3, "µs"),
-        under if under < 1e9 => (under / 1e6, "ms"),
-        seconds => (seconds / 1e9, "s"),
-    };
-    let digits = if value < 9.995 { 2 } else { usize::from(value < 99.95) };
-    format!("{value:.digits$} {unit}")
-}
+use quire_units::format_ns;
 
 /// Bytes as a number of MiB.
 pub fn mebibytes(bytes: u64) -> f64 {
@@ -52,7 +42,7 @@ pub fn plain(value: f64) -> String {
 /// A value with its unit, times in the unit that suits them.
 pub fn with_unit(value: f64, unit: &str) -> String {
     match unit {
-        "ns" if value >= 0.0 => time(value),
+        "ns" if value >= 0.0 => format_ns(value),
         "" | "of 1" => plain(value),
         unit => format!("{} {unit}", plain(value)),
     }
@@ -61,12 +51,6 @@ pub fn with_unit(value: f64, unit: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_have_three_digits_in_the_unit_that_suits_them() {
-        let told: Vec<String> = [7.0, 1234.0, 45_678.0, 999_600.0, 27_000_000.0, 2.5e9].map(time).to_vec();
-        assert_eq!(told, ["7 ns", "1.23 µs", "45.7 µs", "1000 µs", "27.0 ms", "2.50 s"]);
-    }
 
     #[test]
     fn thousands_are_apart_and_four_digits_are_kept() {

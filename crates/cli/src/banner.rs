@@ -3,9 +3,11 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use quire_server::config::Config;
 use quire_server::save_state::RestoreSummary;
+use quire_units::{Bytes, format_duration};
 
 /// The lines about the data: what the image gave, and how many keys there are after so many commands of the log.
 pub fn text(config: &Config, restored: &RestoreSummary, (keys, replayed): (u64, u64)) -> String {
@@ -13,15 +15,15 @@ pub fn text(config: &Config, restored: &RestoreSummary, (keys, replayed): (u64, 
     let path = std::path::absolute(&path).unwrap_or(path);
     let mut text = String::new();
     let _ = writeln!(text, "  data       {}", path.display());
-    let took_ms = restored.first_read_us as f64 / 1000.0;
-    let gib = restored.image_bytes as f64 / f64::from(1 << 30);
+    let took = format_duration(Duration::from_micros(restored.first_read_us));
+    let size = Bytes(restored.image_bytes);
     let _ = match restored.mode {
         "map" => writeln!(
             text,
-            "  restored   {keys} keys, {gib:.2} GiB, in {took_ms:.1} ms; reading and verifying goes on in the background"
+            "  restored   {keys} keys, {size}, in {took}; reading and verifying goes on in the background"
         ),
         "load" => {
-            writeln!(text, "  restored   {keys} keys, {gib:.2} GiB, read and verified in {took_ms:.1} ms")
+            writeln!(text, "  restored   {keys} keys, {size}, read and verified in {took}")
         }
         _ => writeln!(text, "  restored   nothing: there is no image yet, the server starts empty"),
     };

@@ -8,6 +8,7 @@ use clap::ArgMatches;
 use indicatif::{ProgressBar, ProgressStyle};
 use quire_checkpoint::{Image, ImageInfo};
 use quire_device::DiskDirectory;
+use quire_units::{Bytes, format_duration};
 use serde_json::json;
 
 /// Most damaged regions that are named one by one.
@@ -90,10 +91,9 @@ fn verify(image: &Image) -> anyhow::Result<ExitCode> {
         bar.set_position(done);
     })?;
     bar.finish_and_clear();
-    let seconds = summary.took.as_secs_f64();
-    let mib = summary.bytes as f64 / f64::from(1 << 20);
+    let (size, took) = (Bytes(summary.bytes), format_duration(summary.took));
     if summary.damage.is_empty() {
-        quire_sys::outln!("ok: {} regions, {mib:.0} MiB, all as written ({seconds:.2} s)", summary.regions)?;
+        quire_sys::outln!("ok: {} regions, {size}, all as written ({took})", summary.regions)?;
         return Ok(ExitCode::SUCCESS);
     }
     for damage in summary.damage.iter().take(NAMED) {

@@ -246,7 +246,7 @@ fn refused(setting: &str) -> String {
 #[test]
 fn a_program_that_cannot_have_its_heap_is_not_started_and_says_why() {
     assert!(refused("much").contains("write PATH:SIZE:POOL, such as /var/tmp:16G:512M"));
-    assert!(refused("/tmp:1G:5").contains("the pool is 5 bytes"));
+    assert!(refused("/tmp:1G:5").contains("the pool is 5 B"));
     let there = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(there.path(), "mine").unwrap();
     if can_serve() {

@@ -1,9 +1,10 @@
-//! The words of a request, as ranges of the buffer that it was read into. Relies on `numbers` and `error`.
+//! The words of a request, as ranges of the buffer that it was read into. Relies on `error`, and on the store for numbers in text.
 
 use std::borrow::Cow;
 
+use quire_store::numbers;
+
 use crate::error::CmdError;
-use crate::numbers;
 
 /// Where one word of a request lies in its buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

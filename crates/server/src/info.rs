@@ -5,10 +5,10 @@ use std::fmt::{Display, Write as _};
 use quire_store::Store;
 
 use crate::client::{Client, CommandId};
-use crate::numbers::human_bytes;
 use crate::registry::registry;
 use crate::state::ServerState;
 use crate::version::{COMPATIBLE_VERSION, VERSION};
+use quire_units::redis::format_bytes;
 
 /// What the sections are made from.
 pub struct InfoSource<'a> {
@@ -49,7 +49,7 @@ impl Text {
 
     fn bytes(&mut self, name: &str, bytes: u64) {
         self.field(name, bytes);
-        self.field(&format!("{name}_human"), human_bytes(bytes));
+        self.field(&format!("{name}_human"), format_bytes(bytes));
     }
 }
 

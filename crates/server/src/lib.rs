@@ -25,7 +25,6 @@ pub mod log_control;
 pub mod log_lock;
 pub mod log_writer;
 pub mod net;
-pub mod numbers;
 pub mod persistence;
 pub mod registry;
 pub mod replay;

@@ -1,8 +1,14 @@
-//! Sizes as people write and read them.
+//! Sizes and durations as people write and read them.
 //!
-//! Relies on nothing. Reading allocates nothing, so that it can be done before a program's `main`.
+//! Relies on nothing. Reading and showing allocate nothing, so that both can be done before a program's `main` and inside its
+//! `malloc`. Clients of Redis have other units: [`redis`].
 
 #![forbid(unsafe_code)]
+
+use std::fmt;
+use std::time::Duration;
+
+pub mod redis;
 
 /// Bytes of a size such as `65536`, `512k`, `64mb` or `2GiB`: every unit is a power of 1024. `None` if it is no size.
 pub fn parse_bytes(text: &str) -> Option<u64> {
@@ -21,19 +27,43 @@ pub fn parse_bytes(text: &str) -> Option<u64> {
     if is_known { number.checked_mul(1 << shift) } else { None }
 }
 
-/// A size in a few letters: `5 B`, `1.5 KiB`, `300 MiB`.
+/// A number of bytes, shown in a few letters: `5 B`, `1.5 KiB`, `300 MiB`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bytes(pub u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units = ["B", "KiB", "MiB", "GiB", "TiB"];
+        let (mut amount, mut unit) = (self.0 as f64, 0);
+        while amount >= 1024.0 && unit + 1 < units.len() {
+            amount /= 1024.0;
+            unit += 1;
+        }
+        let digits = usize::from(unit > 0 && amount < 100.0 && amount.fract() != 0.0);
+        write!(to, "{amount:.digits$} {}", units[unit])
+    }
+}
+
+/// A size in a few letters, as [`Bytes`] shows it.
 pub fn format_bytes(bytes: u64) -> String {
-    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let (mut amount, mut unit) = (bytes as f64, 0);
-    while amount >= 1024.0 && unit + 1 < units.len() {
-        amount /= 1024.0;
-        unit += 1;
-    }
-    if unit == 0 || amount >= 100.0 || amount.fract() == 0.0 {
-        format!("{amount:.0} {}", units[unit])
-    } else {
-        format!("{amount:.1} {}", units[unit])
-    }
+    Bytes(bytes).to_string()
+}
+
+/// A time in the unit that suits it, with three digits and no more: `999 ns`, `1.50 µs`, `20.0 ms`, `300 s`.
+pub fn format_duration(time: Duration) -> String {
+    format_ns(time.as_nanos() as f64)
+}
+
+/// As [`format_duration`], for means and other fractions of a nanosecond.
+pub fn format_ns(nanoseconds: f64) -> String {
+    let (value, unit) = match nanoseconds {
+        under if under < 1e3 => return format!("{under:.0} ns"),
+        under if under < 1e6 => (under / 1e3, "µs"),
+        under if under < 1e9 => (under / 1e6, "ms"),
+        seconds => (seconds / 1e9, "s"),
+    };
+    let digits = if value < 9.995 { 2 } else { usize::from(value < 99.95) };
+    format!("{value:.digits$} {unit}")
 }
 
 /// The number at the start of a size, and what stands behind it.
@@ -62,6 +92,13 @@ mod tests {
     fn sizes_are_written_in_the_unit_that_leaves_few_digits() {
         let written: Vec<_> = [5, 1536, 1 << 20, 300 << 20].into_iter().map(format_bytes).collect();
         assert_eq!(written, ["5 B", "1.5 KiB", "1 MiB", "300 MiB"]);
+    }
+
+    #[test]
+    fn times_have_three_digits_in_the_unit_that_suits_them() {
+        let told: Vec<String> = [7.0, 1234.0, 45_678.0, 999_600.0, 27_000_000.0, 2.5e9].map(format_ns).to_vec();
+        assert_eq!(format_duration(Duration::from_micros(1500)), "1.50 ms");
+        assert_eq!(told, ["7 ns", "1.23 µs", "45.7 µs", "1000 µs", "27.0 ms", "2.50 s"]);
     }
 
     #[test]

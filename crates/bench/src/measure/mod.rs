@@ -16,9 +16,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use quire_snapshot::{Mechanism, Options, OriginStats, PAGE_SIZE};
+use quire_units::format_ns;
 use serde_json::{Map, json};
 
-use crate::format::time;
 use crate::report::{Better, Figure, Report};
 use crate::stats::Spread;
 use crate::{machine, memory};
@@ -90,7 +90,12 @@ fn measure(args: &Args, candidate: &Candidate, updates: &mut Updates) -> anyhow:
     let found = stall::run(candidate, updates, plan).with_context(|| format!("measuring {name}"))?;
     if args.verbose {
         for (number, (stall, ready)) in found.stall_ns.iter().zip(&found.ready_ns).enumerate() {
-            quire_sys::outln!("{name} cut {}: writer {}, snapshot {}", number + 1, time(*stall), time(*ready))?;
+            quire_sys::outln!(
+                "{name} cut {}: writer {}, snapshot {}",
+                number + 1,
+                format_ns(*stall),
+                format_ns(*ready)
+            )?;
         }
     }
     if args.coverage {

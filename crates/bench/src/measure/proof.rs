@@ -11,11 +11,11 @@ use anyhow::{Context, ensure};
 use quire_snapshot::{Mechanism, PAGE_SIZE, View};
 use quire_sys::map::{MapAdvice, advise};
 use quire_sys::pagemap::{Pagemap, PagemapEntry};
+use quire_units::format_duration;
 
 use super::args::{Args, Until};
 use super::candidate::Candidate;
 use super::stall::touch;
-use crate::format::time;
 
 /// What the origin's first byte becomes.
 const WRITTEN: u8 = 0x55;
@@ -53,7 +53,7 @@ pub fn tell(candidate: &Candidate, args: &Args) -> anyhow::Result<String> {
         touch(&*view)?;
     }
     let took = start.elapsed();
-    let _ = writeln!(text, "{}ns ({}) {}", took.as_nanos(), time(took.as_nanos() as f64), args.until.words());
+    let _ = writeln!(text, "{}ns ({}) {}", took.as_nanos(), format_duration(took), args.until.words());
     let place = match (view.as_ptr(), children().difference(&before).next()) {
         (Some(address), _) => Place::Here(address as usize),
         (None, Some(&child)) if mechanism == Mechanism::Fork => Place::Child(child, base),

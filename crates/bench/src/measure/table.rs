@@ -4,8 +4,10 @@
 
 use std::fmt::Write as _;
 
+use quire_units::format_ns;
+
 use super::stall::Stalls;
-use crate::format::{mib, time};
+use crate::format::mib;
 use crate::measure::args::Until;
 use crate::stats::Spread;
 
@@ -45,10 +47,10 @@ pub fn render(rows: &[Row], until: Until) -> String {
                     &mut text,
                     [
                         row.name.to_owned(),
-                        time(spread.median),
-                        time(spread.least),
-                        time(spread.most),
-                        time(release.median),
+                        format_ns(spread.median),
+                        format_ns(spread.least),
+                        format_ns(spread.most),
+                        format_ns(release.median),
                         mib(found.held_bytes),
                         mib(found.extra_bytes),
                     ],

@@ -7,7 +7,7 @@ use std::io;
 use quire_device::DeviceError;
 use quire_pool::PoolError;
 
-use super::sizes::Bytes;
+use quire_units::Bytes;
 
 /// Why there is none.
 #[derive(Debug, thiserror::Error)]

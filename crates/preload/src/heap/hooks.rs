@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use quire_sys::guest;
 use quire_sys::mem::PAGE_SIZE;
+use quire_units::Bytes;
 
-use super::sizes::Bytes;
 use super::{arena, internal_threads, real_libc};
 use crate::{log, process};
 

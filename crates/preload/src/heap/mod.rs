@@ -25,6 +25,5 @@ pub mod private_heap;
 pub mod real_libc;
 pub mod refaults;
 pub mod setup;
-pub mod sizes;
 pub mod spec;
 pub mod written_pages;

@@ -23,11 +23,11 @@ use super::child::ParentHeap;
 use super::file::HeapFile;
 use super::heap_error::HeapError;
 use super::refaults::{self, RefaultWindow, Refaults};
-use super::sizes::Bytes;
 use super::spec::HeapSpec;
 use super::written_pages::WrittenPages;
 use super::{arena, forks, internal_threads};
 use crate::{log, state};
+use quire_units::Bytes;
 
 /// Servers for each processor, and at most: they mostly wait for the disk.
 const SERVERS_PER_PROCESSOR: usize = 2;

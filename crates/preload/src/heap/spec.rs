@@ -86,7 +86,7 @@ mod tests {
         for wrong in ["", "/tmp", "/tmp:1G", ":1G:64M", "/tmp:much:64M", "/tmp:1G:64X", "/tmp:1G:"] {
             assert!(refused(wrong).contains("PATH:SIZE:POOL"), "{wrong}: {}", refused(wrong));
         }
-        assert!(refused("/tmp:1G:9").contains("the pool is 9 bytes") && refused("/tmp:1M:1M").contains("the size"));
+        assert!(refused("/tmp:1G:9").contains("the pool is 9 B") && refused("/tmp:1M:1M").contains("the size"));
         assert!(HeapSpec::parse(b"/tmp:1G:64M", Some(b"8k")).unwrap_err().to_string().contains("16k"));
     }
 }

@@ -8,7 +8,7 @@ use quire_store::{STRING_MAX_BYTES, string};
 
 use crate::cmd::range::{forward_span, span};
 use crate::ctx::{Args, CmdError, Ctx};
-use crate::numbers::parse_i64;
+use quire_store::numbers::parse_i64;
 
 const BAD_OFFSET: CmdError = CmdError::fixed("ERR bit offset is not an integer or out of range");
 const BAD_BIT: CmdError = CmdError::fixed("ERR bit is not an integer or out of range");

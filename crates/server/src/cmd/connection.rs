@@ -4,9 +4,9 @@ use quire_store::DbId;
 
 use crate::client::{Client, Closing, ReplyMode};
 use crate::ctx::{CmdError, Ctx};
-use crate::numbers::parse_i64;
 use crate::resp::Protocol;
 use crate::version::COMPATIBLE_VERSION;
+use quire_store::numbers::parse_i64;
 
 const BAD_NAME: CmdError = CmdError::fixed("ERR Client names cannot contain spaces, newlines or special characters.");
 const WRONG_PASSWORD: CmdError = CmdError::fixed("WRONGPASS invalid username-password pair or user is disabled.");

@@ -7,8 +7,8 @@ use std::fmt::Write as _;
 use quire_store::{SaveStats, StoreStats};
 
 use crate::ctx::{CmdError, Ctx};
-use crate::numbers::human_bytes;
 use crate::resp::Reply;
+use quire_units::redis::format_bytes;
 
 /// Below this much data nothing can be said about fragmentation.
 const ENOUGH_BYTES: u64 = 5 << 20;
@@ -183,8 +183,8 @@ fn diagnosis(ctx: &Ctx<'_>) -> String {
             text,
             "* Fragmentation: {} are held for {} in use. What was deleted left holes; they are used again, and whole free \
              regions go back to the system.",
-            human_bytes(arena.backed_bytes()),
-            human_bytes(arena.allocated_bytes)
+            format_bytes(arena.backed_bytes()),
+            format_bytes(arena.allocated_bytes)
         );
     }
     let peak_bytes = ctx.server.stats.used_memory_peak_bytes;
@@ -192,8 +192,8 @@ fn diagnosis(ctx: &Ctx<'_>) -> String {
         let _ = writeln!(
             text,
             "* Peak: {} were in use once, {} are now.",
-            human_bytes(peak_bytes),
-            human_bytes(arena.allocated_bytes)
+            format_bytes(peak_bytes),
+            format_bytes(arena.allocated_bytes)
         );
     }
     if saves.waits > 0 && saves.wait_longest_ns > 10_000_000 {
@@ -202,7 +202,7 @@ fn diagnosis(ctx: &Ctx<'_>) -> String {
             "* Saves: a command waited {} ms for a page or a buffer. More memory for saves \
              (checkpoint-max-extra-memory, now {}) or a faster disk would help.",
             saves.wait_longest_ns / 1_000_000,
-            human_bytes(saves.budget_bytes)
+            format_bytes(saves.budget_bytes)
         );
     }
     if text.is_empty() {

@@ -5,7 +5,7 @@
 use quire_store::Expiry;
 
 use crate::ctx::{Args, CmdError};
-use crate::numbers::parse_i64;
+use quire_store::numbers::parse_i64;
 
 /// When SET may write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

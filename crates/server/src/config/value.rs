@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use crate::numbers;
+use quire_store::numbers;
+use quire_units::redis;
 
 /// Why a value was refused.
 pub type Reason = Cow<'static, str>;
@@ -118,7 +119,7 @@ pub fn client_memory(text: &str) -> Result<ClientMemory, Reason> {
         }
         return Ok(if percent == 0 { ClientMemory::Automatic } else { ClientMemory::Percent(percent) });
     }
-    let bytes = numbers::parse_memory(text).ok_or("argument must be a memory or percent value")?;
+    let bytes = redis::parse_bytes(text).ok_or("argument must be a memory or percent value")?;
     Ok(if bytes == 0 { ClientMemory::Automatic } else { ClientMemory::Bytes(bytes) })
 }
 
@@ -147,7 +148,7 @@ pub fn integer(text: &str, min: i64, max: i64) -> Result<i64, Reason> {
 
 /// A size with a unit, within bounds.
 pub fn memory(text: &str, min: u64, max: u64) -> Result<u64, Reason> {
-    let value = numbers::parse_memory(text).ok_or("argument must be a memory value")?;
+    let value = redis::parse_bytes(text).ok_or("argument must be a memory value")?;
     if value < min || value > max {
         return Err(format!("argument must be between {min} and {max} inclusive").into());
     }
@@ -224,8 +225,8 @@ pub fn output_limits(limits: &mut OutputLimits, text: &str) -> Result<(), Reason
     for group in words.chunks_exact(4) {
         const BAD: &str = "Error in hard, soft or soft_seconds setting in buffer limit configuration.";
         let limit = OutputLimit {
-            hard_bytes: numbers::parse_memory(group[1]).ok_or(BAD)?,
-            soft_bytes: numbers::parse_memory(group[2]).ok_or(BAD)?,
+            hard_bytes: redis::parse_bytes(group[1]).ok_or(BAD)?,
+            soft_bytes: redis::parse_bytes(group[2]).ok_or(BAD)?,
             soft_seconds: numbers::parse_u64(group[3].as_bytes()).ok_or(BAD)?,
         };
         match group[0].to_ascii_lowercase().as_str() {

@@ -268,7 +268,7 @@ fn number_line(input: &[u8], start: usize, known: &mut PartialRequest, skip: usi
     }
     known.searched = 0;
     known.cursor += end + 2;
-    Line::Number(crate::numbers::parse_i64(line.get(skip..end).unwrap_or_default()))
+    Line::Number(quire_store::numbers::parse_i64(line.get(skip..end).unwrap_or_default()))
 }
 
 /// Reads on where `known` says; the general case.

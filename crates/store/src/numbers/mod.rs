@@ -3,40 +3,49 @@
 mod big;
 pub(crate) mod long_double;
 
-/// Longest text of a 64-bit integer.
-const I64_TEXT_MAX: usize = 20;
+/// Longest text that is read as a floating-point number, as in Redis.
+const F64_TEXT_MAX: usize = 255;
 
-/// The integer whose only spelling `text` is: no spaces, no plus, no leading zeros.
+/// Reads a canonical 64-bit integer: no plus sign, no spaces, no leading zeros, no `-0`.
+#[inline]
 pub fn parse_i64(text: &[u8]) -> Option<i64> {
-    if text.len() > I64_TEXT_MAX {
-        return None;
-    }
     let (negative, digits) = match text {
         [b'-', digits @ ..] => (true, digits),
         digits => (false, digits),
     };
+    let magnitude = parse_u64(digits)?;
+    match (negative, magnitude) {
+        (true, 0) => None,
+        (true, m) if m <= i64::MIN.unsigned_abs() => Some((m as i64).wrapping_neg()),
+        (false, m) => i64::try_from(m).ok(),
+        _ => None,
+    }
+}
+
+/// Reads a canonical unsigned integer: digits only, no leading zeros.
+#[inline]
+pub fn parse_u64(digits: &[u8]) -> Option<u64> {
     match digits {
         [] => return None,
-        [b'0'] => return (!negative).then_some(0),
+        [b'0'] => return Some(0),
         [b'0', ..] => return None,
+        _ if digits.len() > 20 => return None,
         _ => {}
     }
-    let mut value = 0i64;
-    for &digit in digits {
-        if !digit.is_ascii_digit() {
+    let mut value = 0u64;
+    for &byte in digits {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
             return None;
         }
-        let digit = i64::from(digit - b'0');
-        value = value.checked_mul(10)?;
-        // Towards the side where the smallest number has no counterpart.
-        value = if negative { value.checked_sub(digit)? } else { value.checked_add(digit)? };
+        value = value.checked_mul(10)?.checked_add(u64::from(digit))?;
     }
     Some(value)
 }
 
-/// A floating-point number: the whole text, infinities allowed, NaN and numbers out of range not.
+/// Reads a floating-point number: the whole text, infinities written out allowed, NaN and numbers out of range not.
 pub fn parse_f64(text: &[u8]) -> Option<f64> {
-    let text = std::str::from_utf8(text).ok()?;
+    let text = std::str::from_utf8(text).ok().filter(|text| text.len() <= F64_TEXT_MAX)?;
     let value: f64 = text.parse().ok()?;
     let spelled = text.trim_start_matches(['+', '-']).starts_with(['i', 'I']);
     (!value.is_nan() && (value.is_finite() || spelled)).then_some(value)
@@ -65,8 +74,20 @@ mod tests {
 
     #[test]
     fn only_the_canonical_spelling_is_an_integer() {
-        for text in ["", "-", "+1", "01", "-0", " 1", "1 ", "1.0", "9223372036854775808", "-9223372036854775809", "0x1"]
-        {
+        for text in [
+            "",
+            "-",
+            "+1",
+            "01",
+            "-0",
+            " 1",
+            "1 ",
+            "1.0",
+            "9223372036854775808",
+            "-9223372036854775809",
+            "99999999999999999999999",
+            "0x1",
+        ] {
             assert_eq!(parse_i64(text.as_bytes()), None, "{text}");
         }
         assert_eq!(parse_i64(b"-9223372036854775808"), Some(i64::MIN));
@@ -80,7 +101,8 @@ mod tests {
         assert_eq!(parse_f64(b"-inf"), Some(f64::NEG_INFINITY));
         assert_eq!(parse_f64(b"nan"), None);
         assert_eq!(parse_f64(b"1e999"), None);
-        assert_eq!(parse_f64(b" 1"), None);
+        assert_eq!((parse_f64(b" 1"), parse_f64(b"1 "), parse_f64(b"")), (None, None, None));
+        assert_eq!((parse_f64(&[b'1'; 255]).is_some(), parse_f64(&[b'1'; 256])), (true, None));
         let texts = [
             (3.0, "3"),
             (10.6, "10.6"),
