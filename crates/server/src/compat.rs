@@ -2,12 +2,11 @@
 
 use std::fmt::Write as _;
 
+use crate::COMPATIBLE_VERSION;
 use crate::config::table::DIRECTIVES;
 use crate::registry::{Command, Registry};
 use crate::specs;
-use crate::table::Group;
-use crate::usage::usage;
-use crate::version::COMPATIBLE_VERSION;
+use crate::table::{Group, usage};
 
 /// COMPAT.md: all commands, how they are written, how they differ from Redis; all directives.
 pub fn compat_markdown() -> String {

@@ -7,7 +7,7 @@ use quire_store::Store;
 use crate::client::{Client, CommandId};
 use crate::registry::registry;
 use crate::state::ServerState;
-use crate::version::{COMPATIBLE_VERSION, VERSION};
+use crate::{COMPATIBLE_VERSION, VERSION};
 use quire_units::redis::format_bytes;
 
 /// What the sections are made from.

@@ -22,7 +22,6 @@ pub mod info;
 pub mod latency;
 pub mod lock_file;
 pub mod log_control;
-pub mod log_lock;
 pub mod log_writer;
 pub mod net;
 pub mod persistence;
@@ -36,7 +35,10 @@ pub mod specs;
 pub mod state;
 pub mod stats;
 pub mod table;
-pub mod usage;
-pub mod version;
 
 pub use compat::compat_markdown;
+
+/// The version of Redis whose behaviour the server follows; clients decide by it what they may use.
+pub const COMPATIBLE_VERSION: &str = "7.2.6";
+/// Quire's own version.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -11,6 +11,9 @@ use quire_sys::locked_file::LockedFile;
 
 use crate::config::Config;
 
+/// Images have names of their own, the log has not: there is one in a directory, so only one server may replay it and write to it.
+const LOG_LOCK: &str = ".quire-log.lock";
+
 /// Why there is no lock.
 #[derive(Debug)]
 pub enum LockError {
@@ -55,6 +58,25 @@ pub fn of_image(config: &Config) -> Result<Option<LockedFile>, String> {
         ),
         LockError::Unreadable(error) => format!(
             "cannot tell whether another server uses the image: {}: {error}; run as the user whose file that is",
+            path.display()
+        ),
+    })
+}
+
+/// Takes the lock on the log of a directory; `None` where nothing can be written, so that no server can write a log either.
+///
+/// # Errors
+/// In words for people: another server has it, or the lock can't be read.
+pub fn of_log(config: &Config) -> Result<Option<LockedFile>, String> {
+    let path = config.dir.join(LOG_LOCK);
+    take(&path).map_err(|refused| match refused {
+        LockError::Taken => format!(
+            "another server has its log of writes in {}; a directory holds one log, whatever --dbfilename says: choose \
+             another directory with --dir",
+            config.dir.display()
+        ),
+        LockError::Unreadable(error) => format!(
+            "cannot tell whether another server has the log: {}: {error}; run as the user whose file that is",
             path.display()
         ),
     })

@@ -18,7 +18,7 @@ use quire_wal::{LogError, LogIdentity, has_log, remove_covered, set_aside};
 use crate::client::Closing;
 use crate::clients::Output;
 use crate::config::Config;
-use crate::log_lock;
+use crate::lock_file;
 use crate::log_writer::LogWriter;
 use crate::replay::ReplaySummary;
 use crate::state::{ServerHooks, ServerState, unix_ms};
@@ -91,7 +91,7 @@ pub fn lock(config: &Config, hooks: &ServerHooks) -> Result<Option<LockedFile>, 
         return Ok(None);
     }
     let found = has_log(&*directory(config, None)).map_err(|error| error.to_string())?;
-    if config.appendonly || found { log_lock::take(config) } else { Ok(None) }
+    if config.appendonly || found { lock_file::of_log(config) } else { Ok(None) }
 }
 
 fn begin(store: &mut Store, state: &mut ServerState, in_force: bool) -> Result<(), String> {

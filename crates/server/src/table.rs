@@ -5,6 +5,8 @@
 //! They are written with `const` builders, so that an entry names only what differs from the default:
 //! `CommandSpec::new("strlen", 2, cmd::strings::strlen).flags(READONLY | FAST).keys(&[KeySpec::one(1, RO)])…`.
 
+use std::fmt::Write as _;
+
 use crate::ctx::{Args, CmdError, Ctx, Handler};
 
 /// Properties of a command, a set of bits.
@@ -412,4 +414,45 @@ impl CommandSpec {
 /// Stands in for the handler of a command that only has subcommands; the look-up never lets it run.
 fn container(_: &mut Ctx<'_>) -> Result<(), CmdError> {
     Err(CmdError::SYNTAX)
+}
+
+/// How the arguments are written: `key [EX seconds | PX milliseconds]`.
+pub fn usage(arguments: &[Arg]) -> String {
+    let words: Vec<String> = arguments.iter().map(argument).collect();
+    words.join(" ")
+}
+
+fn argument(arg: &Arg) -> String {
+    let inner = match arg.kind {
+        ArgKind::OneOf => {
+            let parts: Vec<String> = arg.parts.iter().map(argument).collect();
+            let text = parts.join(" | ");
+            if arg.optional { text } else { format!("<{text}>") }
+        }
+        ArgKind::Block => usage(arg.parts),
+        ArgKind::PureToken => String::new(),
+        _ => arg.name.to_owned(),
+    };
+    let mut text = match arg.token {
+        Some(token) if inner.is_empty() => token.to_owned(),
+        Some(token) => format!("{token} {inner}"),
+        None => inner,
+    };
+    if arg.multiple {
+        let again = text.clone();
+        let _ = write!(text, " [{again} ...]");
+    }
+    if arg.optional { format!("[{text}]") } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_written_as_in_the_manual() {
+        static EXPIRY: [Arg; 2] = [Arg::int("seconds").token("EX"), Arg::word("keepttl", "KEEPTTL")];
+        let arguments = [Arg::key("key"), Arg::string("value").multiple(), Arg::one_of("expiry", &EXPIRY).optional()];
+        assert_eq!(usage(&arguments), "key value [value ...] [EX seconds | KEEPTTL]");
+    }
 }

@@ -2,10 +2,10 @@
 
 use quire_store::DbId;
 
+use crate::COMPATIBLE_VERSION;
 use crate::client::{Client, Closing, ReplyMode};
 use crate::ctx::{CmdError, Ctx};
 use crate::resp::Protocol;
-use crate::version::COMPATIBLE_VERSION;
 use quire_store::numbers::parse_i64;
 
 const BAD_NAME: CmdError = CmdError::fixed("ERR Client names cannot contain spaces, newlines or special characters.");

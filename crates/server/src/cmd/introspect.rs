@@ -1,4 +1,4 @@
-//! COMMAND and its subcommands: the table of command specifications, told to clients.
+//! COMMAND and its subcommands, and HELP of every container: the table of command specifications, told to clients.
 
 use crate::ctx::{Args, CmdError, Ctx};
 use crate::glob;
@@ -366,4 +366,28 @@ fn write_arguments(reply: &mut Reply, arguments: &[Arg], key_specs: usize) {
             write_arguments(reply, arg.parts, key_specs);
         }
     }
+}
+
+/// HELP of the container that was called.
+pub fn help(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    let registry = registry();
+    let container = registry.find(ctx.args.at(0)).ok_or(CmdError::SYNTAX)?;
+    let mut lines = vec![format!(
+        "{} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+        container.name.to_ascii_uppercase()
+    )];
+    let subcommands = container.subcommands.iter().map(|id| registry.command(*id));
+    for sub in subcommands.filter(|sub| sub.spec.name != "help") {
+        lines.push(
+            format!("{} {}", sub.spec.name.to_ascii_uppercase(), usage(sub.spec.arguments)).trim_end().to_owned(),
+        );
+        lines.push(format!("    {}", sub.spec.summary));
+    }
+    lines.push("HELP".to_owned());
+    lines.push("    Prints this help.".to_owned());
+    ctx.reply.array(lines.len());
+    for line in lines {
+        ctx.reply.simple(&line);
+    }
+    Ok(())
 }

@@ -1,4 +1,5 @@
-//! What can be done with a key whatever its value is: EXISTS, DEL, TYPE, RENAME, COPY, MOVE and their relatives.
+//! What can be done with a key whatever its value is: EXISTS, DEL, TYPE, RENAME, COPY, MOVE, OBJECT and their
+//! relatives.
 //!
 //! Relies on the store; databases are chosen as `databases` reads them.
 
@@ -9,6 +10,10 @@ use crate::cmd::databases::db_of;
 use crate::ctx::{CmdError, Ctx};
 
 const SAME: CmdError = CmdError::fixed("ERR source and destination objects are the same");
+const NO_LFU: CmdError = CmdError::fixed(
+    "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching between \
+     policies at runtime LRU and LFU data will take some time to adjust.",
+);
 
 /// EXISTS key …
 pub fn exists(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
@@ -126,4 +131,49 @@ pub fn move_key(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let moved = ctx.store.move_key(ctx.client.db, ctx.args.at(1), to_db)?;
     ctx.reply.int(i64::from(moved));
     Ok(())
+}
+
+/// OBJECT ENCODING key
+pub fn object_encoding(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    match encoding_of(ctx)? {
+        Some(name) => ctx.reply.bulk_str(name),
+        None => ctx.reply.null(),
+    }
+    Ok(())
+}
+
+/// OBJECT FREQ key
+pub fn object_freq(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    if encoding_of(ctx)?.is_some() {
+        return Err(NO_LFU);
+    }
+    ctx.reply.null();
+    Ok(())
+}
+
+/// OBJECT IDLETIME key
+pub fn object_idletime(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    encoding_of(ctx)?;
+    match ctx.store.idle_seconds(ctx.client.db, ctx.args.at(2))? {
+        Some(seconds) => ctx.reply.int(seconds as i64),
+        None => ctx.reply.null(),
+    }
+    Ok(())
+}
+
+/// OBJECT REFCOUNT key
+pub fn object_refcount(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    match encoding_of(ctx)? {
+        // Nothing is shared between keys.
+        Some(_) => ctx.reply.int(1),
+        None => ctx.reply.null(),
+    }
+    Ok(())
+}
+
+/// How the value is stored, if the key exists. Counts as a look-up but is no access, which would reset what is asked for.
+fn encoding_of(ctx: &mut Ctx<'_>) -> Result<Option<&'static str>, CmdError> {
+    let encoding = ctx.store.encoding(ctx.client.db, ctx.args.at(2))?;
+    ctx.store.count_read(encoding.is_some());
+    Ok(encoding)
 }

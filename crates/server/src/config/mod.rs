@@ -4,7 +4,6 @@
 use std::path::PathBuf;
 
 pub mod file;
-mod suggest;
 pub mod table;
 pub mod value;
 
@@ -190,7 +189,7 @@ impl Config {
     /// The same with a value of any bytes.
     pub fn set_bytes(&mut self, name: &str, value: &[u8]) -> Result<(), ConfigError> {
         let directive = table::find(name)
-            .ok_or_else(|| ConfigError::Unknown { name: name.to_owned(), suggestion: suggest::closest(name) })?;
+            .ok_or_else(|| ConfigError::Unknown { name: name.to_owned(), suggestion: closest_directive(name) })?;
         (directive.set)(self, value).map_err(|reason| ConfigError::BadValue {
             name: directive.name,
             value: String::from_utf8_lossy(value).into_owned(),
@@ -217,6 +216,29 @@ impl Config {
 /// The environment variable of a directive.
 pub fn env_name(directive: &str) -> String {
     format!("QUIRE_{}", directive.to_ascii_uppercase().replace('-', "_"))
+}
+
+/// The directive whose name differs least from `name`, if it is close enough to be meant.
+fn closest_directive(name: &str) -> Option<&'static str> {
+    let name = name.to_ascii_lowercase().replace('_', "-");
+    let (distance, closest) =
+        table::DIRECTIVES.iter().map(|directive| (distance(&name, directive.name), directive.name)).min()?;
+    (distance <= 1 + name.len() / 4).then_some(closest)
+}
+
+/// Letters to insert, delete or replace to turn one word into the other.
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.bytes().enumerate() {
+            let replaced = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Specifications of the connection commands.
 
-use crate::cmd::help::help;
+use crate::cmd::introspect::help;
 use crate::cmd::{clients, connection};
 use crate::table::*;
 

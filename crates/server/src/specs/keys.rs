@@ -1,7 +1,7 @@
 //! Facts of the commands that work on keys of any type.
 
-use crate::cmd::help::help;
-use crate::cmd::{keys, object, scan, wait};
+use crate::cmd::introspect::help;
+use crate::cmd::{keys, scan, wait};
 use crate::table::*;
 
 const O_1: &str = "O(1)";
@@ -131,14 +131,14 @@ const fn about_value(name: &'static str, handler: crate::ctx::Handler, summary: 
 }
 
 static OBJECT: &[CommandSpec] = &[
-    about_value("encoding", object::encoding, "Tells how a value is stored."),
-    about_value("freq", object::freq, "Tells how often a key is used, where that is counted.")
+    about_value("encoding", keys::object_encoding, "Tells how a value is stored."),
+    about_value("freq", keys::object_freq, "Tells how often a key is used, where that is counted.")
         .group(Group::Generic, "4.0.0", O_1)
         .differs("Never counted, as there is no eviction policy that needs it."),
     generic(CommandSpec::new("help", 2, help), "6.2.0", O_1)
         .flags(LOADING | STALE)
         .summary("Tells what the subcommands are."),
-    about_value("idletime", object::idletime, "Tells for how many seconds a key was not used."),
-    about_value("refcount", object::refcount, "Tells how many references a value has.")
+    about_value("idletime", keys::object_idletime, "Tells for how many seconds a key was not used."),
+    about_value("refcount", keys::object_refcount, "Tells how many references a value has.")
         .differs("Always 1: small integers are not shared."),
 ];

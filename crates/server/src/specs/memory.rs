@@ -1,6 +1,6 @@
 //! Facts of the commands about memory.
 
-use crate::cmd::help::help;
+use crate::cmd::introspect::help;
 use crate::cmd::memory;
 use crate::table::*;
 

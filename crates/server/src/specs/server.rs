@@ -1,7 +1,7 @@
 //! Facts of the server commands: configuration, figures, persistence, logs.
 
-use crate::cmd::help::help;
-use crate::cmd::{config, debug, info, introspect, latency, persistence, slowlog};
+use crate::cmd::introspect::help;
+use crate::cmd::{config, debug, introspect, persistence, server as cmd_server};
 use crate::table::*;
 
 const OPERATOR: Flags = ADMIN | NOSCRIPT | LOADING | STALE;
@@ -43,7 +43,7 @@ pub static SPECS: &[CommandSpec] = &[
         .summary("Helps to test the server and to find faults.")
         .args(&[Arg::string("subcommand"), Arg::string("argument").multiple().optional()])
         .differs("Has DIGEST, DIGEST-VALUE, OBJECT, POPULATE, RELOAD and SLEEP."),
-    server(CommandSpec::new("info", -1, info::info), "1.0.0", O_1)
+    server(CommandSpec::new("info", -1, cmd_server::info), "1.0.0", O_1)
         .flags(LOADING | STALE | DANGEROUS)
         .summary("Tells figures of the server.")
         .args(&[Arg::string("section").multiple().optional()])
@@ -74,7 +74,7 @@ pub static SPECS: &[CommandSpec] = &[
     .differs("There are no replicas to wait for, so NOW changes nothing and ABORT finds nothing to abort."),
     server(CommandSpec::container("slowlog", SLOWLOG), "2.2.12", "Depends on subcommand.")
         .summary("Container of commands about the log of slow commands."),
-    server(CommandSpec::new("time", 1, info::time), "2.6.0", O_1)
+    server(CommandSpec::new("time", 1, cmd_server::time), "2.6.0", O_1)
         .flags(LOADING | STALE | FAST)
         .summary("Tells the server's time.")
         .tips(&["nondeterministic_output"]),
@@ -166,17 +166,17 @@ static CONFIG: &[CommandSpec] = &[
 
 static LATENCY: &[CommandSpec] = &[
     helps("2.8.13"),
-    server(CommandSpec::new("history", 3, latency::history), "2.8.13", O_1)
+    server(CommandSpec::new("history", 3, cmd_server::latency_history), "2.8.13", O_1)
         .flags(OPERATOR)
         .summary("Tells the last spikes of an event.")
         .args(&[Arg::string("event")])
         .tips(&["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"]),
-    server(CommandSpec::new("latest", 2, latency::latest), "2.8.13", O_1)
+    server(CommandSpec::new("latest", 2, cmd_server::latency_latest), "2.8.13", O_1)
         .flags(OPERATOR)
         .summary("Tells the last and the worst spike of every event.")
         .tips(&["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"])
         .differs("Events: `command`, `fast-command`, `expire-cycle` and `cut`."),
-    server(CommandSpec::new("reset", -2, latency::reset), "2.8.13", O_1)
+    server(CommandSpec::new("reset", -2, cmd_server::latency_reset), "2.8.13", O_1)
         .flags(OPERATOR)
         .summary("Forgets spikes.")
         .args(&[Arg::string("event").multiple().optional()])
@@ -184,18 +184,22 @@ static LATENCY: &[CommandSpec] = &[
 ];
 
 static SLOWLOG: &[CommandSpec] = &[
-    server(CommandSpec::new("get", -2, slowlog::get), "2.2.12", "O(N) where N is the number of entries returned")
-        .flags(ADMIN | LOADING | STALE)
-        .summary("Tells the last slow commands.")
-        .args(&[Arg::int("count").optional()])
-        .tips(&["request_policy:all_nodes", "nondeterministic_output"]),
+    server(
+        CommandSpec::new("get", -2, cmd_server::slowlog_get),
+        "2.2.12",
+        "O(N) where N is the number of entries returned",
+    )
+    .flags(ADMIN | LOADING | STALE)
+    .summary("Tells the last slow commands.")
+    .args(&[Arg::int("count").optional()])
+    .tips(&["request_policy:all_nodes", "nondeterministic_output"]),
     helps("6.2.0"),
-    server(CommandSpec::new("len", 2, slowlog::len), "2.2.12", O_1)
+    server(CommandSpec::new("len", 2, cmd_server::slowlog_len), "2.2.12", O_1)
         .flags(ADMIN | LOADING | STALE)
         .summary("Tells how many slow commands are kept.")
         .tips(&["request_policy:all_nodes", "response_policy:agg_sum", "nondeterministic_output"]),
     server(
-        CommandSpec::new("reset", 2, slowlog::reset),
+        CommandSpec::new("reset", 2, cmd_server::slowlog_reset),
         "2.2.12",
         "O(N) where N is the number of entries in the slowlog",
     )

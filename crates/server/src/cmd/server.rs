@@ -1,0 +1,115 @@
+//! What the server tells about itself: INFO, TIME, LATENCY, SLOWLOG.
+//!
+//! Relies on `info` for the text, on `latency` and `slowlog` for what they keep.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::ctx::{CmdError, Ctx};
+use crate::info::{self, InfoSource};
+
+/// Entries that SLOWLOG GET gives unless told.
+const SLOWLOG_DEFAULT_COUNT: usize = 10;
+
+/// INFO [section …]
+pub fn info(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    let wanted: Vec<&[u8]> = ctx.args.from(1).iter().collect();
+    let text = info::text(&InfoSource { store: ctx.store, server: ctx.server, client: ctx.client }, &wanted);
+    ctx.reply.verbatim("txt", text.as_bytes());
+    Ok(())
+}
+
+/// TIME
+pub fn time(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    ctx.reply.array(2);
+    ctx.reply.bulk_int(now.as_secs() as i64);
+    ctx.reply.bulk_int(i64::from(now.subsec_micros()));
+    Ok(())
+}
+
+/// LATENCY LATEST
+pub fn latency_latest(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    let events = ctx.server.monitoring.latency.events();
+    ctx.reply.array(events.len());
+    for (name, history) in events {
+        let last = history.spikes.back();
+        ctx.reply.array(4);
+        ctx.reply.bulk_str(name);
+        ctx.reply.int(last.map_or(0, |spike| spike.unix_s));
+        ctx.reply.int(last.map_or(0, |spike| spike.duration_ms as i64));
+        ctx.reply.int(history.max_ms as i64);
+    }
+    Ok(())
+}
+
+/// LATENCY HISTORY event
+pub fn latency_history(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    let wanted = ctx.args.at(2);
+    let found = ctx.server.monitoring.latency.events().iter().find(|(name, _)| name.as_bytes() == wanted);
+    let Some((_, history)) = found else {
+        ctx.reply.array(0);
+        return Ok(());
+    };
+    ctx.reply.array(history.spikes.len());
+    for spike in &history.spikes {
+        ctx.reply.array(2);
+        ctx.reply.int(spike.unix_s);
+        ctx.reply.int(spike.duration_ms as i64);
+    }
+    Ok(())
+}
+
+/// LATENCY RESET [event …]
+pub fn latency_reset(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    let forgotten = if ctx.args.len() == 2 {
+        ctx.server.monitoring.latency.reset(None)
+    } else {
+        ctx.args.from(2).iter().map(|event| ctx.server.monitoring.latency.reset(Some(event))).sum()
+    };
+    ctx.reply.int(forgotten as i64);
+    Ok(())
+}
+
+/// SLOWLOG GET [count]
+pub fn slowlog_get(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    let count = match ctx.args.len() {
+        2 => SLOWLOG_DEFAULT_COUNT,
+        3 => {
+            let count = ctx.args.int(2).ok().filter(|count| *count >= -1);
+            match count.ok_or(CmdError::fixed("ERR count should be greater than or equal to -1"))? {
+                -1 => usize::MAX,
+                count => count as usize,
+            }
+        }
+        _ => return Err(CmdError::wrong_args("slowlog|get")),
+    };
+    let entries = ctx.server.monitoring.slowlog.entries();
+    let count = count.min(entries.len());
+    ctx.reply.array(count);
+    for entry in entries.iter().take(count) {
+        ctx.reply.array(6);
+        ctx.reply.int(entry.id as i64);
+        ctx.reply.int(entry.unix_s);
+        ctx.reply.int(entry.duration_us as i64);
+        ctx.reply.array(entry.words.len());
+        for word in &entry.words {
+            ctx.reply.bulk(word);
+        }
+        ctx.reply.bulk_str(&entry.address);
+        ctx.reply.bulk_str(&entry.client_name);
+    }
+    Ok(())
+}
+
+/// SLOWLOG LEN
+pub fn slowlog_len(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    ctx.reply.int(ctx.server.monitoring.slowlog.entries().len() as i64);
+    Ok(())
+}
+
+/// SLOWLOG RESET
+pub fn slowlog_reset(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    ctx.server.monitoring.slowlog.reset();
+    ctx.reply.ok();
+    Ok(())
+}
