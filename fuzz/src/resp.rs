@@ -2,7 +2,7 @@
 //!
 //! Relies on [`read_all`], which reads as a connection does. The first bytes of the input say how it is cut.
 
-use quire_server::resp::parser::{Limits, read_all};
+use quire_server::resp::parser::{RequestLimits, read_all};
 
 /// How many bytes at the front describe the cuts.
 const CUTS: usize = 4;
@@ -10,7 +10,7 @@ const CUTS: usize = 4;
 /// The promise: requests and error are the same whether the bytes come at once, in pieces, or one by one.
 pub fn run(data: &[u8]) {
     let Some((cuts, input)) = data.split_at_checked(CUTS) else { return };
-    let limits = Limits { max_bulk_bytes: 1 << 20, authenticated: cuts[0] & 1 == 0 };
+    let limits = RequestLimits { max_bulk_bytes: 1 << 20, authenticated: cuts[0] & 1 == 0 };
     let whole = read_all(input, &[], &limits);
     let pieces: Vec<usize> = cuts.iter().map(|&cut| usize::from(cut) + 1).collect();
     assert_same(&whole, &read_all(input, &pieces, &limits));

@@ -35,7 +35,7 @@ pub struct QueuedCommand {
 
 /// The commands between MULTI and EXEC.
 #[derive(Default, Debug)]
-pub struct Multi {
+pub struct MultiState {
     buffer: Vec<u8>,
     ranges: Vec<ArgRange>,
     /// In the order in which they came.
@@ -46,7 +46,7 @@ pub struct Multi {
     pub flags: u32,
 }
 
-impl Multi {
+impl MultiState {
     /// Copies a command's words to the queue.
     pub fn push(&mut self, command: CommandId, flags: u32, args: Args<'_>) {
         let first = self.ranges.len() as u32;
@@ -175,7 +175,7 @@ pub struct Client {
     /// What it has asked for.
     pub options: ClientOptions,
     /// The transaction that it is putting together.
-    pub multi: Option<Box<Multi>>,
+    pub multi: Option<Box<MultiState>>,
     /// A transaction of it is running, so that no command waits.
     pub in_exec: bool,
     /// The last record of the log that it has made, or found when it wrote and changed nothing.
@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn queued_commands_keep_their_words() {
-        let mut multi = Multi::default();
+        let mut multi = MultiState::default();
         let ranges = [ArgRange { start: 0, len: 3 }, ArgRange { start: 4, len: 1 }];
         multi.push(CommandId(3), 1, Args::new(b"get a", &ranges));
         multi.push(CommandId(4), 4, Args::new(b"del b", &ranges));

@@ -77,7 +77,7 @@ impl Socket {
 
 /// Replies that the socket did not take yet, or that may not be sent yet.
 #[derive(Default, Debug)]
-pub struct Output {
+pub struct OutputBuffer {
     bytes: Vec<u8>,
     sent: usize,
     /// Where bytes begin that wait for the log, in order.
@@ -93,7 +93,7 @@ struct Mark {
     sequence: u64,
 }
 
-impl Output {
+impl OutputBuffer {
     /// How much waits.
     #[inline]
     pub fn len(&self) -> usize {
@@ -159,7 +159,7 @@ impl Output {
         self.sent = (self.sent + count).min(self.bytes.len());
         if self.is_empty() {
             // An idle connection holds no buffer.
-            *self = Output::default();
+            *self = OutputBuffer::default();
         }
     }
 }
@@ -176,7 +176,7 @@ pub struct Connection {
     /// What is known of the request at the start of `input`.
     pub partial: Option<Box<PartialRequest>>,
     /// Replies that wait.
-    pub output: Output,
+    pub output: OutputBuffer,
     /// The loop is told when more can be written.
     pub watches_writing: bool,
     /// Where it is entered among the clients that wait.
@@ -201,7 +201,7 @@ impl Connection {
             socket,
             input: Vec::new(),
             partial: None,
-            output: Output::default(),
+            output: OutputBuffer::default(),
             watches_writing: false,
             entry: None,
             unread: false,
@@ -396,7 +396,7 @@ mod tests {
 
     #[test]
     fn output_keeps_order_and_gives_its_memory_back() {
-        let mut output = Output::default();
+        let mut output = OutputBuffer::default();
         output.push(b"abcdef");
         output.advance(4);
         output.push(b"gh");
@@ -411,7 +411,7 @@ mod tests {
 
     #[test]
     fn output_is_held_until_the_log_is_durable() {
-        let mut output = Output::default();
+        let mut output = OutputBuffer::default();
         output.push(b"free");
         output.hold(5);
         output.push(b"five");

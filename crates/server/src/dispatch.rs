@@ -3,9 +3,9 @@
 
 use std::time::Instant;
 
-use crate::client::{Closing, CommandId, Multi, ReplyMode};
+use crate::client::{Closing, CommandId, MultiState, ReplyMode};
 use crate::ctx::{Args, CmdError, Ctx};
-use crate::effects::Done;
+use crate::effects::ExecutedCommand;
 use crate::latency;
 use crate::log_writer::LOST;
 use crate::registry::{Command, Registry};
@@ -217,7 +217,7 @@ pub fn refuse_write(ctx: &mut Ctx<'_>, flags: u32) -> Option<CmdError> {
 }
 
 fn queue<'r>(
-    multi: &mut Multi,
+    multi: &mut MultiState,
     command: &'r Command,
     args: Args<'_>,
     limit_bytes: u64,
@@ -241,7 +241,7 @@ pub fn call(command: &Command, ctx: &mut Ctx<'_>) {
     let changes = ctx.store.changes();
     let result = (command.spec.handler)(ctx);
     if let Some(log_writer) = &mut ctx.server.log_writer {
-        let done = Done {
+        let done = ExecutedCommand {
             writes: command.spec.has(WRITE),
             changed: ctx.store.changes() != changes,
             db: ctx.client.db.0,

@@ -83,7 +83,7 @@ impl Effects {
 
     /// Tells the log what a command has done, after keys that have expired meanwhile.
     #[inline]
-    pub fn tell(&mut self, log: &mut LogWriter, store: &mut Store, done: Done<'_>) {
+    pub fn tell(&mut self, log: &mut LogWriter, store: &mut Store, done: ExecutedCommand<'_>) {
         if self.said == Said::Nothing {
             log.note(store, done.writes, done.changed && done.writes, done.db, done.args.iter());
         } else {
@@ -91,7 +91,7 @@ impl Effects {
         }
     }
 
-    fn tell_said(&mut self, log: &mut LogWriter, store: &mut Store, done: Done<'_>) {
+    fn tell_said(&mut self, log: &mut LogWriter, store: &mut Store, done: ExecutedCommand<'_>) {
         let writes = done.writes || done.changed;
         if self.said == Said::AsItCame {
             log.note(store, writes, done.changed, done.db, done.args.iter());
@@ -116,7 +116,7 @@ impl Effects {
 
 /// A command that was run.
 #[derive(Clone, Copy, Debug)]
-pub struct Done<'a> {
+pub struct ExecutedCommand<'a> {
     /// Its specification says that it writes.
     pub writes: bool,
     /// It has changed something.

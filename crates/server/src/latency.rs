@@ -29,11 +29,11 @@ pub struct LatencyHistory {
 
 /// The monitor.
 #[derive(Default, Debug)]
-pub struct Latency {
+pub struct LatencyMonitor {
     events: BTreeMap<&'static str, LatencyHistory>,
 }
 
-impl Latency {
+impl LatencyMonitor {
     /// Records a spike.
     pub fn record(&mut self, event: &'static str, unix_s: i64, duration_ms: u64) {
         let history = self.events.entry(event).or_default();
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn spikes_of_one_second_are_one() {
-        let mut latency = Latency::default();
+        let mut latency = LatencyMonitor::default();
         for (unix_s, duration_ms) in [(1, 5), (1, 9), (1, 3), (2, 4)] {
             latency.record("command", unix_s, duration_ms);
         }
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn old_spikes_leave() {
-        let mut latency = Latency::default();
+        let mut latency = LatencyMonitor::default();
         for second in 0..200 {
             latency.record("command", second, 1);
         }

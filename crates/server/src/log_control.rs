@@ -16,7 +16,7 @@ use quire_sys::locked_file::LockedFile;
 use quire_wal::{LogError, LogIdentity, has_log, remove_covered, set_aside};
 
 use crate::client::Closing;
-use crate::clients::Output;
+use crate::clients::OutputBuffer;
 use crate::config::Config;
 use crate::lock_file;
 use crate::log_writer::LogWriter;
@@ -152,7 +152,7 @@ fn disown(state: &mut ServerState, durable: u64) {
     }
     for (_, connection) in state.clients.iter_mut().filter(|(_, connection)| connection.client.closing == Closing::Now)
     {
-        connection.output = Output::default();
+        connection.output = OutputBuffer::default();
     }
 }
 

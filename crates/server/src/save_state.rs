@@ -24,7 +24,7 @@ pub struct RestoreSummary {
 
 /// What the save that is running holds.
 #[derive(Clone, Copy, Default, Debug)]
-pub struct Cut {
+pub struct SaveCut {
     /// The store's count of changes then.
     pub changes: u64,
     /// The last record of the log in it.
@@ -54,7 +54,7 @@ pub struct SaveState {
     /// The store's count of changes at the last save's cut.
     pub changes_at_last_save: u64,
     /// What the save that is running holds.
-    pub cut: Cut,
+    pub cut: SaveCut,
     /// It was asked for by BGREWRITEAOF, or for the log's sake.
     pub for_log: bool,
     /// Saves for the log's sake.
@@ -86,7 +86,7 @@ impl SaveState {
             running_since: None,
             scheduled: false,
             changes_at_last_save: changes,
-            cut: Cut { changes, log_position: 0 },
+            cut: SaveCut { changes, log_position: 0 },
             for_log: false,
             rewrites: RewriteState { scheduled: false, last_duration_s: None, last_ok: true, count: 0 },
             last_save_unix_s: now_unix_s,

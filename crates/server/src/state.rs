@@ -14,7 +14,7 @@ use crate::blocked::BlockedClients;
 use crate::clients::Clients;
 use crate::config::{ClientMemory, Config, LogLevel};
 use crate::effects::Effects;
-use crate::latency::Latency;
+use crate::latency::LatencyMonitor;
 use crate::log_writer::LogWriter;
 use crate::save_state::SaveState;
 use crate::slowlog::SlowLog;
@@ -82,7 +82,7 @@ pub struct LogState {
 
 /// How this run of the server is known to others.
 #[derive(Debug)]
-pub struct Instance {
+pub struct ServerIdentity {
     /// Forty random hexadecimal digits.
     pub run_id: String,
     /// Where the server listens, for people.
@@ -108,7 +108,7 @@ pub struct Clock {
 
 /// What is known of the server's end.
 #[derive(Default, Debug)]
-pub struct Ending {
+pub struct ShutdownState {
     /// The server is to end.
     pub request: Option<Shutdown>,
     /// The last save is done, or none is wanted: no command runs any more, since nothing would keep what it changes.
@@ -123,7 +123,7 @@ pub struct Monitoring {
     /// Slow commands.
     pub slowlog: SlowLog,
     /// Latency spikes.
-    pub latency: Latency,
+    pub latency: LatencyMonitor,
 }
 
 /// Configuration, statistics and the other clients.
@@ -148,13 +148,13 @@ pub struct ServerState {
     /// What the command that is running has done.
     pub effects: Effects,
     /// Whether and why the server is to end.
-    pub ending: Ending,
+    pub ending: ShutdownState,
     /// What is done in steps between commands waits (DEBUG PAUSE-CRON).
     pub steps_paused: bool,
     /// What the program around offers.
     pub hooks: ServerHooks,
     /// How this run of the server is known to others.
-    pub instance: Instance,
+    pub instance: ServerIdentity,
     /// The clocks.
     pub clock: Clock,
     /// Writes are refused because the last background save failed, or because of the log; decided once per turn.
@@ -180,10 +180,10 @@ impl ServerState {
             log_writer: None,
             log_state: LogState::default(),
             effects: Effects::default(),
-            ending: Ending::default(),
+            ending: ShutdownState::default(),
             steps_paused: false,
             hooks: ServerHooks::default(),
-            instance: Instance { run_id, addresses: Vec::new(), port: 0, waker: None },
+            instance: ServerIdentity { run_id, addresses: Vec::new(), port: 0, waker: None },
             clock: Clock { started: now, now, unix_ms: now_unix_ms, command_start: now },
             writes_stopped: false,
         }

@@ -146,7 +146,7 @@ fn sector_of(bytes: &[u8]) -> [u8; SECTOR_BYTES] {
 }
 
 /// What lies in the place of a superblock.
-pub enum Found {
+pub enum SuperblockState {
     /// Nothing was ever written there.
     Blank,
     /// A superblock.
@@ -157,7 +157,7 @@ pub enum Found {
     Damaged,
 }
 
-impl Found {
+impl SuperblockState {
     /// Looks at the bytes of one place. A sector is written whole or not at all, so one of the two that count is always
     /// sound, whenever power goes; and one flipped bit leaves the other.
     pub fn read(bytes: &[u8; SUPERBLOCK_BYTES]) -> Self {

@@ -88,7 +88,7 @@ pub struct Logging<D> {
 
 /// What [`Slot::completed`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum CompletionOutcome {
     /// Written, a flush makes it durable.
     Written,
     /// The device failed; the version is queued again, or a newer one stands for it.
@@ -153,24 +153,24 @@ impl<D: Clone> Slot<D> {
 
     /// The slow device has ended flight `number`. `epoch` counts the volume's flushes begun so far; `now_ns` is the
     /// queue's clock, for a version that must wait again.
-    pub fn completed(&mut self, number: u64, ok: bool, epoch: u64, now_ns: u64) -> Ended {
+    pub fn completed(&mut self, number: u64, ok: bool, epoch: u64, now_ns: u64) -> CompletionOutcome {
         let Some(flight) = self.flight.as_mut().filter(|flight| flight.number == number) else {
-            return Ended::Stale;
+            return CompletionOutcome::Stale;
         };
         match (flight.state, ok) {
             (FlightState::Issued, true) => {
                 flight.state = FlightState::Written(epoch);
-                Ended::Written
+                CompletionOutcome::Written
             }
             (FlightState::Issued, false) => {
                 self.requeue(now_ns);
-                Ended::Requeued
+                CompletionOutcome::Requeued
             }
             (FlightState::Reissued | FlightState::Void, _) => {
                 self.flight = None;
-                Ended::Discarded
+                CompletionOutcome::Discarded
             }
-            (FlightState::Written(_), _) => Ended::Stale,
+            (FlightState::Written(_), _) => CompletionOutcome::Stale,
         }
     }
 

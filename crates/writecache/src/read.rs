@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use quire_device::{Device, DeviceError};
 
-use crate::cache_state::Found;
+use crate::cache_state::BlockLocation;
 use crate::error::CacheError;
 use crate::format::AREA_OFFSET;
 use crate::ids::{BLOCK_BYTES, BlockAddr, VolumeId};
@@ -32,24 +32,21 @@ impl Shared {
             let part = (BLOCK_BYTES - skip).min(count - done);
             let addr = BlockAddr { volume: id, block: at / unit };
             let found = self.cache_state().find(addr);
-            let wanted = match found {
-                Found::Memory(piece) => {
-                    into[done..done + part].copy_from_slice(&piece.bytes()[skip..skip + part]);
-                    part
-                }
-                Found::Log(position) => {
-                    if self.read_log(addr, position, skip, &mut into[done..done + part])? {
+            let wanted =
+                match found {
+                    BlockLocation::Memory(piece) => {
+                        into[done..done + part].copy_from_slice(&piece.bytes()[skip..skip + part]);
                         part
-                    } else {
-                        0
                     }
-                }
-                Found::Slow => {
-                    let run = self.slow_run(addr, skip, count - done);
-                    self.read_slow(id, at, &mut into[done..done + run], task)?;
-                    run
-                }
-            };
+                    BlockLocation::Log(position) => {
+                        if self.read_log(addr, position, skip, &mut into[done..done + part])? { part } else { 0 }
+                    }
+                    BlockLocation::Slow => {
+                        let run = self.slow_run(addr, skip, count - done);
+                        self.read_slow(id, at, &mut into[done..done + run], task)?;
+                        run
+                    }
+                };
             done += wanted;
         }
         Ok(count)
@@ -60,7 +57,7 @@ impl Shared {
         let cache_state = self.cache_state();
         let mut run = (BLOCK_BYTES - skip).min(most);
         let mut next = addr.plus(1);
-        while run < most && matches!(cache_state.find(next), Found::Slow) {
+        while run < most && matches!(cache_state.find(next), BlockLocation::Slow) {
             run = (run + BLOCK_BYTES).min(most);
             next = next.plus(1);
         }

@@ -9,8 +9,9 @@ use quire_device::DeviceError;
 use zerocopy::FromBytes;
 
 use crate::format::{
-    AREA_OFFSET, CLEAN, Found, HEADER_BYTES, IN_FLIGHT_BYTES, MOST_BLOCK, MOST_BLOCKS, NEWEST_VERSION, OLDEST_VERSION,
-    RECORD_MAGIC, RecordHeader, RecordKind, SUPERBLOCK_BYTES, Superblock, blocks_checksum, record_bytes,
+    AREA_OFFSET, CLEAN, HEADER_BYTES, IN_FLIGHT_BYTES, MOST_BLOCK, MOST_BLOCKS, NEWEST_VERSION, OLDEST_VERSION,
+    RECORD_MAGIC, RecordHeader, RecordKind, SUPERBLOCK_BYTES, Superblock, SuperblockState, blocks_checksum,
+    record_bytes,
 };
 use crate::ids::{BLOCK_BYTES, VolumeId};
 use crate::log_identity::Epoch;
@@ -211,15 +212,15 @@ fn newest_superblock(
     let mut sound: [Option<Box<Superblock>>; 2] = [None, None];
     let mut damaged = None;
     for (index, bytes) in both.iter().enumerate() {
-        match Found::read(bytes) {
-            Found::Blank => {}
+        match SuperblockState::read(bytes) {
+            SuperblockState::Blank => {}
             // Whatever damage is accepted: what that version means is not known here.
-            Found::Newer(found) => return Err(RecoverError::BlockVersion { found }),
+            SuperblockState::Newer(found) => return Err(RecoverError::BlockVersion { found }),
             // Each generation has its place.
-            Found::Sound(superblock) if superblock.sector.generation.get() % 2 == index as u64 => {
+            SuperblockState::Sound(superblock) if superblock.sector.generation.get() % 2 == index as u64 => {
                 sound[index] = Some(superblock);
             }
-            Found::Sound(_) | Found::Damaged => damaged = Some(index),
+            SuperblockState::Sound(_) | SuperblockState::Damaged => damaged = Some(index),
         }
     }
     match sound {

@@ -19,7 +19,7 @@ use std::sync::{Arc, MutexGuard};
 
 use quire_device::Device;
 
-use crate::cache_state::{BlockVersion, CacheState, Found, Item};
+use crate::cache_state::{BlockLocation, BlockVersion, CacheState, LogItem};
 use crate::config::Growth;
 use crate::error::CacheError;
 use crate::format::{MOST_BLOCK, RecordKind};
@@ -83,7 +83,7 @@ impl Shared {
     fn last_block(&self, id: VolumeId, len: u64, task: TaskId) -> Result<Option<Piece>, CacheError> {
         let addr = BlockAddr { volume: id, block: len / BLOCK_BYTES as u64 };
         let kept = (len % BLOCK_BYTES as u64) as usize;
-        if kept == 0 || matches!(self.cache_state().find(addr), Found::Slow) {
+        if kept == 0 || matches!(self.cache_state().find(addr), BlockLocation::Slow) {
             return Ok(None);
         }
         let mut block = vec![0; BLOCK_BYTES];
@@ -155,7 +155,7 @@ impl Shared {
         let addr = BlockAddr { volume: truncation.id, block: truncation.from() };
         let version = |piece| BlockVersion { piece, content: Content::Data };
         let seqno = cache_state.next_seqno();
-        let item = truncation.last.clone().map(|piece| Item { addr, version: version(piece), oldest: seqno });
+        let item = truncation.last.clone().map(|piece| LogItem { addr, version: version(piece), oldest: seqno });
         cache_state
             .begin_control(RecordKind::Truncate, truncation.id, truncation.len, item.as_ref(), self.now_ns())
             .ok()

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::MutexGuard;
 use std::time::Instant;
 
-use crate::cache_state::{Appended, BlockVersion, CacheState, Ticket, WaitProgress};
+use crate::cache_state::{AppendOutcome, BlockVersion, CacheState, Ticket, WaitProgress};
 use crate::config::Growth;
 use crate::critical;
 use crate::error::CacheError;
@@ -134,7 +134,7 @@ impl Shared {
             let must = facts.needs_log();
             let reason = admit(cache_state.policy, &facts);
             let attempt = match reason.admission() {
-                Admission::Slow => Appended::NoRoom(NoRoom::Never),
+                Admission::Slow => AppendOutcome::NoRoom(NoRoom::Never),
                 Admission::Fast => {
                     let item = |(index, piece): (usize, &Piece)| {
                         let addr = first.plus(index as u64);
@@ -145,7 +145,7 @@ impl Shared {
                 }
             };
             match attempt {
-                Appended::Job { job, taken } => {
+                AppendOutcome::Job { job, taken } => {
                     done += taken;
                     drop(cache_state);
                     if chunk.is_last && done == chunk.pieces.len() {
@@ -154,15 +154,15 @@ impl Shared {
                     self.run_log(&job, criticality);
                     cache_state = self.cache_state();
                 }
-                Appended::NoRoom(NoRoom::InFlight) => cache_state = self.wait_room(cache_state, criticality),
-                Appended::NoRoom(_) if must && reason.is_fast() => {
+                AppendOutcome::NoRoom(NoRoom::InFlight) => cache_state = self.wait_room(cache_state, criticality),
+                AppendOutcome::NoRoom(_) if must && reason.is_fast() => {
                     cache_state.stats.stalls += u64::from(!std::mem::replace(&mut stalled, true));
                     cache_state.writable(first.volume)?;
                     cache_state.check_room(first.volume)?;
                     self.ask_for_room(&mut cache_state);
                     cache_state = self.wait_room(cache_state, criticality);
                 }
-                Appended::NoRoom(_) => {
+                AppendOutcome::NoRoom(_) => {
                     if reason.is_fast() {
                         self.ask_for_room(&mut cache_state);
                     }
@@ -310,13 +310,13 @@ impl Shared {
             if !survey.items.is_empty() {
                 let demanded = survey.items.iter().all(|(_, reason)| reason.is_demand());
                 match cache_state.begin_log(&survey.items, demanded || criticality.any(), task.0, self.now_ns()) {
-                    Appended::Job { job, .. } => {
+                    AppendOutcome::Job { job, .. } => {
                         drop(cache_state);
                         self.run_log(&job, criticality);
                         cache_state = self.cache_state();
                         continue;
                     }
-                    Appended::NoRoom(_) => {
+                    AppendOutcome::NoRoom(_) => {
                         cache_state.stats.stalls += u64::from(!std::mem::replace(&mut stalled, true));
                         cache_state.drain_now();
                         self.call_drain();

@@ -9,7 +9,7 @@ use quire_store::numbers::parse_i64;
 
 /// When SET may write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Condition {
+pub enum SetCondition {
     /// The key must not exist.
     Missing,
     /// It must.
@@ -18,7 +18,7 @@ pub enum Condition {
 
 /// How a point in time is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Unit {
+pub enum TimeUnit {
     /// Seconds from now.
     Seconds,
     /// Milliseconds from now.
@@ -31,7 +31,7 @@ pub enum Unit {
 
 /// What becomes of the time to live.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Lifetime<'a> {
+pub enum ExpiryOption<'a> {
     /// Nothing was said.
     Unsaid,
     /// KEEPTTL.
@@ -39,7 +39,7 @@ pub enum Lifetime<'a> {
     /// PERSIST.
     Persist,
     /// A new one, as it was written.
-    Until(Unit, &'a [u8]),
+    Until(TimeUnit, &'a [u8]),
 }
 
 /// The command whose words they are.
@@ -55,16 +55,16 @@ pub enum Owner {
 #[derive(PartialEq, Eq, Debug)]
 pub struct SetOptions<'a> {
     /// NX or XX.
-    pub condition: Option<Condition>,
+    pub condition: Option<SetCondition>,
     /// GET.
     pub get: bool,
     /// The time to live.
-    pub lifetime: Lifetime<'a>,
+    pub lifetime: ExpiryOption<'a>,
 }
 
 /// Reads the options in `args`, which has nothing else. Saying the same thing twice is allowed.
 pub fn parse<'a>(args: Args<'a>, owner: Owner) -> Result<SetOptions<'a>, CmdError> {
-    let mut options = SetOptions { condition: None, get: false, lifetime: Lifetime::Unsaid };
+    let mut options = SetOptions { condition: None, get: false, lifetime: ExpiryOption::Unsaid };
     let mut at = 0;
     while at < args.len() {
         at += 1 + options.take(args, at, owner).ok_or(CmdError::SYNTAX)?;
@@ -77,7 +77,7 @@ impl<'a> SetOptions<'a> {
     fn take(&mut self, args: Args<'a>, at: usize, owner: Owner) -> Option<usize> {
         let is = |word| args.is(at, word);
         if owner == Owner::Set {
-            for (word, condition) in [("NX", Condition::Missing), ("XX", Condition::Present)] {
+            for (word, condition) in [("NX", SetCondition::Missing), ("XX", SetCondition::Present)] {
                 if is(word) {
                     return (*self.condition.get_or_insert(condition) == condition).then_some(0);
                 }
@@ -88,50 +88,50 @@ impl<'a> SetOptions<'a> {
             }
         }
         let (word, lifetime) = match owner {
-            Owner::Set => ("KEEPTTL", Lifetime::Keep),
-            Owner::GetEx => ("PERSIST", Lifetime::Persist),
+            Owner::Set => ("KEEPTTL", ExpiryOption::Keep),
+            Owner::GetEx => ("PERSIST", ExpiryOption::Persist),
         };
         if is(word) {
-            let fits = self.lifetime == Lifetime::Unsaid || self.lifetime == lifetime;
+            let fits = self.lifetime == ExpiryOption::Unsaid || self.lifetime == lifetime;
             self.lifetime = lifetime;
             return fits.then_some(0);
         }
         let unit = match () {
-            () if is("EX") => Unit::Seconds,
-            () if is("PX") => Unit::Millis,
-            () if is("EXAT") => Unit::UnixSeconds,
-            () if is("PXAT") => Unit::UnixMillis,
+            () if is("EX") => TimeUnit::Seconds,
+            () if is("PX") => TimeUnit::Millis,
+            () if is("EXAT") => TimeUnit::UnixSeconds,
+            () if is("PXAT") => TimeUnit::UnixMillis,
             () => return None,
         };
         let fits = match self.lifetime {
-            Lifetime::Unsaid => true,
-            Lifetime::Until(before, _) => before == unit,
-            Lifetime::Keep | Lifetime::Persist => false,
+            ExpiryOption::Unsaid => true,
+            ExpiryOption::Until(before, _) => before == unit,
+            ExpiryOption::Keep | ExpiryOption::Persist => false,
         };
-        self.lifetime = Lifetime::Until(unit, args.get(at + 1)?);
+        self.lifetime = ExpiryOption::Until(unit, args.get(at + 1)?);
         fits.then_some(1)
     }
 }
 
-impl Lifetime<'_> {
+impl ExpiryOption<'_> {
     /// For the store. `command` is named in errors.
     pub fn expiry(self, now_ms: i64, command: &str) -> Result<Expiry, CmdError> {
         match self {
-            Lifetime::Unsaid | Lifetime::Persist => Ok(Expiry::Clear),
-            Lifetime::Keep => Ok(Expiry::Keep),
-            Lifetime::Until(unit, text) => Ok(Expiry::At(instant_ms(text, unit, now_ms, command)?)),
+            ExpiryOption::Unsaid | ExpiryOption::Persist => Ok(Expiry::Clear),
+            ExpiryOption::Keep => Ok(Expiry::Keep),
+            ExpiryOption::Until(unit, text) => Ok(Expiry::At(instant_ms(text, unit, now_ms, command)?)),
         }
     }
 }
 
 /// The point in time that `text` names, in Unix milliseconds: after the epoch, though it may have passed.
-pub fn instant_ms(text: &[u8], unit: Unit, now_ms: i64, command: &str) -> Result<i64, CmdError> {
+pub fn instant_ms(text: &[u8], unit: TimeUnit, now_ms: i64, command: &str) -> Result<i64, CmdError> {
     let number = parse_i64(text).ok_or(CmdError::NOT_INTEGER)?;
     let instant = (number > 0).then_some(number).and_then(|number| match unit {
-        Unit::Seconds => number.checked_mul(1000)?.checked_add(now_ms),
-        Unit::Millis => number.checked_add(now_ms),
-        Unit::UnixSeconds => number.checked_mul(1000),
-        Unit::UnixMillis => Some(number),
+        TimeUnit::Seconds => number.checked_mul(1000)?.checked_add(now_ms),
+        TimeUnit::Millis => number.checked_add(now_ms),
+        TimeUnit::UnixSeconds => number.checked_mul(1000),
+        TimeUnit::UnixMillis => Some(number),
     });
     instant.ok_or_else(|| CmdError::invalid_expire(command))
 }
@@ -158,8 +158,8 @@ mod tests {
     fn options_are_read_in_any_order_and_case() {
         with_words("get px 12 Nx", |args| {
             let options = parse(args, Owner::Set).unwrap();
-            let lifetime = Lifetime::Until(Unit::Millis, b"12");
-            assert_eq!(options, SetOptions { condition: Some(Condition::Missing), get: true, lifetime });
+            let lifetime = ExpiryOption::Until(TimeUnit::Millis, b"12");
+            assert_eq!(options, SetOptions { condition: Some(SetCondition::Missing), get: true, lifetime });
         });
     }
 
@@ -182,20 +182,20 @@ mod tests {
     #[test]
     fn instants_must_be_positive_and_representable() {
         let at = |text: &str, unit| instant_ms(text.as_bytes(), unit, 1_000, "set").map_err(|e| e.line().into_owned());
-        assert_eq!(at("5", Unit::Seconds), Ok(6_000));
-        assert_eq!(at("5", Unit::Millis), Ok(1_005));
-        assert_eq!(at("5", Unit::UnixSeconds), Ok(5_000));
-        assert_eq!(at("5", Unit::UnixMillis), Ok(5));
+        assert_eq!(at("5", TimeUnit::Seconds), Ok(6_000));
+        assert_eq!(at("5", TimeUnit::Millis), Ok(1_005));
+        assert_eq!(at("5", TimeUnit::UnixSeconds), Ok(5_000));
+        assert_eq!(at("5", TimeUnit::UnixMillis), Ok(5));
         let invalid = Err("ERR invalid expire time in 'set' command".to_owned());
         for (text, unit) in [
-            ("0", Unit::Seconds),
-            ("-1", Unit::UnixMillis),
-            ("9223372036854775807", Unit::Millis),
-            ("9223372036854775", Unit::Seconds),
-            ("9223372036854776", Unit::UnixSeconds),
+            ("0", TimeUnit::Seconds),
+            ("-1", TimeUnit::UnixMillis),
+            ("9223372036854775807", TimeUnit::Millis),
+            ("9223372036854775", TimeUnit::Seconds),
+            ("9223372036854776", TimeUnit::UnixSeconds),
         ] {
             assert_eq!(at(text, unit), invalid, "{text} {unit:?}");
         }
-        assert_eq!(at("x", Unit::Seconds), Err("ERR value is not an integer or out of range".to_owned()));
+        assert_eq!(at("x", TimeUnit::Seconds), Err("ERR value is not an integer or out of range".to_owned()));
     }
 }

@@ -7,7 +7,7 @@ use quire_store::{Expiry, Kind, LongDouble, StoreError, string};
 
 use crate::cmd::expire;
 use crate::cmd::range::forward_span;
-use crate::cmd::set_options::{self, Condition, Lifetime, Owner, Unit, instant_ms};
+use crate::cmd::set_options::{self, ExpiryOption, Owner, SetCondition, TimeUnit, instant_ms};
 use crate::ctx::{CmdError, Ctx};
 use crate::effects::Word;
 
@@ -41,8 +41,8 @@ fn set_with_options(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         if options.get { reply_value(ctx)? } else { options.condition.is_some() && ctx.store.kind(db, key)?.is_some() };
     let allowed = match options.condition {
         None => true,
-        Some(Condition::Missing) => !exists,
-        Some(Condition::Present) => exists,
+        Some(SetCondition::Missing) => !exists,
+        Some(SetCondition::Present) => exists,
     };
     if allowed {
         let done = string::set(ctx.store, db, key, ctx.args.at(2), expiry);
@@ -97,15 +97,15 @@ pub fn setnx(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 
 /// SETEX key seconds value
 pub fn setex(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    set_for(ctx, Unit::Seconds, "setex")
+    set_for(ctx, TimeUnit::Seconds, "setex")
 }
 
 /// PSETEX key milliseconds value
 pub fn psetex(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    set_for(ctx, Unit::Millis, "psetex")
+    set_for(ctx, TimeUnit::Millis, "psetex")
 }
 
-fn set_for(ctx: &mut Ctx<'_>, unit: Unit, command: &str) -> Result<(), CmdError> {
+fn set_for(ctx: &mut Ctx<'_>, unit: TimeUnit, command: &str) -> Result<(), CmdError> {
     let at_ms = instant_ms(ctx.args.at(2), unit, ctx.store.now_ms(), command)?;
     string::set(ctx.store, ctx.client.db, ctx.args.at(1), ctx.args.at(3), Expiry::At(at_ms))?;
     say_set_until(ctx, 3, at_ms);
@@ -131,7 +131,7 @@ pub fn getex(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     };
     let done = match (lifetime, expiry) {
         (_, Expiry::At(at_ms)) => ctx.store.set_expiry(db, key, Some(at_ms)),
-        (Lifetime::Persist, _) => ctx.store.set_expiry(db, key, None),
+        (ExpiryOption::Persist, _) => ctx.store.set_expiry(db, key, None),
         _ => return Ok(()),
     };
     or_take_back(ctx, start, done)?;

@@ -1,6 +1,6 @@
 //! MULTI, EXEC, DISCARD, WATCH and UNWATCH.
 
-use crate::client::Multi;
+use crate::client::MultiState;
 use crate::ctx::{CmdError, Ctx};
 use crate::dispatch;
 use crate::persistence;
@@ -85,7 +85,7 @@ pub fn exec(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     Ok(())
 }
 
-fn run_all(ctx: &mut Ctx<'_>, multi: &Multi) {
+fn run_all(ctx: &mut Ctx<'_>, multi: &MultiState) {
     ctx.client.in_exec = true;
     for queued in &multi.commands {
         let mut inner = Ctx {

@@ -15,7 +15,7 @@ use crate::durability;
 use crate::log_writer::LOST;
 use crate::registry::Registry;
 use crate::resp::parser::{ParseOutcome, ProtocolError};
-use crate::resp::{Limits, Reply, RequestBatch, parse};
+use crate::resp::{Reply, RequestBatch, RequestLimits, parse};
 use crate::state::ServerState;
 use crate::table::{NEVER_PAUSED, RUNS_QUEUED, WRITE};
 
@@ -128,7 +128,7 @@ impl Worker {
         most: usize,
         connection: &mut Connection,
     ) -> (usize, Option<ProtocolError>) {
-        let limits = Limits {
+        let limits = RequestLimits {
             max_bulk_bytes: self.state.config.proto_max_bulk_len,
             authenticated: connection.client.authenticated,
         };

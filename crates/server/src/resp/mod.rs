@@ -6,5 +6,5 @@ pub mod parser;
 pub mod reply;
 
 pub use deferred::ArrayMark;
-pub use parser::{Limits, PartialRequest, ProtocolError, Request, RequestBatch, parse};
+pub use parser::{PartialRequest, ProtocolError, Request, RequestBatch, RequestLimits, parse};
 pub use reply::{Protocol, Reply};

@@ -17,14 +17,14 @@ const WORDS_AHEAD: usize = 1024;
 
 /// What a request may be at most.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct RequestLimits {
     /// Longest word (`proto-max-bulk-len`).
     pub max_bulk_bytes: u64,
     /// Whether the client has authenticated; if not, only short requests are read.
     pub authenticated: bool,
 }
 
-impl Default for Limits {
+impl Default for RequestLimits {
     fn default() -> Self {
         Self { max_bulk_bytes: 512 << 20, authenticated: true }
     }
@@ -155,7 +155,7 @@ pub enum ParseOutcome {
 pub fn parse(
     input: &[u8],
     start: usize,
-    limits: &Limits,
+    limits: &RequestLimits,
     partial: &mut Option<Box<PartialRequest>>,
     batch: &mut RequestBatch,
 ) -> Result<ParseOutcome, ProtocolError> {
@@ -188,7 +188,7 @@ pub fn parse(
 
 /// The usual case, fast: a short request that is there in full. `None` if it is anything else; nothing is kept then.
 #[inline]
-fn whole(input: &[u8], start: usize, limits: &Limits, batch: &mut RequestBatch) -> Option<Request> {
+fn whole(input: &[u8], start: usize, limits: &RequestLimits, batch: &mut RequestBatch) -> Option<Request> {
     let (words, mut at) = short_number(input, start + 1)?;
     if words == 0 || words as i64 > UNAUTHENTICATED_WORDS && !limits.authenticated {
         return None;
@@ -240,7 +240,7 @@ fn short_number(input: &[u8], at: usize) -> Option<(usize, usize)> {
     None
 }
 
-fn word_allowed(bytes: i64, limits: &Limits) -> bool {
+fn word_allowed(bytes: i64, limits: &RequestLimits) -> bool {
     bytes as u64 <= limits.max_bulk_bytes && (limits.authenticated || bytes <= UNAUTHENTICATED_WORD_BYTES)
 }
 
@@ -275,7 +275,7 @@ fn number_line(input: &[u8], start: usize, known: &mut PartialRequest, skip: usi
 fn resume(
     input: &[u8],
     start: usize,
-    limits: &Limits,
+    limits: &RequestLimits,
     known: &mut PartialRequest,
     batch: &mut RequestBatch,
 ) -> Result<ParseOutcome, ProtocolError> {
@@ -314,7 +314,7 @@ fn resume(
 }
 
 /// Reads one word; false when it has not come in full.
-fn word(input: &[u8], start: usize, limits: &Limits, known: &mut PartialRequest) -> Result<bool, ProtocolError> {
+fn word(input: &[u8], start: usize, limits: &RequestLimits, known: &mut PartialRequest) -> Result<bool, ProtocolError> {
     let bytes = match known.word_bytes {
         Some(bytes) => bytes,
         None => {
@@ -375,7 +375,7 @@ fn inline_request(input: &[u8], start: usize, batch: &mut RequestBatch) -> Resul
 
 /// Reads `input` as a connection would that receives it in pieces of the given sizes (cyclically; the rest at once
 /// when there are none). Returns the requests' words and the error that ended it. For fuzzing and tests.
-pub fn read_all(input: &[u8], pieces: &[usize], limits: &Limits) -> (Vec<Vec<Vec<u8>>>, Option<ProtocolError>) {
+pub fn read_all(input: &[u8], pieces: &[usize], limits: &RequestLimits) -> (Vec<Vec<Vec<u8>>>, Option<ProtocolError>) {
     let mut requests = Vec::new();
     let (mut start, mut arrived, mut turn) = (0, 0, 0);
     let mut partial = None;
@@ -406,7 +406,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn read(input: &[u8]) -> (Vec<Vec<String>>, Option<ProtocolError>) {
-        let (requests, error) = read_all(input, &[], &Limits::default());
+        let (requests, error) = read_all(input, &[], &RequestLimits::default());
         let text = |word: &Vec<u8>| String::from_utf8_lossy(word).into_owned();
         (requests.iter().map(|words| words.iter().map(text).collect()).collect(), error)
     }
@@ -451,7 +451,7 @@ mod tests {
 
     #[test]
     fn strangers_may_send_short_requests_only() {
-        let limits = Limits { authenticated: false, ..Limits::default() };
+        let limits = RequestLimits { authenticated: false, ..RequestLimits::default() };
         assert_eq!(read_all(b"*11\r\n", &[], &limits).1, Some(ProtocolError::UnauthenticatedCount));
         assert_eq!(read_all(b"*1\r\n$20000\r\n", &[], &limits).1, Some(ProtocolError::UnauthenticatedLength));
         assert_eq!(read_all(b"*1\r\n$4\r\nPING\r\n", &[], &limits).0.len(), 1);
@@ -460,7 +460,8 @@ mod tests {
     #[test]
     fn a_partial_request_says_how_much_it_needs() {
         let mut partial = None;
-        let parsed = parse(b"*1\r\n$1000\r\nab", 0, &Limits::default(), &mut partial, &mut RequestBatch::default());
+        let parsed =
+            parse(b"*1\r\n$1000\r\nab", 0, &RequestLimits::default(), &mut partial, &mut RequestBatch::default());
         assert_eq!(parsed, Ok(ParseOutcome::Incomplete));
         assert_eq!(partial.unwrap().needs_bytes(), 11 + 1002);
     }
@@ -487,7 +488,7 @@ mod tests {
         #[test]
         fn the_pieces_do_not_matter(requests in prop::collection::vec(request(), 0..8), pieces in prop::collection::vec(1usize..30, 1..6)) {
             let input = requests.concat();
-            let limits = Limits::default();
+            let limits = RequestLimits::default();
             prop_assert_eq!(read_all(&input, &[], &limits), read_all(&input, &pieces, &limits));
             prop_assert_eq!(read_all(&input, &[], &limits), read_all(&input, &[1], &limits));
         }
@@ -500,7 +501,7 @@ mod tests {
                 input.extend(word);
                 input.extend(b"\r\n");
             }
-            prop_assert_eq!(read_all(&input, &[], &Limits::default()), (vec![words], None));
+            prop_assert_eq!(read_all(&input, &[], &RequestLimits::default()), (vec![words], None));
         }
     }
 }

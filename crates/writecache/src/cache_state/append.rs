@@ -18,7 +18,7 @@ const JOB_BLOCKS: usize = MOST_BLOCKS as usize;
 
 /// A version for the log.
 #[derive(Clone, Debug)]
-pub struct Item {
+pub struct LogItem {
     /// Its block.
     pub addr: BlockAddr,
     /// Its bytes.
@@ -28,7 +28,7 @@ pub struct Item {
 }
 
 /// What became of an attempt to write to the log.
-pub enum Appended {
+pub enum AppendOutcome {
     /// The first `taken` items have a place; the job writes them.
     Job {
         /// To be run and finished.
@@ -45,11 +45,11 @@ impl CacheState {
     /// waits, or the order demands it.
     pub fn begin_log(
         &mut self,
-        items: &[(Item, AdmissionReason)],
+        items: &[(LogItem, AdmissionReason)],
         privileged: bool,
         task: u64,
         now_ns: u64,
-    ) -> Appended {
+    ) -> AppendOutcome {
         let mut drafts = Vec::new();
         let (mut taken, mut is_awaited) = (0, false);
         while taken < items.len().min(JOB_BLOCKS) {
@@ -65,7 +65,7 @@ impl CacheState {
             };
             match begun {
                 Ok(draft) => drafts.push(draft),
-                Err(no_room) if drafts.is_empty() => return Appended::NoRoom(no_room),
+                Err(no_room) if drafts.is_empty() => return AppendOutcome::NoRoom(no_room),
                 Err(_) => break,
             }
             let run = &items[taken..taken + count];
@@ -75,12 +75,12 @@ impl CacheState {
             }
             taken += count;
         }
-        Appended::Job { job: self.log_job(drafts, is_awaited), taken }
+        AppendOutcome::Job { job: self.log_job(drafts, is_awaited), taken }
     }
 
     fn begin_record(
         &mut self,
-        run: &[(Item, AdmissionReason)],
+        run: &[(LogItem, AdmissionReason)],
         privileged: bool,
         now_ns: u64,
     ) -> Result<RecordDraft, NoRoom> {
@@ -126,7 +126,7 @@ impl CacheState {
         kind: RecordKind,
         volume: VolumeId,
         len: u64,
-        last: Option<&Item>,
+        last: Option<&LogItem>,
         now_ns: u64,
     ) -> Result<LogJob, NoRoom> {
         let count = u32::from(last.is_some());
@@ -135,7 +135,7 @@ impl CacheState {
         let state = EntryState::Writing;
         let first = last.map_or(BlockAddr { volume, block: 0 }, |item| item.addr);
         self.log.records.push_back(Entry { lsn, end, kind, first, count, state, since_ns: now_ns });
-        if let Some(Item { addr, version, oldest }) = last {
+        if let Some(LogItem { addr, version, oldest }) = last {
             let (position, version, oldest) = (self.position(lsn, 0), version.clone(), oldest.0);
             self.with_slot(*addr, |slot| slot.begin_log(position, version, oldest));
         }
@@ -273,7 +273,7 @@ impl CacheState {
 }
 
 /// How many items from the first on lie side by side.
-fn run_len(items: &[(Item, AdmissionReason)]) -> usize {
+fn run_len(items: &[(LogItem, AdmissionReason)]) -> usize {
     let first = items[0].0.addr;
     items.iter().enumerate().take_while(|(index, (item, _))| item.addr == first.plus(*index as u64)).count()
 }

@@ -9,12 +9,12 @@ use std::collections::BTreeSet;
 use quire_device::DeviceError;
 
 use crate::cache_state::flush::FLUSH_AFTER_NS;
-use crate::cache_state::{Appended, BlockVersion, CacheState, Item};
+use crate::cache_state::{AppendOutcome, BlockVersion, CacheState, LogItem};
 use crate::format::{MOST_BLOCKS, record_bytes};
 use crate::ids::{BLOCK_BYTES, BlockAddr, Piece, SequenceNumber, VolumeId};
 use crate::jobs::{FlushJob, LogJob, SlowJob, Target, TruncateJob};
 use crate::policy::{AdmissionFacts, AdmissionReason, Policy, admit};
-use crate::protocol::{Ended, Slot};
+use crate::protocol::{CompletionOutcome, Slot};
 use crate::stats::Content;
 use crate::tasks::{Criticality, TaskId};
 
@@ -323,12 +323,12 @@ impl CacheState {
         for Chosen { addr, reason, .. } in chosen {
             let Some(queued) = self.versions.slots.get(addr).and_then(|slot| slot.queued.as_ref()) else { continue };
             let (version, oldest) = (queued.data.clone(), SequenceNumber(queued.oldest));
-            items.push((Item { addr: *addr, version, oldest }, *reason));
+            items.push((LogItem { addr: *addr, version, oldest }, *reason));
         }
         let privileged = chosen.iter().all(|chosen| chosen.demanded);
         match self.begin_log(&items, privileged, task, now_ns) {
-            Appended::Job { job, .. } => Some(job),
-            Appended::NoRoom(_) => {
+            AppendOutcome::Job { job, .. } => Some(job),
+            AppendOutcome::NoRoom(_) => {
                 self.drain_now();
                 None
             }
@@ -379,7 +379,7 @@ impl CacheState {
         self.numbers.setbacks += u64::from(!ok);
         for (addr, number, _) in &job.blocks {
             let ended = self.with_slot(*addr, |slot| slot.completed(*number, ok, epoch, now_ns));
-            self.stats.discarded_flights += u64::from(ended == Ended::Discarded);
+            self.stats.discarded_flights += u64::from(ended == CompletionOutcome::Discarded);
         }
         let Some(volume) = self.volumes.get(&id).filter(|volume| volume.incarnation == job.target.incarnation) else {
             return;
@@ -396,7 +396,7 @@ impl CacheState {
     }
 
     /// A version that goes straight to the log in the writer's own name.
-    pub fn item(addr: BlockAddr, piece: Piece, content: Content, seqno: SequenceNumber) -> Item {
-        Item { addr, version: BlockVersion { piece, content }, oldest: seqno }
+    pub fn item(addr: BlockAddr, piece: Piece, content: Content, seqno: SequenceNumber) -> LogItem {
+        LogItem { addr, version: BlockVersion { piece, content }, oldest: seqno }
     }
 }

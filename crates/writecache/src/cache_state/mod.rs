@@ -32,7 +32,7 @@ mod opened;
 mod truncations;
 mod wait;
 
-pub use append::{Appended, Item};
+pub use append::{AppendOutcome, LogItem};
 pub use drain::DrainState;
 pub use issue::{IssueRules, NextJob};
 pub(crate) use wait::WaitProgress;
@@ -95,7 +95,7 @@ struct Entry {
 
 /// Where the newest bytes of a block are.
 #[derive(Clone, Debug)]
-pub enum Found {
+pub enum BlockLocation {
     /// In memory.
     Memory(Piece),
     /// In the log, at this position.
@@ -443,17 +443,18 @@ impl CacheState {
     }
 
     /// Where the newest bytes of a block are.
-    pub fn find(&self, addr: BlockAddr) -> Found {
+    pub fn find(&self, addr: BlockAddr) -> BlockLocation {
         let slot = self.versions.slots.get(&addr);
         if let Some(version) = slot.and_then(Slot::above_log) {
-            return Found::Memory(version.piece.clone());
+            return BlockLocation::Memory(version.piece.clone());
         }
         match self.log.logged.get(&addr) {
-            Some(&SALVAGED) => return Found::Slow,
-            Some(&position) => return Found::Log(position),
+            Some(&SALVAGED) => return BlockLocation::Slow,
+            Some(&position) => return BlockLocation::Log(position),
             None => {}
         }
-        slot.and_then(Slot::below_log).map_or(Found::Slow, |version| Found::Memory(version.piece.clone()))
+        slot.and_then(Slot::below_log)
+            .map_or(BlockLocation::Slow, |version| BlockLocation::Memory(version.piece.clone()))
     }
 
     /// Whether position `position` of the log still holds the newest durable version of `addr`.

@@ -3,7 +3,7 @@
 //! Relies on the waiter holding the cache state's lock from the look to its sleep.
 
 use crate::cache_state::flush::whole;
-use crate::cache_state::{BlockVersion, CacheState, Item, Ticket};
+use crate::cache_state::{BlockVersion, CacheState, LogItem, Ticket};
 use crate::error::CacheError;
 use crate::ids::{BlockAddr, SequenceNumber, VolumeId};
 use crate::policy::{AdmissionFacts, AdmissionReason, admit};
@@ -31,7 +31,7 @@ pub(crate) struct WaitProgress {
 pub(crate) struct WaitSurvey {
     /// What may be written to the log so that the write is settled without the slow device, as far as the policy lets a task
     /// of this standing have it; in order of place.
-    pub items: Vec<(Item, AdmissionReason)>,
+    pub items: Vec<(LogItem, AdmissionReason)>,
     /// Only a flush of the slow device is lacking.
     pub flush_only: bool,
     /// Versions are on their way to the log, in others' names.
@@ -124,7 +124,7 @@ impl CacheState {
         slot: &Slot<BlockVersion>,
         seqno: SequenceNumber,
         criticality: Criticality,
-    ) -> Option<(Item, AdmissionReason)> {
+    ) -> Option<(LogItem, AdmissionReason)> {
         let (version, oldest) = slot.adoptable()?;
         if self.volumes.get(&addr.volume).is_some_and(|volume| volume.holds_still(addr.block)) {
             return None;
@@ -139,7 +139,7 @@ impl CacheState {
             facts.reissue = criticality.any();
         }
         let reason = admit(self.policy, &facts);
-        let item = || Item { addr, version: version.clone(), oldest: SequenceNumber(oldest) };
+        let item = || LogItem { addr, version: version.clone(), oldest: SequenceNumber(oldest) };
         reason.is_fast().then(|| (item(), reason))
     }
 

@@ -11,7 +11,9 @@ use quire_device::{Action, Device, DeviceError, Directory, MemoryDirectory, Powe
 use quire_rng::SplitMix64;
 
 use crate::buffers::Buffers;
-use crate::cache_state::{Appended, BlockVersion, CacheState, Found, IssueRules, Item, NextJob, Ticket, WaitProgress};
+use crate::cache_state::{
+    AppendOutcome, BlockLocation, BlockVersion, CacheState, IssueRules, LogItem, NextJob, Ticket, WaitProgress,
+};
 use crate::config::Growth;
 use crate::format::{AREA_OFFSET, RecordKind};
 use crate::ids::{BLOCK_BYTES, BlockAddr, Piece, SequenceNumber, VolumeId};
@@ -293,7 +295,7 @@ impl World {
             must = facts.cached;
             if reason.admission() == Admission::Fast {
                 let items: Vec<_> = (0..count).map(|index| (Self::item(first.plus(index), seqno), reason)).collect();
-                if let Appended::Job { job, taken } = self.cache_state.begin_log(&items, must, 1, self.now_ns) {
+                if let AppendOutcome::Job { job, taken } = self.cache_state.begin_log(&items, must, 1, self.now_ns) {
                     self.under.push(Under::Log(job, None));
                     self.queue(first.plus(taken as u64), count - taken as u64, seqno, true);
                     return;
@@ -303,7 +305,7 @@ impl World {
         self.queue(first, count, seqno, is_sync || must);
     }
 
-    fn item(addr: BlockAddr, seqno: SequenceNumber) -> Item {
+    fn item(addr: BlockAddr, seqno: SequenceNumber) -> LogItem {
         CacheState::item(addr, block_of(seqno.0), Content::Data, seqno)
     }
 
@@ -319,7 +321,7 @@ impl World {
         let (ticket, progress) = &mut self.tickets[index];
         let (survey, ticket) = (self.cache_state.survey(ticket, progress, criticality, 64), *ticket);
         if !survey.items.is_empty()
-            && let Appended::Job { job, .. } = self.cache_state.begin_log(&survey.items, true, 1, self.now_ns)
+            && let AppendOutcome::Job { job, .. } = self.cache_state.begin_log(&survey.items, true, 1, self.now_ns)
         {
             self.under.push(Under::Log(job, None));
             return;
@@ -474,11 +476,11 @@ impl World {
     fn read(&self, addr: BlockAddr) -> Vec<u8> {
         let mut block = vec![0; BLOCK_BYTES];
         match self.cache_state.find(addr) {
-            Found::Memory(piece) => block.copy_from_slice(piece.bytes()),
-            Found::Log(position) => {
+            BlockLocation::Memory(piece) => block.copy_from_slice(piece.bytes()),
+            BlockLocation::Log(position) => {
                 self.fast.read_at(AREA_OFFSET + position % AREA_BYTES, &mut block).unwrap();
             }
-            Found::Slow => {
+            BlockLocation::Slow => {
                 let volume = &self.cache_state.volumes[&addr.volume];
                 // As `Shared::read_slow` does it.
                 if addr.offset() < volume.truncations.floor().min(volume.len) {

@@ -4,7 +4,7 @@
 
 use quire_device::{Action, DeviceError, errno};
 
-use crate::cache_state::{Appended, BlockVersion, NextJob};
+use crate::cache_state::{AppendOutcome, BlockVersion, NextJob};
 use crate::ids::BlockAddr;
 use crate::policy::{AdmissionReason, Policy};
 use crate::sim::{AREA_BYTES, RULES, Under, VOLUMES, World, block_of};
@@ -118,7 +118,7 @@ fn what_a_full_log_can_not_take_of_a_dead_volume_is_not_in_the_way_of_others() {
     let [dead, alive] = VOLUMES.map(|volume| BlockAddr { volume, block: 0 });
     let (seqno, reason) = (world.cache_state.next_seqno(), AdmissionReason::Everything);
     let mut block = 1000;
-    while let Appended::Job { job, .. } =
+    while let AppendOutcome::Job { job, .. } =
         world.cache_state.begin_log(&[(World::item(dead.plus(block), seqno), reason)], true, 1, 0)
     {
         world.cache_state.finish_log(&job, &Ok(()), 0);
@@ -142,8 +142,8 @@ fn a_truncation_waits_for_a_record_that_a_newer_one_has_overtaken_on_its_way_to_
     let begin = |world: &mut World| {
         let seqno = world.cache_state.next_seqno();
         match world.cache_state.begin_log(&[(World::item(addr, seqno), AdmissionReason::Everything)], true, 1, 0) {
-            Appended::Job { job, .. } => job,
-            Appended::NoRoom(_) => unreachable!("the log is empty"),
+            AppendOutcome::Job { job, .. } => job,
+            AppendOutcome::NoRoom(_) => unreachable!("the log is empty"),
         }
     };
     let (older, newer) = (begin(&mut world), begin(&mut world));
