@@ -9,7 +9,7 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long anything may take before its test fails.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The binary with these words, in an environment that says nothing.
 pub fn quire(words: &[&str]) -> Command {

@@ -20,8 +20,9 @@ use quire_server::state::ServerHooks;
 use quire_store::{ImageLocation, RestoreMode, Store, StoreConfig};
 use tempfile::TempDir;
 
-/// How long anything may take before its test fails.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+/// How long anything may take before its test fails. A flush waits for what others write to the same disk, builds say, and that may
+/// take more than half a minute.
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A running server; ended when dropped.
 pub struct Running {
