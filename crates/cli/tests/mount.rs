@@ -134,6 +134,43 @@ fn a_signal_unmounts_and_drains() {
     assert_eq!(fs::read(place.at("slow/f")).unwrap(), vec![5; 100_000]);
 }
 
+/// As by `mount`, but the test does not wait until it says that it is mounted.
+fn begin_mount(place: &Place) -> Child {
+    let (slow, mnt, log) = (place.text("slow"), place.text("mnt"), place.text("log"));
+    let words = ["mount", &slow, &mnt, "--log", &log, "--capacity", "16MiB"];
+    quire(&words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+/// Asks the kernel's table, since a mount answers nothing until it is served.
+fn is_listed(mnt: &str) -> bool {
+    fs::read_to_string("/proc/self/mountinfo").unwrap().contains(&format!(" {mnt} "))
+}
+
+#[test]
+fn a_signal_while_a_mount_begins_leaves_no_mount_without_its_process() {
+    if !possible() {
+        return;
+    }
+    let place = Place::new();
+    let mnt = place.text("mnt");
+    for round in 0..8 {
+        let mut child = begin_mount(&place);
+        // Right when the kernel has it, and then at other moments of the beginning.
+        until("the mount", || is_listed(&mnt) || round > 4);
+        std::thread::sleep(Duration::from_millis(if round > 4 { 5 << (2 * (round - 5)) } else { 0 }));
+        assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
+        child.wait().unwrap();
+        let left = is_listed(&mnt);
+        if left {
+            let _ = quire_sys::mounts::unmount(&place.at("mnt"), true);
+        }
+        assert!(!left, "round {round}: the mount point answers ENOTCONN");
+    }
+    let daemon = place.mount(&[]);
+    daemon.signal("TERM");
+    assert!(daemon.ended().contains("unmounted"));
+}
+
 fn until(what: &str, mut done: impl FnMut() -> bool) {
     let limit = Instant::now() + Duration::from_secs(60);
     while !done() {

@@ -50,4 +50,4 @@ pub use criticality::{
 };
 pub use error::MountError;
 pub use recovery::RecoveryReport;
-pub use session::{Mount, Unmounter};
+pub use session::{Mount, PreparedMount, Unmounter};

@@ -67,36 +67,42 @@ impl Unmounter {
     }
 }
 
-impl Mount {
+/// A directory whose log was read, ready to be mounted. Dropped instead, it leaves the log as a crash would.
+pub struct PreparedMount<'a> {
+    config: &'a MountConfig,
+    engine: Engine,
+    log_device: LogDevice,
+    recovered: RecoveryReport,
+    mount_point: PathBuf,
+    open_files: u64,
+}
+
+impl PreparedMount<'_> {
     /// Mounts.
     ///
     /// # Errors
     /// What stands in the way; nothing is mounted then.
-    pub fn start(config: &MountConfig) -> Result<Self, MountError> {
-        let at = |cause| MountError::Mount { path: config.mount_point.clone(), cause };
-        if mounts::is_orphaned(&config.mount_point) {
-            tracing::warn!(path = %config.mount_point.display(), "removing the mount of a process that is gone");
-            mounts::unmount(&config.mount_point, true).map_err(at)?;
-        }
-        let open_files = quire_sys::limits::raise_open_files(1 << 20);
-        let mount_point = config.mount_point.canonicalize().map_err(at)?;
-        warn_of_hidden(&mount_point);
-        let (engine, log_device, recovered) = recovery::start(config, open_files)?;
+    pub fn mount(self) -> Result<Mount, MountError> {
+        let Self { config, engine, log_device, recovered, mount_point, open_files } = self;
         let info = MountInfo {
             backing: engine.backing_root.path.display().to_string(),
             mount_point: mount_point.display().to_string(),
             log: config.log.display().to_string(),
         };
         let engine = Arc::new(engine);
-        let served = Self::serve(config, &engine, &info, &mount_point, open_files);
+        let served = Mount::serve(config, &engine, &info, &mount_point, open_files);
         let (criticality, session, background_flusher) = match served {
             Ok(served) => served,
             Err(error) => {
+                // Mounted already, and the connection that it would be served by is closed.
+                if mounts::is_orphaned(&mount_point) {
+                    let _ = mounts::unmount(&mount_point, true);
+                }
                 abandon(engine, log_device, &recovered);
                 return Err(error);
             }
         };
-        Ok(Self {
+        Ok(Mount {
             engine,
             criticality,
             info,
@@ -106,6 +112,33 @@ impl Mount {
             mount_point,
             _log_device: log_device,
         })
+    }
+}
+
+impl Mount {
+    /// Mounts.
+    ///
+    /// # Errors
+    /// What stands in the way; nothing is mounted then.
+    pub fn start(config: &MountConfig) -> Result<Self, MountError> {
+        Self::prepare(config)?.mount()
+    }
+
+    /// All that comes before the kernel knows of the mount, which may take as long as there is log to read.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    pub fn prepare(config: &MountConfig) -> Result<PreparedMount<'_>, MountError> {
+        let at = |cause| MountError::Mount { path: config.mount_point.clone(), cause };
+        if mounts::is_orphaned(&config.mount_point) {
+            tracing::warn!(path = %config.mount_point.display(), "removing the mount of a process that is gone");
+            mounts::unmount(&config.mount_point, true).map_err(at)?;
+        }
+        let open_files = quire_sys::limits::raise_open_files(1 << 20);
+        let mount_point = config.mount_point.canonicalize().map_err(at)?;
+        warn_of_hidden(&mount_point);
+        let (engine, log_device, recovered) = recovery::start(config, open_files)?;
+        Ok(PreparedMount { config, engine, log_device, recovered, mount_point, open_files })
     }
 
     /// Puts the engine before the kernel.
@@ -131,10 +164,7 @@ impl Mount {
         let how = FuseMount { source: &info.backing, read_only: config.read_only, allow_other: config.allow_other };
         // `fuser` would unmount what is at the mount point when the session has ended, whatever that is by then.
         let session = match mounts::mount_fuse(mount_point, &how) {
-            Ok(device) => {
-                let remove = |_: &io::Error| drop(mounts::unmount(mount_point, true));
-                Session::from_fd(protocol, device, options.acl, options).inspect_err(remove)
-            }
+            Ok(device) => Session::from_fd(protocol, device, options.acl, options),
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 Session::new(protocol, mount_point, &options)
             }
@@ -146,7 +176,10 @@ impl Mount {
             .spawn(move || session.run())
             .map_err(MountError::Threads)?;
         let also = stats_writer(config.stats_file.clone(), engine, &criticality, info);
-        let background_flusher = BackgroundFlusher::start(engine, also).map_err(MountError::Threads)?;
+        let background_flusher = BackgroundFlusher::start(engine, also)
+            // The session's thread serves it already, and ends with it.
+            .inspect_err(|_| drop(mounts::unmount(mount_point, true)))
+            .map_err(MountError::Threads)?;
         Ok((criticality, session, background_flusher))
     }
 

@@ -5,10 +5,13 @@
 //! the last of them has gone. The second signal, like SIGKILL, ends the process at once: the mount point then answers
 //! `ENOTCONN` until the next mount or `quire unmount`, and nothing can be written below it either.
 //!
+//! They are watched from before the kernel knows of the mount, so that none that comes meanwhile leaves one without its process.
+//!
 //! Relies on `umount2` refusing a mount that is in use.
 
 use std::io::ErrorKind;
 use std::path::Path;
+use std::sync::mpsc::{self, Sender};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -24,16 +27,34 @@ const REMIND: Duration = Duration::from_secs(60);
 /// Most processes that a line names.
 pub const MOST_NAMED: usize = 10;
 
+/// Signals that are watched before there is a mount for them to end.
+pub struct WatchedSignals {
+    ended: Sender<Unmounter>,
+}
+
+impl WatchedSignals {
+    /// Has the first signal, which may have come already, end what `unmounter` unmounts.
+    pub fn end(self, unmounter: Unmounter) {
+        // It is not received only if no thread could be started, which was said.
+        let _ = self.ended.send(unmounter);
+    }
+}
+
 /// Waits for signals in a thread of its own.
-pub fn watch_signals(unmounter: Unmounter) -> anyhow::Result<()> {
+pub fn watch_signals() -> anyhow::Result<WatchedSignals> {
     use signal_hook::consts::{SIGINT, SIGTERM};
     let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM]).context("waiting for signals")?;
+    let (ended, mounted) = mpsc::channel();
     let watch = move || {
         let mut signals = signals.forever();
         if signals.next().is_none() {
             return;
         }
-        let ending = std::thread::Builder::new().name("unmount".into()).spawn(move || end(&unmounter));
+        let ending = std::thread::Builder::new().name("unmount".into()).spawn(move || {
+            if let Ok(unmounter) = mounted.recv() {
+                end(&unmounter);
+            }
+        });
         if let Err(error) = ending {
             tracing::error!(%error, "the thread that unmounts can't be started");
         }
@@ -43,7 +64,7 @@ pub fn watch_signals(unmounter: Unmounter) -> anyhow::Result<()> {
         }
     };
     std::thread::Builder::new().name("signals".into()).spawn(watch).context("waiting for signals")?;
-    Ok(())
+    Ok(WatchedSignals { ended })
 }
 
 /// Unmounts as soon as no process uses the mount.

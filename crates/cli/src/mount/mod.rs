@@ -39,10 +39,12 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     }
     quire_sys::limits::refuse_longer_files();
     logging::plain(matches.get_one::<PathBuf>("log-file").map(PathBuf::as_path))?;
-    let mounted = Mount::start(&config)?;
+    let prepared = Mount::prepare(&config)?;
+    // A signal ends the process at once only while there is no mount that it could leave behind.
+    let signals = ending::watch_signals()?;
+    let mounted = prepared.mount()?;
+    signals.end(mounted.unmounter());
     let is_sized = matches.value_source("capacity") == Some(ValueSource::CommandLine);
-    // Before the line that lets a supervisor send them: until then a signal ends the process and leaves the mount orphaned.
-    ending::watch_signals(mounted.unmounter())?;
     announce(&config, &mounted, is_sized);
     let drain = matches.get_flag("drain");
     let bar = drain.then(bar);
