@@ -104,7 +104,9 @@ impl Engine {
             Some(volume) => {
                 inode.privileges.lose(&inode.file)?;
                 inode.times.touch();
-                // A file that the log does not know is cut in the directory: other requests leave the slow device to a critical task.
+                // A file that the log does not know is cut in the directory, and one that grows is made longer there first: other
+                // requests leave the slow device to a critical task. One that only the log needs holds them back for a moment, never
+                // for long (`holds_back`), so which it is need not be known before.
                 let _way = self.cache.make_way(context);
                 self.cache.set_len(volume, len, context).map_err(|error| log_failure(&error, "cutting", inode.ino))?;
                 // What the log holds needs no flush of the directory's file.

@@ -1,5 +1,6 @@
 //! Random operations on a few files of a mount, compared with plain arrays of bytes after each, in the manner of `fsx`: reads,
-//! writes, mapped stores, cuts, growth, zeroed ranges, flushes, renames, closing and opening, and now and then a remount.
+//! writes, mapped stores, cuts, growth, zeroed ranges, flushes, renames, closing and opening, and now and then a remount, or the end of the daemon
+//! by SIGKILL.
 //!
 //! `QUIRE_FSX_OPS` sets how many (default 300 a policy), `QUIRE_FSX_SEED` where to begin.
 
@@ -147,11 +148,22 @@ fn store_mapped(rng: &mut SplitMix64, run: &Daemon, model: &mut Model) -> String
     format!("store {count} words at {}", from * 8)
 }
 
-fn run(policy: Policy, seed: u64, ops: u64) {
+/// How a mount ends now and then.
+#[derive(Clone, Copy, PartialEq)]
+enum MountEnd {
+    /// Unmounted, with or without draining.
+    Unmounted,
+    /// Killed after a flush of all files, while the directory lags behind with truncations.
+    KilledWhileCutsLag,
+}
+
+fn run(policy: Policy, seed: u64, ops: u64, ending: MountEnd) {
     let place = Place::new(policy);
     let mut rng = SplitMix64::new(seed);
     let mut drain = true;
-    let mut run = place.serve(drain);
+    let lag = ["env", "QUIRE_TEST_CUT_MS=100"];
+    let starter = if ending == MountEnd::KilledWhileCutsLag { &lag[..] } else { &[] };
+    let mut run = place.serve_under(starter, drain);
     let mut files: Vec<Model> =
         (0..FILES).map(|number| Model { name: format!("file-{number}"), bytes: Vec::new(), file: None }).collect();
     for model in &mut files {
@@ -166,6 +178,15 @@ fn run(policy: Policy, seed: u64, ops: u64) {
                 format!("{policy}, seed {seed}, after {number}: {:?}", &history[history.len().saturating_sub(8)..]);
             files.iter_mut().for_each(|model| model.check(&run, &what));
         }
+        if ending == MountEnd::KilledWhileCutsLag && rng.below(30) == 0 {
+            for model in &mut files {
+                model.file(&run).sync_all().unwrap();
+                model.file = None;
+            }
+            run.kill();
+            run = place.serve_under(starter, drain);
+            history.push("kill".into());
+        }
         if rng.below(150) == 0 {
             files.iter_mut().for_each(|model| model.file = None);
             run.unmount();
@@ -173,7 +194,7 @@ fn run(policy: Policy, seed: u64, ops: u64) {
                 compare(&place, &files, &format!("{policy}, seed {seed}, drained after {number}"));
             }
             drain = rng.below(2) == 0;
-            run = place.serve(drain);
+            run = place.serve_under(starter, drain);
             history.push("remount".into());
         }
     }
@@ -207,6 +228,17 @@ fn random_operations_leave_what_an_array_of_bytes_would_hold() {
     }
     let (ops, seed) = (setting("QUIRE_FSX_OPS", 300), setting("QUIRE_FSX_SEED", 1));
     for (index, policy) in [Policy::All, Policy::Sync, Policy::CriticalProcessIo].into_iter().enumerate() {
-        run(policy, seed + index as u64, ops);
+        run(policy, seed + index as u64, ops, MountEnd::Unmounted);
+    }
+}
+
+#[test]
+fn random_operations_outlive_a_killed_daemon_while_the_directory_lags_behind_with_truncations() {
+    if !possible() {
+        return;
+    }
+    let (ops, seed) = (setting("QUIRE_FSX_OPS", 300), setting("QUIRE_FSX_SEED", 1));
+    for (index, policy) in [Policy::All, Policy::CriticalProcessIo].into_iter().enumerate() {
+        run(policy, seed + 10 + index as u64, ops, MountEnd::KilledWhileCutsLag);
     }
 }

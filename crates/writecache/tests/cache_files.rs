@@ -235,6 +235,23 @@ fn a_truncation_in_the_log_does_not_undo_a_later_one_on_the_device_alone() {
 }
 
 #[test]
+fn a_truncation_of_the_device_alone_is_durable_before_one_that_the_log_holds() {
+    for (how, is_flushed_between) in [(0, true), (0, false), (1, true), (2, true), (2, false)] {
+        let mut world = world(Policy::All);
+        // The log knows nothing of the file when it is truncated, and something when it grows over what was cut off.
+        let mut steps = vec![write(0, 20_000, 1, true), Step::Drain, Step::SetLen(5000), write(0, 10, 2, true)];
+        steps.extend(is_flushed_between.then_some(Step::Flush));
+        steps.extend([Step::SetLen(12_000), Step::Flush, Step::Crash(how)]);
+        for step in &steps {
+            world.take(step);
+        }
+        let wanted = [vec![2; 10], vec![1; 4990], vec![0; 7000]].concat();
+        assert!(world.read() == wanted, "power cut {how}, flushed between: {is_flushed_between}");
+        world.take(&Step::Drain);
+    }
+}
+
+#[test]
 fn zeros_that_make_a_log_longer_are_written_though_they_change_no_block() {
     for is_sync in [true, false] {
         let mut world = world(Policy::All);

@@ -4,8 +4,10 @@
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use quire_device::{Device, DeviceError, Layer, LayeredDevice};
 use quire_fuse::{Mount, MountConfig};
 pub use quire_sys::testing::skipped;
 use quire_writecache::{Policy, TaskGraph};
@@ -50,6 +52,20 @@ impl Place {
 }
 
 const SERVE: &str = "QUIRE_TEST_SERVE";
+/// Milliseconds that a truncation of a file of the directory takes in a mount that another process serves.
+const CUT_MS: &str = "QUIRE_TEST_CUT_MS";
+
+/// Makes files shorter after a while.
+struct SlowCuts(Duration);
+
+impl Layer for SlowCuts {
+    fn set_len(&self, inner: &dyn Device, len: u64) -> Result<(), DeviceError> {
+        if inner.len()? > len {
+            std::thread::sleep(self.0);
+        }
+        inner.set_len(len)
+    }
+}
 
 /// What a test program does that was started again to serve a mount.
 ///
@@ -64,6 +80,10 @@ pub fn serve_if_asked() {
     // The first letters of the test program's name, which the kernel cuts.
     config.critical = vec!["fsx*".into(), "crash*".into()];
     config.allow_other = quire_sys::task::user_of(std::process::id()) == Some(0);
+    if let Some(ms) = std::env::var(CUT_MS).ok().and_then(|ms| ms.parse().ok()) {
+        config.wrap_slow =
+            Some(Arc::new(move |device| LayeredDevice::new(device, SlowCuts(Duration::from_millis(ms)))));
+    }
     // A refusal may be what the test is after, so it is told without a panic's words.
     let mounted = Mount::start(&config).unwrap_or_else(|error| {
         println!("\nrefused: {error}");
