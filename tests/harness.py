@@ -96,6 +96,8 @@ class Raw:
         return dict(line.split(":", 1) for line in text.split("\r\n") if ":" in line)
 
     def digest(self):
+        # A digest of millions of keys takes minutes where other programs have the processors.
+        self.sock.settimeout(900)
         answer = self.call("DEBUG", "DIGEST")
         return answer if isinstance(answer, str) else answer.decode()
 
