@@ -35,6 +35,6 @@ pub use numbers::long_double::LongDouble;
 pub use store::{
     ImageLocation, RestoreMode, RestoreReport, RestoreStep, SaveError, SaveProgress, SaveStats, SaveSummary, Store,
 };
-pub use value::hash::HashView;
+pub use value::hash::{HashMut, HashView};
 pub use value::set::{Member, SetMut, SetView};
 pub use value::{hash, set, string};

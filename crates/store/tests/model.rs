@@ -289,7 +289,8 @@ impl Pair {
                 self.put_hash(key, fields);
             }
             Op::HashIncr(key, field, by) => {
-                let result = hash::incr_by(&mut self.store, db, &key_of(key), &field_of(field), by);
+                let result = hash::open_mut(&mut self.store, db, &key_of(key))
+                    .and_then(|mut hash| hash.incr_by(&field_of(field), by));
                 let Some(mut fields) = self.hash(key) else { return wrong_type(result) };
                 let text = fields.get(&field_of(field)).map_or("0".into(), |value| String::from_utf8_lossy(value));
                 let old = text.parse().ok().filter(|old: &i64| old.to_string() == *text);

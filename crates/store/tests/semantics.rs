@@ -278,8 +278,10 @@ fn limits_are_refused_without_harm() {
     assert!(matches!(string::incr_by(&mut store, DB, b"key", 1), Err(StoreError::NotInteger)));
     assert!(matches!(hash::get(&mut store, DB, b"key", b"f"), Err(StoreError::WrongType)));
     hash::set(&mut store, DB, b"hash", b"f", b"x").unwrap();
-    assert!(matches!(hash::incr_by(&mut store, DB, b"hash", b"f", 1), Err(StoreError::HashValueNotInteger)));
-    assert!(matches!(hash::incr_by_float(&mut store, DB, b"hash", b"f", 1.0), Err(StoreError::HashValueNotFloat)));
+    let mut hash = hash::open_mut(&mut store, DB, b"hash").unwrap();
+    assert!(matches!(hash.incr_by(b"f", 1), Err(StoreError::HashValueNotInteger)));
+    assert!(matches!(hash.incr_by_float(b"f", 1.0), Err(StoreError::HashValueNotFloat)));
+    drop(hash);
     assert!(matches!(string::append(&mut store, DB, b"hash", b"x"), Err(StoreError::WrongType)));
     string::set(&mut store, DB, b"hash", b"a string again", Expiry::Clear).unwrap();
     assert_eq!(store.kind(DB, b"hash").unwrap(), Some(Kind::String));

@@ -36,12 +36,14 @@ fn set_pairs(ctx: &mut Ctx<'_>, command: &str) -> Result<i64, CmdError> {
     if !ctx.args.len().is_multiple_of(2) {
         return Err(CmdError::wrong_args(command));
     }
-    let (db, key) = (ctx.client.db, ctx.args.at(1));
+    let args = ctx.args;
+    let mut hash = hash::open_mut(ctx.store, ctx.client.db, args.at(1))?;
     let mut created = 0;
-    for at in (2..ctx.args.len()).step_by(2) {
-        match hash::set(ctx.store, db, key, ctx.args.at(at), ctx.args.at(at + 1)) {
+    for at in (2..args.len()).step_by(2) {
+        match hash.set(args.at(at), args.at(at + 1)) {
             Ok(new) => created += i64::from(new),
             Err(error) => {
+                drop(hash);
                 ctx.did_only(at);
                 return Err(error.into());
             }
@@ -52,7 +54,8 @@ fn set_pairs(ctx: &mut Ctx<'_>, command: &str) -> Result<i64, CmdError> {
 
 /// HSETNX key field value
 pub fn hsetnx(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    let created = hash::set_new(ctx.store, ctx.client.db, ctx.args.at(1), ctx.args.at(2), ctx.args.at(3))?;
+    let args = ctx.args;
+    let created = hash::open_mut(ctx.store, ctx.client.db, args.at(1))?.set_new(args.at(2), args.at(3))?;
     ctx.reply.int(i64::from(created));
     Ok(())
 }
@@ -125,9 +128,11 @@ fn or_take_back(reply: &mut Reply, write: impl FnOnce(&mut Reply) -> Result<(), 
 
 /// HDEL key field …
 pub fn hdel(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    let args = ctx.args;
+    let mut hash = hash::open_mut(ctx.store, ctx.client.db, args.at(1))?;
     let mut deleted = 0;
-    for field in ctx.args.from(2).iter() {
-        deleted += i64::from(hash::del(ctx.store, ctx.client.db, ctx.args.at(1), field)?);
+    for field in args.from(2).iter() {
+        deleted += i64::from(hash.remove(field)?);
     }
     ctx.reply.int(deleted);
     Ok(())
@@ -157,7 +162,7 @@ pub fn hstrlen(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 /// HINCRBY key field increment
 pub fn hincrby(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let by = ctx.args.int(3)?;
-    let sum = hash::incr_by(ctx.store, ctx.client.db, ctx.args.at(1), ctx.args.at(2), by)?;
+    let sum = hash::open_mut(ctx.store, ctx.client.db, ctx.args.at(1))?.incr_by(ctx.args.at(2), by)?;
     ctx.reply.int(sum);
     Ok(())
 }
@@ -168,7 +173,7 @@ pub fn hincrbyfloat(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     if !by.is_finite() {
         return Err(CmdError::fixed("ERR value is NaN or Infinity"));
     }
-    let sum = hash::incr_by_float(ctx.store, ctx.client.db, ctx.args.at(1), ctx.args.at(2), by)?;
+    let sum = hash::open_mut(ctx.store, ctx.client.db, ctx.args.at(1))?.incr_by_float(ctx.args.at(2), by)?;
     ctx.say_effect(&[Word::Bytes(b"HSET"), Word::Arg(1), Word::Arg(2), Word::Bytes(sum.as_bytes())]);
     ctx.reply.bulk_str(&sum);
     Ok(())

@@ -269,7 +269,7 @@ impl Keyspace {
         if let Some(old) = place.old {
             self.delete_entry(place.db, old)?;
         }
-        self.changed(place.db, place.key, true);
+        self.changed(place.db, place.key, true, 1);
         Ok(())
     }
 

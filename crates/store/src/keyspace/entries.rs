@@ -45,7 +45,7 @@ struct Plan {
 
 impl Keyspace {
     /// A new entry, already in its tables; its value's bytes are for the caller to write.
-    pub(crate) fn create_entry(&mut self, db: DbId, key: &[u8], hash: Hash, layout: EntryLayout) -> Result<Entry> {
+    pub(super) fn create_entry(&mut self, db: DbId, key: &[u8], hash: Hash, layout: EntryLayout) -> Result<Entry> {
         let index = self.db_index(db)?;
         let entry = self.allocate_entry(key, hash, layout)?;
         if let Err(error) = self.link(index, &entry, hash) {
@@ -56,7 +56,7 @@ impl Keyspace {
     }
 
     /// An entry that is in no table yet.
-    pub(crate) fn allocate_entry(&mut self, key: &[u8], hash: Hash, layout: EntryLayout) -> Result<Entry> {
+    pub(super) fn allocate_entry(&mut self, key: &[u8], hash: Hash, layout: EntryLayout) -> Result<Entry> {
         let expiry = if layout.expiry.is_some() { EXPIRES } else { 0 };
         let key_room = if key.len() > KEY_INLINE_MAX { External::BYTES } else { key.len() };
         let big = key_offset(expiry) + key_room + layout.value_len > INLINE_MAX;
@@ -64,7 +64,7 @@ impl Keyspace {
     }
 
     /// An entry that is in no table yet, whose value gets an object of its own if `big`.
-    pub(crate) fn allocate_entry_as(
+    pub(super) fn allocate_entry_as(
         &mut self,
         key: &[u8],
         hash: Hash,
@@ -135,7 +135,7 @@ impl Keyspace {
     }
 
     /// Puts an entry into its database's tables. Nothing has changed if this fails.
-    pub(crate) fn link(&mut self, index: usize, entry: &Entry, hash: Hash) -> Result<()> {
+    pub(super) fn link(&mut self, index: usize, entry: &Entry, hash: Hash) -> Result<()> {
         let Keyspace { heap: Heap { arena, .. }, dbs, .. } = self;
         let roots = &mut dbs[index];
         let mut result = roots.keys.insert(arena, hash, entry.handle);
@@ -150,7 +150,7 @@ impl Keyspace {
     }
 
     /// Frees an entry that is in no table, but not a hash's fields.
-    pub(crate) fn discard(&mut self, entry: &Entry) -> Result<()> {
+    pub(super) fn discard(&mut self, entry: &Entry) -> Result<()> {
         if let Some(key) = entry.key_object(&self.heap.arena)? {
             self.heap.arena.free(key.object)?;
         }
@@ -162,7 +162,7 @@ impl Keyspace {
 
     /// Gives an entry another shape, in place if its size class stays. Bytes beyond `keep` are for the caller to write. A table of fields that the entry
     /// held is for the caller to retire.
-    pub(crate) fn reshape(&mut self, db: DbId, entry: Entry, layout: EntryLayout) -> Result<Entry> {
+    pub(super) fn reshape(&mut self, db: DbId, entry: Entry, layout: EntryLayout) -> Result<Entry> {
         check_len(layout.value_len)?;
         let index = self.db_index(db)?;
         let plan = self.plan(&entry, &layout)?;
@@ -293,7 +293,7 @@ impl Keyspace {
     }
 
     /// Notes how a value came to be, for the name of its encoding.
-    pub(crate) fn mark(&mut self, entry: &Entry, flags: u8) -> Result<()> {
+    pub(super) fn mark(&mut self, entry: &Entry, flags: u8) -> Result<()> {
         if entry.header.flags & flags != flags {
             self.heap.arena.get_mut::<EntryHeader>(entry.handle)?.flags |= flags;
         }

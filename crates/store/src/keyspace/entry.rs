@@ -142,7 +142,7 @@ impl Entry {
 
     /// The value's bytes from `offset`, to be changed.
     #[inline]
-    pub(crate) fn value_mut<'a>(&self, arena: &'a mut Arena, offset: usize, len: usize) -> Result<&'a mut [u8]> {
+    pub(super) fn value_mut<'a>(&self, arena: &'a mut Arena, offset: usize, len: usize) -> Result<&'a mut [u8]> {
         let (object, start) = self.value_place(arena)?;
         Ok(arena.bytes_mut(object, start + offset, len)?)
     }
@@ -165,7 +165,7 @@ impl Entry {
         Ok(head)
     }
 
-    pub(crate) fn set_table(&self, arena: &mut Arena, head: &TableHead) -> Result<()> {
+    pub(super) fn set_table(&self, arena: &mut Arena, head: &TableHead) -> Result<()> {
         arena.bytes_mut(self.handle, self.value_offset(), TableHead::BYTES)?.copy_from_slice(head.as_bytes());
         Ok(())
     }

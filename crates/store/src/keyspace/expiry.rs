@@ -41,7 +41,7 @@ impl Keyspace {
         let Some(entry) = self.find(db, key, self.hash(key))? else { return Ok(false) };
         if at_ms.is_some_and(|at_ms| at_ms <= self.now_ms()) {
             self.delete_entry(db, entry)?;
-            self.changed(db, key, false);
+            self.changed(db, key, false, 1);
             return Ok(true);
         }
         if at_ms.is_none() && !entry.has(EXPIRES) {
@@ -50,7 +50,7 @@ impl Keyspace {
         let value_len = entry.header.value_len as usize;
         let layout = EntryLayout { encoding: entry.encoding()?, value_len, keep: value_len, expiry: at_ms, reserve: 0 };
         self.reshape(db, entry, layout)?;
-        self.changed(db, key, true);
+        self.changed(db, key, true, 1);
         Ok(true)
     }
 

@@ -41,7 +41,7 @@ impl Keyspace {
     pub fn remove(&mut self, db: DbId, key: &[u8]) -> Result<bool> {
         let Some(entry) = self.find(db, key, self.hash(key))? else { return Ok(false) };
         self.delete_entry(db, entry)?;
-        self.changed(db, key, false);
+        self.changed(db, key, false, 1);
         Ok(true)
     }
 
@@ -124,7 +124,7 @@ impl Keyspace {
     }
 
     /// Gives an entry another key, which is a change of that one; what it held is deleted.
-    pub(crate) fn give_key(&mut self, db: DbId, entry: &Entry, to: &[u8]) -> Result<()> {
+    pub(super) fn give_key(&mut self, db: DbId, entry: &Entry, to: &[u8]) -> Result<()> {
         let index = self.db_index(db)?;
         let hash = self.hash(to);
         let target = self.find(db, to, hash)?;
@@ -139,7 +139,7 @@ impl Keyspace {
         }
         self.unlink(index, entry)?;
         self.free_shell(entry)?;
-        self.changed(db, to, true);
+        self.changed(db, to, true, 1);
         Ok(())
     }
 
@@ -182,7 +182,7 @@ impl Keyspace {
         }
         self.link(to_index, &entry, hash)?;
         self.unlink(from_index, &entry)?;
-        self.changed(db, key, false);
+        self.changed(db, key, false, 1);
         self.events.emit(to_db, key, true);
         Ok(true)
     }

@@ -33,7 +33,6 @@ use crate::keyspace::expiry::Expiration;
 use crate::keyspace::ops::{Ops, OpsOf};
 use crate::keyspace::root::{DATABASES, DbRoot};
 use crate::keyspace::stats::{Counters, DbStats, StoreStats};
-use crate::keyspace::value::ValueMut;
 use crate::table::{Hash, beyond, reclaim};
 
 /// Longest string, as Redis' `proto-max-bulk-len` has it.
@@ -55,9 +54,9 @@ pub(crate) struct Clock {
 
 /// Databases of keys in one arena.
 pub struct Keyspace {
-    pub(crate) heap: Heap,
+    heap: Heap,
     root: quire_arena::Handle,
-    hasher: SipHasher13,
+    hasher: MemberHasher,
     pub(crate) dbs: Box<[DbRoot; DATABASES]>,
     /// Databases in use.
     databases: u8,
@@ -101,7 +100,7 @@ impl Keyspace {
         Ok(Keyspace {
             heap: Heap::new(arena, reclaim, (handle, root::RECLAIM_OFFSET), values.free_step),
             root: handle,
-            hasher: SipHasher13::new_with_keys(seed[0], seed[1]),
+            hasher: MemberHasher(SipHasher13::new_with_keys(seed[0], seed[1])),
             dbs,
             databases: config.databases.clamp(1, DATABASES as u8),
             ops: values.ops,
@@ -233,7 +232,7 @@ impl Keyspace {
 
     #[inline]
     pub(crate) fn hash(&self, bytes: &[u8]) -> Hash {
-        Hash::from(self.hasher.hash(bytes))
+        self.hasher.hash(bytes)
     }
 
     /// Index of a database that exists.
@@ -270,7 +269,7 @@ impl Keyspace {
 
     /// The entry of a key, to be changed. Deletes it if its time has come.
     #[inline]
-    pub(crate) fn find(&mut self, db: DbId, key: &[u8], hash: Hash) -> Result<Option<Entry>> {
+    fn find(&mut self, db: DbId, key: &[u8], hash: Hash) -> Result<Option<Entry>> {
         match self.find_any(db, key, hash)? {
             Some(entry) if self.has_expired(&entry)? => {
                 self.expire_entry(db, key, entry)?;
@@ -317,28 +316,6 @@ impl Keyspace {
         }
     }
 
-    /// As [`Keyspace::find_to_read`], for an operation on values of one type.
-    #[inline]
-    pub(crate) fn find_kind_to_read(&mut self, db: DbId, key: &[u8], kind: Kind) -> Result<Option<Entry>> {
-        let found = self.find_to_read(db, key)?;
-        check_kind(found, kind)
-    }
-
-    /// As [`Keyspace::find`], for an operation on values of one type.
-    #[inline]
-    pub(crate) fn find_kind(&mut self, db: DbId, key: &[u8], hash: Hash, kind: Kind) -> Result<Option<Entry>> {
-        let found = self.find(db, key, hash)?;
-        check_kind(found, kind)
-    }
-
-    /// A key's value of one type to be changed, or to be made.
-    pub(crate) fn open_mut<'a>(&'a mut self, db: DbId, key: &'a [u8], kind: Kind) -> Result<ValueMut<'a>> {
-        let hash = self.hash(key);
-        let entry = self.find_kind(db, key, hash, kind)?;
-        self.db_index(db)?;
-        Ok(ValueMut::new(self, db, key, hash, entry))
-    }
-
     /// Notes an access. The clock is a hint, so it may stay as it is while a snapshot is open.
     #[inline]
     pub(crate) fn set_clock(&mut self, entry: &Entry) {
@@ -349,34 +326,28 @@ impl Keyspace {
         }
     }
 
-    /// Counts a change and tells those who watch the key.
+    /// Counts a change of so many members, 1 for a value of one piece, and tells those who watch the key.
     #[inline]
-    pub(crate) fn changed(&mut self, db: DbId, key: &[u8], exists: bool) {
-        self.counters.changes += 1;
-        self.events.emit(db, key, exists);
-    }
-
-    /// As [`Keyspace::changed`], for a change of several members, which counts each.
-    pub(crate) fn changed_members(&mut self, db: DbId, key: &[u8], exists: bool, members: u64) {
+    fn changed(&mut self, db: DbId, key: &[u8], exists: bool, members: u64) {
         self.counters.changes += members;
         self.events.emit(db, key, exists);
     }
 
     /// Writes a database's table heads through.
     #[inline]
-    pub(crate) fn sync_db(&mut self, db: usize) -> Result<()> {
+    fn sync_db(&mut self, db: usize) -> Result<()> {
         root::set_db(&mut self.heap.arena, self.root, db, &self.dbs[db])
     }
 
     /// Takes an entry out of its tables and frees it.
-    pub(crate) fn delete_entry(&mut self, db: DbId, entry: Entry) -> Result<()> {
+    fn delete_entry(&mut self, db: DbId, entry: Entry) -> Result<()> {
         let index = self.db_index(db)?;
         self.unlink(index, &entry)?;
         free_entry(&mut self.heap, entry, self.ops)
     }
 
     /// Takes an entry out of its tables.
-    pub(crate) fn unlink(&mut self, index: usize, entry: &Entry) -> Result<()> {
+    fn unlink(&mut self, index: usize, entry: &Entry) -> Result<()> {
         let Keyspace { heap: Heap { arena, .. }, dbs, .. } = self;
         let roots = &mut dbs[index];
         let hash = entry.header.hash;
@@ -457,6 +428,17 @@ impl Keyspace {
     }
 }
 
+/// Hashes keys, and members of values.
+#[derive(Debug)]
+pub(crate) struct MemberHasher(SipHasher13);
+
+impl MemberHasher {
+    #[inline]
+    pub(crate) fn hash(&self, bytes: &[u8]) -> Hash {
+        Hash::from(self.0.hash(bytes))
+    }
+}
+
 /// What the keyspace is given to treat values by.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Values {
@@ -479,7 +461,7 @@ pub(crate) fn free_entry(heap: &mut Heap, entry: Entry, ops: OpsOf) -> Result<()
 
 /// Refuses an entry of another type.
 #[inline]
-pub(crate) fn check_kind(found: Option<Entry>, kind: Kind) -> Result<Option<Entry>> {
+fn check_kind(found: Option<Entry>, kind: Kind) -> Result<Option<Entry>> {
     match found {
         Some(entry) if entry.encoding()?.kind() != kind => Err(StoreError::WrongType),
         found => Ok(found),

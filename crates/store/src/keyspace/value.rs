@@ -1,22 +1,82 @@
-//! A key's value that was looked up once, to be changed.
+//! A key's value that was looked up once, to be read or to be changed: the only ways in which a type gets at its values.
 //!
-//! What is done to a value through [`ValueMut`] is counted as a change and told to `events` when the `ValueMut` goes, so no
-//! operation of a type can forget it. Operations on several members at once count each. Relies on `entries` for moving values.
+//! What is done to a value through [`ValueMut`] is written back to its entry at once, and counted as a change and told to
+//! `events` when the `ValueMut` goes. [`Keyspace::put`] does both for a value that is replaced whole whatever it was (SET): the
+//! one other way, because a `ValueMut` costs that common case an eighth more instructions. Nothing else in `value/` may change
+//! an entry, or is given the heap to change what the entry owns, so no operation of a type can forget either.
+//!
+//! Relies on `entries` for moving values.
 
-use quire_arena::Arena;
+use quire_arena::{Arena, Handle};
+use zerocopy::IntoBytes;
 
-use crate::db::DbId;
-use crate::encoding::Encoding;
+use crate::config::Limits;
+use crate::db::{DbId, Expiry};
+use crate::encoding::{Encoding, Kind};
 use crate::error::{Result, StoreError};
-use crate::keyspace::Keyspace;
+use crate::heap::Heap;
 use crate::keyspace::entries::EntryLayout;
-use crate::keyspace::entry::Entry;
-use crate::table::{Hash, TableHead};
+use crate::keyspace::entry::{EXPIRES, EXTERNAL, Entry, EntryHeader, HEADER_BYTES, INLINE_MAX, RAW, ROOMY, TEXT};
+use crate::keyspace::{Keyspace, MemberHasher, check_kind};
+use crate::table::{Hash, TableHead, reclaim};
+
+/// A key's value to be read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ValueRef<'a> {
+    keyspace: &'a Keyspace,
+    entry: Entry,
+}
+
+impl<'a> ValueRef<'a> {
+    /// The value of an entry that was looked up, and has not been changed since.
+    #[inline]
+    pub(crate) fn new(keyspace: &'a Keyspace, entry: Entry) -> ValueRef<'a> {
+        ValueRef { keyspace, entry }
+    }
+
+    #[inline]
+    pub(crate) fn keyspace(&self) -> &'a Keyspace {
+        self.keyspace
+    }
+
+    #[inline]
+    pub(crate) fn arena(&self) -> &'a Arena {
+        &self.keyspace.heap.arena
+    }
+
+    /// The entry that holds the value.
+    #[inline]
+    pub(crate) fn entry(&self) -> &Entry {
+        &self.entry
+    }
+
+    #[inline]
+    pub(crate) fn encoding(&self) -> Result<Encoding> {
+        self.entry.encoding()
+    }
+
+    /// Bytes of the value.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.entry.header.value_len as usize
+    }
+
+    #[inline]
+    pub(crate) fn bytes(&self) -> Result<&'a [u8]> {
+        self.entry.value(self.arena())
+    }
+
+    /// The head of the table that the value is.
+    #[inline]
+    pub(crate) fn table(&self) -> Result<TableHead> {
+        self.entry.table(self.arena())
+    }
+}
 
 /// A key's value to be changed, or made if there is none.
 #[derive(Debug)]
 pub(crate) struct ValueMut<'a> {
-    pub(crate) keyspace: &'a mut Keyspace,
+    keyspace: &'a mut Keyspace,
     db: DbId,
     key: &'a [u8],
     hash: Hash,
@@ -28,65 +88,183 @@ pub(crate) struct ValueMut<'a> {
     aside: bool,
 }
 
-impl<'a> ValueMut<'a> {
-    pub(crate) fn new(
-        keyspace: &'a mut Keyspace,
-        db: DbId,
-        key: &'a [u8],
-        hash: Hash,
-        entry: Option<Entry>,
-    ) -> ValueMut<'a> {
-        ValueMut { keyspace, db, key, hash, entry, changed: false, members: 0, aside: false }
+impl Keyspace {
+    /// A key's value of one type, to be read. Counts a hit or a miss, and sets the access clock.
+    #[inline]
+    pub(crate) fn open(&mut self, db: DbId, key: &[u8], kind: Kind) -> Result<Option<ValueRef<'_>>> {
+        match check_kind(self.find_to_read(db, key)?, kind)? {
+            Some(entry) => Ok(Some(ValueRef::new(self, entry))),
+            None => Ok(None),
+        }
     }
 
+    /// The bytes of a key's value of one type. As [`Keyspace::open`] and [`ValueRef::bytes`], but for GET, which should not
+    /// pay for a `ValueRef`.
+    #[inline]
+    pub(crate) fn read(&mut self, db: DbId, key: &[u8], kind: Kind) -> Result<Option<&[u8]>> {
+        match check_kind(self.find_to_read(db, key)?, kind)? {
+            Some(entry) => Ok(Some(entry.value(&self.heap.arena)?)),
+            None => Ok(None),
+        }
+    }
+
+    /// As [`Keyspace::open`], but counts nothing.
+    pub(crate) fn peek(&self, db: DbId, key: &[u8], kind: Kind) -> Result<Option<ValueRef<'_>>> {
+        let found = check_kind(self.peek_entry(db, key)?, kind)?;
+        Ok(found.map(|entry| ValueRef::new(self, entry)))
+    }
+
+    /// A key's value of one type to be changed, or to be made.
+    #[inline]
+    pub(crate) fn open_mut<'a>(&'a mut self, db: DbId, key: &'a [u8], kind: Kind) -> Result<ValueMut<'a>> {
+        let value = self.open_any_mut(db, key)?;
+        check_kind(value.entry, kind)?;
+        Ok(value)
+    }
+
+    /// A key's value of any type, to be replaced.
+    #[inline]
+    pub(crate) fn open_any_mut<'a>(&'a mut self, db: DbId, key: &'a [u8]) -> Result<ValueMut<'a>> {
+        let hash = self.hash(key);
+        let entry = self.find(db, key, hash)?;
+        Ok(ValueMut { keyspace: self, db, key, hash, entry, changed: false, members: 0, aside: false })
+    }
+
+    /// Gives a key a value of these bytes, whatever it held before, which is one change.
+    #[inline]
+    pub(crate) fn put(&mut self, db: DbId, key: &[u8], encoding: Encoding, bytes: &[u8], expiry: Expiry) -> Result<()> {
+        let hash = self.hash(key);
+        let found = self.find(db, key, hash)?;
+        self.put_at(db, (key, hash), found, encoding, bytes, expiry)?;
+        self.changed(db, key, true, 1);
+        Ok(())
+    }
+
+    /// Writes a whole value to the entry that was found, or to a new one; returns which it is now. Nothing has changed if this
+    /// fails.
+    #[inline(always)]
+    fn put_at(
+        &mut self,
+        db: DbId,
+        (key, hash): (&[u8], Hash),
+        found: Option<Entry>,
+        encoding: Encoding,
+        bytes: &[u8],
+        expiry: Expiry,
+    ) -> Result<Handle> {
+        match found {
+            Some(entry) if self.overwrite(&entry, encoding, bytes, expiry)? => Ok(entry.handle),
+            Some(entry) => self.replace_value(db, entry, encoding, bytes, expiry),
+            None => {
+                let expiry = if let Expiry::At(at_ms) = expiry { Some(at_ms) } else { None };
+                let new = self.create_entry(db, key, hash, EntryLayout::new(encoding, bytes.len(), expiry))?;
+                new.value_mut(&mut self.heap.arena, 0, bytes.len())?.copy_from_slice(bytes);
+                Ok(new.handle)
+            }
+        }
+    }
+}
+
+impl ValueMut<'_> {
     /// A value that is made aside, under a key that no command knows, to replace another one.
     pub(crate) fn set_aside(&mut self) {
         self.aside = true;
     }
 
     /// Counts a member that was changed.
+    #[inline]
     pub(crate) fn count_member(&mut self) {
         self.members += 1;
     }
 
     /// How the value is stored; `None` if there is none.
+    #[inline]
     pub(crate) fn encoding(&self) -> Result<Option<Encoding>> {
         self.entry.map(|entry| entry.encoding()).transpose()
     }
 
-    /// The entry as it is now.
-    pub(crate) fn looked_up(&self) -> Option<Entry> {
-        self.entry
+    /// The value as it is now; `None` if there is none.
+    #[inline]
+    pub(crate) fn get(&self) -> Option<ValueRef<'_>> {
+        self.entry.map(|entry| ValueRef::new(self.keyspace, entry))
     }
 
+    #[inline]
     fn entry(&self) -> Result<Entry> {
         self.entry.ok_or(StoreError::NoSuchKey)
     }
 
+    #[inline]
     pub(crate) fn arena(&self) -> &Arena {
         &self.keyspace.heap.arena
     }
 
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.keyspace.limits
+    }
+
+    /// The hash of a member.
+    #[inline]
+    pub(crate) fn hash_of(&self, member: &[u8]) -> Hash {
+        self.keyspace.hash(member)
+    }
+
+    /// The state of the generator of random numbers.
+    pub(crate) fn random(&mut self) -> &mut u64 {
+        &mut self.keyspace.random
+    }
+
+    /// Bytes to put a value together in, kept for their capacity: to be given back.
+    pub(crate) fn take_scratch(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.keyspace.scratch)
+    }
+
+    /// Takes back what [`ValueMut::take_scratch`] gave.
+    pub(crate) fn give_scratch(&mut self, scratch: Vec<u8>) {
+        self.keyspace.scratch = scratch;
+    }
+
+    /// Bytes of the value.
+    #[inline]
     pub(crate) fn bytes(&self) -> Result<&[u8]> {
         self.entry()?.value(self.arena())
     }
 
     /// Bytes of the value, to be written to.
+    #[inline]
     pub(crate) fn bytes_mut(&mut self) -> Result<&mut [u8]> {
-        let entry = self.entry()?;
-        self.changed = true;
-        entry.value_mut(&mut self.keyspace.heap.arena, 0, entry.header.value_len as usize)
+        let len = self.entry()?.header.value_len as usize;
+        self.part_mut(0, len)
     }
 
-    /// Makes the value `len` bytes of this encoding, of which the first `keep` stay. The value is made if there is none. A
-    /// table that it was is for the caller to retire.
+    /// Some bytes of the value, to be written to.
+    #[inline]
+    pub(crate) fn part_mut(&mut self, offset: usize, len: usize) -> Result<&mut [u8]> {
+        let entry = self.entry()?;
+        self.changed = true;
+        entry.value_mut(&mut self.keyspace.heap.arena, offset, len)
+    }
+
+    /// Makes the value `len` bytes of this encoding, of which the first `keep` stay. The value is made if there is none. It
+    /// must not be a table.
     pub(crate) fn set_len(&mut self, encoding: Encoding, len: usize, keep: usize) -> Result<()> {
+        self.lay_out(EntryLayout { keep, ..EntryLayout::new(encoding, len, None) })
+    }
+
+    /// As [`ValueMut::set_len`], for a value that will get longer again: a big one gets `reserve` bytes more than it needs.
+    pub(crate) fn grow(&mut self, encoding: Encoding, len: usize, reserve: usize) -> Result<()> {
+        let keep = self.entry.map_or(0, |entry| entry.header.value_len as usize);
+        // A new value isn't one that gets longer.
+        let reserve = if self.entry.is_some() { reserve } else { 0 };
+        self.lay_out(EntryLayout { keep, reserve, ..EntryLayout::new(encoding, len, None) })
+    }
+
+    fn lay_out(&mut self, layout: EntryLayout) -> Result<()> {
         let new = match self.entry {
-            None => self.keyspace.create_entry(self.db, self.key, self.hash, EntryLayout::new(encoding, len, None))?,
+            None => self.keyspace.create_entry(self.db, self.key, self.hash, layout)?,
             Some(entry) => {
                 let expiry = entry.expiry(self.arena())?;
-                let layout = EntryLayout { encoding, value_len: len, keep, expiry, reserve: 0 };
-                self.keyspace.reshape(self.db, entry, layout)?
+                self.keyspace.reshape(self.db, entry, EntryLayout { expiry, ..layout })?
             }
         };
         self.entry = Some(new);
@@ -94,15 +272,69 @@ impl<'a> ValueMut<'a> {
         Ok(())
     }
 
-    /// The table that the value is.
+    /// Makes the value these bytes, whatever it was. Nothing has changed if this fails.
+    pub(crate) fn replace(&mut self, encoding: Encoding, bytes: &[u8], expiry: Expiry) -> Result<()> {
+        let new = self.keyspace.put_at(self.db, (self.key, self.hash), self.entry, encoding, bytes, expiry)?;
+        self.changed = true;
+        self.entry = Some(Entry::read(self.arena(), new)?);
+        Ok(())
+    }
+
+    /// Notes how the value came to be, for the name of its encoding. That alone is no change.
+    pub(crate) fn mark(&mut self, flags: u8) -> Result<()> {
+        let mut entry = self.entry()?;
+        self.keyspace.mark(&entry, flags)?;
+        entry.header.flags |= flags;
+        self.entry = Some(entry);
+        Ok(())
+    }
+
+    /// The head of the table that the value is.
+    #[inline]
     pub(crate) fn table(&self) -> Result<TableHead> {
         self.entry()?.table(self.arena())
     }
 
-    /// Writes the table's head back. It is a change only if `changed`: a table may split a bucket all the same.
-    pub(crate) fn set_table(&mut self, head: &TableHead, changed: bool) -> Result<()> {
-        self.changed |= changed;
-        self.entry()?.set_table(&mut self.keyspace.heap.arena, head)
+    /// Changes the table that the value is, whose head was just read, and writes the head back, also if the change fails: a
+    /// bucket may have been split all the same, which is no change of the value.
+    #[inline]
+    pub(crate) fn change_table<R>(
+        &mut self,
+        mut head: TableHead,
+        change: impl FnOnce(&mut Heap, &mut TableHead) -> Result<R>,
+    ) -> Result<R> {
+        let (entry, count) = (self.entry()?, head.count);
+        let done = change(&mut self.keyspace.heap, &mut head);
+        self.changed |= done.is_ok() || head.count != count;
+        entry.set_table(&mut self.keyspace.heap.arena, &head)?;
+        done
+    }
+
+    /// Makes the value a table that `fill` fills, in place of bytes or of none. Nothing has changed if this fails.
+    pub(crate) fn make_table(
+        &mut self,
+        encoding: Encoding,
+        fill: impl FnOnce(&mut Heap, &MemberHasher, &mut TableHead) -> Result<()>,
+    ) -> Result<()> {
+        let mut head = TableHead::default();
+        let Keyspace { heap, hasher, .. } = &mut *self.keyspace;
+        let filled = fill(heap, hasher, &mut head);
+        if let Err(error) = filled.and_then(|()| self.set_len(encoding, TableHead::BYTES, 0)) {
+            reclaim::destroy(&mut self.keyspace.heap, head)?;
+            return Err(error);
+        }
+        self.entry()?.set_table(&mut self.keyspace.heap.arena, &head)
+    }
+
+    /// Gives a value that was made aside a key, which is a change of that one; what it held is deleted. If this fails, the
+    /// value is deleted.
+    pub(crate) fn rename(&mut self, to: &[u8]) -> Result<()> {
+        let named = self.keyspace.give_key(self.db, &self.entry()?, to);
+        match named {
+            Ok(()) => self.entry = None,
+            Err(_) => self.delete()?,
+        }
+        named
     }
 
     /// Deletes the key.
@@ -118,9 +350,59 @@ impl<'a> ValueMut<'a> {
 }
 
 impl Drop for ValueMut<'_> {
+    #[inline]
     fn drop(&mut self) {
         if self.changed && !self.aside {
-            self.keyspace.changed_members(self.db, self.key, self.entry.is_some(), self.members.max(1));
+            self.keyspace.changed(self.db, self.key, self.entry.is_some(), self.members.max(1));
         }
+    }
+}
+
+impl Keyspace {
+    /// The common case of replacing a value: the new one has the old one's encoding and size class and no time to live
+    /// changes, so the entry is written over with one pass of the barrier. False if that isn't so.
+    #[inline(always)]
+    fn overwrite(&mut self, entry: &Entry, encoding: Encoding, bytes: &[u8], expiry: Expiry) -> Result<bool> {
+        // Any flag but LONG_KEY stands for something that must be looked after.
+        let header = entry.header;
+        if header.encoding != encoding as u8
+            || entry.has(EXTERNAL | ROOMY | RAW | TEXT | EXPIRES)
+            || matches!(expiry, Expiry::At(_))
+        {
+            return Ok(false);
+        }
+        let offset = entry.value_offset();
+        let total = offset + bytes.len();
+        if header.value_len as usize != bytes.len()
+            && (total > INLINE_MAX || Arena::class_size(total) != Arena::class_size(entry.len()))
+        {
+            return Ok(false);
+        }
+        let header = EntryHeader { value_len: bytes.len() as u32, clock: self.clock.seconds, ..header };
+        let object = self.heap.arena.bytes_mut(entry.handle, 0, total)?;
+        object[..HEADER_BYTES].copy_from_slice(header.as_bytes());
+        object[offset..].copy_from_slice(bytes);
+        Ok(true)
+    }
+
+    /// The other cases of replacing a value. The table that it was is freed, in steps if it is large.
+    fn replace_value(
+        &mut self,
+        db: DbId,
+        entry: Entry,
+        encoding: Encoding,
+        bytes: &[u8],
+        expiry: Expiry,
+    ) -> Result<Handle> {
+        let expiry = match expiry {
+            Expiry::Keep => entry.expiry(&self.heap.arena)?,
+            Expiry::Clear => None,
+            Expiry::At(at_ms) => Some(at_ms),
+        };
+        let table = (self.ops(&entry)?.table)(&self.heap.arena, &entry)?;
+        let new = self.reshape(db, entry, EntryLayout::new(encoding, bytes.len(), expiry))?;
+        new.value_mut(&mut self.heap.arena, 0, bytes.len())?.copy_from_slice(bytes);
+        table.map_or(Ok(()), |table| reclaim::retire_objects(&mut self.heap, table))?;
+        Ok(new.handle)
     }
 }

@@ -15,6 +15,9 @@ pub(crate) const MAX_FIELDS: usize = u16::MAX as usize;
 /// Bytes of an empty packed hash.
 pub(crate) const COUNT_BYTES: usize = 2;
 
+/// A packed hash without fields, to begin with.
+pub(crate) const EMPTY: [u8; COUNT_BYTES] = [0; COUNT_BYTES];
+
 /// Where a field and its value lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {

@@ -1,6 +1,6 @@
 //! A hash that was looked up once and is then read as often as need be: HMGET, HGETALL, HSCAN.
 //!
-//! Relies on `hashes` for its fields. A look-up counts as one access, however much is read.
+//! Relies on `fields` and `packed` for its fields. A look-up counts as one access, however much is read.
 
 use super::fields::Field;
 use super::{field_count, field_of, for_each_field};
@@ -8,7 +8,7 @@ use crate::db::DbId;
 use crate::encoding::{Encoding, Kind};
 use crate::error::Result;
 use crate::keyspace::Keyspace;
-use crate::keyspace::entry::Entry;
+use crate::keyspace::value::ValueRef;
 
 /// Buckets per wanted field that a scan looks at before it returns.
 const BUCKETS_PER_COUNT: usize = 10;
@@ -16,8 +16,7 @@ const BUCKETS_PER_COUNT: usize = 10;
 /// A hash to be read. One that doesn't exist has no fields.
 #[derive(Clone, Copy, Debug)]
 pub struct HashView<'a> {
-    keyspace: &'a Keyspace,
-    entry: Option<Entry>,
+    value: Option<ValueRef<'a>>,
 }
 
 /// Looks a hash up.
@@ -25,14 +24,13 @@ pub struct HashView<'a> {
 /// # Errors
 /// As [`super::get`].
 pub fn view<'a>(keyspace: &'a mut Keyspace, db: DbId, key: &[u8]) -> Result<HashView<'a>> {
-    let entry = keyspace.find_kind_to_read(db, key, Kind::Hash)?;
-    Ok(HashView { keyspace, entry })
+    Ok(HashView { value: keyspace.open(db, key, Kind::Hash)? })
 }
 
 impl<'a> HashView<'a> {
     /// Whether the key exists.
     pub fn exists(&self) -> bool {
-        self.entry.is_some()
+        self.value.is_some()
     }
 
     /// Fields of the hash.
@@ -40,7 +38,7 @@ impl<'a> HashView<'a> {
     /// # Errors
     /// [`crate::StoreError::Damaged`], as all operations here.
     pub fn field_count(&self) -> Result<usize> {
-        self.entry.map_or(Ok(0), |entry| field_count(&self.keyspace.heap.arena, &entry))
+        self.value.map_or(Ok(0), |value| field_count(&value))
     }
 
     /// The value of a field.
@@ -48,10 +46,7 @@ impl<'a> HashView<'a> {
     /// # Errors
     /// As [`HashView::field_count`].
     pub fn get(&self, field: &[u8]) -> Result<Option<&'a [u8]>> {
-        match &self.entry {
-            Some(entry) => field_of(self.keyspace, entry, field),
-            None => Ok(None),
-        }
+        self.value.map_or(Ok(None), |value| field_of(&value, field))
     }
 
     /// Calls `f` with every field and value.
@@ -59,7 +54,7 @@ impl<'a> HashView<'a> {
     /// # Errors
     /// As [`HashView::field_count`].
     pub fn for_each(&self, f: &mut dyn FnMut(&[u8], &[u8])) -> Result<()> {
-        self.entry.map_or(Ok(()), |entry| for_each_field(&self.keyspace.heap.arena, &entry, f))
+        self.value.map_or(Ok(()), |value| for_each_field(value.arena(), value.entry(), f))
     }
 
     /// Calls `f` with about `count` fields and returns the cursor to go on with, 0 at the end; with all of a small hash.
@@ -68,13 +63,13 @@ impl<'a> HashView<'a> {
     /// # Errors
     /// As [`HashView::field_count`].
     pub fn scan(&self, cursor: u64, count: usize, f: &mut dyn FnMut(&[u8], &[u8])) -> Result<u64> {
-        let Some(entry) = &self.entry else { return Ok(0) };
-        if entry.encoding()? != Encoding::TableHash {
-            for_each_field(&self.keyspace.heap.arena, entry, f)?;
+        let Some(value) = &self.value else { return Ok(0) };
+        let arena = value.arena();
+        if value.encoding()? != Encoding::TableHash {
+            for_each_field(arena, value.entry(), f)?;
             return Ok(0);
         }
-        let arena = &self.keyspace.heap.arena;
-        let head = entry.table(arena)?;
+        let head = value.table()?;
         let (mut cursor, mut seen) = (cursor, 0);
         for _ in 0..count.max(1).saturating_mul(BUCKETS_PER_COUNT) {
             cursor = head.scan(arena, cursor, |item| {

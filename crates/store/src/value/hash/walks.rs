@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use quire_arena::Handle;
+use quire_arena::{Arena, Handle};
 
 use super::fields::Field;
 use super::packed::{self, Span};
@@ -12,7 +12,7 @@ use crate::db::DbId;
 use crate::encoding::{Encoding, Kind};
 use crate::error::{Result, StoreError};
 use crate::keyspace::Keyspace;
-use crate::keyspace::entry::Entry;
+use crate::keyspace::value::ValueRef;
 use crate::table::TableHead;
 use crate::table::sample::{Chooser, random_below, random_item};
 
@@ -35,9 +35,9 @@ pub fn scan(
     view(keyspace, db, key)?.scan(cursor, count, f)
 }
 
-fn show_field(keyspace: &Keyspace, item: Handle, f: &mut dyn FnMut(&[u8], &[u8])) -> Result<()> {
-    let field = Field::read(&keyspace.heap.arena, item)?;
-    f(field.name(&keyspace.heap.arena)?, field.value(&keyspace.heap.arena)?);
+fn show_field(arena: &Arena, item: Handle, f: &mut dyn FnMut(&[u8], &[u8])) -> Result<()> {
+    let field = Field::read(arena, item)?;
+    f(field.name(arena)?, field.value(arena)?);
     Ok(())
 }
 
@@ -54,30 +54,28 @@ pub fn random_fields(
     distinct: bool,
     f: &mut dyn FnMut(&[u8], &[u8]),
 ) -> Result<()> {
-    let Some(entry) = keyspace.find_kind_to_read(db, key, Kind::Hash)? else { return Ok(()) };
     let mut random = keyspace.random;
-    let done = show_random(keyspace, &entry, n, distinct, f, &mut random);
+    let Some(hash) = keyspace.open(db, key, Kind::Hash)? else { return Ok(()) };
+    let done = show_random(&hash, n, distinct, f, &mut random);
     keyspace.random = random;
     done
 }
 
 fn show_random(
-    keyspace: &Keyspace,
-    entry: &Entry,
+    hash: &ValueRef<'_>,
     n: usize,
     distinct: bool,
     f: &mut dyn FnMut(&[u8], &[u8]),
     random: &mut u64,
 ) -> Result<()> {
-    let len = field_count(&keyspace.heap.arena, entry)?;
+    let len = field_count(hash)?;
     if distinct && n >= len {
-        return for_each_field(&keyspace.heap.arena, entry, f);
+        return for_each_field(hash.arena(), hash.entry(), f);
     }
-    if entry.encoding()? == Encoding::TableHash {
-        let head = entry.table(&keyspace.heap.arena)?;
-        return show_random_of_table(keyspace, &head, n, distinct, f, random);
+    if hash.encoding()? == Encoding::TableHash {
+        return show_random_of_table(hash.arena(), &hash.table()?, n, distinct, f, random);
     }
-    let bytes = entry.value(&keyspace.heap.arena)?;
+    let bytes = hash.bytes()?;
     let spans = packed::pairs(bytes)?.collect::<Result<Vec<Span>>>()?;
     let mut show = |span: &Span| f(&bytes[span.field..][..span.field_len], &bytes[span.value..span.end()]);
     if spans.is_empty() {
@@ -93,7 +91,7 @@ fn show_random(
 }
 
 fn show_random_of_table(
-    keyspace: &Keyspace,
+    arena: &Arena,
     head: &TableHead,
     n: usize,
     distinct: bool,
@@ -102,9 +100,7 @@ fn show_random_of_table(
 ) -> Result<()> {
     if distinct && n.saturating_mul(PICK_ONE_IN) > head.count as usize {
         let mut chooser = Chooser { wanted: n as u64, left: head.count };
-        return head.for_each(&keyspace.heap.arena, |item| {
-            if chooser.takes(random) { show_field(keyspace, item, f) } else { Ok(()) }
-        });
+        return head.for_each(arena, |item| if chooser.takes(random) { show_field(arena, item, f) } else { Ok(()) });
     }
     let mut seen = HashSet::new();
     // With two thirds not yet seen, four tries a field are plenty; the bound is for damaged tables.
@@ -112,11 +108,11 @@ fn show_random_of_table(
     let mut shown = 0;
     while shown < n && tries > 0 {
         tries -= 1;
-        let Some(item) = random_item(&keyspace.heap.arena, head, random)? else {
+        let Some(item) = random_item(arena, head, random)? else {
             return Err(StoreError::damaged("a hash without fields"));
         };
         if !distinct || seen.insert(item) {
-            show_field(keyspace, item, f)?;
+            show_field(arena, item, f)?;
             shown += 1;
         }
     }

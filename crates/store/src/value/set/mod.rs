@@ -27,8 +27,8 @@ use crate::keyspace::entry::Entry;
 use crate::keyspace::ops::{Ops, copy_table_step, no_copy_step, no_memory, no_table, table_memory, table_of};
 use crate::keyspace::value::ValueMut;
 use crate::numbers::parse_i64;
+use crate::table::TableHead;
 use crate::table::check::check_items;
-use crate::table::{TableHead, reclaim};
 
 use ints::Ints;
 use view::Body;
@@ -70,7 +70,7 @@ pub(crate) static TABLE_OPS: Ops = Ops {
 };
 
 fn check_ints(keyspace: &Keyspace, entry: &Entry) -> Result<()> {
-    let set = Ints::read(entry.value(&keyspace.heap.arena)?)?;
+    let set = Ints::read(entry.value(keyspace.arena())?)?;
     match set.len() > 0 && (1..set.len()).all(|index| set.get(index - 1) < set.get(index)) {
         true => Ok(()),
         false => Err(StoreError::damaged("a set of integers that are not in order")),
@@ -78,7 +78,7 @@ fn check_ints(keyspace: &Keyspace, entry: &Entry) -> Result<()> {
 }
 
 fn check_packed(keyspace: &Keyspace, entry: &Entry) -> Result<()> {
-    let bytes = entry.value(&keyspace.heap.arena)?;
+    let bytes = entry.value(keyspace.arena())?;
     let (mut end, mut seen) = (packed::COUNT_BYTES, HashSet::new());
     for span in packed::spans(bytes)? {
         let member = span?.member;
@@ -94,7 +94,7 @@ fn check_packed(keyspace: &Keyspace, entry: &Entry) -> Result<()> {
 }
 
 fn check_table(keyspace: &Keyspace, entry: &Entry) -> Result<()> {
-    let arena = &keyspace.heap.arena;
+    let arena = keyspace.arena();
     check_items(arena, &entry.table(arena)?, |item| Ok(keyspace.hash(members::read(arena, item)?)))
 }
 
@@ -188,7 +188,7 @@ impl SetMut<'_> {
             },
             Some(SetEncoding::Table) => {
                 let head = self.value.table()?;
-                let hash = self.value.keyspace.hash(member);
+                let hash = self.value.hash_of(member);
                 match members::find(self.value.arena(), &head, hash, member)? {
                     Some(item) => self.remove_from_table(head, item).map(|()| true),
                     None => Ok(false),
@@ -199,12 +199,12 @@ impl SetMut<'_> {
 
     /// Whether a set of so many members, one of which is so long, may be packed.
     fn packs(&self, count: usize, longest: usize) -> bool {
-        let limits = self.value.keyspace.limits;
+        let limits = self.value.limits();
         count <= limits.set_max_packed_entries.min(packed::MAX_MEMBERS) && longest <= limits.set_max_packed_value
     }
 
     fn create(&mut self, member: &[u8]) -> Result<()> {
-        let int_fits = self.value.keyspace.limits.set_max_int_entries > 0;
+        let int_fits = self.value.limits().set_max_int_entries > 0;
         if let Some(number) = parse_i64(member).filter(|_| int_fits) {
             let width = ints::width_of(number);
             self.value.set_len(Encoding::IntSet, ints::size(width, 1), 0)?;
@@ -229,13 +229,12 @@ impl SetMut<'_> {
         let Some(number) = parse_i64(member) else {
             let digits = |index| itoa::Buffer::new().format(set.get(index)).len();
             let longest = if count == 0 { 0 } else { digits(0).max(digits(count - 1)) };
-            self.leave_ints(self.packs(count + 1, longest.max(member.len())))?;
-            return self.insert(member);
+            let packs = self.packs(count + 1, longest.max(member.len()));
+            return self.leave_ints(packs, member).map(|()| true);
         };
         let Err(index) = set.find(number) else { return Ok(false) };
-        if count >= self.value.keyspace.limits.set_max_int_entries {
-            self.leave_ints(false)?;
-            return self.insert(member);
+        if count >= self.value.limits().set_max_int_entries {
+            return self.leave_ints(false, member).map(|()| true);
         }
         if ints::width_of(number) > width {
             return self.widen_ints(index, number).map(|()| true);
@@ -260,8 +259,8 @@ impl SetMut<'_> {
         Ok(())
     }
 
-    /// Makes a set of integers a packed one or a table.
-    fn leave_ints(&mut self, pack: bool) -> Result<()> {
+    /// Makes a set of integers a packed one or a table, with a member that it has not, as one change.
+    fn leave_ints(&mut self, pack: bool, member: &[u8]) -> Result<()> {
         let mut texts = Vec::new();
         let mut ends = Vec::new();
         for number in Ints::read(self.value.bytes()?)?.iter() {
@@ -269,7 +268,8 @@ impl SetMut<'_> {
             ends.push(texts.len());
         }
         let mut start = 0;
-        let members: Vec<&[u8]> = ends.into_iter().map(|end| &texts[std::mem::replace(&mut start, end)..end]).collect();
+        let numbers = ends.into_iter().map(|end| &texts[std::mem::replace(&mut start, end)..end]);
+        let members: Vec<&[u8]> = numbers.chain([member]).collect();
         if !pack {
             return self.make_table(&members);
         }
@@ -305,9 +305,9 @@ impl SetMut<'_> {
         let (count, old_len) = (packed::count(bytes)? + 1, bytes.len());
         if !self.packs(count, member.len()) {
             let copy = bytes.to_vec();
-            let members = packed::spans(&copy)?.map(|span| Ok(&copy[span?.member])).collect::<Result<Vec<_>>>()?;
-            self.make_table(&members)?;
-            return self.insert(member);
+            let mut members = packed::spans(&copy)?.map(|span| Ok(&copy[span?.member])).collect::<Result<Vec<_>>>()?;
+            members.push(member);
+            return self.make_table(&members).map(|()| true);
         }
         self.value.set_len(Encoding::PackedSet, old_len + packed::size(member), old_len)?;
         let bytes = self.value.bytes_mut()?;
@@ -329,40 +329,28 @@ impl SetMut<'_> {
         self.value.set_len(Encoding::PackedSet, len, len)
     }
 
-    /// Makes the value a table of these members, of which it holds no other.
+    /// Makes the value a table of these members.
     fn make_table(&mut self, members: &[&[u8]]) -> Result<()> {
-        let mut head = TableHead::default();
-        let keyspace = &mut *self.value.keyspace;
-        let filled = members.iter().try_for_each(|member| {
-            let hash = keyspace.hash(member);
-            members::insert(&mut keyspace.heap, &mut head, hash, member)
-        });
-        match filled.and_then(|()| self.value.set_len(Encoding::TableSet, TableHead::BYTES, 0)) {
-            Ok(()) => self.value.set_table(&head, true),
-            Err(error) => {
-                reclaim::destroy(&mut self.value.keyspace.heap, head)?;
-                Err(error)
-            }
-        }
+        self.value.make_table(Encoding::TableSet, |heap, hasher, head| {
+            members.iter().try_for_each(|member| members::insert(heap, head, hasher.hash(member), member))
+        })
     }
 
     fn add_to_table(&mut self, member: &[u8]) -> Result<bool> {
-        let mut head = self.value.table()?;
-        let hash = self.value.keyspace.hash(member);
+        let head = self.value.table()?;
+        let hash = self.value.hash_of(member);
         if members::find(self.value.arena(), &head, hash, member)?.is_some() {
             return Ok(false);
         }
-        let done = members::insert(&mut self.value.keyspace.heap, &mut head, hash, member);
-        // Even a failed insert may have split a bucket.
-        self.value.set_table(&head, done.is_ok())?;
-        done.map(|()| true)
+        self.value.change_table(head, |heap, head| members::insert(heap, head, hash, member)).map(|()| true)
     }
 
-    fn remove_from_table(&mut self, mut head: TableHead, item: quire_arena::Handle) -> Result<()> {
+    fn remove_from_table(&mut self, head: TableHead, item: quire_arena::Handle) -> Result<()> {
         self.value.count_member();
-        let removed = members::remove(&mut self.value.keyspace.heap, &mut head, item);
-        self.value.set_table(&head, true)?;
-        removed?;
-        if head.count == 0 { self.value.delete() } else { Ok(()) }
+        let left = self.value.change_table(head, |heap, head| {
+            members::remove(heap, head, item)?;
+            Ok(head.count)
+        })?;
+        if left == 0 { self.value.delete() } else { Ok(()) }
     }
 }

@@ -75,18 +75,15 @@ pub fn store_combination<'k>(
     let sources = look_up(keyspace, db, keys)?;
     let aside = [ASIDE, &next_random(&mut keyspace.random).to_ne_bytes()].concat();
     let built = build(keyspace, db, &aside, how, &sources);
-    let entry = keyspace.find_any(db, &aside, keyspace.hash(&aside))?;
-    let named = match (built, entry) {
-        (Ok(stored), Some(entry)) => keyspace.give_key(db, &entry, to).map(|()| stored),
-        (Ok(_), None) => return keyspace.remove(db, to).map(|_| 0),
-        (Err(error), _) => Err(error),
-    };
-    if named.is_err()
-        && let Some(entry) = entry
-    {
-        keyspace.delete_entry(db, entry)?;
+    if matches!(built, Ok(0)) {
+        return keyspace.remove(db, to).map(|_| 0);
     }
-    named
+    let mut set = keyspace.open_mut(db, &aside, Kind::Set)?;
+    set.set_aside();
+    match built {
+        Ok(stored) => set.rename(to).map(|()| stored),
+        Err(error) => set.delete().and(Err(error)),
+    }
 }
 
 /// Adds the combination to a set; returns how many members it has.

@@ -186,7 +186,7 @@ pub struct SetView<'a> {
 /// # Errors
 /// As [`super::open_mut`].
 pub fn view<'a>(keyspace: &'a mut Keyspace, db: DbId, key: &[u8]) -> Result<SetView<'a>> {
-    let entry = keyspace.find_kind_to_read(db, key, Kind::Set)?;
+    let entry = keyspace.open(db, key, Kind::Set)?.map(|value| *value.entry());
     SetView::of(keyspace, entry)
 }
 
@@ -210,7 +210,7 @@ pub(super) fn look_up<'k>(
     keys: impl Iterator<Item = &'k [u8]>,
 ) -> Result<Vec<Option<Entry>>> {
     // A look-up may delete a key whose time has come, but moves no other entry.
-    keys.map(|key| keyspace.find_kind_to_read(db, key, Kind::Set)).collect()
+    keys.map(|key| Ok(keyspace.open(db, key, Kind::Set)?.map(|value| *value.entry()))).collect()
 }
 
 /// Sets that were looked up, and have not been changed since.
@@ -220,7 +220,7 @@ pub(super) fn views_of<'a>(keyspace: &'a Keyspace, entries: &[Option<Entry>]) ->
 
 impl<'a> SetView<'a> {
     fn of(keyspace: &'a Keyspace, entry: Option<Entry>) -> Result<SetView<'a>> {
-        let body = entry.map(|entry| Body::read(&keyspace.heap.arena, &entry)).transpose()?;
+        let body = entry.map(|entry| Body::read(keyspace.arena(), &entry)).transpose()?;
         Ok(SetView { keyspace, body })
     }
 
@@ -229,7 +229,7 @@ impl<'a> SetView<'a> {
     }
 
     pub(super) fn arena(&self) -> &'a Arena {
-        &self.keyspace.heap.arena
+        self.keyspace.arena()
     }
 
     /// Whether the key exists.
@@ -266,7 +266,7 @@ impl<'a> SetView<'a> {
             (Some(Body::Packed(packed)), member) => packed::find(packed, member.text(&mut buffer))?.is_some(),
             (Some(Body::Table(head)), member) => {
                 let bytes = member.text(&mut buffer);
-                members::find(&self.keyspace.heap.arena, head, self.keyspace.hash(bytes), bytes)?.is_some()
+                members::find(self.keyspace.arena(), head, self.keyspace.hash(bytes), bytes)?.is_some()
             }
         })
     }
@@ -276,12 +276,12 @@ impl<'a> SetView<'a> {
     /// # Errors
     /// As [`SetView::len`].
     pub fn for_each(&self, f: impl FnMut(Member<'a>) -> bool) -> Result<()> {
-        self.body.map_or(Ok(()), |body| body.for_each(&self.keyspace.heap.arena, f))
+        self.body.map_or(Ok(()), |body| body.for_each(self.keyspace.arena(), f))
     }
 
     /// As [`Body::walk_on`].
     pub(super) fn walk_on(&self, place: &mut Walked, f: impl FnMut(Member<'a>) -> Result<bool>) -> Result<bool> {
-        self.body.map_or(Ok(true), |body| body.walk_on(&self.keyspace.heap.arena, place, f))
+        self.body.map_or(Ok(true), |body| body.walk_on(self.keyspace.arena(), place, f))
     }
 
     /// Calls `f` with about `count` members and returns the cursor to go on with, 0 at the end; with all of a small set.
@@ -300,7 +300,7 @@ impl<'a> SetView<'a> {
                 return Ok(0);
             }
         };
-        let arena = &self.keyspace.heap.arena;
+        let arena = self.keyspace.arena();
         let (mut cursor, mut seen) = (cursor, 0);
         for _ in 0..count.max(1).saturating_mul(BUCKETS_PER_COUNT) {
             cursor = head.scan(arena, cursor, |item| {

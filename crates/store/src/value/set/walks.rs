@@ -127,9 +127,9 @@ pub fn pop(keyspace: &mut Keyspace, db: DbId, key: &[u8], n: usize, f: &mut dyn 
 impl SetMut<'_> {
     /// Removes a random member and calls `f` with it; false if there is none.
     fn pop_one(&mut self, f: &mut dyn FnMut(Member<'_>)) -> Result<bool> {
-        let Some(entry) = self.value.looked_up() else { return Ok(false) };
-        let mut random = self.value.keyspace.random;
-        let body = Body::read(self.value.arena(), &entry)?;
+        let mut random = *self.value.random();
+        let Some(set) = self.value.get() else { return Ok(false) };
+        let body = Body::read(set.arena(), set.entry())?;
         let len = body.len()?;
         if len == 0 {
             return Err(empty());
@@ -154,7 +154,7 @@ impl SetMut<'_> {
                 f(Member::Bytes(&member));
             }
         }
-        self.value.keyspace.random = random;
+        *self.value.random() = random;
         Ok(true)
     }
 }

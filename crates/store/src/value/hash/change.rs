@@ -1,0 +1,225 @@
+//! Changing a hash: setting, counting up and removing fields.
+//!
+//! Relies on `ValueMut` for writing back what is changed here, and for telling it.
+
+use crate::db::{DbId, Expiry};
+use crate::encoding::{Encoding, HashEncoding, Kind};
+use crate::error::{Result, StoreError};
+use crate::keyspace::Keyspace;
+use crate::keyspace::entries::check_len;
+use crate::keyspace::value::ValueMut;
+use crate::numbers::long_double::LongDouble;
+use crate::numbers::parse_i64;
+
+use super::{field_of, fields, packed};
+
+/// A hash to be changed, or made by the first field that is set. The key goes with the last field.
+#[derive(Debug)]
+pub struct HashMut<'a> {
+    value: ValueMut<'a>,
+}
+
+/// Looks a hash up to change it.
+///
+/// # Errors
+/// As [`super::get`].
+#[inline]
+pub fn open_mut<'a>(keyspace: &'a mut Keyspace, db: DbId, key: &'a [u8]) -> Result<HashMut<'a>> {
+    Ok(HashMut { value: keyspace.open_mut(db, key, Kind::Hash)? })
+}
+
+/// As [`HashMut::set`], for one field.
+///
+/// # Errors
+/// As [`super::get`].
+pub fn set(keyspace: &mut Keyspace, db: DbId, key: &[u8], field: &[u8], value: &[u8]) -> Result<bool> {
+    open_mut(keyspace, db, key)?.set(field, value)
+}
+
+/// As [`HashMut::remove`], for one field.
+///
+/// # Errors
+/// As [`super::get`].
+pub fn del(keyspace: &mut Keyspace, db: DbId, key: &[u8], field: &[u8]) -> Result<bool> {
+    open_mut(keyspace, db, key)?.remove(field)
+}
+
+impl HashMut<'_> {
+    /// The value of a field, which is not counted as read.
+    ///
+    /// # Errors
+    /// As [`super::get`].
+    pub fn get(&self, field: &[u8]) -> Result<Option<&[u8]>> {
+        self.value.get().map_or(Ok(None), |hash| field_of(&hash, field))
+    }
+
+    /// Sets a field; returns whether it is new.
+    ///
+    /// # Errors
+    /// As [`super::get`]; the hash holds what it held then.
+    pub fn set(&mut self, field: &[u8], value: &[u8]) -> Result<bool> {
+        check_len(field.len().saturating_add(value.len()))?;
+        let created = match self.encoding()? {
+            Some(HashEncoding::Table) => self.set_in_table(field, value)?,
+            Some(HashEncoding::Packed) => self.set_in_packed(field, value)?,
+            None => self.create(field, value).map(|()| true)?,
+        };
+        self.value.count_member();
+        Ok(created)
+    }
+
+    /// Sets a field only if the hash doesn't have it; returns whether it was set.
+    ///
+    /// # Errors
+    /// As [`HashMut::set`].
+    pub fn set_new(&mut self, field: &[u8], value: &[u8]) -> Result<bool> {
+        if self.get(field)?.is_some() { Ok(false) } else { self.set(field, value) }
+    }
+
+    /// Removes a field; returns whether it was there.
+    ///
+    /// # Errors
+    /// As [`super::get`].
+    pub fn remove(&mut self, field: &[u8]) -> Result<bool> {
+        let removed = match self.encoding()? {
+            Some(HashEncoding::Table) => self.remove_from_table(field)?,
+            Some(HashEncoding::Packed) => self.remove_from_packed(field)?,
+            None => false,
+        };
+        if removed {
+            self.value.count_member();
+        }
+        Ok(removed)
+    }
+
+    /// Adds to the integer that a field is, 0 if there is none; returns the sum.
+    ///
+    /// # Errors
+    /// As [`HashMut::set`], [`StoreError::HashValueNotInteger`], [`StoreError::Overflow`].
+    pub fn incr_by(&mut self, field: &[u8], by: i64) -> Result<i64> {
+        let old = match self.get(field)? {
+            Some(value) => parse_i64(value).ok_or(StoreError::HashValueNotInteger)?,
+            None => 0,
+        };
+        let sum = old.checked_add(by).ok_or(StoreError::Overflow)?;
+        self.set(field, itoa::Buffer::new().format(sum).as_bytes())?;
+        Ok(sum)
+    }
+
+    /// Adds to the number that a field is, 0 if there is none; returns the sum as it is now stored.
+    ///
+    /// # Errors
+    /// As [`HashMut::set`], [`StoreError::HashValueNotFloat`], [`StoreError::NanOrInfinity`].
+    pub fn incr_by_float(&mut self, field: &[u8], by: impl Into<LongDouble>) -> Result<String> {
+        let old = match self.get(field)? {
+            Some(value) => LongDouble::parse(value).ok_or(StoreError::HashValueNotFloat)?,
+            None => LongDouble::ZERO,
+        };
+        let sum = old.plus(by.into()).filter(|sum| sum.is_finite()).ok_or(StoreError::NanOrInfinity)?;
+        let text = sum.format();
+        self.set(field, text.as_bytes())?;
+        Ok(text)
+    }
+
+    fn encoding(&self) -> Result<Option<HashEncoding>> {
+        self.value.encoding()?.map(Encoding::of_hash).transpose()
+    }
+
+    /// Whether a hash of so many fields, one of which is so long, may be packed.
+    fn packs(&self, count: usize, longest: usize) -> bool {
+        let limits = self.value.limits();
+        count <= limits.hash_max_packed_entries.min(packed::MAX_FIELDS) && longest <= limits.hash_max_packed_value
+    }
+
+    fn create(&mut self, field: &[u8], value: &[u8]) -> Result<()> {
+        if self.packs(1, field.len().max(value.len())) {
+            return self.repack(|to, _| packed::with_pair(to, &packed::EMPTY, None, field, value));
+        }
+        self.value.make_table(Encoding::TableHash, |heap, hasher, head| {
+            fields::insert(&mut heap.arena, head, hasher.hash(field), field, value)
+        })
+    }
+
+    fn set_in_packed(&mut self, field: &[u8], value: &[u8]) -> Result<bool> {
+        let bytes = self.value.bytes()?;
+        let found = packed::find(bytes, field)?;
+        // A field that is there is written over even if a lower limit came since.
+        let count = if found.is_some() { 0 } else { packed::count(bytes)? + 1 };
+        if !self.packs(count, field.len().max(value.len())) {
+            self.outgrow(field, value)?;
+        } else if let Some(span) = found.filter(|span| span.value_len == value.len()) {
+            self.value.part_mut(span.value, value.len())?.copy_from_slice(value);
+        } else {
+            self.repack(|to, bytes| packed::with_pair(to, bytes, found, field, value))?;
+        }
+        Ok(found.is_none())
+    }
+
+    /// Replaces a packed hash by what `write` makes of its bytes, or makes one.
+    fn repack(&mut self, write: impl FnOnce(&mut Vec<u8>, &[u8]) -> Result<()>) -> Result<()> {
+        let mut scratch = self.value.take_scratch();
+        let written =
+            self.value.get().map_or(Ok(&[][..]), |hash| hash.bytes()).and_then(|old| write(&mut scratch, old));
+        let done = written.and_then(|()| self.value.replace(Encoding::PackedHash, &scratch, Expiry::Keep));
+        self.value.give_scratch(scratch);
+        done
+    }
+
+    /// Makes a packed hash a table with a field that it has no room for, as one change.
+    fn outgrow(&mut self, field: &[u8], value: &[u8]) -> Result<()> {
+        let mut bytes = self.value.take_scratch();
+        bytes.clear();
+        let old = self.value.bytes().map(|old| bytes.extend_from_slice(old));
+        let done = old.and_then(|()| {
+            self.value.make_table(Encoding::TableHash, |heap, hasher, head| {
+                for span in packed::pairs(&bytes)? {
+                    let span = span?;
+                    let name = &bytes[span.field..][..span.field_len];
+                    if name != field {
+                        let value = &bytes[span.value..span.end()];
+                        fields::insert(&mut heap.arena, head, hasher.hash(name), name, value)?;
+                    }
+                }
+                fields::insert(&mut heap.arena, head, hasher.hash(field), field, value)
+            })
+        });
+        self.value.give_scratch(bytes);
+        done
+    }
+
+    fn set_in_table(&mut self, field: &[u8], value: &[u8]) -> Result<bool> {
+        let head = self.value.table()?;
+        let hash = self.value.hash_of(field);
+        let found = fields::find(self.value.arena(), &head, hash, field)?;
+        self.value.change_table(head, |heap, head| match found {
+            Some(old) => fields::set_value(&mut heap.arena, head, old, hash, value),
+            None => fields::insert(&mut heap.arena, head, hash, field, value),
+        })?;
+        Ok(found.is_none())
+    }
+
+    fn remove_from_packed(&mut self, field: &[u8]) -> Result<bool> {
+        let bytes = self.value.bytes()?;
+        let Some(span) = packed::find(bytes, field)? else { return Ok(false) };
+        if packed::count(bytes)? <= 1 {
+            self.value.delete()?;
+        } else {
+            self.repack(|to, bytes| packed::without(to, bytes, span))?;
+        }
+        Ok(true)
+    }
+
+    fn remove_from_table(&mut self, field: &[u8]) -> Result<bool> {
+        let head = self.value.table()?;
+        let hash = self.value.hash_of(field);
+        let Some(found) = fields::find(self.value.arena(), &head, hash, field)? else { return Ok(false) };
+        let left = self.value.change_table(head, |heap, head| {
+            fields::remove(&mut heap.arena, head, found)?;
+            Ok(head.count)
+        })?;
+        if left == 0 {
+            self.value.delete()?;
+        }
+        Ok(true)
+    }
+}

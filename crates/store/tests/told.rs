@@ -1,0 +1,180 @@
+//! What changes a value is counted and told to those who watch its key; what fails for lack of memory, or changes nothing, is
+//! not. Through every operation of every type, with values of all encodings, in a store that is nearly full.
+
+use proptest::prelude::*;
+use quire_store::set::Combination;
+use quire_store::{DbId, Expiry, Limits, Store, StoreConfig, StoreError, hash, set, string};
+
+const DB: DbId = DbId(0);
+const KEYS: [&[u8]; 3] = [b"first", b"second", b"third"];
+const WATCHER: u64 = 7;
+
+#[derive(Clone, Debug)]
+enum Op {
+    Set(usize, Expiry),
+    SetRaw(usize),
+    Append(usize),
+    SetRange(u64, usize),
+    SetBit(u64, bool),
+    Incr(i64),
+    IncrFloat(f64),
+    HashSet(u8, usize),
+    HashSetNew(u8, usize),
+    HashDel(u8),
+    HashIncr(u8, i64),
+    HashIncrFloat(u8, f64),
+    Add(u8, usize),
+    AddInt(i64),
+    SetDel(u8, usize),
+    Pop(usize),
+    Union,
+}
+
+/// How long a value is: most are small, some get an object of their own.
+fn len() -> impl Strategy<Value = usize> {
+    prop_oneof![4 => 0usize..12, 3 => 12usize..200, 1 => 15_000usize..18_000]
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let expiry = prop_oneof![Just(Expiry::Clear), Just(Expiry::Keep), (2_000_000i64..3_000_000).prop_map(Expiry::At)];
+    prop_oneof![
+        (len(), expiry).prop_map(|(len, expiry)| Op::Set(len, expiry)),
+        len().prop_map(Op::SetRaw),
+        len().prop_map(Op::Append),
+        (0u64..40_000, len()).prop_map(|(offset, len)| Op::SetRange(offset, len)),
+        (0u64..3000, any::<bool>()).prop_map(|(offset, bit)| Op::SetBit(offset, bit)),
+        any::<i64>().prop_map(Op::Incr),
+        (-10.0..10.0).prop_map(Op::IncrFloat),
+        (0u8..12, len()).prop_map(|(field, len)| Op::HashSet(field, len)),
+        (0u8..12, len()).prop_map(|(field, len)| Op::HashSetNew(field, len)),
+        (0u8..12).prop_map(Op::HashDel),
+        (0u8..12, any::<i64>()).prop_map(|(field, by)| Op::HashIncr(field, by)),
+        (0u8..12, -10.0..10.0).prop_map(|(field, by)| Op::HashIncrFloat(field, by)),
+        (0u8..12, len()).prop_map(|(member, len)| Op::Add(member, len)),
+        (-3i64..300).prop_map(Op::AddInt),
+        (0u8..12, len()).prop_map(|(member, len)| Op::SetDel(member, len)),
+        (0usize..3).prop_map(Op::Pop),
+        Just(Op::Union),
+    ]
+}
+
+fn name(number: u8, len: usize) -> Vec<u8> {
+    [number.to_string().as_bytes(), &vec![b'm'; len]].concat()
+}
+
+/// Runs it on a key.
+fn run(store: &mut Store, key: &[u8], op: &Op) -> Result<(), StoreError> {
+    let value = |len: usize| vec![b'v'; len];
+    match *op {
+        Op::Set(len, expiry) => string::set(store, DB, key, &value(len), expiry),
+        Op::SetRaw(len) => string::set_raw(store, DB, key, &value(len)),
+        Op::Append(len) => string::append(store, DB, key, &value(len)).map(drop),
+        Op::SetRange(offset, len) => string::set_range(store, DB, key, offset, &value(len)).map(drop),
+        Op::SetBit(offset, bit) => string::set_bit(store, DB, key, offset, bit).map(drop),
+        Op::Incr(by) => string::incr_by(store, DB, key, by).map(drop),
+        Op::IncrFloat(by) => string::incr_by_float(store, DB, key, by).map(drop),
+        Op::HashSet(field, len) => hash::set(store, DB, key, &[field], &value(len)).map(drop),
+        Op::HashSetNew(field, len) => hash::open_mut(store, DB, key)?.set_new(&[field], &value(len)).map(drop),
+        Op::HashDel(field) => hash::del(store, DB, key, &[field]).map(drop),
+        Op::HashIncr(field, by) => hash::open_mut(store, DB, key)?.incr_by(&[field], by).map(drop),
+        Op::HashIncrFloat(field, by) => hash::open_mut(store, DB, key)?.incr_by_float(&[field], by).map(drop),
+        Op::Add(member, len) => set::open_mut(store, DB, key)?.add(&name(member, len)).map(drop),
+        Op::AddInt(number) => set::open_mut(store, DB, key)?.add(number.to_string().as_bytes()).map(drop),
+        Op::SetDel(member, len) => set::open_mut(store, DB, key)?.remove(&name(member, len)).map(drop),
+        Op::Pop(n) => set::pop(store, DB, key, n, &mut |_| {}),
+        Op::Union => set::store_combination(store, DB, key, Combination::Union, KEYS.into_iter()).map(drop),
+    }
+}
+
+/// A store whose keys begin as a string, a hash and a set, with room for little more if `full`.
+fn store(full: bool) -> Store {
+    let limits =
+        Limits { hash_max_packed_entries: 4, set_max_int_entries: 4, set_max_packed_entries: 6, ..Limits::default() };
+    let config = StoreConfig { max_memory_bytes: 4 << 20, budget_bytes: 1 << 20, limits, ..StoreConfig::default() };
+    let mut store = Store::create(config).unwrap();
+    store.set_now_ms(1_000_000);
+    string::set(&mut store, DB, KEYS[0], b"17", Expiry::At(2_500_000)).unwrap();
+    hash::set(&mut store, DB, KEYS[1], b"f", b"3").unwrap();
+    set::open_mut(&mut store, DB, KEYS[2]).unwrap().add(b"5").unwrap();
+    if full {
+        fill(&mut store);
+    }
+    store
+}
+
+/// Leaves no room for another key.
+fn fill(store: &mut Store) {
+    let mut number = 0u32;
+    for len in [50_000, 1000, 100, 8] {
+        loop {
+            number += 1;
+            match string::set(store, DbId(1), &number.to_ne_bytes(), &vec![b'f'; len], Expiry::Clear) {
+                Ok(()) => {}
+                Err(StoreError::OutOfMemory { .. }) => break,
+                Err(other) => panic!("{other}"),
+            }
+        }
+    }
+}
+
+/// The values of the keys and their times to live.
+fn state(store: &mut Store) -> Vec<(String, Option<Option<i64>>)> {
+    KEYS.iter()
+        .map(|key| {
+            let mut shown = format!("{:?} ", store.kind(DB, key).unwrap());
+            if let Ok(Some(bytes)) = string::get(store, DB, key) {
+                shown += &format!("{bytes:?}");
+            }
+            let mut parts: Vec<String> = Vec::new();
+            let _ = hash::for_each(store, DB, key, &mut |field, value| parts.push(format!("{field:?}={value:?}")));
+            if let Ok(members) = set::view(store, DB, key) {
+                members
+                    .for_each(|member| {
+                        parts.push(format!("{:?}", member.text(&mut itoa::Buffer::new())));
+                        true
+                    })
+                    .unwrap();
+            }
+            parts.sort();
+            (shown + &parts.join(","), store.expiry(DB, key).unwrap())
+        })
+        .collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    #[test]
+    fn a_change_is_told_and_what_fails_for_lack_of_memory_is_none(
+        full: bool,
+        ops in prop::collection::vec((0..KEYS.len(), op()), 1..60),
+    ) {
+        let mut store = store(full);
+        let mut before = state(&mut store);
+        for (at, op) in ops {
+            for (other, key) in KEYS.iter().enumerate() {
+                store.watch(other as u64, DB, key);
+            }
+            store.watch(WATCHER, DB, b"another key");
+            let changes = store.changes();
+            let done = run(&mut store, KEYS[at], &op);
+            let touched = store.take_touched();
+            let counted = store.changes() - changes;
+            (0..=WATCHER).for_each(|watcher| store.unwatch_all(watcher));
+            let after = state(&mut store);
+            for other in 0..KEYS.len() {
+                let changed = before[other] != after[other];
+                prop_assert!(!changed || other == at, "{op:?} changed another key");
+                prop_assert!(!changed || counted > 0, "{op:?} was not counted");
+                prop_assert!(!changed || touched.contains(&(other as u64)), "{op:?} was not told");
+                prop_assert!(store.check_value(DB, KEYS[other]).is_ok());
+            }
+            prop_assert_eq!(counted > 0, touched == [at as u64]);
+            if done.is_err() {
+                prop_assert_eq!(counted, 0, "{:?} failed: {:?}", op, done);
+                prop_assert_eq!(&before, &after);
+            }
+            before = after;
+        }
+    }
+}
