@@ -20,14 +20,24 @@ import traceback
 SCRATCH_PARENT = None
 
 
+# Names that say which ports this process has been given.
+CLAIMS = []
+
+
 def free_port():
-    """A port above 20000 that nobody listens on."""
+    """A port above 20000 that nobody listens on. Until this process ends no other one that runs tests is given it: a server that has
+    not begun to listen yet would be taken for the other's."""
     while True:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
-        if port > 20000:
-            return port
+        claim = socket.socket(socket.AF_UNIX)
+        with contextlib.suppress(OSError):
+            claim.bind(f"\0quire-test-port-{port}")
+            if port > 20000:
+                CLAIMS.append(claim)
+                return port
+        claim.close()
 
 
 class ReplyError(Exception):
