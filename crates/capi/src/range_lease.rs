@@ -1,15 +1,33 @@
 //! Memory that is in use: no two ranges may share any, and what is adopted must be what mechanisms can work on.
 //!
-//! Relies on `/proc/self/maps`; where that can't be read, the caller is believed.
+//! Relies on forks waiting for [`NoFork`], and on `/proc/self/maps`; where that can't be read, the caller is believed.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use quire_sys::fork_lock::NoFork;
 use quire_sys::proc_maps;
 
 use crate::api_error::ApiError;
 
 static LEASED: Mutex<Vec<Range<usize>>> = Mutex::new(Vec::new());
+
+/// The list of what is leased, for a moment. No child is forked in it, for which the list would be locked for ever: a child may release
+/// what it has from its parent, if only because its program's destructors do.
+struct LeaseList {
+    // Dropped in this order: forks go on when the list is free.
+    leased: MutexGuard<'static, Vec<Range<usize>>>,
+    /// `None` where forks can't be held up.
+    _no_fork: Option<NoFork>,
+}
+
+impl LeaseList {
+    fn lock() -> Self {
+        // Before the lock, so that no thread has the list while it waits for a fork that waits for another thread.
+        let no_fork = NoFork::begin().ok();
+        Self { leased: LEASED.lock().unwrap_or_else(PoisonError::into_inner), _no_fork: no_fork }
+    }
+}
 
 /// The right of one range to a piece of memory. It ends when this is dropped.
 #[derive(Debug)]
@@ -19,24 +37,24 @@ impl RangeLease {
     /// Leases `len` bytes at `base`, unless some of them are leased already.
     pub fn new(base: usize, len: usize) -> Result<Arc<Self>, ApiError> {
         let memory = base..base.saturating_add(len);
-        let mut leased = LEASED.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(other) = leased.iter().find(|other| meet(other, &memory)) {
+        let mut list = LeaseList::lock();
+        if let Some(other) = list.leased.iter().find(|other| meet(other, &memory)) {
             let why = format!(
                 "a range or a snapshot of it still has {:#x}..{:#x}; release them first",
                 other.start, other.end
             );
             return Err(ApiError::Memory { base, len, why });
         }
-        leased.push(memory.clone());
+        list.leased.push(memory.clone());
         Ok(Arc::new(Self(memory)))
     }
 }
 
 impl Drop for RangeLease {
     fn drop(&mut self) {
-        let mut leased = LEASED.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(at) = leased.iter().position(|other| *other == self.0) {
-            leased.swap_remove(at);
+        let mut list = LeaseList::lock();
+        if let Some(at) = list.leased.iter().position(|other| *other == self.0) {
+            list.leased.swap_remove(at);
         }
     }
 }
@@ -102,7 +120,12 @@ pub fn check_memory(base: usize, len: usize) -> Result<(), ApiError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+
     use quire_snapshot::Span;
+    use quire_sys::child::{WaitStatus, fork_by_library};
+    use quire_sys::fork_lock::is_fork_waiting;
 
     #[test]
     fn no_two_leases_meet_and_a_dropped_one_is_free_again() {
@@ -116,6 +139,33 @@ mod tests {
         drop(lease);
         assert!(RangeLease::new(base, 0x4000).is_ok() && RangeLease::new(base, 0x5000).is_err());
         drop(behind);
+    }
+
+    #[test]
+    fn a_child_that_is_forked_while_another_thread_has_the_list_can_lease_and_let_go() {
+        let base = 0xffff_b000_0000_0000;
+        let mut inherited = Some(RangeLease::new(base, 0x1000).unwrap());
+        let (is_forked, list) = (AtomicBool::new(false), LeaseList::lock());
+        let mut child = std::thread::scope(|scope| {
+            let forker = scope.spawn(|| {
+                let mut in_child = || {
+                    drop(inherited.take());
+                    i32::from(RangeLease::new(base, 0x2000).is_err())
+                };
+                // SAFETY: the child takes the list, allocates as the C library lets it after `fork`, and ends.
+                let child = unsafe { fork_by_library(&mut in_child) }.unwrap();
+                is_forked.store(true, Ordering::SeqCst);
+                child
+            });
+            while !is_forked.load(Ordering::SeqCst) && !is_fork_waiting() {
+                std::thread::yield_now();
+            }
+            drop(list);
+            forker.join().unwrap()
+        });
+        let ending = child.wait_for(Duration::from_secs(60));
+        child.kill();
+        assert_eq!(ending, Some(WaitStatus::Exited(0)), "`None`: it waits for a thread that it does not have");
     }
 
     #[test]
