@@ -69,6 +69,11 @@ fn start_worker() {
             log::line_of_program(format_args!("not active any more: its process was killed {MOST_KILLED} times"));
         }
     }
+    // The worker would live where the children do. When the first of them ends, the kernel ends all who live there, and has it wait
+    // until each was waited for: the worker by the program, which may wait for that child and nothing else, for ever.
+    if guest::children_live_elsewhere() {
+        return;
+    }
     // One that is about to end is left to that: this child goes without.
     if state::worker() != WorkerState::None || !process::is_free() || !state::begin_work() {
         return;

@@ -91,6 +91,15 @@ impl FileId {
     }
 }
 
+/// Whether children of the calling thread are made in another process namespace than its own: it has called
+/// `unshare(CLONE_NEWPID)`, or `setns` for such a namespace. `false` where `/proc` doesn't tell.
+pub fn children_live_elsewhere() -> bool {
+    let id = |path: &CStr| rustix::fs::stat(path).map(|stat| (stat.st_dev, stat.st_ino));
+    let Ok(own) = id(c"/proc/thread-self/ns/pid") else { return false };
+    // While no process lives there yet, or any more, that one has no file.
+    id(c"/proc/thread-self/ns/pid_for_children") != Ok(own)
+}
+
 /// The standard error of this process, open or not.
 pub fn standard_error() -> BorrowedFd<'static> {
     // SAFETY: 2 is never -1; should it be closed, calls on it fail, which all users here take as an answer.
@@ -313,6 +322,23 @@ mod tests {
         child.wait().unwrap();
         assert!(watched.has_ended());
         assert!(PidFd::open(0).is_err());
+    }
+
+    #[test]
+    fn children_live_elsewhere_once_their_process_namespace_was_left() {
+        assert!(!children_live_elsewhere());
+        let mut run = || {
+            // SAFETY: it concerns the children of this child, which has none.
+            if unsafe { libc::unshare(libc::CLONE_NEWPID) } != 0 {
+                return 77;
+            }
+            i32::from(children_live_elsewhere())
+        };
+        // SAFETY: the child makes system calls.
+        match unsafe { crate::child::fork_by_library(&mut run) }.unwrap().wait() {
+            crate::child::WaitStatus::Exited(77) => crate::testing::skipped("process namespaces take root"),
+            ending => assert_eq!(ending, crate::child::WaitStatus::Exited(1)),
+        }
     }
 
     #[test]
