@@ -1,19 +1,20 @@
 //! A file that a forked child dumps memory to: written under a temporary name, published by a rename, mapped over the memory
 //! that it holds.
 //!
-//! Relies on `openat`, `flock`, `pwrite`, `renameat`, `fsync` and `mmap`. Nothing here allocates, takes a lock of this process or
+//! Relies on [`LockedFile`], `openat`, `pwrite`, `renameat`, `fsync` and `mmap`. Nothing here allocates, takes a lock of this process or
 //! panics, since another thread of the parent may have held any lock at the fork.
 
 use std::ffi::CStr;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mm::{self, MapFlags, ProtFlags};
-use rustix::process::{Pid, getpid};
 
 use crate::file::DIRECT_ALIGN;
+use crate::locked_file::LockedFile;
 
 /// What a temporary name ends with. It is the same for every process, so that what a killed one left is used again.
 const SUFFIX: &[u8] = b".mdc-tmp";
@@ -49,13 +50,11 @@ impl<const MOST: usize> Name<MOST> {
 
 /// The file, which this process alone writes.
 pub struct DumpFile {
-    file: OwnedFd,
+    file: LockedFile,
     directory: OwnedFd,
     temporary: Name<{ NAME_BYTES + 1 }>,
     name: Name<{ NAME_BYTES + 1 }>,
     is_direct: bool,
-    /// A copy of this value in a child must leave the lock to its parent.
-    owner: Pid,
 }
 
 impl std::fmt::Debug for DumpFile {
@@ -83,7 +82,7 @@ impl DumpFile {
         let (name, temporary) = (Name::of([last, b""])?, Name::of([last, SUFFIX])?);
         let file = open_alone(&directory, &temporary)?;
         rustix::fs::ftruncate(&file, 0)?;
-        let mut made = Self { file, directory, temporary, name, is_direct: false, owner: getpid() };
+        let mut made = Self { file, directory, temporary, name, is_direct: false };
         made.is_direct = made.set_direct(true).is_ok();
         Ok(made)
     }
@@ -174,28 +173,22 @@ impl DumpFile {
     pub unsafe fn map_over(&self, at: *mut u8, len: usize, offset: u64) -> io::Result<()> {
         let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: the bytes at these addresses stay what they were, as the caller promises.
+        // SAFETY: `map_over` demands of its caller that `at .. at + len` is whole pages of private anonymous memory, so MAP_FIXED
+        // replaces no other mapping; that the file has the same bytes, or no code uses them, so references to them keep their
+        // values; and that no other thread or handler runs, so no write falls between the copy and the exchange. The new mapping is
+        // private, readable and writable as the old one was.
         unsafe { mm::mmap(at.cast(), len, access, flags, self.file.as_fd(), offset) }?;
         Ok(())
     }
 }
 
-impl Drop for DumpFile {
-    fn drop(&mut self) {
-        if getpid() == self.owner {
-            // A child that was forked meanwhile has the file open, too, and would keep the lock.
-            let _ = rustix::fs::flock(&self.file, FlockOperation::NonBlockingUnlock);
-        }
-    }
-}
-
 /// Opens (or creates) the file and locks it against other processes. The lock is held until [`DumpFile`] is dropped, or no
 /// process has the file open.
-fn open_alone(directory: &OwnedFd, name: &Name<{ NAME_BYTES + 1 }>) -> io::Result<OwnedFd> {
+fn open_alone(directory: &OwnedFd, name: &Name<{ NAME_BYTES + 1 }>) -> io::Result<LockedFile> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
     for _ in 0..ATTEMPTS {
         let file = rustix::fs::openat(directory, name.as_c(), flags, Mode::from_raw_mode(0o644))?;
-        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        let file = LockedFile::new(File::from(file))?;
         // Another process may have published the file since it was opened: then it is not ours to write.
         let ours = rustix::fs::fstat(&file)?;
         match rustix::fs::statat(directory, name.as_c(), AtFlags::SYMLINK_NOFOLLOW) {
@@ -286,7 +279,7 @@ mod tests {
         let path = folder.path("a");
         let first = DumpFile::create(&path).unwrap();
         // What a fork gives a child: another descriptor of the same opening.
-        let inherited = first.file.try_clone().unwrap();
+        let inherited = first.file.as_fd().try_clone_to_owned().unwrap();
         drop(first);
         DumpFile::create(&path).unwrap();
         drop(inherited);

@@ -1,9 +1,11 @@
 //! A file whose lock keeps other processes away.
 //!
 //! Relies on `flock`, whose lock belongs to the open file and not to the process: a child that was forked meanwhile has the file
-//! open, too, and would keep the lock after its owner is done. So the owner unlocks, and does not only close.
+//! open, too, and would keep the lock after its owner is done. So the owner unlocks, and does not only close. Nothing here allocates: a
+//! forked child locks what it dumps to.
 
 use std::fs::{File, TryLockError};
+use std::os::fd::{AsFd, BorrowedFd};
 
 /// A file that this process has locked. It is unlocked when the value is dropped in the process that locked it.
 #[derive(Debug)]
@@ -21,6 +23,12 @@ impl LockedFile {
     pub fn new(file: File) -> Result<Self, TryLockError> {
         file.try_lock()?;
         Ok(Self { file, owner: std::process::id() })
+    }
+}
+
+impl AsFd for LockedFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
     }
 }
 

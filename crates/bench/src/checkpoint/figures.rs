@@ -1,6 +1,6 @@
 //! From trials to figures.
 //!
-//! Relies on goals being stated for the load under which a fork duplicates 0.77 of the data.
+//! Relies on the first load being the one that goals are stated for, under which a fork should duplicate 0.77 of the data.
 
 use super::program::Method;
 use super::trial::{Restored, Trial};

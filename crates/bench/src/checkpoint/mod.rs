@@ -30,14 +30,15 @@ const ALLOCATOR_BYTES: u64 = 16;
 pub struct Load {
     /// The load's name in figures.
     pub name: &'static str,
-    /// Updates during a save by stdio, over the number of pages that the entries take.
+    /// Updates in the time of a save by stdio without updates, over the number of pages that the entries take.
     pub updates_per_page: f64,
     /// Exponent of the Zipf distribution of entries; 0 is uniform.
     pub skew: f64,
 }
 
-/// The loads. By uniform updates a fork duplicates `1 - exp(-updates_per_page)` of the pages: 0.25, 0.5, and the 0.77 that the paper
-/// states for redis-server under updates only.
+/// The loads. If a save took no longer under updates than without, a fork would duplicate `1 - exp(-updates_per_page)` of the pages by
+/// the uniform ones: 0.25, 0.5, and the 0.77 that the paper states for redis-server. It takes longer, so a fork duplicates more; what it
+/// did stands beside each figure.
 pub const LOADS: [Load; 4] = [
     Load { name: "uniform_77", updates_per_page: 1.47, skew: 0.0 },
     Load { name: "uniform_50", updates_per_page: 0.69, skew: 0.0 },

@@ -163,9 +163,9 @@ static void restore(const char *path) {
     FILE_T *file = OPEN(path);
     if (file == NULL || READ(&entry_count, sizeof entry_count, file) != 1 || READ(&value_bytes, sizeof value_bytes, file) != 1)
         fail("opening the file");
-    entries = malloc(entry_count * sizeof *entries);
+    if ((entries = calloc(entry_count, sizeof *entries)) == NULL) fail("memory for the table");
     for (uint64_t index = 0; index < entry_count; index++) {
-        entries[index] = malloc(value_bytes);
+        if ((entries[index] = malloc(value_bytes)) == NULL) fail("memory for an entry");
         if (READ(entries[index], value_bytes, file) != 1) fail("reading an entry");
         if (index == 0) first_ns = now_ns() - start;
     }
