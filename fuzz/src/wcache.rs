@@ -10,8 +10,8 @@ use quire_device::{Directory, MemoryDirectory};
 use quire_writecache::format::{AREA_OFFSET, HEADER_BYTES, RECORD_MAGIC, RecordHeader, SUPERBLOCK_BYTES, Superblock};
 use quire_writecache::recover::{RecoveredLog, recover};
 use quire_writecache::{
-    BLOCK_BYTES, CacheConfig, Growth, LEAST_AREA_BYTES, Policy, TaskGraph, VolumeId, VolumeSpec, WriteCache,
-    WriteContext,
+    AdmissionPolicy, BLOCK_BYTES, CacheConfig, LEAST_AREA_BYTES, TaskGraph, VolumeId, VolumeLength, VolumeSpec,
+    WriteCache, WriteContext,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -91,7 +91,7 @@ fn valid() -> &'static Vec<u8> {
         memory.put("fast", &[]);
         memory.put("slow", &[0; 64 * BLOCK_BYTES]);
         let config = CacheConfig {
-            policy: Policy::All,
+            policy: AdmissionPolicy::All,
             capacity_bytes: AREA_OFFSET + LEAST_AREA_BYTES,
             granule_bytes: Some(512),
             low_percent: 100,
@@ -99,7 +99,7 @@ fn valid() -> &'static Vec<u8> {
             ..CacheConfig::default()
         };
         let device = memory.open("slow").expect("it was put there");
-        let volumes = [VolumeSpec { id: VolumeId(1), device, growth: Growth::Grows }];
+        let volumes = [VolumeSpec { id: VolumeId(1), device, growth: VolumeLength::Growable }];
         let fast = memory.open("fast").expect("it was put there");
         let cache = WriteCache::create(fast, &volumes, config).expect("a new cache");
         let context = WriteContext::current().sync();

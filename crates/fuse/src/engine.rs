@@ -17,7 +17,7 @@ use fuser::Errno;
 use quire_device::{CacheMode, Device, IoEngine as Transfers, errno, of_file};
 use quire_sys::at::{self, AccessMode};
 use quire_writecache::{
-    CacheError, CriticalReason, CriticalScope, Growth, TaskGraph, TaskId, VolumeId, VolumeSpec, WriteCache,
+    CacheError, CriticalReason, CriticalScope, TaskGraph, TaskId, VolumeId, VolumeLength, VolumeSpec, WriteCache,
     WriteContext,
 };
 
@@ -378,7 +378,7 @@ impl Engine {
         let inner = of_file(name, file, CacheMode::Buffered, Transfers::Threads);
         let inner = self.wrap_slow.as_ref().map_or(Arc::clone(&inner), |wrap| wrap(inner));
         let device: Arc<dyn Device> = BackingFile::over(inner, inode);
-        self.cache.attach(&VolumeSpec { id: volume, device, growth: Growth::Grows })
+        self.cache.attach(&VolumeSpec { id: volume, device, growth: VolumeLength::Growable })
     }
 
     /// The inode's volume, which it gets now if it has none.

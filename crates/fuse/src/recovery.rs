@@ -17,7 +17,7 @@ use quire_device::errno;
 use quire_sys::at::{self, AccessMode, FileStat, InodeType};
 use quire_sys::handle;
 use quire_writecache::recover::RecoverError;
-use quire_writecache::{CacheConfig, CacheError, Growth, OpenReport, VolumeId, VolumeSpec, WriteCache};
+use quire_writecache::{CacheConfig, CacheError, OpenReport, VolumeId, VolumeLength, VolumeSpec, WriteCache};
 
 use crate::backing_root::{self, BackingRoot, FOLDER, LogDevice};
 use crate::config::MountConfig;
@@ -66,7 +66,7 @@ fn open_cache(
     backing_root: &BackingRoot,
     log_device: &LogDevice,
 ) -> Result<(WriteCache, bool), MountError> {
-    let spec = VolumeSpec { id: TABLE, device: backing_root.device("volumes")?, growth: Growth::Grows };
+    let spec = VolumeSpec { id: TABLE, device: backing_root.device("volumes")?, growth: VolumeLength::Growable };
     // What programs, or a daemon that was killed, did before is durable from here on: no later flush has to cover it.
     backing_root.sync()?;
     let capacity_bytes = config.cache.capacity_bytes.min(log_device.fixed_bytes.unwrap_or(u64::MAX));
@@ -249,7 +249,7 @@ fn is_same(place: impl AsFd, facts: &FileStat, entry: &VolumeEntry) -> bool {
 /// Gives the bytes of a file that is gone a file of their own.
 fn keep_lost(engine: &Engine, volume: VolumeId, report: &mut RecoveryReport) -> Result<(), MountError> {
     let (device, path) = engine.backing_root.lost(&format!("volume-{}", volume.0))?;
-    let spec = VolumeSpec { id: volume, device, growth: Growth::Grows };
+    let spec = VolumeSpec { id: volume, device, growth: VolumeLength::Growable };
     engine.cache.attach(&spec)?;
     report.lost.push(path);
     Ok(())

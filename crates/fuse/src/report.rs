@@ -4,7 +4,9 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use quire_writecache::{AdmissionReason, BLOCK_BYTES, CacheStats, Content, Decision, WaitCause, WaitStats};
+use quire_writecache::{
+    AdmissionDecision, AdmissionReason, BLOCK_BYTES, CacheStats, ContentKind, WaitCause, WaitStats,
+};
 use serde_json::{Map, Value, json};
 
 use crate::criticality::{CriticalityTracker, LockWaitStats, Verdict};
@@ -111,7 +113,7 @@ pub fn cache_json(stats: &CacheStats) -> Value {
         })
         .collect();
     let by_content = |blocks: [u64; 3]| -> Value {
-        Content::EVERY
+        ContentKind::EVERY
             .iter()
             .map(|content| (content.name().to_owned(), json!(blocks[*content as usize])))
             .collect::<Map<_, _>>()
@@ -180,7 +182,7 @@ pub fn trace(engine: &Engine, criticality: &CriticalityTracker) -> Value {
     Value::from(list)
 }
 
-fn decision_json(decision: &Decision, file: Option<&str>, criticality: &CriticalityTracker) -> Value {
+fn decision_json(decision: &AdmissionDecision, file: Option<&str>, criticality: &CriticalityTracker) -> Value {
     let task = u32::try_from(decision.task).ok().filter(|&task| task != 0);
     let known = task.and_then(|task| criticality.described(task));
     let name = match (decision.task, &known) {

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use fuser::{Config, MountOption, Session, SessionACL};
 use quire_sys::mounts::{self, FuseMount};
-use quire_writecache::{CacheError, Policy, Progress};
+use quire_writecache::{AdmissionPolicy, CacheError, WritebackProgress};
 use serde_json::Value;
 
 use crate::background_flusher::BackgroundFlusher;
@@ -153,7 +153,7 @@ impl Mount {
         let (rules, critical) = (config.rules.clone(), &config.critical);
         let criticality =
             CriticalityTracker::new(Arc::clone(&config.cache.tasks), rules, critical, config.auto_critical);
-        if config.cache.policy >= Policy::Critical {
+        if config.cache.policy >= AdmissionPolicy::Critical {
             criticality.count_unclassified();
         }
         let inherits = config.cache.policy.inherits_process();
@@ -213,7 +213,7 @@ impl Mount {
     ///
     /// # Errors
     /// Something could not be made durable; it is in the log, or the error says what is lost.
-    pub fn finish(self, drain: Option<&mut dyn FnMut(&Progress)>) -> Result<Value, MountError> {
+    pub fn finish(self, drain: Option<&mut dyn FnMut(&WritebackProgress)>) -> Result<Value, MountError> {
         let Self { mut engine, criticality, info, session, background_flusher, mount_point, _log_device, .. } = self;
         match session.join() {
             Ok(Ok(())) => {}
@@ -298,7 +298,7 @@ fn abandon(engine: Arc<Engine>, log_device: LogDevice, recovered: &RecoveryRepor
 }
 
 /// Writes everything back, telling how that stands.
-fn drained(engine: &Engine, tell: Option<&mut dyn FnMut(&Progress)>) -> Result<(), CacheError> {
+fn drained(engine: &Engine, tell: Option<&mut dyn FnMut(&WritebackProgress)>) -> Result<(), CacheError> {
     let Some(tell) = tell else { return engine.cache.drain() };
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {

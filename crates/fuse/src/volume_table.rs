@@ -19,7 +19,7 @@ use std::sync::{Mutex, PoisonError};
 
 use quire_sys::at;
 use quire_sys::handle::{self, ExportHandle, MOST_BYTES};
-use quire_writecache::{CacheError, Content, TaskId, VolumeId, WriteCache, WriteContext};
+use quire_writecache::{CacheError, ContentKind, TaskId, VolumeId, WriteCache, WriteContext};
 use twox_hash::XxHash3_64;
 use zerocopy::little_endian::{I32, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -214,7 +214,7 @@ impl VolumeTable {
         let (handle, born_ns) = (handle::of(file).ok(), at::born_ns(file).unwrap_or(0));
         let entry = VolumeEntry { volume, ino, handle, born_ns, removed: false };
         // As a log it is admitted under every policy that admits anything.
-        let context = WriteContext { task, is_sync: true, content: Content::Log };
+        let context = WriteContext { task, is_sync: true, content: ContentKind::Log };
         let offset = (number * SLOT_BYTES) as u64;
         let ticket = cache.write(TABLE, offset, Slot::of(&entry).as_bytes(), &context);
         match ticket.and_then(|ticket| cache.wait(&ticket, &context)) {
@@ -231,7 +231,7 @@ impl VolumeTable {
     pub fn mark_removed(&self, cache: &WriteCache, attached: &Attachment, file: &File, ino: u64, task: TaskId) {
         let (handle, born_ns) = (handle::of(file).ok(), at::born_ns(file).unwrap_or(0));
         let entry = VolumeEntry { volume: attached.volume, ino, handle, born_ns, removed: true };
-        let context = WriteContext { task, is_sync: true, content: Content::Log };
+        let context = WriteContext { task, is_sync: true, content: ContentKind::Log };
         let offset = (attached.slot.0 * SLOT_BYTES) as u64;
         let ticket = cache.write(TABLE, offset, Slot::of(&entry).as_bytes(), &context);
         if let Err(error) = ticket.and_then(|ticket| cache.wait(&ticket, &context)) {

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::{Place, possible, skipped};
-use quire_writecache::Policy;
+use quire_writecache::AdmissionPolicy;
 
 const UNPRIVILEGED: u32 = 65_534;
 const FRIEND: u32 = 12_345;
@@ -18,7 +18,7 @@ const FRIEND: u32 = 12_345;
 const CAPABILITIES: &str = "0x0100000200200000000000000000000000000000";
 
 /// A place that other users may enter; `None` where the tests can't be done.
-fn place(policy: Policy) -> Option<Place> {
+fn place(policy: AdmissionPolicy) -> Option<Place> {
     if !possible() {
         return None;
     }
@@ -54,7 +54,7 @@ fn as_root(script: &str, dir: &Path) -> String {
 
 #[test]
 fn a_list_decides_who_may_read_and_write() {
-    let Some(place) = place(Policy::CriticalProcessIo) else { return };
+    let Some(place) = place(AdmissionPolicy::CriticalProcessIo) else { return };
     let slow = place.slow("");
     as_root(
         "echo x > denied; chmod 644 denied; setfacl -m u:65534:--- denied
@@ -105,7 +105,7 @@ getfacl a | setfacl --set-file=- l
 
 #[test]
 fn what_is_made_inherits_as_in_the_directory_itself() {
-    let Some(place) = place(Policy::CriticalProcessIo) else { return };
+    let Some(place) = place(AdmissionPolicy::CriticalProcessIo) else { return };
     let mount = place.mount();
     let here = place.dir.path().join("here");
     fs::create_dir(&here).unwrap();
@@ -132,7 +132,7 @@ fn what_is_made_inherits_as_in_the_directory_itself() {
 
 #[test]
 fn names_of_trusted_attributes_are_for_administrators() {
-    let Some(place) = place(Policy::CriticalProcessIo) else { return };
+    let Some(place) = place(AdmissionPolicy::CriticalProcessIo) else { return };
     as_root(
         "echo x > f; chmod 644 f; setfattr -n trusted.secret -v 1 f; setfattr -n user.open -v 1 f",
         &place.slow(""),
@@ -150,7 +150,7 @@ fn names_of_trusted_attributes_are_for_administrators() {
 
 #[test]
 fn a_write_takes_a_files_capabilities_and_a_late_write_does_not() {
-    for policy in [Policy::All, Policy::CriticalProcessIo] {
+    for policy in [AdmissionPolicy::All, AdmissionPolicy::CriticalProcessIo] {
         let Some(place) = place(policy) else { return };
         let mount = place.mount();
         let give = format!("setfattr -n security.capability -v {CAPABILITIES} tool");

@@ -11,9 +11,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::{Place, possible};
-use quire_writecache::Policy;
+use quire_writecache::AdmissionPolicy;
 
-const POLICIES: [Policy; 3] = [Policy::All, Policy::Sync, Policy::CriticalProcessIo];
+const POLICIES: [AdmissionPolicy; 3] =
+    [AdmissionPolicy::All, AdmissionPolicy::Sync, AdmissionPolicy::CriticalProcessIo];
 
 /// Nothing by itself: this is what the daemon of the other tests does.
 #[test]
@@ -85,7 +86,7 @@ fn files_that_were_renamed_linked_cut_or_removed_are_found_as_they_were() {
     if !possible() {
         return;
     }
-    let place = Place::new(Policy::All);
+    let place = Place::new(AdmissionPolicy::All);
     let mut daemon = place.serve(false);
     let at = |name: &str| place.config.mount_point.join(name);
     let write = |name: &str, len: usize| {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{Place, possible, skipped};
 use quire_device::{Action, Device, DeviceError, Layer, LayeredDevice, Transfer, errno};
-use quire_writecache::Policy;
+use quire_writecache::AdmissionPolicy;
 
 /// Makes a device fail while it is told to.
 struct Switch {
@@ -83,7 +83,7 @@ fn with_a_broken_slow_device_critical_writes_go_on_in_the_log_and_reach_it_later
     if !possible() {
         return;
     }
-    let mut place = Place::new(Policy::CriticalProcessIo);
+    let mut place = Place::new(AdmissionPolicy::CriticalProcessIo);
     critical(&mut place);
     let (fails, wrap) = switch(errno::EIO);
     place.config.wrap_slow = Some(wrap);
@@ -110,7 +110,7 @@ fn a_file_that_refuses_what_the_log_holds_stops_no_mount_and_loses_nothing() {
     if !possible() {
         return;
     }
-    let mut place = Place::new(Policy::All);
+    let mut place = Place::new(AdmissionPolicy::All);
     let (fails, wrap) = switch(errno::EIO);
     place.config.wrap_slow =
         Some(Arc::new(move |inner| if inner.name().ends_with("/refuses") { wrap(inner) } else { inner }));
@@ -158,7 +158,7 @@ fn without_its_fast_device_the_mount_goes_on_with_the_slow_one() {
     if !possible() {
         return;
     }
-    let mut place = Place::new(Policy::All);
+    let mut place = Place::new(AdmissionPolicy::All);
     let (fails, wrap) = switch(errno::ENOSPC);
     place.config.wrap_fast = Some(wrap);
     let run = place.mount();
@@ -182,7 +182,7 @@ fn when_both_are_lost_the_program_is_told() {
     if !possible() {
         return;
     }
-    let mut place = Place::new(Policy::All);
+    let mut place = Place::new(AdmissionPolicy::All);
     let (fast_fails, fast) = switch(errno::EIO);
     let (slow_fails, slow) = switch(errno::EIO);
     (place.config.wrap_fast, place.config.wrap_slow) = (Some(fast), Some(slow));
@@ -225,7 +225,7 @@ fn when_the_log_is_full_and_the_slow_device_broken_writes_fail_and_none_that_was
     if !possible() {
         return;
     }
-    let mut place = Place::new(Policy::All);
+    let mut place = Place::new(AdmissionPolicy::All);
     let (fails, wrap) = switch(errno::EIO);
     place.config.wrap_slow = Some(wrap);
     let run = place.mount();
@@ -250,7 +250,7 @@ fn a_full_slow_device_is_told_before_the_log_takes_what_has_no_room() {
     if !possible() {
         return;
     }
-    let mut place = Place::new(Policy::All);
+    let mut place = Place::new(AdmissionPolicy::All);
     let Some(_small) = Small::mount(&place.config.backing) else { return };
     place.config.critical = vec!["*".into()];
     let run = place.mount();
@@ -276,7 +276,7 @@ fn new_files_that_find_no_room_are_refused_and_the_others_are_whole() {
     if !possible() {
         return;
     }
-    let place = Place::new(Policy::CriticalProcessIo);
+    let place = Place::new(AdmissionPolicy::CriticalProcessIo);
     let Some(_small) = Small::mount(&place.config.backing) else { return };
     let run = place.mount();
     let write = |number: usize| {
@@ -327,7 +327,7 @@ fn what_a_full_slow_device_refuses_stays_in_the_log_until_there_is_room() {
     if !possible() {
         return;
     }
-    for policy in [Policy::All, Policy::Critical] {
+    for policy in [AdmissionPolicy::All, AdmissionPolicy::Critical] {
         let mut place = Place::new(policy);
         let (fails, wrap) = switch(errno::ENOSPC);
         place.config.wrap_slow = Some(wrap);
@@ -355,7 +355,7 @@ fn what_only_a_dead_fast_device_held_is_named_and_never_read_as_something_else()
     if !possible() {
         return;
     }
-    let mut place = Place::new(Policy::All);
+    let mut place = Place::new(AdmissionPolicy::All);
     let (fast_fails, fast) = switch(errno::EIO);
     let (slow_fails, slow) = switch(errno::EIO);
     (place.config.wrap_fast, place.config.wrap_slow) = (Some(fast), Some(slow));

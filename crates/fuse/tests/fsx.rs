@@ -14,7 +14,7 @@ use quire_rng::SplitMix64;
 
 use common::{Daemon, Place, possible};
 use quire_sys::shared_map::SharedMap;
-use quire_writecache::Policy;
+use quire_writecache::AdmissionPolicy;
 
 const FILES: usize = 3;
 const MOST_LEN: u64 = 300_000;
@@ -157,7 +157,7 @@ enum MountEnd {
     KilledWhileCutsLag,
 }
 
-fn run(policy: Policy, seed: u64, ops: u64, ending: MountEnd) {
+fn run(policy: AdmissionPolicy, seed: u64, ops: u64, ending: MountEnd) {
     let place = Place::new(policy);
     let mut rng = SplitMix64::new(seed);
     let mut drain = true;
@@ -227,7 +227,9 @@ fn random_operations_leave_what_an_array_of_bytes_would_hold() {
         return;
     }
     let (ops, seed) = (setting("QUIRE_FSX_OPS", 300), setting("QUIRE_FSX_SEED", 1));
-    for (index, policy) in [Policy::All, Policy::Sync, Policy::CriticalProcessIo].into_iter().enumerate() {
+    for (index, policy) in
+        [AdmissionPolicy::All, AdmissionPolicy::Sync, AdmissionPolicy::CriticalProcessIo].into_iter().enumerate()
+    {
         run(policy, seed + index as u64, ops, MountEnd::Unmounted);
     }
 }
@@ -238,7 +240,7 @@ fn random_operations_outlive_a_killed_daemon_while_the_directory_lags_behind_wit
         return;
     }
     let (ops, seed) = (setting("QUIRE_FSX_OPS", 300), setting("QUIRE_FSX_SEED", 1));
-    for (index, policy) in [Policy::All, Policy::CriticalProcessIo].into_iter().enumerate() {
+    for (index, policy) in [AdmissionPolicy::All, AdmissionPolicy::CriticalProcessIo].into_iter().enumerate() {
         run(policy, seed + 10 + index as u64, ops, MountEnd::KilledWhileCutsLag);
     }
 }

@@ -12,7 +12,7 @@ use std::thread;
 use common::{Place, Running, possible, skipped};
 use quire_device::IoGate;
 use quire_fuse::Rules;
-use quire_writecache::{Policy, TaskGraph};
+use quire_writecache::{AdmissionPolicy, TaskGraph};
 
 /// Lets a test that fails end.
 struct FreedByPanic<'a>(&'a IoGate);
@@ -38,7 +38,7 @@ fn scene(rules: &str) -> Option<Scene> {
     if !possible() {
         return None;
     }
-    let mut place = Place::new(Policy::CriticalProcessIo);
+    let mut place = Place::new(AdmissionPolicy::CriticalProcessIo);
     place.config.cache.tasks = TaskGraph::new();
     place.config.rules = Rules::parse(rules).unwrap();
     let gate = IoGate::default();

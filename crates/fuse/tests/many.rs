@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::process::Command;
 
 use common::{Daemon, Place, possible, skipped};
-use quire_writecache::Policy;
+use quire_writecache::AdmissionPolicy;
 
 const FILES: usize = 1200;
 
@@ -30,7 +30,7 @@ fn can_be_limited() -> bool {
 }
 
 fn use_many(without: &str) {
-    let place = Place::new(Policy::CriticalProcessIo);
+    let place = Place::new(AdmissionPolicy::CriticalProcessIo);
     for number in 0..FILES {
         fs::write(place.slow(&format!("old-{number}")), format!("{number}")).unwrap();
     }
@@ -124,7 +124,7 @@ fn directories_that_a_daemon_may_not_list_keep_it_from_no_file_elsewhere() {
     if !can_be_limited() {
         return skipped("only root can take a daemon's rights away");
     }
-    let place = Place::new(Policy::All);
+    let place = Place::new(AdmissionPolicy::All);
     for hidden in ["a", "z"] {
         let path = place.slow(hidden);
         fs::create_dir(&path).unwrap();

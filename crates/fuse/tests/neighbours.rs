@@ -14,7 +14,7 @@ use quire_rng::SplitMix64;
 
 use common::{Place, possible, skipped};
 use quire_sys::shared_map::SharedMap;
-use quire_writecache::Policy;
+use quire_writecache::AdmissionPolicy;
 
 /// A user without any rights.
 const UNPRIVILEGED: u32 = 65_534;
@@ -59,7 +59,7 @@ fn other_users_get_what_permissions_give_them_and_no_more() {
     if quire_sys::task::user_of(std::process::id()) != Some(0) {
         return skipped("only root can be another user");
     }
-    let mut place = Place::new(Policy::All);
+    let mut place = Place::new(AdmissionPolicy::All);
     fs::set_permissions(place.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
     place.config.allow_other = true;
     let run = place.mount();
@@ -114,7 +114,7 @@ fn what_was_mounted_at_the_mount_point_before_is_there_afterwards() {
     if quire_sys::task::user_of(std::process::id()) != Some(0) {
         return skipped("only root can mount something else there");
     }
-    let place = Place::new(Policy::All);
+    let place = Place::new(AdmissionPolicy::All);
     let below = &place.config.mount_point;
     let mounted = Command::new("mount").args(["-t", "tmpfs", "below"]).arg(below).status();
     if !mounted.is_ok_and(|status| status.success()) {
@@ -136,7 +136,7 @@ fn two_processes_append_to_one_file_and_no_line_is_lost_or_torn() {
     if !possible() {
         return;
     }
-    let place = Place::new(Policy::CriticalProcessIo);
+    let place = Place::new(AdmissionPolicy::CriticalProcessIo);
     let run = place.mount();
     let script = |name: &str| format!("i=0; while [ $i -lt 400 ]; do echo {name} $i; i=$((i+1)); done >> lines");
     let mut writers: Vec<_> =
@@ -159,7 +159,7 @@ fn names_change_under_open_files_and_each_keeps_its_bytes() {
     if !possible() {
         return;
     }
-    let place = Place::new(Policy::All);
+    let place = Place::new(AdmissionPolicy::All);
     let mut daemon = place.serve(false);
     let open =
         |name: &str| File::options().read(true).write(true).create(true).truncate(false).open(daemon.at(name)).unwrap();
@@ -201,7 +201,7 @@ fn cuts_among_writes_and_reads_leave_a_length_on_which_all_agree() {
     if !possible() {
         return;
     }
-    for policy in [Policy::All, Policy::CriticalProcessIo] {
+    for policy in [AdmissionPolicy::All, AdmissionPolicy::CriticalProcessIo] {
         let place = Place::new(policy);
         let run = place.mount();
         let path = run.at("f");
@@ -248,7 +248,7 @@ fn stores_through_two_mappings_and_writes_between_them_survive_the_daemon() {
         return;
     }
     const PAGE: usize = 4096;
-    let place = Place::new(Policy::CriticalProcessIo);
+    let place = Place::new(AdmissionPolicy::CriticalProcessIo);
     let mut daemon = place.serve(false);
     let open = || File::options().read(true).write(true).create(true).truncate(false).open(daemon.at("f")).unwrap();
     let files = [open(), open()];

@@ -12,14 +12,14 @@ use common::{Place, possible};
 use quire_fuse::MountError;
 use quire_sys::at::{self, AccessMode, OnExisting};
 use quire_sys::xattr;
-use quire_writecache::Policy;
+use quire_writecache::AdmissionPolicy;
 
 #[test]
 fn bytes_written_are_read_back_before_and_after_a_remount_and_in_the_directory() {
     if !possible() {
         return;
     }
-    for policy in [Policy::All, Policy::CriticalProcessIo] {
+    for policy in [AdmissionPolicy::All, AdmissionPolicy::CriticalProcessIo] {
         let place = Place::new(policy);
         let run = place.mount();
         fs::create_dir(run.at("d")).unwrap();
@@ -43,7 +43,7 @@ fn names_are_made_linked_renamed_and_removed() {
     if !possible() {
         return;
     }
-    let place = Place::new(Policy::All);
+    let place = Place::new(AdmissionPolicy::All);
     let run = place.mount();
     fs::write(run.at("a"), b"a").unwrap();
     fs::hard_link(run.at("a"), run.at("b")).unwrap();
@@ -82,7 +82,7 @@ fn large_directories_are_listed_whole_and_emptied_while_listed() {
     if !possible() {
         return;
     }
-    let place = Place::new(Policy::CriticalProcessIo);
+    let place = Place::new(AdmissionPolicy::CriticalProcessIo);
     for number in 0..500 {
         fs::write(place.slow(&format!("file-{number}")), b"x").unwrap();
     }
@@ -103,7 +103,7 @@ fn a_file_without_a_name_lives_until_it_is_closed() {
     if !possible() {
         return;
     }
-    let place = Place::new(Policy::All);
+    let place = Place::new(AdmissionPolicy::All);
     let run = place.mount();
     let mut file = File::options().read(true).write(true).create_new(true).open(run.at("f")).unwrap();
     file.write_all(&[7; 10_000]).unwrap();
@@ -126,7 +126,7 @@ fn a_file_that_is_opened_after_its_last_name_went_has_all_its_bytes() {
     if !possible() {
         return;
     }
-    let place = Place::new(Policy::All);
+    let place = Place::new(AdmissionPolicy::All);
     let run = place.mount();
     let root = File::open(run.root()).unwrap();
     let names = || (0..20).map(|number| run.at(&format!("f{number}")));
@@ -165,7 +165,7 @@ fn permissions_owners_times_and_attributes_are_the_directorys() {
     if !possible() {
         return;
     }
-    let place = Place::new(Policy::All);
+    let place = Place::new(AdmissionPolicy::All);
     let run = place.mount();
     let path = run.at("f");
     fs::write(&path, b"some bytes").unwrap();
@@ -201,7 +201,7 @@ fn lengths_change_and_what_comes_back_is_zero() {
     if !possible() {
         return;
     }
-    let place = Place::new(Policy::All);
+    let place = Place::new(AdmissionPolicy::All);
     let run = place.mount();
     let file = File::options().read(true).write(true).create_new(true).open(run.at("f")).unwrap();
     file.write_all_at(&[9; 20_000], 0).unwrap();
@@ -231,14 +231,14 @@ fn the_mounts_own_folder_is_hidden_and_used_once() {
     if !possible() {
         return;
     }
-    let place = Place::new(Policy::All);
+    let place = Place::new(AdmissionPolicy::All);
     let run = place.mount();
     assert_eq!(fs::read_dir(run.root()).unwrap().count(), 0);
     assert_eq!(fs::metadata(run.at(".quire")).unwrap_err().kind(), io::ErrorKind::NotFound);
     assert!(fs::create_dir(run.at(".quire")).is_err());
     let again = quire_fuse::Mount::start(&place.config);
     assert!(matches!(again, Err(MountError::Busy { .. })));
-    let other = Place::new(Policy::All);
+    let other = Place::new(AdmissionPolicy::All);
     let mut config = other.config.clone();
     config.log = place.config.log.clone();
     assert!(matches!(quire_fuse::Mount::start(&config), Err(MountError::Busy { .. })));
@@ -250,7 +250,7 @@ fn the_root_tells_figures_and_takes_hints() {
     if !possible() {
         return;
     }
-    let place = Place::new(Policy::Critical);
+    let place = Place::new(AdmissionPolicy::Critical);
     let run = place.mount();
     let own = std::process::id().to_string();
     let root = run.root();
@@ -291,7 +291,7 @@ fn a_program_that_no_rule_names_is_named_in_the_figures_where_the_policy_asks_fo
     if !possible() {
         return;
     }
-    for (policy, wanted) in [(Policy::CriticalProcessIo, 1), (Policy::All, 0)] {
+    for (policy, wanted) in [(AdmissionPolicy::CriticalProcessIo, 1), (AdmissionPolicy::All, 0)] {
         let place = Place::new(policy);
         let run = place.mount();
         let mut file = File::create(run.at("f")).unwrap();
@@ -317,7 +317,7 @@ fn a_read_only_mount_changes_nothing() {
     if !possible() {
         return;
     }
-    let mut place = Place::new(Policy::All);
+    let mut place = Place::new(AdmissionPolicy::All);
     fs::write(place.slow("f"), b"x").unwrap();
     place.config.read_only = true;
     let run = place.mount();

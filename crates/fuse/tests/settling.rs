@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
 use common::{Place, Running, possible};
-use quire_writecache::Policy;
+use quire_writecache::AdmissionPolicy;
 
 /// Length, times of writing and of the last change, and space in units of 512 bytes, past the kernel's own memory of it.
 fn facts(path: &Path) -> (u64, String, String, u64) {
@@ -42,7 +42,7 @@ fn times_stay_as_they_were_when_the_file_was_closed() {
     if !possible() {
         return;
     }
-    for policy in [Policy::All, Policy::CriticalProcessIo] {
+    for policy in [AdmissionPolicy::All, AdmissionPolicy::CriticalProcessIo] {
         let place = Place::new(policy);
         let run = place.mount();
         let names = ["plain", "flushed", "dated", "cut", "small"];
@@ -81,7 +81,7 @@ fn what_is_pending_takes_space_and_is_no_hole() {
     if !possible() {
         return;
     }
-    for policy in [Policy::All, Policy::CriticalProcessIo] {
+    for policy in [AdmissionPolicy::All, AdmissionPolicy::CriticalProcessIo] {
         let place = Place::new(policy);
         let run = place.mount();
         let path = run.at("f");
@@ -119,7 +119,7 @@ fn no_file_changes_while_tar_reads_what_was_just_written() {
     if !possible() {
         return;
     }
-    let place = Place::new(Policy::CriticalProcessIo);
+    let place = Place::new(AdmissionPolicy::CriticalProcessIo);
     let run = place.mount();
     for number in 0..40 {
         fs::write(run.at(&number.to_string()), vec![number; 400_000]).unwrap();

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use common::{Place, possible};
 use quire_device::IoGate;
 use quire_fuse::Rules;
-use quire_writecache::{Policy, TaskGraph};
+use quire_writecache::{AdmissionPolicy, TaskGraph};
 
 /// More than there are readers and helpers for requests that wait.
 const CLIENTS: usize = 300;
@@ -22,7 +22,7 @@ fn what_does_not_wait_for_the_device_is_served_while_hundreds_of_flushes_wait_fo
     if !possible() {
         return;
     }
-    let mut place = Place::new(Policy::CriticalProcessIo);
+    let mut place = Place::new(AdmissionPolicy::CriticalProcessIo);
     place.config.cache.tasks = TaskGraph::new();
     place.config.rules = Rules::parse("critical thread=critical").unwrap();
     let gate = IoGate::default();

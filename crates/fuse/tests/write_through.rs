@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use quire_rng::SplitMix64;
 
 use common::{Place, possible};
-use quire_writecache::Policy;
+use quire_writecache::AdmissionPolicy;
 use serde_json::Value;
 
 fn straight_bytes(stats: &Value) -> u64 {
@@ -23,7 +23,7 @@ fn a_new_file_needs_no_volume_until_it_is_written_after_its_flush() {
     if !possible() {
         return;
     }
-    let mut place = Place::new(Policy::CriticalProcessIo);
+    let mut place = Place::new(AdmissionPolicy::CriticalProcessIo);
     place.config.critical = vec!["*".into()];
     let run = place.mount();
     let file = File::create(run.at("next")).unwrap();
@@ -54,7 +54,7 @@ fn a_file_that_grows_becomes_a_volume_with_all_it_had() {
     if !possible() {
         return;
     }
-    for policy in [Policy::All, Policy::CriticalProcessIo] {
+    for policy in [AdmissionPolicy::All, AdmissionPolicy::CriticalProcessIo] {
         let place = Place::new(policy);
         let run = place.mount();
         let mut file = File::create(run.at("f")).unwrap();
@@ -86,7 +86,7 @@ fn what_no_program_flushes_is_flushed_all_the_same_and_the_file_let_go() {
     }
     // One by one, and all at once.
     for count in [3, 40] {
-        let place = Place::new(Policy::CriticalProcessIo);
+        let place = Place::new(AdmissionPolicy::CriticalProcessIo);
         let run = place.mount();
         for number in 0..count {
             fs::write(run.at(&format!("{number}")), format!("{number}")).unwrap();
@@ -114,7 +114,7 @@ fn programs_that_replace_files_all_the_time_find_what_they_flushed() {
     if !possible() {
         return;
     }
-    let mut place = Place::new(Policy::CriticalProcessIo);
+    let mut place = Place::new(AdmissionPolicy::CriticalProcessIo);
     place.config.critical = vec!["*".into()];
     let run = place.mount();
     std::thread::scope(|scope| {

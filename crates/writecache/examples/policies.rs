@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use quire_device::{Directory, DiskModel, MemoryDirectory, ThrottledDirectory};
 use quire_rng::SplitMix64;
 use quire_writecache::{
-    CacheConfig, CacheMutex, CacheStats, Content, CriticalReason, Growth, Policy, TaskGraph, Ticket, VolumeId,
-    VolumeSpec, WaitCause, WriteCache, WriteContext, critical,
+    AdmissionPolicy, CacheConfig, CacheMutex, CacheStats, ContentKind, CriticalReason, TaskGraph, VolumeId,
+    VolumeLength, VolumeSpec, WaitCause, WriteCache, WriteContext, WriteTicket, critical,
 };
 
 const DATA: VolumeId = VolumeId(1);
@@ -33,7 +33,7 @@ struct Database {
     /// The lock of the data file.
     file: CacheMutex<()>,
     /// Pages written last, not waited for.
-    pages: Mutex<Vec<Ticket>>,
+    pages: Mutex<Vec<WriteTicket>>,
     commits: AtomicU64,
     stop: AtomicBool,
 }
@@ -48,7 +48,7 @@ fn disk(name: &str, blocks: u64) -> Arc<dyn quire_device::Device> {
 }
 
 impl Database {
-    fn open(policy: Policy, capacity_bytes: u64) -> Self {
+    fn open(policy: AdmissionPolicy, capacity_bytes: u64) -> Self {
         let fast = MemoryDirectory::new();
         fast.put("fast", &[]);
         let tasks = TaskGraph::new();
@@ -61,8 +61,8 @@ impl Database {
             ..CacheConfig::default()
         };
         let volumes = [
-            VolumeSpec { id: DATA, device: disk("data", DATA_BLOCKS), growth: Growth::Fixed },
-            VolumeSpec { id: LOG, device: disk("log", LOG_BLOCKS), growth: Growth::Fixed },
+            VolumeSpec { id: DATA, device: disk("data", DATA_BLOCKS), growth: VolumeLength::Fixed },
+            VolumeSpec { id: LOG, device: disk("log", LOG_BLOCKS), growth: VolumeLength::Fixed },
         ];
         let fast = fast.open("fast").expect("it was put there");
         Self {
@@ -78,7 +78,7 @@ impl Database {
 
     /// Appends a block to the log and waits for it.
     fn write_log(&self) {
-        let context = WriteContext::current().sync().content(Content::Log);
+        let context = WriteContext::current().sync().content(ContentKind::Log);
         let mut next = self.log.lock();
         let offset = *next % LOG_BLOCKS * BLOCK;
         *next += 1;
@@ -187,7 +187,7 @@ fn main() {
             "{:<11}{:>9}{:>8}{:>8}{:>9} |{:>8}{:>8}{:>8}{:>8}{:>8}",
             "policy", "commits/s", "cached", "stalls", "reissued", "log", "room", "pending", "flush", "lock"
         );
-        for policy in Policy::EVERY {
+        for policy in AdmissionPolicy::EVERY {
             let database = Database::open(policy, capacity << 10);
             let rate = database.run(time);
             let stats = database.cache.stats();

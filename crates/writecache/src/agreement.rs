@@ -4,7 +4,7 @@
 
 use quire_device::Device;
 
-use crate::buffers::Buffers;
+use crate::buffer_pool::BufferPool;
 use crate::cache_state::CacheState;
 use crate::config::CacheConfig;
 use crate::error::CacheError;
@@ -106,7 +106,7 @@ pub(crate) fn begin_epoch(
     state: LogState,
     fast: &dyn Device,
     config: &CacheConfig,
-    buffers: &Buffers,
+    buffers: &BufferPool,
 ) -> Result<(), CacheError> {
     let Some(witness) = &config.witness else {
         return write_superblock(&cache_state.next_superblock(closes), fast, buffers).map_err(CacheError::Fast);

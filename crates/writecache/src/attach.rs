@@ -7,12 +7,12 @@ use std::sync::Arc;
 use quire_device::{Device, DeviceError};
 
 use crate::cache_state::PendingRecord;
-use crate::config::{Growth, VolumeSpec};
+use crate::config::{VolumeLength, VolumeSpec};
 use crate::error::CacheError;
 use crate::format::RecordKind;
 use crate::ids::{BLOCK_BYTES, VolumeId};
 use crate::pending_truncations::OpenTruncation;
-use crate::shared::Shared;
+use crate::shared::SharedCache;
 use crate::volume::Volume;
 
 /// What is known of a volume before it is attached.
@@ -27,7 +27,7 @@ fn is_taken(volume: &Volume) -> bool {
     volume.leaving || (volume.device.is_some() && volume.dead.is_none())
 }
 
-impl Shared {
+impl SharedCache {
     /// Attaches a device: a new volume, one that the log names, or the replacement of a dead one.
     pub(crate) fn attach(&self, spec: &VolumeSpec) -> Result<(), CacheError> {
         self.attach_open(spec)?;
@@ -35,7 +35,7 @@ impl Shared {
         Ok(())
     }
 
-    /// As [`Shared::attach`], but the log is not told yet of truncations that were carried out.
+    /// As [`SharedCache::attach`], but the log is not told yet of truncations that were carried out.
     pub(crate) fn attach_open(&self, spec: &VolumeSpec) -> Result<(), CacheError> {
         let failed = |cause: DeviceError| CacheError::Slow { volume: spec.id, cause };
         let (mut cache_state, known, device_len) = loop {
@@ -163,13 +163,13 @@ impl Shared {
 }
 
 /// Makes the device as long as the cache knows it to be. Returns its length.
-fn prepare(device: &dyn Device, growth: Growth, known: &Known) -> Result<u64, DeviceError> {
+fn prepare(device: &dyn Device, growth: VolumeLength, known: &Known) -> Result<u64, DeviceError> {
     if let Some(truncation) = known.open_truncation {
         truncation.carry_out(device)?;
     }
     let device_len = device.len()?;
     match known.len {
-        Some(len) if len != device_len && growth == Growth::Grows => {
+        Some(len) if len != device_len && growth == VolumeLength::Growable => {
             device.set_len(len)?;
             device.flush()?;
             Ok(len)

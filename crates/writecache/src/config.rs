@@ -10,7 +10,7 @@ use quire_device::Device;
 use crate::error::CacheError;
 use crate::format::{AREA_OFFSET, HEADER_BYTES};
 use crate::ids::VolumeId;
-use crate::policy::Policy;
+use crate::policy::AdmissionPolicy;
 use crate::tasks::TaskGraph;
 
 /// Smallest log: a few records.
@@ -20,7 +20,7 @@ pub const LEAST_AREA_BYTES: u64 = 256 << 10;
 #[derive(Clone)]
 pub struct CacheConfig {
     /// Which writes are cached.
-    pub policy: Policy,
+    pub policy: AdmissionPolicy,
     /// Bytes of the fast device to use, superblocks included, when a cache is made.
     pub capacity_bytes: u64,
     /// Unit of the log, 512 or 4096 bytes, when a cache is made; by default the least that the fast device takes.
@@ -60,7 +60,7 @@ pub struct CacheConfig {
 impl Default for CacheConfig {
     fn default() -> Self {
         Self {
-            policy: Policy::default(),
+            policy: AdmissionPolicy::default(),
             capacity_bytes: 256 << 20,
             granule_bytes: None,
             witness: None,
@@ -100,11 +100,11 @@ impl CacheConfig {
 
 /// How the length of a volume is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Growth {
+pub enum VolumeLength {
     /// A block device or preallocated file: writes beyond its end are refused. Its length is a multiple of 4096.
     Fixed,
     /// A file that ends where its last write ended. The device must take writes that end at any byte.
-    Grows,
+    Growable,
 }
 
 /// A slow device for the cache.
@@ -115,5 +115,5 @@ pub struct VolumeSpec {
     /// The device.
     pub device: Arc<dyn Device>,
     /// Whether it may grow.
-    pub growth: Growth,
+    pub growth: VolumeLength,
 }

@@ -27,20 +27,20 @@ pub fn enter(reason: CriticalReason) -> CriticalScope {
 }
 
 /// This thread works for `task` until the result is dropped.
-pub fn act_as(task: TaskId) -> Acting {
+pub fn act_as(task: TaskId) -> ActingTaskGuard {
     let before = CURRENT.with(|current| current.replace(Some(task)));
-    Acting { before, thread: PhantomData }
+    ActingTaskGuard { before, thread: PhantomData }
 }
 
 /// This thread works for another task while this lives.
 #[must_use = "the thread works for the task only as long as this lives"]
-pub struct Acting {
+pub struct ActingTaskGuard {
     before: Option<TaskId>,
     /// It must be dropped by the thread that it is about.
     thread: PhantomData<*const ()>,
 }
 
-impl Drop for Acting {
+impl Drop for ActingTaskGuard {
     fn drop(&mut self) {
         CURRENT.with(|current| current.set(self.before));
     }

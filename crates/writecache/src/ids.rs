@@ -51,12 +51,12 @@ const SHARED_BLOCKS: usize = 8;
 
 /// The bytes of one block. A few neighbours of one write share their memory.
 #[derive(Clone)]
-pub struct Piece {
+pub struct BlockData {
     whole: Arc<[u8]>,
     start: usize,
 }
 
-impl Piece {
+impl BlockData {
     /// The blocks of `bytes`, whose length is a multiple of [`BLOCK_BYTES`].
     pub fn split_blocks(bytes: &[u8]) -> Vec<Self> {
         let mut pieces = Vec::with_capacity(bytes.len() / BLOCK_BYTES);
@@ -74,8 +74,8 @@ impl Piece {
     }
 }
 
-impl fmt::Debug for Piece {
+impl fmt::Debug for BlockData {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "Piece({:02x?}…)", &self.bytes()[..8])
+        write!(out, "BlockData({:02x?}…)", &self.bytes()[..8])
     }
 }

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use quire_device::{Device, DeviceError, Direction, Extent, Transfer};
 use zerocopy::IntoBytes;
 
-use crate::buffers::Buffers;
-use crate::config::Growth;
+use crate::buffer_pool::BufferPool;
+use crate::config::VolumeLength;
 use crate::format::{
     AREA_OFFSET, HEADER_BYTES, RECORD_MAGIC, RecordHeader, RecordKind, SUPERBLOCK_BYTES, Superblock, blocks_checksum,
 };
-use crate::ids::{BLOCK_BYTES, BlockAddr, Piece, VolumeId};
+use crate::ids::{BLOCK_BYTES, BlockAddr, BlockData, VolumeId};
 use crate::pending_truncations::OpenTruncation;
 use crate::recover::{LogGap, RecoveredLog};
 
@@ -41,7 +41,7 @@ pub struct RecordDraft {
     /// See [`RecordHeader::done_lsn`].
     pub done_lsn: u64,
     /// Its blocks.
-    pub pieces: Vec<Piece>,
+    pub pieces: Vec<BlockData>,
 }
 
 /// Records to be written to the log and to be durable there.
@@ -64,7 +64,7 @@ impl LogJob {
     ///
     /// # Errors
     /// The device fails; what of them is there is unknown.
-    pub fn run(&self, fast: &dyn Device, buffers: &Buffers) -> Result<(), DeviceError> {
+    pub fn run(&self, fast: &dyn Device, buffers: &BufferPool) -> Result<(), DeviceError> {
         let bytes: u64 = self.drafts.iter().map(|draft| draft.end - draft.lsn).sum();
         let mut buffer = buffers.take(bytes as usize)?;
         let mut extents: Vec<Extent> = Vec::new();
@@ -120,7 +120,7 @@ fn join(extents: &mut Vec<Extent>, next: Extent) {
 
 /// The slow device of a job.
 #[derive(Clone)]
-pub struct Target {
+pub struct SlowTarget {
     /// The volume.
     pub volume: VolumeId,
     /// Which of its devices.
@@ -128,17 +128,17 @@ pub struct Target {
     /// The device.
     pub device: Arc<dyn Device>,
     /// Whether it may grow.
-    pub growth: Growth,
+    pub growth: VolumeLength,
     /// Bytes of the volume when the job was begun.
     pub len: u64,
 }
 
-impl Target {
+impl SlowTarget {
     /// How many bytes of the block at `offset` are the volume's.
     fn len_at(&self, offset: u64) -> usize {
         match self.growth {
-            Growth::Fixed => BLOCK_BYTES,
-            Growth::Grows => self.len.saturating_sub(offset).min(BLOCK_BYTES as u64) as usize,
+            VolumeLength::Fixed => BLOCK_BYTES,
+            VolumeLength::Growable => self.len.saturating_sub(offset).min(BLOCK_BYTES as u64) as usize,
         }
     }
 
@@ -158,9 +158,9 @@ impl Target {
 /// Versions to be written to a slow device.
 pub struct SlowJob {
     /// Where.
-    pub target: Target,
+    pub target: SlowTarget,
     /// Blocks in order, with the numbers of their flights.
-    pub blocks: Vec<(BlockAddr, u64, Piece)>,
+    pub blocks: Vec<(BlockAddr, u64, BlockData)>,
 }
 
 impl SlowJob {
@@ -168,7 +168,7 @@ impl SlowJob {
     ///
     /// # Errors
     /// The device fails; what of them is there is unknown.
-    pub fn run(&self, buffers: &Buffers) -> Result<(), DeviceError> {
+    pub fn run(&self, buffers: &BufferPool) -> Result<(), DeviceError> {
         let mut buffer = buffers.take(self.blocks.len() * BLOCK_BYTES)?;
         for (chunk, (_, _, piece)) in buffer.chunks_exact_mut(BLOCK_BYTES).zip(&self.blocks) {
             chunk.copy_from_slice(piece.bytes());
@@ -182,7 +182,7 @@ fn write(
     device: &dyn Device,
     buffer: quire_device::Buffer,
     extents: Vec<Extent>,
-    buffers: &Buffers,
+    buffers: &BufferPool,
 ) -> Result<(), DeviceError> {
     let mut transfer = Transfer { direction: Direction::Write, buffer, extents, tag: 0 };
     let result = if transfer.extents.is_empty() { Ok(()) } else { device.run(&mut transfer) };
@@ -247,7 +247,7 @@ pub struct DrainJob {
     /// Blocks in order of place, with their positions in the log.
     pub blocks: Vec<(BlockAddr, u64)>,
     /// The devices.
-    pub targets: Vec<Target>,
+    pub targets: Vec<SlowTarget>,
     /// Where the log begins afterwards.
     pub end_lsn: u64,
     /// What says so.
@@ -269,7 +269,12 @@ impl DrainJob {
     ///
     /// # Errors
     /// A device fails. The log is as it was.
-    pub fn run(&mut self, fast: &dyn Device, buffers: &Buffers, watch: &mut dyn DrainWatch) -> Result<(), DrainError> {
+    pub fn run(
+        &mut self,
+        fast: &dyn Device,
+        buffers: &BufferPool,
+        watch: &mut dyn DrainWatch,
+    ) -> Result<(), DrainError> {
         let mut done = 0;
         let mut moved = BTreeSet::new();
         while done < self.blocks.len() {
@@ -294,7 +299,7 @@ impl DrainJob {
         write_superblock(&self.superblock, fast, buffers).map_err(DrainError::Fast)
     }
 
-    fn step(&mut self, blocks: &[(BlockAddr, u64)], fast: &dyn Device, buffers: &Buffers) -> Result<(), DrainError> {
+    fn step(&mut self, blocks: &[(BlockAddr, u64)], fast: &dyn Device, buffers: &BufferPool) -> Result<(), DrainError> {
         let volume = blocks[0].0.volume;
         let Some(target) = self.targets.iter().find(|target| target.volume == volume) else { return Ok(()) };
         let buffer = buffers.take(blocks.len() * BLOCK_BYTES).map_err(DrainError::Fast)?;
@@ -349,7 +354,7 @@ fn read_one_by_one(blocks: &[(BlockAddr, u64)], area: u64, fast: &dyn Device, bu
 ///
 /// # Errors
 /// The device fails.
-pub fn mark_gaps(found: &RecoveredLog, fast: &dyn Device, buffers: &Buffers) -> Result<(), DeviceError> {
+pub fn mark_gaps(found: &RecoveredLog, fast: &dyn Device, buffers: &BufferPool) -> Result<(), DeviceError> {
     let draft = |gap: &LogGap| RecordDraft {
         lsn: gap.lsn,
         end: gap.lsn + found.granule_bytes,
@@ -373,7 +378,7 @@ pub fn mark_gaps(found: &RecoveredLog, fast: &dyn Device, buffers: &Buffers) -> 
 ///
 /// # Errors
 /// The device fails.
-pub fn write_superblock(superblock: &Superblock, fast: &dyn Device, buffers: &Buffers) -> Result<(), DeviceError> {
+pub fn write_superblock(superblock: &Superblock, fast: &dyn Device, buffers: &BufferPool) -> Result<(), DeviceError> {
     let mut buffer = buffers.take(SUPERBLOCK_BYTES)?;
     buffer[..SUPERBLOCK_BYTES].copy_from_slice(superblock.as_bytes());
     let offset = superblock.sector.generation.get() % 2 * SUPERBLOCK_BYTES as u64;

@@ -25,7 +25,7 @@ use twox_hash::XxHash3_64;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::buffers::Buffers;
+use crate::buffer_pool::BufferPool;
 
 const MAGIC: [u8; 8] = *b"QUIREWIT";
 const VERSION: u32 = 1;
@@ -84,7 +84,7 @@ impl LogState {
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-struct Note {
+struct AgreementNote {
     magic: [u8; 8],
     version: U32,
     state: U32,
@@ -94,9 +94,9 @@ struct Note {
     checksum: U64,
 }
 
-const _: () = assert!(size_of::<Note>() == NOTE_BYTES);
+const _: () = assert!(size_of::<AgreementNote>() == NOTE_BYTES);
 
-impl Note {
+impl AgreementNote {
     fn own_checksum(&self) -> u64 {
         XxHash3_64::oneshot(&self.as_bytes()[..NOTE_BYTES - 8])
     }
@@ -112,7 +112,7 @@ pub fn read(device: &dyn Device) -> Result<Option<LogIdentity>, Option<DeviceErr
     if bytes.iter().all(|&byte| byte == 0) {
         return Ok(None);
     }
-    let note = Note::read_from_bytes(&bytes[..got]).map_err(|_| None)?;
+    let note = AgreementNote::read_from_bytes(&bytes[..got]).map_err(|_| None)?;
     if note.magic != MAGIC || note.version.get() != VERSION || note.checksum.get() != note.own_checksum() {
         return Err(None);
     }
@@ -125,8 +125,8 @@ pub fn read(device: &dyn Device) -> Result<Option<LogIdentity>, Option<DeviceErr
 ///
 /// # Errors
 /// The device fails.
-pub fn write(device: &dyn Device, told: LogIdentity, buffers: &Buffers) -> Result<(), DeviceError> {
-    let mut note = Note {
+pub fn write(device: &dyn Device, told: LogIdentity, buffers: &BufferPool) -> Result<(), DeviceError> {
+    let mut note = AgreementNote {
         magic: MAGIC,
         version: VERSION.into(),
         state: told.state.number().into(),

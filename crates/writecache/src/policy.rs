@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 /// An admission policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Policy {
+pub enum AdmissionPolicy {
     /// Every write.
     All,
     /// Writes that a task waits for.
@@ -23,7 +23,7 @@ pub enum Policy {
     CriticalProcessIo,
 }
 
-impl Policy {
+impl AdmissionPolicy {
     /// All of them, as the paper lists them.
     pub const EVERY: [Self; 6] =
         [Self::All, Self::Sync, Self::Wal, Self::Critical, Self::CriticalProcess, Self::CriticalProcessIo];
@@ -51,7 +51,7 @@ impl Policy {
     }
 }
 
-impl fmt::Display for Policy {
+impl fmt::Display for AdmissionPolicy {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(self.name())
     }
@@ -60,14 +60,14 @@ impl fmt::Display for Policy {
 /// No policy has this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no admission policy is called {0:?}: take ALL, SYNC, WAL, CP, CP+PI or CP+PI+IOI")]
-pub struct UnknownPolicy(pub String);
+pub struct UnknownAdmissionPolicy(pub String);
 
-impl FromStr for Policy {
-    type Err = UnknownPolicy;
+impl FromStr for AdmissionPolicy {
+    type Err = UnknownAdmissionPolicy;
 
-    fn from_str(name: &str) -> Result<Self, UnknownPolicy> {
+    fn from_str(name: &str) -> Result<Self, UnknownAdmissionPolicy> {
         let known = Self::EVERY.into_iter().find(|policy| policy.name().eq_ignore_ascii_case(name));
-        known.ok_or_else(|| UnknownPolicy(name.to_owned()))
+        known.ok_or_else(|| UnknownAdmissionPolicy(name.to_owned()))
     }
 }
 
@@ -228,7 +228,7 @@ impl AdmissionReason {
 }
 
 /// Where a write goes under `policy`, and why.
-pub fn admit(policy: Policy, facts: &AdmissionFacts) -> AdmissionReason {
+pub fn admit(policy: AdmissionPolicy, facts: &AdmissionFacts) -> AdmissionReason {
     if facts.fast_dead {
         return AdmissionReason::FastDead;
     }
@@ -239,10 +239,12 @@ pub fn admit(policy: Policy, facts: &AdmissionFacts) -> AdmissionReason {
         return AdmissionReason::LenPending;
     }
     let wanted = match policy {
-        Policy::All => Some(AdmissionReason::Everything),
-        Policy::Sync => facts.is_sync.then_some(AdmissionReason::Synchronous),
-        Policy::Wal => facts.is_log.then_some(AdmissionReason::Log),
-        Policy::Critical | Policy::CriticalProcess | Policy::CriticalProcessIo => critical(policy, facts),
+        AdmissionPolicy::All => Some(AdmissionReason::Everything),
+        AdmissionPolicy::Sync => facts.is_sync.then_some(AdmissionReason::Synchronous),
+        AdmissionPolicy::Wal => facts.is_log.then_some(AdmissionReason::Log),
+        AdmissionPolicy::Critical | AdmissionPolicy::CriticalProcess | AdmissionPolicy::CriticalProcessIo => {
+            critical(policy, facts)
+        }
     };
     let reason = match wanted {
         Some(reason) => reason,
@@ -254,7 +256,7 @@ pub fn admit(policy: Policy, facts: &AdmissionFacts) -> AdmissionReason {
     if facts.log_full && reason.is_fast() && !facts.needs_log() { AdmissionReason::Full } else { reason }
 }
 
-fn critical(policy: Policy, facts: &AdmissionFacts) -> Option<AdmissionReason> {
+fn critical(policy: AdmissionPolicy, facts: &AdmissionFacts) -> Option<AdmissionReason> {
     if facts.reissue && policy.inherits_io() {
         return Some(AdmissionReason::InheritedIo);
     }
@@ -271,30 +273,33 @@ fn critical(policy: Policy, facts: &AdmissionFacts) -> Option<AdmissionReason> {
 mod tests {
     use super::*;
 
-    fn admitted(policy: Policy, facts: AdmissionFacts) -> bool {
+    fn admitted(policy: AdmissionPolicy, facts: AdmissionFacts) -> bool {
         admit(policy, &facts).admission() == Admission::Fast
     }
 
     #[test]
     fn a_full_log_and_a_direct_write_turn_away_what_the_log_need_not_take() {
         let full = AdmissionFacts { log_full: true, is_sync: true, ..AdmissionFacts::default() };
-        assert_eq!(admit(Policy::All, &full), AdmissionReason::Full);
+        assert_eq!(admit(AdmissionPolicy::All, &full), AdmissionReason::Full);
         assert_eq!(
-            admit(Policy::Critical, &full),
+            admit(AdmissionPolicy::Critical, &full),
             AdmissionReason::NotCritical,
             "it would not have taken it in any case"
         );
-        assert!(admitted(Policy::All, AdmissionFacts { cached: true, ..full }));
-        assert!(admitted(Policy::All, AdmissionFacts { slow_dead: true, ..full }));
+        assert!(admitted(AdmissionPolicy::All, AdmissionFacts { cached: true, ..full }));
+        assert!(admitted(AdmissionPolicy::All, AdmissionFacts { slow_dead: true, ..full }));
         let direct = AdmissionFacts { is_direct: true, ..full };
-        assert_eq!(admit(Policy::All, &direct), AdmissionReason::SlowAnyway);
-        assert!(admitted(Policy::All, AdmissionFacts { cached: true, ..direct }));
-        assert_eq!(admit(Policy::All, &AdmissionFacts { fast_dead: true, ..direct }), AdmissionReason::FastDead);
+        assert_eq!(admit(AdmissionPolicy::All, &direct), AdmissionReason::SlowAnyway);
+        assert!(admitted(AdmissionPolicy::All, AdmissionFacts { cached: true, ..direct }));
+        assert_eq!(
+            admit(AdmissionPolicy::All, &AdmissionFacts { fast_dead: true, ..direct }),
+            AdmissionReason::FastDead
+        );
     }
 
     #[test]
     fn each_policy_admits_more_than_the_one_before_it_and_nothing_else() {
-        use Policy::{All, Critical, CriticalProcess, CriticalProcessIo, Sync, Wal};
+        use AdmissionPolicy::{All, Critical, CriticalProcess, CriticalProcessIo, Sync, Wal};
         let quiet = AdmissionFacts::default();
         let sync = AdmissionFacts { is_sync: true, ..quiet };
         let log = AdmissionFacts { is_log: true, ..quiet };
@@ -302,7 +307,7 @@ mod tests {
         let inherited = AdmissionFacts { inherited: true, ..sync };
         let reissue = AdmissionFacts { reissue: true, ..quiet };
         let who = |facts: AdmissionFacts| {
-            Policy::EVERY.into_iter().filter(|policy| admitted(*policy, facts)).collect::<Vec<_>>()
+            AdmissionPolicy::EVERY.into_iter().filter(|policy| admitted(*policy, facts)).collect::<Vec<_>>()
         };
         assert_eq!(who(quiet), [All]);
         assert_eq!(who(sync), [All, Sync]);
@@ -319,7 +324,7 @@ mod tests {
 
     #[test]
     fn order_of_versions_and_dead_devices_come_before_policy() {
-        for policy in Policy::EVERY {
+        for policy in AdmissionPolicy::EVERY {
             assert!(admitted(policy, AdmissionFacts { cached: true, ..AdmissionFacts::default() }));
             assert!(admitted(policy, AdmissionFacts { slow_dead: true, ..AdmissionFacts::default() }));
             assert!(!admitted(policy, AdmissionFacts { fast_dead: true, cached: true, ..AdmissionFacts::default() }));
@@ -335,9 +340,9 @@ mod tests {
         for (index, reason) in AdmissionReason::EVERY.into_iter().enumerate() {
             assert_eq!(reason.index(), index);
         }
-        for policy in Policy::EVERY {
+        for policy in AdmissionPolicy::EVERY {
             assert_eq!(policy.name().parse(), Ok(policy));
         }
-        assert!("LRU".parse::<Policy>().is_err());
+        assert!("LRU".parse::<AdmissionPolicy>().is_err());
     }
 }

@@ -25,7 +25,7 @@
 
 /// The version that waits for a thread to issue it.
 #[derive(Clone, Debug)]
-pub struct Queued<D> {
+pub struct QueuedVersion<D> {
     /// What is to be written.
     pub data: D,
     /// Oldest write that this stands for (it may have replaced some).
@@ -42,7 +42,7 @@ pub struct Queued<D> {
 
 /// How far a flight has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FlightState {
+pub enum InflightState {
     /// The slow device has it.
     Issued,
     /// The slow device has said that it is done; a flush that begins later makes it durable. The number is that of
@@ -55,7 +55,7 @@ pub enum FlightState {
     Void,
 }
 
-impl FlightState {
+impl InflightState {
     /// Whether the flight's version still stands for writes.
     fn counts(self) -> bool {
         matches!(self, Self::Issued | Self::Written(_))
@@ -64,11 +64,11 @@ impl FlightState {
 
 /// The version on its way to the slow device.
 #[derive(Clone, Debug)]
-pub struct Flight<D> {
+pub struct InflightWrite<D> {
     /// Its number, never used for another.
     pub number: u64,
     /// How far.
-    pub state: FlightState,
+    pub state: InflightState,
     /// What is written; kept until it is durable.
     pub data: D,
     /// Oldest write that this stands for.
@@ -77,7 +77,7 @@ pub struct Flight<D> {
 
 /// A version on its way to the log.
 #[derive(Clone, Debug)]
-pub struct Logging<D> {
+pub struct LogWrite<D> {
     /// Where in the log; higher is newer.
     pub lsn: u64,
     /// What is written.
@@ -103,11 +103,11 @@ pub enum CompletionOutcome {
 #[derive(Clone, Debug)]
 pub struct Slot<D> {
     /// The newest version, if it is not on its way.
-    pub queued: Option<Queued<D>>,
+    pub queued: Option<QueuedVersion<D>>,
     /// The oldest, if the slow device has it.
-    pub flight: Option<Flight<D>>,
+    pub flight: Option<InflightWrite<D>>,
     /// Those in between, in order.
-    pub logging: Vec<Logging<D>>,
+    pub logging: Vec<LogWrite<D>>,
 }
 
 impl<D> Default for Slot<D> {
@@ -118,7 +118,7 @@ impl<D> Default for Slot<D> {
 
 impl<D: Clone> Slot<D> {
     /// A new version waits. It replaces one that waits already and stands for it.
-    pub fn put(&mut self, mut newer: Queued<D>) {
+    pub fn put(&mut self, mut newer: QueuedVersion<D>) {
         if let Some(older) = &self.queued {
             newer.oldest = newer.oldest.min(older.oldest);
             newer.since_ns = newer.since_ns.min(older.since_ns);
@@ -148,7 +148,7 @@ impl<D: Clone> Slot<D> {
         let queued = self.queued.take().expect("something to issue");
         // What was written but not flushed is replaced: the newer version stands for it.
         let oldest = self.flight.as_ref().map_or(queued.oldest, |written| written.oldest.min(queued.oldest));
-        self.flight = Some(Flight { number, state: FlightState::Issued, data: queued.data, oldest });
+        self.flight = Some(InflightWrite { number, state: InflightState::Issued, data: queued.data, oldest });
     }
 
     /// The slow device has ended flight `number`. `epoch` counts the volume's flushes begun so far; `now_ns` is the
@@ -158,19 +158,19 @@ impl<D: Clone> Slot<D> {
             return CompletionOutcome::Stale;
         };
         match (flight.state, ok) {
-            (FlightState::Issued, true) => {
-                flight.state = FlightState::Written(epoch);
+            (InflightState::Issued, true) => {
+                flight.state = InflightState::Written(epoch);
                 CompletionOutcome::Written
             }
-            (FlightState::Issued, false) => {
+            (InflightState::Issued, false) => {
                 self.requeue(now_ns);
                 CompletionOutcome::Requeued
             }
-            (FlightState::Reissued | FlightState::Void, _) => {
+            (InflightState::Reissued | InflightState::Void, _) => {
                 self.flight = None;
                 CompletionOutcome::Discarded
             }
-            (FlightState::Written(_), _) => CompletionOutcome::Stale,
+            (InflightState::Written(_), _) => CompletionOutcome::Stale,
         }
     }
 
@@ -198,8 +198,8 @@ impl<D: Clone> Slot<D> {
         } else if let Some(newer) = self.logging.last_mut() {
             newer.oldest = newer.oldest.min(flight.oldest);
         } else {
-            let Flight { data, oldest, .. } = flight;
-            self.queued = Some(Queued { data, oldest, since_ns: now_ns, urgent: true, task: 0, direct: false });
+            let InflightWrite { data, oldest, .. } = flight;
+            self.queued = Some(QueuedVersion { data, oldest, since_ns: now_ns, urgent: true, task: 0, direct: false });
         }
     }
 
@@ -216,7 +216,7 @@ impl<D: Clone> Slot<D> {
     /// A version as new as any is on its way to the log at `lsn`. It stands for the one that was queued.
     pub fn begin_log(&mut self, lsn: u64, data: D, oldest: u64) {
         let oldest = self.queued.take().map_or(oldest, |queued| queued.oldest.min(oldest));
-        self.logging.push(Logging { lsn, data, oldest });
+        self.logging.push(LogWrite { lsn, data, oldest });
     }
 
     /// The log holds the version at `lsn`. A flight is older: it no longer matters. So are versions on their way to
@@ -224,9 +224,9 @@ impl<D: Clone> Slot<D> {
     pub fn logged(&mut self, lsn: u64) {
         self.logging.retain(|logging| logging.lsn > lsn);
         match self.flight.as_mut().map(|flight| (flight.state, flight)) {
-            Some((FlightState::Issued, flight)) => flight.state = FlightState::Reissued,
-            Some((FlightState::Written(_), _)) => self.flight = None,
-            Some((FlightState::Reissued | FlightState::Void, _)) | None => {}
+            Some((InflightState::Issued, flight)) => flight.state = InflightState::Reissued,
+            Some((InflightState::Written(_), _)) => self.flight = None,
+            Some((InflightState::Reissued | InflightState::Void, _)) | None => {}
         }
     }
 
@@ -239,8 +239,8 @@ impl<D: Clone> Slot<D> {
         } else if let Some(newer) = &mut self.queued {
             newer.oldest = newer.oldest.min(failed.oldest);
         } else {
-            let Logging { data, oldest, .. } = failed;
-            self.queued = Some(Queued { data, oldest, since_ns: now_ns, urgent: true, task: 0, direct: false });
+            let LogWrite { data, oldest, .. } = failed;
+            self.queued = Some(QueuedVersion { data, oldest, since_ns: now_ns, urgent: true, task: 0, direct: false });
         }
     }
 
@@ -259,27 +259,27 @@ impl<D: Clone> Slot<D> {
 
     /// The version that is newer than what the slow device surely holds, but older than the log.
     pub fn below_log(&self) -> Option<&D> {
-        self.flight.as_ref().filter(|flight| flight.state != FlightState::Void).map(|flight| &flight.data)
+        self.flight.as_ref().filter(|flight| flight.state != InflightState::Void).map(|flight| &flight.data)
     }
 
     /// Whether the slow device may still write an older version.
     pub fn in_flight(&self) -> bool {
-        self.flight.as_ref().is_some_and(|flight| !matches!(flight.state, FlightState::Written(_)))
+        self.flight.as_ref().is_some_and(|flight| !matches!(flight.state, InflightState::Written(_)))
     }
 
     /// Flushes begun when the slow device had the version that is neither durable nor overtaken.
     pub fn written_at(&self) -> Option<u64> {
         match self.flight.as_ref()?.state {
-            FlightState::Written(at) => Some(at),
-            FlightState::Issued | FlightState::Reissued | FlightState::Void => None,
+            InflightState::Written(at) => Some(at),
+            InflightState::Issued | InflightState::Reissued | InflightState::Void => None,
         }
     }
 
     /// The block was truncated away: no version of it counts any more. None may be on its way to the log.
     pub fn truncate_away(&mut self) {
         self.queued = None;
-        match self.flight.as_mut().filter(|flight| !matches!(flight.state, FlightState::Written(_))) {
-            Some(flight) => flight.state = FlightState::Void,
+        match self.flight.as_mut().filter(|flight| !matches!(flight.state, InflightState::Written(_))) {
+            Some(flight) => flight.state = InflightState::Void,
             None => self.flight = None,
         }
     }

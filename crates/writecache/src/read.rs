@@ -11,11 +11,11 @@ use crate::cache_state::BlockLocation;
 use crate::error::CacheError;
 use crate::format::AREA_OFFSET;
 use crate::ids::{BLOCK_BYTES, BlockAddr, VolumeId};
-use crate::shared::Shared;
+use crate::shared::SharedCache;
 use crate::stats::WaitCause;
 use crate::tasks::TaskId;
 
-impl Shared {
+impl SharedCache {
     /// Reads from `offset` on up to the end of the volume; returns how many bytes.
     pub(crate) fn read(&self, id: VolumeId, offset: u64, into: &mut [u8], task: TaskId) -> Result<usize, CacheError> {
         let len = {

@@ -17,7 +17,7 @@ use crate::ids::{BLOCK_BYTES, VolumeId};
 use crate::log_identity::Epoch;
 
 /// Reads bytes of the device from an offset on; all of them.
-pub type Reader<'a> = dyn FnMut(u64, &mut [u8]) -> Result<(), DeviceError> + 'a;
+pub type ReadAt<'a> = dyn FnMut(u64, &mut [u8]) -> Result<(), DeviceError> + 'a;
 
 /// Bytes read from the device at a time.
 const CHUNK_BYTES: u64 = 1 << 20;
@@ -90,7 +90,7 @@ pub enum RecoverError {
 
 /// A valid record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Record {
+pub struct LogRecord {
     /// Where it begins.
     pub lsn: u64,
     /// Where it ends.
@@ -127,7 +127,7 @@ pub struct RecoveredLog {
     /// Where the next record may begin.
     pub head_lsn: u64,
     /// The valid records in order.
-    pub records: Vec<Record>,
+    pub records: Vec<LogRecord>,
     /// Bytes between valid records that were none: writes that were cut off.
     pub skipped_bytes: u64,
     /// Where those are: to be marked as spare before anything is written behind them.
@@ -151,7 +151,7 @@ pub struct LogGap {
 ///
 /// # Errors
 /// [`RecoverError`]. Whatever is neither valid nor proven to be spare is damage.
-pub fn recover(read: &mut Reader<'_>, device_bytes: u64) -> Result<RecoveredLog, RecoverError> {
+pub fn recover(read: &mut ReadAt<'_>, device_bytes: u64) -> Result<RecoveredLog, RecoverError> {
     recover_as_told(read, device_bytes, false)
 }
 
@@ -160,7 +160,7 @@ pub fn recover(read: &mut Reader<'_>, device_bytes: u64) -> Result<RecoveredLog,
 /// # Errors
 /// [`RecoverError`].
 pub fn recover_as_told(
-    read: &mut Reader<'_>,
+    read: &mut ReadAt<'_>,
     device_bytes: u64,
     accept_damaged: bool,
 ) -> Result<RecoveredLog, RecoverError> {
@@ -199,7 +199,7 @@ pub fn recover_as_told(
 
 /// The superblock that counts.
 fn newest_superblock(
-    read: &mut Reader<'_>,
+    read: &mut ReadAt<'_>,
     device_bytes: u64,
     judge: &mut dyn FnMut(RecoverError) -> Result<(), RecoverError>,
 ) -> Result<Superblock, RecoverError> {
@@ -293,7 +293,7 @@ fn check(superblock: &Superblock, device_bytes: u64) -> Result<RecoveredLog, Rec
 
 /// What a walk over the area found.
 struct Scanned {
-    records: Vec<Record>,
+    records: Vec<LogRecord>,
     gaps: Vec<LogGap>,
     /// Where the last record ends.
     end: u64,
@@ -301,13 +301,13 @@ struct Scanned {
 
 /// A valid record, and what it says of those before it.
 struct Trailed {
-    record: Record,
+    record: LogRecord,
     previous_end: u64,
     settled: u64,
 }
 
 struct Scan<'a, 'b> {
-    read: &'a mut Reader<'b>,
+    read: &'a mut ReadAt<'b>,
     found: &'a RecoveredLog,
     chunk: Vec<u8>,
     /// Offset in the area of the chunk's first byte.
@@ -382,7 +382,7 @@ impl Scan<'_, '_> {
             return Ok(None);
         }
         let done_lsn = header.done_lsn.get();
-        let record = Record { lsn, end, kind, volume, first_block, block_count: count, volume_len, done_lsn };
+        let record = LogRecord { lsn, end, kind, volume, first_block, block_count: count, volume_len, done_lsn };
         // No record can speak of what comes after it.
         let settled = header.settled_lsn.get().min(lsn);
         Ok(Some(Trailed { record, previous_end: header.previous_end.get(), settled }))

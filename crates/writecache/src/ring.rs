@@ -19,7 +19,7 @@ pub enum NoRoom {
 
 /// The place of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
+pub struct LogExtent {
     /// Where it begins.
     pub lsn: u64,
     /// Where it ends.
@@ -84,7 +84,7 @@ impl Ring {
     ///
     /// # Errors
     /// There is none now.
-    pub fn take(&mut self, len: u64, privileged: bool) -> Result<Span, NoRoom> {
+    pub fn take(&mut self, len: u64, privileged: bool) -> Result<LogExtent, NoRoom> {
         let kept = if privileged { 0 } else { self.reserve_bytes };
         if len > self.most_record_bytes() {
             return Err(NoRoom::Never);
@@ -101,7 +101,7 @@ impl Ring {
         let (previous_end, settled) = (self.head, self.settled());
         self.unfinished.insert(lsn, previous_end);
         self.head = end;
-        Ok(Span { lsn, end, previous_end, settled })
+        Ok(LogExtent { lsn, end, previous_end, settled })
     }
 
     /// Whether an ordinary record of `len` bytes would find a place.
@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(spans.len(), 7, "63 of 64 KiB");
         assert_eq!(ring.take(9 << 10, true), Err(NoRoom::Full));
         ring.free_up_to(spans[0].end);
-        let next = Span { lsn: 64 << 10, end: 73 << 10, previous_end: 63 << 10, settled: 63 << 10 };
+        let next = LogExtent { lsn: 64 << 10, end: 73 << 10, previous_end: 63 << 10, settled: 63 << 10 };
         assert_eq!(ring.take(9 << 10, true), Ok(next), "the next lap, behind a gap");
         assert_eq!(ring.settled(), 63 << 10, "that one is not finished");
         ring.finish(next.lsn);

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use quire_device::Device;
 
-use crate::buffers::Buffers;
+use crate::buffer_pool::BufferPool;
 use crate::cache_state::{CacheState, IssueRules, NextJob};
 use crate::config::CacheConfig;
 use crate::ids::BLOCK_BYTES;
 use crate::jobs::{FlushJob, LogJob, SlowJob, TruncateJob};
-use crate::stats::{WaitCause, Waits};
+use crate::stats::{WaitCause, WaitCounters};
 use crate::tasks::{Criticality, TaskId, Wake};
 
 /// Longest time for which others make way for critical users of slow devices.
@@ -29,16 +29,16 @@ struct SlowUsers {
     critical: AtomicUsize,
     /// Others were told to make way for the critical ones.
     has_held: AtomicBool,
-    /// When something else was last begun on a slow device, by [`Shared::now_ns`].
+    /// When something else was last begun on a slow device, by [`SharedCache::now_ns`].
     begun_ns: AtomicU64,
 }
 
 /// Shared state.
-pub(crate) struct Shared {
+pub(crate) struct SharedCache {
     pub(crate) config: CacheConfig,
     pub(crate) fast: Arc<dyn Device>,
-    pub(crate) buffers: Buffers,
-    pub(crate) waits: Waits,
+    pub(crate) buffers: BufferPool,
+    pub(crate) waits: WaitCounters,
     slow_use: SlowUsers,
     /// Everything is to be issued and, if `drain_all`, written back.
     pub(crate) hurry: AtomicBool,
@@ -59,7 +59,7 @@ pub(crate) struct Shared {
 
 /// A task uses a slow device while this lives.
 pub(crate) struct SlowUse<'a> {
-    shared: &'a Shared,
+    shared: &'a SharedCache,
     critical: bool,
 }
 
@@ -73,15 +73,15 @@ impl Drop for SlowUse<'_> {
     }
 }
 
-impl Shared {
+impl SharedCache {
     pub(crate) fn new(config: CacheConfig, fast: Arc<dyn Device>, mut cache_state: CacheState) -> Self {
         cache_state.queue_blocks = config.queue_bytes / BLOCK_BYTES;
         cache_state.flush.unsynced &= !config.slow_synced;
         Self {
             config,
             fast,
-            buffers: Buffers::default(),
-            waits: Waits::default(),
+            buffers: BufferPool::default(),
+            waits: WaitCounters::default(),
             slow_use: SlowUsers::default(),
             hurry: AtomicBool::new(false),
             drain_all: AtomicBool::new(false),
@@ -195,7 +195,7 @@ impl Shared {
         self.work.notify_one();
     }
 
-    /// Something has ended that only those need to know who sleep in [`Shared::wait_log_changed`].
+    /// Something has ended that only those need to know who sleep in [`SharedCache::wait_log_changed`].
     pub(crate) fn announce_to_log_sleepers(&self) {
         if self.log_sleepers.load(Ordering::Relaxed) > 0 {
             self.changed.notify_all();
@@ -276,7 +276,7 @@ impl Shared {
 }
 
 /// Wakes those who wait for writes, so that they ask again how they stand.
-impl Wake for Shared {
+impl Wake for SharedCache {
     fn wake(&self) {
         // A task between asking and sleeping holds the lock.
         drop(self.cache_state());

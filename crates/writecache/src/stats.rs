@@ -1,7 +1,7 @@
 //! What the cache counts: traffic, stalls, waits by cause, and of what the critical writes consist.
 //!
 //! As JSON (`serde`) the names are those of the fields, of [`AdmissionReason::name`], [`WaitCause::name`] and
-//! [`Content::name`]; they stay.
+//! [`ContentKind::name`]; they stay.
 //!
 //! Relies on atomics for waits, which many threads count, and on the cache state's lock for the rest.
 
@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
-use crate::policy::{AdmissionReason, Policy};
-use crate::trace::ReasonCount;
+use crate::decision_trace::ReasonCount;
+use crate::policy::{AdmissionPolicy, AdmissionReason};
 
 /// What a task waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,11 +82,11 @@ struct Cell {
 
 /// Waits by cause, those of critical tasks apart.
 #[derive(Debug, Default)]
-pub struct Waits {
+pub struct WaitCounters {
     cells: [[Cell; WaitCause::EVERY.len()]; 2],
 }
 
-impl Waits {
+impl WaitCounters {
     /// A wait has ended.
     pub fn note(&self, cause: WaitCause, critical: bool, ns: u64) {
         let cell = &self.cells[usize::from(critical)][cause as usize];
@@ -110,7 +110,7 @@ impl Waits {
 
 /// What a write holds, as its writer says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Content {
+pub enum ContentKind {
     /// Data of the application.
     #[default]
     Data,
@@ -120,7 +120,7 @@ pub enum Content {
     Meta,
 }
 
-impl Content {
+impl ContentKind {
     /// All of them, in order of their index.
     pub const EVERY: [Self; 3] = [Self::Data, Self::Log, Self::Meta];
 
@@ -137,7 +137,7 @@ impl Content {
 /// Blocks cached for a critical task, by what they hold and how they came: the paper's Table 3.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CriticalWrites {
-    /// By [`Content::EVERY`]: written by a critical task that waited.
+    /// By [`ContentKind::EVERY`]: written by a critical task that waited.
     #[serde(serialize_with = "by_content")]
     pub direct_blocks: [u64; 3],
     /// Written by a task that held up a critical one.
@@ -153,7 +153,7 @@ pub struct CriticalWrites {
 pub struct CacheStats {
     /// The policy in force.
     #[serde(serialize_with = "as_name")]
-    pub policy: Policy,
+    pub policy: AdmissionPolicy,
     /// Bytes that were written to the cache.
     pub written_bytes: u64,
     /// Bytes of blocks written to the log.
@@ -197,7 +197,7 @@ pub struct CacheStats {
     pub other_waits: [WaitStats; WaitCause::EVERY.len()],
 }
 
-fn as_name<S: Serializer>(policy: &Policy, serializer: S) -> Result<S::Ok, S::Error> {
+fn as_name<S: Serializer>(policy: &AdmissionPolicy, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(policy.name())
 }
 
@@ -213,7 +213,7 @@ fn by_name<'a, S: Serializer, T: Serialize + 'a>(
 }
 
 fn by_content<S: Serializer>(blocks: &[u64; 3], serializer: S) -> Result<S::Ok, S::Error> {
-    by_name(Content::EVERY.into_iter().map(Content::name).zip(blocks), serializer)
+    by_name(ContentKind::EVERY.into_iter().map(ContentKind::name).zip(blocks), serializer)
 }
 
 fn by_reason<S: Serializer>(
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn waits_are_counted_by_cause_and_by_who_waited() {
-        let waits = Waits::default();
+        let waits = WaitCounters::default();
         waits.note(WaitCause::Lock, true, 5);
         waits.note(WaitCause::Lock, true, 9);
         waits.note(WaitCause::LogWrite, false, 3);
@@ -260,7 +260,7 @@ mod tests {
     #[test]
     fn as_json_every_count_has_a_name() {
         let mut stats = CacheStats::default();
-        stats.critical_writes.inherited_blocks[Content::Log as usize] = 3;
+        stats.critical_writes.inherited_blocks[ContentKind::Log as usize] = 3;
         stats.reasons[AdmissionReason::InheritedTask.index()].blocks = 3;
         stats.critical_waits[WaitCause::SlowFlush as usize].total_ns = 7;
         let json = serde_json::to_value(&stats).unwrap();

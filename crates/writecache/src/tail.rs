@@ -7,7 +7,7 @@
 //!
 //! Relies on being told of every write to the volume, and on being forgotten when bytes change in another way.
 
-use crate::ids::{BLOCK_BYTES, Piece};
+use crate::ids::{BLOCK_BYTES, BlockData};
 
 /// Blocks that are remembered.
 pub const BLOCKS: usize = 4;
@@ -15,26 +15,26 @@ pub const BLOCKS: usize = 4;
 /// The last blocks written to a volume.
 #[derive(Debug, Default)]
 pub struct VolumeTail {
-    blocks: [Option<(u64, Piece)>; BLOCKS],
+    blocks: [Option<(u64, BlockData)>; BLOCKS],
     next: usize,
 }
 
 impl VolumeTail {
     /// How many of `pieces`, which are written from block `first` on, are there already, from the first on.
-    pub fn known(&self, first: u64, pieces: &[Piece]) -> usize {
-        let same = |(index, piece): &(usize, &Piece)| {
+    pub fn known(&self, first: u64, pieces: &[BlockData]) -> usize {
+        let same = |(index, piece): &(usize, &BlockData)| {
             self.block(first + *index as u64).is_some_and(|known| known.bytes() == piece.bytes())
         };
         pieces.iter().enumerate().take_while(same).count()
     }
 
     /// The newest bytes of a block, if they are known.
-    pub fn block(&self, block: u64) -> Option<&Piece> {
+    pub fn block(&self, block: u64) -> Option<&BlockData> {
         self.blocks.iter().flatten().find(|(known, _)| *known == block).map(|(_, piece)| piece)
     }
 
     /// These pieces are written from block `first` on; the last `most` are to be remembered.
-    pub fn note(&mut self, first: u64, pieces: &[Piece], most: usize) {
+    pub fn note(&mut self, first: u64, pieces: &[BlockData], most: usize) {
         let end = first + pieces.len() as u64;
         for slot in &mut self.blocks {
             if slot.as_ref().is_some_and(|(block, _)| (first..end).contains(block)) {
@@ -44,7 +44,7 @@ impl VolumeTail {
         let skipped = pieces.len().saturating_sub(most.min(BLOCKS));
         for (index, piece) in pieces.iter().enumerate().skip(skipped) {
             // Its own memory: the piece's neighbours are not to be kept for its sake.
-            let own = Piece::split_blocks(&piece.bytes()[..BLOCK_BYTES]).pop();
+            let own = BlockData::split_blocks(&piece.bytes()[..BLOCK_BYTES]).pop();
             self.blocks[self.next] = own.map(|own| (first + index as u64, own));
             self.next = (self.next + 1) % BLOCKS;
         }
@@ -60,9 +60,9 @@ impl VolumeTail {
 mod tests {
     use super::*;
 
-    fn pieces(values: &[u8]) -> Vec<Piece> {
+    fn pieces(values: &[u8]) -> Vec<BlockData> {
         let bytes: Vec<u8> = values.iter().flat_map(|value| vec![*value; BLOCK_BYTES]).collect();
-        Piece::split_blocks(&bytes)
+        BlockData::split_blocks(&bytes)
     }
 
     #[test]

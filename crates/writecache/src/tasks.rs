@@ -19,7 +19,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::stats::Waits;
+use crate::stats::WaitCounters;
 
 /// Longest walk through the graph.
 pub const MOST_STEPS: usize = 1024;
@@ -126,7 +126,7 @@ struct Graph {
 pub struct TaskGraph {
     graph: Mutex<Graph>,
     /// Waits for locks and signals.
-    pub waits: Waits,
+    pub waits: WaitCounters,
 }
 
 type Wakers = Vec<Arc<dyn Wake>>;

@@ -20,13 +20,13 @@ use std::sync::{Arc, MutexGuard};
 use quire_device::Device;
 
 use crate::cache_state::{BlockLocation, BlockVersion, CacheState, LogItem};
-use crate::config::Growth;
+use crate::config::VolumeLength;
 use crate::error::CacheError;
 use crate::format::{MOST_BLOCK, RecordKind};
-use crate::ids::{BLOCK_BYTES, BlockAddr, Piece, VolumeId};
+use crate::ids::{BLOCK_BYTES, BlockAddr, BlockData, VolumeId};
 use crate::jobs::LogJob;
-use crate::shared::Shared;
-use crate::stats::Content;
+use crate::shared::SharedCache;
+use crate::stats::ContentKind;
 use crate::tasks::TaskId;
 use crate::volume::{FlushWanted, LenChange};
 
@@ -35,7 +35,7 @@ struct Truncation {
     id: VolumeId,
     len: u64,
     /// The block in which the volume ends from now on, with zeros behind the end, if the device may not have it.
-    last: Option<Piece>,
+    last: Option<BlockData>,
 }
 
 impl Truncation {
@@ -50,7 +50,7 @@ impl Truncation {
     }
 }
 
-impl Shared {
+impl SharedCache {
     /// Makes the volume `len` bytes long. Durable with the next flush of the volume.
     pub(crate) fn set_len(self: &Arc<Self>, id: VolumeId, len: u64, task: TaskId) -> Result<(), CacheError> {
         {
@@ -59,7 +59,7 @@ impl Shared {
             if volume.len == len {
                 return Ok(());
             }
-            if volume.growth == Growth::Fixed || len > MOST_BLOCK * BLOCK_BYTES as u64 {
+            if volume.growth == VolumeLength::Fixed || len > MOST_BLOCK * BLOCK_BYTES as u64 {
                 return Err(CacheError::Beyond { volume: id, len: volume.len, end: len });
             }
             // A device that refuses a length does so before the log knows of it; else the log would wait for it for ever.
@@ -80,7 +80,7 @@ impl Shared {
     }
 
     /// The block at a new end within it, unless the device has its newest version.
-    fn last_block(&self, id: VolumeId, len: u64, task: TaskId) -> Result<Option<Piece>, CacheError> {
+    fn last_block(&self, id: VolumeId, len: u64, task: TaskId) -> Result<Option<BlockData>, CacheError> {
         let addr = BlockAddr { volume: id, block: len / BLOCK_BYTES as u64 };
         let kept = (len % BLOCK_BYTES as u64) as usize;
         if kept == 0 || matches!(self.cache_state().find(addr), BlockLocation::Slow) {
@@ -89,7 +89,7 @@ impl Shared {
         let mut block = vec![0; BLOCK_BYTES];
         self.read_block(addr, &mut block, task)?;
         block[kept..].fill(0);
-        Ok(Piece::split_blocks(&block).pop())
+        Ok(BlockData::split_blocks(&block).pop())
     }
 
     fn carry_out(self: &Arc<Self>, truncation: &Truncation) -> Result<(), CacheError> {
@@ -153,7 +153,7 @@ impl Shared {
     /// The record of the truncation, if there is room for it. When it is durable, the volume has its new length.
     fn begin_record(&self, cache_state: &mut CacheState, truncation: &Truncation) -> Option<LogJob> {
         let addr = BlockAddr { volume: truncation.id, block: truncation.from() };
-        let version = |piece| BlockVersion { piece, content: Content::Data };
+        let version = |piece| BlockVersion { piece, content: ContentKind::Data };
         let seqno = cache_state.next_seqno();
         let item = truncation.last.clone().map(|piece| LogItem { addr, version: version(piece), oldest: seqno });
         cache_state
@@ -179,7 +179,7 @@ impl Shared {
         let seqno = cache_state.next_seqno();
         if let Some(piece) = truncation.last.clone() {
             let addr = BlockAddr { volume: truncation.id, block: truncation.from() };
-            let version = BlockVersion { piece, content: Content::Data };
+            let version = BlockVersion { piece, content: ContentKind::Data };
             cache_state.queue(addr, version, seqno, false, 0, self.now_ns());
         }
         if let Some(volume) = cache_state.volumes.get_mut(&truncation.id) {

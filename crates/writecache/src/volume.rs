@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use quire_device::{Device, DeviceError};
 
-use crate::config::Growth;
+use crate::config::VolumeLength;
 use crate::ids::BLOCK_BYTES;
 use crate::lock::CacheMutex;
 use crate::pending_truncations::PendingTruncations;
@@ -115,7 +115,7 @@ pub struct Volume {
     /// Tells this device from another one attached under the same number: jobs for that don't concern this one.
     pub incarnation: u64,
     /// Whether it may grow.
-    pub growth: Growth,
+    pub growth: VolumeLength,
     /// Bytes, writes that are pending or in the log included.
     pub len: u64,
     /// Why it takes no more writes.
@@ -144,7 +144,7 @@ pub struct Volume {
 
 impl Volume {
     /// A volume of `len` bytes with nothing pending.
-    pub fn new(device: Option<Arc<dyn Device>>, growth: Growth, len: u64, tasks: &Arc<TaskGraph>) -> Self {
+    pub fn new(device: Option<Arc<dyn Device>>, growth: VolumeLength, len: u64, tasks: &Arc<TaskGraph>) -> Self {
         Self {
             device,
             incarnation: 0,
@@ -165,10 +165,10 @@ impl Volume {
     }
 
     /// The volume has a device now, or another one. Jobs for the old one no longer concern it.
-    pub fn plug(&mut self, device: Arc<dyn Device>, growth: Growth, device_len: u64, incarnation: u64) {
+    pub fn plug(&mut self, device: Arc<dyn Device>, growth: VolumeLength, device_len: u64, incarnation: u64) {
         self.len = match growth {
-            Growth::Fixed => device_len,
-            Growth::Grows => self.len.max(device_len),
+            VolumeLength::Fixed => device_len,
+            VolumeLength::Growable => self.len.max(device_len),
         };
         self.device = Some(device);
         self.incarnation = incarnation;

@@ -12,9 +12,9 @@ use crate::error::CacheError;
 use crate::ids::BlockAddr;
 use crate::jobs::DrainWatch;
 use crate::log_identity::{self, LogIdentity, LogState};
-use crate::pace::{Pressure, pause};
-use crate::shared::Shared;
+use crate::shared::SharedCache;
 use crate::tasks::TaskId;
+use crate::writeback_rate::{WritebackPressure, pause};
 
 /// Blocks that write-back moves between two looks at the pressure, and runs in which they may lie.
 const STEP_BLOCKS: usize = 256;
@@ -25,10 +25,10 @@ const LEAST_SLEEP: Duration = Duration::from_millis(5);
 const IDLE: Duration = Duration::from_secs(1);
 
 /// Starts the threads.
-pub(crate) fn start(shared: &Arc<Shared>) -> Result<Vec<JoinHandle<()>>, CacheError> {
+pub(crate) fn start(shared: &Arc<SharedCache>) -> Result<Vec<JoinHandle<()>>, CacheError> {
     let mut threads: Vec<JoinHandle<()>> = Vec::new();
-    let issuers = std::iter::repeat_n(("wcache-issue", issue as fn(&Shared)), shared.config.issuers.max(1));
-    for (name, run) in issuers.chain([("wcache-back", write_back as fn(&Shared))]) {
+    let issuers = std::iter::repeat_n(("wcache-issue", issue as fn(&SharedCache)), shared.config.issuers.max(1));
+    for (name, run) in issuers.chain([("wcache-back", write_back as fn(&SharedCache))]) {
         let ours = Arc::clone(shared);
         match std::thread::Builder::new().name(name.to_owned()).spawn(move || run(&ours)) {
             Ok(thread) => threads.push(thread),
@@ -45,7 +45,7 @@ pub(crate) fn start(shared: &Arc<Shared>) -> Result<Vec<JoinHandle<()>>, CacheEr
     Ok(threads)
 }
 
-fn issue(shared: &Shared) {
+fn issue(shared: &SharedCache) {
     let mut cache_state = shared.cache_state();
     while !shared.stop.load(Ordering::Relaxed) {
         let rules = shared.rules();
@@ -80,7 +80,7 @@ enum Need {
     Within(Duration),
 }
 
-fn need(shared: &Shared, cache_state: &CacheState) -> Need {
+fn need(shared: &SharedCache, cache_state: &CacheState) -> Need {
     let salvaging = cache_state.fast.dead.is_some() && !cache_state.fast.salvaged;
     if salvaging {
         return Need::Now;
@@ -98,7 +98,7 @@ fn need(shared: &Shared, cache_state: &CacheState) -> Need {
     if left.is_zero() { Need::Now } else { Need::Within(left.min(IDLE)) }
 }
 
-fn write_back(shared: &Shared) {
+fn write_back(shared: &SharedCache) {
     let mut cache_state = shared.cache_state();
     while !shared.stop.load(Ordering::Relaxed) {
         if cache_state.revive(shared.now_ns()) {
@@ -138,7 +138,7 @@ fn write_back(shared: &Shared) {
 }
 
 /// Nothing more can be had of a dead fast device.
-fn end_salvage(shared: &Shared) {
+fn end_salvage(shared: &SharedCache) {
     let (told, left_some) = {
         let cache_state = shared.cache_state();
         let told = LogIdentity {
@@ -157,7 +157,7 @@ fn end_salvage(shared: &Shared) {
 }
 
 /// Notes that the log must never be used again. Whether that is now certain.
-fn abandon(shared: &Shared, told: LogIdentity) -> bool {
+fn abandon(shared: &SharedCache, told: LogIdentity) -> bool {
     let Some(witness) = &shared.config.witness else { return false };
     let result = log_identity::write(&**witness, told, &shared.buffers);
     if let Err(error) = &result {
@@ -168,7 +168,7 @@ fn abandon(shared: &Shared, told: LogIdentity) -> bool {
 
 /// Follows a batch: keeps out of the way of truncations, and leaves the slow device to others now and then.
 struct Watch<'a> {
-    shared: &'a Shared,
+    shared: &'a SharedCache,
     step_began: Instant,
 }
 
@@ -206,14 +206,14 @@ impl DrainWatch for Watch<'_> {
     }
 }
 
-fn pressure(shared: &Shared, cache_state: &CacheState) -> Pressure {
+fn pressure(shared: &SharedCache, cache_state: &CacheState) -> WritebackPressure {
     let age_ns = cache_state.oldest_ns().map_or(0, |oldest_ns| shared.now_ns().saturating_sub(oldest_ns));
     let overdue = u128::from(age_ns) * 4 >= shared.config.deadline.as_nanos() * 3;
     let hurry = cache_state.drain_state().wanted
         || overdue
         || cache_state.fast.dead.is_some()
         || shared.drain_all.load(Ordering::Relaxed);
-    Pressure {
+    WritebackPressure {
         used_percent: cache_state.used_percent(),
         high_percent: shared.config.high_percent,
         low_percent: shared.config.low_percent,

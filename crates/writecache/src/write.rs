@@ -6,17 +6,17 @@ use std::sync::Arc;
 use std::sync::MutexGuard;
 use std::time::Instant;
 
-use crate::cache_state::{AppendOutcome, BlockVersion, CacheState, Ticket, WaitProgress};
-use crate::config::Growth;
+use crate::cache_state::{AppendOutcome, BlockVersion, CacheState, WaitProgress, WriteTicket};
+use crate::config::VolumeLength;
 use crate::critical;
 use crate::error::CacheError;
 use crate::format::{MOST_BLOCK, MOST_BLOCKS, record_bytes};
-use crate::ids::{BLOCK_BYTES, BlockAddr, Piece, SequenceNumber, VolumeId};
+use crate::ids::{BLOCK_BYTES, BlockAddr, BlockData, SequenceNumber, VolumeId};
 use crate::lock::CacheGuard;
-use crate::policy::{Admission, Policy, admit};
+use crate::policy::{Admission, AdmissionPolicy, admit};
 use crate::ring::NoRoom;
-use crate::shared::Shared;
-use crate::stats::{Content, WaitCause};
+use crate::shared::SharedCache;
+use crate::stats::{ContentKind, WaitCause};
 use crate::tasks::{BlockedOn, BlockedTask, Criticality, TaskId, Wake};
 
 /// Most blocks of a write that are ordered at once.
@@ -27,7 +27,7 @@ const MOST_DIRECT: usize = 256;
 
 /// How a write becomes durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum DurablePath {
     /// As the policy says.
     Any,
     /// On its slow device, as far as order allows.
@@ -42,13 +42,13 @@ pub struct WriteContext {
     /// It waits for the write: the write begins now.
     pub is_sync: bool,
     /// What the bytes are, as far as known.
-    pub content: Content,
+    pub content: ContentKind,
 }
 
 impl WriteContext {
     /// The current task writes data and does not wait.
     pub fn current() -> Self {
-        Self { task: critical::current(), is_sync: false, content: Content::Data }
+        Self { task: critical::current(), is_sync: false, content: ContentKind::Data }
     }
 
     /// The same, and waits.
@@ -60,7 +60,7 @@ impl WriteContext {
 
     /// The same, with other content.
     #[must_use]
-    pub fn content(mut self, content: Content) -> Self {
+    pub fn content(mut self, content: ContentKind) -> Self {
         self.content = content;
         self
     }
@@ -69,25 +69,25 @@ impl WriteContext {
 /// A piece of a write that is ordered at once.
 struct Chunk<'a> {
     first: BlockAddr,
-    pieces: &'a [Piece],
+    pieces: &'a [BlockData],
     seqno: SequenceNumber,
     /// Nothing of the write comes after it.
     is_last: bool,
 }
 
-impl Shared {
+impl SharedCache {
     /// Orders a write whose blocks are whole, and begins it if a task waits. The volume's order is held, and released as
     /// soon as every block has its place. `len` is the volume's length with the write.
     pub(crate) fn write_blocks(
         self: &Arc<Self>,
         first: BlockAddr,
-        pieces: &[Piece],
+        pieces: &[BlockData],
         len: u64,
         context: &WriteContext,
         order: &mut Option<CacheGuard<'_, ()>>,
-    ) -> Result<Ticket, CacheError> {
+    ) -> Result<WriteTicket, CacheError> {
         let end = first.block + pieces.len() as u64;
-        let mut ticket = Ticket { volume: first.volume, first: first.block, end, seqno: SequenceNumber(0) };
+        let mut ticket = WriteTicket { volume: first.volume, first: first.block, end, seqno: SequenceNumber(0) };
         let mut grows = false;
         for (index, pieces) in pieces.chunks(CHUNK_BLOCKS).enumerate() {
             let first = first.plus((index * CHUNK_BLOCKS) as u64);
@@ -136,7 +136,7 @@ impl Shared {
             let attempt = match reason.admission() {
                 Admission::Slow => AppendOutcome::NoRoom(NoRoom::Never),
                 Admission::Fast => {
-                    let item = |(index, piece): (usize, &Piece)| {
+                    let item = |(index, piece): (usize, &BlockData)| {
                         let addr = first.plus(index as u64);
                         (CacheState::item(addr, piece.clone(), context.content, chunk.seqno), reason)
                     };
@@ -228,7 +228,7 @@ impl Shared {
         &self,
         cache_state: &mut CacheState,
         first: BlockAddr,
-        pieces: &[Piece],
+        pieces: &[BlockData],
         seqno: SequenceNumber,
         context: &WriteContext,
         urgent: bool,
@@ -256,7 +256,7 @@ impl Shared {
             cache_state =
                 self.wait_queue(cache_state, chunk.first.volume, context.task, &mut blocked, &mut criticality)?;
             let policy = cache_state.policy;
-            let may = criticality.critical && policy >= Policy::Critical
+            let may = criticality.critical && policy >= AdmissionPolicy::Critical
                 || criticality.inherited && policy.inherits_process();
             let least = chunk.pieces.len().min(cache_state.most_record_blocks()) as u32;
             let room = cache_state.log.ring.has_room_reserved(record_bytes(BLOCK_BYTES as u64, least));
@@ -272,11 +272,11 @@ impl Shared {
     /// they are so many that the log is the shorter way, that is taken.
     pub(crate) fn flush_through(self: &Arc<Self>, id: VolumeId, task: TaskId) -> Result<(), CacheError> {
         let mut cache_state = self.cache_state();
-        let ticket = Ticket::everything(id, cache_state.last_seqno());
+        let ticket = WriteTicket::everything(id, cache_state.last_seqno());
         let volume = cache_state.volumes.get_mut(&id).ok_or(CacheError::Unattached(id))?;
         if volume.tally.queued > MOST_DIRECT || volume.alive().is_none() {
             drop(cache_state);
-            return self.wait(&ticket, task, Way::Any);
+            return self.wait(&ticket, task, DurablePath::Any);
         }
         let hasty = self.criticality(task).any();
         volume.hasty += usize::from(hasty);
@@ -284,7 +284,7 @@ impl Shared {
         drop(cache_state);
         let result = {
             let _using = self.use_slow(task);
-            self.wait(&ticket, task, Way::Device)
+            self.wait(&ticket, task, DurablePath::Device)
         };
         if hasty && let Some(volume) = self.cache_state().volumes.get_mut(&id) {
             volume.hasty = volume.hasty.saturating_sub(1);
@@ -296,8 +296,13 @@ impl Shared {
     ///
     /// A task that is or becomes critical while it waits takes what it waits for to the log itself, as far as the policy
     /// allows; it then depends on the fast device only. Unless it needs the device anyway.
-    pub(crate) fn wait(self: &Arc<Self>, ticket: &Ticket, task: TaskId, way: Way) -> Result<(), CacheError> {
-        let most = if way == Way::Any { CHUNK_BLOCKS } else { 0 };
+    pub(crate) fn wait(
+        self: &Arc<Self>,
+        ticket: &WriteTicket,
+        task: TaskId,
+        way: DurablePath,
+    ) -> Result<(), CacheError> {
+        let most = if way == DurablePath::Any { CHUNK_BLOCKS } else { 0 };
         let (mut blocked, mut stalled, mut progress) = (None, false, WaitProgress::default());
         let mut cache_state = self.cache_state();
         while cache_state.unsettled(ticket, &mut progress) {
@@ -337,7 +342,7 @@ impl Shared {
 pub(crate) fn check_reach(cache_state: &CacheState, id: VolumeId, end: u64) -> Result<(), CacheError> {
     let volume = cache_state.writable(id)?;
     let too_far = end > MOST_BLOCK * BLOCK_BYTES as u64;
-    if too_far || (volume.growth == Growth::Fixed && end > volume.len) {
+    if too_far || (volume.growth == VolumeLength::Fixed && end > volume.len) {
         return Err(CacheError::Beyond { volume: id, len: volume.len, end });
     }
     Ok(())

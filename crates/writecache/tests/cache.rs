@@ -9,8 +9,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use quire_device::{Directory, MemoryDirectory, PowerCut};
 use quire_writecache::{
-    AdmissionReason, BLOCK_BYTES, CacheConfig, CacheError, Content, Growth, Policy, VolumeId, VolumeSpec, WaitCause,
-    WriteCache, WriteContext,
+    AdmissionPolicy, AdmissionReason, BLOCK_BYTES, CacheConfig, CacheError, ContentKind, VolumeId, VolumeLength,
+    VolumeSpec, WaitCause, WriteCache, WriteContext,
 };
 use wcache::{BLOCK, DATA, Homes, LOG, block, config};
 
@@ -27,12 +27,12 @@ fn read(cache: &WriteCache, volume: VolumeId, offset: u64, len: usize) -> Vec<u8
 
 #[test]
 fn what_is_written_is_read_under_every_policy_and_closed_caches_keep_it() {
-    for policy in Policy::EVERY {
+    for policy in AdmissionPolicy::EVERY {
         let homes = Homes::new();
         let cache = homes.create(config(policy));
         let ticket = cache.write(DATA, 0, &block(1), &sync()).unwrap();
         cache.write(DATA, BLOCK as u64, &block(2), &WriteContext::current()).unwrap();
-        cache.write(LOG, 5 * BLOCK as u64, &block(3), &sync().content(Content::Log)).unwrap();
+        cache.write(LOG, 5 * BLOCK as u64, &block(3), &sync().content(ContentKind::Log)).unwrap();
         cache.wait(&ticket, &sync()).unwrap();
         assert_eq!(read(&cache, DATA, 0, 2 * BLOCK), [block(1), block(2)].concat(), "{policy}");
         cache.close().unwrap();
@@ -50,7 +50,7 @@ fn what_is_written_is_read_under_every_policy_and_closed_caches_keep_it() {
 #[test]
 fn an_acknowledged_write_survives_a_crash_and_an_unacknowledged_one_may() {
     let homes = Homes::new();
-    let cache = homes.create(config(Policy::Sync));
+    let cache = homes.create(config(AdmissionPolicy::Sync));
     cache.write(DATA, 0, &block(1), &sync()).unwrap();
     cache.write(DATA, 0, &block(2), &sync()).unwrap();
     let lost = Homes {
@@ -58,7 +58,7 @@ fn an_acknowledged_write_survives_a_crash_and_an_unacknowledged_one_may() {
         slow: homes.slow.after_power_cut(PowerCut::LoseAll),
     };
     drop(cache);
-    let cache = lost.open(config(Policy::Sync));
+    let cache = lost.open(config(AdmissionPolicy::Sync));
     assert!(!cache.report().clean);
     assert_eq!(cache.report().cached_blocks, 1);
     assert_eq!(read(&cache, DATA, 0, BLOCK), block(2));
@@ -67,7 +67,7 @@ fn an_acknowledged_write_survives_a_crash_and_an_unacknowledged_one_may() {
 #[test]
 fn odd_offsets_and_lengths_change_only_their_bytes() {
     let homes = Homes::new();
-    let cache = homes.create(config(Policy::Sync));
+    let cache = homes.create(config(AdmissionPolicy::Sync));
     cache.write(DATA, 0, &[7; 3 * BLOCK], &sync()).unwrap();
     cache.write(DATA, 4000, &[9; 200], &sync()).unwrap();
     cache.write(DATA, 8192, &[5], &WriteContext::current()).unwrap();
@@ -85,12 +85,12 @@ fn growing(homes: &Homes, name: &str) -> VolumeSpec {
     if homes.slow.bytes(name).is_none() {
         homes.slow.put(name, &[]);
     }
-    VolumeSpec { id: VolumeId(50), device: homes.slow.open(name).unwrap(), growth: Growth::Grows }
+    VolumeSpec { id: VolumeId(50), device: homes.slow.open(name).unwrap(), growth: VolumeLength::Growable }
 }
 
 #[test]
 fn a_file_that_grows_ends_where_its_last_write_ended_through_crashes_and_write_back() {
-    for policy in [Policy::Sync, Policy::Wal] {
+    for policy in [AdmissionPolicy::Sync, AdmissionPolicy::Wal] {
         let homes = Homes::new();
         let id = VolumeId(50);
         let cache = WriteCache::create(homes.fast(), &[growing(&homes, "file")], config(policy)).unwrap();
@@ -118,7 +118,7 @@ fn a_file_that_grows_ends_where_its_last_write_ended_through_crashes_and_write_b
 fn a_truncated_file_stays_truncated_after_a_crash_and_grows_again_with_zeros() {
     let homes = Homes::new();
     let id = VolumeId(50);
-    let cache = WriteCache::create(homes.fast(), &[growing(&homes, "file")], config(Policy::Sync)).unwrap();
+    let cache = WriteCache::create(homes.fast(), &[growing(&homes, "file")], config(AdmissionPolicy::Sync)).unwrap();
     cache.write(id, 0, &[1; 10_000], &sync()).unwrap();
     cache.set_len(id, 5000, &sync()).unwrap();
     assert_eq!(read(&cache, id, 0, 1 << 20), [1; 5000]);
@@ -127,7 +127,7 @@ fn a_truncated_file_stays_truncated_after_a_crash_and_grows_again_with_zeros() {
         slow: homes.slow.after_power_cut(PowerCut::LoseAll),
     };
     drop(cache);
-    let cache = WriteCache::open(homes.fast(), &[growing(&homes, "file")], config(Policy::Sync)).unwrap();
+    let cache = WriteCache::open(homes.fast(), &[growing(&homes, "file")], config(AdmissionPolicy::Sync)).unwrap();
     assert_eq!(cache.len(id).unwrap(), 5000);
     cache.set_len(id, 9000, &sync()).unwrap();
     let expected = [vec![1; 5000], vec![0; 4000]].concat();
@@ -142,18 +142,18 @@ fn a_truncated_file_stays_truncated_after_a_crash_and_grows_again_with_zeros() {
 fn a_forgotten_volume_is_not_replayed_on_a_new_one_of_its_number() {
     let homes = Homes::new();
     let id = VolumeId(50);
-    let cache = WriteCache::create(homes.fast(), &[growing(&homes, "file")], config(Policy::Sync)).unwrap();
+    let cache = WriteCache::create(homes.fast(), &[growing(&homes, "file")], config(AdmissionPolicy::Sync)).unwrap();
     cache.write(id, 0, &block(1), &sync()).unwrap();
     cache.forget(id).unwrap();
     drop(cache);
-    let cache = WriteCache::open(homes.fast(), &[growing(&homes, "other")], config(Policy::Sync)).unwrap();
+    let cache = WriteCache::open(homes.fast(), &[growing(&homes, "other")], config(AdmissionPolicy::Sync)).unwrap();
     assert_eq!((cache.report().cached_blocks, cache.len(id).unwrap()), (0, 0));
 }
 
 #[test]
 fn a_log_much_smaller_than_what_is_written_goes_round_and_round() {
     let homes = Homes::new();
-    let settings = CacheConfig { capacity_bytes: 300 << 10, low_percent: 25, ..config(Policy::All) };
+    let settings = CacheConfig { capacity_bytes: 300 << 10, low_percent: 25, ..config(AdmissionPolicy::All) };
     let cache = homes.create(settings.clone());
     for round in 0..60_u64 {
         for number in 0..16 {
@@ -175,7 +175,7 @@ fn a_log_much_smaller_than_what_is_written_goes_round_and_round() {
 #[test]
 fn write_back_comes_by_its_deadline_without_pressure() {
     let homes = Homes::new();
-    let settings = CacheConfig { deadline: Duration::from_millis(10), ..config(Policy::Sync) };
+    let settings = CacheConfig { deadline: Duration::from_millis(10), ..config(AdmissionPolicy::Sync) };
     let cache = homes.create(settings);
     cache.write(DATA, 0, &block(1), &sync()).unwrap();
     while cache.progress().cached_blocks > 0 {
@@ -188,8 +188,8 @@ fn write_back_comes_by_its_deadline_without_pressure() {
 #[test]
 fn decisions_and_waits_are_counted_and_traced() {
     let homes = Homes::new();
-    let cache = homes.create(config(Policy::Wal));
-    cache.write(LOG, 0, &block(1), &sync().content(Content::Log)).unwrap();
+    let cache = homes.create(config(AdmissionPolicy::Wal));
+    cache.write(LOG, 0, &block(1), &sync().content(ContentKind::Log)).unwrap();
     let ticket = cache.write(DATA, 0, &block(1), &sync()).unwrap();
     cache.wait(&ticket, &sync()).unwrap();
     let stats = cache.stats();
@@ -208,7 +208,7 @@ fn decisions_and_waits_are_counted_and_traced() {
 #[test]
 fn volumes_are_checked() {
     let homes = Homes::new();
-    let cache = homes.create(config(Policy::Sync));
+    let cache = homes.create(config(AdmissionPolicy::Sync));
     let unattached = VolumeId(77);
     assert_eq!(cache.write(unattached, 0, &block(1), &sync()), Err(CacheError::Unattached(unattached)));
     let beyond = cache.write(DATA, 63 * BLOCK as u64, &[0; 2 * BLOCK], &sync());
@@ -216,10 +216,13 @@ fn volumes_are_checked() {
     assert_eq!(cache.attach(&homes.volumes()[0]), Err(CacheError::Attached(DATA)));
     assert_eq!(read(&cache, DATA, 64 * BLOCK as u64, 10), Vec::<u8>::new());
     cache.close().unwrap();
-    let again = WriteCache::create(homes.fast(), &homes.volumes(), config(Policy::Sync));
+    let again = WriteCache::create(homes.fast(), &homes.volumes(), config(AdmissionPolicy::Sync));
     assert!(matches!(again, Err(CacheError::Exists { .. })));
-    let none =
-        WriteCache::open(MemoryDirectory::with_file("x", &[0; 9000]).open("x").unwrap(), &[], config(Policy::Sync));
+    let none = WriteCache::open(
+        MemoryDirectory::with_file("x", &[0; 9000]).open("x").unwrap(),
+        &[],
+        config(AdmissionPolicy::Sync),
+    );
     assert!(none.is_err_and(|error| error.to_string().contains("no write cache")));
 }
 
@@ -231,7 +234,7 @@ proptest! {
         policy in 0usize..6,
     ) {
         let homes = Homes::new();
-        let settings = CacheConfig { linger: Duration::ZERO, low_percent: 5, ..config(Policy::EVERY[policy]) };
+        let settings = CacheConfig { linger: Duration::ZERO, low_percent: 5, ..config(AdmissionPolicy::EVERY[policy]) };
         let mut cache = homes.create(settings.clone());
         let mut model = vec![0; 64 * BLOCK_BYTES];
         for (offset, len, value, how) in steps {

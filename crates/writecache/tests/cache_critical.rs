@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use quire_device::{Directory, IoGate, PowerCut};
 use quire_writecache::{
-    AdmissionReason, BlockedOn, CacheCondvar, CacheConfig, CacheMutex, CriticalReason, Growth, Policy, ResourceId,
-    TaskGraph, TaskId, VolumeSpec, Wake, WriteCache, WriteContext, critical,
+    AdmissionPolicy, AdmissionReason, BlockedOn, CacheCondvar, CacheConfig, CacheMutex, CriticalReason, ResourceId,
+    TaskGraph, TaskId, VolumeLength, VolumeSpec, Wake, WriteCache, WriteContext, critical,
 };
 use wcache::{BLOCK, DATA, Homes, LOG, block, config};
 
@@ -23,12 +23,12 @@ struct Scene {
 }
 
 /// A cache whose slow device is stuck.
-fn scene(policy: Policy) -> Scene {
+fn scene(policy: AdmissionPolicy) -> Scene {
     let homes = Homes::new();
     let gate = IoGate::default();
     gate.close();
     let device = gate.before(homes.volumes()[0].device.clone());
-    let volume = VolumeSpec { id: DATA, device, growth: Growth::Fixed };
+    let volume = VolumeSpec { id: DATA, device, growth: VolumeLength::Fixed };
     let settings = CacheConfig { issuers: 2, ..config(policy) };
     let tasks = Arc::clone(&settings.tasks);
     let cache = WriteCache::create(homes.fast(), &[volume], settings).unwrap();
@@ -57,7 +57,7 @@ impl Scene {
 
 #[test]
 fn a_critical_task_writes_to_the_log_and_others_do_not() {
-    let scene = scene(Policy::Critical);
+    let scene = scene(AdmissionPolicy::Critical);
     let _critical = scene.tasks.enter(critical::current(), CriticalReason::Request);
     let ticket = scene.cache.write(DATA, 0, &block(1), &sync()).unwrap();
     scene.cache.wait(&ticket, &sync()).unwrap();
@@ -70,7 +70,7 @@ fn a_critical_task_writes_to_the_log_and_others_do_not() {
 
 #[test]
 fn a_holder_inherits_from_a_critical_waiter_and_loses_it_with_the_lock() {
-    let scene = scene(Policy::CriticalProcess);
+    let scene = scene(AdmissionPolicy::CriticalProcess);
     let lock = CacheMutex::new_in(Arc::clone(&scene.tasks), ());
     let waits = AtomicBool::new(false);
     thread::scope(|threads| {
@@ -94,7 +94,7 @@ fn a_holder_inherits_from_a_critical_waiter_and_loses_it_with_the_lock() {
 
 #[test]
 fn a_write_under_way_is_issued_again_for_a_critical_waiter() {
-    let scene = scene(Policy::CriticalProcessIo);
+    let scene = scene(AdmissionPolicy::CriticalProcessIo);
     let other = WriteContext { task: TaskId::external(9), ..sync() };
     let ticket = scene.cache.write(DATA, 0, &block(1), &other).unwrap();
     scene.gate.await_arrivals(1);
@@ -116,7 +116,7 @@ fn a_write_under_way_is_issued_again_for_a_critical_waiter() {
 
 #[test]
 fn a_critical_flush_takes_everything_of_the_volume_with_it() {
-    let scene = scene(Policy::CriticalProcessIo);
+    let scene = scene(AdmissionPolicy::CriticalProcessIo);
     let other = WriteContext { task: TaskId::external(9), ..sync() };
     for number in 0..8 {
         scene.cache.write(DATA, number * 2 * BLOCK as u64, &block(number as u8 + 1), &other).unwrap();
@@ -132,7 +132,7 @@ fn a_critical_flush_takes_everything_of_the_volume_with_it() {
 fn a_chain_of_lock_and_write_is_followed_to_its_end() {
     // Task 3 waits for its write to the slow device while it holds a lock; task 2 waits for that lock while it holds
     // another; a critical task then waits for that one.
-    let scene = scene(Policy::CriticalProcessIo);
+    let scene = scene(AdmissionPolicy::CriticalProcessIo);
     let [outer, inner] = [0, 1].map(|_| CacheMutex::new_in(Arc::clone(&scene.tasks), ()));
     let (holds, held) = mpsc::channel();
     thread::scope(|threads| {
@@ -192,7 +192,7 @@ fn whoever_promised_a_signal_inherits_from_those_who_wait_for_it() {
 
 #[test]
 fn a_task_that_is_declared_critical_while_it_waits_goes_on() {
-    let scene = scene(Policy::CriticalProcessIo);
+    let scene = scene(AdmissionPolicy::CriticalProcessIo);
     let task = TaskId::external(42);
     let context = WriteContext { task, ..sync() };
     thread::scope(|threads| {
@@ -209,7 +209,7 @@ fn a_task_that_is_declared_critical_while_it_waits_goes_on() {
 
 #[test]
 fn without_inheritance_a_critical_waiter_waits_for_the_slow_device() {
-    let scene = scene(Policy::CriticalProcess);
+    let scene = scene(AdmissionPolicy::CriticalProcess);
     let other = WriteContext { task: TaskId::external(9), ..sync() };
     let ticket = scene.cache.write(DATA, 0, &block(1), &other).unwrap();
     scene.gate.await_arrivals(1);
@@ -271,7 +271,7 @@ fn a_lock_may_make_every_holder_critical() {
 #[test]
 fn critical_tasks_that_keep_a_slow_device_busy_let_others_get_on() {
     let homes = Homes::new();
-    let settings = config(Policy::CriticalProcessIo);
+    let settings = config(AdmissionPolicy::CriticalProcessIo);
     let tasks = Arc::clone(&settings.tasks);
     let cache = homes.create(settings);
     let critical = WriteContext { task: TaskId::external(5), ..WriteContext::current() };
@@ -306,8 +306,8 @@ fn scene_of_a_file() -> Scene {
     let gate = IoGate::default();
     gate.close();
     let device = gate.before(homes.slow.open("file").unwrap());
-    let file = VolumeSpec { id: DATA, device, growth: Growth::Grows };
-    let settings = CacheConfig { issuers: 2, linger: Duration::ZERO, ..config(Policy::CriticalProcessIo) };
+    let file = VolumeSpec { id: DATA, device, growth: VolumeLength::Growable };
+    let settings = CacheConfig { issuers: 2, linger: Duration::ZERO, ..config(AdmissionPolicy::CriticalProcessIo) };
     let tasks = Arc::clone(&settings.tasks);
     let cache = WriteCache::create(homes.fast(), &[file], settings).unwrap();
     Scene { homes, tasks, gate, cache }
@@ -330,8 +330,8 @@ fn a_critical_truncation_does_not_wait_for_a_slow_device_that_is_stuck() {
     // The next program finds the same, whatever of it the device has.
     let after = homes.fast.after_power_cut(PowerCut::LoseAll).open("fast").unwrap();
     let file = homes.slow.after_power_cut(PowerCut::LoseAll).open("file").unwrap();
-    let file = VolumeSpec { id: DATA, device: file, growth: Growth::Grows };
-    let again = WriteCache::open(after, &[file], config(Policy::CriticalProcessIo)).unwrap();
+    let file = VolumeSpec { id: DATA, device: file, growth: VolumeLength::Growable };
+    let again = WriteCache::open(after, &[file], config(AdmissionPolicy::CriticalProcessIo)).unwrap();
     assert!(wcache::read_all(&again, DATA) == wanted);
     drop(scope);
     gate.open();

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use quire_device::{Device, Directory, PowerCut};
-use quire_writecache::{CacheConfig, CacheError, Policy, WriteCache, WriteContext};
+use quire_writecache::{AdmissionPolicy, CacheConfig, CacheError, WriteCache, WriteContext};
 use wcache::{BLOCK, DATA, Homes, block, config};
 
 const SUPERBLOCKS: usize = 2 * 4096;
@@ -17,7 +17,7 @@ fn settings(homes: &Homes) -> CacheConfig {
         homes.slow.put("witness", &[0; 4096]);
     }
     let witness: Arc<dyn Device> = homes.slow.open("witness").unwrap();
-    CacheConfig { witness: Some(witness), granule_bytes: Some(512), ..config(Policy::All) }
+    CacheConfig { witness: Some(witness), granule_bytes: Some(512), ..config(AdmissionPolicy::All) }
 }
 
 fn open(homes: &Homes) -> Result<WriteCache, CacheError> {

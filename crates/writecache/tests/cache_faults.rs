@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quire_device::{Action, Device, Directory, FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory, errno};
-use quire_writecache::{CacheConfig, CacheError, Growth, Policy, VolumeId, VolumeSpec, WriteCache, WriteContext};
+use quire_writecache::{
+    AdmissionPolicy, CacheConfig, CacheError, VolumeId, VolumeLength, VolumeSpec, WriteCache, WriteContext,
+};
 use wcache::{BLOCK, DATA, Homes, LOG, block, config};
 
 fn sync() -> WriteContext {
@@ -44,8 +46,8 @@ fn when_the_slow_device_dies_writes_go_to_the_log_until_it_is_full() {
     for (action, full) in [(Action::Write, errno::EIO), (Action::Flush, errno::EIO), (Action::Write, errno::ENOSPC)] {
         let homes = Homes::new();
         let device = faulty(&homes.slow, "data", vec![(FaultTrigger::From(action, 0), InjectedFault::Error(full))]);
-        let volume = VolumeSpec { id: DATA, device, growth: Growth::Fixed };
-        let settings = CacheConfig { capacity_bytes: 272 << 10, ..config(Policy::Critical) };
+        let volume = VolumeSpec { id: DATA, device, growth: VolumeLength::Fixed };
+        let settings = CacheConfig { capacity_bytes: 272 << 10, ..config(AdmissionPolicy::Critical) };
         let cache = WriteCache::create(homes.fast(), &[volume], settings.clone()).unwrap();
         let mut written = 0;
         let error = loop {
@@ -75,7 +77,7 @@ fn when_the_slow_device_dies_writes_go_to_the_log_until_it_is_full() {
 fn when_the_fast_device_dies_the_cache_goes_on_without_it() {
     let homes = Homes::new();
     let rules = vec![(FaultTrigger::From(Action::DurableWrite, 6), InjectedFault::Error(errno::EIO))];
-    let settings = CacheConfig { witness: Some(witness(&homes)), ..config(Policy::Sync) };
+    let settings = CacheConfig { witness: Some(witness(&homes)), ..config(AdmissionPolicy::Sync) };
     let fast = faulty(&homes.fast, "fast", rules);
     let cache = WriteCache::create(fast, &homes.volumes(), settings.clone()).unwrap();
     for number in 0..12 {
@@ -101,7 +103,8 @@ fn when_the_fast_device_dies_the_cache_goes_on_without_it() {
 fn without_a_witness_what_the_dead_log_held_is_not_overwritten() {
     let homes = Homes::new();
     let rules = vec![(FaultTrigger::From(Action::DurableWrite, 3), InjectedFault::Error(errno::EIO))];
-    let cache = WriteCache::create(faulty(&homes.fast, "fast", rules), &homes.volumes(), config(Policy::Sync)).unwrap();
+    let cache = WriteCache::create(faulty(&homes.fast, "fast", rules), &homes.volumes(), config(AdmissionPolicy::Sync))
+        .unwrap();
     let mut refused = None;
     for number in 0..20 {
         let result = cache.write(DATA, number % 2 * BLOCK as u64, &block(number as u8 + 1), &sync());
@@ -117,7 +120,7 @@ fn without_a_witness_what_the_dead_log_held_is_not_overwritten() {
     cache.wait(&ticket, &sync()).unwrap();
     let acknowledged = homes.slow.bytes("data").unwrap()[0];
     drop(cache);
-    let cache = homes.open(config(Policy::Sync));
+    let cache = homes.open(config(AdmissionPolicy::Sync));
     assert_eq!(read(&cache, 0)[0], acknowledged, "the log that came back says the same");
     assert_eq!(read(&cache, 30 * BLOCK as u64), block(77));
 }
@@ -129,7 +132,7 @@ fn blocks_that_were_in_a_dead_fast_device_only_are_named_and_refused() {
         (FaultTrigger::From(Action::Read, 0), InjectedFault::Error(errno::EIO)),
         (FaultTrigger::From(Action::DurableWrite, 4), InjectedFault::Error(errno::EIO)),
     ];
-    let settings = CacheConfig { witness: Some(witness(&homes)), ..config(Policy::Sync) };
+    let settings = CacheConfig { witness: Some(witness(&homes)), ..config(AdmissionPolicy::Sync) };
     let cache = WriteCache::create(faulty(&homes.fast, "fast", rules), &homes.volumes(), settings).unwrap();
     let mut acknowledged = Vec::new();
     for number in 0..8 {
@@ -160,10 +163,10 @@ fn blocks_that_were_in_a_dead_fast_device_only_are_named_and_refused() {
 #[test]
 fn a_volume_that_nobody_attached_keeps_its_blocks_in_the_log() {
     let homes = Homes::new();
-    let cache = homes.create(config(Policy::Sync));
+    let cache = homes.create(config(AdmissionPolicy::Sync));
     cache.write(DATA, 0, &block(1), &sync()).unwrap();
     drop(cache);
-    let cache = WriteCache::open(homes.fast(), &homes.volumes()[1..], config(Policy::Sync)).unwrap();
+    let cache = WriteCache::open(homes.fast(), &homes.volumes()[1..], config(AdmissionPolicy::Sync)).unwrap();
     assert_eq!(cache.report().unattached, [DATA]);
     assert_eq!(cache.drain(), Err(CacheError::Unattached(DATA)));
     cache.attach(&homes.volumes()[0]).unwrap();
@@ -174,11 +177,11 @@ fn a_volume_that_nobody_attached_keeps_its_blocks_in_the_log() {
 #[test]
 fn the_wrong_log_is_not_replayed() {
     let (homes, other) = (Homes::new(), Homes::new());
-    let settings = CacheConfig { witness: Some(witness(&homes)), ..config(Policy::Sync) };
+    let settings = CacheConfig { witness: Some(witness(&homes)), ..config(AdmissionPolicy::Sync) };
     let cache = homes.create(settings.clone());
     cache.write(DATA, 0, &block(1), &sync()).unwrap();
     cache.close().unwrap();
-    other.create(config(Policy::Sync)).close().unwrap();
+    other.create(config(AdmissionPolicy::Sync)).close().unwrap();
     let wrong = WriteCache::open(other.fast(), &homes.volumes(), settings.clone());
     assert!(matches!(wrong.err(), Some(CacheError::WrongLog { .. })));
     let fresh = Homes::new();
@@ -193,7 +196,7 @@ fn the_wrong_log_is_not_replayed() {
 #[test]
 fn a_damaged_closed_log_is_refused() {
     let homes = Homes::new();
-    let cache = homes.create(config(Policy::Sync));
+    let cache = homes.create(config(AdmissionPolicy::Sync));
     cache.write(DATA, 0, &block(1), &sync()).unwrap();
     cache.write(DATA, BLOCK as u64, &block(2), &sync()).unwrap();
     cache.close().unwrap();
@@ -201,7 +204,7 @@ fn a_damaged_closed_log_is_refused() {
     let last = (0..bytes.len()).rev().find(|&at| bytes[at] == 2 && bytes[at - 100] == 2).unwrap();
     bytes[last - 50] ^= 1;
     homes.fast.put("fast", &bytes);
-    let error = WriteCache::open(homes.fast(), &homes.volumes(), config(Policy::Sync)).err().unwrap();
+    let error = WriteCache::open(homes.fast(), &homes.volumes(), config(AdmissionPolicy::Sync)).err().unwrap();
     assert!(error.to_string().contains("damaged"), "{error}");
     assert_eq!(VolumeId(1), DATA);
 }
@@ -212,11 +215,11 @@ fn a_truncation_that_the_dying_log_may_hold_cuts_nothing_off_that_was_written_la
     for number in 0..40 {
         let homes = Homes::new();
         homes.slow.put("file", &[1; 4 * BLOCK]);
-        let file = || VolumeSpec { id: DATA, device: homes.slow.open("file").unwrap(), growth: Growth::Grows };
+        let file = || VolumeSpec { id: DATA, device: homes.slow.open("file").unwrap(), growth: VolumeLength::Growable };
         // A short record arrives although the device says that it failed, and what is there can be read.
         let rules = vec![(FaultTrigger::Nth(Action::DurableWrite, number), InjectedFault::Torn(errno::EIO))];
         let fast = faulty(&homes.fast, "fast", rules);
-        let settings = config(Policy::All);
+        let settings = config(AdmissionPolicy::All);
         let Ok(cache) = WriteCache::create(fast, &[file()], settings.clone()) else { continue };
         let Ok(_) = cache.write(DATA, 0, &[2; 3 * BLOCK], &sync()) else { continue };
         if cache.set_len(DATA, BLOCK as u64, &sync()).is_err() {
@@ -241,11 +244,11 @@ fn a_truncation_that_the_dying_log_may_hold_cuts_nothing_off_that_was_written_la
 fn a_truncation_that_finds_no_room_in_the_log_takes_nothing_away() {
     let homes = Homes::new();
     homes.slow.put("file", &[1; 3 * BLOCK]);
-    let file = VolumeSpec { id: DATA, device: homes.slow.open("file").unwrap(), growth: Growth::Grows };
+    let file = VolumeSpec { id: DATA, device: homes.slow.open("file").unwrap(), growth: VolumeLength::Growable };
     let device =
         faulty(&homes.slow, "log", vec![(FaultTrigger::From(Action::Write, 0), InjectedFault::Error(errno::EIO))]);
-    let dead = VolumeSpec { id: LOG, device, growth: Growth::Fixed };
-    let settings = CacheConfig { capacity_bytes: 272 << 10, granule_bytes: Some(4096), ..config(Policy::All) };
+    let dead = VolumeSpec { id: LOG, device, growth: VolumeLength::Fixed };
+    let settings = CacheConfig { capacity_bytes: 272 << 10, granule_bytes: Some(4096), ..config(AdmissionPolicy::All) };
     let cache = WriteCache::create(homes.fast(), &[file, dead], settings).unwrap();
     let fill = |block: u64| cache.write(LOG, block * BLOCK as u64, &wcache::block(7), &sync());
     fill(0).unwrap();
@@ -269,8 +272,8 @@ fn what_a_slow_device_refused_to_cut_off_does_not_come_back_when_the_file_grows(
     homes.slow.put("file", &[1; 4 * BLOCK]);
     let device =
         faulty(&homes.slow, "file", vec![(FaultTrigger::Nth(Action::Length, 0), InjectedFault::Error(errno::EIO))]);
-    let file = |device| VolumeSpec { id: DATA, device, growth: Growth::Grows };
-    let cache = WriteCache::create(homes.fast(), &[file(device)], config(Policy::All)).unwrap();
+    let file = |device| VolumeSpec { id: DATA, device, growth: VolumeLength::Growable };
+    let cache = WriteCache::create(homes.fast(), &[file(device)], config(AdmissionPolicy::All)).unwrap();
     cache.write(DATA, 0, &block(2), &sync()).unwrap();
     // Durable in the log; the device is truncated in the background.
     cache.set_len(DATA, 5000, &sync()).unwrap();
@@ -284,7 +287,8 @@ fn what_a_slow_device_refused_to_cut_off_does_not_come_back_when_the_file_grows(
     assert!(wcache::read_all(&cache, DATA) == wanted);
     drop(cache);
     // The log knows of all that the device lacks.
-    let cache = WriteCache::open(homes.fast(), &[file(homes.slow.open("file").unwrap())], config(Policy::All)).unwrap();
+    let cache = WriteCache::open(homes.fast(), &[file(homes.slow.open("file").unwrap())], config(AdmissionPolicy::All))
+        .unwrap();
     assert!(wcache::read_all(&cache, DATA) == wanted);
     cache.drain().unwrap();
     assert!(homes.slow.bytes("file").unwrap() == wanted);

@@ -11,8 +11,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use quire_device::{Device, Directory, IoGate, MemoryDirectory, PowerCut};
 use quire_writecache::{
-    CacheConfig, CacheError, Content, CriticalReason, CriticalScope, Growth, Policy, VolumeId, VolumeSpec, WriteCache,
-    WriteContext, critical,
+    AdmissionPolicy, CacheConfig, CacheError, ContentKind, CriticalReason, CriticalScope, VolumeId, VolumeLength,
+    VolumeSpec, WriteCache, WriteContext, critical,
 };
 use wcache::{BLOCK, FileModel, config, read_all};
 
@@ -77,7 +77,7 @@ impl World {
     fn file(&self) -> VolumeSpec {
         // Every second file has the number of one that is gone.
         let name = format!("file-{}", self.number);
-        VolumeSpec { id: self.id(), device: self.home.open(&name).unwrap(), growth: Growth::Grows }
+        VolumeSpec { id: self.id(), device: self.home.open(&name).unwrap(), growth: VolumeLength::Growable }
     }
 
     fn id(&self) -> VolumeId {
@@ -105,7 +105,7 @@ impl World {
                 let is_log = value % 2 == 0;
                 let bytes = vec![if is_log { value % 4 } else { value }; len];
                 let context = if is_sync { context.sync() } else { context };
-                let context = if is_log { context.content(Content::Log) } else { context };
+                let context = if is_log { context.content(ContentKind::Log) } else { context };
                 self.cache().write(self.id(), offset, &bytes, &context).unwrap();
                 self.model.write(offset, &bytes);
             }
@@ -179,7 +179,7 @@ proptest! {
             capacity_bytes: if small { 272 << 10 } else { 1 << 20 },
             queue_bytes: 64 << 10,
             low_percent: if small { 5 } else { 100 },
-            ..config(Policy::EVERY[policy])
+            ..config(AdmissionPolicy::EVERY[policy])
         };
         let mut world = World::new(settings);
         for step in &steps {
@@ -190,7 +190,7 @@ proptest! {
     }
 }
 
-fn world(policy: Policy) -> World {
+fn world(policy: AdmissionPolicy) -> World {
     World::new(config(policy))
 }
 
@@ -200,7 +200,7 @@ fn write(offset: u64, len: usize, value: u8, is_sync: bool) -> Step {
 
 #[test]
 fn a_truncation_that_is_not_durable_keeps_later_writes_out_of_the_log() {
-    let mut world = world(Policy::All);
+    let mut world = world(AdmissionPolicy::All);
     for step in [write(0, 10_000, 1, true), Step::Drain, Step::SetLen(0), write(0, 100, 2, true), Step::Flush] {
         world.take(&step);
     }
@@ -211,7 +211,7 @@ fn a_truncation_that_is_not_durable_keeps_later_writes_out_of_the_log() {
 
 #[test]
 fn a_truncation_within_a_cached_block_and_growth_after_it_show_zeros_even_after_a_crash() {
-    let mut world = world(Policy::Sync);
+    let mut world = world(AdmissionPolicy::Sync);
     for step in [write(0, 9000, 7, true), Step::Flush, Step::SetLen(5000), Step::Crash(0), Step::SetLen(9000)] {
         world.take(&step);
     }
@@ -222,7 +222,7 @@ fn a_truncation_within_a_cached_block_and_growth_after_it_show_zeros_even_after_
 
 #[test]
 fn a_truncation_in_the_log_does_not_undo_a_later_one_on_the_device_alone() {
-    let mut world = world(Policy::Critical);
+    let mut world = world(AdmissionPolicy::Critical);
     let (critical, idle) = (Step::Critical(true), Step::Critical(false));
     // A truncation that the log knows, of everything that it knows; then one that it does not know, and a write that it does.
     for step in [critical.clone(), write(8192, 9000, 1, true), idle, Step::SetLen(8192), write(0, 20_000, 2, false)] {
@@ -237,7 +237,7 @@ fn a_truncation_in_the_log_does_not_undo_a_later_one_on_the_device_alone() {
 #[test]
 fn a_truncation_of_the_device_alone_is_durable_before_one_that_the_log_holds() {
     for (how, is_flushed_between) in [(0, true), (0, false), (1, true), (2, true), (2, false)] {
-        let mut world = world(Policy::All);
+        let mut world = world(AdmissionPolicy::All);
         // The log knows nothing of the file when it is truncated, and something when it grows over what was cut off.
         let mut steps = vec![write(0, 20_000, 1, true), Step::Drain, Step::SetLen(5000), write(0, 10, 2, true)];
         steps.extend(is_flushed_between.then_some(Step::Flush));
@@ -254,7 +254,7 @@ fn a_truncation_of_the_device_alone_is_durable_before_one_that_the_log_holds() {
 #[test]
 fn zeros_that_make_a_log_longer_are_written_though_they_change_no_block() {
     for is_sync in [true, false] {
-        let mut world = world(Policy::All);
+        let mut world = world(AdmissionPolicy::All);
         for step in [write(0, 100, 0, is_sync), write(100, 50, 0, is_sync), Step::Flush, Step::Crash(0)] {
             world.take(&step);
         }
@@ -264,7 +264,7 @@ fn zeros_that_make_a_log_longer_are_written_though_they_change_no_block() {
 
 #[test]
 fn what_a_log_ends_with_is_not_written_again() {
-    let mut world = world(Policy::Wal);
+    let mut world = world(AdmissionPolicy::Wal);
     for step in [write(0, 8192, 2, true), write(0, 8192, 2, true), Step::Flush] {
         world.take(&step);
     }
@@ -276,7 +276,7 @@ fn what_a_log_ends_with_is_not_written_again() {
 
 #[test]
 fn a_file_ends_no_further_than_its_last_durable_block() {
-    let mut world = world(Policy::Sync);
+    let mut world = world(AdmissionPolicy::Sync);
     // The second write is not durable; the log must not claim its length.
     for step in [write(0, 100, 1, true), write(50_000, 10, 2, false), write(100, 50, 3, true), Step::Crash(0)] {
         world.take(&step);
@@ -291,7 +291,7 @@ fn truncation_during_a_write(settings: CacheConfig, is_sync: bool) {
     let gate = IoGate::default();
     gate.close();
     let device = gate.before(home.open("file").unwrap());
-    let file = VolumeSpec { id: VolumeId(1), device, growth: Growth::Grows };
+    let file = VolumeSpec { id: VolumeId(1), device, growth: VolumeLength::Growable };
     let cache = WriteCache::create(home.open("fast").unwrap(), &[file], settings).unwrap();
     let context = WriteContext { is_sync, ..WriteContext::current() };
     cache.write(VolumeId(1), 0, &[7; 10_000], &context).unwrap();
@@ -311,17 +311,17 @@ fn truncation_during_a_write(settings: CacheConfig, is_sync: bool) {
 
 #[test]
 fn a_write_under_way_does_not_make_a_file_long_again_that_was_cut_meanwhile() {
-    truncation_during_a_write(CacheConfig { linger: Duration::ZERO, ..config(Policy::Critical) }, false);
+    truncation_during_a_write(CacheConfig { linger: Duration::ZERO, ..config(AdmissionPolicy::Critical) }, false);
 }
 
 #[test]
 fn write_back_does_not_make_a_file_long_again_that_was_cut_meanwhile() {
-    truncation_during_a_write(CacheConfig { low_percent: 0, ..config(Policy::Sync) }, true);
+    truncation_during_a_write(CacheConfig { low_percent: 0, ..config(AdmissionPolicy::Sync) }, true);
 }
 
 #[test]
 fn an_unknown_volume_and_one_that_is_gone_are_named() {
-    let world = world(Policy::Sync);
+    let world = world(AdmissionPolicy::Sync);
     let (cache, id) = (world.cache(), world.id());
     assert_eq!(cache.forget(VolumeId(99)), Ok(()));
     cache.forget(id).unwrap();

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use quire_device::{Directory, MemoryDirectory, PowerCut};
-use quire_writecache::{CacheConfig, Growth, Policy, VolumeId, VolumeSpec, WriteCache, WriteContext};
+use quire_writecache::{AdmissionPolicy, CacheConfig, VolumeId, VolumeLength, VolumeSpec, WriteCache, WriteContext};
 use wcache::config;
 
 struct Folder {
@@ -21,7 +21,12 @@ struct Folder {
 }
 
 fn settings() -> CacheConfig {
-    CacheConfig { capacity_bytes: 24 << 20, low_percent: 60, linger: Duration::from_millis(50), ..config(Policy::Sync) }
+    CacheConfig {
+        capacity_bytes: 24 << 20,
+        low_percent: 60,
+        linger: Duration::from_millis(50),
+        ..config(AdmissionPolicy::Sync)
+    }
 }
 
 impl Folder {
@@ -32,7 +37,7 @@ impl Folder {
     }
 
     fn spec(home: &MemoryDirectory, number: u64, name: &str) -> VolumeSpec {
-        VolumeSpec { id: VolumeId(number), device: home.open(name).unwrap(), growth: Growth::Grows }
+        VolumeSpec { id: VolumeId(number), device: home.open(name).unwrap(), growth: VolumeLength::Growable }
     }
 
     fn make(&mut self, number: u64) {

@@ -13,7 +13,8 @@ use quire_device::{
     Action, Device, Directory, FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory, PowerCut, errno,
 };
 use quire_writecache::{
-    CacheConfig, CacheError, CriticalReason, Growth, Policy, VolumeId, VolumeSpec, WriteCache, WriteContext, critical,
+    AdmissionPolicy, CacheConfig, CacheError, CriticalReason, VolumeId, VolumeLength, VolumeSpec, WriteCache,
+    WriteContext, critical,
 };
 use wcache::{BLOCK, FileModel, config, read_all};
 
@@ -37,7 +38,7 @@ impl Homes {
     }
 
     fn spec(device: Arc<dyn Device>) -> VolumeSpec {
-        VolumeSpec { id: FILE, device, growth: Growth::Grows }
+        VolumeSpec { id: FILE, device, growth: VolumeLength::Growable }
     }
 
     fn file(&self) -> VolumeSpec {
@@ -57,7 +58,7 @@ impl Homes {
     }
 }
 
-fn settings(policy: Policy, witness: Option<Arc<dyn Device>>) -> CacheConfig {
+fn settings(policy: AdmissionPolicy, witness: Option<Arc<dyn Device>>) -> CacheConfig {
     CacheConfig { capacity_bytes: 272 << 10, linger: Duration::ZERO, low_percent: 10, witness, ..config(policy) }
 }
 
@@ -105,7 +106,7 @@ fn act(cache: &WriteCache, config: &CacheConfig, model: &mut FileModel) -> Resul
     Ok(())
 }
 
-fn check_reopened(homes: &Homes, policy: Policy, outcome: &Outcome, what: &str) {
+fn check_reopened(homes: &Homes, policy: AdmissionPolicy, outcome: &Outcome, what: &str) {
     let cache = match WriteCache::open(homes.fast(), &[homes.file()], settings(policy, None)) {
         Ok(cache) => cache,
         // The power went before there was a cache.
@@ -116,14 +117,15 @@ fn check_reopened(homes: &Homes, policy: Policy, outcome: &Outcome, what: &str) 
     cache.drain().unwrap();
 }
 
-const POLICIES: [Policy; 3] = [Policy::All, Policy::Critical, Policy::CriticalProcessIo];
+const POLICIES: [AdmissionPolicy; 3] =
+    [AdmissionPolicy::All, AdmissionPolicy::Critical, AdmissionPolicy::CriticalProcessIo];
 
 fn fates(step: u64) -> [PowerCut; 3] {
     [PowerCut::LoseAll, PowerCut::KeepAll, PowerCut::KeepSome(step)]
 }
 
 /// Every third step under policies in turn; nine rounds (`QUIRE_CASES=9`) give every policy every step.
-fn turns(most: u64) -> impl Iterator<Item = (u64, Policy)> {
+fn turns(most: u64) -> impl Iterator<Item = (u64, AdmissionPolicy)> {
     let rounds = std::env::var("QUIRE_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(1_usize);
     let policy = |round: usize, step: u64| POLICIES[(round / 3 + step as usize / 3) % POLICIES.len()];
     (0..rounds).flat_map(move |round| (round as u64 % 3..most).step_by(3).map(move |step| (step, policy(round, step))))

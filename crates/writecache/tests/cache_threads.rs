@@ -13,8 +13,8 @@ use std::time::Duration;
 use quire_device::{Directory, MemoryDirectory, PowerCut};
 use quire_rng::SplitMix64;
 use quire_writecache::{
-    CacheConfig, CacheMutex, CriticalReason, Growth, Policy, TaskGraph, Ticket, VolumeId, VolumeSpec, WriteCache,
-    WriteContext, critical,
+    AdmissionPolicy, CacheConfig, CacheMutex, CriticalReason, TaskGraph, VolumeId, VolumeLength, VolumeSpec,
+    WriteCache, WriteContext, WriteTicket, critical,
 };
 use wcache::{BLOCK, DATA, config};
 
@@ -36,12 +36,12 @@ fn versions(block: &[u8]) -> Vec<u64> {
 
 fn specs(home: &MemoryDirectory) -> [VolumeSpec; 2] {
     [
-        VolumeSpec { id: DATA, device: home.open("data").unwrap(), growth: Growth::Fixed },
-        VolumeSpec { id: FILE, device: home.open("file").unwrap(), growth: Growth::Grows },
+        VolumeSpec { id: DATA, device: home.open("data").unwrap(), growth: VolumeLength::Fixed },
+        VolumeSpec { id: FILE, device: home.open("file").unwrap(), growth: VolumeLength::Growable },
     ]
 }
 
-fn settings(policy: Policy, seed: u64) -> CacheConfig {
+fn settings(policy: AdmissionPolicy, seed: u64) -> CacheConfig {
     CacheConfig {
         capacity_bytes: if seed.is_multiple_of(2) { 300 << 10 } else { 2 << 20 },
         linger: Duration::from_micros(500),
@@ -57,14 +57,14 @@ struct Crowd {
     cache: WriteCache,
     tasks: Arc<TaskGraph>,
     lock: CacheMutex<u64>,
-    tickets: Mutex<Vec<Ticket>>,
+    tickets: Mutex<Vec<WriteTicket>>,
     written: Vec<AtomicU64>,
     acknowledged: Vec<AtomicU64>,
     stop: AtomicBool,
 }
 
 impl Crowd {
-    fn new(policy: Policy, seed: u64) -> Self {
+    fn new(policy: AdmissionPolicy, seed: u64) -> Self {
         let home = MemoryDirectory::new();
         home.put("fast", &[]);
         home.put("data", &vec![0; BLOCKS as usize * BLOCK]);
@@ -86,7 +86,7 @@ impl Crowd {
     }
 
     /// Writes the thread's next version of one of its blocks; returns the block and its ticket.
-    fn write(&self, thread: u64, rng: &mut SplitMix64, context: &WriteContext) -> (usize, u64, Ticket) {
+    fn write(&self, thread: u64, rng: &mut SplitMix64, context: &WriteContext) -> (usize, u64, WriteTicket) {
         let block = rng.below(BLOCKS / THREADS) * THREADS + thread;
         let version = self.written[block as usize].load(SeqCst) + 1;
         self.written[block as usize].store(version, SeqCst);
@@ -161,7 +161,7 @@ impl Crowd {
     }
 
     /// A copy of this moment loses its power; what it holds then is checked through a cache of its own.
-    fn try_crash(&self, policy: Policy, seed: u64) {
+    fn try_crash(&self, policy: AdmissionPolicy, seed: u64) {
         let read = |all: &[AtomicU64]| all.iter().map(|version| version.load(SeqCst)).collect::<Vec<_>>();
         let least = read(&self.acknowledged);
         let home = self.home.after_power_cut(if seed.is_multiple_of(3) {
@@ -193,7 +193,7 @@ fn rounds() -> u64 {
 #[test]
 fn nothing_acknowledged_is_lost_among_many_threads_under_any_policy() {
     for round in 0..rounds() {
-        for policy in Policy::EVERY {
+        for policy in AdmissionPolicy::EVERY {
             let crowd = Crowd::new(policy, round);
             std::thread::scope(|threads| {
                 for thread in 0..THREADS {

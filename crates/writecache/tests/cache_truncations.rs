@@ -11,8 +11,8 @@ use quire_device::{
     Transfer, errno,
 };
 use quire_writecache::{
-    CacheConfig, CacheError, CriticalReason, Growth, Policy, TaskId, VolumeId, VolumeSpec, WriteCache, WriteContext,
-    critical,
+    AdmissionPolicy, CacheConfig, CacheError, CriticalReason, TaskId, VolumeId, VolumeLength, VolumeSpec, WriteCache,
+    WriteContext, critical,
 };
 use wcache::{BLOCK, DATA, Homes, LOG, block, config};
 
@@ -48,12 +48,12 @@ impl Layer for FullAndStuck {
 fn a_write_that_was_cut_off_does_not_land_on_a_device_that_was_attached_anew() {
     let homes = Homes::new();
     homes.slow.put("file", &[1; 4 * BLOCK]);
-    let file = |device| VolumeSpec { id: DATA, device, growth: Growth::Grows };
+    let file = |device| VolumeSpec { id: DATA, device, growth: VolumeLength::Growable };
     let open = || homes.slow.open("file").unwrap();
     let gate = IoGate::default();
     gate.close();
     let device = LayeredDevice::new(open(), FullAndStuck { stuck: gate.before(open()) });
-    let settings = CacheConfig { issuers: 4, linger: Duration::ZERO, ..config(Policy::CriticalProcessIo) };
+    let settings = CacheConfig { issuers: 4, linger: Duration::ZERO, ..config(AdmissionPolicy::CriticalProcessIo) };
     let tasks = Arc::clone(&settings.tasks);
     let cache = WriteCache::create(homes.fast(), &[file(device)], settings).unwrap();
     let other = WriteContext { task: TaskId::external(9), ..sync() };
@@ -89,14 +89,14 @@ fn a_truncation_that_a_dead_log_may_hold_cuts_nothing_off_that_was_written_once_
     for number in 0..40 {
         let homes = Homes::new();
         homes.slow.put("file", &[1; 4 * BLOCK]);
-        let file = || VolumeSpec { id: DATA, device: homes.slow.open("file").unwrap(), growth: Growth::Grows };
+        let file = || VolumeSpec { id: DATA, device: homes.slow.open("file").unwrap(), growth: VolumeLength::Growable };
         // A short record arrives although the device says that it failed, and nothing can be read there until the next mount.
         let rules = vec![
             (FaultTrigger::Nth(Action::DurableWrite, number), InjectedFault::Torn(errno::EIO)),
             (FaultTrigger::From(Action::Read, 0), InjectedFault::Error(errno::EIO)),
         ];
         let fast = FaultInjector::new(Arc::new(homes.fast.clone()), rules).open("fast").unwrap();
-        let settings = config(Policy::All);
+        let settings = config(AdmissionPolicy::All);
         let Ok(cache) = WriteCache::create(fast, &[file()], settings.clone()) else { continue };
         let Ok(_) = cache.write(DATA, 0, &[2; 3 * BLOCK], &sync()) else { continue };
         refused += usize::from(cache.set_len(DATA, BLOCK as u64, &sync()).is_err());
@@ -151,11 +151,11 @@ fn a_write_that_a_task_waits_for_does_not_wait_for_the_truncations_of_all_files(
         homes.slow.put(&name, &[1; 2 * BLOCK]);
         let noted = Noted { what, notes: Arc::clone(&notes) };
         let device = LayeredDevice::new(gate.before(homes.slow.open(&name).unwrap()), noted);
-        VolumeSpec { id: VolumeId(10 + number), device, growth: Growth::Grows }
+        VolumeSpec { id: VolumeId(10 + number), device, growth: VolumeLength::Growable }
     };
     let mut files: Vec<VolumeSpec> = (0..FILES).map(|number| file(number, "cut")).collect();
     files.push(file(FILES, "write"));
-    let settings = CacheConfig { issuers: 1, ..config(Policy::CriticalProcessIo) };
+    let settings = CacheConfig { issuers: 1, ..config(AdmissionPolicy::CriticalProcessIo) };
     let tasks = Arc::clone(&settings.tasks);
     let cache = WriteCache::create(homes.fast(), &files, settings).unwrap();
     gate.close();
@@ -184,12 +184,15 @@ fn a_write_behind_a_truncation_of_which_a_full_log_can_never_be_told_fails_and_d
     homes.slow.put("file", &[1; 8 * BLOCK]);
     let gate = IoGate::default();
     let device = gate.before(homes.slow.open("file").unwrap());
-    let file = VolumeSpec { id: DATA, device, growth: Growth::Grows };
+    let file = VolumeSpec { id: DATA, device, growth: VolumeLength::Growable };
     let rules = vec![(FaultTrigger::From(Action::Write, 0), InjectedFault::Error(errno::EIO))];
     let device = FaultInjector::new(Arc::new(homes.slow.clone()), rules).open("log").unwrap();
-    let dead = VolumeSpec { id: LOG, device, growth: Growth::Fixed };
-    let settings =
-        CacheConfig { capacity_bytes: 272 << 10, granule_bytes: Some(4096), ..config(Policy::CriticalProcessIo) };
+    let dead = VolumeSpec { id: LOG, device, growth: VolumeLength::Fixed };
+    let settings = CacheConfig {
+        capacity_bytes: 272 << 10,
+        granule_bytes: Some(4096),
+        ..config(AdmissionPolicy::CriticalProcessIo)
+    };
     let tasks = Arc::clone(&settings.tasks);
     let cache = WriteCache::create(homes.fast(), &[file, dead], settings).unwrap();
     gate.close();

@@ -8,7 +8,7 @@
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
 use loom::thread;
-use quire_writecache::protocol::{Queued, Slot};
+use quire_writecache::protocol::{QueuedVersion, Slot};
 
 /// A version's data is its stamp.
 struct CacheState {
@@ -42,7 +42,8 @@ impl World {
     }
 
     fn put(&self, version: u64) {
-        let queued = Queued { data: version, oldest: version, since_ns: 0, urgent: true, task: 0, direct: false };
+        let queued =
+            QueuedVersion { data: version, oldest: version, since_ns: 0, urgent: true, task: 0, direct: false };
         self.cache_state().slot.put(queued);
     }
 

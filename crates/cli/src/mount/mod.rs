@@ -18,7 +18,7 @@ use clap::ArgMatches;
 use clap::parser::ValueSource;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use quire_fuse::{LEAST_QUEUE_BYTES, Mount, MountConfig, Rules};
-use quire_writecache::{Policy, Progress};
+use quire_writecache::{AdmissionPolicy, WritebackProgress};
 use serde_json::Value;
 
 use crate::{logging, size};
@@ -48,7 +48,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     announce(&config, &mounted, is_sized);
     let drain = matches.get_flag("drain");
     let bar = drain.then(bar);
-    let mut tell = |progress: &Progress| {
+    let mut tell = |progress: &WritebackProgress| {
         if let Some(bar) = &bar {
             show(bar, progress);
         }
@@ -103,7 +103,7 @@ fn config(matches: &ArgMatches) -> anyhow::Result<MountConfig> {
         config.cache.queue_bytes = bytes;
     }
     if let Some(policy) = matches.get_one::<String>("policy") {
-        config.cache.policy = policy.parse::<Policy>()?;
+        config.cache.policy = policy.parse::<AdmissionPolicy>()?;
     }
     if let Some(file) = matches.get_one::<PathBuf>("rules") {
         let text = std::fs::read_to_string(file).with_context(|| format!("reading the rules in {}", file.display()))?;
@@ -151,7 +151,7 @@ fn bar() -> ProgressBar {
     bar
 }
 
-fn show(bar: &ProgressBar, progress: &Progress) {
+fn show(bar: &ProgressBar, progress: &WritebackProgress) {
     let left = progress.cached_blocks * 4096;
     let total = bar.length().unwrap_or(0).max(left);
     bar.set_length(total);

@@ -24,7 +24,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use quire_writecache::TaskGraph;
-use quire_writecache::critical::{self, Acting};
+use quire_writecache::critical::{self, ActingTaskGuard};
 
 pub use classifier::Caller;
 use classifier::Classifier;
@@ -44,7 +44,7 @@ pub struct CriticalityTracker {
 /// The calling thread works for a task, which is critical or not, while this lives.
 pub struct CallerScope {
     _served: Option<ServedRequest>,
-    _acting: Acting,
+    _acting: ActingTaskGuard,
     _boost: Boost,
 }
 

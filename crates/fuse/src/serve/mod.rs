@@ -17,7 +17,7 @@ use std::time::SystemTime;
 
 use fuser::{Errno, FileAttr};
 use quire_sys::at::{self, Fallocate, InodeType, NewTime, OpenFlags, Whence};
-use quire_writecache::{Content, WriteContext};
+use quire_writecache::{ContentKind, WriteContext};
 
 use crate::criticality::{Caller, CallerScope, CriticalityTracker, FileOperation, Verdict};
 use crate::dirs::OpenDirs;
@@ -118,7 +118,7 @@ impl Server {
     }
 
     fn context(caller: &Caller, inode: &Inode, is_sync: bool) -> WriteContext {
-        let content = if inode.is_log() { Content::Log } else { Content::Data };
+        let content = if inode.is_log() { ContentKind::Log } else { ContentKind::Data };
         WriteContext { task: caller.task, is_sync, content }
     }
 
@@ -193,7 +193,7 @@ impl Server {
         let _entered =
             self.criticality.enter(caller, FileOperation { file: dir.number, is_log: false, holds_lock: false });
         let _way =
-            self.engine.cache.make_way(&WriteContext { task: caller.task, is_sync: true, content: Content::Meta });
+            self.engine.cache.make_way(&WriteContext { task: caller.task, is_sync: true, content: ContentKind::Meta });
         Ok(dir.file.sync_all()?)
     }
 

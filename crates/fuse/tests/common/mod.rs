@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use quire_device::{Device, DeviceError, Layer, LayeredDevice};
 use quire_fuse::{Mount, MountConfig};
 pub use quire_sys::testing::skipped;
-use quire_writecache::{Policy, TaskGraph};
+use quire_writecache::{AdmissionPolicy, TaskGraph};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -30,7 +30,7 @@ pub struct Place {
 }
 
 impl Place {
-    pub fn new(policy: Policy) -> Self {
+    pub fn new(policy: AdmissionPolicy) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         std::fs::create_dir(at("slow")).unwrap();

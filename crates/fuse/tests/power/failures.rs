@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use quire_fuse::{Mount, MountError};
-use quire_writecache::Policy;
+use quire_writecache::AdmissionPolicy;
 
 use super::common::{possible, skipped};
 use super::lab::{FileSystem, Loop};
@@ -76,7 +76,7 @@ fn a_program_that_flushes_a_closed_file_hears_that_its_bytes_are_lost() {
         return;
     }
     let _alone = alone();
-    let bench = match Bench::new(Policy::CriticalProcessIo) {
+    let bench = match Bench::new(AdmissionPolicy::CriticalProcessIo) {
         Ok(bench) if quire_sys::task::user_of(std::process::id()) == Some(0) => bench,
         Ok(_) => return skipped("block devices take root"),
         Err(error) => return skipped(&error),

@@ -21,7 +21,7 @@ use quire_rng::SplitMix64;
 use common::{possible, skipped};
 use lab::{FileSystem, Loop, empty_file_system};
 use quire_fuse::{Mount, MountConfig};
-use quire_writecache::{Policy, TaskGraph};
+use quire_writecache::{AdmissionPolicy, TaskGraph};
 use recorder::{History, Recording};
 
 const DISK_BYTES: u64 = 24 << 20;
@@ -201,11 +201,11 @@ fn keeps(root: &Path, what: &What) -> Result<(), String> {
 struct Bench {
     scratch: tempfile::TempDir,
     start: [Vec<u8>; 2],
-    policy: Policy,
+    policy: AdmissionPolicy,
 }
 
 impl Bench {
-    fn new(policy: Policy) -> Result<Self, String> {
+    fn new(policy: AdmissionPolicy) -> Result<Self, String> {
         let scratch = tempfile::tempdir().map_err(|error| error.to_string())?;
         for name in ["disks", "fs", "mnt"] {
             fs::create_dir(scratch.path().join(name)).map_err(|error| error.to_string())?;
@@ -267,7 +267,7 @@ fn setting(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-fn cut_power(policy: Policy, share: usize) {
+fn cut_power(policy: AdmissionPolicy, share: usize) {
     let bench = match Bench::new(policy) {
         Ok(bench) if quire_sys::task::user_of(std::process::id()) == Some(0) => bench,
         Ok(_) => return skipped("block devices take root"),
@@ -304,6 +304,6 @@ fn what_was_acknowledged_survives_a_power_cut_at_any_flush() {
         return;
     }
     let _alone = alone();
-    cut_power(Policy::CriticalProcessIo, 8);
-    cut_power(Policy::All, 8);
+    cut_power(AdmissionPolicy::CriticalProcessIo, 8);
+    cut_power(AdmissionPolicy::All, 8);
 }

@@ -10,8 +10,8 @@ use crate::ids::{BLOCK_BYTES, BlockAddr, SequenceNumber, VolumeId};
 use crate::jobs::{LogJob, RecordDraft};
 use crate::policy::AdmissionReason;
 use crate::protocol::Slot;
-use crate::ring::{NoRoom, Span};
-use crate::stats::Content;
+use crate::ring::{LogExtent, NoRoom};
+use crate::stats::ContentKind;
 
 /// Most blocks that one job writes to the log.
 const JOB_BLOCKS: usize = MOST_BLOCKS as usize;
@@ -87,7 +87,7 @@ impl CacheState {
         let (first, count) = (run[0].0.addr, run.len() as u32);
         let span = self.log.ring.take(record_bytes(self.log.granule_bytes, count), privileged)?;
         let state = EntryState::Writing;
-        let Span { lsn, end, previous_end, settled } = span;
+        let LogExtent { lsn, end, previous_end, settled } = span;
         self.log.records.push_back(Entry { lsn, end, kind: RecordKind::Write, first, count, state, since_ns: now_ns });
         for (index, (item, _)) in run.iter().enumerate() {
             let position = self.position(lsn, index);
@@ -131,7 +131,7 @@ impl CacheState {
     ) -> Result<LogJob, NoRoom> {
         let count = u32::from(last.is_some());
         let span = self.log.ring.take(record_bytes(self.log.granule_bytes, count), true)?;
-        let Span { lsn, end, previous_end, settled } = span;
+        let LogExtent { lsn, end, previous_end, settled } = span;
         let state = EntryState::Writing;
         let first = last.map_or(BlockAddr { volume, block: 0 }, |item| item.addr);
         self.log.records.push_back(Entry { lsn, end, kind, first, count, state, since_ns: now_ns });
@@ -261,7 +261,7 @@ impl CacheState {
         lsn + self.log.granule_bytes + (index * BLOCK_BYTES) as u64
     }
 
-    fn count_critical(&mut self, reason: AdmissionReason, content: Content) {
+    fn count_critical(&mut self, reason: AdmissionReason, content: ContentKind) {
         let writes = &mut self.stats.critical_writes;
         match reason {
             AdmissionReason::CriticalTask => writes.direct_blocks[content as usize] += 1,

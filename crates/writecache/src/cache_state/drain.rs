@@ -13,7 +13,7 @@ use crate::cache_state::{CacheState, EntryState, SALVAGED};
 use crate::error::LostRange;
 use crate::format::{CLEAN, MAGIC, RecordKind, SECTOR_BYTES, Superblock, SuperblockSector, VERSION};
 use crate::ids::{BLOCK_BYTES, BlockAddr, VolumeId};
-use crate::jobs::{DrainError, DrainJob, Target};
+use crate::jobs::{DrainError, DrainJob, SlowTarget};
 use crate::volume::Volume;
 
 /// How write-back stands.
@@ -186,8 +186,8 @@ impl CacheState {
         self.drain.batch_done = done;
     }
 
-    fn targets(&self, blocks: &[(BlockAddr, u64)]) -> Vec<Target> {
-        let mut targets: Vec<Target> = Vec::new();
+    fn targets(&self, blocks: &[(BlockAddr, u64)]) -> Vec<SlowTarget> {
+        let mut targets: Vec<SlowTarget> = Vec::new();
         for (addr, _) in blocks {
             if targets.last().is_some_and(|target| target.volume == addr.volume) {
                 continue;
@@ -196,7 +196,7 @@ impl CacheState {
                 && let Some(device) = &volume.device
             {
                 let (growth, len, incarnation) = (volume.growth, volume.len, volume.incarnation);
-                targets.push(Target { volume: addr.volume, incarnation, device: device.clone(), growth, len });
+                targets.push(SlowTarget { volume: addr.volume, incarnation, device: device.clone(), growth, len });
             }
         }
         targets

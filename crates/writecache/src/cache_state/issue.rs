@@ -11,11 +11,11 @@ use quire_device::DeviceError;
 use crate::cache_state::flush::FLUSH_AFTER_NS;
 use crate::cache_state::{AppendOutcome, BlockVersion, CacheState, LogItem};
 use crate::format::{MOST_BLOCKS, record_bytes};
-use crate::ids::{BLOCK_BYTES, BlockAddr, Piece, SequenceNumber, VolumeId};
-use crate::jobs::{FlushJob, LogJob, SlowJob, Target, TruncateJob};
-use crate::policy::{AdmissionFacts, AdmissionReason, Policy, admit};
+use crate::ids::{BLOCK_BYTES, BlockAddr, BlockData, SequenceNumber, VolumeId};
+use crate::jobs::{FlushJob, LogJob, SlowJob, SlowTarget, TruncateJob};
+use crate::policy::{AdmissionFacts, AdmissionPolicy, AdmissionReason, admit};
 use crate::protocol::{CompletionOutcome, Slot};
-use crate::stats::Content;
+use crate::stats::ContentKind;
 use crate::tasks::{Criticality, TaskId};
 
 /// Versions looked at for one job, so that the lock is not held for long.
@@ -257,18 +257,18 @@ impl CacheState {
             // A full log may never take what must go there; other volumes go on. Of one that is alive some of the rest may
             // go to its device all the same.
             let has_waiter = queued.urgent && stands.any();
-            let is_held =
-                if reason.is_fast() { facts.slow_dead } else { self.is_held_up(addr, slot, has_waiter, rules) };
+            let needs_slow = !reason.is_fast();
+            let is_held = if needs_slow { self.is_held_up(addr, slot, has_waiter, rules) } else { facts.slow_dead };
             if is_held {
                 round.note_held();
                 continue;
             }
-            if reason.is_fast() || !slot.may_issue(facts.cached) {
+            if !needs_slow || !slot.may_issue(facts.cached) {
                 continue;
             }
             // What the log should have taken comes first: a critical task waits for it.
-            let first = chosen.reason == AdmissionReason::Full && self.policy >= Policy::Critical && urgent_only;
-            let sweep = if first { &mut stalled } else { &mut slow };
+            let is_critical = self.policy >= AdmissionPolicy::Critical && urgent_only;
+            let sweep = if reason == AdmissionReason::Full && is_critical { &mut stalled } else { &mut slow };
             sweep.take(chosen);
             // Without a full log there is nothing to look for further on.
             if slow.ended && (room || !urgent_only) || stalled.ended {
@@ -342,8 +342,8 @@ impl CacheState {
         volume.jobs += 1;
         self.issue.jobs += 1;
         let (growth, len, incarnation) = (volume.growth, volume.len, volume.incarnation);
-        let target = Target { volume: first.addr.volume, incarnation, device, growth, len };
-        let mut blocks: Vec<(BlockAddr, u64, Piece)> = Vec::with_capacity(chosen.len());
+        let target = SlowTarget { volume: first.addr.volume, incarnation, device, growth, len };
+        let mut blocks: Vec<(BlockAddr, u64, BlockData)> = Vec::with_capacity(chosen.len());
         for Chosen { addr, reason, task, .. } in chosen {
             self.trace.note(*addr, *reason, *task, now_ns);
             if *reason == AdmissionReason::Full {
@@ -396,7 +396,7 @@ impl CacheState {
     }
 
     /// A version that goes straight to the log in the writer's own name.
-    pub fn item(addr: BlockAddr, piece: Piece, content: Content, seqno: SequenceNumber) -> LogItem {
+    pub fn item(addr: BlockAddr, piece: BlockData, content: ContentKind, seqno: SequenceNumber) -> LogItem {
         LogItem { addr, version: BlockVersion { piece, content }, oldest: seqno }
     }
 }

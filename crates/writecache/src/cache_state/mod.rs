@@ -11,17 +11,17 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use quire_device::DeviceError;
 
+use crate::decision_trace::DecisionTrace;
 use crate::error::CacheError;
 use crate::format::RecordKind;
-use crate::ids::{BLOCK_BYTES, BlockAddr, Piece, SequenceNumber, VolumeId};
+use crate::ids::{BLOCK_BYTES, BlockAddr, BlockData, SequenceNumber, VolumeId};
 use crate::log_identity::Epoch;
-use crate::policy::{AdmissionFacts, Policy};
-use crate::protocol::{FlightState, Queued, Slot};
+use crate::policy::{AdmissionFacts, AdmissionPolicy};
+use crate::protocol::{InflightState, QueuedVersion, Slot};
 use crate::ring::Ring;
-use crate::stats::{CacheStats, Content};
+use crate::stats::{CacheStats, ContentKind};
 use crate::tail;
 use crate::tasks::Criticality;
-use crate::trace::DecisionTrace;
 use crate::volume::{VersionCounts, Volume};
 
 mod append;
@@ -44,14 +44,14 @@ const SALVAGED: u64 = u64::MAX;
 #[derive(Clone, Debug)]
 pub struct BlockVersion {
     /// The bytes.
-    pub piece: Piece,
+    pub piece: BlockData,
     /// What they are.
-    pub content: Content,
+    pub content: ContentKind,
 }
 
 /// A write whose durability can be waited for: blocks `first` to `end` (not included) as of `seqno`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ticket {
+pub struct WriteTicket {
     /// The volume.
     pub volume: VolumeId,
     /// First block.
@@ -62,7 +62,7 @@ pub struct Ticket {
     pub seqno: SequenceNumber,
 }
 
-impl Ticket {
+impl WriteTicket {
     /// Everything written to `volume` up to `seqno`, and its length.
     pub(crate) fn everything(volume: VolumeId, seqno: SequenceNumber) -> Self {
         Self { volume, first: 0, end: u64::MAX, seqno }
@@ -97,7 +97,7 @@ struct Entry {
 #[derive(Clone, Debug)]
 pub enum BlockLocation {
     /// In memory.
-    Memory(Piece),
+    Memory(BlockData),
     /// In the log, at this position.
     Log(u64),
     /// On the slow device.
@@ -146,7 +146,7 @@ pub struct FastHealth {
 
 /// What the log is still to be told of volumes, and what their devices lack.
 #[derive(Default)]
-pub struct UntoldChanges {
+pub struct UnreportedChanges {
     /// Volumes whose devices have truncations of which the log is to be told: where the record of the last of them ends.
     pub closing: BTreeMap<VolumeId, PendingRecord<u64>>,
     /// Volumes whose devices lack truncations.
@@ -213,7 +213,7 @@ struct Sequences {
 /// The cache state.
 pub struct CacheState {
     /// Which writes are cached.
-    pub policy: Policy,
+    pub policy: AdmissionPolicy,
     /// The log.
     pub log: LogIndex,
     /// The fast device.
@@ -221,7 +221,7 @@ pub struct CacheState {
     /// The slow devices.
     pub volumes: BTreeMap<VolumeId, Volume>,
     /// Changes of these that the log does not know.
-    pub untold: UntoldChanges,
+    pub untold: UnreportedChanges,
     /// Versions in memory, over all volumes.
     pub totals: VersionCounts,
     versions: VersionIndex,
@@ -245,9 +245,9 @@ fn tally_of(slot: &Slot<BlockVersion>) -> VersionCounts {
     VersionCounts {
         queued: usize::from(slot.queued.is_some()),
         urgent: usize::from(slot.queued.as_ref().is_some_and(|queued| queued.urgent)),
-        issued: usize::from(state == Some(FlightState::Issued)),
-        overtaken: usize::from(matches!(state, Some(FlightState::Reissued | FlightState::Void))),
-        written: usize::from(matches!(state, Some(FlightState::Written(_)))),
+        issued: usize::from(state == Some(InflightState::Issued)),
+        overtaken: usize::from(matches!(state, Some(InflightState::Reissued | InflightState::Void))),
+        written: usize::from(matches!(state, Some(InflightState::Written(_)))),
         logging: slot.logging.len(),
     }
 }
@@ -376,8 +376,8 @@ impl CacheState {
     pub fn pass_by_known(
         &mut self,
         first: BlockAddr,
-        pieces: &[Piece],
-        content: Content,
+        pieces: &[BlockData],
+        content: ContentKind,
         len: u64,
         grows: bool,
     ) -> usize {
@@ -386,7 +386,7 @@ impl CacheState {
             volume.tail.forget();
             return 0;
         }
-        let is_log = content == Content::Log;
+        let is_log = content == ContentKind::Log;
         let known = if is_log && !grows { volume.tail.known(first.block, pieces) } else { 0 };
         // Of other files only a block that will be continued.
         let most = if is_log { tail::BLOCKS } else { usize::from(!len.is_multiple_of(BLOCK_BYTES as u64)) };
@@ -405,17 +405,17 @@ impl CacheState {
         task: u64,
         now_ns: u64,
     ) {
-        let queued = Queued { data: version, oldest: seqno.0, since_ns: now_ns, urgent, task, direct: false };
+        let queued = QueuedVersion { data: version, oldest: seqno.0, since_ns: now_ns, urgent, task, direct: false };
         self.with_slot(addr, |slot| slot.put(queued));
     }
 
     /// What the policy needs to know about a block's next version.
-    fn facts(&self, addr: BlockAddr, content: Content, is_sync: bool, criticality: Criticality) -> AdmissionFacts {
+    fn facts(&self, addr: BlockAddr, content: ContentKind, is_sync: bool, criticality: Criticality) -> AdmissionFacts {
         let slot_over_log = self.versions.slots.get(&addr).is_some_and(|slot| !slot.logging.is_empty());
         let volume = self.volumes.get(&addr.volume);
         AdmissionFacts {
             is_sync,
-            is_log: content == Content::Log,
+            is_log: content == ContentKind::Log,
             critical: criticality.critical,
             inherited: criticality.inherited,
             reissue: false,
@@ -433,7 +433,7 @@ impl CacheState {
         &self,
         first: BlockAddr,
         count: u64,
-        content: Content,
+        content: ContentKind,
         is_sync: bool,
         criticality: Criticality,
     ) -> AdmissionFacts {

@@ -5,22 +5,28 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::cache_state::{
-    CacheState, Entry, EntryState, FastHealth, FlushState, IssueState, LogIndex, Sequences, UntoldChanges, VersionIndex,
+    CacheState, Entry, EntryState, FastHealth, FlushState, IssueState, LogIndex, Sequences, UnreportedChanges,
+    VersionIndex,
 };
-use crate::config::Growth;
+use crate::config::VolumeLength;
+use crate::decision_trace::DecisionTrace;
 use crate::format::RecordKind;
 use crate::ids::{BLOCK_BYTES, BlockAddr, VolumeId};
-use crate::policy::Policy;
-use crate::recover::{Record, RecoveredLog};
+use crate::policy::AdmissionPolicy;
+use crate::recover::{LogRecord, RecoveredLog};
 use crate::ring::Ring;
 use crate::stats::CacheStats;
 use crate::tasks::TaskGraph;
-use crate::trace::DecisionTrace;
 use crate::volume::{VersionCounts, Volume};
 
 impl CacheState {
     /// The cache state of a log as found. Volumes that the log names are there, without devices.
-    pub fn opened(found: &RecoveredLog, policy: Policy, trace_len: usize, tasks: &std::sync::Arc<TaskGraph>) -> Self {
+    pub fn opened(
+        found: &RecoveredLog,
+        policy: AdmissionPolicy,
+        trace_len: usize,
+        tasks: &std::sync::Arc<TaskGraph>,
+    ) -> Self {
         let mut cache_state = Self {
             policy,
             log: LogIndex {
@@ -34,7 +40,7 @@ impl CacheState {
             },
             fast: FastHealth::default(),
             volumes: BTreeMap::new(),
-            untold: UntoldChanges::default(),
+            untold: UnreportedChanges::default(),
             totals: VersionCounts::default(),
             versions: VersionIndex::default(),
             trace: DecisionTrace::new(trace_len),
@@ -72,12 +78,12 @@ impl CacheState {
         cache_state
     }
 
-    fn replay(&mut self, record: &Record, tasks: &std::sync::Arc<TaskGraph>) {
-        let Record { lsn, end, kind, volume: id, first_block, block_count: count, volume_len, done_lsn } = *record;
+    fn replay(&mut self, record: &LogRecord, tasks: &std::sync::Arc<TaskGraph>) {
+        let LogRecord { lsn, end, kind, volume: id, first_block, block_count: count, volume_len, done_lsn } = *record;
         let first = BlockAddr { volume: id, block: first_block };
         let (state, since_ns) = (EntryState::Durable, 0);
         self.log.records.push_back(Entry { lsn, end, kind, first, count, state, since_ns });
-        let volume = self.volumes.entry(id).or_insert_with(|| Volume::new(None, Growth::Grows, 0, tasks));
+        let volume = self.volumes.entry(id).or_insert_with(|| Volume::new(None, VolumeLength::Growable, 0, tasks));
         match kind {
             RecordKind::Write => volume.len = volume.len.max(volume_len),
             RecordKind::Truncate | RecordKind::Forget => {
@@ -118,7 +124,7 @@ mod tests {
     fn open_truncation(records: &[(RecordKind, u64, u64)]) -> Option<OpenTruncation> {
         let record = |(index, &(kind, volume_len, done_lsn)): (usize, &(RecordKind, u64, u64))| {
             let lsn = index as u64 * 512;
-            Record { lsn, end: lsn + 512, kind, volume: FILE, first_block: 0, block_count: 0, volume_len, done_lsn }
+            LogRecord { lsn, end: lsn + 512, kind, volume: FILE, first_block: 0, block_count: 0, volume_len, done_lsn }
         };
         let found = RecoveredLog {
             identity: 1,
@@ -134,7 +140,7 @@ mod tests {
             epochs: Default::default(),
             accepted: Vec::new(),
         };
-        let cache_state = CacheState::opened(&found, Policy::All, 1, &TaskGraph::new());
+        let cache_state = CacheState::opened(&found, AdmissionPolicy::All, 1, &TaskGraph::new());
         cache_state.volumes.get(&FILE).and_then(|volume| volume.truncations.open())
     }
 

@@ -3,7 +3,7 @@
 //! Relies on the waiter holding the cache state's lock from the look to its sleep.
 
 use crate::cache_state::flush::whole;
-use crate::cache_state::{BlockVersion, CacheState, LogItem, Ticket};
+use crate::cache_state::{BlockVersion, CacheState, LogItem, WriteTicket};
 use crate::error::CacheError;
 use crate::ids::{BlockAddr, SequenceNumber, VolumeId};
 use crate::policy::{AdmissionFacts, AdmissionReason, admit};
@@ -46,20 +46,20 @@ pub(crate) struct WaitSurvey {
 }
 
 impl CacheState {
-    fn slots_of(&self, ticket: &Ticket, from: u64) -> impl Iterator<Item = (&BlockAddr, &Slot<BlockVersion>)> {
+    fn slots_of(&self, ticket: &WriteTicket, from: u64) -> impl Iterator<Item = (&BlockAddr, &Slot<BlockVersion>)> {
         let addr = |block| BlockAddr { volume: ticket.volume, block };
         self.versions.slots.range(addr(ticket.first.max(from).min(ticket.end))..addr(ticket.end))
     }
 
     /// Whether the ticket's write is not durable yet.
-    pub fn unsettled(&self, ticket: &Ticket, progress: &mut WaitProgress) -> bool {
+    pub fn unsettled(&self, ticket: &WriteTicket, progress: &mut WaitProgress) -> bool {
         let first = self.slots_of(ticket, progress.settled).find(|(_, slot)| slot.unsettled(ticket.seqno.0));
         progress.settled = first.map_or(ticket.end, |(addr, _)| addr.block);
         first.is_some() || self.len_unsettled(ticket)
     }
 
     /// Whether the volume's length, or what an earlier run wrote to it, must be flushed first.
-    fn len_unsettled(&self, ticket: &Ticket) -> bool {
+    fn len_unsettled(&self, ticket: &WriteTicket) -> bool {
         self.volumes.get(&ticket.volume).is_some_and(|volume| {
             volume.flush.len_change.is_some_and(|change| change.seqno <= ticket.seqno.0)
                 || (volume.flush.unsynced && ticket.is_everything())
@@ -69,7 +69,7 @@ impl CacheState {
     /// Looks at the ticket's write for a task of this standing, which could write about `most` blocks to the log.
     pub fn survey(
         &self,
-        ticket: &Ticket,
+        ticket: &WriteTicket,
         progress: &mut WaitProgress,
         criticality: Criticality,
         most: usize,
@@ -144,7 +144,7 @@ impl CacheState {
     }
 
     /// A task waits for the ticket: what is queued is issued next, what is written is flushed.
-    pub fn press(&mut self, ticket: &Ticket, survey: &WaitSurvey, task: u64) {
+    pub fn press(&mut self, ticket: &WriteTicket, survey: &WaitSurvey, task: u64) {
         for &addr in &survey.calm {
             self.with_slot(addr, |slot| {
                 if let Some(queued) = &mut slot.queued {
@@ -178,7 +178,7 @@ impl CacheState {
     ///
     /// # Errors
     /// That.
-    pub fn hopeless(&self, ticket: &Ticket, survey: &WaitSurvey) -> Result<(), CacheError> {
+    pub fn hopeless(&self, ticket: &WriteTicket, survey: &WaitSurvey) -> Result<(), CacheError> {
         let Some(volume) = self.volumes.get(&ticket.volume) else { return Err(CacheError::Unattached(ticket.volume)) };
         self.check_lost(ticket.volume, volume)?;
         if let Some(cause) = self.fast.dead.as_ref().filter(|_| self.fast.salvaged && survey.queued_over_log) {

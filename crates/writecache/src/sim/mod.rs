@@ -10,19 +10,19 @@ use std::sync::Arc;
 use quire_device::{Action, Device, DeviceError, Directory, MemoryDirectory, PowerCut, errno};
 use quire_rng::SplitMix64;
 
-use crate::buffers::Buffers;
+use crate::buffer_pool::BufferPool;
 use crate::cache_state::{
-    AppendOutcome, BlockLocation, BlockVersion, CacheState, IssueRules, LogItem, NextJob, Ticket, WaitProgress,
+    AppendOutcome, BlockLocation, BlockVersion, CacheState, IssueRules, LogItem, NextJob, WaitProgress, WriteTicket,
 };
-use crate::config::Growth;
+use crate::config::VolumeLength;
 use crate::format::{AREA_OFFSET, RecordKind};
-use crate::ids::{BLOCK_BYTES, BlockAddr, Piece, SequenceNumber, VolumeId};
+use crate::ids::{BLOCK_BYTES, BlockAddr, BlockData, SequenceNumber, VolumeId};
 use crate::jobs::{
     DrainError, DrainJob, DrainWatch, FlushJob, LogJob, SlowJob, TruncateJob, mark_gaps, write_superblock,
 };
-use crate::policy::{Admission, Policy, admit};
+use crate::policy::{Admission, AdmissionPolicy, admit};
 use crate::recover::{RecoveredLog, recover};
-use crate::stats::Content;
+use crate::stats::ContentKind;
 use crate::tasks::{Criticality, TaskGraph};
 use crate::volume::Volume;
 
@@ -73,7 +73,7 @@ impl Model {
         self.written.get(&addr).and_then(|versions| versions.last()).map_or(0, |(_, version)| *version)
     }
 
-    fn acknowledge(&mut self, ticket: &Ticket) {
+    fn acknowledge(&mut self, ticket: &WriteTicket) {
         for block in ticket.first..ticket.end {
             let addr = BlockAddr { volume: ticket.volume, block };
             let stamps = self.written.get(&addr).into_iter().flatten().map(|(seqno, _)| *seqno);
@@ -86,16 +86,16 @@ impl Model {
 
 struct World {
     rng: SplitMix64,
-    policy: Policy,
+    policy: AdmissionPolicy,
     fast_home: MemoryDirectory,
     slow_homes: [MemoryDirectory; 2],
     fast: Arc<dyn Device>,
     cache_state: CacheState,
-    buffers: Buffers,
+    buffers: BufferPool,
     under: Vec<Under>,
-    tickets: Vec<(Ticket, WaitProgress)>,
+    tickets: Vec<(WriteTicket, WaitProgress)>,
     /// Truncations whose records are on their way: blocks behind the end, and where the record is.
-    truncations: Vec<(Ticket, u64)>,
+    truncations: Vec<(WriteTicket, u64)>,
     model: Model,
     /// Versions are numbered over restarts; the cache state's stamps begin anew.
     base: u64,
@@ -123,16 +123,16 @@ impl DrainWatch for Watched<'_> {
 }
 
 /// A block whose every sector says which version it is.
-fn block_of(version: u64) -> Piece {
+fn block_of(version: u64) -> BlockData {
     let mut bytes = vec![0; BLOCK_BYTES];
     for sector in bytes.chunks_exact_mut(512) {
         sector[..8].copy_from_slice(&version.to_le_bytes());
     }
-    Piece::split_blocks(&bytes).remove(0)
+    BlockData::split_blocks(&bytes).remove(0)
 }
 
 impl World {
-    fn new(seed: u64, policy: Policy) -> Self {
+    fn new(seed: u64, policy: AdmissionPolicy) -> Self {
         let (fast_home, slow_homes) = (MemoryDirectory::new(), [MemoryDirectory::new(), MemoryDirectory::new()]);
         fast_home.put("fast", &vec![0; (AREA_OFFSET + AREA_BYTES) as usize]);
         for home in &slow_homes {
@@ -157,7 +157,7 @@ impl World {
 
     fn start(
         rng: SplitMix64,
-        policy: Policy,
+        policy: AdmissionPolicy,
         fast_home: MemoryDirectory,
         slow_homes: [MemoryDirectory; 2],
         found: &RecoveredLog,
@@ -168,10 +168,10 @@ impl World {
         cache_state.queue_blocks = RULES.queue_bytes / BLOCK_BYTES;
         for (id, home) in VOLUMES.into_iter().zip(&slow_homes) {
             let (device, tasks) = (home.open("slow").unwrap(), TaskGraph::new());
-            cache_state.volumes.entry(id).or_insert_with(|| Volume::new(None, Growth::Grows, 0, &tasks));
+            cache_state.volumes.entry(id).or_insert_with(|| Volume::new(None, VolumeLength::Growable, 0, &tasks));
             Self::plug(&mut cache_state, id, device, None);
         }
-        let buffers = Buffers::default();
+        let buffers = BufferPool::default();
         mark_gaps(found, &*fast, &buffers).unwrap();
         write_superblock(&cache_state.next_superblock(false), &*fast, &buffers).unwrap();
         let base = model.written.values().flatten().map(|(seqno, _)| *seqno).max().unwrap_or(0);
@@ -196,7 +196,7 @@ impl World {
         }
     }
 
-    /// As `Shared::attach_open` does it.
+    /// As `SharedCache::attach_open` does it.
     fn plug(cache_state: &mut CacheState, id: VolumeId, device: Arc<dyn Device>, len: Option<u64>) {
         let open = cache_state.volumes[&id].truncations.open();
         if let Some(truncation) = open {
@@ -207,7 +207,7 @@ impl World {
             device.flush().unwrap();
         }
         let (incarnation, len) = (cache_state.next_incarnation(), device.len().unwrap());
-        cache_state.volumes.get_mut(&id).unwrap().plug(device, Growth::Grows, len, incarnation);
+        cache_state.volumes.get_mut(&id).unwrap().plug(device, VolumeLength::Growable, len, incarnation);
         if let Some(truncation) = open {
             cache_state.truncations_are_carried_out(id, truncation.end_lsn);
         }
@@ -223,7 +223,7 @@ impl World {
         self.cache_state.next_seqno()
     }
 
-    /// A truncation of a volume that the log knows, if nothing behind it is on its way to the log: as `Shared::settle` does it.
+    /// A truncation of a volume that the log knows, if nothing behind it is on its way to the log: as `SharedCache::settle` does it.
     fn truncate(&mut self) {
         let (id, blocks) = (VOLUMES[self.rng.below(2) as usize], self.rng.below(BLOCKS + 1));
         let len = blocks * BLOCK_BYTES as u64;
@@ -235,7 +235,7 @@ impl World {
         }
         let seqno = self.next_seqno();
         if let Ok(job) = self.cache_state.begin_control(RecordKind::Truncate, id, len, None, self.now_ns) {
-            let ticket = Ticket { volume: id, first: blocks, end: BLOCKS, seqno };
+            let ticket = WriteTicket { volume: id, first: blocks, end: BLOCKS, seqno };
             for block in blocks..BLOCKS {
                 self.model.written.entry(BlockAddr { volume: id, block }).or_default().push((seqno.0, 0));
             }
@@ -286,11 +286,11 @@ impl World {
         for index in 0..count {
             self.model.written.entry(first.plus(index)).or_default().push((seqno.0, seqno.0));
         }
-        let ticket = Ticket { volume, first: first.block, end: first.block + count, seqno };
+        let ticket = WriteTicket { volume, first: first.block, end: first.block + count, seqno };
         self.tickets.push((ticket, WaitProgress::default()));
         let mut must = false;
         if is_sync {
-            let facts = self.cache_state.facts_of_run(first, count, Content::Data, true, criticality);
+            let facts = self.cache_state.facts_of_run(first, count, ContentKind::Data, true, criticality);
             let reason = admit(self.policy, &facts);
             must = facts.cached;
             if reason.admission() == Admission::Fast {
@@ -306,17 +306,17 @@ impl World {
     }
 
     fn item(addr: BlockAddr, seqno: SequenceNumber) -> LogItem {
-        CacheState::item(addr, block_of(seqno.0), Content::Data, seqno)
+        CacheState::item(addr, block_of(seqno.0), ContentKind::Data, seqno)
     }
 
     fn queue(&mut self, first: BlockAddr, count: u64, seqno: SequenceNumber, urgent: bool) {
         for index in 0..count {
-            let version = BlockVersion { piece: block_of(seqno.0), content: Content::Data };
+            let version = BlockVersion { piece: block_of(seqno.0), content: ContentKind::Data };
             self.cache_state.queue(first.plus(index), version, seqno, urgent, 1, self.now_ns);
         }
     }
 
-    /// A waiter looks at its ticket, as `Shared::wait` does.
+    /// A waiter looks at its ticket, as `SharedCache::wait` does.
     fn look(&mut self, index: usize, criticality: Criticality) {
         let (ticket, progress) = &mut self.tickets[index];
         let (survey, ticket) = (self.cache_state.survey(ticket, progress, criticality, 64), *ticket);
@@ -368,7 +368,7 @@ impl World {
     fn run_drain(&mut self, index: usize) {
         let Under::Drain(mut job, _) = self.under.swap_remove(index) else { unreachable!("it is write-back") };
         let fast = Arc::clone(&self.fast);
-        let result = job.run(&*fast, &Buffers::default(), &mut Watched(self));
+        let result = job.run(&*fast, &BufferPool::default(), &mut Watched(self));
         self.under.push(Under::Drain(job, Some(result)));
     }
 
@@ -482,7 +482,7 @@ impl World {
             }
             BlockLocation::Slow => {
                 let volume = &self.cache_state.volumes[&addr.volume];
-                // As `Shared::read_slow` does it.
+                // As `SharedCache::read_slow` does it.
                 if addr.offset() < volume.truncations.floor().min(volume.len) {
                     volume.device.as_ref().unwrap().read_at(addr.offset(), &mut block).unwrap();
                 }

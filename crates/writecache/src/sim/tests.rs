@@ -6,9 +6,9 @@ use quire_device::{Action, DeviceError, errno};
 
 use crate::cache_state::{AppendOutcome, BlockVersion, NextJob};
 use crate::ids::BlockAddr;
-use crate::policy::{AdmissionReason, Policy};
+use crate::policy::{AdmissionPolicy, AdmissionReason};
 use crate::sim::{AREA_BYTES, RULES, Under, VOLUMES, World, block_of};
-use crate::stats::Content;
+use crate::stats::ContentKind;
 use crate::tasks::Criticality;
 
 /// How many times as many seeds as usual.
@@ -19,7 +19,7 @@ fn scale() -> u64 {
 #[test]
 fn no_acknowledged_write_is_lost_or_undone_whenever_the_power_goes() {
     for seed in 0..240 * scale() {
-        let policy = Policy::EVERY[seed as usize % 6];
+        let policy = AdmissionPolicy::EVERY[seed as usize % 6];
         let mut world = World::new(seed, policy);
         for _ in 0..4 {
             for _ in 0..(40 + world.rng.below(300)) {
@@ -35,7 +35,7 @@ fn no_acknowledged_write_is_lost_or_undone_whenever_the_power_goes() {
 #[test]
 fn the_power_may_go_within_a_step() {
     for seed in 1_000_000..1_000_000 + 160 * scale() {
-        let mut world = World::new(seed, Policy::EVERY[seed as usize % 6]);
+        let mut world = World::new(seed, AdmissionPolicy::EVERY[seed as usize % 6]);
         for _ in 0..world.rng.below(200) {
             world.step();
         }
@@ -52,7 +52,7 @@ fn the_power_may_go_within_a_step() {
 #[test]
 fn slow_devices_may_fail_and_be_replaced_by_ones_that_lack_what_was_not_flushed() {
     for seed in 2000..2000 + 120 * scale() {
-        let mut world = World::new(seed, Policy::EVERY[seed as usize % 6]);
+        let mut world = World::new(seed, AdmissionPolicy::EVERY[seed as usize % 6]);
         for _ in 0..3 {
             world.sick = true;
             for _ in 0..(40 + world.rng.below(300)) {
@@ -70,7 +70,7 @@ fn slow_devices_may_fail_and_be_replaced_by_ones_that_lack_what_was_not_flushed(
 #[test]
 fn a_critical_waiter_needs_the_fast_device_only() {
     for seed in 0..200 {
-        let mut world = World::new(seed, Policy::CriticalProcessIo);
+        let mut world = World::new(seed, AdmissionPolicy::CriticalProcessIo);
         for _ in 0..world.rng.below(400) {
             world.step();
         }
@@ -99,7 +99,7 @@ fn a_critical_waiter_needs_the_fast_device_only() {
 
 #[test]
 fn reasons_of_what_was_cached_follow_the_policy() {
-    let mut world = World::new(7, Policy::Critical);
+    let mut world = World::new(7, AdmissionPolicy::Critical);
     for _ in 0..500 {
         world.step();
     }
@@ -114,7 +114,7 @@ fn reasons_of_what_was_cached_follow_the_policy() {
 
 #[test]
 fn what_a_full_log_can_not_take_of_a_dead_volume_is_not_in_the_way_of_others() {
-    let mut world = World::new(2, Policy::All);
+    let mut world = World::new(2, AdmissionPolicy::All);
     let [dead, alive] = VOLUMES.map(|volume| BlockAddr { volume, block: 0 });
     let (seqno, reason) = (world.cache_state.next_seqno(), AdmissionReason::Everything);
     let mut block = 1000;
@@ -127,7 +127,7 @@ fn what_a_full_log_can_not_take_of_a_dead_volume_is_not_in_the_way_of_others() {
     let gone = DeviceError::from_errno(Action::Write, "slow", errno::EIO);
     world.cache_state.lose_slow(dead.volume, &gone, 0);
     for block in 0..600 {
-        let version = BlockVersion { piece: block_of(1), content: Content::Data };
+        let version = BlockVersion { piece: block_of(1), content: ContentKind::Data };
         world.cache_state.queue(dead.plus(block), version, seqno, true, 1, 0);
     }
     world.queue(alive, 1, seqno, true);
@@ -137,7 +137,7 @@ fn what_a_full_log_can_not_take_of_a_dead_volume_is_not_in_the_way_of_others() {
 
 #[test]
 fn a_truncation_waits_for_a_record_that_a_newer_one_has_overtaken_on_its_way_to_the_log() {
-    let mut world = World::new(3, Policy::All);
+    let mut world = World::new(3, AdmissionPolicy::All);
     let addr = BlockAddr { volume: VOLUMES[0], block: 5 };
     let begin = |world: &mut World| {
         let seqno = world.cache_state.next_seqno();

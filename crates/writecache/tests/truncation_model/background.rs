@@ -2,7 +2,7 @@
 //!
 //! Relies on [`World`] for the state.
 
-use crate::{Mutant, Record, SlowOp, Truncator, What, World, check};
+use crate::{LogRecord, Mutant, SlowOp, Truncator, What, World, check};
 
 impl World {
     fn flush(&mut self) {
@@ -92,7 +92,7 @@ impl World {
         let mut end = self.fast.tail;
         let mut blocks = Vec::new();
         let most = 1 + self.rng.index(4);
-        let mut records: Vec<Record> = self.fast.log.clone();
+        let mut records: Vec<LogRecord> = self.fast.log.clone();
         records.sort_by_key(|record| record.lsn);
         for record in records.iter().take(most) {
             // Gaps that the last power cut left are spare.

@@ -103,7 +103,7 @@ enum What {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Record {
+struct LogRecord {
     lsn: usize,
     what: What,
     durable: bool,
@@ -116,9 +116,9 @@ enum SlowOp {
 }
 
 /// What a file is: versions of its blocks; 0 is a block of zeros.
-type Content = Vec<u32>;
+type ContentKind = Vec<u32>;
 
-fn apply(content: &mut Content, op: &SlowOp) {
+fn apply(content: &mut ContentKind, op: &SlowOp) {
     match *op {
         SlowOp::Write(block, version) => {
             if content.len() <= block {
@@ -130,7 +130,7 @@ fn apply(content: &mut Content, op: &SlowOp) {
     }
 }
 
-fn put(content: &mut Content, block: usize, version: u32) {
+fn put(content: &mut ContentKind, block: usize, version: u32) {
     if let Some(addr) = content.get_mut(block) {
         *addr = version;
     }
@@ -138,7 +138,7 @@ fn put(content: &mut Content, block: usize, version: u32) {
 
 #[derive(Default)]
 struct Slow {
-    durable: Content,
+    durable: ContentKind,
     /// Since the last flush.
     volatile: Vec<SlowOp>,
     /// The log that was used last must not be used again.
@@ -146,7 +146,7 @@ struct Slow {
 }
 
 impl Slow {
-    fn now(&self) -> Content {
+    fn now(&self) -> ContentKind {
         let mut content = self.durable.clone();
         self.volatile.iter().for_each(|op| apply(&mut content, op));
         content
@@ -171,7 +171,7 @@ impl Slow {
 
 /// What is known of a version that is not durable.
 #[derive(Clone, Copy, Debug)]
-struct Flight {
+struct InflightWrite {
     version: u32,
     /// The slow device has it, since this flush was the last to have begun.
     written: Option<u32>,
@@ -194,7 +194,7 @@ enum Truncator {
 /// The fast device and its log.
 struct Fast {
     /// What is on the device, or on its way there.
-    log: Vec<Record>,
+    log: Vec<LogRecord>,
     tail: usize,
     next_lsn: usize,
     /// Before this position there may be gaps.
@@ -207,7 +207,7 @@ struct Fast {
 #[derive(Default)]
 struct Memory {
     queued: BTreeMap<usize, u32>,
-    flights: BTreeMap<usize, Flight>,
+    flights: BTreeMap<usize, InflightWrite>,
     logged: BTreeMap<usize, (usize, u32)>,
     /// Blocks that a dead log may hold, in versions that never counted.
     closed: BTreeSet<usize>,
@@ -250,7 +250,7 @@ struct World {
     drain_step: Option<(usize, u32)>,
     version: u32,
     /// Contents that the file had since it was last made durable; the newest last.
-    history: Vec<Content>,
+    history: Vec<ContentKind>,
 }
 
 impl World {
@@ -268,10 +268,10 @@ impl World {
         mutant: Mutant,
         has_witness: bool,
         slow: Slow,
-        log: Vec<Record>,
+        log: Vec<LogRecord>,
         tail: usize,
         version: u32,
-        history: Vec<Content>,
+        history: Vec<ContentKind>,
     ) -> Self {
         let next_lsn = log.iter().map(|record| record.lsn + 1).max().unwrap_or(tail).max(tail);
         Self {
@@ -308,7 +308,7 @@ impl World {
     }
 
     /// The content as programs see it.
-    fn content(&self) -> Content {
+    fn content(&self) -> ContentKind {
         let mut content = self.slow.now();
         let floor = self.truncation.pending.iter().map(|&(_, len)| len).min().unwrap_or(usize::MAX);
         if !self.is(Mutant::ReadsBehindFence) && floor < content.len() {
@@ -339,7 +339,7 @@ impl World {
     fn append(&mut self, what: What) -> usize {
         let lsn = self.fast.next_lsn;
         self.fast.next_lsn += 1;
-        self.fast.log.push(Record { lsn, what, durable: false });
+        self.fast.log.push(LogRecord { lsn, what, durable: false });
         lsn
     }
 
@@ -441,7 +441,7 @@ impl World {
         }
         let block = blocks[self.rng.index(blocks.len())];
         let version = self.memory.queued.remove(&block).unwrap();
-        self.memory.flights.insert(block, Flight { version, written: None, void: false });
+        self.memory.flights.insert(block, InflightWrite { version, written: None, void: false });
     }
 
     fn land(&mut self) {
@@ -462,13 +462,13 @@ impl World {
         if self.memory.logged.contains_key(&block) || flight.void {
             self.memory.flights.remove(&block);
         } else {
-            self.memory.flights.insert(block, Flight { written: Some(self.flush.epoch), ..flight });
+            self.memory.flights.insert(block, InflightWrite { written: Some(self.flush.epoch), ..flight });
         }
     }
 }
 
 /// Panics if a file with this history can't have come to be this.
-fn check(history: &[Content], found: &Content) {
+fn check(history: &[ContentKind], found: &ContentKind) {
     let lens = || history.iter().map(Vec::len);
     let (least, most) = (lens().min().unwrap(), lens().max().unwrap());
     assert!((least..=most).contains(&found.len()), "{} blocks, never: {least} to {most}", found.len());

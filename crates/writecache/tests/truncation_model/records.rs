@@ -2,7 +2,7 @@
 //!
 //! Relies on [`World`] for the state.
 
-use crate::{Mutant, Record, SlowOp, Truncator, What, World};
+use crate::{LogRecord, Mutant, SlowOp, Truncator, What, World};
 
 impl World {
     /// A record's fate: it is durable, or the device dies and it may be there or not.
@@ -16,7 +16,7 @@ impl World {
             return self.fast_dies();
         }
         self.fast.log[at].durable = true;
-        let Record { lsn, what, .. } = self.fast.log[at];
+        let LogRecord { lsn, what, .. } = self.fast.log[at];
         match what {
             What::Write { block, version } => {
                 let newest = self.memory.logged.get(&block).is_none_or(|(known, _)| *known < lsn);
@@ -67,7 +67,7 @@ impl World {
                 What::TruncateDone { .. } => self.truncation.truncator = Truncator::Idle,
             }
             if self.rng.index(2) == 0 {
-                self.fast.log.push(Record { durable: true, ..record });
+                self.fast.log.push(LogRecord { durable: true, ..record });
             }
         }
         if let Truncator::Telling = self.truncation.truncator {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quire_device::{Device, Directory, MemoryDirectory};
-use quire_writecache::{CacheConfig, Growth, Policy, TaskGraph, VolumeId, VolumeSpec, WriteCache};
+use quire_writecache::{AdmissionPolicy, CacheConfig, TaskGraph, VolumeId, VolumeLength, VolumeSpec, WriteCache};
 
 pub const DATA: VolumeId = VolumeId(1);
 pub const LOG: VolumeId = VolumeId(2);
@@ -35,7 +35,8 @@ impl Homes {
     }
 
     pub fn volumes(&self) -> Vec<VolumeSpec> {
-        let spec = |id, name: &str| VolumeSpec { id, device: self.slow.open(name).unwrap(), growth: Growth::Fixed };
+        let spec =
+            |id, name: &str| VolumeSpec { id, device: self.slow.open(name).unwrap(), growth: VolumeLength::Fixed };
         vec![spec(DATA, "data"), spec(LOG, "log")]
     }
 
@@ -49,7 +50,7 @@ impl Homes {
 }
 
 /// A small cache that writes back only when it must, with tasks of its own.
-pub fn config(policy: Policy) -> CacheConfig {
+pub fn config(policy: AdmissionPolicy) -> CacheConfig {
     CacheConfig {
         policy,
         capacity_bytes: 1 << 20,

@@ -9,7 +9,7 @@ use crate::policy::AdmissionReason;
 
 /// One decision, about blocks that lie side by side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Decision {
+pub struct AdmissionDecision {
     /// First block.
     pub first: BlockAddr,
     /// How many.
@@ -34,7 +34,7 @@ pub struct ReasonCount {
 /// The ring of decisions.
 #[derive(Clone, Debug)]
 pub struct DecisionTrace {
-    last: VecDeque<Decision>,
+    last: VecDeque<AdmissionDecision>,
     most: usize,
     counts: [ReasonCount; AdmissionReason::EVERY.len()],
 }
@@ -63,11 +63,11 @@ impl DecisionTrace {
         if self.last.len() == self.most {
             self.last.pop_front();
         }
-        self.last.push_back(Decision { first: addr, block_count: 1, reason, task, at_ns });
+        self.last.push_back(AdmissionDecision { first: addr, block_count: 1, reason, task, at_ns });
     }
 
     /// The last decisions, oldest first.
-    pub fn last(&self) -> Vec<Decision> {
+    pub fn last(&self) -> Vec<AdmissionDecision> {
         self.last.iter().copied().collect()
     }
 

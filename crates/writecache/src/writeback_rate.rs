@@ -13,7 +13,7 @@ const LEAST_DUTY: u64 = 10;
 
 /// What write-back knows between two steps.
 #[derive(Clone, Copy, Debug)]
-pub struct Pressure {
+pub struct WritebackPressure {
     /// Used share of the log, in percent.
     pub used_percent: u8,
     /// From here on it works all the time.
@@ -27,8 +27,8 @@ pub struct Pressure {
 }
 
 /// How long to leave the slow device to others after a step that took `took`. Bounded, so write-back always ends.
-pub fn pause(pressure: &Pressure, took: Duration) -> Duration {
-    let Pressure { used_percent, high_percent, low_percent, hurry, foreground } = *pressure;
+pub fn pause(pressure: &WritebackPressure, took: Duration) -> Duration {
+    let WritebackPressure { used_percent, high_percent, low_percent, hurry, foreground } = *pressure;
     if hurry || used_percent >= high_percent {
         return Duration::ZERO;
     }
@@ -44,7 +44,7 @@ pub fn pause(pressure: &Pressure, took: Duration) -> Duration {
 
 /// How write-back stands.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Progress {
+pub struct WritebackProgress {
     /// Blocks in the log.
     pub cached_blocks: u64,
     /// Used share of the log, in percent.
@@ -80,7 +80,7 @@ mod tests {
     fn the_fuller_the_log_the_shorter_the_pause_and_none_in_a_hurry() {
         let took = Duration::from_millis(10);
         let at = |used_percent, hurry, foreground| {
-            pause(&Pressure { used_percent, high_percent: 75, low_percent: 25, hurry, foreground }, took)
+            pause(&WritebackPressure { used_percent, high_percent: 75, low_percent: 25, hurry, foreground }, took)
         };
         assert!(at(0, false, false) > at(50, false, false));
         assert!(at(50, false, false) > at(70, false, false));

@@ -1,6 +1,6 @@
 //! [`WriteCache`]: what users of the cache hold.
 //!
-//! Relies on [`Shared`] for the work; here are opening, closing and the calls in between.
+//! Relies on [`SharedCache`] for the work; here are opening, closing and the calls in between.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -11,23 +11,23 @@ use std::thread::JoinHandle;
 use quire_device::Device;
 
 use crate::agreement;
-use crate::buffers::Buffers;
-use crate::cache_state::{CacheState, Ticket};
+use crate::buffer_pool::BufferPool;
+use crate::cache_state::{CacheState, WriteTicket};
 use crate::config::{CacheConfig, VolumeSpec};
+use crate::decision_trace::AdmissionDecision;
 use crate::error::{CacheError, LostRange};
 use crate::format::AREA_OFFSET;
-use crate::ids::{BLOCK_BYTES, BlockAddr, Piece, SequenceNumber, VolumeId};
+use crate::ids::{BLOCK_BYTES, BlockAddr, BlockData, SequenceNumber, VolumeId};
 use crate::jobs::mark_gaps;
 use crate::lock::CacheMutex;
 use crate::log_identity::{Epoch, LogIdentity, LogState};
-use crate::pace::{Progress, eta_ms};
 use crate::recover::{RecoverError, RecoveredLog, recover_as_told};
-use crate::shared::Shared;
+use crate::shared::SharedCache;
 use crate::stats::{CacheStats, WaitCause};
-use crate::trace::Decision;
 use crate::volume::VolumeState;
 use crate::workers;
-use crate::write::{Way, WriteContext, check_reach};
+use crate::write::{DurablePath, WriteContext, check_reach};
+use crate::writeback_rate::{WritebackProgress, eta_ms};
 
 /// What was found when a cache was opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub struct OpenReport {
 /// A write cache: a log on a fast device before slow devices. Dropping it is like a crash, except that its threads end;
 /// [`WriteCache::close`] ends it in order.
 pub struct WriteCache {
-    shared: Arc<Shared>,
+    shared: Arc<SharedCache>,
     threads: Vec<JoinHandle<()>>,
     report: OpenReport,
 }
@@ -106,7 +106,7 @@ impl WriteCache {
         told: Option<LogIdentity>,
     ) -> Result<Self, CacheError> {
         let mut cache_state = CacheState::opened(found, config.policy, config.trace_len, &config.tasks);
-        let buffers = Buffers::default();
+        let buffers = BufferPool::default();
         for damage in &found.accepted {
             tracing::warn!(log = fast.name(), %damage, "damage of the write cache's log was accepted");
         }
@@ -123,7 +123,7 @@ impl WriteCache {
             skipped_bytes: found.skipped_bytes,
             unattached: Vec::new(),
         };
-        let shared = Arc::new(Shared::new(config, fast, cache_state));
+        let shared = Arc::new(SharedCache::new(config, fast, cache_state));
         for spec in volumes {
             shared.attach_open(spec)?;
         }
@@ -161,11 +161,11 @@ impl WriteCache {
         offset: u64,
         bytes: &[u8],
         context: &WriteContext,
-    ) -> Result<Ticket, CacheError> {
+    ) -> Result<WriteTicket, CacheError> {
         let unit = BLOCK_BYTES as u64;
         let first = BlockAddr { volume, block: offset / unit };
         if bytes.is_empty() {
-            return Ok(Ticket { volume, first: first.block, end: first.block, seqno: SequenceNumber(0) });
+            return Ok(WriteTicket { volume, first: first.block, end: first.block, seqno: SequenceNumber(0) });
         }
         let end = offset.saturating_add(bytes.len() as u64);
         let order = self.order(volume, end)?;
@@ -174,7 +174,7 @@ impl WriteCache {
         let (start, skip) = (first.offset(), (offset % unit) as usize);
         let whole = ((end - start).div_ceil(unit) * unit) as usize;
         let pieces = if skip == 0 && bytes.len() == whole {
-            Piece::split_blocks(bytes)
+            BlockData::split_blocks(bytes)
         } else {
             let mut blocks = vec![0; whole];
             let last = BlockAddr { volume, block: (end - 1) / unit };
@@ -189,7 +189,7 @@ impl WriteCache {
                 edge(last)?;
             }
             blocks[skip..skip + bytes.len()].copy_from_slice(bytes);
-            Piece::split_blocks(&blocks)
+            BlockData::split_blocks(&blocks)
         };
         self.shared.write_blocks(first, &pieces, end, context, &mut held)
     }
@@ -219,8 +219,8 @@ impl WriteCache {
     ///
     /// # Errors
     /// It can't become durable; it stays queued all the same.
-    pub fn wait(&self, ticket: &Ticket, context: &WriteContext) -> Result<(), CacheError> {
-        self.shared.wait(ticket, context.task, Way::Any)
+    pub fn wait(&self, ticket: &WriteTicket, context: &WriteContext) -> Result<(), CacheError> {
+        self.shared.wait(ticket, context.task, DurablePath::Any)
     }
 
     /// Makes everything written to the volume so far durable, in the name of `context.task`.
@@ -233,9 +233,9 @@ impl WriteCache {
             if !cache_state.volumes.contains_key(&volume) {
                 return Err(CacheError::Unattached(volume));
             }
-            Ticket::everything(volume, cache_state.last_seqno())
+            WriteTicket::everything(volume, cache_state.last_seqno())
         };
-        self.shared.wait(&ticket, context.task, Way::Any)
+        self.shared.wait(&ticket, context.task, DurablePath::Any)
     }
 
     /// As [`WriteCache::flush`], for a caller that needs a flush of the slow device anyway, because that has more to make
@@ -397,15 +397,15 @@ impl WriteCache {
     }
 
     /// The last decisions, oldest first: where writes went and why.
-    pub fn trace(&self) -> Vec<Decision> {
+    pub fn trace(&self) -> Vec<AdmissionDecision> {
         self.shared.cache_state().trace.last()
     }
 
     /// How write-back stands, and how long it would take to end.
-    pub fn progress(&self) -> Progress {
+    pub fn progress(&self) -> WritebackProgress {
         let cache_state = self.shared.cache_state();
         let state = cache_state.drain_state();
-        Progress {
+        WritebackProgress {
             cached_blocks: cache_state.cached_blocks(),
             used_percent: cache_state.used_percent(),
             batch_blocks: state.batch_blocks,

@@ -13,11 +13,11 @@ const KEPT: usize = 8;
 
 /// A shelf of buffers by size: powers of two from 8 KiB to 4 MiB.
 #[derive(Default)]
-pub struct Buffers {
+pub struct BufferPool {
     free: Mutex<[Vec<Buffer>; CLASSES]>,
 }
 
-impl Buffers {
+impl BufferPool {
     fn class(len: usize) -> usize {
         len.next_power_of_two().trailing_zeros().saturating_sub(LEAST_SHIFT) as usize
     }
