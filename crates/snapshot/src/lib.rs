@@ -62,4 +62,4 @@ pub use page::{PAGE_SIZE, PAGES_PER_REGION, REGION_SIZE};
 pub use scoot::merges_in_background;
 #[cfg(not(loom))]
 pub use span::Span;
-pub use stream::{Snapshot, SnapshotError, TakeOutcome, WriteBarrier, WriteBarrierConfig, WriteBarrierStats};
+pub use stream::{PageSet, Snapshot, SnapshotError, TakeOutcome, WriteBarrier, WriteBarrierConfig, WriteBarrierStats};

@@ -150,6 +150,30 @@ fn a_page_that_gets_content_after_the_cut_is_absent_or_empty_in_it() {
 }
 
 #[test]
+fn a_snapshot_of_changes_shows_the_cut_and_waits_for_no_other_page() {
+    let memory = memory();
+    bounded(3, move || {
+        let mut barrier = barrier(&memory, 2, 1);
+        barrier.track_changes(true).unwrap();
+        put(&mut barrier, 1, OLD + 1);
+        let mut snapshot = barrier.cut_changes(2).unwrap();
+        let writer = thread::spawn(move || {
+            // Takes no buffer, of which there is one: the snapshot does not need this page.
+            put(&mut barrier, 0, NEW);
+            put(&mut barrier, 1, NEW);
+            barrier
+        });
+        assert_eq!(snapshot.take(0, &mut vec![0; PAGE_SIZE]), TakeOutcome::Absent);
+        assert_eq!(take(&mut snapshot, 1), OLD + 1);
+        let mut barrier = writer.join().unwrap();
+        drop(snapshot);
+        barrier.settle(true);
+        assert_eq!(barrier.changed_pages(), Some(2));
+        assert_eq!(barrier.stats().budget_waits, 0);
+    });
+}
+
+#[test]
 fn a_page_without_content_is_either_taken_or_skipped_never_both() {
     loom::model(|| {
         let word = Arc::new(AtomicU32::new(0));

@@ -5,7 +5,8 @@
 use std::ops::Range;
 
 use crate::page::{PAGE_SIZE, page_of};
-use crate::stream::write_barrier::{SnapshotError, WriteBarrier};
+use crate::stream::error::SnapshotError;
+use crate::stream::write_barrier::WriteBarrier;
 
 impl WriteBarrier {
     /// Copies `bytes` to `offset`, through the barrier. All their pages must be [present](WriteBarrier::mark_present).

@@ -17,6 +17,9 @@
 
 mod buffer_pool;
 mod bytes;
+mod changes;
+mod error;
+mod page_set;
 #[doc(hidden)]
 pub mod page_state;
 mod race_detector;
@@ -29,6 +32,8 @@ mod stats;
 mod write_barrier;
 mod write_counts;
 
+pub use error::SnapshotError;
+pub use page_set::PageSet;
 pub use snapshot::{Snapshot, TakeOutcome};
 pub use stats::WriteBarrierStats;
-pub use write_barrier::{SnapshotError, WriteBarrier, WriteBarrierConfig};
+pub use write_barrier::{WriteBarrier, WriteBarrierConfig};

@@ -9,6 +9,7 @@ use quire_sys::thread;
 
 use crate::page::{PAGE_SIZE, PAGES_PER_REGION};
 use crate::stream::buffer_pool::BufferPool;
+use crate::stream::page_set::PageSet;
 use crate::stream::page_state::{self, PageState, SnapshotNumber};
 use crate::stream::shared::SharedState;
 use crate::sync::Ordering;
@@ -32,6 +33,8 @@ pub struct Snapshot {
     pool: Arc<BufferPool>,
     number: SnapshotNumber,
     pages: usize,
+    /// The pages that belong to it, if not all do.
+    changed: Option<Arc<PageSet>>,
     taken: u64,
     /// Where [`Snapshot::next_preimage`] goes on looking.
     cursor: usize,
@@ -47,8 +50,14 @@ impl std::fmt::Debug for Snapshot {
 const WARM_EVERY: u64 = 64;
 
 impl Snapshot {
-    pub(crate) fn new(shared: Arc<SharedState>, pool: Arc<BufferPool>, number: SnapshotNumber, pages: usize) -> Self {
-        Self { shared, pool, number, pages, taken: 0, cursor: 0 }
+    pub(crate) fn new(
+        shared: Arc<SharedState>,
+        pool: Arc<BufferPool>,
+        number: SnapshotNumber,
+        pages: usize,
+        changed: Option<Arc<PageSet>>,
+    ) -> Self {
+        Self { shared, pool, number, pages, changed, taken: 0, cursor: 0 }
     }
 
     /// Pages of the snapshot, absent ones counted.
@@ -56,17 +65,25 @@ impl Snapshot {
         self.pages as u32
     }
 
-    /// Whether `page` may have had content at the cut. (Pages that got content since may be reported too.)
+    /// The pages that belong to it, if it is one of [changes](crate::WriteBarrier::cut_changes). Those of them that
+    /// [`Snapshot::take`] doesn't find had content before and had none at the cut, or never had any.
+    pub fn changed(&self) -> Option<&Arc<PageSet>> {
+        self.changed.as_ref()
+    }
+
+    /// Whether `page` belongs to the snapshot and may have had content at the cut. (Pages that got content since may be reported too.)
     pub fn is_present(&self, page: u32) -> bool {
-        (page as usize) < self.pages && self.shared.is_present(page as usize)
+        (page as usize) < self.pages
+            && self.shared.is_present(page as usize)
+            && self.changed.as_ref().is_none_or(|changed| changed.contains(page))
     }
 
-    /// Pages that may have had content at the cut.
+    /// Pages that may have had content at the cut, or a bound of that if only changed pages belong to the snapshot.
     pub fn present_count(&self) -> u64 {
-        self.shared.count_present(self.pages)
+        self.changed.as_ref().map_or_else(|| self.shared.count_present(self.pages), |changed| changed.count())
     }
 
-    /// Copies `page` as it was at the cut. Every page can be taken once.
+    /// Copies `page` as it was at the cut. Every page can be taken once; a page that doesn't belong to the snapshot is absent.
     ///
     /// # Panics
     /// If `to` isn't [`PAGE_SIZE`] bytes long.

@@ -8,10 +8,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use quire_sys::mem::{MemError, Reservation};
+use quire_sys::mem::Reservation;
 
 use crate::page::{PAGE_SIZE, PAGES_PER_REGION, REGION_SIZE, page_of};
 use crate::stream::buffer_pool::BufferPool;
+use crate::stream::changes::Changes;
+use crate::stream::error::SnapshotError;
 use crate::stream::page_state::{self, PageState, SnapshotNumber};
 use crate::stream::shared::SharedState;
 use crate::stream::snapshot::Snapshot;
@@ -36,25 +38,6 @@ impl Default for WriteBarrierConfig {
     }
 }
 
-/// Why a snapshot could not be made or changed.
-#[derive(Debug, thiserror::Error)]
-pub enum SnapshotError {
-    /// Another snapshot is still being read.
-    #[error("a snapshot is still open: wait until it is saved, or cancel it")]
-    Busy,
-    /// The system refused memory.
-    #[error(transparent)]
-    Memory(#[from] MemError),
-    /// A page number beyond the memory.
-    #[error("page {page} lies beyond the {pages} pages of this memory")]
-    Page {
-        /// The page asked for.
-        page: u64,
-        /// Pages that exist.
-        pages: u64,
-    },
-}
-
 /// The writer's side of snapshots of one range of memory.
 pub struct WriteBarrier {
     shared: Arc<SharedState>,
@@ -67,6 +50,8 @@ pub struct WriteBarrier {
     /// A buffer taken but not needed in the end.
     spare: Option<u32>,
     coverage: RegionWriteCounts,
+    /// Which pages have changed, if that is tracked.
+    changes: Option<Changes>,
     restoring: bool,
     boosted: bool,
     stats: WriteBarrierStats,
@@ -105,6 +90,7 @@ impl WriteBarrier {
             open: None,
             spare: None,
             coverage: RegionWriteCounts::new(regions),
+            changes: None,
             restoring: false,
             boosted: false,
             stats: WriteBarrierStats { budget_bytes, ..WriteBarrierStats::default() },
@@ -148,8 +134,12 @@ impl WriteBarrier {
     fn first_write(&mut self, page: usize) {
         if let Some((number, pages)) = self.open
             && page < pages
+            && self.changes.as_ref().is_none_or(|changes| changes.needs(page))
         {
             self.save_preimage(page, number);
+        }
+        if let Some(changes) = &mut self.changes {
+            changes.note(page);
         }
         // SAFETY: `last_write` gives an address inside the committed table, which only this struct uses, through `&mut self`.
         unsafe { *self.last_write(page) = self.epoch };
@@ -257,6 +247,13 @@ impl WriteBarrier {
     /// # Panics
     /// If a page lies outside the memory.
     pub fn mark_present(&mut self, pages: Range<u32>) -> u32 {
+        if let Some(changes) = &mut self.changes {
+            // A page that gets content is part of the next snapshot of what changed, though it may never be written.
+            pages
+                .clone()
+                .filter(|&page| !self.shared.is_present(page as usize))
+                .for_each(|page| changes.note(page as usize));
+        }
         self.shared.set_present(pages.start as usize..pages.end as usize, true)
     }
 
@@ -285,27 +282,99 @@ impl WriteBarrier {
         true
     }
 
+    /// Makes `pages` read as zero and leaves them out of later snapshots, as [`WriteBarrier::release_pages`] does, where their
+    /// memory can't be given back as it is mapped from a file. Takes memory for those that had content.
+    ///
+    /// # Panics
+    /// If a page lies outside the memory, or has content and is not committed.
+    pub fn blank_pages(&mut self, pages: Range<u32>) {
+        for page in pages.start as usize..pages.end as usize {
+            if self.shared.is_present(page) {
+                self.before_write(page * PAGE_SIZE, PAGE_SIZE);
+                let at = self.shared.memory.base().wrapping_add(page * PAGE_SIZE);
+                // SAFETY: a present page is committed; it passed the barrier, and `&mut self` excludes other references.
+                unsafe { at.write_bytes(0, PAGE_SIZE) };
+                self.shared.set_present(page..page + 1, false);
+            }
+        }
+    }
+
+    /// Notes from now on which pages change, or doesn't any more. What changed before is not known, so that the first
+    /// snapshot afterwards must be of everything, unless memory is now as an image has it.
+    ///
+    /// # Errors
+    /// [`SnapshotError::Busy`] while a snapshot is open.
+    pub fn track_changes(&mut self, track: bool) -> Result<(), SnapshotError> {
+        if !self.try_finish() {
+            return Err(SnapshotError::Busy);
+        }
+        // Pages that were written in this epoch would not be noted when they are written again.
+        self.next_epoch()?;
+        self.changes = track.then(|| Changes::none(self.shared.pages));
+        Ok(())
+    }
+
+    /// Pages that have changed since the last snapshot that [was kept](WriteBarrier::settle); `None` if that isn't tracked.
+    pub fn changed_pages(&self) -> Option<u64> {
+        self.changes.as_ref().map(Changes::count)
+    }
+
+    /// Says whether what was read from the last snapshot is kept. If not, what had changed before it counts as changed again;
+    /// so it does if this is not said before the next cut.
+    pub fn settle(&mut self, kept: bool) {
+        if self.try_finish()
+            && let Some(changes) = &mut self.changes
+        {
+            changes.settle(kept);
+        }
+    }
+
+    /// As [`WriteBarrier::cut`], but only the pages that have changed since the last snapshot that was kept belong to it;
+    /// the writer keeps no pre-images of others.
+    ///
+    /// # Errors
+    /// As [`WriteBarrier::cut`]; [`SnapshotError::Untracked`].
+    pub fn cut_changes(&mut self, page_count: u32) -> Result<Snapshot, SnapshotError> {
+        if self.changes.is_none() {
+            return Err(SnapshotError::Untracked);
+        }
+        self.cut_pages(page_count, true)
+    }
+
     /// Fixes the content of the first `page_count` pages as it is now. Constant time: no page is touched.
     ///
     /// # Errors
     /// [`SnapshotError::Busy`] while another snapshot is open; [`SnapshotError::Page`].
     pub fn cut(&mut self, page_count: u32) -> Result<Snapshot, SnapshotError> {
-        let start = Instant::now();
-        if !self.try_finish() || (self.epoch == u8::MAX && self.restoring) {
-            return Err(SnapshotError::Busy);
-        }
-        let pages = page_count as usize;
-        if pages > self.shared.pages {
-            return Err(SnapshotError::Page { page: u64::from(page_count), pages: self.shared.pages as u64 });
-        }
+        self.cut_pages(page_count, false)
+    }
+
+    /// From here on every page counts as not written yet.
+    fn next_epoch(&mut self) -> Result<(), SnapshotError> {
         if self.epoch == u8::MAX {
-            // Once in 255 cuts the numbers start again, so the marks that they left must go. No snapshot is open that reads them.
+            if self.restoring {
+                return Err(SnapshotError::Busy);
+            }
+            // Once in 255 times the numbers start again, so the marks that they left must go. No snapshot is open that reads them.
             self.shared.states.clear()?;
             self.written.release(0..self.written.len())?;
             self.epoch = 0;
         }
         self.epoch += 1;
         self.coverage.next_epoch();
+        Ok(())
+    }
+
+    fn cut_pages(&mut self, page_count: u32, only_changed: bool) -> Result<Snapshot, SnapshotError> {
+        let start = Instant::now();
+        if !self.try_finish() {
+            return Err(SnapshotError::Busy);
+        }
+        let pages = page_count as usize;
+        if pages > self.shared.pages {
+            return Err(SnapshotError::Page { page: u64::from(page_count), pages: self.shared.pages as u64 });
+        }
+        self.next_epoch()?;
         self.pool.reset();
         self.shared.closed.store(false, Ordering::Relaxed);
         self.shared.forget_background_thread();
@@ -315,7 +384,8 @@ impl WriteBarrier {
         self.stats.preimage_bytes_peak = 0;
         self.stats.pages_written = 0;
         self.stats.cuts += 1;
-        let snapshot = Snapshot::new(Arc::clone(&self.shared), Arc::clone(&self.pool), number, pages);
+        let changed = self.changes.as_mut().map(|changes| changes.freeze(only_changed)).filter(|_| only_changed);
+        let snapshot = Snapshot::new(Arc::clone(&self.shared), Arc::clone(&self.pool), number, pages, changed);
         self.stats.last_cut_ns = start.elapsed().as_nanos() as u64;
         Ok(snapshot)
     }
