@@ -90,8 +90,8 @@ fn serve() -> Command {
             .value_parser(value_parser!(PathBuf))
             .help("Configuration file, in the syntax of redis.conf"),
     );
-    for directive in table::DIRECTIVES {
-        let default = if directive.default.is_empty() { "\"\"" } else { directive.default };
+    for directive in table::directives() {
+        let default = if directive.default.is_empty() { "\"\"" } else { &directive.default };
         let mut arg = Arg::new(directive.name)
             .long(directive.name)
             .value_name("VALUE")
@@ -103,7 +103,7 @@ fn serve() -> Command {
             // With values that may begin with a hyphen it would take the flags that follow it.
             arg = arg.num_args(1..).allow_hyphen_values(false);
         }
-        if ["yes", "no"].contains(&directive.default) {
+        if ["yes", "no"].contains(&&*directive.default) {
             // `--accept-damaged-image` alone means yes.
             arg = arg.num_args(0..=1).default_missing_value("yes").allow_hyphen_values(false);
         }
@@ -223,7 +223,7 @@ mod tests {
             "-1",
         ]);
         let serve = matches.subcommand_matches("serve").unwrap();
-        for directive in table::DIRECTIVES {
+        for directive in table::directives() {
             assert!(serve.try_contains_id(directive.name).is_ok(), "{}", directive.name);
         }
         let values = |name| serve.get_many::<String>(name).unwrap().map(String::as_str).collect::<Vec<_>>();

@@ -57,7 +57,7 @@ fn settings(matches: &ArgMatches) -> anyhow::Result<Config> {
         config.apply_file(file)?;
     }
     config.apply_env(|name| std::env::var(name).ok()).context("in the environment")?;
-    for directive in table::DIRECTIVES {
+    for directive in table::directives() {
         if let Some(values) = matches.get_many::<String>(directive.name) {
             let values: Vec<&str> = values.map(String::as_str).collect();
             config.set(directive.name, &values.join(" "))?;

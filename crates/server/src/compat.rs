@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::COMPATIBLE_VERSION;
-use crate::config::table::DIRECTIVES;
+use crate::config::table::directives;
 use crate::registry::{Command, Registry};
 use crate::specs;
 use crate::table::{Group, usage};
@@ -41,7 +41,7 @@ pub fn compat_markdown() -> String {
             }
         }
     }
-    directives(&mut text);
+    directive_table(&mut text);
     text
 }
 
@@ -60,12 +60,12 @@ fn row(text: &mut String, command: &Command) {
     );
 }
 
-fn directives(text: &mut String) {
+fn directive_table(text: &mut String) {
     text.push_str(
         "\n## Directives\n\nIn a configuration file, as a flag (`--name value`), in the environment (`QUIRE_NAME`), and \
          with CONFIG SET where marked.\n\n| directive | default | CONFIG SET | what it is for |\n|---|---|---|---|\n",
     );
-    for directive in DIRECTIVES {
+    for directive in directives() {
         let mut name = format!("`{}`", directive.name);
         for alias in directive.aliases {
             let _ = write!(name, " (`{alias}`)");

@@ -1,6 +1,6 @@
 //! Where the configuration meets the store: which image, and how it is brought back at the start.
 
-use quire_store::{ImageLocation, Limits, OpenError, RestoreReport, Store, StoreConfig};
+use quire_store::{ImageLocation, OpenError, RestoreReport, Store, StoreConfig};
 
 use crate::config::{Config, RestoreMode};
 use crate::save_state::RestoreSummary;
@@ -13,20 +13,9 @@ pub fn place(config: &Config) -> ImageLocation {
 fn settings(config: &Config) -> StoreConfig {
     StoreConfig {
         budget_bytes: config.checkpoint_budget_bytes as usize,
-        limits: limits(config),
+        limits: config.limits,
         databases: config.databases,
         ..StoreConfig::default()
-    }
-}
-
-/// Up to what size values are packed, as the configuration has it.
-pub fn limits(config: &Config) -> Limits {
-    Limits {
-        hash_max_packed_entries: config.hash_max_packed_entries as usize,
-        hash_max_packed_value: config.hash_max_packed_value as usize,
-        set_max_int_entries: config.set_max_int_entries as usize,
-        set_max_packed_entries: config.set_max_packed_entries as usize,
-        set_max_packed_value: config.set_max_packed_value as usize,
     }
 }
 

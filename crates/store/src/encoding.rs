@@ -14,6 +14,9 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// All types, in the order of their numbers.
+    pub const ALL: [Kind; 3] = [Kind::String, Kind::Hash, Kind::Set];
+
     /// Redis' name of the type.
     pub fn name(self) -> &'static str {
         match self {
@@ -25,7 +28,7 @@ impl Kind {
 
     /// The type of this name, in any case.
     pub fn of_name(name: &[u8]) -> Option<Kind> {
-        [Kind::String, Kind::Hash, Kind::Set].into_iter().find(|kind| name.eq_ignore_ascii_case(kind.name().as_bytes()))
+        Kind::ALL.into_iter().find(|kind| name.eq_ignore_ascii_case(kind.name().as_bytes()))
     }
 }
 

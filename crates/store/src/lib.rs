@@ -17,12 +17,13 @@ mod error;
 mod events;
 mod heap;
 mod keyspace;
+mod limits;
 pub mod numbers;
 mod store;
 mod table;
 mod value;
 
-pub use config::{Limits, StoreConfig};
+pub use config::StoreConfig;
 pub use db::{DbId, Expiry};
 pub use effects::ExpiredKey;
 pub use encoding::Kind;
@@ -31,10 +32,11 @@ pub use keyspace::copying::{CopyProgress, CopyStep};
 pub use keyspace::expiry::ExpireSummary;
 pub use keyspace::stats::{DbStats, StoreStats};
 pub use keyspace::{Keyspace, Prefetched, STRING_MAX_BYTES};
+pub use limits::{Limit, Limits};
 pub use numbers::long_double::LongDouble;
 pub use store::{
     ImageLocation, RestoreMode, RestoreReport, RestoreStep, SaveError, SaveProgress, SaveStats, SaveSummary, Store,
 };
 pub use value::hash::{HashMut, HashView};
 pub use value::set::{Member, SetMut, SetView};
-pub use value::{hash, set, string};
+pub use value::{declared_limits, hash, set, string};

@@ -127,7 +127,7 @@ impl Pair {
         let config = StoreConfig {
             max_memory_bytes: 256 << 20,
             budget_bytes: 1 << 20,
-            limits: Limits { hash_max_packed_entries: 24, ..Limits::default() },
+            limits: Limits::default().with(&hash::MAX_PACKED_FIELDS, 24),
             ..StoreConfig::default()
         };
         let mut store = Store::create(config).unwrap();

@@ -41,7 +41,7 @@ fn digests_are_those_of_redis() {
 #[test]
 fn a_digest_does_not_depend_on_order_or_history() {
     let (mut forth, mut back) = (store(), store());
-    back.set_limits(Limits { hash_max_packed_entries: 4, hash_max_packed_value: 4, ..Limits::default() });
+    back.set_limits(Limits::default().with(&hash::MAX_PACKED_FIELDS, 4).with(&hash::MAX_PACKED_LEN, 4));
     for number in 0..2000u32 {
         let (key, value) = (format!("key:{number}"), number.to_string());
         string::set(&mut forth, DB, key.as_bytes(), value.as_bytes(), Expiry::Clear).unwrap();
@@ -221,7 +221,7 @@ fn expiry_fails_a_watch_only_if_it_comes_after_it() {
 fn without_memory_writes_fail_and_nothing_else_does() {
     let config = StoreConfig {
         max_memory_bytes: 8 << 20,
-        limits: Limits { hash_max_packed_entries: 4, ..Limits::default() },
+        limits: Limits::default().with(&hash::MAX_PACKED_FIELDS, 4),
         ..config()
     };
     let mut store = Store::create(config).unwrap();

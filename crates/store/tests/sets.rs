@@ -17,7 +17,7 @@ type Model = BTreeSet<Vec<u8>>;
 
 fn store() -> Store {
     let limits =
-        Limits { set_max_int_entries: 12, set_max_packed_entries: 8, set_max_packed_value: 10, ..Limits::default() };
+        Limits::default().with(&set::MAX_INTS, 12).with(&set::MAX_PACKED_MEMBERS, 8).with(&set::MAX_PACKED_LEN, 10);
     Store::create(StoreConfig { limits, ..config() }).unwrap()
 }
 
@@ -310,7 +310,7 @@ fn random_members_are_members_and_distinct_where_asked() {
 
 #[test]
 fn what_has_no_room_changes_nothing() {
-    let limits = Limits { set_max_packed_entries: 4, ..Limits::default() };
+    let limits = Limits::default().with(&set::MAX_PACKED_MEMBERS, 4);
     let mut store = Store::create(StoreConfig { max_memory_bytes: 8 << 20, limits, ..config() }).unwrap();
     for number in 0..6 {
         add(&mut store, b"key", format!("member {number}").as_bytes());
@@ -352,12 +352,7 @@ fn what_has_no_room_changes_nothing() {
 
 #[test]
 fn large_sets_of_every_encoding_are_combined_and_kept_piece_by_piece() {
-    let limits = Limits {
-        set_max_int_entries: 4000,
-        set_max_packed_entries: 4000,
-        set_max_packed_value: 64,
-        ..Limits::default()
-    };
+    let limits = Limits::default().with(&set::MAX_INTS, 4000).with(&set::MAX_PACKED_MEMBERS, 4000);
     let mut store = Store::create(StoreConfig { limits, ..config() }).unwrap();
     let texts =
         |numbers: std::ops::Range<u32>| numbers.map(|number| number.to_string().into_bytes()).collect::<Model>();

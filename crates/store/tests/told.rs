@@ -89,7 +89,7 @@ fn run(store: &mut Store, key: &[u8], op: &Op) -> Result<(), StoreError> {
 /// A store whose keys begin as a string, a hash and a set, with room for little more if `full`.
 fn store(full: bool) -> Store {
     let limits =
-        Limits { hash_max_packed_entries: 4, set_max_int_entries: 4, set_max_packed_entries: 6, ..Limits::default() };
+        Limits::default().with(&hash::MAX_PACKED_FIELDS, 4).with(&set::MAX_INTS, 4).with(&set::MAX_PACKED_MEMBERS, 6);
     let config = StoreConfig { max_memory_bytes: 4 << 20, budget_bytes: 1 << 20, limits, ..StoreConfig::default() };
     let mut store = Store::create(config).unwrap();
     store.set_now_ms(1_000_000);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use quire_sys::locked_file::LockedFile;
 
-use crate::config::table::{self, DIRECTIVES, Directive};
+use crate::config::table::{self, Directive};
 use crate::config::{Config, ConfigError};
 use crate::ctx::{CmdError, Ctx};
 use crate::glob;
@@ -17,10 +17,10 @@ use crate::state::FILES_BESIDES;
 /// CONFIG GET pattern …
 pub fn get(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let mut pairs = Vec::new();
-    for directive in DIRECTIVES {
+    for directive in table::directives() {
         for name in std::iter::once(&directive.name).chain(directive.aliases) {
             if ctx.args.from(2).iter().any(|pattern| glob::matches(pattern, name.as_bytes(), true)) {
-                pairs.push((*name, (directive.get)(&ctx.server.config)));
+                pairs.push((*name, directive.get(&ctx.server.config)));
             }
         }
     }
@@ -51,7 +51,7 @@ pub fn set(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
             return Err(refused(&name, "duplicate parameter"));
         }
         check_allowed(ctx, directive, &name)?;
-        (directive.set)(&mut config, ctx.args.at(index + 1)).map_err(|reason| refused(&name, &reason))?;
+        directive.set(&mut config, ctx.args.at(index + 1)).map_err(|reason| refused(&name, &reason))?;
         changed.push(directive.name);
     }
     check_dir(&config, &changed)?;
@@ -169,15 +169,9 @@ fn switch_log(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 /// Makes settings hold that are kept elsewhere too.
 fn take_effect(ctx: &mut Ctx<'_>, changed: &[&str]) {
     let server = &mut *ctx.server;
+    ctx.store.set_limits(server.config.limits);
     for name in changed {
         match *name {
-            "hash-max-listpack-entries"
-            | "hash-max-listpack-value"
-            | "set-max-intset-entries"
-            | "set-max-listpack-entries"
-            | "set-max-listpack-value" => {
-                ctx.store.set_limits(crate::saving::limits(&server.config));
-            }
             "checkpoint-max-extra-memory" => {
                 ctx.store.set_save_budget(server.config.checkpoint_budget_bytes as usize);
             }

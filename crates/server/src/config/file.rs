@@ -76,8 +76,8 @@ impl Config {
             }
         }
         let defaults = Config::default();
-        for directive in table::DIRECTIVES {
-            if (directive.get)(self) != (directive.get)(&defaults) && !written.contains(directive.name) {
+        for directive in table::directives() {
+            if directive.get(self) != directive.get(&defaults) && !written.contains(directive.name) {
                 lines.push(directive_line(self, directive));
             }
         }
@@ -103,7 +103,7 @@ fn directive_of(line: &[u8]) -> Option<&'static table::Directive> {
 }
 
 fn directive_line(config: &Config, directive: &table::Directive) -> Vec<u8> {
-    let value = (directive.get)(config);
+    let value = directive.get(config);
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_./: ".contains(byte);
     let spaced_list = matches!(directive.name, "save" | "bind" | "client-output-buffer-limit");
     let mut line = [directive.name.as_bytes(), b" "].concat();
@@ -163,6 +163,8 @@ fn apply(
 
 #[cfg(test)]
 mod tests {
+    use quire_store::hash;
+
     use super::*;
 
     #[test]
@@ -171,7 +173,10 @@ mod tests {
         let text = "# comment\n\nport 7000\nrequirepass \"a b\\\"c\"\nsave 60 1\nsave 10 5\n  timeout 3\nhash-max-ziplist-entries 7\n";
         config.apply_text(text.as_bytes(), "x.conf").unwrap();
         assert_eq!((config.port, config.requirepass.as_slice(), config.timeout_s), (7000, &b"a b\"c"[..], 3));
-        assert_eq!((config.save.len(), config.save[0].seconds, config.hash_max_packed_entries), (2, 60, 7));
+        assert_eq!(
+            (config.save.len(), config.save[0].seconds, config.limits.get(&hash::MAX_PACKED_FIELDS)),
+            (2, 60, 7)
+        );
     }
 
     #[test]
@@ -212,8 +217,8 @@ mod tests {
                 config.rewrite(&file).unwrap();
                 let mut again = Config::default();
                 again.apply_file(&file).unwrap();
-                for directive in table::DIRECTIVES.iter().filter(|directive| directive.name != "port") {
-                    assert_eq!((directive.get)(&again), (directive.get)(&config), "{} {password:?}", directive.name);
+                for directive in table::directives().filter(|directive| directive.name != "port") {
+                    assert_eq!(directive.get(&again), directive.get(&config), "{} {password:?}", directive.name);
                 }
                 assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing lies beside it");
             }

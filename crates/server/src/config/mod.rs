@@ -87,11 +87,7 @@ pub struct Config {
     pub log_segment_bytes: u64,
     pub maxmemory_bytes: u64,
     pub maxmemory_policy: String,
-    pub hash_max_packed_entries: u64,
-    pub hash_max_packed_value: u64,
-    pub set_max_int_entries: u64,
-    pub set_max_packed_entries: u64,
-    pub set_max_packed_value: u64,
+    pub limits: quire_store::Limits,
     pub lazyfree_user_flush: bool,
     pub lazyfree_user_del: bool,
     pub lazyfree_server_del: bool,
@@ -114,9 +110,9 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         let mut config = Config::blank();
-        for directive in table::DIRECTIVES {
+        for directive in table::directives() {
             // A test below checks that every default is accepted.
-            let _ = (directive.set)(&mut config, directive.default.as_bytes());
+            let _ = directive.set(&mut config, directive.default.as_bytes());
         }
         config
     }
@@ -157,11 +153,7 @@ impl Config {
             log_segment_bytes: 0,
             maxmemory_bytes: 0,
             maxmemory_policy: String::new(),
-            hash_max_packed_entries: 0,
-            hash_max_packed_value: 0,
-            set_max_int_entries: 0,
-            set_max_packed_entries: 0,
-            set_max_packed_value: 0,
+            limits: quire_store::Limits::default(),
             lazyfree_user_flush: false,
             lazyfree_user_del: false,
             lazyfree_server_del: false,
@@ -190,7 +182,7 @@ impl Config {
     pub fn set_bytes(&mut self, name: &str, value: &[u8]) -> Result<(), ConfigError> {
         let directive = table::find(name)
             .ok_or_else(|| ConfigError::Unknown { name: name.to_owned(), suggestion: closest_directive(name) })?;
-        (directive.set)(self, value).map_err(|reason| ConfigError::BadValue {
+        directive.set(self, value).map_err(|reason| ConfigError::BadValue {
             name: directive.name,
             value: String::from_utf8_lossy(value).into_owned(),
             reason: reason.into_owned(),
@@ -199,7 +191,7 @@ impl Config {
 
     /// Takes the settings of the environment: `QUIRE_` and the directive's name in capitals, `_` for `-`.
     pub fn apply_env(&mut self, lookup: impl Fn(&str) -> Option<String>) -> Result<(), ConfigError> {
-        for directive in table::DIRECTIVES {
+        for directive in table::directives() {
             if let Some(value) = lookup(&env_name(directive.name)) {
                 self.set(directive.name, &value)?;
             }
@@ -222,7 +214,7 @@ pub fn env_name(directive: &str) -> String {
 fn closest_directive(name: &str) -> Option<&'static str> {
     let name = name.to_ascii_lowercase().replace('_', "-");
     let (distance, closest) =
-        table::DIRECTIVES.iter().map(|directive| (distance(&name, directive.name), directive.name)).min()?;
+        table::directives().map(|directive| (distance(&name, directive.name), directive.name)).min()?;
     (distance <= 1 + name.len() / 4).then_some(closest)
 }
 
@@ -248,19 +240,19 @@ mod tests {
     #[test]
     fn every_default_is_accepted_and_reads_back() {
         let mut config = Config::blank();
-        for directive in table::DIRECTIVES {
+        for directive in table::directives() {
             let default = directive.default.as_bytes();
-            (directive.set)(&mut config, default).unwrap_or_else(|e| panic!("{}: {e}", directive.name));
-            let text = (directive.get)(&config);
-            (directive.set)(&mut config, &text).unwrap_or_else(|e| panic!("{} = {text:?}: {e}", directive.name));
-            assert_eq!((directive.get)(&config), text, "{}", directive.name);
+            directive.set(&mut config, default).unwrap_or_else(|e| panic!("{}: {e}", directive.name));
+            let text = directive.get(&config);
+            directive.set(&mut config, &text).unwrap_or_else(|e| panic!("{} = {text:?}: {e}", directive.name));
+            assert_eq!(directive.get(&config), text, "{}", directive.name);
         }
         assert_eq!((config.port, config.maxclients, config.save.len()), (6379, 10_000, 3));
     }
 
     #[test]
     fn only_a_password_may_be_any_bytes() {
-        for directive in table::DIRECTIVES {
+        for directive in table::directives() {
             for value in [&b"a\0b"[..], b"\xff"] {
                 let mut config = Config::default();
                 let taken = config.set_bytes(directive.name, value).is_ok();
@@ -283,6 +275,29 @@ mod tests {
         assert_eq!(config.tcp_keepalive_s, 7);
         let error = config.apply_env(|name| (name == "QUIRE_PORT").then(|| "x".to_owned())).unwrap_err();
         assert!(error.to_string().contains("'port' with value 'x'"), "{error}");
+    }
+
+    #[test]
+    fn limits_that_a_type_declares_are_directives() {
+        let mut config = Config::default();
+        for limit in quire_store::declared_limits() {
+            config.set(limit.name, "5").unwrap();
+            assert_eq!(config.limits.get(limit), 5, "{}", limit.name);
+            for alias in limit.aliases {
+                config.set(alias, "6").unwrap();
+                assert_eq!(config.limits.get(limit), 6, "{alias}");
+            }
+        }
+        assert_eq!(config.limits.get(&quire_store::set::MAX_INTS), 5);
+        let error = config.set("set-max-intset-entries", "8193").unwrap_err().to_string();
+        assert!(error.contains("between 0 and 8192 inclusive"), "{error}");
+        assert!(
+            config.set("set-max-intset-entries", "-1").is_err() && config.set("set-max-intset-entries", "x").is_err()
+        );
+        let mut names: Vec<&str> =
+            table::directives().flat_map(|one| one.aliases.iter().copied().chain([one.name])).collect();
+        names.sort_unstable();
+        assert!(names.is_sorted_by(|one, next| one < next), "a name stands for one directive");
     }
 
     #[test]

@@ -1,6 +1,10 @@
 //! The table of directives: name, default, whether it can change while the server runs, what it is for.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
+use std::sync::LazyLock;
+
+use quire_store::{Limit, declared_limits};
 
 use super::Config;
 use super::value::{self, Reason};
@@ -12,62 +16,106 @@ pub struct Directive {
     /// Other names for it.
     pub aliases: &'static [&'static str],
     /// Its default, as it would be written.
-    pub default: &'static str,
+    pub default: Cow<'static, str>,
     /// Whether CONFIG SET may change it.
     pub mutable: bool,
     /// What it is for, in a line.
     pub doc: &'static str,
+    setting: Setting,
+}
+
+/// What a directive sets.
+enum Setting {
+    /// A part of the configuration.
+    Field {
+        /// Writes the current value.
+        get: fn(&Config) -> Vec<u8>,
+        /// Reads and checks a value.
+        set: fn(&mut Config, &[u8]) -> Result<(), Reason>,
+    },
+    /// A limit of a type's values, which the store declares.
+    Limit(&'static Limit),
+}
+
+impl Directive {
     /// Writes the current value.
-    pub get: fn(&Config) -> Vec<u8>,
+    pub fn get(&self, config: &Config) -> Vec<u8> {
+        match &self.setting {
+            Setting::Field { get, .. } => get(config),
+            Setting::Limit(limit) => config.limits.get(limit).to_string().into_bytes(),
+        }
+    }
+
     /// Reads and checks a value.
-    pub set: fn(&mut Config, &[u8]) -> Result<(), Reason>,
+    ///
+    /// # Errors
+    /// Why it is refused, in Redis' words where Redis has such a directive.
+    pub fn set(&self, config: &mut Config, value: &[u8]) -> Result<(), Reason> {
+        match &self.setting {
+            Setting::Field { set, .. } => set(config, value),
+            Setting::Limit(limit) => {
+                let number = value::integer(value::text(value)?, 0, limit.max as i64)?;
+                config.limits.set(limit, number as usize);
+                Ok(())
+            }
+        }
+    }
 }
 
 const FIXED: bool = false;
 const MUTABLE: bool = true;
 const MAX_INT: i64 = i32::MAX as i64;
-/// Larger values in one run of bytes would make a write one long step.
-const MAX_PACKED: i64 = 8192;
 /// What handles can name, so where an arena ends.
 const MOST_DATA_BYTES: u64 = 64 << 30;
 /// Offsets into an input buffer have 32 bits.
 const MAX_QUERY_BYTES: u64 = (4 << 30) - (1 << 20);
 
 macro_rules! directive {
-    ($name:literal $(| $alias:literal)*, $default:literal, $mutable:expr, $doc:literal, $get:expr, $set:expr) => {
+    ($name:literal, $default:literal, $mutable:expr, $doc:literal, $get:expr, $set:expr) => {
         Directive {
             name: $name,
-            aliases: &[$($alias),*],
-            default: $default,
+            aliases: &[],
+            default: Cow::Borrowed($default),
             mutable: $mutable,
             doc: $doc,
-            get: |config| {
-                let get: fn(&Config) -> String = $get;
-                get(config).into_bytes()
-            },
-            set: |config, value| {
-                let set: fn(&mut Config, &str) -> Result<(), Reason> = $set;
-                set(config, value::text(value)?)
+            setting: Setting::Field {
+                get: |config| {
+                    let get: fn(&Config) -> String = $get;
+                    get(config).into_bytes()
+                },
+                set: |config, value| {
+                    let set: fn(&mut Config, &str) -> Result<(), Reason> = $set;
+                    set(config, value::text(value)?)
+                },
             },
         }
     };
 }
 
 macro_rules! flag {
-    ($name:literal $(| $alias:literal)*, $default:literal, $doc:literal, $field:ident) => {
-        directive!($name $(| $alias)*, $default, MUTABLE, $doc, |c| value::yes_no(c.$field), |c, v| { c.$field = value::boolean(v)?; Ok(()) })
+    ($name:literal, $default:literal, $doc:literal, $field:ident) => {
+        directive!($name, $default, MUTABLE, $doc, |c| value::yes_no(c.$field), |c, v| {
+            c.$field = value::boolean(v)?;
+            Ok(())
+        })
     };
 }
 
 macro_rules! integer {
-    ($name:literal $(| $alias:literal)*, $default:literal, $mutable:expr, $min:expr, $max:expr, $doc:literal, $field:ident) => {
-        directive!($name $(| $alias)*, $default, $mutable, $doc, |c| c.$field.to_string(), |c, v| { c.$field = value::integer(v, $min, $max)? as _; Ok(()) })
+    ($name:literal, $default:literal, $mutable:expr, $min:expr, $max:expr, $doc:literal, $field:ident) => {
+        directive!($name, $default, $mutable, $doc, |c| c.$field.to_string(), |c, v| {
+            c.$field = value::integer(v, $min, $max)? as _;
+            Ok(())
+        })
     };
 }
 
 macro_rules! memory {
-    ($name:literal $(| $alias:literal)*, $default:literal, $min:expr, $max:expr, $doc:literal, $field:ident) => {
-        directive!($name $(| $alias)*, $default, MUTABLE, $doc, |c| c.$field.to_string(), |c, v| { c.$field = value::memory(v, $min, $max)?; Ok(()) })
+    ($name:literal, $default:literal, $min:expr, $max:expr, $doc:literal, $field:ident) => {
+        directive!($name, $default, MUTABLE, $doc, |c| c.$field.to_string(), |c, v| {
+            c.$field = value::memory(v, $min, $max)?;
+            Ok(())
+        })
     };
 }
 
@@ -80,8 +128,8 @@ macro_rules! text {
     };
 }
 
-/// All directives.
-pub static DIRECTIVES: &[Directive] = &[
+/// The server's own directives.
+static OWN: &[Directive] = &[
     directive!(
         "bind",
         "127.0.0.1 ::1",
@@ -139,13 +187,15 @@ pub static DIRECTIVES: &[Directive] = &[
     Directive {
         name: "requirepass",
         aliases: &[],
-        default: "",
+        default: Cow::Borrowed(""),
         mutable: MUTABLE,
         doc: "The password that clients must give; empty means none.",
-        get: |c| c.requirepass.clone(),
-        set: |c, v| {
-            c.requirepass = v.to_vec();
-            Ok(())
+        setting: Setting::Field {
+            get: |c| c.requirepass.clone(),
+            set: |c, v| {
+                c.requirepass = v.to_vec();
+                Ok(())
+            },
         },
     },
     integer!("maxclients", "10000", MUTABLE, 1, 1_000_000, "Clients that may be connected at once.", maxclients),
@@ -337,51 +387,6 @@ pub static DIRECTIVES: &[Directive] = &[
             Ok(())
         }
     ),
-    integer!(
-        "hash-max-listpack-entries" | "hash-max-ziplist-entries",
-        "128",
-        MUTABLE,
-        0,
-        i64::MAX,
-        "Fields up to which a hash is stored packed.",
-        hash_max_packed_entries
-    ),
-    integer!(
-        "hash-max-listpack-value" | "hash-max-ziplist-value",
-        "64",
-        MUTABLE,
-        0,
-        i64::MAX,
-        "Length up to which a field or value may be stored packed.",
-        hash_max_packed_value
-    ),
-    integer!(
-        "set-max-intset-entries",
-        "512",
-        MUTABLE,
-        0,
-        MAX_PACKED,
-        "Members up to which a set of integers is stored as sorted integers.",
-        set_max_int_entries
-    ),
-    integer!(
-        "set-max-listpack-entries",
-        "128",
-        MUTABLE,
-        0,
-        MAX_PACKED,
-        "Members up to which a set is stored packed.",
-        set_max_packed_entries
-    ),
-    integer!(
-        "set-max-listpack-value",
-        "64",
-        MUTABLE,
-        0,
-        MAX_PACKED,
-        "Length up to which a member may be stored packed.",
-        set_max_packed_value
-    ),
     flag!(
         "lazyfree-lazy-user-flush",
         "no",
@@ -478,9 +483,27 @@ pub static DIRECTIVES: &[Directive] = &[
     ),
 ];
 
+/// The directives that the types' limits are set by.
+static LIMITS: LazyLock<Vec<Directive>> = LazyLock::new(|| {
+    let directive = |limit: &'static Limit| Directive {
+        name: limit.name,
+        aliases: limit.aliases,
+        default: Cow::Owned(limit.default.to_string()),
+        mutable: MUTABLE,
+        doc: limit.doc,
+        setting: Setting::Limit(limit),
+    };
+    declared_limits().map(directive).collect()
+});
+
+/// All directives.
+pub fn directives() -> impl Iterator<Item = &'static Directive> {
+    OWN.iter().chain(LIMITS.iter())
+}
+
 /// The directive of this name or alias.
 pub fn find(name: &str) -> Option<&'static Directive> {
-    DIRECTIVES.iter().find(|directive| {
+    directives().find(|directive| {
         directive.name.eq_ignore_ascii_case(name)
             || directive.aliases.iter().any(|alias| alias.eq_ignore_ascii_case(name))
     })

@@ -17,9 +17,10 @@ pub(crate) mod stats;
 pub(crate) mod value;
 
 use quire_arena::Arena;
+use quire_rng::SplitMix64;
 use siphasher::sip::SipHasher13;
 
-use crate::config::{Limits, StoreConfig};
+use crate::config::StoreConfig;
 use crate::db::DbId;
 use crate::effects::{Effects, ExpiredKey};
 use crate::encoding::Kind;
@@ -33,6 +34,7 @@ use crate::keyspace::expiry::Expiration;
 use crate::keyspace::ops::{Ops, OpsOf};
 use crate::keyspace::root::{DATABASES, DbRoot};
 use crate::keyspace::stats::{Counters, DbStats, StoreStats};
+use crate::limits::Limits;
 use crate::table::{Hash, beyond, reclaim};
 
 /// Longest string, as Redis' `proto-max-bulk-len` has it.
@@ -66,7 +68,7 @@ pub struct Keyspace {
     pub(crate) counters: Counters,
     pub(crate) events: Events,
     pub(crate) effects: Effects,
-    pub(crate) random: u64,
+    pub(crate) rng: SplitMix64,
     expiry: Expiration,
     copies: Copies,
     /// Kept for its capacity.
@@ -109,7 +111,7 @@ impl Keyspace {
             counters: Counters::default(),
             events: Events::default(),
             effects: Effects::default(),
-            random: random_u64()? | 1,
+            rng: SplitMix64::new(random_u64()?),
             expiry: Expiration::default(),
             copies: Copies::default(),
             scratch: Vec::new(),

@@ -60,7 +60,7 @@ impl Keyspace {
         let index = self.db_index(db)?;
         for attempt in 0..RANDOM_TRIES {
             let table = self.dbs[index].keys;
-            let Some(item) = random_item(&self.heap.arena, &table, &mut self.random)? else { return Ok(None) };
+            let Some(item) = random_item(&self.heap.arena, &table, &mut self.rng)? else { return Ok(None) };
             let entry = Entry::read(&self.heap.arena, item)?;
             let key = entry.key(&self.heap.arena)?.to_vec();
             let expired = self.has_expired(&entry)?;

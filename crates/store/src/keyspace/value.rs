@@ -8,9 +8,9 @@
 //! Relies on `entries` for moving values.
 
 use quire_arena::{Arena, Handle};
+use quire_rng::SplitMix64;
 use zerocopy::IntoBytes;
 
-use crate::config::Limits;
 use crate::db::{DbId, Expiry};
 use crate::encoding::{Encoding, Kind};
 use crate::error::{Result, StoreError};
@@ -18,6 +18,7 @@ use crate::heap::Heap;
 use crate::keyspace::entries::EntryLayout;
 use crate::keyspace::entry::{EXPIRES, EXTERNAL, Entry, EntryHeader, HEADER_BYTES, INLINE_MAX, RAW, ROOMY, TEXT};
 use crate::keyspace::{Keyspace, MemberHasher, check_kind};
+use crate::limits::Limit;
 use crate::table::{Hash, TableHead, reclaim};
 
 /// A key's value to be read.
@@ -199,8 +200,10 @@ impl ValueMut<'_> {
         &self.keyspace.heap.arena
     }
 
-    pub(crate) fn limits(&self) -> &Limits {
-        &self.keyspace.limits
+    /// What a limit of the value's type is.
+    #[inline]
+    pub(crate) fn limit(&self, limit: &Limit) -> usize {
+        self.keyspace.limits.get(limit)
     }
 
     /// The hash of a member.
@@ -209,9 +212,9 @@ impl ValueMut<'_> {
         self.keyspace.hash(member)
     }
 
-    /// The state of the generator of random numbers.
-    pub(crate) fn random(&mut self) -> &mut u64 {
-        &mut self.keyspace.random
+    /// The generator of random numbers.
+    pub(crate) fn rng(&mut self) -> &mut SplitMix64 {
+        &mut self.keyspace.rng
     }
 
     /// Bytes to put a value together in, kept for their capacity: to be given back.

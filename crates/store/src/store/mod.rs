@@ -14,6 +14,7 @@ use siphasher::sip::SipHasher13;
 use crate::config::StoreConfig;
 use crate::error::Result;
 use crate::keyspace::{Keyspace, random_u64, root};
+use crate::limits::Limits;
 use crate::value::VALUES;
 
 pub use location::ImageLocation;
@@ -55,6 +56,12 @@ impl DerefMut for Store {
     #[inline]
     fn deref_mut(&mut self) -> &mut Keyspace {
         &mut self.keyspace
+    }
+}
+
+impl Default for StoreConfig {
+    fn default() -> Self {
+        StoreConfig { max_memory_bytes: 64 << 30, budget_bytes: 64 << 20, limits: Limits::default(), databases: 16 }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Random choice of a table's items.
 
 use quire_arena::{Arena, Handle};
+use quire_rng::SplitMix64;
 
 use crate::error::{Result, StoreError};
 use crate::table::TableHead;
@@ -10,27 +11,14 @@ const FAIR_ITEMS: usize = 32;
 /// Tries before a walk decides. A table has at least 2.5 items a bucket but for its first four.
 const TRIES: usize = 1000;
 
-/// The next pseudo-random number (xorshift64*). The state must not be 0.
-pub(crate) fn next_random(state: &mut u64) -> u64 {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    state.wrapping_mul(0x2545_f491_4f6c_dd1d)
-}
-
-/// A number below `bound`, which must not be 0.
-pub(crate) fn random_below(state: &mut u64, bound: u64) -> u64 {
-    ((u128::from(next_random(state)) * u128::from(bound)) >> 64) as u64
-}
-
 /// One of the table's items, all equally likely; `None` if it has none.
-pub(crate) fn random_item(arena: &Arena, table: &TableHead, state: &mut u64) -> Result<Option<Handle>> {
+pub(crate) fn random_item(arena: &Arena, table: &TableHead, rng: &mut SplitMix64) -> Result<Option<Handle>> {
     if table.count == 0 || table.buckets() == 0 {
         return Ok(None);
     }
     let mut items = Vec::with_capacity(FAIR_ITEMS);
     for _ in 0..TRIES {
-        let bucket = random_below(state, u64::from(table.buckets())) as u32;
+        let bucket = rng.below(u64::from(table.buckets())) as u32;
         items.clear();
         table.visit(arena, bucket, |item| {
             items.push(item);
@@ -38,7 +26,7 @@ pub(crate) fn random_item(arena: &Arena, table: &TableHead, state: &mut u64) -> 
         })?;
         // Refusing in proportion makes items of full and of empty buckets equally likely.
         let bound = items.len().max(FAIR_ITEMS);
-        if let Some(&item) = items.get(random_below(state, bound as u64) as usize) {
+        if let Some(&item) = items.get(rng.index(bound)) {
             return Ok(Some(item));
         }
     }
@@ -62,8 +50,8 @@ pub(crate) struct Chooser {
 }
 
 impl Chooser {
-    pub(crate) fn takes(&mut self, random: &mut u64) -> bool {
-        let takes = self.left > 0 && random_below(random, self.left) < self.wanted;
+    pub(crate) fn takes(&mut self, rng: &mut SplitMix64) -> bool {
+        let takes = self.left > 0 && rng.below(self.left) < self.wanted;
         self.left = self.left.saturating_sub(1);
         self.wanted -= u64::from(takes);
         takes

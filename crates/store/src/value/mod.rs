@@ -7,13 +7,14 @@ mod varint;
 
 use quire_arena::Handle;
 
-use crate::encoding::Encoding;
+use crate::encoding::{Encoding, Kind};
 use crate::error::{Result, StoreError};
 use crate::heap::Heap;
 use crate::heap::reclaim::Remains;
 use crate::keyspace::entry::Entry;
 use crate::keyspace::ops::Ops;
 use crate::keyspace::{Values, free_entry};
+use crate::limits::{Limit, Limits};
 use crate::table::reclaim::{self, Items, free_object, leave};
 
 /// What the keyspace treats values by.
@@ -30,6 +31,22 @@ fn ops(encoding: Encoding) -> &'static Ops {
     }
 }
 
+/// The limits that the types declare.
+pub fn declared_limits() -> impl Iterator<Item = &'static Limit> {
+    let of = |kind| match kind {
+        Kind::String => &[],
+        Kind::Hash => hash::limits::ALL,
+        Kind::Set => set::limits::ALL,
+    };
+    Kind::ALL.into_iter().flat_map(of)
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits::of(declared_limits())
+    }
+}
+
 fn free_step(heap: &mut Heap, what: u32, remains: &mut Remains, budget: usize) -> Result<(usize, bool)> {
     let free = match Items::from_raw(what) {
         Some(Items::Borrowed) => leave,
@@ -43,4 +60,23 @@ fn free_step(heap: &mut Heap, what: u32, remains: &mut Remains, budget: usize) -
 fn free_with_value(heap: &mut Heap, item: Handle) -> Result<()> {
     let entry = Entry::read(&heap.arena, item)?;
     free_entry(heap, entry, ops)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_limit_has_a_place_of_its_own_and_stays_within_its_bound() {
+        let limits: Vec<&Limit> = declared_limits().collect();
+        for limit in &limits {
+            assert!(limit.default <= limit.max, "{}", limit.name);
+            let set = Limits::default().with(limit, 7);
+            for other in &limits {
+                let expected = if other.name == limit.name { 7 } else { other.default };
+                assert_eq!(set.get(other), expected, "{} and {}", limit.name, other.name);
+            }
+            assert_eq!(Limits::default().with(limit, usize::MAX).get(limit), limit.max, "{}", limit.name);
+        }
+    }
 }

@@ -11,6 +11,7 @@ use crate::keyspace::value::ValueMut;
 use crate::numbers::long_double::LongDouble;
 use crate::numbers::parse_i64;
 
+use super::limits::{MAX_PACKED_FIELDS, MAX_PACKED_LEN};
 use super::{field_of, fields, packed};
 
 /// A hash to be changed, or made by the first field that is set. The key goes with the last field.
@@ -127,8 +128,8 @@ impl HashMut<'_> {
 
     /// Whether a hash of so many fields, one of which is so long, may be packed.
     fn packs(&self, count: usize, longest: usize) -> bool {
-        let limits = self.value.limits();
-        count <= limits.hash_max_packed_entries.min(packed::MAX_FIELDS) && longest <= limits.hash_max_packed_value
+        count <= self.value.limit(&MAX_PACKED_FIELDS).min(packed::MAX_FIELDS)
+            && longest <= self.value.limit(&MAX_PACKED_LEN)
     }
 
     fn create(&mut self, field: &[u8], value: &[u8]) -> Result<()> {

@@ -5,6 +5,7 @@
 
 mod change;
 mod fields;
+pub(super) mod limits;
 mod packed;
 mod view;
 mod walks;
@@ -24,6 +25,7 @@ use crate::keyspace::value::ValueRef;
 use crate::table::check::check_items;
 
 pub use change::{HashMut, del, open_mut, set};
+pub use limits::{MAX_PACKED_FIELDS, MAX_PACKED_LEN};
 pub use view::{HashView, view};
 pub use walks::{random_fields, scan};
 

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use quire_arena::{Arena, Handle};
+use quire_rng::SplitMix64;
 
 use super::fields::Field;
 use super::packed::{self, Span};
@@ -14,7 +15,7 @@ use crate::error::{Result, StoreError};
 use crate::keyspace::Keyspace;
 use crate::keyspace::value::ValueRef;
 use crate::table::TableHead;
-use crate::table::sample::{Chooser, random_below, random_item};
+use crate::table::sample::{Chooser, random_item};
 
 /// If more than one in so many fields is wanted, a walk is cheaper than picking.
 const PICK_ONE_IN: usize = 3;
@@ -54,10 +55,10 @@ pub fn random_fields(
     distinct: bool,
     f: &mut dyn FnMut(&[u8], &[u8]),
 ) -> Result<()> {
-    let mut random = keyspace.random;
+    let mut rng = keyspace.rng.clone();
     let Some(hash) = keyspace.open(db, key, Kind::Hash)? else { return Ok(()) };
-    let done = show_random(&hash, n, distinct, f, &mut random);
-    keyspace.random = random;
+    let done = show_random(&hash, n, distinct, f, &mut rng);
+    keyspace.rng = rng;
     done
 }
 
@@ -66,14 +67,14 @@ fn show_random(
     n: usize,
     distinct: bool,
     f: &mut dyn FnMut(&[u8], &[u8]),
-    random: &mut u64,
+    rng: &mut SplitMix64,
 ) -> Result<()> {
     let len = field_count(hash)?;
     if distinct && n >= len {
         return for_each_field(hash.arena(), hash.entry(), f);
     }
     if hash.encoding()? == Encoding::TableHash {
-        return show_random_of_table(hash.arena(), &hash.table()?, n, distinct, f, random);
+        return show_random_of_table(hash.arena(), &hash.table()?, n, distinct, f, rng);
     }
     let bytes = hash.bytes()?;
     let spans = packed::pairs(bytes)?.collect::<Result<Vec<Span>>>()?;
@@ -83,9 +84,9 @@ fn show_random(
     }
     if distinct {
         let mut chooser = Chooser { wanted: n as u64, left: spans.len() as u64 };
-        spans.iter().filter(|_| chooser.takes(random)).for_each(&mut show);
+        spans.iter().filter(|_| chooser.takes(rng)).for_each(&mut show);
     } else {
-        (0..n).for_each(|_| show(&spans[random_below(random, spans.len() as u64) as usize]));
+        (0..n).for_each(|_| show(&spans[rng.index(spans.len())]));
     }
     Ok(())
 }
@@ -96,11 +97,11 @@ fn show_random_of_table(
     n: usize,
     distinct: bool,
     f: &mut dyn FnMut(&[u8], &[u8]),
-    random: &mut u64,
+    rng: &mut SplitMix64,
 ) -> Result<()> {
     if distinct && n.saturating_mul(PICK_ONE_IN) > head.count as usize {
         let mut chooser = Chooser { wanted: n as u64, left: head.count };
-        return head.for_each(arena, |item| if chooser.takes(random) { show_field(arena, item, f) } else { Ok(()) });
+        return head.for_each(arena, |item| if chooser.takes(rng) { show_field(arena, item, f) } else { Ok(()) });
     }
     let mut seen = HashSet::new();
     // With two thirds not yet seen, four tries a field are plenty; the bound is for damaged tables.
@@ -108,7 +109,7 @@ fn show_random_of_table(
     let mut shown = 0;
     while shown < n && tries > 0 {
         tries -= 1;
-        let Some(item) = random_item(arena, head, random)? else {
+        let Some(item) = random_item(arena, head, rng)? else {
             return Err(StoreError::damaged("a hash without fields"));
         };
         if !distinct || seen.insert(item) {

@@ -7,6 +7,7 @@
 mod algebra;
 mod index;
 mod ints;
+pub(super) mod limits;
 mod members;
 mod packed;
 mod store;
@@ -34,6 +35,7 @@ use ints::Ints;
 use view::Body;
 
 pub use algebra::{Combination, combine};
+pub use limits::{MAX_INTS, MAX_PACKED_LEN, MAX_PACKED_MEMBERS};
 pub use store::{Collected, store_combination};
 pub use view::{Member, SetView, view, views};
 pub use walks::{pop, random_members};
@@ -199,12 +201,12 @@ impl SetMut<'_> {
 
     /// Whether a set of so many members, one of which is so long, may be packed.
     fn packs(&self, count: usize, longest: usize) -> bool {
-        let limits = self.value.limits();
-        count <= limits.set_max_packed_entries.min(packed::MAX_MEMBERS) && longest <= limits.set_max_packed_value
+        count <= self.value.limit(&MAX_PACKED_MEMBERS).min(packed::MAX_MEMBERS)
+            && longest <= self.value.limit(&MAX_PACKED_LEN)
     }
 
     fn create(&mut self, member: &[u8]) -> Result<()> {
-        let int_fits = self.value.limits().set_max_int_entries > 0;
+        let int_fits = self.value.limit(&MAX_INTS) > 0;
         if let Some(number) = parse_i64(member).filter(|_| int_fits) {
             let width = ints::width_of(number);
             self.value.set_len(Encoding::IntSet, ints::size(width, 1), 0)?;
@@ -233,7 +235,7 @@ impl SetMut<'_> {
             return self.leave_ints(packs, member).map(|()| true);
         };
         let Err(index) = set.find(number) else { return Ok(false) };
-        if count >= self.value.limits().set_max_int_entries {
+        if count >= self.value.limit(&MAX_INTS) {
             return self.leave_ints(false, member).map(|()| true);
         }
         if ints::width_of(number) > width {

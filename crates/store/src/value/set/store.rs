@@ -8,7 +8,6 @@ use crate::encoding::Kind;
 use crate::error::Result;
 use crate::keyspace::Keyspace;
 use crate::keyspace::entry::Entry;
-use crate::table::sample::next_random;
 
 use super::SetMut;
 use super::algebra::{Combination, Place, combine_on};
@@ -73,7 +72,7 @@ pub fn store_combination<'k>(
     keys: impl Iterator<Item = &'k [u8]>,
 ) -> Result<usize> {
     let sources = look_up(keyspace, db, keys)?;
-    let aside = [ASIDE, &next_random(&mut keyspace.random).to_ne_bytes()].concat();
+    let aside = [ASIDE, &keyspace.rng.next_u64().to_ne_bytes()].concat();
     let built = build(keyspace, db, &aside, how, &sources);
     if matches!(built, Ok(0)) {
         return keyspace.remove(db, to).map(|_| 0);

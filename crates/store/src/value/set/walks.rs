@@ -3,13 +3,14 @@
 use std::collections::HashSet;
 
 use quire_arena::Handle;
+use quire_rng::SplitMix64;
 
 use crate::db::DbId;
 use crate::encoding::Kind;
 use crate::error::{Result, StoreError};
 use crate::keyspace::Keyspace;
 use crate::table::TableHead;
-use crate::table::sample::{Chooser, random_below, random_item};
+use crate::table::sample::{Chooser, random_item};
 
 use super::view::{Body, Member, SetView, view};
 use super::{SetMut, members, packed};
@@ -34,10 +35,10 @@ pub fn random_members(
     distinct: bool,
     f: &mut dyn FnMut(Member<'_>),
 ) -> Result<()> {
-    let mut random = keyspace.random;
+    let mut rng = keyspace.rng.clone();
     let set = view(keyspace, db, key)?;
-    let shown = show_random(&set, n, distinct, f, &mut random);
-    keyspace.random = random;
+    let shown = show_random(&set, n, distinct, f, &mut rng);
+    keyspace.rng = rng;
     shown
 }
 
@@ -46,13 +47,13 @@ fn show_random(
     n: usize,
     distinct: bool,
     f: &mut dyn FnMut(Member<'_>),
-    random: &mut u64,
+    rng: &mut SplitMix64,
 ) -> Result<()> {
     let len = set.len()?;
     if distinct && n.saturating_mul(PICK_ONE_IN) > len {
         let mut chooser = Chooser { wanted: n.min(len) as u64, left: len as u64 };
         return set.for_each(|member| {
-            if chooser.takes(random) {
+            if chooser.takes(rng) {
                 f(member);
             }
             chooser.wanted > 0
@@ -63,22 +64,22 @@ fn show_random(
         return Err(empty());
     }
     match *body {
-        Body::Ints(ints) => pick(n, distinct, len, random, |index| f(Member::Int(ints.get(index)))),
+        Body::Ints(ints) => pick(n, distinct, len, rng, |index| f(Member::Int(ints.get(index)))),
         Body::Packed(bytes) => {
             let spans = packed::spans(bytes)?.collect::<Result<Vec<_>>>()?;
-            pick(n, distinct, len, random, |index| f(Member::Bytes(&bytes[spans[index].member.clone()])));
+            pick(n, distinct, len, rng, |index| f(Member::Bytes(&bytes[spans[index].member.clone()])));
         }
-        Body::Table(head) => return pick_of_table(set, &head, n, distinct, f, random),
+        Body::Table(head) => return pick_of_table(set, &head, n, distinct, f, rng),
     }
     Ok(())
 }
 
 /// Calls `f` with `n` of the numbers below `len`; where they have to be distinct, at most a third of them.
-fn pick(n: usize, distinct: bool, len: usize, random: &mut u64, mut f: impl FnMut(usize)) {
+fn pick(n: usize, distinct: bool, len: usize, rng: &mut SplitMix64, mut f: impl FnMut(usize)) {
     let mut seen = HashSet::new();
     let mut shown = 0;
     while shown < n {
-        let index = random_below(random, len as u64) as usize;
+        let index = rng.index(len);
         if !distinct || seen.insert(index) {
             f(index);
             shown += 1;
@@ -92,7 +93,7 @@ fn pick_of_table(
     n: usize,
     distinct: bool,
     f: &mut dyn FnMut(Member<'_>),
-    random: &mut u64,
+    rng: &mut SplitMix64,
 ) -> Result<()> {
     let arena = set.arena();
     let mut seen: HashSet<Handle> = HashSet::new();
@@ -101,7 +102,7 @@ fn pick_of_table(
     let mut shown = 0;
     while shown < n && tries > 0 {
         tries -= 1;
-        let item = random_item(arena, head, random)?.ok_or_else(empty)?;
+        let item = random_item(arena, head, rng)?.ok_or_else(empty)?;
         if !distinct || seen.insert(item) {
             f(Member::Bytes(members::read(arena, item)?));
             shown += 1;
@@ -127,14 +128,14 @@ pub fn pop(keyspace: &mut Keyspace, db: DbId, key: &[u8], n: usize, f: &mut dyn 
 impl SetMut<'_> {
     /// Removes a random member and calls `f` with it; false if there is none.
     fn pop_one(&mut self, f: &mut dyn FnMut(Member<'_>)) -> Result<bool> {
-        let mut random = *self.value.random();
+        let mut rng = self.value.rng().clone();
         let Some(set) = self.value.get() else { return Ok(false) };
         let body = Body::read(set.arena(), set.entry())?;
         let len = body.len()?;
         if len == 0 {
             return Err(empty());
         }
-        let index = random_below(&mut random, len as u64) as usize;
+        let index = rng.index(len);
         match body {
             Body::Ints(ints) => {
                 let number = ints.get(index);
@@ -148,13 +149,13 @@ impl SetMut<'_> {
                 f(Member::Bytes(&member));
             }
             Body::Table(head) => {
-                let item = random_item(self.value.arena(), &head, &mut random)?.ok_or_else(empty)?;
+                let item = random_item(self.value.arena(), &head, &mut rng)?.ok_or_else(empty)?;
                 let member = members::read(self.value.arena(), item)?.to_vec();
                 self.remove_from_table(head, item)?;
                 f(Member::Bytes(&member));
             }
         }
-        *self.value.random() = random;
+        *self.value.rng() = rng;
         Ok(true)
     }
 }

@@ -1,0 +1,61 @@
+//! Up to what size values are packed: one number for each limit that a type declares.
+//!
+//! Knows the limits of no type. Those are declared in the type's folder (`value/<type>/limits.rs`) and listed in `value`; the
+//! directives that set them are made from the same declarations.
+
+use crate::encoding::Kind;
+
+/// Limits that a type has at most.
+const SLOTS: usize = 4;
+
+/// A limit of a type's values, and the directive that sets it.
+#[derive(Clone, Copy, Debug)]
+pub struct Limit {
+    /// The type whose values it is for.
+    pub(crate) kind: Kind,
+    /// Its place among the type's limits.
+    pub(crate) slot: usize,
+    /// The directive's name.
+    pub name: &'static str,
+    /// Other names for it.
+    pub aliases: &'static [&'static str],
+    /// What it is if it isn't set.
+    pub default: usize,
+    /// The largest that it may be set to; the smallest is 0.
+    pub max: usize,
+    /// What it is for, in a line.
+    pub doc: &'static str,
+}
+
+/// The limits of all types. `Limits::default()` has every one at its default.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    slots: [[usize; SLOTS]; Kind::ALL.len()],
+}
+
+impl Limits {
+    /// Every limit at its default.
+    pub(crate) fn of(declared: impl Iterator<Item = &'static Limit>) -> Limits {
+        let mut limits = Limits { slots: [[0; SLOTS]; Kind::ALL.len()] };
+        declared.for_each(|limit| limits.set(limit, limit.default));
+        limits
+    }
+
+    /// What a limit is.
+    #[inline]
+    pub fn get(&self, limit: &Limit) -> usize {
+        self.slots[limit.kind as usize][limit.slot]
+    }
+
+    /// Sets a limit; what exceeds its bound sets it to that.
+    pub fn set(&mut self, limit: &Limit, value: usize) {
+        self.slots[limit.kind as usize][limit.slot] = value.min(limit.max);
+    }
+
+    /// The same limits but for one.
+    #[must_use]
+    pub fn with(mut self, limit: &Limit, value: usize) -> Limits {
+        self.set(limit, value);
+        self
+    }
+}

@@ -1,0 +1,43 @@
+//! The limits up to which sets are sorted integers, or packed.
+
+use crate::encoding::Kind;
+use crate::limits::Limit;
+
+/// Larger values in one run of bytes would make a write one long step.
+const MOST: usize = 8192;
+
+/// A set of more integers becomes a table.
+pub const MAX_INTS: Limit = Limit {
+    kind: Kind::Set,
+    slot: 0,
+    name: "set-max-intset-entries",
+    aliases: &[],
+    default: 512,
+    max: MOST,
+    doc: "Members up to which a set of integers is stored as sorted integers.",
+};
+
+/// A set of more members becomes a table.
+pub const MAX_PACKED_MEMBERS: Limit = Limit {
+    kind: Kind::Set,
+    slot: 1,
+    name: "set-max-listpack-entries",
+    aliases: &[],
+    default: 128,
+    max: MOST,
+    doc: "Members up to which a set is stored packed.",
+};
+
+/// A set with a longer member becomes a table.
+pub const MAX_PACKED_LEN: Limit = Limit {
+    kind: Kind::Set,
+    slot: 2,
+    name: "set-max-listpack-value",
+    aliases: &[],
+    default: 64,
+    max: MOST,
+    doc: "Length up to which a member may be stored packed.",
+};
+
+/// All of them.
+pub(crate) static ALL: &[Limit] = &[MAX_INTS, MAX_PACKED_MEMBERS, MAX_PACKED_LEN];
