@@ -24,7 +24,7 @@ type Drawn = Result<(), Box<dyn std::error::Error>>;
 
 /// How values lie on an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scale {
+pub enum AxisScale {
     /// In proportion, from zero.
     Linear,
     /// By powers of two, from the least value.
@@ -33,7 +33,7 @@ pub enum Scale {
     PowersOfTen,
 }
 
-impl Scale {
+impl AxisScale {
     fn position(self, value: f64) -> f64 {
         match self {
             Self::Linear => value,
@@ -77,7 +77,7 @@ pub struct Axis {
     /// The head of its column in the CSV.
     pub column: &'static str,
     /// How values lie on it.
-    pub scale: Scale,
+    pub scale: AxisScale,
     /// Values are drawn divided by this; the CSV has them as they are.
     pub unit: f64,
     /// A value that the axis reaches in any case, so that several charts can be compared.
@@ -86,7 +86,7 @@ pub struct Axis {
 
 impl Axis {
     /// An axis of undivided values.
-    pub fn new(label: impl Into<String>, column: &'static str, scale: Scale) -> Self {
+    pub fn new(label: impl Into<String>, column: &'static str, scale: AxisScale) -> Self {
         Self { label: label.into(), column, scale, unit: 1.0, reach: f64::NAN }
     }
 
@@ -106,7 +106,7 @@ pub struct Series {
 
 /// How series are drawn.
 #[derive(Debug, Clone)]
-pub enum Body {
+pub enum ChartKind {
     /// A line each, with spans of `x` shaded.
     Lines {
         /// Whether each point is marked.
@@ -135,7 +135,7 @@ pub struct Chart {
     /// The axis upwards.
     pub y: Axis,
     /// How the series are drawn.
-    pub body: Body,
+    pub body: ChartKind,
     /// The series.
     pub series: Vec<Series>,
 }
@@ -152,8 +152,8 @@ impl Chart {
         std::fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
         let path = dir.join(format!("{}.svg", self.file));
         let drawn = match &self.body {
-            Body::Lines { marks, shaded } => self.lines(&path, *marks, shaded),
-            Body::Columns { names, is_stacked } => self.columns(&path, names, *is_stacked),
+            ChartKind::Lines { marks, shaded } => self.lines(&path, *marks, shaded),
+            ChartKind::Columns { names, is_stacked } => self.columns(&path, names, *is_stacked),
         };
         drawn.map_err(|error| anyhow::anyhow!("drawing {}: {error}", path.display()))?;
         let path = dir.join(format!("{}.csv", self.file));
@@ -268,13 +268,13 @@ impl Chart {
         for series in &self.series {
             for &(x, y) in &series.points {
                 let at = match &self.body {
-                    Body::Columns { names, .. } => names.get(x as usize).cloned().unwrap_or_default(),
-                    Body::Lines { .. } => decimal(x),
+                    ChartKind::Columns { names, .. } => names.get(x as usize).cloned().unwrap_or_default(),
+                    ChartKind::Lines { .. } => decimal(x),
                 };
                 let _ = writeln!(text, "{},{at},{}", series.name, decimal(y));
             }
         }
-        if let Body::Lines { shaded, .. } = &self.body {
+        if let ChartKind::Lines { shaded, .. } = &self.body {
             for &(from, to) in shaded {
                 let _ = writeln!(text, "# shaded from {} to {}", decimal(from), decimal(to));
             }
@@ -292,7 +292,7 @@ fn decimal(value: f64) -> String {
 mod tests {
     use super::*;
 
-    fn chart(body: Body, x: Scale, points: [(f64, f64); 2]) -> Chart {
+    fn chart(body: ChartKind, x: AxisScale, points: [(f64, f64); 2]) -> Chart {
         let series = |name: &str, factor: f64| Series {
             name: name.into(),
             points: points.iter().map(|&(x, y)| (x, y * factor)).collect(),
@@ -301,7 +301,7 @@ mod tests {
             file: "drawn".into(),
             title: "a title".into(),
             x: Axis::new("across", "x", x),
-            y: Axis { unit: 1e3, ..Axis::new("upwards", "y", Scale::Linear) },
+            y: Axis { unit: 1e3, ..Axis::new("upwards", "y", AxisScale::Linear) },
             body,
             series: vec![series("one", 1.0), series("two", 2.0)],
         }
@@ -316,8 +316,8 @@ mod tests {
 
     #[test]
     fn lines_are_drawn_with_their_numbers_beside_them() {
-        let lines = Body::Lines { marks: true, shaded: vec![(1.0, 2.0)] };
-        let (svg, csv) = drawn(&chart(lines, Scale::PowersOfTwo, [(1.0, 500.0), (16.0, 1000.0)]));
+        let lines = ChartKind::Lines { marks: true, shaded: vec![(1.0, 2.0)] };
+        let (svg, csv) = drawn(&chart(lines, AxisScale::PowersOfTwo, [(1.0, 500.0), (16.0, 1000.0)]));
         assert!(svg.contains("<polyline") && svg.contains("<circle") && svg.contains("a title"));
         assert_eq!(csv, "series,x,y\none,1,500\none,16,1000\ntwo,1,1000\ntwo,16,2000\n# shaded from 1 to 2\n");
     }
@@ -325,8 +325,8 @@ mod tests {
     #[test]
     fn columns_stand_on_each_other_or_beside_each_other() {
         let columns = |is_stacked| {
-            let body = Body::Columns { names: vec!["left".into(), "right".into()], is_stacked };
-            chart(body, Scale::Linear, [(0.0, 1000.0), (1.0, 3000.0)])
+            let body = ChartKind::Columns { names: vec!["left".into(), "right".into()], is_stacked };
+            chart(body, AxisScale::Linear, [(0.0, 1000.0), (1.0, 3000.0)])
         };
         let tops = |chart: &Chart, is_stacked| -> Vec<f64> {
             chart.boxes(2, is_stacked).iter().map(|(_, corners)| corners[1].1).collect()
@@ -340,7 +340,8 @@ mod tests {
     #[test]
     fn a_chart_without_points_is_not_drawn() {
         let dir = tempfile::tempdir().unwrap();
-        let mut empty = chart(Body::Lines { marks: false, shaded: vec![] }, Scale::PowersOfTen, [(0.0, 1.0); 2]);
+        let mut empty =
+            chart(ChartKind::Lines { marks: false, shaded: vec![] }, AxisScale::PowersOfTen, [(0.0, 1.0); 2]);
         empty.series.iter_mut().for_each(|series| series.points.clear());
         empty.draw(&dir.path().join("charts")).unwrap();
         assert!(!dir.path().join("charts").exists());
@@ -348,8 +349,8 @@ mod tests {
 
     #[test]
     fn an_axis_of_powers_shows_the_values_and_not_their_logarithms() {
-        assert_eq!(Scale::PowersOfTwo.label(Scale::PowersOfTwo.position(512.0)), "512");
-        assert_eq!(Scale::PowersOfTen.label(Scale::PowersOfTen.position(0.01)), "0.01");
-        assert_eq!(Scale::PowersOfTwo.labels(Scale::PowersOfTwo.range([0.0, 5.0].into_iter())), 6);
+        assert_eq!(AxisScale::PowersOfTwo.label(AxisScale::PowersOfTwo.position(512.0)), "512");
+        assert_eq!(AxisScale::PowersOfTen.label(AxisScale::PowersOfTen.position(0.01)), "0.01");
+        assert_eq!(AxisScale::PowersOfTwo.labels(AxisScale::PowersOfTwo.range([0.0, 5.0].into_iter())), 6);
     }
 }

@@ -14,7 +14,7 @@ use crate::report::Report;
 
 /// The arguments that every experiment takes.
 #[derive(Debug, Clone, clap::Args)]
-pub struct Common {
+pub struct CommonArgs {
     /// A smaller data set and fewer rounds: ends within 45 s (wcache: 90 s)
     #[arg(long)]
     pub quick: bool,
@@ -32,7 +32,7 @@ pub struct Common {
     pub rounds: Option<usize>,
 }
 
-impl Common {
+impl CommonArgs {
     /// The directory under which files are kept.
     pub fn dir(&self) -> &Path {
         self.dir.as_deref().unwrap_or(Path::new("."))
@@ -63,13 +63,13 @@ impl Common {
 
 /// The argument of experiments that start this program again.
 #[derive(Debug, Clone, clap::Args)]
-pub struct Binary {
+pub struct BinaryArgs {
     /// The Quire binary to start [default: this one]
     #[arg(long, value_name = "FILE", env = "QUIRE_BENCH_BINARY")]
     pub quire: Option<PathBuf>,
 }
 
-impl Binary {
+impl BinaryArgs {
     /// The binary's path.
     ///
     /// # Errors
@@ -90,7 +90,7 @@ pub fn wants(parts: &[String], part: &str) -> bool {
 /// An experiment, by its arguments.
 pub trait Experiment: clap::Args {
     /// What a run measured.
-    type Outcome;
+    type Results;
 
     /// Its name: `quire bench NAME`.
     const NAME: &'static str;
@@ -100,24 +100,24 @@ pub trait Experiment: clap::Args {
     const DRAWS: Option<&'static str> = None;
 
     /// The arguments that all experiments share.
-    fn common(&self) -> &Common;
+    fn common(&self) -> &CommonArgs;
 
     /// Measures.
     ///
     /// # Errors
     /// When it can't be carried out. A figure that misses its goal is no error.
-    fn run(&self) -> anyhow::Result<Self::Outcome>;
+    fn run(&self) -> anyhow::Result<Self::Results>;
 
-    /// Adds the figures of `outcome`, and the facts of its scale, to `report`.
-    fn figures(&self, outcome: &Self::Outcome, report: &mut Report);
+    /// Adds the figures of `results`, and the facts of its scale, to `report`.
+    fn figures(&self, results: &Self::Results, report: &mut Report);
 
     /// What a small run with these arguments cannot tell: how the names of such figures begin, and why.
     fn beyond_quick(&self) -> Vec<(&'static str, String)> {
         Vec::new()
     }
 
-    /// The charts of `outcome`.
-    fn plots(&self, _outcome: &Self::Outcome) -> Vec<Chart> {
+    /// The charts of `results`.
+    fn plots(&self, _outcome: &Self::Results) -> Vec<Chart> {
         Vec::new()
     }
 }
@@ -145,8 +145,8 @@ pub fn run<E: Experiment>(matches: &ArgMatches) -> anyhow::Result<()> {
     }
     let mut report = Report::new(E::NAME, machine::facts(common.dir()));
     report.scale.insert("quick".into(), common.quick.into());
-    let outcome = experiment.run()?;
-    experiment.figures(&outcome, &mut report);
+    let results = experiment.run()?;
+    experiment.figures(&results, &mut report);
     if common.quick {
         quick::leave_out(&mut report, &experiment.beyond_quick());
     }
@@ -155,7 +155,7 @@ pub fn run<E: Experiment>(matches: &ArgMatches) -> anyhow::Result<()> {
         std::fs::write(path, report.json()).with_context(|| format!("writing the figures to {}", path.display()))?;
     }
     if let Some(dir) = &common.plot {
-        experiment.plots(&outcome).iter().try_for_each(|chart| chart.draw(dir))?;
+        experiment.plots(&results).iter().try_for_each(|chart| chart.draw(dir))?;
     }
     Ok(())
 }

@@ -10,9 +10,9 @@ use crate::resp::{Connection, Value};
 
 /// The fields of one INFO reply.
 #[derive(Debug, Clone, Default)]
-pub struct Info(HashMap<String, String>);
+pub struct ServerInfo(HashMap<String, String>);
 
-impl Info {
+impl ServerInfo {
     /// Asks for `section`.
     ///
     /// # Errors
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn fields_are_read_and_missing_ones_are_named() {
-        let info = Info::parse("# Persistence\r\nloading:0\r\nrdb_saves:3\r\nmode:map\r\n");
+        let info = ServerInfo::parse("# Persistence\r\nloading:0\r\nrdb_saves:3\r\nmode:map\r\n");
         assert_eq!(info.number("rdb_saves").unwrap(), 3.0);
         assert!(!info.flag("loading"));
         assert!(info.number("absent").unwrap_err().to_string().contains("absent"));

@@ -9,7 +9,7 @@ use crate::experiment::{self, Experiment};
 
 /// An entry of the list.
 #[derive(Debug)]
-pub struct Entry {
+pub struct ExperimentEntry {
     /// The experiment's name.
     pub name: &'static str,
     /// What it sets beside what.
@@ -21,7 +21,7 @@ pub struct Entry {
 }
 
 /// All experiments.
-pub const EXPERIMENTS: &[Entry] = &[
+pub const EXPERIMENTS: &[ExperimentEntry] = &[
     entry::<crate::server::Args>(),
     entry::<crate::forkers::Args>(),
     entry::<crate::snapshot::Args>(),
@@ -31,8 +31,8 @@ pub const EXPERIMENTS: &[Entry] = &[
     entry::<crate::checkpoint::Args>(),
 ];
 
-const fn entry<E: Experiment>() -> Entry {
-    Entry { name: E::NAME, about: E::ABOUT, command: experiment::command::<E>, run: experiment::run::<E> }
+const fn entry<E: Experiment>() -> ExperimentEntry {
+    ExperimentEntry { name: E::NAME, about: E::ABOUT, command: experiment::command::<E>, run: experiment::run::<E> }
 }
 
 #[cfg(test)]

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 
-use crate::info::Info;
+use crate::info::ServerInfo;
 use crate::resp::{Connection, Value};
 
 /// Which program a server is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Flavor {
+pub enum ServerKind {
     /// Quire.
     Quire,
     /// redis-server, or something that takes its arguments (Valkey).
@@ -28,7 +28,7 @@ pub struct Program {
     /// The name in reports.
     pub name: String,
     /// How it wants to be started.
-    pub flavor: Flavor,
+    pub kind: ServerKind,
     /// The binary.
     pub binary: PathBuf,
 }
@@ -82,7 +82,7 @@ impl Server {
         std::fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
         let log = File::options().create(true).append(true).open(dir.join("server.log"))?;
         let mut command = Command::new(&program.binary);
-        if program.flavor == Flavor::Quire {
+        if program.kind == ServerKind::Quire {
             command.arg("serve");
         }
         command.arg("--port").arg(port.to_string()).arg("--dir").arg(dir).args(["--save", ""]).args(words);
@@ -142,8 +142,8 @@ impl Server {
     }
 
     /// Which program it is.
-    pub fn flavor(&self) -> Flavor {
-        self.program.flavor
+    pub fn kind(&self) -> ServerKind {
+        self.program.kind
     }
 
     /// The program itself.
@@ -176,9 +176,9 @@ impl Server {
     /// # Errors
     /// When INFO does not say.
     pub fn save_stall_us(&self, control: &mut Connection) -> anyhow::Result<f64> {
-        match self.program.flavor {
-            Flavor::Quire => Info::ask(control, "everything")?.number("last_cut_stall_us"),
-            Flavor::Redis => Info::ask(control, "stats")?.number("latest_fork_usec"),
+        match self.program.kind {
+            ServerKind::Quire => ServerInfo::ask(control, "everything")?.number("last_cut_stall_us"),
+            ServerKind::Redis => ServerInfo::ask(control, "stats")?.number("latest_fork_usec"),
         }
     }
 
@@ -216,7 +216,7 @@ impl Drop for Server {
 
 /// A background save that was waited for.
 #[derive(Debug, Clone, Copy)]
-pub struct Save {
+pub struct BackgroundSave {
     /// When BGSAVE was sent.
     pub began: Instant,
     /// How long its reply took.
@@ -229,7 +229,7 @@ pub struct Save {
 ///
 /// # Errors
 /// When the save is refused or fails.
-pub fn background_save(control: &mut Connection, poll: Duration) -> anyhow::Result<Save> {
+pub fn background_save(control: &mut Connection, poll: Duration) -> anyhow::Result<BackgroundSave> {
     let began = Instant::now();
     let answer = control.line("BGSAVE")?;
     let reply = began.elapsed();
@@ -238,11 +238,11 @@ pub fn background_save(control: &mut Connection, poll: Duration) -> anyhow::Resu
     }
     loop {
         std::thread::sleep(poll);
-        let info = Info::ask(control, "persistence")?;
+        let info = ServerInfo::ask(control, "persistence")?;
         if !info.flag("rdb_bgsave_in_progress") {
             let took = began.elapsed();
             match info.text("rdb_last_bgsave_status") {
-                Some("ok") => return Ok(Save { began, reply, took }),
+                Some("ok") => return Ok(BackgroundSave { began, reply, took }),
                 status => bail!("the save failed: rdb_last_bgsave_status is {status:?}"),
             }
         }

@@ -8,10 +8,10 @@ use anyhow::{Context, bail};
 
 /// What the tool sends.
 #[derive(Debug, Clone, Copy)]
-pub enum Test<'a> {
+pub enum BenchmarkTest<'a> {
     /// One of the tool's own tests, by its name: `set`, `get`.
     Named(&'a str),
-    /// A command. The tool writes a random number below [`Run::keys`], of twelve digits, wherever [`RANDOM`] stands.
+    /// A command. The tool writes a random number below [`BenchmarkRun::keys`], of twelve digits, wherever [`RANDOM`] stands.
     Command(&'a [&'a str]),
 }
 
@@ -20,11 +20,11 @@ pub const RANDOM: &str = "__rand_int__";
 
 /// One run.
 #[derive(Debug, Clone, Copy)]
-pub struct Run<'a> {
+pub struct BenchmarkRun<'a> {
     /// The server's port.
     pub port: u16,
     /// What is sent.
-    pub test: Test<'a>,
+    pub test: BenchmarkTest<'a>,
     /// Requests sent together on a connection.
     pub pipeline: u32,
     /// Requests in all.
@@ -46,7 +46,7 @@ pub const CONNECTIONS: u32 = 50;
 ///
 /// # Errors
 /// When the tool is missing, fails or prints something else than figures.
-pub fn requests_per_s(run: Run<'_>) -> anyhow::Result<f64> {
+pub fn requests_per_s(run: BenchmarkRun<'_>) -> anyhow::Result<f64> {
     let mut command = Command::new("redis-benchmark");
     if run.threads > 1 {
         command.args(["--threads", &run.threads.to_string()]);
@@ -64,20 +64,20 @@ pub fn requests_per_s(run: Run<'_>) -> anyhow::Result<f64> {
     parse(&String::from_utf8_lossy(&output.stdout), &run.test.title())
 }
 
-impl Test<'_> {
+impl BenchmarkTest<'_> {
     /// The last arguments of the tool.
     fn words(&self) -> Vec<&str> {
         match self {
-            Test::Named(name) => vec!["-t", name],
-            Test::Command(words) => words.to_vec(),
+            BenchmarkTest::Named(name) => vec!["-t", name],
+            BenchmarkTest::Command(words) => words.to_vec(),
         }
     }
 
     /// What the tool calls it in its figures.
     fn title(&self) -> String {
         match self {
-            Test::Named(name) => name.to_uppercase(),
-            Test::Command(words) => words.join(" "),
+            BenchmarkTest::Named(name) => name.to_uppercase(),
+            BenchmarkTest::Command(words) => words.join(" "),
         }
     }
 }
@@ -96,13 +96,13 @@ mod tests {
     #[test]
     fn the_rate_is_read_from_the_csv() {
         let csv = "\"test\",\"rps\"\n\"SET\",\"76628.35\",\"0.387\"\n";
-        assert_eq!(parse(csv, &Test::Named("set").title()).unwrap(), 76628.35);
-        assert!(parse(csv, &Test::Named("get").title()).is_err());
+        assert_eq!(parse(csv, &BenchmarkTest::Named("set").title()).unwrap(), 76628.35);
+        assert!(parse(csv, &BenchmarkTest::Named("get").title()).is_err());
     }
 
     #[test]
     fn a_command_comes_last_and_its_figures_are_under_all_its_words() {
-        let test = Test::Command(&["SADD", "s", RANDOM]);
+        let test = BenchmarkTest::Command(&["SADD", "s", RANDOM]);
         assert_eq!(test.words(), ["SADD", "s", "__rand_int__"]);
         let csv = "\"test\",\"rps\"\n\"SADD s __rand_int__\",\"714285.69\",\"0.7\"\n";
         assert_eq!(parse(csv, &test.title()).unwrap(), 714_285.69);

@@ -129,7 +129,7 @@ impl Figure {
     }
 }
 
-/// Everything that one run of an experiment found.
+/// All results of one run of an experiment.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
     /// The experiment's name.

@@ -1,7 +1,7 @@
 //! Skewed choice: rank 1 most often, rank k with a probability in proportion to 1 / k^skew.
 //!
 //! Relies on rejection-inversion (W. Hörmann, G. Derflinger, 1996), which needs no tables whatever the number of ranks.
-//! [`Scatter`] lays the ranks over the keys, so that popular ones don't lie together in memory.
+//! [`RankPermutation`] lays the ranks over the keys, so that popular ones don't lie together in memory.
 
 use quire_rng::SplitMix64;
 
@@ -59,13 +59,13 @@ impl Zipf {
 
 /// A fixed permutation of the keys.
 #[derive(Debug, Clone, Copy)]
-pub struct Scatter {
+pub struct RankPermutation {
     keys: u64,
     stride: u64,
     shift: u64,
 }
 
-impl Scatter {
+impl RankPermutation {
     /// The permutation of `keys` keys that belongs to `seed`.
     pub fn new(keys: u64, seed: u64) -> Self {
         let keys = keys.max(1);
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn every_rank_has_a_key_of_its_own() {
         for seed in 0..4 {
-            let scatter = Scatter::new(10_000, seed);
+            let scatter = RankPermutation::new(10_000, seed);
             let mut seen = vec![false; 10_000];
             (0..10_000).for_each(|rank| seen[scatter.key(rank) as usize] = true);
             assert!(seen.iter().all(|&taken| taken));

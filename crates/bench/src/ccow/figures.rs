@@ -4,9 +4,9 @@
 //! ours among those that keep to the goals for memory and needless copies, or the fastest if none does.
 
 use super::configuration::{Configuration, FORK, FORK_THP};
-use super::schedule::{Found, Setting};
-use super::trial::Trial;
-use super::workload::Layout;
+use super::schedule::{Scenario, ScenarioResult};
+use super::trial::TrialResult;
+use super::workload::BlockLayout;
 use crate::report::{Better, Figure, Report};
 use crate::stats::Spread;
 
@@ -15,16 +15,16 @@ const MEMORY: f64 = 0.067;
 const UNNEEDED: f64 = 0.20;
 
 /// Adds all figures.
-pub(super) fn add(settings: &[Found], report: &mut Report) {
-    if let Some(found) = goal_setting(settings) {
+pub(super) fn add(scenarios: &[ScenarioResult], report: &mut Report) {
+    if let Some(found) = goal_setting(scenarios) {
         add_goals(found, report);
     }
-    for found in settings {
+    for found in scenarios {
         for (configuration, trial) in &found.trials {
             report.info.push(line(found, *configuration, trial));
         }
         for (configuration, reason) in &found.refused {
-            let name = name(&found.setting, *configuration);
+            let name = name(&found.scenario, *configuration);
             report
                 .info
                 .push(Figure::new(name, f64::NAN, "1/s", Better::Higher).note(format!("not measured: {reason}")));
@@ -32,38 +32,39 @@ pub(super) fn add(settings: &[Found], report: &mut Report) {
     }
 }
 
-/// The setting that goals are stated for: skew 1.0 in order, at the largest size; another skew if that was not run.
-fn goal_setting(settings: &[Found]) -> Option<&Found> {
-    let ordered = || settings.iter().filter(|found| found.setting.layout == Layout::Ordered);
+/// The scenario that goals are stated for: skew 1.0 in order, at the largest size; another skew if that was not run.
+fn goal_setting(scenarios: &[ScenarioResult]) -> Option<&ScenarioResult> {
+    let ordered = || scenarios.iter().filter(|found| found.scenario.layout == BlockLayout::Ordered);
     ordered()
-        .filter(|found| found.setting.skew == 1.0)
-        .max_by_key(|found| found.setting.mib)
+        .filter(|found| found.scenario.skew == 1.0)
+        .max_by_key(|found| found.scenario.mib)
         .or_else(|| ordered().next_back())
 }
 
 /// The faster of the two forks, and its writes a second.
-fn better_fork(found: &Found) -> Option<(Configuration, f64)> {
+fn better_fork(found: &ScenarioResult) -> Option<(Configuration, f64)> {
     let speed = |configuration| found.get(configuration).map(|trial| (configuration, trial.per_s()));
     [speed(FORK), speed(FORK_THP)].into_iter().flatten().max_by(|one, two| one.1.total_cmp(&two.1))
 }
 
 /// Memory beyond what copies of just the pages that were written would take, as a share of it. Beside fork's memory it would
 /// mean little: who writes three times as much in an interval has more pages to copy.
-fn memory_overhead(trial: &Trial) -> f64 {
+fn memory_overhead(trial: &TrialResult) -> f64 {
     trial.footprint_bytes as f64 / trial.needed_bytes as f64 - 1.0
 }
 
 /// The configuration whose figures count.
-fn best(found: &Found) -> Option<(Configuration, &Trial)> {
+fn best(found: &ScenarioResult) -> Option<(Configuration, &TrialResult)> {
     let ours = || found.trials.iter().filter(|(configuration, _)| !configuration.is_fork());
-    let keeps = |trial: &Trial| memory_overhead(trial) <= MEMORY && trial.pages.unneeded_ratio() <= UNNEEDED;
-    let fastest =
-        |one: &&(Configuration, Trial), two: &&(Configuration, Trial)| one.1.per_s().total_cmp(&two.1.per_s());
+    let keeps = |trial: &TrialResult| memory_overhead(trial) <= MEMORY && trial.pages.unneeded_ratio() <= UNNEEDED;
+    let fastest = |one: &&(Configuration, TrialResult), two: &&(Configuration, TrialResult)| {
+        one.1.per_s().total_cmp(&two.1.per_s())
+    };
     let chosen = ours().filter(|(_, trial)| keeps(trial)).max_by(fastest).or_else(|| ours().max_by(fastest));
     chosen.map(|(configuration, trial)| (*configuration, trial))
 }
 
-fn add_goals(found: &Found, report: &mut Report) {
+fn add_goals(found: &ScenarioResult, report: &mut Report) {
     let gain = |value| Figure::new("ccow_throughput_gain", value, "of 1", Better::Higher).goal(GAIN);
     let memory = |value| Figure::new("ccow_memory_overhead", value, "of 1", Better::Lower).goal(MEMORY);
     let unneeded = |value| Figure::new("ccow_unneeded_ratio", value, "of 1", Better::Lower).goal(UNNEEDED);
@@ -72,7 +73,7 @@ fn add_goals(found: &Found, report: &mut Report) {
         report.results.extend([gain(f64::NAN), memory(f64::NAN), unneeded(f64::NAN)].map(missing));
         return;
     };
-    let Setting { mib, skew, .. } = found.setting;
+    let Scenario { mib, skew, .. } = found.scenario;
     let note = format!("{} beside {}, {mib} MiB, zipf {skew}", configuration.name(), fork.name());
     let mut gain = gain(trial.per_s() / fork_per_s - 1.0)
         .peer("writes/s", trial.per_s())
@@ -98,16 +99,16 @@ fn mebibytes(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
-fn name(setting: &Setting, configuration: Configuration) -> String {
-    let layout = if setting.layout == Layout::Scattered { "_scattered" } else { "" };
-    format!("{}_{}_zipf_{:.1}{layout}", configuration.name(), setting.mib, setting.skew)
+fn name(scenario: &Scenario, configuration: Configuration) -> String {
+    let layout = if scenario.layout == BlockLayout::Scattered { "_scattered" } else { "" };
+    format!("{}_{}_zipf_{:.1}{layout}", configuration.name(), scenario.mib, scenario.skew)
 }
 
 /// A line of the paper's figure 5 and of its table 1.
-fn line(found: &Found, configuration: Configuration, trial: &Trial) -> Figure {
+fn line(found: &ScenarioResult, configuration: Configuration, trial: &TrialResult) -> Figure {
     let fork = better_fork(found).map_or(f64::NAN, |(_, per_s)| per_s);
     let stall = Spread::of(&trial.stall_ns).map_or(f64::NAN, |stall| stall.median);
-    Figure::new(name(&found.setting, configuration), trial.per_s(), "1/s", Better::Higher)
+    Figure::new(name(&found.scenario, configuration), trial.per_s(), "1/s", Better::Higher)
         .peer("gain", trial.per_s() / fork - 1.0)
         .peer("memory_mib", mebibytes(trial.footprint_bytes))
         .peer("memory_overhead", memory_overhead(trial))
@@ -119,28 +120,28 @@ fn line(found: &Found, configuration: Configuration, trial: &Trial) -> Figure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ccow::recovery::Recovery;
-    use crate::ccow::trial::Pages;
+    use crate::ccow::recovery::ForkRecovery;
+    use crate::ccow::trial::PageCounts;
     use crate::measure::candidate::PageKind;
     use quire_snapshot::{Mechanism, Precopy};
     use std::time::Duration;
 
-    fn trial(writes: u64, footprint_bytes: u64, unneeded: u64) -> Trial {
-        let pages = Pages { copied: 100, precopied: 50, needed: 50 - unneeded, unneeded };
-        Trial { writes, elapsed_s: 1.0, footprint_bytes, needed_bytes: 1000, pages, ..Trial::default() }
+    fn trial(writes: u64, footprint_bytes: u64, unneeded: u64) -> TrialResult {
+        let pages = PageCounts { copied: 100, precopied: 50, needed: 50 - unneeded, unneeded };
+        TrialResult { writes, elapsed_s: 1.0, footprint_bytes, needed_bytes: 1000, pages, ..TrialResult::default() }
     }
 
     fn ours(precopy: Precopy) -> Configuration {
         Configuration { mechanism: Mechanism::Barrier, precopy, kind: PageKind::Huge }
     }
 
-    fn found(trials: Vec<(Configuration, Trial)>) -> Found {
-        let setting = Setting { mib: 8, skew: 1.0, layout: Layout::Ordered, only_central: true };
-        let recovery = Recovery { interval: Duration::from_secs(1), normal_per_s: 1e6, gave_up: false };
-        Found { setting, recovery, interval: recovery.interval, alive: 2, trials, refused: vec![] }
+    fn found(trials: Vec<(Configuration, TrialResult)>) -> ScenarioResult {
+        let scenario = Scenario { mib: 8, skew: 1.0, layout: BlockLayout::Ordered, only_central: true };
+        let recovery = ForkRecovery { interval: Duration::from_secs(1), normal_per_s: 1e6, gave_up: false };
+        ScenarioResult { scenario, recovery, interval: recovery.interval, alive: 2, trials, refused: vec![] }
     }
 
-    fn values(found: Found) -> Vec<f64> {
+    fn values(found: ScenarioResult) -> Vec<f64> {
         let mut report = crate::experiment::tests::report::<crate::ccow::Args>();
         add(&[found], &mut report);
         report.results.iter().map(|figure| (figure.value * 1000.0).round() / 1000.0).collect()

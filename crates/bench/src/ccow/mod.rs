@@ -16,18 +16,18 @@ use anyhow::ensure;
 use clap::builder::PossibleValuesParser;
 use serde_json::{Map, Value, json};
 
-use crate::chart::{self, Axis, Body, Chart, Series};
-use crate::experiment::{Common, Experiment};
+use crate::chart::{self, Axis, Chart, ChartKind, Series};
+use crate::experiment::{CommonArgs, Experiment};
 use crate::progress::Progress;
 use crate::report::Report;
 use configuration::{Configuration, FORK, FORK_THP};
-use schedule::{Found, Scale};
+use schedule::{Scale, ScenarioResult};
 
 /// The arguments of `quire bench ccow`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    common: Common,
+    common: CommonArgs,
     /// Configurations to run, comma separated, such as fork,barrier_80,uffd_adaptive [default: all]
     #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(Configuration::names()))]
     parts: Vec<String>,
@@ -53,26 +53,26 @@ impl Args {
 }
 
 impl Experiment for Args {
-    type Outcome = Vec<Found>;
+    type Results = Vec<ScenarioResult>;
 
     const NAME: &'static str = "ccow";
     const ABOUT: &'static str = "Writes under repeated snapshots: copying by coverage beside fork";
     const DRAWS: Option<&'static str> = Some("throughput over time around cuts");
 
-    fn common(&self) -> &Common {
+    fn common(&self) -> &CommonArgs {
         &self.common
     }
 
-    fn run(&self) -> anyhow::Result<Vec<Found>> {
+    fn run(&self) -> anyhow::Result<Vec<ScenarioResult>> {
         let scale = self.scale();
         ensure!(!scale.sizes.contains(&0), "there is nothing to measure in 0 MiB; give --sizes others");
         let progress = Progress::begin();
-        scale.settings().into_iter().map(|setting| schedule::run(&scale, setting, progress)).collect()
+        scale.scenarios().into_iter().map(|scenario| schedule::run(&scale, scenario, progress)).collect()
     }
 
-    fn figures(&self, settings: &Vec<Found>, report: &mut Report) {
-        report.scale.extend(facts(&self.scale(), settings));
-        figures::add(settings, report);
+    fn figures(&self, scenarios: &Vec<ScenarioResult>, report: &mut Report) {
+        report.scale.extend(facts(&self.scale(), scenarios));
+        figures::add(scenarios, report);
     }
 
     fn beyond_quick(&self) -> Vec<(&'static str, String)> {
@@ -82,20 +82,20 @@ impl Experiment for Args {
             .to_vec()
     }
 
-    fn plots(&self, settings: &Vec<Found>) -> Vec<Chart> {
-        settings.last().map(chart).into_iter().collect()
+    fn plots(&self, scenarios: &Vec<ScenarioResult>) -> Vec<Chart> {
+        scenarios.last().map(chart).into_iter().collect()
     }
 }
 
-fn facts(scale: &Scale, settings: &[Found]) -> Map<String, Value> {
+fn facts(scale: &Scale, scenarios: &[ScenarioResult]) -> Map<String, Value> {
     let mut facts = Map::new();
     facts.insert("epochs".into(), json!(scale.epochs));
     facts.insert("warm_epochs".into(), json!(scale.warm()));
-    let settings = settings.iter().map(|found| {
+    let scenarios = scenarios.iter().map(|found| {
         json!({
-            "mib": found.setting.mib,
-            "skew": found.setting.skew,
-            "layout": found.setting.layout,
+            "mib": found.scenario.mib,
+            "skew": found.scenario.skew,
+            "layout": found.scenario.layout,
             "interval_s": found.interval.as_secs_f64(),
             "recovery_s": found.recovery.interval.as_secs_f64(),
             "normal_writes_per_s": found.recovery.normal_per_s,
@@ -103,24 +103,24 @@ fn facts(scale: &Scale, settings: &[Found]) -> Map<String, Value> {
             "views_alive": found.alive,
         })
     });
-    facts.insert("settings".into(), settings.collect());
+    facts.insert("settings".into(), scenarios.collect());
     facts
 }
 
 /// Both forks, and adaptive copying by each mechanism.
-fn chart(found: &Found) -> Chart {
+fn chart(found: &ScenarioResult) -> Chart {
     let is_drawn = |name: &str| name.ends_with("_adaptive") || [FORK.name(), FORK_THP.name()].contains(&name.into());
     let series = found
         .trials
         .iter()
         .map(|(configuration, trial)| Series { name: configuration.name(), points: trial.slots.clone() });
-    let schedule::Setting { mib, skew, .. } = found.setting;
+    let schedule::Scenario { mib, skew, .. } = found.scenario;
     Chart {
         file: "ccow-throughput".into(),
         title: format!("{mib} MiB, zipf {skew}: a cut every {:.2} s", found.interval.as_secs_f64()),
-        x: Axis::new("seconds since a cut", "seconds", chart::Scale::Linear),
-        y: Axis { unit: 1e6, ..Axis::new("million writes a second", "writes_per_second", chart::Scale::Linear) },
-        body: Body::Lines { marks: false, shaded: Vec::new() },
+        x: Axis::new("seconds since a cut", "seconds", chart::AxisScale::Linear),
+        y: Axis { unit: 1e6, ..Axis::new("million writes a second", "writes_per_second", chart::AxisScale::Linear) },
+        body: ChartKind::Lines { marks: false, shaded: Vec::new() },
         series: series.filter(|series| is_drawn(&series.name)).collect(),
     }
 }

@@ -10,7 +10,7 @@ use anyhow::Context;
 use quire_snapshot::PAGE_SIZE;
 
 use super::configuration::FORK;
-use super::workload::Workload;
+use super::workload::WriteWorkload;
 use crate::measure::candidate::Candidate;
 use crate::stats::Spread;
 
@@ -27,7 +27,7 @@ const PIECE: usize = 256;
 
 /// The interval, and what it follows from.
 #[derive(Debug, Clone, Copy)]
-pub struct Recovery {
+pub struct ForkRecovery {
     /// Time between cuts.
     pub interval: Duration,
     /// Writes a second with no view open.
@@ -40,7 +40,7 @@ pub struct Recovery {
 ///
 /// # Errors
 /// When the system will not fork.
-pub fn measure(bytes: usize, workload: &mut Workload) -> anyhow::Result<Recovery> {
+pub fn measure(bytes: usize, workload: &mut WriteWorkload) -> anyhow::Result<ForkRecovery> {
     let candidate = Candidate::new(FORK.mechanism, bytes, FORK.kind, true, &FORK.options(bytes))?;
     // A window has about as many writes as there are pages, divided by four.
     let probe = rate(&candidate, workload, Duration::from_millis(100));
@@ -63,7 +63,7 @@ pub fn measure(bytes: usize, workload: &mut Workload) -> anyhow::Result<Recovery
     };
     let interval = start.elapsed();
     drop(view);
-    Ok(Recovery { interval, normal_per_s, gave_up })
+    Ok(ForkRecovery { interval, normal_per_s, gave_up })
 }
 
 fn has_recovered(windows: &[f64], normal_per_s: f64) -> bool {
@@ -72,7 +72,7 @@ fn has_recovered(windows: &[f64], normal_per_s: f64) -> bool {
 }
 
 /// Writes a second over `time`.
-fn rate(candidate: &Candidate, workload: &mut Workload, time: Duration) -> f64 {
+fn rate(candidate: &Candidate, workload: &mut WriteWorkload, time: Duration) -> f64 {
     let (start, mut writes) = (Instant::now(), 0);
     while start.elapsed() < time {
         workload.write(candidate.access(), PIECE);

@@ -1,4 +1,4 @@
-//! The order of the day: which configurations run over how much memory under which skew, and what they did.
+//! The schedule: which configurations run over how much memory under which skew, and what they did.
 //!
 //! Relies on [`super::recovery`] for the interval between cuts, which is fork's and the same for all. Configurations run one
 //! after the other, each over memory of its own, with both forks before, between and after ours; what was measured in
@@ -10,9 +10,9 @@ use anyhow::Context;
 use quire_snapshot::MechanismError;
 
 use super::configuration::Configuration;
-use super::recovery::{self, Recovery};
-use super::trial::{self, Plan, Trial};
-use super::workload::{Layout, Workload};
+use super::recovery::{self, ForkRecovery};
+use super::trial::{self, TrialPlan, TrialResult};
+use super::workload::{BlockLayout, WriteWorkload};
 use crate::memory;
 use crate::progress::Progress;
 
@@ -22,13 +22,13 @@ const ALL_MIB: u64 = 2048;
 
 /// What one set of configurations has in common.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Setting {
+pub struct Scenario {
     /// Size of the range.
     pub mib: u64,
     /// Zipf's exponent.
     pub skew: f64,
     /// Where popular blocks lie.
-    pub layout: Layout,
+    pub layout: BlockLayout,
     /// Whether only the central configurations are run.
     pub only_central: bool,
 }
@@ -49,9 +49,9 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// The settings, those for which goals are stated last.
-    pub fn settings(&self) -> Vec<Setting> {
-        let mut settings = Vec::new();
+    /// The scenarios, those for which goals are stated last.
+    pub fn scenarios(&self) -> Vec<Scenario> {
+        let mut scenarios = Vec::new();
         for &mib in &self.sizes {
             let only_central = self.quick || mib > ALL_MIB;
             let skews = match (self.skews.as_slice(), only_central) {
@@ -59,18 +59,18 @@ impl Scale {
                 ([], false) => vec![0.9, 1.1, 1.0],
                 (asked, _) => asked.to_vec(),
             };
-            let ordered = |skew| Setting { mib, skew, layout: Layout::Ordered, only_central };
+            let ordered = |skew| Scenario { mib, skew, layout: BlockLayout::Ordered, only_central };
             if !only_central {
-                settings.push(Setting { layout: Layout::Scattered, only_central: true, ..ordered(1.0) });
+                scenarios.push(Scenario { layout: BlockLayout::Scattered, only_central: true, ..ordered(1.0) });
             }
-            settings.extend(skews.into_iter().map(ordered));
+            scenarios.extend(skews.into_iter().map(ordered));
         }
-        settings
+        scenarios
     }
 
-    fn schedule(&self, setting: Setting) -> Vec<Configuration> {
+    fn schedule(&self, scenario: Scenario) -> Vec<Configuration> {
         let is_wanted = |name: String| self.parts.is_empty() || self.parts.contains(&name);
-        let schedule = Configuration::schedule(setting.only_central && self.parts.is_empty());
+        let schedule = Configuration::schedule(scenario.only_central && self.parts.is_empty());
         schedule.into_iter().filter(|configuration| is_wanted(configuration.name())).collect()
     }
 
@@ -80,41 +80,41 @@ impl Scale {
     }
 }
 
-/// What one setting gave.
+/// The result of one scenario.
 #[derive(Debug)]
-pub struct Found {
-    /// The setting.
-    pub setting: Setting,
+pub struct ScenarioResult {
+    /// The scenario.
+    pub scenario: Scenario,
     /// How fork recovers.
-    pub recovery: Recovery,
+    pub recovery: ForkRecovery,
     /// Time between cuts.
     pub interval: Duration,
     /// Views alive at once.
     pub alive: usize,
     /// By configuration, in the order of the first trials.
-    pub trials: Vec<(Configuration, Trial)>,
+    pub trials: Vec<(Configuration, TrialResult)>,
     /// Those that could not be had.
     pub refused: Vec<(Configuration, String)>,
 }
 
-/// Runs one setting.
+/// Runs one scenario.
 ///
 /// # Errors
 /// When fork can't be had, or a cut fails in the middle.
-pub fn run(scale: &Scale, setting: Setting, progress: Progress) -> anyhow::Result<Found> {
-    let Setting { mib, skew, layout, .. } = setting;
+pub fn run(scale: &Scale, scenario: Scenario, progress: Progress) -> anyhow::Result<ScenarioResult> {
+    let Scenario { mib, skew, layout, .. } = scenario;
     let bytes = (mib << 20) as usize;
-    let mut workload = Workload::new(bytes, skew, layout, SEED);
+    let mut workload = WriteWorkload::new(bytes, skew, layout, SEED);
     let what = format!("{mib} MiB, skew {skew}, {layout:?}").to_lowercase();
     progress.say(&format!("{what}: how long fork takes to recover"));
     memory::warm_huge(bytes as u64 * 2);
     let recovery = recovery::measure(bytes, &mut workload)?;
     let alive = alive(bytes as u64);
     let plan =
-        Plan { bytes, interval: interval(recovery, scale.quick), warm: scale.warm(), epochs: scale.epochs, alive };
+        TrialPlan { bytes, interval: interval(recovery, scale.quick), warm: scale.warm(), epochs: scale.epochs, alive };
     let interval = plan.interval;
-    let mut found = Found { setting, recovery, interval, alive, trials: Vec::new(), refused: Vec::new() };
-    for configuration in scale.schedule(setting) {
+    let mut found = ScenarioResult { scenario, recovery, interval, alive, trials: Vec::new(), refused: Vec::new() };
+    for configuration in scale.schedule(scenario) {
         let name = configuration.name();
         progress.say(&format!("{what}: {name}, a cut every {:.2} s", plan.interval.as_secs_f64()));
         memory::warm_huge(bytes as u64 * (alive as u64 + 1));
@@ -128,7 +128,7 @@ pub fn run(scale: &Scale, setting: Setting, progress: Progress) -> anyhow::Resul
 }
 
 /// Shorter than a twentieth of a second an interval would be all overhead; a quick run can't wait for a busy machine.
-fn interval(recovery: Recovery, is_quick: bool) -> Duration {
+fn interval(recovery: ForkRecovery, is_quick: bool) -> Duration {
     let most = if is_quick { Duration::from_millis(400) } else { Duration::MAX };
     recovery.interval.clamp(Duration::from_millis(50), most)
 }
@@ -143,8 +143,8 @@ fn is_refusal(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref::<MechanismError>(), Some(MechanismError::Unsupported { .. }))
 }
 
-impl Found {
-    fn add(&mut self, configuration: Configuration, trial: Trial) {
+impl ScenarioResult {
+    fn add(&mut self, configuration: Configuration, trial: TrialResult) {
         match self.trials.iter_mut().find(|(other, _)| *other == configuration) {
             Some((_, sum)) => sum.merge(trial),
             None => self.trials.push((configuration, trial)),
@@ -152,7 +152,7 @@ impl Found {
     }
 
     /// What `configuration` did.
-    pub fn get(&self, configuration: Configuration) -> Option<&Trial> {
+    pub fn get(&self, configuration: Configuration) -> Option<&TrialResult> {
         self.trials.iter().find(|(other, _)| *other == configuration).map(|(_, trial)| trial)
     }
 }
@@ -164,15 +164,15 @@ mod tests {
     #[test]
     fn the_last_setting_is_the_one_with_goals() {
         let scale = Scale { quick: false, sizes: vec![2048, 8192], skews: vec![], parts: vec![], epochs: 3 };
-        let settings = scale.settings();
-        assert_eq!(settings.len(), 5);
-        let last = settings[4];
-        assert_eq!((last.mib, last.skew, last.layout, last.only_central), (8192, 1.0, Layout::Ordered, true));
+        let scenarios = scale.scenarios();
+        assert_eq!(scenarios.len(), 5);
+        let last = scenarios[4];
+        assert_eq!((last.mib, last.skew, last.layout, last.only_central), (8192, 1.0, BlockLayout::Ordered, true));
         let quick = Scale { quick: true, sizes: vec![256], ..scale };
-        assert_eq!(quick.settings().len(), 1);
+        assert_eq!(quick.scenarios().len(), 1);
         let one = Scale { parts: vec!["uffd_85".into()], ..quick.clone() };
-        assert_eq!(one.schedule(one.settings()[0]).len(), 1);
+        assert_eq!(one.schedule(one.scenarios()[0]).len(), 1);
         let asked = Scale { skews: vec![0.9], ..quick };
-        assert_eq!(asked.settings()[0].skew, 0.9);
+        assert_eq!(asked.scenarios()[0].skew, 0.9);
     }
 }

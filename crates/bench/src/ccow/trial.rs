@@ -13,7 +13,7 @@ use anyhow::Context;
 use quire_snapshot::{OriginStats, PAGE_SIZE, View};
 
 use super::configuration::Configuration;
-use super::workload::Workload;
+use super::workload::WriteWorkload;
 use crate::measure::candidate::Candidate;
 use crate::measure::footprint::footprint_bytes;
 
@@ -26,7 +26,7 @@ const LIFE: f64 = 0.9;
 
 /// What every trial has in common.
 #[derive(Debug, Clone, Copy)]
-pub struct Plan {
+pub struct TrialPlan {
     /// Bytes of the range.
     pub bytes: usize,
     /// Time between cuts.
@@ -41,7 +41,7 @@ pub struct Plan {
 
 /// What a configuration did in the epochs that count.
 #[derive(Debug, Clone, Default)]
-pub struct Trial {
+pub struct TrialResult {
     /// Writes.
     pub writes: u64,
     /// Time they took, cuts included, in seconds.
@@ -53,14 +53,14 @@ pub struct Trial {
     /// What had to be held at that moment: the range, and for each view the pages that were written until the next cut.
     pub needed_bytes: u64,
     /// Pages copied, copied ahead, and found needed or not.
-    pub pages: Pages,
+    pub pages: PageCounts,
     /// Throughput over time: seconds since the first cut that counts, writes a second.
     pub slots: Vec<(f64, f64)>,
 }
 
 /// Counts of pages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Pages {
+pub struct PageCounts {
     /// Copied.
     pub copied: u64,
     /// Copied with their region or ahead of it.
@@ -71,7 +71,7 @@ pub struct Pages {
     pub unneeded: u64,
 }
 
-impl Pages {
+impl PageCounts {
     /// What has come between two looks.
     pub fn between(before: &OriginStats, after: &OriginStats) -> Self {
         Self {
@@ -105,7 +105,7 @@ fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-impl Trial {
+impl TrialResult {
     /// Writes a second.
     pub fn per_s(&self) -> f64 {
         self.writes as f64 / self.elapsed_s.max(f64::MIN_POSITIVE)
@@ -127,7 +127,7 @@ impl Trial {
 ///
 /// # Errors
 /// When it can't be had, or a cut is refused.
-pub fn run(configuration: Configuration, plan: Plan, workload: &mut Workload) -> anyhow::Result<Trial> {
+pub fn run(configuration: Configuration, plan: TrialPlan, workload: &mut WriteWorkload) -> anyhow::Result<TrialResult> {
     let before_bytes = footprint_bytes();
     let Configuration { mechanism, kind, .. } = configuration;
     let candidate = Candidate::new(mechanism, plan.bytes, kind, true, &configuration.options(plan.bytes))?;
@@ -141,12 +141,12 @@ pub fn run(configuration: Configuration, plan: Plan, workload: &mut Workload) ->
         views: VecDeque::new(),
         began: Instant::now(),
         written: VecDeque::new(),
-        trial: Trial::default(),
+        trial: TrialResult::default(),
     };
     let mut before = OriginStats::default();
     for epoch in 0..plan.warm + plan.epochs {
         if epoch == plan.warm {
-            (run.trial, run.began) = (Trial::default(), Instant::now());
+            (run.trial, run.began) = (TrialResult::default(), Instant::now());
             before = counted(configuration, &candidate);
         }
         run.epoch(epoch + 1 == plan.warm + plan.epochs)?;
@@ -156,7 +156,7 @@ pub fn run(configuration: Configuration, plan: Plan, workload: &mut Workload) ->
     // A thread that only drops can't panic on its own account; should it, the settling below shows it.
     let _ = thread.join();
     candidate.origin().settle();
-    trial.pages = Pages::between(&before, &counted(configuration, &candidate));
+    trial.pages = PageCounts::between(&before, &counted(configuration, &candidate));
     trial.footprint_bytes = trial.footprint_bytes.saturating_sub(before_bytes);
     Ok(trial)
 }
@@ -168,15 +168,15 @@ fn counted(configuration: Configuration, candidate: &Candidate) -> OriginStats {
 
 struct Run<'a> {
     candidate: &'a Candidate,
-    plan: Plan,
-    workload: &'a mut Workload,
+    plan: TrialPlan,
+    workload: &'a mut WriteWorkload,
     dropper: Sender<Arc<dyn View>>,
     views: VecDeque<Arc<dyn View>>,
     /// When the first epoch that counts began.
     began: Instant,
     /// Pages written between the cuts of the views that are alive, the oldest first; the newest is not among them yet.
     written: VecDeque<u64>,
-    trial: Trial,
+    trial: TrialResult,
 }
 
 impl Run<'_> {
@@ -242,14 +242,14 @@ impl Run<'_> {
 mod tests {
     use super::*;
     use crate::ccow::configuration::FORK;
-    use crate::ccow::workload::Layout;
+    use crate::ccow::workload::BlockLayout;
     use crate::measure::candidate::PageKind;
     use quire_snapshot::{Mechanism, Precopy};
 
     #[test]
     fn only_the_counted_epochs_count() {
-        let plan = Plan { bytes: 8 << 20, interval: Duration::from_millis(20), warm: 2, epochs: 3, alive: 2 };
-        let mut workload = Workload::new(plan.bytes, 1.0, Layout::Ordered, 1);
+        let plan = TrialPlan { bytes: 8 << 20, interval: Duration::from_millis(20), warm: 2, epochs: 3, alive: 2 };
+        let mut workload = WriteWorkload::new(plan.bytes, 1.0, BlockLayout::Ordered, 1);
         let barrier = Configuration { mechanism: Mechanism::Barrier, precopy: Precopy::All, kind: PageKind::Huge };
         let trial = run(barrier, plan, &mut workload).unwrap();
         assert_eq!(trial.stall_ns.len(), 3);
@@ -266,8 +266,8 @@ mod tests {
 
     #[test]
     fn ratios_of_nothing_are_zero() {
-        assert_eq!((Pages::default().precopy_ratio(), Pages::default().unneeded_ratio()), (0.0, 0.0));
-        let pages = Pages { copied: 10, precopied: 5, needed: 3, unneeded: 1 };
+        assert_eq!((PageCounts::default().precopy_ratio(), PageCounts::default().unneeded_ratio()), (0.0, 0.0));
+        let pages = PageCounts { copied: 10, precopied: 5, needed: 3, unneeded: 1 };
         assert_eq!((pages.precopy_ratio(), pages.unneeded_ratio()), (0.5, 0.25));
     }
 }

@@ -2,14 +2,14 @@
 //! data that was made beforehand.
 //!
 //! Relies on the draw being made between the writes, as in the paper, so it is part of the throughput of every
-//! configuration. The paper does not say which block is the most popular one. Here block *k* has rank *k* ([`Layout::Ordered`]):
+//! configuration. The paper does not say which block is the most popular one. Here block *k* has rank *k* ([`BlockLayout::Ordered`]):
 //! popular blocks are neighbours, which gives regions different coverages, as the paper's thresholds presuppose. With
-//! [`Layout::Scattered`] all regions have the same coverage.
+//! [`BlockLayout::Scattered`] all regions have the same coverage.
 
 use quire_snapshot::{OriginAccess, PAGE_SIZE};
 use serde::Serialize;
 
-use crate::zipf::{Scatter, Zipf};
+use crate::zipf::{RankPermutation, Zipf};
 use quire_rng::SplitMix64;
 
 /// Bytes of a block.
@@ -18,7 +18,7 @@ pub const BLOCK_BYTES: usize = 1024;
 /// Where popular blocks lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Layout {
+pub enum BlockLayout {
     /// In the order of their popularity.
     Ordered,
     /// Anywhere.
@@ -27,22 +27,22 @@ pub enum Layout {
 
 /// A stream of writes.
 #[derive(Debug, Clone)]
-pub struct Workload {
+pub struct WriteWorkload {
     zipf: Zipf,
-    scatter: Option<Scatter>,
+    scatter: Option<RankPermutation>,
     rng: SplitMix64,
     data: Vec<u8>,
     /// A bit for each page that was written since the last call of `take_written`.
     written: Vec<u64>,
 }
 
-impl Workload {
+impl WriteWorkload {
     /// Over a range of `bytes`.
-    pub fn new(bytes: usize, skew: f64, layout: Layout, seed: u64) -> Self {
+    pub fn new(bytes: usize, skew: f64, layout: BlockLayout, seed: u64) -> Self {
         let blocks = (bytes / BLOCK_BYTES) as u64;
         let mut rng = SplitMix64::new(seed);
         let data = (0..2 * BLOCK_BYTES).map(|_| rng.next_u64() as u8).collect();
-        let scatter = (layout == Layout::Scattered).then(|| Scatter::new(blocks, seed));
+        let scatter = (layout == BlockLayout::Scattered).then(|| RankPermutation::new(blocks, seed));
         let written = vec![0; (bytes / PAGE_SIZE).div_ceil(64)];
         Self { zipf: Zipf::new(blocks, skew), scatter, rng, data, written }
     }
@@ -81,16 +81,16 @@ mod tests {
     fn popular_blocks_come_first_or_anywhere() {
         let bytes = 4 << 20;
         let in_first_tenth = |layout| {
-            let mut workload = Workload::new(bytes, 1.0, layout, 3);
+            let mut workload = WriteWorkload::new(bytes, 1.0, layout, 3);
             (0..10_000).filter(|_| workload.offset() < bytes / 10).count()
         };
-        assert!(in_first_tenth(Layout::Ordered) > 6000);
-        assert!(in_first_tenth(Layout::Scattered) < 3000);
+        assert!(in_first_tenth(BlockLayout::Ordered) > 6000);
+        assert!(in_first_tenth(BlockLayout::Scattered) < 3000);
     }
 
     #[test]
     fn blocks_are_aligned_and_inside() {
-        let mut workload = Workload::new(1 << 20, 0.9, Layout::Scattered, 3);
+        let mut workload = WriteWorkload::new(1 << 20, 0.9, BlockLayout::Scattered, 3);
         for _ in 0..10_000 {
             let offset = workload.offset();
             assert!(offset.is_multiple_of(BLOCK_BYTES) && offset < 1 << 20);

@@ -2,25 +2,25 @@
 //!
 //! Relies on the first round: one line for each way to save, for each load.
 
-use super::program::Method;
-use super::{Found, LOADS};
-use crate::chart::{Axis, Body, Chart, Scale, Series};
+use super::program::SaveMethod;
+use super::{LOADS, TrialResults};
+use crate::chart::{Axis, AxisScale, Chart, ChartKind, Series};
 
 /// A chart for each load.
-pub fn of(found: &Found) -> Vec<Chart> {
+pub fn of(results: &TrialResults) -> Vec<Chart> {
     let chart = |load: &str| Chart {
         file: format!("checkpoint-memory-{load}"),
         title: format!("extra memory during a save by a forked child, updates {load}"),
-        x: Axis::new("seconds since the fork", "seconds", Scale::Linear),
-        y: Axis { unit: f64::from(1 << 20), ..Axis::new("MiB beside the data", "bytes", Scale::Linear) },
-        body: Body::Lines { marks: true, shaded: Vec::new() },
-        series: [Method::Stdio, Method::Mdc].map(|method| series(found, method, load)).into(),
+        x: Axis::new("seconds since the fork", "seconds", AxisScale::Linear),
+        y: Axis { unit: f64::from(1 << 20), ..Axis::new("MiB beside the data", "bytes", AxisScale::Linear) },
+        body: ChartKind::Lines { marks: true, shaded: Vec::new() },
+        series: [SaveMethod::Stdio, SaveMethod::Mdc].map(|method| series(results, method, load)).into(),
     };
     LOADS.iter().map(|load| chart(load.name)).collect()
 }
 
-fn series(found: &Found, method: Method, load: &str) -> Series {
-    let trial = found.trials.iter().find(|trial| trial.method == method && trial.load == load && trial.round == 0);
+fn series(results: &TrialResults, method: SaveMethod, load: &str) -> Series {
+    let trial = results.trials.iter().find(|trial| trial.method == method && trial.load == load && trial.round == 0);
     let points = trial.map(|trial| trial.curve.clone()).unwrap_or_default();
     Series { name: method.name().to_owned(), points }
 }

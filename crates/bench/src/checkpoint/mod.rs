@@ -12,12 +12,12 @@ mod trial;
 use serde_json::{Map, Value, json};
 
 use crate::chart::Chart;
-use crate::experiment::{Common, Experiment};
+use crate::experiment::{CommonArgs, Experiment};
 use crate::progress::Progress;
 use crate::report::Report;
 use crate::{disk, memory};
-use program::{Method, Saver};
-use trial::{Restored, Trial};
+use program::{SaveMethod, SaverProcess};
+use trial::{RestoreResult, SaveResult};
 
 /// Saves of each program before those that count.
 const WARM_UPS: usize = 2;
@@ -27,7 +27,7 @@ const ALLOCATOR_BYTES: u64 = 16;
 
 /// How the entries are updated during a save.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Load {
+pub struct UpdateLoad {
     /// The load's name in figures.
     pub name: &'static str,
     /// Updates in the time of a save by stdio without updates, over the number of pages that the entries take.
@@ -39,20 +39,20 @@ pub struct Load {
 /// The loads. If a save took no longer under updates than without, a fork would duplicate `1 - exp(-updates_per_page)` of the pages by
 /// the uniform ones: 0.25, 0.5, and the 0.77 that the paper states for redis-server. It takes longer, so a fork duplicates more; what it
 /// did stands beside each figure.
-pub const LOADS: [Load; 4] = [
-    Load { name: "uniform_77", updates_per_page: 1.47, skew: 0.0 },
-    Load { name: "uniform_50", updates_per_page: 0.69, skew: 0.0 },
-    Load { name: "uniform_25", updates_per_page: 0.29, skew: 0.0 },
-    Load { name: "zipf", updates_per_page: 4.0, skew: 0.99 },
+pub const LOADS: [UpdateLoad; 4] = [
+    UpdateLoad { name: "uniform_77", updates_per_page: 1.47, skew: 0.0 },
+    UpdateLoad { name: "uniform_50", updates_per_page: 0.69, skew: 0.0 },
+    UpdateLoad { name: "uniform_25", updates_per_page: 0.29, skew: 0.0 },
+    UpdateLoad { name: "zipf", updates_per_page: 4.0, skew: 0.99 },
 ];
 
-/// Everything that the trials found.
+/// The results of all trials.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct TrialResults {
     /// The saves.
-    pub trials: Vec<Trial>,
+    pub trials: Vec<SaveResult>,
     /// The restores.
-    pub restores: Vec<Restored>,
+    pub restores: Vec<RestoreResult>,
     /// Bytes a second of a raw write of the same amount, of each round.
     pub raw_write_bytes_per_s: Vec<f64>,
     /// Updates a second of a load with one update a page.
@@ -63,7 +63,7 @@ pub struct Found {
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    common: Common,
+    common: CommonArgs,
     /// Data in each program, in MiB [default: 2048, quick: 192]
     #[arg(long)]
     mib: Option<u64>,
@@ -81,30 +81,30 @@ impl Args {
         (self.data_bytes() / (self.value_bytes + ALLOCATOR_BYTES)).max(2)
     }
 
-    fn loads(&self) -> &'static [Load] {
+    fn loads(&self) -> &'static [UpdateLoad] {
         self.common.pick(&LOADS, &LOADS[..1])
     }
 }
 
 impl Experiment for Args {
-    type Outcome = Found;
+    type Results = TrialResults;
 
     const NAME: &'static str = "checkpoint";
     const ABOUT: &'static str = "A program that saves by forking, with stdio and with mdc_*: memory, time, restore";
     const DRAWS: Option<&'static str> = Some("memory over time during a save");
 
-    fn common(&self) -> &Common {
+    fn common(&self) -> &CommonArgs {
         &self.common
     }
 
-    fn run(&self) -> anyhow::Result<Found> {
+    fn run(&self) -> anyhow::Result<TrialResults> {
         let progress = Progress::begin();
         let dir = self.common.make_dir()?;
         let binaries = program::compile(dir.path())?;
         progress.say("warming memory");
         memory::warm(self.data_bytes() * 4);
-        let [stdio, mdc] =
-            binaries.map(|binary| Saver::start(binary, dir.path(), self.entries(), self.value_bytes, FIRST_SEED));
+        let [stdio, mdc] = binaries
+            .map(|binary| SaverProcess::start(binary, dir.path(), self.entries(), self.value_bytes, FIRST_SEED));
         measure(self, dir.path(), [stdio?, mdc?], |what| progress.say(what))
     }
 
@@ -115,34 +115,39 @@ impl Experiment for Args {
             .to_vec()
     }
 
-    fn figures(&self, found: &Found, report: &mut Report) {
-        report.scale.extend(facts(self, found));
-        figures::add(found, report);
+    fn figures(&self, results: &TrialResults, report: &mut Report) {
+        report.scale.extend(facts(self, results));
+        figures::add(results, report);
     }
 
-    fn plots(&self, found: &Found) -> Vec<Chart> {
-        charts::of(found)
+    fn plots(&self, results: &TrialResults) -> Vec<Chart> {
+        charts::of(results)
     }
 }
 
-fn measure(args: &Args, dir: &std::path::Path, mut savers: [Saver; 2], say: impl Fn(&str)) -> anyhow::Result<Found> {
-    let mut found = Found::default();
-    let still = Load { name: "still", updates_per_page: 0.0, skew: 0.0 };
+fn measure(
+    args: &Args,
+    dir: &std::path::Path,
+    mut savers: [SaverProcess; 2],
+    say: impl Fn(&str),
+) -> anyhow::Result<TrialResults> {
+    let mut results = TrialResults::default();
+    let still = UpdateLoad { name: "still", updates_per_page: 0.0, skew: 0.0 };
     let mut save_s = 0.0;
     for saver in &mut savers {
         for number in 0..WARM_UPS {
             say(&format!("save {} of {WARM_UPS} by {}, not counted", number + 1, saver.method().name()));
             let trial = trial::save(saver, still, 0, 0.0, args.data_bytes())?;
-            if saver.method() == Method::Stdio {
+            if saver.method() == SaveMethod::Stdio {
                 save_s = trial.save_s;
             }
         }
     }
     let pages = args.entries() as f64 * (args.value_bytes + ALLOCATOR_BYTES) as f64 / quire_sys::mem::PAGE_SIZE as f64;
-    found.unit_per_s = pages / save_s;
+    results.unit_per_s = pages / save_s;
     let rounds = args.common.rounds(5, 1);
     for round in 0..rounds {
-        found.raw_write_bytes_per_s.push(disk::raw_write_bytes_per_s(dir, args.data_bytes())?);
+        results.raw_write_bytes_per_s.push(disk::raw_write_bytes_per_s(dir, args.data_bytes())?);
         for &load in args.loads() {
             // Who goes first changes, so that neither always finds the other's leftovers.
             let order = if round.is_multiple_of(2) { [0, 1] } else { [1, 0] };
@@ -150,27 +155,27 @@ fn measure(args: &Args, dir: &std::path::Path, mut savers: [Saver; 2], say: impl
                 let saver = &mut savers[index];
                 let name = saver.method().name();
                 say(&format!("round {} of {rounds}: {name} under {}", round + 1, load.name));
-                let per_s = load.updates_per_page * found.unit_per_s;
+                let per_s = load.updates_per_page * results.unit_per_s;
                 let trial = trial::save(saver, load, round, per_s, args.data_bytes())?;
                 if load == LOADS[0] {
                     say(&format!("round {} of {rounds}: restore by {name}", round + 1));
-                    found.restores.push(trial::restore(saver, round, trial.sum)?);
+                    results.restores.push(trial::restore(saver, round, trial.sum)?);
                 }
-                found.trials.push(trial);
+                results.trials.push(trial);
             }
         }
     }
-    Ok(found)
+    Ok(results)
 }
 
-fn facts(args: &Args, found: &Found) -> Map<String, Value> {
+fn facts(args: &Args, results: &TrialResults) -> Map<String, Value> {
     let mut facts = Map::new();
     facts.insert("data_mib".into(), json!(args.data_bytes() >> 20));
     facts.insert("entries".into(), json!(args.entries()));
     facts.insert("value_bytes".into(), json!(args.value_bytes));
-    facts.insert("rounds".into(), json!(found.raw_write_bytes_per_s.len()));
+    facts.insert("rounds".into(), json!(results.raw_write_bytes_per_s.len()));
     for load in args.loads() {
-        let per_s = (load.updates_per_page * found.unit_per_s).round();
+        let per_s = (load.updates_per_page * results.unit_per_s).round();
         facts.insert(format!("{}_updates_per_s", load.name), json!(per_s));
     }
     facts

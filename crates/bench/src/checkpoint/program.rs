@@ -19,14 +19,14 @@ const LOADED_NAME: &str = "libquire.so.0";
 
 /// How a program saves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Method {
+pub enum SaveMethod {
     /// The child writes entry by entry with `fwrite`.
     Stdio,
     /// The child dumps memory with `mdc_*` and gives it back.
     Mdc,
 }
 
-impl Method {
+impl SaveMethod {
     /// Its name in figures.
     pub fn name(self) -> &'static str {
         match self {
@@ -38,8 +38,8 @@ impl Method {
 
 /// A compiled program.
 #[derive(Debug, Clone)]
-pub struct Binary {
-    method: Method,
+pub struct SaverBinary {
+    method: SaveMethod,
     path: PathBuf,
 }
 
@@ -47,7 +47,7 @@ pub struct Binary {
 ///
 /// # Errors
 /// There is no C compiler, or the library isn't there, with how to get it.
-pub fn compile(dir: &Path) -> anyhow::Result<[Binary; 2]> {
+pub fn compile(dir: &Path) -> anyhow::Result<[SaverBinary; 2]> {
     let library = library::find_named(LIBRARY, "QUIRE_LIBRARY").with_context(|| {
         format!("{LIBRARY} is not there: `cargo build --release` puts it beside the quire binary; QUIRE_LIBRARY=FILE names it elsewhere")
     })?;
@@ -55,36 +55,36 @@ pub fn compile(dir: &Path) -> anyhow::Result<[Binary; 2]> {
     std::fs::write(dir.join("quire.h"), HEADER)?;
     std::os::unix::fs::symlink(&library, dir.join(LOADED_NAME))?;
     let place = dir.canonicalize()?;
-    let binary = |method: Method| {
+    let binary = |method: SaveMethod| {
         let path = dir.join(method.name());
         let mut command = Command::new("cc");
         command.args(["-O2", "-o"]).arg(&path).arg(dir.join("saver.c"));
-        if method == Method::Mdc {
+        if method == SaveMethod::Mdc {
             command.arg("-DMDC").arg("-I").arg(dir).arg(&library).arg(format!("-Wl,-rpath,{}", place.display()));
         }
         let output = command.arg("-lm").output().context("starting cc (Debian package gcc)")?;
         ensure!(output.status.success(), "cc: {}", String::from_utf8_lossy(&output.stderr));
-        Ok(Binary { method, path })
+        Ok(SaverBinary { method, path })
     };
-    Ok([binary(Method::Stdio)?, binary(Method::Mdc)?])
+    Ok([binary(SaveMethod::Stdio)?, binary(SaveMethod::Mdc)?])
 }
 
 /// A running program, which ends when this is dropped.
 #[derive(Debug)]
-pub struct Saver {
-    binary: Binary,
+pub struct SaverProcess {
+    binary: SaverBinary,
     file: PathBuf,
     child: Child,
     orders: ChildStdin,
     answers: BufReader<ChildStdout>,
 }
 
-impl Saver {
+impl SaverProcess {
     /// Starts the program and waits until it has its entries.
     ///
     /// # Errors
     /// When it can't be started or has no memory.
-    pub fn start(binary: Binary, dir: &Path, entries: u64, value_bytes: u64, seed: u64) -> anyhow::Result<Self> {
+    pub fn start(binary: SaverBinary, dir: &Path, entries: u64, value_bytes: u64, seed: u64) -> anyhow::Result<Self> {
         let file = dir.join(format!("{}.saved", binary.method.name()));
         let mut command = Command::new(&binary.path);
         command.arg("run").arg(&file).args([entries, value_bytes, seed].map(|number| number.to_string()));
@@ -97,7 +97,7 @@ impl Saver {
     }
 
     /// How it saves.
-    pub fn method(&self) -> Method {
+    pub fn method(&self) -> SaveMethod {
         self.binary.method
     }
 
@@ -139,7 +139,7 @@ impl Saver {
     }
 }
 
-impl Drop for Saver {
+impl Drop for SaverProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

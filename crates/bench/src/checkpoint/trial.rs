@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 
-use super::Load;
-use super::program::{Method, Saver};
+use super::UpdateLoad;
+use super::program::{SaveMethod, SaverProcess};
 use crate::memory;
 
 /// Between two looks at memory: walking the page tables of some GiB takes the better part of 50 ms.
@@ -17,9 +17,9 @@ const INTERVAL: Duration = Duration::from_millis(100);
 
 /// A save.
 #[derive(Debug)]
-pub struct Trial {
+pub struct SaveResult {
     /// How the program saves.
-    pub method: Method,
+    pub method: SaveMethod,
     /// The load's name.
     pub load: &'static str,
     /// The round.
@@ -44,9 +44,9 @@ pub struct Trial {
 
 /// A restore.
 #[derive(Debug)]
-pub struct Restored {
+pub struct RestoreResult {
     /// How the program saves.
-    pub method: Method,
+    pub method: SaveMethod,
     /// Until the first entry was there, in milliseconds.
     pub first_ms: f64,
     /// Until all were, in seconds.
@@ -57,7 +57,13 @@ pub struct Restored {
 ///
 /// # Errors
 /// When the save fails or memory can't be measured.
-pub fn save(saver: &mut Saver, load: Load, round: usize, updates_per_s: f64, data_bytes: u64) -> anyhow::Result<Trial> {
+pub fn save(
+    saver: &mut SaverProcess,
+    load: UpdateLoad,
+    round: usize,
+    updates_per_s: f64,
+    data_bytes: u64,
+) -> anyhow::Result<SaveResult> {
     let (pid, before) = (saver.pid(), memory::proportional_bytes(saver.pid())?);
     let (stop, began) = (AtomicBool::new(false), Instant::now());
     let (answer, curve) = std::thread::scope(|scope| {
@@ -68,7 +74,7 @@ pub fn save(saver: &mut Saver, load: Load, round: usize, updates_per_s: f64, dat
     });
     let [fork_ns, save_ns, updates, longest_ns, sum] = answer?;
     let peak = curve.iter().map(|&(_, bytes)| bytes).fold(0.0, f64::max);
-    Ok(Trial {
+    Ok(SaveResult {
         method: saver.method(),
         load: load.name,
         round,
@@ -99,10 +105,10 @@ fn watch(pid: u32, before: u64, began: Instant, stop: &AtomicBool) -> Vec<(f64, 
 ///
 /// # Errors
 /// When the restore fails or has other entries.
-pub fn restore(saver: &Saver, round: usize, sum: u64) -> anyhow::Result<Restored> {
+pub fn restore(saver: &SaverProcess, round: usize, sum: u64) -> anyhow::Result<RestoreResult> {
     quire_sys::file::drop_cache(&std::fs::File::open(saver.file())?);
     let [first_ns, all_ns, restored] = saver.restore()?;
     let name = saver.method().name();
     ensure!(restored == sum, "round {round}: {name} restored other entries than there were at the fork");
-    Ok(Restored { method: saver.method(), first_ms: first_ns as f64 / 1e6, all_s: all_ns as f64 / 1e9 })
+    Ok(RestoreResult { method: saver.method(), first_ms: first_ns as f64 / 1e6, all_s: all_ns as f64 / 1e9 })
 }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::graph::Graph;
 use super::pages::{Page, Pages};
-use super::tally::{Meter, Tally, histogram};
+use super::phase_stats::{PhaseStats, PhaseTimer, histogram};
 use super::testbed::{PAGE_WORDS, Testbed};
 
 /// Vertices that a thread takes at a time, and that it looks at together.
@@ -83,16 +83,16 @@ struct Edges {
     end: u64,
 }
 
-/// Searches the whole graph. The tally's operations are the edges looked at; its counters tell how many vertices were
+/// Searches the whole graph. The phase's operations are the edges looked at; its counters tell how many vertices were
 /// reached and the sum of their levels, the same for every correct search.
 ///
 /// # Errors
 /// The device failed, or the graph is damaged.
-pub fn run<P: Pages>(pages: &P, bfs: &Bfs, testbed: &Testbed) -> anyhow::Result<Tally> {
+pub fn run<P: Pages>(pages: &P, bfs: &Bfs, testbed: &Testbed) -> anyhow::Result<PhaseStats> {
     let vertices = bfs.graph.vertices as usize;
     let levels: Vec<AtomicU32> = (0..vertices).map(|_| AtomicU32::new(UNSEEN)).collect();
     let search = Search { pages, graph: &bfs.graph, levels };
-    let meter = Meter::begin(testbed, pages.counters());
+    let timer = PhaseTimer::begin(testbed, pages.counters());
     let mut frontiers = [Frontier::new(vertices), Frontier::new(vertices)];
     frontiers[0].append(&mut vec![bfs.graph.source as u32]);
     search.levels[bfs.graph.source as usize].store(0, Ordering::Relaxed);
@@ -103,11 +103,11 @@ pub fn run<P: Pages>(pages: &P, bfs: &Bfs, testbed: &Testbed) -> anyhow::Result<
         frontiers.swap(0, 1);
         frontiers[1].len.store(0, Ordering::Relaxed);
     }
-    let mut tally = meter.end("bfs", edges, &histogram(), pages.counters());
+    let mut stats = timer.end("bfs", edges, &histogram(), pages.counters());
     let reached = search.levels.iter().map(|level| level.load(Ordering::Relaxed)).filter(|&level| level != UNSEEN);
     let (count, sum) = reached.fold((0_u64, 0_u64), |(count, sum), level| (count + 1, sum + u64::from(level)));
-    tally.counters.extend([("reached".to_owned(), count as f64), ("level_sum".to_owned(), sum as f64)]);
-    Ok(tally)
+    stats.counters.extend([("reached".to_owned(), count as f64), ("level_sum".to_owned(), sum as f64)]);
+    Ok(stats)
 }
 
 impl<P: Pages> Search<'_, P> {
@@ -227,15 +227,15 @@ impl<P: Pages> Search<'_, P> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fastmap::candidate::{Candidate, With, with_pages};
+    use crate::fastmap::candidate::{Candidate, PagesWorkload, with_pages};
     use std::collections::VecDeque;
 
     struct Run<'a>(&'a Bfs, &'a Testbed);
 
-    impl With for Run<'_> {
-        type Out = Tally;
+    impl PagesWorkload for Run<'_> {
+        type Out = PhaseStats;
 
-        fn with<P: Pages>(self, pages: &P) -> anyhow::Result<Tally> {
+        fn run_on<P: Pages>(self, pages: &P) -> anyhow::Result<PhaseStats> {
             run(pages, self.0, self.1)
         }
     }
@@ -270,8 +270,8 @@ mod tests {
         assert!(expected.0 > 1000.0);
         for &candidate in Candidate::PAGED {
             let bfs = Bfs { graph: graph.clone(), threads: 3 };
-            let tally = with_pages(candidate, &testbed, 32 * 4096, Run(&bfs, &testbed)).unwrap();
-            assert_eq!((tally.counters["reached"], tally.counters["level_sum"]), expected, "{candidate:?}");
+            let stats = with_pages(candidate, &testbed, 32 * 4096, Run(&bfs, &testbed)).unwrap();
+            assert_eq!((stats.counters["reached"], stats.counters["level_sum"]), expected, "{candidate:?}");
         }
     }
 }

@@ -21,15 +21,15 @@ use quire_sys::uring::Ring;
 use quire_sys::word_range::WordRange;
 use serde::{Deserialize, Serialize};
 
-use super::candidate::{Guarded, Transparent};
+use super::candidate::{GuardedPages, TransparentPages};
 use super::pages::{Counters, Page, Pages};
-use super::tally::{Meter, Tally, histogram};
+use super::phase_stats::{PhaseStats, PhaseTimer, histogram};
 use super::testbed::{PAGE_BYTES, PAGE_WORDS, Testbed, stamp};
 use quire_rng::SplitMix64;
 
 /// What is found out, and how long each measurement of the device lasts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Bounds {
+pub struct DeviceBounds {
     /// How long.
     pub measure_ms: u64,
     /// Seed of the pages' order.
@@ -68,22 +68,22 @@ const MISSES: u64 = 2 * MISS_PAGES;
 /// Pages that the kernel maps together where they are cached.
 const AROUND: u64 = 16;
 
-/// A tally for each of [`REQUESTS`] and [`STEPS`].
+/// Statistics for each of [`REQUESTS`] and [`STEPS`].
 ///
 /// # Errors
 /// The device failed, or there is no ring or no memory.
-pub fn run(bounds: &Bounds, testbed: &Testbed) -> anyhow::Result<Vec<Tally>> {
+pub fn run(bounds: &DeviceBounds, testbed: &Testbed) -> anyhow::Result<Vec<PhaseStats>> {
     let measure = Duration::from_millis(bounds.measure_ms);
-    let mut tallies = Vec::new();
+    let mut phases = Vec::new();
     for (name, depth, writes_percent) in REQUESTS {
         let rng = SplitMix64::new(bounds.seed ^ depth as u64 ^ writes_percent << 32);
         let requests = Requests { testbed, file: Arc::new(testbed.open_direct()?), rng, writes_percent };
-        tallies.push(requests.run(name, depth, measure)?);
+        phases.push(requests.run(name, depth, measure)?);
     }
-    tallies.extend(memory_steps()?);
-    tallies.extend(file_steps(testbed)?);
-    tallies.extend(pool_steps()?);
-    Ok(tallies)
+    phases.extend(memory_steps()?);
+    phases.extend(file_steps(testbed)?);
+    phases.extend(pool_steps()?);
+    Ok(phases)
 }
 
 /// Requests for single pages, in random order.
@@ -95,10 +95,10 @@ struct Requests<'a> {
 }
 
 impl Requests<'_> {
-    fn run(mut self, name: &str, depth: usize, measure: Duration) -> anyhow::Result<Tally> {
+    fn run(mut self, name: &str, depth: usize, measure: Duration) -> anyhow::Result<PhaseStats> {
         let mut ring = Ring::new().context("a ring, to see what the device can do")?;
         let buffers = Buffer::several(depth, PAGE_BYTES).context("memory for requests")?;
-        let meter = Meter::begin(self.testbed, Counters::new());
+        let timer = PhaseTimer::begin(self.testbed, Counters::new());
         let began = Instant::now();
         let mut next: Vec<Transfer> = buffers.into_iter().map(|buffer| self.request(buffer)).collect();
         let mut ops = 0;
@@ -117,7 +117,7 @@ impl Requests<'_> {
                 ended = ring.poll();
             }
         }
-        Ok(meter.end(name, ops, &histogram(), Counters::new()))
+        Ok(timer.end(name, ops, &histogram(), Counters::new()))
     }
 
     fn request(&mut self, mut buffer: Buffer) -> Transfer {
@@ -139,10 +139,10 @@ impl Requests<'_> {
 }
 
 /// Runs `work`, which does `ops` steps.
-fn timed(name: &str, ops: u64, work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<Tally> {
+fn timed(name: &str, ops: u64, work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<PhaseStats> {
     let began = Instant::now();
     work().with_context(|| format!("timing {name}"))?;
-    Ok(Tally { name: name.to_owned(), ops, elapsed_s: began.elapsed().as_secs_f64(), ..Tally::default() })
+    Ok(PhaseStats { name: name.to_owned(), ops, elapsed_s: began.elapsed().as_secs_f64(), ..PhaseStats::default() })
 }
 
 /// Touches every page of `memory`.
@@ -152,7 +152,7 @@ fn touch(memory: &WordRange) {
     }
 }
 
-fn memory_steps() -> anyhow::Result<Vec<Tally>> {
+fn memory_steps() -> anyhow::Result<Vec<PhaseStats>> {
     let unawaited = AtomicU32::new(0);
     let call = timed("system_call", 100_000, || {
         (0..100_000).for_each(|_| futex::wake_all(&unawaited, FutexScope::Process));
@@ -187,7 +187,7 @@ fn memory_steps() -> anyhow::Result<Vec<Tally>> {
 }
 
 /// Steps of who uses the page cache, on pages that are in it.
-fn file_steps(testbed: &Testbed) -> anyhow::Result<Vec<Tally>> {
+fn file_steps(testbed: &Testbed) -> anyhow::Result<Vec<PhaseStats>> {
     let pages = STEP_PAGES.min(testbed.pages / AROUND * AROUND);
     let bytes = pages as usize * PAGE_BYTES;
     let file = testbed.open()?;
@@ -213,13 +213,13 @@ fn file_steps(testbed: &Testbed) -> anyhow::Result<Vec<Tally>> {
 }
 
 /// What the pool itself adds to a miss: random pages, memory for an eighth of them, a device that takes no time.
-fn pool_steps() -> anyhow::Result<Vec<Tally>> {
+fn pool_steps() -> anyhow::Result<Vec<PhaseStats>> {
     let budget_bytes = STEP_PAGES * PAGE_BYTES as u64;
-    let guarded = Guarded::<true>::over_nothing(MISS_PAGES, budget_bytes)?;
-    let transparent = Transparent::over_nothing(MISS_PAGES, budget_bytes);
+    let guarded = GuardedPages::<true>::over_nothing(MISS_PAGES, budget_bytes)?;
+    let transparent = TransparentPages::over_nothing(MISS_PAGES, budget_bytes);
     let mut rng = SplitMix64::new(2);
     let mut pages = || rng.below(MISS_PAGES);
-    let mut tallies = Vec::new();
+    let mut phases = Vec::new();
     for is_timed in [false, true] {
         let miss = timed("pool_miss", MISSES, || read_all(&guarded, (0..MISSES).map(|_| pages())))?;
         let ahead = timed("pool_miss_ahead", MISSES, || {
@@ -231,15 +231,15 @@ fn pool_steps() -> anyhow::Result<Vec<Tally>> {
             Ok(())
         })?;
         if is_timed {
-            tallies = vec![miss, ahead];
+            phases = vec![miss, ahead];
         }
     }
     // Where userfaultfd is forbidden the other steps are still of interest.
     if let Ok(transparent) = &transparent {
         read_all(transparent, (0..MISSES).map(|_| pages()))?;
-        tallies.push(timed("transparent_miss", MISSES, || read_all(transparent, (0..MISSES).map(|_| pages())))?);
+        phases.push(timed("transparent_miss", MISSES, || read_all(transparent, (0..MISSES).map(|_| pages())))?);
     }
-    Ok(tallies)
+    Ok(phases)
 }
 
 fn read_all<P: Pages>(candidate: &P, pages: impl Iterator<Item = u64>) -> anyhow::Result<()> {
@@ -258,11 +258,11 @@ mod tests {
         let dir = tempfile::tempdir_in(".").unwrap();
         let testbed = Testbed::stamped_file(&dir.path().join("data"), 256).unwrap();
         let before = std::fs::read(&testbed.path).unwrap();
-        let tallies = run(&Bounds { measure_ms: 2, seed: 1 }, &testbed).unwrap();
+        let phases = run(&DeviceBounds { measure_ms: 2, seed: 1 }, &testbed).unwrap();
         for name in REQUESTS.map(|request| request.0).iter().chain(&STEPS) {
-            let tally = tallies.iter().find(|tally| tally.name == *name);
+            let stats = phases.iter().find(|stats| stats.name == *name);
             // Userfaultfd may be forbidden.
-            assert!(*name == "transparent_miss" || tally.is_some_and(|tally| tally.ops > 0), "{name}");
+            assert!(*name == "transparent_miss" || stats.is_some_and(|stats| stats.ops > 0), "{name}");
         }
         testbed.drop_cache().unwrap();
         assert!(std::fs::read(&testbed.path).unwrap() == before);

@@ -9,8 +9,8 @@ use std::path::Path;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
-use super::testbed::{Kind, PAGE_BYTES, PAGE_WORDS, Testbed};
-use crate::zipf::Scatter;
+use super::testbed::{DeviceKind, PAGE_BYTES, PAGE_WORDS, Testbed};
+use crate::zipf::RankPermutation;
 use quire_rng::SplitMix64;
 
 /// Edges for each vertex, on average: as Graph500; the paper has 10.
@@ -74,7 +74,7 @@ impl Graph {
 /// Draws all edges, always the same ones.
 fn each_edge(scale: u32, edges: u64, seed: u64, mut each: impl FnMut(u64, u64)) {
     let mut rng = SplitMix64::new(seed);
-    let scatter = Scatter::new(1 << scale, seed);
+    let scatter = RankPermutation::new(1 << scale, seed);
     for _ in 0..edges {
         let (mut from, mut to) = (0, 0);
         let mut bits = 0;
@@ -109,7 +109,7 @@ fn write_parts(path: &Path, offsets: &[u64], targets: &[u32]) -> anyhow::Result<
     bytes = pad(&mut out, bytes).with_context(failed)?;
     let file = out.into_inner().map_err(std::io::IntoInnerError::into_error).with_context(failed)?;
     file.sync_all().with_context(failed)?;
-    Ok(Testbed { kind: Kind::Disk, path: path.to_owned(), pages: bytes / PAGE_BYTES as u64 })
+    Ok(Testbed { kind: DeviceKind::Disk, path: path.to_owned(), pages: bytes / PAGE_BYTES as u64 })
 }
 
 fn pad(out: &mut impl std::io::Write, bytes: u64) -> std::io::Result<u64> {
@@ -138,7 +138,7 @@ mod tests {
             let at = page as usize * PAGE_BYTES + slot * 4;
             u64::from(u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()))
         };
-        let mut found: Vec<(u64, u64)> = (0..graph.vertices)
+        let mut results: Vec<(u64, u64)> = (0..graph.vertices)
             .flat_map(|vertex| {
                 let ends = [vertex, vertex + 1].map(|vertex| word(graph.offset_place(vertex)));
                 (ends[0]..ends[1]).map(move |index| (vertex, target(index))).collect::<Vec<_>>()
@@ -146,9 +146,9 @@ mod tests {
             .collect();
         let mut drawn = Vec::new();
         each_edge(10, graph.edges, 7, |from, to| drawn.push((from, to)));
-        found.sort_unstable();
+        results.sort_unstable();
         drawn.sort_unstable();
-        assert!(found == drawn);
+        assert!(results == drawn);
         let of_source = drawn.iter().filter(|(from, _)| *from == graph.source).count();
         assert!(of_source > 200, "an R-MAT graph has popular vertices: {of_source}");
     }

@@ -12,9 +12,9 @@ use quire_sys::shared_map::AccessPattern;
 use quire_sys::word_range::WordRange;
 use serde::{Deserialize, Serialize};
 
-use super::candidate::{Guarded, Mapped, Vmcache};
-use super::pages::{Page, Pages, Words};
-use super::tally::Tally;
+use super::candidate::{GuardedPages, MmapPages, Vmcache};
+use super::pages::{Page, Pages, WordPage};
+use super::phase_stats::PhaseStats;
 use super::testbed::{PAGE_BYTES, PAGE_WORDS, Testbed};
 use crate::stats::Spread;
 use quire_rng::SplitMix64;
@@ -26,7 +26,7 @@ pub const COLD: &str = "_cold";
 
 /// What is reached, and how often.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Hit {
+pub struct HitCost {
     /// Passes over all pages.
     pub passes: usize,
     /// Seed of the order.
@@ -61,20 +61,20 @@ fn by_pages<'a, P: Pages>(name: &'static str, pages: &'a P) -> Way<'a> {
     (name, Box::new(|order| pass(order, |page, word| Ok(pages.read(page)?.word(word)))))
 }
 
-/// A tally for each way, of its median pass.
+/// Statistics for each way, of its median pass.
 ///
 /// # Errors
 /// The device failed, or ways disagree on what the pages hold.
-pub fn run(hit: &Hit, testbed: &Testbed, budget_bytes: u64) -> anyhow::Result<Vec<Tally>> {
+pub fn run(hit: &HitCost, testbed: &Testbed, budget_bytes: u64) -> anyhow::Result<Vec<PhaseStats>> {
     let bytes = testbed.pages as usize * PAGE_BYTES;
     let plain = WordRange::new(bytes).context("memory for a plain loop")?;
     plain.read_from(&testbed.open_direct()?, 0, 0..bytes).context("reading all pages")?;
-    let guarded = Guarded::<false>::new(testbed, budget_bytes, true)?;
-    let mapped = Mapped::<false>::new(testbed, AccessPattern::Normal)?;
+    let guarded = GuardedPages::<false>::new(testbed, budget_bytes, true)?;
+    let mapped = MmapPages::<false>::new(testbed, AccessPattern::Normal)?;
     let vmcache = Vmcache::new(testbed, budget_bytes)?;
     let plain_page = |page: u64| {
         let start = page as usize * PAGE_WORDS;
-        Words(&plain.words()[start..start + PAGE_WORDS])
+        WordPage(&plain.words()[start..start + PAGE_WORDS])
     };
     let ways: [Way<'_>; 5] = [
         ("plain", Box::new(|order| pass(order, |page, word| Ok(plain_page(page).word(word))))),
@@ -91,14 +91,14 @@ pub fn run(hit: &Hit, testbed: &Testbed, budget_bytes: u64) -> anyhow::Result<Ve
     }
     shuffle(&mut order, hit.seed);
     let hot: Vec<u32> = order.iter().map(|page| page % HOT_PAGES as u32).collect();
-    let mut tallies = Vec::new();
+    let mut phases = Vec::new();
     for (suffix, order) in [("", &hot), (COLD, &order)] {
-        tallies.extend(median_passes(hit.passes, &ways, order, suffix)?);
+        phases.extend(median_passes(hit.passes, &ways, order, suffix)?);
     }
-    Ok(tallies)
+    Ok(phases)
 }
 
-fn median_passes(passes: usize, ways: &[Way<'_>], order: &[u32], suffix: &str) -> anyhow::Result<Vec<Tally>> {
+fn median_passes(passes: usize, ways: &[Way<'_>], order: &[u32], suffix: &str) -> anyhow::Result<Vec<PhaseStats>> {
     let mut taken_s = vec![Vec::new(); ways.len()];
     for _ in 0..passes {
         for ((_, way), taken_s) in ways.iter().zip(&mut taken_s) {
@@ -107,11 +107,11 @@ fn median_passes(passes: usize, ways: &[Way<'_>], order: &[u32], suffix: &str) -
             taken_s.push(began.elapsed().as_secs_f64());
         }
     }
-    let tally = |(name, taken_s): (&str, &Vec<f64>)| {
+    let stats = |(name, taken_s): (&str, &Vec<f64>)| {
         let elapsed_s = Spread::of(taken_s).map_or(f64::NAN, |spread| spread.median);
-        Tally { name: format!("{name}{suffix}"), ops: order.len() as u64, elapsed_s, ..Tally::default() }
+        PhaseStats { name: format!("{name}{suffix}"), ops: order.len() as u64, elapsed_s, ..PhaseStats::default() }
     };
-    Ok(ways.iter().map(|way| way.0).zip(&taken_s).map(tally).collect())
+    Ok(ways.iter().map(|way| way.0).zip(&taken_s).map(stats).collect())
 }
 
 #[cfg(test)]
@@ -131,10 +131,10 @@ mod tests {
     fn every_way_reads_the_same_words() {
         let dir = tempfile::tempdir_in(".").unwrap();
         let testbed = Testbed::stamped_file(&dir.path().join("data"), 200).unwrap();
-        let tallies = run(&Hit { passes: 3, seed: 1 }, &testbed, 1 << 21).unwrap();
-        let names: Vec<&str> = tallies.iter().map(|tally| tally.name.as_str()).collect();
+        let phases = run(&HitCost { passes: 3, seed: 1 }, &testbed, 1 << 21).unwrap();
+        let names: Vec<&str> = phases.iter().map(|stats| stats.name.as_str()).collect();
         assert_eq!(names[..5], ["plain", "guard", "optimistic", "mmap", "vmcache"]);
         assert_eq!(names[5..7], ["plain_cold", "guard_cold"]);
-        assert!(tallies.iter().all(|tally| tally.elapsed_s > 0.0));
+        assert!(phases.iter().all(|stats| stats.elapsed_s > 0.0));
     }
 }

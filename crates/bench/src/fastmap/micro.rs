@@ -11,10 +11,10 @@ use anyhow::ensure;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-use super::pages::{Hand, Touch};
-use super::tally::{Meter, Tally, histogram};
+use super::pages::{ThreadAccess, WordAccess};
+use super::phase_stats::{PhaseStats, PhaseTimer, histogram};
 use super::testbed::{CHANGED_WORD, Testbed, stamp};
-use crate::zipf::{Scatter, Zipf};
+use crate::zipf::{RankPermutation, Zipf};
 use quire_rng::SplitMix64;
 
 /// Threads that fill the budget before the phase that counts.
@@ -25,7 +25,7 @@ const STEP: usize = 16;
 
 /// What is touched.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Micro {
+pub struct Microbenchmark {
     /// Threads.
     pub threads: usize,
     /// Whether they store.
@@ -47,19 +47,19 @@ pub struct Micro {
 }
 
 /// Pages in the order in which one thread touches them.
-struct Course {
+struct AccessSequence {
     rng: SplitMix64,
     zipf: Option<Zipf>,
-    scatter: Scatter,
+    scatter: RankPermutation,
     pages: u64,
     coming: VecDeque<u64>,
 }
 
-impl Course {
-    fn new(micro: &Micro, testbed: &Testbed, seed: u64) -> Self {
+impl AccessSequence {
+    fn new(micro: &Microbenchmark, testbed: &Testbed, seed: u64) -> Self {
         let zipf = (micro.skew > 0.0).then(|| Zipf::new(testbed.pages, micro.skew));
         // Which pages are popular is the same for all threads, or there would be several sets of them.
-        let scatter = Scatter::new(testbed.pages, micro.seed);
+        let scatter = RankPermutation::new(testbed.pages, micro.seed);
         Self { rng: SplitMix64::new(seed), zipf, scatter, pages: testbed.pages, coming: VecDeque::new() }
     }
 
@@ -71,7 +71,7 @@ impl Course {
     }
 
     /// The next page; has `window` pages after it in flight by then.
-    fn next(&mut self, hand: &mut impl Hand, window: usize) -> anyhow::Result<u64> {
+    fn next(&mut self, thread_access: &mut impl ThreadAccess, window: usize) -> anyhow::Result<u64> {
         if window == 0 {
             return Ok(self.draw());
         }
@@ -81,7 +81,7 @@ impl Course {
             let count = window + 1 - self.coming.len();
             fresh[..count.min(WINDOW)].iter_mut().for_each(|page| *page = self.draw());
             let fresh = &fresh[..count.min(WINDOW)];
-            hand.prefetch(fresh)?;
+            thread_access.prefetch(fresh)?;
             self.coming.extend(fresh);
         }
         Ok(self.coming.pop_front().unwrap_or_default())
@@ -96,14 +96,14 @@ enum Phase {
 }
 
 /// When a thread is to stop.
-enum Until<'a> {
+enum StopCondition<'a> {
     /// All threads together have done as much, or the flag is up.
     Left(&'a AtomicU64, &'a AtomicBool),
     /// The flag is up.
     Told(&'a AtomicBool),
 }
 
-impl Until<'_> {
+impl StopCondition<'_> {
     /// Whether a thread that did `ops` touches goes on. Where touches are measured it does one at least: on a busy machine the
     /// time may be over before the thread has run.
     fn goes_on(&self, ops: u64) -> bool {
@@ -121,12 +121,12 @@ impl Until<'_> {
 ///
 /// # Errors
 /// The device failed, or a page is not what it should be.
-pub fn run<T: Touch>(candidate: &T, micro: &Micro, testbed: &Testbed) -> anyhow::Result<Tally> {
+pub fn run<T: WordAccess>(candidate: &T, micro: &Microbenchmark, testbed: &Testbed) -> anyhow::Result<PhaseStats> {
     let left = AtomicU64::new(micro.warm_ops);
     let flag = AtomicBool::new(false);
     let limit = Duration::from_millis(micro.warm_ms);
-    let warm = Micro { threads: WARM_THREADS, ahead: false, ..micro.clone() };
-    crew(candidate, &warm, testbed, Phase::Warm, &Until::Left(&left, &flag), || {
+    let warm = Microbenchmark { threads: WARM_THREADS, ahead: false, ..micro.clone() };
+    crew(candidate, &warm, testbed, Phase::Warm, &StopCondition::Left(&left, &flag), || {
         let began = Instant::now();
         while began.elapsed() < limit && left.load(Ordering::Relaxed) > 0 {
             std::thread::sleep(Duration::from_millis(2));
@@ -134,21 +134,21 @@ pub fn run<T: Touch>(candidate: &T, micro: &Micro, testbed: &Testbed) -> anyhow:
         flag.store(true, Ordering::Relaxed);
     })?;
     flag.store(false, Ordering::Relaxed);
-    let meter = Meter::begin(testbed, candidate.counters());
-    let (ops, latencies) = crew(candidate, micro, testbed, Phase::Measured, &Until::Told(&flag), || {
+    let timer = PhaseTimer::begin(testbed, candidate.counters());
+    let (ops, latencies) = crew(candidate, micro, testbed, Phase::Measured, &StopCondition::Told(&flag), || {
         std::thread::sleep(Duration::from_millis(micro.measure_ms));
         flag.store(true, Ordering::Relaxed);
     })?;
-    Ok(meter.end(if micro.stores { "write" } else { "read" }, ops, &latencies, candidate.counters()))
+    Ok(timer.end(if micro.stores { "write" } else { "read" }, ops, &latencies, candidate.counters()))
 }
 
 /// Has all threads touch pages while `meanwhile` runs, which must see to their end.
-fn crew<T: Touch>(
+fn crew<T: WordAccess>(
     candidate: &T,
-    micro: &Micro,
+    micro: &Microbenchmark,
     testbed: &Testbed,
     phase: Phase,
-    until: &Until<'_>,
+    until: &StopCondition<'_>,
     meanwhile: impl FnOnce(),
 ) -> anyhow::Result<(u64, Histogram<u64>)> {
     std::thread::scope(|scope| {
@@ -171,25 +171,25 @@ fn crew<T: Touch>(
     })
 }
 
-fn touch_all<T: Touch>(
+fn touch_all<T: WordAccess>(
     candidate: &T,
-    micro: &Micro,
+    micro: &Microbenchmark,
     testbed: &Testbed,
-    until: &Until<'_>,
+    until: &StopCondition<'_>,
     seed: u64,
 ) -> anyhow::Result<(u64, Histogram<u64>)> {
-    let mut hand = candidate.hand()?;
-    let mut course = Course::new(micro, testbed, seed);
+    let mut thread_access = candidate.thread_access()?;
+    let mut course = AccessSequence::new(micro, testbed, seed);
     let window = if micro.ahead { (WINDOW / micro.threads).max(4) } else { 0 };
     let mut latencies = histogram();
     let mut ops = 0;
     let mut before = Instant::now();
     while until.goes_on(ops) {
-        let page = course.next(&mut hand, window)?;
+        let page = course.next(&mut thread_access, window)?;
         if micro.stores {
-            hand.store(page, CHANGED_WORD, testbed.changed_word(page, micro.trial, ops))?;
+            thread_access.store(page, CHANGED_WORD, testbed.changed_word(page, micro.trial, ops))?;
         } else {
-            let word = hand.load(page, 0)?;
+            let word = thread_access.load(page, 0)?;
             ensure!(word == stamp(page), "page {page} begins with {word:#x}, which is not its stamp");
         }
         ops += 1;
@@ -203,19 +203,29 @@ fn touch_all<T: Touch>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fastmap::candidate::{Candidate, With, with_pages};
+    use crate::fastmap::candidate::{Candidate, PagesWorkload, with_pages};
 
-    fn micro(stores: bool, ahead: bool) -> Micro {
+    fn micro(stores: bool, ahead: bool) -> Microbenchmark {
         let skew = if ahead { 0.99 } else { 0.0 };
-        Micro { threads: 3, stores, skew, ahead, warm_ops: 300, warm_ms: 1000, measure_ms: 20, seed: 5, trial: 1 }
+        Microbenchmark {
+            threads: 3,
+            stores,
+            skew,
+            ahead,
+            warm_ops: 300,
+            warm_ms: 1000,
+            measure_ms: 20,
+            seed: 5,
+            trial: 1,
+        }
     }
 
-    struct Run<'a>(&'a Micro, &'a Testbed);
+    struct Run<'a>(&'a Microbenchmark, &'a Testbed);
 
-    impl With for Run<'_> {
-        type Out = Tally;
+    impl PagesWorkload for Run<'_> {
+        type Out = PhaseStats;
 
-        fn with<P: crate::fastmap::pages::Pages>(self, pages: &P) -> anyhow::Result<Tally> {
+        fn run_on<P: crate::fastmap::pages::Pages>(self, pages: &P) -> anyhow::Result<PhaseStats> {
             run(pages, self.0, self.1)
         }
     }
@@ -227,29 +237,29 @@ mod tests {
         for stores in [true, false] {
             for &candidate in Candidate::PAGED {
                 let micro = micro(stores, candidate.is_ahead());
-                let tally = with_pages(candidate, &testbed, 64 * 4096, Run(&micro, &testbed)).unwrap();
-                assert!(tally.ops > 0 && tally.latency_ns[0] > 0, "{candidate:?}");
+                let stats = with_pages(candidate, &testbed, 64 * 4096, Run(&micro, &testbed)).unwrap();
+                assert!(stats.ops > 0 && stats.latency_ns[0] > 0, "{candidate:?}");
             }
-            let direct = crate::fastmap::candidate::direct::Direct::new(&testbed).unwrap();
+            let direct = crate::fastmap::candidate::direct::DirectPages::new(&testbed).unwrap();
             assert!(run(&direct, &micro(stores, false), &testbed).unwrap().ops > 0);
         }
     }
 
     #[test]
     fn a_wrong_page_is_told() {
-        let shelf = crate::fastmap::shelf::Shelf::new(10);
-        let testbed = Testbed { kind: crate::fastmap::testbed::Kind::Disk, path: "nowhere".into(), pages: 10 };
-        let error = run(&shelf, &micro(false, false), &testbed).unwrap_err().to_string();
+        let pages = crate::fastmap::traced_pages::TracedPages::new(10);
+        let testbed = Testbed { kind: crate::fastmap::testbed::DeviceKind::Disk, path: "nowhere".into(), pages: 10 };
+        let error = run(&pages, &micro(false, false), &testbed).unwrap_err().to_string();
         assert!(error.contains("stamp"), "{error}");
     }
 
     #[test]
     fn a_course_that_looks_ahead_is_the_same_course() {
-        let shelf = crate::fastmap::shelf::Shelf::new(100);
-        let testbed = Testbed { kind: crate::fastmap::testbed::Kind::Disk, path: "nowhere".into(), pages: 100 };
+        let pages = crate::fastmap::traced_pages::TracedPages::new(100);
+        let testbed = Testbed { kind: crate::fastmap::testbed::DeviceKind::Disk, path: "nowhere".into(), pages: 100 };
         let follow = |window| -> Vec<u64> {
-            let mut course = Course::new(&micro(false, true), &testbed, 9);
-            (0..500).map(|_| course.next(&mut &shelf, window).unwrap()).collect()
+            let mut course = AccessSequence::new(&micro(false, true), &testbed, 9);
+            (0..500).map(|_| course.next(&mut &pages, window).unwrap()).collect()
         };
         assert!(follow(0) == follow(64) && follow(0) == follow(4));
     }

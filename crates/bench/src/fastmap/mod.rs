@@ -6,37 +6,37 @@
 
 mod bfs;
 mod bounds;
-mod cage;
 mod candidate;
 mod charts;
 mod figures;
-mod found;
 mod graph;
 mod hit;
 mod kv;
+mod memory_limit;
 mod micro;
 mod pages;
+mod phase_stats;
 mod policies;
 mod runner;
 mod scale;
 mod schedule;
-mod shelf;
-mod tally;
 mod testbed;
+mod traced_pages;
 mod trial;
+mod trial_results;
 
 use anyhow::Context;
 use serde_json::json;
 
 use crate::chart::Chart;
-use crate::experiment::{Binary, Common, Experiment};
+use crate::experiment::{BinaryArgs, CommonArgs, Experiment};
 use crate::progress::Progress;
 use crate::report::{Figure, Report};
-use found::Found;
-use runner::Runner;
+use runner::TrialRunner;
 use scale::Scale;
 use schedule::Schedule;
 use testbed::{Testbed, Zram};
+use trial_results::TrialResults;
 
 pub use runner::CHILD;
 pub use trial::serve;
@@ -47,7 +47,7 @@ const PARTS: [&str; 7] = ["micro", "bounds", "kv", "bfs", "hit", "contention", "
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    common: Common,
+    common: CommonArgs,
     /// Parts to run, comma separated [default: all]
     #[arg(long, value_delimiter = ',', value_parser = PARTS)]
     parts: Vec<String>,
@@ -55,13 +55,13 @@ pub struct Args {
     #[arg(long, value_name = "MIB", value_delimiter = ',')]
     sizes: Vec<u64>,
     #[command(flatten)]
-    binary: Binary,
+    binary: BinaryArgs,
 }
 
-/// What was found.
+/// The results of a run.
 #[derive(Debug)]
-pub struct Outcome {
-    found: Found,
+pub struct FastmapResults {
+    results: TrialResults,
     /// What the fastest device was, or why there was none; nothing when no part asked for one.
     fast_device: Option<String>,
     /// Eviction policies on the traces of this experiment.
@@ -69,22 +69,22 @@ pub struct Outcome {
 }
 
 impl Experiment for Args {
-    type Outcome = Outcome;
+    type Results = FastmapResults;
 
     const NAME: &'static str = "fastmap";
     const ABOUT: &'static str = "Pages of files larger than memory: the pool beside mmap, vmcache and direct reads";
     const DRAWS: Option<&'static str> = Some("operations a second over the number of threads");
 
-    fn common(&self) -> &Common {
+    fn common(&self) -> &CommonArgs {
         &self.common
     }
 
-    fn run(&self) -> anyhow::Result<Outcome> {
+    fn run(&self) -> anyhow::Result<FastmapResults> {
         let scale = Scale::new(self);
-        let runner = Runner::new(self.binary.path()?)?;
+        let runner = TrialRunner::new(self.binary.path()?)?;
         let dir = self.common.make_dir()?;
         let mut schedule =
-            Schedule { scale: &scale, runner: &runner, progress: Progress::begin(), found: Found::default() };
+            Schedule { scale: &scale, runner: &runner, progress: Progress::begin(), results: TrialResults::default() };
         if scale.wants("hit") {
             schedule.hit(dir.path())?;
         }
@@ -113,17 +113,17 @@ impl Experiment for Args {
             schedule.progress.say("replaying traces");
             policies = policies::compare(dir.path(), scale.quick)?;
         }
-        Ok(Outcome { found: schedule.found, fast_device, policies })
+        Ok(FastmapResults { results: schedule.results, fast_device, policies })
     }
 
-    fn figures(&self, outcome: &Outcome, report: &mut Report) {
+    fn figures(&self, results: &FastmapResults, report: &mut Report) {
         let scale = Scale::new(self);
         report.scale.extend(scale.facts());
-        if let Some(device) = &outcome.fast_device {
+        if let Some(device) = &results.fast_device {
             report.scale.insert("device_zram".into(), json!(device));
         }
-        figures::add(&outcome.found, &scale, report);
-        report.info.extend(outcome.policies.iter().cloned());
+        figures::add(&results.results, &scale, report);
+        report.info.extend(results.policies.iter().cloned());
     }
 
     fn beyond_quick(&self) -> Vec<(&'static str, String)> {
@@ -144,8 +144,8 @@ impl Experiment for Args {
             .collect()
     }
 
-    fn plots(&self, outcome: &Outcome) -> Vec<Chart> {
-        charts::of(&outcome.found)
+    fn plots(&self, results: &FastmapResults) -> Vec<Chart> {
+        charts::of(&results.results)
     }
 }
 

@@ -1,5 +1,5 @@
 //! What every way to the pages of a file has in common: [`Pages`] for programs that look at a page for a while (the tree,
-//! the graph), [`Touch`] for those that take a word at a time.
+//! the graph), [`WordAccess`] for those that take a word at a time.
 //!
 //! Relies on the thread that stores into a page keeping others away from it by locks of its own: mapped memory has none.
 
@@ -84,24 +84,24 @@ pub trait Pages: Sync {
 }
 
 /// Something of which threads touch words.
-pub trait Touch: Sync {
+pub trait WordAccess: Sync {
     /// What a thread needs for itself.
-    type Hand<'a>: Hand
+    type ThreadAccess<'a>: ThreadAccess
     where
         Self: 'a;
 
-    /// A hand for the calling thread.
+    /// Access for the calling thread.
     ///
     /// # Errors
     /// The system has no memory for it.
-    fn hand(&self) -> anyhow::Result<Self::Hand<'_>>;
+    fn thread_access(&self) -> anyhow::Result<Self::ThreadAccess<'_>>;
 
     /// What the candidate has counted so far.
     fn counters(&self) -> Counters;
 }
 
 /// One thread's way to words.
-pub trait Hand {
+pub trait ThreadAccess {
     /// The word at `index` of page `page`.
     ///
     /// # Errors
@@ -121,13 +121,13 @@ pub trait Hand {
     fn prefetch(&mut self, pages: &[u64]) -> anyhow::Result<()>;
 }
 
-impl<P: Pages> Touch for P {
-    type Hand<'a>
+impl<P: Pages> WordAccess for P {
+    type ThreadAccess<'a>
         = &'a P
     where
         Self: 'a;
 
-    fn hand(&self) -> anyhow::Result<&P> {
+    fn thread_access(&self) -> anyhow::Result<&P> {
         Ok(self)
     }
 
@@ -136,7 +136,7 @@ impl<P: Pages> Touch for P {
     }
 }
 
-impl<P: Pages> Hand for &P {
+impl<P: Pages> ThreadAccess for &P {
     fn load(&mut self, page: u64, index: usize) -> anyhow::Result<u64> {
         Ok(self.read(page)?.word(index))
     }
@@ -153,15 +153,15 @@ impl<P: Pages> Hand for &P {
 
 /// A page that is plain words in memory.
 #[derive(Clone, Copy, Debug)]
-pub struct Words<'a>(pub &'a [AtomicU64]);
+pub struct WordPage<'a>(pub &'a [AtomicU64]);
 
-impl Page for Words<'_> {
+impl Page for WordPage<'_> {
     fn word(&self, index: usize) -> u64 {
         u64::from_le(self.0[index].load(Ordering::Relaxed))
     }
 }
 
-impl PageMut for Words<'_> {
+impl PageMut for WordPage<'_> {
     fn set_word(&mut self, index: usize, value: u64) {
         self.0[index].store(value.to_le(), Ordering::Relaxed);
     }

@@ -13,10 +13,10 @@ use super::graph::Graph;
 use super::kv::tree::Tree;
 use super::kv::ycsb::{self, Ycsb};
 use super::pages::Counters;
-use super::shelf::Shelf;
 use super::testbed::Testbed;
+use super::traced_pages::TracedPages;
 use crate::report::{Better, Figure};
-use crate::zipf::{Scatter, Zipf};
+use crate::zipf::{RankPermutation, Zipf};
 use quire_rng::SplitMix64;
 
 /// Memory is an eighth of the pages, as in the microbenchmark; a batch is what the pool would choose.
@@ -50,7 +50,7 @@ fn line(trace: &Trace) -> Figure {
 
 fn zipf(uses: usize) -> Trace {
     let pages = 1 << 16;
-    let (zipf, scatter, mut rng) = (Zipf::new(pages, 0.99), Scatter::new(pages, 1), SplitMix64::new(1));
+    let (zipf, scatter, mut rng) = (Zipf::new(pages, 0.99), RankPermutation::new(pages, 1), SplitMix64::new(1));
     let uses = (0..uses).map(|_| scatter.key(zipf.sample(&mut rng))).collect();
     Trace { name: "zipf", pages, uses }
 }
@@ -63,24 +63,24 @@ fn scanned(uses: usize) -> Trace {
 fn key_values(records: u64) -> anyhow::Result<Trace> {
     let ycsb = Ycsb { records, threads: 1, run_ms: 100, seed: 1 };
     // Room for what the loads insert in their time, too.
-    let pages = records * 2 + 100 * ycsb.run_ms;
-    let shelf = Shelf::new(pages);
-    let nowhere = Testbed { kind: super::testbed::Kind::Disk, path: "nowhere".into(), pages };
+    let count = records * 2 + 100 * ycsb.run_ms;
+    let pages = TracedPages::new(count);
+    let nowhere = Testbed { kind: super::testbed::DeviceKind::Disk, path: "nowhere".into(), pages: count };
     let used = {
-        let tree = Tree::new(&shelf, 4, pages)?;
+        let tree = Tree::new(&pages, 4, count)?;
         ycsb::run(&tree, &ycsb, &nowhere, &Counters::new)?;
         tree.used_pages()
     };
-    Ok(Trace { name: "ycsb", pages: used, uses: shelf.into_trace() })
+    Ok(Trace { name: "ycsb", pages: used, uses: pages.into_trace() })
 }
 
 fn search(dir: &Path, quick: bool) -> anyhow::Result<Trace> {
     let path = dir.join("policies-graph");
     let (graph, testbed) = Graph::write(&path, if quick { 14 } else { 18 }, 1)?;
-    let shelf = Shelf::of_bytes(&std::fs::read(&path).with_context(|| format!("reading {}", path.display()))?);
+    let pages = TracedPages::of_bytes(&std::fs::read(&path).with_context(|| format!("reading {}", path.display()))?);
     std::fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))?;
-    bfs::run(&shelf, &Bfs { graph, threads: 1 }, &testbed)?;
-    Ok(Trace { name: "bfs", pages: testbed.pages, uses: shelf.into_trace() })
+    bfs::run(&pages, &Bfs { graph, threads: 1 }, &testbed)?;
+    Ok(Trace { name: "bfs", pages: testbed.pages, uses: pages.into_trace() })
 }
 
 #[cfg(test)]

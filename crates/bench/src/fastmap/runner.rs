@@ -1,4 +1,4 @@
-//! The parent's side of a trial: starts the process, puts it under its limit, tells it what to do, waits.
+//! The parent process of a trial: starts the process, puts it under its limit, tells it what to do, waits.
 //!
 //! Relies on the process being this very program again, which waits for its line. A trial that fails or takes too long is a
 //! result, too; an interrupt ends everything in order, so that the device is reset and no group stays behind.
@@ -13,27 +13,27 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 
-use super::cage::Cage;
 use super::candidate::Candidate;
-use super::tally::Tally;
-use super::trial::{Spec, Work};
+use super::memory_limit::MemoryLimit;
+use super::phase_stats::PhaseStats;
+use super::trial::{TrialSpec, Workload};
 use crate::memory;
 
 /// The name under which a child is started; not for people.
 pub const CHILD: &str = "fastmap-trial";
 
-/// What a trial came to: tallies, or why there are none.
-pub type Outcome = Result<Vec<Tally>, String>;
+/// What a trial came to: the statistics of its phases, or why there are none.
+pub type TrialOutcome = Result<Vec<PhaseStats>, String>;
 
 /// Starts trials, one at a time.
 #[derive(Debug)]
-pub struct Runner {
+pub struct TrialRunner {
     program: PathBuf,
     interrupted: Arc<AtomicBool>,
     started: Cell<u32>,
 }
 
-impl Runner {
+impl TrialRunner {
     /// A runner that starts `program`. From now on an interrupt is noted instead of ending this process.
     ///
     /// # Errors
@@ -44,14 +44,14 @@ impl Runner {
             signal_hook::flag::register(signal, Arc::clone(&interrupted)).context("waiting for interrupts")?;
         }
         let runner = Self { program, interrupted, started: Cell::new(0) };
-        drop(runner.cage(64 << 20)?);
+        drop(runner.memory_limit(64 << 20)?);
         Ok(runner)
     }
 
-    fn cage(&self, limit_bytes: u64) -> anyhow::Result<Cage> {
+    fn memory_limit(&self, limit_bytes: u64) -> anyhow::Result<MemoryLimit> {
         let number = self.started.get();
         self.started.set(number + 1);
-        Cage::new(&format!("quire-bench-{}-{number}", std::process::id()), limit_bytes)
+        MemoryLimit::new(&format!("quire-bench-{}-{number}", std::process::id()), limit_bytes)
     }
 
     /// Ends the experiment if a signal asked for that.
@@ -69,33 +69,33 @@ impl Runner {
     ///
     /// # Errors
     /// The trial could not be started, or there was an interrupt. What goes wrong in the trial itself is an outcome.
-    pub fn run(&self, spec: &Spec) -> anyhow::Result<Outcome> {
+    pub fn run(&self, spec: &TrialSpec) -> anyhow::Result<TrialOutcome> {
         self.check()?;
         // A directory is for a database that is new with each trial.
         if !spec.testbed.path.is_dir() {
             spec.testbed.drop_cache()?;
         }
         memory::warm(spec.limit_bytes());
-        let cage = self.cage(spec.limit_bytes())?;
+        let limit = self.memory_limit(spec.limit_bytes())?;
         let mut command = Command::new(&self.program);
         command.args(["bench", CHILD]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = command.spawn().with_context(|| format!("starting {}", self.program.display()))?;
-        let mut child = Running(child);
-        cage.admit(child.0.id())?;
+        let mut child = RunningTrial(child);
+        limit.admit(child.0.id())?;
         let line = serde_json::to_string(spec)? + "\n";
         child.0.stdin.take().context("the child's input")?.write_all(line.as_bytes()).context("telling the child")?;
         let outcome = self.wait(&mut child, time_limit(spec))?;
-        let outcome = outcome.map(|mut tallies| {
-            if let (Some(tally), Some(peak)) = (tallies.last_mut(), cage.peak_bytes()) {
-                tally.counters.insert("peak_mib".into(), peak as f64 / f64::from(1 << 20));
+        let outcome = outcome.map(|mut phases| {
+            if let (Some(stats), Some(peak)) = (phases.last_mut(), limit.peak_bytes()) {
+                stats.counters.insert("peak_mib".into(), peak as f64 / f64::from(1 << 20));
             }
-            tallies
+            phases
         });
         drop(child);
         Ok(outcome)
     }
 
-    fn wait(&self, child: &mut Running, limit: Duration) -> anyhow::Result<Outcome> {
+    fn wait(&self, child: &mut RunningTrial, limit: Duration) -> anyhow::Result<TrialOutcome> {
         let began = Instant::now();
         let status = loop {
             if let Some(status) = child.0.try_wait().context("waiting for a trial")? {
@@ -123,18 +123,18 @@ impl Runner {
 
 /// How long a trial may take before it counts as hung. With the kernel's read-around what goes through pages in random order
 /// would take hours: it gets the time in which every other candidate is done.
-fn time_limit(spec: &Spec) -> Duration {
+fn time_limit(spec: &TrialSpec) -> Duration {
     Duration::from_secs(match (&spec.work, spec.candidate) {
-        (Work::Micro(_) | Work::Hit(_) | Work::Bounds(_), _) => 60,
-        (Work::Bfs(_) | Work::Ycsb(_), Candidate::Mmap) => 60,
-        (Work::Bfs(_) | Work::Ycsb(_), _) => 900,
+        (Workload::Microbenchmark(_) | Workload::HitCost(_) | Workload::DeviceBounds(_), _) => 60,
+        (Workload::Bfs(_) | Workload::Ycsb(_), Candidate::Mmap) => 60,
+        (Workload::Bfs(_) | Workload::Ycsb(_), _) => 900,
     })
 }
 
 /// A process that ends with this.
-struct Running(Child);
+struct RunningTrial(Child);
 
-impl Drop for Running {
+impl Drop for RunningTrial {
     fn drop(&mut self) {
         // Both fail only when the process has already ended and been waited for.
         let _ = self.0.kill();

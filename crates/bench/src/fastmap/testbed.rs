@@ -37,14 +37,14 @@ const ZRAM_CONTROL: &str = "/sys/block/zram0";
 /// What kind of device it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum DeviceKind {
     /// A file on the disk under `--dir`.
     Disk,
     /// `/dev/zram0` with pages of one repeated word.
     Zram,
 }
 
-impl Kind {
+impl DeviceKind {
     /// As figures name it.
     pub fn name(self) -> &'static str {
         match self {
@@ -58,7 +58,7 @@ impl Kind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Testbed {
     /// What it lies on.
-    pub kind: Kind,
+    pub kind: DeviceKind,
     /// File or device.
     pub path: PathBuf,
     /// How many pages there are.
@@ -76,7 +76,7 @@ impl Testbed {
     /// # Errors
     /// When the file can't be written.
     pub fn stamped_file(path: &Path, pages: u64) -> anyhow::Result<Self> {
-        let testbed = Self { kind: Kind::Disk, path: path.to_owned(), pages };
+        let testbed = Self { kind: DeviceKind::Disk, path: path.to_owned(), pages };
         let file = quire_sys::file::create_new(path).with_context(|| format!("creating {}", path.display()))?;
         testbed.lay_out(file)?;
         Ok(testbed)
@@ -94,7 +94,7 @@ impl Testbed {
             file.set_len(bytes).with_context(|| format!("making {} {bytes} bytes long", path.display()))?;
         }
         file.sync_all().with_context(|| format!("syncing {}", path.display()))?;
-        Ok(Self { kind: Kind::Disk, path: path.to_owned(), pages })
+        Ok(Self { kind: DeviceKind::Disk, path: path.to_owned(), pages })
     }
 
     fn lay_out(&self, file: File) -> anyhow::Result<()> {
@@ -120,7 +120,7 @@ impl Testbed {
         let mut word = rng.next_u64();
         for target in bytes.chunks_exact_mut(8) {
             target.copy_from_slice(&word.to_le_bytes());
-            if self.kind == Kind::Disk {
+            if self.kind == DeviceKind::Disk {
                 word = rng.next_u64();
             }
         }
@@ -130,8 +130,8 @@ impl Testbed {
     /// already, so that the page becomes dirty and stays cheap for the device.
     pub fn changed_word(&self, page: u64, trial: u16, step: u64) -> u64 {
         match self.kind {
-            Kind::Disk => stamp(page) ^ ((u64::from(trial) << TRIAL_SHIFT) | (step % (1 << TRIAL_SHIFT))),
-            Kind::Zram => stamp(page),
+            DeviceKind::Disk => stamp(page) ^ ((u64::from(trial) << TRIAL_SHIFT) | (step % (1 << TRIAL_SHIFT))),
+            DeviceKind::Zram => stamp(page),
         }
     }
 
@@ -196,7 +196,7 @@ impl Testbed {
     /// How long requests to this device have taken so far, summed over all requests; `None` where the kernel does not count.
     pub fn busy(&self) -> Option<Duration> {
         let facts = self.path.metadata().ok()?;
-        let device = if self.kind == Kind::Zram { facts.rdev() } else { facts.dev() };
+        let device = if self.kind == DeviceKind::Zram { facts.rdev() } else { facts.dev() };
         let (major, minor) = (device >> 8 & 0xfff, device & 0xff | device >> 12 & 0xf_ff00);
         let text = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat")).ok()?;
         busy_of(&text)
@@ -229,7 +229,7 @@ impl Zram {
         std::fs::write(&size, (pages * PAGE_BYTES as u64).to_string())
             .with_context(|| format!("setting {ZRAM} up, which takes root"))?;
         // From here on dropping it resets the device.
-        let zram = Self { testbed: Testbed { kind: Kind::Zram, path: ZRAM.into(), pages } };
+        let zram = Self { testbed: Testbed { kind: DeviceKind::Zram, path: ZRAM.into(), pages } };
         zram.testbed.lay_out(zram.testbed.open()?)?;
         Ok(zram)
     }
@@ -298,7 +298,7 @@ mod tests {
 
     #[test]
     fn pages_of_zram_are_one_word_and_writing_them_changes_nothing() {
-        let testbed = Testbed { kind: Kind::Zram, path: "nowhere".into(), pages: 2 };
+        let testbed = Testbed { kind: DeviceKind::Zram, path: "nowhere".into(), pages: 2 };
         let mut bytes = [0; PAGE_BYTES];
         testbed.fill(1, &mut bytes);
         assert!(bytes.chunks_exact(8).all(|word| word == stamp(1).to_le_bytes()));

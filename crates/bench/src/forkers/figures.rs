@@ -2,18 +2,18 @@
 //!
 //! Relies on a round's two trials having had the same load: gains are taken round by round, and the middle one counts.
 
-use super::Found;
+use super::TrialResults;
 use super::epochs::EpochLine;
-use super::trial::Trial;
+use super::trial::TrialResult;
 use crate::report::{Better, Figure, Report};
 use crate::stats::{self, Spread};
 
 /// Adds all figures.
-pub(super) fn add(found: &Found, report: &mut Report) {
-    add_throughput(found, report);
-    add_latency(found, report);
-    add_pages(found, report);
-    let (plain, preloaded) = found.extra_mib;
+pub(super) fn add(results: &TrialResults, report: &mut Report) {
+    add_throughput(results, report);
+    add_latency(results, report);
+    add_pages(results, report);
+    let (plain, preloaded) = results.extra_mib;
     report.info.push(
         Figure::new("forkers_extra_memory_mib", preloaded, "MiB", Better::Lower)
             .peer("without", plain)
@@ -25,9 +25,9 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
-/// The gain of every round, and the medians of both sides.
-fn gains(found: &Found, pick: impl Fn(&Trial) -> f64) -> (Spread, f64, f64) {
-    let pairs: Vec<(f64, f64)> = found.rounds.iter().map(|(plain, with)| (pick(plain), pick(with))).collect();
+/// The gain of every round, and the medians of both servers.
+fn gains(results: &TrialResults, pick: impl Fn(&TrialResult) -> f64) -> (Spread, f64, f64) {
+    let pairs: Vec<(f64, f64)> = results.rounds.iter().map(|(plain, with)| (pick(plain), pick(with))).collect();
     let gains: Vec<f64> = pairs.iter().map(|(plain, with)| with / plain - 1.0).collect();
     let median = |values: Vec<f64>| Spread::of(&values).map_or(0.0, |spread| spread.median);
     let none = Spread { median: 0.0, least: 0.0, most: 0.0 };
@@ -38,8 +38,8 @@ fn gains(found: &Found, pick: impl Fn(&Trial) -> f64) -> (Spread, f64, f64) {
     )
 }
 
-fn add_throughput(found: &Found, report: &mut Report) {
-    let (gain, plain, with) = gains(found, |trial| mean(&trial.during_per_s));
+fn add_throughput(results: &TrialResults, report: &mut Report) {
+    let (gain, plain, with) = gains(results, |trial| mean(&trial.during_per_s));
     report.results.push(
         Figure::new("redis_throughput_gain", gain.median, "of 1", Better::Higher)
             .goal(0.05)
@@ -51,7 +51,7 @@ fn add_throughput(found: &Found, report: &mut Report) {
                    coverage was learned in earlier saves",
             ),
     );
-    let (gain, plain, with) = gains(found, |trial| mean(&trial.cycle_per_s));
+    let (gain, plain, with) = gains(results, |trial| mean(&trial.cycle_per_s));
     report.info.push(
         Figure::new("redis_cycle_throughput_gain", gain.median, "of 1", Better::Higher)
             .spread(gain)
@@ -61,25 +61,25 @@ fn add_throughput(found: &Found, report: &mut Report) {
                    that ends sooner counts, and so does that the library makes huge pages again"),
     );
     for (name, unit, pick) in [
-        ("redis_save_s", "s", (|trial| mean(&trial.took_s)) as fn(&Trial) -> f64),
+        ("redis_save_s", "s", (|trial| mean(&trial.took_s)) as fn(&TrialResult) -> f64),
         ("redis_processor_us_per_update", "us", |trial| mean(&trial.processor_us)),
         ("redis_fork_us", "us", |trial| mean(&trial.forks_us)),
     ] {
-        let (_, plain, with) = gains(found, pick);
+        let (_, plain, with) = gains(results, pick);
         report.info.push(Figure::new(name, with, unit, Better::Lower).peer("without", plain));
     }
 }
 
-fn add_latency(found: &Found, report: &mut Report) {
+fn add_latency(results: &TrialResults, report: &mut Report) {
     let mut all = [stats::latency_histogram(), stats::latency_histogram()];
     let mut per_round = Vec::new();
-    for (plain, with) in &found.rounds {
+    for (plain, with) in &results.rounds {
         let mut own = [stats::latency_histogram(), stats::latency_histogram()];
-        for (side, trial) in [plain, with].into_iter().enumerate() {
+        for (candidate, trial) in [plain, with].into_iter().enumerate() {
             for &latency in &trial.latencies_us {
                 // The bounds of the histogram hold ten minutes; nothing here waits longer.
-                let _ = own[side].record(u64::from(latency).max(1));
-                let _ = all[side].record(u64::from(latency).max(1));
+                let _ = own[candidate].record(u64::from(latency).max(1));
+                let _ = all[candidate].record(u64::from(latency).max(1));
             }
         }
         if let [Some(plain), Some(with)] = own.map(|histogram| stats::p999_us(&histogram)) {
@@ -99,8 +99,8 @@ fn add_latency(found: &Found, report: &mut Report) {
     );
 }
 
-fn add_pages(found: &Found, report: &mut Report) {
-    let mean_of = |pick: fn(&EpochLine) -> f64| mean(&found.epochs.iter().map(pick).collect::<Vec<_>>());
+fn add_pages(results: &TrialResults, report: &mut Report) {
+    let mean_of = |pick: fn(&EpochLine) -> f64| mean(&results.epochs.iter().map(pick).collect::<Vec<_>>());
     let (precopied, unneeded) = (mean_of(|epoch| epoch.precopied), mean_of(|epoch| epoch.unneeded));
     let share = if precopied > 0.0 { unneeded / precopied } else { 0.0 };
     report.info.push(
@@ -109,7 +109,7 @@ fn add_pages(found: &Found, report: &mut Report) {
             .peer("unneeded", unneeded)
             .peer("copied by redis", mean_of(|epoch| epoch.own))
             .peer("present", mean_of(|epoch| epoch.present))
-            .note(format!("means of {} saves; needed and unneeded are the library's estimates", found.epochs.len())),
+            .note(format!("means of {} saves; needed and unneeded are the library's estimates", results.epochs.len())),
     );
     report.info.push(
         Figure::new("forkers_unneeded_ratio", share, "of 1", Better::Lower)
@@ -125,8 +125,8 @@ fn add_pages(found: &Found, report: &mut Report) {
 mod tests {
     use super::*;
 
-    fn trial(per_s: f64, latency_us: u32) -> Trial {
-        Trial {
+    fn trial(per_s: f64, latency_us: u32) -> TrialResult {
+        TrialResult {
             during_per_s: vec![per_s],
             cycle_per_s: vec![per_s],
             latencies_us: vec![latency_us; 2000],
@@ -140,13 +140,13 @@ mod tests {
     #[test]
     fn the_middle_round_counts() {
         let rounds = [(100.0, 103.0), (200.0, 220.0), (100.0, 150.0)];
-        let found = Found {
+        let results = TrialResults {
             rounds: rounds.iter().map(|&(plain, with)| (trial(plain, 300), trial(with, 200))).collect(),
             extra_mib: (100.0, 110.0),
             epochs: vec![EpochLine { precopied: 200.0, needed: 150.0, unneeded: 50.0, ..EpochLine::default() }],
         };
         let mut report = crate::experiment::tests::report::<crate::forkers::Args>();
-        add(&found, &mut report);
+        add(&results, &mut report);
         let figure = |name: &str| {
             let all = report.results.iter().chain(&report.info);
             all.into_iter().find(|figure| figure.name == name).unwrap()

@@ -5,22 +5,22 @@
 //! alike. The library learns from earlier children what will be written, so each server makes a few saves under load
 //! before the first that counts, and one in every round: skew and seed change from round to round, the same for both.
 
+mod candidates;
 mod epochs;
 mod figures;
 pub mod library;
-mod sides;
 mod trial;
 
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use crate::experiment::{Common, Experiment};
+use crate::experiment::{CommonArgs, Experiment};
 use crate::memory;
 use crate::progress::Progress;
 use crate::report::Report;
-use sides::{Kind, Scale, Side};
-use trial::{Load, Trial};
+use candidates::{Candidate, CandidateKind, Scale};
+use trial::{TrialResult, UpdateLoad};
 
 /// Skews of the rounds, in turn: the paper's.
 const SKEWS: [f64; 3] = [1.0, 0.9, 1.1];
@@ -30,11 +30,11 @@ const UNMEASURED: usize = 1;
 /// The time from save to save over the longest save of the warm-up.
 const REST_FACTOR: f64 = 1.3;
 
-/// Everything that the trials found.
+/// The results of all trials.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct TrialResults {
     /// Of each round: the trial without, and the trial with the library.
-    rounds: Vec<(Trial, Trial)>,
+    rounds: Vec<(TrialResult, TrialResult)>,
     /// Extra memory without and with, in MiB.
     extra_mib: (f64, f64),
     /// The library's own account of the saves that count.
@@ -45,7 +45,7 @@ pub struct Found {
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    common: Common,
+    common: CommonArgs,
     /// Keys in each server [default: 1000000, quick: 110000]
     #[arg(long)]
     keys: Option<u64>,
@@ -58,24 +58,24 @@ pub struct Args {
 }
 
 impl Experiment for Args {
-    type Outcome = Found;
+    type Results = TrialResults;
 
     const NAME: &'static str = "forkers";
     const ABOUT: &'static str = "redis-server that saves under updates, with and without the preload library";
 
-    fn common(&self) -> &Common {
+    fn common(&self) -> &CommonArgs {
         &self.common
     }
 
-    fn run(&self) -> anyhow::Result<Found> {
+    fn run(&self) -> anyhow::Result<TrialResults> {
         // What is missing is said before anything is started.
-        sides::find()?;
+        candidates::find()?;
         let scale = Scale::new(self);
         let dir = self.common.make_dir()?;
         let progress = Progress::begin();
         progress.say("warming memory");
         memory::warm(scale.data_bytes() * 4);
-        let mut servers = sides::start(self, &scale, dir.path(), |what| progress.say(what))?;
+        let mut servers = candidates::start(self, &scale, dir.path(), |what| progress.say(what))?;
         measure(&scale, &mut servers, |what| progress.say(what))
     }
 
@@ -86,50 +86,55 @@ impl Experiment for Args {
             .to_vec()
     }
 
-    fn figures(&self, found: &Found, report: &mut Report) {
+    fn figures(&self, results: &TrialResults, report: &mut Report) {
         report.scale.extend(facts(&Scale::new(self)));
-        figures::add(found, report);
+        figures::add(results, report);
     }
 }
 
-fn load(round: usize, period: Duration) -> Load {
-    Load { period, skew: SKEWS[round % SKEWS.len()], seed: FIRST_SEED + round as u64 }
+fn load(round: usize, period: Duration) -> UpdateLoad {
+    UpdateLoad { period, skew: SKEWS[round % SKEWS.len()], seed: FIRST_SEED + round as u64 }
 }
 
-fn measure(scale: &Scale, servers: &mut [Side; 2], say: impl Fn(&str)) -> anyhow::Result<Found> {
+fn measure(scale: &Scale, servers: &mut [Candidate; 2], say: impl Fn(&str)) -> anyhow::Result<TrialResults> {
     let mut period = Duration::ZERO;
-    for side in servers.iter_mut() {
-        say(&format!("{} saves of {} to learn from, not counted", scale.warm_ups, side.server.name()));
-        let first = trial::run(scale, side, load(0, Duration::ZERO), (0, scale.warm_ups), false)?;
+    for candidate in servers.iter_mut() {
+        say(&format!("{} saves of {} to learn from, not counted", scale.warm_ups, candidate.server.name()));
+        let first = trial::run(scale, candidate, load(0, Duration::ZERO), (0, scale.warm_ups), false)?;
         // Saves are periodic: both servers begin one after the same time, which leaves the slower one a rest.
         let took_s = first.took_s.iter().copied().fold(0.0, f64::max);
         period = period.max(Duration::from_secs_f64(took_s * REST_FACTOR));
     }
-    let mut found = Found::default();
+    let mut results = TrialResults::default();
     for round in 0..scale.rounds {
         // Who goes first changes, so that neither always finds the other's leftovers.
         let order = if round.is_multiple_of(2) { [0, 1] } else { [1, 0] };
-        let mut trials = [Trial::default(), Trial::default()];
+        let mut trials = [TrialResult::default(), TrialResult::default()];
         for index in order {
-            let side = &mut servers[index];
+            let candidate = &mut servers[index];
             let load = load(round, period);
-            let Load { skew, seed, .. } = load;
-            say(&format!("round {} of {}: {}, skew {skew}, seed {seed}", round + 1, scale.rounds, side.server.name()));
-            trials[index] = trial::run(scale, side, load, (UNMEASURED, scale.saves), false)?;
+            let UpdateLoad { skew, seed, .. } = load;
+            say(&format!(
+                "round {} of {}: {}, skew {skew}, seed {seed}",
+                round + 1,
+                scale.rounds,
+                candidate.server.name()
+            ));
+            trials[index] = trial::run(scale, candidate, load, (UNMEASURED, scale.saves), false)?;
         }
         let [plain, preloaded] = trials;
-        found.rounds.push((plain, preloaded));
+        results.rounds.push((plain, preloaded));
     }
-    found.epochs = epochs::last(&servers[1].server.dir().join("server.log"), scale.rounds, UNMEASURED, scale.saves)?;
-    for side in servers.iter_mut() {
-        say(&format!("memory during a save of {}", side.server.name()));
-        let extra_mib = trial::run(scale, side, load(0, period), (UNMEASURED, 1), true)?.extra_mib.unwrap_or(0.0);
-        match side.kind {
-            Kind::Plain => found.extra_mib.0 = extra_mib,
-            Kind::Preloaded => found.extra_mib.1 = extra_mib,
+    results.epochs = epochs::last(&servers[1].server.dir().join("server.log"), scale.rounds, UNMEASURED, scale.saves)?;
+    for candidate in servers.iter_mut() {
+        say(&format!("memory during a save of {}", candidate.server.name()));
+        let extra_mib = trial::run(scale, candidate, load(0, period), (UNMEASURED, 1), true)?.extra_mib.unwrap_or(0.0);
+        match candidate.kind {
+            CandidateKind::Plain => results.extra_mib.0 = extra_mib,
+            CandidateKind::Preloaded => results.extra_mib.1 = extra_mib,
         }
     }
-    Ok(found)
+    Ok(results)
 }
 
 fn facts(scale: &Scale) -> Map<String, Value> {

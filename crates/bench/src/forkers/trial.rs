@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 
-use super::sides::{Scale, Side};
-use crate::load::closed::micros;
-use crate::load::paced::{self, Paced, Sample};
+use super::candidates::{Candidate, Scale};
+use crate::load::closed_loop::micros;
+use crate::load::open_loop::{self, LatencySample, OpenLoop};
 use crate::memory;
 use crate::process::background_save;
 use crate::requests::{self, Values};
 use crate::resp::Connection;
-use crate::zipf::{Scatter, Zipf};
+use crate::zipf::{RankPermutation, Zipf};
 use quire_rng::SplitMix64;
 
 /// Threads that keep the server busy.
@@ -37,7 +37,7 @@ const LEAST_REST: Duration = Duration::from_millis(600);
 
 /// The load of a round.
 #[derive(Debug, Clone, Copy)]
-pub struct Load {
+pub struct UpdateLoad {
     /// From the beginning of a save to that of the next; zero: as soon as may be.
     pub period: Duration,
     /// Exponent of the Zipf distribution of keys.
@@ -46,9 +46,9 @@ pub struct Load {
     pub seed: u64,
 }
 
-/// What a trial found.
+/// The result of a trial.
 #[derive(Debug, Default)]
-pub struct Trial {
+pub struct TrialResult {
     /// Updates a second while a save ran, of each save.
     pub during_per_s: Vec<f64>,
     /// Updates a second from the beginning of a save to that of the next.
@@ -65,27 +65,28 @@ pub struct Trial {
     pub extra_mib: Option<f64>,
 }
 
-/// Runs `side` for `saves` saves under `load`, after `unmeasured` ones from which the library learns the load; `watch_memory` slows the server down, so such a trial is for memory only.
+/// Runs `candidate` for `saves` saves under `load`, after `unmeasured` ones from which the library learns the load; `watch_memory` slows the server down, so such a trial is for memory only.
 ///
 /// # Errors
 /// When a connection fails, an update is refused or a save fails.
 pub fn run(
     scale: &Scale,
-    side: &mut Side,
-    load: Load,
+    candidate: &mut Candidate,
+    load: UpdateLoad,
     (unmeasured, saves): (usize, usize),
     watch_memory: bool,
-) -> anyhow::Result<Trial> {
+) -> anyhow::Result<TrialResult> {
     let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
-    let port = side.server.port();
+    let port = candidate.server.port();
     let origin = Instant::now();
-    let trickle = Paced { port, keys: scale.keys, value_bytes: scale.value_bytes, rate: TRICKLE_PER_S, connections: 4 };
+    let trickle =
+        OpenLoop { port, keys: scale.keys, value_bytes: scale.value_bytes, rate: TRICKLE_PER_S, connections: 4 };
     std::thread::scope(|scope| {
         let (stop, done) = (&stop, &done);
         let updates: Vec<_> =
             (0..THREADS).map(|worker| scope.spawn(move || update(port, scale, load, worker, stop, done))).collect();
-        let trickle = scope.spawn(move || paced::run(trickle, origin, stop));
-        let saved = save_several(side, (unmeasured, saves), load.period, watch_memory, done, origin);
+        let trickle = scope.spawn(move || open_loop::run(trickle, origin, stop));
+        let saved = save_several(candidate, (unmeasured, saves), load.period, watch_memory, done, origin);
         stop.store(true, Ordering::Relaxed);
         for worker in updates {
             worker.join().expect("an updating thread does not panic")?;
@@ -97,7 +98,7 @@ pub fn run(
     })
 }
 
-fn within(samples: &[Sample], spans: &[(u32, u32)]) -> Vec<u32> {
+fn within(samples: &[LatencySample], spans: &[(u32, u32)]) -> Vec<u32> {
     let during = |due: u32| spans.iter().any(|&(from, to)| (from..=to).contains(&due));
     samples.iter().filter(|&&(due, _)| during(due)).map(|&(_, latency)| latency).collect()
 }
@@ -105,21 +106,21 @@ fn within(samples: &[Sample], spans: &[(u32, u32)]) -> Vec<u32> {
 type Spans = Vec<(u32, u32)>;
 
 fn save_several(
-    side: &mut Side,
+    candidate: &mut Candidate,
     (unmeasured, saves): (usize, usize),
     period: Duration,
     watch_memory: bool,
     done: &AtomicU64,
     origin: Instant,
-) -> anyhow::Result<(Trial, Spans)> {
-    let (mut trial, mut spans) = (Trial::default(), Vec::new());
+) -> anyhow::Result<(TrialResult, Spans)> {
+    let (mut trial, mut spans) = (TrialResult::default(), Vec::new());
     std::thread::sleep(LEAD);
     for _ in 0..unmeasured {
         let began = Instant::now();
-        background_save(&mut side.control, Duration::from_millis(5))?;
+        background_save(&mut candidate.control, Duration::from_millis(5))?;
         std::thread::sleep(period.saturating_sub(began.elapsed()).max(LEAST_REST));
     }
-    let pid = side.server.pid();
+    let pid = candidate.server.pid();
     let before = if watch_memory { memory::proportional_bytes(pid)? } else { 0 };
     for _ in 0..saves {
         let (began, updates) = (Instant::now(), done.load(Ordering::Relaxed));
@@ -127,7 +128,7 @@ fn save_several(
         let watching = AtomicBool::new(!watch_memory);
         let (save, peak) = std::thread::scope(|scope| {
             let watch = scope.spawn(|| memory::watch_peak(pid, Duration::from_millis(100), &watching));
-            let save = background_save(&mut side.control, Duration::from_millis(5));
+            let save = background_save(&mut candidate.control, Duration::from_millis(5));
             watching.store(true, Ordering::Relaxed);
             (save, watch.join().expect("the watcher does not panic").0)
         });
@@ -137,7 +138,7 @@ fn save_several(
         let count = (done.load(Ordering::Relaxed) - updates).max(1);
         trial.processor_us.push((processor_s(pid)? - used_s) * 1e6 / count as f64);
         trial.took_s.push(save.took.as_secs_f64());
-        trial.forks_us.push(side.server.save_stall_us(&mut side.control)?);
+        trial.forks_us.push(candidate.server.save_stall_us(&mut candidate.control)?);
         spans.push((micros(began - origin), micros(began.elapsed() + (began - origin) + TAIL)));
         if watch_memory {
             trial.extra_mib = Some(peak.saturating_sub(before) as f64 / f64::from(1 << 20));
@@ -164,13 +165,13 @@ fn processor_s(pid: u32) -> anyhow::Result<f64> {
 fn update(
     port: u16,
     scale: &Scale,
-    load: Load,
+    load: UpdateLoad,
     worker: u64,
     stop: &AtomicBool,
     done: &AtomicU64,
 ) -> anyhow::Result<()> {
     let mut connections = (0..CONNECTIONS).map(|_| Connection::open(port)).collect::<Result<Vec<_>, _>>()?;
-    let (zipf, scatter) = (Zipf::new(scale.keys, load.skew), Scatter::new(scale.keys, load.seed));
+    let (zipf, scatter) = (Zipf::new(scale.keys, load.skew), RankPermutation::new(scale.keys, load.seed));
     let values = Values::new(scale.value_bytes, load.seed ^ worker);
     let mut rng = SplitMix64::new(load.seed.wrapping_mul(31) + worker);
     let mut batch = Vec::new();

@@ -2,5 +2,5 @@
 //!
 //! Relies on one blocking connection per thread; all loads use the keys and values of [`crate::requests`].
 
-pub mod closed;
-pub mod paced;
+pub mod closed_loop;
+pub mod open_loop;

@@ -28,7 +28,7 @@ Examples:
 pub struct Args {
     /// scoot, uffd, fork, mmapcopy, memcpy, barrier, or all
     #[arg(short = 'm', long = "mechanism", value_name = "MECHANISM")]
-    pub which: Which,
+    pub which: MechanismSelection,
     /// Size of the range in MiB
     #[arg(short = 's', long = "size", value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     pub mib: u64,
@@ -40,7 +40,7 @@ pub struct Args {
     pub single_shot: bool,
     /// Measure until the writer can go on (db) or until the snapshot can be read (snap)
     #[arg(short = 'x', long = "until", value_name = "POINT", default_value = "db")]
-    pub until: Until,
+    pub until: StopPoint,
     /// Every cut on a line of its own
     #[arg(short = 'v', long)]
     pub verbose: bool,
@@ -63,14 +63,14 @@ pub struct Args {
 
 /// One mechanism or all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Which {
+pub enum MechanismSelection {
     /// All, in a table.
     All,
     /// This one.
     One(Mechanism),
 }
 
-impl FromStr for Which {
+impl FromStr for MechanismSelection {
     type Err = UnknownMechanism;
 
     fn from_str(word: &str) -> Result<Self, Self::Err> {
@@ -78,7 +78,7 @@ impl FromStr for Which {
     }
 }
 
-impl Which {
+impl MechanismSelection {
     /// The mechanisms.
     pub fn mechanisms(self) -> Vec<Mechanism> {
         match self {
@@ -90,14 +90,14 @@ impl Which {
 
 /// When the clock stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Until {
+pub enum StopPoint {
     /// The writer can go on.
     Db,
     /// The first byte of the first, the middle and the last page of the snapshot was read.
     Snap,
 }
 
-impl Until {
+impl StopPoint {
     /// In a sentence.
     pub const fn words(self) -> &'static str {
         match self {
@@ -120,7 +120,10 @@ mod tests {
     #[test]
     fn the_line_of_the_slides_is_understood() {
         let args = parse("measure -m scoot -s 2048 -p -x db -t").unwrap();
-        assert_eq!((args.which, args.mib, args.until), (Which::One(Mechanism::Scoot), 2048, Until::Db));
+        assert_eq!(
+            (args.which, args.mib, args.until),
+            (MechanismSelection::One(Mechanism::Scoot), 2048, StopPoint::Db)
+        );
         assert!(args.populate && args.single_shot && !args.verbose);
         assert_eq!(parse("measure -m all").unwrap().which.mechanisms().len(), 6);
     }

@@ -22,11 +22,11 @@ use serde_json::{Map, json};
 use crate::report::{Better, Figure, Report};
 use crate::stats::Spread;
 use crate::{machine, memory};
-use args::{Args, Until, Which};
+use args::{Args, MechanismSelection, StopPoint};
 use candidate::{Candidate, PageKind};
-use stall::{Plan, Stalls};
-use table::Row;
-use updates::{Pace, Updates};
+use stall::{StallPlan, StallSamples};
+use table::TableRow;
+use updates::{UpdatePace, UpdateStream};
 
 /// Cuts that are not counted: the first ones meet memory as it was allocated.
 const WARM_CUTS: usize = 2;
@@ -42,16 +42,16 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         return single_shots(args, bytes);
     }
     // The draws are the same for all.
-    let mut updates = Updates::new(bytes, SEED);
+    let mut updates = UpdateStream::new(bytes, SEED);
     let mut rows = Vec::new();
     for mechanism in args.which.mechanisms() {
         memory::warm_huge(bytes as u64);
         let found = match Candidate::new(mechanism, bytes, kind(args), args.populate, &Options::default()) {
             Ok(candidate) => Ok(measure(args, &candidate, &mut updates)?),
-            Err(refused) if args.which == Which::All => Err(refused.to_string()),
+            Err(refused) if args.which == MechanismSelection::All => Err(refused.to_string()),
             Err(refused) => return Err(refused.into()),
         };
-        rows.push(Row { name: mechanism.name(), found });
+        rows.push(TableRow { name: mechanism.name(), found });
     }
     let pages = if args.thp { "huge pages" } else { "pages of 4 KiB" };
     quire_sys::outln!("{} MiB of {pages}, {} cuts each, {}:", args.mib, args.repeat, args.until.words())?;
@@ -74,18 +74,25 @@ fn single_shots(args: &Args, bytes: usize) -> anyhow::Result<()> {
         memory::warm_huge(bytes as u64);
         match Candidate::new(mechanism, bytes, kind(args), args.populate, &Options::default()) {
             Ok(candidate) => quire_sys::out!("{}", proof::tell(&candidate, args)?)?,
-            Err(refused) if args.which == Which::All => quire_sys::outln!("Mechanism: {refused}")?,
+            Err(refused) if args.which == MechanismSelection::All => quire_sys::outln!("Mechanism: {refused}")?,
             Err(refused) => return Err(refused.into()),
         }
     }
     Ok(())
 }
 
-fn measure(args: &Args, candidate: &Candidate, updates: &mut Updates) -> anyhow::Result<Stalls> {
+fn measure(args: &Args, candidate: &Candidate, updates: &mut UpdateStream) -> anyhow::Result<StallSamples> {
     let repeat = args.repeat as usize;
-    let pace = if args.flat_out { Pace::FlatOut } else { Pace::Steady };
-    let plan =
-        Plan { warm: WARM_CUTS, most: repeat, least: repeat, time: Duration::MAX, pace, settles: false, weighs: true };
+    let pace = if args.flat_out { UpdatePace::FlatOut } else { UpdatePace::Steady };
+    let plan = StallPlan {
+        warm: WARM_CUTS,
+        most: repeat,
+        least: repeat,
+        time: Duration::MAX,
+        pace,
+        settles: false,
+        weighs: true,
+    };
     let name = candidate.origin().mechanism();
     let found = stall::run(candidate, updates, plan).with_context(|| format!("measuring {name}"))?;
     if args.verbose {
@@ -131,12 +138,12 @@ fn coverage(mechanism: Mechanism, stats: &OriginStats) -> String {
     )
 }
 
-fn write_json(args: &Args, rows: &[Row]) -> anyhow::Result<()> {
+fn write_json(args: &Args, rows: &[TableRow]) -> anyhow::Result<()> {
     let Some(path) = &args.json else { return Ok(()) };
     std::fs::write(path, report(args, rows)?.json()).with_context(|| format!("writing {}", path.display()))
 }
 
-fn report(args: &Args, rows: &[Row]) -> anyhow::Result<Report> {
+fn report(args: &Args, rows: &[TableRow]) -> anyhow::Result<Report> {
     let mut scale = Map::new();
     scale.insert("mib".into(), json!(args.mib));
     scale.insert("pages".into(), json!(kind(args)));
@@ -144,8 +151,8 @@ fn report(args: &Args, rows: &[Row]) -> anyhow::Result<Report> {
     scale.insert("repeat".into(), json!(args.repeat));
     scale.insert("flat_out".into(), json!(args.flat_out));
     let point = match args.until {
-        Until::Db => "db",
-        Until::Snap => "snap",
+        StopPoint::Db => "db",
+        StopPoint::Snap => "snap",
     };
     scale.insert("until".into(), json!(point));
     let mut report = Report { scale, ..Report::new("measure", machine::facts(Path::new("."))) };

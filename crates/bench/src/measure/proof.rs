@@ -13,7 +13,7 @@ use quire_sys::map::{MapAdvice, advise};
 use quire_sys::pagemap::{Pagemap, PagemapEntry};
 use quire_units::format_duration;
 
-use super::args::{Args, Until};
+use super::args::{Args, StopPoint};
 use super::candidate::Candidate;
 use super::stall::touch;
 
@@ -22,7 +22,7 @@ const WRITTEN: u8 = 0x55;
 
 /// Where a view has its first page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum FirstPageLocation {
     /// At another address of this process.
     Here(usize),
     /// At the same address of a child.
@@ -49,15 +49,15 @@ pub fn tell(candidate: &Candidate, args: &Args) -> anyhow::Result<String> {
     let before = children();
     let start = Instant::now();
     let view = origin.cut().context("cutting")?;
-    if args.until == Until::Snap {
+    if args.until == StopPoint::Snap {
         touch(&*view)?;
     }
     let took = start.elapsed();
     let _ = writeln!(text, "{}ns ({}) {}", took.as_nanos(), format_duration(took), args.until.words());
     let place = match (view.as_ptr(), children().difference(&before).next()) {
-        (Some(address), _) => Place::Here(address as usize),
-        (None, Some(&child)) if mechanism == Mechanism::Fork => Place::Child(child, base),
-        _ => Place::Aside,
+        (Some(address), _) => FirstPageLocation::Here(address as usize),
+        (None, Some(&child)) if mechanism == Mechanism::Fork => FirstPageLocation::Child(child, base),
+        _ => FirstPageLocation::Aside,
     };
     tell_places(&mut text, base, place);
     let shared = tell_frames(&mut text, base, place);
@@ -84,23 +84,27 @@ fn children() -> BTreeSet<u32> {
     text.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect()
 }
 
-fn tell_places(text: &mut String, base: usize, place: Place) {
+fn tell_places(text: &mut String, base: usize, place: FirstPageLocation) {
     let _ = writeln!(text, "Origin virtual address: {base:#x}");
     let _ = match place {
-        Place::Here(address) => writeln!(text, "Duplicate virtual address: {address:#x}"),
-        Place::Child(child, address) => writeln!(text, "Duplicate virtual address: {address:#x} in process {child}"),
-        Place::Aside => writeln!(text, "Duplicate virtual address: none, pages are kept aside when they are written"),
+        FirstPageLocation::Here(address) => writeln!(text, "Duplicate virtual address: {address:#x}"),
+        FirstPageLocation::Child(child, address) => {
+            writeln!(text, "Duplicate virtual address: {address:#x} in process {child}")
+        }
+        FirstPageLocation::Aside => {
+            writeln!(text, "Duplicate virtual address: none, pages are kept aside when they are written")
+        }
     };
 }
 
 /// Writes the frames of both first pages; whether they are the same, where both are known.
-fn tell_frames(text: &mut String, base: usize, place: Place) -> Option<bool> {
+fn tell_frames(text: &mut String, base: usize, place: FirstPageLocation) -> Option<bool> {
     let own = frame(None, base);
     let _ = writeln!(text, "Origin:\n    {base:#014x} -> {}", told(own));
     let (address, copy) = match place {
-        Place::Here(address) => (address, frame(None, address)),
-        Place::Child(child, address) => (address, frame(Some(child), address)),
-        Place::Aside => return None,
+        FirstPageLocation::Here(address) => (address, frame(None, address)),
+        FirstPageLocation::Child(child, address) => (address, frame(Some(child), address)),
+        FirstPageLocation::Aside => return None,
     };
     let _ = writeln!(text, "Duplicate:\n    {address:#014x} -> {}", told(copy));
     Some(own?.frame? == copy?.frame?)
@@ -143,17 +147,17 @@ fn verdict(mechanism: Mechanism, shared: Option<bool>, apart: Option<bool>) -> &
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::args::Which;
+    use crate::measure::args::MechanismSelection;
     use crate::measure::candidate::PageKind;
     use quire_snapshot::Options;
 
     fn args() -> Args {
         Args {
-            which: Which::All,
+            which: MechanismSelection::All,
             mib: 4,
             populate: true,
             single_shot: true,
-            until: Until::Snap,
+            until: StopPoint::Snap,
             verbose: false,
             thp: false,
             coverage: false,

@@ -10,7 +10,7 @@ use quire_snapshot::{PAGE_SIZE, View};
 
 use super::candidate::Candidate;
 use super::footprint::footprint_bytes;
-use super::updates::{Pace, Updates, word_of};
+use super::updates::{UpdatePace, UpdateStream, word_of};
 use quire_rng::SplitMix64;
 
 /// Pages of each view that are checked.
@@ -18,7 +18,7 @@ const CHECKED: usize = 16;
 
 /// What is measured, and for how long.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan {
+pub struct StallPlan {
     /// Cuts that are not counted.
     pub warm: usize,
     /// Cuts that are counted at most,
@@ -28,7 +28,7 @@ pub struct Plan {
     /// When it has taken longer than this, no cut is added beyond `least`.
     pub time: Duration,
     /// How fast updates come.
-    pub pace: Pace,
+    pub pace: UpdatePace,
     /// Whether the mechanism's upkeep is waited for before each cut.
     pub settles: bool,
     /// Whether memory is looked at, which takes a while.
@@ -37,7 +37,7 @@ pub struct Plan {
 
 /// What the counted cuts took.
 #[derive(Clone, Debug, Default)]
-pub struct Stalls {
+pub struct StallSamples {
     /// Until the writer could go on, in nanoseconds.
     pub stall_ns: Vec<f64>,
     /// Until the first byte of the first, the middle and the last page was read, in nanoseconds.
@@ -50,8 +50,8 @@ pub struct Stalls {
     pub extra_bytes: u64,
 }
 
-impl Stalls {
-    /// Adds what another trial found; memory is that of the larger.
+impl StallSamples {
+    /// Adds the results of another trial; memory is that of the larger.
     pub fn merge(&mut self, other: Self) {
         self.stall_ns.extend(other.stall_ns);
         self.ready_ns.extend(other.ready_ns);
@@ -65,8 +65,8 @@ impl Stalls {
 ///
 /// # Errors
 /// When a cut is refused, or a view does not show what the range held.
-pub fn run(candidate: &Candidate, updates: &mut Updates, plan: Plan) -> anyhow::Result<Stalls> {
-    let mut found = Stalls::default();
+pub fn run(candidate: &Candidate, updates: &mut UpdateStream, plan: StallPlan) -> anyhow::Result<StallSamples> {
+    let mut found = StallSamples::default();
     let before_bytes = if plan.weighs { footprint_bytes() } else { 0 };
     let began = Instant::now();
     for number in 0..plan.warm + plan.most {
@@ -84,10 +84,10 @@ pub fn run(candidate: &Candidate, updates: &mut Updates, plan: Plan) -> anyhow::
 
 fn cut_once(
     candidate: &Candidate,
-    updates: &mut Updates,
-    plan: Plan,
+    updates: &mut UpdateStream,
+    plan: StallPlan,
     counted: bool,
-    found: &mut Stalls,
+    found: &mut StallSamples,
 ) -> anyhow::Result<()> {
     let expected = Expected::of(candidate, plan.warm as u64 + found.stall_ns.len() as u64);
     if plan.settles {
@@ -114,10 +114,10 @@ fn cut_once(
 
 fn weigh(
     candidate: &Candidate,
-    updates: &mut Updates,
-    plan: Plan,
+    updates: &mut UpdateStream,
+    plan: StallPlan,
     before_bytes: u64,
-    found: &mut Stalls,
+    found: &mut StallSamples,
 ) -> anyhow::Result<()> {
     let view = candidate.origin().cut().context("cutting")?;
     updates.half(candidate.access(), plan.pace);
@@ -170,11 +170,18 @@ mod tests {
 
     #[test]
     fn cuts_are_counted_after_the_warm_ones_and_until_time_is_up() {
-        let plan =
-            |most, time| Plan { warm: 2, most, least: 3, time, pace: Pace::FlatOut, settles: false, weighs: true };
+        let plan = |most, time| StallPlan {
+            warm: 2,
+            most,
+            least: 3,
+            time,
+            pace: UpdatePace::FlatOut,
+            settles: false,
+            weighs: true,
+        };
         let bytes = 4 << 20;
         let candidate = Candidate::new(Mechanism::Barrier, bytes, PageKind::Huge, true, &Options::default()).unwrap();
-        let mut updates = Updates::new(bytes, 1);
+        let mut updates = UpdateStream::new(bytes, 1);
         let found = run(&candidate, &mut updates, plan(5, Duration::from_secs(60))).unwrap();
         assert_eq!((found.stall_ns.len(), found.ready_ns.len(), found.release_ns.len()), (5, 5, 5));
         assert!(found.held_bytes > 0);

@@ -6,30 +6,30 @@ use std::fmt::Write as _;
 
 use quire_units::format_ns;
 
-use super::stall::Stalls;
+use super::stall::StallSamples;
 use crate::format::mib;
-use crate::measure::args::Until;
+use crate::measure::args::StopPoint;
 use crate::stats::Spread;
 
 /// One line: a mechanism and what it took, or why it can't be had.
 #[derive(Debug)]
-pub struct Row {
+pub struct TableRow {
     /// The mechanism's name.
     pub name: &'static str,
     /// What was measured, or the refusal.
-    pub found: Result<Stalls, String>,
+    pub found: Result<StallSamples, String>,
 }
 
 /// The times that `until` asks for.
-pub fn times(found: &Stalls, until: Until) -> &[f64] {
+pub fn times(found: &StallSamples, until: StopPoint) -> &[f64] {
     match until {
-        Until::Db => &found.stall_ns,
-        Until::Snap => &found.ready_ns,
+        StopPoint::Db => &found.stall_ns,
+        StopPoint::Snap => &found.ready_ns,
     }
 }
 
 /// All rows under a heading.
-pub fn render(rows: &[Row], until: Until) -> String {
+pub fn render(rows: &[TableRow], until: StopPoint) -> String {
     let mut text = String::new();
     let heads = ["mechanism", "median", "least", "longest", "release", "held", "grown"];
     write_cells(&mut text, heads.map(String::from));
@@ -76,12 +76,12 @@ mod tests {
 
     #[test]
     fn a_refused_mechanism_shows_its_reason() {
-        let found = Stalls { stall_ns: vec![5e6, 1e6, 3e6], release_ns: vec![2e3], ..Stalls::default() };
+        let found = StallSamples { stall_ns: vec![5e6, 1e6, 3e6], release_ns: vec![2e3], ..StallSamples::default() };
         let rows = [
-            Row { name: "fork", found: Ok(found) },
-            Row { name: "uffd", found: Err("uffd does not work here: no".into()) },
+            TableRow { name: "fork", found: Ok(found) },
+            TableRow { name: "uffd", found: Err("uffd does not work here: no".into()) },
         ];
-        let table = render(&rows, Until::Db);
+        let table = render(&rows, StopPoint::Db);
         let lines: Vec<&str> = table.lines().collect();
         assert_eq!(lines.len(), 3);
         assert!(

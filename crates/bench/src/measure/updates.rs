@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use quire_snapshot::{OriginAccess, PAGE_SIZE, PAGES_PER_REGION};
 
-use crate::zipf::{Scatter, Zipf};
+use crate::zipf::{RankPermutation, Zipf};
 use quire_rng::SplitMix64;
 
 /// The skew that the papers call ordinary.
@@ -26,7 +26,7 @@ const PIECE: usize = 2048;
 
 /// How fast updates come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pace {
+pub enum UpdatePace {
     /// Half a phase lasts as long as writing the range out at 4 GiB/s.
     Steady,
     /// As fast as memory takes them.
@@ -35,7 +35,7 @@ pub enum Pace {
 
 /// Draws for update phases over one range.
 #[derive(Debug)]
-pub struct Updates {
+pub struct UpdateStream {
     pages: usize,
     draws: Vec<u32>,
     at: usize,
@@ -49,18 +49,18 @@ pub fn word_of(page: u32) -> usize {
     page as usize * PAGE_SIZE + word as usize * 8
 }
 
-impl Updates {
+impl UpdateStream {
     /// For a range of `bytes`.
     pub fn new(bytes: usize, seed: u64) -> Self {
         let pages = (bytes / PAGE_SIZE).max(1);
         let (zipf, scatter, mut rng) =
-            (Zipf::new(pages as u64, SKEW), Scatter::new(pages as u64, seed), SplitMix64::new(seed));
+            (Zipf::new(pages as u64, SKEW), RankPermutation::new(pages as u64, seed), SplitMix64::new(seed));
         let draws = (0..pages * PHASES).map(|_| scatter.key(zipf.sample(&mut rng)) as u32).collect();
         Self { pages, draws, at: 0, halves: 0 }
     }
 
     /// Half a phase: a page of every region, and then the next draws.
-    pub fn half(&mut self, access: &OriginAccess, pace: Pace) {
+    pub fn half(&mut self, access: &OriginAccess, pace: UpdatePace) {
         let start = Instant::now();
         self.halves += 1;
         let value = self.halves;
@@ -76,7 +76,7 @@ impl Updates {
         let per_page_s = PAGE_SIZE as f64 / BYTES_PER_SECOND;
         for (number, piece) in draws.chunks(PIECE).enumerate() {
             write_all(access, piece, value);
-            if pace == Pace::Steady {
+            if pace == UpdatePace::Steady {
                 let written = number * PIECE + piece.len();
                 let due = Duration::from_secs_f64(written as f64 * per_page_s);
                 std::thread::sleep(due.saturating_sub(start.elapsed()));
@@ -109,8 +109,8 @@ mod tests {
     fn a_phase_touches_every_region_and_more() {
         let bytes = 8 << 20;
         let candidate = Candidate::new(Mechanism::Memcpy, bytes, PageKind::Small, false, &Options::default()).unwrap();
-        let mut updates = Updates::new(bytes, 3);
-        (0..20).for_each(|_| updates.half(candidate.access(), Pace::FlatOut));
+        let mut updates = UpdateStream::new(bytes, 3);
+        (0..20).for_each(|_| updates.half(candidate.access(), UpdatePace::FlatOut));
         let written: Vec<usize> = (0..2048_u32)
             .filter(|&page| candidate.access().load_u64(word_of(page)) != 0)
             .map(|page| page as usize)

@@ -2,8 +2,8 @@
 //!
 //! Relies on fresh servers; counts what each process grew by, as the system sees it.
 
-use super::setup::{PEER, Setup};
-use crate::load::closed;
+use super::setup::{ExperimentSetup, PEER};
+use crate::load::closed_loop;
 use crate::memory;
 use crate::report::{Better, Figure, Report};
 
@@ -11,25 +11,25 @@ const KEYS: u64 = 1_000_000;
 const VALUE_BYTES: usize = 32;
 
 /// Bytes a key of each program, ours first.
-pub type Outcome = Vec<(String, f64)>;
+pub type FootprintResults = Vec<(String, f64)>;
 
 /// Fills each program by itself.
-pub fn measure(setup: &Setup) -> anyhow::Result<Outcome> {
+pub fn measure(setup: &ExperimentSetup) -> anyhow::Result<FootprintResults> {
     let mut per_key = Vec::new();
     for (index, program) in setup.programs().iter().enumerate() {
         setup.say(&format!("memory per key: {}", program.name));
-        let side = setup.start(index, "footprint")?;
-        let before = memory::proportional_bytes(side.server.pid())?;
-        closed::fill(side.server.port(), 0..KEYS, VALUE_BYTES, 2)?;
-        let after = memory::proportional_bytes(side.server.pid())?;
+        let candidate = setup.start(index, "footprint")?;
+        let before = memory::proportional_bytes(candidate.server.pid())?;
+        closed_loop::fill(candidate.server.port(), 0..KEYS, VALUE_BYTES, 2)?;
+        let after = memory::proportional_bytes(candidate.server.pid())?;
         per_key.push((program.name.clone(), after.saturating_sub(before) as f64 / KEYS as f64));
-        side.server.kill();
+        candidate.server.kill();
     }
     Ok(per_key)
 }
 
 /// Adds `memory_per_key_ratio`.
-pub fn figures(per_key: &Outcome, report: &mut Report) {
+pub fn figures(per_key: &FootprintResults, report: &mut Report) {
     let ours = per_key[0].1;
     let theirs = per_key.iter().find(|(name, _)| name == PEER).map_or(f64::NAN, |(_, bytes)| *bytes);
     let mut figure = Figure::new("memory_per_key_ratio", ours / theirs, "x", Better::Lower).goal(0.8);

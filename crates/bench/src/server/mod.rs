@@ -18,10 +18,10 @@ use std::path::PathBuf;
 use serde_json::{Map, Value};
 
 use crate::chart::Chart;
-use crate::experiment::{Binary, Common, Experiment, wants};
+use crate::experiment::{BinaryArgs, CommonArgs, Experiment, wants};
 use crate::memory;
 use crate::report::Report;
-use setup::Setup;
+use setup::ExperimentSetup;
 
 /// Keys of a full run, and of a small one.
 const KEYS: u64 = 3_000_000;
@@ -32,7 +32,7 @@ const PARTS: [&str; 7] = ["throughput", "save", "latency", "restart", "footprint
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    common: Common,
+    common: CommonArgs,
     /// Parts to run, comma separated [default: all]
     #[arg(long, value_delimiter = ',', value_parser = PARTS)]
     parts: Vec<String>,
@@ -46,7 +46,7 @@ pub struct Args {
     #[arg(long, default_value_t = 10_000)]
     rate: u64,
     #[command(flatten)]
-    binary: Binary,
+    binary: BinaryArgs,
     /// A Valkey binary to set beside Quire and Redis
     #[arg(long, value_name = "FILE", env = "VALKEY_SERVER")]
     valkey: Option<PathBuf>,
@@ -57,32 +57,32 @@ pub struct Args {
 
 /// What the parts measured; nothing of those that were not asked for.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct ServerResults {
     facts: Map<String, Value>,
-    throughput: Option<throughput::Outcome>,
-    save: Option<save::Outcome>,
-    latency: Option<latency::Outcome>,
-    restart: Option<restart::Outcome>,
-    footprint: Option<footprint::Outcome>,
-    sets: Option<sets::Outcome>,
-    sizes: Option<sizes::Outcome>,
+    throughput: Option<throughput::ThroughputResults>,
+    save: Option<save::SaveResults>,
+    latency: Option<latency::LatencyResults>,
+    restart: Option<restart::RestartResults>,
+    footprint: Option<footprint::FootprintResults>,
+    sets: Option<sets::SetResults>,
+    sizes: Option<sizes::SizeResults>,
 }
 
 impl Experiment for Args {
-    type Outcome = Outcome;
+    type Results = ServerResults;
 
     const NAME: &'static str = "server";
     const ABOUT: &'static str = "Quire beside redis-server: throughput, sets, saves, latency, restarts, memory";
     const DRAWS: Option<&'static str> = Some("latency over time");
 
-    fn common(&self) -> &Common {
+    fn common(&self) -> &CommonArgs {
         &self.common
     }
 
-    fn run(&self) -> anyhow::Result<Outcome> {
-        let setup = Setup::new(self)?;
+    fn run(&self) -> anyhow::Result<ServerResults> {
+        let setup = ExperimentSetup::new(self)?;
         let wants = |part: &str| wants(&self.parts, part);
-        let mut outcome = Outcome {
+        let mut results = ServerResults {
             facts: setup.facts(),
             throughput: None,
             save: None,
@@ -95,54 +95,54 @@ impl Experiment for Args {
         setup.say("warming memory");
         memory::warm(setup.memory_bytes());
         if wants("footprint") {
-            outcome.footprint = Some(footprint::measure(&setup)?);
+            results.footprint = Some(footprint::measure(&setup)?);
         }
         if wants("sets") {
-            outcome.sets = Some(sets::measure(&setup)?);
+            results.sets = Some(sets::measure(&setup)?);
         }
         if ["throughput", "save", "latency", "restart"].into_iter().any(wants) {
-            let mut sides = setup.start_filled()?;
+            let mut candidates = setup.start_filled()?;
             if wants("throughput") {
-                outcome.throughput = Some(throughput::measure(&setup, &mut sides)?);
+                results.throughput = Some(throughput::measure(&setup, &mut candidates)?);
             }
             if wants("save") {
-                outcome.save = Some(save::measure(&setup, &mut sides)?);
+                results.save = Some(save::measure(&setup, &mut candidates)?);
             }
             if wants("latency") {
-                outcome.latency = Some(latency::measure(&setup, &mut sides)?);
+                results.latency = Some(latency::measure(&setup, &mut candidates)?);
             }
             if wants("restart") {
-                outcome.restart = Some(restart::measure(&setup, sides)?);
+                results.restart = Some(restart::measure(&setup, candidates)?);
             }
         }
         if wants("sizes") && !self.common.quick {
-            outcome.sizes = Some(sizes::measure(&setup)?);
+            results.sizes = Some(sizes::measure(&setup)?);
         }
         setup.clear_line();
-        Ok(outcome)
+        Ok(results)
     }
 
-    fn figures(&self, outcome: &Outcome, report: &mut Report) {
-        report.scale.extend(outcome.facts.clone());
-        if let Some(found) = &outcome.footprint {
+    fn figures(&self, results: &ServerResults, report: &mut Report) {
+        report.scale.extend(results.facts.clone());
+        if let Some(found) = &results.footprint {
             footprint::figures(found, report);
         }
-        if let Some(found) = &outcome.throughput {
+        if let Some(found) = &results.throughput {
             throughput::figures(found, report);
         }
-        if let Some(found) = &outcome.save {
+        if let Some(found) = &results.save {
             save::figures(found, report);
         }
-        if let Some(found) = &outcome.latency {
+        if let Some(found) = &results.latency {
             latency::figures(found, self.rate, report);
         }
-        if let Some(found) = &outcome.restart {
+        if let Some(found) = &results.restart {
             restart::figures(found, report);
         }
-        if let Some(found) = &outcome.sets {
+        if let Some(found) = &results.sets {
             sets::figures(found, report);
         }
-        if let Some(found) = &outcome.sizes {
+        if let Some(found) = &results.sizes {
             sizes::figures(found, report);
         }
     }
@@ -157,7 +157,7 @@ impl Experiment for Args {
         names.map(|name| (name, reason.to_owned())).to_vec()
     }
 
-    fn plots(&self, outcome: &Outcome) -> Vec<Chart> {
-        outcome.latency.as_ref().map(latency::charts).unwrap_or_default()
+    fn plots(&self, results: &ServerResults) -> Vec<Chart> {
+        results.latency.as_ref().map(latency::charts).unwrap_or_default()
     }
 }

@@ -7,39 +7,39 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 
-use super::setup::{PEER, Setup, Side};
-use crate::info::Info;
+use super::setup::{Candidate, ExperimentSetup, PEER};
+use crate::info::ServerInfo;
 use crate::memory;
-use crate::process::{Flavor, Server, background_save};
+use crate::process::{Server, ServerKind, background_save};
 use crate::report::{Better, Figure, Report};
 use crate::resp::{Connection, Value};
 use crate::stats::Spread;
 
 /// Restarts of one server.
 #[derive(Debug, Default)]
-pub struct Restarts {
+pub struct RestartTimes {
     first_read_ms: Vec<f64>,
     full_s: Vec<f64>,
 }
 
 /// The restarts of every server, ours first.
 #[derive(Debug)]
-pub struct Outcome {
-    all: Vec<(String, Restarts)>,
+pub struct RestartResults {
+    all: Vec<(String, RestartTimes)>,
     /// The page cache was dropped before each of them.
     cold: bool,
 }
 
 /// Measures restarts; the servers are ended by it.
-pub fn measure(setup: &Setup, sides: Vec<Side>) -> anyhow::Result<Outcome> {
+pub fn measure(setup: &ExperimentSetup, candidates: Vec<Candidate>) -> anyhow::Result<RestartResults> {
     let mut all = Vec::new();
     let mut cold = true;
-    for side in sides {
-        let name = side.server.name().to_owned();
-        let ours = side.server.flavor() == Flavor::Quire;
+    for candidate in candidates {
+        let name = candidate.server.name().to_owned();
+        let ours = candidate.server.kind() == ServerKind::Quire;
         let rounds = if ours { setup.rounds.max(3) } else { 1 };
-        let mut restarts = Restarts::default();
-        let mut next = side;
+        let mut restarts = RestartTimes::default();
+        let mut next = candidate;
         if ours || !setup.quick || next.server.saved_file().is_err() {
             setup.say(&format!("saving {name} for its restarts"));
             background_save(&mut next.control, Duration::from_millis(10))?;
@@ -53,14 +53,19 @@ pub fn measure(setup: &Setup, sides: Vec<Side>) -> anyhow::Result<Outcome> {
         next.server.kill();
         all.push((name, restarts));
     }
-    Ok(Outcome { all, cold })
+    Ok(RestartResults { all, cold })
 }
 
-fn restart(setup: &Setup, side: Side, restarts: &mut Restarts) -> anyhow::Result<(Side, bool)> {
-    let (program, port, dir) = (side.server.program().clone(), side.server.port(), side.server.dir().to_owned());
-    drop(side.control);
-    let file = side.server.saved_file()?;
-    side.server.kill();
+fn restart(
+    setup: &ExperimentSetup,
+    candidate: Candidate,
+    restarts: &mut RestartTimes,
+) -> anyhow::Result<(Candidate, bool)> {
+    let (program, port, dir) =
+        (candidate.server.program().clone(), candidate.server.port(), candidate.server.dir().to_owned());
+    drop(candidate.control);
+    let file = candidate.server.saved_file()?;
+    candidate.server.kill();
     let cold = drop_page_cache(&file);
     setup.settle();
     // Right before the start: a virtual machine gives free memory back to its host within seconds, and getting it again
@@ -70,9 +75,9 @@ fn restart(setup: &Setup, side: Side, restarts: &mut Restarts) -> anyhow::Result
     let mut control = server.connect()?;
     first_read(&mut control, setup.keys / 2, setup.value_bytes)?;
     restarts.first_read_ms.push(server.started().elapsed().as_secs_f64() * 1000.0);
-    wait_restored(&mut control, server.flavor())?;
+    wait_restored(&mut control, server.kind())?;
     restarts.full_s.push(server.started().elapsed().as_secs_f64());
-    Ok((Side { server, control }, cold))
+    Ok((Candidate { server, control }, cold))
 }
 
 /// Asks for a key in the middle of the data set until it is there.
@@ -92,14 +97,14 @@ fn first_read(control: &mut Connection, key: u64, value_bytes: usize) -> anyhow:
     }
 }
 
-fn wait_restored(control: &mut Connection, flavor: Flavor) -> anyhow::Result<()> {
+fn wait_restored(control: &mut Connection, kind: ServerKind) -> anyhow::Result<()> {
     let began = Instant::now();
     loop {
-        let info = Info::ask(control, "persistence")?;
-        let done = match flavor {
-            Flavor::Redis => !info.flag("loading"),
+        let info = ServerInfo::ask(control, "persistence")?;
+        let done = match kind {
+            ServerKind::Redis => !info.flag("loading"),
             // Asked for as a number: were the field missing, "no" would flatter us.
-            Flavor::Quire => !info.flag("loading") && info.number("restore_in_progress")? == 0.0,
+            ServerKind::Quire => !info.flag("loading") && info.number("restore_in_progress")? == 0.0,
         };
         if done {
             return Ok(());
@@ -118,7 +123,7 @@ fn drop_page_cache(file: &std::path::Path) -> bool {
 }
 
 /// Adds the figures of restarts.
-pub fn figures(Outcome { all, cold }: &Outcome, report: &mut Report) {
+pub fn figures(RestartResults { all, cold }: &RestartResults, report: &mut Report) {
     let cache = if *cold { "page cache dropped" } else { "page cache warm: dropping it needs root" };
     let of = |values: &[f64]| Spread::of(values).context("no restart").expect("every server was restarted");
     let ours = &all[0].1;

@@ -7,21 +7,21 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::setup::{PEER, Setup, Side};
+use super::setup::{Candidate, ExperimentSetup, PEER};
 use crate::blkio::WriteLimit;
 use crate::disk;
 use crate::format::mebibytes;
-use crate::info::Info;
-use crate::load::closed::{self, Update};
+use crate::info::ServerInfo;
+use crate::load::closed_loop::{self, UpdateLoop};
 use crate::memory;
-use crate::process::{Flavor, background_save};
+use crate::process::{ServerKind, background_save};
 use crate::report::{Better, Figure, Report};
 use crate::resp::Connection;
 use crate::stats::Spread;
 
 /// What the saves of one server showed.
 #[derive(Debug, Default)]
-pub struct Saves {
+pub struct SaveStats {
     stalls_us: Vec<f64>,
     probes_us: Vec<f64>,
     took_s: Vec<f64>,
@@ -43,45 +43,45 @@ struct SlowSave {
 }
 
 /// The saves of every server, ours first.
-pub type Outcome = Vec<(String, Saves)>;
+pub type SaveResults = Vec<(String, SaveStats)>;
 
 /// Measures saves at rest and under updates.
-pub fn measure(setup: &Setup, sides: &mut [Side]) -> anyhow::Result<Outcome> {
+pub fn measure(setup: &ExperimentSetup, candidates: &mut [Candidate]) -> anyhow::Result<SaveResults> {
     let mut all = Vec::new();
-    for side in sides.iter_mut() {
-        let mut saves = Saves::default();
-        idle_saves(setup, side, &mut saves)?;
-        let (extra_mib, updated_share, _) = save_under_updates(setup, side, &mut saves)?;
+    for candidate in candidates.iter_mut() {
+        let mut saves = SaveStats::default();
+        idle_saves(setup, candidate, &mut saves)?;
+        let (extra_mib, updated_share, _) = save_under_updates(setup, candidate, &mut saves)?;
         (saves.extra_mib, saves.updated_share) = (extra_mib, updated_share);
-        if side.server.flavor() == Flavor::Quire {
-            slow_save(setup, side, &mut saves)?;
+        if candidate.server.kind() == ServerKind::Quire {
+            slow_save(setup, candidate, &mut saves)?;
         }
-        all.push((side.server.name().to_owned(), saves));
+        all.push((candidate.server.name().to_owned(), saves));
     }
     Ok(all)
 }
 
-fn idle_saves(setup: &Setup, side: &mut Side, saves: &mut Saves) -> anyhow::Result<()> {
-    let ours = side.server.flavor() == Flavor::Quire;
+fn idle_saves(setup: &ExperimentSetup, candidate: &mut Candidate, saves: &mut SaveStats) -> anyhow::Result<()> {
+    let ours = candidate.server.kind() == ServerKind::Quire;
     // A peer's save takes seconds even in the quick run, and its rate is not in question.
     let rounds = if ours { setup.rounds.max(3) } else { 1 };
     for round in 0..rounds {
-        setup.say(&format!("saves of {} at rest, {} of {rounds}", side.server.name(), round + 1));
+        setup.say(&format!("saves of {} at rest, {} of {rounds}", candidate.server.name(), round + 1));
         setup.settle();
-        let mut asking = Connection::open(side.server.port())?;
+        let mut asking = Connection::open(candidate.server.port())?;
         let stop = AtomicBool::new(false);
         let (save, worst_us) = std::thread::scope(|scope| {
             let probe = scope.spawn(|| worst_round_trip_us(&mut asking, &stop));
             std::thread::sleep(Duration::from_millis(20));
-            let save = background_save(&mut side.control, Duration::from_millis(2));
+            let save = background_save(&mut candidate.control, Duration::from_millis(2));
             stop.store(true, Ordering::Relaxed);
             (save, probe.join().expect("the probe does not panic"))
         });
         let save = save?;
         saves.probes_us.push(worst_us?.min(save.reply.as_micros() as f64));
-        saves.stalls_us.push(side.server.save_stall_us(&mut side.control)?);
+        saves.stalls_us.push(candidate.server.save_stall_us(&mut candidate.control)?);
         saves.took_s.push(save.took.as_secs_f64());
-        let bytes = side.server.saved_file()?.metadata()?.blocks() * 512;
+        let bytes = candidate.server.saved_file()?.metadata()?.blocks() * 512;
         saves.rates.push(bytes as f64 / save.took.as_secs_f64());
         if ours {
             saves.raw_rates.push(disk::raw_write_bytes_per_s(setup.dir(), bytes)?);
@@ -104,35 +104,39 @@ fn worst_round_trip_us(connection: &mut Connection, stop: &AtomicBool) -> anyhow
 }
 
 /// Our saves end before all keys can have been updated, so one is made on a disk that is slow enough.
-fn slow_save(setup: &Setup, side: &mut Side, saves: &mut Saves) -> anyhow::Result<()> {
+fn slow_save(setup: &ExperimentSetup, candidate: &mut Candidate, saves: &mut SaveStats) -> anyhow::Result<()> {
     let seconds = if setup.quick { 2 } else { 120 };
-    let limit = WriteLimit::set(side.server.pid(), side.server.dir(), setup.data_bytes() / seconds);
+    let limit = WriteLimit::set(candidate.server.pid(), candidate.server.dir(), setup.data_bytes() / seconds);
     if limit.is_none() {
         setup.say("the disk can't be slowed down here (needs root and cgroup v1 blkio)");
         return Ok(());
     }
-    let (extra_mib, updated_share, took_s) = save_under_updates(setup, side, saves)?;
-    let longest_wait_us = Info::ask(&mut side.control, "persistence")?.number("writer_wait_longest_us")?;
+    let (extra_mib, updated_share, took_s) = save_under_updates(setup, candidate, saves)?;
+    let longest_wait_us = ServerInfo::ask(&mut candidate.control, "persistence")?.number("writer_wait_longest_us")?;
     saves.slow = Some(SlowSave { extra_mib, updated_share, took_s, longest_wait_us });
     Ok(())
 }
 
 /// Returns the extra memory in MiB, updates during the save as a share of all keys, and how long it took in seconds.
-fn save_under_updates(setup: &Setup, side: &mut Side, saves: &mut Saves) -> anyhow::Result<(f64, f64, f64)> {
-    setup.say(&format!("save of {} while 4 clients update every key", side.server.name()));
-    let plan = Update {
-        port: side.server.port(),
+fn save_under_updates(
+    setup: &ExperimentSetup,
+    candidate: &mut Candidate,
+    saves: &mut SaveStats,
+) -> anyhow::Result<(f64, f64, f64)> {
+    setup.say(&format!("save of {} while 4 clients update every key", candidate.server.name()));
+    let plan = UpdateLoop {
+        port: candidate.server.port(),
         keys: setup.keys,
         value_bytes: setup.value_bytes,
         connections: 4,
         pipeline: 16,
     };
     let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
-    let pid = side.server.pid();
+    let pid = candidate.server.pid();
     // A walk over the peer's small pages holds up its page faults, so it is looked at less often.
-    let interval = Duration::from_millis(if side.server.flavor() == Flavor::Quire { 10 } else { 100 });
+    let interval = Duration::from_millis(if candidate.server.kind() == ServerKind::Quire { 10 } else { 100 });
     std::thread::scope(|scope| -> anyhow::Result<(f64, f64, f64)> {
-        let updates = scope.spawn(|| closed::update(plan, Instant::now(), &stop, &done));
+        let updates = scope.spawn(|| closed_loop::update(plan, Instant::now(), &stop, &done));
         // One round of updates first, so that buffers and fragments that the load itself causes count as data.
         let lead = if setup.quick { Duration::from_millis(500) } else { Duration::from_secs(5) };
         std::thread::sleep(lead);
@@ -141,7 +145,7 @@ fn save_under_updates(setup: &Setup, side: &mut Side, saves: &mut Saves) -> anyh
         let watching = AtomicBool::new(false);
         let (save, peak) = std::thread::scope(|inner| {
             let watch = inner.spawn(|| memory::watch_peak(pid, interval, &watching));
-            let save = background_save(&mut side.control, Duration::from_millis(10));
+            let save = background_save(&mut candidate.control, Duration::from_millis(10));
             watching.store(true, Ordering::Relaxed);
             (save, watch.join().expect("the watcher does not panic").0)
         });
@@ -149,26 +153,26 @@ fn save_under_updates(setup: &Setup, side: &mut Side, saves: &mut Saves) -> anyh
         stop.store(true, Ordering::Relaxed);
         updates.join().expect("the updates do not panic")?;
         let took_s = save?.took.as_secs_f64();
-        saves.stalls_us.push(side.server.save_stall_us(&mut side.control)?);
+        saves.stalls_us.push(candidate.server.save_stall_us(&mut candidate.control)?);
         let extra_mib = mebibytes(peak.saturating_sub(before));
         Ok((extra_mib, updates_during as f64 / setup.keys as f64, took_s))
     })
 }
 
 /// Adds the figures of cut stalls, dump rate and memory during a save.
-pub fn figures(all: &Outcome, report: &mut Report) {
+pub fn figures(all: &SaveResults, report: &mut Report) {
     add_stalls(all, report);
     add_memory(all, report);
     add_rates(all, report);
 }
 
 /// Our saves, and those of the peer that ratios are taken against.
-fn both(all: &Outcome) -> (&Saves, &Saves) {
+fn both(all: &SaveResults) -> (&SaveStats, &SaveStats) {
     let ours = &all[0].1;
     (ours, all.iter().find(|(name, _)| name == PEER).map_or(ours, |(_, saves)| saves))
 }
 
-fn add_stalls(all: &Outcome, report: &mut Report) {
+fn add_stalls(all: &SaveResults, report: &mut Report) {
     let (ours, theirs) = both(all);
     let stall = Spread::of(&ours.stalls_us).expect("there was a save");
     let peer_stall = Spread::of(&theirs.stalls_us).expect("there was a save");
@@ -192,7 +196,7 @@ fn add_stalls(all: &Outcome, report: &mut Report) {
     );
 }
 
-fn add_memory(all: &Outcome, report: &mut Report) {
+fn add_memory(all: &SaveResults, report: &mut Report) {
     let (ours, theirs) = both(all);
     let slow_extra_mib = ours.slow.as_ref().map_or(0.0, |slow| slow.extra_mib);
     let extra_mib = ours.extra_mib.max(slow_extra_mib);
@@ -221,7 +225,7 @@ fn add_memory(all: &Outcome, report: &mut Report) {
     }
 }
 
-fn add_rates(all: &Outcome, report: &mut Report) {
+fn add_rates(all: &SaveResults, report: &mut Report) {
     let (ours, theirs) = both(all);
     let ratios: Vec<f64> = ours.rates.iter().zip(&ours.raw_rates).map(|(dump, raw)| dump / raw).collect();
     let ratio = Spread::of(&ratios).expect("there was a save");
@@ -236,6 +240,6 @@ fn add_rates(all: &Outcome, report: &mut Report) {
             .peer("redis-server MiB/s", mib(&theirs.rates))
             .note("bytes on disk over the time from BGSAVE to done, at rest"),
     );
-    let seconds = |saves: &Saves| Spread::of(&saves.took_s).map_or(0.0, |spread| spread.median);
+    let seconds = |saves: &SaveStats| Spread::of(&saves.took_s).map_or(0.0, |spread| spread.median);
     report.info.push(Figure::new("save_s", seconds(ours), "s", Better::Lower).peer(PEER, seconds(theirs)));
 }

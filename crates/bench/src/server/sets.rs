@@ -6,10 +6,10 @@
 use anyhow::{bail, ensure};
 
 use super::rounds;
-use super::setup::{PEER, Setup, Side};
+use super::setup::{Candidate, ExperimentSetup, PEER};
 use super::throughput::{P1_NOTE, P1_THREADS};
 use crate::memory;
-use crate::redis_benchmark::{self, CONNECTIONS, RANDOM, Run, Test};
+use crate::redis_benchmark::{self, BenchmarkRun, BenchmarkTest, CONNECTIONS, RANDOM};
 use crate::report::{Better, Figure, Report};
 use crate::resp::{Connection, Value};
 
@@ -24,7 +24,7 @@ const BATCH: usize = 16;
 
 /// How members are spelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
+enum MemberFormat {
     /// `member:` and twelve digits.
     Strings,
     /// 1 and twelve digits: an integer, which redis-benchmark can spell.
@@ -33,45 +33,45 @@ enum Form {
     Ints,
 }
 
-impl Form {
+impl MemberFormat {
     fn spell(self, number: u64) -> String {
         match self {
-            Form::Strings => format!("member:{number:012}"),
-            Form::LongInts => format!("1{number:012}"),
-            Form::Ints => (1_000_000 + number).to_string(),
+            MemberFormat::Strings => format!("member:{number:012}"),
+            MemberFormat::LongInts => format!("1{number:012}"),
+            MemberFormat::Ints => (1_000_000 + number).to_string(),
         }
     }
 }
 
 /// A set that loads read: `count` members, every `step`th number from `first` on.
-struct Filled {
+struct TestSet {
     key: &'static str,
-    form: Form,
+    form: MemberFormat,
     first: u64,
     step: u64,
     count: u64,
 }
 
-const fn filled(key: &'static str, form: Form, first: u64, step: u64, count: u64) -> Filled {
-    Filled { key, form, first, step, count }
+const fn test_set(key: &'static str, form: MemberFormat, first: u64, step: u64, count: u64) -> TestSet {
+    TestSet { key, form, first, step, count }
 }
 
 /// The sets of the reading loads. Every second number is a member of the first five, so that half of all look-ups find one.
-const FILLED: [Filled; 9] = [
-    filled("strings:10", Form::Strings, 0, 2, 10),
-    filled("strings:100", Form::Strings, 0, 2, 100),
-    filled("strings:10000", Form::Strings, 0, 2, 10_000),
-    filled("ints:100", Form::LongInts, 0, 2, 100),
-    filled("ints:10000", Form::LongInts, 0, 2, 10_000),
-    filled("thirds:100", Form::Strings, 0, 3, 100),
-    filled("fifths:100", Form::Strings, 0, 5, 100),
-    filled("upper:10000", Form::Strings, 19_800, 1, 10_000),
-    filled("int-thirds:100", Form::LongInts, 0, 3, 100),
+const FILLED: [TestSet; 9] = [
+    test_set("strings:10", MemberFormat::Strings, 0, 2, 10),
+    test_set("strings:100", MemberFormat::Strings, 0, 2, 100),
+    test_set("strings:10000", MemberFormat::Strings, 0, 2, 10_000),
+    test_set("ints:100", MemberFormat::LongInts, 0, 2, 100),
+    test_set("ints:10000", MemberFormat::LongInts, 0, 2, 10_000),
+    test_set("thirds:100", MemberFormat::Strings, 0, 3, 100),
+    test_set("fifths:100", MemberFormat::Strings, 0, 5, 100),
+    test_set("upper:10000", MemberFormat::Strings, 19_800, 1, 10_000),
+    test_set("int-thirds:100", MemberFormat::LongInts, 0, 3, 100),
 ];
 
 /// What the numbers in a load's words are below.
 #[derive(Clone, Copy)]
-enum Numbers {
+enum NumberRange {
     /// So many.
     Below(u64),
     /// One for so many requests: with a number in the key and one in the member, sets of about so many members.
@@ -82,13 +82,13 @@ enum Numbers {
 struct Load {
     name: &'static str,
     words: &'static [&'static str],
-    numbers: Numbers,
+    numbers: NumberRange,
     /// A request is worth so many.
     weight: u64,
     is_quick: bool,
 }
 
-const fn load(name: &'static str, words: &'static [&'static str], numbers: Numbers, weight: u64) -> Load {
+const fn load(name: &'static str, words: &'static [&'static str], numbers: NumberRange, weight: u64) -> Load {
     Load { name, words, numbers, weight, is_quick: false }
 }
 
@@ -98,51 +98,56 @@ const fn quick(load: Load) -> Load {
 
 /// Loads that begin without any key.
 const ADDING: [Load; 4] = [
-    load("sadd_10", &["SADD", "s:__rand_int__", "member:__rand_int__"], Numbers::PerRequests(10), 1),
-    quick(load("sadd_100", &["SADD", "s:__rand_int__", "member:__rand_int__"], Numbers::PerRequests(100), 1)),
-    load("sadd_ints_100", &["SADD", "s:__rand_int__", "1__rand_int__"], Numbers::PerRequests(100), 1),
-    load("sadd_growing", &["SADD", "s", "member:__rand_int__"], Numbers::PerRequests(1), 1),
+    load("sadd_10", &["SADD", "s:__rand_int__", "member:__rand_int__"], NumberRange::PerRequests(10), 1),
+    quick(load("sadd_100", &["SADD", "s:__rand_int__", "member:__rand_int__"], NumberRange::PerRequests(100), 1)),
+    load("sadd_ints_100", &["SADD", "s:__rand_int__", "1__rand_int__"], NumberRange::PerRequests(100), 1),
+    load("sadd_growing", &["SADD", "s", "member:__rand_int__"], NumberRange::PerRequests(1), 1),
 ];
 
 /// Loads of the filled sets.
 const READING: [Load; 9] = [
-    load("sismember_10", &["SISMEMBER", "strings:10", "member:__rand_int__"], Numbers::Below(20), 1),
-    load("sismember_100", &["SISMEMBER", "strings:100", "member:__rand_int__"], Numbers::Below(200), 1),
-    quick(load("sismember_10000", &["SISMEMBER", "strings:10000", "member:__rand_int__"], Numbers::Below(20_000), 1)),
-    load("sismember_ints_100", &["SISMEMBER", "ints:100", "1__rand_int__"], Numbers::Below(200), 1),
-    load("sismember_ints_10000", &["SISMEMBER", "ints:10000", "1__rand_int__"], Numbers::Below(20_000), 1),
-    quick(load("sinter_10_10000", &["SINTER", "strings:10", "upper:10000", "strings:10000"], Numbers::Below(1), 2)),
-    load("sinter_100_100_100", &["SINTER", "strings:100", "thirds:100", "fifths:100"], Numbers::Below(1), 8),
-    load("sinter_ints_100_100", &["SINTER", "ints:100", "int-thirds:100"], Numbers::Below(1), 8),
-    load("sinter_10000_10000", &["SINTER", "strings:10000", "upper:10000"], Numbers::Below(1), 200),
+    load("sismember_10", &["SISMEMBER", "strings:10", "member:__rand_int__"], NumberRange::Below(20), 1),
+    load("sismember_100", &["SISMEMBER", "strings:100", "member:__rand_int__"], NumberRange::Below(200), 1),
+    quick(load(
+        "sismember_10000",
+        &["SISMEMBER", "strings:10000", "member:__rand_int__"],
+        NumberRange::Below(20_000),
+        1,
+    )),
+    load("sismember_ints_100", &["SISMEMBER", "ints:100", "1__rand_int__"], NumberRange::Below(200), 1),
+    load("sismember_ints_10000", &["SISMEMBER", "ints:10000", "1__rand_int__"], NumberRange::Below(20_000), 1),
+    quick(load("sinter_10_10000", &["SINTER", "strings:10", "upper:10000", "strings:10000"], NumberRange::Below(1), 2)),
+    load("sinter_100_100_100", &["SINTER", "strings:100", "thirds:100", "fifths:100"], NumberRange::Below(1), 8),
+    load("sinter_ints_100_100", &["SINTER", "ints:100", "int-thirds:100"], NumberRange::Below(1), 8),
+    load("sinter_10000_10000", &["SINTER", "strings:10000", "upper:10000"], NumberRange::Below(1), 200),
 ];
 
 /// Sets whose memory is measured.
-struct Shape {
+struct SetShape {
     name: &'static str,
-    form: Form,
+    form: MemberFormat,
     members_per_set: u64,
     members: u64,
     is_quick: bool,
 }
 
-const fn shape(name: &'static str, form: Form, members_per_set: u64, members: u64, is_quick: bool) -> Shape {
-    Shape { name, form, members_per_set, members, is_quick }
+const fn shape(name: &'static str, form: MemberFormat, members_per_set: u64, members: u64, is_quick: bool) -> SetShape {
+    SetShape { name, form, members_per_set, members, is_quick }
 }
 
 /// Servers get memory in steps of some MiB, beside which all members of a shape must be much: a small run has half as many.
-const SHAPES: [Shape; 6] = [
-    shape("ints_10", Form::Ints, 10, 8_000_000, false),
-    shape("ints_100", Form::Ints, 100, 8_000_000, false),
-    shape("ints_10000", Form::Ints, 10_000, 2_000_000, false),
-    shape("strings_10", Form::Strings, 10, 2_000_000, false),
-    shape("strings_100", Form::Strings, 100, 2_000_000, true),
-    shape("strings_10000", Form::Strings, 10_000, 2_000_000, true),
+const SHAPES: [SetShape; 6] = [
+    shape("ints_10", MemberFormat::Ints, 10, 8_000_000, false),
+    shape("ints_100", MemberFormat::Ints, 100, 8_000_000, false),
+    shape("ints_10000", MemberFormat::Ints, 10_000, 2_000_000, false),
+    shape("strings_10", MemberFormat::Strings, 10, 2_000_000, false),
+    shape("strings_100", MemberFormat::Strings, 100, 2_000_000, true),
+    shape("strings_10000", MemberFormat::Strings, 10_000, 2_000_000, true),
 ];
 
 /// Bytes that a member of a shape costs.
 #[derive(Debug)]
-struct Cost {
+struct MemberCost {
     shape: &'static str,
     /// Of each program, ours first: its name, the bytes, and the encoding of the sets.
     of: Vec<(String, f64, String)>,
@@ -150,43 +155,43 @@ struct Cost {
 
 /// Rates, and bytes a member.
 #[derive(Debug, Default)]
-pub struct Outcome {
+pub struct SetResults {
     ratios: Vec<Figure>,
-    costs: Vec<Cost>,
+    costs: Vec<MemberCost>,
 }
 
 /// Measures on servers of this part's own.
-pub fn measure(setup: &Setup) -> anyhow::Result<Outcome> {
-    let mut found = Outcome::default();
+pub fn measure(setup: &ExperimentSetup) -> anyhow::Result<SetResults> {
+    let mut found = SetResults::default();
     for shape in SHAPES.iter().filter(|shape| shape.is_quick || !setup.quick) {
         found.costs.push(cost(setup, shape)?);
     }
-    let mut sides =
+    let mut candidates =
         (0..setup.programs().len()).map(|index| setup.start(index, "sets")).collect::<Result<Vec<_>, _>>()?;
     for load in chosen(&ADDING, setup) {
-        rates(setup, &sides, load, true, &mut found)?;
+        rates(setup, &candidates, load, true, &mut found)?;
     }
-    for side in &mut sides {
-        clear(&mut side.control)?;
+    for candidate in &mut candidates {
+        clear(&mut candidate.control)?;
         for set in &FILLED {
             let numbers = (0..set.count).map(|index| set.first + index * set.step);
-            fill(&mut side.control, set.form, numbers.map(|number| (set.key.to_owned(), number)))?;
+            fill(&mut candidate.control, set.form, numbers.map(|number| (set.key.to_owned(), number)))?;
         }
     }
     for load in chosen(&READING, setup) {
-        check_replies(&mut sides, load)?;
-        rates(setup, &sides, load, false, &mut found)?;
+        check_replies(&mut candidates, load)?;
+        rates(setup, &candidates, load, false, &mut found)?;
     }
     Ok(found)
 }
 
-fn chosen<'a>(loads: &'a [Load], setup: &Setup) -> impl Iterator<Item = &'a Load> {
+fn chosen<'a>(loads: &'a [Load], setup: &ExperimentSetup) -> impl Iterator<Item = &'a Load> {
     let quick = setup.quick;
     loads.iter().filter(move |load| load.is_quick || !quick)
 }
 
 /// Adds the ratios of rates and of bytes a member.
-pub fn figures(found: &Outcome, report: &mut Report) {
+pub fn figures(found: &SetResults, report: &mut Report) {
     report.results.extend(found.ratios.iter().cloned());
     for cost in &found.costs {
         let theirs = cost.of.iter().find(|(name, ..)| name == PEER).map_or(f64::NAN, |(_, bytes, _)| *bytes);
@@ -202,33 +207,40 @@ pub fn figures(found: &Outcome, report: &mut Report) {
 }
 
 /// The ratios of a load, alone and pipelined.
-fn rates(setup: &Setup, sides: &[Side], load: &Load, begins_empty: bool, found: &mut Outcome) -> anyhow::Result<()> {
+fn rates(
+    setup: &ExperimentSetup,
+    candidates: &[Candidate],
+    load: &Load,
+    begins_empty: bool,
+    found: &mut SetResults,
+) -> anyhow::Result<()> {
     for (pipeline, threads) in [(1, P1_THREADS), (16, 1)] {
         let requests = if setup.quick { FEW_REQUESTS } else { REQUESTS } / load.weight;
         let requests = if pipeline == 1 { requests } else { requests * PIPELINED };
         let keys = match load.numbers {
-            Numbers::Below(keys) => keys,
-            Numbers::PerRequests(count) => requests / count,
+            NumberRange::Below(keys) => keys,
+            NumberRange::PerRequests(count) => requests / count,
         };
         let name = format!("{}_p{pipeline}_ratio", load.name);
-        let figure = rounds::ratio(setup, sides, &name, &format!("{} at pipeline {pipeline}", load.name), |side| {
-            let port = side.server.port();
-            if begins_empty {
-                clear(&mut Connection::open(port)?)?;
-                setup.settle();
-            }
-            let test = Test::Command(load.words);
-            redis_benchmark::requests_per_s(Run {
-                port,
-                test,
-                pipeline,
-                requests,
-                keys,
-                value_bytes: 3,
-                threads,
-                connections: CONNECTIONS,
-            })
-        })?;
+        let figure =
+            rounds::ratio(setup, candidates, &name, &format!("{} at pipeline {pipeline}", load.name), |candidate| {
+                let port = candidate.server.port();
+                if begins_empty {
+                    clear(&mut Connection::open(port)?)?;
+                    setup.settle();
+                }
+                let test = BenchmarkTest::Command(load.words);
+                redis_benchmark::requests_per_s(BenchmarkRun {
+                    port,
+                    test,
+                    pipeline,
+                    requests,
+                    keys,
+                    value_bytes: 3,
+                    threads,
+                    connections: CONNECTIONS,
+                })
+            })?;
         let figure = figure.goal(1.0);
         found.ratios.push(if pipeline == 1 { figure.note(P1_NOTE) } else { figure });
     }
@@ -236,11 +248,11 @@ fn rates(setup: &Setup, sides: &[Side], load: &Load, begins_empty: bool, found: 
 }
 
 /// What the tool does not look at: every server answers the load, and all alike.
-fn check_replies(sides: &mut [Side], load: &Load) -> anyhow::Result<()> {
+fn check_replies(candidates: &mut [Candidate], load: &Load) -> anyhow::Result<()> {
     let words: Vec<String> = load.words.iter().map(|word| word.replace(RANDOM, "000000000006")).collect();
     let mut first = None;
-    for side in sides {
-        let mut reply = ask(&mut side.control, &words)?;
+    for candidate in candidates {
+        let mut reply = ask(&mut candidate.control, &words)?;
         if let Value::Array(members) = &mut reply {
             // A set has no order.
             members.sort_by_key(|member| format!("{member:?}"));
@@ -252,21 +264,21 @@ fn check_replies(sides: &mut [Side], load: &Load) -> anyhow::Result<()> {
 }
 
 /// Fills each program by itself with sets of a shape.
-fn cost(setup: &Setup, shape: &Shape) -> anyhow::Result<Cost> {
+fn cost(setup: &ExperimentSetup, shape: &SetShape) -> anyhow::Result<MemberCost> {
     let mut of = Vec::new();
     let count = if setup.quick { shape.members / 2 } else { shape.members };
     for (index, program) in setup.programs().iter().enumerate() {
         setup.say(&format!("memory of sets, {}: {}", shape.name, program.name));
-        let mut side = setup.start(index, &format!("sets-{}", shape.name))?;
-        let before = memory::proportional_bytes(side.server.pid())?;
+        let mut candidate = setup.start(index, &format!("sets-{}", shape.name))?;
+        let before = memory::proportional_bytes(candidate.server.pid())?;
         let members = (0..count).map(|number| (key_of(number / shape.members_per_set), number));
-        fill(&mut side.control, shape.form, members)?;
-        let after = memory::proportional_bytes(side.server.pid())?;
+        fill(&mut candidate.control, shape.form, members)?;
+        let after = memory::proportional_bytes(candidate.server.pid())?;
         let bytes = after.saturating_sub(before) as f64 / count as f64;
-        of.push((program.name.clone(), bytes, encoding(&mut side.control, &key_of(0))?));
-        side.server.kill();
+        of.push((program.name.clone(), bytes, encoding(&mut candidate.control, &key_of(0))?));
+        candidate.server.kill();
     }
-    Ok(Cost { shape: shape.name, of })
+    Ok(MemberCost { shape: shape.name, of })
 }
 
 fn key_of(set: u64) -> String {
@@ -274,7 +286,11 @@ fn key_of(set: u64) -> String {
 }
 
 /// Adds members to sets, given as pairs of a key and a number.
-fn fill(control: &mut Connection, form: Form, members: impl Iterator<Item = (String, u64)>) -> anyhow::Result<()> {
+fn fill(
+    control: &mut Connection,
+    form: MemberFormat,
+    members: impl Iterator<Item = (String, u64)>,
+) -> anyhow::Result<()> {
     let mut members = members.peekable();
     let (mut batch, mut commands) = (Vec::new(), 0);
     while let Some((key, number)) = members.next() {
@@ -327,7 +343,7 @@ mod tests {
         let of = [("quire", 6.0, "intset"), (PEER, 8.0, "hashtable")];
         let of = of.map(|(name, bytes, encoding)| (name.to_owned(), bytes, encoding.to_owned())).to_vec();
         let mut report = Report::new("server", serde_json::Map::new());
-        figures(&Outcome { ratios: Vec::new(), costs: vec![Cost { shape: "ints_10", of }] }, &mut report);
+        figures(&SetResults { ratios: Vec::new(), costs: vec![MemberCost { shape: "ints_10", of }] }, &mut report);
         let figure = &report.results[0];
         assert_eq!(
             (figure.name.as_str(), figure.value, figure.reached()),

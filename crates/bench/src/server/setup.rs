@@ -1,6 +1,6 @@
 //! What every part of the experiment shares: the programs, the scale, the directory and the progress line.
 //!
-//! Relies on Quire being the first program, so that parts can tell our side from the peers'.
+//! Relies on Quire being the first program, so that parts can tell Quire from the peers.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use anyhow::bail;
 use serde_json::{Map, Value, json};
 
 use super::{Args, FEW_KEYS, KEYS};
-use crate::load::closed;
-use crate::process::{Flavor, Program, Server, find_on_path};
+use crate::load::closed_loop;
+use crate::process::{Program, Server, ServerKind, find_on_path};
 use crate::progress::Progress;
 use crate::resp::Connection;
 
 /// A started server with a connection for control.
 #[derive(Debug)]
-pub struct Side {
+pub struct Candidate {
     /// The process.
     pub server: Server,
     /// The connection that asks and orders.
@@ -25,7 +25,7 @@ pub struct Side {
 
 /// The experiment's fixed conditions.
 #[derive(Debug)]
-pub struct Setup {
+pub struct ExperimentSetup {
     /// Keys in the data set.
     pub keys: u64,
     /// Bytes of a value.
@@ -45,16 +45,16 @@ pub struct Setup {
 /// The peer that ratios are taken against.
 pub const PEER: &str = "redis-server";
 
-impl Setup {
+impl ExperimentSetup {
     /// Finds the programs and makes the directory.
     pub fn new(args: &Args) -> anyhow::Result<Self> {
-        let mut programs = vec![Program { name: "quire".into(), flavor: Flavor::Quire, binary: args.binary.path()? }];
+        let mut programs = vec![Program { name: "quire".into(), kind: ServerKind::Quire, binary: args.binary.path()? }];
         match find_on_path(PEER) {
-            Some(binary) => programs.push(Program { name: PEER.into(), flavor: Flavor::Redis, binary }),
+            Some(binary) => programs.push(Program { name: PEER.into(), kind: ServerKind::Redis, binary }),
             None => bail!("redis-server is not on the PATH (Debian package redis-server): ratios need the peer"),
         }
         if let Some(binary) = &args.valkey {
-            programs.push(Program { name: "valkey-server".into(), flavor: Flavor::Redis, binary: binary.clone() });
+            programs.push(Program { name: "valkey-server".into(), kind: ServerKind::Redis, binary: binary.clone() });
         }
         if args.value_bytes == 0 || args.value_bytes > 512 << 10 {
             bail!("--value-bytes must be between 1 and 524288");
@@ -103,24 +103,24 @@ impl Setup {
     }
 
     /// Starts one program on an empty directory called `label`.
-    pub fn start(&self, index: usize, label: &str) -> anyhow::Result<Side> {
+    pub fn start(&self, index: usize, label: &str) -> anyhow::Result<Candidate> {
         let program = &self.programs[index];
         let dir = self.dir.path().join(format!("{}-{label}", program.name));
         let mut server = Server::start(program, self.first_port + index as u16, &dir)?;
         let control = server.ready()?;
-        Ok(Side { server, control })
+        Ok(Candidate { server, control })
     }
 
     /// Starts every program and fills it with the data set.
-    pub fn start_filled(&self) -> anyhow::Result<Vec<Side>> {
-        let mut sides = Vec::new();
+    pub fn start_filled(&self) -> anyhow::Result<Vec<Candidate>> {
+        let mut candidates = Vec::new();
         for (index, program) in self.programs.iter().enumerate() {
             self.say(&format!("filling {} with {} keys", program.name, self.keys));
-            let side = self.start(index, "data")?;
-            closed::fill(side.server.port(), 0..self.keys, self.value_bytes, 2)?;
-            sides.push(side);
+            let candidate = self.start(index, "data")?;
+            closed_loop::fill(candidate.server.port(), 0..self.keys, self.value_bytes, 2)?;
+            candidates.push(candidate);
         }
-        Ok(sides)
+        Ok(candidates)
     }
 
     /// Lets what a previous part left behind (background work, disk caches) come to rest.

@@ -4,40 +4,40 @@
 
 use std::time::Duration;
 
-use super::setup::Setup;
-use crate::load::closed;
+use super::setup::ExperimentSetup;
+use crate::load::closed_loop;
 use crate::process::background_save;
 use crate::report::{Better, Figure, Report};
 use crate::stats::Spread;
 
 /// Megabytes of data, and the cut stalls then.
-pub type Outcome = Vec<(u64, Spread)>;
+pub type SizeResults = Vec<(u64, Spread)>;
 
 /// Measures the cut stall for each size.
-pub fn measure(setup: &Setup) -> anyhow::Result<Outcome> {
-    let mut side = setup.start(0, "sizes")?;
+pub fn measure(setup: &ExperimentSetup) -> anyhow::Result<SizeResults> {
+    let mut candidate = setup.start(0, "sizes")?;
     let mut found = Vec::new();
-    let mut filled = 0;
+    let mut test_set = 0;
     for keys in [setup.keys / 10, setup.keys * 2] {
         setup.say(&format!("cuts with {keys} keys"));
-        closed::fill(side.server.port(), filled..keys, setup.value_bytes, 2)?;
-        filled = keys;
+        closed_loop::fill(candidate.server.port(), test_set..keys, setup.value_bytes, 2)?;
+        test_set = keys;
         let mut stalls = Vec::new();
         for _ in 0..3 {
             setup.settle();
-            background_save(&mut side.control, Duration::from_millis(10))?;
-            stalls.push(side.server.save_stall_us(&mut side.control)?);
+            background_save(&mut candidate.control, Duration::from_millis(10))?;
+            stalls.push(candidate.server.save_stall_us(&mut candidate.control)?);
         }
         let stall = Spread::of(&stalls).expect("there were three saves");
         let megabytes = keys * (setup.value_bytes as u64 + 16) / 1_000_000;
         found.push((megabytes, stall));
     }
-    side.server.kill();
+    candidate.server.kill();
     Ok(found)
 }
 
 /// Adds a cut stall for each size.
-pub fn figures(found: &Outcome, report: &mut Report) {
+pub fn figures(found: &SizeResults, report: &mut Report) {
     for &(megabytes, stall) in found {
         let name = format!("cut_stall_us_at_{megabytes}_mb");
         report.info.push(Figure::new(name, stall.median, "us", Better::Lower).goal(200.0).spread(stall));

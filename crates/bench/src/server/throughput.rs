@@ -3,8 +3,8 @@
 //! Relies on all servers holding the data set already; the one that is not measured idles.
 
 use super::rounds;
-use super::setup::{Setup, Side};
-use crate::redis_benchmark::{self, CONNECTIONS, Run, Test};
+use super::setup::{Candidate, ExperimentSetup};
+use crate::redis_benchmark::{self, BenchmarkRun, BenchmarkTest, CONNECTIONS};
 use crate::report::{Figure, Report};
 
 /// Without pipelining the tool spends more on a request than either server, so with one thread all servers look alike.
@@ -14,44 +14,44 @@ pub const P1_NOTE: &str = "redis-benchmark with 2 threads; with one it is itself
 
 /// The figures with goals, and those that inform.
 #[derive(Debug, Default)]
-pub struct Outcome {
+pub struct ThroughputResults {
     results: Vec<Figure>,
     info: Vec<Figure>,
 }
 
 /// Measures throughput, and in the long run that with small values and with one thread of the tool.
-pub fn measure(setup: &Setup, sides: &mut [Side]) -> anyhow::Result<Outcome> {
-    let mut found = Outcome::default();
+pub fn measure(setup: &ExperimentSetup, candidates: &mut [Candidate]) -> anyhow::Result<ThroughputResults> {
+    let mut found = ThroughputResults::default();
     let bytes = setup.value_bytes;
     for (name, test) in [("set_p1_ratio", "set"), ("get_p1_ratio", "get")] {
         let load = Load { test, pipeline: 1, value_bytes: bytes, threads: P1_THREADS };
-        found.results.push(compare(setup, sides, name, load)?.goal(1.0).note(P1_NOTE));
+        found.results.push(compare(setup, candidates, name, load)?.goal(1.0).note(P1_NOTE));
     }
     for (name, test) in [("set_p16_ratio", "set"), ("get_p16_ratio", "get")] {
         let load = Load { test, pipeline: 16, value_bytes: bytes, threads: 1 };
-        found.results.push(compare(setup, sides, name, load)?.goal(1.2));
+        found.results.push(compare(setup, candidates, name, load)?.goal(1.2));
     }
     if setup.quick {
         return Ok(found);
     }
     for (name, test) in [("set_p1_one_thread_ratio", "set"), ("get_p1_one_thread_ratio", "get")] {
         let load = Load { test, pipeline: 1, value_bytes: bytes, threads: 1 };
-        found.info.push(compare(setup, sides, name, load)?.note("the tool's default; the tool is the limit"));
+        found.info.push(compare(setup, candidates, name, load)?.note("the tool's default; the tool is the limit"));
     }
     // Small values last: they overwrite some of the data set, which is then filled again.
     for (name, test) in [("set_p16_small_ratio", "set"), ("get_p16_small_ratio", "get")] {
         let load = Load { test, pipeline: 16, value_bytes: 3, threads: 1 };
-        found.info.push(compare(setup, sides, name, load)?.note("values of 3 B, the tool's default"));
+        found.info.push(compare(setup, candidates, name, load)?.note("values of 3 B, the tool's default"));
     }
-    for side in sides {
-        setup.say(&format!("filling {} again", side.server.name()));
-        crate::load::closed::fill(side.server.port(), 0..setup.keys, setup.value_bytes, 2)?;
+    for candidate in candidates {
+        setup.say(&format!("filling {} again", candidate.server.name()));
+        crate::load::closed_loop::fill(candidate.server.port(), 0..setup.keys, setup.value_bytes, 2)?;
     }
     Ok(found)
 }
 
 /// Adds the throughput ratios.
-pub fn figures(found: &Outcome, report: &mut Report) {
+pub fn figures(found: &ThroughputResults, report: &mut Report) {
     report.results.extend(found.results.iter().cloned());
     report.info.extend(found.info.iter().cloned());
 }
@@ -65,14 +65,14 @@ struct Load {
     threads: u32,
 }
 
-fn compare(setup: &Setup, sides: &[Side], name: &str, load: Load) -> anyhow::Result<Figure> {
+fn compare(setup: &ExperimentSetup, candidates: &[Candidate], name: &str, load: Load) -> anyhow::Result<Figure> {
     let Load { test, pipeline, value_bytes, threads } = load;
     let per_batch = if setup.quick { 30_000 } else { 400_000 };
     let requests = per_batch * if pipeline > 1 { 6 } else { 1 };
-    rounds::ratio(setup, sides, name, &format!("{test} at pipeline {pipeline}"), |side| {
-        redis_benchmark::requests_per_s(Run {
-            port: side.server.port(),
-            test: Test::Named(test),
+    rounds::ratio(setup, candidates, name, &format!("{test} at pipeline {pipeline}"), |candidate| {
+        redis_benchmark::requests_per_s(BenchmarkRun {
+            port: candidate.server.port(),
+            test: BenchmarkTest::Named(test),
             pipeline,
             requests,
             keys: setup.keys,

@@ -1,11 +1,11 @@
-//! From cells to figures.
+//! From scenarios to figures.
 //!
 //! Relies on goals being stated for huge pages kept whole at 2 GiB in steady state; a smaller run takes its largest size.
 
 use quire_snapshot::{Mechanism, Precopy};
 
-use super::cells::{Cell, Found, Results};
-use super::first_write::Pattern;
+use super::first_write::WritePattern;
+use super::scenarios::{Scenario, ScenarioResult, SnapshotResults};
 use crate::measure::candidate::PageKind;
 use crate::report::{Better, Figure, Report};
 use crate::stats::Spread;
@@ -20,7 +20,7 @@ pub(super) fn reference_mib(sizes: &[u64]) -> u64 {
 }
 
 /// Adds all figures.
-pub(super) fn add(results: &Results, sizes: &[u64], report: &mut Report) {
+pub(super) fn add(results: &SnapshotResults, sizes: &[u64], report: &mut Report) {
     let mib = reference_mib(sizes);
     let goals = [(Mechanism::Scoot, 40.0), (Mechanism::Uffd, 100.0)];
     report.results.extend(goals.into_iter().map(|(mechanism, goal)| stall_ratio(results, mechanism, mib, goal)));
@@ -37,25 +37,25 @@ pub(super) fn add(results: &Results, sizes: &[u64], report: &mut Report) {
             .note("the worse of barrier and uffd; each below"),
     );
     report.results.append(&mut ratios);
-    report.info.extend(results.found.iter().map(|(cell, found)| cell_figure(*cell, found)));
-    for (cell, precopy, cost) in &results.fixed_ns {
+    report.info.extend(results.found.iter().map(|(scenario, found)| cell_figure(*scenario, found)));
+    for (scenario, precopy, cost) in &results.fixed_ns {
         let policy = match precopy {
             Precopy::None => "none".to_owned(),
             Precopy::Threshold(percent) => percent.to_string(),
             Precopy::All => "all".to_owned(),
             Precopy::Adaptive => "adaptive".to_owned(),
         };
-        let name = format!("first_write_zipf_{}_{policy}", name(*cell));
+        let name = format!("first_write_zipf_{}_{policy}", name(*scenario));
         report.info.push(Figure::new(name, cost.median, "ns", Better::Lower).spread(*cost));
     }
-    for (cell, reason) in &results.refused {
+    for (scenario, reason) in &results.refused {
         report
             .info
-            .push(Figure::new(name(*cell), f64::NAN, "ns", Better::Lower).note(format!("not measured: {reason}")));
+            .push(Figure::new(name(*scenario), f64::NAN, "ns", Better::Lower).note(format!("not measured: {reason}")));
     }
 }
 
-fn name(Cell { mechanism, mib, kind }: Cell) -> String {
+fn name(Scenario { mechanism, mib, kind }: Scenario) -> String {
     format!("{mechanism}_{mib}_{}", kind.name())
 }
 
@@ -63,7 +63,7 @@ fn spread(values: &[f64]) -> Spread {
     Spread::of(values).unwrap_or(Spread { median: f64::NAN, least: f64::NAN, most: f64::NAN })
 }
 
-fn stall_ratio(results: &Results, mechanism: Mechanism, mib: u64, goal: f64) -> Figure {
+fn stall_ratio(results: &SnapshotResults, mechanism: Mechanism, mib: u64, goal: f64) -> Figure {
     let stalls = |mechanism| results.get(mechanism, mib, PageKind::Huge).map(|found| spread(&found.steady.stall_ns));
     let (ours, forks) = (stalls(mechanism), stalls(Mechanism::Fork));
     let ratio = ours.zip(forks).map_or(f64::NAN, |(ours, forks)| forks.median / ours.median);
@@ -78,26 +78,26 @@ fn stall_ratio(results: &Results, mechanism: Mechanism, mib: u64, goal: f64) -> 
     figure
 }
 
-fn barrier_stall(results: &Results) -> Figure {
-    let cells = results.found.iter().filter(|(cell, _)| cell.mechanism == Mechanism::Barrier);
-    let stalls: Vec<_> = cells.map(|(cell, found)| (*cell, spread(&found.steady.stall_ns))).collect();
+fn barrier_stall(results: &SnapshotResults) -> Figure {
+    let scenarios = results.found.iter().filter(|(scenario, _)| scenario.mechanism == Mechanism::Barrier);
+    let stalls: Vec<_> = scenarios.map(|(scenario, found)| (*scenario, spread(&found.steady.stall_ns))).collect();
     let worst = stalls.iter().max_by(|one, two| one.1.median.total_cmp(&two.1.median));
     let longest = stalls.iter().map(|(_, stall)| stall.most).fold(f64::NAN, f64::max);
     let figure = Figure::new("barrier_stall_ns", worst.map_or(f64::NAN, |worst| worst.1.median), "ns", Better::Lower);
     let figure = figure.goal(10_000.0).peer("longest_ns", longest);
     match worst {
-        Some((cell, _)) => {
-            let Cell { mib, kind, .. } = cell;
+        Some((scenario, _)) => {
+            let Scenario { mib, kind, .. } = scenario;
             figure.note(format!("the largest median over all sizes: {mib} MiB, {} pages", kind.name()))
         }
         None => figure,
     }
 }
 
-fn first_write_ratio(results: &Results, mechanism: Mechanism, mib: u64) -> Figure {
+fn first_write_ratio(results: &SnapshotResults, mechanism: Mechanism, mib: u64) -> Figure {
     let cost = |mechanism| {
         let found = results.get(mechanism, mib, PageKind::Huge)?;
-        found.first_write_ns.iter().find(|(pattern, _)| *pattern == Pattern::Zipf).map(|(_, cost)| cost.median)
+        found.first_write_ns.iter().find(|(pattern, _)| *pattern == WritePattern::Zipf).map(|(_, cost)| cost.median)
     };
     let (ours, forks) = (cost(mechanism), cost(Mechanism::Fork));
     let ratio = ours.zip(forks).map_or(f64::NAN, |(ours, forks)| ours / forks);
@@ -110,10 +110,10 @@ fn first_write_ratio(results: &Results, mechanism: Mechanism, mib: u64) -> Figur
     figure.note(format!("a page's first write, zipf 1.0 scattered over {mib} MiB of huge pages"))
 }
 
-fn cell_figure(cell: Cell, found: &Found) -> Figure {
+fn cell_figure(scenario: Scenario, found: &ScenarioResult) -> Figure {
     let steady = spread(&found.steady.stall_ns);
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-    let mut figure = Figure::new(name(cell), steady.median, "ns", Better::Lower)
+    let mut figure = Figure::new(name(scenario), steady.median, "ns", Better::Lower)
         .spread(steady)
         .peer("cuts", found.steady.stall_ns.len() as f64)
         .peer("readable_ns", spread(&found.steady.ready_ns).median)
@@ -131,18 +131,18 @@ fn cell_figure(cell: Cell, found: &Found) -> Figure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::stall::Stalls;
+    use crate::measure::stall::StallSamples;
 
-    fn found(stalls: &[f64], first: f64) -> Found {
+    fn found(stalls: &[f64], first: f64) -> ScenarioResult {
         let spread = Spread { median: first, least: first, most: first };
-        Found {
-            steady: Stalls { stall_ns: stalls.to_vec(), ..Stalls::default() },
-            first_write_ns: vec![(Pattern::Zipf, spread)],
-            ..Found::default()
+        ScenarioResult {
+            steady: StallSamples { stall_ns: stalls.to_vec(), ..StallSamples::default() },
+            first_write_ns: vec![(WritePattern::Zipf, spread)],
+            ..ScenarioResult::default()
         }
     }
 
-    fn report(results: &Results) -> Report {
+    fn report(results: &SnapshotResults) -> Report {
         let mut report = crate::experiment::tests::report::<crate::snapshot::Args>();
         add(results, &[256], &mut report);
         report
@@ -150,15 +150,15 @@ mod tests {
 
     #[test]
     fn ratios_are_of_medians_and_the_worse_first_write_counts() {
-        let cell = |mechanism| Cell { mechanism, mib: 256, kind: PageKind::Huge };
-        let results = Results {
+        let scenario = |mechanism| Scenario { mechanism, mib: 256, kind: PageKind::Huge };
+        let results = SnapshotResults {
             found: vec![
-                (cell(Mechanism::Fork), found(&[3e6, 4e6, 90e6], 2000.0)),
-                (cell(Mechanism::Scoot), found(&[1e5], 1500.0)),
-                (cell(Mechanism::Uffd), found(&[2e4], 900.0)),
-                (cell(Mechanism::Barrier), found(&[900.0, 1000.0, 7000.0], 500.0)),
+                (scenario(Mechanism::Fork), found(&[3e6, 4e6, 90e6], 2000.0)),
+                (scenario(Mechanism::Scoot), found(&[1e5], 1500.0)),
+                (scenario(Mechanism::Uffd), found(&[2e4], 900.0)),
+                (scenario(Mechanism::Barrier), found(&[900.0, 1000.0, 7000.0], 500.0)),
             ],
-            refused: vec![(cell(Mechanism::MmapCopy), "no".into())],
+            refused: vec![(scenario(Mechanism::MmapCopy), "no".into())],
             fixed_ns: vec![],
         };
         let report = report(&results);
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn what_was_not_measured_is_no_number_and_reaches_no_goal() {
-        let report = report(&Results::default());
+        let report = report(&SnapshotResults::default());
         assert_eq!(report.results.len(), 6);
         assert!(report.results.iter().all(|figure| figure.reached() == Some(false)));
     }

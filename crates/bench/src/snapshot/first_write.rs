@@ -12,7 +12,7 @@ use quire_snapshot::PAGE_SIZE;
 use crate::measure::candidate::Candidate;
 use crate::measure::updates::{SKEW, distinct, write_all};
 use crate::stats::Spread;
-use crate::zipf::{Scatter, Zipf};
+use crate::zipf::{RankPermutation, Zipf};
 use quire_rng::SplitMix64;
 
 /// Pages of a sequential or random pass at most.
@@ -22,7 +22,7 @@ const MOST_DRAWS: usize = 1 << 19;
 
 /// In which order pages are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pattern {
+pub enum WritePattern {
     /// One after the other, from the first on.
     Sequential,
     /// Any page, all alike.
@@ -33,7 +33,7 @@ pub enum Pattern {
     ZipfOrdered,
 }
 
-impl Pattern {
+impl WritePattern {
     /// All.
     pub const ALL: [Self; 4] = [Self::Sequential, Self::Random, Self::Zipf, Self::ZipfOrdered];
 
@@ -50,23 +50,23 @@ impl Pattern {
 
 /// Pages to write, in their order.
 #[derive(Debug)]
-pub struct Pass {
+pub struct WritePass {
     pages: Vec<u32>,
     distinct: usize,
 }
 
-impl Pass {
+impl WritePass {
     /// Of `pattern` over a range of `bytes`.
-    pub fn new(pattern: Pattern, bytes: usize, seed: u64) -> Self {
+    pub fn new(pattern: WritePattern, bytes: usize, seed: u64) -> Self {
         let all = (bytes / PAGE_SIZE).max(1);
         let some = (all / 4).clamp(1, MOST_PAGES);
         let mut rng = SplitMix64::new(seed);
         let pages: Vec<u32> = match pattern {
-            Pattern::Sequential => (0..some as u32).collect(),
-            Pattern::Random => (0..some).map(|_| rng.below(all as u64) as u32).collect(),
-            Pattern::Zipf | Pattern::ZipfOrdered => {
-                let (zipf, scatter) = (Zipf::new(all as u64, SKEW), Scatter::new(all as u64, seed));
-                let place = |rank| if pattern == Pattern::Zipf { scatter.key(rank) } else { rank };
+            WritePattern::Sequential => (0..some as u32).collect(),
+            WritePattern::Random => (0..some).map(|_| rng.below(all as u64) as u32).collect(),
+            WritePattern::Zipf | WritePattern::ZipfOrdered => {
+                let (zipf, scatter) = (Zipf::new(all as u64, SKEW), RankPermutation::new(all as u64, seed));
+                let place = |rank| if pattern == WritePattern::Zipf { scatter.key(rank) } else { rank };
                 (0..all.min(MOST_DRAWS)).map(|_| place(zipf.sample(&mut rng)) as u32).collect()
             }
         };
@@ -86,7 +86,7 @@ impl Pass {
 ///
 /// # Errors
 /// When a cut is refused.
-pub fn cost_ns(candidate: &Candidate, pass: &Pass, warm: usize, rounds: usize) -> anyhow::Result<Spread> {
+pub fn cost_ns(candidate: &Candidate, pass: &WritePass, warm: usize, rounds: usize) -> anyhow::Result<Spread> {
     let mut costs = Vec::new();
     for round in 0..warm + rounds {
         let value = 2 * round as u64;
@@ -112,18 +112,18 @@ mod tests {
 
     #[test]
     fn passes_stay_in_the_range_and_count_each_page_once() {
-        for pattern in Pattern::ALL {
-            let pass = Pass::new(pattern, 4 << 20, 3);
+        for pattern in WritePattern::ALL {
+            let pass = WritePass::new(pattern, 4 << 20, 3);
             assert!(pass.pages.iter().all(|&page| page < 1024), "{pattern:?}");
             assert!(pass.distinct <= pass.pages.len() && pass.distinct > 100, "{pattern:?}: {}", pass.distinct);
         }
-        assert_eq!(Pass::new(Pattern::Sequential, 4 << 20, 3).distinct, 256);
+        assert_eq!(WritePass::new(WritePattern::Sequential, 4 << 20, 3).distinct, 256);
     }
 
     #[test]
     fn the_rounds_that_count_are_told() {
         let candidate = Candidate::new(Mechanism::Barrier, 4 << 20, PageKind::Huge, true, &Options::default()).unwrap();
-        let pass = Pass::new(Pattern::Random, 4 << 20, 3);
+        let pass = WritePass::new(WritePattern::Random, 4 << 20, 3);
         assert!(cost_ns(&candidate, &pass, 1, 0).is_err());
         let cost = cost_ns(&candidate, &pass, 1, 2).unwrap();
         assert!(cost.least <= cost.median && cost.median <= cost.most);

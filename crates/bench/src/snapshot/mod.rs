@@ -3,24 +3,24 @@
 //! Relies on `quire-snapshot` in this very process: a fork copies the page tables of the bench too, which holds little
 //! beside the range. Memory is warmed before each trial.
 
-mod cells;
 mod figures;
 mod first_write;
+mod scenarios;
 
 use clap::builder::PossibleValuesParser;
 use quire_snapshot::Mechanism;
 use serde_json::{Map, Value, json};
 
-use crate::experiment::{Common, Experiment};
+use crate::experiment::{CommonArgs, Experiment};
 use crate::progress::Progress;
 use crate::report::Report;
-use cells::{Results, Scale};
+use scenarios::{Scale, SnapshotResults};
 
 /// The arguments of `quire bench snapshot`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    common: Common,
+    common: CommonArgs,
     /// Mechanisms to run, comma separated [default: all]
     #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(Mechanism::ALL.map(Mechanism::name)))]
     parts: Vec<String>,
@@ -42,21 +42,21 @@ impl Args {
 }
 
 impl Experiment for Args {
-    type Outcome = Results;
+    type Results = SnapshotResults;
 
     const NAME: &'static str = "snapshot";
     const ABOUT: &'static str = "Six ways to a snapshot of memory: stall, first writes, release, memory";
 
-    fn common(&self) -> &Common {
+    fn common(&self) -> &CommonArgs {
         &self.common
     }
 
-    fn run(&self) -> anyhow::Result<Results> {
+    fn run(&self) -> anyhow::Result<SnapshotResults> {
         let scale = self.scale();
         let progress = Progress::begin();
-        let mut results = cells::measure_all(&scale, progress)?;
+        let mut results = scenarios::measure_all(&scale, progress)?;
         if !scale.quick {
-            cells::measure_fixed(figures::reference_mib(&scale.sizes), &mut results, progress)?;
+            scenarios::measure_fixed(figures::reference_mib(&scale.sizes), &mut results, progress)?;
         }
         Ok(results)
     }
@@ -70,7 +70,7 @@ impl Experiment for Args {
         vec![("scoot_vs_fork_stall_ratio", reason.clone()), ("uffd_vs_fork_stall_ratio", reason)]
     }
 
-    fn figures(&self, results: &Results, report: &mut Report) {
+    fn figures(&self, results: &SnapshotResults, report: &mut Report) {
         let scale = self.scale();
         report.scale.extend(facts(&scale));
         figures::add(results, &scale.sizes, report);

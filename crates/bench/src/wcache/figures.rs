@@ -1,25 +1,25 @@
 //! From trials to the figures that have goals.
 //!
-//! Relies on [`Found`] for ratios. Cached writes are counted for each transaction or request, so that a policy under
+//! Relies on [`TrialResults`] for ratios. Cached writes are counted for each transaction or request, so that a policy under
 //! which less was done doesn't look thrifty.
 
-use super::cells::Work;
-use super::found::{Found, Row};
-use super::lab::stage::Fast;
-use super::parts::{commits, overhead};
-use super::policy::Policy;
+use super::cache_policy::CachePolicy;
+use super::parts::{log_commits, mount_overhead};
 use super::scale::Scale;
-use super::tally::{EVERYTHING, Tally};
-use super::ycsb::records::Workload;
+use super::scenarios::Workload;
+use super::testbed::storage_stack::FastDevice;
+use super::trial_results::{ScenarioGroup, TrialResults};
+use super::trial_stats::{EVERYTHING, TrialStats};
+use super::ycsb::records::YcsbWorkload;
 use crate::report::{Better, Figure};
 use crate::stats::Spread;
 
-const OURS: Policy = Policy::CpPiIoi;
+const OURS: CachePolicy = CachePolicy::CpPiIoi;
 
 /// Names, units, goals and directions of a part's figures, for when it can't be run.
-type Promise = (&'static str, &'static str, Option<f64>, Better);
+type PlannedFigures = (&'static str, &'static str, Option<f64>, Better);
 
-const DATABASE: [Promise; 6] = [
+const DATABASE: [PlannedFigures; 6] = [
     ("pg_small_cache_vs_all", "x", Some(1.8), Better::Higher),
     ("pg_large_cache_vs_all", "x", Some(0.97), Better::Higher),
     ("pg_congested_vs_all", "x", Some(2.2), Better::Higher),
@@ -27,21 +27,21 @@ const DATABASE: [Promise; 6] = [
     ("pi_gain_over_cp", "x", None, Better::Higher),
     ("ioi_gain_over_pi", "x", None, Better::Higher),
 ];
-const KEY_VALUES: [Promise; 3] = [
+const KEY_VALUES: [PlannedFigures; 3] = [
     ("redis_vs_all", "x", Some(1.3), Better::Higher),
     ("redis_cached_writes_saved", "of 1", Some(0.84), Better::Higher),
     ("redis_p999_ms", "ms", Some(100.0), Better::Lower),
 ];
-const COMMITS: [Promise; 3] = [
-    (commits::NAME, "x", Some(commits::GOAL), Better::Higher),
-    ("log_commit_vs_redis_aof_c1", "x", Some(commits::GOAL), Better::Higher),
-    ("log_commit_vs_redis_aof_c50", "x", Some(commits::GOAL), Better::Higher),
+const COMMITS: [PlannedFigures; 3] = [
+    (log_commits::NAME, "x", Some(log_commits::GOAL), Better::Higher),
+    ("log_commit_vs_redis_aof_c1", "x", Some(log_commits::GOAL), Better::Higher),
+    ("log_commit_vs_redis_aof_c50", "x", Some(log_commits::GOAL), Better::Higher),
 ];
-const MOUNT: [Promise; 1] = [(overhead::NAME, "x", Some(overhead::GOAL), Better::Lower)];
+const MOUNT: [PlannedFigures; 1] = [(mount_overhead::NAME, "x", Some(mount_overhead::GOAL), Better::Lower)];
 
 /// What a part would have told, with the reason why it doesn't.
 pub fn not_run(part: &str, reason: &str) -> Vec<Figure> {
-    let promises: &[Promise] = match part {
+    let promises: &[PlannedFigures] = match part {
         "pg" => &DATABASE,
         "redis" => &KEY_VALUES,
         "log" => &COMMITS,
@@ -50,45 +50,49 @@ pub fn not_run(part: &str, reason: &str) -> Vec<Figure> {
     promises.iter().map(|promise| without_value(*promise, &format!("not_run: {reason}"))).collect()
 }
 
-fn without_value((name, unit, goal, better): Promise, note: &str) -> Figure {
+fn without_value((name, unit, goal, better): PlannedFigures, note: &str) -> Figure {
     Figure { goal, ..Figure::new(name, f64::NAN, unit, better).note(note) }
 }
 
-fn with_value((name, unit, goal, better): Promise, value: f64) -> Figure {
+fn with_value((name, unit, goal, better): PlannedFigures, value: f64) -> Figure {
     Figure { goal, ..Figure::new(name, value, unit, better) }
 }
 
-fn per_s(tally: &Tally) -> Option<f64> {
-    Some(tally.per_s())
+fn per_s(stats: &TrialStats) -> Option<f64> {
+    Some(stats.per_s())
 }
 
 /// The database's figures.
-pub fn of_database(found: &Found, scale: &Scale) -> Vec<Figure> {
+pub fn of_database(results: &TrialResults, scale: &Scale) -> Vec<Figure> {
     let [small, large, congested, saved, pi, ioi] = DATABASE;
-    let row = |fast, capacity_mib| Row { work: Work::Tpcc, fast, capacity_mib };
-    let scarce = row(Fast::Ram, scale.least_mib());
-    let ample = row(Fast::Ram, scale.most_mib());
+    let group = |fast, capacity_mib| ScenarioGroup { work: Workload::Tpcc, fast, capacity_mib };
+    let scarce = group(FastDevice::Ram, scale.least_mib());
+    let ample = group(FastDevice::Ram, scale.most_mib());
     vec![
-        gain(found, small, scarce, OURS, Policy::All),
-        gain(found, large, ample, OURS, Policy::All),
-        gain(found, congested, row(Fast::Ssd, scale.most_mib()), OURS, Policy::All),
-        saving(found, saved, &[ample]),
-        gain(found, pi, scarce, Policy::CpPi, Policy::Cp),
-        gain(found, ioi, scarce, OURS, Policy::CpPi),
+        gain(results, small, scarce, OURS, CachePolicy::All),
+        gain(results, large, ample, OURS, CachePolicy::All),
+        gain(results, congested, group(FastDevice::Ssd, scale.most_mib()), OURS, CachePolicy::All),
+        saving(results, saved, &[ample]),
+        gain(results, pi, scarce, CachePolicy::CpPi, CachePolicy::Cp),
+        gain(results, ioi, scarce, OURS, CachePolicy::CpPi),
     ]
 }
 
 /// The key-value store's figures: on the SSD, as the paper's, and the worse of its workloads.
-pub fn of_key_values(found: &Found, scale: &Scale) -> Vec<Figure> {
+pub fn of_key_values(results: &TrialResults, scale: &Scale) -> Vec<Figure> {
     let [faster, saved, tail] = KEY_VALUES;
-    let rows: Vec<Row> = [Workload::A, Workload::B]
-        .map(|workload| Row { work: Work::Ycsb(workload), fast: Fast::Ssd, capacity_mib: scale.most_mib() })
+    let groups: Vec<ScenarioGroup> = [YcsbWorkload::A, YcsbWorkload::B]
+        .map(|workload| ScenarioGroup {
+            work: Workload::Ycsb(workload),
+            fast: FastDevice::Ssd,
+            capacity_mib: scale.most_mib(),
+        })
         .into_iter()
-        .filter(|row| found.rows().contains(row))
+        .filter(|group| results.groups().contains(group))
         .collect();
-    let gains: Vec<Figure> = rows.iter().map(|row| gain(found, faster, *row, OURS, Policy::All)).collect();
+    let gains: Vec<Figure> = groups.iter().map(|group| gain(results, faster, *group, OURS, CachePolicy::All)).collect();
     let gain = worst(gains, false).unwrap_or_else(|| without_value(faster, "not measured: it was not run"));
-    vec![gain, saving(found, saved, &rows), tails(found, tail, &rows)]
+    vec![gain, saving(results, saved, &groups), tails(results, tail, &groups)]
 }
 
 /// The figure with the smallest value, or the largest; one without a value before all.
@@ -102,82 +106,88 @@ fn worst(figures: Vec<Figure>, is_high_worse: bool) -> Option<Figure> {
 }
 
 /// Throughput of `ours` over that of `theirs`.
-fn gain(found: &Found, promise: Promise, row: Row, ours: Policy, theirs: Policy) -> Figure {
-    let Some(ratio) = found.ratio(row, ours, theirs, per_s) else {
-        return without_value(promise, &format!("not measured: {}", found.reason(row)));
+fn gain(
+    results: &TrialResults,
+    promise: PlannedFigures,
+    group: ScenarioGroup,
+    ours: CachePolicy,
+    theirs: CachePolicy,
+) -> Figure {
+    let Some(ratio) = results.ratio(group, ours, theirs, per_s) else {
+        return without_value(promise, &format!("not measured: {}", results.reason(group)));
     };
     let mut figure = with_value(promise, ratio.median).spread(ratio);
-    for policy in Policy::EVERY {
-        let (unit, factor) = if row.work == Work::Tpcc { ("tpmC", 60.0) } else { ("/s", 1.0) };
-        if let Some(rate) = found.median(row.cell(policy), per_s) {
+    for policy in CachePolicy::EVERY {
+        let (unit, factor) = if group.work == Workload::Tpcc { ("tpmC", 60.0) } else { ("/s", 1.0) };
+        if let Some(rate) = results.median(group.scenario(policy), per_s) {
             figure = figure.peer(&format!("{} {unit}", policy.name()), rate * factor);
         }
     }
-    figure.note(format!("{} over {}, {}", ours.name(), theirs.name(), row.name()))
+    figure.note(format!("{} over {}, {}", ours.name(), theirs.name(), group.name()))
 }
 
-/// The share of ALL's cached writes that we save, the least of `rows`.
-fn saving(found: &Found, promise: Promise, rows: &[Row]) -> Figure {
-    let figures = rows.iter().map(|&row| {
-        let Some(ratio) = found.ratio(row, OURS, Policy::All, Tally::cached_bytes_per_op) else {
-            return without_value(promise, &format!("not measured: {}", found.reason(row)));
+/// The share of ALL's cached writes that we save, the least of `groups`.
+fn saving(results: &TrialResults, promise: PlannedFigures, groups: &[ScenarioGroup]) -> Figure {
+    let figures = groups.iter().map(|&group| {
+        let Some(ratio) = results.ratio(group, OURS, CachePolicy::All, TrialStats::cached_bytes_per_op) else {
+            return without_value(promise, &format!("not measured: {}", results.reason(group)));
         };
         let saved = Spread { median: 1.0 - ratio.median, least: 1.0 - ratio.most, most: 1.0 - ratio.least };
         let mut figure = with_value(promise, saved.median).spread(saved);
-        for policy in Policy::EVERY {
-            if let Some(bytes) = found.median(row.cell(policy), Tally::cached_bytes_per_op) {
+        for policy in CachePolicy::EVERY {
+            if let Some(bytes) = results.median(group.scenario(policy), TrialStats::cached_bytes_per_op) {
                 figure = figure.peer(&format!("{} KiB/op", policy.name()), bytes / 1024.0);
             }
         }
-        figure.note(format!("1 - cached bytes per operation of {} over ALL's, {}", OURS.name(), row.name()))
+        figure.note(format!("1 - cached bytes per operation of {} over ALL's, {}", OURS.name(), group.name()))
     });
     worst(figures.collect(), false).unwrap_or_else(|| without_value(promise, "not measured: it was not run"))
 }
 
-/// The worst 99.9th percentile of `rows` under our policy.
-fn tails(found: &Found, promise: Promise, rows: &[Row]) -> Figure {
-    let p999_ms = |tally: &Tally| tally.latency_ns(EVERYTHING, 99.9).map(|ns| ns / 1e6);
-    let figures = rows.iter().map(|&row| {
-        let Some(spread) = found.spread(row.cell(OURS), p999_ms) else {
-            return without_value(promise, &format!("not measured: {}", found.reason(row)));
+/// The worst 99.9th percentile of `groups` under our policy.
+fn tails(results: &TrialResults, promise: PlannedFigures, groups: &[ScenarioGroup]) -> Figure {
+    let p999_ms = |stats: &TrialStats| stats.latency_ns(EVERYTHING, 99.9).map(|ns| ns / 1e6);
+    let figures = groups.iter().map(|&group| {
+        let Some(spread) = results.spread(group.scenario(OURS), p999_ms) else {
+            return without_value(promise, &format!("not measured: {}", results.reason(group)));
         };
         let mut figure = with_value(promise, spread.median).spread(spread);
-        for policy in Policy::EVERY {
-            if let Some(ms) = found.median(row.cell(policy), p999_ms) {
+        for policy in CachePolicy::EVERY {
+            if let Some(ms) = results.median(group.scenario(policy), p999_ms) {
                 figure = figure.peer(&format!("{} ms", policy.name()), ms);
             }
         }
-        figure.note(format!("99.9th percentile of all requests, {}, {}", OURS.name(), row.name()))
+        figure.note(format!("99.9th percentile of all requests, {}, {}", OURS.name(), group.name()))
     });
     worst(figures.collect(), true).unwrap_or_else(|| without_value(promise, "not measured: it was not run"))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::found::Trial;
-    use super::super::found::tests::{SMALL, trial};
     use super::super::scale::tests::scale;
+    use super::super::trial_results::TrialResult;
+    use super::super::trial_results::tests::{SMALL, trial};
     use super::*;
 
-    fn found() -> Found {
-        let mut found = Found::default();
-        let large = Row { capacity_mib: 4096, ..SMALL };
-        for (row, policy, ops, cached) in [
-            (SMALL, Policy::All, 100, 1000),
-            (SMALL, Policy::Cp, 120, 1000),
-            (SMALL, Policy::CpPi, 150, 1000),
+    fn results() -> TrialResults {
+        let mut results = TrialResults::default();
+        let large = ScenarioGroup { capacity_mib: 4096, ..SMALL };
+        for (group, policy, ops, cached) in [
+            (SMALL, CachePolicy::All, 100, 1000),
+            (SMALL, CachePolicy::Cp, 120, 1000),
+            (SMALL, CachePolicy::CpPi, 150, 1000),
             (SMALL, OURS, 200, 1000),
-            (large, Policy::All, 200, 8000),
+            (large, CachePolicy::All, 200, 8000),
             (large, OURS, 200, 2000),
         ] {
-            found.trials.push(trial(row, policy, 0, ops, cached));
+            results.trials.push(trial(group, policy, 0, ops, cached));
         }
-        found
+        results
     }
 
     #[test]
     fn figures_compare_what_the_paper_compares() {
-        let figures = of_database(&found(), &scale("").unwrap());
+        let figures = of_database(&results(), &scale("").unwrap());
         let value = |name: &str| figures.iter().find(|figure| figure.name == name).unwrap();
         assert_eq!((value("pg_small_cache_vs_all").value, value("pg_small_cache_vs_all").reached()), (2.0, Some(true)));
         assert_eq!(value("pg_large_cache_vs_all").value, 1.0);
@@ -190,18 +200,20 @@ mod tests {
     #[test]
     fn the_worse_workload_counts_and_a_failed_one_leaves_no_value() {
         let scale = scale("").unwrap();
-        let row = |workload| Row { work: Work::Ycsb(workload), fast: Fast::Ssd, capacity_mib: 4096 };
-        let (a, b) = (row(Workload::A), row(Workload::B));
-        let mut found = Found::default();
-        for (row, policy, ops) in [(a, Policy::All, 10), (a, OURS, 30), (b, Policy::All, 10), (b, OURS, 20)] {
-            found.trials.push(trial(row, policy, 0, ops, 100));
+        let group =
+            |workload| ScenarioGroup { work: Workload::Ycsb(workload), fast: FastDevice::Ssd, capacity_mib: 4096 };
+        let (a, b) = (group(YcsbWorkload::A), group(YcsbWorkload::B));
+        let mut results = TrialResults::default();
+        for (group, policy, ops) in [(a, CachePolicy::All, 10), (a, OURS, 30), (b, CachePolicy::All, 10), (b, OURS, 20)]
+        {
+            results.trials.push(trial(group, policy, 0, ops, 100));
         }
-        let figures = of_key_values(&found, &scale);
+        let figures = of_key_values(&results, &scale);
         assert_eq!((figures[0].value, figures[1].value), (2.0, 0.5));
         assert_eq!(figures[2].value, 1.998);
-        found.trials.retain(|trial| trial.cell != b.cell(OURS));
-        found.trials.push(Trial { outcome: Err("gone".into()), ..trial(b, OURS, 0, 1, 1) });
-        let figures = of_key_values(&found, &scale);
+        results.trials.retain(|trial| trial.scenario != b.scenario(OURS));
+        results.trials.push(TrialResult { outcome: Err("gone".into()), ..trial(b, OURS, 0, 1, 1) });
+        let figures = of_key_values(&results, &scale);
         assert!(figures[0].value.is_nan() && figures[0].note.contains("gone"), "{:?}", figures[0]);
     }
 

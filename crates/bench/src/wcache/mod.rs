@@ -6,22 +6,22 @@
 //! fast device, on `quire mount` between them, and on PostgreSQL and redis-server in front. A part whose needs aren't
 //! met here is not run, and its figures say why.
 
-mod cells;
+mod cache_policy;
 mod charts;
-mod context;
+mod detail_figures;
+mod experiment_context;
 mod figures;
-mod found;
-mod lab;
-mod lines;
+mod load_phase;
 mod parts;
 mod pg;
-mod phase;
-mod policy;
 mod scale;
-mod tally;
+mod scenarios;
+mod testbed;
 mod tpcc;
+mod trial_observer;
+mod trial_results;
+mod trial_stats;
 mod trials;
-mod watch;
 mod ycsb;
 
 use std::path::Path;
@@ -31,17 +31,17 @@ use anyhow::{Context as _, bail, ensure};
 use serde_json::{Map, Value, json};
 
 use crate::chart::Chart;
-use crate::experiment::{Binary, Common, Experiment, wants};
+use crate::experiment::{BinaryArgs, CommonArgs, Experiment, wants};
 use crate::progress::Progress;
 use crate::report::{Figure, Report};
-use cells::{Cell, Work};
-use context::Context;
-use found::{Found, Trial};
-use lab::command::{program, run as run_program};
-use lab::interrupt::Interrupt;
-use lab::testbed::Testbed;
-use parts::{commits, overhead};
+use experiment_context::ExperimentContext;
+use parts::{log_commits, mount_overhead};
 use scale::Scale;
+use scenarios::{Scenario, Workload};
+use testbed::command::{program, run as run_program};
+use testbed::interrupt::Interrupt;
+use testbed::run_dir::RunDir;
+use trial_results::{TrialResult, TrialResults};
 use trials::{database, key_values};
 
 const PARTS: [&str; 4] = ["pg", "redis", "log", "mount"];
@@ -50,7 +50,7 @@ const PARTS: [&str; 4] = ["pg", "redis", "log", "mount"];
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    common: Common,
+    common: CommonArgs,
     /// Parts to run, comma separated [default: all]
     #[arg(long, value_delimiter = ',', value_parser = PARTS)]
     parts: Vec<String>,
@@ -79,61 +79,62 @@ pub struct Args {
     #[arg(long, default_value_t = 2000)]
     fast_iops: u64,
     #[command(flatten)]
-    binary: Binary,
+    binary: BinaryArgs,
     /// First of the ports to use
     #[arg(long, default_value_t = 23_500)]
     port: u16,
 }
 
-/// What was found.
+/// The results of a run.
 #[derive(Debug)]
-pub struct Outcome {
-    found: Found,
+pub struct WcacheResults {
+    results: TrialResults,
     facts: Map<String, Value>,
     /// The figures of each part that was asked for, or why it could not be run.
-    parts: Vec<(&'static str, Result<Measured, String>)>,
+    parts: Vec<(&'static str, Result<PartFigures, String>)>,
 }
 
 /// The figures of a part.
 #[derive(Debug, Default)]
-struct Measured {
+struct PartFigures {
     results: Vec<Figure>,
     info: Vec<Figure>,
 }
 
 impl Experiment for Args {
-    type Outcome = Outcome;
+    type Results = WcacheResults;
 
     const NAME: &'static str = "wcache";
     const ABOUT: &'static str =
         "PostgreSQL and Redis over a write cache, six admission policies; Quire's log beside Redis's";
     const DRAWS: Option<&'static str> = Some("throughput over capacities, and waits");
 
-    fn common(&self) -> &Common {
+    fn common(&self) -> &CommonArgs {
         &self.common
     }
 
-    fn run(&self) -> anyhow::Result<Outcome> {
+    fn run(&self) -> anyhow::Result<WcacheResults> {
         let scale = Scale::new(self)?;
         let quire = self.binary.path()?;
         let quire = quire.canonicalize().with_context(|| format!("finding {}", quire.display()))?;
         let interrupt = Interrupt::noted()?;
-        let testbed = Testbed::new(self.common.dir())?;
-        let context = Context { scale, testbed, interrupt, progress: Progress::begin(), quire, port: self.port };
-        let mut outcome = Outcome { found: Found::default(), facts: context.scale.facts(), parts: Vec::new() };
+        let run_dir = RunDir::new(self.common.dir())?;
+        let context =
+            ExperimentContext { scale, run_dir, interrupt, progress: Progress::begin(), quire, port: self.port };
+        let mut outcome =
+            WcacheResults { results: TrialResults::default(), facts: context.scale.facts(), parts: Vec::new() };
         let is_wanted = |part: &str| wants(&self.parts, part);
         let mut template = Err(anyhow::anyhow!("not asked for"));
         if is_wanted("pg") || is_wanted("mount") && !context.scale.quick {
-            template = mount_is_possible(&context).and_then(|()| database::Template::make(&context));
+            template = mount_is_possible(&context).and_then(|()| database::DatabaseTemplate::make(&context));
             context.interrupt.check()?;
         }
         for part in PARTS.into_iter().filter(|part| is_wanted(part)) {
             let measured = match part {
                 "pg" => outcome.database(&context, template.as_ref()),
                 "redis" => outcome.key_values(&context),
-                "log" => {
-                    commits::measure(&context).map(|commits| Measured { results: commits.figures, info: commits.info })
-                }
+                "log" => log_commits::measure(&context)
+                    .map(|commits| PartFigures { results: commits.figures, info: commits.info }),
                 _ => mount(&context, template.as_ref().ok()),
             };
             context.interrupt.check()?;
@@ -142,11 +143,11 @@ impl Experiment for Args {
         Ok(outcome)
     }
 
-    fn figures(&self, outcome: &Outcome, report: &mut Report) {
+    fn figures(&self, outcome: &WcacheResults, report: &mut Report) {
         report.scale.extend(outcome.facts.clone());
         for (part, measured) in &outcome.parts {
             match measured {
-                Ok(Measured { results, info }) => {
+                Ok(PartFigures { results, info }) => {
                     report.results.extend(results.iter().cloned());
                     report.info.extend(info.iter().cloned());
                 }
@@ -157,7 +158,7 @@ impl Experiment for Args {
                 }
             }
         }
-        report.info.extend(lines::of(&outcome.found));
+        report.info.extend(detail_figures::of(&outcome.results));
     }
 
     fn beyond_quick(&self) -> Vec<(&'static str, String)> {
@@ -168,53 +169,55 @@ impl Experiment for Args {
         beyond
     }
 
-    fn plots(&self, outcome: &Outcome) -> Vec<Chart> {
-        charts::of(&outcome.found)
+    fn plots(&self, outcome: &WcacheResults) -> Vec<Chart> {
+        charts::of(&outcome.results)
     }
 }
 
-impl Outcome {
+impl WcacheResults {
     fn database(
         &mut self,
-        context: &Context,
-        template: Result<&database::Template, &anyhow::Error>,
-    ) -> anyhow::Result<Measured> {
+        context: &ExperimentContext,
+        template: Result<&database::DatabaseTemplate, &anyhow::Error>,
+    ) -> anyhow::Result<PartFigures> {
         let template = template.map_err(|error| anyhow::anyhow!("{error:#}"))?;
         self.facts.insert("postgresql".into(), json!(template.programs().version()));
         for round in 0..context.scale.rounds {
-            for cell in cells::of_database(&context.scale, round) {
-                let make = || database::trial(template, cell, round as u64 + 1, context);
-                trial(context, &mut self.found, cell, round, make)?;
+            for scenario in scenarios::of_database(&context.scale, round) {
+                let make = || database::trial(template, scenario, round as u64 + 1, context);
+                trial(context, &mut self.results, scenario, round, make)?;
             }
         }
-        Ok(Measured { results: figures::of_database(&self.found, &context.scale), info: Vec::new() })
+        Ok(PartFigures { results: figures::of_database(&self.results, &context.scale), info: Vec::new() })
     }
 
-    fn key_values(&mut self, context: &Context) -> anyhow::Result<Measured> {
+    fn key_values(&mut self, context: &ExperimentContext) -> anyhow::Result<PartFigures> {
         mount_is_possible(context)?;
-        let template = key_values::Template::make(context)?;
+        let template = key_values::KeyValueTemplate::make(context)?;
         for round in 0..context.scale.rounds {
-            for cell in cells::of_key_values(&context.scale, round) {
-                let Work::Ycsb(workload) = cell.work else { bail!("{} is not for redis-server", cell.work.name()) };
-                let make = || key_values::trial(&template, cell, workload, context);
-                trial(context, &mut self.found, cell, round, make)?;
+            for scenario in scenarios::of_key_values(&context.scale, round) {
+                let Workload::Ycsb(workload) = scenario.work else {
+                    bail!("{} is not for redis-server", scenario.work.name())
+                };
+                let make = || key_values::trial(&template, scenario, workload, context);
+                trial(context, &mut self.results, scenario, round, make)?;
             }
         }
-        Ok(Measured { results: figures::of_key_values(&self.found, &context.scale), info: Vec::new() })
+        Ok(PartFigures { results: figures::of_key_values(&self.results, &context.scale), info: Vec::new() })
     }
 }
 
 /// What a mount costs; with the database only in a full run.
-fn mount(context: &Context, template: Option<&database::Template>) -> anyhow::Result<Measured> {
+fn mount(context: &ExperimentContext, template: Option<&database::DatabaseTemplate>) -> anyhow::Result<PartFigures> {
     mount_is_possible(context)?;
     let template = template.filter(|_| !context.scale.quick);
-    let mut results = overhead::measure(context, template)?;
+    let mut results = mount_overhead::measure(context, template)?;
     let info = results.split_off(1);
-    Ok(Measured { results, info })
+    Ok(PartFigures { results, info })
 }
 
 /// Whether slow disks and mounts can be had here.
-fn mount_is_possible(context: &Context) -> anyhow::Result<()> {
+fn mount_is_possible(context: &ExperimentContext) -> anyhow::Result<()> {
     ensure!(quire_sys::ask::is_root(), "slow disks and mounts for other users take root");
     ensure!(Path::new("/dev/fuse").exists(), "there is no /dev/fuse; load the module (modprobe fuse)");
     ensure!(Path::new("/dev/loop-control").exists(), "there are no loop devices; load the module (modprobe loop)");
@@ -230,20 +233,20 @@ fn mount_is_possible(context: &Context) -> anyhow::Result<()> {
 
 /// Runs a trial and notes what came of it. A failure is a result, too; an interrupt ends everything.
 fn trial(
-    context: &Context,
-    found: &mut Found,
-    cell: Cell,
+    context: &ExperimentContext,
+    results: &mut TrialResults,
+    scenario: Scenario,
     round: usize,
-    make: impl FnOnce() -> anyhow::Result<tally::Tally>,
+    make: impl FnOnce() -> anyhow::Result<trial_stats::TrialStats>,
 ) -> anyhow::Result<()> {
     context.interrupt.check()?;
-    context.progress.say(&format!("round {}: {}", round + 1, cell.name()));
+    context.progress.say(&format!("round {}: {}", round + 1, scenario.name()));
     let outcome = make();
     context.interrupt.check()?;
     let outcome = outcome.map_err(|error| format!("{error:#}"));
     if let Err(reason) = &outcome {
-        context.progress.say(&format!("{}: {reason}", cell.name()));
+        context.progress.say(&format!("{}: {reason}", scenario.name()));
     }
-    found.trials.push(Trial { cell, round, outcome });
+    results.trials.push(TrialResult { scenario, round, outcome });
     Ok(())
 }

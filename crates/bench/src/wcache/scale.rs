@@ -8,10 +8,10 @@ use anyhow::bail;
 use serde_json::{Map, Value, json};
 
 use super::Args;
-use super::lab::stage::Span;
-use super::lab::throttle::Speed;
-use super::policy::Policy;
-use super::tpcc::size::Size;
+use super::cache_policy::CachePolicy;
+use super::testbed::device_throttle::DeviceSpeed;
+use super::testbed::storage_stack::TrialDuration;
+use super::tpcc::database_size::DatabaseSize;
 
 /// The size of a run.
 #[derive(Clone, Debug)]
@@ -19,15 +19,15 @@ pub struct Scale {
     /// Whether this is the small run.
     pub quick: bool,
     /// How long each trial lasts.
-    pub span: Span,
+    pub duration: TrialDuration,
     /// Rounds of what has figures with goals.
     pub rounds: usize,
     /// Capacities of the cache, rising.
     pub capacities_mib: Vec<u64>,
     /// The policies.
-    pub policies: Vec<Policy>,
+    pub policies: Vec<CachePolicy>,
     /// The TPC-C database.
-    pub size: Size,
+    pub size: DatabaseSize,
     /// Clients of the database.
     pub terminals: usize,
     /// PostgreSQL's own buffers.
@@ -37,16 +37,16 @@ pub struct Scale {
     /// Scale of TPC-B.
     pub tpcb_scale: u32,
     /// The servers of YCSB.
-    pub stores: Stores,
+    pub stores: YcsbServers,
     /// A slow disk.
-    pub slow_speed: Speed,
+    pub slow_speed: DeviceSpeed,
     /// The congested SSD.
-    pub fast_speed: Speed,
+    pub fast_speed: DeviceSpeed,
 }
 
 /// The redis-servers of YCSB.
 #[derive(Clone, Debug)]
-pub struct Stores {
+pub struct YcsbServers {
     /// How many there are.
     pub servers: usize,
     /// Records in each.
@@ -84,37 +84,40 @@ impl Scale {
         }
         Ok(Self {
             quick,
-            span: Span { run_in: Duration::from_secs((seconds / 4).max(1)), count: Duration::from_secs(seconds) },
+            duration: TrialDuration {
+                warm_up: Duration::from_secs((seconds / 4).max(1)),
+                count: Duration::from_secs(seconds),
+            },
             rounds: args.common.rounds(3, 1),
             capacities_mib,
             policies,
-            size: if quick { Size::small(warehouses) } else { Size::standard(warehouses) },
+            size: if quick { DatabaseSize::small(warehouses) } else { DatabaseSize::standard(warehouses) },
             terminals: args.terminals.unwrap_or(pick(24, 8) as usize).clamp(1, 90),
             buffers_mib: pick(512, 64),
             wal_mib: pick(256, 48),
             tpcb_scale: pick(10, 1) as u32,
-            stores: Stores {
+            stores: YcsbServers {
                 servers: args.common.pick(2, 1),
                 records: args.keys.unwrap_or(pick(500_000, 20_000)).max(1000),
                 clients: args.common.pick(40, 10),
                 snapshot_pause: Duration::from_secs(pick(3, 1)),
             },
-            slow_speed: Speed { iops: args.slow_iops.max(1), bytes_per_s: SLOW_BYTES_PER_S },
-            fast_speed: Speed { iops: args.fast_iops.max(1), bytes_per_s: FAST_BYTES_PER_S },
+            slow_speed: DeviceSpeed { iops: args.slow_iops.max(1), bytes_per_s: SLOW_BYTES_PER_S },
+            fast_speed: DeviceSpeed { iops: args.fast_iops.max(1), bytes_per_s: FAST_BYTES_PER_S },
         })
     }
 
     /// The speed of the database's file system. In the paper data and log have a disk each; a mount serves one file
     /// system, so they share one, which is as fast as two disks.
-    pub fn database_speed(&self) -> Speed {
-        Speed { iops: self.slow_speed.iops * 2, bytes_per_s: self.slow_speed.bytes_per_s * 2 }
+    pub fn database_speed(&self) -> DeviceSpeed {
+        DeviceSpeed { iops: self.slow_speed.iops * 2, bytes_per_s: self.slow_speed.bytes_per_s * 2 }
     }
 
     /// The speed of the SSD before the database. It is to be congested when it takes all writes, as the paper's was (with its own
     /// cache switched off): so many clients ask for a few hundred durable writes a second, those of the stores for ten times as many.
-    pub fn congested_speed(&self) -> Speed {
-        let Speed { iops, bytes_per_s } = self.fast_speed;
-        Speed { iops: (iops / 4).max(1), bytes_per_s: bytes_per_s / 4 }
+    pub fn congested_speed(&self) -> DeviceSpeed {
+        let DeviceSpeed { iops, bytes_per_s } = self.fast_speed;
+        DeviceSpeed { iops: (iops / 4).max(1), bytes_per_s: bytes_per_s / 4 }
     }
 
     /// The scarcest capacity.
@@ -137,8 +140,8 @@ impl Scale {
     pub fn facts(&self) -> Map<String, Value> {
         let mut facts = Map::new();
         let mut add = |name: &str, value: Value| facts.insert(name.to_owned(), value);
-        add("seconds", json!(self.span.count.as_secs()));
-        add("run_in_s", json!(self.span.run_in.as_secs()));
+        add("seconds", json!(self.duration.count.as_secs()));
+        add("run_in_s", json!(self.duration.warm_up.as_secs()));
         add("rounds", json!(self.rounds));
         add("capacities_mib", json!(self.capacities_mib));
         add("warehouses", json!(self.size.warehouses));
@@ -161,14 +164,14 @@ impl Scale {
     }
 }
 
-fn policies(names: &[String]) -> anyhow::Result<Vec<Policy>> {
+fn policies(names: &[String]) -> anyhow::Result<Vec<CachePolicy>> {
     if names.is_empty() {
-        return Ok(Policy::EVERY.to_vec());
+        return Ok(CachePolicy::EVERY.to_vec());
     }
     let mut policies = Vec::new();
     for name in names {
-        let Some(policy) = Policy::called(name) else {
-            let known: Vec<&str> = Policy::EVERY.iter().map(|policy| policy.name()).collect();
+        let Some(policy) = CachePolicy::called(name) else {
+            let known: Vec<&str> = CachePolicy::EVERY.iter().map(|policy| policy.name()).collect();
             bail!("no policy is called {name:?}; there are {}", known.join(", "));
         };
         policies.push(policy);
@@ -190,9 +193,9 @@ pub mod tests {
     #[test]
     fn options_are_taken_and_nonsense_refused() {
         let scale = scale("--policies cp+pi+ioi,ALL --sizes 64,32 --seconds 8 --warehouses 2").unwrap();
-        assert_eq!(scale.policies, [Policy::All, Policy::CpPiIoi]);
+        assert_eq!(scale.policies, [CachePolicy::All, CachePolicy::CpPiIoi]);
         assert_eq!((scale.least_mib(), scale.most_mib()), (32, 64));
-        assert_eq!(scale.span.count, Duration::from_secs(8));
+        assert_eq!(scale.duration.count, Duration::from_secs(8));
         assert!(self::scale("--policies best").unwrap_err().to_string().contains("CP+PI+IOI"));
         assert!(self::scale("--warehouses 0").is_err());
     }

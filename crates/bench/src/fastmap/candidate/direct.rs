@@ -8,16 +8,16 @@ use std::sync::atomic::Ordering;
 use anyhow::Context;
 use quire_sys::word_range::WordRange;
 
-use crate::fastmap::pages::{Counters, Hand, Touch};
+use crate::fastmap::pages::{Counters, ThreadAccess, WordAccess};
 use crate::fastmap::testbed::{PAGE_BYTES, Testbed};
 
 /// A file without cache.
 #[derive(Debug)]
-pub struct Direct {
+pub struct DirectPages {
     file: File,
 }
 
-impl Direct {
+impl DirectPages {
     /// Opens `place`.
     ///
     /// # Errors
@@ -27,11 +27,11 @@ impl Direct {
     }
 }
 
-impl Touch for Direct {
-    type Hand<'a> = Grip<'a>;
+impl WordAccess for DirectPages {
+    type ThreadAccess<'a> = DirectThread<'a>;
 
-    fn hand(&self) -> anyhow::Result<Grip<'_>> {
-        Ok(Grip { file: &self.file, page: WordRange::new(PAGE_BYTES).context("memory for a page")? })
+    fn thread_access(&self) -> anyhow::Result<DirectThread<'_>> {
+        Ok(DirectThread { file: &self.file, page: WordRange::new(PAGE_BYTES).context("memory for a page")? })
     }
 
     fn counters(&self) -> Counters {
@@ -41,12 +41,12 @@ impl Touch for Direct {
 
 /// One thread's page.
 #[derive(Debug)]
-pub struct Grip<'a> {
+pub struct DirectThread<'a> {
     file: &'a File,
     page: WordRange,
 }
 
-impl Hand for Grip<'_> {
+impl ThreadAccess for DirectThread<'_> {
     fn load(&mut self, page: u64, index: usize) -> anyhow::Result<u64> {
         self.page.read_from(self.file, page * PAGE_BYTES as u64, 0..PAGE_BYTES).context("pread")?;
         Ok(u64::from_le(self.page.words()[index].load(Ordering::Relaxed)))

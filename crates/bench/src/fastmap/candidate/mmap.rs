@@ -5,17 +5,17 @@
 use anyhow::Context;
 use quire_sys::shared_map::{AccessPattern, SharedMap};
 
-use crate::fastmap::pages::{Pages, Words};
+use crate::fastmap::pages::{Pages, WordPage};
 use crate::fastmap::testbed::{PAGE_BYTES, PAGE_WORDS, Testbed};
 
 /// A mapped file. With `AHEAD` its pages are asked for with `MADV_WILLNEED`.
 #[derive(Debug)]
-pub struct Mapped<const AHEAD: bool> {
+pub struct MmapPages<const AHEAD: bool> {
     map: SharedMap,
     pages: u64,
 }
 
-impl<const AHEAD: bool> Mapped<AHEAD> {
+impl<const AHEAD: bool> MmapPages<AHEAD> {
     /// Maps all of `place`.
     ///
     /// # Errors
@@ -28,24 +28,24 @@ impl<const AHEAD: bool> Mapped<AHEAD> {
         Ok(Self { map, pages: testbed.pages })
     }
 
-    fn page(&self, page: u64) -> anyhow::Result<Words<'_>> {
+    fn page(&self, page: u64) -> anyhow::Result<WordPage<'_>> {
         let start = page as usize * PAGE_WORDS;
         let words = self.map.words().get(start..start + PAGE_WORDS);
-        words.map(Words).with_context(|| format!("there is no page {page} of {}", self.pages))
+        words.map(WordPage).with_context(|| format!("there is no page {page} of {}", self.pages))
     }
 }
 
-impl<const AHEAD: bool> Pages for Mapped<AHEAD> {
-    type Read<'a> = Words<'a>;
-    type Write<'a> = Words<'a>;
+impl<const AHEAD: bool> Pages for MmapPages<AHEAD> {
+    type Read<'a> = WordPage<'a>;
+    type Write<'a> = WordPage<'a>;
 
     const AHEAD: bool = AHEAD;
 
-    fn read(&self, page: u64) -> anyhow::Result<Words<'_>> {
+    fn read(&self, page: u64) -> anyhow::Result<WordPage<'_>> {
         self.page(page)
     }
 
-    fn write(&self, page: u64) -> anyhow::Result<Words<'_>> {
+    fn write(&self, page: u64) -> anyhow::Result<WordPage<'_>> {
         self.page(page)
     }
 

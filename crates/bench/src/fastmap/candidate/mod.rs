@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 use super::pages::Pages;
 use super::testbed::Testbed;
 
-pub use mmap::Mapped;
-pub use pool::{Guarded, Transparent};
+pub use mmap::MmapPages;
+pub use pool::{GuardedPages, TransparentPages};
 pub use vmcache::Vmcache;
 
 /// One way.
@@ -73,7 +73,7 @@ impl Candidate {
 }
 
 /// Work that can be done on any [`Pages`].
-pub trait With {
+pub trait PagesWorkload {
     /// What comes of it.
     type Out;
 
@@ -86,35 +86,35 @@ pub trait With {
     ///
     /// # Errors
     /// Its own.
-    fn with<P: Pages>(self, pages: &P) -> anyhow::Result<Self::Out>;
+    fn run_on<P: Pages>(self, pages: &P) -> anyhow::Result<Self::Out>;
 }
 
 /// Opens `place` in the way of `candidate`, with `budget_bytes` for those that keep pages themselves, and does `work` on it.
 ///
 /// # Errors
 /// When it can't be opened so, or the work's own.
-pub fn with_pages<W: With>(
+pub fn with_pages<W: PagesWorkload>(
     candidate: Candidate,
     testbed: &Testbed,
     budget_bytes: u64,
     work: W,
 ) -> anyhow::Result<W::Out> {
     match candidate {
-        Candidate::Mmap => work.with(&Mapped::<false>::new(testbed, AccessPattern::Normal)?),
-        Candidate::MmapRandom => work.with(&Mapped::<false>::new(testbed, AccessPattern::Random)?),
-        Candidate::MmapAhead => work.with(&Mapped::<true>::new(testbed, AccessPattern::Random)?),
-        Candidate::Vmcache => work.with(&Vmcache::new(testbed, budget_bytes)?),
+        Candidate::Mmap => work.run_on(&MmapPages::<false>::new(testbed, AccessPattern::Normal)?),
+        Candidate::MmapRandom => work.run_on(&MmapPages::<false>::new(testbed, AccessPattern::Random)?),
+        Candidate::MmapAhead => work.run_on(&MmapPages::<true>::new(testbed, AccessPattern::Random)?),
+        Candidate::Vmcache => work.run_on(&Vmcache::new(testbed, budget_bytes)?),
         Candidate::Guards => {
-            let guarded = Guarded::<false>::new(testbed, budget_bytes, work.has_streams())?;
-            work.with(&guarded)
+            let guarded = GuardedPages::<false>::new(testbed, budget_bytes, work.has_streams())?;
+            work.run_on(&guarded)
         }
         Candidate::GuardsAhead => {
-            let guarded = Guarded::<true>::new(testbed, budget_bytes, work.has_streams())?;
-            work.with(&guarded)
+            let guarded = GuardedPages::<true>::new(testbed, budget_bytes, work.has_streams())?;
+            work.run_on(&guarded)
         }
         Candidate::Transparent => {
-            let transparent = Transparent::new(testbed, budget_bytes, work.has_streams())?;
-            work.with(&transparent)
+            let transparent = TransparentPages::new(testbed, budget_bytes, work.has_streams())?;
+            work.run_on(&transparent)
         }
         Candidate::Direct | Candidate::Lmdb => bail!("{} has no pages", candidate.name()),
     }

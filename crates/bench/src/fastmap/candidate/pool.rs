@@ -8,16 +8,16 @@ use anyhow::Context;
 use quire_device::{BlockDevice, Device, Directory, DiskDirectory, NullDevice, ReadPattern};
 use quire_pool::{Advice, Map, MapOptions, PageNo, Pool, PoolConfig, ReadGuard, TransparentMap, WriteGuard};
 
-use crate::fastmap::pages::{Counters, Page, PageMut, Pages, Words};
-use crate::fastmap::testbed::{Kind, PAGE_BYTES, PAGE_WORDS, Testbed};
+use crate::fastmap::pages::{Counters, Page, PageMut, Pages, WordPage};
+use crate::fastmap::testbed::{DeviceKind, PAGE_BYTES, PAGE_WORDS, Testbed};
 
 /// A file in a pool.
-pub struct Guarded<const AHEAD: bool> {
+pub struct GuardedPages<const AHEAD: bool> {
     map: Map,
     pool: Arc<Pool>,
 }
 
-impl<const AHEAD: bool> Guarded<AHEAD> {
+impl<const AHEAD: bool> GuardedPages<AHEAD> {
     /// Maps `place` in a pool of `budget_bytes`. With `streams` the pool looks for pages read in order.
     ///
     /// # Errors
@@ -63,7 +63,7 @@ fn nothing(pages: u64) -> Arc<dyn Device> {
 }
 
 fn open(testbed: &Testbed) -> anyhow::Result<Arc<dyn Device>> {
-    if testbed.kind == Kind::Zram {
+    if testbed.kind == DeviceKind::Zram {
         return Ok(BlockDevice::open(&testbed.path)?);
     }
     let dir = testbed.path.parent().context("a file has a directory")?;
@@ -71,22 +71,22 @@ fn open(testbed: &Testbed) -> anyhow::Result<Arc<dyn Device>> {
     Ok(DiskDirectory::new(dir).open_to_write(name)?)
 }
 
-impl<const AHEAD: bool> Pages for Guarded<AHEAD> {
-    type Read<'a> = Reading<'a>;
-    type Write<'a> = Writing<'a>;
+impl<const AHEAD: bool> Pages for GuardedPages<AHEAD> {
+    type Read<'a> = ReadPage<'a>;
+    type Write<'a> = WritePage<'a>;
 
     const AHEAD: bool = AHEAD;
 
-    fn read(&self, page: u64) -> anyhow::Result<Reading<'_>> {
-        Ok(Reading(self.map.read(PageNo(page))?))
+    fn read(&self, page: u64) -> anyhow::Result<ReadPage<'_>> {
+        Ok(ReadPage(self.map.read(PageNo(page))?))
     }
 
-    fn write(&self, page: u64) -> anyhow::Result<Writing<'_>> {
-        Ok(Writing(self.map.write(PageNo(page))?))
+    fn write(&self, page: u64) -> anyhow::Result<WritePage<'_>> {
+        Ok(WritePage(self.map.write(PageNo(page))?))
     }
 
-    fn fresh(&self, page: u64) -> anyhow::Result<Writing<'_>> {
-        Ok(Writing(self.map.overwrite(PageNo(page))?))
+    fn fresh(&self, page: u64) -> anyhow::Result<WritePage<'_>> {
+        Ok(WritePage(self.map.overwrite(PageNo(page))?))
     }
 
     fn prefetch(&self, pages: &[u64]) -> anyhow::Result<()> {
@@ -127,12 +127,12 @@ fn counters(pool: &Pool) -> Counters {
 }
 
 /// A file in a pool as plain memory.
-pub struct Transparent {
+pub struct TransparentPages {
     map: TransparentMap,
     pool: Arc<Pool>,
 }
 
-impl Transparent {
+impl TransparentPages {
     /// Maps `place` in a pool of `budget_bytes`. With `streams` the pool looks for pages touched in order.
     ///
     /// # Errors
@@ -142,7 +142,7 @@ impl Transparent {
         Ok(Self { map: TransparentMap::new(&pool, open(testbed)?, options(streams))?, pool })
     }
 
-    /// As [`Guarded::over_nothing`].
+    /// As [`GuardedPages::over_nothing`].
     ///
     /// # Errors
     /// There is no memory, or userfaultfd is forbidden.
@@ -151,21 +151,25 @@ impl Transparent {
         Ok(Self { map: TransparentMap::new(&pool, nothing(pages), options(false))?, pool })
     }
 
-    fn page(&self, page: u64) -> anyhow::Result<Words<'_>> {
+    fn page(&self, page: u64) -> anyhow::Result<WordPage<'_>> {
         let start = page as usize * PAGE_WORDS;
-        self.map.words().get(start..start + PAGE_WORDS).map(Words).with_context(|| format!("there is no page {page}"))
+        self.map
+            .words()
+            .get(start..start + PAGE_WORDS)
+            .map(WordPage)
+            .with_context(|| format!("there is no page {page}"))
     }
 }
 
-impl Pages for Transparent {
-    type Read<'a> = Words<'a>;
-    type Write<'a> = Words<'a>;
+impl Pages for TransparentPages {
+    type Read<'a> = WordPage<'a>;
+    type Write<'a> = WordPage<'a>;
 
-    fn read(&self, page: u64) -> anyhow::Result<Words<'_>> {
+    fn read(&self, page: u64) -> anyhow::Result<WordPage<'_>> {
         self.page(page)
     }
 
-    fn write(&self, page: u64) -> anyhow::Result<Words<'_>> {
+    fn write(&self, page: u64) -> anyhow::Result<WordPage<'_>> {
         self.page(page)
     }
 
@@ -175,9 +179,9 @@ impl Pages for Transparent {
 }
 
 /// A page that stays as it is meanwhile.
-pub struct Reading<'a>(ReadGuard<'a>);
+pub struct ReadPage<'a>(ReadGuard<'a>);
 
-impl Page for Reading<'_> {
+impl Page for ReadPage<'_> {
     fn word(&self, index: usize) -> u64 {
         word(&self.0, index)
     }
@@ -188,9 +192,9 @@ impl Page for Reading<'_> {
 }
 
 /// A page of one's own.
-pub struct Writing<'a>(WriteGuard<'a>);
+pub struct WritePage<'a>(WriteGuard<'a>);
 
-impl Page for Writing<'_> {
+impl Page for WritePage<'_> {
     fn word(&self, index: usize) -> u64 {
         word(&self.0, index)
     }
@@ -200,7 +204,7 @@ impl Page for Writing<'_> {
     }
 }
 
-impl PageMut for Writing<'_> {
+impl PageMut for WritePage<'_> {
     fn set_word(&mut self, index: usize, value: u64) {
         self.0[index * 8..index * 8 + 8].copy_from_slice(&value.to_le_bytes());
     }
@@ -224,7 +228,7 @@ mod tests {
     fn the_pool_as_memory_shows_stamps_and_keeps_what_is_stored() {
         let dir = tempfile::tempdir_in(".").unwrap();
         let testbed = Testbed::stamped_file(&dir.path().join("data"), 200).unwrap();
-        let map = match Transparent::new(&testbed, 64 * 4096, true) {
+        let map = match TransparentPages::new(&testbed, 64 * 4096, true) {
             Err(error) if matches!(error.downcast_ref(), Some(PoolError::Unsupported { .. })) => return,
             map => map.unwrap(),
         };

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use quire_sys::word_range::WordRange;
 
-use super::write_batch::Writers;
-use crate::fastmap::pages::{Counters, Page, PageMut, Pages, Words};
+use super::write_batch::BatchWriters;
+use crate::fastmap::pages::{Counters, Page, PageMut, Pages, WordPage};
 use crate::fastmap::testbed::{PAGE_BYTES, PAGE_WORDS, Testbed};
 
 /// No thread uses the page; up to [`MOST_SHARED`] is the number of those who read it.
@@ -40,10 +40,10 @@ pub struct Vmcache {
     file: Arc<File>,
     memory: WordRange,
     states: Box<[AtomicU32]>,
-    hand: AtomicU64,
+    thread_access: AtomicU64,
     used: AtomicU64,
     capacity: u64,
-    writers: Writers,
+    writers: BatchWriters,
     faults: AtomicU64,
     evictions: AtomicU64,
     waits: AtomicU64,
@@ -60,11 +60,11 @@ impl Vmcache {
         let states = (0..testbed.pages).map(|_| AtomicU32::new(EVICTED)).collect();
         let capacity = (budget_bytes / PAGE_BYTES as u64).max(8);
         Ok(Self {
-            writers: Writers::new(Arc::clone(&file)),
+            writers: BatchWriters::new(Arc::clone(&file)),
             file,
             memory,
             states,
-            hand: AtomicU64::new(0),
+            thread_access: AtomicU64::new(0),
             used: AtomicU64::new(0),
             capacity,
             faults: AtomicU64::new(0),
@@ -73,9 +73,9 @@ impl Vmcache {
         })
     }
 
-    fn words(&self, page: u64) -> Words<'_> {
+    fn words(&self, page: u64) -> WordPage<'_> {
         let start = page as usize * PAGE_WORDS;
-        Words(&self.memory.words()[start..start + PAGE_WORDS])
+        WordPage(&self.memory.words()[start..start + PAGE_WORDS])
     }
 
     fn state(&self, page: u64) -> anyhow::Result<&AtomicU32> {
@@ -112,10 +112,10 @@ impl Vmcache {
         }
     }
 
-    fn exclude(&self, page: u64, needed: bool) -> anyhow::Result<Exclusive<'_>> {
+    fn exclude(&self, page: u64, needed: bool) -> anyhow::Result<ExclusivePage<'_>> {
         let idle = |seen| matches!(seen & STATE, UNLOCKED | MARKED).then_some(seen & DIRTY | LOCKED);
         let state = self.lock(page, needed, idle)?;
-        Ok(Exclusive { words: self.words(page), state })
+        Ok(ExclusivePage { words: self.words(page), state })
     }
 
     /// Makes room for `page`, which is locked, and reads it into place if that is `needed`.
@@ -154,7 +154,7 @@ impl Vmcache {
                 std::thread::yield_now();
                 steps = 0;
             }
-            let page = self.hand.fetch_add(1, Ordering::Relaxed) % self.states.len() as u64;
+            let page = self.thread_access.fetch_add(1, Ordering::Relaxed) % self.states.len() as u64;
             if let Some(was_dirty) = self.pass(page) {
                 victims.push(page);
                 if was_dirty {
@@ -188,23 +188,23 @@ impl Vmcache {
 }
 
 impl Pages for Vmcache {
-    type Read<'a> = Shared<'a>;
-    type Write<'a> = Exclusive<'a>;
+    type Read<'a> = SharedPage<'a>;
+    type Write<'a> = ExclusivePage<'a>;
 
-    fn read(&self, page: u64) -> anyhow::Result<Shared<'_>> {
+    fn read(&self, page: u64) -> anyhow::Result<SharedPage<'_>> {
         let state = self.lock(page, true, |seen| match seen & STATE {
             MARKED => Some(seen & DIRTY | 1),
             readers if readers < MOST_SHARED => Some(seen + 1),
             _ => None,
         })?;
-        Ok(Shared { words: self.words(page), state })
+        Ok(SharedPage { words: self.words(page), state })
     }
 
-    fn write(&self, page: u64) -> anyhow::Result<Exclusive<'_>> {
+    fn write(&self, page: u64) -> anyhow::Result<ExclusivePage<'_>> {
         self.exclude(page, true)
     }
 
-    fn fresh(&self, page: u64) -> anyhow::Result<Exclusive<'_>> {
+    fn fresh(&self, page: u64) -> anyhow::Result<ExclusivePage<'_>> {
         self.exclude(page, false)
     }
 
@@ -226,18 +226,18 @@ impl Drop for Vmcache {
 
 /// A page that several may read.
 #[derive(Debug)]
-pub struct Shared<'a> {
-    words: Words<'a>,
+pub struct SharedPage<'a> {
+    words: WordPage<'a>,
     state: &'a AtomicU32,
 }
 
-impl Page for Shared<'_> {
+impl Page for SharedPage<'_> {
     fn word(&self, index: usize) -> u64 {
         self.words.word(index)
     }
 }
 
-impl Drop for Shared<'_> {
+impl Drop for SharedPage<'_> {
     fn drop(&mut self) {
         self.state.fetch_sub(1, Ordering::Release);
     }
@@ -245,24 +245,24 @@ impl Drop for Shared<'_> {
 
 /// A page that one may change; dirty afterwards.
 #[derive(Debug)]
-pub struct Exclusive<'a> {
-    words: Words<'a>,
+pub struct ExclusivePage<'a> {
+    words: WordPage<'a>,
     state: &'a AtomicU32,
 }
 
-impl Page for Exclusive<'_> {
+impl Page for ExclusivePage<'_> {
     fn word(&self, index: usize) -> u64 {
         self.words.word(index)
     }
 }
 
-impl PageMut for Exclusive<'_> {
+impl PageMut for ExclusivePage<'_> {
     fn set_word(&mut self, index: usize, value: u64) {
         self.words.set_word(index, value);
     }
 }
 
-impl Drop for Exclusive<'_> {
+impl Drop for ExclusivePage<'_> {
     fn drop(&mut self) {
         self.state.store(UNLOCKED | DIRTY, Ordering::Release);
     }

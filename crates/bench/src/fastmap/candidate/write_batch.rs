@@ -21,22 +21,22 @@ const MOST: usize = 64;
 /// Threads that can write batches at once; further ones write page by page.
 const WRITERS: usize = 16;
 
-struct Writer {
+struct BatchWriter {
     ring: Ring,
     buffer: Buffer,
 }
 
 /// Rings that no thread is using right now.
-pub struct Writers {
+pub struct BatchWriters {
     file: Arc<File>,
-    idle: Mutex<Vec<Writer>>,
+    idle: Mutex<Vec<BatchWriter>>,
 }
 
-impl Writers {
+impl BatchWriters {
     /// Writers to `file`.
     pub fn new(file: Arc<File>) -> Self {
         let buffers = Buffer::several(WRITERS, MOST * PAGE_BYTES).unwrap_or_default();
-        let writer = |buffer| Some(Writer { ring: Ring::new().ok()?, buffer });
+        let writer = |buffer| Some(BatchWriter { ring: Ring::new().ok()?, buffer });
         Self { file, idle: Mutex::new(buffers.into_iter().map_while(writer).collect()) }
     }
 
@@ -67,7 +67,7 @@ impl Writers {
     }
 }
 
-impl Writer {
+impl BatchWriter {
     /// A writer whose write failed is not used again.
     fn write(self, file: &Arc<File>, memory: &WordRange, pages: &[u64]) -> anyhow::Result<Self> {
         let Self { mut ring, mut buffer } = self;

@@ -10,7 +10,7 @@ use anyhow::Context;
 use lmdb::{Cursor, Database, DatabaseFlags, Environment, EnvironmentFlags, Error, Transaction, WriteFlags};
 
 use super::node::VALUE_BYTES;
-use super::store::Store;
+use super::store::KvStore;
 
 /// An open database.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ impl Lmdb {
     }
 }
 
-impl Store for Lmdb {
+impl KvStore for Lmdb {
     fn insert(&self, key: u64, value: &[u8]) -> anyhow::Result<()> {
         let mut transaction = self.environment.begin_rw_txn()?;
         transaction.put(self.database, &key.to_be_bytes(), &value, WriteFlags::empty())?;

@@ -2,7 +2,7 @@
 
 /// Where a request will go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Aim {
+pub struct AccessHint {
     /// The key, or the first one of a scan.
     pub key: u64,
     /// Entries from there on that will be looked at.
@@ -10,7 +10,7 @@ pub struct Aim {
 }
 
 /// Keys of 64 evenly spread bits with values of [`super::node::VALUE_BYTES`] bytes.
-pub trait Store: Sync {
+pub trait KvStore: Sync {
     /// Adds an entry, or replaces its value.
     ///
     /// # Errors
@@ -33,7 +33,7 @@ pub trait Store: Sync {
     ///
     /// # Errors
     /// The device failed.
-    fn expect(&self, _aims: &[Aim]) -> anyhow::Result<()> {
+    fn expect(&self, _aims: &[AccessHint]) -> anyhow::Result<()> {
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use anyhow::{Context, bail, ensure};
 
 use super::node::{self, LEAF_ENTRIES, VALUE_BYTES};
-use super::store::{Aim, Store};
+use super::store::{AccessHint, KvStore};
 use crate::fastmap::pages::Pages;
 
 /// More levels than any tree here has.
@@ -81,19 +81,19 @@ impl<'a, P: Pages> Tree<'a, P> {
         Ok(page)
     }
 
-    /// Leaves that a request to `aim` will need, as far as one branch knows them.
-    fn leaves_of(&self, aim: Aim, into: &mut Vec<u64>) -> anyhow::Result<()> {
-        let root = self.look(self.part(aim.key));
+    /// Leaves that a request to `hint` will need, as far as one branch knows them.
+    fn leaves_of(&self, hint: AccessHint, into: &mut Vec<u64>) -> anyhow::Result<()> {
+        let root = self.look(self.part(hint.key));
         let mut page = root.page;
         for _ in 1..root.height {
-            page = node::child(&self.pages.read(page)?, aim.key);
+            page = node::child(&self.pages.read(page)?, hint.key);
         }
         if root.height == 0 {
             into.push(page);
         } else {
             // The first leaf may have none of the entries; the others are at least half full.
-            let most = if aim.entries > 1 { 1 + aim.entries.div_ceil(LEAF_ENTRIES / 2) } else { 1 };
-            node::children_from(&self.pages.read(page)?, aim.key, most, into);
+            let most = if hint.entries > 1 { 1 + hint.entries.div_ceil(LEAF_ENTRIES / 2) } else { 1 };
+            node::children_from(&self.pages.read(page)?, hint.key, most, into);
         }
         Ok(())
     }
@@ -179,7 +179,7 @@ impl<'a, P: Pages> Tree<'a, P> {
     }
 }
 
-impl<P: Pages> Store for Tree<'_, P> {
+impl<P: Pages> KvStore for Tree<'_, P> {
     fn insert(&self, key: u64, value: &[u8]) -> anyhow::Result<()> {
         let mut root = self.change(self.part(key));
         while !self.try_insert(&mut root, key, value)? {}
@@ -214,13 +214,13 @@ impl<P: Pages> Store for Tree<'_, P> {
         Ok(seen)
     }
 
-    fn expect(&self, aims: &[Aim]) -> anyhow::Result<()> {
+    fn expect(&self, hints: &[AccessHint]) -> anyhow::Result<()> {
         if !P::AHEAD {
             return Ok(());
         }
-        let mut leaves = Vec::with_capacity(aims.len());
-        for &aim in aims {
-            self.leaves_of(aim, &mut leaves)?;
+        let mut leaves = Vec::with_capacity(hints.len());
+        for &hint in hints {
+            self.leaves_of(hint, &mut leaves)?;
         }
         leaves.sort_unstable();
         leaves.dedup();
@@ -235,7 +235,7 @@ impl<P: Pages> Store for Tree<'_, P> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fastmap::shelf::Shelf;
+    use crate::fastmap::traced_pages::TracedPages;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
@@ -243,16 +243,16 @@ mod tests {
         (0..VALUE_BYTES / 8).flat_map(|index| (key ^ round ^ index as u64).to_le_bytes()).collect()
     }
 
-    fn check(tree: &Tree<'_, Shelf>, model: &BTreeMap<u64, u64>, from: u64, most: usize) {
+    fn check(tree: &Tree<'_, TracedPages>, model: &BTreeMap<u64, u64>, from: u64, most: usize) {
         let mut bytes = vec![0; VALUE_BYTES];
         for (&key, &round) in model {
             assert!(tree.read(key, &mut bytes).unwrap(), "{key:#x} is missing");
             assert_eq!(bytes, value(key, round));
         }
-        let mut found = Vec::new();
-        let count = tree.scan(from, most, &mut |key, bytes| found.push((key, bytes.to_vec()))).unwrap();
+        let mut results = Vec::new();
+        let count = tree.scan(from, most, &mut |key, bytes| results.push((key, bytes.to_vec()))).unwrap();
         let expected: Vec<_> = model.range(from..).take(most).map(|(&key, &round)| (key, value(key, round))).collect();
-        assert_eq!((count, found), (expected.len(), expected));
+        assert_eq!((count, results), (expected.len(), expected));
     }
 
     proptest! {
@@ -263,8 +263,8 @@ mod tests {
             from in any::<u64>(),
             most in 0..50_usize,
         ) {
-            let shelf = Shelf::new(1000);
-            let tree = Tree::new(&shelf, 2, 1000).unwrap();
+            let pages = TracedPages::new(1000);
+            let tree = Tree::new(&pages, 2, 1000).unwrap();
             let mut model = BTreeMap::new();
             for (round, &key) in keys.iter().enumerate() {
                 tree.insert(key, &value(key, round as u64)).unwrap();
@@ -276,8 +276,8 @@ mod tests {
 
     #[test]
     fn branches_split_too_and_nothing_is_lost() {
-        let shelf = Shelf::new(4000);
-        let tree = Tree::new(&shelf, 1, 4000).unwrap();
+        let pages = TracedPages::new(4000);
+        let tree = Tree::new(&pages, 1, 4000).unwrap();
         let mut model = BTreeMap::new();
         // Neighbours in rising order leave every leaf half full, so the branches fill fast.
         for key in 0..2500 {
@@ -290,12 +290,12 @@ mod tests {
 
     #[test]
     fn the_leaves_that_a_request_needs_are_known_before_it() {
-        let shelf = Shelf::new(1000);
-        let tree = Tree::new(&shelf, 1, 1000).unwrap();
+        let pages = TracedPages::new(1000);
+        let tree = Tree::new(&pages, 1, 1000).unwrap();
         (0..300).for_each(|key| tree.insert(key << 20, &value(key << 20, 0)).unwrap());
         let leaves = |key: u64, entries| {
             let mut leaves = Vec::new();
-            tree.leaves_of(Aim { key: key << 20, entries }, &mut leaves).unwrap();
+            tree.leaves_of(AccessHint { key: key << 20, entries }, &mut leaves).unwrap();
             leaves
         };
         let root = *tree.look(0);
@@ -310,8 +310,8 @@ mod tests {
 
     #[test]
     fn a_full_store_says_so() {
-        let shelf = Shelf::new(8);
-        let tree = Tree::new(&shelf, 1, 8).unwrap();
+        let pages = TracedPages::new(8);
+        let tree = Tree::new(&pages, 1, 8).unwrap();
         let full = (0..100).map(|key| tree.insert(key, &value(key, 0))).find_map(Result::err).unwrap();
         assert!(full.to_string().contains("full"), "{full}");
     }

@@ -13,9 +13,9 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use super::node::VALUE_BYTES;
-use super::store::{Aim, Store};
+use super::store::{AccessHint, KvStore};
 use crate::fastmap::pages::Counters;
-use crate::fastmap::tally::{Meter, Tally, histogram};
+use crate::fastmap::phase_stats::{PhaseStats, PhaseTimer, histogram};
 use crate::fastmap::testbed::Testbed;
 use crate::requests::Values;
 use crate::zipf::Zipf;
@@ -33,7 +33,7 @@ const KNOWN: usize = 16;
 /// A load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Load {
+pub enum YcsbWorkload {
     /// Inserts of all records.
     Fill,
     /// Half reads, half updates.
@@ -50,7 +50,7 @@ pub enum Load {
     F,
 }
 
-impl Load {
+impl YcsbWorkload {
     /// All, in the order in which they run.
     pub const ALL: [Self; 7] = [Self::Fill, Self::A, Self::B, Self::C, Self::F, Self::D, Self::E];
 
@@ -132,37 +132,39 @@ struct Session<'a, S> {
 ///
 /// # Errors
 /// The store failed, or doesn't give back what was put there.
-pub fn run<S: Store>(
+pub fn run<S: KvStore>(
     store: &S,
     ycsb: &Ycsb,
     testbed: &Testbed,
     counters: &dyn Fn() -> Counters,
-) -> anyhow::Result<Vec<Tally>> {
+) -> anyhow::Result<Vec<PhaseStats>> {
     let values = Values::new(VALUE_BYTES, ycsb.seed);
     let session = Session { store, ycsb, values, records: AtomicU64::new(0) };
-    let mut tallies = Vec::new();
-    for load in Load::ALL {
-        let meter = Meter::begin(testbed, counters());
+    let mut phases = Vec::new();
+    for load in YcsbWorkload::ALL {
+        let timer = PhaseTimer::begin(testbed, counters());
         let (ops, latencies) = session.phase(load)?;
-        let mut tally = meter.end(load.name(), ops, &latencies, counters());
-        tally.counters.insert("store_mib".into(), store.bytes() as f64 / f64::from(1 << 20));
-        tallies.push(tally);
+        let mut stats = timer.end(load.name(), ops, &latencies, counters());
+        stats.counters.insert("store_mib".into(), store.bytes() as f64 / f64::from(1 << 20));
+        phases.push(stats);
     }
-    Ok(tallies)
+    Ok(phases)
 }
 
-impl<S: Store> Session<'_, S> {
-    fn phase(&self, load: Load) -> anyhow::Result<(u64, Histogram<u64>)> {
+impl<S: KvStore> Session<'_, S> {
+    fn phase(&self, load: YcsbWorkload) -> anyhow::Result<(u64, Histogram<u64>)> {
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let threads: Vec<_> = (0..self.ycsb.threads as u64)
                 .map(|thread| {
                     let done = &done;
                     let rng = SplitMix64::new(self.ycsb.seed ^ thread << 32 ^ (load as u64) << 40);
-                    scope.spawn(move || if load == Load::Fill { self.fill(rng) } else { self.request(load, rng, done) })
+                    scope.spawn(
+                        move || if load == YcsbWorkload::Fill { self.fill(rng) } else { self.request(load, rng, done) },
+                    )
                 })
                 .collect();
-            if load != Load::Fill {
+            if load != YcsbWorkload::Fill {
                 std::thread::sleep(Duration::from_millis(self.ycsb.run_ms));
                 done.store(true, Ordering::Relaxed);
             }
@@ -202,7 +204,12 @@ impl<S: Store> Session<'_, S> {
         }
     }
 
-    fn request(&self, load: Load, mut rng: SplitMix64, done: &AtomicBool) -> anyhow::Result<(u64, Histogram<u64>)> {
+    fn request(
+        &self,
+        load: YcsbWorkload,
+        mut rng: SplitMix64,
+        done: &AtomicBool,
+    ) -> anyhow::Result<(u64, Histogram<u64>)> {
         let (mut ops, mut latencies) = (0, histogram());
         let zipf = Zipf::new(self.records.load(Ordering::Relaxed), SKEW);
         let mut bytes = [0; VALUE_BYTES];
@@ -232,7 +239,7 @@ impl<S: Store> Session<'_, S> {
     }
 
     fn expect(&self, steps: &[Step]) -> anyhow::Result<()> {
-        let aims: Vec<Aim> = steps
+        let hints: Vec<AccessHint> = steps
             .iter()
             .map(|&step| match step {
                 Step::Scan(record, most) => (record, most),
@@ -242,9 +249,9 @@ impl<S: Store> Session<'_, S> {
                 | Step::Modify(record)
                 | Step::Insert(record) => (record, 1),
             })
-            .map(|(record, entries)| Aim { key: key_of(record), entries })
+            .map(|(record, entries)| AccessHint { key: key_of(record), entries })
             .collect();
-        self.store.expect(&aims)
+        self.store.expect(&hints)
     }
 
     fn step(&self, step: Step, rng: &mut SplitMix64, bytes: &mut [u8]) -> anyhow::Result<()> {
@@ -312,29 +319,29 @@ fn check(key: u64, bytes: &[u8]) -> anyhow::Result<()> {
 mod tests {
     use super::*;
     use crate::fastmap::kv::tree::Tree;
-    use crate::fastmap::shelf::Shelf;
-    use crate::fastmap::testbed::Kind;
+    use crate::fastmap::testbed::DeviceKind;
+    use crate::fastmap::traced_pages::TracedPages;
     use std::collections::BTreeMap;
     use std::sync::Mutex;
 
     #[test]
     fn every_load_runs_on_the_tree_and_all_records_are_inserted() {
-        let shelf = Shelf::new(4000);
-        let tree = Tree::new(&shelf, 4, 4000).unwrap();
+        let pages = TracedPages::new(4000);
+        let tree = Tree::new(&pages, 4, 4000).unwrap();
         let ycsb = Ycsb { records: 1000, threads: 3, run_ms: 10, seed: 3 };
-        let testbed = Testbed { kind: Kind::Disk, path: "nowhere".into(), pages: 4000 };
-        let tallies = run(&tree, &ycsb, &testbed, &Counters::new).unwrap();
-        let names: Vec<&str> = tallies.iter().map(|tally| tally.name.as_str()).collect();
+        let testbed = Testbed { kind: DeviceKind::Disk, path: "nowhere".into(), pages: 4000 };
+        let phases = run(&tree, &ycsb, &testbed, &Counters::new).unwrap();
+        let names: Vec<&str> = phases.iter().map(|stats| stats.name.as_str()).collect();
         assert_eq!(names, ["load", "a", "b", "c", "f", "d", "e"]);
-        assert_eq!(tallies[0].ops, 1000);
-        assert!(tallies.iter().all(|tally| tally.ops > 0 && tally.counters["store_mib"] > 1.0));
+        assert_eq!(phases[0].ops, 1000);
+        assert!(phases.iter().all(|stats| stats.ops > 0 && stats.counters["store_mib"] > 1.0));
     }
 
     /// Forgets every tenth value that it is given.
     #[derive(Default)]
     struct Forgetful(Mutex<BTreeMap<u64, Vec<u8>>>, AtomicU64);
 
-    impl Store for Forgetful {
+    impl KvStore for Forgetful {
         fn insert(&self, key: u64, value: &[u8]) -> anyhow::Result<()> {
             if !self.1.fetch_add(1, Ordering::Relaxed).is_multiple_of(10) {
                 self.0.lock().unwrap().insert(key, value.to_vec());
@@ -343,8 +350,8 @@ mod tests {
         }
 
         fn read(&self, key: u64, into: &mut [u8]) -> anyhow::Result<bool> {
-            let found = self.0.lock().unwrap().get(&key).cloned();
-            Ok(found.is_some_and(|value| {
+            let results = self.0.lock().unwrap().get(&key).cloned();
+            Ok(results.is_some_and(|value| {
                 into.copy_from_slice(&value);
                 true
             }))
@@ -362,7 +369,7 @@ mod tests {
     #[test]
     fn a_store_that_loses_records_is_found_out() {
         let ycsb = Ycsb { records: 500, threads: 2, run_ms: 50, seed: 3 };
-        let testbed = Testbed { kind: Kind::Disk, path: "nowhere".into(), pages: 1 };
+        let testbed = Testbed { kind: DeviceKind::Disk, path: "nowhere".into(), pages: 1 };
         let error = run(&Forgetful::default(), &ycsb, &testbed, &Counters::new).unwrap_err().to_string();
         assert!(error.contains("missing"), "{error}");
         let mut value = vec![0; VALUE_BYTES];

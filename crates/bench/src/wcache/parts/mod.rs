@@ -1,6 +1,6 @@
-//! The parts that need no stage: Quire's own log beside redis-server's, and what a mount costs where nothing is slow.
+//! The parts that need no storage stack: Quire's own log beside redis-server's, and what a mount costs where nothing is slow.
 //!
-//! Relies on both sides of a comparison being on the same disk, and on rounds that alternate between them.
+//! Relies on both candidates of a comparison being on the same disk, and on rounds that alternate between them.
 
-pub mod commits;
-pub mod overhead;
+pub mod log_commits;
+pub mod mount_overhead;

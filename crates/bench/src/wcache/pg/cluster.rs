@@ -13,9 +13,9 @@ use postgres::{Client, NoTls};
 use quire_sys::ask::{TerminationSignal, to_end};
 
 use crate::process::find_on_path;
-use crate::wcache::lab::command::run;
-use crate::wcache::lab::interrupt::Interrupt;
-use crate::wcache::lab::user::User;
+use crate::wcache::testbed::command::run;
+use crate::wcache::testbed::interrupt::Interrupt;
+use crate::wcache::testbed::unprivileged_user::UnprivilegedUser;
 
 /// The superuser of every cluster.
 pub const ROLE: &str = "quire";
@@ -24,13 +24,13 @@ pub const PORT: u16 = 24_500;
 
 /// The programs of an installed PostgreSQL.
 #[derive(Clone, Debug)]
-pub struct Programs {
+pub struct PostgresPrograms {
     dir: PathBuf,
     /// As whom they run.
-    pub user: User,
+    pub user: UnprivilegedUser,
 }
 
-impl Programs {
+impl PostgresPrograms {
     /// Finds PostgreSQL 15, or else the newest there is.
     ///
     /// # Errors
@@ -46,7 +46,7 @@ impl Programs {
         let on_path = || Some(find_on_path("postgres")?.canonicalize().ok()?.parent()?.to_owned());
         let dir = versions.pop().map(|(.., dir)| dir).or_else(on_path);
         let dir = dir.context("PostgreSQL is missing (Debian package postgresql-15)")?;
-        Ok(Self { dir, user: User::unprivileged()? })
+        Ok(Self { dir, user: UnprivilegedUser::unprivileged()? })
     }
 
     /// One of the programs.
@@ -74,20 +74,20 @@ impl Programs {
 
 /// A running cluster. Dropping it ends it at once.
 #[derive(Debug)]
-pub struct Cluster {
+pub struct PostgresCluster {
     child: Child,
     sockets: PathBuf,
     log: PathBuf,
 }
 
-impl Cluster {
+impl PostgresCluster {
     /// Starts the cluster in `data` and waits until it takes connections. Its socket and its server log come to
     /// `sockets`.
     ///
     /// # Errors
     /// When it ends instead, takes longer than two minutes, or there was an interrupt.
     pub fn start(
-        programs: &Programs,
+        programs: &PostgresPrograms,
         data: &Path,
         sockets: &Path,
         settings: &[(&str, String)],
@@ -175,7 +175,7 @@ pub fn connect(sockets: &Path, database: &str) -> anyhow::Result<Client> {
     config.connect(NoTls).with_context(|| format!("connecting to database {database}"))
 }
 
-impl Drop for Cluster {
+impl Drop for PostgresCluster {
     fn drop(&mut self) {
         if self.end(TerminationSignal::Quit, Duration::from_secs(10)).is_err() {
             // Its children notice that and end, too.

@@ -8,23 +8,23 @@ use std::time::Duration;
 use anyhow::Context;
 use hdrhistogram::Histogram;
 
-use super::cluster::{PORT, Programs, ROLE};
+use super::cluster::{PORT, PostgresPrograms, ROLE};
 use crate::stats::latency_histogram;
-use crate::wcache::lab::command::{program, run};
+use crate::wcache::testbed::command::{program, run};
 
 /// The database.
 pub const DATABASE: &str = "pgbench";
 
-/// What a run found.
+/// The result of a run.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct PgbenchResult {
     /// Transactions a second, connecting left out.
     pub per_s: f64,
     /// Their latencies in microseconds.
     pub latency: Histogram<u64>,
 }
 
-fn command(programs: &Programs, sockets: &Path) -> anyhow::Result<std::process::Command> {
+fn command(programs: &PostgresPrograms, sockets: &Path) -> anyhow::Result<std::process::Command> {
     let own = programs.path("pgbench");
     let path = if own.is_file() { own } else { program("pgbench", "postgresql-15")? };
     let mut command = programs.user.command(&path);
@@ -36,7 +36,7 @@ fn command(programs: &Programs, sockets: &Path) -> anyhow::Result<std::process::
 ///
 /// # Errors
 /// When pgbench fails.
-pub fn fill(programs: &Programs, sockets: &Path, scale: u32) -> anyhow::Result<()> {
+pub fn fill(programs: &PostgresPrograms, sockets: &Path, scale: u32) -> anyhow::Result<()> {
     run(command(programs, sockets)?.args(["-i", "-q", "-s", &scale.to_string(), DATABASE])).map(drop)
 }
 
@@ -45,7 +45,12 @@ pub fn fill(programs: &Programs, sockets: &Path, scale: u32) -> anyhow::Result<(
 ///
 /// # Errors
 /// When pgbench fails or says something else than figures.
-pub fn measure(programs: &Programs, sockets: &Path, clients: usize, time: Duration) -> anyhow::Result<Outcome> {
+pub fn measure(
+    programs: &PostgresPrograms,
+    sockets: &Path,
+    clients: usize,
+    time: Duration,
+) -> anyhow::Result<PgbenchResult> {
     let prefix = sockets.join("tpcb");
     let mut command = command(programs, sockets)?;
     command.args(["-n", "-M", "prepared", "-c", &clients.to_string(), "-j", &clients.min(2).to_string()]);
@@ -62,7 +67,7 @@ pub fn measure(programs: &Programs, sockets: &Path, clients: usize, time: Durati
             let _ = std::fs::remove_file(entry.path());
         }
     }
-    Ok(Outcome { per_s, latency })
+    Ok(PgbenchResult { per_s, latency })
 }
 
 fn rate(told: &str) -> anyhow::Result<f64> {

@@ -11,10 +11,10 @@ use anyhow::Context;
 use postgres::Client;
 
 use super::DATABASE;
-use super::random::{Random, last_name};
-use super::size::{DISTRICTS, Size};
-use crate::wcache::lab::interrupt::Interrupt;
+use super::database_size::{DISTRICTS, DatabaseSize};
+use super::random::{TpccRandom, last_name};
 use crate::wcache::pg::cluster::connect;
+use crate::wcache::testbed::interrupt::Interrupt;
 
 const SCHEMA: &str = include_str!("schema.sql");
 const KEYS: &str = include_str!("keys.sql");
@@ -25,7 +25,7 @@ const THREADS: usize = 2;
 ///
 /// # Errors
 /// When the server refuses something, or there was an interrupt.
-pub fn fill(sockets: &Path, size: Size, interrupt: &Interrupt) -> anyhow::Result<()> {
+pub fn fill(sockets: &Path, size: DatabaseSize, interrupt: &Interrupt) -> anyhow::Result<()> {
     connect(sockets, "postgres")?
         .batch_execute(&format!("CREATE DATABASE {DATABASE}"))
         .context("making the database")?;
@@ -56,17 +56,17 @@ pub fn fill(sockets: &Path, size: Size, interrupt: &Interrupt) -> anyhow::Result
     client.batch_execute("VACUUM ANALYZE").context("counting the rows")
 }
 
-/// Fills `table` with lines, each made by `row` in an empty text.
+/// Fills `table` with lines, each made by `group` in an empty text.
 fn copy(
     client: &mut Client,
     table: &str,
-    rows: impl Iterator<Item = u32>,
-    mut row: impl FnMut(u32, &mut String),
+    groups: impl Iterator<Item = u32>,
+    mut group: impl FnMut(u32, &mut String),
 ) -> anyhow::Result<()> {
     let mut to = client.copy_in(&format!("COPY {table} FROM STDIN")).with_context(|| format!("filling {table}"))?;
     let mut text = String::with_capacity(1 << 17);
-    for number in rows {
-        row(number, &mut text);
+    for number in groups {
+        group(number, &mut text);
         if text.len() > 1 << 16 {
             to.write_all(text.as_bytes()).with_context(|| format!("filling {table}"))?;
             text.clear();
@@ -85,38 +85,38 @@ macro_rules! line {
 }
 
 /// Letters as a field of their own.
-fn letters(random: &mut Random, low: u32, high: u32) -> String {
+fn letters(random: &mut TpccRandom, low: u32, high: u32) -> String {
     let mut text = String::new();
     random.letters(low, high, &mut text);
     text
 }
 
-fn digits(random: &mut Random, count: u32) -> String {
+fn digits(random: &mut TpccRandom, count: u32) -> String {
     let mut text = String::new();
     random.digits(count, &mut text);
     text
 }
 
-fn data(random: &mut Random) -> String {
+fn data(random: &mut TpccRandom) -> String {
     let mut text = String::new();
     random.data(&mut text);
     text
 }
 
 /// Two streets, a city, a state, a zip code (clause 4.3.2.7).
-fn address(random: &mut Random) -> String {
+fn address(random: &mut TpccRandom) -> String {
     let [street, other, city] = [(); 3].map(|()| letters(random, 10, 20));
     let (state, zip) = (letters(random, 2, 2), digits(random, 4));
     format!("{street}\t{other}\t{city}\t{state}\t{zip}11111")
 }
 
 /// A tax or a discount of up to `most` hundredths of a percent.
-fn fraction(random: &mut Random, most: u32) -> String {
+fn fraction(random: &mut TpccRandom, most: u32) -> String {
     format!("0.{:04}", random.between(0, most))
 }
 
-fn fill_items(client: &mut Client, size: Size) -> anyhow::Result<()> {
-    let mut random = Random::new(1);
+fn fill_items(client: &mut Client, size: DatabaseSize) -> anyhow::Result<()> {
+    let mut random = TpccRandom::new(1);
     let random = &mut random;
     copy(client, "item", 1..=size.items, |item, to| {
         let (image, cents) = (random.between(1, 10_000), random.between(100, 10_000));
@@ -125,8 +125,8 @@ fn fill_items(client: &mut Client, size: Size) -> anyhow::Result<()> {
     })
 }
 
-fn fill_warehouse(client: &mut Client, size: Size, warehouse: u32) -> anyhow::Result<()> {
-    let mut random = Random::new(1000 + u64::from(warehouse));
+fn fill_warehouse(client: &mut Client, size: DatabaseSize, warehouse: u32) -> anyhow::Result<()> {
+    let mut random = TpccRandom::new(1000 + u64::from(warehouse));
     let random = &mut random;
     copy(client, "warehouse", warehouse..=warehouse, |_, to| {
         let (name, address, tax) = (letters(random, 6, 10), address(random), fraction(random, 2000));
@@ -156,10 +156,10 @@ fn fill_warehouse(client: &mut Client, size: Size, warehouse: u32) -> anyhow::Re
 
 fn fill_customers(
     client: &mut Client,
-    size: Size,
+    size: DatabaseSize,
     warehouse: u32,
     district: u32,
-    random: &mut Random,
+    random: &mut TpccRandom,
 ) -> anyhow::Result<()> {
     copy(client, "customer", 1..=size.customers, |customer, to| {
         let name = if customer <= 1000 { customer - 1 } else { random.last_name_in_load(size.last_names()) };
@@ -181,10 +181,10 @@ fn fill_customers(
 
 fn fill_orders(
     client: &mut Client,
-    size: Size,
+    size: DatabaseSize,
     warehouse: u32,
     district: u32,
-    random: &mut Random,
+    random: &mut TpccRandom,
 ) -> anyhow::Result<()> {
     let customers = random.permutation(size.customers);
     let counts: Vec<u32> = customers.iter().map(|_| random.between(5, 15)).collect();

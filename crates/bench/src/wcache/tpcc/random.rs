@@ -16,9 +16,9 @@ const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012
 
 /// A source of random values.
 #[derive(Clone, Debug)]
-pub struct Random(SplitMix64);
+pub struct TpccRandom(SplitMix64);
 
-impl Random {
+impl TpccRandom {
     /// A source whose whole sequence follows from `seed`.
     pub fn new(seed: u64) -> Self {
         Self(SplitMix64::new(seed))
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn uneven_numbers_keep_to_their_range_and_reach_its_ends() {
-        let mut random = Random::new(3);
+        let mut random = TpccRandom::new(3);
         let picks: Vec<u32> = (0..50_000).map(|_| random.customer(150)).collect();
         assert!(picks.iter().all(|pick| (1..=150).contains(pick)) && picks.contains(&1) && picks.contains(&150));
         assert!((0..1000).all(|_| random.last_name_in_run(150) < 150 && random.item(100_000) <= 100_000));
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn one_text_of_ten_is_original() {
-        let mut random = Random::new(4);
+        let mut random = TpccRandom::new(4);
         let originals = (0..5000).filter(|_| {
             let mut text = String::new();
             random.data(&mut text);
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_permutation_has_every_number_once() {
-        let mut numbers = Random::new(5).permutation(100);
+        let mut numbers = TpccRandom::new(5).permutation(100);
         assert_ne!(numbers[..10], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
         numbers.sort_unstable();
         assert_eq!(numbers, (1..=100).collect::<Vec<u32>>());

@@ -10,10 +10,10 @@ use anyhow::Context;
 use postgres::{Client, Statement};
 
 use super::DATABASE;
-use super::input::{Customer, Hand, Input, Kind, Line};
+use super::transaction::{CustomerKey, OrderLine, Transaction, TransactionDeck, TransactionType};
+use crate::wcache::load_phase::LoadPhase;
 use crate::wcache::pg::cluster::connect;
-use crate::wcache::phase::Phase;
-use crate::wcache::tally::Tally;
+use crate::wcache::trial_stats::TrialStats;
 
 /// What `tpcc_new_order` says of an item that doesn't exist.
 const NO_SUCH_ITEM: &str = "QU001";
@@ -22,7 +22,7 @@ const TRY_AGAIN: [&str; 2] = ["40P01", "40001"];
 
 /// How a transaction ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
+pub enum TransactionEnd {
     /// It is committed.
     Committed,
     /// It was rolled back as it had to be.
@@ -63,73 +63,75 @@ impl Terminal {
     ///
     /// # Errors
     /// When the server fails; not for a deadlock.
-    pub fn carry_out(&mut self, home: i32, input: &Input) -> anyhow::Result<Ending> {
+    pub fn carry_out(&mut self, home: i32, input: &Transaction) -> anyhow::Result<TransactionEnd> {
         loop {
-            let Err(error) = self.call(home, input) else { return Ok(Ending::Committed) };
+            let Err(error) = self.call(home, input) else { return Ok(TransactionEnd::Committed) };
             match error.code().map(postgres::error::SqlState::code) {
-                Some(NO_SUCH_ITEM) => return Ok(Ending::RolledBack),
+                Some(NO_SUCH_ITEM) => return Ok(TransactionEnd::RolledBack),
                 Some(code) if TRY_AGAIN.contains(&code) => self.retries += 1,
                 _ => return Err(error).with_context(|| format!("{} failed", input.kind().name())),
             }
         }
     }
 
-    fn call(&mut self, home: i32, input: &Input) -> Result<(), postgres::Error> {
+    fn call(&mut self, home: i32, input: &Transaction) -> Result<(), postgres::Error> {
         let Self { client, statements, .. } = self;
         let [new_order, payment, order_status, delivery, stock_level] = &*statements;
         match input {
-            Input::NewOrder { district, customer, lines } => {
-                let column = |pick: fn(&Line) -> i32| lines.iter().map(pick).collect::<Vec<i32>>();
+            Transaction::NewOrder { district, customer, lines } => {
+                let column = |pick: fn(&OrderLine) -> i32| lines.iter().map(pick).collect::<Vec<i32>>();
                 let (items, suppliers) = (column(|line| line.item), column(|line| line.supplier));
                 let quantities = column(|line| line.quantity);
                 client.query_one(new_order, &[&home, district, customer, &items, &suppliers, &quantities])
             }
-            Input::Payment { district, of_warehouse, of_district, customer, cents } => {
+            Transaction::Payment { district, of_warehouse, of_district, customer, cents } => {
                 let (number, name) = spelled(customer);
                 client.query_one(payment, &[&home, district, of_warehouse, of_district, &number, &name, cents])
             }
-            Input::OrderStatus { district, customer } => {
+            Transaction::OrderStatus { district, customer } => {
                 let (number, name) = spelled(customer);
                 client.query_one(order_status, &[&home, district, &number, &name])
             }
-            Input::Delivery { carrier } => client.query_one(delivery, &[&home, carrier]),
-            Input::StockLevel { district, threshold } => client.query_one(stock_level, &[&home, district, threshold]),
+            Transaction::Delivery { carrier } => client.query_one(delivery, &[&home, carrier]),
+            Transaction::StockLevel { district, threshold } => {
+                client.query_one(stock_level, &[&home, district, threshold])
+            }
         }
         .map(drop)
     }
 }
 
 /// Number and name as the functions take them: number 0 means that the name counts.
-fn spelled(customer: &Customer) -> (i32, &str) {
+fn spelled(customer: &CustomerKey) -> (i32, &str) {
     match customer {
-        Customer::Number(number) => (*number, ""),
-        Customer::Name(name) => (0, name),
+        CustomerKey::Number(number) => (*number, ""),
+        CustomerKey::Name(name) => (0, name),
     }
 }
 
-/// Carries out what `hand` draws until the phase ends. New orders that are committed are what counts.
+/// Carries out what `deck` draws until the phase ends. New orders that are committed are what counts.
 ///
 /// # Errors
 /// When the server fails.
-pub fn run(sockets: &Path, mut hand: Hand, phase: &Phase) -> anyhow::Result<Tally> {
+pub fn run(sockets: &Path, mut deck: TransactionDeck, phase: &LoadPhase) -> anyhow::Result<TrialStats> {
     let mut terminal = Terminal::connect(sockets)?;
-    let mut tally = Tally::default();
+    let mut stats = TrialStats::default();
     while phase.goes_on() {
-        let input = hand.draw();
+        let input = deck.draw();
         let began = Instant::now();
-        let ending = terminal.carry_out(hand.home(), &input)?;
+        let ending = terminal.carry_out(deck.home(), &input)?;
         if !phase.counts() {
             continue;
         }
         match ending {
-            Ending::Committed => {
-                tally.ops += u64::from(input.kind() == Kind::NewOrder);
-                tally.count("transactions", 1.0);
+            TransactionEnd::Committed => {
+                stats.ops += u64::from(input.kind() == TransactionType::NewOrder);
+                stats.count("transactions", 1.0);
             }
-            Ending::RolledBack => tally.count("rolled_back", 1.0),
+            TransactionEnd::RolledBack => stats.count("rolled_back", 1.0),
         }
-        tally.note(input.kind().name(), began.elapsed().as_micros() as u64);
+        stats.note(input.kind().name(), began.elapsed().as_micros() as u64);
     }
-    tally.count("retries", terminal.retries as f64);
-    Ok(tally)
+    stats.count("retries", terminal.retries as f64);
+    Ok(stats)
 }

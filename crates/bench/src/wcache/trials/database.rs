@@ -8,16 +8,16 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use quire_sys::ask::TerminationSignal;
 
-use crate::wcache::cells::{Cell, Work};
-use crate::wcache::context::Context;
-use crate::wcache::lab::interrupt::Interrupt;
-use crate::wcache::lab::stage::{Plan, Stage};
-use crate::wcache::pg::cluster::{Cluster, Programs, filling_settings, measured_settings};
+use crate::wcache::experiment_context::ExperimentContext;
+use crate::wcache::pg::cluster::{PostgresCluster, PostgresPrograms, filling_settings, measured_settings};
 use crate::wcache::pg::pgbench;
 use crate::wcache::scale::Scale;
-use crate::wcache::tally::Tally;
-use crate::wcache::tpcc::{self, check, drive, load};
-use crate::wcache::watch::{StageWatch, Watch};
+use crate::wcache::scenarios::{Scenario, Workload};
+use crate::wcache::testbed::interrupt::Interrupt;
+use crate::wcache::testbed::storage_stack::{StackSpec, StorageStack};
+use crate::wcache::tpcc::{self, check, driver, load};
+use crate::wcache::trial_observer::{CounterObserver, TrialObserver};
+use crate::wcache::trial_stats::TrialStats;
 
 /// Shortest time between checkpoints that PostgreSQL takes. The paper's run of 30 minutes had one every five.
 const CHECKPOINT_S: u64 = 30;
@@ -26,24 +26,24 @@ const DATA: &str = "pg";
 
 /// A filled cluster that was shut down, from which others are copied.
 #[derive(Debug)]
-pub struct Template {
-    programs: Programs,
+pub struct DatabaseTemplate {
+    programs: PostgresPrograms,
     dir: PathBuf,
     bytes: u64,
 }
 
-impl Template {
+impl DatabaseTemplate {
     /// Makes one.
     ///
     /// # Errors
     /// When PostgreSQL is missing or fails, or there was an interrupt.
-    pub fn make(context: &Context) -> anyhow::Result<Self> {
-        let programs = Programs::find()?;
-        let dir = context.testbed.dir().join("template-pg");
+    pub fn make(context: &ExperimentContext) -> anyhow::Result<Self> {
+        let programs = PostgresPrograms::find()?;
+        let dir = context.run_dir.dir().join("template-pg");
         std::fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
         programs.user.own(&dir)?;
         programs.user.reaches(&dir)?;
-        programs.user.own(context.testbed.sockets())?;
+        programs.user.own(context.run_dir.sockets())?;
         programs.init(&dir.join(DATA))?;
         fill(&programs, &dir.join(DATA), context)?;
         let bytes = dir_bytes(&dir)?;
@@ -51,7 +51,7 @@ impl Template {
     }
 
     /// Its programs.
-    pub fn programs(&self) -> &Programs {
+    pub fn programs(&self) -> &PostgresPrograms {
         &self.programs
     }
 
@@ -64,17 +64,23 @@ impl Template {
     ///
     /// # Errors
     /// When it doesn't start.
-    pub fn start(&self, context: &Context, copy: &Path) -> anyhow::Result<Cluster> {
+    pub fn start(&self, context: &ExperimentContext, copy: &Path) -> anyhow::Result<PostgresCluster> {
         let settings = measured_settings(context.scale.buffers_mib, context.scale.wal_mib, CHECKPOINT_S);
-        Cluster::start(&self.programs, &copy.join(DATA), context.testbed.sockets(), &settings, &context.interrupt)
+        PostgresCluster::start(
+            &self.programs,
+            &copy.join(DATA),
+            context.run_dir.sockets(),
+            &settings,
+            &context.interrupt,
+        )
     }
 }
 
-fn fill(programs: &Programs, data: &Path, context: &Context) -> anyhow::Result<()> {
-    let Context { scale, interrupt, progress, .. } = context;
-    let sockets = context.testbed.sockets();
+fn fill(programs: &PostgresPrograms, data: &Path, context: &ExperimentContext) -> anyhow::Result<()> {
+    let ExperimentContext { scale, interrupt, progress, .. } = context;
+    let sockets = context.run_dir.sockets();
     let settings = filling_settings(scale.wal_mib);
-    let cluster = Cluster::start(programs, data, sockets, &settings, interrupt)?;
+    let cluster = PostgresCluster::start(programs, data, sockets, &settings, interrupt)?;
     progress.say(&format!("filling {} warehouses", scale.size.warehouses));
     load::fill(sockets, scale.size, interrupt)?;
     progress.say("filling TPC-B");
@@ -99,13 +105,18 @@ fn dir_bytes(dir: &Path) -> anyhow::Result<u64> {
 ///
 /// # Errors
 /// When anything fails; what a half-measured trial counted is worth nothing.
-pub fn trial(template: &Template, cell: Cell, seed: u64, context: &Context) -> anyhow::Result<Tally> {
-    let Context { scale, testbed, interrupt, .. } = context;
-    let plan = Plan {
+pub fn trial(
+    template: &DatabaseTemplate,
+    scenario: Scenario,
+    seed: u64,
+    context: &ExperimentContext,
+) -> anyhow::Result<TrialStats> {
+    let ExperimentContext { scale, run_dir, interrupt, .. } = context;
+    let plan = StackSpec {
         quire: &context.quire,
-        policy: cell.policy,
-        capacity_mib: cell.capacity_mib,
-        fast: cell.fast,
+        policy: scenario.policy,
+        capacity_mib: scenario.capacity_mib,
+        fast: scenario.fast,
         template: &template.dir,
         // Sparse, so what isn't used costs nothing.
         disk_bytes: template.bytes * 2 + (4 << 30),
@@ -113,53 +124,59 @@ pub fn trial(template: &Template, cell: Cell, seed: u64, context: &Context) -> a
         fast_speed: scale.congested_speed(),
         owner: Some(template.programs.user),
     };
-    let mut stage = Stage::set(&plan, testbed, interrupt)?;
-    stage.warm(interrupt)?;
-    let cluster = template.start(context, stage.point())?;
-    stage.slow_down()?;
-    let mut watch = StageWatch::new(&mut stage);
-    let tally = work(template, cell.work, seed, scale, &cluster, interrupt, &mut watch);
-    let cache = watch.counted();
-    let tally = tally.map(|tally| Tally { cache, ..tally });
-    let checked = tally.and_then(|tally| consistent(cell.work, &cluster).map(|()| tally));
+    let mut stack = StorageStack::set(&plan, run_dir, interrupt)?;
+    stack.warm(interrupt)?;
+    let cluster = template.start(context, stack.point())?;
+    stack.slow_down()?;
+    let mut observer = CounterObserver::new(&mut stack);
+    let stats = work(template, scenario.work, seed, scale, &cluster, interrupt, &mut observer);
+    let cache = observer.counted();
+    let stats = stats.map(|stats| TrialStats { cache, ..stats });
+    let checked = stats.and_then(|stats| consistent(scenario.work, &cluster).map(|()| stats));
     let stopped = cluster.stop(TerminationSignal::Quit);
-    let down = stage.take_down();
-    let tally = checked?;
+    let down = stack.take_down();
+    let stats = checked?;
     stopped.and(down)?;
-    Ok(tally)
+    Ok(stats)
 }
 
 fn work(
-    template: &Template,
-    work: Work,
+    template: &DatabaseTemplate,
+    work: Workload,
     seed: u64,
     scale: &Scale,
-    cluster: &Cluster,
+    cluster: &PostgresCluster,
     interrupt: &Interrupt,
-    watch: &mut dyn Watch,
-) -> anyhow::Result<Tally> {
+    observer: &mut dyn TrialObserver,
+) -> anyhow::Result<TrialStats> {
     let sockets = cluster.sockets();
-    if work == Work::Tpcc {
-        let drive = drive::Drive { sockets, size: scale.size, terminals: scale.terminals, span: scale.span, seed };
-        return drive::run(drive, interrupt, watch);
+    if work == Workload::Tpcc {
+        let drive = driver::TerminalLoad {
+            sockets,
+            size: scale.size,
+            terminals: scale.terminals,
+            duration: scale.duration,
+            seed,
+        };
+        return driver::run(drive, interrupt, observer);
     }
     // pgbench has no time to run in, so it is run for that first.
-    pgbench::measure(&template.programs, sockets, scale.terminals, scale.span.run_in)?;
-    watch.begins()?;
-    let outcome = pgbench::measure(&template.programs, sockets, scale.terminals, scale.span.count);
-    watch.ends()?;
-    Ok(tpcb_tally(outcome?, scale.span.count.as_secs_f64()))
+    pgbench::measure(&template.programs, sockets, scale.terminals, scale.duration.warm_up)?;
+    observer.begins()?;
+    let outcome = pgbench::measure(&template.programs, sockets, scale.terminals, scale.duration.count);
+    observer.ends()?;
+    Ok(tpcb_tally(outcome?, scale.duration.count.as_secs_f64()))
 }
 
 /// A tally of what pgbench found in `elapsed_s`.
-pub fn tpcb_tally(outcome: pgbench::Outcome, elapsed_s: f64) -> Tally {
-    let mut tally = Tally { ops: (outcome.per_s * elapsed_s).round() as u64, elapsed_s, ..Tally::default() };
-    tally.latency.insert(crate::wcache::tally::EVERYTHING.to_owned(), outcome.latency);
-    tally
+pub fn tpcb_tally(outcome: pgbench::PgbenchResult, elapsed_s: f64) -> TrialStats {
+    let mut stats = TrialStats { ops: (outcome.per_s * elapsed_s).round() as u64, elapsed_s, ..TrialStats::default() };
+    stats.latency.insert(crate::wcache::trial_stats::EVERYTHING.to_owned(), outcome.latency);
+    stats
 }
 
-fn consistent(work: Work, cluster: &Cluster) -> anyhow::Result<()> {
-    if work != Work::Tpcc {
+fn consistent(work: Workload, cluster: &PostgresCluster) -> anyhow::Result<()> {
+    if work != Workload::Tpcc {
         return Ok(());
     }
     let broken = check::broken(&mut cluster.connect(tpcc::DATABASE)?)?;

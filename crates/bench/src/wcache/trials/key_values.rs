@@ -10,17 +10,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 
-use crate::info::Info;
-use crate::process::{Flavor, Program, Server, find_on_path};
+use crate::info::ServerInfo;
+use crate::process::{Program, Server, ServerKind, find_on_path};
 use crate::resp::{Connection, Value};
-use crate::wcache::cells::Cell;
-use crate::wcache::context::Context;
-use crate::wcache::lab::interrupt::Interrupt;
-use crate::wcache::lab::stage::{Plan, Stage};
-use crate::wcache::tally::Tally;
-use crate::wcache::watch::StageWatch;
-use crate::wcache::ycsb::clients::{self, Run};
-use crate::wcache::ycsb::records::Workload;
+use crate::wcache::experiment_context::ExperimentContext;
+use crate::wcache::scenarios::Scenario;
+use crate::wcache::testbed::interrupt::Interrupt;
+use crate::wcache::testbed::storage_stack::{StackSpec, StorageStack};
+use crate::wcache::trial_observer::CounterObserver;
+use crate::wcache::trial_stats::TrialStats;
+use crate::wcache::ycsb::clients::{self, YcsbRun};
+use crate::wcache::ycsb::records::YcsbWorkload;
 
 /// A record's fields, its key and what the log has around them.
 const RECORD_BYTES: u64 = 1400;
@@ -30,20 +30,20 @@ const NO_OWN_REWRITES: [&str; 2] = ["--auto-aof-rewrite-percentage", "0"];
 
 /// A filled server's directory, from which others are copied.
 #[derive(Debug)]
-pub struct Template {
+pub struct KeyValueTemplate {
     program: Program,
     dir: PathBuf,
 }
 
-impl Template {
+impl KeyValueTemplate {
     /// Makes one.
     ///
     /// # Errors
     /// When redis-server is missing or fails, or there was an interrupt.
-    pub fn make(context: &Context) -> anyhow::Result<Self> {
+    pub fn make(context: &ExperimentContext) -> anyhow::Result<Self> {
         let binary = find_on_path("redis-server").context("redis-server is missing (Debian package redis-server)")?;
-        let program = Program { name: "redis-server".into(), flavor: Flavor::Redis, binary };
-        let template = Self { program, dir: context.testbed.dir().join("template-redis") };
+        let program = Program { name: "redis-server".into(), kind: ServerKind::Redis, binary };
+        let template = Self { program, dir: context.run_dir.dir().join("template-redis") };
         let first = template.dir.join(server_dir(0));
         let words = [LOGGED[0], LOGGED[1], "--appendfsync", "no", NO_OWN_REWRITES[0], NO_OWN_REWRITES[1]];
         context.progress.say(&format!("filling redis-server with {} records", context.scale.stores.records));
@@ -54,7 +54,7 @@ impl Template {
         server.kill();
         for number in 1..context.scale.stores.servers {
             let to = template.dir.join(server_dir(number));
-            crate::wcache::lab::command::run(std::process::Command::new("cp").arg("-a").arg(&first).arg(to))?;
+            crate::wcache::testbed::command::run(std::process::Command::new("cp").arg("-a").arg(&first).arg(to))?;
         }
         Ok(template)
     }
@@ -76,7 +76,7 @@ fn background(
     }
     loop {
         check()?;
-        let info = Info::ask(control, "persistence")?;
+        let info = ServerInfo::ask(control, "persistence")?;
         if !info.flag(field) && !info.flag("aof_rewrite_scheduled") {
             return Ok(());
         }
@@ -88,13 +88,18 @@ fn background(
 ///
 /// # Errors
 /// When anything fails.
-pub fn trial(template: &Template, cell: Cell, workload: Workload, context: &Context) -> anyhow::Result<Tally> {
-    let Context { scale, testbed, interrupt, .. } = context;
-    let plan = Plan {
+pub fn trial(
+    template: &KeyValueTemplate,
+    scenario: Scenario,
+    workload: YcsbWorkload,
+    context: &ExperimentContext,
+) -> anyhow::Result<TrialStats> {
+    let ExperimentContext { scale, run_dir, interrupt, .. } = context;
+    let plan = StackSpec {
         quire: &context.quire,
-        policy: cell.policy,
-        capacity_mib: cell.capacity_mib,
-        fast: cell.fast,
+        policy: scenario.policy,
+        capacity_mib: scenario.capacity_mib,
+        fast: scenario.fast,
         template: &template.dir,
         // A snapshot, a rewritten log and the log itself, several times over; sparse.
         disk_bytes: scale.stores.records * RECORD_BYTES * scale.stores.servers as u64 * 8 + (4 << 30),
@@ -102,21 +107,21 @@ pub fn trial(template: &Template, cell: Cell, workload: Workload, context: &Cont
         fast_speed: scale.fast_speed,
         owner: None,
     };
-    let mut stage = Stage::set(&plan, testbed, interrupt)?;
-    stage.warm(interrupt)?;
-    let servers = start(template, stage.point(), context)?;
-    stage.slow_down()?;
-    let mut watch = StageWatch::new(&mut stage);
-    let tally = load(&servers, workload, context, &mut watch);
-    let cache = watch.counted();
+    let mut stack = StorageStack::set(&plan, run_dir, interrupt)?;
+    stack.warm(interrupt)?;
+    let servers = start(template, stack.point(), context)?;
+    stack.slow_down()?;
+    let mut observer = CounterObserver::new(&mut stack);
+    let stats = load(&servers, workload, context, &mut observer);
+    let cache = observer.counted();
     servers.into_iter().for_each(end);
-    let down = stage.take_down();
-    let tally = tally?;
+    let down = stack.take_down();
+    let stats = stats?;
     down?;
-    Ok(Tally { cache, ..tally })
+    Ok(TrialStats { cache, ..stats })
 }
 
-fn start(template: &Template, point: &Path, context: &Context) -> anyhow::Result<Vec<Server>> {
+fn start(template: &KeyValueTemplate, point: &Path, context: &ExperimentContext) -> anyhow::Result<Vec<Server>> {
     let mut servers = Vec::new();
     for number in 0..context.scale.stores.servers {
         let (port, dir) = (context.port + number as u16, point.join(server_dir(number)));
@@ -145,25 +150,30 @@ fn end(server: Server) {
 
 fn load(
     servers: &[Server],
-    workload: Workload,
-    context: &Context,
-    watch: &mut StageWatch<'_>,
-) -> anyhow::Result<Tally> {
-    let Context { scale, interrupt, .. } = context;
+    workload: YcsbWorkload,
+    context: &ExperimentContext,
+    observer: &mut CounterObserver<'_>,
+) -> anyhow::Result<TrialStats> {
+    let ExperimentContext { scale, interrupt, .. } = context;
     let ports: Vec<u16> = servers.iter().map(Server::port).collect();
-    let run =
-        Run { workload, ports: &ports, records: scale.stores.records, clients: scale.stores.clients, span: scale.span };
+    let run = YcsbRun {
+        workload,
+        ports: &ports,
+        records: scale.stores.records,
+        clients: scale.stores.clients,
+        duration: scale.duration,
+    };
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let (stop, ports) = (&stop, &ports);
         let saver = scope.spawn(move || save_in_turn(ports, scale.stores.snapshot_pause, stop, interrupt));
-        let tally = clients::run(run, interrupt, watch);
+        let stats = clients::run(run, interrupt, observer);
         stop.store(true, Ordering::Relaxed);
         let (saves, seconds) = saver.join().expect("the saving thread does not panic")?;
-        let mut tally = tally?;
-        tally.count("saves", saves as f64);
-        tally.count("saving_s", seconds);
-        Ok(tally)
+        let mut stats = stats?;
+        stats.count("saves", saves as f64);
+        stats.count("saving_s", seconds);
+        Ok(stats)
     })
 }
 

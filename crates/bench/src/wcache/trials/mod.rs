@@ -1,4 +1,4 @@
-//! Trials: one workload, one policy, one capacity, on a stage of its own.
+//! Trials: one workload, one policy, one capacity, on a storage stack of its own.
 //!
 //! Relies on templates, made once, from which every trial's disks are filled.
 

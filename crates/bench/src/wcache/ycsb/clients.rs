@@ -6,21 +6,21 @@ use std::time::Instant;
 
 use anyhow::{Context, bail};
 
-use super::records::{Does, FIELD_BYTES, Requests, Workload, push_insert};
+use super::records::{FIELD_BYTES, RequestGenerator, RequestKind, YcsbWorkload, push_insert};
 use crate::requests::Values;
 use crate::resp::{Connection, Value};
-use crate::wcache::lab::interrupt::Interrupt;
-use crate::wcache::lab::stage::Span;
-use crate::wcache::phase::{self, Phase};
-use crate::wcache::tally::Tally;
-use crate::wcache::watch::Watch;
+use crate::wcache::load_phase::{self, LoadPhase};
+use crate::wcache::testbed::interrupt::Interrupt;
+use crate::wcache::testbed::storage_stack::TrialDuration;
+use crate::wcache::trial_observer::TrialObserver;
+use crate::wcache::trial_stats::TrialStats;
 use quire_rng::SplitMix64;
 
 /// A run.
 #[derive(Clone, Copy, Debug)]
-pub struct Run<'a> {
+pub struct YcsbRun<'a> {
     /// What is asked.
-    pub workload: Workload,
+    pub workload: YcsbWorkload,
     /// The servers.
     pub ports: &'a [u16],
     /// Records in each.
@@ -28,7 +28,7 @@ pub struct Run<'a> {
     /// Clients in all.
     pub clients: usize,
     /// For how long.
-    pub span: Span,
+    pub duration: TrialDuration,
 }
 
 /// Inserts `records` records.
@@ -55,28 +55,28 @@ pub fn fill(port: u16, records: u64, interrupt: &Interrupt) -> anyhow::Result<()
 /// Runs the clients.
 ///
 /// # Errors
-/// When a server fails, `watch` complains, or there was an interrupt.
-pub fn run(run: Run<'_>, interrupt: &Interrupt, watch: &mut dyn Watch) -> anyhow::Result<Tally> {
-    phase::load(run.clients, run.span, interrupt, watch, |number, phase| client(run, number, phase))
+/// When a server fails, `observer` complains, or there was an interrupt.
+pub fn run(run: YcsbRun<'_>, interrupt: &Interrupt, observer: &mut dyn TrialObserver) -> anyhow::Result<TrialStats> {
+    load_phase::load(run.clients, run.duration, interrupt, observer, |number, phase| client(run, number, phase))
 }
 
-fn client(run: Run<'_>, number: usize, phase: &Phase) -> anyhow::Result<Tally> {
+fn client(run: YcsbRun<'_>, number: usize, phase: &LoadPhase) -> anyhow::Result<TrialStats> {
     let mut connection = Connection::open(run.ports[number % run.ports.len()]).context("a client's connection")?;
-    let mut requests = Requests::new(run.workload, run.records, number as u64);
-    let (mut tally, mut request) = (Tally::default(), Vec::new());
+    let mut requests = RequestGenerator::new(run.workload, run.records, number as u64);
+    let (mut stats, mut request) = (TrialStats::default(), Vec::new());
     while phase.goes_on() {
         let does = requests.next(&mut request);
         let began = Instant::now();
         connection.send(&request)?;
         match (does, connection.reply()?) {
-            (Does::Read, Value::Array(words)) if !words.is_empty() => {}
-            (Does::Update, Value::Int(_)) => {}
+            (RequestKind::Read, Value::Array(words)) if !words.is_empty() => {}
+            (RequestKind::Update, Value::Int(_)) => {}
             (_, reply) => bail!("a request was answered by {reply:?}"),
         }
         if phase.counts() {
-            tally.ops += 1;
-            tally.note(if does == Does::Read { "read" } else { "update" }, began.elapsed().as_micros() as u64);
+            stats.ops += 1;
+            stats.note(if does == RequestKind::Read { "read" } else { "update" }, began.elapsed().as_micros() as u64);
         }
     }
-    Ok(tally)
+    Ok(stats)
 }

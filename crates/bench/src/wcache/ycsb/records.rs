@@ -1,9 +1,9 @@
 //! Records and requests.
 //!
-//! Relies on [`Zipf`] (0.99) and [`Scatter`]: YCSB's scrambled Zipfian choice.
+//! Relies on [`Zipf`] (0.99) and [`RankPermutation`]: YCSB's scrambled Zipfian choice.
 
 use crate::requests::Values;
-use crate::zipf::{Scatter, Zipf};
+use crate::zipf::{RankPermutation, Zipf};
 use quire_rng::SplitMix64;
 
 /// Fields of a record.
@@ -16,14 +16,14 @@ const SKEW: f64 = 0.99;
 
 /// A workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Workload {
+pub enum YcsbWorkload {
     /// Half reads, half updates.
     A,
     /// 95 reads of a hundred.
     B,
 }
 
-impl Workload {
+impl YcsbWorkload {
     /// As figures name it.
     pub fn name(self) -> &'static str {
         match self {
@@ -42,46 +42,46 @@ impl Workload {
 
 /// Makes requests.
 #[derive(Debug)]
-pub struct Requests {
-    workload: Workload,
+pub struct RequestGenerator {
+    workload: YcsbWorkload,
     zipf: Zipf,
-    scatter: Scatter,
+    scatter: RankPermutation,
     rng: SplitMix64,
     values: Values,
 }
 
 /// What a request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Does {
+pub enum RequestKind {
     /// Gets a record.
     Read,
     /// Sets a field.
     Update,
 }
 
-impl Requests {
+impl RequestGenerator {
     /// Requests of client `client` to `records` records.
-    pub fn new(workload: Workload, records: u64, client: u64) -> Self {
+    pub fn new(workload: YcsbWorkload, records: u64, client: u64) -> Self {
         Self {
             workload,
             zipf: Zipf::new(records, SKEW),
-            scatter: Scatter::new(records, 2),
+            scatter: RankPermutation::new(records, 2),
             rng: SplitMix64::new(client + 41),
             values: Values::new(FIELD_BYTES, client + 901),
         }
     }
 
     /// Puts the next request into `to`, which is emptied before.
-    pub fn next(&mut self, to: &mut Vec<u8>) -> Does {
+    pub fn next(&mut self, to: &mut Vec<u8>) -> RequestKind {
         to.clear();
         let key = key(self.scatter.key(self.zipf.sample(&mut self.rng)));
         if self.rng.below(100) < self.workload.reads_percent() {
             push(to, &[b"HGETALL", key.as_bytes()]);
-            return Does::Read;
+            return RequestKind::Read;
         }
         let field = format!("field{}", self.rng.below(FIELDS));
         push(to, &[b"HSET", key.as_bytes(), field.as_bytes(), self.values.pick(&mut self.rng)]);
-        Does::Update
+        RequestKind::Update
     }
 }
 
@@ -118,9 +118,9 @@ mod tests {
     #[test]
     fn reads_and_updates_are_in_the_workloads_shares() {
         let mut request = Vec::new();
-        for (workload, low, high) in [(Workload::A, 4500, 5500), (Workload::B, 9300, 9700)] {
-            let mut requests = Requests::new(workload, 1000, 3);
-            let reads = (0..10_000).filter(|_| requests.next(&mut request) == Does::Read).count();
+        for (workload, low, high) in [(YcsbWorkload::A, 4500, 5500), (YcsbWorkload::B, 9300, 9700)] {
+            let mut requests = RequestGenerator::new(workload, 1000, 3);
+            let reads = (0..10_000).filter(|_| requests.next(&mut request) == RequestKind::Read).count();
             assert!((low..high).contains(&reads), "{reads}");
         }
     }

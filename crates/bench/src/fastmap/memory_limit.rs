@@ -13,11 +13,11 @@ const CONTROLLER: &str = "/sys/fs/cgroup/memory";
 
 /// A limit that holds for its processes until it is dropped.
 #[derive(Debug)]
-pub struct Cage {
+pub struct MemoryLimit {
     group: PathBuf,
 }
 
-impl Cage {
+impl MemoryLimit {
     /// A group of its own called `name`, with `limit_bytes` for all memory and page cache of its processes.
     ///
     /// # Errors
@@ -37,9 +37,9 @@ impl Cage {
         std::fs::create_dir(&group)
             .with_context(|| format!("making {}, which takes root and a writable cgroup mount", group.display()))?;
         // From here on dropping it removes the group.
-        let cage = Self { group };
-        cage.set("memory.limit_in_bytes", limit_bytes)?;
-        Ok(cage)
+        let limit = Self { group };
+        limit.set("memory.limit_in_bytes", limit_bytes)?;
+        Ok(limit)
     }
 
     /// Puts process `pid` under the limit.
@@ -61,7 +61,7 @@ impl Cage {
     }
 }
 
-impl Drop for Cage {
+impl Drop for MemoryLimit {
     fn drop(&mut self) {
         // A process that has just ended may still be in the group; one that stays limits no other process.
         for _ in 0..50 {
@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn where_there_is_no_controller_the_cure_is_named() {
         let dir = tempfile::tempdir().unwrap();
-        let refused = Cage::below(dir.path(), "quire-test", 1 << 20).unwrap_err().to_string();
+        let refused = MemoryLimit::below(dir.path(), "quire-test", 1 << 20).unwrap_err().to_string();
         assert!(refused.contains("cgroup v1") && refused.contains("mount"), "{refused}");
     }
 
@@ -89,7 +89,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("memory.limit_in_bytes"), "0").unwrap();
         std::fs::create_dir(dir.path().join("quire-test")).unwrap();
-        let refused = Cage::below(dir.path(), "quire-test", 1 << 20).unwrap_err().to_string();
+        let refused = MemoryLimit::below(dir.path(), "quire-test", 1 << 20).unwrap_err().to_string();
         assert!(refused.contains("root"), "{refused}");
         assert!(dir.path().join("quire-test").is_dir());
     }

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 /// An admission policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub enum Policy {
+pub enum CachePolicy {
     /// Every write is cached.
     All,
     /// Those that a task waits for.
@@ -21,7 +21,7 @@ pub enum Policy {
     CpPiIoi,
 }
 
-impl Policy {
+impl CachePolicy {
     /// All of them, as the paper lists them.
     pub const EVERY: [Self; 6] = [Self::All, Self::Sync, Self::Wal, Self::Cp, Self::CpPi, Self::CpPiIoi];
 
@@ -54,10 +54,10 @@ mod tests {
 
     #[test]
     fn every_policy_is_found_by_its_name_and_its_flag() {
-        for policy in Policy::EVERY {
-            assert_eq!(Policy::called(policy.name()), Some(policy));
-            assert_eq!(Policy::called(&policy.flag()), Some(policy));
+        for policy in CachePolicy::EVERY {
+            assert_eq!(CachePolicy::called(policy.name()), Some(policy));
+            assert_eq!(CachePolicy::called(&policy.flag()), Some(policy));
         }
-        assert_eq!(Policy::called("none"), None);
+        assert_eq!(CachePolicy::called("none"), None);
     }
 }

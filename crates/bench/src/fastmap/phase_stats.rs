@@ -1,4 +1,4 @@
-//! What one phase of a trial cost and achieved, and the meter that finds out.
+//! What one phase of a trial cost and achieved, and the timer that measures it.
 //!
 //! Relies on `getrusage` for what the process cost (a pool's threads included, the kernel's own writeback threads not), and
 //! on the device's statistics for the time that its requests took.
@@ -14,7 +14,7 @@ use super::testbed::Testbed;
 
 /// Figures of one phase.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Tally {
+pub struct PhaseStats {
     /// What was done, as its trial names it.
     pub name: String,
     /// Operations.
@@ -39,7 +39,7 @@ pub struct Tally {
     pub counters: Counters,
 }
 
-impl Tally {
+impl PhaseStats {
     /// Operations a second.
     pub fn per_s(&self) -> f64 {
         self.ops as f64 / self.elapsed_s
@@ -63,7 +63,7 @@ pub fn histogram() -> Histogram<u64> {
 
 /// A phase that is being measured.
 #[derive(Debug)]
-pub struct Meter<'a> {
+pub struct PhaseTimer<'a> {
     testbed: &'a Testbed,
     began: Instant,
     usage: ResourceUsage,
@@ -71,14 +71,14 @@ pub struct Meter<'a> {
     counters: Counters,
 }
 
-impl<'a> Meter<'a> {
+impl<'a> PhaseTimer<'a> {
     /// Begins; `counters` are the candidate's as they are now.
     pub fn begin(testbed: &'a Testbed, counters: Counters) -> Self {
         Self { testbed, busy: testbed.busy(), counters, usage: ResourceUsage::of_process(), began: Instant::now() }
     }
 
     /// Ends with `ops` operations of these latencies; `counters` are the candidate's as they are now.
-    pub fn end(self, name: &str, ops: u64, latencies: &Histogram<u64>, counters: Counters) -> Tally {
+    pub fn end(self, name: &str, ops: u64, latencies: &Histogram<u64>, counters: Counters) -> PhaseStats {
         let elapsed_s = self.began.elapsed().as_secs_f64();
         let used = ResourceUsage::of_process().since(&self.usage);
         let busy = self.testbed.busy().zip(self.busy).map(|(now, then)| now.saturating_sub(then).as_secs_f64());
@@ -87,7 +87,7 @@ impl<'a> Meter<'a> {
             let then = self.counters.get(&name).copied().unwrap_or(0.0);
             (name, now - then)
         };
-        Tally {
+        PhaseStats {
             name: name.to_owned(),
             ops,
             elapsed_s,
@@ -106,18 +106,18 @@ impl<'a> Meter<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fastmap::testbed::Kind;
+    use crate::fastmap::testbed::DeviceKind;
 
     #[test]
     fn counters_and_latencies_are_of_the_phase() {
-        let testbed = Testbed { kind: Kind::Disk, path: "/no/such/file".into(), pages: 1 };
-        let meter = Meter::begin(&testbed, [("misses".to_owned(), 10.0)].into());
+        let testbed = Testbed { kind: DeviceKind::Disk, path: "/no/such/file".into(), pages: 1 };
+        let timer = PhaseTimer::begin(&testbed, [("misses".to_owned(), 10.0)].into());
         let mut latencies = histogram();
         (1..=1000).for_each(|nanos| latencies.record(nanos).unwrap());
         let counters = [("misses".to_owned(), 15.0), ("waits".to_owned(), 2.0)].into();
-        let tally = meter.end("read", 1000, &latencies, counters);
-        assert_eq!((tally.counters["misses"], tally.counters["waits"], tally.queue_depth), (5.0, 2.0, None));
-        assert!((495..=505).contains(&tally.latency_ns[0]) && tally.latency_ns[3] >= 1000, "{:?}", tally.latency_ns);
-        assert!(tally.per_s() > 0.0);
+        let stats = timer.end("read", 1000, &latencies, counters);
+        assert_eq!((stats.counters["misses"], stats.counters["waits"], stats.queue_depth), (5.0, 2.0, None));
+        assert!((495..=505).contains(&stats.latency_ns[0]) && stats.latency_ns[3] >= 1000, "{:?}", stats.latency_ns);
+        assert!(stats.per_s() > 0.0);
     }
 }

@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 
 use super::{Args, library};
-use crate::load::closed;
-use crate::process::{Flavor, Program, Server, find_on_path};
+use crate::load::closed_loop;
+use crate::process::{Program, Server, ServerKind, find_on_path};
 use crate::resp::Connection;
 
 /// Which of the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum CandidateKind {
     /// redis-server as it is.
     Plain,
     /// With the library.
@@ -23,9 +23,9 @@ pub enum Kind {
 
 /// One server.
 #[derive(Debug)]
-pub struct Side {
+pub struct Candidate {
     /// Which it is.
-    pub kind: Kind,
+    pub kind: CandidateKind,
     /// Its process.
     pub server: Server,
     /// The connection that orders saves.
@@ -81,20 +81,23 @@ pub fn find() -> anyhow::Result<(PathBuf, PathBuf)> {
 ///
 /// # Errors
 /// When one can't be started or filled.
-pub fn start(args: &Args, scale: &Scale, dir: &Path, say: impl Fn(&str)) -> anyhow::Result<[Side; 2]> {
+pub fn start(args: &Args, scale: &Scale, dir: &Path, say: impl Fn(&str)) -> anyhow::Result<[Candidate; 2]> {
     let (redis, library) = find()?;
     let preload: [(&str, OsString); 2] = [("LD_PRELOAD", library.into()), ("QUIRE_PRELOAD_LOG", "1".into())];
-    let start = |kind, name: &str, port, environment: &[(&str, OsString)]| -> anyhow::Result<Side> {
+    let start = |kind, name: &str, port, environment: &[(&str, OsString)]| -> anyhow::Result<Candidate> {
         say(&format!("filling {name} with {} keys", scale.keys));
-        let program = Program { name: name.to_owned(), flavor: Flavor::Redis, binary: redis.clone() };
+        let program = Program { name: name.to_owned(), kind: ServerKind::Redis, binary: redis.clone() };
         let mut server = Server::start_with(&program, port, &dir.join(name), environment)?;
         let mut control = server.ready()?;
         // The values are random: compressing them in vain would be most of what a save does.
         control.line("CONFIG SET rdbcompression no")?;
-        closed::fill(port, 0..scale.keys, scale.value_bytes, 2)?;
-        Ok(Side { kind, server, control })
+        closed_loop::fill(port, 0..scale.keys, scale.value_bytes, 2)?;
+        Ok(Candidate { kind, server, control })
     };
-    Ok([start(Kind::Plain, "plain", args.port, &[])?, start(Kind::Preloaded, "preloaded", args.port + 1, &preload)?])
+    Ok([
+        start(CandidateKind::Plain, "plain", args.port, &[])?,
+        start(CandidateKind::Preloaded, "preloaded", args.port + 1, &preload)?,
+    ])
 }
 
 #[cfg(test)]

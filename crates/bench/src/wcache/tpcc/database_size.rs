@@ -7,7 +7,7 @@ pub const DISTRICTS: u32 = 10;
 
 /// The size of a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Size {
+pub struct DatabaseSize {
     /// Warehouses: the scale factor.
     pub warehouses: u32,
     /// Items in all, and kinds of stock in each warehouse.
@@ -16,7 +16,7 @@ pub struct Size {
     pub customers: u32,
 }
 
-impl Size {
+impl DatabaseSize {
     /// The standard's numbers.
     pub fn standard(warehouses: u32) -> Self {
         Self { warehouses, items: 100_000, customers: 3000 }
@@ -44,8 +44,8 @@ mod tests {
 
     #[test]
     fn the_standard_has_900_new_orders_in_a_district() {
-        let size = Size::standard(10);
+        let size = DatabaseSize::standard(10);
         assert_eq!(size.customers + 1 - size.first_new_order(), 900);
-        assert_eq!((size.last_names(), Size::small(1).last_names()), (1000, 150));
+        assert_eq!((size.last_names(), DatabaseSize::small(1).last_names()), (1000, 150));
     }
 }

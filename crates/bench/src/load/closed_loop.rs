@@ -58,7 +58,7 @@ fn fill_part(port: u16, keys: Range<u64>, value_bytes: usize) -> anyhow::Result<
 
 /// How [`update`] loads the server.
 #[derive(Debug, Clone, Copy)]
-pub struct Update {
+pub struct UpdateLoop {
     /// The server's port.
     pub port: u16,
     /// Keys to update, from 0.
@@ -73,7 +73,7 @@ pub struct Update {
 
 /// What an [`update`] did.
 #[derive(Debug, Default)]
-pub struct Updated {
+pub struct UpdateStats {
     /// When each batch was sent (since `origin`) and how long its replies took, in microseconds.
     pub samples: Vec<(u32, u32)>,
     /// Requests answered.
@@ -88,12 +88,12 @@ pub struct Updated {
 ///
 /// # Errors
 /// When a connection fails.
-pub fn update(plan: Update, origin: Instant, stop: &AtomicBool, done: &AtomicU64) -> anyhow::Result<Updated> {
+pub fn update(plan: UpdateLoop, origin: Instant, stop: &AtomicBool, done: &AtomicU64) -> anyhow::Result<UpdateStats> {
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..plan.connections)
             .map(|worker| scope.spawn(move || update_part(plan, worker, origin, stop, done)))
             .collect();
-        let mut total = Updated::default();
+        let mut total = UpdateStats::default();
         for worker in workers {
             let part = worker.join().expect("an updating thread does not panic").context("updating keys")?;
             total.samples.extend(part.samples);
@@ -105,17 +105,17 @@ pub fn update(plan: Update, origin: Instant, stop: &AtomicBool, done: &AtomicU64
 }
 
 fn update_part(
-    plan: Update,
+    plan: UpdateLoop,
     worker: u64,
     origin: Instant,
     stop: &AtomicBool,
     done: &AtomicU64,
-) -> anyhow::Result<Updated> {
+) -> anyhow::Result<UpdateStats> {
     let mut connection = Connection::open(plan.port)?;
     let values = Values::new(plan.value_bytes, worker + 77);
     let mut rng = SplitMix64::new(worker + 1);
     let mut batch = Vec::new();
-    let mut result = Updated::default();
+    let mut result = UpdateStats::default();
     let stride = stride(plan.keys);
     let mut key = worker * (plan.keys / plan.connections) % plan.keys * stride % plan.keys;
     while !stop.load(Ordering::Relaxed) {

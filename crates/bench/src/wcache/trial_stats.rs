@@ -1,4 +1,4 @@
-//! What one trial found: operations, their latencies, and what the cache counted meanwhile.
+//! The statistics of one trial: operations, their latencies, and what the cache counted meanwhile.
 //!
 //! Relies on latencies being whole microseconds.
 
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
 
-use super::lab::counters::Counters;
+use super::testbed::counters::CacheCounters;
 use crate::stats::latency_histogram;
 
 /// The name of the latencies of everything together.
@@ -14,7 +14,7 @@ pub const EVERYTHING: &str = "all";
 
 /// One trial's counts.
 #[derive(Clone, Debug, Default)]
-pub struct Tally {
+pub struct TrialStats {
     /// What counts: new orders, transactions, requests.
     pub ops: u64,
     /// In how long.
@@ -24,10 +24,10 @@ pub struct Tally {
     /// Further counts: retries, snapshots, ….
     pub counts: BTreeMap<String, f64>,
     /// What the cache counted.
-    pub cache: Counters,
+    pub cache: CacheCounters,
 }
 
-impl Tally {
+impl TrialStats {
     /// Operations a second.
     pub fn per_s(&self) -> f64 {
         self.ops as f64 / self.elapsed_s
@@ -86,9 +86,9 @@ mod tests {
 
     #[test]
     fn threads_are_added_up() {
-        let mut one = Tally { ops: 2, elapsed_s: 2.0, ..Tally::default() };
+        let mut one = TrialStats { ops: 2, elapsed_s: 2.0, ..TrialStats::default() };
         one.note("read", 10);
-        let mut other = Tally { ops: 4, ..Tally::default() };
+        let mut other = TrialStats { ops: 4, ..TrialStats::default() };
         other.note("read", 30);
         other.note("update", 50);
         other.count("retries", 1.0);
@@ -101,10 +101,10 @@ mod tests {
 
     #[test]
     fn a_percentile_of_too_few_is_not_claimed() {
-        let mut tally = Tally::default();
-        (0..1000).for_each(|_| tally.note("read", 5));
-        assert_eq!(tally.latency_ns("read", 99.9), Some(5000.0));
-        assert_eq!(tally.latency_ns("read", 99.99), None);
-        assert_eq!(tally.latency_ns("none", 50.0), None);
+        let mut stats = TrialStats::default();
+        (0..1000).for_each(|_| stats.note("read", 5));
+        assert_eq!(stats.latency_ns("read", 99.9), Some(5000.0));
+        assert_eq!(stats.latency_ns("read", 99.99), None);
+        assert_eq!(stats.latency_ns("none", 50.0), None);
     }
 }

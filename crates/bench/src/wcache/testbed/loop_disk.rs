@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 
 use super::command::{program, run};
-use super::throttle::{Speed, Throttle};
+use super::device_throttle::{DeviceSpeed, DeviceThrottle};
 
 /// A mounted disk. Dropping it unmounts it, frees the loop device and removes the image.
 #[derive(Debug)]
@@ -49,8 +49,8 @@ impl LoopDisk {
     ///
     /// # Errors
     /// Where that can't be done.
-    pub fn throttle(&self, speed: Speed) -> anyhow::Result<Throttle> {
-        Throttle::set(&self.number()?, speed)
+    pub fn throttle(&self, speed: DeviceSpeed) -> anyhow::Result<DeviceThrottle> {
+        DeviceThrottle::set(&self.number()?, speed)
     }
 
     /// The device's number, `major:minor`.
@@ -101,7 +101,7 @@ pub fn detach(device: &Path) {
     if let Some(name) = device.file_name()
         && let Ok(number) = std::fs::read_to_string(Path::new("/sys/block").join(name).join("dev"))
     {
-        Throttle::lift_all(number.trim());
+        DeviceThrottle::lift_all(number.trim());
     }
     if let Ok(losetup) = program("losetup", "mount") {
         let _ = run(Command::new(losetup).arg("--detach").arg(device));
@@ -129,7 +129,7 @@ mod tests {
         let limits = "/sys/fs/cgroup/blkio/blkio.throttle.write_iops_device";
         let is_limited = || std::fs::read_to_string(limits).unwrap().lines().any(|line| line.starts_with(&number));
         if Path::new(limits).exists() {
-            let throttle = disk.throttle(Speed { iops: 5000, bytes_per_s: 100_000_000 }).unwrap();
+            let throttle = disk.throttle(DeviceSpeed { iops: 5000, bytes_per_s: 100_000_000 }).unwrap();
             assert!(is_limited());
             drop(throttle);
             assert!(!is_limited());

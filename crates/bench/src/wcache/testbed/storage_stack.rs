@@ -1,6 +1,6 @@
-//! One trial's stage: a fresh slow disk with the same data as at every other trial, a fresh cache, and the mount.
+//! One trial's storage stack: a fresh slow disk with the same data as at every other trial, a fresh cache, and the mount.
 //!
-//! Relies on the template being copied while nothing is throttled yet. The stage gets slow when [`Stage::slow_down`] is
+//! Relies on the template being copied while nothing is throttled yet. The stack gets slow when [`StorageStack::slow_down`] is
 //! called, after the page cache is warm, and fast again before it is taken down, so that no process waits for what is not
 //! measured any more.
 
@@ -13,25 +13,25 @@ use anyhow::Context;
 use serde::Serialize;
 
 use super::command::run;
-use super::counters::Counters;
-use super::daemon::{Daemon, Serving};
+use super::counters::CacheCounters;
+use super::daemon::{DaemonOptions, MountDaemon};
+use super::device_throttle::{DeviceSpeed, DeviceThrottle};
 use super::interrupt::Interrupt;
 use super::loop_disk::LoopDisk;
-use super::testbed::Testbed;
-use super::throttle::{Speed, Throttle};
-use super::user::User;
-use crate::wcache::policy::Policy;
+use super::run_dir::RunDir;
+use super::unprivileged_user::UnprivilegedUser;
+use crate::wcache::cache_policy::CachePolicy;
 
 /// On what the cache lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub enum Fast {
+pub enum FastDevice {
     /// A file in memory: the paper's ramdisk.
     Ram,
     /// A file on a throttled disk that is faster than the slow ones: the paper's SSD.
     Ssd,
 }
 
-impl Fast {
+impl FastDevice {
     /// As figures name it.
     pub fn name(self) -> &'static str {
         match self {
@@ -41,55 +41,55 @@ impl Fast {
     }
 }
 
-/// What a stage is to be.
+/// How a stack is to be built.
 #[derive(Clone, Debug)]
-pub struct Plan<'a> {
+pub struct StackSpec<'a> {
     /// The Quire binary.
     pub quire: &'a Path,
     /// Which writes are cached.
-    pub policy: Policy,
+    pub policy: CachePolicy,
     /// How many of them fit.
     pub capacity_mib: u64,
     /// On what.
-    pub fast: Fast,
+    pub fast: FastDevice,
     /// What lies on the slow disk.
     pub template: &'a Path,
     /// How large that is.
     pub disk_bytes: u64,
     /// How fast it is.
-    pub slow_speed: Speed,
-    /// The speed of [`Fast::Ssd`].
-    pub fast_speed: Speed,
+    pub slow_speed: DeviceSpeed,
+    /// The speed of [`FastDevice::Ssd`].
+    pub fast_speed: DeviceSpeed,
     /// Whose the directories are.
-    pub owner: Option<User>,
+    pub owner: Option<UnprivilegedUser>,
 }
 
-/// A stage. Dropping it takes it down, from the limits to the disks.
+/// A storage stack. Dropping it takes it down, from the limits to the disks.
 #[derive(Debug)]
-pub struct Stage {
-    throttles: Vec<Throttle>,
-    daemon: Daemon,
+pub struct StorageStack {
+    throttles: Vec<DeviceThrottle>,
+    daemon: MountDaemon,
     disk: LoopDisk,
     fast_disk: Option<LoopDisk>,
     point: PathBuf,
     log: PathBuf,
-    speeds: [Speed; 2],
+    speeds: [DeviceSpeed; 2],
 }
 
-impl Stage {
-    /// Sets the stage.
+impl StorageStack {
+    /// Builds the stack.
     ///
     /// # Errors
     /// When a part of it can't be had, or there was an interrupt.
-    pub fn set(plan: &Plan<'_>, place: &Testbed, interrupt: &Interrupt) -> anyhow::Result<Self> {
-        let base = place.dir().join("stage");
+    pub fn set(plan: &StackSpec<'_>, run_dir: &RunDir, interrupt: &Interrupt) -> anyhow::Result<Self> {
+        let base = run_dir.dir().join("stack");
         let (slow, point) = (base.join("slow"), base.join("mnt"));
         std::fs::create_dir_all(&slow).with_context(|| format!("creating {}", slow.display()))?;
         let disk = slow_disk(plan, &base.join("slow.img"), &slow)?;
         interrupt.check()?;
-        let (fast_disk, log) = fast_file(plan, &base, place)?;
-        let complaints = place.sockets().join("mount.log");
-        let serving = Serving {
+        let (fast_disk, log) = fast_file(plan, &base, run_dir)?;
+        let complaints = run_dir.sockets().join("mount.log");
+        let options = DaemonOptions {
             quire: plan.quire,
             backing: &slow,
             point: &point,
@@ -99,7 +99,7 @@ impl Stage {
             rules: None,
             complaints: &complaints,
         };
-        let daemon = Daemon::start(&serving, interrupt)?;
+        let daemon = MountDaemon::start(&options, interrupt)?;
         let speeds = [plan.slow_speed, plan.fast_speed];
         Ok(Self { throttles: Vec::new(), daemon, disk, fast_disk, point, log, speeds })
     }
@@ -138,9 +138,9 @@ impl Stage {
     ///
     /// # Errors
     /// When the daemon has ended or doesn't tell.
-    pub fn counters(&mut self) -> anyhow::Result<Counters> {
+    pub fn counters(&mut self) -> anyhow::Result<CacheCounters> {
         self.daemon.check_alive()?;
-        let mut counters = Counters::ask(&self.point)?;
+        let mut counters = CacheCounters::ask(&self.point)?;
         for (name, disk) in [("slow", Some(&self.disk)), ("fast", self.fast_disk.as_ref())] {
             if let Some((reads, writes)) = disk.and_then(LoopDisk::requests) {
                 counters.set(&format!("bench.{name}_reads"), reads as f64);
@@ -169,7 +169,7 @@ impl Stage {
 }
 
 /// The slow disk, mounted at `point`, with the template's files on it.
-fn slow_disk(plan: &Plan<'_>, image: &Path, point: &Path) -> anyhow::Result<LoopDisk> {
+fn slow_disk(plan: &StackSpec<'_>, image: &Path, point: &Path) -> anyhow::Result<LoopDisk> {
     let disk = LoopDisk::new(image, plan.disk_bytes, point)?;
     run(Command::new("cp").args(["-a", "--sparse=always"]).arg(plan.template.join(".")).arg(point))?;
     if let Some(owner) = plan.owner {
@@ -181,11 +181,11 @@ fn slow_disk(plan: &Plan<'_>, image: &Path, point: &Path) -> anyhow::Result<Loop
 
 /// A file for the cache, written once: memory that was never touched is slow to get, and so are blocks of a file
 /// system.
-fn fast_file(plan: &Plan<'_>, base: &Path, place: &Testbed) -> anyhow::Result<(Option<LoopDisk>, PathBuf)> {
+fn fast_file(plan: &StackSpec<'_>, base: &Path, run_dir: &RunDir) -> anyhow::Result<(Option<LoopDisk>, PathBuf)> {
     let bytes = plan.capacity_mib << 20;
     let (disk, path) = match plan.fast {
-        Fast::Ram => (None, place.memory().join("log")),
-        Fast::Ssd => {
+        FastDevice::Ram => (None, run_dir.memory().join("log")),
+        FastDevice::Ssd => {
             let point = base.join("fast");
             let disk = LoopDisk::new(&base.join("fast.img"), bytes + bytes / 10 + (256 << 20), &point)?;
             (Some(disk), point.join("log"))
@@ -222,9 +222,9 @@ fn read_all(dir: &Path, buffer: &mut [u8], interrupt: &Interrupt) -> anyhow::Res
 
 /// How long a trial lasts: it runs in, and then it counts.
 #[derive(Clone, Copy, Debug)]
-pub struct Span {
+pub struct TrialDuration {
     /// Before anything counts.
-    pub run_in: Duration,
+    pub warm_up: Duration,
     /// While it counts.
     pub count: Duration,
 }

@@ -2,11 +2,11 @@
 //!
 //! Relies on being told exactly once each, and on the load still running then.
 
-use super::lab::counters::Counters;
-use super::lab::stage::Stage;
+use super::testbed::counters::CacheCounters;
+use super::testbed::storage_stack::StorageStack;
 
 /// Is told.
-pub trait Watch {
+pub trait TrialObserver {
     /// From now on everything counts.
     ///
     /// # Errors
@@ -23,10 +23,10 @@ pub trait Watch {
 /// Watches nothing.
 #[cfg(test)]
 #[derive(Debug, Default)]
-pub struct Unwatched;
+pub struct NoObserver;
 
 #[cfg(test)]
-impl Watch for Unwatched {
+impl TrialObserver for NoObserver {
     fn begins(&mut self) -> anyhow::Result<()> {
         Ok(())
     }
@@ -38,33 +38,33 @@ impl Watch for Unwatched {
 
 /// Notes what the cache counts meanwhile, and makes the disks fast again at the end, so that the load can stop.
 #[derive(Debug)]
-pub struct StageWatch<'a> {
-    stage: &'a mut Stage,
-    before: Counters,
-    between: Counters,
+pub struct CounterObserver<'a> {
+    stack: &'a mut StorageStack,
+    before: CacheCounters,
+    between: CacheCounters,
 }
 
-impl<'a> StageWatch<'a> {
-    /// A watch over `stage`.
-    pub fn new(stage: &'a mut Stage) -> Self {
-        Self { stage, before: Counters::default(), between: Counters::default() }
+impl<'a> CounterObserver<'a> {
+    /// An observer of `stack`.
+    pub fn new(stack: &'a mut StorageStack) -> Self {
+        Self { stack, before: CacheCounters::default(), between: CacheCounters::default() }
     }
 
     /// What was counted.
-    pub fn counted(self) -> Counters {
+    pub fn counted(self) -> CacheCounters {
         self.between
     }
 }
 
-impl Watch for StageWatch<'_> {
+impl TrialObserver for CounterObserver<'_> {
     fn begins(&mut self) -> anyhow::Result<()> {
-        self.before = self.stage.counters()?;
+        self.before = self.stack.counters()?;
         Ok(())
     }
 
     fn ends(&mut self) -> anyhow::Result<()> {
-        let after = self.stage.counters();
-        self.stage.speed_up();
+        let after = self.stack.counters();
+        self.stack.speed_up();
         self.between = after?.since(&self.before);
         Ok(())
     }

@@ -13,7 +13,7 @@ const CONTROLLER: &str = "/sys/fs/cgroup/blkio";
 
 /// What a device can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Speed {
+pub struct DeviceSpeed {
     /// Requests a second, reads and writes each.
     pub iops: u64,
     /// Bytes a second, reads and writes each.
@@ -22,21 +22,21 @@ pub struct Speed {
 
 /// A limit that holds until it is lifted or dropped.
 #[derive(Debug)]
-pub struct Throttle {
+pub struct DeviceThrottle {
     device: String,
     groups: Vec<PathBuf>,
 }
 
-impl Throttle {
+impl DeviceThrottle {
     /// Limits the device numbered `device` (`major:minor`).
     ///
     /// # Errors
     /// Where that can't be done.
-    pub fn set(device: &str, speed: Speed) -> anyhow::Result<Self> {
+    pub fn set(device: &str, speed: DeviceSpeed) -> anyhow::Result<Self> {
         Self::below(Path::new(CONTROLLER), &own_group(), device, speed)
     }
 
-    fn below(controller: &Path, own: &str, device: &str, speed: Speed) -> anyhow::Result<Self> {
+    fn below(controller: &Path, own: &str, device: &str, speed: DeviceSpeed) -> anyhow::Result<Self> {
         ensure!(
             controller.join("blkio.throttle.write_iops_device").is_file(),
             "slow disks are made with the blkio controller of cgroup v1, which is not at {}; boot with \
@@ -53,7 +53,7 @@ impl Throttle {
         Ok(throttle)
     }
 
-    fn write(&self, speed: Speed) -> anyhow::Result<()> {
+    fn write(&self, speed: DeviceSpeed) -> anyhow::Result<()> {
         for group in &self.groups {
             for direction in ["read", "write"] {
                 for (unit, value) in [("iops", speed.iops), ("bps", speed.bytes_per_s)] {
@@ -73,10 +73,10 @@ impl Throttle {
     }
 }
 
-impl Drop for Throttle {
+impl Drop for DeviceThrottle {
     fn drop(&mut self) {
         // Zero means no limit. A group that is gone limits no process.
-        let _ = self.write(Speed { iops: 0, bytes_per_s: 0 });
+        let _ = self.write(DeviceSpeed { iops: 0, bytes_per_s: 0 });
     }
 }
 
@@ -109,8 +109,8 @@ mod tests {
         let own = dir.path().join("own");
         std::fs::create_dir(&own).unwrap();
         std::fs::write(dir.path().join("blkio.throttle.write_iops_device"), "").unwrap();
-        let speed = Speed { iops: 150, bytes_per_s: 1000 };
-        let throttle = Throttle::below(dir.path(), "/own", "7:3", speed).unwrap();
+        let speed = DeviceSpeed { iops: 150, bytes_per_s: 1000 };
+        let throttle = DeviceThrottle::below(dir.path(), "/own", "7:3", speed).unwrap();
         let limit = |dir: &Path| std::fs::read_to_string(dir.join("blkio.throttle.write_iops_device")).unwrap();
         assert_eq!((limit(dir.path()), limit(&own)), ("7:3 150".into(), "7:3 150".into()));
         drop(throttle);
@@ -120,7 +120,8 @@ mod tests {
     #[test]
     fn where_there_is_no_controller_the_cure_is_named() {
         let dir = tempfile::tempdir().unwrap();
-        let refused = Throttle::below(dir.path(), "/", "7:3", Speed { iops: 1, bytes_per_s: 1 }).unwrap_err();
+        let refused =
+            DeviceThrottle::below(dir.path(), "/", "7:3", DeviceSpeed { iops: 1, bytes_per_s: 1 }).unwrap_err();
         assert!(refused.to_string().contains("mount -t cgroup"), "{refused}");
     }
 }

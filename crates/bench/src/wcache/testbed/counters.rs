@@ -28,9 +28,9 @@ const LABELS: [&str; 4] = ["name", "cause", "reason", "content"];
 
 /// Names and numbers.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Counters(BTreeMap<String, f64>);
+pub struct CacheCounters(BTreeMap<String, f64>);
 
-impl Counters {
+impl CacheCounters {
     /// Asks the mount at `point`.
     ///
     /// # Errors
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn inner_fields_and_lists_get_names() {
-        let counters = Counters::of(&json!({
+        let counters = CacheCounters::of(&json!({
             "policy": "ALL", "logged_bytes": 10, "critical_waits": [{"cause": "lock", "count": 2, "longest_ns": 7}],
             "reasons": {"log": {"blocks": 3}}, "plain": [4, 5],
         }));
@@ -121,8 +121,8 @@ mod tests {
 
     #[test]
     fn sums_are_subtracted_and_states_stay() {
-        let earlier = Counters::of(&json!({"logged_bytes": 10, "cached_blocks": 5}));
-        let later = Counters::of(&json!({"logged_bytes": 30, "cached_blocks": 4, "new": 1}));
+        let earlier = CacheCounters::of(&json!({"logged_bytes": 10, "cached_blocks": 5}));
+        let later = CacheCounters::of(&json!({"logged_bytes": 30, "cached_blocks": 4, "new": 1}));
         let between = later.since(&earlier);
         assert_eq!(between.get("logged_bytes"), Some(20.0));
         assert_eq!(between.get("cached_blocks"), Some(4.0));

@@ -15,12 +15,12 @@ use quire_sys::ask::TerminationSignal;
 
 use crate::report::{Better, Figure};
 use crate::stats::Spread;
-use crate::wcache::context::Context;
-use crate::wcache::lab::command::run;
-use crate::wcache::lab::daemon::{Daemon, Serving};
+use crate::wcache::cache_policy::CachePolicy;
+use crate::wcache::experiment_context::ExperimentContext;
 use crate::wcache::pg::pgbench;
-use crate::wcache::policy::Policy;
-use crate::wcache::trials::database::Template;
+use crate::wcache::testbed::command::run;
+use crate::wcache::testbed::daemon::{DaemonOptions, MountDaemon};
+use crate::wcache::trials::database::DatabaseTemplate;
 
 /// The figure's name and goal.
 pub const NAME: &str = "mount_overhead";
@@ -38,7 +38,7 @@ const RULES: &str = "critical comm=quire\n";
 
 /// How a program writes durably.
 #[derive(Clone, Copy, Debug)]
-enum Habit {
+enum DurableWrite {
     /// Overwrites blocks of a file that is there, each followed by `fdatasync`.
     Overwrite,
     /// Appends lines to a file that grows, each followed by `fdatasync`.
@@ -47,7 +47,7 @@ enum Habit {
     Replace,
 }
 
-impl Habit {
+impl DurableWrite {
     const EVERY: [Self; 3] = [Self::Overwrite, Self::Append, Self::Replace];
 
     fn name(self) -> &'static str {
@@ -84,20 +84,20 @@ impl Directory {
         Ok(Self { dir: dir.to_owned(), segment, growing, count: 0 })
     }
 
-    fn write(&mut self, habit: Habit) -> std::io::Result<()> {
+    fn write(&mut self, write_kind: DurableWrite) -> std::io::Result<()> {
         self.count += 1;
         let block = [self.count as u8; BLOCK_BYTES];
-        match habit {
-            Habit::Overwrite => {
+        match write_kind {
+            DurableWrite::Overwrite => {
                 let blocks = SEGMENT_BYTES / BLOCK_BYTES as u64;
                 self.segment.write_all_at(&block, self.count % blocks * BLOCK_BYTES as u64)?;
                 self.segment.sync_data()
             }
-            Habit::Append => {
+            DurableWrite::Append => {
                 self.growing.write_all(&block[..LINE_BYTES])?;
                 self.growing.sync_data()
             }
-            Habit::Replace => {
+            DurableWrite::Replace => {
                 let (new, old) = (self.dir.join("new"), self.dir.join(format!("kept-{}", self.count % 16)));
                 let mut file = File::create(&new)?;
                 file.write_all(&block)?;
@@ -108,11 +108,11 @@ impl Directory {
     }
 
     /// Seconds of one write, over `time`.
-    fn measure(&mut self, habit: Habit, time: Duration) -> anyhow::Result<f64> {
+    fn measure(&mut self, write_kind: DurableWrite, time: Duration) -> anyhow::Result<f64> {
         let began = Instant::now();
         let mut writes = 0_u32;
         while began.elapsed() < time {
-            self.write(habit).with_context(|| format!("writing in {}", self.dir.display()))?;
+            self.write(write_kind).with_context(|| format!("writing in {}", self.dir.display()))?;
             writes += 1;
         }
         Ok(began.elapsed().as_secs_f64() / f64::from(writes.max(1)))
@@ -123,8 +123,8 @@ impl Directory {
 ///
 /// # Errors
 /// When the mount fails, or there was an interrupt.
-pub fn measure(context: &Context, template: Option<&Template>) -> anyhow::Result<Vec<Figure>> {
-    let rules = context.testbed.dir().join("rules");
+pub fn measure(context: &ExperimentContext, template: Option<&DatabaseTemplate>) -> anyhow::Result<Vec<Figure>> {
+    let rules = context.run_dir.dir().join("rules");
     std::fs::write(&rules, RULES).with_context(|| format!("writing {}", rules.display()))?;
     let mut figures = vec![mounted(context, "habits", Some(&rules), habits)?];
     if let Some(template) = template {
@@ -135,27 +135,27 @@ pub fn measure(context: &Context, template: Option<&Template>) -> anyhow::Result
 
 /// Does `work` in a plain directory and in one that is served, both on the disk under `--dir`.
 fn mounted(
-    context: &Context,
+    context: &ExperimentContext,
     name: &str,
     rules: Option<&Path>,
-    work: impl FnOnce(&Context, &Path, &Path) -> anyhow::Result<Figure>,
+    work: impl FnOnce(&ExperimentContext, &Path, &Path) -> anyhow::Result<Figure>,
 ) -> anyhow::Result<Figure> {
-    let base = context.testbed.dir().join(name);
+    let base = context.run_dir.dir().join(name);
     let (backing, point, plain) = (base.join("backing"), base.join("mnt"), base.join("plain"));
     for dir in [&backing, &plain] {
         std::fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
     }
-    let serving = Serving {
+    let options = DaemonOptions {
         quire: &context.quire,
         backing: &backing,
         point: &point,
         log: &base.join("log"),
         capacity_mib: CAPACITY_MIB,
-        policy: Policy::CpPiIoi,
+        policy: CachePolicy::CpPiIoi,
         rules,
-        complaints: &context.testbed.sockets().join("mount.log"),
+        complaints: &context.run_dir.sockets().join("mount.log"),
     };
-    let daemon = Daemon::start(&serving, &context.interrupt)?;
+    let daemon = MountDaemon::start(&options, &context.interrupt)?;
     let figure = work(context, &plain.join("files"), &point.join("files"));
     let stopped = daemon.stop();
     let figure = figure?;
@@ -163,17 +163,17 @@ fn mounted(
     Ok(figure)
 }
 
-fn habits(context: &Context, plain: &Path, mounted: &Path) -> anyhow::Result<Figure> {
+fn habits(context: &ExperimentContext, plain: &Path, mounted: &Path) -> anyhow::Result<Figure> {
     let (rounds, turn) = if context.scale.quick { (3, 100) } else { (9, 700) };
     let mut sides = [Directory::new(plain)?, Directory::new(mounted)?];
-    // Of each habit, of each side, of each round.
-    let mut each_s: Vec<[Vec<f64>; 2]> = Habit::EVERY.iter().map(|_| [Vec::new(), Vec::new()]).collect();
+    // By kind of write, by directory, by round.
+    let mut each_s: Vec<[Vec<f64>; 2]> = DurableWrite::EVERY.iter().map(|_| [Vec::new(), Vec::new()]).collect();
     for round in 0..rounds {
         context.progress.say(&format!("what a mount costs, round {} of {rounds}", round + 1));
-        for (habit, times) in Habit::EVERY.into_iter().zip(&mut each_s) {
+        for (write_kind, times) in DurableWrite::EVERY.into_iter().zip(&mut each_s) {
             for side in if round % 2 == 0 { [0, 1] } else { [1, 0] } {
                 context.interrupt.check()?;
-                times[side].push(sides[side].measure(habit, Duration::from_millis(turn))?);
+                times[side].push(sides[side].measure(write_kind, Duration::from_millis(turn))?);
             }
         }
     }
@@ -181,19 +181,19 @@ fn habits(context: &Context, plain: &Path, mounted: &Path) -> anyhow::Result<Fig
     let ratios: Vec<f64> = (0..rounds).map(|round| sum(1, round) / sum(0, round)).collect();
     let spread = Spread::of(&ratios).context("at least one round")?;
     let mut figure = Figure::new(NAME, spread.median, "x", Better::Lower).goal(GOAL).spread(spread);
-    for (habit, times) in Habit::EVERY.into_iter().zip(&each_s) {
+    for (write_kind, times) in DurableWrite::EVERY.into_iter().zip(&each_s) {
         for (side, values) in ["plain", "mount"].into_iter().zip(times) {
             let median = Spread::of(values).map_or(f64::NAN, |spread| spread.median);
-            figure = figure.peer(&format!("{}_{side}_ns", habit.name()), median * 1e9);
+            figure = figure.peer(&format!("{}_{side}_ns", write_kind.name()), median * 1e9);
         }
     }
-    Ok(figure.note("time of one synced write of each habit, together, over the same in a plain directory of that disk"))
+    Ok(figure.note("time of one synced write of each kind, together, over the same in a plain directory of that disk"))
 }
 
-/// TPC-B on both sides.
-fn tpcb(context: &Context, template: &Template, copies: [&Path; 2]) -> anyhow::Result<Figure> {
-    let Context { scale, interrupt, progress, .. } = context;
-    let (rounds, time) = if scale.quick { (1, Duration::from_secs(2)) } else { (3, scale.span.count / 3) };
+/// TPC-B in both directories.
+fn tpcb(context: &ExperimentContext, template: &DatabaseTemplate, copies: [&Path; 2]) -> anyhow::Result<Figure> {
+    let ExperimentContext { scale, interrupt, progress, .. } = context;
+    let (rounds, time) = if scale.quick { (1, Duration::from_secs(2)) } else { (3, scale.duration.count / 3) };
     let programs = template.programs();
     for copy in copies {
         std::fs::create_dir_all(copy).with_context(|| format!("creating {}", copy.display()))?;
@@ -229,8 +229,8 @@ mod tests {
     fn every_habit_writes_and_is_timed() {
         let dir = tempfile::tempdir_in(".").unwrap();
         let mut directory = Directory::new(dir.path()).unwrap();
-        for habit in Habit::EVERY {
-            assert!(directory.measure(habit, Duration::from_millis(1)).unwrap() > 0.0);
+        for write_kind in DurableWrite::EVERY {
+            assert!(directory.measure(write_kind, Duration::from_millis(1)).unwrap() > 0.0);
         }
         assert!(dir.path().join("growing").metadata().unwrap().len() >= LINE_BYTES as u64);
         assert!(!dir.path().join("new").exists());

@@ -1,13 +1,13 @@
 //! What a terminal types: a transaction of the mix, with its inputs (clauses 2.4.1 to 2.8.1, 5.2.3).
 //!
-//! Relies on [`Random`]; the same seed gives the same inputs, whichever policy they meet.
+//! Relies on [`TpccRandom`]; the same seed gives the same inputs, whichever policy they meet.
 
-use super::random::{Random, last_name};
-use super::size::{DISTRICTS, Size};
+use super::database_size::{DISTRICTS, DatabaseSize};
+use super::random::{TpccRandom, last_name};
 
 /// The kinds of transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum TransactionType {
     /// An order comes in.
     NewOrder,
     /// A customer pays.
@@ -20,7 +20,7 @@ pub enum Kind {
     StockLevel,
 }
 
-impl Kind {
+impl TransactionType {
     /// All of them.
     pub const EVERY: [Self; 5] = [Self::NewOrder, Self::Payment, Self::OrderStatus, Self::Delivery, Self::StockLevel];
 
@@ -47,7 +47,7 @@ impl Kind {
 
 /// A customer by number, or by last name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Customer {
+pub enum CustomerKey {
     /// The number.
     Number(i32),
     /// The name.
@@ -56,7 +56,7 @@ pub enum Customer {
 
 /// A line of an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Line {
+pub struct OrderLine {
     /// The warehouse that supplies it.
     pub supplier: i32,
     /// What.
@@ -67,7 +67,7 @@ pub struct Line {
 
 /// A transaction with its inputs. Warehouse and district are the terminal's unless said.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Input {
+pub enum Transaction {
     /// An order of `customer`.
     NewOrder {
         /// In which district.
@@ -75,7 +75,7 @@ pub enum Input {
         /// Who orders.
         customer: i32,
         /// What is ordered. The last line of one order in a hundred names an item that doesn't exist.
-        lines: Vec<Line>,
+        lines: Vec<OrderLine>,
     },
     /// A payment taken in `district`.
     Payment {
@@ -86,7 +86,7 @@ pub enum Input {
         /// The customer's district.
         of_district: i32,
         /// Who pays.
-        customer: Customer,
+        customer: CustomerKey,
         /// How much.
         cents: i64,
     },
@@ -95,7 +95,7 @@ pub enum Input {
         /// In which district.
         district: i32,
         /// Who asks.
-        customer: Customer,
+        customer: CustomerKey,
     },
     /// The oldest order of each district goes out.
     Delivery {
@@ -111,35 +111,35 @@ pub enum Input {
     },
 }
 
-impl Input {
+impl Transaction {
     /// The kind.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> TransactionType {
         match self {
-            Self::NewOrder { .. } => Kind::NewOrder,
-            Self::Payment { .. } => Kind::Payment,
-            Self::OrderStatus { .. } => Kind::OrderStatus,
-            Self::Delivery { .. } => Kind::Delivery,
-            Self::StockLevel { .. } => Kind::StockLevel,
+            Self::NewOrder { .. } => TransactionType::NewOrder,
+            Self::Payment { .. } => TransactionType::Payment,
+            Self::OrderStatus { .. } => TransactionType::OrderStatus,
+            Self::Delivery { .. } => TransactionType::Delivery,
+            Self::StockLevel { .. } => TransactionType::StockLevel,
         }
     }
 }
 
 /// Draws transactions: from a deck of a hundred cards in the mix's shares, shuffled again when it is empty.
 #[derive(Clone, Debug)]
-pub struct Hand {
-    size: Size,
+pub struct TransactionDeck {
+    size: DatabaseSize,
     home: i32,
     own_district: i32,
-    random: Random,
-    deck: Vec<Kind>,
+    random: TpccRandom,
+    deck: Vec<TransactionType>,
 }
 
-impl Hand {
-    /// The hand of terminal number `terminal`, which belongs to a warehouse and a district.
-    pub fn new(size: Size, terminal: u32, seed: u64) -> Self {
+impl TransactionDeck {
+    /// The deck of terminal number `terminal`, which belongs to a warehouse and a district.
+    pub fn new(size: DatabaseSize, terminal: u32, seed: u64) -> Self {
         let home = terminal % size.warehouses + 1;
         let own_district = terminal / size.warehouses % DISTRICTS + 1;
-        let random = Random::new(seed.wrapping_mul(1_000_003).wrapping_add(u64::from(terminal)));
+        let random = TpccRandom::new(seed.wrapping_mul(1_000_003).wrapping_add(u64::from(terminal)));
         Self { size, home: home as i32, own_district: own_district as i32, random, deck: Vec::new() }
     }
 
@@ -149,22 +149,23 @@ impl Hand {
     }
 
     /// The next transaction.
-    pub fn draw(&mut self) -> Input {
+    pub fn draw(&mut self) -> Transaction {
         if self.deck.is_empty() {
-            self.deck = Kind::EVERY.into_iter().flat_map(|kind| std::iter::repeat_n(kind, kind.share())).collect();
+            self.deck =
+                TransactionType::EVERY.into_iter().flat_map(|kind| std::iter::repeat_n(kind, kind.share())).collect();
             self.random.shuffle(&mut self.deck);
         }
-        match self.deck.pop().unwrap_or(Kind::NewOrder) {
-            Kind::NewOrder => self.new_order(),
-            Kind::Payment => self.payment(),
-            Kind::OrderStatus => {
+        match self.deck.pop().unwrap_or(TransactionType::NewOrder) {
+            TransactionType::NewOrder => self.new_order(),
+            TransactionType::Payment => self.payment(),
+            TransactionType::OrderStatus => {
                 let district = self.district();
-                Input::OrderStatus { district, customer: self.customer() }
+                Transaction::OrderStatus { district, customer: self.customer() }
             }
-            Kind::Delivery => Input::Delivery { carrier: self.random.between(1, 10) as i32 },
-            Kind::StockLevel => {
+            TransactionType::Delivery => Transaction::Delivery { carrier: self.random.between(1, 10) as i32 },
+            TransactionType::StockLevel => {
                 let threshold = self.random.between(10, 20) as i32;
-                Input::StockLevel { district: self.own_district, threshold }
+                Transaction::StockLevel { district: self.own_district, threshold }
             }
         }
     }
@@ -173,11 +174,11 @@ impl Hand {
         self.random.between(1, DISTRICTS) as i32
     }
 
-    fn customer(&mut self) -> Customer {
+    fn customer(&mut self) -> CustomerKey {
         if self.random.happens(60) {
-            Customer::Name(last_name(self.random.last_name_in_run(self.size.last_names())))
+            CustomerKey::Name(last_name(self.random.last_name_in_run(self.size.last_names())))
         } else {
-            Customer::Number(self.random.customer(self.size.customers) as i32)
+            CustomerKey::Number(self.random.customer(self.size.customers) as i32)
         }
     }
 
@@ -190,13 +191,13 @@ impl Hand {
         if other >= self.home { other + 1 } else { other }
     }
 
-    fn new_order(&mut self) -> Input {
+    fn new_order(&mut self) -> Transaction {
         let district = self.district();
         let customer = self.random.customer(self.size.customers) as i32;
         let count = self.random.between(5, 15);
         let is_refused = self.random.happens(1);
-        let mut lines: Vec<Line> = (0..count)
-            .map(|_| Line {
+        let mut lines: Vec<OrderLine> = (0..count)
+            .map(|_| OrderLine {
                 supplier: if self.random.happens(1) { self.elsewhere() } else { self.home },
                 item: self.random.item(self.size.items) as i32,
                 quantity: self.random.between(1, 10) as i32,
@@ -206,16 +207,16 @@ impl Hand {
         if is_refused && let Some(last) = lines.last_mut() {
             last.item = self.size.items as i32 + 1;
         }
-        Input::NewOrder { district, customer, lines }
+        Transaction::NewOrder { district, customer, lines }
     }
 
-    fn payment(&mut self) -> Input {
+    fn payment(&mut self) -> Transaction {
         let district = self.district();
         let (of_warehouse, of_district) =
             if self.random.happens(85) { (self.home, district) } else { (self.elsewhere(), self.district()) };
         let customer = self.customer();
         let cents = i64::from(self.random.between(100, 500_000));
-        Input::Payment { district, of_warehouse, of_district, customer, cents }
+        Transaction::Payment { district, of_warehouse, of_district, customer, cents }
     }
 }
 
@@ -225,32 +226,32 @@ mod tests {
 
     #[test]
     fn a_hundred_transactions_are_in_the_standard_mix() {
-        let mut hand = Hand::new(Size::standard(10), 3, 1);
-        let kinds: Vec<Kind> = (0..100).map(|_| hand.draw().kind()).collect();
+        let mut deck = TransactionDeck::new(DatabaseSize::standard(10), 3, 1);
+        let kinds: Vec<TransactionType> = (0..100).map(|_| deck.draw().kind()).collect();
         let count = |wanted| kinds.iter().filter(|kind| **kind == wanted).count();
-        assert_eq!(Kind::EVERY.map(count), [45, 43, 4, 4, 4]);
-        assert_eq!(hand.home(), 4);
+        assert_eq!(TransactionType::EVERY.map(count), [45, 43, 4, 4, 4]);
+        assert_eq!(deck.home(), 4);
     }
 
     #[test]
     fn inputs_keep_to_their_ranges() {
-        let size = Size::small(3);
-        let mut hand = Hand::new(size, 7, 2);
+        let size = DatabaseSize::small(3);
+        let mut deck = TransactionDeck::new(size, 7, 2);
         let (mut refused, mut remote, mut orders) = (0, 0, 0);
         for _ in 0..20_000 {
-            match hand.draw() {
-                Input::NewOrder { lines, .. } => {
+            match deck.draw() {
+                Transaction::NewOrder { lines, .. } => {
                     orders += 1;
                     assert!((5..=15).contains(&lines.len()));
                     refused += u32::from(lines.iter().any(|line| line.item > size.items as i32));
-                    remote += lines.iter().filter(|line| line.supplier != hand.home()).count();
+                    remote += lines.iter().filter(|line| line.supplier != deck.home()).count();
                 }
-                Input::Payment { of_warehouse, cents, .. } => {
+                Transaction::Payment { of_warehouse, cents, .. } => {
                     assert!((1..=3).contains(&of_warehouse) && (100..=500_000).contains(&cents));
                 }
-                Input::StockLevel { district, .. } => assert_eq!(district, 3),
-                Input::OrderStatus { district, .. } => assert!((1..=10).contains(&district)),
-                Input::Delivery { carrier } => assert!((1..=10).contains(&carrier)),
+                Transaction::StockLevel { district, .. } => assert_eq!(district, 3),
+                Transaction::OrderStatus { district, .. } => assert!((1..=10).contains(&district)),
+                Transaction::Delivery { carrier } => assert!((1..=10).contains(&carrier)),
             }
         }
         assert!((40..150).contains(&refused), "{refused} of {orders}");
@@ -259,8 +260,8 @@ mod tests {
 
     #[test]
     fn the_same_seed_gives_the_same_inputs() {
-        let hand = || Hand::new(Size::standard(2), 1, 9);
-        let (mut one, mut other) = (hand(), hand());
+        let deck = || TransactionDeck::new(DatabaseSize::standard(2), 1, 9);
+        let (mut one, mut other) = (deck(), deck());
         assert!((0..300).all(|_| one.draw() == other.draw()));
     }
 }

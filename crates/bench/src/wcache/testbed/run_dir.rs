@@ -11,14 +11,14 @@ use super::leftovers::{self, PREFIX};
 
 /// The directory; removed when dropped.
 #[derive(Debug)]
-pub struct Testbed {
+pub struct RunDir {
     dir: PathBuf,
     /// Sockets lie elsewhere: their paths must be short.
     sockets: PathBuf,
     memory: PathBuf,
 }
 
-impl Testbed {
+impl RunDir {
     /// A directory below `parent`, after clearing up what killed runs left anywhere.
     ///
     /// # Errors
@@ -29,14 +29,14 @@ impl Testbed {
         let sockets = std::env::temp_dir();
         leftovers::clear(&[&parent, &memory, &sockets]);
         let name = format!("{PREFIX}{}", std::process::id());
-        let place =
+        let run_dir =
             Self { dir: parent.join(&name), sockets: sockets.join(format!("{name}.s")), memory: memory.join(&name) };
-        for dir in [&place.dir, &place.sockets, &place.memory] {
+        for dir in [&run_dir.dir, &run_dir.sockets, &run_dir.memory] {
             std::fs::create_dir(dir).with_context(|| format!("creating {}", dir.display()))?;
             std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o755))
                 .with_context(|| format!("opening {} to every user", dir.display()))?;
         }
-        Ok(place)
+        Ok(run_dir)
     }
 
     /// On the disk.
@@ -55,7 +55,7 @@ impl Testbed {
     }
 }
 
-impl Drop for Testbed {
+impl Drop for RunDir {
     fn drop(&mut self) {
         for dir in [&self.dir, &self.sockets, &self.memory] {
             leftovers::remove(dir);

@@ -11,14 +11,14 @@ use anyhow::{Context, bail};
 
 /// A user without privileges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct User {
+pub struct UnprivilegedUser {
     /// Its number.
     pub uid: u32,
     /// The number of its group.
     pub gid: u32,
 }
 
-impl User {
+impl UnprivilegedUser {
     /// `postgres`, or else `nobody`.
     ///
     /// # Errors
@@ -76,8 +76,11 @@ mod tests {
     #[test]
     fn the_first_known_name_counts() {
         let passwd = "root:x:0:0::/root:/bin/sh\nnobody:x:65534:65533:n:/:/no\npostgres:x:101:104:P:/v:/b\n";
-        assert_eq!(User::of(passwd, &["postgres", "nobody"]), Some(User { uid: 101, gid: 104 }));
-        assert_eq!(User::of(passwd, &["pg", "nobody"]), Some(User { uid: 65534, gid: 65533 }));
-        assert_eq!(User::of(passwd, &["pg"]), None);
+        assert_eq!(
+            UnprivilegedUser::of(passwd, &["postgres", "nobody"]),
+            Some(UnprivilegedUser { uid: 101, gid: 104 })
+        );
+        assert_eq!(UnprivilegedUser::of(passwd, &["pg", "nobody"]), Some(UnprivilegedUser { uid: 65534, gid: 65533 }));
+        assert_eq!(UnprivilegedUser::of(passwd, &["pg"]), None);
     }
 }

@@ -7,14 +7,14 @@
 
 use anyhow::Context as _;
 
-use crate::process::{Flavor, Program, Server, find_on_path};
-use crate::redis_benchmark::{self, Run, Test};
+use crate::process::{Program, Server, ServerKind, find_on_path};
+use crate::redis_benchmark::{self, BenchmarkRun, BenchmarkTest};
 use crate::report::{Better, Figure};
 use crate::stats::Spread;
-use crate::wcache::context::Context;
+use crate::wcache::experiment_context::ExperimentContext;
 
 /// A number of clients.
-struct Case {
+struct ClientCount {
     clients: u32,
     name: &'static str,
     without: &'static str,
@@ -22,9 +22,9 @@ struct Case {
     least: u64,
 }
 
-const CASES: [Case; 2] = [
-    Case { clients: 1, name: "log_commit_vs_redis_aof_c1", without: "without_log_vs_redis_c1", least: 300 },
-    Case { clients: 50, name: "log_commit_vs_redis_aof_c50", without: "without_log_vs_redis_c50", least: 3000 },
+const CASES: [ClientCount; 2] = [
+    ClientCount { clients: 1, name: "log_commit_vs_redis_aof_c1", without: "without_log_vs_redis_c1", least: 300 },
+    ClientCount { clients: 50, name: "log_commit_vs_redis_aof_c50", without: "without_log_vs_redis_c50", least: 3000 },
 ];
 /// The goal of both.
 pub const GOAL: f64 = 1.5;
@@ -36,8 +36,8 @@ const KEYS: u64 = 100_000;
 const LOGGED: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
 const UNLOGGED: [&str; 2] = ["--appendonly", "no"];
 
-/// What the part has found.
-pub struct Commits {
+/// The figures of the part.
+pub struct LogCommits {
     /// With goals.
     pub figures: Vec<Figure>,
     /// For information.
@@ -48,16 +48,16 @@ pub struct Commits {
 ///
 /// # Errors
 /// When a server or redis-benchmark is missing or fails, or there was an interrupt.
-pub fn measure(context: &Context) -> anyhow::Result<Commits> {
+pub fn measure(context: &ExperimentContext) -> anyhow::Result<LogCommits> {
     let redis = find_on_path("redis-server").context("redis-server is missing (Debian package redis-server)")?;
     let programs = [
-        Program { name: "quire".into(), flavor: Flavor::Quire, binary: context.quire.clone() },
-        Program { name: "redis-server".into(), flavor: Flavor::Redis, binary: redis },
+        Program { name: "quire".into(), kind: ServerKind::Quire, binary: context.quire.clone() },
+        Program { name: "redis-server".into(), kind: ServerKind::Redis, binary: redis },
     ];
     let start = |name: &str, words: &[&str], port: u16| -> anyhow::Result<Vec<Server>> {
         let mut servers = Vec::new();
         for (index, program) in programs.iter().enumerate() {
-            let dir = context.testbed.dir().join(format!("{name}-{}", program.name));
+            let dir = context.run_dir.dir().join(format!("{name}-{}", program.name));
             let mut server = Server::start_told(program, port + index as u16, &dir, &[], words)?;
             server.ready()?;
             servers.push(server);
@@ -77,10 +77,10 @@ pub fn measure(context: &Context) -> anyhow::Result<Commits> {
     let mut both = Figure { name: NAME.into(), ..worst.clone() };
     both.note = format!("the smaller of the two: {}", worst.name);
     figures.insert(0, both);
-    Ok(Commits { figures, info })
+    Ok(LogCommits { figures, info })
 }
 
-fn compare(context: &Context, servers: &[Server], case: &Case, name: &str) -> anyhow::Result<Figure> {
+fn compare(context: &ExperimentContext, servers: &[Server], case: &ClientCount, name: &str) -> anyhow::Result<Figure> {
     let (quick, rounds, clients) = (context.scale.quick, context.scale.rounds.max(3), case.clients);
     let seconds = if quick { 0.6 } else { 5.0 };
     let mut rates = [Vec::new(), Vec::new()];
@@ -90,9 +90,9 @@ fn compare(context: &Context, servers: &[Server], case: &Case, name: &str) -> an
             context.interrupt.check()?;
             let index = if round % 2 == 0 { turn } else { servers.len() - 1 - turn };
             let run = |requests| {
-                redis_benchmark::requests_per_s(Run {
+                redis_benchmark::requests_per_s(BenchmarkRun {
                     port: servers[index].port(),
-                    test: Test::Named("set"),
+                    test: BenchmarkTest::Named("set"),
                     pipeline: 1,
                     requests,
                     keys: KEYS,

@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-use super::closed::micros;
+use super::closed_loop::micros;
 use crate::requests::{self, Values};
 use crate::resp::Connection;
 use quire_rng::SplitMix64;
 
 /// A steady load: half GET, half SET of random keys.
 #[derive(Debug, Clone, Copy)]
-pub struct Paced {
+pub struct OpenLoop {
     /// The server's port.
     pub port: u16,
     /// Keys, from 0.
@@ -30,14 +30,14 @@ pub struct Paced {
 }
 
 /// One request: when it was due since the origin, and how long after that its reply was there, in microseconds.
-pub type Sample = (u32, u32);
+pub type LatencySample = (u32, u32);
 
 /// Runs the load until `stop` is set; returns all samples in order of their due time.
 ///
 /// # Errors
 /// When a connection fails.
-pub fn run(plan: Paced, origin: Instant, stop: &AtomicBool) -> anyhow::Result<Vec<Sample>> {
-    let mut samples: Vec<Sample> = std::thread::scope(|scope| {
+pub fn run(plan: OpenLoop, origin: Instant, stop: &AtomicBool) -> anyhow::Result<Vec<LatencySample>> {
+    let mut samples: Vec<LatencySample> = std::thread::scope(|scope| {
         let workers: Vec<_> =
             (0..plan.connections).map(|worker| scope.spawn(move || run_one(plan, worker, origin, stop))).collect();
         let mut all = Vec::new();
@@ -50,7 +50,7 @@ pub fn run(plan: Paced, origin: Instant, stop: &AtomicBool) -> anyhow::Result<Ve
     Ok(samples)
 }
 
-fn run_one(plan: Paced, worker: u32, origin: Instant, stop: &AtomicBool) -> anyhow::Result<Vec<Sample>> {
+fn run_one(plan: OpenLoop, worker: u32, origin: Instant, stop: &AtomicBool) -> anyhow::Result<Vec<LatencySample>> {
     sharpen_timer();
     let mut connection = Connection::open(plan.port)?;
     let values = Values::new(plan.value_bytes, u64::from(worker) + 900);

@@ -1,7 +1,7 @@
 //! `quire mount` as a child process: a slow directory served through the write cache.
 //!
 //! Relies on it saying a line with `mounted` when it is ready, and on SIGTERM making it write everything back, unmount
-//! and end. Dropping a [`Daemon`] ends it, by force if it must be, and takes its mount away.
+//! and end. Dropping a [`MountDaemon`] ends it, by force if it must be, and takes its mount away.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -16,11 +16,11 @@ use quire_sys::ask::{TerminationSignal, to_end};
 
 use super::interrupt::Interrupt;
 use super::loop_disk::unmount;
-use crate::wcache::policy::Policy;
+use crate::wcache::cache_policy::CachePolicy;
 
 /// How a directory is to be served.
 #[derive(Clone, Debug)]
-pub struct Serving<'a> {
+pub struct DaemonOptions<'a> {
     /// The Quire binary.
     pub quire: &'a Path,
     /// The directory on the slow device.
@@ -32,7 +32,7 @@ pub struct Serving<'a> {
     /// How much of that to use.
     pub capacity_mib: u64,
     /// Which writes are cached.
-    pub policy: Policy,
+    pub policy: CachePolicy,
     /// A file with rules on who is critical, instead of those that are built in for PostgreSQL and Redis.
     pub rules: Option<&'a Path>,
     /// Where its complaints go.
@@ -41,7 +41,7 @@ pub struct Serving<'a> {
 
 /// A directory that is served.
 #[derive(Debug)]
-pub struct Daemon {
+pub struct MountDaemon {
     child: Child,
     point: PathBuf,
     complaints: PathBuf,
@@ -52,26 +52,26 @@ const READY: Duration = Duration::from_secs(60);
 /// How long writing back may take once nothing is throttled any more.
 const DONE: Duration = Duration::from_secs(120);
 
-impl Daemon {
+impl MountDaemon {
     /// Starts the daemon and waits until it serves.
     ///
     /// # Errors
     /// When it ends instead or takes too long.
-    pub fn start(serving: &Serving<'_>, interrupt: &Interrupt) -> anyhow::Result<Self> {
-        std::fs::create_dir_all(serving.point).with_context(|| format!("creating {}", serving.point.display()))?;
-        let complaints = File::create(serving.complaints).context("a file for the daemon's complaints")?;
-        let mut command = Command::new(serving.quire);
-        command.arg("mount").arg(serving.backing).arg(serving.point).arg("--log").arg(serving.log);
-        command.args(["--capacity", &format!("{}mb", serving.capacity_mib), "--policy", &serving.policy.flag()]);
-        if let Some(rules) = serving.rules {
+    pub fn start(options: &DaemonOptions<'_>, interrupt: &Interrupt) -> anyhow::Result<Self> {
+        std::fs::create_dir_all(options.point).with_context(|| format!("creating {}", options.point.display()))?;
+        let complaints = File::create(options.complaints).context("a file for the daemon's complaints")?;
+        let mut command = Command::new(options.quire);
+        command.arg("mount").arg(options.backing).arg(options.point).arg("--log").arg(options.log);
+        command.args(["--capacity", &format!("{}mb", options.capacity_mib), "--policy", &options.policy.flag()]);
+        if let Some(rules) = options.rules {
             command.arg("--rules").arg(rules);
         }
         command.arg("--allow-other");
         // A Ctrl-C is for us: programs that use the mount must end before it does.
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(complaints);
-        let mut child = command.spawn().with_context(|| format!("starting {}", serving.quire.display()))?;
+        let mut child = command.spawn().with_context(|| format!("starting {}", options.quire.display()))?;
         let out = child.stdout.take();
-        let (point, complaints) = (serving.point.to_owned(), serving.complaints.to_owned());
+        let (point, complaints) = (options.point.to_owned(), options.complaints.to_owned());
         let mut daemon = Self { child, point, complaints };
         let ready = listen(out.context("the daemon's output")?);
         daemon.wait_ready(&ready, interrupt)?;
@@ -147,7 +147,7 @@ impl Daemon {
     }
 }
 
-impl Drop for Daemon {
+impl Drop for MountDaemon {
     fn drop(&mut self) {
         if let Ok(None) = self.child.try_wait() {
             let asked = to_end(self.child.id(), TerminationSignal::Terminate);

@@ -4,18 +4,18 @@
 
 use std::path::PathBuf;
 
-use super::lab::interrupt::Interrupt;
-use super::lab::testbed::Testbed;
 use super::scale::Scale;
+use super::testbed::interrupt::Interrupt;
+use super::testbed::run_dir::RunDir;
 use crate::progress::Progress;
 
 /// The experiment's conditions.
 #[derive(Debug)]
-pub struct Context {
+pub struct ExperimentContext {
     /// How much is done.
     pub scale: Scale,
     /// Where.
-    pub testbed: Testbed,
+    pub run_dir: RunDir,
     /// Whether a signal asked for its end.
     pub interrupt: Interrupt,
     /// Says what is going on.
