@@ -6,10 +6,9 @@
 //!
 //! Relies on [`crate::pages`] for the writing and on [`crate::publish`] for the order that survives a crash.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quire_device::{Device, DeviceError, Directory};
+use quire_device::{Device, DeviceError, Directory, await_freed, free_later, is_freeing};
 use quire_snapshot::{PAGE_SIZE, Snapshot, TakeOutcome};
 use zerocopy::IntoBytes;
 
@@ -68,19 +67,8 @@ pub struct DumpSummary {
     pub mode: &'static str,
 }
 
-/// An image that a newer one has replaced, held open. Its space is given back when this is dropped; for a large file that
-/// takes the system a while, so drop it in a thread for which no other waits.
-pub struct ReplacedImage {
-    _device: Option<Arc<dyn Device>>,
-}
-
-impl std::fmt::Debug for ReplacedImage {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.write_str("Replaced")
-    }
-}
-
-/// Writes `snapshot` to the image `name` in `directory`, in place of the previous one. To be called on its own thread.
+/// Writes `snapshot` to the image `name` in `directory`, in place of the previous one, whose space is given back in the
+/// background. To be called on its own thread.
 ///
 /// # Errors
 /// The device fails or is full, or `progress` was told to cancel. The previous image is untouched then, with the one
@@ -92,7 +80,7 @@ pub fn dump(
     name: &str,
     progress: &DumpProgress,
     options: &DumpOptions,
-) -> Result<(DumpSummary, ReplacedImage), DumpError> {
+) -> Result<DumpSummary, DumpError> {
     let result = Dump { meta, directory, name, progress, options, started: Instant::now() }.run(snapshot);
     progress.enter(if result.is_ok() { DumpPhase::Done } else { DumpPhase::Failed });
     result
@@ -120,14 +108,14 @@ impl From<DeviceError> for Stop {
 }
 
 impl Dump<'_> {
-    fn run(&self, snapshot: Snapshot) -> Result<(DumpSummary, ReplacedImage), DumpError> {
+    fn run(&self, snapshot: Snapshot) -> Result<DumpSummary, DumpError> {
         if let Some(nice) = self.options.nice {
             snapshot.run_in_background(nice);
         }
         let layout = ImageLayout::new(snapshot.page_count());
         let total = snapshot.present_count();
         self.progress.start(total);
-        self.warn_if_short(total);
+        self.await_room(total);
         let temporary = TemporaryFile::new(self.directory, self.name);
         let device = self.directory.create(temporary.name()).map_err(|error| self.failed(error))?;
         let written = self.write_image(&*device, layout, snapshot);
@@ -146,9 +134,15 @@ impl Dump<'_> {
         if let Some(kept) = &self.options.keep_replaced_as {
             self.keep_replaced(kept)?;
         }
-        let replaced = ReplacedImage { _device: self.directory.open(self.name).ok() };
+        // Held open, so that the rename does not free it.
+        let replaced = self.directory.open(self.name).ok();
         temporary.publish(self.name).map_err(|error| self.failed(error))?;
-        self.directory.sync().map_err(|source| DumpError::NotDurable { file: self.path(), source })?;
+        let synced = self.directory.sync();
+        // Only now: what frees the blocks also keeps the file system's journal busy, through which the name becomes durable.
+        if let Some(replaced) = replaced {
+            free_later(replaced);
+        }
+        synced.map_err(|source| DumpError::NotDurable { file: self.path(), source })?;
         let summary = DumpSummary {
             epoch: self.meta.epoch,
             pages,
@@ -161,7 +155,7 @@ impl Dump<'_> {
             total_time: self.started.elapsed(),
             mode: device.mode(),
         };
-        Ok((summary, replaced))
+        Ok(summary)
     }
 
     fn path(&self) -> String {
@@ -187,14 +181,22 @@ impl Dump<'_> {
         DumpError::Device { file: self.path(), source }
     }
 
-    /// Only a warning: others use the disk too, so the truth is what the writes meet.
-    fn warn_if_short(&self, pages: u64) {
-        let needed_bytes = pages * PAGE_SIZE as u64;
-        if let Some(free_bytes) = self.directory.free_bytes()
-            && free_bytes < needed_bytes
-        {
+    /// Waits for the space of removed files where the disk is too full without it: of images that were replaced, of saves
+    /// that failed. Otherwise it is only a warning: others use the disk too, so the truth is what the writes meet.
+    fn await_room(&self, pages: u64) {
+        while self.lacks_room(pages).is_some() && is_freeing() && !self.progress.is_cancelled() {
+            await_freed(Duration::from_millis(50));
+        }
+        if let Some((needed_bytes, free_bytes)) = self.lacks_room(pages) {
             tracing::warn!(file = self.path(), needed_bytes, free_bytes, "the disk may be too full for this save");
         }
+    }
+
+    /// Bytes that are needed, and those that are free, if these are fewer.
+    fn lacks_room(&self, pages: u64) -> Option<(u64, u64)> {
+        let needed_bytes = pages * PAGE_SIZE as u64;
+        let free_bytes = self.directory.free_bytes()?;
+        (free_bytes < needed_bytes).then_some((needed_bytes, free_bytes))
     }
 
     /// Writes everything. Returns how many pages, and when the snapshot was done with.

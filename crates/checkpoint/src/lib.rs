@@ -28,7 +28,7 @@ mod salvage;
 mod table;
 mod verify;
 
-pub use dump::{DumpOptions, DumpSummary, ReplacedImage, dump};
+pub use dump::{DumpOptions, DumpSummary, dump};
 pub use error::{DumpError, ImageError, ImagePart};
 pub use format::ImageMeta;
 pub use image::{Image, ImageInfo};

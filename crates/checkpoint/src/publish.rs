@@ -5,9 +5,10 @@
 //! - before the rename is durable it leads to the old file, which the dump has not touched;
 //! - afterwards to the new file, all bytes of which were durable before the rename was asked for.
 //!
-//! Relies on [`Directory`]'s promises of rename and flush.
+//! Relies on [`Directory`]'s promises of rename and flush, and on [`remove_then_free`]: neither a start nor a save waits until
+//! the space of a large file is free.
 
-use quire_device::{DeviceError, Directory};
+use quire_device::{DeviceError, Directory, remove_then_free};
 
 const MARK: &str = ".tmp-";
 
@@ -17,6 +18,7 @@ pub(crate) fn temporary_name(name: &str) -> String {
 }
 
 /// Removes what dumps of `name` that were interrupted (a crash, a power cut) have left. Returns how many files.
+/// Their names are gone then; their space is given back in the background.
 ///
 /// Call it when no thread is dumping to this name, such as when a server starts.
 ///
@@ -27,7 +29,7 @@ pub fn remove_stale(directory: &dyn Directory, name: &str) -> Result<usize, Devi
     for found in directory.list()? {
         let number = found.strip_prefix(name).and_then(|rest| rest.strip_prefix(MARK));
         if number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())) {
-            directory.remove(&found)?;
+            remove_then_free(directory, &found)?;
             tracing::info!(file = directory.path_of(&found), "removed what an interrupted save had left");
             removed += 1;
         }
@@ -47,7 +49,7 @@ impl<'a> TemporaryFile<'a> {
     pub(crate) fn new(directory: &'a dyn Directory, name: &str) -> Self {
         let temporary = temporary_name(name);
         // Left by a failed removal, or by a process of the same number. Creating says it if it can't be removed.
-        let _ = directory.remove(&temporary);
+        let _ = remove_then_free(directory, &temporary);
         Self { directory, temporary, published: false }
     }
 
@@ -68,7 +70,7 @@ impl Drop for TemporaryFile<'_> {
         if self.published {
             return;
         }
-        match self.directory.remove(&self.temporary) {
+        match remove_then_free(self.directory, &self.temporary) {
             Ok(()) => {}
             Err(error) if error.is_missing() => {}
             Err(error) => tracing::warn!(%error, "an unfinished image could not be removed"),

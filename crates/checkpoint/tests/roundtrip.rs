@@ -33,7 +33,7 @@ proptest! {
         let options = DumpOptions { write_bytes: write_pages * 4096, buffers: 3, nice: None, ..DumpOptions::default() };
         std::thread::scope(|scope| {
             let dumper = scope.spawn(|| {
-                dump(snapshot, &meta(5), &memory, NAME, &DumpProgress::new(), &options).map(|(summary, _)| summary)
+                dump(snapshot, &meta(5), &memory, NAME, &DumpProgress::new(), &options)
             });
             for (page, value) in during {
                 world.write(page % page_count, value);
@@ -67,7 +67,7 @@ fn figures_of_a_dump_add_up() {
     let snapshot = world.cut();
     let (memory, progress) = (MemoryDirectory::new(), DumpProgress::new());
     assert_eq!(progress.phase(), DumpPhase::Waiting);
-    let (summary, _) = dump(snapshot, &meta(1), &memory, NAME, &progress, &DumpOptions::default()).unwrap();
+    let summary = dump(snapshot, &meta(1), &memory, NAME, &progress, &DumpOptions::default()).unwrap();
     assert_eq!(progress.phase(), DumpPhase::Done);
     assert_eq!((progress.pages_done(), progress.pages_total()), (summary.pages, summary.pages));
     assert_eq!(summary.pages, world.model.len() as u64);
@@ -146,9 +146,8 @@ fn goes_round(directory: &dyn Directory) {
         let snapshot = world.cut();
         let progress = DumpProgress::new();
         let options = DumpOptions { write_bytes: 256 << 10, buffers: 4, nice: Some(5), ..DumpOptions::default() };
-        let (summary, replaced) = dump(snapshot, &meta(epoch), directory, NAME, &progress, &options).unwrap();
+        let summary = dump(snapshot, &meta(epoch), directory, NAME, &progress, &options).unwrap();
         assert!(world.barrier.try_finish());
-        drop(replaced);
         let (found_epoch, found) = image(directory);
         assert_eq!(found_epoch, epoch, "{}", summary.mode);
         assert_same(&found, &world.model);

@@ -4,7 +4,8 @@
 //! [`Directory`] is where devices have names: create, open, rename, remove, sync. [`DiskDirectory`] is the real
 //! thing, as is [`BlockDevice`], which has no directory; [`MemoryDirectory`] keeps files in memory and can lose its
 //! power; [`FaultInjector`] and [`ThrottledDirectory`] stand before any other directory or device and make it fail or
-//! slow, an [`IoGate`] lets a test stall it; [`NullDevice`] does nothing at no cost.
+//! slow, an [`IoGate`] lets a test stall it, a [`FreeingGate`] stalls the freeing of its files; [`NullDevice`] does nothing at
+//! no cost. [`remove_then_free`] removes a file whose freeing no caller waits for.
 //!
 //! Relies on `quire-sys` for direct I/O and io_uring. Must not know what is stored.
 
@@ -19,6 +20,8 @@ mod disk_model;
 mod engine;
 mod error;
 mod fault;
+mod freeing;
+mod freeing_gate;
 mod gate;
 mod inline_queue;
 mod layer;
@@ -39,6 +42,8 @@ pub use disk_model::{DiskModel, SeekModel};
 pub use engine::IoEngine;
 pub use error::{Action, DeviceError};
 pub use fault::{FaultInjector, FaultTrigger, InjectedFault};
+pub use freeing::{await_freed, free_later, is_freeing, remove_then_free};
+pub use freeing_gate::FreeingGate;
 pub use gate::IoGate;
 pub use inline_queue::InlineQueue;
 pub use layer::{DirectoryLayer, Layer, LayeredDevice};

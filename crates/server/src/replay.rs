@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use quire_device::Directory;
+use quire_device::{Directory, remove_then_free};
 use quire_store::{DbId, Store, StoreError};
 use quire_wal::{BaseImage, DirectoryScan, LogError, MalformedRecord, Record, Recovery, RecoverySummary};
 
@@ -143,7 +143,7 @@ fn check_image(config: &Config, base: BaseImage, directory: &dyn Directory) -> R
         return Err(ReplayError::NoImage { file, image });
     }
     for segment in &survey.segments {
-        directory.remove(&segment.name).map_err(LogError::from)?;
+        remove_then_free(directory, &segment.name).map_err(LogError::from)?;
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
-use quire_device::Directory;
+use quire_device::{Directory, remove_then_free};
 
 use super::directory_scan::{DirectoryScan, Segment};
 use super::error::LogError;
@@ -60,7 +60,7 @@ pub(crate) fn adopt(
 ) -> Result<(), LogError> {
     let leftovers = scan.leftovers();
     for name in &leftovers {
-        directory.remove(name)?;
+        remove_then_free(directory, name)?;
     }
     if !leftovers.is_empty() {
         directory.sync()?;
@@ -167,13 +167,13 @@ pub fn remove_covered(directory: &dyn Directory, dataset: u64, position: u64) ->
             None => last_sequence(segment)? <= position,
         };
         if covered {
-            directory.remove(&segment.name)?;
+            remove_then_free(directory, &segment.name)?;
         } else {
             left += 1;
         }
     }
     for name in scan.spares.iter().chain(&scan.leftovers()) {
-        directory.remove(name)?;
+        remove_then_free(directory, name)?;
     }
     Ok(left)
 }

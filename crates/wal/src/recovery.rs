@@ -7,7 +7,7 @@
 //! A damaged log is refused, or read as far as it goes ([`Recovery::of_damaged`]): what is read is whole and in order, and the
 //! caller sets the damaged files aside when an image holds it.
 
-use quire_device::Directory;
+use quire_device::{Directory, remove_then_free};
 
 use super::base_image::BaseImage;
 use super::directory_scan::{DirectoryScan, Segment};
@@ -265,7 +265,7 @@ impl Recovery {
             directory.sync()?;
         }
         for name in &self.leftovers {
-            directory.remove(name)?;
+            remove_then_free(directory, name)?;
         }
         if !self.leftovers.is_empty() {
             directory.sync()?;
@@ -280,7 +280,7 @@ impl Recovery {
             }
         }
         for name in &self.recovered.ignored {
-            directory.remove(name)?;
+            remove_then_free(directory, name)?;
         }
         if !self.recovered.ignored.is_empty() {
             directory.sync()?;

@@ -5,11 +5,18 @@
 //! under its old name, as a spare, until it gets its next number: so a file with a segment's name always has a valid header.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use quire_device::{Action, Buffer, Device, DeviceError, Direction, Directory, Extent, Transfer};
+use quire_device::{
+    Action, Buffer, Device, DeviceError, Direction, Directory, Extent, Transfer, await_freed, free_later, is_freeing,
+    remove_then_free,
+};
 use zerocopy::IntoBytes;
 
 use super::format::{DATA_OFFSET, SegmentHeader, SegmentMeta, name_of, unfinished_name_of};
+
+/// Longest wait for the space of removed files, on a disk that is full without it.
+const LONGEST_WAIT: Duration = Duration::from_secs(120);
 
 /// A file that can take a segment. Its name is durable.
 pub(crate) struct PreparedSegment {
@@ -64,10 +71,21 @@ impl SegmentPool {
             return Ok(PreparedSegment { index, device: closed.device, bytes: closed.bytes });
         }
         let bytes = least_bytes.max(self.segment_bytes).next_multiple_of(quire_device::DIRECT_ALIGN as u64);
-        self.make(index, bytes).inspect_err(|_| {
-            // A full disk must not stay full because of this; if it can't be removed the next start does.
-            let _ = self.directory.remove(&unfinished_name_of(index));
-        })
+        match self.make(index, bytes) {
+            // The space of removed files counts as taken until it is free: a start would fail for what it has removed itself.
+            Err(error) if error.is_full() && is_freeing() => {
+                self.discard_unfinished(index);
+                await_freed(LONGEST_WAIT);
+                self.make(index, bytes)
+            }
+            made => made,
+        }
+        .inspect_err(|_| self.discard_unfinished(index))
+    }
+
+    /// A full disk must not stay full because of a file that could not be made. If it can't be removed the next start does.
+    fn discard_unfinished(&self, index: u64) {
+        let _ = remove_then_free(&*self.directory, &unfinished_name_of(index));
     }
 
     fn make(&self, index: u64, bytes: u64) -> Result<PreparedSegment, DeviceError> {
@@ -90,7 +108,10 @@ impl SegmentPool {
             self.spares.push(closed);
             return Ok(());
         }
-        self.directory.remove(&name_of(closed.index))
+        self.directory.remove(&name_of(closed.index))?;
+        // The log thread may wait for the pool, and must not wait for this.
+        free_later(closed.device);
+        Ok(())
     }
 }
 

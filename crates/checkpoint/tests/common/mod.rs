@@ -94,7 +94,7 @@ pub fn meta(epoch: u64) -> ImageMeta {
 
 pub fn save(snapshot: Snapshot, directory: &dyn Directory, epoch: u64) -> Result<DumpSummary, DumpError> {
     let progress = DumpProgress::new();
-    dump(snapshot, &meta(epoch), directory, NAME, &progress, &small_writes()).map(|(summary, _)| summary)
+    dump(snapshot, &meta(epoch), directory, NAME, &progress, &small_writes())
 }
 
 /// All pages of a snapshot.

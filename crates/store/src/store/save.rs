@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use quire_arena::ArenaError;
-use quire_checkpoint::{DumpError, DumpOptions, DumpProgress, DumpSummary, ImageMeta, ReplacedImage, dump};
+use quire_checkpoint::{DumpError, DumpOptions, DumpProgress, DumpSummary, ImageMeta, dump};
 use quire_snapshot::Snapshot;
 
 use crate::error::{OpenError, StoreError};
@@ -110,8 +110,6 @@ pub struct SaveStats {
 #[derive(Default)]
 pub(crate) struct Saves {
     pub(crate) running: Option<Running>,
-    /// Gives the space of the image before the last one back.
-    pub(crate) retiring: Option<JoinHandle<()>>,
     /// Memory for pre-images, to hold from the next cut on.
     pub(crate) new_budget_bytes: Option<usize>,
     /// The image that the data comes from is damaged: the save that replaces it keeps it under another name.
@@ -127,7 +125,7 @@ pub(crate) struct Saves {
 /// A save in the background.
 pub(crate) struct Running {
     pub(crate) thread: JoinHandle<()>,
-    /// How it ended; the thread goes on a little longer.
+    /// How it ended.
     pub(crate) result: Receiver<Result<DumpSummary, DumpError>>,
     pub(crate) progress: Arc<DumpProgress>,
     pub(crate) cut_ns: u64,
@@ -152,9 +150,6 @@ impl Drop for Saves {
             running.progress.cancel();
             let _ = running.thread.join();
         }
-        if let Some(thread) = self.retiring.take() {
-            let _ = thread.join();
-        }
     }
 }
 
@@ -173,15 +168,10 @@ impl Store {
         let (place, shared) = (place.clone(), Arc::clone(&progress));
         let options =
             DumpOptions { nice: Some(NICE), keep_replaced_as: self.name_to_keep(&place), ..DumpOptions::default() };
-        let earlier = self.saves.retiring.take();
         let (tell, result) = sync_channel(1);
         let save = move || {
-            let (result, replaced) = split(dump(snapshot, &meta, place.directory(), place.file(), &shared, &options));
-            // Only one old image at a time is on its way out.
-            let _ = earlier.map(JoinHandle::join);
             // If there is no receiver, the store is gone.
-            let _ = tell.send(result);
-            drop(replaced);
+            let _ = tell.send(dump(snapshot, &meta, place.directory(), place.file(), &shared, &options));
         };
         let thread = std::thread::Builder::new().name("quire-save".into()).spawn(save).map_err(SaveError::Thread)?;
         self.saves.running = Some(Running { thread, result, progress, cut_ns, since: Instant::now() });
@@ -243,7 +233,8 @@ impl Store {
 
     fn end_save(&mut self, result: Result<DumpSummary, SaveError>) -> Option<Result<SaveSummary, SaveError>> {
         let Running { thread, cut_ns, .. } = self.saves.running.take()?;
-        self.saves.retiring = Some(thread);
+        // It has told its result, or has crashed: it does nothing more.
+        let _ = thread.join();
         self.arena_mut().try_finish();
         Some(self.note_save(result.map(|image| SaveSummary { cut_ns, image })))
     }
@@ -284,7 +275,7 @@ impl Store {
         self.finish_restore().map_err(|error| SaveError::NotVerifiable(Box::new(error)))?;
         let (snapshot, meta, cut_ns) = self.cut()?;
         let options = DumpOptions { keep_replaced_as: self.name_to_keep(place), ..DumpOptions::default() };
-        let (result, _) = split(dump(snapshot, &meta, place.directory(), place.file(), &DumpProgress::new(), &options));
+        let result = dump(snapshot, &meta, place.directory(), place.file(), &DumpProgress::new(), &options);
         self.arena_mut().try_finish();
         self.note_save(result.map(|image| SaveSummary { cut_ns, image }).map_err(SaveError::Dump))
     }
@@ -321,14 +312,4 @@ fn note() -> [u8; 64] {
     let text = concat!("quire ", env!("CARGO_PKG_VERSION"));
     note[..text.len()].copy_from_slice(text.as_bytes());
     note
-}
-
-type Dumped = Result<(DumpSummary, ReplacedImage), DumpError>;
-
-/// The result without the old image, and the old image.
-fn split(dumped: Dumped) -> (Result<DumpSummary, DumpError>, Option<ReplacedImage>) {
-    match dumped {
-        Ok((summary, replaced)) => (Ok(summary), Some(replaced)),
-        Err(error) => (Err(error), None),
-    }
 }
