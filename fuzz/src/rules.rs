@@ -3,13 +3,13 @@
 //!
 //! Relies on the rules of `quire-fuse`. The first line of the input is the path.
 
-use quire_fuse::Rules;
+use quire_fuse::CriticalityRules;
 
 /// The promise: a refusal names a line of the text; whether a file is a log is answered the same twice.
 pub fn run(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (path, text) = text.split_once('\n').unwrap_or(("", &text));
-    match Rules::parse(text) {
+    match CriticalityRules::parse(text) {
         Ok(rules) => {
             assert_eq!(rules.is_log(path), rules.clone().is_log(path));
             assert!(rules.names_logs() || !rules.is_log(path), "no rule says so");

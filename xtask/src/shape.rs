@@ -40,6 +40,13 @@ const FORMER_NAMES: &[(&str, &[&str])] = &[
             "Stamps",
             "Unruled",
             "Sight",
+            "Departure",
+            "Boost",
+            "Creator",
+            "Protocol",
+            "Attachment",
+            "Privileges",
+            "Hints",
         ],
     ),
     ("crates/sys/", &["Carver", "Bell", "Denied", "Touch", "Watched"]),
@@ -62,6 +69,9 @@ const FORMER_NAMES: &[(&str, &[&str])] = &[
             "Gate",
             "LaneState",
             "Streak",
+            "Wait",
+            "Depth",
+            "Place",
         ],
     ),
     ("crates/wal/", &["Stock", "Supply", "Patience", "Survey", "Fresh", "Malformed"]),
@@ -119,7 +129,7 @@ const FORMER_NAMES: &[(&str, &[&str])] = &[
         "crates/preload/",
         &[
             "Board", "Tools", "Account", "Draw", "Pace", "Presence", "Spare", "Ticket", "Kept", "Refusal", "Lately",
-            "Written", "Desk", "Next",
+            "Written", "Desk", "Next", "Fork", "Failed", "Refaults", "Caller",
         ],
     ),
     (
@@ -144,6 +154,12 @@ const FORMER_NAMES: &[(&str, &[&str])] = &[
             "Unheard",
             "Wants",
             "Witness",
+            "Sink",
+            "Disconnected",
+            "Announcements",
+            "Span",
+            "Options",
+            "Place",
         ],
     ),
     ("crates/arena/", &["Located", "Warmer"]),
@@ -214,6 +230,7 @@ const FORMER_NAMES: &[(&str, &[&str])] = &[
             "Entry",
         ],
     ),
+    ("crates/mdc/", &["Options", "Passing", "Summary", "Kept", "Pieces", "Reading", "Taken", "Holding", "Place"]),
 ];
 
 /// Folders with structs of more fields.

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use quire_mdc::{Checkpoint, Options, Passing, Reading, Restore};
+use quire_mdc::{Checkpoint, CheckpointOptions, PassMode, ReadMode, Restore};
 
 use crate::api_error::ApiError;
 use crate::boundary::{self, check};
@@ -43,7 +43,7 @@ pub struct mdc_file {
 enum Stage {
     Writing(Checkpoint),
     /// The second is whether a read has failed.
-    Reading(Box<Restore>, bool),
+    ReadMode(Box<Restore>, bool),
     Ended,
 }
 
@@ -68,10 +68,10 @@ fn bytes(size: usize, count: usize) -> Result<usize, ApiError> {
         .ok_or(ApiError::Size { size: size.saturating_mul(count), most: isize::MAX as usize })
 }
 
-fn check_type(kind: u32) -> Result<Passing, ApiError> {
+fn check_type(kind: u32) -> Result<PassMode, ApiError> {
     match kind {
-        MDC_VAL => Ok(Passing::Value),
-        MDC_REF => Ok(Passing::Reference),
+        MDC_VAL => Ok(PassMode::Value),
+        MDC_REF => Ok(PassMode::Reference),
         other => Err(unknown("type", other, "it is MDC_VAL or MDC_REF")),
     }
 }
@@ -94,7 +94,7 @@ pub unsafe extern "C" fn mdc_checkpoint_start(path: *const c_char, flags: u32) -
         // callers. It is used within this call only.
         let path = unsafe { CStr::from_ptr(path) };
         let name = path.to_string_lossy().into_owned();
-        let options = Options { gives_back: flags & MDC_RELEASE != 0 };
+        let options = CheckpointOptions { gives_back: flags & MDC_RELEASE != 0 };
         match Checkpoint::start(path, options) {
             Ok(made) => handle::make(mdc_file { path: name, stage: Mutex::new(Stage::Writing(made)) }),
             Err(source) => Err(ApiError::Checkpoint { file: name, source }),
@@ -190,15 +190,15 @@ pub unsafe extern "C" fn mdc_restore_start(path: *const c_char, flags: u32) -> *
     boundary::value(std::ptr::null_mut(), || {
         check("path", path)?;
         let reading = match flags {
-            0 => Reading::Map,
-            MDC_LOAD => Reading::Load,
+            0 => ReadMode::Map,
+            MDC_LOAD => ReadMode::Load,
             other => return Err(unknown("flags", other, "they are 0 or MDC_LOAD")),
         };
         // SAFETY: not null, as was checked; that it then leads to a string which ends with NUL is the duty of this function's
         // callers. It is used within this call only.
         let path = Path::new(OsStr::from_bytes(unsafe { CStr::from_ptr(path) }.to_bytes()));
         let restore = Restore::open(path, reading)?;
-        let stage = Mutex::new(Stage::Reading(Box::new(restore), false));
+        let stage = Mutex::new(Stage::ReadMode(Box::new(restore), false));
         handle::make(mdc_file { path: path.display().to_string(), stage })
     })
 }
@@ -225,7 +225,7 @@ pub unsafe extern "C" fn mdc_fread(
         let len = bytes(size, count)?;
         check_type(r#type)?;
         file.with(|stage| {
-            let Stage::Reading(restore, has_failed) = stage else {
+            let Stage::ReadMode(restore, has_failed) = stage else {
                 return Err(ApiError::Stage { argument: "file", wanted: "mdc_restore_start()" });
             };
             if len == 0 {
@@ -253,7 +253,7 @@ pub unsafe extern "C" fn mdc_restore_end(file: *mut mdc_file) -> quire_status {
         if !file.is_null() {
             let file = handle::get("file", file)?;
             has_failed = file.with(|stage| match stage {
-                Stage::Reading(_, failed) => Ok(failed.then(|| file.path.clone())),
+                Stage::ReadMode(_, failed) => Ok(failed.then(|| file.path.clone())),
                 _ => Err(ApiError::Stage { argument: "file", wanted: "mdc_restore_start()" }),
             })?;
         }

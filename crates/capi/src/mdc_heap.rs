@@ -5,13 +5,13 @@
 use core::ffi::c_void;
 use std::ptr::{NonNull, null_mut};
 
-use quire_mdc::heap::{self, Pool};
+use quire_mdc::heap::{self, PoolKind};
 
 use crate::api_error::ApiError;
 use crate::boundary;
 use crate::status::quire_status;
 
-fn take(pool: Pool, bytes: usize, zeroed: bool) -> Result<*mut c_void, ApiError> {
+fn take(pool: PoolKind, bytes: usize, zeroed: bool) -> Result<*mut c_void, ApiError> {
     heap::allocate(pool, bytes, zeroed).map(NonNull::as_ptr).map(<*mut u8>::cast).ok_or(ApiError::NoMemory { bytes })
 }
 
@@ -29,26 +29,26 @@ fn not_ours(ptr: *const c_void) -> ApiError {
 /// Like all functions here, any thread may call it, also in a child after fork(). Aligned to 16 bytes.
 #[unsafe(no_mangle)]
 pub extern "C" fn mdc_malloc(size: usize) -> *mut c_void {
-    boundary::value(null_mut(), || take(Pool::Checkpointed, size, false))
+    boundary::value(null_mut(), || take(PoolKind::Checkpointed, size, false))
 }
 
 /// As mdc_malloc(), for count objects of size bytes, all zero.
 #[unsafe(no_mangle)]
 pub extern "C" fn mdc_calloc(count: usize, size: usize) -> *mut c_void {
-    boundary::value(null_mut(), || take(Pool::Checkpointed, array(count, size)?, true))
+    boundary::value(null_mut(), || take(PoolKind::Checkpointed, array(count, size)?, true))
 }
 
 /// As mdc_malloc(), from the scratch pool: for what no checkpoint needs, such as buffers and caches. No dump has it, unless
 /// mdc_fwrite() is given an object of it by MDC_REF.
 #[unsafe(no_mangle)]
 pub extern "C" fn mdc_scratch_malloc(size: usize) -> *mut c_void {
-    boundary::value(null_mut(), || take(Pool::Scratch, size, false))
+    boundary::value(null_mut(), || take(PoolKind::Scratch, size, false))
 }
 
 /// As mdc_scratch_malloc(), for count objects of size bytes, all zero.
 #[unsafe(no_mangle)]
 pub extern "C" fn mdc_scratch_calloc(count: usize, size: usize) -> *mut c_void {
-    boundary::value(null_mut(), || take(Pool::Scratch, array(count, size)?, true))
+    boundary::value(null_mut(), || take(PoolKind::Scratch, array(count, size)?, true))
 }
 
 /// Gives memory of either pool another size, as realloc() does: it stays in its pool, perhaps at another place. NULL if there is no
@@ -60,7 +60,7 @@ pub extern "C" fn mdc_scratch_calloc(count: usize, size: usize) -> *mut c_void {
 pub unsafe extern "C" fn mdc_realloc(ptr: *mut c_void, size: usize) -> *mut c_void {
     boundary::value(null_mut(), || {
         if ptr.is_null() {
-            return take(Pool::Checkpointed, size, false);
+            return take(PoolKind::Checkpointed, size, false);
         }
         heap::find(ptr as usize).ok_or_else(|| not_ours(ptr))?;
         // SAFETY: the caller's promise.

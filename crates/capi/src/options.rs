@@ -2,7 +2,7 @@
 //!
 //! Relies on zero meaning "as usual" in every field, so that structures of earlier versions mean what they meant.
 
-use quire_snapshot::{Options, Precopy, Requirements};
+use quire_snapshot::{OriginOptions, Precopy, Requirements};
 
 use crate::api_error::ApiError;
 use crate::extensible_struct::{self, ExtensibleStruct};
@@ -70,9 +70,9 @@ const _: () = assert!(size_of::<quire_options>() == 56, "a gap, or a field that 
 ///
 /// # Safety
 /// `options` is null or leads to a [`quire_options`] of any version.
-pub unsafe fn read(options: *const quire_options) -> Result<(Options, Requirements), ApiError> {
+pub unsafe fn read(options: *const quire_options) -> Result<(OriginOptions, Requirements), ApiError> {
     if options.is_null() {
-        return Ok((Options::default(), Requirements::default()));
+        return Ok((OriginOptions::default(), Requirements::default()));
     }
     // SAFETY: not null; that `struct_size` is set and as many bytes may be read is the duty of this function's callers, and
     // `extensible_struct::read` refuses unaligned addresses itself.
@@ -82,9 +82,9 @@ pub unsafe fn read(options: *const quire_options) -> Result<(Options, Requiremen
         let value = unknown.cast_signed();
         return Err(ApiError::Unknown { argument: "options->flags", value, advice: "a later libquire may know it" });
     }
-    let usual = Options::default();
+    let usual = OriginOptions::default();
     let or = |value: usize, usual: usize| if value == 0 { usual } else { value };
-    let settings = Options {
+    let settings = OriginOptions {
         region_bytes: or(options.region_bytes, usual.region_bytes),
         precopy: precopy(&options)?,
         background: options.flags & QUIRE_NO_BACKGROUND == 0,
@@ -128,7 +128,7 @@ fn precopy(options: &quire_options) -> Result<Precopy, ApiError> {
 mod tests {
     use super::*;
 
-    fn read_it(change: impl FnOnce(&mut quire_options)) -> Result<(Options, Requirements), ApiError> {
+    fn read_it(change: impl FnOnce(&mut quire_options)) -> Result<(OriginOptions, Requirements), ApiError> {
         let mut options = quire_options { struct_size: size_of::<quire_options>(), ..Default::default() };
         change(&mut options);
         // SAFETY: a local structure of this version with its size set.
@@ -139,7 +139,7 @@ mod tests {
     fn zeroes_and_null_are_the_usual_options() {
         // SAFETY: null is allowed.
         let null = unsafe { read(std::ptr::null()) }.unwrap();
-        assert_eq!(null, (Options::default(), Requirements::default()));
+        assert_eq!(null, (OriginOptions::default(), Requirements::default()));
         assert_eq!(read_it(|_| ()).unwrap(), null);
     }
 
@@ -155,7 +155,7 @@ mod tests {
             options.flags = QUIRE_ANNOUNCES | QUIRE_ADDRESSABLE | QUIRE_NO_BACKGROUND | QUIRE_SERVE_FAULTS;
         })
         .unwrap();
-        let expected = Options {
+        let expected = OriginOptions {
             region_bytes: 65536,
             precopy: Precopy::Threshold(70),
             background: false,

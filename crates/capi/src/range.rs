@@ -6,7 +6,7 @@ use core::ffi::{c_char, c_void};
 use std::ffi::CString;
 use std::sync::Arc;
 
-use ::quire_snapshot::{Mechanism, MechanismError, Options, Origin, PAGE_SIZE, Requirements, Span, attach};
+use ::quire_snapshot::{Mechanism, MechanismError, Origin, OriginOptions, PAGE_SIZE, PageRange, Requirements, attach};
 
 use crate::api_error::{ApiError, check_bounds};
 use crate::boundary::{self, OutPointer};
@@ -44,10 +44,10 @@ impl quire_range {
     }
 
     fn new(
-        span: Span,
+        span: PageRange,
         adopted: bool,
         mechanism: Option<Mechanism>,
-        settings: (Options, Requirements),
+        settings: (OriginOptions, Requirements),
     ) -> Result<Self, ApiError> {
         let (options, wants) = settings;
         let lease = RangeLease::new(span.base() as usize, span.len())?;
@@ -90,7 +90,7 @@ pub unsafe extern "C" fn quire_range_create(
         if size == 0 || size > MOST_BYTES {
             return Err(ApiError::Size { size, most: MOST_BYTES });
         }
-        let span = Span::allocate(size).map_err(MechanismError::from)?;
+        let span = PageRange::allocate(size).map_err(MechanismError::from)?;
         out.fill(quire_range::new(span, false, mechanism, settings)?)
     })
 }
@@ -132,8 +132,8 @@ pub unsafe extern "C" fn quire_range_adopt(
         }
         check_memory(base, size)?;
         // SAFETY: `check_memory` has just found private anonymous memory there that can be read and written. That it stays so
-        // until range and snapshots are released is the duty of this function's callers; `Span::borrow` needs both.
-        let span = unsafe { Span::borrow(memory.cast(), size) }?;
+        // until range and snapshots are released is the duty of this function's callers; `PageRange::borrow` needs both.
+        let span = unsafe { PageRange::borrow(memory.cast(), size) }?;
         out.fill(quire_range::new(span, true, mechanism, settings)?)
     })
 }

@@ -123,7 +123,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Duration;
 
-    use quire_snapshot::Span;
+    use quire_snapshot::PageRange;
     use quire_sys::child::{WaitStatus, fork_by_library};
     use quire_sys::fork_lock::is_fork_waiting;
 
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn only_anonymous_memory_without_gaps_can_be_adopted() {
-        let span = Span::allocate(1 << 20).unwrap();
+        let span = PageRange::allocate(1 << 20).unwrap();
         let base = span.base() as usize;
         assert!(check_memory(base, 1 << 20).is_ok());
         assert!(check_memory(base, 1 << 40).is_err());

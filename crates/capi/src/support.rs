@@ -4,7 +4,7 @@
 
 use core::ffi::c_char;
 
-use quire_snapshot::{Mechanism, Requirements, Span, probe};
+use quire_snapshot::{Mechanism, PageRange, Requirements, probe};
 
 use crate::api_error::ApiError;
 use crate::boundary;
@@ -39,7 +39,7 @@ fn try_it(mechanism: Option<Mechanism>) -> Result<String, ApiError> {
     match mechanism {
         Some(mechanism) => Ok(probe(mechanism).map(|()| String::new())?),
         None => {
-            let span = Span::allocate(LARGE_BYTES).map_err(quire_snapshot::MechanismError::from)?;
+            let span = PageRange::allocate(LARGE_BYTES).map_err(quire_snapshot::MechanismError::from)?;
             let choice = Mechanism::best(&span, Requirements::default());
             Ok(format!("{}: {}", choice.mechanism, choice.why))
         }

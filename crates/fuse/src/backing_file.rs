@@ -19,14 +19,14 @@ use quire_sys::file::write_out;
 
 use crate::inodes::Inode;
 use crate::pending_sync::PendingSync;
-use crate::privileges::Privileges;
+use crate::privileges::FilePrivileges;
 use crate::times::FileTimes;
 
 /// What is different about a file of the directory.
 pub struct BackingFile {
     file: Arc<File>,
     times: Arc<FileTimes>,
-    privileges: Arc<Privileges>,
+    privileges: Arc<FilePrivileges>,
     pending_sync: Arc<PendingSync>,
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use quire_device::Device;
 use quire_writecache::CacheConfig;
 
-use crate::criticality::Rules;
+use crate::criticality::CriticalityRules;
 
 /// Stands before a device, for tests: makes it fail, or slow.
 pub type DeviceWrapper = Arc<dyn Fn(Arc<dyn Device>) -> Arc<dyn Device> + Send + Sync>;
@@ -38,7 +38,7 @@ pub struct MountConfig {
     /// The cache's settings. Its witness is set by the mount.
     pub cache: CacheConfig,
     /// Who is critical, and which files are logs.
-    pub rules: Rules,
+    pub rules: CriticalityRules,
     /// Names of programs that are critical from the beginning (`*` and `?` stand for anything).
     pub critical: Vec<String>,
     /// Find out who answers requests, for those about whom no rule says anything.
@@ -63,7 +63,7 @@ impl MountConfig {
             mount_point: mount_point.into(),
             log: log.into(),
             cache: CacheConfig { capacity_bytes: 512 << 20, queue_bytes: queue_bytes(), ..CacheConfig::default() },
-            rules: Rules::built_in(),
+            rules: CriticalityRules::built_in(),
             critical: Vec::new(),
             auto_critical: false,
             allow_other: false,

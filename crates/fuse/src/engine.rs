@@ -24,16 +24,16 @@ use quire_writecache::{
 use crate::backing_file::BackingFile;
 use crate::backing_root::BackingRoot;
 use crate::config::DeviceWrapper;
-use crate::criticality::Rules;
+use crate::criticality::CriticalityRules;
 use crate::ctimes::CtimeCache;
 use crate::dirty_inodes::{DirtyFlags, DirtyInodes};
 use crate::error::{FuseResult, log_failure};
-use crate::file_state::{Departure, FileEvent, InodeState};
+use crate::file_state::{FileEvent, ForgottenInode, InodeState};
 use crate::inodes::{Inode, InodeTable};
 use crate::orphans::{Orphan, OrphanList};
-use crate::privileges::Privileges;
+use crate::privileges::FilePrivileges;
 use crate::space::FreeSpace;
-use crate::volume_table::{Attachment, VolumeTable};
+use crate::volume_table::{VolumeAttachment, VolumeTable};
 use crate::write_through::WriteThrough;
 
 /// The mount itself, for what it writes in no program's name and a program waits for.
@@ -83,7 +83,7 @@ pub struct Engine {
     volume_table: VolumeTable,
     /// Room on the slow device.
     pub space: FreeSpace,
-    rules: Rules,
+    rules: CriticalityRules,
     _system: CriticalScope,
 }
 
@@ -119,7 +119,7 @@ impl Engine {
         cache: WriteCache,
         backing_root: BackingRoot,
         volume_table: VolumeTable,
-        rules: Rules,
+        rules: CriticalityRules,
         wrap_slow: Option<DeviceWrapper>,
         tasks: &Arc<TaskGraph>,
         open_files: u64,
@@ -226,12 +226,12 @@ impl Engine {
         drop(state);
         drop(map);
         inode.times.tell(&inode.file, true);
-        if let Some(Departure { attachment: Some(attached), unlinked_from: Some(dir) }) = departure {
+        if let Some(ForgottenInode { attachment: Some(attached), unlinked_from: Some(dir) }) = departure {
             self.orphans.add(Orphan { inode: Arc::clone(inode), attached, dir });
         }
     }
 
-    fn forget(&self, attached: Attachment, ino: u64) {
+    fn forget(&self, attached: VolumeAttachment, ino: u64) {
         match self.cache.forget(attached.volume) {
             Ok(()) => self.volume_table.free(attached.slot),
             Err(error) => drop(log_failure(&error, "giving a file up", ino)),
@@ -280,7 +280,7 @@ impl Engine {
     }
 
     /// The volume of a file that no program has used for `idle` and of which nothing is pending.
-    fn unused(&self, state: &InodeState, idle: Duration) -> Option<Attachment> {
+    fn unused(&self, state: &InodeState, idle: Duration) -> Option<VolumeAttachment> {
         let attached = state.attachment().filter(|_| state.is_unused_for(idle))?;
         let known = self.cache.volume_state(attached.volume);
         // The cache does not know the volume of a file that refused what the log has for it: that stays in the log.
@@ -330,7 +330,7 @@ impl Engine {
     ///
     /// # Errors
     /// The cache can't take it, for a reason that is not this file's.
-    pub fn restore(&self, file: File, ino: u64, attached: Attachment) -> Result<(), CacheError> {
+    pub fn restore(&self, file: File, ino: u64, attached: VolumeAttachment) -> Result<(), CacheError> {
         let inode = Arc::new(Inode::new(ino, file, true, DirtyFlags::ALL));
         if let Err(error) = inode.privileges.adopt(&inode.file) {
             tracing::warn!(%error, inode = ino, "what running this file gives is not known, and may go when its bytes are brought back");
@@ -405,12 +405,18 @@ impl Engine {
         }
         let mut state = inode.state();
         // The next flush of the volume covers what was written through.
-        self.write_through.transition(&mut state, FileEvent::Attached(Attachment { volume, slot }));
+        self.write_through.transition(&mut state, FileEvent::Attached(VolumeAttachment { volume, slot }));
         let removed = state.is_unlinked();
         drop(state);
         if removed {
             // Its last name went before there was a volume to tell that of.
-            self.volume_table.mark_removed(&self.cache, &Attachment { volume, slot }, &inode.file, inode.ino, SYSTEM);
+            self.volume_table.mark_removed(
+                &self.cache,
+                &VolumeAttachment { volume, slot },
+                &inode.file,
+                inode.ino,
+                SYSTEM,
+            );
         }
         Ok(volume)
     }
@@ -424,7 +430,7 @@ impl Engine {
     }
 
     /// What running the file gives, for a request that changes it; of a file that is not in use nothing need be kept.
-    pub fn privileges(&self, ino: u64) -> Arc<Privileges> {
+    pub fn privileges(&self, ino: u64) -> Arc<FilePrivileges> {
         self.inodes.get(ino).map_or_else(Arc::default, |inode| Arc::clone(&inode.privileges))
     }
 

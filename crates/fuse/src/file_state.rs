@@ -17,7 +17,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::volume_table::Attachment;
+use crate::volume_table::VolumeAttachment;
 
 /// Where the newest bytes of a file are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub enum FileState {
         since: Instant,
     },
     /// In its volume of the cache.
-    Cached(Attachment),
+    Cached(VolumeAttachment),
     /// The mount has let go of the file.
     Forgotten,
 }
@@ -49,16 +49,16 @@ pub enum FileEvent<'a> {
     /// A flush of the directory's file begins, or its volume takes over: both cover what was written through before.
     Flushed,
     /// It has become a volume.
-    Attached(Attachment),
+    Attached(VolumeAttachment),
     /// No program has used it for a while and nothing of it is pending.
     Idle,
 }
 
 /// What is left to be done for a file that the mount forgets: the caller takes it out of the table of inodes.
 #[derive(Clone, Debug)]
-pub struct Departure {
+pub struct ForgottenInode {
     /// Its volume, if it has one.
-    pub attachment: Option<Attachment>,
+    pub attachment: Option<VolumeAttachment>,
     /// The directory that had its last name, if it has none any more.
     pub unlinked_from: Option<Arc<OwnedFd>>,
 }
@@ -80,7 +80,7 @@ impl Default for InodeState {
 
 impl InodeState {
     /// Takes an event in. The result says whether the mount forgets the file by it.
-    pub fn transition(&mut self, event: FileEvent<'_>) -> Option<Departure> {
+    pub fn transition(&mut self, event: FileEvent<'_>) -> Option<ForgottenInode> {
         match event {
             FileEvent::Opened => self.users += 1,
             FileEvent::Closed => {
@@ -108,14 +108,14 @@ impl InodeState {
         None
     }
 
-    fn forget(&mut self) -> Departure {
-        let departure = Departure { attachment: self.attachment(), unlinked_from: self.unlinked_from.clone() };
+    fn forget(&mut self) -> ForgottenInode {
+        let departure = ForgottenInode { attachment: self.attachment(), unlinked_from: self.unlinked_from.clone() };
         self.file = FileState::Forgotten;
         departure
     }
 
     /// Its volume, if it is in the cache.
-    pub fn attachment(&self) -> Option<Attachment> {
+    pub fn attachment(&self) -> Option<VolumeAttachment> {
         match self.file {
             FileState::Cached(attachment) => Some(attachment),
             FileState::Uncached | FileState::WriteThrough { .. } | FileState::Forgotten => None,
@@ -158,8 +158,8 @@ mod tests {
         Arc::new(OwnedFd::from(tempfile::tempfile().unwrap()))
     }
 
-    fn attachment() -> Attachment {
-        Attachment { volume: VolumeId(7), slot: SlotIndex::default() }
+    fn attachment() -> VolumeAttachment {
+        VolumeAttachment { volume: VolumeId(7), slot: SlotIndex::default() }
     }
 
     fn opened(events: Vec<FileEvent<'_>>) -> InodeState {

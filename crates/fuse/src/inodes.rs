@@ -17,7 +17,7 @@ use quire_writecache::VolumeId;
 use crate::dirty_inodes::DirtyFlags;
 use crate::file_state::{FileEvent, InodeState};
 use crate::pending_sync::PendingSync;
-use crate::privileges::Privileges;
+use crate::privileges::FilePrivileges;
 use crate::times::FileTimes;
 
 /// A regular file.
@@ -32,7 +32,7 @@ pub struct Inode {
     /// When it was last written.
     pub times: Arc<FileTimes>,
     /// What running it gives.
-    pub privileges: Arc<Privileges>,
+    pub privileges: Arc<FilePrivileges>,
     /// What the next flush has to make durable besides its bytes.
     pub pending_sync: Arc<PendingSync>,
     is_log: AtomicBool,

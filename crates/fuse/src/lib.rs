@@ -46,7 +46,8 @@ mod xattrs;
 
 pub use config::{DeviceWrapper, LEAST_QUEUE_BYTES, MountConfig};
 pub use criticality::{
-    CriticalityTracker, DEFAULT_RULES, Hint, POSTGRESQL_RULES, REDIS_RULES, RuleError, Rules, SQLITE_RULES, Verdict,
+    CriticalityHint, CriticalityRules, CriticalityTracker, DEFAULT_RULES, POSTGRESQL_RULES, REDIS_RULES, RuleError,
+    SQLITE_RULES, Verdict,
 };
 pub use error::MountError;
 pub use recovery::RecoveryReport;

@@ -28,7 +28,7 @@ const MOST_PLACES: usize = 16_384;
 
 /// Who makes something, and what permissions it gets.
 #[derive(Clone, Copy, Debug)]
-pub struct Creator {
+pub struct CreateContext {
     /// The owner.
     pub uid: u32,
     /// The group, unless the directory gives it its own.
@@ -174,7 +174,7 @@ impl Namespace {
         &self,
         parent: &Node,
         name: &OsStr,
-        creator: &Creator,
+        creator: &CreateContext,
         default: Option<&[u8]>,
     ) -> FuseResult<(OwnedFd, FileStat)> {
         let place = self.place(parent, name)?;
@@ -208,7 +208,7 @@ impl Namespace {
         &self,
         parent: &Node,
         name: &OsStr,
-        creator: &Creator,
+        creator: &CreateContext,
         default: Option<&[u8]>,
         is_directory: bool,
     ) -> FuseResult<(OwnedFd, FileStat)> {
@@ -226,7 +226,7 @@ impl Namespace {
         &self,
         parent: u64,
         name: &OsStr,
-        creator: &Creator,
+        creator: &CreateContext,
         exclusive: bool,
     ) -> FuseResult<(FileAttr, InodeRef)> {
         let dir = self.parent(parent, name)?;
@@ -248,7 +248,7 @@ impl Namespace {
     ///
     /// # Errors
     /// What the system says.
-    pub fn make_node(&self, parent: u64, name: &OsStr, creator: &Creator, rdev: u32) -> FuseResult<FileAttr> {
+    pub fn make_node(&self, parent: u64, name: &OsStr, creator: &CreateContext, rdev: u32) -> FuseResult<FileAttr> {
         let dir = self.parent(parent, name)?;
         let default = acl::default_of(&dir.place)?;
         at::make_node(&dir.place, name, (creator.mode & !0o7777) | 0o600, rdev)?;
@@ -262,7 +262,7 @@ impl Namespace {
     ///
     /// # Errors
     /// What the system says.
-    pub fn make_directory(&self, parent: u64, name: &OsStr, creator: &Creator) -> FuseResult<FileAttr> {
+    pub fn make_directory(&self, parent: u64, name: &OsStr, creator: &CreateContext) -> FuseResult<FileAttr> {
         let dir = self.parent(parent, name)?;
         let default = acl::default_of(&dir.place)?;
         at::make_directory(&dir.place, name)?;
@@ -274,7 +274,13 @@ impl Namespace {
     ///
     /// # Errors
     /// What the system says.
-    pub fn make_link(&self, parent: u64, name: &OsStr, target: &OsStr, creator: &Creator) -> FuseResult<FileAttr> {
+    pub fn make_link(
+        &self,
+        parent: u64,
+        name: &OsStr,
+        target: &OsStr,
+        creator: &CreateContext,
+    ) -> FuseResult<FileAttr> {
         let dir = self.parent(parent, name)?;
         at::make_link(target, &dir.place, name)?;
         let (place, facts) = self.finish(&dir, name, creator, None, false)?;

@@ -14,7 +14,7 @@ use quire_sys::at::{self, AccessMode};
 use quire_sys::file::sync_file_system;
 
 use crate::inodes::Inode;
-use crate::volume_table::Attachment;
+use crate::volume_table::VolumeAttachment;
 
 /// A file without a name that no program has open.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub struct Orphan {
     /// Keeps its inode's number from being given to another file.
     pub inode: Arc<Inode>,
     /// What the log may have of it.
-    pub attached: Attachment,
+    pub attached: VolumeAttachment,
     /// The directory that had its last name.
     pub dir: Arc<OwnedFd>,
 }

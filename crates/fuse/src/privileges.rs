@@ -29,11 +29,11 @@ struct State {
 
 /// What late writes must not take.
 #[derive(Debug, Default)]
-pub struct Privileges {
+pub struct FilePrivileges {
     state: Mutex<State>,
 }
 
-impl Privileges {
+impl FilePrivileges {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -148,7 +148,7 @@ mod tests {
     fn what_a_program_could_not_set_is_not_put_back() {
         let file = tempfile::tempfile().unwrap();
         at::set_permissions(&file, 0o700).unwrap();
-        let privileges = Privileges::default();
+        let privileges = FilePrivileges::default();
         let refuse = || Err(io::Error::from(io::ErrorKind::PermissionDenied));
         assert!(privileges.set_permissions(0o4700, refuse).is_err());
         privileges.restore(&file).unwrap();
@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn a_late_write_never_undoes_a_change_of_permissions() {
         let file = tempfile::tempfile().unwrap();
-        let privileges = Privileges::default();
+        let privileges = FilePrivileges::default();
         privileges.set_permissions(0o4755, || at::set_permissions(&file, 0o4755)).unwrap();
         std::thread::scope(|scope| {
             let set = || {

@@ -24,7 +24,7 @@ use crate::config::MountConfig;
 use crate::dirty_inodes::DirtyFlags;
 use crate::engine::Engine;
 use crate::error::MountError;
-use crate::volume_table::{Attachment, SlotIndex, TABLE, VolumeEntry, VolumeTable};
+use crate::volume_table::{SlotIndex, TABLE, VolumeAttachment, VolumeEntry, VolumeTable};
 
 /// What was found when the log was opened.
 #[derive(Clone, Debug, Default)]
@@ -134,7 +134,7 @@ fn find_files(
         };
         match open(&engine.backing_root.dir, &entry) {
             Ok(Some(file)) => {
-                engine.restore(file, entry.ino, Attachment { volume, slot: place })?;
+                engine.restore(file, entry.ino, VolumeAttachment { volume, slot: place })?;
                 report.files += 1;
             }
             Ok(None) if entry.removed => engine.cache.forget(volume)?,
@@ -235,7 +235,7 @@ fn walk(
             let Some((slot, entry, _)) = wanted.remove(&entry.ino) else { continue };
             let file = at::open(&place, AccessMode::ReadWrite)
                 .map_err(|cause| MountError::Unreachable { ino: entry.ino, cause })?;
-            engine.restore(file, entry.ino, Attachment { volume: entry.volume, slot })?;
+            engine.restore(file, entry.ino, VolumeAttachment { volume: entry.volume, slot })?;
             report.files += 1;
         }
     }

@@ -25,7 +25,7 @@ use crate::engine::Engine;
 use crate::error::MountError;
 use crate::recovery::{self, RecoveryReport};
 use crate::report::{self, MountInfo};
-use crate::serve::{Protocol, READERS, Server};
+use crate::serve::{FuseDispatcher, READERS, Server};
 
 /// How long requests under way may take to end after the kernel let go.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -160,7 +160,7 @@ impl Mount {
         let criticality = Arc::new(if inherits { criticality.detecting_lock_waits(mount_point) } else { criticality });
         let server = Server::new(Arc::clone(engine), Arc::clone(&criticality), info.clone(), open_files).map_err(at)?;
         let options = options(config, info);
-        let protocol = Protocol(Arc::new(server));
+        let protocol = FuseDispatcher(Arc::new(server));
         let how = FuseMount { source: &info.backing, read_only: config.read_only, allow_other: config.allow_other };
         // `fuser` would unmount what is at the mount point when the session has ended, whatever that is by then.
         let session = match mounts::mount_fuse(mount_point, &how) {

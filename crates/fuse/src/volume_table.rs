@@ -128,7 +128,7 @@ pub struct SlotIndex(usize);
 
 /// A file's volume, and its place in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Attachment {
+pub struct VolumeAttachment {
     /// The volume.
     pub volume: VolumeId,
     /// Where the table says so.
@@ -228,7 +228,7 @@ impl VolumeTable {
 
     /// The file has lost its last name, which is durable here when this returns. Whether it is in the directory, too,
     /// power may decide: so the slot goes on saying which file it was. `task` is one that is always critical.
-    pub fn mark_removed(&self, cache: &WriteCache, attached: &Attachment, file: &File, ino: u64, task: TaskId) {
+    pub fn mark_removed(&self, cache: &WriteCache, attached: &VolumeAttachment, file: &File, ino: u64, task: TaskId) {
         let (handle, born_ns) = (handle::of(file).ok(), at::born_ns(file).unwrap_or(0));
         let entry = VolumeEntry { volume: attached.volume, ino, handle, born_ns, removed: true };
         let context = WriteContext { task, is_sync: true, content: ContentKind::Log };

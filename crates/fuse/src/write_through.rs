@@ -16,7 +16,7 @@ use fuser::Errno;
 
 use crate::dirty_inodes::DirtyFlags;
 use crate::error::FuseResult;
-use crate::file_state::{Departure, FileEvent, InodeState};
+use crate::file_state::{FileEvent, ForgottenInode, InodeState};
 use crate::inodes::Inode;
 use crate::write_path::{self, WriteFacts, WritePath};
 
@@ -39,7 +39,7 @@ impl WriteThrough {
     }
 
     /// Takes an event of a file in, and counts the file if its state says that it holds such bytes.
-    pub fn transition(&self, state: &mut InodeState, event: FileEvent<'_>) -> Option<Departure> {
+    pub fn transition(&self, state: &mut InodeState, event: FileEvent<'_>) -> Option<ForgottenInode> {
         let before = state.is_write_through();
         let departure = state.transition(event);
         match (before, state.is_write_through()) {

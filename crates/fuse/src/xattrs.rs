@@ -5,7 +5,7 @@
 //! | `user.quire.stats` | read: figures, as JSON |
 //! | `user.quire.trace` | read: the last decisions, as JSON |
 //! | `user.quire.drain` | written: `1` if everything is to be brought to the directory when the mount ends, `0` if not |
-//! | `user.quire.critical` | read: hints in force, one a line; written: a hint ([`Hint`]) |
+//! | `user.quire.critical` | read: hints in force, one a line; written: a hint ([`CriticalityHint`]) |
 //!
 //! Relies on the kernel to let only the root directory's owner write there.
 
@@ -15,7 +15,7 @@ use fuser::Errno;
 use quire_sys::{at, task, xattr};
 
 use crate::acl;
-use crate::criticality::{CriticalityTracker, Hint};
+use crate::criticality::{CriticalityHint, CriticalityTracker};
 use crate::error::FuseResult;
 use crate::nodes::{Node, ROOT};
 
@@ -110,7 +110,8 @@ pub fn set(
             return Err(Errno::EPERM);
         }
         let words = std::str::from_utf8(value).map_err(|_| Errno::EINVAL)?;
-        let hints: Vec<Hint> = words.lines().map(str::parse).collect::<Result<_, _>>().map_err(|_| Errno::EINVAL)?;
+        let hints: Vec<CriticalityHint> =
+            words.lines().map(str::parse).collect::<Result<_, _>>().map_err(|_| Errno::EINVAL)?;
         hints.iter().for_each(|hint| criticality.take(hint));
         return Ok(false);
     }

@@ -11,7 +11,7 @@ use std::thread;
 
 use common::{Place, Running, possible, skipped};
 use quire_device::IoGate;
-use quire_fuse::Rules;
+use quire_fuse::CriticalityRules;
 use quire_writecache::{AdmissionPolicy, TaskGraph};
 
 /// Lets a test that fails end.
@@ -40,7 +40,7 @@ fn scene(rules: &str) -> Option<Scene> {
     }
     let mut place = Place::new(AdmissionPolicy::CriticalProcessIo);
     place.config.cache.tasks = TaskGraph::new();
-    place.config.rules = Rules::parse(rules).unwrap();
+    place.config.rules = CriticalityRules::parse(rules).unwrap();
     let gate = IoGate::default();
     let same = gate.clone();
     place.config.wrap_slow = Some(Arc::new(move |inner| same.before(inner)));

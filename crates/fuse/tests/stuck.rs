@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use common::{Place, possible};
 use quire_device::IoGate;
-use quire_fuse::Rules;
+use quire_fuse::CriticalityRules;
 use quire_writecache::{AdmissionPolicy, TaskGraph};
 
 /// More than there are readers and helpers for requests that wait.
@@ -24,7 +24,7 @@ fn what_does_not_wait_for_the_device_is_served_while_hundreds_of_flushes_wait_fo
     }
     let mut place = Place::new(AdmissionPolicy::CriticalProcessIo);
     place.config.cache.tasks = TaskGraph::new();
-    place.config.rules = Rules::parse("critical thread=critical").unwrap();
+    place.config.rules = CriticalityRules::parse("critical thread=critical").unwrap();
     let gate = IoGate::default();
     let same = gate.clone();
     place.config.wrap_slow = Some(Arc::new(move |inner| same.before(inner)));

@@ -34,7 +34,7 @@ struct Entry {
 
 /// What is known of a range of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum AddressContent {
     /// It may be written as an address.
     Dumpable,
     /// It lies on a stack, in shared memory, in a file's mapping or in code: only its bytes can be written.
@@ -95,9 +95,9 @@ impl AddressSpace {
     }
 
     /// Where an object of `len` bytes (at least one) lies; if it is dumpable, its mappings will be dumped.
-    pub(crate) fn reference(&mut self, address: usize, len: usize, stack: &Range<usize>) -> io::Result<Place> {
+    pub(crate) fn reference(&mut self, address: usize, len: usize, stack: &Range<usize>) -> io::Result<AddressContent> {
         let found = self.find(address, len, stack);
-        if found != Place::Nowhere {
+        if found != AddressContent::Nowhere {
             return Ok(found);
         }
         // The program may have mapped it since.
@@ -105,8 +105,8 @@ impl AddressSpace {
         Ok(self.find(address, len, stack))
     }
 
-    fn find(&mut self, address: usize, len: usize, stack: &Range<usize>) -> Place {
-        let Some(end) = address.checked_add(len) else { return Place::Nowhere };
+    fn find(&mut self, address: usize, len: usize, stack: &Range<usize>) -> AddressContent {
+        let Some(end) = address.checked_add(len) else { return AddressContent::Nowhere };
         let entries = &mut self.entries[..self.count];
         let holds = |entry: &Entry| entry.start <= address && address < entry.end;
         let first = match entries.get(self.last) {
@@ -122,18 +122,18 @@ impl AddressSpace {
                     is_dumpable &= entry.flags & DUMPABLE != 0 && !is_stack;
                     covered = entry.end;
                 }
-                _ => return Place::Nowhere,
+                _ => return AddressContent::Nowhere,
             }
             at += 1;
         }
         self.last = first;
         if !is_dumpable {
-            return Place::Other;
+            return AddressContent::Other;
         }
         for entry in &mut entries[first..at] {
             entry.flags |= REFERENCED;
         }
-        Place::Dumpable
+        AddressContent::Dumpable
     }
 
     /// The mappings to be dumped, in the order of addresses; neighbours are one.
@@ -185,12 +185,12 @@ mod tests {
         let (private, shared) = (AnonymousMap::private(1 << 20).unwrap(), AnonymousMap::shared(1 << 20).unwrap());
         let local = [0_u8; 64];
         let mut place = |address: usize, len| space.reference(address, len, &stack()).unwrap();
-        assert_eq!(place(private.base() as usize, 1 << 20), Place::Dumpable);
-        assert_eq!(place(shared.base() as usize, 10), Place::Other);
-        assert_eq!(place(&raw const local as usize, 64), Place::Other);
-        assert_eq!(place(b"a word of the program".as_ptr() as usize, 10), Place::Other);
-        assert_eq!(place(8, 10), Place::Nowhere);
-        assert_eq!(place(usize::MAX - 4, 10), Place::Nowhere);
+        assert_eq!(place(private.base() as usize, 1 << 20), AddressContent::Dumpable);
+        assert_eq!(place(shared.base() as usize, 10), AddressContent::Other);
+        assert_eq!(place(&raw const local as usize, 64), AddressContent::Other);
+        assert_eq!(place(b"a word of the program".as_ptr() as usize, 10), AddressContent::Other);
+        assert_eq!(place(8, 10), AddressContent::Nowhere);
+        assert_eq!(place(usize::MAX - 4, 10), AddressContent::Nowhere);
         let base = private.base() as usize;
         assert!(space.referenced().any(|area| area.start <= base && base + (1 << 20) <= area.end));
     }

@@ -12,8 +12,8 @@ use quire_sys::pagemap::Pagemap;
 use quire_sys::this_thread;
 use zerocopy::IntoBytes;
 
-use crate::address_space::{AddressSpace, Place};
-use crate::dump::{Dump, Kept, Pieces};
+use crate::address_space::{AddressContent, AddressSpace};
+use crate::dump::{Dump, ExcludedRanges, MappingCounter};
 use crate::error::CheckpointError;
 use crate::format::{self, END_MAGIC, Footer, Header, LOG_OFFSET, MOST_OBJECT_BYTES, PAGE_BYTES, UNIT_BYTES};
 use crate::held::{Held, HeldSlice};
@@ -30,14 +30,14 @@ const NEAR_BYTES: usize = 256 << 10;
 
 /// How a checkpoint is made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Options {
+pub struct CheckpointOptions {
     /// Memory is given back as it is written: for a forked child, which has one thread.
     pub gives_back: bool,
 }
 
 /// How an object is passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Passing {
+pub enum PassMode {
     /// Its bytes are copied to the log now.
     Value,
     /// Its address is logged; its bytes are dumped at the end, unless it is small or lies where memory isn't dumped.
@@ -46,7 +46,7 @@ pub enum Passing {
 
 /// What a checkpoint was.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Summary {
+pub struct CheckpointSummary {
     /// Bytes of the log.
     pub log_bytes: u64,
     /// Bytes of the pages that were dumped.
@@ -66,7 +66,7 @@ struct State<T> {
     /// The header, later the footer.
     page: HeldSlice<u8>,
     header_checksum: u64,
-    options: Options,
+    options: CheckpointOptions,
     has_failed: bool,
     is_published: bool,
 }
@@ -79,7 +79,7 @@ impl Checkpoint {
     ///
     /// # Errors
     /// The file can't be written, or memory can't be given back here.
-    pub fn start(path: &CStr, options: Options) -> Result<Self, CheckpointError> {
+    pub fn start(path: &CStr, options: CheckpointOptions) -> Result<Self, CheckpointError> {
         let target = DumpFile::create(path).map_err(|source| match source.kind() {
             std::io::ErrorKind::WouldBlock => CheckpointError::Busy,
             _ => CheckpointError::System { call: "creating the temporary file", source },
@@ -93,7 +93,7 @@ impl<T: Target> Checkpoint<T> {
     ///
     /// # Errors
     /// As [`Checkpoint::start`]; the file is removed.
-    pub fn start_on(mut target: T, options: Options) -> Result<Self, CheckpointError> {
+    pub fn start_on(mut target: T, options: CheckpointOptions) -> Result<Self, CheckpointError> {
         match prepare(options) {
             Ok((log, space, page)) => {
                 let (header_checksum, has_failed, is_published) = (0, false, false);
@@ -117,7 +117,7 @@ impl<T: Target> Checkpoint<T> {
     ///
     /// # Errors
     /// The file can't be written; then every later call fails, too. Or the object isn't in memory.
-    pub unsafe fn write(&mut self, from: *const u8, len: usize, passing: Passing) -> Result<(), CheckpointError> {
+    pub unsafe fn write(&mut self, from: *const u8, len: usize, passing: PassMode) -> Result<(), CheckpointError> {
         if self.0.has_failed {
             return Err(CheckpointError::Failed);
         }
@@ -142,7 +142,7 @@ impl<T: Target> Checkpoint<T> {
     ///
     /// # Errors
     /// The file can't be written; the older one is untouched, but for [`CheckpointError::NotDurable`].
-    pub unsafe fn end(mut self) -> Result<Summary, CheckpointError> {
+    pub unsafe fn end(mut self) -> Result<CheckpointSummary, CheckpointError> {
         if self.0.has_failed {
             return Err(CheckpointError::Failed);
         }
@@ -160,7 +160,7 @@ impl<T: Target> Drop for Checkpoint<T> {
     }
 }
 
-fn prepare(options: Options) -> Result<(LogWriter, AddressSpace, HeldSlice<u8>), CheckpointError> {
+fn prepare(options: CheckpointOptions) -> Result<(LogWriter, AddressSpace, HeldSlice<u8>), CheckpointError> {
     if options.gives_back {
         let count = this_thread::count().map_err(CheckpointError::system("counting threads in /proc/self/task"))?;
         if count != 1 {
@@ -194,17 +194,17 @@ impl<T: Target> State<T> {
 
     /// # Safety
     /// As [`Checkpoint::write`].
-    unsafe fn write(&mut self, from: *const u8, len: usize, passing: Passing) -> Result<(), CheckpointError> {
-        if passing == Passing::Reference && len > SMALL_BYTES {
+    unsafe fn write(&mut self, from: *const u8, len: usize, passing: PassMode) -> Result<(), CheckpointError> {
+        if passing == PassMode::Reference && len > SMALL_BYTES {
             let address = from as usize;
             let place = self.space.reference(address, len, &stack());
             match place.map_err(CheckpointError::system("reading /proc/self/maps"))? {
-                Place::Dumpable => {
+                AddressContent::Dumpable => {
                     let done = self.log.put_reference(&mut self.target, address as u64, len);
                     return done.map_err(CheckpointError::system("writing the log"));
                 }
-                Place::Other => {}
-                Place::Nowhere => return Err(CheckpointError::NotMapped { address, len }),
+                AddressContent::Other => {}
+                AddressContent::Nowhere => return Err(CheckpointError::NotMapped { address, len }),
             }
         }
         // SAFETY: the bytes may be read: they are mapped, or the caller promises it.
@@ -214,7 +214,7 @@ impl<T: Target> State<T> {
 
     /// # Safety
     /// As [`Checkpoint::end`]; this state lies at `own`.
-    unsafe fn end(&mut self, own: Range<usize>) -> Result<Summary, CheckpointError> {
+    unsafe fn end(&mut self, own: Range<usize>) -> Result<CheckpointSummary, CheckpointError> {
         let log_bytes = self.log.finish(&mut self.target).map_err(CheckpointError::system("writing the log"))?;
         self.space.refresh().map_err(CheckpointError::system("reading /proc/self/maps"))?;
         let ranges = self.space.referenced();
@@ -222,7 +222,7 @@ impl<T: Target> State<T> {
         let offset = LOG_OFFSET + format::log_span(log_bytes).unwrap_or(0);
         let buffer = HeldSlice::new(UNIT_BYTES).map_err(CheckpointError::system("taking memory"))?;
         let kept = self.options.gives_back.then(|| {
-            let mut kept = Kept::default();
+            let mut kept = ExcludedRanges::default();
             let variables = this_thread::variables_address();
             for range in [own, table.range(), buffer.range(), self.log.range(), self.page.range()] {
                 kept.add(range);
@@ -233,7 +233,7 @@ impl<T: Target> State<T> {
             kept
         });
         let pagemap = Pagemap::open(None).ok();
-        let (target, pages, released, pieces) = (&mut self.target, 0, 0, Pieces::default());
+        let (target, pages, released, pieces) = (&mut self.target, 0, 0, MappingCounter::default());
         let mut dump = Dump { target, table: &mut table, offset, buffer, pagemap, kept, pages, released, pieces };
         for area in ranges {
             // SAFETY: the kernel has just told that the area is dumpable memory. Where it is given back, the caller promises that
@@ -244,7 +244,7 @@ impl<T: Target> State<T> {
         let file_bytes = self.write_table(&table, log_bytes, offset)?;
         self.publish()?;
         let areas = table.areas();
-        Ok(Summary { log_bytes, dumped_bytes: dumped, given_back_bytes, file_bytes, areas })
+        Ok(CheckpointSummary { log_bytes, dumped_bytes: dumped, given_back_bytes, file_bytes, areas })
     }
 
     /// Returns the length of the file.

@@ -31,12 +31,12 @@ pub(crate) const MOST_KEPT: usize = 12;
 
 /// Ranges of addresses whose memory must not be given back: what the dump itself works with.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Kept {
+pub(crate) struct ExcludedRanges {
     ranges: [(usize, usize); MOST_KEPT],
     count: usize,
 }
 
-impl Kept {
+impl ExcludedRanges {
     /// Adds a range, made larger to whole pages.
     pub(crate) fn add(&mut self, range: Range<usize>) {
         let whole = (range.start / PAGE_BYTES * PAGE_BYTES, range.end.next_multiple_of(PAGE_BYTES));
@@ -70,21 +70,21 @@ pub(crate) struct Dump<'a, T> {
     pub(crate) buffer: HeldSlice<u8>,
     pub(crate) pagemap: Option<Pagemap>,
     /// `None`: all memory stays.
-    pub(crate) kept: Option<Kept>,
+    pub(crate) kept: Option<ExcludedRanges>,
     pub(crate) pages: u64,
     pub(crate) released: u64,
-    pub(crate) pieces: Pieces,
+    pub(crate) pieces: MappingCounter,
 }
 
 /// Counts the pieces that the kernel needs a mapping of their own for: it joins neighbours.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Pieces {
+pub(crate) struct MappingCounter {
     count: usize,
     /// Where the last one ended, in memory and in the file.
     end: (usize, u64),
 }
 
-impl Pieces {
+impl MappingCounter {
     /// Whether a piece that begins there may be made.
     fn allow(&self, at: usize, offset: u64) -> bool {
         self.count < MOST_PIECES || self.end == (at, offset)
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_cut_out_of_what_is_given_back() {
-        let mut kept = Kept::default();
+        let mut kept = ExcludedRanges::default();
         kept.add(0x5001..0x6002);
         kept.add(0x7000..0x8000);
         kept.add(0x1000..0x3000);

@@ -59,7 +59,7 @@ impl CheckpointError {
 
 /// A part of a checkpoint file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum FilePart {
     /// The first page.
     Header,
     /// A chunk of the log.
@@ -72,7 +72,7 @@ pub enum Part {
     Footer,
 }
 
-impl fmt::Display for Part {
+impl fmt::Display for FilePart {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Header => out.write_str("header"),
@@ -117,7 +117,7 @@ pub enum RestoreError {
         /// Its path.
         file: String,
         /// Where.
-        part: Part,
+        part: FilePart,
         /// What doesn't fit.
         what: String,
     },

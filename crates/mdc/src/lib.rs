@@ -23,10 +23,10 @@ mod source;
 mod table;
 mod target;
 
-pub use checkpoint::{Checkpoint, Options, Passing, Summary};
-pub use error::{CheckpointError, Part, RestoreError};
+pub use checkpoint::{Checkpoint, CheckpointOptions, CheckpointSummary, PassMode};
+pub use error::{CheckpointError, FilePart, RestoreError};
 pub use restore::{Restore, RestoreInfo};
 #[doc(hidden)]
 pub use sample::sample;
-pub use source::Reading;
+pub use source::ReadMode;
 pub use target::Target;

@@ -5,12 +5,12 @@
 
 use zerocopy::FromBytes;
 
-use crate::error::Part;
+use crate::error::FilePart;
 use crate::format::{CHUNK_PAYLOAD, ChunkHead, LOG_OFFSET, UNIT_BYTES, checksum, unfold};
-use crate::source::Source;
+use crate::source::ByteSource;
 
 /// What is wrong, and where.
-pub(crate) type Fault = (Part, String);
+pub(crate) type Fault = (FilePart, String);
 
 /// A part of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,15 +44,15 @@ impl LogReader {
     }
 
     fn fault(&self, what: impl Into<String>) -> Fault {
-        (Part::Log(self.at / CHUNK_PAYLOAD as u64), what.into())
+        (FilePart::Log(self.at / CHUNK_PAYLOAD as u64), what.into())
     }
 
     /// Verifies chunk `number` and keeps it.
-    pub(crate) fn load(&mut self, source: &Source, number: u64) -> Result<(), Fault> {
+    pub(crate) fn load(&mut self, source: &ByteSource, number: u64) -> Result<(), Fault> {
         if self.number == Some(number) {
             return Ok(());
         }
-        let part = Part::Log(number);
+        let part = FilePart::Log(number);
         let offset = LOG_OFFSET + number * UNIT_BYTES as u64;
         let want = (self.bytes - number * CHUNK_PAYLOAD as u64).min(CHUNK_PAYLOAD as u64) as usize;
         let mut head = [0; size_of::<ChunkHead>()];
@@ -74,7 +74,7 @@ impl LogReader {
     }
 
     /// The bytes that follow, up to the end of their chunk: none at the end of the log.
-    fn rest(&mut self, source: &Source) -> Result<&[u8], Fault> {
+    fn rest(&mut self, source: &ByteSource) -> Result<&[u8], Fault> {
         if self.at == self.bytes {
             return Ok(&[]);
         }
@@ -82,7 +82,7 @@ impl LogReader {
         Ok(&self.chunk[(self.at % CHUNK_PAYLOAD as u64) as usize..])
     }
 
-    fn number(&mut self, source: &Source) -> Result<u64, Fault> {
+    fn number(&mut self, source: &ByteSource) -> Result<u64, Fault> {
         let mut value = 0_u64;
         for shift in (0..64).step_by(7) {
             let Some(&byte) = self.rest(source)?.first() else { return Err(self.fault("it ends within a record")) };
@@ -100,7 +100,7 @@ impl LogReader {
     }
 
     /// The next record; `None` at the end.
-    pub(crate) fn next(&mut self, source: &Source) -> Result<Option<Record>, Fault> {
+    pub(crate) fn next(&mut self, source: &ByteSource) -> Result<Option<Record>, Fault> {
         if self.left() == 0 {
             return Ok(None);
         }
@@ -125,7 +125,7 @@ impl LogReader {
     }
 
     /// Reads bytes of a value, of which at least as many are left.
-    pub(crate) fn read(&mut self, source: &Source, into: &mut [u8]) -> Result<(), Fault> {
+    pub(crate) fn read(&mut self, source: &ByteSource, into: &mut [u8]) -> Result<(), Fault> {
         let mut done = 0;
         while done < into.len() {
             let rest = self.rest(source)?;

@@ -10,13 +10,13 @@ use std::path::Path;
 use quire_sys::file;
 use zerocopy::FromBytes;
 
-use crate::error::{Part, RestoreError};
+use crate::error::{FilePart, RestoreError};
 use crate::format::{
     Area, END_MAGIC, Footer, Header, LOG_OFFSET, MAGIC, PAGE_BYTES, UNIT_BYTES, UNIT_PAGES, Unit, VERSION, checksum,
     log_span, table_bytes,
 };
 use crate::log_reader::{Fault, LogReader, Record};
-use crate::source::{Reading, Source};
+use crate::source::{ByteSource, ReadMode};
 
 const PAGE: u64 = PAGE_BYTES as u64;
 const UNIT: u64 = UNIT_BYTES as u64;
@@ -48,7 +48,7 @@ struct Current {
 #[derive(Debug)]
 pub struct Restore {
     file: String,
-    source: Source,
+    source: ByteSource,
     info: RestoreInfo,
     dump_offset: u64,
     areas: Vec<Area>,
@@ -67,7 +67,7 @@ impl Restore {
     ///
     /// # Errors
     /// There is none, it isn't one, or it is damaged.
-    pub fn open(path: &Path, reading: Reading) -> Result<Self, RestoreError> {
+    pub fn open(path: &Path, reading: ReadMode) -> Result<Self, RestoreError> {
         let name = path.display().to_string();
         let failed = |call| {
             let file = name.clone();
@@ -77,9 +77,9 @@ impl Restore {
             Err(error) if error.kind() == ErrorKind::NotFound => return Err(RestoreError::Missing { file: name }),
             other => other.map_err(failed("opening"))?,
         };
-        let source = Source::of(&file, reading).map_err(failed("reading"))?;
+        let source = ByteSource::of(&file, reading).map_err(failed("reading"))?;
         let mut made = Self::new(name.clone(), source)?;
-        if reading == Reading::Load {
+        if reading == ReadMode::Load {
             made.verify()?;
         }
         Ok(made)
@@ -90,10 +90,10 @@ impl Restore {
     /// # Errors
     /// As [`Restore::open`].
     pub fn from_bytes(name: &str, bytes: Vec<u8>) -> Result<Self, RestoreError> {
-        Self::new(name.to_owned(), Source::Loaded(bytes))
+        Self::new(name.to_owned(), ByteSource::Loaded(bytes))
     }
 
-    fn new(file: String, source: Source) -> Result<Self, RestoreError> {
+    fn new(file: String, source: ByteSource) -> Result<Self, RestoreError> {
         let header = read_header(&file, &source)?;
         let damaged = |(part, what): Fault| RestoreError::Damaged { file: file.clone(), part, what };
         let footer = read_footer(&source, &header).map_err(damaged)?;
@@ -141,7 +141,7 @@ impl Restore {
         if self.verified[unit] {
             return Ok(());
         }
-        let (part, entry) = (Part::Unit(unit as u64), self.units[unit]);
+        let (part, entry) = (FilePart::Unit(unit as u64), self.units[unit]);
         let offset = self.dump_offset + unit as u64 * UNIT;
         let bytes = &mut self.scratch[..entry.pages.get() as usize * PAGE_BYTES];
         self.source.read_ahead(offset, 4 * UNIT_BYTES);
@@ -216,7 +216,7 @@ impl Restore {
             match contents {
                 None => to.fill(0),
                 Some(offset) if self.source.copy(offset, to) => {}
-                Some(_) => return Err(self.damaged((Part::Unit(unit as u64), "it lies outside the file".into()))),
+                Some(_) => return Err(self.damaged((FilePart::Unit(unit as u64), "it lies outside the file".into()))),
             }
             (at, rest) = (at + part as u64, left);
         }
@@ -238,7 +238,7 @@ fn unit_end(unit: &Unit) -> u64 {
     unit.start.get().saturating_add(u64::from(unit.pages.get()) * PAGE)
 }
 
-fn read_header(file: &str, source: &Source) -> Result<Header, RestoreError> {
+fn read_header(file: &str, source: &ByteSource) -> Result<Header, RestoreError> {
     let mut found = [0; 8];
     let mut bytes = [0; PAGE_BYTES];
     let start = source.len().min(8) as usize;
@@ -246,7 +246,7 @@ fn read_header(file: &str, source: &Source) -> Result<Header, RestoreError> {
     if found != MAGIC {
         return Err(RestoreError::Foreign { file: file.into(), found });
     }
-    let damaged = |what: &str| RestoreError::Damaged { file: file.into(), part: Part::Header, what: what.into() };
+    let damaged = |what: &str| RestoreError::Damaged { file: file.into(), part: FilePart::Header, what: what.into() };
     if !source.copy(0, &mut bytes) {
         return Err(damaged("the file ends within it"));
     }
@@ -264,8 +264,8 @@ fn read_header(file: &str, source: &Source) -> Result<Header, RestoreError> {
     Ok(header)
 }
 
-fn read_footer(source: &Source, header: &Header) -> Result<Footer, Fault> {
-    let fault = |what: &str| (Part::Footer, what.to_owned());
+fn read_footer(source: &ByteSource, header: &Header) -> Result<Footer, Fault> {
+    let fault = |what: &str| (FilePart::Footer, what.to_owned());
     let mut bytes = [0; PAGE_BYTES];
     let offset = source.len().checked_sub(PAGE).filter(|&offset| offset >= PAGE);
     let offset = offset.ok_or_else(|| fault("the file is too short"))?;
@@ -291,8 +291,8 @@ fn read_footer(source: &Source, header: &Header) -> Result<Footer, Fault> {
     if agrees { Ok(footer) } else { Err(fault("its sizes don't agree with each other or with the file")) }
 }
 
-fn read_table(source: &Source, footer: &Footer) -> Result<(Vec<Area>, Vec<Unit>), Fault> {
-    let fault = |what: &str| (Part::Table, what.to_owned());
+fn read_table(source: &ByteSource, footer: &Footer) -> Result<(Vec<Area>, Vec<Unit>), Fault> {
+    let fault = |what: &str| (FilePart::Table, what.to_owned());
     let (area_count, unit_count) = (footer.area_count.get(), footer.unit_count.get());
     // It ends before the footer, so it is no longer than the file.
     let len = table_bytes(area_count, unit_count).and_then(|len| usize::try_from(len).ok());

@@ -6,7 +6,7 @@ use std::io;
 
 use quire_sys::mem::Reservation;
 
-use crate::checkpoint::{Checkpoint, Options, Passing};
+use crate::checkpoint::{Checkpoint, CheckpointOptions, PassMode};
 use crate::error::CheckpointError;
 use crate::format::PAGE_BYTES;
 use crate::target::Target;
@@ -55,9 +55,9 @@ pub fn sample() -> Result<Vec<u8>, CheckpointError> {
         // SAFETY: committed memory of this function's own.
         unsafe { base.add(number).write(number as u8) };
     }
-    let mut made = Checkpoint::start_on(Bytes(&mut bytes), Options::default())?;
+    let mut made = Checkpoint::start_on(Bytes(&mut bytes), CheckpointOptions::default())?;
     for (at, len) in [(0, 4), (100, 900), (5000, 12_000), (2 * PAGE_BYTES, 3), (7 * PAGE_BYTES, PAGE_BYTES), (20, 40)] {
-        let passing = if at % 3 == 0 { Passing::Value } else { Passing::Reference };
+        let passing = if at % 3 == 0 { PassMode::Value } else { PassMode::Reference };
         // SAFETY: bytes of this memory, which stay as they are.
         unsafe { made.write(base.add(at), len, passing) }?;
     }

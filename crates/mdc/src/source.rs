@@ -10,7 +10,7 @@ use quire_sys::file_view::FileView;
 
 /// How a checkpoint is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Reading {
+pub enum ReadMode {
     /// The file is mapped: the first object is there at once, and each unit is verified when an object of it is read first. The
     /// file must not be truncated meanwhile, which would end the process by SIGBUS.
     #[default]
@@ -21,16 +21,16 @@ pub enum Reading {
 
 /// All bytes of a file.
 #[derive(Debug)]
-pub(crate) enum Source {
+pub(crate) enum ByteSource {
     Mapped(FileView),
     Loaded(Vec<u8>),
 }
 
-impl Source {
+impl ByteSource {
     /// The bytes of `file`.
-    pub(crate) fn of(file: &File, reading: Reading) -> io::Result<Self> {
+    pub(crate) fn of(file: &File, reading: ReadMode) -> io::Result<Self> {
         let len = usize::try_from(file.metadata()?.len()).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        if reading == Reading::Map && len > 0 {
+        if reading == ReadMode::Map && len > 0 {
             return Ok(Self::Mapped(FileView::new(file, len)?));
         }
         let mut bytes = Vec::new();

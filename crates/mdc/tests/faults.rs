@@ -11,7 +11,7 @@ use quire_device::{
     Action, Device, Directory, FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory as Disk, PowerCut, errno,
 };
 use quire_mdc::format::{self, Footer, Header};
-use quire_mdc::{Checkpoint, CheckpointError, Passing, Reading, Restore, RestoreError, Target};
+use quire_mdc::{Checkpoint, CheckpointError, PassMode, ReadMode, Restore, RestoreError, Target};
 use quire_sys::buffer::Buffer;
 use quire_sys::mem::PAGE_SIZE;
 use quire_sys::transfer::{Direction, Extent, Transfer};
@@ -71,10 +71,10 @@ fn world(seed: u64) -> (Memory, Vec<Object>) {
     fill(memory.bytes(), seed);
     memory.bytes()[300_000..500_000].fill(0);
     let objects = [
-        (0, 600_000, Passing::Reference),
-        (700_000, 300_000, Passing::Value),
-        (100, 5, Passing::Reference),
-        (650_000, 90, Passing::Reference),
+        (0, 600_000, PassMode::Reference),
+        (700_000, 300_000, PassMode::Value),
+        (100, 5, PassMode::Reference),
+        (650_000, 90, PassMode::Reference),
     ];
     (memory, objects.map(|(at, len, passing)| Object { at, len, passing }).into())
 }
@@ -168,13 +168,13 @@ fn after_a_failed_write_every_call_fails_and_the_end_too() {
     let mut failed = None;
     for _ in 0..20 {
         // SAFETY: an object of the world.
-        let done = unsafe { made.write(new.0.base(), 300_000, Passing::Value) };
+        let done = unsafe { made.write(new.0.base(), 300_000, PassMode::Value) };
         failed = failed.or(done.err());
     }
     assert!(matches!(failed, Some(CheckpointError::System { call: "writing the log", .. })), "{failed:?}");
     // SAFETY: as above; no memory is given back.
     unsafe {
-        assert!(matches!(made.write(new.0.base(), 5, Passing::Value), Err(CheckpointError::Failed)));
+        assert!(matches!(made.write(new.0.base(), 5, PassMode::Value), Err(CheckpointError::Failed)));
         assert!(matches!(made.end(), Err(CheckpointError::Failed)));
     }
 }
@@ -192,11 +192,11 @@ fn a_child_that_is_killed_at_any_moment_leaves_the_old_or_the_new_checkpoint() {
         }
         child.kill();
         drop(child);
-        let read = restored(&folder.file(), Reading::Load, &new.1);
+        let read = restored(&folder.file(), ReadMode::Load, &new.1);
         assert!(read == expected(&old) || read == expected(&new), "turn {turn}");
     }
     succeed(forked_checkpoint(&path, &new.0, &new.1));
-    assert!(restored(&folder.file(), Reading::Load, &new.1) == expected(&new));
+    assert!(restored(&folder.file(), ReadMode::Load, &new.1) == expected(&new));
     assert_eq!(folder.names(), [NAME]);
 }
 
@@ -261,6 +261,9 @@ fn other_files_and_newer_versions_are_named() {
     let newer = Restore::from_bytes("x", bytes).unwrap_err();
     assert!(matches!(newer, RestoreError::Version { found: 2, .. }), "{newer}");
     let folder = Folder::new();
-    assert!(matches!(Restore::open(&folder.file(), Reading::Map), Err(RestoreError::Missing { .. })));
-    assert!(matches!(Restore::open(std::path::Path::new("/dev/null"), Reading::Map), Err(RestoreError::System { .. })));
+    assert!(matches!(Restore::open(&folder.file(), ReadMode::Map), Err(RestoreError::Missing { .. })));
+    assert!(matches!(
+        Restore::open(std::path::Path::new("/dev/null"), ReadMode::Map),
+        Err(RestoreError::System { .. })
+    ));
 }

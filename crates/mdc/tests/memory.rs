@@ -6,7 +6,7 @@ use std::ffi::CString;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::*;
-use quire_mdc::{Checkpoint, CheckpointError, Passing, Reading, Restore, RestoreError};
+use quire_mdc::{Checkpoint, CheckpointError, PassMode, ReadMode, Restore, RestoreError};
 use quire_sys::area::AnonymousMap;
 use quire_sys::child::{self, Child, WaitStatus};
 use quire_sys::mem::PAGE_SIZE;
@@ -15,7 +15,7 @@ use quire_sys::pagemap::{Pagemap, PagemapEntry};
 const MIB: usize = 1 << 20;
 
 fn whole(len: usize) -> [Object; 1] {
-    [Object { at: 0, len, passing: Passing::Reference }]
+    [Object { at: 0, len, passing: PassMode::Reference }]
 }
 
 /// Pages of `memory` that parent and child both hold a copy of, after the parent has written all of them.
@@ -87,7 +87,7 @@ fn pages_that_were_never_written_or_are_zero_take_no_space() {
     succeed(forked_checkpoint(&folder.c_file(), &memory, &whole(64 * MIB)));
     let facts = std::fs::metadata(folder.file()).unwrap();
     assert!(std::os::unix::fs::MetadataExt::blocks(&facts) * 512 < 2 * MIB as u64);
-    assert_eq!(restored(&folder.file(), Reading::Map, &whole(64 * MIB))[0], memory.bytes());
+    assert_eq!(restored(&folder.file(), ReadMode::Map, &whole(64 * MIB))[0], memory.bytes());
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn what_lies_in_shared_memory_on_the_stack_or_in_the_program_is_written_as_its_b
         let Ok(mut made) = Checkpoint::start(&path, GIVE_BACK) else { return 1 };
         for (from, len) in [(shared.base().cast_const(), MIB), (WORD.as_ptr(), 64), (local.as_ptr(), 100)] {
             // SAFETY: memory that is there.
-            if unsafe { made.write(from, len, Passing::Reference) }.is_err() {
+            if unsafe { made.write(from, len, PassMode::Reference) }.is_err() {
                 return 2;
             }
         }
@@ -113,8 +113,8 @@ fn what_lies_in_shared_memory_on_the_stack_or_in_the_program_is_written_as_its_b
         i32::from(summary.areas != 0 || summary.given_back_bytes != 0 || !is_there)
     });
     assert_eq!(child.wait(), WaitStatus::Exited(0));
-    let objects = [MIB, 64, 100].map(|len| Object { at: 0, len, passing: Passing::Reference });
-    let read = restored(&folder.file(), Reading::Load, &objects);
+    let objects = [MIB, 64, 100].map(|len| Object { at: 0, len, passing: PassMode::Reference });
+    let read = restored(&folder.file(), ReadMode::Load, &objects);
     assert_eq!(read, [vec![0x42; MIB], vec![0x41; 64], vec![0x43; 100]]);
 }
 
@@ -127,7 +127,7 @@ fn a_child_goes_on_with_the_allocator_whose_memory_it_has_given_back() {
         let Ok(mut made) = Checkpoint::start(&path, GIVE_BACK) else { return 1 };
         for object in &boxes {
             // SAFETY: an object of the heap, which this child leaves alone until the end.
-            if unsafe { made.write(object.as_ptr(), object.len(), Passing::Reference) }.is_err() {
+            if unsafe { made.write(object.as_ptr(), object.len(), PassMode::Reference) }.is_err() {
                 return 2;
             }
         }
@@ -142,8 +142,8 @@ fn a_child_goes_on_with_the_allocator_whose_memory_it_has_given_back() {
     let child = unsafe { child::fork_by_library(&mut work) }.unwrap();
     succeed(child);
     let objects: Vec<Object> =
-        boxes.iter().map(|bytes| Object { at: 0, len: bytes.len(), passing: Passing::Reference }).collect();
-    assert_eq!(restored(&folder.file(), Reading::Map, &objects), boxes);
+        boxes.iter().map(|bytes| Object { at: 0, len: bytes.len(), passing: PassMode::Reference }).collect();
+    assert_eq!(restored(&folder.file(), ReadMode::Map, &objects), boxes);
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn a_parent_with_threads_that_allocate_and_write_is_checkpointed_as_it_was() {
         for _ in 0..10 {
             let folder = Folder::new();
             succeed(forked_checkpoint(&folder.c_file(), &memory, &whole(8 * MIB)));
-            assert!(restored(&folder.file(), Reading::Map, &whole(8 * MIB))[0] == before);
+            assert!(restored(&folder.file(), ReadMode::Map, &whole(8 * MIB))[0] == before);
         }
         done.store(true, Ordering::Relaxed);
     });
@@ -190,8 +190,8 @@ fn memory_that_grows_shrinks_or_goes_between_the_calls_is_found_as_it_is_at_the_
     let mut child = in_child(&mut || {
         let Ok(mut made) = Checkpoint::start(&path, GIVE_BACK) else { return 1 };
         let objects = [
-            Object { at: 0, len: MIB, passing: Passing::Reference },
-            Object { at: gone, len: 5000, passing: Passing::Reference },
+            Object { at: 0, len: MIB, passing: PassMode::Reference },
+            Object { at: gone, len: 5000, passing: PassMode::Reference },
         ];
         if write_all(&mut made, memory.base(), &objects).is_err() {
             return 2;
@@ -201,7 +201,7 @@ fn memory_that_grows_shrinks_or_goes_between_the_calls_is_found_as_it_is_at_the_
         // SAFETY: memory of this child's.
         let written = unsafe {
             new.base().write_bytes(0x55, MIB);
-            made.write(new.base(), MIB, Passing::Reference)
+            made.write(new.base(), MIB, PassMode::Reference)
         };
         // SAFETY: as above; the object there is the test's mistake.
         let unmapped =
@@ -210,7 +210,7 @@ fn memory_that_grows_shrinks_or_goes_between_the_calls_is_found_as_it_is_at_the_
         i32::from(written.is_err() || unmapped.is_err() || unsafe { made.end() }.is_err())
     });
     assert_eq!(child.wait(), WaitStatus::Exited(0));
-    let mut restore = Restore::open(&folder.file(), Reading::Map).unwrap();
+    let mut restore = Restore::open(&folder.file(), ReadMode::Map).unwrap();
     let mut bytes = vec![0; MIB];
     assert_eq!(restore.read(&mut bytes).unwrap(), MIB);
     assert!(bytes == memory.bytes()[..MIB]);
@@ -225,13 +225,13 @@ fn an_object_that_is_not_mapped_is_refused_and_the_others_are_kept() {
     let beyond = memory.base().wrapping_add(MIB - 10);
     // SAFETY: references to memory that isn't mapped are allowed, and refused.
     unsafe {
-        let error = made.write(beyond, 100, Passing::Reference).unwrap_err();
+        let error = made.write(beyond, 100, PassMode::Reference).unwrap_err();
         assert!(matches!(error, CheckpointError::NotMapped { len: 100, .. }), "{error}");
-        assert!(matches!(made.write(beyond, usize::MAX, Passing::Reference), Err(CheckpointError::TooLong { .. })));
-        made.write(memory.base(), 100, Passing::Reference).unwrap();
+        assert!(matches!(made.write(beyond, usize::MAX, PassMode::Reference), Err(CheckpointError::TooLong { .. })));
+        made.write(memory.base(), 100, PassMode::Reference).unwrap();
         made.end().unwrap();
     }
-    assert_eq!(restored(&folder.file(), Reading::Load, &whole(100)), [vec![0; 100]]);
+    assert_eq!(restored(&folder.file(), ReadMode::Load, &whole(100)), [vec![0; 100]]);
 }
 
 #[test]

@@ -4,13 +4,13 @@ mod common;
 
 use common::*;
 use proptest::prelude::*;
-use quire_mdc::{Passing, Reading};
+use quire_mdc::{PassMode, ReadMode};
 
 const BYTES: usize = 3 << 20;
 
 fn object() -> impl Strategy<Value = Object> {
     let len = prop_oneof![4 => 1_usize..64, 3 => 64_usize..9000, 1 => 9000_usize..700_000];
-    let passing = prop_oneof![Just(Passing::Value), Just(Passing::Reference), Just(Passing::Reference)];
+    let passing = prop_oneof![Just(PassMode::Value), Just(PassMode::Reference), Just(PassMode::Reference)];
     (len, 0.0..1.0_f64, passing).prop_map(|(len, place, passing)| {
         let at = (place * (BYTES - len) as f64) as usize;
         Object { at, len, passing }
@@ -43,7 +43,7 @@ proptest! {
             fill(memory.bytes(), seed.wrapping_add(turn));
         }
         succeed(child);
-        for reading in [Reading::Map, Reading::Load] {
+        for reading in [ReadMode::Map, ReadMode::Load] {
             prop_assert_eq!(&restored(&folder.file(), reading, &objects), &model);
         }
         prop_assert_eq!(folder.names(), ["checkpoint"]);
@@ -58,12 +58,12 @@ fn objects_may_be_read_in_other_pieces_than_they_were_written_in() {
         .map(|number| Object {
             at: number * 5000,
             len: 1 + number * 7,
-            passing: if number % 3 == 0 { Passing::Value } else { Passing::Reference },
+            passing: if number % 3 == 0 { PassMode::Value } else { PassMode::Reference },
         })
         .collect();
     succeed(forked_checkpoint(&folder.c_file(), &memory, &objects));
     let all = contents(memory.bytes(), &objects).concat();
-    let mut restore = quire_mdc::Restore::open(&folder.file(), Reading::Map).unwrap();
+    let mut restore = quire_mdc::Restore::open(&folder.file(), ReadMode::Map).unwrap();
     let mut read = vec![0; all.len() + 10];
     let mut done = 0;
     for piece in (1..).map(|number| number * 13 % 1009 + 1) {
@@ -82,9 +82,9 @@ fn a_log_of_many_chunks_and_an_empty_checkpoint_come_back() {
     let (memory, folder) = (Memory::new(1 << 20), Folder::new());
     fill(memory.bytes(), 9);
     let objects: Vec<Object> =
-        (0..40_000).map(|number| Object { at: number * 20, len: 5 + number % 40, passing: Passing::Value }).collect();
+        (0..40_000).map(|number| Object { at: number * 20, len: 5 + number % 40, passing: PassMode::Value }).collect();
     succeed(forked_checkpoint(&folder.c_file(), &memory, &objects));
-    assert_eq!(restored(&folder.file(), Reading::Map, &objects), contents(memory.bytes(), &objects));
+    assert_eq!(restored(&folder.file(), ReadMode::Map, &objects), contents(memory.bytes(), &objects));
     succeed(forked_checkpoint(&folder.c_file(), &memory, &[]));
-    assert!(restored(&folder.file(), Reading::Load, &[]).is_empty());
+    assert!(restored(&folder.file(), ReadMode::Load, &[]).is_empty());
 }

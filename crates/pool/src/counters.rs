@@ -73,7 +73,7 @@ impl WaitCause {
 pub(crate) const MERGED_BUCKETS: usize = 11;
 
 #[derive(Debug, Default)]
-pub(crate) struct Wait {
+pub(crate) struct WaitCounter {
     pub(crate) count: AtomicU64,
     pub(crate) total_ns: AtomicU64,
     pub(crate) longest_ns: AtomicU64,
@@ -81,13 +81,13 @@ pub(crate) struct Wait {
 
 /// A queue's depth, seen at every submission.
 #[derive(Debug, Default)]
-pub(crate) struct Depth {
+pub(crate) struct DepthCounter {
     pub(crate) samples: AtomicU64,
     pub(crate) sum: AtomicU64,
     pub(crate) most: AtomicU64,
 }
 
-impl Depth {
+impl DepthCounter {
     pub(crate) fn note(&self, in_flight: usize) {
         self.samples.fetch_add(1, Ordering::Relaxed);
         self.sum.fetch_add(in_flight as u64, Ordering::Relaxed);
@@ -99,11 +99,11 @@ impl Depth {
 #[derive(Debug)]
 pub(crate) struct PoolCounters {
     cores: Box<[CachePadded<[AtomicU64; COUNTS]>]>,
-    waits: [Wait; WaitCause::ALL.len()],
+    waits: [WaitCounter; WaitCause::ALL.len()],
     /// Writes of up to 1, 2, 4, … pages.
     merged: [AtomicU64; MERGED_BUCKETS],
-    pub(crate) read_depth: Depth,
-    pub(crate) write_depth: Depth,
+    pub(crate) read_depth: DepthCounter,
+    pub(crate) write_depth: DepthCounter,
 }
 
 /// Hits that are reported as one.
@@ -117,8 +117,8 @@ impl PoolCounters {
             cores: (0..cores.max(1)).map(|_| CachePadded::default()).collect(),
             waits: Default::default(),
             merged: Default::default(),
-            read_depth: Depth::default(),
-            write_depth: Depth::default(),
+            read_depth: DepthCounter::default(),
+            write_depth: DepthCounter::default(),
         }
     }
 
@@ -154,7 +154,7 @@ impl PoolCounters {
         wait.longest_ns.fetch_max(ns, Ordering::Relaxed);
     }
 
-    pub(crate) fn wait(&self, cause: WaitCause) -> &Wait {
+    pub(crate) fn wait(&self, cause: WaitCause) -> &WaitCounter {
         &self.waits[cause as usize]
     }
 

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use quire_device::Device;
 
 use crate::config::{MapOptions, PoolConfig};
-use crate::counters::{Depth, PoolCounter, WaitCause};
+use crate::counters::{DepthCounter, PoolCounter, WaitCause};
 use crate::error::PoolError;
 use crate::map::Map;
 use crate::mapped_file::MappedFile;
@@ -110,7 +110,7 @@ impl Pool {
     }
 }
 
-fn depth(depth: &Depth) -> DepthStats {
+fn depth(depth: &DepthCounter) -> DepthStats {
     let get = |figure: &std::sync::atomic::AtomicU64| figure.load(std::sync::atomic::Ordering::Relaxed);
     let samples = get(&depth.samples).max(1);
     DepthStats { mean: get(&depth.sum) as f64 / samples as f64, most: get(&depth.most) }

@@ -54,7 +54,7 @@ fn is_muted() -> bool {
 /// Before a fork in a thread whose `vfork` child has confined itself and has become another program: the thread goes on as
 /// before.
 pub fn unmute() {
-    if is_muted() && caller() == Caller::Owner {
+    if is_muted() && caller() == CallingProcess::Owner {
         mute(false);
     }
 }
@@ -71,7 +71,7 @@ pub fn turn_on() {
 
 /// Which process calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Caller {
+pub enum CallingProcess {
     /// The one that the library works for.
     Owner,
     /// A child by `vfork`, in its parent's memory.
@@ -81,11 +81,15 @@ pub enum Caller {
 }
 
 /// Which process calls, told by its number and by a page that only children by `vfork` share.
-pub fn caller() -> Caller {
+pub fn caller() -> CallingProcess {
     if OWNER.load(Ordering::Relaxed) == guest::process_id() {
-        return Caller::Owner;
+        return CallingProcess::Owner;
     }
-    if MARK.get().is_some_and(ForkMark::is_forked) { Caller::Unseen } else { Caller::InItsParentsMemory }
+    if MARK.get().is_some_and(ForkMark::is_forked) {
+        CallingProcess::Unseen
+    } else {
+        CallingProcess::InItsParentsMemory
+    }
 }
 
 /// The calling thread, a child by `vfork`, makes no system call for the library from here on; `false` takes that back.
@@ -111,13 +115,13 @@ mod tests {
         // Statics that other tests set, too.
         let _alone = crate::state::alone();
         begin();
-        assert_eq!((caller(), is_quiesced()), (Caller::Owner, false));
+        assert_eq!((caller(), is_quiesced()), (CallingProcess::Owner, false));
         mute(true);
         assert!(is_quiesced() && std::thread::spawn(|| !is_quiesced()).join().unwrap());
         unmute();
         assert!(!is_quiesced());
         OWNER.store(1, Ordering::Relaxed);
-        assert_eq!(caller(), Caller::InItsParentsMemory);
+        assert_eq!(caller(), CallingProcess::InItsParentsMemory);
         begin();
     }
 }

@@ -16,7 +16,7 @@ use crate::host_monitor::HostMonitor;
 use crate::log;
 use crate::precopy::Precopy;
 use crate::sampler::Sampler;
-use crate::state::{self, Fork};
+use crate::state::{self, ForkRecord};
 
 /// A child that lives no longer, or has called `exec` by then, is of no interest.
 const LEAST_LIFE: Duration = Duration::from_millis(5);
@@ -64,14 +64,14 @@ pub struct Epoch<'a> {
 /// The child.
 #[derive(Debug)]
 struct ChildLife {
-    fork: Fork,
+    fork: ForkRecord,
     watched: PidFd,
     began: Instant,
 }
 
 impl<'a> Epoch<'a> {
     /// The epoch of `fork`; `None` if its child is gone already.
-    pub fn open(context: &'a mut WorkerContext, fork: Fork) -> Option<Self> {
+    pub fn open(context: &'a mut WorkerContext, fork: ForkRecord) -> Option<Self> {
         let watched = PidFd::open(fork.pid).ok()?;
         let sampler = Sampler::new(fork.slot_id.raw());
         Some(Self { context, life: ChildLife { fork, watched, began: Instant::now() }, sampler, stopped: None })

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use quire_sys::{bare_thread, guest};
 
-use crate::confinement::{self, Caller};
+use crate::confinement::{self, CallingProcess};
 use crate::{parent, process, state};
 
 /// A thread that is about to be confined waits no longer for another that prepares a fork.
@@ -46,12 +46,12 @@ fn quiesce() -> Quiesced {
         return Quiesced::Nothing;
     }
     match confinement::caller() {
-        Caller::InItsParentsMemory => {
+        CallingProcess::InItsParentsMemory => {
             confinement::mute(true);
             return Quiesced::Muted;
         }
-        Caller::Unseen => parent::in_child(None),
-        Caller::Owner => {}
+        CallingProcess::Unseen => parent::in_child(None),
+        CallingProcess::Owner => {}
     }
     confinement::turn_off();
     wait_for_forks();

@@ -13,7 +13,7 @@ use quire_sys::pressure::MemoryInfo;
 use crate::context::WorkerContext;
 use crate::copy;
 use crate::regions::Region;
-use crate::state::{self, Fork};
+use crate::state::{self, ForkRecord};
 
 /// For every unit of time spent that many are slept.
 const REST: u32 = 1;
@@ -27,7 +27,7 @@ const LEAST_AVAILABLE_BYTES: u64 = 256 << 20;
 const MOST_FAILURES: u32 = 16;
 
 /// Makes huge pages of dense regions until done or until a fork after `fork`; returns how many regions were made.
-pub fn recollapse(context: &mut WorkerContext, fork: Fork) -> u64 {
+pub fn recollapse(context: &mut WorkerContext, fork: ForkRecord) -> u64 {
     let memory = MemoryInfo::now();
     let waited_for = memory.stalled_percent.is_some_and(|percent| percent > MOST_STALLED_PERCENT);
     if waited_for || memory.obtainable_bytes().is_some_and(|bytes| bytes < LEAST_AVAILABLE_BYTES) {

@@ -39,7 +39,7 @@ static FORKER: AtomicI32 = AtomicI32::new(0);
 
 /// A fork that has happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fork {
+pub struct ForkRecord {
     /// The child.
     pub pid: i32,
     /// Its slot on the stats page.
@@ -71,10 +71,10 @@ pub fn standard_error() -> Option<FileId> {
 }
 
 /// The latest fork.
-pub fn latest_fork() -> Option<Fork> {
+pub fn latest_fork() -> Option<ForkRecord> {
     let packed = LATEST.load(Ordering::SeqCst);
     let forker = ThreadId::from_raw(FORKER.load(Ordering::Relaxed));
-    (packed != 0).then(|| Fork { pid: (packed >> 32) as i32, slot_id: SlotId::from_raw(packed as u32), forker })
+    (packed != 0).then(|| ForkRecord { pid: (packed >> 32) as i32, slot_id: SlotId::from_raw(packed as u32), forker })
 }
 
 /// Remembers that the calling thread has made child `pid` at `slot_id`.

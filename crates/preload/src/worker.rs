@@ -19,7 +19,7 @@ use crate::epoch::{Epoch, EpochOutcome};
 use crate::epoch_stats::EpochStats;
 use crate::host_monitor::HostMonitor;
 use crate::process;
-use crate::state::{self, Fork, WorkerState};
+use crate::state::{self, ForkRecord, WorkerState};
 use crate::{copy, log, recollapse};
 
 /// A child that is waited for after it announced its end.
@@ -145,7 +145,7 @@ fn take_up(host_monitor: HostMonitor) -> Result<&'static mut LearnedState, crate
 }
 
 /// Goes through the lives of all children that are made meanwhile; false if there is nothing to work for any more.
-fn work(kept: &mut LearnedState, seen: &mut Option<Fork>) -> bool {
+fn work(kept: &mut LearnedState, seen: &mut Option<ForkRecord>) -> bool {
     while kept.context.host_monitor.is_unchanged() {
         match state::latest_fork() {
             Some(fork) if *seen != Some(fork) => {
@@ -180,7 +180,7 @@ fn greet(context: &WorkerContext, program: &Program, forbidden: Option<&str>) {
 /// lived.
 fn go_through(
     context: &mut WorkerContext,
-    fork: Fork,
+    fork: ForkRecord,
     expected_life: Option<Duration>,
     epochs: &mut u64,
 ) -> Option<Duration> {
@@ -210,7 +210,7 @@ fn go_through(
 }
 
 /// A child that is ending still shares memory for as long as its address space is taken down.
-fn wait_until_gone(epoch: &Epoch<'_>, fork: Fork) {
+fn wait_until_gone(epoch: &Epoch<'_>, fork: ForkRecord) {
     let until = Instant::now() + LONGEST_END;
     let goes_on = || state::latest_fork() == Some(fork) && epoch.host_monitor().is_unchanged();
     while !epoch.watched().has_ended() && goes_on() && Instant::now() < until {
@@ -220,7 +220,7 @@ fn wait_until_gone(epoch: &Epoch<'_>, fork: Fork) {
 
 struct EpochReport {
     epochs: u64,
-    fork: Fork,
+    fork: ForkRecord,
     life: Duration,
     announced: bool,
     stopped: Option<&'static str>,

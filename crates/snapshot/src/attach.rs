@@ -8,19 +8,23 @@ use quire_sys::huge_pages::HugePages;
 
 use crate::barrier;
 use crate::fork;
-use crate::mechanism::{Mechanism, Options};
+use crate::mechanism::{Mechanism, OriginOptions};
 use crate::memcpy;
 use crate::mmapcopy;
 use crate::origin::{MechanismError, Origin, PreimageConsumer};
 use crate::scoot;
-use crate::span::Span;
+use crate::span::PageRange;
 use crate::uffd;
 
 /// Puts `mechanism` on `span`.
 ///
 /// # Errors
 /// [`MechanismError`] says what the kernel or the container forbids, and what to do about it.
-pub fn attach(mechanism: Mechanism, span: Span, options: &Options) -> Result<Box<dyn Origin>, MechanismError> {
+pub fn attach(
+    mechanism: Mechanism,
+    span: PageRange,
+    options: &OriginOptions,
+) -> Result<Box<dyn Origin>, MechanismError> {
     if !options.is_sound() {
         return Err(MechanismError::Region { region_bytes: options.region_bytes });
     }
@@ -41,8 +45,8 @@ pub fn attach(mechanism: Mechanism, span: Span, options: &Options) -> Result<Box
 /// As [`attach`].
 pub fn attach_consumer(
     mechanism: Mechanism,
-    span: Span,
-    options: &Options,
+    span: PageRange,
+    options: &OriginOptions,
     consumer: Arc<dyn PreimageConsumer>,
 ) -> Result<Box<dyn Origin>, MechanismError> {
     if !options.is_sound() {
@@ -89,7 +93,7 @@ enum Pages {
 }
 
 impl Pages {
-    fn of(span: &Span) -> Self {
+    fn of(span: &PageRange) -> Self {
         let start = span.base() as usize;
         let is_huge = HugePages::of(&(start..start + span.len())).is_some_and(|pages| pages.prevail());
         if is_huge || scoot::merges_in_background().is_err() { Self::Huge } else { Self::Small }
@@ -131,7 +135,7 @@ fn ranked(len: usize, wants: Requirements, pages: Pages) -> Vec<(Mechanism, &'st
 
 impl Mechanism {
     /// Picks the mechanism for `span` that stalls writers least among those that work here and do what is wanted.
-    pub fn best(span: &Span, wants: Requirements) -> MechanismChoice {
+    pub fn best(span: &PageRange, wants: Requirements) -> MechanismChoice {
         let mut why_not = String::new();
         for (mechanism, reason) in ranked(span.len(), wants, Pages::of(span)) {
             match probe(mechanism) {
@@ -162,8 +166,8 @@ pub fn support() -> Vec<MechanismSupport> {
 /// # Errors
 /// [`MechanismError`]: what forbids `mechanism` here.
 pub fn probe(mechanism: Mechanism) -> Result<(), MechanismError> {
-    let span = Span::allocate(4 << 20)?;
-    let origin = attach(mechanism, span, &Options { background: false, ..Options::default() })?;
+    let span = PageRange::allocate(4 << 20)?;
+    let origin = attach(mechanism, span, &OriginOptions { background: false, ..OriginOptions::default() })?;
     let write = |value: u8| {
         origin.prepare_write(0..1);
         // SAFETY: the first byte of a range that no other code knows.
@@ -194,8 +198,8 @@ mod tests {
 
     #[test]
     fn a_small_range_is_copied_and_announced_writes_take_the_barrier() {
-        let small = Span::allocate(4096).unwrap();
-        let large = Span::allocate(8 << 20).unwrap();
+        let small = PageRange::allocate(4096).unwrap();
+        let large = PageRange::allocate(8 << 20).unwrap();
         assert_eq!(Mechanism::best(&small, Requirements::default()).mechanism, Mechanism::Memcpy);
         let announces = Requirements { announces: true, addressable: false };
         assert_eq!(Mechanism::best(&large, announces).mechanism, Mechanism::Barrier);
@@ -209,7 +213,7 @@ mod tests {
     fn a_range_on_small_pages_is_scooted_where_that_folds_in_the_background() {
         let first = |pages: Pages| ranked(8 << 20, Requirements::default(), pages)[0].0;
         assert_eq!((first(Pages::Huge), first(Pages::Small)), (Mechanism::Uffd, Mechanism::Scoot));
-        let small = Span::allocate(8 << 20).unwrap();
+        let small = PageRange::allocate(8 << 20).unwrap();
         quire_sys::map::advise(small.base(), small.len(), quire_sys::map::MapAdvice::NoHuge).unwrap();
         // SAFETY: the first byte of a range that only this test knows.
         unsafe { small.base().write_volatile(1) };
@@ -227,8 +231,8 @@ mod tests {
 
     #[test]
     fn a_region_size_that_is_none_is_refused() {
-        let options = Options { region_bytes: 5000, ..Options::default() };
-        let error = attach(Mechanism::Memcpy, Span::allocate(4096).unwrap(), &options).unwrap_err();
+        let options = OriginOptions { region_bytes: 5000, ..OriginOptions::default() };
+        let error = attach(Mechanism::Memcpy, PageRange::allocate(4096).unwrap(), &options).unwrap_err();
         assert!(error.to_string().contains("power of two"), "{error}");
     }
 }

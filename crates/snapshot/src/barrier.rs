@@ -10,14 +10,14 @@ use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 use quire_sys::mem::Reservation;
 
 use crate::copy_state;
-use crate::mechanism::{Mechanism, Options};
+use crate::mechanism::{Mechanism, OriginOptions};
 use crate::origin::{MechanismError, PreimageConsumer};
 use crate::page::PAGE_SIZE;
 use crate::preimage::coverage::CopyCosts;
 use crate::preimage::engine::PreimageEngine;
 use crate::preimage::origin::{PreimageOrigin, WriteDetector};
 use crate::preimage::view::EpochView;
-use crate::span::Span;
+use crate::span::PageRange;
 
 /// A page copied alone costs hardly more than one copied with its region. So unneeded copies weigh heavily, and the rest of a
 /// region is never copied for speed.
@@ -25,29 +25,29 @@ const COSTS: CopyCosts =
     CopyCosts { alone_percent: 125, start_percent: 80, least_percent: 60, most_percent: 95, rest_percent: 101 };
 
 /// The origin.
-pub(crate) type BarrierOrigin = PreimageOrigin<Announcements>;
+pub(crate) type BarrierOrigin = PreimageOrigin<AnnouncedPages>;
 
 /// Puts the mechanism on `span`.
 pub(crate) fn attach(
-    span: Span,
-    options: &Options,
+    span: PageRange,
+    options: &OriginOptions,
     consumer: Option<Arc<dyn PreimageConsumer>>,
 ) -> Result<BarrierOrigin, MechanismError> {
     let announced = Reservation::new(span.pages() * 2)?;
     announced.commit(0..announced.len())?;
     let engine = PreimageEngine::new(span, Mechanism::Barrier, options, &COSTS, consumer)?;
-    PreimageOrigin::start(Arc::new(Announcements { engine, announced, epoch: AtomicU32::new(1) }))
+    PreimageOrigin::start(Arc::new(AnnouncedPages { engine, announced, epoch: AtomicU32::new(1) }))
 }
 
 /// Which pages the writers have announced in which epoch.
-pub(crate) struct Announcements {
+pub(crate) struct AnnouncedPages {
     engine: PreimageEngine,
     /// For each page the number of the epoch in which it was last announced, 16 bits each.
     announced: Reservation,
     epoch: AtomicU32,
 }
 
-impl Announcements {
+impl AnnouncedPages {
     fn mark(&self, page: usize) -> &AtomicU16 {
         let pages = self.engine.cow.span.pages();
         assert!(page < pages, "page {page} of {pages}");
@@ -70,7 +70,7 @@ impl Announcements {
     }
 }
 
-impl WriteDetector for Announcements {
+impl WriteDetector for AnnouncedPages {
     const MECHANISM: Mechanism = Mechanism::Barrier;
 
     fn engine(&self) -> &PreimageEngine {
@@ -110,8 +110,8 @@ mod tests {
     use crate::mechanism::Precopy;
     use crate::origin::{Origin, View, ViewError};
 
-    fn origin(len: usize, options: Options) -> BarrierOrigin {
-        attach(Span::allocate(len).unwrap(), &options, None).unwrap()
+    fn origin(len: usize, options: OriginOptions) -> BarrierOrigin {
+        attach(PageRange::allocate(len).unwrap(), &options, None).unwrap()
     }
 
     fn write(origin: &BarrierOrigin, offset: usize, value: u8) {
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn each_view_shows_the_moment_of_its_cut() {
-        let origin = origin(8 << 20, Options::default());
+        let origin = origin(8 << 20, OriginOptions::default());
         write(&origin, 5000, 1);
         let first = origin.cut().unwrap();
         write(&origin, 5000, 2);
@@ -144,8 +144,10 @@ mod tests {
 
     #[test]
     fn the_need_of_precopied_pages_is_counted_exactly() {
-        let origin =
-            origin(4 << 20, Options { precopy: Precopy::Threshold(50), background: false, ..Options::default() });
+        let origin = origin(
+            4 << 20,
+            OriginOptions { precopy: Precopy::Threshold(50), background: false, ..OriginOptions::default() },
+        );
         let cut_and_write = |pages: usize| {
             let view = origin.cut().unwrap();
             (0..pages).for_each(|page| write(&origin, page * PAGE_SIZE, 1));
@@ -162,7 +164,7 @@ mod tests {
     #[test]
     fn a_view_that_outgrows_its_budget_says_so_and_the_others_stay() {
         let budget_bytes = Some(2 << 20);
-        let origin = origin(8 << 20, Options { budget_bytes, background: false, ..Options::default() });
+        let origin = origin(8 << 20, OriginOptions { budget_bytes, background: false, ..OriginOptions::default() });
         let view = origin.cut().unwrap();
         (0..513).for_each(|page| write(&origin, page * PAGE_SIZE, 1));
         assert_eq!(byte(&view, 0), 0);
@@ -176,7 +178,7 @@ mod tests {
 
     #[test]
     fn an_old_view_lives_through_any_number_of_cuts_in_little_memory() {
-        let origin = origin(8 << 20, Options { background: false, ..Options::default() });
+        let origin = origin(8 << 20, OriginOptions { background: false, ..OriginOptions::default() });
         let old = origin.cut().unwrap();
         for cut in 0..500 {
             let view = origin.cut().unwrap();
@@ -202,9 +204,9 @@ mod tests {
     #[test]
     fn a_consumer_gets_each_page_once_before_it_changes() {
         let sum = Arc::new(Sum::default());
-        let options = Options { precopy: Precopy::Threshold(80), background: false, ..Options::default() };
+        let options = OriginOptions { precopy: Precopy::Threshold(80), background: false, ..OriginOptions::default() };
         let consumer = Arc::clone(&sum) as Arc<dyn PreimageConsumer>;
-        let origin = attach(Span::allocate(4 << 20).unwrap(), &options, Some(consumer)).unwrap();
+        let origin = attach(PageRange::allocate(4 << 20).unwrap(), &options, Some(consumer)).unwrap();
         write(&origin, 5000, 1);
         assert_eq!(sum.0.lock().unwrap().len(), 0, "no view is open");
         let view = origin.cut().unwrap();
@@ -216,7 +218,7 @@ mod tests {
 
     #[test]
     fn the_sixty_fifth_view_is_refused_until_one_is_dropped() {
-        let origin = origin(1 << 20, Options { background: false, ..Options::default() });
+        let origin = origin(1 << 20, OriginOptions { background: false, ..OriginOptions::default() });
         let mut views: Vec<_> = (0..64).map(|_| origin.cut().unwrap()).collect();
         assert!(origin.cut().unwrap_err().to_string().contains("drop some"));
         drop(views.remove(30));

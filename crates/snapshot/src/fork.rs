@@ -20,7 +20,7 @@ use quire_sys::pagemap::{Pagemap, PagemapEntry};
 use crate::mechanism::Mechanism;
 use crate::origin::{MechanismError, Origin, OriginStats, View, ViewError, check};
 use crate::page::PAGE_SIZE;
-use crate::span::Span;
+use crate::span::PageRange;
 
 /// Bytes that are asked for at once, so that a long read does not keep others waiting.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -36,7 +36,7 @@ const SPEECHLESS: i32 = 4;
 
 /// The range of which children hold copies.
 pub(crate) struct ForkOrigin {
-    span: Span,
+    span: PageRange,
     shared: Arc<Shared>,
     cuts: AtomicU64,
     last_cut_ns: AtomicU64,
@@ -67,7 +67,7 @@ struct Connection {
 }
 
 impl ForkOrigin {
-    pub(crate) fn new(span: Span) -> Result<Self, MechanismError> {
+    pub(crate) fn new(span: PageRange) -> Result<Self, MechanismError> {
         probe()?;
         Ok(Self { span, shared: Arc::default(), cuts: AtomicU64::new(0), last_cut_ns: AtomicU64::new(0) })
     }
@@ -333,7 +333,7 @@ mod tests {
     use super::*;
 
     fn origin(pages: usize) -> (ForkOrigin, *mut u8) {
-        let span = Span::allocate(pages * PAGE_SIZE).unwrap();
+        let span = PageRange::allocate(pages * PAGE_SIZE).unwrap();
         let base = span.base();
         (ForkOrigin::new(span).unwrap(), base)
     }

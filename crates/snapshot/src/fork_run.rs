@@ -16,34 +16,34 @@ const BROKEN_OFF: i32 = 101;
 
 /// Where the work in the child puts what it has to tell. Nothing is buffered.
 #[derive(Debug)]
-pub struct Sink<'a> {
+pub struct ChildOutput<'a> {
     socket: BorrowedFd<'a>,
 }
 
 /// The parent reads no more: the work may as well stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the parent process no longer reads the bytes that its child sends")]
-pub struct Disconnected;
+pub struct ParentDisconnected;
 
-impl Sink<'_> {
+impl ChildOutput<'_> {
     /// Sends all of `bytes`; waits while the parent is slow to read. Allocates nothing.
     ///
     /// # Errors
-    /// [`Disconnected`] when the parent is gone or no longer listens.
-    pub fn put(&mut self, bytes: &[u8]) -> Result<(), Disconnected> {
-        child::send_all(self.socket, bytes).map_err(|_| Disconnected)
+    /// [`ParentDisconnected`] when the parent is gone or no longer listens.
+    pub fn put(&mut self, bytes: &[u8]) -> Result<(), ParentDisconnected> {
+        child::send_all(self.socket, bytes).map_err(|_| ParentDisconnected)
     }
 
-    /// As [`Sink::put`], from memory that other processes or devices may be changing.
+    /// As [`ChildOutput::put`], from memory that other processes or devices may be changing.
     ///
     /// # Safety
     /// `len` bytes at `from` may be shown to the parent.
     ///
     /// # Errors
-    /// [`Disconnected`], also when the memory is not there.
-    pub unsafe fn put_memory(&mut self, from: *const u8, len: usize) -> Result<(), Disconnected> {
+    /// [`ParentDisconnected`], also when the memory is not there.
+    pub unsafe fn put_memory(&mut self, from: *const u8, len: usize) -> Result<(), ParentDisconnected> {
         // SAFETY: `send_memory` demands memory that may be shown to the receiver; `put_memory` demands the same of its caller.
-        unsafe { child::send_memory(self.socket, from, len) }.map_err(|_| Disconnected)
+        unsafe { child::send_memory(self.socket, from, len) }.map_err(|_| ParentDisconnected)
     }
 }
 
@@ -91,7 +91,7 @@ impl Drop for NoReturn {
 
 /// Runs `work` in a forked child, which sees all memory as it is now, and returns at once.
 ///
-/// The child has no descriptor but the one behind the [`Sink`], all signals are blocked in it, and `work` is not dropped
+/// The child has no descriptor but the one behind the [`ChildOutput`], all signals are blocked in it, and `work` is not dropped
 /// there.
 ///
 /// # Safety
@@ -99,7 +99,7 @@ impl Drop for NoReturn {
 /// `work` makes only async-signal-safe calls in the child:
 /// - it neither allocates nor frees;
 /// - it takes no lock (printing does) and touches nothing that another thread may have been changing, except through
-///   [`Sink::put_memory`] or raw pointers;
+///   [`ChildOutput::put_memory`] or raw pointers;
 /// - it doesn't panic (a panic prints and allocates), and starts no threads.
 ///
 /// # Errors
@@ -112,7 +112,7 @@ impl Drop for NoReturn {
 /// assert_eq!(running.finish()?, [1, 2, 3, 4]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub unsafe fn fork_and_run(work: &mut dyn FnMut(&mut Sink<'_>)) -> Result<ForkedWork, MechanismError> {
+pub unsafe fn fork_and_run(work: &mut dyn FnMut(&mut ChildOutput<'_>)) -> Result<ForkedWork, MechanismError> {
     let refused = |call| {
         move |source| MechanismError::System {
             mechanism: Mechanism::Fork,
@@ -124,7 +124,7 @@ pub unsafe fn fork_and_run(work: &mut dyn FnMut(&mut Sink<'_>)) -> Result<Forked
     let (socket, theirs) = child::socket_pair().map_err(refused("socketpair"))?;
     let mut run = || {
         let guard = NoReturn;
-        work(&mut Sink { socket: theirs.as_fd() });
+        work(&mut ChildOutput { socket: theirs.as_fd() });
         std::mem::forget(guard);
         0
     };
@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn the_work_sees_memory_as_it_was_while_the_parent_goes_on() {
         let numbers: Vec<AtomicU64> = (0..100_000).map(AtomicU64::new).collect();
-        let mut work = |sink: &mut Sink<'_>| {
+        let mut work = |sink: &mut ChildOutput<'_>| {
             for number in &numbers {
                 if sink.put(&number.load(Ordering::Relaxed).to_ne_bytes()).is_err() {
                     return;

@@ -50,9 +50,9 @@ mod uffd;
 #[cfg(not(loom))]
 pub use attach::{MechanismChoice, MechanismSupport, Requirements, attach, attach_consumer, probe, support};
 #[cfg(not(loom))]
-pub use fork_run::{Disconnected, ForkedWork, Sink, fork_and_run};
+pub use fork_run::{ChildOutput, ForkedWork, ParentDisconnected, fork_and_run};
 #[cfg(not(loom))]
-pub use mechanism::{Mechanism, Options, Precopy, UnknownMechanism};
+pub use mechanism::{Mechanism, OriginOptions, Precopy, UnknownMechanism};
 #[cfg(not(loom))]
 pub use origin::{MechanismError, Origin, OriginStats, PreimageConsumer, View, ViewError};
 #[cfg(not(loom))]
@@ -61,5 +61,5 @@ pub use page::{PAGE_SIZE, PAGES_PER_REGION, REGION_SIZE};
 #[cfg(not(loom))]
 pub use scoot::merges_in_background;
 #[cfg(not(loom))]
-pub use span::Span;
+pub use span::PageRange;
 pub use stream::{PageSet, Snapshot, SnapshotError, TakeOutcome, WriteBarrier, WriteBarrierConfig, WriteBarrierStats};

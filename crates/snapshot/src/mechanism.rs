@@ -93,7 +93,7 @@ pub enum Precopy {
 
 /// What a mechanism may be told. Those that have no use for a setting ignore it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct OriginOptions {
     /// Bytes of a region, the unit of coverage: a power of two from 32 KiB to 2 MiB.
     pub region_bytes: usize,
     /// Which regions are copied whole.
@@ -116,7 +116,7 @@ pub struct Options {
     pub serve_faults: bool,
 }
 
-impl Default for Options {
+impl Default for OriginOptions {
     fn default() -> Self {
         Self {
             region_bytes: REGION_SIZE,
@@ -130,7 +130,7 @@ impl Default for Options {
     }
 }
 
-impl Options {
+impl OriginOptions {
     /// Pages of a region.
     pub const fn pages_per_region(&self) -> usize {
         self.region_bytes / PAGE_SIZE
@@ -156,9 +156,9 @@ mod tests {
 
     #[test]
     fn region_sizes_outside_the_papers_range_are_not_sound() {
-        assert!(Options::default().is_sound());
+        assert!(OriginOptions::default().is_sound());
         for region_bytes in [0, 4096, 16 << 10, 48 << 10, 4 << 20] {
-            assert!(!Options { region_bytes, ..Options::default() }.is_sound(), "{region_bytes}");
+            assert!(!OriginOptions { region_bytes, ..OriginOptions::default() }.is_sound(), "{region_bytes}");
         }
     }
 }

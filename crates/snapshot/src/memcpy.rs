@@ -11,11 +11,11 @@ use crate::mechanism::Mechanism;
 use crate::origin::{MechanismError, Origin, OriginStats, View, ViewError, check};
 use crate::page::PAGE_SIZE;
 use crate::racy;
-use crate::span::Span;
+use crate::span::PageRange;
 
 /// The range that is copied.
 pub(crate) struct MemcpyOrigin {
-    span: Span,
+    span: PageRange,
     stats: Arc<MemcpyStats>,
 }
 
@@ -28,20 +28,20 @@ struct MemcpyStats {
 }
 
 impl MemcpyOrigin {
-    pub(crate) fn new(span: Span) -> Result<Self, MechanismError> {
+    pub(crate) fn new(span: PageRange) -> Result<Self, MechanismError> {
         Ok(Self { span, stats: Arc::default() })
     }
 }
 
 /// One copy.
 struct MemcpyView {
-    span: Span,
+    span: PageRange,
     stats: Arc<MemcpyStats>,
 }
 
 impl MemcpyView {
-    fn of(span: &Span, stats: &Arc<MemcpyStats>) -> Result<Self, MechanismError> {
-        let copy = Span::allocate(span.len())?;
+    fn of(span: &PageRange, stats: &Arc<MemcpyStats>) -> Result<Self, MechanismError> {
+        let copy = PageRange::allocate(span.len())?;
         // SAFETY: both are mapped for their whole length, and no other code knows `copy`, which is new. A writer that
         // breaks the duty to hold still tears the copy, but nothing is undefined.
         unsafe { racy::copy(span.base(), copy.base(), span.len()) };

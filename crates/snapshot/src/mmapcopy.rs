@@ -24,7 +24,7 @@ use crate::mechanism::Mechanism;
 use crate::origin::{MechanismError, Origin, OriginStats, View, ViewError, check};
 use crate::page::PAGE_SIZE;
 use crate::racy;
-use crate::span::Span;
+use crate::span::PageRange;
 
 /// Words of the page map that are read at once.
 const MAP_WORDS: usize = 4096;
@@ -56,7 +56,7 @@ struct FileSizes {
 
 /// Memory that can be copied by mapping: the origin's range, or that of a view.
 struct Source {
-    span: Span,
+    span: PageRange,
     /// What is mapped there, if it is a file of ours already. Held while that changes.
     content: Mutex<Option<Arc<FileContent>>>,
     files: Arc<FileSizes>,
@@ -78,7 +78,7 @@ fn failed(call: &'static str) -> impl Fn(io::Error) -> MechanismError {
 }
 
 impl MmapCopyOrigin {
-    pub(crate) fn new(span: Span) -> Result<Self, MechanismError> {
+    pub(crate) fn new(span: PageRange) -> Result<Self, MechanismError> {
         let unsupported = |reason: String| MechanismError::Unsupported {
             mechanism: Mechanism::MmapCopy,
             reason,
@@ -100,7 +100,7 @@ struct WrittenPages {
 }
 
 impl WrittenPages {
-    fn find(span: &Span) -> io::Result<Self> {
+    fn find(span: &PageRange) -> io::Result<Self> {
         let map = Pagemap::open(None)?;
         let mut written = Self { bits: vec![0; span.pages().div_ceil(64)], count: 0 };
         let mut words = vec![0; MAP_WORDS.min(span.pages())];
@@ -177,7 +177,7 @@ impl Source {
     fn copy(&self) -> Result<(MmapCopyView, usize), MechanismError> {
         let memory = Reservation::new(self.span.len())?;
         // SAFETY: new memory, aligned, and unmapped only after the span (fields are dropped in order).
-        let span = unsafe { Span::borrow(memory.base(), self.span.len()) }?;
+        let span = unsafe { PageRange::borrow(memory.base(), self.span.len()) }?;
         let (content, copied) = self.settle_in_file()?;
         map_over(&content.file, &span)?;
         let source = Source { span, content: Mutex::new(Some(content)), files: Arc::clone(&self.files) };
@@ -185,8 +185,8 @@ impl Source {
     }
 }
 
-fn map_over(file: &File, span: &Span) -> Result<(), MechanismError> {
-    // SAFETY: the span is this mechanism's to remap (`Span::borrow` demands so, or it is a copy's own), no reference into it
+fn map_over(file: &File, span: &PageRange) -> Result<(), MechanismError> {
+    // SAFETY: the span is this mechanism's to remap (`PageRange::borrow` demands so, or it is a copy's own), no reference into it
     // exists, and the file holds what is there now, so a thread that reads it meanwhile sees no change.
     unsafe { map::map_file_over(span.base(), span.len(), file, 0, MapSharing::Private, Protection::ReadWrite) }
         .map_err(failed("mmap"))
@@ -299,7 +299,7 @@ mod tests {
     use super::*;
 
     fn origin(pages: usize) -> (MmapCopyOrigin, *mut u8) {
-        let span = Span::allocate(pages * PAGE_SIZE).unwrap();
+        let span = PageRange::allocate(pages * PAGE_SIZE).unwrap();
         let base = span.base();
         (MmapCopyOrigin::new(span).unwrap(), base)
     }

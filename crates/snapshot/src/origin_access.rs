@@ -116,12 +116,12 @@ impl OriginAccess {
 mod tests {
     use super::*;
     use crate::attach::attach;
-    use crate::mechanism::{Mechanism, Options};
-    use crate::span::Span;
+    use crate::mechanism::{Mechanism, OriginOptions};
+    use crate::span::PageRange;
 
     fn access(mechanism: Mechanism) -> OriginAccess {
-        let options = Options { background: false, ..Options::default() };
-        OriginAccess::new(Arc::from(attach(mechanism, Span::allocate(8192).unwrap(), &options).unwrap()))
+        let options = OriginOptions { background: false, ..OriginOptions::default() };
+        OriginAccess::new(Arc::from(attach(mechanism, PageRange::allocate(8192).unwrap(), &options).unwrap()))
     }
 
     #[test]

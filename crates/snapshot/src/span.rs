@@ -11,7 +11,7 @@ use crate::page::{PAGE_SIZE, REGION_SIZE};
 
 /// Page-aligned memory.
 #[derive(Clone, Debug)]
-pub struct Span {
+pub struct PageRange {
     base: *mut u8,
     len: usize,
     /// Keeps allocated memory mapped for as long as an origin or a view may read it.
@@ -19,11 +19,11 @@ pub struct Span {
 }
 
 // SAFETY: an address and a length; access to the bytes takes `unsafe` that answers for itself.
-unsafe impl Send for Span {}
+unsafe impl Send for PageRange {}
 // SAFETY: shared by reference it allows no more than a clone does: access to the bytes takes `unsafe` that answers for itself.
-unsafe impl Sync for Span {}
+unsafe impl Sync for PageRange {}
 
-impl Span {
+impl PageRange {
     /// Fresh memory of `len` bytes, rounded up to pages, aligned to huge pages; reads as zero.
     ///
     /// # Errors
@@ -89,20 +89,20 @@ mod tests {
 
     #[test]
     fn a_span_is_aligned_and_unaligned_memory_is_refused() {
-        let span = Span::allocate(10_000).unwrap();
+        let span = PageRange::allocate(10_000).unwrap();
         assert_eq!((span.len(), span.pages(), span.base() as usize % (2 << 20)), (12_288, 3, 0));
         // SAFETY: refused spans are never used.
         unsafe {
-            assert!(Span::borrow(span.at(1), 4096).is_err());
-            assert!(Span::borrow(span.at(0), 100).is_err());
-            assert!(Span::borrow(span.at(0), 0).is_err());
-            assert!(Span::borrow(std::ptr::null_mut(), 4096).is_err());
+            assert!(PageRange::borrow(span.at(1), 4096).is_err());
+            assert!(PageRange::borrow(span.at(0), 100).is_err());
+            assert!(PageRange::borrow(span.at(0), 0).is_err());
+            assert!(PageRange::borrow(std::ptr::null_mut(), 4096).is_err());
         }
     }
 
     #[test]
     fn a_small_span_takes_no_huge_page() {
-        let span = Span::allocate(16 * PAGE_SIZE).unwrap();
+        let span = PageRange::allocate(16 * PAGE_SIZE).unwrap();
         let end = span.base() as usize + span.len();
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let contains_end = |line: &&str| {

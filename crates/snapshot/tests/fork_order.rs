@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use quire_snapshot::{Mechanism, Options, Span, attach};
+use quire_snapshot::{Mechanism, OriginOptions, PageRange, attach};
 use quire_sys::atfork;
 use quire_sys::child::{WaitStatus, fork_by_library};
 use quire_sys::testing::skipped;
@@ -31,8 +31,8 @@ fn a_cut_under_a_lock_that_a_fork_waits_for_ends() {
     // SAFETY: the functions use atomics, and sleep.
     unsafe { atfork::around_forks(lock, unlock, unlock) }.unwrap();
     for mechanism in [Mechanism::Barrier, Mechanism::Uffd, Mechanism::Scoot] {
-        let span = Span::allocate(4 << 20).unwrap();
-        let origin = match attach(mechanism, span, &Options::default()) {
+        let span = PageRange::allocate(4 << 20).unwrap();
+        let origin = match attach(mechanism, span, &OriginOptions::default()) {
             Ok(origin) => origin,
             Err(refusal) => {
                 skipped(refusal);

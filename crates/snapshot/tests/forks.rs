@@ -13,7 +13,7 @@ use std::time::Duration;
 use common::cells::{Cells, Cut};
 use common::memory::{Kind, Memory};
 use quire_rng::SplitMix64;
-use quire_snapshot::{Mechanism, MechanismError, Options, ViewError};
+use quire_snapshot::{Mechanism, MechanismError, OriginOptions, ViewError};
 use quire_sys::child::{WaitStatus, fork_by_library};
 
 /// What goes on while the process is forked.
@@ -78,7 +78,7 @@ impl Drop for Over<'_> {
 
 fn forks_at(mechanism: Mechanism, stage: Stage) {
     let memory = Memory::new(Kind::Huge, 3 * 512 + 7);
-    let Some(origin) = common::attach_or_skip(mechanism, memory.span(), &Options::default()) else { return };
+    let Some(origin) = common::attach_or_skip(mechanism, memory.span(), &OriginOptions::default()) else { return };
     let cells = Cells::new(origin);
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -7,7 +7,7 @@ use std::alloc::{GlobalAlloc, Layout};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use quire_snapshot::{Mechanism, Options, PAGE_SIZE, Span, attach, merges_in_background};
+use quire_snapshot::{Mechanism, OriginOptions, PAGE_SIZE, PageRange, attach, merges_in_background};
 use quire_sys::area::AnonymousMap;
 
 const HEAP_BYTES: usize = 64 << 20;
@@ -49,8 +49,8 @@ static HEAP: Heap = Heap;
 fn a_heap_can_be_snapshot_with_all_that_the_mechanism_keeps_there() {
     for background in [true, false] {
         // SAFETY: the area is never unmapped. References into it exist, whose bytes are changed by their owners only.
-        let span = unsafe { Span::borrow(base(), HEAP_BYTES) }.unwrap();
-        let options = Options { background, ..Options::default() };
+        let span = unsafe { PageRange::borrow(base(), HEAP_BYTES) }.unwrap();
+        let options = OriginOptions { background, ..OriginOptions::default() };
         let origin = match attach(Mechanism::Scoot, span, &options) {
             Ok(origin) => origin,
             Err(error) => return quire_sys::testing::skipped(error),

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::memory::{Kind, Memory, read, write};
-use quire_snapshot::{Mechanism, Options, PAGE_SIZE, Precopy, attach};
+use quire_snapshot::{Mechanism, OriginOptions, PAGE_SIZE, Precopy, attach};
 use quire_sys::deny::{SyscallFilter, calls, deny};
 
 /// What a failing call fails with: no memory.
@@ -81,7 +81,7 @@ fn one_refusal() {
     let mut expected = vec![1; PAGES];
     (0..PAGES).for_each(|page| write(memory.span.base(), page * PAGE_SIZE + 9, &[1]));
     deny_at("attach");
-    let options = Options { precopy: Precopy::Threshold(20), keep_bytes: 0, ..Options::default() };
+    let options = OriginOptions { precopy: Precopy::Threshold(20), keep_bytes: 0, ..OriginOptions::default() };
     let origin = match attach(mechanism, memory.span(), &options) {
         Ok(origin) => origin,
         Err(refusal) => {

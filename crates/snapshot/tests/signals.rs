@@ -5,12 +5,12 @@
 use std::os::unix::fs::FileExt;
 
 use quire_snapshot::{
-    Mechanism, MechanismError, Options, Origin, PAGE_SIZE, Precopy, Span, View, attach, merges_in_background,
+    Mechanism, MechanismError, Origin, OriginOptions, PAGE_SIZE, PageRange, Precopy, View, attach, merges_in_background,
 };
 use quire_sys::signal::block_all_here;
 
-fn origin(len: usize, options: &Options) -> Option<Box<dyn Origin>> {
-    match attach(Mechanism::Uffd, Span::allocate(len).unwrap(), options) {
+fn origin(len: usize, options: &OriginOptions) -> Option<Box<dyn Origin>> {
+    match attach(Mechanism::Uffd, PageRange::allocate(len).unwrap(), options) {
         Ok(origin) => Some(origin),
         Err(refusal @ MechanismError::Unsupported { .. }) => {
             quire_sys::testing::skipped(refusal);
@@ -40,7 +40,12 @@ fn byte(view: &dyn View, offset: usize) -> u8 {
 #[test]
 fn a_thread_that_blocks_sigbus_writes_where_faults_are_served() {
     for background in [false, true] {
-        let options = Options { serve_faults: true, background, precopy: Precopy::Threshold(80), ..Options::default() };
+        let options = OriginOptions {
+            serve_faults: true,
+            background,
+            precopy: Precopy::Threshold(80),
+            ..OriginOptions::default()
+        };
         let Some(origin) = origin(8 << 20, &options) else { return };
         let pages = || (0..2048).map(|page| page * PAGE_SIZE);
         for round in 1..5 {
@@ -73,7 +78,7 @@ fn faults_are_served_where_a_thread_blocks_sigbus_when_the_mechanism_is_attached
         let _ = ended.recv();
     });
     told.recv().unwrap();
-    let origin = origin(2 << 20, &Options { background: false, ..Options::default() });
+    let origin = origin(2 << 20, &OriginOptions { background: false, ..OriginOptions::default() });
     drop(end);
     deaf.join().unwrap();
     let Some(origin) = origin else { return };

@@ -16,7 +16,7 @@ use common::cells::{Cells, Cut};
 use common::memory::{KINDS, Memory};
 use common::{all_options, attach_or_skip};
 use quire_rng::SplitMix64;
-use quire_snapshot::{Mechanism, Options, PAGE_SIZE};
+use quire_snapshot::{Mechanism, OriginOptions, PAGE_SIZE};
 
 const WRITERS: usize = 2;
 /// Views alive at once in each of the two.
@@ -39,7 +39,7 @@ fn nothing_is_found_by_random_use_of_all_mechanisms() {
     let seconds = number("QUIRE_STRESS_SECONDS").unwrap_or(20);
     let mut seed = number("QUIRE_STRESS_SEED").unwrap_or_else(clock);
     let works = |mechanism: &Mechanism| {
-        attach_or_skip(*mechanism, Memory::new(KINDS[0], 1).span(), &Options::default()).is_some()
+        attach_or_skip(*mechanism, Memory::new(KINDS[0], 1).span(), &OriginOptions::default()).is_some()
     };
     let mechanisms: Vec<_> = Mechanism::ALL.into_iter().filter(works).collect();
     let end = Instant::now() + Duration::from_secs(seconds);

@@ -2,7 +2,7 @@
 //!
 //! Relies on nothing but names.
 
-use quire_snapshot::{Mechanism, Options, Precopy};
+use quire_snapshot::{Mechanism, OriginOptions, Precopy};
 
 use crate::measure::candidate::PageKind;
 
@@ -48,9 +48,9 @@ impl Configuration {
     }
 
     /// What the mechanism is told for a range of `bytes`: it keeps no more memory warm than a small part of that.
-    pub fn options(self, bytes: usize) -> Options {
-        let options = Options::default();
-        Options { precopy: self.precopy, keep_bytes: options.keep_bytes.min(bytes / 32), ..options }
+    pub fn options(self, bytes: usize) -> OriginOptions {
+        let options = OriginOptions::default();
+        OriginOptions { precopy: self.precopy, keep_bytes: options.keep_bytes.min(bytes / 32), ..options }
     }
 
     /// Ours: all of them, or the few that a quick run and the largest size have time for.

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use quire_snapshot::{Mechanism, MechanismError, Options, Origin, OriginAccess, Span, attach};
+use quire_snapshot::{Mechanism, MechanismError, Origin, OriginAccess, OriginOptions, PageRange, attach};
 use quire_sys::map::{MapAdvice, advise};
 use serde::Serialize;
 
@@ -52,9 +52,9 @@ impl Candidate {
         bytes: usize,
         kind: PageKind,
         is_populated: bool,
-        options: &Options,
+        options: &OriginOptions,
     ) -> Result<Self, MechanismError> {
-        let span = Span::allocate(bytes)?;
+        let span = PageRange::allocate(bytes)?;
         // A system without huge pages refuses the wish; there is one kind of page then.
         let _ = advise(span.base(), span.len(), kind.hint());
         if is_populated {
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn a_populated_candidate_can_be_written_and_cut() {
-        let options = Options { background: false, ..Options::default() };
+        let options = OriginOptions { background: false, ..OriginOptions::default() };
         for kind in [PageKind::Small, PageKind::Huge] {
             let candidate = Candidate::new(Mechanism::Barrier, 4 << 20, kind, true, &options).unwrap();
             let view = candidate.origin().cut().unwrap();

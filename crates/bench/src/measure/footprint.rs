@@ -50,7 +50,7 @@ fn is_in_memory(path: &Path) -> bool {
 mod tests {
     use super::*;
     use crate::measure::candidate::{Candidate, PageKind};
-    use quire_snapshot::{Mechanism, Options};
+    use quire_snapshot::{Mechanism, OriginOptions};
 
     #[test]
     fn private_memory_is_read_from_the_rollup() {
@@ -62,7 +62,8 @@ mod tests {
     fn memory_that_is_held_counts_whatever_holds_it() {
         let bytes = 64 << 20;
         for mechanism in [Mechanism::Memcpy, Mechanism::MmapCopy] {
-            let Ok(candidate) = Candidate::new(mechanism, bytes, PageKind::Small, true, &Options::default()) else {
+            let Ok(candidate) = Candidate::new(mechanism, bytes, PageKind::Small, true, &OriginOptions::default())
+            else {
                 continue;
             };
             let view = candidate.origin().cut().unwrap();

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use quire_snapshot::{Mechanism, Options, OriginStats, PAGE_SIZE};
+use quire_snapshot::{Mechanism, OriginOptions, OriginStats, PAGE_SIZE};
 use quire_units::format_ns;
 use serde_json::{Map, json};
 
@@ -46,7 +46,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let mut rows = Vec::new();
     for mechanism in args.which.mechanisms() {
         memory::warm_huge(bytes as u64);
-        let found = match Candidate::new(mechanism, bytes, kind(args), args.populate, &Options::default()) {
+        let found = match Candidate::new(mechanism, bytes, kind(args), args.populate, &OriginOptions::default()) {
             Ok(candidate) => Ok(measure(args, &candidate, &mut updates)?),
             Err(refused) if args.which == MechanismSelection::All => Err(refused.to_string()),
             Err(refused) => return Err(refused.into()),
@@ -72,7 +72,7 @@ fn single_shots(args: &Args, bytes: usize) -> anyhow::Result<()> {
             quire_sys::outln!()?;
         }
         memory::warm_huge(bytes as u64);
-        match Candidate::new(mechanism, bytes, kind(args), args.populate, &Options::default()) {
+        match Candidate::new(mechanism, bytes, kind(args), args.populate, &OriginOptions::default()) {
             Ok(candidate) => quire_sys::out!("{}", proof::tell(&candidate, args)?)?,
             Err(refused) if args.which == MechanismSelection::All => quire_sys::outln!("Mechanism: {refused}")?,
             Err(refused) => return Err(refused.into()),

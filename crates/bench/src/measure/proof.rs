@@ -149,7 +149,7 @@ mod tests {
     use super::*;
     use crate::measure::args::MechanismSelection;
     use crate::measure::candidate::PageKind;
-    use quire_snapshot::Options;
+    use quire_snapshot::OriginOptions;
 
     fn args() -> Args {
         Args {
@@ -170,7 +170,8 @@ mod tests {
     #[test]
     fn the_old_content_is_shown_beside_the_new_one() {
         for mechanism in [Mechanism::Memcpy, Mechanism::Barrier] {
-            let candidate = Candidate::new(mechanism, 4 << 20, PageKind::Small, true, &Options::default()).unwrap();
+            let candidate =
+                Candidate::new(mechanism, 4 << 20, PageKind::Small, true, &OriginOptions::default()).unwrap();
             let text = tell(&candidate, &args()).unwrap();
             assert!(text.contains("Origin first page: 0x55\nCopy first page: 0x0\n"), "{text}");
             assert!(text.lines().last().unwrap().starts_with("Proven"), "{text}");

@@ -166,7 +166,7 @@ impl Expected {
 mod tests {
     use super::*;
     use crate::measure::candidate::PageKind;
-    use quire_snapshot::{Mechanism, Options};
+    use quire_snapshot::{Mechanism, OriginOptions};
 
     #[test]
     fn cuts_are_counted_after_the_warm_ones_and_until_time_is_up() {
@@ -180,7 +180,8 @@ mod tests {
             weighs: true,
         };
         let bytes = 4 << 20;
-        let candidate = Candidate::new(Mechanism::Barrier, bytes, PageKind::Huge, true, &Options::default()).unwrap();
+        let candidate =
+            Candidate::new(Mechanism::Barrier, bytes, PageKind::Huge, true, &OriginOptions::default()).unwrap();
         let mut updates = UpdateStream::new(bytes, 1);
         let found = run(&candidate, &mut updates, plan(5, Duration::from_secs(60))).unwrap();
         assert_eq!((found.stall_ns.len(), found.ready_ns.len(), found.release_ns.len()), (5, 5, 5));

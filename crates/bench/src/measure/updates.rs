@@ -103,12 +103,13 @@ pub fn distinct(pages: &[u32], bound: usize) -> usize {
 mod tests {
     use super::*;
     use crate::measure::candidate::{Candidate, PageKind};
-    use quire_snapshot::{Mechanism, Options};
+    use quire_snapshot::{Mechanism, OriginOptions};
 
     #[test]
     fn a_phase_touches_every_region_and_more() {
         let bytes = 8 << 20;
-        let candidate = Candidate::new(Mechanism::Memcpy, bytes, PageKind::Small, false, &Options::default()).unwrap();
+        let candidate =
+            Candidate::new(Mechanism::Memcpy, bytes, PageKind::Small, false, &OriginOptions::default()).unwrap();
         let mut updates = UpdateStream::new(bytes, 3);
         (0..20).for_each(|_| updates.half(candidate.access(), UpdatePace::FlatOut));
         let written: Vec<usize> = (0..2048_u32)

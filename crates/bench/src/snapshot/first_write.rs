@@ -108,7 +108,7 @@ pub fn cost_ns(candidate: &Candidate, pass: &WritePass, warm: usize, rounds: usi
 mod tests {
     use super::*;
     use crate::measure::candidate::PageKind;
-    use quire_snapshot::{Mechanism, Options};
+    use quire_snapshot::{Mechanism, OriginOptions};
 
     #[test]
     fn passes_stay_in_the_range_and_count_each_page_once() {
@@ -122,7 +122,8 @@ mod tests {
 
     #[test]
     fn the_rounds_that_count_are_told() {
-        let candidate = Candidate::new(Mechanism::Barrier, 4 << 20, PageKind::Huge, true, &Options::default()).unwrap();
+        let candidate =
+            Candidate::new(Mechanism::Barrier, 4 << 20, PageKind::Huge, true, &OriginOptions::default()).unwrap();
         let pass = WritePass::new(WritePattern::Random, 4 << 20, 3);
         assert!(cost_ns(&candidate, &pass, 1, 0).is_err());
         let cost = cost_ns(&candidate, &pass, 1, 2).unwrap();

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use quire_snapshot::{Mechanism, Options, Precopy};
+use quire_snapshot::{Mechanism, OriginOptions, Precopy};
 
 use super::first_write::{WritePass, WritePattern, cost_ns};
 use crate::measure::candidate::{Candidate, PageKind};
@@ -180,7 +180,7 @@ fn trial(
         return Ok(());
     }
     let bytes = (scenario.mib << 20) as usize;
-    let candidate = match Candidate::new(scenario.mechanism, bytes, scenario.kind, true, &Options::default()) {
+    let candidate = match Candidate::new(scenario.mechanism, bytes, scenario.kind, true, &OriginOptions::default()) {
         Ok(candidate) => candidate,
         Err(refused) => {
             note_refusal(results, scenario, refused.to_string());
@@ -220,7 +220,7 @@ pub fn measure_fixed(mib: u64, results: &mut SnapshotResults, progress: Progress
     for mechanism in [Mechanism::Uffd, Mechanism::Barrier] {
         for precopy in [Precopy::None, Precopy::Threshold(80), Precopy::All] {
             progress.say(&format!("first writes: {mechanism}, {mib} MiB, {precopy:?}"));
-            let options = Options { precopy, ..Options::default() };
+            let options = OriginOptions { precopy, ..OriginOptions::default() };
             let Ok(candidate) = Candidate::new(mechanism, bytes, PageKind::Huge, true, &options) else { continue };
             memory::warm_huge(bytes as u64);
             let cost = cost_ns(&candidate, &pass, 2, 3)?;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::ArgMatches;
-use quire_fuse::Hint;
+use quire_fuse::CriticalityHint;
 use quire_sys::xattr;
 
 use crate::mount::stats;
@@ -17,15 +17,19 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let words: Vec<&String> = matches.get_many("words").into_iter().flatten().collect();
     let (forget, comm) = (matches.get_flag("forget"), matches.get_one::<String>("comm"));
     let (hint, path) = match (comm, words.as_slice()) {
-        (Some(comm), [path]) => {
-            (Some(if forget { Hint::ForgetName(comm.clone()) } else { Hint::Name(comm.clone()) }), path)
-        }
+        (Some(comm), [path]) => (
+            Some(if forget { CriticalityHint::ForgetName(comm.clone()) } else { CriticalityHint::Name(comm.clone()) }),
+            path,
+        ),
         (None, [process, path]) => {
             let process: u32 = process.parse().with_context(|| format!("{process:?} is no process number"))?;
             if !forget && quire_sys::task::identity(process).is_none() {
                 bail!("there is no process {process}");
             }
-            (Some(if forget { Hint::ForgetProcess(process) } else { Hint::Process(process) }), path)
+            (
+                Some(if forget { CriticalityHint::ForgetProcess(process) } else { CriticalityHint::Process(process) }),
+                path,
+            )
         }
         (None, [path]) if !forget => (None, path),
         _ => bail!("say who and where: quire critical PID MOUNTPOINT, or quire critical --comm PATTERN MOUNTPOINT"),

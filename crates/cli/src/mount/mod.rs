@@ -17,7 +17,7 @@ use anyhow::{Context, bail};
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use quire_fuse::{LEAST_QUEUE_BYTES, Mount, MountConfig, Rules};
+use quire_fuse::{CriticalityRules, LEAST_QUEUE_BYTES, Mount, MountConfig};
 use quire_writecache::{AdmissionPolicy, WritebackProgress};
 use serde_json::Value;
 
@@ -107,7 +107,7 @@ fn config(matches: &ArgMatches) -> anyhow::Result<MountConfig> {
     }
     if let Some(file) = matches.get_one::<PathBuf>("rules") {
         let text = std::fs::read_to_string(file).with_context(|| format!("reading the rules in {}", file.display()))?;
-        config.rules = Rules::parse(&text).with_context(|| format!("in {}", file.display()))?;
+        config.rules = CriticalityRules::parse(&text).with_context(|| format!("in {}", file.display()))?;
     }
     config.critical = matches.get_many::<String>("critical").into_iter().flatten().cloned().collect();
     config.auto_critical = matches.get_flag("auto-critical");

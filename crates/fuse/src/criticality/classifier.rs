@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use quire_writecache::TaskId;
 
-use crate::criticality::hints::{Hint, Hints};
-use crate::criticality::rules::{Rules, Verdict};
+use crate::criticality::hints::{CriticalityHint, CriticalityHints};
+use crate::criticality::rules::{CriticalityRules, Verdict};
 use crate::criticality::server_detector::ServerDetector;
 use crate::criticality::task_cache::{TaskCache, TaskInfo};
 use crate::criticality::unclassified::UnclassifiedPrograms;
@@ -16,7 +16,7 @@ use crate::criticality::unclassified::UnclassifiedPrograms;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VerdictSource {
     /// An operator or a program said so.
-    Hint,
+    CriticalityHint,
     /// A rule.
     Rule,
     /// It was observed.
@@ -61,9 +61,9 @@ impl ConfusionMatrix {
 
 /// Classifies threads.
 pub struct Classifier {
-    rules: Rules,
+    rules: CriticalityRules,
     /// What operators and programs say.
-    pub hints: Hints,
+    pub hints: CriticalityHints,
     task_cache: TaskCache,
     server_detector: Option<ServerDetector>,
     confusion_matrix: ConfusionMatrix,
@@ -72,10 +72,10 @@ pub struct Classifier {
 
 impl Classifier {
     /// By these rules; `critical` are names of programs that are critical from the beginning.
-    pub fn new(rules: Rules, critical: &[String], observe: bool) -> Self {
-        let hints = Hints::default();
+    pub fn new(rules: CriticalityRules, critical: &[String], observe: bool) -> Self {
+        let hints = CriticalityHints::default();
         for pattern in critical {
-            hints.take(&Hint::Name(pattern.clone()));
+            hints.take(&CriticalityHint::Name(pattern.clone()));
         }
         let server_detector = if observe { ServerDetector::start() } else { None };
         Self {
@@ -110,7 +110,7 @@ impl Classifier {
         if flushes && self.server_detector.is_none() {
             match source {
                 VerdictSource::Nothing => self.unclassified.note(&facts.comm),
-                VerdictSource::Hint | VerdictSource::Rule | VerdictSource::Observed => {
+                VerdictSource::CriticalityHint | VerdictSource::Rule | VerdictSource::Observed => {
                     self.unclassified.forget(&facts.comm)
                 }
             }
@@ -124,7 +124,7 @@ impl Classifier {
 
     fn on(&self, facts: &TaskInfo) -> (Verdict, VerdictSource) {
         if self.hints.name(facts.process, facts.start_ticks, &facts.comm) {
-            return (Verdict::Critical, VerdictSource::Hint);
+            return (Verdict::Critical, VerdictSource::CriticalityHint);
         }
         match facts.by_rule {
             Some(verdict) => (verdict, VerdictSource::Rule),
@@ -163,19 +163,19 @@ mod tests {
     #[test]
     fn hints_come_before_rules_and_rules_before_nothing() {
         let own = std::process::id();
-        let classifier = |rules: &str| Classifier::new(Rules::parse(rules).unwrap(), &[], false);
+        let classifier = |rules: &str| Classifier::new(CriticalityRules::parse(rules).unwrap(), &[], false);
         assert_eq!(classifier("").classify(own, true).source, VerdictSource::Nothing);
         let ruled = classifier(&format!("normal uid={}", quire_sys::task::user_of(own).unwrap()));
         assert_eq!(
             (ruled.classify(own, true).verdict, ruled.classify(own, true).source),
             (Verdict::Normal, VerdictSource::Rule)
         );
-        ruled.hints.take(&Hint::Process(own));
+        ruled.hints.take(&CriticalityHint::Process(own));
         assert_eq!(
             (ruled.classify(own, true).verdict, ruled.classify(own, true).source),
-            (Verdict::Critical, VerdictSource::Hint)
+            (Verdict::Critical, VerdictSource::CriticalityHint)
         );
-        ruled.hints.take(&Hint::ForgetProcess(own));
+        ruled.hints.take(&CriticalityHint::ForgetProcess(own));
         assert_eq!(ruled.classify(own, true).source, VerdictSource::Rule);
         assert_eq!(ruled.classify(0, true).task, TaskId::external(0));
     }
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn a_program_that_flushes_often_is_unruled_until_a_hint_names_it() {
         let own = std::process::id();
-        let classifier = Classifier::new(Rules::default(), &[], false);
+        let classifier = Classifier::new(CriticalityRules::default(), &[], false);
         classifier.count_unclassified();
         for _ in 0..120 {
             classifier.classify(own, false);
@@ -194,7 +194,7 @@ mod tests {
         }
         let name = quire_sys::task::identity(own).unwrap().name;
         assert_eq!(classifier.unclassified(), [(name, 120)]);
-        classifier.hints.take(&Hint::Process(own));
+        classifier.hints.take(&CriticalityHint::Process(own));
         classifier.classify(own, true);
         assert_eq!(classifier.unclassified(), []);
     }

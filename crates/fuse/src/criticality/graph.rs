@@ -24,7 +24,7 @@ pub struct CriticalityGraph {
 }
 
 /// A task stands as its verdict says while this lives.
-pub struct Boost {
+pub struct VerdictScope {
     _scope: Option<CriticalScope>,
     _hold: Option<HeldResource>,
 }
@@ -39,14 +39,14 @@ impl CriticalityGraph {
     }
 
     /// The caller stands as its verdict says at a file, which is a log or is none.
-    pub fn boost(&self, caller: &Caller, is_log: bool) -> Boost {
+    pub fn boost(&self, caller: &Caller, is_log: bool) -> VerdictScope {
         let reason = match caller.source {
-            VerdictSource::Hint => CriticalReason::Hint,
+            VerdictSource::CriticalityHint => CriticalReason::Hint,
             VerdictSource::Observed => CriticalReason::Observed,
             VerdictSource::Rule | VerdictSource::Nothing => CriticalReason::Rule,
         };
         let verdict = caller.verdict_at(is_log);
-        Boost {
+        VerdictScope {
             _scope: (verdict == Verdict::Critical).then(|| self.tasks.enter(caller.task, reason)),
             _hold: (verdict == Verdict::Inherits).then(|| self.tasks.hold(caller.task, self.unseen_resource, false)),
         }

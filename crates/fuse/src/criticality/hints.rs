@@ -13,7 +13,7 @@ const MOST: usize = 4096;
 
 /// What an operator or a program says. In words: `4711`, `comm:post*`, and with a minus sign before it to take that back.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Hint {
+pub enum CriticalityHint {
     /// This process is critical.
     Process(u32),
     /// Processes with such a name are.
@@ -24,7 +24,7 @@ pub enum Hint {
     ForgetName(String),
 }
 
-impl FromStr for Hint {
+impl FromStr for CriticalityHint {
     type Err = String;
 
     fn from_str(words: &str) -> Result<Self, String> {
@@ -43,7 +43,7 @@ impl FromStr for Hint {
     }
 }
 
-impl std::fmt::Display for Hint {
+impl std::fmt::Display for CriticalityHint {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Process(process) => write!(out, "{process}"),
@@ -63,20 +63,20 @@ struct State {
 
 /// The hints in force.
 #[derive(Debug, Default)]
-pub struct Hints {
+pub struct CriticalityHints {
     state: Mutex<State>,
 }
 
-impl Hints {
+impl CriticalityHints {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes a hint. One about a process that is not there is of no effect.
-    pub fn take(&self, hint: &Hint) {
+    pub fn take(&self, hint: &CriticalityHint) {
         let mut state = self.state();
         match hint {
-            Hint::Process(process) => {
+            CriticalityHint::Process(process) => {
                 if state.processes.len() >= MOST {
                     state.processes.retain(|process, start| alive(*process, *start));
                 }
@@ -84,12 +84,12 @@ impl Hints {
                     state.processes.insert(*process, identity.start_ticks);
                 }
             }
-            Hint::Name(name) if state.names.len() < MOST && !state.names.contains(name) => {
+            CriticalityHint::Name(name) if state.names.len() < MOST && !state.names.contains(name) => {
                 state.names.push(name.clone());
             }
-            Hint::Name(_) => {}
-            Hint::ForgetProcess(process) => drop(state.processes.remove(process)),
-            Hint::ForgetName(name) => state.names.retain(|known| known != name),
+            CriticalityHint::Name(_) => {}
+            CriticalityHint::ForgetProcess(process) => drop(state.processes.remove(process)),
+            CriticalityHint::ForgetName(name) => state.names.retain(|known| known != name),
         }
     }
 
@@ -105,8 +105,8 @@ impl Hints {
         state.processes.retain(|process, start| alive(*process, *start));
         let mut processes: Vec<u32> = state.processes.keys().copied().collect();
         processes.sort_unstable();
-        let processes = processes.into_iter().map(|process| Hint::Process(process).to_string());
-        processes.chain(state.names.iter().map(|name| Hint::Name(name.clone()).to_string())).collect()
+        let processes = processes.into_iter().map(|process| CriticalityHint::Process(process).to_string());
+        processes.chain(state.names.iter().map(|name| CriticalityHint::Name(name.clone()).to_string())).collect()
     }
 }
 
@@ -121,21 +121,21 @@ mod tests {
     #[test]
     fn a_hint_is_read_as_it_is_written() {
         for words in ["12", "-12", "comm:post*", "-comm:post*"] {
-            assert_eq!(words.parse::<Hint>().unwrap().to_string(), words);
+            assert_eq!(words.parse::<CriticalityHint>().unwrap().to_string(), words);
         }
         for words in ["", "-", "0", "comm:", "x"] {
-            assert!(words.parse::<Hint>().unwrap_err().contains("PATTERN"), "{words}");
+            assert!(words.parse::<CriticalityHint>().unwrap_err().contains("PATTERN"), "{words}");
         }
     }
 
     #[test]
     fn a_hint_means_one_process_and_not_the_next_with_its_number() {
-        let hints = Hints::default();
+        let hints = CriticalityHints::default();
         let own = std::process::id();
         let start = quire_sys::task::identity(own).unwrap().start_ticks;
-        hints.take(&Hint::Process(own));
+        hints.take(&CriticalityHint::Process(own));
         assert!(hints.name(own, start, "x") && !hints.name(own, start + 1, "x"));
-        hints.take(&Hint::Name("re*".into()));
+        hints.take(&CriticalityHint::Name("re*".into()));
         assert!(hints.name(1, 1, "redis-server"));
         assert_eq!(hints.words(), [own.to_string(), "comm:re*".to_owned()]);
     }

@@ -28,11 +28,11 @@ use quire_writecache::critical::{self, ActingTaskGuard};
 
 pub use classifier::Caller;
 use classifier::Classifier;
-use graph::{Boost, CriticalityGraph};
-pub use hints::Hint;
+use graph::{CriticalityGraph, VerdictScope};
+pub use hints::CriticalityHint;
 pub use lock_waits::{FileOperation, LockWaitStats};
 use lock_waits::{LockWaitDetector, ProcProbe, ServedRequest};
-pub use rules::{DEFAULT_RULES, POSTGRESQL_RULES, REDIS_RULES, RuleError, Rules, SQLITE_RULES, Verdict};
+pub use rules::{CriticalityRules, DEFAULT_RULES, POSTGRESQL_RULES, REDIS_RULES, RuleError, SQLITE_RULES, Verdict};
 
 /// Knows who is critical.
 pub struct CriticalityTracker {
@@ -45,12 +45,12 @@ pub struct CriticalityTracker {
 pub struct CallerScope {
     _served: Option<ServedRequest>,
     _acting: ActingTaskGuard,
-    _boost: Boost,
+    _boost: VerdictScope,
 }
 
 impl CriticalityTracker {
     /// With these rules; `critical` are names of programs that are critical from the beginning.
-    pub fn new(tasks: Arc<TaskGraph>, rules: Rules, critical: &[String], observe: bool) -> Self {
+    pub fn new(tasks: Arc<TaskGraph>, rules: CriticalityRules, critical: &[String], observe: bool) -> Self {
         Self {
             classifier: Arc::new(Classifier::new(rules, critical, observe)),
             graph: Arc::new(CriticalityGraph::new(tasks)),
@@ -95,7 +95,7 @@ impl CriticalityTracker {
     }
 
     /// Takes a hint.
-    pub fn take(&self, hint: &Hint) {
+    pub fn take(&self, hint: &CriticalityHint) {
         self.classifier.hints.take(hint);
     }
 
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn a_verdict_becomes_the_tasks_standing_for_as_long_as_it_is_served() {
         let tasks = TaskGraph::new();
-        let criticality = CriticalityTracker::new(Arc::clone(&tasks), Rules::default(), &[], false);
+        let criticality = CriticalityTracker::new(Arc::clone(&tasks), CriticalityRules::default(), &[], false);
         let task = TaskId::external(77);
         let served = |verdict, is_log| {
             let operation = FileOperation { file: 1, is_log, holds_lock: true };

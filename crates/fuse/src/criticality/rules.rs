@@ -66,7 +66,7 @@ pub struct RuleError {
 
 /// What a rule looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Field {
+pub enum TaskField {
     /// Short name of the process.
     Comm,
     /// Short name of the thread.
@@ -96,14 +96,14 @@ impl Matcher {
 
 #[derive(Clone, Debug)]
 enum Condition {
-    Field(Field, Matcher),
+    TaskField(TaskField, Matcher),
     Main(bool),
 }
 
 /// A task, as far as rules look at it.
 pub trait TaskAttributes {
     /// A text about it.
-    fn text(&mut self, field: Field) -> &str;
+    fn text(&mut self, field: TaskField) -> &str;
     /// Whether its parent runs another program.
     fn is_main(&mut self) -> bool;
 }
@@ -117,7 +117,7 @@ struct Rule {
 impl Rule {
     fn is_about(&self, task: &mut dyn TaskAttributes) -> bool {
         self.conditions.iter().all(|condition| match condition {
-            Condition::Field(field, matcher) => matcher.matches(task.text(*field)),
+            Condition::TaskField(field, matcher) => matcher.matches(task.text(*field)),
             Condition::Main(main) => task.is_main() == *main,
         })
     }
@@ -125,12 +125,12 @@ impl Rule {
 
 /// All rules.
 #[derive(Clone, Debug, Default)]
-pub struct Rules {
+pub struct CriticalityRules {
     tasks: Vec<Rule>,
     logs: Vec<Matcher>,
 }
 
-impl Rules {
+impl CriticalityRules {
     /// Reads rules.
     ///
     /// # Errors
@@ -205,17 +205,17 @@ fn condition(word: &str) -> Result<Condition, String> {
     }
     let (name, matcher) = split(word)?;
     let field = match name {
-        "comm" => Field::Comm,
-        "thread" => Field::Thread,
-        "title" => Field::Title,
-        "exe" => Field::Exe,
-        "uid" => Field::Uid,
+        "comm" => TaskField::Comm,
+        "thread" => TaskField::Thread,
+        "title" => TaskField::Title,
+        "exe" => TaskField::Exe,
+        "uid" => TaskField::Uid,
         "path" => return Err("path belongs to wal; tasks are told by comm, thread, title, exe or uid".into()),
         other => {
             return Err(format!("{other:?} is nothing to look at: take comm, thread, title, exe, uid, main or child"));
         }
     };
-    Ok(Condition::Field(field, matcher))
+    Ok(Condition::TaskField(field, matcher))
 }
 
 fn split(word: &str) -> Result<(&str, Matcher), String> {
@@ -290,12 +290,12 @@ mod tests {
     struct Task(&'static str, &'static str, bool);
 
     impl TaskAttributes for Task {
-        fn text(&mut self, field: Field) -> &str {
+        fn text(&mut self, field: TaskField) -> &str {
             match field {
-                Field::Comm | Field::Thread => self.0,
-                Field::Title => self.1,
-                Field::Exe => "/usr/bin/x",
-                Field::Uid => "0",
+                TaskField::Comm | TaskField::Thread => self.0,
+                TaskField::Title => self.1,
+                TaskField::Exe => "/usr/bin/x",
+                TaskField::Uid => "0",
             }
         }
 
@@ -305,7 +305,7 @@ mod tests {
     }
 
     fn built_in(name: &'static str, title: &'static str, main: bool) -> Option<Verdict> {
-        Rules::built_in().verdict(&mut Task(name, title, main))
+        CriticalityRules::built_in().verdict(&mut Task(name, title, main))
     }
 
     #[test]
@@ -338,7 +338,7 @@ mod tests {
         assert_eq!(built_in("redis-server", "redis-rdb-bgsave *:6379", false), Some(Normal));
         assert_eq!(built_in("sqlite3", "sqlite3 /srv/app.db", true), Some(Critical));
         assert_eq!(built_in("vim", "vim x", true), None);
-        let rules = Rules::built_in();
+        let rules = CriticalityRules::built_in();
         assert!(rules.is_log("data/pg_wal/000000010000000000000001") && rules.is_log("pg_wal/0"));
         assert!(rules.is_log("app.db-wal") && rules.is_log("x/places.sqlite-journal") && !rules.is_log("app.db"));
         assert!(rules.is_log("appendonlydir/appendonly.aof.1.incr.aof") && !rules.is_log("base/1/1234"));
@@ -346,14 +346,15 @@ mod tests {
 
     #[test]
     fn each_verdict_has_its_word() {
-        let said = |word: &str| Rules::parse(&format!("{word} comm=x")).unwrap().verdict(&mut Task("x", "", true));
+        let said =
+            |word: &str| CriticalityRules::parse(&format!("{word} comm=x")).unwrap().verdict(&mut Task("x", "", true));
         let words = ["critical", "inherits", "log", "normal"].map(said);
         assert_eq!(words, [Verdict::Critical, Verdict::Inherits, Verdict::Log, Verdict::Normal].map(Some));
     }
 
     #[test]
     fn a_bad_line_is_named_with_a_cure() {
-        let bad = |text: &str| Rules::parse(text).unwrap_err();
+        let bad = |text: &str| CriticalityRules::parse(text).unwrap_err();
         assert_eq!(bad("# ok\nmaybe comm=x").line, 2);
         assert!(bad("critical").what.contains("comm=postgres"));
         assert!(bad("critical name=x").what.contains("comm, thread"));

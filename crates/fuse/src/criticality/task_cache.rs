@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use quire_sys::task;
 
-use crate::criticality::rules::{Field, Rules, TaskAttributes, Verdict};
+use crate::criticality::rules::{CriticalityRules, TaskAttributes, TaskField, Verdict};
 
 /// How long a number is taken for the same thread without asking.
 const TRUSTED: Duration = Duration::from_millis(100);
@@ -50,7 +50,7 @@ impl TaskCache {
     }
 
     /// What is known of a thread, found out if need be. `None` if it is gone.
-    pub fn facts(&self, thread: u32, rules: &Rules) -> Option<TaskInfo> {
+    pub fn facts(&self, thread: u32, rules: &CriticalityRules) -> Option<TaskInfo> {
         if let Some(known) = self.threads().get(&thread)
             && known.checked.elapsed() < TRUSTED
         {
@@ -84,7 +84,7 @@ impl TaskCache {
     }
 }
 
-fn find(thread: u32, identity: &task::TaskIdentity, rules: &Rules) -> Option<TaskInfo> {
+fn find(thread: u32, identity: &task::TaskIdentity, rules: &CriticalityRules) -> Option<TaskInfo> {
     let process = task::process_of(thread)?;
     let leader = if process == thread { identity.clone() } else { task::identity(process)? };
     let (thread, comm) = (&identity.name, &leader.name);
@@ -99,18 +99,18 @@ struct ProcAttributes<'a> {
     parent: u32,
     thread: &'a str,
     comm: &'a str,
-    texts: HashMap<Field, String>,
+    texts: HashMap<TaskField, String>,
 }
 
 impl TaskAttributes for ProcAttributes<'_> {
-    fn text(&mut self, field: Field) -> &str {
+    fn text(&mut self, field: TaskField) -> &str {
         let process = self.process;
         self.texts.entry(field).or_insert_with(|| match field {
-            Field::Comm => self.comm.to_owned(),
-            Field::Thread => self.thread.to_owned(),
-            Field::Title => task::title_of(process).unwrap_or_default(),
-            Field::Exe => task::program_of(process).map(|path| path.display().to_string()).unwrap_or_default(),
-            Field::Uid => task::user_of(process).map(|uid| uid.to_string()).unwrap_or_default(),
+            TaskField::Comm => self.comm.to_owned(),
+            TaskField::Thread => self.thread.to_owned(),
+            TaskField::Title => task::title_of(process).unwrap_or_default(),
+            TaskField::Exe => task::program_of(process).map(|path| path.display().to_string()).unwrap_or_default(),
+            TaskField::Uid => task::user_of(process).map(|uid| uid.to_string()).unwrap_or_default(),
         })
     }
 
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn a_thread_is_known_by_its_process() {
         let own = std::process::id();
-        let rules = Rules::parse("critical thread=looked-at").unwrap();
+        let rules = CriticalityRules::parse("critical thread=looked-at").unwrap();
         let known = TaskCache::default();
         let (send, receive) = std::sync::mpsc::channel();
         let (end, ended) = std::sync::mpsc::channel::<()>();

@@ -18,9 +18,9 @@ pub(super) const TTL: Duration = Duration::from_secs(10);
 pub(super) const NO_GENERATION: Generation = Generation(0);
 
 /// A server, as the kernel talks to it.
-pub struct Protocol(pub Arc<Server>);
+pub struct FuseDispatcher(pub Arc<Server>);
 
-impl Protocol {
+impl FuseDispatcher {
     /// Does `work`, which waits for no flush, where it keeps no other request waiting, then `answer`.
     pub(super) fn dispatch<T>(
         &self,
@@ -30,7 +30,7 @@ impl Protocol {
         self.dispatch_as(|| Priority::Urgent, work, answer);
     }
 
-    /// As [`Protocol::dispatch`], for work that may wait long for a device in the name of `thread`.
+    /// As [`FuseDispatcher::dispatch`], for work that may wait long for a device in the name of `thread`.
     pub(super) fn spread_for<T>(
         &self,
         thread: u32,

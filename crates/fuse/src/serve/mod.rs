@@ -25,14 +25,14 @@ use crate::dirty_inodes::DirtyFlags;
 use crate::engine::Engine;
 use crate::error::FuseResult;
 use crate::inodes::Inode;
-use crate::names::{Creator, Namespace};
+use crate::names::{CreateContext, Namespace};
 use crate::nodes::Node;
 use crate::offload_pool::{OffloadPool, Priority};
 use crate::privileges::CAPABILITIES;
 use crate::report::{self, MountInfo};
 use crate::xattrs::{self, Credentials};
 
-pub use dispatch::Protocol;
+pub use dispatch::FuseDispatcher;
 use files::{OpenFile, OpenFiles};
 
 /// Threads that read requests from the kernel.
@@ -154,7 +154,13 @@ impl Server {
         Ok(self.files.add(inode_ref))
     }
 
-    fn create(&self, parent: u64, name: &OsStr, creator: &Creator, flags: OpenFlags) -> FuseResult<(FileAttr, u64)> {
+    fn create(
+        &self,
+        parent: u64,
+        name: &OsStr,
+        creator: &CreateContext,
+        flags: OpenFlags,
+    ) -> FuseResult<(FileAttr, u64)> {
         let (attr, inode_ref) = self.namespace.create(parent, name, creator, flags.exclusive())?;
         Ok((attr, self.files.add(inode_ref)))
     }

@@ -18,10 +18,10 @@ use quire_sys::at::{self, NewTime, OnExisting, OpenFlags};
 use crate::attr::kind_of;
 use crate::backing_root::FOLDER;
 use crate::error::FuseResult;
-use crate::names::Creator;
+use crate::names::CreateContext;
 use crate::nodes::ROOT;
 use crate::offload_pool::Priority;
-use crate::serve::dispatch::{NO_GENERATION, Protocol, TTL};
+use crate::serve::dispatch::{FuseDispatcher, NO_GENERATION, TTL};
 use crate::serve::{Server, SetAttr, WriteRequest};
 use crate::xattrs::Credentials;
 
@@ -30,8 +30,8 @@ const MOST_BYTES: u32 = 1 << 20;
 /// Pages of files stay in the kernel's cache when they are opened; closing needs no request.
 const OPENED: FopenFlags = FopenFlags::FOPEN_KEEP_CACHE.union(FopenFlags::FOPEN_NOFLUSH);
 
-fn creator(request: &Request, mode: u32, mask: u32) -> Creator {
-    Creator { uid: request.uid(), gid: request.gid(), mode, mask }
+fn creator(request: &Request, mode: u32, mask: u32) -> CreateContext {
+    CreateContext { uid: request.uid(), gid: request.gid(), mode, mask }
 }
 
 impl Credentials {
@@ -75,7 +75,7 @@ fn unseen(server: &Server, kind: at::InodeType) -> FileAttr {
     FileAttr { ino: INodeNo(number), kind: kind_of(kind), nlink: 1, ..nothing() }
 }
 
-impl Filesystem for Protocol {
+impl Filesystem for FuseDispatcher {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
         // What the kernel doesn't have it does without.
         let _ = config.set_max_write(MOST_BYTES);

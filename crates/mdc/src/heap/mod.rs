@@ -19,24 +19,25 @@ use quire_sys::atfork;
 
 /// Which pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pool {
+pub enum PoolKind {
     /// For objects of checkpoints.
     Checkpointed,
     /// For everything else.
     Scratch,
 }
 
-const POOLS: [Pool; 2] = [Pool::Checkpointed, Pool::Scratch];
+const POOLS: [PoolKind; 2] = [PoolKind::Checkpointed, PoolKind::Scratch];
 
-struct Place {
+struct AddressContent {
     lock: PoolLock,
     memory: UnsafeCell<Option<PoolMemory>>,
 }
 
 // SAFETY: the memory is reached only by the thread that holds the lock.
-unsafe impl Sync for Place {}
+unsafe impl Sync for AddressContent {}
 
-static PLACES: [Place; 2] = [const { Place { lock: PoolLock::new(), memory: UnsafeCell::new(None) } }; 2];
+static PLACES: [AddressContent; 2] =
+    [const { AddressContent { lock: PoolLock::new(), memory: UnsafeCell::new(None) } }; 2];
 
 extern "C" fn hold_both() {
     PLACES.iter().for_each(|place| place.lock.acquire());
@@ -47,7 +48,7 @@ extern "C" fn release_both() {
 }
 
 /// Does `work` with a pool, which nothing else uses meanwhile.
-fn with<T>(pool: Pool, work: impl FnOnce(&mut Option<PoolMemory>) -> T) -> T {
+fn with<T>(pool: PoolKind, work: impl FnOnce(&mut Option<PoolMemory>) -> T) -> T {
     let place = &PLACES[pool as usize];
     let _holding = place.lock.hold();
     // SAFETY: this thread holds the lock, and `work` does not come back here.
@@ -55,7 +56,7 @@ fn with<T>(pool: Pool, work: impl FnOnce(&mut Option<PoolMemory>) -> T) -> T {
 }
 
 /// Memory for an object of `bytes`, aligned to 16 bytes; with `zeroed` all zero. `None` if there is none.
-pub fn allocate(pool: Pool, bytes: usize, zeroed: bool) -> Option<NonNull<u8>> {
+pub fn allocate(pool: PoolKind, bytes: usize, zeroed: bool) -> Option<NonNull<u8>> {
     static WATCHED: OnceLock<bool> = OnceLock::new();
     // SAFETY: the functions use atomics and futexes only.
     let watch = || unsafe { atfork::around_forks(hold_both, release_both, release_both) }.is_ok();
@@ -77,7 +78,7 @@ pub fn allocate(pool: Pool, bytes: usize, zeroed: bool) -> Option<NonNull<u8>> {
 }
 
 /// The pool of the object at `address`, and how many bytes that has room for. `None` if no object of the pools begins there.
-pub fn find(address: usize) -> Option<(Pool, usize)> {
+pub fn find(address: usize) -> Option<(PoolKind, usize)> {
     POOLS.into_iter().find_map(|pool| {
         let room = with(pool, |memory| memory.as_ref().and_then(|memory| memory.room(address)));
         room.map(|room| (pool, room))
@@ -128,7 +129,7 @@ mod tests {
 
     #[test]
     fn objects_of_both_pools_keep_their_bytes_and_their_pool_while_others_come_and_go() {
-        let mut live: Vec<(NonNull<u8>, usize, Pool, u8)> = Vec::new();
+        let mut live: Vec<(NonNull<u8>, usize, PoolKind, u8)> = Vec::new();
         let mut state = 12345_u64;
         for turn in 0..30_000_usize {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -170,8 +171,8 @@ mod tests {
 
     #[test]
     fn what_is_no_object_is_not_freed() {
-        let at = allocate(Pool::Scratch, 100, false).unwrap().as_ptr() as usize;
-        let large = allocate(Pool::Checkpointed, 1 << 20, true).unwrap().as_ptr() as usize;
+        let at = allocate(PoolKind::Scratch, 100, false).unwrap().as_ptr() as usize;
+        let large = allocate(PoolKind::Checkpointed, 1 << 20, true).unwrap().as_ptr() as usize;
         for address in [0, 16, at + 8, at + 16, large + 4096, large + (64 << 10), usize::MAX] {
             // SAFETY: no objects.
             assert!(find(address).is_none() && !unsafe { free(address) }, "{address:#x}");
@@ -181,7 +182,7 @@ mod tests {
             assert!(free(at) && free(large) && !free(large));
             assert!(reallocate(large, 10).is_none());
         }
-        assert!(allocate(Pool::Scratch, usize::MAX, false).is_none());
+        assert!(allocate(PoolKind::Scratch, usize::MAX, false).is_none());
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub(super) struct PoolMemory {
 }
 
 /// An object: where its memory begins, and whether it is all zero.
-pub(super) struct Taken {
+pub(super) struct PoolObject {
     pub(super) at: usize,
     pub(super) is_zero: bool,
 }
@@ -73,7 +73,7 @@ impl PoolMemory {
     }
 
     /// An object of at least `bytes`; `None` if there is no memory.
-    pub(super) fn take(&mut self, bytes: usize) -> Option<Taken> {
+    pub(super) fn take(&mut self, bytes: usize) -> Option<PoolObject> {
         if bytes > MOST_BYTES {
             return None;
         }
@@ -81,12 +81,12 @@ impl PoolMemory {
         if class < SMALL_CLASSES { self.take_small(class) } else { self.take_large(class) }
     }
 
-    fn take_small(&mut self, class: usize) -> Option<Taken> {
+    fn take_small(&mut self, class: usize) -> Option<PoolObject> {
         let free = self.classes[class].free;
         if free != 0 {
             // SAFETY: a free object of this pool has the next one's address in its first word, which `give` put there.
             self.classes[class].free = unsafe { (free as *const usize).read() };
-            return Some(Taken { at: free, is_zero: false });
+            return Some(PoolObject { at: free, is_zero: false });
         }
         let size = bytes_of(class);
         if self.classes[class].fresh_end - self.classes[class].fresh < size {
@@ -97,10 +97,10 @@ impl PoolMemory {
         }
         let at = self.classes[class].fresh;
         self.classes[class].fresh += size;
-        Some(Taken { at, is_zero: true })
+        Some(PoolObject { at, is_zero: true })
     }
 
-    fn take_large(&mut self, class: usize) -> Option<Taken> {
+    fn take_large(&mut self, class: usize) -> Option<PoolObject> {
         let free = self.classes[class].free;
         let span = if free != 0 {
             let entry = &mut self.spans[free - 1];
@@ -112,7 +112,7 @@ impl PoolMemory {
             self.spans[span].class = class as u16 + 1;
             span
         };
-        Some(Taken { at: self.base() + span * SPAN_BYTES, is_zero: true })
+        Some(PoolObject { at: self.base() + span * SPAN_BYTES, is_zero: true })
     }
 
     /// The first of `count` spans that were never used.

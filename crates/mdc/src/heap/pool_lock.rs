@@ -14,16 +14,16 @@ const AWAITED: u32 = 2;
 pub(super) struct PoolLock(AtomicU32);
 
 /// Releases the lock when it is dropped.
-pub(super) struct Holding<'a>(&'a PoolLock);
+pub(super) struct PoolLockGuard<'a>(&'a PoolLock);
 
 impl PoolLock {
     pub(super) const fn new() -> Self {
         Self(AtomicU32::new(FREE))
     }
 
-    pub(super) fn hold(&self) -> Holding<'_> {
+    pub(super) fn hold(&self) -> PoolLockGuard<'_> {
         self.acquire();
-        Holding(self)
+        PoolLockGuard(self)
     }
 
     pub(super) fn acquire(&self) {
@@ -43,7 +43,7 @@ impl PoolLock {
     }
 }
 
-impl Drop for Holding<'_> {
+impl Drop for PoolLockGuard<'_> {
     fn drop(&mut self) {
         self.0.release();
     }

@@ -8,7 +8,10 @@ use std::ffi::{CStr, CString};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use quire_mdc::{Checkpoint, CheckpointError, Options, Passing, Reading, Restore, RestoreError, Summary, Target};
+use quire_mdc::{
+    Checkpoint, CheckpointError, CheckpointOptions, CheckpointSummary, PassMode, ReadMode, Restore, RestoreError,
+    Target,
+};
 use quire_rng::SplitMix64;
 use quire_sys::child::{self, Child, WaitStatus};
 use quire_sys::mem::{PAGE_SIZE, Reservation};
@@ -18,7 +21,7 @@ use quire_sys::mem::{PAGE_SIZE, Reservation};
 pub struct Object {
     pub at: usize,
     pub len: usize,
-    pub passing: Passing,
+    pub passing: PassMode,
 }
 
 /// Memory with nothing beside it.
@@ -86,8 +89,8 @@ impl Folder {
     }
 }
 
-pub const GIVE_BACK: Options = Options { gives_back: true };
-pub const KEEP: Options = Options { gives_back: false };
+pub const GIVE_BACK: CheckpointOptions = CheckpointOptions { gives_back: true };
+pub const KEEP: CheckpointOptions = CheckpointOptions { gives_back: false };
 
 /// Writes all objects of the memory at `base`.
 pub fn write_all<T: Target>(
@@ -105,10 +108,10 @@ pub fn write_all<T: Target>(
 /// A whole checkpoint of the memory at `base`.
 pub fn checkpoint(
     path: &CStr,
-    options: Options,
+    options: CheckpointOptions,
     base: *const u8,
     objects: &[Object],
-) -> Result<Summary, CheckpointError> {
+) -> Result<CheckpointSummary, CheckpointError> {
     let mut made = Checkpoint::start(path, options)?;
     write_all(&mut made, base, objects)?;
     // SAFETY: memory is given back only in children that the tests fork.
@@ -153,7 +156,7 @@ pub fn read_all(restore: &mut Restore, objects: &[Object]) -> Result<Vec<Vec<u8>
     Ok(read)
 }
 
-pub fn restored(path: &Path, reading: Reading, objects: &[Object]) -> Vec<Vec<u8>> {
+pub fn restored(path: &Path, reading: ReadMode, objects: &[Object]) -> Vec<Vec<u8>> {
     read_all(&mut Restore::open(path, reading).unwrap(), objects).unwrap()
 }
 

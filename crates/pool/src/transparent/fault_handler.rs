@@ -45,7 +45,7 @@ pub(super) enum FaultError {
     /// The device failed.
     Device(DeviceError),
     /// The kernel doesn't put it into its place.
-    Place(io::Error),
+    HandlerSlot(io::Error),
 }
 
 /// The faults of one map.
@@ -157,7 +157,7 @@ impl FaultHandler {
             if run.pages > 1 && self.read(&mut lease, run).is_ok() {
                 self.mapped.counters.add(PoolCounter::Ahead, run.pages as usize - 1);
                 self.mapped.counters.add(PoolCounter::AheadReads, 1);
-                return self.place(lease, batch, to_store);
+                return self.slot(lease, batch, to_store);
             }
             // What can't be read may lie behind the page.
             batch.give_up(1);
@@ -167,7 +167,7 @@ impl FaultHandler {
             batch.give_up(0);
             return Err(lost);
         }
-        self.place(lease, batch, to_store)
+        self.slot(lease, batch, to_store)
     }
 
     /// Pages to bring in at a miss of `page`, it included.
@@ -206,7 +206,7 @@ impl FaultHandler {
     }
 
     /// Puts what was read into its place. With `to_store` the first page may be stored to.
-    fn place(&self, mut lease: StagingLease<'_>, mut batch: FaultBatch<'_>, to_store: bool) -> Result<(), FaultError> {
+    fn slot(&self, mut lease: StagingLease<'_>, mut batch: FaultBatch<'_>, to_store: bool) -> Result<(), FaultError> {
         let page_bytes = self.mapped.frames.page_bytes();
         let run = batch.run();
         let (offset, len) = (run.start * page_bytes as u64, run.pages as usize * page_bytes);
@@ -224,7 +224,7 @@ impl FaultHandler {
                 Err(busy) if busy.kind() == io::ErrorKind::WouldBlock => std::thread::yield_now(),
                 Err(error) => {
                     batch.give_up(0);
-                    return Err(FaultError::Place(error));
+                    return Err(FaultError::HandlerSlot(error));
                 }
             }
         }

@@ -70,7 +70,7 @@ fn serve(faults: &FaultHandler, post: &FaultWait, lost: fn(&str)) {
         let seen_to = match next {
             Ok(Some(fault)) => faults.see_to(fault),
             Ok(None) => Ok(()),
-            Err(error) => Err(FaultError::Place(error)),
+            Err(error) => Err(FaultError::HandlerSlot(error)),
         };
         if let Err(loss) = seen_to {
             lost(&faults.message_for(&loss));
@@ -86,13 +86,13 @@ impl FaultHandler {
         let page = ((fault.address - frames.at(0) as usize) / frames.page_bytes()) as u64;
         let Some((state, at, _)) = self.mapped.find(page) else {
             let end = io::Error::new(io::ErrorKind::UnexpectedEof, "an access beyond the end of the file");
-            return Err(FaultError::Place(end));
+            return Err(FaultError::HandlerSlot(end));
         };
         match state.load().status() {
             PageStatus::Absent => self.bring_in(page, fault.is_store)?,
             PageStatus::Clean | PageStatus::Dirty if fault.is_protected => {
                 if !self.allow_stores(page) {
-                    return Err(FaultError::Place(io::Error::other("the kernel doesn't lift write protection")));
+                    return Err(FaultError::HandlerSlot(io::Error::other("the kernel doesn't lift write protection")));
                 }
             }
             // It has come since the fault.
@@ -101,7 +101,7 @@ impl FaultHandler {
             PageStatus::Writing if !fault.is_protected => {}
             PageStatus::Reading | PageStatus::Evicting | PageStatus::Writing => self.await_change(page),
         }
-        self.fault().wake(at, frames.page_bytes()).map_err(FaultError::Place)
+        self.fault().wake(at, frames.page_bytes()).map_err(FaultError::HandlerSlot)
     }
 
     fn message_for(&self, loss: &FaultError) -> String {
@@ -114,7 +114,7 @@ impl FaultHandler {
                 format!("{name}: {}", poison.unwrap_or(error))
             }
             FaultError::Device(error) => error.to_string(),
-            FaultError::Place(error) => format!("{name}: a page could not be put in its place: {error}"),
+            FaultError::HandlerSlot(error) => format!("{name}: a page could not be put in its place: {error}"),
         }
     }
 }

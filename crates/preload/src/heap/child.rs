@@ -51,14 +51,14 @@ const AT_WORK: u32 = 1;
 const GIVEN_UP: u32 = 2;
 
 /// What went wrong, and how.
-pub type Failed = (&'static str, io::Error);
+pub type HeapFailure = (&'static str, io::Error);
 
 /// Gives this process, which has just been forked, the heap of its parent; `file` is the number of the heap's file, which
 /// is closed in the calling thread's table. Returns the thread that has it open as the same number.
 ///
 /// # Errors
 /// The system refuses what is needed for that; the heap must not be touched then.
-pub fn start(parent_heap: &'static ParentHeap, file: i32) -> Result<i32, Failed> {
+pub fn start(parent_heap: &'static ParentHeap, file: i32) -> Result<i32, HeapFailure> {
     let failed = |what: &'static str| move |error: io::Error| (what, error);
     if file < 0 {
         return Err(("its file could not be opened", io::ErrorKind::NotFound.into()));
@@ -123,7 +123,7 @@ const ENDED_WITHOUT_A_PAGE: i32 = 134;
 
 impl FaultServer {
     /// Waits for a fault and sees to it.
-    fn serve(&mut self) -> Result<(), Failed> {
+    fn serve(&mut self) -> Result<(), HeapFailure> {
         let failed = |what: &'static str| move |error: io::Error| (what, error);
         self.fault.wait(None).map_err(failed("poll"))?;
         let Some(fault) = self.fault.next().map_err(failed("read"))? else { return Ok(()) };
@@ -152,7 +152,7 @@ impl FaultServer {
     }
 
     /// Fills what is missing of a page some of which is there, and wakes who waits for the rest.
-    fn fill_parts(&self, address: usize, offset: usize) -> Result<(), Failed> {
+    fn fill_parts(&self, address: usize, offset: usize) -> Result<(), HeapFailure> {
         // SAFETY: `start` got it as a `&'static` reference.
         let heap = unsafe { &*self.parent_heap };
         let part = quire_sys::mem::PAGE_SIZE;

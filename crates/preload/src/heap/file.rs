@@ -9,7 +9,7 @@ use std::time::Instant;
 use quire_device::{Completion, Device, DeviceError, Direction, Layer, LayeredDevice, Queue, Transfer};
 use quire_sys::guest;
 
-use super::refaults::Refaults;
+use super::refaults::RefaultCounter;
 use super::written_pages::WrittenPages;
 use crate::log;
 
@@ -17,12 +17,12 @@ use crate::log;
 #[derive(Clone)]
 pub struct HeapFile {
     written: Arc<WrittenPages>,
-    refaults: Arc<Refaults>,
+    refaults: Arc<RefaultCounter>,
 }
 
 impl HeapFile {
     /// `inner`, of which nothing was written yet.
-    pub fn over(inner: Arc<dyn Device>, written: Arc<WrittenPages>, refaults: Arc<Refaults>) -> Arc<dyn Device> {
+    pub fn over(inner: Arc<dyn Device>, written: Arc<WrittenPages>, refaults: Arc<RefaultCounter>) -> Arc<dyn Device> {
         LayeredDevice::new(inner, Self { written, refaults })
     }
 

@@ -14,7 +14,7 @@ const PART: u32 = 2;
 
 /// What came back.
 #[derive(Debug, Default)]
-pub struct Refaults {
+pub struct RefaultCounter {
     reads: AtomicU64,
     waited_ns: AtomicU64,
     told: AtomicBool,
@@ -29,7 +29,7 @@ pub struct RefaultWindow {
     pub waited: Duration,
 }
 
-impl Refaults {
+impl RefaultCounter {
     /// A page came back, after `waited`.
     pub fn note(&self, waited: Duration) {
         self.reads.fetch_add(1, Ordering::Relaxed);
@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn a_program_that_mostly_waits_for_its_pages_is_told_once() {
-        let refaults = Refaults::default();
+        let refaults = RefaultCounter::default();
         (0..4).for_each(|_| refaults.note(Duration::from_secs(1)));
         assert_eq!(refaults.end_window(), None, "less than half of the time");
         (0..7).for_each(|_| refaults.note(Duration::from_secs(1)));

@@ -22,7 +22,7 @@ use quire_sys::{guest, symbol};
 use super::child::ParentHeap;
 use super::file::HeapFile;
 use super::heap_error::HeapError;
-use super::refaults::{self, RefaultWindow, Refaults};
+use super::refaults::{self, RefaultCounter, RefaultWindow};
 use super::spec::HeapSpec;
 use super::written_pages::WrittenPages;
 use super::{arena, forks, internal_threads};
@@ -83,7 +83,7 @@ pub fn set_up(heap: &[u8], page: Option<&[u8]>) -> Result<(), HeapError> {
             log::line(format_args!("heap: error at {file}:{at}; the program is ended"));
             guest::abort();
         }));
-        let refaults = Arc::<Refaults>::default();
+        let refaults = Arc::<RefaultCounter>::default();
         let result = build(&its_spec, &refaults);
         let stays = result.is_ok();
         its_result.leave(result);
@@ -134,7 +134,7 @@ fn tell(lately: RefaultWindow, pool_bytes: u64) {
 }
 
 /// Everything but the allocator; returns memory for it.
-fn build(spec: &HeapSpec, refaults: &Arc<Refaults>) -> Result<Range<usize>, HeapError> {
+fn build(spec: &HeapSpec, refaults: &Arc<RefaultCounter>) -> Result<Range<usize>, HeapError> {
     let refused = |what: &'static str| move |error: std::io::Error| HeapError::System { what, error };
     take_own_descriptors().map_err(refused("no file descriptors of the library's own (Linux 5.9)"))?;
     // Whatever is printed by mistake must not get into the heap.

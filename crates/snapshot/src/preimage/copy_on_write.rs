@@ -16,11 +16,11 @@ use super::slot::EpochSlot;
 use super::store::{PreimageStore, RUN_BYTES};
 use crate::copy_state::{self, CopyState};
 use crate::current_epoch::{self, CurrentEpoch};
-use crate::mechanism::{Mechanism, Options};
+use crate::mechanism::{Mechanism, OriginOptions};
 use crate::origin::{MechanismError, OriginStats, PreimageConsumer, ViewError};
 use crate::page::PAGE_SIZE;
 use crate::racy;
-use crate::span::Span;
+use crate::span::PageRange;
 
 /// Most epochs whose views live at the same time.
 pub(crate) const MOST_EPOCHS: usize = 64;
@@ -31,8 +31,8 @@ const SAMPLE: usize = 8;
 
 /// See the module.
 pub(crate) struct CopyOnWrite {
-    pub(crate) span: Span,
-    pub(crate) options: Options,
+    pub(crate) span: PageRange,
+    pub(crate) options: OriginOptions,
     mechanism: Mechanism,
     pub(crate) store: PreimageStore,
     /// Every slot ever made. A slot stays where it is for as long as this lives.
@@ -74,9 +74,9 @@ fn add(counter: &AtomicU64, amount: u64) {
 impl CopyOnWrite {
     /// For `span`.
     pub(crate) fn new(
-        span: Span,
+        span: PageRange,
         mechanism: Mechanism,
-        options: &Options,
+        options: &OriginOptions,
         costs: &CopyCosts,
         consumer: Option<Arc<dyn PreimageConsumer>>,
     ) -> Result<Self, MechanismError> {
@@ -453,8 +453,8 @@ mod tests {
 
     #[test]
     fn a_copy_that_a_cut_has_overtaken_is_not_kept() {
-        let span = Span::allocate(4 << 20).unwrap();
-        let options = Options { precopy: Precopy::None, background: false, ..Options::default() };
+        let span = PageRange::allocate(4 << 20).unwrap();
+        let options = OriginOptions { precopy: Precopy::None, background: false, ..OriginOptions::default() };
         let cow = CopyOnWrite::new(span, Mechanism::Barrier, &options, &COSTS, None).unwrap();
         let (first, page) = (cow.open(0).unwrap(), 3);
         // The copier thread has come so far when the next cut is made:

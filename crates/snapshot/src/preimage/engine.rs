@@ -8,9 +8,9 @@ use super::copier::Copier;
 use super::copy_on_write::CopyOnWrite;
 use super::coverage::CopyCosts;
 use super::epoch_chain::EpochChain;
-use crate::mechanism::{Mechanism, Options};
+use crate::mechanism::{Mechanism, OriginOptions};
 use crate::origin::{MechanismError, PreimageConsumer};
-use crate::span::Span;
+use crate::span::PageRange;
 
 /// The parts, for one origin.
 pub(crate) struct PreimageEngine {
@@ -22,9 +22,9 @@ pub(crate) struct PreimageEngine {
 impl PreimageEngine {
     /// For `span`. The copier's thread is started by [`super::origin::PreimageOrigin::start`].
     pub(crate) fn new(
-        span: Span,
+        span: PageRange,
         mechanism: Mechanism,
-        options: &Options,
+        options: &OriginOptions,
         costs: &CopyCosts,
         consumer: Option<Arc<dyn PreimageConsumer>>,
     ) -> Result<Self, MechanismError> {

@@ -187,16 +187,16 @@ mod tests {
     use super::super::copy_on_write::MOST_EPOCHS;
     use super::super::coverage::CopyCosts;
     use super::*;
-    use crate::mechanism::{Mechanism, Options};
-    use crate::span::Span;
+    use crate::mechanism::{Mechanism, OriginOptions};
+    use crate::span::PageRange;
 
     const COSTS: CopyCosts =
         CopyCosts { alone_percent: 125, start_percent: 80, least_percent: 60, most_percent: 95, rest_percent: 101 };
 
     /// A chain, and no copier thread that collects its garbage.
     fn chain() -> EpochChain {
-        let span = Span::allocate(1 << 20).unwrap();
-        let options = Options { background: false, ..Options::default() };
+        let span = PageRange::allocate(1 << 20).unwrap();
+        let options = OriginOptions { background: false, ..OriginOptions::default() };
         EpochChain::new(Arc::new(CopyOnWrite::new(span, Mechanism::Barrier, &options, &COSTS, None).unwrap()))
     }
 

@@ -18,7 +18,7 @@ use crate::mechanism::Mechanism;
 use crate::origin::MechanismError;
 use crate::page::{PAGE_SIZE, PAGES_PER_REGION, REGION_SIZE};
 use crate::racy;
-use crate::span::Span;
+use crate::span::PageRange;
 
 /// Most regions that are isolated at once: a bound on how long their writers wait.
 pub(super) const MAX_ISOLATED_REGIONS: usize = 32;
@@ -33,7 +33,7 @@ pub(super) fn refused(call: &'static str, source: io::Error) -> MechanismError {
 pub(super) struct BackingFile {
     pub(super) layout: FileLayout,
     /// Keeps the origin's addresses claimed.
-    span: Span,
+    span: PageRange,
     file: File,
     /// A second, shared mapping of the whole file. The mechanism writes the file through it while the origin maps it privately.
     alias: Reservation,
@@ -44,7 +44,7 @@ pub(super) struct BackingFile {
 
 impl BackingFile {
     /// The file and its mappings, still without content; the span is not touched yet.
-    pub(super) fn new(span: Span, fault: Option<Userfault>) -> Result<Self, MechanismError> {
+    pub(super) fn new(span: PageRange, fault: Option<Userfault>) -> Result<Self, MechanismError> {
         let layout = FileLayout::new(span.base() as usize, span.len());
         let bytes = layout.stride() * GENERATIONS;
         let file = map::memory_file("quire-scoot", bytes as u64).map_err(|error| refused("memfd_create", error))?;
@@ -117,7 +117,7 @@ impl BackingFile {
         generation: Generation,
         sharing: MapSharing,
     ) -> io::Result<()> {
-        // SAFETY: addresses of the origin. `Span::borrow` demands that no other code remaps them while `self.span` lives.
+        // SAFETY: addresses of the origin. `PageRange::borrow` demands that no other code remaps them while `self.span` lives.
         unsafe { self.map_at(self.origin_at(positions.start), positions, generation, sharing) }
     }
 

@@ -1,11 +1,11 @@
 //! How much of each block of the origin was written in the last epoch, and which pages were copied ahead of writers.
 //!
 //! Relies on being told at each merge which private pages there were and which of them had not changed. A *block* is the
-//! unit of [`crate::Options::region_bytes`]; after CCoW (Ha & Kim, 2022).
+//! unit of [`crate::OriginOptions::region_bytes`]; after CCoW (Ha & Kim, 2022).
 
 use std::ops::Range;
 
-use crate::mechanism::{Options, Precopy};
+use crate::mechanism::{OriginOptions, Precopy};
 use crate::page::PAGE_SIZE;
 
 /// Adaptive: where the threshold starts, and its bounds. Over 100 nothing is precopied.
@@ -35,7 +35,7 @@ pub(super) struct BlockCoverage {
 
 impl BlockCoverage {
     /// For positions below `bytes`.
-    pub(super) fn new(bytes: usize, options: &Options) -> Self {
+    pub(super) fn new(bytes: usize, options: &OriginOptions) -> Self {
         let threshold_percent = match options.precopy {
             Precopy::None => OFF_PERCENT,
             Precopy::Threshold(percent) => percent,
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     fn coverage(precopy: Precopy) -> BlockCoverage {
-        let options = Options { region_bytes: 32 << 10, precopy, ..Options::default() };
+        let options = OriginOptions { region_bytes: 32 << 10, precopy, ..OriginOptions::default() };
         BlockCoverage::new(4 * options.region_bytes, &options)
     }
 

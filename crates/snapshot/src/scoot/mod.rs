@@ -36,9 +36,9 @@ use std::sync::Arc;
 
 use quire_sys::userfault::Userfault;
 
-use crate::mechanism::{Mechanism, Options};
+use crate::mechanism::{Mechanism, OriginOptions};
 use crate::origin::{MechanismError, Origin, OriginStats, View};
-use crate::span::Span;
+use crate::span::PageRange;
 use backing::BackingFile;
 use maintenance_thread::MaintenanceThread;
 use off_heap::OffHeap;
@@ -54,13 +54,17 @@ pub(crate) struct ScootOrigin {
 impl ScootOrigin {
     /// Takes `span` over. Threads may go on using it meanwhile if regions can be merged in the background here
     /// ([`merges_in_background`]); otherwise no thread may write it during the call.
-    pub(crate) fn new(span: Span, options: &Options) -> Result<Self, MechanismError> {
+    pub(crate) fn new(span: PageRange, options: &OriginOptions) -> Result<Self, MechanismError> {
         probe::check_mappings()?;
         Self::with_userfault(span, options, probe::open_userfault().ok())
     }
 
     /// With `fault` the maintenance thread merges in the background. Without it the next cut merges.
-    fn with_userfault(span: Span, options: &Options, fault: Option<Userfault>) -> Result<Self, MechanismError> {
+    fn with_userfault(
+        span: PageRange,
+        options: &OriginOptions,
+        fault: Option<Userfault>,
+    ) -> Result<Self, MechanismError> {
         let backing = OffHeap::new(BackingFile::new(span, fault)?).map_err(|error| backing::refused("mmap", error))?;
         let state = Arc::new(ScootState::new(backing, options));
         migrate::migrate(&state.backing, &mut state.lock().regions)?;

@@ -20,7 +20,7 @@ use super::layout::Generation;
 use super::off_heap::OffHeap;
 use super::region_table::{RegionMapping, RegionTable};
 use super::stats::ScootStats;
-use crate::mechanism::Options;
+use crate::mechanism::OriginOptions;
 use crate::page::{PAGE_SIZE, REGION_SIZE};
 
 /// What is mapped where, and what is left to do. It changes under the lock.
@@ -52,7 +52,7 @@ pub(super) struct Mappings {
 /// See the head of this file.
 pub(super) struct ScootState {
     pub(super) backing: OffHeap<BackingFile>,
-    pub(super) options: Options,
+    pub(super) options: OriginOptions,
     pub(super) stats: ScootStats,
     mappings: Mutex<Mappings>,
     /// Wakes the maintenance thread.
@@ -64,7 +64,7 @@ pub(super) struct ScootState {
 }
 
 impl ScootState {
-    pub(super) fn new(backing: OffHeap<BackingFile>, options: &Options) -> Self {
+    pub(super) fn new(backing: OffHeap<BackingFile>, options: &OriginOptions) -> Self {
         let regions = backing.layout.regions();
         let mappings = Mappings {
             regions: RegionTable::new(regions),

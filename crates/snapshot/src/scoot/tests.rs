@@ -15,10 +15,10 @@ use quire_sys::pagemap::Pagemap;
 
 use super::ScootOrigin;
 use super::probe::open_userfault;
-use crate::mechanism::{Options, Precopy};
+use crate::mechanism::{OriginOptions, Precopy};
 use crate::origin::{Origin, View};
 use crate::page::{PAGE_SIZE, REGION_SIZE};
-use crate::span::Span;
+use crate::span::PageRange;
 
 /// With a thread and without, with userfaultfd and without.
 #[derive(Clone, Copy, Debug)]
@@ -34,17 +34,17 @@ const SETTINGS: [Setting; 4] = [
     Setting { background: false, userfault: false },
 ];
 
-fn options(setting: Setting) -> Options {
-    Options { background: setting.background, precopy: Precopy::None, ..Options::default() }
+fn options(setting: Setting) -> OriginOptions {
+    OriginOptions { background: setting.background, precopy: Precopy::None, ..OriginOptions::default() }
 }
 
-fn attach(span: Span, setting: Setting, options: &Options) -> ScootOrigin {
+fn attach(span: PageRange, setting: Setting, options: &OriginOptions) -> ScootOrigin {
     let fault = if setting.userfault { open_userfault().ok() } else { None };
     ScootOrigin::with_userfault(span, options, fault).unwrap()
 }
 
 fn origin(len: usize, setting: Setting) -> ScootOrigin {
-    attach(Span::allocate(len).unwrap(), setting, &options(setting))
+    attach(PageRange::allocate(len).unwrap(), setting, &options(setting))
 }
 
 fn put(base: *mut u8, offset: usize, value: u8) {
@@ -120,8 +120,8 @@ fn frames_are_shared_until_one_side_is_written() {
 fn several_views_live_at_once_and_are_dropped_in_any_order() {
     for setting in SETTINGS {
         for drops in [[0, 1, 2, 3], [3, 2, 1, 0], [1, 3, 0, 2]] {
-            let options = Options { keep_bytes: 0, ..options(setting) };
-            let origin = attach(Span::allocate(2 * REGION_SIZE).unwrap(), setting, &options);
+            let options = OriginOptions { keep_bytes: 0, ..options(setting) };
+            let origin = attach(PageRange::allocate(2 * REGION_SIZE).unwrap(), setting, &options);
             let mut views: Vec<Option<Arc<dyn View>>> = Vec::new();
             for value in 0..4_u8 {
                 put(origin.base(), 7, value);
@@ -180,7 +180,7 @@ fn what_was_there_before_the_origin_is_there_with_it_and_after_it() {
         let last = len - 1;
         [0, REGION_SIZE, last].into_iter().for_each(|offset| put(base, offset, 5));
         // SAFETY: the reservation outlives the origin and its views.
-        let span = || unsafe { Span::borrow(base, len) }.unwrap();
+        let span = || unsafe { PageRange::borrow(base, len) }.unwrap();
         let first = attach(span(), setting, &options(setting));
         assert_eq!([0, 1, REGION_SIZE, last].map(|offset| get(base, offset)), [5, 0, 5, 5]);
         put(base, REGION_SIZE, 6);
@@ -244,8 +244,8 @@ fn pages_of_two_generations_and_of_holes_keep_apart() {
     // Views overlap without end, so regions move from generation to generation.
     for userfault in [true, false] {
         let setting = Setting { background: true, userfault };
-        let options = Options { keep_bytes: 0, ..options(setting) };
-        let origin = attach(Span::allocate(3 * REGION_SIZE).unwrap(), setting, &options);
+        let options = OriginOptions { keep_bytes: 0, ..options(setting) };
+        let origin = attach(PageRange::allocate(3 * REGION_SIZE).unwrap(), setting, &options);
         let mut views: Vec<(u8, Arc<dyn View>)> = Vec::new();
         for round in 1..40_u8 {
             put(origin.base(), usize::from(round) * PAGE_SIZE, round);

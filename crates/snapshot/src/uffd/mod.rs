@@ -27,7 +27,7 @@ use self::fault_thread::FaultThread;
 use self::protection_map::ProtectionMap;
 use self::registry::{FaultHandler, HandlerRegistration};
 use self::retries::UnprotectRetries;
-use crate::mechanism::{Mechanism, Options};
+use crate::mechanism::{Mechanism, OriginOptions};
 use crate::origin::{MechanismError, PreimageConsumer};
 use crate::page::{PAGE_SIZE, PAGES_PER_REGION};
 use crate::preimage::coverage::CopyCosts;
@@ -35,7 +35,7 @@ use crate::preimage::engine::PreimageEngine;
 use crate::preimage::origin::{PreimageOrigin, WriteDetector};
 use crate::preimage::view::EpochView;
 use crate::protection_lock::ProtectionLock;
-use crate::span::Span;
+use crate::span::PageRange;
 
 /// A fault with its page costs as much as 24 pages copied with their region, and splits a huge page. Half of that is counted,
 /// as unneeded copies take memory too: regions of which an eighth is written are worth copying whole.
@@ -100,8 +100,8 @@ fn failed(call: &'static str, source: std::io::Error, suggestion: &'static str) 
 
 /// Puts the mechanism on `span`.
 pub(crate) fn attach(
-    span: Span,
-    options: &Options,
+    span: PageRange,
+    options: &OriginOptions,
     consumer: Option<Arc<dyn PreimageConsumer>>,
 ) -> Result<UffdOrigin, MechanismError> {
     // A fault kills a thread that blocks the signal.
@@ -131,7 +131,7 @@ pub(crate) fn attach(
 
 /// A userfaultfd that protects pages of `span` against writes. The faulting thread gets a signal, or sleeps if a thread of the
 /// mechanism serves its faults (`is_served`).
-fn open_userfault(span: &Span, is_served: bool) -> Result<Userfault, MechanismError> {
+fn open_userfault(span: &PageRange, is_served: bool) -> Result<Userfault, MechanismError> {
     let wanted = features::PAGEFAULT_FLAG_WP | if is_served { 0 } else { features::SIGBUS };
     if let Ok(fault) = Userfault::open(wanted | features::WP_UNPOPULATED) {
         return Ok(fault);
@@ -158,7 +158,7 @@ impl WriteProtection {
         };
         *self.registration.lock().unwrap_or_else(PoisonError::into_inner) = Some(registration);
         let modes = RegisterModes { write_protect: true, ..RegisterModes::default() };
-        // SAFETY: `Span::borrow` demands that the range is private anonymous memory which no other code remaps, so it may be
+        // SAFETY: `PageRange::borrow` demands that the range is private anonymous memory which no other code remaps, so it may be
         // guarded; the handler that resolves its faults is in place.
         unsafe { self.fault.register(span.base(), span.len(), modes) }
             .map_err(|source| failed("UFFDIO_REGISTER", source, "The range must be private anonymous memory."))

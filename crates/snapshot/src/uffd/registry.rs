@@ -1,6 +1,6 @@
 //! Finds the mechanism that a faulting address belongs to, from inside a signal handler.
 //!
-//! Relies on places being few and never freed: a handler that is late finds its place empty, not gone.
+//! Relies on places being few and never freed: a handler that is late finds its slot empty, not gone.
 
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,8 +9,8 @@ use quire_sys::fork_lock::NoFork;
 use quire_sys::signal::FaultAccess;
 
 /// Most ranges at a time.
-const PLACES: usize = 128;
-/// How many late faults an empty place accounts for. More than that, and the fault isn't one of ours.
+const HANDLER_SLOTS: usize = 128;
+/// How many late faults an empty slot accounts for. More than that, and the fault isn't one of ours.
 const LATE: u32 = 100_000;
 
 /// A mechanism that is asked about a fault at a page-aligned offset into its range.
@@ -20,25 +20,25 @@ pub(crate) trait FaultHandler: Sync {
     fn fault(&self, offset: usize) -> bool;
 }
 
-struct Place {
+struct HandlerSlot {
     start: AtomicUsize,
     len: AtomicUsize,
-    /// Points at the leaked-and-owned box of a handler reference; null when the place is free.
+    /// Points at the leaked-and-owned box of a handler reference; null when the slot is free.
     handler: AtomicPtr<&'static dyn FaultHandler>,
     /// Signal handlers that are using `handler`.
     users: AtomicU32,
     late: AtomicU32,
 }
 
-static ALL: [Place; PLACES] = [const {
-    Place {
+static ALL: [HandlerSlot; HANDLER_SLOTS] = [const {
+    HandlerSlot {
         start: AtomicUsize::new(0),
         len: AtomicUsize::new(0),
         handler: AtomicPtr::new(std::ptr::null_mut()),
         users: AtomicU32::new(0),
         late: AtomicU32::new(0),
     }
-}; PLACES];
+}; HANDLER_SLOTS];
 static CHANGING: Mutex<()> = Mutex::new(());
 
 /// The right to change the registry. No child is forked meanwhile, for which it would stay locked.
@@ -55,7 +55,7 @@ impl Changing {
     }
 }
 
-/// A place in the registry, given up on drop (which waits for handlers that are in the middle of something).
+/// A slot of the registry, given up on drop (which waits for handlers that are in the middle of something).
 #[derive(Debug)]
 pub(crate) struct HandlerRegistration(usize);
 
@@ -65,25 +65,25 @@ pub(crate) struct HandlerRegistration(usize);
 /// `handler` lives until the registration is dropped.
 pub(crate) unsafe fn register(start: usize, len: usize, handler: &dyn FaultHandler) -> Option<HandlerRegistration> {
     let _alone = Changing::begin();
-    let index = ALL.iter().position(|place| place.handler.load(Ordering::Acquire).is_null())?;
-    let place = &ALL[index];
+    let index = ALL.iter().position(|slot| slot.handler.load(Ordering::Acquire).is_null())?;
+    let slot = &ALL[index];
     // SAFETY: only the lifetime changes. `register` demands that the handler lives until the registration is dropped, and after
     // that no signal handler uses it.
     let handler = unsafe { std::mem::transmute::<&dyn FaultHandler, &'static dyn FaultHandler>(handler) };
-    place.start.store(start, Ordering::Relaxed);
-    place.len.store(len, Ordering::Relaxed);
-    place.late.store(0, Ordering::Relaxed);
-    place.handler.store(Box::into_raw(Box::new(handler)), Ordering::SeqCst);
+    slot.start.store(start, Ordering::Relaxed);
+    slot.len.store(len, Ordering::Relaxed);
+    slot.late.store(0, Ordering::Relaxed);
+    slot.handler.store(Box::into_raw(Box::new(handler)), Ordering::SeqCst);
     Some(HandlerRegistration(index))
 }
 
 impl HandlerRegistration {
-    /// Gives the place up in a forked child, where threads that were in the middle of something are gone, so that waiting for them would never end.
+    /// Gives the slot up in a forked child, where threads that were in the middle of something are gone, so that waiting for them would never end.
     pub(crate) fn abandon(self) {
-        let place = &ALL[self.0];
+        let slot = &ALL[self.0];
         // The box stays: it is a pointer's worth, and the allocator's lock may be held for ever.
-        place.handler.store(std::ptr::null_mut(), Ordering::SeqCst);
-        place.users.store(0, Ordering::SeqCst);
+        slot.handler.store(std::ptr::null_mut(), Ordering::SeqCst);
+        slot.users.store(0, Ordering::SeqCst);
         std::mem::forget(self);
     }
 }
@@ -91,12 +91,12 @@ impl HandlerRegistration {
 impl Drop for HandlerRegistration {
     fn drop(&mut self) {
         let _alone = Changing::begin();
-        let place = &ALL[self.0];
-        let handler = place.handler.swap(std::ptr::null_mut(), Ordering::SeqCst);
-        while place.users.load(Ordering::SeqCst) != 0 {
+        let slot = &ALL[self.0];
+        let handler = slot.handler.swap(std::ptr::null_mut(), Ordering::SeqCst);
+        while slot.users.load(Ordering::SeqCst) != 0 {
             std::thread::yield_now();
         }
-        // SAFETY: the box was made by `register`. It was taken out of the place, so no handler can find it, and `users` has
+        // SAFETY: the box was made by `register`. It was taken out of the slot, so no handler can find it, and `users` has
         // fallen to zero since, so none still uses it.
         drop(unsafe { Box::from_raw(handler) });
     }
@@ -105,24 +105,24 @@ impl Drop for HandlerRegistration {
 /// The handler of SIGBUS: whether `address` belongs to a registered range, whose handler has dealt with it then.
 pub(crate) fn on_fault(touch: FaultAccess) -> bool {
     let address = touch.address as usize;
-    for place in &ALL {
-        let start = place.start.load(Ordering::Relaxed);
-        if address < start || address - start >= place.len.load(Ordering::Relaxed) {
+    for slot in &ALL {
+        let start = slot.start.load(Ordering::Relaxed);
+        if address < start || address - start >= slot.len.load(Ordering::Relaxed) {
             continue;
         }
-        place.users.fetch_add(1, Ordering::SeqCst);
-        let handler = place.handler.load(Ordering::SeqCst);
+        slot.users.fetch_add(1, Ordering::SeqCst);
+        let handler = slot.handler.load(Ordering::SeqCst);
         let found = if handler.is_null() {
             // The range was given up between the fault and now: trying again is all it takes.
-            place.late.fetch_add(1, Ordering::Relaxed) < LATE
+            slot.late.fetch_add(1, Ordering::Relaxed) < LATE
         } else {
             // SAFETY: `HandlerRegistration::drop` frees it only once `users` is zero, and this thread is counted there.
             let handler = unsafe { *handler };
-            let start = place.start.load(Ordering::Relaxed);
-            let is_inside = address >= start && address - start < place.len.load(Ordering::Relaxed);
+            let start = slot.start.load(Ordering::Relaxed);
+            let is_inside = address >= start && address - start < slot.len.load(Ordering::Relaxed);
             is_inside && handler.fault((address - start) / crate::page::PAGE_SIZE * crate::page::PAGE_SIZE)
         };
-        place.users.fetch_sub(1, Ordering::SeqCst);
+        slot.users.fetch_sub(1, Ordering::SeqCst);
         if found {
             return true;
         }

@@ -13,8 +13,8 @@ use crate::origin::{Origin, View};
 /// So long the kernel may refuse huge pages that can be had.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn origin(len: usize, options: Options) -> Option<UffdOrigin> {
-    match attach(Span::allocate(len).unwrap(), &options, None) {
+fn origin(len: usize, options: OriginOptions) -> Option<UffdOrigin> {
+    match attach(PageRange::allocate(len).unwrap(), &options, None) {
         // Another test's thread may have been in a handler whenever it was looked at.
         Ok(origin) if origin.detector.server.is_some() != options.serve_faults => self::origin(len, options),
         Ok(origin) => Some(origin),
@@ -37,7 +37,7 @@ fn byte(view: &Arc<dyn View>, offset: usize) -> u8 {
     byte[0]
 }
 
-const QUIET: Options = Options {
+const QUIET: OriginOptions = OriginOptions {
     region_bytes: 2 << 20,
     precopy: Precopy::None,
     background: false,
@@ -67,7 +67,7 @@ fn a_first_write_faults_once_and_the_view_keeps_what_was_there() {
 
 #[test]
 fn a_region_of_high_coverage_is_copied_by_one_fault() {
-    let Some(origin) = origin(4 << 20, Options { precopy: Precopy::Threshold(80), ..QUIET }) else { return };
+    let Some(origin) = origin(4 << 20, OriginOptions { precopy: Precopy::Threshold(80), ..QUIET }) else { return };
     let cut_and_write = |pages: usize, value: u8| {
         let view = origin.cut().unwrap();
         (0..pages).for_each(|page| write(&origin, page * PAGE_SIZE, value));
@@ -105,7 +105,7 @@ fn libc_efault() -> i32 {
 
 /// Whether the system makes a huge page now.
 fn has_huge_pages() -> bool {
-    let alone = Span::allocate(2 << 20).unwrap();
+    let alone = PageRange::allocate(2 << 20).unwrap();
     // SAFETY: a range of this test's own.
     unsafe { alone.base().write_volatile(1) };
     advise(alone.base(), alone.len(), MapAdvice::Collapse).is_ok()
@@ -146,7 +146,7 @@ fn split_huge_pages_are_made_whole_again_when_no_view_lives() {
 #[test]
 fn the_copier_copies_ahead_what_was_written_before() {
     let options =
-        Options { precopy: Precopy::Threshold(80), background: true, precopy_bytes_per_second: 1 << 40, ..QUIET };
+        OriginOptions { precopy: Precopy::Threshold(80), background: true, precopy_bytes_per_second: 1 << 40, ..QUIET };
     let Some(origin) = origin(8 << 20, options) else { return };
     drop(origin.cut().unwrap());
     let view = origin.cut().unwrap();
@@ -269,8 +269,8 @@ unsafe impl PreimageConsumer for Faulty {
 
 #[test]
 fn no_thread_waits_for_a_copier_that_has_panicked() {
-    let options = Options { background: true, precopy: Precopy::All, precopy_bytes_per_second: 1 << 40, ..QUIET };
-    let origin = match attach(Span::allocate(4 << 20).unwrap(), &options, Some(Arc::new(Faulty))) {
+    let options = OriginOptions { background: true, precopy: Precopy::All, precopy_bytes_per_second: 1 << 40, ..QUIET };
+    let origin = match attach(PageRange::allocate(4 << 20).unwrap(), &options, Some(Arc::new(Faulty))) {
         Ok(origin) => origin,
         Err(error) => return quire_sys::testing::skipped(error),
     };
@@ -290,7 +290,7 @@ fn no_thread_waits_for_a_copier_that_has_panicked() {
 
 #[test]
 fn the_thread_of_the_mechanism_takes_none_of_the_programs_signals() {
-    let Some(origin) = origin(2 << 20, Options { background: true, ..QUIET }) else { return };
+    let Some(origin) = origin(2 << 20, OriginOptions { background: true, ..QUIET }) else { return };
     // By then it has run, and has its name.
     origin.settle();
     let mut seen = 0;
@@ -317,7 +317,7 @@ fn a_writer_whose_page_is_never_opened_ends_the_program_with_a_message() {
     const NO_FILTERS: i32 = 77;
     for serve_faults in [false, true] {
         let mut run = || {
-            let Some(origin) = origin(2 << 20, Options { serve_faults, ..QUIET }) else { return NO_FILTERS };
+            let Some(origin) = origin(2 << 20, OriginOptions { serve_faults, ..QUIET }) else { return NO_FILTERS };
             write(&origin, 0, 1);
             let _view = origin.cut().unwrap();
             let denied = SyscallFilter { call: calls::SYS_ioctl, argument: Some((1, REQUEST)), errno: ENOMEM };

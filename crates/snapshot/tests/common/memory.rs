@@ -2,7 +2,7 @@
 //!
 //! Relies on each range outliving what is made of it: [`Memory`] is dropped last.
 
-use quire_snapshot::{PAGE_SIZE, REGION_SIZE, Span};
+use quire_snapshot::{PAGE_SIZE, PageRange, REGION_SIZE};
 use quire_sys::map::{self, MapAdvice};
 use quire_sys::mem::Reservation;
 
@@ -23,7 +23,7 @@ pub const KINDS: [Kind; 3] = [Kind::Huge, Kind::Small, Kind::Borrowed];
 /// A range and what it was borrowed from.
 pub struct Memory {
     /// The range.
-    pub span: Span,
+    pub span: PageRange,
     _lender: Option<Reservation>,
 }
 
@@ -37,10 +37,10 @@ impl Memory {
             lender.commit(0..lender.len()).unwrap();
             // SAFETY: committed private memory that is unmapped only when this struct goes; the fixtures of the tests
             // drop origins and views before it.
-            let span = unsafe { Span::borrow(lender.base().wrapping_add(before), len) }.unwrap();
+            let span = unsafe { PageRange::borrow(lender.base().wrapping_add(before), len) }.unwrap();
             return Self { span, _lender: Some(lender) };
         }
-        let span = Span::allocate(len).unwrap();
+        let span = PageRange::allocate(len).unwrap();
         if kind == Kind::Small {
             map::advise(span.base(), len, MapAdvice::NoHuge).unwrap();
         }
@@ -48,7 +48,7 @@ impl Memory {
     }
 
     /// The range.
-    pub fn span(&self) -> Span {
+    pub fn span(&self) -> PageRange {
         self.span.clone()
     }
 }

@@ -5,10 +5,10 @@
 pub mod cells;
 pub mod memory;
 
-use quire_snapshot::{Mechanism, MechanismError, Options, Origin, Precopy, Span, attach};
+use quire_snapshot::{Mechanism, MechanismError, Origin, OriginOptions, PageRange, Precopy, attach};
 
 /// Puts `mechanism` on `span`; `None`, with a line about it, only where it can't be had here.
-pub fn attach_or_skip(mechanism: Mechanism, span: Span, options: &Options) -> Option<Box<dyn Origin>> {
+pub fn attach_or_skip(mechanism: Mechanism, span: PageRange, options: &OriginOptions) -> Option<Box<dyn Origin>> {
     match attach(mechanism, span, options) {
         Ok(origin) => {
             assert_eq!(origin.mechanism(), mechanism);
@@ -23,12 +23,12 @@ pub fn attach_or_skip(mechanism: Mechanism, span: Span, options: &Options) -> Op
 }
 
 /// Every way to be told how to copy, for mechanisms that listen.
-pub fn all_options() -> Vec<Options> {
+pub fn all_options() -> Vec<OriginOptions> {
     let mut all = Vec::new();
     for precopy in [Precopy::None, Precopy::Threshold(80), Precopy::All, Precopy::Adaptive] {
         for region_bytes in [32 << 10, 2 << 20] {
             for background in [false, true] {
-                all.push(Options { region_bytes, precopy, background, ..Options::default() });
+                all.push(OriginOptions { region_bytes, precopy, background, ..OriginOptions::default() });
             }
         }
     }

@@ -2,14 +2,14 @@
 
 use std::io::Read;
 
-use quire_snapshot::{Mechanism, Options, PAGE_SIZE, Precopy, ViewError};
+use quire_snapshot::{Mechanism, OriginOptions, PAGE_SIZE, Precopy, ViewError};
 
 use crate::common::attach_or_skip;
 use crate::common::memory::{KINDS, Kind, Memory, read, write};
 
 pub fn reads_outside_a_view_and_announcements_outside_the_range_are_refused(mechanism: Mechanism) {
     let memory = Memory::new(Kind::Borrowed, 1);
-    let Some(origin) = attach_or_skip(mechanism, memory.span(), &Options::default()) else { return };
+    let Some(origin) = attach_or_skip(mechanism, memory.span(), &OriginOptions::default()) else { return };
     let view = origin.cut().unwrap();
     let mut two = [0; 2];
     view.read(PAGE_SIZE - 2, &mut two).unwrap();
@@ -25,7 +25,7 @@ pub fn reads_outside_a_view_and_announcements_outside_the_range_are_refused(mech
 pub fn a_system_call_may_write_where_it_was_announced(mechanism: Mechanism) {
     for kind in KINDS {
         let memory = Memory::new(kind, 64);
-        let Some(origin) = attach_or_skip(mechanism, memory.span(), &Options::default()) else { return };
+        let Some(origin) = attach_or_skip(mechanism, memory.span(), &OriginOptions::default()) else { return };
         origin.prepare_write(0..origin.len());
         write(origin.base(), 0, &vec![1; origin.len()]);
         let view = origin.cut().unwrap();
@@ -45,7 +45,7 @@ pub fn a_system_call_may_write_where_it_was_announced(mechanism: Mechanism) {
 
 pub fn a_view_outlives_the_thread_that_cut_it(mechanism: Mechanism) {
     let memory = Memory::new(Kind::Huge, 30);
-    let Some(origin) = attach_or_skip(mechanism, memory.span(), &Options::default()) else { return };
+    let Some(origin) = attach_or_skip(mechanism, memory.span(), &OriginOptions::default()) else { return };
     let view = std::thread::scope(|scope| scope.spawn(|| origin.cut().unwrap()).join().unwrap());
     let writer = || {
         origin.prepare_write(0..PAGE_SIZE);
@@ -60,7 +60,7 @@ pub fn a_view_outlives_the_thread_that_cut_it(mechanism: Mechanism) {
 pub fn holes_read_as_zero_before_and_after_they_are_written(mechanism: Mechanism) {
     for kind in KINDS {
         let memory = Memory::new(kind, 1100);
-        let Some(origin) = attach_or_skip(mechanism, memory.span(), &Options::default()) else { return };
+        let Some(origin) = attach_or_skip(mechanism, memory.span(), &OriginOptions::default()) else { return };
         let page = |number: usize| number * PAGE_SIZE..(number + 1) * PAGE_SIZE;
         let put = |number: usize, value: u8| {
             origin.prepare_write(page(number));
@@ -92,7 +92,7 @@ pub fn holes_read_as_zero_before_and_after_they_are_written(mechanism: Mechanism
 /// The lender of the range gets it back with the last view and the origin: no thread of the mechanism touches it later.
 pub fn the_range_may_be_unmapped_as_soon_as_all_is_gone(mechanism: Mechanism) {
     for round in 0..30 {
-        let options = Options { precopy: Precopy::All, keep_bytes: 0, ..Options::default() };
+        let options = OriginOptions { precopy: Precopy::All, keep_bytes: 0, ..OriginOptions::default() };
         let memory = Memory::new(Kind::Borrowed, 2000);
         let Some(origin) = attach_or_skip(mechanism, memory.span(), &options) else { return };
         let put = |value: u8| {
@@ -119,7 +119,7 @@ pub fn the_range_may_be_unmapped_as_soon_as_all_is_gone(mechanism: Mechanism) {
 pub fn a_view_may_be_read_into_the_range_it_shows(mechanism: Mechanism) {
     for kind in KINDS {
         let memory = Memory::new(kind, 600);
-        let Some(origin) = attach_or_skip(mechanism, memory.span(), &Options::default()) else { return };
+        let Some(origin) = attach_or_skip(mechanism, memory.span(), &OriginOptions::default()) else { return };
         let len = origin.len();
         origin.prepare_write(0..len);
         let before: Vec<u8> = (0..len).map(|offset| (offset / 37) as u8).collect();
@@ -139,7 +139,7 @@ pub fn a_view_may_be_read_into_the_range_it_shows(mechanism: Mechanism) {
 
 pub fn figures_add_up(mechanism: Mechanism) {
     let memory = Memory::new(Kind::Huge, 2048);
-    let Some(origin) = attach_or_skip(mechanism, memory.span(), &Options::default()) else { return };
+    let Some(origin) = attach_or_skip(mechanism, memory.span(), &OriginOptions::default()) else { return };
     for round in 0..5u8 {
         let view = origin.cut().unwrap();
         for page in (0..2048).step_by(usize::from(round) + 1) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use quire_snapshot::{Mechanism, Options, Origin, PAGE_SIZE, View};
+use quire_snapshot::{Mechanism, Origin, OriginOptions, PAGE_SIZE, View};
 
 use crate::common::memory::{KINDS, Kind, Memory, read, write};
 use crate::common::{all_options, attach_or_skip};
@@ -14,19 +14,19 @@ const MOST_VIEWS: usize = 6;
 
 /// Where and how much, in parts of the range and in bytes.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct ByteRange {
     at: u32,
     len: u32,
 }
 
 #[derive(Clone, Debug)]
 enum Step {
-    Write(Place, u8, bool),
+    Write(ByteRange, u8, bool),
     Cut,
-    Read(usize, Place),
+    Read(usize, ByteRange),
     DropView(usize),
     CutView(usize),
-    WriteView(usize, Place, u8),
+    WriteView(usize, ByteRange, u8),
     Settle,
     DropOrigin,
 }
@@ -35,14 +35,14 @@ enum Step {
 struct History {
     kind: Kind,
     pages: usize,
-    options: Options,
+    options: OriginOptions,
     filled: bool,
     steps: Vec<Step>,
 }
 
-fn place() -> impl Strategy<Value = Place> {
+fn place() -> impl Strategy<Value = ByteRange> {
     let len = prop_oneof![6 => 1..200u32, 4 => 1..3 * PAGE_SIZE as u32, 1 => 1..6_000_000u32];
-    (any::<u32>(), len).prop_map(|(at, len)| Place { at, len })
+    (any::<u32>(), len).prop_map(|(at, len)| ByteRange { at, len })
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -79,7 +79,7 @@ struct Pair {
 
 pub fn any_history_reads_as_at_the_cuts(mechanism: Mechanism) {
     let probe = Memory::new(Kind::Huge, 1);
-    if attach_or_skip(mechanism, probe.span(), &Options::default()).is_none() {
+    if attach_or_skip(mechanism, probe.span(), &OriginOptions::default()).is_none() {
         return;
     }
     let mut runner =
@@ -135,7 +135,7 @@ impl Pair {
         self.check_all();
     }
 
-    fn place(&self, place: Place) -> (usize, usize) {
+    fn place(&self, place: ByteRange) -> (usize, usize) {
         let at = ((u64::from(place.at) * self.model.len() as u64) >> 32) as usize;
         (at, (place.len as usize).min(self.model.len() - at))
     }
@@ -191,7 +191,7 @@ impl Pair {
         self.views.push((view, model));
     }
 
-    fn write(&mut self, place: Place, value: u8, announce: bool) {
+    fn write(&mut self, place: ByteRange, value: u8, announce: bool) {
         let (at, len) = self.place(place);
         match &self.origin {
             Some(origin) if announce || self.announced => origin.prepare_write(at..at + len),

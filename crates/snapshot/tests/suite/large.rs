@@ -1,6 +1,6 @@
 //! A range larger than 4 GiB, little of which is ever touched.
 
-use quire_snapshot::{Mechanism, Options, PAGE_SIZE};
+use quire_snapshot::{Mechanism, OriginOptions, PAGE_SIZE};
 
 use crate::common::attach_or_skip;
 use crate::common::memory::{Kind, Memory, read, write};
@@ -9,7 +9,7 @@ const LEN: usize = 5 << 30;
 
 pub fn a_range_beyond_four_gib_is_cut_and_read(mechanism: Mechanism) {
     let memory = Memory::new(Kind::Small, LEN / PAGE_SIZE);
-    let Some(origin) = attach_or_skip(mechanism, memory.span(), &Options::default()) else { return };
+    let Some(origin) = attach_or_skip(mechanism, memory.span(), &OriginOptions::default()) else { return };
     let places = [0, 4096 + 5, (2 << 30) - 3, (4 << 30) - 8, 4 << 30, (4 << 30) + 12_345, LEN - 16];
     let put = |value: u8| {
         for at in places {

@@ -12,7 +12,7 @@ mod large;
 mod order;
 mod writers;
 
-use quire_snapshot::{Mechanism, MechanismError, Options, attach};
+use quire_snapshot::{Mechanism, MechanismError, OriginOptions, attach};
 
 macro_rules! suite_of {
     ($name:ident, $mechanism:ident, $([$($module:ident::$behaviour:ident),* $(,)?])*) => {
@@ -64,7 +64,7 @@ suite!(
 fn mechanisms_are_refused_only_with_a_reason_and_a_suggestion() {
     for mechanism in Mechanism::ALL {
         let memory = common::memory::Memory::new(common::memory::Kind::Huge, 1);
-        match attach(mechanism, memory.span(), &Options::default()) {
+        match attach(mechanism, memory.span(), &OriginOptions::default()) {
             Ok(origin) => assert_eq!(origin.mechanism(), mechanism),
             Err(MechanismError::Unsupported { reason, suggestion, .. }) => {
                 assert!(!reason.is_empty() && !suggestion.is_empty(), "{mechanism}: {reason:?}, {suggestion:?}");
@@ -72,7 +72,7 @@ fn mechanisms_are_refused_only_with_a_reason_and_a_suggestion() {
             }
             Err(error) => panic!("{mechanism}: {error}"),
         }
-        let unsound = Options { region_bytes: 12345, ..Options::default() };
+        let unsound = OriginOptions { region_bytes: 12345, ..OriginOptions::default() };
         let refusal = attach(mechanism, memory.span(), &unsound).err().map(|refusal| refusal.to_string());
         assert!(
             refusal.as_ref().is_some_and(|words| words.contains("take a power of two")),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use quire_snapshot::{Mechanism, Options, Origin, PAGE_SIZE, View};
+use quire_snapshot::{Mechanism, Origin, OriginOptions, PAGE_SIZE, View};
 
 use crate::common::attach_or_skip;
 use crate::common::memory::{KINDS, Kind, Memory, read, write};
@@ -41,7 +41,7 @@ fn orders(items: &[usize]) -> Vec<Vec<usize>> {
 pub fn any_order_of_dropping_leaves_the_rest_right(mechanism: Mechanism) {
     for (number, order) in orders(&[0, 1, 2, 3, 4]).into_iter().enumerate() {
         let memory = Memory::new(KINDS[number % KINDS.len()], PAGES);
-        let Some(origin) = attach_or_skip(mechanism, memory.span(), &Options::default()) else { return };
+        let Some(origin) = attach_or_skip(mechanism, memory.span(), &OriginOptions::default()) else { return };
         let mut views: Vec<Option<Arc<dyn View>>> = Vec::new();
         // Page n is written before cut n and after it; page 9 before each.
         for value in 0..3u8 {
@@ -73,7 +73,7 @@ pub fn any_order_of_dropping_leaves_the_rest_right(mechanism: Mechanism) {
 pub fn a_cut_of_a_view_outlives_the_view_and_its_later_writes(mechanism: Mechanism) {
     for kind in KINDS {
         let memory = Memory::new(kind, PAGES);
-        let Some(origin) = attach_or_skip(mechanism, memory.span(), &Options::default()) else { return };
+        let Some(origin) = attach_or_skip(mechanism, memory.span(), &OriginOptions::default()) else { return };
         fill(&*origin, 1, 1);
         let mut chain = vec![(origin.cut().unwrap(), 1)];
         fill(&*origin, 1, 2);
@@ -108,7 +108,7 @@ pub fn a_cut_of_a_view_outlives_the_view_and_its_later_writes(mechanism: Mechani
 
 pub fn an_old_view_stays_right_through_hundreds_of_cuts(mechanism: Mechanism) {
     let memory = Memory::new(Kind::Small, 40);
-    let Some(origin) = attach_or_skip(mechanism, memory.span(), &Options::default()) else { return };
+    let Some(origin) = attach_or_skip(mechanism, memory.span(), &OriginOptions::default()) else { return };
     fill(&*origin, 3, 7);
     let old = origin.cut().unwrap();
     for round in 0..600usize {
@@ -131,7 +131,7 @@ pub fn the_range_is_free_for_others_when_the_last_view_is_gone(mechanism: Mechan
         let memory = Memory::new(Kind::Borrowed, PAGES);
         for round in 1..4u8 {
             let chosen = if round == 2 { other } else { mechanism };
-            let Some(origin) = attach_or_skip(chosen, memory.span(), &Options::default()) else { return };
+            let Some(origin) = attach_or_skip(chosen, memory.span(), &OriginOptions::default()) else { return };
             fill(&*origin, 5, round);
             let view = origin.cut().unwrap();
             fill(&*origin, 5, 50);

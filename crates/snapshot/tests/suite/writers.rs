@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 
 use quire_rng::SplitMix64;
-use quire_snapshot::{Mechanism, Options, PAGE_SIZE, Precopy};
+use quire_snapshot::{Mechanism, OriginOptions, PAGE_SIZE, Precopy};
 
 use crate::common::cells::{Cells, Cut};
 use crate::common::memory::{KINDS, Kind, Memory};
@@ -76,15 +76,19 @@ fn check_as_they_come(cuts: &mpsc::Receiver<Cut>, alive: usize, seed: u64) {
 pub fn views_show_the_cut_while_several_threads_write_the_same_pages(mechanism: Mechanism) {
     for (number, kind) in KINDS.into_iter().enumerate() {
         let memory = Memory::new(kind, 1100);
-        let Some(origin) = attach_or_skip(mechanism, memory.span(), &Options::default()) else { return };
+        let Some(origin) = attach_or_skip(mechanism, memory.span(), &OriginOptions::default()) else { return };
         run(&Cells::new(origin), 10, 4, number as u64);
     }
 }
 
 pub fn views_show_the_cut_under_every_option(mechanism: Mechanism) {
     let mut options = all_options();
-    options.push(Options { precopy: Precopy::Threshold(0), keep_bytes: 0, ..Options::default() });
-    options.push(Options { precopy: Precopy::Threshold(100), precopy_bytes_per_second: 1 << 20, ..Options::default() });
+    options.push(OriginOptions { precopy: Precopy::Threshold(0), keep_bytes: 0, ..OriginOptions::default() });
+    options.push(OriginOptions {
+        precopy: Precopy::Threshold(100),
+        precopy_bytes_per_second: 1 << 20,
+        ..OriginOptions::default()
+    });
     if matches!(mechanism, Mechanism::MmapCopy | Mechanism::Fork | Mechanism::Memcpy) {
         options.truncate(1);
     }
@@ -98,7 +102,7 @@ pub fn views_show_the_cut_under_every_option(mechanism: Mechanism) {
 
 pub fn several_threads_read_and_cut_one_view(mechanism: Mechanism) {
     let memory = Memory::new(Kind::Huge, 600);
-    let Some(origin) = attach_or_skip(mechanism, memory.span(), &Options::default()) else { return };
+    let Some(origin) = attach_or_skip(mechanism, memory.span(), &OriginOptions::default()) else { return };
     let cells = Cells::new(origin);
     for cell in (0..cells.count()).step_by(3) {
         cells.bump(cell, true);

@@ -4,7 +4,7 @@
 //! The kernel holds a file's lock for as long as a thread writes, flushes or cuts the file. A thread that wants to write it
 //! meanwhile sleeps before there is a request, so nothing tells of it. A thread therefore looks at those that were critical
 //! lately, through a
-//! [`Probe`], while such a request takes longer than [`LONG`], and enters what it sees in the graph of tasks: the holder
+//! [`ThreadProbe`], while such a request takes longer than [`LONG`], and enters what it sees in the graph of tasks: the holder
 //! holds a resource on which the sleeper is blocked. One sleeper per request is enough.
 //!
 //! Relies on the kernel letting one at a time hold the lock, so a thread that is seen in such a call at the same file does
@@ -22,10 +22,10 @@ use std::time::{Duration, Instant};
 use quire_writecache::{BlockedTask, HeldResource, TaskId};
 
 use crate::criticality::classifier::Caller;
-use crate::criticality::graph::{Boost, CriticalityGraph};
+use crate::criticality::graph::{CriticalityGraph, VerdictScope};
 use crate::criticality::rules::Verdict;
 
-pub use probe::{Probe, ProcProbe};
+pub use probe::{ProcProbe, ThreadProbe};
 
 /// A request that takes longer keeps others waiting.
 const LONG: Duration = Duration::from_millis(5);
@@ -71,7 +71,7 @@ struct Wait {
     thread: u32,
     _blocked: BlockedTask,
     _hold: HeldResource,
-    _boost: Boost,
+    _boost: VerdictScope,
 }
 
 /// A request under way that keeps a file locked, and whose task inherits if a critical thread waits.
@@ -129,7 +129,7 @@ impl State {
 
 struct Shared {
     graph: Arc<CriticalityGraph>,
-    probe: Arc<dyn Probe>,
+    probe: Arc<dyn ThreadProbe>,
     state: Mutex<State>,
     changed: Condvar,
     counts: LockWaitCounts,
@@ -149,7 +149,7 @@ pub struct ServedRequest {
 
 impl LockWaitDetector {
     /// Nothing yet.
-    pub fn new(graph: Arc<CriticalityGraph>, probe: Arc<dyn Probe>) -> Self {
+    pub fn new(graph: Arc<CriticalityGraph>, probe: Arc<dyn ThreadProbe>) -> Self {
         let (state, changed, counts) = (Mutex::default(), Condvar::new(), LockWaitCounts::default());
         Self { shared: Arc::new(Shared { graph, probe, state, changed, counts }) }
     }

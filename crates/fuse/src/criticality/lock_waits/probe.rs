@@ -25,7 +25,7 @@ pub enum ProbeResult {
 }
 
 /// Looks at threads.
-pub trait Probe: Send + Sync {
+pub trait ThreadProbe: Send + Sync {
     /// What a thread does now.
     fn look(&self, thread: u32) -> ProbeResult;
     /// Who it is.
@@ -59,7 +59,7 @@ impl ProcProbe {
     }
 }
 
-impl Probe for ProcProbe {
+impl ThreadProbe for ProcProbe {
     fn look(&self, thread: u32) -> ProbeResult {
         let found = task::file_lock_call(thread).and_then(|call| match call {
             Some(descriptor) => task::file_behind(thread, descriptor).map(Some),
@@ -83,11 +83,11 @@ impl Probe for ProcProbe {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::criticality::rules::Rules;
+    use crate::criticality::rules::CriticalityRules;
 
     #[test]
     fn threads_that_do_something_else_and_those_that_are_gone_are_told_apart() {
-        let classifier = Arc::new(Classifier::new(Rules::default(), &[], false));
+        let classifier = Arc::new(Classifier::new(CriticalityRules::default(), &[], false));
         let Ok(probe) = ProcProbe::new(classifier, Path::new("/")) else { return };
         assert_eq!(probe.look(std::process::id()), ProbeResult::Elsewhere);
         assert_eq!(probe.look(u32::MAX >> 1), ProbeResult::Gone);

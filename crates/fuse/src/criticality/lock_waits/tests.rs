@@ -9,7 +9,7 @@ use quire_writecache::TaskGraph;
 #[derive(Default)]
 struct Scene(Mutex<HashMap<u32, ProbeResult>>);
 
-impl Probe for Scene {
+impl ThreadProbe for Scene {
     fn look(&self, thread: u32) -> ProbeResult {
         self.0.lock().unwrap().get(&thread).copied().unwrap_or(ProbeResult::Elsewhere)
     }
@@ -46,7 +46,7 @@ impl Stage {
         let scene = Arc::<Scene>::default();
         let lock_waits = LockWaitDetector::new(
             Arc::new(CriticalityGraph::new(TaskGraph::new())),
-            Arc::clone(&scene) as Arc<dyn Probe>,
+            Arc::clone(&scene) as Arc<dyn ThreadProbe>,
         );
         lock_waits.shared.state().started = true;
         Self { scene, lock_waits }

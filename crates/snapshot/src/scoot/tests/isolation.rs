@@ -80,7 +80,7 @@ fn a_range_that_cannot_be_set_aside_is_refused_and_keeps_its_bytes() {
     if !can_isolate() {
         return;
     }
-    let span = Span::allocate(4 * REGION_SIZE).unwrap();
+    let span = PageRange::allocate(4 * REGION_SIZE).unwrap();
     (0..4 * REGION_SIZE).step_by(PAGE_SIZE).for_each(|offset| put(span.base(), offset, 7));
     let other = Userfault::open(0).unwrap();
     let modes = RegisterModes { missing: true, ..RegisterModes::default() };

@@ -115,8 +115,8 @@ proptest! {
         let memory = Reservation::new(LEN + REGION_SIZE).unwrap();
         memory.commit(0..memory.len()).unwrap();
         // SAFETY: the reservation outlives origin and views.
-        let span = unsafe { Span::borrow(memory.base().wrapping_add(shift * 7 * PAGE_SIZE), LEN) }.unwrap();
-        let options = Options { precopy, region_bytes: 32 << 10, keep_bytes: 0, ..options(setting) };
+        let span = unsafe { PageRange::borrow(memory.base().wrapping_add(shift * 7 * PAGE_SIZE), LEN) }.unwrap();
+        let options = OriginOptions { precopy, region_bytes: 32 << 10, keep_bytes: 0, ..options(setting) };
         let mut world = World { origin: attach(span, setting, &options), model: [0; PLACES.len()], views: Vec::new() };
         for step in &steps {
             world.step(step);

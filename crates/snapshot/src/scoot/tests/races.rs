@@ -34,8 +34,8 @@ fn races(len: usize, base_shift: usize, time: Duration, setting: Setting) {
     let memory = Reservation::new(len + REGION_SIZE).unwrap();
     memory.commit(0..memory.len()).unwrap();
     // SAFETY: the reservation outlives the origin and its views.
-    let span = unsafe { Span::borrow(memory.base().wrapping_add(base_shift), len) }.unwrap();
-    let options = Options { precopy: Precopy::All, region_bytes: 64 << 10, ..options(setting) };
+    let span = unsafe { PageRange::borrow(memory.base().wrapping_add(base_shift), len) }.unwrap();
+    let options = OriginOptions { precopy: Precopy::All, region_bytes: 64 << 10, ..options(setting) };
     let origin = attach(span, setting, &options);
     let (base, start) = (origin.base() as usize, Instant::now());
     let (mut total, mut rounds) = (0, 0);
@@ -147,7 +147,7 @@ fn a_range_may_be_written_while_it_is_taken_over() {
         let writers: Vec<_> = (0..2).map(|writer| scope.spawn(move || hammer(base, len, writer + 1, stop))).collect();
         std::thread::sleep(Duration::from_millis(5));
         // SAFETY: the reservation outlives the origin.
-        let span = unsafe { Span::borrow(memory.base(), len) }.unwrap();
+        let span = unsafe { PageRange::borrow(memory.base(), len) }.unwrap();
         let origin = attach(span, SETTINGS[0], &options(SETTINGS[0]));
         std::thread::sleep(Duration::from_millis(5));
         drop(origin);
