@@ -67,6 +67,62 @@ fn a_transaction_and_a_population_that_fail_of_memory_midway_come_back_as_they_w
     }
 }
 
+/// Fills the arena until not even a small value has room.
+fn fill(client: &mut Client) {
+    let mut count = 0;
+    for bytes in [1 << 20, 64 << 10, 4096, 512, 64, 8] {
+        let value = vec![b'f'; bytes];
+        loop {
+            match client.words(&[b"SET", format!("fill:{count}").as_bytes(), &value]) {
+                Value::Error(text) => break assert!(text.starts_with("OOM"), "{text}"),
+                _ => count += 1,
+            }
+        }
+    }
+}
+
+#[test]
+fn a_member_that_is_refused_as_its_set_takes_another_encoding_is_not_in_the_log() {
+    let memory = MemoryDirectory::new();
+    let server = start_small(&memory, LOGGING, ARENA_BYTES).unwrap();
+    let mut client = server.client();
+    (0..500).for_each(|number| drop(client.text(&format!("SADD ints {number}"))));
+    (0..100).for_each(|number| drop(client.text(&format!("SADD packed member:{number}"))));
+    (0..100).for_each(|number| drop(client.text(&format!("HSET hash field:{number} value"))));
+    fill(&mut client);
+    let long = "x".repeat(100);
+    let refused = [
+        format!("SADD ints {long}"),
+        format!("SADD packed {long}"),
+        format!("SADD packed member:1 member:2 {long}"),
+        format!("HSET hash {long} value"),
+        format!("HSET hash field:1 other {long} value"),
+    ];
+    for command in &refused {
+        let reply = client.text(command);
+        assert!(reply.starts_with("OOM"), "{command}: {reply}");
+    }
+    let encodings = ["ints", "packed", "hash"].map(|key| client.text(&format!("OBJECT ENCODING {key}")));
+    assert_eq!(encodings, ["intset", "listpack", "listpack"]);
+    assert_eq!(
+        [client.text("SCARD ints"), client.text("SCARD packed"), client.text("HLEN hash")],
+        ["500", "100", "100"]
+    );
+    let (digest, field) = (client.text("DEBUG DIGEST"), client.text("HGET hash field:1"));
+    drop(client);
+    drop(server);
+    for bytes in [ARENA_BYTES, 4 * ARENA_BYTES] {
+        let server = start_small(&memory, LOGGING, bytes).unwrap();
+        let mut client = server.client();
+        assert_eq!((client.text("DEBUG DIGEST"), client.text("HGET hash field:1")), (digest.clone(), field.clone()));
+        // With room the same commands are carried out, from the state that was acknowledged.
+        if bytes > ARENA_BYTES {
+            assert_eq!(client.text(&refused[0]), "1");
+            assert_eq!(client.text("OBJECT ENCODING ints"), "hashtable");
+        }
+    }
+}
+
 #[test]
 fn a_restart_with_a_lower_maxmemory_brings_all_back_and_refuses_more() {
     let memory = MemoryDirectory::new();

@@ -50,15 +50,20 @@ impl Heap {
 
     /// Space in the arena; if there is none, what waits to be freed is freed first.
     pub(crate) fn alloc(&mut self, bytes: usize) -> Result<Handle> {
+        self.with_room(|arena| Ok(arena.alloc(bytes)?))
+    }
+
+    /// Does `grow`, again and again as long as there is no memory for it and something waits to be freed. What `grow` tries
+    /// must leave nothing behind when it fails.
+    pub(crate) fn with_room<T>(&mut self, mut grow: impl FnMut(&mut Arena) -> Result<T>) -> Result<T> {
         loop {
-            match self.arena.alloc(bytes) {
-                Ok(handle) => return Ok(handle),
-                Err(error) => {
-                    let error = StoreError::from(error);
-                    if !matches!(error, StoreError::OutOfMemory { .. }) || self.free_step(RECLAIM_STEP)? == 0 {
+            match grow(&mut self.arena) {
+                Err(error @ StoreError::OutOfMemory { .. }) => {
+                    if self.free_step(RECLAIM_STEP)? == 0 {
                         return Err(error);
                     }
                 }
+                done => return done,
             }
         }
     }

@@ -9,7 +9,7 @@ use zerocopy::IntoBytes;
 use crate::db::DbId;
 use crate::encoding::Encoding;
 use crate::error::{Result, StoreError};
-use crate::heap::{External, Heap};
+use crate::heap::External;
 use crate::keyspace::entry::{
     EXPIRES, EXPIRY_BYTES, EXTERNAL, Entry, EntryHeader, HEADER_BYTES, INLINE_MAX, KEY_INLINE_MAX, LONG_KEY, RAW,
     ROOMY, TEXT, key_offset,
@@ -136,13 +136,13 @@ impl Keyspace {
 
     /// Puts an entry into its database's tables. Nothing has changed if this fails.
     pub(super) fn link(&mut self, index: usize, entry: &Entry, hash: Hash) -> Result<()> {
-        let Keyspace { heap: Heap { arena, .. }, dbs, .. } = self;
+        let Keyspace { heap, dbs, .. } = self;
         let roots = &mut dbs[index];
-        let mut result = roots.keys.insert(arena, hash, entry.handle);
+        let mut result = heap.with_room(|arena| roots.keys.insert(arena, hash, entry.handle));
         if result.is_ok() && entry.has(EXPIRES) {
-            result = roots.expires.insert(arena, index_hash(hash.low), entry.handle);
+            result = heap.with_room(|arena| roots.expires.insert(arena, index_hash(hash.low), entry.handle));
             if result.is_err() {
-                roots.keys.remove(arena, hash.low, entry.handle)?;
+                roots.keys.remove(&mut heap.arena, hash.low, entry.handle)?;
             }
         }
         self.sync_db(index)?;
@@ -305,17 +305,17 @@ impl Keyspace {
         if old == new {
             return Ok(());
         }
-        let Keyspace { heap: Heap { arena, .. }, dbs, .. } = self;
+        let Keyspace { heap, dbs, .. } = self;
         let table = &mut dbs[index].expires;
         match (old, new) {
             (Some(old), Some(new)) => {
-                if !table.replace(arena, hash, old, new)? {
+                if !table.replace(&mut heap.arena, hash, old, new)? {
                     return Err(StoreError::damaged("an expiring entry is not in the index"));
                 }
                 return Ok(());
             }
-            (Some(old), None) => table.remove(arena, hash, old).map(drop)?,
-            (None, Some(new)) => table.insert(arena, index_hash(hash), new)?,
+            (Some(old), None) => table.remove(&mut heap.arena, hash, old).map(drop)?,
+            (None, Some(new)) => heap.with_room(|arena| table.insert(arena, index_hash(hash), new))?,
             (None, None) => {}
         }
         self.sync_db(index)

@@ -99,7 +99,7 @@ impl TableCopy {
             .arena
             .copy(item, 0, new, 0, bytes)
             .map_err(StoreError::from)
-            .and_then(|()| self.target.insert(&mut heap.arena, hash, new));
+            .and_then(|()| heap.with_room(|arena| self.target.insert(arena, hash, new)));
         if let Err(error) = added {
             heap.arena.free(new)?;
             return Err(error);

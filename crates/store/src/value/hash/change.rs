@@ -137,7 +137,7 @@ impl HashMut<'_> {
             return self.repack(|to, _| packed::with_pair(to, &packed::EMPTY, None, field, value));
         }
         self.value.make_table(Encoding::TableHash, |heap, hasher, head| {
-            fields::insert(&mut heap.arena, head, hasher.hash(field), field, value)
+            fields::insert(heap, head, hasher.hash(field), field, value)
         })
     }
 
@@ -178,10 +178,10 @@ impl HashMut<'_> {
                     let name = &bytes[span.field..][..span.field_len];
                     if name != field {
                         let value = &bytes[span.value..span.end()];
-                        fields::insert(&mut heap.arena, head, hasher.hash(name), name, value)?;
+                        fields::insert(heap, head, hasher.hash(name), name, value)?;
                     }
                 }
-                fields::insert(&mut heap.arena, head, hasher.hash(field), field, value)
+                fields::insert(heap, head, hasher.hash(field), field, value)
             })
         });
         self.value.give_scratch(bytes);
@@ -193,8 +193,8 @@ impl HashMut<'_> {
         let hash = self.value.hash_of(field);
         let found = fields::find(self.value.arena(), &head, hash, field)?;
         self.value.change_table(head, |heap, head| match found {
-            Some(old) => fields::set_value(&mut heap.arena, head, old, hash, value),
-            None => fields::insert(&mut heap.arena, head, hash, field, value),
+            Some(old) => fields::set_value(heap, head, old, hash, value),
+            None => fields::insert(heap, head, hash, field, value),
         })?;
         Ok(found.is_none())
     }

@@ -11,6 +11,7 @@ use quire_arena::{Arena, Handle};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::error::{Result, StoreError};
+use crate::heap::Heap;
 use crate::table::{Hash, TableHead};
 
 const HEADER_BYTES: usize = 12;
@@ -64,11 +65,11 @@ pub(crate) fn find(arena: &Arena, head: &TableHead, hash: Hash, name: &[u8]) -> 
     found.map(|handle| Field::read(arena, handle)).transpose()
 }
 
-fn create(arena: &mut Arena, hash: Hash, name: &[u8], value: &[u8]) -> Result<Field> {
+fn create(heap: &mut Heap, hash: Hash, name: &[u8], value: &[u8]) -> Result<Field> {
     let total = HEADER_BYTES + name.len() + value.len();
-    let handle = arena.alloc(total)?;
+    let handle = heap.alloc(total)?;
     let header = FieldHeader { hash: hash.low, field_len: name.len() as u32, value_len: value.len() as u32 };
-    let bytes = arena.bytes_mut(handle, 0, total)?;
+    let bytes = heap.arena.bytes_mut(handle, 0, total)?;
     bytes[..HEADER_BYTES].copy_from_slice(header.as_bytes());
     bytes[HEADER_BYTES..][..name.len()].copy_from_slice(name);
     bytes[HEADER_BYTES + name.len()..].copy_from_slice(value);
@@ -76,10 +77,10 @@ fn create(arena: &mut Arena, hash: Hash, name: &[u8], value: &[u8]) -> Result<Fi
 }
 
 /// Adds a field that the table doesn't have. Nothing has changed if this fails.
-pub(crate) fn insert(arena: &mut Arena, head: &mut TableHead, hash: Hash, name: &[u8], value: &[u8]) -> Result<()> {
-    let field = create(arena, hash, name, value)?;
-    if let Err(error) = head.insert(arena, hash, field.handle) {
-        arena.free(field.handle)?;
+pub(crate) fn insert(heap: &mut Heap, head: &mut TableHead, hash: Hash, name: &[u8], value: &[u8]) -> Result<()> {
+    let field = create(heap, hash, name, value)?;
+    if let Err(error) = heap.with_room(|arena| head.insert(arena, hash, field.handle)) {
+        heap.arena.free(field.handle)?;
         return Err(error);
     }
     head.item_bytes = head.item_bytes.saturating_add(field.size() as u64);
@@ -87,25 +88,25 @@ pub(crate) fn insert(arena: &mut Arena, head: &mut TableHead, hash: Hash, name: 
 }
 
 /// Gives a field another value. Nothing has changed if this fails.
-pub(crate) fn set_value(arena: &mut Arena, head: &mut TableHead, field: Field, hash: Hash, value: &[u8]) -> Result<()> {
+pub(crate) fn set_value(heap: &mut Heap, head: &mut TableHead, field: Field, hash: Hash, value: &[u8]) -> Result<()> {
     let mut new = field;
     new.header.value_len = value.len() as u32;
     if new.size() == field.size() {
         let offset = HEADER_BYTES + field.header.field_len as usize;
-        let bytes = arena.bytes_mut(field.handle, 0, offset + value.len())?;
+        let bytes = heap.arena.bytes_mut(field.handle, 0, offset + value.len())?;
         bytes[..HEADER_BYTES].copy_from_slice(new.header.as_bytes());
         bytes[offset..].copy_from_slice(value);
         return Ok(());
     }
-    new.handle = arena.alloc(HEADER_BYTES + new.header.field_len as usize + value.len())?;
-    if let Err(error) = fill_from(arena, &field, &new, value) {
-        arena.free(new.handle)?;
+    new.handle = heap.alloc(HEADER_BYTES + new.header.field_len as usize + value.len())?;
+    if let Err(error) = fill_from(&mut heap.arena, &field, &new, value) {
+        heap.arena.free(new.handle)?;
         return Err(error);
     }
-    if !head.replace(arena, hash.low, field.handle, new.handle)? {
+    if !head.replace(&mut heap.arena, hash.low, field.handle, new.handle)? {
         return Err(StoreError::damaged("a field is not in its table"));
     }
-    arena.free(field.handle)?;
+    heap.arena.free(field.handle)?;
     head.item_bytes = head.item_bytes.saturating_sub(field.size() as u64).saturating_add(new.size() as u64);
     Ok(())
 }

@@ -36,7 +36,7 @@ pub(crate) fn insert(heap: &mut Heap, head: &mut TableHead, hash: Hash, member: 
     bytes[..4].copy_from_slice(&hash.low.to_ne_bytes());
     bytes[4..HEADER_BYTES].copy_from_slice(&(member.len() as u32).to_ne_bytes());
     bytes[HEADER_BYTES..].copy_from_slice(member);
-    if let Err(error) = head.insert(&mut heap.arena, hash, item) {
+    if let Err(error) = heap.with_room(|arena| head.insert(arena, hash, item)) {
         heap.arena.free(item)?;
         return Err(error);
     }
