@@ -6,18 +6,21 @@
 //!
 //! Relies on [`crate::pages`] for the writing and on [`crate::publish`] for the order that survives a crash.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quire_device::{Device, DeviceError, Directory, await_freed, free_later, is_freeing};
+use quire_device::{Device, DeviceError, Directory, await_freed, free_later, is_freeing, remove_then_free};
 use quire_snapshot::{PAGE_SIZE, Snapshot, TakeOutcome};
-use zerocopy::IntoBytes;
 
+use crate::chain::{self, find_deltas};
+use crate::delta::{DeltaTarget, delta_name};
 use crate::error::DumpError;
-use crate::format::{ImageFooter, ImageHeader, ImageLayout, ImageMeta, page_sum};
+use crate::format::{ImageLayout, ImageMeta, LinkId, page_sum};
 use crate::pages::PageWriter;
 use crate::progress::{DumpPhase, DumpProgress};
 use crate::publish::TemporaryFile;
 use crate::table::ChecksumTable;
+use crate::target::DumpTarget;
 
 /// A region with fewer pre-images than this isn't worth 2 MiB of writing to free them.
 const SPILL_BELOW: u32 = 8;
@@ -45,9 +48,11 @@ impl Default for DumpOptions {
 /// What a dump has done.
 #[derive(Clone, Copy, Debug)]
 pub struct DumpSummary {
-    /// The image's epoch.
-    pub epoch: u64,
-    /// Pages in the image.
+    /// What tells the image or the delta from every other.
+    pub id: LinkId,
+    /// Whether it is a delta.
+    pub is_delta: bool,
+    /// Pages in it.
     pub pages: u64,
     /// Bytes written.
     pub bytes_written: u64,
@@ -67,8 +72,8 @@ pub struct DumpSummary {
     pub mode: &'static str,
 }
 
-/// Writes `snapshot` to the image `name` in `directory`, in place of the previous one, whose space is given back in the
-/// background. To be called on its own thread.
+/// Writes `snapshot` to the image `name` in `directory`, in place of the previous one and of the deltas over it, whose space is
+/// given back in the background. To be called on its own thread.
 ///
 /// # Errors
 /// The device fails or is full, or `progress` was told to cancel. The previous image is untouched then, with the one
@@ -81,15 +86,53 @@ pub fn dump(
     progress: &DumpProgress,
     options: &DumpOptions,
 ) -> Result<DumpSummary, DumpError> {
-    let result = Dump { meta, directory, name, progress, options, started: Instant::now() }.run(snapshot);
-    progress.enter(if result.is_ok() { DumpPhase::Done } else { DumpPhase::Failed });
-    result
+    let target = ChecksumTable::new(ImageLayout::new(snapshot.page_count()));
+    let dump = Dump { meta, directory, name, file: name, progress, options, started: Instant::now() };
+    let result = dump.run(snapshot, target);
+    if result.is_ok() {
+        // Only now that the new image is durable under its name.
+        dump.remove_deltas();
+    }
+    dump.finish(result)
+}
+
+/// Writes `snapshot`, one of [changes](Snapshot::changed), to a delta over the last of `links`: the image `name` in `directory`
+/// and the deltas over it that were published so far, in order. To be called on its own thread.
+///
+/// # Errors
+/// As [`dump`], and [`DumpError::BaseChanged`] if the links are not there any more.
+///
+/// # Panics
+/// If there are no links, or the snapshot is not one of changes.
+pub fn dump_delta(
+    snapshot: Snapshot,
+    links: &[LinkId],
+    meta: &ImageMeta,
+    directory: &dyn Directory,
+    name: &str,
+    progress: &DumpProgress,
+    options: &DumpOptions,
+) -> Result<DumpSummary, DumpError> {
+    let base = *links.last().expect("a delta is over something");
+    let changed = Arc::clone(snapshot.changed().expect("a delta holds changes"));
+    let file = delta_name(name, links.len());
+    let dump = Dump { meta, directory, name, file: &file, progress, options, started: Instant::now() };
+    if let Err(error) = chain::check_links(directory, name, links) {
+        drop(snapshot);
+        return dump.finish(Err(error));
+    }
+    let target = DeltaTarget::new(base, &changed, snapshot.page_count());
+    let result = dump.run(snapshot, target);
+    dump.finish(result.map(|summary| DumpSummary { is_delta: true, ..summary }))
 }
 
 struct Dump<'a> {
     meta: &'a ImageMeta,
     directory: &'a dyn Directory,
+    /// The image that the chain begins with.
     name: &'a str,
+    /// What is written: the image, or a delta over it.
+    file: &'a str,
     progress: &'a DumpProgress,
     options: &'a DumpOptions,
     started: Instant,
@@ -108,18 +151,24 @@ impl From<DeviceError> for Stop {
 }
 
 impl Dump<'_> {
-    fn run(&self, snapshot: Snapshot) -> Result<DumpSummary, DumpError> {
+    /// Tells how it ended.
+    fn finish<T>(&self, result: Result<T, DumpError>) -> Result<T, DumpError> {
+        self.progress.enter(if result.is_ok() { DumpPhase::Done } else { DumpPhase::Failed });
+        result
+    }
+
+    fn run(&self, snapshot: Snapshot, target: impl DumpTarget) -> Result<DumpSummary, DumpError> {
         if let Some(nice) = self.options.nice {
             snapshot.run_in_background(nice);
         }
-        let layout = ImageLayout::new(snapshot.page_count());
+        let file_bytes = target.file_bytes();
         let total = snapshot.present_count();
         self.progress.start(total);
         self.await_room(total);
         let temporary = TemporaryFile::new(self.directory, self.name);
         let device = self.directory.create(temporary.name()).map_err(|error| self.failed(error))?;
-        let written = self.write_image(&*device, layout, snapshot);
-        let (pages, data_time) = written.map_err(|stop| match stop {
+        let written = self.write_file(&*device, target, snapshot);
+        let (id, pages, data_time) = written.map_err(|stop| match stop {
             Stop::Device(error) => self.failed(error),
             Stop::Cancelled => DumpError::Cancelled { file: self.path() },
         })?;
@@ -135,8 +184,8 @@ impl Dump<'_> {
             self.keep_replaced(kept)?;
         }
         // Held open, so that the rename does not free it.
-        let replaced = self.directory.open(self.name).ok();
-        temporary.publish(self.name).map_err(|error| self.failed(error))?;
+        let replaced = self.directory.open(self.file).ok();
+        temporary.publish(self.file).map_err(|error| self.failed(error))?;
         let synced = self.directory.sync();
         // Only now: what frees the blocks also keeps the file system's journal busy, through which the name becomes durable.
         if let Some(replaced) = replaced {
@@ -144,10 +193,11 @@ impl Dump<'_> {
         }
         synced.map_err(|source| DumpError::NotDurable { file: self.path(), source })?;
         let summary = DumpSummary {
-            epoch: self.meta.epoch,
+            id,
+            is_delta: false,
             pages,
             bytes_written: self.progress.bytes_written(),
-            file_bytes: layout.file_bytes(),
+            file_bytes,
             preimages_spilled: self.progress.preimages_spilled(),
             regions_preferred: self.progress.regions_preferred(),
             data_time,
@@ -158,23 +208,36 @@ impl Dump<'_> {
         Ok(summary)
     }
 
-    fn path(&self) -> String {
-        self.directory.path_of(self.name)
+    /// Removes the deltas over the image that was replaced. What can't be removed is older than the new image, so no start reads it.
+    fn remove_deltas(&self) {
+        let found = find_deltas(self.directory, self.name);
+        let removed = found
+            .and_then(|found| found.into_iter().try_for_each(|(_, delta)| remove_then_free(self.directory, &delta)));
+        if let Err(error) = removed {
+            tracing::warn!(%error, "a delta over the image that was replaced is left; the next start removes it");
+        }
     }
 
-    /// Gives the previous image a second name, which is durable when the new one's is: the directory is flushed once.
+    fn path(&self) -> String {
+        self.directory.path_of(self.file)
+    }
+
+    /// Gives the previous image and the deltas over it second names, which are durable when the new one's is: the directory is
+    /// flushed once.
     fn keep_replaced(&self, kept: &str) -> Result<(), DumpError> {
-        match self.directory.link(self.name, kept) {
-            Ok(()) => {
-                tracing::warn!(
-                    file = self.directory.path_of(kept),
-                    "the image that is replaced is kept under this name"
-                );
-                Ok(())
+        let deltas = find_deltas(self.directory, self.name).map_err(|error| self.failed(error))?;
+        let deltas = deltas.into_iter().map(|(number, name)| (name, delta_name(kept, number)));
+        for (name, kept) in deltas.chain([(self.name.to_owned(), kept.to_owned())]) {
+            match self.directory.link(&name, &kept) {
+                Ok(()) => {
+                    let file = self.directory.path_of(&kept);
+                    tracing::warn!(file, "the image that is replaced is kept under this name");
+                }
+                Err(error) if error.is_missing() => {}
+                Err(error) => return Err(self.failed(error)),
             }
-            Err(error) if error.is_missing() => Ok(()),
-            Err(error) => Err(self.failed(error)),
         }
+        Ok(())
     }
 
     fn failed(&self, source: DeviceError) -> DumpError {
@@ -199,50 +262,41 @@ impl Dump<'_> {
         (free_bytes < needed_bytes).then_some((needed_bytes, free_bytes))
     }
 
-    /// Writes everything. Returns how many pages, and when the snapshot was done with.
-    fn write_image(
+    /// Writes everything. Returns what tells the file from others, how many pages it has, and when the snapshot was done with.
+    fn write_file(
         &self,
         device: &dyn Device,
-        layout: ImageLayout,
+        target: impl DumpTarget,
         snapshot: Snapshot,
-    ) -> Result<(u64, Duration), Stop> {
-        device.set_len(layout.file_bytes())?;
-        let writer = PageWriter::new(device, layout, self.progress, self.options.buffers, self.options.write_bytes)?;
-        let regions = layout.region_count() as usize;
-        let mut pass = Pass {
-            snapshot,
-            writer,
-            table: ChecksumTable::new(layout),
-            done: vec![false; regions],
-            progress: self.progress,
-        };
+    ) -> Result<(LinkId, u64, Duration), Stop> {
+        device.set_len(target.file_bytes())?;
+        let writer = PageWriter::new(device, self.progress, self.options.buffers, self.options.write_bytes)?;
+        let layout = ImageLayout::new(snapshot.page_count());
+        let done = vec![false; layout.region_count() as usize];
+        let mut pass = Pass { snapshot, writer, target, layout, done, progress: self.progress };
         pass.take_all()?;
-        let Pass { snapshot, mut writer, table, .. } = pass;
+        let Pass { snapshot, mut writer, target, .. } = pass;
         // From here on the writer is free: nothing of the snapshot is needed any more.
         drop(snapshot);
         let data_time = self.started.elapsed();
-        let header = ImageHeader::new(self.meta, layout.page_count());
-        let mut tail = table.encode();
-        let footer = ImageFooter::new(&header, &tail, table.present_pages());
-        tail.extend_from_slice(footer.as_bytes());
-        writer.write(0, header.as_bytes())?;
-        writer.write(layout.table_offset(), &tail)?;
-        writer.finish()?;
-        Ok((table.present_pages(), data_time))
+        let (id, pages) = target.finish(self.meta, &mut writer)?;
+        Ok((id, pages, data_time))
     }
 }
 
 /// One walk through all pages of a snapshot.
-struct Pass<'a> {
+struct Pass<'a, T> {
     snapshot: Snapshot,
     writer: PageWriter<'a>,
-    table: ChecksumTable,
+    target: T,
+    /// Of the snapshot's pages in memory.
+    layout: ImageLayout,
     /// Regions whose pages have been taken.
     done: Vec<bool>,
     progress: &'a DumpProgress,
 }
 
-impl Pass<'_> {
+impl<T: DumpTarget> Pass<'_, T> {
     fn take_all(&mut self) -> Result<(), Stop> {
         for region in 0..self.done.len() as u32 {
             self.relieve()?;
@@ -258,7 +312,9 @@ impl Pass<'_> {
         if self.progress.is_cancelled() {
             return Err(Stop::Cancelled);
         }
-        for page in self.table.layout().pages_of(region) {
+        let mut pages = self.layout.pages_of(region);
+        while let Some(page) = self.target.next(pages.start, pages.end) {
+            pages.start = page + 1;
             if self.snapshot.take(page, self.writer.slot()?) == TakeOutcome::Copied {
                 self.keep(page)?;
             }
@@ -271,8 +327,8 @@ impl Pass<'_> {
     fn keep(&mut self, page: u32) -> Result<(), DeviceError> {
         // Summed here, while the page is still in the processor's cache.
         let sum = page_sum(page, self.writer.slot()?);
-        self.table.add(page, sum);
-        self.writer.keep(page)
+        self.target.add(page, sum);
+        self.writer.keep(self.target.offset_of(page))
     }
 
     /// Frees buffers of the writer if it is getting short of them.

@@ -13,6 +13,8 @@ pub enum ImagePart {
     Gap,
     /// Pages of this region.
     Region(u32),
+    /// Pages of a delta.
+    Data,
     /// Which pages are present, and the checksums of the regions.
     Table,
     /// The last page.
@@ -25,6 +27,7 @@ impl fmt::Display for ImagePart {
             Self::Header => out.write_str("header"),
             Self::Gap => out.write_str("gap after the header"),
             Self::Region(region) => write!(out, "region {region}"),
+            Self::Data => out.write_str("pages"),
             Self::Table => out.write_str("table"),
             Self::Footer => out.write_str("footer"),
         }
@@ -57,6 +60,19 @@ pub enum ImageError {
         found: u32,
         /// Version of this program.
         known: u32,
+    },
+    /// A delta does not belong to what is there.
+    #[error(
+        "{file} is a delta that does not fit {base}: {why}. Put back the file that it was made for, or move the deltas away to \
+         use the image without them"
+    )]
+    WrongBase {
+        /// Path of the delta.
+        file: String,
+        /// Path of the image or the delta that it should be over.
+        base: String,
+        /// What doesn't fit.
+        why: String,
     },
     /// The image isn't what was written.
     #[error("{file} is damaged in its {part}, at byte {offset}: {what}")]
@@ -130,6 +146,9 @@ fn foreign(found: &[u8; 16]) -> String {
         }
         [b'*', b'0'..=b'9', ..] => ", but an append-only file of Redis".into(),
         [b'f', b'i', b'l', b'e', b' ', ..] => ", but perhaps the manifest of an append-only file of Redis".into(),
+        [b'Q', b'U', b'I', b'R', b'E', b'D', b'L', b'T', ..] => {
+            ", but a delta; name the image that it belongs to".into()
+        }
         [0x1f, 0x8b, ..] => ", but compressed by gzip".into(),
         [0x28, 0xb5, 0x2f, 0xfd, ..] => ", but compressed by zstd".into(),
         [0xfd, b'7', b'z', b'X', b'Z', ..] => ", but compressed by xz".into(),
@@ -147,6 +166,16 @@ pub enum DumpError {
         file: String,
         /// What failed.
         source: DeviceError,
+    },
+    /// The delta could not be written, since what it would be over is not there any more.
+    #[error("saving {file} failed, as {base} is not what was saved before: {why}; the next save is a full image")]
+    BaseChanged {
+        /// Path of the delta.
+        file: String,
+        /// Path of the link that has changed.
+        base: String,
+        /// How.
+        why: String,
     },
     /// It was cancelled.
     #[error("saving {file} was cancelled")]

@@ -24,8 +24,10 @@ use crate::error::ImagePart;
 pub const MAGIC: [u8; 8] = *b"QUIREIMG";
 /// Last bytes of an image.
 pub const END_MAGIC: [u8; 8] = *b"QUIREEND";
-/// Version of the format. Any change raises it.
+/// Version of an image that stands alone. Any change of the format raises it beyond [`VERSION_CHAINED`].
 pub const VERSION: u32 = 1;
+/// Version of an image that deltas may follow: the same bytes, but a program that knows no deltas must not take it for all.
+pub const VERSION_CHAINED: u32 = 2;
 /// Where page 0 lies: on a huge page of the file, so that it can be mapped with huge pages.
 pub const DATA_OFFSET: u64 = REGION_SIZE as u64;
 /// Most pages of an image: 64 GiB, what handles can name.
@@ -44,6 +46,19 @@ pub struct ImageMeta {
     pub root: u32,
     /// Free text, filled up with zeros.
     pub note: [u8; 64],
+    /// Which data it is an image of: a number that the images of other data don't have; 0 if that isn't known.
+    pub history: u64,
+    /// Deltas may follow it.
+    pub chained: bool,
+}
+
+/// What tells a link of a chain, an image or a delta, from every other: its footer's checksum covers every byte of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkId {
+    /// [`ImageMeta::epoch`].
+    pub epoch: u64,
+    /// The footer's checksum.
+    pub checksum: u64,
 }
 
 /// The first page.
@@ -52,7 +67,7 @@ pub struct ImageMeta {
 pub struct ImageHeader {
     /// [`MAGIC`].
     pub magic: [u8; 8],
-    /// [`VERSION`].
+    /// [`VERSION`] or [`VERSION_CHAINED`].
     pub version: U32,
     /// Bytes of a page.
     pub page_bytes: U32,
@@ -70,8 +85,8 @@ pub struct ImageHeader {
     pub page_count: U32,
     /// [`DATA_OFFSET`].
     pub data_offset: U64,
-    /// Zero.
-    pub reserved: U64,
+    /// [`ImageMeta::history`].
+    pub history: U64,
     /// [`ImageMeta::note`].
     pub note: [u8; 64],
     /// Zero.
@@ -116,8 +131,9 @@ const _: () = {
     assert!(offset_of!(ImageHeader, region_bytes) == 16 && offset_of!(ImageHeader, flags) == 20);
     assert!(offset_of!(ImageHeader, epoch) == 24 && offset_of!(ImageHeader, created_unix_ms) == 32);
     assert!(offset_of!(ImageHeader, root) == 40 && offset_of!(ImageHeader, page_count) == 44);
-    assert!(offset_of!(ImageHeader, data_offset) == 48 && offset_of!(ImageHeader, reserved) == 56);
-    assert!(offset_of!(ImageHeader, note) == 64 && offset_of!(ImageHeader, unused) == 128);
+    assert!(offset_of!(ImageHeader, data_offset) == 48);
+    assert!(offset_of!(ImageHeader, history) == 56 && offset_of!(ImageHeader, note) == 64);
+    assert!(offset_of!(ImageHeader, unused) == 128);
     assert!(offset_of!(ImageHeader, checksum) == 4088);
     assert!(offset_of!(ImageFooter, table_offset) == 0 && offset_of!(ImageFooter, table_bytes) == 8);
     assert!(offset_of!(ImageFooter, table_checksum) == 16 && offset_of!(ImageFooter, epoch) == 24);
@@ -145,7 +161,7 @@ impl ImageHeader {
     pub fn new(meta: &ImageMeta, page_count: u32) -> Self {
         let mut header = Self {
             magic: MAGIC,
-            version: VERSION.into(),
+            version: if meta.chained { VERSION_CHAINED } else { VERSION }.into(),
             page_bytes: (PAGE_SIZE as u32).into(),
             region_bytes: (REGION_SIZE as u32).into(),
             flags: 0.into(),
@@ -154,7 +170,7 @@ impl ImageHeader {
             root: meta.root.into(),
             page_count: page_count.into(),
             data_offset: DATA_OFFSET.into(),
-            reserved: 0.into(),
+            history: meta.history.into(),
             note: meta.note,
             unused: [0; 3960],
             checksum: 0.into(),
@@ -180,11 +196,23 @@ impl ImageHeader {
             created_unix_ms: self.created_unix_ms.get(),
             root: self.root.get(),
             note: self.note,
+            history: self.history.get(),
+            chained: self.version.get() == VERSION_CHAINED,
         }
+    }
+
+    /// Whether this program reads images of this version.
+    pub fn is_known_version(&self) -> bool {
+        (VERSION..=VERSION_CHAINED).contains(&self.version.get())
     }
 }
 
 impl ImageFooter {
+    /// What tells this image from every other link of a chain.
+    pub fn id(&self) -> LinkId {
+        LinkId { epoch: self.epoch.get(), checksum: self.checksum.get() }
+    }
+
     /// The footer that goes with `header` and a table.
     pub fn new(header: &ImageHeader, table: &[u8], present_pages: u64) -> Self {
         let layout = ImageLayout::new(header.page_count.get());

@@ -11,7 +11,8 @@ use zerocopy::FromBytes;
 
 use crate::error::{ImageError, ImagePart};
 use crate::format::{
-    DATA_OFFSET, END_MAGIC, ImageFooter, ImageHeader, ImageLayout, MAGIC, MAX_PAGES, VERSION, checksum,
+    DATA_OFFSET, END_MAGIC, ImageFooter, ImageHeader, ImageLayout, LinkId, MAGIC, MAX_PAGES, VERSION, VERSION_CHAINED,
+    checksum,
 };
 use crate::table::ChecksumTable;
 
@@ -20,6 +21,8 @@ pub struct Image {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) header: ImageHeader,
     pub(crate) table: ChecksumTable,
+    /// What tells it from every other image; `None` if its footer is damaged.
+    pub(crate) id: Option<LinkId>,
 }
 
 /// What an image says of itself.
@@ -84,7 +87,7 @@ impl Image {
         }
         let footer = file.footer(layout, &header)?;
         let table = file.table(layout, &footer)?;
-        Ok(Self { device, header, table })
+        Ok(Self { device, header, table, id: Some(footer.id()) })
     }
 
     /// What the image says of itself.
@@ -93,7 +96,7 @@ impl Image {
         let note = meta.note.split(|&byte| byte == 0).next().unwrap_or_default();
         ImageInfo {
             file: self.device.name().to_owned(),
-            version: VERSION,
+            version: self.header.version.get(),
             epoch: meta.epoch,
             created_unix_ms: meta.created_unix_ms,
             root: meta.root,
@@ -138,7 +141,7 @@ pub(crate) struct ImageReader<'a> {
 }
 
 impl ImageReader<'_> {
-    fn damaged(&self, part: ImagePart, offset: u64, what: String) -> ImageError {
+    pub(crate) fn damaged(&self, part: ImagePart, offset: u64, what: String) -> ImageError {
         ImageError::Damaged { file: self.device.name().to_owned(), part, offset, what }
     }
 
@@ -146,7 +149,7 @@ impl ImageReader<'_> {
         self.device.read_at(offset, into).map_err(|source| ImageError::Unreadable { part, source })
     }
 
-    fn read(&self, part: ImagePart, offset: u64, len: usize) -> Result<Vec<u8>, ImageError> {
+    pub(crate) fn read(&self, part: ImagePart, offset: u64, len: usize) -> Result<Vec<u8>, ImageError> {
         let mut bytes = vec![0; len];
         let read = self.read_some(part, offset, &mut bytes)?;
         if read < len {
@@ -173,9 +176,10 @@ impl ImageReader<'_> {
             return Err(self.damaged(ImagePart::Header, 0, "its first bytes are not what was written".into()));
         }
         // A later version may have its checksum elsewhere. What would be sound as this version is damaged in this field.
-        if header.version.get() != VERSION && !(ImageHeader { version: VERSION.into(), ..header }).is_sound() {
+        let sound_as = |version: u32| (ImageHeader { version: version.into(), ..header }).is_sound();
+        if !header.is_known_version() && !sound_as(VERSION) && !sound_as(VERSION_CHAINED) {
             let file = self.device.name().to_owned();
-            return Err(ImageError::Version { file, found: header.version.get(), known: VERSION });
+            return Err(ImageError::Version { file, found: header.version.get(), known: VERSION_CHAINED });
         }
         let wrong = |offset: u64, what: String| Err(self.damaged(ImagePart::Header, offset, what));
         if !header.is_sound() {

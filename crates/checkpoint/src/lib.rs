@@ -6,6 +6,7 @@
 //! - [`dump()`] writes a snapshot beside the previous image and publishes it by a rename.
 //! - [`Image::open`] checks everything but the data; [`Image::verify`] checks the data too;
 //!   [`Image::open_damaged`] makes the best of what is left of an image.
+//! - [`dump_delta()`] writes what has changed since an image, or since the delta before; [`Chain`] is an image with its deltas.
 //! - [`load()`] reads all into memory; [`map()`] maps the file, serves at once and replaces the mapping
 //!   by verified memory in the background.
 //!
@@ -14,6 +15,8 @@
 
 #![forbid(unsafe_code)]
 
+mod chain;
+mod delta;
 mod dump;
 mod error;
 pub mod format;
@@ -26,11 +29,14 @@ mod publish;
 mod regions;
 mod salvage;
 mod table;
+mod target;
 mod verify;
 
-pub use dump::{DumpOptions, DumpSummary, dump};
+pub use chain::{Chain, DeltaInfo};
+pub use delta::{MAX_DELTA_PAGES, format as delta_format};
+pub use dump::{DumpOptions, DumpSummary, dump, dump_delta};
 pub use error::{DumpError, ImageError, ImagePart};
-pub use format::ImageMeta;
+pub use format::{ImageMeta, LinkId};
 pub use image::{Image, ImageInfo};
 pub use load::{LoadSummary, LoadedImage, RestoreOptions, load};
 pub use map::{BackgroundRestore, MappedImage, RestoreStatus, map};

@@ -9,13 +9,11 @@ use quire_device::{Buffer, Completion, Device, DeviceError, Direction, Extent, Q
 use quire_snapshot::PAGE_SIZE;
 
 use crate::error::no_buffers;
-use crate::format::ImageLayout;
 use crate::progress::DumpProgress;
 
 /// Writer of pages.
 pub(crate) struct PageWriter<'a> {
     queue: Box<dyn Queue>,
-    layout: ImageLayout,
     progress: &'a DumpProgress,
     file: String,
     free: Vec<Buffer>,
@@ -31,7 +29,6 @@ impl<'a> PageWriter<'a> {
     /// With `count` buffers of `bytes` bytes each, all but one of which may be in flight.
     pub(crate) fn new(
         device: &dyn Device,
-        layout: ImageLayout,
         progress: &'a DumpProgress,
         count: usize,
         bytes: usize,
@@ -41,7 +38,6 @@ impl<'a> PageWriter<'a> {
         let free = Buffer::several(count, bytes.max(PAGE_SIZE)).map_err(|_| no_buffers(&file))?;
         Ok(Self {
             queue: device.queue(count)?,
-            layout,
             progress,
             file,
             free,
@@ -66,9 +62,8 @@ impl<'a> PageWriter<'a> {
         Ok(&mut filling[start..start + PAGE_SIZE])
     }
 
-    /// The slot now holds `page`.
-    pub(crate) fn keep(&mut self, page: u32) -> Result<(), DeviceError> {
-        let offset = self.layout.page_offset(page);
+    /// The slot now holds the page that goes to `offset`.
+    pub(crate) fn keep(&mut self, offset: u64) -> Result<(), DeviceError> {
         let start = self.filled_pages * PAGE_SIZE;
         match self.extents.last_mut() {
             Some(last) if last.offset + last.len as u64 == offset => last.len += PAGE_SIZE,

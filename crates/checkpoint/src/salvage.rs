@@ -33,6 +33,7 @@ impl Image {
         let footer = footer(&file, sound.as_ref(), file_bytes);
         let Some(header) = sound.or_else(|| footer.as_ref().map(header_of)) else { return Err(damage) };
         let layout = ImageLayout::new(header.page_count.get());
+        let id = footer.map(|footer| footer.id());
         let table = footer.and_then(|footer| file.table(layout, &footer).ok());
         let table = table.unwrap_or_else(|| everything(&*device, layout, file_bytes));
         tracing::warn!(
@@ -41,7 +42,7 @@ impl Image {
             checked = table.has_sums(),
             "using what is left of a damaged image"
         );
-        Ok((Self { device, header, table }, Some(damage)))
+        Ok((Self { device, header, table, id }, Some(damage)))
     }
 }
 
@@ -57,7 +58,8 @@ fn footer(file: &ImageReader<'_>, header: Option<&ImageHeader>, file_bytes: u64)
 
 /// A header for the image that `footer` belongs to. When it was cut, and by what program, nothing tells any more.
 fn header_of(footer: &ImageFooter) -> ImageHeader {
-    let meta = ImageMeta { epoch: footer.epoch.get(), created_unix_ms: 0, root: 0, note: [0; 64] };
+    let epoch = footer.epoch.get();
+    let meta = ImageMeta { epoch, created_unix_ms: 0, root: 0, note: [0; 64], history: 0, chained: true };
     ImageHeader::new(&meta, footer.page_count.get())
 }
 

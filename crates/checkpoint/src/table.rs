@@ -43,6 +43,24 @@ impl ChecksumTable {
         *region = region.wrapping_add(sum);
     }
 
+    /// Whether `page` was in the image; takes it for absent from now on, whose region can't be checked any more.
+    pub(crate) fn take(&mut self, page: u32) -> bool {
+        let bit = 1 << (page % 64);
+        let Some(word) = self.present.get_mut(page as usize / 64) else { return false };
+        let was_present = *word & bit != 0;
+        *word &= !bit;
+        was_present
+    }
+
+    /// Takes the pages of `region` for absent.
+    pub(crate) fn forget_region(&mut self, region: u32) {
+        let words = PAGES_PER_REGION / 64;
+        let start = (region as usize * words).min(self.present.len());
+        let end = (start + words).min(self.present.len());
+        self.present[start..end].fill(0);
+        self.sums[region as usize] = 0;
+    }
+
     pub(crate) fn layout(&self) -> ImageLayout {
         self.layout
     }

@@ -54,7 +54,7 @@ fn what_the_writer_says_is_told_by_the_image() {
     let info = Image::open(&memory, NAME).unwrap().info();
     assert_eq!((info.epoch, info.root, info.note.as_str()), (1, 77, "test"));
     assert_eq!(info.created_unix_ms, 1_700_000_000_001);
-    assert_eq!((info.page_count, info.region_count, info.version), (700, 2, 1));
+    assert_eq!((info.page_count, info.region_count, info.version), (700, 2, 2));
     assert_eq!(info.present_pages, model.len() as u64);
     assert_eq!(info.present_bytes(), model.len() as u64 * 4096);
     assert_eq!(info.file_bytes, bytes.len() as u64);

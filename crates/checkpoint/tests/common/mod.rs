@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use quire_checkpoint::{
-    DumpError, DumpOptions, DumpProgress, DumpSummary, Image, ImageMeta, LoadedImage, RestoreOptions, dump, load,
+    Chain, DumpError, DumpOptions, DumpProgress, DumpSummary, Image, ImageMeta, LinkId, LoadedImage, RestoreOptions,
+    dump, dump_delta, load,
 };
 use quire_device::{Directory, MemoryDirectory};
 use quire_snapshot::{PAGE_SIZE, Snapshot, TakeOutcome, WriteBarrier, WriteBarrierConfig};
@@ -72,6 +73,42 @@ impl World {
         result
     }
 
+    /// Notes changes from now on.
+    pub fn track(&mut self) {
+        self.barrier.track_changes(true).unwrap();
+    }
+
+    /// Takes the content of `page` away.
+    pub fn empty(&mut self, page: u32) {
+        assert!(self.barrier.release_pages(page..page + 1));
+        self.model.remove(&page);
+    }
+
+    /// Saves the memory as it is to an image, and notes whether it is kept. Returns the chain that begins with it.
+    pub fn begin_chain(&mut self, directory: &dyn Directory, epoch: u64) -> Result<Vec<LinkId>, DumpError> {
+        let result = self.save(directory, epoch);
+        self.barrier.settle(result.is_ok());
+        result.map(|summary| vec![summary.id])
+    }
+
+    /// Saves what has changed to a delta over `links`, and notes whether it is kept.
+    pub fn save_delta(
+        &mut self,
+        directory: &dyn Directory,
+        links: &mut Vec<LinkId>,
+        epoch: u64,
+    ) -> Result<DumpSummary, DumpError> {
+        let snapshot = self.barrier.cut_changes(self.page_count).unwrap();
+        let progress = DumpProgress::new();
+        let result = dump_delta(snapshot, links, &meta(epoch), directory, NAME, &progress, &small_writes());
+        self.barrier.settle(result.is_ok());
+        assert!(self.barrier.try_finish(), "the save is over, so the writer must be free");
+        result.map(|summary| {
+            links.push(summary.id);
+            summary
+        })
+    }
+
     /// Checks that the memory holds what it should.
     pub fn check(&mut self) {
         let mut snapshot = self.cut();
@@ -89,7 +126,7 @@ pub fn small_writes() -> DumpOptions {
 pub fn meta(epoch: u64) -> ImageMeta {
     let mut note = [0; 64];
     note[..4].copy_from_slice(b"test");
-    ImageMeta { epoch, created_unix_ms: 1_700_000_000_000 + epoch, root: 77, note }
+    ImageMeta { epoch, created_unix_ms: 1_700_000_000_000 + epoch, root: 77, note, history: 9, chained: true }
 }
 
 pub fn save(snapshot: Snapshot, directory: &dyn Directory, epoch: u64) -> Result<DumpSummary, DumpError> {
@@ -140,6 +177,15 @@ pub fn image(directory: &dyn Directory) -> (u64, Pages) {
     let info = image.info();
     assert!(image.verify(|_, _| {}).unwrap().damage.is_empty());
     let mut loaded = load(&image, &options(), |_, _| {}).unwrap();
+    (info.epoch, held(&mut loaded.barrier, info.page_count))
+}
+
+/// Epoch and pages of the chain, all links of which must be whole.
+pub fn chain(directory: &dyn Directory) -> (u64, Pages) {
+    let chain = Chain::open(directory, NAME).unwrap();
+    let info = chain.info();
+    assert!(chain.verify(|_, _| {}).unwrap().damage.is_empty());
+    let mut loaded = chain.load(&options(), |_, _| {}).unwrap();
     (info.epoch, held(&mut loaded.barrier, info.page_count))
 }
 

@@ -1,0 +1,43 @@
+//! Deltas: files of only the pages that have changed since an image, or since the delta before.
+//!
+//! Relies on the same devices, checks and order of publication as images do; what the bytes are is in [`format`](mod@format).
+
+mod file;
+pub mod format;
+mod target;
+
+pub(crate) use file::Delta;
+pub(crate) use target::DeltaTarget;
+
+/// Most pages of a delta (4 GiB): the table of so many takes 16 MiB while it is written or read.
+pub const MAX_DELTA_PAGES: u32 = 1 << 20;
+
+/// Between the image's name and the number of a delta over it.
+const MARK: &str = ".delta-";
+
+/// Name of delta `number`, from 1 on, over the image `name`.
+pub(crate) fn delta_name(name: &str, number: usize) -> String {
+    format!("{name}{MARK}{number}")
+}
+
+/// The number of the delta over the image `name` that the file `found` is called as.
+pub(crate) fn delta_number(name: &str, found: &str) -> Option<usize> {
+    let digits = found.strip_prefix(name)?.strip_prefix(MARK)?;
+    let number = digits.parse().ok().filter(|&number| number > 0)?;
+    (delta_name(name, number) == found).then_some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_that_deltas_get_are_taken_for_deltas() {
+        assert_eq!(delta_number("a", &delta_name("a", 12)), Some(12));
+        for other in
+            ["a", "a.delta-", "a.delta-0", "a.delta-07", "a.delta-+7", "a.delta-1.tmp-2", "b.delta-1", "a.delta-1x"]
+        {
+            assert_eq!(delta_number("a", other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! The power may go, and anything may fail, at any step of a save over a chain: a restart finds the old chain or the new one.
+//!
+//! Relies on `MemoryDirectory`, which keeps what is durable apart from what is not, and on `FaultInjector`.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::*;
+use quire_checkpoint::{Chain, DumpError, LinkId, remove_stale};
+use quire_device::{Action, Directory, FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory, PowerCut, errno};
+
+const PAGES: u32 = 300;
+
+fn cuts(seeds: u64) -> impl Iterator<Item = PowerCut> {
+    [PowerCut::LoseAll, PowerCut::KeepAll].into_iter().chain((1..=seeds).map(PowerCut::KeepSome))
+}
+
+/// A chain of an image and a delta, of epochs 1 and 2, and a world that has moved on from what it `had`.
+struct Begun {
+    memory: MemoryDirectory,
+    world: World,
+    links: Vec<LinkId>,
+    had: Pages,
+}
+
+fn begun() -> Begun {
+    let memory = MemoryDirectory::new();
+    let mut world = World::varied(PAGES);
+    world.track();
+    let mut links = world.begin_chain(&memory, 1).unwrap();
+    (0..40).for_each(|page| world.write(page * 3, 2));
+    world.empty(200);
+    world.save_delta(&memory, &mut links, 2).unwrap();
+    let had = world.model.clone();
+    (0..40).for_each(|page| world.write(page * 2 + 50, 3));
+    world.write(200, 4);
+    world.empty(1);
+    Begun { memory, world, links, had }
+}
+
+/// Saves epoch 3, as a delta or in full.
+fn save_next(begun: &mut Begun, directory: &dyn Directory, full: bool) -> Result<(), DumpError> {
+    let Begun { world, links, .. } = begun;
+    match full {
+        true => world.begin_chain(directory, 3).map(|chain| *links = chain),
+        false => world.save_delta(directory, links, 3).map(drop),
+    }
+}
+
+#[test]
+fn whenever_the_power_goes_the_old_or_the_new_chain_is_whole() {
+    for full in [false, true] {
+        let mut whole = begun();
+        let memory = whole.memory.clone();
+        let start = memory.steps();
+        save_next(&mut whole, &memory, full).unwrap();
+        let steps = start..memory.steps();
+        assert!(steps.end - steps.start > 8, "{steps:?}");
+        let mut found_epochs = [0; 4];
+        for step in steps.start..=steps.end {
+            let mut now = begun();
+            let memory = now.memory.clone();
+            memory.power_off_at(step);
+            let result = save_next(&mut now, &memory, full);
+            for cut in cuts(12) {
+                let found = memory.after_power_cut(cut);
+                remove_stale(&found, NAME).unwrap();
+                let (epoch, pages) = chain(&found);
+                assert_same(&pages, if epoch == 2 { &now.had } else { &now.world.model });
+                assert!(epoch == 3 || result.is_err(), "a save that ended well was lost at step {step}, {cut:?}");
+                found_epochs[epoch as usize] += 1;
+                // What the next start does.
+                let mut opened = Chain::open(&found, NAME).unwrap();
+                let links = 1 + opened.deltas().len();
+                opened.remove_leftover(&found).unwrap();
+                assert_eq!(names(&found).len(), links, "step {step}, {cut:?}");
+            }
+        }
+        assert!(found_epochs[1] == 0 && found_epochs[2] > 30 && found_epochs[3] > 10, "{found_epochs:?}");
+    }
+}
+
+#[test]
+fn a_start_that_finds_a_new_image_whose_name_is_not_durable_loses_no_delta_of_the_old_one() {
+    // The process ends between the rename and the flush of the directory; the next start removes leftovers; the power goes.
+    for step in 0..6 {
+        let mut now = begun();
+        let rules = vec![(FaultTrigger::Nth(Action::SyncDirectory, 0), InjectedFault::Error(errno::EIO))];
+        let faulty = FaultInjector::new(Arc::new(now.memory.clone()), rules);
+        assert!(matches!(save_next(&mut now, &faulty, true), Err(DumpError::NotDurable { .. })));
+        let memory = now.memory.clone();
+        memory.power_off_at(memory.steps() + step);
+        if let Ok(mut found) = Chain::open(&memory, NAME) {
+            let _ = found.remove_leftover(&memory);
+        }
+        for cut in cuts(12) {
+            let found = memory.after_power_cut(cut);
+            let (epoch, pages) = chain(&found);
+            assert_same(&pages, if epoch == 2 { &now.had } else { &now.world.model });
+        }
+    }
+}
+
+/// A save under `rules`; checks what must hold whatever becomes of it, and returns that and how often a fault struck.
+fn save_under(full: bool, rules: Vec<(FaultTrigger, InjectedFault)>) -> (Result<(), DumpError>, u64) {
+    let mut now = begun();
+    let memory = now.memory.clone();
+    let faulty = FaultInjector::new(Arc::new(memory.clone()), rules);
+    let result = save_next(&mut now, &faulty, full);
+    let (epoch, found) = chain(&memory);
+    match &result {
+        Ok(()) | Err(DumpError::NotDurable { .. }) => {
+            assert_eq!(epoch, 3);
+            assert_same(&found, &now.world.model);
+        }
+        Err(error) => {
+            assert_eq!(epoch, 2, "{error}");
+            assert_same(&found, &now.had);
+            assert!(error.to_string().contains(&memory.path_of(NAME)), "{error}");
+        }
+    }
+    assert!(names(&memory).iter().all(|name| !name.contains(".tmp-")), "nothing may be left of a failed save");
+    // The next save holds what the failed one should have, and what changed since.
+    now.world.write(1, 123);
+    match result.is_ok() || matches!(result, Err(DumpError::Device { .. })) {
+        true => now.world.save_delta(&memory, &mut now.links, 4).map(drop).unwrap(),
+        false => now.world.begin_chain(&memory, 4).map(drop).unwrap(),
+    }
+    assert_same(&chain(&memory).1, &now.world.model);
+    (result, faulty.struck())
+}
+
+/// Strikes at the first, second, … operation of this kind until there are no more.
+fn at_every(full: bool, action: Action, fault: InjectedFault) -> Vec<DumpError> {
+    let mut errors = Vec::new();
+    for number in 0.. {
+        let (result, struck) = save_under(full, vec![(FaultTrigger::Nth(action, number), fault)]);
+        match result {
+            Err(error) => errors.push(error),
+            Ok(()) if struck == 0 => return errors,
+            Ok(()) => {}
+        }
+    }
+    errors
+}
+
+#[test]
+fn a_delta_fails_cleanly_wherever_it_can_and_loses_no_change() {
+    for fault in [errno::EIO, errno::ENOSPC] {
+        assert!(at_every(false, Action::Write, InjectedFault::Error(fault)).len() > 5);
+        assert!(at_every(false, Action::Write, InjectedFault::Torn(fault)).len() > 5);
+    }
+    for action in [Action::Create, Action::Length, Action::Flush, Action::Rename, Action::SyncDirectory] {
+        assert_eq!(at_every(false, action, InjectedFault::Error(errno::EIO)).len(), 1, "{action}");
+    }
+}
+
+#[test]
+fn an_image_over_a_chain_fails_cleanly_wherever_it_can_and_loses_no_change() {
+    assert!(at_every(true, Action::Write, InjectedFault::Error(errno::ENOSPC)).len() > 5);
+    for action in [Action::Create, Action::Length, Action::Flush, Action::Rename, Action::SyncDirectory] {
+        assert_eq!(at_every(true, action, InjectedFault::Error(errno::EIO)).len(), 1, "{action}");
+    }
+    // A delta that can't be removed is older than the image, and is left out.
+    assert!(at_every(true, Action::Remove, InjectedFault::Error(errno::EACCES)).is_empty());
+}
