@@ -331,6 +331,33 @@ impl Arena {
         Ok(self.barrier.cut(pages)?)
     }
 
+    /// As [`Arena::cut`], of the pages that have changed; see [`WriteBarrier::cut_changes`].
+    ///
+    /// # Errors
+    /// While another snapshot is open, and if changes are not tracked.
+    pub fn cut_changes(&mut self) -> Result<Snapshot, ArenaError> {
+        let pages = self.superblock().page_count;
+        Ok(self.barrier.cut_changes(pages)?)
+    }
+
+    /// Notes from now on which pages change, or doesn't any more; see [`WriteBarrier::track_changes`].
+    ///
+    /// # Errors
+    /// While a snapshot is open.
+    pub fn track_changes(&mut self, track: bool) -> Result<(), ArenaError> {
+        Ok(self.barrier.track_changes(track)?)
+    }
+
+    /// Pages that have changed since the last snapshot that was kept, if that is tracked.
+    pub fn changed_pages(&self) -> Option<u64> {
+        self.barrier.changed_pages()
+    }
+
+    /// Says whether what was read from the last snapshot is kept; see [`WriteBarrier::settle`].
+    pub fn settle(&mut self, kept: bool) {
+        self.barrier.settle(kept);
+    }
+
     /// Closes the snapshot if its reader is done; returns whether none is open.
     pub fn try_finish(&mut self) -> bool {
         self.barrier.try_finish()

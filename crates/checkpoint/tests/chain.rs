@@ -145,7 +145,7 @@ fn a_chain_that_is_kept_can_be_opened_under_its_other_name() {
 
 /// What opening the chain is refused with.
 fn refused(directory: &MemoryDirectory) -> ImageError {
-    Chain::open(directory, NAME).err().expect("the chain was accepted")
+    Chain::open(directory, NAME).expect_err("the chain was accepted")
 }
 
 fn wrong_base(directory: &MemoryDirectory) -> String {

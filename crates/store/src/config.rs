@@ -13,4 +13,6 @@ pub struct StoreConfig {
     pub limits: Limits,
     /// Databases, at most 16.
     pub databases: u8,
+    /// Most deltas over an image, until a save is a full image again; 0 if every save is one.
+    pub max_deltas: u32,
 }

@@ -103,10 +103,7 @@ impl World {
         let result = dump_delta(snapshot, links, &meta(epoch), directory, NAME, &progress, &small_writes());
         self.barrier.settle(result.is_ok());
         assert!(self.barrier.try_finish(), "the save is over, so the writer must be free");
-        result.map(|summary| {
-            links.push(summary.id);
-            summary
-        })
+        result.inspect(|summary| links.push(summary.id))
     }
 
     /// Checks that the memory holds what it should.

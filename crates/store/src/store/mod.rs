@@ -1,6 +1,7 @@
 //! The store: a keyspace that is kept, as images of its arena and as a place in the log of writes.
 
 mod location;
+mod published;
 mod restore;
 mod save;
 
@@ -61,7 +62,13 @@ impl DerefMut for Store {
 
 impl Default for StoreConfig {
     fn default() -> Self {
-        StoreConfig { max_memory_bytes: 64 << 30, budget_bytes: 64 << 20, limits: Limits::default(), databases: 16 }
+        StoreConfig {
+            max_memory_bytes: 64 << 30,
+            budget_bytes: 64 << 20,
+            limits: Limits::default(),
+            databases: 16,
+            max_deltas: 0,
+        }
     }
 }
 
@@ -88,7 +95,9 @@ impl Store {
         };
         let (dataset, log_position) = (dataset_of(opened.seed), opened.log_position);
         let keyspace = Keyspace::new(arena, opened, &config, VALUES)?;
-        Ok(Store { keyspace, saves: Saves::default(), restore: None, dataset, log_position })
+        let mut saves = Saves::default();
+        saves.deltas.max_deltas = config.max_deltas;
+        Ok(Store { keyspace, saves, restore: None, dataset, log_position })
     }
 
     /// A number that this dataset and its images have, and no other.

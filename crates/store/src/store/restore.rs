@@ -7,13 +7,14 @@
 use std::time::{Duration, Instant};
 
 use quire_arena::{Arena, ArenaConfig, ArenaError};
-use quire_checkpoint::{Image, ImageError, RestoreOptions, load, map, remove_stale};
-use quire_snapshot::WriteBarrierConfig;
+use quire_checkpoint::{BackgroundRestore, Chain, ImageError, LoadedImage, MappedImage, RestoreOptions, remove_stale};
+use quire_snapshot::{WriteBarrier, WriteBarrierConfig};
 
 use crate::config::StoreConfig;
 use crate::error::{OpenError, StoreError};
 use crate::store::Store;
 use crate::store::location::ImageLocation;
+use crate::store::published::PublishedChain;
 
 /// How an image is brought back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +40,8 @@ pub struct RestoreReport {
     pub took: Duration,
     /// Regions of the image.
     pub regions: u32,
+    /// Deltas over the image.
+    pub deltas: usize,
     /// What is wrong with the image that is used all the same, as far as it is known yet.
     pub damage: Vec<String>,
 }
@@ -76,39 +79,41 @@ impl Store {
         let start = Instant::now();
         remove_stale(place.directory(), place.file())?;
         let opened = match accept_damaged {
-            true => Image::open_damaged(place.directory(), place.file()),
-            false => Image::open(place.directory(), place.file()).map(|image| (image, None)),
+            true => Chain::open_damaged(place.directory(), place.file()),
+            false => Chain::open(place.directory(), place.file()).map(|chain| (chain, None)),
         };
-        let (image, salvaged) = match opened {
+        let (mut chain, salvaged) = match opened {
             Ok(opened) => opened,
             Err(ImageError::Missing { .. }) => return Ok((Store::create(config)?, RestoreReport::none(start))),
             Err(error) => return Err(error.into()),
         };
         // What can't be checked must not be mapped: it may be cut short.
         let mode = if salvaged.is_some() { RestoreMode::Load } else { mode };
-        let info = image.info();
+        if let Err(error) = chain.remove_leftover(place.directory()) {
+            // They do no harm but take space, and go with the next start or the next full image.
+            tracing::warn!(%error, "deltas that a newer image has replaced can't be removed");
+        }
+        let (info, deltas) = (chain.info(), chain.deltas().len());
+        let published = PublishedChain::opened(&chain, place);
         let max_bytes = config.max_memory_bytes.min(ArenaConfig::default().max_bytes);
         let options = RestoreOptions {
             max_bytes,
             barrier: WriteBarrierConfig { budget_bytes: config.budget_bytes },
             accept_damaged,
         };
-        let (barrier, committed_bytes, restore, damage) = match mode {
-            RestoreMode::Map => {
-                let mapped = map(image, &options)?;
-                (mapped.barrier, mapped.committed_bytes, Some(mapped.restore), Vec::new())
-            }
-            RestoreMode::Load => {
-                let loaded = load(&image, &options, |_, _| {})?;
-                (loaded.barrier, loaded.committed_bytes, None, loaded.summary.damage)
-            }
-        };
+        let Brought { barrier, committed_bytes, restore, damage } = Brought::back(chain, mode, &options)?;
         let content = |source: StoreError| OpenError::Content { file: place.path(), source };
         let mut arena = Arena::open(barrier, committed_bytes).map_err(|error| content(error.into()))?;
         arena.set_restoring(restore.is_some());
+        // Memory is now as the chain has it, if the chain is sound.
+        let published = published.filter(|_| config.max_deltas > 0 && salvaged.is_none() && damage.is_empty());
+        if published.is_some() {
+            arena.track_changes(true).map_err(|error| content(error.into()))?;
+        }
         let mut store = Store::from_image(arena, config).map_err(content)?;
         store.restore = restore;
         store.saves.epoch = info.epoch;
+        store.saves.deltas.published = published;
         let damage: Vec<String> = salvaged.iter().chain(&damage).map(ToString::to_string).collect();
         store.saves.keep_replaced = !damage.is_empty();
         let report = RestoreReport {
@@ -118,6 +123,7 @@ impl Store {
             created_unix_ms: info.created_unix_ms,
             took: start.elapsed(),
             regions: info.region_count,
+            deltas,
             damage,
         };
         Ok((store, report))
@@ -189,6 +195,29 @@ impl Store {
     }
 }
 
+/// What was brought back from a chain.
+struct Brought {
+    barrier: WriteBarrier,
+    committed_bytes: usize,
+    restore: Option<BackgroundRestore>,
+    damage: Vec<ImageError>,
+}
+
+impl Brought {
+    fn back(chain: Chain, mode: RestoreMode, options: &RestoreOptions) -> Result<Self, ImageError> {
+        Ok(match mode {
+            RestoreMode::Map => {
+                let (MappedImage { barrier, committed_bytes, restore }, damage) = chain.map(options)?;
+                Self { barrier, committed_bytes, restore: Some(restore), damage }
+            }
+            RestoreMode::Load => {
+                let LoadedImage { barrier, committed_bytes, summary } = chain.load(options, |_, _| {})?;
+                Self { barrier, committed_bytes, restore: None, damage: summary.damage }
+            }
+        })
+    }
+}
+
 impl RestoreReport {
     fn none(start: Instant) -> Self {
         Self {
@@ -198,6 +227,7 @@ impl RestoreReport {
             created_unix_ms: 0,
             took: start.elapsed(),
             regions: 0,
+            deltas: 0,
             damage: Vec::new(),
         }
     }

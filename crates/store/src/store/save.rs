@@ -9,13 +9,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use quire_arena::ArenaError;
-use quire_checkpoint::{DumpError, DumpOptions, DumpProgress, DumpSummary, ImageMeta, dump};
-use quire_snapshot::Snapshot;
+use quire_checkpoint::{DumpError, DumpOptions, DumpProgress, DumpSummary, ImageMeta, LinkId, dump, dump_delta};
+use quire_snapshot::{PAGE_SIZE, Snapshot};
 
 use crate::error::{OpenError, StoreError};
 use crate::keyspace::root;
 use crate::store::Store;
 use crate::store::location::ImageLocation;
+use crate::store::published::{DeltaPolicy, PublishedChain};
 
 /// Nice values that a background save runs behind: commands come first, until they have to wait for it.
 const NICE: i32 = 10;
@@ -53,6 +54,12 @@ impl SaveError {
     /// Whether nothing failed: the save was told to stop.
     pub fn is_cancelled(&self) -> bool {
         matches!(self, Self::Dump(DumpError::Cancelled { .. }))
+    }
+
+    /// Whether the image and the deltas that were on the disk before are known to be there.
+    fn leaves_disk_as_it_was(&self) -> bool {
+        let is_unknown = matches!(self, Self::Dump(DumpError::NotDurable { .. } | DumpError::BaseChanged { .. }));
+        !is_unknown && !matches!(self, Self::Crashed)
     }
 }
 
@@ -104,6 +111,12 @@ pub struct SaveStats {
     pub wait_longest_ns: u64,
     /// Rate of the last save, from the cut to the durable image; of the running one while one runs.
     pub dump_bytes_per_s: u64,
+    /// Deltas over the image that is on the disk, as far as is known.
+    pub chain_deltas: u64,
+    /// Bytes of these.
+    pub chain_delta_bytes: u64,
+    /// Bytes of pages that have changed since the last save, if that is tracked.
+    pub changed_bytes: Option<u64>,
 }
 
 /// What the store knows of its saves.
@@ -116,6 +129,8 @@ pub(crate) struct Saves {
     pub(crate) keep_replaced: bool,
     /// Regions of it that are used all the same, of those that were brought back in the background.
     pub(crate) damaged_regions: u32,
+    /// Whether a save is a delta.
+    pub(crate) deltas: DeltaPolicy,
     /// The last image's.
     pub(crate) epoch: u64,
     pub(crate) last_cut_ns: u64,
@@ -128,8 +143,36 @@ pub(crate) struct Running {
     /// How it ended.
     pub(crate) result: Receiver<Result<DumpSummary, DumpError>>,
     pub(crate) progress: Arc<DumpProgress>,
+    /// Path of the image.
+    pub(crate) place: String,
     pub(crate) cut_ns: u64,
     pub(crate) since: Instant,
+}
+
+/// What a cut has fixed, to be written.
+struct Cut {
+    snapshot: Snapshot,
+    meta: ImageMeta,
+    /// The links that a delta of it is over; `None` if it is an image.
+    links: Option<Vec<LinkId>>,
+    cut_ns: u64,
+}
+
+impl Cut {
+    /// Writes the image or the delta.
+    fn dump(
+        self,
+        place: &ImageLocation,
+        progress: &DumpProgress,
+        options: &DumpOptions,
+    ) -> Result<DumpSummary, DumpError> {
+        let Self { snapshot, meta, links, .. } = self;
+        let (directory, file) = (place.directory(), place.file());
+        match links {
+            Some(links) => dump_delta(snapshot, &links, &meta, directory, file, progress, options),
+            None => dump(snapshot, &meta, directory, file, progress, options),
+        }
+    }
 }
 
 impl Running {
@@ -163,18 +206,19 @@ impl Store {
         if self.saves.running.is_some() {
             return Err(SaveError::Busy);
         }
-        let (snapshot, meta, cut_ns) = self.cut()?;
+        let cut = self.cut(place)?;
+        let cut_ns = cut.cut_ns;
         let progress = Arc::new(DumpProgress::new());
-        let (place, shared) = (place.clone(), Arc::clone(&progress));
+        let (path, place, shared) = (place.path(), place.clone(), Arc::clone(&progress));
         let options =
             DumpOptions { nice: Some(NICE), keep_replaced_as: self.name_to_keep(&place), ..DumpOptions::default() };
         let (tell, result) = sync_channel(1);
         let save = move || {
             // If there is no receiver, the store is gone.
-            let _ = tell.send(dump(snapshot, &meta, place.directory(), place.file(), &shared, &options));
+            let _ = tell.send(cut.dump(&place, &shared, &options));
         };
         let thread = std::thread::Builder::new().name("quire-save".into()).spawn(save).map_err(SaveError::Thread)?;
-        self.saves.running = Some(Running { thread, result, progress, cut_ns, since: Instant::now() });
+        self.saves.running = Some(Running { thread, result, progress, place: path, cut_ns, since: Instant::now() });
         Ok(())
     }
 
@@ -183,7 +227,12 @@ impl Store {
         self.saves.new_budget_bytes = Some(budget_bytes);
     }
 
-    fn cut(&mut self) -> Result<(Snapshot, ImageMeta, u64), SaveError> {
+    /// Changes how many deltas may be over an image, from the next save on; 0 if every save is to be an image.
+    pub fn set_max_deltas(&mut self, max_deltas: u32) {
+        self.saves.deltas.max_deltas = max_deltas;
+    }
+
+    fn cut(&mut self, place: &ImageLocation) -> Result<Cut, SaveError> {
         let start = Instant::now();
         if self.restore.is_some() {
             // A new image would give pages that were not checked fresh checksums, and take the place of the one that
@@ -196,18 +245,28 @@ impl Store {
         if let Some(budget_bytes) = self.saves.new_budget_bytes.take() {
             self.arena_mut().set_budget(budget_bytes).map_err(SaveError::Cut)?;
         }
+        let links = self.saves.deltas.plan(self.keyspace.arena_mut(), place).map_err(SaveError::Cut)?;
+        // A chain that is to be kept for its damage is replaced, not added to.
+        let links = links.filter(|_| !self.saves.keep_replaced);
         // Fixed by the cut like everything else, so that image and log can't disagree.
         let (root, position) = (self.root(), self.log_position);
         root::set_log_position(self.keyspace.arena_mut(), root, position).map_err(SaveError::Root)?;
         let listed = self.keyspace.list_copy().map_err(SaveError::Root)?;
-        let snapshot = self.arena_mut().cut();
+        let snapshot = if links.is_some() { self.arena_mut().cut_changes() } else { self.arena_mut().cut() };
         self.keyspace.unlist_copy(listed).map_err(SaveError::Root)?;
         let snapshot = snapshot.map_err(SaveError::Cut)?;
         let cut_ns = start.elapsed().as_nanos() as u64;
         self.saves.last_cut_ns = cut_ns;
         self.saves.epoch += 1;
-        let meta = ImageMeta { epoch: self.saves.epoch, created_unix_ms: unix_ms(), root: root.raw(), note: note() };
-        Ok((snapshot, meta, cut_ns))
+        let meta = ImageMeta {
+            epoch: self.saves.epoch,
+            created_unix_ms: unix_ms(),
+            root: root.raw(),
+            note: note(),
+            history: self.dataset,
+            chained: self.saves.deltas.max_deltas > 0,
+        };
+        Ok(Cut { snapshot, meta, links, cut_ns })
     }
 
     /// How the save ended, once it has; `None` while it runs and when there is none. To be asked from time to time.
@@ -232,11 +291,11 @@ impl Store {
     }
 
     fn end_save(&mut self, result: Result<DumpSummary, SaveError>) -> Option<Result<SaveSummary, SaveError>> {
-        let Running { thread, cut_ns, .. } = self.saves.running.take()?;
+        let Running { thread, cut_ns, place, .. } = self.saves.running.take()?;
         // It has told its result, or has crashed: it does nothing more.
         let _ = thread.join();
         self.arena_mut().try_finish();
-        Some(self.note_save(result.map(|image| SaveSummary { cut_ns, image })))
+        Some(self.note_save(place, result.map(|image| SaveSummary { cut_ns, image })))
     }
 
     /// The name under which the image that the next save replaces is kept, if it is a damaged one.
@@ -244,7 +303,12 @@ impl Store {
         self.saves.keep_replaced.then(|| format!("{}.damaged-{}", place.file(), unix_ms()))
     }
 
-    fn note_save(&mut self, result: Result<SaveSummary, SaveError>) -> Result<SaveSummary, SaveError> {
+    fn note_save(&mut self, place: String, result: Result<SaveSummary, SaveError>) -> Result<SaveSummary, SaveError> {
+        let (arena, deltas) = (self.keyspace.arena_mut(), &mut self.saves.deltas);
+        match &result {
+            Ok(summary) => deltas.note_saved(arena, place, &summary.image),
+            Err(error) => deltas.note_failed(arena, error.leaves_disk_as_it_was()),
+        }
         if let Ok(summary) = &result {
             self.saves.keep_replaced = false;
             self.saves.last_bytes_per_s = summary.bytes_per_s();
@@ -273,11 +337,23 @@ impl Store {
             None => {}
         }
         self.finish_restore().map_err(|error| SaveError::NotVerifiable(Box::new(error)))?;
-        let (snapshot, meta, cut_ns) = self.cut()?;
+        match self.save_once(place) {
+            // The image was removed or exchanged meanwhile: no reason for a client that waits for a save to do without.
+            Err(SaveError::Dump(error @ DumpError::BaseChanged { .. })) => {
+                tracing::warn!(%error, "saving a full image instead of a delta");
+                self.save_once(place)
+            }
+            result => result,
+        }
+    }
+
+    fn save_once(&mut self, place: &ImageLocation) -> Result<SaveSummary, SaveError> {
+        let cut = self.cut(place)?;
+        let cut_ns = cut.cut_ns;
         let options = DumpOptions { keep_replaced_as: self.name_to_keep(place), ..DumpOptions::default() };
-        let result = dump(snapshot, &meta, place.directory(), place.file(), &DumpProgress::new(), &options);
+        let result = cut.dump(place, &DumpProgress::new(), &options);
         self.arena_mut().try_finish();
-        self.note_save(result.map(|image| SaveSummary { cut_ns, image }).map_err(SaveError::Dump))
+        self.note_save(place.path(), result.map(|image| SaveSummary { cut_ns, image }).map_err(SaveError::Dump))
     }
 
     /// How far the running save has come.
@@ -298,6 +374,9 @@ impl Store {
             wait_total_ns: barrier.wait_total_ns,
             wait_longest_ns: barrier.wait_longest_ns,
             dump_bytes_per_s: running.map_or(self.saves.last_bytes_per_s, |rate| rate as u64),
+            chain_deltas: self.saves.deltas.published.as_ref().map_or(0, PublishedChain::deltas),
+            chain_delta_bytes: self.saves.deltas.published.as_ref().map_or(0, PublishedChain::delta_bytes),
+            changed_bytes: self.arena().changed_pages().map(|pages| pages * PAGE_SIZE as u64),
         }
     }
 }

@@ -1,0 +1,217 @@
+//! Incremental saves, end to end: deltas over an image on real files, restarts from them, compaction, failures.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quire_device::{
+    Action, DiskDirectory, FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory, PowerCut, errno,
+};
+use quire_store::{DbId, Expiry, ImageLocation, RestoreMode, SaveError, SaveSummary, Store, StoreConfig, string};
+
+const DB: DbId = DbId(0);
+const FILE: &str = "dump.quire";
+const MODES: [RestoreMode; 2] = [RestoreMode::Map, RestoreMode::Load];
+const KEYS: u32 = 6000;
+
+fn config() -> StoreConfig {
+    StoreConfig { max_memory_bytes: 64 << 20, budget_bytes: 1 << 20, max_deltas: 3, ..StoreConfig::default() }
+}
+
+/// About 6 MiB of strings.
+fn filled() -> Store {
+    let mut store = Store::create(config()).unwrap();
+    (0..KEYS).for_each(|number| write(&mut store, number, 1));
+    store
+}
+
+fn write(store: &mut Store, number: u32, version: u32) {
+    let value = vec![(number + version) as u8; (number * 37 % 1500 + version) as usize];
+    string::set(store, DB, format!("key:{number}").as_bytes(), &value, Expiry::Clear).unwrap();
+}
+
+fn wait(store: &mut Store) -> Result<SaveSummary, SaveError> {
+    loop {
+        match store.poll_save() {
+            Some(result) => return result,
+            None => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+}
+
+fn opened(place: &ImageLocation, mode: RestoreMode) -> Store {
+    let (mut store, report) = Store::open(config(), place, mode, false).unwrap();
+    assert_eq!((report.mode, report.damage.len()), (Some(mode), 0));
+    store.finish_restore().unwrap();
+    store
+}
+
+/// Saves, and says whether it was a delta.
+fn saves_delta(store: &mut Store, place: &ImageLocation) -> bool {
+    store.save_blocking(place).unwrap().image.is_delta
+}
+
+fn files(dir: &Path) -> Vec<String> {
+    let mut names: Vec<_> =
+        fs::read_dir(dir).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn saves_are_deltas_until_they_are_too_many_and_every_restart_finds_the_last_one() {
+    for mode in MODES {
+        let dir = tempfile::tempdir().unwrap();
+        let place = ImageLocation::new(dir.path(), FILE);
+        let mut store = filled();
+        let mut kinds = Vec::new();
+        for round in 0..9 {
+            (0..20).for_each(|number| write(&mut store, round * 31 + number, 7 + round));
+            store.remove(DB, format!("key:{}", round * 100).as_bytes()).unwrap();
+            if round % 2 == 0 {
+                kinds.push(saves_delta(&mut store, &place));
+            } else {
+                store.begin_save(&place).unwrap();
+                // Not in this save, but in the next.
+                write(&mut store, 5000 + round, 90);
+                kinds.push(wait(&mut store).unwrap().image.is_delta);
+                store.save_blocking(&place).map(|summary| kinds.push(summary.image.is_delta)).unwrap();
+            }
+            assert_eq!(opened(&place, mode).digest().unwrap(), store.digest().unwrap(), "round {round}");
+            if round == 4 {
+                // Goes on over the links that it finds.
+                store = opened(&place, mode);
+            }
+        }
+        let full = [true, false, false, false].iter().cycle().map(|full| !full);
+        assert_eq!(kinds, full.take(kinds.len()).collect::<Vec<_>>(), "{mode:?}");
+    }
+}
+
+#[test]
+fn a_delta_is_as_large_as_what_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = ImageLocation::new(dir.path(), FILE);
+    let mut store = filled();
+    let image = store.save_blocking(&place).unwrap().image;
+    write(&mut store, 1, 2);
+    let delta = store.save_blocking(&place).unwrap().image;
+    assert!(delta.is_delta && delta.file_bytes * 20 < image.bytes_written, "{delta:?} over {image:?}");
+    let stats = store.save_stats();
+    assert_eq!((stats.chain_deltas, stats.chain_delta_bytes), (1, delta.file_bytes));
+    (0..KEYS).for_each(|number| write(&mut store, number, 3));
+    assert!(!saves_delta(&mut store, &place), "more than half has changed");
+    assert_eq!(files(dir.path()), [FILE]);
+    assert_eq!(store.save_stats().chain_deltas, 0);
+}
+
+#[test]
+fn without_deltas_images_are_as_before_and_the_change_of_the_setting_holds_from_the_next_save_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = ImageLocation::new(dir.path(), FILE);
+    let mut store = filled();
+    store.set_max_deltas(0);
+    assert!(!saves_delta(&mut store, &place) && !saves_delta(&mut store, &place));
+    assert_eq!(store.save_stats().changed_bytes, None);
+    let version = || fs::read(dir.path().join(FILE)).unwrap()[8];
+    assert_eq!(version(), 1);
+    store.set_max_deltas(3);
+    assert!(!saves_delta(&mut store, &place), "what has changed since the last image isn't known");
+    assert_eq!(version(), 2);
+    write(&mut store, 1, 2);
+    assert!(saves_delta(&mut store, &place));
+    store.set_max_deltas(0);
+    write(&mut store, 2, 2);
+    assert!(!saves_delta(&mut store, &place));
+    assert_eq!((version(), files(dir.path())), (1, vec![FILE.to_owned()]));
+    assert_eq!(opened(&place, RestoreMode::Load).digest().unwrap(), store.digest().unwrap());
+}
+
+#[test]
+fn an_image_that_was_removed_or_exchanged_is_followed_by_no_delta() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = ImageLocation::new(dir.path(), FILE);
+    let mut store = filled();
+    assert!(!saves_delta(&mut store, &place) && saves_delta(&mut store, &place));
+    fs::remove_file(dir.path().join(FILE)).unwrap();
+    assert!(
+        Store::open(config(), &place, RestoreMode::Load, false).is_err(),
+        "deltas without their image are no empty store"
+    );
+    store.begin_save(&place).unwrap();
+    let error = wait(&mut store).unwrap_err();
+    assert!(error.to_string().contains("the next save is a full image"), "{error}");
+    store.begin_save(&place).unwrap();
+    assert!(!wait(&mut store).unwrap().image.is_delta);
+    assert_eq!(files(dir.path()), [FILE]);
+    fs::remove_file(dir.path().join(FILE)).unwrap();
+    assert!(!saves_delta(&mut store, &place), "a client that waits gets its save");
+    let elsewhere = ImageLocation::new(dir.path(), "other.quire");
+    assert!(!saves_delta(&mut store, &elsewhere), "the chain is another file's");
+    assert!(saves_delta(&mut store, &elsewhere));
+    assert_eq!(opened(&elsewhere, RestoreMode::Map).digest().unwrap(), store.digest().unwrap());
+}
+
+#[test]
+fn what_a_failed_or_cancelled_save_should_have_held_is_in_the_next() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = Arc::new(DiskDirectory::new(dir.path()));
+    let place = ImageLocation::within(disk.clone(), FILE);
+    let mut store = filled();
+    store.save_blocking(&place).unwrap();
+    for fault in [Action::Write, Action::Flush, Action::Rename] {
+        write(&mut store, 10, 5);
+        let rules = vec![(FaultTrigger::Nth(fault, 0), InjectedFault::Error(errno::ENOSPC))];
+        // Another directory of the same path.
+        let faulty = ImageLocation::within(Arc::new(FaultInjector::new(disk.clone(), rules)), FILE);
+        store.save_blocking(&faulty).unwrap_err();
+        write(&mut store, 4000, 6);
+        store.begin_save(&place).unwrap();
+        store.cancel_save();
+        let cancelled = wait(&mut store);
+        assert!(cancelled.is_ok() || cancelled.is_err_and(|error| error.is_cancelled()));
+        store.save_blocking(&place).unwrap();
+        assert_eq!(opened(&place, RestoreMode::Load).digest().unwrap(), store.digest().unwrap(), "{fault}");
+    }
+    write(&mut store, 11, 5);
+    let rules = vec![(FaultTrigger::Nth(Action::SyncDirectory, 0), InjectedFault::Error(errno::EIO))];
+    let faulty = ImageLocation::within(Arc::new(FaultInjector::new(disk.clone(), rules)), FILE);
+    store.save_blocking(&faulty).unwrap_err();
+    assert!(!saves_delta(&mut store, &place), "which links are on the disk is not known");
+}
+
+#[test]
+fn whenever_the_power_goes_during_saves_of_every_kind_a_restart_finds_the_last_one_or_the_one_before() {
+    // Steps of a row of saves: an image, three deltas, an image in their place.
+    let run = |memory: &MemoryDirectory| {
+        let place = ImageLocation::within(Arc::new(memory.clone()), FILE);
+        let mut store = Store::create(config()).unwrap();
+        (0..600).for_each(|number| write(&mut store, number, 1));
+        let mut digests = vec![None];
+        let mut saved = 0;
+        for round in 0..5 {
+            write(&mut store, round * 3, 9);
+            digests.push(Some(store.digest().unwrap()));
+            match store.save_blocking(&place) {
+                Ok(_) => saved = round as usize + 1,
+                Err(_) => return (digests, saved),
+            }
+        }
+        (digests, saved)
+    };
+    let memory = MemoryDirectory::new();
+    assert_eq!(run(&memory).1, 5);
+    for step in (0..=memory.steps()).step_by(3) {
+        let memory = MemoryDirectory::new();
+        memory.power_off_at(step);
+        let (digests, saved) = run(&memory);
+        for cut in [PowerCut::LoseAll, PowerCut::KeepAll, PowerCut::KeepSome(step + 1)] {
+            let place = ImageLocation::within(Arc::new(memory.after_power_cut(cut)), FILE);
+            let (store, report) = Store::open(config(), &place, RestoreMode::Load, false).unwrap();
+            let found = report.mode.map(|_| store.digest().unwrap());
+            let expected = &digests[saved..digests.len().min(saved + 2)];
+            assert!(expected.contains(&found), "step {step}, {cut:?}: after {saved} saves");
+        }
+    }
+}
