@@ -4,6 +4,7 @@
 //! only. Both live for the whole run and take turns. Memory is measured from outside, as the proportional set size of the program
 //! and its child.
 
+mod calibration;
 mod charts;
 mod figures;
 mod program;
@@ -30,20 +31,27 @@ const ALLOCATOR_BYTES: u64 = 16;
 pub struct UpdateLoad {
     /// The load's name in figures.
     pub name: &'static str,
-    /// Updates in the time of a save by stdio without updates, over the number of pages that the entries take.
-    pub updates_per_page: f64,
+    /// How often it updates.
+    pub pace: UpdateRate,
     /// Exponent of the Zipf distribution of entries; 0 is uniform.
     pub skew: f64,
 }
 
-/// The loads. If a save took no longer under updates than without, a fork would duplicate `1 - exp(-updates_per_page)` of the pages by
-/// the uniform ones: 0.25, 0.5, and the 0.77 that the paper states for redis-server. It takes longer, so a fork duplicates more; what it
-/// did stands beside each figure.
+/// How often a load updates entries.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum UpdateRate {
+    /// As often as makes a fork duplicate this share of the data: the rate is found by saves of stdio that do not count.
+    ForkGrowth(f64),
+    /// Updates in the time of a save by stdio without updates, over the number of pages that the entries take.
+    UpdatesPerPage(f64),
+}
+
+/// The loads; 0.77 is what the paper states for redis-server.
 pub const LOADS: [UpdateLoad; 4] = [
-    UpdateLoad { name: "uniform_77", updates_per_page: 1.47, skew: 0.0 },
-    UpdateLoad { name: "uniform_50", updates_per_page: 0.69, skew: 0.0 },
-    UpdateLoad { name: "uniform_25", updates_per_page: 0.29, skew: 0.0 },
-    UpdateLoad { name: "zipf", updates_per_page: 4.0, skew: 0.99 },
+    UpdateLoad { name: "uniform_77", pace: UpdateRate::ForkGrowth(0.77), skew: 0.0 },
+    UpdateLoad { name: "uniform_50", pace: UpdateRate::ForkGrowth(0.5), skew: 0.0 },
+    UpdateLoad { name: "uniform_25", pace: UpdateRate::ForkGrowth(0.25), skew: 0.0 },
+    UpdateLoad { name: "zipf", pace: UpdateRate::UpdatesPerPage(4.0), skew: 0.99 },
 ];
 
 /// The results of all trials.
@@ -55,8 +63,8 @@ pub struct TrialResults {
     pub restores: Vec<RestoreResult>,
     /// Bytes a second of a raw write of the same amount, of each round.
     pub raw_write_bytes_per_s: Vec<f64>,
-    /// Updates a second of a load with one update a page.
-    pub unit_per_s: f64,
+    /// Updates a second, of each load.
+    pub updates_per_s: Vec<f64>,
 }
 
 /// The arguments of `quire bench checkpoint`.
@@ -132,7 +140,7 @@ fn measure(
     say: impl Fn(&str),
 ) -> anyhow::Result<TrialResults> {
     let mut results = TrialResults::default();
-    let still = UpdateLoad { name: "still", updates_per_page: 0.0, skew: 0.0 };
+    let still = UpdateLoad { name: "still", pace: UpdateRate::UpdatesPerPage(0.0), skew: 0.0 };
     let mut save_s = 0.0;
     for saver in &mut savers {
         for number in 0..WARM_UPS {
@@ -143,19 +151,17 @@ fn measure(
             }
         }
     }
-    let pages = args.entries() as f64 * (args.value_bytes + ALLOCATOR_BYTES) as f64 / quire_sys::mem::PAGE_SIZE as f64;
-    results.unit_per_s = pages / save_s;
+    results.updates_per_s = calibration::rates(args, &mut savers, save_s, &say)?;
     let rounds = args.common.rounds(5, 1);
     for round in 0..rounds {
         results.raw_write_bytes_per_s.push(disk::raw_write_bytes_per_s(dir, args.data_bytes())?);
-        for &load in args.loads() {
+        for (&load, &per_s) in args.loads().iter().zip(&results.updates_per_s) {
             // Who goes first changes, so that neither always finds the other's leftovers.
             let order = if round.is_multiple_of(2) { [0, 1] } else { [1, 0] };
             for index in order {
                 let saver = &mut savers[index];
                 let name = saver.method().name();
                 say(&format!("round {} of {rounds}: {name} under {}", round + 1, load.name));
-                let per_s = load.updates_per_page * results.unit_per_s;
                 let trial = trial::save(saver, load, round, per_s, args.data_bytes())?;
                 if load == LOADS[0] {
                     say(&format!("round {} of {rounds}: restore by {name}", round + 1));
@@ -174,9 +180,8 @@ fn facts(args: &Args, results: &TrialResults) -> Map<String, Value> {
     facts.insert("entries".into(), json!(args.entries()));
     facts.insert("value_bytes".into(), json!(args.value_bytes));
     facts.insert("rounds".into(), json!(results.raw_write_bytes_per_s.len()));
-    for load in args.loads() {
-        let per_s = (load.updates_per_page * results.unit_per_s).round();
-        facts.insert(format!("{}_updates_per_s", load.name), json!(per_s));
+    for (load, per_s) in args.loads().iter().zip(&results.updates_per_s) {
+        facts.insert(format!("{}_updates_per_s", load.name), json!(per_s.round()));
     }
     facts
 }
