@@ -10,10 +10,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use quire_sys::dump_file::DumpFile;
 use quire_sys::pagemap::Pagemap;
 use quire_sys::this_thread;
+use quire_sys::write_queue::WriteQueue;
 use zerocopy::IntoBytes;
 
 use crate::address_space::{AddressContent, AddressSpace};
-use crate::dump::{Dump, ExcludedRanges, MappingCounter};
+use crate::dump::{BUFFERS, Dump, ExcludedRanges, MappingCounter};
 use crate::error::CheckpointError;
 use crate::format::{self, END_MAGIC, Footer, Header, LOG_OFFSET, MOST_OBJECT_BYTES, PAGE_BYTES, UNIT_BYTES};
 use crate::held::{Held, HeldSlice};
@@ -220,11 +221,11 @@ impl<T: Target> State<T> {
         let ranges = self.space.referenced();
         let mut table = Table::of(ranges.clone()).map_err(CheckpointError::system("taking memory"))?;
         let offset = LOG_OFFSET + format::log_span(log_bytes).unwrap_or(0);
-        let buffer = HeldSlice::new(UNIT_BYTES).map_err(CheckpointError::system("taking memory"))?;
+        let queue = WriteQueue::new(BUFFERS, UNIT_BYTES).map_err(CheckpointError::system("taking memory"))?;
         let kept = self.options.gives_back.then(|| {
             let mut kept = ExcludedRanges::default();
             let variables = this_thread::variables_address();
-            for range in [own, table.range(), buffer.range(), self.log.range(), self.page.range()] {
+            for range in [own, table.range(), queue.range(), self.log.range(), self.page.range()] {
                 kept.add(range);
             }
             self.space.ranges().into_iter().for_each(|range| kept.add(range));
@@ -234,7 +235,7 @@ impl<T: Target> State<T> {
         });
         let pagemap = Pagemap::open(None).ok();
         let (target, pages, released, pieces) = (&mut self.target, 0, 0, MappingCounter::default());
-        let mut dump = Dump { target, table: &mut table, offset, buffer, pagemap, kept, pages, released, pieces };
+        let mut dump = Dump { target, table: &mut table, offset, queue, pagemap, kept, pages, released, pieces };
         for area in ranges {
             // SAFETY: the kernel has just told that the area is dumpable memory. Where it is given back, the caller promises that
             // there is one thread, and all that changes is kept: what this module works with, the stack, the C library's variables.

@@ -1,5 +1,7 @@
 //! The dump: memory is copied a unit at a time in the order of addresses, written, and given back.
 //!
+//! A block is copied while the kernel writes the one before ([`WriteQueue`]), and that one is given back when all of it is written.
+//!
 //! Relies on `/proc/self/pagemap` for which pages have contents (without it all have), and on this process having one thread where
 //! memory is given back. Signals wait meanwhile: what a handler wrote to memory that is already copied would be lost.
 //!
@@ -11,10 +13,10 @@ use std::ops::Range;
 use quire_sys::mem::HUGE_PAGE_SIZE;
 use quire_sys::pagemap::{Pagemap, PagemapEntry};
 use quire_sys::thread::BlockedSignals;
+use quire_sys::write_queue::WriteQueue;
 
 use crate::error::CheckpointError;
 use crate::format::{PAGE_BYTES, UNIT_BYTES, UNIT_PAGES, Unit, checksum};
-use crate::held::HeldSlice;
 use crate::table::Table;
 use crate::target::Target;
 
@@ -22,6 +24,11 @@ use crate::target::Target;
 /// the child mapped all of it.
 const BLOCK_BYTES: usize = HUGE_PAGE_SIZE;
 const BLOCK_PAGES: usize = BLOCK_BYTES / PAGE_BYTES;
+const BLOCK_UNITS: usize = BLOCK_BYTES / UNIT_BYTES;
+/// Buffers of the queue: one block is written while the next one is copied.
+pub(crate) const BUFFERS: usize = 2 * BLOCK_UNITS;
+/// Signals wait for so many bytes to be copied, written and given back: some tens of milliseconds.
+const STRETCH_BYTES: usize = 64 << 20;
 /// Shorter gaps between pages with contents are written as zeros: one larger write is cheaper than two.
 const MOST_GAP_PAGES: usize = 8;
 /// Most pieces of memory that are exchanged for pieces of the file, far below the kernel's usual 65,530 mappings of a process.
@@ -66,8 +73,8 @@ pub(crate) struct Dump<'a, T> {
     pub(crate) table: &'a mut Table,
     /// Where unit 0 goes.
     pub(crate) offset: u64,
-    /// One unit.
-    pub(crate) buffer: HeldSlice<u8>,
+    /// Units on their way to the file.
+    pub(crate) queue: WriteQueue,
     pub(crate) pagemap: Option<Pagemap>,
     /// `None`: all memory stays.
     pub(crate) kept: Option<ExcludedRanges>,
@@ -96,10 +103,34 @@ impl MappingCounter {
     }
 }
 
-/// Units that are written and still in memory: neighbours in memory and in the file.
-struct Written {
+/// Units that are in the file, or on their way, and still in memory: neighbours in memory and in the file.
+#[derive(Clone)]
+struct Copied {
     memory: Range<usize>,
     offset: u64,
+}
+
+/// What is copied of a block.
+#[derive(Default)]
+struct Block {
+    copied: [Option<Copied>; BLOCK_UNITS],
+    count: usize,
+    units: usize,
+}
+
+impl Block {
+    fn add(&mut self, memory: Range<usize>, offset: u64) {
+        self.units += 1;
+        if let Some(Some(last)) = self.count.checked_sub(1).map(|last| &mut self.copied[last])
+            && last.memory.end == memory.start
+            && last.offset + last.memory.len() as u64 == offset
+        {
+            last.memory.end = memory.end;
+            return;
+        }
+        self.copied[self.count] = Some(Copied { memory, offset });
+        self.count += 1;
+    }
 }
 
 impl<T: Target> Dump<'_, T> {
@@ -112,28 +143,51 @@ impl<T: Target> Dump<'_, T> {
     pub(crate) unsafe fn dump(&mut self, area: &Range<usize>) -> Result<(), CheckpointError> {
         let mut at = area.start;
         while at < area.end {
-            let end = ((at / BLOCK_BYTES + 1) * BLOCK_BYTES).min(area.end);
+            let end = ((at / STRETCH_BYTES + 1) * STRETCH_BYTES).min(area.end);
             // SAFETY: a part of the area, for which the caller promises it.
-            unsafe { self.dump_block(&(at..end)) }?;
+            unsafe { self.dump_stretch(&(at..end)) }?;
             at = end;
         }
         Ok(())
     }
 
+    /// Dumps a part of an area; all of it is written at the end.
+    ///
     /// # Safety
-    /// As [`Dump::dump`]; the block is at most [`BLOCK_BYTES`] long.
-    unsafe fn dump_block(&mut self, block: &Range<usize>) -> Result<(), CheckpointError> {
-        let mut words = [0; BLOCK_PAGES];
+    /// As [`Dump::dump`].
+    unsafe fn dump_stretch(&mut self, stretch: &Range<usize>) -> Result<(), CheckpointError> {
+        // What a handler of a signal wrote between a page's copy and its exchange would be lost.
+        let _signals = self.kept.is_some().then(BlockedSignals::new);
+        let (mut at, mut before) = (stretch.start, Block::default());
+        while at < stretch.end {
+            let end = ((at / BLOCK_BYTES + 1) * BLOCK_BYTES).min(stretch.end);
+            // SAFETY: a part of the stretch, for which the caller promises it.
+            let block = unsafe { self.copy_block(&(at..end)) }?;
+            self.wait_for_all_but(block.units)?;
+            // SAFETY: the caller's promise to `dump`; all units but those of the later block are in the file.
+            unsafe { self.give_back(before) };
+            (at, before) = (end, block);
+        }
+        self.wait_for_all_but(0)?;
+        // SAFETY: as above, and no later block has been copied.
+        unsafe { self.give_back(before) };
+        Ok(())
+    }
+
+    /// Copies the pages of a block that have contents, and begins to write them.
+    ///
+    /// # Safety
+    /// The block is readable. It is at most [`BLOCK_BYTES`] long.
+    unsafe fn copy_block(&mut self, block: &Range<usize>) -> Result<Block, CheckpointError> {
+        let (mut words, mut copied) = ([0; BLOCK_PAGES], Block::default());
         let words = &mut words[..block.len() / PAGE_BYTES];
         let read = self.pagemap.as_ref().and_then(|map| map.read_words(block.start, words).ok());
         if read != Some(words.len()) {
             words.fill(u64::MAX >> 1 & !(1 << 58));
         }
         if !words.iter().any(|&word| PagemapEntry::has_contents(word)) {
-            return Ok(());
+            return Ok(copied);
         }
-        let _signals = self.kept.is_some().then(BlockedSignals::new);
-        let mut written: Option<Written> = None;
         let mut at = block.start;
         while at < block.end {
             let end = ((at / UNIT_BYTES + 1) * UNIT_BYTES).min(block.end);
@@ -145,26 +199,19 @@ impl<T: Target> Dump<'_, T> {
                 let offset = self.offset + self.table.units() * UNIT_BYTES as u64;
                 // SAFETY: a part of the block, of whose pages these have contents.
                 unsafe { self.write_unit(&(at..end), bitmap, offset) }?;
-                let joins = |last: &Written| last.memory.end == at && last.offset + last.memory.len() as u64 == offset;
-                match &mut written {
-                    Some(last) if joins(last) => last.memory.end = end,
-                    _ => {
-                        // SAFETY: the caller's promise; the units are written.
-                        unsafe { self.give_back(written.replace(Written { memory: at..end, offset })) };
-                    }
-                }
+                copied.add(at..end, offset);
             }
             at = end;
         }
-        // SAFETY: as above.
-        unsafe { self.give_back(written) };
-        Ok(())
+        Ok(copied)
     }
 
     /// # Safety
     /// The pages of `memory` in the bitmap are readable.
     unsafe fn write_unit(&mut self, memory: &Range<usize>, bitmap: u64, offset: u64) -> Result<(), CheckpointError> {
-        let (bytes, mut kept) = (&mut self.buffer[..memory.len()], 0);
+        let Self { target, queue, .. } = self;
+        let buffer = queue.next_buffer(*target).map_err(CheckpointError::system("writing the dump"))?;
+        let (bytes, mut kept) = (&mut buffer[..memory.len()], 0);
         for (page, to) in bytes.chunks_exact_mut(PAGE_BYTES).enumerate() {
             if bitmap >> page & 1 == 0 {
                 to.fill(0);
@@ -180,16 +227,16 @@ impl<T: Target> Dump<'_, T> {
         let pages = memory.len() / PAGE_BYTES;
         let mut from = 0;
         while let Some(run) = next_run(bitmap, from, pages) {
-            let bytes = &bytes[run.start * PAGE_BYTES..run.end * PAGE_BYTES];
             let place = offset + (run.start * PAGE_BYTES) as u64;
-            self.target.write(bytes, place).map_err(CheckpointError::system("writing the dump"))?;
+            let begun = queue.begin_write(run.start * PAGE_BYTES..run.end * PAGE_BYTES, place, *target);
+            begun.map_err(CheckpointError::system("writing the dump"))?;
             from = run.end;
         }
         let start = memory.start as u64;
         self.table.add(&Unit {
             start: start.into(),
             bitmap: bitmap.into(),
-            checksum: checksum(bytes, start).into(),
+            checksum: checksum(&queue.buffer()[..memory.len()], start).into(),
             pages: (pages as u32).into(),
             reserved: 0.into(),
         });
@@ -197,26 +244,33 @@ impl<T: Target> Dump<'_, T> {
         Ok(())
     }
 
+    /// Waits until all units but the `newest` last ones are in the file.
+    fn wait_for_all_but(&mut self, newest: usize) -> Result<(), CheckpointError> {
+        self.queue.wait(newest, self.target).map_err(CheckpointError::system("writing the dump"))
+    }
+
     /// Exchanges memory for what was written of it.
     ///
     /// # Safety
     /// As [`Dump::dump`], and the file has the bytes of the memory.
-    unsafe fn give_back(&mut self, written: Option<Written>) {
-        let (Some(kept), Some(written)) = (self.kept, written) else { return };
-        let mut rest = written.memory.clone();
-        while !rest.is_empty() {
-            let part = kept.first_free(&rest);
-            let offset = written.offset + (part.start - written.memory.start) as u64;
-            if !part.is_empty() && self.pieces.allow(part.start, offset) {
-                // SAFETY: private anonymous memory with these bytes, of which no more is kept; one thread runs, without signals.
-                let given = unsafe { self.target.replace_memory(part.start as *mut u8, part.len(), offset) };
-                // Where the system refuses, the memory stays: the checkpoint is as good.
-                if given.is_ok() {
-                    self.released += part.len() as u64;
-                    self.pieces.add(part.start, offset, part.len());
+    unsafe fn give_back(&mut self, block: Block) {
+        let Some(kept) = self.kept else { return };
+        for Copied { memory, offset } in block.copied.into_iter().flatten() {
+            let mut rest = memory.clone();
+            while !rest.is_empty() {
+                let part = kept.first_free(&rest);
+                let offset = offset + (part.start - memory.start) as u64;
+                if !part.is_empty() && self.pieces.allow(part.start, offset) {
+                    // SAFETY: private anonymous memory with these bytes, of which no more is kept; one thread runs, without signals.
+                    let given = unsafe { self.target.replace_memory(part.start as *mut u8, part.len(), offset) };
+                    // Where the system refuses, the memory stays: the checkpoint is as good.
+                    if given.is_ok() {
+                        self.released += part.len() as u64;
+                        self.pieces.add(part.start, offset, part.len());
+                    }
                 }
+                rest.start = part.end;
             }
-            rest.start = part.end;
         }
     }
 }

@@ -3,8 +3,10 @@
 //! Relies on memory between pages that are not accessible, which no other mapping joins, so that the bytes are always the same.
 
 use std::io;
+use std::os::fd::BorrowedFd;
 
 use quire_sys::mem::Reservation;
+use quire_sys::write_queue::WriteSink;
 
 use crate::checkpoint::{Checkpoint, CheckpointOptions, PassMode};
 use crate::error::CheckpointError;
@@ -13,14 +15,20 @@ use crate::target::Target;
 
 struct Bytes<'a>(&'a mut Vec<u8>);
 
-impl Target for Bytes<'_> {
+impl WriteSink for Bytes<'_> {
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
     fn write(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let offset = offset as usize;
         self.0.resize(self.0.len().max(offset + bytes.len()), 0);
         self.0[offset..offset + bytes.len()].copy_from_slice(bytes);
         Ok(())
     }
+}
 
+impl Target for Bytes<'_> {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }

@@ -5,15 +5,11 @@
 use std::io;
 
 use quire_sys::dump_file::DumpFile;
+use quire_sys::write_queue::WriteSink;
 
-/// A new file that takes the place of an older one when it is complete.
-pub trait Target {
-    /// Writes all of `bytes` at `offset`; address, offset and length are multiples of a page.
-    ///
-    /// # Errors
-    /// The device is full or fails.
-    fn write(&mut self, bytes: &[u8], offset: u64) -> io::Result<()>;
-
+/// A new file that takes the place of an older one when it is complete. Addresses, offsets and lengths of what is written are multiples
+/// of a page.
+pub trait Target: WriteSink {
     /// Makes what was written durable.
     ///
     /// # Errors
@@ -46,10 +42,6 @@ pub trait Target {
 }
 
 impl Target for DumpFile {
-    fn write(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        Self::write(self, bytes, offset)
-    }
-
     fn flush(&mut self) -> io::Result<()> {
         Self::flush(self)
     }

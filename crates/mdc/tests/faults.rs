@@ -4,6 +4,7 @@ mod common;
 
 use std::ffi::CString;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use common::*;
@@ -15,6 +16,7 @@ use quire_mdc::{Checkpoint, CheckpointError, PassMode, ReadMode, Restore, Restor
 use quire_sys::buffer::Buffer;
 use quire_sys::mem::PAGE_SIZE;
 use quire_sys::transfer::{Direction, Extent, Transfer};
+use quire_sys::write_queue::WriteSink;
 use zerocopy::{FromBytes, IntoBytes};
 
 const NAME: &str = "checkpoint";
@@ -34,7 +36,11 @@ impl Simulated {
     }
 }
 
-impl Target for Simulated {
+impl WriteSink for Simulated {
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
     fn write(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let mut buffer = Buffer::new(bytes.len()).unwrap();
         buffer[..bytes.len()].copy_from_slice(bytes);
@@ -42,7 +48,9 @@ impl Target for Simulated {
         let mut transfer = Transfer { direction: Direction::Write, buffer, extents, tag: 0 };
         self.device.run(&mut transfer).map_err(io::Error::other)
     }
+}
 
+impl Target for Simulated {
     fn flush(&mut self) -> io::Result<()> {
         self.device.flush().map_err(io::Error::other)
     }

@@ -7,7 +7,7 @@
 use std::ffi::CStr;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
@@ -15,6 +15,7 @@ use rustix::mm::{self, MapFlags, ProtFlags};
 
 use crate::file::DIRECT_ALIGN;
 use crate::locked_file::LockedFile;
+use crate::write_queue::WriteSink;
 
 /// What a temporary name ends with. It is the same for every process, so that what a killed one left is used again.
 const SUFFIX: &[u8] = b".mdc-tmp";
@@ -179,6 +180,16 @@ impl DumpFile {
         // private, readable and writable as the old one was.
         unsafe { mm::mmap(at.cast(), len, access, flags, self.file.as_fd(), offset) }?;
         Ok(())
+    }
+}
+
+impl WriteSink for DumpFile {
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.file.as_fd())
+    }
+
+    fn write(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        Self::write(self, bytes, offset)
     }
 }
 

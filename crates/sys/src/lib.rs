@@ -50,4 +50,5 @@ pub mod uring;
 pub mod usage;
 pub mod userfault;
 pub mod word_range;
+pub mod write_queue;
 pub mod xattr;
