@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
 use quire_sys::mem::Reservation;
+use quire_sys::thread::spawn_unsignalled;
 
 /// Requests that may wait; more are dropped.
 const QUEUE: usize = 4;
@@ -22,7 +23,7 @@ impl Prefaulter {
     pub(crate) fn start(memory: &Arc<Reservation>) -> Self {
         let (requests, waiting) = sync_channel::<Range<usize>>(QUEUE);
         let memory = Arc::clone(memory);
-        let thread = std::thread::Builder::new().name("quire-warm".into()).spawn(move || {
+        let thread = spawn_unsignalled("quire-warm", move || {
             for range in waiting {
                 let _ = memory.populate(range);
             }

@@ -9,12 +9,12 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::device::Device;
 use crate::directory::Directory;
 use crate::error::DeviceError;
+use quire_sys::thread::spawn_unsignalled;
 
 /// Files that may wait, each with a descriptor. A file beyond them is freed by the thread that removes it.
 const MOST_WAITING: usize = 64;
@@ -64,7 +64,7 @@ pub fn free_later(device: Arc<dyn Device>) {
     if state.is_running {
         return;
     }
-    match thread::Builder::new().name("quire-free".into()).spawn(free_all) {
+    match spawn_unsignalled("quire-free", free_all) {
         Ok(_) => state.is_running = true,
         Err(error) => {
             let refused = std::mem::take(&mut state.waiting);

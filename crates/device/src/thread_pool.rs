@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
+use quire_sys::thread::spawn_unsignalled;
 use quire_sys::transfer::Transfer;
 
 use crate::device::{Completion, Queue};
@@ -96,7 +97,7 @@ impl ThreadPool {
         for _ in 0..threads.min(self.most - self.workers.len()) {
             let shared = Arc::clone(&self.shared);
             let name = format!("quire-io-{}", self.workers.len());
-            match std::thread::Builder::new().name(name).spawn(move || shared.work_off()) {
+            match spawn_unsignalled(&name, move || shared.work_off()) {
                 Ok(worker) => self.workers.push(worker),
                 Err(_) => break,
             }

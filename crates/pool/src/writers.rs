@@ -14,6 +14,7 @@ use crate::error::PoolError;
 use crate::mapped_file::{MappedFile, Shard};
 use crate::pool_state::PoolState;
 use crate::writeback::write_groups;
+use quire_sys::thread::spawn_unsignalled;
 
 /// Most groups picked at a time.
 const PICKED_GROUPS: usize = 512;
@@ -28,7 +29,7 @@ pub(crate) fn start(shared: &Arc<PoolState>) -> Result<Vec<JoinHandle<()>>, Pool
     let mut threads = Vec::new();
     for number in 0..shared.config.writers {
         let own = Arc::clone(shared);
-        let thread = std::thread::Builder::new().name(format!("quire-pool-{number}")).spawn(move || {
+        let thread = spawn_unsignalled(&format!("quire-pool-{number}"), move || {
             own.config.call_on_thread_start();
             Writer { shared: &own, number }.work();
         });

@@ -51,6 +51,29 @@ fn loads_find_the_file_and_stores_reach_it_under_the_ceiling() {
     assert!(pool.stats().evicted > 100);
 }
 
+/// A handler of the program that ran there and touched the map could wait for the thread that it has stopped.
+#[test]
+fn no_handler_of_the_programs_signals_runs_in_a_thread_of_the_pool() {
+    let (_, device) = numbered(64);
+    let pool = small_pool(8);
+    let Some(map) = served(&pool, device, 2) else { return };
+    // Served faults and a write-back: both kinds of threads have run, and have their names.
+    (0..64).for_each(|page| map.words()[page * STEP].store(1, Ordering::Relaxed));
+    map.sync().unwrap();
+    let mut seen = [false; 2];
+    for task in std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path()) {
+        let Ok(status) = std::fs::read_to_string(task.join("status")) else { continue };
+        let names = ["Name:\tquire-fault-", "Name:\tquire-pool-"];
+        let Some(kind) = names.iter().position(|name| status.starts_with(name)) else { continue };
+        let line = status.lines().find_map(|line| line.strip_prefix("SigBlk:\t")).unwrap();
+        let blocked = u64::from_str_radix(line, 16).unwrap();
+        // SIGUSR1 and SIGTERM, but not SIGBUS.
+        assert_eq!((blocked >> 9 & 1, blocked >> 14 & 1, blocked >> 6 & 1), (1, 1, 0), "{status}");
+        seen[kind] = true;
+    }
+    assert_eq!(seen, [true; 2]);
+}
+
 #[test]
 fn a_store_to_an_absent_page_is_one_fault_and_reaches_the_file() {
     let (memory, device) = numbered(16);

@@ -8,6 +8,7 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+use quire_sys::thread::spawn_unsignalled;
 use quire_sys::userfault::{PageFault, WaitWaker};
 
 use super::fault_handler::{FaultError, FaultHandler};
@@ -37,7 +38,7 @@ impl FaultThreads {
         let mut all = Self { post: Arc::new(post), threads: Vec::new() };
         for number in 0..serving.threads.clamp(1, MOST_THREADS) {
             let (own, post) = (Arc::clone(faults), Arc::clone(&all.post));
-            let thread = std::thread::Builder::new().name(format!("quire-fault-{number}")).spawn(move || {
+            let thread = spawn_unsignalled(&format!("quire-fault-{number}"), move || {
                 own.shared.config.call_on_thread_start();
                 serve(&own, &post, serving.lost);
             });

@@ -17,6 +17,7 @@ use crate::keyspace::root;
 use crate::store::Store;
 use crate::store::location::ImageLocation;
 use crate::store::published::{DeltaPolicy, PublishedChain};
+use quire_sys::thread::spawn_unsignalled;
 
 /// Nice values that a background save runs behind: commands come first, until they have to wait for it.
 const NICE: i32 = 10;
@@ -217,7 +218,7 @@ impl Store {
             // If there is no receiver, the store is gone.
             let _ = tell.send(cut.dump(&place, &shared, &options));
         };
-        let thread = std::thread::Builder::new().name("quire-save".into()).spawn(save).map_err(SaveError::Thread)?;
+        let thread = spawn_unsignalled("quire-save", save).map_err(SaveError::Thread)?;
         self.saves.running = Some(Running { thread, result, progress, place: path, cut_ns, since: Instant::now() });
         Ok(())
     }
