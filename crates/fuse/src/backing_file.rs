@@ -45,6 +45,18 @@ impl BackingFile {
         }
         self.times.restore(&self.file);
     }
+
+    /// Flushes for the pending sync, too, which answers for bytes that were written past the cache, through the inode's own
+    /// opening. The device's opening may have been made after these were lost and another opening was told, so it hears
+    /// nothing of them; the inode's own does, and is asked here. This costs the device nothing: all is written by then.
+    ///
+    /// Flushes through one device, of the cache in the background, of truncations, and for a program, take no failure from
+    /// each other: the first failure poisons the device.
+    fn flush_with_own(&self, inner: &dyn Device) -> Result<(), DeviceError> {
+        inner.flush()?;
+        write_out(&self.file, 0, i64::MAX.unsigned_abs())
+            .map_err(|error| DeviceError::new(Action::Flush, inner.name(), &error))
+    }
 }
 
 /// Has the system write a transfer's bytes out. The system tells each opening of a file once of bytes that it lost, also of
@@ -90,14 +102,14 @@ impl Layer for BackingFile {
     }
 
     fn flush(&self, inner: &dyn Device) -> Result<(), DeviceError> {
-        let flushed = self.pending_sync.flush(false, || inner.flush());
+        let flushed = self.pending_sync.flush(false, || self.flush_with_own(inner));
         flushed.unwrap_or_else(|| inner.flush())
     }
 
     fn flush_data(&self, inner: &dyn Device) -> Result<(), DeviceError> {
         let flushed = self.pending_sync.flush(true, || {
             self.times.tell(&self.file, true);
-            inner.flush()
+            self.flush_with_own(inner)
         });
         flushed.unwrap_or_else(|| inner.flush_data())
     }
@@ -112,9 +124,28 @@ impl Layer for BackingFile {
 mod tests {
     use super::*;
     use crate::dirty_inodes::DirtyFlags;
+    use std::os::unix::fs::OpenOptionsExt;
     use std::time::{Duration, SystemTime};
 
     use quire_device::{Buffer, CacheMode, Extent, IoEngine, of_file};
+
+    #[test]
+    fn a_flush_for_the_cache_asks_the_inodes_own_opening_for_lost_bytes_too() {
+        // Such an opening (O_PATH) can't be written out, as one can't whose bytes the system has lost: it says so when asked.
+        const PATH_ONLY: i32 = 0o10_000_000;
+        let named = tempfile::NamedTempFile::new().unwrap();
+        for data_only in [false, true] {
+            let own = File::options().read(true).custom_flags(PATH_ONLY).open(named.path()).unwrap();
+            let inode = Inode::new(1, own, true, DirtyFlags::default());
+            let sound = of_file("file", tempfile::tempfile().unwrap(), CacheMode::Buffered, IoEngine::Threads);
+            let device = BackingFile::over(sound, &inode);
+            let flush = || if data_only { device.flush_data() } else { device.flush() };
+            flush().unwrap();
+            inode.pending_sync.mark_dirty(DirtyFlags::ALL);
+            assert_eq!(flush().unwrap_err().action, Action::Flush);
+            assert!(inode.pending_sync.has_failed() && inode.pending_sync.is_pending(true));
+        }
+    }
 
     #[test]
     fn bytes_that_arrive_late_leave_the_time_that_a_program_set() {
