@@ -9,6 +9,7 @@ mod deps;
 mod docs;
 mod fuzz;
 mod header;
+mod impls;
 mod install;
 mod layers;
 mod load;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
+use crate::impls::{self, Impls};
 use crate::{shape, sources};
 
 /// A file longer than this holds more than one noun.
@@ -36,12 +37,14 @@ const SAFETY_REACH: usize = 12;
 
 /// Runs all checks and says what is wrong.
 pub fn run() -> anyhow::Result<()> {
-    let mut faults = Vec::new();
+    let (mut faults, mut all_impls) = (Vec::new(), Impls::default());
     let files = sources::rust_files()?;
     for file in &files {
         let text = std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
         faults.extend(file_faults(&file.to_string_lossy(), &text));
+        all_impls.add(&file.to_string_lossy(), &sources::code_only(&text));
     }
+    faults.extend(all_impls.faults());
     for manifest in manifests()? {
         let text = std::fs::read_to_string(&manifest).with_context(|| format!("reading {}", manifest.display()))?;
         faults.extend(manifest_faults(&manifest, &text));
@@ -68,6 +71,7 @@ fn file_faults(name: &str, text: &str) -> Vec<String> {
     }
     let code = sources::code_only(text);
     faults.extend(shape::faults(name, text, &code));
+    faults.extend(impls::wildcards(name, &code));
     let lines: Vec<&str> = text.lines().collect();
     for (index, (code, raw)) in code.lines().zip(&lines).enumerate() {
         let at = format!("{name}:{}", index + 1);

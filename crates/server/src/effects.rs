@@ -150,7 +150,7 @@ mod tests {
 
     const HOUR_MS: i64 = 3_600_000;
     const START_MS: i64 = 1_000_000 * HOUR_MS;
-    const KEYS: [&str; 6] = ["a", "b", "c", "h", "i", "j"];
+    const KEYS: [&str; 9] = ["a", "b", "c", "h", "i", "j", "t", "u", "v"];
 
     /// A server without sockets whose clock is moved by hand.
     struct Logging {
@@ -238,17 +238,22 @@ mod tests {
             ("INCRBYFLOAT b x", String::new()),
             ("DEBUG POPULATE 2 k", "DEBUG POPULATE 2 k".to_owned()),
             ("INCR n", "INCR n".to_owned()),
+            ("SPOP t 0", String::new()),
+            ("SPOP t 2", "DEL t".to_owned()),
+            ("SPOP t 1000", "DEL t".to_owned()),
+            ("SPOP none 3", String::new()),
         ] {
             let mut server = Logging::new();
-            let before = ["MSET b 1 c 1", "SET f 0.1", &format!("SET a 0 PXAT {}", later(7000))].map(str::to_owned);
+            let before = ["MSET b 1 c 1", "SET f 0.1", "SADD t x y", &format!("SET a 0 PXAT {}", later(7000))]
+                .map(str::to_owned);
             before.iter().for_each(|line| server.run(line));
             server.run(line);
             assert_eq!(server.logged()[before.len()..].join("; "), effect, "{line}");
         }
     }
 
-    /// Requests, in which a word of these stands for a random one: k a key, h a key of hashes, m a field, n a number, f a
-    /// fraction, s and ms times to live, at an instant.
+    /// Requests, in which a word of these stands for a random one: k a key, h a key of hashes, t a key of sets, m a field or
+    /// member, n a number, p a small one, f a fraction, s and ms times to live, at an instant.
     const LINES: &[&str] = &[
         "SET k n",
         "SET k f",
@@ -297,6 +302,22 @@ mod tests {
         "COPY k k REPLACE",
         "COPY h h",
         "MOVE k 1",
+        "SADD t m m n",
+        "SADD t n n n n",
+        "SADD t n m",
+        "SREM t m m n",
+        "SPOP t",
+        "SPOP t p",
+        "SPOP t p",
+        "SMOVE t t m",
+        "SUNIONSTORE t t t",
+        "SINTERSTORE t t t",
+        "SDIFFSTORE t t t",
+        "SRANDMEMBER t p",
+        "SINTERCARD 2 t t",
+        "EXPIRE t s",
+        "COPY t t REPLACE",
+        "SMEMBERS t",
     ];
 
     prop_compose! {
@@ -308,6 +329,8 @@ mod tests {
             let word = |(word, number): (&str, &i64)| match word {
                 "k" => KEYS[*number as usize % 3].to_owned(),
                 "h" => KEYS[3 + *number as usize % 3].to_owned(),
+                "t" => KEYS[6 + *number as usize % 3].to_owned(),
+                "p" => (number % 4).to_string(),
                 "m" => format!("field{}", number % 5),
                 "n" => number.to_string(),
                 "f" => format!("{}.{number}e-2", number % 7),

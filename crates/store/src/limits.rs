@@ -8,6 +8,11 @@ use crate::encoding::Kind;
 /// Limits that a type has at most.
 const SLOTS: usize = 4;
 
+/// Bytes that a packed value has at most, whatever the limits are: it is written, copied and unpacked in one step.
+pub(crate) const PACKED_MAX_BYTES: usize = 512 << 10;
+/// Items that a packed value has at most, whatever the limits are.
+pub(crate) const PACKED_MAX_ITEMS: usize = 8192;
+
 /// A limit of a type's values, and the directive that sets it.
 #[derive(Clone, Copy, Debug)]
 pub struct Limit {

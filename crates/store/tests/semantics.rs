@@ -361,3 +361,26 @@ fn a_view_reads_a_hash_in_one_access() {
     assert!(matches!(hash::view(&mut store, DB, b"string"), Err(StoreError::WrongType)));
     assert_eq!((store.stats().hits, store.stats().misses), (4, 1));
 }
+
+#[test]
+fn a_packed_hash_stays_short_enough_for_one_step_whatever_the_limits_are() {
+    let limits = Limits::default().with(&hash::MAX_PACKED_FIELDS, usize::MAX).with(&hash::MAX_PACKED_LEN, usize::MAX);
+    let mut store = Store::create(StoreConfig { limits, ..config() }).unwrap();
+    let value = vec![b'v'; 100_000];
+    for (count, expected) in [(5, "listpack"), (6, "hashtable")] {
+        hash::set(&mut store, DB, b"long", format!("{count}").as_bytes(), b"").unwrap();
+        for number in 0..count {
+            hash::set(&mut store, DB, b"long", format!("{number}").as_bytes(), &value).unwrap();
+        }
+        assert_eq!(store.encoding(DB, b"long").unwrap(), Some(expected));
+    }
+    hash::set(&mut store, DB, b"huge", b"field", &[b'v'; 600_000]).unwrap();
+    assert_eq!(store.encoding(DB, b"huge").unwrap(), Some("hashtable"));
+    for number in 0..8193 {
+        hash::set(&mut store, DB, b"many", format!("{number}").as_bytes(), b"").unwrap();
+        let expected = if number < 8192 { "listpack" } else { "hashtable" };
+        assert_eq!(store.encoding(DB, b"many").unwrap(), Some(expected), "{number}");
+    }
+    assert_eq!(hash::len(&mut store, DB, b"many").unwrap(), 8193);
+    assert!(store.check_value(DB, b"many").unwrap());
+}

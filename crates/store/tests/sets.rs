@@ -155,9 +155,10 @@ fn apply(store: &mut Store, models: &mut [Model], op: &Op) {
         Op::Remove(key, member) => assert_eq!(remove(store, KEYS[*key], member), models[*key].remove(member)),
         Op::Pop(key, count) => {
             let mut popped = Vec::new();
-            set::pop(store, DB, KEYS[*key], *count, &mut |member| popped.push(text(member))).unwrap();
+            let left = set::pop(store, DB, KEYS[*key], *count, &mut |member| popped.push(text(member))).unwrap();
             assert_eq!(popped.len(), models[*key].len().min(*count));
             popped.iter().for_each(|member| assert!(models[*key].remove(member)));
+            assert_eq!(left, !models[*key].is_empty());
         }
         Op::Move(from, to, member) => {
             let moved = models[*from].contains(member);
@@ -284,8 +285,8 @@ fn watchers_are_told_of_changes_and_of_nothing_else() {
     }
     assert!(!touched(&mut store, &mut |store| _ = add(store, b"key", b"member 3")));
     assert!(touched(&mut store, &mut |store| _ = add(store, b"key", b"member 21")));
-    assert!(touched(&mut store, &mut |store| set::pop(store, DB, b"key", 1, &mut |_| {}).unwrap()));
-    assert!(touched(&mut store, &mut |store| set::pop(store, DB, b"key", 100, &mut |_| {}).unwrap()));
+    assert!(touched(&mut store, &mut |store| _ = set::pop(store, DB, b"key", 1, &mut |_| {}).unwrap()));
+    assert!(touched(&mut store, &mut |store| _ = set::pop(store, DB, b"key", 100, &mut |_| {}).unwrap()));
     assert!(!store.exists(DB, b"key").unwrap());
 }
 
@@ -392,7 +393,7 @@ fn each_member_that_comes_or_goes_counts_as_a_change_and_the_key_is_touched_once
     assert_eq!(counted(&mut |store| assert!(set::move_member(store, DB, b"key", b"other", b"5").unwrap())), 2);
     assert_eq!(counted(&mut |store| adds(store, &[b"5"])), 1);
     assert_eq!(counted(&mut |store| assert!(set::move_member(store, DB, b"key", b"other", b"5").unwrap())), 1);
-    assert_eq!(counted(&mut |store| set::pop(store, DB, b"key", 2, &mut |_| {}).unwrap()), 2);
+    assert_eq!(counted(&mut |store| _ = set::pop(store, DB, b"key", 2, &mut |_| {}).unwrap()), 2);
     let removes = |store: &mut Store, members: &[Vec<u8>]| {
         let mut set = set::open_mut(store, DB, b"key").unwrap();
         members.iter().for_each(|member| _ = set.remove(member).unwrap());
@@ -402,4 +403,25 @@ fn each_member_that_comes_or_goes_counts_as_a_change_and_the_key_is_touched_once
     removes(&mut store, &all);
     removes(&mut store, &all);
     assert_eq!((store.changes() - before, store.kind(DB, b"key").unwrap()), (all.len() as u64, None));
+}
+
+#[test]
+fn a_packed_set_stays_short_enough_for_one_step_whatever_the_limits_are() {
+    let most = |limits: Limits, limit| limits.with(limit, usize::MAX);
+    let limits =
+        [&set::MAX_INTS, &set::MAX_PACKED_MEMBERS, &set::MAX_PACKED_LEN].into_iter().fold(Limits::default(), most);
+    let mut store = Store::create(StoreConfig { limits, ..config() }).unwrap();
+    for number in 0..9000 {
+        if number < 100 {
+            add(&mut store, b"long", format!("{number:8000}").as_bytes());
+            let packed = store.encoding(DB, b"long").unwrap() == Some("listpack");
+            assert_eq!(packed, (number + 1) * 8002 + 2 <= 512 << 10, "{number}");
+        }
+        add(&mut store, b"many", format!("word:{number}").as_bytes());
+        add(&mut store, b"ints", number.to_string().as_bytes());
+    }
+    for key in [&b"many"[..], b"ints"] {
+        assert_eq!(store.encoding(DB, key).unwrap(), Some("hashtable"));
+        assert!(store.check_value(DB, key).unwrap());
+    }
 }

@@ -81,7 +81,7 @@ fn run(store: &mut Store, key: &[u8], op: &Op) -> Result<(), StoreError> {
         Op::Add(member, len) => set::open_mut(store, DB, key)?.add(&name(member, len)).map(drop),
         Op::AddInt(number) => set::open_mut(store, DB, key)?.add(number.to_string().as_bytes()).map(drop),
         Op::SetDel(member, len) => set::open_mut(store, DB, key)?.remove(&name(member, len)).map(drop),
-        Op::Pop(n) => set::pop(store, DB, key, n, &mut |_| {}),
+        Op::Pop(n) => set::pop(store, DB, key, n, &mut |_| {}).map(drop),
         Op::Union => set::store_combination(store, DB, key, Combination::Union, KEYS.into_iter()).map(drop),
     }
 }

@@ -230,7 +230,10 @@ pub fn spop(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let mut popped = set::Collected::default();
     let done = set::pop(ctx.store, db, key, wanted.unwrap_or(1), &mut |member| popped.push(member));
     // Chance must not be asked again: the log is told which members went, even if it failed at a later one.
-    say_removed(ctx, &popped);
+    match &done {
+        Ok(false) if !popped.is_empty() => ctx.say_effect(&[Word::Bytes(b"DEL"), Word::Arg(1)]),
+        Ok(_) | Err(_) => say_removed(ctx, &popped),
+    }
     done?;
     let reply = &mut *ctx.reply;
     match (wanted, popped.iter().next()) {

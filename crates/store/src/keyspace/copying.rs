@@ -14,7 +14,7 @@ use crate::db::DbId;
 use crate::error::{Result, StoreError};
 use crate::events::Watcher;
 use crate::heap::reclaim::ReclaimRoot;
-use crate::keyspace::entries::EntryLayout;
+use crate::keyspace::entries::{self, EntryLayout};
 use crate::keyspace::entry::{Entry, RAW, TEXT};
 use crate::keyspace::ops::{Ops, copy_bytes};
 use crate::keyspace::{Keyspace, free_entry};
@@ -262,7 +262,7 @@ impl Keyspace {
                 return Err(error);
             }
         };
-        if let Err(error) = self.link(place.index, &new, place.hash) {
+        if let Err(error) = entries::link(self, place.index, &new, place.hash) {
             free_entry(&mut self.heap, new, self.ops)?;
             return Err(error);
         }
@@ -277,13 +277,13 @@ impl Keyspace {
     fn entry_of_copy(&mut self, source: &Entry, place: &Place<'_>, table: Option<&TableHead>) -> Result<Entry> {
         let value_len = source.header.value_len as usize;
         let layout = EntryLayout::new(source.encoding()?, value_len, source.expiry(&self.heap.arena)?);
-        let new = self.allocate_entry(place.key, place.hash, layout)?;
+        let new = entries::allocate(self, place.key, place.hash, layout)?;
         let filled = match table {
             Some(table) => new.set_table(&mut self.heap.arena, table),
             None => copy_bytes(&mut self.heap.arena, source, &new),
         };
-        if let Err(error) = filled.and_then(|()| self.mark(&new, source.header.flags & (RAW | TEXT))) {
-            self.discard(&new)?;
+        if let Err(error) = filled.and_then(|()| entries::mark(self, &new, source.header.flags & (RAW | TEXT))) {
+            entries::discard(self, &new)?;
             return Err(error);
         }
         Ok(new)

@@ -43,283 +43,291 @@ struct Plan {
     external: Option<External>,
 }
 
-impl Keyspace {
-    /// A new entry, already in its tables; its value's bytes are for the caller to write.
-    pub(super) fn create_entry(&mut self, db: DbId, key: &[u8], hash: Hash, layout: EntryLayout) -> Result<Entry> {
-        let index = self.db_index(db)?;
-        let entry = self.allocate_entry(key, hash, layout)?;
-        if let Err(error) = self.link(index, &entry, hash) {
-            self.discard(&entry)?;
+/// A new entry, already in its tables; its value's bytes are for the caller to write.
+pub(super) fn create(keyspace: &mut Keyspace, db: DbId, key: &[u8], hash: Hash, layout: EntryLayout) -> Result<Entry> {
+    let index = keyspace.db_index(db)?;
+    let entry = allocate(keyspace, key, hash, layout)?;
+    if let Err(error) = link(keyspace, index, &entry, hash) {
+        discard(keyspace, &entry)?;
+        return Err(error);
+    }
+    Ok(entry)
+}
+
+/// An entry that is in no table yet.
+pub(super) fn allocate(keyspace: &mut Keyspace, key: &[u8], hash: Hash, layout: EntryLayout) -> Result<Entry> {
+    let expiry = if layout.expiry.is_some() { EXPIRES } else { 0 };
+    let key_room = if key.len() > KEY_INLINE_MAX { External::BYTES } else { key.len() };
+    let big = key_offset(expiry) + key_room + layout.value_len > INLINE_MAX;
+    allocate_as(keyspace, key, hash, layout, big)
+}
+
+/// An entry that is in no table yet, whose value gets an object of its own if `big`.
+pub(super) fn allocate_as(
+    keyspace: &mut Keyspace,
+    key: &[u8],
+    hash: Hash,
+    layout: EntryLayout,
+    big: bool,
+) -> Result<Entry> {
+    check_len(layout.value_len)?;
+    check_len(key.len())?;
+    let long_key = key.len() > KEY_INLINE_MAX;
+    let key_room = if long_key { External::BYTES } else { key.len() };
+    let mut flags = if long_key { LONG_KEY } else { 0 };
+    flags |= if layout.expiry.is_some() { EXPIRES } else { 0 };
+    let fixed = key_offset(flags) + key_room;
+    flags |= if big { EXTERNAL } else { 0 };
+    let total = fixed + if big { External::BYTES } else { layout.value_len };
+
+    let handle = keyspace.heap.alloc(total)?;
+    let header = EntryHeader {
+        hash: hash.low,
+        encoding: layout.encoding as u8,
+        flags,
+        key_len: if long_key { 0 } else { key.len() as u16 },
+        clock: keyspace.clock.seconds,
+        value_len: layout.value_len as u32,
+    };
+    let entry = Entry { handle, header };
+    let parts = allocate_parts(keyspace, long_key.then_some(key), big.then_some(layout.value_len + layout.reserve));
+    let (key_object, value_object) = match parts {
+        Ok(parts) => parts,
+        Err(error) => {
+            keyspace.heap.arena.free(handle)?;
             return Err(error);
         }
-        Ok(entry)
+    };
+    let bytes = keyspace.heap.arena.bytes_mut(handle, 0, total)?;
+    bytes[..HEADER_BYTES].copy_from_slice(header.as_bytes());
+    if let Some(at_ms) = layout.expiry {
+        bytes[HEADER_BYTES..][..EXPIRY_BYTES].copy_from_slice(&at_ms.to_ne_bytes());
     }
-
-    /// An entry that is in no table yet.
-    pub(super) fn allocate_entry(&mut self, key: &[u8], hash: Hash, layout: EntryLayout) -> Result<Entry> {
-        let expiry = if layout.expiry.is_some() { EXPIRES } else { 0 };
-        let key_room = if key.len() > KEY_INLINE_MAX { External::BYTES } else { key.len() };
-        let big = key_offset(expiry) + key_room + layout.value_len > INLINE_MAX;
-        self.allocate_entry_as(key, hash, layout, big)
+    let key = key_object.as_ref().map_or(key, |object| object.as_bytes());
+    bytes[entry.key_offset()..][..key_room].copy_from_slice(key);
+    if let Some(object) = value_object {
+        bytes[entry.value_offset()..][..External::BYTES].copy_from_slice(object.as_bytes());
     }
+    Ok(entry)
+}
 
-    /// An entry that is in no table yet, whose value gets an object of its own if `big`.
-    pub(super) fn allocate_entry_as(
-        &mut self,
-        key: &[u8],
-        hash: Hash,
-        layout: EntryLayout,
-        big: bool,
-    ) -> Result<Entry> {
-        check_len(layout.value_len)?;
-        check_len(key.len())?;
-        let long_key = key.len() > KEY_INLINE_MAX;
-        let key_room = if long_key { External::BYTES } else { key.len() };
-        let mut flags = if long_key { LONG_KEY } else { 0 };
-        flags |= if layout.expiry.is_some() { EXPIRES } else { 0 };
-        let fixed = key_offset(flags) + key_room;
-        flags |= if big { EXTERNAL } else { 0 };
-        let total = fixed + if big { External::BYTES } else { layout.value_len };
+/// The objects beside an entry: a long key's, a big value's.
+fn allocate_parts(
+    keyspace: &mut Keyspace,
+    key: Option<&[u8]>,
+    value_bytes: Option<usize>,
+) -> Result<(Option<External>, Option<External>)> {
+    let value = value_bytes.map(|bytes| keyspace.heap.allocate_external(bytes)).transpose()?;
+    let Some(key) = key else { return Ok((None, value)) };
+    match keyspace.heap.allocate_external(key.len()) {
+        Ok(object) => {
+            keyspace.heap.arena.bytes_mut(object.object, 0, key.len())?.copy_from_slice(key);
+            Ok((Some(External { size: key.len() as u32, ..object }), value))
+        }
+        Err(error) => {
+            if let Some(value) = value {
+                keyspace.heap.arena.free(value.object)?;
+            }
+            Err(error)
+        }
+    }
+}
 
-        let handle = self.heap.alloc(total)?;
-        let header = EntryHeader {
-            hash: hash.low,
-            encoding: layout.encoding as u8,
-            flags,
-            key_len: if long_key { 0 } else { key.len() as u16 },
-            clock: self.clock.seconds,
-            value_len: layout.value_len as u32,
-        };
-        let entry = Entry { handle, header };
-        let parts = self.allocate_parts(long_key.then_some(key), big.then_some(layout.value_len + layout.reserve));
-        let (key_object, value_object) = match parts {
-            Ok(parts) => parts,
-            Err(error) => {
-                self.heap.arena.free(handle)?;
+/// Puts an entry into its database's tables. Nothing has changed if this fails.
+pub(super) fn link(keyspace: &mut Keyspace, index: usize, entry: &Entry, hash: Hash) -> Result<()> {
+    let Keyspace { heap, dbs, .. } = keyspace;
+    let roots = &mut dbs[index];
+    let mut result = heap.with_room(|arena| roots.keys.insert(arena, hash, entry.handle));
+    if result.is_ok() && entry.has(EXPIRES) {
+        result = heap.with_room(|arena| roots.expires.insert(arena, index_hash(hash.low), entry.handle));
+        if result.is_err() {
+            roots.keys.remove(&mut heap.arena, hash.low, entry.handle)?;
+        }
+    }
+    keyspace.sync_db(index)?;
+    result
+}
+
+/// Frees an entry that is in no table, but not a hash's fields.
+pub(super) fn discard(keyspace: &mut Keyspace, entry: &Entry) -> Result<()> {
+    if let Some(key) = entry.key_object(&keyspace.heap.arena)? {
+        keyspace.heap.arena.free(key.object)?;
+    }
+    if let Some(value) = entry.value_object(&keyspace.heap.arena)? {
+        keyspace.heap.arena.free(value.object)?;
+    }
+    Ok(keyspace.heap.arena.free(entry.handle)?)
+}
+
+/// Gives an entry another shape, in place if its size class stays. Bytes beyond `keep` are for the caller to write. A table of fields that the entry
+/// held is for the caller to retire.
+pub(super) fn reshape(keyspace: &mut Keyspace, db: DbId, entry: Entry, layout: EntryLayout) -> Result<Entry> {
+    check_len(layout.value_len)?;
+    let index = keyspace.db_index(db)?;
+    let plan = plan(keyspace, &entry, &layout)?;
+    let in_place = plan.external.is_some() == entry.has(EXTERNAL)
+        && (plan.external.is_none() || plan.external == entry.value_object(&keyspace.heap.arena)?);
+    let capacity = entry.capacity(&keyspace.heap.arena)?;
+    if in_place && Arena::class_size(plan.total) == capacity {
+        return reshape_in_place(keyspace, index, entry, &layout, plan.flags);
+    }
+    match relocate(keyspace, index, entry, &layout, &plan) {
+        Err(error @ StoreError::OutOfMemory { .. }) => {
+            // A value that gets shorter must not fail for lack of memory: it wastes some instead.
+            let (flags, total) = match plan.external {
+                None if entry.has(EXTERNAL) => (plan.flags | EXTERNAL, plan.total - layout.value_len + External::BYTES),
+                _ => (plan.flags, plan.total),
+            };
+            let external = entry.value_object(&keyspace.heap.arena)?;
+            let fits = external.is_none_or(|object| object.size as usize >= layout.value_len);
+            let stays = flags & EXTERNAL == entry.header.flags & EXTERNAL;
+            // A table's head always lies in its entry.
+            let sound = !layout.encoding.is_table() || flags & EXTERNAL == 0;
+            if !(fits && stays && sound) || total > capacity {
                 return Err(error);
             }
-        };
-        let bytes = self.heap.arena.bytes_mut(handle, 0, total)?;
-        bytes[..HEADER_BYTES].copy_from_slice(header.as_bytes());
-        if let Some(at_ms) = layout.expiry {
-            bytes[HEADER_BYTES..][..EXPIRY_BYTES].copy_from_slice(&at_ms.to_ne_bytes());
+            reshape_in_place(keyspace, index, entry, &layout, flags | ROOMY)
         }
-        let key = key_object.as_ref().map_or(key, |object| object.as_bytes());
-        bytes[entry.key_offset()..][..key_room].copy_from_slice(key);
-        if let Some(object) = value_object {
-            bytes[entry.value_offset()..][..External::BYTES].copy_from_slice(object.as_bytes());
-        }
-        Ok(entry)
+        other => other,
     }
+}
 
-    /// The objects beside an entry: a long key's, a big value's.
-    fn allocate_parts(
-        &mut self,
-        key: Option<&[u8]>,
-        value_bytes: Option<usize>,
-    ) -> Result<(Option<External>, Option<External>)> {
-        let value = value_bytes.map(|bytes| self.heap.allocate_external(bytes)).transpose()?;
-        let Some(key) = key else { return Ok((None, value)) };
-        match self.heap.allocate_external(key.len()) {
-            Ok(object) => {
-                self.heap.arena.bytes_mut(object.object, 0, key.len())?.copy_from_slice(key);
-                Ok((Some(External { size: key.len() as u32, ..object }), value))
-            }
-            Err(error) => {
-                if let Some(value) = value {
-                    self.heap.arena.free(value.object)?;
-                }
-                Err(error)
-            }
-        }
+/// Decides where the value goes. A big value's object stays if it has room and doesn't waste most of it; a null
+/// object stands for one to be allocated.
+fn plan(keyspace: &Keyspace, entry: &Entry, layout: &EntryLayout) -> Result<Plan> {
+    let mut flags = entry.header.flags & if layout.keep > 0 { LONG_KEY | RAW | TEXT } else { LONG_KEY };
+    flags |= if layout.expiry.is_some() { EXPIRES } else { 0 };
+    let fixed = key_offset(flags) + entry.key_room();
+    if fixed + layout.value_len <= INLINE_MAX {
+        return Ok(Plan { flags, total: fixed + layout.value_len, external: None });
     }
+    let old = entry.value_object(&keyspace.heap.arena)?;
+    let fits = |object: &External| {
+        let size = object.size as usize;
+        size >= layout.value_len && size / 4 <= layout.value_len + layout.reserve
+    };
+    let external = old.filter(fits).unwrap_or_default();
+    Ok(Plan { flags: flags | EXTERNAL, total: fixed + External::BYTES, external: Some(external) })
+}
 
-    /// Puts an entry into its database's tables. Nothing has changed if this fails.
-    pub(super) fn link(&mut self, index: usize, entry: &Entry, hash: Hash) -> Result<()> {
-        let Keyspace { heap, dbs, .. } = self;
-        let roots = &mut dbs[index];
-        let mut result = heap.with_room(|arena| roots.keys.insert(arena, hash, entry.handle));
-        if result.is_ok() && entry.has(EXPIRES) {
-            result = heap.with_room(|arena| roots.expires.insert(arena, index_hash(hash.low), entry.handle));
-            if result.is_err() {
-                roots.keys.remove(&mut heap.arena, hash.low, entry.handle)?;
-            }
-        }
-        self.sync_db(index)?;
-        result
+fn reshape_in_place(
+    keyspace: &mut Keyspace,
+    index: usize,
+    entry: Entry,
+    layout: &EntryLayout,
+    flags: u8,
+) -> Result<Entry> {
+    let new = Entry { header: reshaped(keyspace, &entry, layout, flags), ..entry };
+    let (had, has) = (entry.has(EXPIRES), new.has(EXPIRES));
+    index_expiry(keyspace, index, entry.header.hash, had.then_some(entry.handle), has.then_some(entry.handle))?;
+    if had != has {
+        let inline = if new.has(EXTERNAL) { External::BYTES } else { layout.keep };
+        let len = entry.key_room() + inline;
+        keyspace.heap.arena.copy(entry.handle, entry.key_offset(), entry.handle, new.key_offset(), len)?;
     }
+    write_fixed(keyspace, &new, layout)?;
+    Ok(new)
+}
 
-    /// Frees an entry that is in no table, but not a hash's fields.
-    pub(super) fn discard(&mut self, entry: &Entry) -> Result<()> {
-        if let Some(key) = entry.key_object(&self.heap.arena)? {
-            self.heap.arena.free(key.object)?;
-        }
-        if let Some(value) = entry.value_object(&self.heap.arena)? {
-            self.heap.arena.free(value.object)?;
-        }
-        Ok(self.heap.arena.free(entry.handle)?)
-    }
-
-    /// Gives an entry another shape, in place if its size class stays. Bytes beyond `keep` are for the caller to write. A table of fields that the entry
-    /// held is for the caller to retire.
-    pub(super) fn reshape(&mut self, db: DbId, entry: Entry, layout: EntryLayout) -> Result<Entry> {
-        check_len(layout.value_len)?;
-        let index = self.db_index(db)?;
-        let plan = self.plan(&entry, &layout)?;
-        let in_place = plan.external.is_some() == entry.has(EXTERNAL)
-            && (plan.external.is_none() || plan.external == entry.value_object(&self.heap.arena)?);
-        let capacity = entry.capacity(&self.heap.arena)?;
-        if in_place && Arena::class_size(plan.total) == capacity {
-            return self.reshape_in_place(index, entry, &layout, plan.flags);
-        }
-        match self.relocate(index, entry, &layout, &plan) {
-            Err(error @ StoreError::OutOfMemory { .. }) => {
-                // A value that gets shorter must not fail for lack of memory: it wastes some instead.
-                let (flags, total) = match plan.external {
-                    None if entry.has(EXTERNAL) => {
-                        (plan.flags | EXTERNAL, plan.total - layout.value_len + External::BYTES)
-                    }
-                    _ => (plan.flags, plan.total),
-                };
-                let external = entry.value_object(&self.heap.arena)?;
-                let fits = external.is_none_or(|object| object.size as usize >= layout.value_len);
-                let stays = flags & EXTERNAL == entry.header.flags & EXTERNAL;
-                // A table's head always lies in its entry.
-                let sound = !layout.encoding.is_table() || flags & EXTERNAL == 0;
-                if !(fits && stays && sound) || total > capacity {
+fn relocate(keyspace: &mut Keyspace, index: usize, entry: Entry, layout: &EntryLayout, plan: &Plan) -> Result<Entry> {
+    let handle = keyspace.heap.alloc(plan.total)?;
+    let new = Entry { handle, header: reshaped(keyspace, &entry, layout, plan.flags) };
+    let external = match plan.external {
+        Some(object) if object.object.is_null() => {
+            match keyspace.heap.allocate_external(layout.value_len + layout.reserve) {
+                Ok(object) => Some(object),
+                Err(error) => {
+                    keyspace.heap.arena.free(handle)?;
                     return Err(error);
                 }
-                self.reshape_in_place(index, entry, &layout, flags | ROOMY)
             }
-            other => other,
         }
-    }
-
-    /// Decides where the value goes. A big value's object stays if it has room and doesn't waste most of it; a null
-    /// object stands for one to be allocated.
-    fn plan(&self, entry: &Entry, layout: &EntryLayout) -> Result<Plan> {
-        let mut flags = entry.header.flags & if layout.keep > 0 { LONG_KEY | RAW | TEXT } else { LONG_KEY };
-        flags |= if layout.expiry.is_some() { EXPIRES } else { 0 };
-        let fixed = key_offset(flags) + entry.key_room();
-        if fixed + layout.value_len <= INLINE_MAX {
-            return Ok(Plan { flags, total: fixed + layout.value_len, external: None });
+        kept => kept,
+    };
+    let (had, has) = (entry.has(EXPIRES), new.has(EXPIRES));
+    let indexed = index_expiry(keyspace, index, entry.header.hash, had.then_some(entry.handle), has.then_some(handle));
+    let old_external = entry.value_object(&keyspace.heap.arena)?;
+    let stays = external.is_some() && external == old_external;
+    if let Err(error) = indexed {
+        keyspace.heap.arena.free(handle)?;
+        if let Some(object) = external.filter(|_| !stays) {
+            keyspace.heap.arena.free(object.object)?;
         }
-        let old = entry.value_object(&self.heap.arena)?;
-        let fits = |object: &External| {
-            let size = object.size as usize;
-            size >= layout.value_len && size / 4 <= layout.value_len + layout.reserve
-        };
-        let external = old.filter(fits).unwrap_or_default();
-        Ok(Plan { flags: flags | EXTERNAL, total: fixed + External::BYTES, external: Some(external) })
+        return Err(error);
     }
-
-    fn reshape_in_place(&mut self, index: usize, entry: Entry, layout: &EntryLayout, flags: u8) -> Result<Entry> {
-        let new = Entry { header: self.reshaped(&entry, layout, flags), ..entry };
-        let (had, has) = (entry.has(EXPIRES), new.has(EXPIRES));
-        self.index_expiry(index, entry.header.hash, had.then_some(entry.handle), has.then_some(entry.handle))?;
-        if had != has {
-            let inline = if new.has(EXTERNAL) { External::BYTES } else { layout.keep };
-            let len = entry.key_room() + inline;
-            self.heap.arena.copy(entry.handle, entry.key_offset(), entry.handle, new.key_offset(), len)?;
-        }
-        self.write_fixed(&new, layout)?;
-        Ok(new)
+    write_fixed(keyspace, &new, layout)?;
+    keyspace.heap.arena.copy(entry.handle, entry.key_offset(), handle, new.key_offset(), entry.key_room())?;
+    let (from, from_offset) = entry.value_place(&keyspace.heap.arena)?;
+    if let Some(object) = external {
+        let offset = new.value_offset();
+        keyspace.heap.arena.bytes_mut(handle, offset, External::BYTES)?.copy_from_slice(object.as_bytes());
     }
+    if !stays {
+        let (to, to_offset) = new.value_place(&keyspace.heap.arena)?;
+        keyspace.heap.arena.copy(from, from_offset, to, to_offset, layout.keep)?;
+    }
+    if !keyspace.dbs[index].keys.replace(&mut keyspace.heap.arena, entry.header.hash, entry.handle, handle)? {
+        return Err(StoreError::damaged("an entry is not in its table"));
+    }
+    if let Some(object) = old_external.filter(|_| !stays) {
+        keyspace.heap.arena.free(object.object)?;
+    }
+    keyspace.heap.arena.free(entry.handle)?;
+    Ok(new)
+}
 
-    fn relocate(&mut self, index: usize, entry: Entry, layout: &EntryLayout, plan: &Plan) -> Result<Entry> {
-        let handle = self.heap.alloc(plan.total)?;
-        let new = Entry { handle, header: self.reshaped(&entry, layout, plan.flags) };
-        let external = match plan.external {
-            Some(object) if object.object.is_null() => {
-                match self.heap.allocate_external(layout.value_len + layout.reserve) {
-                    Ok(object) => Some(object),
-                    Err(error) => {
-                        self.heap.arena.free(handle)?;
-                        return Err(error);
-                    }
-                }
+fn reshaped(keyspace: &Keyspace, entry: &Entry, layout: &EntryLayout, flags: u8) -> EntryHeader {
+    EntryHeader {
+        encoding: layout.encoding as u8,
+        flags,
+        clock: keyspace.clock.seconds,
+        value_len: layout.value_len as u32,
+        ..entry.header
+    }
+}
+
+fn write_fixed(keyspace: &mut Keyspace, entry: &Entry, layout: &EntryLayout) -> Result<()> {
+    let bytes = keyspace.heap.arena.bytes_mut(entry.handle, 0, entry.key_offset())?;
+    bytes[..HEADER_BYTES].copy_from_slice(entry.header.as_bytes());
+    if let Some(at_ms) = layout.expiry {
+        bytes[HEADER_BYTES..].copy_from_slice(&at_ms.to_ne_bytes());
+    }
+    Ok(())
+}
+
+/// Notes how a value came to be, for the name of its encoding.
+pub(super) fn mark(keyspace: &mut Keyspace, entry: &Entry, flags: u8) -> Result<()> {
+    if entry.header.flags & flags != flags {
+        keyspace.heap.arena.get_mut::<EntryHeader>(entry.handle)?.flags |= flags;
+    }
+    Ok(())
+}
+
+/// Tells the index of expiring keys that an entry moved, came or went.
+fn index_expiry(
+    keyspace: &mut Keyspace,
+    index: usize,
+    hash: u32,
+    old: Option<Handle>,
+    new: Option<Handle>,
+) -> Result<()> {
+    if old == new {
+        return Ok(());
+    }
+    let Keyspace { heap, dbs, .. } = keyspace;
+    let table = &mut dbs[index].expires;
+    match (old, new) {
+        (Some(old), Some(new)) => {
+            if !table.replace(&mut heap.arena, hash, old, new)? {
+                return Err(StoreError::damaged("an expiring entry is not in the index"));
             }
-            kept => kept,
-        };
-        let (had, has) = (entry.has(EXPIRES), new.has(EXPIRES));
-        let indexed = self.index_expiry(index, entry.header.hash, had.then_some(entry.handle), has.then_some(handle));
-        let old_external = entry.value_object(&self.heap.arena)?;
-        let stays = external.is_some() && external == old_external;
-        if let Err(error) = indexed {
-            self.heap.arena.free(handle)?;
-            if let Some(object) = external.filter(|_| !stays) {
-                self.heap.arena.free(object.object)?;
-            }
-            return Err(error);
-        }
-        self.write_fixed(&new, layout)?;
-        self.heap.arena.copy(entry.handle, entry.key_offset(), handle, new.key_offset(), entry.key_room())?;
-        let (from, from_offset) = entry.value_place(&self.heap.arena)?;
-        if let Some(object) = external {
-            let offset = new.value_offset();
-            self.heap.arena.bytes_mut(handle, offset, External::BYTES)?.copy_from_slice(object.as_bytes());
-        }
-        if !stays {
-            let (to, to_offset) = new.value_place(&self.heap.arena)?;
-            self.heap.arena.copy(from, from_offset, to, to_offset, layout.keep)?;
-        }
-        if !self.dbs[index].keys.replace(&mut self.heap.arena, entry.header.hash, entry.handle, handle)? {
-            return Err(StoreError::damaged("an entry is not in its table"));
-        }
-        if let Some(object) = old_external.filter(|_| !stays) {
-            self.heap.arena.free(object.object)?;
-        }
-        self.heap.arena.free(entry.handle)?;
-        Ok(new)
-    }
-
-    fn reshaped(&self, entry: &Entry, layout: &EntryLayout, flags: u8) -> EntryHeader {
-        EntryHeader {
-            encoding: layout.encoding as u8,
-            flags,
-            clock: self.clock.seconds,
-            value_len: layout.value_len as u32,
-            ..entry.header
-        }
-    }
-
-    fn write_fixed(&mut self, entry: &Entry, layout: &EntryLayout) -> Result<()> {
-        let bytes = self.heap.arena.bytes_mut(entry.handle, 0, entry.key_offset())?;
-        bytes[..HEADER_BYTES].copy_from_slice(entry.header.as_bytes());
-        if let Some(at_ms) = layout.expiry {
-            bytes[HEADER_BYTES..].copy_from_slice(&at_ms.to_ne_bytes());
-        }
-        Ok(())
-    }
-
-    /// Notes how a value came to be, for the name of its encoding.
-    pub(super) fn mark(&mut self, entry: &Entry, flags: u8) -> Result<()> {
-        if entry.header.flags & flags != flags {
-            self.heap.arena.get_mut::<EntryHeader>(entry.handle)?.flags |= flags;
-        }
-        Ok(())
-    }
-
-    /// Tells the index of expiring keys that an entry moved, came or went.
-    fn index_expiry(&mut self, index: usize, hash: u32, old: Option<Handle>, new: Option<Handle>) -> Result<()> {
-        if old == new {
             return Ok(());
         }
-        let Keyspace { heap, dbs, .. } = self;
-        let table = &mut dbs[index].expires;
-        match (old, new) {
-            (Some(old), Some(new)) => {
-                if !table.replace(&mut heap.arena, hash, old, new)? {
-                    return Err(StoreError::damaged("an expiring entry is not in the index"));
-                }
-                return Ok(());
-            }
-            (Some(old), None) => table.remove(&mut heap.arena, hash, old).map(drop)?,
-            (None, Some(new)) => heap.with_room(|arena| table.insert(arena, index_hash(hash), new))?,
-            (None, None) => {}
-        }
-        self.sync_db(index)
+        (Some(old), None) => table.remove(&mut heap.arena, hash, old).map(drop)?,
+        (None, Some(new)) => heap.with_room(|arena| table.insert(arena, index_hash(hash), new))?,
+        (None, None) => {}
     }
+    keyspace.sync_db(index)
 }
 
 /// The index finds entries by handle, so any tag will do; the tag still has to be one.

@@ -7,7 +7,7 @@ use quire_arena::Handle;
 use crate::db::DbId;
 use crate::error::{Result, StoreError};
 use crate::keyspace::Keyspace;
-use crate::keyspace::entries::EntryLayout;
+use crate::keyspace::entries::{self, EntryLayout};
 use crate::keyspace::entry::{EXPIRES, Entry};
 use crate::keyspace::root::DATABASES;
 
@@ -49,7 +49,7 @@ impl Keyspace {
         }
         let value_len = entry.header.value_len as usize;
         let layout = EntryLayout { encoding: entry.encoding()?, value_len, keep: value_len, expiry: at_ms, reserve: 0 };
-        self.reshape(db, entry, layout)?;
+        entries::reshape(self, db, entry, layout)?;
         self.changed(db, key, true, 1);
         Ok(true)
     }

@@ -12,7 +12,6 @@ pub(crate) mod expiry;
 mod keys;
 pub(crate) mod ops;
 pub(crate) mod root;
-mod scan;
 pub(crate) mod stats;
 pub(crate) mod value;
 

@@ -15,7 +15,7 @@ use crate::db::{DbId, Expiry};
 use crate::encoding::{Encoding, Kind};
 use crate::error::{Result, StoreError};
 use crate::heap::Heap;
-use crate::keyspace::entries::EntryLayout;
+use crate::keyspace::entries::{self, EntryLayout};
 use crate::keyspace::entry::{EXPIRES, EXTERNAL, Entry, EntryHeader, HEADER_BYTES, INLINE_MAX, RAW, ROOMY, TEXT};
 use crate::keyspace::{Keyspace, MemberHasher, check_kind};
 use crate::limits::Limit;
@@ -158,7 +158,7 @@ impl Keyspace {
             Some(entry) => self.replace_value(db, entry, encoding, bytes, expiry),
             None => {
                 let expiry = if let Expiry::At(at_ms) = expiry { Some(at_ms) } else { None };
-                let new = self.create_entry(db, key, hash, EntryLayout::new(encoding, bytes.len(), expiry))?;
+                let new = entries::create(self, db, key, hash, EntryLayout::new(encoding, bytes.len(), expiry))?;
                 new.value_mut(&mut self.heap.arena, 0, bytes.len())?.copy_from_slice(bytes);
                 Ok(new.handle)
             }
@@ -264,10 +264,10 @@ impl ValueMut<'_> {
 
     fn lay_out(&mut self, layout: EntryLayout) -> Result<()> {
         let new = match self.entry {
-            None => self.keyspace.create_entry(self.db, self.key, self.hash, layout)?,
+            None => entries::create(self.keyspace, self.db, self.key, self.hash, layout)?,
             Some(entry) => {
                 let expiry = entry.expiry(self.arena())?;
-                self.keyspace.reshape(self.db, entry, EntryLayout { expiry, ..layout })?
+                entries::reshape(self.keyspace, self.db, entry, EntryLayout { expiry, ..layout })?
             }
         };
         self.entry = Some(new);
@@ -286,7 +286,7 @@ impl ValueMut<'_> {
     /// Notes how the value came to be, for the name of its encoding. That alone is no change.
     pub(crate) fn mark(&mut self, flags: u8) -> Result<()> {
         let mut entry = self.entry()?;
-        self.keyspace.mark(&entry, flags)?;
+        entries::mark(self.keyspace, &entry, flags)?;
         entry.header.flags |= flags;
         self.entry = Some(entry);
         Ok(())
@@ -403,7 +403,7 @@ impl Keyspace {
             Expiry::At(at_ms) => Some(at_ms),
         };
         let table = (self.ops(&entry)?.table)(&self.heap.arena, &entry)?;
-        let new = self.reshape(db, entry, EntryLayout::new(encoding, bytes.len(), expiry))?;
+        let new = entries::reshape(self, db, entry, EntryLayout::new(encoding, bytes.len(), expiry))?;
         new.value_mut(&mut self.heap.arena, 0, bytes.len())?.copy_from_slice(bytes);
         table.map_or(Ok(()), |table| reclaim::retire_objects(&mut self.heap, table))?;
         Ok(new.handle)

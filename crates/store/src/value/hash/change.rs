@@ -8,6 +8,7 @@ use crate::error::{Result, StoreError};
 use crate::keyspace::Keyspace;
 use crate::keyspace::entries::check_len;
 use crate::keyspace::value::ValueMut;
+use crate::limits::{PACKED_MAX_BYTES, PACKED_MAX_ITEMS};
 use crate::numbers::long_double::LongDouble;
 use crate::numbers::parse_i64;
 
@@ -126,14 +127,15 @@ impl HashMut<'_> {
         self.value.encoding()?.map(Encoding::of_hash).transpose()
     }
 
-    /// Whether a hash of so many fields, one of which is so long, may be packed.
-    fn packs(&self, count: usize, longest: usize) -> bool {
-        count <= self.value.limit(&MAX_PACKED_FIELDS).min(packed::MAX_FIELDS)
+    /// Whether a hash of so many fields, one of which is so long, may be packed into so many bytes.
+    fn packs(&self, count: usize, longest: usize, bytes: usize) -> bool {
+        count <= self.value.limit(&MAX_PACKED_FIELDS).min(PACKED_MAX_ITEMS)
             && longest <= self.value.limit(&MAX_PACKED_LEN)
+            && bytes <= PACKED_MAX_BYTES
     }
 
     fn create(&mut self, field: &[u8], value: &[u8]) -> Result<()> {
-        if self.packs(1, field.len().max(value.len())) {
+        if self.packs(1, field.len().max(value.len()), packed::pair_size(field, value)) {
             return self.repack(|to, _| packed::with_pair(to, &packed::EMPTY, None, field, value));
         }
         self.value.make_table(Encoding::TableHash, |heap, hasher, head| {
@@ -146,7 +148,9 @@ impl HashMut<'_> {
         let found = packed::find(bytes, field)?;
         // A field that is there is written over even if a lower limit came since.
         let count = if found.is_some() { 0 } else { packed::count(bytes)? + 1 };
-        if !self.packs(count, field.len().max(value.len())) {
+        let old = found.map_or(0, |span| span.end() - span.start);
+        let len = bytes.len() - old + packed::pair_size(field, value);
+        if !self.packs(count, field.len().max(value.len()), len) {
             self.outgrow(field, value)?;
         } else if let Some(span) = found.filter(|span| span.value_len == value.len()) {
             self.value.part_mut(span.value, value.len())?.copy_from_slice(value);

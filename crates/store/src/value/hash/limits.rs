@@ -11,7 +11,7 @@ pub const MAX_PACKED_FIELDS: Limit = Limit {
     aliases: &["hash-max-ziplist-entries"],
     default: 128,
     max: i64::MAX as usize,
-    doc: "Fields up to which a hash is stored packed.",
+    doc: "Fields up to which a hash is stored packed; one of more than 8192 fields or 512 KiB never is.",
 };
 
 /// A hash with a longer field or value becomes a table.

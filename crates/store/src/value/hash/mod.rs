@@ -15,7 +15,7 @@ use std::collections::HashSet;
 use quire_arena::Arena;
 
 use crate::db::DbId;
-use crate::encoding::{Encoding, HashEncoding, Kind};
+use crate::encoding::{HashEncoding, Kind};
 use crate::error::{Result, StoreError};
 use crate::keyspace::Keyspace;
 use crate::keyspace::digest::Digest;
@@ -130,12 +130,16 @@ pub fn for_each(keyspace: &mut Keyspace, db: DbId, key: &[u8], f: &mut dyn FnMut
 
 /// The value of a field of a hash.
 fn field_of<'a>(hash: &ValueRef<'a>, name: &[u8]) -> Result<Option<&'a [u8]>> {
-    if hash.encoding()? == Encoding::TableHash {
-        let found = fields::find(hash.arena(), &hash.table()?, hash.keyspace().hash(name), name)?;
-        return found.map(|field| field.value(hash.arena())).transpose();
+    match hash.encoding()?.of_hash()? {
+        HashEncoding::Table => {
+            let found = fields::find(hash.arena(), &hash.table()?, hash.keyspace().hash(name), name)?;
+            found.map(|field| field.value(hash.arena())).transpose()
+        }
+        HashEncoding::Packed => {
+            let bytes = hash.bytes()?;
+            Ok(packed::find(bytes, name)?.map(|span| &bytes[span.value..span.end()]))
+        }
     }
-    let bytes = hash.bytes()?;
-    Ok(packed::find(bytes, name)?.map(|span| &bytes[span.value..span.end()]))
 }
 
 /// Fields of a hash.
@@ -148,17 +152,19 @@ fn field_count(hash: &ValueRef<'_>) -> Result<usize> {
 
 /// Calls `f` with every field and value of a hash.
 fn for_each_field(arena: &Arena, entry: &Entry, f: &mut dyn FnMut(&[u8], &[u8])) -> Result<()> {
-    if entry.encoding()? == Encoding::TableHash {
-        return entry.table(arena)?.for_each(arena, |item| {
+    match entry.encoding()?.of_hash()? {
+        HashEncoding::Table => entry.table(arena)?.for_each(arena, |item| {
             let field = Field::read(arena, item)?;
             f(field.name(arena)?, field.value(arena)?);
             Ok(())
-        });
+        }),
+        HashEncoding::Packed => {
+            let bytes = entry.value(arena)?;
+            for span in packed::pairs(bytes)? {
+                let span = span?;
+                f(&bytes[span.field..][..span.field_len], &bytes[span.value..span.end()]);
+            }
+            Ok(())
+        }
     }
-    let bytes = entry.value(arena)?;
-    for span in packed::pairs(bytes)? {
-        let span = span?;
-        f(&bytes[span.field..][..span.field_len], &bytes[span.value..span.end()]);
-    }
-    Ok(())
 }

@@ -8,10 +8,11 @@
 //! Pure functions on bytes; anything that isn't well-formed gives [`StoreError::Damaged`](crate::StoreError::Damaged).
 
 use crate::error::Result;
+use crate::limits::PACKED_MAX_ITEMS;
 use crate::value::varint;
 
-/// Most fields that the count can tell.
-pub(crate) const MAX_FIELDS: usize = u16::MAX as usize;
+/// The count can tell them all.
+const _: () = assert!(PACKED_MAX_ITEMS <= u16::MAX as usize);
 /// Bytes of an empty packed hash.
 pub(crate) const COUNT_BYTES: usize = 2;
 
@@ -36,6 +37,11 @@ impl Span {
     pub(crate) fn end(&self) -> usize {
         self.value + self.value_len
     }
+}
+
+/// Bytes that a pair takes.
+pub(crate) fn pair_size(field: &[u8], value: &[u8]) -> usize {
+    varint::len(field.len()) + field.len() + varint::len(value.len()) + value.len()
 }
 
 /// Fields that a packed hash says it has.

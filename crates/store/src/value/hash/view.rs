@@ -5,7 +5,7 @@
 use super::fields::Field;
 use super::{field_count, field_of, for_each_field};
 use crate::db::DbId;
-use crate::encoding::{Encoding, Kind};
+use crate::encoding::{HashEncoding, Kind};
 use crate::error::Result;
 use crate::keyspace::Keyspace;
 use crate::keyspace::value::ValueRef;
@@ -65,11 +65,10 @@ impl<'a> HashView<'a> {
     pub fn scan(&self, cursor: u64, count: usize, f: &mut dyn FnMut(&[u8], &[u8])) -> Result<u64> {
         let Some(value) = &self.value else { return Ok(0) };
         let arena = value.arena();
-        if value.encoding()? != Encoding::TableHash {
-            for_each_field(arena, value.entry(), f)?;
-            return Ok(0);
-        }
-        let head = value.table()?;
+        let head = match value.encoding()?.of_hash()? {
+            HashEncoding::Table => value.table()?,
+            HashEncoding::Packed => return for_each_field(arena, value.entry(), f).map(|()| 0),
+        };
         let (mut cursor, mut seen) = (cursor, 0);
         for _ in 0..count.max(1).saturating_mul(BUCKETS_PER_COUNT) {
             cursor = head.scan(arena, cursor, |item| {

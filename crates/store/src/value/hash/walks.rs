@@ -10,7 +10,7 @@ use super::packed::{self, Span};
 use super::view::view;
 use super::{field_count, for_each_field};
 use crate::db::DbId;
-use crate::encoding::{Encoding, Kind};
+use crate::encoding::{HashEncoding, Kind};
 use crate::error::{Result, StoreError};
 use crate::keyspace::Keyspace;
 use crate::keyspace::value::ValueRef;
@@ -73,10 +73,19 @@ fn show_random(
     if distinct && n >= len {
         return for_each_field(hash.arena(), hash.entry(), f);
     }
-    if hash.encoding()? == Encoding::TableHash {
-        return show_random_of_table(hash.arena(), &hash.table()?, n, distinct, f, rng);
+    match hash.encoding()?.of_hash()? {
+        HashEncoding::Table => show_random_of_table(hash.arena(), &hash.table()?, n, distinct, f, rng),
+        HashEncoding::Packed => show_random_of_packed(hash.bytes()?, n, distinct, f, rng),
     }
-    let bytes = hash.bytes()?;
+}
+
+fn show_random_of_packed(
+    bytes: &[u8],
+    n: usize,
+    distinct: bool,
+    f: &mut dyn FnMut(&[u8], &[u8]),
+    rng: &mut SplitMix64,
+) -> Result<()> {
     let spans = packed::pairs(bytes)?.collect::<Result<Vec<Span>>>()?;
     let mut show = |span: &Span| f(&bytes[span.field..][..span.field_len], &bytes[span.value..span.end()]);
     if spans.is_empty() {

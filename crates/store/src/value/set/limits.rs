@@ -1,10 +1,7 @@
 //! The limits up to which sets are sorted integers, or packed.
 
 use crate::encoding::Kind;
-use crate::limits::Limit;
-
-/// Larger values in one run of bytes would make a write one long step.
-const MOST: usize = 8192;
+use crate::limits::{Limit, PACKED_MAX_ITEMS};
 
 /// A set of more integers becomes a table.
 pub const MAX_INTS: Limit = Limit {
@@ -13,7 +10,7 @@ pub const MAX_INTS: Limit = Limit {
     name: "set-max-intset-entries",
     aliases: &[],
     default: 512,
-    max: MOST,
+    max: PACKED_MAX_ITEMS,
     doc: "Members up to which a set of integers is stored as sorted integers.",
 };
 
@@ -24,8 +21,8 @@ pub const MAX_PACKED_MEMBERS: Limit = Limit {
     name: "set-max-listpack-entries",
     aliases: &[],
     default: 128,
-    max: MOST,
-    doc: "Members up to which a set is stored packed.",
+    max: PACKED_MAX_ITEMS,
+    doc: "Members up to which a set is stored packed; one of more than 512 KiB never is.",
 };
 
 /// A set with a longer member becomes a table.
@@ -35,7 +32,7 @@ pub const MAX_PACKED_LEN: Limit = Limit {
     name: "set-max-listpack-value",
     aliases: &[],
     default: 64,
-    max: MOST,
+    max: 8192,
     doc: "Length up to which a member may be stored packed.",
 };
 

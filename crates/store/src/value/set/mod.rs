@@ -27,6 +27,7 @@ use crate::keyspace::entries::check_len;
 use crate::keyspace::entry::Entry;
 use crate::keyspace::ops::{Ops, copy_table_step, no_copy_step, no_memory, no_table, table_memory, table_of};
 use crate::keyspace::value::ValueMut;
+use crate::limits::PACKED_MAX_BYTES;
 use crate::numbers::parse_i64;
 use crate::table::TableHead;
 use crate::table::check::check_items;
@@ -199,10 +200,11 @@ impl SetMut<'_> {
         }
     }
 
-    /// Whether a set of so many members, one of which is so long, may be packed.
-    fn packs(&self, count: usize, longest: usize) -> bool {
-        count <= self.value.limit(&MAX_PACKED_MEMBERS).min(packed::MAX_MEMBERS)
+    /// Whether a set of so many members, one of which is so long, may be packed into so many bytes.
+    fn packs(&self, count: usize, longest: usize, bytes: usize) -> bool {
+        count <= self.value.limit(&MAX_PACKED_MEMBERS)
             && longest <= self.value.limit(&MAX_PACKED_LEN)
+            && bytes <= PACKED_MAX_BYTES
     }
 
     fn create(&mut self, member: &[u8]) -> Result<()> {
@@ -215,7 +217,7 @@ impl SetMut<'_> {
             ints::put(bytes, width, 0, number);
             return Ok(());
         }
-        if self.packs(1, member.len()) {
+        if self.packs(1, member.len(), packed::size(member)) {
             self.value.set_len(Encoding::PackedSet, packed::COUNT_BYTES + packed::size(member), 0)?;
             let bytes = self.value.bytes_mut()?;
             packed::set_count(bytes, 1);
@@ -231,7 +233,7 @@ impl SetMut<'_> {
         let Some(number) = parse_i64(member) else {
             let digits = |index| itoa::Buffer::new().format(set.get(index)).len();
             let longest = if count == 0 { 0 } else { digits(0).max(digits(count - 1)) };
-            let packs = self.packs(count + 1, longest.max(member.len()));
+            let packs = self.packs(count + 1, longest.max(member.len()), count * (1 + longest) + packed::size(member));
             return self.leave_ints(packs, member).map(|()| true);
         };
         let Err(index) = set.find(number) else { return Ok(false) };
@@ -305,7 +307,7 @@ impl SetMut<'_> {
             return Ok(false);
         }
         let (count, old_len) = (packed::count(bytes)? + 1, bytes.len());
-        if !self.packs(count, member.len()) {
+        if !self.packs(count, member.len(), old_len + packed::size(member)) {
             let copy = bytes.to_vec();
             let mut members = packed::spans(&copy)?.map(|span| Ok(&copy[span?.member])).collect::<Result<Vec<_>>>()?;
             members.push(member);

@@ -10,10 +10,11 @@
 use std::ops::Range;
 
 use crate::error::Result;
+use crate::limits::PACKED_MAX_ITEMS;
 use crate::value::varint;
 
-/// Most members that the count can tell.
-pub(crate) const MAX_MEMBERS: usize = u16::MAX as usize;
+/// The count can tell them all.
+const _: () = assert!(PACKED_MAX_ITEMS <= u16::MAX as usize);
 /// Bytes of an empty packed set.
 pub(crate) const COUNT_BYTES: usize = 2;
 
@@ -26,7 +27,7 @@ pub(crate) fn count(bytes: &[u8]) -> Result<usize> {
     }
 }
 
-/// Says how many members there are, at most [`MAX_MEMBERS`].
+/// Says how many members there are, at most [`PACKED_MAX_ITEMS`].
 pub(crate) fn set_count(bytes: &mut [u8], count: usize) {
     bytes[..COUNT_BYTES].copy_from_slice(&(count as u16).to_le_bytes());
 }

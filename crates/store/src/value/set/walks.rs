@@ -111,18 +111,19 @@ fn pick_of_table(
     Ok(())
 }
 
-/// Removes up to `n` random members and calls `f` with each. The last one takes the key with it.
+/// Removes up to `n` random members and calls `f` with each. The last one takes the key with it. Returns whether there is a set
+/// still.
 ///
 /// # Errors
 /// As [`super::open_mut`]; the members that `f` was called with are gone.
-pub fn pop(keyspace: &mut Keyspace, db: DbId, key: &[u8], n: usize, f: &mut dyn FnMut(Member<'_>)) -> Result<()> {
+pub fn pop(keyspace: &mut Keyspace, db: DbId, key: &[u8], n: usize, f: &mut dyn FnMut(Member<'_>)) -> Result<bool> {
     let mut set = SetMut { value: keyspace.open_mut(db, key, Kind::Set)? };
     for _ in 0..n {
         if !set.pop_one(f)? {
             break;
         }
     }
-    Ok(())
+    Ok(set.value.get().is_some())
 }
 
 impl SetMut<'_> {
