@@ -264,12 +264,19 @@ fn a_log_that_fails_as_it_is_switched_off_acknowledges_nothing() {
     gate.close();
     writer.send(request("SET a 2"));
     second.send(request("SET b 2"));
-    eventually("both are done", || (admin.text("GET a"), admin.text("GET b")) == ("2".into(), "2".into()));
+    // If this machine is so slow that the device counts as stalled before the second write comes, that one is held back.
+    let mut second_is_done = false;
+    eventually("both are done or held back", || {
+        let is_held_back = admin.info("aof_delayed_fsync") != "0";
+        second_is_done = admin.text("GET b") == "2";
+        admin.text("GET a") == "2" && (second_is_done || is_held_back)
+    });
     admin.send([request("SET c 2"), request("CONFIG SET appendonly no")].concat());
     assert!(admin.is_silent());
     gate.open();
-    for client in [&mut writer, &mut second] {
-        assert_eq!(client.try_reply(), None, "neither yes nor no would be true");
+    assert_eq!(writer.try_reply(), None, "neither yes nor no would be true");
+    if second_is_done {
+        assert_eq!(second.try_reply(), None, "neither yes nor no would be true");
     }
     // If the failure was known before the command came, that was refused.
     let reply = admin.try_reply();
