@@ -1,6 +1,6 @@
 //! The thread that does what no request does: it gives files their times of writing, ends volumes of which nothing is
 //! pending, tries files again whose device was full, flushes new files that no program flushed, reaps orphans, and writes
-//! figures down.
+//! figures down. It tells of a file that holds write-back up.
 //!
 //! Relies on [`Engine`] for each of these. What the thread can't do in one round it does in the next.
 
@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use crate::engine::Engine;
 use crate::inodes::Inode;
+use crate::stuck_writeback::StuckWriteback;
 
 /// Between two rounds.
 const PERIOD: Duration = Duration::from_millis(500);
@@ -47,7 +48,7 @@ impl BackgroundFlusher {
 }
 
 fn rounds(engine: &Weak<Engine>, stopped: &Receiver<()>, mut also: impl FnMut()) {
-    let mut round = 0_u64;
+    let (mut round, mut stuck) = (0_u64, StuckWriteback::default());
     while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
         let Some(engine) = engine.upgrade() else { return };
         for inode in engine.inodes.all() {
@@ -56,12 +57,25 @@ fn rounds(engine: &Weak<Engine>, stopped: &Receiver<()>, mut also: impl FnMut())
             engine.detach_idle(&inode, IDLE);
         }
         engine.flush_write_through(PROMISE);
+        tell_of_stuck(&engine, &mut stuck);
         round += 1;
         if round.is_multiple_of(2) {
             engine.reap_orphans();
         }
         also();
     }
+}
+
+fn tell_of_stuck(engine: &Engine, stuck: &mut StuckWriteback) {
+    let progress = engine.cache.progress();
+    let Some(volume) = stuck.news(&progress) else { return };
+    let path = engine.inodes.all().iter().find(|inode| inode.volume() == Some(volume)).map(|inode| inode.path());
+    tracing::warn!(
+        path = path.as_deref().unwrap_or("a removed file"),
+        log_used_percent = progress.used_percent,
+        "this file can't be written to, and the log is not freed behind what it holds for it: when the log is full, writes to \
+         all files fail. Mend or remove the file, or make room"
+    );
 }
 
 /// A device that was full may have room again.

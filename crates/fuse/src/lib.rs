@@ -37,6 +37,7 @@ pub mod report;
 mod serve;
 mod session;
 mod space;
+mod stuck_writeback;
 mod times;
 pub mod unmount_result;
 mod volume_table;
