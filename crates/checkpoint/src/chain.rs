@@ -291,7 +291,9 @@ fn without_image(directory: &dyn Directory, name: &str, error: ImageError) -> Im
             }
             None => error,
         },
-        Err(error) => error.into(),
+        // Without the directory there are none.
+        Err(listing) if listing.is_missing() => error,
+        Err(listing) => listing.into(),
     }
 }
 

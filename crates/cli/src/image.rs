@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::ArgMatches;
 use indicatif::{ProgressBar, ProgressStyle};
-use quire_checkpoint::{Image, ImageInfo};
+use quire_checkpoint::{Chain, DeltaInfo, ImageInfo};
 use quire_device::DiskDirectory;
 use quire_units::{Bytes, format_duration};
 use serde_json::json;
@@ -18,15 +18,19 @@ const NAMED: usize = 20;
 pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let (what, matches) = matches.subcommand().context("info or verify")?;
     let path: &PathBuf = matches.get_one("file").context("an image")?;
-    let image = open(path)?;
+    let chain = open(path)?;
     if what == "info" {
-        quire_sys::out!("{}", if matches.get_flag("json") { as_json(&image.info()) } else { as_text(&image.info()) })?;
+        let (info, deltas) = (chain.info(), chain.deltas());
+        quire_sys::out!(
+            "{}",
+            if matches.get_flag("json") { as_json(&info, &deltas) } else { as_text(&info, &deltas) }
+        )?;
         return Ok(ExitCode::SUCCESS);
     }
-    verify(&image)
+    verify(&chain)
 }
 
-fn open(path: &Path) -> anyhow::Result<Image> {
+fn open(path: &Path) -> anyhow::Result<Chain> {
     if path.is_dir() {
         bail!("{0} is a directory; name the image in it, such as {0}/dump.quire", path.display());
     }
@@ -34,7 +38,7 @@ fn open(path: &Path) -> anyhow::Result<Image> {
         bail!("{} does not name a file", path.display());
     };
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    Ok(Image::open(&DiskDirectory::new(dir), name)?)
+    Ok(Chain::open(&DiskDirectory::new(dir), name)?)
 }
 
 fn facts(info: &ImageInfo) -> Vec<(&'static str, serde_json::Value)> {
@@ -54,12 +58,28 @@ fn facts(info: &ImageInfo) -> Vec<(&'static str, serde_json::Value)> {
     ]
 }
 
-fn as_text(info: &ImageInfo) -> String {
+fn delta_facts(delta: &DeltaInfo) -> Vec<(&'static str, serde_json::Value)> {
+    vec![
+        ("file", json!(delta.file)),
+        ("epoch", json!(delta.epoch)),
+        ("created_unix_ms", json!(delta.created_unix_ms)),
+        ("changed_pages", json!(delta.changed_pages)),
+        ("present_pages", json!(delta.present_pages)),
+        ("file_bytes", json!(delta.file_bytes)),
+    ]
+}
+
+fn as_text(info: &ImageInfo, deltas: &[DeltaInfo]) -> String {
     let lines = facts(info).into_iter().map(|(name, value)| {
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         format!("{name:<16} {value}\n")
     });
-    lines.chain([format!("{:<16} {}\n", "created", utc(info.created_unix_ms))]).collect()
+    let created = format!("{:<16} {}\n", "created", utc(info.created_unix_ms));
+    let delta = |delta: &DeltaInfo| {
+        let (file, changed, bytes) = (&delta.file, delta.changed_pages, delta.file_bytes);
+        format!("{:<16} {file}: {changed} pages changed, {bytes} bytes, {}\n", "delta", utc(delta.created_unix_ms))
+    };
+    lines.chain([created]).chain(deltas.iter().map(delta)).collect()
 }
 
 /// A point in time for people: `2026-11-21 07:43:59 UTC`.
@@ -78,28 +98,48 @@ fn utc(unix_ms: u64) -> String {
     format!("{year}-{month:02}-{day:02} {hours:02}:{minutes:02}:{seconds:02} UTC")
 }
 
-fn as_json(info: &ImageInfo) -> String {
-    let object: serde_json::Map<_, _> = facts(info).into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-    format!("{}\n", serde_json::Value::Object(object))
+fn object(facts: Vec<(&'static str, serde_json::Value)>) -> serde_json::Value {
+    serde_json::Value::Object(facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
 }
 
-fn verify(image: &Image) -> anyhow::Result<ExitCode> {
+fn as_json(info: &ImageInfo, deltas: &[DeltaInfo]) -> String {
+    let deltas: Vec<_> = deltas.iter().map(|delta| object(delta_facts(delta))).collect();
+    let facts = facts(info).into_iter().chain([("deltas", json!(deltas))]);
+    format!("{}\n", object(facts.collect()))
+}
+
+fn verify(chain: &Chain) -> anyhow::Result<ExitCode> {
     let style = ProgressStyle::with_template("{bar:40} {pos}/{len} regions, {eta} left").context("progress")?;
     let bar = ProgressBar::new(0).with_style(style);
-    let summary = image.verify(|done, total| {
+    let summary = chain.verify(|done, total| {
         bar.set_length(total);
         bar.set_position(done);
     })?;
     bar.finish_and_clear();
     let (size, took) = (Bytes(summary.bytes), format_duration(summary.took));
     if summary.damage.is_empty() {
-        quire_sys::outln!("ok: {} regions, {size}, all as written ({took})", summary.regions)?;
+        let deltas = match chain.deltas().len() {
+            0 => String::new(),
+            1 => ", a delta".into(),
+            many => format!(", {many} deltas"),
+        };
+        quire_sys::outln!("ok: {} regions{deltas}, {size}, all as written ({took})", summary.regions)?;
         return Ok(ExitCode::SUCCESS);
     }
     for damage in summary.damage.iter().take(NAMED) {
         quire_sys::errln!("{damage}");
     }
-    quire_sys::errln!("damaged: {} of {} regions are not what was written", summary.damage.len(), summary.regions);
+    match chain.deltas().len() {
+        0 => quire_sys::errln!(
+            "damaged: {} of {} regions are not what was written",
+            summary.damage.len(),
+            summary.regions
+        ),
+        _ => quire_sys::errln!(
+            "damaged: {} regions and pages of the image and its deltas are not what was written",
+            summary.damage.len()
+        ),
+    }
     Ok(ExitCode::FAILURE)
 }
 

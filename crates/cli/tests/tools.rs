@@ -34,6 +34,39 @@ fn a_good_image_is_described_and_verified() {
 }
 
 #[test]
+fn deltas_are_described_and_verified_with_their_image() {
+    let dir = tempfile::tempdir().unwrap();
+    let more = ["--save", "", "--enable-debug-command", "local", "--checkpoint-incremental", "yes"];
+    let mut server = serve(dir.path(), &more);
+    let commands = "DEBUG POPULATE 30000 k 500\r\nSAVE\r\nSET k:1 changed\r\nSAVE";
+    assert_eq!(server.call(commands), "+OK\r\n".repeat(4));
+    server.signal("TERM");
+    server.ended();
+    let (image, delta) = (dir.path().join("dump.quire"), dir.path().join("dump.quire.delta-1"));
+    let file = image.to_str().unwrap();
+    let info = printed(&["image", "info", file]);
+    assert!(info.contains(&format!("delta            {}: ", delta.display())), "{info}");
+    let json: serde_json::Value = serde_json::from_str(&printed(&["image", "info", "--json", file])).unwrap();
+    assert_eq!(
+        (&json["format_version"], &json["epoch"], &json["deltas"][0]["epoch"]),
+        (&2.into(), &2.into(), &2.into())
+    );
+    assert!(printed(&["image", "verify", file]).contains(" regions, a delta, "));
+    let text = complaint(&run(&["image", "info", delta.to_str().unwrap()]));
+    assert!(text.contains("but a delta; name the image that it belongs to"), "{text}");
+    let handle = std::fs::File::options().write(true).open(&delta).unwrap();
+    handle.write_all_at(b"damage", 4096 + 100).unwrap();
+    let text = complaint(&run(&["image", "verify", file]));
+    assert!(
+        text.contains("is damaged in its pages, at byte 4096") && text.contains("damaged: 1 regions and pages"),
+        "{text}"
+    );
+    std::fs::remove_file(&image).unwrap();
+    let text = complaint(&run(&["serve", "--port", "0", "--dir", dir.path().to_str().unwrap()]));
+    assert!(text.contains("dump.quire.delta-1") && text.contains("there is no such file"), "{text}");
+}
+
+#[test]
 fn damage_is_named_with_its_place() {
     let dir = tempfile::tempdir().unwrap();
     let image = image(dir.path());

@@ -192,6 +192,11 @@ fn persistence(source: &InfoSource<'_>, text: &mut Text) {
     text.field("save_thread_priority", if lowered { "lowered" } else { "normal" });
     text.field("dump_bytes_per_sec", figures.dump_bytes_per_s);
     text.field("last_image_bytes", saves.last_bytes);
+    text.field("checkpoint_incremental", u8::from(server.config.checkpoint_incremental));
+    text.field("checkpoint_chain_deltas", figures.chain_deltas);
+    text.field("checkpoint_chain_delta_bytes", figures.chain_delta_bytes);
+    text.field("checkpoint_last_delta_bytes", figures.last_delta_bytes);
+    text.field("checkpoint_changed_bytes", figures.changed_bytes.map_or(-1, |bytes| bytes as i64));
     text.field("restore_mode", restored.mode);
     text.field("restore_in_progress", u8::from(restoring));
     text.field("restore_image_bytes", restored.image_bytes);

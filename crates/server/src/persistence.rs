@@ -118,6 +118,7 @@ fn succeeded(store: &Store, state: &mut ServerState, summary: &SaveSummary, chan
     judge_writes(state);
     tracing::info!(
         bytes = image.bytes_written,
+        delta = image.is_delta,
         duration_ms = image.total_time.as_millis() as u64,
         sync_ms = image.sync_time.as_millis() as u64,
         bytes_per_s = summary.bytes_per_s(),

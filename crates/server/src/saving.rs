@@ -15,8 +15,14 @@ fn settings(config: &Config) -> StoreConfig {
         budget_bytes: config.checkpoint_budget_bytes as usize,
         limits: config.limits,
         databases: config.databases,
+        max_deltas: max_deltas(config),
         ..StoreConfig::default()
     }
+}
+
+/// Most deltas over an image, as the configuration has it; 0 if every save is to be an image.
+pub fn max_deltas(config: &Config) -> u32 {
+    if config.checkpoint_incremental { config.checkpoint_max_deltas } else { 0 }
 }
 
 fn mode(config: &Config) -> quire_store::RestoreMode {
@@ -63,7 +69,7 @@ pub fn open(config: &Config) -> Result<(Store, RestoreSummary), String> {
         );
     }
     if report.mode.is_some() {
-        tracing::info!(keys = report.keys, file = place.path(), "the image is in use");
+        tracing::info!(keys = report.keys, deltas = report.deltas, file = place.path(), "the image is in use");
     }
     Ok((store, restored(&report)))
 }

@@ -175,6 +175,9 @@ fn take_effect(ctx: &mut Ctx<'_>, changed: &[&str]) {
             "checkpoint-max-extra-memory" => {
                 ctx.store.set_save_budget(server.config.checkpoint_budget_bytes as usize);
             }
+            "checkpoint-incremental" | "checkpoint-max-deltas" => {
+                ctx.store.set_max_deltas(crate::saving::max_deltas(&server.config));
+            }
             "appendfsync" => {
                 if let Some(log_writer) = &mut server.log_writer {
                     log_writer.set_sync(server.config.appendfsync);

@@ -77,6 +77,8 @@ pub struct Config {
     pub save: Vec<SaveRule>,
     pub stop_writes_on_save_error: bool,
     pub checkpoint_budget_bytes: u64,
+    pub checkpoint_incremental: bool,
+    pub checkpoint_max_deltas: u32,
     pub restore_mode: RestoreMode,
     pub accept_damaged_image: bool,
     /// Start on a damaged log with the writes that can be read.
@@ -144,6 +146,8 @@ impl Config {
             save: Vec::new(),
             stop_writes_on_save_error: true,
             checkpoint_budget_bytes: 0,
+            checkpoint_incremental: false,
+            checkpoint_max_deltas: 0,
             restore_mode: RestoreMode::Map,
             accept_damaged_image: false,
             accept_damaged_log: false,

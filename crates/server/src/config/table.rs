@@ -301,6 +301,21 @@ static OWN: &[Directive] = &[
         "Memory that a save may use beyond the data.",
         checkpoint_budget_bytes
     ),
+    flag!(
+        "checkpoint-incremental",
+        "no",
+        "Save only what has changed since the last save, as a delta over the image.",
+        checkpoint_incremental
+    ),
+    integer!(
+        "checkpoint-max-deltas",
+        "8",
+        MUTABLE,
+        1,
+        64,
+        "Most deltas over an image; then the next save is a full image.",
+        checkpoint_max_deltas
+    ),
     directive!(
         "restore-mode",
         "map",

@@ -20,6 +20,7 @@ pub(crate) struct PublishedChain {
     links: Vec<LinkId>,
     image_bytes: u64,
     delta_bytes: u64,
+    last_delta_bytes: u64,
 }
 
 impl PublishedChain {
@@ -30,6 +31,7 @@ impl PublishedChain {
             links: chain.links()?,
             image_bytes: chain.image().info().present_bytes(),
             delta_bytes: chain.deltas().iter().map(|delta| delta.file_bytes).sum(),
+            last_delta_bytes: chain.deltas().last().map_or(0, |delta| delta.file_bytes),
         })
     }
 
@@ -41,6 +43,11 @@ impl PublishedChain {
     /// Bytes of the deltas over the image.
     pub(crate) fn delta_bytes(&self) -> u64 {
         self.delta_bytes
+    }
+
+    /// Bytes of the last of them.
+    pub(crate) fn last_delta_bytes(&self) -> u64 {
+        self.last_delta_bytes
     }
 
     /// Whether a delta of `changed` pages may follow: else the next save is a full image, which replaces the chain.
@@ -83,10 +90,12 @@ impl DeltaPolicy {
             Some(chain) if summary.is_delta => {
                 chain.links.push(summary.id);
                 chain.delta_bytes += summary.file_bytes;
+                chain.last_delta_bytes = summary.file_bytes;
             }
             published => {
                 let image_bytes = summary.pages * PAGE_SIZE as u64;
-                let chain = PublishedChain { place, links: vec![summary.id], image_bytes, delta_bytes: 0 };
+                let links = vec![summary.id];
+                let chain = PublishedChain { place, links, image_bytes, delta_bytes: 0, last_delta_bytes: 0 };
                 *published = arena.changed_pages().map(|_| chain);
             }
         }
@@ -109,8 +118,13 @@ mod tests {
     fn a_chain_takes_deltas_until_they_are_too_many_or_half_as_large_as_the_image() {
         let page = PAGE_SIZE as u64;
         let link = LinkId { epoch: 1, checksum: 2 };
-        let chain =
-            PublishedChain { place: "a".into(), links: vec![link; 3], image_bytes: 100 * page, delta_bytes: 30 * page };
+        let chain = PublishedChain {
+            place: "a".into(),
+            links: vec![link; 3],
+            image_bytes: 100 * page,
+            delta_bytes: 30 * page,
+            last_delta_bytes: 0,
+        };
         assert!(chain.takes(20, 3));
         assert!(!chain.takes(21, 3), "half of the image");
         assert!(!chain.takes(1, 2), "too many");

@@ -116,6 +116,8 @@ pub struct SaveStats {
     pub chain_deltas: u64,
     /// Bytes of these.
     pub chain_delta_bytes: u64,
+    /// Bytes of the last of these.
+    pub last_delta_bytes: u64,
     /// Bytes of pages that have changed since the last save, if that is tracked.
     pub changed_bytes: Option<u64>,
 }
@@ -377,6 +379,7 @@ impl Store {
             dump_bytes_per_s: running.map_or(self.saves.last_bytes_per_s, |rate| rate as u64),
             chain_deltas: self.saves.deltas.published.as_ref().map_or(0, PublishedChain::deltas),
             chain_delta_bytes: self.saves.deltas.published.as_ref().map_or(0, PublishedChain::delta_bytes),
+            last_delta_bytes: self.saves.deltas.published.as_ref().map_or(0, PublishedChain::last_delta_bytes),
             changed_bytes: self.arena().changed_pages().map(|pages| pages * PAGE_SIZE as u64),
         }
     }
