@@ -179,8 +179,12 @@ const FORMER_NAMES: &[(&str, &[&str])] = &[
             "Occasion",
             "Player",
             "Unbalanced",
+            "Owner",
+            "Said",
+            "Stored",
         ],
     ),
+    ("crates/store/", &["Collected", "Walked", "Body", "Chooser", "Remains", "Dumped", "Opened", "Plan"]),
     (
         "crates/bench/",
         &[

@@ -111,16 +111,16 @@ impl Blocked {
 
     /// The event that ends it, and its place among those who wait for the same event; `arrival` is the number of clients that
     /// have waited before.
-    const fn queue(&self, arrival: u64) -> (Event, u64) {
+    const fn queue(&self, arrival: u64) -> (WakeEvent, u64) {
         match self.on {
-            BlockReason::Pause => (Event::PauseEnds, arrival),
-            BlockReason::Output => (Event::OutputIsRead, arrival),
-            BlockReason::Turn => (Event::TurnBegins, arrival),
-            BlockReason::LogBehind => (Event::LogCatchesUp, arrival),
-            BlockReason::Copy => (Event::CopyGetsOn, arrival),
-            BlockReason::Durability(Durability { local: false, .. }) => (Event::LogIsDurable, u64::MAX),
-            BlockReason::Durability(Durability { replicas: true, .. }) => (Event::LogIsDurable, LAST_RECORD),
-            BlockReason::Durability(Durability { sequence, .. }) => (Event::LogIsDurable, sequence),
+            BlockReason::Pause => (WakeEvent::PauseEnds, arrival),
+            BlockReason::Output => (WakeEvent::OutputIsRead, arrival),
+            BlockReason::Turn => (WakeEvent::TurnBegins, arrival),
+            BlockReason::LogBehind => (WakeEvent::LogCatchesUp, arrival),
+            BlockReason::Copy => (WakeEvent::CopyGetsOn, arrival),
+            BlockReason::Durability(Durability { local: false, .. }) => (WakeEvent::LogIsDurable, u64::MAX),
+            BlockReason::Durability(Durability { replicas: true, .. }) => (WakeEvent::LogIsDurable, LAST_RECORD),
+            BlockReason::Durability(Durability { sequence, .. }) => (WakeEvent::LogIsDurable, sequence),
         }
     }
 }
@@ -130,7 +130,7 @@ pub const LAST_RECORD: u64 = u64::MAX - 1;
 
 /// What wakes clients.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Event {
+pub enum WakeEvent {
     /// A pause ends.
     PauseEnds,
     /// A client has read replies.
@@ -147,14 +147,14 @@ pub enum Event {
 
 /// Where a client is entered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Entry {
-    event: Event,
+pub struct WaitEntry {
+    event: WakeEvent,
     order: u64,
     deadline_ms: Option<u64>,
     counted: bool,
 }
 
-impl Entry {
+impl WaitEntry {
     /// Whether a client that waits so is entered here already.
     pub fn is_of(&self, blocked: &Blocked) -> bool {
         blocked.queue(self.order) == (self.event, self.order) && blocked.deadline_ms == self.deadline_ms
@@ -164,7 +164,7 @@ impl Entry {
 /// All clients that wait.
 #[derive(Default, Debug)]
 pub struct BlockedClients {
-    by_event: BTreeSet<(Event, u64, u64)>,
+    by_event: BTreeSet<(WakeEvent, u64, u64)>,
     by_deadline: BTreeSet<(u64, u64)>,
     arrivals: u64,
     counted: usize,
@@ -174,10 +174,10 @@ pub struct BlockedClients {
 
 impl BlockedClients {
     /// Enters client `id`.
-    pub fn enter(&mut self, id: u64, blocked: &Blocked) -> Entry {
+    pub fn enter(&mut self, id: u64, blocked: &Blocked) -> WaitEntry {
         let (event, order) = blocked.queue(self.arrivals);
         self.arrivals += 1;
-        let entry = Entry { event, order, deadline_ms: blocked.deadline_ms, counted: blocked.is_counted() };
+        let entry = WaitEntry { event, order, deadline_ms: blocked.deadline_ms, counted: blocked.is_counted() };
         self.by_event.insert((event, order, id));
         if let Some(deadline_ms) = entry.deadline_ms {
             self.by_deadline.insert((deadline_ms, id));
@@ -187,7 +187,7 @@ impl BlockedClients {
     }
 
     /// Takes client `id` out, which goes on or is gone.
-    pub fn leave(&mut self, id: u64, entry: Entry) {
+    pub fn leave(&mut self, id: u64, entry: WaitEntry) {
         self.by_event.remove(&(entry.event, entry.order, id));
         if let Some(deadline_ms) = entry.deadline_ms {
             self.by_deadline.remove(&(deadline_ms, id));
@@ -213,12 +213,12 @@ impl BlockedClients {
 
     /// Whether any wait for this.
     #[inline]
-    pub fn awaits(&self, event: Event) -> bool {
+    pub fn awaits(&self, event: WakeEvent) -> bool {
         !self.is_empty() && self.by_event.range((event, 0, 0)..=(event, u64::MAX, u64::MAX)).next().is_some()
     }
 
     /// Who waits for this, of the places up to `last`, those first that came first.
-    pub fn waiting(&self, event: Event, last: u64) -> Vec<u64> {
+    pub fn waiting(&self, event: WakeEvent, last: u64) -> Vec<u64> {
         self.by_event.range((event, 0, 0)..=(event, last, u64::MAX)).map(|&(_, _, id)| id).collect()
     }
 
@@ -255,10 +255,10 @@ mod tests {
         let third = enter(3, BlockReason::Pause);
         enter(1, BlockReason::Pause);
         enter(2, BlockReason::Turn);
-        assert_eq!((all.waiting(Event::PauseEnds, u64::MAX), all.len(), all.counted()), (vec![3, 1], 3, 2));
-        assert!(all.awaits(Event::TurnBegins) && !all.awaits(Event::LogCatchesUp));
+        assert_eq!((all.waiting(WakeEvent::PauseEnds, u64::MAX), all.len(), all.counted()), (vec![3, 1], 3, 2));
+        assert!(all.awaits(WakeEvent::TurnBegins) && !all.awaits(WakeEvent::LogCatchesUp));
         all.leave(3, third);
-        assert_eq!(all.waiting(Event::PauseEnds, u64::MAX), [1]);
+        assert_eq!(all.waiting(WakeEvent::PauseEnds, u64::MAX), [1]);
         assert!(third.is_of(&Blocked::until_event(BlockReason::Pause)));
         assert!(!third.is_of(&Blocked::until_event(BlockReason::Turn)));
     }
@@ -274,9 +274,9 @@ mod tests {
         ] {
             all.enter(id, &Blocked::until_event(on));
         }
-        assert_eq!(all.waiting(Event::LogIsDurable, 4), []);
-        assert_eq!(all.waiting(Event::LogIsDurable, 6), [2]);
-        assert_eq!(all.waiting(Event::LogIsDurable, LAST_RECORD), [2, 1, 3], "the log is gone");
+        assert_eq!(all.waiting(WakeEvent::LogIsDurable, 4), []);
+        assert_eq!(all.waiting(WakeEvent::LogIsDurable, 6), [2]);
+        assert_eq!(all.waiting(WakeEvent::LogIsDurable, LAST_RECORD), [2, 1, 3], "the log is gone");
         assert_eq!(all.counted(), 4);
     }
 

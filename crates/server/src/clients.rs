@@ -11,7 +11,7 @@ use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
 
-use crate::blocked::Entry;
+use crate::blocked::WaitEntry;
 use crate::client::{Client, Closing};
 use crate::resp::PartialRequest;
 
@@ -81,14 +81,14 @@ pub struct OutputBuffer {
     bytes: Vec<u8>,
     sent: usize,
     /// Where bytes begin that wait for the log, in order.
-    marks: VecDeque<Mark>,
+    marks: VecDeque<OutputMark>,
     /// Since when it has been above the soft limit.
     pub above_soft_since_ms: Option<u64>,
 }
 
 /// From here on bytes may be sent only when a record of the log is durable.
 #[derive(Clone, Copy, Debug)]
-struct Mark {
+struct OutputMark {
     at: usize,
     sequence: u64,
 }
@@ -102,7 +102,7 @@ impl OutputBuffer {
 
     /// Memory that the buffer takes.
     pub fn memory_bytes(&self) -> usize {
-        self.bytes.capacity() + self.marks.capacity() * size_of::<Mark>()
+        self.bytes.capacity() + self.marks.capacity() * size_of::<OutputMark>()
     }
 
     /// True when nothing waits.
@@ -120,7 +120,7 @@ impl OutputBuffer {
     /// What is added from here on may be sent only when record `sequence` of the log is durable.
     pub fn hold(&mut self, sequence: u64) {
         if self.marks.back().is_none_or(|mark| mark.sequence < sequence) {
-            self.marks.push_back(Mark { at: self.bytes.len(), sequence });
+            self.marks.push_back(OutputMark { at: self.bytes.len(), sequence });
         }
     }
 
@@ -180,7 +180,7 @@ pub struct Connection {
     /// The loop is told when more can be written.
     pub watches_writing: bool,
     /// Where it is entered among the clients that wait.
-    pub entry: Option<Entry>,
+    pub entry: Option<WaitEntry>,
     /// The socket may have bytes that were not read because requests wait.
     pub unread: bool,
     /// The client sends no more; what it has sent may not all be read yet.

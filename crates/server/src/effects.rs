@@ -30,7 +30,7 @@ pub enum Word<'w> {
 
 /// What the handler of the command that is running has said.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum Said {
+enum EffectSource {
     /// Nothing: what a command that writes has changed is told as the command came.
     #[default]
     Nothing,
@@ -42,7 +42,7 @@ enum Said {
 
 /// Where a word of an effect is.
 #[derive(Clone, Copy, Debug)]
-enum Stored {
+enum EffectWord {
     /// The word of the request at this index.
     Arg(usize),
     /// These of the effect's own bytes.
@@ -52,8 +52,8 @@ enum Stored {
 /// The effect of the command that is running.
 #[derive(Debug, Default)]
 pub struct Effects {
-    said: Said,
-    words: Vec<Stored>,
+    said: EffectSource,
+    words: Vec<EffectWord>,
     bytes: Vec<u8>,
 }
 
@@ -61,30 +61,30 @@ impl Effects {
     /// The effect is these words; what is said last holds.
     pub fn say(&mut self, words: &[Word<'_>]) {
         self.clear();
-        self.said = Said::Instead;
+        self.said = EffectSource::Instead;
         words.iter().for_each(|word| self.push(*word));
     }
 
     /// The command has changed data, and its effect is its own words, though its specification doesn't say that it writes.
     pub fn say_as_it_came(&mut self) {
         self.clear();
-        self.said = Said::AsItCame;
+        self.said = EffectSource::AsItCame;
     }
 
     fn push(&mut self, word: Word<'_>) {
         let start = self.bytes.len();
         match word {
-            Word::Arg(index) => return self.words.push(Stored::Arg(index)),
+            Word::Arg(index) => return self.words.push(EffectWord::Arg(index)),
             Word::Bytes(bytes) => self.bytes.extend_from_slice(bytes),
             Word::Int(number) => self.bytes.extend_from_slice(itoa::Buffer::new().format(number).as_bytes()),
         }
-        self.words.push(Stored::Own { start, end: self.bytes.len() });
+        self.words.push(EffectWord::Own { start, end: self.bytes.len() });
     }
 
     /// Tells the log what a command has done, after keys that have expired meanwhile.
     #[inline]
     pub fn tell(&mut self, log: &mut LogWriter, store: &mut Store, done: ExecutedCommand<'_>) {
-        if self.said == Said::Nothing {
+        if self.said == EffectSource::Nothing {
             log.note(store, done.writes, done.changed && done.writes, done.db, done.args.iter());
         } else {
             self.tell_said(log, store, done);
@@ -93,12 +93,12 @@ impl Effects {
 
     fn tell_said(&mut self, log: &mut LogWriter, store: &mut Store, done: ExecutedCommand<'_>) {
         let writes = done.writes || done.changed;
-        if self.said == Said::AsItCame {
+        if self.said == EffectSource::AsItCame {
             log.note(store, writes, done.changed, done.db, done.args.iter());
         } else {
             let words = self.words.iter().map(|word| match *word {
-                Stored::Arg(index) => done.args.at(index),
-                Stored::Own { start, end } => &self.bytes[start..end],
+                EffectWord::Arg(index) => done.args.at(index),
+                EffectWord::Own { start, end } => &self.bytes[start..end],
             });
             log.note(store, writes, done.changed, done.db, words);
         }
@@ -106,7 +106,7 @@ impl Effects {
     }
 
     fn clear(&mut self) {
-        self.said = Said::Nothing;
+        self.said = EffectSource::Nothing;
         self.words.clear();
         self.words.shrink_to(KEPT_WORDS);
         self.bytes.clear();

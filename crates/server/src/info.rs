@@ -20,7 +20,7 @@ pub struct InfoSource<'a> {
     pub client: &'a Client,
 }
 
-type Section = fn(&InfoSource<'_>, &mut Text);
+type Section = fn(&InfoSource<'_>, &mut InfoText);
 
 /// All sections in their order; the flag tells whether plain INFO shows them.
 const SECTIONS: &[(&str, bool, Section)] = &[
@@ -40,9 +40,9 @@ const SECTIONS: &[(&str, bool, Section)] = &[
 
 /// Lines of `name:value`.
 #[derive(Default)]
-struct Text(String);
+struct InfoText(String);
 
-impl Text {
+impl InfoText {
     fn field(&mut self, name: &str, value: impl Display) {
         let _ = write!(self.0, "{name}:{value}\r\n");
     }
@@ -58,7 +58,7 @@ pub fn text(source: &InfoSource<'_>, wanted: &[&[u8]]) -> String {
     let named = |name: &str| wanted.iter().any(|word| word.eq_ignore_ascii_case(name.as_bytes()));
     let every = named("all") || named("everything");
     let usual = wanted.is_empty() || named("default");
-    let mut text = Text::default();
+    let mut text = InfoText::default();
     for (name, is_usual, write) in SECTIONS {
         if every || usual && *is_usual || named(name) {
             if !text.0.is_empty() {
@@ -71,7 +71,7 @@ pub fn text(source: &InfoSource<'_>, wanted: &[&[u8]]) -> String {
     text.0
 }
 
-fn server(source: &InfoSource<'_>, text: &mut Text) {
+fn server(source: &InfoSource<'_>, text: &mut InfoText) {
     let server = source.server;
     let uptime_s = server.clock.now.duration_since(server.clock.started).as_secs();
     text.field("redis_version", COMPATIBLE_VERSION);
@@ -97,7 +97,7 @@ fn server(source: &InfoSource<'_>, text: &mut Text) {
     text.field("io_threads_active", 0);
 }
 
-fn clients(source: &InfoSource<'_>, text: &mut Text) {
+fn clients(source: &InfoSource<'_>, text: &mut InfoText) {
     let every = || {
         let others = source.server.clients.iter().map(|(_, connection)| &connection.client);
         others.chain(std::iter::once(source.client))
@@ -114,7 +114,7 @@ fn clients(source: &InfoSource<'_>, text: &mut Text) {
     text.field("watching_clients", every().filter(|client| client.watch.keys > 0).count());
 }
 
-fn memory(source: &InfoSource<'_>, text: &mut Text) {
+fn memory(source: &InfoSource<'_>, text: &mut InfoText) {
     let stats = source.store.stats();
     let arena = &stats.arena;
     let resident = quire_sys::proc::resident_bytes(None).unwrap_or(0);
@@ -153,7 +153,7 @@ fn memory(source: &InfoSource<'_>, text: &mut Text) {
     text.field("lazyfree_pending_objects", stats.reclaim_pending);
 }
 
-fn persistence(source: &InfoSource<'_>, text: &mut Text) {
+fn persistence(source: &InfoSource<'_>, text: &mut InfoText) {
     let server = source.server;
     let (saves, restored) = (&server.saves, &server.saves.restored);
     let figures = source.store.save_stats();
@@ -206,7 +206,7 @@ fn persistence(source: &InfoSource<'_>, text: &mut Text) {
 }
 
 /// The log of writes, in the words that Redis has for its append-only file, then in Quire's own.
-fn log(source: &InfoSource<'_>, text: &mut Text) {
+fn log(source: &InfoSource<'_>, text: &mut InfoText) {
     let (saves, known) = (&source.server.saves, &source.server.log_state);
     let log_writer = source.server.log_writer.as_deref();
     // A log without room fails before its device does.
@@ -250,7 +250,7 @@ fn log(source: &InfoSource<'_>, text: &mut Text) {
     text.field("log_flush_longest_us", stats.flush_longest_ns / 1000);
 }
 
-fn stats(source: &InfoSource<'_>, text: &mut Text) {
+fn stats(source: &InfoSource<'_>, text: &mut InfoText) {
     let stats = &source.server.stats;
     let store = source.store.stats();
     let kilobytes = |bytes: u64| format!("{:.2}", bytes as f64 / 1024.0);
@@ -283,7 +283,7 @@ fn stats(source: &InfoSource<'_>, text: &mut Text) {
     text.field("client_output_buffer_limit_disconnections", stats.output_limit_closed);
 }
 
-fn replication(source: &InfoSource<'_>, text: &mut Text) {
+fn replication(source: &InfoSource<'_>, text: &mut InfoText) {
     text.field("role", "master");
     text.field("connected_slaves", 0);
     text.field("master_failover_state", "no-failover");
@@ -294,7 +294,7 @@ fn replication(source: &InfoSource<'_>, text: &mut Text) {
     text.field("repl_backlog_active", 0);
 }
 
-fn cpu(_: &InfoSource<'_>, text: &mut Text) {
+fn cpu(_: &InfoSource<'_>, text: &mut InfoText) {
     let (user_s, system_s) = cpu_seconds().unwrap_or((0.0, 0.0));
     text.field("used_cpu_sys", format_args!("{system_s:.6}"));
     text.field("used_cpu_user", format_args!("{user_s:.6}"));
@@ -312,7 +312,7 @@ fn cpu_seconds() -> Option<(f64, f64)> {
     Some((next()?, next()?))
 }
 
-fn command_stats(source: &InfoSource<'_>, text: &mut Text) {
+fn command_stats(source: &InfoSource<'_>, text: &mut InfoText) {
     for (index, stats) in source.server.stats.commands.iter().enumerate() {
         if stats.calls == 0 && stats.rejected == 0 && stats.failed == 0 {
             continue;
@@ -329,13 +329,13 @@ fn command_stats(source: &InfoSource<'_>, text: &mut Text) {
     }
 }
 
-fn error_stats(source: &InfoSource<'_>, text: &mut Text) {
+fn error_stats(source: &InfoSource<'_>, text: &mut InfoText) {
     for (code, count) in &source.server.stats.errors {
         text.field(&format!("errorstat_{code}"), format_args!("count={count}"));
     }
 }
 
-fn keyspace(source: &InfoSource<'_>, text: &mut Text) {
+fn keyspace(source: &InfoSource<'_>, text: &mut InfoText) {
     for (number, db) in source.store.stats().databases.iter().enumerate() {
         if db.keys > 0 {
             let value = format_args!("keys={},expires={},avg_ttl={}", db.keys, db.expires, db.avg_ttl_ms).to_string();

@@ -1,4 +1,10 @@
-//! What happened to a key, for those who listen: WATCH, and a copy that is being made of the key. Every change of a key passes [`Events::emit`] once.
+//! What happened to a key, for all that listen: WATCH, and a copy that is being made of the key. Every change of a key, that of a
+//! value by its type (`ValueMut`), its end and its new name alike, passes [`Events::emit`] once, with the database and whether the
+//! key is there now.
+//!
+//! A listener is a kind of [`Watcher`]. A further one, as clients that are blocked on keys or notifications of the keyspace will be, is a
+//! variant of it: no type, no operation on keys and no command has to know of it, and a client that is woken goes on by the server's one way to wait
+//! (`blocked`).
 //!
 //! Lives in ordinary memory: connections don't outlive the process. While no client listens, an event costs one comparison.
 

@@ -122,7 +122,7 @@ fn combine(store: &mut Store, models: &mut [Model], to: usize, keys: &[usize], h
         Op::Union(..) => (Combination::Union, expected(models, keys, Combination::Union)),
         _ => (Combination::Difference, expected(models, keys, Combination::Difference)),
     };
-    let mut found = set::Collected::default();
+    let mut found = set::MemberBuffer::default();
     let sets = set::views(store, DB, keys.iter().map(|&key| KEYS[key])).unwrap();
     set::combine(combination, &sets, |member| {
         found.push(member);

@@ -7,7 +7,7 @@ use crate::effects::Word;
 
 /// How a request gives an instant.
 #[derive(Clone, Copy)]
-struct Form {
+struct ExpireForm {
     command: &'static str,
     unit_ms: i64,
     /// From now, rather than from 1970.
@@ -16,34 +16,34 @@ struct Form {
 
 /// EXPIRE key seconds [NX | XX | GT | LT]
 pub fn expire(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    set(ctx, Form { command: "expire", unit_ms: 1000, relative: true })
+    set(ctx, ExpireForm { command: "expire", unit_ms: 1000, relative: true })
 }
 
 /// PEXPIRE key milliseconds [NX | XX | GT | LT]
 pub fn pexpire(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    set(ctx, Form { command: "pexpire", unit_ms: 1, relative: true })
+    set(ctx, ExpireForm { command: "pexpire", unit_ms: 1, relative: true })
 }
 
 /// EXPIREAT key unix-seconds [NX | XX | GT | LT]
 pub fn expireat(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    set(ctx, Form { command: "expireat", unit_ms: 1000, relative: false })
+    set(ctx, ExpireForm { command: "expireat", unit_ms: 1000, relative: false })
 }
 
 /// PEXPIREAT key unix-milliseconds [NX | XX | GT | LT]
 pub fn pexpireat(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    set(ctx, Form { command: "pexpireat", unit_ms: 1, relative: false })
+    set(ctx, ExpireForm { command: "pexpireat", unit_ms: 1, relative: false })
 }
 
 /// When a new instant is taken.
 #[derive(Clone, Copy, Default)]
-struct Condition {
+struct ExpireCondition {
     missing: bool,
     present: bool,
     greater: bool,
     less: bool,
 }
 
-impl Condition {
+impl ExpireCondition {
     fn parse(ctx: &Ctx<'_>) -> Result<Self, CmdError> {
         let mut condition = Self::default();
         for at in 3..ctx.args.len() {
@@ -80,8 +80,8 @@ impl Condition {
 }
 
 #[inline]
-fn set(ctx: &mut Ctx<'_>, form: Form) -> Result<(), CmdError> {
-    let condition = Condition::parse(ctx)?;
+fn set(ctx: &mut Ctx<'_>, form: ExpireForm) -> Result<(), CmdError> {
+    let condition = ExpireCondition::parse(ctx)?;
     let given = ctx.args.int(2)?;
     let since_ms = if form.relative { ctx.store.now_ms() } else { 0 };
     let at_ms = given
@@ -160,8 +160,8 @@ mod tests {
 
     #[test]
     fn a_key_without_an_instant_lives_for_ever() {
-        let with = |field: fn(&mut Condition) -> &mut bool| {
-            let mut condition = Condition::default();
+        let with = |field: fn(&mut ExpireCondition) -> &mut bool| {
+            let mut condition = ExpireCondition::default();
             *field(&mut condition) = true;
             condition
         };

@@ -33,37 +33,37 @@ pub fn usage(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 }
 
 /// A figure of MEMORY STATS.
-enum Figure {
+enum StatValue {
     Integer(i64),
     Ratio(f64),
 }
 
-fn write(reply: &mut Reply, figures: &[(&str, Figure)]) {
+fn write(reply: &mut Reply, figures: &[(&str, StatValue)]) {
     for (name, figure) in figures {
         reply.bulk_str(name);
         match figure {
-            Figure::Integer(value) => reply.int(*value),
-            Figure::Ratio(value) => reply.double(*value),
+            StatValue::Integer(value) => reply.int(*value),
+            StatValue::Ratio(value) => reply.double(*value),
         }
     }
 }
 
-fn bytes(value: u64) -> Figure {
-    Figure::Integer(value as i64)
+fn bytes(value: u64) -> StatValue {
+    StatValue::Integer(value as i64)
 }
 
 /// How much larger `whole` is than `part`; 1 if nothing is.
-fn ratio(whole: u64, part: u64) -> Figure {
-    Figure::Ratio(if part == 0 { 1.0 } else { whole as f64 / part as f64 })
+fn ratio(whole: u64, part: u64) -> StatValue {
+    StatValue::Ratio(if part == 0 { 1.0 } else { whole as f64 / part as f64 })
 }
 
-fn percent(part: u64, whole: u64) -> Figure {
-    Figure::Ratio(if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 })
+fn percent(part: u64, whole: u64) -> StatValue {
+    StatValue::Ratio(if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 })
 }
 
 /// By how much `whole` is larger than `part`.
-fn beyond(whole: u64, part: u64) -> Figure {
-    Figure::Integer(whole as i64 - part as i64)
+fn beyond(whole: u64, part: u64) -> StatValue {
+    StatValue::Integer(whole as i64 - part as i64)
 }
 
 /// MEMORY STATS
@@ -106,7 +106,7 @@ pub fn stats(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 }
 
 /// The figures that Redis has, of all databases.
-fn totals(stats: &StoreStats, peak_bytes: u64) -> [(&'static str, Figure); 18] {
+fn totals(stats: &StoreStats, peak_bytes: u64) -> [(&'static str, StatValue); 18] {
     let arena = &stats.arena;
     let (allocated, used, backed) = (arena.allocated_bytes, arena.used_bytes, arena.backed_bytes());
     let resident = quire_sys::proc::resident_bytes(None).unwrap_or(0);
@@ -135,7 +135,7 @@ fn totals(stats: &StoreStats, peak_bytes: u64) -> [(&'static str, Figure); 18] {
 }
 
 /// Figures of the arena and of saves.
-fn own_figures(stats: &StoreStats, saves: &SaveStats) -> [(&'static str, Figure); 6] {
+fn own_figures(stats: &StoreStats, saves: &SaveStats) -> [(&'static str, StatValue); 6] {
     [
         ("arena.objects", bytes(stats.arena.objects)),
         ("arena.free", bytes(stats.arena.free_bytes)),

@@ -44,7 +44,7 @@ pub enum ExpiryOption<'a> {
 
 /// The command whose words they are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Owner {
+pub enum OptionContext {
     /// SET.
     Set,
     /// GETEX.
@@ -63,7 +63,7 @@ pub struct SetOptions<'a> {
 }
 
 /// Reads the options in `args`, which has nothing else. Saying the same thing twice is allowed.
-pub fn parse<'a>(args: Args<'a>, owner: Owner) -> Result<SetOptions<'a>, CmdError> {
+pub fn parse<'a>(args: Args<'a>, owner: OptionContext) -> Result<SetOptions<'a>, CmdError> {
     let mut options = SetOptions { condition: None, get: false, lifetime: ExpiryOption::Unsaid };
     let mut at = 0;
     while at < args.len() {
@@ -74,9 +74,9 @@ pub fn parse<'a>(args: Args<'a>, owner: Owner) -> Result<SetOptions<'a>, CmdErro
 
 impl<'a> SetOptions<'a> {
     /// Takes the option at `at`; returns how many words belong to it, `None` if it does not fit.
-    fn take(&mut self, args: Args<'a>, at: usize, owner: Owner) -> Option<usize> {
+    fn take(&mut self, args: Args<'a>, at: usize, owner: OptionContext) -> Option<usize> {
         let is = |word| args.is(at, word);
-        if owner == Owner::Set {
+        if owner == OptionContext::Set {
             for (word, condition) in [("NX", SetCondition::Missing), ("XX", SetCondition::Present)] {
                 if is(word) {
                     return (*self.condition.get_or_insert(condition) == condition).then_some(0);
@@ -88,8 +88,8 @@ impl<'a> SetOptions<'a> {
             }
         }
         let (word, lifetime) = match owner {
-            Owner::Set => ("KEEPTTL", ExpiryOption::Keep),
-            Owner::GetEx => ("PERSIST", ExpiryOption::Persist),
+            OptionContext::Set => ("KEEPTTL", ExpiryOption::Keep),
+            OptionContext::GetEx => ("PERSIST", ExpiryOption::Persist),
         };
         if is(word) {
             let fits = self.lifetime == ExpiryOption::Unsaid || self.lifetime == lifetime;
@@ -150,14 +150,14 @@ mod tests {
         check(Args::new(text.as_bytes(), &ranges))
     }
 
-    fn fits(text: &str, owner: Owner) -> bool {
+    fn fits(text: &str, owner: OptionContext) -> bool {
         with_words(text, |args| parse(args, owner).is_ok())
     }
 
     #[test]
     fn options_are_read_in_any_order_and_case() {
         with_words("get px 12 Nx", |args| {
-            let options = parse(args, Owner::Set).unwrap();
+            let options = parse(args, OptionContext::Set).unwrap();
             let lifetime = ExpiryOption::Until(TimeUnit::Millis, b"12");
             assert_eq!(options, SetOptions { condition: Some(SetCondition::Missing), get: true, lifetime });
         });
@@ -166,16 +166,16 @@ mod tests {
     #[test]
     fn options_that_contradict_each_other_are_refused() {
         for text in ["", "NX NX", "EX 1 EX 2", "KEEPTTL KEEPTTL", "XX GET PXAT 1", "GET GET", "EXAT nothing"] {
-            assert!(fits(text, Owner::Set), "{text}");
+            assert!(fits(text, OptionContext::Set), "{text}");
         }
         for text in ["NX XX", "XX NX", "EX 1 PX 1", "EX 1 KEEPTTL", "KEEPTTL EX 1", "EX", "EX 1 PX", "PERSIST", "no"] {
-            assert!(!fits(text, Owner::Set), "{text}");
+            assert!(!fits(text, OptionContext::Set), "{text}");
         }
         for text in ["", "PERSIST", "PERSIST PERSIST", "EX 1", "PXAT 1 PXAT 2"] {
-            assert!(fits(text, Owner::GetEx), "{text}");
+            assert!(fits(text, OptionContext::GetEx), "{text}");
         }
         for text in ["NX", "GET", "KEEPTTL", "PERSIST EX 1", "EX 1 PERSIST", "PX"] {
-            assert!(!fits(text, Owner::GetEx), "{text}");
+            assert!(!fits(text, OptionContext::GetEx), "{text}");
         }
     }
 

@@ -227,7 +227,7 @@ pub fn spop(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         }
         _ => return Err(CmdError::SYNTAX),
     };
-    let mut popped = set::Collected::default();
+    let mut popped = set::MemberBuffer::default();
     let done = set::pop(ctx.store, db, key, wanted.unwrap_or(1), &mut |member| popped.push(member));
     // Chance must not be asked again: the log is told which members went, even if it failed at a later one.
     match &done {
@@ -306,7 +306,7 @@ fn show_random(ctx: &mut Ctx<'_>, wanted: usize, distinct: bool, limit_bytes: us
 }
 
 /// Says that these members were removed, instead of how many were to be popped.
-fn say_removed(ctx: &mut Ctx<'_>, members: &set::Collected) {
+fn say_removed(ctx: &mut Ctx<'_>, members: &set::MemberBuffer) {
     let words: Vec<Word<'_>> =
         [Word::Bytes(b"SREM"), Word::Arg(1)].into_iter().chain(members.iter().map(Word::Bytes)).collect();
     ctx.say_effect(&words);

@@ -7,7 +7,7 @@ use quire_store::{Expiry, Kind, LongDouble, StoreError, string};
 
 use crate::cmd::expire;
 use crate::cmd::range::forward_span;
-use crate::cmd::set_options::{self, ExpiryOption, Owner, SetCondition, TimeUnit, instant_ms};
+use crate::cmd::set_options::{self, ExpiryOption, OptionContext, SetCondition, TimeUnit, instant_ms};
 use crate::ctx::{CmdError, Ctx};
 use crate::effects::Word;
 
@@ -33,7 +33,7 @@ pub fn set(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 }
 
 fn set_with_options(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    let options = set_options::parse(ctx.args.from(3), Owner::Set)?;
+    let options = set_options::parse(ctx.args.from(3), OptionContext::Set)?;
     let expiry = options.lifetime.expiry(ctx.store.now_ms(), "set")?;
     let (db, key) = (ctx.client.db, ctx.args.at(1));
     let start = ctx.reply.len();
@@ -115,7 +115,7 @@ fn set_for(ctx: &mut Ctx<'_>, unit: TimeUnit, command: &str) -> Result<(), CmdEr
 
 /// GETEX key [EX s | PX ms | EXAT s | PXAT ms | PERSIST]
 pub fn getex(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    let lifetime = set_options::parse(ctx.args.from(2), Owner::GetEx)?.lifetime;
+    let lifetime = set_options::parse(ctx.args.from(2), OptionContext::GetEx)?.lifetime;
     let (db, key) = (ctx.client.db, ctx.args.at(1));
     let start = ctx.reply.len();
     if !reply_value(ctx)? {

@@ -11,7 +11,7 @@ use mio::{Events, Poll, Token};
 use super::listen::Listener;
 use super::signals::Signals;
 use super::worker::Worker;
-use crate::blocked::Event;
+use crate::blocked::WakeEvent;
 use crate::clients::Slot;
 use crate::log_control;
 use crate::persistence;
@@ -158,7 +158,7 @@ impl Engine {
             // Before clients that have had their copy ask for another one.
             self.announce_copies();
         }
-        self.announce(Event::TurnBegins);
+        self.announce(WakeEvent::TurnBegins);
         for slot in once_each(&mut self.again) {
             self.readable(slot, false, false);
         }
@@ -173,7 +173,7 @@ impl Engine {
 
     fn has_unfinished(&self) -> bool {
         !(self.again.is_empty() && self.write_again.is_empty() && self.accept_again.is_empty())
-            || self.worker.state.blocked.awaits(Event::TurnBegins)
+            || self.worker.state.blocked.awaits(WakeEvent::TurnBegins)
     }
 
     fn end_turn(&mut self) {
@@ -204,7 +204,7 @@ impl Engine {
         state.log_writer.is_some()
             || !self.held.is_empty()
             || self.worker.log_behind
-            || state.blocked.awaits(Event::LogIsDurable)
+            || state.blocked.awaits(WakeEvent::LogIsDurable)
     }
 
     /// Hands over what the turn has logged, and looks what has become durable meanwhile. A client that goes on because of
@@ -232,7 +232,7 @@ impl Engine {
         let full = state.log_state.refusal.is_none() && log_control::is_full(state);
         let behind = state.log_writer.as_mut().is_some_and(|log_writer| log_writer.look_behind(full));
         if let Some(log_writer) = &state.log_writer
-            && (behind || !self.held.is_empty() || state.blocked.awaits(Event::LogIsDurable))
+            && (behind || !self.held.is_empty() || state.blocked.awaits(WakeEvent::LogIsDurable))
         {
             // Before looking how far the log is, so that nothing is missed in between.
             log_writer.want_notice();
@@ -242,7 +242,7 @@ impl Engine {
         let was_behind = std::mem::replace(&mut self.worker.log_behind, behind);
         self.worker.judge_holds();
         if was_behind && !behind {
-            self.announce(Event::LogCatchesUp);
+            self.announce(WakeEvent::LogCatchesUp);
         }
     }
 

@@ -10,4 +10,4 @@ mod waking;
 mod worker;
 
 pub use listen::ListenError;
-pub use server::{Handle, Server, ServerError};
+pub use server::{Server, ServerError, ServerHandle};

@@ -39,17 +39,17 @@ pub enum ServerError {
 /// A server that listens and has not begun to serve.
 pub struct Server {
     engine: Engine,
-    handle: Handle,
+    handle: ServerHandle,
 }
 
 /// Ends a running server from another thread.
 #[derive(Clone)]
-pub struct Handle {
+pub struct ServerHandle {
     stop: Arc<AtomicBool>,
     waker: Arc<Waker>,
 }
 
-impl Handle {
+impl ServerHandle {
     /// Ends it without a save.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
@@ -113,7 +113,7 @@ impl Server {
         let stop = Arc::new(AtomicBool::new(false));
         let worker = Worker::new(store, state, registry);
         let engine = Engine::new(poll, listeners, worker, Arc::clone(&stop))?;
-        Ok(Server { engine, handle: Handle { stop, waker } })
+        Ok(Server { engine, handle: ServerHandle { stop, waker } })
     }
 
     /// Has SIGTERM and SIGINT end the server.
@@ -139,7 +139,7 @@ impl Server {
     }
 
     /// Ends it from another thread.
-    pub fn handle(&self) -> Handle {
+    pub fn handle(&self) -> ServerHandle {
         self.handle.clone()
     }
 

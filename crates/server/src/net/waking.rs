@@ -5,16 +5,16 @@
 use super::engine::Engine;
 use super::exchange::go_on;
 use super::worker::Worker;
-use crate::blocked::{Event, LAST_RECORD};
+use crate::blocked::{LAST_RECORD, WakeEvent};
 use crate::clients::Connection;
 
 impl Engine {
     /// What all clients that wait for an event have waited for has come.
-    pub(super) fn announce(&mut self, event: Event) {
+    pub(super) fn announce(&mut self, event: WakeEvent) {
         self.announce_up_to(event, u64::MAX);
     }
 
-    fn announce_up_to(&mut self, event: Event, last: u64) {
+    fn announce_up_to(&mut self, event: WakeEvent, last: u64) {
         if !self.worker.state.blocked.is_empty() {
             let ids = self.worker.state.blocked.waiting(event, last);
             self.wake(&ids);
@@ -28,7 +28,7 @@ impl Engine {
         if state.clients.pause.is_some_and(|pause| state.clock_ms() >= pause.until_ms) {
             state.clients.pause = None;
             self.worker.store.set_holding_expired(false);
-            self.announce(Event::PauseEnds);
+            self.announce(WakeEvent::PauseEnds);
         }
     }
 
@@ -46,7 +46,7 @@ impl Engine {
     pub(super) fn announce_copies(&mut self) {
         while self.copy_got_on() {
             self.copy_events = self.worker.store.copy_events();
-            self.announce(Event::CopyGetsOn);
+            self.announce(WakeEvent::CopyGetsOn);
         }
         self.worker.judge_holds();
     }
@@ -56,7 +56,7 @@ impl Engine {
     pub(super) fn copy_got_on(&self) -> bool {
         let Worker { store, state, .. } = &self.worker;
         self.copy_events != store.copy_events()
-            || store.copy_owner().is_none() && state.blocked.awaits(Event::CopyGetsOn)
+            || store.copy_owner().is_none() && state.blocked.awaits(WakeEvent::CopyGetsOn)
     }
 
     /// More of the log may be durable, or none ever will be.
@@ -66,7 +66,7 @@ impl Engine {
             Some(log_writer) if log_writer.failure().is_none() => log_writer.durable().min(LAST_RECORD - 1),
             Some(_) | None => LAST_RECORD,
         };
-        self.announce_up_to(Event::LogIsDurable, last);
+        self.announce_up_to(WakeEvent::LogIsDurable, last);
     }
 
     fn wake(&mut self, ids: &[u64]) {

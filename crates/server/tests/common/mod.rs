@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use quire_device::{Directory, MemoryDirectory};
 use quire_server::config::Config;
-use quire_server::net::{Handle, Server, ServerError};
+use quire_server::net::{Server, ServerError, ServerHandle};
 use quire_server::save_state::RestoreSummary;
 use quire_server::saving;
 use quire_server::state::ServerHooks;
@@ -26,7 +26,7 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A running server; ended when dropped.
 pub struct Running {
-    handle: Handle,
+    handle: ServerHandle,
     thread: Option<JoinHandle<Result<(), ServerError>>>,
     pub port: u16,
     pub dir: PathBuf,

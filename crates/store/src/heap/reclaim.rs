@@ -10,12 +10,12 @@ use crate::error::{Result, StoreError};
 use crate::heap::Heap;
 
 /// What is left of a structure that is being freed: 40 bytes of its owner's.
-pub(crate) type Remains = [u64; 5];
+pub(crate) type ReclaimState = [u64; 5];
 
 /// Frees some 1 to `budget` objects of a structure of the kind `what`. Returns how many were looked at, and whether nothing
 /// is left of it.
 pub(crate) type FreeStep =
-    fn(heap: &mut Heap, what: u32, remains: &mut Remains, budget: usize) -> Result<(usize, bool)>;
+    fn(heap: &mut Heap, what: u32, remains: &mut ReclaimState, budget: usize) -> Result<(usize, bool)>;
 
 /// The list of what is being freed little by little, as the root object has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -32,7 +32,7 @@ pub(crate) struct ReclaimRoot {
 struct Node {
     next: Handle,
     what: u32,
-    remains: Remains,
+    remains: ReclaimState,
 }
 
 /// The list of structures that are on their way out.
@@ -63,7 +63,7 @@ impl Reclaim {
 
 impl Heap {
     /// Takes over a structure that nothing points to any more.
-    pub(crate) fn retire(&mut self, what: u32, mut remains: Remains) -> Result<()> {
+    pub(crate) fn retire(&mut self, what: u32, mut remains: ReclaimState) -> Result<()> {
         loop {
             match self.arena.alloc(size_of::<Node>()).map_err(StoreError::from) {
                 Ok(node) => return self.enlist(node, what, remains),
@@ -84,13 +84,13 @@ impl Heap {
     }
 
     /// As [`Heap::retire`], with a node that was reserved.
-    pub(crate) fn retire_as(&mut self, node: Handle, what: u32, remains: Remains) -> Result<()> {
+    pub(crate) fn retire_as(&mut self, node: Handle, what: u32, remains: ReclaimState) -> Result<()> {
         self.enlist(node, what, remains)
     }
 
     /// Puts into the list what is still in use here, for an image that is cut before [`Heap::set_list`] is given what this
     /// returns: the list as it was.
-    pub(crate) fn list_for_image(&mut self, node: Handle, what: u32, remains: Remains) -> Result<ReclaimRoot> {
+    pub(crate) fn list_for_image(&mut self, node: Handle, what: u32, remains: ReclaimState) -> Result<ReclaimRoot> {
         let before = self.reclaim.root;
         self.enlist(node, what, remains)?;
         Ok(before)
@@ -101,7 +101,7 @@ impl Heap {
         self.set_reclaim_root(root.first, root.nodes)
     }
 
-    fn enlist(&mut self, node: Handle, what: u32, remains: Remains) -> Result<()> {
+    fn enlist(&mut self, node: Handle, what: u32, remains: ReclaimState) -> Result<()> {
         let ReclaimRoot { first, nodes } = self.reclaim.root;
         *self.arena.get_mut::<Node>(node)? = Node { next: first, what, remains };
         self.set_reclaim_root(node, nodes.saturating_add(1))

@@ -50,7 +50,7 @@ pub enum CopyStep {
 /// The copy that is under way, and figures.
 #[derive(Debug, Default)]
 pub(crate) struct Copies {
-    now: Option<Box<Copying>>,
+    now: Option<Box<CopyInProgress>>,
     /// How often a copy became whole, failed, or went.
     events: u64,
     /// The longest step, in units of its budget.
@@ -59,7 +59,7 @@ pub(crate) struct Copies {
 
 /// A copy that is under way.
 #[derive(Debug)]
-struct Copying {
+struct CopyInProgress {
     owner: u64,
     db: DbId,
     key: Box<[u8]>,
@@ -72,7 +72,7 @@ struct Copying {
     failed: Option<StoreError>,
 }
 
-impl Copying {
+impl CopyInProgress {
     /// Whether it waits for its owner: it is whole, or has failed.
     fn waits(&self) -> bool {
         self.failed.is_some() || self.table.is_complete()
@@ -80,7 +80,7 @@ impl Copying {
 }
 
 /// Where a copy goes.
-struct Place<'a> {
+struct CopyTarget<'a> {
     db: DbId,
     index: usize,
     key: &'a [u8],
@@ -145,7 +145,7 @@ impl Keyspace {
                 let node = self.heap.reserve_node()?;
                 self.events.watchers.add(Watcher::Copy, db, from, false);
                 let (key, table) = (from.into(), TableCopy::new(head));
-                let copying = Copying { owner, db, key, entry: source.handle, ops, table, node, failed: None };
+                let copying = CopyInProgress { owner, db, key, entry: source.handle, ops, table, node, failed: None };
                 self.copies.now = Some(Box::new(copying));
                 Ok(CopyProgress::UnderWay)
             }
@@ -154,7 +154,7 @@ impl Keyspace {
     }
 
     /// The owner asks again for its copy, whose source hasn't changed.
-    fn go_on(&mut self, source: &Entry, place: Place<'_>) -> Result<CopyProgress> {
+    fn go_on(&mut self, source: &Entry, place: CopyTarget<'_>) -> Result<CopyProgress> {
         let Some(copying) = &mut self.copies.now else { return Ok(CopyProgress::Busy) };
         if let Some(error) = copying.failed.take() {
             self.give_up_copy()?;
@@ -242,7 +242,7 @@ impl Keyspace {
         to_db: DbId,
         to: &'a [u8],
         replace: bool,
-    ) -> Result<Option<(Entry, Place<'a>)>> {
+    ) -> Result<Option<(Entry, CopyTarget<'a>)>> {
         let index = self.db_index(to_db)?;
         let Some(source) = self.find(db, from, self.hash(from))? else { return Ok(None) };
         let hash = self.hash(to);
@@ -250,11 +250,11 @@ impl Keyspace {
         if (old.is_some() && !replace) || old.is_some_and(|old| old.handle == source.handle) {
             return Ok(None);
         }
-        Ok(Some((source, Place { db: to_db, index, key: to, hash, old })))
+        Ok(Some((source, CopyTarget { db: to_db, index, key: to, hash, old })))
     }
 
     /// Gives the copy its key. `table` is the copy of the table that the source is.
-    fn place_copy(&mut self, source: &Entry, place: Place<'_>, table: Option<TableHead>) -> Result<()> {
+    fn place_copy(&mut self, source: &Entry, place: CopyTarget<'_>, table: Option<TableHead>) -> Result<()> {
         let new = match self.entry_of_copy(source, &place, table.as_ref()) {
             Ok(new) => new,
             Err(error) => {
@@ -274,7 +274,7 @@ impl Keyspace {
     }
 
     /// The entry of a copy, which is in no table yet.
-    fn entry_of_copy(&mut self, source: &Entry, place: &Place<'_>, table: Option<&TableHead>) -> Result<Entry> {
+    fn entry_of_copy(&mut self, source: &Entry, place: &CopyTarget<'_>, table: Option<&TableHead>) -> Result<Entry> {
         let value_len = source.header.value_len as usize;
         let layout = EntryLayout::new(source.encoding()?, value_len, source.expiry(&self.heap.arena)?);
         let new = entries::allocate(self, place.key, place.hash, layout)?;
@@ -311,7 +311,7 @@ impl Keyspace {
     }
 
     /// Nothing is under way any more.
-    fn end_copy(&mut self) -> Option<Box<Copying>> {
+    fn end_copy(&mut self) -> Option<Box<CopyInProgress>> {
         self.events.watchers.remove_all(Watcher::Copy);
         self.copies.events += 1;
         self.copies.now.take()

@@ -37,7 +37,7 @@ impl EntryLayout {
 }
 
 /// Where an entry's value goes: into the entry, or into an object of its own.
-struct Plan {
+struct EntryPlacement {
     flags: u8,
     total: usize,
     external: Option<External>,
@@ -194,12 +194,12 @@ pub(super) fn reshape(keyspace: &mut Keyspace, db: DbId, entry: Entry, layout: E
 
 /// Decides where the value goes. A big value's object stays if it has room and doesn't waste most of it; a null
 /// object stands for one to be allocated.
-fn plan(keyspace: &Keyspace, entry: &Entry, layout: &EntryLayout) -> Result<Plan> {
+fn plan(keyspace: &Keyspace, entry: &Entry, layout: &EntryLayout) -> Result<EntryPlacement> {
     let mut flags = entry.header.flags & if layout.keep > 0 { LONG_KEY | RAW | TEXT } else { LONG_KEY };
     flags |= if layout.expiry.is_some() { EXPIRES } else { 0 };
     let fixed = key_offset(flags) + entry.key_room();
     if fixed + layout.value_len <= INLINE_MAX {
-        return Ok(Plan { flags, total: fixed + layout.value_len, external: None });
+        return Ok(EntryPlacement { flags, total: fixed + layout.value_len, external: None });
     }
     let old = entry.value_object(&keyspace.heap.arena)?;
     let fits = |object: &External| {
@@ -207,7 +207,7 @@ fn plan(keyspace: &Keyspace, entry: &Entry, layout: &EntryLayout) -> Result<Plan
         size >= layout.value_len && size / 4 <= layout.value_len + layout.reserve
     };
     let external = old.filter(fits).unwrap_or_default();
-    Ok(Plan { flags: flags | EXTERNAL, total: fixed + External::BYTES, external: Some(external) })
+    Ok(EntryPlacement { flags: flags | EXTERNAL, total: fixed + External::BYTES, external: Some(external) })
 }
 
 fn reshape_in_place(
@@ -229,7 +229,13 @@ fn reshape_in_place(
     Ok(new)
 }
 
-fn relocate(keyspace: &mut Keyspace, index: usize, entry: Entry, layout: &EntryLayout, plan: &Plan) -> Result<Entry> {
+fn relocate(
+    keyspace: &mut Keyspace,
+    index: usize,
+    entry: Entry,
+    layout: &EntryLayout,
+    plan: &EntryPlacement,
+) -> Result<Entry> {
     let handle = keyspace.heap.alloc(plan.total)?;
     let new = Entry { handle, header: reshaped(keyspace, &entry, layout, plan.flags) };
     let external = match plan.external {

@@ -96,8 +96,13 @@ pub(crate) fn random_u64() -> Result<u64> {
 
 impl Keyspace {
     /// The keyspace whose root was opened.
-    pub(crate) fn new(arena: Arena, opened: root::Opened, config: &StoreConfig, values: Values) -> Result<Keyspace> {
-        let root::Opened { handle, seed, reclaim, dbs, .. } = opened;
+    pub(crate) fn new(
+        arena: Arena,
+        opened: root::OpenedRoot,
+        config: &StoreConfig,
+        values: Values,
+    ) -> Result<Keyspace> {
+        let root::OpenedRoot { handle, seed, reclaim, dbs, .. } = opened;
         Ok(Keyspace {
             heap: Heap::new(arena, reclaim, (handle, root::RECLAIM_OFFSET), values.free_step),
             root: handle,

@@ -55,7 +55,7 @@ const _: () = assert!(std::mem::offset_of!(Root, dbs) == DBS_OFFSET);
 
 /// What the root says when a store starts on it.
 #[derive(Debug)]
-pub(crate) struct Opened {
+pub(crate) struct OpenedRoot {
     pub(crate) handle: Handle,
     pub(crate) seed: [u64; 2],
     pub(crate) reclaim: ReclaimRoot,
@@ -64,7 +64,7 @@ pub(crate) struct Opened {
 }
 
 /// Makes the root of an empty store.
-pub(crate) fn create(arena: &mut Arena, seed: [u64; 2]) -> Result<Opened> {
+pub(crate) fn create(arena: &mut Arena, seed: [u64; 2]) -> Result<OpenedRoot> {
     let handle = arena.alloc(size_of::<Root>())?;
     let root = arena.get_mut::<Root>(handle)?;
     *root = Root::new_zeroed();
@@ -77,7 +77,7 @@ pub(crate) fn create(arena: &mut Arena, seed: [u64; 2]) -> Result<Opened> {
 }
 
 /// Reads and checks the root of a store.
-pub(crate) fn open(arena: &Arena) -> Result<Opened> {
+pub(crate) fn open(arena: &Arena) -> Result<OpenedRoot> {
     let handle = arena.root();
     let root = arena.get::<Root>(handle)?;
     if root.magic != MAGIC {
@@ -97,7 +97,7 @@ pub(crate) fn open(arena: &Arena) -> Result<Opened> {
         db.expires.check(arena)?;
     }
     let log_position = if root.version == FIRST_VERSION { 0 } else { root.log_position };
-    Ok(Opened { handle, seed: root.seed, reclaim: root.reclaim, dbs: Box::new(root.dbs), log_position })
+    Ok(OpenedRoot { handle, seed: root.seed, reclaim: root.reclaim, dbs: Box::new(root.dbs), log_position })
 }
 
 /// Writes the place in the log through, unless it is there already.

@@ -125,7 +125,7 @@ pub struct SaveStats {
 /// What the store knows of its saves.
 #[derive(Default)]
 pub(crate) struct Saves {
-    pub(crate) running: Option<Running>,
+    pub(crate) running: Option<RunningSave>,
     /// Memory for pre-images, to hold from the next cut on.
     pub(crate) new_budget_bytes: Option<usize>,
     /// The image that the data comes from is damaged: the save that replaces it keeps it under another name.
@@ -141,7 +141,7 @@ pub(crate) struct Saves {
 }
 
 /// A save in the background.
-pub(crate) struct Running {
+pub(crate) struct RunningSave {
     pub(crate) thread: JoinHandle<()>,
     /// How it ended.
     pub(crate) result: Receiver<Result<DumpSummary, DumpError>>,
@@ -178,7 +178,7 @@ impl Cut {
     }
 }
 
-impl Running {
+impl RunningSave {
     pub(crate) fn progress(&self) -> SaveProgress {
         SaveProgress {
             pages_done: self.progress.pages_done(),
@@ -221,7 +221,7 @@ impl Store {
             let _ = tell.send(cut.dump(&place, &shared, &options));
         };
         let thread = spawn_unsignalled("quire-save", save).map_err(SaveError::Thread)?;
-        self.saves.running = Some(Running { thread, result, progress, place: path, cut_ns, since: Instant::now() });
+        self.saves.running = Some(RunningSave { thread, result, progress, place: path, cut_ns, since: Instant::now() });
         Ok(())
     }
 
@@ -294,7 +294,7 @@ impl Store {
     }
 
     fn end_save(&mut self, result: Result<DumpSummary, SaveError>) -> Option<Result<SaveSummary, SaveError>> {
-        let Running { thread, cut_ns, place, .. } = self.saves.running.take()?;
+        let RunningSave { thread, cut_ns, place, .. } = self.saves.running.take()?;
         // It has told its result, or has crashed: it does nothing more.
         let _ = thread.join();
         self.arena_mut().try_finish();
@@ -361,7 +361,7 @@ impl Store {
 
     /// How far the running save has come.
     pub fn save_progress(&self) -> Option<SaveProgress> {
-        self.saves.running.as_ref().map(Running::progress)
+        self.saves.running.as_ref().map(RunningSave::progress)
     }
 
     /// Figures of the last saves.

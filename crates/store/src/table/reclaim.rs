@@ -6,7 +6,7 @@ use quire_arena::Handle;
 
 use crate::error::Result;
 use crate::heap::Heap;
-use crate::heap::reclaim::Remains;
+use crate::heap::reclaim::ReclaimState;
 use crate::table::TableHead;
 
 /// A table of so many items and buckets or fewer is freed at once.
@@ -60,7 +60,7 @@ pub(crate) fn destroy(heap: &mut Heap, mut head: TableHead) -> Result<()> {
 /// Frees about `budget` items; returns how many buckets and items were looked at, and whether the table is gone.
 pub(crate) fn free_step(
     heap: &mut Heap,
-    remains: &mut Remains,
+    remains: &mut ReclaimState,
     budget: usize,
     free: FreeItem,
 ) -> Result<(usize, bool)> {

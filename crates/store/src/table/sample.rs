@@ -44,12 +44,12 @@ pub(crate) fn random_item(arena: &Arena, table: &TableHead, rng: &mut SplitMix64
 }
 
 /// Chooses `wanted` of `left` items that pass by, each set of them equally likely.
-pub(crate) struct Chooser {
+pub(crate) struct SelectionSampler {
     pub(crate) wanted: u64,
     pub(crate) left: u64,
 }
 
-impl Chooser {
+impl SelectionSampler {
     pub(crate) fn takes(&mut self, rng: &mut SplitMix64) -> bool {
         let takes = self.left > 0 && rng.below(self.left) < self.wanted;
         self.left = self.left.saturating_sub(1);

@@ -10,7 +10,7 @@ use quire_arena::Handle;
 use crate::encoding::{Encoding, Kind};
 use crate::error::{Result, StoreError};
 use crate::heap::Heap;
-use crate::heap::reclaim::Remains;
+use crate::heap::reclaim::ReclaimState;
 use crate::keyspace::entry::Entry;
 use crate::keyspace::ops::Ops;
 use crate::keyspace::{Values, free_entry};
@@ -47,7 +47,7 @@ impl Default for Limits {
     }
 }
 
-fn free_step(heap: &mut Heap, what: u32, remains: &mut Remains, budget: usize) -> Result<(usize, bool)> {
+fn free_step(heap: &mut Heap, what: u32, remains: &mut ReclaimState, budget: usize) -> Result<(usize, bool)> {
     let free = match Items::from_raw(what) {
         Some(Items::Borrowed) => leave,
         Some(Items::Entries) => free_with_value,

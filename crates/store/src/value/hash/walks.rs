@@ -15,7 +15,7 @@ use crate::error::{Result, StoreError};
 use crate::keyspace::Keyspace;
 use crate::keyspace::value::ValueRef;
 use crate::table::TableHead;
-use crate::table::sample::{Chooser, random_item};
+use crate::table::sample::{SelectionSampler, random_item};
 
 /// If more than one in so many fields is wanted, a walk is cheaper than picking.
 const PICK_ONE_IN: usize = 3;
@@ -92,7 +92,7 @@ fn show_random_of_packed(
         return Err(StoreError::damaged("a hash without fields"));
     }
     if distinct {
-        let mut chooser = Chooser { wanted: n as u64, left: spans.len() as u64 };
+        let mut chooser = SelectionSampler { wanted: n as u64, left: spans.len() as u64 };
         spans.iter().filter(|_| chooser.takes(rng)).for_each(&mut show);
     } else {
         (0..n).for_each(|_| show(&spans[rng.index(spans.len())]));
@@ -109,7 +109,7 @@ fn show_random_of_table(
     rng: &mut SplitMix64,
 ) -> Result<()> {
     if distinct && n.saturating_mul(PICK_ONE_IN) > head.count as usize {
-        let mut chooser = Chooser { wanted: n as u64, left: head.count };
+        let mut chooser = SelectionSampler { wanted: n as u64, left: head.count };
         return head.for_each(arena, |item| if chooser.takes(rng) { show_field(arena, item, f) } else { Ok(()) });
     }
     let mut seen = HashSet::new();

@@ -3,7 +3,7 @@
 use crate::error::Result;
 
 use super::index::Lookup;
-use super::view::{Member, SetView, Walked};
+use super::view::{Member, SetPosition, SetView};
 
 /// How sets are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,10 +18,10 @@ pub enum Combination {
 
 /// A place in a combination that is interrupted.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Place {
+pub(super) struct CombinationPosition {
     /// Sets that are behind it.
     set: usize,
-    walked: Walked,
+    walked: SetPosition,
 }
 
 /// Calls `f` with every member of the combination, once, until it returns false.
@@ -29,7 +29,7 @@ pub(super) struct Place {
 /// # Errors
 /// [`crate::StoreError::Damaged`], as all operations here.
 pub fn combine<'a>(how: Combination, sets: &[SetView<'a>], f: impl FnMut(Member<'a>) -> bool) -> Result<()> {
-    combine_on(how, sets, &mut Place::default(), f).map(drop)
+    combine_on(how, sets, &mut CombinationPosition::default(), f).map(drop)
 }
 
 /// As [`combine`], from a place on, which moves behind the member for which `f` returns false. Returns whether that was all. The
@@ -37,7 +37,7 @@ pub fn combine<'a>(how: Combination, sets: &[SetView<'a>], f: impl FnMut(Member<
 pub(super) fn combine_on<'a>(
     how: Combination,
     sets: &[SetView<'a>],
-    place: &mut Place,
+    place: &mut CombinationPosition,
     mut f: impl FnMut(Member<'a>) -> bool,
 ) -> Result<bool> {
     match how {
@@ -65,7 +65,7 @@ pub(super) fn combine_on<'a>(
                     if !ended {
                         return Ok(false);
                     }
-                    *place = Place { set: index + 1, walked: Walked::default() };
+                    *place = CombinationPosition { set: index + 1, walked: SetPosition::default() };
                 }
                 left = left.saturating_sub(set.len()?);
                 earlier.push(Lookup::new(set, left)?);

@@ -5,7 +5,7 @@
 use crate::error::Result;
 
 use super::packed;
-use super::view::{Body, Member, SetView};
+use super::view::{Member, SetValue, SetView};
 
 /// With fewer members, or fewer look-ups, a walk costs less than an index.
 const LEAST: usize = 8;
@@ -72,7 +72,7 @@ impl<'v, 'a> Lookup<'v, 'a> {
     /// Prepares for about so many look-ups.
     pub(super) fn new(set: &'v SetView<'a>, lookups: usize) -> Result<Self> {
         let index = match set.body() {
-            Some(&Body::Packed(bytes)) if lookups >= LEAST && packed::count(bytes)? >= LEAST => {
+            Some(&SetValue::Packed(bytes)) if lookups >= LEAST && packed::count(bytes)? >= LEAST => {
                 Some(PackedIndex::of(bytes)?)
             }
             Some(_) | None => None,

@@ -33,11 +33,11 @@ use crate::table::TableHead;
 use crate::table::check::check_items;
 
 use ints::Ints;
-use view::Body;
+use view::SetValue;
 
 pub use algebra::{Combination, combine};
 pub use limits::{MAX_INTS, MAX_PACKED_LEN, MAX_PACKED_MEMBERS};
-pub use store::{Collected, store_combination};
+pub use store::{MemberBuffer, store_combination};
 pub use view::{Member, SetView, view, views};
 pub use walks::{pop, random_members};
 
@@ -104,7 +104,7 @@ fn check_table(keyspace: &Keyspace, entry: &Entry) -> Result<()> {
 /// Toggles one digest per member, so that their order does not matter.
 fn digest(arena: &Arena, entry: &Entry, digest: &mut Digest) -> Result<()> {
     digest.mix(&TYPE_NUMBER.to_be_bytes());
-    Body::read(arena, entry)?.for_each(arena, |member| {
+    SetValue::read(arena, entry)?.for_each(arena, |member| {
         digest.toggle(member.text(&mut itoa::Buffer::new()));
         true
     })

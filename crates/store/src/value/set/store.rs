@@ -10,7 +10,7 @@ use crate::keyspace::Keyspace;
 use crate::keyspace::entry::Entry;
 
 use super::SetMut;
-use super::algebra::{Combination, Place, combine_on};
+use super::algebra::{Combination, CombinationPosition, combine_on};
 use super::view::{Member, look_up, views_of};
 
 /// What the key of a set that is being built begins with; clients never meet it, because no command runs meanwhile.
@@ -20,13 +20,13 @@ const AT_ONCE_BYTES: usize = 16 << 10;
 
 /// Members one after the other.
 #[derive(Debug, Default)]
-pub struct Collected {
+pub struct MemberBuffer {
     bytes: Vec<u8>,
     /// Where each member ends.
     ends: Vec<usize>,
 }
 
-impl Collected {
+impl MemberBuffer {
     /// Adds a member.
     pub fn push(&mut self, member: Member<'_>) {
         self.bytes.extend_from_slice(member.text(&mut itoa::Buffer::new()));
@@ -93,8 +93,8 @@ fn build(
     how: Combination,
     sources: &[Option<Entry>],
 ) -> Result<usize> {
-    let (mut place, mut ended) = (Place::default(), false);
-    let (mut some, mut stored) = (Collected::default(), 0);
+    let (mut place, mut ended) = (CombinationPosition::default(), false);
+    let (mut some, mut stored) = (MemberBuffer::default(), 0);
     while !ended {
         some.clear();
         let sets = views_of(keyspace, sources)?;

@@ -38,27 +38,27 @@ impl Member<'_> {
 
 /// A set's value, by its encoding.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Body<'a> {
+pub(super) enum SetValue<'a> {
     Ints(Ints<'a>),
     Packed(&'a [u8]),
     Table(TableHead),
 }
 
-impl<'a> Body<'a> {
-    pub(super) fn read(arena: &'a Arena, entry: &Entry) -> Result<Body<'a>> {
+impl<'a> SetValue<'a> {
+    pub(super) fn read(arena: &'a Arena, entry: &Entry) -> Result<SetValue<'a>> {
         match entry.encoding()?.of_set()? {
-            SetEncoding::Ints => Ok(Body::Ints(Ints::read(entry.value(arena)?)?)),
-            SetEncoding::Packed => Ok(Body::Packed(entry.value(arena)?)),
-            SetEncoding::Table => Ok(Body::Table(entry.table(arena)?)),
+            SetEncoding::Ints => Ok(SetValue::Ints(Ints::read(entry.value(arena)?)?)),
+            SetEncoding::Packed => Ok(SetValue::Packed(entry.value(arena)?)),
+            SetEncoding::Table => Ok(SetValue::Table(entry.table(arena)?)),
         }
     }
 
     #[inline]
     pub(super) fn len(&self) -> Result<usize> {
         match self {
-            Body::Ints(ints) => Ok(ints.len()),
-            Body::Packed(bytes) => packed::count(bytes),
-            Body::Table(head) => Ok(head.count as usize),
+            SetValue::Ints(ints) => Ok(ints.len()),
+            SetValue::Packed(bytes) => packed::count(bytes),
+            SetValue::Table(head) => Ok(head.count as usize),
         }
     }
 
@@ -67,11 +67,11 @@ impl<'a> Body<'a> {
     pub(super) fn walk_on(
         &self,
         arena: &'a Arena,
-        place: &mut Walked,
+        place: &mut SetPosition,
         mut f: impl FnMut(Member<'a>) -> Result<bool>,
     ) -> Result<bool> {
         match *self {
-            Body::Ints(ints) => {
+            SetValue::Ints(ints) => {
                 while place.at < ints.len() {
                     place.at += 1;
                     if !f(Member::Int(ints.get(place.at - 1)))? {
@@ -79,7 +79,7 @@ impl<'a> Body<'a> {
                     }
                 }
             }
-            Body::Packed(bytes) => {
+            SetValue::Packed(bytes) => {
                 let mut spans = match place.at {
                     0 => packed::spans(bytes)?,
                     at => packed::spans_from(bytes, (at, place.rest)),
@@ -92,7 +92,7 @@ impl<'a> Body<'a> {
                     }
                 }
             }
-            Body::Table(head) => {
+            SetValue::Table(head) => {
                 while place.at < head.buckets() as usize {
                     if !walk_bucket(arena, &head, place, &mut f)? {
                         return Ok(false);
@@ -107,17 +107,17 @@ impl<'a> Body<'a> {
     /// Calls `f` with every member, until it returns false.
     pub(super) fn for_each(&self, arena: &'a Arena, mut f: impl FnMut(Member<'a>) -> bool) -> Result<()> {
         match *self {
-            Body::Ints(ints) => {
+            SetValue::Ints(ints) => {
                 let _ = ints.iter().all(|number| f(Member::Int(number)));
             }
-            Body::Packed(bytes) => {
+            SetValue::Packed(bytes) => {
                 for span in packed::spans(bytes)? {
                     if !f(Member::Bytes(&bytes[span?.member])) {
                         break;
                     }
                 }
             }
-            Body::Table(head) => {
+            SetValue::Table(head) => {
                 let mut left = head.count;
                 for index in 0..head.buckets() {
                     let mut more = true;
@@ -141,7 +141,7 @@ impl<'a> Body<'a> {
 
 /// A place in a walk through a set that is interrupted.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Walked {
+pub(super) struct SetPosition {
     /// Integers, bytes or buckets that are behind it.
     at: usize,
     /// Members in front of it, of a packed set; those of its bucket behind it, of a table.
@@ -154,7 +154,7 @@ pub(super) struct Walked {
 fn walk_bucket<'a>(
     arena: &'a Arena,
     head: &TableHead,
-    place: &mut Walked,
+    place: &mut SetPosition,
     f: &mut impl FnMut(Member<'a>) -> Result<bool>,
 ) -> Result<bool> {
     let (mut skip, mut more) = (place.rest, true);
@@ -178,7 +178,7 @@ fn walk_bucket<'a>(
 #[derive(Clone, Copy, Debug)]
 pub struct SetView<'a> {
     keyspace: &'a Keyspace,
-    body: Option<Body<'a>>,
+    body: Option<SetValue<'a>>,
 }
 
 /// Looks a set up.
@@ -220,11 +220,11 @@ pub(super) fn views_of<'a>(keyspace: &'a Keyspace, entries: &[Option<Entry>]) ->
 
 impl<'a> SetView<'a> {
     fn of(keyspace: &'a Keyspace, entry: Option<Entry>) -> Result<SetView<'a>> {
-        let body = entry.map(|entry| Body::read(keyspace.arena(), &entry)).transpose()?;
+        let body = entry.map(|entry| SetValue::read(keyspace.arena(), &entry)).transpose()?;
         Ok(SetView { keyspace, body })
     }
 
-    pub(super) fn body(&self) -> Option<&Body<'a>> {
+    pub(super) fn body(&self) -> Option<&SetValue<'a>> {
         self.body.as_ref()
     }
 
@@ -259,12 +259,12 @@ impl<'a> SetView<'a> {
         let mut buffer = itoa::Buffer::new();
         Ok(match (&self.body, member) {
             (None, _) => false,
-            (Some(Body::Ints(ints)), Member::Int(number)) => ints.find(*number).is_ok(),
-            (Some(Body::Ints(ints)), Member::Bytes(bytes)) => {
+            (Some(SetValue::Ints(ints)), Member::Int(number)) => ints.find(*number).is_ok(),
+            (Some(SetValue::Ints(ints)), Member::Bytes(bytes)) => {
                 parse_i64(bytes).is_some_and(|number| ints.find(number).is_ok())
             }
-            (Some(Body::Packed(packed)), member) => packed::find(packed, member.text(&mut buffer))?.is_some(),
-            (Some(Body::Table(head)), member) => {
+            (Some(SetValue::Packed(packed)), member) => packed::find(packed, member.text(&mut buffer))?.is_some(),
+            (Some(SetValue::Table(head)), member) => {
                 let bytes = member.text(&mut buffer);
                 members::find(self.keyspace.arena(), head, self.keyspace.hash(bytes), bytes)?.is_some()
             }
@@ -279,8 +279,8 @@ impl<'a> SetView<'a> {
         self.body.map_or(Ok(()), |body| body.for_each(self.keyspace.arena(), f))
     }
 
-    /// As [`Body::walk_on`].
-    pub(super) fn walk_on(&self, place: &mut Walked, f: impl FnMut(Member<'a>) -> Result<bool>) -> Result<bool> {
+    /// As [`SetValue::walk_on`].
+    pub(super) fn walk_on(&self, place: &mut SetPosition, f: impl FnMut(Member<'a>) -> Result<bool>) -> Result<bool> {
         self.body.map_or(Ok(true), |body| body.walk_on(self.keyspace.arena(), place, f))
     }
 
@@ -291,8 +291,8 @@ impl<'a> SetView<'a> {
     /// As [`SetView::len`].
     pub fn scan(&self, cursor: u64, count: usize, f: &mut dyn FnMut(Member<'_>)) -> Result<u64> {
         let head = match &self.body {
-            Some(Body::Table(head)) => head,
-            None | Some(Body::Ints(_) | Body::Packed(_)) => {
+            Some(SetValue::Table(head)) => head,
+            None | Some(SetValue::Ints(_) | SetValue::Packed(_)) => {
                 self.for_each(|member| {
                     f(member);
                     true

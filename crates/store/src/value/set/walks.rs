@@ -10,9 +10,9 @@ use crate::encoding::Kind;
 use crate::error::{Result, StoreError};
 use crate::keyspace::Keyspace;
 use crate::table::TableHead;
-use crate::table::sample::{Chooser, random_item};
+use crate::table::sample::{SelectionSampler, random_item};
 
-use super::view::{Body, Member, SetView, view};
+use super::view::{Member, SetValue, SetView, view};
 use super::{SetMut, members, packed};
 
 /// If more than one in so many members is wanted, a walk is cheaper than picking.
@@ -51,7 +51,7 @@ fn show_random(
 ) -> Result<()> {
     let len = set.len()?;
     if distinct && n.saturating_mul(PICK_ONE_IN) > len {
-        let mut chooser = Chooser { wanted: n.min(len) as u64, left: len as u64 };
+        let mut chooser = SelectionSampler { wanted: n.min(len) as u64, left: len as u64 };
         return set.for_each(|member| {
             if chooser.takes(rng) {
                 f(member);
@@ -64,12 +64,12 @@ fn show_random(
         return Err(empty());
     }
     match *body {
-        Body::Ints(ints) => pick(n, distinct, len, rng, |index| f(Member::Int(ints.get(index)))),
-        Body::Packed(bytes) => {
+        SetValue::Ints(ints) => pick(n, distinct, len, rng, |index| f(Member::Int(ints.get(index)))),
+        SetValue::Packed(bytes) => {
             let spans = packed::spans(bytes)?.collect::<Result<Vec<_>>>()?;
             pick(n, distinct, len, rng, |index| f(Member::Bytes(&bytes[spans[index].member.clone()])));
         }
-        Body::Table(head) => return pick_of_table(set, &head, n, distinct, f, rng),
+        SetValue::Table(head) => return pick_of_table(set, &head, n, distinct, f, rng),
     }
     Ok(())
 }
@@ -131,25 +131,25 @@ impl SetMut<'_> {
     fn pop_one(&mut self, f: &mut dyn FnMut(Member<'_>)) -> Result<bool> {
         let mut rng = self.value.rng().clone();
         let Some(set) = self.value.get() else { return Ok(false) };
-        let body = Body::read(set.arena(), set.entry())?;
+        let body = SetValue::read(set.arena(), set.entry())?;
         let len = body.len()?;
         if len == 0 {
             return Err(empty());
         }
         let index = rng.index(len);
         match body {
-            Body::Ints(ints) => {
+            SetValue::Ints(ints) => {
                 let number = ints.get(index);
                 self.remove_from_ints(index)?;
                 f(Member::Int(number));
             }
-            Body::Packed(bytes) => {
+            SetValue::Packed(bytes) => {
                 let span = packed::spans(bytes)?.nth(index).ok_or_else(empty)??;
                 let member = bytes[span.member.clone()].to_vec();
                 self.remove_from_packed(&span)?;
                 f(Member::Bytes(&member));
             }
-            Body::Table(head) => {
+            SetValue::Table(head) => {
                 let item = random_item(self.value.arena(), &head, &mut rng)?.ok_or_else(empty)?;
                 let member = members::read(self.value.arena(), item)?.to_vec();
                 self.remove_from_table(head, item)?;
