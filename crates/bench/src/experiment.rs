@@ -15,7 +15,7 @@ use crate::report::Report;
 /// The arguments that every experiment takes.
 #[derive(Debug, Clone, clap::Args)]
 pub struct CommonArgs {
-    /// A smaller data set and fewer rounds: ends within 45 s (wcache: 90 s)
+    /// A smaller data set and fewer rounds: ends within three minutes
     #[arg(long)]
     pub quick: bool,
     /// Write the figures to this file as JSON

@@ -33,7 +33,6 @@ pub mod snapshot;
 pub mod stats;
 pub mod tables;
 pub mod wcache;
-pub mod zipf;
 
 use std::fmt::Write as _;
 
@@ -79,9 +78,10 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
 /// All experiments and what becomes of their results, a line each.
 fn listed() -> String {
     let lines = EXPERIMENTS.iter().map(|entry| (entry.name, entry.about)).chain([("tables", tables::ABOUT)]);
+    let width = lines.clone().map(|(name, _)| name.len()).max().unwrap_or(0);
     let mut text = String::new();
     for (name, about) in lines {
-        let _ = writeln!(text, "{name:<9} {about}");
+        let _ = writeln!(text, "{name:<width$}  {about}");
     }
     text
 }
@@ -98,6 +98,11 @@ mod tests {
         for entry in EXPERIMENTS {
             let own = text.lines().find(|line| line.split_ascii_whitespace().next() == Some(entry.name));
             assert!(own.is_some_and(|line| line.ends_with(entry.about)), "{text}");
+            assert_eq!(
+                own.and_then(|line| line.find(entry.about)),
+                text.lines().next().and_then(|line| line.find("Quire")),
+                "{text}"
+            );
         }
     }
 

@@ -48,6 +48,7 @@ mod tests {
         for (name, own, others) in [
             ("server", ["--valkey", "--rate", "--plot"], ["--skews", "--warehouses", "--policies"]),
             ("fastmap", ["--sizes", "--parts", "--plot"], ["--keys", "--warehouses", "--rate"]),
+            ("forkers", ["--keys", "--value-bytes", "--port"], ["--plot", "--skews", "--parts"]),
             ("ccow", ["--skews", "--sizes", "--rounds"], ["--keys", "--port", "--valkey"]),
             ("wcache", ["--policies", "--terminals", "--slow-iops"], ["--skews", "--rate", "--valkey"]),
             ("snapshot", ["--sizes", "--parts", "--quick"], ["--plot", "--keys", "--port"]),
@@ -55,6 +56,10 @@ mod tests {
         ] {
             let help = help(name);
             assert!(own.iter().all(|option| help.contains(option)), "{name}: {help}");
+            assert!(
+                EXPERIMENTS.iter().all(|other| other.name == name || !help.contains(&format!("({}", other.name))),
+                "{name}: {help}"
+            );
             assert!(!others.iter().any(|option| help.contains(option)), "{name}: {help}");
         }
     }

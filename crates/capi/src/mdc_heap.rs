@@ -63,7 +63,8 @@ pub unsafe extern "C" fn mdc_realloc(ptr: *mut c_void, size: usize) -> *mut c_vo
             return take(PoolKind::Checkpointed, size, false);
         }
         heap::find(ptr as usize).ok_or_else(|| not_ours(ptr))?;
-        // SAFETY: the caller's promise.
+        // SAFETY: `reallocate` demands an object of the pools that is in use, and that it is used at its new place only: `mdc_realloc` demands
+        // both of its caller, and `find` has just found the object.
         let new = unsafe { heap::reallocate(ptr as usize, size) };
         new.map(|new| new.as_ptr().cast()).ok_or(ApiError::NoMemory { bytes: size })
     })
@@ -77,7 +78,7 @@ pub unsafe extern "C" fn mdc_realloc(ptr: *mut c_void, size: usize) -> *mut c_vo
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mdc_free(ptr: *mut c_void) -> quire_status {
     boundary::status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `free` demands that an object at the address is in use and is not used any more: `mdc_free` demands that of its caller.
         let is_freed = ptr.is_null() || unsafe { heap::free(ptr as usize) };
         if is_freed { Ok(()) } else { Err(not_ours(ptr)) }
     })

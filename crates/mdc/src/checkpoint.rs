@@ -148,7 +148,8 @@ impl<T: Target> Checkpoint<T> {
             return Err(CheckpointError::Failed);
         }
         let own = self.0.range();
-        // SAFETY: the caller's promise.
+        // SAFETY: `State::end` demands what this function demands of its caller (a forked child with one thread and memory of its own,
+        // if memory is given back), and `own` to be where the state lies: `range` has just said so, and `self` doesn't move any more.
         unsafe { self.0.end(own) }
     }
 }
@@ -208,7 +209,8 @@ impl<T: Target> State<T> {
                 AddressContent::Nowhere => return Err(CheckpointError::NotMapped { address, len }),
             }
         }
-        // SAFETY: the bytes may be read: they are mapped, or the caller promises it.
+        // SAFETY: `put_value` demands `len` readable bytes at `from`: `/proc/self/maps` has just shown them to be mapped, or they are passed by
+        // value, and then this function demands them of its caller.
         let done = unsafe { self.log.put_value(&mut self.target, from, len) };
         done.map_err(CheckpointError::system("writing the log"))
     }

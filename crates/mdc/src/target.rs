@@ -60,7 +60,8 @@ impl Target for DumpFile {
     }
 
     unsafe fn replace_memory(&self, at: *mut u8, len: usize, offset: u64) -> io::Result<()> {
-        // SAFETY: `replace_memory` demands of its caller what `map_over` does.
+        // SAFETY: `map_over` demands whole pages of private anonymous memory without references into them, of which the file has the
+        // bytes at `offset`; `replace_memory` demands the same of its caller.
         unsafe { self.map_over(at, len, offset) }
     }
 }

@@ -180,7 +180,7 @@ fn after_a_failed_write_every_call_fails_and_the_end_too() {
         failed = failed.or(done.err());
     }
     assert!(matches!(failed, Some(CheckpointError::System { call: "writing the log", .. })), "{failed:?}");
-    // SAFETY: as above; no memory is given back.
+    // SAFETY: an object of the world, whose memory is there until the end of the test; with `KEEP` no memory is given back.
     unsafe {
         assert!(matches!(made.write(new.0.base(), 5, PassMode::Value), Err(CheckpointError::Failed)));
         assert!(matches!(made.end(), Err(CheckpointError::Failed)));

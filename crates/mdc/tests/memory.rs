@@ -108,7 +108,7 @@ fn what_lies_in_shared_memory_on_the_stack_or_in_the_program_is_written_as_its_b
         }
         // SAFETY: a forked child.
         let Ok(summary) = (unsafe { made.end() }) else { return 3 };
-        // SAFETY: as above.
+        // SAFETY: `end` gives back private memory only, so the shared memory of this test is still there.
         let is_there = unsafe { shared.base().read() } == 0x42;
         i32::from(summary.areas != 0 || summary.given_back_bytes != 0 || !is_there)
     });
@@ -203,7 +203,7 @@ fn memory_that_grows_shrinks_or_goes_between_the_calls_is_found_as_it_is_at_the_
             new.base().write_bytes(0x55, MIB);
             made.write(new.base(), MIB, PassMode::Reference)
         };
-        // SAFETY: as above; the object there is the test's mistake.
+        // SAFETY: memory of this child's, into which no reference exists; that it loses an object's memory is what is tested.
         let unmapped =
             unsafe { quire_sys::map::protect(memory.base().add(gone), MIB, quire_sys::map::Protection::Read) };
         // SAFETY: a forked child.

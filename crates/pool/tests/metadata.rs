@@ -20,13 +20,14 @@ static TAKEN: AtomicUsize = AtomicUsize::new(0);
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         TAKEN.fetch_add(layout.size(), Ordering::Relaxed);
-        // SAFETY: as the caller promises.
+        // SAFETY: `System::alloc` demands a size that isn't zero, and so does `alloc` of its caller.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         TAKEN.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: as the caller promises.
+        // SAFETY: `System::dealloc` demands memory that `System` has given for this layout: `dealloc` demands memory of this allocator, and all
+        // of that is the system's.
         unsafe { System.dealloc(at, layout) };
     }
 }

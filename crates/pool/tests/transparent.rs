@@ -272,7 +272,7 @@ fn a_file_that_ends_inside_a_page_and_grows() {
     map.sync().unwrap();
     assert_eq!(memory.bytes("odd").unwrap().len(), PAGE + 100);
     map.grow(3 * PAGE as u64).unwrap();
-    // SAFETY: as above.
+    // SAFETY: inside the file, which has just grown to three pages; this test alone uses the map.
     unsafe { *map.as_ptr().add(2 * PAGE) = 9 };
     map.sync().unwrap();
     let bytes = memory.bytes("odd").unwrap();

@@ -158,7 +158,8 @@ pub unsafe extern "C" fn prctl(
     // SAFETY: the dynamic linker's address for `prctl`, which reads no more than four arguments behind the option.
     let real: unsafe extern "C" fn(c_int, c_ulong, c_ulong, c_ulong, c_ulong) -> c_int =
         unsafe { std::mem::transmute(real) };
-    // SAFETY: the arguments are passed on as they came, and the caller of this function promises what the option asks for.
+    // SAFETY: the arguments are passed on as they came, and `prctl` demands of its caller what the option
+    // asks for.
     let ask = || unsafe { real(option, second, third, fourth, fifth) };
     if option != guest::SET_SECCOMP {
         return ask();

@@ -66,7 +66,7 @@ fn one_child(
     }
     touch(memory, value, 0..PAGES);
     let allocations = allocations() - before;
-    // SAFETY: as above.
+    // SAFETY: the first byte of a mapping of this test's, which lives until its end; parent and child use it by raw accesses alone.
     unsafe { done.base().write_volatile(1) };
     let mut child = Child::adopt(pid.cast_unsigned()).unwrap();
     assert_eq!(child.wait(), WaitStatus::Exited(STATUS));

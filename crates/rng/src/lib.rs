@@ -4,6 +4,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod zipf;
+
 /// What the state grows by with each number: 2^64 divided by the golden ratio.
 const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 

@@ -64,7 +64,7 @@ fn a_heap_can_be_snapshot_with_all_that_the_mechanism_keeps_there() {
             let kept = vec![round; 10_000];
             let at = kept.as_ptr() as usize - base() as usize;
             let view = origin.cut().unwrap();
-            // SAFETY: as above.
+            // SAFETY: inside the area, used by this test alone; the view reads its own copy.
             (0..2048).step_by(5).for_each(|page| unsafe { ours(page).write_volatile(100 + round) });
             let more: Vec<String> = (0..100).map(|number| format!("{number} of {round}")).collect();
             let mut shown = [0; 10_000];
@@ -77,7 +77,7 @@ fn a_heap_can_be_snapshot_with_all_that_the_mechanism_keeps_there() {
                 origin.settle();
             }
             assert!(more.iter().enumerate().all(|(number, text)| *text == format!("{number} of {round}")));
-            // SAFETY: as above.
+            // SAFETY: inside the area, which no other thread writes.
             let found = (0..2048).map(|page| unsafe { ours(page).read_volatile() });
             let expected = (0..2048).map(|page| if page % 5 == 0 { 100 + round } else { round });
             assert!(found.eq(expected));

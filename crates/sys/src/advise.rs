@@ -29,7 +29,8 @@ pub struct DiscardBatch {
     ranges: Vec<libc::iovec>,
 }
 
-// SAFETY: addresses and lengths; nothing is touched but by `discard`, whose caller answers for them.
+// SAFETY: addresses and lengths, which mean the same in every thread. Only `discard` touches the memory, and it demands of its caller,
+// in whatever thread, that no reference into the ranges exists.
 unsafe impl Send for DiscardBatch {}
 
 /// This process, to the kernel. In a child of a fork it still names the parent, of whose memory the kernel drops nothing:
@@ -78,12 +79,14 @@ impl DiscardBatch {
     pub unsafe fn discard(&mut self) -> io::Result<DiscardCost> {
         let mut cost = DiscardCost { ranges: self.ranges.len(), calls: 0 };
         for part in self.ranges.chunks(MOST_RANGES) {
-            // SAFETY: `discard_together` demands of the ranges what `discard` demands of its caller.
+            // SAFETY: `discard_together` demands page-aligned anonymous memory into which no reference exists; `discard` demands the same of
+            // its caller for all ranges, of which `part` are some.
             let done = unsafe { discard_together(part) };
             cost.calls += usize::from(done.is_some());
             if done != Some(bytes(part)) {
                 // A part of it may be gone already; dropping that again changes nothing, since no code uses it.
-                // SAFETY: `discard_singly` demands of the ranges what `discard` demands of its caller.
+                // SAFETY: `discard_singly` demands page-aligned anonymous memory into which no reference exists; `discard` demands the same
+                // of its caller for all ranges, of which `part` are some.
                 unsafe { discard_singly(part) }?;
                 cost.calls += part.len();
             }
@@ -107,7 +110,8 @@ unsafe fn discard_together(ranges: &[libc::iovec]) -> Option<usize> {
         return None;
     }
     let this = this_process()?;
-    // SAFETY: the list is valid for its length and only read. `discard_together` demands ranges that the caller may drop.
+    // SAFETY: the list is valid for its length and only read. `discard_together` demands ranges of
+    // anonymous memory into which no reference exists, so no code sees that they read as zero.
     let done = unsafe {
         libc::syscall(
             libc::SYS_process_madvise,
@@ -130,7 +134,7 @@ unsafe fn discard_together(ranges: &[libc::iovec]) -> Option<usize> {
 /// As [`DiscardBatch::discard`].
 unsafe fn discard_singly(ranges: &[libc::iovec]) -> io::Result<()> {
     for range in ranges {
-        // SAFETY: `discard_singly` demands ranges that the caller may drop.
+        // SAFETY: `discard_singly` demands ranges of anonymous memory into which no reference exists, so no code sees that they read as zero.
         let dropped = unsafe {
             libc::madvise(range.iov_base, range.iov_len, libc::MADV_DONTNEED) == 0
                 || libc::madvise(range.iov_base, range.iov_len, DONTNEED_LOCKED) == 0

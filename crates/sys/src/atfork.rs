@@ -22,7 +22,8 @@ pub unsafe fn around_forks(
     in_parent: extern "C" fn(),
     in_child: extern "C" fn(),
 ) -> io::Result<()> {
-    // SAFETY: functions of the type that is asked for, which the caller answers for.
+    // SAFETY: `pthread_atfork` takes functions of this type, which live as long as the program; `around_forks` demands of its caller that
+    // they do only what is allowed around a fork.
     match unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) } {
         0 => Ok(()),
         error => Err(io::Error::from_raw_os_error(error)),

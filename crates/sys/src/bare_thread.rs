@@ -161,7 +161,7 @@ unsafe fn clone(_: &CloneSettings, _: usize, _: extern "C" fn()) -> isize {
 #[cfg(target_arch = "x86_64")]
 pub(crate) unsafe fn call(number: usize, first: usize, second: usize, third: usize, fourth: usize) -> isize {
     let result: isize;
-    // SAFETY: the caller answers for the call; the kernel changes no other registers than these.
+    // SAFETY: `call` demands of its caller what the system call demands of the arguments; the kernel changes no other registers than these.
     unsafe {
         std::arch::asm!(
             "syscall",
@@ -185,7 +185,7 @@ pub(crate) unsafe fn call(number: usize, first: usize, second: usize, third: usi
 #[cfg(target_arch = "aarch64")]
 pub(crate) unsafe fn call(number: usize, first: usize, second: usize, third: usize, fourth: usize) -> isize {
     let result: isize;
-    // SAFETY: the caller answers for the call; the kernel changes no other registers than x0.
+    // SAFETY: `call` demands of its caller what the system call demands of the arguments; the kernel changes no other register than x0.
     unsafe {
         std::arch::asm!(
             "svc 0",

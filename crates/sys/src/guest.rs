@@ -28,7 +28,8 @@ pub fn set_errno(value: i32) {
 /// # Safety
 /// No other thread changes the environment during the call, nor while the result is in use.
 pub unsafe fn setting<'a>(name: &CStr) -> Option<&'a [u8]> {
-    // SAFETY: the caller keeps the environment as it is; the value is a C string.
+    // SAFETY: `getenv` demands that no thread changes the environment meanwhile, and its result is valid until one does: `setting` demands
+    // both of its caller. The value is a C string.
     unsafe {
         let value = libc::getenv(name.as_ptr());
         (!value.is_null()).then(|| CStr::from_ptr(value).to_bytes())

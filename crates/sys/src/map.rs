@@ -68,7 +68,8 @@ pub unsafe fn map_file_over(
         MapSharing::Private => MapFlags::PRIVATE,
     };
     let flags = sharing | MapFlags::FIXED | MapFlags::NORESERVE;
-    // SAFETY: this function demands that the addresses, and what lies there, belong to its caller.
+    // SAFETY: with MAP_FIXED `mmap` takes away what lies at the addresses; `map_file_over` demands that they belong to its caller, who
+    // holds no reference into them.
     unsafe { mm::mmap(at.cast(), len, access.flags(), flags, file.as_fd(), offset) }?;
     Ok(())
 }
@@ -82,7 +83,8 @@ pub unsafe fn map_file_over(
 /// As `mmap`.
 pub unsafe fn map_anonymous_over(at: *mut u8, len: usize, access: Protection) -> io::Result<()> {
     let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
-    // SAFETY: this function demands that the addresses, and what lies there, belong to its caller.
+    // SAFETY: with MAP_FIXED `mmap` takes away what lies at the addresses; `map_anonymous_over` demands that they belong to its caller,
+    // who holds no reference into them.
     unsafe { mm::mmap_anonymous(at.cast(), len, access.flags(), flags) }?;
     Ok(())
 }

@@ -220,7 +220,8 @@ impl Userfault {
     /// As `UFFDIO_REGISTER`: unaligned or unmapped, or memory of a kind for which the mode doesn't exist.
     pub unsafe fn register(&self, at: *mut u8, len: usize, modes: RegisterModes) -> io::Result<()> {
         let mut argument = Register { range: range(at, len), mode: modes.bits(), ioctls: 0 };
-        // SAFETY: the argument is the structure this ioctl reads and writes; the range is answered for by the caller.
+        // SAFETY: the argument is the structure this ioctl reads and writes; from now on
+        // threads sleep at missing pages of the range, for which `register` demands that its caller answers.
         unsafe { control(&self.fd, IOCTL_REGISTER, &mut argument) }
     }
 
@@ -319,7 +320,7 @@ impl Userfault {
     /// As `UFFDIO_COPY` (`AlreadyExists` if the first page is there).
     pub unsafe fn copy(&self, to: *mut u8, from: *const u8, len: usize, protected: bool) -> io::Result<usize> {
         let mode = if protected { PROTECTED_COPY } else { 0 };
-        // SAFETY: `fill` demands of the addresses what this function demands of its caller.
+        // SAFETY: `fill` demands readable pages at `from` and a registered range at `to`; `copy` demands the same of its caller.
         unsafe { self.fill(to, from, len, mode) }
     }
 
@@ -332,7 +333,7 @@ impl Userfault {
     /// As there.
     pub unsafe fn copy_asleep(&self, to: *mut u8, from: *const u8, len: usize, protected: bool) -> io::Result<usize> {
         let mode = COPY_ASLEEP | if protected { PROTECTED_COPY } else { 0 };
-        // SAFETY: `fill` demands of the addresses what this function demands of its caller.
+        // SAFETY: `fill` demands readable pages at `from` and a registered range at `to`; `copy_asleep` demands the same of its caller.
         unsafe { self.fill(to, from, len, mode) }
     }
 

@@ -9,8 +9,8 @@
 use quire_snapshot::{OriginAccess, PAGE_SIZE};
 use serde::Serialize;
 
-use crate::zipf::{RankPermutation, Zipf};
 use quire_rng::SplitMix64;
+use quire_rng::zipf::{RankPermutation, Zipf};
 
 /// Bytes of a block.
 pub const BLOCK_BYTES: usize = 1024;

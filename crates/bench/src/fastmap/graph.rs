@@ -10,8 +10,8 @@ use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
 use super::testbed::{DeviceKind, PAGE_BYTES, PAGE_WORDS, Testbed};
-use crate::zipf::RankPermutation;
 use quire_rng::SplitMix64;
+use quire_rng::zipf::RankPermutation;
 
 /// Edges for each vertex, on average: as Graph500; the paper has 10.
 pub const EDGE_FACTOR: u64 = 16;

@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 use super::pages::{ThreadAccess, WordAccess};
 use super::phase_stats::{PhaseStats, PhaseTimer, histogram};
 use super::testbed::{CHANGED_WORD, Testbed, stamp};
-use crate::zipf::{RankPermutation, Zipf};
 use quire_rng::SplitMix64;
+use quire_rng::zipf::{RankPermutation, Zipf};
 
 /// Threads that fill the budget before the phase that counts.
 const WARM_THREADS: usize = 16;

@@ -16,8 +16,8 @@ use super::pages::Counters;
 use super::testbed::Testbed;
 use super::traced_pages::TracedPages;
 use crate::report::{Better, Figure};
-use crate::zipf::{RankPermutation, Zipf};
 use quire_rng::SplitMix64;
+use quire_rng::zipf::{RankPermutation, Zipf};
 
 /// Memory is an eighth of the pages, as in the microbenchmark; a batch is what the pool would choose.
 const SHARE: u64 = 8;

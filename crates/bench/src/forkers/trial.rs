@@ -17,8 +17,8 @@ use crate::memory;
 use crate::process::background_save;
 use crate::requests::{self, Values};
 use crate::resp::Connection;
-use crate::zipf::{RankPermutation, Zipf};
 use quire_rng::SplitMix64;
+use quire_rng::zipf::{RankPermutation, Zipf};
 
 /// Threads that keep the server busy.
 const THREADS: u64 = 2;

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use quire_snapshot::{OriginAccess, PAGE_SIZE, PAGES_PER_REGION};
 
-use crate::zipf::{RankPermutation, Zipf};
 use quire_rng::SplitMix64;
+use quire_rng::zipf::{RankPermutation, Zipf};
 
 /// The skew that the papers call ordinary.
 pub const SKEW: f64 = 1.0;

@@ -12,8 +12,8 @@ use quire_snapshot::PAGE_SIZE;
 use crate::measure::candidate::Candidate;
 use crate::measure::updates::{SKEW, distinct, write_all};
 use crate::stats::Spread;
-use crate::zipf::{RankPermutation, Zipf};
 use quire_rng::SplitMix64;
+use quire_rng::zipf::{RankPermutation, Zipf};
 
 /// Pages of a sequential or random pass at most.
 const MOST_PAGES: usize = 1 << 16;

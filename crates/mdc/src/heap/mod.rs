@@ -93,7 +93,8 @@ pub unsafe fn free(address: usize) -> bool {
     POOLS.into_iter().any(|pool| {
         with(pool, |memory| {
             let memory = memory.as_mut().filter(|memory| memory.has(address));
-            // SAFETY: the caller's promise.
+            // SAFETY: `give` demands an object that is in use and is not used from now on: `free` demands that of its caller, and `has` has
+            // found the address in this pool.
             memory.is_some_and(|memory| unsafe { memory.give(address) })
         })
     })
@@ -164,7 +165,7 @@ mod tests {
             }
         }
         for (at, ..) in live {
-            // SAFETY: as above.
+            // SAFETY: an object in use: `live` has only those that were not freed, and this is its last use.
             assert!(unsafe { free(at.as_ptr() as usize) });
         }
     }

@@ -157,7 +157,7 @@ impl PoolMemory {
         let Some(class) = self.class_at(address) else { return false };
         let list = &mut self.classes[class];
         if class < SMALL_CLASSES {
-            // SAFETY: the object is at least a word long, aligned to 16 bytes, and no longer the program's, as the caller promises.
+            // SAFETY: the object is at least a word long, aligned to 16 bytes, and no longer the program's: `give` demands that of its caller.
             unsafe { (address as *mut usize).write(list.free) };
             list.free = address;
             return true;

@@ -2,52 +2,43 @@
 //! same trace.
 
 use quire_rng::SplitMix64;
+use quire_rng::zipf::{RankPermutation, Zipf};
 
-/// Pages whose popularity falls with a power of their rank; ranks are scattered over the file.
+/// Draws pages whose popularity falls with a power of their rank; the ranks are scattered over the file.
 #[derive(Clone, Debug)]
-pub struct Zipf {
-    /// Share of the touches that go to the pages up to each rank.
-    shares: Vec<f64>,
-    scatter: u64,
+struct PageSampler {
+    ranks: Zipf,
+    scattered: RankPermutation,
+    pages: u64,
+    shift: u64,
 }
 
-impl Zipf {
+impl PageSampler {
     /// `pages` pages with exponent `skew`.
-    pub fn new(pages: usize, skew: f64) -> Self {
-        let mut sum = 0.0;
-        let mut shares: Vec<f64> = (1..=pages)
-            .map(|rank| {
-                sum += (rank as f64).powf(-skew);
-                sum
-            })
-            .collect();
-        shares.iter_mut().for_each(|share| *share /= sum);
-        Self { shares, scatter: 0 }
+    fn new(pages: usize, skew: f64) -> Self {
+        let pages = pages as u64;
+        Self { ranks: Zipf::new(pages, skew), scattered: RankPermutation::new(pages, 0), pages, shift: 0 }
     }
 
-    /// The same with other popular pages.
-    pub fn shift(&mut self, by: u64) {
-        self.scatter = self.scatter.wrapping_add(by);
+    /// Makes other pages popular.
+    fn shift(&mut self, by: u64) {
+        self.shift = self.shift.wrapping_add(by) % self.pages;
     }
 
-    /// A page.
-    pub fn page(&self, rng: &mut SplitMix64) -> u64 {
-        let at = rng.next_f64();
-        let rank = self.shares.partition_point(|&share| share < at) as u64;
-        // A prime step visits every page once.
-        (rank.wrapping_mul(2_654_435_761).wrapping_add(self.scatter)) % self.shares.len() as u64
+    fn page(&self, rng: &mut SplitMix64) -> u64 {
+        (self.scattered.key(self.ranks.sample(rng)) + self.shift) % self.pages
     }
 }
 
 /// `len` touches by popularity.
 pub fn zipf(pages: usize, skew: f64, len: usize, seed: u64) -> Vec<u64> {
-    let (zipf, mut rng) = (Zipf::new(pages, skew), SplitMix64::new(seed));
-    (0..len).map(|_| zipf.page(&mut rng)).collect()
+    let (sampler, mut rng) = (PageSampler::new(pages, skew), SplitMix64::new(seed));
+    (0..len).map(|_| sampler.page(&mut rng)).collect()
 }
 
 /// `len` touches by popularity with scans of `scan` pages that are never seen again, one after every `every` touches.
 pub fn scanned(pages: usize, skew: f64, len: usize, scan: usize, every: usize, seed: u64) -> Vec<u64> {
-    let (zipf, mut rng) = (Zipf::new(pages, skew), SplitMix64::new(seed));
+    let (sampler, mut rng) = (PageSampler::new(pages, skew), SplitMix64::new(seed));
     let mut trace = Vec::with_capacity(len + scan);
     let mut next_fresh = pages as u64;
     let mut until_scan = every;
@@ -57,7 +48,7 @@ pub fn scanned(pages: usize, skew: f64, len: usize, scan: usize, every: usize, s
             next_fresh += scan as u64;
             until_scan = every;
         }
-        trace.push(zipf.page(&mut rng));
+        trace.push(sampler.page(&mut rng));
         until_scan -= 1;
     }
     trace.truncate(len);
@@ -71,13 +62,13 @@ pub fn cycle(pages: usize, len: usize) -> Vec<u64> {
 
 /// `len` touches by popularity, with other popular pages after every `every` touches.
 pub fn shifting(pages: usize, skew: f64, len: usize, every: usize, seed: u64) -> Vec<u64> {
-    let (mut zipf, mut rng) = (Zipf::new(pages, skew), SplitMix64::new(seed));
+    let (mut sampler, mut rng) = (PageSampler::new(pages, skew), SplitMix64::new(seed));
     (0..len)
         .map(|step| {
             if step % every == every - 1 {
-                zipf.shift(pages as u64 / 3);
+                sampler.shift(pages as u64 / 3);
             }
-            zipf.page(&mut rng)
+            sampler.page(&mut rng)
         })
         .collect()
 }

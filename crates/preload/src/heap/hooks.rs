@@ -112,7 +112,7 @@ pub unsafe extern "C" fn reallocarray(pointer: *mut c_void, count: usize, size: 
         guest::set_errno(guest::NO_MEMORY);
         return null_mut();
     };
-    // SAFETY: `reallocarray` asks of its caller for the pointer what `realloc` asks.
+    // SAFETY: `realloc` demands null or a pointer of a function here that is given up; `reallocarray` demands the same of its caller.
     unsafe { realloc(pointer, bytes) }
 }
 
@@ -123,7 +123,7 @@ pub unsafe extern "C" fn reallocarray(pointer: *mut c_void, count: usize, size: 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn posix_memalign(place: *mut *mut c_void, align: usize, size: usize) -> c_int {
     if !is_ours() {
-        // SAFETY: the caller promises that `*place` may be written, which is all that the function asks.
+        // SAFETY: the C library's function demands a place that may be written; this function demands that of its caller.
         return unsafe { real_libc::posix_memalign(place, align, size) };
     }
     if !align.is_power_of_two() || !align.is_multiple_of(size_of::<*mut c_void>()) {
@@ -135,7 +135,7 @@ pub unsafe extern "C" fn posix_memalign(place: *mut *mut c_void, align: usize, s
     if pointer.is_null() {
         return guest::NO_MEMORY;
     }
-    // SAFETY: the caller promises that `*place` may be written.
+    // SAFETY: `posix_memalign` demands of its caller that `*place` may be written.
     unsafe { place.write(pointer) };
     0
 }

@@ -176,7 +176,7 @@ fn memory_stays_usable_when_the_origin_goes_before_its_view() {
     unsafe { span.base().write_volatile(2) };
     assert_eq!(byte(&view, 0), 1);
     drop(view);
-    // SAFETY: as above.
+    // SAFETY: inside the span, which keeps the memory mapped after the view too.
     unsafe { span.base().add(4096).write_volatile(2) };
 }
 

@@ -18,8 +18,8 @@ use crate::fastmap::pages::Counters;
 use crate::fastmap::phase_stats::{PhaseStats, PhaseTimer, histogram};
 use crate::fastmap::testbed::Testbed;
 use crate::requests::Values;
-use crate::zipf::Zipf;
 use quire_rng::SplitMix64;
+use quire_rng::zipf::Zipf;
 
 const SKEW: f64 = 0.99;
 /// Most entries of a scan; the number is drawn evenly.

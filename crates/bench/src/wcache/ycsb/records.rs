@@ -3,8 +3,8 @@
 //! Relies on [`Zipf`] (0.99) and [`RankPermutation`]: YCSB's scrambled Zipfian choice.
 
 use crate::requests::Values;
-use crate::zipf::{RankPermutation, Zipf};
 use quire_rng::SplitMix64;
+use quire_rng::zipf::{RankPermutation, Zipf};
 
 /// Fields of a record.
 pub const FIELDS: u64 = 10;
