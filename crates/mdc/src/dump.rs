@@ -144,7 +144,7 @@ impl<T: Target> Dump<'_, T> {
         let mut at = area.start;
         while at < area.end {
             let end = ((at / STRETCH_BYTES + 1) * STRETCH_BYTES).min(area.end);
-            // SAFETY: a part of the area, for which the caller promises it.
+            // SAFETY: `dump_stretch` demands of the stretch what `dump` demands of its area, of which the stretch is a part.
             unsafe { self.dump_stretch(&(at..end)) }?;
             at = end;
         }
@@ -161,15 +161,17 @@ impl<T: Target> Dump<'_, T> {
         let (mut at, mut before) = (stretch.start, Block::default());
         while at < stretch.end {
             let end = ((at / BLOCK_BYTES + 1) * BLOCK_BYTES).min(stretch.end);
-            // SAFETY: a part of the stretch, for which the caller promises it.
+            // SAFETY: `copy_block` demands readable memory: the block is a part of the stretch, and `dump` demands a readable area.
             let block = unsafe { self.copy_block(&(at..end)) }?;
             self.wait_for_all_but(block.units)?;
-            // SAFETY: the caller's promise to `dump`; all units but those of the later block are in the file.
+            // SAFETY: `give_back` demands what `dump` demands of its caller, and that the file has the units: of those that were copied only
+            // the later block's are still on their way.
             unsafe { self.give_back(before) };
             (at, before) = (end, block);
         }
         self.wait_for_all_but(0)?;
-        // SAFETY: as above, and no later block has been copied.
+        // SAFETY: `give_back` demands what `dump` demands of its caller, and that the file has the units: the wait before this line has
+        // left none on its way.
         unsafe { self.give_back(before) };
         Ok(())
     }
