@@ -184,6 +184,63 @@ fn with_bytes_changed(store: &mut Store, mark: &[u8], change: impl FnOnce(&mut [
     panic!("the mark is nowhere");
 }
 
+/// Opens a store in which the entry of a short key without a time to live says that its value has this encoding.
+fn with_encoding(store: &mut Store, key: &[u8], encoding: u8) -> Store {
+    let mut image = image_of(store);
+    for (_, page) in &mut image.pages {
+        // Also where the entry lay before it grew, which no table names any more.
+        let places: Vec<usize> = (0..page.len()).filter(|&at| page[at..].starts_with(key)).collect();
+        // The header of 16 bytes lies before the key, and has the encoding behind four bytes.
+        places.into_iter().for_each(|at| page[at - 12] = encoding);
+    }
+    open(&image).unwrap()
+}
+
+#[test]
+fn encodings_of_a_newer_version_are_refused_as_such() {
+    let key = &b"a key of another version"[..];
+    let makers: [fn(&mut Store, &[u8]); 4] = [
+        |store, key| string::set(store, DB, key, b"value", Expiry::Clear).unwrap(),
+        |store, key| assert!(hash::set(store, DB, key, b"field", b"value").unwrap()),
+        |store, key| assert!(set::open_mut(store, DB, key).unwrap().add(b"1").unwrap()),
+        |store, key| (0..300).for_each(|n| _ = hash::set(store, DB, key, format!("{n}").as_bytes(), b"").unwrap()),
+    ];
+    for make in makers {
+        for (encoding, is_newer) in [(7, true), (255, true), (0, false)] {
+            let mut store = Store::create(config()).unwrap();
+            make(&mut store, key);
+            let mut store = with_encoding(&mut store, key, encoding);
+            let refused = |result: Result<(), StoreError>, what: &str| match result {
+                Err(StoreError::Newer { what: found }) => {
+                    assert!(is_newer && found == format!("a value of encoding {encoding}"), "{what}: {found}");
+                }
+                Err(StoreError::Damaged { .. }) => assert!(!is_newer, "{what}: encoding {encoding}"),
+                other => panic!("{what}: {other:?}"),
+            };
+            refused(string::get(&mut store, DB, key).map(drop), "GET");
+            refused(hash::get(&mut store, DB, key, b"field").map(drop), "HGET");
+            refused(set::view(&mut store, DB, key).map(drop), "SMEMBERS");
+            refused(store.kind(DB, key).map(drop), "TYPE");
+            refused(store.encoding(DB, key).map(drop), "OBJECT ENCODING");
+            refused(store.memory_usage(DB, key).map(drop), "MEMORY USAGE");
+            refused(store.check_value(DB, key).map(drop), "a check");
+            refused(store.digest().map(drop), "DEBUG DIGEST");
+            refused(store.copy(DB, key, DB, b"copy", true).map(drop), "COPY");
+            refused(store.rename(DB, key, b"other").map(drop), "RENAME");
+            refused(string::set(&mut store, DB, key, b"new", Expiry::Clear), "SET");
+            refused(hash::set(&mut store, DB, key, b"field", b"new").map(drop), "HSET");
+            refused(set::open_mut(&mut store, DB, key).map(drop), "SADD");
+            refused(store.set_expiry(DB, key, Some(NOW_MS)).map(drop), "EXPIRE");
+            refused(store.remove(DB, key).map(drop), "DEL");
+            assert_eq!(
+                store.len(DB),
+                u64::from(is_newer),
+                "what is refused has changed nothing, but the key of damage can go"
+            );
+        }
+    }
+}
+
 #[test]
 fn hostile_sets_are_named_as_damage() {
     let members = |store: &mut Store| {

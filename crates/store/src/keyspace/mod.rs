@@ -345,9 +345,12 @@ impl Keyspace {
         root::set_db(&mut self.heap.arena, self.root, db, &self.dbs[db])
     }
 
-    /// Takes an entry out of its tables and frees it.
+    /// Takes an entry out of its tables and frees it. Of a damaged one at least the key goes; one that a newer version has made stays.
     fn delete_entry(&mut self, db: DbId, entry: Entry) -> Result<()> {
         let index = self.db_index(db)?;
+        if let Err(error @ StoreError::Newer { .. }) = entry.encoding() {
+            return Err(error);
+        }
         self.unlink(index, &entry)?;
         free_entry(&mut self.heap, entry, self.ops)
     }
