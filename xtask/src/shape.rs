@@ -12,7 +12,7 @@ const MOST_FUNCTION_LINES: usize = 60;
 /// Ends of the names of structs that may have any number of fields: settings and figures are lists.
 const LISTS: &[&str] = &["Args", "Config", "Counters", "Figures", "Info", "Options", "Settings", "Stats"];
 /// Words that hide who acts. Name the actor: the writer, the dumper thread, a client.
-const ACTORLESS: &[&str] = &["whoever", "nobody", "somebody", "anybody"];
+const ACTORLESS: &[&str] = &["whoever", "nobody", "somebody", "anybody", "everybody", "someone", "anyone", "everyone"];
 /// Names of former versions, by folder, for which the field has a word (`docs/glossary.md`).
 const FORMER_NAMES: &[(&str, &[&str])] = &[
     (

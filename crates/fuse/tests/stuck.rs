@@ -1,4 +1,4 @@
-//! Hundreds of requests that wait for a slow device which is stuck: the mount goes on serving everybody else.
+//! Hundreds of requests that wait for a slow device which is stuck: the mount goes on serving all other programs.
 
 mod common;
 

@@ -1,6 +1,6 @@
 //! What can go wrong with the cache, and what to do about it.
 //!
-//! Relies on errors of devices being cheap to keep: one failure is reported to everybody whom it concerns.
+//! Relies on errors of devices being cheap to keep: one failure is reported to every task that it concerns.
 
 use std::fmt;
 

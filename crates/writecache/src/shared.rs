@@ -132,7 +132,7 @@ impl SharedCache {
     }
 
     /// Whether nothing is to be begun on slow devices, because a critical task waits for one. Now and then something is, so
-    /// that everybody gets on.
+    /// that the other tasks get on, too.
     pub(crate) fn holds_back(&self) -> bool {
         let idle_ns = self.now_ns().saturating_sub(self.slow_use.begun_ns.load(Ordering::Relaxed));
         let holds = self.slow_use.critical.load(Ordering::Relaxed) > 0 && idle_ns < LONGEST_HOLD.as_nanos() as u64;
@@ -189,7 +189,7 @@ impl SharedCache {
         self.drain.notify_one();
     }
 
-    /// Something has ended: everybody looks again.
+    /// Something has ended: every sleeper looks again.
     pub(crate) fn announce(&self) {
         self.changed.notify_all();
         self.work.notify_one();
@@ -202,7 +202,7 @@ impl SharedCache {
         }
     }
 
-    /// Everybody, threads included.
+    /// Wakes all sleepers, the threads of the cache included.
     pub(crate) fn rouse(&self) {
         self.changed.notify_all();
         self.work.notify_all();

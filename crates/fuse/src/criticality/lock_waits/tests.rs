@@ -5,7 +5,7 @@ use super::*;
 use crate::criticality::classifier::VerdictSource;
 use quire_writecache::TaskGraph;
 
-/// What is to be seen, by thread; everybody below 100 is critical.
+/// What is to be seen, by thread; every thread below 100 is critical.
 #[derive(Default)]
 struct Scene(Mutex<HashMap<u32, ProbeResult>>);
 
