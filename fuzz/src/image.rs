@@ -54,7 +54,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-fn patched(base: &[u8], patches: &[u8]) -> Vec<u8> {
+pub(crate) fn patched(base: &[u8], patches: &[u8]) -> Vec<u8> {
     let mut bytes = base.to_vec();
     let mut rest = patches;
     while let [low, middle, high, len, tail @ ..] = rest {
@@ -68,8 +68,8 @@ fn patched(base: &[u8], patches: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Gives header, table and footer the checksums that fit their bytes.
-fn reseal(bytes: &mut [u8]) {
+/// Gives header, table and footer of an image the checksums that fit their bytes.
+pub(crate) fn reseal(bytes: &mut [u8]) {
     if bytes.len() < 2 * PAGE_SIZE {
         return;
     }

@@ -6,6 +6,7 @@
 
 pub mod config;
 pub mod contents;
+pub mod delta;
 pub mod glob;
 pub mod image;
 pub mod log;
@@ -31,6 +32,7 @@ pub struct Target {
 pub const TARGETS: &[Target] = &[
     Target { name: "resp_parser", run: resp::run, seeds: resp::seeds },
     Target { name: "image_reader", run: image::run, seeds: image::seeds },
+    Target { name: "delta_reader", run: delta::run, seeds: delta::seeds },
     Target { name: "log_reader", run: log::run, seeds: log::seeds },
     Target { name: "image_contents", run: contents::run, seeds: contents::seeds },
     Target { name: "wcache_log", run: wcache::run, seeds: wcache::seeds },

@@ -24,6 +24,11 @@ fn image_files_are_refused_or_read_however_damaged() {
 }
 
 #[test]
+fn deltas_are_refused_or_read_however_damaged() {
+    short_run("delta_reader", 200);
+}
+
+#[test]
 fn logs_are_read_without_gaps_or_refused_however_damaged() {
     short_run("log_reader", 1_000);
 }

@@ -1,0 +1,209 @@
+//! Target `delta_reader`: any bytes as a link of a chain of deltas are refused with an error, or read; never a panic.
+//!
+//! Relies on a valid image with two deltas over it. The first byte of the input says which link the rest changes, whether the
+//! rest is that whole file or patches as [`crate::image`] has them, whether checksums and counts are set right again
+//! afterwards, whether the links above are made to fit the changed one, and whether the chain is loaded or mapped.
+
+use std::sync::{Arc, OnceLock};
+
+use quire_checkpoint::Chain;
+use quire_checkpoint::delta_format::{DeltaEntry, DeltaFooter, DeltaHeader, DeltaLayout, present_pages};
+use quire_checkpoint::format::checksum;
+use quire_device::{Directory, DiskDirectory, MemoryDirectory};
+use quire_snapshot::PAGE_SIZE;
+use quire_store::{DbId, Expiry, ImageLocation, RestoreMode, Store, StoreConfig, hash, string};
+use zerocopy::{FromBytes, IntoBytes};
+
+use quire_rng::SplitMix64;
+
+use crate::contents;
+use crate::image;
+
+/// The links in order, each over the one before.
+const NAMES: [&str; 3] = ["image", "image.delta-1", "image.delta-2"];
+const ZERO: DbId = DbId(0);
+const WHOLE: u8 = 1;
+const RESEAL: u8 = 2;
+const REBASE: u8 = 4;
+const MAP: u8 = 8;
+/// From this bit on: which link is changed.
+const LINK_SHIFT: u8 = 4;
+/// Bytes of a delta's header that have a meaning, without its note.
+const HEADER_FIELDS: usize = 72;
+/// The same of its footer, from its first byte on.
+const FOOTER_FIELDS: usize = 48;
+
+struct Valid {
+    files: Vec<Vec<u8>>,
+    digest: [u8; 20],
+}
+
+/// The promise: opening, describing, verifying and restoring the chain end in a result, and so does using the store. A save
+/// over the chain makes a sound one.
+pub fn run(data: &[u8]) {
+    let flags = data.first().copied().unwrap_or_default();
+    let links = changed(flags, data.get(1..).unwrap_or_default());
+    if flags & MAP == 0 {
+        let memory = MemoryDirectory::new();
+        NAMES.iter().zip(&links).for_each(|(name, bytes)| memory.put(name, bytes));
+        return use_chain(Arc::new(memory), RestoreMode::Load, data.is_empty());
+    }
+    // Only files can be mapped.
+    let folder = tempfile::tempdir().expect("a folder for the chain");
+    for (name, bytes) in NAMES.iter().zip(&links) {
+        std::fs::write(folder.path().join(name), bytes).expect("the disk has room");
+    }
+    use_chain(Arc::new(DiskDirectory::new(folder.path())), RestoreMode::Map, data.len() == 1 && flags == MAP);
+}
+
+/// The bytes of all links, one of which `rest` has changed as `flags` say.
+fn changed(flags: u8, rest: &[u8]) -> Vec<Vec<u8>> {
+    let mut links = valid().files.clone();
+    let link = usize::from(flags >> LINK_SHIFT) % links.len();
+    links[link] = if flags & WHOLE != 0 { rest.to_vec() } else { image::patched(&links[link], rest) };
+    if flags & RESEAL != 0 {
+        if link == 0 { image::reseal(&mut links[link]) } else { reseal(&mut links[link]) }
+    }
+    if flags & REBASE != 0 {
+        for above in link + 1..links.len() {
+            let base = links[above - 1].clone();
+            rebase(&mut links[above], &base);
+        }
+    }
+    links
+}
+
+fn use_chain(directory: Arc<dyn Directory>, mode: RestoreMode, is_valid: bool) {
+    describe(&*directory);
+    let place = ImageLocation::within(Arc::clone(&directory), NAMES[0]);
+    let Ok((mut store, report)) = Store::open(config(), &place, mode, true) else {
+        assert!(!is_valid, "the valid chain was refused");
+        return;
+    };
+    // A mapped image may prove damaged only now.
+    let restored = store.finish_restore();
+    if is_valid {
+        assert_eq!((report.mode, report.deltas, restored.is_ok()), (Some(mode), 2, true));
+        assert_eq!(store.digest().ok(), Some(valid().digest), "the valid chain holds something else");
+    }
+    contents::use_all_of(&mut store);
+    if store.save_blocking(&place).is_ok() {
+        let saved = Chain::open(&*directory, NAMES[0]).expect("what was saved is sound");
+        let damage = saved.verify(|_, _| {}).expect("what was saved can be read").damage;
+        assert!(damage.is_empty(), "what was saved is damaged: {damage:?}");
+    }
+}
+
+/// Opens the chain in both ways and asks for all that it says of itself.
+fn describe(directory: &dyn Directory) {
+    let whole = Chain::open(directory, NAMES[0]);
+    let Ok((chain, damage)) = Chain::open_damaged(directory, NAMES[0]) else {
+        assert!(whole.is_err(), "a sound chain can be used");
+        return;
+    };
+    assert_eq!(whole.is_err(), damage.is_some());
+    let _ = (chain.info(), chain.links());
+    for delta in chain.deltas() {
+        assert!(delta.present_pages <= delta.changed_pages);
+        assert!(delta.changed_pages * PAGE_SIZE as u64 <= delta.file_bytes, "more pages than the file has room for");
+    }
+    let _ = chain.verify(|_, _| {});
+}
+
+/// Gives header, table and footer of a delta the counts and checksums that fit their bytes.
+fn reseal(bytes: &mut [u8]) {
+    let Some(end) = bytes.len().checked_sub(PAGE_SIZE).filter(|end| *end >= PAGE_SIZE) else { return };
+    let Ok(mut header) = DeltaHeader::read_from_bytes(&bytes[..PAGE_SIZE]) else { return };
+    header.checksum = header.own_checksum().into();
+    bytes[..PAGE_SIZE].copy_from_slice(header.as_bytes());
+    let Ok(mut footer) = DeltaFooter::read_from_bytes(&bytes[end..]) else { return };
+    footer.epoch = header.epoch;
+    footer.header_checksum = header.checksum;
+    let start = DeltaLayout::new(header.changed_pages.get()).table_offset() as usize;
+    let used = header.changed_pages.get() as usize * size_of::<DeltaEntry>();
+    if let Some(table) = bytes.get(start..start + used) {
+        footer.table_checksum = checksum(table).into();
+        let entries = <[DeltaEntry]>::ref_from_bytes(table).expect("the entries are whole");
+        footer.present_pages = present_pages(entries).into();
+    }
+    footer.checksum = footer.own_checksum().into();
+    bytes[end..].copy_from_slice(footer.as_bytes());
+}
+
+/// Makes the delta say that it is over the link whose bytes are `base`.
+fn rebase(delta: &mut [u8], base: &[u8]) {
+    // Epoch and checksum of the footer lie at the same places in images and deltas.
+    let Some(footer) = base.last_chunk::<PAGE_SIZE>().and_then(|page| DeltaFooter::read_from_bytes(page).ok()) else {
+        return;
+    };
+    if let Some(Ok(mut header)) = delta.get(..PAGE_SIZE).map(DeltaHeader::read_from_bytes) {
+        header.base_epoch = footer.epoch;
+        header.base_checksum = footer.checksum;
+        delta[..PAGE_SIZE].copy_from_slice(header.as_bytes());
+        reseal(delta);
+    }
+}
+
+fn config() -> StoreConfig {
+    StoreConfig { max_deltas: 3, ..contents::store_config() }
+}
+
+fn valid() -> &'static Valid {
+    static VALID: OnceLock<Valid> = OnceLock::new();
+    VALID.get_or_init(|| {
+        let memory = MemoryDirectory::new();
+        let place = ImageLocation::within(Arc::new(memory.clone()), NAMES[0]);
+        let mut store = contents::filled_store();
+        store.set_max_deltas(config().max_deltas);
+        store.save_blocking(&place).expect("saving to memory");
+        change(&mut store).expect("a small store fits");
+        assert!(store.save_blocking(&place).expect("saving to memory").image.is_delta);
+        string::set(&mut store, ZERO, b"string:7", b"again", Expiry::Clear).expect("a short value fits");
+        store.remove(ZERO, b"grown").expect("the key can be removed");
+        while store.reclaim_step(1000).expect("nothing is damaged") > 0 {}
+        store.arena_mut().trim(8);
+        assert!(store.save_blocking(&place).expect("saving to memory").image.is_delta);
+        let files = NAMES.iter().map(|name| memory.bytes(name).expect("the link is there")).collect();
+        Valid { files, digest: store.digest().expect("a valid store has a digest") }
+    })
+}
+
+/// Changes old pages, and needs new ones.
+fn change(store: &mut Store) -> quire_store::Result<()> {
+    string::set(store, ZERO, b"grown", &[5; 60_000], Expiry::Clear)?;
+    string::set(store, ZERO, b"string:3", b"changed", Expiry::Clear)?;
+    hash::set(store, ZERO, b"large", b"field-3", b"changed")?;
+    store.remove(ZERO, b"number").map(drop)
+}
+
+/// The valid chain loaded and mapped, patches of headers, tables and footers with and without right checksums, truncations.
+pub fn seeds() -> Vec<Vec<u8>> {
+    let mut rng = SplitMix64::new(1234);
+    let on = |link: u8| link << LINK_SHIFT;
+    let mut seeds = vec![vec![], vec![MAP], vec![on(1) | RESEAL | REBASE], vec![on(1) | WHOLE], vec![WHOLE]];
+    seeds.push([&[on(2) | WHOLE], &valid().files[2][..PAGE_SIZE]].concat());
+    for number in 0..300_u32 {
+        let link = 1 + number as u8 % 2;
+        let file = &valid().files[usize::from(link)];
+        let table = (file.len() - PAGE_SIZE) as u64 - table_start(file);
+        // Counted from the end if it has a mark, as tables and footers are.
+        let (at, mark) = match number / 2 % 3 {
+            0 => (8 + rng.index(HEADER_FIELDS - 8), 0),
+            1 => (PAGE_SIZE - 1 - rng.index(FOOTER_FIELDS), 0x80),
+            _ => (PAGE_SIZE + table as usize - 1 - rng.index(table as usize / 4), 0x80),
+        };
+        let at = (at as u32).to_le_bytes();
+        let len = 1 << rng.index(4);
+        let sealed = if number % 5 > 0 { RESEAL | REBASE } else { 0 };
+        let mapped = if number % 7 == 0 { MAP } else { 0 };
+        let mut seed = vec![on(link) | sealed | mapped, at[0], at[1], mark, len];
+        seed.extend((rng.next_u64() >> (8 * rng.index(8))).to_le_bytes().iter().cycle().take(usize::from(len)));
+        seeds.push(seed);
+    }
+    seeds
+}
+
+fn table_start(delta: &[u8]) -> u64 {
+    let header = DeltaHeader::read_from_bytes(&delta[..PAGE_SIZE]).expect("a header is a page");
+    DeltaLayout::new(header.changed_pages.get()).table_offset()
+}
