@@ -79,3 +79,84 @@ fn an_image_with_sets_and_half_a_copy_is_read_written_to_and_saved() {
         assert_eq!(again.digest().unwrap(), store.digest().unwrap());
     }
 }
+
+/// An image of format 2 and the two deltas over it. The second one has pages that have lost their content.
+fn unfold_chain(dir: &Path) {
+    unfold(include_bytes!("fixtures/image-format-2.sparse"), &dir.join("dump.quire"));
+    unfold(include_bytes!("fixtures/image-format-2.delta-1.sparse"), &dir.join("dump.quire.delta-1"));
+    unfold(include_bytes!("fixtures/image-format-2.delta-2.sparse"), &dir.join("dump.quire.delta-2"));
+}
+
+/// Looks at a value of each encoding: those that the image has, those that a delta has changed.
+fn check_values_of_chain(store: &mut Store) {
+    for (db, key, encoding) in [
+        (0, "number", "int"),
+        (0, "string:4", "embstr"),
+        (0, "string:3", "raw"),
+        (3, "later", "raw"),
+        (9, "small", "listpack"),
+        (0, "large", "hashtable"),
+        (0, "ints", "intset"),
+        (9, "words", "listpack"),
+        (0, "members", "hashtable"),
+    ] {
+        assert_eq!(store.encoding(DbId(db), key.as_bytes()).unwrap(), Some(encoding), "{key}");
+        assert!(store.check_value(DbId(db), key.as_bytes()).unwrap(), "{key}");
+    }
+    for (db, key, value) in [
+        (0, &b"number"[..], Some(&b"42"[..])),
+        (0, b"string:4", Some(b"changed")),
+        (0, b"string:3", Some(&[8; 2000])),
+        (0, b"string:59", Some(&[59; 3000])),
+        (3, b"later", Some(&[3; 5000])),
+        (0, &[b'k'; 500], Some(b"long key")),
+        (0, b"zeros", None),
+        (0, b"long", None),
+    ] {
+        assert_eq!(string::get(store, DbId(db), key).unwrap(), value);
+    }
+    for (db, key, field, value) in [
+        (0, "large", &b"field:3"[..], &b"changed"[..]),
+        (0, "large", b"field:299", b"value"),
+        (9, "small", b"field:3", b"changed"),
+        (9, "small", b"field:19", b"value"),
+    ] {
+        assert_eq!(hash::get(store, DbId(db), key.as_bytes(), field).unwrap(), Some(value), "{key}");
+    }
+    for (db, key, member, is_there) in [
+        (0, "ints", "-9223372036854775808", true),
+        (9, "words", "word:99", true),
+        (0, "members", "member:7", false),
+        (0, "members", "member:8", true),
+        (0, "members", "member:999", true),
+    ] {
+        let found = set::view(store, DbId(db), key.as_bytes()).unwrap().contains(&Member::Bytes(member.as_bytes()));
+        assert_eq!(found.unwrap(), is_there, "{key}: {member}");
+    }
+    assert_eq!(store.expiry(DbId(3), b"later").unwrap(), Some(Some(4_000_000_000_000)));
+    assert_eq!(store.expiry(DbId(0), b"string:56").unwrap(), Some(Some(4_000_000_000_056)));
+}
+
+#[test]
+fn an_image_of_format_2_with_two_deltas_is_read_written_to_and_saved_over() {
+    for (mode, max_deltas) in [RestoreMode::Map, RestoreMode::Load].into_iter().flat_map(|mode| [(mode, 0), (mode, 3)])
+    {
+        let dir = tempfile::tempdir().unwrap();
+        let place = ImageLocation::new(dir.path(), "dump.quire");
+        unfold_chain(dir.path());
+        let config = StoreConfig { max_deltas, ..StoreConfig::default() };
+        let (mut store, report) = Store::open(config.clone(), &place, mode, false).unwrap();
+        store.finish_restore().unwrap();
+        store.set_now_ms(1_700_000_000_000);
+        assert_eq!((report.mode, report.keys, report.deltas, report.damage.len()), (Some(mode), 69, 2, 0));
+        assert_eq!(store.image_epoch(), 3);
+        assert_eq!(hex(store.digest().unwrap()), "07d31dd3f103d6aaf0392262239e61a2337c21a6");
+        check_values_of_chain(&mut store);
+        string::set(&mut store, DbId(0), b"number", b"43", Expiry::Clear).unwrap();
+        assert_eq!(store.save_blocking(&place).unwrap().image.is_delta, max_deltas > 0);
+        let (mut again, report) = Store::open(config, &place, mode, false).unwrap();
+        again.finish_restore().unwrap();
+        assert_eq!((report.deltas, again.image_epoch()), (max_deltas as usize, 4));
+        assert_eq!(again.digest().unwrap(), store.digest().unwrap());
+    }
+}
