@@ -3,7 +3,7 @@
 Each round restarts the server on what the round before left, checks the digest, then has four clients update keys
 while a save runs, and kills the server at a random instant. The digest is recorded in the same transaction as the cut,
 so that it describes the image and nothing else. Which image counts is not asked of the server: the file has a new
-identity exactly when the rename of the new image has happened.
+identity exactly when the rename of the new image has happened. With incremental saves the same holds of the newest delta.
 """
 
 import os
@@ -18,6 +18,9 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import harness
 
 BATCH = 64
+INCREMENTAL = ["--checkpoint-incremental", "yes", "--checkpoint-max-deltas", "3"]
+# So many keys change between two incremental saves.
+CHANGED_KEYS = 200
 # So many rounds more than asked for are tried to have a kill fall into a save.
 MORE_ROUNDS = 20
 
@@ -65,7 +68,7 @@ def update(port, keys, values, stop):
                 value = values.pick()
                 batch.append(request(dice.randrange(keys), value if dice.random() < 0.9 else value[: dice.randrange(len(value))]))
             batch.append(harness.Raw.encode("DEL", "key:%012d" % dice.randrange(keys)))
-            batch.append(harness.Raw.encode("HSET", "large", f"field-{dice.randrange(20_000)}", values.pick()[:30]))
+            batch.append(harness.Raw.encode("HSET", "large", f"field-{dice.randrange(min(keys, 20_000))}", values.pick()[:30]))
             connection.send(b"".join(batch))
             for _ in range(BATCH):
                 connection.reply()
@@ -81,6 +84,18 @@ def identity(path):
         return None
 
 
+def links(path):
+    """What tells the image and each of its deltas from other files, by name."""
+    directory, name = os.path.split(path)
+    names = [each for each in os.listdir(directory) if each == name or each.startswith(name + ".delta-")]
+    return {each: identity(os.path.join(directory, each)) for each in names if ".tmp" not in each}
+
+
+def is_published(path, before):
+    """Whether there is an image or a delta that was not there. A delta that is gone was replaced by an image."""
+    return any(before.get(name) != found for name, found in links(path).items() if found is not None)
+
+
 def has_temporary(directory):
     return any(".tmp" in name for name in os.listdir(directory))
 
@@ -88,7 +103,7 @@ def has_temporary(directory):
 def wait_for_a_file(directory, path, before, limit_s=120):
     """Until a save has begun its file, or is over already."""
     end = time.monotonic() + limit_s
-    while not has_temporary(directory) and identity(path) == before:
+    while not has_temporary(directory) and not is_published(path, before):
         assert time.monotonic() < end, "the save begins no file"
         time.sleep(0.001)
 
@@ -110,22 +125,26 @@ def time_of_a_save(connection):
     return time.monotonic() - began
 
 
-def campaign(options):
+def campaign(options, keys, incremental_share):
+    """Rounds on `keys` keys, of which so large a share runs with incremental saves."""
     dice = random.Random(options.seed)
-    outcome = {"old image": 0, "new image": 0, "save still running": 0}
+    outcome = {"old image": 0, "new image": 0, "save still running": 0, "with deltas": 0}
     with harness.scratch() as directory:
         with harness.Quire(options.quire, directory) as server:
             connection = server.ready()
-            load(server.port, options.keys, Values(options.value_bytes, options.seed))
+            load(server.port, keys, Values(options.value_bytes, options.seed))
             save_s = time_of_a_save(connection)
             path = harness.image_path(server)
             expected = connection.digest()
             server.kill9()
         number = 0
         while number < options.rounds or number < options.rounds + MORE_ROUNDS and not outcome["save still running"]:
-            expected, kind, running = one_round(options, directory, path, expected, save_s, dice, number)
+            # The first one is incremental if any is: its saves leave deltas for sure.
+            incremental = dice.random() < incremental_share or number == 0 < incremental_share
+            expected, kind, running = one_round(options, directory, path, expected, save_s, dice, number, keys, incremental)
             outcome[kind] += 1
             outcome["save still running"] += running
+            outcome["with deltas"] += len(links(path)) > 1
             number += 1
         with harness.Quire(options.quire, directory) as server:
             check(server.ready(), expected, "after the last round")
@@ -133,7 +152,8 @@ def campaign(options):
         assert not leftovers, f"temporary files stay: {leftovers}"
         verify(options.quire, path)
     assert outcome["save still running"] > 0, f"no kill fell into a save: {outcome}"
-    return f"{number} rounds of {options.keys} keys: {outcome}, a save takes {save_s:.2f} s, seed {options.seed}"
+    assert incremental_share == 0 or outcome["with deltas"] > 0, f"no kill left a delta: {outcome}"
+    return f"{number} rounds of {keys} keys: {outcome}, a save takes {save_s:.2f} s, seed {options.seed}"
 
 
 def check(connection, expected, when):
@@ -141,13 +161,17 @@ def check(connection, expected, when):
     assert digest == expected, f"{when}: digest {digest}, the image's is {expected}"
 
 
-def one_round(options, directory, path, expected, save_s, dice, number):
-    with harness.Quire(options.quire, directory) as server:
+def one_round(options, directory, path, expected, save_s, dice, number, keys, incremental):
+    changed_keys = min(keys, CHANGED_KEYS) if incremental else keys
+    settings = [*INCREMENTAL, "--restore-mode", dice.choice(["map", "load"])] if incremental else []
+    # An image comes first where there is none that deltas may follow.
+    saves = (dice.randrange(1, 4) if number else 3) if incremental else 0
+    with harness.Quire(options.quire, directory, *settings) as server:
         connection = server.ready()
         check(connection, expected, f"round {number}")
         stop = threading.Event()
         writers = [
-            threading.Thread(target=update, args=(server.port, options.keys, Values(options.value_bytes, number * 10 + n), stop))
+            threading.Thread(target=update, args=(server.port, changed_keys, Values(options.value_bytes, number * 10 + n), stop))
             for n in range(4)
         ]
         for writer in writers:
@@ -156,7 +180,11 @@ def one_round(options, directory, path, expected, save_s, dice, number):
             time.sleep(dice.uniform(0.05, 0.3))
             # Before that the cut would be put off, and hold later writes, too.
             connection.wait_restored()
-            before = identity(path)
+            for _ in range(saves):
+                expected = cut_with_digest(connection)
+                info = connection.wait_saved()
+                assert info["rdb_last_bgsave_status"] == "ok", info
+            before = links(path)
             at_cut = cut_with_digest(connection)
             # With four writers a save takes longer than at rest, as a rule: on a machine that stalls for a while, any save may take
             # longer than all others. So every third kill waits for the save's file, not for a time.
@@ -169,7 +197,7 @@ def one_round(options, directory, path, expected, save_s, dice, number):
             stop.set()
             for writer in writers:
                 writer.join(30)
-        published = identity(path) != before
+        published = is_published(path, before)
         temporary = has_temporary(directory)
     if published:
         return at_cut, "new image", 0
@@ -182,7 +210,11 @@ def verify(quire, path):
 
 
 def kill_9_during_saves(options):
-    return campaign(options)
+    return campaign(options, options.keys, 0)
+
+
+def kill_9_during_incremental_saves(options):
+    return campaign(options, max(1, options.keys // 10), 0.8)
 
 
 def more_arguments(parser):
@@ -193,4 +225,4 @@ def more_arguments(parser):
 
 
 if __name__ == "__main__":
-    harness.run([kill_9_during_saves], harness.arguments(__doc__, more_arguments))
+    harness.run([kill_9_during_saves, kill_9_during_incremental_saves], harness.arguments(__doc__, more_arguments))
