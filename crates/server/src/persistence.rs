@@ -4,9 +4,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quire_store::{ImageLocation, RestoreStep, SaveSummary, Store};
+use quire_store::{ImageLocation, RestoreStep, SaveError, SaveSummary, Store};
 
 use crate::log_control;
+use crate::save_state::SaveCut;
 use crate::saving;
 use crate::state::{ServerState, Shutdown};
 
@@ -36,7 +37,7 @@ pub fn begin(store: &mut Store, state: &mut ServerState) -> Result<(), String> {
     state.saves.scheduled = false;
     state.saves.for_log = false;
     state.saves.last_attempt = Some(state.clock.now);
-    state.saves.cut.changes = store.changes();
+    state.saves.cut = SaveCut { changes: store.changes(), ..SaveCut::default() };
     log_control::before_cut(store, state);
     if let Err(error) = store.begin_save(&place) {
         let reason = error.to_string();
@@ -145,7 +146,8 @@ pub fn poll(store: &mut Store, state: &mut ServerState) {
             let changes = state.saves.cut.changes;
             succeeded(store, state, &summary, changes);
         }
-        Err(error) if error.is_cancelled() => {
+        Err(error) if error.needs_full_image() && !state.saves.cut.cancelled => again_in_full(state, &error),
+        Err(error) if error.is_cancelled() || error.needs_full_image() => {
             state.saves.for_log = false;
             state.saves.last_duration_s = None;
             tracing::info!("background save cancelled");
@@ -154,6 +156,17 @@ pub fn poll(store: &mut Store, state: &mut ServerState) {
             state.saves.last_duration_s = Some(since.elapsed().as_secs());
             failed(state, &error.to_string());
         }
+    }
+}
+
+/// Has a full image saved as soon as possible, in place of a delta over files that another program has moved away or exchanged.
+/// Nothing failed for which writes would have to be refused.
+fn again_in_full(state: &mut ServerState, error: &SaveError) {
+    tracing::warn!(%error, "saving a full image instead of a delta");
+    if std::mem::take(&mut state.saves.for_log) {
+        state.saves.rewrites.scheduled = true;
+    } else {
+        state.saves.scheduled = true;
     }
 }
 
@@ -183,6 +196,7 @@ pub fn tick(store: &mut Store, state: &mut ServerState) {
 pub fn cancel(store: &mut Store, state: &mut ServerState) -> bool {
     let running = state.saves.running_since.is_some();
     if running {
+        state.saves.cut.cancelled = true;
         store.cancel_save();
     }
     running

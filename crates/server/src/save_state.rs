@@ -22,13 +22,15 @@ pub struct RestoreSummary {
     pub full_us: Option<u64>,
 }
 
-/// What the save that is running holds.
+/// What the save that is running holds, and whether it is wanted.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct SaveCut {
     /// The store's count of changes then.
     pub changes: u64,
     /// The last record of the log in it.
     pub log_position: u64,
+    /// A client has told it to stop.
+    pub cancelled: bool,
 }
 
 /// Saves for the log's sake, which Redis calls rewrites of its log.
@@ -53,7 +55,7 @@ pub struct SaveState {
     pub scheduled: bool,
     /// The store's count of changes at the last save's cut.
     pub changes_at_last_save: u64,
-    /// What the save that is running holds.
+    /// The save that is running.
     pub cut: SaveCut,
     /// It was asked for by BGREWRITEAOF, or for the log's sake.
     pub for_log: bool,
@@ -86,7 +88,7 @@ impl SaveState {
             running_since: None,
             scheduled: false,
             changes_at_last_save: changes,
-            cut: SaveCut { changes, log_position: 0 },
+            cut: SaveCut { changes, ..SaveCut::default() },
             for_log: false,
             rewrites: RewriteState { scheduled: false, last_duration_s: None, last_ok: true, count: 0 },
             last_save_unix_s: now_unix_s,

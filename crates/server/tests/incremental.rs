@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Client, eventually, request, start_in};
+use common::{Client, Running, eventually, request, start_in};
 
 const INCREMENTAL: (&str, &str) = ("checkpoint-incremental", "yes");
 
@@ -84,4 +84,70 @@ fn the_log_goes_on_where_the_last_delta_ends() {
     // What was replayed is a change since the delta.
     assert_eq!(client.text("SAVE"), "OK");
     assert_eq!(deltas(&mut client), "2");
+}
+
+/// A server whose image has one delta over it, and whose image then was moved away, as for a backup.
+fn without_its_image(settings: &[(&str, &str)]) -> (tempfile::TempDir, Running, Client) {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start_in(dir.path(), &[&[INCREMENTAL], settings].concat());
+    let mut client = server.client();
+    client.text("DEBUG POPULATE 20000 k 200");
+    assert_eq!(client.text("SAVE"), "OK");
+    client.text("SET k:1 changed");
+    assert_eq!((client.text("SAVE").as_str(), deltas(&mut client).as_str()), ("OK", "1"));
+    std::fs::rename(dir.path().join("dump.quire"), dir.path().join("backup.quire")).unwrap();
+    // The next save is to be a delta until that is found out.
+    client.text("SET k:2 changed");
+    (dir, server, client)
+}
+
+#[test]
+fn a_background_save_whose_image_was_moved_away_becomes_a_full_image_and_writes_go_on() {
+    for command in ["BGSAVE", "BGREWRITEAOF", "CONFIG SET save", "CONFIG SET log-max-bytes 8mb"] {
+        // Of these four what asks for the save: a client twice, then a rule, and a log that has become long.
+        let logs = if command.contains("log") { "yes" } else { "no" };
+        let settings = [("appendonly", logs), ("log-segment-bytes", "1048576"), ("save", "3600 1000000")];
+        let (dir, server, mut client) = without_its_image(&settings);
+        match command {
+            "CONFIG SET save" => {
+                let rule = client.words(&[b"CONFIG", b"SET", b"save", b"1 1"]);
+                assert_eq!(rule.text(), "OK");
+            }
+            _ => {
+                let reply = client.text(command);
+                assert!(reply == "OK" || reply.ends_with("started"), "{reply}");
+            }
+        }
+        if logs == "yes" {
+            // A long log of few changes, so that the save is a delta.
+            let value = vec![b'v'; 500_000];
+            for _ in 0..10 {
+                assert_eq!(client.words(&[b"SET", b"k:4", &value]).text(), "OK");
+            }
+        }
+        eventually("there is an image again", || {
+            assert_eq!(client.text("SET k:3 changed"), "OK", "{command}");
+            assert_eq!(client.info("rdb_last_bgsave_status"), "ok", "{command}");
+            assert_eq!(client.info("aof_last_bgrewrite_status"), "ok", "{command}");
+            dir.path().join("dump.quire").exists() && client.info("rdb_bgsave_in_progress") == "0"
+        });
+        let digest = client.text("DEBUG DIGEST");
+        assert_eq!(client.text("DEBUG RELOAD"), "OK");
+        assert_eq!(client.text("DEBUG DIGEST"), digest, "{command}");
+        drop(server);
+    }
+}
+
+#[test]
+fn a_save_that_a_client_has_cancelled_does_not_become_a_full_image() {
+    let (dir, server, mut client) = without_its_image(&[]);
+    // In one turn of the server, so that it can't learn in between how the save has ended.
+    client.send([request("BGSAVE"), request("BGSAVE CANCEL")].concat());
+    assert_eq!(client.reply().text(), "Background saving started");
+    assert_eq!(client.reply().text(), "Background saving cancelled");
+    eventually("the save ends", || client.info("rdb_bgsave_in_progress") == "0");
+    assert!(!dir.path().join("dump.quire").exists());
+    let reply = client.text("BGSAVE CANCEL");
+    assert!(reply.contains("not in progress or scheduled"), "{reply}");
+    drop(server);
 }

@@ -57,6 +57,11 @@ impl SaveError {
         matches!(self, Self::Dump(DumpError::Cancelled { .. }))
     }
 
+    /// Whether no delta could be saved, since what it would be over is not on the disk any more. The next save is a full image.
+    pub fn needs_full_image(&self) -> bool {
+        matches!(self, Self::Dump(DumpError::BaseChanged { .. }))
+    }
+
     /// Whether the image and the deltas that were on the disk before are known to be there.
     fn leaves_disk_as_it_was(&self) -> bool {
         let is_unknown = matches!(self, Self::Dump(DumpError::NotDurable { .. } | DumpError::BaseChanged { .. }));
@@ -342,7 +347,7 @@ impl Store {
         self.finish_restore().map_err(|error| SaveError::NotVerifiable(Box::new(error)))?;
         match self.save_once(place) {
             // The image was removed or exchanged meanwhile: no reason for a client that waits for a save to do without.
-            Err(SaveError::Dump(error @ DumpError::BaseChanged { .. })) => {
+            Err(error) if error.needs_full_image() => {
                 tracing::warn!(%error, "saving a full image instead of a delta");
                 self.save_once(place)
             }
