@@ -33,7 +33,7 @@ mod target;
 mod verify;
 
 pub use chain::{Chain, DeltaInfo};
-pub use delta::{MAX_DELTA_PAGES, format as delta_format};
+pub use delta::{MAX_DELTA_PAGES, format as delta_format, is_delta_name};
 pub use dump::{DumpOptions, DumpSummary, dump, dump_delta};
 pub use error::{DumpError, ImageError, ImagePart};
 pub use format::{ImageMeta, LinkId};

@@ -148,6 +148,8 @@ fn where_images_lie_needs_a_permission_to_change() {
     assert!(elsewhere.path().join("other.quire").is_file());
     assert!(client.text("CONFIG SET dir /no/such/dir").ends_with("No such file or directory"));
     assert!(client.text("CONFIG SET dbfilename a/b").contains("can't be a path"));
+    assert!(client.text("CONFIG SET dbfilename other.quire.delta-1").contains("of a delta over an image"));
+    assert_eq!(client.call("CONFIG GET dbfilename").items()[1].text(), "other.quire");
 }
 
 #[test]

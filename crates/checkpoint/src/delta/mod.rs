@@ -27,6 +27,11 @@ pub(crate) fn delta_number(name: &str, found: &str) -> Option<usize> {
     (delta_name(name, number) == found).then_some(number)
 }
 
+/// Whether a file called `name` would be taken for a delta over some image.
+pub fn is_delta_name(name: &str) -> bool {
+    name.rsplit_once(MARK).is_some_and(|(image, _)| delta_number(image, name).is_some())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -34,10 +39,12 @@ mod tests {
     #[test]
     fn only_names_that_deltas_get_are_taken_for_deltas() {
         assert_eq!(delta_number("a", &delta_name("a", 12)), Some(12));
+        assert!(is_delta_name("a.delta-12") && is_delta_name("a.delta-x.delta-1"));
         for other in
             ["a", "a.delta-", "a.delta-0", "a.delta-07", "a.delta-+7", "a.delta-1.tmp-2", "b.delta-1", "a.delta-1x"]
         {
             assert_eq!(delta_number("a", other), None, "{other}");
+            assert_eq!(is_delta_name(other), other == "b.delta-1", "{other}");
         }
     }
 }

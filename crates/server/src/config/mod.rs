@@ -305,6 +305,23 @@ mod tests {
     }
 
     #[test]
+    fn an_image_is_never_called_as_a_delta_is() {
+        let mut config = Config::default();
+        for name in ["dump.quire.delta-1", "a.delta-20", "a.delta-1.delta-2"] {
+            let by_flag = config.set("dbfilename", name).unwrap_err().to_string();
+            let by_environment =
+                config.apply_env(|variable| (variable == "QUIRE_DBFILENAME").then(|| name.to_owned())).unwrap_err();
+            let by_file = config.apply_text(format!("dbfilename {name}\n").as_bytes(), "quire.conf").unwrap_err();
+            for error in [by_flag, by_environment.to_string(), by_file.to_string()] {
+                assert!(error.contains("of a delta over an image") && error.contains(name), "{error}");
+            }
+        }
+        for name in ["dump.quire.delta", "dump.quire.delta-0", "delta-1", "dump.delta-1.quire"] {
+            config.set("dbfilename", name).unwrap();
+        }
+    }
+
+    #[test]
     fn what_is_not_there_yet_is_said() {
         let mut config = Config::default();
         for (name, value) in [("io-threads", "4"), ("maxmemory-policy", "allkeys-lru"), ("daemonize", "yes")] {

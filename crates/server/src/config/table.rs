@@ -272,6 +272,10 @@ static OWN: &[Directive] = &[
             if v.is_empty() || v.contains('/') {
                 return Err("dbfilename can't be a path, just a filename".into());
             }
+            if quire_store::is_delta_name(v) {
+                // A full save of the image that the name begins with would remove this one.
+                return Err("that is the name of a delta over an image, so no image can have it".into());
+            }
             c.dbfilename = v.to_owned();
             Ok(())
         }
