@@ -77,6 +77,21 @@ pub(crate) fn check_links(directory: &dyn Directory, name: &str, links: &[LinkId
     Ok(())
 }
 
+/// Makes the image `name` and the `count` - 1 deltas over it durable, with their names: a copy, say, may still be in memory only.
+pub(crate) fn flush_links(directory: &dyn Directory, name: &str, count: usize) -> Result<(), DumpError> {
+    let changed = |file: &str, error: DeviceError| DumpError::BaseChanged {
+        file: directory.path_of(&delta_name(name, count)),
+        base: directory.path_of(file),
+        why: error.to_string(),
+    };
+    for number in 0..count {
+        let file = if number == 0 { name.to_owned() } else { delta_name(name, number) };
+        let flushed = directory.open(&file).and_then(|device| device.flush());
+        flushed.map_err(|error| changed(&file, error))?;
+    }
+    directory.sync().map_err(|error| changed(name, error))
+}
+
 /// The checksum that stands in the last page of a file: there images and deltas have their footer's.
 fn last_numbers(directory: &dyn Directory, name: &str) -> Result<Option<u64>, DeviceError> {
     let device = directory.open(name)?;

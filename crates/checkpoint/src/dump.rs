@@ -37,11 +37,13 @@ pub struct DumpOptions {
     pub nice: Option<i32>,
     /// The image that the new one replaces is to be kept under this name.
     pub keep_replaced_as: Option<String>,
+    /// The links that a delta is over are not known to be durable: this process has not written them.
+    pub flush_links: bool,
 }
 
 impl Default for DumpOptions {
     fn default() -> Self {
-        Self { write_bytes: 1 << 20, buffers: 6, nice: None, keep_replaced_as: None }
+        Self { write_bytes: 1 << 20, buffers: 6, nice: None, keep_replaced_as: None, flush_links: false }
     }
 }
 
@@ -87,7 +89,7 @@ pub fn dump(
     options: &DumpOptions,
 ) -> Result<DumpSummary, DumpError> {
     let target = ChecksumTable::new(ImageLayout::new(snapshot.page_count()));
-    let dump = Dump { meta, directory, name, file: name, progress, options, started: Instant::now() };
+    let dump = Dump { meta, directory, name, file: name, links: &[], progress, options, started: Instant::now() };
     let result = dump.run(snapshot, target);
     if result.is_ok() {
         // Only now that the new image is durable under its name.
@@ -100,7 +102,7 @@ pub fn dump(
 /// and the deltas over it that were published so far, in order. To be called on its own thread.
 ///
 /// # Errors
-/// As [`dump`], and [`DumpError::BaseChanged`] if the links are not there any more.
+/// As [`dump`], and [`DumpError::BaseChanged`] if the links are not there any more, or can't be flushed.
 ///
 /// # Panics
 /// If there are no links, or the snapshot is not one of changes.
@@ -116,7 +118,7 @@ pub fn dump_delta(
     let base = *links.last().expect("a delta is over something");
     let changed = Arc::clone(snapshot.changed().expect("a delta holds changes"));
     let file = delta_name(name, links.len());
-    let dump = Dump { meta, directory, name, file: &file, progress, options, started: Instant::now() };
+    let dump = Dump { meta, directory, name, file: &file, links, progress, options, started: Instant::now() };
     if let Err(error) = chain::check_links(directory, name, links) {
         drop(snapshot);
         return dump.finish(Err(error));
@@ -133,6 +135,8 @@ struct Dump<'a> {
     name: &'a str,
     /// What is written: the image, or a delta over it.
     file: &'a str,
+    /// What a delta is over; nothing if it is an image.
+    links: &'a [LinkId],
     progress: &'a DumpProgress,
     options: &'a DumpOptions,
     started: Instant,
@@ -179,19 +183,7 @@ impl Dump<'_> {
         if self.progress.is_cancelled() {
             return Err(DumpError::Cancelled { file: self.path() });
         }
-        self.progress.enter(DumpPhase::Publish);
-        if let Some(kept) = &self.options.keep_replaced_as {
-            self.keep_replaced(kept)?;
-        }
-        // Held open, so that the rename does not free it.
-        let replaced = self.directory.open(self.file).ok();
-        temporary.publish(self.file).map_err(|error| self.failed(error))?;
-        let synced = self.directory.sync();
-        // Only now: what frees the blocks also keeps the file system's journal busy, through which the name becomes durable.
-        if let Some(replaced) = replaced {
-            free_later(replaced);
-        }
-        synced.map_err(|source| DumpError::NotDurable { file: self.path(), source })?;
+        self.publish(temporary)?;
         let summary = DumpSummary {
             id,
             is_delta: false,
@@ -206,6 +198,27 @@ impl Dump<'_> {
             mode: device.mode(),
         };
         Ok(summary)
+    }
+
+    /// Puts the (flushed) file in its place. The writer is free of the snapshot by now, so it waits for nothing of this.
+    fn publish(&self, temporary: TemporaryFile<'_>) -> Result<(), DumpError> {
+        self.progress.enter(DumpPhase::Publish);
+        if self.options.flush_links && !self.links.is_empty() {
+            // A delta is worth nothing if the power takes what it is over.
+            chain::flush_links(self.directory, self.name, self.links.len())?;
+        }
+        if let Some(kept) = &self.options.keep_replaced_as {
+            self.keep_replaced(kept)?;
+        }
+        // Held open, so that the rename does not free it.
+        let replaced = self.directory.open(self.file).ok();
+        temporary.publish(self.file).map_err(|error| self.failed(error))?;
+        let synced = self.directory.sync();
+        // Only now: what frees the blocks also keeps the file system's journal busy, through which the name becomes durable.
+        if let Some(replaced) = replaced {
+            free_later(replaced);
+        }
+        synced.map_err(|source| DumpError::NotDurable { file: self.path(), source })
     }
 
     /// Removes the deltas over the image that was replaced. What can't be removed is older than the new image, so no start reads it.

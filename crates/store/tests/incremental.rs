@@ -5,8 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use quire_checkpoint::DumpError;
 use quire_device::{
-    Action, DiskDirectory, FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory, PowerCut, errno,
+    Action, Buffer, Direction, Directory, DiskDirectory, Extent, FaultInjector, FaultTrigger, InjectedFault,
+    MemoryDirectory, PowerCut, Transfer, errno,
 };
 use quire_store::{DbId, Expiry, ImageLocation, RestoreMode, SaveError, SaveSummary, Store, StoreConfig, string};
 
@@ -214,4 +216,55 @@ fn whenever_the_power_goes_during_saves_of_every_kind_a_restart_finds_the_last_o
             assert!(expected.contains(&found), "step {step}, {cut:?}: after {saved} saves");
         }
     }
+}
+
+/// A copy of `bytes` that was written but not flushed, as `cp` leaves it.
+fn copied(name: &str, bytes: &[u8]) -> MemoryDirectory {
+    let memory = MemoryDirectory::new();
+    let file = memory.create(name).unwrap();
+    file.set_len(bytes.len() as u64).unwrap();
+    let mut queue = file.queue(1).unwrap();
+    for (number, piece) in bytes.chunks(1 << 20).enumerate() {
+        let mut buffer = Buffer::several(1, 1 << 20).ok().and_then(|mut all| all.pop()).unwrap();
+        buffer[..piece.len()].copy_from_slice(piece);
+        let extents = vec![Extent { offset: (number << 20) as u64, start: 0, len: piece.len() }];
+        queue.submit(Transfer { direction: Direction::Write, buffer, extents, tag: 0 });
+        queue.complete().unwrap().result.unwrap();
+    }
+    drop(queue);
+    memory
+}
+
+#[test]
+fn a_delta_over_an_image_that_was_copied_here_makes_the_copy_durable() {
+    let source = MemoryDirectory::new();
+    filled().save_blocking(&ImageLocation::within(Arc::new(source.clone()), FILE)).unwrap();
+    let memory = copied(FILE, &source.bytes(FILE).unwrap());
+    let place = ImageLocation::within(Arc::new(memory.clone()), FILE);
+    let (mut store, _) = Store::open(config(), &place, RestoreMode::Load, false).unwrap();
+    for round in 0..2 {
+        write(&mut store, 1, 9 + round);
+        assert!(saves_delta(&mut store, &place));
+        for cut in [PowerCut::LoseAll, PowerCut::KeepAll].into_iter().chain((0..20).map(PowerCut::KeepSome)) {
+            let place = ImageLocation::within(Arc::new(memory.after_power_cut(cut)), FILE);
+            assert_eq!(opened(&place, RestoreMode::Load).digest().unwrap(), store.digest().unwrap(), "{cut:?}");
+        }
+    }
+}
+
+#[test]
+fn a_base_that_can_not_be_flushed_is_followed_by_a_full_image() {
+    let memory = MemoryDirectory::new();
+    let place = ImageLocation::within(Arc::new(memory.clone()), FILE);
+    filled().save_blocking(&place).unwrap();
+    // Flush 0 is the delta's own; the image's comes next.
+    let rules = vec![(FaultTrigger::Nth(Action::Flush, 1), InjectedFault::Error(errno::EIO))];
+    let faulty = ImageLocation::within(Arc::new(FaultInjector::new(Arc::new(memory.clone()), rules)), FILE);
+    let (mut store, _) = Store::open(config(), &faulty, RestoreMode::Load, false).unwrap();
+    write(&mut store, 1, 9);
+    store.begin_save(&faulty).unwrap();
+    let error = wait(&mut store).unwrap_err();
+    assert!(matches!(error, SaveError::Dump(DumpError::BaseChanged { .. })), "{error}");
+    assert!(!saves_delta(&mut store, &faulty));
+    assert_eq!(opened(&place, RestoreMode::Load).digest().unwrap(), store.digest().unwrap());
 }

@@ -12,7 +12,7 @@ use crate::store::location::ImageLocation;
 /// Pages that the cut itself may change, after it was decided that the save is a delta.
 const MARGIN_PAGES: u64 = 4096;
 
-/// An image and the deltas over it that are durable and whole.
+/// An image and the deltas over it that are whole.
 #[derive(Clone, Debug)]
 pub(crate) struct PublishedChain {
     /// Path of the image.
@@ -21,6 +21,15 @@ pub(crate) struct PublishedChain {
     image_bytes: u64,
     delta_bytes: u64,
     last_delta_bytes: u64,
+    /// Whether this process knows that they are durable. Links that another one left, or that were copied, may be in memory only.
+    is_flushed: bool,
+}
+
+/// What a delta is to be over.
+pub(crate) struct DeltaBase {
+    pub(crate) links: Vec<LinkId>,
+    /// Whether the links must be made durable first.
+    pub(crate) flush_links: bool,
 }
 
 impl PublishedChain {
@@ -32,6 +41,7 @@ impl PublishedChain {
             image_bytes: chain.image().info().present_bytes(),
             delta_bytes: chain.deltas().iter().map(|delta| delta.file_bytes).sum(),
             last_delta_bytes: chain.deltas().last().map_or(0, |delta| delta.file_bytes),
+            is_flushed: false,
         })
     }
 
@@ -69,9 +79,9 @@ pub(crate) struct DeltaPolicy {
 }
 
 impl DeltaPolicy {
-    /// The links that a save to `place` may be a delta over; `None` if it is to be a full image. Sees to it that changes are
+    /// What a save to `place` may be a delta over; `None` if it is to be a full image. Sees to it that changes are
     /// tracked if and only if deltas are wanted. No snapshot is open.
-    pub(crate) fn plan(&mut self, arena: &mut Arena, place: &ImageLocation) -> Result<Option<Vec<LinkId>>, ArenaError> {
+    pub(crate) fn plan(&mut self, arena: &mut Arena, place: &ImageLocation) -> Result<Option<DeltaBase>, ArenaError> {
         let changed = arena.changed_pages();
         if changed.is_some() != (self.max_deltas > 0) {
             arena.track_changes(self.max_deltas > 0)?;
@@ -80,7 +90,7 @@ impl DeltaPolicy {
         }
         let (Some(chain), Some(changed)) = (&self.published, changed) else { return Ok(None) };
         let fits = chain.place == place.path() && chain.takes(changed, self.max_deltas);
-        Ok(fits.then(|| chain.links.clone()))
+        Ok(fits.then(|| DeltaBase { links: chain.links.clone(), flush_links: !chain.is_flushed }))
     }
 
     /// A save to `place` is durable.
@@ -91,11 +101,13 @@ impl DeltaPolicy {
                 chain.links.push(summary.id);
                 chain.delta_bytes += summary.file_bytes;
                 chain.last_delta_bytes = summary.file_bytes;
+                chain.is_flushed = true;
             }
             published => {
                 let image_bytes = summary.pages * PAGE_SIZE as u64;
                 let links = vec![summary.id];
-                let chain = PublishedChain { place, links, image_bytes, delta_bytes: 0, last_delta_bytes: 0 };
+                let chain =
+                    PublishedChain { place, links, image_bytes, delta_bytes: 0, last_delta_bytes: 0, is_flushed: true };
                 *published = arena.changed_pages().map(|_| chain);
             }
         }
@@ -124,6 +136,7 @@ mod tests {
             image_bytes: 100 * page,
             delta_bytes: 30 * page,
             last_delta_bytes: 0,
+            is_flushed: true,
         };
         assert!(chain.takes(20, 3));
         assert!(!chain.takes(21, 3), "half of the image");

@@ -9,14 +9,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use quire_arena::ArenaError;
-use quire_checkpoint::{DumpError, DumpOptions, DumpProgress, DumpSummary, ImageMeta, LinkId, dump, dump_delta};
+use quire_checkpoint::{DumpError, DumpOptions, DumpProgress, DumpSummary, ImageMeta, dump, dump_delta};
 use quire_snapshot::{PAGE_SIZE, Snapshot};
 
 use crate::error::{OpenError, StoreError};
 use crate::keyspace::root;
 use crate::store::Store;
 use crate::store::location::ImageLocation;
-use crate::store::published::{DeltaPolicy, PublishedChain};
+use crate::store::published::{DeltaBase, DeltaPolicy, PublishedChain};
 use quire_sys::thread::spawn_unsignalled;
 
 /// Nice values that a background save runs behind: commands come first, until they have to wait for it.
@@ -161,8 +161,8 @@ pub(crate) struct RunningSave {
 struct Cut {
     snapshot: Snapshot,
     meta: ImageMeta,
-    /// The links that a delta of it is over; `None` if it is an image.
-    links: Option<Vec<LinkId>>,
+    /// What a delta of it is over; `None` if it is an image.
+    base: Option<DeltaBase>,
     cut_ns: u64,
 }
 
@@ -172,13 +172,16 @@ impl Cut {
         self,
         place: &ImageLocation,
         progress: &DumpProgress,
-        options: &DumpOptions,
+        options: DumpOptions,
     ) -> Result<DumpSummary, DumpError> {
-        let Self { snapshot, meta, links, .. } = self;
+        let Self { snapshot, meta, base, .. } = self;
         let (directory, file) = (place.directory(), place.file());
-        match links {
-            Some(links) => dump_delta(snapshot, &links, &meta, directory, file, progress, options),
-            None => dump(snapshot, &meta, directory, file, progress, options),
+        match base {
+            Some(DeltaBase { links, flush_links }) => {
+                let options = DumpOptions { flush_links, ..options };
+                dump_delta(snapshot, &links, &meta, directory, file, progress, &options)
+            }
+            None => dump(snapshot, &meta, directory, file, progress, &options),
         }
     }
 }
@@ -223,7 +226,7 @@ impl Store {
         let (tell, result) = sync_channel(1);
         let save = move || {
             // If there is no receiver, the store is gone.
-            let _ = tell.send(cut.dump(&place, &shared, &options));
+            let _ = tell.send(cut.dump(&place, &shared, options));
         };
         let thread = spawn_unsignalled("quire-save", save).map_err(SaveError::Thread)?;
         self.saves.running = Some(RunningSave { thread, result, progress, place: path, cut_ns, since: Instant::now() });
@@ -253,14 +256,14 @@ impl Store {
         if let Some(budget_bytes) = self.saves.new_budget_bytes.take() {
             self.arena_mut().set_budget(budget_bytes).map_err(SaveError::Cut)?;
         }
-        let links = self.saves.deltas.plan(self.keyspace.arena_mut(), place).map_err(SaveError::Cut)?;
+        let base = self.saves.deltas.plan(self.keyspace.arena_mut(), place).map_err(SaveError::Cut)?;
         // A chain that is to be kept for its damage is replaced, not added to.
-        let links = links.filter(|_| !self.saves.keep_replaced);
+        let base = base.filter(|_| !self.saves.keep_replaced);
         // Fixed by the cut like everything else, so that image and log can't disagree.
         let (root, position) = (self.root(), self.log_position);
         root::set_log_position(self.keyspace.arena_mut(), root, position).map_err(SaveError::Root)?;
         let listed = self.keyspace.list_copy().map_err(SaveError::Root)?;
-        let snapshot = if links.is_some() { self.arena_mut().cut_changes() } else { self.arena_mut().cut() };
+        let snapshot = if base.is_some() { self.arena_mut().cut_changes() } else { self.arena_mut().cut() };
         self.keyspace.unlist_copy(listed).map_err(SaveError::Root)?;
         let snapshot = snapshot.map_err(SaveError::Cut)?;
         let cut_ns = start.elapsed().as_nanos() as u64;
@@ -274,7 +277,7 @@ impl Store {
             history: self.dataset,
             chained: self.saves.deltas.max_deltas > 0,
         };
-        Ok(Cut { snapshot, meta, links, cut_ns })
+        Ok(Cut { snapshot, meta, base, cut_ns })
     }
 
     /// How the save ended, once it has; `None` while it runs and when there is none. To be asked from time to time.
@@ -359,7 +362,7 @@ impl Store {
         let cut = self.cut(place)?;
         let cut_ns = cut.cut_ns;
         let options = DumpOptions { keep_replaced_as: self.name_to_keep(place), ..DumpOptions::default() };
-        let result = cut.dump(place, &DumpProgress::new(), &options);
+        let result = cut.dump(place, &DumpProgress::new(), options);
         self.arena_mut().try_finish();
         self.note_save(place.path(), result.map(|image| SaveSummary { cut_ns, image }).map_err(SaveError::Dump))
     }
