@@ -19,11 +19,14 @@ use crate::format::{ImageLayout, ImageMeta, LinkId, page_sum};
 use crate::pages::PageWriter;
 use crate::progress::{DumpPhase, DumpProgress};
 use crate::publish::TemporaryFile;
+use crate::rate_limit::RateLimit;
 use crate::table::ChecksumTable;
 use crate::target::DumpTarget;
 
 /// A region with fewer pre-images than this isn't worth 2 MiB of writing to free them.
 const SPILL_BELOW: u32 = 8;
+/// A dump that keeps to a rate looks so often whether the writer is getting short of buffers.
+const LONGEST_SLEEP: Duration = Duration::from_millis(2);
 
 /// How to dump.
 #[derive(Clone, Debug)]
@@ -286,7 +289,8 @@ impl Dump<'_> {
         let writer = PageWriter::new(device, self.progress, self.options.buffers, self.options.write_bytes)?;
         let layout = ImageLayout::new(snapshot.page_count());
         let done = vec![false; layout.region_count() as usize];
-        let mut pass = Pass { snapshot, writer, target, layout, done, progress: self.progress };
+        let rate = RateLimit::new(Instant::now());
+        let mut pass = Pass { snapshot, writer, target, layout, done, progress: self.progress, rate };
         pass.take_all()?;
         let Pass { snapshot, mut writer, target, .. } = pass;
         // From here on the writer is free: nothing of the snapshot is needed any more.
@@ -307,11 +311,13 @@ struct Pass<'a, T> {
     /// Regions whose pages have been taken.
     done: Vec<bool>,
     progress: &'a DumpProgress,
+    rate: RateLimit,
 }
 
 impl<T: DumpTarget> Pass<'_, T> {
     fn take_all(&mut self) -> Result<(), Stop> {
         for region in 0..self.done.len() as u32 {
+            self.keep_to_rate()?;
             self.relieve()?;
             if !self.done[region as usize] {
                 self.take_region(region)?;
@@ -321,10 +327,27 @@ impl<T: DumpTarget> Pass<'_, T> {
         Ok(())
     }
 
+    /// Waits as long as the rate asks for, or until the writer gets short of buffers: it must not wait for a dump that waits.
+    fn keep_to_rate(&mut self) -> Result<(), Stop> {
+        loop {
+            if self.progress.is_cancelled() {
+                return Err(Stop::Cancelled);
+            }
+            let wait = self.rate.wait(Instant::now());
+            if wait.is_zero() || self.progress.max_bytes_per_s() == 0 || self.snapshot.pressure() {
+                return Ok(());
+            }
+            // What has been taken is written meanwhile, and counts as progress.
+            self.writer.submit()?;
+            std::thread::sleep(wait.min(LONGEST_SLEEP));
+        }
+    }
+
     fn take_region(&mut self, region: u32) -> Result<(), Stop> {
         if self.progress.is_cancelled() {
             return Err(Stop::Cancelled);
         }
+        let before = self.progress.pages_done() + self.writer.filled_pages();
         let mut pages = self.layout.pages_of(region);
         while let Some(page) = self.target.next(pages.start, pages.end) {
             pages.start = page + 1;
@@ -333,6 +356,8 @@ impl<T: DumpTarget> Pass<'_, T> {
             }
         }
         self.done[region as usize] = true;
+        let taken = self.progress.pages_done() + self.writer.filled_pages() - before;
+        self.rate.add(taken * PAGE_SIZE as u64, self.progress.max_bytes_per_s(), Instant::now());
         Ok(())
     }
 

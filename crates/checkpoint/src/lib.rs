@@ -26,6 +26,7 @@ mod map;
 mod pages;
 mod progress;
 mod publish;
+mod rate_limit;
 mod regions;
 mod salvage;
 mod table;

@@ -81,6 +81,11 @@ impl<'a> PageWriter<'a> {
         self.filling.as_ref().map_or(0, |buffer| buffer.len() / PAGE_SIZE - self.filled_pages)
     }
 
+    /// Pages that have been kept and are not on their way yet.
+    pub(crate) fn filled_pages(&self) -> u64 {
+        self.filled_pages as u64
+    }
+
     /// Starts writing what has been kept.
     pub(crate) fn submit(&mut self) -> Result<(), DeviceError> {
         if self.filled_pages == 0 {

@@ -1,4 +1,4 @@
-//! How far a dump has come, shared between the dumper thread and the threads that show it.
+//! How far a dump has come, and how fast it may go on, shared between the dumper thread and the threads that show and steer it.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
@@ -32,6 +32,7 @@ pub struct DumpProgress {
     regions_preferred: AtomicU64,
     phase: AtomicU8,
     cancelled: AtomicBool,
+    max_bytes_per_s: AtomicU64,
 }
 
 impl DumpProgress {
@@ -83,6 +84,15 @@ impl DumpProgress {
     /// Whether it was asked to stop.
     pub fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::Acquire)
+    }
+
+    /// Lets the dump write so many bytes a second from now on; 0 is no limit, as at first.
+    pub fn limit_rate(&self, max_bytes_per_s: u64) {
+        self.max_bytes_per_s.store(max_bytes_per_s, Ordering::Relaxed);
+    }
+
+    pub(crate) fn max_bytes_per_s(&self) -> u64 {
+        self.max_bytes_per_s.load(Ordering::Relaxed)
     }
 
     pub(crate) fn start(&self, pages_total: u64) {

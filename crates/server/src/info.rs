@@ -162,11 +162,14 @@ fn persistence(source: &InfoSource<'_>, text: &mut InfoText) {
     text.field("async_loading", 0);
     text.field("current_cow_peak", figures.preimage_bytes_peak);
     text.field("current_cow_size", figures.preimage_bytes_now);
-    let (done, total) = source.store.save_progress().map_or((0, 0), |save| (save.pages_done, save.pages_total));
+    let progress = source.store.save_progress();
+    let (done, total) = progress.map_or((0, 0), |save| (save.pages_done, save.pages_total));
+    let left = progress.and_then(|save| save.time_left());
     let percent = if total == 0 { 0.0 } else { done as f64 * 100.0 / total as f64 };
     text.field("current_fork_perc", format_args!("{percent:.2}"));
     text.field("current_save_pages_done", done);
     text.field("current_save_pages_total", total);
+    text.field("current_save_time_left_sec", left.map_or(-1, |left| left.as_secs().cast_signed()));
     text.field("rdb_changes_since_last_save", saves.unsaved(source.store.changes()));
     // One that waits until the image below is verified has begun, as far as clients that wait for its end can tell.
     let in_progress = saves.running_since.is_some() || saves.scheduled && restoring;

@@ -15,6 +15,7 @@ fn settings(config: &Config) -> StoreConfig {
         budget_bytes: config.checkpoint_budget_bytes as usize,
         limits: config.limits,
         databases: config.databases,
+        max_save_bytes_per_s: config.checkpoint_max_bytes_per_s,
         max_deltas: max_deltas(config),
         ..StoreConfig::default()
     }

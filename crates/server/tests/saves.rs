@@ -233,3 +233,20 @@ fn keys_expire_without_being_asked_for() {
     eventually("they are gone", || client.call("DBSIZE") == Value::Int(0));
     assert_eq!(client.info("expired_keys"), "3000");
 }
+
+#[test]
+fn a_background_save_keeps_to_its_rate_until_the_rate_is_changed_and_other_saves_do_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start_in(dir.path(), &[("checkpoint-max-bytes-per-second", "1")]);
+    let mut client = server.client();
+    client.text("DEBUG POPULATE 40000 k 200");
+    assert_eq!(client.text("SAVE"), "OK");
+    assert_eq!(client.text("BGSAVE"), "Background saving started");
+    eventually("the first pages are written", || client.info("current_save_pages_done") != "0");
+    eventually("the time left is told", || client.info("current_save_time_left_sec") != "-1");
+    assert_eq!(client.info("rdb_bgsave_in_progress"), "1");
+    assert_eq!(client.text("CONFIG SET checkpoint-max-bytes-per-second 0"), "OK");
+    eventually("the save ends", || client.info("rdb_bgsave_in_progress") == "0");
+    assert_eq!(client.info("rdb_last_bgsave_status"), "ok");
+    assert_eq!(client.info("current_save_time_left_sec"), "-1");
+}

@@ -13,6 +13,8 @@ pub struct StoreConfig {
     pub limits: Limits,
     /// Databases, at most 16.
     pub databases: u8,
+    /// Most bytes a second that a save in the background writes; 0 is no limit.
+    pub max_save_bytes_per_s: u64,
     /// Most deltas over an image, until a save is a full image again; 0 if every save is one.
     pub max_deltas: u32,
 }

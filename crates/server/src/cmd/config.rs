@@ -175,6 +175,9 @@ fn take_effect(ctx: &mut Ctx<'_>, changed: &[&str]) {
             "checkpoint-max-extra-memory" => {
                 ctx.store.set_save_budget(server.config.checkpoint_budget_bytes as usize);
             }
+            "checkpoint-max-bytes-per-second" => {
+                ctx.store.limit_save_rate(server.config.checkpoint_max_bytes_per_s);
+            }
             "checkpoint-incremental" | "checkpoint-max-deltas" => {
                 ctx.store.set_max_deltas(crate::saving::max_deltas(&server.config));
             }

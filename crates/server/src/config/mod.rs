@@ -78,6 +78,8 @@ pub struct Config {
     pub stop_writes_on_save_error: bool,
     pub checkpoint_budget_bytes: u64,
     pub checkpoint_incremental: bool,
+    /// Most bytes a second that a save in the background writes; 0 is no limit.
+    pub checkpoint_max_bytes_per_s: u64,
     pub checkpoint_max_deltas: u32,
     pub restore_mode: RestoreMode,
     pub accept_damaged_image: bool,
@@ -147,6 +149,7 @@ impl Config {
             stop_writes_on_save_error: true,
             checkpoint_budget_bytes: 0,
             checkpoint_incremental: false,
+            checkpoint_max_bytes_per_s: 0,
             checkpoint_max_deltas: 0,
             restore_mode: RestoreMode::Map,
             accept_damaged_image: false,

@@ -305,6 +305,14 @@ static OWN: &[Directive] = &[
         "Memory that a save may use beyond the data.",
         checkpoint_budget_bytes
     ),
+    memory!(
+        "checkpoint-max-bytes-per-second",
+        "0",
+        0,
+        1 << 40,
+        "Most bytes a second that a background save writes; 0 is no limit. SAVE and SHUTDOWN have none.",
+        checkpoint_max_bytes_per_s
+    ),
     flag!(
         "checkpoint-incremental",
         "no",

@@ -67,6 +67,7 @@ impl Default for StoreConfig {
             budget_bytes: 64 << 20,
             limits: Limits::default(),
             databases: 16,
+            max_save_bytes_per_s: 0,
             max_deltas: 0,
         }
     }
@@ -96,6 +97,7 @@ impl Store {
         let (dataset, log_position) = (dataset_of(opened.seed), opened.log_position);
         let keyspace = Keyspace::new(arena, opened, &config, VALUES)?;
         let mut saves = Saves::default();
+        saves.max_bytes_per_s = config.max_save_bytes_per_s;
         saves.deltas.max_deltas = config.max_deltas;
         Ok(Store { keyspace, saves, restore: None, dataset, log_position })
     }

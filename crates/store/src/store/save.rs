@@ -98,6 +98,14 @@ pub struct SaveProgress {
     pub elapsed: Duration,
 }
 
+impl SaveProgress {
+    /// How long the save still takes if it goes on as so far; `None` as long as that can't be told.
+    pub fn time_left(&self) -> Option<Duration> {
+        let left = self.pages_total.saturating_sub(self.pages_done);
+        (self.pages_done > 0).then(|| self.elapsed.mul_f64(left as f64 / self.pages_done as f64))
+    }
+}
+
 /// Figures of the last saves.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SaveStats {
@@ -133,6 +141,8 @@ pub(crate) struct Saves {
     pub(crate) running: Option<RunningSave>,
     /// Memory for pre-images, to hold from the next cut on.
     pub(crate) new_budget_bytes: Option<usize>,
+    /// Most bytes a second that a save in the background writes; 0 is no limit.
+    pub(crate) max_bytes_per_s: u64,
     /// The image that the data comes from is damaged: the save that replaces it keeps it under another name.
     pub(crate) keep_replaced: bool,
     /// Regions of it that are used all the same, of those that were brought back in the background.
@@ -220,6 +230,7 @@ impl Store {
         let cut = self.cut(place)?;
         let cut_ns = cut.cut_ns;
         let progress = Arc::new(DumpProgress::new());
+        progress.limit_rate(self.saves.max_bytes_per_s);
         let (path, place, shared) = (place.path(), place.clone(), Arc::clone(&progress));
         let options =
             DumpOptions { nice: Some(NICE), keep_replaced_as: self.name_to_keep(&place), ..DumpOptions::default() };
@@ -236,6 +247,15 @@ impl Store {
     /// Changes the most memory that a save may use beyond the data, from the next save on.
     pub fn set_save_budget(&mut self, budget_bytes: usize) {
         self.saves.new_budget_bytes = Some(budget_bytes);
+    }
+
+    /// Changes how many bytes a second a save in the background writes at most, the running one too; 0 is no limit. A save for
+    /// which the caller waits has none, and one on which commands wait goes faster.
+    pub fn limit_save_rate(&mut self, max_bytes_per_s: u64) {
+        self.saves.max_bytes_per_s = max_bytes_per_s;
+        if let Some(running) = &self.saves.running {
+            running.progress.limit_rate(max_bytes_per_s);
+        }
     }
 
     /// Changes how many deltas may be over an image, from the next save on; 0 if every save is to be an image.
@@ -403,4 +423,16 @@ fn note() -> [u8; 64] {
     let text = concat!("quire ", env!("CARGO_PKG_VERSION"));
     note[..text.len()].copy_from_slice(text.as_bytes());
     note
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_left_follows_from_the_pages_left() {
+        let elapsed = Duration::from_secs(2);
+        let at = |pages_done| SaveProgress { pages_done, pages_total: 100, bytes_written: 0, elapsed }.time_left();
+        assert_eq!((at(0), at(20), at(100)), (None, Some(4 * elapsed), Some(Duration::ZERO)));
+    }
 }
