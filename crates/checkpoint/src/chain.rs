@@ -3,19 +3,20 @@
 //! ```text
 //! dump.quire ◀── dump.quire.delta-1 ◀── dump.quire.delta-2      each names what it is over, by epoch and checksum
 //! ```
-//! Relies on a full image being durable under its name before a delta over the one that it replaces is removed: so a delta of
-//! the same history that is older than the image is such a leftover. Any other delta that does not fit is an error, since a
-//! file was exchanged. Nothing of a chain is used before the structures of all its links are checked.
+//! Relies on a full image being durable under its name before a delta over the one that it replaces is removed: so a delta that
+//! the image's header lists, or one of the same history that is older than the image, is such a leftover. Any other delta that
+//! does not fit is an error, since a file was exchanged. Nothing of a chain is used before the structures of all its links are checked.
 
 use quire_device::{DeviceError, Directory, remove_then_free};
 use quire_snapshot::{PAGE_SIZE, WriteBarrier};
 
-use crate::delta::{Delta, delta_name, delta_number};
+use crate::delta::{Delta, delta_name, find_deltas};
 use crate::error::{DumpError, ImageError};
 use crate::format::{ImageLayout, LinkId};
 use crate::image::{Image, ImageInfo};
 use crate::load::{LoadedImage, RestoreOptions, load};
 use crate::map::{MappedImage, map};
+use crate::replaced::fingerprint;
 use crate::verify::VerifySummary;
 
 /// An image and the deltas over it, whose headers, tables and footers are sound.
@@ -50,14 +51,6 @@ impl std::fmt::Debug for Chain {
             .field("deltas", &self.deltas.len())
             .finish_non_exhaustive()
     }
-}
-
-/// Numbers and names of the deltas over the image `name`, in order.
-pub(crate) fn find_deltas(directory: &dyn Directory, name: &str) -> Result<Vec<(usize, String)>, DeviceError> {
-    let found = directory.list()?.into_iter();
-    let mut found: Vec<_> = found.filter_map(|file| Some((delta_number(name, &file)?, file))).collect();
-    found.sort();
-    Ok(found)
 }
 
 /// Sees to it that the image `name` and the deltas over it are still `links`: their footers are looked at.
@@ -137,6 +130,11 @@ impl Chain {
     fn add_deltas(&mut self, directory: &dyn Directory, name: &str) -> Result<(), ImageError> {
         let meta = self.image.header.meta();
         for (number, file) in find_deltas(directory, name)? {
+            // Before it is looked into: a delta that was replaced for its damage is no damage of the image.
+            if self.image.header.has_replaced(fingerprint(directory, &file)?) {
+                self.leftover.push(file);
+                continue;
+            }
             let (device, header) = Delta::header(directory, &file)?;
             if meta.history != 0 && header.history.get() == meta.history && header.epoch.get() <= meta.epoch {
                 self.leftover.push(file);

@@ -12,15 +12,15 @@ use std::time::{Duration, Instant};
 use quire_device::{Device, DeviceError, Directory, await_freed, free_later, is_freeing, remove_then_free};
 use quire_snapshot::{PAGE_SIZE, Snapshot, TakeOutcome};
 
-use crate::chain::{self, find_deltas};
-use crate::delta::{DeltaTarget, delta_name};
+use crate::chain;
+use crate::delta::{DeltaTarget, delta_name, find_deltas};
 use crate::error::DumpError;
 use crate::format::{ImageLayout, ImageMeta, LinkId, page_sum};
+use crate::image_target::ImageTarget;
 use crate::pages::PageWriter;
 use crate::progress::{DumpPhase, DumpProgress};
 use crate::publish::TemporaryFile;
 use crate::rate_limit::RateLimit;
-use crate::table::ChecksumTable;
 use crate::target::DumpTarget;
 
 /// A region with fewer pre-images than this isn't worth 2 MiB of writing to free them.
@@ -91,7 +91,7 @@ pub fn dump(
     progress: &DumpProgress,
     options: &DumpOptions,
 ) -> Result<DumpSummary, DumpError> {
-    let target = ChecksumTable::new(ImageLayout::new(snapshot.page_count()));
+    let target = ImageTarget::new(snapshot.page_count(), directory, name);
     let dump = Dump { meta, directory, name, file: name, links: &[], progress, options, started: Instant::now() };
     let result = dump.run(snapshot, target);
     if result.is_ok() {
@@ -224,7 +224,8 @@ impl Dump<'_> {
         synced.map_err(|source| DumpError::NotDurable { file: self.path(), source })
     }
 
-    /// Removes the deltas over the image that was replaced. What can't be removed is older than the new image, so no start reads it.
+    /// Removes the deltas over the image that was replaced. The new image lists what can't be removed, so no
+    /// start reads it.
     fn remove_deltas(&self) {
         let found = find_deltas(self.directory, self.name);
         let removed = found

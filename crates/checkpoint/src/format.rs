@@ -30,6 +30,8 @@ pub const VERSION: u32 = 1;
 pub const VERSION_CHAINED: u32 = 2;
 /// Where page 0 lies: on a huge page of the file, so that it can be mapped with huge pages.
 pub const DATA_OFFSET: u64 = REGION_SIZE as u64;
+/// Most deltas that an image says it has replaced.
+pub const MAX_REPLACED: usize = 128;
 /// Most pages of an image: 64 GiB, what handles can name.
 pub const MAX_PAGES: u32 = 1 << 24;
 
@@ -89,8 +91,10 @@ pub struct ImageHeader {
     pub history: U64,
     /// [`ImageMeta::note`].
     pub note: [u8; 64],
+    /// Fingerprints of the deltas that the image has replaced, then zeros.
+    pub replaced: [U64; 128],
     /// Zero.
-    pub unused: [u8; 3960],
+    pub unused: [u8; 2936],
     /// XXH3 of all bytes before.
     pub checksum: U64,
 }
@@ -133,7 +137,8 @@ const _: () = {
     assert!(offset_of!(ImageHeader, root) == 40 && offset_of!(ImageHeader, page_count) == 44);
     assert!(offset_of!(ImageHeader, data_offset) == 48);
     assert!(offset_of!(ImageHeader, history) == 56 && offset_of!(ImageHeader, note) == 64);
-    assert!(offset_of!(ImageHeader, unused) == 128);
+    assert!(offset_of!(ImageHeader, replaced) == 128 && MAX_REPLACED == 128);
+    assert!(offset_of!(ImageHeader, unused) == 1152);
     assert!(offset_of!(ImageHeader, checksum) == 4088);
     assert!(offset_of!(ImageFooter, table_offset) == 0 && offset_of!(ImageFooter, table_bytes) == 8);
     assert!(offset_of!(ImageFooter, table_checksum) == 16 && offset_of!(ImageFooter, epoch) == 24);
@@ -172,11 +177,24 @@ impl ImageHeader {
             data_offset: DATA_OFFSET.into(),
             history: meta.history.into(),
             note: meta.note,
-            unused: [0; 3960],
+            replaced: [0.into(); 128],
+            unused: [0; 2936],
             checksum: 0.into(),
         };
         header.checksum = header.own_checksum().into();
         header
+    }
+
+    /// The same for an image that has replaced the deltas with these fingerprints, of which it takes the first [`MAX_REPLACED`].
+    pub fn replacing(mut self, fingerprints: &[u64]) -> Self {
+        self.replaced.iter_mut().zip(fingerprints).for_each(|(place, &fingerprint)| *place = fingerprint.into());
+        self.checksum = self.own_checksum().into();
+        self
+    }
+
+    /// Whether the image has replaced the delta with this fingerprint.
+    pub fn has_replaced(&self, fingerprint: u64) -> bool {
+        fingerprint != 0 && self.replaced.iter().any(|replaced| replaced.get() == fingerprint)
     }
 
     /// What [`ImageHeader::checksum`] should be.

@@ -7,7 +7,7 @@ mod common;
 use std::sync::Arc;
 
 use common::*;
-use quire_checkpoint::{Chain, DumpError, LinkId, remove_stale};
+use quire_checkpoint::{Chain, DumpError, DumpProgress, ImageMeta, LinkId, dump, remove_stale};
 use quire_device::{Action, Directory, FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory, PowerCut, errno};
 
 const PAGES: u32 = 300;
@@ -78,6 +78,35 @@ fn whenever_the_power_goes_the_old_or_the_new_chain_is_whole() {
             }
         }
         assert!(found_epochs[1] == 0 && found_epochs[2] > 30 && found_epochs[3] > 10, "{found_epochs:?}");
+    }
+}
+
+#[test]
+fn whenever_the_power_goes_an_image_of_other_data_or_of_a_lower_epoch_over_a_chain_is_whole_or_the_chain_is() {
+    // The chain has history 9 and epochs 1 and 2.
+    for (history, epoch, chained) in [(8, 2, true), (0, 9, true), (9, 1, false)] {
+        let save = |now: &mut Begun| {
+            let meta = ImageMeta { history, chained, ..meta(epoch) };
+            let memory = now.memory.clone();
+            dump(now.world.cut(), &meta, &memory, NAME, &DumpProgress::new(), &small_writes()).is_ok()
+        };
+        let mut whole = begun();
+        let start = whole.memory.steps();
+        assert!(save(&mut whole));
+        let (mut old, mut new) = (0, 0);
+        for step in start..=whole.memory.steps() {
+            let mut now = begun();
+            now.memory.power_off_at(step);
+            let is_saved = save(&mut now);
+            for cut in cuts(3) {
+                let found = now.memory.after_power_cut(cut);
+                let is_old = Chain::open(&found, NAME).unwrap().deltas().len() == 1;
+                assert!(!(is_old && is_saved), "a save that ended well was lost at step {step}, {cut:?}");
+                assert_same(&chain(&found).1, if is_old { &now.had } else { &now.world.model });
+                (old, new) = (old + u32::from(is_old), new + u32::from(!is_old));
+            }
+        }
+        assert!(old > 20 && new > 5, "{old} {new}");
     }
 }
 

@@ -268,3 +268,90 @@ fn a_base_that_can_not_be_flushed_is_followed_by_a_full_image() {
     assert!(!saves_delta(&mut store, &faulty));
     assert_eq!(opened(&place, RestoreMode::Load).digest().unwrap(), store.digest().unwrap());
 }
+
+fn delta_path(dir: &Path, number: usize) -> std::path::PathBuf {
+    dir.join(format!("{FILE}.delta-{number}"))
+}
+
+/// Puts deltas back that a full image has replaced, as a crash before their removal leaves them, in every choice of them. A start must
+/// find what `store` holds, and remove them.
+fn survives_leftovers(dir: &Path, place: &ImageLocation, deltas: &[Vec<u8>], store: &mut Store) {
+    for left in 0..1u32 << deltas.len() {
+        let chosen = deltas.iter().enumerate().filter(|(number, _)| left >> number & 1 == 1);
+        chosen.for_each(|(number, bytes)| fs::write(delta_path(dir, number + 1), bytes).unwrap());
+        assert_eq!(opened(place, RestoreMode::Load).digest().unwrap(), store.digest().unwrap(), "left {left:b}");
+        assert_eq!(files(dir), [FILE], "left {left:b}");
+    }
+}
+
+/// A store that has saved an image to `place` and three deltas over it, whose bytes these are.
+fn chain_of_three(dir: &Path, place: &ImageLocation) -> (Store, Vec<Vec<u8>>) {
+    let mut store = filled();
+    store.save_blocking(place).unwrap();
+    for version in 2..5 {
+        write(&mut store, 1, version);
+        assert!(saves_delta(&mut store, place));
+    }
+    let deltas = (1..4).map(|number| fs::read(delta_path(dir, number)).unwrap()).collect();
+    (store, deltas)
+}
+
+#[test]
+fn deltas_of_other_data_that_an_image_has_replaced_do_not_keep_it_from_being_read() {
+    for max_deltas in [3, 0] {
+        let dir = tempfile::tempdir().unwrap();
+        let place = ImageLocation::new(dir.path(), FILE);
+        let (_, deltas) = chain_of_three(dir.path(), &place);
+        let mut other = Store::create(config()).unwrap();
+        other.set_max_deltas(max_deltas);
+        (0..600).for_each(|number| write(&mut other, number, 3));
+        assert!(!saves_delta(&mut other, &place));
+        survives_leftovers(dir.path(), &place, &deltas, &mut other);
+    }
+}
+
+#[test]
+fn deltas_of_higher_epochs_that_an_image_of_the_same_data_has_replaced_do_not_keep_it_from_being_read() {
+    let (dir, backup) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let place = ImageLocation::new(dir.path(), FILE);
+    let mut store = filled();
+    store.save_blocking(&place).unwrap();
+    fs::copy(dir.path().join(FILE), backup.path().join(FILE)).unwrap();
+    for version in 2..5 {
+        write(&mut store, 1, version);
+        assert!(saves_delta(&mut store, &place));
+    }
+    let deltas: Vec<_> = (1..4).map(|number| fs::read(delta_path(dir.path(), number)).unwrap()).collect();
+    // Started from the backup, then told to save where the newer chain is.
+    let mut rolled_back = opened(&ImageLocation::new(backup.path(), FILE), RestoreMode::Load);
+    write(&mut rolled_back, 2, 7);
+    assert!(!saves_delta(&mut rolled_back, &place));
+    survives_leftovers(dir.path(), &place, &deltas, &mut rolled_back);
+    // What a leftover can't be told from is still refused: a delta that is newer than the image.
+    write(&mut rolled_back, 3, 7);
+    assert!(saves_delta(&mut rolled_back, &place));
+    fs::copy(backup.path().join(FILE), dir.path().join(FILE)).unwrap();
+    let error = Store::open(config(), &place, RestoreMode::Load, false).err().unwrap();
+    assert!(error.to_string().contains("it was made for another file"), "{error}");
+}
+
+#[test]
+fn damaged_deltas_that_an_image_has_replaced_do_not_keep_it_from_being_read() {
+    for at in [0, 100, 4090] {
+        let dir = tempfile::tempdir().unwrap();
+        let place = ImageLocation::new(dir.path(), FILE);
+        let (_, mut deltas) = chain_of_three(dir.path(), &place);
+        deltas[0][at] ^= 1;
+        fs::write(delta_path(dir.path(), 1), &deltas[0]).unwrap();
+        let (mut store, report) = Store::open(config(), &place, RestoreMode::Load, true).unwrap();
+        assert!(report.damage.len() == 1 && report.deltas == 0, "{:?}", report.damage);
+        assert!(!saves_delta(&mut store, &place));
+        files(dir.path()).iter().filter(|name| name.contains(".damaged-")).for_each(|name| {
+            fs::remove_file(dir.path().join(name)).unwrap();
+        });
+        survives_leftovers(dir.path(), &place, &deltas, &mut store);
+        write(&mut store, 9, 9);
+        assert!(saves_delta(&mut store, &place), "a chain begins anew");
+        assert_eq!(opened(&place, RestoreMode::Load).digest().unwrap(), store.digest().unwrap());
+    }
+}

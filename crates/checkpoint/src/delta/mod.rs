@@ -6,6 +6,8 @@ mod file;
 pub mod format;
 mod target;
 
+use quire_device::{DeviceError, Directory};
+
 pub(crate) use file::Delta;
 pub(crate) use target::DeltaTarget;
 
@@ -21,7 +23,7 @@ pub(crate) fn delta_name(name: &str, number: usize) -> String {
 }
 
 /// The number of the delta over the image `name` that the file `found` is called as.
-pub(crate) fn delta_number(name: &str, found: &str) -> Option<usize> {
+fn delta_number(name: &str, found: &str) -> Option<usize> {
     let digits = found.strip_prefix(name)?.strip_prefix(MARK)?;
     let number = digits.parse().ok().filter(|&number| number > 0)?;
     (delta_name(name, number) == found).then_some(number)
@@ -30,6 +32,14 @@ pub(crate) fn delta_number(name: &str, found: &str) -> Option<usize> {
 /// Whether a file called `name` would be taken for a delta over some image.
 pub fn is_delta_name(name: &str) -> bool {
     name.rsplit_once(MARK).is_some_and(|(image, _)| delta_number(image, name).is_some())
+}
+
+/// Numbers and names of the deltas over the image `name`, in order.
+pub(crate) fn find_deltas(directory: &dyn Directory, name: &str) -> Result<Vec<(usize, String)>, DeviceError> {
+    let found = directory.list()?.into_iter();
+    let mut found: Vec<_> = found.filter_map(|file| Some((delta_number(name, &file)?, file))).collect();
+    found.sort();
+    Ok(found)
 }
 
 #[cfg(test)]
