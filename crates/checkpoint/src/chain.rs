@@ -25,6 +25,8 @@ pub struct Chain {
     deltas: Vec<Delta>,
     /// Names of deltas that a newer image has replaced.
     leftover: Vec<String>,
+    /// Highest epoch of a delta that is not used for its damage, or for that of a link below it; 0 without one.
+    unused_epoch: u64,
 }
 
 /// What a delta says of itself.
@@ -102,7 +104,7 @@ impl Chain {
     /// As [`Image::open`] for each link; [`ImageError::WrongBase`].
     pub fn open(directory: &dyn Directory, name: &str) -> Result<Self, ImageError> {
         let image = Image::open(directory, name).map_err(|error| without_image(directory, name, error))?;
-        let mut chain = Self { image, deltas: Vec::new(), leftover: Vec::new() };
+        let mut chain = Self { image, deltas: Vec::new(), leftover: Vec::new(), unused_epoch: 0 };
         chain.add_deltas(directory, name)?;
         Ok(chain)
     }
@@ -115,16 +117,32 @@ impl Chain {
     pub fn open_damaged(directory: &dyn Directory, name: &str) -> Result<(Self, Option<ImageError>), ImageError> {
         let opened = Image::open_damaged(directory, name);
         let (image, damage) = opened.map_err(|error| without_image(directory, name, error))?;
-        let mut chain = Self { image, deltas: Vec::new(), leftover: Vec::new() };
+        let mut chain = Self { image, deltas: Vec::new(), leftover: Vec::new(), unused_epoch: 0 };
         match chain.add_deltas(directory, name) {
             Ok(()) => Ok((chain, damage)),
-            Err(error) if error.is_damage() => Ok((chain, damage.or(Some(error)))),
             // Which image the deltas are over can't be told from what is left of it.
-            Err(error @ ImageError::WrongBase { .. }) if chain.image.id.is_none() => {
+            Err(error) if error.is_damage() || error.is_wrong_base() && chain.image.id.is_none() => {
+                chain.note_unused(directory, name)?;
                 Ok((chain, damage.or(Some(error))))
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Notes the epochs of deltas that are left out.
+    fn note_unused(&mut self, directory: &dyn Directory, name: &str) -> Result<(), DeviceError> {
+        let history = self.image.header.meta().history;
+        let mut found = find_deltas(directory, name)?;
+        found.retain(|(_, file)| !self.leftover.contains(file));
+        let told = found.iter().filter_map(|(_, file)| Delta::told_epoch(directory, file, history));
+        self.unused_epoch = told.max().unwrap_or(0);
+        Ok(())
+    }
+
+    /// The highest epoch of this data that there is, in links that are not used for damage too. What is saved next has a higher one,
+    /// and a log that goes with the newest link continues what is left.
+    pub fn newest_epoch(&self) -> u64 {
+        self.info().epoch.max(self.unused_epoch)
     }
 
     fn add_deltas(&mut self, directory: &dyn Directory, name: &str) -> Result<(), ImageError> {

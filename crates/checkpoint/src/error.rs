@@ -136,6 +136,11 @@ impl ImageError {
     pub fn is_damage(&self) -> bool {
         matches!(self, Self::Damaged { .. })
     }
+
+    /// Whether a delta does not belong to what is there.
+    pub(crate) fn is_wrong_base(&self) -> bool {
+        matches!(self, Self::WrongBase { .. })
+    }
 }
 
 /// What a file that is no image is, by its first bytes.

@@ -355,3 +355,21 @@ fn damaged_deltas_that_an_image_has_replaced_do_not_keep_it_from_being_read() {
         assert_eq!(opened(&place, RestoreMode::Load).digest().unwrap(), store.digest().unwrap());
     }
 }
+
+#[test]
+fn after_damage_the_epoch_goes_on_from_the_newest_link_that_there_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = ImageLocation::new(dir.path(), FILE);
+    let (store, deltas) = chain_of_three(dir.path(), &place);
+    let newest = store.image_epoch();
+    let footer = deltas[2].len() - 4096;
+    // Where the damage is, and what is left of the last delta to tell its epoch.
+    for (number, at) in [(1, 100), (1, deltas[0].len() - 1), (2, 100), (3, 100), (3, footer + 5)] {
+        let mut bytes = deltas[number - 1].clone();
+        bytes[at] ^= 1;
+        fs::write(delta_path(dir.path(), number), bytes).unwrap();
+        let (found, report) = Store::open(config(), &place, RestoreMode::Load, true).unwrap();
+        assert_eq!((found.image_epoch(), report.deltas), (newest, number - 1), "delta {number}, byte {at}");
+        fs::write(delta_path(dir.path(), number), &deltas[number - 1]).unwrap();
+    }
+}

@@ -35,6 +35,19 @@ impl Delta {
         Ok((device, header))
     }
 
+    /// The epoch that the delta `name` tells of itself, damaged or not; `None` if it tells none, or is of other data than that of
+    /// `history`. 0 is any data.
+    pub(crate) fn told_epoch(directory: &dyn Directory, name: &str, history: u64) -> Option<u64> {
+        let device = directory.open(name).ok()?;
+        let file = ImageReader { device: &*device };
+        if let Ok(header) = read_header(&file) {
+            let is_own = history == 0 || header.history.get() == history;
+            return is_own.then_some(header.epoch.get());
+        }
+        let start = device.len().ok()?.checked_sub(PAGE_SIZE as u64)?;
+        footer_at(&file, start).ok().map(|footer| footer.epoch.get())
+    }
+
     /// Checks the rest of the delta in `device`.
     pub(crate) fn open(device: Arc<dyn Device>, header: DeltaHeader) -> Result<Self, ImageError> {
         let file = ImageReader { device: &*device };
@@ -135,8 +148,8 @@ fn read_header(file: &ImageReader<'_>) -> Result<DeltaHeader, ImageError> {
     Ok(header)
 }
 
-fn read_footer(file: &ImageReader<'_>, layout: DeltaLayout, header: &DeltaHeader) -> Result<DeltaFooter, ImageError> {
-    let start = layout.footer_offset();
+/// A footer at `start` that agrees with itself.
+fn footer_at(file: &ImageReader<'_>, start: u64) -> Result<DeltaFooter, ImageError> {
     let bytes = file.read(ImagePart::Footer, start, PAGE_SIZE)?;
     let footer = DeltaFooter::read_from_bytes(&bytes).expect("a footer is a page");
     let wrong = |offset: u64, what: &str| Err(file.damaged(ImagePart::Footer, start + offset, what.into()));
@@ -146,6 +159,13 @@ fn read_footer(file: &ImageReader<'_>, layout: DeltaLayout, header: &DeltaHeader
     if footer.checksum.get() != footer.own_checksum() {
         return wrong(4080, "the footer's checksum doesn't fit its bytes");
     }
+    Ok(footer)
+}
+
+fn read_footer(file: &ImageReader<'_>, layout: DeltaLayout, header: &DeltaHeader) -> Result<DeltaFooter, ImageError> {
+    let start = layout.footer_offset();
+    let footer = footer_at(file, start)?;
+    let wrong = |offset: u64, what: &str| Err(file.damaged(ImagePart::Footer, start + offset, what.into()));
     if footer.table_offset.get() != layout.table_offset() || footer.table_bytes.get() != layout.table_bytes() as u64 {
         return wrong(0, "the table is said to lie elsewhere");
     }

@@ -93,7 +93,7 @@ impl Store {
             // They do no harm but take space, and go with the next start or the next full image.
             tracing::warn!(%error, "deltas that a newer image has replaced can't be removed");
         }
-        let (info, deltas) = (chain.info(), chain.deltas().len());
+        let (info, deltas, newest_epoch) = (chain.info(), chain.deltas().len(), chain.newest_epoch());
         let published = PublishedChain::opened(&chain, place);
         let max_bytes = config.max_memory_bytes.min(ArenaConfig::default().max_bytes);
         let options = RestoreOptions {
@@ -112,7 +112,7 @@ impl Store {
         }
         let mut store = Store::from_image(arena, config).map_err(content)?;
         store.restore = restore;
-        store.saves.epoch = info.epoch;
+        store.saves.epoch = newest_epoch;
         store.saves.deltas.published = published;
         let damage: Vec<String> = salvaged.iter().chain(&damage).map(ToString::to_string).collect();
         store.saves.keep_replaced = !damage.is_empty();
