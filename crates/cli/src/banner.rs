@@ -27,6 +27,15 @@ pub fn text(config: &Config, restored: &RestoreSummary, (keys, replayed): (u64, 
         }
         _ => writeln!(text, "  restored   nothing: there is no image yet, the server starts empty"),
     };
+    if restored.mode != "none" {
+        // A backup without its deltas shows here.
+        let links = match restored.deltas {
+            0 => "an image without deltas".to_owned(),
+            1 => "an image and 1 delta over it".to_owned(),
+            deltas => format!("an image and {deltas} deltas over it"),
+        };
+        let _ = writeln!(text, "  as of      {}: {links}", restored.saved_at());
+    }
     if replayed > 0 {
         let _ =
             writeln!(text, "  replayed   {replayed} commands of the log on top of the image's {} keys", restored.keys);

@@ -8,7 +8,7 @@ use clap::ArgMatches;
 use indicatif::{ProgressBar, ProgressStyle};
 use quire_checkpoint::{Chain, DeltaInfo, ImageInfo};
 use quire_device::DiskDirectory;
-use quire_units::{Bytes, format_duration};
+use quire_units::{Bytes, UtcTime, format_duration};
 use serde_json::json;
 
 /// Most damaged regions that are named one by one.
@@ -74,28 +74,12 @@ fn as_text(info: &ImageInfo, deltas: &[DeltaInfo]) -> String {
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         format!("{name:<16} {value}\n")
     });
-    let created = format!("{:<16} {}\n", "created", utc(info.created_unix_ms));
+    let created = format!("{:<16} {}\n", "created", UtcTime(info.created_unix_ms));
     let delta = |delta: &DeltaInfo| {
         let (file, changed, bytes) = (&delta.file, delta.changed_pages, delta.file_bytes);
-        format!("{:<16} {file}: {changed} pages changed, {bytes} bytes, {}\n", "delta", utc(delta.created_unix_ms))
+        format!("{:<16} {file}: {changed} pages changed, {bytes} bytes, {}\n", "delta", UtcTime(delta.created_unix_ms))
     };
     lines.chain([created]).chain(deltas.iter().map(delta)).collect()
-}
-
-/// A point in time for people: `2026-11-21 07:43:59 UTC`.
-fn utc(unix_ms: u64) -> String {
-    let seconds = unix_ms / 1000;
-    let (hours, minutes, seconds, days) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60, seconds / 86_400);
-    // Years begin in March here, so that the leap day is a year's last; eras of 400 years all have the same days.
-    let days = days + 719_468;
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let year = 400 * era + year + u64::from(month >= 10);
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    format!("{year}-{month:02}-{day:02} {hours:02}:{minutes:02}:{seconds:02} UTC")
 }
 
 fn object(facts: Vec<(&'static str, serde_json::Value)>) -> serde_json::Value {
@@ -141,18 +125,4 @@ fn verify(chain: &Chain) -> anyhow::Result<ExitCode> {
         ),
     }
     Ok(ExitCode::FAILURE)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::utc;
-
-    #[test]
-    fn points_in_time_are_written_for_people() {
-        assert_eq!(utc(0), "1970-01-01 00:00:00 UTC");
-        assert_eq!(utc(951_782_399_999), "2000-02-28 23:59:59 UTC");
-        assert_eq!(utc(951_782_400_000), "2000-02-29 00:00:00 UTC");
-        assert_eq!(utc(4_107_542_400_000), "2100-03-01 00:00:00 UTC");
-        assert_eq!(utc(1_795_247_039_429), "2026-11-21 07:43:59 UTC");
-    }
 }

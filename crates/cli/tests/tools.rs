@@ -52,6 +52,14 @@ fn deltas_are_described_and_verified_with_their_image() {
         (&2.into(), &2.into(), &2.into())
     );
     assert!(printed(&["image", "verify", file]).contains(" regions, a delta, "));
+    assert!(info.contains(&time_of(&json)), "{info}");
+    the_start_tells_the_age_of_the_data(dir.path(), "an image and 1 delta over it", &time_of(&json), 1);
+    // What a backup of the image alone brings back is older.
+    let backup = tempfile::tempdir().unwrap();
+    std::fs::copy(&image, backup.path().join("dump.quire")).unwrap();
+    let copy = backup.path().join("dump.quire");
+    let json = serde_json::from_str(&printed(&["image", "info", "--json", copy.to_str().unwrap()])).unwrap();
+    the_start_tells_the_age_of_the_data(backup.path(), "an image without deltas", &time_of(&json), 0);
     let text = complaint(&run(&["image", "info", delta.to_str().unwrap()]));
     assert!(text.contains("but a delta; name the image that it belongs to"), "{text}");
     let handle = std::fs::File::options().write(true).open(&delta).unwrap();
@@ -64,6 +72,22 @@ fn deltas_are_described_and_verified_with_their_image() {
     std::fs::remove_file(&image).unwrap();
     let text = complaint(&run(&["serve", "--port", "0", "--dir", dir.path().to_str().unwrap()]));
     assert!(text.contains("dump.quire.delta-1") && text.contains("there is no such file"), "{text}");
+}
+
+/// When the data was saved.
+fn time_of(info: &serde_json::Value) -> String {
+    quire_units::UtcTime(info["created_unix_ms"].as_u64().unwrap()).to_string()
+}
+
+fn the_start_tells_the_age_of_the_data(dir: &Path, links: &str, time: &str, deltas: usize) {
+    let logfile = dir.join("server.log");
+    let mut server = serve(dir, &["--save", "", "--logfile", logfile.to_str().unwrap()]);
+    assert!(server.banner.contains(&format!("as of      {time}: {links}\n")), "{}", server.banner);
+    server.signal("TERM");
+    server.ended();
+    let log = std::fs::read_to_string(logfile).unwrap();
+    let line = log.lines().find(|line| line.contains("the image is in use")).unwrap();
+    assert!(line.contains(&format!("saved_at={time} ")) && line.contains(&format!("deltas={deltas} ")), "{line}");
 }
 
 #[test]

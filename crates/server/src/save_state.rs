@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use quire_units::UtcTime;
+
 use crate::config::SaveRule;
 
 /// How long to wait after a failed background save before the rules start another.
@@ -16,10 +18,24 @@ pub struct RestoreSummary {
     pub keys: u64,
     /// Its size.
     pub image_bytes: u64,
+    /// Deltas over it.
+    pub deltas: usize,
+    /// Time of the last cut in these files, in milliseconds since 1970; 0 if damage has left no time.
+    pub created_unix_ms: u64,
     /// Until the first command could be served.
     pub first_read_us: u64,
     /// Until everything was read and verified.
     pub full_us: Option<u64>,
+}
+
+impl RestoreSummary {
+    /// When the data was fixed that was brought back, for people.
+    pub fn saved_at(&self) -> String {
+        match self.created_unix_ms {
+            0 => "an unknown time".to_owned(),
+            unix_ms => UtcTime(unix_ms).to_string(),
+        }
+    }
 }
 
 /// What the save that is running holds, and whether it is wanted.

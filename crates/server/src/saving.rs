@@ -69,10 +69,12 @@ pub fn open(config: &Config) -> Result<(Store, RestoreSummary), String> {
              keeps the damaged image under another name"
         );
     }
+    let restored = restored(&report);
     if report.mode.is_some() {
-        tracing::info!(keys = report.keys, deltas = report.deltas, file = place.path(), "the image is in use");
+        let (saved_at, file) = (restored.saved_at(), place.path());
+        tracing::info!(%saved_at, deltas = report.deltas, keys = report.keys, file, "the image is in use");
     }
-    Ok((store, restored(&report)))
+    Ok((store, restored))
 }
 
 /// What to say of an image that can't be used.
@@ -107,5 +109,13 @@ fn restored(report: &RestoreReport) -> RestoreSummary {
         Some(quire_store::RestoreMode::Map) => ("map", None),
         Some(quire_store::RestoreMode::Load) => ("load", Some(took_us)),
     };
-    RestoreSummary { mode, keys: report.keys, image_bytes: report.image_bytes, first_read_us: took_us, full_us }
+    RestoreSummary {
+        mode,
+        keys: report.keys,
+        image_bytes: report.image_bytes,
+        deltas: report.deltas,
+        created_unix_ms: report.created_unix_ms,
+        first_read_us: took_us,
+        full_us,
+    }
 }

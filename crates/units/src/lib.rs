@@ -1,4 +1,4 @@
-//! Sizes and durations as people write and read them.
+//! Sizes, durations and points in time as people write and read them.
 //!
 //! Relies on nothing. Reading and showing allocate nothing, so that both can be done before a program's `main` and inside its
 //! `malloc`. Clients of Redis have other units: [`redis`].
@@ -66,6 +66,27 @@ pub fn format_ns(nanoseconds: f64) -> String {
     format!("{value:.digits$} {unit}")
 }
 
+/// A point in time in milliseconds since 1970, shown as `2026-11-21 07:43:59 UTC`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UtcTime(pub u64);
+
+impl fmt::Display for UtcTime {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.0 / 1000;
+        let (hours, minutes, seconds, days) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60, seconds / 86_400);
+        // Years begin in March here, so that the leap day is a year's last; eras of 400 years all have the same days.
+        let days = days + 719_468;
+        let (era, day) = (days / 146_097, days % 146_097);
+        let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+        let day = day - (365 * year + year / 4 - year / 100);
+        let month = (5 * day + 2) / 153;
+        let day = day - (153 * month + 2) / 5 + 1;
+        let year = 400 * era + year + u64::from(month >= 10);
+        let month = if month < 10 { month + 3 } else { month - 9 };
+        write!(to, "{year}-{month:02}-{day:02} {hours:02}:{minutes:02}:{seconds:02} UTC")
+    }
+}
+
 /// The number at the start of a size, and what stands behind it.
 fn split(text: &str) -> Option<(u64, &[u8])> {
     let end = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
@@ -99,6 +120,20 @@ mod tests {
         let told: Vec<String> = [7.0, 1234.0, 45_678.0, 999_600.0, 27_000_000.0, 2.5e9].map(format_ns).to_vec();
         assert_eq!(format_duration(Duration::from_micros(1500)), "1.50 ms");
         assert_eq!(told, ["7 ns", "1.23 µs", "45.7 µs", "1000 µs", "27.0 ms", "2.50 s"]);
+    }
+
+    #[test]
+    fn points_in_time_are_written_for_people() {
+        for (unix_ms, text) in [
+            (0, "1970-01-01 00:00:00 UTC"),
+            (951_782_399_999, "2000-02-28 23:59:59 UTC"),
+            (951_782_400_000, "2000-02-29 00:00:00 UTC"),
+            (4_107_542_400_000, "2100-03-01 00:00:00 UTC"),
+            (1_795_247_039_429, "2026-11-21 07:43:59 UTC"),
+        ] {
+            assert_eq!(UtcTime(unix_ms).to_string(), text);
+        }
+        assert!(UtcTime(u64::MAX).to_string().ends_with("UTC"), "a damaged image may say any time");
     }
 
     #[test]

@@ -316,7 +316,8 @@ static OWN: &[Directive] = &[
     flag!(
         "checkpoint-incremental",
         "no",
-        "Save only what has changed since the last save, as a delta over the image.",
+        "Save only what has changed since the last save, as a delta over the image. A backup needs the deltas, too: copy \
+         dump.quire.delta-* first, then dump.quire.",
         checkpoint_incremental
     ),
     integer!(
