@@ -7,10 +7,10 @@
 //! the image's header lists, or one of the same history that is older than the image, is such a leftover. Any other delta that
 //! does not fit is an error, since a file was exchanged. Nothing of a chain is used before the structures of all its links are checked.
 
-use quire_device::{DeviceError, Directory, remove_then_free};
+use quire_device::{DeviceError, Directory};
 use quire_snapshot::{PAGE_SIZE, WriteBarrier};
 
-use crate::delta::{Delta, delta_name, find_deltas};
+use crate::delta::{Delta, delta_name, find_deltas, remove_delta};
 use crate::error::{DumpError, ImageError};
 use crate::format::{ImageLayout, LinkId};
 use crate::image::{Image, ImageInfo};
@@ -174,7 +174,8 @@ impl Chain {
         Ok(())
     }
 
-    /// Removes deltas that a newer image has replaced. Call it when no thread is dumping to this name. Returns how many.
+    /// Removes deltas that a newer image has replaced. Call it when no thread is dumping to this name. Returns how many there
+    /// were. Files that only have a delta's name stay.
     ///
     /// # Errors
     /// The directory can't be flushed, or a file not be removed.
@@ -185,8 +186,7 @@ impl Chain {
             directory.sync()?;
         }
         for delta in &self.leftover {
-            remove_then_free(directory, delta)?;
-            tracing::info!(file = directory.path_of(delta), "removed a delta that a newer image has replaced");
+            remove_delta(directory, delta)?;
         }
         Ok(std::mem::take(&mut self.leftover).len())
     }

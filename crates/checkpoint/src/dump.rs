@@ -9,11 +9,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quire_device::{Device, DeviceError, Directory, await_freed, free_later, is_freeing, remove_then_free};
+use quire_device::{Device, DeviceError, Directory, await_freed, free_later, is_freeing};
 use quire_snapshot::{PAGE_SIZE, Snapshot, TakeOutcome};
 
 use crate::chain;
-use crate::delta::{DeltaTarget, delta_name, find_deltas};
+use crate::delta::{DeltaTarget, delta_name, find_deltas, remove_delta};
 use crate::error::DumpError;
 use crate::format::{ImageLayout, ImageMeta, LinkId, page_sum};
 use crate::image_target::ImageTarget;
@@ -228,8 +228,8 @@ impl Dump<'_> {
     /// start reads it.
     fn remove_deltas(&self) {
         let found = find_deltas(self.directory, self.name);
-        let removed = found
-            .and_then(|found| found.into_iter().try_for_each(|(_, delta)| remove_then_free(self.directory, &delta)));
+        let removed =
+            found.and_then(|found| found.into_iter().try_for_each(|(_, delta)| remove_delta(self.directory, &delta)));
         if let Err(error) = removed {
             tracing::warn!(%error, "a delta over the image that was replaced is left; the next start removes it");
         }

@@ -373,3 +373,18 @@ fn after_damage_the_epoch_goes_on_from_the_newest_link_that_there_is() {
         fs::write(delta_path(dir.path(), number), &deltas[number - 1]).unwrap();
     }
 }
+
+#[test]
+fn another_image_that_has_the_name_of_a_delta_is_not_removed_and_keeps_no_start_from_its_image() {
+    let dir = tempfile::tempdir().unwrap();
+    let (place, other) =
+        (ImageLocation::new(dir.path(), FILE), ImageLocation::new(dir.path(), format!("{FILE}.delta-1")));
+    let mut store = filled();
+    store.save_blocking(&other).unwrap();
+    let bytes = fs::read(delta_path(dir.path(), 1)).unwrap();
+    fs::write(delta_path(dir.path(), 2), b"a note").unwrap();
+    assert!(!saves_delta(&mut store, &place));
+    assert_eq!(opened(&place, RestoreMode::Load).digest().unwrap(), store.digest().unwrap());
+    assert_eq!(fs::read(delta_path(dir.path(), 1)).unwrap(), bytes);
+    assert_eq!(fs::read(delta_path(dir.path(), 2)).unwrap(), b"a note");
+}

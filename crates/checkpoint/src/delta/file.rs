@@ -35,6 +35,14 @@ impl Delta {
         Ok((device, header))
     }
 
+    /// Whether the file `name` begins as a delta does, damaged or not.
+    pub(crate) fn looks_like_one(directory: &dyn Directory, name: &str) -> Result<bool, DeviceError> {
+        let mut bytes = [0; PAGE_SIZE];
+        directory.open(name)?.read_at(0, &mut bytes)?;
+        let header = DeltaHeader::read_from_bytes(&bytes).expect("a header is a page");
+        Ok(header.magic == MAGIC || (DeltaHeader { magic: MAGIC, ..header }).is_sound())
+    }
+
     /// The epoch that the delta `name` tells of itself, damaged or not; `None` if it tells none, or is of other data than that of
     /// `history`. 0 is any data.
     pub(crate) fn told_epoch(directory: &dyn Directory, name: &str, history: u64) -> Option<u64> {

@@ -6,7 +6,7 @@ mod file;
 pub mod format;
 mod target;
 
-use quire_device::{DeviceError, Directory};
+use quire_device::{DeviceError, Directory, remove_then_free};
 
 pub(crate) use file::Delta;
 pub(crate) use target::DeltaTarget;
@@ -40,6 +40,18 @@ pub(crate) fn find_deltas(directory: &dyn Directory, name: &str) -> Result<Vec<(
     let mut found: Vec<_> = found.filter_map(|file| Some((delta_number(name, &file)?, file))).collect();
     found.sort();
     Ok(found)
+}
+
+/// Removes the delta `name`. A file of that name that is something else, such as another image, stays.
+pub(crate) fn remove_delta(directory: &dyn Directory, name: &str) -> Result<(), DeviceError> {
+    let file = directory.path_of(name);
+    if !Delta::looks_like_one(directory, name)? {
+        tracing::warn!(file, "this file has the name of a delta but is none, so it is not removed");
+        return Ok(());
+    }
+    remove_then_free(directory, name)?;
+    tracing::info!(file, "removed a delta that a newer image has replaced");
+    Ok(())
 }
 
 #[cfg(test)]
