@@ -93,7 +93,7 @@ pub fn dump(
 ) -> Result<DumpSummary, DumpError> {
     let target = ImageTarget::new(snapshot.page_count(), directory, name);
     let dump = Dump { meta, directory, name, file: name, links: &[], progress, options, started: Instant::now() };
-    let result = dump.run(snapshot, target);
+    let result = dump.run(snapshot, target).map_err(|error| dump.over_chain(error));
     if result.is_ok() {
         // Only now that the new image is durable under its name.
         dump.remove_deltas();
@@ -255,6 +255,16 @@ impl Dump<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Tells of a full disk that the chain takes space until the image that replaces it is durable.
+    fn over_chain(&self, error: DumpError) -> DumpError {
+        match (error, find_deltas(self.directory, self.name)) {
+            (DumpError::Device { file, source }, Ok(deltas)) if source.is_full() && !deltas.is_empty() => {
+                DumpError::FullBesideChain { file, source, deltas: deltas.len() }
+            }
+            (error, _) => error,
+        }
     }
 
     fn failed(&self, source: DeviceError) -> DumpError {

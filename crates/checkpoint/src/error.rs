@@ -172,6 +172,19 @@ pub enum DumpError {
         /// What failed.
         source: DeviceError,
     },
+    /// The device is full, and a chain is on it that the image was to replace.
+    #[error(
+        "saving {file} failed: {source}. A full image needs space beside the image and the deltas ({deltas}) that it replaces, \
+         which are removed when it is durable: make room on the disk"
+    )]
+    FullBesideChain {
+        /// Path of the image.
+        file: String,
+        /// What failed.
+        source: DeviceError,
+        /// Deltas of the chain.
+        deltas: usize,
+    },
     /// The delta could not be written, since what it would be over is not there any more.
     #[error("saving {file} failed, as {base} is not what was saved before: {why}; the next save is a full image")]
     BaseChanged {

@@ -49,6 +49,19 @@ fn save_next(begun: &mut Begun, directory: &dyn Directory, full: bool) -> Result
 }
 
 #[test]
+fn a_disk_too_full_for_an_image_beside_the_chain_that_it_replaces_is_told_as_such() {
+    for full in [true, false] {
+        let mut now = begun();
+        let rules = vec![(FaultTrigger::Beyond(100_000), InjectedFault::Error(errno::ENOSPC))];
+        let disk = FaultInjector::new(Arc::new(now.memory.clone()), rules);
+        let error = save_next(&mut now, &disk, full).unwrap_err().to_string();
+        assert!(error.contains("No space left"), "{error}");
+        assert_eq!(error.contains("beside the image and the deltas (1) that it replaces"), full, "{error}");
+        assert_same(&chain(&now.memory).1, &now.had);
+    }
+}
+
+#[test]
 fn whenever_the_power_goes_the_old_or_the_new_chain_is_whole() {
     for full in [false, true] {
         let mut whole = begun();

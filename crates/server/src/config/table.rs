@@ -317,7 +317,7 @@ static OWN: &[Directive] = &[
         "checkpoint-incremental",
         "no",
         "Save only what has changed since the last save, as a delta over the image. A backup needs the deltas, too: copy \
-         dump.quire.delta-* first, then dump.quire.",
+         dump.quire.delta-* first, then dump.quire. The disk needs room for 2.5 images: a full save replaces the chain.",
         checkpoint_incremental
     ),
     integer!(
