@@ -388,3 +388,22 @@ fn another_image_that_has_the_name_of_a_delta_is_not_removed_and_keeps_no_start_
     assert_eq!(fs::read(delta_path(dir.path(), 1)).unwrap(), bytes);
     assert_eq!(fs::read(delta_path(dir.path(), 2)).unwrap(), b"a note");
 }
+
+#[test]
+fn a_save_elsewhere_does_not_keep_the_damaged_image_from_being_kept() {
+    let (dir, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let place = ImageLocation::new(dir.path(), FILE);
+    let (_, mut deltas) = chain_of_three(dir.path(), &place);
+    deltas[0][100] ^= 1;
+    fs::write(delta_path(dir.path(), 1), &deltas[0]).unwrap();
+    let (mut store, _) = Store::open(config(), &place, RestoreMode::Load, true).unwrap();
+    let other = ImageLocation::new(elsewhere.path(), FILE);
+    assert!(!saves_delta(&mut store, &other) && saves_delta(&mut store, &other));
+    assert!(!saves_delta(&mut store, &place));
+    let kept = files(dir.path());
+    assert_eq!(kept.len(), 5, "the image, and the damaged one with its deltas: {kept:?}");
+    // Once only.
+    write(&mut store, 1, 9);
+    assert!(saves_delta(&mut store, &place));
+    assert_eq!(files(dir.path()).len(), 6);
+}

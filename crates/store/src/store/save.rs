@@ -145,6 +145,8 @@ pub(crate) struct Saves {
     pub(crate) max_bytes_per_s: u64,
     /// The image that the data comes from is damaged: the save that replaces it keeps it under another name.
     pub(crate) keep_replaced: bool,
+    /// Places that have been saved to since: what is there now is not the damaged image.
+    kept_at: Vec<String>,
     /// Regions of it that are used all the same, of those that were brought back in the background.
     pub(crate) damaged_regions: u32,
     /// Whether a save is a delta.
@@ -204,6 +206,13 @@ impl RunningSave {
             bytes_written: self.progress.bytes_written(),
             elapsed: self.since.elapsed(),
         }
+    }
+}
+
+impl Saves {
+    /// Whether a save to `place` keeps what it replaces: it may be the damaged image.
+    fn keeps_replaced(&self, place: &str) -> bool {
+        self.keep_replaced && !self.kept_at.iter().any(|kept| kept == place)
     }
 }
 
@@ -278,7 +287,7 @@ impl Store {
         }
         let base = self.saves.deltas.plan(self.keyspace.arena_mut(), place).map_err(SaveError::Cut)?;
         // A chain that is to be kept for its damage is replaced, not added to.
-        let base = base.filter(|_| !self.saves.keep_replaced);
+        let base = base.filter(|_| !self.saves.keeps_replaced(&place.path()));
         // Fixed by the cut like everything else, so that image and log can't disagree.
         let (root, position) = (self.root(), self.log_position);
         root::set_log_position(self.keyspace.arena_mut(), root, position).map_err(SaveError::Root)?;
@@ -331,17 +340,19 @@ impl Store {
 
     /// The name under which the image that the next save replaces is kept, if it is a damaged one.
     fn name_to_keep(&self, place: &ImageLocation) -> Option<String> {
-        self.saves.keep_replaced.then(|| format!("{}.damaged-{}", place.file(), unix_ms()))
+        self.saves.keeps_replaced(&place.path()).then(|| format!("{}.damaged-{}", place.file(), unix_ms()))
     }
 
     fn note_save(&mut self, place: String, result: Result<SaveSummary, SaveError>) -> Result<SaveSummary, SaveError> {
+        if result.is_ok() && self.saves.keeps_replaced(&place) {
+            self.saves.kept_at.push(place.clone());
+        }
         let (arena, deltas) = (self.keyspace.arena_mut(), &mut self.saves.deltas);
         match &result {
             Ok(summary) => deltas.note_saved(arena, place, &summary.image),
             Err(error) => deltas.note_failed(arena, error.leaves_disk_as_it_was()),
         }
         if let Ok(summary) = &result {
-            self.saves.keep_replaced = false;
             self.saves.last_bytes_per_s = summary.bytes_per_s();
         }
         result
