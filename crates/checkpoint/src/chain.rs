@@ -114,16 +114,18 @@ impl Chain {
     ///
     /// # Errors
     /// As [`Image::open_damaged`], and if a delta does not fit for another reason than damage.
-    pub fn open_damaged(directory: &dyn Directory, name: &str) -> Result<(Self, Option<ImageError>), ImageError> {
+    pub fn open_damaged(directory: &dyn Directory, name: &str) -> Result<(Self, Vec<ImageError>), ImageError> {
         let opened = Image::open_damaged(directory, name);
         let (image, damage) = opened.map_err(|error| without_image(directory, name, error))?;
         let mut chain = Self { image, deltas: Vec::new(), leftover: Vec::new(), unused_epoch: 0 };
+        let mut damage = Vec::from_iter(damage);
         match chain.add_deltas(directory, name) {
             Ok(()) => Ok((chain, damage)),
             // Which image the deltas are over can't be told from what is left of it.
             Err(error) if error.is_damage() || error.is_wrong_base() && chain.image.id.is_none() => {
                 chain.note_unused(directory, name)?;
-                Ok((chain, damage.or(Some(error))))
+                damage.push(error);
+                Ok((chain, damage))
             }
             Err(error) => Err(error),
         }

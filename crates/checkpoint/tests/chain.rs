@@ -260,7 +260,7 @@ fn a_flipped_bit_anywhere_in_a_delta_is_noticed_and_told_with_its_part() {
         }
         // What came before it is used if that is accepted.
         let (left, damage) = Chain::open_damaged(&memory, NAME).unwrap();
-        assert!(damage.is_some_and(|damage| damage.is_damage()));
+        assert!(damage.len() == 1 && damage[0].is_damage(), "{damage:?}");
         let pages = left.info().page_count;
         assert_same(&held(&mut left.load(&options(), |_, _| {}).unwrap().barrier, pages), &between);
     }
@@ -288,6 +288,18 @@ fn a_flipped_bit_anywhere_in_a_delta_is_noticed_and_told_with_its_part() {
     }
     memory.put(&delta(2), &bytes);
     chain(&memory);
+}
+
+#[test]
+fn deltas_that_a_damaged_image_can_not_be_matched_with_are_told_beside_its_damage() {
+    let memory = MemoryDirectory::new();
+    saved_chain(&memory);
+    let bytes = memory.bytes(NAME).unwrap();
+    memory.put(NAME, &bytes[..bytes.len() - PAGE_SIZE]);
+    let (left, damage) = Chain::open_damaged(&memory, NAME).unwrap();
+    assert_eq!(left.deltas(), []);
+    let [image, ImageError::WrongBase { file, .. }] = damage.as_slice() else { panic!("{damage:?}") };
+    assert!(image.is_damage() && *file == memory.path_of(&delta(1)), "{image}");
 }
 
 #[test]

@@ -80,7 +80,7 @@ impl Store {
         remove_stale(place.directory(), place.file())?;
         let opened = match accept_damaged {
             true => Chain::open_damaged(place.directory(), place.file()),
-            false => Chain::open(place.directory(), place.file()).map(|chain| (chain, None)),
+            false => Chain::open(place.directory(), place.file()).map(|chain| (chain, Vec::new())),
         };
         let (mut chain, salvaged) = match opened {
             Ok(opened) => opened,
@@ -88,7 +88,7 @@ impl Store {
             Err(error) => return Err(error.into()),
         };
         // What can't be checked must not be mapped: it may be cut short.
-        let mode = if salvaged.is_some() { RestoreMode::Load } else { mode };
+        let mode = if !salvaged.is_empty() { RestoreMode::Load } else { mode };
         if let Err(error) = chain.remove_leftover(place.directory()) {
             // They do no harm but take space, and go with the next start or the next full image.
             tracing::warn!(%error, "deltas that a newer image has replaced can't be removed");
@@ -106,7 +106,7 @@ impl Store {
         let mut arena = Arena::open(barrier, committed_bytes).map_err(|error| content(error.into()))?;
         arena.set_restoring(restore.is_some());
         // Memory is now as the chain has it, if the chain is sound.
-        let published = published.filter(|_| config.max_deltas > 0 && salvaged.is_none() && damage.is_empty());
+        let published = published.filter(|_| config.max_deltas > 0 && salvaged.is_empty() && damage.is_empty());
         if published.is_some() {
             arena.track_changes(true).map_err(|error| content(error.into()))?;
         }
