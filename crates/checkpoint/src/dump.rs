@@ -210,6 +210,8 @@ impl Dump<'_> {
             // A delta is worth nothing if the power takes what it is over.
             chain::flush_links(self.directory, self.name, self.links.len())?;
         }
+        // The dump may have taken long.
+        chain::check_links(self.directory, self.name, self.links)?;
         if let Some(kept) = &self.options.keep_replaced_as {
             self.keep_replaced(kept)?;
         }
@@ -221,7 +223,9 @@ impl Dump<'_> {
         if let Some(replaced) = replaced {
             free_later(replaced);
         }
-        synced.map_err(|source| DumpError::NotDurable { file: self.path(), source })
+        synced.map_err(|source| DumpError::NotDurable { file: self.path(), source })?;
+        // Only if the links are there after the rename, the delta and they were there together.
+        chain::check_links(self.directory, self.name, self.links)
     }
 
     /// Removes the deltas over the image that was replaced. The new image lists what can't be removed, so no

@@ -8,7 +8,10 @@ use std::sync::Arc;
 
 use common::*;
 use quire_checkpoint::{Chain, DumpError, DumpProgress, ImageMeta, LinkId, dump, remove_stale};
-use quire_device::{Action, Directory, FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory, PowerCut, errno};
+use quire_device::{
+    Action, Device, DeviceError, Directory, DirectoryLayer, FaultInjector, FaultTrigger, InjectedFault,
+    MemoryDirectory, PowerCut, errno,
+};
 
 const PAGES: u32 = 300;
 
@@ -185,6 +188,45 @@ fn at_every(full: bool, action: Action, fault: InjectedFault) -> Vec<DumpError> 
         }
     }
     errors
+}
+
+/// A directory in which another file takes the image's name right before an operation of one kind.
+struct Exchanging {
+    memory: MemoryDirectory,
+    at: Action,
+    other: Vec<u8>,
+}
+
+impl DirectoryLayer for Exchanging {
+    fn inner(&self) -> &dyn Directory {
+        &self.memory
+    }
+
+    fn wrap(&self, device: Arc<dyn Device>) -> Arc<dyn Device> {
+        device
+    }
+
+    fn before(&self, action: Action, _name: &str) -> Result<(), DeviceError> {
+        if action == self.at {
+            self.memory.put(NAME, &self.other);
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_delta_whose_image_is_exchanged_while_it_is_written_is_not_told_as_saved() {
+    let (_, other, _) = saved(50);
+    for (at, is_published) in [(Action::Create, false), (Action::Rename, true)] {
+        let mut now = begun();
+        let directory = Exchanging { memory: now.memory.clone(), at, other: other.clone() };
+        let error = save_next(&mut now, &directory, false).unwrap_err();
+        assert!(matches!(error, DumpError::BaseChanged { .. }), "{at}: {error}");
+        assert_eq!(names(&now.memory).len(), 2 + usize::from(is_published), "{at}: {:?}", names(&now.memory));
+        let memory = now.memory.clone();
+        save_next(&mut now, &memory, true).unwrap();
+        assert_same(&chain(&memory).1, &now.world.model);
+    }
 }
 
 #[test]
