@@ -5,9 +5,10 @@
 //! panics, since another thread of the parent may have held any lock at the fork.
 
 use std::ffi::CStr;
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
@@ -24,6 +25,10 @@ const NAME_BYTES: usize = 255;
 const PATH_BYTES: usize = 4096;
 /// A file may be renamed between opening and locking it that often.
 const ATTEMPTS: usize = 100;
+/// The system keeps the lock of a process that was killed until it has ended the writes which that process began in the background. They
+/// might reach the file, so the next process waits for that.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+const LOCK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// A string that ends with NUL, without an allocation.
 #[derive(Clone, Copy)]
@@ -69,8 +74,12 @@ impl DumpFile {
     /// file system takes it.
     ///
     /// # Errors
-    /// As `open`; [`io::ErrorKind::WouldBlock`] if another process is dumping to `path`.
+    /// As `open`; [`io::ErrorKind::WouldBlock`] if another process is dumping to `path`, and has not ended within two seconds.
     pub fn create(path: &CStr) -> io::Result<Self> {
+        Self::create_within(path, LOCK_PATIENCE)
+    }
+
+    fn create_within(path: &CStr, patience: Duration) -> io::Result<Self> {
         let bytes = path.to_bytes();
         let cut = bytes.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
         let (folder, last) = bytes.split_at(cut);
@@ -81,7 +90,7 @@ impl DumpFile {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::open(folder.as_c(), flags, Mode::empty())?;
         let (name, temporary) = (Name::of([last, b""])?, Name::of([last, SUFFIX])?);
-        let file = open_alone(&directory, &temporary)?;
+        let file = open_alone(&directory, &temporary, patience)?;
         rustix::fs::ftruncate(&file, 0)?;
         let mut made = Self { file, directory, temporary, name, is_direct: false };
         made.is_direct = made.set_direct(true).is_ok();
@@ -194,17 +203,24 @@ impl WriteSink for DumpFile {
 }
 
 /// Opens (or creates) the file and locks it against other processes. The lock is held until [`DumpFile`] is dropped, or no
-/// process has the file open.
-fn open_alone(directory: &OwnedFd, name: &Name<{ NAME_BYTES + 1 }>) -> io::Result<LockedFile> {
+/// process has the file open and the system has ended all writes to it.
+fn open_alone(directory: &OwnedFd, name: &Name<{ NAME_BYTES + 1 }>, patience: Duration) -> io::Result<LockedFile> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    for _ in 0..ATTEMPTS {
+    let (began, mut attempts) = (Instant::now(), 0);
+    while attempts < ATTEMPTS {
         let file = rustix::fs::openat(directory, name.as_c(), flags, Mode::from_raw_mode(0o644))?;
-        let file = LockedFile::new(File::from(file))?;
+        let file = match LockedFile::new(File::from(file)) {
+            Err(TryLockError::WouldBlock) if began.elapsed() < patience => {
+                std::thread::sleep(LOCK_INTERVAL);
+                continue;
+            }
+            locked => locked?,
+        };
         // Another process may have published the file since it was opened: then it is not ours to write.
         let ours = rustix::fs::fstat(&file)?;
         match rustix::fs::statat(directory, name.as_c(), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(named) if (named.st_dev, named.st_ino) == (ours.st_dev, ours.st_ino) => return Ok(file),
-            Ok(_) | Err(Errno::NOENT) => {}
+            Ok(_) | Err(Errno::NOENT) => attempts += 1,
             Err(errno) => return Err(errno.into()),
         }
     }
@@ -272,7 +288,7 @@ mod tests {
         let path = folder.path("a");
         let mut first = DumpFile::create(&path).unwrap();
         first.write(&page(7), 0).unwrap();
-        assert_eq!(DumpFile::create(&path).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(DumpFile::create_within(&path, Duration::ZERO).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         // As if its process had been killed: the name stays.
         drop(first);
         let second = DumpFile::create(&path).unwrap();
@@ -282,6 +298,20 @@ mod tests {
         let third = DumpFile::create(&path).unwrap();
         third.remove().unwrap();
         assert!(folder.0.join("a").exists() && !folder.0.join("a.mdc-tmp").exists());
+    }
+
+    #[test]
+    fn a_lock_that_is_about_to_end_is_waited_for() {
+        let folder = Folder::new("waited");
+        let path = folder.path("a");
+        let first = DumpFile::create(&path).unwrap();
+        std::thread::scope(|scope| {
+            let next = scope.spawn(|| DumpFile::create_within(&path, Duration::from_secs(600)).map(drop));
+            // Longer than an attempt takes: most likely the first one is refused.
+            std::thread::sleep(5 * LOCK_INTERVAL);
+            drop(first);
+            next.join().unwrap().unwrap();
+        });
     }
 
     #[test]
