@@ -137,8 +137,8 @@ impl WriteQueue {
         let entry = entry.user_data((index * MOST_PARTS + count) as u64);
         // SAFETY: the entry points into the area, within its bounds as asserted above. The area stays mapped until the kernel has
         // answered for the part: `next_buffer` waits for it, and `drop` waits too or leaves the area mapped. The kernel takes the file
-        // when the entry is submitted, which happens
-        // below, while the sink keeps it open; an entry that can't be submitted there never is (`drop`).
+        // when the entry is submitted, which happens below, while the sink keeps it open. If it is refused there, only a later call
+        // with the sink submits it, and `drop` never does.
         if unsafe { ring.submission().push(&entry) }.is_err() {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
@@ -249,9 +249,9 @@ impl Drop for WriteQueue {
     fn drop(&mut self) {
         while self.in_flight > 0 {
             let before = self.in_flight;
+            // An entry that the kernel refused is not handed over any more: its file may be closed by now.
             let is_unsubmitted = self.ring.as_mut().is_some_and(|ring| !ring.submission().is_empty());
-            let ended = self.collect(&mut GivenUp);
-            if is_unsubmitted || ended.is_err() && self.in_flight == before {
+            if is_unsubmitted || self.collect(&mut GivenUp).is_err() && self.in_flight == before {
                 // The kernel may use the buffers still: they stay.
                 return;
             }
