@@ -2,13 +2,14 @@
 //!
 //! Relies on a valid image with two deltas over it. The first byte of the input says which link the rest changes, whether the
 //! rest is that whole file or patches as [`crate::image`] has them, whether checksums and counts are set right again
-//! afterwards, whether the links above are made to fit the changed one, and whether the chain is loaded or mapped.
+//! afterwards, whether the links above are made to fit the changed one, whether the chain is loaded or mapped, and whether its links are
+//! compressed: the image by LZ4, the deltas by Zstandard and LZ4.
 
 use std::sync::{Arc, OnceLock};
 
-use quire_checkpoint::Chain;
-use quire_checkpoint::delta_format::{DeltaEntry, DeltaFooter, DeltaHeader, DeltaLayout, present_pages};
-use quire_checkpoint::format::checksum;
+use quire_checkpoint::delta_format::{DeltaEntry, DeltaFooter, DeltaHeader, present_pages};
+use quire_checkpoint::format::{StoredRegion, checksum};
+use quire_checkpoint::{Chain, Codec, ImageError, ImagePart};
 use quire_device::{Directory, DiskDirectory, MemoryDirectory};
 use quire_snapshot::PAGE_SIZE;
 use quire_store::{DbId, Expiry, ImageLocation, RestoreMode, Store, StoreConfig, hash, string};
@@ -28,10 +29,14 @@ const REBASE: u8 = 4;
 const MAP: u8 = 8;
 /// From this bit on: which link is changed.
 const LINK_SHIFT: u8 = 4;
+const LINK_MASK: u8 = 3;
+const COMPRESSED: u8 = 0x40;
 /// Bytes of a delta's header that have a meaning, without its note.
-const HEADER_FIELDS: usize = 72;
+const HEADER_FIELDS: usize = 140;
 /// The same of its footer, from its first byte on.
 const FOOTER_FIELDS: usize = 48;
+/// Bytes of the image that can't be compressed.
+const NOISE_BYTES: usize = 256 << 10;
 
 struct Valid {
     files: Vec<Vec<u8>>,
@@ -46,20 +51,26 @@ pub fn run(data: &[u8]) {
     if flags & MAP == 0 {
         let memory = MemoryDirectory::new();
         NAMES.iter().zip(&links).for_each(|(name, bytes)| memory.put(name, bytes));
-        return use_chain(Arc::new(memory), RestoreMode::Load, data.is_empty());
+        let is_valid = data.is_empty() || *data == [COMPRESSED];
+        return use_chain(Arc::new(memory), RestoreMode::Load, flags, is_valid);
     }
     // Only files can be mapped.
     let folder = tempfile::tempdir().expect("a folder for the chain");
     for (name, bytes) in NAMES.iter().zip(&links) {
         std::fs::write(folder.path().join(name), bytes).expect("the disk has room");
     }
-    use_chain(Arc::new(DiskDirectory::new(folder.path())), RestoreMode::Map, data.len() == 1 && flags == MAP);
+    use_chain(
+        Arc::new(DiskDirectory::new(folder.path())),
+        RestoreMode::Map,
+        flags,
+        data.len() == 1 && flags & !COMPRESSED == MAP,
+    );
 }
 
 /// The bytes of all links, one of which `rest` has changed as `flags` say.
 fn changed(flags: u8, rest: &[u8]) -> Vec<Vec<u8>> {
-    let mut links = valid().files.clone();
-    let link = usize::from(flags >> LINK_SHIFT) % links.len();
+    let mut links = valid(flags).files.clone();
+    let link = usize::from(flags >> LINK_SHIFT & LINK_MASK) % links.len();
     links[link] = if flags & WHOLE != 0 { rest.to_vec() } else { image::patched(&links[link], rest) };
     if flags & RESEAL != 0 {
         if link == 0 { image::reseal(&mut links[link]) } else { reseal(&mut links[link]) }
@@ -73,7 +84,7 @@ fn changed(flags: u8, rest: &[u8]) -> Vec<Vec<u8>> {
     links
 }
 
-fn use_chain(directory: Arc<dyn Directory>, mode: RestoreMode, is_valid: bool) {
+fn use_chain(directory: Arc<dyn Directory>, mode: RestoreMode, flags: u8, is_valid: bool) {
     describe(&*directory);
     let place = ImageLocation::within(Arc::clone(&directory), NAMES[0]);
     let Ok((mut store, report)) = Store::open(config(), &place, mode, true) else {
@@ -84,12 +95,16 @@ fn use_chain(directory: Arc<dyn Directory>, mode: RestoreMode, is_valid: bool) {
     let restored = store.finish_restore();
     if is_valid {
         assert_eq!((report.mode, report.deltas, restored.is_ok()), (Some(mode), 2, true));
-        assert_eq!(store.digest().ok(), Some(valid().digest), "the valid chain holds something else");
+        assert_eq!(store.digest().ok(), Some(valid(flags).digest), "the valid chain holds something else");
     }
     contents::use_all_of(&mut store);
     if store.save_blocking(&place).is_ok() {
         let saved = Chain::open(&*directory, NAMES[0]).expect("what was saved is sound");
-        let damage = saved.verify(|_, _| {}).expect("what was saved can be read").damage;
+        let mut damage = saved.verify(|_, _| {}).expect("what was saved can be read").damage;
+        // No restore reads the image's gap, and a delta leaves the image as it is.
+        damage.retain(|found| {
+            saved.deltas().is_empty() || !matches!(found, ImageError::Damaged { part: ImagePart::Gap, .. })
+        });
         assert!(damage.is_empty(), "what was saved is damaged: {damage:?}");
     }
 }
@@ -119,12 +134,22 @@ fn reseal(bytes: &mut [u8]) {
     let Ok(mut footer) = DeltaFooter::read_from_bytes(&bytes[end..]) else { return };
     footer.epoch = header.epoch;
     footer.header_checksum = header.checksum;
-    let start = DeltaLayout::new(header.changed_pages.get()).table_offset() as usize;
-    let used = header.changed_pages.get() as usize * size_of::<DeltaEntry>();
-    if let Some(table) = bytes.get(start..start + used) {
-        footer.table_checksum = checksum(table).into();
-        let entries = <[DeltaEntry]>::ref_from_bytes(table).expect("the entries are whole");
-        footer.present_pages = present_pages(entries).into();
+    let layout = header.layout();
+    let start = layout.table_offset() as usize;
+    let split = start + header.changed_pages.get() as usize * size_of::<DeltaEntry>();
+    if let Some(table) = bytes.get(start..start + layout.table_used_bytes()) {
+        let entries = &table[..split - start];
+        footer.present_pages = present_pages(<[DeltaEntry]>::ref_from_bytes(entries).expect("they are whole")).into();
+        let first = layout.page_offset(0) as usize;
+        let mut stored = <[StoredRegion]>::ref_from_bytes(&table[split - start..]).expect("they are whole").to_vec();
+        // The first compressed region begins with the first page, if that has content.
+        if let Some(region) = stored.first_mut().filter(|region| !region.is_plain())
+            && let Some(packed) = bytes.get(first..first.saturating_add(region.padded_bytes()))
+        {
+            region.checksum = checksum(packed).into();
+        }
+        bytes[split..split + size_of_val(stored.as_slice())].copy_from_slice(stored.as_bytes());
+        footer.table_checksum = checksum(&bytes[start..start + layout.table_used_bytes()]).into();
     }
     footer.checksum = footer.own_checksum().into();
     bytes[end..].copy_from_slice(footer.as_bytes());
@@ -137,8 +162,8 @@ fn rebase(delta: &mut [u8], base: &[u8]) {
         return;
     };
     if let Some(Ok(mut header)) = delta.get(..PAGE_SIZE).map(DeltaHeader::read_from_bytes) {
-        header.base_epoch = footer.epoch;
-        header.base_checksum = footer.checksum;
+        header.base.epoch = footer.epoch;
+        header.base.checksum = footer.checksum;
         delta[..PAGE_SIZE].copy_from_slice(header.as_bytes());
         reseal(delta);
     }
@@ -148,24 +173,40 @@ fn config() -> StoreConfig {
     StoreConfig { max_deltas: 3, ..contents::store_config() }
 }
 
-fn valid() -> &'static Valid {
-    static VALID: OnceLock<Valid> = OnceLock::new();
-    VALID.get_or_init(|| {
-        let memory = MemoryDirectory::new();
-        let place = ImageLocation::within(Arc::new(memory.clone()), NAMES[0]);
-        let mut store = contents::filled_store();
-        store.set_max_deltas(config().max_deltas);
-        store.save_blocking(&place).expect("saving to memory");
-        change(&mut store).expect("a small store fits");
-        assert!(store.save_blocking(&place).expect("saving to memory").image.is_delta);
-        string::set(&mut store, ZERO, b"string:7", b"again", Expiry::Clear).expect("a short value fits");
-        store.remove(ZERO, b"grown").expect("the key can be removed");
-        while store.reclaim_step(1000).expect("nothing is damaged") > 0 {}
-        store.arena_mut().trim(8);
-        assert!(store.save_blocking(&place).expect("saving to memory").image.is_delta);
-        let files = NAMES.iter().map(|name| memory.bytes(name).expect("the link is there")).collect();
-        Valid { files, digest: store.digest().expect("a valid store has a digest") }
-    })
+/// The valid chain of the kind that `flags` ask for.
+fn valid(flags: u8) -> &'static Valid {
+    static PLAIN: OnceLock<Valid> = OnceLock::new();
+    static PACKED: OnceLock<Valid> = OnceLock::new();
+    match flags & COMPRESSED {
+        0 => PLAIN.get_or_init(|| saved([None; 3])),
+        _ => PACKED.get_or_init(|| saved([Some(Codec::Lz4), Some(Codec::Zstd), Some(Codec::Lz4)])),
+    }
+}
+
+fn saved(codecs: [Option<Codec>; 3]) -> Valid {
+    let memory = MemoryDirectory::new();
+    let place = ImageLocation::within(Arc::new(memory.clone()), NAMES[0]);
+    let mut store = contents::filled_store();
+    store.set_max_deltas(config().max_deltas);
+    // Larger than its deltas by far, so that these may follow, however it is compressed.
+    let mut rng = SplitMix64::new(77);
+    let noise: Vec<u8> = (0..NOISE_BYTES / 8).flat_map(|_| rng.next_u64().to_le_bytes()).collect();
+    string::set(&mut store, ZERO, b"noise", &noise, Expiry::Clear).expect("a small store fits");
+    store.set_compression(codecs[0]);
+    store.save_blocking(&place).expect("saving to memory");
+    store.set_compression(codecs[1]);
+    change(&mut store).expect("a small store fits");
+    assert!(store.save_blocking(&place).expect("saving to memory").image.is_delta);
+    store.set_compression(codecs[2]);
+    string::set(&mut store, ZERO, b"string:7", b"again", Expiry::Clear).expect("a short value fits");
+    store.remove(ZERO, b"grown").expect("the key can be removed");
+    while store.reclaim_step(1000).expect("nothing is damaged") > 0 {}
+    store.arena_mut().trim(8);
+    assert!(store.save_blocking(&place).expect("saving to memory").image.is_delta);
+    let files = NAMES.iter().map(|name| memory.bytes(name).expect("the link is there")).collect();
+    let compressed = Chain::open(&memory, NAMES[0]).expect("it was just saved").deltas()[0].compression.regions;
+    assert_eq!(compressed > 0, codecs[1].is_some());
+    Valid { files, digest: store.digest().expect("a valid store has a digest") }
 }
 
 /// Changes old pages, and needs new ones.
@@ -180,14 +221,28 @@ fn change(store: &mut Store) -> quire_store::Result<()> {
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut rng = SplitMix64::new(1234);
     let on = |link: u8| link << LINK_SHIFT;
-    let mut seeds = vec![vec![], vec![MAP], vec![on(1) | RESEAL | REBASE], vec![on(1) | WHOLE], vec![WHOLE]];
-    seeds.push([&[on(2) | WHOLE], &valid().files[2][..PAGE_SIZE]].concat());
-    for number in 0..300_u32 {
+    let mut seeds = vec![
+        vec![],
+        vec![MAP],
+        vec![COMPRESSED],
+        vec![COMPRESSED | MAP],
+        vec![on(1) | RESEAL | REBASE],
+        vec![on(1) | WHOLE],
+        vec![WHOLE],
+        // A byte of the image's gap.
+        vec![0, 15, 16, 0, 1, 1],
+        vec![COMPRESSED, 15, 16, 0, 1, 1],
+    ];
+    seeds.push([&[on(2) | WHOLE], &valid(0).files[2][..PAGE_SIZE]].concat());
+    for number in 0..500_u32 {
         let link = 1 + number as u8 % 2;
-        let file = &valid().files[usize::from(link)];
+        let packed = if number >= 300 { COMPRESSED } else { 0 };
+        let file = &valid(packed).files[usize::from(link)];
         let table = (file.len() - PAGE_SIZE) as u64 - table_start(file);
         // Counted from the end if it has a mark, as tables and footers are.
         let (at, mark) = match number / 2 % 3 {
+            // What a codec made of the first region.
+            0 if packed != 0 && number % 3 > 0 => (PAGE_SIZE + rng.index(64), 0),
             0 => (8 + rng.index(HEADER_FIELDS - 8), 0),
             1 => (PAGE_SIZE - 1 - rng.index(FOOTER_FIELDS), 0x80),
             _ => (PAGE_SIZE + table as usize - 1 - rng.index(table as usize / 4), 0x80),
@@ -196,7 +251,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         let len = 1 << rng.index(4);
         let sealed = if number % 5 > 0 { RESEAL | REBASE } else { 0 };
         let mapped = if number % 7 == 0 { MAP } else { 0 };
-        let mut seed = vec![on(link) | sealed | mapped, at[0], at[1], mark, len];
+        let mut seed = vec![on(link) | sealed | mapped | packed, at[0], at[1], mark, len];
         seed.extend((rng.next_u64() >> (8 * rng.index(8))).to_le_bytes().iter().cycle().take(usize::from(len)));
         seeds.push(seed);
     }
@@ -205,5 +260,5 @@ pub fn seeds() -> Vec<Vec<u8>> {
 
 fn table_start(delta: &[u8]) -> u64 {
     let header = DeltaHeader::read_from_bytes(&delta[..PAGE_SIZE]).expect("a header is a page");
-    DeltaLayout::new(header.changed_pages.get()).table_offset()
+    header.layout().table_offset()
 }

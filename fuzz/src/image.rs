@@ -1,13 +1,14 @@
 //! Target `image_reader`: any bytes as an image file are refused with an error, or read; never a panic.
 //!
-//! Relies on a valid image of the store of [`crate::contents`]. The first byte of the input says whether the rest is the
-//! whole file, or patches of the valid one (offset: three bytes, length: one, up to 16, bytes), and whether the checksums of
-//! header, table and footer are set right again afterwards, so that patches get past them.
+//! Relies on valid images of the store of [`crate::contents`]. The first byte of the input says whether the rest is the
+//! whole file, or patches of a valid one (offset: three bytes, length: one, up to 16, bytes), whether that is as it is, by LZ4 or by
+//! Zstandard, and whether the checksums of header, table, footer and compressed regions are set right again afterwards, so that
+//! patches get past them.
 
 use std::sync::OnceLock;
 
-use quire_checkpoint::format::{ImageFooter, ImageHeader, ImageLayout, checksum};
-use quire_checkpoint::{Image, RestoreOptions, load};
+use quire_checkpoint::format::{DATA_OFFSET, ImageFooter, ImageHeader, ImageLayout, StoredRegion, checksum};
+use quire_checkpoint::{Codec, Image, RestoreOptions, load};
 use quire_device::{Directory, MemoryDirectory};
 use quire_snapshot::{PAGE_SIZE, WriteBarrierConfig};
 use quire_store::{ImageLocation, Store};
@@ -21,13 +22,15 @@ const MAX_BYTES: u64 = 64 << 20;
 const NAME: &str = "image";
 const WHOLE: u8 = 1;
 const RESEAL: u8 = 2;
+const LZ4: u8 = 4;
+const ZSTD: u8 = 8;
 
 /// The promise: opening, describing, verifying and restoring the file end in a result, and so does using the store.
 pub fn run(data: &[u8]) {
     let mut bytes = match data.split_first() {
         Some((&flags, rest)) if flags & WHOLE != 0 => rest.to_vec(),
-        Some((_, rest)) => patched(valid(), rest),
-        None => valid().clone(),
+        Some((&flags, rest)) => patched(valid(flags), rest),
+        None => valid(0).clone(),
     };
     if data.first().is_some_and(|flags| flags & RESEAL != 0) {
         reseal(&mut bytes);
@@ -49,8 +52,8 @@ pub fn run(data: &[u8]) {
         && let Ok(mut store) = Store::from_arena(arena, contents::store_config())
     {
         contents::use_all_of(&mut store);
-    } else if data.is_empty() {
-        panic!("the valid image was refused");
+    } else if data.is_empty() || matches!(data, [LZ4] | [ZSTD]) {
+        panic!("a valid image was refused");
     }
 }
 
@@ -79,7 +82,8 @@ pub(crate) fn reseal(bytes: &mut [u8]) {
         bytes[..PAGE_SIZE].copy_from_slice(header.as_bytes());
         if let Ok(mut footer) = ImageFooter::read_from_bytes(&bytes[end..]) {
             footer.header_checksum = header.checksum;
-            let layout = ImageLayout::new(header.page_count.get());
+            let layout = header.layout();
+            reseal_regions(bytes, layout);
             let start = layout.table_offset() as usize;
             if let Some(table) = start.checked_add(layout.table_bytes()).and_then(|end| bytes.get(start..end)) {
                 footer.table_checksum = checksum(table).into();
@@ -90,23 +94,59 @@ pub(crate) fn reseal(bytes: &mut [u8]) {
     }
 }
 
-fn valid() -> &'static Vec<u8> {
-    static VALID: OnceLock<Vec<u8>> = OnceLock::new();
-    VALID.get_or_init(|| {
-        let memory = MemoryDirectory::new();
-        let place = ImageLocation::within(std::sync::Arc::new(memory.clone()), NAME);
-        contents::filled_store().save_blocking(&place).expect("saving to memory");
-        let device = memory.open(NAME).expect("the image is there");
-        let mut bytes = vec![0; device.len().expect("it has a length") as usize];
-        device.read_at(0, &mut bytes).expect("reading memory");
-        bytes
-    })
+/// Gives compressed regions the checksums that fit their bytes, as far as the table tells where they are.
+fn reseal_regions(bytes: &mut [u8], layout: ImageLayout) {
+    let words = layout.present_words();
+    let table = layout.table_offset() as usize;
+    let is_present = |bytes: &[u8], page: u32| bytes[table + page as usize / 8] & (1 << (page % 8)) != 0;
+    if !layout.is_compressed() || bytes.len() as u64 != layout.file_bytes() {
+        return;
+    }
+    for region in 0..layout.region_count() {
+        let place = table + 8 * (words + layout.region_count() as usize) + size_of::<StoredRegion>() * region as usize;
+        let end = place + size_of::<StoredRegion>();
+        let Ok(mut stored) = StoredRegion::read_from_bytes(&bytes[place..end]) else { return };
+        let Some(first) = layout.pages_of(region).find(|&page| is_present(bytes, page)) else { continue };
+        let start = DATA_OFFSET as usize + first as usize * PAGE_SIZE;
+        if let Some(packed) =
+            bytes.get(start..start.saturating_add(stored.padded_bytes())).filter(|_| !stored.is_plain())
+        {
+            stored.checksum = checksum(packed).into();
+            bytes[place..end].copy_from_slice(stored.as_bytes());
+        }
+    }
+}
+
+/// The valid image of the kind that `flags` ask for.
+fn valid(flags: u8) -> &'static Vec<u8> {
+    static PLAIN: OnceLock<Vec<u8>> = OnceLock::new();
+    static BY_LZ4: OnceLock<Vec<u8>> = OnceLock::new();
+    static BY_ZSTD: OnceLock<Vec<u8>> = OnceLock::new();
+    match flags & (LZ4 | ZSTD) {
+        0 => PLAIN.get_or_init(|| saved(None)),
+        LZ4 => BY_LZ4.get_or_init(|| saved(Some(Codec::Lz4))),
+        _ => BY_ZSTD.get_or_init(|| saved(Some(Codec::Zstd))),
+    }
+}
+
+fn saved(compression: Option<Codec>) -> Vec<u8> {
+    let memory = MemoryDirectory::new();
+    let place = ImageLocation::within(std::sync::Arc::new(memory.clone()), NAME);
+    let mut store = contents::filled_store();
+    store.set_compression(compression);
+    let image = store.save_blocking(&place).expect("saving to memory").image;
+    assert_eq!(image.regions_compressed > 0, compression.is_some());
+    let device = memory.open(NAME).expect("the image is there");
+    let mut bytes = vec![0; device.len().expect("it has a length") as usize];
+    device.read_at(0, &mut bytes).expect("reading memory");
+    bytes
 }
 
 /// The valid image, patches of its header and its end with and without right checksums, truncations.
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut rng = SplitMix64::new(99);
-    let mut seeds = vec![vec![], vec![WHOLE], [&[WHOLE], &valid()[..4096]].concat(), vec![RESEAL]];
+    let mut seeds =
+        vec![vec![], vec![WHOLE], [&[WHOLE], &valid(0)[..4096]].concat(), vec![RESEAL], vec![LZ4], vec![ZSTD]];
     for number in 0..200_u32 {
         let at = (rng.index(512) as u32).to_le_bytes();
         let from_end = if number % 2 == 0 { 0x80 } else { 0 };
@@ -115,5 +155,27 @@ pub fn seeds() -> Vec<Vec<u8>> {
         seed.extend((rng.next_u64() >> (8 * rng.index(8))).to_le_bytes().iter().cycle().take(usize::from(len)));
         seeds.push(seed);
     }
+    seeds.extend((0..300).map(|number| compressed_seed(&mut rng, number)));
     seeds
+}
+
+/// A patch of a compressed image: of what is stored of a region, or of what its table says of regions.
+fn compressed_seed(rng: &mut SplitMix64, number: u32) -> Vec<u8> {
+    let codec = if number.is_multiple_of(2) { LZ4 } else { ZSTD };
+    let image = valid(codec);
+    let layout = ImageHeader::read_from_bytes(&image[..PAGE_SIZE]).expect("a header is a page").layout();
+    let (at, mark) = match number / 2 % 2 {
+        // The first bytes of a codec's output say most of it.
+        0 => (DATA_OFFSET as usize + rng.index(if number.is_multiple_of(3) { 32 } else { PAGE_SIZE }), 0),
+        _ => {
+            let stored = 8 * (layout.present_words() + layout.region_count() as usize);
+            let place = layout.table_offset() as usize + stored + rng.index(16 * layout.region_count() as usize);
+            (image.len() - 1 - place, 0x80)
+        }
+    };
+    let at = (at as u32).to_le_bytes();
+    let len = 1 + rng.index(8) as u8;
+    let mut seed = vec![codec | if number.is_multiple_of(5) { 0 } else { RESEAL }, at[0], at[1], at[2] | mark, len];
+    seed.extend((rng.next_u64() >> (8 * rng.index(8))).to_le_bytes().iter().take(usize::from(len)));
+    seed
 }

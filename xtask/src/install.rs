@@ -58,11 +58,13 @@ pub fn run(places: &Places) -> anyhow::Result<()> {
     check(&built, &["quire", "libquire.so", "libquire.a"])?;
     put(&built.join("quire"), &places.real(&places.prefix.join("bin/quire")), 0o755)?;
     library(places)?;
-    let preload = built.join("libquire_preload.so");
-    if preload.is_file() {
-        put(&preload, &places.real(&places.lib().join("libquire_preload.so")), 0o755)?;
-    } else {
-        println!("left out: libquire_preload.so (cargo build --release makes it)");
+    for name in ["libquire_preload.so", "libquire_sqlite.so"] {
+        let file = built.join(name);
+        if file.is_file() {
+            put(&file, &places.real(&places.lib().join(name)), 0o755)?;
+        } else {
+            println!("left out: {name} (cargo build --release makes it)");
+        }
     }
     if places.destdir.is_none() && places.lib().starts_with("/usr") {
         println!("run ldconfig now, so that programs find libquire.so.{MAJOR}");

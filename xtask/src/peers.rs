@@ -64,6 +64,10 @@ pub const EXPERIMENTS: &[Experiment] = &[
             "restart_first_read_ms",
             "restart_full_s",
             "restart_ratio",
+            "restore_time_ratio",
+            "restore_vs_disk_ratio",
+            "file_size_ratio",
+            "incremental_1pct_time_ratio",
             "memory_per_key_ratio",
         ],
     },
@@ -87,6 +91,11 @@ pub const EXPERIMENTS: &[Experiment] = &[
     Experiment { name: "forkers", words: &[], names: &["redis_throughput_gain", "redis_p999_gain"] },
     Experiment { name: "checkpoint", words: &["--mib", "64"], names: &["mdc_fork_memory_growth"] },
     Experiment {
+        name: "clone",
+        words: &["--keys", "20000", "--seconds", "1"],
+        names: &["clone_first_read_ms", "clone_original_p999_ratio"],
+    },
+    Experiment {
         name: "fastmap",
         words: &[],
         names: &[
@@ -100,6 +109,23 @@ pub const EXPERIMENTS: &[Experiment] = &[
             "bfs_transparent_vs_mmap",
             "single_thread_queue_depth",
             "hit_cost_ns",
+        ],
+    },
+    Experiment {
+        name: "dbio",
+        words: &[],
+        names: &[
+            "ycsb_b_same_pool_vs_buffered",
+            "ycsb_b_same_pool_vs_direct",
+            "ycsb_b_best_vs_best_buffered",
+            "ycsb_b_best_vs_best_direct",
+            "ycsb_a_same_pool_vs_buffered",
+            "ycsb_a_same_pool_vs_direct",
+            "ycsb_a_best_vs_best_buffered",
+            "ycsb_a_best_vs_best_direct",
+            "double_cached_share",
+            "small_data_penalty",
+            "auto_split_vs_best_swept",
         ],
     },
     Experiment {

@@ -16,11 +16,13 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// Where property tests find the seed of their inputs; without it each run has another.
 const PROPERTY_SEED: &str = "PROPTEST_RNG_SEED";
 /// Folders of Python tests, and how long one file of each may take.
-const FOLDERS: [(&str, Duration); 4] = [
+const FOLDERS: [(&str, Duration); 6] = [
     ("tests/clients", Duration::from_secs(180)),
     ("tests/compat", Duration::from_secs(300)),
     ("tests/crash", Duration::from_secs(300)),
     ("tests/preload", Duration::from_secs(300)),
+    ("tests/sqlite", Duration::from_secs(300)),
+    ("tests/redis_mdc", MINUTE),
 ];
 
 /// What earlier steps have found out for later ones.

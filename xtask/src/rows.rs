@@ -21,6 +21,7 @@ pub const ROWS: &[(&str, u8)] = &[
     ("quire-bench", 5),
     ("quire-preload", 5),
     ("quire-capi", 5),
+    ("quire-sqlite", 5),
     // The command is a surface, too, but the one that all the others are reached by.
     ("quire", 6),
     // Tools beside the house: nothing may depend on them.

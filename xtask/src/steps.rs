@@ -222,9 +222,9 @@ fn failed_name(line: &str) -> Option<&str> {
     line.trim_start().strip_prefix("FAIL ").map(str::trim)
 }
 
-/// What the steps need of the release build: the binary, the preload library, the C API and the fuzz loop. One build for
+/// What the steps need of the release build: the binary, the preload library, the C API, the SQLite extension and the fuzz loop. One build for
 /// all, since what a build of fewer packages asks of their dependencies may differ, and these are then built twice.
-const RELEASED: [&str; 4] = ["quire", "quire-preload", "quire-capi", "quire-fuzz"];
+const RELEASED: [&str; 5] = ["quire", "quire-preload", "quire-capi", "quire-sqlite", "quire-fuzz"];
 
 /// Makes the release build and returns the binary's path.
 pub fn release_binary() -> anyhow::Result<PathBuf> {

@@ -128,10 +128,10 @@ impl Arena {
     }
 
     /// The object at `handle` for a change that may be lost (an access clock): `None` while a snapshot is open or memory
-    /// is being restored, and if there is no such object. Doesn't mark the page as written.
+    /// is being restored, where it is shared with a file, and if there is no such object. Doesn't mark the page as written.
     #[inline]
     pub fn hint_mut<T: FromBytes + IntoBytes + KnownLayout>(&mut self, handle: Handle) -> Option<&mut T> {
-        if self.barrier.is_open() || self.barrier.is_restoring() {
+        if self.barrier.is_open() || self.barrier.is_restoring() || self.barrier.is_file_backed() {
             return None;
         }
         let place = self.locate(handle, 0, size_of::<T>()).ok()?;

@@ -340,6 +340,11 @@ impl Arena {
         Ok(self.barrier.cut_changes(pages)?)
     }
 
+    /// Whether memory stays mapped from a file, as that of a clone.
+    pub fn is_file_backed(&self) -> bool {
+        self.barrier.is_file_backed()
+    }
+
     /// Notes from now on which pages change, or doesn't any more; see [`WriteBarrier::track_changes`].
     ///
     /// # Errors
@@ -361,6 +366,11 @@ impl Arena {
     /// Closes the snapshot if its reader is done; returns whether none is open.
     pub fn try_finish(&mut self) -> bool {
         self.barrier.try_finish()
+    }
+
+    /// Work waits for the reader of the open snapshot, which is not to run behind everything else any more.
+    pub fn hurry_snapshot(&mut self) {
+        self.barrier.hurry_reader();
     }
 
     /// Whether a snapshot is open.

@@ -1,4 +1,5 @@
-//! What the disk can do by itself: a sequential direct write of the same amount, to set dump rates beside.
+//! What the disk can do by itself: a sequential direct write of the same amount, to set dump rates beside, and a read of the same
+//! file, for restores.
 //!
 //! Relies on the file system taking direct writes; several large writes are in flight at once, as in a dump, and the
 //! time ends when `fsync` has returned.
@@ -30,7 +31,9 @@ pub fn raw_write_bytes_per_s(dir: &Path, bytes: u64) -> anyhow::Result<f64> {
     fill(&mut buffers);
     let blocks = bytes.div_ceil(BLOCK_BYTES as u64).max(1);
     let started = Instant::now();
-    let written = write_blocks(&file, &buffers, blocks).and_then(|()| file.sync_all());
+    let written =
+        each_block(&mut buffers, blocks, |buffer, block| file.write_all_at(buffer, block * BLOCK_BYTES as u64))
+            .and_then(|()| file.sync_all());
     let elapsed = started.elapsed();
     drop(file);
     std::fs::remove_file(&path)?;
@@ -46,12 +49,46 @@ fn fill(buffers: &mut [Buffer]) {
     }
 }
 
-fn write_blocks(file: &File, buffers: &[Buffer], blocks: u64) -> std::io::Result<()> {
+/// Seconds that one sequential direct read of the file `path` takes, from its first byte to its last.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn raw_read_s(path: &Path) -> anyhow::Result<f64> {
+    let file = File::open(path).with_context(|| format!("opening {}", path.display()))?;
+    quire_sys::file::try_direct(&file, false);
+    let bytes = file.metadata()?.len();
+    let mut buffers = Buffer::several(IN_FLIGHT, BLOCK_BYTES).context("memory for the raw read")?;
+    // First touches of memory are no part of what the disk does.
+    fill(&mut buffers);
+    let started = Instant::now();
+    let read = each_block(&mut buffers, bytes.div_ceil(BLOCK_BYTES as u64), |buffer, block| {
+        let start = block * BLOCK_BYTES as u64;
+        let len = BLOCK_BYTES.min((bytes - start) as usize);
+        let mut read = 0;
+        // Whole blocks are asked for: a direct read can't end within one, but where the file does.
+        while read < len {
+            read += match file.read_at(&mut buffer[read..], start + read as u64)? {
+                0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+                bytes => bytes,
+            };
+        }
+        Ok(())
+    });
+    read.with_context(|| format!("reading {}", path.display()))?;
+    Ok(started.elapsed().as_secs_f64())
+}
+
+/// Calls `work` for each of so many blocks, with as many buffers in use at once as there are.
+fn each_block(
+    buffers: &mut [Buffer],
+    blocks: u64,
+    work: impl Fn(&mut Buffer, u64) -> std::io::Result<()> + Sync,
+) -> std::io::Result<()> {
     let next = AtomicU64::new(0);
     std::thread::scope(|scope| {
-        let next = &next;
+        let (next, work) = (&next, &work);
         let workers: Vec<_> = buffers
-            .iter()
+            .iter_mut()
             .map(|buffer| {
                 scope.spawn(move || {
                     loop {
@@ -59,12 +96,12 @@ fn write_blocks(file: &File, buffers: &[Buffer], blocks: u64) -> std::io::Result
                         if block >= blocks {
                             return Ok(());
                         }
-                        file.write_all_at(buffer, block * BLOCK_BYTES as u64)?;
+                        work(buffer, block)?;
                     }
                 })
             })
             .collect();
-        workers.into_iter().try_for_each(|worker| worker.join().expect("a writing thread does not panic"))
+        workers.into_iter().try_for_each(|worker| worker.join().expect("a thread at the disk does not panic"))
     })
 }
 
@@ -79,6 +116,17 @@ fn create_direct(path: &Path) -> anyhow::Result<File> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_ends_within_a_block_is_read_whole() {
+        let dir = tempfile::tempdir_in(".").unwrap();
+        for bytes in [1, BLOCK_BYTES, 2 * BLOCK_BYTES + 777] {
+            let path = dir.path().join("file");
+            std::fs::write(&path, vec![7; bytes]).unwrap();
+            assert!(raw_read_s(&path).unwrap() > 0.0);
+        }
+        assert!(raw_read_s(&dir.path().join("none")).is_err());
+    }
 
     #[test]
     fn the_raw_write_leaves_no_file_behind() {

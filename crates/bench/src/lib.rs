@@ -10,6 +10,8 @@ pub mod blkio;
 pub mod ccow;
 pub mod chart;
 pub mod checkpoint;
+pub mod clone;
+pub mod dbio;
 pub mod disk;
 pub mod experiment;
 pub mod fastmap;
@@ -54,8 +56,9 @@ pub fn command() -> Command {
     command
         .subcommand(Command::new("list").about("Name all experiments, a line each"))
         .subcommand(tables::Args::augment_args(Command::new("tables")).about(tables::ABOUT))
-        // The experiment starts this program again under a memory limit; it is not for people.
+        // The experiments start this program again under a memory limit; that is not for people.
         .subcommand(Command::new(fastmap::CHILD).hide(true))
+        .subcommand(Command::new(dbio::CHILD).hide(true))
 }
 
 /// Runs what `matches` of [`command`] ask for.
@@ -67,6 +70,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
         Some(("list", _)) => quire_sys::out!("{}", listed()).map_err(anyhow::Error::from),
         Some(("tables", matches)) => tables::run(&tables::Args::from_arg_matches(matches)?),
         Some((fastmap::CHILD, _)) => fastmap::serve(),
+        Some((dbio::CHILD, _)) => dbio::serve(),
         Some((name, matches)) => match EXPERIMENTS.iter().find(|entry| entry.name == name) {
             Some(entry) => (entry.run)(matches),
             None => bail!("no experiment is called {name:?}; `quire bench list` names them"),
@@ -117,6 +121,8 @@ mod tests {
             "bench fastmap --parts hit,bounds,micro,contention,policies --json x --plot y",
             "bench wcache --parts pg --policies ALL,CP+PI+IOI --sizes 32,512,4096 --seconds 60 --rounds 2",
             "bench checkpoint --mib 64 --value-bytes 200 --rounds 1 --json x --plot y",
+            "bench clone --keys 1000 --seconds 1 --rate 500 --json x",
+            "bench dbio --memory 256 --data 0.83 --pools 1,4 --clients 1,32 --values random --json x --plot y",
             "bench tables --from x",
             "bench list",
         ] {

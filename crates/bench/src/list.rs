@@ -29,6 +29,8 @@ pub const EXPERIMENTS: &[ExperimentEntry] = &[
     entry::<crate::fastmap::Args>(),
     entry::<crate::wcache::Args>(),
     entry::<crate::checkpoint::Args>(),
+    entry::<crate::clone::Args>(),
+    entry::<crate::dbio::Args>(),
 ];
 
 const fn entry<E: Experiment>() -> ExperimentEntry {
@@ -52,7 +54,9 @@ mod tests {
             ("ccow", ["--skews", "--sizes", "--rounds"], ["--keys", "--port", "--valkey"]),
             ("wcache", ["--policies", "--terminals", "--slow-iops"], ["--skews", "--rate", "--valkey"]),
             ("snapshot", ["--sizes", "--parts", "--quick"], ["--plot", "--keys", "--port"]),
-            ("checkpoint", ["--mib", "--value-bytes", "--plot"], ["--keys", "--skews", "--port"]),
+            ("clone", ["--keys", "--seconds", "--rate"], ["--plot", "--mib", "--valkey"]),
+            ("dbio", ["--pools", "--values", "--plot"], ["--keys", "--sizes", "--rate"]),
+            ("checkpoint", ["--mib", "--value-bytes", "--plot"], ["--keys", "--skews", "--valkey"]),
         ] {
             let help = help(name);
             assert!(own.iter().all(|option| help.contains(option)), "{name}: {help}");

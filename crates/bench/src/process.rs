@@ -201,7 +201,8 @@ impl Server {
         self.end();
     }
 
-    fn end(&mut self) {
+    /// Ends the process at once, without a save, before the server is replaced by another one.
+    pub fn end(&mut self) {
         // Both fail only when the process has already ended and been waited for.
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -35,6 +35,12 @@ impl Values {
         Self { pool, value_bytes }
     }
 
+    /// Values of `value_bytes` each, cut from `pool`, which is larger than a value.
+    pub fn cut_from(pool: Vec<u8>, value_bytes: usize) -> Self {
+        assert!(pool.len() > value_bytes, "{} bytes are too few for values of {value_bytes}", pool.len());
+        Self { pool, value_bytes }
+    }
+
     /// One value, chosen by `rng`.
     pub fn pick(&self, rng: &mut SplitMix64) -> &[u8] {
         let start = rng.below((self.pool.len() - self.value_bytes) as u64) as usize;

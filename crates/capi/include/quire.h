@@ -53,6 +53,11 @@
 #define QUIRE_SERVE_FAULTS 8
 
 /**
+ * For quire_pool_options.second_tier_bytes: as much as suits the pool and the memory that there is.
+ */
+#define QUIRE_SECOND_TIER_AUTO UINT64_MAX
+
+/**
  * The file is made if it is not there.
  */
 #define QUIRE_MAP_CREATE 1
@@ -125,8 +130,8 @@ enum quire_status
      */
     QUIRE_EXHAUSTED = 5,
     /**
-     * The bytes that were asked for are gone: the snapshot outgrew its budget, or the process that held it was killed; or a
-     * map's file could not be written.
+     * The bytes that were asked for are gone: the snapshot outgrew its budget, or the process that held it was killed, or they were
+     * taken by quire_snapshot_take(); or a map's file could not be written.
      */
     QUIRE_LOST = 6,
     /**
@@ -410,6 +415,19 @@ typedef struct {
      * Usual: 5000.
      */
     uint64_t patience_ms;
+    /**
+     * Memory for pages that had to make room, beside the pool's capacity: compressed, and such that the system may take it back at any
+     * time. QUIRE_SECOND_TIER_AUTO takes up to four times the capacity and half of what is available; other values are bytes, at
+     * least sixteen pages, at most 64 GiB. It shrinks while memory is short. Not to be used for files that other programs write while
+     * they are mapped: a page that comes from here is as it was when it had to make room, whatever another program has written
+     * since. Usual: none.
+     */
+    uint64_t second_tier_bytes;
+    /**
+     * 1 has a page that is not in the pool looked for in the system's page cache before it is read from the device, and given up there:
+     * for files that other programs use by read() and write(), too. Block devices are always read themselves. Usual: 0.
+     */
+    uint64_t look_in_page_cache;
 } quire_pool_options;
 
 /**
@@ -438,7 +456,7 @@ typedef struct {
      */
     uint64_t maps;
     /**
-     * Pages read because a thread waited for them.
+     * Pages that were not in the pool when a thread needed them.
      */
     uint64_t misses;
     /**
@@ -458,6 +476,53 @@ typedef struct {
      */
     uint64_t writes;
 } quire_pool_counts;
+
+/**
+ * Which paths pages have taken between a pool, its second tier and the device, and what the second tier holds now. Set struct_size to
+ * sizeof(quire_path_counts) before the call.
+ */
+typedef struct {
+    /**
+     * sizeof(quire_path_counts), so that later versions may have further fields.
+     */
+    size_t struct_size;
+    /**
+     * Pages read from the device because a thread waited for them.
+     */
+    uint64_t read_direct;
+    /**
+     * Pages that came from the second tier instead.
+     */
+    uint64_t read_second_tier;
+    /**
+     * Pages that came from the system's page cache instead.
+     */
+    uint64_t read_page_cache;
+    /**
+     * Pages written that stayed in the pool.
+     */
+    uint64_t write_direct;
+    /**
+     * Pages written because threads needed memory.
+     */
+    uint64_t evict_dirty;
+    /**
+     * Pages that went to the second tier.
+     */
+    uint64_t evict_clean;
+    /**
+     * Pages that the system had taken from the second tier when they were looked for there.
+     */
+    uint64_t reclaimed_pages;
+    /**
+     * Memory of the second tier, in bytes.
+     */
+    uint64_t second_tier_bytes;
+    /**
+     * Of these, bytes that the system has not taken; 0 where it doesn't say.
+     */
+    uint64_t second_tier_resident_bytes;
+} quire_path_counts;
 
 /**
  * What a map may be told when it is made. Zero means "as usual" in every field, and so does NULL instead of the whole.
@@ -666,6 +731,26 @@ quire_status quire_read(const quire_snapshot *snapshot,
                         size_t len);
 
 /**
+ * Copies the next bytes of the snapshot from offset on to buffer, at most len and at most 256 KiB. *start is where they begin, *count how many
+ * they are: 0 at the snapshot's end. Bytes that are passed over are zeros. To dump a snapshot, call it with offset 0, and then with the
+ * sum of *start and *count, until that is 0.
+ *
+ * The caller has no more use for what lies before offset. With QUIRE_FORK the snapshot's process gives that memory back, by 2 MiB, so
+ * that later writes to the range copy no more pages there; bytes before offset can't be read any more (QUIRE_LOST), but from
+ * snapshots of the snapshot that were made before. Other mechanisms hold them on.
+ *
+ * Duties of the caller:
+ * snapshot is a snapshot that is not released; len bytes at buffer may be written, and no other thread uses them; so may
+ * *start and *count.
+ */
+quire_status quire_snapshot_take(const quire_snapshot *snapshot,
+                                 size_t offset,
+                                 void *buffer,
+                                 size_t len,
+                                 size_t *start,
+                                 size_t *count);
+
+/**
  * The snapshot as ordinary memory of quire_snapshot_size() bytes, where the mechanism has such (QUIRE_SCOOT,
  * QUIRE_MMAPCOPY, QUIRE_MEMCPY): its first address. NULL where it hasn't, or if snapshot is NULL.
  *
@@ -739,6 +824,15 @@ quire_status quire_pool_create(size_t capacity_bytes,
  * pool is a pool that is not released; *counts may be written, and its struct_size is set.
  */
 quire_status quire_pool_stats(const quire_pool *pool, quire_pool_counts *counts);
+
+/**
+ * Fills *counts. Any thread may ask at any time. It looks at every page of the second tier, so not many times a second.
+ *
+ * Duties of the caller:
+ * pool is a pool that is not released; *counts may be written, and its struct_size is set.
+ */
+quire_status quire_pool_paths(const quire_pool *pool,
+                              quire_path_counts *counts);
 
 /**
  * Ends a pool. Its maps stay as they are, and the pool's memory with them, until they are released. NULL is nothing to

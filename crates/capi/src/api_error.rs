@@ -203,7 +203,9 @@ impl ApiError {
             Self::Handles
             | Self::Refused(MechanismError::Exhausted { .. })
             | Self::Pool(PoolError::Exhausted { .. }) => quire_status::QUIRE_EXHAUSTED,
-            Self::View(ViewError::GivenUp { .. } | ViewError::HandedOver { .. } | ViewError::Gone(_))
+            Self::View(
+                ViewError::GivenUp { .. } | ViewError::HandedOver { .. } | ViewError::Taken { .. } | ViewError::Gone(_),
+            )
             | Self::Pool(PoolError::Poisoned { .. }) => quire_status::QUIRE_LOST,
             Self::Mount { cause, .. } if cause.kind() == ErrorKind::PermissionDenied => quire_status::QUIRE_UNSUPPORTED,
             Self::Checkpoint { source, .. } => match source {

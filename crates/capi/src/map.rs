@@ -172,7 +172,7 @@ pub unsafe extern "C" fn quire_map(
             };
             TransparentMap::with_fault_threads(pool, device, settings, FaultThreadOptions { threads, lost })?
         };
-        let page_bytes = pool.stats().page_bytes;
+        let page_bytes = pool.page_bytes() as u64;
         out.fill(quire_mapping { map, page_bytes, mark: ForkMark::new() })
     })
 }

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use ::quire_pool::{Pool, PoolConfig, PoolStats};
+use ::quire_pool::{PathStats, Pool, PoolConfig, PoolStats, TierSize, TierStats};
 use quire_sys::fork_mark::ForkMark;
 
 use crate::api_error::{ApiError, check_limit};
@@ -19,6 +19,7 @@ pub(crate) const MOST_BYTES: u64 = 1 << 46;
 const LEAST_CAPACITY_BYTES: u64 = 4 * 4096;
 const MOST_WRITERS: u64 = 64;
 const MOST_QUEUE_DEPTH: u64 = 128;
+const MOST_TIER_BYTES: u64 = 64 << 30;
 const MOST_PATIENCE_MS: u64 = 24 * 60 * 60 * 1000;
 
 /// Memory for pages of files that are mapped with quire_map(). Any thread may call with a pool until it is released.
@@ -63,11 +64,23 @@ pub struct quire_pool_options {
     /// How long a thread waits for memory while nothing moves, in milliseconds, before its access fails; at most a day.
     /// Usual: 5000.
     pub patience_ms: u64,
+    /// Memory for pages that had to make room, beside the pool's capacity: compressed, and such that the system may take it back at any
+    /// time. QUIRE_SECOND_TIER_AUTO takes up to four times the capacity and half of what is available; other values are bytes, at
+    /// least sixteen pages, at most 64 GiB. It shrinks while memory is short. Not to be used for files that other programs write while
+    /// they are mapped: a page that comes from here is as it was when it had to make room, whatever another program has written
+    /// since. Usual: none.
+    pub second_tier_bytes: u64,
+    /// 1 has a page that is not in the pool looked for in the system's page cache before it is read from the device, and given up there:
+    /// for files that other programs use by read() and write(), too. Block devices are always read themselves. Usual: 0.
+    pub look_in_page_cache: u64,
 }
+
+/// For quire_pool_options.second_tier_bytes: as much as suits the pool and the memory that there is.
+pub const QUIRE_SECOND_TIER_AUTO: u64 = u64::MAX;
 
 // SAFETY: integers only, each at a multiple of its size, beginning with the size.
 unsafe impl ExtensibleStruct for quire_pool_options {}
-const _: () = assert!(size_of::<quire_pool_options>() == 48, "a gap, or a field that the header's readers don't know");
+const _: () = assert!(size_of::<quire_pool_options>() == 64, "a gap, or a field that the header's readers don't know");
 
 /// What a pool holds now, and what it has done since it was made. Set struct_size to sizeof(quire_pool_counts) before the
 /// call.
@@ -84,7 +97,7 @@ pub struct quire_pool_counts {
     pub dirty_bytes: u64,
     /// Maps now.
     pub maps: u64,
-    /// Pages read because a thread waited for them.
+    /// Pages that were not in the pool when a thread needed them.
     pub misses: u64,
     /// Reads that failed.
     pub failed_reads: u64,
@@ -117,6 +130,54 @@ impl From<&PoolStats> for quire_pool_counts {
     }
 }
 
+/// Which paths pages have taken between a pool, its second tier and the device, and what the second tier holds now. Set struct_size to
+/// sizeof(quire_path_counts) before the call.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct quire_path_counts {
+    /// sizeof(quire_path_counts), so that later versions may have further fields.
+    pub struct_size: usize,
+    /// Pages read from the device because a thread waited for them.
+    pub read_direct: u64,
+    /// Pages that came from the second tier instead.
+    pub read_second_tier: u64,
+    /// Pages that came from the system's page cache instead.
+    pub read_page_cache: u64,
+    /// Pages written that stayed in the pool.
+    pub write_direct: u64,
+    /// Pages written because threads needed memory.
+    pub evict_dirty: u64,
+    /// Pages that went to the second tier.
+    pub evict_clean: u64,
+    /// Pages that the system had taken from the second tier when they were looked for there.
+    pub reclaimed_pages: u64,
+    /// Memory of the second tier, in bytes.
+    pub second_tier_bytes: u64,
+    /// Of these, bytes that the system has not taken; 0 where it doesn't say.
+    pub second_tier_resident_bytes: u64,
+}
+
+// SAFETY: integers only, each at a multiple of its size, beginning with the size.
+unsafe impl ExtensibleStruct for quire_path_counts {}
+const _: () = assert!(size_of::<quire_path_counts>() == 80, "a gap, or a field that the header's readers don't know");
+
+impl From<(&PathStats, &TierStats)> for quire_path_counts {
+    fn from((paths, tier): (&PathStats, &TierStats)) -> Self {
+        Self {
+            struct_size: size_of::<Self>(),
+            read_direct: paths.read_direct,
+            read_second_tier: paths.read_tier,
+            read_page_cache: paths.read_cached,
+            write_direct: paths.write_direct,
+            evict_dirty: paths.evict_dirty,
+            evict_clean: paths.evict_clean + paths.evict_kept,
+            reclaimed_pages: paths.tier_reclaimed,
+            second_tier_bytes: tier.held_bytes,
+            second_tier_resident_bytes: tier.resident_bytes,
+        }
+    }
+}
+
 /// The settings at `options`, or the usual ones for null.
 ///
 /// # Safety
@@ -144,6 +205,16 @@ unsafe fn read(capacity_bytes: usize, options: *const quire_pool_options) -> Res
     if options.patience_ms != 0 {
         config.miss_timeout_ms = options.patience_ms;
     }
+    config.tier.size = match options.second_tier_bytes {
+        0 => TierSize::Off,
+        QUIRE_SECOND_TIER_AUTO => TierSize::Auto,
+        bytes => {
+            check_limit("options->second_tier_bytes", bytes, 0, MOST_TIER_BYTES)?;
+            TierSize::Bytes(bytes as usize)
+        }
+    };
+    check_limit("options->look_in_page_cache", options.look_in_page_cache, 0, 1)?;
+    config.tier.page_cache = options.look_in_page_cache == 1;
     Ok(config)
 }
 
@@ -180,6 +251,21 @@ pub unsafe extern "C" fn quire_pool_stats(pool: *const quire_pool, counts: *mut 
     boundary::status(|| {
         let pool = quire_pool::own(pool)?;
         let figures = quire_pool_counts::from(&pool.pool.stats());
+        // SAFETY: `extensible_struct::write` refuses NULL and unaligned addresses; that `struct_size` is set and as many bytes
+        // may be written is the duty of this function's callers.
+        unsafe { extensible_struct::write("counts", counts, &figures) }
+    })
+}
+
+/// Fills *counts. Any thread may ask at any time. It looks at every page of the second tier, so not many times a second.
+///
+/// # Safety
+/// `pool` is a pool that is not released; `*counts` may be written, and its `struct_size` is set.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quire_pool_paths(pool: *const quire_pool, counts: *mut quire_path_counts) -> quire_status {
+    boundary::status(|| {
+        let pool = quire_pool::own(pool)?;
+        let figures = quire_path_counts::from((&pool.pool.stats().paths, &pool.pool.tier_stats()));
         // SAFETY: `extensible_struct::write` refuses NULL and unaligned addresses; that `struct_size` is set and as many bytes
         // may be written is the duty of this function's callers.
         unsafe { extensible_struct::write("counts", counts, &figures) }

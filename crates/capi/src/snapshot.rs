@@ -5,7 +5,7 @@
 use core::ffi::c_void;
 use std::sync::Arc;
 
-use ::quire_snapshot::View;
+use ::quire_snapshot::{TAKE_BYTES, View};
 
 use crate::api_error::{ApiError, check_bounds};
 use crate::boundary::{self, OutPointer};
@@ -66,6 +66,51 @@ pub unsafe extern "C" fn quire_read(
         // the snapshot's own memory. What the bytes are now doesn't matter: views only write them, and C's memory is initialised as far as Rust can tell.
         let buffer = unsafe { std::slice::from_raw_parts_mut(buffer.cast::<u8>(), len) };
         Ok(snapshot.view.read(offset, buffer)?)
+    })
+}
+
+/// Copies the next bytes of the snapshot from offset on to buffer, at most len and at most 256 KiB. *start is where they begin, *count how many
+/// they are: 0 at the snapshot's end. Bytes that are passed over are zeros. To dump a snapshot, call it with offset 0, and then with the
+/// sum of *start and *count, until that is 0.
+///
+/// The caller has no more use for what lies before offset. With QUIRE_FORK the snapshot's process gives that memory back, by 2 MiB, so
+/// that later writes to the range copy no more pages there; bytes before offset can't be read any more (QUIRE_LOST), but from
+/// snapshots of the snapshot that were made before. Other mechanisms hold them on.
+///
+/// # Safety
+/// `snapshot` is a snapshot that is not released; `len` bytes at `buffer` may be written, and no other thread uses them; so may
+/// `*start` and `*count`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quire_snapshot_take(
+    snapshot: *const quire_snapshot,
+    offset: usize,
+    buffer: *mut c_void,
+    len: usize,
+    start: *mut usize,
+    count: *mut usize,
+) -> quire_status {
+    boundary::status(|| {
+        let snapshot = handle::get("snapshot", snapshot)?;
+        boundary::check("start", start)?;
+        boundary::check("count", count)?;
+        check_bounds(offset, 0, snapshot.view.len())?;
+        boundary::check("buffer", buffer)?;
+        if len == 0 {
+            return Err(ApiError::Unknown { argument: "len", value: 0, advice: "it has to be 1 or more" });
+        }
+        let len = len.min(TAKE_BYTES);
+        snapshot.check_target(buffer as usize, len)?;
+        // SAFETY: not null, as was checked, and no longer than `TAKE_BYTES`; that `len` bytes may be written and no other thread uses them
+        // during this call is the duty of this function's callers, and `check_target` refuses the snapshot's own memory. What the bytes are
+        // now doesn't matter: views only write them, and C's memory is initialised as far as Rust can tell.
+        let buffer = unsafe { std::slice::from_raw_parts_mut(buffer.cast::<u8>(), len) };
+        let taken = snapshot.view.take(offset, buffer)?;
+        // SAFETY: neither null nor unaligned, as was checked; that such places may be written is the duty of this function's callers.
+        unsafe {
+            start.write(taken.start);
+            count.write(taken.len());
+        }
+        Ok(())
     })
 }
 

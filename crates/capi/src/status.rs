@@ -20,8 +20,8 @@ pub enum quire_status {
     QUIRE_SYSTEM = 4,
     /// A bound is reached; mostly too many snapshots live at once. Release some.
     QUIRE_EXHAUSTED = 5,
-    /// The bytes that were asked for are gone: the snapshot outgrew its budget, or the process that held it was killed; or a
-    /// map's file could not be written.
+    /// The bytes that were asked for are gone: the snapshot outgrew its budget, or the process that held it was killed, or they were
+    /// taken by quire_snapshot_take(); or a map's file could not be written.
     QUIRE_LOST = 6,
     /// A fault in the library itself. Please report the message.
     QUIRE_BUG = 7,

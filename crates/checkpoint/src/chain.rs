@@ -7,16 +7,23 @@
 //! the image's header lists, or one of the same history that is older than the image, is such a leftover. Any other delta that
 //! does not fit is an error, since a file was exchanged. Nothing of a chain is used before the structures of all its links are checked.
 
-use quire_device::{DeviceError, Directory};
-use quire_snapshot::{PAGE_SIZE, WriteBarrier};
+use std::time::Duration;
 
+use quire_device::{Device, DeviceError, Directory};
+use quire_snapshot::PAGE_SIZE;
+
+use crate::clone::{BackgroundCheck, ClonedImage};
+use crate::compression::CompressionInfo;
 use crate::delta::{Delta, delta_name, find_deltas, remove_delta};
 use crate::error::{DumpError, ImageError};
-use crate::format::{ImageLayout, LinkId};
+use crate::format::LinkId;
+use crate::identity::ImageIdentity;
 use crate::image::{Image, ImageInfo};
-use crate::load::{LoadedImage, RestoreOptions, load};
-use crate::map::{MappedImage, map};
+use crate::load::{LoadedImage, load_source};
+use crate::map::{MappedImage, MappedMemory, map_memory, map_source};
 use crate::replaced::fingerprint;
+use crate::restore_options::RestoreOptions;
+use crate::source::RestoreSource;
 use crate::verify::VerifySummary;
 
 /// An image and the deltas over it, whose headers, tables and footers are sound.
@@ -28,6 +35,11 @@ pub struct Chain {
     /// Highest epoch of a delta that is not used for its damage, or for that of a link below it; 0 without one.
     unused_epoch: u64,
 }
+
+/// How often a chain is opened anew that changes while it is opened.
+const SHARED_ATTEMPTS: u32 = 20;
+/// What lies between two attempts: removing the deltas of a chain takes a moment.
+const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(20);
 
 /// What a delta says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +56,8 @@ pub struct DeltaInfo {
     pub present_pages: u64,
     /// Length of the file, holes counted.
     pub file_bytes: u64,
+    /// What compression has made of the pages.
+    pub compression: CompressionInfo,
 }
 
 impl std::fmt::Debug for Chain {
@@ -107,6 +121,35 @@ impl Chain {
         let mut chain = Self { image, deltas: Vec::new(), leftover: Vec::new(), unused_epoch: 0 };
         chain.add_deltas(directory, name)?;
         Ok(chain)
+    }
+
+    /// As [`Chain::open`] of an image that another process may be replacing or adding deltas to. The links are those of one moment, and
+    /// stay what they are, whatever becomes of their names.
+    ///
+    /// # Errors
+    /// As [`Chain::open`]; [`ImageError::Changing`].
+    pub fn open_shared(directory: &dyn Directory, name: &str) -> Result<Self, ImageError> {
+        let mut found = ImageError::Changing { file: directory.path_of(name) };
+        for attempt in 0..SHARED_ATTEMPTS {
+            if attempt > 0 {
+                std::thread::sleep(BETWEEN_ATTEMPTS);
+            }
+            match Self::open(directory, name) {
+                // A full image takes the image's name before it removes deltas: as long as the name leads to this image, none of its
+                // deltas was gone when they were listed.
+                Ok(chain) if chain.has_name(directory, name)? => return Ok(chain),
+                Ok(_) => {}
+                // Links of two moments, or one that was removed after it was listed.
+                Err(error) if error.is_wrong_base() || error.is_missing_link() => found = error,
+                Err(error) => return Err(error),
+            }
+        }
+        Err(found)
+    }
+
+    /// Whether `name` leads to the image that is open.
+    fn has_name(&self, directory: &dyn Directory, name: &str) -> Result<bool, ImageError> {
+        Ok(last_numbers(directory, name)? == self.image.id.map(|id| id.checksum))
     }
 
     /// As [`Chain::open`], but uses what is left of a damaged image, and of deltas those before the first damaged one; tells
@@ -207,6 +250,7 @@ impl Chain {
             changed_pages: delta.entries.len() as u64,
             present_pages: delta.present_pages(),
             file_bytes: delta.file_bytes(),
+            compression: delta.compression(),
         };
         self.deltas.iter().map(info).collect()
     }
@@ -225,6 +269,22 @@ impl Chain {
         }
     }
 
+    /// The files of its links, in order.
+    pub(crate) fn devices(&self) -> impl Iterator<Item = &dyn Device> {
+        std::iter::once(self.image.device()).chain(self.deltas.iter().map(Delta::device))
+    }
+
+    /// What tells its links from all others, in order; `None` for an image that has lost it.
+    pub(crate) fn ids(&self) -> Vec<Option<LinkId>> {
+        [self.image.id].into_iter().chain(self.deltas.iter().map(|delta| Some(delta.id))).collect()
+    }
+
+    /// What tells the save that it ends with from all others; `None` if damage has left none of that.
+    pub fn identity(&self) -> Option<ImageIdentity> {
+        let LinkId { epoch, checksum } = self.ids().pop()??;
+        Some(ImageIdentity { history: self.image.header.meta().history, epoch, checksum })
+    }
+
     /// What tells its links from all others, in order, if deltas may follow.
     pub fn links(&self) -> Option<Vec<LinkId>> {
         let image = self.image.id.filter(|_| self.image.header.meta().chained)?;
@@ -235,64 +295,41 @@ impl Chain {
         self.deltas.last().map_or(self.image.layout().page_count(), |last| last.header.page_count.get())
     }
 
-    /// Loads the image and puts the deltas over it; see [`load`].
+    /// Loads the image with the deltas over it; see [`load`](crate::load()).
     ///
     /// # Errors
-    /// As [`load`].
-    pub fn load(
-        mut self,
-        options: &RestoreOptions,
-        on_progress: impl FnMut(u64, u64),
-    ) -> Result<LoadedImage, ImageError> {
-        self.prepare(options)?;
-        let mut loaded = load(&self.image, options, on_progress)?;
-        let (barrier, mut damage) = (&mut loaded.barrier, Vec::new());
-        let bytes = put_over(&self.deltas, barrier, loaded.committed_bytes, options, &mut damage, |barrier, page| {
-            if !barrier.release_pages(page..page + 1) {
-                barrier.blank_pages(page..page + 1);
-            }
-        })?;
-        loaded.committed_bytes = bytes;
-        loaded.summary.damage.append(&mut damage);
-        loaded.summary.bytes += self.deltas.iter().map(Delta::present_pages).sum::<u64>() * PAGE_SIZE as u64;
-        Ok(loaded)
+    /// As [`load`](crate::load()).
+    pub fn load(self, options: &RestoreOptions, on_progress: impl FnMut(u64, u64)) -> Result<LoadedImage, ImageError> {
+        load_source(&RestoreSource::new(self.image, self.deltas, options)?, options, on_progress)
     }
 
-    /// Maps the image, reads the deltas' pages and puts them over it; see [`map`].
-    ///
-    /// The pages count as written since the restore, so the exchange of regions keeps them.
+    /// Maps the image with the deltas over it; see [`map`](crate::map()). Regions whose pages lie in too many pieces are read and
+    /// verified first.
     ///
     /// # Errors
-    /// As [`map`], and as [`Chain::load`] for the deltas.
-    pub fn map(mut self, options: &RestoreOptions) -> Result<(MappedImage, Vec<ImageError>), ImageError> {
-        self.prepare(options)?;
-        let Self { image, deltas, .. } = self;
-        let mut mapped = map(image, options)?;
-        let (barrier, mut damage) = (&mut mapped.barrier, Vec::new());
-        let bytes = put_over(&deltas, barrier, mapped.committed_bytes, options, &mut damage, |barrier, page| {
-            barrier.blank_pages(page..page + 1);
-        })?;
-        mapped.committed_bytes = bytes;
-        Ok((mapped, damage))
+    /// As [`map`](crate::map()), and as [`Chain::load`] for what is read first.
+    pub fn map(self, options: &RestoreOptions) -> Result<MappedImage, ImageError> {
+        map_source(RestoreSource::new(self.image, self.deltas, options)?, options, quire_sys::limits::max_mappings())
     }
 
-    /// Checks how much memory is needed, and leaves out regions of the image of which no page counts any more.
-    fn prepare(&mut self, options: &RestoreOptions) -> Result<(), ImageError> {
-        let needed_bytes = ImageLayout::new(self.page_count()).data_bytes();
-        if needed_bytes > options.max_bytes {
-            let file = self.deltas.last().map_or(self.image.device().name(), Delta::file).to_owned();
-            return Err(ImageError::TooLarge { file, needed_bytes, max_bytes: options.max_bytes });
-        }
-        let table = &mut self.image.table;
-        let mut left: Vec<u32> = (0..table.layout().region_count()).map(|region| table.present_in(region)).collect();
-        let mut seen = table.clone();
-        for page in self.deltas.iter().flat_map(|delta| &delta.entries).map(|entry| entry.page.get()) {
-            if seen.take(page) {
-                left[page as usize / quire_snapshot::PAGES_PER_REGION] -= 1;
-            }
-        }
-        (0..).zip(left).filter(|(_, left)| *left == 0).for_each(|(region, _)| table.forget_region(region));
-        Ok(())
+    /// As [`Chain::map`], on a system that allows `max_mappings`.
+    #[doc(hidden)]
+    pub fn map_with(self, options: &RestoreOptions, max_mappings: usize) -> Result<MappedImage, ImageError> {
+        map_source(RestoreSource::new(self.image, self.deltas, options)?, options, max_mappings)
+    }
+
+    /// Maps the image with the deltas over it for good; see [`crate::clone`]. The directory that it was opened in should read through
+    /// the system's cache. Regions whose pages lie in too many pieces are read and verified first, and are this process's own.
+    ///
+    /// # Errors
+    /// As [`Chain::map`].
+    pub fn map_shared(self, options: &RestoreOptions) -> Result<ClonedImage, ImageError> {
+        let options = RestoreOptions { accept_damaged: false, ..*options };
+        let source = RestoreSource::new(self.image, self.deltas, &options)?;
+        let MappedMemory { mut barrier, committed_bytes, mapped, regions_loaded, .. } =
+            map_memory(&source, &options, quire_sys::limits::max_mappings())?;
+        let check = BackgroundCheck::start(source, mapped, &mut barrier)?;
+        Ok(ClonedImage { barrier, committed_bytes, check, regions_loaded })
     }
 
     /// Reads all pages of all links and checks them; `on_progress` is told regions of the image done and in all. Goes on after
@@ -303,11 +340,7 @@ impl Chain {
     pub fn verify(&self, on_progress: impl FnMut(u64, u64)) -> Result<VerifySummary, ImageError> {
         let mut summary = self.image.verify(on_progress)?;
         for delta in &self.deltas {
-            delta.read_pages(|_, bytes, damage| {
-                summary.bytes += bytes.len() as u64;
-                summary.damage.extend(damage);
-                Ok(())
-            })?;
+            summary.bytes += delta.verify(&mut summary.damage)?;
         }
         Ok(summary)
     }
@@ -328,40 +361,4 @@ fn without_image(directory: &dyn Directory, name: &str, error: ImageError) -> Im
         Err(listing) if listing.is_missing() => error,
         Err(listing) => listing.into(),
     }
-}
-
-/// Writes what is in `deltas` over memory of which `committed_bytes` are committed; returns how many are afterwards.
-fn put_over(
-    deltas: &[Delta],
-    barrier: &mut WriteBarrier,
-    committed_bytes: usize,
-    options: &RestoreOptions,
-    damaged: &mut Vec<ImageError>,
-    empty: impl Fn(&mut WriteBarrier, u32),
-) -> Result<usize, ImageError> {
-    let mut committed_bytes = committed_bytes;
-    for delta in deltas {
-        let refused = |why: String| ImageError::Memory { file: delta.file().to_owned(), why };
-        let bytes = ImageLayout::new(delta.header.page_count.get()).data_bytes() as usize;
-        if bytes > committed_bytes {
-            let memory = barrier.memory();
-            memory.commit(committed_bytes..bytes).map_err(|error| refused(error.to_string()))?;
-            committed_bytes = bytes;
-        }
-        delta.read_pages(|page, bytes, damage| {
-            match damage {
-                Some(error) if !options.accept_damaged => return Err(error),
-                other => damaged.extend(other),
-            }
-            barrier.mark_present(page..page + 1);
-            barrier.write(page as usize * PAGE_SIZE, bytes).map_err(|error| refused(error.to_string()))
-        })?;
-        for entry in delta.entries.iter().filter(|entry| entry.present.get() == 0) {
-            let page = entry.page.get();
-            if barrier.is_present(page) {
-                empty(barrier, page);
-            }
-        }
-    }
-    Ok(committed_bytes)
 }

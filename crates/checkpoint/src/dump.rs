@@ -4,29 +4,28 @@
 //! If the writer is getting short of buffers, the region that holds most of them is next; if even that one holds few,
 //! pre-images are written one by one.
 //!
+//! With compression a region's pages are gathered first, and the region is packed into the beginning of its place: pages still have
+//! fixed places, so the order still does not matter. What was written one by one keeps its region from being packed.
+//!
 //! Relies on [`crate::pages`] for the writing and on [`crate::publish`] for the order that survives a crash.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quire_device::{Device, DeviceError, Directory, await_freed, free_later, is_freeing};
-use quire_snapshot::{PAGE_SIZE, Snapshot, TakeOutcome};
+use quire_snapshot::{BackgroundPriority, PAGE_SIZE, Snapshot};
 
 use crate::chain;
+use crate::compression::{Codec, Compressor};
 use crate::delta::{DeltaTarget, delta_name, find_deltas, remove_delta};
-use crate::error::DumpError;
-use crate::format::{ImageLayout, ImageMeta, LinkId, page_sum};
+use crate::error::{DumpError, no_buffers};
+use crate::format::{ImageLayout, ImageMeta, LinkId};
 use crate::image_target::ImageTarget;
 use crate::pages::PageWriter;
+use crate::pass::{Pass, Stop};
 use crate::progress::{DumpPhase, DumpProgress};
 use crate::publish::TemporaryFile;
-use crate::rate_limit::RateLimit;
 use crate::target::DumpTarget;
-
-/// A region with fewer pre-images than this isn't worth 2 MiB of writing to free them.
-const SPILL_BELOW: u32 = 8;
-/// A dump that keeps to a rate looks so often whether the writer is getting short of buffers.
-const LONGEST_SLEEP: Duration = Duration::from_millis(2);
 
 /// How to dump.
 #[derive(Clone, Debug)]
@@ -35,18 +34,27 @@ pub struct DumpOptions {
     pub write_bytes: usize,
     /// Buffers of that size: all but one of them are being written while one is filled.
     pub buffers: usize,
-    /// By how many nice values the dumping thread runs behind until the writer has to wait for it, where the system would
-    /// allow to raise it again then. `None` leaves it alone.
-    pub nice: Option<i32>,
+    /// How far the dumping thread runs behind everything else until the writer has to wait for it. `None` leaves it alone.
+    pub background: Option<BackgroundPriority>,
     /// The image that the new one replaces is to be kept under this name.
     pub keep_replaced_as: Option<String>,
     /// The links that a delta is over are not known to be durable: this process has not written them.
     pub flush_links: bool,
+    /// How regions are compressed. A region is stored as it is if it does not get smaller by an eighth, if the writer is short of
+    /// buffers, or was while pages of the region had not been taken.
+    pub compression: Option<Codec>,
 }
 
 impl Default for DumpOptions {
     fn default() -> Self {
-        Self { write_bytes: 1 << 20, buffers: 6, nice: None, keep_replaced_as: None, flush_links: false }
+        Self {
+            write_bytes: 1 << 20,
+            buffers: 6,
+            background: None,
+            keep_replaced_as: None,
+            flush_links: false,
+            compression: None,
+        }
     }
 }
 
@@ -67,6 +75,10 @@ pub struct DumpSummary {
     pub preimages_spilled: u64,
     /// Regions written before their turn.
     pub regions_preferred: u64,
+    /// Regions that are stored compressed.
+    pub regions_compressed: u64,
+    /// Bytes that compression has saved.
+    pub saved_bytes: u64,
     /// Time until all pages were taken and the writer was free of the snapshot.
     pub data_time: Duration,
     /// Time that the flush took.
@@ -91,7 +103,9 @@ pub fn dump(
     progress: &DumpProgress,
     options: &DumpOptions,
 ) -> Result<DumpSummary, DumpError> {
-    let target = ImageTarget::new(snapshot.page_count(), directory, name);
+    let layout = ImageLayout::new(snapshot.page_count());
+    let layout = if options.compression.is_some() { layout.compressed() } else { layout };
+    let target = ImageTarget::new(layout, directory, name);
     let dump = Dump { meta, directory, name, file: name, links: &[], progress, options, started: Instant::now() };
     let result = dump.run(snapshot, target).map_err(|error| dump.over_chain(error));
     if result.is_ok() {
@@ -126,7 +140,7 @@ pub fn dump_delta(
         drop(snapshot);
         return dump.finish(Err(error));
     }
-    let target = DeltaTarget::new(base, &changed, snapshot.page_count());
+    let target = DeltaTarget::new(base, &changed, snapshot.page_count(), options.compression.is_some());
     let result = dump.run(snapshot, target);
     dump.finish(result.map(|summary| DumpSummary { is_delta: true, ..summary }))
 }
@@ -145,18 +159,6 @@ struct Dump<'a> {
     started: Instant,
 }
 
-/// Why pages stopped flowing.
-enum Stop {
-    Device(DeviceError),
-    Cancelled,
-}
-
-impl From<DeviceError> for Stop {
-    fn from(error: DeviceError) -> Self {
-        Self::Device(error)
-    }
-}
-
 impl Dump<'_> {
     /// Tells how it ended.
     fn finish<T>(&self, result: Result<T, DumpError>) -> Result<T, DumpError> {
@@ -165,8 +167,8 @@ impl Dump<'_> {
     }
 
     fn run(&self, snapshot: Snapshot, target: impl DumpTarget) -> Result<DumpSummary, DumpError> {
-        if let Some(nice) = self.options.nice {
-            snapshot.run_in_background(nice);
+        if let Some(priority) = self.options.background {
+            snapshot.run_in_background(priority);
         }
         let file_bytes = target.file_bytes();
         let total = snapshot.present_count();
@@ -178,6 +180,7 @@ impl Dump<'_> {
         let (id, pages, data_time) = written.map_err(|stop| match stop {
             Stop::Device(error) => self.failed(error),
             Stop::Cancelled => DumpError::Cancelled { file: self.path() },
+            Stop::Damaged(page) => DumpError::DamagedPage { file: self.path(), page },
         })?;
         self.progress.enter(DumpPhase::Sync);
         let sync_started = Instant::now();
@@ -195,6 +198,8 @@ impl Dump<'_> {
             file_bytes,
             preimages_spilled: self.progress.preimages_spilled(),
             regions_preferred: self.progress.regions_preferred(),
+            regions_compressed: self.progress.regions_compressed(),
+            saved_bytes: self.progress.saved_bytes(),
             data_time,
             sync_time,
             total_time: self.started.elapsed(),
@@ -301,119 +306,21 @@ impl Dump<'_> {
         snapshot: Snapshot,
     ) -> Result<(LinkId, u64, Duration), Stop> {
         device.set_len(target.file_bytes())?;
-        let writer = PageWriter::new(device, self.progress, self.options.buffers, self.options.write_bytes)?;
-        let layout = ImageLayout::new(snapshot.page_count());
-        let done = vec![false; layout.region_count() as usize];
-        let rate = RateLimit::new(Instant::now());
-        let mut pass = Pass { snapshot, writer, target, layout, done, progress: self.progress, rate };
+        let compressor = |codec| Compressor::new(codec).ok_or_else(|| no_buffers(device.name()));
+        let compressor = self.options.compression.map(compressor).transpose()?;
+        // What compresses takes about the memory of two of them, and one is filled slowly.
+        let buffers = if compressor.is_some() { self.options.buffers.saturating_sub(2) } else { self.options.buffers };
+        let writer = PageWriter::new(device, self.progress, buffers, self.options.write_bytes)?;
+        let mut pass = Pass::new(snapshot, writer, target, compressor, self.progress);
         pass.take_all()?;
+        if let Some(page) = pass.snapshot.damaged_page() {
+            return Err(Stop::Damaged(page));
+        }
         let Pass { snapshot, mut writer, target, .. } = pass;
         // From here on the writer is free: nothing of the snapshot is needed any more.
         drop(snapshot);
         let data_time = self.started.elapsed();
         let (id, pages) = target.finish(self.meta, &mut writer)?;
         Ok((id, pages, data_time))
-    }
-}
-
-/// One walk through all pages of a snapshot.
-struct Pass<'a, T> {
-    snapshot: Snapshot,
-    writer: PageWriter<'a>,
-    target: T,
-    /// Of the snapshot's pages in memory.
-    layout: ImageLayout,
-    /// Regions whose pages have been taken.
-    done: Vec<bool>,
-    progress: &'a DumpProgress,
-    rate: RateLimit,
-}
-
-impl<T: DumpTarget> Pass<'_, T> {
-    fn take_all(&mut self) -> Result<(), Stop> {
-        for region in 0..self.done.len() as u32 {
-            self.keep_to_rate()?;
-            self.relieve()?;
-            if !self.done[region as usize] {
-                self.take_region(region)?;
-            }
-        }
-        self.writer.submit()?;
-        Ok(())
-    }
-
-    /// Waits as long as the rate asks for, or until the writer gets short of buffers: it must not wait for a dump that waits.
-    fn keep_to_rate(&mut self) -> Result<(), Stop> {
-        loop {
-            if self.progress.is_cancelled() {
-                return Err(Stop::Cancelled);
-            }
-            let wait = self.rate.wait(Instant::now());
-            if wait.is_zero() || self.progress.max_bytes_per_s() == 0 || self.snapshot.pressure() {
-                return Ok(());
-            }
-            // What has been taken is written meanwhile, and counts as progress.
-            self.writer.submit()?;
-            std::thread::sleep(wait.min(LONGEST_SLEEP));
-        }
-    }
-
-    fn take_region(&mut self, region: u32) -> Result<(), Stop> {
-        if self.progress.is_cancelled() {
-            return Err(Stop::Cancelled);
-        }
-        let before = self.progress.pages_done() + self.writer.filled_pages();
-        let mut pages = self.layout.pages_of(region);
-        while let Some(page) = self.target.next(pages.start, pages.end) {
-            pages.start = page + 1;
-            if self.snapshot.take(page, self.writer.slot()?) == TakeOutcome::Copied {
-                self.keep(page)?;
-            }
-        }
-        self.done[region as usize] = true;
-        let taken = self.progress.pages_done() + self.writer.filled_pages() - before;
-        self.rate.add(taken * PAGE_SIZE as u64, self.progress.max_bytes_per_s(), Instant::now());
-        Ok(())
-    }
-
-    /// The slot holds `page`.
-    fn keep(&mut self, page: u32) -> Result<(), DeviceError> {
-        // Summed here, while the page is still in the processor's cache.
-        let sum = page_sum(page, self.writer.slot()?);
-        self.target.add(page, sum);
-        self.writer.keep(self.target.offset_of(page))
-    }
-
-    /// Frees buffers of the writer if it is getting short of them.
-    fn relieve(&mut self) -> Result<(), Stop> {
-        while self.snapshot.pressure() {
-            match self.snapshot.fullest_region() {
-                Some(region) if !self.done[region as usize] && self.snapshot.held_in(region) >= SPILL_BELOW => {
-                    self.progress.add_preferred();
-                    self.take_region(region)?;
-                }
-                Some(_) => {
-                    // Small writes are slow: one bufferful, then a region in its turn, which frees some too.
-                    return self.spill();
-                }
-                None => break,
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes pre-images wherever they are, a bufferful at most.
-    fn spill(&mut self) -> Result<(), Stop> {
-        self.writer.submit()?;
-        self.writer.slot()?;
-        let mut spilled = 0;
-        for _ in 0..self.writer.room() {
-            let Some(page) = self.snapshot.next_preimage(self.writer.slot()?) else { break };
-            self.keep(page)?;
-            spilled += 1;
-        }
-        self.progress.add_spilled(spilled);
-        self.writer.submit()?;
-        Ok(())
     }
 }

@@ -61,6 +61,23 @@ pub enum ImageError {
         /// Version of this program.
         known: u32,
     },
+    /// A region is compressed in a way that this program does not know.
+    #[error(
+        "region {region} of {file} is compressed by codec {codec}, which this program does not know ({part}, byte {offset}): it was \
+         written by a newer version"
+    )]
+    UnknownCodec {
+        /// Path of the image or the delta.
+        file: String,
+        /// The first such region.
+        region: u32,
+        /// The codec's number.
+        codec: u32,
+        /// Where the file says so.
+        part: ImagePart,
+        /// The byte.
+        offset: u64,
+    },
     /// A delta does not belong to what is there.
     #[error(
         "{file} is a delta that does not fit {base}: {why}. Put back the file that it was made for, or move the deltas away to \
@@ -73,6 +90,12 @@ pub enum ImageError {
         base: String,
         /// What doesn't fit.
         why: String,
+    },
+    /// Another process has replaced the image or its deltas each time that they were opened.
+    #[error("{file} is replaced again and again while it is opened; try again when its server saves less often")]
+    Changing {
+        /// Path of the image.
+        file: String,
     },
     /// The image isn't what was written.
     #[error("{file} is damaged in its {part}, at byte {offset}: {what}")]
@@ -137,6 +160,11 @@ impl ImageError {
         matches!(self, Self::Damaged { .. })
     }
 
+    /// Whether a file was not there that a moment before was listed.
+    pub(crate) fn is_missing_link(&self) -> bool {
+        matches!(self, Self::Device(error) if error.is_missing())
+    }
+
     /// Whether a delta does not belong to what is there.
     pub(crate) fn is_wrong_base(&self) -> bool {
         matches!(self, Self::WrongBase { .. })
@@ -194,6 +222,16 @@ pub enum DumpError {
         base: String,
         /// How.
         why: String,
+    },
+    /// Memory is mapped from a file that does not hold any more what was checked.
+    #[error(
+        "saving {file} failed: page {page} of the data comes from a mapped image, whose bytes have changed since they were checked"
+    )]
+    DamagedPage {
+        /// Path of the image.
+        file: String,
+        /// The page.
+        page: u32,
     },
     /// It was cancelled.
     #[error("saving {file} was cancelled")]

@@ -4,7 +4,7 @@
 //! 0          header, 4096 bytes
 //! 4096       zeros
 //! 2 MiB      data: page n at 2 MiB + n * 4096; pages that aren't present are holes
-//! …          table: present bits, region checksums, zeros up to a multiple of 4096
+//! …          table: present bits, region checksums, in version 3 how each region is stored; zeros up to a multiple of 4096
 //! …          footer, 4096 bytes, the last of the file
 //! ```
 //! Valid is a file whose header, table and footer carry their own checksums, agree with each other and with the length of
@@ -24,10 +24,12 @@ use crate::error::ImagePart;
 pub const MAGIC: [u8; 8] = *b"QUIREIMG";
 /// Last bytes of an image.
 pub const END_MAGIC: [u8; 8] = *b"QUIREEND";
-/// Version of an image that stands alone. Any change of the format raises it beyond [`VERSION_CHAINED`].
+/// Version of an image that stands alone. Any change of the format raises it beyond [`VERSION_COMPRESSED`].
 pub const VERSION: u32 = 1;
 /// Version of an image that deltas may follow: the same bytes, but a program that knows no deltas must not take it for all.
 pub const VERSION_CHAINED: u32 = 2;
+/// Version of an image whose regions may be compressed. Deltas may follow it.
+pub const VERSION_COMPRESSED: u32 = 3;
 /// Where page 0 lies: on a huge page of the file, so that it can be mapped with huge pages.
 pub const DATA_OFFSET: u64 = REGION_SIZE as u64;
 /// Most deltas that an image says it has replaced.
@@ -69,7 +71,7 @@ pub struct LinkId {
 pub struct ImageHeader {
     /// [`MAGIC`].
     pub magic: [u8; 8],
-    /// [`VERSION`] or [`VERSION_CHAINED`].
+    /// [`VERSION`], [`VERSION_CHAINED`] or [`VERSION_COMPRESSED`].
     pub version: U32,
     /// Bytes of a page.
     pub page_bytes: U32,
@@ -119,12 +121,51 @@ pub struct ImageFooter {
     pub page_count: U32,
     /// Regions, the last one perhaps not full.
     pub region_count: U32,
+    /// [`VERSION_COMPRESSED`] again; zero in earlier versions.
+    pub version: U32,
     /// Zero.
-    pub unused: [u8; 4024],
+    pub unused: [u8; 4020],
     /// XXH3 of all bytes before.
     pub checksum: U64,
     /// [`END_MAGIC`].
     pub end_magic: [u8; 8],
+}
+
+/// How a region is stored, at the place of its first page with content: all zeros if as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct StoredRegion {
+    /// [`Codec::number`](crate::Codec::number), or 0.
+    pub codec: U32,
+    /// Bytes that the codec has made of the pages from the first to the last one with content. Zeros follow, up to a whole page.
+    pub stored_bytes: U32,
+    /// XXH3 of these bytes and zeros.
+    pub checksum: U64,
+}
+
+impl StoredRegion {
+    /// Whether the pages are in the file as they are.
+    pub fn is_plain(&self) -> bool {
+        self.codec.get() == 0
+    }
+
+    /// Bytes that it takes in the file if it is compressed.
+    pub fn padded_bytes(&self) -> usize {
+        (self.stored_bytes.get() as usize).next_multiple_of(PAGE_SIZE)
+    }
+
+    /// What can't be true of a region whose pages span so many.
+    pub(crate) fn nonsense(&self, span_pages: usize) -> Option<String> {
+        match self.is_plain() {
+            true if self.stored_bytes.get() != 0 || self.checksum.get() != 0 => {
+                Some("is stored as it is, but with a length or checksum".into())
+            }
+            false if self.stored_bytes.get() == 0 || self.padded_bytes() >= span_pages * PAGE_SIZE => {
+                Some(format!("has {} compressed bytes of {span_pages} pages", self.stored_bytes))
+            }
+            _ => None,
+        }
+    }
 }
 
 // The layout in docs/format.md, held fast.
@@ -144,7 +185,9 @@ const _: () = {
     assert!(offset_of!(ImageFooter, table_checksum) == 16 && offset_of!(ImageFooter, epoch) == 24);
     assert!(offset_of!(ImageFooter, header_checksum) == 32 && offset_of!(ImageFooter, present_pages) == 40);
     assert!(offset_of!(ImageFooter, page_count) == 48 && offset_of!(ImageFooter, region_count) == 52);
-    assert!(offset_of!(ImageFooter, unused) == 56 && offset_of!(ImageFooter, checksum) == 4080);
+    assert!(offset_of!(ImageFooter, version) == 56 && offset_of!(ImageFooter, unused) == 60);
+    assert!(size_of::<StoredRegion>() == 16 && offset_of!(StoredRegion, stored_bytes) == 4);
+    assert!(offset_of!(StoredRegion, checksum) == 8 && offset_of!(ImageFooter, checksum) == 4080);
     assert!(offset_of!(ImageFooter, end_magic) == 4088);
     assert!(PAGE_SIZE == 4096 && REGION_SIZE == 2 << 20 && PAGES_PER_REGION == 512);
 };
@@ -197,6 +240,24 @@ impl ImageHeader {
         fingerprint != 0 && self.replaced.iter().any(|replaced| replaced.get() == fingerprint)
     }
 
+    /// The same for an image whose regions may be compressed.
+    pub fn compressed(mut self) -> Self {
+        self.version = VERSION_COMPRESSED.into();
+        self.checksum = self.own_checksum().into();
+        self
+    }
+
+    /// Whether regions may be compressed.
+    pub fn is_compressed(&self) -> bool {
+        self.version.get() == VERSION_COMPRESSED
+    }
+
+    /// Where everything lies in the image.
+    pub fn layout(&self) -> ImageLayout {
+        let layout = ImageLayout::new(self.page_count.get());
+        if self.is_compressed() { layout.compressed() } else { layout }
+    }
+
     /// What [`ImageHeader::checksum`] should be.
     pub fn own_checksum(&self) -> u64 {
         checksum(&self.as_bytes()[..std::mem::offset_of!(Self, checksum)])
@@ -215,13 +276,13 @@ impl ImageHeader {
             root: self.root.get(),
             note: self.note,
             history: self.history.get(),
-            chained: self.version.get() == VERSION_CHAINED,
+            chained: self.version.get() >= VERSION_CHAINED,
         }
     }
 
     /// Whether this program reads images of this version.
     pub fn is_known_version(&self) -> bool {
-        (VERSION..=VERSION_CHAINED).contains(&self.version.get())
+        (VERSION..=VERSION_COMPRESSED).contains(&self.version.get())
     }
 }
 
@@ -233,7 +294,7 @@ impl ImageFooter {
 
     /// The footer that goes with `header` and a table.
     pub fn new(header: &ImageHeader, table: &[u8], present_pages: u64) -> Self {
-        let layout = ImageLayout::new(header.page_count.get());
+        let layout = header.layout();
         let mut footer = Self {
             table_offset: layout.table_offset().into(),
             table_bytes: (table.len() as u64).into(),
@@ -243,12 +304,24 @@ impl ImageFooter {
             present_pages: present_pages.into(),
             page_count: header.page_count,
             region_count: layout.region_count().into(),
-            unused: [0; 4024],
+            version: if header.is_compressed() { VERSION_COMPRESSED } else { 0 }.into(),
+            unused: [0; 4020],
             checksum: 0.into(),
             end_magic: END_MAGIC,
         };
         footer.checksum = footer.own_checksum().into();
         footer
+    }
+
+    /// Where everything lies in the image, as far as the footer can tell.
+    pub fn layout(&self) -> ImageLayout {
+        let layout = ImageLayout::new(self.page_count.get());
+        if self.is_compressed() { layout.compressed() } else { layout }
+    }
+
+    /// Whether regions may be compressed.
+    pub fn is_compressed(&self) -> bool {
+        self.version.get() == VERSION_COMPRESSED
     }
 
     /// What [`ImageFooter::checksum`] should be.
@@ -261,12 +334,24 @@ impl ImageFooter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImageLayout {
     page_count: u32,
+    /// The table says of each region how it is stored.
+    is_compressed: bool,
 }
 
 impl ImageLayout {
-    /// The layout for `page_count` pages.
+    /// The layout for `page_count` pages, as they are.
     pub fn new(page_count: u32) -> Self {
-        Self { page_count }
+        Self { page_count, is_compressed: false }
+    }
+
+    /// The same if regions may be compressed.
+    pub fn compressed(self) -> Self {
+        Self { is_compressed: true, ..self }
+    }
+
+    /// Whether regions may be compressed.
+    pub fn is_compressed(self) -> bool {
+        self.is_compressed
     }
 
     /// Pages, absent ones counted.
@@ -307,7 +392,8 @@ impl ImageLayout {
 
     /// Bytes of the table, a multiple of a page.
     pub fn table_bytes(self) -> usize {
-        ((self.present_words() + self.region_count() as usize) * 8).next_multiple_of(PAGE_SIZE)
+        let stored = if self.is_compressed { self.region_count() as usize * size_of::<StoredRegion>() } else { 0 };
+        ((self.present_words() + self.region_count() as usize) * 8 + stored).next_multiple_of(PAGE_SIZE)
     }
 
     /// Offset of the footer.

@@ -3,20 +3,23 @@
 //! Relies on [`crate::format`] for what must be true of a file. The file stays open as long as the [`Image`], so that a new
 //! image may take its name meanwhile.
 
+use std::mem::offset_of;
 use std::sync::Arc;
 
 use quire_device::{Device, Directory};
 use quire_snapshot::{PAGE_SIZE, REGION_SIZE};
 use zerocopy::FromBytes;
 
+use crate::compression::CompressionInfo;
 use crate::error::{ImageError, ImagePart};
 use crate::format::{
     DATA_OFFSET, END_MAGIC, ImageFooter, ImageHeader, ImageLayout, LinkId, MAGIC, MAX_PAGES, VERSION, VERSION_CHAINED,
-    checksum,
+    VERSION_COMPRESSED, checksum,
 };
 use crate::table::ChecksumTable;
 
 /// An image whose header, table and footer are sound.
+#[derive(Clone)]
 pub struct Image {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) header: ImageHeader,
@@ -50,6 +53,8 @@ pub struct ImageInfo {
     pub data_offset: u64,
     /// Length of the file, holes counted.
     pub file_bytes: u64,
+    /// What compression has made of the pages.
+    pub compression: CompressionInfo,
 }
 
 impl ImageInfo {
@@ -77,7 +82,7 @@ impl Image {
         })?;
         let file = ImageReader { device: &*device };
         let header = file.header()?;
-        let layout = ImageLayout::new(header.page_count.get());
+        let layout = header.layout();
         let file_bytes = device.len()?;
         if file_bytes != layout.file_bytes() {
             let wanted = layout.file_bytes();
@@ -106,6 +111,7 @@ impl Image {
             region_count: layout.region_count(),
             data_offset: DATA_OFFSET,
             file_bytes: layout.file_bytes(),
+            compression: self.table.compression(),
         }
     }
 
@@ -158,6 +164,13 @@ impl ImageReader<'_> {
         Ok(bytes)
     }
 
+    /// Sees to it that bytes which the format says nothing of, `bytes` at `offset` of the file, are zero: a program that gave them a meaning
+    /// would have raised the version.
+    pub(crate) fn check_unused(&self, part: ImagePart, offset: u64, bytes: &[u8]) -> Result<(), ImageError> {
+        let found = bytes.iter().position(|&byte| byte != 0);
+        found.map_or(Ok(()), |at| Err(self.damaged(part, offset + at as u64, "an unused byte isn't zero".into())))
+    }
+
     pub(crate) fn header(&self) -> Result<ImageHeader, ImageError> {
         let mut bytes = vec![0; PAGE_SIZE];
         let read = self.read_some(ImagePart::Header, 0, &mut bytes)?;
@@ -177,9 +190,9 @@ impl ImageReader<'_> {
         }
         // A later version may have its checksum elsewhere. What would be sound as this version is damaged in this field.
         let sound_as = |version: u32| (ImageHeader { version: version.into(), ..header }).is_sound();
-        if !header.is_known_version() && !sound_as(VERSION) && !sound_as(VERSION_CHAINED) {
+        if !header.is_known_version() && ![VERSION, VERSION_CHAINED, VERSION_COMPRESSED].into_iter().any(sound_as) {
             let file = self.device.name().to_owned();
-            return Err(ImageError::Version { file, found: header.version.get(), known: VERSION_CHAINED });
+            return Err(ImageError::Version { file, found: header.version.get(), known: VERSION_COMPRESSED });
         }
         let wrong = |offset: u64, what: String| Err(self.damaged(ImagePart::Header, offset, what));
         if !header.is_sound() {
@@ -200,6 +213,7 @@ impl ImageReader<'_> {
         if header.data_offset.get() != DATA_OFFSET {
             return wrong(48, format!("data at {}, not at {DATA_OFFSET}", header.data_offset));
         }
+        self.check_unused(ImagePart::Header, offset_of!(ImageHeader, unused) as u64, &header.unused)?;
         Ok(header)
     }
 
@@ -214,6 +228,7 @@ impl ImageReader<'_> {
         if footer.checksum.get() != footer.own_checksum() {
             return wrong(4080, "the footer's checksum doesn't fit its bytes");
         }
+        self.check_unused(ImagePart::Footer, start + offset_of!(ImageFooter, unused) as u64, &footer.unused)?;
         Ok(footer)
     }
 
@@ -233,6 +248,9 @@ impl ImageReader<'_> {
         if footer.page_count != header.page_count || footer.region_count.get() != layout.region_count() {
             return wrong(48, "the footer counts other pages than the header");
         }
+        if footer.version.get() != if header.is_compressed() { VERSION_COMPRESSED } else { 0 } {
+            return wrong(56, "header and footer are of different versions");
+        }
         Ok(footer)
     }
 
@@ -242,8 +260,14 @@ impl ImageReader<'_> {
         if checksum(&bytes) != footer.table_checksum.get() {
             return Err(self.damaged(ImagePart::Table, start, "the table's checksum doesn't fit its bytes".into()));
         }
-        let table = ChecksumTable::decode(layout, &bytes)
-            .map_err(|(offset, what)| self.damaged(ImagePart::Table, start + offset, what))?;
+        let wrong = |(offset, what)| self.damaged(ImagePart::Table, start + offset, what);
+        let table = ChecksumTable::decode(layout, &bytes).map_err(wrong)?;
+        // First, as what a codec of a newer version needs is not known.
+        if let Some((region, codec, offset)) = table.unknown_codec() {
+            let (file, part) = (self.device.name().to_owned(), ImagePart::Table);
+            return Err(ImageError::UnknownCodec { file, region, codec, part, offset: start + offset });
+        }
+        table.check_regions().map_err(wrong)?;
         if table.present_pages() != footer.present_pages.get() {
             let what = "the footer counts other present pages than the table".into();
             return Err(self.damaged(ImagePart::Footer, layout.footer_offset() + 40, what));

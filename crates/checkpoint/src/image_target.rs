@@ -2,11 +2,13 @@
 //!
 //! Relies on pages having fixed places, so that they may come in any order.
 
+use std::ops::Range;
+
 use quire_device::{DeviceError, Directory};
 use quire_snapshot::PAGE_SIZE;
 use zerocopy::IntoBytes;
 
-use crate::format::{ImageFooter, ImageHeader, ImageLayout, ImageMeta, LinkId};
+use crate::format::{ImageFooter, ImageHeader, ImageLayout, ImageMeta, LinkId, StoredRegion};
 use crate::pages::PageWriter;
 use crate::replaced::fingerprints;
 use crate::table::ChecksumTable;
@@ -21,9 +23,9 @@ pub(crate) struct ImageTarget<'a> {
 }
 
 impl<'a> ImageTarget<'a> {
-    /// Of a memory of `page_count` pages.
-    pub(crate) fn new(page_count: u32, directory: &'a dyn Directory, name: &'a str) -> Self {
-        Self { table: ChecksumTable::new(ImageLayout::new(page_count)), directory, name }
+    /// Of a memory that lies in the file as `layout` says.
+    pub(crate) fn new(layout: ImageLayout, directory: &'a dyn Directory, name: &'a str) -> Self {
+        Self { table: ChecksumTable::new(layout), directory, name }
     }
 }
 
@@ -40,6 +42,16 @@ impl DumpTarget for ImageTarget<'_> {
         (page < end).then_some(page)
     }
 
+    fn place_of(&self, region: u32) -> Range<u64> {
+        let layout = self.table.layout();
+        let pages = layout.pages_of(region);
+        layout.page_offset(pages.start)..layout.page_offset(pages.end)
+    }
+
+    fn note_stored(&mut self, region: u32, stored: StoredRegion) {
+        self.table.note_stored(region, stored);
+    }
+
     fn add(&mut self, page: u32, sum: u64) {
         self.table.add(page, sum);
     }
@@ -48,6 +60,7 @@ impl DumpTarget for ImageTarget<'_> {
         let Self { table, directory, name } = self;
         let layout: ImageLayout = table.layout();
         let header = ImageHeader::new(meta, layout.page_count()).replacing(&fingerprints(directory, name)?);
+        let header = if layout.is_compressed() { header.compressed() } else { header };
         let mut tail = table.encode();
         let footer = ImageFooter::new(&header, &tail, table.present_pages());
         tail.extend_from_slice(footer.as_bytes());

@@ -1,11 +1,14 @@
 //! Restoring by mapping: the file serves as memory at once, and is replaced by verified memory region by region.
 //!
 //! ```text
-//! file ──map, privately──▶ memory ◀──remap, between commands── staging ◀──direct reads, checked── file
+//! files ─map, privately──▶ memory ◀──remap, between commands── staging ◀──direct reads, checked── files
 //! ```
-//! Relies on the file not being cut short by others while it is mapped (the system would end the process); a new image
+//! Pages of deltas are mapped over those of the image, run by run; a region that has too many runs for that, or that is compressed, is
+//! read first.
+//! Relies on the file not being cut short by others while it is mapped (the system ends the process, which says why before); a new image
 //! comes by rename, which leaves this one alone. What is read before its region was verified comes from the file as it is.
 
+use std::fs::File;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -13,18 +16,28 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use quire_device::BumpAllocator;
-use quire_snapshot::{REGION_SIZE, WriteBarrier};
+use quire_device::{BumpAllocator, Device};
+use quire_snapshot::{PAGE_SIZE, REGION_SIZE, WriteBarrier};
+use quire_sys::mapped_file::FaultNotice;
 use quire_sys::mem::Reservation;
+use quire_sys::thread::spawn_unsignalled;
 
+use crate::clone::lost_pages_notice;
 use crate::error::ImageError;
 use crate::format::DATA_OFFSET;
 use crate::image::Image;
-use crate::load::{RestoreOptions, carve, guard, no_memory, reserve};
-use crate::regions::RegionReader;
+use crate::load::{guard, reserve};
+use crate::parallel_load::load_regions;
+use crate::region_loader::{LoadedRegion, RegionLoader};
+use crate::region_memory::{carve, no_memory, touch};
+use crate::regions::DEPTH;
+use crate::restore_options::RestoreOptions;
+use crate::source::{RestoreSource, neighbours};
 
 /// Regions that may be staged and not taken over yet: 64 MiB of memory beside the data.
 const STAGED_MAX: usize = 32;
+/// Most mapped runs of deltas' pages in regions that are exchanged at once.
+const MAX_RUNS_PER_EXCHANGE: usize = 64;
 /// How long the first commands have the disk to themselves: they need a few pages at once, the background needs all.
 const HEAD_START: Duration = Duration::from_millis(50);
 
@@ -35,10 +48,12 @@ pub struct BackgroundRestore {
     next: Option<u32>,
     shared: Arc<Shared>,
     staging: Arc<Reservation>,
+    source: Arc<RestoreSource>,
     thread: Option<JoinHandle<()>>,
     file: String,
     regions_total: u32,
     adopted: u32,
+    _notice: Option<FaultNotice>,
 }
 
 /// How far a restore has come.
@@ -74,6 +89,12 @@ pub struct MappedImage {
     pub committed_bytes: usize,
     /// What goes on in the background.
     pub restore: BackgroundRestore,
+    /// What is used already although it is damaged.
+    pub damage: Vec<ImageError>,
+    /// Regions that were read and verified first, as they could not be mapped.
+    pub regions_loaded: u32,
+    /// Runs of deltas' pages that are mapped.
+    pub delta_runs: u32,
 }
 
 impl std::fmt::Debug for BackgroundRestore {
@@ -87,59 +108,141 @@ impl std::fmt::Debug for BackgroundRestore {
 /// # Errors
 /// The image needs more than allowed, or isn't a file that can be mapped.
 pub fn map(image: Image, options: &RestoreOptions) -> Result<MappedImage, ImageError> {
-    let committed_bytes = image.layout().data_bytes() as usize;
-    let memory = Arc::new(reserve(&image, options)?);
-    let not_mappable = |why: String| ImageError::NotMappable { file: image.device().name().to_owned(), why };
-    let Some(file) = image.device().as_file() else { return Err(not_mappable("it isn't a file".into())) };
-    memory.commit(0..committed_bytes).map_err(|error| no_memory(&image, &error))?;
+    map_source(RestoreSource::new(image, Vec::new(), options)?, options, usize::MAX)
+}
+
+/// [`map`] of an image and what is put over it, on a system that allows `max_mappings` of a process.
+pub(crate) fn map_source(
+    source: RestoreSource,
+    options: &RestoreOptions,
+    max_mappings: usize,
+) -> Result<MappedImage, ImageError> {
+    let MappedMemory { barrier, committed_bytes, mapped, regions_loaded, delta_runs, damage } =
+        map_memory(&source, options, max_mappings)?;
+    let restore = BackgroundRestore::start(source, mapped, &barrier, options.accept_damaged)?;
+    Ok(MappedImage { barrier, committed_bytes, restore, damage, regions_loaded, delta_runs })
+}
+
+/// Memory of which some regions are mapped, and the others have been read.
+pub(crate) struct MappedMemory {
+    pub(crate) barrier: WriteBarrier,
+    pub(crate) committed_bytes: usize,
+    /// Regions that are mapped, in rising order.
+    pub(crate) mapped: Vec<u32>,
+    pub(crate) regions_loaded: u32,
+    pub(crate) delta_runs: u32,
+    pub(crate) damage: Vec<ImageError>,
+}
+
+/// Maps the pages of `source` as memory, copy on write, and reads those that can't be mapped.
+pub(crate) fn map_memory(
+    source: &RestoreSource,
+    options: &RestoreOptions,
+    max_mappings: usize,
+) -> Result<MappedMemory, ImageError> {
+    let mut carver = BumpAllocator::new(reserve(source, options)?);
+    let memory = Arc::clone(carver.memory());
+    let committed_bytes = source.data_bytes();
+    let base = file_of(source.image.device())?;
+    memory.commit(0..committed_bytes).map_err(|error| no_memory(&source.image, &error))?;
+    let (mapped, first) = source.overlay.divide(&source.regions(), |region| source.is_packed(region), max_mappings);
+    let damage = load_regions(source, &first, &mut carver, options.accept_damaged, |_, _| {})?;
     // Regions without pages stay plain memory: they are never exchanged, so the file would be needed for ever.
-    for regions in image.table().region_runs() {
+    let in_image = mapped.iter().copied().filter(|&region| source.image.table().present_in(region) > 0);
+    for regions in neighbours(in_image) {
         let start = regions.start as usize * REGION_SIZE;
-        let end = (regions.end as usize * REGION_SIZE).min(committed_bytes);
-        memory
-            .map_file_private(start..end, file, DATA_OFFSET + start as u64)
-            .map_err(|error| not_mappable(error.to_string()))?;
+        let end = (regions.end as usize * REGION_SIZE).min(source.image.layout().data_bytes() as usize);
+        map_part(&memory, start..end, base, source.image.device(), DATA_OFFSET + start as u64)?;
     }
-    let barrier = guard(&image, memory, options)?;
-    let restore = BackgroundRestore::start(image, options.accept_damaged)?;
-    Ok(MappedImage { barrier, committed_bytes, restore })
+    let mut delta_runs = 0;
+    for run in mapped.iter().flat_map(|&region| source.overlay.runs_in(region)) {
+        let Some(place) = run.place else { continue };
+        let delta = &source.overlay.deltas()[place.delta as usize];
+        let range = run.range().start as usize * PAGE_SIZE..run.range().end as usize * PAGE_SIZE;
+        map_part(&memory, range, file_of(delta.device())?, delta.device(), delta.offset_of(place.rank))?;
+        delta_runs += 1;
+    }
+    let barrier = guard(source, memory, options)?;
+    Ok(MappedMemory { barrier, committed_bytes, mapped, regions_loaded: first.len() as u32, delta_runs, damage })
+}
+
+fn not_mappable(device: &dyn Device, why: String) -> ImageError {
+    ImageError::NotMappable { file: device.name().to_owned(), why }
+}
+
+fn file_of(device: &dyn Device) -> Result<&File, ImageError> {
+    device.as_file().ok_or_else(|| not_mappable(device, "it isn't a file".into()))
+}
+
+fn map_part(
+    memory: &Reservation,
+    range: Range<usize>,
+    file: &File,
+    device: &dyn Device,
+    offset: u64,
+) -> Result<(), ImageError> {
+    memory.map_file_private(range, file, offset).map_err(|error| not_mappable(device, error.to_string()))
 }
 
 impl BackgroundRestore {
-    fn start(image: Image, accept_damaged: bool) -> Result<Self, ImageError> {
-        let bytes = (image.layout().data_bytes() as usize).next_multiple_of(REGION_SIZE).max(REGION_SIZE);
-        let carver = BumpAllocator::new(Reservation::new(bytes).map_err(|error| no_memory(&image, &error))?);
+    /// Reads `regions`, which are in rising order.
+    fn start(
+        source: RestoreSource,
+        regions: Vec<u32>,
+        barrier: &WriteBarrier,
+        accept_damaged: bool,
+    ) -> Result<Self, ImageError> {
+        let bytes = source.data_bytes().next_multiple_of(REGION_SIZE).max(REGION_SIZE);
+        let carver = BumpAllocator::new(Reservation::new(bytes).map_err(|error| no_memory(&source.image, &error))?);
         let staging = Arc::clone(carver.memory());
-        let regions_total = image.table().regions().count() as u32;
+        let regions_total = regions.len() as u32;
         let shared = Arc::new(Shared::default());
         let (announce, ready) = sync_channel(STAGED_MAX);
         let stager = Stager { shared: Arc::clone(&shared), announce, accept_damaged };
-        let file = image.device().name().to_owned();
+        let file = source.image.device().name().to_owned();
         let refused =
             |error: std::io::Error| ImageError::Memory { file: file.clone(), why: format!("no thread: {error}") };
-        let thread = std::thread::Builder::new()
-            .name("quire-restore".into())
-            .spawn(move || stager.run(&image, carver))
-            .map_err(refused)?;
-        Ok(Self { ready, next: None, shared, staging, thread: Some(thread), file, regions_total, adopted: 0 })
+        let notice = lost_pages_notice(barrier, &source.files());
+        let source = Arc::new(source);
+        let read = Arc::clone(&source);
+        let thread =
+            spawn_unsignalled("quire-restore", move || stager.run(&read, &regions, carver)).map_err(refused)?;
+        let thread = Some(thread);
+        Ok(Self {
+            ready,
+            next: None,
+            shared,
+            staging,
+            source,
+            thread,
+            file,
+            regions_total,
+            adopted: 0,
+            _notice: notice,
+        })
     }
 
     /// Neighbouring regions that are staged, `most` at most, to be exchanged and then reported by
-    /// [`BackgroundRestore::adopted`]. `None` if none are just now.
+    /// [`BackgroundRestore::adopted`]. `None` if none are just now. Fewer where they consist of many mappings, since the
+    /// system gives these back while no command runs.
     pub fn next_ready(&mut self, most: u32) -> Option<Range<u32>> {
         let first = self.next.take().or_else(|| self.ready.try_recv().ok())?;
         let mut regions = first..first + 1;
+        let mut runs = self.runs_in(first);
         while (regions.len() as u32) < most {
-            match self.ready.try_recv() {
-                Ok(region) if region == regions.end => regions.end += 1,
-                Ok(region) => {
-                    self.next = Some(region);
-                    break;
-                }
-                Err(_) => break,
+            let Ok(region) = self.ready.try_recv() else { break };
+            runs += self.runs_in(region);
+            if region != regions.end || runs > MAX_RUNS_PER_EXCHANGE {
+                self.next = Some(region);
+                break;
             }
+            regions.end += 1;
         }
         Some(regions)
+    }
+
+    fn runs_in(&self, region: u32) -> usize {
+        self.source.overlay.runs_in(region).len()
     }
 
     /// Where staged regions lie, each at its offset in the memory.
@@ -194,39 +297,47 @@ struct Stager {
 }
 
 impl Stager {
-    fn run(self, image: &Image, mut carver: BumpAllocator) {
-        if let Err(error) = self.stage_all(image, &mut carver) {
+    fn run(self, source: &RestoreSource, regions: &[u32], mut carver: BumpAllocator) {
+        if let Err(error) = self.stage_all(source, regions, &mut carver) {
             *self.shared.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
         }
     }
 
-    fn stage_all(&self, image: &Image, carver: &mut BumpAllocator) -> Result<(), ImageError> {
+    fn stage_all(&self, source: &RestoreSource, regions: &[u32], carver: &mut BumpAllocator) -> Result<(), ImageError> {
         std::thread::sleep(HEAD_START);
-        let mut regions = image.table().regions();
-        let mut reader = RegionReader::new(image)?;
+        let mut regions = regions.iter();
+        let mut loader = RegionLoader::new(source, DEPTH)?;
         loop {
-            while reader.has_room()
+            while loader.has_room()
                 && !self.shared.stop.load(Ordering::Acquire)
-                && let Some(region) = regions.next()
+                && let Some(&region) = regions.next()
             {
-                reader.submit(region, carve(carver, region).map_err(|error| no_memory(image, &error))?);
+                let buffer = carve(carver, region).map_err(|error| no_memory(&source.image, &error))?;
+                loader.submit(region, touch(buffer));
             }
-            let Some(read) = reader.next() else { return Ok(()) };
-            let read = read?;
-            match read.damage {
-                Some(error) if self.accept_damaged => {
-                    tracing::warn!(%error, "used all the same, as it was told to");
-                    // Seen by a thread that sees the region staged.
-                    self.shared.damaged.fetch_add(1, Ordering::Relaxed);
-                }
-                Some(error) => return Err(error),
-                None => {}
+            let Some(loaded) = loader.next() else { return Ok(()) };
+            let LoadedRegion { region, buffer, damage } = loaded?;
+            drop(buffer);
+            if !damage.is_empty() {
+                self.accept(damage)?;
             }
-            drop(read.buffer);
             self.shared.staged.fetch_add(1, Ordering::Release);
-            if self.announce.send(read.region).is_err() {
+            if self.announce.send(region).is_err() {
                 return Ok(());
             }
         }
+    }
+
+    /// Goes on in spite of what is damaged in a region, if it was told to.
+    fn accept(&self, damage: Vec<ImageError>) -> Result<(), ImageError> {
+        for error in damage {
+            if !self.accept_damaged {
+                return Err(error);
+            }
+            tracing::warn!(%error, "used all the same, as it was told to");
+        }
+        // Seen by a thread that sees the region staged.
+        self.shared.damaged.fetch_add(1, Ordering::Relaxed);
+        Ok(())
     }
 }

@@ -20,6 +20,8 @@ pub(crate) struct PageWriter<'a> {
     /// The buffer being filled.
     filling: Option<Buffer>,
     filled_pages: usize,
+    /// Pages of the snapshot that these hold: more, if they are compressed.
+    taken_pages: u64,
     extents: Vec<Extent>,
     spare_extents: Vec<Vec<Extent>>,
     in_flight: usize,
@@ -43,6 +45,7 @@ impl<'a> PageWriter<'a> {
             free,
             filling: None,
             filled_pages: 0,
+            taken_pages: 0,
             extents: Vec::new(),
             spare_extents: Vec::new(),
             in_flight: 0,
@@ -64,12 +67,18 @@ impl<'a> PageWriter<'a> {
 
     /// The slot now holds the page that goes to `offset`.
     pub(crate) fn keep(&mut self, offset: u64) -> Result<(), DeviceError> {
+        self.keep_as(offset, 1)
+    }
+
+    /// The same for a page of the file that stands for so many pages of the snapshot.
+    pub(crate) fn keep_as(&mut self, offset: u64, taken_pages: u64) -> Result<(), DeviceError> {
         let start = self.filled_pages * PAGE_SIZE;
         match self.extents.last_mut() {
             Some(last) if last.offset + last.len as u64 == offset => last.len += PAGE_SIZE,
             _ => self.extents.push(Extent { offset, start, len: PAGE_SIZE }),
         }
         self.filled_pages += 1;
+        self.taken_pages += taken_pages;
         if self.filling.as_ref().is_some_and(|buffer| start + 2 * PAGE_SIZE > buffer.len()) {
             self.submit()?;
         }
@@ -81,18 +90,13 @@ impl<'a> PageWriter<'a> {
         self.filling.as_ref().map_or(0, |buffer| buffer.len() / PAGE_SIZE - self.filled_pages)
     }
 
-    /// Pages that have been kept and are not on their way yet.
-    pub(crate) fn filled_pages(&self) -> u64 {
-        self.filled_pages as u64
-    }
-
     /// Starts writing what has been kept.
     pub(crate) fn submit(&mut self) -> Result<(), DeviceError> {
         if self.filled_pages == 0 {
             return Ok(());
         }
         let Some(buffer) = self.filling.take() else { return Ok(()) };
-        self.progress.add_pages(self.filled_pages as u64);
+        self.progress.add_pages(std::mem::take(&mut self.taken_pages));
         self.filled_pages = 0;
         let extents = std::mem::replace(&mut self.extents, self.spare_extents.pop().unwrap_or_default());
         self.start(Transfer { direction: Direction::Write, buffer, extents, tag: 0 });

@@ -30,6 +30,8 @@ pub struct DumpProgress {
     bytes_written: AtomicU64,
     preimages_spilled: AtomicU64,
     regions_preferred: AtomicU64,
+    regions_compressed: AtomicU64,
+    saved_bytes: AtomicU64,
     phase: AtomicU8,
     cancelled: AtomicBool,
     max_bytes_per_s: AtomicU64,
@@ -64,6 +66,16 @@ impl DumpProgress {
     /// Regions written before their turn because the writer was short of buffers.
     pub fn regions_preferred(&self) -> u64 {
         self.regions_preferred.load(Ordering::Relaxed)
+    }
+
+    /// Regions that are stored compressed.
+    pub fn regions_compressed(&self) -> u64 {
+        self.regions_compressed.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that compression has saved.
+    pub fn saved_bytes(&self) -> u64 {
+        self.saved_bytes.load(Ordering::Relaxed)
     }
 
     /// What the dump is doing.
@@ -115,6 +127,11 @@ impl DumpProgress {
 
     pub(crate) fn add_spilled(&self, pages: u64) {
         self.preimages_spilled.fetch_add(pages, Ordering::Relaxed);
+    }
+
+    pub(crate) fn add_compressed(&self, saved_bytes: u64) {
+        self.regions_compressed.fetch_add(1, Ordering::Relaxed);
+        self.saved_bytes.fetch_add(saved_bytes, Ordering::Relaxed);
     }
 
     pub(crate) fn add_preferred(&self) {

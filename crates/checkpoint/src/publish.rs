@@ -17,6 +17,15 @@ pub(crate) fn temporary_name(name: &str) -> String {
     format!("{name}{MARK}{}", std::process::id())
 }
 
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Whether a file called `name` would be taken for what an interrupted dump of some image has left.
+pub fn is_temporary_name(name: &str) -> bool {
+    name.rsplit_once(MARK).is_some_and(|(_, number)| is_number(number))
+}
+
 /// Removes what dumps of `name` that were interrupted (a crash, a power cut) have left. Returns how many files.
 /// Their names are gone then; their space is given back in the background.
 ///
@@ -27,8 +36,8 @@ pub(crate) fn temporary_name(name: &str) -> String {
 pub fn remove_stale(directory: &dyn Directory, name: &str) -> Result<usize, DeviceError> {
     let mut removed = 0;
     for found in directory.list()? {
-        let number = found.strip_prefix(name).and_then(|rest| rest.strip_prefix(MARK));
-        if number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())) {
+        let rest = found.strip_prefix(name);
+        if rest.and_then(|rest| rest.strip_prefix(MARK)).is_some_and(is_number) {
             remove_then_free(directory, &found)?;
             tracing::info!(file = directory.path_of(&found), "removed what an interrupted save had left");
             removed += 1;
@@ -47,7 +56,15 @@ pub(crate) struct TemporaryFile<'a> {
 impl<'a> TemporaryFile<'a> {
     /// Makes sure that the temporary name is free.
     pub(crate) fn new(directory: &'a dyn Directory, name: &str) -> Self {
-        let temporary = temporary_name(name);
+        Self::called(directory, temporary_name(name))
+    }
+
+    /// One of several files of `name`, which a start removes with the others if they are never published.
+    pub(crate) fn numbered(directory: &'a dyn Directory, name: &str, number: usize) -> Self {
+        Self::called(directory, format!("{}{number:03}", temporary_name(name)))
+    }
+
+    fn called(directory: &'a dyn Directory, temporary: String) -> Self {
         // Left by a failed removal, or by a process of the same number. Creating says it if it can't be removed.
         let _ = remove_then_free(directory, &temporary);
         Self { directory, temporary, published: false }
@@ -89,6 +106,7 @@ mod tests {
         for name in ["a", "a.tmp-", "a.tmp-12", "a.tmp-12x", "b.tmp-3", "a.tmp-7"] {
             memory.put(name, b"x");
         }
+        assert!(is_temporary_name("b.tmp-3") && is_temporary_name("a.tmp-12") && !is_temporary_name("a.tmp-12x"));
         assert_eq!(remove_stale(&memory, "a").unwrap(), 2);
         let mut left = memory.list().unwrap();
         left.sort();

@@ -5,6 +5,7 @@
 //! header sound                 pages, their number                  header damaged, footer sound: its number of pages
 //! table and footer sound       which pages are present, checksums   else: every page that the file has, unchecked
 //! ```
+//! Of an image whose regions may be compressed nothing can be used without its table.
 //! Relies on all that is read later being checked for bounds: what is found here may be anything.
 
 use quire_device::{Device, Directory};
@@ -32,10 +33,15 @@ impl Image {
         let sound = file.header().ok();
         let footer = footer(&file, sound.as_ref(), file_bytes);
         let Some(header) = sound.or_else(|| footer.as_ref().map(header_of)) else { return Err(damage) };
-        let layout = ImageLayout::new(header.page_count.get());
+        let layout = header.layout();
         let id = footer.map(|footer| footer.id());
         let table = footer.and_then(|footer| file.table(layout, &footer).ok());
-        let table = table.unwrap_or_else(|| everything(&*device, layout, file_bytes));
+        let table = match table {
+            Some(table) => table,
+            // Without its table nothing tells which regions are compressed.
+            None if header.is_compressed() => return Err(damage),
+            None => everything(&*device, layout, file_bytes),
+        };
         tracing::warn!(
             pages = table.present_pages(),
             of_pages = layout.page_count(),
@@ -49,18 +55,19 @@ impl Image {
 /// The footer, if it can be believed: where the header says, or at the end of the file.
 fn footer(file: &ImageReader<'_>, header: Option<&ImageHeader>, file_bytes: u64) -> Option<ImageFooter> {
     if let Some(header) = header {
-        return file.footer(ImageLayout::new(header.page_count.get()), header).ok();
+        return file.footer(header.layout(), header).ok();
     }
     let footer = file.footer_at(file_bytes.checked_sub(PAGE_SIZE as u64)?).ok()?;
     let pages = footer.page_count.get();
-    (pages <= MAX_PAGES && ImageLayout::new(pages).file_bytes() == file_bytes).then_some(footer)
+    (pages <= MAX_PAGES && footer.layout().file_bytes() == file_bytes).then_some(footer)
 }
 
 /// A header for the image that `footer` belongs to. When it was cut, and by what program, nothing tells any more.
 fn header_of(footer: &ImageFooter) -> ImageHeader {
     let epoch = footer.epoch.get();
     let meta = ImageMeta { epoch, created_unix_ms: 0, root: 0, note: [0; 64], history: 0, chained: true };
-    ImageHeader::new(&meta, footer.page_count.get())
+    let header = ImageHeader::new(&meta, footer.page_count.get());
+    if footer.is_compressed() { header.compressed() } else { header }
 }
 
 /// A table of all pages that the file has. Regions that are a hole of the file had no pages.

@@ -5,16 +5,19 @@ use std::ops::Range;
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, IntoBytes};
 
-use quire_snapshot::PAGES_PER_REGION;
+use quire_snapshot::{PAGE_SIZE, PAGES_PER_REGION};
 
-use crate::format::ImageLayout;
+use crate::compression::{Codec, CompressionInfo};
+use crate::format::{ImageLayout, StoredRegion};
 
-/// Present bits and checksums.
+/// Present bits, checksums, and how regions are stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ChecksumTable {
     layout: ImageLayout,
     present: Vec<u64>,
     sums: Vec<u64>,
+    /// One a region if regions may be compressed, else empty.
+    stored: Vec<StoredRegion>,
     /// The checksums are lost.
     sumless: bool,
 }
@@ -23,7 +26,8 @@ impl ChecksumTable {
     /// A table of no present pages.
     pub(crate) fn new(layout: ImageLayout) -> Self {
         let (present, sums) = (vec![0; layout.present_words()], vec![0; layout.region_count() as usize]);
-        Self { layout, present, sums, sumless: false }
+        let stored = vec![StoredRegion::default(); stored_count(layout)];
+        Self { layout, present, sums, stored, sumless: false }
     }
 
     /// A table of no present pages, whose regions can't be checked.
@@ -43,13 +47,11 @@ impl ChecksumTable {
         *region = region.wrapping_add(sum);
     }
 
-    /// Whether `page` was in the image; takes it for absent from now on, whose region can't be checked any more.
-    pub(crate) fn take(&mut self, page: u32) -> bool {
-        let bit = 1 << (page % 64);
-        let Some(word) = self.present.get_mut(page as usize / 64) else { return false };
-        let was_present = *word & bit != 0;
-        *word &= !bit;
-        was_present
+    /// Takes `page` for absent, whose region can't be checked any more.
+    pub(crate) fn forget_page(&mut self, page: u32) {
+        if let Some(word) = self.present.get_mut(page as usize / 64) {
+            *word &= !(1 << (page % 64));
+        }
     }
 
     /// Takes the pages of `region` for absent.
@@ -59,6 +61,44 @@ impl ChecksumTable {
         let end = (start + words).min(self.present.len());
         self.present[start..end].fill(0);
         self.sums[region as usize] = 0;
+        self.note_stored(region, StoredRegion::default());
+    }
+
+    /// How `region` is stored.
+    pub(crate) fn stored(&self, region: u32) -> StoredRegion {
+        self.stored.get(region as usize).copied().unwrap_or_default()
+    }
+
+    /// Notes how `region` is stored, if regions may be compressed.
+    pub(crate) fn note_stored(&mut self, region: u32, stored: StoredRegion) {
+        if let Some(place) = self.stored.get_mut(region as usize) {
+            *place = stored;
+        }
+    }
+
+    /// The pages of `region` from the first to the last one in the image.
+    pub(crate) fn span(&self, region: u32) -> Option<Range<u32>> {
+        self.present_runs(self.layout.pages_of(region)).reduce(|all, run| all.start..run.end)
+    }
+
+    /// A region whose codec is not known, that codec, and where the table says so.
+    pub(crate) fn unknown_codec(&self) -> Option<(u32, u32, u64)> {
+        let (region, stored) = (0..)
+            .zip(&self.stored)
+            .find(|(_, stored)| !stored.is_plain() && Codec::of_number(stored.codec.get()).is_none())?;
+        Some((region, stored.codec.get(), self.stored_offset(region)))
+    }
+
+    /// What compression has made of the pages.
+    pub(crate) fn compression(&self) -> CompressionInfo {
+        let raw_bytes = |region| u64::from(self.present_in(region)) * PAGE_SIZE as u64;
+        let compressed = (0..).zip(&self.stored).map(|(region, stored)| (*stored, raw_bytes(region)));
+        CompressionInfo::new(self.present_pages() * PAGE_SIZE as u64, compressed)
+    }
+
+    /// Where the table says how `region` is stored.
+    fn stored_offset(&self, region: u32) -> u64 {
+        (8 * (self.present.len() + self.sums.len()) + size_of::<StoredRegion>() * region as usize) as u64
     }
 
     pub(crate) fn layout(&self) -> ImageLayout {
@@ -115,30 +155,18 @@ impl ChecksumTable {
         (0..self.layout.region_count()).filter(|&region| self.present_in(region) > 0)
     }
 
-    /// Runs of neighbouring regions that have pages in the image.
-    pub(crate) fn region_runs(&self) -> impl Iterator<Item = Range<u32>> + '_ {
-        let mut regions = self.regions().peekable();
-        std::iter::from_fn(move || {
-            let start = regions.next()?;
-            let mut end = start + 1;
-            while regions.next_if_eq(&end).is_some() {
-                end += 1;
-            }
-            Some(start..end)
-        })
-    }
-
     /// The bytes in the file, filled up with zeros.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.layout.table_bytes());
         for &word in self.present.iter().chain(&self.sums) {
             bytes.extend_from_slice(U64::new(word).as_bytes());
         }
+        bytes.extend_from_slice(self.stored.as_bytes());
         bytes.resize(self.layout.table_bytes(), 0);
         bytes
     }
 
-    /// Reads the bytes back.
+    /// Reads the bytes back; [`ChecksumTable::check_regions`] is still to be called.
     ///
     /// # Errors
     /// Offset into the table and what is wrong there.
@@ -146,8 +174,10 @@ impl ChecksumTable {
         let words = layout.present_words();
         let regions = layout.region_count() as usize;
         let numbers = <[U64]>::ref_from_prefix_with_elems(bytes, words + regions);
-        let Ok((numbers, padding)) = numbers else {
-            return Err((bytes.len() as u64, format!("it has {} bytes", bytes.len())));
+        let too_short = || (bytes.len() as u64, format!("it has {} bytes", bytes.len()));
+        let Ok((numbers, rest)) = numbers else { return Err(too_short()) };
+        let Ok((stored, padding)) = <[StoredRegion]>::ref_from_prefix_with_elems(rest, stored_count(layout)) else {
+            return Err(too_short());
         };
         let present: Vec<u64> = numbers[..words].iter().map(|word| word.get()).collect();
         let sums: Vec<u64> = numbers[words..].iter().map(|word| word.get()).collect();
@@ -156,17 +186,35 @@ impl ChecksumTable {
             return Err((8 * (words as u64 - 1), "bits are set beyond the last page".into()));
         }
         if padding.iter().any(|&byte| byte != 0) {
-            return Err((8 * (words + regions) as u64, "bytes behind the checksums are not zero".into()));
+            let offset = 8 * (words + regions) + size_of_val(stored);
+            return Err((offset as u64, "bytes behind the checksums are not zero".into()));
         }
-        let table = Self { layout, present, sums, sumless: false };
-        for region in 0..layout.region_count() {
-            if table.present_in(region) == 0 && table.sum(region) != 0 {
-                let offset = 8 * (words as u64 + u64::from(region));
+        Ok(Self { layout, present, sums, stored: stored.to_vec(), sumless: false })
+    }
+
+    /// Sees to it that what the table says of each region can be true.
+    ///
+    /// # Errors
+    /// Offset into the table and what is wrong there.
+    pub(crate) fn check_regions(&self) -> Result<(), (u64, String)> {
+        for region in 0..self.layout.region_count() {
+            if self.present_in(region) == 0 && self.sum(region) != 0 {
+                let offset = 8 * (self.present.len() as u64 + u64::from(region));
                 return Err((offset, format!("region {region} has no pages but a checksum")));
             }
+            let stored = self.stored(region);
+            let span_pages = if stored.is_plain() { 0 } else { self.span(region).map_or(0, |span| span.len()) };
+            if let Some(what) = stored.nonsense(span_pages) {
+                return Err((self.stored_offset(region), format!("region {region} {what}")));
+            }
         }
-        Ok(table)
+        Ok(())
     }
+}
+
+/// How many regions a table tells of how they are stored.
+fn stored_count(layout: ImageLayout) -> usize {
+    if layout.is_compressed() { layout.region_count() as usize } else { 0 }
 }
 
 #[cfg(test)]
@@ -196,7 +244,7 @@ mod tests {
             prop_assert_eq!(in_part, expected);
             let mut regions: Vec<u32> = pages.iter().map(|page| page / 512).collect();
             regions.dedup();
-            prop_assert_eq!(back.region_runs().flatten().collect::<Vec<_>>(), regions);
+            prop_assert_eq!(back.regions().collect::<Vec<_>>(), regions);
         }
 
         #[test]
@@ -224,7 +272,39 @@ mod tests {
         assert_eq!(ChecksumTable::decode(layout, &padding).unwrap_err().0, 24);
         let mut sum = bytes.clone();
         sum[16] = 1;
-        assert_eq!(ChecksumTable::decode(layout, &sum).unwrap_err().0, 16);
+        assert_eq!(ChecksumTable::decode(layout, &sum).unwrap().check_regions().unwrap_err().0, 16);
+        let layout = layout.compressed();
+        let mut table = ChecksumTable::new(layout);
+        (3..7).for_each(|page| table.add(page, 0));
+        let stored = |codec: u32, bytes: u32| StoredRegion {
+            codec: codec.into(),
+            stored_bytes: bytes.into(),
+            checksum: 1.into(),
+        };
+        for (stored, is_sense) in [
+            (stored(1, 3 * 4096), true),
+            (stored(9, 1), true),
+            (stored(1, 3 * 4096 + 1), false),
+            (stored(2, 0), false),
+            (stored(0, 0), false),
+            (stored(1, u32::MAX), false),
+        ] {
+            table.note_stored(0, stored);
+            let decoded = ChecksumTable::decode(layout, &table.encode()).unwrap();
+            assert_eq!(decoded, table);
+            let told = decoded.check_regions();
+            assert_eq!(told.is_ok(), is_sense, "{stored:?}");
+            assert!(is_sense || told.is_err_and(|(offset, _)| offset == 24));
+        }
+        assert_eq!(
+            {
+                table.note_stored(0, stored(9, 1));
+                table.unknown_codec()
+            },
+            Some((0, 9, 24))
+        );
+        table.forget_region(0);
+        assert_eq!(table, ChecksumTable::new(layout));
         assert!(ChecksumTable::decode(layout, &bytes[..10]).is_err());
     }
 }

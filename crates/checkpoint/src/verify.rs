@@ -31,7 +31,7 @@ impl Image {
     pub fn verify(&self, mut on_progress: impl FnMut(u64, u64)) -> Result<VerifySummary, ImageError> {
         let start = Instant::now();
         let total = self.table().regions().count() as u64;
-        let mut reader = RegionReader::new(self)?;
+        let mut reader = RegionReader::new(self, DEPTH)?;
         let mut free = Buffer::several(DEPTH, REGION_SIZE).map_err(|_| no_buffers(self.device().name()))?;
         let mut regions = self.table().regions();
         let mut damage: Vec<ImageError> = self.check_gap()?.into_iter().collect();

@@ -188,7 +188,7 @@ fn another_version_is_told_whatever_else_is_in_the_file() {
         let mut future = resealed(|header| header.version = 9.into());
         future[4090] ^= checksum;
         let error = refused(&future);
-        assert!(matches!(error, ImageError::Version { found: 9, known: 2, .. }), "{error}");
+        assert!(matches!(error, ImageError::Version { found: 9, known: 3, .. }), "{error}");
         assert!(error.to_string().contains("format version 9"), "{error}");
     }
     let mut bytes = bytes;
@@ -260,7 +260,7 @@ fn a_truncated_image_gives_the_pages_that_it_has() {
 #[test]
 fn hostile_headers_with_right_checksums_are_refused() {
     type Change = fn(&mut ImageHeader);
-    let changes: [(Change, u64, &str); 10] = [
+    let changes: [(Change, u64, &str); 12] = [
         (|header| header.page_bytes = 16384.into(), 12, "pages of 16384 bytes"),
         (|header| header.page_bytes = 0.into(), 12, "pages of 0 bytes"),
         (|header| header.region_bytes = 4096.into(), 16, "regions of 4096 bytes"),
@@ -269,6 +269,8 @@ fn hostile_headers_with_right_checksums_are_refused() {
         (|header| header.page_count = u32::MAX.into(), 44, "4294967295 pages"),
         (|header| header.data_offset = 0.into(), 48, "data at 0"),
         (|header| header.data_offset = u64::MAX.into(), 48, "data at 18446744073709551615"),
+        (|header| header.unused[0] = 1, 1152, "an unused byte isn't zero"),
+        (|header| header.unused[2935] = 0x80, 4087, "an unused byte isn't zero"),
         // Sound in themselves, but the file has another length.
         (|header| header.page_count = 0.into(), 2_101_248, "2269184 bytes instead of 2101248"),
         (|header| header.page_count = MAX_PAGES.into(), 2_269_184, "2269184 bytes instead of 68"),
@@ -284,7 +286,7 @@ fn hostile_headers_with_right_checksums_are_refused() {
 #[test]
 fn hostile_footers_with_right_checksums_are_refused() {
     type Change = fn(&mut ImageFooter);
-    let changes: [(Change, u64); 9] = [
+    let changes: [(Change, u64); 12] = [
         (|footer| footer.table_offset = 0.into(), 0),
         (|footer| footer.table_offset = u64::MAX.into(), 0),
         (|footer| footer.table_bytes = u64::MAX.into(), 8),
@@ -294,6 +296,9 @@ fn hostile_footers_with_right_checksums_are_refused() {
         (|footer| footer.present_pages = u64::MAX.into(), 40),
         (|footer| footer.page_count = 1.into(), 48),
         (|footer| footer.region_count = u32::MAX.into(), 48),
+        (|footer| footer.version = 2.into(), 56),
+        (|footer| footer.unused[0] = 1, 60),
+        (|footer| footer.unused[4019] = 1, 4079),
     ];
     let (_, bytes, _) = saved(SMALL);
     let footer = ImageLayout::new(SMALL).footer_offset();

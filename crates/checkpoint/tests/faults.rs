@@ -188,13 +188,11 @@ fn reads_that_fail_name_the_part() {
         parts.push(part);
     }
     assert_eq!(parts, [ImagePart::Header, ImagePart::Footer, ImagePart::Table]);
-    for (number, region) in [(3, 0), (4, 1)] {
+    for number in [3, 4] {
         let image = Image::open(&under(number), NAME).unwrap();
         let Err(error) = load(&image, &options(), |_, _| {}) else { panic!("read {number} was let pass") };
-        assert!(
-            matches!(error, ImageError::Unreadable { part: ImagePart::Region(found), .. } if found == region),
-            "{error}"
-        );
+        // Which region is read first depends on the threads.
+        let ImageError::Unreadable { part: ImagePart::Region(region), .. } = error else { panic!("{error}") };
         assert!(!error.is_damage());
         let offset = (region as u64 + 1) << 21;
         assert!(error.to_string().contains(&format!("bytes at {offset}")), "{error}");

@@ -14,12 +14,10 @@ use quire_device::{
     Action, Device, DeviceError, Directory, DirectoryLayer, DiskDirectory, FaultInjector, FaultTrigger, InjectedFault,
     IoEngine, Layer, LayeredDevice, MemoryDirectory, Queue, errno,
 };
-use quire_snapshot::{PAGE_SIZE, PAGES_PER_REGION, REGION_SIZE, WriteBarrier};
+use quire_snapshot::{PAGE_SIZE, PAGES_PER_REGION, REGION_SIZE};
 use tempfile::TempDir;
 
 const REGION: u32 = PAGES_PER_REGION as u32;
-/// Long enough for any machine; reached only if something never comes.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Saved {
     folder: TempDir,
@@ -37,29 +35,6 @@ fn on_disk(mut world: World) -> Saved {
 
 fn mapped(directory: &dyn Directory) -> Result<MappedImage, ImageError> {
     map(Image::open(directory, NAME).unwrap(), &options())
-}
-
-/// Exchanges up to `most` regions that are ready; returns whether there were any.
-fn adopt(barrier: &mut WriteBarrier, restore: &mut BackgroundRestore, most: u32) -> bool {
-    let Some(regions) = restore.next_ready(most) else { return false };
-    barrier.migrate_regions(regions.clone(), restore.staging()).unwrap();
-    restore.adopted(regions);
-    true
-}
-
-/// Exchanges everything, or until it fails.
-fn adopt_all(barrier: &mut WriteBarrier, restore: &mut BackgroundRestore) -> Result<(), ImageError> {
-    let start = Instant::now();
-    while !restore.status().done {
-        if !adopt(barrier, restore, 3) {
-            if let Some(error) = restore.status().failed {
-                return Err(error);
-            }
-            std::thread::yield_now();
-        }
-        assert!(start.elapsed() < PATIENCE, "{:?}", restore.status());
-    }
-    Ok(())
 }
 
 /// Waits until so many regions are staged.
@@ -172,7 +147,7 @@ fn after_the_exchange_the_file_is_needed_no_more() {
 #[test]
 fn memory_grows_beyond_a_last_region_that_is_not_full() {
     let saved = on_disk(sparse());
-    let MappedImage { barrier, mut restore, committed_bytes } = mapped(&saved.disk).unwrap();
+    let MappedImage { barrier, mut restore, committed_bytes, .. } = mapped(&saved.disk).unwrap();
     barrier.memory().commit(committed_bytes..6 * REGION_SIZE).unwrap();
     let mut world = World::of(barrier, 6 * REGION, saved.model);
     for page in [4 * REGION + 49, 4 * REGION + 50, 5 * REGION - 1, 5 * REGION] {

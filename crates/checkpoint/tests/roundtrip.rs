@@ -8,7 +8,7 @@ use common::*;
 use proptest::prelude::*;
 use quire_checkpoint::{DumpOptions, DumpPhase, DumpProgress, Image, dump, load};
 use quire_device::{CacheMode, Directory, DiskDirectory, DiskModel, IoEngine, MemoryDirectory, ThrottledDirectory};
-use quire_snapshot::PAGES_PER_REGION;
+use quire_snapshot::{BackgroundPriority, PAGES_PER_REGION};
 
 const REGION: u32 = PAGES_PER_REGION as u32;
 
@@ -30,7 +30,7 @@ proptest! {
         let expected = world.model.clone();
         let snapshot = world.cut();
         let memory = MemoryDirectory::new();
-        let options = DumpOptions { write_bytes: write_pages * 4096, buffers: 3, nice: None, ..DumpOptions::default() };
+        let options = DumpOptions { write_bytes: write_pages * 4096, buffers: 3, ..DumpOptions::default() };
         std::thread::scope(|scope| {
             let dumper = scope.spawn(|| {
                 dump(snapshot, &meta(5), &memory, NAME, &DumpProgress::new(), &options)
@@ -145,7 +145,12 @@ fn goes_round(directory: &dyn Directory) {
         world.write(3, epoch as u8);
         let snapshot = world.cut();
         let progress = DumpProgress::new();
-        let options = DumpOptions { write_bytes: 256 << 10, buffers: 4, nice: Some(5), ..DumpOptions::default() };
+        let options = DumpOptions {
+            write_bytes: 256 << 10,
+            buffers: 4,
+            background: Some(BackgroundPriority { nice: 5, idle_io: true }),
+            ..DumpOptions::default()
+        };
         let summary = dump(snapshot, &meta(epoch), directory, NAME, &progress, &options).unwrap();
         assert!(world.barrier.try_finish());
         let (found_epoch, found) = image(directory);

@@ -21,6 +21,11 @@ Examples:
   quire serve --port 7000 --dir /var/lib/quire
   quire serve --save \"900 1\" --save \"60 10000\"    save after 900 s with a change, or 60 s with 10000
   quire serve --save \"\"                         save only when told to (SAVE, BGSAVE)
+  quire serve --clone data/dump.quire --port 7001 --read-only
+                                                a second server on an image of the first: its data as of that save, at
+                                                once, without copying it
+  quire serve --clone localhost:6379 --port 7001
+                                                the same as of now: the first is asked to save before
   quire serve quire.conf --requirepass secret
   QUIRE_PORT=7000 quire serve";
 
@@ -90,6 +95,21 @@ fn serve() -> Command {
             .value_parser(value_parser!(PathBuf))
             .help("Configuration file, in the syntax of redis.conf"),
     );
+    command = command
+        .arg(Arg::new("clone").long("clone").value_name("FILE|HOST:PORT").help(
+            "Serve the image FILE of another server, which stays as it is: reads share its pages with other clones, writes are \
+             private. Nothing is saved unless --dir names a directory for it. HOST:PORT is a server of this machine, which is \
+             asked to save first",
+        ))
+        .arg(
+            Arg::new("clone-max-age")
+                .long("clone-max-age")
+                .value_name("SECONDS")
+                .value_parser(value_parser!(u64))
+                .requires("clone")
+                .help("Take the newest image of HOST:PORT, without a save, if its data is no older"),
+        )
+        .args(credentials().map(|arg| arg.requires("clone")));
     for directive in table::directives() {
         let default = if directive.default.is_empty() { "\"\"" } else { &directive.default };
         let mut arg = Arg::new(directive.name)
@@ -115,13 +135,28 @@ fn serve() -> Command {
     command
 }
 
+/// How to get in where a server asks for a password. The password itself is no argument: other users see those.
+fn credentials() -> [Arg; 2] {
+    [
+        Arg::new("clone-user")
+            .long("clone-user")
+            .value_name("NAME")
+            .help("The user to be at HOST:PORT [default: the default user]"),
+        Arg::new("clone-password-file")
+            .long("clone-password-file")
+            .value_name("FILE")
+            .value_parser(value_parser!(PathBuf))
+            .help("File with the password for HOST:PORT; without it the environment's QUIRE_CLONE_PASSWORD is taken"),
+    ]
+}
+
 fn file() -> Arg {
     Arg::new("file").value_name("FILE").required(true).value_parser(value_parser!(PathBuf)).help("The image")
 }
 
 fn image() -> Command {
     Command::new("image")
-        .about("Look at an image that a save has written")
+        .about("Look at an image that a save has written, copy it, or watch a save")
         .subcommand_required(true)
         .subcommand(
             Command::new("info")
@@ -133,6 +168,30 @@ fn image() -> Command {
             Command::new("verify")
                 .about("Read all of an image; exit code 1 and the places if it is not what was written")
                 .arg(file()),
+        )
+        .subcommand(
+            Command::new("copy")
+                .about("Copy an image with the deltas over it; the copy is verified and complete, or there is none")
+                .arg(file())
+                .arg(
+                    Arg::new("dir")
+                        .value_name("DIR")
+                        .required(true)
+                        .value_parser(value_parser!(PathBuf))
+                        .help("A directory without an image of that name"),
+                ),
+        )
+        .subcommand(
+            Command::new("watch")
+                .about("Show how far the running save of a server is: bytes, rate, time left; exit code 1 if it fails")
+                .arg(Arg::new("server").value_name("HOST:PORT").default_value("127.0.0.1:6379").help("The server"))
+                .arg(
+                    Arg::new("wait")
+                        .long("wait")
+                        .action(ArgAction::SetTrue)
+                        .help("If no save is running, wait for one"),
+                )
+                .args(credentials()),
         )
 }
 

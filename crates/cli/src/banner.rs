@@ -11,10 +11,15 @@ use quire_units::{Bytes, format_duration};
 
 /// The lines about the data: what the image gave, and how many keys there are after so many commands of the log.
 pub fn text(config: &Config, restored: &RestoreSummary, (keys, replayed): (u64, u64)) -> String {
-    let path = config.image_path();
-    let path = std::path::absolute(&path).unwrap_or(path);
     let mut text = String::new();
-    let _ = writeln!(text, "  data       {}", path.display());
+    if let Some(origin) = &restored.clone_of {
+        let _ = writeln!(text, "  clone of   {}", origin.path().display());
+    }
+    if config.has_dir() {
+        let path = config.image_path();
+        let path = std::path::absolute(&path).unwrap_or(path);
+        let _ = writeln!(text, "  data       {}", path.display());
+    }
     let took = format_duration(Duration::from_micros(restored.first_read_us));
     let size = Bytes(restored.image_bytes);
     let _ = match restored.mode {
@@ -22,6 +27,9 @@ pub fn text(config: &Config, restored: &RestoreSummary, (keys, replayed): (u64, 
             text,
             "  restored   {keys} keys, {size}, in {took}; reading and verifying goes on in the background"
         ),
+        "clone" => {
+            writeln!(text, "  mapped     {keys} keys, {size}, in {took}; verifying goes on in the background")
+        }
         "load" => {
             writeln!(text, "  restored   {keys} keys, {size}, read and verified in {took}")
         }
@@ -34,13 +42,21 @@ pub fn text(config: &Config, restored: &RestoreSummary, (keys, replayed): (u64, 
             1 => "an image and 1 delta over it".to_owned(),
             deltas => format!("an image and {deltas} deltas over it"),
         };
-        let _ = writeln!(text, "  as of      {}: {links}", restored.saved_at());
+        text.push_str(&loaded_first(restored.regions_loaded));
+        let age = match &restored.clone_of {
+            Some(_) => format!(" ({} ago)", format_duration(restored.age())),
+            None => String::new(),
+        };
+        let _ = writeln!(text, "  as of      {}{age}: {links}", restored.saved_at());
     }
     if replayed > 0 {
         let _ =
             writeln!(text, "  replayed   {replayed} commands of the log on top of the image's {} keys", restored.keys);
     }
     let _ = match config.save.as_slice() {
+        [] if !config.has_dir() => {
+            writeln!(text, "  saves      never: a clone saves to a directory of its own (--dir), not to the original's")
+        }
         [] => writeln!(text, "  saves      when told to: BGSAVE, SAVE, SHUTDOWN SAVE"),
         rules => {
             let rules: Vec<String> =
@@ -49,6 +65,17 @@ pub fn text(config: &Config, restored: &RestoreSummary, (keys, replayed): (u64, 
         }
     };
     text
+}
+
+/// What of a mapped image was read before the first command.
+fn loaded_first(regions: u32) -> String {
+    match regions {
+        0 => String::new(),
+        regions => format!(
+            "             {} were read and verified first: the deltas' pages are too scattered there to be mapped\n",
+            Bytes(u64::from(regions) << 21)
+        ),
+    }
 }
 
 /// Who is let in.

@@ -1,4 +1,4 @@
-//! `quire image info|verify FILE`.
+//! `quire image info|verify FILE`, `quire image copy FILE DIR`. `quire image watch` is in [`crate::watch`].
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -6,18 +6,29 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::ArgMatches;
 use indicatif::{ProgressBar, ProgressStyle};
-use quire_checkpoint::{Chain, DeltaInfo, ImageInfo};
+use quire_checkpoint::{Chain, Codec, CompressionInfo, CopySummary, DeltaInfo, ImageInfo, copy_chain};
 use quire_device::DiskDirectory;
+use quire_server::lock_file::CopyLock;
+use quire_snapshot::PAGE_SIZE;
 use quire_units::{Bytes, UtcTime, format_duration};
+use quire_wal::has_log;
 use serde_json::json;
+
+use crate::watch;
 
 /// Most damaged regions that are named one by one.
 const NAMED: usize = 20;
 
 /// Runs the subcommand; 1 if the image is damaged.
 pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
-    let (what, matches) = matches.subcommand().context("info or verify")?;
+    let (what, matches) = matches.subcommand().context("info, verify, copy or watch")?;
+    if what == "watch" {
+        return watch::run(matches);
+    }
     let path: &PathBuf = matches.get_one("file").context("an image")?;
+    if what == "copy" {
+        return copy(path, matches.get_one::<PathBuf>("dir").context("a directory")?);
+    }
     let chain = open(path)?;
     if what == "info" {
         let (info, deltas) = (chain.info(), chain.deltas());
@@ -31,14 +42,64 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
 }
 
 fn open(path: &Path) -> anyhow::Result<Chain> {
+    let (dir, name) = place(path)?;
+    Ok(Chain::open(&DiskDirectory::new(dir), name)?)
+}
+
+/// The directory of an image, and its name there.
+fn place(path: &Path) -> anyhow::Result<(&Path, &str)> {
     if path.is_dir() {
         bail!("{0} is a directory; name the image in it, such as {0}/dump.quire", path.display());
+    }
+    if let Ok(target) = path.read_link() {
+        bail!(
+            "{} is a symbolic link to {}. Deltas lie beside the image itself: name that",
+            path.display(),
+            target.display()
+        );
     }
     let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
         bail!("{} does not name a file", path.display());
     };
-    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    Ok(Chain::open(&DiskDirectory::new(dir), name)?)
+    Ok((path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new(".")), name))
+}
+
+fn copy(path: &Path, target: &Path) -> anyhow::Result<ExitCode> {
+    let (dir, name) = place(path)?;
+    if !target.is_dir() {
+        bail!("{} is not a directory: make it first", target.display());
+    }
+    let style = ProgressStyle::with_template("{bar:40} {percent:>3} %, {eta} left").context("progress")?;
+    let bar = ProgressBar::new(0).with_style(style);
+    let copied = copy_alone(dir, name, target, |done, total| {
+        bar.set_length(total);
+        bar.set_position(done);
+    });
+    bar.finish_and_clear();
+    let summary = copied?;
+    let deltas = match summary.files - 1 {
+        0 => String::new(),
+        1 => " and a delta over it".into(),
+        many => format!(" and {many} deltas over it"),
+    };
+    let (size, created) = (Bytes(summary.bytes), UtcTime(summary.created_unix_ms));
+    quire_sys::outln!(
+        "copied {name}{deltas} to {}: {size}, data of {created}, read back and verified",
+        target.display()
+    )?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Copies while no server and no other copy writes to the target.
+fn copy_alone(dir: &Path, name: &str, target: &Path, on_progress: impl FnMut(u64, u64)) -> anyhow::Result<CopySummary> {
+    let _lock = CopyLock::take(target, name).map_err(anyhow::Error::msg)?;
+    if has_log(&DiskDirectory::new(target))? {
+        bail!(
+            "{} holds a log of writes: a server there would replay it over the copy. Choose another directory",
+            target.display()
+        );
+    }
+    Ok(copy_chain(&DiskDirectory::new(dir), name, &DiskDirectory::new(target), on_progress)?)
 }
 
 fn facts(info: &ImageInfo) -> Vec<(&'static str, serde_json::Value)> {
@@ -55,7 +116,21 @@ fn facts(info: &ImageInfo) -> Vec<(&'static str, serde_json::Value)> {
         ("regions", json!(info.region_count)),
         ("data_offset", json!(info.data_offset)),
         ("file_bytes", json!(info.file_bytes)),
+        ("compression", json!(codec(&info.compression))),
+        ("compressed_regions", json!(info.compression.regions)),
+        ("stored_bytes", json!(info.compression.stored_bytes)),
+        ("compression_ratio", json!(ratio(info.present_bytes(), &info.compression))),
     ]
+}
+
+fn codec(compression: &CompressionInfo) -> &'static str {
+    compression.codec.map_or("no", Codec::name)
+}
+
+/// How many times as large as in the file the pages are, with two decimals.
+fn ratio(pages_bytes: u64, compression: &CompressionInfo) -> f64 {
+    let ratio = if pages_bytes == 0 { 1.0 } else { pages_bytes as f64 / compression.stored_bytes.max(1) as f64 };
+    (ratio * 100.0).round() / 100.0
 }
 
 fn delta_facts(delta: &DeltaInfo) -> Vec<(&'static str, serde_json::Value)> {
@@ -66,6 +141,10 @@ fn delta_facts(delta: &DeltaInfo) -> Vec<(&'static str, serde_json::Value)> {
         ("changed_pages", json!(delta.changed_pages)),
         ("present_pages", json!(delta.present_pages)),
         ("file_bytes", json!(delta.file_bytes)),
+        ("compression", json!(codec(&delta.compression))),
+        ("compressed_regions", json!(delta.compression.regions)),
+        ("stored_bytes", json!(delta.compression.stored_bytes)),
+        ("compression_ratio", json!(ratio(delta.present_pages * PAGE_SIZE as u64, &delta.compression))),
     ]
 }
 
@@ -77,7 +156,12 @@ fn as_text(info: &ImageInfo, deltas: &[DeltaInfo]) -> String {
     let created = format!("{:<16} {}\n", "created", UtcTime(info.created_unix_ms));
     let delta = |delta: &DeltaInfo| {
         let (file, changed, bytes) = (&delta.file, delta.changed_pages, delta.file_bytes);
-        format!("{:<16} {file}: {changed} pages changed, {bytes} bytes, {}\n", "delta", UtcTime(delta.created_unix_ms))
+        let stored = match delta.compression.codec {
+            Some(codec) => format!(" ({} stored, {})", delta.compression.stored_bytes, codec.name()),
+            None => String::new(),
+        };
+        let time = UtcTime(delta.created_unix_ms);
+        format!("{:<16} {file}: {changed} pages changed, {bytes} bytes{stored}, {time}\n", "delta")
     };
     lines.chain([created]).chain(deltas.iter().map(delta)).collect()
 }
@@ -125,4 +209,36 @@ fn verify(chain: &Chain) -> anyhow::Result<ExitCode> {
         ),
     }
     Ok(ExitCode::FAILURE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quire_server::config::Config;
+    use quire_server::{lock_file, saving};
+
+    fn settings(dir: &Path) -> Config {
+        Config { dir: dir.to_owned(), ..Config::default() }
+    }
+
+    #[test]
+    fn a_copy_keeps_servers_and_other_copies_away_as_long_as_it_takes() {
+        let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (source, target) = (settings(from.path()), settings(to.path()));
+        let (mut store, _) = saving::open(&source).unwrap();
+        store.save_blocking(&saving::place(&source)).unwrap();
+        let name = &source.dbfilename;
+        let mut looks = 0;
+        copy_alone(from.path(), name, to.path(), |_, _| {
+            let refused = lock_file::of_image(&target).unwrap_err();
+            assert!(refused.contains("a copy is being written there"), "{refused}");
+            assert!(lock_file::of_log(&target).is_err());
+            let refused = copy_alone(from.path(), name, to.path(), |_, _| {}).unwrap_err().to_string();
+            assert!(refused.contains("another copy is being written there"), "{refused}");
+            looks += 1;
+        })
+        .unwrap();
+        assert!(looks > 1);
+        assert!(lock_file::of_image(&target).is_ok(), "no longer than that");
+    }
 }

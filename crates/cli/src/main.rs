@@ -6,15 +6,18 @@
 
 mod args;
 mod banner;
+mod clone;
 mod doctor;
 mod doctor_preload;
 mod image;
 mod log;
 mod logging;
 mod mount;
+mod peer;
 mod program;
 mod serve;
 mod size;
+mod watch;
 
 use std::process::ExitCode;
 

@@ -4,13 +4,17 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::ArgMatches;
+use quire_server::clone_origin::CloneOrigin;
+use quire_server::cloning;
 use quire_server::config::{Config, table};
 use quire_server::lock_file;
 use quire_server::net::{Server, ServerError};
 use quire_server::saving;
 use quire_server::state::ServerHooks;
+use quire_sys::locked_file::LockedFile;
 
 use crate::banner::{self, ClientAccess};
+use crate::clone::Wanted;
 use crate::logging;
 
 /// Starts the server and serves until it is asked to end.
@@ -21,40 +25,89 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     quire_sys::limits::refuse_longer_files();
     let config = settings(matches)?;
     let set_log_level = logging::start(&config)?;
-    prepare_dir(&config)?;
-    let image_lock = lock_file::of_image(&config).map_err(anyhow::Error::msg)?;
-    if !config.pidfile.is_empty() {
-        std::fs::write(&config.pidfile, format!("{}\n", std::process::id()))
-            .with_context(|| format!("cannot write the pidfile {}", config.pidfile))?;
+    let wanted = Wanted::find(matches)?;
+    let image_lock = prepare_place(&config, wanted.as_ref().map(|wanted| &wanted.origin))?;
+    let opened = match &wanted {
+        Some(wanted) => cloning::open(&config, wanted.origin.clone()),
+        None => saving::open(&config),
+    };
+    let (store, restored) = opened.map_err(anyhow::Error::msg)?;
+    if let Some(wanted) = wanted {
+        wanted.check(&restored)?;
     }
-    let (store, restored) = saving::open(&config).map_err(anyhow::Error::msg)?;
-    let pidfile = config.pidfile.clone();
     let (shown, data) = (config.clone(), restored.clone());
     let hooks = ServerHooks { set_log_level: Some(set_log_level), image_lock, ..ServerHooks::default() };
     // If it panicked there is nothing to lose but time.
     let _ = prefault.join();
     let mut server = Server::start(config, store, restored, hooks).map_err(advised)?;
     server.watch_signals()?;
+    // Not before it is sure that this server runs: the file may be that of one which uses the same settings.
+    let pidfile = Pidfile::write(&shown.pidfile)?;
     let text = banner::text(&shown, &data, server.brought_back());
     banner::print(&text, server.addresses(), ClientAccess::of(&shown));
     tracing::info!(addresses = server.addresses().join(", "), pid = std::process::id(), "ready to accept connections");
     let ended = server.run();
-    if !pidfile.is_empty() {
-        // It may have been removed already.
-        let _ = std::fs::remove_file(pidfile);
-    }
+    drop(pidfile);
     ended?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The file that tells this process's number, until it is dropped.
+struct Pidfile(String);
+
+impl Pidfile {
+    /// Writes it, if there is to be one.
+    fn write(path: &str) -> anyhow::Result<Option<Self>> {
+        if path.is_empty() {
+            return Ok(None);
+        }
+        std::fs::write(path, Self::text()).with_context(|| format!("cannot write the pidfile {path}"))?;
+        Ok(Some(Self(path.to_owned())))
+    }
+
+    fn text() -> String {
+        format!("{}\n", std::process::id())
+    }
+}
+
+impl Drop for Pidfile {
+    fn drop(&mut self) {
+        // Another process may have written its own number there since.
+        if std::fs::read_to_string(&self.0).is_ok_and(|text| text == Self::text()) {
+            // It may have been removed already.
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
 }
 
 fn advised(error: ServerError) -> anyhow::Error {
     anyhow::Error::from(error)
 }
 
+/// Prepares the directory for images and logs, if there is one, and keeps other servers from the image.
+fn prepare_place(config: &Config, origin: Option<&CloneOrigin>) -> anyhow::Result<Option<LockedFile>> {
+    if let Some(origin) = origin {
+        cloning::check_place(config, origin).map_err(anyhow::Error::msg)?;
+        if !config.has_dir() {
+            return Ok(None);
+        }
+    }
+    prepare_dir(config)?;
+    lock_file::of_image(config).map_err(anyhow::Error::msg)
+}
+
 fn settings(matches: &ArgMatches) -> anyhow::Result<Config> {
-    let mut config = Config::default();
+    let is_clone = matches.contains_id("clone");
+    let mut config = if is_clone { Config::of_clone() } else { Config::default() };
     if let Some(file) = matches.get_one::<std::path::PathBuf>("config") {
         config.apply_file(file)?;
+        if is_clone {
+            // It may be the original's: CONFIG REWRITE must not write the clone's settings into it, and what leads to the original must not
+            // lead to the clone.
+            config.file = None;
+            config.pidfile.clear();
+            config.unixsocket.clear();
+        }
     }
     config.apply_env(|name| std::env::var(name).ok()).context("in the environment")?;
     for directive in table::directives() {

@@ -34,6 +34,34 @@ fn a_good_image_is_described_and_verified() {
 }
 
 #[test]
+fn what_compression_has_made_of_an_image_and_its_deltas_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let more = ["--save", "", "--enable-debug-command", "local", "--checkpoint-incremental", "yes"];
+    let mut server = serve(dir.path(), &[&more[..], &["--checkpoint-compression", "zstd"]].concat());
+    let changes: String = (0..500).map(|key| format!("SET k:{key} changed\r\n")).collect();
+    let commands =
+        format!("DEBUG POPULATE 30000 k 500\r\nSAVE\r\n{changes}CONFIG SET checkpoint-compression lz4\r\nSAVE");
+    assert_eq!(server.call(&commands), "+OK\r\n".repeat(504));
+    server.signal("TERM");
+    server.ended();
+    let image = dir.path().join("dump.quire");
+    let file = image.to_str().unwrap();
+    let json: serde_json::Value = serde_json::from_str(&printed(&["image", "info", "--json", file])).unwrap();
+    assert_eq!((&json["format_version"], &json["compression"]), (&3.into(), &"zstd".into()));
+    assert!(
+        json["compression_ratio"].as_f64().unwrap() > 2.0 && json["compressed_regions"].as_u64().unwrap() > 5,
+        "{json}"
+    );
+    let stored = json["stored_bytes"].as_u64().unwrap();
+    assert!(stored * 2 < json["present_bytes"].as_u64().unwrap(), "{json}");
+    assert_eq!(json["deltas"][0]["compression"], "lz4");
+    assert!(json["deltas"][0]["compression_ratio"].as_f64().unwrap() > 1.2, "{json}");
+    let info = printed(&["image", "info", file]);
+    assert!(info.contains("compression      zstd") && info.contains(" stored, lz4)"), "{info}");
+    assert!(printed(&["image", "verify", file]).contains(" regions, a delta, "));
+}
+
+#[test]
 fn deltas_are_described_and_verified_with_their_image() {
     let dir = tempfile::tempdir().unwrap();
     let more = ["--save", "", "--enable-debug-command", "local", "--checkpoint-incremental", "yes"];

@@ -62,6 +62,16 @@ pub trait Device: Send + Sync {
     /// The device fails.
     fn read_cached(&self, offset: u64, into: &mut [u8]) -> Result<Option<usize>, DeviceError>;
 
+    /// As [`Device::read_cached`], also if this device goes past the system's cache, and the cache gives the bytes up: for a caller that
+    /// keeps them itself. The look begins no read, and waits for no device. `None` also where the system doesn't say what is in its cache.
+    ///
+    /// # Errors
+    /// The device fails.
+    fn take_cached(&self, offset: u64, into: &mut [u8]) -> Result<Option<TakenBytes>, DeviceError>;
+
+    /// How many of these bytes, in whole pages, the system's cache holds; `None` if it doesn't say, or there is no such cache.
+    fn cached_bytes(&self, offset: u64, len: u64) -> Option<u64>;
+
     /// Moves all of `transfer` now, in the calling thread. Takes no memory unless it fails, where a real file is behind it.
     ///
     /// # Errors
@@ -109,6 +119,15 @@ pub trait Device: Send + Sync {
 
     /// The file itself, for mapping it. `None` if it isn't one.
     fn as_file(&self) -> Option<&File>;
+}
+
+/// What [`Device::take_cached`] has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TakenBytes {
+    /// Bytes read.
+    pub len: usize,
+    /// Whether the system's cache has none of them any more. It keeps pages that are dirty, mapped, or part of a larger piece.
+    pub is_given_up: bool,
 }
 
 /// A transfer that has ended, with its buffer.

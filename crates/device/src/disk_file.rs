@@ -4,14 +4,16 @@
 
 use std::fs::File;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use quire_sys::buffer::Buffer;
 use quire_sys::file::{self as sys, DIRECT_ALIGN, DirectAlignment};
+use quire_sys::mem::PAGE_SIZE;
+use quire_sys::page_cache;
 use quire_sys::rw::{self, RwFlags};
 use quire_sys::transfer::{Direction, Transfer};
 
-use crate::device::{Device, Queue};
+use crate::device::{Device, Queue, TakenBytes};
 use crate::engine::{self, IoEngine};
 use crate::error::{Action, DeviceError};
 use crate::open_file::OpenFile;
@@ -56,6 +58,11 @@ pub(crate) struct DiskFile {
     way: Way,
     /// A block device's size, which doesn't change.
     fixed_len: Option<u64>,
+    /// The system's cache never holds older bytes than the device does. For what is not a regular file the kernel drops nothing after an
+    /// asynchronous direct write, so a page that another program read in the middle of the write stays there as it was before.
+    is_cache_current: bool,
+    /// The file opened through the system's cache, once it was asked for; `None` if it can't be.
+    cached: OnceLock<Option<File>>,
 }
 
 impl DiskFile {
@@ -73,7 +80,11 @@ impl DiskFile {
         }
         let flags = if way == Way::DontCache { RwFlags::DONT_CACHE } else { RwFlags::NONE };
         let fixed_len = if let FileKind::Block(len) = kind { Some(len) } else { None };
-        Self { target: Arc::new(OpenFile::new(name, file, flags)), engine, way, fixed_len }
+        // Asked of the file itself: a block device may have been opened as any file is.
+        let is_regular = file.metadata().is_ok_and(|facts| facts.is_file());
+        let is_cache_current = is_regular || !matches!(way, Way::Direct(_));
+        let target = Arc::new(OpenFile::new(name, file, flags));
+        Self { target, engine, way, fixed_len, is_cache_current, cached: OnceLock::new() }
     }
 
     fn error(&self, action: Action, source: &io::Error) -> DeviceError {
@@ -100,6 +111,35 @@ impl DiskFile {
             }
         }
         Ok(done)
+    }
+
+    /// The file, opened through the system's cache.
+    fn cached(&self) -> Option<&File> {
+        if !self.is_direct() {
+            return Some(&self.target.file);
+        }
+        self.cached.get_or_init(|| page_cache::open_cached(&self.target.file).ok()).as_ref()
+    }
+
+    /// Reads what the system's cache holds, and has it give that up. `None` if it doesn't hold all of it.
+    fn take(&self, file: &File, offset: u64, into: &mut [u8]) -> io::Result<Option<TakenBytes>> {
+        let len = into.len() as u64;
+        if !page_cache::holds(file, offset, len)? {
+            return Ok(None);
+        }
+        let mut done = 0;
+        while done < into.len() {
+            match rw::read_at(file, &mut into[done..], offset + done as u64, RwFlags::NO_WAIT) {
+                Ok(0) => break,
+                Ok(read) => done += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // Dropped since the look.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(error) => return Err(error),
+            }
+        }
+        page_cache::drop_range(file, offset, len);
+        Ok(Some(TakenBytes { len: done, is_given_up: page_cache::cached_pages(file, offset, len)?.cached == 0 }))
     }
 
     fn read_failed(&self, error: &io::Error, offset: u64, len: usize) -> DeviceError {
@@ -136,6 +176,11 @@ impl DiskFile {
 /// messages.
 pub fn of_file(name: impl Into<String>, file: File, caching: CacheMode, engine: IoEngine) -> Arc<dyn Device> {
     Arc::new(DiskFile::new(name.into(), file, FileKind::Existing, caching, engine))
+}
+
+/// Whether `error` says that the system doesn't tell what is in its cache.
+fn is_unknown(error: &io::Error) -> bool {
+    rw::is_refusal(error) || error.kind() == io::ErrorKind::InvalidInput
 }
 
 impl Device for DiskFile {
@@ -201,6 +246,21 @@ impl Device for DiskFile {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock || rw::is_refusal(&error) => Ok(None),
             Err(error) => Err(self.read_failed(&error, offset, into.len())),
         }
+    }
+
+    fn take_cached(&self, offset: u64, into: &mut [u8]) -> Result<Option<TakenBytes>, DeviceError> {
+        let Some(file) = self.cached().filter(|_| self.is_cache_current) else { return Ok(None) };
+        match self.take(file, offset, into) {
+            // No such call, or no such cache.
+            Err(error) if is_unknown(&error) => Ok(None),
+            Err(error) => Err(self.read_failed(&error, offset, into.len())),
+            Ok(taken) => Ok(taken),
+        }
+    }
+
+    fn cached_bytes(&self, offset: u64, len: u64) -> Option<u64> {
+        let pages = page_cache::cached_pages(self.cached()?, offset, len).ok()?;
+        Some(pages.cached * PAGE_SIZE as u64)
     }
 
     fn run(&self, transfer: &mut Transfer) -> Result<(), DeviceError> {
@@ -287,6 +347,34 @@ mod tests {
                 Direction::Read => finished.result.unwrap(),
             }
             assert_eq!((finished.transfer.tag, finished.transfer.buffer.len()), (3, 4096));
+        }
+    }
+
+    #[test]
+    fn what_another_opening_left_in_the_cache_is_taken_out_of_it() {
+        use std::os::unix::fs::FileExt;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, vec![7; 8 * PAGE_SIZE]).unwrap();
+        let other = File::open(&path).unwrap();
+        other.sync_all().unwrap();
+        for caching in [CacheMode::Direct, CacheMode::Buffered] {
+            let file = File::options().read(true).write(true).open(&path).unwrap();
+            let device = of_file("file", file, caching, IoEngine::Threads);
+            let len = 8 * PAGE_SIZE as u64;
+            other.read_exact_at(&mut vec![0; 8 * PAGE_SIZE], 0).unwrap();
+            let Some(cached) = device.cached_bytes(0, len) else {
+                return quire_sys::testing::skipped_even_in_ci("the kernel doesn't tell what is in its cache");
+            };
+            assert_eq!(cached, len);
+            let mut bytes = vec![0; 8 * PAGE_SIZE];
+            let taken = device.take_cached(0, &mut bytes).unwrap().unwrap();
+            assert_eq!((taken.len, bytes.iter().all(|&byte| byte == 7)), (8 * PAGE_SIZE, true));
+            assert_eq!(taken.is_given_up, device.cached_bytes(0, len) == Some(0));
+            if taken.is_given_up {
+                assert_eq!(device.take_cached(0, &mut bytes).unwrap(), None);
+                assert_eq!(device.cached_bytes(0, len), Some(0), "a look leaves nothing there");
+            }
         }
     }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use quire_sys::file::DirectAlignment;
 use quire_sys::transfer::Transfer;
 
-use crate::device::{Device, Queue};
+use crate::device::{Device, Queue, TakenBytes};
 use crate::directory::Directory;
 use crate::error::{Action, DeviceError};
 
@@ -37,6 +37,14 @@ pub trait Layer: Send + Sync {
 
     fn read_cached(&self, inner: &dyn Device, offset: u64, into: &mut [u8]) -> Result<Option<usize>, DeviceError> {
         inner.read_cached(offset, into)
+    }
+
+    fn take_cached(&self, inner: &dyn Device, offset: u64, into: &mut [u8]) -> Result<Option<TakenBytes>, DeviceError> {
+        inner.take_cached(offset, into)
+    }
+
+    fn cached_bytes(&self, inner: &dyn Device, offset: u64, len: u64) -> Option<u64> {
+        inner.cached_bytes(offset, len)
     }
 
     fn run(&self, inner: &dyn Device, transfer: &mut Transfer) -> Result<(), DeviceError> {
@@ -101,6 +109,14 @@ impl<L: Layer> Device for LayeredDevice<L> {
 
     fn read_cached(&self, offset: u64, into: &mut [u8]) -> Result<Option<usize>, DeviceError> {
         self.layer.read_cached(&*self.inner, offset, into)
+    }
+
+    fn take_cached(&self, offset: u64, into: &mut [u8]) -> Result<Option<TakenBytes>, DeviceError> {
+        self.layer.take_cached(&*self.inner, offset, into)
+    }
+
+    fn cached_bytes(&self, offset: u64, len: u64) -> Option<u64> {
+        self.layer.cached_bytes(&*self.inner, offset, len)
     }
 
     fn run(&self, transfer: &mut Transfer) -> Result<(), DeviceError> {
@@ -258,6 +274,16 @@ mod tests {
             Ok(Some(6))
         }
 
+        fn take_cached(&self, _offset: u64, _into: &mut [u8]) -> Result<Option<TakenBytes>, DeviceError> {
+            self.note("take_cached");
+            Ok(Some(TakenBytes { len: 7, is_given_up: true }))
+        }
+
+        fn cached_bytes(&self, _offset: u64, _len: u64) -> Option<u64> {
+            self.note("cached_bytes");
+            Some(8)
+        }
+
         fn run(&self, _transfer: &mut Transfer) -> Result<(), DeviceError> {
             self.note("run");
             Ok(())
@@ -317,6 +343,8 @@ mod tests {
         device.allocate(1).unwrap();
         assert_eq!(device.read_at(0, &mut [0; 9]), Ok(5));
         assert_eq!(device.read_cached(0, &mut [0; 9]), Ok(Some(6)));
+        let taken = device.take_cached(0, &mut [0; 9]).unwrap();
+        assert_eq!((taken.map(|taken| taken.len), device.cached_bytes(0, 9)), (Some(7), Some(8)));
         device.run(&mut transfer).unwrap();
         device.write_durable(&mut transfer).unwrap();
         device.queue(1).unwrap();
@@ -332,6 +360,8 @@ mod tests {
             "allocate",
             "read_at",
             "read_cached",
+            "take_cached",
+            "cached_bytes",
             "run",
             "write_durable",
             "queue",

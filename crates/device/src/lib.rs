@@ -34,7 +34,7 @@ mod throttle;
 mod zeros;
 
 pub use block_device::BlockDevice;
-pub use device::{Completion, Device, Queue};
+pub use device::{Completion, Device, Queue, TakenBytes};
 pub use directory::{Directory, check_name};
 pub use disk::DiskDirectory;
 pub use disk_file::{CacheMode, of_file};

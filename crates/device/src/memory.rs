@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use quire_sys::file::DirectAlignment;
 use quire_sys::transfer::{Direction, Transfer};
 
-use crate::device::{Device, Queue};
+use crate::device::{Device, Queue, TakenBytes};
 use crate::directory::{Directory, check_name};
 use crate::errno;
 use crate::error::{Action, DeviceError};
@@ -399,6 +399,14 @@ impl Device for MemoryFile {
     fn read_cached(&self, _offset: u64, _into: &mut [u8]) -> Result<Option<usize>, DeviceError> {
         // The system's cache has none of this.
         Ok(None)
+    }
+
+    fn take_cached(&self, _offset: u64, _into: &mut [u8]) -> Result<Option<TakenBytes>, DeviceError> {
+        Ok(None)
+    }
+
+    fn cached_bytes(&self, _offset: u64, _len: u64) -> Option<u64> {
+        None
     }
 
     fn run(&self, transfer: &mut Transfer) -> Result<(), DeviceError> {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use quire_sys::file::{DIRECT_ALIGN, DirectAlignment};
 use quire_sys::transfer::{Direction, Transfer};
 
-use crate::device::{Device, Queue};
+use crate::device::{Device, Queue, TakenBytes};
 use crate::error::{Action, DeviceError};
 use crate::inline_queue::InlineQueue;
 
@@ -108,6 +108,14 @@ impl Device for NullDevice {
     fn read_cached(&self, _offset: u64, _into: &mut [u8]) -> Result<Option<usize>, DeviceError> {
         // The system's cache has none of this.
         Ok(None)
+    }
+
+    fn take_cached(&self, _offset: u64, _into: &mut [u8]) -> Result<Option<TakenBytes>, DeviceError> {
+        Ok(None)
+    }
+
+    fn cached_bytes(&self, _offset: u64, _len: u64) -> Option<u64> {
+        None
     }
 
     fn run(&self, transfer: &mut Transfer) -> Result<(), DeviceError> {

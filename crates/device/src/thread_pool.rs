@@ -8,7 +8,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use quire_sys::thread::spawn_unsignalled;
+use quire_sys::io_priority::IoPriority;
+use quire_sys::thread::{self, spawn_unsignalled};
 use quire_sys::transfer::Transfer;
 
 use crate::device::{Completion, Queue};
@@ -97,7 +98,12 @@ impl ThreadPool {
         for _ in 0..threads.min(self.most - self.workers.len()) {
             let shared = Arc::clone(&self.shared);
             let name = format!("quire-io-{}", self.workers.len());
-            match spawn_unsignalled(&name, move || shared.work_off()) {
+            let work_off = move || {
+                // A maker that is raised later, since a writer waits for it, can't raise this thread, too.
+                IoPriority::NORMAL.set(thread::current());
+                shared.work_off();
+            };
+            match spawn_unsignalled(&name, work_off) {
                 Ok(worker) => self.workers.push(worker),
                 Err(_) => break,
             }

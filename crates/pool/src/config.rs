@@ -28,6 +28,64 @@ pub struct PoolConfig {
     pub on_thread_start: Option<fn()>,
     /// Asked before writers claim pages.
     pub gate: Option<WritebackHooks>,
+    /// The second tier, beside the budget, or in it with [`TierSize::AutoSplit`].
+    pub tier: TierConfig,
+}
+
+/// How large the second tier is: memory for evicted pages that the kernel may take back at any time. It is beside the budget but for
+/// [`TierSize::AutoSplit`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TierSize {
+    /// There is none.
+    #[default]
+    Off,
+    /// Up to four times the budget, and half of what memory is available.
+    Auto,
+    /// A share of the budget, in percent; may be over 100.
+    Percent(u16),
+    /// So many bytes.
+    Bytes(usize),
+    /// A part of the budget itself, which bounds both tiers together: from an eighth to seven eighths, half at first. Memory moves to
+    /// the tier whose next bytes would save more time, by the hits at the border between the tiers and at the end of the second.
+    /// Pages that don't compress leave the second tier its least part, and pages that can't be evicted (dirty, or held by guards) leave it
+    /// none. A pool that is too small for a second tier of 16 pages is all first tier.
+    AutoSplit,
+}
+
+/// How pages are stored in the second tier.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TierCompression {
+    /// By LZ4; what doesn't compress is stored as it is.
+    #[default]
+    Lz4,
+    /// As they are.
+    None,
+}
+
+/// Settings of the second tier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TierConfig {
+    /// Its size at most. Pressure makes it smaller.
+    pub size: TierSize,
+    /// How pages are stored.
+    pub compression: TierCompression,
+    /// A miss that the tier can't serve looks into the system's page cache before it goes to the device, and has it give the page up, so
+    /// that no two layers keep the same page. Of use for files that other programs read or write through the page cache, too.
+    /// Block devices are always read themselves: the cache may have older bytes of them.
+    pub page_cache: bool,
+    /// Victims are dropped while storing them takes longer than reading them from the device does.
+    pub is_adaptive: bool,
+}
+
+impl Default for TierConfig {
+    fn default() -> Self {
+        Self {
+            size: TierSize::default(),
+            compression: TierCompression::default(),
+            page_cache: false,
+            is_adaptive: true,
+        }
+    }
 }
 
 /// Keeps a pool's writers from files for some time. What is dirty stays in memory meanwhile, and can be changed.
@@ -53,6 +111,7 @@ impl Default for PoolConfig {
             miss_timeout_ms: 5000,
             on_thread_start: None,
             gate: None,
+            tier: TierConfig::default(),
         }
     }
 }
@@ -61,6 +120,8 @@ impl Default for PoolConfig {
 const MOST_EVICTED: usize = 512;
 /// A shard smaller than this has too few pages to choose from.
 const LEAST_SHARD_PAGES: usize = 256;
+/// Fewer pages than this are no order of recency.
+pub(crate) const LEAST_TIER_PAGES: usize = 16;
 /// More shards than this gain nothing.
 const MOST_SHARDS: usize = 64;
 
@@ -79,6 +140,12 @@ impl PoolConfig {
         }
         if !(1..=100).contains(&self.dirty_percent) {
             return Err(PoolError::Config("`dirty_percent` must be from 1 to 100"));
+        }
+        if let TierSize::Bytes(bytes) = self.tier.size
+            && bytes > 0
+            && bytes / self.page_bytes < LEAST_TIER_PAGES
+        {
+            return Err(PoolError::Config("a second tier must have at least 16 pages"));
         }
         if self.shards == 0 {
             self.shards = std::thread::available_parallelism().map_or(4, usize::from);
@@ -157,11 +224,14 @@ pub struct MapOptions {
     pub read_ahead_pages: u32,
     /// How the map is going to be used.
     pub advice: Advice,
+    /// Pages of the map go to the second tier. Not for a file that other processes write while it is mapped: what they write is seen
+    /// when a page is read from the device again, which the tier puts off.
+    pub use_tier: bool,
 }
 
 impl Default for MapOptions {
     fn default() -> Self {
-        Self { reserve_bytes: 0, read_ahead_pages: 32, advice: Advice::Normal }
+        Self { reserve_bytes: 0, read_ahead_pages: 32, advice: Advice::Normal, use_tier: true }
     }
 }
 
@@ -185,6 +255,10 @@ mod tests {
             PoolConfig { page_bytes: 8192, ..PoolConfig::default() },
             PoolConfig { budget_bytes: 3 * 4096, ..PoolConfig::default() },
             PoolConfig { dirty_percent: 0, ..PoolConfig::default() },
+            PoolConfig {
+                tier: TierConfig { size: TierSize::Bytes(15 * 4096), ..TierConfig::default() },
+                ..PoolConfig::default()
+            },
         ] {
             assert!(matches!(wrong.settle(), Err(PoolError::Config(_))));
         }

@@ -26,9 +26,21 @@ pub(crate) enum PoolCounter {
     Ahead,
     AheadReads,
     OptimisticRetries,
+    ReadDirect,
+    ReadTier,
+    ReadCached,
+    CacheKept,
+    TierReclaimed,
+    TierGhost,
+    TierBusy,
+    WriteDirect,
+    EvictDirty,
+    EvictClean,
+    EvictKept,
+    EvictDeclined,
 }
 
-const COUNTS: usize = PoolCounter::OptimisticRetries as usize + 1;
+const COUNTS: usize = PoolCounter::EvictDeclined as usize + 1;
 
 /// Why a thread waited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

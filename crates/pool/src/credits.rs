@@ -13,6 +13,8 @@ use crate::cache_padded::{CachePadded, slot};
 pub(crate) struct CreditPool {
     free: Box<[CachePadded<AtomicUsize>]>,
     total: usize,
+    /// Credits that no page can have for now. One thread at a time changes it.
+    withheld: AtomicUsize,
 }
 
 impl CreditPool {
@@ -21,12 +23,33 @@ impl CreditPool {
         let cores = cores.max(1);
         let part = |core: usize| total / cores + usize::from(core < total % cores);
         let free = (0..cores).map(|core| CachePadded(AtomicUsize::new(part(core)))).collect();
-        Self { free, total }
+        Self { free, total, withheld: AtomicUsize::new(0) }
     }
 
-    /// All there are, free or not.
+    /// All that pages can have, free or not.
     pub(crate) fn total(&self) -> usize {
-        self.total
+        self.total - self.withheld()
+    }
+
+    /// Those that no page can have for now.
+    pub(crate) fn withheld(&self) -> usize {
+        self.withheld.load(Ordering::Relaxed)
+    }
+
+    /// Withholds up to `count` free ones; returns how many.
+    pub(crate) fn withhold(&self, count: usize) -> usize {
+        let mut taken = 0;
+        for free in &self.free {
+            taken += take_up_to(free, |_| count - taken);
+        }
+        self.withheld.fetch_add(taken, Ordering::Relaxed);
+        taken
+    }
+
+    /// Lets pages have `count` of those that are withheld.
+    pub(crate) fn release(&self, count: usize) {
+        self.withheld.fetch_sub(count, Ordering::Relaxed);
+        self.give(count);
     }
 
     /// Free ones; when others take and give meanwhile, an estimate.
@@ -58,6 +81,7 @@ impl CreditPool {
     }
 }
 
+/// Takes as many as `wanted` says of what is there; how many.
 fn take_up_to(free: &AtomicUsize, wanted: impl Fn(usize) -> usize) -> usize {
     let mut there = free.load(Ordering::Relaxed);
     while there > 0 {
@@ -107,6 +131,19 @@ mod tests {
         assert_eq!((credits.free(), credits.total()), (1, 2));
         credits.give(1);
         assert_eq!(credits.free(), 2);
+    }
+
+    #[test]
+    fn what_is_withheld_no_page_can_have() {
+        let credits = CreditPool::new(10, 4);
+        let held = credits.take().unwrap();
+        assert_eq!((credits.withhold(6), credits.withheld(), credits.total(), credits.free()), (6, 6, 4, 3));
+        let taken: Vec<Credit> = std::iter::from_fn(|| credits.take()).collect();
+        assert_eq!((taken.len(), credits.withhold(1)), (3, 0));
+        credits.release(2);
+        drop((taken, held));
+        assert_eq!((credits.withheld(), credits.total(), credits.free()), (4, 6, 6));
+        assert_eq!(credits.withhold(100), 6);
     }
 
     #[test]

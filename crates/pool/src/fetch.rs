@@ -16,7 +16,7 @@ use crate::page::PageRun;
 use crate::page_state::{LockMode, PageStatus, StateSnapshot};
 use crate::park::Futex;
 use crate::pool_state::PoolState;
-use crate::{completion, readahead, reclaim};
+use crate::{completion, paths, readahead, reclaim};
 
 /// What the page is wanted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,7 +119,7 @@ fn read_in(shared: &PoolState, map: &MappedFile, page: u64, want: AccessMode) ->
         // Before the page itself is read, so that the device has both to do.
         readahead::after_miss(shared, map, page);
     }
-    if let Err(error) = fetch(map, page, want) {
+    if let Err(error) = fetch(shared, map, page, want) {
         completion::give_up(shared, map, PageRun { start: page, pages: 1 });
         return Err(error.into());
     }
@@ -130,8 +130,8 @@ fn read_in(shared: &PoolState, map: &MappedFile, page: u64, want: AccessMode) ->
     Ok(true)
 }
 
-/// Brings the bytes of a page that is claimed for reading into its place. A second tier would be asked first, here.
-fn fetch(map: &MappedFile, page: u64, want: AccessMode) -> Result<(), DeviceError> {
+/// Brings the bytes of a page that is claimed for reading into its place.
+fn fetch(shared: &PoolState, map: &MappedFile, page: u64, want: AccessMode) -> Result<(), DeviceError> {
     map.check_memory()?;
     if want == AccessMode::Overwrite {
         map.counters.add(PoolCounter::Overwritten, 1);
@@ -139,12 +139,19 @@ fn fetch(map: &MappedFile, page: u64, want: AccessMode) -> Result<(), DeviceErro
     }
     map.counters.add(PoolCounter::Misses, 1);
     if map.is_tail(page) {
+        map.counters.add(PoolCounter::ReadDirect, 1);
         return fetch_tail(map, page);
+    }
+    // SAFETY: `read_in` has claimed the page with `begin_read`, and ends the claim after this function returns; the slice is used
+    // before the transfer below is made.
+    let bytes = unsafe { map.frames.claimed(page) };
+    if paths::read_tier(shared, map, page, bytes, true) || paths::read_cached(shared, map, page, bytes) {
+        return Ok(());
     }
     // SAFETY: `read_in` has claimed the page with `begin_read`, and ends the claim after the transfer is dropped here: until then
     // no other thread uses its bytes.
     let mut transfer = unsafe { map.frames.transfer(Direction::Read, PageRun { start: page, pages: 1 }) };
-    map.device.run(&mut transfer)
+    paths::read_direct(shared, map, 1, || map.device.run(&mut transfer))
 }
 
 /// As [`fetch`], for the last page of a file that ends inside it. The rest of the page is zero.

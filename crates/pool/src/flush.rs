@@ -10,6 +10,7 @@ use crate::mapped_file::MappedFile;
 use crate::page::GROUP_PAGES;
 use crate::page_state::{PageStatus, StateSnapshot};
 use crate::park::Futex;
+use crate::paths::WritePath;
 use crate::pool_state::PoolState;
 use crate::writeback::write_groups;
 
@@ -70,6 +71,6 @@ fn write(shared: &PoolState, map: &MappedFile, pages: &[u64]) -> Result<Vec<u64>
     let mut groups: Vec<u64> = pages.iter().map(|page| page / GROUP_PAGES).collect();
     groups.dedup();
     let own_queue = map.write_queues.len() - 1;
-    let written = write_groups(shared, map, own_queue, &groups);
+    let written = write_groups(shared, map, own_queue, WritePath::Direct, &groups);
     written.error.map_or(Ok(written.in_use), Err)
 }

@@ -135,6 +135,16 @@ impl PageFrames {
         unsafe { std::slice::from_raw_parts_mut(self.at(page << self.page_shift), self.page_bytes()) }
     }
 
+    /// The bytes of a page that other threads at most read.
+    ///
+    /// # Safety
+    /// The page is claimed for eviction by the caller for as long as it uses the slice.
+    pub(crate) unsafe fn evicting(&self, page: u64) -> &[u8] {
+        // SAFETY: all of the memory is committed, and `evicting`'s caller has claimed the page as clean and without a lock: no other
+        // thread changes it before the claim ends.
+        unsafe { std::slice::from_raw_parts(self.at(page << self.page_shift), self.page_bytes()) }
+    }
+
     /// The map is transparent from now on: `fault` guards all of it.
     pub(crate) fn protect_by(&self, fault: Userfault) {
         // It is done once, when the map is made.

@@ -34,6 +34,8 @@ mod frames;
 #[cfg(not(loom))]
 mod guard;
 #[cfg(not(loom))]
+mod held_twice;
+#[cfg(not(loom))]
 mod map;
 #[cfg(not(loom))]
 mod mapped_file;
@@ -45,6 +47,8 @@ mod page;
 pub mod page_state;
 #[cfg(not(loom))]
 mod park;
+#[cfg(not(loom))]
+mod paths;
 #[cfg(not(loom))]
 mod pool;
 #[cfg(not(loom))]
@@ -62,6 +66,12 @@ mod stats;
 #[doc(hidden)]
 pub mod sync;
 #[cfg(not(loom))]
+mod tier;
+#[cfg(not(loom))]
+mod tier_budget;
+#[cfg(not(loom))]
+mod tier_split;
+#[cfg(not(loom))]
 mod transparent;
 #[cfg(not(loom))]
 mod view;
@@ -71,7 +81,9 @@ mod writeback;
 mod writers;
 
 #[cfg(not(loom))]
-pub use config::{Advice, FaultThreadOptions, MapOptions, PoolConfig, WritebackHooks};
+pub use config::{
+    Advice, FaultThreadOptions, MapOptions, PoolConfig, TierCompression, TierConfig, TierSize, WritebackHooks,
+};
 #[cfg(not(loom))]
 pub use counters::WaitCause;
 #[cfg(not(loom))]
@@ -85,7 +97,9 @@ pub use page::PageNo;
 #[cfg(not(loom))]
 pub use pool::Pool;
 #[cfg(not(loom))]
-pub use stats::{DepthStats, PoolStats, WaitStats};
+pub use stats::{DepthStats, PathStats, PoolStats, WaitStats};
+#[cfg(not(loom))]
+pub use tier::TierStats;
 #[cfg(not(loom))]
 pub use transparent::TransparentMap;
 #[cfg(not(loom))]

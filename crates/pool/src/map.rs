@@ -16,7 +16,7 @@ use crate::mapped_file::MappedFile;
 use crate::page::PageNo;
 use crate::pool_state::PoolState;
 use crate::view::PageView;
-use crate::{completion, flush, readahead, reclaim};
+use crate::{completion, flush, held_twice, readahead, reclaim};
 
 /// Optimistic reads that may fail before the page is locked for the next one.
 const OPTIMISTIC_TRIES: usize = 3;
@@ -88,6 +88,12 @@ impl Map {
     /// Pages that hold memory of the pool.
     pub fn resident_pages(&self) -> usize {
         self.mapped.resident()
+    }
+
+    /// Bytes that are in the pool and in the system's page cache: pages that another program reads or writes through it. `None` where
+    /// the system doesn't say. Asks it about every part of the file that it has in its cache.
+    pub fn held_twice_bytes(&self) -> Option<u64> {
+        held_twice::bytes(&self.mapped, 0..self.pages())
     }
 
     /// The page, to be read. It has fewer bytes than others if the file ends inside it.
@@ -227,6 +233,30 @@ impl Map {
     /// The pages won't be used soon: those that are clean and not in use are evicted. Returns how many.
     pub fn dont_need(&self, pages: Range<PageNo>) -> usize {
         reclaim::evict_these(&self.handle.shared, &self.mapped, self.clamp(&pages))
+    }
+
+    /// Forgets what memory holds of `pages`, since the file was changed by another way: a read after this call gets them from the
+    /// file. Waits for threads that read one now. Pages that were changed here stay, and so do those of a map that uses
+    /// the second tier: its entries are not looked for.
+    pub fn discard(&self, pages: Range<PageNo>) {
+        reclaim::discard(&self.handle.shared, &self.mapped, self.clamp(&pages));
+    }
+
+    /// Takes note that the file has become longer by another way.
+    ///
+    /// # Errors
+    /// [`PoolError::TooLong`] beyond what was reserved, or the device can't say.
+    pub fn note_growth(&self) -> Result<(), PoolError> {
+        let map = &*self.mapped;
+        let (len, reserved_bytes) = (map.device.len()?, map.frames.reserved_bytes());
+        if len > reserved_bytes {
+            return Err(PoolError::TooLong { map: self.name().to_owned(), asked_bytes: len, reserved_bytes });
+        }
+        let _alone = map.length.lock().unwrap_or_else(PoisonError::into_inner);
+        if len > map.len() {
+            map.set_len(len);
+        }
+        Ok(())
     }
 
     /// The map is going to be read from front to back: every miss reads ahead.

@@ -56,8 +56,8 @@ pub(crate) struct MappedFile {
     pub(crate) counters: Arc<PoolCounters>,
     pub(crate) device: Arc<dyn Device>,
     shards: Box<[CachePadded<Shard>]>,
-    /// Makes maps put their first pages in different shards.
-    salt: u64,
+    /// No other map of the pool has it. It makes maps put their first pages in different shards.
+    pub(crate) number: u64,
     poison: OnceLock<DeviceError>,
     /// A ring has failed while the kernel was filling pages of this map.
     lost: OnceLock<DeviceError>,
@@ -71,7 +71,7 @@ pub(crate) struct MappedFile {
     /// By core, since every miss looks here.
     pub(crate) streams: Box<[CachePadded<Mutex<ReadaheadStreams>>]>,
     advice: AtomicU8,
-    pub(crate) read_ahead_pages: u32,
+    pub(crate) options: MapOptions,
 }
 
 impl MappedFile {
@@ -83,6 +83,10 @@ impl MappedFile {
         number: u64,
     ) -> Result<Self, PoolError> {
         let len = device.len()?;
+        if config.tier.page_cache {
+            // What that takes to set up is taken now: fault handlers ask later.
+            let _ = device.cached_bytes(0, 1);
+        }
         let frames = PageFrames::new(len.max(options.reserve_bytes), config.page_bytes)?;
         let capacity = config.budget_pages().div_ceil(config.shards);
         let shard = || {
@@ -96,7 +100,7 @@ impl MappedFile {
             counters,
             device,
             shards: (0..config.shards).map(|_| shard()).collect(),
-            salt: number,
+            number,
             poison: OnceLock::new(),
             lost: OnceLock::new(),
             life: RwLock::new(true),
@@ -107,7 +111,7 @@ impl MappedFile {
                 .collect(),
             streams: (0..config.shards).map(|_| CachePadded::default()).collect(),
             advice: AtomicU8::new(options.advice.to_byte()),
-            read_ahead_pages: options.read_ahead_pages,
+            options: options.clone(),
         })
     }
 
@@ -159,7 +163,7 @@ impl MappedFile {
 
     /// Number of the shard that looks after `page`.
     pub(crate) fn shard_of(&self, page: u64) -> usize {
-        let spread = (page / GROUP_PAGES + self.salt).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let spread = (page / GROUP_PAGES + self.number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (spread >> 40) as usize & (self.shards.len() - 1)
     }
 

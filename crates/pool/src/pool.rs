@@ -8,20 +8,24 @@ use std::thread::JoinHandle;
 
 use quire_device::Device;
 
-use crate::config::{MapOptions, PoolConfig};
+use crate::config::{MapOptions, PoolConfig, TierSize};
 use crate::counters::{DepthCounter, PoolCounter, WaitCause};
 use crate::error::PoolError;
 use crate::map::Map;
 use crate::mapped_file::MappedFile;
 use crate::pool_state::PoolState;
 use crate::reclaim;
-use crate::stats::{DepthStats, PoolStats, WaitStats};
+use crate::stats::{DepthStats, PathStats, PoolStats, WaitStats};
+use crate::tier::{SecondTier, TierSizer, TierStats};
+use crate::tier_split::TierSplit;
 use crate::writers;
 
 /// Memory for pages of files.
 pub struct Pool {
     shared: Arc<PoolState>,
     writers: Mutex<Vec<JoinHandle<()>>>,
+    /// Ends with the pool.
+    _tier_sizer: Option<TierSizer>,
 }
 
 impl fmt::Debug for Pool {
@@ -36,9 +40,10 @@ impl Pool {
     /// # Errors
     /// [`PoolError::Config`], or [`PoolError::Thread`].
     pub fn new(config: PoolConfig) -> Result<Arc<Self>, PoolError> {
-        let shared = Arc::new(PoolState::new(config.settle()?));
+        let shared = Arc::new(PoolState::new(config.settle()?)?);
+        let sizer = shared.tier.as_ref().map(|tier| start_sizer(&shared, tier)).transpose()?;
         let writers = writers::start(&shared)?;
-        Ok(Arc::new(Self { shared, writers: Mutex::new(writers) }))
+        Ok(Arc::new(Self { shared, writers: Mutex::new(writers), _tier_sizer: sizer }))
     }
 
     /// Maps a file, whole. The same file must not be mapped twice at a time: neither map would know what the other changes.
@@ -55,17 +60,31 @@ impl Pool {
 
     /// Evicts up to `pages` clean pages now, of whatever map, and returns how many went.
     pub fn evict(&self, pages: usize) -> usize {
-        let maps = self.shared.maps();
-        let mut went = 0;
-        for map in &maps {
-            for home in 0..map.shards().len() {
-                went += reclaim::evict_from(&self.shared, map, home, pages - went);
-                if went == pages {
-                    return went;
-                }
-            }
+        reclaim::evict(&self.shared, pages)
+    }
+
+    /// Has the second tier hold no more than about `bytes` until it is next fitted to the memory that there is; what is too much goes
+    /// at once.
+    pub fn shrink_tier(&self, bytes: usize) {
+        if let Some(tier) = &self.shared.tier {
+            tier.set_limit(bytes);
         }
-        went
+    }
+
+    /// Takes one page in `one_in` of the second tier's memory, drawn by lot, as the kernel does under pressure; how many. For tests.
+    #[doc(hidden)]
+    pub fn take_back_tier_memory(&self, seed: u64, one_in: u64) -> usize {
+        self.shared.tier.as_ref().map_or(0, |tier| tier.take_back(seed, one_in))
+    }
+
+    /// Bytes of a page.
+    pub fn page_bytes(&self) -> usize {
+        self.shared.config.page_bytes
+    }
+
+    /// What the second tier holds now; all zero if there is none. Looks at every entry that it has, in parts, so not many times a second.
+    pub fn tier_stats(&self) -> TierStats {
+        self.shared.tier.as_ref().map(|tier| tier.stats()).unwrap_or_default()
     }
 
     /// The pool's figures so far.
@@ -106,8 +125,34 @@ impl Pool {
             read_depth: depth(&shared.counters.read_depth),
             write_depth: depth(&shared.counters.write_depth),
             waits: waits.into(),
+            paths: PathStats {
+                read_direct: count(PoolCounter::ReadDirect),
+                read_tier: count(PoolCounter::ReadTier),
+                read_cached: count(PoolCounter::ReadCached),
+                cache_kept: count(PoolCounter::CacheKept),
+                tier_reclaimed: count(PoolCounter::TierReclaimed),
+                tier_ghost: count(PoolCounter::TierGhost),
+                tier_busy: count(PoolCounter::TierBusy),
+                write_direct: count(PoolCounter::WriteDirect),
+                evict_dirty: count(PoolCounter::EvictDirty),
+                evict_clean: count(PoolCounter::EvictClean),
+                evict_kept: count(PoolCounter::EvictKept),
+                evict_declined: count(PoolCounter::EvictDeclined),
+            },
         }
     }
+}
+
+/// The thread that sees to the sizes of the tiers.
+fn start_sizer(shared: &Arc<PoolState>, tier: &Arc<SecondTier>) -> Result<TierSizer, PoolError> {
+    let greet = shared.config.on_thread_start;
+    if shared.config.tier.size == TierSize::AutoSplit {
+        // Divided before the first page is asked for.
+        let mut split = TierSplit::new(shared, tier);
+        return TierSizer::start(greet, move || split.look());
+    }
+    let tier = Arc::clone(tier);
+    TierSizer::start(greet, move || tier.resize())
 }
 
 fn depth(depth: &DepthCounter) -> DepthStats {

@@ -6,11 +6,14 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::cache_padded::CachePadded;
-use crate::config::PoolConfig;
+use crate::config::{PoolConfig, TierSize};
 use crate::counters::PoolCounters;
 use crate::credits::CreditPool;
+use crate::error::PoolError;
 use crate::mapped_file::MappedFile;
 use crate::memory_pressure::MemoryPressure;
+use crate::tier::SecondTier;
+use crate::tier_budget::TierBudget;
 
 /// The shared part of a pool.
 pub(crate) struct PoolState {
@@ -18,25 +21,61 @@ pub(crate) struct PoolState {
     pub(crate) credits: CreditPool,
     pub(crate) counters: Arc<PoolCounters>,
     pub(crate) pressure: MemoryPressure,
+    pub(crate) tier: Option<Arc<SecondTier>>,
+    /// Where both tiers share the budget.
+    pub(crate) tier_budget: Option<TierBudget>,
     maps: RwLock<Vec<Arc<MappedFile>>>,
     /// Dirty pages of all maps, by shard.
     dirty: Box<[CachePadded<AtomicUsize>]>,
     next_map: AtomicU64,
+    next_turn: AtomicUsize,
+}
+
+/// Numbers of dirty pages, both of one moment: the budget's part that is the first tier's changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DirtyMarks {
+    /// From which on writing back begins.
+    pub(crate) limit: usize,
+    /// Down to which it goes on.
+    pub(crate) floor: usize,
+}
+
+impl DirtyMarks {
+    fn new(total_pages: usize, percent: u8) -> Self {
+        let limit = total_pages * usize::from(percent) / 100;
+        Self { limit, floor: limit - limit / 6 }
+    }
+
+    /// Pages to be written of `dirty` ones, by a writer that is at it or not; none as long as it need not begin.
+    pub(crate) fn excess(self, dirty: usize, is_writing: bool) -> usize {
+        let is_writing = dirty > if is_writing { self.floor } else { self.limit };
+        if is_writing { dirty - self.floor } else { 0 }
+    }
 }
 
 impl PoolState {
     /// `config` has been settled.
-    pub(crate) fn new(config: PoolConfig) -> Self {
+    ///
+    /// # Errors
+    /// There is no memory for the second tier's index.
+    pub(crate) fn new(config: PoolConfig) -> Result<Self, PoolError> {
         let cores = config.shards;
-        Self {
+        let tier = SecondTier::new(config.tier, config.budget_bytes, config.page_bytes)?.map(Arc::new);
+        let shares = config.tier.size == TierSize::AutoSplit;
+        let shared_tier = tier.as_ref().filter(|_| shares);
+        let tier_budget = shared_tier.map(|tier| TierBudget::new(tier, config.page_bytes));
+        Ok(Self {
             credits: CreditPool::new(config.budget_pages(), cores),
             counters: Arc::new(PoolCounters::new(cores)),
             pressure: MemoryPressure::default(),
             maps: RwLock::default(),
             dirty: (0..cores).map(|_| CachePadded::default()).collect(),
             next_map: AtomicU64::new(0),
+            next_turn: AtomicUsize::new(0),
+            tier,
+            tier_budget,
             config,
-        }
+        })
     }
 
     /// A number that no other map of this pool has.
@@ -57,14 +96,21 @@ impl PoolState {
         self.maps.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Dirty pages from which on writing back begins.
-    pub(crate) fn dirty_limit(&self) -> usize {
-        self.config.budget_pages() * usize::from(self.config.dirty_percent) / 100
+    /// A number that no other eviction out of turn has had: maps and shards take turns by it.
+    pub(crate) fn next_turn(&self) -> usize {
+        self.next_turn.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Dirty pages down to which it goes on.
-    pub(crate) fn dirty_floor(&self) -> usize {
-        self.dirty_limit() - self.dirty_limit() / 6
+    /// Has the second tier give up at least `pages` pages to the first, if both share the budget and it has any. Returns how many came.
+    pub(crate) fn take_from_tier(&self, pages: usize) -> usize {
+        let given = self.tier_budget.as_ref().map_or(0, |budget| budget.take_back(&self.credits, pages));
+        self.pressure.progress(given);
+        given
+    }
+
+    /// Where writing back begins and where it ends, as the budget is divided at this moment.
+    pub(crate) fn dirty_marks(&self) -> DirtyMarks {
+        DirtyMarks::new(self.credits.total(), self.config.dirty_percent)
     }
 
     /// Dirty pages of all maps, without those being written.
@@ -78,7 +124,8 @@ impl PoolState {
         // Counted before it can be found, so that the count never falls below nothing.
         let dirty = self.add_dirty(map.shard_of(page), 1);
         map.shard(page).dirty().insert(page);
-        if dirty > self.dirty_limit() / self.dirty.len() && self.dirty_pages() > self.dirty_limit() {
+        let limit = self.dirty_marks().limit;
+        if dirty > limit / self.dirty.len() && self.dirty_pages() > limit {
             self.pressure.wanted.notify_all();
         }
     }
@@ -91,5 +138,31 @@ impl PoolState {
     /// The reverse.
     pub(crate) fn sub_dirty(&self, shard: usize, pages: usize) {
         self.dirty[shard].fetch_sub(pages, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_writer_goes_by_the_marks_that_it_began_with_while_the_budget_is_divided_anew() {
+        let config = PoolConfig { budget_bytes: 1000 * 4096, dirty_percent: 60, ..PoolConfig::default() };
+        let shared = PoolState::new(config.settle().unwrap()).unwrap();
+        let withheld = shared.credits.withhold(900);
+        let marks = shared.dirty_marks();
+        let dirty = marks.limit + 1;
+        shared.credits.release(withheld);
+        // By the new marks there are hundreds too few.
+        assert!(shared.dirty_marks().floor > dirty);
+        assert_eq!((marks.excess(dirty, false), shared.dirty_marks().excess(dirty, true)), (11, 0));
+    }
+
+    #[test]
+    fn writing_begins_above_the_limit_and_goes_on_down_to_the_floor() {
+        let marks = DirtyMarks::new(100, 60);
+        assert_eq!(marks, DirtyMarks { limit: 60, floor: 50 });
+        assert_eq!([50, 60, 61].map(|dirty| marks.excess(dirty, false)), [0, 0, 11]);
+        assert_eq!([50, 51, 60].map(|dirty| marks.excess(dirty, true)), [0, 1, 10]);
     }
 }

@@ -9,15 +9,15 @@ use std::sync::atomic::Ordering;
 use quire_device::Direction;
 
 use crate::cache_padded::slot;
-use crate::completion;
 use crate::config::Advice;
 use crate::counters::PoolCounter;
+use crate::credits::Credit;
 use crate::mapped_file::MappedFile;
 use crate::page::runs;
-use crate::page_state::PageStatus;
+use crate::page_state::{LockMode, PageStatus};
 use crate::pool_state::PoolState;
 use crate::readahead_streams::ReadaheadWindow;
-use crate::reclaim;
+use crate::{completion, paths, reclaim};
 
 /// Most bytes that one transfer moves. Larger ones gain nothing, and their pages arrive late.
 const RUN_BYTES: usize = 256 << 10;
@@ -37,6 +37,7 @@ pub(crate) fn prefetch(shared: &PoolState, map: &MappedFile, pages: impl Iterato
             continue;
         }
         let Some(credit) = reclaim::credit_at_once(shared, map, page) else { break };
+        let Some(credit) = from_tier(shared, map, page, credit) else { continue };
         if state.begin_read(Some(number)).is_ok() {
             credit.spend();
             map.shard(page).resident.fetch_add(1, Ordering::Relaxed);
@@ -57,10 +58,30 @@ pub(crate) fn prefetch(shared: &PoolState, map: &MappedFile, pages: impl Iterato
     claimed.len()
 }
 
+/// Brings an absent page in from the second tier, with the credit that it returns otherwise. Only a page that is likely to be there
+/// is claimed for that: one that is read by a queue names the queue as it is claimed.
+fn from_tier<'a>(shared: &'a PoolState, map: &MappedFile, page: u64, credit: Credit<'a>) -> Option<Credit<'a>> {
+    let state = map.state(page);
+    if !paths::is_in_tier(shared, map, page) || state.begin_read(None).is_err() {
+        return Some(credit);
+    }
+    // SAFETY: `begin_read` has claimed the page, and the claim ends below, after the slice was used.
+    if !paths::read_tier(shared, map, page, unsafe { map.frames.claimed(page) }, true) {
+        // Nothing was written to its place.
+        map.follow_up(page, state.fail_read());
+        return Some(credit);
+    }
+    credit.spend();
+    map.shard(page).resident.fetch_add(1, Ordering::Relaxed);
+    map.follow_up(page, state.end_read(LockMode::None));
+    shared.pressure.progress(1);
+    None
+}
+
 /// Pages that the map may read ahead of a stream: no more than a part of the pool.
 fn window(shared: &PoolState, map: &MappedFile) -> u32 {
     let most = u32::try_from(shared.credits.total() / 8).unwrap_or(u32::MAX);
-    if map.advice() == Advice::Random { 0 } else { map.read_ahead_pages.min(most) }
+    if map.advice() == Advice::Random { 0 } else { map.options.read_ahead_pages.min(most) }
 }
 
 /// `page` has been missed: reads ahead if it continues a stream.

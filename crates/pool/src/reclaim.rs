@@ -4,23 +4,25 @@
 //! more than its fair share gives first, so that a map that scans can't push the others below theirs. Evicted pages go in
 //! batches: one call to the system for all.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::completion;
 use crate::counters::{PoolCounter, WaitCause};
 use crate::credits::Credit;
 use crate::error::PoolError;
 use crate::evict::{EvictOutcome, ResidentPages};
 use crate::mapped_file::MappedFile;
-use crate::page_state::PageStatus;
+use crate::page_state::{PageStatus, StateSnapshot};
+use crate::park::Futex;
 use crate::pool_state::PoolState;
+use crate::{completion, paths};
 
 /// Longest sleep before the next try: guards that are dropped notify no thread.
 const NAP: Duration = Duration::from_millis(2);
-/// DeferredWork so long without any event memory is taken also from maps below their share.
-const UNFAIR_AFTER: Duration = Duration::from_millis(20);
+/// So long without any event memory is taken also from maps below their share, and from a second tier that is in the budget.
+pub(crate) const UNFAIR_AFTER: Duration = Duration::from_millis(20);
 
 /// A credit for a page of `map` near `page`; waits until there is one.
 ///
@@ -39,8 +41,9 @@ pub(crate) fn credit<'a>(shared: &'a PoolState, map: &MappedFile, page: u64) -> 
         // The clock is read once: a thread that gives up has tried everything.
         let still = moved.elapsed();
         let found = credit_at_once(shared, map, page).or_else(|| {
-            let desperate = still >= UNFAIR_AFTER.min(patience) && evict_anywhere(shared) > 0;
-            desperate.then(|| shared.credits.take()).flatten()
+            let is_desperate = still >= UNFAIR_AFTER.min(patience);
+            let has_come = is_desperate && (evict_anywhere(shared) > 0 || evict_from_tier(shared) > 0);
+            has_come.then(|| shared.credits.take()).flatten()
         });
         if let Some(credit) = found {
             shared.counters.waited(WaitCause::Writeback, begun);
@@ -108,6 +111,36 @@ fn evict_anywhere(shared: &PoolState) -> usize {
     shared.maps().iter().map(|map| evict_from(shared, map, 0, wanted)).find(|&went| went > 0).unwrap_or(0)
 }
 
+/// Takes a batch of pages from a second tier that has a part of the budget. Returns how many came.
+pub(crate) fn evict_from_tier(shared: &PoolState) -> usize {
+    shared.take_from_tier(shared.config.evict_pages)
+}
+
+/// Evicts up to `pages` clean pages, of maps above their share before others. From call to call maps take turns, and so do the shards of a
+/// map. Returns how many.
+pub(crate) fn evict(shared: &PoolState, pages: usize) -> usize {
+    let turn = shared.next_turn();
+    let mut went = 0;
+    for (rich, excess) in rich_maps(shared) {
+        went += evict_from(shared, &rich, turn, excess.min(pages - went));
+        if went == pages {
+            return went;
+        }
+    }
+    let mut maps = shared.maps();
+    let count = maps.len().max(1);
+    maps.rotate_left(turn % count);
+    for map in &maps {
+        for step in 0..map.shards().len() {
+            went += evict_from(shared, map, turn / count + step, pages - went);
+            if went == pages {
+                return went;
+            }
+        }
+    }
+    went
+}
+
 /// Evicts up to `wanted` clean pages of `map`, from the shard `home` or else from the others. Returns how many.
 pub(crate) fn evict_from(shared: &PoolState, map: &MappedFile, home: usize, wanted: usize) -> usize {
     let work = || {
@@ -141,6 +174,21 @@ pub(crate) fn evict_these(shared: &PoolState, map: &MappedFile, pages: impl Iter
     count += give_back(shared, map, taken);
     forget_stale(map);
     count
+}
+
+/// Evicts `pages`, but for those that were changed: waits for threads that have one locked, or read it.
+pub(crate) fn discard(shared: &PoolState, map: &MappedFile, pages: Range<u64>) {
+    evict_these(shared, map, pages.clone());
+    for page in pages {
+        let is_gone =
+            |seen: StateSnapshot| matches!(seen.status(), PageStatus::Absent | PageStatus::Dirty | PageStatus::Writing);
+        while !is_gone(map.state(page).load()) {
+            map.state(page).wait(&Futex, |seen| {
+                is_gone(seen) || (seen.status() == PageStatus::Clean && seen.shared() == 0 && !seen.is_exclusive())
+            });
+            evict_these(shared, map, std::iter::once(page));
+        }
+    }
 }
 
 /// Keeps queues from growing by entries of pages that have gone without them.
@@ -185,9 +233,14 @@ impl ResidentPages for EvictionContext<'_> {
     }
 }
 
-/// Counts pages that are about to go, their bytes still in place. A tier of victims would be offered them here.
-fn retire(map: &MappedFile, pages: &[u64]) {
+/// Pages are about to go, their bytes still in place.
+///
+/// # Safety
+/// The caller has claimed the pages by `begin_evict`.
+unsafe fn retire(shared: &PoolState, map: &MappedFile, pages: &[u64]) {
     map.counters.add(PoolCounter::Evicted, pages.len());
+    // SAFETY: `retire`'s caller has claimed the pages by `begin_evict`, which is what `evict_clean` demands.
+    unsafe { paths::evict_clean(shared, map, pages) };
 }
 
 /// Gives the memory of claimed pages back, and their credits. Returns how many credits.
@@ -198,7 +251,8 @@ fn give_back(shared: &PoolState, map: &MappedFile, mut pages: Vec<u64>) -> usize
     let _entered = tracing::debug_span!("pool_evict", map = map.device.name(), pages = pages.len()).entered();
     // In order, so that neighbours make one range.
     pages.sort_unstable();
-    retire(map, &pages);
+    // SAFETY: `EvictionContext::take` and `evict_these` have claimed all of them by `begin_evict`.
+    unsafe { retire(shared, map, &pages) };
     // SAFETY: `begin_evict` has claimed the pages for this thread while no thread had them locked. An optimistic reader reads
     // zeros from now on, and its `validate` fails.
     let discarded = unsafe { map.frames.discard(&pages) };

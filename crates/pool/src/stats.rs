@@ -5,6 +5,7 @@
 use std::fmt::Write;
 
 use crate::counters::{MERGED_BUCKETS, WaitCause};
+use crate::tier::TierStats;
 
 /// Waits for one cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +32,7 @@ pub struct DepthStats {
 /// Figures of a pool since it was made.
 #[derive(Clone, Debug)]
 pub struct PoolStats {
-    /// Pages that the pool may hold.
+    /// Pages that the pool may hold; of a budget that both tiers share, those that the first one has now.
     pub budget_pages: u64,
     /// Bytes of a page.
     pub page_bytes: u64,
@@ -43,7 +44,7 @@ pub struct PoolStats {
     pub maps: u64,
     /// Uses of pages that were in memory; sampled, each thread reports 64 at a time.
     pub hits: u64,
-    /// Pages read because a thread waited for them.
+    /// Pages that were not in the pool when a thread needed them, wherever they came from then.
     pub misses: u64,
     /// Pages that were not read because they were about to be overwritten.
     pub overwritten: u64,
@@ -75,6 +76,37 @@ pub struct PoolStats {
     pub write_depth: DepthStats,
     /// Waits, by cause.
     pub waits: Vec<WaitStats>,
+    /// Pages by the path that they took.
+    pub paths: PathStats,
+}
+
+/// Pages by the path that they took between the tiers and the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PathStats {
+    /// *Read*: from the device, in pages that a thread waited for.
+    pub read_direct: u64,
+    /// *Read*: from the second tier.
+    pub read_tier: u64,
+    /// *Read*: from the system's page cache.
+    pub read_cached: u64,
+    /// Pages of these that the page cache didn't give up.
+    pub cache_kept: u64,
+    /// Pages that the second tier had an entry for but the kernel had taken.
+    pub tier_reclaimed: u64,
+    /// Pages that the second tier had let go for want of room, as far as it remembers: those that a larger one would have had.
+    pub tier_ghost: u64,
+    /// Looks of fault handlers that were given up, since another thread had the shard.
+    pub tier_busy: u64,
+    /// *Write-direct*: pages written that stay in the pool.
+    pub write_direct: u64,
+    /// *Evict-dirty*: pages written because threads needed memory.
+    pub evict_dirty: u64,
+    /// *Evict-clean*: victims copied to the second tier.
+    pub evict_clean: u64,
+    /// *Evict-clean*: victims whose bytes were there still, unchanged.
+    pub evict_kept: u64,
+    /// Victims that were dropped: the second tier had no room, or storing didn't pay.
+    pub evict_declined: u64,
 }
 
 impl PoolStats {
@@ -113,10 +145,43 @@ impl PoolStats {
         for (name, help, value) in counters {
             metric(&mut text, name, "counter", help, value);
         }
+        self.path_metrics(&mut text);
         self.histogram(&mut text);
         self.wait_metrics(&mut text);
         self.depth_metrics(&mut text);
         text
+    }
+
+    fn path_metrics(&self, text: &mut String) {
+        let paths = self.paths;
+        family(text, "path_pages_total", "counter", "Pages, by the path that they took.");
+        let paths = [
+            ("read_direct", paths.read_direct),
+            ("read_tier", paths.read_tier),
+            ("read_cached", paths.read_cached),
+            ("write_direct", paths.write_direct),
+            ("evict_dirty", paths.evict_dirty),
+            ("evict_clean", paths.evict_clean),
+            ("evict_kept", paths.evict_kept),
+            ("evict_declined", paths.evict_declined),
+        ];
+        for (path, pages) in paths {
+            let _ = writeln!(text, "quire_pool_path_pages_total{{path=\"{path}\"}} {pages}");
+        }
+        let reclaimed = self.paths.tier_reclaimed;
+        metric(
+            text,
+            "tier_reclaimed_total",
+            "counter",
+            "Pages that the kernel had taken from the second tier.",
+            reclaimed,
+        );
+        let ghosts = self.paths.tier_ghost;
+        metric(text, "tier_ghost_total", "counter", "Pages that a larger second tier would have had.", ghosts);
+        let kept = self.paths.cache_kept;
+        metric(text, "cache_kept_total", "counter", "Pages read that the page cache didn't give up.", kept);
+        let busy = self.paths.tier_busy;
+        metric(text, "tier_busy_total", "counter", "Looks of fault handlers that were given up.", busy);
     }
 
     fn histogram(&self, text: &mut String) {
@@ -158,6 +223,25 @@ impl PoolStats {
         for (queue, depth) in queues {
             let _ = writeln!(text, "quire_pool_queue_depth_most{{queue=\"{queue}\"}} {}", depth.most);
         }
+    }
+}
+
+impl TierStats {
+    /// The figures as Prometheus reads them; they go with [`PoolStats::prometheus`].
+    pub fn prometheus(&self) -> String {
+        let mut text = String::new();
+        let gauges = [
+            ("tier_limit_bytes", "Memory that the second tier may take now.", self.limit_bytes),
+            ("tier_held_bytes", "Memory of the second tier's segments.", self.held_bytes),
+            ("tier_resident_bytes", "Memory of these that the kernel has not taken.", self.resident_bytes),
+            ("tier_entries", "Pages in the second tier.", self.entries),
+            ("tier_stored_bytes", "Bytes of these as they are stored.", self.stored_bytes),
+            ("tier_twice_bytes", "Bytes of these that are in the first tier, too.", self.promoted_bytes),
+        ];
+        for (name, help, value) in gauges {
+            metric(&mut text, name, "gauge", help, value);
+        }
+        text
     }
 }
 

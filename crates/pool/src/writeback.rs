@@ -12,6 +12,7 @@ use crate::counters::PoolCounter;
 use crate::error::PoolError;
 use crate::mapped_file::MappedFile;
 use crate::page::{GROUP_PAGES, PageRun, runs};
+use crate::paths::WritePath;
 use crate::pool_state::PoolState;
 
 /// Most bytes of one write.
@@ -31,8 +32,14 @@ pub(crate) struct WritebackResult {
 }
 
 /// Writes the dirty pages of `groups`, which rise, and waits until they are written. `queue` is the number of the map's
-/// queue that the caller may use.
-pub(crate) fn write_groups(shared: &PoolState, map: &MappedFile, queue: usize, groups: &[u64]) -> WritebackResult {
+/// queue that the caller may use; `path` says why they are written.
+pub(crate) fn write_groups(
+    shared: &PoolState,
+    map: &MappedFile,
+    queue: usize,
+    path: WritePath,
+    groups: &[u64],
+) -> WritebackResult {
     let span = tracing::debug_span!("pool_writeback", map = map.device.name(), groups = groups.len());
     let _entered = span.enter();
     let depth = shared.config.queue_depth;
@@ -41,7 +48,7 @@ pub(crate) fn write_groups(shared: &PoolState, map: &MappedFile, queue: usize, g
         let opened = map.device.queue(depth);
         *place = opened.inspect_err(|error| tracing::warn!(%error, "no queue for writing")).ok();
     }
-    let mut job = WritebackJob { shared, map, written: WritebackResult::default(), settled: 0 };
+    let mut job = WritebackJob { shared, map, path, written: WritebackResult::default(), settled: 0 };
     let mut steps = groups.chunks(STEP_GROUPS);
     let mut more = true;
     while more || place.as_ref().is_some_and(|queue| queue.in_flight() > 0) {
@@ -69,6 +76,7 @@ pub(crate) fn write_groups(shared: &PoolState, map: &MappedFile, queue: usize, g
 struct WritebackJob<'a> {
     shared: &'a PoolState,
     map: &'a MappedFile,
+    path: WritePath,
     written: WritebackResult,
     /// Pages whose writes have ended and that were not announced yet.
     settled: usize,
@@ -145,6 +153,7 @@ impl WritebackJob<'_> {
         } else {
             self.written.pages += run.pages as usize;
             self.map.counters.add(PoolCounter::Written, run.pages as usize);
+            self.map.counters.add(self.path.counter(), run.pages as usize);
         }
         for part in run.by_group() {
             if failed {

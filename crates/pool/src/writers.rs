@@ -12,6 +12,7 @@ use std::thread::JoinHandle;
 use crate::dirty_set::DirtyGroup;
 use crate::error::PoolError;
 use crate::mapped_file::{MappedFile, Shard};
+use crate::paths::WritePath;
 use crate::pool_state::PoolState;
 use crate::writeback::write_groups;
 use quire_sys::thread::spawn_unsignalled;
@@ -64,16 +65,13 @@ impl Writer<'_> {
         let mut is_writing = false;
         while !shared.pressure.is_stopping() {
             let seen = shared.pressure.wanted.current();
-            let dirty = shared.dirty_pages();
-            is_writing = dirty > if is_writing { shared.dirty_floor() } else { shared.dirty_limit() };
-            let wanted = if is_writing {
-                dirty - shared.dirty_floor()
-            } else if shared.pressure.is_memory_low() {
-                shared.config.evict_pages
-            } else {
-                0
-            };
-            if wanted == 0 || self.write(wanted) == 0 {
+            let excess = shared.dirty_marks().excess(shared.dirty_pages(), is_writing);
+            is_writing = excess > 0;
+            // Pages that are written while threads wait for memory are victims: they go as soon as they are clean.
+            let is_memory_low = shared.pressure.is_memory_low();
+            let path = if is_memory_low { WritePath::EvictDirty } else { WritePath::Direct };
+            let wanted = if is_memory_low && !is_writing { shared.config.evict_pages } else { excess };
+            if wanted == 0 || self.write(wanted, path) == 0 {
                 is_writing = false;
                 shared.pressure.wanted.wait(seen, None);
             }
@@ -86,14 +84,14 @@ impl Writer<'_> {
     }
 
     /// Writes about `wanted` pages of the map that has the most dirty ones; returns how many.
-    fn write(&self, wanted: usize) -> usize {
+    fn write(&self, wanted: usize, path: WritePath) -> usize {
         let dirty_of = |map: &Arc<MappedFile>| self.shards(map).map(|shard| shard.dirty().len()).sum::<usize>();
         let mut maps: Vec<_> = self.shared.maps().into_iter().filter(|map| !map.is_poisoned()).collect();
         maps.sort_by_cached_key(|map| Reverse(dirty_of(map)));
         for map in maps {
             let work = || {
                 let groups = self.pick(&map, wanted);
-                write_groups(self.shared, &map, self.number, &groups).pages
+                write_groups(self.shared, &map, self.number, path, &groups).pages
             };
             let pages = map.while_open(|| self.shared.config.with_writeback_hooks(work)).flatten().unwrap_or(0);
             if pages > 0 {

@@ -6,11 +6,8 @@
 
 mod common;
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
-
 use common::PAGE;
+use common::memory_group::MemoryGroup;
 use quire_device::{Directory, DiskDirectory};
 use quire_pool::{MapOptions, PageNo, Pool, PoolConfig, PoolError, TransparentMap};
 use quire_rng::SplitMix64;
@@ -21,51 +18,9 @@ const FILE_PAGES: u64 = 16 << 10;
 const SLACK_BYTES: usize = 12 << 20;
 const INSIDE: &str = "QUIRE_TEST_CAGE";
 
-/// A group of processes with a limit.
-struct Cage {
-    path: PathBuf,
-    is_first_version: bool,
-}
-
-impl Cage {
-    fn new(limit_bytes: usize) -> Option<Self> {
-        let name = format!("quire-pool-{}", std::process::id());
-        let first = Path::new("/sys/fs/cgroup/memory");
-        let is_first_version = first.join("memory.limit_in_bytes").is_file();
-        let path = if is_first_version { first } else { Path::new("/sys/fs/cgroup") }.join(name);
-        std::fs::create_dir(&path).ok()?;
-        let cage = Self { path, is_first_version };
-        let limit = if is_first_version { "memory.limit_in_bytes" } else { "memory.max" };
-        std::fs::write(cage.path.join(limit), limit_bytes.to_string()).ok()?;
-        Some(cage)
-    }
-
-    /// How often the limit was met.
-    fn met(&self) -> u64 {
-        let read = |name| std::fs::read_to_string(self.path.join(name)).unwrap();
-        if self.is_first_version {
-            return read("memory.failcnt").trim().parse().unwrap();
-        }
-        let events = read("memory.events");
-        events.lines().find_map(|line| line.strip_prefix("max ")).unwrap().parse().unwrap()
-    }
-}
-
-impl Drop for Cage {
-    fn drop(&mut self) {
-        // The last process may be on its way out.
-        for _ in 0..100 {
-            if std::fs::remove_dir(&self.path).is_ok() {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-}
-
 #[test]
 fn a_limit_hardly_larger_than_the_budget_is_never_met() {
-    let Some(cage) = Cage::new(BUDGET_BYTES + SLACK_BYTES) else {
+    let Some(group) = MemoryGroup::new("pool", BUDGET_BYTES + SLACK_BYTES) else {
         return quire_sys::testing::skipped("no memory limit can be set here");
     };
     let folder = tempfile::tempdir().unwrap();
@@ -77,17 +32,10 @@ fn a_limit_hardly_larger_than_the_budget_is_never_met() {
             "files cannot be opened past the system's cache here, which would be counted too",
         );
     }
-    // The shell goes in before the program takes any memory.
-    let ended = Command::new("sh")
-        .args(["-c", "echo $$ > \"$0/cgroup.procs\" && exec \"$1\" --exact work_inside --nocapture"])
-        .arg(&cage.path)
-        .arg(std::env::current_exe().unwrap())
-        .env(INSIDE, folder.path())
-        .output()
-        .unwrap();
+    let ended = group.run("work_inside", INSIDE, folder.path().as_os_str());
     let said = String::from_utf8_lossy(&ended.stderr).into_owned() + &String::from_utf8_lossy(&ended.stdout);
     assert!(ended.status.success() && said.contains("worked inside"), "{:?}: {said}", ended.status);
-    assert_eq!(cage.met(), 0, "the limit was met");
+    assert_eq!(group.met(), 0, "the limit was met");
 }
 
 /// What is done under the limit; nothing if this is not the inside.

@@ -5,11 +5,11 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use common::{PAGE, plain_map, small_config};
+use common::{PAGE, plain_map, small_config, tier};
 use quire_device::{
     Action, Device, Directory, FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory, PowerCut, errno,
 };
-use quire_pool::{MapOptions, PageNo, Pool, PoolError, TransparentMap};
+use quire_pool::{MapOptions, PageNo, Pool, PoolConfig, PoolError, TransparentMap};
 
 const PAGES: u64 = 24;
 /// What the device promises to write whole.
@@ -48,7 +48,13 @@ fn run(memory: &MemoryDirectory, budget: usize) -> Known {
 
 fn run_on(device: Arc<dyn Device>, budget: usize) -> Known {
     let mut known = Known { written: vec![0; PAGES as usize], durable: vec![0; PAGES as usize] };
-    let pool = Pool::new(small_config(budget)).unwrap();
+    // Where pages are evicted, some come back from a second tier.
+    let config = if budget < PAGES as usize {
+        PoolConfig { tier: tier(32), ..small_config(budget) }
+    } else {
+        small_config(budget)
+    };
+    let pool = Pool::new(config).unwrap();
     let map = plain_map(&pool, device);
     for step in 1..200u64 {
         let page = (step * 7 + step / 5) % PAGES;

@@ -8,7 +8,7 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use common::{PAGE, Stop, cases, plain_map, seal, sealed, small_config};
+use common::{PAGE, Stop, cases, plain_map, seal, sealed, small_config, tier};
 use proptest::prelude::*;
 use quire_device::{
     Action, Device, Directory, DiskDirectory, FaultInjector, FaultTrigger, InjectedFault, IoEngine, MemoryDirectory,
@@ -195,7 +195,9 @@ fn run(device: &Arc<dyn Device>, config: PoolConfig, seed: u64) {
 }
 
 fn config(budget: usize, shards: usize) -> PoolConfig {
-    PoolConfig { shards, writers: shards, queue_depth: 4, ..small_config(budget) }
+    // Half of the histories with a second tier.
+    let tier = if budget.is_multiple_of(2) { tier(16) } else { PoolConfig::default().tier };
+    PoolConfig { shards, writers: shards, queue_depth: 4, tier, ..small_config(budget) }
 }
 
 proptest! {

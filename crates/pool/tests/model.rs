@@ -1,5 +1,5 @@
 //! Random operations against a plain vector, in pools so small that nearly every operation evicts (or where each does), over
-//! all kinds of devices and with pages of several sizes.
+//! all kinds of devices and with pages of several sizes, with and without a second tier whose memory the kernel takes.
 
 mod common;
 
@@ -11,7 +11,7 @@ use quire_device::{
     Action, CacheMode, Device, Directory, DiskDirectory, FaultInjector, FaultTrigger, InjectedFault, IoEngine,
     MemoryDirectory, errno,
 };
-use quire_pool::{Map, MapOptions, PageNo, Pool, PoolConfig, PoolError};
+use quire_pool::{Map, MapOptions, PageNo, Pool, PoolConfig, PoolError, TierCompression, TierConfig, TierSize};
 
 /// Pages that the file may grow to.
 const MOST_PAGES: u64 = 40;
@@ -30,6 +30,12 @@ enum Op {
     WillNeed(u64, u64),
     DontNeed(u64, u64),
     Advise(u8),
+    /// The kernel takes one page in so many of the second tier.
+    TakeBack(u64, u64),
+    /// The second tier shrinks to so many pages.
+    Shrink(usize),
+    /// Another program reads the file through the page cache.
+    ReadElsewhere,
     Reopen,
 }
 
@@ -48,6 +54,9 @@ fn operation() -> impl Strategy<Value = Op> {
         1 => (page(), page()).prop_map(|(from, to)| Op::WillNeed(from, to)),
         1 => (page(), page()).prop_map(|(from, to)| Op::DontNeed(from, to)),
         1 => (0..3u8).prop_map(Op::Advise),
+        1 => (any::<u64>(), 1..4u64).prop_map(|(seed, one_in)| Op::TakeBack(seed, one_in)),
+        1 => (0..64usize).prop_map(Op::Shrink),
+        1 => Just(Op::ReadElsewhere),
         1 => Just(Op::Reopen),
     ]
 }
@@ -60,6 +69,10 @@ struct Setting {
     len: usize,
     /// Everything that can go goes after every operation.
     evicts_always: bool,
+    /// Pages of the second tier.
+    tier_pages: usize,
+    compression: TierCompression,
+    page_cache: bool,
 }
 
 impl Setting {
@@ -71,7 +84,9 @@ impl Setting {
 
     fn config(self) -> PoolConfig {
         let budget_bytes = self.budget_pages * self.page_bytes;
-        PoolConfig { budget_bytes, page_bytes: self.page_bytes, miss_timeout_ms: 2000, ..PoolConfig::default() }
+        let size = TierSize::Bytes(self.tier_pages * self.page_bytes);
+        let tier = TierConfig { size, compression: self.compression, page_cache: self.page_cache, is_adaptive: false };
+        PoolConfig { budget_bytes, page_bytes: self.page_bytes, miss_timeout_ms: 2000, tier, ..PoolConfig::default() }
     }
 }
 
@@ -208,6 +223,16 @@ impl Pair {
     /// Operations that change where pages are, and nothing that a user of the map can see.
     fn hint(&self, op: &Op, map: &Map) {
         match op {
+            Op::TakeBack(seed, one_in) => {
+                self.pool.take_back_tier_memory(*seed, *one_in);
+            }
+            Op::ReadElsewhere => {
+                if let Some(file) = self.device.as_file() {
+                    let mut elsewhere = quire_sys::page_cache::open_cached(file).unwrap();
+                    std::io::copy(&mut elsewhere, &mut std::io::sink()).unwrap();
+                }
+            }
+            Op::Shrink(pages) => self.pool.shrink_tier(pages * self.setting.page_bytes),
             Op::Evict => {
                 self.pool.evict(usize::MAX);
             }
@@ -247,8 +272,20 @@ impl Pair {
 
 fn settings() -> impl Strategy<Value = Setting> {
     let page_bytes = prop_oneof![3 => Just(PAGE), 1 => Just(4 * PAGE), 1 => Just(16 * PAGE)];
-    (8..64usize, page_bytes, 0..MOST_PAGES as usize * PAGE, any::<bool>()).prop_map(
-        |(budget_pages, page_bytes, len, evicts_always)| Setting { budget_pages, page_bytes, len, evicts_always },
+    // Fewer than 16 pages are no second tier.
+    let tier_pages = prop_oneof![1 => Just(0), 3 => 16..80usize];
+    let compression = prop_oneof![Just(TierCompression::Lz4), Just(TierCompression::None)];
+    let pool = (8..64usize, page_bytes, 0..MOST_PAGES as usize * PAGE, any::<bool>());
+    (pool, tier_pages, compression, any::<bool>()).prop_map(
+        |((budget_pages, page_bytes, len, evicts_always), tier_pages, compression, page_cache)| Setting {
+            budget_pages,
+            page_bytes,
+            len,
+            evicts_always,
+            tier_pages,
+            compression,
+            page_cache,
+        },
     )
 }
 

@@ -39,3 +39,14 @@ fn what_a_map_does_not_use_is_for_the_others() {
     (0..500).for_each(|page| assert_eq!(number(&large, page), page));
     assert!(large.resident_pages() >= 59);
 }
+
+#[test]
+fn evictions_that_no_page_asked_for_take_turns_among_the_maps() {
+    let pool = small_pool(128);
+    let maps = [(); 2].map(|()| plain_map(&pool, numbered(64).1));
+    for map in &maps {
+        (0..64).for_each(|page| assert_eq!(number(map, page), page));
+    }
+    (0..8).for_each(|_| assert_eq!(pool.evict(4), 4));
+    assert_eq!(maps.each_ref().map(quire_pool::Map::resident_pages), [48; 2]);
+}

@@ -17,6 +17,8 @@ use crate::table::{
 /// Words of an unknown command that its error shows.
 const UNKNOWN_SHOWN_BYTES: usize = 128;
 const NOAUTH: &str = "NOAUTH Authentication required.";
+/// Clients know this text from replicas: some then look for the server that takes writes.
+const READONLY: &str = "READONLY You can't write against a read only replica.";
 const IN_TRANSACTION: &str = "ERR Command not allowed inside a transaction";
 /// Why writes are refused after a background save failed; clients know this text.
 pub const MISCONF: &str = "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to \
@@ -201,6 +203,9 @@ fn misconf(ctx: &Ctx<'_>) -> CmdError {
 
 /// Why a command with these properties may not change data now.
 pub fn refuse_write(ctx: &mut Ctx<'_>, flags: u32) -> Option<CmdError> {
+    if ctx.server.config.read_only && flags & WRITE != 0 {
+        return Some(CmdError::fixed(READONLY));
+    }
     let limit = ctx.server.config.maxmemory_bytes;
     if limit > 0 && flags & DENYOOM != 0 {
         let used_bytes = ctx.server.memory_bytes(ctx.store);

@@ -5,6 +5,8 @@ use std::fmt::{Display, Write as _};
 use quire_store::Store;
 
 use crate::client::{Client, CommandId};
+use crate::config::Config;
+use crate::config::value;
 use crate::registry::registry;
 use crate::state::ServerState;
 use crate::{COMPATIBLE_VERSION, VERSION};
@@ -169,7 +171,10 @@ fn persistence(source: &InfoSource<'_>, text: &mut InfoText) {
     text.field("current_fork_perc", format_args!("{percent:.2}"));
     text.field("current_save_pages_done", done);
     text.field("current_save_pages_total", total);
+    text.field("current_save_bytes_written", progress.map_or(0, |save| save.bytes_written));
     text.field("current_save_time_left_sec", left.map_or(-1, |left| left.as_secs().cast_signed()));
+    text.field("image_path", image_path(&server.config).display());
+    last_image(source, text);
     text.field("rdb_changes_since_last_save", saves.unsaved(source.store.changes()));
     // One that waits until the image below is verified has begun, as far as clients that wait for its end can tell.
     let in_progress = saves.running_since.is_some() || saves.scheduled && restoring;
@@ -193,19 +198,69 @@ fn persistence(source: &InfoSource<'_>, text: &mut InfoText) {
     text.field("writer_wait_longest_us", figures.wait_longest_ns / 1000);
     let lowered = quire_sys::thread::can_raise_again();
     text.field("save_thread_priority", if lowered { "lowered" } else { "normal" });
+    text.field("save_io_priority", value::choice_name(&server.config.save_io_priority, value::SAVE_IO_PRIORITIES));
     text.field("dump_bytes_per_sec", figures.dump_bytes_per_s);
     text.field("last_image_bytes", saves.last_bytes);
+    checkpoint(source, text);
+    text.field("restore_mode", restored.mode);
+    text.field("restore_in_progress", u8::from(restoring));
+    text.field("restore_image_bytes", restored.image_bytes);
+    text.field("restore_regions_loaded_first", restored.regions_loaded);
+    text.field("restore_first_read_us", restored.first_read_us);
+    text.field("restore_full_us", restored.full_us.map_or(-1, |us| us as i64));
+    clone(source, text);
+    log(source, text);
+}
+
+/// Which save the image and its deltas are, in the words of their headers.
+fn last_image(source: &InfoSource<'_>, text: &mut InfoText) {
+    let image = source.store.last_image();
+    let digits = |number: Option<u64>| number.map_or_else(String::new, |number| format!("{number:016x}"));
+    text.field("image_history", digits(image.map(|image| image.history)));
+    text.field("image_epoch", image.map_or(0, |image| image.epoch));
+    text.field("image_checksum", digits(image.map(|image| image.checksum)));
+}
+
+/// What saves write: all or what has changed, and how much smaller.
+fn checkpoint(source: &InfoSource<'_>, text: &mut InfoText) {
+    let (server, figures) = (source.server, source.store.save_stats());
     text.field("checkpoint_incremental", u8::from(server.config.checkpoint_incremental));
     text.field("checkpoint_chain_deltas", figures.chain_deltas);
     text.field("checkpoint_chain_delta_bytes", figures.chain_delta_bytes);
     text.field("checkpoint_last_delta_bytes", figures.last_delta_bytes);
     text.field("checkpoint_changed_bytes", figures.changed_bytes.map_or(-1, |bytes| bytes as i64));
-    text.field("restore_mode", restored.mode);
-    text.field("restore_in_progress", u8::from(restoring));
-    text.field("restore_image_bytes", restored.image_bytes);
-    text.field("restore_first_read_us", restored.first_read_us);
-    text.field("restore_full_us", restored.full_us.map_or(-1, |us| us as i64));
-    log(source, text);
+    text.field(
+        "checkpoint_compression",
+        value::choice_name(&server.config.checkpoint_compression, value::COMPRESSIONS),
+    );
+    text.field("checkpoint_last_compression_savings_bytes", figures.last_compression_savings_bytes);
+}
+
+/// Where images are saved, whatever directory a reader is in; empty in a clone that has no place for them.
+fn image_path(config: &Config) -> std::path::PathBuf {
+    if !config.has_dir() {
+        return std::path::PathBuf::new();
+    }
+    let path = config.image_path();
+    std::path::absolute(&path).unwrap_or(path)
+}
+
+/// What a clone's data is, how old it is, and how much of it is the clone's own.
+fn clone(source: &InfoSource<'_>, text: &mut InfoText) {
+    let restored = &source.server.saves.restored;
+    let Some(origin) = &restored.clone_of else { return };
+    let (checked, total) = source.store.restore_progress().unwrap_or((1, 1));
+    text.field("clone_of", &origin.named);
+    text.field("clone_image", origin.path().display());
+    text.field("clone_data_unix_ms", restored.created_unix_ms);
+    text.field("clone_data_age_seconds", restored.age().as_secs());
+    text.field("clone_deltas", restored.deltas);
+    text.field("clone_verified", u8::from(source.store.restore_progress().is_none()));
+    text.field("clone_verified_perc", format_args!("{:.2}", checked as f64 * 100.0 / total.max(1) as f64));
+    text.field("clone_first_read_us", restored.first_read_us);
+    let memory = quire_sys::proc::resident_kinds();
+    text.field("clone_private_bytes", memory.map_or(-1, |memory| memory.anonymous_bytes.cast_signed()));
+    text.field("clone_shared_bytes", memory.map_or(-1, |memory| memory.file_bytes.cast_signed()));
 }
 
 /// The log of writes, in the words that Redis has for its append-only file, then in Quire's own.

@@ -9,6 +9,8 @@ pub mod args;
 pub mod blocked;
 pub mod client;
 pub mod clients;
+pub mod clone_origin;
+pub mod cloning;
 pub mod cmd;
 pub mod compat;
 pub mod config;

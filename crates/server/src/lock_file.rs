@@ -1,11 +1,11 @@
-//! Locks by which one server keeps others away from its files.
+//! Locks by which one server keeps others away from its files, and a copy of an image keeps servers away.
 //!
 //! Relies on `LockedFile`: the lock ends with the process, however that ends. Only the empty file stays, which may belong to another
 //! user than the server's: to lock it, it need only be readable.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, ErrorKind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use quire_sys::locked_file::LockedFile;
 
@@ -45,15 +45,48 @@ pub fn take(path: &Path) -> Result<Option<LockedFile>, LockError> {
     }
 }
 
+fn image_lock(dir: &Path, name: &str) -> PathBuf {
+    dir.join(format!(".{name}.lock"))
+}
+
+/// Keeps servers and other copies from a place that an image is copied to.
+#[derive(Debug)]
+pub struct CopyLock {
+    _image: Option<LockedFile>,
+    _log: Option<LockedFile>,
+}
+
+impl CopyLock {
+    /// Takes the locks that a server takes which saves to the image `name` in `dir`, or logs there.
+    ///
+    /// # Errors
+    /// In words for people: a server or another copy has one of them, or it can't be read.
+    pub fn take(dir: &Path, name: &str) -> Result<Self, String> {
+        let locked = |path: &Path| {
+            take(path).map_err(|refused| match refused {
+                LockError::Taken => format!(
+                    "a server uses {}, or another copy is being written there: choose another directory",
+                    dir.join(name).display()
+                ),
+                LockError::Unreadable(error) => {
+                    format!("cannot tell whether a server uses {}: {}: {error}", dir.display(), path.display())
+                }
+            })
+        };
+        Ok(Self { _image: locked(&image_lock(dir, name))?, _log: locked(&dir.join(LOG_LOCK))? })
+    }
+}
+
 /// Takes the lock on the image that `config` names: another server that saves there would put its own data over this one's.
 ///
 /// # Errors
 /// In words for people.
 pub fn of_image(config: &Config) -> Result<Option<LockedFile>, String> {
-    let path = config.dir.join(format!(".{}.lock", config.dbfilename));
+    let path = image_lock(&config.dir, &config.dbfilename);
     take(&path).map_err(|refused| match refused {
         LockError::Taken => format!(
-            "another server uses the image {}; choose another place with --dir or another name with --dbfilename",
+            "another server uses the image {}, or a copy is being written there; choose another place with --dir or another name with \
+             --dbfilename",
             config.image_path().display()
         ),
         LockError::Unreadable(error) => format!(

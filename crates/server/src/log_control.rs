@@ -17,6 +17,7 @@ use quire_wal::{LogError, LogIdentity, has_log, remove_covered, set_aside};
 
 use crate::client::Closing;
 use crate::clients::OutputBuffer;
+use crate::clone_origin::NO_DIRECTORY;
 use crate::config::Config;
 use crate::lock_file;
 use crate::log_writer::LogWriter;
@@ -34,7 +35,7 @@ pub fn directory(config: &Config, state_directory: Option<&Arc<dyn Directory>>) 
 /// Takes note of what was replayed, for INFO.
 pub fn note_replay(state: &mut ServerState, replayed: &ReplaySummary) {
     let known = &mut state.log_state;
-    known.leftover = replayed.recovered.segments > 0;
+    known.leftover = (replayed.recovered.segments > 0).then(|| state.config.dir.clone());
     known.replayed_records = replayed.recovered.records;
     known.replayed_commands = replayed.commands;
     known.replayed_us = replayed.took.as_micros() as u64;
@@ -74,6 +75,7 @@ pub fn start(store: &mut Store, state: &mut ServerState) -> Result<(), String> {
 /// # Errors
 /// In words for the client.
 pub fn switch_on(store: &mut Store, state: &mut ServerState) -> Result<(), String> {
+    may_begin_log(state)?;
     let directory = directory(&state.config, state.hooks.log_directory.as_ref());
     // The files are made by another thread, too late to refuse the setting; this can be known now.
     if directory.free_bytes().is_some_and(|free| free < state.config.log_segment_bytes) {
@@ -82,11 +84,27 @@ pub fn switch_on(store: &mut Store, state: &mut ServerState) -> Result<(), Strin
     begin(store, state, false)
 }
 
+/// A log needs images beside it, and a clone must have a place of its own for both.
+fn may_begin_log(state: &ServerState) -> Result<(), String> {
+    let Some(origin) = &state.saves.restored.clone_of else { return Ok(()) };
+    origin.may_save(&state.config)?;
+    if origin.shares_directory(&state.config) {
+        return Err(format!(
+            "{} is the original's directory, and a directory holds one log: choose another with CONFIG SET dir",
+            state.config.dir.display()
+        ));
+    }
+    Ok(())
+}
+
 /// Takes the lock on the directory's log for a server that has one or finds one.
 ///
 /// # Errors
 /// In words for people: another server has it.
 pub fn lock(config: &Config, hooks: &ServerHooks) -> Result<Option<LockedFile>, String> {
+    if !config.has_dir() {
+        return if config.appendonly { Err(NO_DIRECTORY.to_owned()) } else { Ok(None) };
+    }
     if hooks.log_directory.is_some() {
         return Ok(None);
     }
@@ -125,7 +143,7 @@ pub fn switch_off(store: &mut Store, state: &mut ServerState) -> bool {
     let Some(log_writer) = state.log_writer.take() else { return true };
     store.set_noting_expired(false);
     store.set_log_position(log_writer.appended());
-    state.log_state.leftover = true;
+    state.log_state.leftover = Some(state.config.dir.clone());
     let (durable, appended) = (log_writer.durable(), log_writer.appended());
     let is_in_image = appended <= state.log_state.image_position;
     let done = log_writer.finish();
@@ -172,7 +190,9 @@ pub fn image_saved(store: &Store, state: &mut ServerState) {
     state.log_state.image_position = position;
     if let Some(log_writer) = &mut state.log_writer {
         log_writer.image_saved(store.image_epoch(), position);
-    } else if std::mem::take(&mut state.log_state.leftover) {
+    } else if state.log_state.leftover.take_if(|left_in| *left_in == state.config.dir).is_some() {
+        // Only beside the image: without it, what was left in another directory may be the only copy, and what lies there
+        // by that name may be another server's.
         let directory = directory(&state.config, state.hooks.log_directory.as_ref());
         let dataset = store.dataset();
         // Freeing the blocks of large files takes a while.

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use quire_store::{ImageLocation, RestoreStep, SaveError, SaveSummary, Store};
 
+use crate::cloning;
+use crate::config::SaveIoPriority;
 use crate::log_control;
 use crate::save_state::SaveCut;
 use crate::saving;
@@ -23,6 +25,14 @@ fn place(state: &ServerState) -> ImageLocation {
     }
 }
 
+/// Whether this server may save at all: a clone has no place for it unless it was told one, and never the original's.
+///
+/// # Errors
+/// In words for the client.
+pub fn may_save(state: &ServerState) -> Result<(), String> {
+    state.saves.restored.clone_of.as_ref().map_or(Ok(()), |origin| origin.may_save(&state.config))
+}
+
 /// Whether a background save can begin now: no other one runs, and all that the data stands on was verified.
 pub fn may_begin(store: &Store, state: &ServerState) -> bool {
     state.saves.running_since.is_none() && store.restore_progress().is_none()
@@ -33,15 +43,25 @@ pub fn may_begin(store: &Store, state: &ServerState) -> bool {
 /// # Errors
 /// In words for the client.
 pub fn begin(store: &mut Store, state: &mut ServerState) -> Result<(), String> {
+    begin_as(store, state, false)
+}
+
+fn begin_as(store: &mut Store, state: &mut ServerState, for_log: bool) -> Result<(), String> {
     let place = place(state);
     state.saves.scheduled = false;
     state.saves.for_log = false;
     state.saves.last_attempt = Some(state.clock.now);
     state.saves.cut = SaveCut { changes: store.changes(), ..SaveCut::default() };
+    if let Err(reason) = may_save(state) {
+        failed(state, &reason, true);
+        return Err(reason);
+    }
     log_control::before_cut(store, state);
+    // Writes wait for the save that the log needs, once the log is full.
+    store.set_idle_io(state.config.save_io_priority == SaveIoPriority::Idle && !for_log);
     if let Err(error) = store.begin_save(&place) {
         let reason = error.to_string();
-        failed(state, &reason);
+        failed(state, &reason, error.leaves_disk_as_it_was());
         return Err(reason);
     }
     state.saves.running_since = Some(Instant::now());
@@ -65,7 +85,7 @@ fn note_cut(state: &mut ServerState, cut_us: u64) {
 /// As [`begin`].
 pub fn begin_for_log(store: &mut Store, state: &mut ServerState) -> Result<(), String> {
     state.saves.rewrites.scheduled = false;
-    let begun = begin(store, state);
+    let begun = begin_as(store, state, true);
     state.saves.for_log = begun.is_ok();
     state.saves.rewrites.last_ok &= begun.is_ok();
     begun
@@ -91,11 +111,16 @@ pub fn begin_for_log_if_idle(store: &mut Store, state: &mut ServerState) {
     }
 }
 
-fn failed(state: &mut ServerState, reason: &str) {
+/// Notes that a save has failed. `is_intact`: the image that was there before is known to be there.
+fn failed(state: &mut ServerState, reason: &str, is_intact: bool) {
     if std::mem::take(&mut state.saves.for_log) {
         state.saves.rewrites.last_ok = false;
     }
-    tracing::error!(%reason, "the save failed; the last image stays as it was");
+    if is_intact {
+        tracing::error!(%reason, "the save failed; the last image stays as it was");
+    } else {
+        tracing::error!(%reason, "the save failed; a restart may find the image before it, or this one");
+    }
     state.saves.last_ok = false;
     state.saves.last_error = reason.to_owned();
     judge_writes(state);
@@ -154,7 +179,7 @@ pub fn poll(store: &mut Store, state: &mut ServerState) {
         }
         Err(error) => {
             state.saves.last_duration_s = Some(since.elapsed().as_secs());
-            failed(state, &error.to_string());
+            failed(state, &error.to_string(), error.leaves_disk_as_it_was());
         }
     }
 }
@@ -207,6 +232,7 @@ pub fn cancel(store: &mut Store, state: &mut ServerState) -> bool {
 /// # Errors
 /// In words for the client.
 pub fn save_now(store: &mut Store, state: &mut ServerState) -> Result<(), String> {
+    may_save(state)?;
     finish_restore(store, state)?;
     let changes = store.changes();
     log_control::before_cut(store, state);
@@ -222,7 +248,7 @@ pub fn save_now(store: &mut Store, state: &mut ServerState) -> Result<(), String
                 state.saves.running_since = None;
             }
             let reason = error.to_string();
-            failed(state, &reason);
+            failed(state, &reason, error.leaves_disk_as_it_was());
             Err(reason)
         }
     }
@@ -237,7 +263,7 @@ fn finish_restore(store: &mut Store, state: &mut ServerState) -> Result<(), Stri
         let more = restore_step(store, state, HURRIED_REGIONS);
         if let Some(reason) = &state.ending.fault {
             let reason = reason.clone();
-            failed(state, &reason);
+            failed(state, &reason, true);
             return Err(reason);
         }
         if !more && store.restore_progress().is_some() {
@@ -256,7 +282,9 @@ pub fn restore_step(store: &mut Store, state: &mut ServerState, regions: u32) ->
             let took = state.clock.started.elapsed();
             state.saves.restored.full_us = Some(state.saves.restored.first_read_us + took.as_micros() as u64);
             let (took_ms, damaged) = (took.as_millis() as u64, store.damaged_regions());
-            if damaged == 0 {
+            if state.saves.restored.clone_of.is_some() {
+                tracing::info!(took_ms, "the whole image that this clone was made from is verified");
+            } else if damaged == 0 {
                 tracing::info!(took_ms, "the whole image is in memory and verified");
             } else {
                 tracing::warn!(
@@ -270,6 +298,7 @@ pub fn restore_step(store: &mut Store, state: &mut ServerState, regions: u32) ->
         Err(error) => {
             // A server that goes on could only spread the damage: into replies, and into the next image.
             let reason = match error.is_damage() {
+                _ if state.saves.restored.clone_of.is_some() => cloning::advice(&error),
                 true => saving::advice(&error),
                 false => format!("{error}; --restore-mode load reads everything before it serves"),
             };

@@ -1,9 +1,11 @@
 //! What the server knows of its saves: when the last one was, how it went, how many changes it lacks.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use quire_store::ImageIdentity;
 use quire_units::UtcTime;
 
+use crate::clone_origin::CloneOrigin;
 use crate::config::SaveRule;
 
 /// How long to wait after a failed background save before the rules start another.
@@ -12,12 +14,14 @@ const RETRY_AFTER: Duration = Duration::from_secs(5);
 /// How an image was brought back at the start.
 #[derive(Clone, Default, Debug)]
 pub struct RestoreSummary {
-    /// `map`, `load`, or `none` when there was no image.
+    /// `map`, `load`, `clone`, or `none` when there was no image.
     pub mode: &'static str,
     /// Keys that the image had.
     pub keys: u64,
     /// Its size.
     pub image_bytes: u64,
+    /// Regions of 2 MiB of a mapped image that were read and verified before the first command.
+    pub regions_loaded: u32,
     /// Deltas over it.
     pub deltas: usize,
     /// Time of the last cut in these files, in milliseconds since 1970; 0 if damage has left no time.
@@ -26,9 +30,20 @@ pub struct RestoreSummary {
     pub first_read_us: u64,
     /// Until everything was read and verified.
     pub full_us: Option<u64>,
+    /// The image that the data stays mapped from, if this server is a clone.
+    pub clone_of: Option<CloneOrigin>,
+    /// Which save it was, if there was an image and damage has left that.
+    pub image: Option<ImageIdentity>,
 }
 
 impl RestoreSummary {
+    /// How old the data was that was brought back, by the wall clock; zero if that is not known, or was set back meanwhile.
+    pub fn age(&self) -> Duration {
+        let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |passed| passed.as_millis() as u64);
+        let created_ms = if self.created_unix_ms == 0 { now_ms } else { self.created_unix_ms };
+        Duration::from_millis(now_ms.saturating_sub(created_ms))
+    }
+
     /// When the data was fixed that was brought back, for people.
     pub fn saved_at(&self) -> String {
         match self.created_unix_ms {

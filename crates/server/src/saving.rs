@@ -10,13 +10,15 @@ pub fn place(config: &Config) -> ImageLocation {
     ImageLocation::new(&config.dir, &config.dbfilename)
 }
 
-fn settings(config: &Config) -> StoreConfig {
+/// Settings of the store, as the configuration has them.
+pub(crate) fn settings(config: &Config) -> StoreConfig {
     StoreConfig {
         budget_bytes: config.checkpoint_budget_bytes as usize,
         limits: config.limits,
         databases: config.databases,
         max_save_bytes_per_s: config.checkpoint_max_bytes_per_s,
         max_deltas: max_deltas(config),
+        compression: config.checkpoint_compression,
         ..StoreConfig::default()
     }
 }
@@ -102,7 +104,8 @@ fn nothing_left(config: &Config, why: &impl std::fmt::Display) -> String {
     )
 }
 
-fn restored(report: &RestoreReport) -> RestoreSummary {
+/// What INFO tells of a restore.
+pub(crate) fn restored(report: &RestoreReport) -> RestoreSummary {
     let took_us = report.took.as_micros() as u64;
     let (mode, full_us) = match report.mode {
         None => ("none", None),
@@ -113,9 +116,12 @@ fn restored(report: &RestoreReport) -> RestoreSummary {
         mode,
         keys: report.keys,
         image_bytes: report.image_bytes,
+        regions_loaded: report.regions_loaded,
         deltas: report.deltas,
         created_unix_ms: report.created_unix_ms,
         first_read_us: took_us,
         full_us,
+        clone_of: None,
+        image: report.image,
     }
 }

@@ -1,6 +1,7 @@
 //! Everything of the server but the data.
 
 use std::borrow::Cow;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -56,8 +57,8 @@ impl std::fmt::Debug for ServerHooks {
 /// What is known of the log of writes, whether it is on or off.
 #[derive(Debug, Default)]
 pub struct LogState {
-    /// Segments of an earlier log lie there until an image covers them.
-    pub leftover: bool,
+    /// Where segments of an earlier log lie, until an image beside them covers them.
+    pub leftover: Option<PathBuf>,
     /// Keeps other servers from the directory's log.
     pub lock: Option<LockedFile>,
     /// Removes segments that an image has made unnecessary.
@@ -228,6 +229,16 @@ impl ServerState {
     #[inline]
     pub fn durable(&self) -> u64 {
         self.log_writer.as_ref().map_or(u64::MAX, |log_writer| log_writer.durable())
+    }
+
+    /// Whether keys whose time has come stay where they are, out of sight: while clients that write are paused, and where none may.
+    pub fn holds_expired(&self) -> bool {
+        self.clients.pause.is_some() || self.config.read_only
+    }
+
+    /// Whether deleted data is not freed little by little: in a clone that takes no writes that would only make pages its own.
+    pub fn holds_deleted(&self) -> bool {
+        self.config.read_only && self.saves.restored.clone_of.is_some()
     }
 
     /// True when a command may not run now because clients are paused.

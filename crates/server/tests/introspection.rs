@@ -72,8 +72,8 @@ fn info_has_its_sections_and_fields() {
          mem_fragmentation_ratio total_system_memory loading rdb_changes_since_last_save rdb_bgsave_in_progress \
          rdb_last_save_time rdb_last_bgsave_status rdb_last_bgsave_error rdb_last_bgsave_time_sec \
          rdb_current_bgsave_time_sec rdb_saves aof_enabled last_cut_stall_us preimage_bytes_now preimage_bytes_peak \
-         writer_waits writer_wait_total_us writer_wait_longest_us dump_bytes_per_sec restore_mode restore_in_progress \
-         restore_first_read_us restore_full_us total_connections_received total_commands_processed \
+         checkpoint_compression checkpoint_last_compression_savings_bytes writer_waits writer_wait_total_us writer_wait_longest_us dump_bytes_per_sec restore_mode restore_in_progress \
+         restore_regions_loaded_first restore_first_read_us restore_full_us total_connections_received total_commands_processed \
          instantaneous_ops_per_sec total_net_input_bytes total_net_output_bytes rejected_connections expired_keys \
          evicted_keys keyspace_hits keyspace_misses latest_fork_usec role connected_slaves used_cpu_sys used_cpu_user \
          cmdstat_set cluster_enabled db0"

@@ -5,6 +5,8 @@ mod common;
 use std::os::unix::fs::PermissionsExt;
 
 use common::{Client, Value, eventually, request, start, start_in};
+use quire_sys::io_priority::IoPriority;
+use quire_sys::thread::ThreadId;
 
 const STARTED: &str = "Background saving started";
 
@@ -249,4 +251,43 @@ fn a_background_save_keeps_to_its_rate_until_the_rate_is_changed_and_other_saves
     eventually("the save ends", || client.info("rdb_bgsave_in_progress") == "0");
     assert_eq!(client.info("rdb_last_bgsave_status"), "ok");
     assert_eq!(client.info("current_save_time_left_sec"), "-1");
+}
+
+/// The I/O priority class of the thread that saves, of whatever server of this process has one.
+fn io_class_of_a_saving_thread() -> Option<u32> {
+    std::fs::read_dir("/proc/self/task").unwrap().flatten().find_map(|task| {
+        let name = std::fs::read_to_string(task.path().join("comm")).ok()?;
+        let number = task.file_name().to_str()?.parse().ok()?;
+        let thread = (name.trim_end() == "quire-save").then(|| ThreadId::from_raw(number))??;
+        IoPriority::of(thread).map(|priority| priority.raw() >> 13)
+    })
+}
+
+#[test]
+fn a_background_save_has_the_idle_io_priority_unless_the_directive_says_normal() {
+    // In a process of its own: other tests of this file save, too.
+    if std::env::var_os("QUIRE_TEST_ALONE").is_none() {
+        let name = "a_background_save_has_the_idle_io_priority_unless_the_directive_says_normal";
+        let own = std::env::current_exe().unwrap();
+        let ended =
+            std::process::Command::new(own).args(["--exact", name]).env("QUIRE_TEST_ALONE", "1").output().unwrap();
+        assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stdout));
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let server = start_in(dir.path(), &[("checkpoint-max-bytes-per-second", "1")]);
+    let mut client = server.client();
+    client.text("DEBUG POPULATE 40000 k 200");
+    for (priority, class) in [("idle", 3), ("normal", 0)] {
+        assert_eq!(client.text(&format!("CONFIG SET checkpoint-io-priority {priority}")), "OK");
+        assert_eq!(client.info("save_io_priority"), priority);
+        assert_eq!(client.text("BGSAVE"), "Background saving started");
+        eventually("the first pages are written", || client.info("current_save_pages_done") != "0");
+        let found = io_class_of_a_saving_thread().unwrap();
+        assert_eq!(found == 3, class == 3, "{priority}: class {found}");
+        client.text("DEBUG POPULATE 1 other 1");
+        assert_eq!(client.text("CONFIG SET checkpoint-max-bytes-per-second 0"), "OK");
+        eventually("the save ends", || client.info("rdb_bgsave_in_progress") == "0");
+        assert_eq!(client.text("CONFIG SET checkpoint-max-bytes-per-second 1"), "OK");
+    }
 }

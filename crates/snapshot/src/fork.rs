@@ -1,10 +1,7 @@
 //! `fork`: the copy lives in a child process, which answers requests for bytes of it.
 //!
-//! Relies on `quire_sys::child` for processes and sockets, and on the duty of what runs in the child: it was one thread of
-//! many, so it allocates nothing, takes no lock and never panics. The kernel shares frames until parent or child writes.
-//!
-//! A request is three words (what, offset, length). The child answers a read with the bytes themselves, and a fork with the
-//! number of the new process, whose socket came with the request. It ends when its socket is closed.
+//! Relies on `quire_sys::child` for processes and sockets, and on [`ForkedRange`] for what runs in the child. The kernel shares frames until parent
+//! or child writes.
 
 use std::io::ErrorKind;
 use std::ops::Range;
@@ -15,10 +12,13 @@ use std::time::Instant;
 
 use quire_sys::child::{self, Child};
 use quire_sys::fork_mark::ForkMark;
+use quire_sys::mem::HUGE_PAGE_SIZE;
 use quire_sys::pagemap::{Pagemap, PagemapEntry};
+use quire_sys::proc_maps;
 
+use crate::fork_child::{FORK, ForkedRange, GIVE_BACK, READ, request};
 use crate::mechanism::Mechanism;
-use crate::origin::{MechanismError, Origin, OriginStats, View, ViewError, check};
+use crate::origin::{MechanismError, Origin, OriginStats, TAKE_BYTES, View, ViewError, check};
 use crate::page::PAGE_SIZE;
 use crate::span::PageRange;
 
@@ -26,13 +26,6 @@ use crate::span::PageRange;
 const CHUNK_BYTES: usize = 1 << 20;
 /// Words of the page map that are read at once.
 const MAP_WORDS: usize = 4096;
-const REQUEST_BYTES: usize = 24;
-const READ: u64 = 1;
-const FORK: u64 = 2;
-/// Exit status of a child that was asked something it does not understand.
-const CONFUSED: i32 = 3;
-/// Exit status of a child that could not read its copy or answer.
-const SPEECHLESS: i32 = 4;
 
 /// The range of which children hold copies.
 pub(crate) struct ForkOrigin {
@@ -64,6 +57,15 @@ struct Connection {
     child: Child,
     /// Why the child is gone, once that is known.
     gone: Option<String>,
+    /// Bytes before it were taken.
+    taken: usize,
+    /// Bytes before it are given back: `taken`, but for a part of a huge page.
+    given_back: usize,
+    /// The child's page map, once it was asked for.
+    pagemap: Option<Pagemap>,
+    /// Whether a page that has no entry in the page map reads as zero, in all of the range: it is mapped, no file's and not shared.
+    /// Asked of the child itself, whose mappings stay what they were at the cut.
+    is_anonymous: Option<bool>,
 }
 
 impl ForkOrigin {
@@ -90,6 +92,18 @@ fn probe() -> Result<(), MechanismError> {
         reason,
         suggestion: "Allow clone and pidfds (Linux 5.4, seccomp), raise RLIMIT_NPROC, or use barrier.",
     })
+}
+
+/// Whether all of a range is mapped in the process `pid`, as private memory of no file.
+fn is_anonymous(pid: u32, range: &Range<usize>) -> bool {
+    let (mut buffer, mut covered) = (vec![0; proc_maps::BUFFER_BYTES], range.start);
+    let read = proc_maps::each_of(pid, &mut buffer, |mapping| {
+        if mapping.anonymous && mapping.start <= covered && covered < mapping.end {
+            covered = mapping.end;
+        }
+        covered < range.end && mapping.start < range.end
+    });
+    read.is_ok() && covered >= range.end
 }
 
 fn refused(call: &'static str, source: std::io::Error) -> MechanismError {
@@ -125,7 +139,7 @@ impl Origin for ForkOrigin {
         let child = unsafe { child::fork(theirs.as_fd(), &mut || copy.serve(theirs.as_fd())) }
             .map_err(|source| refused("clone", source))?;
         drop(theirs);
-        let view = ForkView::new(&self.shared, copy, socket, child);
+        let view = ForkView::new(&self.shared, copy, socket, child, 0);
         self.cuts.fetch_add(1, Ordering::Relaxed);
         self.last_cut_ns.store(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
         Ok(view)
@@ -155,78 +169,12 @@ impl Origin for ForkOrigin {
     }
 }
 
-/// The range as a child finds it: at the same addresses.
-#[derive(Clone, Copy)]
-struct ForkedRange {
-    base: usize,
-    len: usize,
-}
-
-impl ForkedRange {
-    /// The life of a child. Nothing here allocates, locks or panics.
-    fn serve(self, socket: BorrowedFd<'_>) -> i32 {
-        let mut request = [0; REQUEST_BYTES];
-        loop {
-            let carried = match child::receive_with_descriptor(socket, &mut request) {
-                Ok((0, _)) => return 0,
-                Ok((REQUEST_BYTES, carried)) => carried,
-                _ => return CONFUSED,
-            };
-            let [what, offset, len] = words(&request);
-            let done = match (what, carried) {
-                (READ, None) => self.send(socket, offset, len),
-                (FORK, Some(new)) => self.fork(socket, new),
-                _ => return CONFUSED,
-            };
-            if !done {
-                return SPEECHLESS;
-            }
-        }
-    }
-
-    fn send(self, socket: BorrowedFd<'_>, offset: u64, len: u64) -> bool {
-        let (offset, len) = (offset as usize, len as usize);
-        match offset.checked_add(len) {
-            Some(end) if end <= self.len => {}
-            _ => return false,
-        }
-        // SAFETY: inside the range of which this process is to show its copy; it is the only thread here.
-        unsafe { child::send_memory(socket, (self.base + offset) as *const u8, len) }.is_ok()
-    }
-
-    /// Makes a process like this one that answers at `new`; the parent of both waits for it.
-    fn fork(self, socket: BorrowedFd<'_>, new: OwnedFd) -> bool {
-        // SAFETY: `fork_sibling` demands async-signal-safe work, which `serve` is; the parent adopts the number that it is told.
-        let made = unsafe { child::fork_sibling(new.as_fd(), &mut || self.serve(new.as_fd())) };
-        let answer = match made {
-            Ok(pid) => i64::from(pid),
-            Err(errno) => -i64::from(errno),
-        };
-        child::send_all(socket, &answer.to_ne_bytes()).is_ok()
-    }
-}
-
-fn request(what: u64, offset: u64, len: u64) -> [u8; REQUEST_BYTES] {
-    let mut bytes = [0; REQUEST_BYTES];
-    for (to, word) in bytes.chunks_exact_mut(8).zip([what, offset, len]) {
-        to.copy_from_slice(&word.to_ne_bytes());
-    }
-    bytes
-}
-
-fn words(request: &[u8; REQUEST_BYTES]) -> [u64; 3] {
-    let mut words = [0; 3];
-    for (word, bytes) in words.iter_mut().zip(request.chunks_exact(8)) {
-        let mut copy = [0; 8];
-        copy.copy_from_slice(bytes);
-        *word = u64::from_ne_bytes(copy);
-    }
-    words
-}
-
 impl ForkView {
-    fn new(shared: &Arc<Shared>, held: ForkedRange, socket: OwnedFd, child: Child) -> Arc<Self> {
-        let connection = Mutex::new(Connection { socket, child, gone: None });
+    fn new(shared: &Arc<Shared>, held: ForkedRange, socket: OwnedFd, child: Child, taken: usize) -> Arc<Self> {
+        // What a view of a view has of memory that was taken, is given back with the next.
+        let connection =
+            Connection { socket, child, gone: None, taken, given_back: 0, pagemap: None, is_anonymous: None };
+        let connection = Mutex::new(connection);
         let copy = Arc::new(Self { base: held.base, len: held.len, connection, shared: Arc::clone(shared) });
         let mut views = locked(&shared.views);
         views.retain(|view| view.strong_count() > 0);
@@ -236,6 +184,67 @@ impl ForkView {
 }
 
 impl Connection {
+    /// Reads bytes that were not taken.
+    fn read(&mut self, offset: usize, to: &mut [u8]) -> Result<(), ViewError> {
+        if offset < self.taken {
+            return Err(ViewError::Taken { offset, taken: self.taken });
+        }
+        self.ask(&request(READ, offset as u64, to.len() as u64), None, to)
+    }
+
+    /// Notes that bytes before `from` are of no more use, and has the child give back whole huge pages of them, or all at the end.
+    fn give_up(&mut self, range: ForkedRange, from: usize) -> Result<(), ViewError> {
+        self.taken = self.taken.max(from);
+        let whole = ((range.base + self.taken) / HUGE_PAGE_SIZE * HUGE_PAGE_SIZE).saturating_sub(range.base);
+        let until = if self.taken == range.len { range.len } else { whole };
+        if until > self.given_back {
+            let mut answer = [0; 8];
+            let len = (until - self.given_back) as u64;
+            self.ask(&request(GIVE_BACK, self.given_back as u64, len), None, &mut answer)?;
+            // Where the system refuses, the child holds it until the end; `held_bytes` tells.
+            self.given_back = until;
+        }
+        Ok(())
+    }
+
+    /// The first byte from `from` on whose page has contents, as far as the page map tells.
+    fn next_contents(&mut self, range: ForkedRange, from: usize) -> Result<usize, ViewError> {
+        let pid = self.child.pid();
+        if self.gone.is_none() {
+            let addresses = range.base..range.base + range.len;
+            let is_anonymous = *self.is_anonymous.get_or_insert_with(|| is_anonymous(pid, &addresses));
+            if is_anonymous && self.pagemap.is_none() {
+                self.pagemap = Pagemap::open(Some(pid)).ok();
+            }
+        }
+        let found = self.next_mapped(range, from);
+        if found > from {
+            // The system takes the memory of a process that it kills before the process is gone: its page map is empty then. A process
+            // that still answers had all of its memory when the page map was read.
+            let mut answer = [0; 8];
+            self.ask(&request(GIVE_BACK, 0, 0), None, &mut answer)?;
+        }
+        Ok(found)
+    }
+
+    fn next_mapped(&self, range: ForkedRange, from: usize) -> usize {
+        let Some(map) = &self.pagemap else { return from };
+        let (mut words, mut at) = ([0; TAKE_BYTES / PAGE_SIZE], from);
+        while at < range.len {
+            let page = at / PAGE_SIZE * PAGE_SIZE;
+            let pages = ((range.len - page) / PAGE_SIZE).min(words.len());
+            match map.read_words(range.base + page, &mut words[..pages]) {
+                Ok(count) if count == pages => {}
+                _ => return at,
+            }
+            if let Some(found) = words[..pages].iter().position(|&word| PagemapEntry::has_contents(word)) {
+                return at.max(page + found * PAGE_SIZE);
+            }
+            at = page + pages * PAGE_SIZE;
+        }
+        range.len
+    }
+
     /// One request and its answer, which fills `answer` exactly.
     fn ask(&mut self, request: &[u8], carried: Option<BorrowedFd<'_>>, answer: &mut [u8]) -> Result<(), ViewError> {
         if let Some(reason) = &self.gone {
@@ -275,13 +284,32 @@ impl View for ForkView {
         if self.shared.mark.is_forked() {
             return Err(ViewError::Gone("it answers the process that made it, from which this one was forked".into()));
         }
-        let mut at = offset as u64;
+        let mut at = offset;
         for chunk in to.chunks_mut(CHUNK_BYTES) {
-            let len = chunk.len() as u64;
-            locked(&self.connection).ask(&request(READ, at, len), None, chunk)?;
-            at += len;
+            locked(&self.connection).read(at, chunk)?;
+            at += chunk.len();
         }
         Ok(())
+    }
+
+    /// The child holds no page any more that was taken, so what the origin's writers change there is theirs alone.
+    fn take(&self, from: usize, to: &mut [u8]) -> Result<Range<usize>, ViewError> {
+        check(from, 0, self.len)?;
+        if self.shared.mark.is_forked() {
+            return Err(ViewError::Gone("it answers the process that made it, from which this one was forked".into()));
+        }
+        let (mut connection, range) = (locked(&self.connection), ForkedRange { base: self.base, len: self.len });
+        if from < connection.taken {
+            return Err(ViewError::Taken { offset: from, taken: connection.taken });
+        }
+        connection.give_up(range, from)?;
+        let start = connection.next_contents(range, from)?;
+        // Up to the next multiple, so that later units are whole ones.
+        let end = ((start / TAKE_BYTES + 1) * TAKE_BYTES).min(self.len).min(start.saturating_add(to.len()));
+        if start < end {
+            connection.read(start, &mut to[..end - start])?;
+        }
+        Ok(start..end)
     }
 
     fn as_ptr(&self) -> Option<*mut u8> {
@@ -294,7 +322,10 @@ impl View for ForkView {
         }
         let (socket, theirs) = child::socket_pair().map_err(|source| refused("socketpair", source))?;
         let mut answer = [0; 8];
-        let asked = locked(&self.connection).ask(&request(FORK, 0, 0), Some(theirs.as_fd()), &mut answer);
+        let (asked, taken) = {
+            let mut connection = locked(&self.connection);
+            (connection.ask(&request(FORK, 0, 0), Some(theirs.as_fd()), &mut answer), connection.taken)
+        };
         drop(theirs);
         asked.map_err(|error| refused("clone in the child", std::io::Error::other(error.to_string())))?;
         let answer = i64::from_ne_bytes(answer);
@@ -303,7 +334,7 @@ impl View for ForkView {
             refused("clone in the child", std::io::Error::from_raw_os_error(errno))
         })?;
         let child = Child::adopt(pid).map_err(|source| refused("pidfd_open", source))?;
-        Ok(Self::new(&self.shared, ForkedRange { base: self.base, len: self.len }, socket, child))
+        Ok(Self::new(&self.shared, ForkedRange { base: self.base, len: self.len }, socket, child, taken))
     }
 
     /// Pages that only the child has: the parent has written its own since.
@@ -331,6 +362,8 @@ impl View for ForkView {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fork_child::{CONFUSED, SPEECHLESS};
+    use quire_sys::map;
 
     fn origin(pages: usize) -> (ForkOrigin, *mut u8) {
         let span = PageRange::allocate(pages * PAGE_SIZE).unwrap();
@@ -360,13 +393,15 @@ mod tests {
         let (origin, _) = origin(1);
         let _view = origin.cut().unwrap();
         let copy = locked(&origin.shared.views)[0].upgrade().unwrap();
-        for (what, offset, status) in [(9, 0, CONFUSED), (READ, u64::MAX, SPEECHLESS)] {
+        for (what, offset, status) in
+            [(9, 0, CONFUSED), (READ, u64::MAX, SPEECHLESS), (GIVE_BACK, u64::MAX, SPEECHLESS)]
+        {
             let held = ForkedRange { base: copy.base, len: copy.len };
             let (socket, theirs) = child::socket_pair().unwrap();
             // SAFETY: `child::fork` demands async-signal-safe work: `serve` allocates nothing, takes no lock and never panics.
             let child = unsafe { child::fork(theirs.as_fd(), &mut || held.serve(theirs.as_fd())) }.unwrap();
             drop(theirs);
-            let copy = ForkView::new(&origin.shared, held, socket, child);
+            let copy = ForkView::new(&origin.shared, held, socket, child, 0);
             let error = locked(&copy.connection).ask(&request(what, offset, 8), None, &mut [0; 8]).unwrap_err();
             assert!(error.to_string().contains(&format!("status {status}")), "{error}");
         }
@@ -385,8 +420,13 @@ mod tests {
         assert_eq!(bytes, [0]);
     }
 
+    /// A child has the pages of every test of this process. Two tests that wait, each with a child, until their pages are no
+    /// longer shared would wait for one another.
+    static WAITS_FOR_CHILDREN: Mutex<()> = Mutex::new(());
+
     #[test]
     fn what_only_the_child_has_counts_as_held() {
+        let _alone = locked(&WAITS_FOR_CHILDREN);
         let (origin, base) = origin(600);
         // SAFETY: the span is the origin's, and this test is its only writer.
         unsafe { base.write_bytes(1, 600 * PAGE_SIZE) };
@@ -403,5 +443,130 @@ mod tests {
         assert_eq!(origin.stats().held_bytes_now, view.held_bytes() as u64);
         drop(view);
         assert_eq!(origin.stats().held_bytes_now, 0);
+    }
+
+    /// Pages of the range with contents in the child of a view.
+    fn pages_of_child(view: &ForkView) -> usize {
+        let map = Pagemap::open(Some(locked(&view.connection).child.pid())).unwrap();
+        let mut words = vec![0; view.len / PAGE_SIZE];
+        assert_eq!(map.read_words(view.base, &mut words).unwrap(), words.len());
+        words.iter().filter(|&&word| PagemapEntry::has_contents(word)).count()
+    }
+
+    fn view_of(origin: &ForkOrigin) -> Arc<ForkView> {
+        let _cut = origin.cut().unwrap();
+        locked(&origin.shared.views).last().and_then(Weak::upgrade).unwrap()
+    }
+
+    #[test]
+    fn the_child_holds_no_page_that_was_taken_and_the_origin_s_pages_are_its_own_again() {
+        let _alone = locked(&WAITS_FOR_CHILDREN);
+        let pages = 4 * HUGE_PAGE_SIZE / PAGE_SIZE;
+        let (origin, base) = origin(pages);
+        // SAFETY: the span is the origin's, and this test is its only writer.
+        unsafe { base.write_bytes(1, pages * PAGE_SIZE) };
+        let view = view_of(&origin);
+        assert_eq!(pages_of_child(&view), pages);
+        let (mut to, mut at, mut units) = (vec![0; TAKE_BYTES], 0, 0);
+        loop {
+            let unit = view.take(at, &mut to).unwrap();
+            if unit.is_empty() {
+                break;
+            }
+            assert!(unit.start == at && to[..unit.len()].iter().all(|&byte| byte == 1), "{unit:?}");
+            (at, units) = (unit.end, units + 1);
+            // Of what was taken before this unit, a part of a huge page is left at most.
+            assert!(pages_of_child(&view) * PAGE_SIZE < origin.len() - unit.start + HUGE_PAGE_SIZE);
+        }
+        assert_eq!((at, units, pages_of_child(&view)), (origin.len(), origin.len() / TAKE_BYTES, 0));
+        // Children of other tests may have the same pages for a while.
+        let map = Pagemap::open(None).unwrap();
+        let patience = std::time::Instant::now() + std::time::Duration::from_secs(30);
+        let mut words = vec![0; pages];
+        loop {
+            map.read_words(base as usize, &mut words).unwrap();
+            if words.iter().all(|&word| PagemapEntry::is_exclusive(word)) {
+                break;
+            }
+            assert!(std::time::Instant::now() < patience, "the origin still shares pages");
+            std::thread::yield_now();
+        }
+        // SAFETY: the span is the origin's, and this test is its only writer.
+        unsafe { base.write_bytes(2, pages * PAGE_SIZE) };
+        assert_eq!(view.held_bytes(), 0);
+    }
+
+    #[test]
+    fn memory_that_the_child_does_not_have_is_an_error_and_no_zeros() {
+        let (origin, base) = origin(64);
+        // SAFETY: the span is the origin's, and this test is its only writer.
+        unsafe { base.write_bytes(7, 64 * PAGE_SIZE) };
+        let hole = base.wrapping_add(32 * PAGE_SIZE);
+        map::advise(hole, PAGE_SIZE, map::MapAdvice::DontFork).unwrap();
+        let view = view_of(&origin);
+        let (mut to, mut at) = (vec![0; PAGE_SIZE], 0);
+        let end = loop {
+            match view.take(at, &mut to) {
+                Ok(unit) if unit.is_empty() => break Ok(at),
+                Ok(unit) => at = unit.end,
+                Err(error) => break Err((at, error)),
+            }
+        };
+        assert!(matches!(end, Err((at, ViewError::Gone(_))) if at == 32 * PAGE_SIZE), "{end:?}");
+    }
+
+    #[test]
+    fn a_page_map_that_is_empty_since_the_child_is_being_killed_is_not_believed() {
+        let (origin, base) = origin(64);
+        // SAFETY: the span is the origin's, and this test is its only writer.
+        unsafe { base.write_bytes(7, 64 * PAGE_SIZE) };
+        let view = view_of(&origin);
+        // Another program has nothing mapped there, as a child whose memory the system has taken has not.
+        let mut other = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        {
+            let mut connection = locked(&view.connection);
+            connection.is_anonymous = Some(true);
+            connection.pagemap = Some(Pagemap::open(Some(other.id())).unwrap());
+            connection.child.kill();
+        }
+        let taken = view.take(0, &mut vec![0; PAGE_SIZE]);
+        other.kill().unwrap();
+        other.wait().unwrap();
+        assert!(matches!(taken, Err(ViewError::Gone(_))), "{taken:?}");
+    }
+
+    #[test]
+    fn pages_without_contents_are_passed_over_and_only_where_they_are_zeros() {
+        let (origin, base) = origin(4 * HUGE_PAGE_SIZE / PAGE_SIZE);
+        map::advise(base, origin.len(), map::MapAdvice::NoHuge).unwrap();
+        // SAFETY: the span is the origin's, and this test is its only writer.
+        unsafe { base.add(HUGE_PAGE_SIZE + 5 * PAGE_SIZE + 7).write(9) };
+        let (view, mut to) = (view_of(&origin), vec![0; TAKE_BYTES]);
+        let unit = view.take(0, &mut to).unwrap();
+        assert_eq!((unit.start, to[7]), (HUGE_PAGE_SIZE + 5 * PAGE_SIZE, 9));
+        assert!(view.take(unit.end, &mut to).unwrap().is_empty());
+        // Shared memory has no entries in a child that has not touched it.
+        let shared = quire_sys::area::AnonymousMap::shared(HUGE_PAGE_SIZE).unwrap();
+        // SAFETY: memory of this test, which outlives the origin below.
+        let origin = unsafe {
+            shared.base().add(3 * PAGE_SIZE).write(5);
+            ForkOrigin::new(PageRange::borrow(shared.base(), shared.len()).unwrap()).unwrap()
+        };
+        assert_eq!(view_of(&origin).take(0, &mut to).unwrap(), 0..TAKE_BYTES);
+        assert_eq!(to[3 * PAGE_SIZE], 5);
+    }
+
+    #[test]
+    fn a_child_that_is_killed_while_its_bytes_are_taken_is_told() {
+        let (origin, base) = origin(HUGE_PAGE_SIZE / PAGE_SIZE);
+        // SAFETY: the span is the origin's, and this test is its only writer.
+        unsafe { base.write_bytes(1, HUGE_PAGE_SIZE) };
+        let (view, mut to) = (view_of(&origin), vec![0; TAKE_BYTES]);
+        let unit = view.take(0, &mut to).unwrap();
+        locked(&view.connection).child.kill();
+        for _ in 0..2 {
+            let error = view.take(unit.end, &mut to).unwrap_err();
+            assert!(matches!(&error, ViewError::Gone(reason) if reason.contains("signal 9")), "{error}");
+        }
     }
 }

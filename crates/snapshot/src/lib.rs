@@ -19,6 +19,8 @@ pub mod current_epoch;
 #[cfg(not(loom))]
 mod fork;
 #[cfg(not(loom))]
+mod fork_child;
+#[cfg(not(loom))]
 mod fork_run;
 #[cfg(not(loom))]
 mod mechanism;
@@ -54,7 +56,7 @@ pub use fork_run::{ChildOutput, ForkedWork, ParentDisconnected, fork_and_run};
 #[cfg(not(loom))]
 pub use mechanism::{Mechanism, OriginOptions, Precopy, UnknownMechanism};
 #[cfg(not(loom))]
-pub use origin::{MechanismError, Origin, OriginStats, PreimageConsumer, View, ViewError};
+pub use origin::{MechanismError, Origin, OriginStats, PreimageConsumer, TAKE_BYTES, View, ViewError};
 #[cfg(not(loom))]
 pub use origin_access::OriginAccess;
 pub use page::{PAGE_SIZE, PAGES_PER_REGION, REGION_SIZE};
@@ -62,4 +64,7 @@ pub use page::{PAGE_SIZE, PAGES_PER_REGION, REGION_SIZE};
 pub use scoot::merges_in_background;
 #[cfg(not(loom))]
 pub use span::PageRange;
-pub use stream::{PageSet, Snapshot, SnapshotError, TakeOutcome, WriteBarrier, WriteBarrierConfig, WriteBarrierStats};
+pub use stream::{
+    BackgroundPriority, FilePages, PageSet, Snapshot, SnapshotError, TakeOutcome, WriteBarrier, WriteBarrierConfig,
+    WriteBarrierStats,
+};

@@ -10,6 +10,9 @@ use quire_sys::mem::MemError;
 
 use crate::mechanism::Mechanism;
 
+/// Most bytes that [`View::take`] copies at once: the dump unit of MDC.
+pub const TAKE_BYTES: usize = 256 << 10;
+
 /// Why a mechanism can't be had for a range, or a cut not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum MechanismError {
@@ -102,6 +105,14 @@ pub enum ViewError {
         /// First byte of the page.
         offset: usize,
     },
+    /// The bytes were taken ([`View::take`]), and their memory was given back to the system.
+    #[error("the bytes at {offset} were taken from this snapshot, which holds those from {taken} on only")]
+    Taken {
+        /// First byte asked for.
+        offset: usize,
+        /// First byte that is left.
+        taken: usize,
+    },
     /// The child process that holds the copy is gone.
     #[error("the copy is gone: {0}")]
     Gone(String),
@@ -174,6 +185,23 @@ pub trait View: Send + Sync {
     /// The view as ordinary memory, where the mechanism has such: its first address. Valid while the view lives. Writing
     /// there changes this view alone.
     fn as_ptr(&self) -> Option<*mut u8>;
+
+    /// Copies the next bytes from `from` on to the beginning of `to`, at most [`TAKE_BYTES`], and returns which they are; bytes that are
+    /// passed over are zeros. Empty at the end of the view. To dump a view, call it from 0 on, each time with the end of what the
+    /// last call returned.
+    ///
+    /// The caller has no more use for what lies before `from`: the view may give the memory back that it holds for it. With
+    /// [`Mechanism::Fork`] it does, by 2 MiB, so that the origin's writers copy no more pages there, and bytes before the largest `from` can't be
+    /// read any more ([`ViewError::Taken`]). With other mechanisms they can. A snapshot of this one ([`View::cut`]) that was made before keeps them.
+    ///
+    /// # Errors
+    /// [`ViewError`]; `to` is undefined then. `to` must not be empty.
+    fn take(&self, from: usize, to: &mut [u8]) -> Result<Range<usize>, ViewError> {
+        check(from, 0, self.len())?;
+        let end = from + (self.len() - from).min(TAKE_BYTES).min(to.len());
+        self.read(from, &mut to[..end - from])?;
+        Ok(from..end)
+    }
 
     /// A snapshot of this snapshot. It outlives this view, and later writes to this view don't show in it.
     ///

@@ -39,10 +39,8 @@ impl World {
     }
 
     /// Only where no snapshot is open, as the barrier has it.
-    fn give_back(&mut self, page: u32, blank: bool) {
-        if blank && self.model[page as usize].is_some() {
-            self.barrier.blank_pages(page..page + 1);
-        } else if !self.barrier.release_pages(page..page + 1) {
+    fn give_back(&mut self, page: u32) {
+        if !self.barrier.release_pages(page..page + 1) {
             return;
         }
         self.model[page as usize] = None;
@@ -67,7 +65,7 @@ fn put_over(snapshot: &mut Snapshot, image: &mut [Option<u8>]) {
 #[derive(Clone, Debug)]
 enum Step {
     Write(u32, u8),
-    GiveBack(u32, bool),
+    GiveBack(u32),
     /// A snapshot, of everything or of changes, during which pages are written, and which is then kept or not.
     Save {
         all: bool,
@@ -80,7 +78,7 @@ fn step() -> impl Strategy<Value = Step> {
     let meanwhile = prop::collection::vec((0..PAGES, 1..=u8::MAX), 0..12);
     prop_oneof![
         6 => (0..PAGES, 1..=u8::MAX).prop_map(|(page, value)| Step::Write(page, value)),
-        2 => (0..PAGES, any::<bool>()).prop_map(|(page, blank)| Step::GiveBack(page, blank)),
+        2 => (0..PAGES).prop_map(Step::GiveBack),
         2 => (prop::bool::weighted(0.2), prop::option::of(any::<bool>()), meanwhile)
             .prop_map(|(all, kept, meanwhile)| Step::Save { all, kept, meanwhile }),
     ]
@@ -105,7 +103,7 @@ proptest! {
         for step in steps {
             match step {
                 Step::Write(page, value) => world.write(page, value),
-                Step::GiveBack(page, blank) => world.give_back(page, blank),
+                Step::GiveBack(page) => world.give_back(page),
                 Step::Save { all, kept, meanwhile } => {
                     prop_assert_eq!(world.barrier.changed_pages(), Some(world.changed.len() as u64));
                     let mut snapshot = match all {

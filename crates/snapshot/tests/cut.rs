@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use proptest::prelude::*;
 use quire_rng::SplitMix64;
-use quire_snapshot::{PAGE_SIZE, REGION_SIZE, Snapshot, SnapshotError, TakeOutcome, WriteBarrier, WriteBarrierConfig};
+use quire_snapshot::{
+    FilePages, PAGE_SIZE, REGION_SIZE, Snapshot, SnapshotError, TakeOutcome, WriteBarrier, WriteBarrierConfig,
+};
 use quire_sys::mem::Reservation;
 
 const PAGES: usize = 40;
@@ -207,6 +209,121 @@ fn released_pages_read_as_zero_and_leave_later_snapshots() {
     assert_eq!(snapshot.take(3, &mut page), TakeOutcome::Absent);
     assert_eq!(snapshot.take(4, &mut page), TakeOutcome::Copied);
     assert_eq!(snapshot.take(4, &mut page), TakeOutcome::AlreadyTaken);
+}
+
+/// Memory that is mapped from a file of nines, and is to be nines where it is still the file's.
+fn mapped(name: &str) -> (Writer, std::fs::File) {
+    let path = std::env::temp_dir().join(format!("quire-cut-{name}-{}", std::process::id()));
+    std::fs::write(&path, vec![9; PAGES * PAGE_SIZE]).unwrap();
+    let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let mut writer = Writer::new(PAGES, PAGES);
+    writer.memory.map_file_private(0..PAGES * PAGE_SIZE, &file, 0).unwrap();
+    writer.barrier.mark_present(0..PAGES as u32);
+    let files = FilePages::new(PAGES, |_, bytes| bytes.iter().all(|byte| *byte == 9));
+    files.insert(0..PAGES as u32);
+    writer.barrier.set_file_pages(Arc::new(files));
+    (writer, file)
+}
+
+/// Another program writes into a page of the file.
+fn rot(file: &std::fs::File, page: usize) {
+    std::os::unix::fs::FileExt::write_all_at(file, &[1], (page * PAGE_SIZE + 5) as u64).unwrap();
+}
+
+#[test]
+fn a_page_of_a_file_is_examined_when_it_is_taken_and_one_that_was_written_is_not() {
+    let (mut writer, file) = mapped("taken");
+    writer.write(3, 5);
+    rot(&file, 3);
+    let mut image = vec![0; PAGES * PAGE_SIZE];
+    let mut snapshot = writer.barrier.cut(PAGES as u32).unwrap();
+    drain(&mut snapshot, &mut image);
+    assert_eq!((snapshot.damaged_page(), image[3 * PAGE_SIZE + 5], image[3 * PAGE_SIZE + 7]), (None, 9, 5));
+    drop(snapshot);
+    assert!(writer.barrier.try_finish());
+    rot(&file, 8);
+    let mut snapshot = writer.barrier.cut(PAGES as u32).unwrap();
+    assert_eq!(snapshot.damaged_page(), None);
+    drain(&mut snapshot, &mut image);
+    assert_eq!(snapshot.damaged_page(), Some(8));
+}
+
+#[test]
+fn a_page_of_a_file_is_examined_before_its_first_write_with_and_without_a_snapshot() {
+    let (mut writer, file) = mapped("written");
+    let mut snapshot = writer.barrier.cut(PAGES as u32).unwrap();
+    writer.write(3, 5);
+    rot(&file, 3);
+    assert_eq!(snapshot.damaged_page(), None, "the pre-image is from before");
+    drain(&mut snapshot, &mut vec![0; PAGES * PAGE_SIZE]);
+    assert_eq!(snapshot.damaged_page(), None);
+    drop(snapshot);
+    assert!(writer.barrier.try_finish());
+    rot(&file, 4);
+    writer.write(4, 5);
+    let mut snapshot = writer.barrier.cut(PAGES as u32).unwrap();
+    assert_eq!(snapshot.damaged_page(), Some(4));
+    let (mut other, file) = mapped("held");
+    snapshot = other.barrier.cut(PAGES as u32).unwrap();
+    rot(&file, 6);
+    other.write(6, 5);
+    let mut page = vec![0; PAGE_SIZE];
+    while snapshot.next_preimage(&mut page).is_some() {}
+    assert_eq!(snapshot.damaged_page(), Some(6), "though only its pre-image was taken");
+}
+
+#[test]
+fn a_pre_image_and_what_the_page_becomes_are_examined_each_by_itself() {
+    let (mut writer, _file) = mapped("both");
+    let looks = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let noted = Arc::clone(&looks);
+    let files = FilePages::new(PAGES, move |page, bytes| {
+        noted.lock().unwrap().push((page, bytes.as_ptr().addr()));
+        true
+    });
+    files.insert(0..PAGES as u32);
+    writer.barrier.set_file_pages(Arc::new(files));
+    let snapshot = writer.barrier.cut(PAGES as u32).unwrap();
+    writer.write(6, 5);
+    writer.write(6, 4);
+    drop(snapshot);
+    assert!(writer.barrier.try_finish());
+    writer.write(7, 5);
+    // The page cache may have read the page again between the two.
+    let at = |page: usize| writer.memory.base().addr() + page * PAGE_SIZE;
+    let looks = looks.lock().unwrap().clone();
+    assert_eq!(looks.iter().map(|look| look.0).collect::<Vec<_>>(), [6, 6, 7]);
+    assert_eq!(looks.iter().map(|look| look.1 == at(look.0 as usize)).collect::<Vec<_>>(), [false, true, true]);
+}
+
+#[test]
+fn released_pages_of_a_mapped_file_read_as_zero_and_not_as_the_file() {
+    let (mut writer, _file) = mapped("released");
+    writer.write(3, 5);
+    assert!(writer.barrier.release_pages(3..5));
+    let mut expected = vec![9; PAGES * PAGE_SIZE];
+    expected[3 * PAGE_SIZE..5 * PAGE_SIZE].fill(0);
+    assert!(writer.copy(PAGES) == expected);
+    writer.write(4, 6);
+    expected[4 * PAGE_SIZE + 7..5 * PAGE_SIZE].fill(6);
+    let mut snapshot = writer.barrier.cut(PAGES as u32).unwrap();
+    let mut image = vec![0; PAGES * PAGE_SIZE];
+    drain(&mut snapshot, &mut image);
+    assert!(image == expected);
+}
+
+#[test]
+fn a_page_of_a_file_that_is_given_up_is_examined_since_others_may_have_been_copied_from_it() {
+    let (mut writer, file) = mapped("given-up");
+    writer.write(3, 5);
+    rot(&file, 3);
+    assert!(writer.barrier.release_pages(3..5));
+    assert_eq!(writer.barrier.cut(PAGES as u32).unwrap().damaged_page(), None, "the writer had written it");
+    assert!(writer.barrier.try_finish());
+    rot(&file, 6);
+    assert!(writer.barrier.release_pages(5..8));
+    assert_eq!(writer.barrier.cut(PAGES as u32).unwrap().damaged_page(), Some(6));
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Settings of a store.
 
+use quire_checkpoint::Codec;
+
 use crate::limits::Limits;
 
 /// Settings of a store.
@@ -17,4 +19,6 @@ pub struct StoreConfig {
     pub max_save_bytes_per_s: u64,
     /// Most deltas over an image, until a save is a full image again; 0 if every save is one.
     pub max_deltas: u32,
+    /// How saves compress regions, if they do.
+    pub compression: Option<Codec>,
 }

@@ -131,7 +131,12 @@ impl OpenError {
     /// Whether the file is no image, or one that only another version of this program can read.
     pub fn is_foreign(&self) -> bool {
         match self {
-            Self::Image(error) => matches!(error, ImageError::Foreign { .. } | ImageError::Version { .. }),
+            Self::Image(error) => {
+                matches!(
+                    error,
+                    ImageError::Foreign { .. } | ImageError::Version { .. } | ImageError::UnknownCodec { .. }
+                )
+            }
             Self::Content { source, .. } => matches!(source, StoreError::Newer { .. }),
             Self::Directory(_) | Self::Store(_) => false,
         }

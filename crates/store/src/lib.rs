@@ -34,7 +34,7 @@ pub use keyspace::stats::{DbStats, StoreStats};
 pub use keyspace::{Keyspace, Prefetched, STRING_MAX_BYTES};
 pub use limits::{Limit, Limits};
 pub use numbers::long_double::LongDouble;
-pub use quire_checkpoint::is_delta_name;
+pub use quire_checkpoint::{Codec, ImageIdentity, is_delta_name, is_temporary_name};
 pub use store::{
     ImageLocation, RestoreMode, RestoreReport, RestoreStep, SaveError, SaveProgress, SaveStats, SaveSummary, Store,
 };

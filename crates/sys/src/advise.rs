@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub const MOST_RANGES: usize = 512;
 
 /// `MADV_DONTNEED_LOCKED` (Linux 5.18): as `MADV_DONTNEED`, also for memory that is locked.
-const DONTNEED_LOCKED: libc::c_int = 24;
+pub(crate) const DONTNEED_LOCKED: libc::c_int = 24;
 
 /// What it took to drop a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -8,8 +8,7 @@
 //! while: between two handlers of `pthread_atfork` a fork may wait for a lock of the program's that the thread before us holds.
 
 use std::io;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::atfork;
@@ -39,13 +38,8 @@ impl NoFork {
     }
 
     fn begin_within(patience: Duration) -> io::Result<Self> {
-        static WATCHED: OnceLock<Result<(), i32>> = OnceLock::new();
         let signals = BlockedSignals::new();
-        // SAFETY: the functions use atomics and futexes only.
-        let watch = || unsafe { atfork::around_forks(before, in_parent, in_child) };
-        WATCHED
-            .get_or_init(|| watch().map_err(|error| error.raw_os_error().unwrap_or(libc::ENOMEM)))
-            .map_err(io::Error::from_raw_os_error)?;
+        watch_forks()?;
         let mut until = None;
         loop {
             let state = STATE.load(Ordering::Relaxed);
@@ -71,6 +65,20 @@ impl Drop for NoFork {
             futex::wake_all(&STATE, FutexScope::Process);
         }
     }
+}
+
+/// Has forks wait from now on, unless they do already.
+///
+/// Threads that race here all register the handlers, which then run several times around a fork: each counts it, and takes its count back.
+/// A lock (`OnceLock`) would be found held for ever by the child of a fork that another thread has begun.
+fn watch_forks() -> io::Result<()> {
+    static WATCHED: AtomicBool = AtomicBool::new(false);
+    if !WATCHED.load(Ordering::Acquire) {
+        // SAFETY: the functions use atomics and futexes only.
+        unsafe { atfork::around_forks(before, in_parent, in_child) }?;
+        WATCHED.store(true, Ordering::Release);
+    }
+    Ok(())
 }
 
 /// Whether a fork waits for a stretch to end, or is under way.

@@ -1,6 +1,6 @@
 //! Limits that the system sets on the process.
 //!
-//! Relies on `getrlimit`, `setrlimit` and `signal`.
+//! Relies on `getrlimit`, `setrlimit`, `signal` and `/proc/sys`.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -19,6 +19,12 @@ pub fn raise_open_files(wanted: u64) -> u64 {
         return getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     }
     current
+}
+
+/// Mappings that the system allows a process; its default where it doesn't tell.
+pub fn max_mappings() -> usize {
+    let told = std::fs::read_to_string("/proc/sys/vm/max_map_count").ok();
+    told.and_then(|text| text.trim().parse().ok()).unwrap_or(65_530)
 }
 
 /// Has a write that would make a file longer than the process may (`ulimit -f`) fail with EFBIG, where the system's default is to

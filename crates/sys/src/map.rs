@@ -118,6 +118,8 @@ pub enum MapAdvice {
     PopulateRead,
     /// Fill in page table entries for writing now, which breaks copy-on-write sharing (Linux 5.14).
     PopulateWrite,
+    /// Forked children do not get it.
+    DontFork,
 }
 
 /// Gives advice about `at .. at + len`, which must be mapped by this process.
@@ -131,8 +133,9 @@ pub fn advise(at: *mut u8, len: usize, hint: MapAdvice) -> io::Result<()> {
         MapAdvice::Collapse => libc::MADV_COLLAPSE,
         MapAdvice::PopulateRead => libc::MADV_POPULATE_READ,
         MapAdvice::PopulateWrite => libc::MADV_POPULATE_WRITE,
+        MapAdvice::DontFork => libc::MADV_DONTFORK,
     };
-    // SAFETY: none of these changes what memory holds or takes it away.
+    // SAFETY: none of these changes what memory of this process holds or takes it away.
     if unsafe { libc::madvise(at.cast(), len, advice) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 

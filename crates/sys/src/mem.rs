@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::io::Errno;
 use rustix::mm::{self, Advice, MapFlags, MprotectFlags, ProtFlags};
 
+use crate::advise::DONTNEED_LOCKED;
 use crate::map;
 
 /// Bytes of a page, the unit of every mapping.
@@ -178,10 +179,35 @@ impl Reservation {
         if range.is_empty() {
             return Ok(());
         }
+        let at = self.base.wrapping_add(range.start);
         // SAFETY: the range is inside this reservation; discarding it is what the caller asked for, and no reference
         // to it exists without unsafe code that answers for it.
-        unsafe { mm::madvise(self.base.wrapping_add(range.start).cast(), range.len(), Advice::LinuxDontNeed) }
-            .map_err(|errno| failed("madvise(DONTNEED)", &range, errno))
+        let Err(errno) = (unsafe { mm::madvise(at.cast(), range.len(), Advice::LinuxDontNeed) }) else { return Ok(()) };
+        // Locked memory (`mlockall`) takes another call, where there is one.
+        // SAFETY: as above.
+        if unsafe { libc::madvise(at.cast(), range.len(), DONTNEED_LOCKED) } == 0 {
+            return Ok(());
+        }
+        Err(failed("madvise(DONTNEED)", &range, errno))
+    }
+
+    /// Lets the system take the pages of `range` whenever it is short of memory (`MADV_FREE`): it drops them, without writing them to
+    /// swap, and they read as zero then. Until it does, they read as before. A store to a page withdraws that for the page. They count as
+    /// memory of the process until they are taken, and as available on the machine.
+    ///
+    /// The caller must hold no reference into the range: its bytes may change at any time.
+    ///
+    /// # Errors
+    /// [`MemError::Range`], or the system refuses, as for memory that is locked (`mlockall`).
+    pub fn free_lazily(&self, range: Range<usize>) -> Result<(), MemError> {
+        self.check(&range)?;
+        if range.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: the range is inside this reservation; that its bytes change is what the caller asked for, and no reference to it
+        // exists without unsafe code that answers for it.
+        unsafe { mm::madvise(self.base.wrapping_add(range.start).cast(), range.len(), Advice::LinuxFree) }
+            .map_err(|errno| failed("madvise(FREE)", &range, errno))
     }
 
     /// Backs `range` with pages now, so that first touches later cost nothing. Falls back to nothing on old kernels.
@@ -226,6 +252,28 @@ impl Reservation {
             )
         }
         .map_err(|errno| failed("mmap(file)", &range, errno))?;
+        Ok(())
+    }
+
+    /// Puts fresh anonymous memory, which reads as zero, in place of whatever lies behind `range`, such as a mapped file.
+    ///
+    /// The caller must hold no reference into the range: its bytes change.
+    ///
+    /// # Errors
+    /// [`MemError::Range`], or the system refuses (too many mappings).
+    pub fn replace_by_zeros(&self, range: Range<usize>) -> Result<(), MemError> {
+        self.check(&range)?;
+        if range.is_empty() {
+            return Ok(());
+        }
+        let at = self.base.wrapping_add(range.start);
+        // SAFETY: MAP_FIXED replaces only pages inside this reservation, and no reference into them exists without unsafe code
+        // that answers for it.
+        unsafe { map::map_anonymous_over(at, range.len(), map::Protection::ReadWrite) }
+            .map_err(|error| failed("mmap", &range, Errno::from_io_error(&error).unwrap_or(Errno::INVAL)))?;
+        // A wish, as in `commit`.
+        // SAFETY: advice about memory of this reservation; contents are unchanged.
+        let _ = unsafe { mm::madvise(at.cast(), range.len(), Advice::LinuxHugepage) };
         Ok(())
     }
 
@@ -284,6 +332,37 @@ mod tests {
     }
 
     #[test]
+    fn locked_memory_is_released_too_and_not_freed_lazily() {
+        let memory = Reservation::new(2 << 20).unwrap();
+        memory.commit(0..2 << 20).unwrap();
+        // SAFETY: committed above, used by this thread only; locking changes no byte.
+        unsafe {
+            *byte(&memory, 100) = 7;
+            if let Err(error) = mm::mlock(memory.base().cast(), 4 * PAGE_SIZE) {
+                return crate::testing::skipped(error);
+            }
+            assert!(memory.free_lazily(0..PAGE_SIZE).is_err());
+            memory.release(0..PAGE_SIZE).unwrap();
+            assert_eq!(*byte(&memory, 100), 0);
+        }
+    }
+
+    #[test]
+    fn lazily_freed_memory_reads_as_before_or_as_zero_and_keeps_what_is_stored_afterwards() {
+        let memory = Reservation::new(2 << 20).unwrap();
+        memory.commit(0..2 << 20).unwrap();
+        // SAFETY: committed above, used by this thread only.
+        unsafe {
+            *byte(&memory, 5) = 7;
+            memory.free_lazily(0..1 << 20).unwrap();
+            assert!(matches!(*byte(&memory, 5), 0 | 7));
+            *byte(&memory, 5) = 8;
+            assert_eq!(*byte(&memory, 5), 8);
+        }
+        assert!(memory.free_lazily(1..PAGE_SIZE).is_err());
+    }
+
+    #[test]
     fn ranges_outside_or_unaligned_are_refused() {
         let memory = Reservation::new(1 << 20).unwrap();
         assert!(memory.commit(0..memory.len() + PAGE_SIZE).is_err());
@@ -307,6 +386,9 @@ mod tests {
             assert_eq!(*byte(&memory, PAGE_SIZE), 9);
             *byte(&memory, PAGE_SIZE) = 1;
             assert_eq!(*byte(&memory, PAGE_SIZE), 1);
+            memory.replace_by_zeros(PAGE_SIZE..2 * PAGE_SIZE).unwrap();
+            assert_eq!((*byte(&memory, PAGE_SIZE), *byte(&memory, 2 * PAGE_SIZE)), (0, 9));
+            *byte(&memory, PAGE_SIZE) = 2;
         }
         use std::os::unix::fs::FileExt;
         let mut first = [0];

@@ -18,6 +18,8 @@ pub struct MemoryInfo {
     pub total_bytes: Option<u64>,
     /// Bytes that the control group may still take, caches that can be dropped counted as free.
     pub group_left_bytes: Option<u64>,
+    /// Bytes that the control group may take in all.
+    pub group_limit_bytes: Option<u64>,
 }
 
 impl MemoryInfo {
@@ -30,7 +32,16 @@ impl MemoryInfo {
             available_bytes = field(text, b"MemAvailable:").map(|kib| kib * 1024);
             total_bytes = field(text, b"MemTotal:").map(|kib| kib * 1024);
         }
-        Self { stalled_percent, available_bytes, total_bytes, group_left_bytes: group_left_bytes() }
+        let (group_left_bytes, group_limit_bytes) = group_memory().unzip();
+        Self { stalled_percent, available_bytes, total_bytes, group_left_bytes, group_limit_bytes }
+    }
+
+    /// Bytes that there are at most, used or not: the machine's, or the group's if it may take less.
+    pub fn physical_bytes(&self) -> Option<u64> {
+        match (self.total_bytes, self.group_limit_bytes) {
+            (Some(machine), Some(group)) => Some(machine.min(group)),
+            (machine, group) => machine.or(group),
+        }
     }
 
     /// Bytes that may be had at most: what is available, or what the group has left if that is less.
@@ -67,8 +78,8 @@ fn number(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(&digits[..end]).ok()?.parse().ok()
 }
 
-/// What the group of this process may still take: the tightest limit on the way up is not looked for, only its own.
-fn group_left_bytes() -> Option<u64> {
+/// What the group of this process may still take, and what in all: the tightest limit on the way up is not looked for, only its own.
+fn group_memory() -> Option<(u64, u64)> {
     let mut buffer = [0; BUFFER_BYTES];
     let text = read(b"/proc/self/cgroup\0", &mut buffer)?;
     let mut path = [0; 512];
@@ -94,11 +105,11 @@ fn group_left_bytes() -> Option<u64> {
     }
 }
 
-fn left(dir: &[&[u8]], limit: &[u8], usage: &[u8], cache: &[u8]) -> Option<u64> {
+fn left(dir: &[&[u8]], limit: &[u8], usage: &[u8], cache: &[u8]) -> Option<(u64, u64)> {
     let limit_bytes = figure(dir, limit, b"")?;
     let used = figure(dir, usage, b"")?;
     let droppable = figure(dir, b"/memory.stat\0", cache).unwrap_or(0);
-    Some(limit_bytes.saturating_sub(used.saturating_sub(droppable)))
+    Some((limit_bytes.saturating_sub(used.saturating_sub(droppable)), limit_bytes))
 }
 
 /// The number in a file, or after `name` in it. `max` is no number, so no limit is `None`.
@@ -152,5 +163,8 @@ mod tests {
         assert_eq!(number(b"max\n"), None);
         let memory = MemoryInfo { available_bytes: Some(9), group_left_bytes: Some(4), ..MemoryInfo::default() };
         assert_eq!(memory.obtainable_bytes(), Some(4));
+        let memory = MemoryInfo { total_bytes: Some(9), ..MemoryInfo::default() };
+        assert_eq!(memory.physical_bytes(), Some(9));
+        assert_eq!(MemoryInfo { group_limit_bytes: Some(4), ..memory }.physical_bytes(), Some(4));
     }
 }

@@ -1,9 +1,10 @@
-//! The mappings of this process, read from `/proc/self/maps` without allocating.
+//! The mappings of this process, read from `/proc/self/maps` without allocating, or of another one.
 //!
 //! Relies on procfs and on the format `start-end rwxp offset device inode name`. The file is read in pieces, so a mapping
 //! that is made meanwhile may be missing: what is listed was there at some time during the read.
 
 use std::io;
+use std::os::fd::OwnedFd;
 
 use rustix::fs::{Mode, OFlags};
 
@@ -32,11 +33,24 @@ pub const BUFFER_BYTES: usize = 16 << 10;
 ///
 /// # Errors
 /// When the file cannot be read.
-pub fn each(buffer: &mut [u8], mut visit: impl FnMut(Mapping) -> bool) -> io::Result<()> {
+pub fn each(buffer: &mut [u8], visit: impl FnMut(Mapping) -> bool) -> io::Result<()> {
     let file = rustix::fs::open(c"/proc/self/maps", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    visit_lines(&file, buffer, visit)
+}
+
+/// As [`each`], for the process `pid`. Allocates.
+///
+/// # Errors
+/// As [`each`]: there is no such process, or this one may not look into it.
+pub fn each_of(pid: u32, buffer: &mut [u8], visit: impl FnMut(Mapping) -> bool) -> io::Result<()> {
+    let file = rustix::fs::open(format!("/proc/{pid}/maps"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    visit_lines(&file, buffer, visit)
+}
+
+fn visit_lines(file: &OwnedFd, buffer: &mut [u8], mut visit: impl FnMut(Mapping) -> bool) -> io::Result<()> {
     let mut held = 0;
     loop {
-        let count = match rustix::io::read(&file, &mut buffer[held..]) {
+        let count = match rustix::io::read(file, &mut buffer[held..]) {
             Ok(count) => count,
             Err(rustix::io::Errno::INTR) => continue,
             Err(errno) => return Err(errno.into()),

@@ -4,7 +4,9 @@
 //! the product; it is here because the tests of all crates reach it.
 
 use std::fmt::Display;
-use std::io::Write;
+use std::io::{self, Write};
+
+use rustix::mm::{MlockAllFlags, mlockall};
 
 /// Says that the calling test does not run, and why. Where `CI` is `true`, the test fails instead.
 ///
@@ -26,4 +28,12 @@ fn say(why: &dyn Display) {
     let thread = std::thread::current();
     let line = format!("skipped: {}: {why}\n", thread.name().unwrap_or("a test"));
     let _ = std::io::stdout().lock().write_all(line.as_bytes());
+}
+
+/// Locks all memory that this process has and gets from now on, as a program does that may never wait for a page.
+///
+/// # Errors
+/// As `mlockall`: the process may not lock as much.
+pub fn lock_all_memory() -> io::Result<()> {
+    Ok(mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE)?)
 }

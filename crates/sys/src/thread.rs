@@ -122,6 +122,19 @@ pub fn spawn_unsignalled(
     std::thread::Builder::new().name(name.to_owned()).spawn(run)
 }
 
+/// As [`spawn_unsignalled`], for a thread that borrows.
+///
+/// # Errors
+/// The system starts no more threads.
+pub fn spawn_scoped_unsignalled<'scope>(
+    scope: &'scope std::thread::Scope<'scope, '_>,
+    name: &str,
+    run: impl FnOnce() + Send + 'scope,
+) -> std::io::Result<std::thread::ScopedJoinHandle<'scope, ()>> {
+    let _blocked = BlockedSignals::new();
+    std::thread::Builder::new().name(name.to_owned()).spawn_scoped(scope, run)
+}
+
 /// Processor time used by the calling thread, in nanoseconds.
 pub fn cpu_time_ns() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);

@@ -7,12 +7,10 @@
 use quire_sys::mem::PAGE_SIZE;
 
 use super::program::{SaveMethod, SaverProcess};
-use super::{ALLOCATOR_BYTES, Args, UpdateRate, trial};
+use super::{ALLOCATOR_BYTES, Args, TOLERANCE, UpdateRate, trial};
 
 /// Saves at most for one load.
 const ATTEMPTS: usize = 4;
-/// Close enough: the shares of two saves at the same rate differ by as much.
-const TOLERANCE: f64 = 0.03;
 /// A share nearer to 1 says little about the rate.
 const MOST_SHARE: f64 = 0.97;
 
@@ -52,13 +50,18 @@ pub(super) fn rates(
     Ok(rates)
 }
 
+/// A first guess of the rate at which a save of `bytes` of memory, which takes `save_s` without updates, duplicates `share` of them.
+pub(super) fn first_rate(share: f64, bytes: u64, save_s: f64) -> f64 {
+    updates_per_page(share) * bytes as f64 / PAGE_SIZE as f64 / save_s
+}
+
 /// Updates for each page after which the share of pages is reached.
 fn updates_per_page(share: f64) -> f64 {
     -(1.0 - share.clamp(0.01, MOST_SHARE)).ln()
 }
 
 /// The rate for the share that is wanted, from one that gave another share.
-fn nearer(rate: f64, share: f64, wanted: f64) -> f64 {
+pub(super) fn nearer(rate: f64, share: f64, wanted: f64) -> f64 {
     rate * updates_per_page(wanted) / updates_per_page(share)
 }
 

@@ -2,18 +2,19 @@
 //!
 //! Relies on one C program for both (`saver.c`), which is compiled here, so that they differ in the calls that save and restore
 //! only. Both live for the whole run and take turns. Memory is measured from outside, as the proportional set size of the program
-//! and its child.
+//! and its child. The part `redis` does the same with redis-server.
 
 mod calibration;
 mod charts;
 mod figures;
 mod program;
+mod redis;
 mod trial;
 
 use serde_json::{Map, Value, json};
 
 use crate::chart::Chart;
-use crate::experiment::{CommonArgs, Experiment};
+use crate::experiment::{CommonArgs, Experiment, wants};
 use crate::progress::Progress;
 use crate::report::Report;
 use crate::{disk, memory};
@@ -23,6 +24,10 @@ use trial::{RestoreResult, SaveResult};
 /// Saves of each program before those that count.
 const WARM_UPS: usize = 2;
 const FIRST_SEED: u64 = 77;
+/// What can be measured by itself. A small run has the first only, unless it is told: the second one builds redis-server.
+const PARTS: [&str; 2] = ["program", "redis"];
+/// Close enough to the share that a load is named for: those of two saves at the same rate differ by as much.
+const TOLERANCE: f64 = 0.03;
 /// Bytes that the allocator keeps beside each value.
 const ALLOCATOR_BYTES: u64 = 16;
 
@@ -65,6 +70,8 @@ pub struct TrialResults {
     pub raw_write_bytes_per_s: Vec<f64>,
     /// Updates a second, of each load.
     pub updates_per_s: Vec<f64>,
+    /// The part `redis`, or why it could not be run.
+    redis: Option<Result<redis::RedisResults, String>>,
 }
 
 /// The arguments of `quire bench checkpoint`.
@@ -78,9 +85,19 @@ pub struct Args {
     /// Bytes in each value
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(8..=1_048_576))]
     value_bytes: u64,
+    /// Parts to run, comma separated [default: all, quick: program]
+    #[arg(long, value_delimiter = ',', value_parser = PARTS)]
+    parts: Vec<String>,
+    /// First of the ports to use
+    #[arg(long, default_value_t = 23_700)]
+    port: u16,
 }
 
 impl Args {
+    fn wants(&self, part: &str) -> bool {
+        if self.parts.is_empty() && self.common.quick { part == PARTS[0] } else { wants(&self.parts, part) }
+    }
+
     fn data_bytes(&self) -> u64 {
         self.mib.unwrap_or(self.common.pick(2048, 192)).max(1) << 20
     }
@@ -98,7 +115,8 @@ impl Experiment for Args {
     type Results = TrialResults;
 
     const NAME: &'static str = "checkpoint";
-    const ABOUT: &'static str = "A program that saves by forking, with stdio and with mdc_*: memory, time, restore";
+    const ABOUT: &'static str =
+        "A program and redis-server that save by forking, plainly and with mdc_*: memory, time, restore";
     const DRAWS: Option<&'static str> = Some("memory over time during a save");
 
     fn common(&self) -> &CommonArgs {
@@ -108,29 +126,50 @@ impl Experiment for Args {
     fn run(&self) -> anyhow::Result<TrialResults> {
         let progress = Progress::begin();
         let dir = self.common.make_dir()?;
-        let binaries = program::compile(dir.path())?;
-        progress.say("warming memory");
-        memory::warm(self.data_bytes() * 4);
-        let [stdio, mdc] = binaries
-            .map(|binary| SaverProcess::start(binary, dir.path(), self.entries(), self.value_bytes, FIRST_SEED));
-        measure(self, dir.path(), [stdio?, mdc?], |what| progress.say(what))
+        let say = |what: &str| progress.say(what);
+        let mut results =
+            if self.wants("program") { of_program(self, dir.path(), say)? } else { TrialResults::default() };
+        if self.wants("redis") {
+            let measured = redis::run(self, dir.path(), &say);
+            results.redis = Some(measured.map_err(|error| format!("{error:#}")));
+        }
+        Ok(results)
     }
 
     fn beyond_quick(&self) -> Vec<(&'static str, String)> {
         let reason = "its saves are too short for the memory between them to be seen";
-        ["mdc_fork_memory_growth", "mdc_fork_checkpoint_time_ratio", "mdc_fork_restore_time_ratio"]
+        ["mdc_fork_memory_growth", "mdc_fork_checkpoint_time_ratio", "mdc_fork_restore_time_ratio", "mdc_redis"]
             .map(|name| (name, reason.into()))
             .to_vec()
     }
 
     fn figures(&self, results: &TrialResults, report: &mut Report) {
-        report.scale.extend(facts(self, results));
-        figures::add(results, report);
+        if self.wants("program") {
+            report.scale.extend(facts(self, results));
+            figures::add(results, report);
+        }
+        match &results.redis {
+            Some(Ok(redis)) => {
+                report.scale.extend(redis::facts(redis));
+                redis::add(redis, report);
+            }
+            Some(Err(reason)) => redis::not_measured(reason, report),
+            None => {}
+        }
     }
 
     fn plots(&self, results: &TrialResults) -> Vec<Chart> {
-        charts::of(results)
+        if self.wants("program") { charts::of(results) } else { Vec::new() }
     }
+}
+
+fn of_program(args: &Args, dir: &std::path::Path, say: impl Fn(&str)) -> anyhow::Result<TrialResults> {
+    let binaries = program::compile(dir)?;
+    say("warming memory");
+    memory::warm(args.data_bytes() * 4);
+    let [stdio, mdc] =
+        binaries.map(|binary| SaverProcess::start(binary, dir, args.entries(), args.value_bytes, FIRST_SEED));
+    measure(args, dir, [stdio?, mdc?], say)
 }
 
 fn measure(
@@ -196,6 +235,14 @@ mod tests {
         let args = parse::<Args>("--mib 100 --value-bytes 48");
         assert_eq!(args.entries() * 64, 100 << 20);
         assert!(parse::<Args>("--quick").data_bytes() < parse::<Args>("").data_bytes());
+    }
+
+    #[test]
+    fn a_small_run_builds_no_redis_server_unless_it_is_told_to() {
+        let parts = |words: &str| PARTS.map(|part| parse::<Args>(words).wants(part));
+        assert_eq!(parts(""), [true, true]);
+        assert_eq!(parts("--quick"), [true, false]);
+        assert_eq!(parts("--quick --parts redis"), [false, true]);
     }
 
     #[test]

@@ -9,10 +9,11 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use anyhow::{Context, bail, ensure};
 
-use crate::forkers::library;
+use crate::forkers::library as libraries;
 
 const SOURCE: &str = include_str!("saver.c");
-const HEADER: &str = include_str!("../../../capi/include/quire.h");
+/// The library's header.
+pub(super) const HEADER: &str = include_str!("../../../capi/include/quire.h");
 const LIBRARY: &str = "libquire.so";
 /// The name that programs ask the loader for.
 const LOADED_NAME: &str = "libquire.so.0";
@@ -43,14 +44,22 @@ pub struct SaverBinary {
     path: PathBuf,
 }
 
+/// Where `libquire.so` is.
+///
+/// # Errors
+/// It is not there, with how to get it.
+pub(super) fn library() -> anyhow::Result<PathBuf> {
+    libraries::find_named(LIBRARY, "QUIRE_LIBRARY").with_context(|| {
+        format!("{LIBRARY} is not there: `cargo build --release` puts it beside the quire binary; QUIRE_LIBRARY=FILE names it elsewhere")
+    })
+}
+
 /// Compiles both programs in `dir`.
 ///
 /// # Errors
 /// There is no C compiler, or the library isn't there, with how to get it.
 pub fn compile(dir: &Path) -> anyhow::Result<[SaverBinary; 2]> {
-    let library = library::find_named(LIBRARY, "QUIRE_LIBRARY").with_context(|| {
-        format!("{LIBRARY} is not there: `cargo build --release` puts it beside the quire binary; QUIRE_LIBRARY=FILE names it elsewhere")
-    })?;
+    let library = library()?;
     std::fs::write(dir.join("saver.c"), SOURCE)?;
     std::fs::write(dir.join("quire.h"), HEADER)?;
     std::os::unix::fs::symlink(&library, dir.join(LOADED_NAME))?;

@@ -14,7 +14,7 @@ use crate::memory;
 
 /// Between two looks at memory: walking the page tables of some GiB takes the better part of 50 ms, of a processor that the program
 /// and its child need, too.
-const INTERVAL: Duration = Duration::from_millis(200);
+pub(super) const INTERVAL: Duration = Duration::from_millis(200);
 
 /// A save.
 #[derive(Debug)]

@@ -6,21 +6,21 @@
 
 mod bfs;
 mod bounds;
-mod candidate;
+pub(crate) mod candidate;
 mod charts;
 mod figures;
 mod graph;
 mod hit;
-mod kv;
-mod memory_limit;
+pub(crate) mod kv;
+pub(crate) mod memory_limit;
 mod micro;
-mod pages;
-mod phase_stats;
+pub(crate) mod pages;
+pub(crate) mod phase_stats;
 mod policies;
-mod runner;
+pub(crate) mod runner;
 mod scale;
 mod schedule;
-mod testbed;
+pub(crate) mod testbed;
 mod traced_pages;
 mod trial;
 mod trial_results;

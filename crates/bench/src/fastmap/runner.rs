@@ -1,4 +1,5 @@
-//! The parent process of a trial: starts the process, puts it under its limit, tells it what to do, waits.
+//! The parent process of a trial: starts the process, puts it under its limit, tells it what to do, waits. Other experiments under a
+//! memory limit (`dbio`) use it as well.
 //!
 //! Relies on the process being this very program again, which waits for its line. A trial that fails or takes too long is a
 //! result, too; an interrupt ends everything in order, so that the device is reset and no group stays behind.
@@ -70,21 +71,36 @@ impl TrialRunner {
     /// # Errors
     /// The trial could not be started, or there was an interrupt. What goes wrong in the trial itself is an outcome.
     pub fn run(&self, spec: &TrialSpec) -> anyhow::Result<TrialOutcome> {
-        self.check()?;
         // A directory is for a database that is new with each trial.
         if !spec.testbed.path.is_dir() {
             spec.testbed.drop_cache()?;
         }
-        memory::warm(spec.limit_bytes());
-        let limit = self.memory_limit(spec.limit_bytes())?;
+        self.run_child(CHILD, &serde_json::to_string(spec)?, spec.limit_bytes(), time_limit(spec))
+    }
+
+    /// Starts this program as `quire bench NAME` with `limit_bytes` for all its memory, page cache included, tells it `line`, and waits for
+    /// as long as `time_limit` for its answer.
+    ///
+    /// # Errors
+    /// As [`TrialRunner::run`].
+    pub fn run_child(
+        &self,
+        name: &str,
+        line: &str,
+        limit_bytes: u64,
+        time_limit: Duration,
+    ) -> anyhow::Result<TrialOutcome> {
+        self.check()?;
+        memory::warm(limit_bytes);
+        let limit = self.memory_limit(limit_bytes)?;
         let mut command = Command::new(&self.program);
-        command.args(["bench", CHILD]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.args(["bench", name]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = command.spawn().with_context(|| format!("starting {}", self.program.display()))?;
         let mut child = RunningTrial(child);
         limit.admit(child.0.id())?;
-        let line = serde_json::to_string(spec)? + "\n";
+        let line = format!("{line}\n");
         child.0.stdin.take().context("the child's input")?.write_all(line.as_bytes()).context("telling the child")?;
-        let outcome = self.wait(&mut child, time_limit(spec))?;
+        let outcome = self.wait(&mut child, time_limit)?;
         let outcome = outcome.map(|mut phases| {
             if let (Some(stats), Some(peak)) = (phases.last_mut(), limit.peak_bytes()) {
                 stats.counters.insert("peak_mib".into(), peak as f64 / f64::from(1 << 20));

@@ -79,8 +79,14 @@ pub fn run(
     let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
     let port = candidate.server.port();
     let origin = Instant::now();
-    let trickle =
-        OpenLoop { port, keys: scale.keys, value_bytes: scale.value_bytes, rate: TRICKLE_PER_S, connections: 4 };
+    let trickle = OpenLoop {
+        port,
+        keys: scale.keys,
+        value_bytes: scale.value_bytes,
+        rate: TRICKLE_PER_S,
+        connections: 4,
+        only_sets: false,
+    };
     std::thread::scope(|scope| {
         let (stop, done) = (&stop, &done);
         let updates: Vec<_> =

@@ -14,7 +14,7 @@ use crate::requests::{self, Values};
 use crate::resp::Connection;
 use quire_rng::SplitMix64;
 
-/// A steady load: half GET, half SET of random keys.
+/// A steady load of random keys: half GET, half SET, or SET only.
 #[derive(Debug, Clone, Copy)]
 pub struct OpenLoop {
     /// The server's port.
@@ -27,6 +27,8 @@ pub struct OpenLoop {
     pub rate: u64,
     /// Connections, one thread each.
     pub connections: u32,
+    /// Every request is a SET.
+    pub only_sets: bool,
 }
 
 /// One request: when it was due since the origin, and how long after that its reply was there, in microseconds.
@@ -62,7 +64,7 @@ fn run_one(plan: OpenLoop, worker: u32, origin: Instant, stop: &AtomicBool) -> a
     while !stop.load(Ordering::Relaxed) {
         let key = rng.below(plan.keys);
         request.clear();
-        if rng.next_u64() & 1 == 0 {
+        if rng.next_u64() & 1 == 0 && !plan.only_sets {
             requests::push_get(&mut request, key);
         } else {
             requests::push_set(&mut request, key, values.pick(&mut rng));

@@ -55,6 +55,7 @@ pub fn measure(setup: &ExperimentSetup, candidates: &mut [Candidate]) -> anyhow:
             value_bytes: setup.value_bytes,
             rate: setup.rate,
             connections: CONNECTIONS,
+            only_sets: false,
         };
         let timeline = around_saves(setup, candidate, |origin, stop| open_loop::run(plan, origin, stop))?;
         tails.push((candidate.server.name().to_owned(), timeline.tails()?));

@@ -4,8 +4,10 @@
 //! drift of the machine meets all alike. Each part measures by itself and makes its own figures.
 
 mod footprint;
+mod incremental;
 mod latency;
 mod restart;
+mod restore;
 mod rounds;
 mod save;
 mod sets;
@@ -26,7 +28,8 @@ use setup::ExperimentSetup;
 /// Keys of a full run, and of a small one.
 const KEYS: u64 = 3_000_000;
 const FEW_KEYS: u64 = 300_000;
-const PARTS: [&str; 7] = ["throughput", "save", "latency", "restart", "footprint", "sets", "sizes"];
+const PARTS: [&str; 9] =
+    ["throughput", "save", "incremental", "latency", "restart", "restore", "footprint", "sets", "sizes"];
 
 /// The arguments of `quire bench server`.
 #[derive(Debug, Clone, clap::Args)]
@@ -63,6 +66,8 @@ pub struct ServerResults {
     save: Option<save::SaveResults>,
     latency: Option<latency::LatencyResults>,
     restart: Option<restart::RestartResults>,
+    restore: Option<restore::RestoreResults>,
+    incremental: Option<incremental::IncrementalResults>,
     footprint: Option<footprint::FootprintResults>,
     sets: Option<sets::SetResults>,
     sizes: Option<sizes::SizeResults>,
@@ -72,7 +77,8 @@ impl Experiment for Args {
     type Results = ServerResults;
 
     const NAME: &'static str = "server";
-    const ABOUT: &'static str = "Quire beside redis-server: throughput, sets, saves, latency, restarts, memory";
+    const ABOUT: &'static str =
+        "Quire beside redis-server: throughput, sets, saves, latency, restarts, restores, memory";
     const DRAWS: Option<&'static str> = Some("latency over time");
 
     fn common(&self) -> &CommonArgs {
@@ -88,6 +94,8 @@ impl Experiment for Args {
             save: None,
             latency: None,
             restart: None,
+            restore: None,
+            incremental: None,
             footprint: None,
             sets: None,
             sizes: None,
@@ -100,7 +108,10 @@ impl Experiment for Args {
         if wants("sets") {
             results.sets = Some(sets::measure(&setup)?);
         }
-        if ["throughput", "save", "latency", "restart"].into_iter().any(wants) {
+        if wants("incremental") {
+            results.incremental = Some(incremental::measure(&setup)?);
+        }
+        if ["throughput", "save", "latency", "restart", "restore"].into_iter().any(wants) {
             let mut candidates = setup.start_filled()?;
             if wants("throughput") {
                 results.throughput = Some(throughput::measure(&setup, &mut candidates)?);
@@ -112,7 +123,12 @@ impl Experiment for Args {
                 results.latency = Some(latency::measure(&setup, &mut candidates)?);
             }
             if wants("restart") {
-                results.restart = Some(restart::measure(&setup, candidates)?);
+                let restarts;
+                (restarts, candidates) = restart::measure(&setup, candidates)?;
+                results.restart = Some(restarts);
+            }
+            if wants("restore") {
+                results.restore = Some(restore::measure(&setup, candidates)?);
             }
         }
         if wants("sizes") && !self.common.quick {
@@ -139,6 +155,12 @@ impl Experiment for Args {
         if let Some(found) = &results.restart {
             restart::figures(found, report);
         }
+        if let Some(found) = &results.restore {
+            restore::figures(found, report);
+        }
+        if let Some(found) = &results.incremental {
+            incremental::figures(found, report);
+        }
         if let Some(found) = &results.sets {
             sets::figures(found, report);
         }
@@ -150,7 +172,14 @@ impl Experiment for Args {
     fn beyond_quick(&self) -> Vec<(&'static str, String)> {
         let reason = "the stall of a fork, the length of a save and the time of a restart grow with the data, of which a quick run \
                       has a tenth";
-        let names = ["cut_stall_ratio", "p999_during_save_ratio", "restart_ratio"];
+        let names = [
+            "cut_stall_ratio",
+            "p999_during_save_ratio",
+            "restart_ratio",
+            "restore_time_ratio",
+            "restore_vs_disk_ratio",
+            "incremental_1pct_time_ratio",
+        ];
         if self.keys.is_some_and(|keys| keys >= KEYS) {
             return Vec::new();
         }

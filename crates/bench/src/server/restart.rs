@@ -30,9 +30,12 @@ pub struct RestartResults {
     cold: bool,
 }
 
-/// Measures restarts; the servers are ended by it.
-pub fn measure(setup: &ExperimentSetup, candidates: Vec<Candidate>) -> anyhow::Result<RestartResults> {
-    let mut all = Vec::new();
+/// Measures restarts; returns the servers as they are afterwards, too.
+pub fn measure(
+    setup: &ExperimentSetup,
+    candidates: Vec<Candidate>,
+) -> anyhow::Result<(RestartResults, Vec<Candidate>)> {
+    let (mut all, mut restarted) = (Vec::new(), Vec::new());
     let mut cold = true;
     for candidate in candidates {
         let name = candidate.server.name().to_owned();
@@ -50,10 +53,10 @@ pub fn measure(setup: &ExperimentSetup, candidates: Vec<Candidate>) -> anyhow::R
             cold &= was_cold;
             next = server;
         }
-        next.server.kill();
+        restarted.push(next);
         all.push((name, restarts));
     }
-    Ok(RestartResults { all, cold })
+    Ok((RestartResults { all, cold }, restarted))
 }
 
 fn restart(
@@ -81,7 +84,7 @@ fn restart(
 }
 
 /// Asks for a key in the middle of the data set until it is there.
-fn first_read(control: &mut Connection, key: u64, value_bytes: usize) -> anyhow::Result<()> {
+pub fn first_read(control: &mut Connection, key: u64, value_bytes: usize) -> anyhow::Result<()> {
     let began = Instant::now();
     let mut name = [0; crate::requests::KEY_BYTES];
     crate::requests::write_key(key, &mut name);
@@ -97,7 +100,8 @@ fn first_read(control: &mut Connection, key: u64, value_bytes: usize) -> anyhow:
     }
 }
 
-fn wait_restored(control: &mut Connection, kind: ServerKind) -> anyhow::Result<()> {
+/// Waits until the server says that nothing of the restore is left to do.
+pub fn wait_restored(control: &mut Connection, kind: ServerKind) -> anyhow::Result<()> {
     let began = Instant::now();
     loop {
         let info = ServerInfo::ask(control, "persistence")?;
@@ -117,7 +121,7 @@ fn wait_restored(control: &mut Connection, kind: ServerKind) -> anyhow::Result<(
 }
 
 /// Drops the page cache so that the restart reads from the disk; false when we may not.
-fn drop_page_cache(file: &std::path::Path) -> bool {
+pub fn drop_page_cache(file: &std::path::Path) -> bool {
     let synced = std::fs::File::open(file).and_then(|file| file.sync_all());
     synced.is_ok() && std::fs::write("/proc/sys/vm/drop_caches", "3").is_ok()
 }

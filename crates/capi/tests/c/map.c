@@ -128,6 +128,34 @@ static void system_calls_wait_for_pages_only_where_they_are_served(void) {
     CHECK(close(ends[0]) == 0 && close(ends[1]) == 0);
 }
 
+static void pages_that_had_to_make_room_go_to_a_second_tier(void) {
+    quire_pool *pool = NULL;
+    quire_mapping *map = NULL;
+    quire_pool_options options = {
+        .struct_size = sizeof options, .second_tier_bytes = 4 * (uint64_t)PAGES * PAGE, .look_in_page_cache = 1};
+    CHECK(make_file());
+    CHECK_OK(quire_pool_create((size_t)POOL_PAGES * PAGE, &options, &pool));
+    CHECK_OK(quire_map(pool, path, NULL, &map));
+    volatile uint64_t *words = quire_map_ptr(map);
+    for (uint64_t round = 0; round < 4; round++)
+        for (uint64_t step = 0; step < PAGES; step++) {
+            uint64_t page = step * 37 % PAGES;
+            CHECK(words[page * PAGE / 8] == page + round * (page % 3 == 0));
+            if (page % 3 == 0)
+                words[page * PAGE / 8]++;
+        }
+    quire_pool_counts counts = counts_of(pool);
+    quire_path_counts paths = {.struct_size = sizeof paths};
+    CHECK_OK(quire_pool_paths(pool, &paths));
+    CHECK(paths.evict_clean > 0 && counts.misses >= paths.read_second_tier + paths.read_page_cache);
+    CHECK(counts.resident_bytes <= counts.capacity_bytes);
+    CHECK_OK(quire_map_release(map));
+    CHECK_OK(quire_pool_release(pool));
+    options.second_tier_bytes = QUIRE_SECOND_TIER_AUTO;
+    CHECK_OK(quire_pool_create(MIB, &options, &pool));
+    CHECK_OK(quire_pool_release(pool));
+}
+
 static void what_makes_no_sense_is_refused(void) {
     quire_pool *pool = (quire_pool *)path;
     quire_mapping *map = NULL;
@@ -216,6 +244,7 @@ int main(void) {
     if (can(0)) {
         RUN(a_file_is_made_and_grows_and_a_map_outlives_the_handle_of_its_pool);
         RUN(system_calls_wait_for_pages_only_where_they_are_served);
+        RUN(pages_that_had_to_make_room_go_to_a_second_tier);
         RUN(what_makes_no_sense_is_refused);
     }
     unlink(path);

@@ -40,6 +40,9 @@ static void pools_of_a_thousand_million_threads_are_told(void) {
     CHECK_FAILS(QUIRE_INVALID, "dirty_percent", POOL(.dirty_percent = 101));
     CHECK_FAILS(QUIRE_INVALID, "dirty_percent", POOL(.dirty_percent = (uint64_t)-1));
     CHECK_FAILS(QUIRE_INVALID, "patience_ms", POOL(.patience_ms = (uint64_t)-1));
+    CHECK_FAILS(QUIRE_INVALID, "second tier", POOL(.second_tier_bytes = 1));
+    CHECK_FAILS(QUIRE_INVALID, "second_tier_bytes", POOL(.second_tier_bytes = (uint64_t)1 << 40));
+    CHECK_FAILS(QUIRE_INVALID, "look_in_page_cache", POOL(.look_in_page_cache = 2));
     CHECK_FAILS(QUIRE_INVALID, "page_bytes", POOL(.page_bytes = 4097));
     CHECK_FAILS(QUIRE_INVALID, "page_bytes", POOL(.page_bytes = (size_t)-1));
     CHECK_OK(POOL(.writers = 64, .queue_depth = 128, .dirty_percent = 100, .patience_ms = 1));
@@ -52,6 +55,8 @@ static void null_and_crooked_handles_are_told(void) {
     CHECK_FAILS(QUIRE_INVALID, "`pool`", quire_pool_create(MIB, NULL, NULL));
     CHECK_FAILS(QUIRE_INVALID, "`pool`", quire_pool_stats(NULL, &counts));
     CHECK_FAILS(QUIRE_INVALID, "`pool`", quire_pool_stats(crooked, &counts));
+    quire_path_counts paths = {.struct_size = sizeof paths};
+    CHECK_FAILS(QUIRE_INVALID, "`pool`", quire_pool_paths(NULL, &paths));
     CHECK_FAILS(QUIRE_INVALID, "`pool`", quire_pool_release(crooked));
     CHECK_FAILS(QUIRE_INVALID, "`pool`", quire_map(NULL, "x", NULL, &map));
     CHECK(map == NULL);

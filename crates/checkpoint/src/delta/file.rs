@@ -2,16 +2,22 @@
 //!
 //! Relies on [`crate::delta::format`] for what must be true of a file.
 
+use std::mem::offset_of;
+use std::ops::Range;
 use std::sync::Arc;
 
 use quire_device::{Buffer, Device, DeviceError, Direction, Directory, Extent, Transfer};
-use quire_snapshot::{PAGE_SIZE, REGION_SIZE};
-use zerocopy::FromBytes;
+use quire_snapshot::{PAGE_SIZE, PAGES_PER_REGION, REGION_SIZE};
+use zerocopy::{FromBytes, IntoBytes};
 
+use crate::compression::{Codec, CompressionInfo, Decompressor, UnpackError};
 use crate::delta::MAX_DELTA_PAGES;
-use crate::delta::format::{DeltaEntry, DeltaFooter, DeltaHeader, DeltaLayout, MAGIC, VERSION, present_pages};
+use crate::delta::format::{
+    DeltaEntry, DeltaFooter, DeltaHeader, DeltaLayout, MAGIC, VERSION, VERSION_COMPRESSED, present_pages, ranks_in,
+    regions_of, table_checksum,
+};
 use crate::error::{ImageError, ImagePart, no_buffers};
-use crate::format::{END_MAGIC, LinkId, MAX_PAGES, checksum, page_sum};
+use crate::format::{END_MAGIC, LinkId, MAX_PAGES, StoredRegion, page_sum};
 use crate::image::ImageReader;
 use crate::regions::DEPTH;
 
@@ -25,6 +31,14 @@ pub(crate) struct Delta {
     pub(crate) id: LinkId,
     /// All changed pages in rising order.
     pub(crate) entries: Vec<DeltaEntry>,
+    /// Regions with changed pages in rising order, and how each is stored; empty if none may be compressed.
+    stored: Vec<(u32, StoredRegion)>,
+}
+
+/// What a table says of pages, and of regions.
+struct Table {
+    entries: Vec<DeltaEntry>,
+    stored: Vec<(u32, StoredRegion)>,
 }
 
 impl Delta {
@@ -59,7 +73,7 @@ impl Delta {
     /// Checks the rest of the delta in `device`.
     pub(crate) fn open(device: Arc<dyn Device>, header: DeltaHeader) -> Result<Self, ImageError> {
         let file = ImageReader { device: &*device };
-        let layout = DeltaLayout::new(header.changed_pages.get());
+        let layout = header.layout();
         let file_bytes = device.len()?;
         if file_bytes != layout.file_bytes() {
             let wanted = layout.file_bytes();
@@ -68,8 +82,14 @@ impl Delta {
             return Err(file.damaged(layout.part_at(offset), offset, what));
         }
         let footer = read_footer(&file, layout, &header)?;
-        let entries = read_table(&file, layout, &header, &footer)?;
-        Ok(Self { id: footer.id(), device, header, entries })
+        let Table { entries, stored } = read_table(&file, layout, &header, &footer)?;
+        let delta = Self { id: footer.id(), device, header, entries, stored };
+        delta.check_stored(layout)?;
+        Ok(delta)
+    }
+
+    pub(crate) fn device(&self) -> &dyn Device {
+        &*self.device
     }
 
     pub(crate) fn file(&self) -> &str {
@@ -83,47 +103,154 @@ impl Delta {
 
     /// Bytes of the file, holes counted.
     pub(crate) fn file_bytes(&self) -> u64 {
-        DeltaLayout::new(self.header.changed_pages.get()).file_bytes()
+        self.header.layout().file_bytes()
     }
 
-    /// Reads all pages with content, several at once, and checks them. `on_page` is told each, in no order, and what is
-    /// wrong with it.
-    pub(crate) fn read_pages(
-        &self,
-        mut on_page: impl FnMut(u32, &[u8], Option<ImageError>) -> Result<(), ImageError>,
-    ) -> Result<(), ImageError> {
-        let mut queue = self.device.queue(DEPTH)?;
-        let mut free = Buffer::several(DEPTH, REGION_SIZE).map_err(|_| no_buffers(self.file()))?;
-        let mut spans = self.entries.chunks(SPAN_PAGES).enumerate();
-        loop {
-            while let Some(buffer) = free.pop() {
-                let Some((number, span)) = spans.next() else { break };
-                let offset = DeltaLayout::new(0).page_offset(number * SPAN_PAGES);
-                let extents = vec![Extent { offset, start: 0, len: span.len() * PAGE_SIZE }];
-                queue.submit(Transfer { direction: Direction::Read, buffer, extents, tag: number as u64 });
-            }
-            let Some(done) = queue.complete() else { return Ok(()) };
-            let first = done.transfer.tag as usize * SPAN_PAGES;
-            let span = &self.entries[first..self.entries.len().min(first + SPAN_PAGES)];
-            done.result.map_err(|source: DeviceError| ImageError::Unreadable { part: ImagePart::Data, source })?;
-            for (at, entry) in span.iter().enumerate().filter(|(_, entry)| entry.present.get() != 0) {
-                let bytes = &done.transfer.buffer[at * PAGE_SIZE..][..PAGE_SIZE];
-                on_page(entry.page.get(), bytes, self.check(first + at, entry, bytes))?;
-            }
-            free.push(done.transfer.buffer);
+    /// How the pages of `region` are stored.
+    pub(crate) fn stored_in(&self, region: u32) -> StoredRegion {
+        let found = self.stored.binary_search_by_key(&region, |(region, _)| *region);
+        found.map_or_else(|_| StoredRegion::default(), |at| self.stored[at].1)
+    }
+
+    /// What compression has made of the pages.
+    pub(crate) fn compression(&self) -> CompressionInfo {
+        let raw_bytes = |region| present_pages(&self.entries[self.ranks_in(region)]) * PAGE_SIZE as u64;
+        let compressed = self.stored.iter().map(|(region, stored)| (*stored, raw_bytes(*region)));
+        CompressionInfo::new(self.present_pages() * PAGE_SIZE as u64, compressed)
+    }
+
+    /// Ranks of the pages of `region` from the first to the last one with content: what is compressed together.
+    pub(crate) fn span_in(&self, region: u32) -> Range<usize> {
+        let ranks = self.ranks_in(region);
+        let is_present = |entry: &DeltaEntry| entry.present.get() != 0;
+        let entries = &self.entries[ranks.clone()];
+        match (entries.iter().position(is_present), entries.iter().rposition(is_present)) {
+            (Some(first), Some(last)) => ranks.start + first..ranks.start + last + 1,
+            _ => ranks.start..ranks.start,
         }
     }
 
-    fn check(&self, rank: usize, entry: &DeltaEntry, bytes: &[u8]) -> Option<ImageError> {
-        let (page, wanted) = (entry.page.get(), entry.sum.get());
+    /// Sees to it that what the table says of each region can be true, and that its codec is known.
+    fn check_stored(&self, layout: DeltaLayout) -> Result<(), ImageError> {
+        let table_start = layout.table_offset() + (self.entries.len() * size_of::<DeltaEntry>()) as u64;
+        let place_of = |at: usize| table_start + (at * size_of::<StoredRegion>()) as u64;
+        // First, as what a codec of a newer version needs is not known.
+        for (at, (region, stored)) in self.stored.iter().enumerate() {
+            let codec = stored.codec.get();
+            if !stored.is_plain() && Codec::of_number(codec).is_none() {
+                let (file, part, offset) = (self.file().to_owned(), ImagePart::Table, place_of(at));
+                return Err(ImageError::UnknownCodec { file, region: *region, codec, part, offset });
+            }
+        }
+        for (at, (region, stored)) in self.stored.iter().enumerate() {
+            if let Some(what) = stored.nonsense(self.span_in(*region).len()) {
+                let what = format!("region {region} {what}");
+                return Err(ImageReader { device: &*self.device }.damaged(ImagePart::Table, place_of(at), what));
+            }
+        }
+        Ok(())
+    }
+
+    /// What is read at once, each part with how it is stored: a compressed region, or pages that are as they are.
+    fn parts(&self) -> Vec<(Range<usize>, StoredRegion)> {
+        let mut parts: Vec<(Range<usize>, StoredRegion)> = Vec::new();
+        let mut next = 0;
+        for (region, stored) in self.stored.iter().filter(|(_, stored)| !stored.is_plain()) {
+            let span = self.span_in(*region);
+            parts.extend(plain_parts(next..span.start));
+            next = span.end;
+            parts.push((span, *stored));
+        }
+        parts.extend(plain_parts(next..self.entries.len()));
+        parts
+    }
+
+    /// Where pages that are `stored` together lie in the file, to be read to the start of a buffer.
+    pub(crate) fn extent(&self, ranks: &Range<usize>, stored: &StoredRegion) -> Extent {
+        let len = if stored.is_plain() { ranks.len() * PAGE_SIZE } else { stored.padded_bytes() };
+        Extent { offset: self.offset_of(ranks.start as u32), start: 0, len }
+    }
+
+    /// Reads all pages with content, several at once, and checks them. Returns their bytes; adds what is wrong to `damage`.
+    pub(crate) fn verify(&self, damage: &mut Vec<ImageError>) -> Result<u64, ImageError> {
+        let mut queue = self.device.queue(DEPTH)?;
+        let mut free = Buffer::several(DEPTH, REGION_SIZE).map_err(|_| no_buffers(self.file()))?;
+        let parts = self.parts();
+        let mut next = parts.iter().enumerate();
+        let mut decompressor = Decompressor::default();
+        loop {
+            while let Some(buffer) = free.pop() {
+                let Some((number, (ranks, stored))) = next.next() else { break };
+                let extents = vec![self.extent(ranks, stored)];
+                queue.submit(Transfer { direction: Direction::Read, buffer, extents, tag: number as u64 });
+            }
+            let Some(done) = queue.complete() else { return Ok(self.present_pages() * PAGE_SIZE as u64) };
+            let (ranks, stored) = &parts[done.transfer.tag as usize];
+            done.result.map_err(|source: DeviceError| ImageError::Unreadable { part: ImagePart::Data, source })?;
+            let mut buffer = done.transfer.buffer;
+            damage.extend(
+                self.unpack_and_check(ranks, stored, &mut decompressor, &mut buffer).unwrap_or_else(|lost| vec![lost]),
+            );
+            free.push(buffer);
+        }
+    }
+
+    /// Has the pages of `ranks`, which were read as `stored` to the start of `buffer`, as they were written. Tells what is wrong with
+    /// pages that are there all the same.
+    ///
+    /// # Errors
+    /// They do not unpack, so none of them is there.
+    pub(crate) fn unpack_and_check(
+        &self,
+        ranks: &Range<usize>,
+        stored: &StoredRegion,
+        decompressor: &mut Decompressor,
+        buffer: &mut [u8],
+    ) -> Result<Vec<ImageError>, ImageError> {
+        let bytes = &mut buffer[..ranks.len() * PAGE_SIZE];
+        if let Err(UnpackError { what, is_lost }) = decompressor.unpack(stored, bytes) {
+            let region = self.entries[ranks.start].page.get() / PAGES_PER_REGION as u32;
+            let lost = if is_lost { "; its changes are lost, only what is below this delta is left" } else { "" };
+            let what = format!("the pages of region {region}: {what}{lost}");
+            let offset = self.offset_of(ranks.start as u32);
+            let damage = ImageReader { device: &*self.device }.damaged(ImagePart::Data, offset, what);
+            return if is_lost { Err(damage) } else { Ok(vec![damage]) };
+        }
+        let pages = ranks.clone().zip(bytes.chunks(PAGE_SIZE));
+        // Pages that a newer delta has, too: a save that follows must not stand on damage.
+        let damage = pages
+            .filter(|(rank, _)| self.entries[*rank].present.get() != 0)
+            .filter_map(|(rank, page)| self.check(rank, stored, ranks.start, page));
+        Ok(damage.collect())
+    }
+
+    /// Ranks of the pages in `region`.
+    pub(crate) fn ranks_in(&self, region: u32) -> Range<usize> {
+        ranks_in(&self.entries, region)
+    }
+
+    /// Where the page of a rank lies.
+    pub(crate) fn offset_of(&self, rank: u32) -> u64 {
+        DeltaLayout::new(0).page_offset(rank as usize)
+    }
+
+    /// What is wrong with the content of the page of a rank. A compressed one is told with the byte where its region begins.
+    fn check(&self, rank: usize, stored: &StoredRegion, first: usize, bytes: &[u8]) -> Option<ImageError> {
+        let (page, wanted) = (self.entries[rank].page.get(), self.entries[rank].sum.get());
         let sum = page_sum(page, bytes);
         if sum == wanted {
             return None;
         }
         let what = format!("the checksum of page {page} is {sum:016x}, but {wanted:016x} was written");
-        let offset = DeltaLayout::new(0).page_offset(rank);
+        let offset = self.offset_of(if stored.is_plain() { rank } else { first } as u32);
         Some(ImageReader { device: &*self.device }.damaged(ImagePart::Data, offset, what))
     }
+}
+
+/// Pages as they are, in parts that are read at once.
+fn plain_parts(ranks: Range<usize>) -> impl Iterator<Item = (Range<usize>, StoredRegion)> {
+    let end = ranks.end;
+    ranks.step_by(SPAN_PAGES).map(move |start| (start..end.min(start + SPAN_PAGES), StoredRegion::default()))
 }
 
 fn read_header(file: &ImageReader<'_>) -> Result<DeltaHeader, ImageError> {
@@ -134,9 +261,11 @@ fn read_header(file: &ImageReader<'_>) -> Result<DeltaHeader, ImageError> {
         return wrong(0, "its first bytes are not a delta's".into());
     }
     // As with images: a later version may have its checksum elsewhere.
-    if header.version.get() != VERSION && !(DeltaHeader { version: VERSION.into(), ..header }).is_sound() {
+    let known = [VERSION, VERSION_COMPRESSED];
+    let sound_as = |version: u32| (DeltaHeader { version: version.into(), ..header }).is_sound();
+    if !known.contains(&header.version.get()) && !known.into_iter().any(sound_as) {
         let file = file.device.name().to_owned();
-        return Err(ImageError::Version { file, found: header.version.get(), known: VERSION });
+        return Err(ImageError::Version { file, found: header.version.get(), known: VERSION_COMPRESSED });
     }
     if !header.is_sound() {
         return wrong(4088, "the header's checksum doesn't fit its bytes".into());
@@ -153,6 +282,15 @@ fn read_header(file: &ImageReader<'_>) -> Result<DeltaHeader, ImageError> {
     if header.changed_pages.get() > header.page_count.get().min(MAX_DELTA_PAGES) {
         return wrong(68, format!("{} of {} pages have changed", header.changed_pages, header.page_count));
     }
+    let most = header.changed_pages.get().min(header.page_count.get().div_ceil(PAGES_PER_REGION as u32));
+    if header.is_compressed() && header.changed_regions.get() > most {
+        return wrong(136, format!("{} regions of {} pages", header.changed_regions, header.changed_pages));
+    }
+    if !header.is_compressed() {
+        let at = offset_of!(DeltaHeader, changed_regions) as u64;
+        file.check_unused(ImagePart::Header, at, header.changed_regions.as_bytes())?;
+    }
+    file.check_unused(ImagePart::Header, offset_of!(DeltaHeader, unused) as u64, &header.unused)?;
     Ok(header)
 }
 
@@ -167,6 +305,7 @@ fn footer_at(file: &ImageReader<'_>, start: u64) -> Result<DeltaFooter, ImageErr
     if footer.checksum.get() != footer.own_checksum() {
         return wrong(4080, "the footer's checksum doesn't fit its bytes");
     }
+    file.check_unused(ImagePart::Footer, start + offset_of!(DeltaFooter, unused) as u64, &footer.unused)?;
     Ok(footer)
 }
 
@@ -188,19 +327,21 @@ fn read_table(
     layout: DeltaLayout,
     header: &DeltaHeader,
     footer: &DeltaFooter,
-) -> Result<Vec<DeltaEntry>, ImageError> {
+) -> Result<Table, ImageError> {
     let start = layout.table_offset();
     let bytes = file.read(ImagePart::Table, start, layout.table_bytes())?;
     let wrong = |offset: usize, what: String| Err(file.damaged(ImagePart::Table, start + offset as u64, what));
     let count = header.changed_pages.get() as usize;
-    let used = count * size_of::<DeltaEntry>();
-    if checksum(&bytes[..used]) != footer.table_checksum.get() {
+    let used = layout.table_used_bytes();
+    let (entries, stored) = bytes[..used].split_at(count * size_of::<DeltaEntry>());
+    let entries = <[DeltaEntry]>::ref_from_bytes(entries).expect("the entries are whole").to_vec();
+    let stored = <[StoredRegion]>::ref_from_bytes(stored).expect("the entries are whole");
+    if table_checksum(&entries, stored) != footer.table_checksum.get() {
         return wrong(0, "the table's checksum doesn't fit its bytes".into());
     }
     if bytes[used..].iter().any(|&byte| byte != 0) {
         return wrong(used, "bytes behind the entries are not zero".into());
     }
-    let entries = <[DeltaEntry]>::ref_from_bytes(&bytes[..used]).expect("the entries are whole").to_vec();
     let mut next = 0;
     for (at, entry) in entries.iter().enumerate() {
         let (page, present) = (entry.page.get(), entry.present.get());
@@ -216,5 +357,10 @@ fn read_table(
         let what = "the footer counts other pages than the table".into();
         return Err(file.damaged(ImagePart::Footer, layout.footer_offset() + 40, what));
     }
-    Ok(entries)
+    let regions = if header.is_compressed() { regions_of(&entries) } else { Vec::new() };
+    if regions.len() != stored.len() {
+        let what = format!("{} regions have changed pages, not {}", regions.len(), stored.len());
+        return Err(file.damaged(ImagePart::Header, 136, what));
+    }
+    Ok(Table { entries, stored: regions.into_iter().zip(stored.iter().copied()).collect() })
 }

@@ -5,10 +5,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use quire_checkpoint::{
-    Chain, DumpError, DumpOptions, DumpProgress, DumpSummary, Image, ImageMeta, LinkId, LoadedImage, RestoreOptions,
-    dump, dump_delta, load,
+    BackgroundRestore, Chain, Codec, DumpError, DumpOptions, DumpProgress, DumpSummary, Image, ImageError, ImageMeta,
+    LinkId, LoadedImage, RestoreOptions, dump, dump_delta, load,
 };
 use quire_device::{Directory, MemoryDirectory};
 use quire_snapshot::{PAGE_SIZE, Snapshot, TakeOutcome, WriteBarrier, WriteBarrierConfig};
@@ -30,6 +31,8 @@ pub struct World {
     pub barrier: WriteBarrier,
     pub model: Pages,
     pub page_count: u32,
+    /// How it is saved.
+    pub compression: Option<Codec>,
 }
 
 impl World {
@@ -37,12 +40,12 @@ impl World {
         let memory = Arc::new(Reservation::new(page_count as usize * PAGE_SIZE).unwrap());
         memory.commit(0..memory.len()).unwrap();
         let config = WriteBarrierConfig { budget_bytes: budget_pages * PAGE_SIZE };
-        Self { barrier: WriteBarrier::new(memory, config).unwrap(), model: Pages::new(), page_count }
+        Self { barrier: WriteBarrier::new(memory, config).unwrap(), model: Pages::new(), page_count, compression: None }
     }
 
     /// Of restored memory, which should hold `model`.
     pub fn of(barrier: WriteBarrier, page_count: u32, model: Pages) -> Self {
-        Self { barrier, model, page_count }
+        Self { barrier, model, page_count, compression: None }
     }
 
     /// With some pages of every kind of neighbourhood written.
@@ -55,8 +58,11 @@ impl World {
     }
 
     pub fn write(&mut self, page: u32, value: u8) {
+        self.write_bytes(page, pattern(page, value));
+    }
+
+    pub fn write_bytes(&mut self, page: u32, bytes: Vec<u8>) {
         self.barrier.mark_present(page..page + 1);
-        let bytes = pattern(page, value);
         self.barrier.write(page as usize * PAGE_SIZE, &bytes).unwrap();
         self.model.insert(page, bytes);
     }
@@ -68,7 +74,7 @@ impl World {
     /// Saves the memory as it is.
     pub fn save(&mut self, directory: &dyn Directory, epoch: u64) -> Result<DumpSummary, DumpError> {
         let snapshot = self.cut();
-        let result = save(snapshot, directory, epoch);
+        let result = dump(snapshot, &meta(epoch), directory, NAME, &DumpProgress::new(), &self.dump_options());
         assert!(self.barrier.try_finish(), "the save is over, so the writer must be free");
         result
     }
@@ -100,10 +106,15 @@ impl World {
     ) -> Result<DumpSummary, DumpError> {
         let snapshot = self.barrier.cut_changes(self.page_count).unwrap();
         let progress = DumpProgress::new();
-        let result = dump_delta(snapshot, links, &meta(epoch), directory, NAME, &progress, &small_writes());
+        let options = self.dump_options();
+        let result = dump_delta(snapshot, links, &meta(epoch), directory, NAME, &progress, &options);
         self.barrier.settle(result.is_ok());
         assert!(self.barrier.try_finish(), "the save is over, so the writer must be free");
         result.inspect(|summary| links.push(summary.id))
+    }
+
+    pub fn dump_options(&self) -> DumpOptions {
+        DumpOptions { compression: self.compression, ..small_writes() }
     }
 
     /// Checks that the memory holds what it should.
@@ -117,7 +128,7 @@ impl World {
 
 /// Small writes, so that there are many of them.
 pub fn small_writes() -> DumpOptions {
-    DumpOptions { write_bytes: 16 * PAGE_SIZE, buffers: 4, nice: None, ..DumpOptions::default() }
+    DumpOptions { write_bytes: 16 * PAGE_SIZE, buffers: 4, ..DumpOptions::default() }
 }
 
 pub fn meta(epoch: u64) -> ImageMeta {
@@ -200,4 +211,30 @@ pub fn names(directory: &dyn Directory) -> Vec<String> {
     let mut names = directory.list().unwrap();
     names.sort();
     names
+}
+
+/// Long enough for any machine; reached only if something never comes.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Exchanges up to `most` regions that are ready; returns whether there were any.
+pub fn adopt(barrier: &mut WriteBarrier, restore: &mut BackgroundRestore, most: u32) -> bool {
+    let Some(regions) = restore.next_ready(most) else { return false };
+    barrier.migrate_regions(regions.clone(), restore.staging()).unwrap();
+    restore.adopted(regions);
+    true
+}
+
+/// Exchanges everything, or until it fails.
+pub fn adopt_all(barrier: &mut WriteBarrier, restore: &mut BackgroundRestore) -> Result<(), ImageError> {
+    let start = Instant::now();
+    while !restore.status().done {
+        if !adopt(barrier, restore, 3) {
+            if let Some(error) = restore.status().failed {
+                return Err(error);
+            }
+            std::thread::yield_now();
+        }
+        assert!(start.elapsed() < PATIENCE, "{:?}", restore.status());
+    }
+    Ok(())
 }

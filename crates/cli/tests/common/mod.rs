@@ -38,14 +38,20 @@ pub struct Served {
     child: Child,
     stdout: BufReader<ChildStdout>,
     pub banner: String,
+    /// 0 if it has only a socket of the file system.
     pub port: u16,
 }
 
 /// Starts a server on a free port and waits for its banner.
 pub fn serve(dir: &Path, words: &[&str]) -> Served {
-    let mut all = vec!["serve", "--port", "0", "--bind", "127.0.0.1", "--dir", dir.to_str().unwrap()];
-    all.extend(words);
-    let mut child = quire(&all).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let all = [&["--dir", dir.to_str().unwrap()], words].concat();
+    serve_to(&all, Stdio::null())
+}
+
+/// Starts a server, on a free port, whose standard error goes to `stderr`, and waits for its banner.
+pub fn serve_to(words: &[&str], stderr: impl Into<Stdio>) -> Served {
+    let all = [&["serve", "--port", "0", "--bind", "127.0.0.1"], words].concat();
+    let mut child = quire(&all).stdout(Stdio::piped()).stderr(stderr).spawn().unwrap();
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
     let mut banner = String::new();
     while !banner.contains("  stop ") {
@@ -53,7 +59,8 @@ pub fn serve(dir: &Path, words: &[&str]) -> Served {
         assert!(read > 0, "the server ended: {:?}\n{banner}", child.wait());
     }
     let listens = banner.lines().find(|line| line.contains("listens")).unwrap();
-    let port = listens.rsplit(':').next().unwrap().trim().parse().unwrap();
+    let ports = listens.split(", ").filter_map(|address| address.trim().rsplit(':').next()?.parse().ok());
+    let port = ports.last().unwrap_or(0);
     Served { child, stdout, banner, port }
 }
 

@@ -3,7 +3,9 @@
 //! A dump takes whole mappings. A program that keeps its objects in the first pool, and buffers, caches and the rest in the second (or in
 //! the usual allocator), dumps only pages worth keeping. Each pool has one lock.
 //!
-//! Relies on `pthread_atfork`: a fork waits for the locks, so both pools serve in a child.
+//! Relies on `pthread_atfork`: a fork waits for the locks, so both pools serve in a child. The handlers are registered as the program (or the
+//! library) is loaded: by the first allocation it would be too late for a fork that another thread has begun, whose child would find a lock
+//! held, or the registration half done, for ever.
 
 mod pool;
 mod pool_lock;
@@ -11,7 +13,7 @@ mod size_class;
 
 use std::cell::UnsafeCell;
 use std::ptr::NonNull;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use pool::PoolMemory;
 use pool_lock::PoolLock;
@@ -47,6 +49,19 @@ extern "C" fn release_both() {
     PLACES.iter().for_each(|place| place.lock.release());
 }
 
+/// Forks wait for the locks.
+static FORKS_WAIT: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn watch_forks() {
+    // SAFETY: the functions use atomics and futexes only.
+    let is_watched = unsafe { atfork::around_forks(hold_both, release_both, release_both) }.is_ok();
+    FORKS_WAIT.store(is_watched, Ordering::Relaxed);
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_LOAD: extern "C" fn() = watch_forks;
+
 /// Does `work` with a pool, which nothing else uses meanwhile.
 fn with<T>(pool: PoolKind, work: impl FnOnce(&mut Option<PoolMemory>) -> T) -> T {
     let place = &PLACES[pool as usize];
@@ -55,12 +70,10 @@ fn with<T>(pool: PoolKind, work: impl FnOnce(&mut Option<PoolMemory>) -> T) -> T
     work(unsafe { &mut *place.memory.get() })
 }
 
-/// Memory for an object of `bytes`, aligned to 16 bytes; with `zeroed` all zero. `None` if there is none.
+/// Memory for an object of `bytes`, aligned to 16 bytes; with `zeroed` all zero. `None` if there is none, or if forks could not be made to
+/// wait when the program was loaded.
 pub fn allocate(pool: PoolKind, bytes: usize, zeroed: bool) -> Option<NonNull<u8>> {
-    static WATCHED: OnceLock<bool> = OnceLock::new();
-    // SAFETY: the functions use atomics and futexes only.
-    let watch = || unsafe { atfork::around_forks(hold_both, release_both, release_both) }.is_ok();
-    if !WATCHED.get_or_init(watch) {
+    if !FORKS_WAIT.load(Ordering::Relaxed) {
         return None;
     }
     let taken = with(pool, |memory| {
@@ -187,9 +200,40 @@ mod tests {
     }
 
     #[test]
+    fn a_fork_waits_for_the_pools_before_their_first_object() {
+        use quire_sys::child;
+        let asks = "QUIRE_MDC_FIRST_FORK";
+        if std::env::var_os(asks).is_none() {
+            // A process of its own: in this one other tests allocate.
+            let this = std::env::args_os().next().unwrap();
+            let name = "heap::tests::a_fork_waits_for_the_pools_before_their_first_object";
+            let mut command = std::process::Command::new(this);
+            let output = command.args([name, "--exact"]).env(asks, "1").output().unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+            return;
+        }
+        let is_held = || POOLS.map(|pool| PLACES[pool as usize].lock.is_held());
+        let lock = PLACES[0].lock.hold();
+        let began = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let forker = scope.spawn(|| {
+                began.store(true, Ordering::SeqCst);
+                // SAFETY: the child looks at two words.
+                unsafe { child::fork_by_library(&mut || i32::from(is_held() != [false; 2])) }.unwrap().wait()
+            });
+            while !began.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            // A fork that does not wait would be over by then; one that waits can't be missed.
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            drop(lock);
+            assert_eq!(forker.join().unwrap(), child::WaitStatus::Exited(0));
+        });
+    }
+
+    #[test]
     fn a_child_that_is_forked_while_other_threads_allocate_allocates_too() {
         use quire_sys::child;
-        use std::sync::atomic::{AtomicBool, Ordering};
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             for pool in POOLS {

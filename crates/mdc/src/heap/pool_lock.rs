@@ -36,6 +36,11 @@ impl PoolLock {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn is_held(&self) -> bool {
+        self.0.load(Ordering::Acquire) != FREE
+    }
+
     pub(super) fn release(&self) {
         if self.0.swap(FREE, Ordering::Release) == AWAITED {
             futex::wake(&self.0, 1, FutexScope::Process);

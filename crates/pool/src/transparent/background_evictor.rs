@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use super::fault_handler::FaultHandler;
 use crate::error::PoolError;
@@ -32,20 +33,30 @@ impl BackgroundEvictor {
 
 fn work(faults: &FaultHandler) {
     let mut turn = 0;
+    // Since when handlers wait and nothing has gone.
+    let mut low_since: Option<Instant> = None;
     while !faults.work.is_closed() {
         let seen = faults.work.current();
         faults.tell();
         let mut went = 0;
+        let is_low = faults.shared.pressure.is_memory_low();
+        low_since = low_since.or_else(|| Some(Instant::now())).filter(|_| is_low);
         while faults.shared.credits.free() < faults.low_mark() {
             // Any page: the shards take turns.
             turn += crate::page::GROUP_PAGES;
-            let batch = reclaim::evict_for(&faults.shared, &faults.mapped, turn);
+            let mut batch = reclaim::evict_for(&faults.shared, &faults.mapped, turn);
+            if batch == 0 && low_since.is_some_and(|since| since.elapsed() >= reclaim::UNFAIR_AFTER) {
+                // A handler that waits calls again and again. It may not take the tier's locks itself.
+                batch = reclaim::evict_from_tier(&faults.shared);
+            }
             went += batch;
             if batch == 0 || faults.work.is_closed() {
                 break;
             }
         }
-        if went == 0 {
+        if went > 0 {
+            low_since = None;
+        } else {
             faults.work.wait(seen, None);
         }
     }

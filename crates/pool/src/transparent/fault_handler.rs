@@ -30,6 +30,7 @@ use crate::memory_pressure::EventCount;
 use crate::page::PageRun;
 use crate::page_state::{PageStatus, Parking, StateSnapshot};
 use crate::park::Futex;
+use crate::paths;
 use crate::pool_state::PoolState;
 
 /// Pending updates before the background evictor is called.
@@ -178,7 +179,7 @@ impl FaultHandler {
         }
         // A run in a small pool must not throw out what was read before it.
         let part = (self.shared.credits.total() / 16) as u64;
-        let most = u64::from(self.mapped.read_ahead_pages).min(self.staging.run_pages()).min(part);
+        let most = u64::from(self.mapped.options.read_ahead_pages).min(self.staging.run_pages()).min(part);
         self.sequential.missed(page, most, advice == Advice::Sequential)
     }
 
@@ -191,8 +192,14 @@ impl FaultHandler {
         let is_tail = self.mapped.is_tail(run.start);
         if is_tail {
             transfer.buffer.fill(0);
+        } else if run.pages == 1
+            && (paths::read_tier(&self.shared, &self.mapped, run.start, &mut transfer.buffer[..len], false)
+                || paths::read_cached(&self.shared, &self.mapped, run.start, &mut transfer.buffer[..len]))
+        {
+            return Ok(());
         }
-        match self.mapped.device.run(transfer) {
+        let pages = run.pages as usize;
+        match paths::read_direct(&self.shared, &self.mapped, pages, || self.mapped.device.run(transfer)) {
             Ok(()) => {}
             // The file ends here: what there is has been read.
             Err(error) if is_tail && error.kind == io::ErrorKind::UnexpectedEof => {}

@@ -2,12 +2,14 @@
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub mod memory_group;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use proptest::test_runner::Config;
 use quire_device::{Device, Directory, MemoryDirectory};
-use quire_pool::{Map, MapOptions, PageNo, Pool, PoolConfig};
+use quire_pool::{Map, MapOptions, PageNo, Pool, PoolConfig, TierConfig, TierSize};
 
 /// Bytes of a page in most tests.
 pub const PAGE: usize = 4096;
@@ -50,6 +52,11 @@ pub fn small_pool(pages: usize) -> Arc<Pool> {
 /// The configuration of such a pool.
 pub fn small_config(pages: usize) -> PoolConfig {
     PoolConfig { budget_bytes: pages * PAGE, miss_timeout_ms: 2000, ..PoolConfig::default() }
+}
+
+/// A second tier of `pages` pages that takes every victim.
+pub fn tier(pages: usize) -> TierConfig {
+    TierConfig { size: TierSize::Bytes(pages * PAGE), is_adaptive: false, ..TierConfig::default() }
 }
 
 /// A file in memory of `pages` pages, each starting with its number.

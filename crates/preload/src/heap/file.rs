@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use quire_device::{Completion, Device, DeviceError, Direction, Layer, LayeredDevice, Queue, Transfer};
+use quire_device::{Completion, Device, DeviceError, Direction, Layer, LayeredDevice, Queue, TakenBytes, Transfer};
 use quire_sys::guest;
 
 use super::refaults::RefaultCounter;
@@ -60,6 +60,11 @@ impl Layer for HeapFile {
             self.refaults.note(begun.elapsed());
         }
         result.map_err(|error| end_with(&error))
+    }
+
+    /// What the system has of the file is no use: pages that were never written are zero, whatever the file holds there.
+    fn take_cached(&self, _: &dyn Device, _: u64, _: &mut [u8]) -> Result<Option<TakenBytes>, DeviceError> {
+        Ok(None)
     }
 
     fn write_durable(&self, inner: &dyn Device, transfer: &mut Transfer) -> Result<(), DeviceError> {

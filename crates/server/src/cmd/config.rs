@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use quire_sys::locked_file::LockedFile;
 
+use crate::cloning;
 use crate::config::table::{self, Directive};
 use crate::config::{Config, ConfigError};
 use crate::ctx::{CmdError, Ctx};
@@ -113,12 +114,18 @@ fn check_dir(config: &Config, changed: &[&str]) -> Result<(), CmdError> {
 /// Takes the lock on the image that the server is to save to from now on, if that is another one.
 fn lock_image(ctx: &Ctx<'_>, config: &Config) -> Result<Option<Option<LockedFile>>, CmdError> {
     let now = &ctx.server.config;
+    if !config.has_dir() {
+        return Ok(None);
+    }
     // Of what other ways lead to the directory the server has the lock already.
     let same_dir = config.dir == now.dir || config.dir.canonicalize().ok() == now.dir.canonicalize().ok();
     if same_dir && config.dbfilename == now.dbfilename {
         return Ok(None);
     }
     let name = if same_dir { "dbfilename" } else { "dir" };
+    if let Some(origin) = &ctx.server.saves.restored.clone_of {
+        cloning::check_new_place(config, origin).map_err(|reason| refused(name, &reason))?;
+    }
     lock_file::of_image(config).map(Some).map_err(|reason| refused(name, &reason))
 }
 
@@ -181,11 +188,13 @@ fn take_effect(ctx: &mut Ctx<'_>, changed: &[&str]) {
             "checkpoint-incremental" | "checkpoint-max-deltas" => {
                 ctx.store.set_max_deltas(crate::saving::max_deltas(&server.config));
             }
+            "checkpoint-compression" => ctx.store.set_compression(server.config.checkpoint_compression),
             "appendfsync" => {
                 if let Some(log_writer) = &mut server.log_writer {
                     log_writer.set_sync(server.config.appendfsync);
                 }
             }
+            "read-only" => ctx.store.set_holding_expired(server.holds_expired()),
             "slowlog-max-len" => server.monitoring.slowlog.shorten(server.config.slowlog_max_len as usize),
             "loglevel" => {
                 if let Some(set) = &server.hooks.set_log_level {

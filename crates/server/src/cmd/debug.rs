@@ -5,7 +5,9 @@ use std::time::Duration;
 use quire_store::{Expiry, string};
 
 use crate::ctx::{CmdError, Ctx};
+use crate::dispatch::refuse_write;
 use crate::effects::Word;
+use crate::table::WRITE;
 use crate::{persistence, saving};
 
 const NOT_ALLOWED: CmdError = CmdError::fixed(
@@ -102,6 +104,10 @@ fn positive(ctx: &Ctx<'_>, index: usize) -> Result<usize, CmdError> {
 }
 
 fn populate(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    // DEBUG itself is no command that writes.
+    if let Some(error) = refuse_write(ctx, WRITE) {
+        return Err(error);
+    }
     let count = positive(ctx, 2)?;
     let prefix = ctx.args.get(3).unwrap_or(b"key");
     let size = if ctx.args.len() == 5 { Some(positive(ctx, 4)?) } else { None };
@@ -144,6 +150,10 @@ fn reload(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         // The image would hold half of the transaction.
         return Err(CmdError::fixed("ERR DEBUG RELOAD is not possible inside a transaction"));
     }
+    if ctx.server.saves.restored.clone_of.is_some() {
+        // It would go on as a server that knows nothing of its original, whose image it must not replace.
+        return Err(CmdError::fixed("ERR DEBUG RELOAD is not possible in a clone"));
+    }
     persistence::cancel(ctx.store, ctx.server);
     persistence::save_now(ctx.store, ctx.server).map_err(|reason| CmdError::owned(format!("ERR {reason}")))?;
     let (store, restored) = saving::open(&ctx.server.config)
@@ -169,7 +179,7 @@ fn tell_store(ctx: &mut Ctx<'_>) {
     // The image has all that was logged before it.
     ctx.store.set_noting_expired(ctx.server.log_writer.is_some());
     // The client that reloads may be the one that has paused all others.
-    ctx.store.set_holding_expired(ctx.server.clients.pause.is_some());
+    ctx.store.set_holding_expired(ctx.server.holds_expired());
     ctx.store.set_touching(!ctx.client.options.no_touch);
 }
 

@@ -28,6 +28,7 @@ pub fn bgsave(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         2 if ctx.args.is(1, "CANCEL") => return cancel(ctx),
         _ => return Err(CmdError::SYNTAX),
     }
+    check_place(ctx)?;
     persistence::poll(ctx.store, ctx.server);
     if ctx.server.saves.running_since.is_some() {
         return Err(IN_PROGRESS);
@@ -50,6 +51,11 @@ pub fn bgsave(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     Ok(())
 }
 
+/// A save that can't be is refused now, even if it would have to wait for something else first.
+fn check_place(ctx: &Ctx<'_>) -> Result<(), CmdError> {
+    persistence::may_save(ctx.server).map_err(|reason| CmdError::owned(format!("ERR {reason}")))
+}
+
 fn cancel(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     if persistence::cancel(ctx.store, ctx.server) {
         ctx.reply.simple("Background saving cancelled");
@@ -63,6 +69,7 @@ fn cancel(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 
 /// BGREWRITEAOF: an image makes the log that it covers unnecessary.
 pub fn bgrewriteaof(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    check_place(ctx)?;
     persistence::poll(ctx.store, ctx.server);
     let running = ctx.server.saves.running_since.is_some();
     if running && ctx.server.saves.for_log {

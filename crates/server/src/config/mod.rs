@@ -7,7 +7,9 @@ pub mod file;
 pub mod table;
 pub mod value;
 
-pub use value::{AppendSync, ClientMemory, LogFormat, LogLevel, OutputLimit, OutputLimits, RestoreMode, SaveRule};
+pub use value::{
+    AppendSync, ClientMemory, LogFormat, LogLevel, OutputLimit, OutputLimits, RestoreMode, SaveIoPriority, SaveRule,
+};
 
 /// Why a setting was refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -72,6 +74,7 @@ pub struct Config {
     pub databases: u8,
     pub hz: u32,
     pub dynamic_hz: bool,
+    /// Empty in a clone that was given none.
     pub dir: PathBuf,
     pub dbfilename: String,
     pub save: Vec<SaveRule>,
@@ -80,11 +83,15 @@ pub struct Config {
     pub checkpoint_incremental: bool,
     /// Most bytes a second that a save in the background writes; 0 is no limit.
     pub checkpoint_max_bytes_per_s: u64,
+    pub save_io_priority: SaveIoPriority,
     pub checkpoint_max_deltas: u32,
+    /// How saves compress regions, if they do.
+    pub checkpoint_compression: Option<quire_store::Codec>,
     pub restore_mode: RestoreMode,
     pub accept_damaged_image: bool,
     /// Start on a damaged log with the writes that can be read.
     pub accept_damaged_log: bool,
+    pub read_only: bool,
     pub appendonly: bool,
     pub appendfsync: AppendSync,
     pub log_max_bytes: u64,
@@ -150,10 +157,13 @@ impl Config {
             checkpoint_budget_bytes: 0,
             checkpoint_incremental: false,
             checkpoint_max_bytes_per_s: 0,
+            save_io_priority: SaveIoPriority::Idle,
             checkpoint_max_deltas: 0,
+            checkpoint_compression: None,
             restore_mode: RestoreMode::Map,
             accept_damaged_image: false,
             accept_damaged_log: false,
+            read_only: false,
             appendonly: false,
             appendfsync: AppendSync::EverySecond,
             log_max_bytes: 0,
@@ -204,6 +214,16 @@ impl Config {
             }
         }
         Ok(())
+    }
+
+    /// What a clone begins with: it saves nothing, and has no place to save to.
+    pub fn of_clone() -> Self {
+        Config { dir: PathBuf::new(), save: Vec::new(), ..Config::default() }
+    }
+
+    /// Whether there is a directory for images and logs.
+    pub fn has_dir(&self) -> bool {
+        !self.dir.as_os_str().is_empty()
     }
 
     /// Where the image lies.
@@ -308,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_is_never_called_as_a_delta_is() {
+    fn an_image_is_never_called_as_a_delta_or_a_leftover_is() {
         let mut config = Config::default();
         for name in ["dump.quire.delta-1", "a.delta-20", "a.delta-1.delta-2"] {
             let by_flag = config.set("dbfilename", name).unwrap_err().to_string();
@@ -319,7 +339,20 @@ mod tests {
                 assert!(error.contains("of a delta over an image") && error.contains(name), "{error}");
             }
         }
-        for name in ["dump.quire.delta", "dump.quire.delta-0", "delta-1", "dump.delta-1.quire"] {
+        for name in ["dump.quire.tmp-5", "a.tmp-x.tmp-07"] {
+            let error = config.set("dbfilename", name).unwrap_err().to_string();
+            assert!(error.contains("that is being saved") && error.contains(name), "{error}");
+        }
+        for name in [
+            "dump.quire.tmp",
+            "dump.quire.tmp-",
+            "dump.tmp-5x",
+            "tmp-5",
+            "dump.quire.delta",
+            "dump.quire.delta-0",
+            "delta-1",
+            "dump.delta-1.quire",
+        ] {
             config.set("dbfilename", name).unwrap();
         }
     }

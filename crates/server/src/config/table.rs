@@ -276,6 +276,10 @@ static OWN: &[Directive] = &[
                 // A full save of the image that the name begins with would remove this one.
                 return Err("that is the name of a delta over an image, so no image can have it".into());
             }
+            if quire_store::is_temporary_name(v) {
+                // A start with the image that the name begins with would remove this one.
+                return Err("that is the name of an image that is being saved, so no image can have it".into());
+            }
             c.dbfilename = v.to_owned();
             Ok(())
         }
@@ -313,6 +317,19 @@ static OWN: &[Directive] = &[
         "Most bytes a second that a background save writes; 0 is no limit. SAVE and SHUTDOWN have none.",
         checkpoint_max_bytes_per_s
     ),
+    directive!(
+        "checkpoint-io-priority",
+        "idle",
+        MUTABLE,
+        "I/O priority of a background save: idle (served when no other request wants the disk, until a command waits for the \
+         save) or normal. BFQ and mq-deadline heed it; other disk schedulers ignore it. SAVE, SHUTDOWN and a save that \
+         the log needs are normal.",
+        |c| value::choice_name(&c.save_io_priority, value::SAVE_IO_PRIORITIES),
+        |c, v| {
+            c.save_io_priority = value::choice(v, value::SAVE_IO_PRIORITIES)?;
+            Ok(())
+        }
+    ),
     flag!(
         "checkpoint-incremental",
         "no",
@@ -328,6 +345,18 @@ static OWN: &[Directive] = &[
         64,
         "Most deltas over an image; then the next save is a full image.",
         checkpoint_max_deltas
+    ),
+    directive!(
+        "checkpoint-compression",
+        "no",
+        MUTABLE,
+        "How saves compress regions of 2 MiB: no, lz4 or zstd, on the thread that saves. A region that gets smaller by less than an \
+         eighth is stored as it is. A restart maps what is stored as it is, and loads what is compressed before the first command.",
+        |c| value::choice_name(&c.checkpoint_compression, value::COMPRESSIONS),
+        |c, v| {
+            c.checkpoint_compression = value::choice(v, value::COMPRESSIONS)?;
+            Ok(())
+        }
     ),
     directive!(
         "restore-mode",
@@ -362,6 +391,7 @@ static OWN: &[Directive] = &[
             Ok(())
         }
     ),
+    flag!("read-only", "no", "Refuse commands that write, as a read-only replica does.", read_only),
     flag!("appendonly", "no", "Log writes, so that those after the last image survive a crash.", appendonly),
     directive!(
         "appendfsync",

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use quire_store::numbers;
+use quire_store::{Codec, numbers};
 use quire_units::redis;
 
 /// Why a value was refused.
@@ -25,6 +25,15 @@ pub enum RestoreMode {
     Map,
     /// Read and verify everything first.
     Load,
+}
+
+/// When the disk serves what a save in the background writes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SaveIoPriority {
+    /// When no other request wants the disk, until a writer waits for the save.
+    Idle,
+    /// In its turn.
+    Normal,
 }
 
 /// When the log of writes is made durable.
@@ -187,6 +196,14 @@ pub const APPEND_SYNCS: &[(&str, AppendSync)] =
 
 /// Words of [`RestoreMode`].
 pub const RESTORE_MODES: &[(&str, RestoreMode)] = &[("map", RestoreMode::Map), ("load", RestoreMode::Load)];
+
+/// Words of [`SaveIoPriority`].
+pub const SAVE_IO_PRIORITIES: &[(&str, SaveIoPriority)] =
+    &[("idle", SaveIoPriority::Idle), ("normal", SaveIoPriority::Normal)];
+
+/// Words of how saves compress regions.
+pub const COMPRESSIONS: &[(&str, Option<Codec>)] =
+    &[("no", None), ("lz4", Some(Codec::Lz4)), ("zstd", Some(Codec::Zstd))];
 
 /// From so many seconds on (centuries) a save rule is a mistake.
 const MAX_SAVE_SECONDS: u64 = 1 << 34;

@@ -230,6 +230,10 @@ impl Engine {
             persistence::judge_writes(state);
         }
         let full = state.log_state.refusal.is_none() && log_control::is_full(state);
+        if full {
+            // Writes wait for an image, or for the end of the save that is in its way.
+            store.hurry_save();
+        }
         let behind = state.log_writer.as_mut().is_some_and(|log_writer| log_writer.look_behind(full));
         if let Some(log_writer) = &state.log_writer
             && (behind || !self.held.is_empty() || state.blocked.awaits(WakeEvent::LogIsDurable))

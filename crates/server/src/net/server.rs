@@ -60,7 +60,8 @@ impl ServerHandle {
 
 /// A log continues an image, so there must be one.
 fn begin_log(store: &mut Store, state: &mut ServerState) -> Result<(), String> {
-    if store.image_epoch() == 0 {
+    // The image of a clone is not the clone's.
+    if store.image_epoch() == 0 || state.saves.restored.clone_of.is_some() {
         tracing::info!("taking the image that the log will begin with");
         persistence::save_now(store, state)?;
     }
@@ -85,7 +86,11 @@ impl Server {
         let log_directory = log_control::directory(&config, hooks.log_directory.as_ref());
         let lock = log_control::lock(&config, &hooks).map_err(ServerError::Fault)?;
         let changes_before = store.changes();
-        let replayed = replay(registry, &config, &mut store, &*log_directory)?;
+        let replayed = match &restored.clone_of {
+            // What a log in its own directory holds belongs to other data.
+            Some(_) => ReplaySummary::default(),
+            None => replay(registry, &config, &mut store, &*log_directory)?,
+        };
         let files = quire_sys::limits::raise_open_files(u64::from(config.maxclients) + FILES_BESIDES);
         let mut state = ServerState::new(config);
         let room = files.saturating_sub(FILES_BESIDES).max(1);

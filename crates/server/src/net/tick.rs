@@ -44,7 +44,9 @@ impl Engine {
         if self.wants_step() {
             self.step(now);
         }
-        self.worker.store.arena_mut().trim(TRIM_REGIONS);
+        let arena = self.worker.store.arena_mut();
+        // What a clone gives back of its file is examined, and may have to be read for that.
+        arena.trim(if arena.is_file_backed() { 1 } else { TRIM_REGIONS });
         self.look_after_clients();
         if std::mem::take(&mut self.retry_accept) {
             for listener in 0..self.listeners.len() {
@@ -81,7 +83,8 @@ impl Engine {
             Ok(step) => more |= step == CopyStep::More,
             Err(error) => tracing::error!(%error, "cannot copy a key"),
         }
-        match store.reclaim_step(RECLAIM_BUDGET) {
+        let reclaim_budget = if self.worker.state.holds_deleted() { 0 } else { RECLAIM_BUDGET };
+        match store.reclaim_step(reclaim_budget) {
             Ok(freed) => more |= freed > 0,
             Err(error) => tracing::error!(%error, "cannot free deleted data"),
         }

@@ -27,7 +27,7 @@ impl Engine {
         // CLIENT UNPAUSE sets the end to now.
         if state.clients.pause.is_some_and(|pause| state.clock_ms() >= pause.until_ms) {
             state.clients.pause = None;
-            self.worker.store.set_holding_expired(false);
+            self.worker.store.set_holding_expired(self.worker.state.holds_expired());
             self.announce(WakeEvent::PauseEnds);
         }
     }

@@ -52,7 +52,8 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    pub fn new(store: Store, state: ServerState, registry: &'static Registry) -> Self {
+    pub fn new(mut store: Store, state: ServerState, registry: &'static Registry) -> Self {
+        store.set_holding_expired(state.holds_expired());
         Self {
             store,
             state,

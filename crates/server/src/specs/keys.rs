@@ -29,6 +29,10 @@ pub static SPECS: &[CommandSpec] = &[
     .flags(WRITE | DENYOOM)
     .keys(&[KeySpec::one(1, RO | ACCESS), KeySpec::one(2, OW | UPDATE)])
     .summary("Copies a key.")
+    .differs(
+        "A large value is copied in steps, between which other clients are served; what would change it waits meanwhile. In a \
+         transaction it is one step.",
+    )
     .args(&[
         Arg::key("source"),
         Arg::key("destination"),

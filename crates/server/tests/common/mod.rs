@@ -12,6 +12,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use quire_device::{Directory, MemoryDirectory};
+use quire_server::clone_origin::CloneOrigin;
+use quire_server::cloning;
 use quire_server::config::Config;
 use quire_server::net::{Server, ServerError, ServerHandle};
 use quire_server::save_state::RestoreSummary;
@@ -110,6 +112,31 @@ pub fn start_restoring(dir: &Path, settings: &[(&str, &str)], images: Arc<dyn Di
         Ok((store, RestoreSummary::default(), hooks))
     };
     launch(config_in(dir, settings), open).expect("the server starts")
+}
+
+/// The configuration of a clone without a directory of its own.
+pub fn config_of_clone(settings: &[(&str, &str)]) -> Config {
+    let mut config = Config::of_clone();
+    let usual = [("bind", "127.0.0.1"), ("port", "0"), ("enable-debug-command", "local")];
+    for (name, value) in usual.iter().chain(settings) {
+        config.set(name, value).unwrap();
+    }
+    config
+}
+
+/// A clone on the image at `path`.
+///
+/// # Errors
+/// Why it does not start.
+pub fn start_clone(path: &Path, settings: &[(&str, &str)]) -> Result<Running, String> {
+    let path = path.to_owned();
+    let open = move |config: &Config| {
+        let origin = CloneOrigin::at(&path, &path.display().to_string())?;
+        cloning::check_place(config, &origin)?;
+        let (store, restored) = cloning::open(config, origin)?;
+        Ok((store, restored, ServerHooks::default()))
+    };
+    launch(config_of_clone(settings), open)
 }
 
 /// Why a server does not start.

@@ -15,10 +15,12 @@
 //! Every page starts *unsaved* by the mere change of the snapshot's number, so a cut costs the same for any size. A
 //! writer waits only for a page that is *taken* (one memory copy) or for a buffer when the budget is used up.
 
+mod background;
 mod buffer_pool;
 mod bytes;
 mod changes;
 mod error;
+mod file_pages;
 mod page_set;
 #[doc(hidden)]
 pub mod page_state;
@@ -32,7 +34,9 @@ mod stats;
 mod write_barrier;
 mod write_counts;
 
+pub use background::BackgroundPriority;
 pub use error::SnapshotError;
+pub use file_pages::FilePages;
 pub use page_set::PageSet;
 pub use snapshot::{Snapshot, TakeOutcome};
 pub use stats::WriteBarrierStats;

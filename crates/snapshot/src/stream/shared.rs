@@ -6,12 +6,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use quire_sys::mem::Reservation;
-use quire_sys::thread::ThreadId;
 
 use crate::page::PAGES_PER_REGION;
+use crate::stream::background::BackgroundThread;
 use crate::stream::race_detector::RaceDetector;
 use crate::stream::state_table::StateTable;
-use crate::sync::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// What writer and reader share.
 pub(crate) struct SharedState {
@@ -26,10 +26,8 @@ pub(crate) struct SharedState {
     pub(crate) held: Box<[AtomicU32]>,
     /// The reader is gone: the writer need not keep anything any more.
     pub(crate) closed: AtomicBool,
-    /// Kernel thread of the reader if it runs at a low priority, see [`crate::Snapshot::run_in_background`].
-    background: AtomicI32,
-    /// The nice value that it had before.
-    background_nice: AtomicI32,
+    /// The reader's thread if it runs behind everything else, see [`crate::Snapshot::run_in_background`].
+    pub(crate) background: BackgroundThread,
     pub(crate) pages: usize,
 }
 
@@ -43,8 +41,7 @@ impl SharedState {
             present: (0..pages.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
             held: (0..pages.div_ceil(PAGES_PER_REGION)).map(|_| AtomicU32::new(0)).collect(),
             closed: AtomicBool::new(false),
-            background: AtomicI32::new(0),
-            background_nice: AtomicI32::new(0),
+            background: BackgroundThread::default(),
             pages,
         }
     }
@@ -91,23 +88,5 @@ impl SharedState {
             page = last;
         }
         changed
-    }
-
-    /// Notes the reader's thread, which runs behind everything else, and the nice value that it had before.
-    pub(crate) fn set_background_thread(&self, thread: ThreadId, nice: i32) {
-        self.background_nice.store(nice, Ordering::Relaxed);
-        // Seen by `background_thread`, and with it the nice value.
-        self.background.store(thread.raw(), Ordering::Release);
-    }
-
-    /// There is no reader yet.
-    pub(crate) fn forget_background_thread(&self) {
-        self.background.store(0, Ordering::Release);
-    }
-
-    /// The reader's thread if it runs behind everything else, and the nice value that it is to be raised to.
-    pub(crate) fn background_thread(&self) -> Option<(ThreadId, i32)> {
-        let thread = ThreadId::from_raw(self.background.load(Ordering::Acquire))?;
-        Some((thread, self.background_nice.load(Ordering::Relaxed)))
     }
 }

@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
-use quire_sys::thread;
-
 use crate::page::{PAGE_SIZE, PAGES_PER_REGION};
+use crate::stream::background::BackgroundPriority;
 use crate::stream::buffer_pool::BufferPool;
+use crate::stream::file_pages::FilePages;
 use crate::stream::page_set::PageSet;
 use crate::stream::page_state::{self, PageState, SnapshotNumber};
 use crate::stream::shared::SharedState;
@@ -35,6 +35,8 @@ pub struct Snapshot {
     pages: usize,
     /// The pages that belong to it, if not all do.
     changed: Option<Arc<PageSet>>,
+    /// Pages that are a file's, if there are any.
+    file_pages: Option<Arc<FilePages>>,
     taken: u64,
     /// Where [`Snapshot::next_preimage`] goes on looking.
     cursor: usize,
@@ -57,7 +59,18 @@ impl Snapshot {
         pages: usize,
         changed: Option<Arc<PageSet>>,
     ) -> Self {
-        Self { shared, pool, number, pages, changed, taken: 0, cursor: 0 }
+        Self { shared, pool, number, pages, changed, file_pages: None, taken: 0, cursor: 0 }
+    }
+
+    /// That examines pages which are a file's when they are taken.
+    pub(crate) fn examining(mut self, file_pages: Option<Arc<FilePages>>) -> Self {
+        self.file_pages = file_pages;
+        self
+    }
+
+    /// A page of a file that was not what it should be when it was taken, or when the writer made it its own: the snapshot is of no use.
+    pub fn damaged_page(&self) -> Option<u32> {
+        self.file_pages.as_ref().and_then(|files| files.damaged_page())
     }
 
     /// Pages of the snapshot, absent ones counted.
@@ -97,6 +110,8 @@ impl Snapshot {
         }
         let index = page as usize;
         let word = self.shared.word(index);
+        // Before it is taken: if it is none of the file's by then, the writer has examined what it keeps of it.
+        let of_file = self.file_pages.as_ref().filter(|files| files.contains(index));
         match page_state::try_take(word, self.number) {
             Ok(()) => {
                 self.shared.race_detector.read(index);
@@ -109,6 +124,9 @@ impl Snapshot {
             }
             Err(PageState::Held(buffer)) => self.collect(index, buffer, to),
             Err(_) => return TakeOutcome::AlreadyTaken,
+        }
+        if let Some(files) = of_file {
+            files.examine(page, to);
         }
         self.taken += 1;
         TakeOutcome::Copied
@@ -170,17 +188,11 @@ impl Snapshot {
         None
     }
 
-    /// Lets the calling thread run `nice` nice values behind, until the writer comes to depend on it: then the writer
-    /// raises it again. Where the system would not allow that the thread keeps its priority: a writer that waits for a
-    /// thread which gets no processor time waits for long. Returns whether it runs behind.
-    pub fn run_in_background(&self, nice: i32) -> bool {
-        let own = thread::current();
-        let Some(before) = thread::nice_of(own) else { return false };
-        let lowered = thread::can_raise_again() && thread::set_nice(own, before.saturating_add(nice));
-        if lowered {
-            self.shared.set_background_thread(own, before);
-        }
-        lowered
+    /// Lets the calling thread run behind everything else, until the writer comes to depend on it: then the writer raises
+    /// it again. Where the system would not allow that the thread keeps its processor priority: a writer that waits for a
+    /// thread which gets no processor time waits for long. Returns whether that is lowered.
+    pub fn run_in_background(&self, priority: BackgroundPriority) -> bool {
+        self.shared.background.step_back(priority)
     }
 
     /// Pages taken so far.

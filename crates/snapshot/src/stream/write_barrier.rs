@@ -14,6 +14,7 @@ use crate::page::{PAGE_SIZE, PAGES_PER_REGION, REGION_SIZE, page_of};
 use crate::stream::buffer_pool::BufferPool;
 use crate::stream::changes::Changes;
 use crate::stream::error::SnapshotError;
+use crate::stream::file_pages::FilePages;
 use crate::stream::page_state::{self, PageState, SnapshotNumber};
 use crate::stream::shared::SharedState;
 use crate::stream::snapshot::Snapshot;
@@ -53,6 +54,8 @@ pub struct WriteBarrier {
     /// Which pages have changed, if that is tracked.
     changes: Option<Changes>,
     restoring: bool,
+    /// Pages that are a file's until they are written, if there are any.
+    file_pages: Option<Arc<FilePages>>,
     boosted: bool,
     stats: WriteBarrierStats,
 }
@@ -92,6 +95,7 @@ impl WriteBarrier {
             coverage: RegionWriteCounts::new(regions),
             changes: None,
             restoring: false,
+            file_pages: None,
             boosted: false,
             stats: WriteBarrierStats { budget_bytes, ..WriteBarrierStats::default() },
         })
@@ -138,6 +142,9 @@ impl WriteBarrier {
         {
             self.save_preimage(page, number);
         }
+        if let Some(files) = self.file_pages.as_ref().filter(|files| files.contains(page)) {
+            files.make_private(page, &self.shared);
+        }
         if let Some(changes) = &mut self.changes {
             changes.note(page);
         }
@@ -171,6 +178,9 @@ impl WriteBarrier {
                     // SAFETY: `from` is a present page, so committed, and this thread is the only one that writes it
                     // (the reader at most reads it too); the buffer was just taken, so it is this thread's alone.
                     unsafe { std::ptr::copy_nonoverlapping(from, self.pool.buffer(buffer).as_ptr(), PAGE_SIZE) };
+                    if let Some(files) = self.file_pages.as_ref().filter(|files| files.contains(page)) {
+                        files.examine_preimage(page, &self.pool, buffer);
+                    }
                     // Counted first: the reader must never find a held page that its region's count denies.
                     shared.held[page / PAGES_PER_REGION].fetch_add(1, Ordering::Relaxed);
                     if page_state::try_hold(word, number, buffer).is_err() {
@@ -230,14 +240,16 @@ impl WriteBarrier {
         self.stats.wait_longest_ns = self.stats.wait_longest_ns.max(wait_ns);
     }
 
+    /// Work waits for the reader of the open snapshot: it must no longer run behind everything else.
+    pub fn hurry_reader(&mut self) {
+        self.boost();
+    }
+
     /// The writer depends on the reader: it must no longer run behind everything else.
     fn boost(&mut self) {
         if !self.boosted {
             self.boosted = true;
-            if let Some((thread, nice)) = self.shared.background_thread() {
-                // Allowed when the thread was lowered; if it is no longer, the writer waits as it would have to anyway.
-                quire_sys::thread::set_nice(thread, nice);
-            }
+            self.shared.background.raise();
         }
     }
 
@@ -274,29 +286,16 @@ impl WriteBarrier {
             return false;
         }
         let (start, end) = (pages.start as usize, pages.end as usize);
+        self.file_pages.iter().for_each(|files| files.give_up(pages.clone(), &self.shared));
         self.before_write(start * PAGE_SIZE, (end - start) * PAGE_SIZE);
-        if self.shared.memory.release(start * PAGE_SIZE..end * PAGE_SIZE).is_err() {
+        let (memory, bytes) = (&self.shared.memory, start * PAGE_SIZE..end * PAGE_SIZE);
+        // A private mapping of a file whose pages are dropped reads as the file again.
+        let given = if self.is_file_backed() { memory.replace_by_zeros(bytes) } else { memory.release(bytes) };
+        if given.is_err() {
             return false;
         }
         self.shared.set_present(start..end, false);
         true
-    }
-
-    /// Makes `pages` read as zero and leaves them out of later snapshots, as [`WriteBarrier::release_pages`] does, where their
-    /// memory can't be given back as it is mapped from a file. Takes memory for those that had content.
-    ///
-    /// # Panics
-    /// If a page lies outside the memory, or has content and is not committed.
-    pub fn blank_pages(&mut self, pages: Range<u32>) {
-        for page in pages.start as usize..pages.end as usize {
-            if self.shared.is_present(page) {
-                self.before_write(page * PAGE_SIZE, PAGE_SIZE);
-                let at = self.shared.memory.base().wrapping_add(page * PAGE_SIZE);
-                // SAFETY: a present page is committed; it passed the barrier, and `&mut self` excludes other references.
-                unsafe { at.write_bytes(0, PAGE_SIZE) };
-                self.shared.set_present(page..page + 1, false);
-            }
-        }
     }
 
     /// Notes from now on which pages change, or doesn't any more. What changed before is not known, so that the first
@@ -377,7 +376,7 @@ impl WriteBarrier {
         self.next_epoch()?;
         self.pool.reset();
         self.shared.closed.store(false, Ordering::Relaxed);
-        self.shared.forget_background_thread();
+        self.shared.background.forget();
         self.boosted = false;
         let number = SnapshotNumber(self.epoch);
         self.open = Some((number, pages));
@@ -385,7 +384,8 @@ impl WriteBarrier {
         self.stats.pages_written = 0;
         self.stats.cuts += 1;
         let changed = self.changes.as_mut().map(|changes| changes.freeze(only_changed)).filter(|_| only_changed);
-        let snapshot = Snapshot::new(Arc::clone(&self.shared), Arc::clone(&self.pool), number, pages, changed);
+        let snapshot = Snapshot::new(Arc::clone(&self.shared), Arc::clone(&self.pool), number, pages, changed)
+            .examining(self.file_pages.clone());
         self.stats.last_cut_ns = start.elapsed().as_nanos() as u64;
         Ok(snapshot)
     }
@@ -423,6 +423,16 @@ impl WriteBarrier {
     /// Whether regions are still going to be migrated.
     pub fn is_restoring(&self) -> bool {
         self.restoring
+    }
+
+    /// Says that `pages` are mapped privately from a file until they are written. No page is made private for a change that may be lost.
+    pub fn set_file_pages(&mut self, pages: Arc<FilePages>) {
+        self.file_pages = Some(pages);
+    }
+
+    /// Whether memory stays mapped from a file.
+    pub fn is_file_backed(&self) -> bool {
+        self.file_pages.is_some()
     }
 
     /// Replaces `regions` by those at the same offsets of `staging`, which hold what they held when they were restored:

@@ -3,7 +3,12 @@
 //! A copy that is made in steps changes nothing that a command could see until it is whole. Then it gets its key, at that one
 //! instant, if its source is still what it was when the copy began; otherwise it is given up and begun anew. What can have
 //! changed the source is told by `events`, where the copy watches it as a client does with WATCH; a split of its table is seen
-//! in the table's head. There is one such copy at a time, so that the memory of half copies is that of one.
+//! in the table's head, a move of a string's bytes in the entry's reference to them. So the copy has the one value that the
+//! source has when the command runs, never parts of two. There is one such copy at a time, so that the memory of half copies is
+//! that of one.
+//!
+//! Tables of objects are copied in steps, which take memory as they go, and long strings, whose copy has all its memory before
+//! the first step.
 //!
 //! An image that is cut meanwhile has the half copy in its list of what is to be freed (`heap::reclaim`), so that a restart
 //! neither has it as a key nor loses its memory.
@@ -17,10 +22,11 @@ use crate::heap::reclaim::ReclaimRoot;
 use crate::keyspace::entries::{self, EntryLayout};
 use crate::keyspace::entry::{Entry, RAW, TEXT};
 use crate::keyspace::ops::{Ops, copy_bytes};
+use crate::keyspace::value_copy::{CopiedValue, CopySource, ValueCopy};
 use crate::keyspace::{Keyspace, free_entry};
-use crate::table::copy::{TableCopy, cost};
+use crate::table::Hash;
+use crate::table::copy::TableCopy;
 use crate::table::reclaim::{self, Items};
-use crate::table::{Hash, TableHead};
 
 /// What costs no more is copied at once: as much as is freed in one step.
 const AT_ONCE: u64 = 512;
@@ -66,7 +72,7 @@ struct CopyInProgress {
     /// The source's entry.
     entry: Handle,
     ops: &'static Ops,
-    table: TableCopy,
+    value: ValueCopy,
     /// A node of the list of what is to be freed, in reserve: an image has the half copy in it.
     node: Handle,
     failed: Option<StoreError>,
@@ -75,7 +81,7 @@ struct CopyInProgress {
 impl CopyInProgress {
     /// Whether it waits for its owner: it is whole, or has failed.
     fn waits(&self) -> bool {
-        self.failed.is_some() || self.table.is_complete()
+        self.failed.is_some() || self.value.is_complete()
     }
 }
 
@@ -105,7 +111,7 @@ impl Keyspace {
                 reclaim::destroy(&mut self.heap, table.target())?;
                 return Err(error);
             }
-            copied = Some(table.target());
+            copied = Some(CopiedValue::Table(table.target()));
         }
         self.place_copy(&source, place, copied).map(|()| true)
     }
@@ -137,15 +143,22 @@ impl Keyspace {
             self.cancel_copy(owner)?;
         }
         let ops = self.ops(&source)?;
-        match (ops.table)(&self.heap.arena, &source)? {
-            Some(head) if cost(&head) > AT_ONCE => {
+        match CopySource::of(&self.heap.arena, &source, ops)? {
+            Some(large) if large.cost() > AT_ONCE => {
                 if self.copies.now.is_some() {
                     return Ok(CopyProgress::Busy);
                 }
                 let node = self.heap.reserve_node()?;
+                let value = match ValueCopy::begin(&mut self.heap, large) {
+                    Ok(value) => value,
+                    Err(error) => {
+                        self.heap.arena.free(node)?;
+                        return Err(error);
+                    }
+                };
                 self.events.watchers.add(Watcher::Copy, db, from, false);
-                let (key, table) = (from.into(), TableCopy::new(head));
-                let copying = CopyInProgress { owner, db, key, entry: source.handle, ops, table, node, failed: None };
+                let (key, entry) = (from.into(), source.handle);
+                let copying = CopyInProgress { owner, db, key, entry, ops, value, node, failed: None };
                 self.copies.now = Some(Box::new(copying));
                 Ok(CopyProgress::UnderWay)
             }
@@ -160,16 +173,16 @@ impl Keyspace {
             self.give_up_copy()?;
             return Err(error);
         }
-        if !copying.table.is_complete() {
+        if !copying.value.is_complete() {
             return Ok(CopyProgress::UnderWay);
         }
-        let (node, target) = (copying.node, copying.table.target());
-        self.end_copy();
-        self.heap.arena.free(node)?;
-        self.place_copy(source, place, Some(target)).map(|()| CopyProgress::Done(true))
+        let Some(copying) = self.end_copy() else { return Ok(CopyProgress::Busy) };
+        self.heap.arena.free(copying.node)?;
+        let copied = copying.value.finish(&mut self.heap)?;
+        self.place_copy(source, place, Some(copied)).map(|()| CopyProgress::Done(true))
     }
 
-    /// Copies on for about so many items and buckets.
+    /// Copies on for about so many items and buckets, or a string for twice as many KiB.
     ///
     /// # Errors
     /// [`StoreError::Damaged`]; nothing is under way then. What the copy itself fails with is told to its owner.
@@ -182,7 +195,7 @@ impl Keyspace {
             return Ok(CopyStep::Ended);
         }
         let Some(copying) = &mut self.copies.now else { return Ok(CopyStep::Idle) };
-        match (copying.ops.copy_step)(&mut self.heap, &mut copying.table, budget) {
+        match copying.value.step(&mut self.heap, copying.ops, budget) {
             Ok(spent) => self.copies.longest_step = self.copies.longest_step.max(spent),
             Err(error) => copying.failed = Some(error),
         }
@@ -214,7 +227,7 @@ impl Keyspace {
 
     /// Bytes that the copy takes which is under way for this owner.
     pub fn copied_bytes(&self, owner: u64) -> u64 {
-        self.copies.now.as_ref().filter(|copying| copying.owner == owner).map_or(0, |copying| copying.table.bytes())
+        self.copies.now.as_ref().filter(|copying| copying.owner == owner).map_or(0, |copying| copying.value.bytes())
     }
 
     /// Whether [`Keyspace::copy_step`] has something to do.
@@ -253,15 +266,9 @@ impl Keyspace {
         Ok(Some((source, CopyTarget { db: to_db, index, key: to, hash, old })))
     }
 
-    /// Gives the copy its key. `table` is the copy of the table that the source is.
-    fn place_copy(&mut self, source: &Entry, place: CopyTarget<'_>, table: Option<TableHead>) -> Result<()> {
-        let new = match self.entry_of_copy(source, &place, table.as_ref()) {
-            Ok(new) => new,
-            Err(error) => {
-                table.map_or(Ok(()), |table| reclaim::retire_objects(&mut self.heap, table))?;
-                return Err(error);
-            }
-        };
+    /// Gives the copy its key. `copied` is what was copied of the source's value beside its entry.
+    fn place_copy(&mut self, source: &Entry, place: CopyTarget<'_>, copied: Option<CopiedValue>) -> Result<()> {
+        let new = self.entry_of_copy(source, &place, copied)?;
         if let Err(error) = entries::link(self, place.index, &new, place.hash) {
             free_entry(&mut self.heap, new, self.ops)?;
             return Err(error);
@@ -273,20 +280,38 @@ impl Keyspace {
         Ok(())
     }
 
-    /// The entry of a copy, which is in no table yet.
-    fn entry_of_copy(&mut self, source: &Entry, place: &CopyTarget<'_>, table: Option<&TableHead>) -> Result<Entry> {
-        let value_len = source.header.value_len as usize;
-        let layout = EntryLayout::new(source.encoding()?, value_len, source.expiry(&self.heap.arena)?);
-        let new = entries::allocate(self, place.key, place.hash, layout)?;
-        let filled = match table {
-            Some(table) => new.set_table(&mut self.heap.arena, table),
+    /// The entry of a copy, which is in no table yet. What was copied is freed if this fails.
+    fn entry_of_copy(&mut self, source: &Entry, place: &CopyTarget<'_>, copied: Option<CopiedValue>) -> Result<Entry> {
+        let new = match self.allocate_copy(source, place, copied) {
+            Ok(new) => new,
+            Err(error) => {
+                copied.map_or(Ok(()), |copied| copied.retire(&mut self.heap))?;
+                return Err(error);
+            }
+        };
+        let filled = match copied {
+            Some(CopiedValue::Table(table)) => new.set_table(&mut self.heap.arena, &table),
+            Some(CopiedValue::Object(_)) => Ok(()),
             None => copy_bytes(&mut self.heap.arena, source, &new),
         };
         if let Err(error) = filled.and_then(|()| entries::mark(self, &new, source.header.flags & (RAW | TEXT))) {
+            // The object in which the value's bytes lie goes with its entry.
             entries::discard(self, &new)?;
+            if let Some(CopiedValue::Table(table)) = copied {
+                reclaim::retire_objects(&mut self.heap, table)?;
+            }
             return Err(error);
         }
         Ok(new)
+    }
+
+    fn allocate_copy(&mut self, source: &Entry, place: &CopyTarget<'_>, copied: Option<CopiedValue>) -> Result<Entry> {
+        let value_len = source.header.value_len as usize;
+        let layout = EntryLayout::new(source.encoding()?, value_len, source.expiry(&self.heap.arena)?);
+        match copied {
+            Some(CopiedValue::Object(object)) => entries::allocate_around(self, place.key, place.hash, layout, object),
+            Some(CopiedValue::Table(_)) | None => entries::allocate(self, place.key, place.hash, layout),
+        }
     }
 
     fn is_copy_of(&self, db: DbId, key: &[u8]) -> bool {
@@ -302,7 +327,8 @@ impl Keyspace {
             && match found {
                 Ok(Some(entry)) if entry.handle == copying.entry => {
                     // A failed insert splits buckets, which is no change of the value.
-                    matches!((copying.ops.table)(&self.heap.arena, &entry), Ok(Some(head)) if head == *copying.table.source())
+                    let now = CopySource::of(&self.heap.arena, &entry, copying.ops);
+                    now.is_ok_and(|now| now == Some(copying.value.source()))
                 }
                 _ => false,
             };
@@ -319,16 +345,16 @@ impl Keyspace {
 
     fn give_up_copy(&mut self) -> Result<()> {
         let Some(copying) = self.end_copy() else { return Ok(()) };
-        let target = copying.table.target();
-        self.heap.retire_as(copying.node, Items::Objects as u32, zerocopy::transmute!(target))
+        let remains = copying.value.remains();
+        self.heap.retire_as(copying.node, Items::Objects as u32, zerocopy::transmute!(remains))
     }
 
     /// Has an image that is cut now find the half copy among what is to be freed. Returns the list as it was, for
     /// [`Keyspace::unlist_copy`] to be called right after the cut.
     pub(crate) fn list_copy(&mut self) -> Result<Option<ReclaimRoot>> {
         let Some(copying) = &self.copies.now else { return Ok(None) };
-        let (node, target) = (copying.node, copying.table.target());
-        self.heap.list_for_image(node, Items::Objects as u32, zerocopy::transmute!(target)).map(Some)
+        let (node, remains) = (copying.node, copying.value.remains());
+        self.heap.list_for_image(node, Items::Objects as u32, zerocopy::transmute!(remains)).map(Some)
     }
 
     /// Ends what [`Keyspace::list_copy`] began.

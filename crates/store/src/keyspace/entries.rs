@@ -111,6 +111,26 @@ pub(super) fn allocate_as(
     Ok(entry)
 }
 
+/// An entry that is in no table yet, of a value that lies in `object` already.
+pub(super) fn allocate_around(
+    keyspace: &mut Keyspace,
+    key: &[u8],
+    hash: Hash,
+    layout: EntryLayout,
+    object: External,
+) -> Result<Entry> {
+    check_len(layout.value_len)?;
+    // In the place of the value's bytes comes the reference to them.
+    let mut entry = allocate_as(keyspace, key, hash, EntryLayout { value_len: External::BYTES, ..layout }, false)?;
+    let offset = entry.value_offset();
+    entry.header.value_len = layout.value_len as u32;
+    entry.header.flags |= EXTERNAL;
+    let bytes = keyspace.heap.arena.bytes_mut(entry.handle, 0, offset + External::BYTES)?;
+    bytes[..HEADER_BYTES].copy_from_slice(entry.header.as_bytes());
+    bytes[offset..].copy_from_slice(object.as_bytes());
+    Ok(entry)
+}
+
 /// The objects beside an entry: a long key's, a big value's.
 fn allocate_parts(
     keyspace: &mut Keyspace,

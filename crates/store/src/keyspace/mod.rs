@@ -14,6 +14,7 @@ pub(crate) mod ops;
 pub(crate) mod root;
 pub(crate) mod stats;
 pub(crate) mod value;
+pub(crate) mod value_copy;
 
 use quire_arena::Arena;
 use quire_rng::SplitMix64;

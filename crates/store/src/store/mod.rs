@@ -1,5 +1,6 @@
 //! The store: a keyspace that is kept, as images of its arena and as a place in the log of writes.
 
+mod clone;
 mod location;
 mod published;
 mod restore;
@@ -9,7 +10,7 @@ use std::hash::Hasher;
 use std::ops::{Deref, DerefMut};
 
 use quire_arena::{Arena, ArenaConfig};
-use quire_checkpoint::BackgroundRestore;
+use quire_checkpoint::{BackgroundCheck, BackgroundRestore, ImageIdentity};
 use siphasher::sip::SipHasher13;
 
 use crate::config::StoreConfig;
@@ -27,12 +28,21 @@ use save::Saves;
 /// Set apart from what the same key hashes elsewhere.
 const DATASET: &[u8] = b"quire dataset";
 
+/// The check of a mapped image.
+struct ImageCheck {
+    background: BackgroundCheck,
+    /// The caller of [`Store::restore_step`] has been told that it is done.
+    told: bool,
+}
+
 /// A keyspace with its images and its place in the log. Everything that concerns keys is the [`Keyspace`]'s.
 pub struct Store {
     keyspace: Keyspace,
     saves: Saves,
     /// The image that is being brought back, until that is done.
     restore: Option<BackgroundRestore>,
+    /// The check of the image that the data stays mapped from; it lasts as long as the mapping does.
+    check: Option<ImageCheck>,
     dataset: u64,
     /// The last record of the log whose effect is in the data.
     log_position: u64,
@@ -69,6 +79,7 @@ impl Default for StoreConfig {
             databases: 16,
             max_save_bytes_per_s: 0,
             max_deltas: 0,
+            compression: None,
         }
     }
 }
@@ -99,7 +110,8 @@ impl Store {
         let mut saves = Saves::default();
         saves.max_bytes_per_s = config.max_save_bytes_per_s;
         saves.deltas.max_deltas = config.max_deltas;
-        Ok(Store { keyspace, saves, restore: None, dataset, log_position })
+        saves.compression = config.compression;
+        Ok(Store { keyspace, saves, restore: None, check: None, dataset, log_position })
     }
 
     /// A number that this dataset and its images have, and no other.
@@ -115,6 +127,12 @@ impl Store {
     /// Sets the place in the log, which the next image will hold.
     pub fn set_log_position(&mut self, position: u64) {
         self.log_position = position;
+    }
+
+    /// The last save of this data that is known to have been whole: the one that it came from, or one that was made since. `None` if
+    /// there is none; of a clone, as long as it has none of its own.
+    pub fn last_image(&self) -> Option<ImageIdentity> {
+        self.saves.last_image
     }
 
     /// The number of the last image in its history; 0 if there is none.

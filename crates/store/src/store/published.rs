@@ -81,7 +81,13 @@ pub(crate) struct DeltaPolicy {
 impl DeltaPolicy {
     /// What a save to `place` may be a delta over; `None` if it is to be a full image. Sees to it that changes are
     /// tracked if and only if deltas are wanted. No snapshot is open.
+    ///
+    /// A clone's saves are full: only they look at all pages that are still the file's. A delta would take over what was copied out of a page
+    /// that is not what was checked any more, and not the page.
     pub(crate) fn plan(&mut self, arena: &mut Arena, place: &ImageLocation) -> Result<Option<DeltaBase>, ArenaError> {
+        if arena.is_file_backed() {
+            return Ok(None);
+        }
         let changed = arena.changed_pages();
         if changed.is_some() != (self.max_deltas > 0) {
             arena.track_changes(self.max_deltas > 0)?;

@@ -7,7 +7,10 @@
 use std::time::{Duration, Instant};
 
 use quire_arena::{Arena, ArenaConfig, ArenaError};
-use quire_checkpoint::{BackgroundRestore, Chain, ImageError, LoadedImage, MappedImage, RestoreOptions, remove_stale};
+use quire_checkpoint::{
+    BackgroundRestore, Chain, ImageError, ImageIdentity, ImageInfo, LoadedImage, MappedImage, RestoreOptions,
+    remove_stale,
+};
 use quire_snapshot::{WriteBarrier, WriteBarrierConfig};
 
 use crate::config::StoreConfig;
@@ -40,10 +43,14 @@ pub struct RestoreReport {
     pub took: Duration,
     /// Regions of the image.
     pub regions: u32,
+    /// Regions of a mapped image that were read and verified before the first command.
+    pub regions_loaded: u32,
     /// Deltas over the image.
     pub deltas: usize,
     /// What is wrong with the image that is used all the same, as far as it is known yet.
     pub damage: Vec<String>,
+    /// Which save it is; `None` if there was no image, or damage has left none of that.
+    pub image: Option<ImageIdentity>,
 }
 
 /// What [`Store::restore_step`] found to do.
@@ -83,7 +90,7 @@ impl Store {
             false => Chain::open(place.directory(), place.file()).map(|chain| (chain, Vec::new())),
         };
         let (mut chain, salvaged) = match opened {
-            Ok(opened) => opened,
+            Ok(found) => found,
             Err(ImageError::Missing { .. }) => return Ok((Store::create(config)?, RestoreReport::none(start))),
             Err(error) => return Err(error.into()),
         };
@@ -93,15 +100,11 @@ impl Store {
             // They do no harm but take space, and go with the next start or the next full image.
             tracing::warn!(%error, "deltas that a newer image has replaced can't be removed");
         }
-        let (info, deltas, newest_epoch) = (chain.info(), chain.deltas().len(), chain.newest_epoch());
+        let opened = OpenedChain::of(&chain);
         let published = PublishedChain::opened(&chain, place);
-        let max_bytes = config.max_memory_bytes.min(ArenaConfig::default().max_bytes);
-        let options = RestoreOptions {
-            max_bytes,
-            barrier: WriteBarrierConfig { budget_bytes: config.budget_bytes },
-            accept_damaged,
-        };
-        let Brought { barrier, committed_bytes, restore, damage } = Brought::back(chain, mode, &options)?;
+        let options = restore_options(&config, accept_damaged);
+        let Brought { barrier, committed_bytes, restore, damage, regions_loaded } =
+            Brought::back(chain, mode, &options)?;
         let content = |source: StoreError| OpenError::Content { file: place.path(), source };
         let mut arena = Arena::open(barrier, committed_bytes).map_err(|error| content(error.into()))?;
         arena.set_restoring(restore.is_some());
@@ -112,25 +115,16 @@ impl Store {
         }
         let mut store = Store::from_image(arena, config).map_err(content)?;
         store.restore = restore;
-        store.saves.epoch = newest_epoch;
+        store.saves.last_image = opened.image;
         store.saves.deltas.published = published;
         let damage: Vec<String> = salvaged.iter().chain(&damage).map(ToString::to_string).collect();
         store.saves.keep_replaced = !damage.is_empty();
-        let report = RestoreReport {
-            mode: Some(mode),
-            keys: store.stats().databases.iter().map(|db| db.keys).sum(),
-            image_bytes: info.present_bytes(),
-            created_unix_ms: info.created_unix_ms,
-            took: start.elapsed(),
-            regions: info.region_count,
-            deltas,
-            damage,
-        };
-        Ok((store, report))
+        let report = opened.report(&mut store, mode, start);
+        Ok((store, RestoreReport { regions_loaded, damage, ..report }))
     }
 
     /// An image without a root holds no keyspace.
-    fn from_image(arena: Arena, config: StoreConfig) -> Result<Store, StoreError> {
+    pub(super) fn from_image(arena: Arena, config: StoreConfig) -> Result<Store, StoreError> {
         if arena.root().is_null() {
             return Err(StoreError::damaged("its memory has no root"));
         }
@@ -142,6 +136,9 @@ impl Store {
     /// # Errors
     /// The image proves damaged, or can't be read: what was not taken over yet comes from the file, unverified.
     pub fn restore_step(&mut self, max_regions: u32) -> Result<RestoreStep, OpenError> {
+        if self.check.is_some() {
+            return self.check_step();
+        }
         let Some(restore) = &mut self.restore else { return Ok(RestoreStep::Idle) };
         let Some(regions) = restore.next_ready(max_regions) else {
             let status = restore.status();
@@ -151,8 +148,7 @@ impl Store {
             if !status.done {
                 return Ok(RestoreStep::Waiting);
             }
-            self.saves.keep_replaced |= status.damaged > 0;
-            self.saves.damaged_regions = status.damaged;
+            self.note_damaged(status.damaged);
             self.end_restore();
             return Ok(RestoreStep::Finished);
         };
@@ -162,13 +158,26 @@ impl Store {
         Ok(RestoreStep::More)
     }
 
+    /// Of what is damaged the next save keeps what was there, and is a full image: a delta would need the damaged links.
+    fn note_damaged(&mut self, regions: u32) {
+        self.saves.damaged_regions = regions;
+        if regions > 0 {
+            self.saves.keep_replaced = true;
+            self.saves.deltas.published = None;
+        }
+    }
+
     fn end_restore(&mut self) {
         self.restore = None;
         self.arena_mut().set_restoring(false);
     }
 
-    /// Regions taken over and to be taken over, while an image is being brought back in the background.
+    /// Regions taken over and to be taken over, while an image is being brought back in the background; those verified and to be
+    /// verified, while one is that the data stays mapped from.
     pub fn restore_progress(&self) -> Option<(u64, u64)> {
+        if self.check.is_some() {
+            return self.check_progress();
+        }
         self.restore.as_ref().map(|restore| {
             let status = restore.status();
             (u64::from(status.adopted), u64::from(status.regions_total))
@@ -201,20 +210,61 @@ struct Brought {
     committed_bytes: usize,
     restore: Option<BackgroundRestore>,
     damage: Vec<ImageError>,
+    regions_loaded: u32,
 }
 
 impl Brought {
     fn back(chain: Chain, mode: RestoreMode, options: &RestoreOptions) -> Result<Self, ImageError> {
         Ok(match mode {
             RestoreMode::Map => {
-                let (MappedImage { barrier, committed_bytes, restore }, damage) = chain.map(options)?;
-                Self { barrier, committed_bytes, restore: Some(restore), damage }
+                let MappedImage { barrier, committed_bytes, restore, damage, regions_loaded, .. } =
+                    chain.map(options)?;
+                Self { barrier, committed_bytes, restore: Some(restore), damage, regions_loaded }
             }
             RestoreMode::Load => {
                 let LoadedImage { barrier, committed_bytes, summary } = chain.load(options, |_, _| {})?;
-                Self { barrier, committed_bytes, restore: None, damage: summary.damage }
+                Self { barrier, committed_bytes, restore: None, damage: summary.damage, regions_loaded: 0 }
             }
         })
+    }
+}
+
+/// What a store may take, and what it accepts.
+pub(super) fn restore_options(config: &StoreConfig, accept_damaged: bool) -> RestoreOptions {
+    RestoreOptions {
+        max_bytes: config.max_memory_bytes.min(ArenaConfig::default().max_bytes),
+        barrier: WriteBarrierConfig { budget_bytes: config.budget_bytes },
+        accept_damaged,
+    }
+}
+
+/// What a chain said of itself before its memory was taken over.
+pub(super) struct OpenedChain {
+    info: ImageInfo,
+    deltas: usize,
+    newest_epoch: u64,
+    pub(super) image: Option<ImageIdentity>,
+}
+
+impl OpenedChain {
+    pub(super) fn of(chain: &Chain) -> Self {
+        let (info, deltas, newest_epoch) = (chain.info(), chain.deltas().len(), chain.newest_epoch());
+        Self { info, deltas, newest_epoch, image: chain.identity() }
+    }
+
+    /// Of `store`, which was made of the chain, and whose saves go on behind it. The caller began at `start`.
+    pub(super) fn report(&self, store: &mut Store, mode: RestoreMode, start: Instant) -> RestoreReport {
+        store.saves.epoch = self.newest_epoch;
+        RestoreReport {
+            mode: Some(mode),
+            keys: store.stats().databases.iter().map(|db| db.keys).sum(),
+            image_bytes: self.info.present_bytes(),
+            created_unix_ms: self.info.created_unix_ms,
+            regions: self.info.region_count,
+            deltas: self.deltas,
+            image: self.image,
+            ..RestoreReport::none(start)
+        }
     }
 }
 
@@ -227,8 +277,10 @@ impl RestoreReport {
             created_unix_ms: 0,
             took: start.elapsed(),
             regions: 0,
+            regions_loaded: 0,
             deltas: 0,
             damage: Vec::new(),
+            image: None,
         }
     }
 }

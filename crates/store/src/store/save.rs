@@ -9,8 +9,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use quire_arena::ArenaError;
-use quire_checkpoint::{DumpError, DumpOptions, DumpProgress, DumpSummary, ImageMeta, dump, dump_delta};
-use quire_snapshot::{PAGE_SIZE, Snapshot};
+use quire_checkpoint::{
+    Codec, DumpError, DumpOptions, DumpProgress, DumpSummary, ImageIdentity, ImageMeta, LinkId, dump, dump_delta,
+};
+use quire_snapshot::{BackgroundPriority, PAGE_SIZE, Snapshot};
 
 use crate::error::{OpenError, StoreError};
 use crate::keyspace::root;
@@ -63,7 +65,7 @@ impl SaveError {
     }
 
     /// Whether the image and the deltas that were on the disk before are known to be there.
-    fn leaves_disk_as_it_was(&self) -> bool {
+    pub fn leaves_disk_as_it_was(&self) -> bool {
         let is_unknown = matches!(self, Self::Dump(DumpError::NotDurable { .. } | DumpError::BaseChanged { .. }));
         !is_unknown && !matches!(self, Self::Crashed)
     }
@@ -131,6 +133,8 @@ pub struct SaveStats {
     pub chain_delta_bytes: u64,
     /// Bytes of the last of these.
     pub last_delta_bytes: u64,
+    /// Bytes that compression saved in the last save.
+    pub last_compression_savings_bytes: u64,
     /// Bytes of pages that have changed since the last save, if that is tracked.
     pub changed_bytes: Option<u64>,
 }
@@ -143,6 +147,8 @@ pub(crate) struct Saves {
     pub(crate) new_budget_bytes: Option<usize>,
     /// Most bytes a second that a save in the background writes; 0 is no limit.
     pub(crate) max_bytes_per_s: u64,
+    /// Whether a save in the background has the idle I/O priority.
+    idle_io: bool,
     /// The image that the data comes from is damaged: the save that replaces it keeps it under another name.
     pub(crate) keep_replaced: bool,
     /// Places that have been saved to since: what is there now is not the damaged image.
@@ -153,8 +159,14 @@ pub(crate) struct Saves {
     pub(crate) deltas: DeltaPolicy,
     /// The last image's.
     pub(crate) epoch: u64,
+    /// The last save that was whole.
+    pub(crate) last_image: Option<ImageIdentity>,
     pub(crate) last_cut_ns: u64,
     pub(crate) last_bytes_per_s: u64,
+    /// How regions are compressed, if they are.
+    pub(crate) compression: Option<Codec>,
+    /// Bytes that compression saved in the last save.
+    last_compression_savings_bytes: u64,
 }
 
 /// A save in the background.
@@ -241,8 +253,8 @@ impl Store {
         let progress = Arc::new(DumpProgress::new());
         progress.limit_rate(self.saves.max_bytes_per_s);
         let (path, place, shared) = (place.path(), place.clone(), Arc::clone(&progress));
-        let options =
-            DumpOptions { nice: Some(NICE), keep_replaced_as: self.name_to_keep(&place), ..DumpOptions::default() };
+        let background = Some(BackgroundPriority { nice: NICE, idle_io: self.saves.idle_io });
+        let options = DumpOptions { background, ..self.dump_options(&place) };
         let (tell, result) = sync_channel(1);
         let save = move || {
             // If there is no receiver, the store is gone.
@@ -267,18 +279,31 @@ impl Store {
         }
     }
 
+    /// Whether the next save in the background asks the disk to serve its requests when no other one wants it (`ioprio_set`), until a
+    /// writer waits for the save. Disks whose scheduler heeds no priorities ignore that.
+    pub fn set_idle_io(&mut self, idle_io: bool) {
+        self.saves.idle_io = idle_io;
+    }
+
     /// Changes how many deltas may be over an image, from the next save on; 0 if every save is to be an image.
     pub fn set_max_deltas(&mut self, max_deltas: u32) {
         self.saves.deltas.max_deltas = max_deltas;
     }
 
+    /// Changes how saves compress regions, from the next save on. A region is stored as it is where that saves less than an eighth.
+    pub fn set_compression(&mut self, compression: Option<Codec>) {
+        self.saves.compression = compression;
+    }
+
     fn cut(&mut self, place: &ImageLocation) -> Result<Cut, SaveError> {
         let start = Instant::now();
-        if self.restore.is_some() {
+        if self.restore_progress().is_some() {
             // A new image would give pages that were not checked fresh checksums, and take the place of the one that
             // tells that they are damaged.
             return Err(SaveError::Unverified);
         }
+        // Of a clone: pages of its image may have proved to be something else since.
+        self.check_step().map_err(|error| SaveError::NotVerifiable(Box::new(error)))?;
         if !self.arena_mut().try_finish() {
             return Err(SaveError::Busy);
         }
@@ -343,6 +368,11 @@ impl Store {
         self.saves.keeps_replaced(&place.path()).then(|| format!("{}.damaged-{}", place.file(), unix_ms()))
     }
 
+    fn dump_options(&self, place: &ImageLocation) -> DumpOptions {
+        let compression = self.saves.compression;
+        DumpOptions { keep_replaced_as: self.name_to_keep(place), compression, ..DumpOptions::default() }
+    }
+
     fn note_save(&mut self, place: String, result: Result<SaveSummary, SaveError>) -> Result<SaveSummary, SaveError> {
         if result.is_ok() && self.saves.keeps_replaced(&place) {
             self.saves.kept_at.push(place.clone());
@@ -353,7 +383,10 @@ impl Store {
             Err(error) => deltas.note_failed(arena, error.leaves_disk_as_it_was()),
         }
         if let Ok(summary) = &result {
+            let LinkId { epoch, checksum } = summary.image.id;
+            self.saves.last_image = Some(ImageIdentity { history: self.dataset, epoch, checksum });
             self.saves.last_bytes_per_s = summary.bytes_per_s();
+            self.saves.last_compression_savings_bytes = summary.image.saved_bytes;
         }
         result
     }
@@ -363,6 +396,15 @@ impl Store {
     pub fn cancel_save(&mut self) {
         if let Some(running) = &self.saves.running {
             running.progress.cancel();
+        }
+        // It may be amid a write, or a flush, that a client waits for from now on.
+        self.hurry_save();
+    }
+
+    /// Commands wait for the running save, if there is one: it gets the priorities back that it has stepped back from.
+    pub fn hurry_save(&mut self) {
+        if self.saves.running.is_some() {
+            self.arena_mut().hurry_snapshot();
         }
     }
 
@@ -392,7 +434,7 @@ impl Store {
     fn save_once(&mut self, place: &ImageLocation) -> Result<SaveSummary, SaveError> {
         let cut = self.cut(place)?;
         let cut_ns = cut.cut_ns;
-        let options = DumpOptions { keep_replaced_as: self.name_to_keep(place), ..DumpOptions::default() };
+        let options = self.dump_options(place);
         let result = cut.dump(place, &DumpProgress::new(), options);
         self.arena_mut().try_finish();
         self.note_save(place.path(), result.map(|image| SaveSummary { cut_ns, image }).map_err(SaveError::Dump))
@@ -419,6 +461,7 @@ impl Store {
             chain_deltas: self.saves.deltas.published.as_ref().map_or(0, PublishedChain::deltas),
             chain_delta_bytes: self.saves.deltas.published.as_ref().map_or(0, PublishedChain::delta_bytes),
             last_delta_bytes: self.saves.deltas.published.as_ref().map_or(0, PublishedChain::last_delta_bytes),
+            last_compression_savings_bytes: self.saves.last_compression_savings_bytes,
             changed_bytes: self.arena().changed_pages().map(|pages| pages * PAGE_SIZE as u64),
         }
     }

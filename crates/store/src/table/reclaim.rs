@@ -57,6 +57,14 @@ pub(crate) fn destroy(heap: &mut Heap, mut head: TableHead) -> Result<()> {
     Ok(())
 }
 
+/// Frees a whole table at once, but leaves its items to the caller.
+pub(crate) fn dissolve(heap: &mut Heap, mut head: TableHead) -> Result<()> {
+    while !head.directory.is_null() {
+        drop_bucket(heap, &mut head, leave)?;
+    }
+    Ok(())
+}
+
 /// Frees about `budget` items; returns how many buckets and items were looked at, and whether the table is gone.
 pub(crate) fn free_step(
     heap: &mut Heap,

@@ -38,6 +38,21 @@ impl<const AHEAD: bool> GuardedPages<AHEAD> {
         Ok(Self { map, pool })
     }
 
+    /// `map`, which is of `pool`.
+    pub fn of(pool: Arc<Pool>, map: Map) -> Self {
+        Self { map, pool }
+    }
+
+    /// The file.
+    pub fn map(&self) -> &Map {
+        &self.map
+    }
+
+    /// The pool that it is in.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
     /// The word at `index` of page `page`, without holding the page.
     ///
     /// # Errors

@@ -1,8 +1,9 @@
 //! The key-value store of the experiment and its loads: a page-based B+-tree over any candidate, and LMDB.
 
+pub mod bulk_load;
 pub mod lmdb;
 mod node;
-mod store;
+pub mod store;
 pub mod tree;
 pub mod ycsb;
 

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use anyhow::{Context, bail, ensure};
+use serde::{Deserialize, Serialize};
 
 use super::node::{self, LEAF_ENTRIES, VALUE_BYTES};
 use super::store::{AccessHint, KvStore};
@@ -22,6 +23,15 @@ struct Root {
     page: u64,
     /// Branches above the leaves.
     height: usize,
+}
+
+/// Where all of a store is: what a process must know to open one that another has made.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TreeLayout {
+    /// The root page of each part, with the levels of branches above its leaves. Their number is a power of two.
+    pub roots: Vec<(u64, usize)>,
+    /// Pages in use.
+    pub pages: u64,
 }
 
 /// A store in `pages`.
@@ -46,6 +56,18 @@ impl<'a, P: Pages> Tree<'a, P> {
         }
         let parts = (0..count).map(|page| RwLock::new(Root { page, height: 0 })).collect();
         Ok(Self { pages, parts, shift: u64::BITS - part_bits, next_page: AtomicU64::new(count), limit })
+    }
+
+    /// The store in `pages` that `layout` tells of, without room for more pages.
+    ///
+    /// # Errors
+    /// The layout is of no tree.
+    pub fn open(pages: &'a P, layout: &TreeLayout) -> anyhow::Result<Self> {
+        let count = layout.roots.len();
+        ensure!(count > 1 && count.is_power_of_two(), "{count} trees make no store");
+        let parts = layout.roots.iter().map(|&(page, height)| RwLock::new(Root { page, height })).collect();
+        let shift = u64::BITS - count.ilog2();
+        Ok(Self { pages, parts, shift, next_page: AtomicU64::new(layout.pages), limit: layout.pages })
     }
 
     fn part(&self, key: u64) -> usize {

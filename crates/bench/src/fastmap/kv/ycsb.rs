@@ -123,9 +123,30 @@ pub fn key_of(record: u64) -> u64 {
 struct Session<'a, S> {
     store: &'a S,
     ycsb: &'a Ycsb,
-    values: Values,
+    values: &'a Values,
     /// Records whose insertion has begun.
     records: AtomicU64,
+    /// Ends loads but the first, in place of the time.
+    most_ops: Option<u64>,
+}
+
+/// When a load is over.
+struct LoadEnd {
+    /// Its time is over.
+    is_late: AtomicBool,
+    /// Operations that were done, where they are counted.
+    done: AtomicU64,
+    most_ops: Option<u64>,
+}
+
+impl LoadEnd {
+    /// Whether a thread that has done `ops` operations more ends.
+    fn is_reached(&self, ops: u64) -> bool {
+        match self.most_ops {
+            Some(most) => self.done.fetch_add(ops, Ordering::Relaxed) + ops >= most,
+            None => self.is_late.load(Ordering::Relaxed),
+        }
+    }
 }
 
 /// Runs all loads on `store`, which is empty.
@@ -139,7 +160,7 @@ pub fn run<S: KvStore>(
     counters: &dyn Fn() -> Counters,
 ) -> anyhow::Result<Vec<PhaseStats>> {
     let values = Values::new(VALUE_BYTES, ycsb.seed);
-    let session = Session { store, ycsb, values, records: AtomicU64::new(0) };
+    let session = Session { store, ycsb, values: &values, records: AtomicU64::new(0), most_ops: None };
     let mut phases = Vec::new();
     for load in YcsbWorkload::ALL {
         let timer = PhaseTimer::begin(testbed, counters());
@@ -151,22 +172,65 @@ pub fn run<S: KvStore>(
     Ok(phases)
 }
 
+/// Runs `load`, which inserts nothing, on `store`, which has all records; values of updates are picked from `values`.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_on_filled<S: KvStore>(
+    store: &S,
+    ycsb: &Ycsb,
+    values: &Values,
+    load: YcsbWorkload,
+    (testbed, counters): (&Testbed, &dyn Fn() -> Counters),
+) -> anyhow::Result<PhaseStats> {
+    let session = Session { store, ycsb, values, records: AtomicU64::new(ycsb.records), most_ops: None };
+    let timer = PhaseTimer::begin(testbed, counters());
+    let (ops, latencies) = session.phase(load)?;
+    Ok(timer.end(load.name(), ops, &latencies, counters()))
+}
+
+/// Runs as many operations of `load`, which inserts nothing, on `store`, which has all records, or a few more; each thread does some. Returns
+/// how many.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_operations<S: KvStore>(
+    store: &S,
+    ycsb: &Ycsb,
+    values: &Values,
+    load: YcsbWorkload,
+    operations: u64,
+) -> anyhow::Result<u64> {
+    let records = AtomicU64::new(ycsb.records);
+    let session = Session { store, ycsb, values, records, most_ops: Some(operations) };
+    Ok(session.phase(load)?.0)
+}
+
+/// Makes a value of `key`.
+pub fn write_value(key: u64, values: &Values, rng: &mut SplitMix64, bytes: &mut [u8]) {
+    bytes.copy_from_slice(values.pick(rng));
+    let tag = rng.next_u64().to_le_bytes();
+    bytes[..8].copy_from_slice(&key.to_le_bytes());
+    bytes[8..16].copy_from_slice(&tag);
+    bytes[VALUE_BYTES - 8..].copy_from_slice(&tag);
+}
+
 impl<S: KvStore> Session<'_, S> {
     fn phase(&self, load: YcsbWorkload) -> anyhow::Result<(u64, Histogram<u64>)> {
-        let done = AtomicBool::new(false);
+        let end = LoadEnd { is_late: AtomicBool::new(false), done: AtomicU64::new(0), most_ops: self.most_ops };
         std::thread::scope(|scope| {
             let threads: Vec<_> = (0..self.ycsb.threads as u64)
                 .map(|thread| {
-                    let done = &done;
+                    let end = &end;
                     let rng = SplitMix64::new(self.ycsb.seed ^ thread << 32 ^ (load as u64) << 40);
                     scope.spawn(
-                        move || if load == YcsbWorkload::Fill { self.fill(rng) } else { self.request(load, rng, done) },
+                        move || if load == YcsbWorkload::Fill { self.fill(rng) } else { self.request(load, rng, end) },
                     )
                 })
                 .collect();
-            if load != YcsbWorkload::Fill {
+            if load != YcsbWorkload::Fill && self.most_ops.is_none() {
                 std::thread::sleep(Duration::from_millis(self.ycsb.run_ms));
-                done.store(true, Ordering::Relaxed);
+                end.is_late.store(true, Ordering::Relaxed);
             }
             let mut all = (0, histogram());
             for thread in threads {
@@ -204,12 +268,7 @@ impl<S: KvStore> Session<'_, S> {
         }
     }
 
-    fn request(
-        &self,
-        load: YcsbWorkload,
-        mut rng: SplitMix64,
-        done: &AtomicBool,
-    ) -> anyhow::Result<(u64, Histogram<u64>)> {
+    fn request(&self, load: YcsbWorkload, mut rng: SplitMix64, end: &LoadEnd) -> anyhow::Result<(u64, Histogram<u64>)> {
         let (mut ops, mut latencies) = (0, histogram());
         let zipf = Zipf::new(self.records.load(Ordering::Relaxed), SKEW);
         let mut bytes = [0; VALUE_BYTES];
@@ -226,7 +285,7 @@ impl<S: KvStore> Session<'_, S> {
                 ops += 1;
                 note(&mut before, &mut latencies);
             }
-            if done.load(Ordering::Relaxed) {
+            if end.is_reached(KNOWN as u64) {
                 return Ok((ops, latencies));
             }
         }
@@ -290,16 +349,8 @@ impl<S: KvStore> Session<'_, S> {
     }
 
     fn update(&self, record: u64, rng: &mut SplitMix64, bytes: &mut [u8]) -> anyhow::Result<()> {
-        self.write_value(record, rng, bytes);
+        write_value(key_of(record), self.values, rng, bytes);
         self.store.insert(key_of(record), bytes)
-    }
-
-    fn write_value(&self, record: u64, rng: &mut SplitMix64, bytes: &mut [u8]) {
-        bytes.copy_from_slice(self.values.pick(rng));
-        let tag = rng.next_u64().to_le_bytes();
-        bytes[..8].copy_from_slice(&key_of(record).to_le_bytes());
-        bytes[8..16].copy_from_slice(&tag);
-        bytes[VALUE_BYTES - 8..].copy_from_slice(&tag);
     }
 }
 
@@ -335,6 +386,18 @@ mod tests {
         assert_eq!(names, ["load", "a", "b", "c", "f", "d", "e"]);
         assert_eq!(phases[0].ops, 1000);
         assert!(phases.iter().all(|stats| stats.ops > 0 && stats.counters["store_mib"] > 1.0));
+    }
+
+    #[test]
+    fn a_load_of_so_many_operations_ends_with_them_however_long_it_takes() {
+        let pages = TracedPages::new(4000);
+        let tree = Tree::new(&pages, 4, 4000).unwrap();
+        let ycsb = Ycsb { records: 1000, threads: 3, run_ms: 0, seed: 3 };
+        let testbed = Testbed { kind: DeviceKind::Disk, path: "nowhere".into(), pages: 4000 };
+        run(&tree, &ycsb, &testbed, &Counters::new).unwrap();
+        let values = Values::new(VALUE_BYTES, 3);
+        let ops = run_operations(&tree, &ycsb, &values, YcsbWorkload::B, 5000).unwrap();
+        assert!((5000..=5000 + 3 * KNOWN as u64).contains(&ops), "{ops}");
     }
 
     /// Forgets every tenth value that it is given.

@@ -1,6 +1,9 @@
-//! An index of a packed set, for a command that asks it about many members: a look-up in the set itself walks through it.
+//! Look-ups for a command that asks a set about many members. A packed set gets an index, since a look-up in the set itself walks through it.
+//! A set of integers is searched from where the last one was found.
 //!
 //! Relies on the set not changing meanwhile. Members that collide cost a walk among themselves, at worst that through the set.
+
+use std::cell::Cell;
 
 use crate::error::Result;
 
@@ -66,6 +69,8 @@ impl<'a> PackedIndex<'a> {
 pub(super) struct Lookup<'v, 'a> {
     set: &'v SetView<'a>,
     index: Option<PackedIndex<'a>>,
+    /// Of a set of integers: where the search for the next one begins. Another such set is walked through in the same order.
+    next_int: Cell<usize>,
 }
 
 impl<'v, 'a> Lookup<'v, 'a> {
@@ -77,15 +82,20 @@ impl<'v, 'a> Lookup<'v, 'a> {
             }
             Some(_) | None => None,
         };
-        Ok(Self { set, index })
+        Ok(Self { set, index, next_int: Cell::new(0) })
     }
 
     /// Whether the set has this member.
     #[inline]
     pub(super) fn contains(&self, member: &Member<'_>) -> Result<bool> {
-        match &self.index {
-            Some(index) => Ok(index.contains(member.text(&mut itoa::Buffer::new()))),
-            None => self.set.contains(member),
+        match (&self.index, self.set.body(), member) {
+            (Some(index), ..) => Ok(index.contains(member.text(&mut itoa::Buffer::new()))),
+            (None, Some(SetValue::Ints(ints)), Member::Int(number)) => {
+                let found = ints.find_from(self.next_int.get(), *number);
+                self.next_int.set(found.map_or_else(|at| at, |at| at + 1));
+                Ok(found.is_ok())
+            }
+            (None, ..) => self.set.contains(member),
         }
     }
 }

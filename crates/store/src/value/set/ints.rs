@@ -7,6 +7,8 @@
 //!
 //! Pure functions on bytes. In a damaged set whose integers are out of order a member may not be found.
 
+use std::ops::Range;
+
 use crate::error::{Result, StoreError};
 
 /// Bytes before the integers.
@@ -90,7 +92,13 @@ impl<'a> Ints<'a> {
     /// Where an integer is, or where it would have to be put.
     #[inline]
     pub(crate) fn find(&self, value: i64) -> Result<usize, usize> {
-        let (mut low, mut high) = (0, self.len());
+        self.find_in(0..self.len(), value)
+    }
+
+    /// As [`Ints::find`], where the integers below the range are less, and those above it greater.
+    #[inline]
+    fn find_in(&self, range: Range<usize>, value: i64) -> Result<usize, usize> {
+        let (mut low, mut high) = (range.start, range.end);
         while low < high {
             let middle = low + (high - low) / 2;
             match self.get(middle).cmp(&value) {
@@ -100,6 +108,19 @@ impl<'a> Ints<'a> {
             }
         }
         Err(low)
+    }
+
+    /// As [`Ints::find`], for a value that is expected at `from` or soon after it: as a walk through another sorted set asks.
+    #[inline]
+    pub(crate) fn find_from(&self, from: usize, value: i64) -> Result<usize, usize> {
+        let from = from.min(self.len());
+        let mut low = if from > 0 && self.get(from - 1) >= value { 0 } else { from };
+        let (mut high, mut step) = (low, 1);
+        while high < self.len() && self.get(high) < value {
+            (low, high) = (high + 1, high + 1 + step);
+            step *= 2;
+        }
+        self.find_in(low..self.len().min(high + 1), value)
     }
 
     pub(crate) fn iter(self) -> impl Iterator<Item = i64> + 'a {
@@ -132,6 +153,23 @@ mod tests {
             let before = numbers.range(..other).count();
             prop_assert_eq!(ints.find(other).is_ok(), numbers.contains(&other));
             prop_assert_eq!(ints.find(other).unwrap_or_else(|at| at), before);
+            for from in 0..numbers.len() + 2 {
+                prop_assert_eq!(ints.find_from(from, other), ints.find(other));
+                for &number in &numbers {
+                    prop_assert_eq!(ints.find_from(from, number), ints.find(number));
+                }
+            }
+        }
+
+        #[test]
+        fn a_search_through_integers_in_no_order_ends(bytes in prop::collection::vec(any::<u8>(), 0..200), values in prop::collection::vec(number(), 1..20)) {
+            if let Ok(ints) = Ints::read(&bytes) {
+                let mut from = 0;
+                for value in values {
+                    from = ints.find_from(from, value).unwrap_or_else(|at| at);
+                    prop_assert!(from <= ints.len());
+                }
+            }
         }
 
         #[test]

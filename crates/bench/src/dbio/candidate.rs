@@ -1,0 +1,135 @@
+//! Who is tried: the pool in three ways. Stores of their own (RocksDB, LMDB) would be further candidates that [`with_store`] opens.
+//!
+//! Relies on the same tree in the same file for all of the pool's ways, so that they differ in nothing but where a page is looked for
+//! when the pool hasn't got it.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use quire_device::{CacheMode, Directory, DiskDirectory, IoEngine};
+use quire_pool::{Advice, MapOptions, Pool, PoolConfig, TierConfig, TierSize};
+use serde::{Deserialize, Serialize};
+
+use super::counters;
+use super::values::ValueKind;
+use crate::fastmap::candidate::GuardedPages;
+use crate::fastmap::kv::store::KvStore;
+use crate::fastmap::kv::tree::{Tree, TreeLayout};
+use crate::fastmap::pages::Counters;
+use crate::fastmap::testbed::Testbed;
+
+/// What a process takes for itself, of which no tier is made.
+const OWN_BYTES: u64 = 8 << 20;
+
+/// Who is tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Candidate {
+    /// The pool reads and writes through the page cache.
+    Buffered,
+    /// The pool reads and writes the device, and what it evicts is gone.
+    Direct,
+    /// What the pool evicts goes to its second tier.
+    TwoTiers,
+    /// The same, and the pool divides the memory by itself.
+    AutoSplit,
+}
+
+impl Candidate {
+    /// Those that are tried with every size of the pool, in the order in which reports have them.
+    pub const SWEPT: [Self; 3] = [Self::Buffered, Self::Direct, Self::TwoTiers];
+
+    /// As figures name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Buffered => "buffered",
+            Self::Direct => "direct",
+            Self::TwoTiers => "two_tiers",
+            Self::AutoSplit => "auto_split",
+        }
+    }
+}
+
+/// The store of a trial.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StoreSpec {
+    /// Who is tried.
+    pub candidate: Candidate,
+    /// Memory of the pool.
+    pub pool_bytes: u64,
+    /// Where everything is in the file.
+    pub layout: TreeLayout,
+    /// Records in it.
+    pub records: u64,
+    /// What new values consist of.
+    pub values: ValueKind,
+    /// Operations that fill the caches.
+    pub warm_ops: u64,
+}
+
+/// What loads see of an open store.
+pub struct OpenStore<'a, S> {
+    /// The store.
+    pub store: &'a S,
+    /// What has been counted so far.
+    pub counters: &'a dyn Fn() -> Counters,
+    /// What is held now.
+    pub gauges: &'a dyn Fn() -> Counters,
+}
+
+/// Work that can be done on any store.
+pub trait StoreWorkload {
+    /// What comes of it.
+    type Out;
+
+    /// Does it.
+    ///
+    /// # Errors
+    /// Its own.
+    fn run_on<S: KvStore>(self, open: &OpenStore<'_, S>) -> anyhow::Result<Self::Out>;
+}
+
+/// The file in a pool of `pool_bytes`, with what `limit_bytes` leave for a second tier if the candidate has one.
+///
+/// # Errors
+/// When the file can't be opened, or there is no memory.
+pub fn open_pages(
+    candidate: Candidate,
+    testbed: &Testbed,
+    pool_bytes: u64,
+    limit_bytes: u64,
+) -> anyhow::Result<GuardedPages<false>> {
+    let left = limit_bytes.saturating_sub(pool_bytes + OWN_BYTES);
+    let size = match candidate {
+        Candidate::AutoSplit => TierSize::AutoSplit,
+        Candidate::TwoTiers if left >= OWN_BYTES => TierSize::Bytes(left as usize),
+        Candidate::TwoTiers | Candidate::Buffered | Candidate::Direct => TierSize::Off,
+    };
+    let caching = if candidate == Candidate::Buffered { CacheMode::Buffered } else { CacheMode::Direct };
+    let tier = TierConfig { size, ..TierConfig::default() };
+    let pool = Pool::new(PoolConfig { budget_bytes: pool_bytes as usize, tier, ..PoolConfig::default() })?;
+    let dir = testbed.path.parent().context("a file has a directory")?;
+    let name = testbed.path.file_name().and_then(|name| name.to_str()).context("a file has a name")?;
+    let device = DiskDirectory::new(dir).with(caching, IoEngine::default()).open_to_write(name)?;
+    let map = pool.map(device, MapOptions { advice: Advice::Random, ..MapOptions::default() })?;
+    Ok(GuardedPages::of(Arc::clone(&pool), map))
+}
+
+/// Opens the store that `spec` tells of in the way of its candidate, and does `work` on it.
+///
+/// # Errors
+/// When it can't be opened so, or the work's own.
+pub fn with_store<W: StoreWorkload>(
+    spec: &StoreSpec,
+    testbed: &Testbed,
+    limit_bytes: u64,
+    work: W,
+) -> anyhow::Result<W::Out> {
+    let pages = open_pages(spec.candidate, testbed, spec.pool_bytes, limit_bytes)?;
+    let tree = Tree::open(&pages, &spec.layout)?;
+    work.run_on(&OpenStore {
+        store: &tree,
+        counters: &|| counters::counted(pages.pool()),
+        gauges: &|| counters::held(pages.pool(), pages.map()),
+    })
+}

@@ -1,0 +1,78 @@
+//! Operations a second, and the hit ratio of what is behind the pool, over the size of the pool: a chart for each load and each size
+//! of the data.
+//!
+//! Relies on [`TrialResults`] for medians over the rounds.
+
+use super::candidate::Candidate;
+use super::counters;
+use super::results::{Cell, TrialResults};
+use super::scale::Scale;
+use super::trial::{LOADS, phase_name};
+use crate::chart::{Axis, AxisScale, Chart, ChartKind, Series};
+use crate::fastmap::kv::ycsb::YcsbWorkload;
+use crate::fastmap::phase_stats::PhaseStats;
+
+/// All charts.
+pub fn of(results: &TrialResults, scale: &Scale) -> Vec<Chart> {
+    let loads = scale.data.iter().flat_map(|&data| LOADS.map(|load| (data, load)));
+    loads.flat_map(|(data, load)| [throughput(results, scale, data, load), hits(results, scale, data, load)]).collect()
+}
+
+fn throughput(results: &TrialResults, scale: &Scale, data: f64, load: YcsbWorkload) -> Chart {
+    let y = Axis { unit: 1e3, ..Axis::new("thousand operations a second", "operations_per_second", AxisScale::Linear) };
+    chart(results, scale, (data, load), ("throughput", y), PhaseStats::per_s)
+}
+
+fn hits(results: &TrialResults, scale: &Scale, data: f64, load: YcsbWorkload) -> Chart {
+    let y = Axis { reach: 1.0, ..Axis::new("misses of the pool served from memory", "hit_ratio", AxisScale::Linear) };
+    chart(results, scale, (data, load), ("hits", y), counters::second_hit_ratio)
+}
+
+fn chart(
+    results: &TrialResults,
+    scale: &Scale,
+    (data, load): (f64, YcsbWorkload),
+    (what, y): (&str, Axis),
+    pick: fn(&PhaseStats) -> f64,
+) -> Chart {
+    let (clients, phase) = (scale.goal_clients(), phase_name(load, scale.goal_clients()));
+    let series = |candidate: Candidate| {
+        let point = |&pool_twelfths: &u64| {
+            let value = results.median(Cell { data, pool_twelfths }, candidate, &phase, pick)?;
+            Some((pool_twelfths as f64, value))
+        };
+        Series { name: candidate.name().to_owned(), points: scale.pools.iter().filter_map(point).collect() }
+    };
+    Chart {
+        file: format!("dbio-{what}-{}-data-{data}", load.name()),
+        title: format!("YCSB {}, data {data} of the memory, {clients} clients", load.name().to_uppercase()),
+        x: Axis::new("size of the pool in twelfths of the memory", "pool_twelfths", AxisScale::Linear),
+        y,
+        body: ChartKind::Lines { marks: true, shaded: Vec::new() },
+        series: Candidate::SWEPT.map(series).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Args;
+    use super::super::results::tests::trial;
+    use super::*;
+    use crate::experiment::tests::parse;
+
+    #[test]
+    fn every_load_has_its_charts_with_a_line_for_each_candidate() {
+        let scale = Scale::new(&parse::<Args>("--data 0.83 --pools 1,6 --clients 2"));
+        let mut results = TrialResults::default();
+        for (pool_twelfths, per_s) in [(1, 100.0), (6, 200.0)] {
+            let cell = Cell { data: 0.83, pool_twelfths };
+            results.trials.push(trial(cell, Candidate::TwoTiers, 0, "b_c2", per_s));
+        }
+        let charts = of(&results, &scale);
+        assert_eq!(charts.len(), 4);
+        assert_eq!(charts[0].file, "dbio-throughput-b-data-0.83");
+        let lines: Vec<_> = charts[0].series.iter().map(|series| (series.name.as_str(), series.points.len())).collect();
+        assert_eq!(lines, [("buffered", 0), ("direct", 0), ("two_tiers", 2)]);
+        assert_eq!(charts[0].series[2].points[1], (6.0, 200.0));
+    }
+}

@@ -1,0 +1,128 @@
+//! The experiment `dbio`: the pool with a second tier beside the pool over the page cache and the pool by itself, memory limited, over
+//! all ways to divide the memory (Park, *Optimizing Memory Subsystem for Efficient Resource Utilization of Data-intensive
+//! Applications*, 2020, chapter 3: DBIO).
+//!
+//! Relies on `fastmap` for the store (a B+-tree over a map), its loads and the process under a limit of cgroup v1 that each trial is.
+//! All candidates use one file with the same tree, laid out once; each begins with nothing of it cached.
+
+mod candidate;
+mod charts;
+mod counters;
+mod figures;
+mod results;
+mod scale;
+mod schedule;
+mod store_file;
+mod trial;
+mod values;
+
+use crate::chart::Chart;
+use crate::experiment::{BinaryArgs, CommonArgs, Experiment};
+use crate::fastmap::runner::TrialRunner;
+use crate::progress::Progress;
+use crate::report::Report;
+use results::TrialResults;
+use scale::Scale;
+use schedule::Schedule;
+use values::ValueKind;
+
+pub use trial::serve;
+
+/// The name under which a child is started; not for people.
+pub const CHILD: &str = "dbio-trial";
+
+/// The arguments of `quire bench dbio`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    common: CommonArgs,
+    /// Memory of each trial in MiB, page cache included: what pool, second tier and page cache divide among them [default: 1536, quick: 96]
+    #[arg(long, value_name = "MIB")]
+    memory: Option<u64>,
+    /// Data as multiples of the memory, comma separated; goals are of what is nearest to 0.83 [default: 0.33,0.83,1.67, quick: 0.33,0.83]
+    #[arg(long, value_name = "FACTOR", value_delimiter = ',')]
+    data: Vec<f64>,
+    /// Sizes of the pool in twelfths of the memory, comma separated; the rest is left to the second tier or the page cache [default: 1
+    /// to 11, quick: 2,6]
+    #[arg(long, value_name = "TWELFTHS", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=11))]
+    pools: Vec<u64>,
+    /// Clients at a time, comma separated, each with one request at a time; goals are of the most [default: 1,32, quick: 4]
+    #[arg(long, value_name = "CLIENTS", value_delimiter = ',')]
+    clients: Vec<usize>,
+    /// What values consist of
+    #[arg(long, value_enum, default_value = "printable")]
+    values: ValueKind,
+    /// Seconds that each load lasts [default: 4, quick: 0.15]
+    #[arg(long)]
+    seconds: Option<u64>,
+    /// Operations before the first load, by 32 clients, that fill the caches, for each record of the data [default: 2, quick: 1]
+    #[arg(long, value_name = "FACTOR")]
+    warm_operations: Option<f64>,
+    #[command(flatten)]
+    binary: BinaryArgs,
+}
+
+impl Experiment for Args {
+    type Results = TrialResults;
+
+    const NAME: &'static str = "dbio";
+    const ABOUT: &'static str = "Two tiers of memory: the pool's own second one beside the page cache, and none";
+    const DRAWS: Option<&'static str> = Some("operations a second and hits over the size of the pool");
+
+    fn common(&self) -> &CommonArgs {
+        &self.common
+    }
+
+    fn run(&self) -> anyhow::Result<TrialResults> {
+        let scale = Scale::new(self);
+        let runner = TrialRunner::new(self.binary.path()?)?;
+        let dir = self.common.make_dir()?;
+        let mut schedule =
+            Schedule { scale: &scale, runner: &runner, progress: Progress::begin(), results: TrialResults::default() };
+        for &data in &scale.data {
+            schedule.data(dir.path(), data)?;
+        }
+        schedule.progress.clear();
+        Ok(schedule.results)
+    }
+
+    fn figures(&self, results: &TrialResults, report: &mut Report) {
+        let scale = Scale::new(self);
+        report.scale.extend(scale.facts());
+        figures::add(results, &scale, report);
+    }
+
+    fn beyond_quick(&self) -> Vec<(&'static str, String)> {
+        let reason = "its caches have no time to fill, and what a process takes for itself is much of its memory";
+        ["ycsb_", "double_cached_share", "small_data_penalty", "auto_split_vs_best_swept"]
+            .map(|name| (name, reason.to_owned()))
+            .into()
+    }
+
+    fn plots(&self, results: &TrialResults) -> Vec<Chart> {
+        charts::of(results, &Scale::new(self))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::tests::parse;
+
+    #[test]
+    fn goals_are_of_the_data_that_they_are_told_for_and_of_the_most_clients() {
+        let full = Scale::new(&parse::<Args>(""));
+        assert_eq!((full.goal_data(), full.small_data(), full.goal_clients()), (0.83, Some(0.33), 32));
+        assert_eq!(full.pools, (1..scale::POOL_PARTS).collect::<Vec<u64>>(), "every way to divide the memory");
+        assert_eq!((full.limit_bytes(), full.pool_bytes(3)), (1536 << 20, 384 << 20));
+        let quick = Scale::new(&parse::<Args>("--quick --memory 64 --data 1.67,0.9 --clients 8,2"));
+        assert_eq!((quick.goal_data(), quick.small_data(), quick.goal_clients()), (0.9, None, 8));
+        assert_eq!(quick.records(0.5), 32 << 10);
+    }
+
+    #[test]
+    fn a_pool_that_leaves_no_memory_is_refused() {
+        let refused = crate::experiment::command::<Args>().try_get_matches_from(["dbio", "--pools", "12"]);
+        assert!(refused.unwrap_err().to_string().contains("1..=11"));
+    }
+}

@@ -1,0 +1,122 @@
+//! How much is done: memory, data, sizes of the pool, clients, times, rounds.
+//!
+//! Relies on the arguments only; what they leave out depends on whether the run is a small one.
+
+use serde_json::{Map, Value, json};
+
+use super::Args;
+use super::values::ValueKind;
+use crate::fastmap::kv::VALUE_BYTES;
+use crate::fastmap::testbed::PAGE_BYTES;
+
+/// Parts of the memory that sizes of the pool are told in.
+pub const POOL_PARTS: u64 = 12;
+/// Data that figures with goals are of, as a multiple of the memory: a little less than it.
+const GOAL_DATA: f64 = 0.83;
+/// Data of which no second tier is needed is at most this.
+const SMALL_DATA: f64 = 0.5;
+/// Bytes of pages for each record: leaves are full.
+const RECORD_BYTES: u64 = PAGE_BYTES as u64 / (PAGE_BYTES / VALUE_BYTES) as u64;
+
+/// The size of a run.
+#[derive(Clone, Debug)]
+pub struct Scale {
+    /// Memory of each trial in MiB.
+    pub memory_mib: u64,
+    /// Data as multiples of the memory.
+    pub data: Vec<f64>,
+    /// Sizes of the pool in [`POOL_PARTS`] of the memory.
+    pub pools: Vec<u64>,
+    /// Numbers of clients.
+    pub clients: Vec<usize>,
+    /// What values consist of.
+    pub values: ValueKind,
+    /// How long each load lasts.
+    pub run_ms: u64,
+    /// Operations that fill the caches, for each record.
+    pub warm_ops_per_record: f64,
+    /// Rounds of everything.
+    pub rounds: usize,
+}
+
+fn or<T: Clone>(given: &[T], otherwise: &[T]) -> Vec<T> {
+    if given.is_empty() { otherwise.to_vec() } else { given.to_vec() }
+}
+
+impl Scale {
+    /// The size that `args` ask for.
+    pub fn new(args: &Args) -> Self {
+        let quick = args.common.quick;
+        let ms = |given: Option<u64>, full_s: u64, small_ms: u64| {
+            given.map_or(args.common.pick(full_s * 1000, small_ms), |seconds| seconds * 1000)
+        };
+        let mut clients = or(&args.clients, if quick { &[4] } else { &[1, 32] });
+        clients.iter_mut().for_each(|clients| *clients = (*clients).clamp(1, 256));
+        Self {
+            memory_mib: args.memory.unwrap_or(args.common.pick(1536, 96)).max(32),
+            data: or(&args.data, if quick { &[0.33, 0.83] } else { &[0.33, 0.83, 1.67] }),
+            pools: or(&args.pools, if quick { &[2, 6] } else { &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11] }),
+            clients,
+            values: args.values,
+            run_ms: ms(args.seconds, 4, 150),
+            warm_ops_per_record: args.warm_operations.unwrap_or(if quick { 1.0 } else { 2.0 }).max(0.0),
+            rounds: args.common.rounds(2, 1),
+        }
+    }
+
+    /// All memory of a trial.
+    pub fn limit_bytes(&self) -> u64 {
+        self.memory_mib << 20
+    }
+
+    /// Memory of a pool of so many twelfths; with 0 what a pool divides by itself, which leaves an eighth to the process.
+    pub fn pool_bytes(&self, twelfths: u64) -> u64 {
+        if twelfths == 0 {
+            return self.limit_bytes() / 8 * 7;
+        }
+        self.limit_bytes() * twelfths / POOL_PARTS
+    }
+
+    /// Records of a store of `data` times the memory.
+    pub fn records(&self, data: f64) -> u64 {
+        ((self.limit_bytes() as f64 * data) as u64 / RECORD_BYTES).max(1000)
+    }
+
+    /// Operations that fill the caches of a store of `data` times the memory: as many for each candidate, however fast it is.
+    pub fn warm_ops(&self, data: f64) -> u64 {
+        (self.records(data) as f64 * self.warm_ops_per_record) as u64
+    }
+
+    /// The clients of the figures with goals: the most.
+    pub fn goal_clients(&self) -> usize {
+        self.clients.iter().copied().max().unwrap_or(1)
+    }
+
+    /// The data of the figures with goals: what is nearest to what they are told for.
+    pub fn goal_data(&self) -> f64 {
+        let distance = |data: &f64| (data - GOAL_DATA).abs();
+        let nearest = self.data.iter().copied().min_by(|one, other| distance(one).total_cmp(&distance(other)));
+        nearest.unwrap_or(GOAL_DATA)
+    }
+
+    /// Data that a pool alone may hold, if there is any in this run.
+    pub fn small_data(&self) -> Option<f64> {
+        self.data.iter().copied().filter(|data| *data <= SMALL_DATA).min_by(f64::total_cmp)
+    }
+
+    /// Facts for the report.
+    pub fn facts(&self) -> Map<String, Value> {
+        let mut facts = Map::new();
+        let mut add = |name: &str, value: Value| facts.insert(name.to_owned(), value);
+        add("memory_mib", json!(self.memory_mib));
+        add("data", json!(self.data));
+        add("pool_twelfths", json!(self.pools));
+        add("clients", json!(self.clients));
+        add("values", json!(self.values.name()));
+        add("zipf", json!(0.99));
+        add("load_ms", json!(self.run_ms));
+        add("warm_operations_per_record", json!(self.warm_ops_per_record));
+        add("rounds", json!(self.rounds));
+        facts
+    }
+}

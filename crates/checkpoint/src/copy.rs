@@ -1,0 +1,196 @@
+//! Copying an image with the deltas over it: all of the copy is there, durable and verified, or no image is.
+//!
+//! Order: every file is copied to a temporary name, flushed, and read back and checked; then the deltas get their names, the directory is
+//! flushed, the image gets its name, and the directory is flushed again. So whatever ends a copy, a start finds no image, or
+//! deltas without one, which it refuses, or the whole chain: never an image whose later deltas are lacking.
+//!
+//! Relies on [`Chain::open_shared`]: a server may be saving to the source meanwhile. The target is to be this copy's alone.
+
+use quire_device::{Buffer, Device, DeviceError, Direction, Directory, Extent, Transfer, remove_then_free};
+
+use quire_snapshot::PAGE_SIZE;
+
+use crate::chain::Chain;
+use crate::delta::{Delta, delta_name, find_deltas};
+use crate::error::{ImageError, no_buffers};
+use crate::format::LinkId;
+use crate::image::Image;
+use crate::publish::TemporaryFile;
+
+/// Bytes that are copied at once.
+const PIECE_BYTES: usize = 2 << 20;
+/// Zeros that are not copied, if there are so many.
+const LEAST_HOLE_BYTES: usize = 64 << 10;
+
+/// Why there is no copy.
+#[derive(Debug, thiserror::Error)]
+pub enum CopyError {
+    /// The source can't be read, or is damaged.
+    #[error("cannot copy: {0}")]
+    Source(#[source] ImageError),
+    /// A file is in the way.
+    #[error("{file} is there already: remove it, or copy to another directory")]
+    Exists {
+        /// Its path.
+        file: String,
+    },
+    /// The copy can't be written.
+    #[error("cannot write the copy: {0}")]
+    Target(#[from] DeviceError),
+    /// What was written does not read back as it was: the source or the copy is damaged.
+    #[error(
+        "the copy does not hold what the image says, so it was removed: {0}; `quire image verify` of the source tells which of both is damaged"
+    )]
+    Damaged(#[source] ImageError),
+}
+
+/// What was copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopySummary {
+    /// Files: the image and its deltas.
+    pub files: usize,
+    /// Bytes of these, holes counted.
+    pub bytes: u64,
+    /// When the data was fixed, in milliseconds since 1970.
+    pub created_unix_ms: u64,
+}
+
+/// Copies the image `name` and the deltas over it from `source` to `target`. `on_progress` is told bytes done and in all, where every byte
+/// counts twice: it is written, and read back.
+///
+/// # Errors
+/// As [`CopyError`]; what was written is removed again.
+pub fn copy_chain(
+    source: &dyn Directory,
+    name: &str,
+    target: &dyn Directory,
+    mut on_progress: impl FnMut(u64, u64),
+) -> Result<CopySummary, CopyError> {
+    let chain = Chain::open_shared(source, name).map_err(CopyError::Source)?;
+    refuse_existing(target, name)?;
+    let devices: Vec<&dyn Device> = chain.devices().collect();
+    let lens: Vec<u64> = devices.iter().map(|device| device.len()).collect::<Result<_, _>>().map_err(source_failed)?;
+    let ids = chain.ids();
+    let total = 2 * lens.iter().sum::<u64>();
+    let mut done = 0;
+    let mut written = Vec::new();
+    for (number, device) in devices.iter().enumerate() {
+        let temporary = TemporaryFile::numbered(target, name, number);
+        let copy = target.create(temporary.name())?;
+        copy_bytes(*device, &*copy, lens[number], |bytes| {
+            done += bytes;
+            on_progress(done, total);
+        })?;
+        copy.flush()?;
+        drop(copy);
+        check(target, temporary.name(), number, ids[number]).map_err(CopyError::Damaged)?;
+        done += lens[number];
+        on_progress(done, total);
+        written.push(temporary);
+    }
+    // Again, since copying takes long: another program may have saved there meanwhile.
+    refuse_existing(target, name)?;
+    publish(target, name, written)?;
+    let created_unix_ms = chain.info().created_unix_ms;
+    Ok(CopySummary { files: lens.len(), bytes: total / 2, created_unix_ms })
+}
+
+/// Name of the image, which is link 0, or of a delta.
+fn link_name(name: &str, number: usize) -> String {
+    if number == 0 { name.to_owned() } else { delta_name(name, number) }
+}
+
+fn source_failed(error: DeviceError) -> CopyError {
+    CopyError::Source(error.into())
+}
+
+fn refuse_existing(target: &dyn Directory, name: &str) -> Result<(), CopyError> {
+    let found = target.list()?.into_iter().find(|found| found == name);
+    let in_the_way = found.or(find_deltas(target, name)?.into_iter().map(|(_, file)| file).next());
+    in_the_way.map_or(Ok(()), |file| Err(CopyError::Exists { file: target.path_of(&file) }))
+}
+
+/// Where there is something in `bytes`, which lie at `offset` of a file. Zeros among it are left in if there are few: what lies between a
+/// compressed region and the next one is to be a hole again, but each extent is a request.
+fn without_zeros(bytes: &[u8], offset: u64) -> Vec<Extent> {
+    let mut extents: Vec<Extent> = Vec::new();
+    for (number, page) in bytes.chunks(PAGE_SIZE).enumerate() {
+        let (start, len) = (number * PAGE_SIZE, page.len());
+        match extents.last_mut() {
+            _ if page.iter().all(|&byte| byte == 0) => {}
+            Some(last) if start - (last.start + last.len) < LEAST_HOLE_BYTES => last.len = start + len - last.start,
+            _ => extents.push(Extent { offset: offset + start as u64, start, len }),
+        }
+    }
+    extents
+}
+
+/// Copies `len` bytes, piece by piece; zeros become holes.
+fn copy_bytes(from: &dyn Device, to: &dyn Device, len: u64, mut on_bytes: impl FnMut(u64)) -> Result<(), CopyError> {
+    to.set_len(len)?;
+    let mut buffer = Buffer::new(PIECE_BYTES).map_err(|_| no_buffers(to.name()))?;
+    let mut offset = 0;
+    while offset < len {
+        let bytes = (len - offset).min(PIECE_BYTES as u64) as usize;
+        if from.read_at(offset, &mut buffer[..bytes]).map_err(source_failed)? < bytes {
+            let what = "the file ends here: another program has cut it short".into();
+            let part = crate::error::ImagePart::Data;
+            return Err(CopyError::Source(ImageError::Damaged { file: from.name().to_owned(), part, offset, what }));
+        }
+        let extents = without_zeros(&buffer[..bytes], offset);
+        if !extents.is_empty() {
+            let mut transfer = Transfer { direction: Direction::Write, buffer, extents, tag: 0 };
+            to.run(&mut transfer)?;
+            buffer = transfer.buffer;
+        }
+        offset += bytes as u64;
+        on_bytes(bytes as u64);
+    }
+    Ok(())
+}
+
+/// Reads a copy back and checks that all of it is what the link named `id` says.
+fn check(target: &dyn Directory, file: &str, number: usize, id: Option<LinkId>) -> Result<(), ImageError> {
+    let found = if number == 0 {
+        let image = Image::open(target, file)?;
+        if let Some(damage) = image.verify(|_, _| {})?.damage.into_iter().next() {
+            return Err(damage);
+        }
+        image.id
+    } else {
+        let (device, header) = Delta::header(target, file)?;
+        let delta = Delta::open(device, header)?;
+        let mut damage = Vec::new();
+        delta.verify(&mut damage)?;
+        if let Some(damage) = damage.into_iter().next() {
+            return Err(damage);
+        }
+        Some(delta.id)
+    };
+    if found == id {
+        return Ok(());
+    }
+    let base = target.path_of(file);
+    Err(ImageError::WrongBase { file: base.clone(), base, why: "the source has changed while it was copied".into() })
+}
+
+/// Gives the files their names, the image last. Deltas that have theirs are removed again if another file can't get its own.
+fn publish(target: &dyn Directory, name: &str, written: Vec<TemporaryFile<'_>>) -> Result<(), CopyError> {
+    let mut published = Vec::new();
+    let named = written.into_iter().enumerate().rev().try_for_each(|(number, file)| {
+        if number == 0 {
+            target.sync()?;
+        }
+        file.publish(&link_name(name, number))?;
+        published.push(number);
+        Ok::<_, DeviceError>(())
+    });
+    if let Err(error) = named {
+        for number in published {
+            // The copy is given up for the error at hand.
+            let _ = remove_then_free(target, &link_name(name, number));
+        }
+        return Err(error.into());
+    }
+    Ok(target.sync()?)
+}

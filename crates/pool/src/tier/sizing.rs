@@ -1,0 +1,86 @@
+//! How large the second tier may be: as its configuration says, and no more than memory is there to spare.
+//!
+//! Relies on full segments being memory that the kernel may take (`MADV_FREE`): it counts them among inactive file pages, so they
+//! are part of what it calls available, of the machine and of a control group. So the target doesn't fall because the tier grows.
+
+use quire_sys::pressure::MemoryInfo;
+
+use super::split::MemorySplit;
+use crate::config::TierSize;
+
+/// `auto` is at most so many times the first tier's budget.
+const MOST_BUDGETS: usize = 4;
+/// More is of no use to the pools of this crate, and the index would be large.
+const MOST_BYTES: usize = 64 << 30;
+/// Of what can be had, a part is left to others: one in so many.
+const LEFT_PART: u64 = 4;
+/// Tasks that wait for memory for more than this share of the time are a sign of pressure.
+const STALLED_PERCENT: f32 = 5.0;
+
+/// Bytes that the tier has addresses and an index for; 0 for no tier.
+pub(super) fn capacity_bytes(size: TierSize, budget_bytes: usize, now: &MemoryInfo) -> usize {
+    let total = now.obtainable_bytes().map_or(usize::MAX, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+    let bytes = match size {
+        TierSize::Off => 0,
+        TierSize::Auto => budget_bytes.saturating_mul(MOST_BUDGETS).min(total / 2),
+        TierSize::Percent(percent) => budget_bytes / 100 * usize::from(percent),
+        TierSize::Bytes(bytes) => bytes,
+        TierSize::AutoSplit => MemorySplit::most_second_bytes(budget_bytes),
+    };
+    let physical = now.physical_bytes().map_or(usize::MAX, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+    bytes.min(MOST_BYTES).min(physical)
+}
+
+/// Bytes that the tier may hold now, of which it holds `held_bytes`.
+pub(super) fn target_bytes(capacity_bytes: usize, held_bytes: usize, now: &MemoryInfo) -> usize {
+    let mut target = capacity_bytes;
+    if let Some(bytes) = now.obtainable_bytes() {
+        target = target.min(usize::try_from(bytes - bytes / LEFT_PART).unwrap_or(usize::MAX));
+    }
+    if now.stalled_percent.is_some_and(|percent| percent > STALLED_PERCENT) {
+        target = target.min(held_bytes - held_bytes / 8);
+    }
+    target
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    fn memory(available_bytes: u64) -> MemoryInfo {
+        MemoryInfo { available_bytes: Some(available_bytes), ..MemoryInfo::default() }
+    }
+
+    #[test]
+    fn sizes_are_bytes_or_shares_or_chosen_by_what_is_there() {
+        let much = memory(1 << 40);
+        assert_eq!(capacity_bytes(TierSize::Off, 64 * MIB, &much), 0);
+        assert_eq!(capacity_bytes(TierSize::Auto, 64 * MIB, &much), 256 * MIB);
+        assert_eq!(capacity_bytes(TierSize::Auto, 64 * MIB, &memory(100 << 20)), 50 * MIB);
+        assert_eq!(capacity_bytes(TierSize::Percent(50), 100 * MIB, &much), 50 * MIB);
+        assert_eq!(capacity_bytes(TierSize::Bytes(7 * MIB), 64 * MIB, &much), 7 * MIB);
+    }
+
+    #[test]
+    fn no_tier_is_larger_than_the_memory_of_the_machine_or_of_the_group() {
+        let machine = MemoryInfo { total_bytes: Some(50 << 20), ..memory(1 << 40) };
+        assert_eq!(capacity_bytes(TierSize::Bytes(70 * MIB), 64 * MIB, &machine), 50 * MIB);
+        let group = MemoryInfo { group_limit_bytes: Some(30 << 20), ..machine };
+        assert_eq!(capacity_bytes(TierSize::Bytes(70 * MIB), 64 * MIB, &group), 30 * MIB);
+        assert_eq!(capacity_bytes(TierSize::Percent(100), 64 * MIB, &group), 30 * MIB);
+        assert_eq!(capacity_bytes(TierSize::Bytes(7 * MIB), 64 * MIB, &group), 7 * MIB);
+    }
+
+    #[test]
+    fn the_target_follows_what_can_be_had_and_falls_while_tasks_wait_for_memory() {
+        assert_eq!(target_bytes(100 * MIB, 0, &memory(1 << 40)), 100 * MIB);
+        assert_eq!(target_bytes(100 * MIB, 90 * MIB, &memory(40 << 20)), 30 * MIB);
+        assert_eq!(target_bytes(100 * MIB, 90 * MIB, &MemoryInfo::default()), 100 * MIB, "not known to be short");
+        let group = MemoryInfo { group_left_bytes: Some(8 << 20), ..memory(1 << 40) };
+        assert_eq!(target_bytes(100 * MIB, 90 * MIB, &group), 6 * MIB);
+        let stalled = MemoryInfo { stalled_percent: Some(20.0), ..memory(1 << 40) };
+        assert_eq!(target_bytes(100 * MIB, 80 * MIB, &stalled), 70 * MIB);
+    }
+}

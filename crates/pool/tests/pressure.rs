@@ -1,0 +1,128 @@
+//! The second tier while another process takes the memory at once, again and again: nothing is lost, and no process is killed.
+//!
+//! Relies on root and a memory controller for the test under a limit; the other test takes 512 MiB for a moment. The work and the
+//! other process are this program, run again.
+
+mod common;
+
+use std::process::Command;
+use std::sync::Arc;
+
+use common::memory_group::MemoryGroup;
+use common::{PAGE, plain_map, seal, sealed};
+use quire_device::{Device, Directory, DiskDirectory};
+use quire_pool::{Map, PageNo, Pool, PoolConfig, TierCompression, TierConfig, TierSize};
+use quire_rng::SplitMix64;
+
+const MIB: usize = 1 << 20;
+const BUDGET_BYTES: usize = 16 * MIB;
+const TIER_BYTES: usize = 80 * MIB;
+const FILE_PAGES: u64 = 20 << 10;
+/// Less than the first tier, the second, the program itself and what the other process takes.
+const LIMIT_BYTES: usize = 136 * MIB;
+const ROUNDS: u64 = 3;
+
+const INSIDE: &str = "QUIRE_TEST_TIER_PRESSURE";
+const TAKEN_MIB: &str = "QUIRE_TEST_TAKE_MIB";
+
+#[test]
+fn under_a_limit_the_tier_yields_to_another_process_and_loses_nothing() {
+    let Some(group) = MemoryGroup::new("tier", LIMIT_BYTES) else {
+        return quire_sys::testing::skipped("no memory limit can be set here");
+    };
+    let ended = group.run("work_inside", INSIDE, "80".as_ref());
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned() + &String::from_utf8_lossy(&ended.stdout);
+    assert!(ended.status.success() && said.contains("worked inside"), "{:?}: {said}", ended.status);
+    println!("{said}");
+    assert_eq!(group.killed().unwrap_or(0), 0, "{said}");
+    assert!(group.met() > 0, "the processes did not need all of the memory: {said}");
+}
+
+#[test]
+fn without_a_limit_another_process_and_the_tier_get_on() {
+    let ended = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "work_inside", "--nocapture"])
+        .env(INSIDE, "512")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned() + &String::from_utf8_lossy(&ended.stdout);
+    assert!(ended.status.success() && said.contains("worked inside"), "{:?}: {said}", ended.status);
+}
+
+/// The other process: takes memory step by step, and ends.
+#[test]
+fn take_memory() {
+    let Ok(mib) = std::env::var(TAKEN_MIB) else { return };
+    let mut taken: Vec<Vec<u8>> = Vec::new();
+    for step in 0..mib.parse().unwrap() {
+        taken.push(vec![step as u8 | 1; MIB]);
+    }
+    assert!(taken.iter().all(|step| step[MIB / 2] & 1 == 1));
+    println!("taken");
+}
+
+/// The pool; nothing if this is not the inside.
+#[test]
+fn work_inside() {
+    let Ok(taken_mib) = std::env::var(INSIDE) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let device = DiskDirectory::new(folder.path()).create("large").unwrap();
+    device.allocate(FILE_PAGES * PAGE as u64).unwrap();
+    let tier = TierConfig {
+        size: TierSize::Bytes(TIER_BYTES),
+        compression: TierCompression::None,
+        is_adaptive: false,
+        ..TierConfig::default()
+    };
+    let pool = Pool::new(PoolConfig { budget_bytes: BUDGET_BYTES, tier, ..PoolConfig::default() }).unwrap();
+    let map = plain_map(&pool, Arc::clone(&device));
+    let mut values: Vec<u64> = (0..FILE_PAGES).map(|page| page + 1).collect();
+    for page in 0..FILE_PAGES {
+        seal(&mut map.overwrite(PageNo(page)).unwrap(), values[page as usize]);
+    }
+    let mut rng = SplitMix64::new(9);
+    for round in 0..ROUNDS {
+        check(&map, &values, (0..FILE_PAGES).rev());
+        assert!(pool.tier_stats().entries > 0, "the tier was used before the memory is taken");
+        take(&taken_mib);
+        check(&map, &values, (0..2000).map(|_| rng.below(FILE_PAGES)));
+        for _ in 0..500 {
+            let page = rng.below(FILE_PAGES);
+            values[page as usize] += FILE_PAGES * (round + 1);
+            seal(&mut map.write(PageNo(page)).unwrap(), values[page as usize]);
+        }
+    }
+    map.sync().unwrap();
+    let stats = pool.stats();
+    println!("{:?} {:?}", stats.paths, pool.tier_stats());
+    check(&map, &values, 0..FILE_PAGES);
+    drop(map);
+    check_file(&*device, &values);
+    println!("worked inside");
+}
+
+fn check(map: &Map, values: &[u64], pages: impl Iterator<Item = u64>) {
+    for page in pages {
+        assert_eq!(sealed(&map.read(PageNo(page)).unwrap()), Some(values[page as usize]), "page {page}");
+    }
+}
+
+fn check_file(device: &dyn Device, values: &[u64]) {
+    let mut bytes = vec![0; PAGE];
+    for (page, value) in values.iter().enumerate() {
+        device.read_at((page * PAGE) as u64, &mut bytes).unwrap();
+        assert_eq!(sealed(&bytes), Some(*value), "page {page} of the file");
+    }
+}
+
+/// Lets the other process run, which stands in for any that starts.
+fn take(mib: &str) {
+    let ended = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "take_memory", "--nocapture"])
+        .env_remove(INSIDE)
+        .env(TAKEN_MIB, mib)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&ended.stdout).into_owned();
+    assert!(ended.status.success() && said.contains("taken"), "{:?}: {said}", ended.status);
+}

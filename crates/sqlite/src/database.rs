@@ -1,0 +1,382 @@
+//! One database file in the pool, shared by all connections of this process.
+//!
+//! The pool only reads the file. SQLite's own VFS writes it, as it would without us: so a write is seen by other processes at once, an error
+//! of a write reaches the transaction that it belongs to, and a process that ends leaves no write behind that is still on its way.
+//! What was written is discarded here, and comes back from the kernel's page cache, which gives it up then.
+//!
+//! Relies on [`crate::coherence`] for when cached pages may be used, and on the callers' SQLite locks: bytes are written only by a
+//! connection that keeps all readers away which could ask for the same bytes.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+
+use quire_device::Device;
+use quire_pool::{Map, MapOptions, PageNo, Pool, PoolError};
+use quire_sys::fork_mark::ForkMark;
+
+use crate::coherence::{HeaderBytes, WalIndex, WalStamp};
+
+/// Address space that a file may grow into, at least.
+const LEAST_RESERVE_BYTES: u64 = 64 << 30;
+
+/// A database file.
+pub(crate) struct Database {
+    device: Arc<dyn Device>,
+    pool: Arc<Pool>,
+    /// Replaced when its pages are not the file's any more, or it needs more address space.
+    map: RwLock<Map>,
+    /// Bytes of the file, as far as connections of this process have seen it. The map may be longer.
+    len: AtomicU64,
+    seen: Mutex<Seen>,
+    /// The pool could not follow a change: connections read the file without it from here on.
+    is_off: AtomicBool,
+    invalidations: AtomicU64,
+    mark: ForkMark,
+}
+
+/// What the file looked like when its cached pages were last known to be right.
+#[derive(Default)]
+struct Seen {
+    header: LastHeader,
+    wal: Option<WalStamp>,
+    /// Connections that have the WAL index mapped.
+    wal_users: usize,
+    /// A connection of this process has the lock CKPT: no other process writes the file.
+    own_checkpoint: bool,
+}
+
+/// The header when the cached pages were last known to be right.
+#[derive(Default, PartialEq, Eq)]
+enum LastHeader {
+    /// No page was read yet.
+    #[default]
+    NoneYet,
+    Known(HeaderBytes),
+    /// Pages may have changed unseen.
+    Lost,
+}
+
+impl Database {
+    /// The file behind `device`, with pages of `pool`.
+    pub(crate) fn new(pool: Arc<Pool>, device: Arc<dyn Device>) -> Result<Self, PoolError> {
+        let map = new_map(&pool, &device, 0)?;
+        Ok(Self {
+            len: AtomicU64::new(map.len()),
+            device,
+            pool,
+            map: RwLock::new(map),
+            seen: Mutex::default(),
+            is_off: AtomicBool::new(false),
+            invalidations: AtomicU64::new(0),
+            mark: ForkMark::new(),
+        })
+    }
+
+    /// Whether this is a forked child, which must not use the pool of its parent.
+    pub(crate) fn is_forked(&self) -> bool {
+        self.mark.is_forked()
+    }
+
+    /// Whether pages are to be read without the pool.
+    pub(crate) fn is_off(&self) -> bool {
+        self.is_off.load(Ordering::Acquire)
+    }
+
+    /// How often the cached pages were given up since another process had changed the file.
+    pub(crate) fn invalidations(&self) -> u64 {
+        self.invalidations.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        let map = self.map();
+        (map.resident_pages() * map.page_bytes()) as u64
+    }
+
+    fn map(&self) -> RwLockReadGuard<'_, Map> {
+        self.map.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Copies bytes from `offset` on. Whether that were all: at the end of the file, and where the pool fails, the file itself is
+    /// to be asked.
+    pub(crate) fn read(&self, into: &mut [u8], offset: u64) -> bool {
+        let map = self.map();
+        let (page_bytes, len) = (map.page_bytes() as u64, self.len.load(Ordering::Acquire));
+        if offset + into.len() as u64 > len {
+            return false;
+        }
+        let mut done = 0;
+        while done < into.len() {
+            let at = offset + done as u64;
+            let Ok(page) = map.read(PageNo(at / page_bytes)) else { return false };
+            let Some(from) = page.get((at % page_bytes) as usize..) else { return false };
+            let count = from.len().min(into.len() - done);
+            if count == 0 {
+                return false;
+            }
+            into[done..done + count].copy_from_slice(&from[..count]);
+            done += count;
+        }
+        true
+    }
+
+    /// A connection has written, or tried to write, `bytes` from `offset` on.
+    pub(crate) fn note_write(&self, offset: u64, bytes: u64) {
+        let (end, before) = (offset + bytes, self.len.load(Ordering::Acquire));
+        // A page in which the file ended before has to be read again, too.
+        let first = if end > before { offset.min(before) } else { offset };
+        let result = {
+            let map = self.map();
+            let page_bytes = map.page_bytes() as u64;
+            map.discard(PageNo(first / page_bytes)..PageNo(end.div_ceil(page_bytes)));
+            if end > map.len() { map.note_growth() } else { Ok(()) }
+        };
+        match result {
+            Err(PoolError::TooLong { .. }) => self.replace_map(end.saturating_mul(2)),
+            Err(_) => self.turn_off(),
+            Ok(()) => {}
+        }
+        self.len.fetch_max(end.min(self.map().len()), Ordering::AcqRel);
+    }
+
+    /// A connection has made the file `len` bytes long.
+    pub(crate) fn note_length(&self, len: u64) {
+        self.len.store(len, Ordering::Release);
+        let is_longer = {
+            let map = self.map();
+            map.discard(PageNo(len / map.page_bytes() as u64)..PageNo(map.pages()));
+            len > map.len()
+        };
+        if is_longer {
+            self.replace_map(len.saturating_mul(2));
+        }
+    }
+
+    /// Gives up all cached pages.
+    fn replace_map(&self, reserve_bytes: u64) {
+        let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
+        match new_map(&self.pool, &self.device, reserve_bytes) {
+            Ok(new) => {
+                self.len.store(new.len(), Ordering::Release);
+                *map = new;
+            }
+            Err(_) => self.turn_off(),
+        }
+    }
+
+    fn turn_off(&self) {
+        self.is_off.store(true, Ordering::Release);
+    }
+
+    fn invalidate(&self) {
+        self.invalidations.fetch_add(1, Ordering::Relaxed);
+        self.replace_map(0);
+    }
+
+    /// A connection has got a SHARED lock. `header` is what the file has now.
+    pub(crate) fn check_header(&self, header: HeaderBytes) {
+        let mut seen = self.seen();
+        if seen.wal_users > 0 || seen.header == LastHeader::Known(header) {
+            return;
+        }
+        if seen.header != LastHeader::NoneYet {
+            self.invalidate();
+        }
+        // Only now: a connection that comes while the pages are given up must not take them for right.
+        seen.header = LastHeader::Known(header);
+    }
+
+    /// A connection that may have changed the file is about to give up its exclusive lock. `None`: the header can't be read.
+    pub(crate) fn note_header(&self, header: Option<HeaderBytes>) {
+        self.seen().header = header.map_or(LastHeader::Lost, LastHeader::Known);
+    }
+
+    /// A connection has mapped the WAL index.
+    pub(crate) fn add_wal_user(&self, index: &WalIndex) {
+        let mut seen = self.seen();
+        if seen.wal_users == 0 {
+            // Checkpoints may have written since the pages were read that are in the pool.
+            let stamp = index.stamp();
+            self.invalidate();
+            seen.wal = Some(stamp);
+        }
+        seen.wal_users += 1;
+    }
+
+    /// A connection has the WAL index mapped no more.
+    pub(crate) fn remove_wal_user(&self) {
+        let mut seen = self.seen();
+        seen.wal_users -= 1;
+        if seen.wal_users == 0 {
+            // Checkpoints are not seen from here on.
+            (seen.wal, seen.own_checkpoint, seen.header) = (None, false, LastHeader::Lost);
+        }
+    }
+
+    /// Gives the cached pages up if a checkpoint of another process may have written since they were read.
+    pub(crate) fn check_wal(&self, index: &WalIndex) {
+        let mut seen = self.seen();
+        let stamp = index.stamp();
+        if seen.own_checkpoint || seen.wal == Some(stamp) {
+            return;
+        }
+        self.invalidate();
+        seen.wal = Some(stamp);
+    }
+
+    /// A connection has got the lock CKPT.
+    pub(crate) fn begin_checkpoint(&self, index: &WalIndex) {
+        self.check_wal(index);
+        self.seen().own_checkpoint = true;
+    }
+
+    /// The connection is about to give up the lock CKPT.
+    pub(crate) fn end_checkpoint(&self, index: &WalIndex) {
+        let mut seen = self.seen();
+        seen.own_checkpoint = false;
+        seen.wal = Some(index.stamp());
+    }
+
+    /// The connection is about to give up the lock WRITE, which it got when the stamp was `before`.
+    pub(crate) fn end_wal_write(&self, index: &WalIndex, before: &WalStamp, was_backfilled: bool) {
+        let mut seen = self.seen();
+        let now = index.stamp();
+        if seen.wal.as_ref() == Some(before) && now.is_own_restart(before, was_backfilled) {
+            seen.wal = Some(now);
+        }
+    }
+}
+
+/// `device` in the pool, with none of its pages in memory.
+fn new_map(pool: &Arc<Pool>, device: &Arc<dyn Device>, reserve_bytes: u64) -> Result<Map, PoolError> {
+    let reserve_bytes = reserve_bytes.max(device.len()?.saturating_mul(4)).max(LEAST_RESERVE_BYTES);
+    // The second tier would keep pages that are discarded here.
+    let options = MapOptions { reserve_bytes, use_tier: false, ..MapOptions::default() };
+    let map = pool.map(Arc::clone(device), options)?;
+    // No page is read unasked: a read that is still under way when the lock is gone could see another process write.
+    map.random();
+    Ok(map)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quire_device::{Directory, DiskDirectory};
+    use quire_pool::PoolConfig;
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
+
+    const HEADERS: [HeaderBytes; 2] = [[1; 24], [2; 24]];
+
+    struct World {
+        _dir: tempfile::TempDir,
+        /// As SQLite's own VFS has it.
+        file: File,
+        database: Database,
+    }
+
+    impl World {
+        fn new(budget_pages: usize) -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let file = File::options().create_new(true).read(true).write(true).open(dir.path().join("db")).unwrap();
+            let device = DiskDirectory::new(dir.path()).open("db").unwrap();
+            let config = PoolConfig { budget_bytes: budget_pages * 4096, ..PoolConfig::default() };
+            Self { database: Database::new(Pool::new(config).unwrap(), device).unwrap(), file, _dir: dir }
+        }
+
+        fn write(&self, data: &[u8], offset: usize) {
+            self.file.write_all_at(data, offset as u64).unwrap();
+            self.database.note_write(offset as u64, data.len() as u64);
+        }
+
+        fn byte(&self, offset: u64) -> u8 {
+            let mut into = [0];
+            assert!(self.database.read(&mut into, offset));
+            into[0]
+        }
+    }
+
+    #[test]
+    fn a_read_gives_what_was_written_last_or_leaves_it_to_the_file() {
+        let world = World::new(8);
+        let mut model: Vec<u8> = Vec::new();
+        let mut dice = quire_rng::SplitMix64::new(11);
+        let mut served = 0;
+        for step in 0..3000 {
+            let (offset, len) = (dice.below(100_000) as usize, 1 + dice.below(9000) as usize);
+            match dice.below(10) {
+                0..4 => {
+                    world.write(&vec![step as u8; len], offset);
+                    model.resize(model.len().max(offset + len), 0);
+                    model[offset..offset + len].fill(step as u8);
+                }
+                4..8 => {
+                    let mut into = vec![0; len];
+                    if world.database.read(&mut into, offset as u64) {
+                        assert!(into == model[offset..offset + len], "step {step}");
+                        served += 1;
+                    }
+                }
+                8 => {
+                    world.file.set_len(offset as u64).unwrap();
+                    world.database.note_length(offset as u64);
+                    model.resize(offset, 0);
+                }
+                _ => world.database.invalidate(),
+            }
+        }
+        assert!(served > 300, "{served}");
+    }
+
+    #[test]
+    fn what_another_program_has_changed_is_read_once_the_header_has_changed() {
+        let world = World::new(16);
+        world.write(&[1; 8192], 0);
+        world.database.note_header(Some(HEADERS[0]));
+        world.database.check_header(HEADERS[0]);
+        assert_eq!((world.byte(5000), world.database.invalidations()), (1, 0));
+        world.file.write_all_at(&[2; 8192], 0).unwrap();
+        world.database.check_header(HEADERS[1]);
+        assert_eq!((world.byte(5000), world.database.invalidations()), (2, 1));
+        world.database.check_header(HEADERS[1]);
+        assert_eq!(world.database.invalidations(), 1);
+        world.database.note_header(None);
+        world.database.check_header(HEADERS[1]);
+        assert_eq!(world.database.invalidations(), 2, "what it was could not be read");
+    }
+
+    #[test]
+    fn only_checkpoints_of_other_processes_give_the_pages_up() {
+        let world = World::new(16);
+        let mut words = [0_u32; 33];
+        let index = |words: &[u32; 33]| {
+            // SAFETY: the words are aligned, as many as an index has, and used while they live.
+            unsafe { WalIndex::new(words.as_ptr().cast()) }
+        };
+        world.database.add_wal_user(&index(&words));
+        let first = world.database.invalidations();
+        let given_up = || world.database.invalidations() - first;
+        world.database.check_wal(&index(&words));
+        assert_eq!(given_up(), 0);
+
+        world.database.begin_checkpoint(&index(&words));
+        (words[24], words[32]) = (5, 5);
+        world.database.check_wal(&index(&words));
+        world.database.end_checkpoint(&index(&words));
+        world.database.check_wal(&index(&words));
+        assert_eq!(given_up(), 0, "it was our own");
+
+        words[32] = 9;
+        world.database.check_wal(&index(&words));
+        assert_eq!(given_up(), 1, "another process has begun a checkpoint");
+        words[24] = 9;
+        world.database.check_wal(&index(&words));
+        assert_eq!(given_up(), 2, "and ended it: what was read in between may be half of it");
+        world.database.remove_wal_user();
+        world.database.check_header(HEADERS[0]);
+        assert_eq!(given_up(), 3, "checkpoints that were made unseen");
+    }
+}

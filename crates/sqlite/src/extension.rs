@@ -1,0 +1,35 @@
+//! What SQLite calls when it loads the library.
+//!
+//! Relies on `libsqlite3-sys`, which takes SQLite's functions from the table that the loading program hands over.
+
+use std::ffi::{c_char, c_int};
+
+use libsqlite3_sys as sqlite;
+
+use crate::vfs;
+
+/// Has SQLite use `quire` for every database that names no VFS.
+const DEFAULT_VARIABLE: &str = "QUIRE_SQLITE_DEFAULT";
+
+/// Registers the VFS `quire`. SQLite looks for this name in `libquire_sqlite.so`.
+///
+/// # Safety
+/// `api` is the table of functions that SQLite hands to an extension.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sqlite3_quiresqlite_init(
+    _db: *mut sqlite::sqlite3,
+    _message: *mut *mut c_char,
+    api: *mut sqlite::sqlite3_api_routines,
+) -> c_int {
+    // SAFETY: that `api` is SQLite's table is the duty of this function's caller.
+    if unsafe { sqlite::rusqlite_extension_init2(api) }.is_err() {
+        // The functions of a version that is too old are not to be called, so there is no way to make a message.
+        return sqlite::SQLITE_ERROR;
+    }
+    let as_default = std::env::var_os(DEFAULT_VARIABLE).is_some_and(|value| value == "1");
+    match vfs::register(as_default) {
+        // The library stays: its VFS outlives the connection that has loaded it.
+        sqlite::SQLITE_OK => sqlite::SQLITE_OK_LOAD_PERMANENTLY,
+        code => code,
+    }
+}

@@ -1,0 +1,181 @@
+//! The table of methods that SQLite calls for a database file of ours.
+//!
+//! Relies on SQLite for what its interface promises: a method is called with a file that this VFS has opened and not closed, from
+//! one thread at a time, and with buffers of the length that it says. No panic leaves a method.
+
+use std::ffi::{c_int, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use libsqlite3_sys as sqlite;
+use sqlite::{sqlite3_file, sqlite3_io_methods};
+
+use crate::file::{Inner, OpenFile, PooledFile, inner};
+use crate::pragma;
+
+/// Version 2 has shared memory; version 3 would have SQLite ask for mapped pages, which this VFS does not give.
+pub(crate) static METHODS: sqlite3_io_methods = sqlite3_io_methods {
+    iVersion: 2,
+    xClose: Some(close),
+    xRead: Some(read),
+    xWrite: Some(write),
+    xTruncate: Some(truncate),
+    xSync: Some(sync),
+    xFileSize: Some(file_size),
+    xLock: Some(lock),
+    xUnlock: Some(unlock),
+    xCheckReservedLock: Some(check_reserved_lock),
+    xFileControl: Some(file_control),
+    xSectorSize: Some(sector_size),
+    xDeviceCharacteristics: Some(characteristics),
+    xShmMap: Some(shm_map),
+    xShmLock: Some(shm_lock),
+    xShmBarrier: Some(shm_barrier),
+    xShmUnmap: Some(shm_unmap),
+    xFetch: None,
+    xUnfetch: None,
+};
+
+/// Runs a method on `file`; a panic, and the use of a parent's file in a forked child, are answered with `otherwise`.
+///
+/// # Safety
+/// `file` is an open object of ours, and no other method of it runs.
+unsafe fn with(file: *mut sqlite3_file, otherwise: c_int, method: impl FnOnce(OpenFile<'_>) -> c_int) -> c_int {
+    catch_unwind(AssertUnwindSafe(|| {
+        // SAFETY: as this function's caller promises.
+        let open = unsafe { OpenFile::of(file) };
+        if open.connection.database.is_forked() { otherwise } else { method(open) }
+    }))
+    .unwrap_or(otherwise)
+}
+
+unsafe extern "C" fn close(file: *mut sqlite3_file) -> c_int {
+    // SAFETY: SQLite calls xClose of an open file, once.
+    let inner = unsafe { Inner::of(file) };
+    // SAFETY: as above; no method of ours is called after this one.
+    let connection = unsafe { PooledFile::remove(file) };
+    // A panic there leaves a few figures wrong; the file is closed all the same.
+    let _ = catch_unwind(AssertUnwindSafe(|| connection.close()));
+    inner!(inner, xClose(), sqlite::SQLITE_OK)
+}
+
+unsafe extern "C" fn read(file: *mut sqlite3_file, into: *mut c_void, len: c_int, offset: i64) -> c_int {
+    // SAFETY: SQLite passes a buffer of `len` bytes, and an open file of ours.
+    unsafe {
+        let into = std::slice::from_raw_parts_mut(into.cast::<u8>(), len as usize);
+        with(file, sqlite::SQLITE_IOERR_READ, |mut file| file.read(into, offset))
+    }
+}
+
+unsafe extern "C" fn write(file: *mut sqlite3_file, from: *const c_void, len: c_int, offset: i64) -> c_int {
+    // SAFETY: as in `read`.
+    unsafe {
+        let from = std::slice::from_raw_parts(from.cast::<u8>(), len as usize);
+        with(file, sqlite::SQLITE_IOERR_WRITE, |mut file| file.write(from, offset))
+    }
+}
+
+unsafe extern "C" fn truncate(file: *mut sqlite3_file, len: i64) -> c_int {
+    // SAFETY: SQLite passes an open file of ours.
+    unsafe { with(file, sqlite::SQLITE_IOERR_TRUNCATE, |mut file| file.truncate(len)) }
+}
+
+unsafe extern "C" fn sync(file: *mut sqlite3_file, flags: c_int) -> c_int {
+    // SAFETY: SQLite passes an open file of ours. It is the default VFS that has written.
+    let inner = unsafe { Inner::of(file) };
+    inner!(inner, xSync(flags), sqlite::SQLITE_IOERR_FSYNC)
+}
+
+unsafe extern "C" fn file_size(file: *mut sqlite3_file, size: *mut i64) -> c_int {
+    // SAFETY: SQLite passes an open file of ours.
+    let inner = unsafe { Inner::of(file) };
+    inner!(inner, xFileSize(size), sqlite::SQLITE_IOERR_FSTAT)
+}
+
+unsafe extern "C" fn lock(file: *mut sqlite3_file, level: c_int) -> c_int {
+    // SAFETY: SQLite passes an open file of ours.
+    unsafe { with(file, sqlite::SQLITE_IOERR_LOCK, |mut file| file.lock(level)) }
+}
+
+unsafe extern "C" fn unlock(file: *mut sqlite3_file, level: c_int) -> c_int {
+    // SAFETY: SQLite passes an open file of ours.
+    unsafe { with(file, sqlite::SQLITE_IOERR_UNLOCK, |mut file| file.unlock(level)) }
+}
+
+unsafe extern "C" fn check_reserved_lock(file: *mut sqlite3_file, result: *mut c_int) -> c_int {
+    // SAFETY: SQLite passes an open file of ours.
+    let inner = unsafe { Inner::of(file) };
+    inner!(inner, xCheckReservedLock(result), sqlite::SQLITE_IOERR_CHECKRESERVEDLOCK)
+}
+
+unsafe extern "C" fn file_control(file: *mut sqlite3_file, op: c_int, argument: *mut c_void) -> c_int {
+    match op {
+        // The default VFS would map the file, for methods that this table does not have.
+        sqlite::SQLITE_FCNTL_MMAP_SIZE => {
+            // SAFETY: this operation's argument is a 64-bit number, to be set to the limit in force.
+            unsafe { argument.cast::<i64>().write_unaligned(0) };
+            sqlite::SQLITE_OK
+        }
+        sqlite::SQLITE_FCNTL_VFSNAME => {
+            // SAFETY: this operation's argument is a place for a text that SQLite frees.
+            unsafe { pragma::set_text(argument.cast(), c"quire") }
+        }
+        sqlite::SQLITE_FCNTL_PRAGMA => {
+            // SAFETY: this operation's argument is an array of strings, see `pragma::answer`.
+            let answer = |file: OpenFile<'_>| unsafe { pragma::answer(&file.connection.database, argument.cast()) };
+            // SAFETY: SQLite passes an open file of ours.
+            unsafe { with(file, sqlite::SQLITE_NOTFOUND, answer) }
+        }
+        _ => {
+            if op == sqlite::SQLITE_FCNTL_COMMIT_PHASETWO {
+                let note = |mut file: OpenFile<'_>| {
+                    file.note_commit();
+                    sqlite::SQLITE_OK
+                };
+                // SAFETY: SQLite passes an open file of ours.
+                unsafe { with(file, sqlite::SQLITE_OK, note) };
+            }
+            // SAFETY: SQLite passes an open file of ours.
+            let inner = unsafe { Inner::of(file) };
+            inner!(inner, xFileControl(op, argument), sqlite::SQLITE_NOTFOUND)
+        }
+    }
+}
+
+unsafe extern "C" fn sector_size(file: *mut sqlite3_file) -> c_int {
+    // SAFETY: SQLite passes an open file of ours.
+    let inner = unsafe { Inner::of(file) };
+    inner!(inner, xSectorSize(), 4096)
+}
+
+unsafe extern "C" fn characteristics(file: *mut sqlite3_file) -> c_int {
+    // SAFETY: SQLite passes an open file of ours.
+    let inner = unsafe { Inner::of(file) };
+    inner!(inner, xDeviceCharacteristics(), 0)
+}
+
+unsafe extern "C" fn shm_map(
+    file: *mut sqlite3_file,
+    region: c_int,
+    bytes: c_int,
+    extend: c_int,
+    at: *mut *mut c_void,
+) -> c_int {
+    // SAFETY: SQLite passes an open file of ours.
+    unsafe { with(file, sqlite::SQLITE_IOERR_SHMMAP, |mut file| file.shm_map(region, bytes, extend, at)) }
+}
+
+unsafe extern "C" fn shm_lock(file: *mut sqlite3_file, first: c_int, count: c_int, flags: c_int) -> c_int {
+    // SAFETY: SQLite passes an open file of ours.
+    unsafe { with(file, sqlite::SQLITE_IOERR_SHMLOCK, |mut file| file.shm_lock(first, count, flags)) }
+}
+
+unsafe extern "C" fn shm_barrier(file: *mut sqlite3_file) {
+    // SAFETY: SQLite passes an open file of ours.
+    let inner = unsafe { Inner::of(file) };
+    inner!(inner, xShmBarrier(), ());
+}
+
+unsafe extern "C" fn shm_unmap(file: *mut sqlite3_file, remove: c_int) -> c_int {
+    // SAFETY: SQLite passes an open file of ours.
+    unsafe { with(file, sqlite::SQLITE_OK, |mut file| file.shm_unmap(remove)) }
+}

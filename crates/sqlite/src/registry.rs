@@ -1,0 +1,114 @@
+//! The pool of this process, and the databases that its connections have open.
+//!
+//! Relies on nothing but the rule of POSIX locks that shapes it: as soon as a process closes *any* descriptor of a file, it loses
+//! all its locks on that file, those of SQLite included. So a descriptor that was opened here is kept when its last connection
+//! is gone, and used again when the file is opened again.
+
+use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use quire_device::{Device, Directory, DiskDirectory};
+use quire_pool::{Pool, PoolConfig, TierConfig};
+use quire_sys::fork_mark::ForkMark;
+
+use crate::database::Database;
+use crate::settings;
+
+/// Device and inode of a file.
+type FileId = (u64, u64);
+
+/// Descriptors that are kept, but for those of removed files. Beyond that no further database goes through the pool.
+const MOST_PARKED: usize = 256;
+
+/// What the process shares.
+#[derive(Default)]
+struct Registry {
+    pool: Option<Arc<Pool>>,
+    open: HashMap<FileId, Weak<Database>>,
+    /// Descriptors, which only read.
+    devices: HashMap<FileId, Arc<dyn Device>>,
+    mark: Option<ForkMark>,
+}
+
+static REGISTRY: Mutex<Option<Registry>> = Mutex::new(None);
+
+/// Why a database does not go through the pool.
+pub(crate) type Reason = String;
+
+/// The database at `path`, which SQLite has open already.
+pub(crate) fn open(path: &Path) -> Result<Arc<Database>, Reason> {
+    let mut guard = registry();
+    let registry = guard.get_or_insert_default();
+    let facts = path.metadata().map_err(|error| error.to_string())?;
+    if !facts.is_file() {
+        return Err("it is no regular file".into());
+    }
+    let id = (facts.dev(), facts.ino());
+    if let Some(database) = registry.open.get(&id).and_then(Weak::upgrade) {
+        return Ok(database);
+    }
+    let device = registry.device(path, id)?;
+    let pool = registry.pool()?;
+    let database = Arc::new(Database::new(pool, device).map_err(|error| error.to_string())?);
+    registry.open.retain(|_, database| database.strong_count() > 0);
+    registry.open.insert(id, Arc::downgrade(&database));
+    Ok(database)
+}
+
+/// The pool, if there is one.
+pub(crate) fn pool() -> Option<Arc<Pool>> {
+    registry().as_ref()?.pool.clone()
+}
+
+/// The registry of this process: a forked child has one of its own, since the pool's threads are its parent's.
+fn registry() -> MutexGuard<'static, Option<Registry>> {
+    let mut guard = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
+    if guard.as_ref().is_some_and(|registry| registry.mark.as_ref().is_some_and(ForkMark::is_forked)) {
+        std::mem::forget(guard.take());
+    }
+    guard
+}
+
+impl Registry {
+    fn pool(&mut self) -> Result<Arc<Pool>, Reason> {
+        if let Some(pool) = &self.pool {
+            return Ok(Arc::clone(pool));
+        }
+        // What SQLite has written is in the page cache: it is taken from there, and given up.
+        let tier = TierConfig { page_cache: true, ..TierConfig::default() };
+        let config = PoolConfig { budget_bytes: settings::pool_bytes(), tier, ..PoolConfig::default() };
+        let pool = Pool::new(config).map_err(|error| error.to_string())?;
+        self.mark = Some(ForkMark::new());
+        self.pool = Some(Arc::clone(&pool));
+        Ok(pool)
+    }
+
+    /// A descriptor of the file `id`, at `path`.
+    fn device(&mut self, path: &Path, id: FileId) -> Result<Arc<dyn Device>, Reason> {
+        if let Some(device) = self.devices.get(&id) {
+            return Ok(Arc::clone(device));
+        }
+        self.devices.retain(|_, device| Arc::strong_count(device) > 1 || !is_removed(device.as_ref()));
+        if self.devices.len() >= MOST_PARKED {
+            return Err(format!("{MOST_PARKED} databases were opened already"));
+        }
+        let name = path.file_name().and_then(|name| name.to_str()).ok_or("its name is not UTF-8")?;
+        let directory = DiskDirectory::new(path.parent().unwrap_or(Path::new("/")));
+        let device = directory.open(name).map_err(|error| error.to_string())?;
+        let opened = device.as_file().and_then(|file| file.metadata().ok()).map(|facts| (facts.dev(), facts.ino()));
+        if opened != Some(id) {
+            // Another connection may have that file open, whose locks would end if this descriptor were closed.
+            std::mem::forget(device);
+            return Err("another file has taken its name".into());
+        }
+        self.devices.insert(id, Arc::clone(&device));
+        Ok(device)
+    }
+}
+
+/// Whether no name leads to the file any more, so that no connection can come that needs locks on it.
+fn is_removed(device: &dyn Device) -> bool {
+    device.as_file().and_then(|file| file.metadata().ok()).is_some_and(|facts| facts.nlink() == 0)
+}

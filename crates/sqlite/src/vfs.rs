@@ -1,0 +1,209 @@
+//! The VFS `quire`: main database files go through the pool, everything else is the default VFS's.
+//!
+//! Relies on the default VFS being registered for as long as the process lives, as SQLite's own is.
+
+use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::ptr;
+
+use libsqlite3_sys as sqlite;
+use sqlite::{sqlite3_file, sqlite3_vfs};
+
+use crate::file::{INNER_OFFSET, Inner, PooledFile};
+use crate::methods::METHODS;
+use crate::registry;
+use crate::settings::warn;
+
+/// The name under which programs ask for it.
+const NAME: &CStr = c"quire";
+
+/// Registers the VFS; with `as_default` for connections that name none, too. A second registration has no effect.
+pub(crate) fn register(as_default: bool) -> c_int {
+    // SAFETY: SQLite's functions are there, `extension` has seen to it. A null name asks for the default VFS.
+    let (known, inner) = unsafe { (sqlite::sqlite3_vfs_find(NAME.as_ptr()), sqlite::sqlite3_vfs_find(ptr::null())) };
+    if !known.is_null() {
+        return sqlite::SQLITE_OK;
+    }
+    if inner.is_null() {
+        return sqlite::SQLITE_ERROR;
+    }
+    // SAFETY: a registered VFS stays where it is, and its name ends with NUL.
+    let (below, name) = unsafe { (&*inner, CStr::from_ptr((*inner).zName)) };
+    if !name.to_bytes().starts_with(b"unix") {
+        // One that encrypts or compresses has other bytes in the file than SQLite asks for.
+        warn(&format!("the default VFS is {name:?}, and only those that keep pages as they are (unix) can be cached"));
+        return sqlite::SQLITE_ERROR;
+    }
+    let vfs = sqlite3_vfs {
+        iVersion: below.iVersion.min(2),
+        szOsFile: below.szOsFile + INNER_OFFSET as c_int,
+        mxPathname: below.mxPathname,
+        pNext: ptr::null_mut(),
+        zName: NAME.as_ptr(),
+        pAppData: inner.cast(),
+        xOpen: Some(open),
+        xDelete: Some(delete),
+        xAccess: Some(access),
+        xFullPathname: Some(full_pathname),
+        xDlOpen: Some(dl_open),
+        xDlError: Some(dl_error),
+        xDlSym: below.xDlSym.map(|_| dl_sym as _),
+        xDlClose: Some(dl_close),
+        xRandomness: Some(randomness),
+        xSleep: Some(sleep),
+        xCurrentTime: Some(current_time),
+        xGetLastError: Some(get_last_error),
+        xCurrentTimeInt64: below.xCurrentTimeInt64.map(|_| current_time_int64 as _),
+        xSetSystemCall: None,
+        xGetSystemCall: None,
+        xNextSystemCall: None,
+    };
+    // The VFS is registered for as long as the process lives, so its memory is never given back.
+    let vfs = Box::into_raw(Box::new(vfs));
+    // SAFETY: all that the version number promises is set, and the object stays.
+    unsafe { sqlite::sqlite3_vfs_register(vfs, c_int::from(as_default)) }
+}
+
+/// The default VFS, which ours stands before.
+///
+/// # Safety
+/// `vfs` is the one that [`register`] has made.
+unsafe fn below(vfs: *mut sqlite3_vfs) -> *mut sqlite3_vfs {
+    // SAFETY: `register` has put the default VFS there.
+    unsafe { (*vfs).pAppData.cast() }
+}
+
+/// Calls the method of the default VFS.
+macro_rules! below {
+    ($vfs:expr, $method:ident($($argument:expr),*), $default:expr) => {{
+        // SAFETY: SQLite calls the methods of ours with the VFS that `register` has made.
+        let below = unsafe { below($vfs) };
+        // SAFETY: a registered VFS stays where it is; the arguments are those of the same method of ours, which SQLite has
+        // called by the same contract.
+        match unsafe { (*below).$method } {
+            // SAFETY: as above.
+            Some(method) => unsafe { method(below $(, $argument)*) },
+            None => $default,
+        }
+    }};
+}
+
+unsafe extern "C" fn open(
+    vfs: *mut sqlite3_vfs,
+    name: *const c_char,
+    file: *mut sqlite3_file,
+    flags: c_int,
+    out_flags: *mut c_int,
+) -> c_int {
+    if flags & sqlite::SQLITE_OPEN_MAIN_DB == 0 || name.is_null() {
+        // The object is larger than the default VFS needs, and all its own.
+        return below!(vfs, xOpen(name, file, flags, out_flags), sqlite::SQLITE_CANTOPEN);
+    }
+    // SAFETY: SQLite gives memory of our `szOsFile`, of which the inner object takes what lies behind ours. Without methods in
+    // it SQLite calls no xClose, if this fails.
+    let inner = unsafe {
+        (*file).pMethods = ptr::null();
+        file.cast::<u8>().add(INNER_OFFSET).cast::<sqlite3_file>()
+    };
+    let mut opened_flags = flags;
+    let code = below!(vfs, xOpen(name, inner, flags, &raw mut opened_flags), sqlite::SQLITE_CANTOPEN);
+    if code != sqlite::SQLITE_OK {
+        // SAFETY: as above; the inner object may have methods, and then wants to be closed.
+        unsafe { close_inner(inner) };
+        return code;
+    }
+    if !out_flags.is_null() {
+        // SAFETY: not null, so SQLite wants the flags there.
+        unsafe { *out_flags = opened_flags };
+    }
+    // SAFETY: the name is not null, as was checked, and ends with NUL.
+    let path = Path::new(OsStr::from_bytes(unsafe { CStr::from_ptr(name) }.to_bytes()));
+    // SAFETY: the inner file was opened just now.
+    let is_moved = || unsafe { Inner::of(file) }.is_moved();
+    let database = catch_unwind(AssertUnwindSafe(|| registry::open(path)))
+        .unwrap_or_else(|_| Err("the VFS has crashed; please report this".into()))
+        .and_then(|database| if is_moved() { Err("another file has taken its name".into()) } else { Ok(database) });
+    match database {
+        Ok(database) => {
+            // SAFETY: the memory is SQLite's for an object of ours, whose inner part is open.
+            unsafe { PooledFile::install(file, database, &METHODS) };
+            sqlite::SQLITE_OK
+        }
+        Err(reason) => {
+            eprintln!(
+                "quire_sqlite: {} is not cached by Quire, but by SQLite and the kernel alone: {reason}",
+                path.display()
+            );
+            // SAFETY: as above: the inner object is closed, and the default VFS opens it again at the start of the memory.
+            unsafe { close_inner(inner) };
+            below!(vfs, xOpen(name, file, flags, out_flags), sqlite::SQLITE_CANTOPEN)
+        }
+    }
+}
+
+/// Closes the file of the default VFS if it has methods.
+///
+/// # Safety
+/// `inner` is an object that the default VFS was asked to open, and is not used any more.
+unsafe fn close_inner(inner: *mut sqlite3_file) {
+    // SAFETY: the default VFS sets the methods, or null.
+    unsafe {
+        if let Some(methods) = (*inner).pMethods.as_ref()
+            && let Some(close) = methods.xClose
+        {
+            close(inner);
+        }
+    }
+}
+
+unsafe extern "C" fn delete(vfs: *mut sqlite3_vfs, name: *const c_char, sync_directory: c_int) -> c_int {
+    below!(vfs, xDelete(name, sync_directory), sqlite::SQLITE_IOERR_DELETE)
+}
+
+unsafe extern "C" fn access(vfs: *mut sqlite3_vfs, name: *const c_char, flags: c_int, result: *mut c_int) -> c_int {
+    below!(vfs, xAccess(name, flags, result), sqlite::SQLITE_IOERR_ACCESS)
+}
+
+unsafe extern "C" fn full_pathname(vfs: *mut sqlite3_vfs, name: *const c_char, bytes: c_int, to: *mut c_char) -> c_int {
+    below!(vfs, xFullPathname(name, bytes, to), sqlite::SQLITE_CANTOPEN)
+}
+
+unsafe extern "C" fn dl_open(vfs: *mut sqlite3_vfs, name: *const c_char) -> *mut c_void {
+    below!(vfs, xDlOpen(name), ptr::null_mut())
+}
+
+unsafe extern "C" fn dl_error(vfs: *mut sqlite3_vfs, bytes: c_int, message: *mut c_char) {
+    below!(vfs, xDlError(bytes, message), ());
+}
+
+type DlFunction = unsafe extern "C" fn(*mut sqlite3_vfs, *mut c_void, *const c_char);
+
+unsafe extern "C" fn dl_sym(vfs: *mut sqlite3_vfs, library: *mut c_void, symbol: *const c_char) -> Option<DlFunction> {
+    below!(vfs, xDlSym(library, symbol), None)
+}
+
+unsafe extern "C" fn dl_close(vfs: *mut sqlite3_vfs, library: *mut c_void) {
+    below!(vfs, xDlClose(library), ());
+}
+
+unsafe extern "C" fn randomness(vfs: *mut sqlite3_vfs, bytes: c_int, to: *mut c_char) -> c_int {
+    below!(vfs, xRandomness(bytes, to), 0)
+}
+
+unsafe extern "C" fn sleep(vfs: *mut sqlite3_vfs, microseconds: c_int) -> c_int {
+    below!(vfs, xSleep(microseconds), 0)
+}
+
+unsafe extern "C" fn current_time(vfs: *mut sqlite3_vfs, julian_day: *mut f64) -> c_int {
+    below!(vfs, xCurrentTime(julian_day), sqlite::SQLITE_ERROR)
+}
+
+unsafe extern "C" fn get_last_error(vfs: *mut sqlite3_vfs, bytes: c_int, message: *mut c_char) -> c_int {
+    below!(vfs, xGetLastError(bytes, message), 0)
+}
+
+unsafe extern "C" fn current_time_int64(vfs: *mut sqlite3_vfs, milliseconds: *mut i64) -> c_int {
+    below!(vfs, xCurrentTimeInt64(milliseconds), sqlite::SQLITE_ERROR)
+}
