@@ -418,8 +418,9 @@ fn waiting_in_a_read_only_clone_frees_nothing_that_the_original_had_deleted() {
     eventually("the other one has freed all", || other.info("lazyfree_pending_objects") == "0");
     assert_ne!(client.info("lazyfree_pending_objects"), "0");
     drop((other, busy));
-    let (_, own) = held_of(&dir.path().canonicalize().unwrap().join(IMAGE));
-    assert!(own < 64 << 10, "{own} bytes are the clone's own");
+    // The other clone's mapping goes when its thread that backs memory ahead has ended, which may be after the server itself.
+    let path = dir.path().canonicalize().unwrap().join(IMAGE);
+    eventually("the read-only clone holds no memory of its own", || held_of(&path).1 < 64 << 10);
     assert_eq!(client.text("CONFIG SET read-only no"), "OK");
     eventually("it is freed", || client.info("lazyfree_pending_objects") == "0");
 }
