@@ -18,11 +18,11 @@ import sqlite3
 import subprocess
 import sys
 import time
-import urllib.parse
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 
 import harness
+from _connect import connect, load
 
 MODES = ("DELETE", "WAL", "TRUNCATE", "WAL", "PERSIST", "WAL")
 VFS = ("quire", "unix")
@@ -33,19 +33,6 @@ KEYS = 60
 MOST_BYTES = 32 << 20
 # Errors that say that another connection was faster.
 FASTER = ("locked", "busy", "schema has changed")
-
-
-def load(options):
-    harness.skip_unless(hasattr(sqlite3.Connection, "enable_load_extension"), "this Python loads no SQLite extensions")
-    connection = sqlite3.connect(":memory:")
-    connection.enable_load_extension(True)
-    connection.load_extension(os.path.join(os.path.dirname(options.quire), "libquire_sqlite.so"))
-    connection.close()
-
-
-def connect(path, vfs, timeout=0.2):
-    uri = f"file:{urllib.parse.quote(path)}?vfs={vfs}"
-    return sqlite3.connect(uri, uri=True, timeout=timeout, isolation_level=None)
 
 
 def digest(rows):
@@ -107,7 +94,7 @@ class Worker:
         self.number, self.rows = self.patiently(lambda: read(self.connections[0], owner))
 
     def open(self, vfs):
-        connection = connect(self.path, vfs)
+        connection = connect(self.path, vfs, 0.2)
         self.patiently(lambda: connection.execute(f"PRAGMA cache_size = {self.dice.choice((1, 5, 50, 2000))}"))
         self.patiently(lambda: connection.execute(f"PRAGMA synchronous = {self.dice.choice(('OFF', 'NORMAL', 'FULL'))}"))
         self.patiently(lambda: connection.execute(f"PRAGMA wal_autocheckpoint = {self.dice.choice((0, 1, 20, 1000))}"))
@@ -223,15 +210,15 @@ class Child:
 
 def check(path, least, dice):
     """The database as it is now, after some kill: sound, and with every commit that `least` names."""
-    with contextlib.closing(connect(path, "unix", 120)) as plain:
+    with contextlib.closing(connect(path, "unix")) as plain:
         if dice.randrange(2):
             # Not always SQLite's own VFS is the first to find a hot journal.
-            with contextlib.closing(connect(path, "quire", 120)) as ours:
+            with contextlib.closing(connect(path, "quire")) as ours:
                 ours.execute("SELECT count(*) FROM progress").fetchall()
         verdict = [row[0] for row in plain.execute("PRAGMA integrity_check")]
         assert verdict == ["ok"], verdict[:5]
     for vfs in dice.sample(VFS, 2):
-        with contextlib.closing(connect(path, vfs, 120)) as connection:
+        with contextlib.closing(connect(path, vfs)) as connection:
             for owner, number in least.items():
                 found, _ = read(connection, owner)
                 assert number <= found, f"owner {owner}: {number} was reported, {found} is the last one there ({vfs})"

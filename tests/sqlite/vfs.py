@@ -20,37 +20,10 @@ import urllib.parse
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 
 import harness
+from _connect import connect, database, is_sound, load, stats
 
 MODES = ("DELETE", "TRUNCATE", "PERSIST", "WAL")
 ACCOUNTS = 200
-
-
-def load(options):
-    """Registers the VFS in this process."""
-    library = os.path.join(os.path.dirname(options.quire), "libquire_sqlite.so")
-    harness.skip_unless(hasattr(sqlite3.Connection, "enable_load_extension"), "this Python loads no SQLite extensions")
-    connection = sqlite3.connect(":memory:")
-    connection.enable_load_extension(True)
-    connection.load_extension(library)
-    connection.close()
-
-
-def connect(path, vfs, **more):
-    """A connection by `quire`, or by SQLite's own VFS."""
-    uri = f"file:{urllib.parse.quote(path)}?vfs={vfs}"
-    return sqlite3.connect(uri, uri=True, timeout=60, isolation_level=None, check_same_thread=False, **more)
-
-
-@contextlib.contextmanager
-def database():
-    with harness.scratch() as directory:
-        yield os.path.join(directory, "test.db")
-
-
-def is_sound(path):
-    """The verdict of SQLite's own VFS."""
-    with contextlib.closing(connect(path, "unix")) as plain:
-        return [row[0] for row in plain.execute("PRAGMA integrity_check")] == ["ok"]
 
 
 def dump(connection):
@@ -311,7 +284,7 @@ def a_reader_that_may_not_write_the_index_sees_checkpoints(options):
         os.chmod(directory, 0o755)
         for name in ("quire", "libquire_sqlite.so"):
             shutil.copy(os.path.join(os.path.dirname(options.quire), name), directory)
-        for name in ("tests/sqlite/vfs.py", "tests/harness.py"):
+        for name in ("tests/sqlite/vfs.py", "tests/sqlite/_connect.py", "tests/harness.py"):
             os.makedirs(os.path.join(directory, os.path.dirname(name)), exist_ok=True)
             shutil.copy(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..", name), os.path.join(directory, name))
         path = os.path.join(directory, "test.db")
@@ -400,23 +373,25 @@ def a_database_that_leaves_wal_mode_shows_what_was_written_in_it(options):
 def the_pool_serves_what_was_read_before(options):
     load(options)
     with database() as path:
+        early = connect(path, "quire")
         make_accounts(path, "DELETE")
         connection = connect(path, "quire")
         connection.execute("PRAGMA cache_size = 1")
         check_sum(connection)
-
-        def stats():
-            text = connection.execute("PRAGMA quire_stats").fetchone()[0]
-            return {name: int(value) for name, value in (line.split("=") for line in text.split())}
-
-        before, pages = stats(), os.path.getsize(path) // 4096
+        before, pages = stats(connection), os.path.getsize(path) // 4096
+        # Also of a file that had no bytes when it was opened.
         assert before["database_resident_bytes"] >= 4096 * pages // 2, (before, pages)
         for _ in range(50):
             check_sum(connection)
-        after = stats()
+        after = stats(connection)
         assert after["pool_misses"] == before["pool_misses"], (before, after)
         assert after["pool_hits"] > before["pool_hits"], (before, after)
+        for number in range(20):
+            connection.execute("UPDATE counter SET done = ?", (number,))
+            assert early.execute("SELECT done FROM counter").fetchone()[0] == number
+        assert stats(connection)["invalidations"] == before["invalidations"], "its own commits are no reason"
         connection.close()
+        early.close()
 
 
 def a_killed_process_loses_no_commit(options):

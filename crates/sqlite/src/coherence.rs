@@ -6,7 +6,8 @@
 //!
 //! - **Rollback journal.** Every transaction changes the bytes 24 to 39 of the file (the change counter and what follows). They are
 //!   compared when a connection gets a SHARED lock, which keeps all writers away. A connection that commits notes the new ones
-//!   before it gives up its lock. Without the WAL index this witness is of no use for a database in WAL mode (an exclusive
+//!   before it gives up its lock. With them goes the time of the file's last change: a program that copies a backup over a database
+//!   that is not in use may leave these bytes as they were. Without the WAL index this witness is of no use for a database in WAL mode (an exclusive
 //!   connection has none, nor one that may not map it): such a connection reads past the pool.
 //! - **WAL.** Commits go to the WAL file, which is not cached here. Only a checkpoint writes the database file, and it says so in
 //!   the WAL index, which is shared memory: it sets `nBackfillAttempted` before its first write, and `nBackfill` after its last.
@@ -85,9 +86,10 @@ impl WalIndex {
         }
     }
 
-    /// Whether every frame of the WAL is in the database file already. Holds for as long as no connection may write the WAL.
-    pub(crate) fn is_backfilled(&self) -> bool {
-        self.word(BACKFILLED) == self.word(MAX_FRAME)
+    /// Whether every frame of the WAL was in the database file already when `stamp` was taken. For a connection that has the lock WRITE:
+    /// no other one makes the WAL longer.
+    pub(crate) fn is_backfilled(&self, stamp: &WalStamp) -> bool {
+        stamp.backfilled == self.word(MAX_FRAME)
     }
 }
 
@@ -118,9 +120,10 @@ mod tests {
             after[word] += 1;
             assert_ne!(index(&after).stamp(), before, "word {word}");
         }
-        assert!(!index(&words).is_backfilled());
+        assert!(!index(&words).is_backfilled(&before));
         words[BACKFILLED] = 7;
-        assert!(index(&words).is_backfilled());
+        assert!(index(&words).is_backfilled(&index(&words).stamp()));
+        assert!(!index(&words).is_backfilled(&before), "a checkpoint has ended since the stamp was taken");
     }
 
     #[test]

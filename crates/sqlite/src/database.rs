@@ -7,6 +7,7 @@
 //! Relies on [`crate::coherence`] for when cached pages may be used, and on the callers' SQLite locks: bytes are written only by a
 //! connection that keeps all readers away which could ask for the same bytes.
 
+use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
@@ -51,9 +52,17 @@ enum LastHeader {
     /// No page was read yet.
     #[default]
     NoneYet,
-    Known(HeaderBytes),
+    Known(Witness),
     /// Pages may have changed unseen.
     Lost,
+}
+
+/// What differs once another program has written the file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Witness {
+    header: HeaderBytes,
+    /// Length of the file, and time of its last change in seconds and nanoseconds. `None` where the file does not tell.
+    facts: Option<(u64, i64, i64)>,
 }
 
 impl Database {
@@ -176,22 +185,35 @@ impl Database {
         self.replace_map(0);
     }
 
+    /// What the file, whose header is `header`, is known by now.
+    fn witness(&self, header: HeaderBytes) -> Witness {
+        let facts = self.device.as_file().and_then(|file| file.metadata().ok());
+        Witness { header, facts: facts.map(|facts| (facts.len(), facts.ctime(), facts.ctime_nsec())) }
+    }
+
     /// A connection has got a SHARED lock. `header` is what the file has now.
     pub(crate) fn check_header(&self, header: HeaderBytes) {
         let mut seen = self.seen();
-        if seen.wal_users > 0 || seen.header == LastHeader::Known(header) {
+        if seen.wal_users > 0 {
             return;
         }
-        if seen.header != LastHeader::NoneYet {
+        let now = self.witness(header);
+        if seen.header == LastHeader::Known(now) {
+            return;
+        }
+        // The file may have grown since it was opened.
+        let has_len = now.facts.is_some_and(|(len, ..)| len == self.len.load(Ordering::Acquire));
+        if seen.header != LastHeader::NoneYet || !has_len {
             self.invalidate();
         }
         // Only now: a connection that comes while the pages are given up must not take them for right.
-        seen.header = LastHeader::Known(header);
+        seen.header = LastHeader::Known(now);
     }
 
     /// A connection that may have changed the file is about to give up its exclusive lock. `None`: the header can't be read.
     pub(crate) fn note_header(&self, header: Option<HeaderBytes>) {
-        self.seen().header = header.map_or(LastHeader::Lost, LastHeader::Known);
+        let last = header.map_or(LastHeader::Lost, |header| LastHeader::Known(self.witness(header)));
+        self.seen().header = last;
     }
 
     /// A connection has mapped the WAL index.

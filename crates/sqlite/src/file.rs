@@ -279,7 +279,8 @@ impl OpenFile<'_> {
         }
         if has_write {
             connection.database.check_wal(index);
-            connection.wal_write = Some((index.stamp(), index.is_backfilled()));
+            let stamp = index.stamp();
+            connection.wal_write = Some((stamp, index.is_backfilled(&stamp)));
         }
     }
 

@@ -13,8 +13,11 @@ use crate::file::{Inner, OpenFile, PooledFile, inner};
 use crate::pragma;
 
 /// Version 2 has shared memory; version 3 would have SQLite ask for mapped pages, which this VFS does not give.
-pub(crate) static METHODS: sqlite3_io_methods = sqlite3_io_methods {
-    iVersion: 2,
+static METHODS: sqlite3_io_methods = sqlite3_io_methods { iVersion: 2, ..METHODS_WITHOUT_SHM };
+
+/// For files of a VFS without shared memory (`unix-dotfile`, `unix-none`). SQLite asks for no WAL there.
+static METHODS_WITHOUT_SHM: sqlite3_io_methods = sqlite3_io_methods {
+    iVersion: 1,
     xClose: Some(close),
     xRead: Some(read),
     xWrite: Some(write),
@@ -34,6 +37,12 @@ pub(crate) static METHODS: sqlite3_io_methods = sqlite3_io_methods {
     xFetch: None,
     xUnfetch: None,
 };
+
+/// The methods for a file that has `inner` behind it.
+pub(crate) fn table(inner: Inner) -> &'static sqlite3_io_methods {
+    let has_shm = inner.methods.iVersion >= 2 && inner.methods.xShmMap.is_some();
+    if has_shm { &METHODS } else { &METHODS_WITHOUT_SHM }
+}
 
 /// Runs a method on `file`; a panic, and the use of a parent's file in a forked child, are answered with `otherwise`.
 ///
@@ -150,7 +159,8 @@ unsafe extern "C" fn sector_size(file: *mut sqlite3_file) -> c_int {
 unsafe extern "C" fn characteristics(file: *mut sqlite3_file) -> c_int {
     // SAFETY: SQLite passes an open file of ours.
     let inner = unsafe { Inner::of(file) };
-    inner!(inner, xDeviceCharacteristics(), 0)
+    // No batches of writes that are atomic: one that is taken back changes pages without a call of `write`.
+    inner!(inner, xDeviceCharacteristics(), 0) & !sqlite::SQLITE_IOCAP_BATCH_ATOMIC
 }
 
 unsafe extern "C" fn shm_map(

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use quire_device::{Device, Directory, DiskDirectory};
 use quire_pool::{Pool, PoolConfig, TierConfig};
 use quire_sys::fork_mark::ForkMark;
+use quire_sys::limits;
 
 use crate::database::Database;
 use crate::settings;
@@ -19,8 +20,10 @@ use crate::settings;
 /// Device and inode of a file.
 type FileId = (u64, u64);
 
-/// Descriptors that are kept, but for those of removed files. Beyond that no further database goes through the pool.
-const MOST_PARKED: usize = 256;
+/// Databases whose descriptors are kept, but for removed files. Beyond that no further database goes through the pool.
+const MOST_PARKED: u64 = 256;
+/// Of the files that the process may have open, one in so many is such a database. Each has two descriptors: one goes past the page cache.
+const PARKED_SHARE: u64 = 8;
 
 /// What the process shares.
 #[derive(Default)]
@@ -91,8 +94,9 @@ impl Registry {
             return Ok(Arc::clone(device));
         }
         self.devices.retain(|_, device| Arc::strong_count(device) > 1 || !is_removed(device.as_ref()));
-        if self.devices.len() >= MOST_PARKED {
-            return Err(format!("{MOST_PARKED} databases were opened already"));
+        let most = MOST_PARKED.min(limits::open_files() / PARKED_SHARE);
+        if self.devices.len() as u64 >= most {
+            return Err(format!("{most} databases were opened already"));
         }
         let name = path.file_name().and_then(|name| name.to_str()).ok_or("its name is not UTF-8")?;
         let directory = DiskDirectory::new(path.parent().unwrap_or(Path::new("/")));

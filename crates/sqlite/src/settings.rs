@@ -3,6 +3,7 @@
 //! Relies on the environment of the process, read once, when the first database is opened.
 
 use std::io::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use quire_units::parse_bytes;
 
@@ -11,6 +12,10 @@ const BYTES_VARIABLE: &str = "QUIRE_SQLITE_POOL";
 /// The pool's memory where the variable says nothing.
 const USUAL_BYTES: usize = 128 << 20;
 const LEAST_BYTES: usize = 1 << 20;
+/// Messages of a process, less one.
+const MOST_TOLD: u64 = 19;
+/// Messages so far.
+static TOLD: AtomicU64 = AtomicU64::new(0);
 
 /// Bytes of memory for pages. A text that is no size counts as none, and is told.
 pub(crate) fn pool_bytes() -> usize {
@@ -18,15 +23,19 @@ pub(crate) fn pool_bytes() -> usize {
     match parse_bytes(&text) {
         Some(bytes) if bytes >= LEAST_BYTES as u64 => usize::try_from(bytes).unwrap_or(usize::MAX),
         _ => {
-            eprintln!(
-                "quire_sqlite: {BYTES_VARIABLE}={text:?} is no size from 1MiB on (such as 256MiB); it has no effect"
-            );
+            warn(&format!("{BYTES_VARIABLE}={text:?} is no size from 1MiB on (such as 256MiB); it has no effect"));
             USUAL_BYTES
         }
     }
 }
 
-/// Tells the user of the program. Nothing happens where standard error takes no text.
+/// Tells the user of the program. Nothing happens where standard error takes no text: a program must not end because its log is full.
+/// One that opens many databases is not told of each.
 pub(crate) fn warn(text: &str) {
-    let _ = writeln!(std::io::stderr(), "quire_sqlite: {text}");
+    let more = match TOLD.fetch_add(1, Ordering::Relaxed) {
+        ..MOST_TOLD => "",
+        MOST_TOLD => " (no more of this is told)",
+        _ => return,
+    };
+    let _ = writeln!(std::io::stderr(), "quire_sqlite: {text}{more}");
 }

@@ -12,7 +12,7 @@ use libsqlite3_sys as sqlite;
 use sqlite::{sqlite3_file, sqlite3_vfs};
 
 use crate::file::{INNER_OFFSET, Inner, PooledFile};
-use crate::methods::METHODS;
+use crate::methods;
 use crate::registry;
 use crate::settings::warn;
 
@@ -128,14 +128,11 @@ unsafe extern "C" fn open(
     match database {
         Ok(database) => {
             // SAFETY: the memory is SQLite's for an object of ours, whose inner part is open.
-            unsafe { PooledFile::install(file, database, &METHODS) };
+            unsafe { PooledFile::install(file, database, methods::table(Inner::of(file))) };
             sqlite::SQLITE_OK
         }
         Err(reason) => {
-            eprintln!(
-                "quire_sqlite: {} is not cached by Quire, but by SQLite and the kernel alone: {reason}",
-                path.display()
-            );
+            warn(&format!("{} is not cached by Quire, but by SQLite and the kernel alone: {reason}", path.display()));
             // SAFETY: as above: the inner object is closed, and the default VFS opens it again at the start of the memory.
             unsafe { close_inner(inner) };
             below!(vfs, xOpen(name, file, flags, out_flags), sqlite::SQLITE_CANTOPEN)

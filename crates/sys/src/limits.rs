@@ -4,6 +4,11 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+/// Files that this process may have open.
+pub fn open_files() -> u64 {
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
 /// Raises the number of files that may be open to `wanted` if the hard limit allows; returns what holds now.
 pub fn raise_open_files(wanted: u64) -> u64 {
     let now = getrlimit(Resource::Nofile);
@@ -40,7 +45,8 @@ pub fn refuse_longer_files() {
 mod tests {
     #[test]
     fn raising_to_less_than_now_changes_nothing() {
-        let now = super::raise_open_files(1);
+        let now = super::open_files();
         assert_eq!(super::raise_open_files(1), now);
+        assert_eq!(super::open_files(), now);
     }
 }
