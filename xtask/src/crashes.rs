@@ -1,6 +1,6 @@
 //! `crash`: the campaigns of crashes at full size. The same ones run in small with `cargo xtask test`.
 //!
-//! Relies on the Python files of `tests/crash` and on `crates/fuse/tests/power`, which take how long to go on from their
+//! Relies on the Python files of `tests/crash` and `tests/sqlite` and on `crates/fuse/tests/power`, which take how long to go on from their
 //! arguments and from the environment.
 
 use std::path::Path;
@@ -22,6 +22,8 @@ pub struct Rounds {
     pub log: u32,
     /// A mount's daemon, and programs that work on it.
     pub mount: u32,
+    /// Processes that share an SQLite database.
+    pub sqlite: u32,
 }
 
 /// Runs the campaigns whose name contains `only`.
@@ -32,11 +34,12 @@ pub fn run(quire: &Path, only: Option<&str>, rounds: &Rounds) -> anyhow::Result<
         ("mount", with("tests/crash/kill9_mount.py", rounds.mount, &["--seconds", "3", "--scale", "5"])),
         ("power", Some(power())),
         ("saves", with("tests/crash/kill9.py", rounds.saves, &["--keys", "3000000", "--value-bytes", "1000"])),
+        ("sqlite", with("tests/sqlite/kill9.py", rounds.sqlite, &["--seconds", "2"])),
     ];
     if let Some(part) = only
         && !campaigns.iter().any(|(name, _)| name.contains(part))
     {
-        bail!("no campaign is called {part}: there are log, mount, power and saves");
+        bail!("no campaign is called {part}: there are log, mount, power, saves and sqlite");
     }
     let mut failed = Vec::new();
     for (name, command) in campaigns {

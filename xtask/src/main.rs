@@ -70,9 +70,10 @@ enum Task {
         seconds: u64,
     },
     /// Run the crash campaigns at full size: kill -9 of the server (50 rounds of saves of 3M keys, 200 of the log of
-    /// writes), of a mount's daemon and of PostgreSQL and Redis on it, and power cuts at every flush under a mount
+    /// writes), of a mount's daemon and of PostgreSQL and Redis on it, of processes that share an SQLite database (100), and power
+    /// cuts at every flush under a mount
     Crash {
-        /// Only the campaign whose name contains this: saves, log, mount, power
+        /// Only the campaign whose name contains this: saves, log, mount, power, sqlite
         #[arg(long)]
         only: Option<String>,
         /// Rounds with saves
@@ -84,6 +85,9 @@ enum Task {
         /// Rounds with a mount
         #[arg(long, default_value_t = 40)]
         mount_rounds: u32,
+        /// Kills of processes that share an SQLite database
+        #[arg(long, default_value_t = 100)]
+        sqlite_rounds: u32,
     },
     /// Use all snapshot mechanisms at random for long
     Stress {
@@ -120,8 +124,8 @@ fn main() -> ExitCode {
         Task::Docs { check } => docs::run(check),
         Task::Install(places) => install::run(&places),
         Task::Fuzz { seconds } => fuzz::run(seconds),
-        Task::Crash { only, rounds, log_rounds, mount_rounds } => {
-            let rounds = crashes::Rounds { saves: rounds, log: log_rounds, mount: mount_rounds };
+        Task::Crash { only, rounds, log_rounds, mount_rounds, sqlite_rounds } => {
+            let rounds = crashes::Rounds { saves: rounds, log: log_rounds, mount: mount_rounds, sqlite: sqlite_rounds };
             steps::release_binary().and_then(|quire| crashes::run(&quire, only.as_deref(), &rounds))
         }
         Task::Stress { minutes, seed } => stress::run(minutes, seed),
