@@ -5,6 +5,7 @@ mod location;
 mod published;
 mod restore;
 mod save;
+mod stored_shares;
 
 use std::hash::Hasher;
 use std::ops::{Deref, DerefMut};
