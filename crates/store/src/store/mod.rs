@@ -48,6 +48,8 @@ pub struct Store {
     dataset: u64,
     /// The last record of the log whose effect is in the data.
     log_position: u64,
+    /// The number of the save that the data was brought back from.
+    restored_epoch: u64,
 }
 
 impl std::fmt::Debug for Store {
@@ -114,7 +116,7 @@ impl Store {
         saves.max_bytes_per_s = config.max_save_bytes_per_s;
         saves.deltas.max_deltas = config.max_deltas;
         saves.compression = config.compression;
-        Ok(Store { keyspace, saves, restore: None, check: None, dataset, log_position })
+        Ok(Store { keyspace, saves, restore: None, check: None, dataset, log_position, restored_epoch: 0 })
     }
 
     /// A number that this dataset and its images have, and no other.
@@ -136,6 +138,12 @@ impl Store {
     /// there is none; of a clone, as long as it has none of its own.
     pub fn last_image(&self) -> Option<ImageIdentity> {
         self.saves.last_image
+    }
+
+    /// The number of the save that the data was brought back from; 0 if there was none. Later ones may be there, which damage has made
+    /// useless.
+    pub fn restored_epoch(&self) -> u64 {
+        self.restored_epoch
     }
 
     /// The number of the last image in its history; 0 if there is none.
