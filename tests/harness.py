@@ -26,18 +26,20 @@ CLAIMS = []
 
 def free_port():
     """A port above 20000 that nobody listens on. Until this process ends no other one that runs tests is given it: a server that has
-    not begun to listen yet would be taken for the other's."""
-    while True:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+    not begun to listen yet would be taken for the other's. Nor does the system give it to a connection meanwhile: it lies below
+    those that it chooses from."""
+    with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as file:
+        end = int(file.read().split()[0])
+    for port in range(20001, end):
         claim = socket.socket(socket.AF_UNIX)
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError), socket.socket() as probe:
             claim.bind(f"\0quire-test-port-{port}")
-            if port > 20000:
-                CLAIMS.append(claim)
-                return port
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("", port))
+            CLAIMS.append(claim)
+            return port
         claim.close()
+    raise AssertionError(f"no port from 20001 to {end} is free")
 
 
 class ReplyError(Exception):

@@ -203,10 +203,24 @@ fn saved(codecs: [Option<Codec>; 3]) -> Valid {
     while store.reclaim_step(1000).expect("nothing is damaged") > 0 {}
     store.arena_mut().trim(8);
     assert!(store.save_blocking(&place).expect("saving to memory").image.is_delta);
-    let files = NAMES.iter().map(|name| memory.bytes(name).expect("the link is there")).collect();
+    let mut files: Vec<_> = NAMES.iter().map(|name| memory.bytes(name).expect("the link is there")).collect();
+    fix_times(&mut files);
     let compressed = Chain::open(&memory, NAMES[0]).expect("it was just saved").deltas()[0].compression.regions;
     assert_eq!(compressed > 0, codecs[1].is_some());
     Valid { files, digest: store.digest().expect("a valid store has a digest") }
+}
+
+/// Has the links say when they were made as [`image::fix_time`] does, and fit each other.
+fn fix_times(links: &mut [Vec<u8>]) {
+    image::fix_time(&mut links[0]);
+    for above in 1..links.len() {
+        let base = links[above - 1].clone();
+        let header = &mut links[above][..PAGE_SIZE];
+        let mut changed = DeltaHeader::read_from_bytes(header).expect("a header is a page");
+        changed.created_unix_ms = image::CREATED_UNIX_MS.into();
+        header.copy_from_slice(changed.as_bytes());
+        rebase(&mut links[above], &base);
+    }
 }
 
 /// Changes old pages, and needs new ones.
@@ -261,4 +275,19 @@ pub fn seeds() -> Vec<Vec<u8>> {
 fn table_start(delta: &[u8]) -> u64 {
     let header = DeltaHeader::read_from_bytes(&delta[..PAGE_SIZE]).expect("a header is a page");
     header.layout().table_offset()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn valid_chains_are_the_same_each_time() {
+        for codecs in [[None; 3], [Some(Codec::Lz4), Some(Codec::Zstd), Some(Codec::Lz4)]] {
+            let valid = saved(codecs);
+            assert!(valid.files == saved(codecs).files, "{codecs:?}");
+            let header = DeltaHeader::read_from_bytes(&valid.files[2][..PAGE_SIZE]).unwrap();
+            assert_eq!(header.created_unix_ms.get(), image::CREATED_UNIX_MS);
+        }
+    }
 }

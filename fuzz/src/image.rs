@@ -20,6 +20,8 @@ use quire_rng::SplitMix64;
 /// Most bytes that a restored image may span here.
 const MAX_BYTES: u64 = 64 << 20;
 const NAME: &str = "image";
+/// When valid images and deltas were made, as they say.
+pub(crate) const CREATED_UNIX_MS: u64 = 1_000_000;
 const WHOLE: u8 = 1;
 const RESEAL: u8 = 2;
 const LZ4: u8 = 4;
@@ -139,7 +141,16 @@ fn saved(compression: Option<Codec>) -> Vec<u8> {
     let device = memory.open(NAME).expect("the image is there");
     let mut bytes = vec![0; device.len().expect("it has a length") as usize];
     device.read_at(0, &mut bytes).expect("reading memory");
+    fix_time(&mut bytes);
     bytes
+}
+
+/// Has the image say that it was made at [`CREATED_UNIX_MS`]: an input must change the same bytes each time.
+pub(crate) fn fix_time(image: &mut [u8]) {
+    let mut header = ImageHeader::read_from_bytes(&image[..PAGE_SIZE]).expect("a header is a page");
+    header.created_unix_ms = CREATED_UNIX_MS.into();
+    image[..PAGE_SIZE].copy_from_slice(header.as_bytes());
+    reseal(image);
 }
 
 /// The valid image, patches of its header and its end with and without right checksums, truncations.
@@ -178,4 +189,18 @@ fn compressed_seed(rng: &mut SplitMix64, number: u32) -> Vec<u8> {
     let mut seed = vec![codec | if number.is_multiple_of(5) { 0 } else { RESEAL }, at[0], at[1], at[2] | mark, len];
     seed.extend((rng.next_u64() >> (8 * rng.index(8))).to_le_bytes().iter().take(usize::from(len)));
     seed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn valid_images_are_the_same_each_time() {
+        for compression in [None, Some(Codec::Lz4), Some(Codec::Zstd)] {
+            assert!(saved(compression) == saved(compression), "{compression:?}");
+            let header = ImageHeader::read_from_bytes(&saved(compression)[..PAGE_SIZE]).unwrap();
+            assert_eq!(header.created_unix_ms.get(), CREATED_UNIX_MS);
+        }
+    }
 }

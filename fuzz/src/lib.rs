@@ -26,18 +26,20 @@ pub struct Target {
     pub run: fn(&[u8]),
     /// Makes the inputs that mutation starts from.
     pub seeds: fn() -> Vec<Vec<u8>>,
+    /// Inputs of a short run. It goes by them and not by time, so that a fast machine tries what a slow one does.
+    pub inputs: u64,
 }
 
 /// All targets.
 pub const TARGETS: &[Target] = &[
-    Target { name: "resp_parser", run: resp::run, seeds: resp::seeds },
-    Target { name: "image_reader", run: image::run, seeds: image::seeds },
-    Target { name: "delta_reader", run: delta::run, seeds: delta::seeds },
-    Target { name: "log_reader", run: log::run, seeds: log::seeds },
-    Target { name: "image_contents", run: contents::run, seeds: contents::seeds },
-    Target { name: "wcache_log", run: wcache::run, seeds: wcache::seeds },
-    Target { name: "config_file", run: config::run, seeds: config::seeds },
-    Target { name: "glob_pattern", run: glob::run, seeds: glob::seeds },
-    Target { name: "mount_rules", run: rules::run, seeds: rules::seeds },
-    Target { name: "mdc_reader", run: mdc::run, seeds: mdc::seeds },
+    Target { name: "resp_parser", run: resp::run, seeds: resp::seeds, inputs: 20_000 },
+    Target { name: "image_reader", run: image::run, seeds: image::seeds, inputs: 300 },
+    Target { name: "delta_reader", run: delta::run, seeds: delta::seeds, inputs: 200 },
+    Target { name: "log_reader", run: log::run, seeds: log::seeds, inputs: 1_000 },
+    Target { name: "image_contents", run: contents::run, seeds: contents::seeds, inputs: 1_000 },
+    Target { name: "wcache_log", run: wcache::run, seeds: wcache::seeds, inputs: 1_500 },
+    Target { name: "config_file", run: config::run, seeds: config::seeds, inputs: 10_000 },
+    Target { name: "glob_pattern", run: glob::run, seeds: glob::seeds, inputs: 50_000 },
+    Target { name: "mount_rules", run: rules::run, seeds: rules::seeds, inputs: 3_000 },
+    Target { name: "mdc_reader", run: mdc::run, seeds: mdc::seeds, inputs: 2_000 },
 ];

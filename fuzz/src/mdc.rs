@@ -106,3 +106,15 @@ pub fn seeds() -> Vec<Vec<u8>> {
     }
     seeds
 }
+
+#[cfg(test)]
+mod tests {
+    use zerocopy::FromBytes;
+
+    #[test]
+    fn the_valid_checkpoint_is_the_same_each_time() {
+        let sample = || quire_mdc::sample().unwrap();
+        assert!(sample() == sample());
+        assert_eq!(super::Header::read_from_bytes(&sample()[..super::PAGE]).unwrap().created_unix_ms.get(), 1_000_000);
+    }
+}

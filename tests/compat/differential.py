@@ -1,6 +1,6 @@
 """Quire against redis-server: the same commands to both, every reply compared byte for byte.
 
-Directed cases first (_cases.py), then random commands from a seed (_generate.py) until the time is over; at intervals
+Directed cases first (_cases.py), then random commands from a seed (_generate.py), a number of episodes; at intervals
 DEBUG DIGEST of both. A difference is shrunk to the fewest steps that show it and printed. What may differ is listed in
 _compare.py. Relies on Debian's redis-server and on ../harness.py.
 """
@@ -294,10 +294,11 @@ def facts(_):
 
 
 def random_commands(options):
-    end = time.monotonic() + options.seconds
+    end = time.monotonic() + (options.seconds or float("inf"))
     episode = commands = 0
     failures = []
-    while time.monotonic() < end and len(failures) < options.most:
+    # By their number, unless time is asked for: what a slow machine finds a fast one finds.
+    while (episode < options.episodes or options.seconds) and time.monotonic() < end and len(failures) < options.most:
         name = f"seed {options.seed}, episode {episode}"
         resp3 = bool(episode % 2)
         generator = _generate.Generator(random.Random(f"{options.seed}:{episode}"))
@@ -313,7 +314,8 @@ def random_commands(options):
 
 
 def more_arguments(parser):
-    parser.add_argument("--seconds", type=float, default=10, help="how long random commands are sent")
+    parser.add_argument("--episodes", type=int, default=30, help="how many times random commands are sent, on a data set each")
+    parser.add_argument("--seconds", type=float, help="how long random commands are sent, however many that are")
     parser.add_argument("--seed", default="1", help="of the random commands")
     parser.add_argument("--shrink", type=float, default=20, help="seconds spent on making a difference small")
     parser.add_argument("--most", type=int, default=3, help="ends after so many differences")

@@ -515,7 +515,7 @@ def in_other_process():
                 print(rows[0][0], flush=True)
     else:
         path, synchronous = words[words.index("--append") + 1 :]
-        connection, dice = connect(path, "quire"), random.Random(os.getpid())
+        connection, dice = connect(path, "quire"), random.Random(6)
         connection.execute(f"PRAGMA synchronous = {synchronous}")
         connection.execute("PRAGMA wal_autocheckpoint = 5")
         connection.execute("PRAGMA cache_size = 10")

@@ -15,6 +15,8 @@ use crate::{c_api, docs, layers, loom, packages, peers, tidy};
 const MINUTE: Duration = Duration::from_secs(60);
 /// Where property tests find the seed of their inputs; without it each run has another.
 const PROPERTY_SEED: &str = "PROPTEST_RNG_SEED";
+/// The fuzz targets are run on so many times the inputs that `cargo test` tries. A number and not a time: what a slow machine finds a fast one finds.
+const FUZZ_TIMES: &str = "10";
 /// Folders of Python tests, and how long one file of each may take.
 const FOLDERS: [(&str, Duration); 6] = [
     ("tests/clients", Duration::from_secs(180)),
@@ -138,7 +140,7 @@ pub fn steps() -> anyhow::Result<Vec<Step>> {
     }
     all.push(Step::new("fuzz smoke", |world| {
         let mut command = Command::new(steps::smoke_binary()?);
-        command.args(["all", "--seconds", "8", "--seed", &world.seed.to_string()]);
+        command.args(["all", "--times", FUZZ_TIMES, "--seed", &world.seed.to_string()]);
         steps::run(command, 10 * MINUTE)
     }));
     Ok(all)

@@ -11,6 +11,7 @@ use crate::chart::Chart;
 use crate::machine;
 use crate::quick;
 use crate::report::Report;
+use crate::supervisor;
 
 /// The arguments that every experiment takes.
 #[derive(Debug, Clone, clap::Args)]
@@ -44,10 +45,10 @@ impl CommonArgs {
     /// When it can't be made.
     pub fn make_dir(&self) -> anyhow::Result<tempfile::TempDir> {
         let parent = self.dir();
-        tempfile::Builder::new()
-            .prefix("quire-bench-")
-            .tempdir_in(parent)
-            .with_context(|| format!("making a directory in {}", parent.display()))
+        let made = tempfile::Builder::new().prefix("quire-bench-").tempdir_in(parent);
+        let dir = made.with_context(|| format!("making a directory in {}", parent.display()))?;
+        supervisor::note(dir.path());
+        Ok(dir)
     }
 
     /// `full`, or `small` in a small run.

@@ -33,13 +33,15 @@ pub mod resp;
 pub mod server;
 pub mod snapshot;
 pub mod stats;
+pub mod supervisor;
 pub mod tables;
 pub mod wcache;
 
 use std::fmt::Write as _;
+use std::process::ExitCode;
 
 use anyhow::bail;
-use clap::{ArgMatches, Args as _, Command, FromArgMatches as _};
+use clap::{Arg, ArgAction, ArgMatches, Args as _, Command, FromArgMatches as _};
 
 use list::EXPERIMENTS;
 
@@ -49,6 +51,8 @@ pub fn command() -> Command {
         .about("Run an experiment on this machine, figures beside goals (`quire bench list` names them)")
         .subcommand_required(true)
         .arg_required_else_help(true)
+        // The supervisor starts this program again; that is not for people.
+        .arg(Arg::new(supervisor::WORKER).long(supervisor::WORKER).action(ArgAction::SetTrue).hide(true))
         .subcommand_value_name("EXPERIMENT");
     for entry in EXPERIMENTS {
         command = command.subcommand((entry.command)());
@@ -65,18 +69,21 @@ pub fn command() -> Command {
 ///
 /// # Errors
 /// When an experiment could not be carried out. A figure that misses its goal is no error.
-pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
-    match matches.subcommand() {
+pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+    let is_worker = matches.get_flag(supervisor::WORKER);
+    let done = match matches.subcommand() {
         Some(("list", _)) => quire_sys::out!("{}", listed()).map_err(anyhow::Error::from),
         Some(("tables", matches)) => tables::run(&tables::Args::from_arg_matches(matches)?),
         Some((fastmap::CHILD, _)) => fastmap::serve(),
         Some((dbio::CHILD, _)) => dbio::serve(),
         Some((name, matches)) => match EXPERIMENTS.iter().find(|entry| entry.name == name) {
-            Some(entry) => (entry.run)(matches),
+            Some(entry) if is_worker => supervisor::work(|| (entry.run)(matches)),
+            Some(_) => return supervisor::supervise(),
             None => bail!("no experiment is called {name:?}; `quire bench list` names them"),
         },
         None => bail!("which experiment? `quire bench list` names them"),
-    }
+    };
+    done.map(|()| ExitCode::SUCCESS)
 }
 
 /// All experiments and what becomes of their results, a line each.

@@ -60,6 +60,14 @@ pub struct DeltaInfo {
     pub compression: CompressionInfo,
 }
 
+impl DeltaInfo {
+    /// Bytes that the file takes on a disk that keeps holes.
+    pub fn stored_bytes(&self) -> u64 {
+        let saved_bytes = (self.present_pages * PAGE_SIZE as u64).saturating_sub(self.compression.stored_bytes);
+        self.file_bytes.saturating_sub(saved_bytes)
+    }
+}
+
 impl std::fmt::Debug for Chain {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.debug_struct("Chain")

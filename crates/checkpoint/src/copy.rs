@@ -34,6 +34,17 @@ pub enum CopyError {
         /// Its path.
         file: String,
     },
+    /// Deltas are in the way without an image.
+    #[error(
+        "{file} is there without its image {image}, as a copy leaves it that was ended while its files got their names: remove it, or \
+         copy to another directory"
+    )]
+    Leftover {
+        /// Its path.
+        file: String,
+        /// Path of the image that is not there.
+        image: String,
+    },
     /// The copy can't be written.
     #[error("cannot write the copy: {0}")]
     Target(#[from] DeviceError),
@@ -105,9 +116,13 @@ fn source_failed(error: DeviceError) -> CopyError {
 }
 
 fn refuse_existing(target: &dyn Directory, name: &str) -> Result<(), CopyError> {
-    let found = target.list()?.into_iter().find(|found| found == name);
-    let in_the_way = found.or(find_deltas(target, name)?.into_iter().map(|(_, file)| file).next());
-    in_the_way.map_or(Ok(()), |file| Err(CopyError::Exists { file: target.path_of(&file) }))
+    if target.list()?.iter().any(|found| found == name) {
+        return Err(CopyError::Exists { file: target.path_of(name) });
+    }
+    match find_deltas(target, name)?.into_iter().next() {
+        Some((_, file)) => Err(CopyError::Leftover { file: target.path_of(&file), image: target.path_of(name) }),
+        None => Ok(()),
+    }
 }
 
 /// Where there is something in `bytes`, which lie at `offset` of a file. Zeros among it are left in if there are few: what lies between a

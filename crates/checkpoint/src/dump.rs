@@ -43,6 +43,8 @@ pub struct DumpOptions {
     /// How regions are compressed. A region is stored as it is if it does not get smaller by an eighth, if the writer is short of
     /// buffers, or was while pages of the region had not been taken.
     pub compression: Option<Codec>,
+    /// What part of the pages' bytes is expected to be left by compression, as of an earlier dump; 1 without.
+    pub expected_share: f64,
 }
 
 impl Default for DumpOptions {
@@ -54,6 +56,7 @@ impl Default for DumpOptions {
             keep_replaced_as: None,
             flush_links: false,
             compression: None,
+            expected_share: 1.0,
         }
     }
 }
@@ -87,6 +90,14 @@ pub struct DumpSummary {
     pub total_time: Duration,
     /// How the bytes travelled.
     pub mode: &'static str,
+}
+
+impl DumpSummary {
+    /// Bytes that the file takes on a disk that keeps holes: of an image those of its pages, of a delta those of its table, too.
+    pub fn stored_bytes(&self) -> u64 {
+        let with_holes = if self.is_delta { self.file_bytes } else { self.pages * PAGE_SIZE as u64 };
+        with_holes.saturating_sub(self.saved_bytes)
+    }
 }
 
 /// Writes `snapshot` to the image `name` in `directory`, in place of the previous one and of the deltas over it, whose space is
@@ -178,6 +189,10 @@ impl Dump<'_> {
         let device = self.directory.create(temporary.name()).map_err(|error| self.failed(error))?;
         let written = self.write_file(&*device, target, snapshot);
         let (id, pages, data_time) = written.map_err(|stop| match stop {
+            // It waited for space when it was told to stop.
+            Stop::Device(error) if error.is_full() && self.progress.is_cancelled() => {
+                DumpError::Cancelled { file: self.path() }
+            }
             Stop::Device(error) => self.failed(error),
             Stop::Cancelled => DumpError::Cancelled { file: self.path() },
             Stop::Damaged(page) => DumpError::DamagedPage { file: self.path(), page },
@@ -280,8 +295,9 @@ impl Dump<'_> {
         DumpError::Device { file: self.path(), source }
     }
 
-    /// Waits for the space of removed files where the disk is too full without it: of images that were replaced, of saves
-    /// that failed. Otherwise it is only a warning: others use the disk too, so the truth is what the writes meet.
+    /// Waits for the space of removed files where the disk seems to be too full without it: of images that were replaced, of saves
+    /// that failed. Otherwise it is only a warning: others use the disk too, and what compression leaves is not known before, so the
+    /// truth is what the writes meet. These wait for that space as well.
     fn await_room(&self, pages: u64) {
         while self.lacks_room(pages).is_some() && is_freeing() && !self.progress.is_cancelled() {
             await_freed(Duration::from_millis(50));
@@ -293,7 +309,7 @@ impl Dump<'_> {
 
     /// Bytes that are needed, and those that are free, if these are fewer.
     fn lacks_room(&self, pages: u64) -> Option<(u64, u64)> {
-        let needed_bytes = pages * PAGE_SIZE as u64;
+        let needed_bytes = (pages as f64 * PAGE_SIZE as f64 * self.options.expected_share).ceil() as u64;
         let free_bytes = self.directory.free_bytes()?;
         (free_bytes < needed_bytes).then_some((needed_bytes, free_bytes))
     }

@@ -61,6 +61,6 @@ pub use image::{Image, ImageInfo};
 pub use load::{LoadSummary, LoadedImage, load};
 pub use map::{BackgroundRestore, MappedImage, RestoreStatus, map};
 pub use progress::{DumpPhase, DumpProgress};
-pub use publish::{is_temporary_name, remove_stale};
+pub use publish::{is_temporary_name, remove_stale, temporary_files};
 pub use restore_options::RestoreOptions;
 pub use verify::VerifySummary;

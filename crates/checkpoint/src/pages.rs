@@ -5,11 +5,18 @@
 //!
 //! Relies on a [`Queue`]. A page is copied once, straight into the buffer that is written.
 
-use quire_device::{Buffer, Completion, Device, DeviceError, Direction, Extent, Queue, Transfer};
+use std::time::Duration;
+
+use quire_device::{
+    Buffer, Completion, Device, DeviceError, Direction, Extent, Queue, Transfer, await_freed, freed_files, is_freeing,
+};
 use quire_snapshot::PAGE_SIZE;
 
 use crate::error::no_buffers;
 use crate::progress::DumpProgress;
+
+/// A write that waits for space looks so often whether the dump is cancelled.
+const FREED_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Writer of pages.
 pub(crate) struct PageWriter<'a> {
@@ -25,6 +32,8 @@ pub(crate) struct PageWriter<'a> {
     extents: Vec<Extent>,
     spare_extents: Vec<Vec<Extent>>,
     in_flight: usize,
+    /// Removed files whose space was free again when the disk was last found full, or at the start.
+    freed_files: u64,
 }
 
 impl<'a> PageWriter<'a> {
@@ -49,6 +58,7 @@ impl<'a> PageWriter<'a> {
             extents: Vec::new(),
             spare_extents: Vec::new(),
             in_flight: 0,
+            freed_files: freed_files(),
         })
     }
 
@@ -120,11 +130,17 @@ impl<'a> PageWriter<'a> {
 
     /// Waits for one write.
     fn collect_one(&mut self) -> Result<(), DeviceError> {
-        let Some(Completion { transfer, result }) = self.queue.complete() else {
-            return Err(no_buffers(&self.file));
+        let transfer = loop {
+            let Some(Completion { transfer, result }) = self.queue.complete() else {
+                return Err(no_buffers(&self.file));
+            };
+            self.in_flight -= 1;
+            match result {
+                Ok(()) => break transfer,
+                Err(error) if error.is_full() && self.has_got_room() => self.start(transfer),
+                Err(error) => return Err(error),
+            }
         };
-        self.in_flight -= 1;
-        result?;
         self.progress.add_bytes(transfer.bytes());
         if transfer.tag == 0 {
             self.free.push(transfer.buffer);
@@ -133,6 +149,16 @@ impl<'a> PageWriter<'a> {
             self.spare_extents.push(extents);
         }
         Ok(())
+    }
+
+    /// Waits for the space of removed files, such as a failed save's; whether there was any since this was asked last. So a write on a
+    /// full disk is tried again, but not for ever.
+    fn has_got_room(&mut self) -> bool {
+        while is_freeing() && !self.progress.is_cancelled() {
+            await_freed(FREED_INTERVAL);
+        }
+        let before = std::mem::replace(&mut self.freed_files, freed_files());
+        self.freed_files != before && !self.progress.is_cancelled()
     }
 
     /// Waits until everything is written.

@@ -26,7 +26,19 @@ pub fn is_temporary_name(name: &str) -> bool {
     name.rsplit_once(MARK).is_some_and(|(_, number)| is_number(number))
 }
 
-/// Removes what dumps of `name` that were interrupted (a crash, a power cut) have left. Returns how many files.
+/// What dumps and copies of the image `name` that were interrupted have left, or are writing now.
+///
+/// # Errors
+/// The directory can't be listed.
+pub fn temporary_files(directory: &dyn Directory, name: &str) -> Result<Vec<String>, DeviceError> {
+    let is_ours = |found: &String| {
+        let rest = found.strip_prefix(name);
+        rest.and_then(|rest| rest.strip_prefix(MARK)).is_some_and(is_number)
+    };
+    Ok(directory.list()?.into_iter().filter(is_ours).collect())
+}
+
+/// Removes what dumps and copies of `name` that were interrupted (a crash, a power cut) have left. Returns how many files.
 /// Their names are gone then; their space is given back in the background.
 ///
 /// Call it when no thread is dumping to this name, such as when a server starts.
@@ -34,16 +46,12 @@ pub fn is_temporary_name(name: &str) -> bool {
 /// # Errors
 /// The directory can't be listed, or a file not be removed.
 pub fn remove_stale(directory: &dyn Directory, name: &str) -> Result<usize, DeviceError> {
-    let mut removed = 0;
-    for found in directory.list()? {
-        let rest = found.strip_prefix(name);
-        if rest.and_then(|rest| rest.strip_prefix(MARK)).is_some_and(is_number) {
-            remove_then_free(directory, &found)?;
-            tracing::info!(file = directory.path_of(&found), "removed what an interrupted save had left");
-            removed += 1;
-        }
+    let found = temporary_files(directory, name)?;
+    for file in &found {
+        remove_then_free(directory, file)?;
+        tracing::info!(file = directory.path_of(file), "removed what an interrupted save had left");
     }
-    Ok(removed)
+    Ok(found.len())
 }
 
 /// A file under its temporary name; removed again unless it is published.

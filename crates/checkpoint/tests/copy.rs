@@ -49,7 +49,7 @@ fn a_copy_has_the_same_bytes_and_tells_how_far_it_is() {
     assert!(matches!(copy(&memory, &target), Err(CopyError::Exists { .. })));
     assert!(target.bytes(NAME) == before);
     let occupied = MemoryDirectory::with_file(&format!("{NAME}.delta-7"), b"x");
-    assert!(matches!(copy(&memory, &occupied), Err(CopyError::Exists { .. })));
+    assert!(matches!(copy(&memory, &occupied), Err(CopyError::Leftover { .. })));
     assert!(matches!(copy(&MemoryDirectory::new(), &target), Err(CopyError::Source(ImageError::Missing { .. }))));
 }
 

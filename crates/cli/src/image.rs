@@ -6,8 +6,10 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::ArgMatches;
 use indicatif::{ProgressBar, ProgressStyle};
-use quire_checkpoint::{Chain, Codec, CompressionInfo, CopySummary, DeltaInfo, ImageInfo, copy_chain};
-use quire_device::DiskDirectory;
+use quire_checkpoint::{
+    Chain, Codec, CompressionInfo, CopySummary, DeltaInfo, ImageInfo, copy_chain, remove_stale, temporary_files,
+};
+use quire_device::{Directory, DiskDirectory};
 use quire_server::lock_file::CopyLock;
 use quire_snapshot::PAGE_SIZE;
 use quire_units::{Bytes, UtcTime, format_duration};
@@ -92,7 +94,8 @@ fn copy(path: &Path, target: &Path) -> anyhow::Result<ExitCode> {
 
 /// Copies while no server and no other copy writes to the target.
 fn copy_alone(dir: &Path, name: &str, target: &Path, on_progress: impl FnMut(u64, u64)) -> anyhow::Result<CopySummary> {
-    let _lock = CopyLock::take(target, name).map_err(anyhow::Error::msg)?;
+    let lock = CopyLock::take(target, name).map_err(anyhow::Error::msg)?;
+    clear_leftovers(&lock, target, name)?;
     if has_log(&DiskDirectory::new(target))? {
         bail!(
             "{} holds a log of writes: a server there would replay it over the copy. Choose another directory",
@@ -100,6 +103,32 @@ fn copy_alone(dir: &Path, name: &str, target: &Path, on_progress: impl FnMut(u64
         );
     }
     Ok(copy_chain(&DiskDirectory::new(dir), name, &DiskDirectory::new(target), on_progress)?)
+}
+
+/// Removes what copies to `target` that were ended have left, if no other one can be at it now; else names it.
+fn clear_leftovers(lock: &CopyLock, target: &Path, name: &str) -> anyhow::Result<()> {
+    if let Some(error) = lock.unsupported() {
+        quire_sys::errln!(
+            "{}: its file system has no locks ({error}), so nothing keeps a server or another copy away: see to it that none uses it until \
+             this copy is done",
+            target.display()
+        );
+    }
+    let directory = DiskDirectory::new(target);
+    if lock.is_alone() {
+        let removed = remove_stale(&directory, name)?;
+        if removed > 0 {
+            quire_sys::errln!("removed {removed} files that an interrupted copy had left in {}", target.display());
+        }
+        return Ok(());
+    }
+    for file in temporary_files(&directory, name)? {
+        quire_sys::errln!(
+            "{}: an interrupted copy or save has left this, or one is writing it now",
+            directory.path_of(&file)
+        );
+    }
+    Ok(())
 }
 
 fn facts(info: &ImageInfo) -> Vec<(&'static str, serde_json::Value)> {
@@ -240,5 +269,23 @@ mod tests {
         .unwrap();
         assert!(looks > 1);
         assert!(lock_file::of_image(&target).is_ok(), "no longer than that");
+    }
+
+    #[test]
+    fn a_copy_removes_what_another_one_has_left_that_was_killed() {
+        let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let source = settings(from.path());
+        let (mut store, _) = saving::open(&source).unwrap();
+        store.save_blocking(&saving::place(&source)).unwrap();
+        let name = &source.dbfilename;
+        // As `TemporaryFile::numbered` calls them; and others' files.
+        let left = ["dump.quire.tmp-4194999000", "dump.quire.tmp-4194999001"].map(|file| to.path().join(file));
+        let others = ["dump.quire.tmp-x", "other.tmp-12"].map(|file| to.path().join(file));
+        left.iter().chain(&others).for_each(|path| std::fs::write(path, "half").unwrap());
+        copy_alone(from.path(), name, to.path(), |_, _| {}).unwrap();
+        assert!(left.iter().all(|path| !path.exists()) && others.iter().all(|path| path.exists()));
+        std::fs::rename(to.path().join(name), to.path().join(format!("{name}.delta-1"))).unwrap();
+        let refused = copy_alone(from.path(), name, to.path(), |_, _| {}).unwrap_err().to_string();
+        assert!(refused.contains("delta-1 is there without its image"), "{refused}");
     }
 }

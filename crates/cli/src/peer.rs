@@ -301,7 +301,11 @@ mod tests {
         let named = listener.local_addr().unwrap().to_string();
         std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            while stream.write_all(b"+").is_ok() {
+            // Not for ever: who has no patience to lose is told of the end, after twenty times the patience.
+            for _ in 0..400 {
+                if stream.write_all(b"+").is_err() {
+                    break;
+                }
                 std::thread::sleep(Duration::from_millis(5));
             }
         });

@@ -1,5 +1,7 @@
 //! `quire serve`: settings, logs, data, sockets, banner, and then the server until it ends.
 
+use std::fs::File;
+use std::io::ErrorKind;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
@@ -23,8 +25,16 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let prefault = std::thread::spawn(quire_sys::proc::prefault_own_code);
     // A save or the log must fail then, not the server end.
     quire_sys::limits::refuse_longer_files();
-    let config = settings(matches)?;
+    let (config, left_out) = settings(matches)?;
     let set_log_level = logging::start(&config)?;
+    if let Some(logfile) = left_out {
+        tracing::warn!(
+            logfile,
+            "this logfile of the configuration is the original's, so the clone logs to standard error; give it a --logfile of its own"
+        );
+    }
+    // Before an original is asked for a save, and before all data is read.
+    Pidfile::check(&config.pidfile)?;
     let wanted = Wanted::find(matches)?;
     let image_lock = prepare_place(&config, wanted.as_ref().map(|wanted| &wanted.origin))?;
     let opened = match &wanted {
@@ -65,6 +75,22 @@ impl Pidfile {
         Ok(Some(Self(path.to_owned())))
     }
 
+    /// Finds out whether it could be written, and leaves it as it is.
+    fn check(path: &str) -> anyhow::Result<()> {
+        if path.is_empty() {
+            return Ok(());
+        }
+        let cannot = || format!("cannot write the pidfile {path}");
+        match File::options().append(true).open(path) {
+            Ok(_) => Ok(()),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let probe = format!("{path}.tmp-{}", std::process::id());
+                File::create(&probe).and_then(|_| std::fs::remove_file(&probe)).with_context(cannot)
+            }
+            Err(error) => Err(error).with_context(cannot),
+        }
+    }
+
     fn text() -> String {
         format!("{}\n", std::process::id())
     }
@@ -96,8 +122,10 @@ fn prepare_place(config: &Config, origin: Option<&CloneOrigin>) -> anyhow::Resul
     lock_file::of_image(config).map_err(anyhow::Error::msg)
 }
 
-fn settings(matches: &ArgMatches) -> anyhow::Result<Config> {
+/// The settings, and the logfile that a clone leaves out.
+fn settings(matches: &ArgMatches) -> anyhow::Result<(Config, Option<String>)> {
     let is_clone = matches.contains_id("clone");
+    let mut left_out = None;
     let mut config = if is_clone { Config::of_clone() } else { Config::default() };
     if let Some(file) = matches.get_one::<std::path::PathBuf>("config") {
         config.apply_file(file)?;
@@ -107,6 +135,8 @@ fn settings(matches: &ArgMatches) -> anyhow::Result<Config> {
             config.file = None;
             config.pidfile.clear();
             config.unixsocket.clear();
+            // Lines of both in one file could not be told apart.
+            left_out = Some(std::mem::take(&mut config.logfile));
         }
     }
     config.apply_env(|name| std::env::var(name).ok()).context("in the environment")?;
@@ -116,7 +146,7 @@ fn settings(matches: &ArgMatches) -> anyhow::Result<Config> {
             config.set(directive.name, &values.join(" "))?;
         }
     }
-    Ok(config)
+    Ok((config, left_out.filter(|logfile| !logfile.is_empty())))
 }
 
 /// Makes the data directory and finds out now, not at the first save, whether it can be written.

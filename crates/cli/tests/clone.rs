@@ -8,6 +8,8 @@ use std::net::TcpListener;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Output, Stdio};
 
+use quire_sys::deny::{SyscallFilter, calls};
+
 use common::{PATIENCE, Served, complaint, quire, run, serve, serve_to};
 
 const DEBUG: [&str; 2] = ["--enable-debug-command", "local"];
@@ -268,9 +270,10 @@ fn an_image_is_the_server_s_by_what_it_is_and_not_by_where_it_lies() {
 fn a_clone_with_the_settings_of_its_original_leaves_alone_what_leads_to_the_original() {
     let (dir, own) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
-    let (file, pidfile, socket) = (path("quire.conf"), path("pid"), path("socket"));
+    let (file, pidfile, socket, log) = (path("quire.conf"), path("pid"), path("socket"), path("log"));
+    let own_log = own.path().join("stderr");
     let settings = format!("dir {}\nsave \"\"\npidfile {pidfile}\nunixsocket {socket}\n", dir.path().display());
-    std::fs::write(&file, settings).unwrap();
+    std::fs::write(&file, format!("{settings}logfile {log}\n")).unwrap();
     let _original = serve_to(&["--", &file], Stdio::null());
     let by_socket = |lines: &str| {
         let mut stream = std::os::unix::net::UnixStream::connect(&socket).unwrap();
@@ -282,13 +285,17 @@ fn a_clone_with_the_settings_of_its_original_leaves_alone_what_leads_to_the_orig
     assert_eq!(by_socket("SET which original\r\nSAVE"), "+OK\r\n+OK\r\n+OK\r\n");
     let pid = std::fs::read_to_string(&pidfile).unwrap();
     let is_left_alone = || {
+        let lines = std::fs::read_to_string(&log).unwrap();
+        assert_eq!(lines.matches("ready to accept connections").count(), 1, "{lines}");
         assert_eq!(std::fs::read_to_string(&pidfile).unwrap(), pid);
         assert_eq!(by_socket("GET which"), "$8\r\noriginal\r\n+OK\r\n");
     };
     let (image, place) = (path("dump.quire"), own.path().to_str().unwrap());
     let words = ["--clone", &image, "--dir", place, "--", &file];
-    let mut clone = serve_to(&words, Stdio::null());
+    let mut clone = serve_to(&words, File::create(&own_log).unwrap());
     assert_eq!(clone.call("SET which clone\r\nSAVE"), "+OK\r\n+OK\r\n");
+    let told = std::fs::read_to_string(&own_log).unwrap();
+    assert!(told.contains("this logfile of the configuration is the original's") && told.contains(&log), "{told}");
     is_left_alone();
     clone.signal("TERM");
     assert!(clone.ended().success());
@@ -349,4 +356,72 @@ fn an_image_is_copied_with_its_deltas_and_never_over_another() {
     assert_eq!(server.call("SAVE"), "+OK\r\n");
     let restarted = serve(target.path(), &[&["--save", ""], &DEBUG[..]].concat());
     assert_eq!((restarted.call("DEBUG DIGEST"), info(&restarted, "restore_mode")), (digest, "map".into()));
+}
+
+#[test]
+fn a_pidfile_that_cannot_be_written_is_told_before_an_original_is_asked_for_a_save() {
+    let dir = tempfile::tempdir().unwrap();
+    let original = serve(dir.path(), &["--save", ""]);
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    for pidfile in [path("no-such-directory/pid"), path("")] {
+        let refused = complaint(&run(&["serve", "--port", "0", "--clone", &address(&original), "--pidfile", &pidfile]));
+        assert!(refused.contains(&format!("cannot write the pidfile {pidfile}")), "{refused}");
+    }
+    assert_eq!(info(&original, "rdb_saves"), "0");
+    // One that is there stays as it is when the start fails for another reason.
+    std::fs::write(path("pid"), "1").unwrap();
+    let refused = run(&["serve", "--port", "0", "--clone", &path("no-such-image"), "--pidfile", &path("pid")]);
+    assert!(complaint(&refused).contains("cannot clone"));
+    assert_eq!(std::fs::read_to_string(path("pid")).unwrap(), "1");
+    let names: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(names.iter().all(|name| !name.to_str().unwrap().contains(".tmp-")), "{names:?}");
+}
+
+/// This process runs for a file system whose locks fail with this error number.
+const LOCKS_FAIL: &str = "TEST_LOCKS_FAIL";
+
+#[test]
+fn where_a_file_system_has_no_locks_servers_and_copies_say_so_and_go_on() {
+    let (unsupported, broken) = (95, 5);
+    let Ok(number) = std::env::var(LOCKS_FAIL) else {
+        // Processes of their own, whose children inherit that.
+        for number in [unsupported, broken] {
+            let this = std::env::args_os().next().unwrap();
+            let name = "where_a_file_system_has_no_locks_servers_and_copies_say_so_and_go_on";
+            let mut command = std::process::Command::new(this);
+            let output = command.args([name, "--exact"]).env(LOCKS_FAIL, number.to_string()).output().unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        }
+        return;
+    };
+    let (dir, target) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (place, to) = (dir.path().to_str().unwrap(), target.path().to_str().unwrap());
+    let image = dir.path().join("dump.quire");
+    let (log, image) = (dir.path().join("stderr"), image.to_str().unwrap());
+    let errno = number.parse().unwrap();
+    quire_sys::deny::deny(SyscallFilter { call: calls::SYS_flock, argument: None, errno }).unwrap();
+    if errno == broken {
+        let refused = complaint(&run(&["serve", "--port", "0", "--dir", place]));
+        assert!(refused.contains("cannot tell whether another server uses the image"), "{refused}");
+        let refused = complaint(&run(&["image", "copy", image, to]));
+        assert!(refused.contains("cannot tell whether a server uses"), "{refused}");
+        return;
+    }
+    let server = serve_to(&["--dir", place, "--save", "", "--appendonly", "yes"], File::create(&log).unwrap());
+    assert_eq!(server.call("SET a 1\r\nSAVE"), "+OK\r\n+OK\r\n");
+    let told = std::fs::read_to_string(&log).unwrap();
+    for lock in [".dump.quire.lock", ".quire-log.lock"] {
+        let is_told = |line: &str| line.contains("has no locks") && line.contains(lock);
+        assert!(told.lines().any(is_told), "{lock}: {told}");
+    }
+    // What looks like a leftover may be what another copy is writing.
+    let left = target.path().join("dump.quire.tmp-4194999000");
+    std::fs::write(&left, "half").unwrap();
+    let copied = run(&["image", "copy", image, to]);
+    let told = complaint(&copied);
+    assert!(
+        copied.status.success() && told.contains("has no locks") && told.contains("dump.quire.tmp-4194999000"),
+        "{told}"
+    );
+    assert!(left.exists());
 }

@@ -154,6 +154,51 @@ fn a_damaged_header_is_told_and_with_leave_the_log_is_read_all_the_same() {
 }
 
 #[test]
+fn a_log_that_was_begun_over_a_save_which_is_lost_is_refused_or_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().to_str().unwrap();
+    let words = ["--save", "", "--checkpoint-incremental", "yes", "--enable-debug-command", "local"];
+    let mut server = serve(dir.path(), &words);
+    server.call("DEBUG POPULATE 20000 k 200\r\nSET a image\r\nSAVE");
+    assert_eq!(server.call("SET a delta\r\nSAVE"), "+OK\r\n+OK\r\n");
+    // In no save but the next, which the log begins with.
+    server.call("SET a last\r\nCONFIG SET appendonly yes");
+    let end = std::time::Instant::now() + common::PATIENCE;
+    while !dir.path().join("dump.quire.delta-2").exists() || !server.call("INFO persistence").contains("aof_enabled:1")
+    {
+        assert!(std::time::Instant::now() < end, "the log does not come in force");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    assert!(server.call("SET b 1\r\nWAITAOF 1 0 0").starts_with("+OK"));
+    server.signal("KILL");
+    server.ended();
+    let sound = serve(dir.path(), &words);
+    assert_eq!(sound.call("GET a\r\nGET b"), "$4\r\nlast\r\n$1\r\n1\r\n");
+    drop(sound);
+    for damaged in ["dump.quire.delta-2", "dump.quire.delta-1"] {
+        let path = dir.path().join(damaged);
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[30] ^= 1;
+        std::fs::write(&path, &bytes).unwrap();
+        let accepting = [&["serve", "--port", "0", "--dir", place, "--accept-damaged-image"], &words[..]].concat();
+        let refused = complaint(&run(&accepting));
+        let left = if damaged.ends_with('2') { "save 2" } else { "save 1" };
+        assert!(refused.contains("continues save 3") && refused.contains(left), "{refused}");
+        assert!(refused.contains("--accept-damaged-log") && refused.contains("quire-log-"), "{refused}");
+    }
+    let log = dir.path().join("stderr");
+    let stderr = std::fs::File::create(&log).unwrap();
+    let accepting = ["--dir", place, "--accept-damaged-image", "--accept-damaged-log"];
+    let server = common::serve_to(&[&accepting[..], &words].concat(), stderr);
+    assert_eq!(server.call("GET a\r\nGET b"), "$5\r\nimage\r\n$1\r\n1\r\n");
+    let told = std::fs::read_to_string(&log).unwrap();
+    assert!(
+        told.contains("continues a later save") && told.contains("base=3") && told.contains("restored=1"),
+        "{told}"
+    );
+}
+
+#[test]
 fn a_log_is_shown_and_verified() {
     let dir = tempfile::tempdir().unwrap();
     assert_eq!(log(dir.path(), &["verify"]), (true, "there is no log\n".to_owned()));

@@ -33,10 +33,12 @@ struct State {
     waiting: VecDeque<Arc<dyn Device>>,
     /// There is a thread, which ends when it finds nothing waiting.
     is_running: bool,
+    /// Files whose space is free again.
+    freed: u64,
 }
 
 impl State {
-    const NONE: Self = Self { waiting: VecDeque::new(), is_running: false };
+    const NONE: Self = Self { waiting: VecDeque::new(), is_running: false, freed: 0 };
 }
 
 /// Removes a file: its name is gone when this returns, its space is given back soon afterwards.
@@ -80,6 +82,12 @@ pub fn is_freeing() -> bool {
     FREEING.state().is_running
 }
 
+/// How many removed files have given all their space back in the background so far. A caller that met a full disk tries again
+/// when there are more.
+pub fn freed_files() -> u64 {
+    FREEING.state().freed
+}
+
 /// Waits, `most` at the longest, until all files that were removed have given their space back: for a caller that has met
 /// a full disk.
 pub fn await_freed(most: Duration) {
@@ -107,6 +115,7 @@ fn free_all() {
     while let Some(device) = FREEING.next() {
         let (file, start) = (device.name().to_owned(), Instant::now());
         drop(device);
+        FREEING.state().freed += 1;
         let took = start.elapsed();
         let took_ms = took.as_millis() as u64;
         if took >= SLOW {

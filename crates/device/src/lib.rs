@@ -42,7 +42,7 @@ pub use disk_model::{DiskModel, SeekModel};
 pub use engine::IoEngine;
 pub use error::{Action, DeviceError};
 pub use fault::{FaultInjector, FaultTrigger, InjectedFault};
-pub use freeing::{await_freed, free_later, is_freeing, remove_then_free};
+pub use freeing::{await_freed, free_later, freed_files, is_freeing, remove_then_free};
 pub use freeing_gate::FreeingGate;
 pub use gate::IoGate;
 pub use inline_queue::InlineQueue;

@@ -292,7 +292,7 @@ fn new_files_that_find_no_room_are_refused_and_the_others_are_whole() {
     assert!((0..number).all(|number| whole(run.at(&format!("{number}")), number)));
     // Where some go another has room.
     (0..20).for_each(|number| std::fs::remove_file(run.at(&format!("{number}"))).unwrap());
-    let limit = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    let limit = std::time::Instant::now() + std::time::Duration::from_secs(60);
     while let Err(error) = write(number) {
         assert!(std::time::Instant::now() < limit, "{error}");
         std::thread::sleep(std::time::Duration::from_millis(50));

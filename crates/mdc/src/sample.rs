@@ -7,11 +7,17 @@ use std::os::fd::BorrowedFd;
 
 use quire_sys::mem::Reservation;
 use quire_sys::write_queue::WriteSink;
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::checkpoint::{Checkpoint, CheckpointOptions, PassMode};
 use crate::error::CheckpointError;
-use crate::format::PAGE_BYTES;
+use crate::format::{Footer, Header, PAGE_BYTES};
 use crate::target::Target;
+
+/// Where the memory lies: far from all that the system and the library place. The file holds addresses, and is to be the same each time.
+const ADDRESS: usize = 0x1000_0000_0000;
+/// When the checkpoint was begun, as its header says.
+const CREATED_UNIX_MS: u64 = 1_000_000;
 
 struct Bytes<'a>(&'a mut Vec<u8>);
 
@@ -48,6 +54,19 @@ impl Target for Bytes<'_> {
     }
 }
 
+/// Has the header say [`CREATED_UNIX_MS`].
+fn fix_time(file: &mut [u8]) {
+    let Some((first, rest)) = file.split_first_chunk_mut::<PAGE_BYTES>() else { return };
+    let Some(last) = rest.last_chunk_mut::<PAGE_BYTES>() else { return };
+    let header = Header::new(CREATED_UNIX_MS);
+    first.copy_from_slice(header.as_bytes());
+    if let Ok(mut footer) = Footer::read_from_bytes(last) {
+        footer.header_checksum = header.checksum;
+        footer.checksum = footer.own_checksum().into();
+        last.copy_from_slice(footer.as_bytes());
+    }
+}
+
 /// The bytes of a checkpoint with values and references.
 ///
 /// # Errors
@@ -56,7 +75,7 @@ impl Target for Bytes<'_> {
 pub fn sample() -> Result<Vec<u8>, CheckpointError> {
     let mut bytes = Vec::new();
     let none = |_| CheckpointError::System { call: "taking memory", source: io::ErrorKind::OutOfMemory.into() };
-    let reservation = Reservation::new(10 * PAGE_BYTES).map_err(none)?;
+    let reservation = Reservation::near(std::ptr::without_provenance_mut(ADDRESS), 10 * PAGE_BYTES).map_err(none)?;
     reservation.commit(PAGE_BYTES..9 * PAGE_BYTES).map_err(none)?;
     let base = reservation.base().wrapping_add(PAGE_BYTES);
     for number in (0..8 * PAGE_BYTES).filter(|number| number / PAGE_BYTES != 3) {
@@ -71,5 +90,6 @@ pub fn sample() -> Result<Vec<u8>, CheckpointError> {
     }
     // SAFETY: no memory is given back.
     unsafe { made.end() }?;
+    fix_time(&mut bytes);
     Ok(bytes)
 }

@@ -163,7 +163,7 @@ mod tests {
 
     impl Logging {
         fn new() -> Self {
-            let mut store = Store::create(StoreConfig::default()).unwrap();
+            let mut store = Store::create(StoreConfig { seed: Some(1), ..StoreConfig::default() }).unwrap();
             store.set_noting_expired(true);
             store.set_now_ms(START_MS);
             let directory: Arc<dyn Directory> = Arc::new(MemoryDirectory::new());
@@ -370,8 +370,7 @@ mod tests {
             let known = expiries(&mut server.store);
             let registry = Registry::build(specs::ALL);
             for back_ms in [hours_back * HOUR_MS, START_MS] {
-                // Every store has a seed of its own.
-                let mut copy = Store::create(StoreConfig::default()).unwrap();
+                let mut copy = Store::create(StoreConfig { seed: Some(2), ..StoreConfig::default() }).unwrap();
                 let mut player = Replayer::new(&registry, &Config::default(), &mut copy);
                 let base = BaseImage { dataset: server.store.dataset(), epoch: 1, position: 0 };
                 if let Some(log_writer) = server.state.log_writer.take() {

@@ -7,7 +7,7 @@ use std::fs::{File, TryLockError};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use quire_sys::locked_file::LockedFile;
+use quire_sys::locked_file::{LockedFile, is_unsupported};
 
 use crate::config::Config;
 
@@ -16,32 +16,55 @@ const LOG_LOCK: &str = ".quire-log.lock";
 
 /// Why there is no lock.
 #[derive(Debug)]
-pub enum LockError {
+enum LockError {
     /// Another server has it.
     Taken,
-    /// It is there and can't be opened, so that nothing is known of other servers.
+    /// It is there and can't be opened or locked, so that nothing is known of other servers.
     Unreadable(io::Error),
 }
 
-/// Takes the lock `path`; `None` where no such file is or can be made, so that nothing there can be written anyway.
-///
-/// # Errors
-/// Another server has it, or it can't be opened. A file system that knows no locks is only warned of.
-pub fn take(path: &Path) -> Result<Option<LockedFile>, LockError> {
+/// What came of taking a lock that no other process has.
+#[derive(Debug)]
+enum Lock {
+    /// This process has it.
+    Held(LockedFile),
+    /// No such file is or can be made, so nothing there can be written anyway.
+    NoPlace,
+    /// The file system has no locks: nothing keeps other processes away.
+    Unsupported(io::Error),
+}
+
+impl Lock {
+    /// The lock of a server. Where there can't be one it goes on without, and says so.
+    fn of_server(self, path: &Path) -> Option<LockedFile> {
+        match self {
+            Self::Held(locked) => Some(locked),
+            Self::NoPlace => None,
+            Self::Unsupported(error) => {
+                tracing::warn!(
+                    file = %path.display(), %error,
+                    "this file system has no locks, so nothing keeps another server from these files: see to it that none uses them"
+                );
+                None
+            }
+        }
+    }
+}
+
+/// Takes the lock `path`.
+fn take(path: &Path) -> Result<Lock, LockError> {
     // It is not held open for writing, which would keep a file system from being made read-only.
     let made = File::options().create(true).append(true).open(path).map(drop);
     let file = match (File::open(path), made) {
         (Ok(file), _) => file,
-        (Err(opened), Err(_)) if opened.kind() == ErrorKind::NotFound => return Ok(None),
+        (Err(opened), Err(_)) if opened.kind() == ErrorKind::NotFound => return Ok(Lock::NoPlace),
         (Err(opened), _) => return Err(LockError::Unreadable(opened)),
     };
     match LockedFile::new(file) {
-        Ok(locked) => Ok(Some(locked)),
+        Ok(locked) => Ok(Lock::Held(locked)),
         Err(TryLockError::WouldBlock) => Err(LockError::Taken),
-        Err(TryLockError::Error(error)) => {
-            tracing::warn!(file = %path.display(), %error, "cannot lock this; no other server may use the same files");
-            Ok(None)
-        }
+        Err(TryLockError::Error(error)) if is_unsupported(&error) => Ok(Lock::Unsupported(error)),
+        Err(TryLockError::Error(error)) => Err(LockError::Unreadable(error)),
     }
 }
 
@@ -52,8 +75,8 @@ fn image_lock(dir: &Path, name: &str) -> PathBuf {
 /// Keeps servers and other copies from a place that an image is copied to.
 #[derive(Debug)]
 pub struct CopyLock {
-    _image: Option<LockedFile>,
-    _log: Option<LockedFile>,
+    image: Lock,
+    log: Lock,
 }
 
 impl CopyLock {
@@ -73,7 +96,20 @@ impl CopyLock {
                 }
             })
         };
-        Ok(Self { _image: locked(&image_lock(dir, name))?, _log: locked(&dir.join(LOG_LOCK))? })
+        Ok(Self { image: locked(&image_lock(dir, name))?, log: locked(&dir.join(LOG_LOCK))? })
+    }
+
+    /// Whether nothing else writes to the place as long as this is held.
+    pub fn is_alone(&self) -> bool {
+        matches!((&self.image, &self.log), (Lock::Held(_), Lock::Held(_)))
+    }
+
+    /// Why other processes are not kept away, where the file system has no locks.
+    pub fn unsupported(&self) -> Option<&io::Error> {
+        [&self.image, &self.log].into_iter().find_map(|lock| match lock {
+            Lock::Unsupported(error) => Some(error),
+            Lock::Held(_) | Lock::NoPlace => None,
+        })
     }
 }
 
@@ -83,7 +119,7 @@ impl CopyLock {
 /// In words for people.
 pub fn of_image(config: &Config) -> Result<Option<LockedFile>, String> {
     let path = image_lock(&config.dir, &config.dbfilename);
-    take(&path).map_err(|refused| match refused {
+    let taken = take(&path).map_err(|refused| match refused {
         LockError::Taken => format!(
             "another server uses the image {}, or a copy is being written there; choose another place with --dir or another name with \
              --dbfilename",
@@ -93,7 +129,8 @@ pub fn of_image(config: &Config) -> Result<Option<LockedFile>, String> {
             "cannot tell whether another server uses the image: {}: {error}; run as the user whose file that is",
             path.display()
         ),
-    })
+    });
+    Ok(taken?.of_server(&path))
 }
 
 /// Takes the lock on the log of a directory; `None` where nothing can be written, so that no server can write a log either.
@@ -102,7 +139,7 @@ pub fn of_image(config: &Config) -> Result<Option<LockedFile>, String> {
 /// In words for people: another server has it, or the lock can't be read.
 pub fn of_log(config: &Config) -> Result<Option<LockedFile>, String> {
     let path = config.dir.join(LOG_LOCK);
-    take(&path).map_err(|refused| match refused {
+    let taken = take(&path).map_err(|refused| match refused {
         LockError::Taken => format!(
             "another server has its log of writes in {}; a directory holds one log, whatever --dbfilename says: choose \
              another directory with --dir",
@@ -112,5 +149,6 @@ pub fn of_log(config: &Config) -> Result<Option<LockedFile>, String> {
             "cannot tell whether another server has the log: {}: {error}; run as the user whose file that is",
             path.display()
         ),
-    })
+    });
+    Ok(taken?.of_server(&path))
 }

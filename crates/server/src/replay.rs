@@ -45,6 +45,19 @@ pub enum ReplayError {
         /// Where the image should be.
         image: String,
     },
+    /// The log was begun over a later save than the one that damage has left.
+    #[error(
+        "{file} continues save {base}, and damage has left save {restored} of the data: what was written between both is in neither, unless \
+         nothing was. To go on without it, start with --accept-damaged-log, too; to go without the log, move the files quire-log-* away"
+    )]
+    LaterSave {
+        /// Path of the first segment.
+        file: String,
+        /// The save that the log was begun over.
+        base: u64,
+        /// The save that is used.
+        restored: u64,
+    },
     /// A command can't be done again.
     #[error("{file}, record {sequence} at byte {offset}: {what}")]
     Command {
@@ -86,6 +99,7 @@ pub fn replay(
     check_image(config, base, directory)?;
     let open = if config.accept_damaged_log { Recovery::of_damaged } else { Recovery::open };
     let mut recovery = open(directory, base)?;
+    check_begin(config, store, &recovery)?;
     let mut player = Replayer::new(registry, config, store);
     let mut replayed = ReplaySummary::default();
     let mut told = began;
@@ -122,6 +136,24 @@ pub fn replay(
     store.reset_stats();
     tell(&replayed);
     Ok(replayed)
+}
+
+/// Where links of a chain are not used for their damage, the records of the log have numbers that follow those of what is left. But logging
+/// may have been switched on after that was saved, and numbers don't count what was written before.
+fn check_begin(config: &Config, store: &Store, recovery: &Recovery) -> Result<(), ReplayError> {
+    let restored = store.restored_epoch();
+    let Some((file, base)) = recovery.begins_behind_image().filter(|(_, base)| *base > restored) else { return Ok(()) };
+    if !config.accept_damaged_log {
+        return Err(ReplayError::LaterSave { file: file.to_owned(), base, restored });
+    }
+    tracing::warn!(
+        file,
+        base,
+        restored,
+        "the log continues a later save than the one that damage has left: what was written between both is lost, as \
+         accept-damaged-log says"
+    );
+    Ok(())
 }
 
 /// A log goes with an image. One that was begun but never came in force goes with nothing.

@@ -21,4 +21,7 @@ pub struct StoreConfig {
     pub max_deltas: u32,
     /// How saves compress regions, if they do.
     pub compression: Option<Codec>,
+    /// What the hashes of a new store's tables and all that commands draw by chance follow from: for tests that must go alike each
+    /// time. `None`, which any store needs that outsiders fill, has it from the system: who knows it can make keys that collide.
+    pub seed: Option<u64>,
 }

@@ -13,8 +13,11 @@ const DB: DbId = DbId(0);
 const OWNER: u64 = 7;
 const BUDGET: usize = 100;
 
+/// Hashes and draws go alike each time.
+const SEED: u64 = 2026;
+
 fn config() -> StoreConfig {
-    StoreConfig { max_memory_bytes: 64 << 20, budget_bytes: 1 << 20, ..StoreConfig::default() }
+    StoreConfig { max_memory_bytes: 64 << 20, budget_bytes: 1 << 20, seed: Some(SEED), ..StoreConfig::default() }
 }
 
 fn filled(members: usize) -> Store {
@@ -231,7 +234,7 @@ fn a_copy_that_is_given_up_takes_no_memory() {
 
 #[test]
 fn a_copy_that_finds_no_memory_leaves_everything_as_it_was() {
-    let config = StoreConfig { max_memory_bytes: 8 << 20, budget_bytes: 1 << 20, ..StoreConfig::default() };
+    let config = StoreConfig { max_memory_bytes: 8 << 20, ..config() };
     let mut store = Store::create(config).unwrap();
     for number in 0..3000usize {
         hash::set(&mut store, DB, b"source", format!("field:{number}").as_bytes(), &[1; 1000]).unwrap();

@@ -128,6 +128,7 @@ impl Pair {
             max_memory_bytes: 256 << 20,
             budget_bytes: 1 << 20,
             limits: Limits::default().with(&hash::MAX_PACKED_FIELDS, 24),
+            seed: Some(2026),
             ..StoreConfig::default()
         };
         let mut store = Store::create(config).unwrap();

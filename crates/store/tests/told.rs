@@ -90,7 +90,13 @@ fn run(store: &mut Store, key: &[u8], op: &Op) -> Result<(), StoreError> {
 fn store(full: bool) -> Store {
     let limits =
         Limits::default().with(&hash::MAX_PACKED_FIELDS, 4).with(&set::MAX_INTS, 4).with(&set::MAX_PACKED_MEMBERS, 6);
-    let config = StoreConfig { max_memory_bytes: 4 << 20, budget_bytes: 1 << 20, limits, ..StoreConfig::default() };
+    let config = StoreConfig {
+        max_memory_bytes: 4 << 20,
+        budget_bytes: 1 << 20,
+        limits,
+        seed: Some(2026),
+        ..StoreConfig::default()
+    };
     let mut store = Store::create(config).unwrap();
     store.set_now_ms(1_000_000);
     string::set(&mut store, DB, KEYS[0], b"17", Expiry::At(2_500_000)).unwrap();

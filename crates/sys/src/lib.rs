@@ -13,6 +13,7 @@ pub mod block;
 pub mod buffer;
 pub mod child;
 pub mod deny;
+pub mod descendants;
 pub mod dump_file;
 pub mod file;
 pub mod file_view;

@@ -5,6 +5,7 @@
 //! forked child locks what it dumps to.
 
 use std::fs::{File, TryLockError};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 /// A file that this process has locked. It is unlocked when the value is dropped in the process that locked it.
@@ -24,6 +25,12 @@ impl LockedFile {
         file.try_lock()?;
         Ok(Self { file, owner: std::process::id() })
     }
+}
+
+/// Whether a lock failed because there are none: the file system doesn't know them, or its server doesn't answer for them (NFS).
+pub fn is_unsupported(error: &io::Error) -> bool {
+    let numbers = [libc::EOPNOTSUPP, libc::ENOSYS, libc::ENOLCK, libc::EINVAL, libc::ENOTTY];
+    error.raw_os_error().is_some_and(|number| numbers.contains(&number))
 }
 
 impl AsFd for LockedFile {

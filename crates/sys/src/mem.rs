@@ -83,16 +83,20 @@ impl Reservation {
     /// # Errors
     /// When the system has no such range of addresses (RLIMIT_AS, 32-bit).
     pub fn new(len: usize) -> Result<Self, MemError> {
+        Self::near(std::ptr::null_mut(), len)
+    }
+
+    /// The same at `wished`, a multiple of [`HUGE_PAGE_SIZE`], if nothing is there; else where the system has room. For what must have
+    /// the same addresses each time.
+    ///
+    /// # Errors
+    /// As [`Reservation::new`].
+    pub fn near(wished: *mut u8, len: usize) -> Result<Self, MemError> {
         let len = len.max(1).next_multiple_of(HUGE_PAGE_SIZE);
         let padded = len + HUGE_PAGE_SIZE;
-        // SAFETY: a fresh mapping at an address of the kernel's choice; nothing existing is touched.
+        // SAFETY: a fresh mapping at an address of the kernel's choice, which takes `wished` for a hint; nothing existing is touched.
         let raw = unsafe {
-            mm::mmap_anonymous(
-                std::ptr::null_mut(),
-                padded,
-                ProtFlags::empty(),
-                MapFlags::PRIVATE | MapFlags::NORESERVE,
-            )
+            mm::mmap_anonymous(wished.cast(), padded, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE)
         }
         .map_err(|errno| failed("mmap", &(0..padded), errno))?
         .cast::<u8>();

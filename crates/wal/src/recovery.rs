@@ -122,6 +122,13 @@ impl Recovery {
         Ok(recovery)
     }
 
+    /// Path and base epoch of the first segment, if the log begins right behind the image: nothing in it tells then whether there were
+    /// writes between both, which were not logged.
+    pub fn begins_behind_image(&self) -> Option<(&str, u64)> {
+        let first = self.covered.first().or(self.segments.first())?;
+        (first.meta.first_sequence == self.base.position + 1).then(|| (first.path(), first.meta.base_epoch))
+    }
+
     /// Whether the segments belong to the data; drops those that never came in force.
     fn check(&mut self, segments: &mut Vec<Segment>) -> Result<(), LogError> {
         let BaseImage { dataset, epoch, .. } = self.base;

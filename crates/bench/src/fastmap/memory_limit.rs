@@ -34,6 +34,7 @@ impl MemoryLimit {
             controller.display()
         );
         let group = controller.join(name);
+        crate::supervisor::note(&group);
         std::fs::create_dir(&group)
             .with_context(|| format!("making {}, which takes root and a writable cgroup mount", group.display()))?;
         // From here on dropping it removes the group.

@@ -16,7 +16,7 @@ mod parts;
 mod pg;
 mod scale;
 mod scenarios;
-mod testbed;
+pub(crate) mod testbed;
 mod tpcc;
 mod trial_observer;
 mod trial_results;

@@ -116,7 +116,7 @@ impl Keyspace {
             counters: Counters::default(),
             events: Events::default(),
             effects: Effects::default(),
-            rng: SplitMix64::new(random_u64()?),
+            rng: SplitMix64::new(config.seed.map_or_else(random_u64, Ok)?),
             expiry: Expiration::default(),
             copies: Copies::default(),
             scratch: Vec::new(),

@@ -5,12 +5,14 @@ mod location;
 mod published;
 mod restore;
 mod save;
+mod stored_shares;
 
 use std::hash::Hasher;
 use std::ops::{Deref, DerefMut};
 
 use quire_arena::{Arena, ArenaConfig};
 use quire_checkpoint::{BackgroundCheck, BackgroundRestore, ImageIdentity};
+use quire_rng::SplitMix64;
 use siphasher::sip::SipHasher13;
 
 use crate::config::StoreConfig;
@@ -46,6 +48,8 @@ pub struct Store {
     dataset: u64,
     /// The last record of the log whose effect is in the data.
     log_position: u64,
+    /// The number of the save that the data was brought back from.
+    restored_epoch: u64,
 }
 
 impl std::fmt::Debug for Store {
@@ -80,6 +84,7 @@ impl Default for StoreConfig {
             max_save_bytes_per_s: 0,
             max_deltas: 0,
             compression: None,
+            seed: None,
         }
     }
 }
@@ -102,7 +107,7 @@ impl Store {
     /// newer version of this program can read.
     pub fn from_arena(mut arena: Arena, config: StoreConfig) -> Result<Store> {
         let opened = match arena.root().is_null() {
-            true => root::create(&mut arena, [random_u64()?, random_u64()?])?,
+            true => root::create(&mut arena, hash_key(&config)?)?,
             false => root::open(&arena)?,
         };
         let (dataset, log_position) = (dataset_of(opened.seed), opened.log_position);
@@ -111,7 +116,7 @@ impl Store {
         saves.max_bytes_per_s = config.max_save_bytes_per_s;
         saves.deltas.max_deltas = config.max_deltas;
         saves.compression = config.compression;
-        Ok(Store { keyspace, saves, restore: None, check: None, dataset, log_position })
+        Ok(Store { keyspace, saves, restore: None, check: None, dataset, log_position, restored_epoch: 0 })
     }
 
     /// A number that this dataset and its images have, and no other.
@@ -135,10 +140,27 @@ impl Store {
         self.saves.last_image
     }
 
+    /// The number of the save that the data was brought back from; 0 if there was none. Later ones may be there, which damage has made
+    /// useless.
+    pub fn restored_epoch(&self) -> u64 {
+        self.restored_epoch
+    }
+
     /// The number of the last image in its history; 0 if there is none.
     pub fn image_epoch(&self) -> u64 {
         self.saves.epoch
     }
+}
+
+/// The secret of a new store's hashes.
+fn hash_key(config: &StoreConfig) -> Result<[u64; 2]> {
+    Ok(match config.seed {
+        Some(seed) => {
+            let mut rng = SplitMix64::new(seed);
+            [rng.next_u64(), rng.next_u64()]
+        }
+        None => [random_u64()?, random_u64()?],
+    })
 }
 
 /// `seed` is the dataset's secret; its name must not tell it.
@@ -177,5 +199,21 @@ mod tests {
         let config = StoreConfig { max_memory_bytes: 64 << 20, budget_bytes: 1 << 20, ..StoreConfig::default() };
         let names: Vec<_> = (0..2).map(|_| Store::create(config.clone()).unwrap().dataset()).collect();
         assert_ne!(names[0], names[1]);
+    }
+
+    #[test]
+    fn stores_of_one_seed_hash_and_draw_alike_and_those_without_do_not() {
+        let keys_drawn = |seed| {
+            let config =
+                StoreConfig { max_memory_bytes: 64 << 20, budget_bytes: 1 << 20, seed, ..StoreConfig::default() };
+            let mut store = Store::create(config).unwrap();
+            for number in 0..200 {
+                string::set(&mut store, DbId(0), format!("key:{number}").as_bytes(), b"value", Expiry::Clear).unwrap();
+            }
+            (0..40).map(|_| store.random_key(DbId(0)).unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(keys_drawn(Some(7)), keys_drawn(Some(7)));
+        assert_ne!(keys_drawn(Some(7)), keys_drawn(Some(8)));
+        assert_ne!(keys_drawn(None), keys_drawn(None));
     }
 }

@@ -4,7 +4,7 @@
 //! every change since. See `docs/design/incremental.md`.
 
 use quire_arena::{Arena, ArenaError};
-use quire_checkpoint::{Chain, DumpSummary, LinkId, MAX_DELTA_PAGES};
+use quire_checkpoint::{Chain, DeltaInfo, DumpSummary, LinkId, MAX_DELTA_PAGES};
 use quire_snapshot::PAGE_SIZE;
 
 use crate::store::location::ImageLocation;
@@ -18,7 +18,9 @@ pub(crate) struct PublishedChain {
     /// Path of the image.
     place: String,
     links: Vec<LinkId>,
+    /// Bytes of the image's pages as they are stored: what compression has saved does not count.
     image_bytes: u64,
+    /// The same of all deltas, with their tables.
     delta_bytes: u64,
     last_delta_bytes: u64,
     /// Whether this process knows that they are durable. Links that another one left, or that were copied, may be in memory only.
@@ -38,9 +40,9 @@ impl PublishedChain {
         Some(Self {
             place: place.path(),
             links: chain.links()?,
-            image_bytes: chain.image().info().present_bytes(),
-            delta_bytes: chain.deltas().iter().map(|delta| delta.file_bytes).sum(),
-            last_delta_bytes: chain.deltas().last().map_or(0, |delta| delta.file_bytes),
+            image_bytes: chain.image().info().compression.stored_bytes,
+            delta_bytes: chain.deltas().iter().map(DeltaInfo::stored_bytes).sum(),
+            last_delta_bytes: chain.deltas().last().map_or(0, DeltaInfo::stored_bytes),
             is_flushed: false,
         })
     }
@@ -50,7 +52,7 @@ impl PublishedChain {
         self.links.len() as u64 - 1
     }
 
-    /// Bytes of the deltas over the image.
+    /// Bytes that the deltas over the image take on the disk.
     pub(crate) fn delta_bytes(&self) -> u64 {
         self.delta_bytes
     }
@@ -60,7 +62,8 @@ impl PublishedChain {
         self.last_delta_bytes
     }
 
-    /// Whether a delta of `changed` pages may follow: else the next save is a full image, which replaces the chain.
+    /// Whether a delta of `changed` pages may follow: else the next save is a full image, which replaces the chain. What compression
+    /// will make of the delta isn't known, so it counts as it is in memory: the chain never takes more than was promised.
     fn takes(&self, changed: u64, max_deltas: u32) -> bool {
         let bytes = self.delta_bytes + changed * PAGE_SIZE as u64;
         self.deltas() < u64::from(max_deltas)
@@ -105,12 +108,12 @@ impl DeltaPolicy {
         match &mut self.published {
             Some(chain) if summary.is_delta => {
                 chain.links.push(summary.id);
-                chain.delta_bytes += summary.file_bytes;
-                chain.last_delta_bytes = summary.file_bytes;
+                chain.delta_bytes += summary.stored_bytes();
+                chain.last_delta_bytes = summary.stored_bytes();
                 chain.is_flushed = true;
             }
             published => {
-                let image_bytes = summary.pages * PAGE_SIZE as u64;
+                let image_bytes = summary.stored_bytes();
                 let links = vec![summary.id];
                 let chain =
                     PublishedChain { place, links, image_bytes, delta_bytes: 0, last_delta_bytes: 0, is_flushed: true };

@@ -255,6 +255,7 @@ impl OpenedChain {
     /// Of `store`, which was made of the chain, and whose saves go on behind it. The caller began at `start`.
     pub(super) fn report(&self, store: &mut Store, mode: RestoreMode, start: Instant) -> RestoreReport {
         store.saves.epoch = self.newest_epoch;
+        store.restored_epoch = self.info.epoch;
         RestoreReport {
             mode: Some(mode),
             keys: store.stats().databases.iter().map(|db| db.keys).sum(),

@@ -19,6 +19,7 @@ use crate::keyspace::root;
 use crate::store::Store;
 use crate::store::location::ImageLocation;
 use crate::store::published::{DeltaBase, DeltaPolicy, PublishedChain};
+use crate::store::stored_shares::StoredShares;
 use quire_sys::thread::spawn_unsignalled;
 
 /// Nice values that a background save runs behind: commands come first, until they have to wait for it.
@@ -129,7 +130,7 @@ pub struct SaveStats {
     pub dump_bytes_per_s: u64,
     /// Deltas over the image that is on the disk, as far as is known.
     pub chain_deltas: u64,
-    /// Bytes of these.
+    /// Bytes that these take on the disk.
     pub chain_delta_bytes: u64,
     /// Bytes of the last of these.
     pub last_delta_bytes: u64,
@@ -167,6 +168,8 @@ pub(crate) struct Saves {
     pub(crate) compression: Option<Codec>,
     /// Bytes that compression saved in the last save.
     last_compression_savings_bytes: u64,
+    /// What part of their pages' bytes the last image and the last delta took with this compression, if there was one.
+    stored_shares: StoredShares,
 }
 
 /// A save in the background.
@@ -254,7 +257,7 @@ impl Store {
         progress.limit_rate(self.saves.max_bytes_per_s);
         let (path, place, shared) = (place.path(), place.clone(), Arc::clone(&progress));
         let background = Some(BackgroundPriority { nice: NICE, idle_io: self.saves.idle_io });
-        let options = DumpOptions { background, ..self.dump_options(&place) };
+        let options = DumpOptions { background, ..self.dump_options(&place, cut.base.is_some()) };
         let (tell, result) = sync_channel(1);
         let save = move || {
             // If there is no receiver, the store is gone.
@@ -292,6 +295,9 @@ impl Store {
 
     /// Changes how saves compress regions, from the next save on. A region is stored as it is where that saves less than an eighth.
     pub fn set_compression(&mut self, compression: Option<Codec>) {
+        if self.saves.compression != compression {
+            self.saves.stored_shares = StoredShares::default();
+        }
         self.saves.compression = compression;
     }
 
@@ -368,9 +374,13 @@ impl Store {
         self.saves.keeps_replaced(&place.path()).then(|| format!("{}.damaged-{}", place.file(), unix_ms()))
     }
 
-    fn dump_options(&self, place: &ImageLocation) -> DumpOptions {
-        let compression = self.saves.compression;
-        DumpOptions { keep_replaced_as: self.name_to_keep(place), compression, ..DumpOptions::default() }
+    fn dump_options(&self, place: &ImageLocation, is_delta: bool) -> DumpOptions {
+        DumpOptions {
+            keep_replaced_as: self.name_to_keep(place),
+            compression: self.saves.compression,
+            expected_share: self.saves.stored_shares.expected(is_delta),
+            ..DumpOptions::default()
+        }
     }
 
     fn note_save(&mut self, place: String, result: Result<SaveSummary, SaveError>) -> Result<SaveSummary, SaveError> {
@@ -387,6 +397,7 @@ impl Store {
             self.saves.last_image = Some(ImageIdentity { history: self.dataset, epoch, checksum });
             self.saves.last_bytes_per_s = summary.bytes_per_s();
             self.saves.last_compression_savings_bytes = summary.image.saved_bytes;
+            self.saves.stored_shares.note(&summary.image);
         }
         result
     }
@@ -434,7 +445,7 @@ impl Store {
     fn save_once(&mut self, place: &ImageLocation) -> Result<SaveSummary, SaveError> {
         let cut = self.cut(place)?;
         let cut_ns = cut.cut_ns;
-        let options = self.dump_options(place);
+        let options = self.dump_options(place, cut.base.is_some());
         let result = cut.dump(place, &DumpProgress::new(), options);
         self.arena_mut().try_finish();
         self.note_save(place.path(), result.map(|image| SaveSummary { cut_ns, image }).map_err(SaveError::Dump))

@@ -8,9 +8,12 @@ use quire_snapshot::{PAGE_SIZE, TakeOutcome, WriteBarrier, WriteBarrierConfig};
 use quire_store::{Result, Store, StoreConfig};
 use quire_sys::mem::Reservation;
 
+/// Hashes and draws go alike each time.
+pub const SEED: u64 = 2026;
+
 /// Settings for small stores.
 pub fn config() -> StoreConfig {
-    StoreConfig { max_memory_bytes: 64 << 20, budget_bytes: 1 << 20, ..StoreConfig::default() }
+    StoreConfig { max_memory_bytes: 64 << 20, budget_bytes: 1 << 20, seed: Some(SEED), ..StoreConfig::default() }
 }
 
 /// The pages that a store consists of.

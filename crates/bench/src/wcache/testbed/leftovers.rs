@@ -41,6 +41,20 @@ pub fn clear(parents: &[&Path]) {
     }
 }
 
+/// Removes a directory or a control group whose processes have ended, with all mounts and loop devices below it.
+pub fn take_down(path: &Path) {
+    let mounts = std::fs::read_to_string("/proc/mounts").unwrap_or_default();
+    let below = |text: &str| Path::new(text).starts_with(path);
+    let points: Vec<&str> =
+        mounts.lines().filter_map(|line| line.split(' ').nth(1)).filter(|text| below(text)).collect();
+    points.into_iter().rev().for_each(|point| unmount(Path::new(point)));
+    devices_with(below).iter().for_each(|device| detach(device));
+    // A control group can be removed only as a directory that seems empty, though files are in it.
+    if std::fs::remove_dir(path).is_err() {
+        remove(path);
+    }
+}
+
 /// Removes a directory of a run. What is still mounted below it stays: removing must not reach into a disk.
 pub fn remove(dir: &Path) {
     let mounts = std::fs::read_to_string("/proc/mounts").unwrap_or_default();
@@ -84,10 +98,15 @@ fn mount_points(mounts: &str) -> Vec<PathBuf> {
 }
 
 fn loop_devices() -> Vec<PathBuf> {
+    devices_with(is_left_over)
+}
+
+/// Loop devices over a file that is of interest by its path.
+fn devices_with(is_wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
     let entries = std::fs::read_dir("/sys/block").into_iter().flatten().filter_map(Result::ok);
     let devices = entries.filter(|entry| {
         let image = std::fs::read_to_string(entry.path().join("loop/backing_file")).unwrap_or_default();
-        is_left_over(&image)
+        is_wanted(&image)
     });
     devices.map(|entry| Path::new("/dev").join(entry.file_name())).collect()
 }
