@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use quire_arena::Arena;
 use quire_snapshot::{PAGE_SIZE, TakeOutcome, WriteBarrier, WriteBarrierConfig};
 use quire_store::set::Combination;
-use quire_store::{DbId, Expiry, Member, Store, StoreConfig, hash, set, string};
+use quire_store::{DbId, End, Expiry, Member, Store, StoreConfig, hash, list, set, string};
 use quire_sys::buffer::BumpAllocator;
 use quire_sys::mem::Reservation;
 
@@ -44,7 +44,9 @@ pub fn run(data: &[u8]) {
     }
     if let Some(mut store) = open(base.page_count, &pages) {
         if data.is_empty() {
-            assert!(store.check_value(ZERO, b"members").is_ok_and(|found| found), "the valid store is not well-formed");
+            for key in [b"members".as_slice(), b"chain", b"row"] {
+                assert!(store.check_value(ZERO, key).is_ok_and(|found| found), "the valid store is not well-formed");
+            }
             assert_eq!(store.digest().ok(), Some(base.digest), "the valid store changed by being opened");
         }
         use_all_of(&mut store);
@@ -129,6 +131,7 @@ fn read(store: &mut Store, key: &[u8]) {
     let _ = hash::scan(store, ZERO, key, 0, 10, &mut |_, _| {});
     let _ = hash::random_fields(store, ZERO, key, 5, true, &mut |_, _| {});
     let _ = set::random_members(store, ZERO, key, 5, true, &mut |_| {});
+    read_list(store, key);
     if let Ok(sets) = set::views(store, ZERO, [key, b"ints", b"words", b"members"].into_iter()) {
         let _ = sets[0].contains(&Member::Bytes(b"member-3"));
         let _ = sets[0].scan(0, 10, &mut |_| {});
@@ -136,6 +139,33 @@ fn read(store: &mut Store, key: &[u8]) {
             let _ = set::combine(how, &sets, |_| true);
         }
     }
+}
+
+fn read_list(store: &mut Store, key: &[u8]) {
+    let Ok(list) = list::view(store, ZERO, key) else { return };
+    let len = list.len().unwrap_or(0);
+    for index in [0, len / 2, len.saturating_sub(1), u64::MAX] {
+        let _ = list.get(index);
+        let _ = list.walk(End::Back, index, |_| true);
+    }
+    let _ = list.range(0..len, |_| {});
+    let _ = list.positions(End::Back, b"3", 500, |_| true);
+}
+
+fn write_list(store: &mut Store, key: &[u8]) {
+    let _ = list::move_element(store, ZERO, (key, End::Back), (b"row", End::Front));
+    let _ = list::move_element(store, ZERO, (b"chain", End::Front), (key, End::Back));
+    let Ok(mut list) = list::open_mut(store, ZERO, key) else { return };
+    for end in [End::Front, End::Back] {
+        let _ = list.make_room([[5; 300].as_slice()]);
+        let _ = list.push(end, &[5; 300]);
+        let _ = list.pop(end, 2, &mut |_| {});
+        let _ = list.remove(end, b"element-3", 2);
+    }
+    let middle = list.len().unwrap_or(0) / 2;
+    let _ = list.set(middle, &[6; 700]);
+    let _ = list.insert(&[6; 700], true, &[7; 900]);
+    let _ = list.keep(1..middle);
 }
 
 fn write(store: &mut Store, key: &[u8], number: usize) {
@@ -151,6 +181,7 @@ fn write(store: &mut Store, key: &[u8], number: usize) {
         8 => drop(store.set_expiry(ZERO, key, Some(1))),
         _ => drop(string::set_bit(store, ZERO, key, 77, true)),
     }
+    write_list(store, key);
     let _ = hash::set(store, ZERO, key, b"field-new", &[3; 90]);
     let _ = hash::del(store, ZERO, key, b"field-3");
     let _ = set::move_member(store, ZERO, key, b"words", b"member-3");
@@ -190,7 +221,7 @@ pub(crate) fn filled_store() -> Store {
     store
 }
 
-/// Something of every shape: strings inline and outside, packed and tabled hashes, all sets, times to live, space to reclaim.
+/// Something of every shape: strings inline and outside, packed and tabled hashes, all sets and lists, times to live, space to reclaim.
 fn fill(store: &mut Store) -> quire_store::Result<()> {
     store.set_now_ms(1_000_000);
     for number in 0..150_usize {
@@ -206,7 +237,14 @@ fn fill(store: &mut Store) -> quire_store::Result<()> {
         hash::set(store, ZERO, b"large", field.as_bytes(), b"value")?;
         hash::set(store, DbId(4), b"doomed", field.as_bytes(), b"value")?;
         set::open_mut(store, ZERO, b"members")?.add(format!("member-{number}").as_bytes())?;
+        let mut chain = list::open_mut(store, ZERO, b"chain")?;
+        let element = vec![number as u8; 20 + number % 40];
+        chain.make_room([element.as_slice()])?;
+        chain.push(End::Back, &element)?;
         if number < 20 {
+            let mut row = list::open_mut(store, ZERO, b"row")?;
+            row.push(End::Back, format!("element-{number}").as_bytes())?;
+            row.push(End::Back, number.to_string().as_bytes())?;
             set::open_mut(store, ZERO, b"ints")?.add(number.to_string().as_bytes())?;
             set::open_mut(store, ZERO, b"words")?.add(format!("member-{number}").as_bytes())?;
             hash::set(store, ZERO, b"small", field.as_bytes(), b"value")?;

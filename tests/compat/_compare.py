@@ -40,10 +40,16 @@ def packs_sets(words, ours, theirs):
     return name_of(words) == "OBJECT ENCODING" and ours == ("$", b"listpack") and theirs == ("$", b"hashtable")
 
 
+def packs_lists(words, ours, theirs):
+    """Redis packs short lists from 7.2 on; until then they are quicklists."""
+    return name_of(words) == "OBJECT ENCODING" and ours == ("$", b"listpack") and theirs == ("$", b"quicklist")
+
+
 # Differences that are meant: (what, why, whether a pair of replies is one).
 KNOWN = [
     ("bytes in errors of unknown commands", "an error line of Quire is text", shows_rubbish),
     ("encodings of small sets", "Quire packs small sets as Redis does from 7.2 on", packs_sets),
+    ("encodings of short lists", "Quire packs short lists as Redis does from 7.2 on", packs_lists),
 ]
 
 

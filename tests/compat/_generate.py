@@ -13,7 +13,8 @@ FIELDS = [b"f%d" % n for n in range(12)] + [b"", b"12", b"field with spaces", b"
 SETS = [b"t%d" % n for n in range(4)]
 MEMBERS = [b"%d" % n for n in range(-6, 12)] + [b"m%d" % n for n in range(12)]
 MEMBERS += [b"", b"007", b"70000", b"-9223372036854775808", b"9223372036854775808", b"member with spaces", b"\x00\xff"]
-KEYS = [*STRINGS, *HASHES, *SETS, b"none"]
+LISTS = [b"l%d" % n for n in range(4)]
+KEYS = [*STRINGS, *HASHES, *SETS, *LISTS, b"none"]
 BRIEF_MS = 40
 LONG_S = 10_000
 
@@ -34,7 +35,7 @@ class Generator:
     def __init__(self, random):
         self.random = random
         families = [
-            (30, self.string), (12, self.counter), (9, self.part), (10, self.bits), (24, self.hash), (20, self.set), (10, self.generic),
+            (30, self.string), (12, self.counter), (9, self.part), (10, self.bits), (24, self.hash), (20, self.set), (24, self.list), (10, self.generic),
             (10, self.expire), (7, self.database), (7, self.transaction), (4, self.server), (2, self.lcs),
         ]  # fmt: skip
         self.weights = [weight for weight, _ in families]
@@ -270,6 +271,48 @@ class Generator:
         if kind == 18:
             return [self.pick([b"SISMEMBER", b"SMISMEMBER"]), key, self.pick(MEMBERS)]
         return [self.pick([b"SMEMBERS", b"SCARD"]), key]
+
+    def list(self):
+        key, other = self.key(LISTS), self.key(LISTS)
+        element = lambda: self.pick(MEMBERS) if self.chance(0.7) else self.value()
+        end = lambda: self.pick([b"LEFT", b"RIGHT"])
+        kind = self.random.randrange(24)
+        if kind < 6:
+            return [self.pick([b"LPUSH", b"RPUSH"]), key, *(element() for _ in range(self.random.randrange(1, 5)))]
+        if kind == 6:
+            many = self.random.choice([20, 130, 1500]) if self.chance(0.3) else 5
+            prefix = self.pick([b"", b"m", b"element" * 9])
+            return [self.pick([b"LPUSH", b"RPUSH"]), key, *(prefix + b"%d" % n for n in range(many))]
+        if kind == 7:
+            return [self.pick([b"LPUSHX", b"RPUSHX"]), key, element()]
+        if kind < 10:
+            return [self.pick([b"LPOP", b"RPOP"]), key, *self.pick([[], [], [self.index()], [b"0"], [b"100"]])]
+        if kind < 12:
+            return [b"LRANGE", key, self.index(), self.index()] if self.chance(0.5) else [b"LRANGE", key, b"0", b"-1"]
+        if kind == 12:
+            return [b"LINDEX", key, self.index()]
+        if kind == 13:
+            return [b"LLEN", key]
+        if kind < 16:
+            return [b"LSET", key, self.index(), element()]
+        if kind < 18:
+            return [b"LINSERT", key, self.pick([b"BEFORE", b"AFTER", b"AFTER", b"junk"] if self.chance(0.1) else [b"BEFORE", b"AFTER"]), self.pick(MEMBERS), element()]
+        if kind == 18:
+            return [b"LREM", key, self.pick([b"0", b"1", b"-1", b"2", b"-2", b"x"]), self.pick(MEMBERS)]
+        if kind == 19:
+            return [b"LTRIM", key, self.pick([b"0", b"1", b"-100"]), self.pick([b"-1", b"-2", b"100", b"20"])]
+        if kind == 20:
+            words = [b"LPOS", key, self.pick(MEMBERS)]
+            for option in (b"RANK", b"COUNT", b"MAXLEN"):
+                if self.chance(0.4):
+                    words += [option, self.pick([b"0", b"1", b"2", b"-1", b"-2", b"5", b"x"])]
+            return words
+        if kind == 21:
+            return [b"LMOVE", key, other, end(), end() if self.chance(0.95) else b"UP"]
+        if kind == 22:
+            return [b"RPOPLPUSH", key, other]
+        words = [b"LMPOP", self.pick([b"2", b"2", b"2", b"1", b"0", b"x", b"9"]), key, other, end()]
+        return words + self.pick([[], [b"COUNT", b"3"], [b"COUNT", b"0"], [b"COUNT"], [b"COUNT", b"x"]])
 
     def scanned(self, words):
         """The options of a scan; the runner follows its cursor to the end."""

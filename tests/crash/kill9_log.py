@@ -21,6 +21,12 @@ import harness
 CLIENTS = [1, 2, 5, 10, 25, 50]
 # Everysec: a second between flushes, two for a stalled disk, and the disk's own time.
 LONGEST_LOSS_S = 5.0
+# Of each client's list, the last of those that were moved to it: enough for some nodes.
+KEPT_ELEMENTS = 700
+
+
+def element(number):
+    return b"%040d" % number
 
 
 class Writer(threading.Thread):
@@ -57,6 +63,9 @@ class Writer(threading.Thread):
             ("INCR", f"a:{key}"),
             ("INCRBYFLOAT", f"f:{key}", "0.5"),
             ("HSET", f"h:{key}", number, b"y" * self.dice.randrange(2000)),
+            ("RPUSH", f"q:{key}", element(number)),
+            ("LMOVE", f"q:{key}", f"r:{key}", "LEFT", "RIGHT"),
+            ("LTRIM", f"r:{key}", -KEPT_ELEMENTS, -1),
             ("INCR", f"b:{key}"),
             ("EXEC",),
         ] + [("WAITAOF", 1, 0, 0)] * waits
@@ -85,6 +94,9 @@ def compare(connection, index, least, sent, when):
     done = int(found["a"])
     assert least <= done <= sent, state
     assert done == found["b"] == found["h"] == 2 * found["f"], f"half a transaction: {state}"
+    kept = connection.call("LRANGE", f"r:{index}", 0, -1)
+    expected = [element(number) for number in range(max(1, done - KEPT_ELEMENTS + 1), done + 1)]
+    assert kept == expected and connection.call("EXISTS", f"q:{index}") == 0, f"half a list: {state}: {kept}"
     assert done <= found["l"] <= found["w"] <= done + 1 and found["w"] <= sent, f"out of order: {state}"
     # What the next round counts on.
     if found["w"] > done:

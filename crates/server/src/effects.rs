@@ -150,7 +150,7 @@ mod tests {
 
     const HOUR_MS: i64 = 3_600_000;
     const START_MS: i64 = 1_000_000 * HOUR_MS;
-    const KEYS: [&str; 9] = ["a", "b", "c", "h", "i", "j", "t", "u", "v"];
+    const KEYS: [&str; 12] = ["a", "b", "c", "h", "i", "j", "t", "u", "v", "l", "q", "r"];
 
     /// A server without sockets whose clock is moved by hand.
     struct Logging {
@@ -242,18 +242,27 @@ mod tests {
             ("SPOP t 2", "DEL t".to_owned()),
             ("SPOP t 1000", "DEL t".to_owned()),
             ("SPOP none 3", String::new()),
+            ("LPOP l", "LPOP l".to_owned()),
+            ("LPOP l 0", String::new()),
+            ("LTRIM l 0 -1", String::new()),
+            ("LTRIM l 1 0", "LTRIM l 1 0".to_owned()),
+            ("LMOVE l l LEFT LEFT", "LMOVE l l LEFT LEFT".to_owned()),
+            ("LMPOP 2 none l LEFT", "LMPOP 2 none l LEFT".to_owned()),
+            ("LREM l 0 none", String::new()),
+            ("LPUSHX none x", String::new()),
         ] {
             let mut server = Logging::new();
-            let before = ["MSET b 1 c 1", "SET f 0.1", "SADD t x y", &format!("SET a 0 PXAT {}", later(7000))]
-                .map(str::to_owned);
+            let before =
+                ["MSET b 1 c 1", "SET f 0.1", "SADD t x y", "RPUSH l x y", &format!("SET a 0 PXAT {}", later(7000))]
+                    .map(str::to_owned);
             before.iter().for_each(|line| server.run(line));
             server.run(line);
             assert_eq!(server.logged()[before.len()..].join("; "), effect, "{line}");
         }
     }
 
-    /// Requests, in which a word of these stands for a random one: k a key, h a key of hashes, t a key of sets, m a field or
-    /// member, n a number, p a small one, f a fraction, s and ms times to live, at an instant.
+    /// Requests, in which a word of these stands for a random one: k a key, h a key of hashes, t a key of sets, l a key of
+    /// lists, m a field, member or element, n a number, p a small one, f a fraction, s and ms times to live, at an instant.
     const LINES: &[&str] = &[
         "SET k n",
         "SET k f",
@@ -318,6 +327,22 @@ mod tests {
         "EXPIRE t s",
         "COPY t t REPLACE",
         "SMEMBERS t",
+        "RPUSH l m n m",
+        "LPUSH l n m n",
+        "RPUSHX l n",
+        "LPOP l",
+        "RPOP l p",
+        "LSET l p n",
+        "LINSERT l BEFORE m n",
+        "LREM l p m",
+        "LTRIM l p 40",
+        "LMOVE l l LEFT RIGHT",
+        "RPOPLPUSH l l",
+        "LMPOP 2 l l RIGHT COUNT 2",
+        "PEXPIRE l ms",
+        "COPY l l REPLACE",
+        "RENAME l l",
+        "LRANGE l 0 p",
     ];
 
     prop_compose! {
@@ -330,6 +355,7 @@ mod tests {
                 "k" => KEYS[*number as usize % 3].to_owned(),
                 "h" => KEYS[3 + *number as usize % 3].to_owned(),
                 "t" => KEYS[6 + *number as usize % 3].to_owned(),
+                "l" => KEYS[9 + *number as usize % 3].to_owned(),
                 "p" => (number % 4).to_string(),
                 "m" => format!("field{}", number % 5),
                 "n" => number.to_string(),

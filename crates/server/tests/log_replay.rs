@@ -15,6 +15,8 @@ use quire_wal::{DirectoryScan, Log, LogIdentity, LogOptions};
 
 const KEYS: u64 = 12;
 const DATABASES: u64 = 3;
+/// Before the keys of strings, hashes, sets and lists.
+const PREFIXES: [&str; 4] = ["", "h", "t", "l"];
 
 fn logging(dir: &Path) -> Running {
     start_in(dir, &[("appendonly", "yes"), ("appendfsync", "no"), ("log-segment-bytes", "1mb")])
@@ -69,14 +71,16 @@ impl RandomArgs {
 
 /// The words that follow a command's name; `None` for a command that this test doesn't know.
 fn arguments(name: &str, random: &mut RandomArgs, now_ms: u64) -> Option<String> {
-    let (key, other) = (random.key(), random.key());
+    let (key, other, prefix) = (random.key(), random.key(), PREFIXES[random.below(4) as usize]);
+    let any = format!("{prefix}{key}");
     let later = |random: &mut RandomArgs| now_ms + random.millis();
     Some(match name {
         "append" | "getset" | "setnx" => format!("{key} {}", random.value()),
-        "incr" | "decr" | "getdel" | "persist" => key,
+        "incr" | "decr" | "getdel" => key,
+        "persist" => any,
         "incrby" | "decrby" => format!("{key} {}", random.below(1000)),
         "incrbyfloat" => format!("{key} {}", random.pick(&["0.1", "-1.5e3", "3", "1e-7"])),
-        "del" | "unlink" => format!("{key} {other}"),
+        "del" | "unlink" => format!("{key} {any}"),
         "mset" | "msetnx" => format!("{key} {} {other} {}", random.value(), random.value()),
         "set" => {
             let option = match random.below(8) {
@@ -103,20 +107,17 @@ fn arguments(name: &str, random: &mut RandomArgs, now_ms: u64) -> Option<String>
         "setex" => format!("{key} {} {}", 1 + random.below(2) * 1_000_000, random.value()),
         "psetex" => format!("{key} {} {}", random.millis(), random.value()),
         "expire" => {
-            format!("{key} {} {}", random.pick(&["1000000", "-1", "2000000"]), random.pick(&["NX", "XX", "GT", "LT"]))
+            format!("{any} {} {}", random.pick(&["1000000", "-1", "2000000"]), random.pick(&["NX", "XX", "GT", "LT"]))
         }
-        "pexpire" => format!("{key} {}", random.millis()),
-        "expireat" => format!("{key} {}", later(random) / 1000),
-        "pexpireat" => format!("{key} {}", later(random)),
+        "pexpire" => format!("{any} {}", random.millis()),
+        "expireat" => format!("{any} {}", later(random) / 1000),
+        "pexpireat" => format!("{any} {}", later(random)),
         "setrange" => format!("{key} {} {}", random.below(100), random.value()),
         "setbit" => format!("{key} {} {}", random.below(5000), random.below(2)),
         "bitop" => format!("{} {key} {other} {}", random.pick(&["AND", "OR", "XOR"]), random.key()),
-        "copy" => format!("{key} {other} DB {} REPLACE", random.below(DATABASES)),
-        "move" => format!("{key} {}", random.below(DATABASES)),
-        "rename" | "renamenx" => match random.below(2) {
-            0 => format!("{key} {other}"),
-            _ => format!("h{key} h{other}"),
-        },
+        "copy" => format!("{prefix}{key} {prefix}{other} DB {} REPLACE", random.below(DATABASES)),
+        "move" => format!("{any} {}", random.below(DATABASES)),
+        "rename" | "renamenx" => format!("{prefix}{key} {prefix}{other}"),
         "swapdb" => format!("{} {}", random.below(DATABASES), random.below(DATABASES)),
         // Not so often that nothing is ever there.
         "flushdb" | "flushall" if random.below(12) > 0 => return Some("NOSUCH".to_owned()),
@@ -125,7 +126,7 @@ fn arguments(name: &str, random: &mut RandomArgs, now_ms: u64) -> Option<String>
     })
 }
 
-/// The same for commands on hashes and sets.
+/// The same for commands on hashes, sets and lists.
 fn collection_arguments(name: &str, random: &mut RandomArgs) -> Option<String> {
     let (key, other) = (random.key(), random.key());
     let pairs = |random: &mut RandomArgs| {
@@ -142,6 +143,27 @@ fn collection_arguments(name: &str, random: &mut RandomArgs) -> Option<String> {
         "spop" => format!("t{key}{}", random.pick(&["", "", " 3", " 100"])),
         "smove" => format!("t{key} t{other} {}", random.member()),
         "sinterstore" | "sunionstore" | "sdiffstore" => format!("t{other} t{key} t{}", random.key()),
+        _ => return list_arguments(name, random),
+    })
+}
+
+/// The same for commands on lists.
+fn list_arguments(name: &str, random: &mut RandomArgs) -> Option<String> {
+    let (key, other) = (random.key(), random.key());
+    let end = |random: &mut RandomArgs| random.pick(&["LEFT", "RIGHT"]).to_owned();
+    Some(match name {
+        "lpush" | "rpush" => format!("l{key} {} {} {}", random.member(), random.value(), random.value()),
+        "lpushx" | "rpushx" => format!("l{key} {}", random.value()),
+        "lpop" | "rpop" => format!("l{key}{}", random.pick(&["", "", " 2", " 0"])),
+        "lset" => format!("l{key} {} {}", random.below(4), random.value()),
+        "linsert" => {
+            format!("l{key} {} {} {}", random.pick(&["BEFORE", "AFTER"]), random.member(), random.value())
+        }
+        "lrem" => format!("l{key} {} {}", random.pick(&["0", "1", "-1"]), random.member()),
+        "ltrim" => format!("l{key} {} {}", random.below(2), random.pick(&["-1", "-2", "40"])),
+        "lmove" => format!("l{key} l{other} {} {}", end(random), end(random)),
+        "rpoplpush" => format!("l{key} l{other}"),
+        "lmpop" => format!("2 l{key} l{other} {} COUNT {}", end(random), 1 + random.below(3)),
         _ => return None,
     })
 }
@@ -153,7 +175,7 @@ fn settled_digest(client: &mut Client) -> String {
         for db in 0..DATABASES {
             client.text(&format!("SELECT {db}"));
             for key in 0..KEYS {
-                for prefix in ["", "h"] {
+                for prefix in PREFIXES {
                     let ttl_ms = client.call(&format!("PTTL {prefix}k{key}")).int();
                     left += u32::from((0..10_000).contains(&ttl_ms));
                 }

@@ -11,11 +11,13 @@ pub enum Kind {
     Hash,
     /// Different members without order.
     Set,
+    /// Elements in order, with two ends.
+    List,
 }
 
 impl Kind {
     /// All types, in the order of their numbers.
-    pub const ALL: [Kind; 3] = [Kind::String, Kind::Hash, Kind::Set];
+    pub const ALL: [Kind; 4] = [Kind::String, Kind::Hash, Kind::Set, Kind::List];
 
     /// Redis' name of the type.
     pub fn name(self) -> &'static str {
@@ -23,6 +25,7 @@ impl Kind {
             Kind::String => "string",
             Kind::Hash => "hash",
             Kind::Set => "set",
+            Kind::List => "list",
         }
     }
 
@@ -48,6 +51,10 @@ pub(crate) enum Encoding {
     PackedSet = 5,
     /// The head of a table of members.
     TableSet = 6,
+    /// Elements one after the other, see `value::list::whole`.
+    PackedList = 7,
+    /// The head of a table of nodes, see `value::list::nodes`.
+    NodeList = 8,
 }
 
 /// The encodings of hashes.
@@ -65,6 +72,13 @@ pub(crate) enum SetEncoding {
     Table,
 }
 
+/// The encodings of lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ListEncoding {
+    Packed,
+    Nodes,
+}
+
 impl Encoding {
     /// Which encoding of hashes this is; those of other types are refused.
     #[inline]
@@ -72,9 +86,12 @@ impl Encoding {
         match self {
             Encoding::PackedHash => Ok(HashEncoding::Packed),
             Encoding::TableHash => Ok(HashEncoding::Table),
-            Encoding::String | Encoding::IntSet | Encoding::PackedSet | Encoding::TableSet => {
-                Err(StoreError::WrongType)
-            }
+            Encoding::String
+            | Encoding::IntSet
+            | Encoding::PackedSet
+            | Encoding::TableSet
+            | Encoding::PackedList
+            | Encoding::NodeList => Err(StoreError::WrongType),
         }
     }
 
@@ -85,7 +102,26 @@ impl Encoding {
             Encoding::IntSet => Ok(SetEncoding::Ints),
             Encoding::PackedSet => Ok(SetEncoding::Packed),
             Encoding::TableSet => Ok(SetEncoding::Table),
-            Encoding::String | Encoding::PackedHash | Encoding::TableHash => Err(StoreError::WrongType),
+            Encoding::String
+            | Encoding::PackedHash
+            | Encoding::TableHash
+            | Encoding::PackedList
+            | Encoding::NodeList => Err(StoreError::WrongType),
+        }
+    }
+
+    /// Which encoding of lists this is; those of other types are refused.
+    #[inline]
+    pub(crate) fn of_list(self) -> Result<ListEncoding> {
+        match self {
+            Encoding::PackedList => Ok(ListEncoding::Packed),
+            Encoding::NodeList => Ok(ListEncoding::Nodes),
+            Encoding::String
+            | Encoding::PackedHash
+            | Encoding::TableHash
+            | Encoding::IntSet
+            | Encoding::PackedSet
+            | Encoding::TableSet => Err(StoreError::WrongType),
         }
     }
 
@@ -98,6 +134,8 @@ impl Encoding {
             4 => Ok(Encoding::IntSet),
             5 => Ok(Encoding::PackedSet),
             6 => Ok(Encoding::TableSet),
+            7 => Ok(Encoding::PackedList),
+            8 => Ok(Encoding::NodeList),
             0 => Err(StoreError::damaged("an entry without an encoding")),
             newer => Err(StoreError::newer(format!("a value of encoding {newer}"))),
         }
@@ -109,6 +147,7 @@ impl Encoding {
             Encoding::String => Kind::String,
             Encoding::PackedHash | Encoding::TableHash => Kind::Hash,
             Encoding::IntSet | Encoding::PackedSet | Encoding::TableSet => Kind::Set,
+            Encoding::PackedList | Encoding::NodeList => Kind::List,
         }
     }
 
@@ -116,8 +155,10 @@ impl Encoding {
     #[inline]
     pub(crate) fn is_table(self) -> bool {
         match self {
-            Encoding::String | Encoding::PackedHash | Encoding::IntSet | Encoding::PackedSet => false,
-            Encoding::TableHash | Encoding::TableSet => true,
+            Encoding::String | Encoding::PackedHash | Encoding::IntSet | Encoding::PackedSet | Encoding::PackedList => {
+                false
+            }
+            Encoding::TableHash | Encoding::TableSet | Encoding::NodeList => true,
         }
     }
 }

@@ -24,10 +24,12 @@ pub struct Limit {
     pub name: &'static str,
     /// Other names for it.
     pub aliases: &'static [&'static str],
+    /// The smallest that it may be set to.
+    pub min: i64,
     /// What it is if it isn't set.
-    pub default: usize,
-    /// The largest that it may be set to; the smallest is 0.
-    pub max: usize,
+    pub default: i64,
+    /// The largest that it may be set to.
+    pub max: i64,
     /// What it is for, in a line.
     pub doc: &'static str,
 }
@@ -35,7 +37,7 @@ pub struct Limit {
 /// The limits of all types. `Limits::default()` has every one at its default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    slots: [[usize; SLOTS]; Kind::ALL.len()],
+    slots: [[i64; SLOTS]; Kind::ALL.len()],
 }
 
 impl Limits {
@@ -46,21 +48,27 @@ impl Limits {
         limits
     }
 
-    /// What a limit is.
+    /// What a limit is that can't be negative.
     #[inline]
     pub fn get(&self, limit: &Limit) -> usize {
+        usize::try_from(self.number(limit)).unwrap_or(0)
+    }
+
+    /// What a limit is.
+    #[inline]
+    pub fn number(&self, limit: &Limit) -> i64 {
         self.slots[limit.kind as usize][limit.slot]
     }
 
-    /// Sets a limit; what exceeds its bound sets it to that.
-    pub fn set(&mut self, limit: &Limit, value: usize) {
-        self.slots[limit.kind as usize][limit.slot] = value.min(limit.max);
+    /// Sets a limit; what exceeds a bound sets it to that.
+    pub fn set(&mut self, limit: &Limit, value: i64) {
+        self.slots[limit.kind as usize][limit.slot] = value.clamp(limit.min, limit.max);
     }
 
     /// The same limits but for one.
     #[must_use]
     pub fn with(mut self, limit: &Limit, value: usize) -> Limits {
-        self.set(limit, value);
+        self.set(limit, i64::try_from(value).unwrap_or(i64::MAX));
         self
     }
 }

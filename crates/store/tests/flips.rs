@@ -8,7 +8,8 @@ use std::path::Path;
 use quire_checkpoint::Image;
 use quire_checkpoint::format::{DATA_OFFSET, ImageLayout};
 use quire_device::DiskDirectory;
-use quire_store::{DbId, Expiry, ImageLocation, RestoreMode, SaveError, Store, StoreConfig, hash, set, string};
+use quire_store::list::End;
+use quire_store::{DbId, Expiry, ImageLocation, RestoreMode, SaveError, Store, StoreConfig, hash, list, set, string};
 
 const DB: DbId = DbId(0);
 const FILE: &str = "dump.quire";
@@ -31,6 +32,10 @@ fn make_image(place: &ImageLocation, dir: &Path) -> ([u8; 20], ImageLayout) {
         string::set(&mut store, DB, format!("key:{number}").as_bytes(), &value, Expiry::Clear).unwrap();
         hash::set(&mut store, DB, b"hash", format!("field:{number}").as_bytes(), b"value").unwrap();
         set::open_mut(&mut store, DB, b"set").unwrap().add(format!("member:{number}").as_bytes()).unwrap();
+        let mut list = list::open_mut(&mut store, DB, b"list").unwrap();
+        list.make_room([value.as_slice()]).unwrap();
+        list.push(End::Back, &value).unwrap();
+        drop(list);
         for (key, most) in [(b"ints", 500), (b"ends", 5)] {
             if number < most {
                 set::open_mut(&mut store, DB, key).unwrap().add(number.to_string().as_bytes()).unwrap();
@@ -38,6 +43,7 @@ fn make_image(place: &ImageLocation, dir: &Path) -> ([u8; 20], ImageLayout) {
         }
         if number < 100 {
             set::open_mut(&mut store, DB, b"words").unwrap().add(format!("word:{number}").as_bytes()).unwrap();
+            list::open_mut(&mut store, DB, b"row").unwrap().push(End::Front, format!("{number}").as_bytes()).unwrap();
         }
     }
     store.save_blocking(place).unwrap();

@@ -5,13 +5,14 @@ mod common;
 use common::{Image, config, image_of, open};
 use proptest::prelude::*;
 use quire_snapshot::PAGE_SIZE;
+use quire_store::list::End;
 use quire_store::set::Combination;
-use quire_store::{DbId, Expiry, Member, Store, StoreError, hash, set, string};
+use quire_store::{DbId, Expiry, Member, Store, StoreError, hash, list, set, string};
 
 const DB: DbId = DbId(0);
 const NOW_MS: i64 = 1_000_000;
 
-/// Some of everything: strings of all sizes, packed and large hashes, sets of every encoding, keys that expire, long keys, tables being freed.
+/// Some of everything: strings of all sizes, packed and large hashes, sets and lists of every encoding, keys that expire, long keys, tables being freed.
 fn varied() -> Store {
     let mut store = Store::create(config()).unwrap();
     store.set_now_ms(NOW_MS);
@@ -24,8 +25,10 @@ fn varied() -> Store {
         hash::set(&mut store, DbId(2), b"gone", key.as_bytes(), b"value").unwrap();
         add(&mut store, b"members", key.as_bytes());
         add(&mut store, b"ints", (number * 7).to_string().as_bytes());
+        push(&mut store, b"chain", &vec![b'x'; number as usize]);
         if number < 60 {
             add(&mut store, b"words", key.as_bytes());
+            push(&mut store, b"row", key.as_bytes());
         }
     }
     string::set(&mut store, DB, &[b'k'; 10_000], &[b'v'; 50_000], Expiry::Clear).unwrap();
@@ -35,6 +38,12 @@ fn varied() -> Store {
 
 fn add(store: &mut Store, key: &[u8], member: &[u8]) {
     set::open_mut(store, DbId(1), key).unwrap().add(member).unwrap();
+}
+
+fn push(store: &mut Store, key: &[u8], element: &[u8]) {
+    let mut list = list::open_mut(store, DbId(1), key).unwrap();
+    list.make_room([element]).unwrap();
+    list.push(End::Back, element).unwrap();
 }
 
 #[test]
@@ -125,6 +134,7 @@ fn use_everything(store: &mut Store) {
         let _ = hash::random_fields(store, DB, small.as_bytes(), 3, number % 2 == 0, &mut |_, _| {});
     }
     use_sets(store);
+    use_lists(store);
     let _ = hash::random_fields(store, DbId(1), b"large", 50, true, &mut |_, _| {});
     let _ = hash::scan(store, DbId(1), b"large", 0, 1000, &mut |_, _| {});
     let _ = store.copy(DbId(1), b"large", DB, b"copy", true);
@@ -172,6 +182,37 @@ fn use_sets(store: &mut Store) {
     }
 }
 
+/// Every operation on lists.
+fn use_lists(store: &mut Store) {
+    for key in [b"chain".as_slice(), b"row", b"large"] {
+        if let Ok(list) = list::view(store, DbId(1), key) {
+            let len = list.len().unwrap_or(0);
+            let _ = list.range(0..len.min(1 << 20), |_| {});
+            let _ = list.positions(End::Back, b"key:5", 1000, |_| true);
+            (0..400).step_by(37).for_each(|index| _ = list.get(index));
+        }
+        for number in 0..20u8 {
+            let Ok(mut list) = list::open_mut(store, DbId(1), key) else { continue };
+            let element = vec![number; usize::from(number) * 60];
+            let _ = list.make_room([element.as_slice()]);
+            let _ = list.push(if number % 2 == 0 { End::Front } else { End::Back }, &element);
+            let _ = list.set(u64::from(number) * 15, &element);
+            let _ = list.insert(&element, number % 2 == 0, b"other");
+            let _ = list.remove(End::Back, b"other", 1);
+            let _ = list.pop(End::Front, 2, &mut |_| {});
+        }
+        let _ = list::move_element(store, DbId(1), (key, End::Back), (b"row", End::Front));
+        let _ = store.copy(DbId(1), key, DbId(5), key, true);
+        let _ = store.digest_value(DbId(1), key);
+        let _ = store.memory_usage(DbId(1), key);
+        for part in [3, 1] {
+            let Ok(mut list) = list::open_mut(store, DbId(1), key) else { continue };
+            let len = list.len().unwrap_or(0);
+            let _ = list.keep(len / 7..(len / 7).saturating_add(len / (2 * part)));
+        }
+    }
+}
+
 /// Opens a store after `change` was made to the first place in it that holds `mark`.
 fn with_bytes_changed(store: &mut Store, mark: &[u8], change: impl FnOnce(&mut [u8])) -> Store {
     let mut image = image_of(store);
@@ -206,7 +247,7 @@ fn encodings_of_a_newer_version_are_refused_as_such() {
         |store, key| (0..300).for_each(|n| _ = hash::set(store, DB, key, format!("{n}").as_bytes(), b"").unwrap()),
     ];
     for make in makers {
-        for (encoding, is_newer) in [(7, true), (255, true), (0, false)] {
+        for (encoding, is_newer) in [(9, true), (255, true), (0, false)] {
             let mut store = Store::create(config()).unwrap();
             make(&mut store, key);
             let mut store = with_encoding(&mut store, key, encoding);
@@ -220,6 +261,7 @@ fn encodings_of_a_newer_version_are_refused_as_such() {
             refused(string::get(&mut store, DB, key).map(drop), "GET");
             refused(hash::get(&mut store, DB, key, b"field").map(drop), "HGET");
             refused(set::view(&mut store, DB, key).map(drop), "SMEMBERS");
+            refused(list::view(&mut store, DB, key).map(drop), "LRANGE");
             refused(store.kind(DB, key).map(drop), "TYPE");
             refused(store.encoding(DB, key).map(drop), "OBJECT ENCODING");
             refused(store.memory_usage(DB, key).map(drop), "MEMORY USAGE");
@@ -230,6 +272,7 @@ fn encodings_of_a_newer_version_are_refused_as_such() {
             refused(string::set(&mut store, DB, key, b"new", Expiry::Clear), "SET");
             refused(hash::set(&mut store, DB, key, b"field", b"new").map(drop), "HSET");
             refused(set::open_mut(&mut store, DB, key).map(drop), "SADD");
+            refused(list::open_mut(&mut store, DB, key).map(drop), "LPUSH");
             refused(store.set_expiry(DB, key, Some(NOW_MS)).map(drop), "EXPIRE");
             refused(store.remove(DB, key).map(drop), "DEL");
             assert_eq!(

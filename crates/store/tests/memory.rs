@@ -1,7 +1,8 @@
 //! What a write needs and what waits to be freed: a deleted structure is freed in steps, and its memory is there for the
 //! next write all the same.
 
-use quire_store::{DbId, Store, StoreConfig, StoreError, hash, set};
+use quire_store::list::End;
+use quire_store::{DbId, Store, StoreConfig, StoreError, hash, list, set};
 
 const DB: DbId = DbId(0);
 
@@ -49,4 +50,32 @@ fn members_take_the_memory_of_a_hash_that_was_deleted_and_is_not_freed_yet() {
         let member = format!("{number:0500}");
         assert!(set::open_mut(&mut store, DB, b"new").unwrap().add(member.as_bytes()).unwrap());
     }
+}
+
+#[test]
+fn elements_take_the_memory_of_a_hash_that_was_deleted_and_is_not_freed_yet() {
+    let mut store = small();
+    let count = fill(&mut store, b"old", &[1; 500]);
+    store.remove(DB, b"old").unwrap();
+    // Nodes that grow leave a slab of every size behind, which is much of so small a memory.
+    for number in 0..count / 3 {
+        let mut list = list::open_mut(&mut store, DB, b"new").unwrap();
+        list.make_room([[2; 500].as_slice()]).unwrap();
+        list.push(if number % 3 == 0 { End::Front } else { End::Back }, &[2; 500]).unwrap();
+    }
+}
+
+#[test]
+fn elements_take_the_memory_of_those_that_were_trimmed_and_are_not_freed_yet() {
+    let mut store = small();
+    let push = |store: &mut Store, key: &[u8]| {
+        let mut list = list::open_mut(store, DB, key).unwrap();
+        list.make_room([[3; 500].as_slice()]).and_then(|()| list.push(End::Back, &[3; 500]))
+    };
+    let count = (0u64..).find(|_| push(&mut store, b"old").is_err()).unwrap();
+    assert!(count > 10_000, "{count}");
+    list::open_mut(&mut store, DB, b"old").unwrap().keep(count / 2..count / 2 + 10).unwrap();
+    assert!(store.stats().reclaim_pending > 0);
+    (0..count / 2).for_each(|_| push(&mut store, b"new").unwrap());
+    assert_eq!(list::view(&mut store, DB, b"old").unwrap().len().unwrap(), 10);
 }

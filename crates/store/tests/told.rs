@@ -2,11 +2,12 @@
 //! not. Through every operation of every type, with values of all encodings, in a store that is nearly full.
 
 use proptest::prelude::*;
+use quire_store::list::End;
 use quire_store::set::Combination;
-use quire_store::{DbId, Expiry, Limits, Store, StoreConfig, StoreError, hash, set, string};
+use quire_store::{DbId, Expiry, Limits, Store, StoreConfig, StoreError, hash, list, set, string};
 
 const DB: DbId = DbId(0);
-const KEYS: [&[u8]; 3] = [b"first", b"second", b"third"];
+const KEYS: [&[u8]; 4] = [b"first", b"second", b"third", b"fourth"];
 const WATCHER: u64 = 7;
 
 #[derive(Clone, Debug)]
@@ -28,6 +29,31 @@ enum Op {
     SetDel(u8, usize),
     Pop(usize),
     Union,
+    List(ListOp),
+}
+
+#[derive(Clone, Debug)]
+enum ListOp {
+    Push(End, u8, usize),
+    Pop(End, u64),
+    Set(u64, usize),
+    Insert(u8, bool, usize),
+    Remove(End, u8, u64),
+    Keep(u64, u64),
+    Rotate(End, End),
+}
+
+fn list_op() -> impl Strategy<Value = ListOp> {
+    let end = || prop_oneof![Just(End::Front), Just(End::Back)];
+    prop_oneof![
+        4 => (end(), 0u8..12, len()).prop_map(|(end, element, len)| ListOp::Push(end, element, len)),
+        1 => (end(), 0u64..4).prop_map(|(end, count)| ListOp::Pop(end, count)),
+        2 => (0u64..12, len()).prop_map(|(index, len)| ListOp::Set(index, len)),
+        3 => (0u8..12, any::<bool>(), len()).prop_map(|(pivot, behind, len)| ListOp::Insert(pivot, behind, len)),
+        1 => (end(), 0u8..12, 0u64..3).prop_map(|(end, element, most)| ListOp::Remove(end, element, most)),
+        1 => (0u64..3, 0u64..12).prop_map(|(front, len)| ListOp::Keep(front, len)),
+        1 => (end(), end()).prop_map(|(from, to)| ListOp::Rotate(from, to)),
+    ]
 }
 
 /// How long a value is: most are small, some get an object of their own.
@@ -55,6 +81,10 @@ fn op() -> impl Strategy<Value = Op> {
         (0u8..12, len()).prop_map(|(member, len)| Op::SetDel(member, len)),
         (0usize..3).prop_map(Op::Pop),
         Just(Op::Union),
+        list_op().prop_map(Op::List),
+        list_op().prop_map(Op::List),
+        list_op().prop_map(Op::List),
+        list_op().prop_map(Op::List),
     ]
 }
 
@@ -83,13 +113,47 @@ fn run(store: &mut Store, key: &[u8], op: &Op) -> Result<(), StoreError> {
         Op::SetDel(member, len) => set::open_mut(store, DB, key)?.remove(&name(member, len)).map(drop),
         Op::Pop(n) => set::pop(store, DB, key, n, &mut |_| {}).map(drop),
         Op::Union => set::store_combination(store, DB, key, Combination::Union, KEYS.into_iter()).map(drop),
+        Op::List(ref op) => run_on_list(store, key, op),
     }
 }
 
-/// A store whose keys begin as a string, a hash and a set, with room for little more if `full`.
+fn run_on_list(store: &mut Store, key: &[u8], op: &ListOp) -> Result<(), StoreError> {
+    if let ListOp::Rotate(from, to) = *op {
+        return list::move_element(store, DB, (key, from), (key, to)).map(drop);
+    }
+    let mut list = list::open_mut(store, DB, key)?;
+    match *op {
+        ListOp::Push(end, element, len) => {
+            let element = name(element, len);
+            list.make_room([element.as_slice()])?;
+            list.push(end, &element)
+        }
+        ListOp::Pop(end, count) => list.pop(end, count, &mut |_| {}).map(drop),
+        ListOp::Set(index, len) => {
+            if index >= list.len()? {
+                return Ok(());
+            }
+            list.make_room([vec![b's'; len].as_slice()])?;
+            list.set(index, &vec![b's'; len]).map(drop)
+        }
+        ListOp::Insert(pivot, behind, len) => list.insert(&name(pivot, 0), behind, &vec![b'i'; len]).map(drop),
+        ListOp::Remove(end, element, most) => list.remove(end, &name(element, 0), most).map(drop),
+        ListOp::Keep(front, len) => {
+            let front = front.min(list.len()?);
+            let end = (front + len).min(list.len()?);
+            list.keep(front..end)
+        }
+        ListOp::Rotate(..) => Ok(()),
+    }
+}
+
+/// A store whose keys begin as a string, a hash, a set and a list, with room for little more if `full`.
 fn store(full: bool) -> Store {
-    let limits =
-        Limits::default().with(&hash::MAX_PACKED_FIELDS, 4).with(&set::MAX_INTS, 4).with(&set::MAX_PACKED_MEMBERS, 6);
+    let limits = Limits::default()
+        .with(&hash::MAX_PACKED_FIELDS, 4)
+        .with(&set::MAX_INTS, 4)
+        .with(&set::MAX_PACKED_MEMBERS, 6)
+        .with(&list::MAX_NODE, 4);
     let config = StoreConfig {
         max_memory_bytes: 4 << 20,
         budget_bytes: 1 << 20,
@@ -102,6 +166,7 @@ fn store(full: bool) -> Store {
     string::set(&mut store, DB, KEYS[0], b"17", Expiry::At(2_500_000)).unwrap();
     hash::set(&mut store, DB, KEYS[1], b"f", b"3").unwrap();
     set::open_mut(&mut store, DB, KEYS[2]).unwrap().add(b"5").unwrap();
+    list::open_mut(&mut store, DB, KEYS[3]).unwrap().push(End::Back, b"7").unwrap();
     if full {
         fill(&mut store);
     }
@@ -142,6 +207,10 @@ fn state(store: &mut Store) -> Vec<(String, Option<Option<i64>>)> {
                     .unwrap();
             }
             parts.sort();
+            if let Ok(list) = list::view(store, DB, key) {
+                let len = list.len().unwrap();
+                list.range(0..len, |element| parts.push(format!("{element:?}"))).unwrap();
+            }
             (shown + &parts.join(","), store.expiry(DB, key).unwrap())
         })
         .collect()

@@ -280,6 +280,7 @@ fn categories(spec: &CommandSpec) -> Vec<&'static str> {
         Group::Bitmap => names.push("@bitmap"),
         Group::Hash => names.push("@hash"),
         Group::Set => names.push("@set"),
+        Group::List => names.push("@list"),
         Group::Transactions => names.push("@transaction"),
         Group::Connection => names.push("@connection"),
         Group::Server if spec.has(CONNECTION) => names.push("@connection"),

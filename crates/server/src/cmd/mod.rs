@@ -14,6 +14,7 @@ pub mod hashes;
 pub mod introspect;
 pub mod keys;
 pub mod lcs;
+pub mod lists;
 pub mod memory;
 pub mod persistence;
 mod range;

@@ -104,6 +104,8 @@ pub struct Config {
     pub lazyfree_server_del: bool,
     pub lazyfree_expire: bool,
     pub lazyfree_eviction: bool,
+    /// As Redis has it; nodes are never compressed.
+    pub list_compress_depth: i64,
     pub slowlog_slower_than_us: i64,
     pub slowlog_max_len: u64,
     pub latency_threshold_ms: u64,
@@ -176,6 +178,7 @@ impl Config {
             lazyfree_server_del: false,
             lazyfree_expire: false,
             lazyfree_eviction: false,
+            list_compress_depth: 0,
             slowlog_slower_than_us: 0,
             slowlog_max_len: 0,
             latency_threshold_ms: 0,

@@ -42,7 +42,7 @@ impl Directive {
     pub fn get(&self, config: &Config) -> Vec<u8> {
         match &self.setting {
             Setting::Field { get, .. } => get(config),
-            Setting::Limit(limit) => config.limits.get(limit).to_string().into_bytes(),
+            Setting::Limit(limit) => config.limits.number(limit).to_string().into_bytes(),
         }
     }
 
@@ -54,8 +54,8 @@ impl Directive {
         match &self.setting {
             Setting::Field { set, .. } => set(config, value),
             Setting::Limit(limit) => {
-                let number = value::integer(value::text(value)?, 0, limit.max as i64)?;
-                config.limits.set(limit, number as usize);
+                let number = value::integer(value::text(value)?, limit.min, limit.max)?;
+                config.limits.set(limit, number);
                 Ok(())
             }
         }
@@ -460,6 +460,15 @@ static OWN: &[Directive] = &[
     flag!("lazyfree-lazy-server-del", "no", "Accepted for compatibility.", lazyfree_server_del),
     flag!("lazyfree-lazy-expire", "no", "Accepted for compatibility.", lazyfree_expire),
     flag!("lazyfree-lazy-eviction", "no", "Accepted for compatibility.", lazyfree_eviction),
+    integer!(
+        "list-compress-depth",
+        "0",
+        MUTABLE,
+        0,
+        MAX_INT,
+        "Accepted for compatibility: the nodes of lists are never compressed.",
+        list_compress_depth
+    ),
     integer!(
         "slowlog-log-slower-than",
         "10000",

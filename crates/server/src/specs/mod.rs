@@ -8,6 +8,7 @@ pub mod databases;
 pub mod expire;
 pub mod hashes;
 pub mod keys;
+pub mod lists;
 pub mod memory;
 pub mod server;
 pub mod sets;
@@ -20,6 +21,7 @@ pub static ALL: &[&[CommandSpec]] = &[
     bits::SPECS,
     hashes::SPECS,
     sets::SPECS,
+    lists::SPECS,
     keys::SPECS,
     expire::SPECS,
     databases::SPECS,

@@ -439,7 +439,7 @@ impl Keyspace {
 }
 
 /// Hashes keys, and members of values.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct MemberHasher(SipHasher13);
 
 impl MemberHasher {

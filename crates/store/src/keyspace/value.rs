@@ -87,6 +87,8 @@ pub(crate) struct ValueMut<'a> {
     members: u64,
     /// Made aside, where no command finds it: what becomes of it is no change.
     aside: bool,
+    /// The change of it is told, and counted with that of another key.
+    counted_elsewhere: bool,
 }
 
 impl Keyspace {
@@ -128,7 +130,8 @@ impl Keyspace {
     pub(crate) fn open_any_mut<'a>(&'a mut self, db: DbId, key: &'a [u8]) -> Result<ValueMut<'a>> {
         let hash = self.hash(key);
         let entry = self.find(db, key, hash)?;
-        Ok(ValueMut { keyspace: self, db, key, hash, entry, changed: false, members: 0, aside: false })
+        let (changed, members, aside, counted_elsewhere) = (false, 0, false, false);
+        Ok(ValueMut { keyspace: self, db, key, hash, entry, changed, members, aside, counted_elsewhere })
     }
 
     /// Gives a key a value of these bytes, whatever it held before, which is one change.
@@ -172,10 +175,20 @@ impl ValueMut<'_> {
         self.aside = true;
     }
 
+    /// A change of it is one with that of another key, which counts.
+    pub(crate) fn count_elsewhere(&mut self) {
+        self.counted_elsewhere = true;
+    }
+
     /// Counts a member that was changed.
     #[inline]
     pub(crate) fn count_member(&mut self) {
         self.members += 1;
+    }
+
+    /// Counts members that were changed.
+    pub(crate) fn count_members(&mut self, count: u64) {
+        self.members = self.members.saturating_add(count);
     }
 
     /// How the value is stored; `None` if there is none.
@@ -200,6 +213,11 @@ impl ValueMut<'_> {
         &self.keyspace.heap.arena
     }
 
+    /// What a limit of the value's type is that may be negative.
+    pub(crate) fn number(&self, limit: &Limit) -> i64 {
+        self.keyspace.limits.number(limit)
+    }
+
     /// What a limit of the value's type is.
     #[inline]
     pub(crate) fn limit(&self, limit: &Limit) -> usize {
@@ -210,6 +228,11 @@ impl ValueMut<'_> {
     #[inline]
     pub(crate) fn hash_of(&self, member: &[u8]) -> Hash {
         self.keyspace.hash(member)
+    }
+
+    /// What hashes members.
+    pub(crate) fn hasher(&self) -> MemberHasher {
+        self.keyspace.hasher
     }
 
     /// The generator of random numbers.
@@ -356,7 +379,8 @@ impl Drop for ValueMut<'_> {
     #[inline]
     fn drop(&mut self) {
         if self.changed && !self.aside {
-            self.keyspace.changed(self.db, self.key, self.entry.is_some(), self.members.max(1));
+            let counted = if self.counted_elsewhere { 0 } else { self.members.max(1) };
+            self.keyspace.changed(self.db, self.key, self.entry.is_some(), counted);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The types of values, a folder each. Which functions the keyspace calls for a value is decided here, by one match.
 
 pub mod hash;
+pub mod list;
 pub mod set;
 pub mod string;
 mod varint;
@@ -28,6 +29,8 @@ fn ops(encoding: Encoding) -> &'static Ops {
         Encoding::IntSet => &set::INT_OPS,
         Encoding::PackedSet => &set::PACKED_OPS,
         Encoding::TableSet => &set::TABLE_OPS,
+        Encoding::PackedList => &list::PACKED_OPS,
+        Encoding::NodeList => &list::NODES_OPS,
     }
 }
 
@@ -37,6 +40,7 @@ pub fn declared_limits() -> impl Iterator<Item = &'static Limit> {
         Kind::String => &[],
         Kind::Hash => hash::limits::ALL,
         Kind::Set => set::limits::ALL,
+        Kind::List => list::limits::ALL,
     };
     Kind::ALL.into_iter().flat_map(of)
 }
@@ -70,13 +74,16 @@ mod tests {
     fn each_limit_has_a_place_of_its_own_and_stays_within_its_bound() {
         let limits: Vec<&Limit> = declared_limits().collect();
         for limit in &limits {
-            assert!(limit.default <= limit.max, "{}", limit.name);
+            assert!((limit.min..=limit.max).contains(&limit.default), "{}", limit.name);
             let set = Limits::default().with(limit, 7);
             for other in &limits {
                 let expected = if other.name == limit.name { 7 } else { other.default };
-                assert_eq!(set.get(other), expected, "{} and {}", limit.name, other.name);
+                assert_eq!(set.number(other), expected, "{} and {}", limit.name, other.name);
             }
-            assert_eq!(Limits::default().with(limit, usize::MAX).get(limit), limit.max, "{}", limit.name);
+            assert_eq!(Limits::default().with(limit, usize::MAX).number(limit), limit.max, "{}", limit.name);
+            let mut least = Limits::default();
+            least.set(limit, i64::MIN);
+            assert_eq!(least.number(limit), limit.min, "{}", limit.name);
         }
     }
 }

@@ -9,8 +9,9 @@ pub const MAX_PACKED_FIELDS: Limit = Limit {
     slot: 0,
     name: "hash-max-listpack-entries",
     aliases: &["hash-max-ziplist-entries"],
+    min: 0,
     default: 128,
-    max: i64::MAX as usize,
+    max: i64::MAX,
     doc: "Fields up to which a hash is stored packed; one of more than 8192 fields or 512 KiB never is.",
 };
 
@@ -20,8 +21,9 @@ pub const MAX_PACKED_LEN: Limit = Limit {
     slot: 1,
     name: "hash-max-listpack-value",
     aliases: &["hash-max-ziplist-value"],
+    min: 0,
     default: 64,
-    max: i64::MAX as usize,
+    max: i64::MAX,
     doc: "Length up to which a field or value may be stored packed.",
 };
 

@@ -9,8 +9,9 @@ pub const MAX_INTS: Limit = Limit {
     slot: 0,
     name: "set-max-intset-entries",
     aliases: &[],
+    min: 0,
     default: 512,
-    max: PACKED_MAX_ITEMS,
+    max: PACKED_MAX_ITEMS as i64,
     doc: "Members up to which a set of integers is stored as sorted integers.",
 };
 
@@ -20,8 +21,9 @@ pub const MAX_PACKED_MEMBERS: Limit = Limit {
     slot: 1,
     name: "set-max-listpack-entries",
     aliases: &[],
+    min: 0,
     default: 128,
-    max: PACKED_MAX_ITEMS,
+    max: PACKED_MAX_ITEMS as i64,
     doc: "Members up to which a set is stored packed; one of more than 512 KiB never is.",
 };
 
@@ -31,6 +33,7 @@ pub const MAX_PACKED_LEN: Limit = Limit {
     slot: 2,
     name: "set-max-listpack-value",
     aliases: &[],
+    min: 0,
     default: 64,
     max: 8192,
     doc: "Length up to which a member may be stored packed.",

@@ -1,0 +1,384 @@
+//! Changing a list: adding, replacing and taking away elements.
+//!
+//! Relies on `ValueMut` for writing back what is changed here, and for telling it.
+
+use std::ops::Range;
+
+use crate::db::{DbId, Expiry};
+use crate::encoding::{Encoding, Kind, ListEncoding};
+use crate::error::{Result, StoreError};
+use crate::keyspace::Keyspace;
+use crate::keyspace::entries::check_len;
+use crate::keyspace::value::ValueMut;
+use crate::limits::PACKED_MAX_BYTES;
+
+use super::chain::{Chain, without};
+use super::limits::{MAX_NODE, NodeLimit};
+use super::nodes::{self, Node};
+use super::packed::{self, Element, Wanted};
+use super::view::{End, ListValue, view};
+use super::whole::{self, COUNT_BYTES};
+
+/// Bytes of a listpack of Redis besides its elements, which count where it is decided how a list is stored.
+const LISTPACK_BYTES: usize = 7;
+
+/// A list to be changed, or made by the first element that is added. The key goes with the last element.
+#[derive(Debug)]
+pub struct ListMut<'a> {
+    value: ValueMut<'a>,
+    /// The list doesn't exist yet, and what is going to be added is too much for a packed one.
+    long: bool,
+}
+
+/// Looks a list up to change it.
+///
+/// # Errors
+/// As all operations here: [`StoreError::WrongType`], [`StoreError::Damaged`], [`StoreError::NoSuchDb`]; those that write
+/// also [`StoreError::OutOfMemory`] and [`StoreError::TooLarge`].
+#[inline]
+pub fn open_mut<'a>(keyspace: &'a mut Keyspace, db: DbId, key: &'a [u8]) -> Result<ListMut<'a>> {
+    Ok(ListMut { value: keyspace.open_mut(db, key, Kind::List)?, long: false })
+}
+
+/// Moves an element from an end of one list to an end of another one, which may be the same, and returns it; `None` if the
+/// first one doesn't exist.
+///
+/// # Errors
+/// As [`open_mut`]; nothing has changed then.
+pub fn move_element(
+    keyspace: &mut Keyspace,
+    db: DbId,
+    (from, from_end): (&[u8], End),
+    (to, to_end): (&[u8], End),
+) -> Result<Option<Vec<u8>>> {
+    let source = view(keyspace, db, from)?;
+    let len = source.len()?;
+    let index = if from_end == End::Front { 0 } else { len.saturating_sub(1) };
+    let Some(element) = source.get(index)? else { return Ok(None) };
+    let moved = element.text(&mut itoa::Buffer::new()).to_vec();
+    let mut target = open_mut(keyspace, db, to)?;
+    if from != to {
+        target.make_room([moved.as_slice()])?;
+    }
+    // Added first: if there is no memory for that, nothing has changed. In the same list the element that is there twice then goes
+    // once, at whichever end; the list does not get longer, so it keeps its encoding.
+    target.push(to_end, &moved)?;
+    target.value.count_elsewhere();
+    drop(target);
+    open_mut(keyspace, db, from)?.pop(from_end, 1, &mut |_| {})?;
+    Ok(Some(moved))
+}
+
+impl ListMut<'_> {
+    /// Whether the key exists.
+    pub fn exists(&self) -> bool {
+        self.value.get().is_some()
+    }
+
+    /// Elements of the list.
+    ///
+    /// # Errors
+    /// As [`open_mut`].
+    pub fn len(&self) -> Result<u64> {
+        self.body()?.map_or(Ok(0), |body| body.len(self.value.arena()))
+    }
+
+    /// Whether the list has no elements, so that the key does not exist.
+    pub fn is_empty(&self) -> bool {
+        !self.exists()
+    }
+
+    fn body(&self) -> Result<Option<ListValue<'_>>> {
+        self.value.get().map(|list| ListValue::read(self.value.arena(), list.entry())).transpose()
+    }
+
+    fn encoding(&self) -> Result<Option<ListEncoding>> {
+        self.value.encoding()?.map(Encoding::of_list).transpose()
+    }
+
+    fn limit(&self) -> NodeLimit {
+        NodeLimit::of(self.value.number(&MAX_NODE))
+    }
+
+    /// Says which elements are going to be added by one command, so that a list which they make too large for its encoding
+    /// changes it once.
+    ///
+    /// # Errors
+    /// As [`open_mut`]; the list holds what it held then.
+    pub fn make_room<'e>(&mut self, elements: impl IntoIterator<Item = &'e [u8]>) -> Result<()> {
+        let (mut bytes, mut count) = (0usize, 0);
+        for element in elements {
+            check_len(element.len())?;
+            (bytes, count) = (bytes.saturating_add(element.len()), count + 1);
+        }
+        let (old_count, old) = match self.encoding()? {
+            Some(ListEncoding::Nodes) => return Ok(()),
+            Some(ListEncoding::Packed) => whole::parts(self.value.bytes()?)?,
+            None => (0, &[][..]),
+        };
+        let (bytes, count) = (bytes.saturating_add(LISTPACK_BYTES + old.len()), old_count + count);
+        if self.limit().allows(bytes, count) && count <= whole::MAX_COUNT {
+            return Ok(());
+        }
+        if self.exists() {
+            return self.unpack();
+        }
+        self.long = true;
+        Ok(())
+    }
+
+    /// Makes a packed list a chain of nodes.
+    fn unpack(&mut self) -> Result<()> {
+        let limit = self.limit();
+        let (count, elements) = whole::parts(self.value.bytes()?)?;
+        let elements = elements.to_vec();
+        self.value.make_table(Encoding::NodeList, |heap, hasher, head| {
+            Chain { heap, head, hasher, limit }.fill(&elements, count)
+        })
+    }
+
+    /// Does something to the chain of nodes that the list is.
+    fn change<R>(&mut self, change: impl FnOnce(&mut Chain<'_>) -> Result<R>) -> Result<R> {
+        let (limit, hasher, head) = (self.limit(), self.value.hasher(), self.value.table()?);
+        self.value.change_table(head, |heap, head| change(&mut Chain { heap, head, hasher: &hasher, limit }))
+    }
+
+    /// Adds an element at one end. [`ListMut::make_room`] comes first; without it a list stays packed up to what one may hold at most.
+    ///
+    /// # Errors
+    /// As [`open_mut`]; the list holds what it held then.
+    pub fn push(&mut self, end: End, element: &[u8]) -> Result<()> {
+        check_len(element.len())?;
+        let encoded = packed::encoded(element);
+        match self.encoding()? {
+            Some(ListEncoding::Nodes) => self.change(|chain| chain.push(end, &encoded))?,
+            Some(ListEncoding::Packed) => {
+                let (count, elements) = whole::parts(self.value.bytes()?)?;
+                let at = if end == End::Front { 0 } else { elements.len() };
+                if count >= whole::MAX_COUNT || elements.len() + encoded.len() > PACKED_MAX_BYTES {
+                    self.unpack()?;
+                    self.change(|chain| chain.push(end, &encoded))?;
+                } else {
+                    self.splice(at, 0, &encoded, count + 1)?;
+                }
+            }
+            None => self.create(&encoded)?,
+        }
+        self.value.count_member();
+        Ok(())
+    }
+
+    fn create(&mut self, encoded: &[u8]) -> Result<()> {
+        let limit = self.limit();
+        if !self.long {
+            return self.splice(0, 0, encoded, 1);
+        }
+        self.value
+            .make_table(Encoding::NodeList, |heap, hasher, head| Chain { heap, head, hasher, limit }.fill(encoded, 1))
+    }
+
+    /// Puts bytes of elements in the place of others in a packed list, or makes one.
+    fn splice(&mut self, at: usize, removed: usize, inserted: &[u8], count: usize) -> Result<()> {
+        let old_len = self.value.get().map_or(COUNT_BYTES, |list| list.len());
+        let (from, to) = (COUNT_BYTES + at + removed, COUNT_BYTES + at + inserted.len());
+        let new_len = (old_len + inserted.len()).checked_sub(removed).filter(|_| from <= old_len);
+        let new_len = new_len.ok_or_else(|| StoreError::damaged("a packed list cut short"))?;
+        if new_len < old_len {
+            self.value.bytes_mut()?.copy_within(from.., to);
+        }
+        let keep = if self.exists() { old_len.min(new_len) } else { 0 };
+        if new_len != old_len || keep == 0 {
+            self.value.set_len(Encoding::PackedList, new_len, keep)?;
+        }
+        let bytes = self.value.bytes_mut()?;
+        if new_len > old_len {
+            bytes.copy_within(from..old_len, to);
+        }
+        bytes[COUNT_BYTES + at..to].copy_from_slice(inserted);
+        whole::set_count(bytes, count);
+        Ok(())
+    }
+
+    /// Calls `f` with up to `count` elements from one end on, and takes them away. The last one takes the key with it. Returns
+    /// how many.
+    ///
+    /// # Errors
+    /// As [`open_mut`].
+    pub fn pop(&mut self, end: End, count: u64, f: &mut dyn FnMut(Element<'_>)) -> Result<u64> {
+        let Some(body) = self.body()? else { return Ok(0) };
+        let arena = self.value.arena();
+        let len = body.len(arena)?;
+        let count = count.min(len);
+        if count == 0 {
+            return Ok(0);
+        }
+        let mut left = count;
+        body.walk(arena, end, if end == End::Front { 0 } else { len - 1 }, &mut |element| {
+            f(element);
+            left -= 1;
+            Ok(left > 0)
+        })?;
+        match end {
+            End::Front => self.keep(count..len)?,
+            End::Back => self.keep(0..len - count)?,
+        }
+        Ok(count)
+    }
+
+    /// Keeps only the elements of a range that lies in the list; deletes the key if there are none.
+    ///
+    /// # Errors
+    /// As [`open_mut`].
+    pub fn keep(&mut self, range: Range<u64>) -> Result<()> {
+        let len = self.len()?;
+        let gone = len.saturating_sub(range.end.saturating_sub(range.start));
+        if gone == 0 {
+            return Ok(());
+        }
+        self.value.count_members(gone);
+        if gone == len {
+            return self.value.delete();
+        }
+        match self.encoding()? {
+            Some(ListEncoding::Nodes) => self.change(|chain| chain.keep(range)).and_then(|()| self.shrink()),
+            Some(ListEncoding::Packed) => self.keep_packed(range),
+            None => Ok(()),
+        }
+    }
+
+    fn keep_packed(&mut self, range: Range<u64>) -> Result<()> {
+        let (count, elements) = whole::parts(self.value.bytes()?)?;
+        let kept = packed::offset_of(elements, range.start as usize, count)?
+            ..packed::offset_of(elements, range.end as usize, count)?;
+        let (behind, left) = (elements.len() - kept.end, (range.end - range.start) as usize);
+        if behind > 0 {
+            self.splice(kept.end, behind, &[], left)?;
+        }
+        if kept.start > 0 { self.splice(0, kept.start, &[], left) } else { Ok(()) }
+    }
+
+    /// Packs a chain again of which only a small node is left. If there is no memory for that it stays a chain.
+    fn shrink(&mut self) -> Result<()> {
+        match self.encoding()? {
+            Some(ListEncoding::Nodes) => {}
+            Some(ListEncoding::Packed) | None => return Ok(()),
+        }
+        let (arena, head, limit) = (self.value.arena(), self.value.table()?, self.limit().half());
+        if head.count != 2 {
+            return Ok(());
+        }
+        let node = Node::read(arena, &head, nodes::anchor(arena, &head)?.first)?;
+        if !limit.allows(LISTPACK_BYTES + node.used(), node.count()) || node.count() > whole::MAX_COUNT {
+            return Ok(());
+        }
+        let mut bytes = vec![0; COUNT_BYTES];
+        whole::set_count(&mut bytes, node.count());
+        bytes.extend_from_slice(node.elements(arena)?);
+        match self.value.replace(Encoding::PackedList, &bytes, Expiry::Keep) {
+            Err(StoreError::OutOfMemory { .. }) => Ok(()),
+            done => done,
+        }
+    }
+
+    /// Puts another element in the place of the one at `index`; false if there is none. [`ListMut::make_room`] comes first.
+    ///
+    /// # Errors
+    /// As [`open_mut`]; the list holds what it held then.
+    pub fn set(&mut self, index: u64, element: &[u8]) -> Result<bool> {
+        check_len(element.len())?;
+        if index >= self.len()? {
+            return Ok(false);
+        }
+        let encoded = packed::encoded(element);
+        match self.encoding()? {
+            Some(ListEncoding::Nodes) => {
+                self.change(|chain| chain.set(index, &encoded))?;
+                self.shrink()?;
+            }
+            Some(ListEncoding::Packed) => {
+                let (count, elements) = whole::parts(self.value.bytes()?)?;
+                let at = packed::offset_of(elements, index as usize, count)?;
+                let span = packed::item_at(elements, at)?.span;
+                self.splice(at, span.len(), &encoded, count)?;
+            }
+            None => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Adds an element before or behind the first one that equals `pivot`; false if there is none.
+    ///
+    /// # Errors
+    /// As [`open_mut`]; the list holds what it held then.
+    pub fn insert(&mut self, pivot: &[u8], behind: bool, element: &[u8]) -> Result<bool> {
+        check_len(element.len())?;
+        let Some(body) = self.body()? else { return Ok(false) };
+        let (wanted, mut index, mut found) = (Wanted::new(pivot), 0, false);
+        body.walk(self.value.arena(), End::Front, 0, &mut |element| {
+            found = wanted.is(&element);
+            index += u64::from(!found);
+            Ok(!found)
+        })?;
+        if !found {
+            return Ok(false);
+        }
+        self.make_room([element])?;
+        let (index, encoded) = (index + u64::from(behind), packed::encoded(element));
+        match self.encoding()? {
+            Some(ListEncoding::Nodes) => self.change(|chain| chain.insert(index, &encoded))?,
+            Some(ListEncoding::Packed) => {
+                let (count, elements) = whole::parts(self.value.bytes()?)?;
+                let at = packed::offset_of(elements, index as usize, count)?;
+                self.splice(at, 0, &encoded, count + 1)?;
+            }
+            None => return Ok(false),
+        }
+        self.value.count_member();
+        Ok(true)
+    }
+
+    /// Whether an element equals `wanted`. To look does not change the list, as it might if nothing were found.
+    fn contains(&self, wanted: &Wanted<'_>) -> Result<bool> {
+        let Some(body) = self.body()? else { return Ok(false) };
+        let mut found = false;
+        body.walk(self.value.arena(), End::Front, 0, &mut |element| {
+            found = wanted.is(&element);
+            Ok(!found)
+        })?;
+        Ok(found)
+    }
+
+    /// Takes up to `most` elements that equal `element` away, from one end on; returns how many.
+    ///
+    /// # Errors
+    /// As [`open_mut`].
+    pub fn remove(&mut self, from: End, element: &[u8], most: u64) -> Result<u64> {
+        let wanted = Wanted::new(element);
+        if !self.contains(&wanted)? {
+            return Ok(0);
+        }
+        let (removed, left) = match self.encoding()? {
+            None => return Ok(0),
+            Some(ListEncoding::Nodes) => {
+                let removed = self.change(|chain| chain.remove_equal(from, &wanted, most))?;
+                (removed, self.len()?)
+            }
+            Some(ListEncoding::Packed) => {
+                let (count, elements) = whole::parts(self.value.bytes()?)?;
+                let Some((kept, left)) = without(elements, count, from, &wanted, most)? else { return Ok(0) };
+                let old = elements.len();
+                if left > 0 {
+                    self.splice(0, old, &kept, left)?;
+                }
+                ((count - left) as u64, left as u64)
+            }
+        };
+        self.value.count_members(removed);
+        if left == 0 {
+            self.value.delete()?;
+        } else if removed > 0 {
+            self.shrink()?;
+        }
+        Ok(removed)
+    }
+}
