@@ -11,7 +11,7 @@ use quire_sys::write_queue::WriteSink;
 use crate::checkpoint::{Checkpoint, CheckpointOptions, PassMode};
 use crate::error::CheckpointError;
 use crate::format::PAGE_BYTES;
-use crate::target::Target;
+use crate::target::DumpTarget;
 
 struct Bytes<'a>(&'a mut Vec<u8>);
 
@@ -28,7 +28,7 @@ impl WriteSink for Bytes<'_> {
     }
 }
 
-impl Target for Bytes<'_> {
+impl DumpTarget for Bytes<'_> {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
