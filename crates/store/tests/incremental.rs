@@ -1,5 +1,8 @@
 //! Incremental saves, end to end: deltas over an image on real files, restarts from them, compaction, failures.
 
+#[path = "common/saves.rs"]
+mod save_helpers;
+
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -11,10 +14,8 @@ use quire_device::{
     MemoryDirectory, PowerCut, Transfer, errno,
 };
 use quire_store::{DbId, Expiry, ImageLocation, RestoreMode, SaveError, SaveSummary, Store, StoreConfig, string};
+use save_helpers::{DB, FILE, MODES, wait, write};
 
-const DB: DbId = DbId(0);
-const FILE: &str = "dump.quire";
-const MODES: [RestoreMode; 2] = [RestoreMode::Map, RestoreMode::Load];
 const KEYS: u32 = 6000;
 
 fn config() -> StoreConfig {
@@ -26,20 +27,6 @@ fn filled() -> Store {
     let mut store = Store::create(config()).unwrap();
     (0..KEYS).for_each(|number| write(&mut store, number, 1));
     store
-}
-
-fn write(store: &mut Store, number: u32, version: u32) {
-    let value = vec![(number + version) as u8; (number * 37 % 1500 + version) as usize];
-    string::set(store, DB, format!("key:{number}").as_bytes(), &value, Expiry::Clear).unwrap();
-}
-
-fn wait(store: &mut Store) -> Result<SaveSummary, SaveError> {
-    loop {
-        match store.poll_save() {
-            Some(result) => return result,
-            None => std::thread::sleep(Duration::from_millis(1)),
-        }
-    }
 }
 
 fn opened(place: &ImageLocation, mode: RestoreMode) -> Store {
