@@ -251,7 +251,7 @@ impl<T: DumpTarget> State<T> {
     }
 
     /// Returns the length of the file.
-    fn write_table(&mut self, table: &Table, log_bytes: u64, dump_offset: u64) -> Result<u64, CheckpointError> {
+    fn write_table(&mut self, table: &DumpTable, log_bytes: u64, dump_offset: u64) -> Result<u64, CheckpointError> {
         let table_offset = dump_offset + table.units() * UNIT_BYTES as u64;
         let bytes = table.bytes();
         let footer_offset = table_offset + bytes.len() as u64;

@@ -70,7 +70,7 @@ impl ExcludedRanges {
 /// A dump that is under way.
 pub(crate) struct Dump<'a, T> {
     pub(crate) target: &'a mut T,
-    pub(crate) table: &'a mut Table,
+    pub(crate) table: &'a mut DumpTable,
     /// Where unit 0 goes.
     pub(crate) offset: u64,
     /// Units on their way to the file.
