@@ -6,14 +6,13 @@ mod save_helpers;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use quire_checkpoint::DumpError;
 use quire_device::{
     Action, Buffer, Direction, Directory, DiskDirectory, Extent, FaultInjector, FaultTrigger, InjectedFault,
     MemoryDirectory, PowerCut, Transfer, errno,
 };
-use quire_store::{DbId, Expiry, ImageLocation, RestoreMode, SaveError, SaveSummary, Store, StoreConfig, string};
+use quire_store::{ImageLocation, RestoreMode, SaveError, Store, StoreConfig};
 use save_helpers::{DB, FILE, MODES, wait, write};
 
 const KEYS: u32 = 6000;

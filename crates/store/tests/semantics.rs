@@ -28,7 +28,7 @@ fn digests_are_those_of_redis() {
     assert_eq!(hex(&store.digest().unwrap()), "752f579e79c3014d2960e73f9c5b599792984a2c");
     store.set_expiry(DB, b"b", Some(2_000_000)).unwrap();
     assert_eq!(hex(&store.digest().unwrap()), "78d929706a4d85b957b472318c8946e05930b581");
-    let value = |db, key: &[u8]| store.digest_value(db, key).unwrap().map(hex);
+    let value = |db, key: &[u8]| store.digest_value(db, key).unwrap().map(|digest| hex(&digest));
     assert_eq!(value(DB, b"b").as_deref(), Some("d037c4eb8a8b36b602fbced4000daeab0714c1e3"));
     assert_eq!(value(DB, b"h").as_deref(), Some("047cc60ea73a34cde6d08a2721a4a26d19ee6570"));
     assert_eq!(value(DbId(3), b"c").as_deref(), Some("8b3447c33a834b810e3e181b6fd6a2ee1020921c"));

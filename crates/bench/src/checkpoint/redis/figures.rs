@@ -84,17 +84,14 @@ pub fn add(results: &RedisResults, report: &mut Report) {
         .peer("redis_fork_s", Spread::or_nan(&forks).median)
         .note("redis-server's time of a restart from the disk, over ours"),
     );
-    report.info.push(
-        Figure::new(
-            "mdc_redis_file_size_ratio",
-            Spread::of_ratios(&bytes, &fork_bytes).median,
-            "x",
-            BetterDirection::Lower,
-        )
-        .peer("redis_mdc_mib", mebibytes(Spread::or_nan(&bytes).median as u64))
-        .peer("redis_fork_mib", mebibytes(Spread::or_nan(&fork_bytes).median as u64))
-        .note("the dump has all of the allocator's memory; rdbcompression no"),
-    );
+    report.info.push(size_ratio(&bytes, &fork_bytes));
+}
+
+fn size_ratio(bytes: &[f64], fork_bytes: &[f64]) -> Figure {
+    Figure::new("mdc_redis_file_size_ratio", Spread::of_ratios(bytes, fork_bytes).median, "x", BetterDirection::Lower)
+        .peer("redis_mdc_mib", mebibytes(Spread::or_nan(bytes).median as u64))
+        .peer("redis_fork_mib", mebibytes(Spread::or_nan(fork_bytes).median as u64))
+        .note("the dump has all of the allocator's memory; rdbcompression no")
 }
 
 #[cfg(test)]
