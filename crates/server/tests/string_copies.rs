@@ -3,9 +3,7 @@
 
 mod common;
 
-use common::{
-    Client, Running, Value, ask_for_copy, eventually, framed, go_on, request, start, start_small, start_within,
-};
+use common::{Client, Value, ask_for_copy, eventually, framed, go_on, request, start, start_small, start_within};
 use quire_device::{MemoryDirectory, PowerCut};
 
 /// A string of this length takes several steps to copy.

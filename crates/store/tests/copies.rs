@@ -10,10 +10,7 @@ use copy_steps::{
     BUDGET, DB, Event, OWNER, assert_image_without_copy, assert_one_value, begin, config, free_all, make_whole,
 };
 use proptest::prelude::*;
-use quire_store::{
-    CopyProgress, CopyStep, DbId, Expiry, ImageLocation, Kind, RestoreMode, Store, StoreConfig, StoreError, hash, set,
-    string,
-};
+use quire_store::{CopyProgress, CopyStep, DbId, Expiry, Kind, Store, StoreConfig, StoreError, hash, set, string};
 
 fn filled(members: usize) -> Store {
     let mut store = Store::create(config()).unwrap();

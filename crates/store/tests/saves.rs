@@ -13,8 +13,7 @@ use quire_device::{
     Action, DiskDirectory, DiskModel, FaultInjector, FaultTrigger, InjectedFault, IoGate, ThrottledDirectory, errno,
 };
 use quire_store::{
-    DbId, Expiry, ImageLocation, OpenError, RestoreMode, RestoreStep, SaveError, SaveSummary, Store, StoreConfig, hash,
-    string,
+    DbId, Expiry, ImageLocation, OpenError, RestoreMode, RestoreStep, SaveError, Store, StoreConfig, hash, string,
 };
 use save_helpers::{DB, FILE, MODES, wait, write};
 
