@@ -14,22 +14,40 @@ pub fn rust_files() -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for folder in FOLDERS {
         if Path::new(folder).is_dir() {
-            collect(Path::new(folder), &mut files)?;
+            collect(Path::new(folder), ".rs", &mut files)?;
         }
     }
     files.sort();
     Ok(files)
 }
 
-fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
+/// Every document, sorted: those at the top, under `docs` and beside the sources.
+pub fn documents() -> anyhow::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(".").context("listing the top folder")? {
+        let name = PathBuf::from(entry?.file_name());
+        if name.extension().is_some_and(|extension| extension == "md") {
+            files.push(name);
+        }
+    }
+    for folder in FOLDERS.iter().chain(&["docs"]) {
+        if Path::new(folder).is_dir() {
+            collect(Path::new(folder), ".md", &mut files)?;
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn collect(folder: &Path, ending: &str, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
     for entry in std::fs::read_dir(folder).with_context(|| format!("listing {}", folder.display()))? {
         let path = entry?.path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         if path.is_dir() {
             if !name.starts_with('.') && !matches!(name, "target" | "corpus" | "artifacts" | "proptest-regressions") {
-                collect(&path, files)?;
+                collect(&path, ending, files)?;
             }
-        } else if name.ends_with(".rs") {
+        } else if name.ends_with(ending) {
             files.push(path);
         }
     }

@@ -16,9 +16,9 @@ use crate::info::ServerInfo;
 use crate::load::closed_loop::{self, micros};
 use crate::load::open_loop::{self, OpenLoop};
 use crate::memory;
-use crate::process::{Program, Server, ServerKind, background_save};
+use crate::process::{Program, Server, ServerKind, background_save, empty_start_ms};
 use crate::progress::Progress;
-use crate::report::{Better, Figure, Report};
+use crate::report::{BetterDirection, Figure, Report};
 use crate::requests;
 use crate::resp::Connection;
 use crate::stats::{self, Spread};
@@ -32,7 +32,7 @@ const WARM_UP: Duration = Duration::from_millis(300);
 
 /// The arguments of `quire bench clone`.
 #[derive(Debug, Clone, clap::Args)]
-pub struct Args {
+pub struct CloneArgs {
     #[command(flatten)]
     common: CommonArgs,
     /// Keys in the data set [default: 3000000, quick: 100000]
@@ -86,9 +86,11 @@ struct PhaseResult {
 pub struct CloneResults {
     rounds: Vec<[PhaseResult; 3]>,
     clones: Vec<CloneResult>,
+    /// A start without data, up to the first answer.
+    empty_start_ms: Vec<f64>,
 }
 
-impl Args {
+impl CloneArgs {
     fn keys(&self) -> u64 {
         self.keys.unwrap_or(self.common.pick(3_000_000, 100_000)).max(1000)
     }
@@ -98,7 +100,7 @@ impl Args {
     }
 }
 
-impl Experiment for Args {
+impl Experiment for CloneArgs {
     type Results = CloneResults;
 
     const NAME: &'static str = "clone";
@@ -130,6 +132,8 @@ impl Experiment for Args {
                     Scan::InOriginal => under_writes(self, Some(self.port))?,
                     Scan::InClone => {
                         background_save(&mut control, Duration::from_millis(10))?;
+                        let empty = dir.path().join("empty");
+                        results.empty_start_ms.push(empty_start_ms(&program, self.port + 1, &empty)?);
                         let place = dir.path().join(format!("clone-{round}"));
                         let (result, clone) = in_clone(self, &program, &original.saved_file()?, &place)?;
                         results.clones.push(clone);
@@ -168,7 +172,12 @@ impl Scan {
 }
 
 /// Starts a clone of the image, and scans it while the original takes writes.
-fn in_clone(args: &Args, program: &Program, image: &Path, dir: &Path) -> anyhow::Result<(PhaseResult, CloneResult)> {
+fn in_clone(
+    args: &CloneArgs,
+    program: &Program,
+    image: &Path,
+    dir: &Path,
+) -> anyhow::Result<(PhaseResult, CloneResult)> {
     let image = image.display().to_string();
     let port = args.port + 1;
     let mut clone = Server::start_told(program, port, dir, &[], &["--clone", &image, "--read-only"])?;
@@ -191,7 +200,7 @@ fn in_clone(args: &Args, program: &Program, image: &Path, dir: &Path) -> anyhow:
 }
 
 /// The original's latencies under its writes, while the server at `scanned` is scanned.
-fn under_writes(args: &Args, scanned: Option<u16>) -> anyhow::Result<PhaseResult> {
+fn under_writes(args: &CloneArgs, scanned: Option<u16>) -> anyhow::Result<PhaseResult> {
     let plan = OpenLoop {
         port: args.port,
         keys: args.keys(),
@@ -247,7 +256,7 @@ fn scans(port: u16, keys: u64, at_least: Duration) -> anyhow::Result<f64> {
     Ok(began.elapsed().as_secs_f64() / f64::from(done))
 }
 
-fn add_figures(CloneResults { rounds, clones }: &CloneResults, report: &mut Report) {
+fn add_figures(CloneResults { rounds, clones, empty_start_ms }: &CloneResults, report: &mut Report) {
     let spread = |values: Vec<f64>| Spread::of(&values).expect("there is a round");
     let of_clones = |pick: fn(&CloneResult) -> f64| spread(clones.iter().map(pick).collect());
     let of_phase =
@@ -256,46 +265,52 @@ fn add_figures(CloneResults { rounds, clones }: &CloneResults, report: &mut Repo
         |phase: usize| spread(rounds.iter().map(|round| round[phase].p999_us / round[0].p999_us.max(1.0)).collect());
     let first = of_clones(|clone| clone.first_read_ms);
     report.results.push(
-        Figure::new("clone_first_read_ms", first.median, "ms", Better::Lower)
+        Figure::new("clone_first_read_ms", first.median, "ms", BetterDirection::Lower)
             .goal(100.0)
             .spread(first)
+            .bound("a start without data", spread(empty_start_ms.clone()).median)
             .note("from starting the process, right after the save; saves write past the page cache, so the image is read from the disk"),
     );
     let p999 = |phase| of_phase(phase, |result| result.p999_us);
     let (in_clone, in_original) = (ratio(1), ratio(2));
     report.results.push(
-        Figure::new("clone_original_p999_ratio", in_clone.median, "x", Better::Lower)
+        Figure::new("clone_original_p999_ratio", in_clone.median, "x", BetterDirection::Lower)
             .goal(1.2)
             .spread(in_clone)
             .peer("scan in the original", in_original.median)
             .note("99.9th percentile of the original's writes while all of a clone is read, over the same without a scan; latencies count \
                    from when writes were due"),
     );
-    report
-        .info
-        .push(Figure::new("scan_in_original_p999_ratio", in_original.median, "x", Better::Lower).spread(in_original));
+    report.info.push(
+        Figure::new("scan_in_original_p999_ratio", in_original.median, "x", BetterDirection::Lower).spread(in_original),
+    );
     for (name, phase) in [("p999_undisturbed_us", 0), ("p999_scan_in_clone_us", 1), ("p999_scan_in_original_us", 2)] {
         let found = p999(phase);
-        report.info.push(Figure::new(name, found.median, "us", Better::Lower).spread(found));
+        report.info.push(Figure::new(name, found.median, "us", BetterDirection::Lower).spread(found));
     }
     for (name, phase) in [("scan_of_clone_s", 1), ("scan_of_original_s", 2)] {
         let found = of_phase(phase, |result| result.scan_s);
-        report.info.push(Figure::new(name, found.median, "s", Better::Lower).spread(found));
+        report.info.push(Figure::new(name, found.median, "s", BetterDirection::Lower).spread(found));
     }
     let mib = |bytes: f64| bytes / f64::from(1 << 20);
     report.info.push(Figure::new(
         "clone_private_mib",
         mib(of_clones(|clone| clone.private_bytes).median),
         "MiB",
-        Better::Lower,
+        BetterDirection::Lower,
     ));
     report.info.push(Figure::new(
         "clone_shared_mib",
         mib(of_clones(|clone| clone.shared_bytes).median),
         "MiB",
-        Better::Higher,
+        BetterDirection::Higher,
     ));
-    report.info.push(Figure::new("clone_data_age_s", of_clones(|clone| clone.data_age_s).median, "s", Better::Lower));
+    report.info.push(Figure::new(
+        "clone_data_age_s",
+        of_clones(|clone| clone.data_age_s).median,
+        "s",
+        BetterDirection::Lower,
+    ));
 }
 
 #[cfg(test)]
@@ -309,7 +324,7 @@ mod tests {
         let clone = CloneResult { first_read_ms: 30.0, private_bytes: 1e6, shared_bytes: 3e9, data_age_s: 2.0 };
         let rounds = vec![[100.0, 110.0, 300.0].map(phase), [400.0, 440.0, 1200.0].map(phase)];
         let mut report = Report::new("clone", Map::new());
-        add_figures(&CloneResults { rounds, clones: vec![clone; 2] }, &mut report);
+        add_figures(&CloneResults { rounds, clones: vec![clone; 2], empty_start_ms: vec![20.0] }, &mut report);
         let values: Vec<(&str, f64, Option<bool>)> =
             report.results.iter().map(|figure| (figure.name.as_str(), figure.value, figure.reached())).collect();
         assert_eq!(values, [("clone_first_read_ms", 30.0, Some(true)), ("clone_original_p999_ratio", 1.1, Some(true))]);

@@ -8,10 +8,11 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use quire_sys::buffer::Buffer;
+use quire_sys::rw::RwFlags;
 
 use quire_rng::SplitMix64;
 
@@ -19,6 +20,8 @@ use quire_rng::SplitMix64;
 const BLOCK_BYTES: usize = 2 << 20;
 /// Writes in flight.
 const IN_FLIGHT: usize = 4;
+/// Blocks of the file whose durable writes are timed.
+const DURABLE_BLOCKS: u64 = 256;
 
 /// Bytes a second of one sequential direct write of `bytes` with fsync at the end, in `dir`; the file is removed.
 ///
@@ -39,6 +42,36 @@ pub fn raw_write_bytes_per_s(dir: &Path, bytes: u64) -> anyhow::Result<f64> {
     std::fs::remove_file(&path)?;
     written.with_context(|| format!("writing {}", path.display()))?;
     Ok((blocks * BLOCK_BYTES as u64) as f64 / elapsed.as_secs_f64())
+}
+
+/// Durable writes of `bytes` each that the disk under `dir` does in a second, one at a time, over a file that is there; the file is
+/// removed.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn durable_writes_per_s(dir: &Path, bytes: usize, time: Duration) -> anyhow::Result<f64> {
+    let path = dir.join("durable-write.tmp");
+    let file = create_direct(&path)?;
+    let mut buffer = Buffer::new(bytes).context("memory for durable writes")?;
+    fill(std::slice::from_mut(&mut buffer));
+    let written = overwrite_durably(&file, &buffer, time);
+    drop(file);
+    std::fs::remove_file(&path)?;
+    written.with_context(|| format!("writing {}", path.display()))
+}
+
+fn overwrite_durably(file: &File, block: &[u8], time: Duration) -> std::io::Result<f64> {
+    let offset = |count: u64| count % DURABLE_BLOCKS * block.len() as u64;
+    (0..DURABLE_BLOCKS).try_for_each(|number| file.write_all_at(block, offset(number)))?;
+    file.sync_all()?;
+    let (began, mut count) = (Instant::now(), 0);
+    while count == 0 || began.elapsed() < time {
+        if quire_sys::rw::write_at(file, block, offset(count), RwFlags::DURABLE)? != block.len() {
+            return Err(std::io::ErrorKind::WriteZero.into());
+        }
+        count += 1;
+    }
+    Ok(count as f64 / began.elapsed().as_secs_f64())
 }
 
 /// Random bytes: a device may make short work of zeros.
@@ -129,9 +162,10 @@ mod tests {
     }
 
     #[test]
-    fn the_raw_write_leaves_no_file_behind() {
+    fn raw_writes_leave_no_file_behind() {
         let dir = tempfile::tempdir_in(".").unwrap();
         assert!(raw_write_bytes_per_s(dir.path(), 5 << 20).unwrap() > 0.0);
+        assert!(durable_writes_per_s(dir.path(), 4096, Duration::ZERO).unwrap() > 0.0);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 }

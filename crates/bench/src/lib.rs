@@ -23,6 +23,7 @@ pub mod load;
 pub mod machine;
 pub mod measure;
 pub mod memory;
+pub mod null_server;
 pub mod process;
 pub mod progress;
 pub mod quick;
@@ -59,7 +60,7 @@ pub fn command() -> Command {
     }
     command
         .subcommand(Command::new("list").about("Name all experiments, a line each"))
-        .subcommand(tables::Args::augment_args(Command::new("tables")).about(tables::ABOUT))
+        .subcommand(tables::TablesArgs::augment_args(Command::new("tables")).about(tables::ABOUT))
         // The experiments start this program again under a memory limit; that is not for people.
         .subcommand(Command::new(fastmap::CHILD).hide(true))
         .subcommand(Command::new(dbio::CHILD).hide(true))
@@ -73,7 +74,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let is_worker = matches.get_flag(supervisor::WORKER);
     let done = match matches.subcommand() {
         Some(("list", _)) => quire_sys::out!("{}", listed()).map_err(anyhow::Error::from),
-        Some(("tables", matches)) => tables::run(&tables::Args::from_arg_matches(matches)?),
+        Some(("tables", matches)) => tables::run(&tables::TablesArgs::from_arg_matches(matches)?),
         Some((fastmap::CHILD, _)) => fastmap::serve(),
         Some((dbio::CHILD, _)) => dbio::serve(),
         Some((name, matches)) => match EXPERIMENTS.iter().find(|entry| entry.name == name) {

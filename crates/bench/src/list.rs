@@ -22,15 +22,15 @@ pub struct ExperimentEntry {
 
 /// All experiments.
 pub const EXPERIMENTS: &[ExperimentEntry] = &[
-    entry::<crate::server::Args>(),
-    entry::<crate::forkers::Args>(),
-    entry::<crate::snapshot::Args>(),
-    entry::<crate::ccow::Args>(),
-    entry::<crate::fastmap::Args>(),
-    entry::<crate::wcache::Args>(),
-    entry::<crate::checkpoint::Args>(),
-    entry::<crate::clone::Args>(),
-    entry::<crate::dbio::Args>(),
+    entry::<crate::server::ServerArgs>(),
+    entry::<crate::forkers::ForkersArgs>(),
+    entry::<crate::snapshot::SnapshotArgs>(),
+    entry::<crate::ccow::CcowArgs>(),
+    entry::<crate::fastmap::FastmapArgs>(),
+    entry::<crate::wcache::WcacheArgs>(),
+    entry::<crate::checkpoint::CheckpointArgs>(),
+    entry::<crate::clone::CloneArgs>(),
+    entry::<crate::dbio::DbioArgs>(),
 ];
 
 const fn entry<E: Experiment>() -> ExperimentEntry {
@@ -79,9 +79,13 @@ mod tests {
 
     #[test]
     fn an_experiment_that_draws_nothing_refuses_to_plot() {
-        let matches = experiment::command::<crate::snapshot::Args>().get_matches_from(["snapshot", "--plot", "x"]);
+        let matches =
+            experiment::command::<crate::snapshot::SnapshotArgs>().get_matches_from(["snapshot", "--plot", "x"]);
         assert!(
-            experiment::run::<crate::snapshot::Args>(&matches).unwrap_err().to_string().contains("leave --plot out")
+            experiment::run::<crate::snapshot::SnapshotArgs>(&matches)
+                .unwrap_err()
+                .to_string()
+                .contains("leave --plot out")
         );
     }
 

@@ -215,6 +215,20 @@ impl Drop for Server {
     }
 }
 
+/// Milliseconds from starting `program` on an empty directory to its first answer: what no start with data can be below. The
+/// directory is removed.
+///
+/// # Errors
+/// When it does not start.
+pub fn empty_start_ms(program: &Program, port: u16, dir: &Path) -> anyhow::Result<f64> {
+    let mut server = Server::start(program, port, dir)?;
+    server.ready()?;
+    let took = server.started().elapsed();
+    server.kill();
+    std::fs::remove_dir_all(dir).with_context(|| format!("removing {}", dir.display()))?;
+    Ok(took.as_secs_f64() * 1000.0)
+}
+
 /// A background save that was waited for.
 #[derive(Debug, Clone, Copy)]
 pub struct BackgroundSave {

@@ -34,13 +34,13 @@ fn disagreement(figure: &Figure) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::Better;
+    use crate::report::BetterDirection;
     use crate::stats::Spread;
     use serde_json::Map;
 
     fn ratio(name: &str, values: [f64; 3], unit: &'static str) -> Figure {
         let spread = Spread::of(&values).unwrap();
-        Figure::new(name, spread.median, unit, Better::Higher).goal(1.0).spread(spread)
+        Figure::new(name, spread.median, unit, BetterDirection::Higher).goal(1.0).spread(spread)
     }
 
     #[test]
@@ -51,7 +51,7 @@ mod tests {
             ratio("above", [1.0, 1.1, 1.33], "x"),
             ratio("below", [0.8, 1.0, 1.1], "x"),
             ratio("a_time", [1.0, 5.0, 9.0], "us"),
-            Figure::new("alone", 3.0, "x", Better::Lower),
+            Figure::new("alone", 3.0, "x", BetterDirection::Lower),
         ];
         leave_out(&mut report, &[]);
         let left: Vec<bool> = report.results.iter().map(|figure| figure.left_out).collect();
@@ -63,7 +63,7 @@ mod tests {
     fn what_the_scale_cannot_tell_is_left_out_by_its_name_and_what_was_not_measured_keeps_its_reason() {
         let mut report = Report::new("fastmap", Map::new());
         report.results = vec![ratio("bfs_guard_vs_mmap", [1.0; 3], "x"), ratio("hit_cost_ns", [1.0; 3], "ns")];
-        report.info = vec![Figure::new("bfs_old", f64::NAN, "x", Better::Higher).note("not measured: gone")];
+        report.info = vec![Figure::new("bfs_old", f64::NAN, "x", BetterDirection::Higher).note("not measured: gone")];
         leave_out(&mut report, &[("bfs_", "the graph is too small".into())]);
         assert_eq!(report.results[0].reached(), None);
         assert!(report.results[0].note.contains("the graph is too small"));

@@ -15,7 +15,7 @@ use crate::stats::Spread;
 /// Which direction is good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Better {
+pub enum BetterDirection {
     /// Larger values are better.
     Higher,
     /// Smaller values are better.
@@ -34,7 +34,7 @@ pub struct Figure {
     /// What it should reach; absent for figures that only inform.
     pub goal: Option<f64>,
     /// Which direction is good.
-    pub better: Better,
+    pub better: BetterDirection,
     /// The peers' values behind it, and ours where `value` is a ratio.
     pub peer: Map<String, Value>,
     /// Least and most of the repeated measurements.
@@ -66,7 +66,7 @@ fn is_false(flag: &bool) -> bool {
 
 impl Figure {
     /// A figure without goal, peers or note.
-    pub fn new(name: impl Into<String>, value: f64, unit: &'static str, better: Better) -> Self {
+    pub fn new(name: impl Into<String>, value: f64, unit: &'static str, better: BetterDirection) -> Self {
         Self {
             name: name.into(),
             value: rounded(value),
@@ -105,9 +105,9 @@ impl Figure {
         self
     }
 
-    /// The figure with its physical bound: `value` is what `name` reached in the same run.
+    /// The figure with its physical bound: `value` is what `name` reached in the same run. What was not measured bounds nothing.
     pub fn bound(mut self, name: impl Into<String>, value: f64) -> Self {
-        self.bound = Some(Bound { name: name.into(), value: rounded(value) });
+        self.bound = value.is_finite().then(|| Bound { name: name.into(), value: rounded(value) });
         self
     }
 
@@ -123,8 +123,8 @@ impl Figure {
     /// Whether the goal is reached; `None` without a goal, and for a figure that a small run left out.
     pub fn reached(&self) -> Option<bool> {
         self.goal.filter(|_| !self.left_out).map(|goal| match self.better {
-            Better::Higher => self.value >= goal,
-            Better::Lower => self.value <= goal,
+            BetterDirection::Higher => self.value >= goal,
+            BetterDirection::Lower => self.value <= goal,
         })
     }
 }
@@ -189,7 +189,7 @@ fn write_row(text: &mut String, figure: &Figure) {
         value if value.is_nan() => "none".to_owned(),
         value => value.to_string(),
     };
-    let sign = if figure.better == Better::Higher { "≥" } else { "≤" };
+    let sign = if figure.better == BetterDirection::Higher { "≥" } else { "≤" };
     let goal = figure.goal.map_or(String::new(), |goal| format!("{sign} {goal}"));
     let verdict = match figure.reached() {
         Some(true) => "ok",
@@ -221,8 +221,9 @@ mod tests {
     use super::*;
 
     fn report() -> Report {
-        let ratio = Figure::new("set_p1_ratio", 1.23456, "x", Better::Higher).goal(1.0).peer("redis-server", 85_000.0);
-        let stall = Figure::new("cut_stall_us", 250.0, "µs", Better::Lower).goal(200.0);
+        let ratio =
+            Figure::new("set_p1_ratio", 1.23456, "x", BetterDirection::Higher).goal(1.0).peer("redis-server", 85_000.0);
+        let stall = Figure::new("cut_stall_us", 250.0, "µs", BetterDirection::Lower).goal(200.0);
         Report { results: vec![ratio, stall], ..Report::new("server", Map::new()) }
     }
 
@@ -265,5 +266,6 @@ mod tests {
         assert!(report.table().contains("bound 2.346 x (device at depth 64)"), "{}", report.table());
         let value: Value = serde_json::from_str(&report.json()).unwrap();
         assert_eq!(value["results"][0]["bound"]["value"], 2.346);
+        assert_eq!(report.results[1].clone().bound("not measured", f64::NAN).bound, None);
     }
 }

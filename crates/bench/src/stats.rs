@@ -25,6 +25,16 @@ impl Spread {
         let median = if sorted.len() % 2 == 1 { sorted[middle] } else { (sorted[middle - 1] + sorted[middle]) / 2.0 };
         Some(Self { median, least, most })
     }
+
+    /// The spread of `values`; no numbers when there are none.
+    pub fn or_nan(values: &[f64]) -> Self {
+        Self::of(values).unwrap_or(Self { median: f64::NAN, least: f64::NAN, most: f64::NAN })
+    }
+
+    /// Of the ratios of each round, `over` by `under`; no numbers when there was no round.
+    pub fn of_ratios(over: &[f64], under: &[f64]) -> Self {
+        Self::or_nan(&over.iter().zip(under).map(|(over, under)| over / under).collect::<Vec<_>>())
+    }
 }
 
 /// Latencies from 1 µs to 10 minutes, to three digits.
@@ -46,6 +56,8 @@ mod tests {
         assert_eq!(Spread::of(&[3.0, 1.0, 2.0]).unwrap().median, 2.0);
         assert_eq!(Spread::of(&[4.0, 1.0, 2.0, 3.0]).unwrap(), Spread { median: 2.5, least: 1.0, most: 4.0 });
         assert_eq!(Spread::of(&[]), None);
+        assert!(Spread::or_nan(&[]).median.is_nan() && Spread::of_ratios(&[1.0], &[]).most.is_nan());
+        assert_eq!(Spread::of_ratios(&[2.0, 9.0], &[1.0, 3.0]), Spread { median: 2.5, least: 2.0, most: 3.0 });
     }
 
     #[test]

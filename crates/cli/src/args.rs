@@ -62,7 +62,7 @@ pub fn command() -> Command {
         .subcommand(mount::stats())
         .subcommand(doctor())
         .subcommand(
-            quire_bench::measure::args::Args::augment_args(Command::new("measure"))
+            quire_bench::measure::args::MeasureArgs::augment_args(Command::new("measure"))
                 .about("Time snapshots of memory, mechanism beside mechanism"),
         )
         .subcommand(quire_bench::command())

@@ -40,7 +40,7 @@ fn main() -> ExitCode {
         Some(("stats", matches)) => mount::run_stats(matches),
         Some(("doctor", matches)) => doctor::run(matches),
         Some(("bench", matches)) => quire_bench::run(matches),
-        Some(("measure", matches)) => quire_bench::measure::args::Args::from_arg_matches(matches)
+        Some(("measure", matches)) => quire_bench::measure::args::MeasureArgs::from_arg_matches(matches)
             .map_err(anyhow::Error::from)
             .and_then(|args| quire_bench::measure::run(&args))
             .map(|()| ExitCode::SUCCESS),

@@ -9,7 +9,7 @@ use std::ops::Range;
 use quire_sys::proc_maps::{self, Mapping};
 use zerocopy::FromZeros;
 
-use crate::held::HeldSlice;
+use crate::reserved::ReservedSlice;
 
 /// Room for mappings that are made while the table is read.
 const SPARE: usize = 64;
@@ -44,18 +44,18 @@ pub(crate) enum AddressContent {
 }
 
 pub(crate) struct AddressSpace {
-    entries: HeldSlice<Entry>,
+    entries: ReservedSlice<Entry>,
     count: usize,
     /// The mapping in which the last object was found.
     last: usize,
-    text: HeldSlice<u8>,
+    text: ReservedSlice<u8>,
 }
 
 impl AddressSpace {
     /// Reads the mappings as they are now.
     pub(crate) fn read() -> io::Result<Self> {
-        let text = HeldSlice::new(proc_maps::BUFFER_BYTES)?;
-        let mut made = Self { entries: HeldSlice::new(1)?, count: 0, last: 0, text };
+        let text = ReservedSlice::new(proc_maps::BUFFER_BYTES)?;
+        let mut made = Self { entries: ReservedSlice::new(1)?, count: 0, last: 0, text };
         made.refresh()?;
         Ok(made)
     }
@@ -72,7 +72,7 @@ impl AddressSpace {
             wanted += 1;
             true
         })?;
-        let mut entries: HeldSlice<Entry> = HeldSlice::new(wanted + SPARE)?;
+        let mut entries: ReservedSlice<Entry> = ReservedSlice::new(wanted + SPARE)?;
         let (mut count, mut old) = (0, 0);
         let known = &self.entries[..self.count];
         proc_maps::each(&mut self.text, |mapping| {

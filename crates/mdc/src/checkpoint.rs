@@ -1,7 +1,7 @@
 //! A checkpoint: begun, written to object by object, ended.
 //!
 //! Relies on the process that makes it changing none of the referenced objects until the end. What is worked with lies in memory of
-//! its own ([`Held`]), because the program's memory, its allocator's included, may be exchanged for the file.
+//! its own ([`ReservedBox`]), because the program's memory, its allocator's included, may be exchanged for the file.
 
 use std::ffi::CStr;
 use std::ops::Range;
@@ -15,12 +15,12 @@ use zerocopy::IntoBytes;
 
 use crate::address_space::{AddressContent, AddressSpace};
 use crate::dump::{BUFFERS, Dump, ExcludedRanges, MappingCounter};
+use crate::dump_table::DumpTable;
 use crate::error::CheckpointError;
 use crate::format::{self, END_MAGIC, Footer, Header, LOG_OFFSET, MOST_OBJECT_BYTES, PAGE_BYTES, UNIT_BYTES};
-use crate::held::{Held, HeldSlice};
 use crate::log_writer::LogWriter;
-use crate::table::Table;
-use crate::target::Target;
+use crate::reserved::{ReservedBox, ReservedSlice};
+use crate::target::DumpTarget;
 
 /// Objects of no more bytes are written as their bytes: an address would be as long.
 const SMALL_BYTES: usize = 8;
@@ -65,7 +65,7 @@ struct State<T> {
     log: LogWriter,
     space: AddressSpace,
     /// The header, later the footer.
-    page: HeldSlice<u8>,
+    page: ReservedSlice<u8>,
     header_checksum: u64,
     options: CheckpointOptions,
     has_failed: bool,
@@ -73,7 +73,7 @@ struct State<T> {
 }
 
 /// A checkpoint that is under way. If it is dropped before its end, nothing has happened.
-pub struct Checkpoint<T: Target = DumpFile>(Held<State<T>>);
+pub struct Checkpoint<T: DumpTarget = DumpFile>(ReservedBox<State<T>>);
 
 impl Checkpoint {
     /// Begins a checkpoint that takes the place of the file `path` at its end.
@@ -89,7 +89,7 @@ impl Checkpoint {
     }
 }
 
-impl<T: Target> Checkpoint<T> {
+impl<T: DumpTarget> Checkpoint<T> {
     /// Begins a checkpoint on a file that its maker has created.
     ///
     /// # Errors
@@ -99,7 +99,7 @@ impl<T: Target> Checkpoint<T> {
             Ok((log, space, page)) => {
                 let (header_checksum, has_failed, is_published) = (0, false, false);
                 let state = State { target, log, space, page, header_checksum, options, has_failed, is_published };
-                let mut made = Self(Held::new(state).map_err(CheckpointError::system("taking memory"))?);
+                let mut made = Self(ReservedBox::new(state).map_err(CheckpointError::system("taking memory"))?);
                 made.0.write_header()?;
                 Ok(made)
             }
@@ -154,7 +154,7 @@ impl<T: Target> Checkpoint<T> {
     }
 }
 
-impl<T: Target> Drop for Checkpoint<T> {
+impl<T: DumpTarget> Drop for Checkpoint<T> {
     fn drop(&mut self) {
         if !self.0.is_published {
             self.0.target.remove();
@@ -162,7 +162,7 @@ impl<T: Target> Drop for Checkpoint<T> {
     }
 }
 
-fn prepare(options: CheckpointOptions) -> Result<(LogWriter, AddressSpace, HeldSlice<u8>), CheckpointError> {
+fn prepare(options: CheckpointOptions) -> Result<(LogWriter, AddressSpace, ReservedSlice<u8>), CheckpointError> {
     if options.gives_back {
         let count = this_thread::count().map_err(CheckpointError::system("counting threads in /proc/self/task"))?;
         if count != 1 {
@@ -171,7 +171,7 @@ fn prepare(options: CheckpointOptions) -> Result<(LogWriter, AddressSpace, HeldS
     }
     let log = LogWriter::new().map_err(CheckpointError::system("taking memory"))?;
     let space = AddressSpace::read().map_err(CheckpointError::system("reading /proc/self/maps"))?;
-    let page = HeldSlice::new(PAGE_BYTES).map_err(CheckpointError::system("taking memory"))?;
+    let page = ReservedSlice::new(PAGE_BYTES).map_err(CheckpointError::system("taking memory"))?;
     Ok((log, space, page))
 }
 
@@ -185,7 +185,7 @@ fn near(address: usize) -> Range<usize> {
     address.saturating_sub(NEAR_BYTES)..address.saturating_add(NEAR_BYTES)
 }
 
-impl<T: Target> State<T> {
+impl<T: DumpTarget> State<T> {
     fn write_header(&mut self) -> Result<(), CheckpointError> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_millis() as u64);
         let header = Header::new(now);
@@ -221,7 +221,7 @@ impl<T: Target> State<T> {
         let log_bytes = self.log.finish(&mut self.target).map_err(CheckpointError::system("writing the log"))?;
         self.space.refresh().map_err(CheckpointError::system("reading /proc/self/maps"))?;
         let ranges = self.space.referenced();
-        let mut table = Table::of(ranges.clone()).map_err(CheckpointError::system("taking memory"))?;
+        let mut table = DumpTable::of(ranges.clone()).map_err(CheckpointError::system("taking memory"))?;
         let offset = LOG_OFFSET + format::log_span(log_bytes).unwrap_or(0);
         let queue = WriteQueue::new(BUFFERS, UNIT_BYTES).map_err(CheckpointError::system("taking memory"))?;
         let kept = self.options.gives_back.then(|| {
@@ -251,7 +251,7 @@ impl<T: Target> State<T> {
     }
 
     /// Returns the length of the file.
-    fn write_table(&mut self, table: &Table, log_bytes: u64, dump_offset: u64) -> Result<u64, CheckpointError> {
+    fn write_table(&mut self, table: &DumpTable, log_bytes: u64, dump_offset: u64) -> Result<u64, CheckpointError> {
         let table_offset = dump_offset + table.units() * UNIT_BYTES as u64;
         let bytes = table.bytes();
         let footer_offset = table_offset + bytes.len() as u64;

@@ -15,10 +15,10 @@ use quire_sys::pagemap::{Pagemap, PagemapEntry};
 use quire_sys::thread::BlockedSignals;
 use quire_sys::write_queue::WriteQueue;
 
+use crate::dump_table::DumpTable;
 use crate::error::CheckpointError;
-use crate::format::{PAGE_BYTES, UNIT_BYTES, UNIT_PAGES, Unit, checksum};
-use crate::table::Table;
-use crate::target::Target;
+use crate::format::{PAGE_BYTES, UNIT_BYTES, UNIT_PAGES, UnitEntry, checksum};
+use crate::target::DumpTarget;
 
 /// Memory is given back in pieces of huge pages: a huge page of which the child still maps a part is copied by the parent as if
 /// the child mapped all of it.
@@ -70,7 +70,7 @@ impl ExcludedRanges {
 /// A dump that is under way.
 pub(crate) struct Dump<'a, T> {
     pub(crate) target: &'a mut T,
-    pub(crate) table: &'a mut Table,
+    pub(crate) table: &'a mut DumpTable,
     /// Where unit 0 goes.
     pub(crate) offset: u64,
     /// Units on their way to the file.
@@ -133,7 +133,7 @@ impl Block {
     }
 }
 
-impl<T: Target> Dump<'_, T> {
+impl<T: DumpTarget> Dump<'_, T> {
     /// Dumps an area.
     ///
     /// # Safety
@@ -235,7 +235,7 @@ impl<T: Target> Dump<'_, T> {
             from = run.end;
         }
         let start = memory.start as u64;
-        self.table.add(&Unit {
+        self.table.add(&UnitEntry {
             start: start.into(),
             bitmap: bitmap.into(),
             checksum: checksum(&queue.buffer()[..memory.len()], start).into(),

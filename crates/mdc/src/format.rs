@@ -102,7 +102,7 @@ pub struct ChunkHead {
 /// A range of the addresses that the program had. What no unit has of it reads as zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-pub struct Area {
+pub struct AreaEntry {
     /// First address, a multiple of a page.
     pub start: U64,
     /// One past the last address.
@@ -112,7 +112,7 @@ pub struct Area {
 /// A piece of an area with at least one page that has contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-pub struct Unit {
+pub struct UnitEntry {
     /// First address, a multiple of a page.
     pub start: U64,
     /// Bit n: page n has contents. The others read as zero.
@@ -126,7 +126,7 @@ pub struct Unit {
 }
 
 const _: () = assert!(size_of::<Header>() == PAGE_BYTES && size_of::<Footer>() == PAGE_BYTES);
-const _: () = assert!(size_of::<ChunkHead>() == 16 && size_of::<Area>() == 16 && size_of::<Unit>() == 32);
+const _: () = assert!(size_of::<ChunkHead>() == 16 && size_of::<AreaEntry>() == 16 && size_of::<UnitEntry>() == 32);
 
 /// XXH3 of `bytes`.
 pub fn checksum(bytes: &[u8], seed: u64) -> u64 {
@@ -165,8 +165,8 @@ impl Footer {
 
 /// Bytes of the table with these many entries, if there can be such a table.
 pub fn table_bytes(areas: u64, units: u64) -> Option<u64> {
-    let areas = areas.checked_mul(size_of::<Area>() as u64)?;
-    let units = units.checked_mul(size_of::<Unit>() as u64)?;
+    let areas = areas.checked_mul(size_of::<AreaEntry>() as u64)?;
+    let units = units.checked_mul(size_of::<UnitEntry>() as u64)?;
     areas.checked_add(units)?.checked_next_multiple_of(PAGE_BYTES as u64)
 }
 

@@ -11,16 +11,16 @@
 mod address_space;
 mod checkpoint;
 mod dump;
+mod dump_table;
 mod error;
 pub mod format;
 pub mod heap;
-mod held;
 mod log_reader;
 mod log_writer;
+mod reserved;
 mod restore;
 mod sample;
 mod source;
-mod table;
 mod target;
 
 pub use checkpoint::{Checkpoint, CheckpointOptions, CheckpointSummary, PassMode};
@@ -29,4 +29,4 @@ pub use restore::{Restore, RestoreInfo};
 #[doc(hidden)]
 pub use sample::sample;
 pub use source::ReadMode;
-pub use target::Target;
+pub use target::DumpTarget;

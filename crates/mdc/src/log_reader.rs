@@ -14,7 +14,7 @@ pub(crate) type Fault = (FilePart, String);
 
 /// A part of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Record {
+pub(crate) enum LogRecord {
     /// The object's bytes follow in the log.
     Value { len: u64 },
     /// The object lay there.
@@ -100,7 +100,7 @@ impl LogReader {
     }
 
     /// The next record; `None` at the end.
-    pub(crate) fn next(&mut self, source: &ByteSource) -> Result<Option<Record>, Fault> {
+    pub(crate) fn next(&mut self, source: &ByteSource) -> Result<Option<LogRecord>, Fault> {
         if self.left() == 0 {
             return Ok(None);
         }
@@ -113,7 +113,7 @@ impl LogReader {
             if len > self.left() {
                 return Err(self.fault(format!("a value of {len} bytes reaches beyond its end")));
             }
-            return Ok(Some(Record::Value { len }));
+            return Ok(Some(LogRecord::Value { len }));
         }
         let distance = unfold(self.number(source)?);
         let address = self.last_end.wrapping_add(distance.cast_unsigned());
@@ -121,7 +121,7 @@ impl LogReader {
             return Err(self.fault(format!("an object of {len} bytes at {address:#x}")));
         };
         self.last_end = end;
-        Ok(Some(Record::Reference { address, len }))
+        Ok(Some(LogRecord::Reference { address, len }))
     }
 
     /// Reads bytes of a value, of which at least as many are left.

@@ -3,22 +3,22 @@
 //! A record is a number (the object's length times two, plus one for a reference), and then the object's bytes, or the distance of its
 //! address from the end of the last referenced object.
 //!
-//! Relies on [`Target`]; what is not yet a whole chunk is held in memory of its own.
+//! Relies on [`DumpTarget`]; what is not yet a whole chunk is held in memory of its own.
 
 use std::io;
 use std::ops::Range;
 
 use crate::format::{CHUNK_PAYLOAD, ChunkHead, LOG_OFFSET, MOST_NUMBER_BYTES, PAGE_BYTES, UNIT_BYTES};
 use crate::format::{checksum, fold, put_number};
-use crate::held::HeldSlice;
-use crate::target::Target;
+use crate::reserved::ReservedSlice;
+use crate::target::DumpTarget;
 use zerocopy::IntoBytes;
 
 const HEAD_BYTES: usize = size_of::<ChunkHead>();
 
 pub(crate) struct LogWriter {
     /// One chunk with its head.
-    chunk: HeldSlice<u8>,
+    chunk: ReservedSlice<u8>,
     /// Bytes of the log in it.
     used: usize,
     /// Chunks that are written.
@@ -29,7 +29,7 @@ pub(crate) struct LogWriter {
 
 impl LogWriter {
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self { chunk: HeldSlice::new(UNIT_BYTES)?, used: 0, written: 0, last_end: 0 })
+        Ok(Self { chunk: ReservedSlice::new(UNIT_BYTES)?, used: 0, written: 0, last_end: 0 })
     }
 
     /// Addresses that it works with.
@@ -46,7 +46,7 @@ impl LogWriter {
     ///
     /// # Safety
     /// `len` bytes at `from` may be read.
-    pub(crate) unsafe fn put_value(&mut self, to: &mut impl Target, from: *const u8, len: usize) -> io::Result<()> {
+    pub(crate) unsafe fn put_value(&mut self, to: &mut impl DumpTarget, from: *const u8, len: usize) -> io::Result<()> {
         self.put_number(to, (len as u64) << 1)?;
         let mut done = 0;
         while done < len {
@@ -61,14 +61,14 @@ impl LogWriter {
     }
 
     /// Writes an object as its address.
-    pub(crate) fn put_reference(&mut self, to: &mut impl Target, address: u64, len: usize) -> io::Result<()> {
+    pub(crate) fn put_reference(&mut self, to: &mut impl DumpTarget, address: u64, len: usize) -> io::Result<()> {
         self.put_number(to, (len as u64) << 1 | 1)?;
         self.put_number(to, fold(address.wrapping_sub(self.last_end).cast_signed()))?;
         self.last_end = address.wrapping_add(len as u64);
         Ok(())
     }
 
-    fn put_number(&mut self, to: &mut impl Target, number: u64) -> io::Result<()> {
+    fn put_number(&mut self, to: &mut impl DumpTarget, number: u64) -> io::Result<()> {
         let mut bytes = [0; MOST_NUMBER_BYTES];
         let len = put_number(number, &mut bytes);
         for &byte in &bytes[..len] {
@@ -79,7 +79,7 @@ impl LogWriter {
     }
 
     /// Room for at least one byte.
-    fn room(&mut self, to: &mut impl Target) -> io::Result<&mut [u8]> {
+    fn room(&mut self, to: &mut impl DumpTarget) -> io::Result<&mut [u8]> {
         if self.used == CHUNK_PAYLOAD {
             self.write_chunk(to)?;
         }
@@ -87,7 +87,7 @@ impl LogWriter {
         Ok(&mut self.chunk[from..])
     }
 
-    fn write_chunk(&mut self, to: &mut impl Target) -> io::Result<()> {
+    fn write_chunk(&mut self, to: &mut impl DumpTarget) -> io::Result<()> {
         let end = HEAD_BYTES + self.used;
         let checksum = checksum(&self.chunk[HEAD_BYTES..end], self.written).into();
         let head = ChunkHead { used: (self.used as u32).into(), reserved: 0.into(), checksum };
@@ -101,7 +101,7 @@ impl LogWriter {
     }
 
     /// Writes what is left. Returns the bytes of the log; no more may be written.
-    pub(crate) fn finish(&mut self, to: &mut impl Target) -> io::Result<u64> {
+    pub(crate) fn finish(&mut self, to: &mut impl DumpTarget) -> io::Result<u64> {
         let bytes = self.bytes();
         if self.used > 0 {
             self.write_chunk(to)?;

@@ -12,10 +12,10 @@ use zerocopy::FromBytes;
 
 use crate::error::{FilePart, RestoreError};
 use crate::format::{
-    Area, END_MAGIC, Footer, Header, LOG_OFFSET, MAGIC, PAGE_BYTES, UNIT_BYTES, UNIT_PAGES, Unit, VERSION, checksum,
-    log_span, table_bytes,
+    AreaEntry, END_MAGIC, Footer, Header, LOG_OFFSET, MAGIC, PAGE_BYTES, UNIT_BYTES, UNIT_PAGES, UnitEntry, VERSION,
+    checksum, log_span, table_bytes,
 };
-use crate::log_reader::{Fault, LogReader, Record};
+use crate::log_reader::{Fault, LogReader, LogRecord};
 use crate::source::{ByteSource, ReadMode};
 
 const PAGE: u64 = PAGE_BYTES as u64;
@@ -39,7 +39,7 @@ pub struct RestoreInfo {
 /// The object that is being read.
 #[derive(Clone, Copy, Debug)]
 struct Current {
-    record: Record,
+    record: LogRecord,
     /// Bytes of it that were read.
     done: u64,
 }
@@ -51,8 +51,8 @@ pub struct Restore {
     source: ByteSource,
     info: RestoreInfo,
     dump_offset: u64,
-    areas: Vec<Area>,
-    units: Vec<Unit>,
+    areas: Vec<AreaEntry>,
+    units: Vec<UnitEntry>,
     /// Units whose checksum was found right.
     verified: Vec<bool>,
     /// The unit that was used last.
@@ -163,15 +163,15 @@ impl Restore {
         let mut done = 0;
         while done < into.len() {
             let Some(Current { record, done: passed }) = self.current()? else { break };
-            let (Record::Value { len } | Record::Reference { len, .. }) = record;
+            let (LogRecord::Value { len } | LogRecord::Reference { len, .. }) = record;
             let part = (into.len() - done).min(usize::try_from(len - passed).unwrap_or(usize::MAX));
             let to = &mut into[done..done + part];
             match record {
-                Record::Value { .. } => {
+                LogRecord::Value { .. } => {
                     let read = self.log.read(&self.source, to);
                     read.map_err(|fault| self.damaged(fault))?;
                 }
-                Record::Reference { address, .. } => self.copy(address + passed, to)?,
+                LogRecord::Reference { address, .. } => self.copy(address + passed, to)?,
             }
             done += part;
             let passed = passed + part as u64;
@@ -192,7 +192,7 @@ impl Restore {
     fn copy(&mut self, address: u64, into: &mut [u8]) -> Result<(), RestoreError> {
         let len = into.len() as u64;
         let area = self.areas.partition_point(|area| area.end.get() <= address);
-        let is_inside = |area: &Area| area.start.get() <= address && len <= area.end.get() - address;
+        let is_inside = |area: &AreaEntry| area.start.get() <= address && len <= area.end.get() - address;
         if !self.areas.get(area).is_some_and(is_inside) {
             return Err(RestoreError::Unmapped { file: self.file.clone(), address, len });
         }
@@ -225,7 +225,7 @@ impl Restore {
 
     /// The unit with `address`, or the next one.
     fn unit_at(&mut self, address: u64) -> usize {
-        let holds = |unit: &Unit| (unit.start.get()..unit_end(unit)).contains(&address);
+        let holds = |unit: &UnitEntry| (unit.start.get()..unit_end(unit)).contains(&address);
         if !self.units.get(self.last).is_some_and(holds) {
             self.last = self.units.partition_point(|unit| unit_end(unit) <= address);
         }
@@ -234,7 +234,7 @@ impl Restore {
 }
 
 /// One past the last address. The table's check has found that it doesn't overflow.
-fn unit_end(unit: &Unit) -> u64 {
+fn unit_end(unit: &UnitEntry) -> u64 {
     unit.start.get().saturating_add(u64::from(unit.pages.get()) * PAGE)
 }
 
@@ -291,7 +291,7 @@ fn read_footer(source: &ByteSource, header: &Header) -> Result<Footer, Fault> {
     if agrees { Ok(footer) } else { Err(fault("its sizes don't agree with each other or with the file")) }
 }
 
-fn read_table(source: &ByteSource, footer: &Footer) -> Result<(Vec<Area>, Vec<Unit>), Fault> {
+fn read_table(source: &ByteSource, footer: &Footer) -> Result<(Vec<AreaEntry>, Vec<UnitEntry>), Fault> {
     let fault = |what: &str| (FilePart::Table, what.to_owned());
     let (area_count, unit_count) = (footer.area_count.get(), footer.unit_count.get());
     // It ends before the footer, so it is no longer than the file.
@@ -303,11 +303,11 @@ fn read_table(source: &ByteSource, footer: &Footer) -> Result<(Vec<Area>, Vec<Un
     if checksum(&bytes, 0) != footer.table_checksum.get() {
         return Err(fault("wrong checksum"));
     }
-    let (first, second) = bytes.split_at(area_count as usize * size_of::<Area>());
-    let areas: Vec<Area> =
-        first.chunks_exact(size_of::<Area>()).filter_map(|entry| Area::read_from_bytes(entry).ok()).collect();
-    let units = second.chunks_exact(size_of::<Unit>()).take(unit_count as usize);
-    let units: Vec<Unit> = units.filter_map(|entry| Unit::read_from_bytes(entry).ok()).collect();
+    let (first, second) = bytes.split_at(area_count as usize * size_of::<AreaEntry>());
+    let areas: Vec<AreaEntry> =
+        first.chunks_exact(size_of::<AreaEntry>()).filter_map(|entry| AreaEntry::read_from_bytes(entry).ok()).collect();
+    let units = second.chunks_exact(size_of::<UnitEntry>()).take(unit_count as usize);
+    let units: Vec<UnitEntry> = units.filter_map(|entry| UnitEntry::read_from_bytes(entry).ok()).collect();
     let whole = |address: u64| address.is_multiple_of(PAGE);
     let mut last = 0;
     for area in &areas {
@@ -323,7 +323,7 @@ fn read_table(source: &ByteSource, footer: &Footer) -> Result<(Vec<Area>, Vec<Un
         while areas.get(area).is_some_and(|area| area.end.get() <= start) {
             area += 1;
         }
-        let is_inside = |area: &Area| area.start.get() <= start && pages * PAGE <= area.end.get() - start;
+        let is_inside = |area: &AreaEntry| area.start.get() <= start && pages * PAGE <= area.end.get() - start;
         let is_sized = pages > 0 && pages <= UNIT_PAGES as u64;
         let bits = if pages >= 64 { u64::MAX } else { (1 << pages) - 1 };
         let bitmap = unit.bitmap.get();

@@ -12,7 +12,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::checkpoint::{Checkpoint, CheckpointOptions, PassMode};
 use crate::error::CheckpointError;
 use crate::format::{Footer, Header, PAGE_BYTES};
-use crate::target::Target;
+use crate::target::DumpTarget;
 
 /// Where the memory lies: far from all that the system and the library place. The file holds addresses, and is to be the same each time.
 const ADDRESS: usize = 0x1000_0000_0000;
@@ -34,7 +34,7 @@ impl WriteSink for Bytes<'_> {
     }
 }
 
-impl Target for Bytes<'_> {
+impl DumpTarget for Bytes<'_> {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }

@@ -9,7 +9,7 @@ use quire_sys::write_queue::WriteSink;
 
 /// A new file that takes the place of an older one when it is complete. Addresses, offsets and lengths of what is written are multiples
 /// of a page.
-pub trait Target: WriteSink {
+pub trait DumpTarget: WriteSink {
     /// Makes what was written durable.
     ///
     /// # Errors
@@ -41,7 +41,7 @@ pub trait Target: WriteSink {
     unsafe fn replace_memory(&self, at: *mut u8, len: usize, offset: u64) -> io::Result<()>;
 }
 
-impl Target for DumpFile {
+impl DumpTarget for DumpFile {
     fn flush(&mut self) -> io::Result<()> {
         Self::flush(self)
     }

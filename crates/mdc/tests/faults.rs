@@ -12,7 +12,7 @@ use quire_device::{
     Action, Device, Directory, FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory as Disk, PowerCut, errno,
 };
 use quire_mdc::format::{self, Footer, Header};
-use quire_mdc::{Checkpoint, CheckpointError, PassMode, ReadMode, Restore, RestoreError, Target};
+use quire_mdc::{Checkpoint, CheckpointError, DumpTarget, PassMode, ReadMode, Restore, RestoreError};
 use quire_sys::buffer::Buffer;
 use quire_sys::mem::PAGE_SIZE;
 use quire_sys::transfer::{Direction, Extent, Transfer};
@@ -50,7 +50,7 @@ impl WriteSink for Simulated {
     }
 }
 
-impl Target for Simulated {
+impl DumpTarget for Simulated {
     fn flush(&mut self) -> io::Result<()> {
         self.device.flush().map_err(io::Error::other)
     }

@@ -170,7 +170,7 @@ impl ServerState {
         let mut random = [0u8; 20];
         // Without randomness the id is merely not unique.
         let _ = getrandom::fill(&mut random);
-        let run_id = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        let run_id = quire_store::numbers::hex(&random);
         Self {
             config,
             clients: Clients::default(),

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Client, Running, Value, config_in, eventually, request, start, start_with};
+use common::{Client, Running, Value, ask_for_copy, config_in, eventually, go_on, request, start, start_with};
 
 /// So many members take many steps to copy.
 const MEMBERS: usize = 20_000;
@@ -26,21 +26,8 @@ fn copying(settings: &[(&str, &str)]) -> (Running, Client, Client) {
     let server = start(settings);
     let mut client = server.client();
     fill(&mut client, "source", MEMBERS);
-    let copier = ask(&server, &mut client, "COPY source target");
+    let copier = ask_for_copy(&server, &mut client, "COPY source target");
     (server, client, copier)
-}
-
-/// Has another client ask for a copy, and waits until it waits.
-fn ask(server: &Running, client: &mut Client, line: &str) -> Client {
-    client.call("DEBUG PAUSE-CRON 1");
-    let mut copier = server.client();
-    copier.send(request(line));
-    eventually("the copy begins", || client.text("CLIENT LIST").contains("cmd=copy"));
-    copier
-}
-
-fn go_on(client: &mut Client) {
-    client.call("DEBUG PAUSE-CRON 0");
 }
 
 /// Sends what must wait for the copy that is under way, and waits until the server has read it.
@@ -155,7 +142,7 @@ fn a_source_whose_time_comes_while_it_is_copied_is_not_copied() {
     let mut copier = loop {
         fill(&mut client, "source", MEMBERS);
         client.call(&format!("PEXPIRE source {lifetime_ms}"));
-        let mut copier = ask(&server, &mut client, "COPY source target");
+        let mut copier = ask_for_copy(&server, &mut client, "COPY source target");
         if client.text("EXISTS source") == "1" {
             break copier;
         }
@@ -297,12 +284,12 @@ fn a_server_that_ends_or_reloads_in_the_middle_of_a_copy_has_no_half_of_it() {
         let mut client = server.client();
         fill(&mut client, "source", MEMBERS);
         let used: u64 = client.info("used_memory_dataset").parse().unwrap();
-        let mut copier = ask(&server, &mut client, "COPY source target");
+        let mut copier = ask_for_copy(&server, &mut client, "COPY source target");
         assert_eq!(client.text("DEBUG RELOAD"), "OK");
         go_on(&mut client);
         assert_eq!(copier.reply(), Value::Int(1), "it begins anew on what was reloaded");
         client.call("DEL target");
-        let copier = ask(&server, &mut client, "COPY source target");
+        let copier = ask_for_copy(&server, &mut client, "COPY source target");
         client.send(request("SHUTDOWN SAVE"));
         assert!(server.ended());
         drop(copier);
@@ -326,7 +313,7 @@ fn the_log_has_a_copy_where_it_was_done_and_does_it_again() {
         let server = start_with(config());
         let mut client = server.client();
         fill(&mut client, "source", MEMBERS);
-        let mut copier = ask(&server, &mut client, "COPY source target");
+        let mut copier = ask_for_copy(&server, &mut client, "COPY source target");
         let mut writer = server.client();
         send_held(&mut client, &mut writer, "SADD source another");
         go_on(&mut client);

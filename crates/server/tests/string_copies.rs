@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Client, Running, Value, eventually, framed, request, start, start_small, start_within};
+use common::{Client, Value, ask_for_copy, eventually, framed, go_on, request, start, start_small, start_within};
 use quire_device::{MemoryDirectory, PowerCut};
 
 /// A string of this length takes several steps to copy.
@@ -27,19 +27,6 @@ fn get(client: &mut Client, key: &str) -> Vec<u8> {
     }
 }
 
-/// Has another client ask for a copy, and waits until it waits: the copy is under way, and gets no further until [`go_on`].
-fn ask(server: &Running, client: &mut Client, line: &str) -> Client {
-    client.call("DEBUG PAUSE-CRON 1");
-    let mut copier = server.client();
-    copier.send(request(line));
-    eventually("the copy begins", || client.text("CLIENT LIST").contains("cmd=copy"));
-    copier
-}
-
-fn go_on(client: &mut Client) {
-    client.call("DEBUG PAUSE-CRON 0");
-}
-
 fn data_bytes(client: &mut Client) -> usize {
     client.info("used_memory_dataset").parse().unwrap()
 }
@@ -50,7 +37,7 @@ fn other_clients_are_served_while_a_long_string_is_copied_and_see_nothing_of_it(
     let mut client = server.client();
     set_source(&mut client);
     let before = data_bytes(&mut client);
-    let mut copier = ask(&server, &mut client, "COPY source target");
+    let mut copier = ask_for_copy(&server, &mut client, "COPY source target");
     assert_eq!((client.text("EXISTS target"), client.text("DBSIZE")), ("0".into(), "1".into()));
     assert_eq!((client.text("SET other value"), client.call("STRLEN source").int()), ("OK".into(), LEN as i64));
     let used = data_bytes(&mut client);
@@ -75,7 +62,7 @@ fn a_write_of_a_long_string_waits_for_its_copy_and_is_not_in_it() {
         let server = start(&[]);
         let mut client = server.client();
         set_source(&mut client);
-        let mut copier = ask(&server, &mut client, "COPY source target");
+        let mut copier = ask_for_copy(&server, &mut client, "COPY source target");
         let mut writer = server.client();
         writer.call("CLIENT SETNAME writer");
         writer.send(framed(words));
@@ -109,7 +96,7 @@ fn a_client_that_leaves_takes_its_copy_of_a_string_with_it() {
     let mut client = server.client();
     set_source(&mut client);
     let before = data_bytes(&mut client);
-    let mut copier = ask(&server, &mut client, "COPY source target");
+    let mut copier = ask_for_copy(&server, &mut client, "COPY source target");
     assert_eq!(client.text("CLIENT KILL SKIPME yes"), "1");
     copier.closed();
     assert_eq!(client.call("APPEND source more").int(), LEN as i64 + 4, "it can be written when the client is gone");
@@ -147,7 +134,7 @@ fn a_power_cut_finds_no_copy_before_it_is_whole_and_the_whole_one_afterwards() {
     let server = start_within(&memory, LOGGING).unwrap();
     let mut client = server.client();
     set_source(&mut client);
-    let mut copier = ask(&server, &mut client, "COPY source target");
+    let mut copier = ask_for_copy(&server, &mut client, "COPY source target");
     client.call("SET other value");
     for cut in [PowerCut::LoseAll, PowerCut::KeepAll] {
         assert_eq!(found_after_power_cut(&memory, cut), (LEN, 0), "only the log has the source");

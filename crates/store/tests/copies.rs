@@ -1,24 +1,16 @@
 //! COPY in steps: at every point of it the copy isn't there or whole, whatever happens to its source, to its target and to the
 //! databases meanwhile; and what a half copy takes comes back.
 
+#[path = "common/copy_steps.rs"]
+mod copy_steps;
+
 use std::collections::BTreeMap;
 
-use proptest::prelude::*;
-use quire_store::{
-    CopyProgress, CopyStep, DbId, Expiry, ImageLocation, Kind, RestoreMode, Store, StoreConfig, StoreError, hash, set,
-    string,
+use copy_steps::{
+    BUDGET, DB, Event, OWNER, assert_image_without_copy, assert_one_value, begin, config, free_all, make_whole,
 };
-
-const DB: DbId = DbId(0);
-const OWNER: u64 = 7;
-const BUDGET: usize = 100;
-
-/// Hashes and draws go alike each time.
-const SEED: u64 = 2026;
-
-fn config() -> StoreConfig {
-    StoreConfig { max_memory_bytes: 64 << 20, budget_bytes: 1 << 20, seed: Some(SEED), ..StoreConfig::default() }
-}
+use proptest::prelude::*;
+use quire_store::{CopyProgress, CopyStep, DbId, Expiry, Kind, Store, StoreConfig, StoreError, hash, set, string};
 
 fn filled(members: usize) -> Store {
     let mut store = Store::create(config()).unwrap();
@@ -31,19 +23,6 @@ fn fill(store: &mut Store, key: &[u8], members: usize) {
     for number in 0..members {
         set.add(format!("member:{number}").as_bytes()).unwrap();
     }
-}
-
-fn begin(store: &mut Store) -> CopyProgress {
-    store.copy_in_steps(OWNER, DB, b"source", DB, b"target", false).unwrap()
-}
-
-/// Makes the copy that is under way whole.
-fn make_whole(store: &mut Store) {
-    while store.copy_step(BUDGET).unwrap() == CopyStep::More {}
-}
-
-fn free_all(store: &mut Store) {
-    while store.reclaim_step(1000).unwrap() > 0 {}
 }
 
 #[test]
@@ -102,9 +81,6 @@ fn small_values_are_copied_at_once_while_another_copy_is_under_way() {
     assert_eq!(store.copy_in_steps(8, DB, b"large", DB, b"two", false).unwrap(), CopyProgress::UnderWay);
 }
 
-/// Something that happens to the store.
-type Event = fn(&mut Store);
-
 #[test]
 fn a_copy_whose_source_goes_is_given_up_and_one_whose_source_changes_begins_anew() {
     let gone: [Event; 6] = [
@@ -128,35 +104,7 @@ fn a_copy_whose_source_goes_is_given_up_and_one_whose_source_changes_begins_anew
             string::set(store, DB, b"source", b"now a string", Expiry::Clear).unwrap();
         },
     ];
-    // In the middle of the copy, and when it is whole but its owner hasn't asked again.
-    for whole in [false, true] {
-        for (event, goes) in gone.iter().map(|event| (event, true)).chain(changed.iter().map(|event| (event, false))) {
-            let mut store = filled(3000);
-            store.set_expiry(DB, b"source", Some(5000)).unwrap();
-            assert_eq!(begin(&mut store), CopyProgress::UnderWay);
-            store.copy_step(BUDGET).unwrap();
-            if whole {
-                make_whole(&mut store);
-            }
-            event(&mut store);
-            if !whole {
-                assert_eq!(store.copy_step(BUDGET).unwrap(), CopyStep::Ended);
-            }
-            let mut progress = begin(&mut store);
-            if progress == CopyProgress::UnderWay {
-                make_whole(&mut store);
-                progress = begin(&mut store);
-            }
-            assert_eq!(progress, CopyProgress::Done(!goes));
-            assert_eq!(store.kind(DB, b"target").unwrap().is_some(), !goes);
-            let copy = store.digest_value(DB, b"target").unwrap();
-            assert_eq!(copy, store.digest_value(DB, b"source").unwrap());
-            free_all(&mut store);
-            store.flush_all().unwrap();
-            free_all(&mut store);
-            assert_eq!(store.arena().stats().objects, Store::create(config()).unwrap().arena().stats().objects);
-        }
-    }
+    assert_one_value(|| filled(3000), &gone, &changed);
 }
 
 #[test]
@@ -253,24 +201,8 @@ fn a_copy_that_finds_no_memory_leaves_everything_as_it_was() {
 
 #[test]
 fn an_image_cut_in_the_middle_of_a_copy_has_neither_the_key_nor_its_memory() {
-    let dir = tempfile::tempdir().unwrap();
-    let place = ImageLocation::new(dir.path(), "dump.quire");
     for steps in [0, 1, 40, 1000] {
-        let mut store = filled(5000);
-        let (digest, objects) = (store.digest().unwrap(), store.arena().stats().objects);
-        assert_eq!(begin(&mut store), CopyProgress::UnderWay);
-        for _ in 0..steps {
-            store.copy_step(BUDGET).unwrap();
-        }
-        store.save_blocking(&place).unwrap();
-        assert_eq!(store.stats().reclaim_pending, 0, "the copy goes on here");
-        let (mut again, _) = Store::open(config(), &place, RestoreMode::Load, false).unwrap();
-        assert_eq!((again.digest().unwrap(), again.len(DB)), (digest, 1));
-        free_all(&mut again);
-        assert_eq!(again.arena().stats().objects, objects, "after {steps} steps");
-        make_whole(&mut store);
-        assert_eq!(begin(&mut store), CopyProgress::Done(true));
-        assert_eq!(store.digest_value(DB, b"target").unwrap(), store.digest_value(DB, b"source").unwrap());
+        assert_image_without_copy(|| filled(5000), steps);
     }
 }
 

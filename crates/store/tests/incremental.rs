@@ -1,9 +1,11 @@
 //! Incremental saves, end to end: deltas over an image on real files, restarts from them, compaction, failures.
 
+#[path = "common/saves.rs"]
+mod save_helpers;
+
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use quire_checkpoint::Codec;
 use quire_checkpoint::DumpError;
@@ -11,11 +13,9 @@ use quire_device::{
     Action, Buffer, Direction, Directory, DiskDirectory, Extent, FaultInjector, FaultTrigger, InjectedFault,
     MemoryDirectory, PowerCut, Transfer, errno,
 };
-use quire_store::{DbId, Expiry, ImageLocation, RestoreMode, SaveError, SaveSummary, Store, StoreConfig, string};
+use quire_store::{ImageLocation, RestoreMode, SaveError, Store, StoreConfig};
+use save_helpers::{DB, FILE, MODES, wait, write};
 
-const DB: DbId = DbId(0);
-const FILE: &str = "dump.quire";
-const MODES: [RestoreMode; 2] = [RestoreMode::Map, RestoreMode::Load];
 const KEYS: u32 = 6000;
 
 /// Hashes and draws go alike each time.
@@ -36,20 +36,6 @@ fn filled() -> Store {
     let mut store = Store::create(config()).unwrap();
     (0..KEYS).for_each(|number| write(&mut store, number, 1));
     store
-}
-
-fn write(store: &mut Store, number: u32, version: u32) {
-    let value = vec![(number + version) as u8; (number * 37 % 1500 + version) as usize];
-    string::set(store, DB, format!("key:{number}").as_bytes(), &value, Expiry::Clear).unwrap();
-}
-
-fn wait(store: &mut Store) -> Result<SaveSummary, SaveError> {
-    loop {
-        match store.poll_save() {
-            Some(result) => return result,
-            None => std::thread::sleep(Duration::from_millis(1)),
-        }
-    }
 }
 
 fn opened(place: &ImageLocation, mode: RestoreMode) -> Store {

@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use quire_store::numbers::hex;
 use quire_store::{DbId, Expiry, ImageLocation, Member, RestoreMode, Store, StoreConfig, hash, set, string};
 
 /// Writes the image that a fixture stands for.
@@ -20,10 +21,6 @@ fn unfold(fixture: &[u8], path: &Path) {
     }
 }
 
-fn hex(digest: [u8; 20]) -> String {
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 #[test]
 fn an_image_of_format_1_is_read_written_to_and_saved() {
     for mode in [RestoreMode::Map, RestoreMode::Load] {
@@ -33,7 +30,7 @@ fn an_image_of_format_1_is_read_written_to_and_saved() {
         let (mut store, report) = Store::open(StoreConfig::default(), &place, mode, false).unwrap();
         store.finish_restore().unwrap();
         assert_eq!((report.keys, report.damage.len(), store.image_epoch()), (207, 0, 1));
-        assert_eq!(hex(store.digest().unwrap()), "ad0fa3a862cf67320cf7dccadac119f8d2f942f2");
+        assert_eq!(hex(&store.digest().unwrap()), "ad0fa3a862cf67320cf7dccadac119f8d2f942f2");
         assert_eq!(string::get(&mut store, DbId(0), b"plain").unwrap(), Some(&b"value"[..]));
         assert_eq!(hash::len(&mut store, DbId(0), b"large").unwrap(), 300);
         assert_eq!(string::get(&mut store, DbId(9), b"elsewhere").unwrap(), Some(&b"9"[..]));
@@ -56,7 +53,7 @@ fn an_image_with_sets_and_half_a_copy_is_read_written_to_and_saved() {
         store.finish_restore().unwrap();
         store.set_now_ms(1_700_000_000_000);
         assert_eq!((report.keys, report.damage.len()), (4, 0));
-        assert_eq!(hex(store.digest().unwrap()), "00313a38502d5de793631106f170dc747d13ebb2");
+        assert_eq!(hex(&store.digest().unwrap()), "00313a38502d5de793631106f170dc747d13ebb2");
         for (db, key, encoding, member) in [
             (0, &b"members"[..], "hashtable", &b"member:699"[..]),
             (0, b"ints", "intset", b"99000292"),
@@ -150,7 +147,7 @@ fn an_image_of_format_2_with_two_deltas_is_read_written_to_and_saved_over() {
         store.set_now_ms(1_700_000_000_000);
         assert_eq!((report.mode, report.keys, report.deltas, report.damage.len()), (Some(mode), 69, 2, 0));
         assert_eq!(store.image_epoch(), 3);
-        assert_eq!(hex(store.digest().unwrap()), "07d31dd3f103d6aaf0392262239e61a2337c21a6");
+        assert_eq!(hex(&store.digest().unwrap()), "07d31dd3f103d6aaf0392262239e61a2337c21a6");
         check_values_of_chain(&mut store);
         string::set(&mut store, DbId(0), b"number", b"43", Expiry::Clear).unwrap();
         assert_eq!(store.save_blocking(&place).unwrap().image.is_delta, max_deltas > 0);

@@ -1,5 +1,8 @@
 //! Saving and bringing back, end to end: real files, writes during saves, failing directories, damaged images.
 
+#[path = "common/saves.rs"]
+mod save_helpers;
+
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -10,13 +13,9 @@ use quire_device::{
     Action, DiskDirectory, DiskModel, FaultInjector, FaultTrigger, InjectedFault, IoGate, ThrottledDirectory, errno,
 };
 use quire_store::{
-    DbId, Expiry, ImageLocation, OpenError, RestoreMode, RestoreStep, SaveError, SaveSummary, Store, StoreConfig, hash,
-    string,
+    DbId, Expiry, ImageLocation, OpenError, RestoreMode, RestoreStep, SaveError, Store, StoreConfig, hash, string,
 };
-
-const DB: DbId = DbId(0);
-const FILE: &str = "dump.quire";
-const MODES: [RestoreMode; 2] = [RestoreMode::Map, RestoreMode::Load];
+use save_helpers::{DB, FILE, MODES, wait, write};
 
 /// Hashes and draws go alike each time.
 const SEED: u64 = 2026;
@@ -36,21 +35,6 @@ fn filled(keys: u32) -> Store {
         store.remove(DB, format!("key:{number}").as_bytes()).unwrap();
     }
     store
-}
-
-fn write(store: &mut Store, number: u32, version: u32) {
-    let len = (number * 37 % 1500 + version) as usize;
-    let value = vec![(number + version) as u8; len];
-    string::set(store, DB, format!("key:{number}").as_bytes(), &value, Expiry::Clear).unwrap();
-}
-
-fn wait(store: &mut Store) -> Result<SaveSummary, SaveError> {
-    loop {
-        match store.poll_save() {
-            Some(result) => return result,
-            None => std::thread::sleep(Duration::from_millis(1)),
-        }
-    }
 }
 
 fn reopened(place: &ImageLocation, mode: RestoreMode) -> Store {

@@ -4,13 +4,10 @@
 mod common;
 
 use common::config;
+use quire_store::numbers::hex;
 use quire_store::{DbId, Expiry, Kind, Limits, Store, StoreConfig, StoreError, hash, string};
 
 const DB: DbId = DbId(0);
-
-fn hex(digest: [u8; 20]) -> String {
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
-}
 
 fn store() -> Store {
     let mut store = Store::create(config()).unwrap();
@@ -21,17 +18,17 @@ fn store() -> Store {
 #[test]
 fn digests_are_those_of_redis() {
     let mut store = store();
-    assert_eq!(hex(store.digest().unwrap()), "0".repeat(40));
+    assert_eq!(hex(&store.digest().unwrap()), "0".repeat(40));
     string::set(&mut store, DB, b"a", b"1", Expiry::Clear).unwrap();
     string::set(&mut store, DB, b"b", b"hello", Expiry::Clear).unwrap();
-    assert_eq!(hex(store.digest().unwrap()), "2539797405e828ad7a3aa48c536b3eaf2803a421");
+    assert_eq!(hex(&store.digest().unwrap()), "2539797405e828ad7a3aa48c536b3eaf2803a421");
     hash::set(&mut store, DB, b"h", b"f1", b"v1").unwrap();
     hash::set(&mut store, DB, b"h", b"f2", b"v2").unwrap();
     string::set(&mut store, DbId(3), b"c", b"", Expiry::Clear).unwrap();
-    assert_eq!(hex(store.digest().unwrap()), "752f579e79c3014d2960e73f9c5b599792984a2c");
+    assert_eq!(hex(&store.digest().unwrap()), "752f579e79c3014d2960e73f9c5b599792984a2c");
     store.set_expiry(DB, b"b", Some(2_000_000)).unwrap();
-    assert_eq!(hex(store.digest().unwrap()), "78d929706a4d85b957b472318c8946e05930b581");
-    let value = |db, key: &[u8]| store.digest_value(db, key).unwrap().map(hex);
+    assert_eq!(hex(&store.digest().unwrap()), "78d929706a4d85b957b472318c8946e05930b581");
+    let value = |db, key: &[u8]| store.digest_value(db, key).unwrap().map(|digest| hex(&digest));
     assert_eq!(value(DB, b"b").as_deref(), Some("d037c4eb8a8b36b602fbced4000daeab0714c1e3"));
     assert_eq!(value(DB, b"h").as_deref(), Some("047cc60ea73a34cde6d08a2721a4a26d19ee6570"));
     assert_eq!(value(DbId(3), b"c").as_deref(), Some("8b3447c33a834b810e3e181b6fd6a2ee1020921c"));

@@ -1,27 +1,22 @@
 //! COPY of a long string in steps: at every point of it the copy isn't there or whole and of one time, whatever happens to its
 //! source meanwhile; an image cut at any step, and memory that is refused, have nothing of it left.
 
+#[path = "common/copy_steps.rs"]
+mod copy_steps;
+
 use std::collections::BTreeMap;
 
+use copy_steps::{
+    BUDGET, DB, Event, OWNER, assert_image_without_copy, assert_one_value, begin, config, free_all, make_whole,
+};
 use proptest::prelude::*;
 use quire_store::{
     CopyProgress, CopyStep, DbId, Expiry, ImageLocation, RestoreMode, Store, StoreConfig, StoreError, set, string,
 };
 
-const DB: DbId = DbId(0);
-const OWNER: u64 = 7;
-/// 200 KiB.
-const BUDGET: usize = 100;
 /// Bytes that one unit of a budget copies.
 const UNIT_BYTES: usize = 2048;
 const LEN: usize = 5 << 20;
-
-/// Hashes and draws go alike each time.
-const SEED: u64 = 2026;
-
-fn config() -> StoreConfig {
-    StoreConfig { max_memory_bytes: 64 << 20, budget_bytes: 1 << 20, seed: Some(SEED), ..StoreConfig::default() }
-}
 
 /// Bytes that differ from those of another seed, and from place to place.
 fn content(seed: usize, len: usize) -> Vec<u8> {
@@ -34,25 +29,8 @@ fn filled() -> Store {
     store
 }
 
-fn begin(store: &mut Store) -> CopyProgress {
-    store.copy_in_steps(OWNER, DB, b"source", DB, b"target", false).unwrap()
-}
-
-/// Makes the copy that is under way whole.
-fn make_whole(store: &mut Store) {
-    while store.copy_step(BUDGET).unwrap() == CopyStep::More {}
-}
-
-fn free_all(store: &mut Store) {
-    while store.reclaim_step(1000).unwrap() > 0 {}
-}
-
 fn value(store: &Store, key: &[u8]) -> Option<Vec<u8>> {
     string::peek(store, DB, key).unwrap().map(<[u8]>::to_vec)
-}
-
-fn objects_of_an_empty_store() -> u64 {
-    Store::create(config()).unwrap().arena().stats().objects
 }
 
 #[test]
@@ -127,9 +105,6 @@ fn a_copy_takes_the_memory_of_what_was_deleted_and_is_not_freed_yet() {
     assert_eq!((begin(&mut store), value(&store, b"target")), (CopyProgress::Done(true), Some(content(1, LEN))));
 }
 
-/// Something that happens to the store.
-type Event = fn(&mut Store);
-
 #[test]
 fn a_copy_has_one_value_of_its_source_whatever_happens_to_that_between_two_steps() {
     let gone: [Event; 5] = [
@@ -151,35 +126,13 @@ fn a_copy_has_one_value_of_its_source_whatever_happens_to_that_between_two_steps
             string::set(store, DB, b"source", &content(2, LEN), Expiry::Clear).unwrap();
         },
     ];
-    // In the middle of the copy, and when it is whole but its owner hasn't asked again.
-    for whole in [false, true] {
-        for (event, goes) in gone.iter().map(|event| (event, true)).chain(changed.iter().map(|event| (event, false))) {
-            let mut store = filled();
-            // The last bit is not set.
-            string::set_range(&mut store, DB, b"source", LEN as u64 - 1, b"\0").unwrap();
-            store.set_expiry(DB, b"source", Some(5000)).unwrap();
-            assert_eq!(begin(&mut store), CopyProgress::UnderWay);
-            store.copy_step(BUDGET).unwrap();
-            if whole {
-                make_whole(&mut store);
-            }
-            event(&mut store);
-            if !whole {
-                assert_eq!(store.copy_step(BUDGET).unwrap(), CopyStep::Ended);
-            }
-            let mut progress = begin(&mut store);
-            if progress == CopyProgress::UnderWay {
-                make_whole(&mut store);
-                progress = begin(&mut store);
-            }
-            assert_eq!(progress, CopyProgress::Done(!goes));
-            assert!(value(&store, b"target") == value(&store, b"source"));
-            assert_eq!(value(&store, b"target").is_some(), !goes);
-            store.flush_all().unwrap();
-            free_all(&mut store);
-            assert_eq!(store.arena().stats().objects, objects_of_an_empty_store());
-        }
-    }
+    let filled = || {
+        let mut store = filled();
+        // The last bit is not set.
+        string::set_range(&mut store, DB, b"source", LEN as u64 - 1, b"\0").unwrap();
+        store
+    };
+    assert_one_value(filled, &gone, &changed);
 }
 
 #[test]
@@ -200,24 +153,9 @@ fn a_copy_that_is_given_up_at_any_step_gives_its_memory_back() {
 
 #[test]
 fn an_image_cut_at_any_step_of_a_copy_has_neither_the_key_nor_its_memory() {
-    let dir = tempfile::tempdir().unwrap();
-    let place = ImageLocation::new(dir.path(), "dump.quire");
     let all = LEN.div_ceil(BUDGET * UNIT_BYTES);
     for steps in [0, 1, all / 2, all - 1, all] {
-        let mut store = filled();
-        let (digest, objects) = (store.digest().unwrap(), store.arena().stats().objects);
-        assert_eq!(begin(&mut store), CopyProgress::UnderWay);
-        for _ in 0..steps {
-            store.copy_step(BUDGET).unwrap();
-        }
-        store.save_blocking(&place).unwrap();
-        assert_eq!(store.stats().reclaim_pending, 0, "the copy goes on here");
-        let (mut again, _) = Store::open(config(), &place, RestoreMode::Load, false).unwrap();
-        assert_eq!((again.digest().unwrap(), again.len(DB)), (digest, 1));
-        free_all(&mut again);
-        assert_eq!(again.arena().stats().objects, objects, "after {steps} steps");
-        make_whole(&mut store);
-        assert_eq!((begin(&mut store), value(&store, b"target")), (CopyProgress::Done(true), Some(content(1, LEN))));
+        assert_image_without_copy(filled, steps);
     }
 }
 

@@ -21,11 +21,11 @@ use crate::experiment::{CommonArgs, Experiment};
 use crate::progress::Progress;
 use crate::report::Report;
 use configuration::{Configuration, FORK, FORK_THP};
-use schedule::{Scale, ScenarioResult};
+use schedule::{CcowScale, ScenarioResult};
 
 /// The arguments of `quire bench ccow`.
 #[derive(Debug, Clone, clap::Args)]
-pub struct Args {
+pub struct CcowArgs {
     #[command(flatten)]
     common: CommonArgs,
     /// Configurations to run, comma separated, such as fork,barrier_80,uffd_adaptive [default: all]
@@ -39,10 +39,10 @@ pub struct Args {
     skews: Vec<f64>,
 }
 
-impl Args {
-    fn scale(&self) -> Scale {
+impl CcowArgs {
+    fn scale(&self) -> CcowScale {
         let sizes = self.common.pick(&[2048, 8192][..], &[256]);
-        Scale {
+        CcowScale {
             quick: self.common.quick,
             sizes: if self.sizes.is_empty() { sizes.to_vec() } else { self.sizes.clone() },
             skews: self.skews.clone(),
@@ -52,7 +52,7 @@ impl Args {
     }
 }
 
-impl Experiment for Args {
+impl Experiment for CcowArgs {
     type Results = Vec<ScenarioResult>;
 
     const NAME: &'static str = "ccow";
@@ -87,7 +87,7 @@ impl Experiment for Args {
     }
 }
 
-fn facts(scale: &Scale, scenarios: &[ScenarioResult]) -> Map<String, Value> {
+fn facts(scale: &CcowScale, scenarios: &[ScenarioResult]) -> Map<String, Value> {
     let mut facts = Map::new();
     facts.insert("epochs".into(), json!(scale.epochs));
     facts.insert("warm_epochs".into(), json!(scale.warm()));

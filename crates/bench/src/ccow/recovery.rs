@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use quire_snapshot::PAGE_SIZE;
 
-use super::configuration::FORK;
+use super::configuration::{FORK, FORK_THP};
 use super::workload::WriteWorkload;
 use crate::measure::candidate::Candidate;
 use crate::stats::Spread;
@@ -32,6 +32,8 @@ pub struct ForkRecovery {
     pub interval: Duration,
     /// Writes a second with no view open.
     pub normal_per_s: f64,
+    /// The same over huge pages.
+    pub huge_pages_per_s: f64,
     /// Throughput had not recovered when waiting was given up.
     pub gave_up: bool,
 }
@@ -62,8 +64,11 @@ pub fn measure(bytes: usize, workload: &mut WriteWorkload) -> anyhow::Result<For
         }
     };
     let interval = start.elapsed();
-    drop(view);
-    Ok(ForkRecovery { interval, normal_per_s, gave_up })
+    drop((view, candidate));
+    let candidate = Candidate::new(FORK_THP.mechanism, bytes, FORK_THP.kind, true, &FORK_THP.options(bytes))?;
+    let huge: Vec<f64> = (0..NORMAL).map(|_| rate(&candidate, workload, window)).collect();
+    let huge_pages_per_s = Spread::of(&huge).map_or(f64::NAN, |spread| spread.median);
+    Ok(ForkRecovery { interval, normal_per_s, huge_pages_per_s, gave_up })
 }
 
 fn has_recovered(windows: &[f64], normal_per_s: f64) -> bool {

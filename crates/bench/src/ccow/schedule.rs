@@ -35,7 +35,7 @@ pub struct Scenario {
 
 /// How much is done.
 #[derive(Debug, Clone)]
-pub struct Scale {
+pub struct CcowScale {
     /// Whether this is the small run.
     pub quick: bool,
     /// Sizes in MiB.
@@ -48,7 +48,7 @@ pub struct Scale {
     pub epochs: usize,
 }
 
-impl Scale {
+impl CcowScale {
     /// The scenarios, those for which goals are stated last.
     pub fn scenarios(&self) -> Vec<Scenario> {
         let mut scenarios = Vec::new();
@@ -101,7 +101,7 @@ pub struct ScenarioResult {
 ///
 /// # Errors
 /// When fork can't be had, or a cut fails in the middle.
-pub fn run(scale: &Scale, scenario: Scenario, progress: Progress) -> anyhow::Result<ScenarioResult> {
+pub fn run(scale: &CcowScale, scenario: Scenario, progress: Progress) -> anyhow::Result<ScenarioResult> {
     let Scenario { mib, skew, layout, .. } = scenario;
     let bytes = (mib << 20) as usize;
     let mut workload = WriteWorkload::new(bytes, skew, layout, SEED);
@@ -163,16 +163,16 @@ mod tests {
 
     #[test]
     fn the_last_setting_is_the_one_with_goals() {
-        let scale = Scale { quick: false, sizes: vec![2048, 8192], skews: vec![], parts: vec![], epochs: 3 };
+        let scale = CcowScale { quick: false, sizes: vec![2048, 8192], skews: vec![], parts: vec![], epochs: 3 };
         let scenarios = scale.scenarios();
         assert_eq!(scenarios.len(), 5);
         let last = scenarios[4];
         assert_eq!((last.mib, last.skew, last.layout, last.only_central), (8192, 1.0, BlockLayout::Ordered, true));
-        let quick = Scale { quick: true, sizes: vec![256], ..scale };
+        let quick = CcowScale { quick: true, sizes: vec![256], ..scale };
         assert_eq!(quick.scenarios().len(), 1);
-        let one = Scale { parts: vec!["uffd_85".into()], ..quick.clone() };
+        let one = CcowScale { parts: vec!["uffd_85".into()], ..quick.clone() };
         assert_eq!(one.schedule(one.scenarios()[0]).len(), 1);
-        let asked = Scale { skews: vec![0.9], ..quick };
+        let asked = CcowScale { skews: vec![0.9], ..quick };
         assert_eq!(asked.scenarios()[0].skew, 0.9);
     }
 }

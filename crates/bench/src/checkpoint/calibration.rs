@@ -7,7 +7,7 @@
 use quire_sys::mem::PAGE_SIZE;
 
 use super::program::{SaveMethod, SaverProcess};
-use super::{ALLOCATOR_BYTES, Args, TOLERANCE, UpdateRate, trial};
+use super::{ALLOCATOR_BYTES, CheckpointArgs, TOLERANCE, UpdateRate, trial};
 
 /// Saves at most for one load.
 const ATTEMPTS: usize = 4;
@@ -19,7 +19,7 @@ const MOST_SHARE: f64 = 0.97;
 /// # Errors
 /// When a save fails.
 pub(super) fn rates(
-    args: &Args,
+    args: &CheckpointArgs,
     savers: &mut [SaverProcess; 2],
     save_s: f64,
     say: &impl Fn(&str),

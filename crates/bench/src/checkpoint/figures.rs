@@ -6,7 +6,7 @@ use super::program::SaveMethod;
 use super::trial::{RestoreResult, SaveResult};
 use super::{LOADS, TrialResults};
 use crate::format::mebibytes;
-use crate::report::{Better, Figure, Report};
+use crate::report::{BetterDirection, Figure, Report};
 use crate::stats::Spread;
 
 /// Adds all figures.
@@ -26,10 +26,6 @@ pub(super) fn add(results: &TrialResults, report: &mut Report) {
     }
 }
 
-fn spread(values: &[f64]) -> Spread {
-    Spread::of(values).unwrap_or(Spread { median: f64::NAN, least: f64::NAN, most: f64::NAN })
-}
-
 fn of_trials(results: &TrialResults, method: SaveMethod, load: &str, value: impl Fn(&SaveResult) -> f64) -> Vec<f64> {
     results.trials.iter().filter(|trial| trial.method == method && trial.load == load).map(value).collect()
 }
@@ -38,15 +34,10 @@ fn of_restores(results: &TrialResults, method: SaveMethod, value: impl Fn(&Resto
     results.restores.iter().filter(|restored| restored.method == method).map(value).collect()
 }
 
-/// Ratios of each round, `over` by `under`.
-fn ratios(over: &[f64], under: &[f64]) -> Spread {
-    spread(&over.iter().zip(under).map(|(over, under)| over / under).collect::<Vec<_>>())
-}
-
 fn growth(results: &TrialResults, load: &str, name: &str) -> Figure {
-    let of = |method| spread(&of_trials(results, method, load, |trial| trial.growth));
+    let of = |method| Spread::or_nan(&of_trials(results, method, load, |trial| trial.growth));
     let (ours, forks) = (of(SaveMethod::Mdc), of(SaveMethod::Stdio));
-    Figure::new(name, ours.median, "of the data", Better::Lower)
+    Figure::new(name, ours.median, "of the data", BetterDirection::Lower)
         .spread(ours)
         .peer("fork_memory_growth", forks.median)
         .note(format!("extra memory at its peak during a save; load {load}"))
@@ -55,43 +46,50 @@ fn growth(results: &TrialResults, load: &str, name: &str) -> Figure {
 fn time_ratio(results: &TrialResults, load: &str) -> Figure {
     let times = |method| of_trials(results, method, load, |trial| trial.save_s);
     let (ours, forks) = (times(SaveMethod::Mdc), times(SaveMethod::Stdio));
-    let ratio = ratios(&ours, &forks);
+    let ratio = Spread::of_ratios(&ours, &forks);
     let bytes = of_trials(results, SaveMethod::Mdc, load, |trial| trial.file_bytes as f64);
-    let raw_s = spread(&bytes).median / spread(&results.raw_write_bytes_per_s).median;
-    Figure::new("mdc_fork_checkpoint_time_ratio", ratio.median, "x", Better::Lower)
+    let raw_s = Spread::or_nan(&bytes).median / Spread::or_nan(&results.raw_write_bytes_per_s).median;
+    Figure::new("mdc_fork_checkpoint_time_ratio", ratio.median, "x", BetterDirection::Lower)
         .spread(ratio)
-        .peer("mdc_fork_s", spread(&ours).median)
-        .peer("fork_s", spread(&forks).median)
-        .bound("a raw write of the same bytes", raw_s / spread(&forks).median)
+        .peer("mdc_fork_s", Spread::or_nan(&ours).median)
+        .peer("fork_s", Spread::or_nan(&forks).median)
+        .bound("a raw write of the same bytes", raw_s / Spread::or_nan(&forks).median)
         .note(format!("time of a save, over stdio's; load {load}"))
 }
 
 fn restore_ratio(results: &TrialResults) -> Figure {
     let times = |method| of_restores(results, method, |restored| restored.all_s);
     let (ours, forks) = (times(SaveMethod::Mdc), times(SaveMethod::Stdio));
-    let ratio = ratios(&forks, &ours);
-    Figure::new("mdc_fork_restore_time_ratio", ratio.median, "x", Better::Higher)
+    let ratio = Spread::of_ratios(&forks, &ours);
+    let raw_s = Spread::or_nan(&of_restores(results, SaveMethod::Mdc, |restored| restored.raw_read_s)).median;
+    Figure::new("mdc_fork_restore_time_ratio", ratio.median, "x", BetterDirection::Higher)
         .spread(ratio)
-        .peer("mdc_fork_s", spread(&ours).median)
-        .peer("fork_s", spread(&forks).median)
-        .peer("mdc_fork_first_ms", spread(&of_restores(results, SaveMethod::Mdc, |restored| restored.first_ms)).median)
+        .bound("a direct read of our file", Spread::or_nan(&forks).median / raw_s)
+        .peer("mdc_fork_s", Spread::or_nan(&ours).median)
+        .peer("fork_s", Spread::or_nan(&forks).median)
+        .peer(
+            "mdc_fork_first_ms",
+            Spread::or_nan(&of_restores(results, SaveMethod::Mdc, |restored| restored.first_ms)).median,
+        )
         .note("stdio's time of a restore from the disk, over ours")
 }
 
 fn size_ratio(results: &TrialResults, load: &str) -> Figure {
     let sizes = |method| of_trials(results, method, load, |trial| trial.file_bytes as f64);
     let (ours, forks) = (sizes(SaveMethod::Mdc), sizes(SaveMethod::Stdio));
-    Figure::new("mdc_fork_file_size_ratio", ratios(&ours, &forks).median, "x", Better::Lower)
-        .peer("mdc_fork_mib", mebibytes(spread(&ours).median as u64))
-        .peer("fork_mib", mebibytes(spread(&forks).median as u64))
+    Figure::new("mdc_fork_file_size_ratio", Spread::of_ratios(&ours, &forks).median, "x", BetterDirection::Lower)
+        .peer("mdc_fork_mib", mebibytes(Spread::or_nan(&ours).median as u64))
+        .peer("fork_mib", mebibytes(Spread::or_nan(&forks).median as u64))
         .note("the dump has the allocator's bytes, too")
 }
 
 fn cell(results: &TrialResults, method: SaveMethod, load: &str) -> Figure {
-    let of = |value: fn(&SaveResult) -> f64| spread(&of_trials(results, method, load, value));
+    let of = |value: fn(&SaveResult) -> f64| Spread::or_nan(&of_trials(results, method, load, value));
     let time = of(|trial| trial.save_s);
-    Figure::new(format!("{}_{load}", method.name()), time.median, "s", Better::Lower)
+    let raw_s = of(|trial| trial.file_bytes as f64).median / Spread::or_nan(&results.raw_write_bytes_per_s).median;
+    Figure::new(format!("{}_{load}", method.name()), time.median, "s", BetterDirection::Lower)
         .spread(time)
+        .bound("a raw write of the same bytes", raw_s)
         .peer("memory_growth", of(|trial| trial.growth).median)
         .peer("fork_ms", of(|trial| trial.fork_ms).median)
         .peer("longest_update_ms", of(|trial| trial.longest_update_ms).median)
@@ -126,10 +124,28 @@ mod tests {
             results.trials.push(trial(SaveMethod::Stdio, 3.0 * growth, save_s));
             results.trials.push(trial(SaveMethod::Mdc, growth, save_s / 2.0));
         }
-        let mut report = crate::experiment::tests::report::<crate::checkpoint::Args>();
+        let mut report = crate::experiment::tests::report::<crate::checkpoint::CheckpointArgs>();
         add(&results, &mut report);
         assert_eq!((report.results[0].value, report.results[0].reached()), (0.25, Some(true)));
         assert_eq!(report.info[0].value, 0.5);
         assert!(report.info[1].value.is_nan(), "there was no restore");
+    }
+
+    #[test]
+    fn times_are_bounded_by_the_disk_and_a_restore_that_was_not_measured_by_nothing() {
+        let mut results = TrialResults { raw_write_bytes_per_s: vec![f64::from(1 << 20)], ..TrialResults::default() };
+        results.trials.extend([trial(SaveMethod::Stdio, 0.6, 4.0), trial(SaveMethod::Mdc, 0.2, 2.0)]);
+        let bounds = |results: &TrialResults| {
+            let mut report = crate::experiment::tests::report::<crate::checkpoint::CheckpointArgs>();
+            add(results, &mut report);
+            let of =
+                |name: &str| report.info.iter().find(|figure| figure.name.starts_with(name)).unwrap().bound.clone();
+            ["mdc_fork_checkpoint", "mdc_fork_restore"].map(|name| of(name).map(|bound| bound.value))
+        };
+        assert_eq!(bounds(&results), [Some(0.25), None]);
+        for (method, all_s, raw_read_s) in [(SaveMethod::Stdio, 6.0, 1.0), (SaveMethod::Mdc, 3.0, 2.0)] {
+            results.restores.push(RestoreResult { method, first_ms: 1.0, all_s, raw_read_s });
+        }
+        assert_eq!(bounds(&results), [Some(0.25), Some(3.0)]);
     }
 }

@@ -76,7 +76,7 @@ pub struct TrialResults {
 
 /// The arguments of `quire bench checkpoint`.
 #[derive(Debug, Clone, clap::Args)]
-pub struct Args {
+pub struct CheckpointArgs {
     #[command(flatten)]
     common: CommonArgs,
     /// Data in each program, in MiB [default: 2048, quick: 192]
@@ -93,7 +93,7 @@ pub struct Args {
     port: u16,
 }
 
-impl Args {
+impl CheckpointArgs {
     fn wants(&self, part: &str) -> bool {
         if self.parts.is_empty() && self.common.quick { part == PARTS[0] } else { wants(&self.parts, part) }
     }
@@ -111,7 +111,7 @@ impl Args {
     }
 }
 
-impl Experiment for Args {
+impl Experiment for CheckpointArgs {
     type Results = TrialResults;
 
     const NAME: &'static str = "checkpoint";
@@ -163,7 +163,7 @@ impl Experiment for Args {
     }
 }
 
-fn of_program(args: &Args, dir: &std::path::Path, say: impl Fn(&str)) -> anyhow::Result<TrialResults> {
+fn of_program(args: &CheckpointArgs, dir: &std::path::Path, say: impl Fn(&str)) -> anyhow::Result<TrialResults> {
     let binaries = program::compile(dir)?;
     say("warming memory");
     memory::warm(args.data_bytes() * 4);
@@ -173,7 +173,7 @@ fn of_program(args: &Args, dir: &std::path::Path, say: impl Fn(&str)) -> anyhow:
 }
 
 fn measure(
-    args: &Args,
+    args: &CheckpointArgs,
     dir: &std::path::Path,
     mut savers: [SaverProcess; 2],
     say: impl Fn(&str),
@@ -213,7 +213,7 @@ fn measure(
     Ok(results)
 }
 
-fn facts(args: &Args, results: &TrialResults) -> Map<String, Value> {
+fn facts(args: &CheckpointArgs, results: &TrialResults) -> Map<String, Value> {
     let mut facts = Map::new();
     facts.insert("data_mib".into(), json!(args.data_bytes() >> 20));
     facts.insert("entries".into(), json!(args.entries()));
@@ -232,14 +232,14 @@ mod tests {
 
     #[test]
     fn the_entries_take_as_much_memory_as_was_asked_for() {
-        let args = parse::<Args>("--mib 100 --value-bytes 48");
+        let args = parse::<CheckpointArgs>("--mib 100 --value-bytes 48");
         assert_eq!(args.entries() * 64, 100 << 20);
-        assert!(parse::<Args>("--quick").data_bytes() < parse::<Args>("").data_bytes());
+        assert!(parse::<CheckpointArgs>("--quick").data_bytes() < parse::<CheckpointArgs>("").data_bytes());
     }
 
     #[test]
     fn a_small_run_builds_no_redis_server_unless_it_is_told_to() {
-        let parts = |words: &str| PARTS.map(|part| parse::<Args>(words).wants(part));
+        let parts = |words: &str| PARTS.map(|part| parse::<CheckpointArgs>(words).wants(part));
         assert_eq!(parts(""), [true, true]);
         assert_eq!(parts("--quick"), [true, false]);
         assert_eq!(parts("--quick --parts redis"), [false, true]);
@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn a_small_run_has_the_load_that_figures_are_stated_for() {
-        assert_eq!(parse::<Args>("--quick").loads(), &LOADS[..1]);
-        assert_eq!(parse::<Args>("").loads(), LOADS);
+        assert_eq!(parse::<CheckpointArgs>("--quick").loads(), &LOADS[..1]);
+        assert_eq!(parse::<CheckpointArgs>("").loads(), LOADS);
     }
 }

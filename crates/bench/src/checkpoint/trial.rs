@@ -10,7 +10,7 @@ use anyhow::ensure;
 
 use super::UpdateLoad;
 use super::program::{SaveMethod, SaverProcess};
-use crate::memory;
+use crate::{disk, memory};
 
 /// Between two looks at memory: walking the page tables of some GiB takes the better part of 50 ms, of a processor that the program
 /// and its child need, too.
@@ -52,6 +52,8 @@ pub struct RestoreResult {
     pub first_ms: f64,
     /// Until all were, in seconds.
     pub all_s: f64,
+    /// A direct read of the same file by itself, in seconds.
+    pub raw_read_s: f64,
 }
 
 /// Has `saver` save under `load`, at `updates_per_s`.
@@ -108,8 +110,11 @@ fn watch(pid: u32, before: u64, began: Instant, stop: &AtomicBool) -> Vec<(f64, 
 /// When the restore fails or has other entries.
 pub fn restore(saver: &SaverProcess, round: usize, sum: u64) -> anyhow::Result<RestoreResult> {
     quire_sys::file::drop_cache(&std::fs::File::open(saver.file())?);
+    // A direct read leaves nothing of the file in the page cache.
+    let raw_read_s = disk::raw_read_s(saver.file())?;
     let [first_ns, all_ns, restored] = saver.restore()?;
     let name = saver.method().name();
     ensure!(restored == sum, "round {round}: {name} restored other entries than there were at the fork");
-    Ok(RestoreResult { method: saver.method(), first_ms: first_ns as f64 / 1e6, all_s: all_ns as f64 / 1e9 })
+    let (first_ms, all_s) = (first_ns as f64 / 1e6, all_ns as f64 / 1e9);
+    Ok(RestoreResult { method: saver.method(), first_ms, all_s, raw_read_s })
 }

@@ -6,31 +6,31 @@
 use super::candidate::Candidate;
 use super::counters;
 use super::results::{Cell, TrialResults};
-use super::scale::Scale;
+use super::scale::DbioScale;
 use super::trial::{LOADS, phase_name};
 use crate::chart::{Axis, AxisScale, Chart, ChartKind, Series};
 use crate::fastmap::kv::ycsb::YcsbWorkload;
 use crate::fastmap::phase_stats::PhaseStats;
 
 /// All charts.
-pub fn of(results: &TrialResults, scale: &Scale) -> Vec<Chart> {
+pub fn of(results: &TrialResults, scale: &DbioScale) -> Vec<Chart> {
     let loads = scale.data.iter().flat_map(|&data| LOADS.map(|load| (data, load)));
     loads.flat_map(|(data, load)| [throughput(results, scale, data, load), hits(results, scale, data, load)]).collect()
 }
 
-fn throughput(results: &TrialResults, scale: &Scale, data: f64, load: YcsbWorkload) -> Chart {
+fn throughput(results: &TrialResults, scale: &DbioScale, data: f64, load: YcsbWorkload) -> Chart {
     let y = Axis { unit: 1e3, ..Axis::new("thousand operations a second", "operations_per_second", AxisScale::Linear) };
     chart(results, scale, (data, load), ("throughput", y), PhaseStats::per_s)
 }
 
-fn hits(results: &TrialResults, scale: &Scale, data: f64, load: YcsbWorkload) -> Chart {
+fn hits(results: &TrialResults, scale: &DbioScale, data: f64, load: YcsbWorkload) -> Chart {
     let y = Axis { reach: 1.0, ..Axis::new("misses of the pool served from memory", "hit_ratio", AxisScale::Linear) };
     chart(results, scale, (data, load), ("hits", y), counters::second_hit_ratio)
 }
 
 fn chart(
     results: &TrialResults,
-    scale: &Scale,
+    scale: &DbioScale,
     (data, load): (f64, YcsbWorkload),
     (what, y): (&str, Axis),
     pick: fn(&PhaseStats) -> f64,
@@ -55,14 +55,14 @@ fn chart(
 
 #[cfg(test)]
 mod tests {
-    use super::super::Args;
+    use super::super::DbioArgs;
     use super::super::results::tests::trial;
     use super::*;
     use crate::experiment::tests::parse;
 
     #[test]
     fn every_load_has_its_charts_with_a_line_for_each_candidate() {
-        let scale = Scale::new(&parse::<Args>("--data 0.83 --pools 1,6 --clients 2"));
+        let scale = DbioScale::new(&parse::<DbioArgs>("--data 0.83 --pools 1,6 --clients 2"));
         let mut results = TrialResults::default();
         for (pool_twelfths, per_s) in [(1, 100.0), (6, 200.0)] {
             let cell = Cell { data: 0.83, pool_twelfths };

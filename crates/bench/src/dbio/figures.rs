@@ -6,11 +6,11 @@
 use super::candidate::Candidate;
 use super::counters;
 use super::results::{Cell, Comparison, TrialResults};
-use super::scale::Scale;
+use super::scale::DbioScale;
 use super::trial::{LOADS, phase_name};
 use crate::fastmap::kv::ycsb::YcsbWorkload;
 use crate::fastmap::phase_stats::PhaseStats;
-use crate::report::{Better, Figure, Report};
+use crate::report::{BetterDirection, Figure, Report};
 use crate::stats::Spread;
 
 const OURS: Candidate = Candidate::TwoTiers;
@@ -18,7 +18,7 @@ const PEERS: [Candidate; 2] = [Candidate::Buffered, Candidate::Direct];
 const MIB: f64 = (1 << 20) as f64;
 
 /// Adds all figures.
-pub fn add(results: &TrialResults, scale: &Scale, report: &mut Report) {
+pub fn add(results: &TrialResults, scale: &DbioScale, report: &mut Report) {
     for load in LOADS {
         for peer in PEERS {
             report.results.push(same_pool(results, scale, load, peer));
@@ -46,7 +46,7 @@ pub fn add(results: &TrialResults, scale: &Scale, report: &mut Report) {
     }
 }
 
-fn missing(name: String, unit: &'static str, better: Better, reason: &str) -> Figure {
+fn missing(name: String, unit: &'static str, better: BetterDirection, reason: &str) -> Figure {
     Figure::new(name, f64::NAN, unit, better).note(format!("not measured: {reason}"))
 }
 
@@ -59,7 +59,7 @@ fn goals(load: YcsbWorkload, peer: Candidate) -> (Option<f64>, f64) {
     }
 }
 
-fn same_pool(results: &TrialResults, scale: &Scale, load: YcsbWorkload, peer: Candidate) -> Figure {
+fn same_pool(results: &TrialResults, scale: &DbioScale, load: YcsbWorkload, peer: Candidate) -> Figure {
     let name = format!("ycsb_{}_same_pool_vs_{}", load.name(), peer.name());
     let (data, clients) = (scale.goal_data(), scale.goal_clients());
     let found = results.same_pool([OURS, peer], data, &phase_name(load, clients));
@@ -68,7 +68,7 @@ fn same_pool(results: &TrialResults, scale: &Scale, load: YcsbWorkload, peer: Ca
     Figure { goal: goals(load, peer).0, ..figure }
 }
 
-fn best_vs_best(results: &TrialResults, scale: &Scale, load: YcsbWorkload, peer: Candidate) -> Figure {
+fn best_vs_best(results: &TrialResults, scale: &DbioScale, load: YcsbWorkload, peer: Candidate) -> Figure {
     let name = format!("ycsb_{}_best_vs_best_{}", load.name(), peer.name());
     let (data, clients) = (scale.goal_data(), scale.goal_clients());
     let found = results.best_vs_best(OURS, &[peer], data, &phase_name(load, clients));
@@ -88,14 +88,14 @@ fn ratio(
         let is_ours =
             results.cells().iter().all(|&cell| results.phases(cell, ours, &phase_name(load, clients)).is_empty());
         let reason = results.reason(if is_ours { ours } else { peer }, data);
-        return missing(name, "x", Better::Higher, &reason);
+        return missing(name, "x", BetterDirection::Higher, &reason);
     };
     let phase = phase_name(load, clients);
     let of = |candidate, pool_twelfths, pick: fn(&PhaseStats) -> f64| {
         results.median(Cell { data, pool_twelfths }, candidate, &phase, pick).unwrap_or(f64::NAN)
     };
     let peer_per_s = of(peer, pool_twelfths[1], PhaseStats::per_s);
-    let mut figure = Figure::new(name, spread.median, "x", Better::Higher)
+    let mut figure = Figure::new(name, spread.median, "x", BetterDirection::Higher)
         .spread(spread)
         .peer(&format!("{}/s", ours.name()), of(ours, pool_twelfths[0], PhaseStats::per_s))
         .peer(&format!("{}/s", peer.name()), peer_per_s)
@@ -115,7 +115,7 @@ fn ratio(
 }
 
 /// Bytes held twice over the memory: the size of the pool at which it is most.
-fn double_cached(results: &TrialResults, scale: &Scale) -> Figure {
+fn double_cached(results: &TrialResults, scale: &DbioScale) -> Figure {
     let name = "double_cached_share".to_owned();
     let (data, phase) = (scale.goal_data(), phase_name(YcsbWorkload::B, scale.goal_clients()));
     let memory = scale.limit_bytes() as f64;
@@ -127,9 +127,9 @@ fn double_cached(results: &TrialResults, scale: &Scale) -> Figure {
     };
     let Some(share) = most(OURS, |[cached, tier]| cached + tier) else {
         let reason = "this kernel doesn't say what its page cache holds, or two_tiers failed";
-        return missing(name, "of 1", Better::Lower, reason).goal(0.02);
+        return missing(name, "of 1", BetterDirection::Lower, reason).goal(0.02);
     };
-    let mut figure = Figure::new(name, share, "of 1", Better::Lower).goal(0.02);
+    let mut figure = Figure::new(name, share, "of 1", BetterDirection::Lower).goal(0.02);
     for (name, candidate, pick) in [
         ("two_tiers_in_page_cache", OURS, (|[cached, _]| cached) as fn([f64; 2]) -> f64),
         ("two_tiers_in_second_tier", OURS, |[_, tier]| tier),
@@ -146,18 +146,19 @@ fn double_cached(results: &TrialResults, scale: &Scale) -> Figure {
 }
 
 /// What a second tier costs where none is needed.
-fn small_data(results: &TrialResults, scale: &Scale) -> Figure {
+fn small_data(results: &TrialResults, scale: &DbioScale) -> Figure {
     let name = "small_data_penalty".to_owned();
     let Some(data) = scale.small_data() else {
-        return missing(name, "of 1", Better::Lower, "no data of half of the memory or less was asked for").goal(0.02);
+        return missing(name, "of 1", BetterDirection::Lower, "no data of half of the memory or less was asked for")
+            .goal(0.02);
     };
     let clients = scale.goal_clients();
     let found = results.best_vs_best(OURS, &PEERS, data, &phase_name(YcsbWorkload::B, clients));
     let Some(Comparison { spread, pool_twelfths }) = found else {
-        return missing(name, "of 1", Better::Lower, &results.reason(OURS, data)).goal(0.02);
+        return missing(name, "of 1", BetterDirection::Lower, &results.reason(OURS, data)).goal(0.02);
     };
     let penalty = Spread { median: 1.0 - spread.median, least: 1.0 - spread.most, most: 1.0 - spread.least };
-    Figure::new(name, penalty.median, "of 1", Better::Lower)
+    Figure::new(name, penalty.median, "of 1", BetterDirection::Lower)
         .goal(0.02)
         .spread(penalty)
         .peer("pool_twelfths", pool_twelfths[0] as f64)
@@ -169,7 +170,7 @@ fn small_data(results: &TrialResults, scale: &Scale) -> Figure {
 }
 
 /// A pool that divides the memory by itself over the best of all divisions that were tried.
-fn auto_split(results: &TrialResults, scale: &Scale) -> Figure {
+fn auto_split(results: &TrialResults, scale: &DbioScale) -> Figure {
     let (data, clients) = (scale.goal_data(), scale.goal_clients());
     let phase = phase_name(YcsbWorkload::B, clients);
     let found = results.best_vs_best(Candidate::AutoSplit, &[OURS], data, &phase);
@@ -179,8 +180,8 @@ fn auto_split(results: &TrialResults, scale: &Scale) -> Figure {
 }
 
 /// The ratios of fewer clients, without goals.
-fn with_clients(results: &TrialResults, scale: &Scale, clients: usize) -> Vec<Figure> {
-    let fewer = Scale { clients: vec![clients], ..scale.clone() };
+fn with_clients(results: &TrialResults, scale: &DbioScale, clients: usize) -> Vec<Figure> {
+    let fewer = DbioScale { clients: vec![clients], ..scale.clone() };
     let pairs = LOADS.into_iter().flat_map(|load| PEERS.map(|peer| (load, peer)));
     let figures = pairs
         .flat_map(|(load, peer)| [same_pool(results, &fewer, load, peer), best_vs_best(results, &fewer, load, peer)]);
@@ -190,8 +191,8 @@ fn with_clients(results: &TrialResults, scale: &Scale, clients: usize) -> Vec<Fi
 fn disk(results: &TrialResults, data: f64, clients: usize) -> Figure {
     let name = format!("bound disk random reads data {data} c{clients}");
     match results.disk_reads_per_s(data, clients) {
-        Some(spread) => Figure::new(name, spread.median, "1/s", Better::Higher).spread(spread),
-        None => missing(name, "1/s", Better::Higher, "reading the disk by itself failed"),
+        Some(spread) => Figure::new(name, spread.median, "1/s", BetterDirection::Higher).spread(spread),
+        None => missing(name, "1/s", BetterDirection::Higher, "reading the disk by itself failed"),
     }
 }
 
@@ -201,7 +202,7 @@ type Fact<'a> = (&'static str, &'a dyn Fn(&PhaseStats) -> f64);
 /// What a candidate did under a load.
 fn line(
     results: &TrialResults,
-    scale: &Scale,
+    scale: &DbioScale,
     cell: Cell,
     candidate: Candidate,
     (load, clients): (YcsbWorkload, usize),
@@ -211,7 +212,7 @@ fn line(
     let phase = phase_name(load, clients);
     let of = |pick: &dyn Fn(&PhaseStats) -> f64| results.median(cell, candidate, &phase, pick);
     let Some(per_s) = of(&PhaseStats::per_s) else {
-        return missing(name, "1/s", Better::Higher, &results.reason(candidate, data));
+        return missing(name, "1/s", BetterDirection::Higher, &results.reason(candidate, data));
     };
     let mib =
         |name: &'static str| move |stats: &PhaseStats| stats.counters.get(name).copied().unwrap_or(f64::NAN) / MIB;
@@ -227,7 +228,7 @@ fn line(
         ("p99_us", &|stats| stats.latency_ns[1] as f64 / 1e3),
         ("cpu_us_per_op", &|stats| stats.cpu_ns_per_op() / 1e3),
     ];
-    let mut figure = Figure::new(name, per_s, "1/s", Better::Higher);
+    let mut figure = Figure::new(name, per_s, "1/s", BetterDirection::Higher);
     for (name, pick) in facts {
         figure = figure.peer(name, of(pick).unwrap_or(f64::NAN));
     }
@@ -239,7 +240,7 @@ fn line(
 
 #[cfg(test)]
 mod tests {
-    use super::super::Args;
+    use super::super::DbioArgs;
     use super::super::counters::tests::phase;
     use super::super::results::{BoundResult, TrialResult};
     use super::*;
@@ -247,8 +248,8 @@ mod tests {
 
     /// Two sizes of the pool, two of the data; `fails` is a candidate that does nothing.
     fn reported(fails: Option<Candidate>) -> Report {
-        let args: Args = parse("--memory 100 --data 0.33,0.83 --pools 2,6 --clients 1,8");
-        let scale = Scale::new(&args);
+        let args: DbioArgs = parse("--memory 100 --data 0.33,0.83 --pools 2,6 --clients 1,8");
+        let scale = DbioScale::new(&args);
         let mut results = TrialResults::default();
         for (data, pool_twelfths) in [(0.33, 2), (0.33, 6), (0.83, 2), (0.83, 6)] {
             let cell = Cell { data, pool_twelfths };
@@ -271,7 +272,7 @@ mod tests {
             let bound = ["disk_reads_c1", "disk_reads_c8"].map(|name| phase(name, 900.0, &[]));
             results.bounds.push(BoundResult { data, round: 0, outcome: Ok(bound.into()) });
         }
-        let mut report = report::<Args>();
+        let mut report = report::<DbioArgs>();
         add(&results, &scale, &mut report);
         report
     }

@@ -22,7 +22,7 @@ use crate::fastmap::runner::TrialRunner;
 use crate::progress::Progress;
 use crate::report::Report;
 use results::TrialResults;
-use scale::Scale;
+use scale::DbioScale;
 use schedule::Schedule;
 use values::ValueKind;
 
@@ -33,7 +33,7 @@ pub const CHILD: &str = "dbio-trial";
 
 /// The arguments of `quire bench dbio`.
 #[derive(Debug, Clone, clap::Args)]
-pub struct Args {
+pub struct DbioArgs {
     #[command(flatten)]
     common: CommonArgs,
     /// Memory of each trial in MiB, page cache included: what pool, second tier and page cache divide among them [default: 1536, quick: 96]
@@ -62,7 +62,7 @@ pub struct Args {
     binary: BinaryArgs,
 }
 
-impl Experiment for Args {
+impl Experiment for DbioArgs {
     type Results = TrialResults;
 
     const NAME: &'static str = "dbio";
@@ -74,7 +74,7 @@ impl Experiment for Args {
     }
 
     fn run(&self) -> anyhow::Result<TrialResults> {
-        let scale = Scale::new(self);
+        let scale = DbioScale::new(self);
         let runner = TrialRunner::new(self.binary.path()?)?;
         let dir = self.common.make_dir()?;
         let mut schedule =
@@ -87,7 +87,7 @@ impl Experiment for Args {
     }
 
     fn figures(&self, results: &TrialResults, report: &mut Report) {
-        let scale = Scale::new(self);
+        let scale = DbioScale::new(self);
         report.scale.extend(scale.facts());
         figures::add(results, &scale, report);
     }
@@ -100,7 +100,7 @@ impl Experiment for Args {
     }
 
     fn plots(&self, results: &TrialResults) -> Vec<Chart> {
-        charts::of(results, &Scale::new(self))
+        charts::of(results, &DbioScale::new(self))
     }
 }
 
@@ -111,18 +111,18 @@ mod tests {
 
     #[test]
     fn goals_are_of_the_data_that_they_are_told_for_and_of_the_most_clients() {
-        let full = Scale::new(&parse::<Args>(""));
+        let full = DbioScale::new(&parse::<DbioArgs>(""));
         assert_eq!((full.goal_data(), full.small_data(), full.goal_clients()), (0.83, Some(0.33), 32));
         assert_eq!(full.pools, (1..scale::POOL_PARTS).collect::<Vec<u64>>(), "every way to divide the memory");
         assert_eq!((full.limit_bytes(), full.pool_bytes(3)), (1536 << 20, 384 << 20));
-        let quick = Scale::new(&parse::<Args>("--quick --memory 64 --data 1.67,0.9 --clients 8,2"));
+        let quick = DbioScale::new(&parse::<DbioArgs>("--quick --memory 64 --data 1.67,0.9 --clients 8,2"));
         assert_eq!((quick.goal_data(), quick.small_data(), quick.goal_clients()), (0.9, None, 8));
         assert_eq!(quick.records(0.5), 32 << 10);
     }
 
     #[test]
     fn a_pool_that_leaves_no_memory_is_refused() {
-        let refused = crate::experiment::command::<Args>().try_get_matches_from(["dbio", "--pools", "12"]);
+        let refused = crate::experiment::command::<DbioArgs>().try_get_matches_from(["dbio", "--pools", "12"]);
         assert!(refused.unwrap_err().to_string().contains("1..=11"));
     }
 }

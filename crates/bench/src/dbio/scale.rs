@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::Args;
+use super::DbioArgs;
 use super::values::ValueKind;
 use crate::fastmap::kv::VALUE_BYTES;
 use crate::fastmap::testbed::PAGE_BYTES;
@@ -20,7 +20,7 @@ const RECORD_BYTES: u64 = PAGE_BYTES as u64 / (PAGE_BYTES / VALUE_BYTES) as u64;
 
 /// The size of a run.
 #[derive(Clone, Debug)]
-pub struct Scale {
+pub struct DbioScale {
     /// Memory of each trial in MiB.
     pub memory_mib: u64,
     /// Data as multiples of the memory.
@@ -43,9 +43,9 @@ fn or<T: Clone>(given: &[T], otherwise: &[T]) -> Vec<T> {
     if given.is_empty() { otherwise.to_vec() } else { given.to_vec() }
 }
 
-impl Scale {
+impl DbioScale {
     /// The size that `args` ask for.
-    pub fn new(args: &Args) -> Self {
+    pub fn new(args: &DbioArgs) -> Self {
         let quick = args.common.quick;
         let ms = |given: Option<u64>, full_s: u64, small_ms: u64| {
             given.map_or(args.common.pick(full_s * 1000, small_ms), |seconds| seconds * 1000)

@@ -12,7 +12,7 @@ use quire_rng::mix;
 use super::CHILD;
 use super::candidate::{Candidate, StoreSpec};
 use super::results::{BoundResult, Cell, TrialResult, TrialResults};
-use super::scale::Scale;
+use super::scale::DbioScale;
 use super::store_file::fill;
 use super::trial::TrialSpec;
 use crate::fastmap::kv::tree::TreeLayout;
@@ -28,7 +28,7 @@ const GRACE: Duration = Duration::from_secs(120);
 /// A run of the experiment.
 pub struct Schedule<'a> {
     /// How much is done.
-    pub scale: &'a Scale,
+    pub scale: &'a DbioScale,
     /// Starts trials.
     pub runner: &'a TrialRunner,
     /// Says what is done.

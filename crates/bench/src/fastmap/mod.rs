@@ -33,7 +33,7 @@ use crate::experiment::{BinaryArgs, CommonArgs, Experiment};
 use crate::progress::Progress;
 use crate::report::{Figure, Report};
 use runner::TrialRunner;
-use scale::Scale;
+use scale::FastmapScale;
 use schedule::Schedule;
 use testbed::{Testbed, Zram};
 use trial_results::TrialResults;
@@ -45,7 +45,7 @@ const PARTS: [&str; 7] = ["micro", "bounds", "kv", "bfs", "hit", "contention", "
 
 /// The arguments of `quire bench fastmap`.
 #[derive(Debug, Clone, clap::Args)]
-pub struct Args {
+pub struct FastmapArgs {
     #[command(flatten)]
     common: CommonArgs,
     /// Parts to run, comma separated [default: all]
@@ -68,7 +68,7 @@ pub struct FastmapResults {
     policies: Vec<Figure>,
 }
 
-impl Experiment for Args {
+impl Experiment for FastmapArgs {
     type Results = FastmapResults;
 
     const NAME: &'static str = "fastmap";
@@ -80,7 +80,7 @@ impl Experiment for Args {
     }
 
     fn run(&self) -> anyhow::Result<FastmapResults> {
-        let scale = Scale::new(self);
+        let scale = FastmapScale::new(self);
         let runner = TrialRunner::new(self.binary.path()?)?;
         let dir = self.common.make_dir()?;
         let mut schedule =
@@ -117,7 +117,7 @@ impl Experiment for Args {
     }
 
     fn figures(&self, results: &FastmapResults, report: &mut Report) {
-        let scale = Scale::new(self);
+        let scale = FastmapScale::new(self);
         report.scale.extend(scale.facts());
         if let Some(device) = &results.fast_device {
             report.scale.insert("device_zram".into(), json!(device));
@@ -127,7 +127,7 @@ impl Experiment for Args {
     }
 
     fn beyond_quick(&self) -> Vec<(&'static str, String)> {
-        let scale = Scale::new(self);
+        let scale = FastmapScale::new(self);
         let overhead = trial::OVERHEAD_BYTES;
         // The limit of a process holds its code and stacks, too, which mapped files can use when they don't.
         let is_too_little = |budget: u64| budget < 4 * overhead;

@@ -15,7 +15,7 @@ use super::kv::ycsb::{self, Ycsb};
 use super::pages::Counters;
 use super::testbed::Testbed;
 use super::traced_pages::TracedPages;
-use crate::report::{Better, Figure};
+use crate::report::{BetterDirection, Figure};
 use quire_rng::SplitMix64;
 use quire_rng::zipf::{RankPermutation, Zipf};
 
@@ -41,7 +41,7 @@ pub fn compare(dir: &Path, quick: bool) -> anyhow::Result<Vec<Figure>> {
 fn line(trace: &Trace) -> Figure {
     let capacity = (trace.pages / SHARE).max(8) as usize;
     let ratio = |kind| replay(kind, capacity, (capacity / 64).clamp(1, 512), trace.uses.iter().copied()).hit_ratio();
-    Figure::new(format!("hit_ratio_{}", trace.name), ratio(PolicyKind::S3Fifo), "of 1", Better::Higher)
+    Figure::new(format!("hit_ratio_{}", trace.name), ratio(PolicyKind::S3Fifo), "of 1", BetterDirection::Higher)
         .peer("clock", ratio(PolicyKind::Clock))
         .peer("lru2", ratio(PolicyKind::Lru2))
         .peer("pages", trace.pages as f64)

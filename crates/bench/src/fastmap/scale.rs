@@ -5,14 +5,14 @@
 
 use serde_json::{Map, Value, json};
 
-use super::Args;
+use super::FastmapArgs;
 use super::kv::VALUE_BYTES;
 use super::testbed::PAGE_BYTES;
 use crate::experiment::wants;
 
 /// The size of a run.
 #[derive(Clone, Debug)]
-pub struct Scale {
+pub struct FastmapScale {
     /// Whether this is the small run.
     pub quick: bool,
     /// Memory for pages in the microbenchmark and the key-value loads.
@@ -46,9 +46,9 @@ const _: () = assert!(RECORD_BYTES as usize > VALUE_BYTES);
 /// Pages of the hit cost: 64 MiB.
 pub const HIT_PAGES: u64 = (64 << 20) / PAGE_BYTES as u64;
 
-impl Scale {
+impl FastmapScale {
     /// The size that `args` ask for.
-    pub fn new(args: &Args) -> Self {
+    pub fn new(args: &FastmapArgs) -> Self {
         let quick = args.common.quick;
         let pick = |full: u64, small: u64| args.common.pick(full, small);
         Self {

@@ -15,7 +15,7 @@ use super::hit::HitCost;
 use super::kv::ycsb::Ycsb;
 use super::micro::Microbenchmark;
 use super::runner::{TrialOutcome, TrialRunner};
-use super::scale::{HIT_PAGES, Scale, THREADS};
+use super::scale::{FastmapScale, HIT_PAGES, THREADS};
 use super::testbed::{DeviceKind, Testbed};
 use super::trial::{TrialSpec, Workload};
 use super::trial_results::{Scenario, TrialResult, TrialResults};
@@ -59,7 +59,7 @@ const SEARCH: [Candidate; 6] = [
 /// A run of the experiment.
 pub struct Schedule<'a> {
     /// How much is done.
-    pub scale: &'a Scale,
+    pub scale: &'a FastmapScale,
     /// Runs the trials.
     pub runner: &'a TrialRunner,
     /// Says what is going on.
@@ -91,7 +91,7 @@ impl MicroScenario {
         !self.is_skewed && GOAL_THREADS.contains(&self.threads)
     }
 
-    fn candidates(self, scale: &Scale) -> Vec<Candidate> {
+    fn candidates(self, scale: &FastmapScale) -> Vec<Candidate> {
         if !scale.wants("micro") {
             return CONTENDERS.to_vec();
         }
@@ -104,7 +104,7 @@ impl MicroScenario {
 }
 
 /// The scenarios of round `round`.
-fn scenarios(scale: &Scale, round: usize) -> Vec<MicroScenario> {
+fn scenarios(scale: &FastmapScale, round: usize) -> Vec<MicroScenario> {
     let mut scenarios = Vec::new();
     for stores in [false, true] {
         for is_skewed in [false, true] {
@@ -336,8 +336,8 @@ mod tests {
     use super::super::phase_stats::PhaseStats;
     use super::*;
 
-    fn scale(words: &str) -> Scale {
-        Scale::new(&crate::experiment::tests::parse::<crate::fastmap::Args>(words))
+    fn scale(words: &str) -> FastmapScale {
+        FastmapScale::new(&crate::experiment::tests::parse::<crate::fastmap::FastmapArgs>(words))
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use super::{Args, library};
+use super::{ForkersArgs, library};
 use crate::load::closed_loop;
 use crate::process::{Program, Server, ServerKind, find_on_path};
 use crate::resp::Connection;
@@ -34,7 +34,7 @@ pub struct Candidate {
 
 /// What the experiment runs on.
 #[derive(Debug)]
-pub struct Scale {
+pub struct ForkersScale {
     /// Keys in each server.
     pub keys: u64,
     /// Bytes of a value.
@@ -47,9 +47,9 @@ pub struct Scale {
     pub warm_ups: usize,
 }
 
-impl Scale {
+impl ForkersScale {
     /// The scale that `args` asks for.
-    pub fn new(args: &Args) -> Self {
+    pub fn new(args: &ForkersArgs) -> Self {
         Self {
             keys: args.keys.unwrap_or(args.common.pick(1_000_000, 110_000)).max(1000),
             value_bytes: args.value_bytes,
@@ -81,7 +81,12 @@ pub fn find() -> anyhow::Result<(PathBuf, PathBuf)> {
 ///
 /// # Errors
 /// When one can't be started or filled.
-pub fn start(args: &Args, scale: &Scale, dir: &Path, say: impl Fn(&str)) -> anyhow::Result<[Candidate; 2]> {
+pub fn start(
+    args: &ForkersArgs,
+    scale: &ForkersScale,
+    dir: &Path,
+    say: impl Fn(&str),
+) -> anyhow::Result<[Candidate; 2]> {
     let (redis, library) = find()?;
     let preload: [(&str, OsString); 2] = [("LD_PRELOAD", library.into()), ("QUIRE_PRELOAD_LOG", "1".into())];
     let start = |kind, name: &str, port, environment: &[(&str, OsString)]| -> anyhow::Result<Candidate> {
@@ -107,7 +112,7 @@ mod tests {
 
     #[test]
     fn the_small_run_is_smaller() {
-        let scale = |words: &str| Scale::new(&parse::<Args>(words));
+        let scale = |words: &str| ForkersScale::new(&parse::<ForkersArgs>(words));
         let (quick, full) = (scale("--quick"), scale(""));
         assert!(quick.data_bytes() < full.data_bytes() && quick.rounds < full.rounds);
         assert_eq!(scale("--keys 5000 --rounds 1").keys, 5000);

@@ -5,7 +5,7 @@
 use super::TrialResults;
 use super::epochs::EpochLine;
 use super::trial::TrialResult;
-use crate::report::{Better, Figure, Report};
+use crate::report::{BetterDirection, Figure, Report};
 use crate::stats::{self, Spread};
 
 /// Adds all figures.
@@ -15,7 +15,7 @@ pub(super) fn add(results: &TrialResults, report: &mut Report) {
     add_pages(results, report);
     let (plain, preloaded) = results.extra_mib;
     report.info.push(
-        Figure::new("forkers_extra_memory_mib", preloaded, "MiB", Better::Lower)
+        Figure::new("forkers_extra_memory_mib", preloaded, "MiB", BetterDirection::Lower)
             .peer("without", plain)
             .note("peak of the proportional set size, with the child, above just before a save; one save each"),
     );
@@ -40,10 +40,12 @@ fn gains(results: &TrialResults, pick: impl Fn(&TrialResult) -> f64) -> (Spread,
 
 fn add_throughput(results: &TrialResults, report: &mut Report) {
     let (gain, plain, with) = gains(results, |trial| mean(&trial.during_per_s));
+    let (_, plain_rest, _) = gains(results, |trial| mean(&trial.rest_per_s));
     report.results.push(
-        Figure::new("redis_throughput_gain", gain.median, "of 1", Better::Higher)
+        Figure::new("redis_throughput_gain", gain.median, "of 1", BetterDirection::Higher)
             .goal(0.05)
             .spread(gain)
+            .bound("redis-server while no save runs", plain_rest / plain - 1.0)
             .peer("without, updates/s", plain)
             .peer("with, updates/s", with)
             .note(
@@ -53,7 +55,7 @@ fn add_throughput(results: &TrialResults, report: &mut Report) {
     );
     let (gain, plain, with) = gains(results, |trial| mean(&trial.cycle_per_s));
     report.info.push(
-        Figure::new("redis_cycle_throughput_gain", gain.median, "of 1", Better::Higher)
+        Figure::new("redis_cycle_throughput_gain", gain.median, "of 1", BetterDirection::Higher)
             .spread(gain)
             .peer("without, updates/s", plain)
             .peer("with, updates/s", with)
@@ -66,7 +68,7 @@ fn add_throughput(results: &TrialResults, report: &mut Report) {
         ("redis_fork_us", "us", |trial| mean(&trial.forks_us)),
     ] {
         let (_, plain, with) = gains(results, pick);
-        report.info.push(Figure::new(name, with, unit, Better::Lower).peer("without", plain));
+        report.info.push(Figure::new(name, with, unit, BetterDirection::Lower).peer("without", plain));
     }
 }
 
@@ -89,7 +91,7 @@ fn add_latency(results: &TrialResults, report: &mut Report) {
     let [plain, with] = all.map(|histogram| stats::p999_us(&histogram).unwrap_or(0.0));
     let gain = Spread::of(&per_round).unwrap_or(Spread { median: 0.0, least: 0.0, most: 0.0 });
     report.results.push(
-        Figure::new("redis_p999_gain", gain.median, "x", Better::Higher)
+        Figure::new("redis_p999_gain", gain.median, "x", BetterDirection::Higher)
             .goal(1.0)
             .spread(gain)
             .peer("without, us", plain)
@@ -104,7 +106,7 @@ fn add_pages(results: &TrialResults, report: &mut Report) {
     let (precopied, unneeded) = (mean_of(|epoch| epoch.precopied), mean_of(|epoch| epoch.unneeded));
     let share = if precopied > 0.0 { unneeded / precopied } else { 0.0 };
     report.info.push(
-        Figure::new("forkers_precopied_pages", precopied, "pages", Better::Higher)
+        Figure::new("forkers_precopied_pages", precopied, "pages", BetterDirection::Higher)
             .peer("needed", mean_of(|epoch| epoch.needed))
             .peer("unneeded", unneeded)
             .peer("copied by redis", mean_of(|epoch| epoch.own))
@@ -112,11 +114,11 @@ fn add_pages(results: &TrialResults, report: &mut Report) {
             .note(format!("means of {} saves; needed and unneeded are the library's estimates", results.epochs.len())),
     );
     report.info.push(
-        Figure::new("forkers_unneeded_ratio", share, "of 1", Better::Lower)
+        Figure::new("forkers_unneeded_ratio", share, "of 1", BetterDirection::Lower)
             .note("of the pages copied ahead (paper: 0.249)"),
     );
     report.info.push(
-        Figure::new("forkers_library_processor_ms", mean_of(|epoch| epoch.processor_ms), "ms", Better::Lower)
+        Figure::new("forkers_library_processor_ms", mean_of(|epoch| epoch.processor_ms), "ms", BetterDirection::Lower)
             .note("processor time of the library's thread per save, making huge pages again included"),
     );
 }
@@ -129,6 +131,7 @@ mod tests {
         TrialResult {
             during_per_s: vec![per_s],
             cycle_per_s: vec![per_s],
+            rest_per_s: vec![2.0 * per_s],
             latencies_us: vec![latency_us; 2000],
             took_s: vec![1.0],
             forks_us: vec![9000.0],
@@ -145,7 +148,7 @@ mod tests {
             extra_mib: (100.0, 110.0),
             epochs: vec![EpochLine { precopied: 200.0, needed: 150.0, unneeded: 50.0, ..EpochLine::default() }],
         };
-        let mut report = crate::experiment::tests::report::<crate::forkers::Args>();
+        let mut report = crate::experiment::tests::report::<crate::forkers::ForkersArgs>();
         add(&results, &mut report);
         let figure = |name: &str| {
             let all = report.results.iter().chain(&report.info);
@@ -153,6 +156,7 @@ mod tests {
         };
         assert_eq!(figure("redis_throughput_gain").value, 0.1);
         assert_eq!(figure("redis_throughput_gain").reached(), Some(true));
+        assert_eq!(figure("redis_throughput_gain").bound.as_ref().unwrap().value, 1.0);
         assert_eq!(figure("redis_p999_gain").value, 1.5);
         assert_eq!(figure("forkers_unneeded_ratio").value, 0.25);
     }

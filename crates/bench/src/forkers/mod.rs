@@ -19,7 +19,7 @@ use crate::experiment::{CommonArgs, Experiment};
 use crate::memory;
 use crate::progress::Progress;
 use crate::report::Report;
-use candidates::{Candidate, CandidateKind, Scale};
+use candidates::{Candidate, CandidateKind, ForkersScale};
 use trial::{TrialResult, UpdateLoad};
 
 /// Skews of the rounds, in turn: the paper's.
@@ -43,7 +43,7 @@ pub struct TrialResults {
 
 /// The arguments of `quire bench forkers`.
 #[derive(Debug, Clone, clap::Args)]
-pub struct Args {
+pub struct ForkersArgs {
     #[command(flatten)]
     common: CommonArgs,
     /// Keys in each server [default: 1000000, quick: 110000]
@@ -57,7 +57,7 @@ pub struct Args {
     port: u16,
 }
 
-impl Experiment for Args {
+impl Experiment for ForkersArgs {
     type Results = TrialResults;
 
     const NAME: &'static str = "forkers";
@@ -70,7 +70,7 @@ impl Experiment for Args {
     fn run(&self) -> anyhow::Result<TrialResults> {
         // What is missing is said before anything is started.
         candidates::find()?;
-        let scale = Scale::new(self);
+        let scale = ForkersScale::new(self);
         let dir = self.common.make_dir()?;
         let progress = Progress::begin();
         progress.say("warming memory");
@@ -87,7 +87,7 @@ impl Experiment for Args {
     }
 
     fn figures(&self, results: &TrialResults, report: &mut Report) {
-        report.scale.extend(facts(&Scale::new(self)));
+        report.scale.extend(facts(&ForkersScale::new(self)));
         figures::add(results, report);
     }
 }
@@ -96,7 +96,7 @@ fn load(round: usize, period: Duration) -> UpdateLoad {
     UpdateLoad { period, skew: SKEWS[round % SKEWS.len()], seed: FIRST_SEED + round as u64 }
 }
 
-fn measure(scale: &Scale, servers: &mut [Candidate; 2], say: impl Fn(&str)) -> anyhow::Result<TrialResults> {
+fn measure(scale: &ForkersScale, servers: &mut [Candidate; 2], say: impl Fn(&str)) -> anyhow::Result<TrialResults> {
     let mut period = Duration::ZERO;
     for candidate in servers.iter_mut() {
         say(&format!("{} saves of {} to learn from, not counted", scale.warm_ups, candidate.server.name()));
@@ -137,7 +137,7 @@ fn measure(scale: &Scale, servers: &mut [Candidate; 2], say: impl Fn(&str)) -> a
     Ok(results)
 }
 
-fn facts(scale: &Scale) -> Map<String, Value> {
+fn facts(scale: &ForkersScale) -> Map<String, Value> {
     let mut facts = Map::new();
     facts.insert("keys".into(), json!(scale.keys));
     facts.insert("value_bytes".into(), json!(scale.value_bytes));

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 
-use super::candidates::{Candidate, Scale};
+use super::candidates::{Candidate, ForkersScale};
 use crate::load::closed_loop::micros;
 use crate::load::open_loop::{self, LatencySample, OpenLoop};
 use crate::memory;
@@ -53,6 +53,8 @@ pub struct TrialResult {
     pub during_per_s: Vec<f64>,
     /// Updates a second from the beginning of a save to that of the next.
     pub cycle_per_s: Vec<f64>,
+    /// Updates a second after each save.
+    pub rest_per_s: Vec<f64>,
     /// Latencies of the trickle while a save ran.
     pub latencies_us: Vec<u32>,
     /// How long the saves took, in seconds.
@@ -70,7 +72,7 @@ pub struct TrialResult {
 /// # Errors
 /// When a connection fails, an update is refused or a save fails.
 pub fn run(
-    scale: &Scale,
+    scale: &ForkersScale,
     candidate: &mut Candidate,
     load: UpdateLoad,
     (unmeasured, saves): (usize, usize),
@@ -149,7 +151,10 @@ fn save_several(
         if watch_memory {
             trial.extra_mib = Some(peak.saturating_sub(before) as f64 / f64::from(1 << 20));
         }
+        let (rests, before_rest) = (Instant::now(), done.load(Ordering::Relaxed));
         std::thread::sleep(period.saturating_sub(began.elapsed()).max(LEAST_REST));
+        let rested = done.load(Ordering::Relaxed) - before_rest;
+        trial.rest_per_s.push(rested as f64 / rests.elapsed().as_secs_f64());
         trial.cycle_per_s.push(rate(began.elapsed()));
     }
     Ok((trial, spans))
@@ -170,7 +175,7 @@ fn processor_s(pid: u32) -> anyhow::Result<f64> {
 /// Overwrites keys that are drawn by `load` until `stop`.
 fn update(
     port: u16,
-    scale: &Scale,
+    scale: &ForkersScale,
     load: UpdateLoad,
     worker: u64,
     stop: &AtomicBool,

@@ -25,7 +25,7 @@ Examples:
 /// What to measure.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = HELP)]
-pub struct Args {
+pub struct MeasureArgs {
     /// scoot, uffd, fork, mmapcopy, memcpy, barrier, or all
     #[arg(short = 'm', long = "mechanism", value_name = "MECHANISM")]
     pub which: MechanismSelection,
@@ -112,9 +112,9 @@ mod tests {
     use super::*;
     use clap::{Args as _, Command, FromArgMatches};
 
-    fn parse(words: &str) -> Result<Args, clap::Error> {
-        let command = Args::augment_args(Command::new("measure"));
-        Args::from_arg_matches(&command.try_get_matches_from(words.split(' '))?)
+    fn parse(words: &str) -> Result<MeasureArgs, clap::Error> {
+        let command = MeasureArgs::augment_args(Command::new("measure"));
+        MeasureArgs::from_arg_matches(&command.try_get_matches_from(words.split(' '))?)
     }
 
     #[test]

@@ -19,10 +19,10 @@ use quire_snapshot::{Mechanism, OriginOptions, OriginStats, PAGE_SIZE};
 use quire_units::format_ns;
 use serde_json::{Map, json};
 
-use crate::report::{Better, Figure, Report};
+use crate::report::{BetterDirection, Figure, Report};
 use crate::stats::Spread;
 use crate::{machine, memory};
-use args::{Args, MechanismSelection, StopPoint};
+use args::{MeasureArgs, MechanismSelection, StopPoint};
 use candidate::{Candidate, PageKind};
 use stall::{StallPlan, StallSamples};
 use table::TableRow;
@@ -36,7 +36,7 @@ const SEED: u64 = 7;
 ///
 /// # Errors
 /// When the only mechanism asked for can't be had, or a snapshot is none.
-pub fn run(args: &Args) -> anyhow::Result<()> {
+pub fn run(args: &MeasureArgs) -> anyhow::Result<()> {
     let bytes = usize::try_from(args.mib << 20).context("a size beyond this machine's addresses")?;
     if args.single_shot {
         return single_shots(args, bytes);
@@ -62,11 +62,11 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     write_json(args, &rows)
 }
 
-fn kind(args: &Args) -> PageKind {
+fn kind(args: &MeasureArgs) -> PageKind {
     if args.thp { PageKind::Huge } else { PageKind::Small }
 }
 
-fn single_shots(args: &Args, bytes: usize) -> anyhow::Result<()> {
+fn single_shots(args: &MeasureArgs, bytes: usize) -> anyhow::Result<()> {
     for (index, mechanism) in args.which.mechanisms().into_iter().enumerate() {
         if index > 0 {
             quire_sys::outln!()?;
@@ -81,7 +81,7 @@ fn single_shots(args: &Args, bytes: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn measure(args: &Args, candidate: &Candidate, updates: &mut UpdateStream) -> anyhow::Result<StallSamples> {
+fn measure(args: &MeasureArgs, candidate: &Candidate, updates: &mut UpdateStream) -> anyhow::Result<StallSamples> {
     let repeat = args.repeat as usize;
     let pace = if args.flat_out { UpdatePace::FlatOut } else { UpdatePace::Steady };
     let plan = StallPlan {
@@ -138,12 +138,12 @@ fn coverage(mechanism: Mechanism, stats: &OriginStats) -> String {
     )
 }
 
-fn write_json(args: &Args, rows: &[TableRow]) -> anyhow::Result<()> {
+fn write_json(args: &MeasureArgs, rows: &[TableRow]) -> anyhow::Result<()> {
     let Some(path) = &args.json else { return Ok(()) };
     std::fs::write(path, report(args, rows)?.json()).with_context(|| format!("writing {}", path.display()))
 }
 
-fn report(args: &Args, rows: &[TableRow]) -> anyhow::Result<Report> {
+fn report(args: &MeasureArgs, rows: &[TableRow]) -> anyhow::Result<Report> {
     let mut scale = Map::new();
     scale.insert("mib".into(), json!(args.mib));
     scale.insert("pages".into(), json!(kind(args)));
@@ -161,7 +161,7 @@ fn report(args: &Args, rows: &[TableRow]) -> anyhow::Result<Report> {
             Ok(found) => {
                 let Some(spread) = Spread::of(table::times(found, args.until)) else { bail!("nothing was measured") };
                 let release = Spread::of(&found.release_ns).map_or(0.0, |spread| spread.median);
-                Figure::new(format!("measure_{}_ns", row.name), spread.median, "ns", Better::Lower)
+                Figure::new(format!("measure_{}_ns", row.name), spread.median, "ns", BetterDirection::Lower)
                     .spread(spread)
                     .peer("release_ns", release)
                     .peer("held_bytes", found.held_bytes as f64)
@@ -169,7 +169,7 @@ fn report(args: &Args, rows: &[TableRow]) -> anyhow::Result<Report> {
             }
             Err(reason) => {
                 let refused = format!("measure_{}_refused", row.name);
-                Figure::new(refused, 1.0, "", Better::Lower).note(reason.clone())
+                Figure::new(refused, 1.0, "", BetterDirection::Lower).note(reason.clone())
             }
         };
         report.results.push(figure);

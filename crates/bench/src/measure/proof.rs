@@ -13,7 +13,7 @@ use quire_sys::map::{MapAdvice, advise};
 use quire_sys::pagemap::{Pagemap, PagemapEntry};
 use quire_units::format_duration;
 
-use super::args::{Args, StopPoint};
+use super::args::{MeasureArgs, StopPoint};
 use super::candidate::Candidate;
 use super::stall::touch;
 
@@ -35,7 +35,7 @@ enum FirstPageLocation {
 ///
 /// # Errors
 /// When the mechanism refuses, or the view is none.
-pub fn tell(candidate: &Candidate, args: &Args) -> anyhow::Result<String> {
+pub fn tell(candidate: &Candidate, args: &MeasureArgs) -> anyhow::Result<String> {
     let mut text = String::new();
     let (origin, mechanism) = (candidate.origin(), candidate.origin().mechanism());
     let base = origin.base() as usize;
@@ -151,8 +151,8 @@ mod tests {
     use crate::measure::candidate::PageKind;
     use quire_snapshot::OriginOptions;
 
-    fn args() -> Args {
-        Args {
+    fn args() -> MeasureArgs {
+        MeasureArgs {
             which: MechanismSelection::All,
             mib: 4,
             populate: true,

@@ -5,7 +5,8 @@
 use super::setup::{ExperimentSetup, PEER};
 use crate::load::closed_loop;
 use crate::memory;
-use crate::report::{Better, Figure, Report};
+use crate::report::{BetterDirection, Figure, Report};
+use crate::requests::KEY_BYTES;
 
 const KEYS: u64 = 1_000_000;
 const VALUE_BYTES: usize = 32;
@@ -32,9 +33,10 @@ pub fn measure(setup: &ExperimentSetup) -> anyhow::Result<FootprintResults> {
 pub fn figures(per_key: &FootprintResults, report: &mut Report) {
     let ours = per_key[0].1;
     let theirs = per_key.iter().find(|(name, _)| name == PEER).map_or(f64::NAN, |(_, bytes)| *bytes);
-    let mut figure = Figure::new("memory_per_key_ratio", ours / theirs, "x", Better::Lower).goal(0.8);
+    let mut figure = Figure::new("memory_per_key_ratio", ours / theirs, "x", BetterDirection::Lower).goal(0.8);
     for (name, bytes) in per_key {
         figure = figure.peer(name, *bytes);
     }
+    let figure = figure.bound("the bytes of key and value by themselves", (KEY_BYTES + VALUE_BYTES) as f64 / theirs);
     report.results.push(figure.note("bytes a key by growth of the set size; 1M keys of 16 B, values of 32 B"));
 }

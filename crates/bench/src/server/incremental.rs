@@ -11,7 +11,7 @@ use super::setup::{Candidate, ExperimentSetup};
 use crate::info::ServerInfo;
 use crate::load::closed_loop;
 use crate::process::background_save;
-use crate::report::{Better, Figure, Report};
+use crate::report::{BetterDirection, Figure, Report};
 use crate::requests::{self, Values};
 use crate::resp::Value;
 use crate::stats::Spread;
@@ -94,7 +94,7 @@ pub fn figures(found: &IncrementalResults, report: &mut Report) {
     let of = |values: &[f64]| Spread::of(values).expect("there was a save");
     let ratio = of(&ratios);
     report.results.push(
-        Figure::new("incremental_1pct_time_ratio", ratio.median, "x", Better::Lower)
+        Figure::new("incremental_1pct_time_ratio", ratio.median, "x", BetterDirection::Lower)
             .goal(0.1)
             .spread(ratio)
             .peer("delta s", of(&found.delta_s).median)

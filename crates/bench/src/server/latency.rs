@@ -11,7 +11,7 @@ use crate::chart::{Axis, AxisScale, Chart, ChartKind, Series};
 use crate::load::closed_loop::{self, UpdateLoop, micros};
 use crate::load::open_loop::{self, LatencySample, OpenLoop};
 use crate::process::{ServerKind, background_save};
-use crate::report::{Better, Figure, Report};
+use crate::report::{BetterDirection, Figure, Report};
 use crate::stats;
 
 /// Connections of the steady load.
@@ -99,7 +99,7 @@ pub fn figures(found: &LatencyResults, rate: u64, report: &mut Report) {
         ("p999_during_save_us", |tails| tails.during_us),
         ("worst_during_save_us", |tails| tails.worst_during_us),
     ] {
-        report.info.push(Figure::new(name, pick(&ours), "us", Better::Lower).peer(PEER, pick(&theirs)));
+        report.info.push(Figure::new(name, pick(&ours), "us", BetterDirection::Lower).peer(PEER, pick(&theirs)));
     }
     if let Some(tails) = &found.saturated {
         let figure = ratio_figure("p999_during_save_saturated_ratio", tails);
@@ -205,7 +205,7 @@ impl Timeline {
 
 fn ratio_figure(name: &str, tails: &[(String, TailLatencies)]) -> Figure {
     let ratio = |tails: &TailLatencies| tails.during_us / tails.without_us.max(1.0);
-    let mut figure = Figure::new(name, ratio(&tails[0].1), "x", Better::Lower);
+    let mut figure = Figure::new(name, ratio(&tails[0].1), "x", BetterDirection::Lower);
     for (name, tails) in &tails[1..] {
         figure = figure.peer(name, ratio(tails));
     }

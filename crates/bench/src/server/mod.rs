@@ -33,7 +33,7 @@ const PARTS: [&str; 9] =
 
 /// The arguments of `quire bench server`.
 #[derive(Debug, Clone, clap::Args)]
-pub struct Args {
+pub struct ServerArgs {
     #[command(flatten)]
     common: CommonArgs,
     /// Parts to run, comma separated [default: all]
@@ -73,7 +73,7 @@ pub struct ServerResults {
     sizes: Option<sizes::SizeResults>,
 }
 
-impl Experiment for Args {
+impl Experiment for ServerArgs {
     type Results = ServerResults;
 
     const NAME: &'static str = "server";

@@ -9,17 +9,21 @@ use anyhow::{Context, bail};
 
 use super::setup::{Candidate, ExperimentSetup, PEER};
 use crate::info::ServerInfo;
-use crate::memory;
-use crate::process::{Server, ServerKind, background_save};
-use crate::report::{Better, Figure, Report};
+use crate::process::{Server, ServerKind, background_save, empty_start_ms};
+use crate::report::{BetterDirection, Figure, Report};
 use crate::resp::{Connection, Value};
 use crate::stats::Spread;
+use crate::{disk, memory};
 
 /// Restarts of one server.
 #[derive(Debug, Default)]
 pub struct RestartTimes {
     first_read_ms: Vec<f64>,
     full_s: Vec<f64>,
+    /// A start without data, up to the first answer.
+    empty_start_ms: Vec<f64>,
+    /// A direct read of the same file by itself, where the page cache could be dropped before the restart.
+    raw_read_s: Vec<f64>,
 }
 
 /// The restarts of every server, ours first.
@@ -69,7 +73,12 @@ fn restart(
     drop(candidate.control);
     let file = candidate.server.saved_file()?;
     candidate.server.kill();
+    restarts.empty_start_ms.push(empty_start_ms(&program, port, &setup.dir().join("empty"))?);
     let cold = drop_page_cache(&file);
+    if cold {
+        // A direct read leaves nothing of the file in the page cache.
+        restarts.raw_read_s.push(disk::raw_read_s(&file)?);
+    }
     setup.settle();
     // Right before the start: a virtual machine gives free memory back to its host within seconds, and getting it again
     // costs 10 µs a page, which would be charged to the restart.
@@ -135,19 +144,52 @@ pub fn figures(RestartResults { all, cold }: &RestartResults, report: &mut Repor
     let (first, full) = (of(&ours.first_read_ms), of(&ours.full_s));
     let (peer_first, peer_full) = (of(&theirs.first_read_ms).median, of(&theirs.full_s).median);
     report.results.push(
-        Figure::new("restart_first_read_ms", first.median, "ms", Better::Lower)
+        Figure::new("restart_first_read_ms", first.median, "ms", BetterDirection::Lower)
             .goal(100.0)
             .spread(first)
             .peer(PEER, peer_first)
+            .bound("a start without data", of(&ours.empty_start_ms).median)
             .note(format!("from starting the process; {cache}, free memory warm")),
     );
+    let raw_read_s = Spread::of(&ours.raw_read_s).map_or(f64::NAN, |raw| raw.median);
+    let bound = "a direct read of the same file";
     report.results.push(
-        Figure::new("restart_full_s", full.median, "s", Better::Lower)
+        Figure::new("restart_full_s", full.median, "s", BetterDirection::Lower)
             .spread(full)
             .peer(PEER, peer_full)
+            .bound(bound, raw_read_s)
             .note("until the server says that the restore is complete"),
     );
     report.results.push(
-        Figure::new("restart_ratio", peer_full / full.median, "x", Better::Higher).goal(8.0).peer(PEER, peer_full),
+        Figure::new("restart_ratio", peer_full / full.median, "x", BetterDirection::Higher)
+            .goal(8.0)
+            .peer(PEER, peer_full)
+            .bound(bound, peer_full / raw_read_s),
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::Bound;
+
+    #[test]
+    fn a_restart_is_bounded_by_a_start_without_data_and_by_a_read_of_its_file_where_that_comes_from_the_disk() {
+        let bounds = |raw_read_s: Vec<f64>| {
+            let times = |first_read_ms, full_s, raw_read_s| RestartTimes {
+                first_read_ms: vec![first_read_ms],
+                full_s: vec![full_s],
+                empty_start_ms: vec![20.0],
+                raw_read_s,
+            };
+            let (ours, theirs) = (times(50.0, 2.0, raw_read_s), times(900.0, 12.0, vec![]));
+            let all = vec![("quire".into(), ours), (PEER.into(), theirs)];
+            let mut report = Report::new("server", serde_json::Map::new());
+            figures(&RestartResults { all, cold: true }, &mut report);
+            report.results.iter().map(|figure| figure.bound.clone().map(|Bound { value, .. }| value)).collect()
+        };
+        let cold: Vec<Option<f64>> = bounds(vec![1.0, 1.5, 3.0]);
+        assert_eq!(cold, [Some(20.0), Some(1.5), Some(8.0)]);
+        assert_eq!(bounds(vec![]), [Some(20.0), None, None]);
+    }
 }

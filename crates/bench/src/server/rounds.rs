@@ -3,7 +3,7 @@
 //! Relies on one server being loaded at a time; drift of the machine meets both of a round alike.
 
 use super::setup::{Candidate, ExperimentSetup, PEER};
-use crate::report::{Better, Figure};
+use crate::report::{BetterDirection, Figure};
 use crate::stats::Spread;
 
 /// Calls `rate` for each of the `candidates` in every round; `what` is for the progress line.
@@ -26,7 +26,7 @@ pub fn ratio(
     let peer = candidates.iter().position(|candidate| candidate.server.name() == PEER).unwrap_or(0);
     let ratios: Vec<f64> = rates[0].iter().zip(&rates[peer]).map(|(ours, theirs)| ours / theirs).collect();
     let spread = Spread::of(&ratios).expect("there is at least one round");
-    let mut figure = Figure::new(name, spread.median, "x", Better::Higher).spread(spread);
+    let mut figure = Figure::new(name, spread.median, "x", BetterDirection::Higher).spread(spread);
     for (candidate, rates) in candidates.iter().zip(&rates) {
         figure = figure.peer(candidate.server.name(), Spread::of(rates).map_or(0.0, |spread| spread.median.round()));
     }

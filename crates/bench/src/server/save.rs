@@ -15,7 +15,7 @@ use crate::info::ServerInfo;
 use crate::load::closed_loop::{self, UpdateLoop};
 use crate::memory;
 use crate::process::{ServerKind, background_save};
-use crate::report::{Better, Figure, Report};
+use crate::report::{BetterDirection, Figure, Report};
 use crate::resp::Connection;
 use crate::stats::Spread;
 
@@ -39,6 +39,9 @@ struct SlowSave {
     extra_mib: f64,
     updated_share: f64,
     took_s: f64,
+    /// What the disk lets through in a second.
+    limit_bytes_per_s: u64,
+    file_bytes: u64,
     longest_wait_us: f64,
 }
 
@@ -106,14 +109,16 @@ fn worst_round_trip_us(connection: &mut Connection, stop: &AtomicBool) -> anyhow
 /// Our saves end before all keys can have been updated, so one is made on a disk that is slow enough.
 fn slow_save(setup: &ExperimentSetup, candidate: &mut Candidate, saves: &mut SaveStats) -> anyhow::Result<()> {
     let seconds = if setup.quick { 2 } else { 120 };
-    let limit = WriteLimit::set(candidate.server.pid(), candidate.server.dir(), setup.data_bytes() / seconds);
+    let limit_bytes_per_s = setup.data_bytes() / seconds;
+    let limit = WriteLimit::set(candidate.server.pid(), candidate.server.dir(), limit_bytes_per_s);
     if limit.is_none() {
         setup.say("the disk can't be slowed down here (needs root and cgroup v1 blkio)");
         return Ok(());
     }
     let (extra_mib, updated_share, took_s) = save_under_updates(setup, candidate, saves)?;
     let longest_wait_us = ServerInfo::ask(&mut candidate.control, "persistence")?.number("writer_wait_longest_us")?;
-    saves.slow = Some(SlowSave { extra_mib, updated_share, took_s, longest_wait_us });
+    let file_bytes = candidate.server.saved_file()?.metadata()?.blocks() * 512;
+    saves.slow = Some(SlowSave { extra_mib, updated_share, took_s, limit_bytes_per_s, file_bytes, longest_wait_us });
     Ok(())
 }
 
@@ -176,20 +181,20 @@ fn add_stalls(all: &SaveResults, report: &mut Report) {
     let (ours, theirs) = both(all);
     let stall = Spread::of(&ours.stalls_us).expect("there was a save");
     let peer_stall = Spread::of(&theirs.stalls_us).expect("there was a save");
-    let mut figure = Figure::new("cut_stall_us", stall.median, "us", Better::Lower).goal(200.0).spread(stall);
+    let mut figure = Figure::new("cut_stall_us", stall.median, "us", BetterDirection::Lower).goal(200.0).spread(stall);
     for (name, saves) in &all[1..] {
         figure = figure.peer(name, Spread::of(&saves.stalls_us).map_or(0.0, |spread| spread.median));
     }
     report.results.push(figure.note("by INFO, at rest and under updates"));
     report.results.push(
-        Figure::new("cut_stall_ratio", peer_stall.median / stall.median.max(1.0), "x", Better::Higher)
+        Figure::new("cut_stall_ratio", peer_stall.median / stall.median.max(1.0), "x", BetterDirection::Higher)
             .peer(PEER, peer_stall.median)
             .note("the peer's fork stall over our cut stall"),
     );
     let probe = Spread::of(&ours.probes_us).expect("there was a save");
     let peer_probe = Spread::of(&theirs.probes_us).map_or(0.0, |spread| spread.median);
     report.info.push(
-        Figure::new("cut_stall_outside_us", probe.median, "us", Better::Lower)
+        Figure::new("cut_stall_outside_us", probe.median, "us", BetterDirection::Lower)
             .spread(probe)
             .peer(PEER, peer_probe)
             .note("the stall as other clients saw it: the lesser of BGSAVE's reply time and the longest PING then"),
@@ -200,7 +205,7 @@ fn add_memory(all: &SaveResults, report: &mut Report) {
     let (ours, theirs) = both(all);
     let slow_extra_mib = ours.slow.as_ref().map_or(0.0, |slow| slow.extra_mib);
     let extra_mib = ours.extra_mib.max(slow_extra_mib);
-    let mut figure = Figure::new("save_extra_memory_mib", extra_mib, "MiB", Better::Lower).goal(80.0);
+    let mut figure = Figure::new("save_extra_memory_mib", extra_mib, "MiB", BetterDirection::Lower).goal(80.0);
     for (name, saves) in &all[1..] {
         figure = figure.peer(name, saves.extra_mib);
     }
@@ -217,9 +222,13 @@ fn add_memory(all: &SaveResults, report: &mut Report) {
         theirs.updated_share * 100.0
     )));
     if let Some(slow) = &ours.slow {
-        report.info.push(Figure::new("slow_disk_save_s", slow.took_s, "s", Better::Lower));
+        let at_limit_s = slow.file_bytes as f64 / slow.limit_bytes_per_s as f64;
         report.info.push(
-            Figure::new("slow_disk_longest_wait_us", slow.longest_wait_us, "us", Better::Lower)
+            Figure::new("slow_disk_save_s", slow.took_s, "s", BetterDirection::Lower)
+                .bound("the file's bytes at the rate that the disk is limited to", at_limit_s),
+        );
+        report.info.push(
+            Figure::new("slow_disk_longest_wait_us", slow.longest_wait_us, "us", BetterDirection::Lower)
                 .note("the longest that a command waited for the save, with a disk far too slow for the updates"),
         );
     }
@@ -231,7 +240,7 @@ fn add_rates(all: &SaveResults, report: &mut Report) {
     let ratio = Spread::of(&ratios).expect("there was a save");
     let mib = |rates: &[f64]| Spread::of(rates).map_or(0.0, |spread| mebibytes(spread.median as u64).round());
     report.results.push(
-        Figure::new("save_vs_disk_ratio", ratio.median, "x", Better::Higher)
+        Figure::new("save_vs_disk_ratio", ratio.median, "x", BetterDirection::Higher)
             .goal(0.7)
             .spread(ratio)
             .bound("a direct write of as many bytes with fsync", 1.0)
@@ -241,5 +250,10 @@ fn add_rates(all: &SaveResults, report: &mut Report) {
             .note("bytes on disk over the time from BGSAVE to done, at rest"),
     );
     let seconds = |saves: &SaveStats| Spread::of(&saves.took_s).map_or(0.0, |spread| spread.median);
-    report.info.push(Figure::new("save_s", seconds(ours), "s", Better::Lower).peer(PEER, seconds(theirs)));
+    let raw_s: Vec<f64> = ours.took_s.iter().zip(&ratios).map(|(took_s, ratio)| took_s * ratio).collect();
+    report.info.push(
+        Figure::new("save_s", seconds(ours), "s", BetterDirection::Lower)
+            .peer(PEER, seconds(theirs))
+            .bound("a direct write of as many bytes with fsync", Spread::of(&raw_s).map_or(f64::NAN, |raw| raw.median)),
+    );
 }

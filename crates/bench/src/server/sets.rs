@@ -10,7 +10,7 @@ use super::setup::{Candidate, ExperimentSetup, PEER};
 use super::throughput::{P1_NOTE, P1_THREADS};
 use crate::memory;
 use crate::redis_benchmark::{self, BenchmarkRun, BenchmarkTest, CONNECTIONS, RANDOM};
-use crate::report::{Better, Figure, Report};
+use crate::report::{BetterDirection, Figure, Report};
 use crate::resp::{Connection, Value};
 
 /// Requests of a run without pipelining, and of a small one.
@@ -39,6 +39,15 @@ impl MemberFormat {
             MemberFormat::Strings => format!("member:{number:012}"),
             MemberFormat::LongInts => format!("1{number:012}"),
             MemberFormat::Ints => (1_000_000 + number).to_string(),
+        }
+    }
+
+    /// Bytes that a member takes by itself.
+    fn bytes(self) -> usize {
+        match self {
+            MemberFormat::Strings => self.spell(0).len(),
+            MemberFormat::LongInts => size_of::<u64>(),
+            MemberFormat::Ints => size_of::<u32>(),
         }
     }
 }
@@ -149,6 +158,8 @@ const SHAPES: [SetShape; 6] = [
 #[derive(Debug)]
 struct MemberCost {
     shape: &'static str,
+    /// The member's bytes and its part of the key's.
+    own_bytes: f64,
     /// Of each program, ours first: its name, the bytes, and the encoding of the sets.
     of: Vec<(String, f64, String)>,
 }
@@ -196,13 +207,15 @@ pub fn figures(found: &SetResults, report: &mut Report) {
     for cost in &found.costs {
         let theirs = cost.of.iter().find(|(name, ..)| name == PEER).map_or(f64::NAN, |(_, bytes, _)| *bytes);
         let ratio = cost.of[0].1 / theirs;
-        let mut figure = Figure::new(format!("set_memory_{}_ratio", cost.shape), ratio, "x", Better::Lower).goal(1.0);
+        let mut figure =
+            Figure::new(format!("set_memory_{}_ratio", cost.shape), ratio, "x", BetterDirection::Lower).goal(1.0);
         for (name, bytes, _) in &cost.of {
             figure = figure.peer(name, *bytes);
         }
         let encodings: Vec<String> = cost.of.iter().map(|(name, _, encoding)| format!("{name} {encoding}")).collect();
         let note = format!("bytes a member by growth of the set size; {}", encodings.join(", "));
-        report.results.push(figure.note(note));
+        let bound = cost.own_bytes / theirs;
+        report.results.push(figure.note(note).bound("the bytes of members and keys by themselves", bound));
     }
 }
 
@@ -278,7 +291,8 @@ fn cost(setup: &ExperimentSetup, shape: &SetShape) -> anyhow::Result<MemberCost>
         of.push((program.name.clone(), bytes, encoding(&mut candidate.control, &key_of(0))?));
         candidate.server.kill();
     }
-    Ok(MemberCost { shape: shape.name, of })
+    let own_bytes = shape.form.bytes() as f64 + key_of(0).len() as f64 / shape.members_per_set as f64;
+    Ok(MemberCost { shape: shape.name, own_bytes, of })
 }
 
 fn key_of(set: u64) -> String {
@@ -343,8 +357,10 @@ mod tests {
         let of = [("quire", 6.0, "intset"), (PEER, 8.0, "hashtable")];
         let of = of.map(|(name, bytes, encoding)| (name.to_owned(), bytes, encoding.to_owned())).to_vec();
         let mut report = Report::new("server", serde_json::Map::new());
-        figures(&SetResults { ratios: Vec::new(), costs: vec![MemberCost { shape: "ints_10", of }] }, &mut report);
+        let cost = MemberCost { shape: "ints_10", own_bytes: 4.0, of };
+        figures(&SetResults { ratios: Vec::new(), costs: vec![cost] }, &mut report);
         let figure = &report.results[0];
+        assert_eq!(figure.bound.as_ref().unwrap().value, 0.5);
         assert_eq!(
             (figure.name.as_str(), figure.value, figure.reached()),
             ("set_memory_ints_10_ratio", 0.75, Some(true))

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::bail;
 use serde_json::{Map, Value, json};
 
-use super::{Args, FEW_KEYS, KEYS};
+use super::{FEW_KEYS, KEYS, ServerArgs};
 use crate::load::closed_loop;
 use crate::process::{Program, Server, ServerKind, find_on_path};
 use crate::progress::Progress;
@@ -47,7 +47,7 @@ pub const PEER: &str = "redis-server";
 
 impl ExperimentSetup {
     /// Finds the programs and makes the directory.
-    pub fn new(args: &Args) -> anyhow::Result<Self> {
+    pub fn new(args: &ServerArgs) -> anyhow::Result<Self> {
         let mut programs = vec![Program { name: "quire".into(), kind: ServerKind::Quire, binary: args.binary.path()? }];
         match find_on_path(PEER) {
             Some(binary) => programs.push(Program { name: PEER.into(), kind: ServerKind::Redis, binary }),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::setup::ExperimentSetup;
 use crate::load::closed_loop;
 use crate::process::background_save;
-use crate::report::{Better, Figure, Report};
+use crate::report::{BetterDirection, Figure, Report};
 use crate::stats::Spread;
 
 /// Megabytes of data, and the cut stalls then.
@@ -40,6 +40,6 @@ pub fn measure(setup: &ExperimentSetup) -> anyhow::Result<SizeResults> {
 pub fn figures(found: &SizeResults, report: &mut Report) {
     for &(megabytes, stall) in found {
         let name = format!("cut_stall_us_at_{megabytes}_mb");
-        report.info.push(Figure::new(name, stall.median, "us", Better::Lower).goal(200.0).spread(stall));
+        report.info.push(Figure::new(name, stall.median, "us", BetterDirection::Lower).goal(200.0).spread(stall));
     }
 }

@@ -3,9 +3,11 @@
 //! Relies on all servers holding the data set already; the one that is not measured idles.
 
 use super::rounds;
-use super::setup::{Candidate, ExperimentSetup};
+use super::setup::{Candidate, ExperimentSetup, PEER};
+use crate::null_server::NullServer;
 use crate::redis_benchmark::{self, BenchmarkRun, BenchmarkTest, CONNECTIONS};
 use crate::report::{Figure, Report};
+use crate::stats::Spread;
 
 /// Without pipelining the tool spends more on a request than either server, so with one thread all servers look alike.
 pub const P1_THREADS: u32 = 2;
@@ -69,9 +71,10 @@ fn compare(setup: &ExperimentSetup, candidates: &[Candidate], name: &str, load: 
     let Load { test, pipeline, value_bytes, threads } = load;
     let per_batch = if setup.quick { 30_000 } else { 400_000 };
     let requests = per_batch * if pipeline > 1 { 6 } else { 1 };
-    rounds::ratio(setup, candidates, name, &format!("{test} at pipeline {pipeline}"), |candidate| {
+    let what = format!("{test} at pipeline {pipeline}");
+    let rate = |port: u16| {
         redis_benchmark::requests_per_s(BenchmarkRun {
-            port: candidate.server.port(),
+            port,
             test: BenchmarkTest::Named(test),
             pipeline,
             requests,
@@ -80,5 +83,39 @@ fn compare(setup: &ExperimentSetup, candidates: &[Candidate], name: &str, load: 
             threads,
             connections: CONNECTIONS,
         })
-    })
+    };
+    let figure = rounds::ratio(setup, candidates, name, &what, |candidate| rate(candidate.server.port()))?;
+    setup.say(&format!("{what}, a server that does nothing"));
+    let null_server = NullServer::start(&reply(load))?;
+    let null_rates = (0..setup.rounds).map(|_| rate(null_server.port())).collect::<anyhow::Result<Vec<f64>>>()?;
+    Ok(bounded(figure, Spread::or_nan(&null_rates).median))
+}
+
+/// What a server answers to each request of the load.
+fn reply(load: Load) -> Vec<u8> {
+    match load.test {
+        "get" => format!("${}\r\n{}\r\n", load.value_bytes, "x".repeat(load.value_bytes)).into_bytes(),
+        _ => b"+OK\r\n".to_vec(),
+    }
+}
+
+/// The ratio with its bound: the rate of a server that does nothing, over the peer's.
+fn bounded(figure: Figure, null_per_s: f64) -> Figure {
+    let peer_per_s = figure.peer.get(PEER).and_then(serde_json::Value::as_f64).unwrap_or(f64::NAN);
+    figure.bound("a server that does nothing", null_per_s / peer_per_s)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::BetterDirection;
+
+    #[test]
+    fn a_server_that_does_nothing_bounds_the_ratio_over_the_peer_and_replies_as_the_load_wants() {
+        let figure = Figure::new("a", 2.0, "x", BetterDirection::Higher).peer(PEER, 100.0);
+        assert_eq!(bounded(figure.clone(), 300.0).bound.unwrap().value, 3.0);
+        assert_eq!(bounded(figure, f64::NAN).bound, None);
+        let load = |test| Load { test, pipeline: 1, value_bytes: 3, threads: 1 };
+        assert_eq!((reply(load("get")), reply(load("set"))), (b"$3\r\nxxx\r\n".to_vec(), b"+OK\r\n".to_vec()));
+    }
 }

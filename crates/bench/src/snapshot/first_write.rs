@@ -4,6 +4,7 @@
 //! Relies on passes that are the same word for word, and on upkeep being over before each: what a mechanism does behind a
 //! dropped view is not to be found in the pass that it is compared with.
 
+use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -19,6 +20,10 @@ use quire_rng::zipf::{RankPermutation, Zipf};
 const MOST_PAGES: usize = 1 << 16;
 /// Writes of a Zipf pass at most.
 const MOST_DRAWS: usize = 1 << 19;
+
+/// Bytes that are copied to see what a page costs: more than caches hold.
+const COPIED_BYTES: usize = 64 << 20;
+const COPY_PASSES: usize = 5;
 
 /// In which order pages are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,6 +109,17 @@ pub fn cost_ns(candidate: &Candidate, pass: &WritePass, warm: usize, rounds: usi
     Spread::of(&costs).context("no rounds were asked for")
 }
 
+/// Nanoseconds of a copy of a page that is in no cache, to memory that is there: the median of several passes.
+pub fn page_copy_ns() -> f64 {
+    let (from, mut to) = (vec![1_u8; COPIED_BYTES], vec![2_u8; COPIED_BYTES]);
+    let pass = |_| {
+        let start = Instant::now();
+        black_box(&mut to[..]).copy_from_slice(black_box(&from));
+        start.elapsed().as_nanos() as f64 / (COPIED_BYTES / PAGE_SIZE) as f64
+    };
+    Spread::of(&std::array::from_fn::<f64, COPY_PASSES, _>(pass)).map_or(f64::NAN, |spread| spread.median)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,6 +134,11 @@ mod tests {
             assert!(pass.distinct <= pass.pages.len() && pass.distinct > 100, "{pattern:?}: {}", pass.distinct);
         }
         assert_eq!(WritePass::new(WritePattern::Sequential, 4 << 20, 3).distinct, 256);
+    }
+
+    #[test]
+    fn a_copy_of_a_page_takes_time() {
+        assert!(page_copy_ns() > 0.0);
     }
 
     #[test]

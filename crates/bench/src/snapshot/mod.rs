@@ -14,11 +14,11 @@ use serde_json::{Map, Value, json};
 use crate::experiment::{CommonArgs, Experiment};
 use crate::progress::Progress;
 use crate::report::Report;
-use scenarios::{Scale, SnapshotResults};
+use scenarios::{SnapshotResults, SnapshotScale};
 
 /// The arguments of `quire bench snapshot`.
 #[derive(Debug, Clone, clap::Args)]
-pub struct Args {
+pub struct SnapshotArgs {
     #[command(flatten)]
     common: CommonArgs,
     /// Mechanisms to run, comma separated [default: all]
@@ -29,10 +29,10 @@ pub struct Args {
     sizes: Vec<u64>,
 }
 
-impl Args {
-    fn scale(&self) -> Scale {
+impl SnapshotArgs {
+    fn scale(&self) -> SnapshotScale {
         let sizes = self.common.pick(&[256, 1024, 2048, 4096][..], &[256, 768]);
-        Scale {
+        SnapshotScale {
             quick: self.common.quick,
             sizes: if self.sizes.is_empty() { sizes.to_vec() } else { self.sizes.clone() },
             parts: self.parts.clone(),
@@ -41,7 +41,7 @@ impl Args {
     }
 }
 
-impl Experiment for Args {
+impl Experiment for SnapshotArgs {
     type Results = SnapshotResults;
 
     const NAME: &'static str = "snapshot";
@@ -55,6 +55,7 @@ impl Experiment for Args {
         let scale = self.scale();
         let progress = Progress::begin();
         let mut results = scenarios::measure_all(&scale, progress)?;
+        results.page_copy_ns = first_write::page_copy_ns();
         if !scale.quick {
             scenarios::measure_fixed(figures::reference_mib(&scale.sizes), &mut results, progress)?;
         }
@@ -77,7 +78,7 @@ impl Experiment for Args {
     }
 }
 
-fn facts(scale: &Scale) -> Map<String, Value> {
+fn facts(scale: &SnapshotScale) -> Map<String, Value> {
     let mut facts = Map::new();
     facts.insert("sizes_mib".into(), json!(scale.sizes));
     facts.insert("rounds".into(), json!(scale.rounds));

@@ -46,7 +46,7 @@ pub struct ScenarioResult {
 
 /// How much is done.
 #[derive(Clone, Debug)]
-pub struct Scale {
+pub struct SnapshotScale {
     /// Whether this is the small run.
     pub quick: bool,
     /// Sizes in MiB.
@@ -57,7 +57,7 @@ pub struct Scale {
     pub rounds: usize,
 }
 
-impl Scale {
+impl SnapshotScale {
     /// The scenarios of one round, in order.
     pub fn scenarios(&self) -> Vec<Scenario> {
         let mut scenarios = Vec::new();
@@ -106,6 +106,9 @@ pub struct SnapshotResults {
     pub refused: Vec<(Scenario, String)>,
     /// First writes under fixed policies, in nanoseconds a page, beside which the adaptive one is to be seen.
     pub fixed_ns: Vec<(Scenario, Precopy, Spread)>,
+    /// A copy of a page that is in no cache, by itself: what every mechanism does, or has the kernel do, before a first write. 0
+    /// where it was not measured.
+    pub page_copy_ns: f64,
 }
 
 impl SnapshotResults {
@@ -128,7 +131,7 @@ impl SnapshotResults {
 ///
 /// # Errors
 /// When a view is none, or a system call fails in the middle.
-pub fn measure_all(scale: &Scale, progress: Progress) -> anyhow::Result<SnapshotResults> {
+pub fn measure_all(scale: &SnapshotScale, progress: Progress) -> anyhow::Result<SnapshotResults> {
     let mut results = SnapshotResults::default();
     for &mib in &scale.sizes {
         let bytes = (mib << 20) as usize;
@@ -167,7 +170,7 @@ fn need_bytes(scenario: Scenario) -> u64 {
 }
 
 fn trial(
-    scale: &Scale,
+    scale: &SnapshotScale,
     scenario: Scenario,
     updates: &mut UpdateStream,
     passes: &[(WritePattern, WritePass)],
@@ -255,9 +258,9 @@ mod tests {
 
     #[test]
     fn a_full_round_has_every_cell_and_a_quick_one_the_central_ones() {
-        let full = Scale { quick: false, sizes: vec![256, 1024], parts: vec![], rounds: 1 };
+        let full = SnapshotScale { quick: false, sizes: vec![256, 1024], parts: vec![], rounds: 1 };
         assert_eq!(full.scenarios().len(), 2 * 2 * 6);
-        let quick = Scale { quick: true, ..full };
+        let quick = SnapshotScale { quick: true, ..full };
         assert_eq!(quick.scenarios().len(), 6 + 4 + 4);
     }
 

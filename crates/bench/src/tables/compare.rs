@@ -82,7 +82,7 @@ fn spread(figure: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Better, Figure, Report};
+    use crate::report::{BetterDirection, Figure, Report};
     use crate::stats::Spread;
     use serde_json::Map;
 
@@ -91,7 +91,7 @@ mod tests {
         serde_json::from_str(&report.json()).unwrap()
     }
 
-    fn figure(name: &str, values: [f64; 3], better: Better) -> Figure {
+    fn figure(name: &str, values: [f64; 3], better: BetterDirection) -> Figure {
         let spread = Spread::of(&values).unwrap();
         Figure::new(name, spread.median, "x", better).spread(spread)
     }
@@ -99,16 +99,16 @@ mod tests {
     #[test]
     fn a_change_beyond_the_spread_is_better_or_worse_and_others_are_within_it() {
         let before = report(vec![
-            figure("faster", [1.0, 1.1, 1.2], Better::Higher),
-            figure("slower", [1.0, 1.1, 1.2], Better::Lower),
-            figure("same", [1.0, 1.1, 1.2], Better::Higher),
-            Figure::new("old", 1.0, "x", Better::Higher),
+            figure("faster", [1.0, 1.1, 1.2], BetterDirection::Higher),
+            figure("slower", [1.0, 1.1, 1.2], BetterDirection::Lower),
+            figure("same", [1.0, 1.1, 1.2], BetterDirection::Higher),
+            Figure::new("old", 1.0, "x", BetterDirection::Higher),
         ]);
         let after = report(vec![
-            figure("faster", [1.3, 2.2, 2.3], Better::Higher),
-            figure("slower", [1.3, 1.4, 1.5], Better::Lower),
-            figure("same", [0.9, 1.0, 1.1], Better::Higher),
-            Figure::new("recent", f64::NAN, "x", Better::Higher),
+            figure("faster", [1.3, 2.2, 2.3], BetterDirection::Higher),
+            figure("slower", [1.3, 1.4, 1.5], BetterDirection::Lower),
+            figure("same", [0.9, 1.0, 1.1], BetterDirection::Higher),
+            Figure::new("recent", f64::NAN, "x", BetterDirection::Higher),
         ]);
         let text = of(&before, &after).unwrap();
         for row in [
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn without_a_spread_no_change_is_claimed() {
-        let one = |value| report(vec![Figure::new("a", value, "ns", Better::Lower)]);
+        let one = |value| report(vec![Figure::new("a", value, "ns", BetterDirection::Lower)]);
         assert!(of(&one(1000.0), &one(1500.0)).unwrap().contains("| `a` | 1.00 µs | 1.50 µs | 1.500 |  |  |  |"));
         assert_eq!(of(&Value::Null, &Value::Null), None);
     }

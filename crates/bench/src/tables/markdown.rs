@@ -112,18 +112,19 @@ fn cell(name: &str, value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Better, Figure, Report};
+    use crate::report::{BetterDirection, Figure, Report};
 
     #[test]
     fn figures_with_goals_come_first_and_the_others_by_their_columns() {
-        let info =
-            |name: &str| Figure::new(name, 27e6, "ns", Better::Lower).peer("release_ns", 1234.0).peer("cuts", 20.0);
+        let info = |name: &str| {
+            Figure::new(name, 27e6, "ns", BetterDirection::Lower).peer("release_ns", 1234.0).peer("cuts", 20.0)
+        };
         let report = Report {
-            results: vec![Figure::new("barrier_stall_ns", 900.0, "ns", Better::Lower).goal(10_000.0)],
+            results: vec![Figure::new("barrier_stall_ns", 900.0, "ns", BetterDirection::Lower).goal(10_000.0)],
             info: vec![
                 info("fork_256_huge"),
                 info("fork_256_small"),
-                Figure::new("other", 2_734_567.0, "1/s", Better::Higher),
+                Figure::new("other", 2_734_567.0, "1/s", BetterDirection::Higher),
             ],
             ..Report::new("snapshot", Map::new())
         };

@@ -17,7 +17,7 @@ pub const ABOUT: &str = "The figures of earlier runs as Markdown, or the change 
 
 /// Which runs.
 #[derive(Debug, Clone, clap::Args)]
-pub struct Args {
+pub struct TablesArgs {
     /// The JSON of a run; given several times, the runs come in the order of `quire bench list`
     #[arg(long, value_name = "FILE", required = true)]
     pub from: Vec<PathBuf>,
@@ -30,12 +30,12 @@ pub struct Args {
 ///
 /// # Errors
 /// When a file can't be read or is no report, or when two runs are of different experiments.
-pub fn run(args: &Args) -> anyhow::Result<()> {
+pub fn run(args: &TablesArgs) -> anyhow::Result<()> {
     quire_sys::out!("{}", text(args)?)?;
     Ok(())
 }
 
-fn text(args: &Args) -> anyhow::Result<String> {
+fn text(args: &TablesArgs) -> anyhow::Result<String> {
     let no_report = |file: &Path| format!("{} is no report of `quire bench`", file.display());
     if let Some(beside) = &args.beside {
         let [from] = args.from.as_slice() else { bail!("--beside compares two runs: give one --from") };
@@ -66,12 +66,12 @@ fn read(file: &Path) -> anyhow::Result<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Better, Figure, Report};
+    use crate::report::{BetterDirection, Figure, Report};
     use serde_json::Map;
 
     fn written(dir: &Path, experiment: &'static str, value: f64) -> PathBuf {
         let path = dir.join(format!("{experiment}-{value}.json"));
-        let results = vec![Figure::new("a_ratio", value, "x", Better::Higher)];
+        let results = vec![Figure::new("a_ratio", value, "x", BetterDirection::Higher)];
         std::fs::write(&path, Report { results, ..Report::new(experiment, Map::new()) }.json()).unwrap();
         path
     }
@@ -80,7 +80,7 @@ mod tests {
     fn several_runs_come_in_the_order_of_the_list() {
         let dir = tempfile::tempdir().unwrap();
         let from = ["wcache", "server", "ccow"].map(|name| written(dir.path(), name, 1.0)).to_vec();
-        let text = text(&Args { from, beside: None }).unwrap();
+        let text = text(&TablesArgs { from, beside: None }).unwrap();
         let place = |name: &str| text.find(&format!("`quire bench {name}`: ")).unwrap();
         assert!(place("server") < place("ccow") && place("ccow") < place("wcache"), "{text}");
     }
@@ -89,7 +89,7 @@ mod tests {
     fn runs_of_different_experiments_are_not_compared() {
         let dir = tempfile::tempdir().unwrap();
         let (one, two) = (written(dir.path(), "server", 1.0), written(dir.path(), "ccow", 1.0));
-        let compared = |from: Vec<PathBuf>, beside: &PathBuf| text(&Args { from, beside: Some(beside.clone()) });
+        let compared = |from: Vec<PathBuf>, beside: &PathBuf| text(&TablesArgs { from, beside: Some(beside.clone()) });
         assert!(compared(vec![one.clone()], &two).unwrap_err().to_string().contains("one experiment"));
         assert!(compared(vec![one.clone(), two], &one).unwrap_err().to_string().contains("one --from"));
         let later = written(dir.path(), "server", 2.0);
@@ -101,7 +101,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("other.json");
         std::fs::write(&path, "{\"a\": 1}").unwrap();
-        let refused = text(&Args { from: vec![path], beside: None }).unwrap_err().to_string();
+        let refused = text(&TablesArgs { from: vec![path], beside: None }).unwrap_err().to_string();
         assert!(refused.contains("other.json") && refused.contains("no report"), "{refused}");
     }
 }

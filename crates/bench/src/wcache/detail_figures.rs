@@ -8,7 +8,7 @@ use super::testbed::storage_stack::FastDevice;
 use super::tpcc::transaction::TransactionType;
 use super::trial_results::TrialResults;
 use super::trial_stats::{EVERYTHING, TrialStats};
-use crate::report::{Better, Figure};
+use crate::report::{BetterDirection, Figure};
 
 /// All lines.
 pub fn of(results: &TrialResults) -> Vec<Figure> {
@@ -34,7 +34,8 @@ fn throughput(results: &TrialResults, scenario: Scenario) -> Figure {
     let Some(spread) = results.spread(scenario, rate) else {
         let group = results.groups().into_iter().find(|group| group.scenario(scenario.policy) == scenario);
         let reason = group.map_or_else(String::new, |group| results.reason(group));
-        return Figure::new(scenario.name(), f64::NAN, "1/s", Better::Higher).note(format!("not measured: {reason}"));
+        return Figure::new(scenario.name(), f64::NAN, "1/s", BetterDirection::Higher)
+            .note(format!("not measured: {reason}"));
     };
     let of = |pick: &dyn Fn(&TrialStats) -> Option<f64>| results.median(scenario, pick).unwrap_or(f64::NAN);
     let per_minute = if scenario.work == Workload::Tpcc { spread.median * 60.0 } else { f64::NAN };
@@ -45,7 +46,7 @@ fn throughput(results: &TrialResults, scenario: Scenario) -> Figure {
     let saved = group
         .and_then(|group| results.ratio(group, scenario.policy, CachePolicy::All, TrialStats::cached_bytes_per_op));
     let share = |part: &'static str| of(&move |stats| Some(stats.cache.get(part)? / 1024.0 / 1024.0));
-    let figure = Figure::new(scenario.name(), spread.median, "1/s", Better::Higher)
+    let figure = Figure::new(scenario.name(), spread.median, "1/s", BetterDirection::Higher)
         .peer("tpmC", per_minute)
         .peer("over_ALL", vs_all)
         .peer("cached_MiB", share("logged_bytes"))
@@ -65,7 +66,7 @@ fn transactions(results: &TrialResults, scenario: Scenario) -> Vec<Figure> {
     let line = |kind: TransactionType| {
         let of = |percent: f64| results.median(scenario, |stats| stats.latency_ns(kind.name(), percent));
         let name = format!("{} {}", scenario.name(), kind.name());
-        let figure = Figure::new(name, of(50.0)?, "ns", Better::Lower);
+        let figure = Figure::new(name, of(50.0)?, "ns", BetterDirection::Lower);
         let of = |percent: f64| of(percent).unwrap_or(f64::NAN);
         Some(figure.peer("p90_ns", of(90.0)).peer("p95_ns", of(95.0)).peer("p99_ns", of(99.0)))
     };
@@ -80,7 +81,7 @@ fn tails(results: &TrialResults, scenario: Scenario) -> Vec<Figure> {
     let of = |percent: f64| results.median(scenario, |stats| stats.latency_ns(EVERYTHING, percent)).unwrap_or(f64::NAN);
     let Some(median) = results.median(scenario, |stats| stats.latency_ns(EVERYTHING, 50.0)) else { return Vec::new() };
     let most = results.median(scenario, |stats| Some(stats.latency.get(EVERYTHING)?.max() as f64 * 1e3));
-    let figure = Figure::new(format!("tail {}", scenario.name()), median, "ns", Better::Lower)
+    let figure = Figure::new(format!("tail {}", scenario.name()), median, "ns", BetterDirection::Lower)
         .peer("p95_ns", of(95.0))
         .peer("p99_ns", of(99.0))
         .peer("p99.9_ns", of(99.9))
@@ -96,7 +97,7 @@ fn waits(results: &TrialResults, scenario: Scenario) -> Vec<Figure> {
         return Vec::new();
     }
     let total: f64 = causes.iter().map(|(_, ns)| ns).sum();
-    let mut figure = Figure::new(format!("waits {}", scenario.name()), total, "ns", Better::Lower);
+    let mut figure = Figure::new(format!("waits {}", scenario.name()), total, "ns", BetterDirection::Lower);
     for (cause, ns) in causes {
         figure = figure.peer(&format!("{cause}_ns"), ns);
     }
@@ -122,7 +123,8 @@ fn critical_writes(results: &TrialResults, scenario: Scenario) -> Vec<Figure> {
     if total == 0.0 {
         return Vec::new();
     }
-    let mut figure = Figure::new(format!("critical writes {}", scenario.name()), total, "blocks", Better::Lower);
+    let mut figure =
+        Figure::new(format!("critical writes {}", scenario.name()), total, "blocks", BetterDirection::Lower);
     for (field, blocks) in fields {
         figure = figure.peer(&field.replace('.', "_"), blocks);
     }
@@ -134,10 +136,15 @@ fn devices(results: &TrialResults, scenario: Scenario) -> Figure {
     let of = |field: &'static str| {
         results.median(scenario, move |stats| Some(stats.cache.get(field)? / stats.elapsed_s)).unwrap_or(f64::NAN)
     };
-    Figure::new(format!("devices {}", scenario.name()), of("bench.fast_writes"), "writes/s to the SSD", Better::Lower)
-        .peer("ssd_reads/s", of("bench.fast_reads"))
-        .peer("disk_writes/s", of("bench.slow_writes"))
-        .peer("disk_reads/s", of("bench.slow_reads"))
+    Figure::new(
+        format!("devices {}", scenario.name()),
+        of("bench.fast_writes"),
+        "writes/s to the SSD",
+        BetterDirection::Lower,
+    )
+    .peer("ssd_reads/s", of("bench.fast_reads"))
+    .peer("disk_writes/s", of("bench.slow_writes"))
+    .peer("disk_reads/s", of("bench.slow_reads"))
 }
 
 #[cfg(test)]

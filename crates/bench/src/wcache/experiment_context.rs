@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use super::scale::Scale;
+use super::scale::WcacheScale;
 use super::testbed::interrupt::Interrupt;
 use super::testbed::run_dir::RunDir;
 use crate::progress::Progress;
@@ -13,7 +13,7 @@ use crate::progress::Progress;
 #[derive(Debug)]
 pub struct ExperimentContext {
     /// How much is done.
-    pub scale: Scale,
+    pub scale: WcacheScale,
     /// Where.
     pub run_dir: RunDir,
     /// Whether a signal asked for its end.

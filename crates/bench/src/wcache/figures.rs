@@ -5,39 +5,39 @@
 
 use super::cache_policy::CachePolicy;
 use super::parts::{log_commits, mount_overhead};
-use super::scale::Scale;
+use super::scale::WcacheScale;
 use super::scenarios::Workload;
 use super::testbed::storage_stack::FastDevice;
 use super::trial_results::{ScenarioGroup, TrialResults};
 use super::trial_stats::{EVERYTHING, TrialStats};
 use super::ycsb::records::YcsbWorkload;
-use crate::report::{Better, Figure};
+use crate::report::{BetterDirection, Figure};
 use crate::stats::Spread;
 
 const OURS: CachePolicy = CachePolicy::CpPiIoi;
 
 /// Names, units, goals and directions of a part's figures, for when it can't be run.
-type PlannedFigures = (&'static str, &'static str, Option<f64>, Better);
+type PlannedFigures = (&'static str, &'static str, Option<f64>, BetterDirection);
 
 const DATABASE: [PlannedFigures; 6] = [
-    ("pg_small_cache_vs_all", "x", Some(1.8), Better::Higher),
-    ("pg_large_cache_vs_all", "x", Some(0.97), Better::Higher),
-    ("pg_congested_vs_all", "x", Some(2.2), Better::Higher),
-    ("pg_cached_writes_saved", "of 1", Some(0.72), Better::Higher),
-    ("pi_gain_over_cp", "x", None, Better::Higher),
-    ("ioi_gain_over_pi", "x", None, Better::Higher),
+    ("pg_small_cache_vs_all", "x", Some(1.8), BetterDirection::Higher),
+    ("pg_large_cache_vs_all", "x", Some(0.97), BetterDirection::Higher),
+    ("pg_congested_vs_all", "x", Some(2.2), BetterDirection::Higher),
+    ("pg_cached_writes_saved", "of 1", Some(0.72), BetterDirection::Higher),
+    ("pi_gain_over_cp", "x", None, BetterDirection::Higher),
+    ("ioi_gain_over_pi", "x", None, BetterDirection::Higher),
 ];
 const KEY_VALUES: [PlannedFigures; 3] = [
-    ("redis_vs_all", "x", Some(1.3), Better::Higher),
-    ("redis_cached_writes_saved", "of 1", Some(0.84), Better::Higher),
-    ("redis_p999_ms", "ms", Some(100.0), Better::Lower),
+    ("redis_vs_all", "x", Some(1.3), BetterDirection::Higher),
+    ("redis_cached_writes_saved", "of 1", Some(0.84), BetterDirection::Higher),
+    ("redis_p999_ms", "ms", Some(100.0), BetterDirection::Lower),
 ];
 const COMMITS: [PlannedFigures; 3] = [
-    (log_commits::NAME, "x", Some(log_commits::GOAL), Better::Higher),
-    ("log_commit_vs_redis_aof_c1", "x", Some(log_commits::GOAL), Better::Higher),
-    ("log_commit_vs_redis_aof_c50", "x", Some(log_commits::GOAL), Better::Higher),
+    (log_commits::NAME, "x", Some(log_commits::GOAL), BetterDirection::Higher),
+    ("log_commit_vs_redis_aof_c1", "x", Some(log_commits::GOAL), BetterDirection::Higher),
+    ("log_commit_vs_redis_aof_c50", "x", Some(log_commits::GOAL), BetterDirection::Higher),
 ];
-const MOUNT: [PlannedFigures; 1] = [(mount_overhead::NAME, "x", Some(mount_overhead::GOAL), Better::Lower)];
+const MOUNT: [PlannedFigures; 1] = [(mount_overhead::NAME, "x", Some(mount_overhead::GOAL), BetterDirection::Lower)];
 
 /// What a part would have told, with the reason why it doesn't.
 pub fn not_run(part: &str, reason: &str) -> Vec<Figure> {
@@ -63,7 +63,7 @@ fn per_s(stats: &TrialStats) -> Option<f64> {
 }
 
 /// The database's figures.
-pub fn of_database(results: &TrialResults, scale: &Scale) -> Vec<Figure> {
+pub fn of_database(results: &TrialResults, scale: &WcacheScale) -> Vec<Figure> {
     let [small, large, congested, saved, pi, ioi] = DATABASE;
     let group = |fast, capacity_mib| ScenarioGroup { work: Workload::Tpcc, fast, capacity_mib };
     let scarce = group(FastDevice::Ram, scale.least_mib());
@@ -79,7 +79,7 @@ pub fn of_database(results: &TrialResults, scale: &Scale) -> Vec<Figure> {
 }
 
 /// The key-value store's figures: on the SSD, as the paper's, and the worse of its workloads.
-pub fn of_key_values(results: &TrialResults, scale: &Scale) -> Vec<Figure> {
+pub fn of_key_values(results: &TrialResults, scale: &WcacheScale) -> Vec<Figure> {
     let [faster, saved, tail] = KEY_VALUES;
     let groups: Vec<ScenarioGroup> = [YcsbWorkload::A, YcsbWorkload::B]
         .map(|workload| ScenarioGroup {

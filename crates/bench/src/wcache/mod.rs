@@ -36,7 +36,7 @@ use crate::progress::Progress;
 use crate::report::{Figure, Report};
 use experiment_context::ExperimentContext;
 use parts::{log_commits, mount_overhead};
-use scale::Scale;
+use scale::WcacheScale;
 use scenarios::{Scenario, Workload};
 use testbed::command::{program, run as run_program};
 use testbed::interrupt::Interrupt;
@@ -48,7 +48,7 @@ const PARTS: [&str; 4] = ["pg", "redis", "log", "mount"];
 
 /// The arguments of `quire bench wcache`.
 #[derive(Debug, Clone, clap::Args)]
-pub struct Args {
+pub struct WcacheArgs {
     #[command(flatten)]
     common: CommonArgs,
     /// Parts to run, comma separated [default: all]
@@ -101,7 +101,7 @@ struct PartFigures {
     info: Vec<Figure>,
 }
 
-impl Experiment for Args {
+impl Experiment for WcacheArgs {
     type Results = WcacheResults;
 
     const NAME: &'static str = "wcache";
@@ -114,7 +114,7 @@ impl Experiment for Args {
     }
 
     fn run(&self) -> anyhow::Result<WcacheResults> {
-        let scale = Scale::new(self)?;
+        let scale = WcacheScale::new(self)?;
         let quire = self.binary.path()?;
         let quire = quire.canonicalize().with_context(|| format!("finding {}", quire.display()))?;
         let interrupt = Interrupt::noted()?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::bail;
 use serde_json::{Map, Value, json};
 
-use super::Args;
+use super::WcacheArgs;
 use super::cache_policy::CachePolicy;
 use super::testbed::device_throttle::DeviceSpeed;
 use super::testbed::storage_stack::TrialDuration;
@@ -15,7 +15,7 @@ use super::tpcc::database_size::DatabaseSize;
 
 /// The size of a run.
 #[derive(Clone, Debug)]
-pub struct Scale {
+pub struct WcacheScale {
     /// Whether this is the small run.
     pub quick: bool,
     /// How long each trial lasts.
@@ -34,7 +34,7 @@ pub struct Scale {
     pub buffers_mib: u64,
     /// Log of writes between two checkpoints.
     pub wal_mib: u64,
-    /// Scale of TPC-B.
+    /// WcacheScale of TPC-B.
     pub tpcb_scale: u32,
     /// The servers of YCSB.
     pub stores: YcsbServers,
@@ -62,12 +62,12 @@ const SLOW_BYTES_PER_S: u64 = 120_000_000;
 /// An SSD moves this much.
 const FAST_BYTES_PER_S: u64 = 400_000_000;
 
-impl Scale {
+impl WcacheScale {
     /// The size that `args` ask for.
     ///
     /// # Errors
     /// When a policy isn't known, or a number makes no sense.
-    pub fn new(args: &Args) -> anyhow::Result<Self> {
+    pub fn new(args: &WcacheArgs) -> anyhow::Result<Self> {
         let quick = args.common.quick;
         let pick = |full: u64, small: u64| args.common.pick(full, small);
         let seconds = args.seconds.unwrap_or(pick(60, 3)).max(1);
@@ -186,8 +186,8 @@ pub mod tests {
     use super::*;
 
     /// The scale that `words` ask for.
-    pub fn scale(words: &str) -> anyhow::Result<Scale> {
-        Scale::new(&crate::experiment::tests::parse::<Args>(words))
+    pub fn scale(words: &str) -> anyhow::Result<WcacheScale> {
+        WcacheScale::new(&crate::experiment::tests::parse::<WcacheArgs>(words))
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! once.
 
 use super::cache_policy::CachePolicy;
-use super::scale::Scale;
+use super::scale::WcacheScale;
 use super::testbed::storage_stack::FastDevice;
 use super::ycsb::records::YcsbWorkload;
 
@@ -60,7 +60,7 @@ const EVERY: &[CachePolicy] = &CachePolicy::EVERY;
 const TPCB: &[CachePolicy] = &[CachePolicy::All, CachePolicy::Wal, CachePolicy::CpPiIoi];
 
 /// The database's scenarios of round `round`.
-pub fn of_database(scale: &Scale, round: usize) -> Vec<Scenario> {
+pub fn of_database(scale: &WcacheScale, round: usize) -> Vec<Scenario> {
     let (least, most) = (scale.least_mib(), scale.most_mib());
     let goals: [ScenarioGroup; 3] = [
         (Workload::Tpcc, FastDevice::Ram, least, STEPS),
@@ -80,7 +80,7 @@ pub fn of_database(scale: &Scale, round: usize) -> Vec<Scenario> {
 }
 
 /// The key-value store's scenarios of round `round`.
-pub fn of_key_values(scale: &Scale, round: usize) -> Vec<Scenario> {
+pub fn of_key_values(scale: &WcacheScale, round: usize) -> Vec<Scenario> {
     let most = scale.most_mib();
     let (a, b) = (Workload::Ycsb(YcsbWorkload::A), Workload::Ycsb(YcsbWorkload::B));
     let groups: Vec<ScenarioGroup> = match (scale.quick, round) {
@@ -94,7 +94,7 @@ pub fn of_key_values(scale: &Scale, round: usize) -> Vec<Scenario> {
     scenarios(scale, &groups, round)
 }
 
-fn scenarios(scale: &Scale, groups: &[ScenarioGroup], round: usize) -> Vec<Scenario> {
+fn scenarios(scale: &WcacheScale, groups: &[ScenarioGroup], round: usize) -> Vec<Scenario> {
     let mut scenarios: Vec<Scenario> = Vec::new();
     for &(work, fast, capacity_mib, policies) in groups {
         let wanted = policies.iter().filter(|policy| scale.policies.contains(policy));

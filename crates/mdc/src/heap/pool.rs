@@ -9,7 +9,7 @@ use quire_sys::mem::{HUGE_PAGE_SIZE, Reservation};
 use zerocopy::FromZeros;
 
 use super::size_class::{CLASSES, MOST_SMALL_BYTES, SMALL_CLASSES, bytes_of, class_of};
-use crate::held::HeldSlice;
+use crate::reserved::ReservedSlice;
 
 const SPAN_BYTES: usize = 64 << 10;
 /// Addresses that a pool asks for; less where the system has fewer.
@@ -39,7 +39,7 @@ struct Class {
 
 pub(super) struct PoolMemory {
     memory: Reservation,
-    spans: HeldSlice<Span>,
+    spans: ReservedSlice<Span>,
     used: usize,
     classes: [Class; CLASSES],
 }
@@ -55,7 +55,7 @@ impl PoolMemory {
     pub(super) fn new() -> Option<Self> {
         let mut bytes = MOST_BYTES;
         while bytes >= LEAST_BYTES {
-            if let (Ok(memory), Ok(spans)) = (Reservation::new(bytes), HeldSlice::new(bytes / SPAN_BYTES)) {
+            if let (Ok(memory), Ok(spans)) = (Reservation::new(bytes), ReservedSlice::new(bytes / SPAN_BYTES)) {
                 return Some(Self { memory, spans, used: 0, classes: [Class::default(); CLASSES] });
             }
             bytes /= 4;

@@ -9,8 +9,8 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use quire_mdc::{
-    Checkpoint, CheckpointError, CheckpointOptions, CheckpointSummary, PassMode, ReadMode, Restore, RestoreError,
-    Target,
+    Checkpoint, CheckpointError, CheckpointOptions, CheckpointSummary, DumpTarget, PassMode, ReadMode, Restore,
+    RestoreError,
 };
 use quire_rng::SplitMix64;
 use quire_sys::child::{self, Child, WaitStatus};
@@ -93,7 +93,7 @@ pub const GIVE_BACK: CheckpointOptions = CheckpointOptions { gives_back: true };
 pub const KEEP: CheckpointOptions = CheckpointOptions { gives_back: false };
 
 /// Writes all objects of the memory at `base`.
-pub fn write_all<T: Target>(
+pub fn write_all<T: DumpTarget>(
     made: &mut Checkpoint<T>,
     base: *const u8,
     objects: &[Object],

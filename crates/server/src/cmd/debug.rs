@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use quire_store::numbers::hex;
 use quire_store::{Expiry, string};
 
 use crate::ctx::{CmdError, Ctx};
@@ -206,8 +207,4 @@ fn object(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         "Value at:0x0 refcount:1 encoding:{encoding} serializedlength:{bytes} lru:{clock} lru_seconds_idle:{idle_s}"
     ));
     Ok(())
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

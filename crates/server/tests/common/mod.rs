@@ -222,6 +222,20 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
+/// Has another client ask for a copy, and waits until it waits: the copy is under way, and gets no further until [`go_on`].
+pub fn ask_for_copy(server: &Running, client: &mut Client, line: &str) -> Client {
+    client.call("DEBUG PAUSE-CRON 1");
+    let mut copier = server.client();
+    copier.send(request(line));
+    eventually("the copy begins", || client.text("CLIENT LIST").contains("cmd=copy"));
+    copier
+}
+
+/// Lets the copy that is under way go on.
+pub fn go_on(client: &mut Client) {
+    client.call("DEBUG PAUSE-CRON 0");
+}
+
 /// A reply.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Value {

@@ -18,7 +18,7 @@
 mod background;
 mod buffer_pool;
 mod bytes;
-mod changes;
+mod changed_pages;
 mod error;
 mod file_pages;
 mod page_set;

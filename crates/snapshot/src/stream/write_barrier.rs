@@ -12,7 +12,7 @@ use quire_sys::mem::Reservation;
 
 use crate::page::{PAGE_SIZE, PAGES_PER_REGION, REGION_SIZE, page_of};
 use crate::stream::buffer_pool::BufferPool;
-use crate::stream::changes::Changes;
+use crate::stream::changed_pages::ChangedPages;
 use crate::stream::error::SnapshotError;
 use crate::stream::file_pages::FilePages;
 use crate::stream::page_state::{self, PageState, SnapshotNumber};
@@ -52,7 +52,7 @@ pub struct WriteBarrier {
     spare: Option<u32>,
     coverage: RegionWriteCounts,
     /// Which pages have changed, if that is tracked.
-    changes: Option<Changes>,
+    changes: Option<ChangedPages>,
     restoring: bool,
     /// Pages that are a file's until they are written, if there are any.
     file_pages: Option<Arc<FilePages>>,
@@ -309,13 +309,13 @@ impl WriteBarrier {
         }
         // Pages that were written in this epoch would not be noted when they are written again.
         self.next_epoch()?;
-        self.changes = track.then(|| Changes::none(self.shared.pages));
+        self.changes = track.then(|| ChangedPages::none(self.shared.pages));
         Ok(())
     }
 
     /// Pages that have changed since the last snapshot that [was kept](WriteBarrier::settle); `None` if that isn't tracked.
     pub fn changed_pages(&self) -> Option<u64> {
-        self.changes.as_ref().map(Changes::count)
+        self.changes.as_ref().map(ChangedPages::count)
     }
 
     /// Says whether what was read from the last snapshot is kept. If not, what had changed before it counts as changed again;

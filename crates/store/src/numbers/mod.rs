@@ -5,6 +5,7 @@ pub(crate) mod long_double;
 
 /// Longest text that is read as a floating-point number, as in Redis.
 const F64_TEXT_MAX: usize = 255;
+const HEX_DIGITS: &[u8; 16] = b"0123456789abcdef";
 
 /// Reads a canonical 64-bit integer: no plus sign, no spaces, no leading zeros, no `-0`.
 #[inline]
@@ -49,6 +50,15 @@ pub fn parse_f64(text: &[u8]) -> Option<f64> {
     let value: f64 = text.parse().ok()?;
     let spelled = text.trim_start_matches(['+', '-']).starts_with(['i', 'I']);
     (!value.is_nan() && (value.is_finite() || spelled)).then_some(value)
+}
+
+/// Two hexadecimal digits for each byte, small letters.
+pub fn hex(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        text.extend([byte >> 4, byte & 0xf].map(|digit| char::from(HEX_DIGITS[usize::from(digit)])));
+    }
+    text
 }
 
 /// The shortest text that reads back as `value`, with an exponent where the plain form would be long.
@@ -114,6 +124,11 @@ mod tests {
         for (value, text) in texts {
             assert_eq!(format_f64(value), text);
         }
+    }
+
+    #[test]
+    fn bytes_have_two_hexadecimal_digits_each() {
+        assert_eq!((hex(&[0x00, 0x0f, 0xa0, 0xff]), hex(&[])), ("000fa0ff".into(), String::new()));
     }
 
     proptest! {

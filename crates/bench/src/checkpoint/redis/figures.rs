@@ -8,7 +8,7 @@ use super::server::StoreFormat;
 use super::trial::{RestoreResult, SaveResult};
 use super::{FORK_GROWTH, RedisResults};
 use crate::format::mebibytes;
-use crate::report::{Better, Figure, Report};
+use crate::report::{BetterDirection, Figure, Report};
 use crate::stats::Spread;
 
 const GROWTH: &str = "mdc_redis_memory_growth";
@@ -16,7 +16,7 @@ const GROWTH_GOAL: f64 = 0.3;
 
 /// The figure that the part is for, where it could not be run.
 pub fn not_measured(reason: &str, report: &mut Report) {
-    let figure = Figure::new(GROWTH, f64::NAN, "of the memory", Better::Lower);
+    let figure = Figure::new(GROWTH, f64::NAN, "of the memory", BetterDirection::Lower);
     report.results.push(figure.note(format!("not measured: {reason}")));
 }
 
@@ -34,15 +34,15 @@ pub fn add(results: &RedisResults, report: &mut Report) {
     let saves = |format, value: fn(&SaveResult) -> f64| -> Vec<f64> {
         results.saves.iter().filter(|save| save.format == format).map(value).collect()
     };
-    let restores = |format| -> Vec<f64> {
-        let took_s = |restored: &RestoreResult| restored.took_s;
-        results.restores.iter().filter(|restored| restored.format == format).map(took_s).collect()
+    let restores = |format, value: fn(&RestoreResult) -> f64| -> Vec<f64> {
+        results.restores.iter().filter(|restored| restored.format == format).map(value).collect()
     };
     let both = |value| [StoreFormat::Mdc, StoreFormat::Rdb].map(|format| saves(format, value));
-    let [growth, fork_growth] = both(|save| save.growth).map(|values| spread(&values));
-    let [updates, fork_updates] = both(|save| save.updates as f64 / save.save_s).map(|values| spread(&values).median);
+    let [growth, fork_growth] = both(|save| save.growth).map(|values| Spread::or_nan(&values));
+    let [updates, fork_updates] =
+        both(|save| save.updates as f64 / save.save_s).map(|values| Spread::or_nan(&values).median);
     report.results.push(
-        Figure::new(GROWTH, growth.median, "of the memory", Better::Lower)
+        Figure::new(GROWTH, growth.median, "of the memory", BetterDirection::Lower)
             .goal(GROWTH_GOAL)
             .spread(growth)
             .peer("redis_fork_memory_growth", fork_growth.median)
@@ -53,38 +53,45 @@ pub fn add(results: &RedisResults, report: &mut Report) {
             )),
     );
     let [save_s, fork_s] = both(|save| save.save_s);
-    let ratio = Figure::new("mdc_redis_checkpoint_time_ratio", ratios(&save_s, &fork_s).median, "x", Better::Lower)
-        .spread(ratios(&save_s, &fork_s))
-        .peer("redis_mdc_s", spread(&save_s).median)
-        .peer("redis_fork_s", spread(&fork_s).median)
-        .peer("redis_mdc_logged_s", spread(&saves(StoreFormat::Mdc, |save| save.logged_s)).median)
-        .peer("redis_fork_fork_ms", spread(&saves(StoreFormat::Rdb, |save| save.fork_ms)).median)
-        .note("time of a save under these updates, over redis-server's");
-    report.info.push(ratio);
-    let [ours, forks] = [StoreFormat::Mdc, StoreFormat::Rdb].map(restores);
-    report.info.push(
-        Figure::new("mdc_redis_restore_time_ratio", ratios(&forks, &ours).median, "x", Better::Higher)
-            .spread(ratios(&forks, &ours))
-            .peer("redis_mdc_s", spread(&ours).median)
-            .peer("redis_fork_s", spread(&forks).median)
-            .note("redis-server's time of a restart from the disk, over ours"),
-    );
     let [bytes, fork_bytes] = both(|save| save.file_bytes as f64);
+    let raw_write_s = Spread::or_nan(&bytes).median / Spread::or_nan(&results.raw_write_bytes_per_s).median;
+    let ratio = Figure::new(
+        "mdc_redis_checkpoint_time_ratio",
+        Spread::of_ratios(&save_s, &fork_s).median,
+        "x",
+        BetterDirection::Lower,
+    )
+    .spread(Spread::of_ratios(&save_s, &fork_s))
+    .bound("a raw write of the same bytes", raw_write_s / Spread::or_nan(&fork_s).median)
+    .peer("redis_mdc_s", Spread::or_nan(&save_s).median)
+    .peer("redis_fork_s", Spread::or_nan(&fork_s).median)
+    .peer("redis_mdc_logged_s", Spread::or_nan(&saves(StoreFormat::Mdc, |save| save.logged_s)).median)
+    .peer("redis_fork_fork_ms", Spread::or_nan(&saves(StoreFormat::Rdb, |save| save.fork_ms)).median)
+    .note("time of a save under these updates, over redis-server's");
+    report.info.push(ratio);
+    let [ours, forks] = [StoreFormat::Mdc, StoreFormat::Rdb].map(|format| restores(format, |restored| restored.took_s));
+    let raw_read_s = Spread::or_nan(&restores(StoreFormat::Mdc, |restored| restored.raw_read_s)).median;
     report.info.push(
-        Figure::new("mdc_redis_file_size_ratio", ratios(&bytes, &fork_bytes).median, "x", Better::Lower)
-            .peer("redis_mdc_mib", mebibytes(spread(&bytes).median as u64))
-            .peer("redis_fork_mib", mebibytes(spread(&fork_bytes).median as u64))
-            .note("the dump has all of the allocator's memory; rdbcompression no"),
+        Figure::new(
+            "mdc_redis_restore_time_ratio",
+            Spread::of_ratios(&forks, &ours).median,
+            "x",
+            BetterDirection::Higher,
+        )
+        .spread(Spread::of_ratios(&forks, &ours))
+        .bound("a direct read of our file", Spread::or_nan(&forks).median / raw_read_s)
+        .peer("redis_mdc_s", Spread::or_nan(&ours).median)
+        .peer("redis_fork_s", Spread::or_nan(&forks).median)
+        .note("redis-server's time of a restart from the disk, over ours"),
     );
+    report.info.push(size_ratio(&bytes, &fork_bytes));
 }
 
-fn spread(values: &[f64]) -> Spread {
-    Spread::of(values).unwrap_or(Spread { median: f64::NAN, least: f64::NAN, most: f64::NAN })
-}
-
-/// Ratios of each round, `over` by `under`.
-fn ratios(over: &[f64], under: &[f64]) -> Spread {
-    spread(&over.iter().zip(under).map(|(over, under)| over / under).collect::<Vec<_>>())
+fn size_ratio(bytes: &[f64], fork_bytes: &[f64]) -> Figure {
+    Figure::new("mdc_redis_file_size_ratio", Spread::of_ratios(bytes, fork_bytes).median, "x", BetterDirection::Lower)
+        .peer("redis_mdc_mib", mebibytes(Spread::or_nan(bytes).median as u64))
+        .peer("redis_fork_mib", mebibytes(Spread::or_nan(fork_bytes).median as u64))
+        .note("the dump has all of the allocator's memory; rdbcompression no")
 }
 
 #[cfg(test)]
@@ -93,7 +100,8 @@ mod tests {
 
     #[test]
     fn growth_is_the_median_and_a_part_that_could_not_run_says_why() {
-        let mut results = RedisResults::default();
+        let raw_write_bytes_per_s = vec![f64::from(2 << 20)];
+        let mut results = RedisResults { raw_write_bytes_per_s, ..RedisResults::default() };
         for (growth, save_s) in [(0.2, 2.0), (0.4, 3.0), (0.25, 4.0)] {
             for (format, factor) in [(StoreFormat::Rdb, 3.0), (StoreFormat::Mdc, 1.0)] {
                 results.saves.push(SaveResult {
@@ -107,12 +115,13 @@ mod tests {
                 });
             }
         }
-        let mut report = crate::experiment::tests::report::<crate::checkpoint::Args>();
+        let mut report = crate::experiment::tests::report::<crate::checkpoint::CheckpointArgs>();
         add(&results, &mut report);
         assert_eq!((report.results[0].value, report.results[0].reached()), (0.25, Some(true)));
         assert!((report.info[0].value - 1.0 / 3.0).abs() < 0.001, "{}", report.info[0].value);
-        assert!(report.info[1].value.is_nan(), "there was no restore");
-        let mut report = crate::experiment::tests::report::<crate::checkpoint::Args>();
+        assert!((report.info[0].bound.as_ref().unwrap().value - 0.5 / 9.0).abs() < 0.001, "{:?}", report.info[0]);
+        assert!(report.info[1].value.is_nan() && report.info[1].bound.is_none(), "there was no restore");
+        let mut report = crate::experiment::tests::report::<crate::checkpoint::CheckpointArgs>();
         not_measured("no mirror", &mut report);
         assert!(report.results[0].note.contains("no mirror") && report.results[0].reached().is_none());
     }

@@ -10,8 +10,8 @@ mod trial;
 
 use std::path::Path;
 
-use super::{Args, TOLERANCE, calibration};
-use crate::memory;
+use super::{CheckpointArgs, TOLERANCE, calibration};
+use crate::{disk, memory};
 use server::{SavingServer, StoreFormat};
 use trial::{RestoreResult, SaveResult};
 
@@ -27,13 +27,14 @@ const ATTEMPTS: usize = 4;
 pub struct RedisResults {
     saves: Vec<SaveResult>,
     restores: Vec<RestoreResult>,
+    raw_write_bytes_per_s: Vec<f64>,
     updates_per_s: f64,
     keys: u64,
     version: String,
 }
 
 /// Measures. `Err` is why it can't be done here.
-pub fn run(args: &Args, dir: &Path, say: &dyn Fn(&str)) -> anyhow::Result<RedisResults> {
+pub fn run(args: &CheckpointArgs, dir: &Path, say: &dyn Fn(&str)) -> anyhow::Result<RedisResults> {
     say("building redis-server with mdc_* (fetches Debian's source package where it is not in the cache)");
     let programs = build::both(dir)?;
     let keys = (args.data_bytes() / (args.value_bytes + ALLOCATED_BYTES)).max(1000);
@@ -47,6 +48,7 @@ pub fn run(args: &Args, dir: &Path, say: &dyn Fn(&str)) -> anyhow::Result<RedisR
     results.updates_per_s = find_rate(&mut servers, keys, args.value_bytes, say)?;
     let rounds = args.common.rounds(5, 1);
     for round in 0..rounds {
+        results.raw_write_bytes_per_s.push(disk::raw_write_bytes_per_s(dir, args.data_bytes())?);
         // Who goes first changes, so that neither always finds the other's leftovers.
         let order = if round.is_multiple_of(2) { [0, 1] } else { [1, 0] };
         for index in order {

@@ -9,8 +9,8 @@ use anyhow::{Context, ensure};
 
 use super::super::trial::INTERVAL;
 use super::server::{SavingServer, StoreFormat};
-use crate::memory;
 use crate::process::background_save;
+use crate::{disk, memory};
 
 /// A save.
 #[derive(Debug)]
@@ -34,6 +34,8 @@ pub(super) struct RestoreResult {
     pub(super) format: StoreFormat,
     /// From the start of the process until reads are answered, in seconds.
     pub(super) took_s: f64,
+    /// A direct read of the same file by itself, in seconds.
+    pub(super) raw_read_s: f64,
 }
 
 /// Has `server` save under `per_s` updates a second.
@@ -81,15 +83,18 @@ fn last_logged_s(log: &str) -> Option<f64> {
 pub(super) fn restore(server: &mut SavingServer) -> anyhow::Result<RestoreResult> {
     background_save(&mut server.control, Duration::from_millis(5))?;
     let digest = server.digest()?;
-    let took = server.restart(|file| {
-        let file = std::fs::File::open(file)?;
+    let mut raw_read_s = f64::NAN;
+    let took = server.restart(|path| {
+        let file = std::fs::File::open(path)?;
         file.sync_all()?;
         quire_sys::file::drop_cache(&file);
+        // A direct read leaves nothing of the file in the page cache.
+        raw_read_s = disk::raw_read_s(path)?;
         Ok(())
     })?;
     let (format, restored) = (server.format(), server.digest()?);
     ensure!(restored == digest, "{} restored other data than it had saved", format.name());
-    Ok(RestoreResult { format, took_s: took.as_secs_f64() })
+    Ok(RestoreResult { format, took_s: took.as_secs_f64(), raw_read_s })
 }
 
 #[cfg(test)]

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use quire_sys::ask::TerminationSignal;
 
-use crate::report::{Better, Figure};
+use crate::disk;
+use crate::report::{BetterDirection, Figure};
 use crate::stats::Spread;
 use crate::wcache::cache_policy::CachePolicy;
 use crate::wcache::experiment_context::ExperimentContext;
@@ -180,7 +181,13 @@ fn habits(context: &ExperimentContext, plain: &Path, mounted: &Path) -> anyhow::
     let sum = |side: usize, round: usize| each_s.iter().map(|times| times[side][round]).sum::<f64>();
     let ratios: Vec<f64> = (0..rounds).map(|round| sum(1, round) / sum(0, round)).collect();
     let spread = Spread::of(&ratios).context("at least one round")?;
-    let mut figure = Figure::new(NAME, spread.median, "x", Better::Lower).goal(GOAL).spread(spread);
+    let writes_per_s = disk::durable_writes_per_s(context.run_dir.dir(), 4096, Duration::from_millis(500))?;
+    let plain =
+        Spread::of(&(0..rounds).map(|round| sum(0, round)).collect::<Vec<f64>>()).context("at least one round")?;
+    let mut figure = Figure::new(NAME, spread.median, "x", BetterDirection::Lower)
+        .goal(GOAL)
+        .spread(spread)
+        .bound("a durable write of 4 KiB for each", each_s.len() as f64 / writes_per_s / plain.median);
     for (write_kind, times) in DurableWrite::EVERY.into_iter().zip(&each_s) {
         for (side, values) in ["plain", "mount"].into_iter().zip(times) {
             let median = Spread::of(values).map_or(f64::NAN, |spread| spread.median);
@@ -214,7 +221,7 @@ fn tpcb(context: &ExperimentContext, template: &DatabaseTemplate, copies: [&Path
     let ratios: Vec<f64> = per_s[0].iter().zip(&per_s[1]).map(|(plain, mounted)| plain / mounted).collect();
     let spread = Spread::of(&ratios).context("at least one round")?;
     let median = |side: usize| Spread::of(&per_s[side]).map_or(f64::NAN, |spread| spread.median);
-    let figure = Figure::new("mount_overhead_tpcb", spread.median, "x", Better::Lower).spread(spread);
+    let figure = Figure::new("mount_overhead_tpcb", spread.median, "x", BetterDirection::Lower).spread(spread);
     Ok(figure
         .peer("plain/s", median(0))
         .peer("mount/s", median(1))

@@ -11,7 +11,7 @@ use quire_sys::ask::TerminationSignal;
 use crate::wcache::experiment_context::ExperimentContext;
 use crate::wcache::pg::cluster::{PostgresCluster, PostgresPrograms, filling_settings, measured_settings};
 use crate::wcache::pg::pgbench;
-use crate::wcache::scale::Scale;
+use crate::wcache::scale::WcacheScale;
 use crate::wcache::scenarios::{Scenario, Workload};
 use crate::wcache::testbed::interrupt::Interrupt;
 use crate::wcache::testbed::storage_stack::{StackSpec, StorageStack};
@@ -144,7 +144,7 @@ fn work(
     template: &DatabaseTemplate,
     work: Workload,
     seed: u64,
-    scale: &Scale,
+    scale: &WcacheScale,
     cluster: &PostgresCluster,
     interrupt: &Interrupt,
     observer: &mut dyn TrialObserver,

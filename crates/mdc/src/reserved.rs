@@ -12,13 +12,13 @@ use quire_sys::area::AnonymousMap;
 use zerocopy::FromZeros;
 
 /// A slice of `T`s that begins with zeros.
-pub(crate) struct HeldSlice<T> {
+pub(crate) struct ReservedSlice<T> {
     area: AnonymousMap,
     len: usize,
     of: PhantomData<T>,
 }
 
-impl<T: FromZeros> HeldSlice<T> {
+impl<T: FromZeros> ReservedSlice<T> {
     /// `len` zeros.
     pub(crate) fn new(len: usize) -> io::Result<Self> {
         let bytes = len.checked_mul(size_of::<T>()).ok_or(io::ErrorKind::OutOfMemory)?;
@@ -26,14 +26,14 @@ impl<T: FromZeros> HeldSlice<T> {
     }
 }
 
-impl<T> HeldSlice<T> {
+impl<T> ReservedSlice<T> {
     /// Its addresses.
     pub(crate) fn range(&self) -> Range<usize> {
         range_of(&self.area)
     }
 }
 
-impl<T> Deref for HeldSlice<T> {
+impl<T> Deref for ReservedSlice<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
@@ -42,7 +42,7 @@ impl<T> Deref for HeldSlice<T> {
     }
 }
 
-impl<T> DerefMut for HeldSlice<T> {
+impl<T> DerefMut for ReservedSlice<T> {
     fn deref_mut(&mut self) -> &mut [T] {
         // SAFETY: as in `deref`, and `self` is borrowed mutably.
         unsafe { slice::from_raw_parts_mut(self.area.base().cast::<T>(), self.len) }
@@ -50,12 +50,12 @@ impl<T> DerefMut for HeldSlice<T> {
 }
 
 /// One value.
-pub(crate) struct Held<T> {
+pub(crate) struct ReservedBox<T> {
     area: AnonymousMap,
     of: PhantomData<T>,
 }
 
-impl<T> Held<T> {
+impl<T> ReservedBox<T> {
     /// Moves `value` there.
     pub(crate) fn new(value: T) -> io::Result<Self> {
         const { assert!(align_of::<T>() <= 4096) };
@@ -76,7 +76,7 @@ fn range_of(area: &AnonymousMap) -> Range<usize> {
     base..base + area.len()
 }
 
-impl<T> Deref for Held<T> {
+impl<T> Deref for ReservedBox<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -85,14 +85,14 @@ impl<T> Deref for Held<T> {
     }
 }
 
-impl<T> DerefMut for Held<T> {
+impl<T> DerefMut for ReservedBox<T> {
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: as in `deref`, and `self` is borrowed mutably.
         unsafe { &mut *self.area.base().cast::<T>() }
     }
 }
 
-impl<T> Drop for Held<T> {
+impl<T> Drop for ReservedBox<T> {
     fn drop(&mut self) {
         // SAFETY: `new` put a value there, which is dropped only here.
         unsafe { self.area.base().cast::<T>().drop_in_place() };

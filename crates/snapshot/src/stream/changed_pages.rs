@@ -16,7 +16,7 @@ use crate::stream::page_set::PageSet;
 
 /// The writer's notes of changed pages.
 #[derive(Debug)]
-pub(crate) struct Changes {
+pub(crate) struct ChangedPages {
     /// Changed since the last cut, and before it since the last snapshot that is kept, unless they are in `frozen`.
     changed: PageSet,
     /// Changed between the last snapshot that is kept and the cut of the one that isn't settled.
@@ -26,7 +26,7 @@ pub(crate) struct Changes {
     pages: usize,
 }
 
-impl Changes {
+impl ChangedPages {
     /// Of `pages` pages, none of them changed.
     pub(crate) fn none(pages: usize) -> Self {
         Self { changed: PageSet::new(pages), frozen: None, only_frozen: false, pages }

@@ -7,12 +7,12 @@ use std::ops::Range;
 
 use zerocopy::IntoBytes;
 
-use crate::format::{Area, PAGE_BYTES, UNIT_BYTES, Unit, table_bytes};
-use crate::held::HeldSlice;
+use crate::format::{AreaEntry, PAGE_BYTES, UNIT_BYTES, UnitEntry, table_bytes};
+use crate::reserved::ReservedSlice;
 
 /// Areas first, then units, as the file has them.
-pub(crate) struct Table {
-    bytes: HeldSlice<u8>,
+pub(crate) struct DumpTable {
+    bytes: ReservedSlice<u8>,
     areas: u64,
     units: u64,
 }
@@ -22,7 +22,7 @@ fn most_units(area: &Range<usize>) -> u64 {
     (area.end.div_ceil(UNIT_BYTES) - area.start / UNIT_BYTES) as u64
 }
 
-impl Table {
+impl DumpTable {
     /// A table of these areas, without units yet.
     pub(crate) fn of(areas: impl Iterator<Item = Range<usize>> + Clone) -> io::Result<Self> {
         let (mut count, mut units) = (0, 0);
@@ -32,11 +32,11 @@ impl Table {
         }
         let bytes = table_bytes(count, units).and_then(|bytes| usize::try_from(bytes).ok());
         let mut table =
-            Self { bytes: HeldSlice::new(bytes.ok_or(io::ErrorKind::OutOfMemory)?)?, areas: count, units: 0 };
+            Self { bytes: ReservedSlice::new(bytes.ok_or(io::ErrorKind::OutOfMemory)?)?, areas: count, units: 0 };
         for (number, area) in areas.enumerate() {
-            let entry = Area { start: (area.start as u64).into(), end: (area.end as u64).into() };
-            let at = number * size_of::<Area>();
-            table.bytes[at..at + size_of::<Area>()].copy_from_slice(entry.as_bytes());
+            let entry = AreaEntry { start: (area.start as u64).into(), end: (area.end as u64).into() };
+            let at = number * size_of::<AreaEntry>();
+            table.bytes[at..at + size_of::<AreaEntry>()].copy_from_slice(entry.as_bytes());
         }
         Ok(table)
     }
@@ -57,9 +57,9 @@ impl Table {
     }
 
     /// Adds a unit.
-    pub(crate) fn add(&mut self, unit: &Unit) {
-        let at = self.areas as usize * size_of::<Area>() + self.units as usize * size_of::<Unit>();
-        self.bytes[at..at + size_of::<Unit>()].copy_from_slice(unit.as_bytes());
+    pub(crate) fn add(&mut self, unit: &UnitEntry) {
+        let at = self.areas as usize * size_of::<AreaEntry>() + self.units as usize * size_of::<UnitEntry>();
+        self.bytes[at..at + size_of::<UnitEntry>()].copy_from_slice(unit.as_bytes());
         self.units += 1;
     }
 
@@ -79,8 +79,9 @@ mod tests {
     fn a_table_has_room_for_every_unit_of_its_areas() {
         let areas = [0x1000..0x2000, UNIT_BYTES - 0x1000..UNIT_BYTES + 0x1000, 4 * UNIT_BYTES..6 * UNIT_BYTES];
         assert_eq!(areas.each_ref().map(most_units), [1, 2, 2]);
-        let mut table = Table::of(areas.iter().cloned()).unwrap();
-        let unit = Unit { start: 7.into(), bitmap: 1.into(), checksum: 0.into(), pages: 1.into(), reserved: 0.into() };
+        let mut table = DumpTable::of(areas.iter().cloned()).unwrap();
+        let unit =
+            UnitEntry { start: 7.into(), bitmap: 1.into(), checksum: 0.into(), pages: 1.into(), reserved: 0.into() };
         for _ in 0..5 {
             table.add(&unit);
         }
