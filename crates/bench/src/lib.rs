@@ -35,6 +35,7 @@ pub mod snapshot;
 pub mod stats;
 pub mod tables;
 pub mod wcache;
+pub mod zread;
 
 use std::fmt::Write as _;
 
@@ -123,6 +124,7 @@ mod tests {
             "bench checkpoint --mib 64 --value-bytes 200 --rounds 1 --json x --plot y",
             "bench clone --keys 1000 --seconds 1 --rate 500 --json x",
             "bench dbio --memory 256 --data 0.83 --pools 1,4 --clients 1,32 --values random --json x --plot y",
+            "bench zread --parts leases --file 64 --json x",
             "bench tables --from x",
             "bench list",
         ] {
