@@ -129,6 +129,16 @@ pub const EXPERIMENTS: &[Experiment] = &[
         ],
     },
     Experiment {
+        name: "zread",
+        words: &["--parts", "leases", "--file", "16"],
+        names: &[
+            "lease_vs_pread_4k",
+            "lease_vs_pread_64k",
+            "lease_untouched_vs_pread_4k",
+            "lease_untouched_vs_pread_64k",
+        ],
+    },
+    Experiment {
         name: "wcache",
         words: &["--policies", "ALL,CP+PI+IOI", "--seconds", "2"],
         names: &[

@@ -37,6 +37,7 @@ pub mod stats;
 pub mod supervisor;
 pub mod tables;
 pub mod wcache;
+pub mod zread;
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -131,6 +132,7 @@ mod tests {
             "bench checkpoint --mib 64 --value-bytes 200 --rounds 1 --json x --plot y",
             "bench clone --keys 1000 --seconds 1 --rate 500 --json x",
             "bench dbio --memory 256 --data 0.83 --pools 1,4 --clients 1,32 --values random --json x --plot y",
+            "bench zread --parts leases --file 64 --json x",
             "bench tables --from x",
             "bench list",
         ] {

@@ -31,6 +31,7 @@ pub const EXPERIMENTS: &[ExperimentEntry] = &[
     entry::<crate::checkpoint::CheckpointArgs>(),
     entry::<crate::clone::CloneArgs>(),
     entry::<crate::dbio::DbioArgs>(),
+    entry::<crate::zread::ZreadArgs>(),
 ];
 
 const fn entry<E: Experiment>() -> ExperimentEntry {
@@ -56,6 +57,7 @@ mod tests {
             ("snapshot", ["--sizes", "--parts", "--quick"], ["--plot", "--keys", "--port"]),
             ("clone", ["--keys", "--seconds", "--rate"], ["--plot", "--mib", "--valkey"]),
             ("dbio", ["--pools", "--values", "--plot"], ["--keys", "--sizes", "--rate"]),
+            ("zread", ["--parts", "--file", "--rounds"], ["--plot", "--keys", "--rate"]),
             ("checkpoint", ["--mib", "--value-bytes", "--plot"], ["--keys", "--skews", "--valkey"]),
         ] {
             let help = help(name);

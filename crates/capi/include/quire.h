@@ -71,6 +71,11 @@
 #define QUIRE_MAP_SERVED 2
 
 /**
+ * quire_lease() fails with QUIRE_EXHAUSTED at once where leases pin as much as they may, and does not wait for others to be released.
+ */
+#define QUIRE_LEASE_TRY 1
+
+/**
  * For mdc_fwrite(): the object's bytes are copied to the checkpoint's log now. Needed for objects that change or go before
  * mdc_checkpoint_end().
  */
@@ -239,6 +244,25 @@ typedef int32_t quire_precopy;
  * mdc_restore_start() and mdc_restore_end().
  */
 typedef struct mdc_file mdc_file;
+
+/**
+ * A file whose bytes are read in place, by leases, and written by calls. Any thread may call with it.
+ *
+ * A child that the program makes by fork() must not call with it: that is refused.
+ */
+typedef struct quire_file quire_file;
+
+/**
+ * Bytes of a file, in place.
+ *
+ * They stay in memory, and as they are, until the lease is released, whatever is written to the file meanwhile: a writer gets a copy of a
+ * leased page, and later leases and reads show what it wrote. Any thread may load the bytes and release the lease. It keeps the
+ * file, and its pool, also when these have been released. Of bytes on several pages each page is as it was at one moment, not all
+ * at the same.
+ *
+ * A forked child may load the bytes of a lease that its parent had, and may not call with it.
+ */
+typedef struct quire_leased quire_leased;
 
 /**
  * A file as memory.
@@ -428,6 +452,10 @@ typedef struct {
      * for files that other programs use by read() and write(), too. Block devices are always read themselves. Usual: 0.
      */
     uint64_t look_in_page_cache;
+    /**
+     * Leases (see quire_lease()) pin no more than this share of the pool, in percent, at most 75. Usual: 25.
+     */
+    uint64_t lease_percent;
 } quire_pool_options;
 
 /**
@@ -475,6 +503,14 @@ typedef struct {
      * Writes that they were merged to.
      */
     uint64_t writes;
+    /**
+     * Bytes of pages that leases pin now.
+     */
+    uint64_t leased_bytes;
+    /**
+     * Leased pages that were copied since a thread wrote to them.
+     */
+    uint64_t lease_copies;
 } quire_pool_counts;
 
 /**
@@ -922,6 +958,114 @@ uint64_t quire_map_resident(const quire_mapping *map);
  * map is NULL or a map that is not released, no other thread is in a call with it or touches its memory.
  */
 quire_status quire_map_release(quire_mapping *map);
+
+/**
+ * Opens the file, or block device, at path, whole, with pages of pool. The same file must not be opened, or mapped, twice at a time. What is
+ * written gets to the file when the pool needs memory, by quire_file_sync(), and when the file and the last of its leases are released.
+ *
+ * options may be NULL; its flags may be QUIRE_MAP_CREATE, and servers must be 0. On success *file is the new file, to be released by
+ * quire_file_release(); on failure it is NULL. Directories, pipes, sockets, character devices and the kernel's interfaces (/proc,
+ * /sys) are refused.
+ *
+ * Duties of the caller:
+ * pool is a pool that is not released; path is a string that ends with NUL; options is NULL or leads to options with
+ * struct_size set; *file may be written.
+ */
+quire_status quire_file_open(const quire_pool *pool,
+                             const char *path,
+                             const quire_map_options *options,
+                             quire_file **file);
+
+/**
+ * Bytes of the file. 0 if file is NULL.
+ *
+ * Duties of the caller:
+ * file is NULL or a file that is not released.
+ */
+uint64_t quire_file_len(const quire_file *file);
+
+/**
+ * Makes the file len bytes long if it is shorter. The new bytes are zero.
+ *
+ * Duties of the caller:
+ * file is a file that is not released.
+ */
+quire_status quire_file_grow(const quire_file *file, uint64_t len);
+
+/**
+ * Writes len bytes to the file at offset, where the file must have as many. Leases of these bytes keep what they show. Other threads see
+ * each page of the file as it was before or is afterwards. Where it fails, a part of the bytes may have been written.
+ *
+ * bytes must not be memory of a quire_map().
+ *
+ * Duties of the caller:
+ * file is a file that is not released; len bytes at bytes may be read.
+ */
+quire_status quire_file_write(const quire_file *file,
+                              uint64_t offset,
+                              const void *bytes,
+                              size_t len);
+
+/**
+ * Makes durable what was written before the call, and the file's length.
+ *
+ * When it fails, it is not known what is in the file: what was written stays in memory, and every later call says why.
+ *
+ * Duties of the caller:
+ * file is a file that is not released.
+ */
+quire_status quire_file_sync(const quire_file *file);
+
+/**
+ * Ends the use of a file; its leases stay. What was written is written to the file with the last of them, but not made durable: that takes
+ * quire_file_sync(). NULL is nothing to release.
+ *
+ * Duties of the caller:
+ * file is NULL or a file that is not released, and no other thread is in a call with it.
+ */
+quire_status quire_file_release(quire_file *file);
+
+/**
+ * Leases the len bytes of file at offset; fewer if the file ends before. Pages that are not in memory are read.
+ *
+ * Leases pin no more than a part of the pool (quire_pool_options.lease_percent). Where they do, the call waits until others are released, but
+ * no longer than the pool's patience while none is: the caller may hold all of them. Then, and with QUIRE_LEASE_TRY in flags at
+ * once, it fails with QUIRE_EXHAUSTED. QUIRE_INVALID where the file ends at offset or before.
+ *
+ * On success *lease is the new lease, to be released by quire_lease_release(); on failure it is NULL.
+ *
+ * Duties of the caller:
+ * file is a file that is not released; *lease may be written.
+ */
+quire_status quire_lease(const quire_file *file,
+                         uint64_t offset,
+                         size_t len,
+                         uint64_t flags,
+                         quire_leased **lease);
+
+/**
+ * The first of the leased bytes, which must not be stored to. NULL if lease is.
+ *
+ * Duties of the caller:
+ * lease is NULL or a lease that is not released.
+ */
+const void *quire_lease_ptr(const quire_leased *lease);
+
+/**
+ * How many bytes are leased. 0 if lease is NULL.
+ *
+ * Duties of the caller:
+ * lease is NULL or a lease that is not released.
+ */
+size_t quire_lease_len(const quire_leased *lease);
+
+/**
+ * Ends a lease, whose bytes must not be touched afterwards. Any thread may. NULL is nothing to release.
+ *
+ * Duties of the caller:
+ * lease is NULL or a lease that is not released, and no other thread uses its bytes.
+ */
+quire_status quire_lease_release(quire_leased *lease);
 
 /**
  * Tells the mount whose root is at mount_point that requests wait for a process (critical is not 0), or takes that back

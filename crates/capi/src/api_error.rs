@@ -202,7 +202,7 @@ impl ApiError {
             Self::NoMemory { .. } => quire_status::QUIRE_NO_MEMORY,
             Self::Handles
             | Self::Refused(MechanismError::Exhausted { .. })
-            | Self::Pool(PoolError::Exhausted { .. }) => quire_status::QUIRE_EXHAUSTED,
+            | Self::Pool(PoolError::Exhausted { .. } | PoolError::LeaseLimit { .. }) => quire_status::QUIRE_EXHAUSTED,
             Self::View(
                 ViewError::GivenUp { .. } | ViewError::HandedOver { .. } | ViewError::Taken { .. } | ViewError::Gone(_),
             )

@@ -38,6 +38,8 @@ pub mod pool;
 
 pub mod map;
 
+pub mod lease;
+
 pub mod critical;
 
 pub mod mdc;

@@ -85,7 +85,7 @@ const EMPTY_RESERVE_BYTES: u64 = 1 << 40;
 ///
 /// # Safety
 /// `options` is null or leads to a [`quire_map_options`] of any version.
-unsafe fn read(options: *const quire_map_options) -> Result<quire_map_options, ApiError> {
+pub(crate) unsafe fn read(options: *const quire_map_options) -> Result<quire_map_options, ApiError> {
     if options.is_null() {
         return Ok(quire_map_options::default());
     }
@@ -101,7 +101,7 @@ unsafe fn read(options: *const quire_map_options) -> Result<quire_map_options, A
 }
 
 /// The file or block device at `path`.
-fn open(path: &Path, may_create: bool) -> Result<Arc<dyn Device>, ApiError> {
+pub(crate) fn open(path: &Path, may_create: bool) -> Result<Arc<dyn Device>, ApiError> {
     if path.metadata().is_ok_and(|facts| facts.file_type().is_block_device()) {
         return Ok(BlockDevice::open(path)?);
     }
@@ -117,6 +117,11 @@ fn open(path: &Path, may_create: bool) -> Result<Arc<dyn Device>, ApiError> {
         return Err(ApiError::Interface(path.display().to_string()));
     }
     Ok(device)
+}
+
+/// Bytes to reserve addresses for, of a file of `len` bytes.
+pub(crate) fn reserve_bytes(asked: u64, len: u64) -> u64 {
+    if asked == 0 && len == 0 { EMPTY_RESERVE_BYTES } else { asked }
 }
 
 /// A thread of the program that waits for a page can't be told more than that.
@@ -158,10 +163,7 @@ pub unsafe extern "C" fn quire_map(
         check_limit("options->reserve_bytes", options.reserve_bytes, 0, MOST_BYTES)?;
         check_limit("options->servers", options.servers, 0, MOST_SERVERS)?;
         let device = open(path, options.flags & QUIRE_MAP_CREATE != 0)?;
-        let reserve_bytes = match (options.reserve_bytes, device.len()?) {
-            (0, 0) => EMPTY_RESERVE_BYTES,
-            (reserve_bytes, _) => reserve_bytes,
-        };
+        let reserve_bytes = reserve_bytes(options.reserve_bytes, device.len()?);
         let settings = MapOptions { reserve_bytes, ..MapOptions::default() };
         let map = if options.flags & QUIRE_MAP_SERVED == 0 {
             TransparentMap::new(pool, device, settings)?

@@ -73,6 +73,8 @@ pub struct quire_pool_options {
     /// 1 has a page that is not in the pool looked for in the system's page cache before it is read from the device, and given up there:
     /// for files that other programs use by read() and write(), too. Block devices are always read themselves. Usual: 0.
     pub look_in_page_cache: u64,
+    /// Leases (see quire_lease()) pin no more than this share of the pool, in percent, at most 75. Usual: 25.
+    pub lease_percent: u64,
 }
 
 /// For quire_pool_options.second_tier_bytes: as much as suits the pool and the memory that there is.
@@ -80,7 +82,7 @@ pub const QUIRE_SECOND_TIER_AUTO: u64 = u64::MAX;
 
 // SAFETY: integers only, each at a multiple of its size, beginning with the size.
 unsafe impl ExtensibleStruct for quire_pool_options {}
-const _: () = assert!(size_of::<quire_pool_options>() == 64, "a gap, or a field that the header's readers don't know");
+const _: () = assert!(size_of::<quire_pool_options>() == 72, "a gap, or a field that the header's readers don't know");
 
 /// What a pool holds now, and what it has done since it was made. Set struct_size to sizeof(quire_pool_counts) before the
 /// call.
@@ -107,11 +109,15 @@ pub struct quire_pool_counts {
     pub written_pages: u64,
     /// Writes that they were merged to.
     pub writes: u64,
+    /// Bytes of pages that leases pin now.
+    pub leased_bytes: u64,
+    /// Leased pages that were copied since a thread wrote to them.
+    pub lease_copies: u64,
 }
 
 // SAFETY: integers only, each at a multiple of its size, beginning with the size.
 unsafe impl ExtensibleStruct for quire_pool_counts {}
-const _: () = assert!(size_of::<quire_pool_counts>() == 80, "a gap, or a field that the header's readers don't know");
+const _: () = assert!(size_of::<quire_pool_counts>() == 96, "a gap, or a field that the header's readers don't know");
 
 impl From<&PoolStats> for quire_pool_counts {
     fn from(stats: &PoolStats) -> Self {
@@ -126,6 +132,8 @@ impl From<&PoolStats> for quire_pool_counts {
             evicted_pages: stats.evicted,
             written_pages: stats.written,
             writes: stats.writes,
+            leased_bytes: stats.leases.pinned_pages * stats.page_bytes,
+            lease_copies: stats.leases.relocated,
         }
     }
 }
@@ -201,6 +209,10 @@ unsafe fn read(capacity_bytes: usize, options: *const quire_pool_options) -> Res
     if options.dirty_percent != 0 {
         // What doesn't fit is over 100, too, and refused as that.
         config.dirty_percent = u8::try_from(options.dirty_percent).unwrap_or(u8::MAX);
+    }
+    if options.lease_percent != 0 {
+        // As above.
+        config.lease_percent = u8::try_from(options.lease_percent).unwrap_or(u8::MAX);
     }
     if options.patience_ms != 0 {
         config.miss_timeout_ms = options.patience_ms;
@@ -298,6 +310,7 @@ mod tests {
             page_bytes: 65536,
             dirty_percent: 50,
             patience_ms: 7,
+            lease_percent: 10,
             ..Default::default()
         };
         // SAFETY: `options` is a local structure of this version with its size set; null reads nothing.
@@ -305,6 +318,7 @@ mod tests {
             unsafe { (read(1 << 20, &raw const options).unwrap(), read(1 << 16, std::ptr::null()).unwrap()) };
         assert_eq!((config.budget_bytes, config.page_bytes, config.dirty_percent), (1 << 20, 65536, 50));
         assert_eq!((config.miss_timeout_ms, config.writers, config.queue_depth), (7, usual.writers, usual.queue_depth));
+        assert_eq!((config.lease_percent, usual.lease_percent), (10, 25));
         assert_eq!((usual.budget_bytes, usual.page_bytes), (1 << 16, 4096));
     }
 }

@@ -12,6 +12,8 @@ pub struct PoolConfig {
     pub page_bytes: usize,
     /// Writing back begins when more than this share of the budget is dirty.
     pub dirty_percent: u8,
+    /// Leases pin no more than this share of the budget, and at least a page.
+    pub lease_percent: u8,
     /// Threads that write back.
     pub writers: usize,
     /// Parts that queues and sets of pages are split in, one a core as a rule; 0 chooses.
@@ -103,6 +105,7 @@ impl Default for PoolConfig {
             budget_bytes: 64 << 20,
             page_bytes: 4096,
             dirty_percent: 75,
+            lease_percent: 25,
             writers: 1,
             shards: 0,
             evict_pages: 0,
@@ -140,6 +143,9 @@ impl PoolConfig {
         }
         if !(1..=100).contains(&self.dirty_percent) {
             return Err(PoolError::Config("`dirty_percent` must be from 1 to 100"));
+        }
+        if !(1..=75).contains(&self.lease_percent) {
+            return Err(PoolError::Config("`lease_percent` must be from 1 to 75"));
         }
         if let TierSize::Bytes(bytes) = self.tier.size
             && bytes > 0
@@ -181,6 +187,11 @@ impl PoolConfig {
         if let Some(greet) = self.on_thread_start {
             greet();
         }
+    }
+
+    /// Most pages that leases pin.
+    pub(crate) fn lease_pages(&self) -> usize {
+        (self.budget_pages() * usize::from(self.lease_percent) / 100).max(1)
     }
 
     /// Pages that fit the budget.
@@ -255,6 +266,7 @@ mod tests {
             PoolConfig { page_bytes: 8192, ..PoolConfig::default() },
             PoolConfig { budget_bytes: 3 * 4096, ..PoolConfig::default() },
             PoolConfig { dirty_percent: 0, ..PoolConfig::default() },
+            PoolConfig { lease_percent: 76, ..PoolConfig::default() },
             PoolConfig {
                 tier: TierConfig { size: TierSize::Bytes(15 * 4096), ..TierConfig::default() },
                 ..PoolConfig::default()

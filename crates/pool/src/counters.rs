@@ -38,9 +38,11 @@ pub(crate) enum PoolCounter {
     EvictClean,
     EvictKept,
     EvictDeclined,
+    Relocated,
+    LeaseCopies,
 }
 
-const COUNTS: usize = PoolCounter::EvictDeclined as usize + 1;
+const COUNTS: usize = PoolCounter::LeaseCopies as usize + 1;
 
 /// Why a thread waited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,6 +147,17 @@ impl PoolCounters {
         HITS.set(hits);
         if hits.is_multiple_of(SAMPLE) {
             self.report_hits();
+        }
+    }
+
+    /// Counts `count` hits.
+    #[inline]
+    pub(crate) fn hit_many(&self, count: u32) {
+        let before = HITS.get();
+        let hits = before.wrapping_add(count);
+        HITS.set(hits);
+        if hits / SAMPLE != before / SAMPLE {
+            self.add(PoolCounter::Hits, (hits.wrapping_sub(before / SAMPLE * SAMPLE) / SAMPLE * SAMPLE) as usize);
         }
     }
 

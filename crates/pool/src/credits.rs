@@ -73,6 +73,21 @@ impl CreditPool {
         None
     }
 
+    /// Takes `count` at once, or none; whether it did. It may fail although there are as many while other threads take and give.
+    pub(crate) fn take_many(&self, count: usize) -> bool {
+        let own = slot() % self.free.len();
+        let mut taken = 0;
+        for step in 0..self.free.len() {
+            let missing = count - taken;
+            taken += take_up_to(&self.free[(own + step) % self.free.len()], |_| missing);
+            if taken == count {
+                return true;
+            }
+        }
+        self.give(taken);
+        false
+    }
+
     /// Gives `count` back to the calling thread's core.
     pub(crate) fn give(&self, count: usize) {
         if count > 0 {
@@ -131,6 +146,16 @@ mod tests {
         assert_eq!((credits.free(), credits.total()), (1, 2));
         credits.give(1);
         assert_eq!(credits.free(), 2);
+    }
+
+    #[test]
+    fn many_are_taken_whole_or_not_at_all() {
+        let credits = CreditPool::new(10, 4);
+        assert!(credits.take_many(7) && !credits.take_many(4));
+        assert_eq!(credits.free(), 3);
+        assert!(credits.take_many(3) && credits.take_many(0));
+        credits.give(10);
+        assert_eq!(credits.free(), 10);
     }
 
     #[test]

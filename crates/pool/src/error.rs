@@ -74,4 +74,17 @@ pub enum PoolError {
         /// How long nothing moved.
         waited_ms: u64,
     },
+    /// More pages would be pinned by leases than may be, or one of them by more leases than can be counted.
+    #[error(
+        "no lease of {asked_pages} pages could be had within {waited_ms} ms: leases may pin {limit_pages} pages; drop some, ask \
+         for less, or raise `lease_percent`"
+    )]
+    LeaseLimit {
+        /// Pages asked for.
+        asked_pages: u64,
+        /// Pages that leases may pin.
+        limit_pages: usize,
+        /// How long no lease ended.
+        waited_ms: u64,
+    },
 }

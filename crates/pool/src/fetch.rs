@@ -3,76 +3,39 @@
 //! Relies on the page's state for which thread may do what. Memory is found before the page is claimed, so that no thread waits for memory while
 //! others wait for the page.
 
-use std::io;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use quire_device::{Action, DeviceError, Direction};
-
-use crate::counters::{PoolCounter, WaitCause};
+use crate::access_mode::AccessMode;
+use crate::counters::WaitCause;
 use crate::error::PoolError;
 use crate::mapped_file::MappedFile;
 use crate::page::PageRun;
-use crate::page_state::{LockMode, PageStatus, StateSnapshot};
+use crate::page_state::{PageStatus, StateSnapshot};
 use crate::park::Futex;
 use crate::pool_state::PoolState;
-use crate::{completion, paths, readahead, reclaim};
+use crate::{completion, page_read, readahead, reclaim, relocated_pages, relocation};
 
-/// What the page is wanted for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AccessMode {
-    /// To be read.
-    Read,
-    /// To be changed.
-    Write,
-    /// To be changed all over: what it holds doesn't matter.
-    Overwrite,
-}
-
-impl AccessMode {
-    fn hold(self) -> LockMode {
-        if self == Self::Read { LockMode::Shared } else { LockMode::Exclusive }
-    }
-
-    fn is_possible(self, seen: StateSnapshot) -> bool {
-        if self == Self::Read { seen.can_lock_shared() } else { seen.can_lock_exclusive() }
-    }
-
-    /// Why a thread that finds the page so has to wait.
-    fn cause(self, seen: StateSnapshot) -> WaitCause {
-        match seen.status() {
-            PageStatus::Reading => WaitCause::Reading,
-            PageStatus::Evicting => WaitCause::Evicting,
-            PageStatus::Writing if self != Self::Read && seen.shared() == 0 => WaitCause::Writing,
-            _ if seen.is_exclusive() => WaitCause::Changing,
-            _ => WaitCause::Readers,
-        }
-    }
-}
-
-/// Gets hold of `page`, which lies in the map, for reading or changing it.
+/// Gets hold of `page`, which lies in the map, for reading or changing it. The address of its bytes, which stay there while it is held.
 ///
 /// # Errors
 /// The device can't read it, or there is no memory for it.
 #[cold]
-pub(crate) fn acquire(shared: &PoolState, map: &MappedFile, page: u64, want: AccessMode) -> Result<(), PoolError> {
+pub(crate) fn acquire(shared: &PoolState, map: &MappedFile, page: u64, want: AccessMode) -> Result<*mut u8, PoolError> {
     let state = map.state(page);
     loop {
-        let held =
-            if want == AccessMode::Read { state.try_lock_shared().map(|()| false) } else { state.try_lock_exclusive() };
-        let seen = match held {
-            Ok(is_newly_dirty) => {
-                if is_newly_dirty {
-                    shared.note_dirty(map, page);
-                }
-                return Ok(());
-            }
+        // Its leases may have ended since.
+        relocated_pages::settle(shared, map, page);
+        let seen = match lock(shared, map, page, want) {
+            Ok(at) => return Ok(at),
             Err(seen) => seen,
         };
         match seen.status() {
             PageStatus::Absent => {
-                if read_in(shared, map, page, want)? {
-                    return Ok(());
+                let is_relocated = seen.is_relocated();
+                let reader = if is_relocated { relocation::read_in } else { read_in };
+                if let Some(at) = reader(shared, map, page, want)? {
+                    return Ok(at);
                 }
             }
             PageStatus::Reading | PageStatus::Evicting => wait(shared, map, page, want, seen),
@@ -81,9 +44,30 @@ pub(crate) fn acquire(shared: &PoolState, map: &MappedFile, page: u64, want: Acc
                     readahead::after_mark(shared, map, page);
                 }
             }
+            _ if want != AccessMode::Read && seen.can_relocate() => {
+                if let Some(at) = relocation::relocate(shared, map, page)? {
+                    return Ok(at);
+                }
+            }
             _ => wait(shared, map, page, want, seen),
         }
     }
+}
+
+/// Locks a page whose bytes are in memory, wherever; the address of these.
+fn lock(shared: &PoolState, map: &MappedFile, page: u64, want: AccessMode) -> Result<*mut u8, StateSnapshot> {
+    let state = map.state(page);
+    if want == AccessMode::Read {
+        return state.try_lock_shared_anywhere().map(|is_relocated| relocated_pages::place(map, page, is_relocated));
+    }
+    let before = state.try_lock_exclusive_anywhere()?;
+    if before.status() == PageStatus::Clean {
+        shared.note_dirty(map, page);
+    }
+    if before.is_relocated() && before.leases() == 0 {
+        return Ok(relocated_pages::move_back_locked(shared, map, page));
+    }
+    Ok(relocated_pages::place(map, page, before.is_relocated()))
 }
 
 /// Waits until it makes sense to try again.
@@ -105,13 +89,13 @@ fn wait(shared: &PoolState, map: &MappedFile, page: u64, want: AccessMode, seen:
     map.counters.waited(want.cause(seen), begun);
 }
 
-/// Reads the page if it is still absent; whether the caller has got hold of it.
-fn read_in(shared: &PoolState, map: &MappedFile, page: u64, want: AccessMode) -> Result<bool, PoolError> {
+/// Reads the page if it is still absent; its address if the caller has got hold of it.
+fn read_in(shared: &PoolState, map: &MappedFile, page: u64, want: AccessMode) -> Result<Option<*mut u8>, PoolError> {
     let _entered = tracing::trace_span!("pool_miss", map = map.device.name(), page, ?want).entered();
     let credit = reclaim::credit(shared, map, page)?;
     let state = map.state(page);
     if state.begin_read(None).is_err() {
-        return Ok(false);
+        return Ok(None);
     }
     credit.spend();
     map.shard(page).resident.fetch_add(1, Ordering::Relaxed);
@@ -119,7 +103,7 @@ fn read_in(shared: &PoolState, map: &MappedFile, page: u64, want: AccessMode) ->
         // Before the page itself is read, so that the device has both to do.
         readahead::after_miss(shared, map, page);
     }
-    if let Err(error) = fetch(shared, map, page, want) {
+    if let Err(error) = page_read::read(shared, map, page, want, None) {
         completion::give_up(shared, map, PageRun { start: page, pages: 1 });
         return Err(error.into());
     }
@@ -127,43 +111,5 @@ fn read_in(shared: &PoolState, map: &MappedFile, page: u64, want: AccessMode) ->
     if want != AccessMode::Read {
         shared.note_dirty(map, page);
     }
-    Ok(true)
-}
-
-/// Brings the bytes of a page that is claimed for reading into its place.
-fn fetch(shared: &PoolState, map: &MappedFile, page: u64, want: AccessMode) -> Result<(), DeviceError> {
-    map.check_memory()?;
-    if want == AccessMode::Overwrite {
-        map.counters.add(PoolCounter::Overwritten, 1);
-        return Ok(());
-    }
-    map.counters.add(PoolCounter::Misses, 1);
-    if map.is_tail(page) {
-        map.counters.add(PoolCounter::ReadDirect, 1);
-        return fetch_tail(map, page);
-    }
-    // SAFETY: `read_in` has claimed the page with `begin_read`, and ends the claim after this function returns; the slice is used
-    // before the transfer below is made.
-    let bytes = unsafe { map.frames.claimed(page) };
-    if paths::read_tier(shared, map, page, bytes, true) || paths::read_cached(shared, map, page, bytes) {
-        return Ok(());
-    }
-    // SAFETY: `read_in` has claimed the page with `begin_read`, and ends the claim after the transfer is dropped here: until then
-    // no other thread uses its bytes.
-    let mut transfer = unsafe { map.frames.transfer(Direction::Read, PageRun { start: page, pages: 1 }) };
-    paths::read_direct(shared, map, 1, || map.device.run(&mut transfer))
-}
-
-/// As [`fetch`], for the last page of a file that ends inside it. The rest of the page is zero.
-fn fetch_tail(map: &MappedFile, page: u64) -> Result<(), DeviceError> {
-    // SAFETY: `read_in` has claimed the page with `begin_read`, and ends the claim after this function returns.
-    let bytes = unsafe { map.frames.claimed(page) };
-    let offset = page * bytes.len() as u64;
-    let len = (map.len() - offset).min(bytes.len() as u64) as usize;
-    let got = map.device.read_at(offset, &mut bytes[..len])?;
-    if got < len {
-        let end = io::Error::from(io::ErrorKind::UnexpectedEof);
-        return Err(DeviceError::new(Action::Read, map.device.name(), &end).at(offset, len as u64));
-    }
-    Ok(())
+    Ok(Some(map.address(page)))
 }

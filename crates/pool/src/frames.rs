@@ -16,6 +16,7 @@ use quire_sys::userfault::Userfault;
 use crate::error::PoolError;
 use crate::page::PageRun;
 use crate::page_state::PageState;
+use crate::spare_frames::SpareFrames;
 
 /// Words of less memory than this are kept on small pages, or a small map would pay for a huge one.
 const HUGE_STATES_BYTES: usize = 8 << 20;
@@ -29,6 +30,8 @@ pub(crate) struct PageFrames {
     /// Pages that there are addresses for.
     pages: u64,
     memory: Arc<Reservation>,
+    /// Frames for pages that are changed while they are leased; made when the first is.
+    pub(crate) spare: OnceLock<SpareFrames>,
     /// What keeps stores from clean pages, in a transparent map.
     protector: OnceLock<Userfault>,
     /// Behind `states`.
@@ -69,6 +72,7 @@ impl PageFrames {
             page_shift: page_bytes.trailing_zeros(),
             pages: pages as u64,
             memory: Arc::new(memory),
+            spare: OnceLock::new(),
             protector: OnceLock::new(),
             _states: states,
         })

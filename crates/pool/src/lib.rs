@@ -10,6 +10,8 @@
 //! what pages hold.
 
 #[cfg(not(loom))]
+mod access_mode;
+#[cfg(not(loom))]
 mod cache_padded;
 #[cfg(not(loom))]
 mod completion;
@@ -36,6 +38,10 @@ mod guard;
 #[cfg(not(loom))]
 mod held_twice;
 #[cfg(not(loom))]
+mod lease;
+#[cfg(not(loom))]
+mod lease_pins;
+#[cfg(not(loom))]
 mod map;
 #[cfg(not(loom))]
 mod mapped_file;
@@ -43,6 +49,8 @@ mod mapped_file;
 mod memory_pressure;
 #[cfg(not(loom))]
 mod page;
+#[cfg(not(loom))]
+mod page_read;
 #[doc(hidden)]
 pub mod page_state;
 #[cfg(not(loom))]
@@ -61,6 +69,12 @@ mod readahead_queue;
 mod readahead_streams;
 #[cfg(not(loom))]
 mod reclaim;
+#[cfg(not(loom))]
+mod relocated_pages;
+#[cfg(not(loom))]
+mod relocation;
+#[cfg(not(loom))]
+mod spare_frames;
 #[cfg(not(loom))]
 mod stats;
 #[doc(hidden)]
@@ -91,13 +105,15 @@ pub use error::PoolError;
 #[cfg(not(loom))]
 pub use guard::{ReadGuard, WriteGuard};
 #[cfg(not(loom))]
+pub use lease::Lease;
+#[cfg(not(loom))]
 pub use map::Map;
 #[cfg(not(loom))]
 pub use page::PageNo;
 #[cfg(not(loom))]
 pub use pool::Pool;
 #[cfg(not(loom))]
-pub use stats::{DepthStats, PathStats, PoolStats, WaitStats};
+pub use stats::{DepthStats, LeaseStats, PathStats, PoolStats, WaitStats};
 #[cfg(not(loom))]
 pub use tier::TierStats;
 #[cfg(not(loom))]

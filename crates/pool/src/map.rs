@@ -7,14 +7,16 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
+use crate::access_mode::AccessMode;
 use crate::config::Advice;
 use crate::counters::PoolCounter;
 use crate::error::PoolError;
-use crate::fetch::{AccessMode, acquire};
+use crate::fetch::acquire;
 use crate::guard::{ReadGuard, WriteGuard};
 use crate::mapped_file::MappedFile;
 use crate::page::PageNo;
 use crate::pool_state::PoolState;
+use crate::spare_frames::SpareFrames;
 use crate::view::PageView;
 use crate::{completion, flush, held_twice, readahead, reclaim};
 
@@ -102,11 +104,11 @@ impl Map {
     /// [`PoolError::Outside`], [`PoolError::Device`] or [`PoolError::Exhausted`].
     #[inline]
     pub fn read(&self, page: PageNo) -> Result<ReadGuard<'_>, PoolError> {
-        let Some((state, at, len)) = self.mapped.find(page.0) else { return Err(self.mapped.outside(page.0)) };
+        let Some((state, mut at, len)) = self.mapped.find(page.0) else { return Err(self.mapped.outside(page.0)) };
         if state.try_lock_shared().is_ok() {
             self.mapped.counters.hit();
         } else {
-            acquire(&self.handle.shared, &self.mapped, page.0, AccessMode::Read)?;
+            at = acquire(&self.handle.shared, &self.mapped, page.0, AccessMode::Read)?;
         }
         // SAFETY: this thread has locked the page shared just now, here or in `acquire`; state and bytes live as long as the map,
         // which the guard borrows.
@@ -133,7 +135,7 @@ impl Map {
 
     #[inline]
     fn change(&self, page: PageNo, want: AccessMode) -> Result<WriteGuard<'_>, PoolError> {
-        let Some((state, at, len)) = self.mapped.find(page.0) else { return Err(self.mapped.outside(page.0)) };
+        let Some((state, mut at, len)) = self.mapped.find(page.0) else { return Err(self.mapped.outside(page.0)) };
         if self.mapped.is_poisoned() {
             self.mapped.check()?;
         }
@@ -144,7 +146,7 @@ impl Map {
                 }
                 self.mapped.counters.hit();
             }
-            Err(_) => acquire(&self.handle.shared, &self.mapped, page.0, want)?,
+            Err(_) => at = acquire(&self.handle.shared, &self.mapped, page.0, want)?,
         }
         // SAFETY: this thread has locked the page exclusively just now, here or in `acquire`; state and bytes live as long as the
         // map, which the guard borrows.
@@ -294,7 +296,8 @@ impl Drop for MapHandle {
         for (number, shard) in map.shards().iter().enumerate() {
             shared.sub_dirty(number, shard.dirty().len());
         }
-        let pages = map.resident();
+        // No lease is left either: each has a handle.
+        let pages = map.resident() + map.spare_frames_if_any().map_or(0, SpareFrames::held);
         shared.credits.give(pages);
         shared.pressure.progress(pages);
     }

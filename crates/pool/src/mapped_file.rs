@@ -20,6 +20,7 @@ use crate::page_state::{DeferredWork, MOST_READAHEAD_QUEUES, PageState, Parking}
 use crate::park::Futex;
 use crate::readahead_queue::ReadaheadQueue;
 use crate::readahead_streams::ReadaheadStreams;
+use crate::spare_frames::SpareFrames;
 
 /// More readahead queues than this need more rings than they are worth.
 const READAHEAD_QUEUES: usize = 16;
@@ -125,6 +126,30 @@ impl MappedFile {
 
     pub(crate) fn state(&self, page: u64) -> &PageState {
         self.frames.state(page)
+    }
+
+    /// Where the page's bytes are, unless it is relocated.
+    pub(crate) fn address(&self, page: u64) -> *mut u8 {
+        self.frames.at(page * self.frames.page_bytes() as u64)
+    }
+
+    /// Frames for relocated pages, at most `count`, which is the same in every call.
+    ///
+    /// # Errors
+    /// There are no addresses for them.
+    pub(crate) fn spare_frames(&self, count: usize) -> Result<&SpareFrames, PoolError> {
+        if let Some(made) = self.frames.spare.get() {
+            return Ok(made);
+        }
+        let page_bytes = self.frames.page_bytes();
+        let made = SpareFrames::new(count, page_bytes, self.frames.reserved_bytes() / page_bytes as u64)?;
+        // Another thread may have been faster.
+        Ok(self.frames.spare.get_or_init(|| made))
+    }
+
+    /// Frames for relocated pages, if there ever was such a page.
+    pub(crate) fn spare_frames_if_any(&self) -> Option<&SpareFrames> {
+        self.frames.spare.get()
     }
 
     /// Bytes of the file.

@@ -16,17 +16,25 @@
 //! without a lock is evicted.
 //!
 //! ```text
-//!  63       32 31      16 15     14      9 8      7      6       5         4 3     2 0
-//!  [ version ][ shared  ][mark ][ra queue][ahead][queued][waiters][exclusive][touches][state]
+//!  63       32 31      22 21      11 10         9     8      7       6        5          4   3    2   0
+//!  [ version ][ leases  ][ shared  ][relocated][mark][ahead][queued][waiters][exclusive][touches][state]
 //! ```
 //! The version goes up whenever the bytes change or go: when an exclusive user leaves and when the page is evicted. All
-//! zero is an absent page, so a state needs no setting up.
+//! zero is an absent page, so a state needs no setting up. A page that is being read has no shared locks: the number of its readahead
+//! queue is in their place.
+//!
+//! A lease ([`PageState::try_lease`]) keeps the bytes at the page's address as they are, and excludes no user: a writer puts the page into
+//! another frame first, and the page is *relocated* until it is moved back, after the last lease has ended ([`relocation`]).
 //!
 //! Waiting: a thread that finds the page in a status that doesn't suit sets `waiters` and sleeps while the low half stays as
 //! it was. Every change that a thread may wait for clears the bit and wakes all sleepers. Relies on nothing; every
 //! interleaving is explored in `tests/loom.rs`.
 
 use crate::sync::{AtomicU64, Ordering, fence};
+
+mod relocation;
+
+pub use relocation::LeaseEnd;
 
 const STATE: u64 = 0b111;
 const ABSENT: u64 = 0;
@@ -45,11 +53,14 @@ const EXCLUSIVE: u64 = 1 << 5;
 const WAITERS: u64 = 1 << 6;
 const QUEUED: u64 = 1 << 7;
 const AHEAD: u64 = 1 << 8;
-const QUEUE_NUMBER_SHIFT: u32 = 9;
-const QUEUE_NUMBER: u64 = 0b11_1111 << QUEUE_NUMBER_SHIFT;
-const MARK: u64 = 1 << 15;
-const SHARED_ONE: u64 = 1 << 16;
-const SHARED: u64 = 0xffff << 16;
+const MARK: u64 = 1 << 9;
+const RELOCATED: u64 = 1 << 10;
+const SHARED_ONE: u64 = 1 << 11;
+const SHARED: u64 = 0x7ff * SHARED_ONE;
+/// In the place of the shared locks, while the page is being read.
+const QUEUE_NUMBER: u64 = 0b11_1111 * SHARED_ONE;
+const LEASE_ONE: u64 = 1 << 22;
+const LEASES: u64 = 0x3ff * LEASE_ONE;
 const VERSION_SHIFT: u32 = 32;
 const VERSION_ONE: u64 = 1 << VERSION_SHIFT;
 
@@ -99,7 +110,7 @@ impl StateSnapshot {
 
     /// Threads that have the page locked for reading.
     pub fn shared(self) -> u64 {
-        (self.0 & SHARED) / SHARED_ONE
+        if self.0 & STATE == READING { 0 } else { (self.0 & SHARED) / SHARED_ONE }
     }
 
     /// Whether a touch of this page is to start more read-ahead.
@@ -109,8 +120,7 @@ impl StateSnapshot {
 
     /// The readahead queue by which the page is on its way.
     pub fn readahead_queue(self) -> Option<usize> {
-        (self.0 & (AHEAD | STATE) == AHEAD | READING)
-            .then_some(((self.0 & QUEUE_NUMBER) >> QUEUE_NUMBER_SHIFT) as usize)
+        (self.0 & (AHEAD | STATE) == AHEAD | READING).then_some(((self.0 & QUEUE_NUMBER) / SHARED_ONE) as usize)
     }
 
     /// Counts the changes of the page's bytes.
@@ -118,12 +128,12 @@ impl StateSnapshot {
         (self.0 >> VERSION_SHIFT) as u32
     }
 
-    /// Whether [`PageState::try_lock_shared`] would succeed.
+    /// Whether the page can be locked shared, wherever its bytes are.
     pub fn can_lock_shared(self) -> bool {
         self.0 & (READABLE | EXCLUSIVE | MARK) == READABLE && self.0 & SHARED != SHARED
     }
 
-    /// Whether [`PageState::try_lock_exclusive`] would succeed.
+    /// Whether the page can be locked exclusively; if it is leased, in another frame.
     pub fn can_lock_exclusive(self) -> bool {
         self.0 & (EXCLUSIVE | MARK | SHARED) == 0 && matches!(self.0 & STATE, CLEAN | DIRTY)
     }
@@ -211,10 +221,11 @@ impl PageState {
     /// Begins to read the page's bytes, which stay as they are until [`PageState::unlock_shared`].
     ///
     /// # Errors
-    /// The bytes aren't there, or a thread has the page locked exclusively, or the page is marked.
+    /// The bytes aren't there or elsewhere, or a thread has the page locked exclusively, or the page is marked.
     #[inline]
     pub fn try_lock_shared(&self) -> Result<(), StateSnapshot> {
-        let begin = |seen: StateSnapshot| seen.can_lock_shared().then(|| seen.touched() + SHARED_ONE);
+        let begin =
+            |seen: StateSnapshot| (seen.can_lock_shared() && !seen.is_relocated()).then(|| seen.touched() + SHARED_ONE);
         self.update(Ordering::Acquire, begin).map(drop)
     }
 
@@ -230,11 +241,14 @@ impl PageState {
     /// clean, and so has become dirty now.
     ///
     /// # Errors
-    /// The bytes aren't there, or a thread has the page locked, or it is being written to the device, or the page is marked.
+    /// The bytes aren't there or elsewhere, or a thread has the page locked or leased, or it is being written to the device, or the page
+    /// is marked.
     #[inline]
     pub fn try_lock_exclusive(&self) -> Result<bool, StateSnapshot> {
-        let begin =
-            |seen: StateSnapshot| seen.can_lock_exclusive().then(|| (seen.touched() | EXCLUSIVE) & !STATE | DIRTY);
+        let begin = |seen: StateSnapshot| {
+            let is_plain = seen.0 & (LEASES | RELOCATED) == 0;
+            (is_plain && seen.can_lock_exclusive()).then(|| (seen.touched() | EXCLUSIVE) & !STATE | DIRTY)
+        };
         let before = self.update(Ordering::Acquire, begin)?;
         // A thread that reads a byte changed from here on sees the bit, too, when it validates its read.
         fence(Ordering::Release);
@@ -256,11 +270,11 @@ impl PageState {
     /// Begins to read the bytes without a lock: other threads may change or evict them meanwhile.
     ///
     /// # Errors
-    /// The bytes aren't there, or a thread has the page locked exclusively, or the page is marked.
+    /// The bytes aren't there or elsewhere, or a thread has the page locked exclusively, or the page is marked.
     #[inline]
     pub fn optimistic_read(&self) -> Result<StateSnapshot, StateSnapshot> {
         let seen = self.load();
-        if seen.0 & (READABLE | EXCLUSIVE | MARK) == READABLE { Ok(seen) } else { Err(seen) }
+        if seen.0 & (READABLE | EXCLUSIVE | MARK | RELOCATED) == READABLE { Ok(seen) } else { Err(seen) }
     }
 
     /// Whether the bytes read since [`PageState::optimistic_read`] were those of the page all the time.
@@ -283,11 +297,11 @@ impl PageState {
     /// Claims an absent page for reading it from the device, on behalf of a readahead queue if it is ahead of its use.
     ///
     /// # Errors
-    /// The page isn't absent any more.
+    /// The page isn't absent any more, or its address still shows leased bytes.
     pub fn begin_read(&self, queue: Option<usize>) -> Result<(), StateSnapshot> {
-        let ahead = queue.map_or(0, |queue| AHEAD | (queue as u64) << QUEUE_NUMBER_SHIFT);
+        let ahead = queue.map_or(0, |queue| AHEAD | queue as u64 * SHARED_ONE);
         let begin = |seen: StateSnapshot| {
-            (seen.0 & STATE == ABSENT).then_some(seen.0 & !(TOUCHES | MARK | AHEAD | QUEUE_NUMBER) | READING | ahead)
+            (seen.0 & (STATE | RELOCATED) == ABSENT).then_some(seen.0 & !(TOUCHES | MARK | AHEAD) | READING | ahead)
         };
         self.update(Ordering::Acquire, begin).map(drop)
     }
@@ -345,11 +359,11 @@ impl PageState {
     /// pages has been taken out.
     ///
     /// # Errors
-    /// The page is not clean, or a thread has it locked.
+    /// The page is not clean, or a thread has it locked or leased.
     pub fn begin_evict(&self, dequeued: bool) -> Result<(), StateSnapshot> {
         let gone = if dequeued { QUEUED } else { 0 };
         let begin = |seen: StateSnapshot| {
-            (seen.0 & (STATE | EXCLUSIVE | SHARED) == CLEAN)
+            (seen.0 & (STATE | EXCLUSIVE | SHARED | LEASES | RELOCATED) == CLEAN)
                 .then_some(seen.0 & !(STATE | TOUCHES | MARK | gone) | EVICTING)
         };
         self.update(Ordering::Acquire, begin)?;
@@ -428,143 +442,4 @@ const SPINS: usize = 100;
 const SPINS: usize = 0;
 
 #[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-
-    fn clean() -> PageState {
-        let state = PageState::new();
-        state.begin_read(None).unwrap();
-        assert_eq!(state.end_read(LockMode::None), DeferredWork { wake: false, enqueue: true });
-        state
-    }
-
-    #[test]
-    fn a_page_goes_through_its_life() {
-        let state = clean();
-        state.try_lock_shared().unwrap();
-        assert_eq!(state.load().shared(), 1);
-        assert!(state.try_lock_exclusive().is_err() && state.begin_evict(true).is_err());
-        assert!(!state.unlock_shared());
-        assert!(state.try_lock_exclusive().unwrap(), "it was clean");
-        assert!(state.try_lock_shared().is_err() && state.begin_write().is_err());
-        assert!(!state.unlock_exclusive());
-        assert_eq!((state.load().status(), state.load().version()), (PageStatus::Dirty, 1));
-        assert!(state.begin_evict(true).is_err());
-        state.begin_write().unwrap();
-        state.try_lock_shared().unwrap();
-        assert!(state.try_lock_exclusive().is_err(), "a page that is being written is not changed");
-        assert_eq!(state.end_write(false), DeferredWork::default(), "it is still in its queue");
-        assert!(!state.unlock_shared());
-        state.begin_evict(true).unwrap();
-        assert_eq!(state.end_evict(), DeferredWork::default());
-        assert_eq!((state.load().status(), state.load().version(), state.touches()), (PageStatus::Absent, 2, 0));
-    }
-
-    #[test]
-    fn a_page_read_in_order_to_change_it_is_never_clean() {
-        let state = PageState::new();
-        state.begin_read(None).unwrap();
-        assert_eq!(state.end_read(LockMode::Exclusive), DeferredWork { wake: false, enqueue: true });
-        assert!(state.load().is_exclusive());
-        assert_eq!(state.load().status(), PageStatus::Dirty);
-        assert!(!state.unlock_exclusive());
-        assert_eq!(state.load().shared(), 0);
-    }
-
-    #[test]
-    fn a_failed_write_leaves_the_page_dirty_and_a_failed_read_leaves_it_absent() {
-        let state = clean();
-        assert!(state.try_lock_exclusive().unwrap());
-        let _ = state.unlock_exclusive();
-        state.begin_write().unwrap();
-        assert_eq!(state.end_write(true), DeferredWork::default());
-        assert_eq!(state.load().status(), PageStatus::Dirty);
-
-        let state = PageState::new();
-        state.begin_read(Some(5)).unwrap();
-        assert_eq!(state.load().readahead_queue(), Some(5));
-        let _ = state.fail_read();
-        assert_eq!((state.load().status(), state.load().readahead_queue()), (PageStatus::Absent, None));
-    }
-
-    #[test]
-    fn touches_count_to_three_and_decay() {
-        let state = clean();
-        for expected in [1, 2, 3, 3] {
-            state.try_lock_shared().unwrap();
-            let _ = state.unlock_shared();
-            assert_eq!(state.touches(), expected);
-        }
-        state.decay(1);
-        state.decay(2);
-        assert_eq!(state.touches(), 1);
-        state.touch(state.load());
-        assert_eq!(state.touches(), 2);
-    }
-
-    #[test]
-    fn an_optimistic_read_is_refuted_by_a_change_and_by_an_eviction_but_not_by_readers_and_writeback() {
-        let state = clean();
-        let snapshot = state.optimistic_read().unwrap();
-        state.try_lock_shared().unwrap();
-        let _ = state.unlock_shared();
-        assert!(state.validate(snapshot));
-        assert!(state.try_lock_exclusive().unwrap());
-        assert!(!state.validate(snapshot));
-        let _ = state.unlock_exclusive();
-        assert!(!state.validate(snapshot));
-        let snapshot = state.optimistic_read().unwrap();
-        state.begin_write().unwrap();
-        let _ = state.end_write(false);
-        assert!(state.validate(snapshot));
-        state.begin_evict(true).unwrap();
-        assert!(!state.validate(snapshot));
-        let _ = state.end_evict();
-        state.begin_read(None).unwrap();
-        let _ = state.end_read(LockMode::None);
-        assert!(!state.validate(snapshot));
-    }
-
-    #[test]
-    fn an_entry_stays_queued_until_it_is_taken_out() {
-        let state = clean();
-        assert!(state.dequeue().is_err());
-        state.begin_evict(false).unwrap();
-        let _ = state.end_evict();
-        state.begin_read(None).unwrap();
-        assert!(!state.end_read(LockMode::None).enqueue, "its old entry is still there");
-        assert!(state.try_lock_exclusive().unwrap());
-        let _ = state.unlock_exclusive();
-        state.dequeue().unwrap();
-        state.begin_write().unwrap();
-        assert!(state.end_write(false).enqueue);
-    }
-
-    #[test]
-    fn a_marked_page_is_passed_on_once() {
-        let state = clean();
-        state.mark();
-        assert!(state.try_lock_shared().unwrap_err().is_marked());
-        assert!(state.unmark() && !state.unmark());
-        state.try_lock_shared().unwrap();
-    }
-
-    #[test]
-    fn no_more_readers_come_in_than_can_be_counted() {
-        let state = clean();
-        (0..0xffff).for_each(|_| state.try_lock_shared().unwrap());
-        assert!(state.try_lock_shared().is_err());
-        assert_eq!(state.load().version(), 0);
-        let _ = state.unlock_shared();
-        state.try_lock_shared().unwrap();
-    }
-
-    #[test]
-    fn a_version_that_wraps_touches_nothing_else() {
-        let state = clean();
-        state.0.fetch_or(u64::MAX << VERSION_SHIFT, Ordering::Relaxed);
-        assert!(state.try_lock_exclusive().unwrap());
-        let _ = state.unlock_exclusive();
-        assert_eq!((state.load().version(), state.load().status()), (0, PageStatus::Dirty));
-    }
-}
+mod tests;

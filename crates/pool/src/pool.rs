@@ -15,7 +15,7 @@ use crate::map::Map;
 use crate::mapped_file::MappedFile;
 use crate::pool_state::PoolState;
 use crate::reclaim;
-use crate::stats::{DepthStats, PathStats, PoolStats, WaitStats};
+use crate::stats::{DepthStats, LeaseStats, PathStats, PoolStats, WaitStats};
 use crate::tier::{SecondTier, TierSizer, TierStats};
 use crate::tier_split::TierSplit;
 use crate::writers;
@@ -125,6 +125,12 @@ impl Pool {
             read_depth: depth(&shared.counters.read_depth),
             write_depth: depth(&shared.counters.write_depth),
             waits: waits.into(),
+            leases: LeaseStats {
+                pinned_pages: shared.pins.pinned() as u64,
+                limit_pages: shared.pins.total() as u64,
+                relocated: count(PoolCounter::Relocated),
+                copied: count(PoolCounter::LeaseCopies),
+            },
             paths: PathStats {
                 read_direct: count(PoolCounter::ReadDirect),
                 read_tier: count(PoolCounter::ReadTier),

@@ -10,6 +10,7 @@ use crate::config::{PoolConfig, TierSize};
 use crate::counters::PoolCounters;
 use crate::credits::CreditPool;
 use crate::error::PoolError;
+use crate::lease_pins::LeasePins;
 use crate::mapped_file::MappedFile;
 use crate::memory_pressure::MemoryPressure;
 use crate::tier::SecondTier;
@@ -21,6 +22,8 @@ pub(crate) struct PoolState {
     pub(crate) credits: CreditPool,
     pub(crate) counters: Arc<PoolCounters>,
     pub(crate) pressure: MemoryPressure,
+    /// Pages that leases pin.
+    pub(crate) pins: LeasePins,
     pub(crate) tier: Option<Arc<SecondTier>>,
     /// Where both tiers share the budget.
     pub(crate) tier_budget: Option<TierBudget>,
@@ -68,6 +71,7 @@ impl PoolState {
             credits: CreditPool::new(config.budget_pages(), cores),
             counters: Arc::new(PoolCounters::new(cores)),
             pressure: MemoryPressure::default(),
+            pins: LeasePins::new(config.lease_pages(), cores),
             maps: RwLock::default(),
             dirty: (0..cores).map(|_| CachePadded::default()).collect(),
             next_map: AtomicU64::new(0),

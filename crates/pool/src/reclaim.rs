@@ -17,7 +17,7 @@ use crate::mapped_file::MappedFile;
 use crate::page_state::{PageStatus, StateSnapshot};
 use crate::park::Futex;
 use crate::pool_state::PoolState;
-use crate::{completion, paths};
+use crate::{completion, paths, relocated_pages};
 
 /// Longest sleep before the next try: guards that are dropped notify no thread.
 const NAP: Duration = Duration::from_millis(2);
@@ -42,7 +42,8 @@ pub(crate) fn credit<'a>(shared: &'a PoolState, map: &MappedFile, page: u64) -> 
         let still = moved.elapsed();
         let found = credit_at_once(shared, map, page).or_else(|| {
             let is_desperate = still >= UNFAIR_AFTER.min(patience);
-            let has_come = is_desperate && (evict_anywhere(shared) > 0 || evict_from_tier(shared) > 0);
+            let has_come = relocated_pages::free_frames(shared) > 0
+                || is_desperate && (evict_anywhere(shared) > 0 || evict_from_tier(shared) > 0);
             has_come.then(|| shared.credits.take()).flatten()
         });
         if let Some(credit) = found {
@@ -176,17 +177,26 @@ pub(crate) fn evict_these(shared: &PoolState, map: &MappedFile, pages: impl Iter
     count
 }
 
-/// Evicts `pages`, but for those that were changed: waits for threads that have one locked, or read it.
+/// Evicts `pages`, but for those that were changed: waits for threads that have one locked, or read it. The leases of a page keep the bytes
+/// that they see.
 pub(crate) fn discard(shared: &PoolState, map: &MappedFile, pages: Range<u64>) {
     evict_these(shared, map, pages.clone());
     for page in pages {
         let is_gone =
             |seen: StateSnapshot| matches!(seen.status(), PageStatus::Absent | PageStatus::Dirty | PageStatus::Writing);
         while !is_gone(map.state(page).load()) {
+            // What is read ahead arrives when a thread sees to it.
+            if let Some(number) = map.state(page).load().readahead_queue() {
+                completion::drive(shared, map, number, || map.state(page).load().readahead_queue() != Some(number));
+                continue;
+            }
             map.state(page).wait(&Futex, |seen| {
-                is_gone(seen) || (seen.status() == PageStatus::Clean && seen.shared() == 0 && !seen.is_exclusive())
+                let is_idle = seen.status() == PageStatus::Clean && seen.shared() == 0 && !seen.is_exclusive();
+                is_gone(seen) || is_idle || seen.readahead_queue().is_some()
             });
-            evict_these(shared, map, std::iter::once(page));
+            if evict_these(shared, map, std::iter::once(page)) == 0 {
+                relocated_pages::detach(shared, map, page);
+            }
         }
     }
 }

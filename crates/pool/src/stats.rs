@@ -78,6 +78,21 @@ pub struct PoolStats {
     pub waits: Vec<WaitStats>,
     /// Pages by the path that they took.
     pub paths: PathStats,
+    /// Leases.
+    pub leases: LeaseStats,
+}
+
+/// What leases hold, and what they cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeaseStats {
+    /// Pages that leases pin.
+    pub pinned_pages: u64,
+    /// Pages that they may pin.
+    pub limit_pages: u64,
+    /// Writers that copied a leased page before they changed it.
+    pub relocated: u64,
+    /// Pages that were copied for a lease, since older bytes were leased at their addresses.
+    pub copied: u64,
 }
 
 /// Pages by the path that they took between the tiers and the device.
@@ -124,6 +139,8 @@ impl PoolStats {
             ("resident_bytes", "Memory that pages take.", self.resident_pages * self.page_bytes),
             ("dirty_bytes", "Memory of pages that must be written.", self.dirty_pages * self.page_bytes),
             ("maps", "Mapped files.", self.maps),
+            ("leased_bytes", "Memory that leases pin.", self.leases.pinned_pages * self.page_bytes),
+            ("lease_limit_bytes", "Memory that leases may pin.", self.leases.limit_pages * self.page_bytes),
         ];
         for (name, help, value) in gauges {
             metric(&mut text, name, "gauge", help, value);
@@ -141,6 +158,8 @@ impl PoolStats {
             ("ahead_pages_total", "Pages read ahead.", self.ahead),
             ("ahead_reads_total", "Reads that these were merged to.", self.ahead_reads),
             ("optimistic_retries_total", "Optimistic reads repeated.", self.optimistic_retries),
+            ("lease_relocated_total", "Leased pages copied before they were changed.", self.leases.relocated),
+            ("lease_copied_total", "Pages copied for a lease.", self.leases.copied),
         ];
         for (name, help, value) in counters {
             metric(&mut text, name, "counter", help, value);

@@ -103,8 +103,9 @@ impl TierSplit {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access_mode::AccessMode;
     use crate::config::{MapOptions, PoolConfig, TierCompression, TierConfig, TierSize};
-    use crate::fetch::{AccessMode, acquire};
+    use crate::fetch::acquire;
     use crate::mapped_file::MappedFile;
     use quire_device::{Directory, MemoryDirectory};
 

@@ -14,6 +14,7 @@ use crate::mapped_file::MappedFile;
 use crate::page::{GROUP_PAGES, PageRun, runs};
 use crate::paths::WritePath;
 use crate::pool_state::PoolState;
+use crate::relocated_pages;
 
 /// Most bytes of one write.
 const RUN_BYTES: usize = 1 << 20;
@@ -99,14 +100,25 @@ impl WritebackJob<'_> {
             self.shared.sub_dirty(self.map.shard_of(first), pages.len() - before);
         }
         let most = (RUN_BYTES / self.map.frames.page_bytes()) as u64;
-        let runs = runs(&pages, most);
-        let transfer = |run| {
-            // SAFETY: claimed above, for writing; they stay so until the transfers have been finished.
-            let mut transfer = unsafe { self.map.frames.transfer(Direction::Write, run) };
-            self.map.cut_at_end(&mut transfer);
-            transfer
+        let mut transfers = self.relocated(&mut pages);
+        // SAFETY: claimed above, for writing; they stay so until the transfers have been finished.
+        let plain = |run| unsafe { self.map.frames.transfer(Direction::Write, run) };
+        transfers.extend(runs(&pages, most).into_iter().map(plain));
+        transfers.iter_mut().for_each(|transfer| self.map.cut_at_end(transfer));
+        transfers
+    }
+
+    /// Takes the relocated pages out of `pages`, which are claimed for writing, and makes transfers of them.
+    fn relocated(&self, pages: &mut Vec<u64>) -> Vec<Transfer> {
+        let Some(frames) = self.map.spare_frames_if_any().filter(|frames| frames.held() > 0) else { return Vec::new() };
+        // A page that is being written stays where it is.
+        let moved = pages.extract_if(.., |page| self.map.state(*page).load().is_relocated());
+        let transfer = |page| {
+            let frame = frames.frame_of(page).expect("a relocated page that is in memory has a frame");
+            // SAFETY: the page is claimed for writing by the caller, and stays so until the transfer has been finished.
+            unsafe { frames.transfer(Direction::Write, frame, page) }
         };
-        runs.into_iter().map(transfer).collect()
+        moved.map(transfer).collect()
     }
 
     /// Passes on the transfers whose pages can't be stored to any more; the others have failed.
@@ -170,6 +182,8 @@ impl WritebackJob<'_> {
             drop(dirty);
             for (page, after) in afters {
                 self.map.follow_up(page, after);
+                // Its leases may have ended while it was written.
+                relocated_pages::settle(self.shared, self.map, page);
             }
         }
         self.settled += run.pages as usize;

@@ -3,6 +3,9 @@
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p quire-pool --release --test loom` (`cargo xtask test` does).
 #![cfg(loom)]
 
+#[path = "loom/leases.rs"]
+mod leases;
+
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::AtomicU64 as Cell;
 use loom::sync::{Arc, Condvar, Mutex};

@@ -1,5 +1,6 @@
 //! Random operations against a plain vector, in pools so small that nearly every operation evicts (or where each does), over
-//! all kinds of devices and with pages of several sizes, with and without a second tier whose memory the kernel takes.
+//! all kinds of devices and with pages of several sizes, with and without a second tier whose memory the kernel takes. Leases are kept
+//! over the operations that follow, and must show what they showed at first.
 
 mod common;
 
@@ -11,8 +12,10 @@ use quire_device::{
     Action, CacheMode, Device, Directory, DiskDirectory, FaultInjector, FaultTrigger, InjectedFault, IoEngine,
     MemoryDirectory, errno,
 };
-use quire_pool::{Map, MapOptions, PageNo, Pool, PoolConfig, PoolError, TierCompression, TierConfig, TierSize};
+use quire_pool::{Lease, Map, MapOptions, PageNo, Pool, PoolConfig, PoolError, TierCompression, TierConfig, TierSize};
 
+/// Leases kept at a time; more of them would leave small pools too little.
+const MOST_LEASES: usize = 3;
 /// Pages that the file may grow to.
 const MOST_PAGES: u64 = 40;
 
@@ -29,6 +32,11 @@ enum Op {
     Prefetch(Vec<u64>),
     WillNeed(u64, u64),
     DontNeed(u64, u64),
+    Discard(u64, u64),
+    /// Bytes from an offset on, for so many pages' worth.
+    Lease(u64, u64),
+    /// One of the leases ends.
+    EndLease(usize),
     Advise(u8),
     /// The kernel takes one page in so many of the second tier.
     TakeBack(u64, u64),
@@ -53,6 +61,9 @@ fn operation() -> impl Strategy<Value = Op> {
         2 => prop::collection::vec(page(), 0..12).prop_map(Op::Prefetch),
         1 => (page(), page()).prop_map(|(from, to)| Op::WillNeed(from, to)),
         1 => (page(), page()).prop_map(|(from, to)| Op::DontNeed(from, to)),
+        1 => (page(), page()).prop_map(|(from, to)| Op::Discard(from, to)),
+        4 => (0..MOST_PAGES * PAGE as u64, 0..3 * PAGE as u64).prop_map(|(offset, len)| Op::Lease(offset, len)),
+        2 => (0..MOST_LEASES).prop_map(Op::EndLease),
         1 => (0..3u8).prop_map(Op::Advise),
         1 => (any::<u64>(), 1..4u64).prop_map(|(seed, one_in)| Op::TakeBack(seed, one_in)),
         1 => (0..64usize).prop_map(Op::Shrink),
@@ -86,7 +97,14 @@ impl Setting {
         let budget_bytes = self.budget_pages * self.page_bytes;
         let size = TierSize::Bytes(self.tier_pages * self.page_bytes);
         let tier = TierConfig { size, compression: self.compression, page_cache: self.page_cache, is_adaptive: false };
-        PoolConfig { budget_bytes, page_bytes: self.page_bytes, miss_timeout_ms: 2000, tier, ..PoolConfig::default() }
+        PoolConfig {
+            budget_bytes,
+            page_bytes: self.page_bytes,
+            miss_timeout_ms: 2000,
+            lease_percent: 50,
+            tier,
+            ..PoolConfig::default()
+        }
     }
 }
 
@@ -96,6 +114,8 @@ struct Pair {
     device: Arc<dyn Device>,
     map: Option<Map>,
     model: Vec<u8>,
+    /// Leases, and what they showed at first.
+    leases: Vec<(Lease<'static>, Vec<u8>)>,
     setting: Setting,
     /// Writing has failed: dirty data stays readable until the map goes.
     poisoned: bool,
@@ -106,7 +126,15 @@ impl Pair {
         let len = setting.scaled(setting.len as u64);
         device.set_len(len).unwrap();
         let pool = Pool::new(setting.config()).unwrap();
-        let mut pair = Self { pool, device, map: None, model: vec![0; len as usize], setting, poisoned: false };
+        let mut pair = Self {
+            pool,
+            device,
+            map: None,
+            model: vec![0; len as usize],
+            leases: Vec::new(),
+            setting,
+            poisoned: false,
+        };
         pair.open();
         pair
     }
@@ -208,8 +236,15 @@ impl Pair {
                     self.model.resize(len as usize, 0);
                 }
             }
+            Op::Lease(offset, len) => self.lease(*offset, *len),
+            Op::EndLease(index) => {
+                if *index < self.leases.len() {
+                    self.leases.swap_remove(*index);
+                }
+            }
             Op::Reopen => {
                 drop(map);
+                self.leases.clear();
                 if !self.poisoned && self.map().sync().is_ok() {
                     self.map = None;
                     assert_eq!(self.pool.stats().resident_pages, 0, "memory has gone with the map");
@@ -217,6 +252,30 @@ impl Pair {
                 }
             }
             _ => self.hint(op, &map),
+        }
+    }
+
+    fn lease(&mut self, offset: u64, len: u64) {
+        let (offset, len) = (self.setting.scaled(offset), self.setting.scaled(len) as usize);
+        if self.leases.len() == MOST_LEASES {
+            self.leases.remove(0);
+        }
+        let map = self.map().clone();
+        if offset >= self.model.len() as u64 {
+            assert!(matches!(map.try_lease(offset, len), Err(PoolError::Outside { .. })));
+            return;
+        }
+        let result = match map.try_lease(offset, len) {
+            // What is leased by then is this thread's own.
+            Err(PoolError::LeaseLimit { .. }) => return,
+            result => result,
+        };
+        let page = offset / self.setting.page_bytes as u64;
+        if let Some(lease) = self.accept(Some(page), result) {
+            let start = offset as usize;
+            let expected = self.model[start..self.model.len().min(start + len)].to_vec();
+            assert!(*lease == *expected, "a lease of {len} bytes at {offset}");
+            self.leases.push((lease.into_owned(), expected));
         }
     }
 
@@ -243,6 +302,7 @@ impl Pair {
             Op::DontNeed(from, to) => {
                 map.dont_need(PageNo(*from)..PageNo(*to));
             }
+            Op::Discard(from, to) => map.discard(PageNo(*from)..PageNo(*to)),
             Op::Advise(0) => map.normal(),
             Op::Advise(1) => map.sequential(),
             Op::Advise(_) => map.random(),
@@ -255,6 +315,9 @@ impl Pair {
             self.apply(op);
             if self.setting.evicts_always {
                 self.pool.evict(usize::MAX);
+            }
+            for (lease, first) in &self.leases {
+                assert!(**lease == **first, "a lease changed by {op:?}");
             }
             let stats = self.pool.stats();
             assert!(stats.resident_pages <= stats.budget_pages, "{stats:?}");

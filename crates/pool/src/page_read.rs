@@ -1,0 +1,80 @@
+//! The bytes of an absent page come from the second tier, the system's page cache or the device.
+//!
+//! Relies on the page being claimed for reading by the caller.
+
+use std::io;
+
+use quire_device::{Action, DeviceError, Direction};
+
+use crate::access_mode::AccessMode;
+use crate::counters::PoolCounter;
+use crate::mapped_file::MappedFile;
+use crate::page::PageRun;
+use crate::paths;
+use crate::pool_state::PoolState;
+use crate::spare_frames::{SpareFrame, SpareFrames};
+
+/// A page's frame, if it isn't at its address.
+type Elsewhere<'a> = Option<(&'a SpareFrames, SpareFrame)>;
+
+/// Brings the bytes of a page that is claimed for reading into its place, or (`elsewhere`) into a spare frame.
+pub(crate) fn read(
+    shared: &PoolState,
+    map: &MappedFile,
+    page: u64,
+    want: AccessMode,
+    elsewhere: Elsewhere<'_>,
+) -> Result<(), DeviceError> {
+    map.check_memory()?;
+    if want == AccessMode::Overwrite {
+        map.counters.add(PoolCounter::Overwritten, 1);
+        return Ok(());
+    }
+    map.counters.add(PoolCounter::Misses, 1);
+    if map.is_tail(page) {
+        map.counters.add(PoolCounter::ReadDirect, 1);
+        // SAFETY: the caller has claimed the page, and ends the claim after this function returns.
+        return read_tail(map, page, unsafe { claimed(map, page, elsewhere) });
+    }
+    // SAFETY: the caller has claimed the page, and ends the claim after this function returns; the slice is used before the transfer
+    // below is made.
+    let bytes = unsafe { claimed(map, page, elsewhere) };
+    if paths::read_tier(shared, map, page, bytes, true) || paths::read_cached(shared, map, page, bytes) {
+        return Ok(());
+    }
+    // SAFETY: the caller has claimed the page, and ends the claim after the transfer is dropped here: until then no other thread uses its
+    // bytes, at its address or in the frame.
+    let mut transfer = unsafe {
+        match elsewhere {
+            None => map.frames.transfer(Direction::Read, PageRun { start: page, pages: 1 }),
+            Some((frames, frame)) => frames.transfer(Direction::Read, frame, page),
+        }
+    };
+    paths::read_direct(shared, map, 1, || map.device.run(&mut transfer))
+}
+
+/// The bytes of a page that the caller has claimed.
+///
+/// # Safety
+/// The claim lasts as long as the slice is used.
+unsafe fn claimed<'a>(map: &'a MappedFile, page: u64, elsewhere: Elsewhere<'a>) -> &'a mut [u8] {
+    // SAFETY: the claim, which `claimed`'s caller has for as long as it uses the slice, is of the page at its address, or of the frame.
+    unsafe {
+        match elsewhere {
+            None => map.frames.claimed(page),
+            Some((frames, frame)) => frames.claimed(frame),
+        }
+    }
+}
+
+/// As [`read`], for the last page of a file that ends inside it. The rest of the page is zero.
+fn read_tail(map: &MappedFile, page: u64, bytes: &mut [u8]) -> Result<(), DeviceError> {
+    let offset = page * bytes.len() as u64;
+    let len = (map.len() - offset).min(bytes.len() as u64) as usize;
+    let got = map.device.read_at(offset, &mut bytes[..len])?;
+    if got < len {
+        let end = io::Error::from(io::ErrorKind::UnexpectedEof);
+        return Err(DeviceError::new(Action::Read, map.device.name(), &end).at(offset, len as u64));
+    }
+    Ok(())
+}

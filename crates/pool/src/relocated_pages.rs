@@ -1,0 +1,131 @@
+//! Relocated pages, whose bytes are in spare frames: where they are, and how they get back to their addresses when the leases have ended.
+//!
+//! Relies on the page's state: a page is moved by a thread that has locked it exclusively, or claimed it, while it has no lease.
+//! Nothing here is on the way of a page that isn't relocated.
+
+use std::sync::atomic::Ordering;
+
+use crate::mapped_file::MappedFile;
+use crate::page_state::PageStatus;
+use crate::pool_state::PoolState;
+
+/// Where the bytes of a page are that the caller has locked.
+pub(crate) fn place(map: &MappedFile, page: u64, is_relocated: bool) -> *mut u8 {
+    if !is_relocated {
+        return map.address(page);
+    }
+    let place = map.spare_frames_if_any().and_then(|frames| Some(frames.at(frames.frame_of(page)?)));
+    place.expect("a relocated page that is in memory has a frame")
+}
+
+/// Moves a relocated page back that the caller has locked exclusively, and that is not leased any more. It stays locked.
+pub(crate) fn move_back_locked(shared: &PoolState, map: &MappedFile, page: u64) -> *mut u8 {
+    move_bytes(map, page);
+    map.state(page).end_relocation_locked();
+    release(shared, map, page);
+    map.address(page)
+}
+
+/// Makes a relocated page whose leases have ended a page as every other, if no thread uses it now. Whether it did.
+pub(crate) fn settle(shared: &PoolState, map: &MappedFile, page: u64) -> bool {
+    let state = map.state(page);
+    let seen = state.load();
+    if !seen.is_relocated() || seen.leases() > 0 {
+        return false;
+    }
+    match seen.status() {
+        PageStatus::Absent => {
+            if state.begin_end_detached().is_err() {
+                return false;
+            }
+            // SAFETY: `begin_end_detached` has claimed the page, which is absent and has no lease: nothing refers to the bytes at its address.
+            let discarded = unsafe { map.frames.discard(&[page]) };
+            map.shard(page).resident.fetch_sub(1, Ordering::Relaxed);
+            map.follow_up(page, state.end_detached());
+            match discarded {
+                Ok(_) => {
+                    shared.credits.give(1);
+                    shared.pressure.progress(1);
+                }
+                // Its memory stays taken, and so does its credit.
+                Err(error) => tracing::error!(%error, "memory of a page that was leased is lost"),
+            }
+            true
+        }
+        PageStatus::Clean | PageStatus::Dirty => {
+            if state.begin_move_back().is_err() {
+                return false;
+            }
+            move_bytes(map, page);
+            // The frame is given up before another thread can relocate the page again.
+            release(shared, map, page);
+            map.follow_up(page, state.end_move_back());
+            true
+        }
+        PageStatus::Reading | PageStatus::Writing | PageStatus::Evicting => false,
+    }
+}
+
+/// Copies a page from its frame to its address. The caller has locked it exclusively, and it has no lease.
+fn move_bytes(map: &MappedFile, page: u64) {
+    let from = place(map, page, true);
+    // SAFETY: the caller has locked the page exclusively, so no thread has it locked otherwise; it has no lease, so no lease refers to the
+    // bytes at its address. An optimistic reader that began before the page was relocated is refuted by its version. Frame
+    // and address are `page_bytes` long and apart.
+    unsafe { map.address(page).copy_from_nonoverlapping(from, map.frames.page_bytes()) };
+}
+
+/// Gives the frame of a page up, which the caller has claimed, and whose bytes are elsewhere or not needed any more.
+fn release(shared: &PoolState, map: &MappedFile, page: u64) {
+    let Some(frames) = map.spare_frames_if_any() else { return };
+    let Some(frame) = frames.frame_of(page) else { return };
+    // SAFETY: the caller has claimed the page exclusively, so no guard and no transfer refers to its frame.
+    match unsafe { frames.give_back(frame) } {
+        Ok(()) => {
+            shared.credits.give(1);
+            shared.pressure.progress(1);
+        }
+        // Its memory stays taken, and so does its credit.
+        Err(error) => tracing::error!(%error, "memory of a relocated page is lost"),
+    }
+}
+
+/// Forgets a clean page that is leased or relocated: what is read of it next comes from the file. Whether it did.
+pub(crate) fn detach(shared: &PoolState, map: &MappedFile, page: u64) -> bool {
+    let state = map.state(page);
+    if let Ok(after) = state.detach() {
+        map.follow_up(page, after);
+        // The last lease may have ended before it could see that the page is relocated.
+        settle(shared, map, page);
+        return true;
+    }
+    evict(shared, map, page)
+}
+
+/// Forgets a clean page that is relocated, leased or not; its frame is free then. Whether it did.
+fn evict(shared: &PoolState, map: &MappedFile, page: u64) -> bool {
+    let state = map.state(page);
+    if state.begin_evict_relocated().is_err() {
+        return false;
+    }
+    release(shared, map, page);
+    map.follow_up(page, state.end_evict());
+    settle(shared, map, page);
+    true
+}
+
+/// Moves back what can be moved back of `map`; returns how many pages.
+pub(crate) fn sweep(shared: &PoolState, map: &MappedFile) -> usize {
+    let frames = map.spare_frames_if_any();
+    frames.map_or(0, |frames| frames.pages().filter(|&page| settle(shared, map, page)).count())
+}
+
+/// Moves back what can be moved back of all maps, and forgets clean pages that can't; returns how many frames that has freed.
+pub(crate) fn free_frames(shared: &PoolState) -> usize {
+    let free = |map: &MappedFile| {
+        let frames = map.spare_frames_if_any()?;
+        let pages = frames.pages().filter(|&page| settle(shared, map, page) || evict(shared, map, page));
+        Some(pages.count())
+    };
+    shared.maps().iter().filter_map(|map| map.while_open(|| free(map)).flatten()).sum()
+}
