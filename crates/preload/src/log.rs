@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use quire_sys::bare_thread;
 use quire_sys::guest::{self, FileId, PidFd};
 
+use crate::zread::lease_process;
 use crate::{process, state};
 
 /// Text of a fixed length; what doesn't fit is cut.
@@ -70,6 +71,10 @@ pub fn take_own_descriptors(program: i32) -> io::Result<()> {
 
 /// The program's standard error.
 fn standard_error() -> io::Result<OwnedFd> {
+    if lease_process::is_current() {
+        let program = lease_process::program().ok_or(io::ErrorKind::NotFound)?;
+        return PidFd::open(program)?.descriptor(2);
+    }
     if !process::is_current() {
         return PidFd::open(guest::process_id())?.descriptor(2);
     }

@@ -168,6 +168,20 @@ pub unsafe fn move_over(from: *mut u8, len: usize, to: *mut u8) -> io::Result<()
     if moved == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// Moves the mapping at `from`, pages and registration with userfaultfd included, over whatever is at `to`; nothing is left at `from`.
+///
+/// # Safety
+/// As [`move_over`].
+///
+/// # Errors
+/// As `mremap`: what was at `to` may be gone then.
+pub unsafe fn move_whole(from: *mut u8, len: usize, to: *mut u8) -> io::Result<()> {
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    // SAFETY: `move_whole` demands two ranges of the caller's that don't overlap and into which no reference exists.
+    let moved = unsafe { libc::mremap(from.cast(), len, len, flags, to.cast::<libc::c_void>()) };
+    if moved == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// The parts of `within` that `file` has pages for, in memory or swapped out; the rest are holes and read as zero. What is
 /// written meanwhile may be in the answer or not.
 ///
