@@ -65,7 +65,8 @@ impl FramePipe {
         }
         let range = libc::iovec { iov_base: at as *mut _, iov_len: len };
         // SAFETY: the kernel takes references to frames of memory, and fails for what isn't mapped.
-        let taken = unsafe { libc::vmsplice(self.write.as_raw_fd(), &raw const range, 1, 0) };
+        let taken =
+            unsafe { libc::syscall(libc::SYS_vmsplice, self.write.as_raw_fd(), &raw const range, 1_usize, 0_usize) };
         match usize::try_from(taken) {
             Ok(taken) if taken % PAGE_SIZE == 0 && taken > 0 => Ok(taken),
             Ok(taken) => {

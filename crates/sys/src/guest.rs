@@ -280,6 +280,21 @@ pub fn opens_without_waiting(flags: i32) -> bool {
     flags & libc::O_NONBLOCK != 0 && (flags & libc::O_ACCMODE != libc::O_RDONLY || flags & libc::O_TRUNC != 0)
 }
 
+/// Whether `open` with these flags opens a file to be read and written past the page cache.
+pub fn opens_directly(flags: i32) -> bool {
+    flags & libc::O_DIRECT != 0
+}
+
+/// Whether `fcntl` with this command has a file read and written past the page cache from then on.
+pub fn turns_direct(command: i32, argument: usize) -> bool {
+    command == libc::F_SETFL && opens_directly(argument as i32)
+}
+
+/// Whether `setsockopt` with these has a socket send memory where it lies.
+pub fn sends_in_place(level: i32, name: i32) -> bool {
+    level == libc::SOL_SOCKET && name == libc::SO_ZEROCOPY
+}
+
 /// Whether `madvise` with this advice leaves memory as it is, whatever it is a mapping of.
 pub fn is_mere_hint(advice: i32) -> bool {
     let hints = [

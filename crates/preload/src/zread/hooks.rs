@@ -1,21 +1,26 @@
-//! The functions that read and open, in front of the C library's.
+//! The functions that read, in front of the C library's.
 //!
 //! Relies on `QUIRE_ZREAD`: without it each is a load, a branch and a call. A call goes on to the C library unless a part of it was
 //! remapped; `extern "C-unwind"` because those are cancellation points, at which the C library unwinds a thread.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use quire_sys::caller_file::{self, IoVec};
 use quire_sys::guest;
 
 use super::remap::{self, ReadStart};
-use super::requests::{self, LeaseRequest};
-use super::{blocks, forks, lease_process, patterns, real_calls};
+use super::{blocks, forks, patterns, real_calls};
 use crate::{confinement, log};
 
 /// Reads of so many bytes are looked at.
 static LEAST_BYTES: AtomicUsize = AtomicUsize::new(usize::MAX);
+
+/// Whether reads are looked at at all.
+#[inline]
+pub fn is_open() -> bool {
+    LEAST_BYTES.load(Ordering::Relaxed) != usize::MAX
+}
 
 /// Reads what is asked for, while the library is loaded. `has_heap`: the program's heap lies on a file, into which nothing can be remapped.
 pub fn open_library<'a>(value_of: impl Fn(&CStr) -> Option<&'a [u8]>, has_heap: bool) {
@@ -159,7 +164,7 @@ pub unsafe extern "C-unwind" fn __pread_chk(
 /// # Safety
 /// As `readv`.
 unsafe fn attempt_many(number: c_int, buffers: *const IoVec, count: c_int, start: ReadStart) -> Option<isize> {
-    if LEAST_BYTES.load(Ordering::Relaxed) == usize::MAX {
+    if !is_open() {
         return None;
     }
     // SAFETY: `readv` demands as many buffers as it is told.
@@ -208,73 +213,13 @@ pub unsafe extern "C-unwind" fn preadv64(number: c_int, buffers: *const IoVec, c
     unsafe { preadv(number, buffers, count, offset) }
 }
 
-/// Whether an `open` that has failed shall be tried again: it was to write without waiting, and a lease of the library's may be why it failed.
-#[cold]
-fn gives_way(result: c_int, flags: c_int) -> bool {
-    if result >= 0 || guest::errno() != guest::WOULD_BLOCK || !guest::opens_without_waiting(flags) {
-        return false;
-    }
-    lease_process::is_ready() && requests::ask(LeaseRequest::GiveBack, lease_process::is_alive)
-}
-
-/// Stands in front of the C library's `open`. On the processors that this library works on, arguments of a variable number go where
-/// fixed ones do.
-///
-/// # Safety
-/// As that function.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C-unwind" fn open(path: *const c_char, flags: c_int, mode: u32) -> c_int {
-    // SAFETY: the arguments are passed on as they came.
-    let result = unsafe { real_calls::open(path, flags, mode) };
-    if result < 0 && gives_way(result, flags) {
-        // SAFETY: the arguments are passed on as they came.
-        return unsafe { real_calls::open(path, flags, mode) };
-    }
-    result
-}
-
-/// Stands in front of the C library's `open64`, another name of `open`.
-///
-/// # Safety
-/// As that function.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C-unwind" fn open64(path: *const c_char, flags: c_int, mode: u32) -> c_int {
-    // SAFETY: the arguments are passed on as they came.
-    unsafe { open(path, flags, mode) }
-}
-
-/// Stands in front of the C library's `openat`.
-///
-/// # Safety
-/// As that function.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C-unwind" fn openat(directory: c_int, path: *const c_char, flags: c_int, mode: u32) -> c_int {
-    // SAFETY: the arguments are passed on as they came.
-    let result = unsafe { real_calls::openat(directory, path, flags, mode) };
-    if result < 0 && gives_way(result, flags) {
-        // SAFETY: the arguments are passed on as they came.
-        return unsafe { real_calls::openat(directory, path, flags, mode) };
-    }
-    result
-}
-
-/// Stands in front of the C library's `openat64`, another name of `openat`.
-///
-/// # Safety
-/// As that function.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C-unwind" fn openat64(directory: c_int, path: *const c_char, flags: c_int, mode: u32) -> c_int {
-    // SAFETY: the arguments are passed on as they came.
-    unsafe { openat(directory, path, flags, mode) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::os::fd::AsRawFd;
 
     #[test]
-    fn without_settings_reads_and_opens_are_the_c_library_s() {
+    fn without_settings_reads_are_the_c_library_s() {
         let file = std::fs::File::open("/proc/self/exe").unwrap();
         let mut bytes = vec![0_u8; 300 << 10];
         let vector = [IoVec { iov_base: bytes.as_mut_ptr().cast(), iov_len: 4 }];
@@ -286,11 +231,6 @@ mod tests {
             );
             assert!(__read_chk(number, at, 4, 4) == 4 && __pread_chk(number, at, 4, 1, 4) == 4);
             assert!(readv(number, vector.as_ptr(), 1) == 4 && preadv64(number, vector.as_ptr(), 1, 1) == 4);
-            let opened = open64(c"/dev/null".as_ptr(), 0, 0);
-            let second = openat64(-100, c"/dev/null".as_ptr(), 0, 0);
-            assert!(opened >= 0 && second > opened && open(c"/no/such".as_ptr(), 0, 0) == -1);
-            quire_sys::bare_thread::close_number(opened);
-            quire_sys::bare_thread::close_number(second);
         }
         assert_eq!(bytes[..3], *b"ELF");
     }

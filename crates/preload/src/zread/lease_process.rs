@@ -56,7 +56,7 @@ struct Places {
 
 /// Whether reads can be remapped.
 pub fn is_ready() -> bool {
-    READY.load(Ordering::Acquire)
+    READY.load(Ordering::Acquire) && HELPER.is_alive()
 }
 
 /// Whether it runs.
@@ -195,6 +195,7 @@ fn live() -> Result<(), &'static str> {
         leases: [const { None }; MOST_FILES],
         signals: SIGNALS.load(Ordering::SeqCst),
     };
+    holder.take_over();
     READY.store(true, Ordering::Release);
     while holder.goes_on() {
         let seen = requests::seen();
@@ -251,6 +252,15 @@ impl LeaseHolder {
                 guest::exit_now(0);
             }
         }
+    }
+
+    /// What a process that was killed has left: memory is converted, if late, and no file is leased.
+    fn take_over(&mut self) {
+        let mut maps = self.maps();
+        while let Some(&first) = maps.extents.all().first() {
+            self.convert_around(&mut maps, first);
+        }
+        maps.clear();
     }
 
     fn look_around(&mut self) {

@@ -15,14 +15,19 @@ use crate::confinement;
 #[inline]
 fn before_change(at: *const c_void, len: usize) {
     if blocks::touches(at.addr(), len) {
-        make_plain(at.addr(), len);
+        keep_plain(at.addr(), len);
     }
 }
 
 #[cold]
-fn make_plain(start: usize, len: usize) {
+fn keep_plain(start: usize, len: usize) {
     // Under MAPS a thread that remaps sees that, or has done so when the lease process gets to it.
     blocks::advise(start, len);
+    make_plain(start, len);
+}
+
+/// Makes memory anonymous, as far as it isn't.
+pub fn make_plain(start: usize, len: usize) {
     if lease_process::is_alive() && !confinement::is_quiesced() {
         let errno = guest::errno();
         let end = start.saturating_add(len);

@@ -13,6 +13,7 @@
 pub mod blocks;
 pub mod calibration;
 pub mod convert;
+pub mod descriptor_hooks;
 pub mod extents;
 pub mod forks;
 pub mod hooks;

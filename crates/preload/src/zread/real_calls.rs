@@ -74,6 +74,9 @@ real_calls! {
     PREAD_CHK c"__pread64_chk" pread_checked(number: c_int, buffer: *mut c_void, len: usize, offset: i64, room: usize) -> isize = -1;
     OPEN c"open64" open(path: *const std::ffi::c_char, flags: c_int, mode: u32) -> c_int = -1;
     OPENAT c"openat64" openat(directory: c_int, path: *const std::ffi::c_char, flags: c_int, mode: u32) -> c_int = -1;
+    FCNTL c"fcntl" fcntl(number: c_int, command: c_int, argument: usize) -> c_int = -1;
+    VMSPLICE c"vmsplice" vmsplice(number: c_int, buffers: *const IoVec, count: usize, flags: u32) -> isize = -1;
+    SETSOCKOPT c"setsockopt" setsockopt(number: c_int, level: c_int, name: c_int, value: *const c_void, len: u32) -> c_int = -1;
     MADVISE c"madvise" madvise(at: *mut c_void, len: usize, advice: c_int) -> c_int = -1;
     MPROTECT c"mprotect" mprotect(at: *mut c_void, len: usize, rights: c_int) -> c_int = -1;
     PKEY_MPROTECT c"pkey_mprotect" pkey_mprotect(at: *mut c_void, len: usize, rights: c_int, key: c_int) -> c_int = -1;

@@ -18,7 +18,7 @@ use super::blocks::{self, Block};
 use super::extents::Extent;
 use super::maps::{self, MapsState};
 use super::stats::{self, CopyReason};
-use super::{forks, lease_process, loss_model, patterns};
+use super::{forks, lease_process, loss_model, memory_hooks, patterns};
 
 /// The first remaps of a buffer whose pages are looked at afterwards, and of the later ones one in so many.
 const LOOKED_AT: u32 = 8;
@@ -85,6 +85,10 @@ fn try_read(number: i32, buffers: &[IoVec], start: ReadStart) -> Result<ReadResu
     let caller = CallerFile::new(number).ok_or(CopyReason::Uncacheable)?;
     let key = caller.regular().ok_or(CopyReason::Uncacheable)?;
     if !caller.is_buffered() {
+        // A device stores to the frames that the memory has now, so it must keep them.
+        for buffer in buffers {
+            memory_hooks::make_plain(buffer.iov_base as usize, buffer.iov_len);
+        }
         return Err(CopyReason::Uncacheable);
     }
     if !lease_process::is_ready() {
