@@ -294,7 +294,7 @@ static void *reader(void *argument) {
 
 /* Threads read while another process writes, truncates and renames. */
 static void load(void) {
-    char *words[] = {(char *)self, "churn", (char *)path, "400", NULL};
+    char *words[] = {(char *)self, "churn", (char *)path, "40", NULL};
     pid_t pid;
     CHECK(posix_spawn(&pid, self, NULL, NULL, words, environ) == 0);
     pthread_t threads[4];
@@ -611,9 +611,10 @@ static void churn(const char *rounds) {
             write_version(version, 0, SIZE);
             break;
         case 4:
-            nap(random % 20000);
             break;
         }
+        /* Time in which readers get a lease. */
+        nap(random % 200000);
     }
     write_version(1, 0, SIZE);
 }

@@ -3,10 +3,12 @@
 //! Relies on the lease process sharing the program's memory: what a remap costs the processors on which the program runs is in its time.
 //! Nothing allocates.
 
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::time::Instant;
 
 use quire_sys::area::AnonymousMap;
+use quire_sys::caller_file::CallerFile;
 use quire_sys::map::{self, MapSharing, Protection};
 use quire_sys::mem::PAGE_SIZE;
 
@@ -35,6 +37,7 @@ fn store(memory: &AnonymousMap, len: usize) {
 /// Measures; `None` if something that it takes is refused.
 pub fn measure() -> Option<[ReadCost; SIZES.len()]> {
     let file = map::memory_file("quire-zread", MOST_BYTES as u64).ok()?;
+    let caller = CallerFile::new(file.as_raw_fd())?;
     let page = [7; PAGE_SIZE];
     for at in (0..MOST_BYTES).step_by(PAGE_SIZE) {
         file.write_all_at(&page, at as u64).ok()?;
@@ -50,10 +53,12 @@ pub fn measure() -> Option<[ReadCost; SIZES.len()]> {
         // SAFETY: fresh memory for each size, in place of what the one before has left.
         unsafe { map::map_anonymous_over(buffer.base(), MOST_BYTES, Protection::ReadWrite) }.ok()?;
         let read = |stores: bool| {
-            // SAFETY: this function's memory; the slice is only handed to the kernel.
-            let bytes = unsafe { std::slice::from_raw_parts_mut(buffer.base(), len) };
             let begun = Instant::now();
-            file.read_exact_at(bytes, 0).ok()?;
+            // SAFETY: this function's memory.
+            let count = unsafe { caller.read_at(buffer.base() as usize, len, 0) }.ok()?;
+            if count < len {
+                return None;
+            }
             if stores {
                 store(&buffer, len)
             } else {
