@@ -266,14 +266,19 @@ static void *reader(void *argument) {
             buffer = malloc(room);
             CHECK(buffer != NULL);
         }
+        if (random % 16 == 1)
+            close(file), file = opened();
         size_t offset = random / 4096 % (SIZE / PAGE) * PAGE, len = room - random / 1024 % 3 * 100;
         ssize_t count = pread(file, buffer, len, offset);
         CHECK(count >= 0);
         if (count < 16)
             continue;
-        /* The writers change all words of a page at once, in one call; a read of many pages may be torn between pages. */
-        for (ssize_t at = 0; at + (ssize_t)PAGE <= count; at += PAGE)
-            version_of(buffer + at, PAGE, offset + at);
+        /* Of several versions, as a read may be torn; but each word lies at its place. */
+        for (ssize_t at = 0; at + 8 <= count; at += 8) {
+            uint64_t word;
+            memcpy(&word, buffer + at, 8);
+            CHECK(word == 0 || (word & 0xffffffffffff) == (offset + at) / 8);
+        }
         unsigned char *copy = malloc(count);
         memcpy(copy, buffer, count);
         if (random % 3 == 0)

@@ -149,7 +149,7 @@ mod tests {
             let range = start * PAGE..(start + pages) * PAGE;
             if draw(3) == 0 {
                 extents.remove(&range);
-                (start..start + pages).for_each(|page| drop(model.remove(&page)));
+                model.retain(|page, _| !(start..start + pages).contains(page));
             } else {
                 // Few of them fit together by chance, so some files begin where memory does.
                 let (file, offset) = (draw(3), if draw(2) == 0 { start * PAGE } else { draw(50) * PAGE });

@@ -64,17 +64,6 @@ pub fn is_alive() -> bool {
     HELPER.is_alive()
 }
 
-/// Whether the calling process is it.
-pub fn is_current() -> bool {
-    HELPER.is_alive() && HELPER.is_current()
-}
-
-/// The program's process number, in the lease process.
-pub fn program() -> Option<i32> {
-    // SAFETY: null, or memory that `places` has leaked and `start` has written before it started the process.
-    unsafe { PLACES.load(Ordering::Acquire).as_ref() }.map(|places| places.host.process())
-}
-
 /// Has it started if it isn't there; whether it is there, or soon.
 pub fn start() -> bool {
     if HELPER.is_alive() {
@@ -181,8 +170,8 @@ extern "C" fn run() {
 fn live() -> Result<(), &'static str> {
     // SAFETY: null, or memory that `places` has leaked; `start` does not change it while this process runs.
     let places = unsafe { PLACES.load(Ordering::Acquire).as_ref() }.ok_or("no memory")?;
+    log::in_helper_of(places.host.process());
     bare_thread::take_own_descriptors().map_err(|_| "no descriptors of its own (Linux 5.9)")?;
-    // The numbers 0 to 2 are nothing that a line could get into by mistake.
     // SAFETY: helpers have signal handlers of their own, and `told` changes atomics and wakes a futex.
     unsafe { lease::listen(told) }.map_err(|_| "no signals")?;
     let converter = Converter::new()?;
@@ -362,7 +351,7 @@ mod tests {
     #[test]
     fn without_the_process_nothing_is_ready_and_closing_it_changes_nothing() {
         let _alone = crate::state::alone();
-        assert!(!is_ready() && !is_alive() && !is_current() && program().is_none());
+        assert!(!is_ready() && !is_alive());
         close();
         assert!(!start());
         CLOSED.store(false, Ordering::Relaxed);

@@ -159,7 +159,7 @@ mod tests {
             let at = area.base().cast::<c_void>();
             assert_eq!((madvise(at, 4096, 0), mprotect(at, 4096, 3), msync(at, 4096, 4)), (0, 0, 0));
             assert_eq!(mremap(at, 8192, 8192, 0, std::ptr::null_mut()), at);
-            assert_eq!(munmap(1 as *mut c_void, 4096), -1);
+            assert_eq!(munmap(std::ptr::without_provenance_mut(1), 4096), -1);
         }
         assert!(guest::is_mere_hint(14) && !guest::is_mere_hint(4) && guest::is_at_fixed_address(3));
     }
