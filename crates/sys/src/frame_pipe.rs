@@ -59,6 +59,9 @@ impl FramePipe {
     /// As `madvise` and `vmsplice`: the memory isn't mapped, there is no memory for copies.
     pub fn take(&self, at: usize, len: usize) -> io::Result<usize> {
         let len = len.min(self.len);
+        // What an interrupted take may have left would come before these.
+        let mut waste = [0; PAGE_SIZE];
+        while rustix::io::read(&self.read, &mut waste).is_ok_and(|count| count > 0) {}
         // SAFETY: neither changes what memory holds. Where locking isn't allowed the copies are made all the same.
         if unsafe { rustix::mm::mlock(at as *mut _, len) }.is_err() {
             crate::bare_thread::populate_write(at, len)?;

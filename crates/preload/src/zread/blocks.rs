@@ -6,11 +6,14 @@
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use quire_sys::area::AnonymousMap;
 use quire_sys::map::{self, Protection};
+use quire_sys::thread::BlockedSignals;
 use quire_sys::{bare_thread, guest};
 
+use super::maps;
 use super::write_history::WriteHistory;
 
 /// Smaller requests are the C library's.
@@ -25,6 +28,9 @@ const CLASSES: usize = 56;
 /// Memory that freed blocks may keep; what is freed beyond goes back to the system.
 const MOST_KEPT_BYTES: usize = 64 << 20;
 const TRIES: usize = 200;
+/// How long a block whose mapping is to be made anew waits for the lock of the maps.
+const WAIT: Duration = Duration::from_micros(50);
+const MOST_WAITS: usize = 2000;
 
 /// One block. Zeros are one that does not exist yet.
 #[derive(Debug)]
@@ -224,7 +230,7 @@ pub fn hold() -> bool {
         if table.try_lock() {
             return true;
         }
-        bare_thread::sleep(std::time::Duration::from_micros(50));
+        bare_thread::sleep(WAIT);
     }
     false
 }
@@ -235,7 +241,7 @@ pub fn release(was_held: bool, is_child: bool) {
     if was_held {
         table.taken.store(0, Ordering::Release);
     } else if is_child {
-        // Whoever has them is not here, or is this thread, which has interrupted itself.
+        // The thread that has them is not here, or is this one, which has interrupted itself.
         table.taken.store(2, Ordering::Release);
     }
 }
@@ -256,20 +262,38 @@ impl BlockTable {
         while let Some(block) = (number as usize).checked_sub(1).and_then(|at| self.blocks.get(at)) {
             let next = block.next.load(Ordering::Relaxed);
             let (start, len) = (block.start.load(Ordering::Relaxed), block.len.load(Ordering::Relaxed));
-            if block.is_advised() {
-                // SAFETY: a free block is the library's; no reference into it exists. Protection, locks and holes that the program
-                // has made there go with the old mapping.
-                let renewed = unsafe { map::map_anonymous_over(start as *mut u8, len, Protection::ReadWrite) };
-                block.is_advised.store(u32::from(renewed.is_err()), Ordering::SeqCst);
-            } else if self.kept_bytes.load(Ordering::Relaxed) + len > MOST_KEPT_BYTES {
-                // SAFETY: a free block is the library's, and what it holds is not used any more.
-                let _ = unsafe { map::discard(start as *mut u8, len) };
-            }
+            self.clean(block, start, len);
             self.kept_bytes.fetch_add(len, Ordering::Relaxed);
             let list = &self.free[block.class.load(Ordering::Relaxed) as usize];
             block.next.store(list.load(Ordering::Relaxed), Ordering::Relaxed);
             list.store(number, Ordering::Relaxed);
             number = next;
+        }
+    }
+
+    /// Before a freed block goes to its list: takes away what the program has made of its mapping, or its memory if much is kept.
+    fn clean(&self, block: &Block, start: usize, len: usize) {
+        let is_advised = block.is_advised();
+        if !is_advised && self.kept_bytes.load(Ordering::Relaxed) + len <= MOST_KEPT_BYTES {
+            return;
+        }
+        // The lease process may be converting it: then its frames must stay until that is done.
+        let _blocked = BlockedSignals::new();
+        for _ in 0..if is_advised { MOST_WAITS } else { 1 } {
+            let Some(mut maps) = maps::try_lock().filter(|maps| maps.extents.has_room()) else {
+                bare_thread::sleep(WAIT);
+                continue;
+            };
+            if is_advised {
+                // SAFETY: a free block is the library's; no reference into it exists.
+                let renewed = unsafe { map::map_anonymous_over(start as *mut u8, len, Protection::ReadWrite) };
+                maps.extents.remove(&(start..start + len));
+                block.is_advised.store(u32::from(renewed.is_err()), Ordering::SeqCst);
+            } else {
+                // SAFETY: a free block is the library's, and what it holds is not used any more.
+                let _ = unsafe { map::discard(start as *mut u8, len) };
+            }
+            return;
         }
     }
 

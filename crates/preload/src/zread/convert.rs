@@ -1,7 +1,7 @@
 //! Makes remapped memory anonymous, with the bytes that it has, while threads go on using it (`docs/design/zread.md`, "State of a range").
 //!
 //! Relies on userfaultfd for faults inside system calls, on frames that a pipe holds, and on a second thread that reads the events of
-//! userfaultfd: whoever moves a registered range sleeps until then. Runs in the lease process: nothing allocates.
+//! userfaultfd: the thread that moves a registered range sleeps until then. Runs in the lease process: nothing allocates.
 
 use std::io;
 use std::ops::Range;

@@ -144,11 +144,14 @@ pub struct MapsGuard(());
 
 /// Takes the lock if it is free. The caller has all signals blocked.
 pub fn try_lock() -> Option<MapsGuard> {
-    // Acquire pairs with the release in `drop`.
-    MAPS.taken.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok().then_some(MapsGuard(()))
+    // Acquire pairs with the release in `drop`. A guard is made only if the lock was had: its end gives the lock back.
+    match MAPS.taken.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed) {
+        Ok(_) => Some(MapsGuard(())),
+        Err(_) => None,
+    }
 }
 
-/// Takes the lock; waits for whoever holds it while `goes_on`.
+/// Takes the lock; waits for its holder while `goes_on`.
 pub fn lock(goes_on: impl Fn() -> bool) -> Option<MapsGuard> {
     loop {
         if let Some(guard) = try_lock() {
@@ -161,7 +164,7 @@ pub fn lock(goes_on: impl Fn() -> bool) -> Option<MapsGuard> {
     }
 }
 
-/// Forgets everything, whoever holds the lock: in the child of a fork, before which all was converted.
+/// Forgets everything, held or not: in the child of a fork, before which all was converted.
 ///
 /// # Safety
 /// No other thread is there, and the caller does not hold it.
@@ -203,6 +206,7 @@ mod tests {
         let key = FileKey { device: 1, inode: 2 };
         let mut maps = lock(|| true).unwrap();
         assert!(try_lock().is_none() && lock(|| false).is_none());
+        assert!(try_lock().is_none(), "a try that fails gives nothing back");
         maps.files[3].begin(key, 4096, 1 << 30);
         assert_eq!((maps.find(key), maps.find(FileKey::default())), (Some(3), None));
         maps.files[3].history(1 << 29).note(2, 1);

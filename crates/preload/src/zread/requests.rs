@@ -11,7 +11,7 @@ use quire_sys::lease::FileKey;
 
 /// Requests at a time. If all places are taken, files are opened later, and others wait.
 const MOST: usize = 16;
-/// Whoever waits for an answer looks that often whether the lease process is still there.
+/// A thread that waits for an answer looks that often whether the lease process is still there.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// A request.
