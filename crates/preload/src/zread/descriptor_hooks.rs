@@ -155,7 +155,7 @@ mod tests {
             let opened = open64(c"/dev/null".as_ptr(), 0, 0);
             let second = openat64(-100, c"/dev/null".as_ptr(), 0, 0);
             assert!(opened >= 0 && second > opened && open(c"/no/such".as_ptr(), 0, 0) == -1);
-            assert!(fcntl64(opened, 1, 0) >= 0 && vmsplice(opened, std::ptr::null(), 0, 0) == -1);
+            assert!(fcntl64(opened, 1, 0) >= 0 && vmsplice(-1, std::ptr::null(), 1, 0) == -1);
             assert_eq!(setsockopt(opened, 1, 60, std::ptr::null(), 0), -1);
             quire_sys::bare_thread::close_number(opened);
             quire_sys::bare_thread::close_number(second);
