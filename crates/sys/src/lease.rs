@@ -28,7 +28,7 @@ const LOCAL: [u64; 5] = [
     0x0102_1994, // tmpfs
 ];
 
-/// A file that is leased: nothing writes to it until this is dropped. The lease ends with the descriptor.
+/// A file that is leased: nothing writes to it until this is dropped.
 #[derive(Debug)]
 pub struct ReadLease {
     file: OwnedFd,
@@ -94,6 +94,14 @@ impl ReadLease {
             return Err(error.into());
         }
         Ok(base as usize)
+    }
+}
+
+impl Drop for ReadLease {
+    fn drop(&mut self) {
+        // Mappings keep the open file, and it the lease, beyond its descriptor.
+        // SAFETY: the call takes numbers.
+        unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_SETLEASE, libc::F_UNLCK) };
     }
 }
 

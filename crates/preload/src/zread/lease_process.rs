@@ -322,7 +322,6 @@ impl LeaseHolder {
         maps.files[file].end();
         drop(maps);
         lease::unmap(base, lease.len());
-        // The lease ends with its descriptor.
         drop(lease);
     }
 
