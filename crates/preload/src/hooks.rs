@@ -13,6 +13,7 @@ use quire_sys::{guest, symbol};
 
 use crate::heap::{real_libc, setup};
 use crate::settings::Settings;
+use crate::zread;
 use crate::{child, confinement, log, parent, process, quiesce, state};
 
 static REAL_FORK: AtomicPtr<()> = AtomicPtr::new(null_mut());
@@ -39,6 +40,7 @@ extern "C" fn opened() {
     // Copying ahead would bring in what the heap has on its file.
     settings.enabled &= heap.is_none();
     state::configure(settings);
+    zread::hooks::open_library(value_of, heap.is_some());
     if let Some(heap) = heap
         && let Err(heap_error) = setup::set_up(heap, value_of(c"QUIRE_HEAP_PAGE"))
     {
@@ -62,6 +64,7 @@ extern "C" fn closed() {
     child::about_to_end();
     process::stop();
     setup::about_to_end();
+    zread::stats::about_to_end();
 }
 
 // Unit tests are programs of their own that need no hooks.

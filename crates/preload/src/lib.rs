@@ -3,7 +3,8 @@
 //!
 //! With `LD_PRELOAD` it notices [forks](hooks), and while the child lives a [worker] beside the parent breaks the
 //! sharing of those regions that were mostly written in earlier epochs, before the program itself gets there. With
-//! `QUIRE_HEAP` the program's allocations come from a transparent map, and nothing is copied ahead.
+//! `QUIRE_HEAP` the program's allocations come from a transparent map, and nothing is copied ahead. With `QUIRE_ZREAD` large
+//! [reads](zread) remap pages of the page cache.
 //!
 //! Relies on glibc's symbol interposition and on Linux 5.14. It is a guest in the program: it allocates nothing from it,
 //! has file descriptors of its own, keeps `errno`, and in a child does only what is async-signal-safe. It changes which
@@ -32,6 +33,7 @@ pub mod settings;
 pub mod state;
 pub mod stats_page;
 pub mod worker;
+pub mod zread;
 
 pub use settings::Settings;
 

@@ -7,7 +7,7 @@
 use std::fmt::{self, Write};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use quire_sys::bare_thread;
 use quire_sys::guest::{self, FileId, PidFd};
@@ -68,8 +68,21 @@ pub fn take_own_descriptors(program: i32) -> io::Result<()> {
     Ok(())
 }
 
+/// Another process of the library's beside the program, and the program.
+static HELPER: AtomicI32 = AtomicI32::new(0);
+static HELPED: AtomicI32 = AtomicI32::new(0);
+
+/// In such a process: its lines go to the standard error of `program`.
+pub fn in_helper_of(program: i32) {
+    HELPED.store(program, Ordering::Relaxed);
+    HELPER.store(guest::process_id(), Ordering::Relaxed);
+}
+
 /// The program's standard error.
 fn standard_error() -> io::Result<OwnedFd> {
+    if HELPER.load(Ordering::Relaxed) == guest::process_id() {
+        return PidFd::open(HELPED.load(Ordering::Relaxed))?.descriptor(2);
+    }
     if !process::is_current() {
         return PidFd::open(guest::process_id())?.descriptor(2);
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use quire_sys::{bare_thread, guest};
 
 use crate::confinement::{self, CallingProcess};
-use crate::{parent, process, state};
+use crate::{parent, process, state, zread};
 
 /// A thread that is about to be confined waits no longer for another that prepares a fork.
 const LONGEST_FORK: Duration = Duration::from_millis(50);
@@ -53,6 +53,7 @@ fn quiesce() -> Quiesced {
         CallingProcess::Unseen => parent::in_child(None),
         CallingProcess::Owner => {}
     }
+    zread::lease_process::close();
     confinement::turn_off();
     wait_for_forks();
     process::stop();

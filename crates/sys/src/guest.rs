@@ -272,6 +272,51 @@ pub const NO_MEMORY: i32 = libc::ENOMEM;
 /// The `errno` of a call with a wrong argument, and what `posix_memalign` returns then.
 pub const INVALID: i32 = libc::EINVAL;
 
+/// The `errno` of a call that would have to wait.
+pub const WOULD_BLOCK: i32 = libc::EWOULDBLOCK;
+
+/// Whether `open` with these flags opens a file to change it, and shall not wait for that.
+pub fn opens_without_waiting(flags: i32) -> bool {
+    flags & libc::O_NONBLOCK != 0 && (flags & libc::O_ACCMODE != libc::O_RDONLY || flags & libc::O_TRUNC != 0)
+}
+
+/// Whether `open` with these flags opens a file to be read and written past the page cache.
+pub fn opens_directly(flags: i32) -> bool {
+    flags & libc::O_DIRECT != 0
+}
+
+/// Whether `fcntl` with this command has a file read and written past the page cache from then on.
+pub fn turns_direct(command: i32, argument: usize) -> bool {
+    command == libc::F_SETFL && opens_directly(argument as i32)
+}
+
+/// Whether `setsockopt` with these has a socket send memory where it lies.
+pub fn sends_in_place(level: i32, name: i32) -> bool {
+    level == libc::SOL_SOCKET && name == libc::SO_ZEROCOPY
+}
+
+/// Whether `madvise` with this advice leaves memory as it is, whatever it is a mapping of.
+pub fn is_mere_hint(advice: i32) -> bool {
+    let hints = [
+        libc::MADV_NORMAL,
+        libc::MADV_RANDOM,
+        libc::MADV_SEQUENTIAL,
+        libc::MADV_WILLNEED,
+        libc::MADV_HUGEPAGE,
+        libc::MADV_NOHUGEPAGE,
+        libc::MADV_COLD,
+        libc::MADV_PAGEOUT,
+        libc::MADV_POPULATE_READ,
+        libc::MADV_POPULATE_WRITE,
+    ];
+    hints.contains(&advice)
+}
+
+/// Whether `mremap` with these flags moves memory to an address that is given.
+pub fn is_at_fixed_address(flags: i32) -> bool {
+    flags & libc::MREMAP_FIXED != 0
+}
+
 /// Ends this process at once.
 pub fn exit_now(status: i32) -> ! {
     loop {
@@ -291,6 +336,12 @@ pub fn abort() -> ! {
 pub fn thread_handle() -> usize {
     // SAFETY: the call has no conditions.
     unsafe { libc::pthread_self() as usize }
+}
+
+/// Milliseconds of a clock that never goes back, some milliseconds late. Costs no system call.
+pub fn coarse_ms() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
+    now.tv_sec.cast_unsigned() * 1000 + now.tv_nsec.cast_unsigned() / 1_000_000
 }
 
 /// Number of this process. Where a sandbox refuses the call, the same negative number each time.
@@ -344,6 +395,7 @@ mod tests {
 
     #[test]
     fn errno_is_put_back() {
+        assert!(coarse_ms() > 0 && coarse_ms() <= coarse_ms());
         set_errno(7);
         assert_eq!(errno(), 7);
         let own = standing(process_id()).unwrap();

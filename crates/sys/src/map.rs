@@ -162,10 +162,31 @@ pub unsafe fn discard(at: *mut u8, len: usize) -> io::Result<()> {
 /// As `mremap` with `MREMAP_DONTUNMAP` (Linux 5.13 for files).
 pub unsafe fn move_over(from: *mut u8, len: usize, to: *mut u8) -> io::Result<()> {
     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_DONTUNMAP | libc::MREMAP_FIXED;
-    // Not by rustix: its C library backend, which Miri and the sanitizers need, passes a wrong flag.
     // SAFETY: `move_over` demands two ranges of the caller's that don't overlap and into which no reference exists.
-    let moved = unsafe { libc::mremap(from.cast(), len, len, flags, to.cast::<libc::c_void>()) };
-    if moved == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
+    unsafe { remap(from, len, flags, to) }
+}
+
+/// Moves the mapping at `from`, pages and registration with userfaultfd included, over whatever is at `to`; nothing is left at `from`.
+///
+/// # Safety
+/// As [`move_over`].
+///
+/// # Errors
+/// As `mremap`: what was at `to` may be gone then.
+pub unsafe fn move_whole(from: *mut u8, len: usize, to: *mut u8) -> io::Result<()> {
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    // SAFETY: `move_whole` demands two ranges of the caller's that don't overlap and into which no reference exists.
+    unsafe { remap(from, len, flags, to) }
+}
+
+/// # Safety
+/// As [`move_over`].
+unsafe fn remap(from: *mut u8, len: usize, flags: libc::c_int, to: *mut u8) -> io::Result<()> {
+    // Not by rustix: its C library backend, which Miri and the sanitizers need, passes a wrong flag. Nor by the C library's function,
+    // before which a library that this crate is linked into may have put its own.
+    // SAFETY: `remap` demands two ranges of the caller's that don't overlap and into which no reference exists.
+    let moved = unsafe { libc::syscall(libc::SYS_mremap, from, len, len, flags, to) };
+    if moved == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// The parts of `within` that `file` has pages for, in memory or swapped out; the rest are holes and read as zero. What is

@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 
 use crate::mem::PAGE_SIZE;
 
@@ -38,15 +38,16 @@ pub struct CachedPages {
 ///
 /// # Errors
 /// As `cachestat`: the kernel doesn't know it, or files of this kind have no such cache.
-pub fn cached_pages(file: &File, offset: u64, len: u64) -> io::Result<CachedPages> {
+pub fn cached_pages(file: impl AsFd, offset: u64, len: u64) -> io::Result<CachedPages> {
     if len == 0 {
         return Ok(CachedPages::default());
     }
     let range = Range { offset, len };
     let mut found = CachedPages::default();
     // SAFETY: both structs are laid out as the kernel's and live for the call; it reads the first and writes the second.
-    let result =
-        unsafe { libc::syscall(SYS_CACHESTAT, file.as_raw_fd(), &raw const range, &raw mut found, 0 as libc::c_uint) };
+    let result = unsafe {
+        libc::syscall(SYS_CACHESTAT, file.as_fd().as_raw_fd(), &raw const range, &raw mut found, 0 as libc::c_uint)
+    };
     if result == 0 { Ok(found) } else { Err(io::Error::last_os_error()) }
 }
 
@@ -54,7 +55,7 @@ pub fn cached_pages(file: &File, offset: u64, len: u64) -> io::Result<CachedPage
 ///
 /// # Errors
 /// As [`cached_pages`].
-pub fn holds(file: &File, offset: u64, len: u64) -> io::Result<bool> {
+pub fn holds(file: impl AsFd, offset: u64, len: u64) -> io::Result<bool> {
     let unit = PAGE_SIZE as u64;
     let pages = (offset + len).div_ceil(unit) - offset / unit;
     Ok(len > 0 && cached_pages(file, offset, len)?.cached >= pages)

@@ -13,6 +13,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 pub mod features {
     /// Write-protection faults are told apart.
     pub const PAGEFAULT_FLAG_WP: u64 = 1 << 0;
+    /// A range that is moved stays registered; the thread that moves it sleeps until the descriptor was read.
+    pub const EVENT_REMAP: u64 = 1 << 2;
     /// Missing pages of files in memory.
     pub const MISSING_SHMEM: u64 = 1 << 5;
     /// A fault raises SIGBUS in the thread that made it instead of putting it to sleep.

@@ -12,6 +12,7 @@ use quire_sys::mem::PAGE_SIZE;
 use quire_units::Bytes;
 
 use super::{arena, internal_threads, real_libc};
+use crate::zread::blocks;
 use crate::{log, process};
 
 /// Whether the calling thread allocates from the heap on a file.
@@ -48,6 +49,9 @@ pub extern "C" fn malloc(size: usize) -> *mut c_void {
     if is_ours() {
         return given(arena::malloc(size), size);
     }
+    if let Some(block) = blocks::allocate(size, 16) {
+        return block;
+    }
     process::tidy();
     real_libc::malloc(size)
 }
@@ -68,6 +72,9 @@ pub extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
 /// `pointer` is null or was allocated by a function here, and is given up.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn free(pointer: *mut c_void) {
+    if blocks::has(pointer.addr()) {
+        return blocks::free(pointer);
+    }
     // SAFETY: `free`'s caller promises a pointer from a function here, given up. Its address tells which of the two
     // allocators it came from: the arena is one range, from which the C library has nothing.
     unsafe { if arena::has(pointer) { arena::free(pointer) } else { real_libc::free(pointer) } }
@@ -89,12 +96,35 @@ pub unsafe extern "C" fn realloc(pointer: *mut c_void, size: usize) -> *mut c_vo
         // SAFETY: `realloc`'s caller promises a pointer from a function here, given up, and its address is the arena's.
         return given(unsafe { arena::realloc(pointer, size) }, size);
     }
-    if pointer.is_null() && is_ours() {
+    if blocks::has(pointer.addr()) {
+        // SAFETY: `realloc`'s caller promises a pointer from a function here, given up, and its address is a block's.
+        return unsafe { realloc_block(pointer, size) };
+    }
+    if pointer.is_null() && (is_ours() || size >= blocks::LEAST_BLOCK_BYTES) {
         return malloc(size);
     }
     // SAFETY: `realloc`'s caller promises null or a pointer from a function here, given up; as it isn't the arena's,
     // `real_libc` has allocated it.
     unsafe { real_libc::realloc(pointer, size) }
+}
+
+/// `realloc` of a block for large reads.
+///
+/// # Safety
+/// `pointer` is a block that is in use, and is given up.
+unsafe fn realloc_block(pointer: *mut c_void, size: usize) -> *mut c_void {
+    if size > 0 && blocks::resize(pointer, size) {
+        return pointer;
+    }
+    let new = if size > 0 { malloc(size) } else { null_mut() };
+    if !new.is_null() {
+        // SAFETY: the old memory has as many bytes as the program has asked for, the new one `size`, and it was just allocated.
+        unsafe { new.cast::<u8>().copy_from_nonoverlapping(pointer.cast(), blocks::asked_bytes(pointer).min(size)) };
+    }
+    if !new.is_null() || size == 0 {
+        blocks::free(pointer);
+    }
+    new
 }
 
 /// Stands in front of the C library's `reallocarray`.
@@ -103,8 +133,8 @@ pub unsafe extern "C" fn realloc(pointer: *mut c_void, size: usize) -> *mut c_vo
 /// As [`free`].
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn reallocarray(pointer: *mut c_void, count: usize, size: usize) -> *mut c_void {
-    if !arena::is_open() {
-        // SAFETY: without an open arena every pointer of a function here came from `real_libc`; the caller promises such a
+    if !arena::is_open() && !blocks::has(pointer.addr()) {
+        // SAFETY: without an open arena every other pointer of a function here came from `real_libc`; the caller promises such a
         // one, or null.
         return unsafe { real_libc::reallocarray(pointer, count, size) };
     }
@@ -122,6 +152,14 @@ pub unsafe extern "C" fn reallocarray(pointer: *mut c_void, count: usize, size: 
 /// `*place` may be written.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn posix_memalign(place: *mut *mut c_void, align: usize, size: usize) -> c_int {
+    if align.is_power_of_two()
+        && align.is_multiple_of(size_of::<*mut c_void>())
+        && let Some(block) = block(align, size)
+    {
+        // SAFETY: `posix_memalign` demands of its caller that `*place` may be written.
+        unsafe { place.write(block) };
+        return 0;
+    }
     if !is_ours() {
         // SAFETY: the C library's function demands a place that may be written; this function demands that of its caller.
         return unsafe { real_libc::posix_memalign(place, align, size) };
@@ -140,6 +178,12 @@ pub unsafe extern "C" fn posix_memalign(place: *mut *mut c_void, align: usize, s
     0
 }
 
+/// A block for large reads, if the request is for such and the alignment is one.
+#[inline]
+fn block(align: usize, size: usize) -> Option<*mut c_void> {
+    if align.is_power_of_two() { blocks::allocate(size, align) } else { None }
+}
+
 /// Memory whose alignment is rounded up to a power of two, as glibc does.
 fn aligned(align: usize, size: usize) -> *mut c_void {
     match align.checked_next_power_of_two() {
@@ -154,26 +198,35 @@ fn aligned(align: usize, size: usize) -> *mut c_void {
 /// Stands in front of the C library's `aligned_alloc`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn aligned_alloc(align: usize, size: usize) -> *mut c_void {
-    if is_ours() { aligned(align, size) } else { real_libc::aligned_alloc(align, size) }
+    if is_ours() {
+        aligned(align, size)
+    } else {
+        block(align, size).unwrap_or_else(|| real_libc::aligned_alloc(align, size))
+    }
 }
 
 /// Stands in front of the C library's `memalign`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn memalign(align: usize, size: usize) -> *mut c_void {
-    if is_ours() { aligned(align, size) } else { real_libc::memalign(align, size) }
+    if is_ours() {
+        aligned(align, size)
+    } else {
+        block(align, size).unwrap_or_else(|| real_libc::memalign(align, size))
+    }
 }
 
 /// Stands in front of the C library's `valloc`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn valloc(size: usize) -> *mut c_void {
-    if is_ours() { aligned(PAGE_SIZE, size) } else { real_libc::valloc(size) }
+    if is_ours() { aligned(PAGE_SIZE, size) } else { block(PAGE_SIZE, size).unwrap_or_else(|| real_libc::valloc(size)) }
 }
 
 /// Stands in front of the C library's `pvalloc`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn pvalloc(size: usize) -> *mut c_void {
     if !is_ours() {
-        return real_libc::pvalloc(size);
+        let whole = size.checked_next_multiple_of(PAGE_SIZE).unwrap_or(size);
+        return block(PAGE_SIZE, whole).unwrap_or_else(|| real_libc::pvalloc(size));
     }
     match size.checked_next_multiple_of(PAGE_SIZE) {
         Some(whole) => aligned(PAGE_SIZE, whole),
@@ -187,6 +240,9 @@ pub extern "C" fn pvalloc(size: usize) -> *mut c_void {
 /// `pointer` is null or was allocated by a function here, and is in use.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn malloc_usable_size(pointer: *mut c_void) -> usize {
+    if blocks::has(pointer.addr()) {
+        return blocks::usable_bytes(pointer);
+    }
     // SAFETY: the caller promises null or a pointer in use from a function here; its address tells which of the two
     // allocators has it.
     unsafe { if arena::has(pointer) { arena::usable_size(pointer) } else { real_libc::usable_size(pointer) } }

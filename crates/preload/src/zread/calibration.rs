@@ -1,0 +1,105 @@
+//! What copying, remapping and writing afterwards cost on this machine, measured when the lease process starts.
+//!
+//! Relies on the lease process sharing the program's memory: what a remap costs the processors on which the program runs is in its time.
+//! Nothing allocates.
+
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::time::Instant;
+
+use quire_sys::area::AnonymousMap;
+use quire_sys::caller_file::CallerFile;
+use quire_sys::map::{self, MapSharing, Protection};
+use quire_sys::mem::PAGE_SIZE;
+
+use super::loss_model::{ReadCost, SIZES};
+
+const MOST_BYTES: usize = SIZES[SIZES.len() - 1];
+/// Each is done that often; the least counts, as whatever else runs only adds.
+const ROUNDS: usize = 7;
+
+/// Loads a byte of each page.
+fn touch(memory: &AnonymousMap, len: usize) {
+    for at in (0..len).step_by(PAGE_SIZE) {
+        // SAFETY: within the mapping, which the caller owns.
+        unsafe { memory.base().add(at).read_volatile() };
+    }
+}
+
+/// Stores a byte to each page.
+fn store(memory: &AnonymousMap, len: usize) {
+    for at in (0..len).step_by(PAGE_SIZE) {
+        // SAFETY: within the mapping, which the caller owns.
+        unsafe { memory.base().add(at).write_volatile(1) };
+    }
+}
+
+/// Measures; `None` if something that it takes is refused.
+pub fn measure() -> Option<[ReadCost; SIZES.len()]> {
+    let file = map::memory_file("quire-zread", MOST_BYTES as u64).ok()?;
+    let caller = CallerFile::new(file.as_raw_fd())?;
+    let page = [7; PAGE_SIZE];
+    for at in (0..MOST_BYTES).step_by(PAGE_SIZE) {
+        file.write_all_at(&page, at as u64).ok()?;
+    }
+    let (source, buffer) = (AnonymousMap::private(MOST_BYTES).ok()?, AnonymousMap::private(MOST_BYTES).ok()?);
+    source.keep_from_children();
+    buffer.keep_from_children();
+    // SAFETY: a mapping of this function's, into which no reference exists.
+    unsafe { map::map_file_over(source.base(), MOST_BYTES, &file, 0, MapSharing::Private, Protection::ReadWrite) }
+        .ok()?;
+    let mut costs = [ReadCost::default(); SIZES.len()];
+    for (cost, len) in costs.iter_mut().zip(SIZES) {
+        // SAFETY: fresh memory for each size, in place of what the one before has left.
+        unsafe { map::map_anonymous_over(buffer.base(), MOST_BYTES, Protection::ReadWrite) }.ok()?;
+        let read = |stores: bool| {
+            let begun = Instant::now();
+            // SAFETY: this function's memory.
+            let count = unsafe { caller.read_at(buffer.base() as usize, len, 0) }.ok()?;
+            if count < len {
+                return None;
+            }
+            if stores {
+                store(&buffer, len)
+            } else {
+                touch(&buffer, len)
+            }
+            Some(begun.elapsed().as_nanos() as u64)
+        };
+        let (read_ns, read_store_ns) = (least(|| read(false))?, least(|| read(true))?);
+        let zread = |stores: bool| {
+            let begun = Instant::now();
+            // SAFETY: both are this function's, and nothing refers into them.
+            unsafe { map::move_over(source.base(), len, buffer.base()) }.ok()?;
+            if stores {
+                store(&buffer, len)
+            } else {
+                touch(&buffer, len)
+            }
+            Some(begun.elapsed().as_nanos() as u64)
+        };
+        let (zread_ns, zread_store_ns) = (least(|| zread(false))?, least(|| zread(true))?);
+        let cow_ns = zread_store_ns.saturating_sub(zread_ns).saturating_sub(read_store_ns.saturating_sub(read_ns));
+        *cost = ReadCost { read_ns, zread_ns, cow_ns };
+    }
+    Some(costs)
+}
+
+fn least(mut once: impl FnMut() -> Option<u64>) -> Option<u64> {
+    let mut least = u64::MAX;
+    for _ in 0..ROUNDS {
+        least = least.min(once()?);
+    }
+    Some(least)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_size_is_measured() {
+        let costs = measure().unwrap();
+        assert!(costs.iter().all(|cost| cost.read_ns > 0 && cost.zread_ns > 0));
+    }
+}

@@ -1,0 +1,166 @@
+//! The functions that open files and change descriptors, in front of the C library's, where they matter to remapped memory.
+//!
+//! Relies on programs calling them by the C library. Two things matter: an `open` that shall not wait for a lease of the library's; and ways
+//! to have a device or a pipe take bytes from memory while the program goes on. Such transfers hold the frames that the memory has at
+//! that time, so what is written to the file later would be in them. A program that turns to one of them has all reads copied from then on.
+
+use std::ffi::{c_char, c_int, c_void};
+
+use quire_sys::caller_file::IoVec;
+use quire_sys::guest;
+
+use super::requests::{self, LeaseRequest};
+use super::{hooks, lease_process, real_calls};
+use crate::confinement;
+
+/// The program is about to transfer memory where it lies: nothing is remapped any more.
+#[cold]
+fn end_remaps() {
+    if hooks::is_open() && !confinement::is_quiesced() {
+        let errno = guest::errno();
+        lease_process::close();
+        guest::set_errno(errno);
+    }
+}
+
+/// Whether an `open` that has failed shall be tried again: it was to change the file without waiting, and a lease of the library's may
+/// be why it failed.
+#[cold]
+fn gives_way(flags: c_int) -> bool {
+    guest::errno() == guest::WOULD_BLOCK
+        && guest::opens_without_waiting(flags)
+        && lease_process::is_ready()
+        && !confinement::is_quiesced()
+        && requests::ask(LeaseRequest::GiveBack, lease_process::is_alive)
+}
+
+/// Stands in front of the C library's `open`. On the processors that this library works on, arguments of a variable number go where
+/// fixed ones do.
+///
+/// # Safety
+/// As that function.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn open(path: *const c_char, flags: c_int, mode: u32) -> c_int {
+    if guest::opens_directly(flags) {
+        end_remaps();
+    }
+    // SAFETY: the arguments are passed on as they came.
+    let result = unsafe { real_calls::open(path, flags, mode) };
+    if result < 0 && gives_way(flags) {
+        // SAFETY: the arguments are passed on as they came.
+        return unsafe { real_calls::open(path, flags, mode) };
+    }
+    result
+}
+
+/// Stands in front of the C library's `open64`, another name of `open`.
+///
+/// # Safety
+/// As that function.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn open64(path: *const c_char, flags: c_int, mode: u32) -> c_int {
+    // SAFETY: the arguments are passed on as they came.
+    unsafe { open(path, flags, mode) }
+}
+
+/// Stands in front of the C library's `openat`.
+///
+/// # Safety
+/// As that function.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn openat(directory: c_int, path: *const c_char, flags: c_int, mode: u32) -> c_int {
+    if guest::opens_directly(flags) {
+        end_remaps();
+    }
+    // SAFETY: the arguments are passed on as they came.
+    let result = unsafe { real_calls::openat(directory, path, flags, mode) };
+    if result < 0 && gives_way(flags) {
+        // SAFETY: the arguments are passed on as they came.
+        return unsafe { real_calls::openat(directory, path, flags, mode) };
+    }
+    result
+}
+
+/// Stands in front of the C library's `openat64`, another name of `openat`.
+///
+/// # Safety
+/// As that function.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn openat64(directory: c_int, path: *const c_char, flags: c_int, mode: u32) -> c_int {
+    // SAFETY: the arguments are passed on as they came.
+    unsafe { openat(directory, path, flags, mode) }
+}
+
+/// Stands in front of the C library's `fcntl`.
+///
+/// # Safety
+/// As that function.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn fcntl(number: c_int, command: c_int, argument: usize) -> c_int {
+    if guest::turns_direct(command, argument) {
+        end_remaps();
+    }
+    // SAFETY: the arguments are passed on as they came.
+    unsafe { real_calls::fcntl(number, command, argument) }
+}
+
+/// Stands in front of the C library's `fcntl64`, another name of `fcntl`.
+///
+/// # Safety
+/// As that function.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn fcntl64(number: c_int, command: c_int, argument: usize) -> c_int {
+    // SAFETY: the arguments are passed on as they came.
+    unsafe { fcntl(number, command, argument) }
+}
+
+/// Stands in front of the C library's `vmsplice`.
+///
+/// # Safety
+/// As that function.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn vmsplice(number: c_int, buffers: *const IoVec, count: usize, flags: u32) -> isize {
+    end_remaps();
+    // SAFETY: the arguments are passed on as they came.
+    unsafe { real_calls::vmsplice(number, buffers, count, flags) }
+}
+
+/// Stands in front of the C library's `setsockopt`.
+///
+/// # Safety
+/// As that function.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn setsockopt(
+    number: c_int,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: u32,
+) -> c_int {
+    if guest::sends_in_place(level, name) {
+        end_remaps();
+    }
+    // SAFETY: the arguments are passed on as they came.
+    unsafe { real_calls::setsockopt(number, level, name, value, len) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_settings_all_of_it_is_the_c_library_s() {
+        // SAFETY: descriptors of this test's, and none.
+        unsafe {
+            let opened = open64(c"/dev/null".as_ptr(), 0, 0);
+            let second = openat64(-100, c"/dev/null".as_ptr(), 0, 0);
+            assert!(opened >= 0 && second > opened && open(c"/no/such".as_ptr(), 0, 0) == -1);
+            assert!(fcntl64(opened, 1, 0) >= 0 && vmsplice(-1, std::ptr::null(), 1, 0) == -1);
+            assert_eq!(setsockopt(opened, 1, 60, std::ptr::null(), 0), -1);
+            quire_sys::bare_thread::close_number(opened);
+            quire_sys::bare_thread::close_number(second);
+        }
+        assert!(guest::opens_without_waiting(2049) && !guest::opens_without_waiting(2048));
+        assert!(!guest::turns_direct(1, usize::MAX) && guest::turns_direct(4, usize::MAX));
+    }
+}

@@ -1,0 +1,237 @@
+//! The functions that read, in front of the C library's.
+//!
+//! Relies on `QUIRE_ZREAD`: without it each is a load, a branch and a call. A call goes on to the C library unless a part of it was
+//! remapped; `extern "C-unwind"` because those are cancellation points, at which the C library unwinds a thread.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use quire_sys::caller_file::{self, IoVec};
+use quire_sys::guest;
+
+use super::remap::{self, ReadStart};
+use super::{blocks, forks, patterns, real_calls};
+use crate::{confinement, log};
+
+/// Reads of so many bytes are looked at.
+static LEAST_BYTES: AtomicUsize = AtomicUsize::new(usize::MAX);
+
+/// Whether reads are looked at at all.
+#[inline]
+pub fn is_open() -> bool {
+    LEAST_BYTES.load(Ordering::Relaxed) != usize::MAX
+}
+
+/// Reads what is asked for, while the library is loaded. `has_heap`: the program's heap lies on a file, into which nothing can be remapped.
+pub fn open_library<'a>(value_of: impl Fn(&CStr) -> Option<&'a [u8]>, has_heap: bool) {
+    if !patterns::configure(value_of) {
+        return;
+    }
+    let Some(settings) = patterns::settings() else { return };
+    real_calls::find_all();
+    let refusal = if has_heap {
+        "QUIRE_HEAP is set"
+    } else if forks::watch().is_err() {
+        "forks can't be watched"
+    } else if !blocks::open() {
+        "no addresses for blocks"
+    } else {
+        LEAST_BYTES.store(settings.least_bytes, Ordering::Release);
+        return;
+    };
+    log::line(format_args!("zread: all reads are copied: {refusal}"));
+}
+
+/// Whether a read of `len` bytes is looked at.
+#[inline]
+fn is_looked_at(len: usize) -> bool {
+    len >= LEAST_BYTES.load(Ordering::Relaxed) && !confinement::is_quiesced()
+}
+
+/// Remaps what it can; `None` if the C library's function is to do it all.
+#[cold]
+fn attempt(number: c_int, buffers: &[IoVec], start: ReadStart) -> Option<isize> {
+    let errno = guest::errno();
+    let result = remap::read(number, buffers, start);
+    guest::set_errno(errno);
+    match result? {
+        Ok(count) => Some(count as isize),
+        Err(error) => {
+            guest::set_errno(error);
+            Some(-1)
+        }
+    }
+}
+
+#[inline]
+fn attempt_one(number: c_int, buffer: *mut c_void, len: usize, start: ReadStart) -> Option<isize> {
+    if !is_looked_at(len) {
+        return None;
+    }
+    attempt(number, &[IoVec { iov_base: buffer, iov_len: len }], start)
+}
+
+fn at_offset(offset: i64) -> Option<ReadStart> {
+    u64::try_from(offset).ok().map(ReadStart::Offset)
+}
+
+/// Stands in front of the C library's `read`.
+///
+/// # Safety
+/// As that function.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn read(number: c_int, buffer: *mut c_void, len: usize) -> isize {
+    match attempt_one(number, buffer, len, ReadStart::Position) {
+        Some(count) => count,
+        // SAFETY: the arguments are passed on as they came.
+        None => unsafe { real_calls::read(number, buffer, len) },
+    }
+}
+
+/// Stands in front of what the C library's `read` is called where the compiler checks the buffer's length.
+///
+/// # Safety
+/// As that function.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn __read_chk(number: c_int, buffer: *mut c_void, len: usize, room: usize) -> isize {
+    let remapped = if len <= room { attempt_one(number, buffer, len, ReadStart::Position) } else { None };
+    match remapped {
+        Some(count) => count,
+        // SAFETY: the arguments are passed on as they came.
+        None => unsafe { real_calls::read_checked(number, buffer, len, room) },
+    }
+}
+
+/// Stands in front of the C library's `pread`.
+///
+/// # Safety
+/// As that function.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn pread(number: c_int, buffer: *mut c_void, len: usize, offset: i64) -> isize {
+    match at_offset(offset).and_then(|start| attempt_one(number, buffer, len, start)) {
+        Some(count) => count,
+        // SAFETY: the arguments are passed on as they came.
+        None => unsafe { real_calls::pread(number, buffer, len, offset) },
+    }
+}
+
+/// Stands in front of the C library's `pread64`, another name of `pread`.
+///
+/// # Safety
+/// As that function.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn pread64(number: c_int, buffer: *mut c_void, len: usize, offset: i64) -> isize {
+    // SAFETY: the arguments are passed on as they came.
+    unsafe { pread(number, buffer, len, offset) }
+}
+
+/// Stands in front of what the C library's `pread` is called where the compiler checks the buffer's length.
+///
+/// # Safety
+/// As that function.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn __pread64_chk(
+    number: c_int,
+    buffer: *mut c_void,
+    len: usize,
+    offset: i64,
+    room: usize,
+) -> isize {
+    let start = at_offset(offset).filter(|_| len <= room);
+    match start.and_then(|start| attempt_one(number, buffer, len, start)) {
+        Some(count) => count,
+        // SAFETY: the arguments are passed on as they came.
+        None => unsafe { real_calls::pread_checked(number, buffer, len, offset, room) },
+    }
+}
+
+/// Stands in front of the C library's `__pread_chk`, another name of `__pread64_chk`.
+///
+/// # Safety
+/// As that function.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn __pread_chk(
+    number: c_int,
+    buffer: *mut c_void,
+    len: usize,
+    offset: i64,
+    room: usize,
+) -> isize {
+    // SAFETY: the arguments are passed on as they came.
+    unsafe { __pread64_chk(number, buffer, len, offset, room) }
+}
+
+/// # Safety
+/// As `readv`.
+unsafe fn attempt_many(number: c_int, buffers: *const IoVec, count: c_int, start: ReadStart) -> Option<isize> {
+    if !is_open() {
+        return None;
+    }
+    // SAFETY: `readv` demands as many buffers as it is told.
+    let buffers = unsafe { caller_file::buffers(buffers, count) };
+    let total = buffers.iter().fold(0_usize, |sum, buffer| sum.saturating_add(buffer.iov_len));
+    if is_looked_at(total) { attempt(number, buffers, start) } else { None }
+}
+
+/// Stands in front of the C library's `readv`.
+///
+/// # Safety
+/// As that function.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn readv(number: c_int, buffers: *const IoVec, count: c_int) -> isize {
+    // SAFETY: `attempt_many` demands what `readv` demands; the arguments are passed on as they came.
+    unsafe {
+        match attempt_many(number, buffers, count, ReadStart::Position) {
+            Some(count) => count,
+            None => real_calls::readv(number, buffers, count),
+        }
+    }
+}
+
+/// Stands in front of the C library's `preadv`.
+///
+/// # Safety
+/// As that function.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn preadv(number: c_int, buffers: *const IoVec, count: c_int, offset: i64) -> isize {
+    // SAFETY: `attempt_many` demands what `preadv` demands; the arguments are passed on as they came.
+    unsafe {
+        match at_offset(offset).and_then(|start| attempt_many(number, buffers, count, start)) {
+            Some(count) => count,
+            None => real_calls::preadv(number, buffers, count, offset),
+        }
+    }
+}
+
+/// Stands in front of the C library's `preadv64`, another name of `preadv`.
+///
+/// # Safety
+/// As that function.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn preadv64(number: c_int, buffers: *const IoVec, count: c_int, offset: i64) -> isize {
+    // SAFETY: the arguments are passed on as they came.
+    unsafe { preadv(number, buffers, count, offset) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn without_settings_reads_are_the_c_library_s() {
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        let mut bytes = vec![0_u8; 300 << 10];
+        let vector = [IoVec { iov_base: bytes.as_mut_ptr().cast(), iov_len: 4 }];
+        let (number, at) = (file.as_raw_fd(), bytes.as_mut_ptr().cast());
+        // SAFETY: the vector has as many bytes, and no other code uses it.
+        unsafe {
+            assert!(
+                read(number, at, 300 << 10) > 4 && pread(number, at, 4, 1) == 4 && pread64(number, at, 4, -1) == -1
+            );
+            assert!(__read_chk(number, at, 4, 4) == 4 && __pread_chk(number, at, 4, 1, 4) == 4);
+            assert!(readv(number, vector.as_ptr(), 1) == 4 && preadv64(number, vector.as_ptr(), 1, 1) == 4);
+        }
+        assert_eq!(bytes[..3], *b"ELF");
+    }
+}

@@ -1,0 +1,238 @@
+//! What is remapped, and the files that are leased: one table, under one lock, MAPS.
+//!
+//! Relies on its holders: a thread of the program that has all signals blocked (a handler would find it held), the lease process, and
+//! a thread that forks. Threads that read only try it.
+
+use std::cell::UnsafeCell;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use quire_sys::bare_thread;
+use quire_sys::lease::FileKey;
+
+use super::extents::Extents;
+use super::write_history::WriteHistory;
+
+/// Most files that are leased at a time.
+pub const MOST_FILES: usize = 64;
+/// Ranges of a file for which it is learnt whether buffers are written.
+const RANGES: usize = 32;
+/// Pieces of a file of which it is known that they were in the page cache lately.
+const CACHED_PIECES: usize = 64;
+/// Bytes of such a piece.
+const PIECE_BYTES: u64 = 1 << 20;
+/// How long that is believed.
+const BELIEVED_MS: u64 = 100;
+/// Reads that are copied for what is known of a range, before that is forgotten.
+const LOSSES: u32 = 1024;
+const NAP: Duration = Duration::from_micros(20);
+
+/// A file that no process writes to.
+#[derive(Debug)]
+pub struct LeasedFile {
+    /// Which it is; the default while the place is free.
+    pub key: FileKey,
+    /// Where all of it is mapped.
+    pub base: usize,
+    /// Its bytes.
+    pub len: u64,
+    /// Whether what was read of its ranges was written.
+    histories: [WriteHistory; RANGES],
+    /// Pieces, and when they were seen in the page cache, in milliseconds.
+    cached: [(u64, u64); CACHED_PIECES],
+    /// It was read since the lease process last looked.
+    pub is_used: bool,
+    /// Reads that were copied for what is known of its ranges.
+    losses: u32,
+}
+
+impl LeasedFile {
+    const fn none() -> Self {
+        Self {
+            key: FileKey { device: 0, inode: 0 },
+            base: 0,
+            len: 0,
+            histories: [const { WriteHistory::new() }; RANGES],
+            cached: [(0, 0); CACHED_PIECES],
+            is_used: false,
+            losses: 0,
+        }
+    }
+
+    /// A file of `len` bytes that is leased from now on.
+    pub fn begin(&mut self, key: FileKey, base: usize, len: u64) {
+        *self = Self { key, base, len, is_used: true, ..Self::none() };
+    }
+
+    /// It is leased no more.
+    pub fn end(&mut self) {
+        self.key = FileKey::default();
+    }
+
+    /// What is known of the range that `offset` lies in.
+    pub fn history(&self, offset: u64) -> &WriteHistory {
+        let range = (offset.saturating_mul(RANGES as u64) / self.len.max(1)) as usize;
+        &self.histories[range.min(RANGES - 1)]
+    }
+
+    /// A read at `offset` was copied for what is known of its range: after so many of them another try is made.
+    pub fn forget_in_time(&mut self, offset: u64) {
+        self.losses = self.losses.wrapping_add(1);
+        if self.losses.is_multiple_of(LOSSES) {
+            self.history(offset).clear();
+        }
+    }
+
+    /// Whether all of the range is in the page cache, as `look` tells for pieces of the file.
+    pub fn is_cached(&mut self, offset: u64, len: u64, now_ms: u64, mut look: impl FnMut(u64, u64) -> bool) -> bool {
+        (offset / PIECE_BYTES..(offset + len).div_ceil(PIECE_BYTES)).all(|piece| {
+            let place = (piece % CACHED_PIECES as u64) as usize;
+            let (known, seen_ms) = self.cached[place];
+            if known == piece + 1 && now_ms.saturating_sub(seen_ms) < BELIEVED_MS {
+                return true;
+            }
+            let start = piece * PIECE_BYTES;
+            let is_there = look(start, PIECE_BYTES.min(self.len.saturating_sub(start)));
+            if is_there {
+                self.cached[place] = (piece + 1, now_ms);
+            }
+            is_there
+        })
+    }
+}
+
+/// What the lock keeps.
+#[derive(Debug)]
+pub struct MapsState {
+    /// What is remapped.
+    pub extents: Extents,
+    /// Files that are leased.
+    pub files: [LeasedFile; MOST_FILES],
+}
+
+impl MapsState {
+    /// The place of a file that is leased.
+    pub fn find(&self, key: FileKey) -> Option<usize> {
+        self.files.iter().position(|file| file.key == key && file.key != FileKey::default())
+    }
+
+    /// Forgets everything: in the child of a fork.
+    pub fn clear(&mut self) {
+        self.extents.clear();
+        self.files.iter_mut().for_each(LeasedFile::end);
+    }
+}
+
+/// The lock and what it keeps.
+struct Maps {
+    taken: AtomicU32,
+    state: UnsafeCell<MapsState>,
+}
+
+// SAFETY: the state is reached only through a `MapsGuard`, of which the lock's word allows one.
+unsafe impl Sync for Maps {}
+
+static MAPS: Maps = Maps {
+    taken: AtomicU32::new(0),
+    state: UnsafeCell::new(MapsState { extents: Extents::new(), files: [const { LeasedFile::none() }; MOST_FILES] }),
+};
+
+/// The lock, held.
+#[derive(Debug)]
+pub struct MapsGuard(());
+
+/// Takes the lock if it is free. The caller has all signals blocked.
+pub fn try_lock() -> Option<MapsGuard> {
+    // Acquire pairs with the release in `drop`. A guard is made only if the lock was had: its end gives the lock back.
+    match MAPS.taken.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed) {
+        Ok(_) => Some(MapsGuard(())),
+        Err(_) => None,
+    }
+}
+
+/// Takes the lock; waits for its holder while `goes_on`.
+pub fn lock(goes_on: impl Fn() -> bool) -> Option<MapsGuard> {
+    loop {
+        if let Some(guard) = try_lock() {
+            return Some(guard);
+        }
+        if !goes_on() {
+            return None;
+        }
+        bare_thread::sleep(NAP);
+    }
+}
+
+/// Forgets everything, held or not: in the child of a fork, before which all was converted.
+///
+/// # Safety
+/// No other thread is there, and the caller does not hold it.
+pub unsafe fn reset() {
+    let mut maps = MapsGuard(());
+    maps.clear();
+}
+
+impl Deref for MapsGuard {
+    type Target = MapsState;
+
+    fn deref(&self) -> &MapsState {
+        // SAFETY: there is one guard at a time, since `try_lock` has set the word and only `drop` clears it.
+        unsafe { &*MAPS.state.get() }
+    }
+}
+
+impl DerefMut for MapsGuard {
+    fn deref_mut(&mut self) -> &mut MapsState {
+        // SAFETY: there is one guard at a time, since `try_lock` has set the word and only `drop` clears it.
+        unsafe { &mut *MAPS.state.get() }
+    }
+}
+
+impl Drop for MapsGuard {
+    fn drop(&mut self) {
+        // Release publishes the state to the next `try_lock`.
+        MAPS.taken.store(0, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_found_while_it_is_leased_and_the_lock_is_held_by_one() {
+        let _alone = crate::state::alone();
+        let key = FileKey { device: 1, inode: 2 };
+        let mut maps = lock(|| true).unwrap();
+        assert!(try_lock().is_none() && lock(|| false).is_none());
+        assert!(try_lock().is_none(), "a try that fails gives nothing back");
+        maps.files[3].begin(key, 4096, 1 << 30);
+        assert_eq!((maps.find(key), maps.find(FileKey::default())), (Some(3), None));
+        maps.files[3].history(1 << 29).note(2, 1);
+        assert_eq!(maps.files[3].history((1 << 29) + 5).permille(), Some(500));
+        assert_eq!(maps.files[3].history(u64::MAX).permille(), None);
+        maps.clear();
+        assert_eq!(maps.find(key), None);
+        maps.files[3].begin(key, 4096, 1 << 30);
+        std::mem::forget(maps);
+        assert!(try_lock().is_none());
+        // SAFETY: no other thread uses it while this test is alone, and the guard is forgotten.
+        unsafe { reset() };
+        assert!(try_lock().is_some_and(|maps| maps.find(key).is_none()));
+    }
+
+    #[test]
+    fn what_was_seen_in_the_cache_is_believed_for_a_while() {
+        let mut file = LeasedFile::none();
+        file.begin(FileKey { device: 1, inode: 2 }, 0, 3 << 20);
+        let mut looks = Vec::new();
+        assert!(file.is_cached(5 << 10, 1 << 20, 1000, |offset, len| {
+            looks.push((offset, len));
+            true
+        }));
+        assert_eq!(looks, [(0, 1 << 20), (1 << 20, 1 << 20)]);
+        assert!(file.is_cached(0, 2 << 20, 1050, |_, _| false));
+        assert!(!file.is_cached(0, 2 << 20, 1200, |_, _| false) && !file.is_cached(2 << 20, 9, 1050, |_, _| false));
+    }
+}

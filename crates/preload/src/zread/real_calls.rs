@@ -1,0 +1,99 @@
+//! The C library's functions behind those that this module stands in front of.
+//!
+//! Relies on the dynamic linker to find them, while the library is loaded or at the first call.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use quire_sys::caller_file::IoVec;
+use quire_sys::{guest, symbol};
+
+/// A function of the C library.
+pub struct RealCall {
+    name: &'static CStr,
+    found: AtomicPtr<()>,
+}
+
+impl RealCall {
+    const fn new(name: &'static CStr) -> Self {
+        Self { name, found: AtomicPtr::new(null_mut()) }
+    }
+
+    /// Its address; null if there is none.
+    #[inline]
+    fn get(&self) -> *mut () {
+        let found = self.found.load(Ordering::Relaxed);
+        if found.is_null() { self.find() } else { found }
+    }
+
+    #[cold]
+    fn find(&self) -> *mut () {
+        let found = symbol::next(self.name).map_or(null_mut(), std::ptr::NonNull::as_ptr);
+        self.found.store(found, Ordering::Relaxed);
+        found
+    }
+}
+
+macro_rules! real_calls {
+    ($($static_name:ident $symbol:literal $name:ident($($argument:ident: $kind:ty),*) -> $result:ty = $missing:expr;)*) => {
+        $(
+            static $static_name: RealCall = RealCall::new($symbol);
+
+            #[doc = concat!("The C library's `", stringify!($name), "`; may be a cancellation point.")]
+            ///
+            /// # Safety
+            /// As that function.
+            #[inline]
+            pub unsafe extern "C-unwind" fn $name($($argument: $kind),*) -> $result {
+                let real = $static_name.get();
+                if real.is_null() {
+                    guest::set_errno(guest::NO_SUCH_CALL);
+                    return $missing;
+                }
+                // SAFETY: the dynamic linker's address for the function of that name, which has this type; its caller keeps its duties.
+                unsafe {
+                    std::mem::transmute::<*mut (), unsafe extern "C-unwind" fn($($kind),*) -> $result>(real)($($argument),*)
+                }
+            }
+        )*
+
+        /// Looks all of them up, which may take the dynamic linker's lock: to be called before it matters.
+        pub fn find_all() {
+            $($static_name.get();)*
+        }
+    };
+}
+
+real_calls! {
+    READ c"read" read(number: c_int, buffer: *mut c_void, len: usize) -> isize = -1;
+    PREAD c"pread64" pread(number: c_int, buffer: *mut c_void, len: usize, offset: i64) -> isize = -1;
+    READV c"readv" readv(number: c_int, buffers: *const IoVec, count: c_int) -> isize = -1;
+    PREADV c"preadv64" preadv(number: c_int, buffers: *const IoVec, count: c_int, offset: i64) -> isize = -1;
+    READ_CHK c"__read_chk" read_checked(number: c_int, buffer: *mut c_void, len: usize, room: usize) -> isize = -1;
+    PREAD_CHK c"__pread64_chk" pread_checked(number: c_int, buffer: *mut c_void, len: usize, offset: i64, room: usize) -> isize = -1;
+    OPEN c"open64" open(path: *const std::ffi::c_char, flags: c_int, mode: u32) -> c_int = -1;
+    OPENAT c"openat64" openat(directory: c_int, path: *const std::ffi::c_char, flags: c_int, mode: u32) -> c_int = -1;
+    FCNTL c"fcntl" fcntl(number: c_int, command: c_int, argument: usize) -> c_int = -1;
+    VMSPLICE c"vmsplice" vmsplice(number: c_int, buffers: *const IoVec, count: usize, flags: u32) -> isize = -1;
+    SETSOCKOPT c"setsockopt" setsockopt(number: c_int, level: c_int, name: c_int, value: *const c_void, len: u32) -> c_int = -1;
+    MADVISE c"madvise" madvise(at: *mut c_void, len: usize, advice: c_int) -> c_int = -1;
+    MPROTECT c"mprotect" mprotect(at: *mut c_void, len: usize, rights: c_int) -> c_int = -1;
+    PKEY_MPROTECT c"pkey_mprotect" pkey_mprotect(at: *mut c_void, len: usize, rights: c_int, key: c_int) -> c_int = -1;
+    MUNMAP c"munmap" munmap(at: *mut c_void, len: usize) -> c_int = -1;
+    MREMAP c"mremap" mremap(at: *mut c_void, old: usize, new: usize, flags: c_int, to: *mut c_void) -> *mut c_void = usize::MAX as *mut c_void;
+    MMAP c"mmap64" mmap(at: *mut c_void, len: usize, rights: c_int, flags: c_int, number: c_int, offset: i64) -> *mut c_void = usize::MAX as *mut c_void;
+    MLOCK c"mlock" mlock(at: *const c_void, len: usize) -> c_int = -1;
+    MLOCK2 c"mlock2" mlock2(at: *const c_void, len: usize, flags: u32) -> c_int = -1;
+    MLOCKALL c"mlockall" mlockall(flags: c_int) -> c_int = -1;
+    MSYNC c"msync" msync(at: *mut c_void, len: usize, flags: c_int) -> c_int = -1;
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_c_library_has_all_of_them() {
+        super::find_all();
+        assert!(!super::READ.get().is_null() && !super::PREADV.get().is_null() && !super::MSYNC.get().is_null());
+    }
+}
