@@ -237,14 +237,10 @@ fn fill(store: &mut Store) -> quire_store::Result<()> {
         hash::set(store, ZERO, b"large", field.as_bytes(), b"value")?;
         hash::set(store, DbId(4), b"doomed", field.as_bytes(), b"value")?;
         set::open_mut(store, ZERO, b"members")?.add(format!("member-{number}").as_bytes())?;
-        let mut chain = list::open_mut(store, ZERO, b"chain")?;
-        let element = vec![number as u8; 20 + number % 40];
-        chain.make_room([element.as_slice()])?;
-        chain.push(End::Back, &element)?;
+        append(store, b"chain", &vec![number as u8; 20 + number % 40])?;
         if number < 20 {
-            let mut row = list::open_mut(store, ZERO, b"row")?;
-            row.push(End::Back, format!("element-{number}").as_bytes())?;
-            row.push(End::Back, number.to_string().as_bytes())?;
+            append(store, b"row", format!("element-{number}").as_bytes())?;
+            append(store, b"row", number.to_string().as_bytes())?;
             set::open_mut(store, ZERO, b"ints")?.add(number.to_string().as_bytes())?;
             set::open_mut(store, ZERO, b"words")?.add(format!("member-{number}").as_bytes())?;
             hash::set(store, ZERO, b"small", field.as_bytes(), b"value")?;
@@ -252,6 +248,12 @@ fn fill(store: &mut Store) -> quire_store::Result<()> {
     }
     store.flush(DbId(4))?;
     Ok(())
+}
+
+fn append(store: &mut Store, key: &[u8], element: &[u8]) -> quire_store::Result<()> {
+    let mut list = list::open_mut(store, ZERO, key)?;
+    list.make_room([element])?;
+    list.push(End::Back, element)
 }
 
 /// The valid store, and patches of one to three places all over it.

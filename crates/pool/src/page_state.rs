@@ -299,7 +299,7 @@ impl PageState {
     /// # Errors
     /// The page isn't absent any more, or its address still shows leased bytes.
     pub fn begin_read(&self, queue: Option<usize>) -> Result<(), StateSnapshot> {
-        let ahead = queue.map_or(0, |queue| AHEAD | queue as u64 * SHARED_ONE);
+        let ahead = queue.map_or(0, |queue| AHEAD | (queue as u64 * SHARED_ONE));
         let begin = |seen: StateSnapshot| {
             (seen.0 & (STATE | RELOCATED) == ABSENT).then_some(seen.0 & !(TOUCHES | MARK | AHEAD) | READING | ahead)
         };

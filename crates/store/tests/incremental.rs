@@ -13,7 +13,7 @@ use quire_device::{
     Action, Buffer, Direction, Directory, DiskDirectory, Extent, FaultInjector, FaultTrigger, InjectedFault,
     MemoryDirectory, PowerCut, Transfer, errno,
 };
-use quire_store::{ImageLocation, RestoreMode, SaveError, Store, StoreConfig};
+use quire_store::{Expiry, ImageLocation, RestoreMode, SaveError, Store, StoreConfig, string};
 use save_helpers::{DB, FILE, MODES, wait, write};
 
 const KEYS: u32 = 6000;

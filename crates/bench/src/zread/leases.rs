@@ -117,7 +117,7 @@ impl SizeTimes {
         let mut buffer = vec![0; len];
         let pread = |offset, buffer: &mut Vec<u8>| sources.pread(offset, buffer).map(|()| 0);
         self.pread_summed.push(timed(&offsets, |offset| pread(offset, &mut buffer).map(|_| sum(&buffer)))?);
-        self.lease_summed.push(timed(&offsets, |offset| Ok(sum(&*sources.map.lease(offset, len)?)))?);
+        self.lease_summed.push(timed(&offsets, |offset| Ok(sum(&sources.map.lease(offset, len)?)))?);
         let plain = |offset: u64| &sources.plain[offset as usize..offset as usize + len];
         self.plain_summed.push(timed(&offsets, |offset| Ok(sum(black_box(plain(offset)))))?);
         self.pread_untouched.push(timed(&untouched, |offset| pread(offset, black_box(&mut buffer)))?);
