@@ -21,7 +21,7 @@ impl WriteLimit {
         let device = path.metadata().ok()?.dev();
         let (major, minor) = (device >> 8 & 0xfff, device & 0xff | device >> 12 & 0xfff00);
         let group = Path::new(CONTROLLER).join(format!("quire-bench-{pid}"));
-        crate::supervisor::note(&group);
+        crate::cleanup_list::note(&group);
         std::fs::create_dir(&group).ok()?;
         let limit = Self { group, pid };
         let rule = format!("{major}:{minor} {bytes_per_s}");

@@ -8,10 +8,10 @@ use anyhow::{Context, bail};
 use clap::{ArgMatches, Command};
 
 use crate::chart::Chart;
+use crate::cleanup_list;
 use crate::machine;
 use crate::quick;
 use crate::report::Report;
-use crate::supervisor;
 
 /// The arguments that every experiment takes.
 #[derive(Debug, Clone, clap::Args)]
@@ -47,7 +47,7 @@ impl CommonArgs {
         let parent = self.dir();
         let made = tempfile::Builder::new().prefix("quire-bench-").tempdir_in(parent);
         let dir = made.with_context(|| format!("making a directory in {}", parent.display()))?;
-        supervisor::note(dir.path());
+        cleanup_list::note(dir.path());
         Ok(dir)
     }
 

@@ -10,6 +10,7 @@ pub mod blkio;
 pub mod ccow;
 pub mod chart;
 pub mod checkpoint;
+mod cleanup_list;
 pub mod clone;
 pub mod dbio;
 pub mod disk;

@@ -1,28 +1,29 @@
 //! Two processes for an experiment: a supervisor, which the user starts and ends, and a worker, which measures. When either ends,
 //! by whatever signal, the other one takes down all that the experiment has started and made.
 //!
-//! Relies on every server that is started being a descendant of the worker, and on [`note`] being told of every directory and control
+//! Relies on every server that is started being a descendant of the worker, and on [`cleanup_list::note`] being told of every directory and control
 //! group. The supervisor adopts orphans, so no descendant gets away from it. A socket between both, which is
 //! the worker's standard input, carries the notes, and by its end tells the worker that the supervisor is gone. The worker has a process
 //! group of its own: what ends the supervisor's group at once leaves one of them to clear up.
 
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, ExitCode, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use quire_sys::ask::{TerminationSignal, to_end};
 use quire_sys::descendants::{adopt_orphans, end_children, reap};
 
+use crate::cleanup_list;
 use crate::wcache::testbed::leftovers;
 
 /// The flag by which the supervisor starts the worker.
@@ -39,27 +40,8 @@ const MOST_PATH_BYTES: u64 = 4096;
 /// The shell's number for the end by a signal, less the signal.
 const BY_SIGNAL: i32 = 128;
 
-/// What the worker has noted, and where it tells the supervisor.
-struct Notes {
-    paths: Vec<PathBuf>,
-    supervisor: UnixStream,
-}
-
-static NOTES: OnceLock<Mutex<Notes>> = OnceLock::new();
 /// The supervisor is gone, and this worker clears up.
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
-
-/// The directory, or the control group, `path` is an experiment's. Should nothing else remove it, the supervisor does, or the worker if
-/// that is gone.
-pub fn note(path: &Path) {
-    let Some(notes) = NOTES.get() else { return };
-    let Ok(path) = std::path::absolute(path) else { return };
-    let mut notes = notes.lock().unwrap_or_else(PoisonError::into_inner);
-    let line = [path.as_os_str().as_bytes(), b"\0"].concat();
-    // If it is gone, this process is about to end, too.
-    let _ = notes.supervisor.write_all(&line);
-    notes.paths.push(path);
-}
 
 /// Does the work of a worker: should its supervisor end meanwhile, this process clears up and ends.
 ///
@@ -80,17 +62,13 @@ fn obey() -> anyhow::Result<()> {
     let input = std::io::stdin().as_fd().try_clone_to_owned().context("taking standard input")?;
     let mut supervisor = UnixStream::from(input);
     supervisor.peer_addr().context("standard input is no socket of a supervisor")?;
-    let notes = Notes { paths: Vec::new(), supervisor: supervisor.try_clone().context("a second name of the socket")? };
-    let _ = NOTES.set(Mutex::new(notes));
+    cleanup_list::begin(supervisor.try_clone().context("a second name of the socket")?);
     let wait = move || {
         // It says nothing; this returns when it is gone.
         let _ = supervisor.read(&mut [0]);
         // Pairs with the load in `work`: what is seen to fail because of what follows fails after this.
         IS_ENDING.store(true, Ordering::Release);
-        let paths = match NOTES.get() {
-            Some(notes) => std::mem::take(&mut notes.lock().unwrap_or_else(PoisonError::into_inner).paths),
-            None => Vec::new(),
-        };
+        let paths = cleanup_list::take();
         let _ = adopt_orphans();
         end_rest();
         take_down(&paths);

@@ -34,7 +34,7 @@ impl MemoryLimit {
             controller.display()
         );
         let group = controller.join(name);
-        crate::supervisor::note(&group);
+        crate::cleanup_list::note(&group);
         std::fs::create_dir(&group)
             .with_context(|| format!("making {}, which takes root and a writable cgroup mount", group.display()))?;
         // From here on dropping it removes the group.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 
 use super::leftovers::{self, PREFIX};
-use crate::supervisor;
+use crate::cleanup_list;
 
 /// The directory; removed when dropped.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl RunDir {
         let run_dir =
             Self { dir: parent.join(&name), sockets: sockets.join(format!("{name}.s")), memory: memory.join(&name) };
         for dir in [&run_dir.dir, &run_dir.sockets, &run_dir.memory] {
-            supervisor::note(dir);
+            cleanup_list::note(dir);
             std::fs::create_dir(dir).with_context(|| format!("creating {}", dir.display()))?;
             std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o755))
                 .with_context(|| format!("opening {} to every user", dir.display()))?;
