@@ -40,8 +40,10 @@ class Keys:
         self.known[key] = value
         return None
 
-    def until_refused(self):
+    def until_refused(self, ahead=lambda: None):
+        """Writes until a write is refused; calls `ahead` before each one."""
         for _ in range(10_000):
+            ahead()
             error = self.write()
             if error:
                 return error
@@ -80,7 +82,9 @@ def full_disk_case(quire, directory, log):
         keys = Keys(connection)
         assert keys.write() is None
         filler = filled_up(directory, 3 * MIB + MIB // 2)
-        error = keys.until_refused()
+        # The log's next file is made, or known to be impossible, before the client goes on: only then the shortage comes first.
+        next_segment = lambda: connection.info("persistence")["log_next_segment"]
+        error = keys.until_refused(lambda: eventually("the next file is known", lambda: next_segment() != "preallocating"))
         assert error.startswith("MISCONF The log has no room to go on") and "No space left" in error, error
         keys.check(connection)
         assert "No space left" in connection.info("persistence")["log_last_error"]

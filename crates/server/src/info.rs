@@ -300,6 +300,7 @@ fn log(source: &InfoSource<'_>, text: &mut InfoText) {
     text.field("log_segments", stats.segments);
     text.field("log_file_bytes", stats.file_bytes);
     text.field("log_spare_bytes", stats.spare_bytes);
+    text.field("log_next_segment", log_writer.next_segment().name());
     text.field("log_bytes_written", stats.bytes_written);
     text.field("log_commits", stats.commits);
     text.field("log_commit_last_us", stats.commit_last_ns / 1000);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use mio::Waker;
 use quire_device::{DeviceError, Directory};
 use quire_store::{DbId, Store};
-use quire_wal::{Log, LogError, LogIdentity, LogOptions, LogStats, SyncPolicy};
+use quire_wal::{Log, LogError, LogIdentity, LogOptions, LogStats, NextSegment, SyncPolicy};
 
 use crate::config::{AppendSync, Config};
 
@@ -250,6 +250,11 @@ impl LogWriter {
     /// Why there is no room for the log to go on in, if there is none.
     pub fn shortage(&self) -> Option<DeviceError> {
         self.log.shortage()
+    }
+
+    /// How far the log's next file is.
+    pub fn next_segment(&self) -> NextSegment {
+        self.log.next_segment()
     }
 
     /// Looks from time to time whether there is room again.

@@ -18,7 +18,7 @@ use super::error::LogError;
 use super::group_commit::{CommitCallback, GroupCommit, KEPT_BYTES, LogStats, SyncPolicy};
 use super::maintenance::{SegmentFiles, adopt, older};
 use super::record::RecordBatch;
-use super::segment_allocator::{MaintenanceJob, Preallocation, lock};
+use super::segment_allocator::{MaintenanceJob, NextSegment, Preallocation, lock};
 use super::segment_chain::SegmentChain;
 use super::segment_writer::{LogIdentity, SegmentWriter};
 
@@ -283,6 +283,11 @@ impl Log {
     /// one, so a caller that adds no more now loses nothing.
     pub fn shortage(&self) -> Option<DeviceError> {
         self.preallocation.shortage()
+    }
+
+    /// How far the file is that comes after the one which is written to.
+    pub fn next_segment(&self) -> NextSegment {
+        self.preallocation.status()
     }
 
     /// Has the file tried once more that couldn't be made.

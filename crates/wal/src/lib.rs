@@ -40,4 +40,5 @@ pub use handle::{Log, LogOptions};
 pub use maintenance::{remove_covered, set_aside};
 pub use record::{CommandReader, Record};
 pub use recovery::{Recovery, RecoverySummary, TornTail};
+pub use segment_allocator::NextSegment;
 pub use segment_writer::LogIdentity;

@@ -21,6 +21,31 @@ pub(crate) enum MaintenanceJob {
     Covered(u64),
 }
 
+/// How far the segment is that the log goes on in when the one that it writes to is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NextSegment {
+    /// It was not asked for: the one that is written to is less than half full.
+    NotNeeded,
+    /// The maintenance thread is making it.
+    Preallocating,
+    /// It is there.
+    Ready,
+    /// It can't be made; [`Log::shortage`](crate::Log::shortage) has the cause.
+    Failed,
+}
+
+impl NextSegment {
+    /// As INFO shows it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NotNeeded => "not-needed",
+            Self::Preallocating => "preallocating",
+            Self::Ready => "ready",
+            Self::Failed => "failed",
+        }
+    }
+}
+
 /// What has become of the file that was asked for ahead.
 #[derive(Default)]
 enum PreallocationState {
@@ -94,6 +119,16 @@ impl Preallocation {
             // While it is tried again nothing is known to be better.
             PreallocationState::Failed(error) | PreallocationState::Asked(Some(error)) => Some(error.clone()),
             _ => None,
+        }
+    }
+
+    /// How far the file is.
+    pub(crate) fn status(&self) -> NextSegment {
+        match &*lock(&self.order) {
+            PreallocationState::Nothing | PreallocationState::Over => NextSegment::NotNeeded,
+            PreallocationState::Asked(None) => NextSegment::Preallocating,
+            PreallocationState::Ready(_) => NextSegment::Ready,
+            PreallocationState::Failed(_) | PreallocationState::Asked(Some(_)) => NextSegment::Failed,
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use common::{DATASET, EPOCH, SEGMENT_BYTES, append, base, durable, identity, options, read, start, words};
 use quire_device::{Action, Directory, FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory, errno};
-use quire_wal::{BaseImage, Log, LogError, LogIdentity, Recovery, SyncPolicy, remove_covered};
+use quire_wal::{BaseImage, Log, LogError, LogIdentity, NextSegment, Recovery, SyncPolicy, remove_covered};
 
 const LEN: usize = 500;
 
@@ -97,10 +97,12 @@ fn a_disk_that_is_full_for_a_while_is_told_before_anything_is_lost() {
         last = fill(&mut log, (last + 1).min(40));
     }
     assert!(log.shortage().is_some_and(|error| error.is_full()) && log.failure().is_none());
+    assert_eq!(log.next_segment(), NextSegment::Failed);
     log.retry_files();
     while log.shortage().is_some() {
         std::thread::yield_now();
     }
+    assert_eq!(log.next_segment(), NextSegment::Ready);
     let last = fill(&mut log, last + 200);
     assert_eq!((log.failure(), log.shortage()), (None, None));
     log.finish().unwrap();
