@@ -8,9 +8,10 @@ use std::ops::Range;
 
 use quire_sys::mem::PAGE_SIZE;
 use quire_sys::pagemap::{Pagemap, PagemapEntry};
-use quire_sys::proc_maps::{self, Mapping};
+use quire_sys::proc_maps;
 
 use crate::fixed_vec::FixedVec;
+use crate::zread::blocks;
 
 /// Most regions that are kept: 1 TiB in regions of 2 MiB. The list is mapped whole, but backed as far as it is used.
 const MOST_REGIONS: usize = 1 << 19;
@@ -146,22 +147,24 @@ impl Regions {
             if !mapping.anonymous || mapping.stack || own_lists.iter().any(|range| range.contains(&mapping.start)) {
                 return true;
             }
-            let mapping = Mapping { end: mapping.end.min(mapping.start + pages_left * PAGE_SIZE), ..mapping };
-            pages_left -= (mapping.end - mapping.start) / PAGE_SIZE;
-            let mut address = mapping.start;
-            while address < mapping.end {
-                // Whole regions at a time, as far as the buffer goes.
-                let piece_end = (address / *region_bytes * *region_bytes + READ_PAGES * PAGE_SIZE).min(mapping.end);
-                let words = &mut words.all_mut()[..(piece_end - address) / PAGE_SIZE];
-                match pagemap.read_words(address, words) {
-                    Ok(count) => words[count..].fill(0),
-                    Err(error) => {
-                        failed = Some(error);
-                        return false;
+            for part in around(mapping.start..mapping.end, &blocks::range()) {
+                let end = part.end.min(part.start + pages_left * PAGE_SIZE);
+                pages_left -= (end - part.start) / PAGE_SIZE;
+                let mut address = part.start;
+                while address < end {
+                    // Whole regions at a time, as far as the buffer goes.
+                    let piece_end = (address / *region_bytes * *region_bytes + READ_PAGES * PAGE_SIZE).min(end);
+                    let words = &mut words.all_mut()[..(piece_end - address) / PAGE_SIZE];
+                    match pagemap.read_words(address, words) {
+                        Ok(count) => words[count..].fill(0),
+                        Err(error) => {
+                            failed = Some(error);
+                            return false;
+                        }
                     }
+                    add(now, before.all(), &mut old, address..piece_end, words, *region_bytes);
+                    address = piece_end;
                 }
-                add(now, before.all(), &mut old, address..piece_end, words, *region_bytes);
-                address = piece_end;
             }
             pages_left > 0
         })?;
@@ -211,6 +214,15 @@ impl Regions {
         words[count..].fill(0);
         Ok((region, words))
     }
+}
+
+/// The parts of `whole` before and behind `hole`. The blocks of z-READ are left out by it: they are 64 GiB of addresses with hardly any
+/// memory, which would use up what may be looked at; the kernel may have joined other memory with them in one mapping.
+fn around(whole: Range<usize>, hole: &Range<usize>) -> [Range<usize>; 2] {
+    if hole.is_empty() || hole.end <= whole.start || whole.end <= hole.start {
+        return [whole, 0..0];
+    }
+    [whole.start..hole.start.max(whole.start), hole.end.min(whole.end)..whole.end]
 }
 
 /// Adds the regions of a piece of a mapping that have any memory.
@@ -278,6 +290,15 @@ mod tests {
         regions.look(&pagemap, Sampler::new(1)).unwrap();
         regions.accept();
         assert!(regions.all().iter().filter(|r| inside(r)).all(|r| r.end.own == r.present && r.end.shared == 0));
+    }
+
+    #[test]
+    fn a_range_is_left_out_of_what_the_kernel_has_joined_with_it() {
+        assert_eq!(around(10..90, &(0..0)), [10..90, 0..0]);
+        assert_eq!(around(10..90, &(90..95)), [10..90, 0..0]);
+        assert_eq!(around(10..90, &(20..30)), [10..20, 30..90]);
+        assert_eq!(around(10..90, &(5..30)), [10..10, 30..90]);
+        assert!(around(10..90, &(10..90)).iter().all(Range::is_empty));
     }
 
     #[test]

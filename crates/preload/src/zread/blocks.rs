@@ -5,6 +5,7 @@
 //! leaves the request to the C library if it is taken (a signal handler may have interrupted it).
 
 use std::ffi::c_void;
+use std::ops::Range;
 use std::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -95,6 +96,14 @@ pub fn open() -> bool {
 fn table() -> Option<&'static BlockTable> {
     // SAFETY: null, or memory that `open` has mapped and leaked; zeros are a valid table, which holds atomics only.
     unsafe { TABLE.load(Ordering::Acquire).as_ref() }
+}
+
+/// The library's range; empty if it has none.
+pub fn range() -> Range<usize> {
+    match BASE.load(Ordering::Relaxed) {
+        0 => 0..0,
+        base => base..base + ARENA_BYTES,
+    }
 }
 
 /// Whether `address` is of the library's range.
