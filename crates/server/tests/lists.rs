@@ -225,6 +225,42 @@ fn elements_that_do_not_fit_are_refused_and_the_log_has_those_before_them() {
 }
 
 #[test]
+fn a_write_that_is_refused_after_its_list_was_converted_for_it_is_not_in_the_log() {
+    const ARENA_BYTES: u64 = 32 << 20;
+    let settings = &[("appendonly", "yes"), ("appendfsync", "no"), ("log-segment-bytes", "1mb")];
+    let memory = MemoryDirectory::new();
+    let server = start_small(&memory, settings, ARENA_BYTES).unwrap();
+    let mut client = server.client();
+    // There is room for one of these, not for two.
+    let bytes = vec![b'x'; 16 << 20];
+    let large = bytes.as_slice();
+    assert_eq!(client.words(&[b"RPUSH", b"source", large]), Value::Int(1));
+    for key in ["a", "b", "c", "d", "e"] {
+        client.call(&format!("RPUSH {key} first"));
+    }
+    let digest = client.text("DEBUG DIGEST");
+    let refused: [Vec<&[u8]>; 5] = [
+        vec![b"RPUSH", b"a", large],
+        vec![b"LPUSHX", b"b", large],
+        vec![b"LSET", b"c", b"0", large],
+        vec![b"LINSERT", b"d", b"AFTER", b"first", large],
+        vec![b"LMOVE", b"source", b"e", b"LEFT", b"RIGHT"],
+    ];
+    for words in &refused {
+        let reply = client.words(words);
+        assert!(matches!(&reply, Value::Error(text) if text.starts_with("OOM")), "{reply:?}");
+    }
+    assert_eq!(client.text("DEBUG DIGEST"), digest);
+    drop(client);
+    drop(server);
+    // In the log they would fail again, so that the server would not start, or be done where there is more memory.
+    for bytes in [ARENA_BYTES, 4 * ARENA_BYTES] {
+        let server = start_small(&memory, settings, bytes).unwrap();
+        assert_eq!(server.client().text("DEBUG DIGEST"), digest);
+    }
+}
+
+#[test]
 fn lists_come_back_from_the_log_from_an_image_and_from_its_deltas() {
     let dir = tempfile::tempdir().unwrap();
     let settings = &[

@@ -145,6 +145,57 @@ fn a_ring_of_nodes_without_the_anchor_is_no_endless_walk() {
     }
 }
 
+#[test]
+fn a_table_that_says_it_has_many_more_nodes_does_not_lengthen_the_walk_round_a_ring() {
+    for offsets in [vec![8], vec![4, 8]] {
+        let mut ring = changed(&mut chain(), MARK, |page, mark| {
+            let header = mark - 1 - 20;
+            let number: [u8; 4] = page[header..header + 4].try_into().unwrap();
+            offsets.iter().for_each(|offset| page[header + offset..][..4].copy_from_slice(&number));
+        });
+        // The head of the table lies behind the key: items at 0, buckets in overflow chains, which make room for so many, at 32.
+        let mut store = changed(&mut ring, KEY, |page, mark| {
+            let head = mark + KEY.len();
+            page[head..][..8].copy_from_slice(&40_000_000_000u64.to_ne_bytes());
+            page[head + 32..][..4].copy_from_slice(&u32::MAX.to_ne_bytes());
+        });
+        let walked = list::view(&mut store, DB, KEY).and_then(|list| list.range(0..1 << 40, |_| {}));
+        assert!(is_damage(&walked), "{offsets:?}: {walked:?}");
+        use_all(&mut store);
+    }
+}
+
+#[test]
+fn a_list_that_says_it_has_no_elements_gives_none() {
+    let elements: [&[u8]; 2] = [b"one", b"two"];
+    let mut store = changed(&mut made(&elements, -2), KEY, |page, mark| page[mark + KEY.len()] = 0);
+    let mut list = list::open_mut(&mut store, DB, KEY).unwrap();
+    assert!(list.exists());
+    for end in [End::Front, End::Back] {
+        let popped = list.pop(end, 1, &mut |_| {});
+        assert!(is_damage(&popped), "{popped:?}");
+    }
+}
+
+#[test]
+fn a_list_that_says_more_elements_than_its_nodes_have_gives_no_short_answer() {
+    // How many elements the marked node says it has; it has 2.
+    for count in [0u32, 1] {
+        let mut store = changed(&mut chain(), MARK, |page, mark| {
+            page[mark - 1 - 20 + 12..][..4].copy_from_slice(&count.to_ne_bytes());
+        });
+        let list = list::view(&mut store, DB, KEY).unwrap();
+        assert_eq!(list.len().unwrap(), 10);
+        assert!(is_damage(&list.range(0..10, |_| {})), "{count}");
+        for (from, index) in [(End::Front, 0), (End::Back, 9)] {
+            assert!(is_damage(&list.walk(from, index, |_| true)), "{count} {from:?}");
+        }
+        assert!(list.range(0..4, |_| {}).is_ok(), "what is there is still read");
+        let mut list = list::open_mut(&mut store, DB, KEY).unwrap();
+        assert!(is_damage(&list.pop(End::Front, 10, &mut |_| {})), "{count}");
+    }
+}
+
 thread_local! {
     static IMAGE: Image = image_of(&mut chain());
 }

@@ -314,6 +314,25 @@ fn growth_without_memory_is_refused_and_leaves_the_list_as_it_was() {
 }
 
 #[test]
+fn a_conversion_for_an_element_that_is_then_refused_is_no_change() {
+    let config = StoreConfig { max_memory_bytes: 8 << 20, budget_bytes: 1 << 20, ..StoreConfig::default() };
+    let mut store = Store::create(config).unwrap();
+    push(&mut store, b"a", End::Back, &[b"first".to_vec()]);
+    let (changes, large) = (store.changes(), vec![b'x'; 8 << 20]);
+    store.watch(1, ZERO, b"a");
+    let mut list = list::open_mut(&mut store, ZERO, b"a").unwrap();
+    list.make_room([large.as_slice()]).unwrap();
+    let refused = list.push(End::Back, &large);
+    assert!(matches!(refused, Err(StoreError::OutOfMemory { .. })), "{refused:?}");
+    drop(list);
+    assert_eq!((store.changes(), store.take_touched()), (changes, vec![]));
+    assert_eq!(store.encoding(ZERO, b"a").unwrap(), Some("quicklist"));
+    assert_eq!(all(&mut store, b"a"), [b"first".to_vec()]);
+    push(&mut store, b"a", End::Back, &[b"second".to_vec()]);
+    assert_eq!((store.changes(), store.take_touched()), (changes + 1, vec![1]));
+}
+
+#[test]
 fn a_long_list_is_freed_and_copied_in_steps() {
     let mut store = store_of(1);
     let elements: Vec<Vec<u8>> = (0..3000).map(|number: u32| number.to_string().into_bytes()).collect();

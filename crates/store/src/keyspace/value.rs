@@ -352,6 +352,19 @@ impl ValueMut<'_> {
         self.entry()?.set_table(&mut self.keyspace.heap.arena, &head)
     }
 
+    /// As [`ValueMut::make_table`], of members that stay what they are, which is no change of the value: a write for which there
+    /// is no memory after this has changed nothing, and must not be told or logged.
+    pub(crate) fn convert_to_table(
+        &mut self,
+        encoding: Encoding,
+        fill: impl FnOnce(&mut Heap, &MemberHasher, &mut TableHead) -> Result<()>,
+    ) -> Result<()> {
+        let changed = self.changed;
+        let done = self.make_table(encoding, fill);
+        self.changed = changed;
+        done
+    }
+
     /// Gives a value that was made aside a key, which is a change of that one; what it held is deleted. If this fails, the
     /// value is deleted.
     pub(crate) fn rename(&mut self, to: &[u8]) -> Result<()> {

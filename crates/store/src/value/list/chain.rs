@@ -9,9 +9,10 @@ use crate::error::{Result, StoreError};
 use crate::heap::Heap;
 use crate::keyspace::MemberHasher;
 use crate::table::TableHead;
+use crate::value::varint::damaged;
 
 use super::limits::NodeLimit;
-use super::nodes::{self, ANCHOR, Edit, HEADER_BYTES, Node};
+use super::nodes::{self, ANCHOR, Edit, HEADER_BYTES, Node, WalkBudget};
 use super::packed::{self, Wanted};
 use super::view::{End, locate};
 
@@ -137,7 +138,7 @@ impl Chain<'_> {
         };
         // The node's own links have changed, its bytes have not.
         let node = self.node(node.header.number)?;
-        let removed = node.used() - at;
+        let removed = node.used().checked_sub(at).ok_or_else(damaged)?;
         if own {
             return self.edit(&node, Edit { at, removed, inserted: &[], count: within });
         }
@@ -234,12 +235,13 @@ impl Chain<'_> {
     pub(super) fn remove_equal(&mut self, from: End, wanted: &Wanted<'_>, most: u64) -> Result<u64> {
         let anchor = nodes::anchor(&self.heap.arena, self.head)?;
         let mut number = if from == End::Front { anchor.first } else { anchor.last };
-        let mut removed = 0;
+        let (mut removed, mut budget) = (0, WalkBudget::new(&self.heap.arena));
         for _ in 0..self.head.count {
             if number == ANCHOR || removed == most {
                 return Ok(removed);
             }
             let node = self.node(number)?;
+            budget.pass(&node)?;
             number = if from == End::Front { node.header.next } else { node.header.previous };
             let bytes = node.elements(&self.heap.arena)?;
             let Some(kept) = without(bytes, node.count(), from, wanted, most - removed)? else { continue };

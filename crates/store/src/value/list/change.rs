@@ -127,12 +127,12 @@ impl ListMut<'_> {
         Ok(())
     }
 
-    /// Makes a packed list a chain of nodes.
+    /// Makes a packed list a chain of nodes, which alone is no change of it.
     fn unpack(&mut self) -> Result<()> {
         let limit = self.limit();
         let (count, elements) = whole::parts(self.value.bytes()?)?;
         let elements = elements.to_vec();
-        self.value.make_table(Encoding::NodeList, |heap, hasher, head| {
+        self.value.convert_to_table(Encoding::NodeList, |heap, hasher, head| {
             Chain { heap, head, hasher, limit }.fill(&elements, count)
         })
     }
@@ -208,6 +208,10 @@ impl ListMut<'_> {
         let Some(body) = self.body()? else { return Ok(0) };
         let arena = self.value.arena();
         let len = body.len(arena)?;
+        if len == 0 {
+            // The reply to a pop from a list that exists is an element.
+            return Err(StoreError::damaged("a list without elements"));
+        }
         let count = count.min(len);
         if count == 0 {
             return Ok(0);

@@ -108,6 +108,25 @@ impl Node {
     }
 }
 
+/// Ends a walk from node to node that goes round in circles: each node lies in a place of its own, so all of them together are no
+/// larger than the arena. What the table of a damaged image says of its items, or the anchor of the elements, bounds nothing.
+pub(super) struct WalkBudget {
+    bytes_left: u64,
+}
+
+impl WalkBudget {
+    pub(super) fn new(arena: &Arena) -> WalkBudget {
+        WalkBudget { bytes_left: arena.stats().committed_bytes }
+    }
+
+    /// Counts a node that the walk passes.
+    pub(super) fn pass(&mut self, node: &Node) -> Result<()> {
+        let left = self.bytes_left.checked_sub((HEADER_BYTES + node.used()) as u64);
+        self.bytes_left = left.ok_or_else(|| StoreError::damaged("a list's nodes have no end"))?;
+        Ok(())
+    }
+}
+
 /// Makes a list without elements of an empty table.
 pub(super) fn begin(heap: &mut Heap, head: &mut TableHead) -> Result<()> {
     add_item(heap, head, size_of::<Anchor>(), ANCHOR, |bytes| bytes.copy_from_slice(Anchor::default().as_bytes()))
@@ -292,12 +311,14 @@ pub(super) fn keep_only(
 
 /// Whether no more than half of the nodes lie from `first` to `last`.
 fn is_short(arena: &Arena, head: &TableHead, first: u32, last: u32) -> Result<bool> {
-    let mut number = first;
+    let (mut number, mut budget) = (first, WalkBudget::new(arena));
     for _ in 0..head.count / 2 {
         if number == last {
             return Ok(true);
         }
-        number = Node::read(arena, head, number)?.header.next;
+        let node = Node::read(arena, head, number)?;
+        budget.pass(&node)?;
+        number = node.header.next;
     }
     Ok(false)
 }

@@ -11,7 +11,7 @@ use crate::keyspace::Keyspace;
 use crate::keyspace::entry::Entry;
 use crate::table::TableHead;
 
-use super::nodes::{self, ANCHOR, Node};
+use super::nodes::{self, ANCHOR, Node, WalkBudget};
 use super::packed::{self, Element, Wanted};
 use super::whole;
 
@@ -65,8 +65,10 @@ pub(super) fn locate(arena: &Arena, head: &TableHead, index: u64) -> Result<(Nod
         End::Front => (anchor.first, index),
         End::Back => (anchor.last, anchor.elements.saturating_sub(index.saturating_add(1))),
     };
+    let mut budget = WalkBudget::new(arena);
     for _ in 0..head.count {
         let node = Node::read(arena, head, number)?;
+        budget.pass(&node)?;
         let count = node.count() as u64;
         if skip < count {
             return Ok((node, if from == End::Front { skip } else { count - 1 - skip } as usize));
@@ -74,7 +76,11 @@ pub(super) fn locate(arena: &Arena, head: &TableHead, index: u64) -> Result<(Nod
         skip -= count;
         number = if from == End::Front { node.header.next } else { node.header.previous };
     }
-    Err(StoreError::damaged("a list with fewer elements than it says"))
+    Err(fewer_elements())
+}
+
+fn fewer_elements() -> StoreError {
+    StoreError::damaged("a list with fewer elements than it says")
 }
 
 impl<'a> ListValue<'a> {
@@ -116,14 +122,19 @@ impl<'a> ListValue<'a> {
         };
         let (mut node, within) = locate(arena, head, index)?;
         let mut skip = if from == End::Front { within } else { node.count() - 1 - within };
-        // Also bounds the walk through an image whose nodes are a ring of their own.
+        let mut left = if from == End::Front { len - index } else { index + 1 };
+        // Both bound the walk through an image whose nodes are a ring of their own.
+        let mut budget = WalkBudget::new(arena);
         for _ in 0..head.count {
+            budget.pass(&node)?;
             if !walk_bytes(node.elements(arena)?, node.count(), from, skip, f)? {
                 return Ok(());
             }
+            left = left.saturating_sub((node.count() - skip) as u64);
             let number = if from == End::Front { node.header.next } else { node.header.previous };
             if number == ANCHOR {
-                return Ok(());
+                // A reply has said how many elements follow, so fewer must not pass for all.
+                return if left == 0 { Ok(()) } else { Err(fewer_elements()) };
             }
             (node, skip) = (Node::read(arena, head, number)?, 0);
         }
