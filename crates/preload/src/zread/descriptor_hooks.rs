@@ -34,61 +34,36 @@ fn gives_way(flags: c_int) -> bool {
         && requests::ask(LeaseRequest::GiveBack, lease_process::is_alive)
 }
 
-/// Stands in front of the C library's `open`. On the processors that this library works on, arguments of a variable number go where
-/// fixed ones do.
-///
-/// # Safety
-/// As that function.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C-unwind" fn open(path: *const c_char, flags: c_int, mode: u32) -> c_int {
-    if guest::opens_directly(flags) {
-        end_remaps();
-    }
-    // SAFETY: the arguments are passed on as they came.
-    let result = unsafe { real_calls::open(path, flags, mode) };
-    if result < 0 && gives_way(flags) {
-        // SAFETY: the arguments are passed on as they came.
-        return unsafe { real_calls::open(path, flags, mode) };
-    }
-    result
+// On the processors that this library works on, arguments of a variable number go where fixed ones do.
+macro_rules! opens {
+    ($($name:ident($($place:ident: $kind:ty),*);)*) => {
+        $(
+            #[doc = concat!("Stands in front of the C library's `", stringify!($name), "`.")]
+            ///
+            /// # Safety
+            /// As that function.
+            #[cfg_attr(not(test), unsafe(no_mangle))]
+            pub unsafe extern "C-unwind" fn $name($($place: $kind,)* path: *const c_char, flags: c_int, mode: u32) -> c_int {
+                if guest::opens_directly(flags) {
+                    end_remaps();
+                }
+                // SAFETY: the arguments are passed on as they came.
+                let result = unsafe { real_calls::$name($($place,)* path, flags, mode) };
+                if result < 0 && gives_way(flags) {
+                    // SAFETY: the arguments are passed on as they came.
+                    return unsafe { real_calls::$name($($place,)* path, flags, mode) };
+                }
+                result
+            }
+        )*
+    };
 }
 
-/// Stands in front of the C library's `open64`, another name of `open`.
-///
-/// # Safety
-/// As that function.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C-unwind" fn open64(path: *const c_char, flags: c_int, mode: u32) -> c_int {
-    // SAFETY: the arguments are passed on as they came.
-    unsafe { open(path, flags, mode) }
-}
-
-/// Stands in front of the C library's `openat`.
-///
-/// # Safety
-/// As that function.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C-unwind" fn openat(directory: c_int, path: *const c_char, flags: c_int, mode: u32) -> c_int {
-    if guest::opens_directly(flags) {
-        end_remaps();
-    }
-    // SAFETY: the arguments are passed on as they came.
-    let result = unsafe { real_calls::openat(directory, path, flags, mode) };
-    if result < 0 && gives_way(flags) {
-        // SAFETY: the arguments are passed on as they came.
-        return unsafe { real_calls::openat(directory, path, flags, mode) };
-    }
-    result
-}
-
-/// Stands in front of the C library's `openat64`, another name of `openat`.
-///
-/// # Safety
-/// As that function.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C-unwind" fn openat64(directory: c_int, path: *const c_char, flags: c_int, mode: u32) -> c_int {
-    // SAFETY: the arguments are passed on as they came.
-    unsafe { openat(directory, path, flags, mode) }
+opens! {
+    open();
+    open64();
+    openat(directory: c_int);
+    openat64(directory: c_int);
 }
 
 /// Stands in front of the C library's `fcntl`.
@@ -110,8 +85,11 @@ pub unsafe extern "C-unwind" fn fcntl(number: c_int, command: c_int, argument: u
 /// As that function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn fcntl64(number: c_int, command: c_int, argument: usize) -> c_int {
+    if guest::turns_direct(command, argument) {
+        end_remaps();
+    }
     // SAFETY: the arguments are passed on as they came.
-    unsafe { fcntl(number, command, argument) }
+    unsafe { real_calls::fcntl64(number, command, argument) }
 }
 
 /// Stands in front of the C library's `vmsplice`.
