@@ -74,6 +74,10 @@ MMAPS(mmap64, MMAP64)
 ssize_t __read_chk(int, void *, size_t, size_t);
 ssize_t __pread_chk(int, void *, size_t, off_t, size_t);
 ssize_t __pread64_chk(int, void *, size_t, off_t, size_t);
+int __open_2(const char *, int);
+int __open64_2(const char *, int);
+int __openat_2(int, const char *, int);
+int __openat64_2(int, const char *, int);
 
 static int lookups;
 
@@ -125,6 +129,10 @@ int main(void) {
     told("openat", openat(AT_FDCWD, path, O_RDONLY));
     told("openat64", openat64(AT_FDCWD, path, O_RDONLY));
     told("open", open("/no/such", O_RDWR | O_NONBLOCK));
+    told("__open_2", __open_2(path, O_RDONLY));
+    told("__open64_2", __open64_2(path, O_RDONLY));
+    told("__openat_2", __openat_2(AT_FDCWD, path, O_RDONLY));
+    told("__openat64_2", __openat64_2(AT_FDCWD, path, O_RDONLY));
     told("read", read(first, bytes, 4));
     told("readv", readv(first, &all, 1));
     told("__read_chk", __read_chk(first, bytes, 4, 4));

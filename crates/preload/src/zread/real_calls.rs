@@ -81,6 +81,10 @@ real_calls! {
     OPEN64 c"open64" open64(path: *const c_char, flags: c_int, mode: u32) -> c_int = -1;
     OPENAT c"openat" openat(directory: c_int, path: *const c_char, flags: c_int, mode: u32) -> c_int = -1;
     OPENAT64 c"openat64" openat64(directory: c_int, path: *const c_char, flags: c_int, mode: u32) -> c_int = -1;
+    OPEN_CHECKED c"__open_2" __open_2(path: *const c_char, flags: c_int) -> c_int = -1;
+    OPEN64_CHECKED c"__open64_2" __open64_2(path: *const c_char, flags: c_int) -> c_int = -1;
+    OPENAT_CHECKED c"__openat_2" __openat_2(directory: c_int, path: *const c_char, flags: c_int) -> c_int = -1;
+    OPENAT64_CHECKED c"__openat64_2" __openat64_2(directory: c_int, path: *const c_char, flags: c_int) -> c_int = -1;
     FCNTL c"fcntl" fcntl(number: c_int, command: c_int, argument: usize) -> c_int = -1;
     FCNTL64 c"fcntl64" fcntl64(number: c_int, command: c_int, argument: usize) -> c_int = -1;
     VMSPLICE c"vmsplice" vmsplice(number: c_int, buffers: *const IoVec, count: usize, flags: u32) -> isize = -1;
